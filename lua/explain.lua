@@ -43,15 +43,18 @@ end
 
 -- Returns the state of the pair, and until when.
 local function pair_state()
-  local entry = pair ~= '' and read_pair(books[1], pair)
-  if not entry then
+  if pair == '' then
     return 0, 0
-  elseif pair_text(entry, OPEN) then
+  end
+  local entry = read_pair(books[1], pair)
+  if pair_text(entry, OPEN) then
     return 1, entry.expires
   end
-  local under_way = pair_text(entry, UNDER_WAY)
-  local lease_end = under_way and tonumber(redis.call('ZSCORE', leased_key, under_way) or 0)
-  if lease_end and lease_end > now - retention then
+  local lease_end = 0
+  for under_way in pairs(read_deliveries(books[1], pair)) do
+    lease_end = math.max(lease_end, tonumber(redis.call('ZSCORE', leased_key, under_way) or 0))
+  end
+  if lease_end > now - retention then
     return 2, lease_end
   end
   local comes_back = awaited(entry)

@@ -13,7 +13,7 @@
 -- ARGV
 --   nonce, lease, retention, how long a pair is kept (microseconds), books (see read_books), buckets (see read_buckets)
 --   for each event: event key, version, cost, number of its book, field of its pair or '',
---   delivery (see settle_pair), path (see read_path), path in the shadow
+--   delivery (see read_delivery), path (see read_path), path in the shadow
 --
 -- Returns for each event 1 if its delivery was not recorded before, else 0. A call that is repeated because its reply was lost
 -- gets the same answer, as long as its nonce is kept.
@@ -68,7 +68,7 @@ for i, event in ipairs(events) do
   local is_new = until_then <= now
   if is_new then
     if event.book then
-      settle_pair(event.book, event.pair, event.delivery)
+      settle_pair(event.book, event.pair, event.event_key, event.delivery)
     end
     done_until[event.event_key] = now + retention
     dones[#dones + 1] = forget_at

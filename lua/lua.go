@@ -31,7 +31,9 @@ const (
 	AdoptLimits Script = "adopt_limits"
 
 	Announce Script = "pairing/announce"
+	Repeat   Script = "pairing/repeat"
 	Resolve  Script = "pairing/resolve"
+	Updated  Script = "pairing/updated"
 
 	Pace    Script = "pacing/pace"
 	Pause   Script = "pacing/pause"
@@ -50,8 +52,8 @@ const (
 
 // Scripts lists all scripts.
 var Scripts = []Script{
-	Decide, Finish, Extend, Refund, Restore, Passed, Usage, Explain, AdoptLimits, Announce, Resolve, Pace, Pause, Mention, Delay, Turn,
-	Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
+	Decide, Finish, Extend, Refund, Restore, Passed, Usage, Explain, AdoptLimits, Announce, Repeat, Resolve, Updated, Pace, Pause, Mention,
+	Delay, Turn, Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
 }
 
 // Algorithms lists the names of the files in algorithms/.

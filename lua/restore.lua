@@ -14,7 +14,7 @@
 -- ARGV
 --   lease, retention, how long a pair is kept (microseconds), books (see read_books), buckets (see read_buckets)
 --   for each event: event key, version, age of its admission (microseconds), cost, outcome (see below), whether it is in doubt
---   ("1" or "0"), number of its book, field of its pair or '', delivery (see settle_pair), number of its guarantee, path (see
+--   ("1" or "0"), number of its book, field of its pair or '', delivery (see read_delivery), number of its guarantee, path (see
 --   read_path)
 --
 -- Returns the time. The leases of events that are not delivered yet end one lease after it.
@@ -40,6 +40,10 @@ local now = deployment_time(calls_key)
 local books = read_books(next_argument, next_key, now, pairs_kept)
 local buckets = read_buckets(next_argument, next_key, now, lease)
 read_all(buckets)
+
+local function is_leased(other)
+  return tonumber(redis.call('ZSCORE', leased_key, other) or 0) > now - retention
+end
 
 local leases, dones, messages, delivered_keys, not_done, times = {}, {}, {}, {}, {}, {}
 local admissions, counted = {}, {}
@@ -69,7 +73,7 @@ for event_key in next_argument do
   counted[event_key] = true
   if became == DELIVERED then
     if book and not is_done then
-      settle_pair(book, pair, delivery)
+      settle_pair(book, pair, event_key, delivery)
     end
     if not is_done then
       dones[#dones + 1] = integer(now + retention)
@@ -82,7 +86,9 @@ for event_key in next_argument do
     if known and lease_end <= now then
       in_doubt = in_doubt or ended_in_doubt(leased_key, event_key, lease_end)
     end
-    announce_pair(book, pair, event_key)
+    if book and string.sub(pair, 1, 1) ~= '\n' then
+      announce_pair(book, pair, event_key, delivery, is_leased)
+    end
     if became ~= RELEASED or lease_end <= now then
       leases[#leases + 1] = became == RELEASED and released(now, in_doubt) or integer(now + lease)
       leases[#leases + 1] = event_key

@@ -1,11 +1,13 @@
 package tests
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -63,4 +65,167 @@ func TestAlertGroups(t *testing.T) {
 			}
 		})
 	}
+}
+
+// alertIn is an alert of Alertmanager. Its fingerprint is its name.
+func alertIn(name, status string) string {
+	return fmt.Sprintf(`{"status":%q,"labels":{"alertname":%q,"severity":"warning"},"annotations":{},"startsAt":"2026-01-02T03:00:00.5Z",`+
+		`"endsAt":"0001-01-01T00:00:00Z","generatorURL":"http://prometheus/graph","fingerprint":"f-%[2]s"}`, status, name)
+}
+
+// groupOf is a webhook body with alerts, such as "A" for a firing one and "-A" for a resolved one.
+func groupOf(alerts ...string) string {
+	bodies := make([]string, len(alerts))
+	for i, name := range alerts {
+		status := "firing"
+		if over, isOver := strings.CutPrefix(name, "-"); isOver {
+			name, status = over, "resolved"
+		}
+		bodies[i] = alertIn(name, status)
+	}
+	return `{"receiver":"notifier","status":"firing","alerts":[` + strings.Join(bodies, ",") + `],"externalURL":"http://alertmanager:9093","version":"4"}`
+}
+
+// posted counts the messages of an alert that say that it fires.
+func (d *deployment) posted(name string) (messages []slacktest.Post) {
+	return slices.DeleteFunc(d.slack.Accepted(), func(p slacktest.Post) bool {
+		return !strings.Contains(p.Text, "FIRING") || !strings.HasSuffix(p.Text, "] "+name)
+	})
+}
+
+// wantAlerts wants so many messages of each alert.
+func (d *deployment) wantAlerts(messages int, names ...string) {
+	d.t.Helper()
+	for _, name := range names {
+		testkit.Equal(d.t, len(d.posted(name)), messages, "messages of alert %s", name)
+	}
+}
+
+// wantOver wants each message of alerts to be updated once, to one that does not say that the alert fires.
+func (d *deployment) wantOver(names ...string) {
+	d.t.Helper()
+	for _, name := range names {
+		for _, post := range d.posted(name) {
+			changes := d.updates(post)
+			if len(changes) != 1 || strings.Contains(changes[0].Message.Text, "FIRING") || !strings.Contains(changes[0].Message.Text, "RESOLVED") {
+				d.t.Errorf("a message of alert %s: got updates %v, want one that says resolved", name, changes)
+			}
+		}
+	}
+}
+
+// TestGroupChanges sends a group again whenever one of its alerts changes. Each alert is posted once, and updated when it ends.
+func TestGroupChanges(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2) // with the default limits
+	outcomes := map[string]int{}
+	send := func(body string, sent, duplicate int) {
+		t.Helper()
+		d.publish("notify.alerts", body)
+		outcomes["sent"] += sent
+		outcomes["duplicate"] += duplicate
+		workers.awaitOutcomes(outcomes)
+	}
+	send(groupOf("A"), 1, 0)
+	send(groupOf("A"), 0, 1) // Alertmanager repeats the body
+	send(groupOf("A", "B"), 1, 1)
+	send(groupOf("-A", "B"), 1, 1)
+	d.wantAlerts(1, "A", "B")
+	d.wantOver("A")
+	testkit.Equal(t, len(d.updates(d.posted("B")[0])), 0, "updates of the alert that goes on")
+	send(groupOf("-A", "B"), 0, 2)
+	send(groupOf("A", "-B"), 1, 1) // a body that comes late tells of A before its end
+	d.wantAlerts(1, "A", "B")
+	d.wantOver("A", "B")
+	d.awaitEmpty()
+}
+
+// TestGroupGrows sends a group of one alert, of two, and so on up to eight, under the default limits. Then all alerts end.
+func TestGroupGrows(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2, "SLACK_RATE", "none")
+	names := strings.Split("ABCDEFGH", "")
+	duplicates := 0
+	for i := range names {
+		d.publish("notify.alerts", groupOf(names[:i+1]...))
+		duplicates += i
+		workers.awaitOutcomes(map[string]int{"sent": i + 1, "duplicate": duplicates})
+	}
+	d.wantAlerts(1, names...)
+	var over []string
+	for _, name := range names {
+		over = append(over, "-"+name)
+	}
+	d.publish("notify.alerts", groupOf(over...))
+	workers.awaitOutcomes(map[string]int{"sent": 2 * len(names), "duplicate": duplicates})
+	d.wantOver(names...)
+	d.awaitEmpty()
+}
+
+// TestDroppedAlertIsRepeated repeats a group whose last alert was dropped. When there is a slot, that alert is posted.
+func TestDroppedAlertIsRepeated(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(1, "LIMITS", "alerts=1/3s", "DENY_CACHE_TTL", "0")
+	d.publish("notify.alerts", groupOf("A"))
+	workers.awaitOutcomes(map[string]int{"sent": 1})
+	d.publish("notify.alerts", groupOf("A", "B"))
+	dropped := 0
+	testkit.Eventually(t, "the post of the alert that was dropped", func() bool {
+		workers.awaitEvents(3 + 2*dropped)
+		if len(d.posted("B")) > 0 {
+			return true
+		}
+		dropped++
+		d.publish("notify.alerts", groupOf("A", "B"))
+		return false
+	})
+	workers.awaitOutcomes(map[string]int{"sent": 2, "duplicate": 1 + dropped, "dropped": dropped})
+	d.wantAlerts(1, "A", "B")
+}
+
+// TestReminder repeats a group for longer than NOTIFIER_REMIND. One worker posts the alert again. When the alert ends, both messages
+// are updated.
+func TestReminder(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(3, unlimited("REMIND", "2s")...)
+	d.publish("notify.alerts", groupOf("A", "B"))
+	workers.awaitOutcomes(map[string]int{"sent": 2})
+	bodies := 1
+	testkit.Eventually(t, "the reminders", func() bool {
+		d.publish("notify.alerts", groupOf("A", "B"))
+		d.publish("notify.alerts", groupOf("A", "B"))
+		bodies += 2
+		workers.awaitEvents(2 * bodies)
+		return len(d.posted("A")) > 1 && len(d.posted("B")) > 1
+	})
+	posts := len(d.slack.Accepted())
+	workers.awaitOutcomes(map[string]int{"sent": posts, "duplicate": 2*bodies - posts})
+	first, second := d.posted("A")[0], d.posted("A")[1]
+	if apart := second.Received.Sub(first.Received); apart < 2*time.Second {
+		t.Errorf("reminder: got it %v after the first message, want at least 2s", apart)
+	}
+	d.publish("notify.alerts", groupOf("-A", "-B"))
+	workers.awaitEvents(2*bodies + 2)
+	d.wantOver("A", "B")
+	d.awaitEmpty()
+}
+
+// TestRepetitionIsNoDrop repeats an alert while its category is full. The repetition is a duplicate.
+func TestRepetitionIsNoDrop(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2, "LIMITS", "alerts=1/30m")
+	d.publish("notify.alerts", groupOf("A"))
+	workers.awaitOutcomes(map[string]int{"sent": 1})
+	for i := range 10 {
+		d.publish("notify.alerts", groupOf("B")) // has each worker know that the category is full
+		d.publish("notify.alerts", groupOf("A"))
+		workers.awaitOutcomes(map[string]int{"sent": 1, "dropped": i + 1, "duplicate": i + 1})
+	}
+	d.wantAlerts(1, "A")
+	d.wantAlerts(0, "B")
 }

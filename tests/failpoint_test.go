@@ -95,6 +95,32 @@ func TestKilledWhileResolving(t *testing.T) {
 	}
 }
 
+// TestKilledBetweenUpdates kills a worker that has updated some of the messages of an alert that has ended. The next worker updates the
+// others. Each message is updated once.
+func TestKilledBetweenUpdates(t *testing.T) {
+	t.Parallel()
+	const messages = 4
+	d := newDeployment(t)
+	doomed := d.startDoomed(failpoint.AfterUpdate, 2, recovering(unlimited()...)...)
+	for i := range messages {
+		d.publish("notify.disks", firing(fmt.Sprint("fired-", i), "a"))
+		doomed.alone().awaitEvents(i+1, "outcome", "sent")
+	}
+	d.publish("notify.disks", resolved("ended", "a"))
+	doomed.awaitDoom()
+	workers := d.startFleet(2, recovering(unlimited()...)...)
+	workers.awaitOutcomes(map[string]int{"sent": 1})
+	d.awaitEmpty()
+	for i := range messages {
+		post := d.post(fmt.Sprint("fired-", i))
+		changes := d.updates(post)
+		if len(changes) != 1 || colour(changes[0].Message) != resolvedColour || !strings.Contains(changes[0].Message.Text, "RESOLVED") {
+			t.Errorf("message %d: got updates %v, want one that says resolved", i, changes)
+		}
+	}
+	testkit.Equal(t, d.post("ended").Thread, d.post("fired-0").Timestamp, "thread of the reply")
+}
+
 // TestKilledAfterSplit kills a worker that has stored the alerts of a group, before it acks the group.
 func TestKilledAfterSplit(t *testing.T) {
 	t.Parallel()

@@ -203,3 +203,37 @@ func TestPairExpires(t *testing.T) {
 	w.alone().awaitSum(1, "notifier_dropped_total", "level", "unpaired")
 	d.wantNotPosted("ended")
 }
+
+// TestResolvedIsStoredFirst stores resolved events of many keys, and their firing events some time later. Those within two seconds pair.
+func TestResolvedIsStoredFirst(t *testing.T) {
+	t.Parallel()
+	const keys, patience = 6, 2 * time.Second
+	for _, gap := range []time.Duration{300 * time.Millisecond, 1500 * time.Millisecond} {
+		t.Run(gap.String(), func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			workers := d.startFleet(3, longLeases(unlimited()...)...)
+			events, certain := 0, make(map[string]string)
+			for round := 0; len(certain) < keys && round < 20; round++ { // a busy machine may need longer than the patience between two events
+				began := time.Now()
+				for key := range keys {
+					d.publish("notify.disks", resolved(fmt.Sprintf("resolved-%d-%d", round, key), fmt.Sprint(round, key)))
+				}
+				time.Sleep(gap) // the gap is what is tested
+				for key := range keys {
+					fired := fmt.Sprintf("firing-%d-%d", round, key)
+					d.publish("notify.disks", firing(fired, fmt.Sprint(round, key)))
+					if time.Since(began) < patience {
+						certain[fired] = fmt.Sprintf("resolved-%d-%d", round, key)
+					}
+				}
+				events += 2 * keys
+			}
+			workers.awaitEvents(events)
+			for fired, ended := range certain {
+				d.wantResolved(fired, ended)
+			}
+			d.awaitEmpty()
+		})
+	}
+}

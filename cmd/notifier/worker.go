@@ -144,7 +144,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	w.life.background("writing the journal", w.journal.Run)
 	deliveries, pacer, err := w.startParts(ctx, throttle.Settings{
 		Tree: rules.Tree, Shadow: rules.Shadow, Lease: ackWait, Retention: throttle.Retention(streamAge, longestLife(w.settings)),
-		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL,
+		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL, Remind: w.settings.Remind,
 	})
 	if err != nil {
 		return err

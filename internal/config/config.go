@@ -30,7 +30,8 @@ type Config struct {
 	Journal         Journal
 	Redis           Redis
 	Limits          Limits
-	PairTTL         time.Duration `env:"PAIR_TTL" form:"window" shared:"true" default:"7d" desc:"how long a firing event can be resolved"`
+	PairTTL         time.Duration `env:"PAIR_TTL" form:"window" shared:"true" default:"7d" desc:"how long a firing event can be resolved, counted from its newest message or repetition"`
+	Remind          time.Duration `env:"REMIND" form:"reminder" shared:"true" default:"0" desc:"a firing event that is repeated so long after its newest message, and is not resolved, is posted again; '0': never"`
 	SummaryInterval time.Duration `env:"SUMMARY_INTERVAL" form:"summary interval" shared:"true" default:"30m" desc:"shortest time between two digests of dropped events in a channel; '0': no digests"`
 	Delay           Delay
 	Sink            string `env:"SINK" form:"sink" shared:"true" desc:"'slack', or 'console', which prints one line for each message; not set: 'slack' if a Slack token or webhook is set, else an error"`

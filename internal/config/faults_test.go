@@ -70,6 +70,7 @@ var badValues = []struct {
 	{"PAIR_TTL", "not a duration from 1ms to 366d; expected one such as 90m, 12h, 7d or 1d12h", []string{
 		"0", "-1h", "367d", "for ever", "1h+2/2h", "1h;burst=1",
 	}},
+	{"REMIND", "not a duration from 1s to 366d; expected one such as 90m, 4h or 1d, or 0 for no reminders", []string{"999ms", "367d", "-4h", "4", "off"}},
 	{"SUMMARY_INTERVAL", "from 1s to 366d; expected one such as 30m, 12h or 1d, or 0 for no summaries", []string{"999ms", "367d", "-1s", "30"}},
 	{"DELAY", `entry "2h" is not path=duration; expected path=duration,… such as security=6h,payments.>=2h`, []string{"2h"}},
 	{"DELAY", "is not path=duration", []string{"a=1h,"}},

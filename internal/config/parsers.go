@@ -42,6 +42,7 @@ var forms = map[string]form{
 	"duration":         as(duration(0, "not a duration; expected 0, or one such as 500ms, 10s or 1h30m")),
 	"window":           as(window),
 	"summary interval": as(noneOr(time.Second, "not a duration from 1s to 366d; expected one such as 30m, 12h or 1d, or 0 for no summaries")),
+	"reminder":         as(noneOr(time.Second, "not a duration from 1s to 366d; expected one such as 90m, 4h or 1d, or 0 for no reminders")),
 	"journal age":      as(noneOr(time.Minute, "not a duration from 1m to 366d; expected one such as 12h or 1d, or 0 for no journal")),
 	"max age":          as(noneOr(time.Minute, "not a duration from 1m to 366d; expected one such as 12h, 7d or 1d12h, or 0 for no bound")),
 

@@ -142,6 +142,7 @@ var settings = []struct{ variable, fallback, byDefault, text, value string }{
 	{"DENY_CACHE_TTL", "1s", "1s", "0", "0s"},
 	{"SHADOW", "false", "false", "1", "true"},
 	{"PAIR_TTL", "7d", "168h0m0s", "366d", "8784h0m0s"},
+	{"REMIND", "0", "0s", "4h", "4h0m0s"},
 	{"SUMMARY_INTERVAL", "30m", "30m0s", "1s", "1s"},
 	{"DELAY", "", "[]", "payments.>=2h, security = 1d12h,infra.*=week", "[{payments.> 2h0m0s} {security 36h0m0s} {infra.* 168h0m0s}]"},
 	{"SINK", "", "console", "slack", "slack"},

@@ -32,6 +32,7 @@ func TestShared(t *testing.T) {
 		{"DELAY", "payments=5m,>=1m", ">=1m,payments=5m", ">=1m"},
 		{"SLACK_ROUTES", "payments=#a,security=#b", "security=#b,payments=#a", "payments=#b,security=#a"},
 		{"PAIR_TTL", "1d", "24h", "2d"},
+		{"REMIND", "4h", "240m", "0"},
 		{"EVENT_MAX_BYTES", "1024", "1024", "1025"},
 		{"SHADOW", "true", "true", "false"},
 		{"REDIS_FAILURE", "hold", "hold", "open"},

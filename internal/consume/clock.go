@@ -43,6 +43,13 @@ func (c *serverClock) latest() time.Time {
 	return c.now().Add(c.doubt)
 }
 
+// earliest is the earliest time that the server's clock may have shown when this host's showed t.
+func (c *serverClock) earliest(t time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at(t).Add(-c.doubt)
+}
+
 // at is what the server's clock showed when this host's showed t; the zero time stays zero.
 func (c *serverClock) at(t time.Time) time.Time {
 	if t.IsZero() {

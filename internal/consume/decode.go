@@ -17,6 +17,8 @@ type candidate struct {
 	lookUp   bool      // it is too old, and only asks what is known of it
 	again    bool      // a worker may have had the event before
 	certain  bool      // nothing that may open its pair was left undecided before the throttle is asked
+
+	decidedUpTo time.Time // certain: by the server's clock, everything stored until then was decided; zero if that time is not known
 }
 
 // request is what the throttle is asked about a candidate, but for whether it may wait.
@@ -34,10 +36,10 @@ func (c candidate) request() throttle.Request {
 
 // read finds the event of a message, the denial that its category is known to get, or what is wrong with the message. Where the subject names the
 // category, a full level is found without decoding. An event that may have been admitted before is not dropped here. Nor is one that
-// resolves another event: no limit concerns it.
+// resolves another event: no limit concerns it. Nor is a firing event of a pair: it may repeat one that was posted, which is a duplicate and no drop.
 func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
 	category, bare, err := w.o.Decoder.CategoryOf(m.entry.Subject)
-	decodeFirst := bare || event.MayResolve(m.Data()) || w.mayWait(category)
+	decodeFirst := bare || event.MayResolve(m.Data()) || event.MayFire(m.Data()) || w.mayWait(category)
 	if err == nil && !bare {
 		m.category = category
 		if !decodeFirst && (!again || w.isNew(ctx, m)) {
@@ -55,10 +57,11 @@ func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Even
 	switch {
 	case !decodeFirst || again:
 	case e.Resolves():
-		if w.throttle.KnownUnpaired(e.Pair(), m.entry.Origin.Stored) {
+		if w.throttle.KnownUnpaired(e.Pair(), m.entry.Since.Add(pairPatience)) {
 			w.metrics.Resolved("unpaired")
 			return e, throttle.DeniedUnpaired, nil
 		}
+	case e.Pair() != "" && !e.Derived:
 	case !w.mayWait(e.Category):
 		return e, w.throttle.Full(e.Category), nil
 	}

@@ -29,7 +29,8 @@ type delivery struct {
 	candidate
 	grant       throttle.Grant
 	denial      *throttle.Denial // that is only measured
-	opened      string           // the receipt of what the event resolves; "" for none
+	opened      string           // the receipt of the first message that the event resolves; "" for none
+	others      []string         // the receipts of further messages that it resolves and has not updated yet
 	prepared    func() sink.Delivery
 	destination string
 	started     time.Time // when it was first tried
@@ -46,10 +47,15 @@ type delivery struct {
 }
 
 func (w *Worker) newDelivery(c candidate, decision *throttle.Decision, denial *throttle.Denial, prepared func() sink.Delivery) *delivery {
-	return &delivery{
+	d := &delivery{
 		candidate: c, grant: decision.Grant, denial: denial, opened: decision.Opened, uncertain: decision.InDoubt, prepared: prepared,
-		destination: w.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened}),
 	}
+	out := sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others}
+	if len(out.Others) > 0 {
+		d.others = w.sink.Updatable(out)
+	}
+	d.destination = w.sink.Destination(out)
+	return d
 }
 
 // fromQueue tells whether the event comes from its channel's queue in the room.
@@ -93,7 +99,7 @@ func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 	}
 }
 
-// attempt posts once, on a lease that outlasts the post or was renewed just now. It does not post without such a lease, or after the
+// attempt posts once, or updates one of several messages before the post, on a lease that outlasts the post or was renewed just now. It does not post without such a lease, or after the
 // work context.
 func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
 	leased := work.Err() == nil && (d.left() >= w.o.SendTimeout || w.leases.extend(work, d))
@@ -103,10 +109,15 @@ func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, fai
 	if d.attempts++; d.attempts == 1 {
 		d.started = time.Now()
 	}
-	failpoint.Reach(failpoint.BeforePost)
 	out := d.prepared()
-	out.Opened = d.opened
-	receipt, err := w.sink.Send(d.span.In(work), out)
+	out.Opened, out.Others = d.opened, d.others
+	var err error
+	if len(d.others) > 0 {
+		err = w.sink.Update(d.span.In(work), out, d.others[0])
+	} else {
+		failpoint.Reach(failpoint.BeforePost)
+		receipt, err = w.sink.Send(d.span.In(work), out)
+	}
 	failure = failureOf(err, d.destination)
 	if !isOfAll(failure) {
 		d.leaveLane()

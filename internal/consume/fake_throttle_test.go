@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -266,6 +267,8 @@ func (g *fakeGrant) Finish(ctx context.Context, receipt string) bool {
 	g.note(ctx, "finish")
 	return g.finish == nil || g.finish()
 }
+
+func (g *fakeGrant) Updated(ctx context.Context, left int) { g.note(ctx, fmt.Sprint("left ", left)) }
 
 func (g *fakeGrant) Release(ctx context.Context, inDoubt bool) {
 	if inDoubt {

@@ -79,6 +79,7 @@ func (j *callLog) about(id string) []string {
 type fakeSink struct {
 	calls       *callLog
 	send        func(ctx context.Context, e event.Event, attempt int) error // attempt counts from 1
+	update      func(ctx context.Context, receipt string) error             // nil: each succeeds
 	receipt     string                                                      // of each post
 	prepare     func(e event.Event) string                                  // the mention; nil: none
 	destination func(e event.Event) string                                  // nil: the category
@@ -116,6 +117,16 @@ func (f *fakeSink) Send(ctx context.Context, n sink.Delivery) (receipt string, e
 		return f.receipt, nil
 	}
 	return f.receipt, f.send(ctx, e, attempt)
+}
+
+func (f *fakeSink) Updatable(d sink.Delivery) []string { return d.Others }
+
+func (f *fakeSink) Update(ctx context.Context, d sink.Delivery, receipt string) error {
+	f.calls.add("update %s %s", receipt, d.Event.ShownID())
+	if f.update == nil {
+		return nil
+	}
+	return f.update(ctx, receipt)
 }
 
 func (f *fakeSink) Destination(n sink.Delivery) string {

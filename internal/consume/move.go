@@ -39,7 +39,8 @@ type goal struct {
 	reason  room.Reason
 	channel string        // Channel: the destination
 	in      time.Duration // Slot, Pair, Redis: after which it comes back
-	behind  uint64        // Pair: see room.Entry
+	until   uint64        // Pair: see room.Entry; so is behind
+	behind  uint64
 }
 
 // stayIn is how long an event counts in the room unless it comes back at a known time: longer than a channel is likely to be paused. The
@@ -69,7 +70,7 @@ func (w *Worker) newMove(c candidate, to goal) *move {
 	w.trace(c.message, time.Now(), false)
 	subjects, first, name := w.names.room(), event.FirstLevel(c.event.Category), nameOf(c.message)
 	entry := c.entryFor(c.event, to.reason)
-	entry.Behind = to.behind
+	entry.Until, entry.Behind = to.until, to.behind
 	subject, target, staysFor := subjects.Channel(room.Token(to.channel), first), "", stayIn
 	if to.reason != room.Channel {
 		subject, target = subjects.Schedule(to.reason, first, name)

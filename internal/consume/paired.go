@@ -14,7 +14,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// Waiting times of a resolved event in the room: half its age, within these bounds.
+// pairPatience is how long an event that resolves another one waits for that event to be stored.
+const pairPatience = 2 * time.Second
+
+// Waiting times of a resolved event in the room beyond that: half its age, within these bounds.
 const (
 	shortestPairWait = 500 * time.Millisecond
 	longestPairWait  = 30 * time.Second
@@ -25,39 +28,54 @@ func (w *Worker) pairWait(c candidate) time.Duration {
 	return min(max(w.clock.since(c.entry.Since)/2, shortestPairWait), longestPairWait)
 }
 
+// leastAge is how long ago an event was stored, at least, by the server's clock.
+func (w *Worker) leastAge(m *message) time.Duration {
+	latest := w.clock.earliest(time.Now())
+	if m.stored.After(latest) { // it came back from the room at that time
+		latest = m.stored
+	}
+	return latest.Sub(m.entry.Since)
+}
+
 // awaitOther lets an event wait while another worker delivers it. An event that resolves another one waits in the room.
 func (w *Worker) awaitOther(c candidate, wait time.Duration) {
 	if c.event.Resolves() {
-		w.move(w.newMove(c, goal{reason: room.Pair, in: min(wait, w.pairWait(c)), behind: c.entry.Behind}), w.release)
+		w.move(w.newMove(c, goal{reason: room.Pair, in: min(wait, w.pairWait(c)), until: c.entry.Until, behind: c.entry.Behind}), w.release)
 		return
 	}
 	w.nak(c.message, wait+jitter(50*time.Millisecond))
 	w.release()
 }
 
-// unpaired deals with resolved events for which no pair is open. An event is dropped once it is certain that none will be. Until then
-// it waits in the room.
+// unpaired deals with resolved events for which no pair is open. An event waits in the room for pairPatience. Then it waits until
+// everything is decided that was stored before and may open its pair. If the pair still is not open, the event is dropped.
 //
-// An undecided event that may open the pair stands before it in the producers' stream. Parts of bodies, and events that Redis refused,
+// An undecided event that may open the pair stands in the producers' stream. Parts of bodies, and events that Redis refused,
 // stand in the room instead, before everything that is stored there later. Another worker may decide between the question to the
 // throttle and the look at the streams. So the throttle is asked once more, and that answer counts. Each event holds an element of the pool.
 func (w *Worker) unpaired(pulling, ctx context.Context, events []candidate) {
 	var again []candidate
-	end := uint64(0)
+	now := w.clock.earliest(time.Now())
+	at := w.topology.Load()
+	ends := ends{ // 0 in doubt
+		producers: sync.OnceValue(func() uint64 { end, _ := endOf(ctx, at.stream); return end }),
+		room:      sync.OnceValue(func() uint64 { end, _ := endOf(ctx, at.room.stream); return end }),
+	}
 	for _, c := range events {
-		behind := c.entry.Behind
-		if behind == 0 && w.openings.producers.noneBefore(ctx, c.entry.Origin.Sequence, w.topology.Load(), w.firstOfProducers) {
-			if end == 0 {
-				end, _ = w.endOfRoom(ctx)
+		to := goal{reason: room.Pair, in: w.pairWait(c), until: c.entry.Until, behind: c.entry.Behind}
+		patience := pairPatience - w.leastAge(c.message)
+		switch {
+		case to.until == 0 && patience > 0:
+			to.in = patience
+		case w.openersAreDecided(ctx, &to, ends):
+			c.certain = true
+			if c.entry.Until == 0 {
+				c.decidedUpTo = now
 			}
-			behind = end
-		}
-		if behind == 0 || !w.openings.room.noneBefore(ctx, behind+1, w.topology.Load(), w.firstOfRoom) {
-			w.move(w.newMove(c, goal{reason: room.Pair, in: w.pairWait(c), behind: behind}), w.release)
+			again = append(again, c)
 			continue
 		}
-		c.certain = true
-		again = append(again, c)
+		w.move(w.newMove(c, to), w.release)
 	}
 	if len(again) > 0 && !w.decide(pulling, ctx, again) {
 		for _, c := range again {
@@ -66,10 +84,28 @@ func (w *Worker) unpaired(pulling, ctx context.Context, events []candidate) {
 	}
 }
 
-// neverOpened is the settlement of a resolved event whose pair certainly never opens; asked is when the throttle was.
-func (w *Worker) neverOpened(c candidate, asked time.Time) settlement {
+// ends are the latest sequences of the streams, which are asked for when they are needed first.
+type ends struct{ producers, room func() uint64 }
+
+// openersAreDecided tells whether everything is decided that may open the pair of a resolved event. It notes in the goal how far the streams
+// are to be looked at.
+func (w *Worker) openersAreDecided(ctx context.Context, to *goal, ends ends) bool {
+	at := w.topology.Load()
+	if to.until == 0 {
+		to.until = ends.producers()
+	}
+	if to.behind == 0 && to.until > 0 && w.openings.producers.noneBefore(ctx, to.until+1, at, w.firstOfProducers) {
+		to.behind = ends.room()
+	}
+	return to.behind > 0 && w.openings.room.noneBefore(ctx, to.behind+1, at, w.firstOfRoom)
+}
+
+// neverOpened is the settlement of a resolved event whose pair certainly never opens.
+func (w *Worker) neverOpened(c candidate) settlement {
 	w.metrics.Resolved("unpaired")
-	w.throttle.LearnUnpaired(c.event.Pair(), asked)
+	if !c.decidedUpTo.IsZero() {
+		w.throttle.LearnUnpaired(c.event.Pair(), c.decidedUpTo)
+	}
 	return w.dropped(c.message, throttle.DeniedUnpaired)
 }
 
@@ -108,30 +144,34 @@ func (o *firstOpening) noneBefore(
 func (w *Worker) firstOfProducers(ctx context.Context, at *topology, known uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
+	end, err := endOf(ctx, at.stream)
+	if err != nil {
+		return known, err
+	}
 	info, err := at.consumer.Info(ctx)
 	if err != nil {
 		return known, err
 	}
 	from := max(known, info.AckFloor.Stream+1)
-	return w.firstThatOpens(ctx, at.stream, w.names.subjects(), from, max(from, info.Delivered.Stream+1))
+	return w.firstThatOpens(ctx, at.stream, w.names.subjects(), from, max(from, end+1))
 }
 
 // firstOfRoom finds the first undecided event in the room that may open a pair. Redis knows of the decided ones.
 func (w *Worker) firstOfRoom(ctx context.Context, at *topology, known uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	end, err := w.endOfRoom(ctx)
+	end, err := endOf(ctx, at.room.stream)
 	if err != nil {
 		return known, err
 	}
 	return w.firstThatOpens(ctx, at.room.stream, w.names.room().Undecided(), max(known, 1), end+1)
 }
 
-// endOfRoom is the room's latest sequence; an empty room has had one message.
-func (w *Worker) endOfRoom(ctx context.Context) (uint64, error) {
+// endOf is the latest sequence of a stream; an empty stream counts as one that has had one message.
+func endOf(ctx context.Context, stream jetstream.Stream) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	info, err := w.topology.Load().room.stream.Info(ctx)
+	info, err := stream.Info(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -23,7 +25,8 @@ func (f *fixture) status(status event.Status) uint64 {
 	return f.publish("notify.payments", fmt.Sprintf(`{"id": %q, "title": "an event", "status": %[1]q, "key": "k"}`, status))
 }
 
-// TestResolvedIsNeverDroppedUnasked has a full limit. The worker asks the throttle about resolved events alone.
+// TestResolvedIsNeverDroppedUnasked has a full limit. The worker asks the throttle about resolved events, and about firing ones that may repeat
+// others.
 func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 	t.Parallel()
 	type resolvedCase struct {
@@ -34,8 +37,9 @@ func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 		"resolved":            {`{"id": "order-1", "title": "x", "status": "resolved", "key": "k"}`, true},
 		"resolved, escaped":   {`{"id": "order-1", "title": "x", "st\u0061tus": "r\u0065solved", "key": "k"}`, true},
 		"of an alert":         {`{"id": "order-1", "alerts": [{"status": "resolved", "labels": {"alertname": "x"}, "fingerprint": "f"}]}`, true},
+		"firing, without ID":  {`{"title": "x", "status": "firing", "key": "k"}`, false},
 		"firing, without key": {`{"id": "order-1", "title": "x", "status": "firing"}`, false},
-		"firing":              {`{"id": "order-1", "title": "resolved", "status": "firing", "key": "k"}`, false},
+		"firing":              {`{"id": "order-1", "title": "resolved", "status": "firing", "key": "k"}`, true},
 		"not JSON":            {`resolved`, false},
 	}, func(t *testing.T, f *fixture, test resolvedCase) {
 		f.throttle.full = fullFor("the rule", "")
@@ -176,7 +180,87 @@ func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
 	for name, want := range map[string]int{"by unpaired payments": 1, "resolved paired": 0, "resolved unpaired": 1} {
 		testkit.Equal(f, f.metrics.Get(name), want, "%q was counted", name)
 	}
-	testkit.Equal(f, f.calls.count("learns payments/k"), 1, "calls of LearnUnpaired")
+	learned := 1 // where the last answer holds for later events too
+	if test.ends != "" || test.keeps != nil {
+		learned = 0
+	}
+	testkit.Equal(f, f.calls.count("learns payments/k"), learned, "calls of LearnUnpaired")
+}
+
+// TestResolvedIsStoredFirst stores a firing event some time after its resolved event, within pairPatience. They pair, however long the
+// decision about the firing event takes.
+func TestResolvedIsStoredFirst(t *testing.T) {
+	t.Parallel()
+	each(t, map[string]struct {
+		gap  time.Duration
+		late bool // the decision comes when the resolved event has waited twice
+	}{
+		"300 ms": {300 * time.Millisecond, false}, "300 ms, decided late": {300 * time.Millisecond, true},
+		"1.5 s": {1500 * time.Millisecond, false}, "1.5 s, decided late": {1500 * time.Millisecond, true},
+	}, func(t *testing.T, f *fixture, test struct {
+		gap  time.Duration
+		late bool
+	}) {
+		settle := newGate(t)
+		nakSent(f, settle)
+		others := f.throttle.decideOne
+		f.throttle.decideOne = func(ctx context.Context, c throttle.Request) (throttle.Decision, error) {
+			if _, key, _ := strings.Cut(c.Pair, "\n"); c.Resolves && f.calls.count("finish firing-"+key) > 0 {
+				return f.throttle.admit(c), nil
+			}
+			return others(ctx, c)
+		}
+		f.start(nil)
+		f.start(nil) // another worker
+		round, began := 0, time.Time{}
+		for ; began.IsZero() || time.Since(began) >= pairPatience; round++ { // a busy machine may take longer than that
+			began = time.Now()
+			f.ofKey(event.StatusResolved, round)
+			time.Sleep(test.gap) // it is what is tested
+			f.ofKey(event.StatusFiring, round)
+		}
+		if test.late {
+			f.eventually("resolved events wait again", func() bool {
+				waiting := f.waiting(room.Pair)
+				return len(waiting) == round && waiting[round-1].Header.Get(room.HeaderUntil) != ""
+			})
+		}
+		settle.open()
+		f.awaitSettled(2 * round)
+		f.requireRoomEmpty()
+		f.requireHistory(fmt.Sprint("resolved-", round-1), "send", "finish")
+	})
+}
+
+// ofKey publishes a firing or resolved event of a key of its own.
+func (f *fixture) ofKey(status event.Status, key int) {
+	f.Helper()
+	f.publish("notify.payments", fmt.Sprintf(`{"id": "%s-%d", "title": "an event", "status": %[1]q, "key": "%[2]d"}`, status, key))
+}
+
+// TestPatience drops a resolved event no sooner than pairPatience after it was stored.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.answerUnpaired(nil)
+	dropped := make(chan time.Time, 1)
+	f.start(func(o *Options) { o.Drops = func([]summary.Drop) int64 { dropped <- time.Now(); return 1 } })
+	began := time.Now()
+	f.status(event.StatusResolved)
+	if waited := receive(t, "the drop", dropped).Sub(began); waited < pairPatience {
+		t.Errorf("wait of a resolved event: got %v, want at least %v", waited, pairPatience)
+	}
+	f.requireRoomEmpty()
+}
+
+// resolvedBefore puts a resolved event into the room that was stored some time ago.
+func (f *fixture) resolvedBefore(d time.Duration) {
+	f.Helper()
+	_, due := testNames.room().Schedule(room.Pair, "payments", "earlier")
+	stored := time.Now().Add(-d)
+	f.putInRoom(due, room.Entry{
+		Reason: room.Pair, Subject: "notify.payments", ID: "earlier", Origin: room.Origin{Stream: testNames.Stream, Sequence: 1, Stored: stored}, Since: stored,
+	}, `{"id": "earlier", "title": "an event", "status": "resolved", "key": "k"}`)
 }
 
 // others publishes on the other subject of a mixed stream.
@@ -208,7 +292,7 @@ func (f *fixture) requireWaitsAgain(resolved uint64) {
 	f.requireOutcomes(nil)
 }
 
-// TestPairOpensMeanwhile has another worker settle the firing event between the first decision about the resolved one and the search
+// TestPairOpensMeanwhile has another worker settle the firing event between the first decision about an old resolved one and the search
 // in the streams. The worker asks the throttle again, which knows the pair now.
 func TestPairOpensMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -224,12 +308,12 @@ func TestPairOpensMeanwhile(t *testing.T) {
 		opened = true
 		return throttle.Decision{Verdict: throttle.Unpaired}, elsewhere.DoubleAck(ctx)
 	}
-	f.status(event.StatusResolved)
+	f.resolvedBefore(time.Minute)
 	f.start(nil)
 	f.awaitSettled(1)
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	testkit.Equal(t, len(f.throttle.asked()), 2, "requests to the throttle")
-	f.requireHistory("resolved", "send", "finish")
+	f.requireHistory("earlier", "send", "finish")
 }
 
 // TestKnownUnpaired drops a resolved event of a known closed pair without asking the throttle. A redelivery is not dropped: another
@@ -386,4 +470,29 @@ func TestFirstOpening(t *testing.T) {
 	none(13, false, 4)
 	at, failure = new(topology), nil
 	none(5, false, 5)
+}
+
+// TestSeveralMessages resolves an event that has several messages. The others are updated one by one before the reply, and each update is
+// recorded. A failed update is repeated, and not those before it.
+func TestSeveralMessages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+		d := f.throttle.admit(c)
+		d.Opened, d.Others = "r1", []string{"r2", "r3"}
+		return d
+	})
+	failed := false
+	f.sink.update = func(_ context.Context, receipt string) error {
+		if receipt == "r3" && !failed {
+			failed = true
+			return &sink.Error{Class: sink.Unknown, Err: errScripted}
+		}
+		return nil
+	}
+	f.start(nil)
+	f.status(event.StatusResolved)
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"sent payments": 1})
+	f.requireHistory("resolved", "update r2", "left 1", "update r3", "update r3", "left 0", "resolve r1", "finish")
 }

@@ -34,10 +34,10 @@ type Throttle interface {
 	// Records returns a function that tells which events the delivery record had at the time of this call; nil if that is not known.
 	Records(ctx context.Context) throttle.Recorded
 
-	// KnownUnpaired tells whether the pair of a resolved event was found not to be open, after the event was stored. LearnUnpaired
-	// notes that, and when it was asked. The times are by the server's clock.
-	KnownUnpaired(pair string, stored time.Time) bool
-	LearnUnpaired(pair string, asked time.Time)
+	// LearnUnpaired notes that a pair was not open when every event was decided that was stored up to a time, by the server's clock.
+	// KnownUnpaired reports whether that was found a moment ago for a later time than the given one.
+	KnownUnpaired(pair string, after time.Time) bool
+	LearnUnpaired(pair string, decidedUpTo time.Time)
 
 	// Delay plans when a denied event comes back.
 	Delay(ctx context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error)
@@ -72,6 +72,11 @@ type Sink interface {
 	// Send tries once; a failure is a *sink.Error. The receipt tells whoever resolves the event where its message is.
 	Send(ctx context.Context, d sink.Delivery) (receipt string, err error)
 	Destination(d sink.Delivery) string
+
+	// Updatable returns those of d.Others whose messages can be updated. Update has one of them show that d has resolved it. It may be
+	// repeated; a failure is a *sink.Error.
+	Updatable(d sink.Delivery) []string
+	Update(ctx context.Context, d sink.Delivery, receipt string) error
 
 	// Destinations lists those that the settings name.
 	Destinations() []string

@@ -153,7 +153,7 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 			end(settlement{message: c.message, outcome: Expired})
 		case throttle.Unpaired:
 			if c.certain {
-				end(w.neverOpened(c, w.clock.at(asked)))
+				end(w.neverOpened(c))
 			} else {
 				unpaired = append(unpaired, c)
 			}
@@ -198,6 +198,9 @@ func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 		case !attempted:
 			w.postpone(work, d, 0)
 			return
+		case failure == nil && len(d.others) > 0:
+			w.updated(work, d)
+			continue
 		case failure == nil:
 			w.delivered(work, d, receipt)
 			return
@@ -214,6 +217,14 @@ func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 			return
 		}
 	}
+}
+
+// updated records that one of several messages was updated. The next one is updated, or the event posted, in a turn of its own.
+func (w *Worker) updated(work context.Context, d *delivery) {
+	d.others = d.others[1:]
+	d.grant.Updated(context.WithoutCancel(work), len(d.others))
+	d.attempts = 0
+	failpoint.Reach(failpoint.AfterUpdate)
 }
 
 // delivered records a delivery. Whoever records it first counts its outcome: its message may be settled more than once.
@@ -257,7 +268,7 @@ func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) 
 		w.health.misconfigure(d, failure)
 		return retryDelay(misconfiguredBackoff, d.attempts-1), true
 	case sink.Unknown:
-		d.uncertain = true
+		d.uncertain = d.uncertain || len(d.others) == 0 // an update may be repeated
 	case sink.Transient, sink.Rejected, sink.OK:
 	}
 	if work.Err() != nil {

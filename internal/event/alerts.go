@@ -23,14 +23,14 @@ const (
 // the group's message do not belong to it.
 type Part struct {
 	Subject string
-	Room    RoomIdentity // to be noted where the part is stored: the group's ID, and a name that is the same at each redelivery of the group
+	Room    RoomIdentity // to be noted where the part is stored; the same at each redelivery of the group
 	Data    []byte       // a JSON object in the notifier's own form
 }
 
 // Parts splits a body that holds a group of several alerts into one message for each, in their
-// order. Each decodes, with its Room, to the event that a group of that alert alone would give, except for
-// the identity: the group's ID and the part's name, which usually is the alert's fingerprint. If the group
-// has no category, the parts of alerts that name a category are on the subject of that category.
+// order. Each decodes, with its Room, to the event that a group of that alert alone would give. An alert that
+// has no identity of its own gets the group's ID and a name within the group. An alert that the group holds twice
+// is one part. If the group has no category, the parts of alerts that name a category are on the subject of that category.
 //
 // Alerts that would not decode are left out, and bad tells of all of them at once: how many, and what is wrong
 // with the first few. Its reason is that of the first.
@@ -51,17 +51,24 @@ func (d Decoder) Parts(m Message) (parts []Part, bad *Fault) {
 	}
 	m.Room.impose(&e)
 	parts = make([]Part, 0, len(g.alerts)-g.bad)
-	taken := make(map[string]bool, len(g.alerts))
+	taken := make(map[string]bool, len(g.alerts)) // names within the group, and identities with their subjects
 	for i, a := range g.alerts {
 		if a.data == nil {
 			continue
 		}
-		name := a.name(i, taken)
-		taken[name] = true
-		part := Part{Subject: m.Subject, Room: RoomIdentity{ID: e.ID, Derived: e.Derived, Part: name}, Data: a.data}
+		part := Part{Subject: m.Subject, Room: RoomIdentity{ID: a.id}, Data: a.data}
 		if e.Category == "" && a.Category != "" {
 			part.Subject = d.Prefix + "." + a.Category
 		}
+		name := part.Subject + " " + a.id
+		switch {
+		case a.id == "":
+			name = a.name(i, taken)
+			part.Room = RoomIdentity{ID: e.ID, Derived: e.Derived, Part: name}
+		case taken[name]:
+			continue
+		}
+		taken[name] = true
 		parts = append(parts, part)
 	}
 	return parts, g.fault()
@@ -122,6 +129,7 @@ type alert struct {
 	Time     time.Time         `json:"time,omitzero"`
 	Fields   map[string]string `json:"fields,omitempty"`
 
+	id   string // its identity within its category; empty: it has none of its own
 	data []byte // the alert as a JSON object; nil: the alert is bad
 }
 
@@ -228,6 +236,7 @@ func alertsOf(o object) (elements [][]byte, ok bool) {
 //     known a firing alert is a warning.
 //   - status as it is; key: the fingerprint, else a hash of all labels.
 //   - category: the label, if it is a category.
+//   - identity: the key, the status and startsAt.
 //   - time: startsAt; endsAt of a resolved alert.
 //   - link: the first of panelURL, dashboardURL and generatorURL that can be one.
 //   - fields: the labels but for alertname and severity, and valueString.
@@ -255,6 +264,7 @@ func readAlert(data []byte) (alert, *Fault) {
 		labels["valueString"] = value
 	}
 	r.checkResolved(a.Status, a.Key)
+	a.id = a.identity(start)
 	delete(labels, "alertname")
 	delete(labels, "severity")
 	a.Fields = labels

@@ -36,6 +36,13 @@ const grafana = `{"receiver":"","status":"resolved","alerts":[
 // one is a group of one alert.
 func one(members string) string { return `{"alerts":[{` + members + `}]}` }
 
+// The identities of the alerts in alertmanager, and of the alert in grafana.
+const (
+	firstOfAlertmanager  = "a1b2c3d4e5f60718 firing 2026-03-01T10:00:00.123Z"
+	secondOfAlertmanager = "0011223344556677 resolved 2026-03-01T09:00:00Z"
+	ofGrafana            = "c6eadffa33fcdf37 resolved 2026-03-01T10:00:00Z"
+)
+
 // diskFull is the event of the first alert in alertmanager.
 var diskFull = event.Event{
 	ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Title: "Disk of db-1 is full", Text: "/var has\n<2% left",
@@ -46,7 +53,7 @@ var diskFull = event.Event{
 
 // highLoad is the event of the alert in grafana.
 var highLoad = event.Event{
-	ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Title: "High load", Text: "load is high",
+	ID: ofGrafana, Category: "errors", Title: "High load", Text: "load is high",
 	Severity: event.SeverityInfo, Source: "https://grafana/", Link: "https://grafana/d/a",
 	Fields: []event.Field{{Name: "grafana_folder", Value: "Hosts"}, {Name: "valueString", Value: "[ var='B' value=1.5 ]"}},
 	Time:   time.Date(2026, 3, 1, 10, 5, 0, 0, time.UTC), Cost: 1, Status: event.StatusResolved, Key: "c6eadffa33fcdf37",
@@ -58,6 +65,7 @@ const alertX = `"labels":{"alertname":"x"},"fingerprint":"f"`
 func named(all ...changes) event.Event { return decoded(append([]changes{withTitle("x")}, all...)...) }
 func keyed(all ...changes) event.Event { return named(append([]changes{withKey("f")}, all...)...) }
 
+func withAlertID(id string) changes    { return func(e *event.Event) { e.ID, e.Derived = id, false } }
 func withSource(source string) changes { return func(e *event.Event) { e.Source = source } }
 func withLink(link string) changes     { return func(e *event.Event) { e.Link = link } }
 func firing(e *event.Event)            { e.Status, e.Severity = event.StatusFiring, event.SeverityWarning }
@@ -66,7 +74,7 @@ var decodedAlerts = []struct {
 	name, body string
 	want       event.Event
 }{
-	{"the first of Alertmanager's", alertmanager, diskFull},
+	{"the first of Alertmanager's, with the body's identity", alertmanager, diskFull},
 	{"Grafana's", grafana, highLoad},
 	{"small", one(alertX), keyed()},
 	{"a title of the group is not one of the alert", `{"title":"no","text":"no","severity":5,"status":"no","alerts":[{` + alertX + `}]}`, keyed()},
@@ -80,9 +88,11 @@ var decodedAlerts = []struct {
 	{"firing without a severity", one(alertX + `,"status":"firing"`),
 		keyed(firing)},
 	{"resolved without an end", one(alertX + `,"status":"resolved","startsAt":"2026-01-01T00:00:00Z","endsAt":"0001-01-01T00:00:00Z"`),
-		keyed(resolved, onDay(2026))},
+		keyed(withAlertID("f resolved 2026-01-01T00:00:00Z"), resolved, onDay(2026))},
 	{"firing with an end", one(alertX + `,"status":"firing","startsAt":"2026-01-01T00:00:00Z","endsAt":"2026-01-02T00:00:00Z"`),
-		keyed(firing, onDay(2026))},
+		keyed(withAlertID("f firing 2026-01-01T00:00:00Z"), firing, onDay(2026))},
+	{"the alert's identity before the body's", `{"id":"g",` + one(alertX + `,"startsAt":"2026-01-01T01:00:00+01:00"`)[1:],
+		keyed(withAlertID("f 2026-01-01T00:00:00Z"), onDay(2026))},
 	{"panel before dashboard before rule", one(alertX + `,"generatorURL":"http://g","dashboardURL":"http://d","panelURL":"http://p"`),
 		keyed(withLink("http://p"))},
 	{"bad links", one(alertX + `,"generatorURL":"http://g","dashboardURL":"/d","panelURL":"http://[p"`),
@@ -232,42 +242,56 @@ func TestParts(t *testing.T) {
 		return event.Message{Subject: "notify", Data: []byte(body), Stream: "S", Sequence: 1}
 	}
 	inEnvelope := `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":` + alertmanager + `}`
-	fingerprints := []string{"a1b2c3d4e5f60718", "0011223344556677"}
+	timed := func(id, name string) string {
+		return `"startsAt":"2026-01-02T04:04:05.50+01:00","fingerprint":"` + id + `","labels":{"alertname":"` + name + `"}`
+	}
+	ofLabels := testkit.Must(decoder().Decode(message(one(timed("", "x")))))(t).Key
+	alertmanagers := []string{firstOfAlertmanager, secondOfAlertmanager}
 	for _, test := range []struct {
-		name            string
-		m               event.Message
-		id              string
-		derived         bool
-		names, subjects []string
+		name          string
+		m             event.Message
+		ids, subjects []string // IDs with the names of parts behind them
 	}{
-		{"Alertmanager's", message(alertmanager), "NOTIFICATIONS:7", true, fingerprints, nil},
-		{"blanks and mark before", message(" \ufeff" + alertmanager), "NOTIFICATIONS:7", true, fingerprints, nil},
-		{"header", withHeader(message(alertmanager), "Nats-Msg-Id", "h"), "h", false, fingerprints, nil},
-		{"the notifier's headers are a producer's", withHeader(message(alertmanager), "Nats-Msg-Id", "h", "Notifier-Id", "n"), "h", false, fingerprints, nil},
-		{"in the room", inRoom(withHeader(message(alertmanager), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "S:1", Derived: true}), "S:1", true, fingerprints, nil},
-		{"CloudEvent", message(inEnvelope), "/s/1", false, fingerprints, nil},
-		{"id of the body", message(`{"id":"i",` + pair(`"fingerprint":"a"`, `"fingerprint":"b"`)[1:]), "i", false, []string{"a", "b"}, nil},
-		{"escaped name", message(strings.Replace(alertmanager, `"alerts"`, `"\u0061lerts"`, 1)), "NOTIFICATIONS:7", true, fingerprints, nil},
-		{"long fingerprints", message(pair(`"fingerprint":"`+long+`"`, `"fingerprint":"`+long+`g"`)), "NOTIFICATIONS:7", true, []string{hash(long), hash(long + "g")}, nil},
-		{"repeated fingerprints", message(pair(`"fingerprint":"a"`, `"fingerprint":"a"`)), "NOTIFICATIONS:7", true, []string{"a", "a/1"}, nil},
-		{"a fingerprint like a place", message(pair(`"fingerprint":"1"`, `"status":""`)), "NOTIFICATIONS:7", true, []string{"1", "1/1"}, nil},
-		{"no fingerprints", message(pair(`"status":""`, `"status":""`)), "NOTIFICATIONS:7", true, []string{"0", "1"}, nil},
+		{"Alertmanager's", message(alertmanager), alertmanagers, nil},
+		{"blanks and mark before", message(" \ufeff" + alertmanager), alertmanagers, nil},
+		{"header", withHeader(message(alertmanager), "Nats-Msg-Id", "h"), alertmanagers, nil},
+		{"in the room", inRoom(message(alertmanager), event.RoomIdentity{ID: "S:1", Derived: true}), alertmanagers, nil},
+		{"CloudEvent", message(inEnvelope), alertmanagers, nil},
+		{"escaped name", message(strings.Replace(alertmanager, `"alerts"`, `"\u0061lerts"`, 1)), alertmanagers, nil},
+		{"without a status", message(pair(timed("a", "x"), timed("b", "y"))), []string{"a 2026-01-02T03:04:05.5Z", "b 2026-01-02T03:04:05.5Z"}, nil},
+		{"one alert twice", message(pair(timed("a", "x"), timed("a", "y"))), []string{"a 2026-01-02T03:04:05.5Z"}, nil},
+		{"labels for a fingerprint", message(pair(timed("", "x"), timed("a", "y"))),
+			[]string{hash(ofLabels + " 2026-01-02T03:04:05.5Z"), "a 2026-01-02T03:04:05.5Z"}, nil},
+		{"one alert in two categories", bare(pair(`"status":"firing","startsAt":"2026-01-02T03:04:05Z","fingerprint":"a","labels":{"category":"b"}`,
+			`"status":"firing","startsAt":"2026-01-02T03:04:05Z","fingerprint":"a"`)),
+			[]string{"a firing 2026-01-02T03:04:05Z", "a firing 2026-01-02T03:04:05Z"}, []string{"notify.b", "notify"}},
+
+		{"no start", message(pair(`"fingerprint":"a"`, `"fingerprint":"b","startsAt":"0001-01-01T00:00:00Z"`)), []string{"NOTIFICATIONS:7/a", "NOTIFICATIONS:7/b"}, nil},
+		{"no start, header", withHeader(message(pair(`"fingerprint":"a"`, `"fingerprint":"b"`)), "Nats-Msg-Id", "h"), []string{"h/a", "h/b"}, nil},
+		{"the notifier's headers are a producer's", withHeader(message(pair(`"fingerprint":"a"`, `"fingerprint":"b"`)), "Nats-Msg-Id", "h", "Notifier-Id", "n"),
+			[]string{"h/a", "h/b"}, nil},
+		{"no start, in the room", inRoom(withHeader(message(pair(`"fingerprint":"a"`, `"fingerprint":"b"`)), "Nats-Msg-Id", "h"), event.RoomIdentity{ID: "S:1", Derived: true}),
+			[]string{"S:1/a", "S:1/b"}, nil},
+		{"id of the body", message(`{"id":"i",` + pair(`"fingerprint":"a"`, `"fingerprint":"b"`)[1:]), []string{"i/a", "i/b"}, nil},
+		{"long fingerprints", message(pair(`"fingerprint":"`+long+`"`, `"fingerprint":"`+long+`g"`)),
+			[]string{"NOTIFICATIONS:7/" + hash(long), "NOTIFICATIONS:7/" + hash(long+"g")}, nil},
+		{"repeated fingerprints", message(pair(`"fingerprint":"a"`, `"fingerprint":"a"`)), []string{"NOTIFICATIONS:7/a", "NOTIFICATIONS:7/a/1"}, nil},
+		{"a fingerprint like a place", message(pair(`"fingerprint":"1"`, `"status":""`)), []string{"NOTIFICATIONS:7/1", "NOTIFICATIONS:7/1/1"}, nil},
+		{"no fingerprints", message(pair(`"status":""`, `"status":""`)), []string{"NOTIFICATIONS:7/0", "NOTIFICATIONS:7/1"}, nil},
 		{"subjects by label", bare(pair(`"fingerprint":"a","labels":{"category":"A.b"}`, `"fingerprint":"b","labels":{"category":"no, not one"}`)),
-			"S:1", true, []string{"a", "b"}, []string{"notify.a.b", "notify"}},
+			[]string{"S:1/a", "S:1/b"}, []string{"notify.a.b", "notify"}},
 	} {
 		if test.subjects == nil {
-			test.subjects = []string{test.m.Subject, test.m.Subject}
+			test.subjects = slices.Repeat([]string{test.m.Subject}, len(test.ids))
 		}
-		var names, subjects []string
+		var ids, subjects []string
 		parts, bad := decoder().Parts(test.m)
 		for _, part := range parts {
-			names, subjects = append(names, part.Room.Part), append(subjects, part.Subject)
-			if part.Room.ID != test.id || part.Room.Derived != test.derived {
-				t.Errorf("%s: got ID %q, derived %t, want %q, %t", test.name, part.Room.ID, part.Room.Derived, test.id, test.derived)
-			}
+			ids, subjects = append(ids, event.Event{ID: part.Room.ID, Part: part.Room.Part}.ShownID()), append(subjects, part.Subject)
+			testkit.Equal(t, part.Room.Derived, part.Room.Part != "" && part.Room.ID != "h" && part.Room.ID != "i", "%s: %s is derived", test.name, part.Room.ID)
 		}
-		if !slices.Equal(names, test.names) || !slices.Equal(subjects, test.subjects) || bad != nil {
-			t.Errorf("%s: got parts %q on %q, %v, want %q on %q", test.name, names, subjects, bad, test.names, test.subjects)
+		if !slices.Equal(ids, test.ids) || !slices.Equal(subjects, test.subjects) || bad != nil {
+			t.Errorf("%s: got parts %q on %q, %v, want %q on %q", test.name, ids, subjects, bad, test.ids, test.subjects)
 		}
 		checkParts(t, test.m)
 	}
@@ -341,7 +365,7 @@ func checkParts(t testing.TB, m event.Message) {
 			t.Errorf("part %+v: got %v, want no error", part, err)
 		}
 		identities[got.Identity()] = true
-		if got.ID != part.Room.ID || got.Derived != part.Room.Derived || got.Part != part.Room.Part || got.Part == "" || !bytes.HasPrefix(part.Data, []byte("{")) {
+		if got.ID != part.Room.ID || got.Derived != part.Room.Derived || got.Part != part.Room.Part || got.Part == "" && got.Derived || !bytes.HasPrefix(part.Data, []byte("{")) {
 			t.Errorf("event: got %+v, want the identity of %+v", got, part)
 		}
 		if nested, bad := d.Parts(event.Message{Subject: part.Subject, Data: part.Data}); nested != nil || bad != nil {
@@ -350,7 +374,7 @@ func checkParts(t testing.TB, m event.Message) {
 		if i > 0 || firstErr != nil {
 			continue
 		}
-		got.Part = ""
+		got.ID, got.Derived, got.Part = first.ID, first.Derived, ""
 		testkit.EqualDeeply(t, got, first, "event of the first part")
 	}
 	if firstErr != nil && (bad == nil || firstErr.Error() != bad.Error()) {
@@ -374,7 +398,7 @@ func TestPartsDecodeToWhatTheirAlertsSay(t *testing.T) {
 		t.Fatalf("got %d parts, %v, want %d", len(parts), bad, len(alerts))
 	}
 	for i, part := range parts {
-		requireDecoded(t, message(string(part.Data)), testkit.Must(decoder().Decode(group(alerts[i])))(t), fmt.Sprintf("part %d", i))
+		requireDecoded(t, inRoom(message(string(part.Data)), part.Room), testkit.Must(decoder().Decode(inRoom(group(alerts[i]), part.Room)))(t), fmt.Sprintf("part %d", i))
 	}
 }
 

@@ -2,13 +2,57 @@ package event
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 )
 
-// AlertsID names what a body tells of its alerts, so that a repeated body has the same name. For one alert the name is made of its
-// fingerprint, its status and its start; for several alerts it is a hash of these, in any order. An alert without a fingerprint has a hash
-// of its labels instead. It is not ok if the body is no group of alerts, or an empty one.
+// Alert is one alert of a webhook body of Alertmanager or Grafana, as a message of its own.
+type Alert struct {
+	// ID is the alert's identity within its category, whichever body carries it. Decode gives it to the alert's event. It is empty for an
+	// alert without a start, or with neither fingerprint nor labels: the event of such an alert has the ID of its message.
+	ID   string
+	Data []byte // the body of a message: a group of this alert alone
+}
+
+// ReadAlert reads one element of the array alerts of a body. The source is that of the body: externalURL, else receiver; it may be empty.
+// The fault is why Decode would refuse Alert.Data; its detail begins with the member of the alert.
+func (d Decoder) ReadAlert(element []byte, source string) (Alert, *Fault) {
+	if fault := cmp.Or(checkUTF8(element), checkJSON(element)); fault != nil {
+		return Alert{}, fault
+	}
+	if !looksLikeObject(element) {
+		return Alert{}, NewFault(ReasonBadField, "an alert must be an object, not "+show(element), nil)
+	}
+	named, _ := json.Marshal(cut(source, maxSourceBytes)) // cannot fail: a string
+	data := slices.Concat([]byte(`{"externalURL":`), named, []byte(`,"alerts":[`), element, []byte(`]}`))
+	a, fault := readAlert(element)
+	switch {
+	case fault != nil:
+		return Alert{}, fault
+	case d.MaxBytes > 0 && len(data) > d.MaxBytes:
+		return Alert{}, tooLarge(len(data), d.MaxBytes)
+	case !visible(a.Title) && !visible(a.Text):
+		return Alert{}, nothingToShow
+	}
+	return Alert{ID: a.id, Data: data}, nil
+}
+
+// identity is what names an alert within its category: key, status and start. It is empty if the alert lacks a key or a start, since another
+// occurrence of the alert would look the same.
+func (a alert) identity(start time.Time) string {
+	if a.Key == "" || start.IsZero() {
+		return ""
+	}
+	words := []string{a.Key, string(a.Status), start.Format(time.RFC3339Nano)}
+	return stableID(strings.Join(slices.DeleteFunc(words, func(word string) bool { return word == "" }), " "))
+}
+
+// AlertsID names what a body tells of its alerts, so that a repeated body has the same name: the identity of a single alert, for several
+// alerts a hash of their identities in any order. It is empty for a single alert that has none. It is not ok if the body is no group of
+// alerts, or an empty one.
 func AlertsID(data []byte) (id string, ok bool) {
 	if !looksLikeObject(data) || !mayHold(data, `"alerts"`) {
 		return "", false
@@ -19,10 +63,14 @@ func AlertsID(data []byte) (id string, ok bool) {
 	}
 	names := make([]string, len(elements))
 	for i, element := range elements {
-		names[i] = alertName(element)
+		a, _ := readAlert(element)
+		names[i] = a.id
 	}
 	if len(names) == 1 {
-		return stableID(names[0]), true
+		return names[0], true
+	}
+	for i, element := range elements {
+		names[i] = cmp.Or(names[i], string(element))
 	}
 	slices.Sort(names)
 	var all []byte
@@ -30,15 +78,4 @@ func AlertsID(data []byte) (id string, ok bool) {
 		all = fmt.Appendf(all, "%d:%s", len(name), name) // lengths keep different groups apart
 	}
 	return hashed(all), true
-}
-
-// alertName is the fingerprint, the status and the start of an alert; all of an alert that has no such texts.
-func alertName(data []byte) string {
-	r := reader{members: splitObject(data)}
-	labels := r.textMap("labels")
-	name := cmp.Or(r.text("fingerprint"), hashOf(labels)) + " " + r.text("status") + " " + r.text("startsAt")
-	if r.fault != nil {
-		return string(data)
-	}
-	return name
 }

@@ -1,6 +1,9 @@
 package event_test
 
 import (
+	"cmp"
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -21,6 +24,7 @@ func TestAlertsID(t *testing.T) {
 		return name
 	}
 	testkit.Equal(t, id(one), "f1 firing 2026-01-02T03:04:05Z", "the name of one alert")
+	testkit.Equal(t, id(`{"status":"firing","fingerprint":"f1"}`), "", "the name of an alert without a start")
 	testkit.Equal(t, id(one+","+other), id(other+","+one), "the name of a group in another order")
 	different := map[string]string{}
 	for _, alerts := range []string{
@@ -28,7 +32,7 @@ func TestAlertsID(t *testing.T) {
 		`{"status":"resolved","labels":{"a":"1"},"startsAt":"2026-01-02T03:04:05Z","fingerprint":"f1"}`,
 		`{"status":"firing","labels":{"a":"1"},"startsAt":"2026-01-02T04:04:05Z","fingerprint":"f1"}`,
 		`{"status":"firing","labels":{"a":"1","b":"3"},"startsAt":"2026-01-02T03:04:05Z"}`,
-		`{"status":1,"fingerprint":"f1"}`, `{"status":2,"fingerprint":"f1"}`,
+		`{"status":"firing","fingerprint":"f1"},` + one, `{"status":"firing","fingerprint":"f2"},` + one,
 	} {
 		if same, taken := different[id(alerts)]; taken {
 			t.Errorf("name of %s: got that of %s, want another one", alerts, same)
@@ -39,5 +43,62 @@ func TestAlertsID(t *testing.T) {
 		if name, ok := event.AlertsID([]byte(body)); ok {
 			t.Errorf("name of %s: got %q, want none", body, name)
 		}
+	}
+}
+
+// TestReadAlert reads alerts by themselves. Their messages decode to the events and the IDs that the whole body gives them.
+func TestReadAlert(t *testing.T) {
+	t.Parallel()
+	d := decoder()
+	for _, body := range []string{alertmanager, grafana, `{"receiver":"<r>","alerts":[` + `{"labels":{"alertname":"x"}},{"labels":{"alertname":"y"},"startsAt":"2026-01-02T03:04:05Z"}]}`} {
+		var group struct {
+			Alerts                []json.RawMessage
+			ExternalURL, Receiver string
+		}
+		testkit.NoError(t, json.Unmarshal([]byte(body), &group))
+		parts, _ := d.Parts(message(body))
+		for i, element := range group.Alerts {
+			got, fault := d.ReadAlert(element, cmp.Or(group.ExternalURL, group.Receiver))
+			if fault != nil {
+				t.Fatalf("alert %d of %s: got %v, want no fault", i, body, fault)
+			}
+			if nested, bad := d.Parts(message(string(got.Data))); nested != nil || bad != nil {
+				t.Errorf("parts of %s: got some, want none", got.Data)
+			}
+			want := testkit.Must(d.Decode(message(body)))(t)
+			if len(parts) > 0 {
+				want = testkit.Must(d.Decode(inRoom(message(string(parts[i].Data)), parts[i].Room)))(t)
+				want.Part = ""
+			}
+			decoded := testkit.Must(d.Decode(message(string(got.Data))))(t)
+			testkit.EqualDeeply(t, decoded, want, "event of %s", got.Data)
+			if decoded.Derived {
+				decoded.ID = ""
+			}
+			testkit.Equal(t, got.ID, decoded.ID, "identity of %s", element)
+		}
+	}
+}
+
+func TestReadAlertFaults(t *testing.T) {
+	t.Parallel()
+	for element, want := range map[string]struct {
+		reason event.Reason
+		detail string
+	}{
+		"":                              {event.ReasonBadJSON, "not valid JSON"},
+		"{":                             {event.ReasonBadJSON, "not valid JSON"},
+		"{\"labels\":{\"a\":\"\xff\"}}": {event.ReasonBadUTF8, "not valid UTF-8"},
+		"5":                             {event.ReasonBadField, "an alert must be an object, not 5"},
+		"{}":                            {event.ReasonEmpty, "neither title nor text"},
+		`{"labels":5}`:                  {event.ReasonBadField, "labels must be"},
+		`{"labels":{"alertname":"` + strings.Repeat("x", maxBytes) + `"}}`: {event.ReasonTooLarge, "the body has"},
+	} {
+		alert, fault := decoder().ReadAlert([]byte(element), "source")
+		if fault == nil || alert.ID != "" || alert.Data != nil {
+			t.Errorf("%.40s: got %.40q, fault %v, want a fault", element, alert.Data, fault)
+			continue
+		}
+		checkFault(t, fault, want.reason, want.detail)
 	}
 }

@@ -60,7 +60,7 @@ func (d Decoder) categoryOf(subject string) (category string, bare bool, fault *
 // several. What it makes of an alert stands at readAlert.
 //
 // Members that an Event does not know are ignored; a member that is null or an empty string
-// counts as absent; of duplicate members the last counts. The ID is that of Message.Room, else of the
+// counts as absent; of duplicate members the last counts. The ID is that of Message.Room, else of a single alert, else of the
 // header Nats-Msg-Id, of the CloudEvent, of the body, else where the message is stored. No header
 // Notifier-* is read: producers can write them.
 // "sha256:" and the first 40 hexadecimal digits of its SHA-256 replace an ID or key that is longer than MaxIDBytes or that a reader
@@ -93,6 +93,9 @@ func (d Decoder) decode(m Message) (Event, *Fault) {
 			return e, g.fault()
 		}
 		c.members = splitObject(g.alerts[0].data)
+		if id := g.alerts[0].id; id != "" && len(g.alerts) == 1 {
+			e.ID, e.Derived = id, false
+		}
 	}
 	if fault := e.read(c.members, bare); fault != nil {
 		return e, fault

@@ -7,7 +7,7 @@
 // Event; each body is taken as exactly one of them, by the rules at Decoder.Decode. A group of
 // several alerts is split into messages of one event each by Decoder.Parts.
 //
-// A flood is too fast to be decoded: QuickTitle and MayResolve tell from a body what a drop needs
+// A flood is too fast to be decoded: QuickTitle, MayResolve and MayFire tell from a body what a drop needs
 // to know of it.
 //
 // Everything here is a pure function of its arguments: no clock, no input or output, no state.

@@ -43,8 +43,8 @@ type Event struct {
 	// Derived says that the producer gave no ID, so ID is made from where JetStream stored
 	// the message: "<stream>:<sequence>".
 	Derived bool
-	// Part names the alert within its group, whose ID is the event's; empty for an event that was not
-	// split from a group. No producer can write it.
+	// Part names an alert without an identity of its own within its group, whose ID is the event's; empty for any other event.
+	// No producer can write it.
 	Part     string
 	Category string
 	Title    string // Title or Text holds something visible

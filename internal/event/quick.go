@@ -13,13 +13,18 @@ func MayResolve(data []byte) bool {
 	return looksLikeObject(data) && mayHold(data, `"resolved"`)
 }
 
+// MayFire is MayResolve for an event with StatusFiring.
+func MayFire(data []byte) bool {
+	return looksLikeObject(data) && mayHold(data, `"firing"`)
+}
+
 // QuickIdentity returns the event that m decodes to with its category, as the subject names it, and its identity alone, without
-// looking at more of the body than a search does. It is not ok where the body or its envelope may hold an ID, or for a message of
-// the room: only Decode knows then.
+// looking at more of the body than a search does. It is not ok where the body or its envelope may hold an ID or alerts, or for a message
+// of the room: only Decode knows then.
 func (d Decoder) QuickIdentity(m Message, category string) (e Event, ok bool) {
 	e = Event{ID: m.derivedID(), Derived: true, Category: category}
 	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
-	if m.Room != nil || e.Derived && (headerAttributes(m.Header) != nil || mayHold(m.Data, `"id"`)) {
+	if m.Room != nil || mayHold(m.Data, `"alerts"`) || e.Derived && (headerAttributes(m.Header) != nil || mayHold(m.Data, `"id"`)) {
 		return Event{}, false
 	}
 	return e, true

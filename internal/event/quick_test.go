@@ -33,6 +33,15 @@ func TestMayResolve(t *testing.T) {
 	}
 }
 
+func TestMayFire(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]bool{
+		`{"text":"x","status":"firing"}`: true, `{"text":"x","status":"f\u0069ring"}`: true, alertmanager: true, grafana: false, typical: false, `"firing"`: false,
+	} {
+		testkit.Equal(t, event.MayFire([]byte(body)), want, "MayFire(%s)", body)
+	}
+}
+
 func TestMayResolveAllocatesNothing(t *testing.T) { // counts allocations, so not in parallel
 	body := []byte(typical)
 	testkit.Equal(t, testing.AllocsPerRun(100, func() { event.MayResolve(body) }), 0, "allocations")

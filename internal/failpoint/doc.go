@@ -14,6 +14,7 @@ const (
 	BeforePost   Point = "before-post"   // an event is admitted, not posted
 	AfterPost    Point = "after-post"    // posted, not recorded
 	AfterRecord  Point = "after-record"  // recorded, its message not settled
+	AfterUpdate  Point = "after-update"  // one of several messages is updated, and that is recorded
 	AfterPlan    Point = "after-plan"    // a denied event is to come back, which is not stored
 	AfterMove    Point = "after-move"    // events are stored in the room, their messages not settled
 	AfterSplit   Point = "after-split"   // the events of a body are stored, its message not settled

@@ -179,7 +179,7 @@ func (h *handler) accept(r *http.Request, from *client, m maker) ([]byte, *probl
 		read.release()
 		return nil, refusal
 	}
-	receipts, refusal := h.receipts(messages, from, m.category)
+	receipts, refusal := h.receipts(messages, from, m)
 	if refusal != nil {
 		read.drop() // the client library may still send it
 		if asked == batchForm {
@@ -206,7 +206,7 @@ func (h *handler) messages(data []byte, asked form, m maker) ([]*nats.Msg, *prob
 }
 
 // receipts publishes messages, and tells what became of each. The refusal is that of the first that may not be stored.
-func (h *handler) receipts(messages []*nats.Msg, from *client, category string) ([]receipt, *problem) {
+func (h *handler) receipts(messages []*nats.Msg, from *client, m maker) ([]receipt, *problem) {
 	receipts := make([]receipt, len(messages))
 	var refusal *problem
 	for i, result := range h.store.publish(messages) {
@@ -219,7 +219,7 @@ func (h *handler) receipts(messages []*nats.Msg, from *client, category string) 
 		}
 		ack := result.ack
 		h.metrics.Stored(from.name, ack.Duplicate)
-		receipts[i] = receipt{ID: idOf(category, messages[i], ack), Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
+		receipts[i] = receipt{ID: m.idOf(messages[i], ack), Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
 	}
 	return receipts, refusal
 }

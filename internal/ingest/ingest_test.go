@@ -192,6 +192,9 @@ func TestIdentity(t *testing.T) {
 				t.Errorf("Nats-Msg-Id: got %q, want %q", id, test.id)
 			}
 			testkit.Equal(t, got.Duplicate, false, "the first is a duplicate")
+			if test.body == oneAlert {
+				testkit.Equal(t, got.ID, "f1 firing 2026-01-02T03:04:05Z", "ID")
+			}
 			testkit.EqualDeeply(t, again, receipt{ID: got.ID, Stream: streamName, Sequence: got.Sequence, Duplicate: true}, "the second")
 		})
 	}

@@ -148,16 +148,14 @@ func stable(category, id string) string {
 	return named.ID
 }
 
-// idOf is the ID that the worker will give to a message that is stored.
-func idOf(category string, m *nats.Msg, ack *jetstream.PubAck) string {
-	id := m.Header.Get(headerMessageID)
-	if id == "" {
-		id = ack.Stream + ":" + strconv.FormatUint(ack.Sequence, 10)
+// idOf is the ID that the worker will give to the event of a message that is stored; of a body with several alerts, to the body.
+func (m maker) idOf(stored *nats.Msg, ack *jetstream.PubAck) string {
+	message := event.Message{Subject: stored.Subject, Header: stored.Header, Data: stored.Data, Stream: ack.Stream, Sequence: ack.Sequence}
+	if named, ok := m.decoder.QuickIdentity(message, m.category); ok {
+		return named.ID
 	}
-	if len(id) <= event.MaxIDBytes {
-		return id // it holds nothing that is replaced, as the long one may
-	}
-	return stable(category, id)
+	decoded, _ := m.decoder.Decode(message) // it has its ID whatever is wrong with its alerts
+	return decoded.ID
 }
 
 // traceParent is the form of W3C Trace Context.

@@ -116,6 +116,7 @@ const (
 	HeaderOrigin    = "Notifier-Origin"
 	HeaderSince     = "Notifier-Since"
 	HeaderReason    = "Notifier-Waits-For"
+	HeaderUntil     = "Notifier-Until"
 	HeaderBehind    = "Notifier-Behind"
 	HeaderMessageID = "Notifier-Msg-Id" // the producer's Nats-Msg-Id
 	HeaderTrace     = "Notifier-Traceparent"
@@ -147,8 +148,9 @@ type Entry struct {
 	MessageID string // the producer's Nats-Msg-Id, "" for none
 	Trace     string // the traceparent of the span that stored the event here, "" for none
 
-	// Behind is the room's sequence up to which an event may stand that opens this one's pair; 0 if that is not known.
-	Behind uint64
+	// An event that opens this one's pair may stand in the producers' stream up to the sequence Until, and in the room up to the sequence
+	// Behind. Each is 0 if it is not known.
+	Until, Behind uint64
 }
 
 // Replayed tells whether an operator replayed the event.
@@ -177,8 +179,10 @@ func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.
 	if e.Trace != "" {
 		header.Set(HeaderTrace, e.Trace)
 	}
-	if e.Behind > 0 {
-		header.Set(HeaderBehind, strconv.FormatUint(e.Behind, 10))
+	for name, sequence := range map[string]uint64{HeaderUntil: e.Until, HeaderBehind: e.Behind} {
+		if sequence > 0 {
+			header.Set(name, strconv.FormatUint(sequence, 10))
+		}
 	}
 	return &nats.Msg{Subject: subject, Header: header, Data: data}
 }
@@ -226,9 +230,13 @@ func Read(header nats.Header, stored time.Time) (Entry, error) {
 		}
 		e.Since = time.UnixMilli(milliseconds)
 	}
-	if text := header.Get(HeaderBehind); text != "" {
-		if e.Behind, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return Entry{}, fmt.Errorf("reading an event of the room: %s is %q", HeaderBehind, text)
+	for name, sequence := range map[string]*uint64{HeaderUntil: &e.Until, HeaderBehind: &e.Behind} {
+		text := header.Get(name)
+		if text == "" {
+			continue
+		}
+		if *sequence, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return Entry{}, fmt.Errorf("reading an event of the room: %s is %q", name, text)
 		}
 	}
 	return e, nil

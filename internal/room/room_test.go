@@ -26,7 +26,7 @@ func entry() room.Entry {
 	return room.Entry{
 		Reason: room.Pair, Subject: "notify.payments.cards", ID: "an ID: ü \"x\"", Derived: true, Part: "f1",
 		Origin: room.Origin{Stream: "NOTIFICATIONS", Sequence: 7, Stored: stored}, Since: stored.Add(time.Hour).Truncate(time.Millisecond),
-		MessageID: "producer's", Behind: 12,
+		MessageID: "producer's", Until: 9, Behind: 12,
 	}
 }
 
@@ -62,7 +62,7 @@ func TestAnyEntryRoundTrip(t *testing.T) {
 		e := room.Entry{
 			Reason: reasons[random.IntN(len(reasons))], Subject: text(), ID: text(), Derived: random.IntN(2) == 0,
 			Origin: room.Origin{Stream: text(), Sequence: random.Uint64(), Stored: time.Unix(0, random.Int64()-random.Int64()).UTC()},
-			Behind: random.Uint64() >> random.IntN(65),
+			Until:  random.Uint64() >> random.IntN(65), Behind: random.Uint64() >> random.IntN(65),
 		}
 		if e.Since = e.Origin.Stored; e.Reason == room.Replay || random.IntN(2) == 0 {
 			e.Since = time.UnixMilli(random.Int64N(1 << 42))
@@ -98,12 +98,12 @@ func TestProducersHeadersCommandNothing(t *testing.T) {
 	producer := maps.Clone(harmless)
 	for _, name := range []string{
 		"Nats-Rollup", "nats-rollup", "NATS-Schedule", "Nats-Schedule-Target", "nats-schedule-TTL", "Nats-Msg-Id", "Nats-Expected-Stream",
-		trusted.Header, "notifier-written-by", room.HeaderOrigin, "notifier-origin", "NOTIFIER-SINCE", room.HeaderPart, room.HeaderDerived, room.HeaderBehind, "Notifier-Anything",
+		trusted.Header, "notifier-written-by", room.HeaderOrigin, "notifier-origin", "NOTIFIER-SINCE", room.HeaderPart, room.HeaderDerived, room.HeaderUntil, room.HeaderBehind, "Notifier-Anything",
 	} {
 		producer[name] = []string{"hostile"}
 	}
 	e := entry()
-	e.Derived, e.Part, e.Behind, e.MessageID, e.Since = false, "", 0, "", e.Origin.Stored
+	e.Derived, e.Part, e.Until, e.Behind, e.MessageID, e.Since = false, "", 0, 0, "", e.Origin.Stored
 	m := e.Message("notify-room.part.payments", producer, []byte("body"))
 	for name, values := range m.Header {
 		if slices.Contains(values, "hostile") {
@@ -114,10 +114,10 @@ func TestProducersHeadersCommandNothing(t *testing.T) {
 		testkit.EqualSlices(t, m.Header[name], want, "%s", name)
 	}
 	got, err := room.Read(m.Header, stored)
-	if err != nil || got.Derived || got.Part != "" || got.Behind != 0 || got.MessageID != "" || got.Replayed() {
+	if err != nil || got.Derived || got.Part != "" || got.Until != 0 || got.Behind != 0 || got.MessageID != "" || got.Replayed() {
 		t.Errorf("entry: got %+v (%v), want nothing of the producer", got, err)
 	}
-	if len(producer) != len(harmless)+16 || producer["X-Trace"] == nil {
+	if len(producer) != len(harmless)+17 || producer["X-Trace"] == nil {
 		t.Errorf("producer's headers: got %v, want no change", producer)
 	}
 }
@@ -135,6 +135,7 @@ func TestReadNonsense(t *testing.T) {
 		"an origin, time too large":  func(h nats.Header) { h.Set(room.HeaderOrigin, "9223372036854775808 2 S") },
 		"an origin, sequence signed": func(h nats.Header) { h.Set(room.HeaderOrigin, "1 -2 S") },
 		"a since that is no number":  func(h nats.Header) { h.Set(room.HeaderSince, "now") },
+		"an until that is no number": func(h nats.Header) { h.Set(room.HeaderUntil, "x") },
 		"a behind that is negative":  func(h nats.Header) { h.Set(room.HeaderBehind, "-1") },
 	} {
 		header := entry().Message("x", nil, nil).Header
@@ -256,7 +257,7 @@ func FuzzRead(f *testing.F) {
 		header := nats.Header{}
 		for name, value := range map[string]string{
 			room.HeaderReason: reason, room.HeaderSubject: subject, room.HeaderID: id, room.HeaderDerived: derived, room.HeaderPart: part,
-			room.HeaderOrigin: origin, room.HeaderSince: since, room.HeaderBehind: behind, room.HeaderMessageID: messageID,
+			room.HeaderOrigin: origin, room.HeaderSince: since, room.HeaderUntil: behind, room.HeaderBehind: behind, room.HeaderMessageID: messageID,
 		} {
 			if value != "" {
 				header.Set(name, value)

@@ -291,8 +291,8 @@ func TestGroups(t *testing.T) {
 		paths   string
 	}{
 		"fifteen alerts": {groupAt(0, "a", fifteen...), Path{Seen: 15, Sent: 10, Dropped: map[string]int{"category": 5}}, 0, "a"},
-		"the same alerts again": {
-			groupAt(0, "a", fifteen[:3]...) + groupAt(1, "a", fifteen[:3]...), Path{Seen: 6, Sent: 6}, 0, "a",
+		"a group that grows": {
+			groupAt(0, "a", fifteen[:3]...) + groupAt(1, "a", fifteen[:4]...), Path{Seen: 7, Sent: 4, Duplicate: 3}, 0, "a",
 		},
 		"the same group again": {
 			strings.Repeat(lineAt(0, "a", `, "id": "group", "alerts": [`+fifteen[0]+","+fifteen[1]+`]`), 2), Path{Seen: 4, Sent: 2, Duplicate: 2}, 0, "a",

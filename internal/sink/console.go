@@ -50,6 +50,12 @@ func (c *Console) Mention(event.Event) string { return "" }
 // Check finds nothing: only a write shows whether the writer works.
 func (c *Console) Check(context.Context) []Problem { return nil }
 
+// Updatable returns none: what is printed stays.
+func (c *Console) Updatable(Delivery) []string { return nil }
+
+// Update does nothing.
+func (c *Console) Update(context.Context, Delivery, string) error { return nil }
+
 // Prepare returns d as it is: a line shows when it was printed.
 func (c *Console) Prepare(d Delivery) Delivery { return d }
 

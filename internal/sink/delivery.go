@@ -11,6 +11,7 @@ import (
 type Delivery struct {
 	Event   event.Event
 	Opened  string         // of a resolved event: the receipt of the message that it resolves; empty without one
+	Others  []string       // likewise: receipts of further messages that Send leaves alone; see Sink.Update
 	Usage   []limits.Usage // of the limits on the event's path, root first; may be empty
 	Mention string         // stands at the top, in Slack's markup such as <!here>; empty for none
 

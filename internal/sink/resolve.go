@@ -40,6 +40,33 @@ func (s *Slack) resolve(ctx context.Context, v view, opened *receipt) *Error {
 	return failure
 }
 
+// Updatable returns those of d.Others that say where their messages are, none for a webhook.
+func (s *Slack) Updatable(d Delivery) (updatable []string) {
+	for _, d.Opened = range d.Others {
+		if s.opened(d).repliable() {
+			updatable = append(updatable, d.Opened)
+		}
+	}
+	return updatable
+}
+
+// Update renders one more message as resolved by d.
+func (s *Slack) Update(ctx context.Context, d Delivery, receipt string) error {
+	d.Opened = receipt
+	opened := s.opened(d)
+	if !opened.repliable() {
+		return nil
+	}
+	rewritten := newView(d, opened, time.Now())
+	rewritten.Rewrite, rewritten.Mention = true, ""
+	at := place{cmp.Or(opened.Destination, s.SummaryDestination(d.Event.Category)), opened.Channel, opened.Timestamp}
+	failure := s.update(ctx, s.o.Timeout, at, s.render(rewritten))
+	if failure != nil && (failure.Class == Rejected || failure.lost()) {
+		return nil
+	}
+	return asError(failure)
+}
+
 // lost reports whether the message that was to be updated or replied to is out of reach for good.
 func (e *Error) lost() bool {
 	return (e.Class == Rejected || e.Class == Misconfigured) && slices.Contains(lostCodes, e.Code)

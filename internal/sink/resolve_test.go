@@ -248,3 +248,41 @@ func TestResolvedCancelled(t *testing.T) {
 	}
 	testkit.Equal(t, len(server.Posts()), 1, "posts, want the first alone")
 }
+
+// TestUpdate updates a further message of an alert that has ended, and posts nothing.
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	s := newTestSlack(t, byToken(server))
+	first, second := fire(t, s), fire(t, s)
+	d := resolved(first)
+	d.Others = []string{second, "no receipt", `{"v":1}`}
+	testkit.EqualSlices(t, s.Updatable(d), []string{second}, "messages that can be updated")
+	webhook := newTestSlack(t, byWebhook(server))
+	testkit.EqualSlices(t, webhook.Updatable(d), nil, "messages that a webhook can update")
+	testkit.NoError(t, webhook.Update(t.Context(), d, second))
+	testkit.NoError(t, s.Update(t.Context(), d, "no receipt"))
+	testkit.Equal(t, len(server.Updates()), 0, "updates without a message")
+
+	testkit.NoError(t, s.Update(t.Context(), d, second))
+	posts, updates := server.Accepted(), server.Updates()
+	if len(posts) != 2 || len(updates) != 1 || updates[0].Timestamp != posts[1].Timestamp {
+		t.Fatalf("got %d posts and updates %+v, want 2 and one of the second message", len(posts), updates)
+	}
+	testkit.Contains(t, "update", textOf(updates[0].Message), "RESOLVED")
+
+	for _, test := range []struct {
+		answer slacktest.Answer
+		want   Class
+	}{
+		{slacktest.Code("message_not_found"), OK}, {slacktest.Code("channel_not_found"), OK}, {slacktest.Code("msg_too_long"), OK},
+		{slacktest.RateLimited(7 * time.Second), RateLimited}, {slacktest.Code("internal_error"), Transient}, {slacktest.Code("token_revoked"), Misconfigured},
+	} {
+		server.Script(test.answer)
+		class := OK
+		if failure, failed := errors.AsType[*Error](s.Update(t.Context(), d, second)); failed {
+			class = failure.Class
+		}
+		testkit.Equal(t, class, test.want, "class of %+v", test.answer)
+	}
+}

@@ -80,6 +80,10 @@ type Sink interface {
 	// Send delivers d once, without retries; any error is an *Error. The receipt of a firing event is opaque text of at most
 	// 2 KiB, for the delivery of the event that resolves it. Other events have none.
 	Send(ctx context.Context, d Delivery) (receipt string, err error)
+	// Updatable returns those of d.Others whose messages can be updated. Update renders such a message again, now as resolved by d. It may be
+	// repeated. A message that is out of reach for good is no error.
+	Updatable(d Delivery) []string
+	Update(ctx context.Context, d Delivery, receipt string) error
 	// Destination names where d goes: a channel, "webhook" or "console". Deliveries to one destination share its rate limit.
 	// An event that resolves another one goes where that one went.
 	Destination(d Delivery) string

@@ -43,7 +43,8 @@ type Decision struct {
 	Limit   limits.Limit  // Denied, ExceedsCapacity: that limit
 	Used    int64         // Denied: at least so many slots of the limit were taken; 0 if that is not known
 	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends; Planned: until it comes back, 0 if that time is over
-	Opened  string        // of a resolved event to deliver: the receipt of what it resolves; "" if that has expired meanwhile
+	Opened  string        // of a resolved event to deliver: the receipt of the first message that it resolves; "" if that has expired meanwhile
+	Others  []string      // of a resolved event to deliver: the receipts of the other messages that it has not updated yet
 	InDoubt bool          // Reclaimed: an earlier holder of the lease may have delivered the event
 	Err     error         // Deferred: why
 
@@ -109,6 +110,10 @@ type Grant interface {
 	// Release ends the lease without a known delivery: the slots stay taken, and whoever gets the message next may deliver it. In
 	// doubt some attempt may have delivered it after all.
 	Release(ctx context.Context, inDoubt bool)
+
+	// Updated records, for a resolved event, that its messages are updated but for the first one and the last few. Whoever gets the event
+	// again is given these alone.
+	Updated(ctx context.Context, left int)
 
 	// Extend renews the lease. False means that someone else may be delivering the event by now: stop.
 	Extend(ctx context.Context) bool

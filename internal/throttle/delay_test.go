@@ -292,7 +292,7 @@ var delayStories = []story{
 		k.clock.Advance(in - time.Minute)
 		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, time.Second, "wait for the late event")
 		firing := k.deliver(p.comeBack().Request)
-		k.wantFields(map[string]string{"a\ndisk": "~firing"})
+		k.wantFields(map[string]string{"a\ndisk\n": "~firing"})
 		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
 			t.Errorf("it waits %v for a lease of %v", wait, testLease)
 		}
@@ -359,7 +359,7 @@ var delayStories = []story{
 	{"another event of the pair is on its way", func(_ *testing.T, k *pairKit) {
 		first := k.deliver(aboutDisk("first"))
 		k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": "~first"})
+		k.wantFields(map[string]string{"a\ndisk\n": "~first"})
 		k.finish(first, "r")
 		k.resolve(aboutDisk("resolved"), Admitted, "r")
 	}},
@@ -367,7 +367,7 @@ var delayStories = []story{
 		k.refund(k.deliver(aboutDisk("first")))
 		k.clock.Advance(time.Second)
 		in := k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, "second")})
+		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, "second"), "a\ndisk\n": "~first"})
 		k.resolve(aboutDisk("resolved"), Leased, "")
 	}},
 	{"nobody delivers another event of the pair now", func(_ *testing.T, k *pairKit) {

@@ -24,6 +24,12 @@ func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
 	return untold || newly
 }
 
+// Updated implements [Grant]. If Redis cannot be told, whoever gets the event again updates the messages again.
+func (g *grant) Updated(ctx context.Context, left int) {
+	lease, _ := g.limiter.outage.now(&g.granted)
+	_, _ = g.limiter.updates.do(ctx, updated{lease, left})
+}
+
 // Extend implements [Grant].
 func (g *grant) Extend(ctx context.Context) bool {
 	lease, local := g.limiter.outage.now(&g.granted)

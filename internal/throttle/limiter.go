@@ -30,6 +30,7 @@ type Limiter struct {
 	extend    batcher[Lease, Lease]
 	release   batcher[Lease, Lease]
 	refund    batcher[Lease, bool]
+	updates   batcher[updated, struct{}]
 }
 
 // Decide answers a batch: events that were planned to come back by their plans, events that resolve others by their pairs, all others by the
@@ -154,10 +155,6 @@ func (l *Limiter) askInTurn(ctx context.Context, requests []Request) ([]Decision
 	})
 	_ = l.o.Redis.leave(ctx, leaving.requests) // else others wait for them for a while
 	return answers, nil
-}
-
-func (l *Limiter) askByLimits(ctx context.Context, requests []Request) ([]Decision, error) {
-	return l.ask(ctx, requests, logsOf, l.askOnce)
 }
 
 // ask asks Redis about a batch, and asks again if the limits here turn out not to be those in force. What Redis refuses may be the

@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ func (m *pairModel) resolve(t *rapid.T) {
 	inMemory, _ := m.memory.Resolve(context.Background(), requests)
 	for i, one := range inRedis {
 		other := inMemory[i]
-		if one.Verdict != other.Verdict || one.Opened != other.Opened || one.Wait != other.Wait || one.Lease.End != other.Lease.End || one.InDoubt != other.InDoubt {
+		if one.Verdict != other.Verdict || one.Opened != other.Opened || !slices.Equal(one.Others, other.Others) || one.Wait != other.Wait || one.Lease.End != other.Lease.End || one.InDoubt != other.InDoubt {
 			t.Fatalf("resolving %+v: redis says %+v, memory %+v", requests[i], one, other)
 		}
 		if one.Lease.End != 0 {

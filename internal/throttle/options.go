@@ -77,7 +77,7 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	l.staleness = staleness{LimiterOptions: &l.o, outage: l.outage}
 	l.usage = newUsage(rules, o.Metrics)
 	l.full = newFullLimits(o.Logger)
-	l.finish.call, l.refund.call = o.Redis.Finish, o.Redis.Refund
+	l.finish.call, l.refund.call, l.updates.call = o.Redis.Finish, o.Redis.Refund, o.Redis.updated
 	extend := func(d time.Duration) func(context.Context, []Lease) ([]Lease, error) {
 		return func(ctx context.Context, leases []Lease) ([]Lease, error) { return o.Redis.Extend(ctx, leases, d) }
 	}

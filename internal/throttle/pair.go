@@ -1,9 +1,9 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/script"
@@ -42,12 +42,13 @@ func (l Lease) pairField() string {
 	return l.Pair
 }
 
-// pairDelivery is what the pair remembers of a delivery: the version of the message, and the receipt.
+// pairDelivery is what a firing event's pair remembers of a delivery: the version of the message, the event, and the receipt.
 func (l Lease) pairDelivery() string {
-	if l.Pair == "" {
+	if l.Pair == "" || l.resolving {
 		return ""
 	}
-	return strconv.FormatInt(l.Message.version(), 10) + " " + l.receipt
+	original := cmp.Or(l.remindsOf, l.eventKey())
+	return fmt.Sprintf("%d %d %s%s", l.Message.version(), len(original), original, l.receipt)
 }
 
 // Resolve gives resolved events the pairs that they resolve. They take no slots.
@@ -70,7 +71,7 @@ func (r *Redis) resolveBatch(ctx context.Context, nonce string, requests []Reque
 	return script.RunDecoded(ctx, r.runner, "asking for what is resolved", lua.Resolve, keys, append(arguments, events...), decode)
 }
 
-// resolutionParts are a verdict, a time, a receipt, and whether the event is in doubt.
+// resolutionParts are a verdict, a time, receipts, and whether the event is in doubt.
 const resolutionParts = 4
 
 func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
@@ -86,12 +87,16 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 		parts := reply[1+resolutionParts*i:][:resolutionParts]
 		verdict, isNumber := parts[0].(int64)
 		wait, alsoNumber := parts[1].(int64)
-		receipt, isText := parts[2].(string)
+		opened, isList := parts[2].([]any)
+		receipts, areTexts := texts(opened)
 		doubt, isFlag := parts[3].(int64)
-		if !isNumber || !alsoNumber || !isText || !isFlag {
+		if !isNumber || !alsoNumber || !isList || !areTexts || !isFlag {
 			return nil, fmt.Errorf("%w: an answer is %T, %T, %T, %T", script.ErrReply, parts[0], parts[1], parts[2], parts[3])
 		}
-		resolution := Decision{Verdict: Verdict(verdict), Opened: receipt}
+		resolution := Decision{Verdict: Verdict(verdict)}
+		if len(receipts) > 0 {
+			resolution.Opened, resolution.Others = receipts[0], receipts[1:]
+		}
 		switch resolution.Verdict {
 		case Admitted, Reclaimed:
 			resolution.InDoubt = doubt == 1
@@ -107,19 +112,49 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 	return resolutions, nil
 }
 
+// texts reads a list of strings.
+func texts(list []any) (read []string, ok bool) {
+	for _, value := range list {
+		text, isText := value.(string)
+		if !isText {
+			return nil, false
+		}
+		read = append(read, text)
+	}
+	return read, true
+}
+
 // announce notes which events are being delivered that open pairs.
 func (r *Redis) announce(ctx context.Context, decisions []Decision) error {
 	var events []any
 	books := newPairBooks(r.keys)
 	for i := range decisions {
 		if lease := &decisions[i].Lease; lease.Pair != "" {
-			events = append(events, lease.eventKey(), books.of(lease.Request), lease.Pair)
+			events = append(events, lease.eventKey(), books.of(lease.Request), lease.Pair, lease.pairDelivery())
 		}
 	}
 	if len(events) == 0 {
 		return nil
 	}
-	arguments := append([]any{r.settings.PairTTL.Microseconds(), len(books.numbers)}, events...)
-	_, err := r.runner.RunInt(ctx, "announcing deliveries", lua.Announce, append([]string{r.keys.calls}, books.keys...), arguments)
+	arguments := append([]any{r.settings.Retention.Microseconds(), r.settings.PairTTL.Microseconds(), len(books.numbers)}, events...)
+	_, err := r.runner.RunInt(ctx, "announcing deliveries", lua.Announce, append([]string{r.keys.calls, r.keys.leased}, books.keys...), arguments)
 	return err
+}
+
+// updated is what a resolved event has updated: all of its messages but the first one and the last few.
+type updated struct {
+	lease Lease
+	left  int
+}
+
+// updated records which messages resolved events have updated.
+func (r *Redis) updated(ctx context.Context, all []updated) ([]struct{}, error) {
+	books := newPairBooks(r.keys)
+	var events []any
+	for _, u := range all {
+		events = append(events, u.lease.eventKey(), books.of(u.lease.Request), u.left)
+	}
+	arguments := append([]any{len(books.numbers)}, events...)
+	_, err := r.runner.RunInt(ctx, "recording updates", lua.Updated, append([]string{r.keys.calls}, books.keys...), arguments)
+	return make([]struct{}, len(all)), err
 }

@@ -3,6 +3,7 @@ package throttle
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,11 +101,11 @@ func (k *pairKit) fire(r Request, receipt string) {
 }
 
 // resolve asks for one resolved event.
-func (k *pairKit) resolve(r Request, want Verdict, opened string) Decision {
+func (k *pairKit) resolve(r Request, want Verdict, opened string, others ...string) Decision {
 	k.t.Helper()
 	resolutions := testkit.Must(k.Resolve(k.t.Context(), []Request{r}))(k.t)
-	if got := resolutions[0]; got.Verdict != want || got.Opened != opened {
-		k.t.Fatalf("%q: verdict %d with receipt %q, want %d with %q", r.ID, got.Verdict, got.Opened, want, opened)
+	if got := resolutions[0]; got.Verdict != want || got.Opened != opened || !slices.Equal(got.Others, others) {
+		k.t.Fatalf("%q: verdict %d with receipts %q and %q, want %d with %q and %q", r.ID, got.Verdict, got.Opened, got.Others, want, opened, others)
 	}
 	return resolutions[0]
 }
@@ -125,14 +126,8 @@ func (k *pairKit) refund(lease Lease) {
 func (k *pairKit) wantFields(want map[string]string) {
 	k.t.Helper()
 	got := k.client.HGetAll(k.t.Context(), k.keys.pairs("a")).Val()
-	for field, value := range got { // the first receipt alone
-		var version int64
-		var length int
-		if n, _ := fmt.Sscanf(value, "=%d %d ", &version, &length); n == 2 {
-			_, receipts, _ := strings.Cut(value, " ")
-			_, receipts, _ = strings.Cut(receipts, " ")
-			got[field] = "=" + receipts[:length]
-		}
+	for field, value := range got {
+		got[field] = shortened(value)
 	}
 	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
 		k.t.Errorf("pairs %q, want %q", got, want)
@@ -150,7 +145,43 @@ func (k *pairKit) wantFields(want map[string]string) {
 	}
 }
 
+// shortened leaves the receipts of messages, and the event keys of deliveries.
+func shortened(value string) string {
+	kind, rest := value[:1], value[1:]
+	var parts []string
+	for rest != "" {
+		var version, carrier, at int64
+		var key, receipt int
+		var numbers string
+		switch kind {
+		case "=":
+			_, _ = fmt.Sscanf(rest, "%d %d %d %d %d ", &version, &carrier, &at, &key, &receipt)
+			numbers = fmt.Sprintf("%d %d %d %d %d ", version, carrier, at, key, receipt)
+			parts, rest = append(parts, rest[len(numbers)+key:][:receipt]), rest[len(numbers)+key+receipt:]
+		case "~":
+			_, _ = fmt.Sscanf(rest, "%d %d ", &version, &key)
+			numbers = fmt.Sprintf("%d %d ", version, key)
+			parts, rest = append(parts, rest[len(numbers):][:key]), rest[len(numbers)+key:]
+		default:
+			return value
+		}
+	}
+	return kind + strings.Join(parts, ",")
+}
+
 func (k *pairKit) restore(admissions ...admission) {
 	k.t.Helper()
 	testkit.Must(k.Restore(k.t.Context(), admissions))(k.t)
+}
+
+// repeat asks about a repetition of a firing event.
+func (k *pairKit) repeat(r Request, want int64) {
+	k.t.Helper()
+	testkit.EqualSlices(k.t, testkit.Must(k.repeated(k.t.Context(), []Request{r}))(k.t), []int64{want}, "answer about %s", r.ID)
+}
+
+// decide asks for one event.
+func (k *pairKit) decide(r Request, want Verdict) {
+	k.t.Helper()
+	wantVerdicts(k.t, testkit.Must(k.Decide(k.t.Context(), []Request{r}))(k.t).Decisions, want)
 }

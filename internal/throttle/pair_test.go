@@ -35,7 +35,7 @@ var pairStories = []story{
 	{"firing twice", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "r1")
 		k.fire(aboutDisk("firing again"), "r2")
-		k.resolve(aboutDisk("resolved"), Admitted, "r1")
+		k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2")
 		k.resolve(aboutDisk("resolved too"), Unpaired, "")
 	}},
 	{"resolved while it is on its way", func(t *testing.T, k *pairKit) {
@@ -69,8 +69,112 @@ var pairStories = []story{
 	}},
 	{"open while another firing is on its way", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "r1")
-		k.deliver(aboutDisk("firing again"))
+		again := k.deliver(aboutDisk("firing again"))
+		k.resolve(aboutDisk("resolved"), Leased, "")
+		k.finish(again, "r2")
+		k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2")
+		k.wantFields(map[string]string{"\nresolved": "=r1,r2"})
+	}},
+	{"open while another firing is returned", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		k.refund(k.deliver(aboutDisk("firing again")))
 		k.resolve(aboutDisk("resolved"), Admitted, "r1")
+	}},
+	{"open while a later firing is on its way", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		later := k.deliver(aboutDisk("firing again").inMessage(20))
+		k.resolve(aboutDisk("resolved").inMessage(10), Admitted, "r1")
+		k.finish(later, "r2")
+		k.resolve(aboutDisk("resolved again").inMessage(30), Admitted, "r2")
+	}},
+	{"stored between two firings", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("third").inMessage(30), "r3")
+		k.fire(aboutDisk("first").inMessage(10), "r1")
+		k.fire(aboutDisk("second").inMessage(15), "r2")
+		k.resolve(aboutDisk("resolved").inMessage(20), Admitted, "r1", "r2")
+		k.wantFields(map[string]string{"a\ndisk": "=r3", "\nresolved": "=r1,r2"})
+		k.resolve(aboutDisk("resolved before all").inMessage(2), Admitted, "r3")
+	}},
+	{"updated one by one", func(t *testing.T, k *pairKit) {
+		for i, receipt := range []string{"r1", "r2", "r3", "r4"} {
+			k.fire(aboutDisk(fmt.Sprint("firing", i)), receipt)
+		}
+		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2", "r3", "r4").Lease
+		for range 2 { // a call is repeated whose reply was lost
+			testkit.Must(k.updated(t.Context(), []updated{{resolved, 1}}))(t)
+		}
+		testkit.Must(k.updated(t.Context(), []updated{{resolved, 2}}))(t) // one that was late
+		k.release(resolved)
+		resolved = k.resolve(aboutDisk("resolved"), Reclaimed, "r1", "r4").Lease
+		testkit.Must(k.updated(t.Context(), []updated{{resolved, 0}}))(t)
+		k.finish(resolved, "")
+		testkit.Must(k.updated(t.Context(), []updated{{resolved, 0}}))(t)
+		k.wantFields(nil)
+	}},
+	{"more messages than are remembered", func(_ *testing.T, k *pairKit) {
+		receipts := make([]string, mostPairMessages+3)
+		for i := range receipts {
+			receipts[i] = fmt.Sprint("r", i)
+			k.fire(aboutDisk(fmt.Sprint("firing", i)), receipts[i])
+		}
+		k.resolve(aboutDisk("resolved"), Admitted, "r0", receipts[4:]...)
+	}},
+	{"repeated", func(t *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		again := aboutDisk("firing").inMessage(9)
+		for range 4 { // the repetitions keep the record and the pair beyond their times
+			k.clock.Advance(testRetention - time.Minute)
+			k.repeat(again, notDue)
+			k.decide(again, Duplicate)
+		}
+		k.clock.Advance(testPairTTL - testRetention)
+		k.repeat(again, notDue)
+		k.clock.Advance(testPairTTL - time.Hour)
+		k.repeat(again, notDue) // the record ended meanwhile, the pair is open
+		k.decide(again, Duplicate)
+		k.clock.Advance(testRetention + time.Hour)
+		k.resolve(aboutDisk("resolved"), Admitted, "r")
+		k.decide(again, Duplicate) // the resolved event keeps the record too
+		k.repeat(again, notDue)
+		k.repeat(request("other", "a").ofPair("disk"), notDue)
+	}},
+	{"reminder", func(_ *testing.T, k *pairKit) {
+		k.settings.Remind = 4 * time.Hour
+		firing := aboutDisk("a firing")
+		k.fire(firing, "r1")
+		k.fire(aboutDisk("a other"), "o")
+		k.clock.Advance(k.settings.Remind - time.Second)
+		k.repeat(firing.inMessage(5), notDue)
+		k.repeat(firing, posted)
+		k.clock.Advance(2 * time.Second)
+		k.repeat(firing, posted)
+		k.repeat(firing.inMessage(6), 1)
+		reminder := firing.inMessage(6).reminder(1)
+		lease := k.deliver(reminder)
+		k.decide(firing.inMessage(7).reminder(1), Duplicate) // another worker has another repetition
+		k.repeat(firing.inMessage(6), 1)
+		k.resolve(aboutDisk("resolved").inMessage(5), Leased, "") // stored before the repetition: the reminder goes with its event
+		k.finish(lease, "r2")
+		k.repeat(firing.inMessage(6), posted)
+		k.repeat(firing.inMessage(7), notDue)
+		k.clock.Advance(k.settings.Remind + time.Second)
+		k.repeat(firing.inMessage(8), 2)
+		k.fire(firing.inMessage(8).reminder(2), "r3")
+		k.resolve(aboutDisk("resolved").inMessage(5), Admitted, "r1", "o", "r2", "r3")
+		k.clock.Advance(k.settings.Remind)
+		k.repeat(firing.inMessage(9), notDue)
+	}},
+	{"as many reminders as are remembered", func(_ *testing.T, k *pairKit) {
+		k.settings.Remind = time.Hour
+		firing := aboutDisk("a firing")
+		k.fire(firing, "r")
+		for n := int64(1); n < mostPairMessages; n++ {
+			k.clock.Advance(time.Hour + time.Second)
+			k.repeat(firing.inMessage(2), n)
+			k.fire(firing.inMessage(uint64(2+n)).reminder(n), "r")
+		}
+		k.clock.Advance(2 * time.Hour)
+		k.repeat(firing.inMessage(2), notDue)
 	}},
 	{"redelivered", func(t *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "r")
@@ -153,10 +257,10 @@ var pairStories = []story{
 		k.restore(admission{lease: delivered, at: now, became: wasDelivered}, admission{lease: again, at: now, became: wasDelivered},
 			admission{lease: underWay, at: now})
 		k.resolve(request("later", "a").ofPair("memory"), Leased, "")
-		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1")
+		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2")
 		k.restore(admission{lease: resolved.Lease, at: now, became: wasDelivered})
 		k.resolve(aboutDisk("resolved"), Done, "")
-		k.wantFields(map[string]string{"a\nmemory": "~under way"})
+		k.wantFields(map[string]string{"a\nmemory\n": "~under way"})
 	}},
 }
 
@@ -235,7 +339,7 @@ func TestPairsAreBounded(t *testing.T) {
 	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range most + beyond {
 			field := fmt.Sprint("a\n", i)
-			p.HSet(t.Context(), k.keys.pairs("a"), field, "=1 1 r")
+			p.HSet(t.Context(), k.keys.pairs("a"), field, "=1 1 1 1 1 kr")
 			p.ZAdd(t.Context(), k.keys.pairsUntil("a"), redis.Z{Score: float64(k.clock.Read().Add(time.Hour).UnixMicro() + int64(i)), Member: field})
 		}
 		return nil

@@ -67,6 +67,8 @@ type Request struct {
 	Pair     string // of a firing or resolved event: its category, a line feed and what it is about; "" for none
 	Resolves bool   // it resolves its pair, which no limit concerns
 
+	remindsOf string // a reminder: event key of the event that it posts again; "" for any other event
+
 	MayWait   bool // denied, it waits for a slot: it does not overtake those of its first-level category that do already
 	HasWaited bool // it has come back from that
 	Again     bool // its message may have been delivered before: where it may wait, it may have been planned to come back
@@ -140,7 +142,8 @@ type Settings struct {
 	Shadow    *limits.Tree  // likewise; nil: none
 	Lease     time.Duration // how long a grant lasts unless it is renewed
 	Retention time.Duration // how long a delivered event, or one nobody delivers, is remembered
-	PairTTL   time.Duration // how long after its first message a pair can be resolved
+	PairTTL   time.Duration // how long after its newest message, or the newest repetition of that, a pair can be resolved
+	Remind    time.Duration // how long after its newest message a repetition of an open event is posted again; 0: never
 	Forward   bool          // shadow mode: denied events are leased too, without taking slots
 }
 

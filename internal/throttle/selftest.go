@@ -62,6 +62,7 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		},
 		func() error { return scratch.announce(ctx, []Decision{{Lease: firing}}) },
 		func() error { return errorOf(scratch.Finish(ctx, []Lease{firing})) },
+		func() error { return errorOf(scratch.repeated(ctx, []Request{firing.Request})) },
 		func() error {
 			return scratch.resolveAndFinish(ctx, Request{ID: "resolved", Message: request.Message, Category: name, Pair: pair})
 		},
@@ -91,6 +92,9 @@ func errorOf[T any](_ T, err error) error { return err }
 func (r *Redis) resolveAndFinish(ctx context.Context, resolved Request) error {
 	resolutions, err := r.Resolve(ctx, []Request{resolved})
 	if err != nil {
+		return err
+	}
+	if err := errorOf(r.updated(ctx, []updated{{lease: resolutions[0].Lease}})); err != nil {
 		return err
 	}
 	return errorOf(r.Finish(ctx, []Lease{resolutions[0].Lease}))

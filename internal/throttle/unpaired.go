@@ -22,7 +22,7 @@ type unpaired struct {
 
 type unpairedPair struct {
 	until time.Time
-	asked time.Time // when Redis was, by the clock that says when events were stored
+	upTo  time.Time // all events that were stored until then were decided, by the clock that says when events were stored
 	fires bool      // a firing event of the pair was seen: what was found before says nothing any more
 }
 
@@ -30,7 +30,7 @@ func newUnpaired(ttl time.Duration, clock func() time.Time) *unpaired {
 	return &unpaired{ttl: min(ttl, unpairedFor), clock: clock, pairs: make(map[string]unpairedPair)}
 }
 
-func (u *unpaired) learn(pair string, asked time.Time, fires bool) {
+func (u *unpaired) learn(pair string, upTo time.Time, fires bool) {
 	if u.ttl == 0 || pair == "" {
 		return
 	}
@@ -42,7 +42,7 @@ func (u *unpaired) learn(pair string, asked time.Time, fires bool) {
 		return
 	}
 	makeRoom(u.pairs, maxUnpaired, ended)
-	u.pairs[pair] = unpairedPair{until: now.Add(u.ttl), asked: asked, fires: fires}
+	u.pairs[pair] = unpairedPair{until: now.Add(u.ttl), upTo: upTo, fires: fires}
 }
 
 // see takes note of firing events.
@@ -54,11 +54,11 @@ func (u *unpaired) see(requests []Request) {
 	}
 }
 
-func (u *unpaired) known(pair string, stored time.Time) bool {
+func (u *unpaired) known(pair string, after time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	known, found := u.pairs[pair]
-	return found && !known.fires && stored.Before(known.asked) && u.clock().Before(known.until)
+	return found && !known.fires && after.Before(known.upTo) && u.clock().Before(known.until)
 }
 
 func (u *unpaired) forget() {
@@ -67,12 +67,14 @@ func (u *unpaired) forget() {
 	clear(u.pairs)
 }
 
-// LearnUnpaired takes note that a resolved event was dropped because its pair was not open when Redis was asked. That time is by
-// the clock that says when events were stored.
-func (l *Limiter) LearnUnpaired(pair string, asked time.Time) { l.unpaired.learn(pair, asked, false) }
+// LearnUnpaired takes note that a resolved event was dropped because its pair was not open, although all events were decided that were
+// stored until a time. That time is by the clock that says when events were stored.
+func (l *Limiter) LearnUnpaired(pair string, decidedUpTo time.Time) {
+	l.unpaired.learn(pair, decidedUpTo, false)
+}
 
-// KnownUnpaired tells of a resolved event whether its pair is known not to be open: Redis was asked in the last second, after the event
-// was stored, and this worker has seen no firing event of the pair since. Another worker may have delivered one meanwhile.
-func (l *Limiter) KnownUnpaired(pair string, stored time.Time) bool {
-	return l.unpaired.known(pair, stored)
+// KnownUnpaired reports whether a pair was found not to be open in the last second, when all events were decided that were stored until
+// some time after the given one. It reports false if this worker has seen a firing event of the pair since.
+func (l *Limiter) KnownUnpaired(pair string, after time.Time) bool {
+	return l.unpaired.known(pair, after)
 }

@@ -1,20 +1,26 @@
--- pairs.lua: pairs of a firing event and the resolved event that ends it.
+-- pairs.lua: pairs of firing events and the resolved event that ends them.
 --
 -- Each first-level category has a book of pairs, so that one category cannot displace the pairs of another. A book is a hash,
--- field -> value, and a sorted set, field -> when the field expires. A field is the name of a pair or, for a resolved event
--- that has taken its pair, a line feed and the event key. The first byte of a value is its kind:
---   =  the pair is open: see open_text
---   ~  the message of the pair is being delivered: event key of the firing event
---   @  the firing event waits for a slot: when it comes back, a blank, its event key
+-- field -> value, and a sorted set, field -> when the field expires. The first byte of a value is its kind. The fields are
+--   the name of a pair
+--     =  the pair is open: its messages, see messages_text
+--     @  the firing event waits for a slot: when it comes back, a blank, its event key
+--   the name of a pair and a line feed
+--     ~  firing events that are being delivered, see deliveries_text
+--   a line feed and the event key of a resolved event
+--     =  messages of the pair that the event has taken and has not updated yet; the first one is always there
 
 local OPEN, UNDER_WAY, WAITING = '=', '~', '@'
+
+-- How many messages of a pair are remembered. Of more messages the first one and the newest ones are.
+local MOST_MESSAGES = 20
 
 -- How many fields a book may have. Beyond that, the fields that expire first are removed.
 local MOST_PAIRS = 50000
 
 -- Returns a book. A call collects its changes in the book and writes them with write_book.
 local function pair_book(key, until_key, now, kept)
-  return { key = key, until_key = until_key, now = now, kept = kept, entries = {}, values = {}, expiries = {}, removed = {} }
+  return { key = key, until_key = until_key, now = now, kept = kept, entries = {}, changed = {} }
 end
 
 -- Reads the books of a call: their number from ARGV, two keys for each from KEYS. An event gives the number of its book, or 0.
@@ -40,16 +46,11 @@ local function read_pair(book, field)
 end
 
 local function put_pair(book, field, value, expires)
-  book.entries[field] = { value = value, expires = expires }
-  book.values[#book.values + 1] = field
-  book.values[#book.values + 1] = value
-  book.expiries[#book.expiries + 1] = integer(expires)
-  book.expiries[#book.expiries + 1] = field
+  book.entries[field], book.changed[field] = { value = value, expires = expires }, true
 end
 
 local function remove_pair(book, field)
-  book.entries[field] = false
-  book.removed[#book.removed + 1] = field
+  book.entries[field], book.changed[field] = false, true
 end
 
 -- Returns the value of an entry behind its kind, or nil if the entry is of another kind.
@@ -63,16 +64,42 @@ local function awaited(entry)
   return tonumber(time), event_key
 end
 
--- An open pair has the version of its newest message, the receipt of its first message and, if there were more, the receipt of
--- the newest message.
-local function open_text(version, first, newest)
-  return OPEN .. version .. ' ' .. #first .. ' ' .. first .. newest
+-- Returns the text for messages: for each the version of the event, the version of the stored message that it was posted for, the
+-- time of the post, the lengths of the event key and of the receipt, then the event key and the receipt. A reminder has the event
+-- key and the version of the event that it reminds of.
+local function messages_text(messages)
+  local texts = { OPEN }
+  for _, m in ipairs(messages) do
+    texts[#texts + 1] = integer(m.version) .. ' ' .. integer(m.carrier) .. ' ' .. integer(m.time) .. ' '
+    texts[#texts + 1] = #m.event_key .. ' ' .. #m.receipt .. ' ' .. m.event_key .. m.receipt
+  end
+  return table.concat(texts)
 end
 
-local function read_open(entry)
-  local version, length, receipts = string.match(pair_text(entry, OPEN) or '', '^(%d+) (%d+) (.*)$')
-  if version then
-    return version, string.sub(receipts, 1, tonumber(length)), string.sub(receipts, tonumber(length) + 1)
+-- Returns the messages of an open or taken pair, or nil.
+local function read_messages(entry)
+  local text, from, messages = pair_text(entry, OPEN) or '', 1, {}
+  while true do
+    local _, upto, version, carrier, time, key_length, receipt_length = string.find(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) ', from)
+    if not upto then
+      return messages[1] and messages
+    end
+    local receipt_from = upto + 1 + tonumber(key_length)
+    from = receipt_from + tonumber(receipt_length)
+    messages[#messages + 1] = {
+      version = tonumber(version), carrier = tonumber(carrier), time = tonumber(time),
+      event_key = string.sub(text, upto + 1, receipt_from - 1), receipt = string.sub(text, receipt_from, from - 1),
+    }
+  end
+end
+
+-- Adds the record of a firing event, as if it had been delivered now, to the members for `done` and `message`.
+local function remember(message, until_then, dones, versions)
+  dones[#dones + 1] = integer(until_then)
+  dones[#dones + 1] = message.event_key
+  if not string.find(message.event_key, '\n', 1, true) then -- else the event key has the version
+    versions[#versions + 1] = integer(message.version)
+    versions[#versions + 1] = message.event_key
   end
 end
 
@@ -81,44 +108,125 @@ local function taken_pair(event_key)
   return '\n' .. event_key
 end
 
--- Records that the message of a pair is being delivered, unless the pair is open. Does nothing without a book.
-local function announce_pair(book, pair, event_key)
-  if book and not pair_text(read_pair(book, pair), OPEN) then
-    put_pair(book, pair, UNDER_WAY .. event_key, book.now + book.kept)
+-- Returns the field for the firing events of a pair that are being delivered.
+local function under_way_of(pair)
+  return pair .. '\n'
+end
+
+-- Returns the firing events of a pair that are being delivered, as they were announced: event key -> version.
+local function read_deliveries(book, pair)
+  local text, from, deliveries = pair_text(read_pair(book, under_way_of(pair)), UNDER_WAY) or '', 1, {}
+  while true do
+    local _, upto, version, length = string.find(text, '^(%d+) (%d+) ', from)
+    if not upto then
+      return deliveries
+    end
+    from = upto + 1 + tonumber(length)
+    deliveries[string.sub(text, upto + 1, from - 1)] = tonumber(version)
   end
 end
 
--- Records a delivery: version of the stored message, a blank, the receipt. A delivered firing event opens its pair. A delivered
--- resolved event removes the pair that it took. The field is the name of the pair, or see taken_pair. The caller must not
--- repeat this for a delivery: the pair may have been resolved since.
-local function settle_pair(book, field, delivery)
-  local entry = read_pair(book, field)
-  if string.sub(field, 1, 1) ~= '\n' then
-    local version, receipt = string.match(delivery, '^(%d+) (.*)$')
-    local newest, first = read_open(entry)
-    if not first then
-      put_pair(book, field, open_text(version, receipt, ''), book.now + book.kept)
-    elseif tonumber(version) > tonumber(newest) then
-      put_pair(book, field, open_text(version, first, receipt), entry.expires)
+-- Changes the firing events that are being delivered. For each: version, a blank, length of the event key, a blank, the event key.
+local function put_deliveries(book, pair, deliveries)
+  local texts = { UNDER_WAY }
+  for event_key, version in pairs(deliveries) do
+    texts[#texts + 1] = integer(version) .. ' ' .. #event_key .. ' ' .. event_key
+  end
+  if #texts > 1 then
+    put_pair(book, under_way_of(pair), table.concat(texts), book.now + book.kept)
+  else
+    remove_pair(book, under_way_of(pair))
+  end
+end
+
+-- Returns the version of the event whose messages have an event key, `version` if the pair has no message of it.
+local function version_of(messages, event_key, version)
+  for _, m in ipairs(messages) do
+    if m.event_key == event_key then
+      return m.version
     end
-  elseif entry then
-    remove_pair(book, field)
+  end
+  return version
+end
+
+-- Reads the version of the stored message, the event key of the event or of the one that it reminds of, and the receipt, from what
+-- a call says of the delivery of a firing event: version, length of the event key, event key, receipt, a blank behind each number.
+local function read_delivery(text)
+  local _, upto, version, length = string.find(text, '^(%d+) (%d+) ')
+  local receipt_from = upto + 1 + tonumber(length)
+  return tonumber(version), string.sub(text, upto + 1, receipt_from - 1), string.sub(text, receipt_from)
+end
+
+-- Records that a firing event is being delivered. Events whose lease is forgotten (`is_leased` returns false) make room.
+local function announce_pair(book, pair, event_key, delivery, is_leased)
+  local carrier, original = read_delivery(delivery)
+  local version = version_of(read_messages(read_pair(book, pair)) or {}, original, carrier)
+  local _, waiter = awaited(read_pair(book, pair))
+  if waiter == event_key then
+    remove_pair(book, pair)
+  end
+  local deliveries = read_deliveries(book, pair)
+  if deliveries[event_key] == version then
+    return
+  end
+  for other in pairs(deliveries) do
+    if not is_leased(other) then
+      deliveries[other] = nil
+    end
+  end
+  deliveries[event_key] = version
+  put_deliveries(book, pair, deliveries)
+end
+
+-- Records a delivery (see read_delivery). A delivered firing event opens its pair, or adds a message to it. A delivered resolved
+-- event removes the pair that it took. The field is the name of the pair, or see taken_pair. The caller must not repeat this for a
+-- delivery: the pair may have been resolved since.
+local function settle_pair(book, field, event_key, delivery)
+  if string.sub(field, 1, 1) == '\n' then
+    if read_pair(book, field) then
+      remove_pair(book, field)
+    end
+    return
+  end
+  local carrier, original, receipt = read_delivery(delivery)
+  local messages = read_messages(read_pair(book, field)) or {}
+  messages[#messages + 1] = {
+    version = version_of(messages, original, carrier), carrier = carrier, time = book.now, event_key = original, receipt = receipt,
+  }
+  if #messages > MOST_MESSAGES then
+    table.remove(messages, 2)
+  end
+  put_pair(book, field, messages_text(messages), book.now + book.kept)
+  local deliveries = read_deliveries(book, field)
+  if deliveries[event_key] then
+    deliveries[event_key] = nil
+    put_deliveries(book, field, deliveries)
   end
 end
 
 -- Writes the changes of a book. Removes fields that have expired or exceed MOST_PAIRS. The commands that change nothing come
 -- first, so that missing rights show before anything is written.
 local function write_book(book)
-  if #book.values + #book.removed == 0 then
+  if not next(book.changed) then
     return
+  end
+  local values, expiries, removed = {}, {}, {}
+  for field in pairs(book.changed) do
+    local entry = book.entries[field]
+    if entry then
+      values[#values + 1], values[#values + 2] = field, entry.value
+      expiries[#expiries + 1], expiries[#expiries + 2] = integer(entry.expires), field
+    else
+      removed[#removed + 1] = field
+    end
   end
   redis.call('ZREM', book.until_key, '')
   redis.call('ZADD', book.until_key, 'XX', 0, '')
   redis.call('HDEL', book.key, '')
-  in_pieces('HSET', book.key, book.values)
-  in_pieces('ZADD', book.until_key, book.expiries)
-  in_pieces('HDEL', book.key, book.removed)
-  in_pieces('ZREM', book.until_key, book.removed)
+  in_pieces('HSET', book.key, values)
+  in_pieces('ZADD', book.until_key, expiries)
+  in_pieces('HDEL', book.key, removed)
+  in_pieces('ZREM', book.until_key, removed)
 
   local expired = redis.call('ZCOUNT', book.until_key, '-inf', integer(book.now))
   local surplus = math.min(math.max(expired, redis.call('ZCARD', book.until_key) - MOST_PAIRS), PIECE)

@@ -1,5 +1,9 @@
 -- resolve.lua: gives the pairs to the resolved events that end them, and leases these events. They take no slots.
 --
+-- A resolved event waits while a firing event of its pair is being delivered. From an open pair it takes the messages of the events
+-- that were stored before it, or the first message's if there are none. The pair stays open for the other messages. The firing events
+-- whose messages were taken are remembered anew, so a repetition that comes late is a duplicate.
+--
 -- A pair belongs to the first event that asks for it, until the event's delivery is recorded: whoever gets the event's message
 -- again finds the pair. The script is idempotent by event, as decide.lua is, and a call that is repeated because its reply was
 -- lost gets the same answer. A batch is processed in its order.
@@ -18,7 +22,7 @@
 -- Returns the time, then for each event
 --   verdict  see lib/verdicts.lua
 --   time     microseconds until the lease ends (ADMITTED, RECLAIMED) or asking again is worthwhile (LEASED), else 0
---   receipt  ADMITTED, RECLAIMED: of the message that the event resolves, '' if the receipt has expired; else ''
+--   receipts ADMITTED, RECLAIMED: of the messages that the event resolves and has not updated yet, none if they have expired
 --   doubt    RECLAIMED: 1 if the event is in doubt; else 0
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is granted.
@@ -40,6 +44,7 @@ if granted_at and granted_at <= now - NONCE_KEPT then
 end
 
 local leases, versions, taken_anew = {}, {}, {}
+local all_taken = {} -- messages that this call takes
 local granted_version = {} -- event key -> version, of the events that this call leases
 
 local function grant(event_key, version, is_forgotten)
@@ -61,14 +66,42 @@ local function lease_of(event_key)
   return lease_end and lease_end > now - retention and lease_end or nil
 end
 
--- Takes an open pair. If it fired again after the resolved event was stored, the pair stays open for the newest message.
-local function take_pair(book, pair, entry, stored)
-  local newest_version, _, newest = read_open(entry)
-  if newest ~= '' and tonumber(newest_version) > tonumber(stored) then
-    put_pair(book, pair, open_text(newest_version, newest, ''), entry.expires)
+-- Returns when to ask again for a pair because of a firing event that is being delivered, or nil. Only those count that were stored
+-- before the resolved event, unless the pair is not open.
+local function wait_for_delivery(book, pair, is_open, stored)
+  local wait
+  for event_key, version in pairs(read_deliveries(book, pair)) do
+    local its_end = (not is_open or version <= stored) and lease_of(event_key)
+    if its_end then
+      wait = math.max(wait or 0, its_end > now and math.ceil(its_end - now) or LAPSED_WAIT)
+    end
+  end
+  return wait
+end
+
+-- Takes the messages that a resolved event resolves from an open pair, for the event.
+local function take_pair(book, pair, entry, event_key, stored)
+  local messages, taken, left = read_messages(entry), {}, {}
+  local is_ended = {}
+  for _, m in ipairs(messages) do
+    is_ended[m.event_key] = m.version <= stored or nil
+  end
+  if not next(is_ended) then
+    is_ended[messages[1].event_key] = true
+  end
+  for _, m in ipairs(messages) do
+    local list = is_ended[m.event_key] and taken or left
+    list[#list + 1] = m
+    if list == taken then
+      all_taken[#all_taken + 1] = m
+    end
+  end
+  if left[1] then
+    put_pair(book, pair, messages_text(left), entry.expires)
   else
     remove_pair(book, pair)
   end
+  put_pair(book, taken_pair(event_key), messages_text(taken), entry.expires)
 end
 
 -- Returns the verdict, the time, and whether the event is in doubt.
@@ -77,7 +110,6 @@ local function evaluate(event_key, version, book, pair, stored)
   local known_version = redis.call('ZSCORE', message_key, event_key)
   local taken, entry = read_pair(book, taken_pair(event_key)), read_pair(book, pair)
   local is_done = done_until and done_until > now
-  local _, first = read_open(entry)
   if granted_version[event_key] then
     return granted_version[event_key] == version and LEASED or DUPLICATE, granted_version[event_key] == version and lease or 0
   elseif (is_done or lease_end) and version ~= '' and tonumber(known_version) ~= tonumber(version) then
@@ -100,16 +132,15 @@ local function evaluate(event_key, version, book, pair, stored)
       return RECLAIMED, lease, true
     end
     return RECLAIMED, lease
-  elseif first then
-    take_pair(book, pair, entry, stored)
-    put_pair(book, taken_pair(event_key), open_text('0', first, ''), entry.expires)
+  end
+  local is_open = pair_text(entry, OPEN)
+  local wait = wait_for_delivery(book, pair, is_open, tonumber(stored))
+  if wait then
+    return LEASED, wait
+  elseif is_open then
+    take_pair(book, pair, entry, event_key, tonumber(stored))
     grant(event_key, version, done_until)
     return ADMITTED, lease
-  end
-  local under_way = pair_text(entry, UNDER_WAY)
-  local its_end = under_way and lease_of(under_way)
-  if its_end then
-    return LEASED, its_end > now and math.ceil(its_end - now) or LAPSED_WAIT
   end
   local waits_until = awaited(entry)
   if waits_until then
@@ -125,15 +156,26 @@ for event_key in next_argument do
   local is_granted = verdict == ADMITTED or verdict == RECLAIMED
   reply[#reply + 1] = verdict
   reply[#reply + 1] = time
-  local _, receipt = read_open(read_pair(book, taken_pair(event_key)))
-  reply[#reply + 1] = is_granted and receipt or ''
+  local receipts = {}
+  for i, m in ipairs(is_granted and read_messages(read_pair(book, taken_pair(event_key))) or {}) do
+    receipts[i] = m.receipt
+  end
+  reply[#reply + 1] = receipts
   reply[#reply + 1] = in_doubt and 1 or 0
 end
 if #leases == 0 then
   return reply
 end
 
+local ended = {} -- members for done: the firing events of these messages
+for _, m in ipairs(all_taken) do
+  if not granted_version[m.event_key] and not lease_of(m.event_key) then
+    remember(m, now + retention, ended, versions)
+  end
+end
+
 check_rights(leased_key, lease + retention)
+redis.call('ZREM', done_key, '')
 if ran_ahead then
   trim_ahead(calls_key, now)
 end
@@ -147,5 +189,8 @@ if is_first_call then
   redis.call('PEXPIRE', calls_key, milliseconds(retention))
 end
 add_and_keep(leased_key, leases, lease + retention)
+if #ended > 0 then
+  add_and_keep(done_key, ended, retention)
+end
 add_and_keep(message_key, versions, lease + retention)
 return reply

@@ -73,9 +73,10 @@ local _, waiter = awaited(entry)
 -- Tells whether the event may mark its pair as waiting: the pair is not open, no other event of it waits, and no message of it is
 -- being delivered. An announcement counts only as long as its event is leased.
 local function may_mark()
-  local under_way = pair_text(entry, UNDER_WAY)
-  if under_way then
-    return tonumber(redis.call('ZSCORE', leased_key, under_way) or 0) <= now
+  for under_way in pairs(read_deliveries(book, pair)) do
+    if tonumber(redis.call('ZSCORE', leased_key, under_way) or 0) > now then
+      return false
+    end
   end
   return not entry or waiter == event_key
 end

@@ -200,7 +200,7 @@ end`,
 		name: "pair-lost-with-its-lease",
 		bug:  "Whoever gets a resolved event again does not find what it resolves.",
 		file: "lua/pairing/resolve.lua",
-		old:  `put_pair(book, taken_pair(event_key), open_text('0', first, ''), entry.expires)`,
+		old:  `put_pair(book, taken_pair(event_key), messages_text(taken), entry.expires)`,
 		new:  "",
 		test: "./internal/throttle -run TestPairs/eval/redelivered",
 	},
@@ -208,8 +208,8 @@ end`,
 		name: "pair-of-the-newest-message",
 		bug:  "A repeated firing event takes the place of the first one.",
 		file: "lua/lib/pairs.lua",
-		old:  `if not first then`,
-		new:  `if true then`,
+		old:  `local messages = read_messages(read_pair(book, field)) or {}`,
+		new:  `local messages = {}`,
 		test: "./internal/throttle -run TestPairs/eval/firing_twice",
 	},
 	{
@@ -219,13 +219,13 @@ end`,
 		old:  `local is_new = until_then <= now`,
 		new: `local is_new = until_then <= now
   if event.book then
-    settle_pair(event.book, event.pair, event.delivery)
+    settle_pair(event.book, event.pair, event.event_key, event.delivery)
   end`,
 		more: []edit{
 			{
 				file: "lua/finish.lua",
 				old: `if event.book then
-      settle_pair(event.book, event.pair, event.delivery)
+      settle_pair(event.book, event.pair, event.event_key, event.delivery)
     end`,
 				new: "",
 			},
@@ -236,10 +236,29 @@ end`,
 		name: "pair-resolved-twice",
 		bug:  "A pair stays open while somebody resolves it.",
 		file: "lua/pairing/resolve.lua",
-		old: `take_pair(book, pair, entry, stored)
-    put_pair(book, taken_pair(event_key), open_text('0', first, ''), entry.expires)`,
-		new:  `put_pair(book, taken_pair(event_key), open_text('0', first, ''), entry.expires)`,
+		old: `  else
+    remove_pair(book, pair)
+  end
+  put_pair(book, taken_pair`,
+		new: `  end
+  put_pair(book, taken_pair`,
 		test: "./internal/throttle -run TestPairs/eval/resolved_twice$",
+	},
+	{
+		name: "record-ends-while-the-alert-goes-on",
+		bug:  "A firing event that is repeated for longer than its record is kept is posted again.",
+		file: "lua/pairing/repeat.lua",
+		old:  `remember(last, now + retention, dones, versions)`,
+		new:  "",
+		test: "./internal/throttle -run TestPairs/eval/repeated",
+	},
+	{
+		name: "reminder-of-what-is-over",
+		bug:  "A reminder is posted after the resolved event, and stays firing for ever.",
+		file: "lua/pairing/resolve.lua",
+		old:  `local its_end = (not is_open or version <= stored) and lease_of(event_key)`,
+		new:  `local its_end = not is_open and lease_of(event_key)`,
+		test: "./internal/throttle -run TestPairs/eval/reminder",
 	},
 	{
 		name: "pairs-without-bound",

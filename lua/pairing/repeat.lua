@@ -1,0 +1,76 @@
+-- repeat.lua: looks for firing events among the messages of open pairs. An event that is there was delivered, so its message repeats it:
+-- its record and its pair are kept anew. Says which events are due to be posted again, as reminders.
+--
+-- KEYS
+--   1   calls    sorted set: nonce of a call that granted something -> its time
+--   2   done     sorted set: event key of a delivered event -> when its record expires
+--   3   message  sorted set: event key -> version of the stored message
+--   4…  books of pairs, see read_books
+--
+-- ARGV
+--   lease, retention, how long a pair is kept, how long after its last message an event is due (0: never), all in microseconds
+--   books (see read_books)
+--   for each event: event key, version of the stored message, number of its book, pair
+--
+-- Returns for each event
+--   0   it has no message in an open pair, or is not due
+--   -1  its message was posted for this very stored message
+--   n   it is due, and has n messages
+--
+-- Errors: WRONGTYPE and NOPERM are raised before anything is written.
+
+--@include lib/records lib/pairs
+
+local next_argument = reader(ARGV, 0)
+local done_key, message_key = KEYS[2], KEYS[3]
+local lease, retention = tonumber(next_argument()), tonumber(next_argument())
+local kept, remind = tonumber(next_argument()), tonumber(next_argument())
+local now = deployment_time(KEYS[1])
+local books = read_books(next_argument, reader(KEYS, 3), now, kept)
+
+-- Writing at each repetition would cost more than it gains.
+local RENEWED = 0.99
+
+local dones, versions = {}, {}
+
+-- Returns the answer for an event.
+local function answer(event_key, version, book, pair)
+  local entry = read_pair(book, pair)
+  local messages = read_messages(entry) or {}
+  local count, last = 0, nil
+  for _, m in ipairs(messages) do
+    if m.event_key == event_key then
+      if m.carrier == version then
+        return -1
+      end
+      count, last = count + 1, m
+    end
+  end
+  if not last then
+    return 0
+  end
+  if entry.expires < now + RENEWED * kept then
+    put_pair(book, pair, messages_text(messages), now + kept)
+  end
+  if tonumber(redis.call('ZSCORE', done_key, event_key) or 0) < now + RENEWED * retention then
+    remember(last, now + retention, dones, versions)
+  end
+  local is_due = remind > 0 and now - last.time >= remind and #messages < MOST_MESSAGES
+  return is_due and count or 0
+end
+
+local reply = {}
+for event_key in next_argument do
+  local version, book = tonumber(next_argument()), books[tonumber(next_argument())]
+  reply[#reply + 1] = answer(event_key, version, book, next_argument())
+end
+if #dones > 0 then
+  check_rights(done_key, lease + retention)
+  redis.call('ZREM', message_key, '')
+end
+write_books(books)
+if #dones > 0 then
+  add_and_keep(done_key, dones, lease + retention)
+  add_for(message_key, versions, milliseconds(lease + retention))
+end
+return reply
