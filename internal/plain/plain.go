@@ -8,25 +8,78 @@ import (
 	"unicode"
 )
 
-// Text returns s as valid UTF-8 without control characters other than line feed and tab, and without the marks that make a
-// terminal or a browser show text in another order than it is written. Line ends become line feeds.
+// Text returns s as valid UTF-8 without control characters other than line feed and tab, and without characters of no width that change
+// how other characters are shown, or make two texts look equal that differ: marks of direction, zero-width spaces, tags. A joiner stays only
+// between two characters that it may shape. Line ends become line feeds.
 func Text(s string) string {
 	if isPlain(s) {
 		return s
 	}
 	s = strings.ToValidUTF8(s, string(unicode.ReplacementChar))
 	s = strings.ReplaceAll(s, "\r\n", "\n")
-	return strings.Map(func(r rune) rune {
+	s = strings.Map(func(r rune) rune {
 		switch {
-		case r == '\n', r == '\t':
+		case r == '\n', r == '\t', isJoiner(r):
 			return r
 		case r == '\r':
 			return '\n'
-		case unicode.IsControl(r), '\u202a' <= r && r <= '\u202e', '\u2066' <= r && r <= '\u2069':
+		case unicode.IsControl(r), unicode.Is(hidden, r):
 			return -1
 		}
 		return r
 	}, s)
+	if strings.ContainsFunc(s, isJoiner) {
+		s = withoutLooseJoiners(s)
+	}
+	return s
+}
+
+// hidden are the characters that show nothing of themselves, other than joiners and the variation selectors of emoji.
+var hidden = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{Lo: 0x00ad, Hi: 0x00ad, Stride: 1}, // soft hyphen
+		{Lo: 0x034f, Hi: 0x034f, Stride: 1}, // combining grapheme joiner
+		{Lo: 0x061c, Hi: 0x061c, Stride: 1}, // mark of direction
+		{Lo: 0x115f, Hi: 0x1160, Stride: 1}, // fillers
+		{Lo: 0x17b4, Hi: 0x17b5, Stride: 1}, // vowels without a form
+		{Lo: 0x180b, Hi: 0x180f, Stride: 1}, // selectors and a separator
+		{Lo: 0x200b, Hi: 0x200b, Stride: 1}, // zero-width space
+		{Lo: 0x200e, Hi: 0x200f, Stride: 1}, // marks of direction
+		{Lo: 0x202a, Hi: 0x202e, Stride: 1}, // embeddings and overrides of direction
+		{Lo: 0x2060, Hi: 0x206f, Stride: 1}, // word joiner, invisible operators, isolates
+		{Lo: 0x3164, Hi: 0x3164, Stride: 1}, // filler
+		{Lo: 0xfeff, Hi: 0xfeff, Stride: 1}, // byte order mark
+		{Lo: 0xffa0, Hi: 0xffa0, Stride: 1}, // filler
+		{Lo: 0xfff9, Hi: 0xfffb, Stride: 1}, // annotations
+	},
+	R32: []unicode.Range32{
+		{Lo: 0x1bca0, Hi: 0x1bca3, Stride: 1}, // controls of shorthand
+		{Lo: 0x1d173, Hi: 0x1d17a, Stride: 1}, // controls of music
+		{Lo: 0xe0000, Hi: 0xe0fff, Stride: 1}, // tags and further selectors
+	},
+	LatinOffset: 1,
+}
+
+// isJoiner reports whether r keeps characters together or apart: U+200C and U+200D.
+func isJoiner(r rune) bool { return r == '\u200c' || r == '\u200d' }
+
+// withoutLooseJoiners leaves a joiner only between two characters of a script whose letters join, or of an emoji.
+func withoutLooseJoiners(s string) string {
+	runes := []rune(s)
+	kept := make([]rune, 0, len(runes))
+	for i, r := range runes {
+		if isJoiner(r) && (len(kept) == 0 || !isShaped(kept[len(kept)-1]) || i+1 == len(runes) || !isShaped(runes[i+1])) {
+			continue
+		}
+		kept = append(kept, r)
+	}
+	return string(kept)
+}
+
+// isShaped reports whether a joiner may change how r is shown. In these scripts all letters stand apart.
+func isShaped(r rune) bool {
+	return r > unicode.MaxLatin1 && unicode.In(r, unicode.L, unicode.M, unicode.S) &&
+		!unicode.In(r, unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul)
 }
 
 // Line returns Text(s) on one line, each run of white space and line ends as one blank.

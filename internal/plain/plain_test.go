@@ -19,6 +19,12 @@ func TestText(t *testing.T) {
 		"\u0085é\u009f😀":       "é😀",
 		"\u202ea\u2066b\u2069": "ab",
 		"a\xffb":               "a\ufffdb",
+		// No width: spaces, marks of direction, joiners between letters that stand apart, byte order marks, tags, fillers.
+		"pay\u200bment\u200c\u200d \u200e\u200f\u061c\u2060\u2064\ufeff\u00ad.": "payment .",
+		"\u200dа\u200dа\u200d\u200d漢\u200c字\u200d":                              "аа漢字",
+		"ok\U000e0041\U000e0042\U000e007f\u3164\u115f\uffa0":                    "ok",
+		// Joiners that shape what stands around them.
+		"می\u200cخواهم 👩\u200d🚒 ❤\ufe0f\u200d🔥 क्\u200dष": "می\u200cخواهم 👩\u200d🚒 ❤\ufe0f\u200d🔥 क्\u200dष",
 	} {
 		testkit.Equal(t, plain.Text(text), want, "%q", text)
 	}
@@ -32,6 +38,7 @@ func TestLine(t *testing.T) {
 		"a\r\n\tb\u2028c":                  "a b c",
 		"\x1b]0;title\x07 \x9b31m\u009b2J": "]0;title \ufffd31m2J",
 		"gpj.\u202eexe":                    "gpj.exe",
+		"\u200b \ufeff\u200d":              "",
 	} {
 		testkit.Equal(t, plain.Line(text), want, "plain.Line(%q)", text)
 	}
