@@ -70,7 +70,7 @@ func newIngestTokenCommand() *cobra.Command {
 	}
 }
 
-// runIngest serves until the context ends, and then until the requests under way are answered.
+// runIngest serves until the context ends. Then it is not ready, serves on until load balancers know that, and answers the requests under way.
 func runIngest(ctx context.Context) (err error) {
 	settings, warnings, err := config.Load(config.Options{Sink: config.SinkConsole})
 	if err != nil {
@@ -86,7 +86,7 @@ func runIngest(ctx context.Context) (err error) {
 	collectSeldom()
 	v, r, _ := buildInfo()
 	logger.Info("notifier ingest starts", "version", v, "revision", r)
-	life := &lifecycle{timeout: settings.ShutdownTimeout}
+	life := &lifecycle{timeout: settings.Drain + settings.ShutdownTimeout}
 	defer func() { err = errors.Join(err, life.stop()) }()
 
 	connection, err := connectNATS(settings.NATS, "notifier ingest", logger)
@@ -106,11 +106,20 @@ func runIngest(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	url, err := serveIngest(ctx, settings, false, connection, telemetry.NewIngest(registry, ingest.Answered()), logger, life)
+	server, err := serveIngest(ctx, settings, false, connection, telemetry.NewIngest(registry, ingest.Answered()), logger, life)
 	if err != nil {
 		return err
 	}
-	logger.Info("events are taken over http", "address", url)
+	life.add("draining", func(stopping context.Context) error {
+		server.Drain()
+		logger.Info("ingest stops, and takes events for a while", "drain", settings.Drain.String())
+		select {
+		case <-time.After(settings.Drain):
+		case <-stopping.Done():
+		}
+		return nil
+	})
+	logger.Info("events are taken over http", "address", server.URL())
 	<-ctx.Done()
 	return nil
 }
@@ -136,25 +145,26 @@ func usable(connection *consume.Connection) error {
 	return nil
 }
 
-// serveIngest takes events over HTTP until the lifecycle stops, and returns the address.
+// serveIngest takes events over HTTP until the lifecycle stops.
 func serveIngest(
 	ctx context.Context, settings config.Config, anotherWillDo bool, connection *consume.Connection, metrics ingest.Metrics, logger *slog.Logger,
 	life *lifecycle,
-) (string, error) {
+) (*ingest.Server, error) {
 	js := jetStream(connection, jetstream.WithPublishAsyncTimeout(ingestTimeout), jetstream.WithPublishAsyncMaxPending(ingestPending))
 	limit, burst := ingestRate(settings.Ingest)
 	server, err := ingest.Listen(ctx, ingest.Options{
-		Addr: settings.Ingest.Addr, AnotherWillDo: anotherWillDo, Subject: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes,
+		Addr: settings.Ingest.Addr, AnotherWillDo: anotherWillDo, Subject: settings.NATS.Subject,
+		MaxBytes: settings.Event.MaxBytes, MaxGroupBytes: settings.Ingest.MaxBytes,
 		Publisher: js, Available: func() error { return usable(connection) },
 		TokensFile: settings.Ingest.TokensFile, TLS: ingest.TLSFiles(settings.Ingest.TLS),
 		Rate: limit, Burst: burst, Logger: logger, Metrics: metrics,
 	})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	life.serve("taking events over http", server)
 	life.background("watching the files of ingest", server.Watch)
-	return server.URL(), nil
+	return server, nil
 }
 
 // ingestRate is the rate of one token: so many events in a window, all of them at once if need be.

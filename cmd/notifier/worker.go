@@ -427,7 +427,11 @@ func (w *worker) serveIngest(ctx context.Context) (string, error) {
 		return "", &usageError{err}
 	}
 	counts := telemetry.NewIngest(w.metrics.Registry(), ingest.Answered())
-	return serveIngest(ctx, w.settings, !w.settings.Ingest.AddrSet, w.connection, counts, w.logger, w.life)
+	server, err := serveIngest(ctx, w.settings, !w.settings.Ingest.AddrSet, w.connection, counts, w.logger, w.life)
+	if err != nil {
+		return "", err
+	}
+	return server.URL(), nil
 }
 
 // ready tells what keeps the worker from its work.

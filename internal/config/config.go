@@ -43,7 +43,8 @@ type Config struct {
 	Ingest          Ingest
 	Log             Log
 
-	ShutdownTimeout      time.Duration `env:"SHUTDOWN_TIMEOUT" form:"positive" default:"25s" desc:"time for the deliveries under way after SIGTERM; then they are given back to JetStream"`
+	Drain                time.Duration `env:"DRAIN" form:"duration" default:"5s" desc:"time for which 'notifier ingest' goes on taking events after SIGTERM, not ready, until nobody sends it any more"`
+	ShutdownTimeout      time.Duration `env:"SHUTDOWN_TIMEOUT" form:"positive" default:"25s" desc:"time for the deliveries under way after SIGTERM, then they are given back to JetStream; of 'notifier ingest', for the requests under way after NOTIFIER_DRAIN"`
 	MetricsMaxCategories int           `env:"METRICS_MAX_CATEGORIES" form:"categories" default:"50" desc:"categories with a label value of their own in the metrics, up to 10000: those named in settings, then the busiest; all others are 'other'"`
 
 	shared map[string]string
@@ -198,6 +199,7 @@ type Ingest struct {
 	AddrSet    bool         // Addr is not the default
 	TokensFile string       `env:"INGEST_TOKENS_FILE" form:"file" desc:"file with the tokens of the producers, lines of 'name token-hash path-pattern'; required unless the address is on loopback"`
 	TLS        IngestTLS    `env:"INGEST_TLS"`
+	MaxBytes   int          `env:"INGEST_MAX_BYTES" form:"body size" default:"16777216" desc:"size of the largest group of alerts over HTTP; each alert of it is an event, which NOTIFIER_EVENT_MAX_BYTES bounds"`
 	Rate       limits.Limit `env:"INGEST_RATE" form:"rate" default:"1000/s" desc:"events that one instance of 'notifier ingest' takes of each token: '<count>/<window>', or 'none'"`
 }
 

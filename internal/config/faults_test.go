@@ -110,6 +110,7 @@ var badValues = []struct {
 	{"HTTP_ADDR", "expected host:port or :port with a port from 0 to 65535, or off", []string{"8080", "a b:80", ":http"}},
 	{"LOG_LEVEL", "expected debug, info, warn or error", []string{"loud"}},
 	{"LOG_FORMAT", "expected json or text", []string{"xml"}},
+	{"DRAIN", "not a duration", []string{"-1s", "5"}},
 	{"SHUTDOWN_TIMEOUT", "duration above 0", []string{"0"}},
 
 	{"NATS_CREDS_FILE", "cannot be read", []string{strings.Repeat("x", 300)}},

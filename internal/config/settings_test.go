@@ -167,9 +167,11 @@ var settings = []struct{ variable, fallback, byDefault, text, value string }{
 	{"INGEST_TLS_CERT_FILE", "", "", "<certificate>", "<certificate>"},
 	{"INGEST_TLS_KEY_FILE", "", "", "<key>", "<key>"},
 	{"INGEST_TLS_CLIENT_CA_FILE", "", "", "<certificate>", "<certificate>"},
+	{"INGEST_MAX_BYTES", "16777216", "16777216", "1000", "1000"},
 	{"INGEST_RATE", "1000/s", "1000/1s", "30/minute", "30/1m"},
 	{"LOG_LEVEL", "info", "INFO", "debug", "DEBUG"},
 	{"LOG_FORMAT", "json", "json", "text", "text"},
+	{"DRAIN", "5s", "5s", "0", "0s"},
 	{"SHUTDOWN_TIMEOUT", "25s", "25s", "1ms", "1ms"},
 	{"METRICS_MAX_CATEGORIES", "50", "50", "10000", "10000"},
 }

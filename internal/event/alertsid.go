@@ -3,7 +3,6 @@ package event
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -50,32 +49,11 @@ func (a alert) identity(start time.Time) string {
 	return stableID(strings.Join(slices.DeleteFunc(words, func(word string) bool { return word == "" }), " "))
 }
 
-// AlertsID names what a body tells of its alerts, so that a repeated body has the same name: the identity of a single alert, for several
-// alerts a hash of their identities in any order. It is empty for a single alert that has none. It is not ok if the body is no group of
-// alerts, or an empty one.
-func AlertsID(data []byte) (id string, ok bool) {
+// IsGroup reports whether a body is a group of one or more alerts by itself, with no CloudEvent around it.
+func IsGroup(data []byte) bool {
 	if !looksLikeObject(data) || !mayHold(data, `"alerts"`) {
-		return "", false
+		return false
 	}
 	elements, ok := alertsOf(splitObject(trimStart(data)))
-	if !ok || len(elements) == 0 {
-		return "", false
-	}
-	names := make([]string, len(elements))
-	for i, element := range elements {
-		a, _ := readAlert(element)
-		names[i] = a.id
-	}
-	if len(names) == 1 {
-		return names[0], true
-	}
-	for i, element := range elements {
-		names[i] = cmp.Or(names[i], string(element))
-	}
-	slices.Sort(names)
-	var all []byte
-	for _, name := range names {
-		all = fmt.Appendf(all, "%d:%s", len(name), name) // lengths keep different groups apart
-	}
-	return hashed(all), true
+	return ok && len(elements) > 0
 }

@@ -18,7 +18,7 @@ import (
 
 // Server is an HTTP server on a listener of its own.
 type Server struct {
-	HTTP     *http.Server // set by the caller of Listen; with a TLSConfig it speaks TLS
+	HTTP     *http.Server // set by the caller of Listen
 	Listener net.Listener
 	serves   string
 }
@@ -43,11 +43,7 @@ func (s *Server) Addr() string { return s.Listener.Addr().String() }
 
 // Serve answers requests until Shutdown, and then returns nil.
 func (s *Server) Serve() error {
-	serve := s.HTTP.Serve
-	if s.HTTP.TLSConfig != nil {
-		serve = func(l net.Listener) error { return s.HTTP.ServeTLS(l, "", "") }
-	}
-	if err := serve(s.Listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.HTTP.Serve(s.Listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s on %s: %w", s.serves, s.Addr(), err)
 	}
 	return nil

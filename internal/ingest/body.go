@@ -8,12 +8,17 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
 const (
 	firstBuffer = 4 << 10
-	// maxHeld bounds the bodies of all requests together, beside the first buffer of each.
-	maxHeld = 64 << 20
+	// maxHeld bounds what the bodies of all requests take together, beside the first buffer of each, and maxHeldByToken those of one token:
+	// slow uploads of one client leave memory for the others.
+	maxHeld        = 64 << 20
+	maxHeldByToken = maxHeld / 4
 )
 
 // bodies reads the bodies of requests. A buffer grows with what has come, not with what the client announces.
@@ -23,16 +28,43 @@ type bodies struct {
 	held atomic.Int64
 }
 
+// room is what one request holds of the memory for bodies. One goroutine uses it.
+type room struct {
+	of   *bodies
+	from *client
+	held int64
+}
+
+// take reserves n more bytes, or returns the answer that there are none.
+func (r *room) take(n int) *problem {
+	all, own := r.of.held.Add(int64(n)), r.from.held.Add(int64(n))
+	r.held += int64(n)
+	if all > maxHeld || own > r.from.mostHeld {
+		r.give(n)
+		return newProblem(http.StatusServiceUnavailable, "too many large requests are under way").later(busyPause)
+	}
+	return nil
+}
+
+// give returns n bytes.
+func (r *room) give(n int) {
+	r.of.held.Add(-int64(n))
+	r.from.held.Add(-int64(n))
+	r.held -= int64(n)
+}
+
+// leave returns all that the request still holds.
+func (r *room) leave() { r.give(int(r.held)) }
+
 // body is the body of one request.
 type body struct {
 	data  []byte
 	owner *bodies
-	held  int64
 }
 
-func (b *bodies) read(r *http.Request) (*body, *problem) {
+func (b *bodies) read(r *http.Request, in *room) (*body, *problem) {
 	if r.ContentLength > int64(b.most) {
-		return nil, b.tooLarge()
+		return nil, tooLarge(b.most)
 	}
 	read, pooled := b.pool.Get().(*body)
 	if !pooled {
@@ -40,58 +72,42 @@ func (b *bodies) read(r *http.Request) (*body, *problem) {
 	}
 	for {
 		if len(read.data) == cap(read.data) {
-			if problem := read.grow(); problem != nil {
-				read.drop()
+			if problem := in.take(cap(read.data)); problem != nil {
 				return nil, problem
 			}
+			read.data = append(make([]byte, 0, 2*cap(read.data)), read.data...)
 		}
 		n, err := r.Body.Read(read.data[len(read.data):cap(read.data)])
 		read.data = read.data[:len(read.data)+n]
 		switch {
 		case len(read.data) > b.most:
-			read.drop()
-			return nil, b.tooLarge()
+			return nil, tooLarge(b.most)
 		case errors.Is(err, io.EOF):
 			return read, nil
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			read.drop()
-			return nil, newProblem(http.StatusRequestTimeout, fmt.Sprintf("the body did not come within %v", readTimeout))
 		case err != nil:
-			read.drop()
-			return nil, newProblem(http.StatusBadRequest, "the body ends too early, or its encoding is broken")
+			return nil, unread(err, readTimeout)
 		}
 	}
 }
 
-func (b *bodies) tooLarge() *problem {
-	p := newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is too large; at most %d bytes are allowed", b.most))
-	p.Reason = "too_large"
+func tooLarge(most int) *problem {
+	p := newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is too large; at most %d bytes are allowed", most))
+	p.Reason = string(event.ReasonTooLarge)
 	return p
 }
 
-// grow doubles the buffer, within what all bodies may take together.
-func (b *body) grow() *problem {
-	more := int64(cap(b.data))
-	if b.owner.held.Add(more) > maxHeld {
-		b.owner.held.Add(-more)
-		return newProblem(http.StatusServiceUnavailable, "too many large requests are under way").later(busyPause)
+// unread is the answer to a body that cannot be read to its end.
+func unread(err error, within time.Duration) *problem {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return newProblem(http.StatusRequestTimeout, fmt.Sprintf("the body did not come within %v", within))
 	}
-	b.held += more
-	b.data = append(make([]byte, 0, 2*cap(b.data)), b.data...)
-	return nil
+	return newProblem(http.StatusBadRequest, "the body ends too early, or its encoding is broken").later(busyPause) // most often the client has left
 }
 
 // release gives the buffer back. Nothing may use the data any more.
 func (b *body) release() {
-	b.drop()
 	if cap(b.data) == firstBuffer {
 		b.data = b.data[:0]
 		b.owner.pool.Put(b)
 	}
-}
-
-// drop leaves the buffer to the garbage collector, for data that something may still use.
-func (b *body) drop() {
-	b.owner.held.Add(-b.held)
-	b.held = 0
 }

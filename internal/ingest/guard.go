@@ -3,7 +3,7 @@ package ingest
 import (
 	"container/list"
 	"context"
-	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 )
@@ -30,7 +30,8 @@ type guarded struct {
 	closed  bool
 }
 
-// Accept returns the next connection. Where the system has no room for it, the connection that has waited longest is closed too.
+// Accept returns the next connection. Where the system has no room for it, the connection that has waited longest is closed too. A listener
+// that is closed needs no room: the server stops, and its clients may finish.
 func (g *guard) Accept() (net.Conn, error) {
 	accepted, err := g.Listener.Accept()
 	g.mu.Lock()
@@ -40,7 +41,7 @@ func (g *guard) Accept() (net.Conn, error) {
 		conn.put(&g.strangers)
 	}
 	var evicted *guarded
-	if err != nil || g.open > g.most {
+	if err != nil && !errors.Is(err, net.ErrClosed) || g.open > g.most {
 		evicted = g.longestWaiting()
 	}
 	g.mu.Unlock()
@@ -97,23 +98,34 @@ func (c *guarded) move(to *list.List) {
 	}
 }
 
-// work protects the connection until answered is called.
-func (c *guarded) work() { c.move(&c.guard.atWork) }
+// work protects the connection until answered is called. A nil connection is that of no guard.
+func (c *guarded) work() {
+	if c != nil {
+		c.move(&c.guard.atWork)
+	}
+}
 
 // answered says that a request with a good token has been answered.
-func (c *guarded) answered() { c.move(&c.guard.clients) }
+func (c *guarded) answered() {
+	if c != nil {
+		c.move(&c.guard.clients)
+	}
+}
 
 type connectionKey struct{}
 
 // withConnection lets handlers find their connection.
 func withConnection(ctx context.Context, conn net.Conn) context.Context {
-	if secured, is := conn.(*tls.Conn); is {
-		conn = secured.NetConn()
+	for {
+		wrapper, is := conn.(interface{ NetConn() net.Conn })
+		if !is {
+			return context.WithValue(ctx, connectionKey{}, conn)
+		}
+		conn = wrapper.NetConn()
 	}
-	return context.WithValue(ctx, connectionKey{}, conn)
 }
 
-// connectionOf returns the connection of a request.
+// connectionOf returns the connection of a request, nil if no guard has it.
 func connectionOf(ctx context.Context) *guarded {
 	conn, _ := ctx.Value(connectionKey{}).(*guarded)
 	return conn

@@ -1,8 +1,11 @@
 package ingest
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,7 +13,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"golang.org/x/time/rate"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
@@ -18,10 +20,12 @@ import (
 // Metrics counts what the server does. Any number of goroutines may call it at once.
 type Metrics interface {
 	Request(status int)                   // a request that this package answered
+	Client(name string)                   // a client that may send requests
 	Stored(client string, duplicate bool) // an event that JetStream has, newly or as a duplicate
 	Limited(client string)                // a request above the rate of its client
+	Refused(client string)                // a request that would be refused again, such as one with a bad body
 	Bytes(n int)                          // of a body that was stored
-	Published(took time.Duration)         // from the first publish of a request to its last acknowledgement
+	Published(took time.Duration)         // from the first publish of a request to its last acknowledgement; of a group, of the slowest alert
 	Connections(delta int)                // the number of connections changes
 	Evicted()                             // a connection was closed to make room for a newer one
 }
@@ -35,13 +39,16 @@ const (
 
 // handler answers requests.
 type handler struct {
-	decoder event.Decoder
-	bodies  bodies
-	store   store
-	tokens  atomic.Pointer[tokens] // nil: whoever reaches the server may write everything
-	open    *client                // of a server without tokens
-	metrics Metrics
-	origin  *http.CrossOriginProtection
+	decoder   event.Decoder
+	bodies    bodies
+	mostGroup int // bytes of a body of alerts
+	store     store
+	tokens    atomic.Pointer[tokens] // nil: whoever reaches the server may write everything
+	open      *client                // of a server without tokens
+	metrics   Metrics
+	logger    *slog.Logger
+	origin    *http.CrossOriginProtection
+	leaving   atomic.Bool // clients should use another connection, since the server is about to stop
 }
 
 // receipt is what the client is told of one event.
@@ -55,13 +62,16 @@ type receipt struct {
 
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.leaving.Load() {
+		w.Header()["Connection"] = closeConnection
+	}
 	if r.URL.Path == openAPIPath && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 		h.metrics.Request(http.StatusOK)
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(openAPI) // the client may have left
 		return
 	}
-	answer, refusal := h.take(r)
+	answer, refusal := h.take(w, r)
 	if refusal != nil {
 		h.metrics.Request(refusal.Status)
 		refusal.write(w)
@@ -74,10 +84,16 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer) //nolint:gosec // JSON, and of that type; the client may have left
 }
 
-var jsonType = []string{"application/json"}
+var (
+	jsonType        = []string{"application/json"}
+	closeConnection = []string{"close"}
+)
 
 // take does what a request asks for, and returns the body of the answer.
-func (h *handler) take(r *http.Request) ([]byte, *problem) {
+func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
+	if headerBytes(r) > maxHeaderBytes {
+		return nil, newProblem(http.StatusRequestHeaderFieldsTooLarge, headersTooLarge)
+	}
 	path, alerts, refusal := route(r)
 	if refusal != nil {
 		return nil, refusal
@@ -90,17 +106,35 @@ func (h *handler) take(r *http.Request) ([]byte, *problem) {
 		return nil, newProblem(http.StatusUnauthorized, "expected the header Authorization: Bearer with a token of this server")
 	}
 	category, _, err := h.decoder.CategoryOf(h.decoder.Prefix + "." + path)
-	if err != nil {
+	var answer []byte
+	switch {
+	case err != nil:
 		fault, _ := errors.AsType[*event.Fault](err) // CategoryOf says so
-		return nil, refused(fault)
+		refusal = refused(fault)
+	case !mayWrite(category):
+		refusal = newProblem(http.StatusForbidden, "the token may not write to "+category)
+	default:
+		answer, refusal = h.admit(w, r, request{
+			maker{decoder: h.decoder, category: category, header: r.Header}, from, connectionOf(r.Context()), alerts,
+		})
 	}
-	if !mayWrite(category) {
-		return nil, newProblem(http.StatusForbidden, "the token may not write to "+category)
+	if refusal != nil && refusal.isFinal() {
+		h.metrics.Refused(from.name)
+		from.refused(h.logger, path, refusal)
 	}
-	if refusal := h.spend(from, 1); refusal != nil {
-		return nil, refusal
+	return answer, refusal
+}
+
+// headerBytes is the size of a request without its body, as clients usually write it.
+func headerBytes(r *http.Request) int {
+	const firstLine, perHeader = len("  HTTP/1.1\r\n\r\n"), len(": \r\n")
+	size := firstLine + len(r.Method) + len(r.RequestURI) + len("Host") + perHeader + len(r.Host)
+	for name, values := range r.Header {
+		for _, value := range values {
+			size += len(name) + perHeader + len(value)
+		}
 	}
-	return h.accept(r, from, maker{decoder: h.decoder, category: category, header: r.Header, alerts: alerts})
+	return size
 }
 
 // route returns the category of a path as it is written, and whether its bodies are alerts.
@@ -141,51 +175,56 @@ func (h *handler) authenticate(r *http.Request) (from *client, mayWrite func(cat
 	return known.client, known.mayWrite
 }
 
-// spend takes events from the rate of a client. More events than the client ever has at once count as that many.
-func (h *handler) spend(from *client, events int) *problem {
-	if from.limiter == nil {
-		return nil
+// request is a request of a client that may write to the category.
+type request struct {
+	maker
+	from    *client
+	conn    *guarded
+	isGroup bool // the body must be a group of alerts
+}
+
+// admit takes a request if its client has any of its rate left. What the request sends beyond its first event is owed, and has to be
+// earned before the next request: the size of a group is known only when all of it is stored.
+func (h *handler) admit(w http.ResponseWriter, r *http.Request, asked request) ([]byte, *problem) {
+	if wait := asked.from.spend(); wait > 0 {
+		h.metrics.Limited(asked.from.name)
+		return nil, newProblem(http.StatusTooManyRequests, "more events than the rate of this token allows").later(wait)
 	}
-	now := time.Now()
-	reservation := from.limiter.ReserveN(now, min(events, from.limiter.Burst()))
-	wait := reservation.DelayFrom(now)
-	if wait == 0 {
-		return nil
+	form, refusal := formOf(r.Header)
+	if refusal != nil {
+		return nil, refusal
 	}
-	reservation.CancelAt(now)
-	h.metrics.Limited(from.name)
-	return newProblem(http.StatusTooManyRequests, "more events than the rate of this token allows").later(wait)
+	room := &room{of: &h.bodies, from: asked.from}
+	defer room.leave()
+	if asked.isGroup {
+		return h.acceptAlerts(w, r, asked, room)
+	}
+	return h.accept(r, form, asked, room)
 }
 
 // accept reads, publishes and answers.
-func (h *handler) accept(r *http.Request, from *client, m maker) ([]byte, *problem) {
-	asked, refusal := formOf(r.Header)
+func (h *handler) accept(r *http.Request, asked form, m request, room *room) ([]byte, *problem) {
+	read, refusal := h.bodies.read(r, room)
 	if refusal != nil {
 		return nil, refusal
 	}
-	read, refusal := h.bodies.read(r)
-	if refusal != nil {
-		return nil, refusal
+	m.conn.work()
+	defer m.conn.answered()
+	if asked == plainForm && event.IsGroup(read.data) {
+		return h.split(bytes.NewReader(read.data), m, room)
 	}
-	if conn := connectionOf(r.Context()); conn != nil {
-		conn.work()
-		defer conn.answered()
-	}
-	messages, refusal := h.messages(read.data, asked, m)
-	if refusal == nil && len(messages) > 1 {
-		refusal = h.spend(from, len(messages)-1)
-	}
+	messages, refusal := m.messages(read.data, asked)
 	if refusal != nil {
 		read.release()
 		return nil, refusal
 	}
-	receipts, refusal := h.receipts(messages, from, m)
+	m.from.owe(len(messages) - 1)
+	receipts, refusal := h.receipts(messages, m)
 	if refusal != nil {
-		read.drop() // the client library may still send it
 		if asked == batchForm {
 			refusal.Events = receipts
 		}
-		return nil, refusal
+		return nil, refusal // the client library may still send the data
 	}
 	h.metrics.Bytes(len(read.data))
 	read.release()
@@ -197,38 +236,19 @@ func (h *handler) accept(r *http.Request, from *client, m maker) ([]byte, *probl
 	return answer, nil
 }
 
-func (h *handler) messages(data []byte, asked form, m maker) ([]*nats.Msg, *problem) {
-	if asked == batchForm && !m.alerts {
-		return m.batch(data)
-	}
-	message, refusal := m.message(data, asked, first(m.header, headerKey))
-	return []*nats.Msg{message}, refusal
-}
-
 // receipts publishes messages, and tells what became of each. The refusal is that of the first that may not be stored.
-func (h *handler) receipts(messages []*nats.Msg, from *client, m maker) ([]receipt, *problem) {
+func (h *handler) receipts(messages []*nats.Msg, m request) ([]receipt, *problem) {
 	receipts := make([]receipt, len(messages))
 	var refusal *problem
 	for i, result := range h.store.publish(messages) {
 		if result.refusal != nil {
 			receipts[i].Problem = result.refusal.Detail
-			if refusal == nil {
-				refusal = result.refusal
-			}
+			refusal = cmp.Or(refusal, result.refusal)
 			continue
 		}
 		ack := result.ack
-		h.metrics.Stored(from.name, ack.Duplicate)
+		h.metrics.Stored(m.from.name, ack.Duplicate)
 		receipts[i] = receipt{ID: m.idOf(messages[i], ack), Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
 	}
 	return receipts, refusal
-}
-
-// newClient makes a client with a rate of its own; a limit of 0 stands for none.
-func newClient(name string, limit rate.Limit, burst int) *client {
-	c := &client{name: name}
-	if limit > 0 {
-		c.limiter = rate.NewLimiter(limit, burst)
-	}
-	return c
 }

@@ -85,7 +85,15 @@ type maker struct {
 	decoder  event.Decoder
 	category string
 	header   http.Header
-	alerts   bool // the body must be a group of alerts
+}
+
+// messages returns the messages of a body, one unless it is a batch.
+func (m maker) messages(data []byte, asked form) ([]*nats.Msg, *problem) {
+	if asked == batchForm {
+		return m.batch(data)
+	}
+	message, refusal := m.message(data, asked, first(m.header, headerKey))
+	return []*nats.Msg{message}, refusal
 }
 
 // batch returns a message for each event of a batch. All of them are good, or none is returned.
@@ -114,33 +122,24 @@ func (m maker) batch(data []byte) ([]*nats.Msg, *problem) {
 	return messages, nil
 }
 
-// message makes the message of one event. Its ID is key, else what names its alerts, else that of the CloudEvent or of the body.
+// message makes the message of one event. Its ID is key, else that of the CloudEvent or of the body.
 func (m maker) message(data []byte, in form, key string) (*nats.Msg, *problem) {
 	header := m.forwarded(in)
 	asked := event.Message{Subject: m.decoder.Prefix + "." + m.category, Header: header, Data: data}
-	alerts, isGroup := "", false
-	if in == plainForm || in == binaryForm {
-		alerts, isGroup = event.AlertsID(data)
-	}
-	if m.alerts && !isGroup {
-		return nil, refused(event.NewFault(event.ReasonBadField, "the body has no alerts; expected a webhook body of Alertmanager or Grafana", nil))
-	}
 	decoded, err := m.decoder.Decode(asked)
 	if fault, is := errors.AsType[*event.Fault](err); is {
 		if parts, _ := m.decoder.Parts(asked); len(parts) == 0 {
 			return nil, refused(fault)
 		}
 	}
-	id := cmp.Or(key, alerts)
-	if id == "" && !decoded.Derived {
-		id = decoded.ID
-	}
-	if id != "" {
-		// A category holds no '/', so no other category has this value.
-		header[headerMessageID] = []string{m.category + "/" + stable(m.category, id)}
+	if key != "" || !decoded.Derived {
+		header[headerMessageID] = []string{m.messageID(cmp.Or(key, decoded.ID))}
 	}
 	return &nats.Msg{Subject: asked.Subject, Header: header, Data: data}, nil
 }
+
+// messageID is an ID as JetStream knows it. A category holds no '/', so no other category has the same value.
+func (m maker) messageID(id string) string { return m.category + "/" + stable(m.category, id) }
 
 // stable is an ID as the worker takes it from a header: a long one, or one that a header cannot hold, is replaced by its hash.
 func stable(category, id string) string {

@@ -7,12 +7,18 @@ import (
 	"time"
 )
 
+const (
+	problemType     = "application/problem+json"
+	headersTooLarge = "the method, the path and the headers are longer than 16384 bytes"
+)
+
 // Answered are the statuses of all answers that this package gives.
 func Answered() []int {
 	return []int{
 		http.StatusOK, http.StatusAccepted, http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 		http.StatusMethodNotAllowed, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
-		http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable,
+		http.StatusExpectationFailed, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusRequestHeaderFieldsTooLarge,
+		http.StatusNotImplemented, http.StatusServiceUnavailable, http.StatusHTTPVersionNotSupported,
 	}
 }
 
@@ -35,6 +41,11 @@ func newProblem(status int, detail string) *problem {
 	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
 }
 
+// isFinal reports whether the same request would be refused again.
+func (p *problem) isFinal() bool {
+	return p.Status < http.StatusInternalServerError && p.retryAfter == 0
+}
+
 // later has the client repeat the request after a time.
 func (p *problem) later(after time.Duration) *problem {
 	p.retryAfter = after
@@ -43,7 +54,7 @@ func (p *problem) later(after time.Duration) *problem {
 
 func (p *problem) write(w http.ResponseWriter) {
 	header := w.Header()
-	header.Set("Content-Type", "application/problem+json")
+	header.Set("Content-Type", problemType)
 	header.Set("X-Content-Type-Options", "nosniff")
 	switch {
 	case p.Status == http.StatusUnauthorized:
@@ -55,6 +66,10 @@ func (p *problem) write(w http.ResponseWriter) {
 		header.Set("Retry-After", strconv.Itoa(max(1, int((p.retryAfter+time.Second-1)/time.Second))))
 	}
 	w.WriteHeader(p.Status)
+	_, _ = w.Write(p.encoded()) // the client may have left
+}
+
+func (p *problem) encoded() []byte {
 	body, _ := json.Marshal(p) // cannot fail: texts and numbers
-	_, _ = w.Write(body)       // the client may have left
+	return body
 }

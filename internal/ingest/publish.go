@@ -45,30 +45,40 @@ func (s *store) publish(messages []*nats.Msg) []result {
 	futures := make([]jetstream.PubAckFuture, len(messages))
 	began := time.Now()
 	for i, m := range messages {
-		err := s.available()
-		if err == nil {
-			futures[i], err = s.publisher.PublishMsgAsync(m)
-		}
-		if err != nil {
-			results[i].refusal = s.failed(err)
-		}
+		futures[i], results[i].refusal = s.begin(m)
 	}
 	for i, future := range futures {
-		if future == nil {
-			continue
-		}
-		select {
-		case ack := <-future.Ok():
-			results[i].ack = ack
-			if s.failing.Load() && s.failing.Swap(false) {
-				s.logger.Info("events are stored again")
-			}
-		case err := <-future.Err():
-			results[i].refusal = s.failed(err)
+		if future != nil {
+			results[i] = s.await(future)
 		}
 	}
 	s.metrics.Published(time.Since(began))
 	return results
+}
+
+// begin publishes a message. Await returns what became of it.
+func (s *store) begin(m *nats.Msg) (jetstream.PubAckFuture, *problem) {
+	if err := s.available(); err != nil {
+		return nil, s.failed(err)
+	}
+	future, err := s.publisher.PublishMsgAsync(m)
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	return future, nil
+}
+
+// await waits until JetStream has acknowledged a message, or until that is no longer to be expected.
+func (s *store) await(future jetstream.PubAckFuture) result {
+	select {
+	case ack := <-future.Ok():
+		if s.failing.Load() && s.failing.Swap(false) {
+			s.logger.Info("events are stored again")
+		}
+		return result{ack: ack}
+	case err := <-future.Err():
+		return result{refusal: s.failed(err)}
+	}
 }
 
 // Codes of the server's errors, as in its errors.json.

@@ -3,6 +3,7 @@ package ingest
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	_ "embed"
 	"log/slog"
 	"net/http"
@@ -35,7 +36,8 @@ type Options struct {
 	Addr          string // host:port; port 0 is any free one
 	AnotherWillDo bool   // where the port is taken, use any free one of the same host
 	Subject       string // prefix of the subjects of events
-	MaxBytes      int    // of the body of a request
+	MaxBytes      int    // of the body of a request, unless it is a group of alerts, and of an alert
+	MaxGroupBytes int    // of a group of alerts
 	Publisher     Publisher
 	Available     func() error // nil while NATS can be used; asked for each event
 	TokensFile    string       // "": whoever reaches the server may write everything
@@ -62,14 +64,19 @@ type Server struct {
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{options: o, clients: make(map[string]*client)}
 	s.handler = &handler{
-		decoder: event.Decoder{Prefix: o.Subject, MaxBytes: o.MaxBytes},
-		bodies:  bodies{most: o.MaxBytes},
-		store:   store{publisher: o.Publisher, available: o.Available, metrics: o.Metrics, logger: o.Logger},
-		open:    newClient(openName, o.Rate, o.Burst),
-		metrics: o.Metrics,
-		origin:  http.NewCrossOriginProtection(),
+		decoder:   event.Decoder{Prefix: o.Subject, MaxBytes: o.MaxBytes},
+		bodies:    bodies{most: o.MaxBytes},
+		mostGroup: o.MaxGroupBytes,
+		store:     store{publisher: o.Publisher, available: o.Available, metrics: o.Metrics, logger: o.Logger},
+		open:      newClient(openName, o.Rate, o.Burst),
+		metrics:   o.Metrics,
+		logger:    o.Logger,
+		origin:    http.NewCrossOriginProtection(),
 	}
-	if o.TokensFile != "" {
+	if o.TokensFile == "" {
+		s.handler.open.mostHeld = maxHeld // there is no other client
+		o.Metrics.Client(openName)
+	} else {
 		s.watched = append(s.watched, &watched{what: "the tokens", paths: []string{o.TokensFile}, take: s.takeTokens})
 	}
 	if o.TLS.CertFile != "" {
@@ -85,6 +92,10 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.Listener = &guard{Listener: s.Listener, most: cmp.Or(o.MaxConnections, maxConnections), metrics: o.Metrics}
+	if o.TLS.CertFile != "" {
+		s.Listener = tls.NewListener(s.Listener, s.secure.server())
+	}
+	s.Listener = unparsed{s.Listener, o.Metrics}
 	s.HTTP = &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: headerTimeout,
@@ -97,9 +108,6 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		ErrorLog:          httpserver.ErrorLog(o.Logger, slog.LevelDebug, "ingest server"), // clients cause these lines
 	}
 	s.HTTP.Protocols.SetHTTP1(true) // a connection has one request at a time
-	if o.TLS.CertFile != "" {
-		s.HTTP.TLSConfig = s.secure.server()
-	}
 	return s, nil
 }
 
@@ -121,10 +129,16 @@ func (s *Server) takeTokens(contents [][]byte) error {
 	if err != nil {
 		return err
 	}
+	for name := range clients {
+		s.options.Metrics.Client(name)
+	}
 	s.clients = clients
 	s.handler.tokens.Store(&all)
 	return nil
 }
+
+// Drain asks clients to leave: every answer from now on ends its connection. The server goes on until Shutdown.
+func (s *Server) Drain() { s.handler.leaving.Store(true) }
 
 // Watch takes over files that change, until the context ends.
 func (s *Server) Watch(ctx context.Context) {

@@ -1,7 +1,11 @@
 package ingest_test
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -75,4 +79,112 @@ func TestSlowClients(t *testing.T) {
 		t.Errorf("closed connections: got %d, want at least %d", evicted, clients-200)
 	}
 	testkit.Equal(t, d.left(), 102, "stored events")
+}
+
+// TestUnparsed sends what never reaches a handler. The answers are problem details, and are counted.
+func TestUnparsed(t *testing.T) {
+	t.Parallel()
+	folder, own := t.TempDir(), newAuthority(t)
+	certificate, key := own.sign(t)
+	files := ingest.TLSFiles{CertFile: write(t, filepath.Join(folder, "cert"), certificate), KeyFile: write(t, filepath.Join(folder, "key"), key)}
+	roots := x509.NewCertPool()
+	roots.AddCert(own.certificate)
+	plain, secured := open(t, nil), open(t, func(o *ingest.Options) { o.TLS = files })
+	const post = "POST /v1/events/a HTTP/1.1\r\nHost: x\r\n"
+	for _, test := range []struct {
+		name, request string
+		status        int
+	}{
+		{"Expect", post + "Expect: a miracle\r\nContent-Length: 1\r\n\r\nx", 417},
+		{"headers above what the server reads", post + "X-Long: " + strings.Repeat("a", 100_000) + "\r\n\r\n", 431},
+		{"headers above what is documented", post + "X-Long: " + strings.Repeat("a", 16<<10) + "\r\n\r\n", 431},
+		{"Transfer-Encoding", post + "Transfer-Encoding: gzip\r\n\r\n", 501},
+		{"version", "POST /v1/events/a HTTP/3.0\r\nHost: x\r\n\r\n", 505},
+		{"no HTTP", "hello\r\n\r\n", 400},
+		{"no host", "POST /v1/events/a HTTP/1.1\r\n\r\n", 400},
+	} {
+		for kind, d := range map[string]*door{"plain": plain, "TLS": secured} {
+			name := test.name + " over " + kind
+			before := d.counts.Get(http.StatusText(test.status))
+			conn := testkit.Must(net.Dial("tcp", d.address()))(t)
+			if d == secured {
+				conn = tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
+			}
+			d.wantProblem(name, conn, test.request, test.status)
+			testkit.Equal(t, d.counts.Get(http.StatusText(test.status))-before, 1, "counted answers to %s", name)
+		}
+	}
+	secured.wantProblem("HTTP to a server with TLS", testkit.Must(net.Dial("tcp", secured.address()))(t), post+"\r\n", 400)
+	testkit.Equal(t, plain.left()+secured.left(), 0, "stored messages")
+}
+
+// address is the host and port of the server.
+func (d *door) address() string {
+	_, address, _ := strings.Cut(d.url, "://")
+	return address
+}
+
+// wantProblem sends a request, and wants the answer to be a problem of a status, as the header and as the body have it.
+func (d *door) wantProblem(name string, conn net.Conn, request string, status int) {
+	d.t.Helper()
+	defer func() { _ = conn.Close() }()
+	go func() { _, _ = io.WriteString(conn, request) }() // the server may answer before it has read everything
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		d.t.Errorf("%s: got %v, want an answer", name, err)
+		return
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	testkit.NoError(d.t, err)
+	got := answer{response.StatusCode, response.Header, string(body)}
+	testkit.Equal(d.t, got.status, status, "status of %s", name)
+	testkit.Equal(d.t, got.header.Get("Content-Type"), "application/problem+json", "content type of %s", name)
+	var problem struct {
+		Status        int
+		Title, Detail string
+	}
+	testkit.NoError(d.t, json.Unmarshal(body, &problem))
+	testkit.Equal(d.t, problem.Status, status, "status in the answer to %s", name)
+	testkit.Equal(d.t, problem.Title, http.StatusText(status), "title of %s", name)
+	testkit.Equal(d.t, problem.Detail != "", true, "%s has a detail", name)
+}
+
+// TestStoppingServer stops while a client uploads, and while another connection is idle. The upload is stored, since the end of the listener
+// is no lack of room.
+func TestStoppingServer(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	begun := func(path, body string) net.Conn {
+		conn := testkit.Must(net.Dial("tcp", d.address()))(t)
+		testkit.Must(fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body[:len(body)/2]))(t)
+		return conn
+	}
+	event, group := `{"title":"slow"}`, groupOf(alertsOf(30, 0)...)
+	uploads := map[net.Conn]string{begun("/v1/events/a", event): event, begun("/v1/alertmanager/a", group): group}
+	testkit.Eventually(t, "both connections", func() bool { return d.counts.Get("connections") == 2 })
+	d.server.Drain()
+	last := testkit.Must(d.client.Post(d.url+"/v1/events/a", "text/plain", strings.NewReader("while it drains")))(t)
+	_ = last.Body.Close()
+	testkit.Equal(t, last.StatusCode, 202, "status while it drains")
+	testkit.Equal(t, last.Close, true, "the connection ends with the answer")
+	stopped := make(chan error, 1)
+	go func() { stopped <- d.server.Shutdown(t.Context()) }()
+	testkit.Eventually(t, "an end of the listener", func() bool {
+		conn, err := net.Dial("tcp", d.address())
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+	for conn, body := range uploads {
+		testkit.Must(io.WriteString(conn, body[len(body)/2:]))(t)
+		response := testkit.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
+		testkit.Equal(t, response.StatusCode, 202, "status of an upload that began before")
+		_ = response.Body.Close()
+		_ = conn.Close()
+	}
+	testkit.NoError(t, <-stopped)
+	testkit.Equal(t, d.counts.Get("evicted"), 0, "evicted connections")
+	testkit.Equal(t, d.left(), 32, "stored messages")
 }

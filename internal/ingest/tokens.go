@@ -12,8 +12,6 @@ import (
 	"regexp"
 	"strings"
 
-	"golang.org/x/time/rate"
-
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
@@ -39,12 +37,6 @@ func NewToken(name, pattern string) (token, line string, err error) {
 	token = tokenPrefix + base64.RawURLEncoding.EncodeToString(random)
 	sum := sha256.Sum256([]byte(token))
 	return token, fmt.Sprintf("%s %s%s %s", name, hashPrefix, hex.EncodeToString(sum[:]), pattern), nil
-}
-
-// client is who a request comes from: one name of the file of tokens.
-type client struct {
-	name    string
-	limiter *rate.Limiter // nil: no limit
 }
 
 // token lets a client write to categories.

@@ -15,6 +15,7 @@ type Ingest struct {
 	requests        closedCounter
 	stored          *prometheus.CounterVec
 	limited         *prometheus.CounterVec
+	refused         *prometheus.CounterVec
 	clients         growingSet
 	bytes, evicted  prometheus.Counter
 	publishDuration prometheus.Histogram
@@ -24,7 +25,7 @@ type Ingest struct {
 	counters        map[string]clientCounters // by client; guarded by mu
 }
 
-type clientCounters struct{ stored, duplicate, limited prometheus.Counter }
+type clientCounters struct{ stored, duplicate, limited, refused prometheus.Counter }
 
 // NewIngest registers the metrics of the server for events. The statuses are those that the server answers.
 func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
@@ -41,6 +42,8 @@ func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
 		"Events over HTTP that JetStream has acknowledged: stored, or duplicate if it had their ID.", "client", "result")
 	m.limited = r.counters("notifier_ingest_limited_total",
 		"Requests for events above the rate of their client.", "client")
+	m.refused = r.counters("notifier_ingest_refused_total",
+		"Requests of a client that were refused and are not sent again, such as a body that no worker could deliver.", "client")
 	m.bytes = r.counter("notifier_ingest_bytes_total",
 		"Bytes of the bodies whose events are stored.")
 	m.evicted = r.counter("notifier_ingest_evicted_connections_total",
@@ -49,13 +52,16 @@ func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
 		"Open connections for events over HTTP.")
 	// From a NATS on the same machine to more than the timeout of a publish.
 	m.publishDuration = r.histogram("notifier_ingest_publish_duration_seconds",
-		"Duration from publishing the events of a request to their last acknowledgement.",
+		"Duration from publishing the events of a request to their last acknowledgement; of a group of alerts, of its slowest alert.",
 		.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)
 	return m
 }
 
 // Request counts a request that was answered.
 func (m *Ingest) Request(status int) { m.requests.add(m.statuses[status], 1) }
+
+// Client has the series of a client at zero, so that its first refused request is seen as an increase.
+func (m *Ingest) Client(name string) { m.of(name) }
 
 // Stored counts an event that JetStream has.
 func (m *Ingest) Stored(client string, duplicate bool) {
@@ -70,6 +76,9 @@ func (m *Ingest) Stored(client string, duplicate bool) {
 // Limited counts a request above the rate of its client.
 func (m *Ingest) Limited(client string) { m.of(client).limited.Inc() }
 
+// Refused counts a request of a client that would be refused again.
+func (m *Ingest) Refused(client string) { m.of(client).refused.Inc() }
+
 func (m *Ingest) of(client string) clientCounters {
 	m.mu.RLock()
 	counters, known := m.counters[client]
@@ -83,6 +92,7 @@ func (m *Ingest) of(client string) clientCounters {
 	defer m.mu.Unlock()
 	counters = clientCounters{
 		m.stored.WithLabelValues(client, "stored"), m.stored.WithLabelValues(client, "duplicate"), m.limited.WithLabelValues(client),
+		m.refused.WithLabelValues(client),
 	}
 	m.counters[client] = counters
 	return counters

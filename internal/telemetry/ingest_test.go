@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// Each status has a series at the start. A client has one from its first event.
+// Each status has a series at the start. A client has one from the time when it is known.
 func TestIngestCounting(t *testing.T) {
 	t.Parallel()
 	registry := telemetry.NewRegistry("v1", "abc")
@@ -26,6 +26,8 @@ func TestIngestCounting(t *testing.T) {
 		`notifier_ingest_evicted_connections_total`: 0, `notifier_ingest_connections`: 0, `notifier_ingest_publish_duration_seconds`: 0,
 	}
 	testkit.EqualMaps(t, shown(), want, "series at the start")
+	m.Client("calm")
+	m.Refused("alerts")
 	m.Request(202)
 	m.Request(999)
 	m.Stored("shop", false)
@@ -41,7 +43,9 @@ func TestIngestCounting(t *testing.T) {
 		`notifier_ingest_evicted_connections_total`: 1, `notifier_ingest_connections`: 2, `notifier_ingest_publish_duration_seconds`: 1,
 		`notifier_ingest_events_total{client="shop",result="stored"}`: 1, `notifier_ingest_events_total{client="shop",result="duplicate"}`: 1,
 		`notifier_ingest_events_total{client="alerts",result="stored"}`: 0, `notifier_ingest_events_total{client="alerts",result="duplicate"}`: 0,
-		`notifier_ingest_limited_total{client="shop"}`: 0, `notifier_ingest_limited_total{client="alerts"}`: 1,
+		`notifier_ingest_events_total{client="calm",result="stored"}`: 0, `notifier_ingest_events_total{client="calm",result="duplicate"}`: 0,
+		`notifier_ingest_refused_total{client="calm"}`: 0, `notifier_ingest_refused_total{client="alerts"}`: 1, `notifier_ingest_refused_total{client="shop"}`: 0,
+		`notifier_ingest_limited_total{client="calm"}`: 0, `notifier_ingest_limited_total{client="shop"}`: 0, `notifier_ingest_limited_total{client="alerts"}`: 1,
 	})
 	testkit.EqualMaps(t, shown(), want, "series")
 	isBuild := func(name string) bool { return strings.HasPrefix(name, "notifier_build_info") }

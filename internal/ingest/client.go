@@ -1,0 +1,73 @@
+package ingest
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// client is who a request comes from: one name of the file of tokens.
+type client struct {
+	name     string
+	limiter  *rate.Limiter // nil: no limit
+	held     atomic.Int64  // of the memory for bodies
+	mostHeld int64
+
+	mu     sync.Mutex
+	told   time.Time // when the log last named a refused request of this client
+	untold int       // refused requests since then
+}
+
+// newClient makes a client with a rate of its own; a limit of 0 stands for none.
+func newClient(name string, limit rate.Limit, burst int) *client {
+	c := &client{name: name, mostHeld: maxHeldByToken}
+	if limit > 0 {
+		c.limiter = rate.NewLimiter(limit, burst)
+	}
+	return c
+}
+
+// spend takes one event from the rate of a client, and returns 0. If there is none left it returns how long to wait for one.
+func (c *client) spend() time.Duration {
+	if c.limiter == nil {
+		return 0
+	}
+	now := time.Now()
+	reservation := c.limiter.ReserveN(now, 1)
+	wait := reservation.DelayFrom(now)
+	if wait > 0 {
+		reservation.CancelAt(now)
+	}
+	return wait
+}
+
+// owe takes events from the rate of a client, also those that it does not have yet.
+func (c *client) owe(events int) {
+	if c.limiter == nil {
+		return
+	}
+	for now := time.Now(); events > 0; events -= c.limiter.Burst() {
+		c.limiter.ReserveN(now, min(events, c.limiter.Burst()))
+	}
+}
+
+// refusalsEvery is how often the log names a refused request of one client.
+const refusalsEvery = time.Minute
+
+// refused logs a request that would be refused again. Most clients do not show the answers that they get.
+func (c *client) refused(logger *slog.Logger, category string, why *problem) {
+	c.mu.Lock()
+	c.untold++
+	count, now := c.untold, time.Now()
+	isTime := c.told.IsZero() || now.Sub(c.told) >= refusalsEvery
+	if isTime {
+		c.told, c.untold = now, 0
+	}
+	c.mu.Unlock()
+	if isTime {
+		logger.Warn("refused what a client sent", "client", c.name, "category", category, "status", why.Status, "detail", why.Detail, "requests", count)
+	}
+}

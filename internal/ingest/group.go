@@ -1,0 +1,303 @@
+package ingest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+const (
+	// groupTimeout bounds the reading of a group, which may be much larger than an event.
+	groupTimeout = 30 * time.Second
+	maxAlerts    = 20_000
+	// maxHeldBack is how much of a group is read before the first of its alerts is published. Alertmanager and Grafana write externalURL, which
+	// is the source of all alerts, behind the alerts. A larger group takes its source from what stands before them.
+	maxHeldBack = 1 << 20
+	// maxAlert is how many times larger than an event an alert may be to be skipped; the reading of a group ends at a larger one.
+	maxAlert = 4
+)
+
+// group is a webhook body of Alertmanager or Grafana. Its alerts are published while it is read.
+type group struct {
+	request
+	room   *room
+	input  *metered
+	json   *json.Decoder
+	outbox outbox
+
+	externalURL, receiver string
+	alerts                int
+	back                  [][]byte // alerts that wait for the source
+	backBytes             int
+	isFlowing             bool // no alert waits for the source any more
+}
+
+// acceptAlerts splits the body of a request.
+func (h *handler) acceptAlerts(w http.ResponseWriter, r *http.Request, asked request, in *room) ([]byte, *problem) {
+	if r.ContentLength > int64(h.mostGroup) {
+		return nil, tooLarge(h.mostGroup)
+	}
+	defer asked.conn.answered()
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(groupTimeout)) // else the usual one holds
+	return h.split(r.Body, asked, in)
+}
+
+// split publishes a message for each alert of a body. It succeeds only if all of them are stored. Alerts that no worker could deliver do not
+// keep the others from being stored; neither does what follows them in the body.
+func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *problem) {
+	g := &group{
+		request: asked, room: in, input: &metered{body: withoutMark(body), most: h.mostGroup, size: maxAlert * h.decoder.MaxBytes, room: in},
+		outbox: outbox{store: &h.store, room: in, maker: asked.maker, client: asked.from.name},
+	}
+	g.json = json.NewDecoder(g.input)
+	g.input.json = g.json
+	refusal := g.read()
+	g.conn.work()
+	if refusal == nil {
+		refusal = g.flow()
+	}
+	g.outbox.awaitAll()
+	g.from.owe(g.outbox.published - 1)
+	switch {
+	case g.outbox.failed != nil:
+		refusal = g.outbox.failed
+	case refusal == nil && g.outbox.bad > 0:
+		refusal = g.outbox.firstBad
+		refusal.Detail = fmt.Sprintf("%d of %d alerts are refused; %s", g.outbox.bad, g.alerts, refusal.Detail)
+	}
+	if refusal != nil {
+		if stored := g.outbox.stored; stored > 0 {
+			refusal.Detail += fmt.Sprintf("; %d alerts are stored", stored)
+		}
+		return nil, refusal
+	}
+	h.metrics.Bytes(g.input.read)
+	answer, _ := json.Marshal(g.outbox.receipt()) // cannot fail: texts and numbers
+	return answer, nil
+}
+
+// withoutMark skips a byte order mark.
+func withoutMark(body io.Reader) io.Reader {
+	start := make([]byte, len("\ufeff"))
+	n, _ := io.ReadFull(body, start) // the next read returns the error again
+	return io.MultiReader(bytes.NewReader(bytes.TrimPrefix(start[:n], []byte("\ufeff"))), body)
+}
+
+// read reads the body. Its refusal is that of the body as a whole.
+func (g *group) read() *problem {
+	if token, err := g.token(); err != nil {
+		return g.unreadable(err)
+	} else if token != json.Delim('{') {
+		return noAlerts()
+	}
+	found := false
+	for g.more() {
+		name, err := g.token()
+		if err != nil {
+			return g.unreadable(err)
+		}
+		var refusal *problem
+		switch {
+		case name != "alerts":
+			refusal = g.readMember(name)
+		case found:
+			refusal = refused(event.NewFault(event.ReasonBadField, "alerts is given twice", nil))
+		default:
+			found, refusal = true, g.readAlerts()
+		}
+		if refusal != nil {
+			return refusal
+		}
+	}
+	if _, err := g.token(); err != nil { // the end of the object
+		return g.unreadable(err)
+	}
+	switch _, err := g.token(); {
+	case err == nil:
+		return badJSON("something stands behind the object")
+	case !errors.Is(err, io.EOF):
+		return g.unreadable(err)
+	case !found:
+		return noAlerts()
+	case g.alerts == 0:
+		return refused(event.NewFault(event.ReasonEmpty, "alerts is an empty array", nil))
+	}
+	return nil
+}
+
+// more reports whether the object or the array has another element, or cannot be read on.
+func (g *group) more() bool {
+	g.input.next()
+	return g.json.More()
+}
+
+// token returns the next token of the body. A string that is too long is refused as an alert is.
+func (g *group) token() (json.Token, error) {
+	g.input.next()
+	return g.json.Token()
+}
+
+// value returns the next value of the body as it is written.
+func (g *group) value() (value json.RawMessage, err error) {
+	g.input.next()
+	err = g.json.Decode(&value)
+	return value, err
+}
+
+func (g *group) readMember(name json.Token) *problem {
+	value, err := g.value()
+	if err != nil {
+		return g.unreadable(err)
+	}
+	var known *string
+	switch name {
+	case "externalURL":
+		known = &g.externalURL
+	case "receiver":
+		known = &g.receiver
+	default:
+		return nil
+	}
+	if json.Unmarshal(value, known) != nil {
+		return refused(event.NewFault(event.ReasonBadField, fmt.Sprintf("%s must be a string", name), nil))
+	}
+	return nil
+}
+
+func (g *group) readAlerts() *problem {
+	if token, err := g.token(); err != nil {
+		return g.unreadable(err)
+	} else if token != json.Delim('[') {
+		return noAlerts()
+	}
+	for g.more() {
+		alert, err := g.value()
+		if err != nil {
+			return g.unreadable(err)
+		}
+		if g.alerts++; g.alerts > maxAlerts {
+			return newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("more than %d alerts", maxAlerts))
+		}
+		if refusal := g.take(alert); refusal != nil {
+			return refusal
+		}
+	}
+	if _, err := g.token(); err != nil {
+		return g.unreadable(err)
+	}
+	return nil
+}
+
+// take publishes an alert, unless it has to wait for the source.
+func (g *group) take(alert []byte) *problem {
+	if !g.isFlowing && g.externalURL == "" && g.backBytes+len(alert) <= maxHeldBack && g.room.take(len(alert)) == nil {
+		g.back, g.backBytes = append(g.back, alert), g.backBytes+len(alert)
+		return nil
+	}
+	if refusal := g.flow(); refusal != nil {
+		return refusal
+	}
+	return g.publish(g.alerts-1, alert)
+}
+
+// flow publishes the alerts that wait, and lets no more of them wait.
+func (g *group) flow() *problem {
+	waiting := g.back
+	g.isFlowing, g.back = true, nil
+	for i, alert := range waiting {
+		if refusal := g.publish(i, alert); refusal != nil {
+			return refusal
+		}
+		g.room.give(len(alert))
+	}
+	return nil
+}
+
+// publish publishes the alert at a place in the body, unless no worker could deliver it.
+func (g *group) publish(place int, element []byte) *problem {
+	alert, fault := g.decoder.ReadAlert(element, cmp.Or(g.externalURL, g.receiver))
+	if fault != nil {
+		g.outbox.refuse(place, refused(fault))
+		return nil
+	}
+	id := alert.ID
+	if key := first(g.header, headerKey); id == "" && key != "" {
+		id = key + "/" + strconv.Itoa(place)
+	}
+	header := g.forwarded(plainForm)
+	if id != "" {
+		header[headerMessageID] = []string{g.messageID(id)}
+	}
+	return g.outbox.publish(place, &nats.Msg{Subject: g.decoder.Prefix + "." + g.category, Header: header, Data: alert.Data})
+}
+
+// unreadable is the answer to a body that cannot be read on.
+func (g *group) unreadable(err error) *problem {
+	_, isSyntax := errors.AsType[*json.SyntaxError](err)
+	switch {
+	case g.input.refusal != nil:
+		return g.input.refusal
+	case isSyntax || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return badJSON(err.Error())
+	}
+	return unread(err, groupTimeout)
+}
+
+func noAlerts() *problem {
+	return refused(event.NewFault(event.ReasonBadField, "the body has no alerts; expected a webhook body of Alertmanager or Grafana", nil))
+}
+
+func badJSON(detail string) *problem {
+	return refused(event.NewFault(event.ReasonBadJSON, "the body is not valid JSON: "+detail, nil))
+}
+
+// errRefused ends the reading of a body that is refused.
+var errRefused = errors.New("the body is refused")
+
+// metered is a body that is read within the bounds of the request.
+type metered struct {
+	body  io.Reader
+	most  int // bytes of the body
+	room  *room
+	json  *json.Decoder
+	read  int
+	size  int // of the largest value
+	until int // how far it may be read for the present value
+	taken int // of the room, for the decoder's buffer
+
+	refusal *problem
+}
+
+// next lets the decoder read one more value.
+func (m *metered) next() { m.until = int(m.json.InputOffset()) + m.size }
+
+// Read reads into the free part of the decoder's buffer, which holds what has been read and not been used.
+func (m *metered) Read(p []byte) (int, error) {
+	unused := m.read - int(m.json.InputOffset())
+	if more := unused + len(p) - max(m.taken, firstBuffer); more > 0 {
+		if m.refusal = m.room.take(more); m.refusal != nil {
+			return 0, errRefused
+		}
+		m.taken += more
+	}
+	if m.read >= m.until {
+		m.refusal = refused(event.NewFault(event.ReasonTooLarge, fmt.Sprintf("an alert is larger than %d bytes", m.size), nil))
+		return 0, errRefused
+	}
+	n, err := m.body.Read(p[:min(len(p), m.until-m.read)])
+	if m.read += n; m.read > m.most {
+		m.refusal = tooLarge(m.most)
+		return 0, errRefused
+	}
+	return n, err
+}
