@@ -30,7 +30,7 @@ func newToken(t testing.TB, name, pattern string) (token, line string) {
 func (d *deployment) startIngest(changes ...string) (served *worker, url string) {
 	d.t.Helper()
 	address := freeAddress(d.t)
-	own := settings{"NATS_URL": d.nats.URL, "HTTP_ADDR": freeAddress(d.t), "INGEST_ADDR": address, "INGEST_RATE": "none"}.with(changes...)
+	own := settings{"NATS_URL": d.nats.URL, "HTTP_ADDR": freeAddress(d.t), "INGEST_ADDR": address, "INGEST_RATE": "none", "DRAIN": "0"}.with(changes...)
 	served = &worker{start(d.t, "ingest", own, "ingest"), own["HTTP_ADDR"]}
 	served.awaitReady()
 	return served, "http://" + address + "/v1/events/"

@@ -126,11 +126,21 @@ type alert struct {
 	Category string            `json:"category,omitempty"`
 	Source   string            `json:"source,omitempty"`
 	Link     string            `json:"link,omitempty"`
+	Links    alertLinks        `json:"links,omitzero"`
 	Time     time.Time         `json:"time,omitzero"`
 	Fields   map[string]string `json:"fields,omitempty"`
 
 	id   string // its identity within its category; empty: it has none of its own
 	data []byte // the alert as a JSON object; nil: the alert is bad
+}
+
+// alertLinks is where an alert leads, in the order in which a reader needs it.
+type alertLinks struct {
+	Runbook   string `json:"Runbook,omitempty"`
+	Dashboard string `json:"Dashboard,omitempty"`
+	Panel     string `json:"Panel,omitempty"`
+	Source    string `json:"Source,omitempty"`
+	Silence   string `json:"Silence,omitempty"`
 }
 
 // name returns what tells the alert at place i from the others of its group, whose names are taken.
@@ -238,6 +248,7 @@ func alertsOf(o object) (elements [][]byte, ok bool) {
 //   - category: the label, if it is a category.
 //   - identity: the key, the status and startsAt.
 //   - time: startsAt; endsAt of a resolved alert.
+//   - links: the annotation runbook_url, dashboardURL, panelURL, generatorURL as Source, and silenceURL, each if it can be one.
 //   - link: the first of panelURL, dashboardURL and generatorURL that can be one.
 //   - fields: the labels but for alertname and severity, and valueString.
 func readAlert(data []byte) (alert, *Fault) {
@@ -259,7 +270,11 @@ func readAlert(data []byte) (alert, *Fault) {
 	if a.Time = start; a.Status == StatusResolved && !end.IsZero() {
 		a.Time = end
 	}
-	a.Link = r.firstLink("panelURL", "dashboardURL", "generatorURL")
+	a.Links = alertLinks{
+		Runbook: linkOrNone(annotations["runbook_url"]), Dashboard: linkOrNone(r.text("dashboardURL")), Panel: linkOrNone(r.text("panelURL")),
+		Source: linkOrNone(r.text("generatorURL")), Silence: linkOrNone(r.text("silenceURL")),
+	}
+	a.Link = cmp.Or(a.Links.Panel, a.Links.Dashboard, a.Links.Source)
 	if value := r.text("valueString"); value != "" {
 		labels["valueString"] = value
 	}
@@ -299,20 +314,12 @@ func hashOf(labels map[string]string) string {
 	return hashed(all)
 }
 
-// firstLink returns the first URL that the members hold. It passes over texts that are no link: rules and templates make such
-// texts, and the alert matters more.
-func (r *reader) firstLink(names ...string) string {
-	var link string
-	for _, name := range names {
-		value := r.text(name)
-		if link != "" || value == "" {
-			continue
-		}
-		if ok, _ := isLink(value); ok {
-			link = value
-		}
+// linkOrNone returns a text that is a link, "" for any other: rules and templates make such texts, and the alert matters more.
+func linkOrNone(text string) string {
+	if ok, _ := isLink(text); ok {
+		return text
 	}
-	return link
+	return ""
 }
 
 // textMap is texts as a map, never nil.

@@ -47,6 +47,7 @@ const (
 var diskFull = event.Event{
 	ID: "NOTIFICATIONS:7", Derived: true, Category: "errors", Title: "Disk of db-1 is full", Text: "/var has\n<2% left",
 	Severity: event.SeverityCritical, Source: "http://alertmanager:9093", Link: "http://prometheus:9090/graph?g0.expr=up&g0.tab=1",
+	Links:  []event.Field{{Name: "Source", Value: "http://prometheus:9090/graph?g0.expr=up&g0.tab=1"}},
 	Fields: []event.Field{{Name: "category", Value: "Storage.Disks"}, {Name: "instance", Value: "db-1:9100"}},
 	Time:   time.Date(2026, 3, 1, 10, 0, 0, 123_000_000, time.UTC), Cost: 1, Status: event.StatusFiring, Key: "a1b2c3d4e5f60718",
 }
@@ -55,6 +56,10 @@ var diskFull = event.Event{
 var highLoad = event.Event{
 	ID: ofGrafana, Category: "errors", Title: "High load", Text: "load is high",
 	Severity: event.SeverityInfo, Source: "https://grafana/", Link: "https://grafana/d/a",
+	Links: []event.Field{
+		{Name: "Dashboard", Value: "https://grafana/d/a"}, {Name: "Source", Value: "https://grafana/alerting/grafana/x/view"},
+		{Name: "Silence", Value: "https://grafana/silence"},
+	},
 	Fields: []event.Field{{Name: "grafana_folder", Value: "Hosts"}, {Name: "valueString", Value: "[ var='B' value=1.5 ]"}},
 	Time:   time.Date(2026, 3, 1, 10, 5, 0, 0, time.UTC), Cost: 1, Status: event.StatusResolved, Key: "c6eadffa33fcdf37",
 }
@@ -68,7 +73,16 @@ func keyed(all ...changes) event.Event { return named(append([]changes{withKey("
 func withAlertID(id string) changes    { return func(e *event.Event) { e.ID, e.Derived = id, false } }
 func withSource(source string) changes { return func(e *event.Event) { e.Source = source } }
 func withLink(link string) changes     { return func(e *event.Event) { e.Link = link } }
-func firing(e *event.Event)            { e.Status, e.Severity = event.StatusFiring, event.SeverityWarning }
+
+// withLinks gives an event links of a name and a URL each.
+func withLinks(links ...string) changes {
+	return func(e *event.Event) {
+		for i := 0; i < len(links); i += 2 {
+			e.Links = append(e.Links, event.Field{Name: links[i], Value: links[i+1]})
+		}
+	}
+}
+func firing(e *event.Event) { e.Status, e.Severity = event.StatusFiring, event.SeverityWarning }
 
 var decodedAlerts = []struct {
 	name, body string
@@ -94,9 +108,12 @@ var decodedAlerts = []struct {
 	{"the alert's identity before the body's", `{"id":"g",` + one(alertX + `,"startsAt":"2026-01-01T01:00:00+01:00"`)[1:],
 		keyed(withAlertID("f 2026-01-01T00:00:00Z"), onDay(2026))},
 	{"panel before dashboard before rule", one(alertX + `,"generatorURL":"http://g","dashboardURL":"http://d","panelURL":"http://p"`),
-		keyed(withLink("http://p"))},
+		keyed(withLink("http://p"), withLinks("Dashboard", "http://d", "Panel", "http://p", "Source", "http://g"))},
 	{"bad links", one(alertX + `,"generatorURL":"http://g","dashboardURL":"/d","panelURL":"http://[p"`),
-		keyed(withLink("http://g"))},
+		keyed(withLink("http://g"), withLinks("Source", "http://g"))},
+	{"runbook and silence", one(alertX + `,"silenceURL":"https://s?a=1&b=<","annotations":{"runbook_url":"https://r"}`),
+		keyed(withLinks("Runbook", "https://r", "Silence", "https://s?a=1&b=<"))},
+	{"no runbook", one(alertX + `,"silenceURL":"ftp://s","annotations":{"runbook_url":"ask Bob"}`), keyed()},
 	{"no link", one(alertX + `,"generatorURL":"javascript:alert(1)"`), keyed()},
 	{"labels sorted, the last of duplicates", one(`"fingerprint":"f","labels":{"b":"1","alertname":"x","a":"2","b":"3"}`),
 		keyed(withFields(event.Field{Name: "a", Value: "2"}, event.Field{Name: "b", Value: "3"}))},

@@ -52,6 +52,7 @@ type Event struct {
 	Severity Severity // one of the constants; SeverityInfo unless given
 	Source   string
 	Link     string    // an absolute http or https URL, or empty
+	Links    []Field   // absolute http or https URLs by their names, in the order of Fields
 	Fields   []Field   // in the body's order; of duplicates the last value, at its place
 	Time     time.Time // in UTC; zero when the producer gave none
 	Cost     int       // slots it takes, 1 to MaxCost; 1 unless given

@@ -25,6 +25,7 @@ func (e *Event) read(o object, bare bool) *Fault {
 	e.Status = r.status()
 	e.Key = stableID(r.text("key"))
 	e.Link = r.link()
+	e.Links = r.links()
 	e.Fields = r.texts("fields")
 	if given := r.time("time"); !given.IsZero() {
 		e.Time = given
@@ -147,6 +148,18 @@ func (r *reader) link() string {
 		return ""
 	}
 	return value
+}
+
+// links returns the URLs that a member, an object, holds by their names.
+func (r *reader) links() []Field {
+	links := r.texts("links")
+	for _, l := range links {
+		if ok, err := isLink(l.Value); !ok {
+			r.refuse("links."+l.Name, "an absolute http or https URL", excerpt(l.Value), err)
+			return nil
+		}
+	}
+	return links
 }
 
 // isLink reports whether s is an absolute http or https URL. The error says why s is no URL at all.

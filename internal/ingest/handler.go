@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -75,6 +76,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if refusal != nil {
 		h.metrics.Request(refusal.Status)
 		refusal.write(w)
+		if refusal.Status == http.StatusRequestEntityTooLarge {
+			h.linger(w, r)
+		}
 		return
 	}
 	h.metrics.Request(http.StatusAccepted)
@@ -82,6 +86,19 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["Content-Length"] = []string{strconv.Itoa(len(answer))} // a long answer would come in chunks
 	w.WriteHeader(http.StatusAccepted)
 	_, _ = w.Write(answer) //nolint:gosec // JSON, and of that type; the client may have left
+}
+
+// lingerTime is how long a client may go on sending what has been refused.
+const lingerTime = time.Second
+
+// linger reads what a client still sends of a body that is too large: if the connection ended at once, the system would reset it, and the client
+// might not see the answer.
+func (h *handler) linger(w http.ResponseWriter, r *http.Request) {
+	controller := http.NewResponseController(w)
+	if controller.Flush() != nil || controller.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return // the client has left
+	}
+	_, _ = io.CopyN(io.Discard, r.Body, 2*int64(h.mostGroup)) // the rest is the client's loss
 }
 
 var (

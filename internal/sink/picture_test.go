@@ -36,7 +36,9 @@ func TestPreview(t *testing.T) {
 │ ┃ call                                                                       │
 │ ┃ the bank                                                                   │
 │ ┃                                                                            │
-│ ┃ Open (https://example.org/refunds)                                         │
+│ ┃ Open (https://example.org/refunds)  ·  Runbook                             │
+│ ┃ (https://example.org/runbooks/refunds)  ·  Silence                         │
+│ ┃ (https://example.org/silence)                                              │
 │ ┃                                                                            │
 │ ┃ category payments.refunds · source api-7 · 2026-01-02T03:04:05Z · id e-1 · │
 │ ┃ payments 7 of 10 in 30m, global 61 of 100 in 30m                           │

@@ -29,6 +29,7 @@ type receipt struct {
 	Severity  event.Severity `json:"severity,omitempty"`
 	Source    string         `json:"source,omitempty"`
 	Link      string         `json:"link,omitempty"`
+	Links     []event.Field  `json:"links,omitempty"`
 	Fields    []event.Field  `json:"fields,omitempty"`
 	Time      time.Time      `json:"time,omitzero"` // of the event, else of the post
 	// Destination is where the message went, as Sink.Destination named it: Slack may know the channel by another name.
@@ -51,6 +52,9 @@ func newReceipt(e event.Event, destination string, posted apiAnswer, now time.Ti
 	if channelID.MatchString(posted.channel) && len(posted.channel) <= 64 && messageTimestamp.MatchString(posted.ts) {
 		r.Channel, r.Timestamp = posted.channel, posted.ts
 	}
+	for _, l := range e.Links {
+		r.Links = append(r.Links, event.Field{Name: plain.Text(l.Name), Value: l.Value})
+	}
 	for _, field := range e.Fields {
 		r.Fields = append(r.Fields, event.Field{Name: plain.Text(field.Name), Value: plain.Text(field.Value)})
 	}
@@ -68,6 +72,13 @@ func (r receipt) shortened(limit int) receipt {
 	if !fits(r.Link, limit) {
 		r.Link = "" // a part of it leads nowhere
 	}
+	var links []event.Field
+	for _, l := range r.Links[:min(len(r.Links), limit/40)] {
+		if fits(l.Value, limit/2) { // a part of it leads nowhere
+			links = append(links, event.Field{Name: cut(l.Name, limit/8), Value: l.Value})
+		}
+	}
+	r.Links = links
 	var fields []event.Field
 	for _, field := range r.Fields[:min(len(r.Fields), limit/20)] {
 		fields = append(fields, event.Field{Name: cut(field.Name, limit/8), Value: cut(field.Value, limit/4)})
@@ -80,7 +91,7 @@ func (r receipt) shortened(limit int) receipt {
 func (r *receipt) event() event.Event {
 	return event.Event{
 		ID: r.ID, Category: r.Category, Title: r.Title, Text: r.Text, Severity: r.Severity, Source: r.Source,
-		Link: r.Link, Fields: r.Fields, Time: r.Time, Status: event.StatusResolved,
+		Link: r.Link, Links: r.Links, Fields: r.Fields, Time: r.Time, Status: event.StatusResolved,
 	}
 }
 

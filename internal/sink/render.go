@@ -37,7 +37,7 @@ func defaultLayout(c content) layout {
 		details = append([]block{sectionOf(c.Title)}, sectionBlocks(plain.Text(c.Text), 1)...)
 	}
 	details = append(details, fields(c.Fields)...)
-	details = append(details, sectionOf(link(c.Link, "Open")), contextOf(
+	details = append(details, sectionOf(links(c.Link, c.Links)), contextOf(
 		labelled("category", c.Category),
 		labelled("source", c.Source),
 		dateAndTime(c.Time),
@@ -79,6 +79,7 @@ type content struct {
 	Key          string
 	Source       string
 	Link         string
+	Links        []event.Field // each a Name and the URL as its Value
 	Fields       []event.Field
 	Time         time.Time
 	Cost         int
@@ -105,6 +106,7 @@ func newContent(v view) content {
 		Key:      plain.Line(e.Key),
 		Source:   plain.Line(e.Source),
 		Link:     plain.Line(e.Link),
+		Links:    e.Links,
 		Fields:   e.Fields,
 		Time:     e.Time,
 		Cost:     e.Cost,

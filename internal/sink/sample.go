@@ -82,7 +82,7 @@ func resolvedTrials(name string, v view) []trial {
 	v.Resolved = &receipt{
 		Channel: "C0123456789", Timestamp: "1767322800.000100", ID: "e-0", Category: v.Event.Category,
 		Title: v.Event.Title, Text: v.Event.Text, Severity: v.Event.Severity, Source: v.Event.Source, Link: v.Event.Link,
-		Fields: v.Event.Fields, Time: v.Event.Time,
+		Links: v.Event.Links, Fields: v.Event.Fields, Time: v.Event.Time,
 	}
 	rewritten := v
 	rewritten.Rewrite = true
@@ -100,6 +100,7 @@ func usualView() view {
 			Severity: event.SeverityError,
 			Source:   "api-7",
 			Link:     "https://example.org/refunds",
+			Links:    []event.Field{{Name: "Runbook", Value: "https://example.org/runbooks/refunds"}, {Name: "Silence", Value: "https://example.org/silence"}},
 			Fields:   []event.Field{{Name: "region", Value: "eu-1"}, {Name: "oldest", Value: "2 h"}},
 			Time:     time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 			Cost:     1,
@@ -125,18 +126,22 @@ var textPlaces = []textPlace{
 	{"text", true, func(e *event.Event, text string) { e.Text = text }},
 	{"source", true, func(e *event.Event, text string) { e.Source = text }},
 	{"link", true, putLink},
+	{"name of a link", true, func(e *event.Event, text string) { e.Links[0].Name = text }},
+	{"link with a name", true, func(e *event.Event, text string) { e.Links[0].Value = linkOf(text) }},
 	{"field's name", true, func(e *event.Event, text string) { e.Fields[0].Name = text }},
 	{"field's value", true, func(e *event.Event, text string) { e.Fields[0].Value = text }},
 	{"key", true, func(e *event.Event, text string) { e.Key = head(text, event.MaxIDBytes) }},
 	{"id", false, func(e *event.Event, text string) { e.ID = head(plain.Line(text), event.MaxIDBytes) }},
 }
 
-// putLink makes a URL of the text, since a link is always one.
-func putLink(e *event.Event, text string) {
-	e.Link = text
-	if text != "" && !strings.HasPrefix(text, "https://") {
-		e.Link = "https://example.org/" + text
+func putLink(e *event.Event, text string) { e.Link = linkOf(text) }
+
+// linkOf makes a URL of a text, since a link is always one.
+func linkOf(text string) string {
+	if text == "" || strings.HasPrefix(text, "https://") {
+		return text
 	}
+	return "https://example.org/" + text
 }
 
 // head is the longest start of s that has at most limit bytes.

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,7 +26,8 @@ const (
 	maxFieldsLength = 4000 // all fields together
 	maxFields       = 100
 	maxLink         = 1500
-	maxContext      = 300 // one element
+	maxLinks        = maxLink + maxFieldName // all links of a message together
+	maxContext      = 300                    // one element
 	maxFallback     = 1000
 )
 
@@ -48,6 +50,7 @@ var functions = template.FuncMap{
 	"duration": durationText,
 	"usage":    usageText,
 	"link":     link,
+	"links":    links,
 	"time":     dateAndTime,
 	"clock":    clock,
 	"json":     func(value any) result { return result(`"` + printed(value) + `"`) },
@@ -173,6 +176,35 @@ func link(address, text string) any {
 	// A bar would be taken for the end of the target.
 	text = strings.ReplaceAll(plain.Line(text), "|", "/")
 	return markup("<" + escape(target) + "|" + fit(text, maxFieldName) + ">")
+}
+
+// links returns a link to address, and one to each other URL by its name, as many as there is room for. The first has the name of a URL that is
+// the same, else "Open".
+func links(address string, others []event.Field) any {
+	name := "Open"
+	for _, other := range others {
+		if other.Value == address {
+			name = cmp.Or(plain.Line(other.Name), name)
+		}
+	}
+	first := link(address, name)
+	joined, isLinked := first.(markup)
+	if !isLinked && first != "" {
+		return first // Slack could not link it
+	}
+	for _, other := range others {
+		next, isLinked := link(other.Value, cmp.Or(plain.Line(other.Name), "Open")).(markup)
+		if !isLinked || other.Value == address {
+			continue
+		}
+		if joined != "" {
+			next = joined + "  ·  " + next
+		}
+		if units(string(next)) <= maxLinks {
+			joined = next
+		}
+	}
+	return joined
 }
 
 // linkEncoder percent-encodes what would end a link early in Slack's markup.

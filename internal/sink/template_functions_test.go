@@ -1,9 +1,11 @@
 package sink
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
@@ -66,6 +68,29 @@ func TestBlockFunctions(t *testing.T) {
 		{"empty context", contextOf(dateAndTime(time.Time{}), ""), "null"},
 	} {
 		testkit.Equal(t, printed(test.got), test.want, "%s", test.name)
+	}
+}
+
+// TestLinks names links, escapes them, and leaves out those for which there is no room.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	long := "https://x.org/" + strings.Repeat("a", maxLink-100)
+	for _, test := range []struct {
+		name, address string
+		others        []event.Field
+		want          any
+	}{
+		{"none", "", nil, markup("")},
+		{"one", "https://x.org", nil, markup("<https://x.org|Open>")},
+		{"the same by its name", "https://x.org", []event.Field{{Name: "Source", Value: "https://x.org"}}, markup("<https://x.org|Source>")},
+		{"names alone", "", []event.Field{{Name: "Runbook", Value: "https://r"}, {Name: "a|<!channel>", Value: "https://s?<@U1>|x"}},
+			markup("<https://r|Runbook>  ·  <https://s?%3C@U1%3E%7Cx|a/&lt;!channel&gt;>")},
+		{"no address of the web", "https://x.org", []event.Field{{Name: "Runbook", Value: "javascript:alert(1)"}, {Name: "\u200b", Value: "https://z"}},
+			markup("<https://x.org|Open>  ·  <https://z|Open>")},
+		{"too long", "https://x.org", []event.Field{{Name: "A", Value: long}, {Name: "B", Value: long}, {Name: "C", Value: "https://c"}},
+			markup("<https://x.org|Open>  ·  <" + long + "|A>  ·  <https://c|C>")},
+	} {
+		testkit.Equal(t, links(test.address, test.others), test.want, "%s", test.name)
 	}
 }
 
