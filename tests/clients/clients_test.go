@@ -5,10 +5,12 @@
 package clients_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -40,8 +42,10 @@ import (
 type uncounted struct{}
 
 func (uncounted) Request(int)             {}
+func (uncounted) Client(string)           {}
 func (uncounted) Stored(string, bool)     {}
 func (uncounted) Limited(string)          {}
+func (uncounted) Refused(string)          {}
 func (uncounted) Bytes(int)               {}
 func (uncounted) Published(time.Duration) {}
 func (uncounted) Connections(int)         {}
@@ -65,7 +69,7 @@ func open(t *testing.T) *door {
 	file := filepath.Join(t.TempDir(), "tokens")
 	testkit.NoError(t, os.WriteFile(file, []byte(line+"\n"), 0o600))
 	server := testkit.Must(ingest.Listen(t.Context(), ingest.Options{
-		Addr: "127.0.0.1:0", Subject: "notify", MaxBytes: 256 << 10, Publisher: d.js, Available: func() error { return nil }, TokensFile: file,
+		Addr: "127.0.0.1:0", Subject: "notify", MaxBytes: 256 << 10, MaxGroupBytes: 16 << 20, Publisher: d.js, Available: func() error { return nil }, TokensFile: file,
 		Rate: 1.0 / 3600, Burst: 100, Logger: slog.New(slog.DiscardHandler), Metrics: uncounted{},
 	}))(t)
 	d.url = server.URL()
@@ -149,17 +153,43 @@ func TestAlertmanager(t *testing.T) {
 	for _, alerts := range [][]*alert.Alert{
 		{of("Disk", time.Time{})}, {of("Disk", time.Time{})},
 		{of("Disk", time.Date(2026, 1, 2, 4, 0, 0, 0, time.UTC))},
-		{of("Disk", time.Time{}), of("CPU", time.Time{})}, {of("Disk", time.Time{}), of("CPU", time.Time{})},
+		{of("Disk", time.Time{}), of("CPU", time.Time{})}, {of("Disk", time.Time{}), of("CPU", time.Time{})}, // the first alert is known
 	} {
 		retry, err := sender.Notify(ctx, alerts...)
 		testkit.NoError(t, err)
 		testkit.Equal(t, retry, false, "Alertmanager repeats what was taken")
 	}
-	d.want("open.alerts|firing|critical|Disk fails|", "open.alerts|resolved|critical|Disk fails|", "open.alerts|firing|critical|Disk fails|", "open.alerts|firing|critical|CPU fails|")
+	for _, e := range d.events() {
+		testkit.Equal(t, e.Source, "http://127.0.0.1:9093", "source of %s", e.Title)
+	}
+	d.want("open.alerts|firing|critical|Disk fails|", "open.alerts|resolved|critical|Disk fails|", "open.alerts|firing|critical|CPU fails|")
 	testkit.NoError(t, d.js.DeleteStream(t.Context(), "NOTIFICATIONS"))
 	if retry, err := sender.Notify(ctx, of("Lost", time.Time{})); err == nil || !retry {
 		t.Errorf("Alertmanager repeats %t after %v, and the alert is not stored", retry, err)
 	}
+}
+
+// TestLargeGroup sends 300 alerts at once with Alertmanager's code. All of them are stored, and Alertmanager sends none of them again.
+func TestLargeGroup(t *testing.T) {
+	d := open(t)
+	testkit.Must(d.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify.>"}, MaxMsgs: 1000, Discard: jetstream.DiscardNew}))(t)
+	alerts := make([]*alert.Alert, 300)
+	for i := range alerts {
+		alerts[i] = &alert.Alert{Alert: model.Alert{
+			Labels:      model.LabelSet{"alertname": "KubePodCrashLooping", "pod": model.LabelValue(strconv.Itoa(i))},
+			Annotations: model.LabelSet{"summary": model.LabelValue(strings.Repeat("a pod crashes ", 70)), "runbook_url": "https://runbooks.example.com/crash"},
+			StartsAt:    time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), GeneratorURL: "https://prometheus.example.com/graph",
+		}}
+	}
+	ctx := notify.WithGroupKey(notify.WithReceiverName(notify.WithGroupLabels(t.Context(), model.LabelSet{}), "notifier"), "group")
+	retry, err := d.alertmanager().Notify(ctx, alerts...)
+	testkit.NoError(t, err)
+	testkit.Equal(t, retry, false, "Alertmanager repeats what was taken")
+	events := d.events()
+	testkit.Equal(t, len(events), 300, "events")
+	testkit.EqualSlices(t, events[299].Links, []event.Field{
+		{Name: "Runbook", Value: "https://runbooks.example.com/crash"}, {Name: "Source", Value: "https://prometheus.example.com/graph"},
+	}, "links")
 }
 
 // TestGrafana sends the sample body of Grafana's documentation twice.
@@ -260,6 +290,22 @@ func (r *reader) check(method, path, contentType, body string, token bool) int {
 	return response.StatusCode
 }
 
+// raw sends text, checks the answer as check does, and returns the status.
+func (r *reader) raw(text string) int {
+	r.t.Helper()
+	conn := testkit.Must(net.Dial("tcp", strings.TrimPrefix(r.url, "http://")))(r.t)
+	defer func() { _ = conn.Close() }()
+	testkit.Must(io.WriteString(conn, text))(r.t)
+	request := testkit.Must(http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+"/v1/events/open.a", nil))(r.t)
+	response := testkit.Must(http.ReadResponse(bufio.NewReader(conn), request))(r.t)
+	defer func() { _ = response.Body.Close() }()
+	r.seen[response.StatusCode] = true
+	if valid, problems := r.described.ValidateHttpResponse(request, response); !valid {
+		r.t.Errorf("the answer %d to %.60s is not described: %v", response.StatusCode, text, problems[0])
+	}
+	return response.StatusCode
+}
+
 // TestAnswersConform validates the description as OpenAPI 3.1, and every answer against it.
 func TestAnswersConform(t *testing.T) {
 	v, errs := validator.NewValidator(testkit.Must(libopenapi.NewDocument(ingest.OpenAPI()))(t))
@@ -285,6 +331,13 @@ func TestAnswersConform(t *testing.T) {
 	for last := 503; last == 503; { // until the rate is used up
 		last = r.check("POST", "/v1/events/open.a", "text/plain", "text", true)
 	}
+	for request, want := range map[string]int{
+		"Expect: a miracle\r\nContent-Length: 0\r\n": 417, "X-Long: " + strings.Repeat("a", 17_000) + "\r\n": 431, "X-Longer: " + strings.Repeat("a", 50_000) + "\r\n": 431,
+		"Transfer-Encoding: gzip\r\n": 501,
+	} {
+		testkit.Equal(t, r.raw("POST /v1/events/open.a HTTP/1.1\r\nHost: x\r\n"+request+"\r\n"), want, "status of %.20s", request)
+	}
+	testkit.Equal(t, r.raw("POST /v1/events/open.a HTTP/4.0\r\nHost: x\r\n\r\n"), http.StatusHTTPVersionNotSupported, "status of another version")
 	var document struct {
 		Paths map[string]struct {
 			Post struct{ Responses map[string]any }
