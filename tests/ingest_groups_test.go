@@ -126,7 +126,7 @@ func TestIngestDrains(t *testing.T) {
 	})
 	testkit.Must(io.WriteString(upload, group[len(group)/2:]))(t)
 	response := testkit.Must(http.ReadResponse(bufio.NewReader(upload), nil))(t)
-	_ = response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	testkit.Equal(t, response.StatusCode, http.StatusAccepted, "status of an upload that began before SIGTERM")
 	testkit.Equal(t, front.wait(), 0, "status of ingest after SIGTERM")
 	d.awaitLeft(streamName, int(answered.Load())+300)

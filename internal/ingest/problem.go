@@ -66,7 +66,7 @@ func (p *problem) write(w http.ResponseWriter) {
 		header.Set("Retry-After", strconv.Itoa(max(1, int((p.retryAfter+time.Second-1)/time.Second))))
 	}
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(p.encoded()) // the client may have left
+	_, _ = w.Write(p.encoded()) //nolint:gosec // JSON, and of a type of it; the client may have left
 }
 
 func (p *problem) encoded() []byte {

@@ -165,7 +165,7 @@ func TestStoppingServer(t *testing.T) {
 	testkit.Eventually(t, "both connections", func() bool { return d.counts.Get("connections") == 2 })
 	d.server.Drain()
 	last := testkit.Must(d.client.Post(d.url+"/v1/events/a", "text/plain", strings.NewReader("while it drains")))(t)
-	_ = last.Body.Close()
+	defer func() { _ = last.Body.Close() }()
 	testkit.Equal(t, last.StatusCode, 202, "status while it drains")
 	testkit.Equal(t, last.Close, true, "the connection ends with the answer")
 	stopped := make(chan error, 1)
@@ -181,7 +181,7 @@ func TestStoppingServer(t *testing.T) {
 		testkit.Must(io.WriteString(conn, body[len(body)/2:]))(t)
 		response := testkit.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 		testkit.Equal(t, response.StatusCode, 202, "status of an upload that began before")
-		_ = response.Body.Close()
+		defer func() { _ = response.Body.Close() }()
 		_ = conn.Close()
 	}
 	testkit.NoError(t, <-stopped)
