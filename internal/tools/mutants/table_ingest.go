@@ -6,14 +6,8 @@ var ofIngest = []mutant{
 		name: "ingest-answers-before-the-ack",
 		bug:  "A refusal of JetStream is answered as if the event were stored.",
 		file: "internal/ingest/publish.go",
-		old: `			results[i].refusal = s.failed(err)
-		}
-	}
-	s.metrics`,
-		new: `			_, results[i].ack = s.failed(err), new(jetstream.PubAck)
-		}
-	}
-	s.metrics`,
+		old:  `return result{refusal: s.failed(err)}`,
+		new:  `return result{ack: &jetstream.PubAck{Domain: s.failed(err).Detail}}`,
 		test: "./internal/ingest -run ^TestUnavailable$",
 	},
 	{
@@ -30,8 +24,8 @@ var ofIngest = []mutant{
 		name: "ingest-id-of-no-category",
 		bug:  "The ID of an event over HTTP does not begin with its category.",
 		file: "internal/ingest/message.go",
-		old:  `[]string{m.category + "/" + stable(m.category, id)}`,
-		new:  `[]string{stable(m.category, id)}`,
+		old:  `return m.category + "/" + stable(m.category, id)`,
+		new:  `return stable(m.category, id)`,
 		test: "./internal/ingest -run ^TestIdentity$",
 	},
 	{
@@ -41,13 +35,13 @@ var ofIngest = []mutant{
 		old: `	if err != nil {
 		return err
 	}
-	s.clients = clients
+	for name := range clients {
 `,
 		new: `	s.handler.tokens.Store(&all)
 	if err != nil {
 		return err
 	}
-	s.clients = clients
+	for name := range clients {
 `,
 		test: "./internal/ingest -run ^TestTokensFileReplaced$",
 	},
@@ -63,11 +57,13 @@ var ofIngest = []mutant{
 		name: "ingest-half-of-a-batch",
 		bug:  "The events of a batch before a bad one are stored.",
 		file: "internal/ingest/handler.go",
-		old:  `	if refusal == nil && len(messages) > 1 {`,
+		old: `	if refusal != nil {
+		read.release()`,
 		new: `	if len(messages) > 1 {
 		h.store.publish(messages[:1])
 	}
-	if refusal == nil && len(messages) > 1 {`,
+	if refusal != nil {
+		read.release()`,
 		more: []edit{{"internal/ingest/message.go", `			return nil, refusal
 		}
 		messages[i]`, `			return messages, refusal
@@ -82,5 +78,13 @@ var ofIngest = []mutant{
 		old:  `strings.HasPrefix(name, "Ce-")`,
 		new:  `strings.HasPrefix(name, "Ce-") || strings.HasPrefix(name, "Nats-")`,
 		test: "./internal/ingest -run ^TestHeaders$",
+	},
+	{
+		name: "ingest-stop-evicts",
+		bug:  "The end of the listener is taken for a lack of room, and ends an upload.",
+		file: "internal/ingest/guard.go",
+		old:  `err != nil && !errors.Is(err, net.ErrClosed) || g.open`,
+		new:  `err != nil || errors.Is(err, net.ErrClosed) || g.open`,
+		test: "./internal/ingest -run ^TestStoppingServer$",
 	},
 }
