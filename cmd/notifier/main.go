@@ -108,7 +108,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(usageOf)
 	root.AddCommand(newRunCommand(), newCheckCommand(), newProvisionCommand(), newPublishCommand(), newLimitsCommand(), newDLQCommand(), newSimulateCommand(),
 		newIngestCommand(), newWhyCommand(), newStatusCommand(), newPageCommand(), newVersionCommand(), newHealthCommand())
-	addDevCommand(root)
+	addRehearsals(root)
 	root.InitDefaultCompletionCmd()
 	addCompletions(root)
 	complete(root)
