@@ -21,7 +21,7 @@ func TestEveryFileIsRead(t *testing.T) {
 		"redis/redis.conf", "redis/users.acl", "nats/notifier.conf", "compose/nats.conf",
 		// tests/configs
 		"prometheus/prometheus.yml", "prometheus/rules/*.yml", "grafana/provisioning/*/*.yml", "grafana/dashboards/*.json",
-		"kubernetes/*.yaml", "helm/*.yaml", "helm/values.schema.json", "helm/templates/*", "helm/.helmignore", "compose/*.env", "compose/ingest-tokens",
+		"kubernetes/*.yaml", "helm/*.yaml", "helm/values.schema.json", "helm/templates/*", "helm/files/*", "helm/.helmignore", "compose/*.env", "compose/ingest-tokens",
 		"notifier.env", "examples/*.env",
 	}
 	used := make(map[string]bool)

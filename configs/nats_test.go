@@ -43,6 +43,9 @@ var (
 			"$JS.API.STREAM.INFO.NOTIFICATIONS $JS.API.STREAM.INFO.NOTIFICATIONS_ROOM $JS.API.STREAM.INFO.NOTIFICATIONS_DLQ " +
 			"$JS.API.CONSUMER.INFO.NOTIFICATIONS.notifier $JS.API.CONSUMER.INFO.NOTIFICATIONS_ROOM.notifier-room " +
 			"$JS.API.STREAM.MSG.GET.NOTIFICATIONS $JS.API.STREAM.MSG.GET.NOTIFICATIONS_ROOM $JS.API.STREAM.MSG.GET.NOTIFICATIONS_DLQ",
+		"provisioner": "$JS.API.INFO " + perStream("$JS.API.STREAM.INFO.") + perStream("$JS.API.STREAM.CREATE.") + perStream("$JS.API.STREAM.UPDATE.") +
+			"$JS.API.CONSUMER.INFO.NOTIFICATIONS.notifier $JS.API.CONSUMER.INFO.NOTIFICATIONS_ROOM.notifier-room " +
+			"$JS.API.CONSUMER.CREATE.NOTIFICATIONS.notifier $JS.API.CONSUMER.CREATE.NOTIFICATIONS_ROOM.notifier-room",
 		"replayer": "notify-room.replay.payments $JS.API.STREAM.INFO.NOTIFICATIONS_DLQ $JS.API.STREAM.MSG.GET.NOTIFICATIONS_DLQ " +
 			"$JS.API.STREAM.MSG.DELETE.NOTIFICATIONS_DLQ",
 		"notifier": "notify-room.part.payments notify-room.replay.payments notify-dlq.bad_json._ $SRV.PING.notifier $SRV.STATUS.notifier " +
@@ -61,14 +64,22 @@ var (
 			"$JS.API.STREAM.PURGE.NOTIFICATIONS $JS.API.STREAM.PURGE.NOTIFICATIONS_ROOM $JS.API.STREAM.PURGE.KV_notifier-limits " +
 			"$JS.API.STREAM.DELETE.NOTIFICATIONS $JS.API.STREAM.DELETE.NOTIFICATIONS_DLQ $JS.API.STREAM.DELETE.KV_notifier-limits " +
 			"$JS.API.STREAM.DELETE.NOTIFICATIONS_JOURNAL $JS.API.STREAM.PURGE.NOTIFICATIONS_JOURNAL " +
-			"$JS.API.STREAM.CREATE.KV_notifier-limits $JS.API.CONSUMER.CREATE.NOTIFICATIONS.another " +
+			"$JS.API.STREAM.CREATE.OTHER $JS.API.CONSUMER.CREATE.NOTIFICATIONS.another " +
 			"$JS.API.CONSUMER.CREATE.NOTIFICATIONS_ROOM.another $JS.API.CONSUMER.DELETE.NOTIFICATIONS.notifier",
 	}
 	maySubscribe = map[string]string{
 		"operator": "> notify.> notify-room.> notify-dlq.> $KV.notifier-limits.> $SRV.> _INBOX.> _INBOX_operator.> _INBOX_ingest.> _INBOX_producer.>",
-		"notifier": "_INBOX_notifier.> $SRV.>", "limits": "_INBOX_limits.>", "replayer": "_INBOX_replayer.>", "ingest": "_INBOX_ingest.>", "producer": "_INBOX_producer.>",
+		"notifier": "_INBOX_notifier.> $SRV.>", "limits": "_INBOX_limits.>", "replayer": "_INBOX_replayer.>", "ingest": "_INBOX_ingest.>", "producer": "_INBOX_producer.>", "provisioner": "_INBOX_provisioner.>",
 	}
 )
+
+// perStream returns a request for each stream and for the bucket's.
+func perStream(request string) (all string) {
+	for _, stream := range []string{"NOTIFICATIONS", "NOTIFICATIONS_ROOM", "NOTIFICATIONS_DLQ", "NOTIFICATIONS_JOURNAL", "KV_notifier-limits"} {
+		all += request + stream + " "
+	}
+	return all
+}
 
 // deniedLast reports whether the last error is this denial. The server sends the denial before it answers the flush.
 func deniedLast(t *testing.T, c *nats.Conn, what string) bool {

@@ -218,3 +218,22 @@ func anchors(text string) (found []string) {
 	}
 	return found
 }
+
+// TestPagesNameWhatExists wants no page to install a release before there is one, and pages to start the NATS server of go.mod.
+func TestPagesNameWhatExists(t *testing.T) {
+	t.Parallel()
+	isReleased := regexp.MustCompile(`(?m)^## \[\d`).MatchString(read(t, "CHANGELOG.md"))
+	server := regexp.MustCompile(`github\.com/nats-io/nats-server/v2 (v\S+)`).FindStringSubmatch(read(t, "go.mod"))[1]
+	started := 0
+	for _, name := range pages {
+		page := read(t, name)
+		if !isReleased && regexp.MustCompile(`go install \S+@`).MatchString(page) {
+			t.Errorf("%s installs a release, and CHANGELOG.md has none", name)
+		}
+		for _, version := range regexp.MustCompile(`nats-server/v2@(\S+)`).FindAllStringSubmatch(page, -1) {
+			testkit.Equal(t, version[1], server, "NATS server that %s starts", name)
+			started++
+		}
+	}
+	testkit.AtMost(t, 1, started, "the least number of pages that start NATS")
+}

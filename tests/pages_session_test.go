@@ -49,7 +49,7 @@ func startSession(t *testing.T, file, folder string) *session {
 		slacktest.Channel{ID: "C0000000003", Name: "deploys"}))
 	addresses := map[string]string{
 		"4222": strings.TrimPrefix(servertest.StartNATS(t).URL, "nats://"), "6379": servertest.StartRedis(t, "--appendonly", "yes").Addr,
-		"8080": freeAddress(t), "8081": freeAddress(t), "8082": freeAddress(t), "8083": freeAddress(t),
+		"8080": freeAddress(t), "8081": freeAddress(t), "8082": freeAddress(t), "8083": freeAddress(t), "8085": freeAddress(t),
 	}
 	var there, back []string
 	for port, address := range addresses {

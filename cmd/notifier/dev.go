@@ -24,6 +24,12 @@ import (
 // devHTTPAddr is where dev serves metrics unless told otherwise: for this host only.
 const devHTTPAddr = "127.0.0.1:8080"
 
+// addRehearsals adds the commands that are no part of a deployment.
+func addRehearsals(root *cobra.Command) {
+	addDevCommand(root)
+	addSlackStubCommand(root)
+}
+
 func addDevCommand(root *cobra.Command) {
 	var d dev
 	command := &cobra.Command{

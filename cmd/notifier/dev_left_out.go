@@ -4,5 +4,5 @@ package main
 
 import "github.com/spf13/cobra"
 
-// addDevCommand adds nothing, and no help speaks of dev: this binary is built for production.
-func addDevCommand(*cobra.Command) {}
+// addRehearsals adds nothing, and no help names dev and slack-stub: this binary is built for production.
+func addRehearsals(*cobra.Command) {}

@@ -212,7 +212,7 @@ func openLetters(ctx context.Context, connection *consume.Connection, settings c
 func explainLetters(err error, connection *consume.Connection) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrNoStreamResponse):
-		return fmt.Errorf("%w (check NOTIFIER_DLQ_STREAM and NOTIFIER_ROOM_STREAM; a worker with NOTIFIER_NATS_PROVISION=true creates the streams)", err)
+		return fmt.Errorf("%w (check NOTIFIER_DLQ_STREAM and NOTIFIER_ROOM_STREAM; notifier provision creates the streams)", err)
 	case errors.Is(err, context.DeadlineExceeded) && len(connection.Denied()) == 0:
 		return fmt.Errorf("%w (is this user permitted to do that? The user replayer of configs/nats/notifier.conf has the rights)", err)
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,29 +15,62 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/config"
 )
 
-// newHealthCommand asks a worker on this host whether it lives: the health check of a container without a shell.
+// newHealthCommand asks the worker on this host: the health check of a container without a shell.
 func newHealthCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "health",
-		Short:  "Check whether the worker on this host is alive",
-		Hidden: true,
+	var wait time.Duration
+	command := &cobra.Command{
+		Use:   "health",
+		Short: "Check whether the worker on this host is alive, or wait until it is ready",
+		Long: "Ask the worker or ingest on this host, at NOTIFIER_HTTP_ADDR, whether it is alive. With --wait, wait until it is ready,\n" +
+			"at most that long. The command prints nothing unless it fails.",
+		Example: "  notifier run > worker.log 2>&1 &\n  notifier health --wait 30s",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, _, err := config.Load(config.Options{Sink: config.SinkConsole})
 			if err != nil {
 				return &usageError{err}
 			}
-			if settings.HTTP.Addr == "" {
-				return nil // without the server there is nothing to ask
+			address := settings.HTTP.Addr
+			switch {
+			case address == "": // without the server there is nothing to ask
+				return nil
+			case wait > 0:
+				err = awaitReady(cmd.Context(), address, wait)
+			default:
+				err = askAdmin(cmd.Context(), address, "/healthz")
 			}
-			if err := askHealth(cmd.Context(), settings.HTTP.Addr); err != nil {
-				return fmt.Errorf("asking %s: %w", settings.HTTP.Addr, err)
+			if err != nil {
+				return fmt.Errorf("asking %s: %w", address, err)
 			}
 			return nil
 		},
 	}
+	command.Flags().DurationVar(&wait, "wait", 0, "wait until the worker is ready, at most this long, such as 30s")
+	return command
 }
 
-func askHealth(ctx context.Context, address string) error {
+// awaitReady asks until a worker is ready, and returns its last answer if it is not ready in time.
+func awaitReady(ctx context.Context, address string, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	var last error
+	for {
+		err := askAdmin(ctx, address, "/readyz")
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil { // else the deadline cut off the request
+			last = err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("not ready within %s: %w", wait, last)
+		}
+	}
+}
+
+// askAdmin asks the HTTP server of a worker. The error has the answer of a worker that is not well.
+func askAdmin(ctx context.Context, address, path string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return err
@@ -45,7 +80,7 @@ func askHealth(ctx context.Context, address string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/healthz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+path, nil)
 	if err != nil {
 		return err
 	}
@@ -55,7 +90,9 @@ func askHealth(ctx context.Context, address string) error {
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return errors.New(response.Status)
+		const longest = 2048
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, longest)) // the status says enough
+		return errors.New(strings.TrimSpace(response.Status + ": " + strings.ReplaceAll(strings.TrimSpace(string(reason)), "\n", "; ")))
 	}
 	return nil
 }

@@ -178,7 +178,7 @@ func (l *limitsCommand) inForce(ctx context.Context) (s overrides.Snapshot, rule
 
 func (l *limitsCommand) needBucket() error {
 	if l.bucket == nil {
-		return fmt.Errorf("%w: %s (NOTIFIER_NATS_PROVISION=true has it created)", overrides.ErrNoBucket, l.settings.Limits.Bucket)
+		return fmt.Errorf("%w: %s (notifier provision creates it)", overrides.ErrNoBucket, l.settings.Limits.Bucket)
 	}
 	return nil
 }

@@ -164,7 +164,7 @@ func TestLimitsWithoutBucket(t *testing.T) {
 	)
 	requireLimits(t, "history", "")
 	for _, line := range []string{"set payments 1/1h", "unset payments", "rollback 1", "adopt --yes"} {
-		requireFailure(t, exitFailure, "limits "+line, "team-limits (NOTIFIER_NATS_PROVISION=true has it created)")
+		requireFailure(t, exitFailure, "limits "+line, "team-limits (notifier provision creates it)")
 	}
 	requireFailure(t, exitUsage, "limits set payments lots")
 }

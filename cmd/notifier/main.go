@@ -21,6 +21,7 @@ const (
 	exitOK      = 0
 	exitFailure = 1 // something did not work, such as a server that is missing
 	exitUsage   = 2 // the command line or the settings are wrong
+	exitPending = 3 // notifier provision --dry-run: something would be changed
 )
 
 // Set when a release is linked; otherwise taken from what Go records in the binary.
@@ -53,6 +54,9 @@ func exitStatus(err error, problems io.Writer) int {
 		_, _ = fmt.Fprintln(problems, err)
 		return exitUsage
 	}
+	if errors.Is(err, errWouldChange) {
+		return exitPending
+	}
 	if !errors.Is(err, errReported) {
 		_, _ = fmt.Fprintf(problems, "notifier: %v\n", err)
 	}
@@ -80,6 +84,9 @@ func (e *usageError) Unwrap() error { return e.err }
 // errReported is a failure that the command has already explained.
 var errReported = errors.New("already reported")
 
+// errWouldChange is the result of a dry run in which something would be changed.
+var errWouldChange = errors.New("something would be changed")
+
 // usageOf is a fault of a command line.
 func usageOf(cmd *cobra.Command, fault error) error {
 	return &usageError{fmt.Errorf("%w\nSee '%s --help'", fault, cmd.CommandPath())}
@@ -99,9 +106,9 @@ func newRoot() *cobra.Command {
 	root.Version = fmt.Sprintf("%s (revision %s, %s)", v, r, goVersion)
 	root.SetVersionTemplate("notifier {{.Version}}\n")
 	root.SetFlagErrorFunc(usageOf)
-	root.AddCommand(newRunCommand(), newCheckCommand(), newPublishCommand(), newLimitsCommand(), newDLQCommand(), newSimulateCommand(),
+	root.AddCommand(newRunCommand(), newCheckCommand(), newProvisionCommand(), newPublishCommand(), newLimitsCommand(), newDLQCommand(), newSimulateCommand(),
 		newIngestCommand(), newWhyCommand(), newStatusCommand(), newPageCommand(), newVersionCommand(), newHealthCommand())
-	addDevCommand(root)
+	addRehearsals(root)
 	root.InitDefaultCompletionCmd()
 	addCompletions(root)
 	complete(root)

@@ -198,7 +198,7 @@ func TestBadSettings(t *testing.T) {
 	testkit.SetSettings(t, map[string]string{"SINK": "console", "CONCURRENCY": "many", "GLOBAL_LIMIT": "lots"})
 	for _, line := range []string{
 		"", "run", "check", "check --offline", "dev", "health", "publish payments text", "limits", "limits set payments 1/1h", "dlq list", "simulate", "why evt-1",
-		"page", "status", "ingest",
+		"page", "status", "ingest", "provision",
 	} {
 		t.Run(line, func(t *testing.T) {
 			requireFailure(t, exitUsage, line, "NOTIFIER_CONCURRENCY", "NOTIFIER_GLOBAL_LIMIT")

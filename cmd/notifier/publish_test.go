@@ -68,7 +68,7 @@ func TestPublish(t *testing.T) {
 	running := servertest.StartNATS(t)
 	js := servertest.JetStream(t, running.URL)
 	testkit.SetSettings(t, map[string]string{"NATS_URL": running.URL})
-	requireFailure(t, exitFailure, "publish payments text", "start one first")
+	requireFailure(t, exitFailure, "publish payments text", "run notifier provision")
 	plain := servertest.StartNATS(t, func(o *server.Options) { o.JetStream = false })
 	testkit.SetSettings(t, map[string]string{"NATS_URL": plain.URL})
 	requireFailure(t, exitFailure, "publish payments text", "the NATS server runs without JetStream")

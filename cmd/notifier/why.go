@@ -242,7 +242,7 @@ func (a *asker) askWorkers(ctx context.Context) (settings config.Config, failing
 // explain names what the server does not permit, or what is absent.
 func (a *asker) explain(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("%w (a worker with NOTIFIER_NATS_PROVISION=true creates the streams)", err)
+		return fmt.Errorf("%w (notifier provision creates the streams)", err)
 	}
 	return explainDenied(err, a.connection)
 }

@@ -63,7 +63,7 @@ type NATS struct {
 	Stream    string        `env:"NATS_STREAM" form:"stream" shared:"true" default:"NOTIFICATIONS" desc:"stream that producers publish to"`
 	Subject   string        `env:"NATS_SUBJECT" form:"subject" shared:"true" default:"notify" desc:"subject prefix of events: 'notify' stands for 'notify' and 'notify.>'"`
 	Consumer  string        `env:"NATS_CONSUMER" form:"stream" shared:"true" default:"notifier" desc:"durable pull consumer of the stream, shared by all workers"`
-	Provision bool          `env:"NATS_PROVISION" form:"boolean" default:"true" desc:"create absent streams and consumers; existing ones are never altered"`
+	Provision bool          `env:"NATS_PROVISION" form:"boolean" default:"true" desc:"create absent streams, consumers and the limits bucket; existing ones are never altered ('notifier provision' updates them)"`
 	AckWait   time.Duration `env:"NATS_ACK_WAIT" form:"positive" shared:"true" default:"30s" desc:"time that a worker has for an event before another one gets it; longer than one post may take: 'NOTIFIER_SLACK_TIMEOUT' and twice 'NOTIFIER_REDIS_TIMEOUT', or with 'NOTIFIER_SLACK_MENTIONS' twice and three times"`
 	Replicas  int           `env:"NATS_REPLICAS" form:"replicas" default:"auto" desc:"replicas of every stream, bucket and consumer that is created: '1', '3', '5', or 'auto' (three in a cluster of three servers or more, else one)"`
 	Inbox     string        `env:"NATS_INBOX" form:"subject" default:"_INBOX_notifier" desc:"subject prefix of replies; each NATS user has one of its own"`

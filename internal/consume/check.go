@@ -90,7 +90,7 @@ type check struct {
 // absent notes a request with which the worker will create what is absent. It returns an error if the worker may not.
 func (c *check) absent(err error, create string) error {
 	if !c.provision {
-		return fmt.Errorf("%w (create it, or set NOTIFIER_NATS_PROVISION=true)", err)
+		return fmt.Errorf("%w (run notifier provision, or set NOTIFIER_NATS_PROVISION=true)", err)
 	}
 	c.creates = append(c.creates, create)
 	return nil
@@ -268,7 +268,7 @@ func (c *check) stored(ctx context.Context, stream, subject string) (note string
 	case absent && c.provision:
 		return "no stream yet; the worker creates it", nil
 	case absent:
-		return "", fmt.Errorf("no stream takes them (create %q, or set NOTIFIER_NATS_PROVISION=true)", stream)
+		return "", fmt.Errorf("no stream takes them (create %q with notifier provision, or set NOTIFIER_NATS_PROVISION=true)", stream)
 	default:
 		return "", c.explain(err)
 	}

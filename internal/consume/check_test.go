@@ -98,15 +98,15 @@ var checksOfPresence = map[string]checkCase{
 		replicasFound: "?one server keeps EVENTS, ROOM, DEAD: a power failure", accountFound: "?$G, which is the account of every user who has no other one",
 	}},
 	"nothing is there": {want: expected{
-		eventConsumer: "!create it", roomConsumer: "!create it", eventStream: "!create it", roomStream: "!create it", letterStream: "!create it", roomStored: "!no stream takes them",
+		eventConsumer: "!run notifier provision", roomConsumer: "!run notifier provision", eventStream: "!run notifier provision", roomStream: "!run notifier provision", letterStream: "!run notifier provision", roomStored: "!no stream takes them",
 		lettersStored: "!no stream takes them", permissionsFound: "is allowed",
 	}},
 	"nothing is there, and can be made": {provision: true, want: expected{
 		eventConsumer: "the worker creates it", roomConsumer: "the worker creates it", eventStream: "creates it: at most 64MiB, for 7d", roomStream: "creates it: no bound",
 		letterStream: "the worker creates it", roomStored: "the worker creates it", lettersStored: "the worker creates it", permissionsFound: "is allowed",
 	}},
-	"no consumer":         {setUp: withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{eventConsumer: "!create it"}},
-	"no consumer of room": {setUp: withStream(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{roomConsumer: "!create it"}},
+	"no consumer":         {setUp: withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{eventConsumer: "!run notifier provision"}},
+	"no consumer of room": {setUp: withStream(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{roomConsumer: "!run notifier provision"}},
 	"push":                {setUp: withConsumer(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }), want: expected{eventConsumer: "!not a pull consumer"}},
 	"other settings": {setUp: withConsumer(func(c *jetstream.ConsumerConfig) { c.AckWait, c.MaxDeliver = time.Minute, 4 }),
 		want: expected{eventConsumer: "?at most 4 times"}},
@@ -136,7 +136,7 @@ var checksOfSettings = map[string]checkCase{
 	},
 	"no journal": {
 		setUp: provisioned, names: func(n *Names) { n.Journal = testJournal },
-		want: expected{journalStream: "?create it", journalStored: "?no stream takes them"},
+		want: expected{journalStream: "?run notifier provision", journalStored: "?no stream takes them"},
 	},
 	"a room without schedules": {setUp: withStream(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.AllowRollup = false, false }),
 		want: expected{roomStream: "!does not allow message schedules"}},

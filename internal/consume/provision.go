@@ -220,11 +220,7 @@ func (n Names) fitRoom(c jetstream.StreamConfig) error {
 
 // fitRoomConsumer tells why the room's consumer cannot be used.
 func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
-	filters := slices.Clone(c.FilterSubjects)
-	if c.FilterSubject != "" {
-		filters = []string{c.FilterSubject}
-	}
-	slices.Sort(filters)
+	filters := filtersOf(c)
 	if ready := slices.Sorted(slices.Values(n.room().Ready())); !slices.Equal(filters, ready) {
 		return fmt.Errorf("%w: consumer %q takes %s, expected the filter %s",
 			ErrUnfit, c.Durable, cmp.Or(strings.Join(filters, ", "), "everything"), strings.Join(ready, ", "))

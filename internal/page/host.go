@@ -2,8 +2,8 @@ package page
 
 import (
 	"net"
-	"net/netip"
-	"strings"
+
+	"github.com/seed-4578ace9/notifier/internal/httpserver"
 )
 
 // isLocal tells whether an address is reached from this host alone.
@@ -12,21 +12,7 @@ func isLocal(address net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// isNamed tells whether a request names this host: by localhost, by a loopback address, or as the page's address does. A page of another
-// origin whose name leads to this host has the browser send that name.
+// isNamed reports whether a request names this host, or the page's address.
 func (p *page) isNamed(host string) bool {
-	name := hostOf(host)
-	if name == "localhost" || strings.HasSuffix(name, ".localhost") || name == p.host && name != "" {
-		return true
-	}
-	address, err := netip.ParseAddr(name)
-	return err == nil && address.Unmap().IsLoopback()
-}
-
-// hostOf is the host of an address, without port, brackets and the dot behind a full name, in small letters.
-func hostOf(address string) string {
-	if host, _, err := net.SplitHostPort(address); err == nil {
-		address = host
-	}
-	return strings.TrimSuffix(strings.ToLower(strings.Trim(address, "[]")), ".")
+	return httpserver.NamesThisHost(host) || httpserver.HostOf(host) == p.host && p.host != ""
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/httpserver"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/why"
@@ -100,7 +101,7 @@ func TestHost(t *testing.T) {
 		testkit.Equal(t, guarded.doAt(host, "/").code, http.StatusUnauthorized, "a page with a token at the host %q", host)
 	}
 	named := newPage(Options{Source: newScripted(), Logger: testkit.NewLog(t).Logger()})
-	named.local, named.host = true, hostOf("Page.internal:8081")
+	named.local, named.host = true, httpserver.HostOf("Page.internal:8081")
 	testkit.Equal(t, named.isNamed("page.internal:8081"), true, "the configured address names this host")
 }
 

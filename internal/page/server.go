@@ -30,7 +30,7 @@ func Listen(ctx context.Context, address string, anotherWillDo bool, o Options) 
 		return nil, err
 	}
 	p := newPage(o)
-	p.local, p.host = o.Token == "" && isLocal(server.Listener.Addr()), hostOf(address)
+	p.local, p.host = o.Token == "" && isLocal(server.Listener.Addr()), httpserver.HostOf(address)
 	server.HTTP = &http.Server{
 		Handler:           p.handler(),
 		ReadHeaderTimeout: readTimeout,

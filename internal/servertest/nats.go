@@ -71,7 +71,7 @@ func StartNATS(t testing.TB, options ...func(*server.Options)) *NATS {
 }
 
 // SampleUsers are the users of configs/nats/notifier.conf.
-var SampleUsers = []string{"operator", "notifier", "limits", "replayer", "ingest", "producer"}
+var SampleUsers = []string{"operator", "notifier", "limits", "replayer", "ingest", "producer", "provisioner"}
 
 // StartSampleNATS starts a server with configs/nats/notifier.conf, read as the server does from the path of the file. The password of each
 // user is "secret".

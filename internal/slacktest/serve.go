@@ -291,7 +291,7 @@ func (s *Server) exists(channel, timestamp string) bool {
 func (s *Server) answerFor(post *Post) Answer {
 	s.mu.Lock()
 	if post.Method != MethodUpdate {
-		s.posts = append(s.posts, post)
+		s.posts = remembered(append(s.posts, post), s.memory)
 	}
 	respond, record := s.respond, *post
 	if len(s.queue) > 0 {
@@ -307,6 +307,14 @@ func (s *Server) answerFor(post *Post) Answer {
 	return respond(record)
 }
 
+// remembered drops the oldest entries above a number; 0 keeps all.
+func remembered[T any](entries []T, most int) []T {
+	if most > 0 && len(entries) > most {
+		return slices.Delete(entries, 0, len(entries)-most)
+	}
+	return entries
+}
+
 // accept counts a post or an update as taken. The caller answers afterwards, so that a client with an answer finds its post
 // accepted.
 func (s *Server) accept(post *Post) {
@@ -314,7 +322,7 @@ func (s *Server) accept(post *Post) {
 	defer s.mu.Unlock()
 	post.Accepted = true
 	if post.Method == MethodUpdate {
-		s.updates = append(s.updates, Update{post.Received, post.ChannelID, post.Timestamp, post.Message})
+		s.updates = remembered(append(s.updates, Update{post.Received, post.ChannelID, post.Timestamp, post.Message}), s.memory)
 	} else {
 		s.accepted++
 		post.Timestamp = fmt.Sprintf("%d.%06d", post.Received.Unix(), s.accepted)

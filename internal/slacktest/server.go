@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 )
 
@@ -88,6 +87,8 @@ type Server struct {
 	scopes   string
 	channels []Channel // empty: every channel exists and the bot is in it
 	groups   []UserGroup
+	memory   int // the most posts and updates that are kept; 0: all
+	handlers map[string]func(*Server) http.Handler
 
 	mu       sync.Mutex
 	posts    []*Post
@@ -120,15 +121,42 @@ func WithChannels(channels ...Channel) Option { return func(s *Server) { s.chann
 // WithUserGroups sets the user groups that exist. Without it there are none.
 func WithUserGroups(groups ...UserGroup) Option { return func(s *Server) { s.groups = groups } }
 
+// WithMemory has the server forget its oldest posts and updates above a number of each.
+func WithMemory(most int) Option { return func(s *Server) { s.memory = most } }
+
+// WithHandler has the server answer requests of another pattern, such as "GET /", beside Slack's methods.
+func WithHandler(pattern string, handler func(*Server) http.Handler) Option {
+	return func(s *Server) { s.handlers[pattern] = handler }
+}
+
+// TB is what New needs of a test.
+type TB interface {
+	Helper()
+	Cleanup(end func())
+	Fatal(problem ...any)
+}
+
 // New starts a server that is closed when the test ends, unless the test closes it earlier.
-func New(t testing.TB, options ...Option) *Server {
+func New(t TB, options ...Option) *Server {
 	t.Helper()
+	s, err := Listen("127.0.0.1:0", options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Listen starts a server on an address. The caller closes it.
+func Listen(address string, options ...Option) (*Server, error) {
 	s := &Server{
 		token:   DefaultToken,
 		secret:  DefaultWebhookSecret,
 		scopes:  "chat:write,channels:read,groups:read,usergroups:read",
 		changed: make(chan struct{}),
 		calls:   make(map[string]int),
+
+		handlers: make(map[string]func(*Server) http.Handler),
 	}
 	for _, option := range options {
 		option(s)
@@ -136,16 +164,23 @@ func New(t testing.TB, options ...Option) *Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/api/{method}", s.serveMethod)
 	mux.HandleFunc("/services/{team}/{bot}/{secret}", s.serveWebhook)
+	for pattern, handler := range s.handlers {
+		mux.Handle(pattern, handler(s))
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", address, err)
+	}
 	var running context.Context
 	running, s.end = context.WithCancel(context.Background())
-	s.server = httptest.NewUnstartedServer(mux)
-	s.server.Config.BaseContext = func(net.Listener) context.Context { return running }
-	s.server.Config.ErrorLog = log.New(io.Discard, "", 0) // resets are part of the script
-	s.listener = &resettingListener{Listener: s.server.Listener}
-	s.server.Listener = s.listener
+	s.listener = &resettingListener{Listener: listener}
+	s.server = &httptest.Server{Listener: s.listener, Config: &http.Server{
+		Handler:     mux,
+		BaseContext: func(net.Listener) context.Context { return running },
+		ErrorLog:    log.New(io.Discard, "", 0), // resets are part of the script
+	}}
 	s.server.Start()
-	t.Cleanup(s.Close)
-	return s
+	return s, nil
 }
 
 // Close ends the server. It may be called more than once.

@@ -7,6 +7,7 @@ package configs_test
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,6 +21,12 @@ import (
 )
 
 const samples = "../../configs/"
+
+// TestMain keeps quiet what Helm logs of each link in the chart's folder.
+func TestMain(m *testing.M) {
+	slog.SetLogLoggerLevel(slog.LevelWarn)
+	m.Run()
+}
 
 func read(t *testing.T, file string) []byte {
 	t.Helper()

@@ -74,7 +74,11 @@ func render(t *testing.T, release, changed string) (map[string]object, error) {
 		return nil, err
 	}
 	rendered := make(map[string]object)
-	for _, text := range testkit.Must(engine.Render(loaded, rendering))(t) {
+	texts, err := engine.Render(loaded, rendering)
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range texts {
 		objects(t, rendered, text)
 	}
 	return rendered, nil
@@ -89,11 +93,13 @@ func built(t *testing.T, beside ...string) map[string]object {
 	for _, file := range beside {
 		objects(t, all, string(read(t, manifests+file)))
 	}
-	for _, o := range all { // Kustomize sets this label on its own resources
+	for _, o := range all { // Kustomize sets these labels on its own resources
 		if o.at("metadata", "labels") == nil {
 			o.at("metadata")["labels"] = object{}
 		}
-		o.at("metadata", "labels")["app.kubernetes.io/part-of"] = "notifier"
+		for _, name := range []string{"name", "instance", "part-of"} {
+			o.at("metadata", "labels")["app.kubernetes.io/"+name] = "notifier"
+		}
 	}
 	return all
 }
@@ -111,16 +117,18 @@ func TestChartIsTheManifests(t *testing.T) {
 			delete(manifests["Deployment notifier"].at("spec"), "replicas")
 		}},
 		"no network policy": {values: "networkPolicy: {enabled: false}", change: func(manifests map[string]object) {
-			delete(manifests, "NetworkPolicy notifier")
-			delete(manifests, "NetworkPolicy notifier-ingest")
+			maps.DeleteFunc(manifests, func(id string, _ object) bool { return strings.HasPrefix(id, "NetworkPolicy ") })
+		}},
+		"streams of others": {values: "provision: {enabled: false}", change: func(manifests map[string]object) {
+			maps.DeleteFunc(manifests, func(id string, _ object) bool { return strings.HasSuffix(id, " notifier-provision") })
 		}},
 		"without events over HTTP": {values: "ingest: {enabled: false}", change: func(manifests map[string]object) {
-			maps.DeleteFunc(manifests, func(id string, _ object) bool { return strings.HasSuffix(id, " notifier-ingest") })
+			maps.DeleteFunc(manifests, func(id string, _ object) bool { return strings.Contains(id, " notifier-ingest") })
 		}},
 		"an image, a secret, a setting less": {
 			values: "{image: {repository: a.example/b, digest: 'sha256:" + strings.Repeat("0", 64) + "'}, existingSecret: mine, settings: {NOTIFIER_GLOBAL_LIMIT: null, NOTIFIER_CONCURRENCY: '2'}}",
 			change: func(manifests map[string]object) {
-				for _, id := range []string{"Deployment notifier", "Deployment notifier-ingest"} {
+				for _, id := range []string{"Deployment notifier", "Deployment notifier-ingest", "Job notifier-provision"} {
 					manifests[id].at("spec", "template", "spec").first("containers")["image"] = "a.example/b@sha256:" + strings.Repeat("0", 64)
 				}
 				manifests["Deployment notifier"].at("spec", "template", "spec").first("volumes").at("secret")["secretName"] = "mine"
@@ -136,11 +144,8 @@ func TestChartIsTheManifests(t *testing.T) {
 				test.change(want)
 			}
 			got := testkit.Must(render(t, "notifier", test.values))(t)
-			// The chart alone has an annotation that starts new pods for new settings.
-			for id, o := range got {
-				if strings.HasPrefix(id, "Deployment ") {
-					delete(o.at("spec", "template", "metadata", "annotations"), "checksum/settings")
-				}
+			for _, o := range got {
+				withoutHelm(o)
 			}
 			testkit.EqualSlices(t, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)), "rendered objects")
 			for id, o := range got {
@@ -150,15 +155,31 @@ func TestChartIsTheManifests(t *testing.T) {
 	}
 }
 
+// withoutHelm removes what the chart alone has: the labels of a release, hooks, and an annotation that starts new pods for new settings.
+func withoutHelm(o object) {
+	for _, name := range []string{"app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"} {
+		delete(o.at("metadata", "labels"), name)
+	}
+	annotations := o.at("metadata", "annotations")
+	maps.DeleteFunc(annotations, func(name string, _ any) bool { return strings.HasPrefix(name, "helm.sh/hook") })
+	if len(annotations) == 0 {
+		delete(o.at("metadata"), "annotations")
+	}
+	delete(o.at("spec", "template", "metadata", "annotations"), "checksum/settings")
+}
+
 // TestChartUnderAnotherName wants a second release to share no object and no label with the first one.
 func TestChartUnderAnotherName(t *testing.T) {
 	t.Parallel()
-	rendered := testkit.Must(render(t, "second", "keda: {enabled: true}"))(t)
+	rendered := testkit.Must(render(t, "second", everything))(t)
 	for id, o := range rendered {
 		text := string(testkit.Must(yaml.Marshal(o))(t))
-		if kind, name, _ := strings.Cut(id, " "); !strings.HasPrefix(name, "second") || strings.Contains(text, "name: notifier\n") && kind != "Deployment" {
+		labels := o.at("metadata", "labels")
+		if _, name, _ := strings.Cut(id, " "); !strings.HasPrefix(name, "second") || strings.Contains(text, "instance: notifier\n") {
 			t.Errorf("%s has the name of another release:\n%s", id, text)
 		}
+		testkit.EqualSlices(t, []any{labels["app.kubernetes.io/name"], labels["app.kubernetes.io/instance"], labels["app.kubernetes.io/managed-by"]},
+			[]any{"notifier", "second", "Helm"}, "labels of %s", id)
 	}
 	pods := rendered["Deployment second"].at("spec", "template", "metadata", "labels")
 	testkit.EqualDeeply(t, rendered["Deployment second"].at("spec", "selector", "matchLabels"), pods, "selector of the pods")
@@ -179,13 +200,23 @@ func TestChartRestartsForSettings(t *testing.T) {
 func TestChartRefuses(t *testing.T) {
 	t.Parallel()
 	for changed, says := range map[string]string{
-		"settings: {NOTIFIER_CONCURRENCY: 2}": "got number, want null or string",
-		"settings: {GLOBAL_LIMIT: 5/1m}":      "GLOBAL_LIMIT",
-		"replica: 2":                          "'replica' not allowed",
-		"replicas: many":                      "want integer",
-		"image: {digest: latest}":             "digest",
-		"goMemoryLimit: 200Mi":                "goMemoryLimit",
-		"keda: {prometheus: prometheus:9090}": "prometheus",
+		"env: [{name: NOTIFIER_CONCURRENCY, value: '2'}]": "not",
+		"env: [{value: x}]":                    "name",
+		"podAnnotations: {a: 1}":               "podAnnotations",
+		"networkPolicy: {natsNamespace: nats}": "natsNamespace",
+		"ingest: {ingress: {enabled: true}}":   "host",
+		"ingest: {httpRoute: {enabled: true}}": "parentRefs",
+		"serviceMonitor: {interval: often}":    "interval",
+		"prometheusRule: {job: 'a\"b'}":        "job",
+		"settings: {NOTIFIER_NATS_URL: null}":  "NOTIFIER_NATS_URL is not in the settings",
+		"settings: {NOTIFIER_REDIS_URL: null}": "NOTIFIER_REDIS_URL is not in the settings",
+		"settings: {NOTIFIER_CONCURRENCY: 2}":  "got number, want null or string",
+		"settings: {GLOBAL_LIMIT: 5/1m}":       "GLOBAL_LIMIT",
+		"replica: 2":                           "'replica' not allowed",
+		"replicas: many":                       "want integer",
+		"image: {digest: latest}":              "digest",
+		"goMemoryLimit: 200Mi":                 "goMemoryLimit",
+		"keda: {prometheus: prometheus:9090}":  "prometheus",
 	} {
 		if _, err := render(t, "notifier", changed); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got the error %v, want %q", changed, err, says)

@@ -18,6 +18,9 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
+// foreign are the kinds of KEDA, the Prometheus operator and the Gateway API.
+var foreign = map[string]struct{}{"ScaledObject": {}, "ServiceMonitor": {}, "PrometheusRule": {}, "HTTPRoute": {}}
+
 // conform returns a validator of types with the schemas of Kubernetes 1.21 that Kustomize embeds. [parse] checks newer fields.
 func conform(t *testing.T, types map[kyaml.TypeMeta]bool) validator.Validator {
 	t.Helper()
@@ -34,17 +37,17 @@ func conform(t *testing.T, types map[kyaml.TypeMeta]bool) validator.Validator {
 		testkit.NoError(t, os.WriteFile(filepath.Join(schemas, strings.ToLower(kind.Kind)+".json"), text, 0o600))
 	}
 	return testkit.Must(validator.New([]string{schemas + "/{{.ResourceKind}}.json"}, validator.Opts{
-		SkipKinds: map[string]struct{}{"ScaledObject": {}}, // a type of KEDA
+		SkipKinds: foreign,
 	}))(t)
 }
 
 // TestKubeconform validates what Kustomize and Helm build, and a deployment with two faults.
 func TestKubeconform(t *testing.T) {
 	all := built(t, "scaled-object.yaml", "secret.yaml")
-	maps.Copy(all, testkit.Must(render(t, "second", "keda: {enabled: true}"))(t))
+	maps.Copy(all, testkit.Must(render(t, "second", everything))(t))
 	types := make(map[kyaml.TypeMeta]bool)
 	for _, o := range all {
-		if o["kind"] != "ScaledObject" {
+		if _, skipped := foreign[o.text("kind")]; !skipped {
 			types[kyaml.TypeMeta{APIVersion: o.text("apiVersion"), Kind: o.text("kind")}] = true
 		}
 	}

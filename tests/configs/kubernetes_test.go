@@ -12,6 +12,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -33,7 +34,7 @@ const (
 func parse(t *testing.T, text []byte) runtime.Object {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{appsv1.AddToScheme, batchv1.AddToScheme, corev1.AddToScheme, networkingv1.AddToScheme, policyv1.AddToScheme} {
 		testkit.NoError(t, add(scheme))
 	}
 	object, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(text, nil, nil)
@@ -82,6 +83,43 @@ func mounted(t *testing.T, container corev1.Container, secret, configMap string)
 		variables[name] = strings.Replace(value, container.VolumeMounts[0].MountPath, folder, 1)
 	}
 	return variables
+}
+
+// TestProvisionManifests checks that the job of notifier provision has settings that load, the user of its own inbox, the streams of the workers, and
+// the security context of the workers. Its pods are not selected as others.
+func TestProvisionManifests(t *testing.T) {
+	job, network := manifest[*batchv1.Job](t, "provision-job.yaml"), manifest[*networkingv1.NetworkPolicy](t, "provision-network-policy.yaml")
+	worker := manifest[*appsv1.Deployment](t, "deployment.yaml")
+	pod, confined := job.Spec.Template.Spec, worker.Spec.Template.Spec.Containers[0]
+	folder := t.TempDir()
+	for key, value := range manifest[*corev1.Secret](t, "provision-secret.yaml").StringData {
+		testkit.NoError(t, os.WriteFile(filepath.Join(folder, key), []byte(value), 0o600))
+	}
+	variables := map[string]string{"NOTIFIER_SINK": config.SinkConsole} // provision has no sink, and load wants one
+	for _, variable := range pod.Containers[0].Env {
+		variables[variable.Name] = strings.Replace(variable.Value, pod.Containers[0].VolumeMounts[0].MountPath, folder, 1)
+	}
+	settings := load(t, variables)
+	others := load(t, mounted(t, confined, "secret.yaml", "config-map.yaml"))
+	server := testkit.Must(url.Parse(settings.NATS.URL.Reveal()))(t)
+	for what, values := range map[string][2]any{
+		"command":                  {pod.Containers[0].Args, []string{"provision"}},
+		"secret":                   {pod.Volumes[0].Secret.SecretName, manifest[*corev1.Secret](t, "provision-secret.yaml").Name},
+		"the user's inbox prefix":  {settings.NATS.Inbox, "_INBOX_" + settings.NATS.User},
+		"server":                   {settings.NATS.URL, others.NATS.URL},
+		"streams":                  {[]any{settings.NATS.Stream, settings.Stream, settings.DLQ, settings.Journal}, []any{others.NATS.Stream, others.Stream, others.DLQ, others.Journal}},
+		"port let out":             {network.Spec.Egress[1].Ports[0].Port.String(), server.Port()},
+		"ways in":                  {len(network.Spec.Ingress), 0},
+		"context of the pod":       {pod.SecurityContext, worker.Spec.Template.Spec.SecurityContext},
+		"context of the container": {pod.Containers[0].SecurityContext, confined.SecurityContext},
+		"token of Kubernetes":      {*pod.AutomountServiceAccountToken, false},
+		"service links":            {*pod.EnableServiceLinks, false},
+		"workers provision":        {others.NATS.Provision, false},
+		"selected":                 {selects(t, &network.Spec.PodSelector, job.Spec.Template.Labels), true},
+		"selected as a worker":     {selects(t, worker.Spec.Selector, job.Spec.Template.Labels), false},
+	} {
+		testkit.EqualDeeply(t, values[0], values[1], "%s", what)
+	}
 }
 
 // selects tells whether a selector selects pods.

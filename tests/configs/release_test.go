@@ -1,6 +1,8 @@
 package configs_test
 
 import (
+	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -29,6 +31,38 @@ func groups(text, expression string) (found []string) {
 	return found
 }
 
+// pinned matches an image with a version and a digest.
+var pinned = regexp.MustCompile(`:v?[0-9][^@]*@sha256:[0-9a-f]{64}$|:nonroot@sha256:[0-9a-f]{64}$`)
+
+// TestDependabot wants updates for everything that is pinned: each module, the images of Dockerfile and compose.yaml, the actions.
+func TestDependabot(t *testing.T) {
+	t.Parallel()
+	var config struct {
+		Updates []struct {
+			Ecosystem   string `yaml:"package-ecosystem"`
+			Directory   string
+			Directories []string
+		}
+	}
+	testkit.NoError(t, yaml.Unmarshal(read(t, root+".github/dependabot.yml"), &config))
+	covered := make(map[string][]string)
+	for _, update := range config.Updates {
+		covered[update.Ecosystem] = append(covered[update.Ecosystem], update.Directories...)
+		if update.Directory != "" {
+			covered[update.Ecosystem] = append(covered[update.Ecosystem], update.Directory)
+		}
+	}
+	var modules []string
+	list := exec.CommandContext(t.Context(), "git", "ls-files", "go.mod", "**/go.mod")
+	list.Dir = root
+	for file := range strings.FieldsSeq(output(t, list)) {
+		modules = append(modules, path.Join("/", path.Dir(file)))
+	}
+	for ecosystem, want := range map[string][]string{"gomod": modules, "docker": {"/"}, "docker-compose": {"/"}, "github-actions": {"/"}} {
+		testkit.EqualSlices(t, slices.Sorted(slices.Values(covered[ecosystem])), slices.Sorted(slices.Values(want)), "directories of %s", ecosystem)
+	}
+}
+
 // TestReleaseIsPinned wants base images by digest, actions by commit, and one version of Go.
 func TestReleaseIsPinned(t *testing.T) {
 	t.Parallel()
@@ -36,7 +70,7 @@ func TestReleaseIsPinned(t *testing.T) {
 	images := groups(dockerfile, `(?m)^FROM (?:--platform=\S+ )?(\S+)`)
 	testkit.Equal(t, len(images), 2, "base images")
 	for _, image := range images {
-		if !regexp.MustCompile(`:[^@]+@sha256:[0-9a-f]{64}$`).MatchString(image) {
+		if !pinned.MatchString(image) {
 			t.Errorf("Dockerfile: got the image %s, want one with tag and digest", image)
 		}
 	}

@@ -11,6 +11,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestDelayOutlivesTheMaxAge$",
 	},
 	{
+		name: "dry-run-that-is-none",
+		bug:  "A dry run of provisioning updates the streams.",
+		file: "internal/consume/apply.go",
+		old:  `if err == nil && len(changes) > 0 && !p.DryRun {`,
+		new:  `if err == nil && len(changes) > 0 {`,
+		test: "./internal/consume -run ^TestApplyUpdates$",
+	},
+	{
 		name: "unready-after-an-election",
 		bug:  "A worker that is not told of its consumer at once stays not ready, though it works.",
 		file: "internal/consume/pull.go",

@@ -3,6 +3,14 @@ package main
 // ofOthers are the bugs in the other packages.
 var ofOthers = []mutant{
 	{
+		name: "stub-for-everybody",
+		bug:  "A web page whose name leads to this host reads the messages of a rehearsal.",
+		file: "internal/slackstub/stub.go",
+		old:  `if isLocal && !httpserver.NamesThisHost(r.Host) {`,
+		new:  `if isLocal && r.Host == "" {`,
+		test: "./internal/slackstub -run ^TestPageIsReadOnlyAndLocal$",
+	},
+	{
 		name: "reserves-alone-after-the-end",
 		bug:  "A worker that stops posts into a pause of which another instance was told.",
 		file: "internal/pacing/pacer.go",

@@ -1,0 +1,57 @@
+package overrides
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Provisioned is what [Apply] did, or would do, to the bucket.
+type Provisioned struct {
+	Created bool
+	Changes []string // of a bucket that existed
+}
+
+// Apply creates the bucket, or gives an existing one the history and the lifetime of keys that workers expect. Unless the options allow
+// provisioning, it only reports what it would do.
+func Apply(ctx context.Context, js jetstream.JetStream, o Options) (Provisioned, error) {
+	b := newBucket(js, o)
+	found, err := b.look(ctx)
+	if errors.Is(err, ErrNoBucket) {
+		if !o.Provision {
+			return Provisioned{Created: true}, nil
+		}
+		if err := b.create(ctx); err != nil {
+			return Provisioned{}, b.fail("creating", err)
+		}
+		return Provisioned{Created: true}, nil
+	}
+	if err != nil {
+		return Provisioned{}, b.fail("looking for", err)
+	}
+	config, changes := changed(found.CachedInfo().Config)
+	if len(changes) > 0 && o.Provision {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		if _, err := js.UpdateStream(ctx, config); err != nil {
+			return Provisioned{}, b.fail("updating", b.explain(err, b.right("STREAM.UPDATE")))
+		}
+	}
+	return Provisioned{Changes: changes}, nil
+}
+
+// changed returns the stream of a bucket with the expected history and lifetime of keys, and lists the differences.
+func changed(config jetstream.StreamConfig) (_ jetstream.StreamConfig, changes []string) {
+	if config.MaxMsgsPerSubject < jetstream.KeyValueMaxHistory {
+		changes = append(changes, fmt.Sprintf("history %d, was %d", jetstream.KeyValueMaxHistory, config.MaxMsgsPerSubject))
+		config.MaxMsgsPerSubject = jetstream.KeyValueMaxHistory
+	}
+	if config.MaxAge > 0 {
+		changes = append(changes, fmt.Sprintf("ttl unlimited, was %s", config.MaxAge.Round(time.Second)))
+		config.MaxAge = 0
+	}
+	return config, changes
+}

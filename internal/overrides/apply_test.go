@@ -1,0 +1,38 @@
+package overrides
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// TestApply creates the bucket, finds nothing to do, and repairs a bucket that somebody else made. A dry run does none of it.
+func TestApply(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	apply := func(provision, created bool, changes ...string) {
+		t.Helper()
+		got := testkit.Must(Apply(f.context(), f.js, f.options(provision)))(t)
+		testkit.Equal(t, got.Created, created, "created")
+		testkit.EqualSlices(t, got.Changes, changes, "changes")
+	}
+	apply(false, true)
+	_, err := f.js.KeyValue(f.context(), bucketName)
+	f.wantError(err, jetstream.ErrBucketNotFound)
+	apply(true, true)
+	apply(true, false)
+
+	f.deleteBucket()
+	kv := testkit.Must(f.js.CreateKeyValue(f.context(), jetstream.KeyValueConfig{Bucket: bucketName, History: 3, TTL: time.Hour}))(t)
+	testkit.Must(kv.PutString(f.context(), "payments", "1/1m"))(t)
+	want := []string{"history 64, was 3", "ttl unlimited, was 1h0m0s"}
+	apply(false, false, want...)
+	apply(false, false, want...)
+	apply(true, false, want...)
+	apply(true, false)
+	f.requireEntries(f.load(f.open()), "payments=1/1m")
+	f.log.WantCount(t, 0, "WARN")
+}

@@ -1,0 +1,63 @@
+package slackstub
+
+import (
+	"embed"
+	"html/template"
+	"net"
+	"net/http"
+
+	"github.com/seed-4578ace9/notifier/internal/httpserver"
+	"github.com/seed-4578ace9/notifier/internal/slacktest"
+)
+
+// Token is the bot token that the server takes.
+const Token = "xoxb-slack-stub" //nolint:gosec // a token for rehearsals, which opens nothing
+
+// memory is how many messages, and how many updates, are kept.
+const memory = 500
+
+//go:embed assets
+var assets embed.FS
+
+var messages = template.Must(template.ParseFS(assets, "assets/messages.html"))
+
+// Listen starts a server on an address, with the page at "/". The caller closes it.
+func Listen(address string) (*slacktest.Server, error) {
+	return slacktest.Listen(address,
+		slacktest.WithToken(Token), slacktest.WithMemory(memory),
+		slacktest.WithHandler("/", func(s *slacktest.Server) http.Handler { return newPage(s, address) }))
+}
+
+const policy = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// newPage returns the page of a server that listens on an address.
+func newPage(s *slacktest.Server, address string) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_ = messages.Execute(w, viewOf(s.Posts(), s.Updates())) // a reader who has gone needs no page
+	})
+	mux.HandleFunc("GET /messages.css", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		http.ServeFileFS(w, r, assets, "assets/messages.css")
+	})
+	isLocal := isLoopback(address)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cache-Control", "no-store")
+		if isLocal && !httpserver.NamesThisHost(r.Host) {
+			http.Error(w, "this page is for this host alone: open it as localhost", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// isLoopback reports whether only this host reaches an address.
+func isLoopback(address string) bool {
+	host := httpserver.HostOf(address)
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
