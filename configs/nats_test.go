@@ -1,6 +1,7 @@
 package configs_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -132,7 +133,7 @@ func TestNATSCounting(t *testing.T) {
 	operator := signIn(t, running, "operator")
 	everything := testkit.Must(operator.SubscribeSync(">"))(t)
 	workers := []*nats.Conn{signIn(t, running, "notifier"), signIn(t, running, "notifier")}
-	report := func(instance string) any { return instance }
+	report := func(instance string, _ int64) ([]byte, error) { return json.Marshal(instance) }
 	for _, worker := range workers {
 		instance := testkit.Must(fleet.Join(worker, fleet.Options{Deployment: "notifier", Version: "1.0.0", Report: report, Logger: slog.New(slog.DiscardHandler)}))(t)
 		t.Cleanup(instance.Leave)

@@ -3,12 +3,16 @@ package tests
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/seed-4578ace9/notifier/internal/hostile"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
@@ -156,7 +160,7 @@ func TestStatusOfBacklog(t *testing.T) {
 		}
 		return nil
 	})
-	d.wantScreen("paused for", "5 channel")
+	d.wantScreen("paused for", "5 for channel")
 	workers.stop()
 }
 
@@ -206,4 +210,78 @@ func TestStatusWatch(t *testing.T) {
 		t.Error("without a terminal it draws")
 	}
 	watching.stop()
+}
+
+// TestStatusWatchOnATerminal wants the status to fit a terminal, also after the terminal was resized. What is full stands first.
+func TestStatusWatchOnATerminal(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2, "CATEGORY_LIMIT", "1/30m")
+	for i := range 30 {
+		d.publish(fmt.Sprintf("notify.category%d", i), eventBody("the first"))
+		d.publish(fmt.Sprintf("notify.category%d", i), eventBody("the second"))
+	}
+	workers.awaitEvents(30, "outcome", "dropped")
+	s := startOnTerminal(t, d.settings(), 100, 30, []string{"status", "--watch"})
+	host := testkit.Must(os.Hostname())(t)
+	s.awaitShown(`\A\d{4}-`, `^LIMIT +SLOTS +USED +NEXT SLOT`, `^category\d+ +1/30m +1 of 1 +in 29m`, `^SUPPRESSED +EVENTS`, `^category\d+ +1 +\S+ ago +in 29m`,
+		`^backlog +0 not delivered`, `^`+host+`/\d+ +ready`, `^not shown: limits: \d+, suppressed: \d+`)
+	for _, size := range []struct{ width, height uint16 }{{60, 12}, {120, 50}} {
+		s.resize(size.width, size.height)
+		s.awaitShown(`\A\d{4}-`, `^category\d+ +1/30m +1 of 1`, `^not shown: `)
+		for line := range strings.Lines(s.shown()) {
+			if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > int(size.width) {
+				t.Errorf("got a line of %d characters on a terminal of %d: %s", width, size.width, line)
+			}
+		}
+	}
+	testkit.Must(s.keyboard.WriteString("\x03"))(t)
+	testkit.Equal(t, s.wait(), 0, "status after Ctrl-C")
+	s.wantAsBefore()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, row := range s.above {
+		if strings.TrimSpace(row) != "" {
+			t.Errorf("got the row %q scrolled away, want each frame to fit", row)
+		}
+	}
+}
+
+// TestStatusInALongTitledFlood drops events with titles of 250 kB. A worker's report would be larger than NATS' max_payload if it had the
+// titles, and status, limits, check and the page would find no worker.
+func TestStatusInALongTitledFlood(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	page := freeAddress(t)
+	w := d.startReady("the worker", "CATEGORY_LIMIT", "1/30m", "PAGE_ADDR", page)
+	const categories, each = 6, 5
+	producer := &hostile.Producer{JetStream: d.js, Subject: "notify.alerts"}
+	for i := range categories {
+		producer.Subject = fmt.Sprintf("notify.alerts%d", i)
+		testkit.NoError(t, producer.LongTitles(t.Context(), each))
+	}
+	w.alone().awaitEvents(categories*(each-1), "outcome", "dropped")
+
+	told := d.status()
+	testkit.Equal(t, len(told.Suppressed), categories, "suppressed categories")
+	for _, suppressed := range told.Suppressed {
+		if len(suppressed.Titles) == 0 {
+			t.Errorf("%s has no title", suppressed.Category)
+		}
+		for _, title := range suppressed.Titles {
+			testkit.Equal(t, utf8.RuneCountInString(title), plain.TitleLength, "characters of a title")
+		}
+	}
+	d.wantScreen("alerts0", "1 of 1")
+	run(t, d.settings(), "limits").want(0, "1/30m", "these are the limits of the running worker")
+	run(t, d.settings(), "check").want(0, "limits: from 1 worker")
+	answer, err := http.Get("http://" + page + "/")
+	testkit.NoError(t, err)
+	defer func() { _ = answer.Body.Close() }()
+	shown := string(testkit.Must(io.ReadAll(answer.Body))(t))
+	wantShown(t, shown, "alerts0", "Suppressed now")
+	if strings.Contains(shown, "No worker answers") {
+		t.Error("the page says that no worker answers")
+	}
+	w.wantLogLines(0, "cannot report the status")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// terminal emulates a terminal with the commands that dev uses.
+// terminal emulates a terminal with the commands that the program uses.
 type terminal struct {
 	*process
 	keyboard *os.File
@@ -35,16 +35,22 @@ type terminal struct {
 // terminalCommand matches a command, or any other character.
 var terminalCommand = regexp.MustCompile(`(?s)\x1b\[([0-9;?]*)([A-Za-z])|.`)
 
-// startOnTerminal runs dev with a storm on a terminal.
-func startOnTerminal(t *testing.T, s settings, width, height uint16, variables ...string) *terminal {
+// startDevOnTerminal runs dev with a storm on a terminal.
+func startDevOnTerminal(t *testing.T, s settings, width, height uint16, variables ...string) *terminal {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), program, "dev", "--storm", "50")
+	return startOnTerminal(t, s, width, height, []string{"dev", "--storm", "50"}, variables...)
+}
+
+// startOnTerminal runs a command on a terminal.
+func startOnTerminal(t *testing.T, s settings, width, height uint16, arguments []string, variables ...string) *terminal {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), program, arguments...)
 	command.Env = append(append(s.environment(), "TERM=xterm"), variables...)
 	screen := &terminal{}
 	screen.clear(int(width), int(height))
 	screen.keyboard = testkit.Must(pty.StartWithSize(command, &pty.Winsize{Cols: width, Rows: height}))(t)
 	exited := make(chan struct{})
-	screen.process = &process{t: t, name: "dev on a terminal", command: command, exited: exited}
+	screen.process = &process{t: t, name: arguments[0] + " on a terminal", command: command, exited: exited}
 	go func() {
 		_, _ = io.Copy(screen, screen.keyboard) // ends with an error when the process has gone
 		_ = command.Wait()
@@ -99,6 +105,9 @@ func (s *terminal) obey(command string) {
 		s.row, s.column = 0, 0
 	case command == "K":
 		s.rows[s.row] = s.rows[s.row][:min(s.column, len(s.rows[s.row]))]
+	case command == "J":
+		s.rows[s.row] = s.rows[s.row][:min(s.column, len(s.rows[s.row]))]
+		clear(s.rows[s.row+1:])
 	case command == "2J":
 		s.rows = make([][]rune, s.height)
 	case command == "?25l", command == "?25h":
@@ -163,7 +172,7 @@ func (s *terminal) wantAsBefore() {
 // TestDevOnATerminal wants a picture that is redrawn in place in three sizes, and a table after Ctrl-C.
 func TestDevOnATerminal(t *testing.T) {
 	t.Parallel()
-	s := startOnTerminal(t, settings{
+	s := startDevOnTerminal(t, settings{
 		"HTTP_ADDR": "127.0.0.1:0", "GLOBAL_LIMIT": "5/2s", "CATEGORY_LIMIT": "2/2s", "SUMMARY_INTERVAL": "2s",
 	}, 100, 36)
 	s.awaitShown(
@@ -191,7 +200,7 @@ func TestDevOnATerminal(t *testing.T) {
 // TestDevCrashesOnATerminal ends dev with SIGQUIT. dev resets the modes of the terminal, and shows the reason.
 func TestDevCrashesOnATerminal(t *testing.T) {
 	t.Parallel()
-	s := startOnTerminal(t, settings{"HTTP_ADDR": "127.0.0.1:0"}, 80, 40)
+	s := startDevOnTerminal(t, settings{"HTTP_ADDR": "127.0.0.1:0"}, 80, 40)
 	s.awaitShown(`^payments `)
 	s.signal(syscall.SIGQUIT)
 	testkit.Equal(t, s.wait(), 2, "status of a crash")
@@ -209,7 +218,7 @@ func TestDevOnPlainTerminals(t *testing.T) {
 	for _, variable := range []string{"NO_COLOR=1", "TERM=dumb"} {
 		t.Run(variable, func(t *testing.T) {
 			t.Parallel()
-			s := startOnTerminal(t, settings{"HTTP_ADDR": "127.0.0.1:0"}, 80, 200, variable)
+			s := startDevOnTerminal(t, settings{"HTTP_ADDR": "127.0.0.1:0"}, 80, 200, variable)
 			s.awaitShown(`^.{8} CRITICAL +database FIRING`)
 			testkit.Must(s.keyboard.WriteString("\x03"))(t)
 			testkit.Equal(t, s.wait(), 0, "status after Ctrl-C")

@@ -37,7 +37,8 @@ func TestCompletion(t *testing.T) {
 	}
 	joined := testkit.Must(fleet.Join(servertest.Connect(t, natsServer.URL), fleet.Options{
 		Layout:     lua.Layout,
-		Deployment: loadSettings(t).Redis.Prefix, Report: func(string) any { return report }, Logger: slog.New(slog.DiscardHandler),
+		Deployment: loadSettings(t).Redis.Prefix, Logger: slog.New(slog.DiscardHandler),
+		Report: func(_ string, most int64) ([]byte, error) { return report.Encode(most) },
 	}))(t)
 	defer joined.Leave()
 	for line, want := range map[string]string{

@@ -5,15 +5,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 )
 
 // picture shows on a terminal the guide, the counts and the limits in place, and below them lines that scroll.
@@ -55,17 +51,6 @@ func newPicture(out io.Writer, size func() (width, height int), paint painter) *
 	}
 	go p.run()
 	return p
-}
-
-// screenSize asks for the size of a terminal. One that does not know it has the usual one.
-func screenSize(file *os.File) func() (width, height int) {
-	return func() (width, height int) {
-		width, height, err := term.GetSize(int(file.Fd()))
-		if err != nil || width <= 0 || height <= 0 {
-			return 80, 24
-		}
-		return width, height
-	}
 }
 
 func (p *picture) Write(lines []byte) (int, error) {
@@ -118,14 +103,6 @@ func (p *picture) run() {
 	}
 }
 
-// What a frame is made of.
-const (
-	hideCursor, showCursor = "\x1b[?25l", "\x1b[?25h"
-	stopWrapping, wrap     = "\x1b[?7l", "\x1b[?7h"
-	clearAll               = "\x1b[2J"
-	nextRow                = "\r\n"
-)
-
 // draw draws a frame if it would differ from the last one.
 func (p *picture) draw() {
 	p.mu.Lock()
@@ -136,21 +113,15 @@ func (p *picture) draw() {
 	if !p.changed && !resized && seconds == p.seconds {
 		return
 	}
-	var frame strings.Builder
+	above, commands := "", ""
 	if p.height == 0 { // what is on the terminal goes to its scrollback
-		frame.WriteString(strings.Repeat("\n", height))
+		above = strings.Repeat("\n", height)
 	}
-	frame.WriteString(hideCursor + stopWrapping)
 	if resized {
-		frame.WriteString(clearAll)
+		commands = clearAll
 	}
-	frame.WriteString(toTheTop)
 	p.width, p.height, p.seconds, p.changed = width, height, seconds, false
-	for _, row := range p.rows(width, height-1) {
-		frame.WriteString(clearOfRight + row + nextRow) // behind a row of the full width it would clear the last character
-	}
-	frame.WriteString(clearOfRight + wrap + showCursor)
-	_, _ = io.WriteString(p.out, frame.String())
+	_, _ = io.WriteString(p.out, above+frameOf(commands, p.rows(width, height-1)))
 }
 
 // rows is the picture, in exactly so many rows. On a small terminal lines that scroll and counts come before the limits, and these before
@@ -215,45 +186,4 @@ func (p *picture) list(width, height int) []string {
 		rows = append(folded, rows...)
 	}
 	return append(rows, make([]string, max(0, height-len(rows)))...)
-}
-
-const endOfColour = "\x1b[0m"
-
-// colours finds what begins or ends a colour.
-var colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)
-
-// fold breaks a text into rows of a width, and cuts it after so many rows. Colours take no room and end with their row.
-func fold(text string, width, most int) []string {
-	var rows []string
-	var row strings.Builder
-	taken, coloured := 0, false
-	endRow := func() {
-		if coloured {
-			row.WriteString(endOfColour)
-		}
-		rows = append(rows, row.String())
-		row.Reset()
-		taken, coloured = 0, false
-	}
-	for text != "" {
-		if at := colours.FindStringIndex(text); at != nil && at[0] == 0 {
-			row.WriteString(text[:at[1]])
-			coloured = text[:at[1]] != endOfColour
-			text = text[at[1]:]
-			continue
-		}
-		_, size := utf8.DecodeRuneInString(text)
-		if taken == width-1 && len(rows) == most-1 && utf8.RuneCountInString(colours.ReplaceAllString(text, "")) > 1 {
-			row.WriteString("…")
-			break
-		}
-		if taken == width {
-			endRow()
-		}
-		row.WriteString(text[:size])
-		taken++
-		text = text[size:]
-	}
-	endRow()
-	return rows
 }

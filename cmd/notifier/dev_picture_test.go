@@ -123,7 +123,7 @@ func TestPictureLeavesNothing(t *testing.T) {
 	}
 	for _, columns := range []int64{80, 40} {
 		frame := draw(columns)
-		if !strings.HasSuffix(frame, clearOfRight+wrap+showCursor) || strings.Count(frame, nextRow) != 23 || !strings.Contains(frame, clearAll) {
+		if !strings.HasSuffix(frame, clearOfBelow+wrap+showCursor) || strings.Count(frame, nextRow) != 23 || !strings.Contains(frame, clearAll) {
 			t.Errorf("%d columns: got %q, want a cleared frame of 24 rows", columns, frame)
 		}
 		testkit.Contains(t, "frame with a full row", frame, clearOfRight+strings.Repeat("-", int(columns))+nextRow)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"io"
-	"os"
 	"strings"
 	"sync"
 )
@@ -18,7 +17,7 @@ type screen interface {
 }
 
 func newScreen(out io.Writer, paint painter) screen {
-	if file, isFile := out.(*os.File); isFile && hasTerminal(file) && os.Getenv("TERM") != "dumb" {
+	if file, found := drawableTerminal(out); found {
 		return newPicture(file, screenSize(file), paint)
 	}
 	return &lines{out: out, paint: paint}

@@ -17,8 +17,9 @@ type shownOnPath struct {
 	Level   string     `json:"level"`
 	Limit   string     `json:"limit"`
 	From    string     `json:"from"`
-	Until   time.Time  `json:"until,omitzero"` // when the live limit ends by itself
-	InForce bool       `json:"in_force"`       // of the rules for one path the most specific one
+	Until   time.Time  `json:"until,omitzero"`        // when the live limit ends by itself
+	InForce bool       `json:"in_force"`              // of the rules for one path the most specific one
+	Instead string     `json:"replaced_by,omitempty"` // the level of the rule that is in force for the path instead
 	Used    int64      `json:"used"`
 	Size    int64      `json:"size"`
 	Next    *time.Time `json:"next_slot,omitempty"` // nil: a slot is free, or another limit of the path is full
@@ -41,7 +42,7 @@ func (l *limitsCommand) showPath(ctx context.Context, rules limits.Ruleset, path
 	}
 	rows := [][]string{{"PATH", "LEVEL", "LIMIT", "FROM", "USED", "NEXT SLOT"}}
 	for _, rule := range shown.Path {
-		used, next := "another rule wins", ""
+		used, next := "replaced by the rule of "+rule.Instead, ""
 		switch {
 		case rule.InForce && rule.Size == 0 && rule.Limit == "none":
 			used = ""
@@ -72,10 +73,20 @@ func (l *limitsCommand) showPath(ctx context.Context, rules limits.Ruleset, path
 // onPath lists the rules, and each limit of those in force.
 func (l *limitsCommand) onPath(tree *limits.Tree, path string, known throttle.Explanation) []shownOnPath {
 	var shown []shownOnPath
-	for _, rule := range tree.Considered(path) {
+	considered := tree.Considered(path)
+	winners := make(map[string]string) // by path
+	for _, rule := range considered {
+		if rule.Wins {
+			winners[rule.Path] = rule.Level
+		}
+	}
+	for _, rule := range considered {
 		told := shownOnPath{
 			Path: rule.Path, Level: rule.Level, Limit: rule.Limits.String(), From: string(tree.Origin(rule.Level)), InForce: rule.Wins,
 			Until: l.ends[overrides.Name{Pattern: rule.Level}],
+		}
+		if !rule.Wins {
+			told.Instead = winners[rule.Path]
 		}
 		before := len(shown)
 		for _, limit := range known.Limits {

@@ -23,9 +23,9 @@ func TestLimitsOfAPath(t *testing.T) {
 	testkit.Equal(t, strings.Replace(shown, next, "a while", 1), strings.Join([]string{
 		"PATH LEVEL LIMIT FROM USED NEXT SLOT",
 		"(all) global 100/30m default 2 of 100",
-		"payments category 10/30m environment another rule wins",
+		"payments category 10/30m environment replaced by the rule of payments",
 		"payments payments 40/30m environment 2 of 40",
-		"payments.refunds payments.* 8/30m environment another rule wins",
+		"payments.refunds payments.* 8/30m environment replaced by the rule of payments.refunds",
 		"payments.refunds payments.refunds 2/30m environment 2 of 2 in a while",
 		"payments.refunds payments.refunds 9/2h environment 2 of 9",
 		"an event of payments.refunds would be denied now by payments.refunds 2/30m",
@@ -34,7 +34,8 @@ func TestLimitsOfAPath(t *testing.T) {
 	testkit.Contains(t, "limits search", mustLimits(t, "search"), "an event of search would be sent now")
 
 	told := decoded[shownLimits](t, "limits payments.refunds --json")
-	if len(told.Path) != 6 || !told.Path[4].InForce || told.Path[4].Used != 2 || told.Path[4].Next == nil || told.Path[3].InForce {
+	if len(told.Path) != 6 || !told.Path[4].InForce || told.Path[4].Used != 2 || told.Path[4].Next == nil ||
+		told.Path[3].InForce || told.Path[3].Instead != "payments.refunds" {
 		t.Errorf("got %+v, want six rules, the fifth in force and full", told.Path)
 	}
 	told = decoded[shownLimits](t, "limits --json")

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -30,7 +29,7 @@ const (
 )
 
 func newProgressBar(out io.Writer) *progressBar {
-	if !hasTerminal(out) || os.Getenv("TERM") == "dumb" {
+	if _, found := drawableTerminal(out); !found {
 		out = nil
 	}
 	return &progressBar{out: out}

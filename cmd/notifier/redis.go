@@ -49,6 +49,7 @@ func newRedisClient(settings config.Redis, logger *slog.Logger) (redis.Universal
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = settings.Timeout, settings.Timeout, settings.Timeout
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = redisRetries, shortestRetry, longestRetry
+	o.DialerRetries = 1 // the call is tried again anyway; several dials would use up its timeout, and hide why they failed
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return redis.NewUniversalClient(o), nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -90,6 +91,24 @@ func TestRedisPassword(t *testing.T) {
 			t.Errorf("explained as %q, want the setting and no password", explainRedis(err))
 		}
 		testkit.NoError(t, client.Close())
+	}
+}
+
+// Where nobody listens, the error says so, and not that time has run out.
+func TestWrongRedisPort(t *testing.T) {
+	t.Parallel()
+	nobody := unused(t)
+	for _, url := range []string{"redis://" + nobody, "redis://" + nobody + "?addr=" + nobody} {
+		testkit.Await(t, "an error of "+url, func() error {
+			settings := config.Redis{URL: config.NewSecret(url), Prefix: "notifier", Timeout: 500 * time.Millisecond}
+			client := testkit.Must(newRedisClient(settings, slog.New(slog.DiscardHandler)))(t)
+			defer func() { _ = client.Close() }()
+			_, err := redisInfo(t.Context(), client, settings)
+			if !strings.Contains(fmt.Sprint(err), "connect: connection refused (check NOTIFIER_REDIS_URL)") {
+				return fmt.Errorf("want connection refused: %w", err)
+			}
+			return nil
+		})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/fleet"
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -40,7 +41,7 @@ func (m countedOutcomes) Dropped(category, level string, n int, trace string) {
 
 func (m countedOutcomes) Delayed() {
 	m.Metrics.Delayed()
-	m.counts.Waits()
+	m.counts.Delay()
 }
 
 func (m countedOutcomes) InFlight(delta int) {
@@ -110,14 +111,14 @@ func (w *worker) fleetOptions(ctx context.Context) fleet.Options {
 		Version:    v,
 		Settings:   w.settings.SharedHash(),
 		Layout:     lua.Layout,
-		Report:     func(instance string) any { return w.report(ctx, instance) },
+		Report:     func(instance string, most int64) ([]byte, error) { return w.report(ctx, instance).Encode(most) },
 		Compared:   w.compareSettings,
 		Logger:     w.logger,
 	}
 }
 
-// mostReported bounds the limits in a report, of which an answer has to hold all.
-const mostReported = 500
+// mostNotReady is how many characters a report has of what keeps a worker from being ready.
+const mostNotReady = 500
 
 // report is what this worker tells of itself.
 func (w *worker) report(ctx context.Context, instance string) status.Report {
@@ -126,7 +127,7 @@ func (w *worker) report(ctx context.Context, instance string) status.Report {
 	v, _, _ := buildInfo()
 	report := status.Report{
 		Worker: status.Worker{
-			Instance: instance, Name: host, Version: v, Started: w.begun.UTC(), InHand: counted.InHand,
+			Instance: instance, Name: host, Process: os.Getpid(), Version: v, Started: w.begun.UTC(), InHand: counted.InHand,
 			PerMinute: counted.PerMinute, Settings: w.settings.Shared(),
 		},
 		Minutes: counted.Minutes, SlowestCall: counted.SlowestCall, Suppressed: w.suppressed.Now(),
@@ -135,7 +136,7 @@ func (w *worker) report(ctx context.Context, instance string) status.Report {
 	err := w.ready(ctx)
 	report.Ready = err == nil
 	if err != nil {
-		report.NotReady = strings.ReplaceAll(err.Error(), "\n", "; ")
+		report.NotReady = plain.Short(strings.ReplaceAll(err.Error(), "\n", "; "), mostNotReady)
 	}
 	if health := w.journal.Health(); health != (journal.Health{}) {
 		report.Journal = &health
@@ -181,7 +182,7 @@ func (w *worker) reportedLimits(counted status.Counted) []status.Limit {
 		reported = append(reported, limit)
 	}
 	slices.SortFunc(reported, status.CompareLimits)
-	return reported[:min(len(reported), mostReported)]
+	return reported
 }
 
 // reportedChannels are the channels that the settings name.

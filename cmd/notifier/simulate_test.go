@@ -221,7 +221,8 @@ func reports(t *testing.T, url string, report status.Report) {
 	conn := servertest.Connect(t, url)
 	instance := testkit.Must(fleet.Join(conn, fleet.Options{
 		Layout:     lua.Layout,
-		Deployment: "notifier", Version: "1.0.0", Logger: slog.New(slog.DiscardHandler), Report: func(string) any { return report },
+		Deployment: "notifier", Version: "1.0.0", Logger: slog.New(slog.DiscardHandler),
+		Report: func(_ string, most int64) ([]byte, error) { return report.Encode(most) },
 	}))(t)
 	t.Cleanup(instance.Leave)
 	testkit.NoError(t, conn.FlushTimeout(testkit.Patience))

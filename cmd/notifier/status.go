@@ -15,8 +15,11 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
-// watchStatusEvery is how often the status is drawn again.
-const watchStatusEvery = time.Second
+// How often the status is asked for and drawn again, and how often the size of the terminal is looked at.
+const (
+	watchStatusEvery = time.Second
+	lookAtSizeEvery  = 100 * time.Millisecond
+)
 
 type statusCommand struct {
 	watch, asJSON bool
@@ -28,10 +31,10 @@ func newStatusCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the whole deployment does now",
-		Long: "Ask all workers for a report of themselves, and NATS and Redis. Show on one screen: the workers and their last\n" +
-			"minute, settings that differ between them, the backlog, Redis and NATS, the limits that are full or nearly so,\n" +
-			"channels, limits that were changed while workers run, and dead letters. What is shown of limits is what the\n" +
-			"workers use, whatever the settings here say.\n\n" +
+		Long: "Ask all workers for a report of themselves, and NATS and Redis. Show on one screen, what is full or faulty first:\n" +
+			"workers that are not ready, settings that differ between them, the limits that are full or nearly so, suppressed\n" +
+			"categories, the backlog, dead letters, Redis and NATS, the workers and their last minute, channels, and limits that\n" +
+			"were changed while workers run. What is shown of limits is what the workers use, whatever the settings here say.\n\n" +
 			"The command changes nothing and takes no event. The status is 1 if no worker answers.",
 		Example: "  notifier status\n  notifier status --watch\n  notifier status --json | jq '.workers[].ready'",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +44,7 @@ func newStatusCommand() *cobra.Command {
 			})
 		},
 	}
-	command.Flags().BoolVar(&s.watch, "watch", false, "draw it again each second until Ctrl-C; on a terminal in the same place")
+	command.Flags().BoolVar(&s.watch, "watch", false, "draw it again each second until Ctrl-C; on a terminal in place, as much as fits")
 	command.Flags().BoolVar(&s.asJSON, "json", false, "print it as one line of JSON")
 	return command
 }
@@ -53,31 +56,59 @@ func (s *statusCommand) run(ctx context.Context, settings config.Config, connect
 	}
 	defer func() { _ = client.Close() }()
 	options := statusOptions(settings, connection, client)
-	tick := time.NewTicker(watchStatusEvery)
-	defer tick.Stop()
+	if s.watch {
+		return s.follow(ctx, options)
+	}
+	shown, err := status.Collect(ctx, options)
+	if err != nil {
+		return err
+	}
+	if err := s.print(shown); err != nil {
+		return err
+	}
+	if len(shown.Workers) == 0 {
+		return errors.New("no worker answers; a worker of an older version, or one with another NOTIFIER_REDIS_PREFIX, does not")
+	}
+	return nil
+}
+
+// follow shows the status each second until the context ends. On a terminal it fits the terminal's size, also when that changes.
+func (s *statusCommand) follow(ctx context.Context, options status.Options) error {
+	show, resized := s.print, func() bool { return false }
+	if file, found := drawableTerminal(s.out); found && !s.asJSON {
+		screen := &statusScreen{out: file, size: screenSize(file)}
+		show, resized = screen.draw, screen.resized
+	}
+	again := time.NewTicker(watchStatusEvery)
+	defer again.Stop()
+	look := time.NewTicker(lookAtSizeEvery)
+	defer look.Stop()
 	for {
 		shown, err := status.Collect(ctx, options)
-		if s.watch && ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return nil // Ctrl-C ends it in good order
 		}
 		if err != nil {
 			return err
 		}
-		if err := s.print(shown); err != nil {
+		if err := show(shown); err != nil {
 			return err
 		}
-		switch {
-		case s.watch:
-		case len(shown.Workers) == 0:
-			return errors.New("no worker answers; a worker of an older version, or one with another NOTIFIER_REDIS_PREFIX, does not")
-		default:
-			return nil
-		}
 		options.Expected = len(shown.Workers)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
+		for waiting := true; waiting; {
+			select {
+			case <-again.C:
+				waiting = false
+			case <-look.C:
+				if !resized() {
+					continue
+				}
+				if err := show(shown); err != nil {
+					return err
+				}
+			case <-ctx.Done():
+				return nil
+			}
 		}
 	}
 }
@@ -87,11 +118,7 @@ func (s *statusCommand) print(shown status.Status) error {
 		return writeJSON(s.out, shown)
 	}
 	text := statusText(shown)
-	switch {
-	case !s.watch:
-	case hasTerminal(s.out):
-		text = redrawn(text)
-	default:
+	if s.watch {
 		text += "\n"
 	}
 	_, err := io.WriteString(s.out, text)

@@ -13,172 +13,217 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
-// How much of a status is shown on a screen.
+// How much of a status is shown.
 const (
-	statusWidth = 100
-	nameWidth   = 24 // of a path, a host or a channel
-	fewLimits   = 5  // are shown even if they are not full
-	mostRows    = 20 // of one table
+	statusWidth = 100 // characters, except on a terminal that is watched
+	nameWidth   = 24  // of a path, a host or a channel
+	fewLimits   = 5   // are shown even if they are not full
+	mostRows    = 20  // of one table
 )
 
-// Codes of a terminal that has the next text drawn over the last one.
-const (
-	toTheTop     = "\x1b[H"
-	clearOfBelow = "\x1b[J"
-)
+const notKnownTime = "not known"
 
-// redrawn draws the text of a status over the one before.
-func redrawn(text string) string {
-	// Behind a row of the full width the code would clear the row's last character, so each row begins with it.
-	return toTheTop + clearOfRight + strings.ReplaceAll(text, "\n", "\n"+clearOfRight) + clearOfBelow
+// statusPanels are the parts of a status, in the order in which they are shown. What is full or faulty stands first, among the panels and
+// among the rows of each. A sentence has at most so many lines; 0: any number.
+func statusPanels(s status.Status, width, sentenceLines int) []panel {
+	p := statusPrinter{now: s.At, width: width, sentenceLines: sentenceLines}
+	return []panel{
+		p.heading(s), p.problems(s), p.limits(s.Limits), p.suppressed(s.Suppressed), p.servers(s), p.workers(s), p.channels(s.Channels),
+		p.changes(s.Changes),
+	}
 }
 
-// statusText is the status as tables for a screen.
-func statusText(s status.Status) string {
-	p := &statusPrinter{now: s.At}
-	_, revision, known := strings.Cut(s.Revision, ":")
-	if known {
-		revision = ", limits of revision " + revision
-	}
-	p.line("%s%s", s.At.Local().Format("2006-01-02 15:04:05 -0700"), revision)
-	p.workers(s)
-	p.summary(s)
-	p.limits(s.Limits)
-	p.channels(s.Channels)
-	p.changes(s.Changes)
-	for _, sentence := range s.Unknown {
-		p.wrapped("not known: ", sentence)
-	}
-	return p.text.String()
-}
-
-// statusPrinter writes parts of a status one after another.
+// statusPrinter makes panels of the parts of a status.
 type statusPrinter struct {
-	text strings.Builder
-	now  time.Time
+	now           time.Time
+	width         int
+	sentenceLines int
 }
 
-func (p *statusPrinter) line(format string, values ...any) {
-	_, _ = fmt.Fprintf(&p.text, format+"\n", values...)
-}
-
-// table prints rows below a heading; nothing without rows.
-func (p *statusPrinter) table(heading []string, rows [][]string) {
-	if len(rows) == 0 {
-		return
+func (p statusPrinter) heading(s status.Status) panel {
+	text := s.At.Local().Format("2006-01-02 15:04:05 -0700")
+	if _, revision, known := strings.Cut(s.Revision, ":"); known {
+		text += ", limits of revision " + revision
 	}
-	more := len(rows) - mostRows
-	rows = append([][]string{heading}, rows[:min(len(rows), mostRows)]...)
-	p.text.WriteString("\n" + tableOf(rows))
-	if more > 0 {
-		p.line("and %d more, see --json", more)
-	}
+	return p.lines("", []string{text})
 }
 
-// wrapped prints a text in lines that fit the screen. The second and further lines are indented.
-func (p *statusPrinter) wrapped(label, text string) {
+// lines is a panel of sentences, each behind its label.
+func (p statusPrinter) lines(label string, sentences []string) panel {
+	b := panel{}
+	for _, sentence := range sentences {
+		b.rows = append(b.rows, p.wrapped(label, sentence)...)
+	}
+	b.urgent = len(b.rows)
+	return b
+}
+
+// wrapped breaks a text into lines that fit. The second and further lines are indented.
+func (p statusPrinter) wrapped(label, text string) (rows [][]string) {
 	line, gap := label, ""
 	for word := range strings.FieldsSeq(plain.Line(text)) {
-		if gap != "" && utf8.RuneCountInString(line+gap+word) > statusWidth {
-			p.line("%s", line)
+		if gap != "" && utf8.RuneCountInString(line+gap+word) > p.width {
+			rows = append(rows, []string{line})
 			line, gap = strings.Repeat(" ", utf8.RuneCountInString(label)), ""
 		}
 		line += gap + word
 		gap = " "
 	}
-	p.line("%s", line)
+	rows = append(rows, []string{line})
+	if p.sentenceLines > 0 && len(rows) > p.sentenceLines {
+		rows = rows[:p.sentenceLines]
+		last := &rows[p.sentenceLines-1][0]
+		*last = fold(*last+" …", p.width, 1)[0]
+	}
+	return rows
 }
 
-func (p *statusPrinter) workers(s status.Status) {
+// problems is what somebody has to look at.
+func (p statusPrinter) problems(s status.Status) panel {
+	var b panel
+	add := func(label string, sentences ...string) { b.rows = append(b.rows, p.lines(label, sentences).rows...) }
 	if len(s.Workers) == 0 {
-		p.line("\nno worker answers")
-		return
+		add("", "no worker answers")
 	}
-	var rows [][]string
-	for _, w := range s.Workers {
-		state := "ready"
-		switch {
-		case !w.Ready:
-			state = "not ready"
-		case w.Degraded != "":
-			state = "degraded: " + w.Degraded
-		}
-		rows = append(rows, []string{
-			plain.Short(w.Name, nameWidth), plain.Short(w.Version, 12), p.since(w.Started), state, fmt.Sprint(w.InHand),
-			fmt.Sprint(w.PerMinute.Sent), fmt.Sprint(w.PerMinute.Dropped), fmt.Sprint(w.PerMinute.Waiting), fmt.Sprint(w.PerMinute.Other),
-		})
-	}
-	p.table([]string{"WORKER", "VERSION", "UP", "STATE", "IN HAND", "SENT/MIN", "DROPPED", "WAITING", "OTHER"}, rows)
-	for _, w := range s.Workers {
+	for i, name := range status.Names(s.Workers) {
+		w := s.Workers[i]
 		if !w.Ready {
-			p.wrapped("not ready: ", w.Name+": "+w.NotReady)
+			add("not ready: ", name+": "+w.NotReady)
 		}
 		if w.Journal != nil && w.Journal.Error != "" {
-			p.wrapped("journal: ", fmt.Sprintf("%s cannot write it since %s: %s", w.Name, p.since(w.Journal.Complete)+" ago", w.Journal.Error))
+			add("journal: ", fmt.Sprintf("%s cannot write it since %s: %s", name, p.since(w.Journal.Complete)+" ago", w.Journal.Error))
 		}
 	}
 	for _, m := range s.Mismatches {
-		p.wrapped("settings differ: ", m.String())
+		add("settings differ: ", m.String())
+	}
+	add("not known: ", s.Unknown...)
+	add("left out: ", s.Omitted...)
+	b.urgent = len(b.rows)
+	return b
+}
+
+func (p statusPrinter) workers(s status.Status) panel {
+	var faulty, sound [][]string
+	for i, name := range status.Names(s.Workers) {
+		w, state, rows := s.Workers[i], "ready", &sound
+		switch {
+		case !w.Ready:
+			state, rows = "not ready", &faulty
+		case w.Degraded != "":
+			state, rows = "degraded: "+w.Degraded, &faulty
+		}
+		*rows = append(*rows, []string{
+			plain.Short(name, nameWidth), state, fmt.Sprint(w.PerMinute.Sent), fmt.Sprint(w.PerMinute.Dropped), fmt.Sprint(w.PerMinute.Delayed),
+			fmt.Sprint(w.PerMinute.Other), fmt.Sprint(w.InHand), p.since(w.Started), plain.Short(w.Version, 12),
+		})
+	}
+	return panel{
+		what: "workers", heading: []string{"WORKER", "STATE", "SENT/MIN", "DROPPED/MIN", "DELAYED/MIN", "OTHER/MIN", "IN HAND", "UP", "VERSION"},
+		rows: append(faulty, sound...), urgent: len(faulty),
 	}
 }
 
-func (p *statusPrinter) summary(s status.Status) {
-	b := s.Backlog
-	p.line("")
+// servers says what has no outcome yet, and how NATS and Redis are.
+func (p statusPrinter) servers(s status.Status) panel {
+	var b panel
+	add := func(label, text string) { b.rows = append(b.rows, p.wrapped(label, text)...) }
 	var inRoom []string
-	for _, reason := range slices.Sorted(maps.Keys(b.InRoom)) {
-		if n := b.InRoom[reason]; n > 0 {
-			inRoom = append(inRoom, fmt.Sprintf("%d %s", n, reason))
+	for _, reason := range slices.Sorted(maps.Keys(s.Backlog.InRoom)) {
+		if n := s.Backlog.InRoom[reason]; n > 0 {
+			inRoom = append(inRoom, fmt.Sprintf("%d for %s", n, reason))
 		}
 	}
-	p.wrapped("backlog  ", fmt.Sprintf("%d waiting, %d unacknowledged; in the room: %s; stream %s",
-		b.Waiting, b.Unacked, cmp.Or(strings.Join(inRoom, ", "), "none"), sizeOf(b.Bytes, b.Capacity)))
-	if r := s.Redis; r.Role != "" || r.SlowestCall > 0 {
-		p.wrapped("redis    ", fmt.Sprintf("%s, replicas: %d, memory %s, slowest call of the last minute %s",
-			cmp.Or(strings.TrimSpace(r.Role+" "+r.Version), "says nothing of itself"), r.Replicas, sizeOf(r.Memory, r.MaxMemory), shortTime(r.SlowestCall)))
+	add("backlog  ", fmt.Sprintf("%d not delivered, %d delivered and unacknowledged; in the room: %s; stream %s",
+		s.Backlog.Waiting, s.Backlog.Unacked, cmp.Or(strings.Join(inRoom, ", "), "none"), sizeOf(s.Backlog.Bytes, s.Backlog.Capacity)))
+	if len(s.DeadLetters) > 0 {
+		var counts []string
+		for _, letters := range s.DeadLetters {
+			counts = append(counts, fmt.Sprintf("%d %s", letters.Count, letters.Reason))
+		}
+		add("dead     ", strings.Join(counts, ", "))
+	}
+	if text := redisText(s.Redis); text != "" {
+		add("redis    ", text)
 	}
 	if n := s.NATS; n.Server != "" {
 		cluster := ""
 		if n.Cluster != "" {
 			cluster = " of the cluster " + n.Cluster
 		}
-		p.wrapped("nats     ", fmt.Sprintf("%s%s %s, replicas: %d (%d lagging), %s stored",
+		add("nats     ", fmt.Sprintf("%s%s %s, replicas: %d (%d lagging), %s stored",
 			n.Server, cluster, n.Version, n.Replicas, n.Lagging, sizeOf(n.Bytes, 0)))
 	}
-	if len(s.DeadLetters) > 0 {
-		var counts []string
-		for _, letters := range s.DeadLetters {
-			counts = append(counts, fmt.Sprintf("%d %s", letters.Count, letters.Reason))
-		}
-		p.wrapped("dead     ", strings.Join(counts, ", "))
-	}
+	b.urgent = len(b.rows)
+	return b
 }
 
-// limits prints those that are full, and at least the fullest few.
-func (p *statusPrinter) limits(all []status.Limit) {
-	var rows [][]string
+// redisText says what is known of Redis.
+func redisText(r status.Redis) string {
+	var known []string
+	if r.Role != "" {
+		known = append(known, strings.TrimSpace(r.Role+" "+r.Version), fmt.Sprintf("replicas: %d", r.Replicas))
+	}
+	if r.Memory > 0 {
+		known = append(known, "memory "+sizeOf(r.Memory, r.MaxMemory))
+	}
+	if r.SlowestCall > 0 {
+		known = append(known, "slowest call of the last minute "+shortTime(r.SlowestCall))
+	}
+	return strings.Join(known, ", ")
+}
+
+// limits has the full ones, and at least the fullest few.
+func (p statusPrinter) limits(all []status.Limit) panel {
+	b := panel{what: "limits", heading: []string{"LIMIT", "SLOTS", "USED", "NEXT SLOT", "DENIED/MIN", "LEVEL"}}
 	for i, limit := range all {
 		if !limit.Full() && i >= fewLimits {
 			break
 		}
-		next := ""
-		if limit.Next != nil {
-			next = "in " + shortTime(limit.Next.Sub(p.now))
+		if limit.Full() {
+			b.urgent++
 		}
-		rows = append(rows, []string{
-			plain.Short(cmp.Or(limit.Path, "(all)"), nameWidth), plain.Short(limit.Level, nameWidth), plain.Short(limit.Limit, nameWidth),
-			fmt.Sprintf("%d of %d", limit.Used, limit.Size), fmt.Sprint(limit.PerMinute), next,
+		b.rows = append(b.rows, []string{
+			plain.Short(cmp.Or(limit.Path, "(all)"), nameWidth), plain.Short(limit.Limit, nameWidth), fmt.Sprintf("%d of %d", limit.Used, limit.Size),
+			p.nextSlot(limit), fmt.Sprint(limit.PerMinute), plain.Short(limit.Level, nameWidth),
 		})
 	}
-	p.table([]string{"LIMIT", "LEVEL", "SLOTS", "USED", "DENIED/MIN", "NEXT SLOT"}, rows)
+	return b
 }
 
-func (p *statusPrinter) channels(all []status.Channel) {
-	var rows [][]string
+// nextSlot says when an event would pass a limit.
+func (p statusPrinter) nextSlot(limit status.Limit) string {
+	switch {
+	case limit.Next != nil:
+		return "in " + shortTime(limit.Next.Sub(p.now))
+	case !limit.Full():
+		return "now"
+	case limit.Size == 0:
+		return "never"
+	}
+	return notKnownTime
+}
+
+func (p statusPrinter) suppressed(all []status.Suppressed) panel {
+	b := panel{what: "suppressed", heading: []string{"SUPPRESSED", "EVENTS", "SINCE", "NEXT SLOT", "BY"}, urgent: len(all)}
+	for _, s := range all {
+		next := notKnownTime
+		if !s.Until.IsZero() {
+			next = "in " + shortTime(s.Until.Sub(p.now))
+		}
+		b.rows = append(b.rows, []string{
+			plain.Short(s.Category, nameWidth), fmt.Sprint(s.Count), p.since(s.Since) + " ago", next, plain.Short(s.Level, nameWidth),
+		})
+	}
+	return b
+}
+
+func (p statusPrinter) channels(all []status.Channel) panel {
+	var paused, open [][]string
 	for _, channel := range all {
-		state, rate, digest := "open", "any rate", "none"
+		state, rate, digest, rows := "open", "any rate", "none", &open
 		if channel.PausedUntil.After(p.now) {
-			state = "paused for " + shortTime(channel.PausedUntil.Sub(p.now))
+			state, rows = "paused for "+shortTime(channel.PausedUntil.Sub(p.now)), &paused
 		}
 		if channel.Rate > 0 {
 			rate = fmt.Sprintf("%.3g/s", channel.Rate)
@@ -186,64 +231,32 @@ func (p *statusPrinter) channels(all []status.Channel) {
 		if !channel.LastDigest.IsZero() {
 			digest = p.since(channel.LastDigest) + " ago"
 		}
-		rows = append(rows, []string{
+		*rows = append(*rows, []string{
 			plain.Short(channel.Name, nameWidth), state, fmt.Sprint(channel.Queue), fmt.Sprint(channel.PerMinute), rate, digest,
 		})
 	}
-	p.table([]string{"CHANNEL", "STATE", "QUEUE", "TAKEN/MIN", "RATE", "LAST DIGEST"}, rows)
+	return panel{
+		what: "channels", heading: []string{"CHANNEL", "STATE", "QUEUE", "TAKEN/MIN", "RATE", "LAST DIGEST"},
+		rows: append(paused, open...), urgent: len(paused),
+	}
 }
 
-func (p *statusPrinter) changes(all []status.Change) {
-	var rows [][]string
+func (p statusPrinter) changes(all []status.Change) panel {
+	b := panel{what: "live limits", heading: []string{"LIVE LIMIT", "SLOTS", "BY", "CHANGED", "ENDS"}}
 	for _, change := range all {
 		path := change.Path
 		if change.Shadow {
 			path = "shadow " + path
 		}
-		ends := ""
+		ends := "" // it has no end
 		if !change.Until.IsZero() {
 			ends = "in " + shortTime(change.Until.Sub(p.now))
 		}
-		rows = append(rows, []string{
+		b.rows = append(b.rows, []string{
 			plain.Short(path, nameWidth), plain.Short(change.Limit, nameWidth), plain.Short(author(change.By), nameWidth), p.since(change.At) + " ago", ends,
 		})
 	}
-	p.table([]string{"LIVE LIMIT", "SLOTS", "BY", "CHANGED", "ENDS"}, rows)
+	return b
 }
 
-func (p *statusPrinter) since(then time.Time) string { return shortTime(p.now.Sub(then)) }
-
-// shortTime is a duration in its two largest units.
-func shortTime(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d >= 48*time.Hour:
-		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
-	case d >= time.Hour:
-		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	case d >= time.Minute:
-		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
-	case d >= time.Second:
-		return d.Truncate(time.Second).String()
-	default:
-		return d.Round(10 * time.Microsecond).String()
-	}
-}
-
-// sizeOf is a number of bytes, of so many where there is a bound.
-func sizeOf(bytes, bound int64) string {
-	text := inUnits(bytes)
-	if bound > 0 {
-		text += " of " + inUnits(bound)
-	}
-	return text
-}
-
-func inUnits(bytes int64) string {
-	value, units := float64(bytes), []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	unit := 0
-	for value >= 1024 && unit < len(units)-1 {
-		value /= 1024
-		unit++
-	}
-	return fmt.Sprintf("%.4g %s", value, units[unit])
-}
+func (p statusPrinter) since(then time.Time) string { return shortTime(p.now.Sub(then)) }

@@ -19,6 +19,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/page"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/why"
@@ -215,7 +216,7 @@ func (a *asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 			return letters, a.explain(err)
 		},
 		Denied:  func(category string) string { return denied(settings, category) },
-		Now:     time.Now,
+		Now:     func() time.Time { return time.Now().In(page.ZoneOf(ctx)) },
 		Failing: failing,
 	}, questions...)
 }

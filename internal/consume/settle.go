@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/settle"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -172,7 +173,7 @@ func (w *Worker) tellOfDrops(batch []settlement, groups []outcomes) (round int64
 		}
 		drop := summary.Drop{Category: g.category, Level: g.level, N: len(g.members)}
 		for _, member := range g.members {
-			if drop.Title = event.QuickTitle(batch[member].Data()); drop.Title != "" {
+			if drop.Title = plain.Title(event.QuickTitle(batch[member].Data())); drop.Title != "" {
 				break
 			}
 		}

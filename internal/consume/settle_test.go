@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -207,7 +209,8 @@ type body struct {
 
 func (b body) Data() []byte { return []byte(b.data) }
 
-// TestDropsHaveOneTitleOfEachKind groups the drops of a batch by category and level. Each group has its first visible title.
+// TestDropsHaveOneTitleOfEachKind groups the drops of a batch by category and level. Each group has its first visible title, cut to the
+// length that counts, reports and digests keep.
 func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	t.Parallel()
 	dropped := func(category, level, data string) settlement {
@@ -221,13 +224,13 @@ func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 		{message: &message{Msg: body{data: "sent"}, category: "payments"}, outcome: Sent},
 		dropped("payments", "category", `{"title":"card declined"}`),
 		dropped("payments", "category", `{"title":"card stolen"}`),
-		dropped("logins", "category", "a login"),
+		dropped("logins", "category", `{"title":"`+strings.Repeat("ü", 125_000)+`"}`),
 	}
 	testkit.Equal(t, w.tellOfDrops(batch, alike(batch)), 7, "round of the drops")
 	want := []summary.Drop{
 		{Category: "payments", Level: "category", Title: "card declined", N: 3},
 		{Category: "payments", Level: "global", Title: "plain text", N: 1},
-		{Category: "logins", Level: "category", Title: "a login", N: 1},
+		{Category: "logins", Level: "category", Title: strings.Repeat("ü", plain.TitleLength-1) + "…", N: 1},
 	}
 	testkit.EqualSlices(t, got, want, "drops")
 }

@@ -5,7 +5,8 @@
 // NATS does not answer, the last number stands. [Fleet.Alive] may be called at any time by anyone.
 //
 // The announcement has a hash of the settings that all instances must share. An instance that sees another hash says so to its
-// caller. The endpoint "status" of the service answers with the instance's report; [Ask] collects those of a deployment.
+// caller. The endpoint "status" of the service answers with the instance's report, which fits into NATS' max_payload; [Ask] collects the
+// reports of a deployment. An instance that cannot report logs it once, and answers with the error.
 package fleet
 
 import (
@@ -39,8 +40,8 @@ type Options struct {
 	Settings   string // hash of the settings that must be equal on all instances; "" is not compared
 	Layout     int    // number of the form in which the instance stores state
 
-	// Report is what the instance tells of itself, to be encoded as JSON.
-	Report func(instance string) any
+	// Report returns the instance's report of itself as JSON of at most so many bytes. Its error has one line.
+	Report func(instance string, most int64) ([]byte, error)
 
 	// Compared is told after each count whether another instance announces other settings.
 	Compared func(ctx context.Context, differ bool)
@@ -63,6 +64,9 @@ const (
 	settingsKey   = "settings"
 	layoutKey     = "layout"
 )
+
+// failedReport is the code of the answer of an instance that cannot report.
+const failedReport = "500"
 
 // StatusSubject is where the reports are asked for. Every instance of every deployment in the account gets the question.
 const StatusSubject = "$SRV.STATUS." + serviceName
@@ -90,15 +94,21 @@ func Join(conn *nats.Conn, o Options) (*Fleet, error) {
 	return f, nil
 }
 
-// addStatus adds the endpoint that every instance answers: it has no queue group.
+// addStatus adds the endpoint that every instance answers: it has no queue group. One goroutine answers.
 func (f *Fleet) addStatus() error {
+	failing := false
 	answer := func(request micro.Request) {
 		if string(request.Data()) != f.o.Deployment {
 			return
 		}
-		if err := request.RespondJSON(f.o.Report(f.service.Info().ID)); err != nil {
-			f.o.Logger.Debug("a question for the status is not answered", "error", err)
+		err := f.report(request)
+		switch {
+		case err != nil && !failing:
+			f.o.Logger.Warn("cannot report the status", "error", err)
+		case err == nil && failing:
+			f.o.Logger.Info("status is reported again")
 		}
+		failing = err != nil
 	}
 	err := f.service.AddEndpoint("status", micro.HandlerFunc(answer),
 		micro.WithEndpointSubject(StatusSubject), micro.WithEndpointQueueGroupDisabled())
@@ -106,6 +116,15 @@ func (f *Fleet) addStatus() error {
 		return fmt.Errorf("adding the endpoint of the status: %w", err)
 	}
 	return nil
+}
+
+// report answers a question for the status. If there is no report, it answers with the error.
+func (f *Fleet) report(request micro.Request) error {
+	report, err := f.o.Report(f.service.Info().ID, f.conn.MaxPayload())
+	if err != nil {
+		return errors.Join(err, request.Error(failedReport, err.Error(), nil))
+	}
+	return request.Respond(report)
 }
 
 // Alive is how many instances answered last, this one included.
@@ -149,9 +168,9 @@ func Members(ctx context.Context, conn *nats.Conn, deployment string) ([]Member,
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	var members []Member
-	err = ask(ctx, conn, subject, nil, func(data []byte) bool {
+	err = ask(ctx, conn, subject, nil, func(answer *nats.Msg) bool {
 		var who micro.Ping
-		if json.Unmarshal(data, &who) == nil && who.Metadata[deploymentKey] == deployment { // else: another's, or nobody is there
+		if json.Unmarshal(answer.Data, &who) == nil && who.Metadata[deploymentKey] == deployment { // else: another's, or nobody is there
 			layout, _ := strconv.Atoi(who.Metadata[layoutKey])
 			members = append(members, Member{Instance: who.ID, Version: who.Version, Settings: who.Metadata[settingsKey], Layout: layout})
 		}
@@ -182,26 +201,34 @@ func (f *Fleet) count(ctx context.Context) {
 	f.o.Compared(ctx, differ)
 }
 
-// Ask collects the reports of the instances of a deployment, in the order in which they come. It returns when so many have come as
-// are expected, or when no more come in time. 0 expects any number.
+// Ask collects the reports of the instances of a deployment, in the order in which they come. It returns when so many have answered as
+// are expected, or when no more answer in time. 0 expects any number. If instances answer that they cannot report, the error is theirs,
+// and the reports are those of the others.
 func Ask(ctx context.Context, conn *nats.Conn, deployment string, expected int) ([]json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	var reports []json.RawMessage
-	err := ask(ctx, conn, StatusSubject, []byte(deployment), func(data []byte) bool {
-		if json.Valid(data) { // else nobody is there
-			reports = append(reports, data)
+	var failed []error
+	err := ask(ctx, conn, StatusSubject, []byte(deployment), func(answer *nats.Msg) bool {
+		why := answer.Header.Get(micro.ErrorHeader)
+		switch {
+		case why != "":
+			failed = append(failed, fmt.Errorf("a worker cannot report: %s", why))
+		case json.Valid(answer.Data):
+			reports = append(reports, answer.Data)
+		case len(answer.Data) == 0: // nobody is there
+			return false
 		}
-		return len(data) > 0 && (expected == 0 || len(reports) < expected)
+		return expected == 0 || len(reports)+len(failed) < expected
 	})
 	if err != nil {
 		return nil, fmt.Errorf("asking the workers: %w", err)
 	}
-	return reports, nil
+	return reports, errors.Join(failed...)
 }
 
 // ask publishes a question, and hands each answer to take until take wants no more or the context ends.
-func ask(ctx context.Context, conn *nats.Conn, subject string, question []byte, take func(data []byte) (more bool)) error {
+func ask(ctx context.Context, conn *nats.Conn, subject string, question []byte, take func(answer *nats.Msg) (more bool)) error {
 	if !conn.IsConnected() {
 		return nats.ErrDisconnected
 	}
@@ -216,7 +243,7 @@ func ask(ctx context.Context, conn *nats.Conn, subject string, question []byte, 
 	}
 	for {
 		answer, err := answers.NextMsgWithContext(ctx)
-		if err != nil || !take(answer.Data) {
+		if err != nil || !take(answer) {
 			return nil // no more answers come in time
 		}
 	}

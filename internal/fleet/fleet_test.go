@@ -4,10 +4,15 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 	"go.uber.org/goleak"
@@ -168,7 +173,9 @@ func TestReports(t *testing.T) {
 	asker := servertest.Connect(t, n.URL)
 	testkit.Equal(t, len(testkit.Must(Ask(t.Context(), asker, "of a test", 0))(t)), 0, "reports without an instance")
 	for i, deployment := range []string{"of a test", "of a test", "another"} {
-		report := func(instance string) any { return map[string]any{"number": i, "instance": instance} }
+		report := func(instance string, _ int64) ([]byte, error) {
+			return json.Marshal(map[string]any{"number": i, "instance": instance})
+		}
 		join(t, n.URL, Options{Deployment: deployment, Report: report})
 	}
 	testkit.Await(t, "both reports", func() error {
@@ -190,6 +197,40 @@ func TestReports(t *testing.T) {
 	if _, err := Ask(t.Context(), asker, "of a test", 0); err == nil {
 		t.Error("without a connection there is no error")
 	}
+}
+
+// A report may have as many bytes as NATS takes. An instance that cannot report logs it once, and its answer is an error.
+func TestReportThatFails(t *testing.T) {
+	t.Parallel()
+	const maxPayload = 16 << 10
+	n := servertest.StartNATS(t, func(o *server.Options) { o.MaxPayload = maxPayload })
+	asker := servertest.Connect(t, n.URL)
+	var failure atomic.Pointer[error]
+	failing := join(t, n.URL, Options{Report: func(_ string, most int64) ([]byte, error) {
+		if err := failure.Load(); err != nil {
+			return nil, *err
+		}
+		return []byte(`"` + strings.Repeat("x", int(most)-2) + `"`), nil
+	}})
+	join(t, n.URL, Options{Report: func(string, int64) ([]byte, error) { return []byte(`"sound"`), nil }})
+	ask := func() ([]json.RawMessage, error) { return Ask(t.Context(), asker, "of a test", 2) }
+
+	reports := testkit.Must(ask())(t)
+	longest := slices.MaxFunc(reports, func(a, b json.RawMessage) int { return cmp.Compare(len(a), len(b)) })
+	if len(reports) != 2 || len(longest) != maxPayload {
+		t.Errorf("got %d reports, the longest of %d bytes; want 2, %d", len(reports), len(longest), maxPayload)
+	}
+	tooLong := errors.New("the report is too long")
+	failure.Store(&tooLong)
+	for range 2 {
+		reports, err := ask()
+		testkit.Equal(t, len(reports), 1, "reports beside the one that fails")
+		testkit.Contains(t, "error", fmt.Sprint(err), "a worker cannot report: the report is too long")
+	}
+	failing.log.WantCount(t, 1, "cannot report the status")
+	failure.Store(nil)
+	testkit.Equal(t, len(testkit.Must(ask())(t)), 2, "reports after the failure")
+	failing.log.WantCount(t, 1, "status is reported again")
 }
 
 // Counting tells whether the settings of another instance differ.

@@ -46,6 +46,7 @@ var Attacks = []Attack{
 	{"sends what cannot be understood", (*Producer).Garble},
 	{"sends groups of empty alerts", (*Producer).EmptyAlerts},
 	{"invents subcategories", (*Producer).Subcategories},
+	{"sends titles of 250 kB", (*Producer).LongTitles},
 	{"floods", (*Producer).Flood},
 	{"forges through reply subjects", (*Producer).ForgeReplies},
 }
@@ -227,6 +228,16 @@ func (p *Producer) EmptyAlerts(ctx context.Context, n int) error {
 // Subcategories publishes one event of each of many categories.
 func (p *Producer) Subcategories(ctx context.Context, n int) error {
 	return p.publish(ctx, n, func(i int) *nats.Msg { return on(fmt.Sprintf("%s.c%d", p.Subject, i), titled(i)) })
+}
+
+// longTitleBytes is the size of a title that is as long as an event may be.
+const longTitleBytes = 250_000
+
+// LongTitles publishes events of one category with long titles, each with another one.
+func (p *Producer) LongTitles(ctx context.Context, n int) error {
+	return p.publish(ctx, n, func(i int) *nats.Msg {
+		return on(p.Subject, fmt.Sprintf(`{"title": "%d %s"}`, i, strings.Repeat("long", longTitleBytes/len("long"))))
+	})
 }
 
 // Flood publishes events of one category.

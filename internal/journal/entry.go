@@ -46,16 +46,13 @@ func (r Result) Ends() bool {
 // ofEvents tells whether entries of the result are of events.
 func (r Result) ofEvents() bool { return r != Told && r != Lost }
 
-// maxTitle is how many characters of a title an entry has.
-const maxTitle = 80
-
 // Entry tells what became of one event, or of Count events of which it names the first and the last.
 type Entry struct {
 	ID       string `json:"id,omitempty"`  // as people are shown it: event.Event.ShownID; empty if the body was not decoded
 	Stream   string `json:"in,omitempty"`  // in which the producer's message was stored
 	Sequence uint64 `json:"seq,omitempty"` // of that message
 	Category string `json:"category,omitempty"`
-	Title    string `json:"title,omitempty"` // at most maxTitle characters, one line
+	Title    string `json:"title,omitempty"` // as plain.Title returns it
 
 	Result Result `json:"result"`
 	Reason string `json:"reason,omitempty"` // Waiting: what for (room.Reason); Dead: why (event.Reason); Failed: class of the error

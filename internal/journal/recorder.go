@@ -152,7 +152,7 @@ type kind struct {
 
 // entry completes an entry of the kind.
 func (k kind) entry(e Entry) Entry {
-	e.Category, e.Result, e.Level, e.Title = k.category, k.result, k.level, plain.Short(e.Title, maxTitle)
+	e.Category, e.Result, e.Level, e.Title = k.category, k.result, k.level, plain.Title(e.Title)
 	return e
 }
 

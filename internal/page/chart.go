@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -10,50 +11,83 @@ import (
 
 // Size of the chart, in units of its own.
 const (
-	chartWidth  = 600
-	chartHeight = 120
-	chartTime   = time.Hour
+	chartWidth   = 600
+	chartHeight  = 120
+	chartMinutes = 60
+	minuteWidth  = chartWidth / chartMinutes
 )
 
-// chart is the last hour as lines.
+// chart is the last hour as lines with a step for each minute.
 type chart struct {
-	Most  int64 // events in one minute
+	Top   int64 // of the axis
 	Lines []line
 }
 
 // line is one kind of events.
 type line struct {
-	Name   string
-	Points string // of an SVG polyline
-	Last   int64  // events of the last whole minute
-	Sum    int64  // of the hour
+	Name string
+	Path string // of SVG
+	Last int64  // events of the last sixty seconds
+	Sum  int64  // of the hour
 }
 
-// draw makes a chart of the minutes before the last one of them.
-func draw(minutes []status.Minute) chart {
-	c := chart{Lines: []line{{Name: "sent"}, {Name: "dropped"}, {Name: "waiting"}}}
-	if len(minutes) == 0 {
-		return c
+// Half is the middle of the axis.
+func (c chart) Half() int64 { return c.Top / 2 }
+
+// draw makes a chart of the last hour. The present minute shows the events of the last sixty seconds. After the first known
+// minute, a missing minute had no events. Nothing is known of the time before.
+func draw(s status.Status) chart {
+	c := chart{Lines: []line{{Name: "sent"}, {Name: "dropped"}, {Name: "delayed"}}}
+	counts, first := hourOf(s)
+	for _, minute := range counts {
+		c.Top = max(c.Top, minute[0], minute[1], minute[2])
 	}
-	values := func(m status.Minute) []int64 { return []int64{m.Sent, m.Dropped, m.Waiting} }
-	newest := minutes[len(minutes)-1].At
-	for _, m := range minutes {
-		c.Most = max(c.Most, m.Sent, m.Dropped, m.Waiting)
-	}
+	c.Top = roundUp(c.Top)
 	for i := range c.Lines {
-		var points []string
-		for _, m := range minutes {
-			age := newest.Sub(m.At)
-			if age < 0 || age >= chartTime {
-				continue
+		var path strings.Builder
+		for at := first; at < chartMinutes; at++ {
+			n := counts[at][i]
+			c.Lines[i].Sum += n
+			y := chartHeight - chartHeight*float64(n)/float64(c.Top)
+			if at == first {
+				_, _ = fmt.Fprintf(&path, "M%d %.1f", at*minuteWidth, y)
 			}
-			x := chartWidth - chartWidth*age.Minutes()/chartTime.Minutes()
-			y := chartHeight - chartHeight*float64(values(m)[i])/float64(max(1, c.Most))
-			points = append(points, fmt.Sprintf("%.1f,%.1f", x, y))
-			c.Lines[i].Sum += values(m)[i]
-			c.Lines[i].Last = values(m)[i]
+			_, _ = fmt.Fprintf(&path, "V%.1fH%d", y, (at+1)*minuteWidth)
 		}
-		c.Lines[i].Points = strings.Join(points, " ")
+		c.Lines[i].Path, c.Lines[i].Last = path.String(), counts[chartMinutes-1][i]
 	}
 	return c
+}
+
+// hourOf counts the events of each minute, the oldest first, by kind: sent, dropped, delayed. It returns the first minute that is known.
+func hourOf(s status.Status) (counts [chartMinutes][3]int64, first int) {
+	first = chartMinutes
+	for _, m := range s.Minutes {
+		age := int(s.At.Truncate(time.Minute).Sub(m.At.Truncate(time.Minute)) / time.Minute)
+		if age >= 0 && age < chartMinutes {
+			at := chartMinutes - 1 - age
+			first = min(first, at)
+			counts[at] = [3]int64{m.Sent, m.Dropped, m.Delayed}
+		}
+	}
+	var last [3]int64
+	for _, w := range s.Workers {
+		last[0] += w.PerMinute.Sent
+		last[1] += w.PerMinute.Dropped
+		last[2] += w.PerMinute.Delayed
+	}
+	counts[chartMinutes-1] = last
+	return counts, first
+}
+
+// roundUp is the next of 2, 4, 10, 20, 40, 100, …: its half is a whole number.
+func roundUp(n int64) int64 {
+	for power := int64(1); power < math.MaxInt64/10; power *= 10 {
+		for _, digit := range []int64{2, 4, 10} {
+			if n <= digit*power {
+				return digit * power
+			}
+		}
+	}
+	return n
 }

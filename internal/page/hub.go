@@ -14,7 +14,7 @@ import (
 const (
 	askEvery     = time.Second     // at most, however many watch
 	statusWithin = 5 * time.Second // less than the script waits for a message
-	maxDecisions = 100             // that a watcher is shown
+	maxDecisions = 20              // that a watcher is shown, so that what stands below them is near
 )
 
 // hub asks the source for all watchers.

@@ -70,7 +70,8 @@ func (p *page) handler() http.Handler {
 	mux.HandleFunc("GET /why", p.serveWhy)
 	mux.HandleFunc("GET /events", p.serveEvents)
 	for name, kind := range map[string]string{
-		"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
+		"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "times.js": "text/javascript; charset=utf-8",
+		"icon.svg": "image/svg+xml",
 	} {
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", kind)

@@ -29,7 +29,7 @@ func TestReadOnly(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]int{
-		"/": 200, "/why": 200, "/page.js": 200, "/page.css": 200, "/icon.svg": 200, "/elsewhere": 404, "/assets/page.js": 404, "/overview.html": 404,
+		"/": 200, "/why": 200, "/page.js": 200, "/times.js": 200, "/page.css": 200, "/icon.svg": 200, "/elsewhere": 404, "/assets/page.js": 404, "/overview.html": 404,
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodHead} {
 			got := s.do(method, path)

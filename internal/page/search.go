@@ -21,11 +21,13 @@ type found struct {
 	Link   string // to this page
 	Answer why.Answer
 	Asked  bool
+	Zone   *time.Location // of the times in sentences
 }
 
 // serveWhy says what became of an event, or of the events of a category.
 func (p *page) serveWhy(w http.ResponseWriter, r *http.Request) {
-	f := found{Text: r.URL.Query().Get("q"), Since: r.URL.Query().Get("since"), Spans: spans}
+	r, zone := withZone(r)
+	f := found{Text: r.URL.Query().Get("q"), Since: r.URL.Query().Get("since"), Spans: spans, Zone: zone}
 	var since time.Time
 	if span, err := time.ParseDuration(f.Since); err == nil && span > 0 {
 		since = time.Now().Add(-span)

@@ -26,6 +26,7 @@ type scripted struct {
 	followed  chan []journal.Entry
 	answers   map[string]why.Answer // by text
 	questions []question
+	zone      string // of the reader who asked last
 }
 
 // question is what Why was asked.
@@ -45,9 +46,10 @@ func (s *scripted) Status(context.Context) (status.Status, error) {
 	return s.state, s.fails
 }
 
-func (s *scripted) Why(_ context.Context, text string, since time.Time) why.Answer {
+func (s *scripted) Why(ctx context.Context, text string, since time.Time) why.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.zone = ZoneOf(ctx).String()
 	s.questions = append(s.questions, question{text, since})
 	return s.answers[text]
 }
@@ -119,7 +121,7 @@ func busy() status.Status {
 		DeadLetters: []status.DeadLetter{{Reason: "malformed", Count: 3}},
 	}
 	for i := range 60 {
-		s.Minutes = append(s.Minutes, status.Minute{At: now.Add(time.Duration(i-60) * time.Minute), Sent: int64(i), Dropped: int64(10 * i), Waiting: 2})
+		s.Minutes = append(s.Minutes, status.Minute{At: now.Add(time.Duration(i-60) * time.Minute), Sent: int64(i), Dropped: int64(10 * i), Delayed: 2})
 	}
 	return s
 }

@@ -30,7 +30,7 @@ func open(t *testing.T, s *served, path string) *tab {
 	started := chromium()
 	testkit.NoError(t, started.err)
 	ctx, cancel := context.WithTimeout(started.browser, testkit.Patience)
-	ctx, closeTab := chromedp.NewContext(ctx)
+	ctx, closeTab := chromedp.NewContext(ctx, chromedp.WithNewBrowserContext()) // cookies are of a host, whatever its port
 	b := &tab{served: s, ctx: ctx}
 	messages := chromedp.Console(ctx)
 	var listening sync.WaitGroup
@@ -58,8 +58,14 @@ func open(t *testing.T, s *served, path string) *tab {
 	testkit.Must(chromedp.Call(ctx, cdppage.AddScriptToEvaluateOnNewDocument, cdppage.AddScriptToEvaluateOnNewDocumentParams{Source: `
 		window.violations = [];
 		document.addEventListener("securitypolicyviolation", (e) => window.violations.push(e.violatedDirective + " " + e.blockedURI));`}))(t)
-	testkit.NoError(t, chromedp.Do(ctx, chromedp.Navigate(s.url+path)))
+	b.visit(path)
 	return b
+}
+
+// visit opens another page of the server in the tab.
+func (b *tab) visit(path string) {
+	b.t.Helper()
+	testkit.NoError(b.t, chromedp.Do(b.ctx, chromedp.Navigate(b.url+path)))
 }
 
 // complain keeps errors and warnings of the browser, except those of the network.

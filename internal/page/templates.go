@@ -12,36 +12,36 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
 // templates are the pages and their parts. They do not change.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"bytes":    bytes1024,
-	"clock":    clock,
-	"count":    count,
-	"degraded": degraded,
-	"duration": func(d time.Duration) string { return d.Round(time.Microsecond).String() },
-	"iso":      func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-	"line":     func(text string) string { return plain.Short(text, maxTitle) },
-	"notReady": notReady,
-	"percent":  func(l status.Limit) string { return fmt.Sprintf("%.0f", 100*l.Share()) },
-	"plural":   plural,
-	"place":    func(path string) string { return cmp.Or(path, "all events") },
-	"room":     room,
-	"said":     said,
-	"values":   values,
+	"bytes":       bytes1024,
+	"clock":       clock,
+	"count":       count,
+	"iso":         func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"listed":      listed,
+	"newestFirst": newestFirst,
+	"line":        func(text string) string { return plain.Short(text, maxTitle) },
+	"percent":     func(l status.Limit) string { return fmt.Sprintf("%.0f", 100*l.Share()) },
+	"plural":      plural,
+	"redis":       redisText,
+	"room":        room,
+	"said":        said,
+	"values":      values,
 }).ParseFS(assets, "assets/*.html"))
 
 // maxTitle is how many characters of a title are shown.
 const maxTitle = 160
 
-// clock is a time of the day, and of another day than today with its date.
+// clock is a time of the day, and of another day than today with its date. A script in the browser writes it in the reader's zone.
 func clock(t time.Time) string {
-	t = t.Local()
-	if t.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
-		return t.Format(time.TimeOnly)
+	t = t.UTC()
+	if t.Format(time.DateOnly) == time.Now().UTC().Format(time.DateOnly) {
+		return t.Format(time.TimeOnly) + " UTC"
 	}
-	return t.Format("Jan 2 15:04:05")
+	return t.Format("2 Jan 15:04:05 UTC")
 }
 
 // count is a whole number whose thousands are set apart.
@@ -58,6 +58,25 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return count(n) + " " + what + "s"
+}
+
+// redisText says what is known of Redis.
+func redisText(r status.Redis) string {
+	var known []string
+	if r.Role != "" {
+		known = append(known, r.Role+", version "+r.Version, plural(r.Replicas, "replica"))
+	}
+	if r.Memory > 0 {
+		memory := bytes1024(r.Memory)
+		if r.MaxMemory > 0 {
+			memory += " of " + bytes1024(r.MaxMemory)
+		}
+		known = append(known, memory)
+	}
+	if r.SlowestCall > 0 {
+		known = append(known, "slowest call of the last minute "+r.SlowestCall.Round(time.Microsecond).String())
+	}
+	return strings.Join(known, ", ")
 }
 
 // bytes1024 is a size with a unit that leaves few digits.
@@ -90,6 +109,27 @@ func values(m status.Mismatch) []string {
 		all = append(all, fmt.Sprintf("%s on %s", cmp.Or(value, "not set"), strings.Join(m.Values[value], ", ")))
 	}
 	return all
+}
+
+// newestFirst turns the events of an answer round.
+func newestFirst(events []why.Event) []why.Event {
+	newest := slices.Clone(events)
+	slices.Reverse(newest)
+	return newest
+}
+
+// listed says of an answer about many events how many of them it lists.
+func listed(a why.Answer) string {
+	outcomes := 0
+	for _, total := range a.Totals {
+		if total.Result.Ends() {
+			outcomes += total.Count
+		}
+	}
+	if shown := len(a.Events); shown < outcomes {
+		return fmt.Sprintf("The newest %s of %s, the newest first.", count(shown), plural(outcomes, "event"))
+	}
+	return fmt.Sprintf("All %s, the newest first.", plural(len(a.Events), "event"))
 }
 
 // said says what was decided about an event, behind the word for the result.

@@ -2,27 +2,28 @@ package page
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testkit"
 )
 
-// outline prints a tree in one line. Parentheses hold the paths below a path.
-func outline(branches []*branch) string {
+// outline prints the paths of a list in one line, each with the number of its limits. A bar stands before those that are folded away.
+func outline(l limitList) string {
 	var all []string
-	for _, b := range branches {
-		text := fmt.Sprintf("%s:%d", b.Path, len(b.Limits))
-		if len(b.Below) > 0 {
-			text += "(" + outline(b.Below) + ")"
+	for i, p := range slices.Concat(l.First, l.Rest) {
+		if i == len(l.First) {
+			all = append(all, "|")
 		}
-		all = append(all, text)
+		all = append(all, fmt.Sprintf("%s:%d", p.Path, len(p.Limits)))
 	}
 	return strings.Join(all, " ")
 }
 
-func TestTree(t *testing.T) {
+func TestLimits(t *testing.T) {
 	t.Parallel()
 	used := func(path string, n, size int64) status.Limit {
 		return status.Limit{Path: path, Limit: fmt.Sprintf("%d/1m", size), Used: n, Size: size}
@@ -35,40 +36,93 @@ func TestTree(t *testing.T) {
 		want    string
 	}{
 		{"nothing", nil, nil, "", ""},
-		{"the fullest first", []status.Limit{used("", 1, 10), used("a", 1, 10), used("b", 9, 10), used("c", 5, 10)}, nil, "", ":1(b:1 c:1 a:1)"},
-		{"by what is below", []status.Limit{used("a", 1, 10), used("a.x", 10, 10), used("b", 9, 10)}, nil, "", "a:1(a.x:1) b:1"},
-		{"two limits of one path", []status.Limit{used("a", 1, 10), used("a", 1, 5)}, nil, "", "a:2"},
-		{"a gap", []status.Limit{used("", 1, 10), used("a.b.c", 1, 10)}, nil, "", ":1(a.b.c:1)"},
+		{"the global one and the fullest first", []status.Limit{used("", 1, 10), used("a", 1, 10), used("b", 9, 10), used("c", 5, 10)}, nil, "", ":1 b:1 c:1 a:1"},
+		{"a path below another one", []status.Limit{used("a", 1, 10), used("a.x", 10, 10), used("b", 9, 10)}, nil, "", "a.x:1 b:1 a:1"},
+		{"two limits of one path", []status.Limit{used("a", 1, 10), used("b", 2, 10), used("a", 4, 5)}, nil, "", "a:2 b:1"},
 		{"no slots", []status.Limit{used("a", 9, 10), used("b", 0, 0)}, nil, "", "b:1 a:1"},
-		{"filtered, with what is above", []status.Limit{used("", 1, 9), used("a", 1, 9), used("a.x", 1, 9), used("b", 1, 9)}, nil, " A.X", ":1(a:1(a.x:1))"},
+		{"filtered, with what is above", []status.Limit{used("", 1, 9), used("a", 1, 9), used("a.x", 1, 9), used("b", 1, 9)}, nil, " A.X", ":1 a:1 a.x:1"},
 		{"filtered away", []status.Limit{used("", 1, 9), used("a", 1, 9)}, nil, "x", ""},
 		{"muted and not used", []status.Limit{used("a", 1, 9)}, []status.Change{{Path: "debug.noise"}}, "", "a:1 debug.noise:0"},
 	}
 	for _, test := range tests {
-		testkit.Equal(t, outline(grow(test.limits, test.changes, test.filter).Branches), test.want, "%s", test.name)
+		testkit.Equal(t, outline(listLimits(test.limits, test.changes, test.filter)), test.want, "%s", test.name)
 	}
 	var many []status.Limit
 	for i := range 10_000 {
 		many = append(many, used(fmt.Sprintf("c%d", i), int64(i), 10_000))
 	}
-	cut := grow(many, nil, "")
-	testkit.Equal(t, len(cut.Branches), maxLimits-1, "paths of 10,000, beside the root")
-	testkit.Equal(t, cut.Branches[0].Path, "c9999", "the fullest")
-	testkit.Equal(t, cut.Hidden, 10_000-len(cut.Branches), "limits that are not shown")
+	cut := listLimits(many, nil, "")
+	testkit.Equal(t, len(cut.First), topLimits, "paths that are shown at once")
+	testkit.Equal(t, len(cut.First)+len(cut.Rest)+cut.Hidden, 10_000, "paths")
+	testkit.Equal(t, len(cut.Rest), maxLimits-topLimits, "paths that are folded away")
+	testkit.Equal(t, cut.First[0].Path, "c9999", "the fullest")
+	testkit.Equal(t, len(listLimits(many, nil, "c99").First), 111, "paths that the reader asks for")
 }
 
+// A minute has its width, the first one too. A minute without events is a step at the bottom, and before the first minute nothing is known.
 func TestChart(t *testing.T) {
 	t.Parallel()
-	c := draw(busy().Minutes)
-	testkit.Equal(t, c.Most, int64(590), "events in the busiest minute")
-	for i, want := range []string{"sent 59 1770", "dropped 590 17700", "waiting 2 120"} {
-		testkit.Equal(t, fmt.Sprint(c.Lines[i].Name, " ", c.Lines[i].Last, " ", c.Lines[i].Sum), want, "line")
+	now := time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC)
+	minute := func(ago int, sent, dropped int64) status.Minute {
+		return status.Minute{At: now.Truncate(time.Minute).Add(time.Duration(-ago) * time.Minute), Sent: sent, Dropped: dropped}
 	}
-	points := strings.Fields(c.Lines[1].Points)
-	testkit.Equal(t, len(points), 60, "points")
-	testkit.Equal(t, points[0], "10.0,120.0", "the oldest point")
-	testkit.Equal(t, points[59], "600.0,0.0", "the newest point")
-	testkit.Equal(t, draw(nil).Lines[0].Points, "", "points of no minutes")
+	for _, test := range []struct {
+		name    string
+		minutes []status.Minute
+		top     int64
+		sent    string
+		dropped string
+		sum     int64
+	}{
+		{"nothing", nil, 2, "", "", 0},
+		{"the first minute", []status.Minute{minute(0, 2, 0)}, 2, "M590 0.0V0.0H600", "M590 120.0V120.0H600", 2},
+		{"a gap", []status.Minute{minute(2, 5, 10), minute(0, 10, 0)}, 10, "M570 60.0V60.0H580V120.0H590V0.0H600", "M570 0.0V0.0H580V120.0H590V120.0H600", 15},
+		{"nothing lately", []status.Minute{minute(1, 1, 0)}, 2, "M580 60.0V60.0H590V120.0H600", "M580 120.0V120.0H590V120.0H600", 1},
+		{"more than an hour ago", []status.Minute{minute(60, 9, 9), minute(59, 30, 0)}, 40, "M0 30.0V30.0H10V120.0H20", "M0 120.0V120.0H10V120.0H20", 30},
+	} {
+		state := status.Status{At: now, Minutes: test.minutes, Workers: []status.Worker{{}, {}}}
+		if n := len(test.minutes); n > 0 && test.minutes[n-1].At.Equal(now.Truncate(time.Minute)) {
+			for i := range state.Workers { // half of the last sixty seconds each
+				state.Workers[i].PerMinute = status.Rates{Sent: test.minutes[n-1].Sent / 2, Dropped: test.minutes[n-1].Dropped / 2}
+			}
+		}
+		c := draw(state)
+		testkit.Equal(t, c.Top, test.top, "%s: the top of the axis", test.name)
+		testkit.Equal(t, strings.HasPrefix(c.Lines[0].Path, test.sent), true, "%s: sent %s", test.name, c.Lines[0].Path)
+		testkit.Equal(t, strings.HasPrefix(c.Lines[1].Path, test.dropped), true, "%s: dropped %s", test.name, c.Lines[1].Path)
+		testkit.Equal(t, c.Lines[0].Sum, test.sum, "%s: sent in all", test.name)
+		testkit.Equal(t, test.sent == "", c.Lines[0].Path == "", "%s: there is no line", test.name)
+	}
+	for n, want := range map[int64]int64{0: 2, 2: 2, 3: 4, 5: 10, 11: 20, 590: 1000, 1 << 62: 1 << 62} {
+		testkit.Equal(t, roundUp(n), want, "the top of an axis for %d", n)
+	}
+}
+
+// The page never says "normal" while something keeps all events from being sent.
+func TestState(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	worker := status.Worker{Ready: true}
+	for _, test := range []struct {
+		name   string
+		change func(*status.Status)
+		want   string
+		isBad  bool
+	}{
+		{"nothing", func(*status.Status) {}, "normal", false},
+		{"the global limit", func(s *status.Status) { s.Limits = []status.Limit{{Limit: "100/30m", Used: 100, Size: 100}} }, "the global limit 100/30m is full; 1 limit full", true},
+		{"a category", func(s *status.Status) { s.Limits = []status.Limit{{Path: "a", Used: 1, Size: 1}} }, "1 limit full", false},
+		{"a channel", func(s *status.Status) { s.Channels = []status.Channel{{PausedUntil: now.Add(time.Minute)}} }, "1 channel paused", false},
+		{"no worker", func(s *status.Status) { s.Workers = nil }, "no worker answers", true},
+		{"a worker", func(s *status.Status) { s.Workers = append(s.Workers, status.Worker{}) }, "1 of 2 workers not ready", true},
+		{"redis", func(s *status.Status) { s.Workers[0].Degraded = "local" }, "degraded: Redis is unavailable, policy local", true},
+	} {
+		s := status.Status{At: now, Workers: []status.Worker{worker}}
+		test.change(&s)
+		state, isBad := stateOf(s)
+		testkit.Equal(t, state, test.want, "%s", test.name)
+		testkit.Equal(t, isBad, test.isBad, "%s is bad", test.name)
+	}
 }
 
 func TestTexts(t *testing.T) {

@@ -104,6 +104,12 @@ func Short(s string, most int) string {
 	return line
 }
 
+// TitleLength is how many characters Title keeps.
+const TitleLength = 80
+
+// Title returns the title of an event as counts of drops, reports, digests and the journal keep it: Short(s, TitleLength).
+func Title(s string) string { return Short(s, TitleLength) }
+
 // isLine reports whether s is words of printable ASCII with a blank between, as most lines are.
 func isLine(s string) bool {
 	before := byte(' ')

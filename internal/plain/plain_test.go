@@ -58,3 +58,18 @@ func TestShort(t *testing.T) {
 		testkit.Equal(t, plain.Short(text, 80), want, "plain.Short(%q, 80)", text)
 	}
 }
+
+func TestTitle(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ü", plain.TitleLength)
+	for title, want := range map[string]string{
+		"plain":               "plain",
+		"a\tb\r\nc\x00":       "a b c",
+		"\n":                  "",
+		long:                  long,
+		long + "x":            strings.Repeat("ü", plain.TitleLength-1) + "…",
+		long + "y and beyond": strings.Repeat("ü", plain.TitleLength-1) + "…",
+	} {
+		testkit.Equal(t, plain.Title(title), want, "%q", title)
+	}
+}

@@ -47,22 +47,20 @@ type collecting struct {
 	queues map[string]int64 // by room.Token
 }
 
-// Workers asks the workers of a deployment for their reports, ordered by name.
+// Workers asks the workers of a deployment for their reports, ordered by name. If workers answer that they cannot report, the error is
+// theirs, and the reports are those of the others.
 func Workers(ctx context.Context, conn *nats.Conn, deployment string, expected int) ([]Report, error) {
-	answers, err := fleet.Ask(ctx, conn, deployment, expected)
-	if err != nil {
-		return nil, err
-	}
+	answers, failed := fleet.Ask(ctx, conn, deployment, expected)
 	var reports []Report
 	for _, answer := range answers {
 		var report Report
 		if err := json.Unmarshal(answer, &report); err != nil {
-			return nil, fmt.Errorf("reading a worker's report: %w", err)
+			return nil, errors.Join(fmt.Errorf("reading a worker's report: %w", err), failed)
 		}
 		reports = append(reports, report)
 	}
 	slices.SortFunc(reports, func(a, b Report) int { return compareWorkers(a.Worker, b.Worker) })
-	return reports, nil
+	return reports, failed
 }
 
 // Collect asks all parts of a deployment at once. It takes and changes nothing.
@@ -105,15 +103,17 @@ func (c *collecting) unknown(what string, err error) {
 
 func (c *collecting) askWorkers(ctx context.Context) {
 	reports, err := Workers(ctx, c.o.Conn, c.o.Deployment, c.o.Expected)
-	switch {
-	case err != nil:
-		c.unknown("workers", err)
-	case len(reports) == 0:
-		c.unknown("workers", errors.New("none answers"))
-		c.askOverrides(ctx)
-	default:
-		c.set(func(s *Status) { s.merge(reports) })
+	if err == nil && len(reports) == 0 {
+		err = errors.New("none answers")
 	}
+	if err != nil {
+		c.unknown("workers", err)
+	}
+	if len(reports) == 0 {
+		c.askOverrides(ctx)
+		return
+	}
+	c.set(func(s *Status) { s.merge(reports) })
 }
 
 func (c *collecting) askBacklog(ctx context.Context) {

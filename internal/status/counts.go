@@ -55,7 +55,7 @@ func (c *Counts) count(add Rates) {
 func (r *Rates) add(other Rates) {
 	r.Sent += other.Sent
 	r.Dropped += other.Dropped
-	r.Waiting += other.Waiting
+	r.Delayed += other.Delayed
 	r.Other += other.Other
 }
 
@@ -71,8 +71,8 @@ func (c *Counts) Event(outcome string, n int) {
 	}
 }
 
-// Waits counts one event that begins to wait for a slot.
-func (c *Counts) Waits() { c.count(Rates{Waiting: 1}) }
+// Delay counts one event that begins to wait for a slot.
+func (c *Counts) Delay() { c.count(Rates{Delayed: 1}) }
 
 // Denied counts n events of a category that the rule of a level denied.
 func (c *Counts) Denied(category, level string, n int) {
@@ -152,7 +152,7 @@ func (c *Counts) Now() Counted {
 	}
 	c.seconds.each(now, func(_ time.Time, r Rates) { counted.PerMinute.add(r) })
 	c.minutes.each(now, func(begin time.Time, r Rates) {
-		counted.Minutes = append(counted.Minutes, Minute{At: begin, Sent: r.Sent, Dropped: r.Dropped, Waiting: r.Waiting})
+		counted.Minutes = append(counted.Minutes, Minute{At: begin, Sent: r.Sent, Dropped: r.Dropped, Delayed: r.Delayed})
 	})
 	c.denials.each(now, func(_ time.Time, denials map[Denial]int64) {
 		for denial, n := range denials {

@@ -18,7 +18,7 @@ func TestCounts(t *testing.T) {
 	c.Event("dropped", 2)
 	c.Event("duplicate", 1)
 	c.Event("expired", 1)
-	c.Waits()
+	c.Delay()
 	c.Denied("payments", "category", 2)
 	c.Took("#alerts")
 	c.Digest("#alerts")
@@ -42,13 +42,13 @@ func TestCounts(t *testing.T) {
 			t.Errorf("got %d in hand and degraded %v, want 2 and true", told.InHand, told.Degraded)
 		}
 	}
-	first := Rates{Sent: 3, Dropped: 2, Waiting: 1, Other: 2}
+	first := Rates{Sent: 3, Dropped: 2, Delayed: 1, Other: 2}
 	want(first, 1, 2, 2, 3*time.Millisecond)
 	now = now.Add(50 * time.Second)
 	c.Event("sent", 1)
-	want(Rates{Sent: 4, Dropped: 2, Waiting: 1, Other: 2}, 2, 2, 2, 3*time.Millisecond)
+	want(Rates{Sent: 4, Dropped: 2, Delayed: 1, Other: 2}, 2, 2, 2, 3*time.Millisecond)
 	testkit.EqualSlices(t, c.Now().Minutes, []Minute{
-		{At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Sent: 3, Dropped: 2, Waiting: 1},
+		{At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Sent: 3, Dropped: 2, Delayed: 1},
 		{At: time.Date(2026, 3, 1, 12, 1, 0, 0, time.UTC), Sent: 1},
 	}, "minutes")
 	now = now.Add(10 * time.Second)

@@ -34,15 +34,20 @@ func (s *Status) merge(reports []Report) {
 		for _, minute := range report.Minutes {
 			sum := minutes[minute.At]
 			minutes[minute.At] = Minute{
-				At: minute.At, Sent: sum.Sent + minute.Sent, Dropped: sum.Dropped + minute.Dropped, Waiting: sum.Waiting + minute.Waiting,
+				At: minute.At, Sent: sum.Sent + minute.Sent, Dropped: sum.Dropped + minute.Dropped, Delayed: sum.Delayed + minute.Delayed,
 			}
 		}
 	}
 	s.Revision, s.Changes = newest.Revision, newest.Changes
 	s.Mismatches = Mismatches(s.Workers)
+	for i, name := range Names(s.Workers) {
+		if omitted := reports[i].Omitted; len(omitted) > 0 {
+			s.Omitted = append(s.Omitted, fmt.Sprintf("%s reports without %s", name, strings.Join(omitted, ", ")))
+		}
+	}
 	s.Limits = slices.AppendSeq([]Limit{}, maps.Values(limits)) // never null
 	slices.SortFunc(s.Limits, CompareLimits)
-	s.Suppressed = most(slices.Collect(maps.Values(suppressed)))
+	s.Suppressed = slices.SortedFunc(maps.Values(suppressed), compareSuppressed)
 	s.addEnds()
 	s.Channels = slices.SortedFunc(maps.Values(channels), func(a, b Channel) int { return strings.Compare(a.Name, b.Name) })
 	s.Minutes = slices.SortedFunc(maps.Values(minutes), func(a, b Minute) int { return a.At.Compare(b.At) })
@@ -108,24 +113,42 @@ func compareWorkers(a, b Worker) int {
 	return cmp.Or(strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started), strings.Compare(a.Instance, b.Instance))
 }
 
-// Mismatches lists the settings that differ between workers, ordered by variable. A worker that does not know a setting, as one of
-// another version may not, is not compared in it. Of workers on one host, the name is followed by the end of the instance.
-func Mismatches(workers []Worker) []Mismatch {
-	onHost := make(map[string]int)
-	for _, worker := range workers {
-		onHost[worker.Name]++
+// Names are the names of workers for people, in the order of the workers: a worker's host, and behind a slash the number of its process
+// if several run on that host, or the end of its instance if their numbers are equal, as those of containers may be.
+func Names(workers []Worker) []string {
+	type process struct {
+		host string
+		id   int
 	}
-	values := make(map[string]map[string][]string) // by variable and value
-	for _, worker := range workers {
-		name := worker.Name
-		if onHost[name] > 1 {
-			name += "/" + shortInstance(worker.Instance)
+	onHost, ofProcess := make(map[string]int), make(map[process]int)
+	for _, w := range workers {
+		onHost[w.Name]++
+		ofProcess[process{w.Name, w.Process}]++
+	}
+	names := make([]string, len(workers))
+	for i, w := range workers {
+		names[i] = w.Name
+		switch {
+		case ofProcess[process{w.Name, w.Process}] > 1:
+			names[i] += "/" + shortInstance(w.Instance)
+		case onHost[w.Name] > 1:
+			names[i] += "/" + strconv.Itoa(w.Process)
 		}
+	}
+	return names
+}
+
+// Mismatches lists the settings that differ between workers, ordered by variable. A worker that does not know a setting, as one of
+// another version may not, is not compared in it.
+func Mismatches(workers []Worker) []Mismatch {
+	names := Names(workers)
+	values := make(map[string]map[string][]string) // by variable and value
+	for i, worker := range workers {
 		for variable, value := range worker.Settings {
 			if values[variable] == nil {
 				values[variable] = make(map[string][]string)
 			}
-			values[variable][value] = append(values[variable][value], name)
+			values[variable][value] = append(values[variable][value], names[i])
 		}
 	}
 	var mismatches []Mismatch

@@ -22,11 +22,11 @@ func TestMerge(t *testing.T) {
 		{
 			Worker: Worker{Name: "a", Revision: "7:9"}, Limits: []Limit{search, global}, SlowestCall: time.Second,
 			Channels: []Channel{{Name: "#b", PerMinute: 1, Rate: 1, LastDigest: later}, {Name: "#a"}},
-			Minutes:  []Minute{{At: at, Sent: 1, Dropped: 2, Waiting: 3}},
+			Minutes:  []Minute{{At: at, Sent: 1, Dropped: 2, Delayed: 3}},
 			Changes:  []Change{{Path: "old"}},
 		},
 		{
-			Worker: Worker{Name: "b", Revision: "7:10"}, Limits: []Limit{global, full, blocked}, SlowestCall: time.Millisecond,
+			Worker: Worker{Name: "b", Revision: "7:10"}, Omitted: []string{"1 of 2 minutes", "3 of 4 channels"}, Limits: []Limit{global, full, blocked}, SlowestCall: time.Millisecond,
 			Channels: []Channel{{Name: "#b", PerMinute: 2, Rate: 1, PausedUntil: later, LastDigest: at}},
 			Minutes:  []Minute{{At: at, Sent: 10}, {At: later, Sent: 4}},
 			Changes:  []Change{{Path: "new"}},
@@ -35,11 +35,22 @@ func TestMerge(t *testing.T) {
 	full.PerMinute = 7
 	testkit.EqualSlices(t, s.Limits, []Limit{full, blocked, global}, "limits")
 	testkit.EqualSlices(t, s.Channels, []Channel{{Name: "#a"}, {Name: "#b", PerMinute: 3, Rate: 1, PausedUntil: later, LastDigest: later}}, "channels")
-	testkit.EqualSlices(t, s.Minutes, []Minute{{At: at, Sent: 11, Dropped: 2, Waiting: 3}, {At: later, Sent: 4}}, "minutes")
+	testkit.EqualSlices(t, s.Minutes, []Minute{{At: at, Sent: 11, Dropped: 2, Delayed: 3}, {At: later, Sent: 4}}, "minutes")
 	testkit.EqualSlices(t, s.Changes, []Change{{Path: "new"}}, "changes")
+	testkit.EqualSlices(t, s.Omitted, []string{"b reports without 1 of 2 minutes, 3 of 4 channels"}, "omitted")
 	if len(s.Workers) != 2 || s.Revision != "7:10" || s.Redis.SlowestCall != time.Second {
 		t.Errorf("got %d workers, revision %s and slowest call %v, want 2, 7:10 and 1s", len(s.Workers), s.Revision, s.Redis.SlowestCall)
 	}
+}
+
+// Workers on one host differ by the numbers of their processes, and in containers, where these are equal, by their instances.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	testkit.EqualSlices(t, Names([]Worker{
+		{Name: "a", Process: 4711, Instance: "instance-000001"}, {Name: "a", Process: 4712, Instance: "instance-000002"},
+		{Name: "b", Process: 1, Instance: "instance-000003"},
+		{Name: "c", Process: 1, Instance: "instance-000004"}, {Name: "c", Process: 1, Instance: "instance-000005"},
+	}), []string{"a/4711", "a/4712", "b", "c/000004", "c/000005"}, "names")
 }
 
 // Settings differ if two workers have different values. The names of workers on one host differ.
@@ -64,7 +75,7 @@ func TestMismatches(t *testing.T) {
 			worker("a", "1", "LIMIT", "1/1m", "ROUTES", ""), worker("b", "2", "LIMIT", "2/1m", "ROUTES", "x=#y"), worker("c", "3", "LIMIT", "1/1m", "ROUTES", ""),
 		}, []string{"LIMIT is 1/1m on a and c, 2/1m on b", "ROUTES is not set on a and c, x=#y on b"}},
 		{"one host", []Worker{worker("a", "instance-000001", "LIMIT", "1/1m"), worker("a", "2", "LIMIT", "2/1m")}, []string{
-			"LIMIT is 1/1m on a/000001, 2/1m on a/2",
+			"LIMIT is 1/1m on a/000001, 2/1m on a/2", // both processes have the number 0
 		}},
 	} {
 		t.Run(test.about, func(t *testing.T) {

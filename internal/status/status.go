@@ -22,12 +22,14 @@ type Status struct {
 	DeadLetters []DeadLetter `json:"dead_letters,omitempty"` // by reason
 	Minutes     []Minute     `json:"minutes,omitempty"`      // of the last hour, the oldest first, summed over the workers
 	Unknown     []string     `json:"unknown,omitempty"`      // sentences: what could not be asked, and why
+	Omitted     []string     `json:"omitted,omitempty"`      // sentences: which worker left what out of its report
 }
 
 // Worker is one instance, as it tells of itself.
 type Worker struct {
 	Instance  string            `json:"instance"` // unique for each start
 	Name      string            `json:"name"`     // of its host
+	Process   int               `json:"pid"`      // there
 	Version   string            `json:"version"`
 	Started   time.Time         `json:"started"`
 	Ready     bool              `json:"ready"`
@@ -49,14 +51,15 @@ type Report struct {
 	Changes     []Change      `json:"changes,omitempty"`  // overrides in force
 	Minutes     []Minute      `json:"minutes,omitempty"`  // of the last hour, the oldest first
 	Suppressed  []Suppressed  `json:"suppressed,omitempty"`
-	SlowestCall time.Duration `json:"slowest_call_ns"` // of Redis, in the last minute
+	Omitted     []string      `json:"omitted,omitempty"` // what Encode left out, such as "12 of 500 limits that are not full"
+	SlowestCall time.Duration `json:"slowest_call_ns"`   // of Redis, in the last minute
 }
 
 // Rates are events of the last minute.
 type Rates struct {
 	Sent    int64 `json:"sent"`
 	Dropped int64 `json:"dropped"`
-	Waiting int64 `json:"waiting"` // that began to wait in the room
+	Delayed int64 `json:"delayed"` // that began to wait for a slot
 	Other   int64 `json:"other"`   // duplicate, dead and expired
 }
 
@@ -152,5 +155,5 @@ type Minute struct {
 	At      time.Time `json:"at"`
 	Sent    int64     `json:"sent"`
 	Dropped int64     `json:"dropped"`
-	Waiting int64     `json:"waiting"`
+	Delayed int64     `json:"delayed"` // that began to wait for a slot
 }

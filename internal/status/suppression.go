@@ -14,11 +14,10 @@ import (
 // A spell of drops ends with so long a time without any.
 const spellEnds = time.Minute
 
-// Bounds of what is kept of spells, and of what a report has of them.
+// Bounds of what is kept of spells.
 const (
-	mostSpells     = 2000
-	mostTitles     = 3
-	mostSuppressed = 20
+	mostSpells = 2000
+	mostTitles = 3
 )
 
 // Suppression keeps, by category and level, how many events were dropped since drops began. Its methods may be called at once.
@@ -32,7 +31,7 @@ type Suppression struct {
 type spell struct {
 	since, last time.Time
 	count       int64
-	titles      []string // the newest first
+	titles      []string // as plain.Title returns them, the newest first
 }
 
 // NewSuppression starts with nothing dropped.
@@ -82,15 +81,13 @@ func (s *Suppression) Now() []Suppressed {
 			Category: key.Category, Level: key.Level, Count: known.count, Titles: slices.Clone(known.titles), Since: known.since,
 		})
 	}
-	return most(all)
+	slices.SortFunc(all, compareSuppressed)
+	return all
 }
 
-// most sorts what is suppressed, and keeps what has the most drops.
-func most(all []Suppressed) []Suppressed {
-	slices.SortFunc(all, func(a, b Suppressed) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Category, b.Category), strings.Compare(a.Level, b.Level))
-	})
-	return all[:min(mostSuppressed, len(all))]
+// compareSuppressed orders what is suppressed: what has the most drops first.
+func compareSuppressed(a, b Suppressed) int {
+	return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Category, b.Category), strings.Compare(a.Level, b.Level))
 }
 
 // with adds what another worker drops of the same.

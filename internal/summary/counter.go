@@ -7,9 +7,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
-	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -17,12 +15,9 @@ import (
 type Drop struct {
 	Category string
 	Level    string // that denied them, or throttle.LevelUnpaired, throttle.LevelRoom or throttle.LevelClosed
-	Title    string // "" if it is not known
+	Title    string // as plain.Title returns it; "" if it is not known
 	N        int
 }
-
-// maxTitle is how many characters of a title are kept.
-const maxTitle = 150
 
 // Counter counts drops until they are told to the other instances. A nil Counter counts nothing. Add may be called by any
 // number of goroutines.
@@ -49,7 +44,7 @@ type groupCounts struct {
 	paths []*pathCounts
 }
 
-// pathCounts are those of one category. The title is the first one, as it came.
+// pathCounts are those of one category. The title is the first one.
 type pathCounts struct {
 	Path
 	channel *channelCounts
@@ -150,7 +145,7 @@ func (c *Counter) path(d *Drop, now time.Time) *pathCounts {
 func (p *pathCounts) add(d *Drop) {
 	p.Dropped += int64(d.N)
 	if p.Title == "" && d.Title != "" {
-		p.Title = strings.Clone(d.Title[:min(len(d.Title), utf8.UTFMax*maxTitle)])
+		p.Title = strings.Clone(d.Title)
 	}
 	for i := range p.Reasons {
 		if p.Reasons[i].Level == d.Level {
@@ -182,7 +177,6 @@ func (c *Counter) take() (drops []Counts, round int64) {
 		for first, counted := range taken[name].groups {
 			group := Group{Name: first, More: counted.more}
 			for _, path := range counted.paths {
-				path.Title = cleanTitle(path.Title)
 				group.Paths = append(group.Paths, path.Path)
 			}
 			d.Groups = append(d.Groups, group)
@@ -209,9 +203,4 @@ func inParts(drops Counts, size int) []Counts {
 		room -= len(group.Paths)
 	}
 	return parts
-}
-
-// cleanTitle is a title as one line of valid UTF-8, cut.
-func cleanTitle(title string) string {
-	return plain.Short(strings.ToValidUTF8(title, ""), maxTitle) // its end may be cut within a character
 }

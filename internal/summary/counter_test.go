@@ -33,7 +33,7 @@ func TestCounterAddsUp(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c, begin := newCounter(channelOf), time.Now()
 		c.Add([]Drop{
-			{Category: "b", Level: "global", Title: "two\nlines", N: 2},
+			{Category: "b", Level: "global", Title: "the first", N: 2},
 			{Category: "b", Level: "category", Title: "another", N: 1},
 			{Category: "b.c", Level: "global", N: 1},
 			{Category: "b", Level: "global", Title: "another", N: 1},
@@ -47,7 +47,7 @@ func TestCounterAddsUp(t *testing.T) {
 				Channel: "#b", First: begin, Last: begin.Add(time.Minute),
 				Groups: []Group{{Name: "b", Paths: []Path{
 					{
-						Path: "b", Dropped: 14, Title: "two lines",
+						Path: "b", Dropped: 14, Title: "the first",
 						Reasons: []Reason{{Level: "global", Dropped: 3}, {Level: "category", Dropped: 1}, {Level: "room", Dropped: 10}},
 					},
 					{Path: "b.c", Dropped: 1, Reasons: []Reason{{Level: "global", Dropped: 1}}},
@@ -129,22 +129,6 @@ func TestParts(t *testing.T) {
 	}
 	if total != whole.Total() || !reflect.DeepEqual(groups, whole.Groups) {
 		t.Errorf("the parts have %d drops, want %d", total, whole.Total())
-	}
-}
-
-func TestCleanTitle(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("ü", maxTitle)
-	for title, want := range map[string]string{
-		"plain":               "plain",
-		" a\tb\r\nc \x00":     "a b c",
-		"\n":                  "",
-		"cut \xe2\x82":        "cut",
-		long:                  long,
-		long + "x":            strings.Repeat("ü", maxTitle-1) + "…",
-		long + "y and beyond": strings.Repeat("ü", maxTitle-1) + "…",
-	} {
-		testkit.Equal(t, cleanTitle(title), want, "%q", title)
 	}
 }
 

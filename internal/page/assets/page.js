@@ -6,12 +6,13 @@
 	const connection = byId("connection"), news = byId("news"), list = byId("decisions"), stop = byId("stop");
 	const held = byId("held"), filter = byId("filter");
 
-	const mostDecisions = 100;
+	const mostDecisions = 20; // what stands below them is near
 	const silence = 10_000; // without a message for so long the connection counts as lost
 	const newsEvery = 15_000; // so that somebody who hears the page is not talked over
 
 	let events; // the connection
-	let heardAt = 0; // when the last message came
+	let heardAt = Date.now(); // when the last message came; at first, when the page did
+	let askedAt = 0; // when the connection was begun
 	let retryIn = 1000;
 	let retry; // timer of the next attempt
 	let ahead = 0; // by how much the server's clock is ahead of this one
@@ -25,6 +26,7 @@
 	function parse(html) {
 		const holder = document.createElement("template");
 		holder.innerHTML = html;
+		localize(holder.content);
 		return holder.content;
 	}
 
@@ -57,7 +59,8 @@
 
 	function renewElement(element, wanted) {
 		for (const { name } of [...element.attributes]) {
-			if (!wanted.hasAttribute(name)) element.removeAttribute(name);
+			const isOpened = name === "open" && element.nodeName === "DETAILS"; // by the reader
+			if (!wanted.hasAttribute(name) && !isOpened) element.removeAttribute(name);
 		}
 		for (const { name, value } of wanted.attributes) {
 			if (element.getAttribute(name) !== value) element.setAttribute(name, value);
@@ -84,7 +87,8 @@
 
 	function span(seconds) {
 		if (seconds < 60) return `${seconds} s`;
-		if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+		if (seconds < 600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+		if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
 		return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 	}
 
@@ -164,7 +168,7 @@
 	function connect() {
 		clearTimeout(retry);
 		events?.close();
-		heardAt = Date.now();
+		askedAt = Date.now();
 		events = new EventSource(`events?filter=${encodeURIComponent(filter.value)}`);
 		events.onmessage = receive;
 		events.onerror = lose;
@@ -172,7 +176,7 @@
 
 	function lose() {
 		events.close();
-		setConnection("lost", "Connection lost, trying again. What stands here is old.");
+		setConnection("lost", `Disconnected since ${clockOf(new Date(heardAt))}; retrying`);
 		clearTimeout(retry);
 		retry = setTimeout(connect, retryIn);
 		retryIn = Math.min(2 * retryIn, 10_000);
@@ -206,7 +210,7 @@
 
 	setInterval(() => {
 		countDown();
-		if (connection.dataset.state === "live" && Date.now() - heardAt > silence) lose();
+		if (connection.dataset.state === "live" && Date.now() - Math.max(heardAt, askedAt) > silence) lose();
 	}, 1000);
 
 	stop.hidden = false;

@@ -43,14 +43,14 @@ func (s sample) Status(context.Context) (status.Status, error) {
 	for i, name := range []string{"notifier-7f9c-a", "notifier-7f9c-b", "notifier-7f9c-c"} {
 		all.Workers = append(all.Workers, status.Worker{
 			Instance: name, Name: name, Version: "v1.4.0", Started: s.now.Add(-time.Duration(3+i) * time.Hour), Ready: true, InHand: 8, Revision: "1:14",
-			PerMinute: status.Rates{Sent: int64(16 + i), Dropped: int64(118 + 7*i), Waiting: 3},
+			PerMinute: status.Rates{Sent: int64(16 + i), Dropped: int64(118 + 7*i), Delayed: 3},
 		})
 	}
 	for i := range 60 {
 		storm := max(0, i-35)
 		all.Minutes = append(all.Minutes, status.Minute{
 			At:   s.now.Add(time.Duration(i-59) * time.Minute),
-			Sent: int64(30 + 17*i%13 + storm/2), Dropped: int64(5 + i%4 + storm*15 + 31*i%17), Waiting: int64(3 + i%5 + storm/3),
+			Sent: int64(30 + 17*i%13 + storm/2), Dropped: int64(5 + i%4 + storm*15 + 31*i%17), Delayed: int64(3 + i%5 + storm/3),
 		})
 	}
 	return all, nil

@@ -1,0 +1,80 @@
+package page
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/status"
+)
+
+// maxLimits is how many paths are rendered. A deployment may have as many as it has categories.
+const maxLimits = 200
+
+// limitList is the limits that are rendered.
+type limitList struct {
+	folded[path]
+
+	Filter string
+	Hidden int // paths that are not rendered, since there are too many
+}
+
+// path is a path with its limits and what was changed of them.
+type path struct {
+	Path    string
+	Limits  []status.Limit // the fullest first
+	Changes []status.Change
+}
+
+// listLimits lists the limits whose paths contain a text: the global ones, then the fullest first. A path above one that contains the text is
+// listed too, since its limits deny as well.
+func listLimits(limits []status.Limit, changes []status.Change, filter string) limitList {
+	filter = strings.ToLower(strings.TrimSpace(filter))
+	paths := make(map[string]*path)
+	at := func(name string) *path {
+		if paths[name] == nil {
+			paths[name] = &path{Path: name}
+		}
+		return paths[name]
+	}
+	for _, limit := range slices.SortedFunc(slices.Values(limits), status.CompareLimits) {
+		at(limit.Path).Limits = append(at(limit.Path).Limits, limit)
+	}
+	for _, change := range changes {
+		at(change.Path).Changes = append(at(change.Path).Changes, change)
+	}
+	wanted := make(map[string]bool)
+	for name := range paths {
+		if strings.Contains(name, filter) {
+			wanted[""], wanted[name] = true, true
+			for above := range event.Prefixes(name) {
+				wanted[above] = true
+			}
+		}
+	}
+	var all []path
+	for _, name := range slices.Sorted(maps.Keys(paths)) {
+		if wanted[name] {
+			all = append(all, *paths[name])
+		}
+	}
+	slices.SortStableFunc(all, comparePaths)
+	list := limitList{Filter: filter, Hidden: max(0, len(all)-maxLimits)}
+	all = all[:len(all)-list.Hidden]
+	top := topLimits
+	if filter != "" {
+		top = maxLimits
+	}
+	list.folded = fold(all, top)
+	return list
+}
+
+// comparePaths orders paths: the global one, then by their fullest limits. Paths without a used limit are last.
+func comparePaths(a, b path) int {
+	if order := cmp.Or(ordinal(b.Path == "")-ordinal(a.Path == ""), ordinal(len(b.Limits) > 0)-ordinal(len(a.Limits) > 0)); order != 0 || len(a.Limits) == 0 {
+		return order
+	}
+	return status.CompareLimits(a.Limits[0], b.Limits[0])
+}

@@ -1,0 +1,167 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed-4578ace9/notifier/internal/status"
+)
+
+// How many entries of a list are shown at once. The others are folded away, so that the page stays a few screens long.
+const (
+	topLimits     = 10 // paths
+	topSuppressed = 6
+	topChannels   = 6
+	topWorkers    = 6
+)
+
+// overview is what the parts are rendered from.
+type overview struct {
+	status.Status
+	State      string // what is wrong or full; "normal" if nothing is
+	Bad        bool   // events may be lost or late
+	Tiles      []tile
+	Chart      chart
+	Suppressed folded[status.Suppressed] // most first
+	Channels   folded[status.Channel]    // paused ones first
+	Workers    folded[worker]            // faulty ones first
+}
+
+// tile is one counter, which links to its details.
+type tile struct {
+	Key, Name string
+	Count     int64
+	Bad       bool
+	Note      string // of how many; may be empty
+	Link      string // ID of the details
+}
+
+// folded is a list that shows its first entries at once. The reader unfolds the rest.
+type folded[T any] struct{ First, Rest []T }
+
+// worker is a worker with its name among all workers.
+type worker struct {
+	status.Worker
+	Shown string
+}
+
+func fold[T any](all []T, most int) folded[T] {
+	first := min(len(all), most)
+	return folded[T]{all[:first], all[first:]}
+}
+
+func newOverview(s status.Status) overview {
+	o := overview{Status: s, Tiles: tiles(s), Chart: draw(s), Suppressed: fold(s.Suppressed, topSuppressed)}
+	o.State, o.Bad = stateOf(s)
+	isPaused := func(c status.Channel) int { return ordinal(c.PausedUntil.After(s.At)) }
+	o.Channels = fold(slices.SortedStableFunc(slices.Values(s.Channels), func(a, b status.Channel) int {
+		return cmp.Or(isPaused(b)-isPaused(a), cmp.Compare(b.Queue, a.Queue))
+	}), topChannels)
+
+	var workers []worker
+	for i, name := range status.Names(s.Workers) {
+		workers = append(workers, worker{s.Workers[i], name})
+	}
+	isFaulty := func(w worker) int { return ordinal(!w.Ready || w.Degraded != "") }
+	slices.SortStableFunc(workers, func(a, b worker) int { return isFaulty(b) - isFaulty(a) })
+	o.Workers = fold(workers, topWorkers)
+	return o
+}
+
+func ordinal(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// tiles are what somebody looks at first.
+func tiles(s status.Status) []tile {
+	var dropped, inRoom, letters int64
+	for _, w := range s.Workers {
+		dropped += w.PerMinute.Dropped
+	}
+	for _, n := range s.Backlog.InRoom {
+		inRoom += n
+	}
+	for _, l := range s.DeadLetters {
+		letters += l.Count
+	}
+	full, paused, idle := int64(len(fullLimits(s))), int64(pausedChannels(s)), int64(notReady(s.Workers))
+	return []tile{
+		{"full", "Full limits", full, full > 0, fmt.Sprintf("of %d in use", len(s.Limits)), "limits-title"},
+		{"dropped", "Dropped a minute", dropped, dropped > 0, "", "suppressed-title"},
+		{"waiting", "Waiting", s.Backlog.Waiting + inRoom, false, "", "waiting-title"},
+		{"letters", "Dead letters", letters, letters > 0, "", "letters-title"},
+		{"paused", "Paused channels", paused, paused > 0, fmt.Sprintf("of %d", len(s.Channels)), "channels-title"},
+		{"idle", "Workers not ready", idle, idle > 0 || len(s.Workers) == 0, fmt.Sprintf("of %d", len(s.Workers)), "workers-title"},
+	}
+}
+
+// stateOf says what is wrong, the worst first, and whether events may be lost or late for it.
+func stateOf(s status.Status) (state string, isBad bool) {
+	var problems []string
+	if len(s.Workers) == 0 {
+		problems = append(problems, "no worker answers")
+	}
+	if policy := degraded(s.Workers); policy != "" {
+		problems = append(problems, "degraded: Redis is unavailable, policy "+policy)
+	}
+	if n := notReady(s.Workers); n > 0 {
+		problems = append(problems, fmt.Sprintf("%d of %s not ready", n, plural(len(s.Workers), "worker")))
+	}
+	full := fullLimits(s)
+	if i := slices.IndexFunc(full, func(l status.Limit) bool { return l.Path == "" }); i >= 0 {
+		problems = append(problems, "the global limit "+full[i].Limit+" is full")
+	}
+	isBad = len(problems) > 0
+	if n := len(full); n > 0 {
+		problems = append(problems, plural(n, "limit")+" full")
+	}
+	if n := pausedChannels(s); n > 0 {
+		problems = append(problems, plural(n, "channel")+" paused")
+	}
+	return cmp.Or(strings.Join(problems, "; "), "normal"), isBad
+}
+
+// news says in one sentence what somebody who hears the page wants to know at once. It changes seldom.
+func news(s status.Status) string {
+	state, _ := stateOf(s)
+	sentence := fmt.Sprintf("%s: %s.", plural(len(s.Workers), "worker"), state)
+	if len(s.Unknown) > 0 {
+		sentence += " Not everything could be asked."
+	}
+	return sentence
+}
+
+func fullLimits(s status.Status) []status.Limit {
+	return slices.DeleteFunc(slices.Clone(s.Limits), func(l status.Limit) bool { return !l.Full() })
+}
+
+func pausedChannels(s status.Status) int {
+	n := 0
+	for _, c := range s.Channels {
+		n += ordinal(c.PausedUntil.After(s.At))
+	}
+	return n
+}
+
+func notReady(workers []status.Worker) int {
+	n := 0
+	for _, w := range workers {
+		n += ordinal(!w.Ready)
+	}
+	return n
+}
+
+// degraded is the failure policy that acts on a worker, "" if none does.
+func degraded(workers []status.Worker) string {
+	for _, w := range workers {
+		if w.Degraded != "" {
+			return w.Degraded
+		}
+	}
+	return ""
+}

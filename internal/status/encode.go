@@ -1,0 +1,93 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// mostListed bounds each list of a report, before the bytes of the report are counted.
+const mostListed = 500
+
+// part is a list of a report that can be cut.
+type part struct {
+	name string
+	size int
+	kept int
+	cut  func(kept int) // to the entries that matter most
+}
+
+// Encode returns the report as JSON of at most so many bytes. If the report is larger, Encode leaves out what matters least, and Omitted
+// says what. Settings and overrides are never left out: a reader would compute wrong limits without them.
+func (r Report) Encode(most int64) ([]byte, error) {
+	parts := r.leastFirst()
+	encode := func() ([]byte, error) {
+		r.Omitted = nil
+		for _, p := range parts {
+			if p.kept < p.size {
+				r.Omitted = append(r.Omitted, fmt.Sprintf("%d of %d %s", p.size-p.kept, p.size, p.name))
+			}
+		}
+		return json.Marshal(r)
+	}
+	for _, p := range parts {
+		p.keep(min(p.size, mostListed))
+	}
+	encoded, err := encode()
+	for _, p := range parts {
+		if err != nil || int64(len(encoded)) <= most {
+			break
+		}
+		longest := p.kept
+		left := sort.Search(longest, func(left int) bool {
+			p.keep(longest - left)
+			encoded, err = encode()
+			return err != nil || int64(len(encoded)) <= most
+		})
+		p.keep(longest - left)
+		encoded, err = encode()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encoding the report: %w", err)
+	}
+	if int64(len(encoded)) > most {
+		return nil, fmt.Errorf("the report has %d bytes without %s, and a message of NATS %d at most (max_payload)",
+			len(encoded), strings.Join(r.Omitted, ", "), most)
+	}
+	return encoded, nil
+}
+
+func (p *part) keep(kept int) {
+	p.kept = kept
+	p.cut(kept)
+}
+
+// leastFirst lists the parts that can be cut. The part that matters least is first.
+func (r *Report) leastFirst() []*part {
+	full, free := r.Limits, []Limit(nil)
+	if i := slices.IndexFunc(r.Limits, func(l Limit) bool { return !l.Full() }); i >= 0 {
+		full, free = r.Limits[:i], r.Limits[i:]
+	}
+	keptFull, keptFree := len(full), len(free)
+	join := func() { r.Limits = slices.Concat(full[:keptFull], free[:keptFree]) }
+
+	suppressed, keptSuppressed, titled := slices.Clone(r.Suppressed), len(r.Suppressed), len(r.Suppressed)
+	trim := func() {
+		r.Suppressed = slices.Clone(suppressed[:keptSuppressed])
+		for i := min(titled, keptSuppressed); i < keptSuppressed; i++ {
+			r.Suppressed[i].Titles = nil
+		}
+	}
+	minutes, channels := r.Minutes, r.Channels
+	named := func(name string, size int, cut func(kept int)) *part { return &part{name: name, size: size, cut: cut} }
+	return []*part{
+		named("suppressed categories with titles", titled, func(kept int) { titled = kept; trim() }),
+		named("limits that are not full", len(free), func(kept int) { keptFree = kept; join() }),
+		named("suppressed categories", len(suppressed), func(kept int) { keptSuppressed = kept; trim() }),
+		named("minutes", len(minutes), func(kept int) { r.Minutes = minutes[len(minutes)-kept:] }),
+		named("channels", len(channels), func(kept int) { r.Channels = channels[:kept] }),
+		named("full limits", len(full), func(kept int) { keptFull = kept; join() }),
+	}
+}
