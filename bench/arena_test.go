@@ -35,7 +35,13 @@ type arena struct {
 
 func newArena(b *testing.B) *arena {
 	b.Helper()
-	a := &arena{b: b, nats: servertest.StartNATSProcess(b, ""), redis: servertest.StartRedis(b), slack: newSlackCounter(b)}
+	return newArenaWith(b, "")
+}
+
+// newArenaWith starts NATS with a configuration.
+func newArenaWith(b *testing.B, config string) *arena {
+	b.Helper()
+	a := &arena{b: b, nats: servertest.StartNATSProcess(b, config), redis: servertest.StartRedis(b), slack: newSlackCounter(b)}
 	a.js = servertest.JetStream(b, a.nats.URL)
 	testkit.Must(a.js.CreateStream(context.Background(), jetstream.StreamConfig{
 		Name: stream, Subjects: []string{subject, subject + ".>"}, Retention: jetstream.WorkQueuePolicy,

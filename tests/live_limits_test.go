@@ -297,7 +297,7 @@ func TestBucketRestored(t *testing.T) {
 	ids := d.publishEvents([]string{"after"}, 7)
 	with := d.settings("HTTP_ADDR", "off")
 	run(t, with, "check").want(1, "FAIL  live limits: ", "holds revision 1 of generation ", "in force, revision 2 of generation ", "limits adopt")
-	run(t, with, "limits", "adopt").want(2, "use --yes")
+	run(t, with, "limits", "adopt").want(2, "confirm with --yes")
 	workers.awaitUnready("limits adopt")
 	testkit.Equal(t, d.delivered(), delivered, "deliveries while no event could be decided")
 

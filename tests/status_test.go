@@ -272,6 +272,9 @@ func TestStatusInALongTitledFlood(t *testing.T) {
 			testkit.Equal(t, utf8.RuneCountInString(title), plain.TitleLength, "characters of a title")
 		}
 	}
+	testkit.Eventually(t, "the use of the limits", func() bool { // workers read it once a second
+		return strings.Contains(run(t, d.settings(), "status").stdout.String(), "1 of 1")
+	})
 	d.wantScreen("alerts0", "1 of 1")
 	run(t, d.settings(), "limits").want(0, "1/30m", "these are the limits of the running worker")
 	run(t, d.settings(), "check").want(0, "limits: from 1 worker")

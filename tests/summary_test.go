@@ -164,7 +164,7 @@ func TestDigestOfWhatHasNoLimit(t *testing.T) {
 			paths[path] += n
 		}
 		for _, text := range digest.others {
-			if !strings.HasPrefix(text, "the live limit of errors was set to 1/1h at ") {
+			if !strings.HasPrefix(text, "the live limit of errors was set to 1/1h by ") || !strings.Contains(text, " at ") {
 				t.Errorf("a digest tells %q", text)
 			}
 			changed++

@@ -26,13 +26,12 @@ func TestApply(t *testing.T) {
 	apply(true, false)
 
 	f.deleteBucket()
-	kv := testkit.Must(f.js.CreateKeyValue(f.context(), jetstream.KeyValueConfig{Bucket: bucketName, History: 3, TTL: time.Hour}))(t)
-	testkit.Must(kv.PutString(f.context(), "payments", "1/1m"))(t)
+	testkit.Must(f.js.CreateKeyValue(f.context(), jetstream.KeyValueConfig{Bucket: bucketName, History: 3, TTL: time.Hour}))(t)
+	f.change(f.open(), "payments=1/1m")
 	want := []string{"history 64, was 3", "ttl unlimited, was 1h0m0s"}
 	apply(false, false, want...)
 	apply(false, false, want...)
 	apply(true, false, want...)
 	apply(true, false)
 	f.requireEntries(f.load(f.open()), "payments=1/1m")
-	f.log.WantCount(t, 0, "WARN")
 }
