@@ -125,7 +125,8 @@ func TestIngestDrains(t *testing.T) {
 		return err != nil
 	})
 	testkit.Must(io.WriteString(upload, group[len(group)/2:]))(t)
-	response := testkit.Must(http.ReadResponse(bufio.NewReader(upload), nil))(t)
+	response, err := http.ReadResponse(bufio.NewReader(upload), nil)
+	testkit.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	testkit.Equal(t, response.StatusCode, http.StatusAccepted, "status of an upload that began before SIGTERM")
 	testkit.Equal(t, front.wait(), 0, "status of ingest after SIGTERM")

@@ -164,7 +164,8 @@ func TestStoppingServer(t *testing.T) {
 	uploads := map[net.Conn]string{begun("/v1/events/a", event): event, begun("/v1/alertmanager/a", group): group}
 	testkit.Eventually(t, "both connections", func() bool { return d.counts.Get("connections") == 2 })
 	d.server.Drain()
-	last := testkit.Must(d.client.Post(d.url+"/v1/events/a", "text/plain", strings.NewReader("while it drains")))(t)
+	last, err := d.client.Post(d.url+"/v1/events/a", "text/plain", strings.NewReader("while it drains"))
+	testkit.NoError(t, err)
 	defer func() { _ = last.Body.Close() }()
 	testkit.Equal(t, last.StatusCode, 202, "status while it drains")
 	testkit.Equal(t, last.Close, true, "the connection ends with the answer")
@@ -179,9 +180,10 @@ func TestStoppingServer(t *testing.T) {
 	})
 	for conn, body := range uploads {
 		testkit.Must(io.WriteString(conn, body[len(body)/2:]))(t)
-		response := testkit.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		testkit.NoError(t, err)
 		testkit.Equal(t, response.StatusCode, 202, "status of an upload that began before")
-		defer func() { _ = response.Body.Close() }()
+		_ = response.Body.Close()
 		_ = conn.Close()
 	}
 	testkit.NoError(t, <-stopped)

@@ -297,7 +297,8 @@ func (r *reader) raw(text string) int {
 	defer func() { _ = conn.Close() }()
 	testkit.Must(io.WriteString(conn, text))(r.t)
 	request := testkit.Must(http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.url+"/v1/events/open.a", nil))(r.t)
-	response := testkit.Must(http.ReadResponse(bufio.NewReader(conn), request))(r.t)
+	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	testkit.NoError(r.t, err)
 	defer func() { _ = response.Body.Close() }()
 	r.seen[response.StatusCode] = true
 	if valid, problems := r.described.ValidateHttpResponse(request, response); !valid {
