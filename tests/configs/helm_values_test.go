@@ -59,7 +59,11 @@ func TestChartPods(t *testing.T) {
 		for what, lists := range map[string][2]any{
 			"variables": {container["env"], values["env"]}, "volumes": {pod["volumes"], values["extraVolumes"]}, "mounts": {container["volumeMounts"], values["extraVolumeMounts"]},
 		} {
-			all, added := lists[0].([]any), lists[1].([]any)
+			all, isList := lists[0].([]any)
+			added, isAdded := lists[1].([]any)
+			if !isList || !isAdded || len(all) < len(added) {
+				t.Fatalf("%s of %s: got %v, want %v at the end", what, id, lists[0], lists[1])
+			}
 			testkit.EqualDeeply(t, all[len(all)-len(added):], added, "last %s of %s", what, id)
 		}
 		testkit.Equal[any](t, o.at("metadata", "annotations")["owner"], "ops", "annotation of %s", id)
