@@ -23,8 +23,8 @@ func MayHoldGroup(data []byte) bool {
 	return looksLikeObject(data) && mayHold(data, `"alerts"`)
 }
 
-// Identify returns the event that m decodes to with its identity and, where the subject names it, its category alone. It reads no more than
-// the envelope, and that only if the envelope may hold an ID.
+// Identify returns the event that m decodes to with its identity and, where the subject names it, its category alone. It reads the envelope and a
+// single alert, and these only if they may hold an ID.
 func (d Decoder) Identify(m Message) Event {
 	category, _, _ := d.categoryOf(m.Subject)
 	if e, ok := d.QuickIdentity(m, category); ok {
@@ -33,9 +33,21 @@ func (d Decoder) Identify(m Message) Event {
 	e, c, fault := d.open(m)
 	if fault == nil {
 		e.identify((&reader{members: c.members}).text("id"))
+		e.identifyAlert(c.members)
 	}
 	m.Room.impose(&e)
 	return e
+}
+
+// identifyAlert gives the event of a single alert the identity of that alert.
+func (e *Event) identifyAlert(o object) {
+	elements, ok := alertsOf(o)
+	if !ok || len(elements) != 1 {
+		return
+	}
+	if a, fault := readAlert(elements[0]); fault == nil && a.id != "" {
+		e.ID, e.Derived = a.id, false
+	}
 }
 
 // QuickIdentity returns the event that m decodes to with its category, as the subject names it, and its identity alone, without
