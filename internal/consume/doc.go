@@ -53,9 +53,9 @@
 //
 // One [Worker] pulls from the stream, from the room, and from each channel's queue, in a goroutine each. One goroutine settles for each
 // consumer, one decides, one decodes heavy bodies in turns of their first levels, one moves, one watches the consumers, and one removes what
-// reappears. The goroutine that decides waits for batches and never for a single event. The bytes of the messages in hand are bounded.
-// Deliveries run beside them: to each channel as many posts at once as configured
-// or, where channels are paced, as its pace asks for, in the order of their decisions.
+// reappears. The goroutine that decides waits for batches and never for a single event. The bytes of the messages in hand are bounded, and
+// by an estimate the bytes that are asked for. Deliveries run beside them: to each channel as many posts at once as configured or, where
+// channels are paced, as its pace asks for, in the order of their decisions.
 //
 // When its context ends, a worker asks for no more messages, returns what is not decided or waits to the stream, finishes the
 // deliveries under way, and returns. It waits out failures of NATS without end, and acknowledges no event before its outcome is safe.

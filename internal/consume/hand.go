@@ -9,7 +9,7 @@ import (
 // that wait to be acknowledged.
 const (
 	mostInHand   = 8 << 20 // bytes of all together
-	fetchBytes   = 2 << 20 // bytes that are asked for at once, by an estimate
+	fetchBytes   = 4 << 20 // bytes that are asked for at once, by an estimate
 	messageBytes = 1 << 10 // that a message takes beside its subject, headers and body
 )
 

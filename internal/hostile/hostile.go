@@ -48,6 +48,7 @@ var Attacks = []Attack{
 	{"sends groups of empty alerts", 50, (*Producer).EmptyAlerts},
 	{"sends groups of a thousand alerts", 800, (*Producer).Groups},
 	{"sends large events", 800, (*Producer).LargeEvents},
+	{"sends large events behind small ones", 800, (*Producer).LargeBehindSmall},
 	{"invents subcategories", 5000, (*Producer).Subcategories},
 	{"floods", 25_000, (*Producer).Flood},
 	{"forges through reply subjects", 1000, (*Producer).ForgeReplies},
@@ -254,8 +255,19 @@ func (p *Producer) LargeEvents(ctx context.Context, n int) error {
 		fields = fmt.Appendf(fields, `,"field-%d":"hostile"`, i)
 	}
 	return p.publish(ctx, n, func(i int) *nats.Msg {
-		return on(p.Subject, fmt.Sprintf(`{"title":"hostile %d","status":"firing","key":"%d","text":"\"resolved\"","fields":{%s}}`, i, i, fields[:len(fields)-1]))
+		return on(p.Subject, fmt.Sprintf(`{"title":"hostile %d","status":"firing","key":"%d","text":"\"resolved\"","fields":{%s}}`, i, i, fields))
 	})
+}
+
+// smallBefore is how many small events have a worker expect small ones.
+const smallBefore = 3000
+
+// LargeBehindSmall publishes small events, and then large ones: a worker that goes by the sizes of the last messages asks for too many.
+func (p *Producer) LargeBehindSmall(ctx context.Context, n int) error {
+	if err := p.Flood(ctx, smallBefore); err != nil {
+		return err
+	}
+	return p.LargeEvents(ctx, n)
 }
 
 // Subcategories publishes one event of each of many categories.
