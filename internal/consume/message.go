@@ -111,7 +111,7 @@ func entryOf(inRoom bool, subject string, header nats.Header, at room.Origin) ro
 	return room.Entry{Subject: subject, Origin: at, Since: at.Stored}
 }
 
-// Consumer, Sequence and Size implement settle.Message, with Reply.
+// Consumer implements settle.Message, with Sequence, Size and Reply.
 func (m *message) Consumer() string { return m.consumer }
 
 // Sequence is the message's sequence in its stream.
