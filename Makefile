@@ -56,7 +56,7 @@ THROTTLE := go test -count=1 -vet=off -timeout 60m ./internal/throttle -rapid.st
 
 # The tests that attack by numbers: with NOTIFIER_TEST_FORCE they take so many times those with which the harm was first seen.
 # TestProof takes so many times 6,000 events.
-ATTACKS := ^Test((StreamCommands|Deadlines|DeadLetters|Paths)OfProducers|ForgedReplies|WaitingHoldsUpNobody|LongLogsStallNobody|IdentityBelongsToACategory|LabelsBehindJunk|SlowClients|DigestOfManyPaths|Cluster|Proof)$$
+ATTACKS := ^Test(Neighbours|(StreamCommands|Deadlines|DeadLetters|Paths)OfProducers|ForgedReplies|WaitingHoldsUpNobody|LongLogsStallNobody|IdentityBelongsToACategory|LabelsBehindJunk|SlowClients|DigestOfManyPaths|Cluster|Proof)$$
 
 .PHONY: proof
 proof: ## Compare the scripts with the model in 20,000 runs, attack ten times as hard as told, and ask why of 60,000 events

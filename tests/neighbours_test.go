@@ -36,6 +36,7 @@ type neighbours struct {
 	changes []string             // to the worker's settings
 	channel string               // the victim's
 	stored  map[string]time.Time // when the victim published each of its events
+	acked   map[string]time.Time // when the server had confirmed that it is stored
 	refused int                  // how often the server refused one of them
 }
 
@@ -55,7 +56,7 @@ func startNeighboursIn(t testing.TB, channel string, changes ...string) *neighbo
 func startNeighboursOn(t testing.TB, accounts, channel string, changes ...string) *neighbours {
 	t.Helper()
 	d, settings := deploySmall(t, accounts)
-	n := &neighbours{deployment: d, channel: channel, changes: append(settings, changes...), stored: make(map[string]time.Time)}
+	n := &neighbours{deployment: d, channel: channel, changes: append(settings, changes...), stored: make(map[string]time.Time), acked: make(map[string]time.Time)}
 	n.worker = d.startReady("worker", n.changes...)
 	payments := d.team("payments")
 	n.victim = d.team("security")
@@ -77,6 +78,7 @@ func (n *neighbours) tell(count int) (ids []string) {
 			if err != nil {
 				n.refused++
 			}
+			n.acked[id] = time.Now()
 			return err
 		})
 		ids = append(ids, id)

@@ -44,7 +44,7 @@ func (n Names) Backlog(ctx context.Context, js jetstream.JetStream) (b Backlog, 
 		return b, err
 	}
 	b.InRoom[readyReason] = ready + unacked
-	for _, reason := range []room.Reason{room.Slot, room.Pair, room.Redis} {
+	for _, reason := range room.Scheduled() {
 		waiting, _, err := pending(ctx, js, n.RoomStream, n.waitingConsumer(reason))
 		if errors.Is(err, jetstream.ErrConsumerNotFound) { // no worker has looked yet
 			continue

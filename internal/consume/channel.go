@@ -20,6 +20,7 @@ const (
 	queueTime   = 8 * time.Second
 	leastQueued = 8
 	mostQueued  = 256
+	queuedBytes = 1 << 20                // of their messages; in every queue
 	postTime    = 250 * time.Millisecond // a post takes about that long; a channel that is faster has several posts at once
 )
 
@@ -45,6 +46,7 @@ type channels struct {
 // queue is what is known of one channel.
 type queue struct {
 	queued      int
+	bytes       int           // of the messages of these deliveries
 	ended       time.Time     // when a delivery left last, or came first
 	lanes       chan struct{} // has an element for each delivery that has its turn
 	reserving   line          // of deliveries, each of which is done when it has reserved its post, or is gone
@@ -104,6 +106,7 @@ func (c *channels) enter(d *delivery) bool {
 		q.backlog = true
 		return false
 	}
+	q.bytes += d.size
 	if q.queued++; q.queued == 1 {
 		q.ended = time.Now()
 	}
@@ -118,6 +121,7 @@ func (c *channels) enter(d *delivery) bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		q.queued--
+		q.bytes -= d.size
 		q.ended = time.Now()
 		close(q.changed)
 		q.changed = make(chan struct{})
@@ -128,6 +132,9 @@ func (c *channels) enter(d *delivery) bool {
 // full tells whether a queue takes no more. A paced queue holds what its channel takes soon; another one is full only while its
 // channel stalls.
 func (c *channels) full(q *queue) bool {
+	if q.bytes >= queuedBytes {
+		return true
+	}
 	if c.paced {
 		return q.queued >= c.capacity
 	}

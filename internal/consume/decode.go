@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -34,28 +33,33 @@ func (c candidate) request() throttle.Request {
 	return request
 }
 
-// read finds the event of a message, the denial that its category is known to get, or what is wrong with the message. Where the subject names the
-// category, a full level is found without decoding. An event that may have been admitted before is not dropped here. Nor is one that
-// resolves another event: no limit concerns it. Nor is a firing event of a pair: it may repeat one that was posted, which is a duplicate and no drop.
-func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
+// knownDenial finds the denial that the category of a message is known to get, without decoding the message. An event that may have been
+// admitted before is not dropped here. Nor is an event that resolves another one: no limit concerns it. Nor is a firing event of a pair: it may
+// repeat one that was posted, which is a duplicate and no drop. Nor is a group: each alert may have a category.
+func (w *Worker) knownDenial(ctx context.Context, m *message, again bool) *throttle.Denial {
 	category, bare, err := w.o.Decoder.CategoryOf(m.entry.Subject)
-	decodeFirst := bare || event.MayResolve(m.Data()) || event.MayFire(m.Data()) || w.mayWait(category)
-	if err == nil && !bare {
-		m.category = category
-		if !decodeFirst && (!again || w.isNew(ctx, m)) {
-			if denial = w.throttle.Full(category); denial != nil {
-				return event.Event{}, denial, nil
-			}
-		}
+	if err != nil || bare || m.decoded == nil && event.MayHoldGroup(m.Data()) {
+		return nil
 	}
-	e, err = m.decode(w.o.Decoder)
+	m.category = category
+	if event.MayResolve(m.Data()) || event.MayFire(m.Data()) || w.mayWait(category) || again && !w.isNew(ctx, m) {
+		return nil
+	}
+	return w.throttle.Full(category)
+}
+
+// read finds the event of a message, the denial that the event is known to get, or what is wrong with the message.
+func (w *Worker) read(m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
+	of := m.decoded
+	if of == nil {
+		of = decodedOf(m.decode(w.o.Decoder))
+	}
+	e, fault = of.event, of.fault
 	m.category, m.shownID, m.title, m.cost = e.Category, e.ShownID(), e.Title, e.Cost
-	if err != nil {
-		errors.As(err, &fault)
-		return e, nil, fault
-	}
 	switch {
-	case !decodeFirst || again:
+	case fault != nil:
+		return e, nil, fault
+	case again:
 	case e.Resolves():
 		if w.throttle.KnownUnpaired(e.Pair(), m.entry.Since.Add(pairPatience)) {
 			w.metrics.Resolved("unpaired")
@@ -68,10 +72,15 @@ func (w *Worker) read(ctx context.Context, m *message, again bool) (e event.Even
 	return e, nil, nil
 }
 
-// shownID is the ID of a message's event. An event that was dropped undecoded is decoded here.
+// shownID is the ID of a message's event. An event that was dropped undecoded is decoded here, unless that takes long.
 func (w *Worker) shownID(m *message) string {
 	if m.shownID == "" {
-		e, _ := m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
+		var e event.Event
+		if len(m.Data()) >= heavyBytes {
+			e = w.o.Decoder.Identify(m.asStored())
+		} else {
+			e, _ = m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
+		}
 		m.shownID, m.cost = e.ShownID(), e.Cost
 	}
 	return m.shownID

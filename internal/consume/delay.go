@@ -42,6 +42,21 @@ func (w *Worker) refused(category string) (refused, crowded bool) {
 	return refused, refused && found.crowded
 }
 
+// crowd names the events of a first level that wait in the room for a reason. No category has such a name.
+func crowd(reason room.Reason, first string) string { return string(reason) + " " + first }
+
+// crowded tells whether the room has just refused an event of a first level that was to wait for a reason.
+func (w *Worker) crowded(reason room.Reason, first string) bool {
+	refused, _ := w.refused(crowd(reason, first))
+	return refused
+}
+
+// dropCrowded is the settlement of a message whose event may not wait in the room because too many others do.
+func (w *Worker) dropCrowded(m *message, reason room.Reason) settlement {
+	w.metrics.RoomRefused(string(reason), 1)
+	return w.dropped(m, throttle.DeniedByRoom)
+}
+
 // waits tells whether the settings let denied events of a category wait for a slot.
 func (w *Worker) waits(category string) bool { return w.o.Delay != nil && w.o.Delay(category) > 0 }
 

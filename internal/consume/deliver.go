@@ -165,6 +165,7 @@ func jitter(d time.Duration) time.Duration { return retryDelay(d, 0) }
 func (w *Worker) postpone(work context.Context, d *delivery, delay time.Duration) {
 	if d.lost.Load() || d.left() <= 0 { // someone else may have the lease by now
 		d.span.Left(tracing.Lost)
+		d.leaveHand()
 		return
 	}
 	if delay > 0 && !d.fromQueue() && work.Err() == nil {

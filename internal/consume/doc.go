@@ -37,7 +37,8 @@
 // between, and keeps its slots and its identity. An event that may not stay is dropped. Its slot is returned unless an attempt may
 // have delivered it. While the room cannot be written, messages are returned to their stream.
 //
-// Events that wait for a slot, for the event that they resolve, or for Redis are message schedules. Events that wait for a channel
+// Events that wait for a slot, for the event that they resolve, or for Redis are message schedules, and so are heavy bodies that wait to be
+// decoded. Events that wait for a channel
 // stand in its queue in the order of their arrival. Each queue has a consumer of its own. A fresh event goes behind the queue, as
 // far as this instance knows of it.
 //
@@ -51,9 +52,10 @@
 // # Running
 //
 // One [Worker] pulls from the stream, from the room, and from each channel's queue, in a goroutine each. One goroutine settles for each
-// consumer, one decides, one moves, one watches the consumers, and one removes what reappears. The goroutine that decides waits for batches and
-// never for a single event. Deliveries run beside them: to each channel as many posts at once as configured
-// or, where channels are paced, as its pace asks for, in the order of their decisions.
+// consumer, one decides, one decodes heavy bodies in turns of their first levels, one moves, one watches the consumers, and one removes what
+// reappears. The goroutine that decides waits for batches and never for a single event. The bytes of the messages in hand are bounded, and
+// by an estimate the bytes that are asked for. Deliveries run beside them: to each channel as many posts at once as configured or, where
+// channels are paced, as its pace asks for, in the order of their decisions.
 //
 // When its context ends, a worker asks for no more messages, returns what is not decided or waits to the stream, finishes the
 // deliveries under way, and returns. It waits out failures of NATS without end, and acknowledges no event before its outcome is safe.

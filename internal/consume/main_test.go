@@ -171,6 +171,9 @@ func (f *fixture) run(w *Worker) *running {
 	go func() {
 		defer close(ended)
 		r.result <- w.Run(ctx, f.throttle, f.throttle, f.sink)
+		if w.conn.IsConnected() { // else messages may wait to be acknowledged
+			testkit.Equal(f, w.hand.held(), 0, "bytes in hand of a worker that has ended")
+		}
 	}()
 	f.Cleanup(func() {
 		cancel()

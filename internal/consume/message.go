@@ -1,8 +1,10 @@
 package consume
 
 import (
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -39,6 +41,7 @@ type message struct {
 	consumer  string // that delivered it
 	sequence  uint64
 	stored    time.Time
+	behind    uint64     // messages of its source that were not delivered then
 	delivered uint64     // how often the consumer has delivered it, this time included
 	entry     room.Entry // where its event comes from, and what it waited for
 	category  string     // "" until known, or if it is none
@@ -52,8 +55,25 @@ type message struct {
 	connection  uint64 // how often the connection had been lost when it was asked for
 	copiesBegun uint64 // of the delivery record, when it was received
 
+	size    int      // bytes of the subject, the headers and the body
+	decoded *decoded // by bodies; nil: nobody has decoded it
+	hand    *hand
+	weight  atomic.Int64 // in hand; 0: it is not, or not any more
+
 	mu       sync.Mutex
 	deadline time.Time // until then it is certainly this worker's
+}
+
+// decoded is what was decoded of a message.
+type decoded struct {
+	event event.Event
+	fault *event.Fault // nil: it is an event
+}
+
+func decodedOf(e event.Event, err error) *decoded {
+	of := &decoded{event: e}
+	errors.As(err, &of.fault)
+	return of
 }
 
 // newMessage takes over a message that was asked for at a time. The server started its acknowledgement wait later.
@@ -70,7 +90,9 @@ func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint
 		sequence:   meta.Sequence.Stream,
 		stored:     meta.Timestamp,
 		delivered:  meta.NumDelivered,
+		behind:     meta.NumPending,
 		connection: connection,
+		size:       storedSize(msg.Subject(), msg.Headers(), len(msg.Data())),
 		deadline:   asked.Add(ackWait),
 		forged:     from.inRoom && !trusted.IsMarked(msg.Headers()),
 	}
@@ -89,11 +111,14 @@ func entryOf(inRoom bool, subject string, header nats.Header, at room.Origin) ro
 	return room.Entry{Subject: subject, Origin: at, Since: at.Stored}
 }
 
-// Consumer and Sequence implement settle.Message, with Reply.
+// Consumer implements settle.Message, with Sequence, Size and Reply.
 func (m *message) Consumer() string { return m.consumer }
 
 // Sequence is the message's sequence in its stream.
 func (m *message) Sequence() uint64 { return m.sequence }
+
+// Size is about how many bytes the message takes in memory.
+func (m *message) Size() int { return messageBytes + m.size }
 
 // waited tells whether the event has waited for a slot.
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }

@@ -17,6 +17,7 @@ import (
 type move struct {
 	*message
 	reason  room.Reason
+	first   string           // the first level of its category
 	channel string           // Channel: the destination
 	due     time.Time        // when it comes back, by the server's clock; zero if that is not known
 	denial  *throttle.Denial // Slot: of the event; nil if that is not known
@@ -38,7 +39,7 @@ type move struct {
 type goal struct {
 	reason  room.Reason
 	channel string        // Channel: the destination
-	in      time.Duration // Slot, Pair, Redis: after which it comes back
+	in      time.Duration // Slot, Pair, Redis, Body: after which it comes back
 	until   uint64        // Pair: see room.Entry; so is behind
 	behind  uint64
 }
@@ -55,9 +56,17 @@ const weightBytes = 16 << 10
 
 func (n Names) room() room.Subjects { return room.Under(n.Subject) }
 
-// stayOf is a message's stay in the room, the same wherever it moves there.
+// undecodedBytes is the same for an undecoded body, which may hold an alert for each few hundred bytes.
+const undecodedBytes = 1 << 10
+
+// stayOf is a message's stay in the room, the same wherever it moves there. The undecoded bodies of a first level have a share of their own:
+// they leave room for the parts that they are split into.
 func stayOf(first string, entry room.Entry, size int, d time.Duration) throttle.Stay {
-	return throttle.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
+	stay := throttle.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
+	if entry.Reason == room.Body {
+		stay.First, stay.Weight = first+" bodies", 1+size/undecodedBytes
+	}
+	return stay
 }
 
 // nameOf is the name under which a message goes on. A redelivery has the same name, so JetStream stores it once.
@@ -68,7 +77,7 @@ func nameOf(m *message) string {
 // newMove is the move of an event. If the event may not stay, it is dropped.
 func (w *Worker) newMove(c candidate, to goal) *move {
 	w.trace(c.message, time.Now(), false)
-	subjects, first, name := w.names.room(), event.FirstLevel(c.event.Category), nameOf(c.message)
+	subjects, first, name := w.names.room(), w.firstLevel(c.message, c.event), nameOf(c.message)
 	entry := c.entryFor(c.event, to.reason)
 	entry.Until, entry.Behind = to.until, to.behind
 	subject, target, staysFor := subjects.Channel(room.Token(to.channel), first), "", stayIn
@@ -84,7 +93,7 @@ func (w *Worker) newMove(c candidate, to goal) *move {
 		room.ScheduleAt(toStore, target, due)
 	}
 	return &move{
-		message: c.message, reason: to.reason, channel: to.channel, due: due,
+		message: c.message, reason: to.reason, first: first, channel: to.channel, due: due,
 		toStore: []*nats.Msg{toStore}, stays: []throttle.Stay{stayOf(first, entry, len(c.Data()), staysFor)},
 		refused: func() { w.settle(w.dropped(c.message, throttle.DeniedByRoom)) },
 	}
@@ -96,7 +105,7 @@ func (w *Worker) newSplit(m *message, parts []event.Part, bad *event.Fault) *mov
 	w.trace(m, time.Now(), false)
 	producer := m.producerTrace()
 	body := &move{
-		message: m, reason: room.Part, bad: bad, stored: w.metrics.Split,
+		message: m, reason: room.Part, first: w.firstLevel(m, event.Event{}), bad: bad, stored: w.metrics.Split,
 		refused: func() { w.settle(w.dropped(m, throttle.DeniedByRoom)) },
 	}
 	for i, part := range parts {

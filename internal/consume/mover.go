@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -65,7 +66,9 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 		// While Redis is unavailable nothing is counted: few events move then, since few are decided about.
 		if mayStay, err := w.throttle.EnterRoom(m.ctx, stays); err == nil {
 			for _, move := range asking {
-				refused[move] = slices.Contains(mayStay[:len(move.stays)], false)
+				if refused[move] = slices.Contains(mayStay[:len(move.stays)], false); refused[move] {
+					w.refusedCache.Add(crowd(move.reason, move.first), refusal{until: time.Now().Add(refusedFor), crowded: true})
+				}
 				for i, stay := range move.stays {
 					if refused[move] && mayStay[i] {
 						w.leave(stay)
@@ -79,6 +82,7 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 		switch {
 		case move.left() <= 0: // JetStream delivers it again
 			move.span.Left(tracing.Lost)
+			move.leaveHand()
 			move.done()
 		case refused[move]:
 			w.metrics.RoomRefused(string(move.reason), 1)

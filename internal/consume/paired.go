@@ -52,9 +52,11 @@ func (w *Worker) awaitOther(c candidate, wait time.Duration) {
 //
 // An undecided event that may open the pair stands in the producers' stream. Parts of bodies, and events that Redis refused,
 // stand in the room instead, before everything that is stored there later. Another worker may decide between the question to the
-// throttle and the look at the streams. So the throttle is asked once more, and that answer counts. Each event holds an element of the pool.
+// throttle and the look at the streams. So the throttle is asked once more, and that answer counts. The events hold no element of the pool:
+// others go on while the streams are looked at.
 func (w *Worker) unpaired(pulling, ctx context.Context, events []candidate) {
 	var again []candidate
+	var dropped []settlement
 	now := w.clock.earliest(time.Now())
 	at := w.topology.Load()
 	ends := ends{ // 0 in doubt
@@ -62,6 +64,10 @@ func (w *Worker) unpaired(pulling, ctx context.Context, events []candidate) {
 		room:      sync.OnceValue(func() uint64 { end, _ := endOf(ctx, at.room.stream); return end }),
 	}
 	for _, c := range events {
+		if c.entry.Reason != room.Pair && w.crowded(room.Pair, event.FirstLevel(c.event.Category)) {
+			dropped = append(dropped, w.dropCrowded(c.message, room.Pair))
+			continue
+		}
 		to := goal{reason: room.Pair, in: w.pairWait(c), until: c.entry.Until, behind: c.entry.Behind}
 		patience := pairPatience - w.leastAge(c.message)
 		switch {
@@ -75,12 +81,11 @@ func (w *Worker) unpaired(pulling, ctx context.Context, events []candidate) {
 			again = append(again, c)
 			continue
 		}
-		w.move(w.newMove(c, to), w.release)
+		w.move(w.newMove(c, to), func() {})
 	}
-	if len(again) > 0 && !w.decide(pulling, ctx, again) {
-		for _, c := range again {
-			w.nak(c.message, 0)
-		}
+	w.settle(dropped...)
+	for _, m := range w.decideInParts(pulling, ctx, again) {
+		w.nak(m, 0)
 	}
 }
 
@@ -123,11 +128,14 @@ type firstOpening struct {
 	asked    time.Time
 }
 
-// noneBefore tells whether no message before a sequence may open a pair. In doubt it says no.
+// noneBefore tells whether no message before a sequence may open a pair. In doubt it says no, and so it does while others have a look: in a
+// crowd of resolved events all would wait for each look.
 func (o *firstOpening) noneBefore(
 	ctx context.Context, sequence uint64, at *topology, look func(ctx context.Context, at *topology, from uint64) (uint64, error),
 ) bool {
-	o.mu.Lock()
+	if !o.mu.TryLock() {
+		return false
+	}
 	defer o.mu.Unlock()
 	if o.topology != at { // the streams may have been made anew, and count anew
 		o.topology, o.first, o.asked = at, 0, time.Time{}
@@ -178,20 +186,20 @@ func endOf(ctx context.Context, stream jetstream.Stream) (uint64, error) {
 	return max(info.State.LastSeq, 1), nil
 }
 
-// mostLooks bounds the messages that are looked at in one go: other events wait meanwhile for the elements of the pool. With 256, a burst of
-// resolved events delayed their neighbours by half a second.
+// mostLooks bounds the messages that are looked at in one go.
 const mostLooks = 16
 
 // firstThatOpens returns the sequence of the first message on some subjects that may open a pair, or end. After an error it returns
 // how far it came. Events that resolve open none, or a crowd of them would wait for each other.
 func (w *Worker) firstThatOpens(ctx context.Context, stream jetstream.Stream, subjects []string, from, end uint64) (uint64, error) {
+	heads := newHeads(stream, subjects)
 	for range mostLooks {
-		next, err := firstOn(ctx, stream, subjects, from)
+		next, err := heads.first(ctx, from)
 		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-			return end, nil
 		case err != nil:
 			return from, err
+		case next == nil:
+			return end, nil
 		case !w.opensNone(next):
 			return next.Sequence, nil
 		}
@@ -200,20 +208,37 @@ func (w *Worker) firstThatOpens(ctx context.Context, stream jetstream.Stream, su
 	return from, nil
 }
 
-// firstOn gets the first message of a stream on some subjects whose sequence is not below a number.
-func firstOn(ctx context.Context, stream jetstream.Stream, subjects []string, from uint64) (first *jetstream.RawStreamMsg, err error) {
+// heads are the first messages of a stream on some subjects, from a sequence on that only grows.
+type heads struct {
+	stream jetstream.Stream
+	next   map[string]*jetstream.RawStreamMsg // nil: it is not known
+}
+
+func newHeads(stream jetstream.Stream, subjects []string) heads {
+	h := heads{stream: stream, next: make(map[string]*jetstream.RawStreamMsg, len(subjects))}
 	for _, subject := range subjects {
-		next, err := stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
-		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-		case err != nil:
-			return nil, err
-		case first == nil || next.Sequence < first.Sequence:
+		h.next[subject] = nil
+	}
+	return h
+}
+
+// first gets the first message whose sequence is not below a number; nil if there is none.
+func (h heads) first(ctx context.Context, from uint64) (first *jetstream.RawStreamMsg, err error) {
+	for subject, next := range h.next {
+		if next == nil || next.Sequence < from {
+			next, err = h.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				delete(h.next, subject)
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			h.next[subject] = next
+		}
+		if first == nil || next.Sequence < first.Sequence {
 			first = next
 		}
-	}
-	if first == nil {
-		return nil, jetstream.ErrMsgNotFound
 	}
 	return first, nil
 }
@@ -224,7 +249,7 @@ func (w *Worker) opensNone(stored *jetstream.RawStreamMsg) bool {
 	if inRoom && !trusted.IsMarked(stored.Header) {
 		return true
 	}
-	if !event.MayResolve(stored.Data) {
+	if !event.MayResolve(stored.Data) || len(stored.Data) >= heavyBytes {
 		return false
 	}
 	entry := entryOf(inRoom, stored.Subject, stored.Header, room.Origin{Sequence: stored.Sequence, Stored: stored.Time})

@@ -43,6 +43,7 @@ func (w *Worker) pullAll(ctx context.Context) error {
 	start(func(ctx context.Context) error {
 		return w.pull(ctx, source{inRoom: true}, func() jetstream.Consumer { return w.topology.Load().room.consumer })
 	})
+	w.pulling.Go(func() { w.bodies.run(ctx) })
 	for _, queue := range w.queues(ctx) {
 		w.serve(queue)
 	}
@@ -84,6 +85,7 @@ func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Cons
 	if err := w.settlers.AwaitSpace(ctx, consumer.CachedInfo().Name); err != nil {
 		return 0, 0, err
 	}
+	demand = w.hand.demand(consumer.CachedInfo().Name, demand)
 	reconnected := w.o.Connection.untilReconnect().Done()
 	asked, connection := time.Now(), w.conn.Stats().Reconnects
 	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, w.ackWait/4)))
@@ -93,7 +95,7 @@ func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Cons
 		case msg, open = <-batch.Messages():
 			if open {
 				received++
-				handing += w.pass(msg, from, asked, connection)
+				handing += w.pass(ctx, msg, from, asked, connection)
 			} else {
 				err = batch.Error()
 			}
@@ -101,7 +103,7 @@ func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Cons
 			from.deciding = nil
 			w.pulling.Go(func() { // a server that went on may still answer the request
 				for msg := range batch.Messages() {
-					w.pass(msg, from, asked, connection)
+					w.pass(ctx, msg, from, asked, connection)
 				}
 			})
 			return received, handing, nil
@@ -113,23 +115,23 @@ func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Cons
 	return received, handing, nil
 }
 
-// pass hands a message on and tells how long that took.
-func (w *Worker) pass(msg jetstream.Msg, from source, asked time.Time, connection uint64) time.Duration {
+// pass hands a message on, and tells how long that took.
+func (w *Worker) pass(ctx context.Context, msg jetstream.Msg, from source, asked time.Time, connection uint64) time.Duration {
 	m, err := newMessage(msg, from, asked, connection, w.ackWait)
 	if err != nil {
 		w.logger.Error("a message without JetStream's metadata was left alone", "error", err)
 		return 0
 	}
 	m.copiesBegun = w.copies.begun.Load()
+	if !from.inRoom {
+		w.behind.Store(m.behind > 0)
+	}
 	if from.deciding != nil {
 		from.deciding.Add(1)
 	}
-	select {
-	case w.incoming <- m:
-		return 0
-	default:
-	}
 	start := time.Now()
+	w.hand.arrived(m.consumer, m.Size())
+	w.hand.take(ctx, m)
 	w.incoming <- m
 	return time.Since(start)
 }

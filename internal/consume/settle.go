@@ -203,6 +203,7 @@ func (t *tally) settledBefore(m *message, late bool) bool {
 // delivered again anyway.
 func (w *Worker) nak(m *message, delay time.Duration) {
 	m.span.Left(tracing.GivenBack)
+	m.leaveHand()
 	if m.left() <= 0 {
 		return
 	}
@@ -214,6 +215,7 @@ func (w *Worker) terminate(m *message, fault *event.Fault) {
 	settled := settlement{message: m, outcome: Dead, fault: fault, decided: time.Now()}
 	if m.left() > 0 {
 		if settle.Terminate(w.conn, m, string(fault.Reason)+": "+oneLine(fault.Detail)) == nil {
+			m.leaveHand()
 			w.tally.count([]settlement{settled}, time.Time{})
 			return
 		}

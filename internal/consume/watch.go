@@ -71,7 +71,7 @@ func (w *Worker) lookAtRoom(ctx context.Context) {
 	if info, err := w.ask(ctx, at.room.consumer); err == nil {
 		w.metrics.RoomPending(readyReason, int(info.NumPending)+info.NumAckPending) //nolint:gosec // far below the end of an int
 	}
-	for _, reason := range []room.Reason{room.Slot, room.Pair, room.Redis} {
+	for _, reason := range room.Scheduled() {
 		if n, err := at.room.waiting(ctx, reason); err == nil {
 			w.metrics.RoomPending(string(reason), n)
 			if n > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -48,8 +49,9 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 	var settled []settlement
 	now, forgotten := time.Now(), w.forgottenUntil()
 	for _, m := range batch {
-		if m.leftAt(now) <= 0 {
-			continue // it waited too long here: JetStream delivers it again
+		if m.leftAt(now) <= 0 { // it waited too long here: JetStream delivers it again
+			m.leaveHand()
+			continue
 		}
 		if m.forged {
 			w.metrics.Forged(trusted.Room, 1)
@@ -57,7 +59,7 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 			continue
 		}
 		again := m.deliveredBefore(forgotten)
-		if m.delivered > 1 {
+		if m.delivered > 1 && m.decoded == nil {
 			w.metrics.Redelivered(1)
 		}
 		expired := w.tooOld(now, m)
@@ -66,13 +68,16 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 			settled = append(settled, settlement{message: m, outcome: Expired})
 			continue
 		}
-		if parts, bad := w.o.Decoder.Parts(m.asStored()); parts != nil {
-			m.category = w.categoryOf(m)
-			w.pool <- struct{}{}
-			w.work(func() { w.move(w.newSplit(m, parts, bad), w.release) })
+		denial := w.knownDenial(ctx, m, again)
+		if denial == nil && w.heavy(m) {
+			w.bodies.add(m)
 			continue
 		}
-		e, denial, fault := w.read(ctx, m, again)
+		var e event.Event
+		var fault *event.Fault
+		if denial == nil {
+			e, denial, fault = w.read(m, again)
+		}
 		switch {
 		case fault != nil && expired:
 			settled = append(settled, settlement{message: m, outcome: Expired})
@@ -164,6 +169,9 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 		}
 	}
 	if len(unpaired) > 0 {
+		for range unpaired {
+			w.release()
+		}
 		w.work(func() { w.unpaired(ctx, work, unpaired) })
 	}
 	w.settle(settled...)
@@ -290,6 +298,7 @@ func (w *Worker) settle(settled ...settlement) {
 	for i := range settled {
 		settled[i].decided = now
 		w.trace(settled[i].message, now, false)
+		settled[i].leaveHand()
 	}
 	w.settlers.Acknowledge(settled...)
 }

@@ -67,6 +67,9 @@ type Worker struct {
 	sink         Sink
 	settlers     *settle.Settlers[settlement]
 	incoming     chan *message
+	hand         *hand
+	behind       atomic.Bool // messages of producers wait to be delivered
+	bodies       *bodies
 	copies       recordCopies
 	pool         chan struct{} // has an element for each message between decision and settlement
 	tasks        chan func()   // for goroutines that have nothing to do
@@ -99,7 +102,7 @@ func New(o Options) (*Worker, error) {
 	w := &Worker{
 		o: o, names: o.Names, conn: o.Connection.Conn, js: js, logger: o.Logger, metrics: o.Metrics, journal: o.Journal,
 		health: newHealth(o.Logger), letters: newLetters(js, o.Names, o.Logger), letterLog: newLetterLog(o.Logger),
-		refusedCache: newCache[string, refusal](mostRefusals),
+		refusedCache: newCache[string, refusal](mostRefusals), hand: newHand(),
 	}
 	w.tally = newTally(w.conn, w.metrics, w.counted)
 	return w, nil
@@ -209,6 +212,7 @@ func (w *Worker) Ready() error {
 func (w *Worker) Run(ctx context.Context, limiter Throttle, pacer Pacer, out Sink) error {
 	w.throttle, w.pacer, w.sink = limiter, pacer, out
 	w.incoming = make(chan *message, 2*throttle.MaxBatch)
+	w.bodies = newBodies(w)
 	w.pool = make(chan struct{}, poolSize+w.o.Concurrency)
 	w.tasks = make(chan func())
 	defer close(w.tasks)

@@ -38,7 +38,7 @@ type Part struct {
 // Parts returns nothing for every other message, for one that Decode finds a fault in as a whole, and for a group
 // whose alerts are all bad: Decode returns their fault. Unless the body may hold a group, that costs no more than a search.
 func (d Decoder) Parts(m Message) (parts []Part, bad *Fault) {
-	if !looksLikeObject(m.Data) || !mayHold(m.Data, `"alerts"`) {
+	if !MayHoldGroup(m.Data) {
 		return nil, nil
 	}
 	e, c, fault := d.open(m)

@@ -97,7 +97,7 @@ func (r *reader) texts(name string) []Field {
 			r.refuse(name+"."+m.name, "a string", show(m.value), nil)
 			return nil
 		}
-		fields = append(fields, Field{m.name, unquote(m.value)})
+		fields = append(fields, Field{strings.Clone(m.name), unquote(m.value)})
 	}
 	return fields
 }

@@ -18,6 +18,38 @@ func MayFire(data []byte) bool {
 	return looksLikeObject(data) && mayHold(data, `"firing"`)
 }
 
+// MayHoldGroup reports whether data may be a group of alerts. Where it is false, Parts returns nothing. It allocates nothing.
+func MayHoldGroup(data []byte) bool {
+	return looksLikeObject(data) && mayHold(data, `"alerts"`)
+}
+
+// Identify returns the event that m decodes to with its identity and, where the subject names it, its category alone. It reads the envelope and a
+// single alert, and these only if they may hold an ID.
+func (d Decoder) Identify(m Message) Event {
+	category, _, _ := d.categoryOf(m.Subject)
+	if e, ok := d.QuickIdentity(m, category); ok {
+		return e
+	}
+	e, c, fault := d.open(m)
+	if fault == nil {
+		e.identify((&reader{members: c.members}).text("id"))
+		e.identifyAlert(c.members)
+	}
+	m.Room.impose(&e)
+	return e
+}
+
+// identifyAlert gives the event of a single alert the identity of that alert.
+func (e *Event) identifyAlert(o object) {
+	elements, ok := alertsOf(o)
+	if !ok || len(elements) != 1 {
+		return
+	}
+	if a, fault := readAlert(elements[0]); fault == nil && a.id != "" {
+		e.ID, e.Derived = a.id, false
+	}
+}
+
 // QuickIdentity returns the event that m decodes to with its category, as the subject names it, and its identity alone, without
 // looking at more of the body than a search does. It is not ok where the body or its envelope may hold an ID or alerts, or for a message
 // of the room: only Decode knows then.

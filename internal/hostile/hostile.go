@@ -32,23 +32,27 @@ type Producer struct {
 // Attack is one way to do harm, n times.
 type Attack struct {
 	Name string
+	Told int                                                 // the number of messages with which the harm was first seen
 	Do   func(p *Producer, ctx context.Context, n int) error // a method of Producer
 }
 
 // Attacks lists them all.
 var Attacks = []Attack{
-	{"rolls the stream up", (*Producer).RollUp},
-	{"schedules messages on others' subjects", (*Producer).Schedule},
-	{"forges the headers of the room", (*Producer).Forge},
-	{"claims others' IDs", (*Producer).ClaimIDs},
-	{"resolves what nobody opened", (*Producer).Resolve},
-	{"opens pairs without end", (*Producer).Open},
-	{"sends what cannot be understood", (*Producer).Garble},
-	{"sends groups of empty alerts", (*Producer).EmptyAlerts},
-	{"invents subcategories", (*Producer).Subcategories},
-	{"sends titles of 250 kB", (*Producer).LongTitles},
-	{"floods", (*Producer).Flood},
-	{"forges through reply subjects", (*Producer).ForgeReplies},
+	{"rolls the stream up", 200, (*Producer).RollUp},
+	{"schedules messages on others' subjects", 200, (*Producer).Schedule},
+	{"forges the headers of the room", 12_000, (*Producer).Forge},
+	{"claims others' IDs", 12_000, (*Producer).ClaimIDs},
+	{"resolves what nobody opened", 25_000, (*Producer).Resolve},
+	{"opens pairs without end", 25_000, (*Producer).Open},
+	{"sends what cannot be understood", 68, (*Producer).Garble},
+	{"sends groups of empty alerts", 50, (*Producer).EmptyAlerts},
+	{"sends groups of a thousand alerts", 800, (*Producer).Groups},
+	{"sends large events", 800, (*Producer).LargeEvents},
+	{"sends large events behind small ones", 800, (*Producer).LargeBehindSmall},
+	{"invents subcategories", 5000, (*Producer).Subcategories},
+	{"sends titles of 250 kB", 200, (*Producer).LongTitles},
+	{"floods", 25_000, (*Producer).Flood},
+	{"forges through reply subjects", 1000, (*Producer).ForgeReplies},
 }
 
 // Stored is how many messages the server took so far, and Refused how many it did not.
@@ -223,6 +227,48 @@ func (p *Producer) Garble(ctx context.Context, n int) error {
 func (p *Producer) EmptyAlerts(ctx context.Context, n int) error {
 	body := `{"alerts": [{}` + strings.Repeat(",{}", 999) + `]}`
 	return p.publish(ctx, n, func(int) *nats.Msg { return on(p.Subject, body) })
+}
+
+// alertsOfGroup is how many alerts a body may hold.
+const alertsOfGroup = 1000
+
+// Groups publishes bodies of a thousand alerts, none of which has come before.
+func (p *Producer) Groups(ctx context.Context, n int) error {
+	begun := time.Now().UnixNano()
+	return p.publish(ctx, n, func(i int) *nats.Msg {
+		body := []byte(`{"receiver":"hostile","status":"firing","alerts":[`)
+		for a := range alertsOfGroup {
+			body = fmt.Appendf(body, `{"status":"firing","labels":{"alertname":"Hostile","severity":"critical","instance":"host-%d:9100"},`+
+				`"annotations":{"summary":"hostile %d"},"startsAt":"2026-03-01T10:00:00Z","fingerprint":"%x-%x-%x"},`, a, a, begun, i, a)
+		}
+		return on(p.Subject, string(append(body[:len(body)-1], "]}"...)))
+	})
+}
+
+// largeFields is how many fields a large event has: as many as a body takes.
+const largeFields = 10_000
+
+// LargeEvents publishes bodies of one event each, as large as a body may be, with thousands of fields. Each may resolve another event, so no
+// worker drops it without decoding it.
+func (p *Producer) LargeEvents(ctx context.Context, n int) error {
+	fields := []byte(`"resolved":"hostile"`)
+	for i := range largeFields {
+		fields = fmt.Appendf(fields, `,"field-%d":"hostile"`, i)
+	}
+	return p.publish(ctx, n, func(i int) *nats.Msg {
+		return on(p.Subject, fmt.Sprintf(`{"title":"hostile %d","status":"firing","key":"%d","text":"\"resolved\"","fields":{%s}}`, i, i, fields))
+	})
+}
+
+// smallBefore is how many small events have a worker expect small ones.
+const smallBefore = 3000
+
+// LargeBehindSmall publishes small events, and then large ones: a worker that goes by the sizes of the last messages asks for too many.
+func (p *Producer) LargeBehindSmall(ctx context.Context, n int) error {
+	if err := p.Flood(ctx, smallBefore); err != nil {
+		return err
+	}
+	return p.LargeEvents(ctx, n)
 }
 
 // Subcategories publishes one event of each of many categories.

@@ -23,10 +23,14 @@ const (
 	Slot    Reason = "slot"    // a slot of a full limit
 	Pair    Reason = "pair"    // a resolved event: the outcome of the firing one
 	Redis   Reason = "redis"   // Redis refuses a log on the event's path
+	Body    Reason = "body"    // a large body, or a group of alerts: the time to be decoded
 	Channel Reason = "channel" // its channel rests, or has others to take before
 	Part    Reason = "part"    // an alert of a split body: a worker
 	Replay  Reason = "replay"  // a dead letter: a worker
 )
+
+// Scheduled lists what message schedules wait for.
+func Scheduled() []Reason { return []Reason{Slot, Pair, Redis, Body} }
 
 // due stands in a subject where a schedule has its reason.
 const due = "due"
@@ -50,7 +54,11 @@ func (s Subjects) Waiting(reason Reason) string { return string(s) + "." + strin
 
 // Undecided matches the events in the room that nobody has decided about.
 func (s Subjects) Undecided() []string {
-	return []string{s.Waiting(Part), s.Waiting(Replay), s.Waiting(Redis), string(s) + "." + due + "." + string(Redis) + ".>"}
+	undecided := []string{s.Waiting(Part), s.Waiting(Replay)}
+	for _, reason := range []Reason{Redis, Body} {
+		undecided = append(undecided, s.Waiting(reason), string(s)+"."+due+"."+string(reason)+".>")
+	}
+	return undecided
 }
 
 // Queue is the subject on which events of a first level wait for a reason, in their order.

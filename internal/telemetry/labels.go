@@ -25,8 +25,8 @@ var (
 
 	summaryResults = closedSet{"sent", "given_up"}
 	pairings       = closedSet{"paired", "unpaired"}
-	waits          = closedSet{"slot", "pair", "redis", "channel", "ready"}
-	refusals       = closedSet{"slot", "pair", "redis", "channel", "part"}
+	waits          = closedSet{"slot", "pair", "redis", "body", "channel", "ready"}
+	refusals       = closedSet{"slot", "pair", "redis", "body", "channel", "part"}
 	places         = closedSet{"room", "dead_letters", "journal", "limits"}
 )
 

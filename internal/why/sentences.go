@@ -112,6 +112,8 @@ func waitsFor(reason string) string {
 		return "the outcome of the event that it resolves"
 	case "redis":
 		return "redis, which refuses a log on its path"
+	case "body":
+		return "its turn to be decoded"
 	case "channel":
 		return "its channel"
 	case "part", "replay", Due:

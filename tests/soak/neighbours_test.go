@@ -64,10 +64,12 @@ type attack struct {
 
 // Bounds of an attack's messages; 500 unless named.
 var mostOf = map[string]int{
-	"sends what cannot be understood": 12,
-	"sends groups of empty alerts":    60,
-	"resolves what nobody opened":     2000,
-	"floods":                          3000,
+	"sends what cannot be understood":   12,
+	"sends groups of empty alerts":      60,
+	"sends groups of a thousand alerts": 20,
+	"sends large events":                50,
+	"resolves what nobody opened":       2000,
+	"floods":                            3000,
 }
 
 const (

@@ -32,6 +32,7 @@ type Message interface {
 	Consumer() string // the consumer's name, which no other consumer of the worker has
 	Reply() string    // the subject of acknowledgements of the message
 	Sequence() uint64 // in the stream
+	Size() int        // bytes that the message takes in memory, about
 }
 
 // ConfirmTimeout bounds the wait for one confirmation.
@@ -129,7 +130,7 @@ func (s *Settlers[M]) Acknowledge(messages ...M) {
 	}
 }
 
-// AwaitSpace waits while too many messages of a consumer wait for their acknowledgement, so that nobody asks the consumer for more. The error is the
+// AwaitSpace waits while too many messages of a consumer, or too many bytes, wait for their acknowledgement, so that nobody asks the consumer for more. The error is the
 // cause of the end of the context.
 func (s *Settlers[M]) AwaitSpace(ctx context.Context, consumer string) error {
 	s.mu.Lock()

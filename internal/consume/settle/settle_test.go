@@ -20,15 +20,17 @@ import (
 type delivered struct {
 	consumer string
 	sequence uint64
+	size     int
 }
 
+func (m delivered) Size() int        { return m.size }
 func (m delivered) Consumer() string { return m.consumer }
 func (m delivered) Sequence() uint64 { return m.sequence }
 func (m delivered) Reply() string    { return fmt.Sprintf("%s.%d", m.consumer, m.sequence) }
 
 func messages(consumer string, n int) (all []delivered) {
 	for i := range n {
-		all = append(all, delivered{consumer, uint64(i + 1)})
+		all = append(all, delivered{consumer: consumer, sequence: uint64(i + 1)})
 	}
 	return all
 }
@@ -213,7 +215,7 @@ func TestBatchOfTwoConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newServer("a")
 		settlers, results := start(server)
-		settlers.Acknowledge(delivered{"a", 1}, delivered{"b", 2}, delivered{"a", 3}, delivered{"b", 4})
+		settlers.Acknowledge(delivered{"a", 1, 0}, delivered{"b", 2, 0}, delivered{"a", 3, 0}, delivered{"b", 4, 0})
 		results.want(t, map[string]int{"b": 2}, nil)
 		server.elect("a")
 		settlers.Close(t.Context())
@@ -240,7 +242,7 @@ func TestNoAnswerForLong(t *testing.T) {
 		end()
 		settlers.Close(ended)
 		results.want(t, nil, map[string]int{"a": 20})
-		settlers.Acknowledge(delivered{"a", 11})
+		settlers.Acknowledge(delivered{"a", 11, 0})
 		results.want(t, nil, map[string]int{"a": 21})
 	})
 }
@@ -251,7 +253,7 @@ func TestHighestSequenceConfirms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newServer()
 		settlers, results := start(server)
-		settlers.Acknowledge(delivered{"a", 2}, delivered{"a", 9}, delivered{"a", 5})
+		settlers.Acknowledge(delivered{"a", 2, 0}, delivered{"a", 9, 0}, delivered{"a", 5, 0})
 		settlers.Close(t.Context())
 		results.want(t, map[string]int{"a": 3}, nil)
 		testkit.EqualSlices(t, slices.Collect(maps.Keys(server.requests)), []string{"a.9"}, "messages that were to be confirmed")
@@ -314,5 +316,26 @@ func TestAwaitSpace(t *testing.T) {
 		server.elect("a")
 		testkit.NoError(t, settlers.AwaitSpace(t.Context(), "a"))
 		settlers.Close(t.Context())
+	})
+}
+
+// TestAwaitSpaceInBytes holds back whoever asks for more messages of a consumer while few messages take many bytes.
+func TestAwaitSpaceInBytes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := newServer("a")
+		settlers, results := start(server)
+		large := func(sequence uint64, size int) { settlers.Acknowledge(delivered{"a", sequence, size}) }
+		large(1, 2<<20-1)
+		testkit.NoError(t, settlers.AwaitSpace(t.Context(), "a"))
+		large(2, 1)
+		testkit.NoError(t, settlers.AwaitSpace(t.Context(), "b"))
+		waiting, stop := context.WithTimeout(t.Context(), time.Minute)
+		testkit.Equal(t, settlers.AwaitSpace(waiting, "a"), context.DeadlineExceeded, "error while no message is settled")
+		stop()
+		server.elect("a")
+		testkit.NoError(t, settlers.AwaitSpace(t.Context(), "a"))
+		settlers.Close(t.Context())
+		results.want(t, map[string]int{"a": 2}, nil)
 	})
 }

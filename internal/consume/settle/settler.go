@@ -12,6 +12,7 @@ import (
 const (
 	mostAtOnce  = 4096
 	mostWaiting = 2 * mostAtOnce
+	mostBytes   = 2 << 20 // of the backlog; it may be larger by what is in hand when a consumer stops confirming
 )
 
 // Pauses between two questions to a consumer that confirms nothing.
@@ -34,6 +35,7 @@ type settler[M Message] struct {
 	mu      sync.Mutex
 	waiting []handed[M]
 	backlog int           // messages that wait or are being acknowledged
+	bytes   int           // of the backlog
 	freed   chan struct{} // closed and replaced when the backlog shrinks
 }
 
@@ -57,6 +59,7 @@ func (s *settler[M]) add(messages []M) {
 	s.mu.Lock()
 	s.waiting = append(s.waiting, handed[M]{messages, time.Now()})
 	s.backlog += len(messages)
+	s.bytes += sizeOf(messages)
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -64,11 +67,11 @@ func (s *settler[M]) add(messages []M) {
 	}
 }
 
-// awaitSpace waits while mostWaiting messages wait.
+// awaitSpace waits while mostWaiting messages, or mostBytes bytes, wait.
 func (s *settler[M]) awaitSpace(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		full, freed := s.backlog >= mostWaiting, s.freed
+		full, freed := s.backlog >= mostWaiting || s.bytes >= mostBytes, s.freed
 		s.mu.Unlock()
 		if !full {
 			return nil
@@ -85,6 +88,7 @@ func (s *settler[M]) awaitSpace(ctx context.Context) error {
 func (s *settler[M]) run(ctx context.Context, closing <-chan struct{}) {
 	for {
 		batch, since := s.next()
+		n, bytes := len(batch), sizeOf(batch) // whoever gets the batch may change it
 		switch {
 		case len(batch) == 0:
 			if !s.awaitMore(closing) {
@@ -96,8 +100,15 @@ func (s *settler[M]) run(ctx context.Context, closing <-chan struct{}) {
 		default:
 			s.o.Abandoned(batch)
 		}
-		s.free(len(batch))
+		s.free(n, bytes)
 	}
+}
+
+func sizeOf[M Message](messages []M) (bytes int) {
+	for _, m := range messages {
+		bytes += m.Size()
+	}
+	return bytes
 }
 
 // awaitMore waits for more messages. It returns false if there will be none.
@@ -127,10 +138,11 @@ func (s *settler[M]) next() (batch []M, since time.Time) {
 	return batch, since
 }
 
-func (s *settler[M]) free(n int) {
+func (s *settler[M]) free(n, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.backlog -= n
+	s.bytes -= bytes
 	close(s.freed)
 	s.freed = make(chan struct{})
 }

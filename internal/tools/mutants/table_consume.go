@@ -19,6 +19,58 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestApplyUpdates$",
 	},
 	{
+		name: "heavy-bodies-without-turns",
+		bug:  "A first level keeps its turn until its heavy bodies are decoded.",
+		file: "internal/consume/bodies.go",
+		old: `b.turns = append(b.turns, first)
+		}
+		return first, m, 0`,
+		new: `b.turns = slices.Insert(b.turns, 0, first)
+		}
+		return first, m, 0`,
+		test: "./internal/consume -run ^TestFirstLevelsTakeTurns$",
+	},
+	{
+		name: "heavy-bodies-without-a-bound",
+		bug:  "All heavy bodies of a first level wait in memory.",
+		file: "internal/consume/bodies.go",
+		old:  `behind || q.bytes > 0 && q.bytes+size > most ||`,
+		new:  `behind ||`,
+		test: "./internal/consume -run ^TestBodiesAreBounded$",
+	},
+	{
+		name: "hand-without-a-bound",
+		bug:  "A worker takes any number of bytes in hand.",
+		file: "internal/consume/hand.go",
+		old:  `h.bytes == 0 || h.bytes+weight <= mostInHand`,
+		new:  `h.bytes >= 0 || h.bytes+weight <= mostInHand`,
+		test: "./internal/consume -run ^TestHand$",
+	},
+	{
+		name: "demand-without-sizes",
+		bug:  "A worker asks for as many messages as ever, whatever their sizes.",
+		file: "internal/consume/pull.go",
+		old:  `demand = w.hand.demand(consumer.CachedInfo().Name, demand)`,
+		new:  `_ = w.hand.demand(consumer.CachedInfo().Name, demand)`,
+		test: "./internal/consume -run ^TestFetchFollowsSizes$",
+	},
+	{
+		name: "backlog-without-bytes",
+		bug:  "Settled messages that wait for their acknowledgement take any number of bytes.",
+		file: "internal/consume/settle/settler.go",
+		old:  `|| s.bytes >= mostBytes`,
+		new:  `|| s.bytes < 0`,
+		test: "./internal/consume/settle -run ^TestAwaitSpaceInBytes$",
+	},
+	{
+		name: "undecoded-alert-without-identity",
+		bug:  "A single alert whose body waits undecoded loses its identity.",
+		file: "internal/event/quick.go",
+		old:  `e.identifyAlert(c.members)`,
+		new:  `_ = e.identifyAlert`,
+		test: "./internal/event -run ^TestIdentify$",
+	},
+	{
 		name: "unready-after-an-election",
 		bug:  "A worker that is not told of its consumer at once stays not ready, though it works.",
 		file: "internal/consume/pull.go",

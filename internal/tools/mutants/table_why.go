@@ -91,9 +91,8 @@ var ofWhy = []mutant{
 		name: "why-says-nothing-of-a-failing-journal",
 		bug:  "While workers cannot write the journal, an event is not known without a reason.",
 		file: "cmd/notifier/why.go",
-		old: `		Failing: failing,
-`,
-		new:  ``,
+		old:  `Failing: failing,`,
+		new:  `Failing: failing[:0],`,
 		test: "./tests -run ^TestJournalCannotBeWritten$",
 	},
 	{

@@ -1,0 +1,270 @@
+package consume
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// Bounds of the heavy bodies that wait in memory.
+const (
+	heavyBytes    = 16 << 10 // the size from which a body is heavy; a group of alerts always is
+	bodiesOfFirst = 1 << 20  // bytes of one first-level category
+	mostBodies    = 4 << 20  // bytes of all together
+)
+
+// mostParts is how many messages may wait in the room for a worker before another body is split. The parts of one category stand before
+// those of others there.
+const mostParts = 2 * throttle.MaxBatch
+
+// Times of bodies that wait in the room.
+const (
+	shortestBodyWait = 500 * time.Millisecond
+	firstByteTime    = 200 * time.Nanosecond // that a byte takes, until it is measured
+)
+
+// bodies decodes heavy bodies beside the goroutine that decides. The first-level categories take turns, so the heavy bodies of one of them
+// delay nobody else's.
+//
+// Bodies beyond the bounds go to the room undecoded, and so do the bodies of the same first level behind them. They come back
+// about when their turn comes.
+type bodies struct {
+	worker *Worker
+	added  chan struct{} // has an element when a body was added
+
+	mu     sync.Mutex
+	closed bool
+	queues map[string]*bodyQueue // by first level
+	turns  []string              // the first levels with bodies, in the order of their turns
+	bytes  int                   // of all bodies
+
+	parts int // that were stored in the room since its consumer was last asked; of the goroutine alone
+}
+
+// bodyQueue is the bodies of one first level, with the body that is being decoded.
+type bodyQueue struct {
+	waiting  []*message
+	bytes    int
+	rests    time.Time     // until then others have their turns
+	byteTime time.Duration // about how long a byte takes from one turn to the next
+	back     time.Time     // when the last body that went to the room comes back
+}
+
+func newBodies(w *Worker) *bodies {
+	return &bodies{worker: w, added: make(chan struct{}, 1), queues: make(map[string]*bodyQueue)}
+}
+
+// heavy tells whether a message is one for bodies. A body that is too large is not: nobody decodes it. Events from a channel's queue
+// keep their order, and the limits have admitted them.
+func (w *Worker) heavy(m *message) bool {
+	size := len(m.Data())
+	if m.decoded != nil || m.source.token() != "" || w.o.Decoder.MaxBytes > 0 && size > w.o.Decoder.MaxBytes {
+		return false
+	}
+	return size >= heavyBytes || event.MayHoldGroup(m.Data())
+}
+
+// add queues a message, sends it to the room, or drops it because the room has just refused another one.
+func (b *bodies) add(m *message) {
+	w, first := b.worker, b.worker.firstLevel(m, event.Event{})
+	switch goes, wait := b.enqueue(first, m); goes {
+	case toMemory:
+		select {
+		case b.added <- struct{}{}:
+		default:
+		}
+	case toRoom:
+		e := w.o.Decoder.Identify(m.asStored())
+		m.category, m.shownID = e.Category, e.ShownID()
+		w.move(w.newMove(candidate{message: m, event: e}, goal{reason: room.Body, in: wait}), func() {})
+	case nowhere:
+		m.category, _, _ = w.o.Decoder.CategoryOf(m.entry.Subject)
+		w.settle(w.dropCrowded(m, room.Body))
+	case back:
+		w.nak(m, 0)
+	}
+}
+
+// whereTo is where a heavy body waits.
+type whereTo int
+
+const (
+	toMemory whereTo = iota
+	toRoom
+	nowhere // it is dropped
+	back    // in its stream
+)
+
+// enqueue queues a message. If it may not wait in memory, it returns how long it is to wait in the room.
+func (b *bodies) enqueue(first string, m *message) (goes whereTo, wait time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return back, 0
+	}
+	now, size := time.Now(), m.size
+	q := b.of(first, now)
+	most, behind := bodiesOfFirst, now.Before(q.back)
+	if m.entry.Reason == room.Body { // it has waited
+		most, behind = 2*most, false
+	}
+	if behind || q.bytes > 0 && q.bytes+size > most || b.bytes > 0 && b.bytes+size > mostBodies {
+		if b.worker.crowded(room.Body, first) {
+			return nowhere, 0
+		}
+		if turn := now.Add(max(shortestBodyWait, time.Duration(q.bytes)*q.byteTime)); q.back.Before(turn) {
+			q.back = turn
+		}
+		q.back = q.back.Add(time.Duration(size) * q.byteTime)
+		return toRoom, q.back.Sub(now)
+	}
+	if q.waiting = append(q.waiting, m); len(q.waiting) == 1 {
+		b.turns = append(b.turns, first)
+	}
+	q.bytes += size
+	b.bytes += size
+	return toMemory, 0
+}
+
+// of returns the queue of a first level. The caller holds the lock.
+func (b *bodies) of(first string, now time.Time) *bodyQueue {
+	q := b.queues[first]
+	if q == nil {
+		maps.DeleteFunc(b.queues, func(_ string, q *bodyQueue) bool {
+			return q.bytes == 0 && !now.Before(q.back)
+		})
+		q = &bodyQueue{byteTime: firstByteTime}
+		b.queues[first] = q
+	}
+	return q
+}
+
+// next waits for the body whose turn it is. It returns nil when the context ends.
+func (b *bodies) next(ctx context.Context) (first string, m *message) {
+	for ctx.Err() == nil {
+		first, m, rest := b.take(time.Now())
+		if m != nil {
+			return first, m
+		}
+		resting, cancel := context.WithTimeout(ctx, rest)
+		arrives(resting, b.added)
+		cancel()
+	}
+	return "", nil
+}
+
+// take takes the body whose turn it is. If there is none, it returns how long until there may be one.
+func (b *bodies) take(now time.Time) (first string, m *message, rest time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rest = time.Minute
+	for i, first := range b.turns {
+		q := b.queues[first]
+		if left := q.rests.Sub(now); left > 0 {
+			rest = min(rest, left)
+			continue
+		}
+		b.turns = slices.Delete(b.turns, i, i+1)
+		m, q.waiting = q.waiting[0], q.waiting[1:]
+		if len(q.waiting) > 0 {
+			b.turns = append(b.turns, first)
+		}
+		return first, m, 0
+	}
+	return "", nil, rest
+}
+
+// restTimes is how much longer than a body took its first level rests while messages of producers wait to be delivered: they come first.
+const restTimes = 3
+
+// done notes that a body is decoded, and how long that took.
+func (b *bodies) done(first string, m *message, took time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q := b.queues[first]
+	q.bytes -= m.size
+	b.bytes -= m.size
+	turn := time.Duration(len(b.turns)+1) * took
+	if b.worker.behind.Load() {
+		turn = max(turn, (1+restTimes)*took)
+		q.rests = time.Now().Add(restTimes * took)
+	}
+	const weight = 8 // of the measurements before
+	q.byteTime = ((weight-1)*q.byteTime + turn/time.Duration(m.size)) / weight
+}
+
+// run decodes bodies until the context ends, and returns the others to their streams.
+func (b *bodies) run(ctx context.Context) {
+	for {
+		first, m := b.next(ctx)
+		if m == nil {
+			break
+		}
+		began := time.Now()
+		b.decode(ctx, m)
+		b.done(first, m, time.Since(began))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for _, q := range b.queues {
+		for _, m := range q.waiting {
+			b.worker.nak(m, 0)
+		}
+	}
+}
+
+// decode splits a group of alerts, or passes a decoded event on to be decided about.
+func (b *bodies) decode(ctx context.Context, m *message) {
+	w := b.worker
+	if m.left() < w.ackWait/2 {
+		_ = w.extend(ctx, m) // a failure shows in what is left
+	}
+	if m.left() <= 0 { // JetStream delivers it again
+		m.leaveHand()
+		return
+	}
+	parts, bad := w.o.Decoder.Parts(m.asStored())
+	if parts == nil {
+		m.decoded = decodedOf(m.decode(w.o.Decoder))
+		select {
+		case w.incoming <- m:
+		case <-ctx.Done():
+			w.nak(m, 0)
+		}
+		return
+	}
+	if !b.awaitTaken(ctx) {
+		w.nak(m, 0)
+		return
+	}
+	b.parts += len(parts)
+	m.category = w.categoryOf(m)
+	w.shownID(m)
+	stored := make(chan struct{})
+	w.move(w.newSplit(m, parts, bad), func() { close(stored) })
+	<-stored
+}
+
+// awaitTaken waits until workers have taken most of the messages that wait for them in the room. It is false if the context ends first.
+func (b *bodies) awaitTaken(ctx context.Context) bool {
+	const pause = 10 * time.Millisecond
+	for b.parts >= mostParts {
+		asking, cancel := context.WithTimeout(ctx, apiTimeout)
+		info, err := b.worker.topology.Load().room.consumer.Info(asking)
+		cancel()
+		if err == nil {
+			b.parts = int(info.NumPending) //nolint:gosec // far below the end of an int
+		}
+		if b.parts >= mostParts && !arrives(ctx, time.After(pause)) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}

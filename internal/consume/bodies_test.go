@@ -1,0 +1,188 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// heavyMessage makes a message with a body of a size on a subject.
+func heavyMessage(category string, size int) *message {
+	return &message{entry: room.Entry{Subject: "notify." + category}, size: size}
+}
+
+// newBodiesOf makes the bodies of a worker that does not run.
+func newBodiesOf(t *testing.T) *bodies {
+	t.Helper()
+	f := newFixture(t)
+	return newBodies(f.newWorker(nil))
+}
+
+// TestFirstLevelsTakeTurns queues many bodies of one first level before a body of another one. The other one has the second turn.
+func TestFirstLevelsTakeTurns(t *testing.T) {
+	t.Parallel()
+	b := newBodiesOf(t)
+	for _, first := range []string{"a", "a", "a", "b"} {
+		goes, _ := b.enqueue(first, heavyMessage(first, 1000))
+		testkit.Equal(t, goes, toMemory, "where a body of %s goes", first)
+	}
+	var order []string
+	for range 4 {
+		first, _, _ := b.take(time.Now())
+		order = append(order, first)
+	}
+	testkit.EqualSlices(t, order, []string{"a", "b", "a", "a"}, "first levels in the order of their turns")
+}
+
+// TestFirstLevelRests lets a first level rest after a body, since messages of producers wait. Other first levels go on.
+func TestFirstLevelRests(t *testing.T) {
+	t.Parallel()
+	b := newBodiesOf(t)
+	b.worker.behind.Store(true)
+	heavy := heavyMessage("a", 1000)
+	b.enqueue("a", heavy)
+	b.enqueue("a", heavyMessage("a", 1000))
+	b.take(time.Now())
+	b.done("a", heavy, time.Hour)
+	if _, m, rest := b.take(time.Now()); m != nil || rest <= 0 {
+		t.Errorf("turn of a first level that rests: got message %v and rest %v, want only a rest", m, rest)
+	}
+	b.enqueue("b", heavyMessage("b", 1000))
+	first, _, _ := b.take(time.Now())
+	testkit.Equal(t, first, "b", "first level with the turn")
+	first, _, _ = b.take(time.Now().Add(restTimes * time.Hour))
+	testkit.Equal(t, first, "a", "first level with the turn after the rest")
+}
+
+// TestBodiesAreBounded fills the share of one first level. Its further bodies go to the room, one behind the other. A body that comes back
+// from there has twice the share. Other first levels have shares of their own.
+func TestBodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newBodiesOf(t)
+	b.enqueue("a", heavyMessage("a", bodiesOfFirst))
+	last := time.Duration(0)
+	for range 3 {
+		goes, wait := b.enqueue("a", heavyMessage("a", 100_000))
+		testkit.Equal(t, goes, toRoom, "where a body beyond the bound goes")
+		if wait <= last {
+			t.Errorf("wait of a body behind one that waits %v: got %v, want longer", last, wait)
+		}
+		last = wait
+	}
+	comesBack := heavyMessage("a", bodiesOfFirst)
+	comesBack.entry.Reason = room.Body
+	goes, _ := b.enqueue("a", comesBack)
+	testkit.Equal(t, goes, toMemory, "where a body goes that has waited")
+	goes, _ = b.enqueue("b", heavyMessage("b", 1000))
+	testkit.Equal(t, goes, toMemory, "where a body of another first level goes")
+	b.worker.refusedCache.Add(crowd(room.Body, "a"), refusal{until: time.Now().Add(time.Hour)})
+	goes, _ = b.enqueue("a", heavyMessage("a", 1000))
+	testkit.Equal(t, goes, nowhere, "where a body goes that the room would refuse")
+	testkit.AtMost(t, b.bytes, mostBodies, "bytes of all bodies")
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	b.queues["a"].waiting, b.queues["b"].waiting = nil, nil
+	b.run(stopped)
+	goes, _ = b.enqueue("b", heavyMessage("b", 1000))
+	testkit.Equal(t, goes, back, "where a body goes after the end")
+}
+
+// largeGroup is a group of two alerts of a size.
+func largeGroup(id, size int) string {
+	const alert = `{"labels": {"alertname": "x"}, "annotations": {"summary": %q}, "fingerprint": "%d-%d"}`
+	text := strings.Repeat("x", size/2)
+	return fmt.Sprintf(`{"alerts": [`+alert+`, `+alert+`]}`, text, id, 1, text, id, 2)
+}
+
+// TestBodiesWaitInTheRoom publishes more large groups than fit into the share of their first level. Some wait in the room undecoded. Each
+// alert becomes one event.
+func TestBodiesWaitInTheRoom(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	var waited atomic.Int64
+	watching := testkit.Must(f.js.Conn().Subscribe("notify-room.body.payments.>", func(*nats.Msg) { waited.Add(1) }))(t)
+	defer func() { _ = watching.Unsubscribe() }()
+	const groups, size = 20, 200_000
+	for i := range groups {
+		f.publish("notify.payments", largeGroup(i, size), "Nats-Msg-Id", fmt.Sprint("group-", i))
+	}
+	w := f.start(nil)
+	f.awaitSettled(2 * groups)
+	f.requireRoomEmpty()
+	f.requireOutcomes(map[string]int{"sent payments": 2 * groups})
+	if waited.Load() == 0 {
+		t.Error("no body has waited in the room, want those beyond the share of their first level")
+	}
+	ids := make(map[string]bool)
+	for _, e := range f.sink.handed() {
+		ids[e.ShownID()] = true
+	}
+	testkit.Equal(t, len(ids), 2*groups, "different events")
+	for i := range groups {
+		if id := fmt.Sprintf("group-%d/%d-1", i, i); !ids[id] {
+			t.Errorf("event %s was not sent", id)
+		}
+	}
+	testkit.Equal(t, f.metrics.Get("split"), groups, "messages counted as split")
+	f.eventually("all stays have ended", func() bool { return len(f.throttle.inRoom()) == 0 })
+	testkit.Equal(t, w.hand.held(), 0, "bytes in hand")
+}
+
+// TestBytesInHand publishes more bytes than a worker takes in hand, while no post ends. The worker sends to the room what it does not take.
+func TestBytesInHand(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	release := newGate(t)
+	f.holdPosts(release)
+	const events, size = 2000, heavyBytes - 1000
+	for range events {
+		testkit.Must(f.js.PublishAsync("notify.payments", []byte(strings.Repeat("x", size))))(t)
+	}
+	<-f.js.PublishAsyncComplete()
+	w := f.start(func(o *Options) { o.Concurrency = events })
+	f.eventually("all events are delivered to the worker, and few are in hand", func() bool {
+		testkit.AtMost(t, w.hand.held(), mostInHand, "bytes in hand")
+		info := testkit.Must(w.topology.Load().consumer.Info(t.Context()))(t)
+		return info.NumPending == 0 && info.NumAckPending*size <= 2*queuedBytes
+	})
+	release.open()
+	f.awaitSettled(events)
+	f.requireOutcomes(map[string]int{"sent payments": events})
+}
+
+// TestHand takes messages until one more does not fit. It is taken when another one has left.
+func TestHand(t *testing.T) {
+	t.Parallel()
+	h := newHand()
+	first, second := &message{size: mostInHand}, &message{size: 1000}
+	h.take(t.Context(), first) // larger than the bound with what a message takes
+	taken := make(chan struct{})
+	go func() {
+		h.take(t.Context(), second)
+		close(taken)
+	}()
+	select {
+	case <-taken:
+		t.Error("a message was taken beyond the bound")
+	case <-time.After(20 * time.Millisecond): // there is no signal for a message that waits
+	}
+	first.leaveHand()
+	first.leaveHand()
+	receive(t, "the second message", taken)
+	second.leaveHand()
+	testkit.Equal(t, h.held(), 0, "bytes in hand")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	h.take(ended, &message{size: mostInHand})
+	h.take(ended, &message{size: mostInHand}) // does not wait
+}

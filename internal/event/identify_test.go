@@ -1,0 +1,39 @@
+package event_test
+
+import (
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+// TestIdentify wants the identity that decoding gives.
+func TestIdentify(t *testing.T) {
+	t.Parallel()
+	messages := []event.Message{
+		message(`{"title": "x"}`), message(`{"title": "x", "id": "a"}`), message("text"), message(alertmanager), message(grafana),
+		message(`{"id": "group", "alerts": [` + "{" + alertX + "}, {" + alertX + `}]}`),
+		message(`{"specversion": "1.0", "type": "t", "source": "s", "id": "c", "data": {"title": "x"}}`),
+		withHeader(message(`{"title": "x", "id": "a"}`), "Nats-Msg-Id", "header"),
+		withHeader(message("x"), "ce-specversion", "1.0", "ce-type", "t", "ce-source", "s", "ce-id", "b"),
+	}
+	inRoom := message(`{"title": "x", "id": "a"}`)
+	inRoom.Room = &event.RoomIdentity{ID: "noted", Part: "p"}
+	for _, m := range append(messages, inRoom) {
+		got := decoder().Identify(m)
+		want := testkit.Must(decoder().Decode(m))(t)
+		testkit.Equal(t, got.ShownID(), want.ShownID(), "ID of %s", m.Data)
+		testkit.Equal(t, got.Derived, want.Derived, "whether the ID of %s is derived", m.Data)
+		testkit.Equal(t, got.Category, want.Category, "category of %s", m.Data)
+	}
+}
+
+// TestMayHoldGroup wants every body that is split to be found.
+func TestMayHoldGroup(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]bool{
+		alertmanager: true, grafana: true, `{"\u0061lerts": []}`: true, `{"title": "x"}`: false, `text about "alerts"`: false,
+	} {
+		testkit.Equal(t, event.MayHoldGroup([]byte(body)), want, "%s may hold a group", body)
+	}
+}

@@ -1,0 +1,89 @@
+package tests
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/hostile"
+	"github.com/seed-4578ace9/notifier/internal/testkit"
+)
+
+const (
+	mostWorse  = 250 * time.Millisecond // by which an attack may delay a neighbour's event, at the 99th percentile
+	mostMemory = 200 << 20              // of a worker under attack, in bytes
+)
+
+// TestNeighbours has a hostile producer attack in each way, while its neighbour publishes at a steady pace. The neighbour's events are posted
+// once each. The worker's memory stays below its bound, without GOMEMLIMIT. A forced test bounds the delay of the neighbour's events, too.
+func TestNeighbours(t *testing.T) {
+	t.Parallel()
+	for _, attack := range hostile.Attacks {
+		t.Run(attack.Name, func(t *testing.T) {
+			t.Parallel()
+			n := startNeighbours(t, "GLOBAL_LIMIT", "none", "LIMITS", "security=none,security.alerts=none")
+			alone := n.during(nil)
+			times := hostile.Times(t, max(1, attack.Told/20), attack.Told)
+			attacked := n.during(func() error { return attack.Do(n.hostile, t.Context(), times) })
+			n.wantNothingForged()
+			memory := n.worker.peakMemory()
+			t.Logf("p99 alone %v, under attack %v; worst %v; worker's memory %d MiB; %d stored, %d refused", percentile(alone, 99), percentile(attacked, 99),
+				percentile(attacked, 100), memory>>20, n.hostile.Stored(), n.hostile.Refused())
+			testkit.AtMost(t, memory, mostMemory, "bytes of memory")
+			if hostile.Forced() {
+				testkit.AtMost(t, percentile(attacked, 99)-percentile(alone, 99), mostWorse, "delay by the attack, at the 99th percentile")
+			}
+		})
+	}
+}
+
+// during has the victim publish at its pace until an attack has ended and the workers have taken its messages. It returns how long each event
+// took from the confirmation that it is stored to the post.
+func (n *neighbours) during(attack func() error) []time.Duration {
+	n.t.Helper()
+	least, pause, longest := hostile.Times(n.t, 10, 20), 50*time.Millisecond, 15*time.Minute
+	ended := make(chan error, 1)
+	go func() {
+		if attack == nil {
+			ended <- nil
+			return
+		}
+		ended <- attack()
+	}()
+	began := time.Now()
+	var ids []string
+	left := func() int { return testkit.Must(n.left(streamName))(n.t) }
+	for done := false; !done || len(ids) < least || left() > 0; time.Sleep(pause) { // the pace of the victim
+		ids = append(ids, n.tell(1)...)
+		select {
+		case err := <-ended:
+			testkit.NoError(n.t, err)
+			done = true
+		default:
+		}
+		if time.Since(began) > longest {
+			n.t.Fatalf("%d messages are left in the stream %v after the attack began", left(), longest)
+		}
+	}
+	n.awaitToVictim(ids)
+	return n.took(ids)
+}
+
+// took returns how long events took from the confirmation that they are stored to the post, the fastest first.
+func (n *neighbours) took(ids []string) []time.Duration {
+	arrived := make(map[string]time.Time)
+	for _, post := range n.toVictim() {
+		arrived[post.Origin("id")] = post.Received
+	}
+	took := make([]time.Duration, 0, len(ids))
+	for _, id := range ids {
+		took = append(took, arrived[id].Sub(n.acked[id]))
+	}
+	slices.Sort(took)
+	return took
+}
+
+// percentile returns a percentile of sorted times.
+func percentile(took []time.Duration, percent int) time.Duration {
+	return took[(len(took)*percent+99)/100-1].Round(time.Millisecond)
+}
