@@ -66,18 +66,18 @@ func (n *neighbours) during(attack func() error) []time.Duration {
 		}
 	}
 	n.awaitToVictim(ids)
-	return n.took(ids)
+	return n.took(ids, n.acked)
 }
 
-// took returns how long events took from the confirmation that they are stored to the post, the fastest first.
-func (n *neighbours) took(ids []string) []time.Duration {
+// took returns how long each event took from a time of its own to the post, the fastest first.
+func (n *neighbours) took(ids []string, since map[string]time.Time) []time.Duration {
 	arrived := make(map[string]time.Time)
 	for _, post := range n.toVictim() {
 		arrived[post.Origin("id")] = post.Received
 	}
 	took := make([]time.Duration, 0, len(ids))
 	for _, id := range ids {
-		took = append(took, arrived[id].Sub(n.acked[id]))
+		took = append(took, arrived[id].Sub(since[id]))
 	}
 	slices.Sort(took)
 	return took

@@ -3,7 +3,6 @@ package tests
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,15 +120,7 @@ func (n *neighbours) wantInTime(ids []string, times int) {
 	if hostile.Forced() {
 		median, worst = time.Duration(times)*time.Second, time.Duration(times)*3*time.Second
 	}
-	arrived := make(map[string]time.Time)
-	for _, post := range n.toVictim() {
-		arrived[post.Origin("id")] = post.Received
-	}
-	took := make([]time.Duration, 0, len(ids))
-	for _, id := range ids {
-		took = append(took, arrived[id].Sub(n.stored[id]))
-	}
-	slices.Sort(took)
+	took := n.took(ids, n.stored)
 	middle, last := took[len(took)/2], took[len(took)-1]
 	n.t.Logf("%d events of the victim took %v at the median and %v at the worst; %d times one was refused by the server", len(ids), middle, last, n.refused)
 	if middle > median || last > worst {

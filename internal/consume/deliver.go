@@ -99,8 +99,8 @@ func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 	}
 }
 
-// attempt posts once, or updates one of several messages before the post, on a lease that outlasts the post or was renewed just now. It does not post without such a lease, or after the
-// work context.
+// attempt posts once, or updates one of several messages before the post. Its lease outlasts the post or was renewed just now. It does not
+// post without such a lease, or after the work context.
 func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
 	leased := work.Err() == nil && (d.left() >= w.o.SendTimeout || w.leases.extend(work, d))
 	if !leased || d.lost.Load() {

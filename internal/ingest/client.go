@@ -49,8 +49,9 @@ func (c *client) owe(events int) {
 	if c.limiter == nil {
 		return
 	}
-	for now := time.Now(); events > 0; events -= c.limiter.Burst() {
-		c.limiter.ReserveN(now, min(events, c.limiter.Burst()))
+	asked, most := time.Now(), c.limiter.Burst()
+	for ; events > 0; events -= most {
+		c.limiter.ReserveN(asked, min(events, most))
 	}
 }
 
