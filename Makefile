@@ -52,7 +52,7 @@ test-program:
 	$(THROTTLE) -run '$(UNRACED)' -rapid.checks=200
 
 # Both parts of the model test run as often as -rapid.checks says.
-THROTTLE := go test -count=1 -vet=off -timeout 60m ./internal/throttle -rapid.steps=100
+THROTTLE := go test -count=1 -vet=off -timeout 60m ./internal/throttle/store -rapid.steps=100
 
 # The tests that attack by numbers: with NOTIFIER_TEST_FORCE they take so many times those with which the harm was first seen.
 # TestProof takes so many times 6,000 events.
@@ -65,13 +65,14 @@ proof: ## Compare the scripts with the model in 20,000 runs, attack ten times as
 	$(THROTTLE) -run '^TestModel$$' -rapid.checks=10000
 
 .PHONY: lint
-lint: tools ## Check the code, the Lua scripts, the samples in configs, the module files, and that nothing is unused
+lint: tools ## Check the code, its English, the Lua scripts, the samples in configs, the module files, and that nothing is unused
 	$(TOOL) golangci-lint run ./...
 	$(TOOL) golangci-lint run --build-tags soak,comparison ./tests/soak/... ./tests/comparison/...
 	cd tests/clients && go tool -modfile=../../tools/go.mod golangci-lint run ./...
 	cd tests/configs && go tool -modfile=../../tools/go.mod golangci-lint run ./...
 	go vet -tags nodev ./...
 	scripts/lint-lua
+	go run ./internal/tools/plainenglish
 	go -C tests/configs test -count=1 ./...
 	go -C tests/clients test -count=1 ./...
 	go tool -modfile=tools/actionlint/go.mod actionlint

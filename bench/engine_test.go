@@ -10,9 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -48,19 +49,19 @@ func BenchmarkAlgorithms(b *testing.B) {
 		count int
 	}{{"denied", 100}, {"admitted", plenty}} {
 		ofLog := make(map[int]float64)
-		for _, algorithm := range []string{"log", "counter", "fixed", "token", "leaky", "inflight"} {
+		for _, a := range algorithm.All() {
 			window := "30m"
-			if algorithm == "leaky" && kind.name == "admitted" {
+			if a.Description().Frees == algorithm.BySpacing && kind.name == "admitted" {
 				window = "1ms" // the spacing of five million a millisecond is less than its clock's step
 			}
-			limit := fmt.Sprintf("%s:%d/%s", algorithm, kind.count, window)
+			limit := fmt.Sprintf("%s:%d/%s", a, kind.count, window)
 			for _, size := range []int{1, 64, 256} {
-				rate := perSecond(b, client, fmt.Sprintf("%s/%s/batch-%d", kind.name, algorithm, size),
+				rate := perSecond(b, client, fmt.Sprintf("%s/%s/batch-%d", kind.name, a, size),
 					events(client, settingsOf(b, limit, limit, nil), size))
-				if algorithm == "log" {
+				if a == algorithm.SlidingLog {
 					ofLog[size] = rate
 				}
-				conclude("%s by %s, batch of %d: %.0f/s, %.2f times log", kind.name, algorithm, size, rate, rate/ofLog[size])
+				conclude("%s by %s, batch of %d: %.0f/s, %.2f times log", kind.name, a, size, rate, rate/ofLog[size])
 			}
 		}
 	}
@@ -134,10 +135,13 @@ func BenchmarkMemory(b *testing.B) {
 	client := newClient(b)
 	ctx := context.Background()
 	const admitted = 20_000
-	for _, algorithm := range []string{"log", "counter", "fixed", "token", "inflight"} {
-		b.Run(algorithm, func(b *testing.B) {
+	for _, a := range algorithm.All() {
+		if a.Description().Frees == algorithm.BySpacing {
+			continue // it would deny nearly everything
+		}
+		b.Run(a.String(), func(b *testing.B) {
 			testkit.NoError(b, client.FlushAll(ctx).Err())
-			limit := fmt.Sprintf("%s:%d/30m", algorithm, plenty)
+			limit := fmt.Sprintf("%s:%d/30m", a, plenty)
 			ask := events(client, settingsOf(b, limit, "none", nil), 100)
 			for round := range admitted / 100 {
 				testkit.Must(ask(0, round))(b)
@@ -146,13 +150,13 @@ func BenchmarkMemory(b *testing.B) {
 			for _, key := range testkit.Must(client.Keys(ctx, "*").Result())(b) {
 				bytes := testkit.Must(client.MemoryUsage(ctx, key, 0).Result())(b)
 				total += bytes
-				if strings.HasPrefix(key, "{notifier}:"+algorithm) {
+				if strings.HasPrefix(key, "{notifier}:"+a.String()) {
 					ofLimit += bytes
 				}
 			}
 			b.ReportMetric(float64(total)/admitted, "bytes/event")
 			conclude("memory, %d events admitted by one %s limit: %.0f bytes an event in all, %d bytes the limit itself (%.1f an event)",
-				admitted, algorithm, float64(total)/admitted, ofLimit, float64(ofLimit)/admitted)
+				admitted, a, float64(total)/admitted, ofLimit, float64(ofLimit)/admitted)
 			once(b)
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // BenchmarkSyncInterval measures what nats-server's `sync_interval: always` costs a producer: how long each publish of a neighbour takes until it is

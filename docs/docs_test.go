@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 // pages are the pages that the tests here read.
 var pages = []string{
 	"CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/architecture.md", "docs/comparison.md", "docs/delivery.md",
-	"docs/getting-started.md", "docs/install.md", "docs/limits.md", "docs/metrics.md", "docs/operations.md", "docs/producers.md", "docs/security.md",
+	"docs/getting-started.md", "docs/glossary.md", "docs/install.md", "docs/limits.md", "docs/metrics.md", "docs/operations.md", "docs/producers.md", "docs/security.md",
 	"docs/settings.md", "lua/README.md",
 }
 

@@ -1,4 +1,4 @@
--- adopt_limits.lua: puts a version of the limits in force that may be older than the one in force, on an operator's order.
+-- adopt_limits.lua: puts the limits of a bucket in force for an operator, although they may be older than the present limits.
 -- decide.lua then rejects calls with versions before it.
 --
 -- KEYS
@@ -9,7 +9,7 @@
 --   generation and revision that the operator saw in force, 0 and 0 for none
 --   generation and revision to be put in force
 --
--- Returns 1, or 0 if another version than the one seen is in force: then nothing is changed.
+-- Returns 1, and 0 without a change if the version in force is not the seen version.
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 

@@ -1,7 +1,7 @@
 -- decide.lua: evaluates a batch of events against every limit on their paths, and leases the admitted events.
 --
--- An event takes its slots at all buckets of its path at one time, or at none. The script is idempotent by event: an event
--- that is leased or done takes no second slot, and a call that is repeated because its reply was lost gets the same answer.
+-- An event takes its slots in all buckets of its path at once or in none. The script is idempotent by event: an event
+-- that is leased or done takes no second slot, and a retry after a lost reply returns the first answer.
 --
 -- The script can also evaluate the batch against a second set of limits, the shadow. The shadow has its own buckets, takes its
 -- slots there, and does not affect the decision.
@@ -12,7 +12,7 @@
 --   2   leased          sorted set: event key -> end of the lease (see lib/doubt.lua)
 --   3   done            sorted set: event key of a delivered event -> when its record expires
 --   4   message         sorted set: event key -> version of the stored message, for IDs that producers gave
---   5   pauses          sorted set: destination -> end of its pause
+--   5   pauses          sorted set: channel -> end of its pause
 --   6   limits          string: generation and revision of the newest limits that evaluated an event, time of the change
 --   7   taken           sorted set: event key -> time of admission, where a bucket needs it to return slots
 --   8   shadow:taken:…  sorted set: message name -> time of admission by this version of the shadow limits
@@ -23,24 +23,24 @@
 --   generation and revision of the limits
 --   "1" if versions follow; in one string, for each event two bytes: the number of its ask, from 1, the higher byte first
 --   shadow: how long an event counts as admitted by it (microseconds), 0 if there is none
---   logs and paths of a batch that may take the fast path (see fastpath.lua), the same for the shadow, else '' and ''
+--   logs and paths of a batch that may take the fast path (see fastpath.lua), the same for the shadow, otherwise '' and ''
 --   in one string, a blank behind each:
 --     buckets (see read_buckets), with those of the shadow
 --     number of asks; for each: cost, then for the limits in force and, if there is one, for the shadow: number of its
---     guarantee, else 0, and path (see read_path)
---       a cost of 0 asks only what is known of the event or, in a repeated call, what the call granted
+--     guarantee, otherwise 0, and path (see read_path)
+--       a cost of 0 only reads the records of the event or, in a repeated call, what the call granted
 --   for each event its event key, then for each event its version
 --
 -- Returns
---   time, { destination, end, … } of the pauses in force, { verdict, limit, time, … } of the distinct answers, then
+--   time, { channel, end, … } of the pauses in force, { verdict, limit, time, … } of the distinct answers, then
 --   for each event the number of its answer, from 1, then, if there is a shadow, for each event the number of the
 --   shadow's answer, 0 for events that the shadow was not asked about. In an answer
 --     verdict  see lib/verdicts.lua
---     limit    DENIED, EXCEEDS_CAPACITY: number of the limit, from 1 in the order of ARGV; RECLAIMED: 1 if in doubt; else 0
---     time     microseconds until the next slot opens (DENIED) or the lease ends (ADMITTED, RECLAIMED, LEASED), else 0
+--     limit    DENIED, EXCEEDS_CAPACITY: number of the limit, from 1 in the order of ARGV; RECLAIMED: 1 if in doubt; otherwise 0
+--     time     microseconds until the next slot opens (DENIED) or the lease ends (ADMITTED, RECLAIMED, LEASED), otherwise 0
 --
 -- Errors: STALELIMITS, generation, revision: newer limits are in force, and nothing was decided. WRONGTYPE and NOPERM are
--- raised before anything is charged.
+-- raised before any slot is charged.
 
 --@include algorithms lib/verdicts lib/batch fastpath
 
@@ -55,7 +55,7 @@ local fastpath, fastpath_shadow, definitions, before_event_keys = ARGV[10], ARGV
 local event_count, ask_bytes, has_shadow = #ask_numbers / 2, { string.byte(ask_numbers, 1, -1) }, shadow_kept > 0
 local before_versions = before_event_keys + event_count
 
--- Read what is known.
+-- Read the records.
 
 local newest = load_numbers(limits_key) or { 0, 0, 0 }
 if newest[1] > generation or newest[1] == generation and newest[2] > revision then
@@ -99,7 +99,7 @@ local buckets = read_buckets(next_word, next_key, now, lease)
 
 local longest_window = 0 -- of the limits in force
 
--- Reads what is asked of one set of limits. view.denied caches the denial until the set is charged again.
+-- Reads an ask of one set of limits. view.denied caches the denial until the set is charged again.
 local function read_view(set, cost)
   local view = {
     set = set, cost = cost, guarantee = tonumber(next_word()), path = read_path(next_word, buckets),

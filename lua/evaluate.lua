@@ -8,7 +8,7 @@ local function answer(batch, verdict, limit, duration)
   return n / 3 + 1
 end
 
--- Returns the number of the answer for a verdict whose limit and time are always the same.
+-- Returns the number of the answer for a verdict with a constant limit and time.
 local function constant_answer(batch, verdict)
   local number = batch.constant_answers[verdict]
   if not number then
@@ -29,7 +29,7 @@ local function grant(batch, event_key, version)
   batch.granted_version[event_key] = version
 end
 
--- Returns the answer of the first limit, from the root down, that has no room for the cost, or false.
+-- Returns the answer of the first limit, from the root down, that has no room for the cost or false.
 local function denial(batch, view)
   if view.exceeds then
     return answer(batch, EXCEEDS_CAPACITY, view.exceeds.number, 0)
@@ -43,9 +43,9 @@ local function denial(batch, view)
   return false
 end
 
--- Takes an event's slots at all buckets, or returns the number of the denial.
+-- Takes an event's slots at all buckets or returns the number of the denial.
 local function charge(batch, event_key, version, view)
-  -- The same ask gets the same denial until slots are taken.
+  -- An ask gets an equal denial until an event takes slots.
   local set = view.set
   if view.evaluated_after ~= set.charges then
     view.denied, view.evaluated_after = denial(batch, view), set.charges
@@ -96,7 +96,7 @@ local function evaluate_in_shadow(batch, event_key, version, view)
   return denied or constant_answer(batch, ADMITTED)
 end
 
--- Tells whether an earlier run of this very call granted the lease that has this end.
+-- Returns whether an earlier run of this very call granted the lease that has this end.
 local function granted_before(batch, lease_end)
   if batch.ran_before == nil then
     local at = tonumber(redis.call('ZSCORE', batch.calls_key, batch.nonce))

@@ -1,4 +1,4 @@
--- explain.lua: tells what is recorded of an event, and what the limits would answer to one more event of its path. Writes nothing.
+-- explain.lua: returns the records of an event, and what the limits would answer to another event of its path. Writes nothing.
 --
 -- KEYS
 --   1   calls    sorted set: nonce of a call that granted something -> its time
@@ -9,16 +9,16 @@
 --   …   buckets  see read_buckets
 --
 -- ARGV
---   lease, retention (both microseconds), event key, pair, else ''
+--   lease, retention (both microseconds), event key, pair, otherwise ''
 --   books (see read_books): that of the pair, if there is one
 --   buckets (see read_buckets)
---   cost, number of the guarantee of the event's path, else 0, and path (see read_path)
+--   cost, number of the guarantee of the event's path, otherwise 0, and path (see read_path)
 --
 -- Returns
 --   time, end of the lease, end of the delivery's record, version of the message; each but the time is 0 if nothing is recorded
---   state of the pair, and until when: 1 it is open, 2 its message is being delivered, 3 its firing event waits for a slot; else 0
+--   state of the pair, and until when: 1 it is open, 2 its message is being delivered, 3 its firing event waits for a slot; otherwise 0
 --   for each limit, in the order of ARGV: slots taken, microseconds until the cost fits; -1 if the cost exceeds the limit;
---   0 if the cost fits now, if another limit of the bucket is full, or if the cost exceeds another limit
+--   0 if the cost fits now, if another limit of the bucket is full or if the cost exceeds another limit
 --
 -- Errors: WRONGTYPE.
 
@@ -35,7 +35,7 @@ local buckets = read_buckets(next_argument, next_key, now, lease)
 local cost, guarantee = tonumber(next_argument()), tonumber(next_argument())
 local path = read_path(next_argument, buckets)
 
--- Returns a recorded time if it lies after another one, else 0.
+-- Returns a recorded time after the given time, otherwise 0.
 local function recorded(key, after)
   local time = tonumber(redis.call('ZSCORE', key, event_key) or 0)
   return time > after and time or 0

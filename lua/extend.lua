@@ -1,6 +1,6 @@
--- extend.lua: renews the leases that the caller still holds, or releases them.
+-- extend.lua: renews the leases that the caller still holds or releases them.
 --
--- Until the end that the caller knows, nobody else can get the lease. A later end was recorded by an earlier run of this very
+-- No other caller can get the lease before the end that the caller knows. A later end was recorded by an earlier run of this very
 -- call, which is repeated because its reply was lost.
 --
 -- KEYS
@@ -9,9 +9,9 @@
 --   3…  the buckets that follow deliveries, see read_buckets
 --
 -- ARGV
---   duration (microseconds; 0 releases: others may reclaim the event at once), lease, retention (both microseconds)
+--   duration (microseconds; 0 releases: another caller may reclaim the event at once), lease, retention (both microseconds)
 --   buckets (see read_buckets)
---   for each event: event key, version, the end of the lease as the caller knows it, whether the event is in doubt ("1" or "0"),
+--   for each event: event key, version, the end of the lease known to the caller, whether the event is in doubt ("1" or "0"),
 --   cost, path (see read_path), path in the shadow
 --
 -- Returns the new end, then 1 or 0 for each event: 0 if the caller no longer holds the lease.

@@ -1,17 +1,17 @@
--- fastpath.lua: decides a batch as one, for decide.lua, if a set of limits gives all its events the same answer: all are
--- admitted, or the first log, which all paths share, denies them all. The shadow is a set with its own answer.
+-- fastpath.lua: decides a batch as one, for decide.lua, if a set of limits gives all its events one answer: all are
+-- admitted, or denied by the first log, which all paths share. The shadow is a set with its own answer.
 --
 -- The caller chooses the fast path only for events of cost 1 whose paths have logs alone, without guarantees and without limits
--- of 0 slots. The fast path gives up, and decide.lua evaluates event by event, if an event is known or the answers may differ.
+-- of 0 slots. The fast path gives up, and decide.lua evaluates event by event, if an event has a record or the answers may differ.
 --
--- ARGV, one string for each set, a blank behind each value
---   1 if all paths begin with the first log, else 0
+-- ARGV, one string for each set, each value followed by a blank
+--   1 if all paths begin with the first log, otherwise 0
 --   number of the first log's first limit, as decide.lua counts them
 --   number of logs; for each: number of its bucket, number of limits; for each: count, window (microseconds)
 --   number of asks; for each: path (see read_path)
 
 -- Returns a log as a bucket for algorithms/log.lua. The size of the set, stale members included, mostly shows that there is room
--- for the batch. Only if it does not, what is in each window is counted.
+-- for the batch. The slots in each window are counted only if it does not.
 local function read_log(next_word, key, now, needed)
   local limits, least, longest = {}, math.huge, 0
   for l = 1, tonumber(next_word()) do
@@ -115,7 +115,7 @@ local function has_room(set)
   return true
 end
 
--- Writes the slots that were taken in a set's logs.
+-- Writes the new slots of a set's logs.
 local function write_logs(batch, set, is_shadow)
   local view = { set = { is_shadow = is_shadow }, cost = 1 }
   local function events_of(log)
@@ -137,7 +137,7 @@ local function write_logs(batch, set, is_shadow)
   end
 end
 
--- Returns the reply of decide.lua, or nil without having changed anything.
+-- Returns the reply of decide.lua. If it gives up, it returns nil and has changed nothing.
 local function evaluate_as_one(batch, text, shadow_text)
   local in_force = read_set(batch, text)
   local shadow = in_force and shadow_text ~= '' and read_set(batch, shadow_text)

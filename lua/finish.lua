@@ -5,18 +5,18 @@
 -- KEYS
 --   1   calls    sorted set: nonce of a call that granted something -> its time
 --   2   leased   sorted set: event key -> end of the lease (see lib/doubt.lua)
---   3   done     sorted set: event key, or a line feed and the nonce of a call of this script -> when the record expires
+--   3   done     sorted set: event key or a line feed and the nonce of a call of this script -> when the record expires
 --   4   message  sorted set: event key -> version of the stored message
 --   5   taken    sorted set: event key -> time of admission, where a bucket needs it to return slots
 --   6…  books of pairs, see read_books; then the buckets that follow deliveries, see read_buckets
 --
 -- ARGV
---   nonce, lease, retention, how long a pair is kept (microseconds), books (see read_books), buckets (see read_buckets)
+--   nonce, lease, retention, retention of pairs (microseconds), books (see read_books), buckets (see read_buckets)
 --   for each event: event key, version, cost, number of its book, field of its pair or '',
 --   delivery (see read_delivery), path (see read_path), path in the shadow
 --
--- Returns for each event 1 if its delivery was not recorded before, else 0. A call that is repeated because its reply was lost
--- gets the same answer, as long as its nonce is kept.
+-- Returns for each event 1 if its delivery was not recorded before, otherwise 0. A retry after a lost reply
+-- returns the first answer, for as long as its nonce is stored.
 --
 -- Errors: WRONGTYPE is raised before anything is written.
 

@@ -1,8 +1,8 @@
 // Package lua holds the scripts that run inside Redis. The header of a script lists KEYS, ARGV, replies and errors. The header
 // of a file in algorithms/ states what its limits promise. README.md has tables of all keys, scripts and verdicts.
 //
-// The sources run unchanged on Redis 6.2 and later and on Valkey, as scripts (EVAL) and as a library of functions (FCALL). So
-// they have no shebang, use local names only, and name every key in KEYS.
+// The sources run unchanged on Redis 6.2 and later and on Valkey, as scripts (EVAL) and as a library of functions (FCALL). Therefore they
+// have no shebang, use local names only, and name every key in KEYS.
 package lua
 
 import (
@@ -105,8 +105,8 @@ func included(name string, algorithms []string) string {
 	return text.String()
 }
 
-// Library returns all scripts, with all algorithms, as one library of functions. The names of the library and of its functions
-// contain a hash of the sources, so that instances of different versions do not call each other's functions.
+// Library returns all scripts, with all algorithms, as one library of functions. The names of the library and of its functions contain a
+// hash of the sources, so that an instance never calls the functions of another version.
 func Library() (name, source string) {
 	var body strings.Builder
 	body.WriteString(read("lib/prelude"))

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
@@ -106,7 +106,7 @@ func identifier(script lua.Script) string {
 func callersOfScripts(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	callers := make(map[string]map[string]bool)
-	for _, file := range testkit.Must(filepath.Glob("../internal/*/*.go"))(t) {
+	for _, file := range slices.Concat(testkit.Must(filepath.Glob("../internal/*/*.go"))(t), testkit.Must(filepath.Glob("../internal/*/*/*.go"))(t)) {
 		if strings.HasSuffix(file, "_test.go") || !strings.Contains(testkit.Text(t, file), "lua.") {
 			continue
 		}
@@ -173,7 +173,7 @@ func TestReadmeListsTheVerdicts(t *testing.T) {
 func verdictsInGo(t *testing.T) []string {
 	t.Helper()
 	block := regexp.MustCompile(`(?s)const \(\n(\tAdmitted\s+Verdict = iota \+ 1.*?)\n\)`)
-	for _, file := range testkit.Must(filepath.Glob("../internal/throttle/*.go"))(t) {
+	for _, file := range testkit.Must(filepath.Glob("../internal/throttle/store/*.go"))(t) {
 		if found := block.FindStringSubmatch(testkit.Text(t, file)); found != nil {
 			var names []string
 			for line := range strings.Lines(found[1]) {
@@ -182,7 +182,7 @@ func verdictsInGo(t *testing.T) []string {
 			return names
 		}
 	}
-	t.Fatal("internal/throttle has no constants of the type Verdict that begin with Admitted")
+	t.Fatal("internal/throttle/store has no constants of the type Verdict that begin with Admitted")
 	return nil
 }
 

@@ -2,7 +2,7 @@
 -- was recorded last by any instance.
 --
 -- A position is the newest sequence of the stream that the consumer has passed, and the number of its deliveries. Each message
--- between two positions had one delivery, or more if it was redelivered. The sequences that exceed the deliveries were skipped,
+-- between two positions had one delivery or more if it was redelivered. The sequences that exceed the deliveries were skipped,
 -- so the result is a lower bound.
 --
 -- KEYS
@@ -10,10 +10,10 @@
 --                 counted messages
 --
 -- ARGV
---   nonce, sequence, number of deliveries, how long the position is kept (microseconds)
+--   nonce, sequence, number of deliveries, retention of the position (microseconds)
 --
--- Returns the number of skipped messages. A position before the recorded one changes nothing and returns 0. A call that is
--- repeated with its nonce because its reply was lost returns the same number, unless another call has counted messages since.
+-- Returns the number of skipped messages. A position before the recorded one changes nothing and returns 0. A retry
+-- with the nonce after a lost reply returns the first number, unless another call has counted messages since.
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 

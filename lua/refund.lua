@@ -1,6 +1,6 @@
 -- refund.lua: returns the slots of events that were definitely not delivered, and removes their records.
 --
--- Only the holder of the lease returns slots, so a repeated call changes nothing. If the event was reclaimed after a change of
+-- The holder of the lease alone returns slots, so a repeated call changes nothing. If the event was reclaimed after a change of
 -- limits, the slots stay taken in buckets that only the old limits had; they leave with their windows.
 --
 -- KEYS
@@ -14,8 +14,8 @@
 --
 -- ARGV
 --   lease, retention (microseconds), buckets (see read_buckets)
---   for each event: event key, version, the end of the lease as the caller knows it, cost, then for the limits in force and
---   for the shadow: number of its guarantee, else 0, and path (see read_path)
+--   for each event: event key, version, the end of the lease known to the caller, cost, then for the limits in force and
+--   for the shadow: number of its guarantee, otherwise 0, and path (see read_path)
 --
 -- Returns 1 or 0 for each event: 0 if the caller does not hold the lease; then nothing was changed for the event.
 --

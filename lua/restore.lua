@@ -1,4 +1,4 @@
--- restore.lua: records admissions that were made without Redis, with their own times.
+-- restore.lua: records admissions of workers without Redis, with their own times.
 --
 -- An admission is recorded whether the limits have room or not. An event that is recorded already takes no second slot. Pairs
 -- are opened and ended as in finish.lua, and announced as in announce.lua if the message is still being delivered.
@@ -12,7 +12,7 @@
 --   6…  books of pairs, see read_books; then buckets, see read_buckets
 --
 -- ARGV
---   lease, retention, how long a pair is kept (microseconds), books (see read_books), buckets (see read_buckets)
+--   lease, retention, retention of pairs (microseconds), books (see read_books), buckets (see read_buckets)
 --   for each event: event key, version, age of its admission (microseconds), cost, outcome (see below), whether it is in doubt
 --   ("1" or "0"), number of its book, field of its pair or '', delivery (see read_delivery), number of its guarantee, path (see
 --   read_path)

@@ -1,4 +1,4 @@
--- usage.lua: counts the slots that are taken now. Writes nothing.
+-- usage.lua: counts the slots in use. Writes nothing.
 --
 -- KEYS
 --   1   calls    sorted set: nonce of a call that granted something -> its time

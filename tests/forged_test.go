@@ -3,8 +3,8 @@ package tests
 import (
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/hostile"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // command runs a command as the worker's user, and returns what it prints.
@@ -78,7 +78,7 @@ func TestForgedRepliesInASharedAccount(t *testing.T) {
 			return n.worker.alone().sum("notifier_forged_messages_total", "place", place) > 0
 		})
 	}
-	awaitNumber(t, 0, "forged dead letters", func() (int, error) { return n.onSubjects(deadStreamName, "notify-dlq.slack_rejected.>") })
+	awaitNumber(t, 0, "forged dead letters", func() (int, error) { return n.onSubjects(deadStreamName, "notify-dlq.rejected.>") })
 	n.worker.awaitReady()
 	n.wantLimit()
 	check := run(t, n.settings("HTTP_ADDR", "off").with(n.changes...), "check").stdout.String()

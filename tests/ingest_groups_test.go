@@ -20,8 +20,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/hostile"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // podAlert is a firing alert with the labels of Kubernetes, and with so many bytes more.

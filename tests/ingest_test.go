@@ -14,8 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // newToken makes a token and its line of the tokens file with the program.
@@ -114,7 +114,7 @@ func TestIngest(t *testing.T) {
 	}
 	w.wantHealthy()
 	front.stop()
-	testkit.AtMost(t, front.logLines("events cannot be stored"), 1, "lines about the outage")
+	testkit.AtMost(t, front.logLines("cannot store events"), 1, "lines about the outage")
 }
 
 // TestIngestRights runs ingest with the rights of its sample user, and replaces the tokens file.

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
-	"github.com/seed-4578ace9/notifier/internal/slacktest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 const journalStreamName = "NOTIFICATIONS_JOURNAL"
@@ -91,7 +91,7 @@ func TestJournal(t *testing.T) {
 	d.publishUntil(workers, "dead", "notify.free", eventBody("seventh"))
 	entries := d.awaitNoted(map[string]string{
 		"first": "sent", "second": "dropped", "third": "dropped", "broken": "dead bad_field",
-		"fourth": "sent", "fifth": "waiting slot, sent", "sixth": "failed transient, sent, duplicate", "seventh": "dead slack_rejected",
+		"fourth": "sent", "fifth": "waiting slot, sent", "sixth": "failed transient, sent, duplicate", "seventh": "dead rejected",
 	})
 
 	sent := entryOf(t, entries, "first", journal.Sent)
@@ -146,7 +146,7 @@ func TestJournalCannotBeWritten(t *testing.T) {
 				time.Sleep(500 * time.Millisecond) // several times at which a worker publishes its entries
 			}
 			workers.awaitOutcomes(map[string]int{"sent": 1, "duplicate": 7})
-			w.wantLogLines(1, "the journal cannot be written")
+			w.wantLogLines(1, "cannot write the journal")
 			asked := run(t, d.settings(append(user, "HTTP_ADDR", "off")...), "why", "another event")
 			asked.want(1, "another event: not known; the journal ", " is complete until ", "cannot write it: ", "entries are kept until it can, 0 are lost")
 			workers.awaitReady()
@@ -168,5 +168,5 @@ func TestJournalIsDeleted(t *testing.T) {
 	d.publishUntil(w.alone(), "sent", "notify.payments", eventBody("after"))
 	entries := d.awaitNoted(map[string]string{"after": "sent"})
 	testkit.Equal(t, len(entries), 1, "entries in the new stream")
-	w.wantLogLines(0, "the journal cannot be written")
+	w.wantLogLines(0, "cannot write the journal")
 }

@@ -5,8 +5,8 @@ import (
 
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestOtherLayout starts workers beside a worker of another layout, and after it has gone.

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 )
 
 // program is the built program. TestMain sets it, and nothing changes it afterwards.

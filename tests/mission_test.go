@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestMission floods twenty categories through three workers with the default limits, and compares posts, metrics and logs.
@@ -23,8 +23,8 @@ func TestMission(t *testing.T) {
 
 	workers.awaitSum(100, "notifier_decisions_total", "verdict", "admitted")
 	workers.awaitSum(500, "notifier_decisions_total", "verdict", "denied")
-	workers.awaitSum(100, "notifier_slack_requests_total", "result", "ok")
-	workers.awaitSum(100, "notifier_slack_requests_total")
+	workers.awaitSum(100, "notifier_sink_requests_total", "result", "ok")
+	workers.awaitSum(100, "notifier_sink_requests_total")
 	workers.awaitSum(0, "notifier_inflight")
 	workers.awaitSum(0, "notifier_degraded")
 	workers.awaitSum(500, "notifier_dropped_total")

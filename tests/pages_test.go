@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/doctest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/doctest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestPages runs the blocks of each page in order, and compares the output with the page. Package doctest describes the info string of a

@@ -13,7 +13,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/status"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // proofSeed returns the seed of NOTIFIER_TEST_SEED, or 0.
@@ -187,7 +187,7 @@ func (p *proof) used(first string) (slots int) {
 	ids := make(map[string]bool)
 	for _, e := range p.events {
 		of, _, _ := strings.Cut(e.category, ".")
-		takes := e.kind != resolvedEvent && (p.posts[e.id] > 0 || p.letters[e.id] == "slack_rejected")
+		takes := e.kind != resolvedEvent && (p.posts[e.id] > 0 || p.letters[e.id] == "rejected")
 		if takes && !ids[e.id] && (first == "" || first == of) {
 			ids[e.id] = true
 			slots++
@@ -330,7 +330,7 @@ func (p *proof) wantStatus() {
 		most := p.used(limit.Path)
 		least := most
 		if limit.Path == "" {
-			least -= int(letters["slack_rejected"]) // they gave their slots back, but for those that a killed worker may have delivered
+			least -= int(letters["rejected"]) // they gave their slots back, but for those that a killed worker may have delivered
 		}
 		if int(limit.Used) < least || int(limit.Used) > most {
 			p.t.Errorf("%d slots of %q are said to be used, want %d to %d", limit.Used, limit.Path, least, most)

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/failpoint"
-	"github.com/seed-4578ace9/notifier/internal/slacktest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestReplay replays dead letters twice. Each event is posted once, through the limits.
@@ -18,12 +18,12 @@ func TestReplay(t *testing.T) {
 	d.slack.Script(slacktest.Code("msg_too_long"))
 	d.publishUntil(workers, "dead", "notify.disks", firing("refused", "a"), "Nats-Msg-Id", "refused")
 	d.publishUntil(workers, "dead", "notify.disks", "{broken", "Content-Type", "application/json")
-	run(t, d.settings(), "dlq", "list").want(0, "slack_rejected", "msg_too_long", "disk of a is full", "bad_json")
-	run(t, d.settings(), "dlq", "replay", "--reason", "slack_rejected", "--dry-run").want(0, "would replay 1 letter")
+	run(t, d.settings(), "dlq", "list").want(0, "rejected", "msg_too_long", "disk of a is full", "bad_json")
+	run(t, d.settings(), "dlq", "replay", "--reason", "rejected", "--dry-run").want(0, "would replay 1 letter")
 	d.wantNotPosted("refused")
 
 	for range 2 {
-		run(t, d.settings(), "dlq", "replay", "--reason", "slack_rejected").want(0)
+		run(t, d.settings(), "dlq", "replay", "--reason", "rejected").want(0)
 		workers.awaitEvents(1, "outcome", "sent")
 		d.awaitEmpty()
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/slacktest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // unlimited returns settings without limits, and more settings.
@@ -32,7 +32,7 @@ func TestRetryAfterHoldsForAllInstances(t *testing.T) {
 	for _, post := range posts[1:] {
 		testkit.AtMost(t, pause, post.Received.Sub(posts[0].Received), "the pause before %s was posted", post.Origin("id"))
 	}
-	workers.awaitSum(1, "notifier_slack_requests_total", "result", "rate_limited")
+	workers.awaitSum(1, "notifier_sink_requests_total", "result", "rate_limited")
 }
 
 func TestSlackFails(t *testing.T) {
@@ -62,9 +62,9 @@ func TestSlackFails(t *testing.T) {
 			testkit.Equal(t, repeats(posts), test.repeats, "posts were repeated")
 			testkit.EqualSlices(t, slices.Sorted(maps.Keys(count(posts, "id"))), slices.Sorted(slices.Values(ids)), "events posted")
 			testkit.Eventually(t, "a count of requests as "+test.result, func() bool {
-				return w.alone().sum("notifier_slack_requests_total", "result", test.result) > 0
+				return w.alone().sum("notifier_sink_requests_total", "result", test.result) > 0
 			})
-			w.alone().awaitSum(len(ids), "notifier_slack_requests_total", "result", "ok")
+			w.alone().awaitSum(len(ids), "notifier_sink_requests_total", "result", "ok")
 		})
 	}
 }

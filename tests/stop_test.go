@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/slacktest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestRollingRestart replaces every worker during a flow of events. The acknowledgement wait is longer than the test, so JetStream

@@ -12,9 +12,9 @@ import (
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/slacktest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // traceparentOf returns the trace context of a producer's span. The span's ID is a digit sixteen times.
@@ -179,6 +179,6 @@ func TestUnavailableCollector(t *testing.T) {
 	w.alone().awaitOutcomes(map[string]int{"sent": events})
 	testkit.Eventually(t, "lost spans", func() bool { return w.scrape().sum("notifier_spans_lost_total") > 0 })
 	w.stop()
-	testkit.Equal(t, w.logLines("spans cannot be sent to the collector"), 1, "lines about the collector")
+	testkit.Equal(t, w.logLines("cannot send spans to the collector"), 1, "lines about the collector")
 	testkit.Equal(t, strings.Contains(w.all(), collectorKey), false, "the log holds the collector's password")
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // whyAnswer is the output of `notifier why --json`.
@@ -96,7 +96,7 @@ func TestWhy(t *testing.T) {
 	d.wantWhy("sent", "sent at", "--seq", "1")
 	d.wantWhy("dropped", "by category 2/30m", "refund-2")
 	d.wantWhy("dropped", "by category 2/30m", "refund-3", "--category", "payments.refunds")
-	d.wantWhy("dead", "slack_rejected: invalid_blocks", "rejected-1")
+	d.wantWhy("dead", "rejected: invalid_blocks", "rejected-1")
 	d.wantWhy("dead", "notifier dlq replay 1 sends it again", "rejected-1")
 	d.wantWhy("dead", "bad_json", "broken-1")
 	d.wantWhy("dropped", "it resolves what nobody was told of", "over")

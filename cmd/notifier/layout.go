@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/inspect"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/lua"
 )
@@ -17,15 +17,22 @@ import (
 // layoutAgain is the time between attempts to store the layout.
 const layoutAgain = 5 * time.Second
 
-// joinLayout refuses to run beside workers that store state in another layout. If Redis does not answer, the worker starts, and compares the layouts
-// as soon as Redis answers.
-func (w *worker) joinLayout(ctx context.Context) error {
-	store := throttle.NewRedis(newRunner(w.redis, w.settings.Redis), throttle.Settings{})
+// layout keeps workers of two layouts apart.
+type layout struct {
+	*servers
+	deployment string
+	logger     *slog.Logger
+}
+
+// join refuses to run beside workers that store state in another layout. If Redis does not answer, the worker starts, and compares the
+// layouts as soon as Redis answers.
+func (l layout) join(ctx context.Context, life *lifecycle) error {
+	store := throttle.NewRedis(l.runner, throttle.Settings{})
 	stored, err := store.Layout(ctx)
 	if err == nil {
-		return w.useLayout(ctx, store, stored)
+		return l.use(ctx, store, stored)
 	}
-	w.life.background("storing the layout", func(ctx context.Context) {
+	life.background("storing the layout", func(ctx context.Context) {
 		for {
 			select {
 			case <-time.After(layoutAgain):
@@ -36,8 +43,8 @@ func (w *worker) joinLayout(ctx context.Context) error {
 			if err != nil {
 				continue // the limiter logs that Redis is unavailable
 			}
-			if err := w.useLayout(ctx, store, stored); err != nil && ctx.Err() == nil {
-				w.logger.Error("this worker runs beside a deployment of another layout, stop it", "error", err)
+			if err := l.use(ctx, store, stored); err != nil && ctx.Err() == nil {
+				l.logger.Error("this worker runs beside a deployment of another layout, stop it", "error", err)
 			}
 			return
 		}
@@ -45,13 +52,13 @@ func (w *worker) joinLayout(ctx context.Context) error {
 	return nil
 }
 
-// useLayout stores the layout of this program in Redis, unless workers of the stored layout are running.
-func (w *worker) useLayout(ctx context.Context, store *throttle.Redis, stored int) error {
+// use stores the layout of this program in Redis, unless workers of the stored layout are running.
+func (l layout) use(ctx context.Context, store *throttle.Redis, stored int) error {
 	if stored != 0 && stored != lua.Layout {
-		if err := w.awaitNoOtherLayout(ctx); err != nil {
+		if err := l.awaitNoOther(ctx); err != nil {
 			return err
 		}
-		w.logger.Info("no worker of the layout before is left, this layout takes its place", "layout", lua.Layout, "before", stored)
+		l.logger.Info("no worker of the layout before is left, this layout takes its place", "layout", lua.Layout, "before", stored)
 	}
 	used, err := store.UseLayout(ctx, stored, lua.Layout)
 	if err == nil && !used {
@@ -60,10 +67,10 @@ func (w *worker) useLayout(ctx context.Context, store *throttle.Redis, stored in
 	return err
 }
 
-// awaitNoOtherLayout asks for other layouts as soon as NATS is connected.
-func (w *worker) awaitNoOtherLayout(ctx context.Context) error {
+// awaitNoOther asks for workers of other layouts as soon as NATS is connected.
+func (l layout) awaitNoOther(ctx context.Context) error {
 	for {
-		err := otherLayouts(ctx, w.connection.Conn, w.settings.Redis.Prefix)
+		err := inspect.OtherLayouts(ctx, l.connection.Conn, l.deployment)
 		if !errors.Is(err, nats.ErrDisconnected) {
 			return err
 		}
@@ -73,23 +80,4 @@ func (w *worker) awaitNoOtherLayout(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// otherLayouts returns an error that names the running workers of another layout, or nil.
-func otherLayouts(ctx context.Context, conn *nats.Conn, deployment string) error {
-	members, err := fleet.Members(ctx, conn, deployment)
-	if err != nil {
-		return err
-	}
-	var others []string
-	for _, member := range members {
-		if member.Layout != lua.Layout {
-			others = append(others, fmt.Sprintf("%s (layout %d, version %s)", member.Instance, member.Layout, member.Version))
-		}
-	}
-	if len(others) == 0 {
-		return nil
-	}
-	return fmt.Errorf("this program stores its state in layout %d, and workers of another layout are running: %s; stop all of them before this version "+
-		"starts, since workers of two layouts lose each other's events", lua.Layout, strings.Join(others, ", "))
 }

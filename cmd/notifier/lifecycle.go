@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// lifecycle stops what was started, the last first, within one deadline.
+// lifecycle stops what was started, in reverse order and within one deadline.
 type lifecycle struct {
 	timeout time.Duration
 	steps   []stopStep
@@ -19,12 +19,12 @@ type stopStep struct {
 	stop func(ctx context.Context) error
 }
 
-// add has a step stopped before those that were added earlier.
+// add adds a step that is stopped before the earlier ones.
 func (l *lifecycle) add(name string, stop func(ctx context.Context) error) {
 	l.steps = append(l.steps, stopStep{name, stop})
 }
 
-// background runs a task until the lifecycle stops, and waits for its end then.
+// background runs a task until the lifecycle stops, which waits for the task to return.
 func (l *lifecycle) background(name string, task func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -43,7 +43,7 @@ func (l *lifecycle) background(name string, task func(ctx context.Context)) {
 	})
 }
 
-// serve has a server answer requests until the lifecycle stops.
+// serve runs a server until the lifecycle stops.
 func (l *lifecycle) serve(name string, server interface {
 	Serve() error
 	Shutdown(ctx context.Context) error

@@ -4,27 +4,26 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/cli"
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
-	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/ingest"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/overrides"
-	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/livelimits"
 	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/selfreport"
+	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -35,63 +34,59 @@ import (
 )
 
 func runWorker(ctx context.Context) error {
-	settings, warnings, err := config.Load(config.Options{CheckTemplate: checkTemplate})
+	settings, warnings, err := cli.Settings(config.Options{CheckTemplate: setup.CheckTemplate})
 	if err != nil {
-		return &usageError{err}
+		return err
 	}
-	w := worker{settings: settings, logger: telemetry.NewLogger(os.Stderr, settings.Log.Level, settings.Log.Format), stdout: os.Stdout}
+	logger := telemetry.NewLogger(os.Stderr, settings.Log.Level, settings.Log.Format)
 	for _, warning := range warnings {
-		w.logger.Warn("settings", "detail", warning)
+		logger.Warn("settings", "detail", warning)
 	}
-	return w.run(ctx)
+	return newWorker(settings, setup.SinkOptions{Console: os.Stdout}, logger).run(ctx)
 }
 
-// worker is one instance, put together from the settings.
+// worker is one instance. run starts its parts, and stops them in the reverse order.
 type worker struct {
 	settings config.Config
+	sink     setup.SinkOptions
 	logger   *slog.Logger
-	stdout   io.Writer // of the console sink
-	colour   bool
-	isDev    bool // takes events over HTTP too, and another port will do where one is taken that is not set
+	life     *lifecycle
+	report   selfreport.Reporter
 
-	// observe, if set, stands between the packages and the metrics.
-	observe func(*telemetry.Metrics) consume.Metrics
-	// started, if set, is told when the worker begins to take events.
-	started func(limiter *throttle.Limiter, at addresses)
+	// started, if set, is called when the worker begins to take events. Such a worker belongs to the demonstration: it also takes events
+	// over HTTP, and listens on a free port if a default port is in use.
+	started func(*servers, *parts, addresses)
 
-	begun      time.Time
-	life       *lifecycle
-	metrics    *telemetry.Metrics
-	counts     *status.Counts
-	suppressed *status.Suppression
-	sink       openSink
-	redis      redis.UniversalClient
-	connection *consume.Connection
-	journal    *journal.Recorder // nil: there is none
-	tracer     *tracing.Tracer   // likewise
-	instance   string            // a name that no other start of a worker has
+	streams  atomic.Pointer[stream.Client]  // once connecting has begun
+	consumer atomic.Pointer[consume.Worker] // once everything that it uses has started
+	parts    atomic.Pointer[parts]          // nil while the worker starts
+}
 
-	consumer  atomic.Pointer[consume.Worker]
-	limiter   atomic.Pointer[throttle.Limiter]
-	pacer     atomic.Pointer[pacing.Pacer]
-	summaries atomic.Pointer[summary.Reporter]
-	changes   atomic.Pointer[overrides.Snapshot] // the overrides in force; nil: not known yet
-	mismatch  mismatch
-
-	unreadable unreadable
+// newWorker returns a worker that has not started. The options of its sink are the console's.
+func newWorker(settings config.Config, console setup.SinkOptions, logger *slog.Logger) *worker {
+	v, _, _ := buildInfo()
+	// Digests take longest to stop.
+	stopTimeout := summary.StopPatience + settings.Redis.Timeout + journal.StopPatience + telemetry.TracesStopPatience + time.Second
+	w := &worker{settings: settings, sink: console, logger: logger, life: &lifecycle{timeout: stopTimeout}}
+	w.sink.Version, w.sink.Logger = v, logger
+	w.report = selfreport.Reporter{
+		Settings: settings, Version: v, Started: time.Now(), Counts: status.NewCounts(), Suppressed: status.NewSuppression(),
+		Parts: func() (selfreport.Parts, bool) {
+			if started := w.parts.Load(); started != nil {
+				return started.Parts, true
+			}
+			return selfreport.Parts{}, false
+		},
+	}
+	return w
 }
 
 // addresses are where a worker listens; "" where it does not.
 type addresses struct{ admin, page, ingest string }
 
-// stopTimeout bounds how long everything beside the consumer takes to stop. Summaries take longest.
-func (w *worker) stopTimeout() time.Duration {
-	return summary.StopPatience + w.settings.Redis.Timeout + journal.StopPatience + telemetry.TracesStopPatience + time.Second
-}
-
-// gcPercent lets the heap, which is a few megabytes, grow fivefold between collections. Events leave little behind, and collecting
-// it after each few of them costs more than it frees. GOGC overrides it.
-const gcPercent = 400
+// gcPercent lets the heap, which is a few megabytes, grow threefold between collections. An event leaves little garbage, and frequent
+// collections would cost more than they free. GOGC overrides it.
+const gcPercent = 200
 
 func collectSeldom() {
 	if os.Getenv("GOGC") == "" {
@@ -102,11 +97,8 @@ func collectSeldom() {
 // run works until the context ends, and then until the deliveries under way are finished or returned to the stream.
 func (w *worker) run(ctx context.Context) (err error) {
 	collectSeldom()
-	w.instance, w.unreadable.ended = instanceName(), make(chan struct{})
-	w.begun, w.counts, w.suppressed = time.Now(), status.NewCounts(), status.NewSuppression()
 	v, r, _ := buildInfo()
 	w.logger.Info("notifier starts", "version", v, "revision", r)
-	w.life = &lifecycle{timeout: w.stopTimeout()}
 	defer func() {
 		err = errors.Join(err, w.life.stop())
 		if err == nil {
@@ -118,51 +110,55 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	w.warnOfPointless(rules.Tree)
-	w.metrics = newMetrics(w.settings, rules.Tree)
-	w.startTraces(ctx)
+	livelimits.LogPointless(w.logger, rules.Tree)
+	metrics := newMetrics(w.settings, rules.Tree)
+	w.report.Ready = func() error { return w.ready(ctx) }
 	var at addresses
-	if at.admin, err = w.serveAdmin(ctx); err != nil {
+	if at.admin, err = w.serveAdmin(ctx, metrics); err != nil {
 		return err
 	}
-	if err := w.connect(); err != nil {
-		return err
-	}
-	if err := w.joinLayout(ctx); err != nil {
-		return ended(ctx, err)
-	}
-	w.journal = w.newJournal()
-	consumer, err := consume.New(w.consumeOptions())
+	servers, err := w.connect(ctx, metrics)
 	if err != nil {
 		return err
 	}
-	w.consumer.Store(consumer)
-	ackWait, streamAge, err := consumer.Prepare(ctx)
-	if err != nil {
+	if err := (layout{servers, w.settings.Redis.Prefix, w.logger}).join(ctx, w.life); err != nil {
 		return ended(ctx, err)
 	}
-	w.life.background("writing the journal", w.journal.Run)
-	deliveries, pacer, err := w.startParts(ctx, throttle.Settings{
-		Tree: rules.Tree, Shadow: rules.Shadow, Lease: ackWait, Retention: throttle.Retention(streamAge, longestLife(w.settings)),
+	streams, err := stream.NewClient(stream.Options{
+		Connection: servers.connection, Names: setup.Names(w.settings), Provision: w.settings.NATS.Provision, AckWait: w.settings.NATS.AckWait,
+		Logger: w.logger,
+	})
+	if err != nil {
+		return err
+	}
+	w.streams.Store(streams)
+	if err := streams.Find(ctx); err != nil {
+		return ended(ctx, err)
+	}
+	found := streams.Layout()
+	w.life.background("writing the journal", servers.journal.Run)
+	started, err := w.start(ctx, servers, throttle.Settings{
+		Tree: rules.Tree, Shadow: rules.Shadow, Lease: found.AckWait(), Retention: throttle.Retention(found.MaxAge(), setup.LongestLife(w.settings)),
 		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL, Remind: w.settings.Remind,
 	})
 	if err != nil {
 		return err
 	}
-	limiter := w.limiter.Load()
-	if at.page, err = w.servePage(ctx); err != nil {
+	consumer := consume.New(w.consumeOptions(servers, started))
+	w.consumer.Store(consumer)
+	if at.page, err = w.servePage(ctx, servers); err != nil {
 		return err
 	}
-	if at.ingest, err = w.serveIngest(ctx); err != nil {
+	if at.ingest, err = w.serveIngest(ctx, servers); err != nil {
 		return err
 	}
-	if err := w.awaitReadable(ctx); err != nil {
+	if err := started.Live.AwaitReadable(ctx); err != nil {
 		return ended(ctx, err)
 	}
 	if w.started != nil {
-		w.started(limiter, at)
+		w.started(servers, started, at)
 	}
-	return ended(ctx, consumer.Run(ctx, limiter, pacer, countedSink{deliveries, w.counts}))
+	return ended(ctx, consumer.Run(ctx))
 }
 
 func newMetrics(settings config.Config, tree *limits.Tree) *telemetry.Metrics {
@@ -177,117 +173,7 @@ func newMetrics(settings config.Config, tree *limits.Tree) *telemetry.Metrics {
 	})
 }
 
-// connect makes the sink and what connects to the servers.
-func (w *worker) connect() (err error) {
-	if w.sink, err = newSink(w.settings, w.stdout, w.colour, w.observeRequest, w.logger); err != nil {
-		return err
-	}
-	w.life.add("the sink", func(context.Context) error { w.sink.close(); return nil })
-	if w.redis, err = newRedisClient(w.settings.Redis, w.logger); err != nil {
-		return err
-	}
-	w.redis.AddHook(callTimes{w.counts})
-	w.life.add("redis", func(context.Context) error { return w.redis.Close() })
-	if w.connection, err = connectNATS(w.settings.NATS, "", w.logger); err != nil {
-		return err
-	}
-	w.life.add("nats", func(context.Context) error { w.connection.Conn.Close(); return nil })
-	return nil
-}
-
-// startParts starts everything that decides, paces and sums up, and returns the sink for deliveries and the pacer.
-func (w *worker) startParts(ctx context.Context, s throttle.Settings) (*sink.Annotated, *pacing.Pacer, error) {
-	instances, err := fleet.Join(w.connection.Conn, w.fleetOptions(ctx))
-	if err != nil {
-		return nil, nil, err
-	}
-	w.life.add("the micro service", func(context.Context) error { instances.Leave(); return nil })
-	w.life.background("counting instances", instances.Watch)
-
-	runner := newRunner(w.redis, w.settings.Redis)
-	store := throttle.NewRedis(runner, s)
-	live := w.newLimitsWatcher(store)
-	limiter, pacer := w.newLimiter(runner, store, instances.Alive, live.Refresh)
-	w.limiter.Store(limiter)
-	w.pacer.Store(pacer)
-	w.life.background("watching redis", limiter.Run)
-	w.life.background("watching the limits", live.Run)
-	w.awaitLimits(ctx, live, limits.Ruleset{Tree: s.Tree, Shadow: s.Shadow})
-	w.life.background("looking at redis' settings", w.warnOfEviction)
-	deliveries := &sink.Annotated{
-		Sink: w.sink, Limits: limiter, Pacer: pacer, Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
-	}
-	summaries := summary.NewReporter(summary.Options{
-		Store:     summary.NewRedis(runner, w.settings.SummaryInterval, s.Retention),
-		Instance:  w.instance,
-		Interval:  w.settings.SummaryInterval,
-		Logger:    w.logger,
-		ChannelOf: deliveries.SummaryDestination,
-		Busy:      w.consumer.Load().Busy,
-		Wait:      pacer.Wait,
-		Pause:     pacer.Pause,
-		Send:      countedSink{deliveries, w.counts}.SendSummary,
-		LimitOf:   limiter.LimitOf,
-		Opens:     limiter.Opens,
-		Changes:   w.limitChanges(live),
-		Observe:   w.observeDigest,
-	})
-	w.summaries.Store(summaries)
-	w.life.background("telling of drops", summaries.Run)
-	return deliveries, pacer, nil
-}
-
-// observeRequest counts a request to Slack, and tells the span of its event of it.
-func (w *worker) observeRequest(ctx context.Context, r sink.Request) {
-	w.metrics.SlackRequest(string(r.Class), r.Took)
-	made := tracing.Request{Method: r.Method, Status: r.Status, Code: r.Code, Began: r.Began, Took: r.Took}
-	if r.Class != sink.OK {
-		made.Class = string(r.Class)
-	}
-	tracing.Post(ctx, made)
-}
-
-// startTraces starts sending spans, if that is wanted. Settings that cannot be used leave the events without spans.
-func (w *worker) startTraces(ctx context.Context) {
-	v, _, _ := buildInfo()
-	traces, err := telemetry.NewTraces(ctx, telemetry.TracesOptions{
-		Version: v, Instance: w.instance, Lost: w.metrics.SpansLost, Logger: w.logger,
-	})
-	switch {
-	case err != nil:
-		w.logger.Warn("no traces are sent", "error", err)
-	case traces != nil:
-		w.life.add("traces", func(stopping context.Context) error { traces.Stop(stopping); return nil })
-		w.tracer = tracing.New(traces, w.settings.NATS.Consumer)
-	}
-}
-
-// observeDigest counts a digest that ended, and notes a posted one in the journal.
-func (w *worker) observeDigest(result string, d summary.Digest) {
-	w.metrics.Summary(result)
-	if result != summary.Sent {
-		return
-	}
-	var rounds journal.Rounds
-	for _, of := range d.Rounds {
-		rounds = rounds.With(of.Instance, of.First, of.Last)
-	}
-	w.journal.Record("", journal.Told, "", 1, func(int, bool) journal.Entry {
-		return journal.Entry{
-			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: w.consumer.Load().Now(), Rounds: rounds,
-		}
-	})
-}
-
-// ended drops the error that an orderly end leaves behind.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		return nil
-	}
-	return err
-}
-
-// levels are the names of all rules that can deny an event.
+// levels returns the names of all rules that can deny an event.
 func levels(tree *limits.Tree, policy throttle.Policy) []string {
 	var names []string
 	for _, node := range tree.Levels() {
@@ -299,105 +185,135 @@ func levels(tree *limits.Tree, policy throttle.Policy) []string {
 	return append(names, throttle.LevelUnpaired, throttle.LevelRoom)
 }
 
-func (w *worker) consumeOptions() consume.Options {
-	options := consume.Options{
-		Connection:  w.connection,
-		Names:       names(w.settings),
-		Provision:   w.settings.NATS.Provision,
-		AckWait:     w.settings.NATS.AckWait,
-		Decoder:     event.Decoder{Prefix: w.settings.NATS.Subject, MaxBytes: w.settings.Event.MaxBytes},
-		MaxAge:      w.settings.Event.MaxAge,
-		Concurrency: w.settings.Concurrency,
-		SendTimeout: w.settings.SendTimeout(),
-		Pace:        paceOf(w.settings).Interval,
-		Journal:     w.journal,
-		Revision:    func() string { return revisionOf(w.limiter.Load().Position()) },
-		Shutdown:    w.settings.ShutdownTimeout,
-		Tracer:      w.tracer,
-		Logger:      w.logger,
-		Metrics:     w.metrics,
-	}
-	if w.observe != nil {
-		options.Metrics = w.observe(w.metrics)
-	}
-	options.Metrics = countedOutcomes{options.Metrics, w.counts}
-	if w.settings.Delay.MostPatient() > 0 {
-		options.Delay = w.settings.Delay.For
-	}
-	options.Drops = func(drops []summary.Drop) (round int64) {
-		w.suppressed.Add(drops)
-		return w.summaries.Load().Counter().Add(drops)
-	}
-	return options
+// servers are what the worker is connected to, and what records its work.
+type servers struct {
+	instance   string // a name that no other start of a worker has
+	metrics    *telemetry.Metrics
+	tracer     *tracing.Tracer   // nil: no traces are sent
+	journal    *journal.Recorder // nil: there is no journal
+	sink       sink.Sink
+	redis      redis.UniversalClient
+	connection *stream.Connection
+	runner     *script.Runner
 }
 
-// newJournal makes the recorder of what becomes of events; nil: no journal is wanted.
-func (w *worker) newJournal() *journal.Recorder {
-	names := journalNames(w.settings)
+// connect returns the connections. They are established in the background.
+func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*servers, error) {
+	s := &servers{instance: instanceName(), metrics: metrics}
+	s.tracer = w.startTraces(ctx, s)
+	w.sink.Observe = func(ctx context.Context, r sink.Request) { observeRequest(ctx, metrics, r) }
+	var done func()
+	var err error
+	if s.sink, done, err = setup.Sink(w.settings, w.sink); err != nil {
+		return nil, err
+	}
+	w.life.add("the sink", func(context.Context) error { done(); return nil })
+	if s.redis, err = setup.Redis(w.settings.Redis, w.logger); err != nil {
+		return nil, err
+	}
+	s.redis.AddHook(selfreport.Calls{Counts: w.report.Counts})
+	s.runner = setup.Runner(s.redis, w.settings.Redis)
+	w.life.add("redis", func(context.Context) error { return s.redis.Close() })
+	if s.connection, err = setup.NATS(w.settings.NATS, "", w.logger); err != nil {
+		return nil, err
+	}
+	w.life.add("nats", func(context.Context) error { s.connection.Conn.Close(); return nil })
+	s.journal = w.newJournal(s)
+	w.report.Journal, w.report.Channels = s.journal, s.sink.Destinations()
+	return s, nil
+}
+
+// observeRequest counts a request of the sink, and adds it to the span of its event.
+func observeRequest(ctx context.Context, metrics *telemetry.Metrics, r sink.Request) {
+	metrics.SinkRequest(string(r.Class), r.Took)
+	made := tracing.Request{Sink: r.Sink, Method: r.Method, Status: r.Status, Code: r.Code, Began: r.Began, Took: r.Took}
+	if r.Class != sink.OK {
+		made.Class = string(r.Class)
+	}
+	tracing.Post(ctx, made)
+}
+
+// startTraces starts sending spans, if the environment asks for it. With unusable settings, events have no spans.
+func (w *worker) startTraces(ctx context.Context, s *servers) *tracing.Tracer {
+	traces, err := telemetry.NewTraces(ctx, telemetry.TracesOptions{
+		Version: w.report.Version, Instance: s.instance, Lost: s.metrics.SpansLost, Logger: w.logger,
+	})
+	switch {
+	case err != nil:
+		w.logger.Warn("no traces are sent", "error", err)
+	case traces != nil:
+		w.life.add("traces", func(stopping context.Context) error { traces.Stop(stopping); return nil })
+		return tracing.New(traces, w.settings.NATS.Consumer)
+	}
+	return nil
+}
+
+// newJournal returns the recorder of event outcomes. It returns nil if the settings disable the journal.
+func (w *worker) newJournal(s *servers) *journal.Recorder {
+	names := setup.JournalNames(w.settings)
 	if names.Age == 0 {
 		return nil
 	}
-	js := jetStream(w.connection)
-	options := journal.Options{
-		Publisher: js, Names: names, Instance: w.instance, Logger: w.logger, Metrics: w.metrics,
-	}
+	js := setup.JetStream(s.connection)
+	options := journal.Options{Publisher: js, Names: names, Instance: s.instance, Logger: w.logger, Metrics: s.metrics}
 	if w.settings.NATS.Provision {
 		options.Provision = func(ctx context.Context) error { return names.Provision(ctx, js) }
 	}
 	return journal.NewRecorder(options)
 }
 
-// instanceName is a name that no other start of a worker has, without white space.
+// instanceName returns a name that no other start of a worker has, without white space.
 func instanceName() string {
-	host, _ := os.Hostname() // without one the rest is a name as well
+	host, _ := os.Hostname() // the random part alone is unique too
 	const unique = 8
 	return strings.Join(strings.Fields(host), "_") + "-" + strings.ToLower(rand.Text()[:unique])
 }
 
-// revisionOf is a position of the limits as entries of the journal have it.
-func revisionOf(in limits.Position) string {
-	if in == (limits.Position{}) {
-		return ""
+// ended drops the error that an orderly end leaves behind.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())) {
+		return nil
 	}
-	return strconv.FormatInt(in.Generation, 10) + ":" + strconv.FormatUint(in.Revision, 10)
+	return err
 }
 
-// newLimiter makes the limiter and the pacer. Each uses what the other knows of Redis.
-func (w *worker) newLimiter(
-	runner *script.Runner, store *throttle.Redis, instances func() int, refresh func(context.Context) error,
-) (*throttle.Limiter, *pacing.Pacer) {
-	var limiter *throttle.Limiter
-	pacer := pacing.New(pacing.Options{
-		Runner: runner, Pace: paceOf(w.settings), Available: func() bool { return limiter.Available() }, Logger: w.logger,
-	})
-	limiter = throttle.NewLimiter(throttle.LimiterOptions{
-		Settings:     store.Settings(),
-		Redis:        store,
-		Policy:       throttle.Policy(w.settings.Redis.Failure),
-		Grace:        w.settings.Redis.Grace,
-		DenyCacheTTL: w.settings.Limits.DenyCacheTTL,
-		RoomMax:      w.settings.Room.Max,
-		Instances:    instances,
-		Refresh:      refresh,
-		Pauses:       pacer.Learn,
-		SelfTests:    selfTests(),
-		Logger:       w.logger,
-		Metrics:      countedOutage{w.metrics, w.counts},
-	})
-	return limiter, pacer
+// ready returns an error that explains why the worker is not ready.
+func (w *worker) ready(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return errors.New("the worker is stopping")
+	}
+	err := errors.New("the worker is starting")
+	if started := w.parts.Load(); started != nil {
+		err = errors.Join(started.Limiter.Ready(), started.Live.Ready())
+	}
+	if consumer := w.consumer.Load(); consumer != nil {
+		return errors.Join(consumer.Ready(), err)
+	}
+	if streams := w.streams.Load(); streams != nil {
+		err = errors.Join(err, streams.Ready())
+	}
+	return err
 }
 
-func (w *worker) serveAdmin(ctx context.Context) (string, error) {
+// busy reports whether events wait for a channel. Before the consumer runs, no event waits.
+func (w *worker) busy(channel string) bool {
+	consumer := w.consumer.Load()
+	return consumer != nil && consumer.Busy(channel)
+}
+
+func (w *worker) isDemonstration() bool { return w.started != nil }
+
+func (w *worker) serveAdmin(ctx context.Context, metrics *telemetry.Metrics) (string, error) {
 	return serveAdmin(ctx, w.life, telemetry.AdminOptions{
 		Addr:          w.settings.HTTP.Addr,
-		AnotherWillDo: w.isDev && !w.settings.HTTP.AddrSet,
-		Gatherer:      w.metrics.Registry(),
+		AnotherWillDo: w.isDemonstration() && !w.settings.HTTP.AddrSet,
+		Gatherer:      metrics.Registry(),
 		Ready:         func() error { return w.ready(ctx) },
 		Logger:        w.logger,
 	})
 }
 
-// serveAdmin serves metrics and probes until the lifecycle stops, and returns the address; "" if none is wanted.
+// serveAdmin serves metrics and probes until the lifecycle stops, and returns the address; "" if the settings have none.
 func serveAdmin(ctx context.Context, life *lifecycle, o telemetry.AdminOptions) (string, error) {
 	if o.Addr == "" {
 		return "", nil
@@ -410,82 +326,26 @@ func serveAdmin(ctx context.Context, life *lifecycle, o telemetry.AdminOptions) 
 	return admin.Addr(), nil
 }
 
-// servePage serves the page, if this worker is to, and returns the address.
-func (w *worker) servePage(ctx context.Context) (string, error) {
+func (w *worker) servePage(ctx context.Context, s *servers) (string, error) {
 	return pageServer{
-		settings: w.settings, anotherWillDo: w.isDev && !w.settings.Page.AddrSet, connection: w.connection,
-		forged: func(n int) { w.metrics.Forged(trusted.Journal, n) }, logger: w.logger, life: w.life,
+		settings: w.settings, anotherWillDo: w.isDemonstration() && !w.settings.Page.AddrSet, connection: s.connection,
+		forged: func(n int) { s.metrics.Forged(trusted.Journal, n) }, logger: w.logger, life: w.life,
 	}.serve(ctx)
 }
 
-// serveIngest takes events over HTTP, if this worker is to, and returns the address.
-func (w *worker) serveIngest(ctx context.Context) (string, error) {
-	if !w.isDev || w.settings.Ingest.Addr == "" {
+func (w *worker) serveIngest(ctx context.Context, s *servers) (string, error) {
+	if !w.isDemonstration() || w.settings.Ingest.Addr == "" {
 		return "", nil
 	}
-	if err := checkIngest(w.settings.Ingest); err != nil {
-		return "", &usageError{err}
+	if err := cli.CheckIngest(w.settings.Ingest); err != nil {
+		return "", err
 	}
-	counts := telemetry.NewIngest(w.metrics.Registry(), ingest.Answered())
-	server, err := serveIngest(ctx, w.settings, !w.settings.Ingest.AddrSet, w.connection, counts, w.logger, w.life)
+	server, err := ingestServer{
+		settings: w.settings, anotherWillDo: !w.settings.Ingest.AddrSet, connection: s.connection,
+		metrics: telemetry.NewIngest(s.metrics.Registry(), ingest.Answered()), logger: w.logger, life: w.life,
+	}.serve(ctx)
 	if err != nil {
 		return "", err
 	}
 	return server.URL(), nil
-}
-
-// ready tells what keeps the worker from its work.
-func (w *worker) ready(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return errors.New("the worker is stopping")
-	}
-	consumer, limiter := w.consumer.Load(), w.limiter.Load()
-	if consumer != nil && limiter != nil {
-		return errors.Join(consumer.Ready(), limiter.Ready(), w.unreadable.now())
-	}
-	err := errors.New("the worker is starting")
-	if consumer != nil {
-		err = errors.Join(err, consumer.Ready())
-	}
-	return err
-}
-
-// warnOfEviction waits for Redis, and warns if Redis may evict logs. Each lost log admits a whole limit once more.
-func (w *worker) warnOfEviction(ctx context.Context) {
-	if w.limiter.Load().Await(ctx) != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, w.settings.Redis.Timeout)
-	defer cancel()
-	if policy := evictionPolicy(ctx, w.redis); policy != "" && policy != noEviction {
-		w.logger.Warn("redis may evict what the limits are counted from", "maxmemory_policy", policy, "expected", noEviction)
-	}
-}
-
-// names are the places in JetStream.
-func names(settings config.Config) consume.Names {
-	return consume.Names{
-		Stream:            settings.NATS.Stream,
-		Subject:           settings.NATS.Subject,
-		Consumer:          settings.NATS.Consumer,
-		MaxBytes:          settings.Stream.MaxBytes,
-		MaxAge:            settings.Stream.MaxAge,
-		RoomStream:        settings.Room.Stream,
-		LongestDelay:      settings.Delay.MostPatient(),
-		DeadLetterStream:  settings.DLQ.Stream,
-		DeadLetterSubject: settings.DLQ.Subject,
-		DeadLetters: consume.DeadLetterBounds{
-			PerSubject: settings.DLQ.MaxPerSubject, Bytes: settings.DLQ.MaxBytes, Age: settings.DLQ.MaxAge,
-		},
-		Journal:  journalNames(settings),
-		Replicas: settings.NATS.Replicas,
-	}
-}
-
-// journalNames are the place of the journal in JetStream.
-func journalNames(settings config.Config) journal.Names {
-	return journal.Names{
-		Stream: settings.Journal.Stream, Subject: settings.NATS.Subject, Age: settings.Journal.Age, MaxBytes: settings.Journal.MaxBytes,
-		Replicas: settings.NATS.Replicas,
-	}
 }

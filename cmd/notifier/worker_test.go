@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// ended drops the cause of the context and no other error.
+// ended drops the errors of a context that is over, and no other error.
 func TestEnded(t *testing.T) {
 	t.Parallel()
 	other, cause := errors.New("other"), errors.New("cause")
@@ -27,7 +27,8 @@ func TestEnded(t *testing.T) {
 		{over, fmt.Errorf("waiting: %w", cause), nil},
 		{over, other, other},
 		{context.Background(), cause, cause},
-		{over, context.Canceled, context.Canceled},
+		{over, fmt.Errorf("asking redis: %w", context.Canceled), nil},
+		{context.Background(), context.Canceled, context.Canceled},
 	} {
 		if got := ended(test.ctx, test.err); got != test.want { //nolint:errorlint // the same error, not one that wraps it
 			t.Errorf("of %v, with the context at %v, is left %v, want %v", test.err, test.ctx.Err(), got, test.want)

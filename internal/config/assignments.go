@@ -12,16 +12,16 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// assignments is how a text "path=value,…" is read.
+// assignments describes how to parse a text "path=value,…".
 type assignments[T any] struct {
-	value   string // what stands right of the "=", in one word
+	value   string // one word for the part behind the "="
 	example string
 	instead string // of the words that are reserved
 	star    bool   // "*" is a path
 	parse   func(path, value string) (T, error)
 }
 
-// assigned is the form of assignments of which a table is built.
+// assigned is the form that builds a table from assignments.
 func assigned[T, Table any](a assignments[T], build func([]T) (Table, error)) form {
 	return func(text string) (any, error) {
 		entries, err := a.read(text)
@@ -32,7 +32,7 @@ func assigned[T, Table any](a assignments[T], build func([]T) (Table, error)) fo
 	}
 }
 
-// read returns the entries in the order given. The error joins a fault for each part that is no entry.
+// read returns the entries in their order. The error joins a fault for each invalid part.
 func (a assignments[T]) read(text string) ([]T, error) {
 	var (
 		entries []T
@@ -110,7 +110,7 @@ var (
 	slackHandle = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,79}$`)
 )
 
-// isGroupHandle tells a handle from the words and IDs, which need no look-up.
+// isGroupHandle reports whether a mention is a handle, which needs a look-up, and not a word or an ID.
 func isGroupHandle(name string) bool {
 	return slackHandle.MatchString(name) && !slices.Contains([]string{"here", "channel", "everyone"}, name)
 }

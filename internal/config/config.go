@@ -18,10 +18,9 @@ const (
 
 // Config is the settings of one process, checked.
 //
-// A field with a form is a setting. Its tags: env is the name of the variable without NOTIFIER_, and below the env of its group
-// if the group has one; form names an entry of forms; default is read where the variable is not set; secret allows a file
-// instead; shared says that all workers of a deployment need the same value; desc is for the table of settings, where single quotes
-// enclose literal text.
+// A field with a form is a setting. Its tags: env is the name of the variable without NOTIFIER_, and below the env of its group if the
+// group has one; form names an entry of forms; default applies if the variable is not set; secret allows a file instead; shared says that
+// all workers of a deployment need the same value; desc is for the table of settings, where single quotes enclose literal text.
 type Config struct {
 	NATS            NATS
 	Stream          Stream
@@ -45,12 +44,12 @@ type Config struct {
 
 	Drain                time.Duration `env:"DRAIN" form:"duration" default:"5s" desc:"time for which 'notifier ingest' goes on taking events after SIGTERM, not ready, until nobody sends it any more"`
 	ShutdownTimeout      time.Duration `env:"SHUTDOWN_TIMEOUT" form:"positive" default:"25s" desc:"time for the deliveries under way after SIGTERM, then they are given back to JetStream; of 'notifier ingest', for the requests under way after NOTIFIER_DRAIN"`
-	MetricsMaxCategories int           `env:"METRICS_MAX_CATEGORIES" form:"categories" default:"50" desc:"categories with a label value of their own in the metrics, up to 10000: those named in settings, then the busiest; all others are 'other'"`
+	MetricsMaxCategories int           `env:"METRICS_MAX_CATEGORIES" form:"categories" default:"50" desc:"categories with a label value of their own in the metrics, up to 10000: those named in settings, then the first that come; all others are 'other'"`
 
 	shared map[string]string
 }
 
-// NATS is the server that events come from. Its streams and subjects, those of Room, of DLQ and of Journal do not overlap.
+// NATS is the server that events come from. The streams and subjects of NATS, Room, DLQ and Journal do not overlap.
 type NATS struct {
 	URL       Secret `env:"NATS_URL" form:"NATS servers" default:"nats://127.0.0.1:4222" secret:"true" desc:"NATS servers, comma separated: 'nats://', 'tls://', 'ws://' or 'wss://'"`
 	URLSet    bool   // URL is not the default
@@ -83,7 +82,7 @@ type Stream struct {
 	MaxAge   time.Duration `env:"STREAM_MAX_AGE" form:"max age" default:"7d" desc:"how long the stream keeps an event that no worker takes, set when it is created; '0': for ever"`
 }
 
-// Room is the workers' own stream. Its subjects are below the one of NATS with "-room" appended.
+// Room is the workers' own stream. Its subjects are below the subject of NATS with "-room" appended.
 type Room struct {
 	Stream string `env:"ROOM_STREAM" form:"stream" shared:"true" default:"NOTIFICATIONS_ROOM" desc:"stream of the workers for events that wait, on 'notify-room.>'"`
 	Max    int    `env:"ROOM_MAX" form:"waiting" shared:"true" default:"10000" desc:"events of one first-level category that may wait at once, up to 1000000; further ones are dropped"`
@@ -98,7 +97,8 @@ type DLQ struct {
 	MaxAge        time.Duration `env:"DLQ_MAX_AGE" form:"max age" default:"30d" desc:"how long a dead letter is kept, set when the stream is created; '0': for ever"`
 }
 
-// Journal is where workers note what became of events. Its subjects are below the one of NATS with "-journal" appended.
+// Journal is the stream in which workers record the outcomes of events. Its subjects are below the subject of NATS with "-journal"
+// appended.
 type Journal struct {
 	Stream   string        `env:"JOURNAL_STREAM" form:"stream" shared:"true" default:"NOTIFICATIONS_JOURNAL" desc:"stream in which workers note what became of every event, on 'notify-journal.>'"`
 	Age      time.Duration `env:"JOURNAL_AGE" form:"journal age" default:"24h" desc:"how long it is known what became of an event, set when the stream is created; '0': no journal"`
@@ -159,8 +159,8 @@ func (d Delay) For(category string) time.Duration {
 	return longest
 }
 
-// Slack is how notifications are posted. With SinkSlack there is either a token and a channel, or a webhook. With SinkConsole
-// there may be neither. Mentions are without the "@". Template is what the file holds. The zero Rate stands for none.
+// Slack is how notifications are posted. With SinkSlack the settings have a token and a channel, or they have a webhook. With SinkConsole
+// both may be missing. Mentions are without the "@". Template is what the file holds. The zero Rate stands for none.
 type Slack struct {
 	Token      Secret                `env:"SLACK_TOKEN" form:"Slack token" secret:"true" desc:"bot token, for 'chat.postMessage'"`
 	Channel    string                `env:"SLACK_CHANNEL" form:"channel" shared:"true" desc:"channel of categories without a route; required with a token"`
@@ -216,8 +216,8 @@ type Log struct {
 	Format string     `env:"LOG_FORMAT" form:"log format" default:"json" desc:"'json', or 'text' for people"`
 }
 
-// SendTimeout is the longest that one attempt to post takes: it asks Redis for the usage and for a mention, then posts. With mentions it may
-// ask Slack for the ID of a group, and return a mention that was not needed.
+// SendTimeout is the maximum duration of one attempt to post. An attempt asks Redis for the usage and for a mention, then posts. With
+// mentions it may ask Slack for the ID of a group, and return an unneeded mention.
 func (c *Config) SendTimeout() time.Duration {
 	const bound = math.MaxInt64 / 8 // the sum does not overflow
 	slack, redis := min(c.Slack.Timeout, bound), min(c.Redis.Timeout, bound)
@@ -233,7 +233,7 @@ type Options struct {
 	Sink     string            // where neither a sink nor Slack is set; "" makes that a fault
 	Defaults map[string]string // by variable, instead of the usual ones
 
-	// CheckTemplate, if set, says what is wrong with a template for messages. What it says is a fault of the setting.
+	// CheckTemplate, if set, returns what is wrong with a template for messages. Its error becomes a fault of the setting.
 	CheckTemplate func(text string) error
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// checkBetween finds the faults between settings. It leaves out each rule of which one setting is faulty itself.
+// checkBetween finds the faults between settings. It skips a rule if any of its settings is already invalid.
 func (l *loader) checkBetween(o Options) {
 	l.checkAckWait()
 	l.checkLogin()
@@ -58,7 +58,7 @@ func (l *loader) checkLogin() {
 	}
 }
 
-// checkStreams finds streams that are not kept apart.
+// checkStreams reports two settings that name one stream.
 func (l *loader) checkStreams() {
 	streams := []*setting{l.setting(&l.NATS.Stream), l.setting(&l.Room.Stream), l.setting(&l.DLQ.Stream), l.setting(&l.Journal.Stream)}
 	for i, stream := range streams {
@@ -69,7 +69,7 @@ func (l *loader) checkStreams() {
 	}
 }
 
-// checkSubjects finds subjects that are not kept apart.
+// checkSubjects finds subjects that overlap.
 func (l *loader) checkSubjects() {
 	events, letters, inbox := l.setting(&l.NATS.Subject), l.setting(&l.DLQ.Subject), l.setting(&l.NATS.Inbox)
 	if events.faulty {
@@ -92,12 +92,12 @@ func (l *loader) checkSubjects() {
 	}
 }
 
-// overlap reports whether one of two subjects is the other one or below it.
+// overlap reports whether one subject equals or contains another.
 func overlap(a, b string) bool {
 	return strings.HasPrefix(a+".", b+".") || strings.HasPrefix(b+".", a+".")
 }
 
-// checkSink settles the sink, and finds what it lacks.
+// checkSink chooses the sink if it is not set, and finds missing settings of the sink.
 func (l *loader) checkSink(fallback string) {
 	token, webhook, channel := l.setting(&l.Slack.Token), l.setting(&l.Slack.WebhookURL), l.setting(&l.Slack.Channel)
 	if token.given && webhook.given {
@@ -123,7 +123,7 @@ func (l *loader) checkSink(fallback string) {
 	}
 }
 
-// checkMentions finds handles together with a webhook, which cannot look them up.
+// checkMentions finds handles of groups together with a webhook. A webhook cannot look up a handle.
 func (l *loader) checkMentions() {
 	mentions, token, webhook := l.setting(&l.Slack.Mentions), l.setting(&l.Slack.Token), l.setting(&l.Slack.WebhookURL)
 	if token.given || !webhook.given {
@@ -149,7 +149,7 @@ func (l *loader) checkTemplate(check func(string) error) {
 	}
 }
 
-// checkPair finds a certificate and a key that do not belong together.
+// checkPair finds a certificate without a key, a key without a certificate, and two files that do not match.
 func (l *loader) checkPair(certFile, keyFile *string) {
 	certificate, key := l.setting(certFile), l.setting(keyFile)
 	switch {
@@ -189,7 +189,7 @@ func (l *loader) checkLimits() {
 	}
 }
 
-// warnings names settings that are allowed but have no effect, or an unwanted one.
+// warnings returns warnings of valid settings without an effect or with an unwanted one.
 func (l *loader) warnings() []string {
 	warnings := unreachable("NOTIFIER_CATEGORY_LIMIT", l.Limits.Category, l.Limits.Global)
 	for _, rule := range l.Limits.Rules {
@@ -211,14 +211,14 @@ func (l *loader) warnings() []string {
 	return warnings
 }
 
-// unreachable warns of limits that can never be full, since a global limit admits less in the same window. So many global windows,
-// rounded up, cover a window. Each of them admits no more than the global count.
+// unreachable warns of limits that can never be full, since a global limit admits less in an equal window. The number of global windows
+// that cover one window of the limit is rounded up. Each global window admits no more than the global count.
 func unreachable(name string, own, global limits.Limits) []string {
 	var warnings []string
 	for _, limit := range own {
 		for _, whole := range global {
-			if limit.Algorithm != limits.SlidingLog || whole.Algorithm != limits.SlidingLog {
-				continue // others count in another way
+			if !limit.Description().Exact || !whole.Description().Exact {
+				continue // only exact limits are comparable
 			}
 			windows := int64((limit.Window + whole.Window - 1) / whole.Window)
 			if limit.Count > whole.Count*windows {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // badValues are values that a setting refuses, each with a part of the problem. The tests of limits have more of the grammar.

@@ -19,7 +19,7 @@ const (
 
 var errEmptyFile = errors.New("file is empty; expected the path of a file with content")
 
-// file checks that a file can be read and is not empty. Its user checks what it holds.
+// file checks that a file is readable and not empty. The caller validates the contents.
 func file(path string) (string, error) {
 	_, err := readFile(path, maxFileBytes)
 	return path, err
@@ -47,7 +47,7 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readSecret reads a file that holds one secret. A final line feed is not part of the secret.
+// readSecret reads a secret from a file. A final line feed is not part of the secret.
 func readSecret(path string) (string, error) {
 	content, err := readFile(path, maxSecretBytes)
 	if err != nil {
@@ -63,7 +63,7 @@ func readSecret(path string) (string, error) {
 	return text, nil
 }
 
-// readFile returns what a file holds, at least one byte and at most limit. Its errors leave the path out, since faults have it.
+// readFile returns the contents of a file, from one byte to limit bytes. Its errors have no path, since every fault names it.
 func readFile(path string, limit int64) ([]byte, error) {
 	opened, err := os.Open(path) //nolint:gosec // who runs the program names the file
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// A form reads one kind of text. Its error says what is wrong and what is expected, without the text of a secret. An error that
-// joins several is as many faults.
+// A form parses one kind of text. Its error names the fault and the expected form, without the text of a secret. Each part of a joined error
+// is a fault.
 type form func(text string) (any, error)
 
 // forms has each form by its name in the tags of Config.
@@ -32,7 +32,7 @@ var forms = map[string]form{
 	"concurrency":  as(upTo(1024)),
 	"body size":    as(upTo(64 << 20)), // the largest message that a NATS server can be set to take
 	"categories":   as(upTo(10_000)),   // times the outcomes and levels, about what one scrape can carry
-	"burst":        as(upTo(100)),      // more at once is what a channel is to be spared
+	"burst":        as(upTo(100)),      // a larger burst would flood a channel
 	"waiting":      as(upTo(1_000_000)),
 	"dead letters": as(upTo(1_000_000)),
 	"size":         as(size),
@@ -85,7 +85,7 @@ func as[T any](parse func(text string) (T, error)) form {
 	return func(text string) (any, error) { return parse(text) }
 }
 
-// hidden is the form of a text that must not be seen.
+// hidden is the form of a secret.
 func hidden(parse func(text string) (string, error)) form {
 	return func(text string) (any, error) {
 		plain, err := parse(text)
@@ -93,7 +93,7 @@ func hidden(parse func(text string) (string, error)) form {
 	}
 }
 
-// joined makes one error of several.
+// joined joins the errors of a parser.
 func joined[T any](parse func(text string) (T, []error)) func(text string) (T, error) {
 	return func(text string) (T, error) {
 		parsed, faults := parse(text)
@@ -113,7 +113,7 @@ func boolean(text string) (bool, error) {
 	return false, errors.New("not a truth value; expected true, false, 1 or 0")
 }
 
-// upTo reads a number from 1 on in base 10, with or without leading zeros.
+// upTo parses a decimal number from 1 to most, with or without leading zeros.
 func upTo(most int) func(text string) (int, error) {
 	return func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
@@ -127,14 +127,14 @@ func upTo(most int) func(text string) (int, error) {
 	}
 }
 
-// units of a size: those of two letters are powers of 1000, those of three powers of 1024.
+// units of a size: units of two letters are powers of 1000, units of three letters are powers of 1024.
 var units = map[string]int64{
 	"": 1, "B": 1,
 	"kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 }
 
-// leastSize is the least that a useful stream takes. Whoever gives a smaller size forgot its unit.
+// leastSize is the smallest useful size of a stream. A smaller number probably lacks its unit.
 const leastSize = 1 << 20
 
 func size(text string) (int64, error) {
@@ -155,7 +155,7 @@ func size(text string) (int64, error) {
 	return bytes, nil
 }
 
-// replicas returns 0 for auto.
+// replicas parses a number of replicas; 0 is auto.
 func replicas(text string) (int, error) {
 	if text, err := oneOf("auto", "1", "3", "5")(text); err != nil || text == "auto" {
 		return 0, err
@@ -181,7 +181,7 @@ func window(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// noneOr reads 0, or a window that is long enough.
+// noneOr parses 0 and windows of at least the given length.
 func noneOr(least time.Duration, problem string) func(text string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
 		if d, err := model.ParseDuration(text); err == nil && d == 0 {
@@ -219,7 +219,7 @@ func channel(text string) (string, error) {
 	return text, nil
 }
 
-// rate reads a limit, but no algorithm, no sum of limits and no count of 0, which make no sense for a channel.
+// rate parses one limit. An algorithm, a sum of limits and a count of 0 make no sense for a channel.
 func rate(text string) (limits.Limit, error) {
 	parsed, err := limits.Parse(text)
 	switch {
@@ -231,7 +231,7 @@ func rate(text string) (limits.Limit, error) {
 	return parsed[0], nil
 }
 
-// maxNameBytes is how long the name of a stream or a consumer may be in JetStream.
+// maxNameBytes is the longest name of a stream or a consumer in JetStream.
 const maxNameBytes = 255
 
 func streamName(text string) (string, error) {
@@ -273,12 +273,12 @@ func redisPrefix(text string) (string, error) {
 	return text, nil
 }
 
-// blank reports what no name may hold: white space, and what does not print.
+// blank reports characters that no name may contain: white space and unprintable ones.
 func blank(r rune) bool {
 	return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
 }
 
-// The forms of URLs leave out the errors of net/url, which print the URL and its secrets.
+// The forms of URLs drop the errors of net/url, which contain the URL and its secrets.
 
 func natsServers(text string) (string, error) {
 	const expected = "expected nats://host:port, or tls://, ws:// or wss://, several separated by commas"

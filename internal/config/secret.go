@@ -8,7 +8,7 @@ import (
 
 const mask = "(hidden)"
 
-// Secret is a text that must not be seen. Printed with any verb, logged or marshalled, a Secret shows only whether it is set.
+// Secret is a text that must not be shown. Printed with any verb, logged or marshalled, a Secret shows only whether it is set.
 // The zero Secret is "".
 type Secret struct {
 	// Behind a pointer, since fmt prints unexported fields without calling any method.
@@ -34,7 +34,7 @@ func (s Secret) Reveal() string {
 // IsSet reports whether the text is other than "".
 func (s Secret) IsSet() bool { return s.text != nil }
 
-// String returns "(hidden)", or "" where nothing is set.
+// String returns "(hidden)" if the secret is set, and "" if it is not.
 func (s Secret) String() string {
 	if s.IsSet() {
 		return mask
@@ -48,5 +48,5 @@ func (s Secret) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, s
 // LogValue logs what String returns.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText gives what String returns.
+// MarshalText returns what String returns.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

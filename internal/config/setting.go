@@ -22,9 +22,9 @@ type setting struct {
 	Setting
 	field  reflect.Value
 	parse  form
-	shared bool // all workers need the same value
+	shared bool // all workers must have an equal value
 
-	text   string // as set, in the environment or in a file; else the default
+	text   string // the value from the environment or from a file, or the default
 	file   string // that the text was read from
 	given  bool   // set, be it well or badly
 	faulty bool   // its field holds the zero value and must not be used
@@ -70,7 +70,7 @@ func (l *loader) gather(prefix string, group reflect.Value) {
 	}
 }
 
-// setting returns the setting that fills the field to which a pointer points.
+// setting returns the setting whose field a pointer points to.
 func (l *loader) setting(pointer any) *setting {
 	return l.settings[slices.IndexFunc(l.settings, func(s *setting) bool { return s.field.Addr().Interface() == pointer })]
 }
@@ -125,7 +125,7 @@ func (l *loader) readFile(s *setting) {
 	}
 }
 
-// parse fills the field of a setting that is given or has a default.
+// parse fills the field of a setting that is set or has a default.
 func (l *loader) parse(s *setting) {
 	if !s.given {
 		s.text = s.Default
@@ -169,7 +169,7 @@ func (l *loader) add(s *setting, format string, args ...any) {
 	l.faults = append(l.faults, fault)
 }
 
-// addError notes an error about a setting's value. An error that joins several is as many faults.
+// addError records an error about a setting's value. Each error of a joined error becomes one fault.
 func (l *loader) addError(s *setting, err error) {
 	problems := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

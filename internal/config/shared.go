@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Shared are the settings that all workers of a deployment need alike, by variable, each in one form for all texts that mean the same.
-// No secret is among them.
+// Shared returns the settings that must be equal on all workers of a deployment, by variable. Equal values have equal texts. The map
+// contains no secret.
 func (c Config) Shared() map[string]string { return maps.Clone(c.shared) }
 
-// SharedHash tells whether two workers have the same shared settings, without showing them.
+// SharedHash returns a hash of the shared settings. Workers compare their hashes without revealing their settings.
 func (c Config) SharedHash() string {
 	var text strings.Builder
 	for _, variable := range slices.Sorted(maps.Keys(c.shared)) {
@@ -38,8 +38,8 @@ func (l *loader) shared() map[string]string {
 	return shared
 }
 
-// sharedText is the value of a setting. The order of a list means nothing. A text of several lines, such as a template, is told by its
-// hash.
+// sharedText returns the value of a setting. Lists are sorted, since their order has no meaning. A text of several lines, such as a template,
+// is replaced by its hash.
 func (s *setting) sharedText() string {
 	switch value := s.field.Interface().(type) {
 	case time.Duration, int, int64, bool:

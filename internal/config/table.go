@@ -10,7 +10,7 @@ import (
 type Setting struct {
 	Variable    string // its full name
 	Default     string // "" for none
-	Description string // single quotes enclose what is to be typed as it stands
+	Description string // single quotes enclose literal text
 	Secret      bool   // may also be read from the file that <Variable>_FILE names
 }
 

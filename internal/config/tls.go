@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// ClientConfig reads the files. It returns nil where none is given. If any is given, TLS is used with any scheme of the URL.
+// ClientConfig reads the files. It returns nil if no file is set. With any file set, TLS is used whatever the scheme of the URL.
 func (t TLS) ClientConfig() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil

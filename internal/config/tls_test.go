@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestTLSClientConfig(t *testing.T) {

@@ -1,7 +1,7 @@
 package config
 
-// WithShared returns the limits with those rules that the shared settings of a running worker have; see [Config.Shared]. Its error is a
-// *Faults: the worker may be of another version.
+// WithShared returns the limits with the rules of a running worker's shared settings; see [Config.Shared]. Its error is a *Faults, since the
+// worker may have another version.
 func (l Limits) WithShared(shared map[string]string) (Limits, error) {
 	theirs := newLoader()
 	theirs.Limits = l
@@ -24,8 +24,8 @@ func (l Limits) WithShared(shared map[string]string) (Limits, error) {
 	return theirs.Limits, nil
 }
 
-// WithShared returns the settings with those of a running worker that say what becomes of events, and where: the limits, delays, names of
-// streams and subjects. A setting that the worker does not tell of stays. Its error is as that of [Limits.WithShared].
+// WithShared returns the settings with a running worker's limits, delays, and names of streams and subjects, which decide the outcome of
+// events. A setting that the worker does not report keeps its value. It returns the errors of [Limits.WithShared].
 func (c Config) WithShared(shared map[string]string) (Config, error) {
 	limits, err := c.Limits.WithShared(shared)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -15,25 +16,25 @@ import (
 // Bounds of the heavy bodies that wait in memory.
 const (
 	heavyBytes    = 16 << 10 // the size from which a body is heavy; a group of alerts always is
-	bodiesOfFirst = 1 << 20  // bytes of one first-level category
-	mostBodies    = 4 << 20  // bytes of all together
+	bodiesOfFirst = 1 << 20  // bytes per first-level category
+	mostBodies    = 4 << 20  // bytes of all heavy bodies
 )
 
-// mostParts is how many messages may wait in the room for a worker before another body is split. The parts of one category stand before
-// those of others there.
+// mostParts is how many messages may wait in the room for a worker before another body is split. The room delivers the parts of one
+// category before the parts of later categories.
 const mostParts = 2 * throttle.MaxBatch
 
 // Times of bodies that wait in the room.
 const (
 	shortestBodyWait = 500 * time.Millisecond
-	firstByteTime    = 200 * time.Nanosecond // that a byte takes, until it is measured
+	firstByteTime    = 200 * time.Nanosecond // assumed decoding time of a byte, until it is measured
 )
 
-// bodies decodes heavy bodies beside the goroutine that decides. The first-level categories take turns, so the heavy bodies of one of them
-// delay nobody else's.
+// bodies decodes heavy bodies in a goroutine of its own, beside the goroutine that decides. The first-level categories take turns, so the
+// heavy bodies of one category do not delay other categories.
 //
-// Bodies beyond the bounds go to the room undecoded, and so do the bodies of the same first level behind them. They come back
-// about when their turn comes.
+// A body that exceeds the bounds goes to the room undecoded, and so do later bodies of its first level. They come back at about the time of
+// their turn.
 type bodies struct {
 	worker *Worker
 	added  chan struct{} // has an element when a body was added
@@ -44,15 +45,15 @@ type bodies struct {
 	turns  []string              // the first levels with bodies, in the order of their turns
 	bytes  int                   // of all bodies
 
-	parts int // that were stored in the room since its consumer was last asked; of the goroutine alone
+	parts int // parts stored in the room since its consumer was last asked; only the decoding goroutine uses it
 }
 
-// bodyQueue is the bodies of one first level, with the body that is being decoded.
+// bodyQueue holds the bodies of one first level, including the body that is being decoded.
 type bodyQueue struct {
 	waiting  []*message
 	bytes    int
-	rests    time.Time     // until then others have their turns
-	byteTime time.Duration // about how long a byte takes from one turn to the next
+	rests    time.Time     // until then only other first levels have turns
+	byteTime time.Duration // estimated time per byte from one turn to the next
 	back     time.Time     // when the last body that went to the room comes back
 }
 
@@ -60,17 +61,17 @@ func newBodies(w *Worker) *bodies {
 	return &bodies{worker: w, added: make(chan struct{}, 1), queues: make(map[string]*bodyQueue)}
 }
 
-// heavy tells whether a message is one for bodies. A body that is too large is not: nobody decodes it. Events from a channel's queue
-// keep their order, and the limits have admitted them.
+// heavy reports whether bodies decodes a message. A body over the maximum size is not heavy: nobody decodes it. Nor is an event from a
+// channel's queue: it keeps its order, and the limits have admitted it.
 func (w *Worker) heavy(m *message) bool {
 	size := len(m.Data())
 	if m.decoded != nil || m.source.token() != "" || w.o.Decoder.MaxBytes > 0 && size > w.o.Decoder.MaxBytes {
 		return false
 	}
-	return size >= heavyBytes || event.MayHoldGroup(m.Data())
+	return size >= heavyBytes || event.HintsOf(m.Data()).Group
 }
 
-// add queues a message, sends it to the room, or drops it because the room has just refused another one.
+// add queues a message or sends it to the room. If the room has just refused a body of that first level, add drops the message.
 func (b *bodies) add(m *message) {
 	w, first := b.worker, b.worker.firstLevel(m, event.Event{})
 	switch goes, wait := b.enqueue(first, m); goes {
@@ -145,7 +146,7 @@ func (b *bodies) of(first string, now time.Time) *bodyQueue {
 	return q
 }
 
-// next waits for the body whose turn it is. It returns nil when the context ends.
+// next waits for the next body to decode. It returns nil when the context ends.
 func (b *bodies) next(ctx context.Context) (first string, m *message) {
 	for ctx.Err() == nil {
 		first, m, rest := b.take(time.Now())
@@ -159,7 +160,7 @@ func (b *bodies) next(ctx context.Context) (first string, m *message) {
 	return "", nil
 }
 
-// take takes the body whose turn it is. If there is none, it returns how long until there may be one.
+// take removes the next body to decode from its queue. If there is none, take returns how long until there may be one.
 func (b *bodies) take(now time.Time) (first string, m *message, rest time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,10 +181,11 @@ func (b *bodies) take(now time.Time) (first string, m *message, rest time.Durati
 	return "", nil, rest
 }
 
-// restTimes is how much longer than a body took its first level rests while messages of producers wait to be delivered: they come first.
+// restTimes is how many times a body's decoding time its first level rests while producers' messages wait to be delivered: they have
+// priority.
 const restTimes = 3
 
-// done notes that a body is decoded, and how long that took.
+// done records that a body was decoded, and how long decoding took.
 func (b *bodies) done(first string, m *message, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,11 +197,11 @@ func (b *bodies) done(first string, m *message, took time.Duration) {
 		turn = max(turn, (1+restTimes)*took)
 		q.rests = time.Now().Add(restTimes * took)
 	}
-	const weight = 8 // of the measurements before
+	const weight = 8 // weight of the earlier measurements
 	q.byteTime = ((weight-1)*q.byteTime + turn/time.Duration(m.size)) / weight
 }
 
-// run decodes bodies until the context ends, and returns the others to their streams.
+// run decodes bodies until the context ends, and then returns the remaining bodies to their streams.
 func (b *bodies) run(ctx context.Context) {
 	for {
 		first, m := b.next(ctx)
@@ -220,11 +222,11 @@ func (b *bodies) run(ctx context.Context) {
 	}
 }
 
-// decode splits a group of alerts, or passes a decoded event on to be decided about.
+// decode splits a group of alerts, or passes a decoded event on for a decision.
 func (b *bodies) decode(ctx context.Context, m *message) {
 	w := b.worker
 	if m.left() < w.ackWait/2 {
-		_ = w.extend(ctx, m) // a failure shows in what is left
+		_ = w.extend(ctx, m) // on failure the lease has no time left
 	}
 	if m.left() <= 0 { // JetStream delivers it again
 		m.leaveHand()
@@ -252,12 +254,13 @@ func (b *bodies) decode(ctx context.Context, m *message) {
 	<-stored
 }
 
-// awaitTaken waits until workers have taken most of the messages that wait for them in the room. It is false if the context ends first.
+// awaitTaken waits until workers have taken most of the messages that wait for them in the room. It returns false if the context ends
+// first.
 func (b *bodies) awaitTaken(ctx context.Context) bool {
 	const pause = 10 * time.Millisecond
 	for b.parts >= mostParts {
-		asking, cancel := context.WithTimeout(ctx, apiTimeout)
-		info, err := b.worker.topology.Load().room.consumer.Info(asking)
+		asking, cancel := context.WithTimeout(ctx, stream.APITimeout)
+		info, err := b.worker.streams.Layout().Room.Consumer.Info(asking)
 		cancel()
 		if err == nil {
 			b.parts = int(info.NumPending) //nolint:gosec // far below the end of an int

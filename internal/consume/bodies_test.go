@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // heavyMessage makes a message with a body of a size on a subject.
@@ -149,10 +149,10 @@ func TestBytesInHand(t *testing.T) {
 		testkit.Must(f.js.PublishAsync("notify.payments", []byte(strings.Repeat("x", size))))(t)
 	}
 	<-f.js.PublishAsyncComplete()
-	w := f.start(func(o *Options) { o.Concurrency = events })
+	w := f.start(func(o *setup) { o.Concurrency = events })
 	f.eventually("all events are delivered to the worker, and few are in hand", func() bool {
 		testkit.AtMost(t, w.hand.held(), mostInHand, "bytes in hand")
-		info := testkit.Must(w.topology.Load().consumer.Info(t.Context()))(t)
+		info := testkit.Must(w.streams.Layout().Consumer.Info(t.Context()))(t)
 		return info.NumPending == 0 && info.NumAckPending*size <= 2*queuedBytes
 	})
 	release.open()

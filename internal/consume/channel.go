@@ -9,9 +9,10 @@ import (
 const (
 	// memoryWait is how long a fresh event may wait in this process for a paused channel. If it has to wait longer, it waits in the room.
 	memoryWait = 5 * time.Second
-	// maxWait is how far ahead a fresh event reserves its post. queueMaxWait is the same for an event from its channel's queue, which
-	// has waited for its turn already.
-	maxWait      = 15 * time.Second
+	// maxWait is how far ahead a fresh event reserves its post. Moving an event from its channel's queue in memory to the room would put it
+	// behind later events that went there directly, so the event moves only if the pause is very long. queueMaxWait is the limit for an
+	// event from its channel's queue in the room.
+	maxWait      = 5 * time.Minute
 	queueMaxWait = 10 * time.Minute
 )
 
@@ -20,17 +21,17 @@ const (
 	queueTime   = 8 * time.Second
 	leastQueued = 8
 	mostQueued  = 256
-	queuedBytes = 1 << 20                // of their messages; in every queue
-	postTime    = 250 * time.Millisecond // a post takes about that long; a channel that is faster has several posts at once
+	queuedBytes = 1 << 20                // bytes of the messages of a queue, paced or not
+	postTime    = 250 * time.Millisecond // typical duration of a post; a channel with a shorter pace has several posts at once
 )
 
 // A channel stalls when no post to it ends for stallTime, and leastQueued deliveries wait.
 const stallTime = 2 * time.Second
 
-// channels are the deliveries of this process that wait for their channels. Each channel has a queue of its own, so a slow channel delays no
-// other. The deliveries of a queue reserve their posts in the order of their decisions.
+// channels holds this process's deliveries that wait for their channels. Each channel has its own queue, so a slow channel does not delay
+// the others. The deliveries of a queue reserve their posts in the order of their decisions.
 //
-// An event that finds its queue full waits in the room. So do the events behind it, or they would overtake.
+// If a queue is full, an event waits in the room. Later events for that channel go to the room too, to keep the order.
 //
 // Where channels are not paced, a queue has no order, and no bound unless its channel stalls.
 type channels struct {
@@ -43,32 +44,32 @@ type channels struct {
 	queues map[string]*queue
 }
 
-// queue is what is known of one channel.
+// queue is the state of one channel.
 type queue struct {
 	queued      int
-	bytes       int           // of the messages of these deliveries
-	ended       time.Time     // when a delivery left last, or came first
+	bytes       int           // bytes of the messages of these deliveries
+	ended       time.Time     // when a delivery last left, or entered the empty queue
 	lanes       chan struct{} // has an element for each delivery that has its turn
-	reserving   line          // of deliveries, each of which is done when it has reserved its post, or is gone
-	posting     line          // likewise, when it has begun its post
-	began       time.Time     // when a delivery last did
-	backlog     bool          // the room holds events for the channel, as far as is known
-	storing     int           // events that are on their way there
-	calm        bool          // none was since the queue in the room was last asked
-	pausedUntil time.Time     // as a delivery was told
+	reserving   line          // order in which deliveries reserve their posts; a turn ends when its delivery has reserved its post or left
+	posting     line          // order in which deliveries begin their posts; a turn ends when its delivery has begun its post or left
+	began       time.Time     // when the latest post began
+	backlog     bool          // the room may hold events for the channel
+	storing     int           // events on their way to the room
+	calm        bool          // no event was on its way to the room since the queue there was last read
+	pausedUntil time.Time     // end of the pause that a delivery last noted
 	changed     chan struct{} // closed and replaced when a delivery leaves
 }
 
-// line is for those that do something one after the other.
+// line gives its members turns, one after the other.
 type line struct{ last <-chan struct{} }
 
 // turn is a position in a line.
 type turn struct {
-	before <-chan struct{} // closed when the one before is done; nil: there is none
-	done   func()          // lets the next one go on; may be called again
+	before <-chan struct{} // closed when the previous turn ends; nil: there is no previous turn
+	done   func()          // ends this turn and starts the next; may be called again
 }
 
-// join takes the position at the end.
+// join takes a position at the end of the line.
 func (l *line) join() turn {
 	end := make(chan struct{})
 	mine := turn{before: l.last, done: sync.OnceFunc(func() { close(end) })}
@@ -95,8 +96,8 @@ func (c *channels) of(channel string) *queue {
 	return q
 }
 
-// enter puts a delivery at the end of its channel's queue. A fresh one does not enter if the queue is full or the room holds others
-// for the channel.
+// enter puts a delivery at the end of its channel's queue. A fresh event does not enter if the queue is full. If channels are paced, it
+// also stays out while the room holds events for its channel.
 func (c *channels) enter(d *delivery) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,8 +130,8 @@ func (c *channels) enter(d *delivery) bool {
 	return true
 }
 
-// full tells whether a queue takes no more. A paced queue holds what its channel takes soon; another one is full only while its
-// channel stalls.
+// full reports whether a queue takes no more deliveries. A paced queue holds what its channel takes soon. An unpaced queue counts as full
+// only while its channel stalls, or if it holds too many bytes.
 func (c *channels) full(q *queue) bool {
 	if q.bytes >= queuedBytes {
 		return true
@@ -141,7 +142,7 @@ func (c *channels) full(q *queue) bool {
 	return q.queued >= leastQueued && time.Since(q.ended) > stallTime
 }
 
-// awaitFree waits until a channel's queue has room, and tells how many deliveries may enter.
+// awaitFree waits until a channel's queue has room, and returns how many deliveries may enter.
 func (c *channels) awaitFree(ctx context.Context, channel string) (int, error) {
 	for {
 		c.mu.Lock()
@@ -161,7 +162,7 @@ func (c *channels) awaitFree(ctx context.Context, channel string) (int, error) {
 	}
 }
 
-// fetched notes how many events came from a channel's queue in the room, which was asked after awaitFree.
+// fetched records how many events a request to a channel's queue in the room returned. The caller called awaitFree before the request.
 func (c *channels) fetched(channel string, received int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +170,7 @@ func (c *channels) fetched(channel string, received int) {
 	q.backlog = received > 0 || !q.calm
 }
 
-// hold notes that an event for a channel is on its way to the room. Calling held notes its arrival.
+// hold records that an event for a channel is on its way to the room. Calling held records that the move has ended.
 func (c *channels) hold(channel string) (held func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,21 +184,21 @@ func (c *channels) hold(channel string) (held func()) {
 	}
 }
 
-// pause notes that a channel takes nothing for a time.
+// pause records that a channel takes no messages for a time.
 func (c *channels) pause(channel string, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.of(channel).pausedUntil = time.Now().Add(d)
 }
 
-// paused is how long a channel takes nothing, as far as deliveries were told.
+// paused returns the rest of the latest pause that pause recorded.
 func (c *channels) paused(channel string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return max(0, time.Until(c.of(channel).pausedUntil))
 }
 
-// busy tells whether events wait for a channel, in this process or in the room.
+// busy reports whether events wait for a channel, in this process or in the room.
 func (c *channels) busy(channel string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,18 +206,18 @@ func (c *channels) busy(channel string) bool {
 	return q != nil && (q.queued > 0 || q.backlog)
 }
 
-// Busy tells whether events wait for a channel, in this worker or in the room.
+// Busy reports whether events wait for a channel, in this worker or in the room.
 func (w *Worker) Busy(channel string) bool {
-	return w.running.Load() && (w.channels.busy(channel) || w.paused(channel) > 0)
+	return w.channels.busy(channel) || w.paused(channel) > 0
 }
 
-// paused is how long a channel still takes nothing, as far as this worker knows.
+// paused returns how long a channel is still paused. It uses only what this worker knows.
 func (w *Worker) paused(channel string) time.Duration {
 	return max(w.pacer.Paused(channel), w.channels.paused(channel))
 }
 
-// awaitPost waits for the delivery's lane, then for its reserved post. If the post is too far away, ok is false and wait is how far.
-// If the context ends or the lease is lost, ok is false and wait is 0.
+// awaitPost waits for the delivery's lane, then for its reserved post. If the post is too far away, ok is false and wait is the time until
+// the post. If the context ends or the lease is lost, ok is false and wait is 0.
 func (w *Worker) awaitPost(ctx context.Context, d *delivery) (wait time.Duration, ok bool) {
 	w.metrics.Held(1)
 	defer w.metrics.Held(-1)
@@ -224,9 +225,8 @@ func (w *Worker) awaitPost(ctx context.Context, d *delivery) (wait time.Duration
 		return 0, false
 	}
 	for ctx.Err() == nil {
-		reserved := w.pacer.Reserve(ctx, d.destination, w.maxWaitOf(d))
-		wait, ok = reserved.Wait, reserved.OK
-		if !ok { // the next one reserves when this one is on its way to where it waits: else it might get there first
+		wait, ok = w.reserve(ctx, d)
+		if !ok { // the delivery keeps its turn until it is on its way to the room, or the next delivery might get there first
 			return wait, false
 		}
 		d.reserving.done()
@@ -237,11 +237,24 @@ func (w *Worker) awaitPost(ctx context.Context, d *delivery) (wait time.Duration
 		if !arrives(ctx, time.After(wait)) {
 			return 0, false
 		}
-		if w.pacer.CheckPause(ctx, d.destination) == 0 && ctx.Err() == nil { // another instance may have been told to wait since
+		if w.pacer.CheckPause(ctx, d.destination) == 0 && ctx.Err() == nil { // the destination may have paused another instance since
 			return 0, w.channels.beginInTurn(ctx, d, due)
 		}
 	}
 	return 0, false
+}
+
+// reserve reserves the delivery's post. After a refusal, reserve refuses the deliveries behind it for pollTime: the pause keeps shrinking,
+// so they might be accepted and overtake.
+func (w *Worker) reserve(ctx context.Context, d *delivery) (wait time.Duration, ok bool) {
+	if paused := w.channels.paused(d.destination); paused > memoryWait {
+		return paused, false
+	}
+	reserved := w.pacer.Reserve(ctx, d.destination, w.maxWaitOf(d))
+	if !reserved.OK {
+		w.channels.pause(d.destination, min(reserved.Wait, memoryWait+pollTime))
+	}
+	return reserved.Wait, reserved.OK
 }
 
 func (w *Worker) maxWaitOf(d *delivery) time.Duration {
@@ -255,7 +268,8 @@ func (w *Worker) maxWaitOf(d *delivery) time.Duration {
 	}
 }
 
-// takeLane waits until the delivery is one of those that may post at once. If so, leaveLane has to be called.
+// takeLane waits until the delivery may post, beside the posts that its channel takes at once. If it returns true, leaveLane has to be
+// called.
 func (d *delivery) takeLane(ctx context.Context) bool {
 	if !arrives(ctx, d.reserving.before) {
 		return false
@@ -272,12 +286,12 @@ func (d *delivery) takeLane(ctx context.Context) bool {
 	}
 }
 
-// late is by how much a post has to miss its reserved time to keep its distance from the post before again. Posts that all missed
-// their times would go out at once, in any order.
+// A post that is later than late behind its reserved time is spaced from the previous post again. Otherwise posts that all missed their
+// times would go out at once, in any order.
 const late = 100 * time.Millisecond
 
-// beginInTurn waits until the delivery before has begun its post: that one may still ask an unavailable Redis whether the channel
-// is paused. It is false if the context ends.
+// beginInTurn waits until the previous delivery has begun its post: that delivery may still ask an unavailable Redis whether the channel is
+// paused. beginInTurn returns false if the context ends.
 func (c *channels) beginInTurn(ctx context.Context, d *delivery, due time.Time) bool {
 	if !arrives(ctx, d.posting.before) {
 		return false

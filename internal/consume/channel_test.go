@@ -13,11 +13,12 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // slow paces the channels: one post of a channel at once, in order, and few deliveries in memory.
-func slow(o *Options) { o.Pace = time.Second }
+func slow(o *setup) { o.Pace = time.Second }
 
 // posted lists the posted events in order. category selects the events of numbered; "" selects all events.
 func (j *callLog) posted(category string) []string {
@@ -44,7 +45,7 @@ func (f *fixture) numbered(category string, n int) (ids []string) {
 // held counts the events in the queue of a channel in the room.
 func (f *fixture) held(channel string) int {
 	f.Helper()
-	return len(f.inRoom(testNames.room().ChannelFilter(room.Token(channel))))
+	return len(f.inRoom(testNames.Room().ChannelFilter(room.Token(channel))))
 }
 
 // TestOrderWithinAChannel posts more events than the queues in memory take, so events pass through the room. Each channel gets its
@@ -127,9 +128,9 @@ func TestOrderThroughRests(t *testing.T) {
 		return nil
 	}
 	var refused atomic.Int32
-	f.throttle.reserve = func(channel string, maxWait time.Duration) post {
+	f.throttle.reserve = func(channel string, within time.Duration) post {
 		paused := f.throttle.pause(channel)
-		if paused > memoryWait+2*pollTime { // what is too late is back before the worker asks again
+		if within == queueMaxWait && paused > memoryWait+2*pollTime { // what is too late is back before the worker asks again
 			refused.Add(1)
 			return post{wait: paused, tooLate: true}
 		}
@@ -142,6 +143,56 @@ func TestOrderThroughRests(t *testing.T) {
 	if refused.Load() == 0 {
 		t.Error("got no event in memory at the beginning of a pause, want some")
 	}
+}
+
+// TestOrderThroughAPauseAtOnce pauses a channel while fresh events wait for it in memory and later ones wait in the room.
+func TestOrderThroughAPauseAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	const events = 3 * leastQueued
+	ids := f.numbered("payments", events)
+	var posts atomic.Int32
+	f.sink.send = func(context.Context, event.Event, int) error {
+		if posts.Add(1) > 1 {
+			return nil
+		}
+		testkit.Soon(func() bool { return f.held("payments") == events-leastQueued })
+		return &sink.Error{Class: sink.RateLimited, RetryAfter: 3 * time.Second}
+	}
+	f.throttle.reserve = func(channel string, maxWait time.Duration) post {
+		paused := f.throttle.pause(channel)
+		return post{wait: paused, tooLate: 10*paused > maxWait} // the pause stands for one of thirty seconds
+	}
+	f.start(slow)
+	f.awaitSettled(events)
+	f.requireRoomEmpty()
+	testkit.EqualSlices(t, f.calls.posted(""), append(ids[:1:1], ids...), "posts, the first of them tried twice")
+}
+
+// TestOrderAtTheLongestWait has the longest wait end between the reservations of two events that wait in memory. The second event does not
+// overtake.
+func TestOrderAtTheLongestWait(t *testing.T) {
+	t.Parallel()
+	each(t, map[string]bool{"fresh": false, "from the room": true}, func(t *testing.T, f *fixture, fromRoom bool) {
+		f.provision(patience)
+		ids := f.numbered("payments", 5)
+		refuses := func(within time.Duration) bool { return fromRoom == (within == queueMaxWait) }
+		var refused atomic.Int32
+		f.throttle.reserve = func(_ string, within time.Duration) post {
+			switch {
+			case refuses(within) && refused.Add(1) == 1:
+				return post{wait: memoryWait + pollTime, tooLate: true}
+			case fromRoom && within == maxWait:
+				return post{wait: memoryWait, tooLate: true}
+			}
+			return post{}
+		}
+		f.start(slow)
+		f.awaitSettled(len(ids))
+		f.requireRoomEmpty()
+		testkit.EqualSlices(t, f.calls.posted(""), ids, "posts")
+	})
 }
 
 // TestOrderBehindALateMoment allows several posts at once. The first one misses its reserved time, because its call to Redis hangs.
@@ -285,7 +336,7 @@ func TestWaitingKeepsTheLease(t *testing.T) {
 	f.provision(ackWait)
 	f.event("payments", "first")
 	f.event("payments", "behind")
-	f.start(func(o *Options) { o.AckWait, o.SendTimeout, o.Pace = ackWait, ackWait/4, time.Second })
+	f.start(func(o *setup) { o.client.AckWait, o.SendTimeout, o.Pace = ackWait, ackWait/4, time.Second })
 	f.eventually("the first post begins", func() bool { return f.sink.mostAtOnce() == 1 })
 	extended, begun := f.calls.count("extend first"), time.Now()
 	if extended < 3 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,11 +12,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/hostile"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestCluster makes everything with three replicas in a cluster of three. Under load, the leader is killed, and then another server loses
@@ -24,15 +26,14 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.StartNATSCluster(t, 3)
 	f := newFixtureOn(t, &servertest.NATS{URL: cluster.URL})
-	w := f.newWorker(func(o *Options) { o.AckWait = 3 * time.Second })
-	f.prepare(w)
+	w := f.newWorker(func(o *setup) { o.client.AckWait = 3 * time.Second })
 	testkit.Must(overrides.Open(t.Context(), f.js, overrides.Options{Name: "limits", Provision: true, Logger: slog.New(slog.DiscardHandler)}))(t)
-	testkit.Must(w.topology.Load().room.channel(t.Context(), room.Token("#payments")))(t)
+	testkit.Must(w.streams.Layout().Room.Channel(t.Context(), room.Token("#payments")))(t)
 	f.requireReplicas(3, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream, "KV_limits")
 	c := f.connect(cluster.URL)
 	f.eventually("it is connected", c.Conn.IsConnected)
-	for _, finding := range f.check(c, testNames, false, 3*time.Second) {
-		if finding.Err != nil && finding.Subject != accountFound {
+	for _, finding := range stream.Check(t.Context(), c, testNames, false, 3*time.Second) {
+		if finding.Err != nil && finding.Subject != "nats account" {
 			t.Errorf("check of %s: got %v, want no error", finding.Subject, finding.Err)
 		}
 	}
@@ -174,8 +175,8 @@ func TestClusterOfTwo(t *testing.T) {
 	c := f.connect(cluster.URL)
 	f.eventually("it is connected", c.Conn.IsConnected)
 	said := false
-	for _, finding := range f.check(c, testNames, false, patience) {
-		said = said || finding.Subject == "nats replicas" && finding.says(`?in the cluster "test" one server alone keeps EVENTS, ROOM, DEAD`)
+	for _, finding := range stream.Check(t.Context(), c, testNames, false, patience) {
+		said = said || finding.Subject == "nats replicas" && finding.Warning && strings.Contains(finding.Err.Error(), `in the cluster "test" one server alone keeps EVENTS, ROOM, DEAD`)
 	}
 	if !said {
 		t.Error("check: got no warning of one replica, want one")
@@ -183,7 +184,7 @@ func TestClusterOfTwo(t *testing.T) {
 	names := testNames
 	names.Stream, names.Subject, names.RoomStream, names.DeadLetterStream, names.DeadLetterSubject = "A", "a", "B", "C", "c"
 	names.Replicas = 3
-	if _, err := names.provision(t.Context(), f.js, patience, true, f.log.Logger()); err == nil {
+	if _, err := names.Provision(t.Context(), f.js, patience, true, f.log.Logger()); err == nil {
 		t.Error("three replicas in a cluster of two: got no error, want one")
 	}
 }

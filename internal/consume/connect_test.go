@@ -3,8 +3,6 @@ package consume
 import (
 	"context"
 	"errors"
-	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,62 +10,11 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
-
-// TestConnectErrors has faults that no wait can mend. The error comes at once, without a secret.
-func TestConnectErrors(t *testing.T) {
-	t.Parallel()
-	for name, o := range map[string]ConnectOptions{
-		"no file of credentials": {URL: "nats://127.0.0.1:1", CredsFile: filepath.Join(t.TempDir(), "absent.creds")},
-		"not a URL":              {URL: "nats://user:canary@127.0.0.1:port"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			log := testkit.NewLog(t)
-			o.Logger = log.Logger()
-			c, err := Connect(o)
-			if err == nil {
-				c.Conn.Close()
-				t.Fatal("got no error, want one")
-			}
-			if strings.Contains(err.Error(), "canary") || len(log.Lines("canary")) > 0 {
-				t.Errorf("got a secret in %v, want none", err)
-			}
-		})
-	}
-}
-
-// TestConnectWaits starts the server after the worker. The log says once that the server is unavailable.
-func TestConnectWaits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.server.Kill()
-	c := f.connect(f.server.URL)
-	f.eventually("the log says that it is unavailable", func() bool { return len(f.log.Lines("nats cannot be reached")) > 0 })
-	if err := c.Failure(); err == nil {
-		t.Error("Failure: got nil, want the reason")
-	}
-	f.server.Restart()
-	f.eventually("it is connected", c.Conn.IsConnected)
-	f.eventually("the log says so", func() bool { return len(f.log.Lines("nats is connected")) > 0 })
-	f.log.WantCount(t, 1, "nats cannot be reached")
-}
-
-// TestWrongPassword has the server refuse the password. The connection stays open for a repair. The log does not show the password.
-func TestWrongPassword(t *testing.T) {
-	t.Parallel()
-	n := servertest.StartNATS(t, func(o *server.Options) { o.Username, o.Password = "user", "right" })
-	f := newFixtureOn(t, n, nats.UserInfo("user", "right"))
-	c := f.connectAs(ConnectOptions{URL: n.URL, User: "user", Password: "canary"})
-	f.eventually("the log says so", func() bool { return len(f.log.Lines("Authorization Violation")) > 0 })
-	if c.Conn.IsConnected() || c.Conn.IsClosed() {
-		t.Errorf("connected %t, closed %t; want neither", c.Conn.IsConnected(), c.Conn.IsClosed())
-	}
-	f.log.WantCount(t, 0, "canary")
-}
 
 // sampleServer starts a server with the sample of configs. The operator provisions everything.
 func sampleServer(t *testing.T) *fixture {
@@ -76,11 +23,11 @@ func sampleServer(t *testing.T) *fixture {
 }
 
 // sampleNames are the default names, for which the sample of configs is written. The dead-letter stream is small.
-var sampleNames = Names{
+var sampleNames = stream.Names{
 	Stream: "NOTIFICATIONS", Subject: "notify", Consumer: "notifier", MaxBytes: 1 << 30, MaxAge: 7 * 24 * time.Hour,
 	RoomStream: "NOTIFICATIONS_ROOM", LongestDelay: time.Hour,
 	DeadLetterStream: "NOTIFICATIONS_DLQ", DeadLetterSubject: "notify-dlq",
-	DeadLetters: DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20, Age: time.Hour},
+	DeadLetters: stream.DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20, Age: time.Hour},
 }
 
 func (f *fixture) decideByID() {
@@ -101,10 +48,10 @@ func (f *fixture) decideByID() {
 // TestSampleRightsAreEnough has a worker do all kinds of its work with the rights of the sample.
 func TestSampleRightsAreEnough(t *testing.T) {
 	f := sampleServer(t)
-	testkit.Must(sampleNames.provision(t.Context(), f.js, 3*time.Second, true, f.log.Logger()))(t)
-	c := f.connectAs(ConnectOptions{URL: f.server.URL, User: "notifier", Password: "secret", Inbox: "_INBOX_notifier"})
+	testkit.Must(sampleNames.Provision(t.Context(), f.js, 3*time.Second, true, f.log.Logger()))(t)
+	c := f.connectAs(stream.ConnectOptions{URL: f.server.URL, User: "notifier", Password: "secret", Inbox: "_INBOX_notifier"})
 	f.eventually("it is connected", c.Conn.IsConnected)
-	for _, finding := range f.check(c, sampleNames, false, 3*time.Second) {
+	for _, finding := range stream.Check(t.Context(), c, sampleNames, false, 3*time.Second) {
 		if finding.Err != nil && !finding.Warning {
 			t.Errorf("check of %s: got %v, want no error", finding.Subject, finding.Err)
 		}
@@ -115,10 +62,10 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	f.decideByID()
 	f.holdPosts(release)
 	f.throttle.Pause(t.Context(), "paused", 3*time.Second)
-	w := f.start(func(o *Options) {
+	w := f.start(func(o *setup) {
 		mayDelay(o)
 		o.Pace = time.Millisecond
-		o.Connection, o.Names, o.Provision, o.AckWait = c, sampleNames, false, 3*time.Second
+		o.client.Connection, o.client.Names, o.client.Provision, o.client.AckWait = c, sampleNames, false, 3*time.Second
 	})
 	f.event("payments", "slow")
 	f.event("payments", "wait")
@@ -157,9 +104,9 @@ func limited(t *testing.T, denied ...string) *fixture {
 	return newFixtureOn(t, n, nats.UserInfo("all", "secret"))
 }
 
-func (f *fixture) connectLimited() *Connection {
+func (f *fixture) connectLimited() *stream.Connection {
 	f.Helper()
-	c := f.connectAs(ConnectOptions{URL: f.server.URL, User: "limited", Password: "secret"})
+	c := f.connectAs(stream.ConnectOptions{URL: f.server.URL, User: "limited", Password: "secret"})
 	f.eventually("it is connected", c.Conn.IsConnected)
 	return c
 }
@@ -171,41 +118,18 @@ func TestDenialIsNamed(t *testing.T) {
 	f := limited(t, info)
 	f.provision(patience)
 	c := f.connectLimited()
-	w := f.newWorker(func(o *Options) { o.Connection, o.Provision = c, false })
+	o := f.setup().client
+	o.Connection, o.Provision = c, false
+	client := f.newClient(o)
 	ctx, cancel := context.WithCancel(t.Context())
 	prepared := make(chan error, 1)
-	go func() {
-		_, _, err := w.Prepare(ctx)
-		prepared <- err
-	}()
-	f.eventually("the probe names it", func() bool { err := w.Ready(); return err != nil && strings.Contains(err.Error(), info) })
+	go func() { prepared <- client.Find(ctx) }()
+	f.eventually("the probe names it", func() bool { err := client.Ready(); return err != nil && strings.Contains(err.Error(), info) })
 	cancel()
 	if err := <-prepared; !errors.Is(err, context.Canceled) {
-		t.Errorf("error of Prepare: got %v, want %v", err, context.Canceled)
+		t.Errorf("error of Find: got %v, want %v", err, context.Canceled)
 	}
 	if lines := f.log.Lines("nats permission is missing"); len(lines) != 1 || !strings.Contains(lines[0], info) {
 		t.Errorf("lines: got %q, want one with %s", lines, info)
 	}
-}
-
-// TestDenied repeats denials. The connection remembers each subject once, in order, up to a bound.
-func TestDenied(t *testing.T) {
-	t.Parallel()
-	log := testkit.NewLog(t)
-	c := &Connection{}
-	deny := func(subject string) {
-		c.asyncError(log.Logger(), nil, fmt.Errorf("%w: Permissions Violation for Publish to %q", nats.ErrPermissionViolation, subject))
-	}
-	for _, subject := range []string{"b", "$JS.ACK.S.C.1.2.3.4.5", "a", "b", "$JS.ACK.S.C.6.7.8.9.0"} {
-		deny(subject)
-	}
-	denied := c.Denied()
-	if len(denied) != 3 || !strings.Contains(denied[0], `"b"`) || !strings.Contains(denied[1], `"$JS.ACK.S.C.>"`) || !strings.Contains(denied[2], `"a"`) {
-		t.Errorf("denials: got %q, want those of b, of the acks and of a", denied)
-	}
-	log.WantCount(t, 3, "nats permission is missing")
-	for i := range 2 * mostDenied {
-		deny(fmt.Sprint(i))
-	}
-	testkit.Equal(t, len(c.denied), mostDenied, "remembered denials")
 }

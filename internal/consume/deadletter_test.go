@@ -2,7 +2,6 @@ package consume
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -10,35 +9,19 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
-
-func TestOneLine(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"":                                  "",
-		"plain text, äöü":                   "plain text, äöü",
-		"a\r\nNats-Rollup: all\r\n\r\nb":    "a Nats-Rollup: all b",
-		"\x00a\tb\x7f\n":                    "a b",
-		"\n\n\n":                            "",
-		"many   blanks are the text's own ": "many   blanks are the text's own ",
-	} {
-		testkit.Equal(t, oneLine(text), want, "oneLine(%q)", text)
-	}
-}
 
 // letterCase is a body that ends as a dead letter.
 type letterCase struct {
@@ -72,12 +55,12 @@ func brokenBody(size int) string { return "{" + strings.Repeat("x", size-1) }
 var letterCases = map[string]letterCase{
 	"small": {body: "{broken", headers: []string{"X-Trace", "7", "Nats-Msg-Id", "id", "Nats-Expected-Stream", testNames.Stream},
 		reason: event.ReasonBadJSON, has: map[string]string{"X-Trace": "7", room.HeaderMessageID: "id", room.HeaderID: "id"},
-		hasNot: []string{"Nats-Expected-Stream", room.HeaderDerived, room.HeaderPart, room.HeaderSince, HeaderBodyLength, HeaderPushedOut}},
+		hasNot: []string{"Nats-Expected-Stream", room.HeaderDerived, room.HeaderPart, room.HeaderSince, deadletters.HeaderBodyLength, deadletters.HeaderPushedOut}},
 	"of a producer who forges headers": {body: "{broken", headers: []string{
-		HeaderReason, "forged", "notifier-error", "forged", room.HeaderSubject, "notify.security", room.HeaderOrigin, "1 1 EVENTS", room.HeaderPart, "2",
-		room.HeaderSince, "1", "Notifier-Deadline", "1", HeaderPushedOut, "9", HeaderBodyLength, "9", "Notifier-Trace", "1", "Nats-Rollup-Not", "all",
+		deadletters.HeaderReason, "forged", "notifier-error", "forged", room.HeaderSubject, "notify.security", room.HeaderOrigin, "1 1 EVENTS", room.HeaderPart, "2",
+		room.HeaderSince, "1", "Notifier-Deadline", "1", deadletters.HeaderPushedOut, "9", deadletters.HeaderBodyLength, "9", "Notifier-Trace", "1", "Nats-Rollup-Not", "all",
 	}, reason: event.ReasonBadJSON, has: map[string]string{room.HeaderDerived: "true"},
-		hasNot: []string{room.HeaderPart, room.HeaderSince, "Notifier-Deadline", HeaderPushedOut, HeaderBodyLength, "Notifier-Trace", "Nats-Rollup-Not", "notifier-error"}},
+		hasNot: []string{room.HeaderPart, room.HeaderSince, "Notifier-Deadline", deadletters.HeaderPushedOut, deadletters.HeaderBodyLength, "Notifier-Trace", "Nats-Rollup-Not", "notifier-error"}},
 	"empty":                              {body: "", reason: event.ReasonEmpty},
 	"no UTF-8":                           {body: "\xff\x00\r\n", reason: event.ReasonBadUTF8},
 	"bad category":                       {subject: "notify.ä😀.B", body: "text", reason: event.ReasonBadCategory, first: event.NoLevel},
@@ -101,7 +84,7 @@ func TestDeadLetter(t *testing.T) {
 		f.provision(patience)
 		subject, first := cmp.Or(test.subject, "notify.payments"), cmp.Or(test.first, "payments")
 		sequence := f.publish(subject, test.body, test.headers...)
-		f.start(func(o *Options) {
+		f.start(func(o *setup) {
 			if test.reason == event.ReasonTooLarge {
 				o.Decoder.MaxBytes = cmp.Or(test.most, 1000)
 			}
@@ -115,14 +98,14 @@ func TestDeadLetter(t *testing.T) {
 		}
 		letter := letters[0]
 		want := map[string]string{
-			HeaderReason: string(test.reason), room.HeaderSubject: subject, HeaderSequence: "1", HeaderDeliveries: "1",
+			deadletters.HeaderReason: string(test.reason), room.HeaderSubject: subject, deadletters.HeaderSequence: "1", deadletters.HeaderDeliveries: "1",
 		}
 		maps.Copy(want, test.has)
 		kept := test.body
 		if test.kept > 0 {
 			kept = kept[:test.kept]
-			want[HeaderBodyLength] = fmt.Sprint(len(test.body))
-			want[HeaderBodySHA256] = fmt.Sprintf("%x", sha256.Sum256([]byte(test.body)))
+			want[deadletters.HeaderBodyLength] = fmt.Sprint(len(test.body))
+			want[deadletters.HeaderBodySHA256] = fmt.Sprintf("%x", sha256.Sum256([]byte(test.body)))
 		}
 		if on := fmt.Sprintf("notify-dlq.%s.%s", test.reason, first); string(letter.Data) != kept || letter.Subject != on {
 			t.Errorf("letter: got %d bytes on %s, want %d bytes of the body on %s", len(letter.Data), letter.Subject, len(kept), on)
@@ -144,8 +127,8 @@ func (f *fixture) requireLetterHeaders(letter *jetstream.RawStreamMsg, want map[
 	for name, value := range want {
 		testkit.EqualSlices(f, letter.Header.Values(name), []string{value}, "header %s", name)
 	}
-	if letter.Header.Get(HeaderError) == "" {
-		f.Errorf("header %s: got none, want the error", HeaderError)
+	if letter.Header.Get(deadletters.HeaderError) == "" {
+		f.Errorf("header %s: got none, want the error", deadletters.HeaderError)
 	}
 	for _, name := range hasNot {
 		testkit.EqualSlices(f, letter.Header.Values(name), nil, "header %s", name)
@@ -165,7 +148,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	f.publish("notify.payments", `{"id": "order-1", "title": "an event"}`)
 	m := f.taken(w, patience)
 	e := testkit.Must(m.decode(w.o.Decoder))(t)
-	fault := event.NewFault(event.ReasonSlackRejected, "invalid_blocks", nil)
+	fault := event.NewFault(event.ReasonRejected, "invalid_blocks", nil)
 	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
 		moved := &message{Msg: m.Msg, stream: testNames.RoomStream, sequence: sequence, entry: m.entryFor(e, room.Channel)}
 		change(&moved.entry)
@@ -185,7 +168,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 		{inRoom(5, func(entry *room.Entry) { entry.Since = entry.Since.Add(time.Second) }), 4},
 	} {
 		e := testkit.Must(step.m.decode(w.o.Decoder))(t)
-		testkit.NoError(t, w.storeDeadLetter(t.Context(), step.m, e, fault))
+		testkit.Equal(t, w.storeLetter(t.Context(), step.m, e, fault), true, "the letter is stored")
 		testkit.Equal(t, len(f.deadLetters()), step.want, "dead letters after step %d", i+1)
 	}
 }
@@ -212,7 +195,7 @@ func (f *fixture) deadLetter(w *Worker, subject string, bodies ...string) {
 		if !isFault {
 			f.Fatalf("fault of the body %.20q: got %v, want a fault", body, fault)
 		}
-		testkit.NoError(f, w.storeDeadLetter(f.Context(), m, e, found))
+		testkit.Equal(f, w.storeLetter(f.Context(), m, e, found), true, "the letter is stored")
 		testkit.NoError(f, m.DoubleAck(f.Context()))
 	}
 }
@@ -233,7 +216,7 @@ func TestDeadLettersOfOneSubject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const most, more = 5, 3
-	w := f.prepared(func(o *Options) { o.Names.DeadLetters.PerSubject = most })
+	w := f.prepared(func(o *setup) { o.client.Names.DeadLetters.PerSubject = most })
 	f.deadLetter(w, "notify.security.doors", "{")
 	for range most + more {
 		f.deadLetter(w, "notify.payments.cards", "{")
@@ -246,188 +229,26 @@ func TestDeadLettersOfOneSubject(t *testing.T) {
 	testkit.Equal(t, f.metrics.Get("letters discarded"), more, "discarded letters")
 	pushedOut := 0
 	for _, letter := range f.deadLetters() {
-		n, _ := strconv.Atoi(letter.Header.Get(HeaderPushedOut))
+		n, _ := strconv.Atoi(letter.Header.Get(deadletters.HeaderPushedOut))
 		pushedOut += n
 	}
-	testkit.Equal(t, pushedOut, more, "sum of the headers "+HeaderPushedOut)
-}
-
-// TestPushedOutLettersAreCounted has goroutines store letters of one subject at once, from an empty subject to far beyond its bound. The
-// metric and the headers count exactly the letters that are gone. Letters that the stream knows already push out none.
-func TestPushedOutLettersAreCounted(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const most, more, goroutines = 50, 600, 32
-	w := f.prepared(func(o *Options) { o.Names.DeadLetters.PerSubject = most })
-	var counted atomic.Int64 // what the headers of all letters say
-	headers, err := f.js.Conn().Subscribe("notify-dlq.>", func(m *nats.Msg) {
-		n, _ := strconv.Atoi(m.Header.Get(HeaderPushedOut))
-		counted.Add(int64(n))
-	})
-	testkit.NoError(t, err)
-	store := func(number int) {
-		l := letter{subject: "notify-dlq.bad_json.payments", first: "payments", id: fmt.Sprint("dlq-", number), own: nats.Header{}, body: []byte("{")}
-		if err := w.storeLetter(t.Context(), l, allHeaders, 1); err != nil {
-			t.Errorf("storing letter %d: %v", number, err)
-		}
-	}
-	var together sync.WaitGroup
-	for i := range goroutines {
-		together.Go(func() {
-			for number := i; number < most+more; number += goroutines {
-				store(number)
-			}
-		})
-	}
-	together.Wait()
-	store(most + more - 1) // the stream knows it
-	testkit.NoError(t, f.js.Conn().Flush())
-	f.eventually("every letter is seen", func() bool { delivered, _ := headers.Delivered(); return delivered == most+more+1 })
-	testkit.Equal(t, len(f.deadLetters()), most, "letters that are left")
-	testkit.Equal(t, f.metrics.Get("letters discarded"), more, "discarded letters")
-	testkit.AtMost(t, counted.Load(), more+1, "letters pushed out by the headers, with the one of the letter that the stream knows")
-	testkit.AtMost(t, more, counted.Load(), "letters pushed out by the headers")
-}
-
-// TestPushedOutLettersAreOwed has letters pushed out for a letter that the server refuses afterwards. The next letter that is stored says so.
-func TestPushedOutLettersAreOwed(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	w := f.prepared(nil)
-	w.letters.owe(7)
-	tooLong := letter{subject: "notify-dlq.bad_json.payments", first: "payments", id: "dlq-1", own: nats.Header{}, body: make([]byte, 2<<20)}
-	if err := w.storeLetter(t.Context(), tooLong, allHeaders, 2<<20); !tooMuch(err) {
-		t.Fatalf("storing a letter above the server's bound: got %v, want a refusal", err)
-	}
-	f.deadLetter(w, "notify.payments", "{", "{")
-	var counted []string
-	for _, l := range f.deadLetters() {
-		counted = append(counted, l.Header.Get(HeaderPushedOut))
-	}
-	testkit.EqualSlices(t, counted, []string{"7", ""}, "letters pushed out, by the headers")
-}
-
-// TestDeadLettersWhereBytesRunOut has one producer send ten times the size of the store. The producer loses its own oldest letters. The
-// neighbours lose none. The producers' stream and the room still take messages.
-func TestDeadLettersWhereBytesRunOut(t *testing.T) {
-	t.Parallel()
-	const store = 16 << 20
-	n := servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = store })
-	f := newFixtureOn(t, n)
-	w := f.prepared(func(o *Options) {
-		o.Decoder.MaxBytes = 256 << 10
-		o.Names.MaxBytes, o.Names.DeadLetters = 4<<20, DeadLetterBounds{PerSubject: 1000, Bytes: 6 << 20}
-	})
-	const neighbours = 100
-	for i := range neighbours {
-		f.deadLetter(w, fmt.Sprintf("notify.neighbour-%d", i%10), "{"+strings.Repeat("n", 1000))
-	}
-	body := strings.Repeat("x", 1<<20-100)
-	const bodies = 170
-	f.deadLetter(w, "notify.payments", body)
-	for i := range bodies - 1 { // stores the letters directly, which is faster
-		entry := room.Entry{
-			Subject: "notify.payments", ID: fmt.Sprint(i),
-			Origin: room.Origin{Stream: testNames.Stream, Sequence: uint64(neighbours + 2 + i), Stored: time.Now()},
-		}
-		entry.Since = entry.Origin.Stored
-		l := letter{
-			subject: "notify-dlq.too_large.payments", first: "payments", id: fmt.Sprint("dlq-", i),
-			own: entry.Message("", nil, nil).Header, body: []byte(body),
-		}
-		testkit.NoError(t, w.storeLetter(t.Context(), l, allHeaders, w.o.Decoder.MaxBytes))
-	}
-	f.deadLetter(w, "notify.security", "{")
-
-	origins, left := f.origins(), 0
-	for i := range 10 {
-		left += len(origins[fmt.Sprintf("notify-dlq.bad_json.neighbour-%d", i)])
-	}
-	testkit.Equal(t, left, neighbours, "letters of the neighbours")
-	testkit.Equal(t, len(origins["notify-dlq.bad_json.security"]), 1, "letters of security")
-	own := origins["notify-dlq.too_large.payments"]
-	if len(own) < 15 || len(own) > 24 || own[len(own)-1] != neighbours+bodies || int(own[len(own)-1]-own[0]) != len(own)-1 {
-		t.Errorf("letters of payments: got %d of the events %d to %d, want the newest 15 to 24", len(own), own[0], own[len(own)-1])
-	}
-	testkit.Equal(t, f.metrics.Get("letters discarded"), bodies-len(own), "discarded letters")
-	for range 3 {
-		f.publish("notify.security", body)
-	}
-	testkit.Must(f.js.Publish(t.Context(), w.names.room().Queue(room.Part, "security"), []byte(body)))(t)
-}
-
-// TestOldest takes the oldest letters of the first level with the most bytes.
-func TestOldest(t *testing.T) {
-	t.Parallel()
-	const most = 1000
-	pile := func(first string, sizes ...int) []lying {
-		var letters []lying
-		for i, size := range sizes {
-			letters = append(letters, lying{subject: first, sequence: uint64(i + 1), size: size})
-		}
-		return letters
-	}
-	same := func(n, size int) []int { return slices.Repeat([]int{size}, n) }
-	for name, test := range map[string]struct {
-		piles         piles
-		own           string
-		size, missing int
-		want          map[string]uint64
-	}{
-		"alone, an eighth goes":             {piles{"a": pile("a", same(100, 10)...)}, "a", 10, 10, map[string]uint64{"a": 7}},
-		"alone, no more than the spare":     {piles{"a": pile("a", same(10, 100)...)}, "a", 10, 10, map[string]uint64{"a": 1}},
-		"a newcomer takes of the largest":   {piles{"a": pile("a", same(90, 10)...), "b": pile("b", 100)}, "c", 10, 10, map[string]uint64{"a": 7}},
-		"of the largest above its share":    {piles{"a": pile("a", same(51, 10)...), "b": pile("b", same(49, 10)...)}, "b", 5, 5, map[string]uint64{"a": 1}},
-		"who is the largest loses":          {piles{"a": pile("a", same(50, 10)...), "b": pile("b", same(50, 10)...)}, "b", 10, 10, map[string]uint64{"b": 7}},
-		"what one has is not enough":        {piles{"a": pile("a", 400), "b": pile("b", 300), "c": pile("c", 300)}, "d", 500, 500, map[string]uint64{"a": 1, "b": 1}},
-		"one letter as large as the stream": {piles{"a": pile("a", 500), "b": pile("b", 500)}, "a", 1000, 1000, map[string]uint64{"a": 1, "b": 1}},
-		"others have made room":             {piles{"a": pile("a", same(10, 10)...)}, "a", 10, -900, map[string]uint64{"a": 2}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testkit.EqualMaps(t, test.piles.oldest(test.own, test.size, test.missing, most), test.want, "discarded letters")
-		})
-	}
-}
-
-// TestRoomIsMadeOnce has several goroutines find the stream full at once. One of them makes room.
-func TestRoomIsMadeOnce(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	w := f.prepared(func(o *Options) { o.Names.DeadLetters = DeadLetterBounds{PerSubject: 100_000, Bytes: 1 << 20} })
-	f.deadLetter(w, "notify.payments", slices.Repeat([]string{"{" + strings.Repeat("x", 10_000)}, 90)...)
-	rooms := w.letters.rooms()
-	var gone [4]int
-	var together sync.WaitGroup
-	for i := range gone {
-		together.Go(func() {
-			var err error
-			if gone[i], err = w.letters.makeRoom(context.WithoutCancel(t.Context()), "payments", 200_000, rooms); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	together.Wait()
-	slices.Sort(gone[:])
-	if gone[2] != 0 || gone[3] == 0 {
-		t.Errorf("discarded letters by goroutine: got %v, want some for one of them", gone)
-	}
+	testkit.Equal(t, pushedOut, more, "sum of the headers "+deadletters.HeaderPushedOut)
 }
 
 // TestNoRightToMakeRoom denies the right to purge. The log says so. Neither the event nor a letter is lost.
 func TestNoRightToMakeRoom(t *testing.T) {
 	t.Parallel()
 	f := limited(t, "$JS.API.STREAM.PURGE.>")
-	bounds := func(o *Options) { o.Names.DeadLetters = DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20} }
-	w := f.prepared(func(o *Options) {
+	bounds := func(o *setup) { o.client.Names.DeadLetters = stream.DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20} }
+	w := f.prepared(func(o *setup) {
 		bounds(o)
-		o.Connection = f.connectAs(ConnectOptions{URL: f.server.URL, User: "all", Password: "secret"})
+		o.client.Connection = f.connectAs(stream.ConnectOptions{URL: f.server.URL, User: "all", Password: "secret"})
 	})
 	f.deadLetter(w, "notify.payments", slices.Repeat([]string{"{" + strings.Repeat("x", 250_000)}, 4)...)
 	f.publish("notify.payments", "{"+strings.Repeat("x", 250_000))
-	f.start(func(o *Options) {
+	f.start(func(o *setup) {
 		bounds(o)
-		o.Connection = f.connectLimited()
+		o.client.Connection = f.connectLimited()
 	})
 	f.eventually("the log says so", func() bool { return len(f.log.Lines("dead letters cannot be stored")) > 0 })
 	testkit.Equal(t, len(f.deadLetters()), 4, "letters")

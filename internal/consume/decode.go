@@ -8,19 +8,19 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// candidate is a message whose event asks to be delivered.
+// candidate is a message whose event needs the throttle's decision.
 type candidate struct {
 	*message
 	event    event.Event
 	received time.Time // when it was decoded
-	lookUp   bool      // it is too old, and only asks what is known of it
-	again    bool      // a worker may have had the event before
-	certain  bool      // nothing that may open its pair was left undecided before the throttle is asked
+	lookUp   bool      // expired: only look up the delivery record
+	again    bool      // a worker may have received the event before
+	certain  bool      // all earlier events that could open its pair have been decided
 
-	decidedUpTo time.Time // certain: by the server's clock, everything stored until then was decided; zero if that time is not known
+	decidedUpTo time.Time // if certain: everything stored up to this time of the server's clock was decided; zero: the time is not known
 }
 
-// request is what the throttle is asked about a candidate, but for whether it may wait.
+// request returns the candidate's request to the throttle, except whether the event may wait.
 func (c candidate) request() throttle.Request {
 	request := throttle.Request{
 		ID: c.event.Identity(), Derived: c.event.Derived, Message: throttle.Message(c.entry.Origin),
@@ -33,22 +33,26 @@ func (c candidate) request() throttle.Request {
 	return request
 }
 
-// knownDenial finds the denial that the category of a message is known to get, without decoding the message. An event that may have been
-// admitted before is not dropped here. Nor is an event that resolves another one: no limit concerns it. Nor is a firing event of a pair: it may
-// repeat one that was posted, which is a duplicate and no drop. Nor is a group: each alert may have a category.
+// knownDenial returns a cached denial for the message's category, without decoding the message. It returns none for an event that may have
+// been admitted before, for an event that resolves another one (no limit applies), for a firing event of a pair (it may repeat a posted
+// event, which is a duplicate and no drop), and for a group (each alert may have its own category).
 func (w *Worker) knownDenial(ctx context.Context, m *message, again bool) *throttle.Denial {
 	category, bare, err := w.o.Decoder.CategoryOf(m.entry.Subject)
-	if err != nil || bare || m.decoded == nil && event.MayHoldGroup(m.Data()) {
+	if err != nil || bare {
+		return nil
+	}
+	hints := event.HintsOf(m.Data())
+	if hints.Group && m.decoded == nil {
 		return nil
 	}
 	m.category = category
-	if event.MayResolve(m.Data()) || event.MayFire(m.Data()) || w.mayWait(category) || again && !w.isNew(ctx, m) {
+	if hints.Resolves || hints.Fires || w.mayWait(category) || again && !w.isNew(ctx, m) {
 		return nil
 	}
 	return w.throttle.Full(category)
 }
 
-// read finds the event of a message, the denial that the event is known to get, or what is wrong with the message.
+// read returns the decoded event, a cached denial for its category, or a decoding fault.
 func (w *Worker) read(m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
 	of := m.decoded
 	if of == nil {
@@ -72,42 +76,42 @@ func (w *Worker) read(m *message, again bool) (e event.Event, denial *throttle.D
 	return e, nil, nil
 }
 
-// shownID is the ID of a message's event. An event that was dropped undecoded is decoded here, unless that takes long.
+// shownID returns the ID of a message's event. It decodes an event that was dropped undecoded, unless decoding takes long.
 func (w *Worker) shownID(m *message) string {
 	if m.shownID == "" {
 		var e event.Event
 		if len(m.Data()) >= heavyBytes {
 			e = w.o.Decoder.Identify(m.asStored())
 		} else {
-			e, _ = m.decode(w.o.Decoder) // it has its ID whatever is wrong with it
+			e, _ = m.decode(w.o.Decoder) // even a faulty event has its ID
 		}
 		m.shownID, m.cost = e.ShownID(), e.Cost
 	}
 	return m.shownID
 }
 
-// clockSkew is how far what is known of the server's clock may be wrong without harm.
+// clockSkew is the tolerated error of the estimate of the server's clock.
 const clockSkew = 5 * time.Second
 
-// forgottenUntil is the time up to which the server may have forgotten deliveries: a new consumer knows of none, and a server that was
-// killed may have lost some.
+// forgottenUntil is the time up to which the server may have forgotten deliveries: a new consumer has no earlier deliveries, and a server
+// that was killed may have lost some.
 func (w *Worker) forgottenUntil() time.Time {
-	created, reconnected := w.topology.Load().created, w.clock.at(w.o.Connection.lastReconnect()).Add(clockSkew)
+	created, reconnected := w.streams.Layout().Created, w.streams.Clock.At(w.streams.Connection.LastReconnect()).Add(clockSkew)
 	if created.After(reconnected) {
 		return created
 	}
 	return reconnected
 }
 
-// deliveredBefore tells whether a worker may have had the event before.
+// deliveredBefore reports whether a worker may have received the event before.
 func (m *message) deliveredBefore(forgotten time.Time) bool {
 	return m.delivered > 1 || m.source.inRoom || m.stored.Before(forgotten)
 }
 
-// tooOld reports whether an event has expired at a time of this host's clock. An event whose category may wait for slots lives at least
-// until the end of that wait, and for timeToDeliver after it.
+// tooOld reports whether an event has expired at a time of this host's clock. If the event's category may wait for slots, the event lives
+// at least until the end of the longest wait, plus timeToDeliver.
 func (w *Worker) tooOld(now time.Time, m *message) bool {
-	age := w.clock.at(now).Sub(m.entry.Since)
+	age := w.streams.Clock.At(now).Sub(m.entry.Since)
 	if w.o.MaxAge == 0 || age <= w.o.MaxAge {
 		return false
 	}

@@ -11,14 +11,14 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // mayDelay lets events wait for slots for an hour.
-func mayDelay(o *Options) { o.Delay = func(string) time.Duration { return time.Hour } }
+func mayDelay(o *setup) { o.Delay = func(string) time.Duration { return time.Hour } }
 
-func slowDelays(o *Options) { slow(o); mayDelay(o) }
+func slowDelays(o *setup) { slow(o); mayDelay(o) }
 
 // denyFirst has the throttle deny each event first, and admit it after its wait.
 func (f *fixture) denyFirst(answer func(c throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error)) {
@@ -53,7 +53,7 @@ func TestDelay(t *testing.T) {
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(nil)
 	waiting := f.waiting(room.Slot)
-	if len(waiting) != 1 || testNames.room().First(waiting[0].Subject) != "payments" {
+	if len(waiting) != 1 || testNames.Room().First(waiting[0].Subject) != "payments" {
 		t.Fatalf("waiting messages: got %d, want one of payments", len(waiting))
 	}
 	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(waiting[0].Header.Get("Nats-Schedule"), "@at "))
@@ -70,7 +70,7 @@ func TestDelay(t *testing.T) {
 	f.requireHistory("order-1", "send", "finish")
 
 	long := time.Now().Add(-24 * time.Hour)
-	f.putInRoom(testNames.room().Queue(room.Replay, "payments"), room.Entry{
+	f.putInRoom(testNames.Room().Queue(room.Replay, "payments"), room.Entry{
 		Reason: room.Replay, Subject: "notify.payments", ID: "order-2", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}, Since: long,
 	}, `{"title": "an event"}`)
 	f.eventually("the replay ends", func() bool { return f.metrics.ended() == 2 })
@@ -83,7 +83,7 @@ func TestDelay(t *testing.T) {
 func TestDelayOutlivesTheMaxAge(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	w := f.newWorker(func(o *Options) {
+	w := f.newWorker(func(o *setup) {
 		o.MaxAge = time.Hour
 		o.Delay = func(category string) time.Duration {
 			return map[string]time.Duration{"security": 6 * time.Hour, "audit": time.Minute}[category]
@@ -137,7 +137,7 @@ func TestDelayEnds(t *testing.T) {
 		return throttle.TooLate, 0, nil
 	}
 	drops := make(chan []summary.Drop, 1)
-	f.start(func(o *Options) {
+	f.start(func(o *setup) {
 		mayDelay(o)
 		o.Drops = func(d []summary.Drop) int64 { drops <- d; return 1 }
 	})
@@ -297,7 +297,7 @@ func TestPlannedEventsDelayNoOther(t *testing.T) {
 	const events = 20
 	ids := f.numbered("payments", events)
 	var delivered []jetstream.Msg
-	for msg := range testkit.Must(found.consumer.Fetch(events, jetstream.FetchMaxWait(patience)))(t).Messages() {
+	for msg := range testkit.Must(found.Consumer.Fetch(events, jetstream.FetchMaxWait(patience)))(t).Messages() {
 		delivered = append(delivered, msg)
 	}
 	for _, msg := range delivered {
@@ -307,8 +307,8 @@ func TestPlannedEventsDelayNoOther(t *testing.T) {
 	f.throttle.planned = func(c throttle.Request) (time.Duration, bool, error) { return 0, c.Category == "payments", nil }
 	w := f.newWorker(slowDelays)
 	gate := newGate(t)
-	w.js = gatedRoom{w.js, gate}
-	f.run(f.prepare(w))
+	w.streams.JetStream = gatedRoom{w.streams.JetStream, gate}
+	f.run(w)
 	t.Cleanup(gate.open) // before the worker's own cleanup
 	f.event("orders", "order-1")
 	f.eventually("the other event ends", func() bool { return f.metrics.ended() == 1 })

@@ -10,14 +10,14 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
-// Waiting times between attempts: 0.5 s doubling to 30 s, and never under 5 s while the setup is at fault.
+// Back-off between attempts: 0.5 s doubling to 30 s, and at least 5 s while the setup is at fault.
 const (
 	firstBackoff         = 500 * time.Millisecond
 	longestBackoff       = 30 * time.Second
@@ -28,22 +28,22 @@ const (
 type delivery struct {
 	candidate
 	grant       throttle.Grant
-	denial      *throttle.Denial // that is only measured
+	denial      *throttle.Denial // the denial of an event in shadow mode; it is only measured
 	opened      string           // the receipt of the first message that the event resolves; "" for none
-	others      []string         // the receipts of further messages that it resolves and has not updated yet
+	others      []string         // receipts of further messages that the event resolves and that are not updated yet
 	prepared    func() sink.Delivery
 	destination string
 	started     time.Time // when it was first tried
 	attempts    int
-	uncertain   bool // some attempt, perhaps of another worker, may have delivered it
+	uncertain   bool // an attempt, perhaps of another worker, may have delivered the event
 
-	reserving  turn          // to reserve its post, among the deliveries for its destination
-	posting    turn          // likewise, to begin it
-	lanes      chan struct{} // of its destination
-	hasLane    bool          // it is one of those that may post at once
-	leaveQueue func()        // lets the next one do so; may be called again
+	reserving  turn          // its turn to reserve its post among the deliveries for its destination
+	posting    turn          // its turn to begin its post
+	lanes      chan struct{} // the lanes of its destination
+	hasLane    bool          // it holds a lane and may post
+	leaveQueue func()        // gives up its place in the queue and its lane; may be called again
 
-	lost atomic.Bool // someone else may be delivering it by now
+	lost atomic.Bool // another worker may be delivering the event by now
 }
 
 func (w *Worker) newDelivery(c candidate, decision *throttle.Decision, denial *throttle.Denial, prepared func() sink.Delivery) *delivery {
@@ -58,13 +58,13 @@ func (w *Worker) newDelivery(c candidate, decision *throttle.Decision, denial *t
 	return d
 }
 
-// fromQueue tells whether the event comes from its channel's queue in the room.
+// fromQueue reports whether the event comes from its channel's queue in the room.
 func (d *delivery) fromQueue() bool {
 	token := d.source.token()
 	return token != "" && token == room.Token(d.destination)
 }
 
-// beginDelivery has the leases of a delivery renewed, until endDelivery.
+// beginDelivery keeps the leases of a delivery renewed until endDelivery.
 func (w *Worker) beginDelivery(d *delivery) {
 	w.metrics.InFlight(1)
 	w.leases.add(d)
@@ -77,7 +77,7 @@ func (w *Worker) endDelivery(d *delivery) {
 	d.leaveQueue()
 }
 
-// awaitTurn waits until a delivery may be tried. If it returns false, the delivery is postponed or settled.
+// awaitTurn waits until a delivery may be attempted. If it returns false, the delivery was postponed or settled.
 func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 	for {
 		if wait, ok := w.awaitPost(ctx, d); !ok {
@@ -99,8 +99,8 @@ func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 	}
 }
 
-// attempt posts once, or updates one of several messages before the post. Its lease outlasts the post or was renewed just now. It does not
-// post without such a lease, or after the work context.
+// attempt posts once, or updates one of several messages before the post. The lease outlasts the post or was renewed just now. Without such
+// a lease, or after the work context has ended, attempt does not post.
 func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
 	leased := work.Err() == nil && (d.left() >= w.o.SendTimeout || w.leases.extend(work, d))
 	if !leased || d.lost.Load() {
@@ -125,7 +125,7 @@ func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, fai
 	return receipt, failure, true
 }
 
-// failureOf is the failure of a post. After an error of another kind nobody knows whether the message is out.
+// failureOf returns the failure of a post. After an error of another type it is unknown whether the message was posted.
 func failureOf(err error, destination string) *sink.Error {
 	if err == nil {
 		return nil
@@ -136,16 +136,16 @@ func failureOf(err error, destination string) *sink.Error {
 	return &sink.Error{Class: sink.Unknown, Channel: destination, Err: err}
 }
 
-// isOfAll tells whether other deliveries to the channel would fail as well. They wait for this one, which keeps its lane.
+// isOfAll reports whether other deliveries to the channel would fail as well. They wait for this delivery, which keeps its lane.
 func isOfAll(failure *sink.Error) bool {
 	return failure != nil && (failure.Class == sink.RateLimited || failure.Class == sink.Misconfigured)
 }
 
-// attemptsPerDelivery is about how many attempts a worker makes. The back-off of the next worker goes on from there.
+// attemptsPerDelivery is roughly how many attempts a worker makes. The next worker continues the back-off from there.
 const attemptsPerDelivery = 3
 
-// retryDelay is how long to wait before another attempt: a first time, doubled for each attempt after that one, up to the longest back-off.
-// It is spread by a quarter to either side, so that what failed together does not come back together.
+// retryDelay returns the delay before the next attempt: first, doubled for each further attempt, up to the longest back-off. It is spread
+// by a quarter to either side, so deliveries that failed together are not retried together.
 func retryDelay(first time.Duration, attemptsSince int) time.Duration {
 	growing := backoff.ExponentialBackOff{InitialInterval: first, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: longestBackoff}
 	for range min(attemptsSince, enoughDoublings) {
@@ -154,14 +154,14 @@ func retryDelay(first time.Duration, attemptsSince int) time.Duration {
 	return growing.NextBackOff()
 }
 
-// enoughDoublings bring the first back-off to the longest one.
+// enoughDoublings raises the first back-off to the longest back-off.
 const enoughDoublings = 6
 
 // jitter spreads a delay that does not grow.
 func jitter(d time.Duration) time.Duration { return retryDelay(d, 0) }
 
-// postpone lets an event wait for its destination at the end of the channel's queue or, if it comes from there, where it stands.
-// Without a delay it goes to the next worker. It keeps its slot.
+// postpone puts an event that waits for its destination at the end of the channel's queue. An event from that queue keeps its place.
+// Without a delay, the event goes to the next worker. It keeps its slot.
 func (w *Worker) postpone(work context.Context, d *delivery, delay time.Duration) {
 	if d.lost.Load() || d.left() <= 0 { // someone else may have the lease by now
 		d.span.Left(tracing.Lost)
@@ -171,21 +171,21 @@ func (w *Worker) postpone(work context.Context, d *delivery, delay time.Duration
 	if delay > 0 && !d.fromQueue() && work.Err() == nil {
 		held := make(chan struct{})
 		w.hold(work, d, func() { close(held) })
-		d.reserving.done() // who comes next may follow it to the room
+		d.reserving.done() // the next delivery may follow it to the room
 		d.posting.done()
 		<-held
 		return
 	}
 	d.grant.Release(context.WithoutCancel(work), d.uncertain)
-	if d.fromQueue() && d.attempts == 0 && delay > 0 { // it waits for its channel, as those behind it do
+	if d.fromQueue() && d.attempts == 0 && delay > 0 { // the whole queue waits for the channel
 		w.channels.pause(d.destination, delay)
-		delay = min(delay, pollTime) // a request that is open now would bring it back behind those that follow it
+		delay = min(delay, pollTime) // an open request would bring it back behind later events
 	}
 	w.nak(d.message, delay)
 }
 
-// endUndelivered ends the grant of an event that is not tried again. Its slot is returned unless an attempt may have delivered it.
-// Then it counts as delivered, so that a replay does not post it again.
+// endUndelivered ends the grant of an event that is not retried. The slot is returned unless an attempt may have delivered the event. Such
+// an event counts as delivered, so a replay does not post it again.
 func (w *Worker) endUndelivered(work context.Context, d *delivery) {
 	work = context.WithoutCancel(work)
 	if d.uncertain {
@@ -198,8 +198,11 @@ func (w *Worker) endUndelivered(work context.Context, d *delivery) {
 // reject stores an undeliverable message as a dead letter and ends its grant.
 func (w *Worker) reject(work context.Context, d *delivery, failure *sink.Error) {
 	detail := cmp.Or(failure.Code, failure.Error())
-	fault := event.NewFault(event.ReasonSlackRejected, detail, failure)
-	if !w.deadLetter(context.WithoutCancel(work), d.message, d.event, fault, func() { w.endUndelivered(work, d) }) {
+	fault := event.NewFault(event.ReasonRejected, detail, failure)
+	if !w.storeLetter(context.WithoutCancel(work), d.message, d.event, fault) {
 		d.grant.Release(context.WithoutCancel(work), d.uncertain)
+		return
 	}
+	w.endUndelivered(work, d)
+	w.terminate(d.message, fault)
 }

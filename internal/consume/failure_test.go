@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -36,7 +37,7 @@ func TestRetryAfterTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.sink.send = inTurn(sink.Transient, sink.OK)
-	f.start(func(o *Options) { o.AckWait, o.SendTimeout = 2*time.Second, 1900*time.Millisecond })
+	f.start(func(o *setup) { o.client.AckWait, o.SendTimeout = 2*time.Second, 1900*time.Millisecond })
 	sequence := f.event("payments", "order-1")
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
@@ -98,12 +99,12 @@ func TestRejected(t *testing.T) {
 			detail = code
 		}
 		f.requireHistory("order-1", "send", "refund")
-		f.requireSaid(sequence, "+TERM slack_rejected: "+detail)
+		f.requireSaid(sequence, "+TERM rejected: "+detail)
 		f.requireOutcomes(map[string]int{"dead payments": 1})
-		testkit.Equal(t, f.metrics.Get("letter slack_rejected"), 1, "dead letters by reason")
+		testkit.Equal(t, f.metrics.Get("letter rejected"), 1, "dead letters by reason")
 		letter := f.deadLetters()[0]
-		if letter.Subject != "notify-dlq.slack_rejected.payments" || letter.Header.Get(HeaderError) != detail || letter.Header.Get(HeaderDeliveries) != "1" {
-			t.Errorf("dead letter: got %s with %v, want slack_rejected of payments with %q", letter.Subject, letter.Header, detail)
+		if letter.Subject != "notify-dlq.rejected.payments" || letter.Header.Get(deadletters.HeaderError) != detail || letter.Header.Get(deadletters.HeaderDeliveries) != "1" {
+			t.Errorf("dead letter: got %s with %v, want rejected of payments with %q", letter.Subject, letter.Header, detail)
 		}
 	})
 }
@@ -114,7 +115,7 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	f.provision(patience)
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.DeadLetterStream))
 	f.sink.send = inTurn(sink.Rejected)
-	f.start(func(o *Options) { o.Provision = false })
+	f.start(func(o *setup) { o.client.Provision = false })
 	sequences := []uint64{f.event("payments", "order-1"), f.publish("notify.payments", "{broken")}
 	for _, sequence := range sequences {
 		f.requirePutOff(sequence)
@@ -122,7 +123,7 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	f.eventually("the grant is ended", func() bool { return len(f.calls.about("order-1")) == 2 })
 	f.requireHistory("order-1", "send", "release")
 	f.requireOutcomes(nil)
-	testkit.Equal(t, f.metrics.Get("letter slack_rejected")+f.metrics.Get("letter bad_json"), 0, "counted dead letters")
+	testkit.Equal(t, f.metrics.Get("letter rejected")+f.metrics.Get("letter bad_json"), 0, "counted dead letters")
 
 	f.provision(patience)
 	f.awaitSettled(2)
@@ -183,7 +184,7 @@ func TestOneDeliveryProbes(t *testing.T) {
 		f.provision(patience)
 		f.numbered("payments", events)
 		var concurrency int
-		w := f.start(func(o *Options) { concurrency, o.Pace = o.Concurrency, pace })
+		w := f.start(func(o *setup) { concurrency, o.Pace = o.Concurrency, pace })
 		f.eventually("it is not ready", func() bool { return w.Ready() != nil })
 		mended.open()
 		f.awaitSettled(events)
@@ -246,7 +247,7 @@ func TestExpiredWhileWaiting(t *testing.T) {
 		}
 		f.admitInDoubt(test.inDoubt)
 		f.sink.send = inTurn(test.class)
-		f.start(func(o *Options) { o.MaxAge = 3 * time.Second })
+		f.start(func(o *setup) { o.MaxAge = 3 * time.Second })
 		f.awaitSettled(1)
 		f.requireSaid(sequence, said...)
 		f.requireOutcomes(map[string]int{"expired payments": 1})

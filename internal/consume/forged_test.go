@@ -6,7 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // forge has the server publish its acknowledgements of events on subjects, as a producer can that shares the workers' account.
@@ -25,10 +25,10 @@ func TestForgedMessages(t *testing.T) {
 	f := newFixture(t)
 	f.provision(patience)
 	const first, key = "security", "0123456789abcdef0123456789abcdef"
-	queue := testNames.room().Channel(room.Token("#alerts"), first)
+	queue := testNames.Room().Channel(room.Token("#alerts"), first)
 	inRoom := []string{
 		"notify-room.part." + first, "notify-room.replay." + first, "notify-room.due.slot." + first + "." + key, queue,
-		testNames.room().Channel("0123456789abcdef", first), "notify-room.slot." + first, "notify-room.slot." + first + "." + key, "notify-room.pair." + first + "." + key, "notify-room.redis." + first + "." + key,
+		testNames.Room().Channel("0123456789abcdef", first), "notify-room.slot." + first, "notify-room.slot." + first + "." + key, "notify-room.pair." + first + "." + key, "notify-room.redis." + first + "." + key,
 	}
 	letters := []string{"notify-dlq.bad_field." + first, "notify-dlq.bad_json._"}
 	f.forge(append(inRoom, letters...)...)
@@ -50,7 +50,7 @@ func TestForgedMessagesOpenNoPair(t *testing.T) {
 	f := newFixture(t)
 	w := f.prepared(nil)
 	f.forge("notify-room.redis.security", "notify-room.replay.security")
-	at := w.topology.Load()
+	at := w.streams.Layout()
 	f.eventually("the forged messages are stored", func() bool {
 		return testkit.Must(f.js.Stream(t.Context(), testNames.RoomStream))(t).CachedInfo().State.Msgs == 2
 	})

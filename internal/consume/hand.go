@@ -5,39 +5,39 @@ import (
 	"sync"
 )
 
-// Bounds of the messages that a worker has in hand: those that were fetched and are not settled, returned or lost. The settlers bound the messages
-// that wait to be acknowledged.
+// Bounds of the messages in a worker's hand: fetched and not yet settled, returned or lost. The settlers bound the messages that wait to be
+// acknowledged.
 const (
-	mostInHand   = 8 << 20 // bytes of all together
-	fetchBytes   = 4 << 20 // bytes that are asked for at once, by an estimate
-	messageBytes = 1 << 10 // that a message takes beside its subject, headers and body
+	mostInHand   = 8 << 20 // bytes of all messages in hand
+	fetchBytes   = 4 << 20 // estimated bytes of one request
+	messageBytes = 1 << 10 // overhead of a message beside its subject, headers and body
 )
 
-// How the sizes of a consumer's next messages are estimated: a larger message than expected counts at once, a smaller one by a part. A bound in bytes
-// that the server keeps would be exact, but a consumer of a cluster stalled with one.
+// Estimating the size of a consumer's next messages: a message larger than the estimate replaces it, a smaller message lowers it by a part.
+// A byte bound kept by the server would be exact, but a consumer of a cluster stalled with one.
 const (
-	firstEstimate  = 128 << 10 // bytes, of a consumer that has delivered nothing yet
-	estimateWeight = 64        // of the messages before a smaller one
+	firstEstimate  = 128 << 10 // bytes, for a consumer that has delivered nothing yet
+	estimateWeight = 64        // weight of the earlier messages against a smaller one
 )
 
-// hand bounds the bytes of the messages in hand. A message that is larger than the bound is taken alone.
+// hand bounds the bytes of the messages in hand. A message larger than the bound is admitted alone.
 type hand struct {
 	mu        sync.Mutex
 	bytes     int
-	estimates map[string]int // of the size of a message, by consumer
-	freed     chan struct{}  // closed when a message leaves; nil: nobody waits for that
+	estimates map[string]int // estimated size of a message, by consumer
+	freed     chan struct{}  // closed when a message leaves; nil: nobody waits
 }
 
 func newHand() *hand { return &hand{estimates: make(map[string]int)} }
 
-// demand is how many messages to ask a consumer for at once: at most a number, and at least one. They are expected to fit.
+// demand returns how many messages to request from a consumer: at least one and at most the given number. The messages are expected to fit.
 func (h *hand) demand(consumer string, most int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return max(1, min(most, min(fetchBytes, mostInHand-h.bytes)/h.estimate(consumer)))
 }
 
-// estimate is how large a consumer's next messages are expected to be. The caller holds the lock.
+// estimate returns the expected size of a consumer's next messages. The caller holds the lock.
 func (h *hand) estimate(consumer string) int {
 	if estimate, known := h.estimates[consumer]; known {
 		return estimate
@@ -45,7 +45,7 @@ func (h *hand) estimate(consumer string) int {
 	return firstEstimate
 }
 
-// arrived notes the size of a message of a consumer.
+// arrived records the size of a message that a consumer delivered.
 func (h *hand) arrived(consumer string, size int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,7 +53,7 @@ func (h *hand) arrived(consumer string, size int) {
 	h.estimates[consumer] = max(size, before-(before-size)/estimateWeight)
 }
 
-// take waits until a message fits. It does not wait once the context has ended: no more messages are asked for then.
+// take waits until a message fits. It does not wait after the end of the context, since the worker then requests no more messages.
 func (h *hand) take(ctx context.Context, m *message) {
 	weight := m.Size()
 	for {
@@ -74,7 +74,7 @@ func (h *hand) take(ctx context.Context, m *message) {
 	}
 }
 
-// leaveHand notes that a message is settled, returned or lost. It may be called again.
+// leaveHand records that a message is settled, returned or lost. It may be called again.
 func (m *message) leaveHand() {
 	weight := int(m.weight.Swap(0))
 	if weight == 0 {
@@ -89,7 +89,7 @@ func (m *message) leaveHand() {
 	}
 }
 
-// held is how many bytes the messages in hand take.
+// held returns the bytes of the messages in hand.
 func (h *hand) held() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,54 +8,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
-// condition is something that fails at times. The log has one line for the beginning of a failure, and one for its end.
-type condition struct {
-	logger       *slog.Logger
-	begins, ends string
-
-	mu  sync.Mutex
-	err error // nil while it works
-}
-
-// note notes an attempt. The attributes are logged instead of its error.
-func (c *condition) note(err error, attributes ...any) {
-	c.mu.Lock()
-	was := c.err
-	c.err = err
-	c.mu.Unlock()
-	if len(attributes) == 0 {
-		attributes = []any{"error", err}
-	}
-	switch {
-	case was == nil && err != nil:
-		c.logger.Warn(c.begins, attributes...) //nolint:sloglint // a constant of newHealth
-	case was != nil && err == nil:
-		c.logger.Info(c.ends) //nolint:sloglint // likewise
-	}
-}
-
-// now is the present failure.
-func (c *condition) now() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
-}
-
-// health is what is going wrong, and what keeps the worker from its work.
+// health tracks faults, and what keeps the worker from its work.
 type health struct {
 	logger      *slog.Logger
-	deadLetters *condition // storing dead letters
-	sink        *condition // deliveries that were neither rejected nor put off by their destination
-	consumer    *condition // the consumers exist
-	unanswered  *condition // the server answers whether they do
-	room        *condition // storing in the room
-	queues      *condition // finding the consumers of channels' queues
-	unsettled   *condition // at the consumer's bound of unacknowledged messages the server delivers no more
+	deadLetters *oplog.Condition // storing dead letters
+	sink        *oplog.Condition // deliveries; a rejection or a pause by the destination is no fault
+	room        *oplog.Condition // storing in the room
+	queues      *oplog.Condition // finding the consumers of channels' queues
+	unsettled   *oplog.Condition // reached max_ack_pending, so the server delivers no more
 
-	stopping <-chan struct{} // closed when the worker stops: then nothing is said to have ended
+	stopping chan struct{} // closed when the worker stops, after which no recovery is logged
 
 	mu      sync.Mutex
 	faults  map[string]*setupFault // by destination
@@ -63,38 +28,21 @@ type health struct {
 }
 
 func newHealth(logger *slog.Logger) *health {
-	about := func(begins, ends string) *condition { return &condition{logger: logger, begins: begins, ends: ends} }
+	about := func(failed, working string) *oplog.Condition { return oplog.NewCondition(logger, failed, working) }
 	return &health{
 		logger:      logger,
 		deadLetters: about("dead letters cannot be stored", "dead letters can be stored again"),
 		sink:        about("deliveries fail and are tried again", "deliveries work again"),
-		consumer:    about("the consumer is not there", "the consumer is there"),
-		unanswered:  about("nats does not answer whether the consumer exists", "nats answers again whether the consumer exists"),
 		room:        about("events that have to wait cannot be stored", "events that have to wait can be stored again"),
 		queues:      about("queues of channels cannot be served", "queues of channels can be served again"),
 		unsettled:   about("nothing more is delivered: too many messages are unacknowledged", "messages are delivered again"),
+		stopping:    make(chan struct{}),
 		faults:      make(map[string]*setupFault),
 		changed:     make(chan struct{}),
 	}
 }
 
-// lookedForConsumer notes the result of a search for a consumer. Without an answer nobody knows whether the consumer exists, and without a
-// connection nobody was asked: the connection reports for itself.
-func (h *health) lookedForConsumer(err error) {
-	switch {
-	case errors.Is(err, nats.ErrDisconnected):
-	case err == nil:
-		h.unanswered.note(nil)
-		h.consumer.note(nil)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders):
-		h.unanswered.note(err)
-	default:
-		h.unanswered.note(nil)
-		h.consumer.note(err)
-	}
-}
-
-// unacknowledged notes how many messages all workers together have not acknowledged.
+// unacknowledged records how many messages all workers together have not acknowledged.
 func (h *health) unacknowledged(n, most int) {
 	if h.isStopping() {
 		return
@@ -103,7 +51,7 @@ func (h *health) unacknowledged(n, most int) {
 	if most > 0 && n >= most {
 		err = fmt.Errorf("%d messages are unacknowledged: the server delivers no more (max_ack_pending)", most)
 	}
-	h.unsettled.note(err, "max_ack_pending", most)
+	h.unsettled.Note(err, "max_ack_pending", most)
 }
 
 func (h *health) isStopping() bool {
@@ -115,16 +63,16 @@ func (h *health) isStopping() bool {
 	}
 }
 
-// setupFault is a destination that takes nothing until someone mends the setup. One delivery, the prober, goes on trying. The others
-// wait for it.
+// setupFault is a destination that accepts no messages until an operator fixes the setup. One delivery, the prober, keeps trying. The other
+// deliveries wait for the prober.
 type setupFault struct {
 	err     error
-	prober  *delivery // nil while nobody tries
+	prober  *delivery // nil: no delivery is trying
 	waiting int
-	changed chan struct{} // closed when those who wait should look again
+	changed chan struct{} // closed when the waiting deliveries should check again
 }
 
-// misconfigure notes that a delivery failed because of the setup.
+// misconfigure records that a delivery failed because of the setup.
 func (h *health) misconfigure(d *delivery, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -140,8 +88,8 @@ func (h *health) misconfigure(d *delivery, err error) {
 	fault.err = err
 }
 
-// turn tells whether a delivery may try. While another one tries for its destination, it waits for a change, at most for the longest
-// back-off, and returns false.
+// turn reports whether a delivery may be attempted. While another delivery probes its destination, turn waits for a change, at most for the
+// longest back-off, and returns false.
 func (h *health) turn(ctx context.Context, d *delivery) bool {
 	h.mu.Lock()
 	fault := h.faults[d.destination]
@@ -166,7 +114,7 @@ func (h *health) turn(ctx context.Context, d *delivery) bool {
 	return false
 }
 
-// mended notes that a destination's setup is not at fault.
+// mended records that a destination's setup works.
 func (h *health) mended(destination string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,8 +138,8 @@ func (h *health) endFault(destination string) {
 	h.changed = make(chan struct{})
 }
 
-// leave notes the end of a delivery. If it was the prober, a waiting delivery takes over. If none waits, the fault ends, and the next
-// delivery finds out.
+// leave records the end of a delivery. If the delivery was the prober, a waiting delivery takes over. If none waits, the fault ends, and
+// the next delivery tests the setup.
 func (h *health) leave(d *delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -208,7 +156,7 @@ func (h *health) leave(d *delivery) {
 	fault.changed = make(chan struct{})
 }
 
-// misconfiguration is one of the faults, or nil, and when to look again.
+// misconfiguration returns one of the setup faults, or nil, and a channel that is closed when no fault is left.
 func (h *health) misconfiguration() (changed <-chan struct{}, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -218,8 +166,8 @@ func (h *health) misconfiguration() (changed <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// ready joins what keeps the worker from its work.
+// ready joins the errors that keep the worker from its work.
 func (h *health) ready() error {
 	_, misconfigured := h.misconfiguration()
-	return errors.Join(h.consumer.now(), h.unanswered.now(), h.unsettled.now(), misconfigured)
+	return errors.Join(h.unsettled.Err(), misconfigured)
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Journal remembers what became of events: [journal.Recorder]. Its method does not wait, and may be called at once.
+// Journal records the outcomes of events: [journal.Recorder]. Its method does not block and may be called concurrently.
 type Journal interface {
-	// Record tells what became of n events of a category, in the order of their sequences, and which rule denied them, if one did. Entry
-	// returns what is to be told of one of them; not in full, what names it alone. It is asked for few of many.
+	// Record records the result of n events of a category, in the order of their sequences, and the rule that denied them, if any. Entry
+	// returns the entry of event i; if inFull is false, it returns only the identity. Record calls entry for a sample only.
 	Record(category string, result journal.Result, level string, n int, entry func(i int, inFull bool) journal.Entry)
 }
 
-// recordOutcomes records outcomes that the server has confirmed. Drops were counted in a round for the digests.
+// recordOutcomes records outcomes that the server has confirmed. Round is the digest round in which drops were counted.
 func (w *Worker) recordOutcomes(batch []settlement, of outcomes, round int64) {
 	if of.outcome != Dropped {
 		round = 0
@@ -39,7 +39,7 @@ func (w *Worker) recordOutcomes(batch []settlement, of outcomes, round int64) {
 		}
 		if settled.fault != nil {
 			entry.Reason = string(settled.fault.Reason)
-			if settled.fault.Reason == event.ReasonSlackRejected {
+			if settled.fault.Reason == event.ReasonRejected {
 				entry.Code = settled.fault.Detail
 			}
 		}
@@ -59,7 +59,7 @@ func (w *Worker) recordSent(d *delivery, receipt string, decided time.Time) {
 	})
 }
 
-// recordFailed records a post that is repeated later.
+// recordFailed records a failed post that will be retried.
 func (w *Worker) recordFailed(d *delivery, failure *sink.Error) {
 	w.journal.Record(d.category, journal.Failed, "", 1, func(int, bool) journal.Entry {
 		entry := w.journalEntry(d.message, nil, time.Now())
@@ -68,7 +68,7 @@ func (w *Worker) recordFailed(d *delivery, failure *sink.Error) {
 	})
 }
 
-// recordMove records that an event was stored in the room, or the parts of a body.
+// recordMove records that an event, or the parts of a body, were stored in the room.
 func (w *Worker) recordMove(m *move) {
 	if m.reason == room.Part {
 		w.journal.Record(m.category, journal.Split, "", 1, func(int, bool) journal.Entry { return w.journalEntry(m.message, nil, time.Now()) })
@@ -81,15 +81,15 @@ func (w *Worker) recordMove(m *move) {
 	})
 }
 
-// briefEntry names an event.
+// briefEntry returns an entry that only identifies an event.
 func (w *Worker) briefEntry(m *message) journal.Entry {
 	return journal.Entry{ID: w.shownID(m), Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, Stored: m.entry.Origin.Stored}
 }
 
-// journalEntry is what is told of an event in any case.
+// journalEntry returns the fields that every full entry of an event has.
 func (w *Worker) journalEntry(m *message, denial *throttle.Denial, decided time.Time) journal.Entry {
 	entry := w.briefEntry(m)
-	entry.Title, entry.Decided, entry.Trace = m.title, w.clock.at(decided), m.traceID()
+	entry.Title, entry.Decided, entry.Trace = m.title, w.streams.Clock.At(decided), m.traceID()
 	if entry.Title == "" {
 		entry.Title = event.QuickTitle(m.Data())
 	}
@@ -101,7 +101,7 @@ func (w *Worker) journalEntry(m *message, denial *throttle.Denial, decided time.
 	}
 	if denial != nil && denial.ByLimit() {
 		entry.Path, entry.Limit, entry.Used, entry.Size = denial.Path, denial.Limit.String(), denial.Used, denial.Limit.Capacity()
-		entry.Next = w.clock.at(denial.Opens)
+		entry.Next = w.streams.Clock.At(denial.Opens)
 	}
 	return entry
 }

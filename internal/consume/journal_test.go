@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -44,10 +44,10 @@ func (j *fakeJournal) all() []journal.Entry {
 }
 
 // startWithJournal runs a worker with a journal.
-func (f *fixture) startWithJournal(change func(*Options)) *fakeJournal {
+func (f *fixture) startWithJournal(change func(*setup)) *fakeJournal {
 	f.Helper()
 	told := &fakeJournal{}
-	f.start(func(o *Options) {
+	f.start(func(o *setup) {
 		o.Journal, o.Revision = told, func() string { return "1:2" }
 		if change != nil {
 			change(o)
@@ -91,7 +91,7 @@ const fullFacts = "by category, of payments, limit 10/1h"
 type journalCase struct {
 	setUp   func(*fixture)
 	body    string // "" for an event with the ID order-1
-	options func(*Options)
+	options func(*setup)
 	want    []string
 }
 
@@ -120,11 +120,11 @@ var journalCases = map[string]journalCase{
 		want: []string{"sent, " + fullFacts + ", to payments, 10 of 10 used, next slot known"},
 	},
 	"duplicate": {setUp: decided(throttle.Duplicate), want: []string{"duplicate"}},
-	"expired":   {options: func(o *Options) { o.MaxAge = time.Nanosecond }, want: []string{"expired"}},
+	"expired":   {options: func(o *setup) { o.MaxAge = time.Nanosecond }, want: []string{"expired"}},
 	"broken":    {body: `{"id": "order-1", "title": "an event", "severity": 5}`, want: []string{"dead, because bad_field"}},
 	"rejected": {
 		setUp: func(f *fixture) { f.fails(&sink.Error{Class: sink.Rejected, Code: "is_archived", Err: errScripted}) },
-		want:  []string{"dead, because slack_rejected, code is_archived"},
+		want:  []string{"dead, because rejected, code is_archived"},
 	},
 	"failed once": {
 		setUp: func(f *fixture) { f.fails(&sink.Error{Class: sink.Transient, Code: "fatal_error", Err: errScripted}) },

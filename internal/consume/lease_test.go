@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -34,7 +34,7 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 	}
 	// The lease is shorter than a post, so the worker renews the lease before the post.
 	sequence := f.event("payments", "order-1")
-	f.start(func(o *Options) { o.AckWait, o.SendTimeout = ackWait, time.Minute })
+	f.start(func(o *setup) { o.client.AckWait, o.SendTimeout = ackWait, time.Minute })
 	f.eventually("it comes again", func() bool { return asked.Load() > 1 })
 	f.requireEmpty()
 	f.requireSaid(sequence, "+ACK")
@@ -47,17 +47,17 @@ func (f *fixture) taken(w *Worker, ackWait time.Duration) *message {
 	f.Helper()
 	asked := time.Now()
 	msg := testkit.Must(f.fetch(w))(f)
-	return testkit.Must(newMessage(msg, source{}, asked, w.conn.Stats().Reconnects, ackWait))(f)
+	return testkit.Must(newMessage(msg, source{}, asked, w.streams.Connection.Conn.Stats().Reconnects, ackWait))(f)
 }
 
 func (f *fixture) fetch(w *Worker) (jetstream.Msg, error) {
-	return w.topology.Load().consumer.Next(jetstream.FetchMaxWait(patience))
+	return w.streams.Layout().Consumer.Next(jetstream.FetchMaxWait(patience))
 }
 
 // prepared makes a worker that settles messages, but does not run.
-func (f *fixture) prepared(change func(*Options)) *Worker {
+func (f *fixture) prepared(change func(*setup)) *Worker {
 	f.Helper()
-	w := f.prepare(f.newWorker(change))
+	w := f.newWorker(change)
 	w.tally.counted = func([]settlement, []outcomes) {}
 	w.settlers = w.newSettlers()
 	f.Cleanup(func() { w.settlers.Close(context.Background()) })
@@ -69,8 +69,8 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	f := newFixture(t)
 	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
 	const ackWait = 10 * time.Second // the server has a sixth of ackWait to answer
-	w := f.prepared(func(o *Options) {
-		o.Connection, o.AckWait = f.connect("nats://"+proxy.Addr), ackWait
+	w := f.prepared(func(o *setup) {
+		o.client.Connection, o.client.AckWait = f.connect("nats://"+proxy.Addr), ackWait
 	})
 	f.event("payments", "order-1")
 	m := f.taken(w, ackWait)
@@ -103,7 +103,7 @@ func TestAfterTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const ackWait = 500 * time.Millisecond
-	w := f.prepared(func(o *Options) { o.AckWait = ackWait })
+	w := f.prepared(func(o *setup) { o.client.AckWait = ackWait })
 	sequence := f.event("payments", "order-1")
 	late := f.taken(w, ackWait)
 	current := f.taken(w, ackWait) // the redelivery
@@ -134,10 +134,9 @@ func TestNoPostWithoutALease(t *testing.T) {
 	f := newFixture(t)
 	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
 	const ackWait = 3 * time.Second
-	w := f.prepared(func(o *Options) {
-		o.Connection, o.AckWait, o.SendTimeout = f.connect("nats://"+proxy.Addr), ackWait, time.Minute
+	w := f.prepared(func(o *setup) {
+		o.client.Connection, o.client.AckWait, o.SendTimeout = f.connect("nats://"+proxy.Addr), ackWait, time.Minute
 	})
-	w.sink, w.throttle, w.leases = f.sink, f.throttle, newLeaseRenewer(w)
 	f.event("payments", "order-1")
 	d := &delivery{
 		candidate: candidate{message: f.taken(w, ackWait)}, prepared: func() sink.Delivery { return sink.Delivery{Event: event.Event{ID: "order-1"}} },

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// leaseRenewer renews the leases of the deliveries under way, those of JetStream and of the throttle together.
+// leaseRenewer renews the JetStream lease and the throttle lease of each delivery under way.
 type leaseRenewer struct {
 	worker *Worker
 
@@ -36,7 +36,7 @@ func (r *leaseRenewer) count() int {
 	return len(r.deliveries)
 }
 
-// run renews each lease when a third of it is over, until the context ends.
+// run renews each lease after a third of its duration, until the context ends.
 func (r *leaseRenewer) run(ctx context.Context) {
 	beat := time.NewTicker(max(r.worker.ackWait/12, time.Millisecond))
 	defer beat.Stop()
@@ -66,8 +66,8 @@ func (r *leaseRenewer) due() []*delivery {
 	return due
 }
 
-// extend renews both leases of a delivery and tells whether it did. If JetStream's has run out, or the throttle's is someone else's,
-// the delivery is lost.
+// extend renews both leases of a delivery and reports whether it succeeded. If the JetStream lease has expired, or another worker holds the
+// throttle lease, the delivery is lost.
 func (r *leaseRenewer) extend(ctx context.Context, d *delivery) bool {
 	if d.lost.Load() {
 		return false

@@ -13,10 +13,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -28,11 +29,11 @@ func TestMain(m *testing.M) {
 // patience bounds each wait of a test.
 const patience = 30 * time.Second
 
-var testNames = Names{
+var testNames = stream.Names{
 	Stream: "EVENTS", Subject: "notify", Consumer: "notifier", MaxBytes: 64 << 20, MaxAge: 7 * 24 * time.Hour,
 	RoomStream:       "ROOM",
 	DeadLetterStream: "DEAD", DeadLetterSubject: "notify-dlq",
-	DeadLetters: DeadLetterBounds{PerSubject: 100, Bytes: 64 << 20, Age: 30 * 24 * time.Hour},
+	DeadLetters: stream.DeadLetterBounds{PerSubject: 100, Bytes: 64 << 20, Age: 30 * 24 * time.Hour},
 }
 
 // fixture holds a NATS server and the fakes around a worker.
@@ -70,9 +71,9 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 }
 
 // provision creates the streams and consumers as a worker does.
-func (f *fixture) provision(ackWait time.Duration) topology {
+func (f *fixture) provision(ackWait time.Duration) stream.Layout {
 	f.Helper()
-	return testkit.Must(testNames.provision(f.Context(), f.js, ackWait, true, slog.New(slog.DiscardHandler)))(f)
+	return testkit.Must(testNames.Provision(f.Context(), f.js, ackWait, true, slog.New(slog.DiscardHandler)))(f)
 }
 
 // publish stores a message and returns its sequence. The headers are pairs of a name and a value.
@@ -97,9 +98,9 @@ func (f *fixture) event(category, id string) uint64 {
 }
 
 // deliverOnce takes the next message and returns it to the server at once. The worker under test gets a redelivery.
-func (f *fixture) deliverOnce(found topology) {
+func (f *fixture) deliverOnce(found stream.Layout) {
 	f.Helper()
-	m := testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(f)
+	m := testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(f)
 	testkit.NoError(f, m.Nak())
 }
 
@@ -111,23 +112,32 @@ type running struct {
 	result chan error
 }
 
-func (f *fixture) options(connection *Connection) Options {
-	return Options{
-		Connection: connection, Names: testNames, Provision: true, AckWait: patience,
-		Decoder: event.Decoder{Prefix: testNames.Subject, MaxBytes: 1 << 20}, Concurrency: 4,
-		SendTimeout: time.Second, Shutdown: patience, Logger: f.log.Logger(), Metrics: f.metrics,
+// setup configures a worker and its client.
+type setup struct {
+	Options
+	client stream.Options
+}
+
+func (f *fixture) setup() setup {
+	return setup{
+		client: stream.Options{Names: testNames, Provision: true, AckWait: patience, Logger: f.log.Logger()},
+		Options: Options{
+			Throttle: f.throttle, Pacer: f.throttle, Sink: f.sink,
+			Decoder: event.Decoder{Prefix: testNames.Subject, MaxBytes: 1 << 20}, Concurrency: 4,
+			SendTimeout: time.Second, Shutdown: patience, Logger: f.log.Logger(), Metrics: f.metrics,
+		},
 	}
 }
 
-func (f *fixture) connect(url string) *Connection {
+func (f *fixture) connect(url string) *stream.Connection {
 	f.Helper()
-	return f.connectAs(ConnectOptions{URL: url})
+	return f.connectAs(stream.ConnectOptions{URL: url})
 }
 
-func (f *fixture) connectAs(o ConnectOptions) *Connection {
+func (f *fixture) connectAs(o stream.ConnectOptions) *stream.Connection {
 	f.Helper()
 	o.Logger = f.log.Logger()
-	connection := testkit.Must(Connect(o))(f)
+	connection := testkit.Must(stream.Connect(o))(f)
 	f.Cleanup(func() {
 		connection.Conn.Close()
 		<-connection.Closed()
@@ -135,32 +145,35 @@ func (f *fixture) connectAs(o ConnectOptions) *Connection {
 	return connection
 }
 
-// newWorker makes a worker without preparing or running it.
-func (f *fixture) newWorker(change func(*Options)) *Worker {
+// newClient makes a client that has found nothing yet.
+func (f *fixture) newClient(o stream.Options) *stream.Client {
 	f.Helper()
-	o := f.options(nil)
-	if change != nil {
-		change(&o)
-	}
 	if o.Connection == nil {
 		o.Connection = f.connect(f.server.URL)
 	}
-	return testkit.Must(New(o))(f)
+	return testkit.Must(stream.NewClient(o))(f)
+}
+
+// newWorker makes a worker without running it, and the streams and consumers if it may.
+func (f *fixture) newWorker(change func(*setup)) *Worker {
+	f.Helper()
+	o := f.setup()
+	if change != nil {
+		change(&o)
+	}
+	if o.Streams == nil {
+		o.Streams = f.newClient(o.client)
+	}
+	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	defer cancel()
+	testkit.NoError(f, o.Streams.Find(ctx))
+	return New(o.Options)
 }
 
 // start prepares and runs a worker, and stops it with the test.
-func (f *fixture) start(change func(*Options)) *running {
+func (f *fixture) start(change func(*setup)) *running {
 	f.Helper()
-	return f.run(f.prepare(f.newWorker(change)))
-}
-
-func (f *fixture) prepare(w *Worker) *Worker {
-	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
-	defer cancel()
-	_, _, err := w.Prepare(ctx)
-	testkit.NoError(f, err)
-	return w
+	return f.run(f.newWorker(change))
 }
 
 func (f *fixture) run(w *Worker) *running {
@@ -170,8 +183,8 @@ func (f *fixture) run(w *Worker) *running {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		r.result <- w.Run(ctx, f.throttle, f.throttle, f.sink)
-		if w.conn.IsConnected() { // else messages may wait to be acknowledged
+		r.result <- w.Run(ctx)
+		if w.streams.Connection.Conn.IsConnected() { // else messages may wait to be acknowledged
 			testkit.Equal(f, w.hand.held(), 0, "bytes in hand of a worker that has ended")
 		}
 	}()

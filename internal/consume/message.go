@@ -10,22 +10,23 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// source is where messages come from: a consumer of the producers' stream, or of the room.
+// source is an origin of messages: a consumer of the producers' stream or of the room.
 type source struct {
 	inRoom    bool
-	channel   string // of a channel's queue in the room: the destination
-	onlyToken string // likewise, where the destination is not known
+	channel   string // the destination, if the source is a channel's queue in the room
+	onlyToken string // the token of a channel's queue whose destination is not known
 
-	deciding *sync.WaitGroup // counts what was passed on and is not decided about; nil: nobody waits for that
+	deciding *sync.WaitGroup // counts messages that were passed on and are undecided; nil: nobody waits for the decisions
 }
 
-// token names the channel's queue, "" for another source.
+// token returns the token of the channel's queue; "" for another source.
 func (s source) token() string {
 	if s.channel == "" {
 		return s.onlyToken
@@ -33,41 +34,41 @@ func (s source) token() string {
 	return room.Token(s.channel)
 }
 
-// message is a stored message that this worker was given.
+// message is a stored message that this worker received.
 type message struct {
 	jetstream.Msg
 	source    source
-	stream    string // in which it is stored
-	consumer  string // that delivered it
+	stream    string // the stream that stores the message
+	consumer  string // the consumer that delivered the message
 	sequence  uint64
 	stored    time.Time
-	behind    uint64     // messages of its source that were not delivered then
-	delivered uint64     // how often the consumer has delivered it, this time included
-	entry     room.Entry // where its event comes from, and what it waited for
-	category  string     // "" until known, or if it is none
-	shownID   string     // of its event; "" until that is decoded, and so below
-	title     string     // may be "" then, too
+	behind    uint64     // undelivered messages of its source at that time
+	delivered uint64     // number of deliveries by the consumer, including this one
+	entry     room.Entry // origin of the event, and what it waited for
+	category  string     // "" if not known yet or invalid
+	shownID   string     // empty until the event is decoded; so are the next two fields
+	title     string     // may be empty even then
 	cost      int
-	span      *tracing.Span // nil: it has none
-	untraced  bool          // likewise, and is to have none unless it is admitted
-	forged    bool          // it is in the room, and neither a worker nor an operator wrote it
+	span      *tracing.Span // nil: no span
+	untraced  bool          // no span yet; one is started only if the event is admitted
+	forged    bool          // a message in the room that neither a worker nor an operator wrote
 
-	connection  uint64 // how often the connection had been lost when it was asked for
-	copiesBegun uint64 // of the delivery record, when it was received
+	connection  uint64 // number of reconnects when the message was requested
+	copiesBegun uint64 // copies of the delivery record begun when the message was received
 
 	size    int      // bytes of the subject, the headers and the body
-	decoded *decoded // by bodies; nil: nobody has decoded it
+	decoded *decoded // result of bodies; nil: not decoded
 	hand    *hand
-	weight  atomic.Int64 // in hand; 0: it is not, or not any more
+	weight  atomic.Int64 // bytes that count in hand; 0: the message is not in hand
 
 	mu       sync.Mutex
-	deadline time.Time // until then it is certainly this worker's
+	deadline time.Time // until this time the message certainly belongs to this worker
 }
 
-// decoded is what was decoded of a message.
+// decoded is the result of decoding a message.
 type decoded struct {
 	event event.Event
-	fault *event.Fault // nil: it is an event
+	fault *event.Fault // nil: the message is a valid event
 }
 
 func decodedOf(e event.Event, err error) *decoded {
@@ -76,7 +77,7 @@ func decodedOf(e event.Event, err error) *decoded {
 	return of
 }
 
-// newMessage takes over a message that was asked for at a time. The server started its acknowledgement wait later.
+// newMessage wraps a message that was requested at the time asked. The server's acknowledgement wait began after that time.
 func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint64, ackWait time.Duration) (*message, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -92,7 +93,7 @@ func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint
 		delivered:  meta.NumDelivered,
 		behind:     meta.NumPending,
 		connection: connection,
-		size:       storedSize(msg.Subject(), msg.Headers(), len(msg.Data())),
+		size:       stream.Size(msg.Subject(), msg.Headers(), len(msg.Data())),
 		deadline:   asked.Add(ackWait),
 		forged:     from.inRoom && !trusted.IsMarked(msg.Headers()),
 	}
@@ -100,8 +101,8 @@ func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint
 	return m, nil
 }
 
-// entryOf is where the event of a stored message comes from. Only headers in the room are believed. A message there without them has
-// no category, and ends as a dead letter.
+// entryOf returns the entry of a stored message's event. It trusts headers only in the room. A message in the room without these headers
+// has no category, and ends as a dead letter.
 func entryOf(inRoom bool, subject string, header nats.Header, at room.Origin) room.Entry {
 	if inRoom {
 		if entry, err := room.Read(header, at.Stored); err == nil {
@@ -114,16 +115,16 @@ func entryOf(inRoom bool, subject string, header nats.Header, at room.Origin) ro
 // Consumer implements settle.Message, with Sequence, Size and Reply.
 func (m *message) Consumer() string { return m.consumer }
 
-// Sequence is the message's sequence in its stream.
+// Sequence returns the message's sequence in its stream.
 func (m *message) Sequence() uint64 { return m.sequence }
 
-// Size is about how many bytes the message takes in memory.
+// Size returns roughly how many bytes the message takes in memory.
 func (m *message) Size() int { return messageBytes + m.size }
 
-// waited tells whether the event has waited for a slot.
+// waited reports whether the event has waited for a slot.
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }
 
-// left is how long the message is still this worker's.
+// left returns how long the message still belongs to this worker.
 func (m *message) left() time.Duration { return m.leftAt(time.Now()) }
 
 func (m *message) leftAt(now time.Time) time.Duration {
@@ -142,7 +143,7 @@ func (m *message) decode(d event.Decoder) (event.Event, error) { return d.Decode
 
 func (m *message) asStored() event.Message { return asStored(m.entry, m.Headers(), m.Data()) }
 
-// asStored is a message as its producer published it, with the identity from the room.
+// asStored returns a message as its producer published it, with the identity from the room.
 func asStored(entry room.Entry, header nats.Header, data []byte) event.Message {
 	stored := event.Message{Subject: entry.Subject, Header: header, Data: data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence}
 	if entry.ID != "" {
@@ -151,7 +152,7 @@ func asStored(entry room.Entry, header nats.Header, data []byte) event.Message {
 	return stored
 }
 
-// entryFor is the entry of the message's event when it goes on in the room.
+// entryFor returns the entry with which the message's event goes to the room.
 func (m *message) entryFor(e event.Event, reason room.Reason) room.Entry {
 	entry := m.entry
 	entry.Reason, entry.ID, entry.Derived, entry.Part = reason, e.ID, e.Derived, e.Part

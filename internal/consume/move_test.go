@@ -11,9 +11,9 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
@@ -22,7 +22,7 @@ import (
 func (f *fixture) holdFresh() {
 	f.throttle.reserve = func(_ string, within time.Duration) post {
 		if within == maxWait {
-			return post{wait: time.Hour, tooLate: true}
+			return post{wait: memoryWait, tooLate: true}
 		}
 		testkit.Equal(f, within, queueMaxWait, "longest wait of an event of the queue")
 		return post{}
@@ -95,9 +95,9 @@ func TestMovedOnceAcrossALostConnection(t *testing.T) {
 		f.provision(ackWait)
 		f.holdFresh()
 		proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
-		f.start(func(o *Options) {
+		f.start(func(o *setup) {
 			slow(o)
-			o.Connection, o.AckWait, o.SendTimeout = f.connect("nats://"+proxy.Addr), ackWait, ackWait/4
+			o.client.Connection, o.client.AckWait, o.SendTimeout = f.connect("nats://"+proxy.Addr), ackWait, ackWait/4
 		})
 		cut := proxy.CutAfterRequest(request)
 		f.event("payments", "order-1")
@@ -136,7 +136,7 @@ func TestSameThroughMoves(t *testing.T) {
 		const body = `{"title": "an event", "key": "ü"}` + "\n"
 		sequence := f.publish("notify.payments", body, headers...)
 		f.eventually("it is held in the end", func() bool { return f.held("payments") == 1 })
-		held := f.inRoom(testNames.room().ChannelFilter(room.Token("payments")))[0]
+		held := f.inRoom(testNames.Room().ChannelFilter(room.Token("payments")))[0]
 		entry := testkit.Must(room.Read(held.Header, held.Time))(t)
 		want := room.Origin{Stream: testNames.Stream, Sequence: sequence, Stored: f.throttle.asked()[0].Message.Stored}
 		if entry.Origin.String() != want.String() || entry.Replayed() || entry.MessageID != messageID || entry.Subject != "notify.payments" || entry.Part != "" {
@@ -188,7 +188,7 @@ func TestHostileHeaders(t *testing.T) {
 		longest = append(longest, left)
 		return throttle.ComesBack, time.Second, nil
 	})
-	f.start(func(o *Options) { mayDelay(o); o.MaxAge = 2 * time.Hour })
+	f.start(func(o *setup) { mayDelay(o); o.MaxAge = 2 * time.Hour })
 	hostile := []string{"nats-schedule", "@at 2020-01-01T00:00:00Z", "nats-schedule-target", "notify.security", "nats-rollup", "all"}
 	old := room.Origin{Stream: "OTHER", Sequence: 99, Stored: time.Now().Add(-24 * time.Hour)}.String()
 	for name, value := range map[string]string{
@@ -236,7 +236,7 @@ func TestNonsenseInTheRoom(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	subjects := testNames.room()
+	subjects := testNames.Room()
 	origin := room.Origin{Stream: testNames.Stream, Sequence: 100, Stored: time.Now()}
 	_, due := subjects.Schedule(room.Slot, "payments", "x")
 	bare := []string{subjects.Queue(room.Part, "payments"), subjects.Queue(room.Replay, "_"), due, subjects.Channel(room.Token("payments"), "payments")}
@@ -286,9 +286,9 @@ func TestReplayed(t *testing.T) {
 			}
 			return throttle.Decision{Verdict: test.verdict}
 		})
-		f.start(func(o *Options) { o.MaxAge = time.Hour })
+		f.start(func(o *setup) { o.MaxAge = time.Hour })
 		origin := room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}
-		f.putInRoom(testNames.room().Queue(room.Replay, "payments"), room.Entry{
+		f.putInRoom(testNames.Room().Queue(room.Replay, "payments"), room.Entry{
 			Reason: test.reason, Subject: "notify.payments", ID: "order-1", Part: "f1", Origin: origin, Since: test.since,
 		}, `{"id": "another", "title": "an event"}`)
 		f.requireRoomEmpty()

@@ -9,8 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
@@ -18,16 +19,17 @@ import (
 // mover stores moves in the room in the order of their arrival, and settles their messages.
 type mover struct {
 	worker *Worker
-	ctx    context.Context // goes on when the work has ended
+	ctx    context.Context // outlives the work context
 	moves  chan *move
 	ended  sync.WaitGroup
 }
 
-func newMover(work context.Context, w *Worker) *mover {
-	m := &mover{worker: w, ctx: context.WithoutCancel(work), moves: make(chan *move, throttle.MaxBatch)}
-	m.ended.Go(m.run)
-	return m
+func newMover(w *Worker) *mover {
+	return &mover{worker: w, ctx: context.Background(), moves: make(chan *move, throttle.MaxBatch)}
 }
+
+// start begins to store moves, until close.
+func (m *mover) start() { m.ended.Go(m.run) }
 
 // close waits until everything handed over is stored or returned to its stream.
 func (m *mover) close() {
@@ -47,7 +49,8 @@ func (m *mover) run() {
 	}
 }
 
-// admit asks which moves may stay in the room, and ends the others. Of a body all parts may, or none.
+// admit asks the throttle which moves may stay in the room, and ends the rejected moves. A body's parts are admitted all together or not at
+// all.
 func (m *mover) admit(batch []*move) (admitted []*move) {
 	w := m.worker
 	refused := make(map[*move]bool)
@@ -80,7 +83,7 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 	}
 	for _, move := range batch {
 		switch {
-		case move.left() <= 0: // JetStream delivers it again
+		case move.left() <= 0: // JetStream redelivers the message
 			move.span.Left(tracing.Lost)
 			move.leaveHand()
 			move.done()
@@ -97,7 +100,7 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 	return admitted
 }
 
-// store ends the leases of the moves, for whoever takes them from the room, and publishes them in order.
+// store ends the leases of the moves, so any worker can take the events from the room, and publishes the moves in order.
 func (m *mover) store(batch []*move) {
 	var releasing sync.WaitGroup
 	for _, move := range batch {
@@ -107,7 +110,7 @@ func (m *mover) store(batch []*move) {
 	}
 	releasing.Wait()
 	for _, move := range batch {
-		move.publish(m.worker.js)
+		move.publish(m.worker.streams.JetStream)
 	}
 	m.ended.Go(func() { m.settle(batch) })
 }
@@ -124,7 +127,7 @@ func (m *move) publish(js jetstream.JetStream) {
 	}
 }
 
-// confirmed waits for the server to confirm the messages of a move. It tells which of them were stored before.
+// confirmed waits for the server to confirm the messages of a move. It reports which messages the room held before.
 func (m *move) confirmed(givenUp <-chan struct{}) (known []bool, err error) {
 	for _, future := range m.published {
 		select {
@@ -142,7 +145,7 @@ func (m *move) confirmed(givenUp <-chan struct{}) (known []bool, err error) {
 // settle settles the messages of moves as the server confirms them.
 func (m *mover) settle(batch []*move) {
 	w := m.worker
-	deadline, cancel := context.WithTimeout(m.ctx, apiTimeout)
+	deadline, cancel := context.WithTimeout(m.ctx, stream.APITimeout)
 	defer cancel()
 	var (
 		settled []settlement
@@ -150,8 +153,8 @@ func (m *mover) settle(batch []*move) {
 	)
 	for _, move := range batch {
 		known, err := move.confirmed(deadline.Done())
-		if !tooMuch(err) {
-			w.health.room.note(err)
+		if !stream.IsTooLarge(err) {
+			w.health.room.Note(err)
 		}
 		switch {
 		case err == nil:
@@ -161,12 +164,12 @@ func (m *mover) settle(batch []*move) {
 				m.ended.Go(func() {
 					defer move.done()
 					group, _ := move.decode(w.o.Decoder)
-					w.deadLetter(m.ctx, move.message, group, move.bad, func() {})
+					w.deadLetter(m.ctx, move.message, group, move.bad)
 				})
 				continue
 			}
 			settled = append(settled, settlement{message: move.message, goesOn: true})
-		case tooMuch(err): // the room takes less than it did a moment ago
+		case stream.IsTooLarge(err): // the room's maximum message size has shrunk
 			w.leave(move.stays...)
 			w.metrics.RoomRefused(string(move.reason), 1)
 			move.refused()
@@ -184,15 +187,15 @@ func (m *mover) settle(batch []*move) {
 	}
 }
 
-// moved takes note of a stored move. Known are the messages that were stored before.
+// moved records a stored move. Known marks the messages that the room held before.
 func (w *Worker) moved(m *move, known []bool) {
 	for i, stay := range m.stays {
 		if known[i] && !m.counted {
-			w.leave(stay) // its event may have ended, and would not leave once more
+			w.leave(stay) // its event may have ended, so nothing else would end this stay
 		}
 	}
 	if stay, waited := w.stayOfStored(m.message); waited && stay.First != m.stays[0].First {
-		w.leave(stay) // its category was not known there
+		w.leave(stay) // the earlier stay counts for another first level
 	}
 	if m.reason == room.Part {
 		failpoint.Reach(failpoint.AfterSplit)

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // What workers say about messages.
@@ -162,7 +162,7 @@ func (f *fixture) inRoom(subject string) []*jetstream.RawStreamMsg {
 // waiting lists the messages of the room with a reason.
 func (f *fixture) waiting(reason room.Reason) []*jetstream.RawStreamMsg {
 	f.Helper()
-	return f.inRoom(testNames.room().Waiting(reason))
+	return f.inRoom(testNames.Room().Waiting(reason))
 }
 
 // requireRoomEmpty waits until the room is empty, and all stays have ended.

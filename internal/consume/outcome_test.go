@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -97,7 +97,7 @@ func TestOutcomes(t *testing.T) {
 			f.deliverOnce(found)
 			said = slices.Insert(said, 0, sayNak)
 		}
-		w := f.start(func(o *Options) { o.MaxAge = test.maxAge })
+		w := f.start(func(o *setup) { o.MaxAge = test.maxAge })
 		f.requireEmpty()
 		switch {
 		case test.outcome == "":
@@ -181,7 +181,7 @@ func TestInHandIsBounded(t *testing.T) {
 	f.numbered("payments", events)
 	release := newGate(t)
 	f.holdPosts(release)
-	f.start(func(o *Options) { o.Concurrency = concurrency })
+	f.start(func(o *setup) { o.Concurrency = concurrency })
 	f.eventually("all events are taken", func() bool { return f.consumerInfo().NumAckPending == events })
 	// The last elements of the pool stay free until they are enough for a batch.
 	f.eventually("the pool is full", func() bool { return len(f.throttle.asked()) > poolSize+concurrency-poolSize/4 })

@@ -3,13 +3,9 @@ package consume
 import (
 	"log/slog"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -38,39 +34,6 @@ func TestNoEventIsDecodedForTheLog(t *testing.T) {
 	t.Parallel()
 	w := &Worker{logger: slog.New(slog.DiscardHandler)}
 	w.logOutcomes(settlement{outcome: Dropped})
-}
-
-// TestDeadLettersAreLogged logs the first dead letter of a reason at once, then one line a minute with the count, then the rest at the end.
-func TestDeadLettersAreLogged(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		log := testkit.NewLog(t)
-		l := newLetterLog(log.Logger())
-		bury := func(reason event.Reason, subject string, n int) {
-			for range n {
-				l.add(subject, event.NewFault(reason, "line\nbreak", nil), "")
-			}
-		}
-		counts := func() (counts []string) {
-			for _, r := range log.Records() {
-				counts = append(counts, r.Attributes["reason"]+" "+r.Attributes["count"]+" "+r.Attributes["subject"])
-			}
-			return counts
-		}
-		bury(event.ReasonBadJSON, "notify.payments", 1000)
-		bury(event.ReasonEmpty, "notify.basket", 1)
-		testkit.EqualSlices(t, counts(), []string{"bad_json 1 notify.payments", "empty 1 notify.basket"}, "at once")
-		time.Sleep(letterLogEvery - time.Second)
-		bury(event.ReasonBadJSON, "notify.login", 1)
-		time.Sleep(2 * time.Second)
-		testkit.EqualSlices(t, counts()[2:], []string{"bad_json 1000 notify.login"}, "after a minute")
-		time.Sleep(10 * letterLogEvery)
-		bury(event.ReasonBadJSON, "notify.login", 3)
-		testkit.EqualSlices(t, counts()[3:], []string{"bad_json 1 notify.login"}, "after a pause")
-		l.stop()
-		testkit.EqualSlices(t, counts()[4:], []string{"bad_json 2 notify.login"}, "at the end")
-		log.WantCount(t, 5, `error="line break"`)
-	})
 }
 
 // TestStopReadsAsNoRecovery stops a worker during two faults. The end of its deliveries is no recovery.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// acquire takes elements of the pool: those that are free, up to the number wanted. It waits until they are enough for a batch that is
-// worth a call. It takes none if the context ends first.
+// acquire takes free elements of the pool, up to the number wanted. It waits until there are enough for a batch that is worth a request. It
+// takes none if the context ends first.
 func (w *Worker) acquire(ctx context.Context, wanted int) int {
 	enough := min(wanted, poolSize/4)
 	for n := range wanted {
@@ -43,7 +43,7 @@ func (w *Worker) work(task func()) {
 	}
 }
 
-// runTasks runs a task, and then others as they come. A goroutine that has posted before has the stack for another post.
+// runTasks runs a task, and then further tasks from the channel. Reusing goroutines avoids growing a new stack for every post.
 func (w *Worker) runTasks(task func()) {
 	for open := true; open; task, open = <-w.tasks {
 		task()
@@ -51,10 +51,10 @@ func (w *Worker) runTasks(task func()) {
 	}
 }
 
-// undecidedDelay is how long until a message is delivered again about which no decision could be made.
+// undecidedDelay is the redelivery delay of a message for which no decision could be made.
 const undecidedDelay = time.Second
 
-// notDecided ends a failed decision with a nak for each candidate. It is false, and sends none, if the context has ended.
+// notDecided handles a failed decision: it sends a nak for each candidate. If the context has ended, it sends none and returns false.
 func (w *Worker) notDecided(ctx context.Context, candidates []candidate) bool {
 	for range candidates {
 		w.release()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -69,7 +69,6 @@ func TestManyAreNotPrepared(t *testing.T) {
 		batch[i].event.ID = fmt.Sprint(i)
 	}
 	w := f.newWorker(nil)
-	w.sink = f.sink
 	for _, n := range []int{1, fewCandidates, len(batch)} {
 		delivery := w.prepare(batch[:n])
 		for i, c := range batch[:n] {

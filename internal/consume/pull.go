@@ -9,23 +9,22 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 )
 
-// How many messages are asked for at once: few at first, more while they are handled quickly, fewer when they wait. So
-// no more are pulled than are handled well within the acknowledgement wait.
+// Number of messages per request: few at first, more while they are handled quickly, fewer when they wait. So a worker pulls no more
+// messages than it handles well within the acknowledgement wait.
 const (
 	firstDemand   = 64
 	smallestFetch = 16
 	largestFetch  = 2000
 )
 
-// connectedPoll is how often a worker without a connection checks whether the connection is there again.
-const connectedPoll = 20 * time.Millisecond
-
-// pollTime is how long the server waits for messages before it answers with none. It bounds how long a stop takes.
+// pollTime is how long the server waits for messages before it returns an empty answer. It bounds the duration of a shutdown.
 const pollTime = time.Second
 
-// pullAll takes messages of the producers, of the room and of each channel's queue there, until the context ends.
+// pullAll pulls from the producers' stream, from the room and from each channel's queue in the room, until the context ends.
 func (w *Worker) pullAll(ctx context.Context) error {
 	defer close(w.incoming)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -38,10 +37,10 @@ func (w *Worker) pullAll(ctx context.Context) error {
 		})
 	}
 	start(func(ctx context.Context) error {
-		return w.pull(ctx, source{}, func() jetstream.Consumer { return w.topology.Load().consumer })
+		return w.pull(ctx, source{}, func() jetstream.Consumer { return w.streams.Layout().Consumer })
 	})
 	start(func(ctx context.Context) error {
-		return w.pull(ctx, source{inRoom: true}, func() jetstream.Consumer { return w.topology.Load().room.consumer })
+		return w.pull(ctx, source{inRoom: true}, func() jetstream.Consumer { return w.streams.Layout().Room.Consumer })
 	})
 	w.pulling.Go(func() { w.bodies.run(ctx) })
 	for _, queue := range w.queues(ctx) {
@@ -58,13 +57,13 @@ func (w *Worker) pullAll(ctx context.Context) error {
 		}
 	})
 	w.pulling.Wait()
-	if cause := context.Cause(ctx); errors.Is(cause, errClosed) {
+	if cause := context.Cause(ctx); errors.Is(cause, stream.ErrClosed) {
 		return cause
 	}
 	return nil
 }
 
-// pull asks for messages and passes them on, until the context ends. It asks for none while they could not be handled.
+// pull requests messages and passes them on, until the context ends. It requests none while the worker could not handle them.
 func (w *Worker) pull(ctx context.Context, from source, consumer func() jetstream.Consumer) error {
 	demand := firstDemand
 	for {
@@ -79,15 +78,15 @@ func (w *Worker) pull(ctx context.Context, from source, consumer func() jetstrea
 	}
 }
 
-// fetch asks once for a number of messages and passes on what came. It tells how many came, and how long they waited to be taken over. It
-// returns when a lost connection is there again: a server that was restarted does not know the request.
+// fetch sends one request for messages and passes on what it receives. It returns how many messages it received, and how long they waited
+// to be passed on. It returns early after a reconnect: a restarted server does not know the request.
 func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Consumer, demand int) (received int, handing time.Duration, err error) {
 	if err := w.settlers.AwaitSpace(ctx, consumer.CachedInfo().Name); err != nil {
 		return 0, 0, err
 	}
 	demand = w.hand.demand(consumer.CachedInfo().Name, demand)
-	reconnected := w.o.Connection.untilReconnect().Done()
-	asked, connection := time.Now(), w.conn.Stats().Reconnects
+	reconnected := w.streams.Connection.UntilReconnect().Done()
+	asked, connection := time.Now(), w.streams.Connection.Conn.Stats().Reconnects
 	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, w.ackWait/4)))
 	for open := err == nil; open; {
 		var msg jetstream.Msg
@@ -101,7 +100,7 @@ func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Cons
 			}
 		case <-reconnected:
 			from.deciding = nil
-			w.pulling.Go(func() { // a server that went on may still answer the request
+			w.pulling.Go(func() { // a server that was not restarted may still answer the request
 				for msg := range batch.Messages() {
 					w.pass(ctx, msg, from, asked, connection)
 				}
@@ -115,7 +114,7 @@ func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Cons
 	return received, handing, nil
 }
 
-// pass hands a message on, and tells how long that took.
+// pass hands a message on, and returns how long the message waited.
 func (w *Worker) pass(ctx context.Context, msg jetstream.Msg, from source, asked time.Time, connection uint64) time.Duration {
 	m, err := newMessage(msg, from, asked, connection, w.ackWait)
 	if err != nil {
@@ -136,8 +135,8 @@ func (w *Worker) pass(ctx context.Context, msg jetstream.Msg, from source, asked
 	return time.Since(start)
 }
 
-// nextDemand doubles after a full batch that was taken over in a small part of the acknowledgement wait. It shrinks after a batch that
-// waited for a large part of it.
+// nextDemand doubles the demand after a full batch that was passed on in a small part of the acknowledgement wait. It lowers the demand
+// after a batch that waited for a large part of the acknowledgement wait.
 func nextDemand(demand, received int, handing, ackWait time.Duration) int {
 	switch {
 	case handing > ackWait/8:
@@ -148,24 +147,24 @@ func nextDemand(demand, received int, handing, ackWait time.Duration) int {
 	return demand
 }
 
-// serve has a channel's queue served, once.
+// serve starts a puller for a channel's queue, once.
 func (w *Worker) serve(queue source) {
 	if _, served := w.served.LoadOrStore(queue.token(), queue.channel); !served {
 		w.unserved <- queue
 	}
 }
 
-// queues lists the channels whose queues are served from the start: those of the settings, and by their tokens those with events in
+// queues lists the channel queues that are served from the start: the channels of the settings, and, by token, the channels with events in
 // the room.
 func (w *Worker) queues(ctx context.Context) []source {
 	var queues []source
 	for _, channel := range w.sink.Destinations() {
 		queues = append(queues, source{inRoom: true, channel: channel})
 	}
-	subjects := w.names.room()
-	asking, cancel := context.WithTimeout(ctx, apiTimeout)
+	subjects := w.streams.Names.Room()
+	asking, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
-	info, err := w.topology.Load().room.stream.Info(asking, jetstream.WithSubjectFilter(subjects.ChannelFilter("*")))
+	info, err := w.streams.Layout().Room.Stream.Info(asking, jetstream.WithSubjectFilter(subjects.ChannelFilter("*")))
 	if ctx.Err() != nil {
 		return queues // the worker stops
 	}
@@ -182,8 +181,8 @@ func (w *Worker) queues(ctx context.Context) []source {
 	return queues
 }
 
-// pullQueue takes events from a channel's queue, in order and as many as the channel takes, until the context ends. It asks for more
-// when the last ones are decided.
+// pullQueue takes events from a channel's queue, in order and as many as the channel takes, until the context ends. It requests more once
+// the previous events are decided.
 func (w *Worker) pullQueue(ctx context.Context, from source) error {
 	from.deciding = new(sync.WaitGroup)
 	for {
@@ -191,7 +190,7 @@ func (w *Worker) pullQueue(ctx context.Context, from source) error {
 			return err
 		}
 		if channel, _ := w.served.Load(from.token()); from.channel == "" {
-			from.channel, _ = channel.(string) // an event for it has told
+			from.channel, _ = channel.(string) // known since an event for the channel came
 		}
 		if err := w.awaitPause(ctx, from.channel); err != nil {
 			return err
@@ -200,14 +199,14 @@ func (w *Worker) pullQueue(ctx context.Context, from source) error {
 		if err != nil {
 			return err
 		}
-		consumer, err := w.topology.Load().room.channel(ctx, from.token())
+		consumer, err := w.streams.Layout().Room.Channel(ctx, from.token())
 		if err != nil {
 			if err := w.queueFailed(ctx, err); err != nil {
 				return err
 			}
 			continue
 		}
-		w.health.queues.note(nil)
+		w.health.queues.Note(nil)
 		received, _, err := w.fetch(ctx, from, consumer, free)
 		if err != nil {
 			return err
@@ -224,25 +223,24 @@ func (w *Worker) awaitPause(ctx context.Context, channel string) error {
 		if paused <= memoryWait {
 			return nil
 		}
-		if err := w.sleep(ctx, min(paused-memoryWait, time.Second)); err != nil {
+		if err := w.streams.Connection.Sleep(ctx, min(paused-memoryWait, time.Second)); err != nil {
 			return err
 		}
 	}
 }
 
-// queueFailed waits after the consumer of a channel's queue could not be had.
+// queueFailed waits after the consumer of a channel's queue could not be found or created.
 func (w *Worker) queueFailed(ctx context.Context, err error) error {
-	if errors.Is(err, jetstream.ErrStreamNotFound) && w.conn.IsConnected() {
-		return w.findConsumer(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && w.streams.Connection.Conn.IsConnected() {
+		return w.streams.Find(ctx)
 	}
-	if w.conn.IsConnected() && ctx.Err() == nil {
-		w.health.queues.note(err)
+	if w.streams.Connection.Conn.IsConnected() && ctx.Err() == nil {
+		w.health.queues.Note(err)
 	}
-	return w.sleep(ctx, time.Second)
+	return w.streams.Connection.Sleep(ctx, time.Second)
 }
 
-// mayPull waits until messages can be handled: the connection is there, decisions can be made, and deliveries are not
-// misconfigured.
+// mayPull waits until messages can be handled: the worker is connected, the throttle can decide, and deliveries are not misconfigured.
 func (w *Worker) mayPull(ctx context.Context) error {
 	for {
 		if ctx.Err() != nil {
@@ -257,11 +255,11 @@ func (w *Worker) mayPull(ctx context.Context) error {
 			select {
 			case <-changed:
 			case <-ctx.Done():
-			case <-w.o.Connection.Closed():
-				return errClosed
+			case <-w.streams.Connection.Closed():
+				return stream.ErrClosed
 			}
-		case !w.conn.IsConnected():
-			if err := w.sleep(ctx, connectedPoll); err != nil {
+		case !w.streams.Connection.Conn.IsConnected():
+			if err := w.streams.AwaitConnected(ctx); err != nil {
 				return err
 			}
 		default:
@@ -270,53 +268,22 @@ func (w *Worker) mayPull(ctx context.Context) error {
 	}
 }
 
-// pullFailed deals with the end of a request for messages. A consumer or stream that is gone is looked for again, and
-// made anew where that is wanted. While a cluster elects a leader nobody knows whether they are gone: the worker asks until it is
-// told, and is not ready meanwhile.
+// pullFailed handles the end of a request for messages. If a consumer or stream is gone, the worker searches for it again and recreates it
+// if allowed. While a cluster elects a leader, nobody knows whether they are gone: the worker asks until the server answers, and is not
+// ready meanwhile.
 func (w *Worker) pullFailed(ctx context.Context, consumer jetstream.Consumer, err error) error {
 	gone := errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 	if !gone {
 		w.logger.Debug("a request for messages ended", "error", err)
-		return w.sleep(ctx, 100*time.Millisecond)
+		return w.streams.Connection.Sleep(ctx, 100*time.Millisecond)
 	}
-	there, err := w.isThere(ctx, consumer)
+	exists, err := w.streams.Exists(ctx, consumer)
 	switch {
 	case err != nil:
 		return err
-	case !there:
-		return w.findConsumer(ctx)
+	case !exists:
+		return w.streams.Find(ctx)
 	}
-	return w.sleep(ctx, 100*time.Millisecond)
-}
-
-// isGone reports whether a server has answered that a stream or a consumer does not exist.
-func isGone(err error) bool {
-	return errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
-}
-
-// isThere asks for a consumer until the server says whether it exists. One source asks at a time, so that the log tells of an election once.
-func (w *Worker) isThere(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
-	w.finding.Lock()
-	defer w.finding.Unlock()
-	for {
-		asking, cancel := context.WithTimeout(ctx, apiTimeout)
-		err := w.o.Connection.request(asking, func(ctx context.Context) error {
-			_, err := consumer.Info(ctx)
-			return err
-		})
-		cancel()
-		if err == nil || w.conn.IsConnected() && ctx.Err() == nil {
-			w.health.lookedForConsumer(err)
-		}
-		switch {
-		case err == nil:
-			return true, nil
-		case isGone(err):
-			return false, nil
-		}
-		if err := w.sleep(ctx, 100*time.Millisecond); err != nil {
-			return false, err
-		}
-	}
+	return w.streams.Connection.Sleep(ctx, 100*time.Millisecond)
 }

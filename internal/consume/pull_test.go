@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestNextDemand(t *testing.T) {
@@ -55,7 +55,7 @@ func TestConsumerWithoutALeader(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.prepared(nil)
-	consumer := &leaderless{w.topology.Load().consumer, 2}
+	consumer := &leaderless{w.streams.Layout().Consumer, 2}
 	testkit.NoError(t, w.pullFailed(t.Context(), consumer, nats.ErrNoResponders))
 	testkit.NoError(t, w.Ready())
 	testkit.Equal(t, consumer.silent, 0, "requests without an answer that are left")
@@ -99,10 +99,10 @@ func TestFetchFollowsSizes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w.pulling.Go(func() {
 		for ctx.Err() == nil {
-			_, _, _ = w.fetch(ctx, source{}, w.topology.Load().consumer, largestFetch)
+			_, _, _ = w.fetch(ctx, source{}, w.streams.Layout().Consumer, largestFetch)
 		}
 	})
-	delivered := func() int { return testkit.Must(w.topology.Load().consumer.Info(t.Context()))(t).NumAckPending }
+	delivered := func() int { return testkit.Must(w.streams.Layout().Consumer.Info(t.Context()))(t).NumAckPending }
 	f.eventually("the messages in hand are as many as fit", func() bool { return w.hand.held() > mostInHand-2*size })
 	f.eventually("one more message waits for its turn", func() bool { return delivered() > len(w.incoming) })
 	testkit.AtMost(t, delivered()*size, mostInHand+2*fetchBytes, "bytes that the server has delivered")

@@ -8,35 +8,35 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// keepRemoving calls removeReappeared at once and after each reconnect, until the context ends. A server may bring back many thousands of messages, so
-// it runs beside the watch. After a reconnect it waits until pulling has begun again.
+// keepRemoving calls removeReappeared at once and after each reconnect, until the context ends. A server may bring back many thousands of
+// messages, so keepRemoving has a goroutine of its own. After a reconnect it waits until pulling has resumed.
 func (w *Worker) keepRemoving(ctx context.Context) {
 	for {
-		present := w.o.Connection.untilReconnect()
-		_ = w.o.Connection.request(ctx, func(ctx context.Context) error { w.removeReappeared(ctx); return nil })
+		present := w.streams.Connection.UntilReconnect()
+		_ = w.streams.Connection.Request(ctx, func(ctx context.Context) error { w.removeReappeared(ctx); return nil })
 		if !arrives(ctx, present.Done()) || !arrives(ctx, time.After(watchEvery)) {
 			return
 		}
 	}
 }
 
-// removeReappeared removes acknowledged messages that are in a stream again. A server that was killed may bring them back (seen with
-// nats-server 2.15): it deletes the record of a deletion too early. It delivers none of them again. They would take up space, and could
-// keep resolved events waiting, until they expire.
+// removeReappeared removes acknowledged messages that have reappeared in a stream. A server that was killed may bring them back (seen with
+// nats-server 2.15), because it deletes the record of a deletion too early. It redelivers none of them. Until they expired, they would take
+// up space and could keep resolved events waiting.
 func (w *Worker) removeReappeared(ctx context.Context) {
-	at, subjects := w.topology.Load(), w.names.room()
-	w.removeAcknowledged(ctx, at.stream, at.consumer, w.names.subjects())
-	w.removeAcknowledged(ctx, at.room.stream, at.room.consumer, subjects.Ready())
+	at, subjects := w.streams.Layout(), w.streams.Names.Room()
+	w.removeAcknowledged(ctx, at.Stream, at.Consumer, w.streams.Names.Subjects())
+	w.removeAcknowledged(ctx, at.Room.Stream, at.Room.Consumer, subjects.Ready())
 	for _, queue := range w.queues(ctx) {
-		if consumer, err := at.room.channel(ctx, queue.token()); err == nil {
-			w.removeAcknowledged(ctx, at.room.stream, consumer, []string{subjects.ChannelFilter(queue.token())})
+		if consumer, err := at.Room.Channel(ctx, queue.token()); err == nil {
+			w.removeAcknowledged(ctx, at.Room.Stream, consumer, []string{subjects.ChannelFilter(queue.token())})
 		}
 	}
 }
 
 // removeAcknowledged removes the messages on a consumer's subjects up to the consumer's acknowledgement floor.
 func (w *Worker) removeAcknowledged(ctx context.Context, stream jetstream.Stream, consumer jetstream.Consumer, subjects []string) {
-	info, err := w.ask(ctx, consumer)
+	info, err := w.streams.Info(ctx, consumer)
 	if err != nil {
 		return // the connection is lost again
 	}
@@ -45,7 +45,7 @@ func (w *Worker) removeAcknowledged(ctx context.Context, stream jetstream.Stream
 		for from := uint64(1); err == nil; {
 			var first *jetstream.RawStreamMsg
 			first, err = stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
-			// A later message may be one of a stream that was made anew since.
+			// A later message may belong to a stream that was recreated meanwhile.
 			if err != nil || first.Sequence > info.AckFloor.Stream || first.Time.After(info.TimeStamp) {
 				break
 			}
@@ -53,7 +53,7 @@ func (w *Worker) removeAcknowledged(ctx context.Context, stream jetstream.Stream
 			switch err = stream.DeleteMsg(ctx, first.Sequence); {
 			case err == nil:
 				removed++
-			case errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful): // another worker was faster, or the stream allows none
+			case errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful): // another worker was faster, or the stream forbids deletion
 				err = nil
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // reappearedCase is a message behind the acknowledgement floor of a consumer.
@@ -20,16 +20,13 @@ type reappearedCase struct {
 
 func reappearedCases() map[string]reappearedCase {
 	token := room.Token("payments")
-	queue := testNames.room().ChannelFilter(token)
+	queue := testNames.Room().ChannelFilter(token)
 	return map[string]reappearedCase{
-		"an event": {testNames.Stream, testNames.consumerConfig(patience, testNames.subjects()), "notify.settled", "notify.payments"},
-		"a replay": {testNames.RoomStream, testNames.roomConsumerConfig(patience), "notify-room.replay.settled", "notify-room.replay.payments"},
+		"an event": {testNames.Stream, testNames.ConsumerConfig(patience, testNames.Subjects()), "notify.settled", "notify.payments"},
+		"a replay": {testNames.RoomStream, testNames.RoomConsumerConfig(patience), "notify-room.replay.settled", "notify-room.replay.payments"},
 		"an event for a channel": {
 			testNames.RoomStream,
-			jetstream.ConsumerConfig{
-				Durable: testNames.channelConsumer(token), AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience, MaxDeliver: -1,
-				MaxAckPending: channelAckPending, FilterSubject: queue,
-			},
+			testNames.ChannelConsumerConfig(token, patience),
 			strings.TrimSuffix(queue, ">") + "settled", strings.TrimSuffix(queue, ">") + "payments",
 		},
 	}
@@ -71,10 +68,9 @@ func TestUnacknowledgedMessagesStay(t *testing.T) {
 	f := newFixture(t)
 	found := f.provision(patience)
 	f.numbered("payments", 3)
-	testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(t)
-	testkit.NoError(t, testkit.Must(found.consumer.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))
-	w := f.prepare(f.newWorker(nil))
-	w.sink = f.sink
+	testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t)
+	testkit.NoError(t, testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))
+	w := f.newWorker(nil)
 	w.removeReappeared(t.Context())
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, uint64(2), "messages in the stream")
 }

@@ -3,12 +3,11 @@ package consume
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // forgetful is a consumer whose server does not answer requests: it was restarted since.
@@ -47,16 +46,15 @@ func TestPullAfterReconnect(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.prepared(nil)
-	w.throttle, w.incoming = f.throttle, make(chan *message, 1)
 	f.event("payments", "order-1")
 	late := testkit.Must(f.fetch(w))(t)
-	consumer := &forgetful{Consumer: w.topology.Load().consumer, asked: make(chan chan jetstream.Msg)}
+	consumer := &forgetful{Consumer: w.streams.Layout().Consumer, asked: make(chan chan jetstream.Msg)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.pull(ctx, source{}, func() jetstream.Consumer { return consumer }) }()
 
 	first := receive(t, "the first request", consumer.asked)
-	testkit.NoError(t, w.conn.ForceReconnect())
+	testkit.NoError(t, w.streams.Connection.Conn.ForceReconnect())
 	second := receive(t, "the request after the reconnect", consumer.asked)
 	first <- late
 	testkit.Equal(t, receive(t, "the message of the first request", w.incoming).sequence, 1, "sequence of the message")
@@ -74,24 +72,14 @@ func TestConsumerAskedForAfterReconnect(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.prepared(nil)
-	consumer := &forgetful{Consumer: w.topology.Load().consumer, infos: make(chan struct{}), dumb: 1}
+	consumer := &forgetful{Consumer: w.streams.Layout().Consumer, infos: make(chan struct{}), dumb: 1}
 	ended := make(chan error, 1)
 	go func() { ended <- w.pullFailed(t.Context(), consumer, nats.ErrNoResponders) }()
 	receive(t, "the first question", consumer.infos)
-	testkit.NoError(t, w.conn.ForceReconnect())
+	testkit.NoError(t, w.streams.Connection.Conn.ForceReconnect())
 	receive(t, "the question after the reconnect", consumer.infos)
 	testkit.NoError(t, receive(t, "the end of the questions", ended))
 	testkit.NoError(t, w.Ready())
 	f.log.WantCount(t, 0, "the consumer is not there")
 	f.log.WantCount(t, 0, "nats does not answer")
-}
-
-// TestReconnectsSoon bounds the time without an attempt to reconnect. An event is to be posted within half a second after the server is back.
-func TestReconnectsSoon(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	o := f.connect(f.server.URL).Conn.Opts
-	if wait := o.ReconnectWait + max(o.ReconnectJitter, o.ReconnectJitterTLS); wait > 200*time.Millisecond {
-		t.Errorf("longest wait between attempts to reconnect: got %v, want at most 200ms", wait)
-	}
 }

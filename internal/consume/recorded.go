@@ -7,15 +7,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// recordCopies shares one copy of the delivery record between the messages that were received before it was begun. In a flood of
-// messages that may be redeliveries, one copy serves several batches.
+// recordCopies shares one copy of the delivery record among the messages that were received before the copy was begun. In a flood of
+// possible redeliveries, one copy serves several batches.
 type recordCopies struct {
-	begun    atomic.Uint64     // how many copies were; each message notes the number when it is received
+	begun    atomic.Uint64     // number of copies begun; each message stores it on receipt
 	latest   uint64            // number of the latest copy
-	recorded throttle.Recorded // what that says; nil: the record is not known
+	recorded throttle.Recorded // content of the latest copy; nil: the record is not known
 }
 
-// isNew tells whether nobody has admitted the event of a message, for certain. Only receive calls it.
+// isNew reports whether certainly no worker has admitted the event of a message. Only receive calls isNew.
 func (w *Worker) isNew(ctx context.Context, m *message) bool {
 	e, ok := w.o.Decoder.QuickIdentity(m.asStored(), m.category)
 	if !ok {
@@ -25,7 +25,7 @@ func (w *Worker) isNew(ctx context.Context, m *message) bool {
 	return recorded != nil && !recorded(candidate{message: m, event: e}.request())
 }
 
-// recordedAfter returns what a copy of the delivery record says that was begun after the message was received.
+// recordedAfter returns a copy of the delivery record that was begun after the message was received.
 func (w *Worker) recordedAfter(ctx context.Context, m *message) throttle.Recorded {
 	if c := &w.copies; c.latest <= m.copiesBegun {
 		c.latest = c.begun.Add(1)

@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/settle"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -18,17 +20,17 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
-// settlement is a message whose outcome is safe.
+// settlement is a message whose outcome is durable.
 type settlement struct {
 	*message
-	outcome Outcome          // "": counted already, or the event goes on in another message
-	goesOn  bool             // in the room
-	denial  *throttle.Denial // of a dropped event
-	fault   *event.Fault     // of a dead letter
-	decided time.Time        // by this host's clock
+	outcome Outcome          // "": the outcome is already counted, or the event goes on in another message
+	goesOn  bool             // the event goes on in the room
+	denial  *throttle.Denial // denial of a dropped event
+	fault   *event.Fault     // fault of a dead letter
+	decided time.Time        // time of the decision, by this host's clock
 }
 
-// levelOf is the rule of a denial; "" if there is none.
+// levelOf returns the rule of a denial; "" if there is none.
 func levelOf(denial *throttle.Denial) string {
 	if denial == nil {
 		return ""
@@ -36,7 +38,7 @@ func levelOf(denial *throttle.Denial) string {
 	return denial.Level
 }
 
-// dropped is the settlement of a message whose event was denied.
+// dropped returns the settlement of a message whose event was denied.
 func (w *Worker) dropped(m *message, denial *throttle.Denial) settlement {
 	if w.o.Delay != nil && denial != throttle.DeniedUnpaired && denial != throttle.DeniedByRoom {
 		if _, crowded := w.refused(m.category); crowded {
@@ -46,8 +48,8 @@ func (w *Worker) dropped(m *message, denial *throttle.Denial) settlement {
 	return settlement{message: m, outcome: Dropped, denial: denial}
 }
 
-// done is the settlement of an event that was delivered before. Its delivery was counted then, but a replay is another message with
-// its ID.
+// done returns the settlement of an event that was delivered before. Its delivery is already counted, except that a replay is another
+// message with the same ID.
 func (w *Worker) done(c candidate) settlement {
 	if c.entry.Replayed() {
 		return settlement{message: c.message, outcome: Duplicate}
@@ -55,36 +57,36 @@ func (w *Worker) done(c candidate) settlement {
 	return settlement{message: c.message}
 }
 
-// tally counts settlements that the server has confirmed, each once. Its methods may be called at once.
+// tally counts each settlement that the server has confirmed once. Its methods may be called concurrently.
 type tally struct {
 	conn    *nats.Conn
 	metrics Metrics
-	counted func([]settlement, []outcomes) // told what was counted
-	late    *lru.Cache[stored, struct{}]   // what was settled late
+	counted func([]settlement, []outcomes) // called with what was counted
+	late    *lru.Cache[stored, struct{}]   // messages that were settled late
 }
 
 func newTally(conn *nats.Conn, metrics Metrics, counted func([]settlement, []outcomes)) *tally {
 	return &tally{conn: conn, metrics: metrics, counted: counted, late: newCache[stored, struct{}](mostLate)}
 }
 
-// stored names a message, also if its stream is made anew.
+// stored identifies a message, even if its stream is recreated.
 type stored struct {
 	stream   string
 	sequence uint64
 	at       int64
 }
 
-// mostLate bounds what is remembered of late settlements: more than all instances together have unacknowledged.
-const mostLate = 2 * maxAckPending
+// mostLate bounds the remembered late settlements: more than all instances together can have unacknowledged.
+const mostLate = 2 * stream.MaxAckPending
 
-// patientFor is how long the confirmation of an acknowledgement is waited for, as a multiple of the acknowledgement wait. Then the server's redelivery
-// settles the message.
+// patientFor is how long a settler waits for the confirmation of an acknowledgement, as a multiple of the acknowledgement wait. After that,
+// the server's redelivery settles the message.
 const patientFor = 4
 
-// newSettlers makes the settlers of a worker whose acknowledgement wait is known.
+// newSettlers creates the worker's settlers. The acknowledgement wait has to be known.
 func (w *Worker) newSettlers() *settle.Settlers[settlement] {
 	return settle.New(settle.Options[settlement]{
-		Conn: w.conn, Confirmed: w.tally.count, Patience: patientFor * w.ackWait,
+		Conn: w.streams.Connection.Conn, Confirmed: w.tally.count, Patience: patientFor * w.ackWait,
 		Abandoned: func(batch []settlement) {
 			for _, settled := range batch {
 				settled.span.Left(tracing.Unconfirmed)
@@ -93,8 +95,8 @@ func (w *Worker) newSettlers() *settle.Settlers[settlement] {
 	})
 }
 
-// count counts confirmed settlements. Of a message that was settled late, and delivered again before that, only the first one counts. Failed is
-// when the consumer last confirmed nothing; zero: it never failed to.
+// count counts confirmed settlements. If a late settlement was preceded by a redelivery, only the first of the two is counted. Failed is
+// when the consumer last failed to confirm; zero: never.
 func (t *tally) count(batch []settlement, failed time.Time) {
 	for _, settled := range batch {
 		settled.span.Settled(string(settled.outcome), settled.decided)
@@ -114,7 +116,7 @@ func (t *tally) count(batch []settlement, failed time.Time) {
 	t.counted(batch, groups)
 }
 
-// counted tells the log, the digests, the room and the journal what was counted of a batch.
+// counted reports the counted settlements of a batch to the log, the digests, the room and the journal.
 func (w *Worker) counted(batch []settlement, groups []outcomes) {
 	w.logOutcomes(batch...)
 	var round int64
@@ -127,21 +129,21 @@ func (w *Worker) counted(batch []settlement, groups []outcomes) {
 	}
 }
 
-// kind is what outcomes have in common that are counted together.
+// kind is the key by which outcomes are counted together.
 type kind struct {
 	category string
 	outcome  Outcome
 	level    string
 }
 
-// outcomes are those of a batch that are of one kind.
+// outcomes are the members of a batch with one kind.
 type outcomes struct {
 	kind
 	members []int  // positions in the batch
-	trace   string // the ID of a trace of one of them, "" for none
+	trace   string // trace ID of one member; "" for none
 }
 
-// alike gathers the outcomes of a batch by their kinds.
+// alike groups the outcomes of a batch by kind.
 func alike(batch []settlement) (groups []outcomes) {
 	numbers := make(map[kind]int)
 	for i, settled := range batch {
@@ -163,8 +165,8 @@ func alike(batch []settlement) (groups []outcomes) {
 	return groups
 }
 
-// tellOfDrops tells of the drops of a batch, with one title of each kind: the first that an event shows. It returns the round in which they
-// were counted.
+// tellOfDrops reports the drops of a batch to the digests, with one title for each kind: the first title that an event has. It returns the
+// digest round that counted them.
 func (w *Worker) tellOfDrops(batch []settlement, groups []outcomes) (round int64) {
 	var drops []summary.Drop
 	for _, g := range groups {
@@ -185,8 +187,8 @@ func (w *Worker) tellOfDrops(batch []settlement, groups []outcomes) (round int64
 	return w.o.Drops(drops)
 }
 
-// settledBefore tells whether a message was settled before. Late settlements are remembered: of a lost connection, of a lease that had run out, and
-// of a consumer that may have been made anew before it confirmed them.
+// settledBefore reports whether a message was settled before. It remembers late settlements: on a lost connection, with an expired lease,
+// or for a consumer that may have been recreated before it confirmed them.
 func (t *tally) settledBefore(m *message, late bool) bool {
 	if !late && t.late.Len() == 0 {
 		return false
@@ -207,20 +209,51 @@ func (w *Worker) nak(m *message, delay time.Duration) {
 	if m.left() <= 0 {
 		return
 	}
-	_ = settle.Nak(w.conn, m, delay) // if it is lost, the acknowledgement wait does the same, later
+	_ = settle.Nak(w.streams.Connection.Conn, m, delay) // if the nak is lost, the message is redelivered after the acknowledgement wait
 }
 
-// terminate ends a message whose dead letter is stored, and says why.
+// deadLetter stores a message as a dead letter and terminates the message.
+func (w *Worker) deadLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) {
+	if w.storeLetter(ctx, m, e, fault) {
+		w.terminate(m, fault)
+	}
+}
+
+// storeLetter stores a message as a dead letter. On failure it sends a nak for the message and returns false. Even a faulty event has its
+// ID.
+func (w *Worker) storeLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) bool {
+	w.trace(m, time.Now(), false)
+	err := w.letters.Store(ctx, deadletters.Dead{
+		Entry: m.entryFor(e, ""), First: w.firstLevel(m, e), Header: m.Headers(), Body: m.Data(),
+		Sequence: m.sequence, Deliveries: m.delivered, Fault: fault, TraceID: m.span.TraceID(),
+	})
+	w.health.deadLetters.Note(err)
+	if err != nil {
+		w.nak(m, jitter(misconfiguredBackoff))
+	}
+	return err == nil
+}
+
+// firstLevel returns the first level of an event's category. If the category is unknown, it returns the first level of the subject: a
+// producer of notify.payments.> must not push out letters of other first levels.
+func (w *Worker) firstLevel(m *message, e event.Event) string {
+	if e.Category != "" {
+		return event.FirstLevel(e.Category)
+	}
+	return w.o.Decoder.FirstLevelOf(m.entry.Subject)
+}
+
+// terminate ends a message whose dead letter is stored, and sends the reason.
 func (w *Worker) terminate(m *message, fault *event.Fault) {
 	settled := settlement{message: m, outcome: Dead, fault: fault, decided: time.Now()}
 	if m.left() > 0 {
-		if settle.Terminate(w.conn, m, string(fault.Reason)+": "+oneLine(fault.Detail)) == nil {
+		if settle.Terminate(w.streams.Connection.Conn, m, string(fault.Reason)+": "+plain.Header(fault.Detail)) == nil {
 			m.leaveHand()
 			w.tally.count([]settlement{settled}, time.Time{})
 			return
 		}
 	}
-	w.settle(settled) // late or unconfirmed: an acknowledgement does no harm
+	w.settle(settled) // late or unconfirmed: an extra acknowledgement does no harm
 }
 
 // extend renews the lease on a message. Only the server's confirmation moves the deadline.
@@ -232,7 +265,7 @@ func (w *Worker) extend(ctx context.Context, m *message) error {
 	ctx, cancel := context.WithTimeout(ctx, min(left, w.ackWait/6))
 	defer cancel()
 	asked := time.Now()
-	if err := settle.Extend(ctx, w.conn, m); err != nil {
+	if err := settle.Extend(ctx, w.streams.Connection.Conn, m); err != nil {
 		return fmt.Errorf("extending a lease: %w", err)
 	}
 	m.extend(asked, w.ackWait)

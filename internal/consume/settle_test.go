@@ -13,11 +13,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -92,7 +93,7 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	found := f.provision(patience)
 	const events = 4000 // their acks take many writes
 	f.publishAsync(events, func(i int) (subject, body string) { return "notify.payments", fmt.Sprint(i) })
-	messages := testkit.Must(found.consumer.Fetch(events, jetstream.FetchMaxWait(patience)))(t)
+	messages := testkit.Must(found.Consumer.Fetch(events, jetstream.FetchMaxWait(patience)))(t)
 	var batch []settlement
 	for msg := range messages.Messages() {
 		m := testkit.Must(newMessage(msg, source{}, time.Now(), 0, patience))(t)
@@ -105,7 +106,7 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	dialer.mu.Lock()
 	dialer.armed = true
 	dialer.mu.Unlock()
-	w := &Worker{conn: conn, ackWait: patience, tally: newTally(conn, f.metrics, func([]settlement, []outcomes) {})}
+	w := &Worker{streams: &stream.Client{Connection: &stream.Connection{Conn: conn}}, ackWait: patience, tally: newTally(conn, f.metrics, func([]settlement, []outcomes) {})}
 	s := w.newSettlers()
 	s.Acknowledge(batch...)
 	s.Close(t.Context())
@@ -132,7 +133,7 @@ func TestConsumerDeletedWhileSettling(t *testing.T) {
 	}
 	const events = 10
 	f.numbered("payments", events)
-	f.start(func(o *Options) { o.Provision = false })
+	f.start(func(o *setup) { o.client.Provision = false })
 	f.eventually("it decides", deciding.isOpen)
 	testkit.NoError(t, f.js.DeleteConsumer(t.Context(), testNames.Stream, testNames.Consumer))
 	decided.open()
@@ -144,7 +145,7 @@ func TestConsumerDeletedWhileSettling(t *testing.T) {
 			t.Errorf("acknowledgements of message %d without a consumer: got %d, want at most one", sequence+1, n)
 		}
 	}
-	f.putInRoom(testNames.room().Queue(room.Replay, "orders"), room.Entry{
+	f.putInRoom(testNames.Room().Queue(room.Replay, "orders"), room.Entry{
 		Reason: room.Replay, Subject: "notify.orders", ID: "order-1", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: time.Now()}, Since: time.Now(),
 	}, `{"title": "an event"}`)
 	f.eventually("the room is empty", func() bool { return f.streamInfo(testNames.RoomStream).State.Msgs == 0 })
@@ -163,7 +164,7 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 	w := f.prepared(nil)
 	f.event("payments", "order-1")
 	m := f.taken(w, patience)
-	w.conn.Close()
+	w.streams.Connection.Conn.Close()
 	w.settlers.Acknowledge(settlement{message: m, outcome: Sent})
 	w.settlers.Close(t.Context())
 	f.requireOutcomes(nil)

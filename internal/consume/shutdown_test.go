@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -104,7 +105,7 @@ func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 		return nil
 	}
 	// The cut comes after the end of all requests, so the ack of the post is the last word.
-	w := f.start(func(o *Options) { o.Shutdown = 3 * pollTime / 2 })
+	w := f.start(func(o *setup) { o.Shutdown = 3 * pollTime / 2 })
 	sequence := f.event("payments", "order-1")
 	<-sending
 	w.stop()
@@ -129,7 +130,7 @@ func TestStopWithAFullHand(t *testing.T) {
 		}
 		return &sink.Error{Class: sink.Unknown, Err: ctx.Err()}
 	}
-	w := f.start(func(o *Options) { o.Shutdown, o.Concurrency = 50*time.Millisecond, 1 })
+	w := f.start(func(o *setup) { o.Shutdown, o.Concurrency = 50*time.Millisecond, 1 })
 	f.eventually("the pool is full", func() bool { return len(f.throttle.asked()) == events })
 	f.publish("notify.payments", "{broken") // waits for the pool
 	f.eventually("all events are taken", func() bool { return f.consumerInfo().NumAckPending == events+1 })
@@ -162,8 +163,8 @@ func TestStopWithoutNATS(t *testing.T) {
 	release := newGate(t)
 	f.holdPosts(release)
 	f.numbered("payments", events)
-	w := f.start(func(o *Options) {
-		o.Connection, o.Shutdown = f.connect("nats://"+proxy.Addr), 50*time.Millisecond
+	w := f.start(func(o *setup) {
+		o.client.Connection, o.Shutdown = f.connect("nats://"+proxy.Addr), 50*time.Millisecond
 	})
 	f.eventually("all events are taken", func() bool { return len(f.throttle.asked()) == events })
 	proxy.Refuse(true)
@@ -180,14 +181,14 @@ func TestClosedConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.start(nil)
-	w.o.Connection.Conn.Close()
-	if err := receive(t, "the end of the worker", w.result); !errors.Is(err, errClosed) {
-		t.Errorf("error of the worker: got %v, want %v", err, errClosed)
+	w.streams.Connection.Conn.Close()
+	if err := receive(t, "the end of the worker", w.result); !errors.Is(err, stream.ErrClosed) {
+		t.Errorf("error of the worker: got %v, want %v", err, stream.ErrClosed)
 	}
 	if w.Ready() == nil {
 		t.Error("Ready without a connection: got no error, want one")
 	}
-	if _, _, err := w.Prepare(t.Context()); !errors.Is(err, errClosed) {
-		t.Errorf("error of Prepare: got %v, want %v", err, errClosed)
+	if err := f.newClient(stream.Options{Connection: w.streams.Connection, Logger: f.log.Logger()}).Find(t.Context()); !errors.Is(err, stream.ErrClosed) {
+		t.Errorf("error of Find: got %v, want %v", err, stream.ErrClosed)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // twoAlerts is a group of a firing and a resolved alert.
@@ -130,7 +130,7 @@ func TestSplitAgain(t *testing.T) {
 		const ackWait = 2 * time.Second
 		f.provision(ackWait)
 		proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
-		f.start(func(o *Options) { o.Connection, o.AckWait = f.connect("nats://"+proxy.Addr), ackWait })
+		f.start(func(o *setup) { o.client.Connection, o.client.AckWait = f.connect("nats://"+proxy.Addr), ackWait })
 		cut := proxy.CutAfterRequest("Notifier-Part: f2")
 		f.group()
 		receive(t, "the loss of the connection", cut)
@@ -143,7 +143,7 @@ func TestSplitIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	w := f.start(func(o *Options) { o.Provision = false })
+	w := f.start(func(o *setup) { o.client.Provision = false })
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.RoomStream))
 	const groups = 3
 	for range groups {
@@ -155,7 +155,7 @@ func TestSplitIsRefused(t *testing.T) {
 	}
 	f.requireOutcomes(nil)
 	f.log.WantCount(t, 1, "events that have to wait cannot be stored")
-	f.eventually("no publish is pending", func() bool { return w.js.PublishAsyncPending() == 0 })
+	f.eventually("no publish is pending", func() bool { return w.streams.JetStream.PublishAsyncPending() == 0 })
 	f.provision(patience)
 	f.awaitSettled(2 * groups)
 	f.requireRoomEmpty()

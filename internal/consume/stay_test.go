@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -111,7 +111,7 @@ func TestRoomCannotBeWritten(t *testing.T) {
 	f := newFixture(t)
 	f.provision(patience)
 	f.holdFresh()
-	w := f.start(func(o *Options) { slow(o); o.Provision = false })
+	w := f.start(func(o *setup) { slow(o); o.client.Provision = false })
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.RoomStream))
 	sequences := []uint64{f.event("payments", "0"), f.event("payments", "1")}
 	for i, sequence := range sequences {

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
-// trace begins the span of a message that has none, if it is to have one: admitted events have spans, those that had one before they
-// waited, and few of all others. A body has many parts, so its span is no reason for theirs.
+// trace starts the span of a message that has none, if the message is to have a span: every admitted event, every event that had a span
+// before it waited, and a sample of the rest. A body's span does not count for its parts, since a body has many.
 func (w *Worker) trace(m *message, begun time.Time, admitted bool) {
 	if w.o.Tracer == nil || m.span != nil || m.untraced && !admitted {
 		return
@@ -27,7 +27,7 @@ func (w *Worker) trace(m *message, begun time.Time, admitted bool) {
 	}, begun)
 }
 
-// traceDecision tells the span of a candidate how it was decided about, in a batch.
+// traceDecision records in a candidate's span how the batch was decided.
 func (w *Worker) traceDecision(c *candidate, asked, answered time.Time, d *throttle.Decision, denial *throttle.Denial, batch int) {
 	if w.o.Tracer == nil {
 		return
@@ -36,10 +36,10 @@ func (w *Worker) traceDecision(c *candidate, asked, answered time.Time, d *throt
 	c.span.Decided(asked, answered, d.Verdict.String(), levelOf(denial), batch)
 }
 
-// producerSpan is the span in which the event was published.
+// producerSpan returns the span in which the event was published.
 func (m *message) producerSpan() tracing.Context { return tracing.Parse(m.asStored().TraceContext()) }
 
-// traceID is the ID of the event's trace, else of its producer's; "" if there is none.
+// traceID returns the ID of the event's trace, or of its producer's trace; "" if there is none.
 func (m *message) traceID() string {
 	if id := m.span.TraceID(); id != "" {
 		return id
@@ -47,10 +47,10 @@ func (m *message) traceID() string {
 	return m.producerSpan().TraceID()
 }
 
-// traceparent names the span in which the event was last stored, or goes on now; "" if there is none.
+// traceparent names the event's current span, or else the span in which the event was last stored; "" if there is neither.
 func (m *message) traceparent() string { return cmp.Or(m.span.Traceparent(), m.entry.Trace) }
 
-// producerTrace are the headers with which the parts of a body name the producer's span.
+// producerTrace returns the headers with which the parts of a body refer to the producer's span.
 func (m *message) producerTrace() nats.Header {
 	headers := make(nats.Header)
 	for name, value := range m.producerSpan().Headers() {
@@ -59,7 +59,7 @@ func (m *message) producerTrace() nats.Header {
 	return headers
 }
 
-// traced are the attributes of a log line that name the event's trace.
+// traced appends the ID of the event's trace to the attributes of a log line.
 func (m *message) traced(attributes ...any) []any {
 	if id := m.span.TraceID(); id != "" {
 		return append(attributes, "trace_id", id)

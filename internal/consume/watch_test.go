@@ -6,62 +6,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// TestServerClock learns the server's clock from the times of a request, its answer, and the server.
-func TestServerClock(t *testing.T) {
-	t.Parallel()
-	var c serverClock
-	if off := time.Since(c.now()); off < -time.Second || off > time.Second {
-		t.Errorf("difference before the first answer: got %v, want about none", off)
-	}
-	testkit.Equal(t, c.at(time.Time{}), time.Time{}, "the zero time")
-	asked := time.Now()
-	for _, ahead := range []time.Duration{time.Hour, -time.Hour, 3 * time.Second, 0} {
-		c.learn(asked, asked.Add(2*time.Second), asked.Add(time.Second+ahead))
-		if got := c.at(asked); !got.Equal(asked.Add(ahead)) {
-			t.Errorf("time of a server %v ahead: got %v, want %v", ahead, got, asked.Add(ahead))
-		}
-		if got := c.since(c.at(asked)) - time.Since(asked); got < -time.Second || got > time.Second {
-			t.Errorf("error of an age by a server %v ahead: got %v, want about none", ahead, got)
-		}
-	}
-	for _, answer := range []struct {
-		took, ahead, want, atMost time.Duration
-		what                      string
-	}{
-		{200 * time.Millisecond, 0, 0, 100 * time.Millisecond, "an answer"},
-		{300 * time.Millisecond, 100 * time.Millisecond, 0, 100 * time.Millisecond, "a slower one that agrees"},
-		{100 * time.Millisecond, 40 * time.Millisecond, 40 * time.Millisecond, 90 * time.Millisecond, "a quicker one"},
-		{2 * time.Second, 900 * time.Millisecond, 40 * time.Millisecond, 90 * time.Millisecond, "a slow one again"},
-		{2 * time.Second, 5 * time.Second, 5 * time.Second, 6 * time.Second, "a slow one that contradicts"},
-	} {
-		c.learn(asked, asked.Add(answer.took), asked.Add(answer.took/2+answer.ahead))
-		testkit.Equal(t, c.at(asked).Sub(asked), answer.want, "lead of the server after %s", answer.what)
-		before := c.now()
-		latest := c.latest().Sub(before)
-		if least := answer.atMost - answer.want; latest < least || latest > least+c.now().Sub(before) {
-			t.Errorf("after %s: got %v between clock and latest time, want %v", answer.what, latest, least)
-		}
-	}
-	c.learn(asked, asked, asked.Add(time.Hour))
-	c.learn(asked, asked, time.Time{}) // an older server does not say
-	if got := c.at(asked); !got.Equal(asked.Add(time.Hour)) {
-		t.Errorf("time after an answer without a time: got %v, want %v", got, asked.Add(time.Hour))
-	}
+// skew has a worker learn that the server's clock is ahead of the host's, with a doubt.
+func skew(w *Worker, ahead, doubt time.Duration) {
+	now := time.Now()
+	w.streams.Clock.Learn(now.Add(-doubt), now.Add(doubt), now.Add(ahead))
 }
 
 // TestAgesByTheServersClock has a worker whose host is two days ahead. Ages and delays follow the server's clock.
 func TestAgesByTheServersClock(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	w := f.newWorker(func(o *Options) { mayDelay(o); o.MaxAge = time.Hour })
-	w.clock.ahead.Store(int64(-48 * time.Hour)) // as of a host that is two days ahead
-	w.clock.doubt = 2 * patience
+	w := f.newWorker(func(o *setup) { mayDelay(o); o.MaxAge = time.Hour })
+	const doubt = 2 * patience
+	skew(w, -48*time.Hour, doubt) // as of a host that is two days ahead
 	m := &message{stored: time.Now().Add(-48 * time.Hour)}
 	m.entry.Since = m.stored
 	testkit.Equal(t, w.tooOld(time.Now(), m), false, "a fresh message is too old")
@@ -69,17 +33,15 @@ func TestAgesByTheServersClock(t *testing.T) {
 	testkit.Equal(t, w.tooOld(time.Now(), m), true, "a message of 61 minutes ago is too old")
 	c := candidate{message: m, event: event.Event{ID: "order-1", Category: "payments"}}
 	m.entry.Subject, m.entry.Since = "notify.payments", m.stored
-	found := f.provision(patience)
-	w.topology.Store(&found)
 	f.event("payments", "order-1")
 	taken := f.taken(w, patience)
 	c.Msg = taken.Msg
 	stored := w.newMove(c, goal{reason: room.Slot, in: time.Hour}).toStore[0]
 	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(stored.Header.Get("Nats-Schedule"), "@at "))
-	if in := at.Sub(m.stored) - w.clock.doubt; err != nil || in < time.Hour || in > time.Hour+patience {
+	if in := at.Sub(m.stored) - doubt; err != nil || in < time.Hour || in > time.Hour+patience {
 		t.Errorf("it comes back in %v of the latest time that the server may show (%v), want an hour", in, err)
 	}
-	m.entry.Since = w.clock.now()
+	m.entry.Since = w.streams.Clock.Now()
 	testkit.Equal(t, w.pairWait(c), shortestPairWait, "wait of a young event for its pair")
 }
 
@@ -87,9 +49,9 @@ func TestServersClockIsLearned(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.newWorker(nil)
-	w.clock.ahead.Store(int64(time.Hour))
-	f.run(f.prepare(w))
-	f.eventually("the clock is right", func() bool { return time.Duration(w.clock.ahead.Load()).Abs() < time.Minute })
+	skew(w, time.Hour, patience)
+	f.run(w)
+	f.eventually("the clock is right", func() bool { return time.Since(w.streams.Now()).Abs() < time.Minute })
 }
 
 // TestAcknowledgementsAreBounded reaches the consumer's bound of unacknowledged messages. The worker is not ready. The log says so once.
@@ -98,7 +60,7 @@ func TestAcknowledgementsAreBounded(t *testing.T) {
 	f := newFixture(t)
 	const most = 3
 	testkit.Must(f.js.CreateStream(t.Context(), testNames.StreamConfig()))(t)
-	config := testNames.consumerConfig(patience, testNames.subjects())
+	config := testNames.ConsumerConfig(patience, testNames.Subjects())
 	config.MaxAckPending = most
 	testkit.Must(f.js.CreateConsumer(t.Context(), testNames.Stream, config))(t)
 	answers := newGate(t)
@@ -188,8 +150,8 @@ func TestRoomIsCounted(t *testing.T) {
 	f.eventually("they are counted", func() bool {
 		return f.metrics.Get("in the room: channel") == 3 && f.metrics.Get("in the room: slot") == 2 && f.metrics.Get("in the room: redis") == 1
 	})
-	for _, empty := range []string{"pair", readyReason} {
+	for _, empty := range []string{"pair", stream.ReadyReason} {
 		testkit.Equal(t, f.metrics.Get("in the room: "+empty), 0, "events that wait for %s", empty)
 	}
-	testkit.Equal(t, len(f.inRoom(testNames.room().All())), 6, "messages in the room")
+	testkit.Equal(t, len(f.inRoom(testNames.Room().All())), 6, "messages in the room")
 }

@@ -5,18 +5,18 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// This file is the way of an event, from top to bottom: receive, decode, decide, deliver, settle. What a step has to know stands in
-// the file of that name.
+// This file has the way of an event, from top to bottom: receive, decode, decide, deliver, settle. The rules of a step are in the file of
+// that name.
 
-// receive decides about messages in batches, until no more come. Messages that come after the context has ended get a nak at the
-// end: earlier, the last request for messages would get them again. Deliveries and dead letters go on in the work context.
+// receive decides messages in batches until no more arrive. Messages that arrive after the context has ended get a nak at the end: with an
+// earlier nak, the last request would receive them again. Deliveries and dead letters continue in the work context.
 func (w *Worker) receive(ctx, work context.Context) {
 	batch := make([]*message, 0, throttle.MaxBatch)
 	var undecided []*message
@@ -43,13 +43,12 @@ func (w *Worker) receive(ctx, work context.Context) {
 	}
 }
 
-// decode finds the events of a batch, and returns those that ask to be delivered. The others end here, or go on as the parts of their
-// bodies.
+// decode decodes a batch, and returns the events that need a decision. The rest end here or continue as the parts of their bodies.
 func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates []candidate) {
-	var settled []settlement
+	settled := make([]settlement, 0, len(batch)) // most events of a flood end here
 	now, forgotten := time.Now(), w.forgottenUntil()
 	for _, m := range batch {
-		if m.leftAt(now) <= 0 { // it waited too long here: JetStream delivers it again
+		if m.leftAt(now) <= 0 { // its lease has expired: JetStream redelivers it
 			m.leaveHand()
 			continue
 		}
@@ -83,7 +82,7 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 			settled = append(settled, settlement{message: m, outcome: Expired})
 		case fault != nil:
 			w.pool <- struct{}{}
-			w.work(func() { defer w.release(); w.deadLetter(work, m, e, fault, func() {}) })
+			w.work(func() { defer w.release(); w.deadLetter(work, m, e, fault) })
 		case denial != nil:
 			settled = append(settled, w.dropped(m, denial))
 		default:
@@ -94,8 +93,8 @@ func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates
 	return candidates
 }
 
-// decideInParts decides about as many candidates at once as the pool has free. It returns those without a decision when the
-// context ends.
+// decideInParts decides candidates, as many at once as the pool has free elements. When the context ends, it returns the messages of the
+// undecided candidates.
 func (w *Worker) decideInParts(ctx, work context.Context, candidates []candidate) (undecided []*message) {
 	for len(candidates) > 0 {
 		n := w.acquire(ctx, len(candidates))
@@ -110,7 +109,7 @@ func (w *Worker) decideInParts(ctx, work context.Context, candidates []candidate
 	return nil
 }
 
-// decide asks the throttle about candidates, each of which holds an element of the pool, and sends each on its way. It is false if the
+// decide asks the throttle about candidates, each of which holds an element of the pool, and handles each decision. It returns false if the
 // context ends first.
 func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (decided bool) {
 	requests := make([]throttle.Request, len(candidates))
@@ -154,7 +153,7 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 			end(w.done(c))
 		case throttle.Duplicate:
 			end(settlement{message: c.message, outcome: Duplicate})
-		case throttle.Unknown: // it is too old, and nobody has delivered it
+		case throttle.Unknown: // too old, and no worker has delivered it
 			end(settlement{message: c.message, outcome: Expired})
 		case throttle.Unpaired:
 			if c.certain {
@@ -178,8 +177,8 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 	return true
 }
 
-// start begins a delivery, which holds an element of the pool. Where channels are paced the delivery releases the element. If its
-// channel is paused, or has others to take before, the event waits in the room.
+// start begins a delivery, which holds an element of the pool. If channels are paced, the delivery releases the element. If its channel is
+// paused or has earlier events, the event waits in the room.
 func (w *Worker) start(ctx, work context.Context, d *delivery) {
 	if d.fromQueue() {
 		w.served.Store(d.source.token(), d.destination)
@@ -195,8 +194,8 @@ func (w *Worker) start(ctx, work context.Context, d *delivery) {
 	}
 }
 
-// deliver posts an event when its destination takes it, repeatedly while the lease allows, and settles or postpones it. Waiting ends
-// with the context, a post with the work context.
+// deliver posts an event when its destination takes it, retries while the lease allows, and settles or postpones the event. The end of the
+// context stops waiting, and the end of the work context stops a post.
 func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 	w.beginDelivery(d)
 	defer w.endDelivery(d)
@@ -227,7 +226,7 @@ func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
 	}
 }
 
-// updated records that one of several messages was updated. The next one is updated, or the event posted, in a turn of its own.
+// updated records that one of several messages was updated. The next update, or the post, has a turn of its own.
 func (w *Worker) updated(work context.Context, d *delivery) {
 	d.others = d.others[1:]
 	d.grant.Updated(context.WithoutCancel(work), len(d.others))
@@ -235,16 +234,16 @@ func (w *Worker) updated(work context.Context, d *delivery) {
 	failpoint.Reach(failpoint.AfterUpdate)
 }
 
-// delivered records a delivery. Whoever records it first counts its outcome: its message may be settled more than once.
+// delivered records a delivery. The first worker that records it counts its outcome: its message may be settled more than once.
 func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
-	w.health.sink.note(nil)
+	w.health.sink.Note(nil)
 	w.health.mended(d.destination)
 	failpoint.Reach(failpoint.AfterPost)
 	d.span.Ended(string(Sent))
 	newly := d.grant.Finish(context.WithoutCancel(work), receipt)
 	failpoint.Reach(failpoint.AfterRecord)
 	if newly {
-		w.metrics.EventAge(w.clock.since(d.entry.Since), d.span.TraceID())
+		w.metrics.EventAge(w.streams.Clock.Since(d.entry.Since), d.span.TraceID())
 		if d.event.Resolves() {
 			w.metrics.Resolved("paired")
 		}
@@ -258,7 +257,7 @@ func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
 	w.settle(settlement{message: d.message})
 }
 
-// failed decides what follows a failed attempt: another one after a delay, or the end.
+// failed decides what follows a failed attempt: a retry after a delay, or the end.
 func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) (delay time.Duration, again bool) {
 	if failure.Class != sink.Misconfigured {
 		w.health.mended(d.destination)
@@ -283,16 +282,16 @@ func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) 
 		w.postpone(work, d, 0)
 		return 0, false
 	}
-	w.health.sink.note(failure, d.traced("error", failure)...)
+	w.health.sink.Note(failure, d.traced()...)
 	delay = retryDelay(firstBackoff, d.attempts-1+attemptsPerDelivery*int(min(d.delivered-1, enoughDoublings)))
-	if time.Since(d.started)+delay+w.o.SendTimeout > w.ackWait { // another one would not end inside the first lease
+	if time.Since(d.started)+delay+w.o.SendTimeout > w.ackWait { // another attempt would not end within the first lease
 		w.postpone(work, d, delay)
 		return 0, false
 	}
 	return delay, true
 }
 
-// settle has messages acknowledged, and their outcomes counted once the server has confirmed that.
+// settle has messages acknowledged, and their outcomes counted once the server has confirmed the acknowledgement.
 func (w *Worker) settle(settled ...settlement) {
 	now := time.Now()
 	for i := range settled {

@@ -12,11 +12,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -96,7 +95,7 @@ var origin = room.Origin{Stream: "EVENTS", Sequence: 7, Stored: time.Unix(170000
 func (f *fixture) letter(reason, body string, headers ...string) uint64 {
 	f.Helper()
 	header := nats.Header{
-		consume.HeaderReason: {reason}, consume.HeaderError: {"no_text"}, consume.HeaderSequence: {"7"}, consume.HeaderDeliveries: {"2"},
+		HeaderReason: {reason}, HeaderError: {"no_text"}, HeaderSequence: {"7"}, HeaderDeliveries: {"2"},
 		room.HeaderSubject: {"notify.payments.cards"}, room.HeaderID: {"EVENTS:7"}, room.HeaderOrigin: {origin.String()},
 	}
 	trusted.Mark(header)
@@ -110,7 +109,7 @@ func (f *fixture) letter(reason, body string, headers ...string) uint64 {
 // rejected stores a letter of Slack's rejection.
 func (f *fixture) rejected(id string) uint64 {
 	f.Helper()
-	return f.letter("slack_rejected", `{"title": "card declined"}`, room.HeaderID, id)
+	return f.letter("rejected", `{"title": "card declined"}`, room.HeaderID, id)
 }
 
 // waiting lists the messages of a stream.

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 )
 
 // Outcome is what a replay did with a letter.
@@ -20,15 +20,15 @@ type Outcome string
 // The outcomes of a replay.
 const (
 	Replayed Outcome = "replayed" // the event is on its way again, and the letter is gone
-	Finished Outcome = "finished" // an interrupted replay had sent it on before; now the letter is gone too
+	Finished Outcome = "finished" // an interrupted replay had already published it; now the letter is gone too
 	Gone     Outcome = "gone"     // somebody else has replayed or dropped it
 )
 
-// ErrUnfit is the error for one letter that cannot be replayed. Others can.
+// ErrUnfit is the error for a single letter that cannot be replayed. Other letters can.
 var ErrUnfit = errors.New("it cannot be replayed")
 
-// Replay hands a letter's event to the workers again and removes the letter. After an error other than ErrUnfit the replay may
-// be half done: it can be run again.
+// Replay hands a letter's event to the workers again and removes the letter. After an error other than ErrUnfit the replay may be
+// incomplete, and can be repeated.
 func (s *Store) Replay(ctx context.Context, l Letter) (Outcome, error) {
 	if err := s.fit(l); err != nil {
 		return "", err
@@ -57,7 +57,7 @@ func (s *Store) Replay(ctx context.Context, l Letter) (Outcome, error) {
 	return Replayed, nil
 }
 
-// fit tells why a letter cannot be replayed.
+// fit returns why a letter cannot be replayed, or nil.
 func (s *Store) fit(l Letter) error {
 	prefix := s.o.Decoder.Prefix
 	switch {
@@ -73,7 +73,7 @@ func (s *Store) fit(l Letter) error {
 	return nil
 }
 
-// publish stores the event in the room as the event that it was. It tells whether the room's server knows that already.
+// publish stores the event in the room with its identity. It reports whether the server already had it.
 func (s *Store) publish(ctx context.Context, message *jetstream.RawStreamMsg, l Letter) (known bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -82,7 +82,7 @@ func (s *Store) publish(ctx context.Context, message *jetstream.RawStreamMsg, l 
 	entry.Since = entry.Origin.Stored // a worker reads when it was replayed from the message itself
 	subject := room.Under(s.o.Decoder.Prefix).Queue(room.Replay, cmp.Or(l.first, event.NoLevel))
 	replayed := entry.Message(subject, message.Header, message.Data)
-	// The time tells the letter from one of the same number in a stream that was made anew.
+	// The time distinguishes letters with the same number in a stream that was recreated.
 	name := fmt.Sprintf("replay-%s-%d-%d", s.o.Stream, l.Number, l.Stored.UnixMilli())
 	stored, err := s.js.PublishMsg(ctx, replayed, jetstream.WithMsgID(name), jetstream.WithExpectStream(s.o.Room))
 	if err != nil {

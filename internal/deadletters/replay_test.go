@@ -13,10 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -25,7 +24,7 @@ import (
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	number := f.letter("slack_rejected", `{"title": "card declined"}`,
+	number := f.letter("rejected", `{"title": "card declined"}`,
 		room.HeaderID, "order-1", room.HeaderDerived, "true", room.HeaderPart, "f1/2", room.HeaderSince, "1700000005000", room.HeaderMessageID, "produced",
 		"Notifier-Deadline", "1", "X-Trace", "7", "Content-Type", "text/plain", "Nats-Other", "x")
 	f.requireOutcome(number, Replayed)
@@ -74,7 +73,7 @@ func TestUnfit(t *testing.T) {
 		`"other.thing"`:        f.letter("bad_json", "{", room.HeaderSubject, "other.thing"),
 		`"notifyother"`:        f.letter("bad_json", "{", room.HeaderSubject, "notifyother"),
 		room.HeaderOrigin:      f.letter("bad_json", "{", room.HeaderOrigin, "anywhere"),
-		"its body had 2000 by": f.letter("too_large", "{", consume.HeaderBodyLength, "2000", consume.HeaderBodySHA256, "abc"),
+		"its body had 2000 by": f.letter("too_large", "{", HeaderBodyLength, "2000", HeaderBodySHA256, "abc"),
 	} {
 		_, err := f.replay(number)
 		f.wantError(err, ErrUnfit, what)
@@ -92,7 +91,7 @@ func TestReplayRefused(t *testing.T) {
 	number := f.rejected("a")
 	_, err := f.replay(number)
 	f.wantError(err, nil, "publishing to notify-room.replay.payments")
-	f.requireLetters("dead.slack_rejected.payments")
+	f.requireLetters("dead.rejected.payments")
 	f.awaitTaken()
 	f.requireOutcome(number, Replayed)
 	f.requireEvents(nil, "a")
@@ -190,7 +189,7 @@ func TestInterrupted(t *testing.T) {
 // rejectAgain stores the letter of a replayed event.
 func (f *fixture) rejectAgain() {
 	f.Helper()
-	f.letter("slack_rejected", `{"title": "card declined"}`, room.HeaderID, "a", room.HeaderSince, "1700000005000")
+	f.letter("rejected", `{"title": "card declined"}`, room.HeaderID, "a", room.HeaderSince, "1700000005000")
 }
 
 // forget waits until the server has forgotten its message IDs.

@@ -10,16 +10,16 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// Filter says which letters are meant: those that are everything it names.
+// Filter selects letters. A letter has to match every field that is set.
 type Filter struct {
 	Reasons []string  // none for every reason
 	Under   string    // a category, with all below it; "" for every category
-	Since   time.Time // the time from which on; zero for ever
-	IDs     []string  // letters' numbers or events' IDs, as producers gave them or as people are shown them; none for all
+	Since   time.Time // earliest time; zero for all
+	IDs     []string  // letter numbers or event IDs, in the producers' form or in the form for people; none for all
 }
 
-// Select picks letters. The missing ones are those of the filter's IDs that no letter has. An ID is refused if it is the
-// number of one letter and the event's ID of another one.
+// Select picks letters. It returns the filter's IDs that no letter has as missing. An ID is refused if it is the number of one letter and
+// the event's ID of another letter.
 func (f Filter) Select(letters []Letter) (chosen []Letter, missing []string, err error) {
 	var named map[uint64]bool
 	if len(f.IDs) > 0 {
@@ -37,7 +37,7 @@ func (f Filter) Select(letters []Letter) (chosen []Letter, missing []string, err
 	return chosen, missing, nil
 }
 
-// named finds the numbers of the letters that have one of the IDs.
+// named returns the numbers of the letters that have one of the IDs.
 func (f Filter) named(letters []Letter) (numbers map[uint64]bool, missing []string, err error) {
 	byID := make(map[string][]uint64)
 	byNumber := make(map[uint64]bool)

@@ -15,21 +15,21 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// Options say where the letters are, and where they come from.
+// Options are the names of the streams, and the workers' decoder.
 type Options struct {
 	Stream  string        // the dead-letter stream
 	Subject string        // letters are on <subject>.<reason>.<first level of the category>
-	Room    string        // the stream of the workers, in which replays wait
+	Room    string        // the workers' stream, in which replays wait
 	Decoder event.Decoder // the workers'
 }
 
-// timeout bounds one request. One that is not permitted takes that long.
+// timeout bounds one request. A denied request takes that long.
 const timeout = 5 * time.Second
 
-// ErrNotFound is the error for a letter that is not there, or not any more.
+// ErrNotFound is the error for a letter that does not exist, or no longer exists.
 var ErrNotFound = errors.New("no such dead letter")
 
-// Store is the dead letters of one deployment. It serves one goroutine; any number of programs may have one.
+// Store gives access to the dead letters of one deployment. One goroutine may use a Store; any number of programs may have one.
 type Store struct {
 	o       Options
 	js      jetstream.JetStream
@@ -49,7 +49,7 @@ func Open(ctx context.Context, conn *nats.Conn, o Options) (*Store, error) {
 	return &Store{o: o, js: js, letters: letters}, nil
 }
 
-// List reads all letters that are there now, the oldest first. It leaves out messages that no worker wrote, which workers remove.
+// List reads all letters, oldest first. It leaves out messages that no worker wrote, which workers remove.
 func (s *Store) List(ctx context.Context, progress func(done, total int64)) ([]Letter, error) {
 	return streamscan.Read(ctx, s.js, s.o.Stream, func(m *jetstream.RawStreamMsg) (Letter, bool) {
 		if !s.isLetter(m) {
@@ -59,12 +59,12 @@ func (s *Store) List(ctx context.Context, progress func(done, total int64)) ([]L
 	}, progress)
 }
 
-// isLetter tells whether a worker stored a message as a dead letter.
+// isLetter reports whether a worker stored a message as a dead letter.
 func (s *Store) isLetter(m *jetstream.RawStreamMsg) bool {
 	return strings.HasPrefix(m.Subject, s.o.Subject+".") && trusted.IsMarked(m.Header)
 }
 
-// Read returns what a letter holds.
+// Read returns the content of a letter.
 func (s *Store) Read(ctx context.Context, number uint64) (Content, error) {
 	m, err := s.message(ctx, number)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Store) Read(ctx context.Context, number uint64) (Content, error) {
 	return Content{Letter: s.letterOf(m), Header: m.Header, Body: m.Data}, nil
 }
 
-// message gets a letter.
+// message returns a letter's message.
 func (s *Store) message(ctx context.Context, number uint64) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -87,7 +87,7 @@ func (s *Store) message(ctx context.Context, number uint64) (*jetstream.RawStrea
 	return m, nil
 }
 
-// Drop removes a letter for good. That it is not there any more is as good.
+// Drop removes a letter for good. It succeeds if the letter no longer exists.
 func (s *Store) Drop(ctx context.Context, l Letter) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -11,10 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -23,8 +22,8 @@ func TestList(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	before := time.Now().Add(-time.Second)
-	f.letter("slack_rejected", `{"title": "card declined", "id": "theirs"}`, room.HeaderID, "order-1", consume.HeaderPushedOut, "3")
-	f.letter("slack_rejected", "\n first line\x1b[2J \nsecond", room.HeaderMessageID, "message", consume.HeaderError, "\x1b[31mno_text\u202e")
+	f.letter("rejected", `{"title": "card declined", "id": "theirs"}`, room.HeaderID, "order-1", HeaderPushedOut, "3")
+	f.letter("rejected", "\n first line\x1b[2J \nsecond", room.HeaderMessageID, "message", HeaderError, "\x1b[31mno_text\u202e")
 	f.letter("bad_json", "{broken\r\nhere", room.HeaderSubject, "notify.a.b")
 	f.letter("bad_category", "text", room.HeaderSubject, "notify.ä", room.HeaderID, "kept")
 	bare := &nats.Msg{Subject: "dead.too_large.infra", Header: make(nats.Header), Data: []byte(strings.Repeat("löng ", 300))}
@@ -41,8 +40,8 @@ func TestList(t *testing.T) {
 		letters[i].Stored, letters[i].first, letters[i].entry, letters[i].lacks = time.Time{}, "", room.Entry{}, nil
 	}
 	want := []Letter{
-		{Number: 1, ID: "order-1", Reason: "slack_rejected", Category: "payments.cards", Subject: "notify.payments.cards", Title: "card declined", Error: "no_text", Deliveries: 2, PushedOut: 3},
-		{Number: 2, ID: "EVENTS:7", Reason: "slack_rejected", Category: "payments.cards", Subject: "notify.payments.cards", Title: "first line[2J", Error: "[31mno_text", Deliveries: 2},
+		{Number: 1, ID: "order-1", Reason: "rejected", Category: "payments.cards", Subject: "notify.payments.cards", Title: "card declined", Error: "no_text", Deliveries: 2, PushedOut: 3},
+		{Number: 2, ID: "EVENTS:7", Reason: "rejected", Category: "payments.cards", Subject: "notify.payments.cards", Title: "first line[2J", Error: "[31mno_text", Deliveries: 2},
 		{Number: 3, ID: "EVENTS:7", Reason: "bad_json", Category: "a.b", Subject: "notify.a.b", Title: "{broken", Error: "no_text", Deliveries: 2},
 		{Number: 4, ID: "kept", Reason: "bad_category", Category: "payments", Subject: "notify.ä", Title: "text", Error: "no_text", Deliveries: 2},
 		{Number: 5, Reason: "too_large", Category: "infra", Title: strings.Repeat("löng ", 39) + "löng…", Error: "the body has 1800 bytes; at most 1000 are allowed"},
@@ -80,7 +79,7 @@ func TestDrop(t *testing.T) {
 	for range 2 {
 		testkit.NoError(t, store.Drop(t.Context(), letters[1]))
 	}
-	f.requireLetters("dead.slack_rejected.payments")
+	f.requireLetters("dead.rejected.payments")
 	f.requireEvents(nil)
 }
 
@@ -92,7 +91,7 @@ func TestWithoutStreams(t *testing.T) {
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), options.Room))
 	_, err := store.Replay(t.Context(), letters[0])
 	f.wantError(err, jetstream.ErrNoStreamResponse, "notify-room")
-	f.requireLetters("dead.slack_rejected.payments")
+	f.requireLetters("dead.rejected.payments")
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), options.Stream))
 	_, err = Open(t.Context(), f.conn, options)
 	f.wantError(err, jetstream.ErrStreamNotFound, "LETTERS")
@@ -103,7 +102,7 @@ func TestWithoutStreams(t *testing.T) {
 	_, err = store.Replay(t.Context(), letters[0])
 	f.wantError(err, nil, "delete")
 	f.requireEvents(nil)
-	f.requireLetters("dead.slack_rejected.payments")
+	f.requireLetters("dead.rejected.payments")
 }
 
 func TestSelect(t *testing.T) {
@@ -112,7 +111,7 @@ func TestSelect(t *testing.T) {
 	letters := []Letter{
 		{Number: 1, ID: "a", Reason: "bad_json", Stored: now.Add(-3 * time.Hour)},
 		{Number: 2, ID: "b", Reason: "empty", Stored: now.Add(-2 * time.Hour)},
-		{Number: 3, ID: "a", Reason: "slack_rejected", Stored: now.Add(-time.Hour)},
+		{Number: 3, ID: "a", Reason: "rejected", Stored: now.Add(-time.Hour)},
 		{Number: 4, Reason: "too_large", Category: "paymentsother", Stored: now},
 		{Number: 5, ID: "5", Reason: "empty", Category: "payments", Stored: now},
 		{Number: 6, ID: "3", Reason: "empty", Category: "payments.cards", Stored: now},

@@ -12,33 +12,30 @@ import (
 	"time"
 )
 
-// Bounds that keep all parts of a group together a small multiple of its own size: each part
-// repeats the group's source.
+// Bounds for the total size of all parts of a group, because each part repeats the group's source.
 const (
 	maxAlerts      = 1000
 	maxSourceBytes = 1000
 )
 
-// Part is one alert of a group, as a message to store in its place. It is no CloudEvent: the headers of
-// the group's message do not belong to it.
+// Part is one alert of a group, as a message that replaces it. It is not a CloudEvent, and the headers of the group's message do not apply
+// to it.
 type Part struct {
 	Subject string
-	Room    RoomIdentity // to be noted where the part is stored; the same at each redelivery of the group
+	Room    RoomIdentity // the identity to store with the part; equal at each redelivery of the group
 	Data    []byte       // a JSON object in the notifier's own form
 }
 
-// Parts splits a body that holds a group of several alerts into one message for each, in their
-// order. Each decodes, with its Room, to the event that a group of that alert alone would give. An alert that
-// has no identity of its own gets the group's ID and a name within the group. An alert that the group holds twice
-// is one part. If the group has no category, the parts of alerts that name a category are on the subject of that category.
+// Parts splits a body with several alerts into one message for each alert, in their order. Each message, with its Room, decodes to the
+// event of a group with that alert alone. An alert without its own identity gets the group's ID and a name within the group. An alert that
+// occurs twice is one part. If the group has no category, the parts of alerts with a category are on the subject of that category.
 //
-// Alerts that would not decode are left out, and bad tells of all of them at once: how many, and what is wrong
-// with the first few. Its reason is that of the first.
+// Parts omits invalid alerts, and bad describes all of them: their number and the first few errors. Its reason is the reason of the first.
 //
-// Parts returns nothing for every other message, for one that Decode finds a fault in as a whole, and for a group
-// whose alerts are all bad: Decode returns their fault. Unless the body may hold a group, that costs no more than a search.
+// Parts returns nothing for every other message, for a body that Decode rejects as a whole, and for a group with only invalid alerts:
+// Decode returns their fault. For a body that cannot contain a group, this costs one search.
 func (d Decoder) Parts(m Message) (parts []Part, bad *Fault) {
-	if !MayHoldGroup(m.Data) {
+	if !HintsOf(m.Data).Group {
 		return nil, nil
 	}
 	e, c, fault := d.open(m)
@@ -74,20 +71,20 @@ func (d Decoder) Parts(m Message) (parts []Part, bad *Fault) {
 	return parts, g.fault()
 }
 
-// Bounds of what a fault tells of the alerts of a group: how many of them, how much of each.
+// Bounds for the description of invalid alerts: the number of alerts, the size of each.
 const (
 	toldAlerts        = 2
 	maxToldAlertBytes = 72
 )
 
-// group is the alerts of a body, including those of which there will be no event.
+// group has all alerts of a body, including the invalid ones.
 type group struct {
 	alerts []alert
 	bad    int
 	faults []*Fault // of the first bad alerts
 }
 
-// refuse counts a bad alert. It keeps the fault of the first ones alone: a small body holds many.
+// refuse counts an invalid alert. It stores only the first faults, because a small body may have many.
 func (g *group) refuse(i int, joint string, fault *Fault) {
 	if g.bad++; len(g.faults) < toldAlerts {
 		detail := fmt.Sprintf("alerts[%d]%s%s", i, joint, fault.Detail)
@@ -95,7 +92,7 @@ func (g *group) refuse(i int, joint string, fault *Fault) {
 	}
 }
 
-// fault tells of all bad alerts at once; nil if there are none.
+// fault describes all invalid alerts; nil if there are none.
 func (g *group) fault() *Fault {
 	if g.bad == 0 {
 		return nil
@@ -115,8 +112,7 @@ func (g *group) fault() *Fault {
 	return NewFault(first.Reason, detail, first.Err)
 }
 
-// alert is one alert of a group in the notifier's own form, which Decode reads. The order of its
-// fields is that of their names.
+// alert is one alert of a group in the notifier's own form, which Decode reads. Its fields are in the order of their names.
 type alert struct {
 	Title    string            `json:"title,omitempty"`
 	Text     string            `json:"text,omitempty"`
@@ -130,11 +126,11 @@ type alert struct {
 	Time     time.Time         `json:"time,omitzero"`
 	Fields   map[string]string `json:"fields,omitempty"`
 
-	id   string // its identity within its category; empty: it has none of its own
-	data []byte // the alert as a JSON object; nil: the alert is bad
+	id   string // its identity within its category; empty if it has none
+	data []byte // the alert as a JSON object; nil if the alert is invalid
 }
 
-// alertLinks is where an alert leads, in the order in which a reader needs it.
+// alertLinks are the links of an alert, in the order of their importance.
 type alertLinks struct {
 	Runbook   string `json:"Runbook,omitempty"`
 	Dashboard string `json:"Dashboard,omitempty"`
@@ -143,7 +139,7 @@ type alertLinks struct {
 	Silence   string `json:"Silence,omitempty"`
 }
 
-// name returns what tells the alert at place i from the others of its group, whose names are taken.
+// name returns a name for the alert at place i that is unique among the taken names of its group.
 func (a alert) name(i int, taken map[string]bool) string {
 	place := strconv.Itoa(i)
 	name := cmp.Or(a.Key, place)
@@ -153,7 +149,7 @@ func (a alert) name(i int, taken map[string]bool) string {
 	return name
 }
 
-// encoded returns the alert as a JSON object, without the escapes for HTML that would make it longer.
+// encoded returns the alert as a JSON object, without HTML escapes, which would make it longer.
 func (a alert) encoded() []byte {
 	var data bytes.Buffer
 	encoder := json.NewEncoder(&data)
@@ -162,9 +158,8 @@ func (a alert) encoded() []byte {
 	return bytes.TrimSpace(data.Bytes())
 }
 
-// readGroup returns the alerts of a group, none if o is no group, and takes over the group's ID. An alert is bad if
-// the message that it would be split into would not decode, with at most maxBytes (0: no limit). The fault is
-// one of the group as a whole.
+// readGroup returns the alerts of a group, none if o is not a group, and sets the group's ID. An alert is invalid if its message would not
+// decode, with at most maxBytes (0: no bound). The fault concerns the group as a whole.
 func (e *Event) readGroup(o object, maxBytes int) (group, *Fault) {
 	elements, ok := alertsOf(o)
 	if !ok {
@@ -208,10 +203,10 @@ func (e *Event) readGroup(o object, maxBytes int) (group, *Fault) {
 	return g, nil
 }
 
-// message returns the body of the message that an alert, read from so many bytes, is split into; or why that would not decode.
+// message returns the body of an alert's message or the reason why it would not decode. The alert was read from size bytes.
 func (a alert) message(size, maxBytes int) ([]byte, *Fault) {
-	// An alert with nothing to show is not encoded, which would cost more than reading it did, if it surely is not too large: no byte
-	// takes more than six when encoded, and the names of all members and the time take less than frame.
+	// Encoding an alert without visible text would cost more than reading it, so it is skipped if the alert certainly fits: a byte becomes
+	// at most six when encoded, and the names of all members and the time take less than frame.
 	const longestEscape, frame = 6, 512
 	shows := visible(a.Title) || visible(a.Text)
 	if !shows && (maxBytes == 0 || longestEscape*(size+len(a.Source))+frame <= maxBytes) {
@@ -227,8 +222,7 @@ func (a alert) message(size, maxBytes int) ([]byte, *Fault) {
 	return data, nil
 }
 
-// alertsOf returns the elements of the member alerts if it is an array of objects. Any other is a
-// member that an Event does not know.
+// alertsOf returns the elements of the member alerts if it is an array of objects. Any other value is an unknown member.
 func alertsOf(o object) (elements [][]byte, ok bool) {
 	value := o.get("alerts")
 	if value == nil || value[0] != '[' {
@@ -240,17 +234,15 @@ func alertsOf(o object) (elements [][]byte, ok bool) {
 
 // readAlert translates one alert. The detail of a fault begins with the member.
 //
-//   - title: the annotation summary, else the label alertname; text: the annotation description,
-//     else message.
-//   - severity: by the label severity, in the words that are common for it; without one that is
-//     known a firing alert is a warning.
-//   - status as it is; key: the fingerprint, else a hash of all labels.
-//   - category: the label, if it is a category.
+//   - title: the annotation summary or the label alertname; text: the annotation description or message.
+//   - severity: the label severity, in its common words; a firing alert with any other word is a warning.
+//   - status: unchanged; key: the fingerprint or a hash of all labels.
+//   - category: the label, if it is valid.
 //   - identity: the key, the status and startsAt.
 //   - time: startsAt; endsAt of a resolved alert.
-//   - links: the annotation runbook_url, dashboardURL, panelURL, generatorURL as Source, and silenceURL, each if it can be one.
-//   - link: the first of panelURL, dashboardURL and generatorURL that can be one.
-//   - fields: the labels but for alertname and severity, and valueString.
+//   - links: the annotation runbook_url, dashboardURL, panelURL, generatorURL as Source, and silenceURL, if they are valid URLs.
+//   - link: the first valid URL of panelURL, dashboardURL and generatorURL.
+//   - fields: the labels without alertname and severity, and valueString.
 func readAlert(data []byte) (alert, *Fault) {
 	r := reader{members: splitObject(data)}
 	a := alert{Status: r.status()}
@@ -265,7 +257,7 @@ func readAlert(data []byte) (alert, *Fault) {
 	if a.Key == "" && len(labels) > 0 {
 		a.Key = hashOf(labels)
 	}
-	// Both times are read: a fault in one of them must not show only when the alert ends.
+	// Both times are read, so that a fault in endsAt shows before the alert ends.
 	start, end := r.time("startsAt"), r.time("endsAt")
 	if a.Time = start; a.Status == StatusResolved && !end.IsZero() {
 		a.Time = end
@@ -286,7 +278,7 @@ func readAlert(data []byte) (alert, *Fault) {
 	return a, r.fault
 }
 
-// alertSeverity maps the words that rules commonly use; none of them is a standard.
+// alertSeverity maps the common words of alert rules; there is no standard.
 func alertSeverity(word string, status Status) Severity {
 	switch strings.ToLower(strings.TrimSpace(word)) {
 	case "critical", "crit", "page", "emergency", "emerg", "fatal", "panic", "disaster":
@@ -304,7 +296,7 @@ func alertSeverity(word string, status Status) Severity {
 	return SeverityInfo
 }
 
-// hashOf returns a hash that is the same for the same labels in any order.
+// hashOf returns a hash that does not depend on the order of the labels.
 func hashOf(labels map[string]string) string {
 	var all []byte
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -314,7 +306,7 @@ func hashOf(labels map[string]string) string {
 	return hashed(all)
 }
 
-// linkOrNone returns a text that is a link, "" for any other: rules and templates make such texts, and the alert matters more.
+// linkOrNone returns a text if it is a link and "" otherwise: an invalid link of a rule does not invalidate the alert.
 func linkOrNone(text string) string {
 	if ok, _ := isLink(text); ok {
 		return text

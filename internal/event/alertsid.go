@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Alert is one alert of a webhook body of Alertmanager or Grafana, as a message of its own.
+// Alert is one alert of a webhook body of Alertmanager or Grafana, as a separate message.
 type Alert struct {
-	// ID is the alert's identity within its category, whichever body carries it. Decode gives it to the alert's event. It is empty for an
-	// alert without a start, or with neither fingerprint nor labels: the event of such an alert has the ID of its message.
+	// ID is the alert's identity within its category, in any body; Decode sets it for the alert's event. It is empty for an alert without a
+	// start or with neither fingerprint nor labels: the event of such an alert has the ID of its message.
 	ID   string
 	Data []byte // the body of a message: a group of this alert alone
 }
 
-// ReadAlert reads one element of the array alerts of a body. The source is that of the body: externalURL, else receiver; it may be empty.
-// The fault is why Decode would refuse Alert.Data; its detail begins with the member of the alert.
+// ReadAlert reads one element of the array alerts of a body. The source is the body's externalURL or receiver; it may be empty. The fault
+// explains why Decode would reject Alert.Data; its detail begins with the member of the alert.
 func (d Decoder) ReadAlert(element []byte, source string) (Alert, *Fault) {
 	if fault := cmp.Or(checkUTF8(element), checkJSON(element)); fault != nil {
 		return Alert{}, fault
@@ -39,8 +39,8 @@ func (d Decoder) ReadAlert(element []byte, source string) (Alert, *Fault) {
 	return Alert{ID: a.id, Data: data}, nil
 }
 
-// identity is what names an alert within its category: key, status and start. It is empty if the alert lacks a key or a start, since another
-// occurrence of the alert would look the same.
+// identity returns the alert's identity within its category: key, status and start. It is empty without a key or a start, because another
+// occurrence of the alert would have an equal identity.
 func (a alert) identity(start time.Time) string {
 	if a.Key == "" || start.IsZero() {
 		return ""
@@ -49,7 +49,7 @@ func (a alert) identity(start time.Time) string {
 	return stableID(strings.Join(slices.DeleteFunc(words, func(word string) bool { return word == "" }), " "))
 }
 
-// IsGroup reports whether a body is a group of one or more alerts by itself, with no CloudEvent around it.
+// IsGroup reports whether a body is a group of one or more alerts without a CloudEvent around it.
 func IsGroup(data []byte) bool {
 	if !looksLikeObject(data) || !mayHold(data, `"alerts"`) {
 		return false

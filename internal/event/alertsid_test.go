@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestIsGroup tells groups of alerts from other bodies.

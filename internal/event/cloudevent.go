@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// envelope holds the attributes of a CloudEvent that an Event takes over, and what stands in it. The attributes are empty where the message
-// is no CloudEvent.
+// envelope has the attributes of a CloudEvent that an Event uses, and its content. The attributes are empty if the message is not a
+// CloudEvent.
 type envelope struct {
 	content
 	id          string // "<source>/<id>"
@@ -24,14 +24,14 @@ type envelope struct {
 // attributes are the context attributes of a CloudEvent by their names.
 type attributes map[string]string
 
-// attributeNames are the context attributes of CloudEvents 1.0, the required ones first.
-// Extension attributes say nothing that an Event holds.
+// attributeNames are the context attributes of CloudEvents 1.0, the required ones first. No field of an Event comes from an extension
+// attribute.
 var attributeNames = []string{"specversion", "id", "source", "type", "time", "datacontenttype", "subject", "dataschema"}
 
-// requiredAttributes is how many attributes are required.
+// requiredAttributes is the number of required attributes.
 const requiredAttributes = 4
 
-// id returns "<source>/<id>", empty unless both are there.
+// id returns "<source>/<id>", empty if one of them is missing.
 func (a attributes) id() string {
 	if a["source"] == "" || a["id"] == "" {
 		return ""
@@ -39,8 +39,8 @@ func (a attributes) id() string {
 	return a["source"] + "/" + a["id"]
 }
 
-// headerAttributes returns the attributes that stand in "ce-" headers, nil if none of the
-// required ones does, for then the message is no CloudEvent in binary mode.
+// headerAttributes returns the attributes in "ce-" headers, nil if all required ones are missing: the message is then not a CloudEvent in
+// binary mode.
 func headerAttributes(header map[string][]string) attributes {
 	var a attributes
 	for i, name := range attributeNames {
@@ -59,8 +59,8 @@ func headerAttributes(header map[string][]string) attributes {
 	return a
 }
 
-// percentDecoded undoes the encoding that the CloudEvents bindings prescribe for header values.
-// Not every producer applies it, so a value that does not decode to text stands for itself.
+// percentDecoded undoes the encoding that the CloudEvents bindings require for header values. Not every producer applies it, so a value
+// that does not decode to text is returned unchanged.
 func percentDecoded(value string) string {
 	if decoded, err := url.PathUnescape(value); err == nil && utf8.ValidString(decoded) {
 		return decoded
@@ -68,8 +68,8 @@ func percentDecoded(value string) string {
 	return strings.ToValidUTF8(value, string(utf8.RuneError))
 }
 
-// memberAttributes returns the attributes that stand in a CloudEvent in structured mode, as far
-// as they are strings. The fault names the first that is not.
+// memberAttributes returns the string attributes of a CloudEvent in structured mode. The fault names the first attribute that is not a
+// string.
 func memberAttributes(o object) (attributes, *Fault) {
 	a := attributes{}
 	var fault *Fault
@@ -85,7 +85,7 @@ func memberAttributes(o object) (attributes, *Fault) {
 	return a, fault
 }
 
-// open checks the attributes against CloudEvents 1.0. Beside a fault, the envelope has its id, as far as that is known.
+// open checks the attributes against CloudEvents 1.0. If it returns a fault, the envelope has the event's ID where it could be read.
 func (a attributes) open() (envelope, *Fault) {
 	env := envelope{id: a.id(), source: a["source"], contentType: a["datacontenttype"]}
 	if version, ok := a["specversion"]; version != "1.0" {
@@ -107,8 +107,8 @@ func (a attributes) open() (envelope, *Fault) {
 	return env, nil
 }
 
-// violations lists what CloudEvents 1.0 forbids, other than specversion and time: "<attribute>: <rule>", ordered by attribute. An optional
-// attribute that is blank counts as absent.
+// violations lists the violated rules of CloudEvents 1.0, except for specversion and time: "<attribute>: <rule>", ordered by attribute. A
+// blank optional attribute counts as absent.
 func (a attributes) violations() []string {
 	var found []string
 	check := func(name, rule string, sound func(value string) bool) {
@@ -134,7 +134,7 @@ func (a attributes) violations() []string {
 	return found
 }
 
-// structured reads a CloudEvent in structured mode. Beside a fault, the envelope has its id, as far as that is known.
+// structured reads a CloudEvent in structured mode. If it returns a fault, the envelope has the event's ID where it could be read.
 func structured(o object) (envelope, *Fault) {
 	a, notText := memberAttributes(o)
 	env, invalid := a.open()

@@ -12,20 +12,19 @@ import (
 	"unicode/utf8"
 )
 
-// byteOrderMark may stand before a body, put there by editors; it is no part of the text.
+// byteOrderMark is a mark that some editors write before a body; it is not part of the text.
 const byteOrderMark = "\ufeff"
 
 // Decoder decodes stored messages. It is a plain value and may be used by many goroutines.
 type Decoder struct {
-	// Prefix is the subject on which, and below which, events come, such as "notify".
+	// Prefix is the subject of events; events with a category are published below it. Example: "notify".
 	Prefix string
-	// MaxBytes is the size of the largest body that is decoded; 0 is no limit.
+	// MaxBytes is the size of the largest decodable body; 0 means no bound.
 	MaxBytes int
 }
 
-// CategoryOf returns the category that subject names, in lower case, without need of the body.
-// On the bare prefix, where the body has the word, it returns "" and bare is true. The error is
-// a *Fault with ReasonBadCategory. Nothing is allocated for a subject in lower case.
+// CategoryOf returns the category of a subject in lower case, without the body. For the bare prefix, where the body names the category, it
+// returns "" and bare is true. The error is a *Fault with ReasonBadCategory. It allocates nothing for a subject in lower case.
 func (d Decoder) CategoryOf(subject string) (category string, bare bool, err error) {
 	category, bare, fault := d.categoryOf(subject)
 	if fault != nil {
@@ -47,28 +46,24 @@ func (d Decoder) categoryOf(subject string) (category string, bare bool, fault *
 	return category, false, fault
 }
 
-// Decode reads one message. How it takes the body:
+// Decode reads one message. It interprets the body as follows:
 //
-//   - By a Content-Type of application/cloudevents+json, or a specversion member, a CloudEvent in
-//     structured mode; by ce- headers, one in binary mode. Its data is taken as JSON or as text by
-//     the content type it declares, else as follows.
-//   - A body whose first byte after blanks and byte order marks is '{' is a JSON object, or a fault.
+//   - A Content-Type of application/cloudevents+json or a member specversion marks a CloudEvent in structured mode, ce- headers a
+//     CloudEvent in binary mode. The declared content type decides whether its data is JSON or text; without one, the following rules
+//     apply.
+//   - A body that begins with '{' after blanks and byte order marks is a JSON object. Anything else in it is a fault.
 //   - Any other body is plain text.
 //
-// An object with a member alerts that is an array of objects is a group of alerts, as Alertmanager
-// and Grafana send it to a webhook, and Decode gives the event of the first; Parts splits a group of
-// several. What it makes of an alert stands at readAlert.
+// An object with a member alerts that is an array of objects is a group of alerts, the webhook body of Alertmanager and Grafana. Decode
+// returns the event of its first alert; Parts splits a group of several alerts. See readAlert for the fields of an alert.
 //
-// Members that an Event does not know are ignored; a member that is null or an empty string
-// counts as absent; of duplicate members the last counts. The ID is that of Message.Room, else of a single alert, else of the
-// header Nats-Msg-Id, of the CloudEvent, of the body, else where the message is stored. No header
-// Notifier-* is read: producers can write them.
-// "sha256:" and the first 40 hexadecimal digits of its SHA-256 replace an ID or key that is longer than MaxIDBytes or that a reader
-// cannot copy: see isCopyable.
+// Decode ignores unknown members. A member that is null or an empty string counts as absent, and the last duplicate counts. The ID comes
+// from Message.Room, a single alert, the header Nats-Msg-Id, the CloudEvent, the body, or the position in the stream, in this order.
+// Headers Notifier-* are ignored, because producers can write them. "sha256:" and the first 40 hexadecimal digits of its SHA-256 replace an
+// ID or key that is longer than MaxIDBytes or that a reader cannot copy: see isCopyable.
 //
-// The error is always a *Fault, the first that applies of: too_large, bad_category by the subject,
-// bad_utf8, bad_json and bad_cloudevent, bad_category by the body, bad_field, empty. The Event then
-// has its ID, and its Category unless that is unknown or the fault, as far as they could be read.
+// The error is always a *Fault, the first of: too_large, bad_category of the subject, bad_utf8, bad_json and bad_cloudevent, bad_category
+// of the body, bad_field, empty. The Event then has its ID and its Category if they could be read.
 func (d Decoder) Decode(m Message) (Event, error) {
 	e, fault := d.decode(m)
 	m.Room.impose(&e)
@@ -106,15 +101,14 @@ func (d Decoder) decode(m Message) (Event, *Fault) {
 	return e, nil
 }
 
-// impose has an event be the one that workers noted.
+// impose replaces the identity of an event by the identity in the room.
 func (r *RoomIdentity) impose(e *Event) {
 	if r != nil && r.ID != "" {
 		e.ID, e.Derived, e.Part = stableID(r.ID), r.Derived, r.Part
 	}
 }
 
-// open takes the body out of its envelope. The event has what subject, headers and envelope say; its
-// category is empty on the bare subject.
+// open unwraps the body. The event has the values of the subject, the headers and the envelope; its category is empty on the bare subject.
 func (d Decoder) open(m Message) (Event, content, *Fault) {
 	e := Event{ID: m.derivedID(), Derived: true, Severity: SeverityInfo, Cost: 1}
 	binary := headerAttributes(m.Header)
@@ -145,21 +139,21 @@ func tooLarge(size, allowed int) *Fault {
 
 var nothingToShow = NewFault(ReasonEmpty, "neither title nor text holds anything to show", nil)
 
-// derivedID is the ID of an event whose producer gave none: where the message is stored.
+// derivedID returns the ID of an event whose producer set none: the position of its message.
 func (m Message) derivedID() string {
 	id := make([]byte, 0, MaxIDBytes)
 	id = append(append(id, m.Stream...), ':')
 	return stableID(string(strconv.AppendUint(id, m.Sequence, 10)))
 }
 
-// content is what a body, or the data of a CloudEvent, holds: an object, or plain text.
+// content is the content of a body or of a CloudEvent's data: an object or plain text.
 type content struct {
 	members object
 	text    string
 }
 
-// unwrap takes the body out of the CloudEvent around it, if there is one. Beside a fault, the envelope has its id, as far as
-// that is known.
+// unwrap opens the CloudEvent around a body, if there is one. If it returns a fault, the envelope has the event's ID where it could be
+// read.
 func unwrap(contentType string, binary attributes, body []byte) (envelope, *Fault) {
 	const cloudEvent = "application/cloudevents"
 	media := mediaType(contentType)
@@ -186,7 +180,7 @@ func unwrap(contentType string, binary attributes, body []byte) (envelope, *Faul
 	return structured(c.members)
 }
 
-// typedContent reads data, which is valid UTF-8, by its declared content type, or by its first byte if there is none.
+// typedContent reads data, which is valid UTF-8, according to its content type. Without a content type, the first byte decides.
 func typedContent(data []byte, contentType string) (content, *Fault) {
 	media := mediaType(contentType)
 	isJSON := media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json")
@@ -200,8 +194,7 @@ func typedContent(data []byte, contentType string) (content, *Fault) {
 	return content{text: strings.TrimPrefix(string(data), byteOrderMark)}, nil
 }
 
-// jsonContent reads a valid JSON value: an object, the text that a string holds, nothing from
-// null, and any other value as it is written.
+// jsonContent reads a valid JSON value: an object, the text of a string, nothing for null, and the literal text of any other value.
 func jsonContent(value []byte) content {
 	switch value = bytes.TrimSpace(value); value[0] {
 	case '{':
@@ -215,7 +208,7 @@ func jsonContent(value []byte) content {
 	}
 }
 
-// trimStart drops blanks and byte order marks before the first byte that decides what data is.
+// trimStart removes blanks and byte order marks before the first significant byte.
 func trimStart(data []byte) []byte {
 	return bytes.TrimLeft(data, " \t\r\n"+byteOrderMark)
 }
@@ -235,8 +228,8 @@ func checkUTF8(data []byte) *Fault {
 	return NewFault(ReasonBadUTF8, fmt.Sprintf("the body is not valid UTF-8 at byte %d", at+1), nil)
 }
 
-// stableID returns id if it may stand in keys, logs and headers as it is, else a hash of it.
-// 40 hexadecimal digits, 160 bits, leave no chance of a collision.
+// stableID returns id if it is safe in keys, logs and headers, and a hash otherwise. 40 hexadecimal digits, 160 bits, make a collision
+// impossible in practice.
 func stableID(id string) string {
 	if len(id) <= MaxIDBytes && isCopyable(id) {
 		return id
@@ -244,8 +237,8 @@ func stableID(id string) string {
 	return hashed([]byte(id))
 }
 
-// isCopyable tells whether somebody who reads an ID in Slack or on a terminal, and copies it, has the same ID. Readers are shown neither
-// control characters nor invisible ones, and one blank for each run of white space.
+// isCopyable reports whether a reader who copies an ID from Slack or a terminal gets the same ID. Control characters and invisible
+// characters are not shown, and a run of white space is shown as one blank.
 func isCopyable(id string) bool {
 	before := ' '
 	for _, r := range id {
@@ -263,9 +256,8 @@ func hashed(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:20])
 }
 
-// headerValue returns the first value of a header, matched in any letter case. Among several
-// spellings the one asked for wins, then the first in byte order, so that every redelivery reads
-// the same.
+// headerValue returns the first value of a header in any letter case. The exact spelling has precedence, then the first spelling in byte
+// order, so that every redelivery reads the same value.
 func headerValue(header map[string][]string, name string) string {
 	if values := header[name]; len(values) > 0 && values[0] != "" {
 		return values[0]

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 const maxBytes = 262_144
@@ -236,15 +236,15 @@ func TestDecodeKeepsTheMessage(t *testing.T) {
 func TestReasonsAndFault(t *testing.T) {
 	t.Parallel()
 	want := []event.Reason{
-		"bad_json", "bad_utf8", "empty", "too_large", "bad_category", "bad_field", "bad_cloudevent", "slack_rejected",
+		"bad_json", "bad_utf8", "empty", "too_large", "bad_category", "bad_field", "bad_cloudevent", "rejected",
 	}
 	testkit.EqualSlices(t, event.Reasons(), want, "Reasons()")
 	cause := errors.New("cause")
-	fault := event.NewFault(event.ReasonSlackRejected, "a\nb\x00\xff"+strings.Repeat("é", 200), cause)
+	fault := event.NewFault(event.ReasonRejected, "a\nb\x00\xff"+strings.Repeat("é", 200), cause)
 	if !errors.Is(fault, cause) {
 		t.Errorf("cause: got none, want %v", cause)
 	}
-	checkFault(t, fault, event.ReasonSlackRejected, "a b\ufffd\ufffdé")
+	checkFault(t, fault, event.ReasonRejected, "a b\ufffd\ufffdé")
 	if !strings.HasSuffix(fault.Detail, "é…") {
 		t.Errorf("detail: got %q, want a cut at a rune with a mark", fault.Detail)
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Severity says how much an event matters; the zero value counts as SeverityInfo.
+// Severity is the importance of an event; the zero value counts as SeverityInfo.
 type Severity string
 
 // The severities an event may have.
@@ -17,7 +17,7 @@ const (
 	SeverityCritical Severity = "critical"
 )
 
-// Status says whether what an event is about goes on; most events have none.
+// Status is the state of the event's subject; most events have none.
 type Status string
 
 // The statuses an event may have.
@@ -32,37 +32,35 @@ type Field struct{ Name, Value string }
 // MaxCost is the largest cost of an event.
 const MaxCost = 100
 
-// MaxIDBytes is the longest ID taken as it is; a longer one is replaced by a hash (see Named).
+// MaxIDBytes is the length of the longest unchanged ID; a hash replaces a longer ID (see Named).
 const MaxIDBytes = 64
 
-// Event is one decoded event. All strings are valid UTF-8. Title, Text, Source and the fields
-// may hold control characters, whose removal belongs to whoever renders them.
+// Event is one decoded event. All strings are valid UTF-8. Title, Text, Source and the fields may contain control characters, which the
+// renderer removes.
 type Event struct {
 	// ID is stable across redeliveries: 1 to MaxIDBytes bytes, no control characters.
 	ID string
-	// Derived says that the producer gave no ID, so ID is made from where JetStream stored
-	// the message: "<stream>:<sequence>".
+	// Derived is true if the producer set no ID. The ID is then the position of the message in JetStream: "<stream>:<sequence>".
 	Derived bool
-	// Part names an alert without an identity of its own within its group, whose ID is the event's; empty for any other event.
-	// No producer can write it.
+	// Part identifies an alert without its own identity within its group, which shares the event's ID; empty for any other event. No
+	// producer can write it.
 	Part     string
 	Category string
-	Title    string // Title or Text holds something visible
+	Title    string // Title or Text has a visible character
 	Text     string
-	Severity Severity // one of the constants; SeverityInfo unless given
+	Severity Severity // one of the constants; SeverityInfo by default
 	Source   string
 	Link     string    // an absolute http or https URL, or empty
 	Links    []Field   // absolute http or https URLs by their names, in the order of Fields
-	Fields   []Field   // in the body's order; of duplicates the last value, at its place
-	Time     time.Time // in UTC; zero when the producer gave none
-	Cost     int       // slots it takes, 1 to MaxCost; 1 unless given
-	Status   Status    // empty unless given; StatusResolved only beside a Key
-	Key      string    // what it is about, unique within its category; as an ID, or empty if none was given
+	Fields   []Field   // in the body's order; the last value of a duplicate name
+	Time     time.Time // in UTC; zero if the producer set none
+	Cost     int       // number of slots, 1 to MaxCost; 1 by default
+	Status   Status    // empty by default; StatusResolved only with a Key
+	Key      string    // the event's subject, unique within its category; in the form of an ID; empty by default
 }
 
-// Identity tells the event from all others: its category and its ID with a blank between, or
-// "<category>#<hash of the part> <ID>" for a part of a group. No category holds a blank or '#', so an ID
-// means something within its category alone, and no ID that a producer gives is that of a part.
+// Identity is the category and the ID of the event with a blank between, "<category>#<hash of the part> <ID>" for a part of a group. No
+// category contains a blank or '#', so an ID is local to its category, and no producer can set the ID of a part.
 func (e Event) Identity() string {
 	if e.Part == "" {
 		return e.Category + " " + e.ID
@@ -73,14 +71,13 @@ func (e Event) Identity() string {
 	return e.Category + "#" + string(digits[:]) + " " + e.ID
 }
 
-// partHashBytes is how much of a part's hash an identity holds. Only the parts of one group are told apart by it.
+// partHashBytes is the length of a part's hash in an identity. It distinguishes the parts of one group only.
 const partHashBytes = 8
 
 // MaxIdentityBytes is the length of the longest Identity.
 const MaxIdentityBytes = MaxPathBytes + len("#") + 2*partHashBytes + len(" ") + MaxIDBytes
 
-// ShownID is the ID as people are shown it: behind that of a group stands the name of the part. It tells no events
-// apart; Identity does.
+// ShownID returns the ID for people, with the part after the ID of its group. It is not unique, unlike Identity.
 func (e Event) ShownID() string {
 	if e.Part == "" {
 		return e.ID
@@ -88,11 +85,11 @@ func (e Event) ShownID() string {
 	return e.ID + "/" + e.Part
 }
 
-// Resolves tells whether the event says that something is over which an earlier one with its key began.
+// Resolves reports whether the event ends an earlier event with its key.
 func (e Event) Resolves() bool { return e.Status == StatusResolved && e.Key != "" }
 
-// Pair names what a firing and a resolved event are about together; empty for any other event. A key means something within
-// its category alone: a producer of one category cannot resolve what others watch.
+// Pair identifies the firing and the resolved events of one key; empty for any other event. A key is local to its category: a producer
+// cannot resolve events of another category.
 func (e Event) Pair() string {
 	if e.Status == "" || e.Key == "" {
 		return ""
@@ -100,19 +97,19 @@ func (e Event) Pair() string {
 	return e.Category + "\n" + e.Key
 }
 
-// Message is what JetStream stored, as far as decoding needs it.
+// Message is a stored message, as input for decoding.
 type Message struct {
 	Subject  string
 	Header   map[string][]string // may be nil; names are matched in any letter case
 	Data     []byte              // only read
 	Stream   string              // name of the stream
 	Sequence uint64              // stream sequence, the same at each redelivery
-	// Room is what workers noted of the event when they stored it anew; nil for what producers can write.
+	// Room is the identity that workers added when they stored the event again; nil for messages that producers can write.
 	Room *RoomIdentity
 }
 
-// RoomIdentity is which event a message of the room holds. It wins over everything that body and
-// headers say. Where ID is empty the message speaks for itself, as a producer's does.
+// RoomIdentity is the identity of an event in the room. It overrides the body and the headers. If ID is empty, the body and the headers
+// determine the identity.
 type RoomIdentity struct {
 	ID      string
 	Derived bool

@@ -1,10 +1,9 @@
 package event
 
-// Reason is the class of a Fault: the label of the dead-letter metric and the last token of
-// the dead letter's subject.
+// Reason is the class of a Fault: the label of the dead-letter metric and the last token of the dead letter's subject.
 type Reason string
 
-// The closed set of reasons for a dead letter. Decoding returns all but ReasonSlackRejected.
+// The closed set of reasons for a dead letter. Decoding returns all but ReasonRejected.
 const (
 	ReasonBadJSON       Reason = "bad_json"
 	ReasonBadUTF8       Reason = "bad_utf8"
@@ -13,31 +12,30 @@ const (
 	ReasonBadCategory   Reason = "bad_category"
 	ReasonBadField      Reason = "bad_field"
 	ReasonBadCloudEvent Reason = "bad_cloudevent"
-	ReasonSlackRejected Reason = "slack_rejected"
+	ReasonRejected      Reason = "rejected"
 )
 
-// Reasons returns the closed set, always in the same order.
+// Reasons returns the closed set in a fixed order.
 func Reasons() []Reason {
 	return []Reason{
 		ReasonBadJSON, ReasonBadUTF8, ReasonEmpty, ReasonTooLarge,
-		ReasonBadCategory, ReasonBadField, ReasonBadCloudEvent, ReasonSlackRejected,
+		ReasonBadCategory, ReasonBadField, ReasonBadCloudEvent, ReasonRejected,
 	}
 }
 
-// maxDetailBytes keeps a detail fit for one log line and one message header.
+// maxDetailBytes is the longest detail, which fits into one log line and one message header.
 const maxDetailBytes = 200
 
-// Fault is why an event can never be delivered as it is.
+// Fault is the reason why an event can never be delivered unchanged.
 type Fault struct {
 	Reason Reason
-	// Detail says in words what is wrong and what was expected: one line, printable, valid
-	// UTF-8, at most 200 bytes. It may quote a short excerpt of the producer's value.
+	// Detail describes the error and the expected value: one line, printable, valid UTF-8, at most 200 bytes. It may quote a short excerpt
+	// of the producer's value.
 	Detail string
 	Err    error // the cause, may be nil
 }
 
-// NewFault returns a Fault whose Detail keeps its promise whatever detail holds: what is not
-// printable is replaced, what is too long is cut with a mark.
+// NewFault returns a Fault with a valid Detail: it replaces unprintable characters of detail, and truncates a long detail with a mark.
 func NewFault(reason Reason, detail string, err error) *Fault {
 	detail = printable(detail)
 	if len(detail) > maxDetailBytes {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// read takes over the members of a body.
+// read sets the fields of the event from the members of a body.
 func (e *Event) read(o object, bare bool) *Fault {
 	r := reader{members: o}
 	if bare {
@@ -35,7 +35,7 @@ func (e *Event) read(o object, bare bool) *Fault {
 	return r.fault
 }
 
-// identify sets the ID unless id is empty or the producer gave one of higher rank before.
+// identify sets the ID, unless id is empty or the event already has an ID of higher precedence.
 func (e *Event) identify(id string) {
 	if e.Derived && id != "" {
 		e.ID, e.Derived = stableID(id), false
@@ -55,12 +55,12 @@ func (r *reader) get(name string) []byte {
 	return r.members.get(name)
 }
 
-// refuse records that a member is not as expected.
+// refuse records that a member has an unexpected value.
 func (r *reader) refuse(name, expected, found string, err error) {
 	r.fault = NewFault(ReasonBadField, fmt.Sprintf("%s must be %s, not %s", shortened(name, maxExcerptBytes), expected, found), err)
 }
 
-// text returns the string that a member holds, "" if the member is absent.
+// text returns the string value of a member, "" if the member is absent.
 func (r *reader) text(name string) string {
 	value := r.get(name)
 	if value == nil {
@@ -73,7 +73,7 @@ func (r *reader) text(name string) string {
 	return unquote(value)
 }
 
-// texts returns the strings that a member, an object, holds: in the body's order; of duplicates the last one, at its place.
+// texts returns the string members of an object, in the body's order; the last value of a duplicate name.
 func (r *reader) texts(name string) []Field {
 	value := r.get(name)
 	if value == nil {
@@ -120,15 +120,15 @@ func (r *reader) status() Status {
 	return oneOf(r, "status", "firing or resolved", StatusFiring, StatusResolved)
 }
 
-// checkResolved refuses a resolved event without a key. Nothing tells what such an event resolves, so its message could be the first that
-// anybody hears of the matter.
+// checkResolved rejects a resolved event without a key. Such an event could be the first notification about its subject, because nothing
+// connects it to a firing event.
 func (r *reader) checkResolved(status Status, key string) {
 	if r.fault == nil && status == StatusResolved && key == "" {
-		r.fault = NewFault(ReasonBadField, "status resolved needs a key, which says what is resolved", nil)
+		r.fault = NewFault(ReasonBadField, "status resolved needs a key, which names what is resolved", nil)
 	}
 }
 
-// oneOf returns the text that a member holds, which must be one of words; "" if the member is absent.
+// oneOf returns the text of a member, which must be one of words; "" if the member is absent.
 func oneOf[T ~string](r *reader, name, expected string, words ...T) T {
 	word := r.text(name)
 	if word == "" || slices.Contains(words, T(word)) {
@@ -150,7 +150,7 @@ func (r *reader) link() string {
 	return value
 }
 
-// links returns the URLs that a member, an object, holds by their names.
+// links returns the URLs of an object by their names.
 func (r *reader) links() []Field {
 	links := r.texts("links")
 	for _, l := range links {
@@ -162,7 +162,7 @@ func (r *reader) links() []Field {
 	return links
 }
 
-// isLink reports whether s is an absolute http or https URL. The error says why s is no URL at all.
+// isLink reports whether s is an absolute http or https URL. The error explains why s is not a URL.
 func isLink(s string) (ok bool, err error) {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -171,7 +171,7 @@ func isLink(s string) (ok bool, err error) {
 	return (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "", nil
 }
 
-// time returns the time that a member holds, zero if the member is absent.
+// time returns the time of a member, the zero time if the member is absent.
 func (r *reader) time(name string) time.Time {
 	value := r.text(name)
 	if value == "" {
@@ -184,7 +184,7 @@ func (r *reader) time(name string) time.Time {
 	return t
 }
 
-// cost takes any notation of a whole number, so that 10, 10.0 and 1e1 are the same. It returns 0 if the member is absent.
+// cost reads any notation of a whole number, such as 10, 10.0 and 1e1. It returns 0 if the member is absent.
 func (r *reader) cost() int {
 	value := r.get("cost")
 	if value == nil {
@@ -198,7 +198,7 @@ func (r *reader) cost() int {
 	return int(cost)
 }
 
-// parseCategory returns path in lower case if that is a category.
+// parseCategory returns path in lower case if it is a category.
 func parseCategory(path string) (string, *Fault) {
 	category := lowerASCII(path)
 	if err := ValidatePath(category); err != nil {
@@ -207,7 +207,7 @@ func parseCategory(path string) (string, *Fault) {
 	return category, nil
 }
 
-// parseTime reads an RFC 3339 time, whose letters may be in either case. In UTC its year must have four digits too.
+// parseTime reads an RFC 3339 time with letters in either case. The year must have four digits in UTC too.
 func parseTime(s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, strings.ToUpper(s))
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestIdentify wants the identity that decoding gives.
@@ -28,12 +28,12 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// TestMayHoldGroup wants every body that is split to be found.
-func TestMayHoldGroup(t *testing.T) {
+// TestHintOfAGroup wants every body that is split to be found.
+func TestHintOfAGroup(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]bool{
 		alertmanager: true, grafana: true, `{"\u0061lerts": []}`: true, `{"title": "x"}`: false, `text about "alerts"`: false,
 	} {
-		testkit.Equal(t, event.MayHoldGroup([]byte(body)), want, "%s may hold a group", body)
+		testkit.Equal(t, event.HintsOf([]byte(body)).Group, want, "%s may hold a group", body)
 	}
 }

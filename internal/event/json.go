@@ -18,7 +18,7 @@ type member struct {
 	value []byte // as written, a slice of the document
 }
 
-// get returns the value of the last member of that name, nil if there is none or it is null.
+// get returns the value of the last member with that name, nil if there is none or it is null.
 func (o object) get(name string) []byte {
 	for _, m := range slices.Backward(o) {
 		if m.name == name {
@@ -45,13 +45,13 @@ func checkJSON(data []byte) *Fault {
 	return NewFault(ReasonBadJSON, detail, err)
 }
 
-// parse reads a JSON value without copying it: each level of a body would copy all that lies below. Names and texts without escapes in the
-// result are part of data, and keep all of it in memory.
+// parse reads a JSON value without copying it: otherwise each level of a body would copy everything below it. Names and texts without
+// escapes share the memory of data.
 func parse(data []byte) gjson.Result {
 	return gjson.Parse(unsafe.String(unsafe.SliceData(data), len(data))) //nolint:gosec // nobody changes a body
 }
 
-// splitObject splits a JSON object. Of what is not valid it returns the members that it recognizes.
+// splitObject splits a JSON object. For invalid JSON it returns the members that it recognizes.
 func splitObject(data []byte) object {
 	const usual, shortest = 8, len(`"":0,`) // number of members, bytes of one
 	members := make(object, 0, min(usual, len(data)/shortest))
@@ -72,8 +72,8 @@ func splitArray(data []byte) [][]byte {
 	return elements
 }
 
-// unquote returns what a JSON string stands for, given with its quotes. A surrogate without its partner becomes U+FFFD.
+// unquote returns the value of a JSON string with its quotes. A surrogate without its partner becomes U+FFFD.
 func unquote(quoted []byte) string { return gjson.ParseBytes(quoted).Str }
 
-// show returns the beginning of a JSON value as written, for a fault.
+// show returns the beginning of a JSON value for a fault.
 func show(value []byte) string { return shortened(string(value), maxExcerptBytes) }

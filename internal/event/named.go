@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// Named returns the events that somebody may mean by an ID: an ID as its producer gave it, whatever its length and its characters, or an
-// ID as people are shown it (see ShownID). Only the IDs and the parts are set. This is the one place that leads from a producer's ID to
-// the identity that workers use.
+// Named returns the events that an ID may refer to: a producer's ID of any length and with any characters or an ID shown to people (see
+// ShownID). Only the IDs and the parts are set. All conversions from a producer's ID to the identity of workers are here.
 func Named(id string) []Event {
 	named := []Event{{ID: stableID(id)}}
 	if slash := strings.LastIndexByte(id, '/'); slash > 0 {
@@ -19,7 +18,7 @@ func Named(id string) []Event {
 	return named
 }
 
-// ShownAs returns the IDs as which people may be shown the events that somebody means by an ID, without repetitions.
+// ShownAs returns the forms of the events of an ID that people may see, without duplicates.
 func ShownAs(id string) []string {
 	var shown []string
 	for _, e := range Named(id) {
@@ -30,12 +29,11 @@ func ShownAs(id string) []string {
 	return shown
 }
 
-// OverHTTP is the ID of an event of a category that came through notifier ingest, if its client gave it the ID: there the category, which
-// its token allows, comes first.
+// OverHTTP returns the ID of an event that came through notifier ingest with an ID of its client: the category precedes it.
 func OverHTTP(category, id string) string { return stableID(category + "/" + id) }
 
-// inHeader is what arrives of an ID that a producer sends in a header: client libraries send a line feed as a blank, and drop white space
-// at both ends.
+// inHeader returns the form of an ID after transport in a header: client libraries replace a line feed by a blank, and trim white space at
+// both ends.
 func inHeader(id string) string {
 	return strings.TrimSpace(strings.NewReplacer("\r", " ", "\n", " ").Replace(id))
 }

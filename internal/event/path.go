@@ -7,23 +7,21 @@ import (
 	"strings"
 )
 
-// Default is the category of an event whose subject and body name none.
+// Default is the category of an event without a category in its subject and body.
 const Default = "default"
 
-// Bounds of a category path. They keep keys, labels and log lines short, and one decision
-// to at most MaxTokens limits below the global one.
+// Bounds of a category path. They limit the length of keys, labels and log lines, and a decision to MaxTokens limits below the global
+// limit.
 const (
 	MaxTokens    = 8
 	MaxPathBytes = 128
 )
 
-// wildcard is the token of a Pattern that stands for any one token. It sorts before every
-// byte a category may hold, which Pattern.Compare relies on.
+// wildcard is the token of a Pattern for any one token. It sorts before every byte of a category, which Pattern.Compare relies on.
 const wildcard = "*"
 
-// ValidatePath returns nil if path is a category: one to MaxTokens tokens of [a-z0-9_-],
-// separated by dots, at most MaxPathBytes bytes in all. Otherwise the error says in words
-// what is wrong; it quotes at most a short excerpt of path.
+// ValidatePath returns nil if path is a category: one to MaxTokens tokens of [a-z0-9_-], separated by dots, at most MaxPathBytes bytes in
+// all. The error describes the fault, with at most a short excerpt of path.
 func ValidatePath(path string) error {
 	if err := validateTokens(path, false); err != nil {
 		return fmt.Errorf("category %s %w", excerpt(path), err)
@@ -31,8 +29,7 @@ func ValidatePath(path string) error {
 	return nil
 }
 
-// Prefixes yields the nodes on the way to path, from the first level down to path itself:
-// for "payments.refunds.failed" these are "payments", "payments.refunds" and
+// Prefixes yields the paths from the first level down to path itself: "payments", "payments.refunds" and "payments.refunds.failed" for
 // "payments.refunds.failed". Each is a slice of path; path must be a category.
 func Prefixes(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
@@ -45,8 +42,14 @@ func Prefixes(path string) iter.Seq[string] {
 	}
 }
 
-// NoLevel stands for the first level of a category that is unknown.
+// NoLevel is the first level of an unknown category.
 const NoLevel = "_"
+
+// IsBelow reports whether a category is the path or lies below it. Every category lies below the empty path.
+func IsBelow(category, path string) bool {
+	rest, isPrefix := strings.CutPrefix(category, path)
+	return isPrefix && (path == "" || rest == "" || rest[0] == '.')
+}
 
 // FirstLevel returns the first level of a category, NoLevel for "".
 func FirstLevel(category string) string {
@@ -57,8 +60,8 @@ func FirstLevel(category string) string {
 	return first
 }
 
-// FirstLevelOf returns the first level of the category that subject names. It does so where the levels below it are not
-// valid too: what a producer may publish to says whose message it is. It is NoLevel on the bare prefix.
+// FirstLevelOf returns the first level of the subject's category, even if the levels below are invalid: the permissions of a producer bind
+// the first level. It returns NoLevel for the bare prefix.
 func (d Decoder) FirstLevelOf(subject string) string {
 	rest, below := strings.CutPrefix(subject, d.Prefix+".")
 	first, _, _ := strings.Cut(rest, ".")
@@ -68,8 +71,7 @@ func (d Decoder) FirstLevelOf(subject string) string {
 	return first
 }
 
-// validateTokens checks a category path, or a pattern where wildcards are allowed. The error
-// is a predicate that completes a sentence about text.
+// validateTokens checks a category path or, with wildcards, a pattern. The error is a predicate that completes a sentence about text.
 func validateTokens(text string, wildcards bool) error {
 	if text == "" {
 		return errors.New("is empty")
@@ -109,8 +111,8 @@ func validateToken(token string, wildcards bool) error {
 	return nil
 }
 
-// lowerASCII lower-cases A-Z alone: Unicode folding would turn some letters outside ASCII,
-// such as the Kelvin sign, into valid ones. It allocates only if there is something to change.
+// lowerASCII converts only A-Z to lower case: Unicode folding would turn some characters outside ASCII, such as the Kelvin sign, into valid
+// ones. It allocates only if a character changes.
 func lowerASCII(s string) string {
 	if !strings.ContainsFunc(s, isUpperASCII) {
 		return s

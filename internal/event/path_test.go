@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestValidatePath(t *testing.T) {
@@ -52,6 +52,16 @@ func TestFirstLevel(t *testing.T) {
 		"notify." + strings.Repeat("a", event.MaxPathBytes+1): "_",
 	} {
 		testkit.Equal(t, (event.Decoder{Prefix: "notify"}).FirstLevelOf(subject), want, "FirstLevelOf(%q)", subject)
+	}
+}
+
+func TestIsBelow(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"", "a", "a.b"} {
+		testkit.Equal(t, event.IsBelow("a.b", path), true, "a.b below %q", path)
+	}
+	for _, path := range []string{"a.b.c", "a.bc", "b", "."} {
+		testkit.Equal(t, event.IsBelow("a.b", path), false, "a.b below %q", path)
 	}
 }
 

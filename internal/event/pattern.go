@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-// Pattern is a category path in which whole tokens may be "*", which takes any one token.
-// Patterns are comparable with ==. The zero Pattern has no tokens and matches nothing.
+// Pattern is a category path whose tokens may be "*", which matches any one token. Patterns are comparable with ==. The zero Pattern has no
+// tokens and matches nothing.
 type Pattern struct{ text string }
 
-// ParsePattern reads a pattern such as "payments.*.failed". Case counts: an upper-case letter
-// is a fault, since no category could ever match it.
+// ParsePattern reads a pattern such as "payments.*.failed". An upper-case letter is a fault, because no category could match it.
 func ParsePattern(text string) (Pattern, error) {
 	if err := validateTokens(text, true); err != nil {
 		return Pattern{}, fmt.Errorf("pattern %s %w", excerpt(text), err)
@@ -21,14 +20,14 @@ func ParsePattern(text string) (Pattern, error) {
 	return Pattern{text}, nil
 }
 
-// String returns the pattern as it was written.
+// String returns the text of the pattern.
 func (p Pattern) String() string { return p.text }
 
 // Depth returns the number of tokens, 0 for the zero Pattern.
 func (p Pattern) Depth() int { return depth(p.text) }
 
-// Matches reports whether path has as many tokens as the pattern and each literal token of
-// the pattern stands at the same place in it. path must be a category.
+// Matches reports whether path has the number of tokens of the pattern and all literal tokens of the pattern in their places. path must be
+// a category.
 func (p Pattern) Matches(path string) bool {
 	if p.text == "" {
 		return false
@@ -46,10 +45,8 @@ func (p Pattern) Matches(path string) bool {
 	return true
 }
 
-// Compare orders patterns of one depth, the more specific first: the one with more literal
-// tokens; then the one whose first literal token stands further left; then by text. Patterns
-// of different depths never match the same path; the one with fewer tokens comes first.
-// The result is 0 only for equal patterns.
+// Compare orders patterns of one depth by specificity: more literal tokens first; then a first literal token further left; then by text.
+// Patterns of different depths never match one path; fewer tokens come first. The result is 0 only for equal patterns.
 func (p Pattern) Compare(q Pattern) int {
 	return cmp.Or(
 		cmp.Compare(p.Depth(), q.Depth()),
@@ -59,11 +56,10 @@ func (p Pattern) Compare(q Pattern) int {
 	)
 }
 
-// wildcards counts the wildcard tokens; '*' occurs as nothing else in a valid pattern.
+// wildcards counts the wildcard tokens; a valid pattern has no other '*'.
 func (p Pattern) wildcards() int { return strings.Count(p.text, wildcard) }
 
-// firstLiteral returns the place of the first literal token, counted from 0. Each wildcard
-// before it takes two bytes, itself and its dot.
+// firstLiteral returns the place of the first literal token, counted from 0. Each wildcard before it is two bytes long, with its dot.
 func (p Pattern) firstLiteral() int {
 	literal := strings.TrimLeft(p.text, "*.")
 	return (len(p.text) - len(literal)) / 2
@@ -76,22 +72,21 @@ func depth(path string) int {
 	return strings.Count(path, ".") + 1
 }
 
-// Entry is a pattern and what a Table holds for it.
+// Entry is a pattern and its value in a Table.
 type Entry[T any] struct {
 	Pattern Pattern
 	Value   T
 }
 
-// Table finds the most specific pattern for a category path. It never changes, so any number
-// of goroutines may use it at once. The zero Table is empty.
+// Table finds the most specific pattern for a category path. It never changes, so any number of goroutines may use it at once. The zero
+// Table is empty.
 type Table[T any] struct {
 	entries []Entry[T]
 	exact   map[string]int       // path -> place in entries
 	wild    [MaxTokens + 1][]int // depth -> places in entries, the most specific first
 }
 
-// NewTable builds a Table. A pattern given more than once is an error, and so is the zero
-// Pattern; all such errors are joined.
+// NewTable builds a Table. A duplicate pattern is an error, and so is the zero Pattern; all such errors are joined.
 func NewTable[T any](entries []Entry[T]) (Table[T], error) {
 	if err := checkOnce("pattern", entries, func(e Entry[T]) string { return e.Pattern.text }); err != nil {
 		return Table[T]{}, err
@@ -112,7 +107,7 @@ func NewTable[T any](entries []Entry[T]) (Table[T], error) {
 	return t, nil
 }
 
-// checkOnce returns an error for each entry that has no text, and for each text that several entries have.
+// checkOnce returns an error for each entry without a text, and for each duplicate text.
 func checkOnce[E any](kind string, entries []E, textOf func(E) string) error {
 	count := make(map[string]int, len(entries))
 	var faults []error
@@ -129,9 +124,8 @@ func checkOnce[E any](kind string, entries []E, textOf func(E) string) error {
 	return errors.Join(faults...)
 }
 
-// Lookup returns the entry of the most specific pattern that matches path as a whole: the
-// path itself, else the first match in the order of Pattern.Compare. Its time grows with the
-// number of wildcard patterns of the same depth.
+// Lookup returns the entry of the most specific pattern that matches path as a whole: the path itself or the first match in the order of
+// Pattern.Compare. Its time grows with the number of wildcard patterns of that depth.
 func (t Table[T]) Lookup(path string) (Entry[T], bool) {
 	if i, ok := t.exact[path]; ok {
 		return t.entries[i], true
@@ -146,8 +140,7 @@ func (t Table[T]) Lookup(path string) (Entry[T], bool) {
 	return Entry[T]{}, false
 }
 
-// Nearest returns what Lookup finds for path, else for the longest prefix of path for which
-// it finds something.
+// Nearest returns the result of Lookup for path or for its longest prefix with a result.
 func (t Table[T]) Nearest(path string) (Entry[T], bool) {
 	for {
 		if entry, ok := t.Lookup(path); ok {

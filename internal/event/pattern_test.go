@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func pattern(t testing.TB, text string) event.Pattern {

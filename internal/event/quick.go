@@ -7,24 +7,29 @@ import (
 	"unicode/utf8"
 )
 
-// MayResolve reports whether data may decode to an event with StatusResolved. Where it is false the
-// event certainly has another status; where it is true only Decode knows. It allocates nothing.
-func MayResolve(data []byte) bool {
-	return looksLikeObject(data) && mayHold(data, `"resolved"`)
+// Hints are what a search of a body finds out about its event without decoding it. A hint that is false is certain; where it is true, only
+// Decode knows.
+type Hints struct {
+	Resolves bool // the event has StatusResolved
+	Fires    bool // the event has StatusFiring
+	Group    bool // the body is a group of alerts, which Parts splits
 }
 
-// MayFire is MayResolve for an event with StatusFiring.
-func MayFire(data []byte) bool {
-	return looksLikeObject(data) && mayHold(data, `"firing"`)
+// HintsOf searches a body. It allocates nothing.
+func HintsOf(data []byte) Hints {
+	if !looksLikeObject(data) {
+		return Hints{}
+	}
+	hidden := hidesText(data)
+	return Hints{
+		Resolves: hidden || bytes.Contains(data, []byte(`"resolved"`)),
+		Fires:    hidden || bytes.Contains(data, []byte(`"firing"`)),
+		Group:    hidden || bytes.Contains(data, []byte(`"alerts"`)),
+	}
 }
 
-// MayHoldGroup reports whether data may be a group of alerts. Where it is false, Parts returns nothing. It allocates nothing.
-func MayHoldGroup(data []byte) bool {
-	return looksLikeObject(data) && mayHold(data, `"alerts"`)
-}
-
-// Identify returns the event that m decodes to with its identity and, where the subject names it, its category alone. It reads the envelope and a
-// single alert, and these only if they may hold an ID.
+// Identify returns the event of m with only its identity and the category of the subject. It reads the envelope and a single alert, and
+// only if they may contain an ID.
 func (d Decoder) Identify(m Message) Event {
 	category, _, _ := d.categoryOf(m.Subject)
 	if e, ok := d.QuickIdentity(m, category); ok {
@@ -39,7 +44,7 @@ func (d Decoder) Identify(m Message) Event {
 	return e
 }
 
-// identifyAlert gives the event of a single alert the identity of that alert.
+// identifyAlert sets the identity of a single alert.
 func (e *Event) identifyAlert(o object) {
 	elements, ok := alertsOf(o)
 	if !ok || len(elements) != 1 {
@@ -50,9 +55,8 @@ func (e *Event) identifyAlert(o object) {
 	}
 }
 
-// QuickIdentity returns the event that m decodes to with its category, as the subject names it, and its identity alone, without
-// looking at more of the body than a search does. It is not ok where the body or its envelope may hold an ID or alerts, or for a message
-// of the room: only Decode knows then.
+// QuickIdentity returns the event of m with only the given category and its identity, at the cost of a search. It is not ok if the body or
+// its envelope may contain an ID or alerts, and for a message of the room: only Decode can tell then.
 func (d Decoder) QuickIdentity(m Message, category string) (e Event, ok bool) {
 	e = Event{ID: m.derivedID(), Derived: true, Category: category}
 	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
@@ -62,15 +66,19 @@ func (d Decoder) QuickIdentity(m Message, category string) (e Event, ok bool) {
 	return e, true
 }
 
-// mayHold reports whether the string quoted may stand in a JSON document, or in one within it: as it
-// is, written with escapes, or in base64.
+// mayHold reports whether the string quoted may stand in a JSON document, or in one within it.
 func mayHold(data []byte, quoted string) bool {
-	const encoded = `_base64"` // the end of data_base64: a search is fast that begins with a rare byte
-	return bytes.Contains(data, []byte(quoted)) || bytes.Contains(data, []byte(encoded)) || holdsEscapedWord(data)
+	return bytes.Contains(data, []byte(quoted)) || hidesText(data)
 }
 
-// holdsEscapedWord reports whether a letter or digit of ASCII, or an underscore, may be written as an
-// escape. Encoders escape many characters beyond need, but never those.
+// hidesText reports whether a JSON document may hold strings that a search does not find: written with escapes, or in base64.
+func hidesText(data []byte) bool {
+	const encoded = `_base64"` // the end of data_base64: a search is fast that begins with a rare byte
+	return bytes.Contains(data, []byte(encoded)) || holdsEscapedWord(data)
+}
+
+// holdsEscapedWord reports whether data may contain an escaped ASCII letter, digit or underscore. Encoders escape many characters
+// needlessly, but never these.
 func holdsEscapedWord(data []byte) bool {
 	const prefix = `\u00`
 	for {
@@ -86,10 +94,9 @@ func holdsEscapedWord(data []byte) bool {
 	}
 }
 
-// QuickTitle returns what to call the event that data decodes to, without decoding data: the title of the event, else the
-// first line of its text that holds something visible. For a group of alerts, the event is that of the first alert. The
-// result is "" where that is not known. QuickTitle does not know the headers: a header may say that an object is to be taken
-// as text. Of a body that does not decode, it returns whatever looks like a title.
+// QuickTitle returns the title of the event in data without decoding it: the title or the first visible line of the text. For a group of
+// alerts, it is the title of the first alert. The result is "" if the title is unknown. QuickTitle ignores headers, although a header may
+// declare an object to be text. For an invalid body, it returns any text that looks like a title.
 func QuickTitle(data []byte) string {
 	var title string
 	if body := trimStart(data); bytes.HasPrefix(body, []byte("{")) {
@@ -100,7 +107,7 @@ func QuickTitle(data []byte) string {
 	return strings.ToValidUTF8(title, string(utf8.RuneError))
 }
 
-// objectTitle returns the title in an object. As an envelope it may hold the object within a CloudEvent.
+// objectTitle returns the title in an object. With envelope, the object may be a CloudEvent around another object.
 func objectTitle(data []byte, envelope bool) string {
 	o := splitObject(data)
 	if envelope && o.get("specversion") != nil {
@@ -152,8 +159,7 @@ func plainTitle(text []byte) string {
 	return ""
 }
 
-// textTitle returns the first visible line of a JSON string. It undoes the escapes of no more than that
-// line: texts are long where they have many.
+// textTitle returns the first visible line of a JSON string. It unescapes only that line, because long texts may have many escapes.
 func textTitle(value []byte) string {
 	if absent(value) || value[0] != '"' {
 		return ""
@@ -168,7 +174,7 @@ func textTitle(value []byte) string {
 	return ""
 }
 
-// lineEnd returns where the first line of a JSON string's inside ends and where the next one starts.
+// lineEnd returns the end of the first line within a JSON string and the start of the next line.
 func lineEnd(inside []byte) (end, next int) {
 	for i := 0; ; {
 		backslash := bytes.IndexByte(inside[i:], '\\')
@@ -182,7 +188,7 @@ func lineEnd(inside []byte) (end, next int) {
 	}
 }
 
-// stringValue returns the string that a value is, "" if it is something else.
+// stringValue returns the value of a JSON string, "" for any other value.
 func stringValue(value []byte) string {
 	if absent(value) || value[0] != '"' {
 		return ""
@@ -198,5 +204,5 @@ func unescaped(inside []byte) string {
 	return unquote(slices.Concat([]byte{'"'}, inside, []byte{'"'}))
 }
 
-// absent tells of a member that is not there or null.
+// absent reports whether a member is missing or null.
 func absent(value []byte) bool { return len(value) == 0 || value[0] == 'n' }

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // typical is a common body.
 const typical = `{"id":"order-4711-7","severity":"error","source":"payments-7c9f","title":"Refund failed: the provider timed out",` +
 	`"text":"3 tries in 20s","fields":{"order":"4711","zone":"eu-1"},"time":"2026-03-01T12:00:00Z"}`
 
-func TestMayResolve(t *testing.T) {
+func TestHintOfAResolvedEvent(t *testing.T) {
 	t.Parallel()
 	encoded := base64.StdEncoding.EncodeToString([]byte(`{"text":"x","status":"resolved"}`))
 	for _, body := range []string{
@@ -23,28 +23,28 @@ func TestMayResolve(t *testing.T) {
 		grafana, alertmanager,
 		`{"title":"resolved"}`, // only decoding shows the name of the member
 	} {
-		testkit.Equal(t, event.MayResolve([]byte(body)), true, "MayResolve(%s)", body)
+		testkit.Equal(t, event.HintsOf([]byte(body)).Resolves, true, "hint of %s", body)
 	}
 	for _, body := range []string{
 		typical, "", "{", `{"text":"\u00`, `{"text":"\u006`, `"resolved"`, `["resolved"]`, "resolved", `{"text":"the resolved x"}`,
 		`{"text":"caf\u00e9 \u003cb\u003e \u0026 \u00df \u2028 \u0001 \ud83d\udd25","status":"firing"}`,
 	} {
-		testkit.Equal(t, event.MayResolve([]byte(body)), false, "MayResolve(%s)", body)
+		testkit.Equal(t, event.HintsOf([]byte(body)).Resolves, false, "hint of %s", body)
 	}
 }
 
-func TestMayFire(t *testing.T) {
+func TestHintOfAFiringEvent(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]bool{
 		`{"text":"x","status":"firing"}`: true, `{"text":"x","status":"f\u0069ring"}`: true, alertmanager: true, grafana: false, typical: false, `"firing"`: false,
 	} {
-		testkit.Equal(t, event.MayFire([]byte(body)), want, "MayFire(%s)", body)
+		testkit.Equal(t, event.HintsOf([]byte(body)).Fires, want, "hint of %s", body)
 	}
 }
 
-func TestMayResolveAllocatesNothing(t *testing.T) { // counts allocations, so not in parallel
+func TestHintsAllocateNothing(t *testing.T) { // counts allocations, so not in parallel
 	body := []byte(typical)
-	testkit.Equal(t, testing.AllocsPerRun(100, func() { event.MayResolve(body) }), 0, "allocations")
+	testkit.Equal(t, testing.AllocsPerRun(100, func() { event.HintsOf(body) }), 0, "allocations")
 }
 
 func TestQuickTitle(t *testing.T) {
@@ -105,7 +105,7 @@ func TestQuickTitle(t *testing.T) {
 	}
 }
 
-// FuzzQuick compares MayResolve and QuickTitle with the decoded event.
+// FuzzQuick compares HintsOf and QuickTitle with the decoded event.
 func FuzzQuick(f *testing.F) {
 	for _, body := range []string{
 		typical, alertmanager, grafana, "a\nb", "\ufeff{\"text\":\"\\n\\u000ax\"}", `{"text":"x","st\u0061tus":"res\u006Flved"}`,
@@ -119,12 +119,12 @@ func FuzzQuick(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		e, err := event.Decoder{Prefix: "notify"}.Decode(event.Message{Subject: "notify.a", Data: body, Stream: "S", Sequence: 1})
-		title, mayResolve := event.QuickTitle(body), event.MayResolve(body)
+		title, mayResolve := event.QuickTitle(body), event.HintsOf(body).Resolves
 		if err != nil {
 			return
 		}
 		if e.Status == event.StatusResolved && !mayResolve {
-			t.Error("MayResolve: got false, want true for a resolved event")
+			t.Error("hint: got false, want true for a resolved event")
 		}
 		if title != "" && title != e.Heading() {
 			t.Errorf("title: got %q, want %q", title, e.Heading())

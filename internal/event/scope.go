@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// below is the last token of a Scope that stands for all categories below the ones before it.
+// below is the last token of a Scope for all categories below the preceding tokens.
 const below = ">"
 
-// Scope is a set of categories: those that a Pattern matches, such as "payments.*", or all below
-// them but not themselves, such as "payments.>". ">" alone is every category. Scopes are
-// comparable with ==. The zero Scope is empty.
+// Scope is a set of categories: those of a Pattern, such as "payments.*", or everything below them without themselves, such as
+// "payments.>". ">" is every category. Scopes are comparable with ==. The zero Scope is empty.
 type Scope struct {
 	pattern Pattern
 	below   bool
 }
 
-// ParseScope reads a scope: a pattern, a pattern and ".>" after it, or ">".
+// ParseScope reads a scope: a pattern, a pattern with ".>" after it or ">".
 func ParseScope(text string) (Scope, error) {
 	if text == below {
 		return Scope{below: true}, nil
@@ -33,7 +32,7 @@ func ParseScope(text string) (Scope, error) {
 	return Scope{Pattern{above}, isBelow}, nil
 }
 
-// String returns the scope as it was written.
+// String returns the text of the scope.
 func (s Scope) String() string {
 	switch {
 	case !s.below:
@@ -45,14 +44,14 @@ func (s Scope) String() string {
 	}
 }
 
-// ScopeEntry is a scope and what Scopes holds for it.
+// ScopeEntry is a scope and its value in a Scopes.
 type ScopeEntry[T any] struct {
 	Scope Scope
 	Value T
 }
 
-// Scopes finds the most specific scope that holds a category. It never changes, so any number of
-// goroutines may use it at once. The zero Scopes is empty.
+// Scopes finds the most specific scope of a category. It never changes, so any number of goroutines may use it at once. The zero Scopes is
+// empty.
 type Scopes[T any] struct {
 	entries []ScopeEntry[T]
 	alone   Table[T]
@@ -60,8 +59,7 @@ type Scopes[T any] struct {
 	every   *T // of the scope ">"
 }
 
-// NewScopes builds a Scopes. A scope given more than once is an error, and so is the zero Scope;
-// all such errors are joined.
+// NewScopes builds a Scopes. A duplicate scope is an error, and so is the zero Scope; all such errors are joined.
 func NewScopes[T any](entries []ScopeEntry[T]) (Scopes[T], error) {
 	if err := checkOnce("scope", entries, func(e ScopeEntry[T]) string { return e.Scope.String() }); err != nil {
 		return Scopes[T]{}, err
@@ -84,8 +82,8 @@ func NewScopes[T any](entries []ScopeEntry[T]) (Scopes[T], error) {
 	return s, errors.Join(errAlone, errBelow)
 }
 
-// Lookup returns the value of the most specific scope that holds category: one that matches it as
-// a whole, else the deepest that it lies below, each in the order of Pattern.Compare.
+// Lookup returns the value of the most specific scope of category: a scope that matches the whole category or the deepest scope above it,
+// each in the order of Pattern.Compare.
 func (s Scopes[T]) Lookup(category string) (value T, ok bool) {
 	if entry, ok := s.alone.Lookup(category); ok {
 		return entry.Value, true

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func scopes(t testing.TB, texts ...string) event.Scopes[string] {

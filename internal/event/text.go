@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxExcerptBytes bounds what a fault shows of a producer's value.
+// maxExcerptBytes is the longest excerpt of a producer's value in a fault.
 const maxExcerptBytes = 40
 
-// mark ends a text that was cut.
+// mark is the end of a truncated text.
 const mark = "…"
 
-// excerpt quotes s for a fault, cut with a mark where it is long.
+// excerpt quotes s for a fault, truncated with a mark if it is long.
 func excerpt(s string) string {
 	if len(s) <= maxExcerptBytes {
 		return strconv.Quote(s)
@@ -22,7 +22,7 @@ func excerpt(s string) string {
 	return strconv.Quote(cut(s, maxExcerptBytes)) + mark
 }
 
-// cut returns the longest beginning of s that has at most size bytes and splits no rune.
+// cut returns the longest prefix of s with at most size bytes and no split rune.
 func cut(s string, size int) string {
 	if len(s) <= size {
 		return s
@@ -33,7 +33,7 @@ func cut(s string, size int) string {
 	return s[:size]
 }
 
-// shortened returns s, cut with a mark where it has more than size bytes.
+// shortened returns s, truncated with a mark if it has more than size bytes.
 func shortened(s string, size int) string {
 	if beginning := cut(s, size); len(beginning) < len(s) {
 		return beginning + mark
@@ -55,8 +55,8 @@ func printable(s string) string {
 	}, s)
 }
 
-// visible reports whether a reader would see anything of s: a rune that is neither blank, nor
-// a control character, nor an invisible format character such as a zero-width joiner.
+// visible reports whether s has a visible rune: not a blank, a control character or an invisible format character such as a zero-width
+// joiner.
 func visible(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
 		return !unicode.IsSpace(r) && !unicode.IsControl(r) && !unicode.Is(unicode.Cf, r)

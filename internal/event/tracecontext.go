@@ -1,7 +1,7 @@
 package event
 
-// TraceContext returns the W3C trace context that the producer gave: of the headers traceparent and tracestate, else of the extension
-// attributes of a CloudEvent. The texts are unchecked, and empty where there are none.
+// TraceContext returns the producer's W3C trace context: the headers traceparent and tracestate or the extension attributes of a
+// CloudEvent. The texts are unchecked, and empty if there are none.
 func (m Message) TraceContext() (traceparent, tracestate string) {
 	if traceparent = headerValue(m.Header, "traceparent"); traceparent != "" {
 		return traceparent, headerValue(m.Header, "tracestate")

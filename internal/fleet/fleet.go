@@ -1,11 +1,11 @@
-// Package fleet tells how many instances of the notifier are alive, and asks each for a report of itself.
+// Package fleet counts the live instances of the notifier, and asks each for a report about itself.
 //
-// Each instance announces itself as a NATS micro service named "notifier", so `nats micro ls` shows it. From time to time it asks
-// which others of its deployment answer. The number needs no Redis: the limits are divided by it while Redis is unavailable. While
-// NATS does not answer, the last number stands. [Fleet.Alive] may be called at any time by anyone.
+// Each instance announces itself as a NATS micro service named "notifier", so `nats micro ls` shows it. Every few
+// seconds it counts the instances of its deployment that answer. While Redis is unavailable, the limits are divided by that number. While
+// NATS does not answer, the last number stays. [Fleet.Alive] may be called at any time by any goroutine.
 //
-// The announcement has a hash of the settings that all instances must share. An instance that sees another hash says so to its
-// caller. The endpoint "status" of the service answers with the instance's report, which fits into NATS' max_payload; [Ask] collects the
+// The announcement has a hash of the settings that all instances must share. An instance that sees another hash calls
+// Options.Compared. The endpoint "status" of the service answers with the instance's report, which fits into NATS' max_payload; [Ask] collects the
 // reports of a deployment. An instance that cannot report logs it once, and answers with the error.
 package fleet
 
@@ -22,34 +22,35 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
+
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
 const serviceName = "notifier"
 
-// How often the others are asked, and how long their answers are waited for. Answers come within a round trip; an
-// instance that is slower is counted the next time.
+// The interval between two counts, and the wait for answers. Answers arrive within a round trip; a slower instance is counted the next time.
 const (
 	askEvery = 5 * time.Second
 	askFor   = 500 * time.Millisecond
 )
 
-// Options say what an instance announces.
+// Options are what an instance announces, and its callbacks.
 type Options struct {
-	Deployment string // instances of another deployment in the same NATS account are not counted
-	Version    string // the protocol demands a semantic one; any other is announced as 0.0.0
+	Deployment string // only instances of this deployment are counted; a NATS account may have several
+	Version    string // the protocol demands a semantic version; any other is announced as 0.0.0
 	Settings   string // hash of the settings that must be equal on all instances; "" is not compared
-	Layout     int    // number of the form in which the instance stores state
+	Layout     int    // version of the format in which the instance stores state
 
-	// Report returns the instance's report of itself as JSON of at most so many bytes. Its error has one line.
+	// Report returns the report of the instance as JSON of at most the given number of bytes. Its error has one line.
 	Report func(instance string, most int64) ([]byte, error)
 
-	// Compared is told after each count whether another instance announces other settings.
+	// Compared is called after each count. differ is true if another instance announces other settings.
 	Compared func(ctx context.Context, differ bool)
 
 	Logger *slog.Logger
 }
 
-// Fleet is this instance's view of all of them.
+// Fleet is this instance's view of all instances.
 type Fleet struct {
 	o       Options
 	conn    *nats.Conn
@@ -68,7 +69,7 @@ const (
 // failedReport is the code of the answer of an instance that cannot report.
 const failedReport = "500"
 
-// StatusSubject is where the reports are asked for. Every instance of every deployment in the account gets the question.
+// StatusSubject is the subject of requests for reports. Every instance of every deployment in the account receives them.
 const StatusSubject = "$SRV.STATUS." + serviceName
 
 // Join announces this instance.
@@ -94,21 +95,14 @@ func Join(conn *nats.Conn, o Options) (*Fleet, error) {
 	return f, nil
 }
 
-// addStatus adds the endpoint that every instance answers: it has no queue group. One goroutine answers.
+// addStatus adds the status endpoint. It has no queue group, so every instance answers. One goroutine answers.
 func (f *Fleet) addStatus() error {
-	failing := false
+	reporting := oplog.NewCondition(f.o.Logger, "cannot report the status", "status is reported again")
 	answer := func(request micro.Request) {
 		if string(request.Data()) != f.o.Deployment {
 			return
 		}
-		err := f.report(request)
-		switch {
-		case err != nil && !failing:
-			f.o.Logger.Warn("cannot report the status", "error", err)
-		case err == nil && failing:
-			f.o.Logger.Info("status is reported again")
-		}
-		failing = err != nil
+		reporting.Note(f.report(request))
 	}
 	err := f.service.AddEndpoint("status", micro.HandlerFunc(answer),
 		micro.WithEndpointSubject(StatusSubject), micro.WithEndpointQueueGroupDisabled())
@@ -118,7 +112,7 @@ func (f *Fleet) addStatus() error {
 	return nil
 }
 
-// report answers a question for the status. If there is no report, it answers with the error.
+// report answers a request for the status with the report, or with the error that prevented it.
 func (f *Fleet) report(request micro.Request) error {
 	report, err := f.o.Report(f.service.Info().ID, f.conn.MaxPayload())
 	if err != nil {
@@ -127,10 +121,10 @@ func (f *Fleet) report(request micro.Request) error {
 	return request.Respond(report)
 }
 
-// Alive is how many instances answered last, this one included.
+// Alive returns how many instances answered the last count, including this one.
 func (f *Fleet) Alive() int { return int(f.alive.Load()) }
 
-// Watch keeps counting until the context ends.
+// Watch counts again and again until the context ends.
 func (f *Fleet) Watch(ctx context.Context) {
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
@@ -153,13 +147,13 @@ func (f *Fleet) Leave() {
 
 // Member is an instance that is alive.
 type Member struct {
-	Instance string // name that no other start has
+	Instance string // unique name of one start
 	Version  string
 	Settings string // as in [Options]
-	Layout   int    // as in [Options]; 0: the instance announces none
+	Layout   int    // as in [Options]; 0 if the instance announces none
 }
 
-// Members asks which instances of a deployment are alive. An instance that is slower than half a second is missing.
+// Members returns the live instances of a deployment. An instance that needs more than half a second to answer is missing.
 func Members(ctx context.Context, conn *nats.Conn, deployment string) ([]Member, error) {
 	subject, err := micro.ControlSubject(micro.PingVerb, serviceName, "")
 	if err != nil {
@@ -170,7 +164,7 @@ func Members(ctx context.Context, conn *nats.Conn, deployment string) ([]Member,
 	var members []Member
 	err = ask(ctx, conn, subject, nil, func(answer *nats.Msg) bool {
 		var who micro.Ping
-		if json.Unmarshal(answer.Data, &who) == nil && who.Metadata[deploymentKey] == deployment { // else: another's, or nobody is there
+		if json.Unmarshal(answer.Data, &who) == nil && who.Metadata[deploymentKey] == deployment { // otherwise an instance of another deployment, or no responders
 			layout, _ := strconv.Atoi(who.Metadata[layoutKey])
 			members = append(members, Member{Instance: who.ID, Version: who.Version, Settings: who.Metadata[settingsKey], Layout: layout})
 		}
@@ -182,7 +176,7 @@ func Members(ctx context.Context, conn *nats.Conn, deployment string) ([]Member,
 	return members, nil
 }
 
-// count asks who is there. Without any answer, even this instance's own, the last number stands.
+// count counts the live instances. If not even this instance answers, the last number stays.
 func (f *Fleet) count(ctx context.Context) {
 	members, _ := Members(ctx, f.conn, f.o.Deployment)
 	alive, differ := int64(len(members)), false
@@ -201,9 +195,9 @@ func (f *Fleet) count(ctx context.Context) {
 	f.o.Compared(ctx, differ)
 }
 
-// Ask collects the reports of the instances of a deployment, in the order in which they come. It returns when so many have answered as
-// are expected, or when no more answer in time. 0 expects any number. If instances answer that they cannot report, the error is theirs,
-// and the reports are those of the others.
+// Ask collects the reports of the instances of a deployment, in the order of their arrival. It returns when the expected number of instances
+// has answered, or when time runs out. 0 expects any number. The error joins the errors of instances that cannot report; the reports of all
+// other instances are returned with it.
 func Ask(ctx context.Context, conn *nats.Conn, deployment string, expected int) ([]json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
@@ -216,7 +210,7 @@ func Ask(ctx context.Context, conn *nats.Conn, deployment string, expected int) 
 			failed = append(failed, fmt.Errorf("a worker cannot report: %s", why))
 		case json.Valid(answer.Data):
 			reports = append(reports, answer.Data)
-		case len(answer.Data) == 0: // nobody is there
+		case len(answer.Data) == 0: // no responders
 			return false
 		}
 		return expected == 0 || len(reports)+len(failed) < expected
@@ -227,7 +221,7 @@ func Ask(ctx context.Context, conn *nats.Conn, deployment string, expected int) 
 	return reports, errors.Join(failed...)
 }
 
-// ask publishes a question, and hands each answer to take until take wants no more or the context ends.
+// ask publishes a request, and passes each answer to take until take returns false or the context ends.
 func ask(ctx context.Context, conn *nats.Conn, subject string, question []byte, take func(answer *nats.Msg) (more bool)) error {
 	if !conn.IsConnected() {
 		return nats.ErrDisconnected
@@ -244,7 +238,7 @@ func ask(ctx context.Context, conn *nats.Conn, subject string, question []byte, 
 	for {
 		answer, err := answers.NextMsgWithContext(ctx)
 		if err != nil || !take(answer) {
-			return nil // no more answers come in time
+			return nil // time has run out, or take has enough
 		}
 	}
 }

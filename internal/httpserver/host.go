@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// NamesThisHost reports whether the Host header of a request names this host, by localhost or a loopback address. A web page of another
-// origin whose name resolves to this host makes the browser send that name instead.
+// NamesThisHost reports whether the Host header of a request names this host, by localhost or a loopback address. If a web page of
+// another origin has a name that resolves to this host, the browser sends that name.
 func NamesThisHost(header string) bool {
 	name := HostOf(header)
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {

@@ -1,7 +1,7 @@
-// Package httpserver has what the HTTP servers of the notifier share: taking a port, serving, ending, and the log of net/http.
+// Package httpserver has what the HTTP servers of the notifier share: listening, serving, shutdown, and the log of net/http.
 //
 // A [Server] is used in one order: Listen, then Serve in a goroutine of its own, then Shutdown. Shutdown may also come before Serve or
-// instead of it. Each error says what failed, and what the server is for.
+// instead of it. Each error names the failed call and the purpose of the server.
 package httpserver
 
 import (
@@ -23,13 +23,13 @@ type Server struct {
 	serves   string
 }
 
-// Listen takes the port of an address for a server that serves something, such as "the page". Where the port is taken and another will do,
-// it takes any free one of the same host.
+// Listen listens on an address for a server of something, such as "the page". If the port is in use and anotherWillDo is true, it listens on a
+// free port of the same host.
 func Listen(ctx context.Context, serves, address string, anotherWillDo bool) (*Server, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) && anotherWillDo {
-		host, _, _ := net.SplitHostPort(address) // a taken port has an address
+		host, _, _ := net.SplitHostPort(address) // the address was valid: its port is in use
 		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 	}
 	if err != nil {

@@ -15,27 +15,27 @@ import (
 
 const (
 	firstBuffer = 4 << 10
-	// maxHeld bounds what the bodies of all requests take together, beside the first buffer of each, and maxHeldByToken those of one token:
-	// slow uploads of one client leave memory for the others.
+	// maxHeld is the most memory for the bodies of all requests in addition to the first buffer of each, and maxHeldByToken the most for
+	// one token, so that slow uploads of one client leave memory for other clients.
 	maxHeld        = 64 << 20
 	maxHeldByToken = maxHeld / 4
 )
 
-// bodies reads the bodies of requests. A buffer grows with what has come, not with what the client announces.
+// bodies reads the bodies of requests. A buffer grows with the received bytes, not with the announced length.
 type bodies struct {
 	most int // bytes of one body
 	pool sync.Pool
 	held atomic.Int64
 }
 
-// room is what one request holds of the memory for bodies. One goroutine uses it.
+// room is the part of the memory for bodies that one request holds. One goroutine uses it.
 type room struct {
 	of   *bodies
 	from *client
 	held int64
 }
 
-// take reserves n more bytes, or returns the answer that there are none.
+// take reserves n more bytes. If there are none, it returns the answer to the request.
 func (r *room) take(n int) *problem {
 	all, own := r.of.held.Add(int64(n)), r.from.held.Add(int64(n))
 	r.held += int64(n)
@@ -53,7 +53,7 @@ func (r *room) give(n int) {
 	r.held -= int64(n)
 }
 
-// leave returns all that the request still holds.
+// leave returns all bytes that the request still holds.
 func (r *room) leave() { r.give(int(r.held)) }
 
 // body is the body of one request.
@@ -96,7 +96,7 @@ func tooLarge(most int) *problem {
 	return p
 }
 
-// unread is the answer to a body that cannot be read to its end.
+// unread is the answer to a body that cannot be read completely.
 func unread(err error, within time.Duration) *problem {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return newProblem(http.StatusRequestTimeout, fmt.Sprintf("the body did not come within %v", within))
@@ -104,7 +104,7 @@ func unread(err error, within time.Duration) *problem {
 	return newProblem(http.StatusBadRequest, "the body ends too early, or its encoding is broken").later(busyPause) // most often the client has left
 }
 
-// release gives the buffer back. Nothing may use the data any more.
+// release returns the buffer. No goroutine may use the data afterwards.
 func (b *body) release() {
 	if cap(b.data) == firstBuffer {
 		b.data = b.data[:0]

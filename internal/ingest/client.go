@@ -9,7 +9,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// client is who a request comes from: one name of the file of tokens.
+// client is the sender of requests: one name of the token file.
 type client struct {
 	name     string
 	limiter  *rate.Limiter // nil: no limit
@@ -17,11 +17,11 @@ type client struct {
 	mostHeld int64
 
 	mu     sync.Mutex
-	told   time.Time // when the log last named a refused request of this client
-	untold int       // refused requests since then
+	told   time.Time // time of the last log line about a refused request of this client
+	untold int       // refused requests since that line
 }
 
-// newClient makes a client with a rate of its own; a limit of 0 stands for none.
+// newClient returns a client with its own rate; a limit of 0 means no limit.
 func newClient(name string, limit rate.Limit, burst int) *client {
 	c := &client{name: name, mostHeld: maxHeldByToken}
 	if limit > 0 {
@@ -30,7 +30,7 @@ func newClient(name string, limit rate.Limit, burst int) *client {
 	return c
 }
 
-// spend takes one event from the rate of a client, and returns 0. If there is none left it returns how long to wait for one.
+// spend takes one event from the rate of a client and returns 0. If no event is left, it returns the time until the next.
 func (c *client) spend() time.Duration {
 	if c.limiter == nil {
 		return 0
@@ -44,7 +44,7 @@ func (c *client) spend() time.Duration {
 	return wait
 }
 
-// owe takes events from the rate of a client, also those that it does not have yet.
+// owe takes events from the rate of a client, even more than are left.
 func (c *client) owe(events int) {
 	if c.limiter == nil {
 		return
@@ -55,10 +55,10 @@ func (c *client) owe(events int) {
 	}
 }
 
-// refusalsEvery is how often the log names a refused request of one client.
+// refusalsEvery is the shortest time between log lines about the refused requests of one client.
 const refusalsEvery = time.Minute
 
-// refused logs a request that would be refused again. Most clients do not show the answers that they get.
+// refused logs a request that would fail again. Most clients do not show their answers to anyone.
 func (c *client) refused(logger *slog.Logger, category string, why *problem) {
 	c.mu.Lock()
 	c.untold++

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/ingest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // newToken makes a token and its line for the file.
@@ -81,7 +81,7 @@ func TestNewToken(t *testing.T) {
 		"":                                     "empty",
 		"# nobody\nname " + token + " >\n":     "line 2: the second column is not a hash",
 		"name " + hash + "\n":                  "2 columns",
-		"a/b " + hash + " >\n":                 "the name is not one",
+		"a/b " + hash + " >\n":                 "the name is invalid",
 		"name " + hash + " pay*\n":             "scope",
 		"a " + hash + " >\nb " + hash + " x\n": "line 2: the hash is that of another name",
 		"a " + hash + " >\na " + hash + " >\n": "given twice",
@@ -133,16 +133,16 @@ func TestTokensFileReplaced(t *testing.T) {
 	only("the link", second, first, third)
 
 	testkit.NoError(t, os.Rename(write(t, filepath.Join(folder, "new"), "good for nothing"), file))
-	testkit.Eventually(t, "a line about the bad file", func() bool { return d.log.Count("not taken over") == 1 })
+	testkit.Eventually(t, "a line about the bad file", func() bool { return d.log.Count("cannot reload file") == 1 })
 	testkit.NoError(t, os.Remove(file))
-	testkit.Eventually(t, "a line about the absent file", func() bool { return d.log.Count("not taken over") == 2 })
+	testkit.Eventually(t, "a line about the absent file", func() bool { return d.log.Count("cannot reload file") == 2 })
 	only("the last good file", second, first, third)
 
 	write(t, file, lineThird)
 	only("the file that is written", third, first, second)
 	write(t, file, "# nobody")
 	testkit.Eventually(t, "an end of all tokens", func() bool { return status(third) == 401 })
-	d.log.WantCount(t, 2, "not taken over")
+	d.log.WantCount(t, 2, "cannot reload file")
 }
 
 // TestRate reaches the rate of one token. Another token has its own rate.
@@ -247,7 +247,7 @@ func TestTLS(t *testing.T) {
 	replace(own.sign(t))
 	testkit.Eventually(t, "the new certificate", func() bool { return serial() == 4 })
 	write(t, files.KeyFile, "no key")
-	testkit.Eventually(t, "a line about the bad key", func() bool { return d.log.Count("not taken over") > 0 })
+	testkit.Eventually(t, "a line about the bad key", func() bool { return d.log.Count("cannot reload file") > 0 })
 	testkit.Equal(t, serial(), 4, "serial number of the last good certificate")
 	d.client.CloseIdleConnections()
 }

@@ -3,6 +3,7 @@ package ingest
 import (
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,7 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // FuzzMessage makes messages of any request. A message has the category of the path and the chosen headers alone. A worker decodes it to
@@ -110,7 +112,7 @@ func FuzzGroup(f *testing.F) {
 		publisher := new(stored)
 		h := handler{
 			decoder: event.Decoder{Prefix: "notify", MaxBytes: 1 << 10}, mostGroup: 1 << 16, metrics: uncounted{},
-			store: store{publisher: publisher, available: func() error { return nil }, metrics: uncounted{}},
+			store: store{publisher: publisher, available: func() error { return nil }, metrics: uncounted{}, storing: oplog.NewCondition(slog.New(slog.DiscardHandler), "fails", "works")},
 		}
 		m := maker{decoder: h.decoder, category: "payments.eu"}
 		in := &room{of: &h.bodies, from: newClient("client", 0, 0)}

@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	// groupTimeout bounds the reading of a group, which may be much larger than an event.
+	// groupTimeout is the longest time for reading a group, which may be much larger than an event.
 	groupTimeout = 30 * time.Second
 	maxAlerts    = 20_000
-	// maxHeldBack is how much of a group is read before the first of its alerts is published. Alertmanager and Grafana write externalURL, which
-	// is the source of all alerts, behind the alerts. A larger group takes its source from what stands before them.
+	// maxHeldBack is the number of bytes that are read before the first alert is published. Alertmanager and Grafana write externalURL, the
+	// source of all alerts, after the alerts. A larger group takes its source from the members before the alerts.
 	maxHeldBack = 1 << 20
-	// maxAlert is how many times larger than an event an alert may be to be skipped; the reading of a group ends at a larger one.
+	// maxAlert is the size, as a multiple of an event's, up to which a too large alert is skipped. A larger alert ends the reading of a
+	// group.
 	maxAlert = 4
 )
 
@@ -39,7 +40,7 @@ type group struct {
 	alerts                int
 	back                  [][]byte // alerts that wait for the source
 	backBytes             int
-	isFlowing             bool // no alert waits for the source any more
+	isFlowing             bool // alerts no longer wait for the source
 }
 
 // acceptAlerts splits the body of a request.
@@ -48,12 +49,12 @@ func (h *handler) acceptAlerts(w http.ResponseWriter, r *http.Request, asked req
 		return nil, tooLarge(h.mostGroup)
 	}
 	defer asked.conn.answered()
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(groupTimeout)) // else the usual one holds
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(groupTimeout)) // otherwise the deadline of an event applies
 	return h.split(r.Body, asked, in)
 }
 
-// split publishes a message for each alert of a body. It succeeds only if all of them are stored. Alerts that no worker could deliver do not
-// keep the others from being stored; neither does what follows them in the body.
+// split publishes a message for each alert of a body. It succeeds only if all messages are stored. Undeliverable alerts and a fault after
+// the alerts do not prevent the valid alerts from being stored.
 func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *problem) {
 	g := &group{
 		request: asked, room: in, input: &metered{body: withoutMark(body), most: h.mostGroup, size: maxAlert * h.decoder.MaxBytes, room: in},
@@ -69,11 +70,11 @@ func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *probl
 	g.outbox.awaitAll()
 	g.from.owe(g.outbox.published - 1)
 	switch {
-	case g.outbox.failed != nil:
-		refusal = g.outbox.failed
-	case refusal == nil && g.outbox.bad > 0:
-		refusal = g.outbox.firstBad
-		refusal.Detail = fmt.Sprintf("%d of %d alerts are refused; %s", g.outbox.bad, g.alerts, refusal.Detail)
+	case g.outbox.refusals.failed != nil:
+		refusal = g.outbox.refusals.failed
+	case refusal == nil && g.outbox.refusals.bad > 0:
+		refusal = g.outbox.refusals.firstBad
+		refusal.Detail = fmt.Sprintf("%d of %d alerts are refused; %s", g.outbox.refusals.bad, g.alerts, refusal.Detail)
 	}
 	if refusal != nil {
 		if stored := g.outbox.stored; stored > 0 {
@@ -93,7 +94,7 @@ func withoutMark(body io.Reader) io.Reader {
 	return io.MultiReader(bytes.NewReader(bytes.TrimPrefix(start[:n], []byte("\ufeff"))), body)
 }
 
-// read reads the body. Its refusal is that of the body as a whole.
+// read reads the body. Its refusal concerns the body as a whole.
 func (g *group) read() *problem {
 	if token, err := g.token(); err != nil {
 		return g.unreadable(err)
@@ -124,7 +125,7 @@ func (g *group) read() *problem {
 	}
 	switch _, err := g.token(); {
 	case err == nil:
-		return badJSON("something stands behind the object")
+		return badJSON("the object is followed by other data")
 	case !errors.Is(err, io.EOF):
 		return g.unreadable(err)
 	case !found:
@@ -135,19 +136,19 @@ func (g *group) read() *problem {
 	return nil
 }
 
-// more reports whether the object or the array has another element, or cannot be read on.
+// more reports whether the object or the array has another element or a read error.
 func (g *group) more() bool {
 	g.input.next()
 	return g.json.More()
 }
 
-// token returns the next token of the body. A string that is too long is refused as an alert is.
+// token returns the next token of the body. The bound of an alert applies to a string too.
 func (g *group) token() (json.Token, error) {
 	g.input.next()
 	return g.json.Token()
 }
 
-// value returns the next value of the body as it is written.
+// value returns the text of the next value of the body.
 func (g *group) value() (value json.RawMessage, err error) {
 	g.input.next()
 	err = g.json.Decode(&value)
@@ -198,7 +199,7 @@ func (g *group) readAlerts() *problem {
 	return nil
 }
 
-// take publishes an alert, unless it has to wait for the source.
+// take publishes an alert, unless it must wait for the source.
 func (g *group) take(alert []byte) *problem {
 	if !g.isFlowing && g.externalURL == "" && g.backBytes+len(alert) <= maxHeldBack && g.room.take(len(alert)) == nil {
 		g.back, g.backBytes = append(g.back, alert), g.backBytes+len(alert)
@@ -210,7 +211,7 @@ func (g *group) take(alert []byte) *problem {
 	return g.publish(g.alerts-1, alert)
 }
 
-// flow publishes the alerts that wait, and lets no more of them wait.
+// flow publishes the waiting alerts and lets no more alerts wait.
 func (g *group) flow() *problem {
 	waiting := g.back
 	g.isFlowing, g.back = true, nil
@@ -227,7 +228,7 @@ func (g *group) flow() *problem {
 func (g *group) publish(place int, element []byte) *problem {
 	alert, fault := g.decoder.ReadAlert(element, cmp.Or(g.externalURL, g.receiver))
 	if fault != nil {
-		g.outbox.refuse(place, refused(fault))
+		g.outbox.refusals.add(place, refused(fault))
 		return nil
 	}
 	id := alert.ID
@@ -241,7 +242,7 @@ func (g *group) publish(place int, element []byte) *problem {
 	return g.outbox.publish(place, &nats.Msg{Subject: g.decoder.Prefix + "." + g.category, Header: header, Data: alert.Data})
 }
 
-// unreadable is the answer to a body that cannot be read on.
+// unreadable is the answer to a body after a read error.
 func (g *group) unreadable(err error) *problem {
 	_, isSyntax := errors.AsType[*json.SyntaxError](err)
 	switch {
@@ -261,10 +262,10 @@ func badJSON(detail string) *problem {
 	return refused(event.NewFault(event.ReasonBadJSON, "the body is not valid JSON: "+detail, nil))
 }
 
-// errRefused ends the reading of a body that is refused.
+// errRefused stops the reading of a refused body.
 var errRefused = errors.New("the body is refused")
 
-// metered is a body that is read within the bounds of the request.
+// metered reads a body within the bounds of the request.
 type metered struct {
 	body  io.Reader
 	most  int // bytes of the body
@@ -272,16 +273,16 @@ type metered struct {
 	json  *json.Decoder
 	read  int
 	size  int // of the largest value
-	until int // how far it may be read for the present value
+	until int // the end of the bytes that may be read for the present value
 	taken int // of the room, for the decoder's buffer
 
 	refusal *problem
 }
 
-// next lets the decoder read one more value.
+// next allows the decoder to read one more value.
 func (m *metered) next() { m.until = int(m.json.InputOffset()) + m.size }
 
-// Read reads into the free part of the decoder's buffer, which holds what has been read and not been used.
+// Read reads into the free part of the decoder's buffer, which has the bytes that were read but not used.
 func (m *metered) Read(p []byte) (int, error) {
 	unused := m.read - int(m.json.InputOffset())
 	if more := unused + len(p) - max(m.taken, firstBuffer); more > 0 {

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// guard is a listener that bounds its connections. One more than the bound closes the one that has waited longest for its client: first
-// among connections that have never had a good token, then among the others. A connection whose request is complete is never closed. So
-// clients that are slow or silent take no connection from those that are neither.
+// guard is a listener that bounds the number of connections. A further connection closes the connection that has waited longest for its
+// client, and connections that never had a valid token first. A connection with a complete request is never closed. Slow or silent clients
+// therefore take no connection from active ones.
 type guard struct {
 	net.Listener
 	most    int
-	metrics Metrics
+	metrics ConnectionMetrics
 
 	mu                         sync.Mutex
 	open                       int
@@ -25,13 +25,13 @@ type guard struct {
 type guarded struct {
 	net.Conn
 	guard   *guard
-	in      *list.List // guarded by guard.mu, as the next two
+	in      *list.List // guarded by guard.mu, like the next two
 	element *list.Element
 	closed  bool
 }
 
-// Accept returns the next connection. Where the system has no room for it, the connection that has waited longest is closed too. A listener
-// that is closed needs no room: the server stops, and its clients may finish.
+// Accept returns the next connection. If the system has no room for it, the connection that has waited longest is closed too. A closed
+// listener needs no room: the server stops, and its clients may finish.
 func (g *guard) Accept() (net.Conn, error) {
 	accepted, err := g.Listener.Accept()
 	g.mu.Lock()
@@ -47,7 +47,7 @@ func (g *guard) Accept() (net.Conn, error) {
 	g.mu.Unlock()
 	if evicted != nil {
 		g.metrics.Evicted()
-		_ = evicted.Close() // it is given up
+		_ = evicted.Close() // its client loses the connection in any case
 	}
 	if err != nil {
 		return nil, err
@@ -98,14 +98,14 @@ func (c *guarded) move(to *list.List) {
 	}
 }
 
-// work protects the connection until answered is called. A nil connection is that of no guard.
+// work protects the connection until answered is called. A nil connection belongs to no guard.
 func (c *guarded) work() {
 	if c != nil {
 		c.move(&c.guard.atWork)
 	}
 }
 
-// answered says that a request with a good token has been answered.
+// answered records the answer to a request with a valid token.
 func (c *guarded) answered() {
 	if c != nil {
 		c.move(&c.guard.clients)
@@ -114,7 +114,7 @@ func (c *guarded) answered() {
 
 type connectionKey struct{}
 
-// withConnection lets handlers find their connection.
+// withConnection makes the connection available to handlers.
 func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	for {
 		wrapper, is := conn.(interface{ NetConn() net.Conn })

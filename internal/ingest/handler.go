@@ -18,17 +18,27 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// Metrics counts what the server does. Any number of goroutines may call it at once.
+// Metrics counts the work of the server. Any number of goroutines may call it at once.
 type Metrics interface {
-	Request(status int)                   // a request that this package answered
-	Client(name string)                   // a client that may send requests
-	Stored(client string, duplicate bool) // an event that JetStream has, newly or as a duplicate
-	Limited(client string)                // a request above the rate of its client
-	Refused(client string)                // a request that would be refused again, such as one with a bad body
+	StoreMetrics
+	ConnectionMetrics
+	Request(status int)    // a request that this package answered
+	Client(name string)    // a client that may send requests
+	Limited(client string) // a request above the rate of its client
+	Refused(client string) // a request that would fail again, such as a request with an invalid body
+}
+
+// StoreMetrics counts events on their way to JetStream.
+type StoreMetrics interface {
+	Stored(client string, duplicate bool) // an event that JetStream has stored now or earlier
 	Bytes(n int)                          // of a body that was stored
-	Published(took time.Duration)         // from the first publish of a request to its last acknowledgement; of a group, of the slowest alert
-	Connections(delta int)                // the number of connections changes
-	Evicted()                             // a connection was closed to make room for a newer one
+	Published(took time.Duration)         // from the first publish of a request to its last acknowledgement; for a group, of the slowest alert
+}
+
+// ConnectionMetrics counts connections.
+type ConnectionMetrics interface {
+	Connections(delta int) // the number of connections changes
+	Evicted()              // a connection was closed to make room for a newer one
 }
 
 // Paths of the interface.
@@ -44,15 +54,15 @@ type handler struct {
 	bodies    bodies
 	mostGroup int // bytes of a body of alerts
 	store     store
-	tokens    atomic.Pointer[tokens] // nil: whoever reaches the server may write everything
+	tokens    atomic.Pointer[tokens] // nil: every client may write everything
 	open      *client                // of a server without tokens
 	metrics   Metrics
 	logger    *slog.Logger
 	origin    *http.CrossOriginProtection
-	leaving   atomic.Bool // clients should use another connection, since the server is about to stop
+	leaving   atomic.Bool // clients should use another connection, because the server is about to stop
 }
 
-// receipt is what the client is told of one event.
+// receipt is the answer to one event.
 type receipt struct {
 	ID        string `json:"id,omitempty"`
 	Stream    string `json:"stream,omitempty"`
@@ -88,11 +98,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(answer) //nolint:gosec // JSON, and of that type; the client may have left
 }
 
-// lingerTime is how long a client may go on sending what has been refused.
+// lingerTime is the time that a client has to finish a refused body.
 const lingerTime = time.Second
 
-// linger reads what a client still sends of a body that is too large: if the connection ended at once, the system would reset it, and the client
-// might not see the answer.
+// linger reads the rest of a body that is too large: if the connection ended at once, the system would reset it, and the client might not
+// see the answer.
 func (h *handler) linger(w http.ResponseWriter, r *http.Request) {
 	controller := http.NewResponseController(w)
 	if controller.Flush() != nil || controller.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
@@ -106,7 +116,7 @@ var (
 	closeConnection = []string{"close"}
 )
 
-// take does what a request asks for, and returns the body of the answer.
+// take handles a request, and returns the body of the answer.
 func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	if headerBytes(r) > maxHeaderBytes {
 		return nil, newProblem(http.StatusRequestHeaderFieldsTooLarge, headersTooLarge)
@@ -154,7 +164,7 @@ func headerBytes(r *http.Request) int {
 	return size
 }
 
-// route returns the category of a path as it is written, and whether its bodies are alerts.
+// route returns the unchecked category of a path, and whether its bodies are alerts.
 func route(r *http.Request) (category string, alerts bool, refusal *problem) {
 	allow := http.MethodPost
 	if r.URL.Path == openAPIPath {
@@ -175,7 +185,7 @@ func route(r *http.Request) (category string, alerts bool, refusal *problem) {
 	return category, alerts, refusal
 }
 
-// authenticate returns who a request comes from, nil for nobody, and what it may write.
+// authenticate returns the client of a request, nil for none, and the categories that it may write to.
 func (h *handler) authenticate(r *http.Request) (from *client, mayWrite func(category string) bool) {
 	inForce := h.tokens.Load()
 	if inForce == nil {
@@ -200,8 +210,8 @@ type request struct {
 	isGroup bool // the body must be a group of alerts
 }
 
-// admit takes a request if its client has any of its rate left. What the request sends beyond its first event is owed, and has to be
-// earned before the next request: the size of a group is known only when all of it is stored.
+// admit accepts a request if its client has some of its rate left. All events after the first are owed and delay the next request, because
+// the size of a group is unknown until all of it is stored.
 func (h *handler) admit(w http.ResponseWriter, r *http.Request, asked request) ([]byte, *problem) {
 	if wait := asked.from.spend(); wait > 0 {
 		h.metrics.Limited(asked.from.name)
@@ -253,7 +263,7 @@ func (h *handler) accept(r *http.Request, asked form, m request, room *room) ([]
 	return answer, nil
 }
 
-// receipts publishes messages, and tells what became of each. The refusal is that of the first that may not be stored.
+// receipts publishes messages and returns the results. The refusal is the first message's that may not be stored.
 func (h *handler) receipts(messages []*nats.Msg, m request) ([]receipt, *problem) {
 	receipts := make([]receipt, len(messages))
 	var refusal *problem

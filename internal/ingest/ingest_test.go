@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/ingest"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -271,7 +271,7 @@ func TestRefused(t *testing.T) {
 		{"no alert", "POST", "/v1/alertmanager/a", `{"alerts":[]}`, nil, 422, "empty", "empty array"},
 		{"broken alerts", "POST", "/v1/alertmanager/a", `{"alerts":[{"labels":{"alertname":"x"}},{]}`, nil, 400, "bad_json", "JSON"},
 		{"half of the alerts", "POST", "/v1/alertmanager/a", `{"alerts":[{"labels":{"alertname":"x"}}`, nil, 400, "bad_json", "JSON"},
-		{"something behind the alerts", "POST", "/v1/alertmanager/a", `{"alerts":[{"labels":{"alertname":"x"}}]}{`, nil, 400, "bad_json", "behind"},
+		{"something behind the alerts", "POST", "/v1/alertmanager/a", `{"alerts":[{"labels":{"alertname":"x"}}]}{`, nil, 400, "bad_json", "followed by"},
 		{"receiver", "POST", "/v1/alertmanager/a", `{"receiver":1,"alerts":[{"labels":{"alertname":"x"}}]}`, nil, 422, "bad_field", "receiver"},
 		{"compressed alerts", "POST", "/v1/alertmanager/a", "x", []string{"Content-Encoding", "gzip"}, 415, "", "compressed"},
 		{"large group", "POST", "/v1/alertmanager/a", strings.Repeat(" ", 4<<20+1), nil, 413, "too_large", "4194304"},
@@ -389,6 +389,6 @@ func TestUnavailable(t *testing.T) {
 	testkit.Equal(t, d.left(), accepted, "events after the restart")
 	testkit.NoError(t, testkit.Must(d.js.Stream(t.Context(), streamName))(t).Purge(t.Context()))
 	testkit.Eventually(t, "an event that is stored again", func() bool { return d.post("/v1/events/a", "text").status == 202 })
-	d.log.WantCount(t, 1, "events cannot be stored")
-	d.log.WantCount(t, 1, "events are stored again")
+	d.log.WantCount(t, 1, "cannot store events")
+	d.log.WantCount(t, 1, "storing events again")
 }

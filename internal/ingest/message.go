@@ -23,7 +23,7 @@ const (
 	headerMessageID   = nats.MsgIdHdr
 )
 
-// maxBatch bounds the events of one batch.
+// maxBatch is the largest number of events in one batch.
 const maxBatch = 1000
 
 const (
@@ -31,17 +31,17 @@ const (
 	cloudEventBatch = "application/cloudevents-batch+json"
 )
 
-// form is how the body of a request is taken.
+// form is the interpretation of a request's body.
 type form int
 
 const (
-	plainForm      form = iota // a JSON object, a CloudEvent in structured mode without its content type, or text
+	plainForm      form = iota // a JSON object, text or a CloudEvent in structured mode without its content type
 	structuredForm             // a CloudEvent that Content-Type announces
-	binaryForm                 // a CloudEvent whose attributes stand in headers ce-*
+	binaryForm                 // a CloudEvent with its attributes in headers ce-*
 	batchForm                  // an array of CloudEvents
 )
 
-// formOf chooses the form of a request by its headers.
+// formOf returns the form of a request according to its headers.
 func formOf(header http.Header) (form, *problem) {
 	if encoding := first(header, "Content-Encoding"); encoding != "" && encoding != "identity" {
 		return 0, newProblem(http.StatusUnsupportedMediaType, "the body must not be compressed")
@@ -61,7 +61,7 @@ func formOf(header http.Header) (form, *problem) {
 	return plainForm, nil
 }
 
-// first is the first value of a header, whose name is in its canonical form: Get spends time on that.
+// first returns the first value of a header with a canonical name, which is faster than Get.
 func first(header http.Header, name string) string {
 	if values := header[name]; len(values) > 0 {
 		return values[0]
@@ -69,7 +69,7 @@ func first(header http.Header, name string) string {
 	return ""
 }
 
-// isTextual includes what curl sends unless told otherwise. The body is taken as it is.
+// isTextual includes the default of curl. The body is not decoded.
 func isTextual(media string) bool {
 	switch {
 	case media == "", media == "application/json", media == "application/x-www-form-urlencoded":
@@ -87,7 +87,7 @@ type maker struct {
 	header   http.Header
 }
 
-// messages returns the messages of a body, one unless it is a batch.
+// messages returns the messages of a body: one, unless it is a batch.
 func (m maker) messages(data []byte, asked form) ([]*nats.Msg, *problem) {
 	if asked == batchForm {
 		return m.batch(data)
@@ -96,7 +96,7 @@ func (m maker) messages(data []byte, asked form) ([]*nats.Msg, *problem) {
 	return []*nats.Msg{message}, refusal
 }
 
-// batch returns a message for each event of a batch. All of them are good, or none is returned.
+// batch returns a message for each event of a batch. It returns none if one is invalid.
 func (m maker) batch(data []byte) ([]*nats.Msg, *problem) {
 	var elements []json.RawMessage
 	if err := json.Unmarshal(data, &elements); err != nil || elements == nil {
@@ -122,7 +122,7 @@ func (m maker) batch(data []byte) ([]*nats.Msg, *problem) {
 	return messages, nil
 }
 
-// message makes the message of one event. Its ID is key, else that of the CloudEvent or of the body.
+// message returns the message of one event. Its ID is the key or, without a key, the ID of the CloudEvent or of the body.
 func (m maker) message(data []byte, in form, key string) (*nats.Msg, *problem) {
 	header := m.forwarded(in)
 	asked := event.Message{Subject: m.decoder.Prefix + "." + m.category, Header: header, Data: data}
@@ -138,32 +138,33 @@ func (m maker) message(data []byte, in form, key string) (*nats.Msg, *problem) {
 	return &nats.Msg{Subject: asked.Subject, Header: header, Data: data}, nil
 }
 
-// messageID is an ID as JetStream knows it. A category holds no '/', so no other category has the same value.
+// messageID returns the value of Nats-Msg-Id. A category contains no '/', so the values of different categories differ.
 func (m maker) messageID(id string) string { return m.category + "/" + stable(m.category, id) }
 
-// stable is an ID as the worker takes it from a header: a long one, or one that a header cannot hold, is replaced by its hash.
+// stable returns the ID that a worker reads from a header: a hash replaces a long ID, and an ID that a header cannot carry.
 func stable(category, id string) string {
 	named, _ := event.Decoder{}.QuickIdentity(event.Message{Header: map[string][]string{headerMessageID: {id}}}, category)
 	return named.ID
 }
 
-// idOf is the ID that the worker will give to the event of a message that is stored; of a body with several alerts, to the body.
+// idOf returns the ID that the worker will give to the event of a stored message or to a body with several alerts.
 func (m maker) idOf(stored *nats.Msg, ack *jetstream.PubAck) string {
 	message := event.Message{Subject: stored.Subject, Header: stored.Header, Data: stored.Data, Stream: ack.Stream, Sequence: ack.Sequence}
 	if named, ok := m.decoder.QuickIdentity(message, m.category); ok {
 		return named.ID
 	}
-	decoded, _ := m.decoder.Decode(message) // it has its ID whatever is wrong with its alerts
+	decoded, _ := m.decoder.Decode(message) // it has its ID even if its alerts are invalid
 	return decoded.ID
 }
 
 // traceParent is the form of W3C Trace Context.
 var traceParent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
 
-// maxTraceState is what every implementation of W3C Trace Context has to carry.
+// maxTraceState is the length that every implementation of W3C Trace Context must carry.
 const maxTraceState = 512
 
-// forwarded are the headers of a request that go on in a message. There are no others: a client commands neither JetStream nor workers.
+// forwarded returns the headers of a message that come from its request. A message has no other headers of the client, which would be
+// commands to JetStream or to workers.
 func (m maker) forwarded(in form) nats.Header {
 	header := make(nats.Header, 4)
 	switch in {

@@ -9,11 +9,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Bounds of what one group has under way to NATS.
+// Bounds of the messages of one group that are being published.
 const (
 	maxUnderWay      = 128
 	maxUnderWayBytes = 256 << 10
-	// maxReceipts is how many alerts the answer to a group names.
+	// maxReceipts is the number of alerts in the answer to a group.
 	maxReceipts = 100
 )
 
@@ -25,12 +25,17 @@ type outbox struct {
 	client string
 
 	underWay []underWay
-	bytes    int // under way
+	bytes    int // of the messages in underWay
 
 	published, stored, duplicates int
 	receipts                      []receipt // of the first messages
 	slowest                       time.Duration
 
+	refusals refusals
+}
+
+// refusals are the reasons why messages or alerts of a group are not stored.
+type refusals struct {
 	failed   *problem // JetStream may not have stored a message
 	bad      int      // alerts that no worker could deliver
 	firstBad *problem
@@ -44,7 +49,7 @@ type underWay struct {
 	began   time.Time
 }
 
-// publish publishes a message, as soon as there is room for it. It refuses if JetStream may not store messages.
+// publish publishes a message as soon as the bounds allow it. It fails if JetStream may not store messages.
 func (o *outbox) publish(place int, m *nats.Msg) *problem {
 	for len(o.underWay) > 0 && (len(o.underWay) == maxUnderWay || o.bytes+len(m.Data) > maxUnderWayBytes) {
 		o.await()
@@ -54,31 +59,31 @@ func (o *outbox) publish(place int, m *nats.Msg) *problem {
 		o.await()
 		busy = o.room.take(len(m.Data))
 	}
-	if refusal := cmp.Or(o.failed, busy); refusal != nil {
+	if refusal := cmp.Or(o.refusals.failed, busy); refusal != nil {
 		return refusal
 	}
 	began := time.Now()
 	future, refusal := o.store.begin(m)
 	if refusal != nil {
 		o.room.give(len(m.Data))
-		o.refuse(place, refusal)
-		return o.failed
+		o.refusals.add(place, refusal)
+		return o.refusals.failed
 	}
 	o.underWay, o.bytes, o.published = append(o.underWay, underWay{place, m, future, began}), o.bytes+len(m.Data), o.published+1
 	return nil
 }
 
-// refuse keeps the first reason why an alert is not stored.
-func (o *outbox) refuse(place int, why *problem) {
+// add records why an alert is not stored; the first reason is part of the answer.
+func (r *refusals) add(place int, why *problem) {
 	switch {
 	case !why.isFinal():
-		o.failed = cmp.Or(o.failed, why)
-	case o.bad == 0:
-		o.firstBad = why
+		r.failed = cmp.Or(r.failed, why)
+	case r.bad == 0:
+		r.firstBad = why
 		why.Detail = fmt.Sprintf("alerts[%d]: %s", place, why.Detail)
 		fallthrough
 	default:
-		o.bad++
+		r.bad++
 	}
 }
 
@@ -90,7 +95,7 @@ func (o *outbox) await() {
 	o.room.give(len(oldest.message.Data))
 	o.slowest = max(o.slowest, time.Since(oldest.began))
 	if result.refusal != nil {
-		o.refuse(oldest.place, result.refusal)
+		o.refusals.add(oldest.place, result.refusal)
 		return
 	}
 	ack := result.ack
@@ -104,7 +109,7 @@ func (o *outbox) await() {
 	}
 }
 
-// awaitAll waits until nothing is under way.
+// awaitAll waits for all acknowledgements.
 func (o *outbox) awaitAll() {
 	for len(o.underWay) > 0 {
 		o.await()
@@ -114,7 +119,7 @@ func (o *outbox) awaitAll() {
 	}
 }
 
-// groupReceipt is what the client is told of a group.
+// groupReceipt is the answer to a group.
 type groupReceipt struct {
 	Alerts     int       `json:"alerts"`
 	Duplicates int       `json:"duplicates"`

@@ -12,7 +12,7 @@ const (
 	headersTooLarge = "the method, the path and the headers are longer than 16384 bytes"
 )
 
-// Answered are the statuses of all answers that this package gives.
+// Answered returns the statuses of all answers of this package.
 func Answered() []int {
 	return []int{
 		http.StatusOK, http.StatusAccepted, http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
@@ -24,13 +24,13 @@ func Answered() []int {
 
 // problem is an answer other than success, in the form of RFC 9457.
 type problem struct {
-	Type   string `json:"type"` // about:blank: the status says what is wrong
+	Type   string `json:"type"` // about:blank: the status describes the problem
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	// Reason is the class of what is wrong with an event, as dead letters have it.
+	// Reason is the class of an event's fault, as in dead letters.
 	Reason string `json:"reason,omitempty"`
-	// Events says of each event of a batch what became of it, if some are stored and others are not.
+	// Events has the result of each event of a batch if only some of them are stored.
 	Events []receipt `json:"events,omitempty"`
 
 	retryAfter time.Duration // 0: the client need not wait
@@ -41,12 +41,12 @@ func newProblem(status int, detail string) *problem {
 	return &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
 }
 
-// isFinal reports whether the same request would be refused again.
+// isFinal reports whether a repetition of the request would fail too.
 func (p *problem) isFinal() bool {
 	return p.Status < http.StatusInternalServerError && p.retryAfter == 0
 }
 
-// later has the client repeat the request after a time.
+// later asks the client to repeat the request after a time.
 func (p *problem) later(after time.Duration) *problem {
 	p.retryAfter = after
 	return p

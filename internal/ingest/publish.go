@@ -2,44 +2,43 @@ package ingest
 
 import (
 	"errors"
-	"log/slog"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
-// Publisher is JetStream, as far as this package needs it. Each acknowledgement or failure comes within the timeout of the publisher. Any
-// number of goroutines may publish at once; their messages share the connection.
+// Publisher is the part of JetStream that this package uses. Each acknowledgement or failure arrives within the timeout of the publisher.
+// Any number of goroutines may publish at once; their messages share the connection.
 type Publisher interface {
 	PublishMsgAsync(m *nats.Msg, options ...jetstream.PublishOpt) (jetstream.PubAckFuture, error)
 }
 
-// What clients are told to wait.
+// The pauses that clients are asked to make.
 const (
 	busyPause        = time.Second
 	unavailablePause = 2 * time.Second
-	fullPause        = 10 * time.Second // workers have to make room
+	fullPause        = 10 * time.Second // workers must make room
 )
 
-// store publishes messages and knows whether that works.
+// store publishes messages and tracks whether that works.
 type store struct {
 	publisher Publisher
 	available func() error
-	metrics   Metrics
-	logger    *slog.Logger
-	failing   atomic.Bool
+	metrics   StoreMetrics
+	storing   *oplog.Condition
 }
 
-// result is what became of one message: ack or refusal.
+// result is the result of one message: ack or refusal.
 type result struct {
 	ack     *jetstream.PubAck
 	refusal *problem
 }
 
-// publish stores messages and waits for all of them. They are not altered.
+// publish stores messages and waits for all of them. It does not change them.
 func (s *store) publish(messages []*nats.Msg) []result {
 	results := make([]result, len(messages))
 	futures := make([]jetstream.PubAckFuture, len(messages))
@@ -56,7 +55,7 @@ func (s *store) publish(messages []*nats.Msg) []result {
 	return results
 }
 
-// begin publishes a message. Await returns what became of it.
+// begin publishes a message. Await returns the result.
 func (s *store) begin(m *nats.Msg) (jetstream.PubAckFuture, *problem) {
 	if err := s.available(); err != nil {
 		return nil, s.failed(err)
@@ -68,13 +67,11 @@ func (s *store) begin(m *nats.Msg) (jetstream.PubAckFuture, *problem) {
 	return future, nil
 }
 
-// await waits until JetStream has acknowledged a message, or until that is no longer to be expected.
+// await waits until JetStream has acknowledged a message or the publish has failed.
 func (s *store) await(future jetstream.PubAckFuture) result {
 	select {
 	case ack := <-future.Ok():
-		if s.failing.Load() && s.failing.Swap(false) {
-			s.logger.Info("events are stored again")
-		}
+		s.storing.Note(nil)
 		return result{ack: ack}
 	case err := <-future.Err():
 		return result{refusal: s.failed(err)}
@@ -86,10 +83,10 @@ const (
 	codeInsufficientResources = 10023
 	codeStorageExceeded       = 10047
 	codeMessageTooLarge       = 10054
-	codeStoreFailed           = 10077 // the stream has reached its bounds, or the disk fails
+	codeStoreFailed           = 10077 // the stream has reached its bounds or the disk fails
 )
 
-// failed turns an error of a publish into an answer. The log has the first error of an outage.
+// failed converts an error of a publish into an answer. It logs the first error of an outage.
 func (s *store) failed(err error) *problem {
 	code := jetstream.ErrorCode(0)
 	if answer, is := errors.AsType[*jetstream.APIError](err); is {
@@ -98,9 +95,7 @@ func (s *store) failed(err error) *problem {
 	if code == codeMessageTooLarge || errors.Is(err, nats.ErrMaxPayload) {
 		return newProblem(http.StatusRequestEntityTooLarge, "the event is larger than NATS takes")
 	}
-	if !s.failing.Swap(true) {
-		s.logger.Warn("events cannot be stored", "error", err)
-	}
+	s.storing.Note(err)
 	switch code {
 	case codeInsufficientResources, codeStorageExceeded, codeStoreFailed:
 		return newProblem(http.StatusServiceUnavailable, "the stream of events is full").later(fullPause)

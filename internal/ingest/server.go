@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
 // Bounds of the connections, so that no client holds up the server.
@@ -33,14 +34,14 @@ func OpenAPI() []byte { return openAPI }
 
 // Options configures a Server. All fields but AnotherWillDo, TokensFile, TLS, MaxConnections, Rate and Burst must be set.
 type Options struct {
-	Addr          string // host:port; port 0 is any free one
-	AnotherWillDo bool   // where the port is taken, use any free one of the same host
+	Addr          string // host:port; port 0 selects a free port
+	AnotherWillDo bool   // use a free port of the host if this port is in use
 	Subject       string // prefix of the subjects of events
-	MaxBytes      int    // of the body of a request, unless it is a group of alerts, and of an alert
+	MaxBytes      int    // of an alert, and of the body of a request without a group of alerts
 	MaxGroupBytes int    // of a group of alerts
 	Publisher     Publisher
-	Available     func() error // nil while NATS can be used; asked for each event
-	TokensFile    string       // "": whoever reaches the server may write everything
+	Available     func() error // nil while NATS can be used; called for each event
+	TokensFile    string       // "": every client may write everything
 	TLS           TLSFiles
 	// MaxConnections bounds the open connections; 0: 4096, which take 100 MB at the most.
 	MaxConnections int
@@ -60,14 +61,14 @@ type Server struct {
 	clients map[string]*client // by name; of Watch's goroutine, and of Listen before
 }
 
-// Listen reads the files and takes the port. Files that are bad, and a port that cannot be had, are known before anything else starts.
+// Listen reads the files and opens the port. Invalid files and an unavailable port are errors before the server starts.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{options: o, clients: make(map[string]*client)}
 	s.handler = &handler{
 		decoder:   event.Decoder{Prefix: o.Subject, MaxBytes: o.MaxBytes},
 		bodies:    bodies{most: o.MaxBytes},
 		mostGroup: o.MaxGroupBytes,
-		store:     store{publisher: o.Publisher, available: o.Available, metrics: o.Metrics, logger: o.Logger},
+		store:     store{publisher: o.Publisher, available: o.Available, metrics: o.Metrics, storing: oplog.NewCondition(o.Logger, "cannot store events", "storing events again")},
 		open:      newClient(openName, o.Rate, o.Burst),
 		metrics:   o.Metrics,
 		logger:    o.Logger,
@@ -114,7 +115,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 // openName is the client of a server without tokens.
 const openName = "anyone"
 
-// takeTokens puts the tokens of a file in force. A client that stays keeps what is left of its rate.
+// takeTokens applies a token file. A remaining client keeps the rest of its rate.
 func (s *Server) takeTokens(contents [][]byte) error {
 	clients := make(map[string]*client)
 	all, err := parseTokens(contents[0], func(name string) *client {
@@ -137,10 +138,10 @@ func (s *Server) takeTokens(contents [][]byte) error {
 	return nil
 }
 
-// Drain asks clients to leave: every answer from now on ends its connection. The server goes on until Shutdown.
+// Drain asks clients to leave: from now on every answer ends its connection. The server continues until Shutdown.
 func (s *Server) Drain() { s.handler.leaving.Store(true) }
 
-// Watch takes over files that change, until the context ends.
+// Watch reloads changed files until the context ends.
 func (s *Server) Watch(ctx context.Context) {
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()

@@ -16,9 +16,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/hostile"
 	"github.com/seed-4578ace9/notifier/internal/ingest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestSlowClients has many slow, silent and broken clients. A good client keeps its connection, and can open new ones.

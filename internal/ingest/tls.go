@@ -8,7 +8,7 @@ import (
 )
 
 // TLSFiles are the files of a server with TLS, all in PEM. Without a CertFile there is no TLS. With a ClientCAFile each client needs a
-// certificate of one of these authorities, beside its token.
+// certificate of one of these authorities in addition to its token.
 type TLSFiles struct{ CertFile, KeyFile, ClientCAFile string }
 
 // certificates is the TLS configuration in force.
@@ -39,7 +39,7 @@ func (c *certificates) take(contents [][]byte) error {
 	return nil
 }
 
-// server returns the configuration of the listener: each connection gets the one in force.
+// server returns the configuration of the listener: each connection gets the certificates in force.
 func (c *certificates) server() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,

@@ -22,9 +22,8 @@ const (
 	maxTokens   = 1000 // each request is compared with all of them
 )
 
-// NewToken makes a token and the line for the file of tokens. The token is 256 random bits. Nobody can guess such a token, so its hash
-// needs neither a salt nor a slow function, which protect passwords that people choose. The error says what is wrong with the name or the
-// pattern.
+// NewToken returns a token and its line for the token file. The token is 256 random bits, which nobody can guess, so its hash needs neither
+// a salt nor a slow function, which protect passwords. The error describes the fault of the name or of the pattern.
 func NewToken(name, pattern string) (token, line string, err error) {
 	if err := checkName(name); err != nil {
 		return "", "", err
@@ -39,7 +38,7 @@ func NewToken(name, pattern string) (token, line string, err error) {
 	return token, fmt.Sprintf("%s %s%s %s", name, hashPrefix, hex.EncodeToString(sum[:]), pattern), nil
 }
 
-// token lets a client write to categories.
+// token allows a client to write to categories.
 type token struct {
 	hash   [sha256.Size]byte
 	client *client
@@ -49,8 +48,8 @@ type token struct {
 // tokens are the tokens in force. They never change.
 type tokens []token
 
-// find returns the token of a client, nil if there is none. How long it takes says nothing of the secrets: it compares hashes, each
-// of them as a whole, and all of them.
+// find returns the token of a client, nil if there is none. Its duration does not depend on the secrets: it compares the complete hashes of
+// all tokens.
 func (all tokens) find(secret string) *token {
 	sum := sha256.Sum256([]byte(secret))
 	found := -1
@@ -68,7 +67,7 @@ func (t *token) mayWrite(category string) bool {
 	return may
 }
 
-// line is what one line of the file of tokens says.
+// line is the content of one line of the token file.
 type line struct {
 	name  string
 	hash  [sha256.Size]byte
@@ -79,12 +78,12 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 func checkName(name string) error {
 	if !nameForm.MatchString(name) {
-		return errors.New("the name is not one; expected up to 64 letters, digits, '_', '.' and '-'")
+		return errors.New("the name is invalid; expected up to 64 letters, digits, '_', '.' and '-'")
 	}
 	return nil
 }
 
-// parseLine reads `name token-hash path-pattern`. Its errors quote no hash: who mixed up the columns put a secret there.
+// parseLine reads `name token-hash path-pattern`. Its errors quote no hash, because a user who confuses the columns writes a secret there.
 func parseLine(text string) (l line, err error) {
 	columns := strings.Fields(text)
 	if len(columns) != 3 {
@@ -103,8 +102,8 @@ func parseLine(text string) (l line, err error) {
 	return l, err
 }
 
-// parseTokens reads a file of tokens. Lines with one name are one client, lines with one hash one token. The error joins all faults, each
-// with its line.
+// parseTokens reads a token file. Lines with one name are one client, lines with one hash one token. The error joins all faults, each with
+// its line.
 func parseTokens(text []byte, clientOf func(name string) *client) (tokens, error) {
 	if len(text) == 0 {
 		return nil, errors.New("the file is empty; a file without any token has a comment")

@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// unparsed is a listener whose connections answer a request that net/http refuses before any handler sees it, or that is no request. The
-// answers are problem details and counted, as all others are; net/http itself would send text or nothing.
+// unparsed is a listener for requests that net/http rejects before a handler sees them, and for data that is not HTTP. It answers them with
+// problem details and counts them; net/http itself would send text or nothing.
 type unparsed struct {
 	net.Listener
 	metrics Metrics
@@ -35,7 +35,7 @@ type unparsedConn struct {
 // NetConn returns the connection below.
 func (c *unparsedConn) NetConn() net.Conn { return c.Conn }
 
-// unparsedDetails says what is wrong with the requests that net/http answers itself, by the status.
+// unparsedDetails describes the requests that net/http answers itself, by status.
 var unparsedDetails = map[int]string{
 	http.StatusBadRequest:                  "the request is not valid HTTP/1.1",
 	http.StatusExpectationFailed:           "the header Expect must be absent or 100-continue",
@@ -44,7 +44,7 @@ var unparsedDetails = map[int]string{
 	http.StatusHTTPVersionNotSupported:     "the version of HTTP must be 1.0 or 1.1",
 }
 
-// Write sends what net/http writes, which puts each of its own answers into one call: a problem takes the place of such an answer.
+// Write sends the data of net/http, which writes each of its own answers in one call: a problem replaces such an answer.
 func (c *unparsedConn) Write(written []byte) (int, error) {
 	status := ownStatus(written)
 	if status == 0 {
@@ -56,7 +56,7 @@ func (c *unparsedConn) Write(written []byte) (int, error) {
 	return len(written), nil
 }
 
-// Read reads from the client. To a client that speaks HTTP to a server with TLS, the answer goes without TLS too.
+// Read reads from the client. A client that uses HTTP on a port with TLS gets an answer without TLS too.
 func (c *unparsedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if begun, is := errors.AsType[tls.RecordHeaderError](err); is && begun.Conn != nil && slices.Contains(requestStarts, string(begun.RecordHeader[:])) {
@@ -65,24 +65,24 @@ func (c *unparsedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// requestStarts are the first bytes of requests without TLS, as many as TLS looks at.
+// requestStarts are the first bytes of requests without TLS, as long as a TLS record header.
 var requestStarts = []string{"GET /", "HEAD ", "POST ", "PUT /", "OPTIO"}
 
-// ownStatus returns the status of an answer that net/http made without a handler; 0 if a handler made it, or if it is none.
+// ownStatus returns the status of an answer that net/http made without a handler; 0 for any other data.
 func ownStatus(written []byte) int {
 	const first = "HTTP/1.1 "
 	head, _, _ := bytes.Cut(written, []byte("\r\n\r\n"))
 	if !bytes.HasPrefix(written, []byte(first)) || len(head) < len(first)+3 || head[len(first)] < '4' || bytes.Contains(head, []byte(problemType)) {
 		return 0
 	}
-	status, _ := strconv.Atoi(string(head[len(first) : len(first)+3])) // another text is no status
+	status, _ := strconv.Atoi(string(head[len(first) : len(first)+3])) // 0 for any other text
 	if unparsedDetails[status] == "" {
 		return 0
 	}
 	return status
 }
 
-// answer returns a whole answer, after which the connection ends.
+// answer returns a complete answer, after which the connection ends.
 func (c *unparsedConn) answer(status int) []byte {
 	c.metrics.Request(status)
 	body := newProblem(status, unparsedDetails[status]).encoded()

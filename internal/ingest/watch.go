@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// reloadEvery is how often files are looked at. Looking at their content sees every way of replacing a file: writing, renaming, and
-// the symbolic links that Kubernetes exchanges.
+// reloadEvery is the time between two looks at the files. Comparing their content detects every way of replacing a file: writing, renaming,
+// and the symbolic links that Kubernetes exchanges.
 const reloadEvery = time.Second
 
-// maxFileBytes bounds what is read of a file.
+// maxFileBytes is the largest part of a file that is read.
 const maxFileBytes = 4 << 20
 
-// watched is files that belong together, and what takes over their content.
+// watched is a set of files that belong together, with the function that applies their contents.
 type watched struct {
 	what  string
 	paths []string
 	take  func(contents [][]byte) error
-	seen  [sha256.Size]byte // of the contents, or of the error
+	seen  [sha256.Size]byte // of the contents or of the error
 }
 
-// look takes over the contents if they differ from those that it saw last. The error is new: the next look at the same files has none.
+// look applies the contents if they have changed since its last call. The error is new: the next look at unchanged files returns none.
 func (w *watched) look() (taken bool, err error) {
 	hash := sha256.New()
 	contents := make([][]byte, len(w.paths))
@@ -51,13 +51,13 @@ func (w *watched) look() (taken bool, err error) {
 	return true, nil
 }
 
-// reload looks at files, and logs what came of it.
+// reload looks at files, and logs the result.
 func (w *watched) reload(logger *slog.Logger) {
 	switch taken, err := w.look(); {
 	case err != nil:
-		logger.Error("a file is not taken over, and its last good content stays in force", "error", err)
+		logger.Error("cannot reload file; keeping the last valid version", "error", err)
 	case taken:
-		logger.Info("a file is taken over", "what", w.what)
+		logger.Info("file reloaded", "what", w.what)
 	}
 }
 

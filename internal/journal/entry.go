@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// Result is what became of an event: its outcome, or a step on its way there.
+// Result is the outcome of an event, or a step towards it.
 type Result string
 
-// The outcomes, named as the label of notifier_events_total. Every event ends in exactly one.
+// The outcomes, named like the label of notifier_events_total. Every event ends in exactly one outcome.
 const (
 	Sent      Result = "sent"
 	Dropped   Result = "dropped"
@@ -23,17 +25,17 @@ const (
 const (
 	Waiting Result = "waiting" // it was moved to the room; Reason says what it waits for
 	Failed  Result = "failed"  // a post failed, and is repeated later
-	Split   Result = "split"   // a body that held several events, each of which has entries of its own
+	Split   Result = "split"   // the body held several events; each event has its own entries
 )
 
-// Told is of no event: a digest was posted to Channel at Decided. Count is how many drops it told of, Stored and LastStored are when
-// the first and the last of them were counted, Rounds are those of the workers that counted them.
+// Told is not about an event: a digest was posted to Channel at Decided. Count is the number of drops in the digest. Stored and LastStored
+// are when workers counted the first and the last drop, and Rounds are the workers' rounds.
 const Told Result = "told"
 
-// Lost is of no event: a worker could not write Count entries, and lost them. They were of results between Stored and LastStored.
+// Lost is not about an event: a worker lost Count entries that it could not write, with results between Stored and LastStored.
 const Lost Result = "lost"
 
-// Ends tells whether the result is an outcome.
+// Ends reports whether the result is an outcome.
 func (r Result) Ends() bool {
 	switch r {
 	case Sent, Dropped, Duplicate, Dead, Expired:
@@ -43,70 +45,66 @@ func (r Result) Ends() bool {
 	return false
 }
 
-// ofEvents tells whether entries of the result are of events.
+// ofEvents reports whether entries of the result are about events.
 func (r Result) ofEvents() bool { return r != Told && r != Lost }
 
-// Entry tells what became of one event, or of Count events of which it names the first and the last.
+// Entry is the result of one event. If Count is set, Entry is the result of Count events: LastID and its neighbours describe the last
+// event, all other fields the first.
 type Entry struct {
-	ID       string `json:"id,omitempty"`  // as people are shown it: event.Event.ShownID; empty if the body was not decoded
-	Stream   string `json:"in,omitempty"`  // in which the producer's message was stored
-	Sequence uint64 `json:"seq,omitempty"` // of that message
+	ID       string `json:"id,omitempty"`  // as people see it (event.Event.ShownID); empty if the body was not decoded
+	Stream   string `json:"in,omitempty"`  // stream of the producer's message
+	Sequence uint64 `json:"seq,omitempty"` // of the producer's message
 	Category string `json:"category,omitempty"`
 	Title    string `json:"title,omitempty"` // as plain.Title returns it
 
 	Result Result `json:"result"`
 	Reason string `json:"reason,omitempty"` // Waiting: what for (room.Reason); Dead: why (event.Reason); Failed: class of the error
 
-	Level string    `json:"level,omitempty"` // that denied the event; of a Sent one, that would have without shadow mode
+	Level string    `json:"level,omitempty"` // that denied the event; of a Sent event, the shadow limit that would have denied it
 	Path  string    `json:"path,omitempty"`  // of the full limit; empty for the global one
 	Limit string    `json:"limit,omitempty"` // such as 10/30m
 	Cost  int       `json:"cost,omitempty"`  // slots that the event asks for; 0 means 1
-	Used  int64     `json:"used,omitempty"`  // slots taken then; 0 if that is not known
+	Used  int64     `json:"used,omitempty"`  // slots taken at the decision; 0 if unknown
 	Size  int64     `json:"size,omitempty"`  // slots of the limit
-	Next  time.Time `json:"next,omitzero"`   // when the next slot opens, or when a waiting event comes back
+	Next  time.Time `json:"next,omitzero"`   // when the next slot opens; of a Waiting event, when it comes back
 
 	Revision string    `json:"revision,omitempty"` // of the limits in force: "<generation>:<revision>"
 	Stored   time.Time `json:"stored,omitzero"`    // when JetStream stored the producer's message
 	Decided  time.Time `json:"decided,omitzero"`   // when the worker came to the result, by the server's clock
-	Channel  string    `json:"channel,omitempty"`  // where the event goes, or would be told of
-	Round    int64     `json:"round,omitempty"`    // of a Dropped one: in which its worker counted it for a digest (summary.Counter)
+	Channel  string    `json:"channel,omitempty"`  // that gets the event or its digest
+	Round    int64     `json:"round,omitempty"`    // of a Dropped event: the worker's round that counted it for a digest (summary.Counter)
 	Rounds   Rounds    `json:"rounds,omitempty"`   // of a digest
 	Receipt  string    `json:"receipt,omitempty"`  // Slack's channel and timestamp of a firing event that was sent
 	Code     string    `json:"code,omitempty"`     // Slack's error code
 	Trace    string    `json:"trace,omitempty"`    // trace ID
 
-	Count        int       `json:"count,omitempty"` // above 0: the entry counts so many events, and what stands above is of the first
+	Count        int       `json:"count,omitempty"` // number of aggregated events; 0: the entry is about one event
 	LastID       string    `json:"last_id,omitempty"`
 	LastSequence uint64    `json:"last_seq,omitempty"`
 	LastStored   time.Time `json:"last_stored,omitzero"`
 	LastRound    int64     `json:"last_round,omitempty"`
 	Below        bool      `json:"below,omitempty"` // the counted events have categories at and below Category
 
-	Instance string `json:"instance,omitempty"` // the worker; stands in the message's header
+	Instance string `json:"instance,omitempty"` // the worker; stored in the message's header
 }
 
-// Counts is how many events the entry tells of.
+// Counts is the number of events that the entry is about.
 func (e Entry) Counts() int { return max(1, e.Count) }
 
-// holds tells whether an event of a category may be among those that the entry tells of.
+// holds reports whether the entry may be about an event of a category.
 func (e Entry) holds(category string) bool {
-	return e.Category == category || e.Below && isBelow(category, e.Category)
-}
-
-// isBelow tells whether a category is the given path or lies below it. Every category lies below the empty path.
-func isBelow(category, path string) bool {
-	return path == "" || category == path || strings.HasPrefix(category, path+".")
+	return e.Category == category || e.Below && event.IsBelow(category, e.Category)
 }
 
 // Rounds are rounds of workers: the instance, the first and the last round of each, with blanks between.
 type Rounds string
 
-// With adds the rounds of an instance, whose name holds no white space.
+// With adds the rounds of an instance. The name of an instance has no white space.
 func (r Rounds) With(instance string, first, last int64) Rounds {
 	return Rounds(strings.TrimSpace(fmt.Sprintf("%s %s %d %d", r, instance, first, last)))
 }
 
-// Hold tells whether a round of an instance is among these.
+// Hold reports whether r includes a round of an instance.
 func (r Rounds) Hold(instance string, round int64) bool {
 	for words := range slices.Chunk(strings.Fields(string(r)), 3) {
 		var first, last int64

@@ -9,9 +9,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// Follow hands over the entries that are published after a time and from now on, in batches as the workers wrote them, until ctx ends.
-// It closes the channel when ctx has ended, and within quietTime when the stream is gone. A message that no worker wrote, or that
-// cannot be decoded, is passed over.
+// Follow sends the entries that workers publish after a time, in the workers' batches, until ctx ends. It closes the channel when ctx has
+// ended, and within quietTime after the stream has been deleted. It skips messages that no worker wrote and messages that it cannot decode.
 func (r Reader) Follow(ctx context.Context, since time.Time) (<-chan []Entry, error) {
 	asking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -53,10 +52,11 @@ func (r Reader) Follow(ctx context.Context, since time.Time) (<-chan []Entry, er
 	return batches, nil
 }
 
-// quietTime is how long nothing may come before it is asked whether the stream is there: its consumer would wait for ever.
+// quietTime is how long Follow waits for a message before it checks that the stream still exists. A consumer of a deleted stream would
+// wait for ever.
 const quietTime = 15 * time.Second
 
-// next waits for a message. It returns none if nothing came for a while, and an error if nothing will come any more.
+// next waits for a message. It returns nil if no message came within quietTime, and an error if no more messages will come.
 func (r Reader) next(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	waiting, cancel := context.WithTimeout(ctx, quietTime)
 	defer cancel()
@@ -68,5 +68,5 @@ func (r Reader) next(ctx context.Context, messages jetstream.MessagesContext) (j
 	return nil, err
 }
 
-// inactiveReader is when the server removes the consumer of a reader that is gone.
+// inactiveReader is how long the server keeps the consumer of a reader that has disconnected.
 const inactiveReader = 30 * time.Second

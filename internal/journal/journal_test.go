@@ -16,8 +16,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -197,7 +197,7 @@ func TestJunkTakesNoNeighboursEntries(t *testing.T) {
 		k.drop("security", "category", 0, 1)
 		time.Sleep(publishEvery + time.Millisecond)
 		entries := k.storage.all()
-		events, singles := total(entries, func(e Entry) bool { return isBelow(e.Category, "junk") })
+		events, singles := total(entries, func(e Entry) bool { return event.IsBelow(e.Category, "junk") })
 		testkit.Equal(t, events, 2*junk, "events of junk")
 		testkit.Equal(t, singles, singlesPerFirst, "single entries of junk")
 		_, singles = total(entries, dropsOf("security"))
@@ -235,11 +235,11 @@ func TestWhatCannotBePublishedIsKept(t *testing.T) {
 		k.drop("payments", "category", 0, 1)
 		time.Sleep(10 * publishEvery)
 		k.drop("payments", "category", 1, 1)
-		k.log.WantCount(t, 1, "the journal cannot be written")
+		k.log.WantCount(t, 1, "cannot write the journal")
 		k.storage.fail(nil)
 		time.Sleep(publishEvery + time.Millisecond)
 		testkit.Equal(t, len(k.storage.all()), 2, "entries")
-		k.log.WantCount(t, 1, "the journal is written again")
+		k.log.WantCount(t, 1, "writing the journal again")
 		testkit.Equal(t, k.lost.Get("lost"), 0, "lost entries")
 	})
 }
@@ -479,7 +479,7 @@ func TestRealStream(t *testing.T) {
 	testkit.NoError(t, js.DeleteStream(t.Context(), names.Stream))
 	record("orders", 2000, 1)
 	wantIDs(Query{}, "evt-2000")
-	log.WantCount(t, 0, "the journal cannot be written")
+	log.WantCount(t, 0, "cannot write the journal")
 }
 
 // batchOf is a message with one entry, as a worker writes it.

@@ -17,24 +17,23 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// Query says which entries are looked for: those that meet every condition that is set.
+// Query selects the entries that meet every condition that is set.
 type Query struct {
-	IDs      []string  // of the event, one of these: as ShownID or without the part of a group
+	IDs      []string  // one of these IDs: event.Event.ShownID, with or without the part of a group
 	Sequence uint64    // of the producer's message
-	Category string    // and everything below it
+	Category string    // the category and everything below it
 	Title    string    // part of the title, in any letter case
 	Result   Result    // "": every result of events
-	Since    time.Time // when the entries were published
+	Since    time.Time // entries published at or after this time
 }
 
-// Matches tells whether the entry may be of an event that is looked for. An entry that counts events matches if it has a range of
-// sequences around the one that is looked for. An ID matches the first and the last of the counted events, whose IDs alone are known.
-// A title matches any entry that counts.
+// Matches reports whether the entry may be about a selected event. An aggregated entry has only the first and the last ID and sequence.
+// It matches one of these two IDs, every sequence in between, and every title.
 func (q *Query) Matches(e *Entry) bool {
 	switch {
 	case q.Result == "" && !e.Result.ofEvents(), q.Result != "" && e.Result != q.Result:
 		return false
-	case q.Category != "" && !isBelow(e.Category, q.Category) && !e.holds(q.Category):
+	case q.Category != "" && !event.IsBelow(e.Category, q.Category) && !e.holds(q.Category):
 		return false
 	case len(q.IDs) > 0 && !slices.ContainsFunc(q.IDs, e.mayBe):
 		return false
@@ -44,24 +43,24 @@ func (q *Query) Matches(e *Entry) bool {
 	return q.Title == "" || e.Count > 0 || strings.Contains(strings.ToLower(e.Title), strings.ToLower(q.Title))
 }
 
-// mayBe tells whether an event of the entry has an ID. Of a counted one nobody knows.
+// mayBe reports whether the entry's event, or the first or last event of an aggregated entry, has an ID.
 func (e *Entry) mayBe(id string) bool {
 	return e.isShown(e.ID, id) || e.Count > 0 && e.isShown(e.LastID, id)
 }
 
-// isShown tells whether an event of the entry's category with an ID is shown so.
+// isShown reports whether people see an ID of the entry's category in this form.
 func (e *Entry) isShown(shown, id string) bool {
 	return isOf(shown, id) || strings.HasPrefix(shown, e.Category+"/") && isOf(shown[len(e.Category)+1:], id) ||
 		strings.HasPrefix(shown, hashPrefix) && isOf(shown, event.OverHTTP(e.Category, id))
 }
 
-// hashPrefix begins an ID that replaces a longer one. The producer's stands in no entry then.
+// hashPrefix begins an ID that replaces a long one. Entries do not hold the producer's long ID.
 const hashPrefix = "sha256:"
 
-// isOf tells whether a shown ID is the given one, or that of a part of its group.
+// isOf reports whether a shown ID is the given ID or a part of that group.
 func isOf(shown, id string) bool { return shown == id || strings.HasPrefix(shown, id+"/") }
 
-// mayHold tells whether the entry may tell of the message with a sequence.
+// mayHold reports whether the entry may be about the message with a sequence.
 func (e *Entry) mayHold(sequence uint64) bool {
 	if e.Count == 0 {
 		return e.Sequence == sequence
@@ -74,33 +73,33 @@ func (e *Entry) mayHold(sequence uint64) bool {
 type Reader struct {
 	JetStream jetstream.JetStream
 	Names     Names
-	Forged    func(n int) // called when Follow ignores messages that no worker wrote; nil: nobody counts them
+	Forged    func(n int) // called when Follow ignores messages that no worker wrote; may be nil
 }
 
 // ErrNoJournal means that the journal's stream does not exist.
 var ErrNoJournal = errors.New("there is no journal")
 
-// fetchBatch is how many messages one request asks for.
+// fetchBatch is the number of messages per request.
 const fetchBatch = 256
 
-// Read says what a search has read.
+// Read reports what a search has read.
 type Read struct {
 	Begins     time.Time // when the oldest message was published; zero: there was none
-	Counted    int       // events of which the journal has only a count, and which may be meant although their entries do not match
+	Counted    int       // aggregated events that the query may mean although their entries do not match
 	Unreadable int       // messages that cannot be decoded
-	Forged     int       // messages that no worker wrote, which are ignored
-	Lost       []Entry   // say which entries the journal lacks
+	Forged     int       // ignored messages that no worker wrote
+	Lost       []Entry   // with Result Lost: the gaps in the journal
 }
 
-// Search reads what the stream holds when it is called. It hands over the entries that match, each with the number of its query, about in
-// the order in which they were decided, and keeps none of them. It returns what each query has read.
+// Search reads what the stream holds at the time of the call. It calls take for each entry that matches, with the number of its query,
+// roughly in the order of the decisions. It returns a Read for each query.
 func (r Reader) Search(ctx context.Context, queries []Query, take func(query int, e Entry)) ([]Read, error) {
 	reads := make([]Read, len(queries))
 	wanted := linesOf(queries)
 	err := r.each(ctx, queries, func(message jetstream.Msg) {
 		metadata, err := message.Metadata()
 		if err != nil {
-			return // it is none of the stream
+			return // not a message of the stream
 		}
 		isForged := !trusted.IsMarked(message.Headers())
 		var entries []Entry
@@ -136,7 +135,7 @@ func (r Reader) Search(ctx context.Context, queries []Query, take func(query int
 	return reads, err
 }
 
-// Categories lists the categories of the entries that the stream holds when it is called, sorted. Beside an error it returns those found.
+// Categories lists the categories in the stream, sorted. With an error, it returns the categories found until then.
 func (r Reader) Categories(ctx context.Context) ([]string, error) {
 	found := make(map[string]bool)
 	err := r.each(ctx, []Query{{}}, func(message jetstream.Msg) {
@@ -152,17 +151,17 @@ func (r Reader) Categories(ctx context.Context) ([]string, error) {
 // maxCategories bounds a list of categories: producers choose them.
 const maxCategories = 100_000
 
-// mayMean tells whether an event of an entry that counts may be looked for, by what such an entry has of all its events.
+// mayMean reports whether the query may mean an event of an aggregated entry, judged by what the entry has of all its events.
 func (q *Query) mayMean(e *Entry) bool {
 	ofAll := Query{Sequence: q.Sequence, Category: q.Category, Result: q.Result}
 	return ofAll.Matches(e)
 }
 
-// fewTexts is up to how many texts of queries a line is searched for before it is decoded.
+// fewTexts is the largest number of texts that Search looks for in a line before it decodes the line.
 const fewTexts = 8
 
-// linesOf returns what tells whether a line may hold an entry that matches a query, without decoding it; nil: every line may. Lines of
-// entries that count are always decoded.
+// linesOf returns a filter for decode: whether a line may hold an entry that matches a query. nil selects every line. The filter always
+// selects aggregated entries.
 func linesOf(queries []Query) func(line []byte) bool {
 	var texts [][]byte
 	for _, q := range queries {
@@ -187,16 +186,16 @@ func linesOf(queries []Query) func(line []byte) bool {
 	}
 }
 
-// hasEscaped tells whether a line may have a text in another form. A quote at its beginning is that of the line.
+// hasEscaped reports whether a line may hold a text in escaped form. A quote at the beginning belongs to the line's syntax.
 func hasEscaped(text []byte) bool {
 	return bytes.ContainsFunc(bytes.TrimPrefix(text, []byte(`"`)), isEscaped)
 }
 
-// subjectsOf lists the subjects of entries that may match; nil for all.
+// subjectsOf lists the subjects of entries that may match. nil means all subjects.
 func (r Reader) subjectsOf(queries []Query) []string {
-	subjects := []string{r.Names.SubjectOf(event.NoLevel)} // of no category, and counts of many
+	subjects := []string{r.Names.SubjectOf(event.NoLevel)} // without a category, or aggregated over all categories
 	for _, q := range queries {
-		if q.Result == Told { // of no category
+		if q.Result == Told { // has no category
 			continue
 		}
 		if q.Category == "" {
@@ -208,12 +207,12 @@ func (r Reader) subjectsOf(queries []Query) []string {
 	return slices.Compact(subjects)
 }
 
-// oldest is since when entries are looked for.
+// oldest is the earliest time that a query asks for.
 func oldest(queries []Query) time.Time {
 	return slices.MinFunc(queries, func(a, b Query) int { return a.Since.Compare(b.Since) }).Since
 }
 
-// each hands over every message that may hold what is looked for.
+// each calls take for every message that may hold a matching entry.
 func (r Reader) each(ctx context.Context, queries []Query, take func(jetstream.Msg)) error {
 	asking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -236,14 +235,14 @@ func (r Reader) each(ctx context.Context, queries []Query, take func(jetstream.M
 		take(message)
 		left--
 		if metadata, err := message.Metadata(); err == nil {
-			left = min(left, metadata.NumPending) // older ones may have gone meanwhile
+			left = min(left, metadata.NumPending) // messages may have expired during the search
 		}
 	}
 	return nil
 }
 
-// open makes a consumer that reads the stream in order. One consumer reads everything: fetches from an ordered consumer make a new one
-// each, and the server takes a bounded number.
+// open creates a consumer that reads the whole stream in order. Every Fetch of an ordered consumer would create another consumer, and the
+// server bounds their number.
 func (r Reader) open(ctx context.Context, config jetstream.OrderedConsumerConfig) (jetstream.Consumer, jetstream.MessagesContext, error) {
 	consumer, err := r.JetStream.OrderedConsumer(ctx, r.Names.Stream, config)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -259,7 +258,7 @@ func (r Reader) open(ctx context.Context, config jetstream.OrderedConsumerConfig
 	return consumer, messages, nil
 }
 
-// nextWithin waits for a message as long as for an answer.
+// nextWithin waits up to apiTimeout for a message.
 func nextWithin(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	waiting, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

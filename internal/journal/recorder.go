@@ -13,39 +13,40 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
-// How many entries of one second stand singly; others are counted. The bound for a first level keeps producers of a neighbour's
-// size, who may publish in one first-level category alone, from taking the worker's.
+// Up to these many entries of a second are stored individually. The rest is aggregated. A producer may publish in one first-level category
+// alone, so singlesPerFirst keeps it from using up singlesPerWorker.
 const (
 	SinglesPerCategory = 100 // and result
 	singlesPerFirst    = 500 // first-level category and result
 	singlesPerWorker   = 5000
 )
 
-// maxKinds is of how many categories, results and levels a second has entries that count. The others of that second are counted for
-// their first-level categories, and those beyond maxKinds of these for all categories.
+// maxKinds is the maximum number of aggregated entries per second. The rest is merged per first level. Beyond maxKinds first levels, it is
+// merged into one entry for all categories.
 const maxKinds = 1000
 
-// publishEvery is how often a worker publishes its entries.
+// publishEvery is the interval at which a worker publishes its entries.
 const publishEvery = time.Second
 
 // publishTimeout bounds the storing of one batch.
 const publishTimeout = 2 * time.Second
 
-// Batches that could not be published are kept for later seconds, up to a number of entries.
+// maxUnpublished is the maximum number of entries that stay in memory after publishing failed.
 const maxUnpublished = 20_000
 
-// maxBatch is how many entries a message has: about 100 KB before they are compressed.
+// maxBatch is the maximum number of entries in a message: about 100 KB before compression.
 const maxBatch = 500
 
-// Publisher stores messages. [jetstream.JetStream] is one.
+// Publisher stores messages. [jetstream.JetStream] implements it.
 type Publisher interface {
 	PublishMsg(ctx context.Context, message *nats.Msg, options ...jetstream.PublishOpt) (*jetstream.PubAck, error)
 }
 
-// Metrics is told of what the journal does. Its methods may be called at once.
+// Metrics counts lost entries. Its methods may be called concurrently.
 type Metrics interface {
 	JournalLost(entries int)
 }
@@ -54,8 +55,8 @@ type Metrics interface {
 type Options struct {
 	Publisher Publisher
 	Names     Names
-	Provision func(ctx context.Context) error // makes the stream, where it is found absent; nil: nobody does
-	Instance  string                          // a name that no other start of a worker has
+	Provision func(ctx context.Context) error // creates the stream if it is absent; nil: the recorder does not create it
+	Instance  string                          // unique name of this start of the worker
 	Logger    *slog.Logger
 	Metrics   Metrics
 }
@@ -69,23 +70,24 @@ type Recorder struct {
 
 	health Health
 
-	unpublished []batch   // Run alone uses it, as what follows
-	number      int       // of the newest batch
-	failing     bool      // entries cannot be published
-	lost        Entry     // says what was lost, until the journal has it; a count of 0: nothing
-	unlogged    int       // entries that were lost since the log said so
-	logged      time.Time // when the log said so
+	writing *oplog.Condition
+	losses  *oplog.Repeated[string]
+
+	// Only Run uses these fields.
+	unpublished []batch
+	number      int   // of the newest batch
+	lost        Entry // what was lost and is not yet in the journal; a count of 0: nothing
 }
 
-// Health says how far a worker has written the journal. The zero value says that all is written, but for the last second.
+// Health reports how far a worker has written the journal. The zero value means: everything but the last second.
 type Health struct {
-	Error    string    `json:"error,omitempty"`         // why entries cannot be written; "": they can
+	Error    string    `json:"error,omitempty"`         // why entries cannot be written; empty: they can
 	Complete time.Time `json:"complete_until,omitzero"` // every entry of a result before this time is written
-	Kept     int       `json:"kept_entries,omitempty"`  // that are written when that works again
+	Kept     int       `json:"kept_entries,omitempty"`  // in memory, to be written later
 	Lost     int       `json:"lost_entries,omitempty"`  // since the worker started
 }
 
-// Health says how far the journal is written. It may be called by anybody.
+// Health reports how far the journal is written.
 func (r *Recorder) Health() Health {
 	if r == nil {
 		return Health{}
@@ -95,12 +97,21 @@ func (r *Recorder) Health() Health {
 	return r.health
 }
 
-// NewRecorder returns a recorder whose entries are published while Run runs.
-func NewRecorder(o Options) *Recorder { return &Recorder{o: o, second: newSecond()} }
+// NewRecorder returns a recorder. Its Run publishes the entries.
+func NewRecorder(o Options) *Recorder {
+	logger := o.Logger.With("stream", o.Names.Stream)
+	return &Recorder{
+		o: o, second: newSecond(),
+		writing: oplog.NewCondition(logger, "cannot write the journal: notifier why will not know present results", "writing the journal again"),
+		losses: oplog.NewRepeated(func(_ string, entries int, between []any) {
+			logger.Warn("lost entries of the journal: notifier why will never know of these results", append(between, "entries", entries)...)
+		}),
+	}
+}
 
-// Record tells what became of n events of a category, in the order of their sequences, and of which level denied each, if one did. Entry
-// returns what is to be told of one of them, from 0 to n-1; not in full, only its ID, message and the time when that was stored. It is
-// asked for few of many, and must not call the recorder.
+// Record records the result of n events of a category, in the order of their sequences. Level is the level that denied them, or empty.
+// Entry returns the entry of event i, from 0 to n-1. If inFull is false, only the ID, the message's sequence and its time are needed.
+// Record calls entry for a sample only. The function must not call the recorder.
 func (r *Recorder) Record(category string, result Result, level string, n int, entry func(i int, inFull bool) Entry) {
 	if r == nil || n == 0 {
 		return
@@ -110,7 +121,7 @@ func (r *Recorder) Record(category string, result Result, level string, n int, e
 	singles := r.second.take(category, result, n)
 	r.mu.Unlock()
 	for i := range singles {
-		e := k.entry(entry(i, true)) // may take a while, for a large body: others record meanwhile
+		e := k.entry(entry(i, true)) // without the lock, since a large body takes a while
 		r.mu.Lock()
 		r.second.add(&e)
 		r.mu.Unlock()
@@ -124,25 +135,25 @@ func (r *Recorder) Record(category string, result Result, level string, n int, e
 	r.second.count(k, n-singles, first, last, func() Entry { return k.entry(entry(singles, true)) })
 }
 
-// second is what a recorder gathers between two times that it publishes.
+// second holds the entries since the recorder last published.
 type second struct {
 	piles   map[string]*pile // by first levels
 	full    []pile
-	singles map[kind]int // of categories and of first levels, whose kinds are below
+	singles map[kind]int // individual entries, by category and by first level (kind.below)
 	counted map[kind]*Entry
-	taken   int // entries that stand singly
+	taken   int // individual entries
 }
 
-// pile is the entries of a message, as lines.
+// pile holds the entries of one message as lines.
 type pile struct {
-	first string // level of their categories
+	first string // first level of the categories
 	lines []byte
 	n     int
-	from  time.Time // when the first and the last of their results were decided
-	to    time.Time
+	from  time.Time // first decision
+	to    time.Time // last decision
 }
 
-// kind is what an entry counts, or what a bound is of.
+// kind identifies an aggregated entry. Without a level, it is the subject of a bound.
 type kind struct {
 	category string
 	result   Result
@@ -160,13 +171,13 @@ func newSecond() *second {
 	return &second{piles: make(map[string]*pile), singles: make(map[kind]int), counted: make(map[kind]*Entry)}
 }
 
-// take returns how many of n entries stand singly.
+// take returns how many of n entries may be stored individually.
 func (s *second) take(category string, result Result, n int) int {
 	own := kind{category: category, result: result}
 	first := kind{category: event.FirstLevel(category), result: result, below: true}
 	free := min(n, SinglesPerCategory-s.singles[own], singlesPerFirst-s.singles[first], singlesPerWorker-s.taken)
 	if free <= 0 {
-		return 0 // kinds without entries take no memory
+		return 0 // without adding kinds to the map
 	}
 	s.singles[own] += free
 	s.singles[first] += free
@@ -195,7 +206,7 @@ func (s *second) add(e *Entry) {
 	}
 }
 
-// count counts n events of a kind, from the first to the last. In full is the first one's entry.
+// count aggregates n events of a kind, from the first to the last. The function inFull returns the complete first entry.
 func (s *second) count(k kind, n int, first, last Entry, inFull func() Entry) {
 	if !s.mayCount(k) {
 		k.category, k.below = event.FirstLevel(k.category), true
@@ -220,7 +231,7 @@ func (s *second) count(k kind, n int, first, last Entry, inFull func() Entry) {
 	}
 }
 
-// mayCount tells whether events of a kind may have an entry of their own.
+// mayCount reports whether a kind may have its own aggregated entry.
 func (s *second) mayCount(k kind) bool {
 	most := maxKinds
 	if k.below {
@@ -229,23 +240,24 @@ func (s *second) mayCount(k kind) bool {
 	return s.counted[k] != nil || len(s.counted) < most
 }
 
-// batch is a pile as it is stored.
+// batch is a pile encoded as a message.
 type batch struct {
 	message  *nats.Msg
 	entries  int
 	from, to time.Time // of the pile
 }
 
-// StopPatience is how long [Recorder.Run] goes on when its context has ended.
+// StopPatience is how long [Recorder.Run] continues after its context has ended.
 const StopPatience = time.Second
 
-// Run publishes once a second until the context ends, and then what is left. It makes the stream first, if that is its task.
+// Run publishes once a second until the context ends, and then publishes the rest. If it has a Provision function, it creates the stream
+// first.
 func (r *Recorder) Run(ctx context.Context) {
 	if r == nil {
 		return
 	}
 	if r.o.Provision != nil {
-		_ = r.o.Provision(ctx) // what is wrong shows when entries cannot be published
+		_ = r.o.Provision(ctx) // a failure shows when publishing fails
 	}
 	ticker := time.NewTicker(publishEvery)
 	defer ticker.Stop()
@@ -258,14 +270,14 @@ func (r *Recorder) Run(ctx context.Context) {
 			defer cancel()
 			r.publish(last)
 			r.lose(r.unpublished)
-			r.reportLost(true)
+			r.losses.Stop()
 			return
 		}
 	}
 }
 
-// publish publishes what was gathered, and before it what could not be published earlier. The first failure ends it: the rest is
-// for the next second.
+// publish publishes the batches that could not be published earlier, and then the new ones. It stops at the first failure and leaves the
+// rest to the next second.
 func (r *Recorder) publish(ctx context.Context) {
 	r.unpublished = append(r.unpublished, r.batches()...)
 	var err error
@@ -282,10 +294,9 @@ func (r *Recorder) publish(ctx context.Context) {
 	}
 	r.dropOldest()
 	r.report(err)
-	r.reportLost(false)
 }
 
-// batches takes what was gathered, by first-level categories.
+// batches takes the recorded entries, one batch or more per first level.
 func (r *Recorder) batches() []batch {
 	r.mu.Lock()
 	gathered := r.second
@@ -307,14 +318,14 @@ func (r *Recorder) batches() []batch {
 	return batches
 }
 
-// nextMessage makes a message of lines of a first level.
+// nextMessage makes a numbered message of the lines of a first level.
 func (r *Recorder) nextMessage(first string, lines []byte) *nats.Msg {
 	r.number++
 	name := r.o.Instance + "-" + strconv.Itoa(r.number)
 	return pile{lines: lines}.message(r.o.Names.SubjectOf(first), r.o.Instance, name)
 }
 
-// publishBatch stores one batch. The stream knows a batch again that it stored before although its confirmation was lost.
+// publishBatch stores one batch. If a confirmation was lost, the stream ignores the second copy.
 func (r *Recorder) publishBatch(ctx context.Context, message *nats.Msg) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -328,7 +339,7 @@ func (r *Recorder) publishBatch(ctx context.Context, message *nats.Msg) error {
 	return err
 }
 
-// dropOldest loses the oldest batches beyond what is kept.
+// dropOldest drops the oldest batches beyond maxUnpublished.
 func (r *Recorder) dropOldest() {
 	kept := 0
 	for i, b := range slices.Backward(r.unpublished) {
@@ -341,9 +352,11 @@ func (r *Recorder) dropOldest() {
 	}
 }
 
-// lose counts batches as lost.
+// lose counts and logs lost batches.
 func (r *Recorder) lose(batches []batch) {
+	n := 0
 	for _, b := range batches {
+		n += b.entries
 		if r.lost.Count == 0 || b.from.Before(r.lost.Stored) {
 			r.lost.Stored = b.from
 		}
@@ -352,30 +365,20 @@ func (r *Recorder) lose(batches []batch) {
 		}
 		r.lost.Result = Lost
 		r.lost.Count += b.entries
-		r.unlogged += b.entries
-		r.o.Metrics.JournalLost(b.entries)
-		r.mu.Lock()
-		r.health.Lost += b.entries
-		r.mu.Unlock()
 	}
-}
-
-// lossLogged is how often the log says that entries are being lost.
-const lossLogged = time.Minute
-
-// reportLost logs entries that were lost: the first ones at once, further ones once in a while or at the end.
-func (r *Recorder) reportLost(isEnd bool) {
-	if r.unlogged == 0 || !isEnd && time.Since(r.logged) < lossLogged {
+	if n == 0 {
 		return
 	}
-	r.o.Logger.Warn("lost entries of the journal: notifier why will never know of these results",
-		"stream", r.o.Names.Stream, "entries", r.unlogged, "since", r.lost.Stored, "until", r.lost.LastStored)
-	r.unlogged, r.logged = 0, time.Now()
+	r.o.Metrics.JournalLost(n)
+	r.losses.Add("", n, "since", r.lost.Stored, "until", r.lost.LastStored)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.health.Lost += n
 }
 
-// report notes how far the journal is written, and logs when publishing begins to fail, and when it works again.
+// report updates how far the journal is written, and logs when publishing begins to fail, and when it works again.
 func (r *Recorder) report(err error) {
-	if errors.Is(err, context.Canceled) { // Run has ended, and publishes once more
+	if errors.Is(err, context.Canceled) { // Run is about to publish once more
 		return
 	}
 	health := Health{}
@@ -387,7 +390,7 @@ func (r *Recorder) report(err error) {
 	}
 	if err != nil {
 		health.Error = err.Error()
-		if r.lost.Count > 0 { // nothing in the journal says so yet
+		if r.lost.Count > 0 { // the journal does not have the entry about the loss yet
 			health.Complete = r.lost.Stored
 		}
 	}
@@ -395,12 +398,5 @@ func (r *Recorder) report(err error) {
 	health.Lost = r.health.Lost
 	r.health = health
 	r.mu.Unlock()
-	switch {
-	case err != nil && !r.failing:
-		r.failing = true
-		r.o.Logger.Warn("the journal cannot be written: notifier why will not know of what happens now", "stream", r.o.Names.Stream, "error", err)
-	case err == nil && r.failing:
-		r.o.Logger.Info("the journal is written again", "stream", r.o.Names.Stream, "lost_entries", health.Lost)
-		r.failing = false
-	}
+	r.writing.Note(err, "lost_entries", health.Lost)
 }

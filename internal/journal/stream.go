@@ -11,10 +11,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/replicas"
 )
 
-// Names say where the journal is kept.
+// Names describe the journal's stream.
 type Names struct {
 	Stream   string
-	Subject  string        // of the producers; the journal's subjects are <subject>-journal.<first level of the category>
+	Subject  string        // producers' subject; the journal's subjects are <subject>-journal.<first level of the category>
 	Age      time.Duration // of the oldest entries
 	MaxBytes int64         // of the stream; newer entries push out older ones
 	Replicas int           // see package replicas
@@ -23,10 +23,10 @@ type Names struct {
 // All matches every subject of the journal.
 func (n Names) All() string { return n.Subject + "-journal.>" }
 
-// SubjectOf is where entries of a first-level category are published.
+// SubjectOf is the subject of the entries of a first-level category.
 func (n Names) SubjectOf(first string) string { return n.Subject + "-journal." + first }
 
-// Config is the stream as it is provisioned.
+// Config is the configuration of a new stream.
 func (n Names) Config() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:       n.Stream,
@@ -40,13 +40,13 @@ func (n Names) Config() jetstream.StreamConfig {
 	}
 }
 
-// duplicateWindow is how long the stream knows a batch again that is published a second time because its confirmation was lost.
+// duplicateWindow is how long the stream ignores a second copy of a batch. A worker publishes a second copy if the confirmation was lost.
 const duplicateWindow = 2 * time.Minute
 
 // apiTimeout bounds one request.
 const apiTimeout = 5 * time.Second
 
-// Provision creates the stream if it is absent. What exists is not altered.
+// Provision creates the stream if it is absent. It does not change an existing stream.
 func (n Names) Provision(ctx context.Context, js jetstream.JetStream) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

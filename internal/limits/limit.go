@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
@@ -20,71 +21,10 @@ const (
 	MaxWindow = 366 * 24 * time.Hour
 )
 
-// MaxTokenProduct bounds the count of a TokenBucket limit times its window in microseconds. A floating-point number holds
-// such a product exactly.
-const MaxTokenProduct = 1 << 53
-
 const day = 24 * time.Hour
 
-// Algorithm says how a limit counts. Its values are the indexes of Algorithms.
-type Algorithm uint8
-
-// The algorithms.
-const (
-	SlidingLog     Algorithm = iota // exact in every rolling window
-	SlidingCounter                  // estimated from two fixed windows
-	FixedWindow                     // exact in each window between multiples of its length since 1970
-	TokenBucket                     // refilled continuously
-	LeakyBucket                     // strict spacing
-	InFlight                        // deliveries under way at once
-)
-
-// algorithmNames are the names in the grammar.
-var algorithmNames = [...]string{
-	SlidingLog:     "log",
-	SlidingCounter: "counter",
-	FixedWindow:    "fixed",
-	TokenBucket:    "token",
-	LeakyBucket:    "leaky",
-	InFlight:       "inflight",
-}
-
-// String is the name in the grammar, such as "token".
-func (a Algorithm) String() string { return algorithmNames[a] }
-
-// Algorithms lists every algorithm, in the order of their values.
-func Algorithms() []Algorithm {
-	all := make([]Algorithm, len(algorithmNames))
-	for i := range all {
-		all[i] = Algorithm(i)
-	}
-	return all
-}
-
-// AlgorithmNamed returns the algorithm with a name in the grammar, and whether there is one.
-func AlgorithmNamed(name string) (a Algorithm, known bool) {
-	i := slices.Index(algorithmNames[:], name)
-	if i < 0 {
-		return 0, false
-	}
-	return Algorithm(i), true //nolint:gosec // an index of a short list
-}
-
-// Limit allows Count slots in a Window, as its algorithm counts. A Count of 0 blocks.
-type Limit struct {
-	Count     int64
-	Window    time.Duration // whole milliseconds
-	Algorithm Algorithm
-	Burst     int64 // TokenBucket: what the bucket holds, at most Count; 0 is Count
-}
-
-// Capacity is the most slots that are free at once: the burst of a TokenBucket, else the count.
-func (l Limit) Capacity() int64 {
-	if l.Algorithm == TokenBucket && l.Burst > 0 {
-		return l.Burst
-	}
-	return l.Count
-}
+// Limit is one limit, with the algorithm that counts it.
+type Limit = algorithm.Limit
 
 // Limits all apply at one node of the tree, logs first. Empty means that the node has no limit.
 type Limits []Limit
@@ -109,24 +49,32 @@ func Parse(text string) (Limits, error) {
 			return nil, err
 		}
 		for _, other := range limits {
-			if limit.Algorithm != SlidingLog && other.Algorithm == limit.Algorithm && other.Window == limit.Window {
+			if !limit.Description().PerNode && other.Algorithm == limit.Algorithm && other.Window == limit.Window {
 				return nil, fmt.Errorf("limit %q: there is a %s limit with that window already", part, limit.Algorithm)
 			}
 		}
 		limits = append(limits, limit)
 	}
 	slices.SortStableFunc(limits, func(a, b Limit) int { // logs first
-		return cmp.Compare(min(a.Algorithm, SlidingLog+1), min(b.Algorithm, SlidingLog+1))
+		return cmp.Compare(order(a), order(b))
 	})
 	return limits, nil
 }
 
+// order sorts the limits that share a bucket of their node first.
+func order(l Limit) int {
+	if l.Description().PerNode {
+		return 0
+	}
+	return 1
+}
+
 func parseLimit(text string) (Limit, error) {
-	rest, chosen := text, SlidingLog
+	rest, chosen := text, algorithm.Algorithm(0)
 	if name, after, found := strings.Cut(text, ":"); found {
-		named, known := AlgorithmNamed(strings.TrimSpace(name))
+		named, known := algorithm.Named(strings.TrimSpace(name))
 		if !known {
-			return Limit{}, fmt.Errorf("limit %q: %q is not one of the algorithms %s", text, name, strings.Join(algorithmNames[:], ", "))
+			return Limit{}, fmt.Errorf("limit %q: %q is not one of the algorithms %s", text, name, strings.Join(algorithm.Names(nil), ", "))
 		}
 		rest, chosen = after, named
 	}
@@ -144,9 +92,9 @@ func parseLimit(text string) (Limit, error) {
 		return Limit{}, fmt.Errorf("limit %q: %w", text, err)
 	}
 	limit := Limit{Count: n, Window: w, Algorithm: chosen}
-	if most := MaxTokenProduct / w.Microseconds(); chosen == TokenBucket && n > most {
+	if most := chosen.Description().MaxProduct / w.Microseconds(); chosen.Description().MaxProduct > 0 && n > most {
 		return Limit{}, fmt.Errorf("limit %q: a %s limit counts exactly up to %d in %s; use a shorter window, or %s",
-			text, TokenBucket, most, formatWindow(w), SlidingCounter)
+			text, chosen, most, algorithm.FormatWindow(w), algorithm.SlidingCounter)
 	}
 	if hasOption {
 		if limit.Burst, err = parseBurst(strings.TrimSpace(option), limit); err != nil {
@@ -162,8 +110,9 @@ func parseBurst(text string, limit Limit) (int64, error) {
 	if !found {
 		return 0, fmt.Errorf("option %q is not burst=<count>", text)
 	}
-	if limit.Algorithm != TokenBucket {
-		return 0, fmt.Errorf("only a %s limit has a burst", TokenBucket)
+	if !limit.Description().Bursts {
+		bursting := algorithm.Names(func(d *algorithm.Description) bool { return d.Bursts })
+		return 0, fmt.Errorf("only a %s limit has a burst", strings.Join(bursting, " or "))
 	}
 	burst, err := parseCount(value)
 	if err != nil {
@@ -197,7 +146,8 @@ var namedWindows = map[string]time.Duration{
 	"week": 7 * day,
 }
 
-// ParseWindow reads a duration from MinWindow to MaxWindow, such as 30m, 1h30m or 1d12h, or the name of a unit, such as minute.
+// ParseWindow reads a duration from MinWindow to MaxWindow, such as 30m, 1h30m or 1d12h. It also accepts the name of a unit, such as
+// minute.
 func ParseWindow(text string) (time.Duration, error) {
 	window, named := namedWindows[text]
 	if !named {
@@ -208,21 +158,9 @@ func ParseWindow(text string) (time.Duration, error) {
 		window = time.Duration(parsed)
 	}
 	if window < MinWindow || window > MaxWindow {
-		return 0, fmt.Errorf("window %q is not between %s and %s", text, formatWindow(MinWindow), formatWindow(MaxWindow))
+		return 0, fmt.Errorf("window %q is not between %s and %s", text, algorithm.FormatWindow(MinWindow), algorithm.FormatWindow(MaxWindow))
 	}
 	return window, nil
-}
-
-// String is the form that Parse reads.
-func (l Limit) String() string {
-	text := strconv.FormatInt(l.Count, 10) + "/" + formatWindow(l.Window)
-	if l.Algorithm != SlidingLog {
-		text = l.Algorithm.String() + ":" + text
-	}
-	if l.Burst > 0 {
-		text += ";burst=" + strconv.FormatInt(l.Burst, 10)
-	}
-	return text
 }
 
 // String is the form that Parse reads; "none" for no limits.
@@ -237,21 +175,6 @@ func (l Limits) String() string {
 	return strings.Join(parts, "+")
 }
 
-// formatWindow writes a window without the zero parts that time.Duration prints: 30m, not 30m0s.
-func formatWindow(window time.Duration) string {
-	var text strings.Builder
-	for _, unit := range []struct {
-		size time.Duration
-		name string
-	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
-		if n := window / unit.size; n > 0 {
-			fmt.Fprintf(&text, "%d%s", n, unit.name)
-			window %= unit.size
-		}
-	}
-	return text.String()
-}
-
 // reserved lists the rules with a setting of their own, and these settings.
 var reserved = map[string]string{
 	"global":   "NOTIFIER_GLOBAL_LIMIT",
@@ -259,7 +182,7 @@ var reserved = map[string]string{
 	"*":        "NOTIFIER_CATEGORY_LIMIT",
 }
 
-// parseList reads "name=value,…". It returns the good entries and every fault, each naming its entry. No name may be given twice.
+// parseList reads "name=value,…". It returns the good entries and every fault, each naming its entry. A duplicate name is a fault.
 func parseList[T any](text, form string, parse func(name, value string) (T, error)) (parsed []T, faults []error) {
 	given := make(map[string]bool)
 	for entry := range strings.SplitSeq(text, ",") {

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestParse(t *testing.T) {
@@ -28,20 +29,20 @@ func TestParse(t *testing.T) {
 		"007/1h":           {{Count: 7, Window: hour}},
 
 		"log:10/30m":              {{Count: 10, Window: 30 * minute}},
-		"counter:10/30m":          {{Count: 10, Window: 30 * minute, Algorithm: SlidingCounter}},
-		"token:100/1h":            {{Count: 100, Window: hour, Algorithm: TokenBucket}},
-		"token:100/1h;burst=20":   {{Count: 100, Window: hour, Algorithm: TokenBucket, Burst: 20}},
-		"token:100/1h;burst=1":    {{Count: 100, Window: hour, Algorithm: TokenBucket, Burst: 1}},
-		"token:100/1h;burst=100":  {{Count: 100, Window: hour, Algorithm: TokenBucket}},
-		" token : 9/1h ; burst=2": {{Count: 9, Window: hour, Algorithm: TokenBucket, Burst: 2}},
-		"token:284/366d":          {{Count: 284, Window: MaxWindow, Algorithm: TokenBucket}},
-		"token:10000000/15m719ms": {{Count: MaxCount, Window: 15*minute + 719*time.Millisecond, Algorithm: TokenBucket}},
-		"leaky:1/1m + 5/1h":       {{Count: 5, Window: hour}, {Count: 1, Window: minute, Algorithm: LeakyBucket}},
+		"counter:10/30m":          {{Count: 10, Window: 30 * minute, Algorithm: algorithm.SlidingCounter}},
+		"token:100/1h":            {{Count: 100, Window: hour, Algorithm: algorithm.TokenBucket}},
+		"token:100/1h;burst=20":   {{Count: 100, Window: hour, Algorithm: algorithm.TokenBucket, Burst: 20}},
+		"token:100/1h;burst=1":    {{Count: 100, Window: hour, Algorithm: algorithm.TokenBucket, Burst: 1}},
+		"token:100/1h;burst=100":  {{Count: 100, Window: hour, Algorithm: algorithm.TokenBucket}},
+		" token : 9/1h ; burst=2": {{Count: 9, Window: hour, Algorithm: algorithm.TokenBucket, Burst: 2}},
+		"token:284/366d":          {{Count: 284, Window: MaxWindow, Algorithm: algorithm.TokenBucket}},
+		"token:10000000/15m719ms": {{Count: MaxCount, Window: 15*minute + 719*time.Millisecond, Algorithm: algorithm.TokenBucket}},
+		"leaky:1/1m + 5/1h":       {{Count: 5, Window: hour}, {Count: 1, Window: minute, Algorithm: algorithm.LeakyBucket}},
 		"inflight:2/1m+fixed:3/1m+4/1m+token:5/1m+6/1h": {
-			{Count: 4, Window: minute}, {Count: 6, Window: hour}, {Count: 2, Window: minute, Algorithm: InFlight},
-			{Count: 3, Window: minute, Algorithm: FixedWindow}, {Count: 5, Window: minute, Algorithm: TokenBucket},
+			{Count: 4, Window: minute}, {Count: 6, Window: hour}, {Count: 2, Window: minute, Algorithm: algorithm.InFlight},
+			{Count: 3, Window: minute, Algorithm: algorithm.FixedWindow}, {Count: 5, Window: minute, Algorithm: algorithm.TokenBucket},
 		},
-		"fixed:1/1h+fixed:2/1d": {{Count: 1, Window: hour, Algorithm: FixedWindow}, {Count: 2, Window: day, Algorithm: FixedWindow}},
+		"fixed:1/1h+fixed:2/1d": {{Count: 1, Window: hour, Algorithm: algorithm.FixedWindow}, {Count: 2, Window: day, Algorithm: algorithm.FixedWindow}},
 		"1/1h+2/1h":             {{Count: 1, Window: hour}, {Count: 2, Window: hour}},
 	} {
 		testkit.EqualDeeply(t, parse(t, text), want, "%q", text)
@@ -160,7 +161,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, limit := range limits {
-			if limit.Burst < 0 || limit.Burst > 0 && (limit.Algorithm != TokenBucket || limit.Burst >= limit.Count) {
+			if limit.Burst < 0 || limit.Burst > 0 && (limit.Algorithm != algorithm.TokenBucket || limit.Burst >= limit.Count) {
 				t.Fatalf("%q: %+v has a burst that it cannot have", text, limit)
 			}
 			if limit.Count < 0 || limit.Count > MaxCount || limit.Window < MinWindow || limit.Window > MaxWindow || limit.Window%time.Millisecond != 0 {

@@ -9,7 +9,7 @@ import (
 
 // LiveEntry is an override as somebody has set it while the workers run.
 type LiveEntry struct {
-	Level    string // LevelGlobal, LevelCategory, or a pattern
+	Level    string // LevelGlobal, LevelCategory or a pattern
 	Shadow   bool   // of the shadow limits
 	Limits   string
 	Lost     bool // the limits are not known: somebody has overwritten them and all that was stored of them
@@ -42,7 +42,7 @@ type liveLevel struct {
 // after a bad value was set finds there what older instances use.
 type Earlier func(level string, shadow bool) []string
 
-// NewLive starts with no overrides but those of the shadow limits.
+// NewLive starts with the overrides of the shadow limits only.
 func NewLive(plan Plan, shadow []Override, earlier Earlier, logger *slog.Logger) *Live {
 	return &Live{
 		plan: plan, shadow: shadow, earlier: earlier, logger: logger,
@@ -50,7 +50,7 @@ func NewLive(plan Plan, shadow []Override, earlier Earlier, logger *slog.Logger)
 	}
 }
 
-// Ruleset is the limits with these overrides and no others.
+// Ruleset returns the limits with exactly these overrides.
 func (l *Live) Ruleset(generation int64, revision uint64, entries []LiveEntry) (Ruleset, error) {
 	live, liveShadow := l.overrides(entries)
 	rules, err := NewRuleset(l.plan, live, l.shadow, liveShadow)
@@ -58,8 +58,8 @@ func (l *Live) Ruleset(generation int64, revision uint64, entries []LiveEntry) (
 	return rules, err
 }
 
-// Unreadable is why the last state cannot be put in force by an instance that begins with it: an override has no good value, and none is
-// known from before. An instance that goes on keeps what it had in force for that level. nil: all can be put in force.
+// Unreadable returns an error if an instance cannot start with the last state: an override has no good value, and the instance has no
+// earlier good value. A running instance keeps the override that it had in force for that level.
 func (l *Live) Unreadable() error {
 	if len(l.unreadable) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (l *Live) Unreadable() error {
 	return errors.New(strings.Join(l.unreadable, "; "))
 }
 
-// Plan is the plan with these overrides and no others, without the shadow limits.
+// Plan returns the plan with exactly these overrides, without the shadow limits.
 func (l *Live) Plan(entries []LiveEntry) Plan {
 	live, _ := l.overrides(entries)
 	return l.plan.With(live, FromLive)
@@ -133,7 +133,7 @@ func (l *Live) lastGood(key liveLevel, revision uint64) (Override, bool) {
 	return Override{}, false
 }
 
-// Check returns what an entry overrides, or why it cannot be put in force, whatever the others are.
+// Check returns the override of an entry. It returns an error if the entry alone is already invalid.
 func (l *Live) Check(entry LiveEntry) (Override, error) {
 	if entry.Lost {
 		return Override{}, errLost

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // liveKit is a Live with its log.
@@ -38,7 +38,7 @@ func (k *liveKit) entry(text string) LiveEntry {
 	return LiveEntry{Level: level, Shadow: ofShadow, Limits: limits, Revision: k.revision}
 }
 
-// want compares the limits on the path to a category: those in force, and those of the shadow if there is one.
+// want compares the limits on the path to a category: the limits in force, and the shadow limits if there is a shadow.
 func (k *liveKit) want(category string, entries []LiveEntry, inForce, shadow string) {
 	k.t.Helper()
 	rules := testkit.Must(k.Ruleset(3, k.revision, entries))(k.t)
@@ -152,7 +152,7 @@ func TestLiveUnreadable(t *testing.T) {
 func TestLiveGlobalKeepsGuarantees(t *testing.T) {
 	t.Parallel()
 	plan := newPlan(t, "100/1h", "none", "")
-	plan.Guarantees = []Guarantee{{"a", 20}, {"b", 10}}
+	plan.Guarantees = []Guarantee{{Path: "a", Slots: 20}, {Path: "b", Slots: 10}}
 	k := newLiveKit(t, plan, "")
 	k.want("a", []LiveEntry{k.entry("global=30/1h")}, "global=30/1h", "")
 	for _, limits := range []string{"29/1h", "none", "token:100/1h", "100/1h+5/1m"} {
@@ -162,7 +162,7 @@ func TestLiveGlobalKeepsGuarantees(t *testing.T) {
 	}
 	k.want("a", []LiveEntry{k.entry("global=50/1h+token:5/1h")}, "global=50/1h+token:5/1h", "")
 	rules := testkit.Must(k.Ruleset(3, 1, nil))(t)
-	testkit.EqualSlices(t, rules.Tree.Guarantees(), []Guarantee{{"a", 20}, {"b", 10}}, "guarantees")
+	testkit.EqualSlices(t, rules.Tree.Guarantees(), []Guarantee{{Path: "a", Slots: 20}, {Path: "b", Slots: 10}}, "guarantees")
 }
 
 func TestLiveShadow(t *testing.T) {

@@ -3,7 +3,7 @@ package limits
 import (
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func parse(t testing.TB, text string) Limits {

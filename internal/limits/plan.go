@@ -12,7 +12,7 @@ import (
 
 // Override gives one level of a plan other limits.
 type Override struct {
-	Level  string // LevelGlobal, LevelCategory, or a pattern
+	Level  string // LevelGlobal, LevelCategory or a pattern
 	Limits Limits
 }
 
@@ -36,7 +36,7 @@ func ParseOverrides(text string) ([]Override, []error) {
 	return parseList(text, "level=limit", parseOverride)
 }
 
-// With returns the plan with some levels overridden, and origin as theirs. The plan itself stays as it is.
+// With returns the plan with some levels overridden. Overridden levels have this origin. With does not change the plan itself.
 func (p Plan) With(overrides []Override, origin Origin) Plan {
 	p.Rules, p.Origins = slices.Clone(p.Rules), maps.Clone(p.Origins)
 	if p.Origins == nil {
@@ -79,8 +79,8 @@ func parseGuarantee(path, slots string) (Guarantee, error) {
 	return Guarantee{Path: path, Slots: n}, err
 }
 
-// CheckGuarantees tells whether guarantees can be kept. They need a global limit that is a log: other algorithms do not know whose slots
-// open. Each such limit needs as many slots as the guarantees have together.
+// CheckGuarantees returns an error if the limits cannot keep the guarantees. Guarantees need a global log limit: other algorithms do not
+// know which category's slots open. Each global log limit needs at least the sum of the guarantees.
 func CheckGuarantees(global Limits, guarantees []Guarantee) error {
 	if len(guarantees) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func CheckGuarantees(global Limits, guarantees []Guarantee) error {
 	}
 	hasLog := false
 	for _, limit := range global {
-		if limit.Algorithm != SlidingLog {
+		if !limit.Description().PerNode {
 			continue
 		}
 		hasLog = true

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // wantFaults finds one part in each fault.
@@ -46,7 +46,7 @@ func TestParseOverridesFaults(t *testing.T) {
 func TestParseGuarantees(t *testing.T) {
 	t.Parallel()
 	guarantees, faults := ParseGuarantees("security=20, payments.refunds = 5")
-	want := []Guarantee{{"security", 20}, {"payments.refunds", 5}}
+	want := []Guarantee{{Path: "security", Slots: 20}, {Path: "payments.refunds", Slots: 5}}
 	if len(faults) > 0 || !slices.Equal(guarantees, want) {
 		t.Errorf("guarantees %v, %v, want %v", guarantees, faults, want)
 	}

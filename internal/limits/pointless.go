@@ -12,7 +12,7 @@ import (
 type Pointless struct {
 	Level string
 	Limit Limit
-	Above string // path of the limit above, or LevelGlobal
+	Above string // path of the limit above; LevelGlobal for the global limit
 	Bound Limit  // that limit
 }
 
@@ -37,7 +37,7 @@ func (t *Tree) Pointless() []Pointless {
 // boundAbove finds a log on the way to every path of a level that allows no more in the time of a limit than the limit does. The
 // log above counts every event that the limit counts, so it is full no later.
 func (t *Tree) boundAbove(level string, limit Limit) (Pointless, bool) {
-	if level == LevelGlobal || limit.Algorithm != SlidingLog {
+	if level == LevelGlobal || !limit.Description().Exact {
 		return Pointless{}, false
 	}
 	for _, above := range t.Path(commonPath(level)) {
@@ -45,7 +45,7 @@ func (t *Tree) boundAbove(level string, limit Limit) (Pointless, bool) {
 			continue
 		}
 		for _, bound := range above.Limits {
-			if bound.Algorithm == SlidingLog && bound.Count <= limit.Count && bound.Window >= limit.Window {
+			if bound.Description().Exact && bound.Count <= limit.Count && bound.Window >= limit.Window {
 				return Pointless{Level: level, Limit: limit, Above: cmp.Or(above.Path, LevelGlobal), Bound: bound}, true
 			}
 		}

@@ -3,7 +3,7 @@ package limits
 import (
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // A limit is pointless if a log above its level never allows more within the limit's window.

@@ -13,8 +13,8 @@ type Ruleset struct {
 	Position Position
 }
 
-// NewRuleset builds the limits in force from a plan and its live overrides, with the zero [Position]. The shadow has the same limits, with
-// overrides of its own. Without such overrides there is no shadow. The error is one of [NewTree].
+// NewRuleset builds the limits in force from a plan and its live overrides, with the zero [Position]. The shadow has the limits of the plan
+// and its own overrides. Without shadow overrides there is no shadow. It returns the errors of [NewTree].
 func NewRuleset(plan Plan, live, shadow, liveShadow []Override) (Ruleset, error) {
 	plan = plan.With(live, FromLive)
 	tree, err := NewTree(plan)
@@ -31,10 +31,10 @@ func NewRuleset(plan Plan, live, shadow, liveShadow []Override) (Ruleset, error)
 	return Ruleset{Tree: tree, Shadow: shadowTree}, nil
 }
 
-// Position says which of two states of the limits is the newer one: the one with the higher generation or, in one generation, the higher
-// revision. The zero Position is the state without overrides.
+// Position orders the states of the limits. A newer state has a higher generation or, within one generation, a higher revision. The zero
+// Position is the state without overrides.
 type Position struct {
-	Generation int64  // when the bucket of the overrides was made, in Unix milliseconds
+	Generation int64  // when the bucket of the overrides was created, in Unix milliseconds
 	Revision   uint64 // counts the changes there
 }
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestNewRuleset(t *testing.T) {
@@ -19,7 +19,7 @@ func TestNewRuleset(t *testing.T) {
 	if rules, err := NewRuleset(plan, parse("a=6/1h"), nil, nil); err != nil || rules.Shadow != nil {
 		t.Errorf("a shadow of no overrides: %v, %v", rules.Shadow, err)
 	}
-	plan.Guarantees = []Guarantee{{"a", 50}}
+	plan.Guarantees = []Guarantee{{Path: "a", Slots: 50}}
 	if _, err := NewRuleset(plan, parse("global=49/1h"), nil, nil); err == nil {
 		t.Error("limits that cannot keep the guarantees are no fault")
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
@@ -18,7 +19,7 @@ const (
 // Node is one place on an event's path that has limits.
 type Node struct {
 	Path   string // "" for the root
-	Level  string // the rule that gives the limits: global, category, or the pattern as configured
+	Level  string // the rule that sets the limits: global, category or the configured pattern
 	Limits Limits // never empty
 }
 
@@ -49,12 +50,8 @@ const (
 	FromLive        Origin = "live"
 )
 
-// Guarantee is slots of each global window that belong to a path and the paths below it. Nobody else takes them. An event belongs to the
-// most specific guarantee on its path.
-type Guarantee struct {
-	Path  string
-	Slots int64
-}
+// Guarantee is slots of each global window that belong to one path.
+type Guarantee = algorithm.Guarantee
 
 // Tree tells which limits apply to a category. It is immutable and safe for concurrent use.
 type Tree struct {
@@ -65,7 +62,7 @@ type Tree struct {
 	origins    map[string]Origin
 }
 
-// NewTree builds the tree. The error names a rule that is given twice, or guarantees that cannot be kept.
+// NewTree builds the tree. The error names a duplicate rule or the impossible guarantees.
 func NewTree(p Plan) (*Tree, error) {
 	entries := make([]event.Entry[Limits], len(p.Rules))
 	for i, rule := range p.Rules {
@@ -153,12 +150,12 @@ func (t *Tree) Considered(category string) []Considered {
 	return considered
 }
 
-// Levels lists every rule that can deny, in the order in which they are configured. A nil tree has none.
+// Levels lists every rule that can deny, in configuration order. A nil tree has none.
 func (t *Tree) Levels() []Node {
 	return slices.DeleteFunc(t.AllLevels(), func(n Node) bool { return len(n.Limits) == 0 })
 }
 
-// AllLevels lists every rule, those that set no limit too: global, category, and then the others. The paths are empty.
+// AllLevels lists every rule, including rules without a limit: global, category, then the patterns. The paths are empty.
 func (t *Tree) AllLevels() []Node {
 	if t == nil {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Provisioned is what [Apply] did, or would do, to the bucket.
+// Provisioned reports what [Apply] changed. Without provisioning, it reports what Apply would change.
 type Provisioned struct {
 	Created bool
 	Changes []string // of a bucket that existed
 }
 
-// Apply creates the bucket, or gives an existing one the history and the lifetime of keys that workers expect. Unless the options allow
-// provisioning, it only reports what it would do.
+// Apply creates the bucket. If the bucket exists, Apply sets the history and the lifetime of keys that workers expect. Unless the options
+// allow provisioning, it changes nothing and only reports the differences.
 func Apply(ctx context.Context, js jetstream.JetStream, o Options) (Provisioned, error) {
 	b := newBucket(js, o)
 	found, err := b.look(ctx)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestApply creates the bucket, finds nothing to do, and repairs a bucket that somebody else made. A dry run does none of it.

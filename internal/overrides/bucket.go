@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/replicas"
 )
 
-// The classes of errors that a caller may act on.
+// Errors that a caller may act on.
 var (
 	ErrNoBucket        = errors.New("the limits bucket is absent")
 	ErrNotSet          = errors.New("no such override is set")
@@ -26,31 +26,31 @@ var (
 // Options say which bucket to use.
 type Options struct {
 	Name      string // such as notifier-limits
-	Provision bool   // create the bucket if it is absent; an existing bucket is never altered
-	Replicas  int    // of a bucket that is created; [replicas.Auto]: what the cluster allows
+	Provision bool   // create the bucket if it is absent, and never alter an existing bucket
+	Replicas  int    // of a new bucket; [replicas.Auto]: what the cluster allows
 	By        string // author of the changes, for the history; "" if unknown
 	Logger    *slog.Logger
-	Forged    func(n int) // called when messages are read that neither a worker nor an operator wrote; nil: nobody counts them
+	Forged    func(n int) // called for messages that neither a worker nor an operator wrote; may be nil
 
-	// Outdated tells a watcher whether a state is older than the one in force, as after a restore. The watcher ends no override
-	// of such a state, since each end makes the state a newer one. nil: no state is.
+	// Outdated reports whether a state is older than the limits in force, which happens after a restore. A watcher ends no override of
+	// an outdated state, since each end would make the state newer. nil: no state is outdated.
 	Outdated func(context.Context, Snapshot) bool
 }
 
-// requestTimeout bounds one request to the server. A request that is not permitted takes that long.
+// requestTimeout bounds one request to the server. A forbidden request runs into it.
 const requestTimeout = 5 * time.Second
 
-// Bucket is a bucket of overrides. Its methods may run at once.
+// Bucket is a bucket of overrides. Its methods may be called concurrently.
 type Bucket struct {
 	js jetstream.JetStream
 	o  Options
 
 	mu      sync.Mutex
-	noted   time.Time         // creation of the bucket that warnOnce has looked at
-	foreign map[string]uint64 // key that names no limit -> its revision when that was logged
+	noted   time.Time         // creation time of the bucket that warnOnce last checked
+	foreign map[string]uint64 // key that names no limit -> logged revision
 }
 
-// Open finds the bucket, or creates it if the options allow that. Otherwise the error is an [ErrNoBucket].
+// Open opens the bucket. If the bucket is absent, Open creates it if the options allow that, and otherwise returns [ErrNoBucket].
 func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Bucket, error) {
 	b := newBucket(js, o)
 	if err := b.find(ctx); err != nil {
@@ -63,7 +63,7 @@ func newBucket(js jetstream.JetStream, o Options) *Bucket {
 	return &Bucket{js: js, o: o, foreign: make(map[string]uint64)}
 }
 
-// Every client of NATS derives the stream and the subjects of a bucket from its name in this way.
+// Every NATS client derives the stream and the subjects of a bucket from its name like this.
 func (b *Bucket) stream() string { return "KV_" + b.o.Name }
 func (b *Bucket) prefix() string { return "$KV." + b.o.Name + "." }
 
@@ -103,13 +103,13 @@ func (b *Bucket) create(ctx context.Context) error {
 		})
 		return err
 	})
-	if errors.Is(err, jetstream.ErrBucketExists) { // another instance was faster
+	if errors.Is(err, jetstream.ErrBucketExists) { // another instance has just created it
 		return nil
 	}
 	if err != nil {
 		return b.explain(err, "$JS.API.INFO", b.right("STREAM.CREATE"))
 	}
-	b.o.Logger.Info("limits bucket is created", "bucket", b.o.Name)
+	b.o.Logger.Info("created the limits bucket", "bucket", b.o.Name)
 	return nil
 }
 
@@ -135,7 +135,7 @@ func (b *Bucket) found(err error) error {
 	return b.explain(err, b.right("STREAM.INFO"))
 }
 
-// explain adds the likely cause to a timeout: the server does not answer a request that is not permitted.
+// explain adds the likely cause to a timeout: the server does not answer a forbidden request.
 func (b *Bucket) explain(err error, rights ...string) error {
 	switch {
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout):
@@ -143,12 +143,12 @@ func (b *Bucket) explain(err error, rights ...string) error {
 	case !b.js.Conn().IsConnected():
 		return fmt.Errorf("%w (nats is not connected)", err)
 	default:
-		return fmt.Errorf("%w (no answer: nats is not well, or the right to publish %s is missing)",
+		return fmt.Errorf("%w (no answer: nats is unhealthy or the right to publish %s is missing)",
 			err, strings.Join(rights, " and "))
 	}
 }
 
-// warnOnce warns about settings of a bucket that somebody else created, once for each such bucket.
+// warnOnce warns once per bucket about settings that differ from the settings of a new bucket.
 func (b *Bucket) warnOnce(found *jetstream.StreamInfo) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,23 +158,23 @@ func (b *Bucket) warnOnce(found *jetstream.StreamInfo) {
 	b.noted = found.Created
 	clear(b.foreign)
 	if history := found.Config.MaxMsgsPerSubject; history < jetstream.KeyValueMaxHistory {
-		b.o.Logger.Warn("limits bucket keeps few changes of each limit, so a rollback does not reach far",
+		b.o.Logger.Warn("limits bucket keeps too little history for a rollback to older changes",
 			"bucket", b.o.Name, "history", history, "expected", jetstream.KeyValueMaxHistory)
 	}
 	if found.Config.MaxAge > 0 {
-		b.o.Logger.Warn("limits bucket expires its keys, which workers notice only with the next change",
+		b.o.Logger.Warn("limits bucket expires its keys: workers notice an expiry only with the next change",
 			"bucket", b.o.Name, "ttl", found.Config.MaxAge)
 	}
 }
 
-// understands tells whether a change is one of a limit. A foreign key is logged once for each revision that sets it.
+// understands reports whether a change is about a limit. It logs each revision of a foreign key once.
 func (b *Bucket) understands(c Change) bool {
 	if c.foreign && !c.Adopted && !c.Deleted && !c.forged && !c.overwritten {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.foreign[c.key] < c.Revision {
 			b.foreign[c.key] = c.Revision
-			b.o.Logger.Warn("limits bucket holds a key that is not the name of a limit, it is ignored",
+			b.o.Logger.Warn("ignoring a key of the limits bucket that does not name a limit",
 				"bucket", b.o.Name, "key", c.key, "revision", c.Revision)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestAbsentBucket(t *testing.T) {
@@ -65,7 +65,7 @@ func TestExistingBucketIsNotAltered(t *testing.T) {
 	testkit.NoError(t, b.find(f.context()))
 	after := testkit.Must(kv.Status(f.context()))(t)
 	testkit.Equal(t, fmt.Sprint(after.Config()), fmt.Sprint(before.Config()), "configuration of the bucket")
-	f.log.WantCount(t, 1, "keeps few changes")
+	f.log.WantCount(t, 1, "keeps too little history")
 	f.log.WantCount(t, 1, "expires its keys")
 }
 
@@ -162,13 +162,13 @@ func TestForeignKeysAreIgnored(t *testing.T) {
 		f.requireEntries(s, "a=1/1m")
 		testkit.Equal(t, s.Revision, 3, "revision")
 	}
-	if lines := f.log.Lines("not the name of a limit"); len(lines) != 2 || !strings.Contains(lines[0], "key=Foreign") {
+	if lines := f.log.Lines("does not name a limit"); len(lines) != 2 || !strings.Contains(lines[0], "key=Foreign") {
 		t.Errorf("logged: %q, want each key once", lines)
 	}
 	put("Foreign")
 	testkit.NoError(t, kv.Delete(f.context(), "other/a"))
 	f.load(b)
-	if lines := f.log.Lines("not the name of a limit"); len(lines) != 3 || !strings.Contains(lines[2], "revision=4") {
+	if lines := f.log.Lines("does not name a limit"); len(lines) != 3 || !strings.Contains(lines[2], "revision=4") {
 		t.Errorf("logged: %q, want the new value and not the deletion", lines)
 	}
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// Set stores an override that ends by itself after a time, with 0 never. It returns the override with its revision, its end and
-// what follows. The errors are an [ErrName], and an [ErrConflict] if someone else changes the same override meanwhile. After a
-// timeout it may be stored or not.
+// Set stores an override. The override expires after lasts; 0: never. Set returns the override with its revision, its end and the value
+// that follows. It returns [ErrName] for an invalid name, and [ErrConflict] if the override has been changed concurrently. After a timeout,
+// it is unknown whether the override is stored.
 func (b *Bucket) Set(ctx context.Context, name Name, value string, lasts time.Duration) (Change, error) {
 	return b.change(ctx, "setting", name, Change{Value: value}, lasts)
 }
 
-// Unset removes an override and returns the revision of that. The errors are those of Set, and an [ErrNotSet].
+// Unset removes an override and returns the revision of the change. It returns the errors of Set, and [ErrNotSet].
 func (b *Bucket) Unset(ctx context.Context, name Name) (uint64, error) {
 	unset, err := b.change(ctx, "unsetting", name, Change{Deleted: true}, 0)
 	return unset.Revision, err
@@ -39,9 +39,8 @@ func (b *Bucket) change(ctx context.Context, doing string, name Name, next Chang
 	return next, nil
 }
 
-// NoteAdoption writes into the history that the bucket's state was put in force although newer limits were, and returns
-// the revision of that note. The text says what was in force before. The error is an [ErrConflict] if someone else does so
-// too.
+// NoteAdoption records in the history that the bucket's state replaced newer limits, and returns the revision of the note. The text
+// describes the replaced limits. If another worker writes a note concurrently, NoteAdoption returns [ErrConflict].
 func (b *Bucket) NoteAdoption(ctx context.Context, text string) (uint64, error) {
 	noted, err := b.replace(ctx, Change{key: keyAdopted, Value: text}, 0)
 	if err != nil {
@@ -50,26 +49,26 @@ func (b *Bucket) NoteAdoption(ctx context.Context, text string) (uint64, error) 
 	return noted.Revision, nil
 }
 
-// Headers of a change. Changes by other programs have none of them.
+// Headers of a change. Other programs do not set them.
 const (
 	headerBy    = "Notifier-By"    // author
 	headerUntil = "Notifier-Until" // when the override ends, RFC 3339
-	headerThen  = "Notifier-Then"  // value that is set then; absent: none is
+	headerThen  = "Notifier-Then"  // value after the end; absent: the override is unset
 	headerEnded = "Notifier-Ended" // revision of the override that ended with this change
 )
 
 // longestBy bounds the name of an author.
 const longestBy = 64
 
-// cleanName makes an author's name fit for a terminal: printable characters only, and not too many.
+// cleanName makes an author's name safe for a terminal: at most longestBy printable characters.
 func cleanName(name string) string {
 	clean := []rune(strings.TrimSpace(name))
 	clean = slices.DeleteFunc(clean, func(r rune) bool { return !unicode.IsPrint(r) })
 	return string(clean[:min(len(clean), longestBy)])
 }
 
-// replace adds a change to the newest change of its key, and returns it as it is stored. The change ends after a time, or with
-// 0 never.
+// replace stores a change that replaces the newest change of its key, and returns it with its revision. The change expires after lasts;
+// 0: never.
 func (b *Bucket) replace(ctx context.Context, next Change, lasts time.Duration) (Change, error) {
 	r, err := b.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
@@ -87,7 +86,7 @@ func (b *Bucket) replace(ctx context.Context, next Change, lasts time.Duration) 
 	return next, err
 }
 
-// store adds a change if the newest change of its key has the revision, where 0 stands for no change.
+// store stores a change if the newest change of its key has the revision last; 0: the key has no change.
 func (b *Bucket) store(ctx context.Context, change Change, last uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

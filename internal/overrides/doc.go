@@ -1,7 +1,7 @@
 // Package overrides keeps live overrides of limits in a JetStream key-value bucket. Every worker sees a change at once.
 //
 // The package owns the bucket: its keys, its history, and mirroring it. It knows nothing of limits: a value is a text. A key
-// that names no limit is logged and ignored.
+// that does not name a limit is logged and ignored.
 //
 //	command ── Set, Unset, Rollback ──► bucket ──► Watcher ── apply(Snapshot) ──► worker
 //	        ◄── Load, History, At ─────
@@ -14,26 +14,26 @@
 // fails with [ErrConflict] if that is no longer the newest. A [Bucket.Rollback] is several changes: it may end half done,
 // says so, and can be repeated.
 //
-// An override may have an end, which stands in a header of its change, with the value that follows. The override is in force
+// An override may expire. One header of its change holds the end, and another header the value that follows. The override is in force
 // until a change sets that value, so an end has a revision like every other change. The watchers make that change: at each look
-// at the bucket, every 2 seconds, they compare the ends with the server's clock, and the first watcher that finds one passed
-// replaces the override. No end comes early. Without a watcher, an end comes when the next one starts, before its first Refresh
-// returns. A later change of the override replaces its end too. A watcher that may not write says so once and tries again.
+// at the bucket, every 2 seconds, they compare the ends with the server's clock, and the first watcher that finds an expired override
+// replaces it. No override ends early. Without a watcher, an override ends when the next watcher starts, before its first Refresh
+// returns. A later change of the override replaces its end too. A watcher that may not write logs that once and retries.
 //
-// A message without the mark of package trusted is forged, unless it deletes a key: it changes no override and has no place in the history. The
-// newest change before it stays in force, and the watchers store that change again, as they do with an end. A watcher remembers what it has applied, so
-// messages that push all changes of an override out of the bucket take nothing from it. A reader that comes later finds the override lost
-// ([Change.Lost]): it cannot know whether one was set.
+// A message without the mark of package trusted is forged, unless it deletes a key. It changes no override, and the history does not show
+// it. The newest change before it stays in force, and the watchers store that change again. A watcher remembers what it has applied, so it
+// keeps an override even if forged messages push all its changes out of the bucket. A reader that starts later reports the override as lost
+// ([Change.Lost]): it cannot know whether the override was set.
 //
 // A [Watcher] goes on through every failure. While the bucket is unavailable, the last snapshot stays applied. The log has
 // one line when that begins and one when it ends. A bucket that went back to an older state, as after a restore, is
 // mirrored too: the caller decides whether to use that state.
 //
-// Messages that somebody removes from the stream (`nats stream purge`), and keys that expire, leave no revision behind.
-// Workers notice them with the next change or when they start.
+// Purged messages (`nats stream purge`) and expired keys leave no revision behind. Workers notice them with the next change or at their
+// next start.
 //
-// The client library's KeyValue creates the bucket, and the library's push consumer delivers the changes. KeyValue does not
-// read or write them, for three reasons. It neither writes nor returns headers, and the mark, the author and the end of a change stand there. Its
+// The client library's KeyValue creates the bucket, and a push consumer delivers the changes. The package does not use KeyValue for reading
+// and writing, for three reasons. KeyValue does not support headers, which hold the mark, the author and the end of a change. Its
 // watch is complete when one replica has delivered all it holds, and a replica may lag behind the leader. After an
 // interruption the watch goes on with the next revision, which mixes two states if the bucket was restored meanwhile.
 package overrides

@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// tendTimeout bounds the storing of changes by a watcher. No change is applied meanwhile.
+	// tendTimeout bounds how long a watcher stores changes. It applies no change during that time.
 	tendTimeout = 2 * time.Second
 
-	// tendPause is the time to the next attempt after one that failed.
+	// tendPause is the time between a failed attempt and the next attempt.
 	tendPause = 30 * time.Second
 
-	// mostLogged bounds the levels in one line of the log.
+	// mostLogged bounds the number of levels in one log line.
 	mostLogged = 20
 )
 
-// due tells whether an override has an end and the end has passed.
+// due reports whether the override has expired.
 func (c Change) due(now time.Time) bool { return !c.Until.IsZero() && !c.Until.After(now) }
 
-// lasting is the value that stays when what ends by itself has ended, "" for none.
+// lasting is the value after the end of the override, or the override's value if it has no end. "" means unset.
 func (c Change) lasting() string {
 	if c.Until.IsZero() {
 		return c.Value
@@ -30,7 +30,7 @@ func (c Change) lasting() string {
 	return c.Then
 }
 
-// headers are the headers of a change. An empty value stands for no header.
+// headers returns the headers of a change. An empty value means that the header is absent.
 func (c Change) headers(by string) map[string]string {
 	headers := map[string]string{headerBy: cleanName(cmp.Or(c.By, by)), headerThen: c.Then}
 	if c.Deleted {
@@ -45,9 +45,9 @@ func (c Change) headers(by string) map[string]string {
 	return headers
 }
 
-// tend stores what follows the overrides of a state that have ended by the server's clock, and again the changes that were overwritten. It
-// returns the newest revision that it stored, or 0. Every watcher of the bucket does that, and one of them succeeds: each change names
-// the revision that it replaces.
+// tend stores the values that follow expired overrides, by the server's clock, and restores overwritten changes. It returns the newest
+// revision that it stored; 0: it stored none. Every watcher of the bucket does that, and only one succeeds, since each change names the
+// revision that it replaces.
 func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision uint64) {
 	var next []Change
 	for _, entry := range s.entries {
@@ -70,7 +70,7 @@ func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision u
 	var again []string
 	defer func() {
 		if len(again) > 0 {
-			o.Logger.Warn("live limits were overwritten by messages that neither a worker nor an operator wrote, and are stored again",
+			o.Logger.Warn("restored live limits that were overwritten by forged messages",
 				"bucket", o.Name, "levels", again[:min(len(again), mostLogged)], "count", len(again))
 		}
 	}()
@@ -79,7 +79,7 @@ func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision u
 		switch {
 		case ctx.Err() != nil:
 			return revision
-		case errors.Is(err, ErrConflict): // another watcher has stored it, or somebody has changed the override
+		case errors.Is(err, ErrConflict): // stored by another watcher or changed by an operator
 		case err != nil:
 			w.tendFailed(change, err)
 			return revision
@@ -93,17 +93,16 @@ func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision u
 	return revision
 }
 
-// tendFailed notes that a change cannot be stored. The log has a line when that begins.
+// tendFailed handles a change that cannot be stored. It logs the first failure.
 func (w *Watcher) tendFailed(c Change, err error) {
 	o := w.bucket.o
 	attributes := []any{"bucket", o.Name, "level", c.Name.String(), "error", err}
 	switch {
 	case !w.tendAgain.IsZero():
 	case c.Ended != 0:
-		o.Logger.Warn("live limits that have ended stay in force, since their end cannot be stored", attributes...)
+		o.Logger.Warn("cannot store the end of live limits: expired limits stay in force", attributes...)
 	default:
-		o.Logger.Warn("live limits were overwritten by messages that neither a worker nor an operator wrote, and cannot be stored again",
-			attributes...)
+		o.Logger.Warn("cannot restore live limits that were overwritten by forged messages", attributes...)
 	}
 	w.tendAgain = time.Now().Add(tendPause)
 }

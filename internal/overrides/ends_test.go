@@ -10,8 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // setFor sets an override with an end.
@@ -187,7 +187,7 @@ authorization { users: [
 	b := f.open()
 	f.setFor(b, "a", "9", time.Millisecond)
 	reader := f.following(f.connect(server.URL, nats.UserInfo("reader", "reader")), "a=9")
-	const says = "live limits that have ended stay in force"
+	const says = "cannot store the end of live limits"
 	testkit.Eventually(f, "it says so", func() bool { return f.log.Count(says) == 1 })
 	f.change(b, "b=1")
 	reader.requireLast("a=9", "b=1")

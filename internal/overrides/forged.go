@@ -2,13 +2,13 @@ package overrides
 
 import "strings"
 
-// A message of the bucket that has no header of a worker, an operator or a client's KeyValue is forged: see package trusted. It changes no
-// override, but it is a revision, and it pushes an older change of its key out of the bucket.
+// A forged message lacks the header that workers, operators and NATS' key-value clients set: see package trusted. It changes no override.
+// But it takes a revision, and it pushes an older change of its key out of the bucket.
 
-// isForged tells whether neither a worker nor an operator made the change.
+// isForged reports whether neither a worker nor an operator made the change.
 func (c Change) isForged() bool { return c.forged }
 
-// overwrittenBy is a change, or the zero value for none, after a forged message on its key.
+// overwrittenBy returns the change after a forged message has replaced it. The zero value of c means that the key had no change.
 func (c Change) overwrittenBy(forged Change) Change {
 	if c.Revision == 0 {
 		c = Change{Deleted: true}
@@ -18,8 +18,8 @@ func (c Change) overwrittenBy(forged Change) Change {
 	return c
 }
 
-// newestOf returns the newest change of each key up to a revision. If a key has forged messages alone, and as many as the bucket keeps,
-// they may have pushed out a change: it is lost, unless every revision is stored.
+// newestOf returns the newest change of each key up to a revision. If a key has only forged messages, as many as the bucket keeps, they may
+// have pushed out a change. Then the override is lost, unless every revision is still stored.
 func newestOf(changes []Change, upto uint64, limit int) map[string]Change {
 	newest := make(map[string]Change)
 	forged := make(map[string]int) // messages in a row, by key
@@ -52,8 +52,8 @@ func (r *reading) newest() map[string]Change {
 	return newestOf(r.stored, r.revision, int(r.info.Config.MaxMsgsPerSubject))
 }
 
-// remember replaces lost overrides by what was applied before from the same bucket.
-func (s *state) remember(applied *Snapshot) {
+// remember replaces lost overrides by the overrides that the watcher has applied before from this bucket.
+func (s *state) remember(applied *applied) {
 	if applied == nil || applied.Generation != s.generation {
 		return
 	}
@@ -74,7 +74,7 @@ func (s *state) remember(applied *Snapshot) {
 // restored marks the author of a change that a watcher stores again.
 const restored = "restored"
 
-// again is the change that puts an overwritten one into the bucket once more.
+// again returns the change that restores an overwritten change.
 func (c Change) again() Change {
 	by := strings.TrimPrefix(strings.TrimSuffix(c.By, restored), ", ")
 	by = strings.TrimSuffix(by, ", ")

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // pushesOut is more messages than the bucket keeps of one key.
@@ -78,7 +78,7 @@ func TestWatcherRepairs(t *testing.T) {
 	if n := forged.Load(); n < 64 || n > 4*pushesOut { // some are pushed out before they are read
 		t.Errorf("%d forged messages were counted, want up to %d", n, 4*pushesOut)
 	}
-	if lines := f.log.Count("are stored again"); lines == 0 || lines > pushesOut {
+	if lines := f.log.Count("restored live limits"); lines == 0 || lines > pushesOut {
 		t.Errorf("%d lines of repairs, want a few", lines)
 	}
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// PastChange is a change, and what it replaced.
+// PastChange is a change with the value that it replaced.
 type PastChange struct {
 	Change
 
 	Old      string // value before the change; "" if none was set
-	OldKnown bool   // false: the change before is no longer stored
+	OldKnown bool   // false: the previous change is no longer stored
 }
 
-// History returns all changes that the bucket still holds, the oldest first. The bucket keeps the last 64 of each override,
-// unless somebody created it with fewer.
+// History returns all changes that the bucket still holds, the oldest first. The bucket keeps the last 64 changes of each override,
+// unless an operator created it with fewer.
 func (b *Bucket) History(ctx context.Context) ([]PastChange, error) {
 	h, err := b.history(ctx)
 	if err != nil {
@@ -27,7 +27,7 @@ func (b *Bucket) History(ctx context.Context) ([]PastChange, error) {
 	}
 	var changes []PastChange
 	complete := h.oldestKnown() == 1
-	count := make(map[string]int) // by key: how many changes are stored
+	count := make(map[string]int) // stored changes by key
 	for _, r := range h.changes {
 		count[r.key]++
 	}
@@ -64,10 +64,10 @@ func (b *Bucket) Earlier(ctx context.Context, name Name) ([]string, error) {
 	return values, nil
 }
 
-// Rollback sets and unsets what differs from the state right after a revision, and returns these changes in the order of their
-// names. An override that had an end gets that end again. If the end has passed, what followed it is restored. The errors
-// are an [ErrUnknownRevision] if there is no such revision or a change up to it is no longer stored, and an [ErrConflict] if
-// someone else changes one of the overrides meanwhile. With an error come the changes that were made; another call makes the others.
+// Rollback restores the state right after a revision, and returns its changes in the order of their names. An override that had an end
+// gets that end again. If the end has passed, Rollback restores the value that followed. It returns [ErrUnknownRevision] if the revision
+// does not exist or the changes up to it are no longer stored. It returns [ErrConflict] if an override has been changed concurrently. With an error,
+// it returns the changes made so far. A second call makes the remaining changes.
 func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]PastChange, error) {
 	h, err := b.history(ctx)
 	if err != nil {
@@ -93,11 +93,11 @@ func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]PastChange, e
 	return made, nil
 }
 
-// history is all that the bucket still holds, the oldest first.
+// history holds all stored changes, the oldest first.
 type history struct {
 	changes []Change
-	last    uint64    // the newest revision, whether it is still stored or not
-	limit   int       // changes kept of each key
+	last    uint64    // the newest revision, which may no longer be stored
+	limit   int       // stored changes per key
 	read    time.Time // by the server's clock
 }
 
@@ -112,7 +112,7 @@ func (b *Bucket) history(ctx context.Context) (history, error) {
 	}, nil
 }
 
-// back returns the changes that lead from now to the state after a revision, each with the revision that it replaces.
+// back returns the changes from the present state to the state after a revision, each with the revision that it replaces.
 func (h history) back(revision uint64) map[Name]Change {
 	then, now := newestOf(h.changes, revision, h.limit), newestOf(h.changes, h.last, h.limit)
 	changes := make(map[Name]Change)
@@ -134,7 +134,7 @@ func (h history) back(revision uint64) map[Name]Change {
 	return changes
 }
 
-// knows returns nil if the stored changes tell the state after a revision.
+// knows returns nil if the stored changes determine the state after a revision.
 func (h history) knows(revision uint64) error {
 	exists := slices.ContainsFunc(h.changes, func(c Change) bool { return c.Revision == revision })
 	oldest := h.oldestKnown()
@@ -150,9 +150,9 @@ func (h history) knows(revision uint64) error {
 	return nil
 }
 
-// oldestKnown is the revision from which on every state is known. A revision that is not stored belongs to one of two kinds
-// of keys. A key with as many messages as the stream keeps, or with a purge, is known from its first stored change on. Of any
-// other key nothing is left, so the key is not set after its last revision.
+// oldestKnown returns the first revision after which every state can be reconstructed. A revision that is no longer stored belongs to one
+// of two kinds of keys. A key with a full history or a purge can be reconstructed from its first stored change. Any other key has no
+// stored change left, so it is not set after its last revision.
 func (h history) oldestKnown() uint64 {
 	gap := h.last // the newest revision that is not stored
 	for _, r := range slices.Backward(h.changes) {

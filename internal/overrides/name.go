@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// ErrName is the class of errors about a name that no limit can have, or a key that stands for no limit.
+// ErrName means that a name is not valid for a limit. For a key, it means that the key names no limit.
 var ErrName = errors.New("not the name of a limit")
 
-// A key cannot hold "*", which NATS reserves, so "=" stands for it.
+// NATS reserves "*", so keys have "=" instead.
 const (
 	wildcard    = "*"
 	keyWildcard = "="
@@ -23,10 +23,10 @@ const keyAdopted = "state/adopted"
 
 var patternForm = regexp.MustCompile(`^([a-z0-9_-]+|\*)(\.([a-z0-9_-]+|\*))*$`)
 
-// Name says which limit an override is for.
+// Name identifies the limit of an override.
 type Name struct {
-	Pattern string // global, category, or levels of [a-z0-9_-] joined with dots, where a whole level may be *
-	Shadow  bool   // one of the shadow limits, which are a set of their own
+	Pattern string // global, category or a path; levels of [a-z0-9_-] or "*", joined with dots
+	Shadow  bool   // a shadow limit; these are a separate set
 }
 
 // String returns the pattern, with "shadow " before it for a shadow limit.
@@ -48,8 +48,8 @@ func (n Name) Compare(m Name) int {
 	return 1
 }
 
-// Key returns the bucket's key of the limit: payments.= for payments.*, and shadow/payments.= for its shadow. The error is
-// an [ErrName].
+// Key returns the bucket's key of the limit: payments.= for payments.*, and shadow/payments.= for its shadow. It returns [ErrName] for an
+// invalid name.
 func (n Name) Key() (string, error) {
 	if !patternForm.MatchString(n.Pattern) {
 		return "", fmt.Errorf("%w: %.100q (expected levels of a-z, 0-9, '_' and '-', or '*', joined with dots)", ErrName, n.Pattern)
@@ -61,7 +61,7 @@ func (n Name) Key() (string, error) {
 	return key, nil
 }
 
-// ParseKey reverses [Name.Key]. The error is an [ErrName].
+// ParseKey reverses [Name.Key]. It returns [ErrName] if the key names no limit.
 func ParseKey(key string) (Name, error) {
 	form, shadow := strings.CutPrefix(key, keyShadow)
 	pattern := strings.ReplaceAll(form, keyWildcard, wildcard)

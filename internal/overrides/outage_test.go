@@ -12,8 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // During an outage the last snapshot stays applied. After it the watcher applies what it missed.
@@ -176,7 +176,7 @@ func TestWatcherProvisions(t *testing.T) {
 	w.requireLast()
 	w.requireFollows(b, "b=2")
 	w.requireOneOutage()
-	f.log.WantCount(t, 2, "limits bucket is created")
+	f.log.WantCount(t, 2, "created the limits bucket")
 }
 
 // restart starts the killed server, and waits until it answers the operator. Requests sent before may get lost.

@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// readTimeout bounds the reading of all that a bucket holds.
+	// readTimeout bounds the reading of a whole bucket.
 	readTimeout = 10 * time.Second
 
-	// heartbeat is how often the server says that a consumer is alive. The library reports two that are missing.
+	// heartbeat is the interval of the server's heartbeats. The library reports two missing heartbeats.
 	heartbeat = time.Second
 
 	// consumerTTL is how long the server keeps a consumer without a subscriber.
 	consumerTTL = 5 * time.Second
 
-	// readAhead is how many changes wait to be taken before the library buffers them.
+	// readAhead is the number of changes in the channel before the library buffers further changes.
 	readAhead = 64
 )
 
 // Causes for the end of a reading.
 var (
-	errGap        = errors.New("a change was lost on the way")
-	errMadeAnew   = errors.New("the bucket was made anew")
-	errIncomplete = errors.New("not all that it holds arrived in time")
+	errGap        = errors.New("a change was lost in transit")
+	errMadeAnew   = errors.New("the bucket was recreated")
+	errIncomplete = errors.New("its contents did not arrive in time")
 )
 
-// Headers of a change, which every client of NATS reads in this way.
+// Headers of a change, as defined by NATS' key-value clients.
 const (
 	headerOperation = "KV-Operation"
 	operationDelete = "DEL"
@@ -47,9 +47,9 @@ const (
 // Snapshot is what a bucket holds at one moment.
 type Snapshot struct {
 	Generation int64    // when the bucket was created, in Unix milliseconds
-	Revision   uint64   // of the newest change up to that moment: a set, a deletion, or one of a key that is ignored; 0 for none
-	Entries    []Change // the newest change of each override that is set or lost, ordered by name
-	Forged     bool     // the newest message changed no override, since neither a worker nor an operator wrote it
+	Revision   uint64   // of the newest message, including deletions and ignored keys; 0: there is none
+	Entries    []Change // the newest change of each set or lost override, ordered by name
+	Forged     bool     // the newest message is forged, so it changed no override
 }
 
 // Change is one change of an override.
@@ -57,26 +57,26 @@ type Change struct {
 	Name     Name
 	Value    string // "" if it was deleted
 	Deleted  bool
-	Adopted  bool // no override was changed: the state was put in force in the place of what Value says
+	Adopted  bool // a note that changes no override: this state replaced the newer limits that Value describes
 	Revision uint64
 	Changed  time.Time // by the server's clock
-	By       string    // author, "" if unknown; of an end, who set what ended
+	By       string    // author, "" if unknown; of an end, the author of the expired override
 
-	Until time.Time // when the override ends by itself, by the server's clock; zero: never
-	Then  string    // value that is set when the override ends; "": none is
-	Ended uint64    // revision of the override that ended by itself with this change; 0: somebody made the change
+	Until time.Time // when the override expires, by the server's clock; zero: never
+	Then  string    // value after the end; "": unset
+	Ended uint64    // revision of the override that expired with this change; 0: an operator made the change
 
-	// Lost means that nobody knows the value: forged messages have pushed all changes of the override out of the bucket.
+	// Lost means that the value is unknown: forged messages have pushed all changes of the override out of the bucket.
 	Lost bool
 
 	key         string
 	foreign     bool // the key names no limit
-	purged      bool // deleted, and the key's older changes are no longer stored
+	purged      bool // deleted together with the key's older changes
 	forged      bool // neither a worker nor an operator wrote the message
-	overwritten bool // Revision is that of a forged message, all else is of the newest change before it
+	overwritten bool // Revision belongs to a forged message, all other fields to the newest change before it
 }
 
-// Load reads the whole state. It holds every change that was confirmed before the call.
+// Load reads the whole state, with every change that was confirmed before the call.
 func (b *Bucket) Load(ctx context.Context) (Snapshot, error) {
 	r, err := b.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
@@ -86,13 +86,13 @@ func (b *Bucket) Load(ctx context.Context) (Snapshot, error) {
 	return b.newState(r).snapshot(), nil
 }
 
-// state is a snapshot that changes with each record.
+// state is a snapshot under construction.
 type state struct {
 	generation int64
 	revision   uint64
 	entries    map[Name]Change // the newest change of each override that is set, lost or overwritten
-	changed    time.Time       // of the newest change of an override
-	forged     bool            // the newest message is
+	changed    time.Time       // time of the newest change of an override
+	forged     bool            // the newest message is forged
 }
 
 func (b *Bucket) newState(r *reading) *state {
@@ -127,11 +127,11 @@ func (s *state) snapshot() Snapshot {
 	return Snapshot{Generation: s.generation, Revision: s.revision, Entries: entries, Forged: s.forged}
 }
 
-// reading is what a bucket held, and the changes since then. It is for one goroutine at a time.
+// reading holds the contents of a bucket and receives the changes since then. It is not safe for concurrent use.
 type reading struct {
 	info     *jetstream.StreamInfo // of the bucket when it was read
 	stored   []Change
-	revision uint64 // that the stored changes lead to
+	revision uint64 // after the stored changes
 
 	arrived  chan arrival
 	stop     func()
@@ -140,13 +140,13 @@ type reading struct {
 	last     uint64 // revision so far
 }
 
-// arrival is a message, or the error that ends the reading.
+// arrival is a message. If err is set, it ends the reading.
 type arrival struct {
 	message jetstream.Msg
 	err     error
 }
 
-// read returns what the bucket holds, all changes or the last one of each key, and the changes since then.
+// read reads the bucket, depending on the policy all changes or the last change of each key, and goes on to receive changes.
 func (b *Bucket) read(ctx context.Context, policy jetstream.DeliverPolicy) (*reading, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errIncomplete)
 	defer cancel()
@@ -169,8 +169,8 @@ func (b *Bucket) read(ctx context.Context, policy jetstream.DeliverPolicy) (*rea
 	return r, nil
 }
 
-// consume starts to receive changes, and returns how many the consumer will deliver at once. The server deletes the consumer
-// when its subscriber is gone.
+// consume starts to receive changes, and returns the number of changes that are already stored. The server deletes the consumer after the
+// subscriber has disconnected.
 func (b *Bucket) consume(ctx context.Context, policy jetstream.DeliverPolicy) (_ *reading, pending uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -209,11 +209,11 @@ func (b *Bucket) consume(ctx context.Context, policy jetstream.DeliverPolicy) (_
 	return r, consumer.CachedInfo().NumPending, nil
 }
 
-// catchUp receives what was stored when the consumer was created, and then what the leader had after that: the consumer may
-// live on a replica that lags behind the leader.
+// catchUp receives the changes that were stored when the consumer was created, and then the changes that the leader had at that time: the
+// consumer may live on a replica that lags behind the leader.
 func (b *Bucket) catchUp(ctx context.Context, r *reading, stream jetstream.Stream, pending uint64) error {
 	created := stream.CachedInfo().Created
-	// The consumer delivers each change that is stored after its creation, so the leader is asked only now.
+	// Ask the leader after creating the consumer, which delivers every later change.
 	var err error
 	if r.info, err = b.ask(ctx, stream); err != nil {
 		return err
@@ -238,7 +238,7 @@ func (b *Bucket) catchUp(ctx context.Context, r *reading, stream jetstream.Strea
 	return nil
 }
 
-// ask has the leader tell the state of the stream, with the revisions that were removed.
+// ask returns the leader's state of the stream, with the removed revisions.
 func (b *Bucket) ask(ctx context.Context, stream jetstream.Stream) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -246,7 +246,7 @@ func (b *Bucket) ask(ctx context.Context, stream jetstream.Stream) (*jetstream.S
 	return info, b.found(err)
 }
 
-// newestStored is the revision of the newest change that the stream still holds, or 0. Changes after it were removed.
+// newestStored returns the revision of the newest change that the stream still holds; 0: it holds none. Later changes were removed.
 func newestStored(state jetstream.StreamState) uint64 {
 	if state.Msgs == 0 {
 		return 0
@@ -258,7 +258,7 @@ func newestStored(state jetstream.StreamState) uint64 {
 	return newest
 }
 
-// change reads a message. The library does not notice a message that was lost, so the numbers of messages are compared.
+// change decodes a message. The library does not notice lost messages, so change compares their numbers.
 func (r *reading) change(a arrival) (Change, error) {
 	if a.err != nil {
 		return Change{}, fmt.Errorf("waiting for changes: %w", a.err)
@@ -275,10 +275,10 @@ func (r *reading) change(a arrival) (Change, error) {
 	key, header := strings.TrimPrefix(a.message.Subject(), r.prefix), a.message.Headers()
 	name, err := ParseKey(key)
 	operation := header.Get(headerOperation)
-	// A marker with a reason is what the server itself leaves in the place of a key that it removed.
+	// The server replaces a key that it removes by a marker with a reason.
 	marker := header.Get(jetstream.MarkerReasonHeader)
 	purged := operation == operationPurge || marker != ""
-	until, _ := time.Parse(time.RFC3339Nano, header.Get(headerUntil)) // no end where the header is absent or no time
+	until, _ := time.Parse(time.RFC3339Nano, header.Get(headerUntil)) // zero if the header is absent or invalid
 	ended, _ := strconv.ParseUint(header.Get(headerEnded), 10, 64)
 	return Change{
 		Name:     name,

@@ -1,6 +1,7 @@
 package overrides
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
 const (
@@ -18,38 +21,42 @@ const (
 	shortestPause = 250 * time.Millisecond
 	longestPause  = 5 * time.Second
 
-	// healthPeriod is how often a watcher compares what it has applied with the bucket. A change that is on its way then
-	// has this long to arrive.
+	// healthPeriod is the interval between two checks of the applied state against the bucket. A change has this long to arrive.
 	healthPeriod = 2 * time.Second
 )
 
 var (
-	errNotRead  = errors.New("the limits bucket was not read yet")
-	errWentBack = errors.New("it went back to an older state, as after a restore")
+	errNotRead  = errors.New("the limits bucket has not been read yet")
+	errWentBack = errors.New("it went back to an older state, probably by a restore")
 	errBehind   = errors.New("changes do not arrive")
 )
 
-// Watcher mirrors a bucket. Its methods may run at once, Run only once.
+// Watcher mirrors a bucket. Its methods may be called concurrently, Run only once.
 type Watcher struct {
 	bucket *Bucket
 	apply  func(Snapshot)
-	look   chan struct{} // filled to have the health check run now
+	look   chan struct{} // triggers the health check
+	health *oplog.Condition
 
-	mu          sync.Mutex
-	unavailable error         // why the applied snapshot may not be what the bucket holds
-	outage      bool          // the log has a line about unavailable
-	applied     *Snapshot     // shares no memory with the one that was passed on
-	newest      time.Time     // time of the newest change of an override that is applied
-	served      uint64        // calls of Refresh that may return
-	changed     chan struct{} // closed when served changes
+	mu      sync.Mutex
+	applied *applied
+	served  uint64        // number of calls of Refresh that may return
+	changed chan struct{} // closed when served changes
 
 	calls     atomic.Uint64 // of Refresh so far
 	waiting   waiter        // belongs to Run; so do the next two fields
-	tendAgain time.Time     // nothing is stored before; zero unless the last attempt failed, which the log has said
-	forged    place         // of the newest forged message that was counted
+	tendAgain time.Time     // tend stores nothing before; zero unless the last attempt failed
+	forged    place         // of the newest counted forged message
 }
 
-// waiter is the calls of Refresh up to a number. A waiter is released once the watcher has applied the revision it waits for.
+// applied is the snapshot that a watcher has passed on, with memory of its own.
+type applied struct {
+	Snapshot
+
+	newest time.Time // time of the newest change of an override
+}
+
+// waiter stands for the calls of Refresh up to a number. They return once the watcher has applied the revision.
 type waiter struct {
 	calls, revision uint64
 }
@@ -60,20 +67,21 @@ type place struct {
 	revision   uint64
 }
 
-// NewWatcher prepares a watcher. It passes snapshots to apply, from one goroutine: the first one even if the bucket is
-// empty, then one for each change, each with memory of its own. A snapshot is older than the one before it if the bucket
-// went back, as after a restore. The function must not wait for Refresh.
+// NewWatcher returns a watcher. Its Run calls apply from one goroutine: first with the bucket's state, even if the bucket is empty, then
+// after each change. Each snapshot has memory of its own. After a restore of the bucket, a snapshot may be older than the previous
+// snapshot. The function must not wait for Refresh.
 func NewWatcher(js jetstream.JetStream, o Options, apply func(Snapshot)) *Watcher {
 	return &Watcher{
-		bucket:      newBucket(js, o),
-		apply:       apply,
-		look:        make(chan struct{}, 1),
-		unavailable: errNotRead,
-		changed:     make(chan struct{}),
+		bucket: newBucket(js, o),
+		apply:  apply,
+		look:   make(chan struct{}, 1),
+		health: oplog.NewCondition(o.Logger.With("bucket", o.Name),
+			"limits bucket is unavailable: keeping the last known limits", "limits bucket is available again"),
+		changed: make(chan struct{}),
 	}
 }
 
-// Run mirrors the bucket until the context ends, through every failure.
+// Run mirrors the bucket until the context ends. It retries after every failure.
 func (w *Watcher) Run(ctx context.Context) {
 	pauses := &backoff.ExponentialBackOff{
 		InitialInterval: shortestPause, MaxInterval: longestPause, Multiplier: 2, RandomizationFactor: .25,
@@ -84,7 +92,7 @@ func (w *Watcher) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.note(err)
+		w.health.Note(err)
 		if time.Since(began) > longestPause {
 			pauses.Reset()
 		}
@@ -92,22 +100,25 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// Unavailable returns why the applied snapshot may not be what the bucket holds, or nil. It is not nil before the first
-// snapshot.
+// Unavailable returns why the applied snapshot may differ from the bucket. It returns an error until the first snapshot, and nil while the
+// watcher follows the bucket.
 func (w *Watcher) Unavailable() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.unavailable
+	if w.applied == nil {
+		return cmp.Or(w.health.Err(), errNotRead)
+	}
+	return w.health.Err()
 }
 
-// Refresh returns when everything that the bucket held at the time of the call is applied, or with the context's error and
-// why the bucket is unavailable. If the bucket is unavailable, Refresh makes the next attempt come soon. Calls made at once
-// share one look at the bucket.
+// Refresh waits until the watcher has applied everything that the bucket held at the time of the call. If the context ends first, Refresh
+// returns its error and why the bucket is unavailable. It makes the next attempt to reach an unavailable bucket start soon. Concurrent calls
+// share one request.
 func (w *Watcher) Refresh(ctx context.Context) error {
 	call := w.calls.Add(1)
 	select {
 	case w.look <- struct{}{}:
-	default: // a health check is due and has not begun
+	default: // a health check is already due
 	}
 	for {
 		w.mu.Lock()
@@ -127,19 +138,19 @@ func (w *Watcher) Refresh(ctx context.Context) error {
 	}
 }
 
-// mostChanges bounds what Changes returns.
+// mostChanges bounds the result of Changes.
 const mostChanges = 20
 
-// Changes returns which overrides were changed after a time, by the server's clock: the newest 20, the oldest first. It asks
-// the server only if there are any. The error is the server's, or why nothing was read yet.
+// Changes returns the changes of overrides after a time, by the server's clock: the newest 20, the oldest first. It sends a request only if
+// there are any. Before the first snapshot, it returns the error of Unavailable.
 func (w *Watcher) Changes(ctx context.Context, since time.Time) ([]Change, error) {
 	w.mu.Lock()
-	reason, read, newest := w.unavailable, w.applied != nil, w.newest
+	applied := w.applied
 	w.mu.Unlock()
 	switch {
-	case !read:
-		return nil, reason
-	case !newest.After(since):
+	case applied == nil:
+		return nil, w.Unavailable()
+	case !applied.newest.After(since):
 		return nil, nil
 	}
 	history, err := w.bucket.History(ctx)
@@ -155,7 +166,7 @@ func (w *Watcher) Changes(ctx context.Context, since time.Time) ([]Change, error
 	return changes[max(0, len(changes)-mostChanges):], nil
 }
 
-// mirror reads the bucket and applies its changes until that fails.
+// mirror reads the bucket and applies its changes until an error occurs.
 func (w *Watcher) mirror(ctx context.Context) error {
 	calls := w.calls.Load()
 	if err := w.bucket.find(ctx); err != nil {
@@ -170,7 +181,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 	state.remember(w.applied)
 	w.countForged(state, reading.stored...)
 	w.advance(state)
-	w.note(nil)
+	w.health.Note(nil, "generation", w.applied.Generation, "revision", w.applied.Revision)
 	w.release(waiter{calls, w.tend(ctx, state, reading.info.TimeStamp)})
 
 	health := healthCheck{created: reading.info.Created}
@@ -198,7 +209,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 	}
 }
 
-// countForged counts the forged messages among changes, each once.
+// countForged reports the forged messages among changes, each once.
 func (w *Watcher) countForged(s *state, changes ...Change) {
 	if w.forged.generation != s.generation {
 		w.forged = place{generation: s.generation}
@@ -215,31 +226,31 @@ func (w *Watcher) countForged(s *state, changes ...Change) {
 	}
 }
 
-// advance applies a state unless it is applied already. After a restore two states may have one revision.
+// advance applies a state unless it is already applied. After a restore, two different states may have the same revision.
 func (w *Watcher) advance(s *state) {
 	next := s.snapshot()
-	applied := w.applied // which nobody else sets
-	if applied != nil && applied.Generation == next.Generation && applied.Revision == next.Revision &&
-		slices.Equal(applied.Entries, next.Entries) {
+	last := w.applied // only this goroutine sets it
+	if last != nil && last.Generation == next.Generation && last.Revision == next.Revision &&
+		slices.Equal(last.Entries, next.Entries) {
 		return
 	}
 	w.apply(s.snapshot())
 	w.mu.Lock()
-	w.applied, w.newest = &next, s.changed
+	w.applied = &applied{next, s.changed}
 	w.mu.Unlock()
 	w.release(w.waiting)
 }
 
-// healthCheck is what a watcher remembers from one look at the bucket to the next.
+// healthCheck is a watcher's memory between two checks of the bucket.
 type healthCheck struct {
 	created time.Time
-	now     time.Time // by the server's clock at the newest look
-	missing uint64    // a revision that had not arrived at an earlier look, or 0
-	since   time.Time
+	now     time.Time // time of the latest check, by the server's clock
+	missing uint64    // a revision that had not arrived at an earlier check; 0: there is none
+	since   time.Time // when missing was set
 }
 
-// check compares what is applied with what the bucket's leader has, and has calls of Refresh wait for that. The error says
-// why the bucket has to be read anew.
+// check compares the applied state with the leader of the bucket, and makes calls of Refresh wait for the leader's revision. It returns an
+// error if the bucket must be read again.
 func (w *Watcher) check(ctx context.Context, h *healthCheck) error {
 	calls := w.calls.Load()
 	stream, err := w.bucket.look(ctx)
@@ -267,7 +278,7 @@ func (w *Watcher) check(ctx context.Context, h *healthCheck) error {
 	return nil
 }
 
-// release lets the calls of a waiter return if its revision is applied, else later.
+// release ends the calls of a waiter as soon as its revision is applied.
 func (w *Watcher) release(next waiter) {
 	w.waiting = next
 	w.mu.Lock()
@@ -279,22 +290,7 @@ func (w *Watcher) release(next waiter) {
 	}
 }
 
-// note keeps why the bucket cannot be mirrored, or nil if all that it held is applied. The log has a line when that changes.
-func (w *Watcher) note(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	began, ended := err != nil && !w.outage, err == nil && w.outage
-	w.unavailable, w.outage = err, err != nil
-	if began {
-		w.bucket.o.Logger.Warn("limits bucket is unavailable, last known limits stay in force", "bucket", w.bucket.o.Name, "error", err)
-	}
-	if ended {
-		w.bucket.o.Logger.Info("limits bucket is back", "bucket", w.bucket.o.Name,
-			"generation", w.applied.Generation, "revision", w.applied.Revision)
-	}
-}
-
-// sleep waits before the next attempt. Refresh shortens the pause, but not below the shortest one.
+// sleep waits before the next attempt. Refresh shortens the pause, but not below shortestPause.
 func (w *Watcher) sleep(ctx context.Context, pause time.Duration) {
 	least := min(pause, shortestPause)
 	select {

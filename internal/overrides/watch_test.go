@@ -3,6 +3,7 @@ package overrides
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // mirror is a running watcher with its applied snapshots.
@@ -107,8 +108,8 @@ func (w *mirror) requireFollows(b *Bucket, change string) {
 }
 
 const (
-	textLoss   = "limits bucket is unavailable, last known limits stay in force"
-	textReturn = "limits bucket is back"
+	textLoss   = "limits bucket is unavailable: keeping the last known limits"
+	textReturn = "limits bucket is available again"
 )
 
 func (w *mirror) requireUnavailable() {
@@ -151,7 +152,7 @@ func TestWatch(t *testing.T) {
 		}
 		testkit.NoError(t, w.Unavailable())
 	}
-	f.log.Want(t, "limits bucket is created")
+	f.log.Want(t, "created the limits bucket")
 }
 
 func TestWatchBeginsWithWhatIsThere(t *testing.T) {
@@ -281,7 +282,7 @@ func TestRefresh(t *testing.T) {
 // A call of Refresh returns when its revision is applied, not before.
 func TestRefreshWaitsForChangesOnTheirWay(t *testing.T) {
 	t.Parallel()
-	w := NewWatcher(nil, Options{}, func(Snapshot) {})
+	w := NewWatcher(nil, Options{Logger: slog.New(slog.DiscardHandler)}, func(Snapshot) {})
 	advance := func(revision uint64) { w.advance(&state{generation: 1, revision: revision}) }
 	advance(3)
 	refreshed := make(chan error, 1)
@@ -302,7 +303,7 @@ func TestRefreshWaitsForChangesOnTheirWay(t *testing.T) {
 func TestRefreshShortensThePause(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
-	w := NewWatcher(nil, Options{}, func(Snapshot) {})
+	w := NewWatcher(nil, Options{Logger: slog.New(slog.DiscardHandler)}, func(Snapshot) {})
 	w.look <- struct{}{}
 	w.sleep(ctx, time.Hour)
 	testkit.NoError(t, ctx.Err())

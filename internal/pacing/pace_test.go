@@ -13,9 +13,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // paceKit runs the shared pacing by a clock of the test.
@@ -251,7 +251,7 @@ func wantPace(t *rapid.T, pace Pace, reserved map[string][]time.Time) {
 	}
 }
 
-// TestPacesRace has instances reserve at once. Each reservation is given once.
+// TestPacesRace has instances reserve concurrently. No reservation goes to two instances.
 func TestPacesRace(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)

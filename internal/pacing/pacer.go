@@ -20,14 +20,14 @@ func (p Pace) ahead() time.Duration { return time.Duration(max(p.Burst, 1)-1) * 
 // Reservation is when a destination takes a message.
 type Reservation struct {
 	Wait time.Duration // until then
-	OK   bool          // nobody else has it. Else it lies beyond what the caller waits, and nothing is reserved
+	OK   bool          // the slot is reserved for the caller; false: nothing is reserved, as Wait exceeds the maximum
 }
 
 // Options say how fast destinations take messages, and where all instances agree on it.
 type Options struct {
 	Runner    *script.Runner
 	Pace      Pace        // of each destination
-	Available func() bool // whether Redis is to be asked; nil: always
+	Available func() bool // whether to ask Redis; nil: always
 	Logger    *slog.Logger
 }
 
@@ -63,8 +63,8 @@ func (p *Pacer) Reserve(ctx context.Context, destination string, maxWait time.Du
 	return p.local.reserve(time.Now(), destination, paused, maxWait)
 }
 
-// Wait waits until a destination takes the caller's message. If that lies further away than maxWait, Wait reserves nothing and returns how
-// far. Else it returns 0, and the context's error if the context ends first.
+// Wait waits until a destination takes the caller's message. If the wait exceeds maxWait, Wait reserves nothing and returns the length of
+// the wait. Otherwise it returns 0, and the context's error if the context ends first.
 func (p *Pacer) Wait(ctx context.Context, destination string, maxWait time.Duration) (time.Duration, error) {
 	for ctx.Err() == nil {
 		reservation := p.Reserve(ctx, destination, maxWait)
@@ -100,7 +100,7 @@ func (p *Pacer) Pause(ctx context.Context, destination string, d time.Duration) 
 	}
 }
 
-// Paused is how long a destination is still paused, as far as this instance knows.
+// Paused returns how long this instance knows a destination to stay paused.
 func (p *Pacer) Paused(destination string) time.Duration { return p.pauses.left(destination) }
 
 // CheckPause is how long a destination is still paused. It asks Redis, where possible: another instance may know of a newer pause.
@@ -115,13 +115,13 @@ func (p *Pacer) CheckPause(ctx context.Context, destination string) time.Duratio
 	return p.Paused(destination)
 }
 
-// Learn takes note of the pauses, by destination, that Redis knew of at a time.
+// Learn records the pauses, by destination, that Redis reported at a time.
 func (p *Pacer) Learn(asked time.Time, pauses map[string]time.Duration) {
 	p.pauses.learn(asked, pauses)
 }
 
-// Mention tells whether an event may mention people, and whether this is the first such answer. Of each path one event in each duration
-// may. While Redis is unavailable, this instance decides for itself.
+// Mention returns whether an event may mention people, and whether this is the first such answer. One event of each path may mention people
+// in each duration. While Redis is unavailable, this instance decides for itself.
 func (p *Pacer) Mention(ctx context.Context, path, id string, d time.Duration) (may, first bool) {
 	answer := p.mention(ctx, path, id, d)
 	return answer != noMention, answer == takesMention
@@ -139,8 +139,8 @@ func (p *Pacer) mention(ctx context.Context, path, id string, d time.Duration) m
 	return p.local.mention(time.Now(), path, id, d)
 }
 
-// ReturnMention lets another event of a path mention people instead of this one, whose message certainly did not go out. If Redis cannot be
-// told, the mention comes back when its time is over.
+// ReturnMention returns the mention of an event if the event's message certainly was not sent. Another event of the path may then mention
+// people. If Redis is unavailable, the mention comes back when its time is over.
 func (p *Pacer) ReturnMention(ctx context.Context, path, id string) {
 	p.local.returnMention(path, id)
 	if p.available() {

@@ -9,8 +9,8 @@ import (
 // pauseLineEvery is the least time between two lines about the pauses of one destination.
 const pauseLineEvery = time.Minute
 
-// pauseLog logs when a destination is paused, as this instance was told, and when it goes on. A destination that is paused again and
-// again has one line of each kind in a minute.
+// pauseLog logs the start and the end of the pauses that this instance learns of. It writes at most one line of each kind for a destination
+// in a minute.
 type pauseLog struct {
 	logger *slog.Logger
 
@@ -18,7 +18,7 @@ type pauseLog struct {
 	paused map[string]*loggedPause // by destination
 }
 
-// loggedPause is what the log was told of a destination.
+// loggedPause is the state of a destination in the log.
 type loggedPause struct {
 	until  time.Time
 	pauses int         // that no line counts yet
@@ -48,7 +48,7 @@ func (l *pauseLog) pause(destination string, d time.Duration) {
 	l.tell(destination, r)
 }
 
-// look runs when a pause may be over, or a line may be written.
+// look runs when a pause may be over or when the next line is allowed.
 func (l *pauseLog) look(destination string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

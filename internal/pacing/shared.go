@@ -21,7 +21,7 @@ const (
 // shared is the pacing that all instances agree on, in Redis. Its time is the server's.
 type shared struct{ runner *script.Runner }
 
-// keys are those of pace.lua and pause.lua.
+// keys returns the keys of pace.lua and pause.lua.
 func (s shared) keys() []string {
 	return []string{s.runner.Key("calls"), s.runner.Key("pauses"), s.runner.Key("paces")}
 }

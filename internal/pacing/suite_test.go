@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 )
 
 func TestScripts(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/status"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
@@ -148,10 +148,10 @@ func TestListed(t *testing.T) {
 	source := newScripted()
 	some := why.Answer{
 		Events: []why.Event{{ID: "older"}, {ID: "newer"}},
-		Totals: []why.Total{{Result: journal.Sent, Count: 4}, {Result: journal.Waiting, Count: 9}, {Result: journal.Dropped, Level: "category", Count: 1200}},
+		Found:  1204, Totals: []why.Total{{Result: journal.Sent, Count: 4}, {Result: journal.Waiting, Count: 9}, {Result: journal.Dropped, Level: "category", Count: 1200}},
 	}
 	all := some
-	all.Totals = []why.Total{{Result: journal.Sent, Count: 2}}
+	all.Totals, all.Found = []why.Total{{Result: journal.Sent, Count: 2}}, 2
 	source.answers["payments"], source.answers["search"] = some, all
 	b := open(t, serve(t, source, "127.0.0.1:0", ""), "/why?q=payments")
 	b.awaitText("#listed", "The newest 2 of 1,204 events, the newest first.")

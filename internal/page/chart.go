@@ -34,8 +34,8 @@ type line struct {
 // Half is the middle of the axis.
 func (c chart) Half() int64 { return c.Top / 2 }
 
-// draw makes a chart of the last hour. The present minute shows the events of the last sixty seconds. After the first known
-// minute, a missing minute had no events. Nothing is known of the time before.
+// draw makes a chart of the last hour. The present minute shows the events of the last sixty seconds. Missing minutes after the first
+// known minute had no events. The chart starts at the first known minute.
 func draw(s status.Status) chart {
 	c := chart{Lines: []line{{Name: "sent"}, {Name: "dropped"}, {Name: "delayed"}}}
 	counts, first := hourOf(s)
@@ -59,7 +59,7 @@ func draw(s status.Status) chart {
 	return c
 }
 
-// hourOf counts the events of each minute, the oldest first, by kind: sent, dropped, delayed. It returns the first minute that is known.
+// hourOf returns the events of each minute, the oldest first, by kind: sent, dropped, delayed. first is the first known minute.
 func hourOf(s status.Status) (counts [chartMinutes][3]int64, first int) {
 	first = chartMinutes
 	for _, m := range s.Minutes {

@@ -1,12 +1,11 @@
-// Package page serves one page for people that shows what the whole deployment does now.
+// Package page serves a live web page about the whole deployment.
 //
-// The page is read-only: it answers GET and HEAD alone, and its [Source] changes nothing. Whoever reads it needs the token, if there is
-// one. All that comes from events is a text of strangers: html/template escapes it, and the content security policy allows no script and
-// no style but the page's own files.
+// The page is read-only: it answers only GET and HEAD, and its [Source] only reads. If a token is set, readers need it. Texts from events
+// are untrusted: html/template escapes them, and the content security policy allows only the page's own scripts and styles.
 //
-// The source is asked once a second, and only while somebody watches. All watchers share the answer and what is rendered of it. A watcher
-// that is too slow for its connection misses answers and holds up nobody. The server works without a script in the browser; a
-// script keeps what it shows up to date, by server-sent events.
+// While there are watchers, the page requests the status from the source once a second. All watchers share the answer and its rendering. A
+// slow watcher misses answers and does not delay other watchers. The page works without JavaScript; its script updates it by server-sent
+// events.
 //
-// A [Server] may serve many requests at once. It owns the goroutine that asks, which ends with the last watcher, and with Shutdown.
+// A [Server] serves requests concurrently. It owns the goroutines that read the source. They end with the last watcher and with Shutdown.
 package page

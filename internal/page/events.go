@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// message is what a watcher is told each second. What did not change is left out.
+// message is the update that a watcher gets each second. It has only the changes.
 type message struct {
 	At        int64             `json:"at"`                  // milliseconds, by the server's clock
 	Whole     bool              `json:"whole,omitempty"`     // the first of a connection: it has everything
 	Parts     map[string]string `json:"parts,omitempty"`     // of the page, by name
-	News      string            `json:"news"`                // one sentence for those who hear the page
+	News      string            `json:"news"`                // one sentence for screen readers
 	Decisions string            `json:"decisions,omitempty"` // rows, the newest first
-	Skipped   int               `json:"skipped,omitempty"`   // decisions that came too fast to be shown
+	Skipped   int               `json:"skipped,omitempty"`   // decisions that arrived too fast to be shown
 }
 
-// serveEvents tells a watcher what changes, once a second.
+// serveEvents sends the changes to a watcher, once a second.
 func (p *page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	watcher := p.hub.join()
 	if watcher == nil {
@@ -48,7 +48,7 @@ func (p *page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fill puts into a message what changed since those parts and that decision were sent.
+// fill adds the changes since the sent parts and the decision with the number.
 func (p *page) fill(m *message, sent map[string]string, number int, filter string) int {
 	newest := p.hub.latest()
 	m.At, m.News, m.Parts = time.Now().UnixMilli(), newest.news, make(map[string]string)
@@ -57,7 +57,7 @@ func (p *page) fill(m *message, sent map[string]string, number int, filter strin
 			m.Parts[name], sent[name] = text, text
 		}
 	}
-	decisions, last := p.hub.since(number)
+	decisions, last := p.hub.decisions.since(number)
 	var rows strings.Builder
 	for _, d := range slices.Backward(decisions) {
 		rows.WriteString(d.html)
@@ -69,12 +69,12 @@ func (p *page) fill(m *message, sent map[string]string, number int, filter strin
 	return last
 }
 
-// encode makes a server-sent event of a message. JSON has no line ends.
+// encode encodes a message as a server-sent event. JSON has no line breaks.
 func (m message) encode() []byte {
 	var event bytes.Buffer
 	event.WriteString("data: ")
 	encoder := json.NewEncoder(&event)
-	encoder.SetEscapeHTML(false) // the script parses it as JSON; what stands in it is escaped as HTML
+	encoder.SetEscapeHTML(false) // the script parses the JSON; the HTML in it is already escaped
 	_ = encoder.Encode(m)        // texts and numbers can be encoded
 	event.WriteString("\n")
 	return event.Bytes()

@@ -8,33 +8,43 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
 const (
-	askEvery     = time.Second     // at most, however many watch
-	statusWithin = 5 * time.Second // less than the script waits for a message
-	maxDecisions = 20              // that a watcher is shown, so that what stands below them is near
+	askEvery     = time.Second     // shortest interval, for any number of watchers
+	statusWithin = 5 * time.Second // less than the script's timeout for a message
+	maxDecisions = 20              // shown at once, so that the parts below stay near
 )
 
-// hub asks the source for all watchers.
+// hub reads the source on behalf of all watchers.
 type hub struct {
 	source Source
 	logger *slog.Logger
-	closed context.Context // ends with the server
-	close  func()          // ends everything, and waits for it
+	state  *oplog.Condition // whether the source reports the state
+	closed context.Context  // ends with the server
+	close  func()           // ends the goroutines and waits for them
 
-	asking sync.Mutex // held while the source is asked
+	asking sync.Mutex // held during a request to the source
 
 	mu       sync.Mutex
 	watchers map[*watcher]bool
-	stop     context.CancelFunc // ends the goroutines that ask; nil: nobody watches
+	stop     context.CancelFunc // ends the goroutines; nil: there is no watcher
 	running  sync.WaitGroup
-	newest   *snapshot // nil: nobody has asked yet
-	failing  bool
-	last     []decision // the newest ones
-	number   int        // of the newest one
-	silent   string     // why no decisions come
+	newest   *snapshot // nil: there was no request yet
+
+	decisions feed
+}
+
+// feed keeps the newest decisions.
+type feed struct {
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	last   []decision
+	number int    // of the newest decision
+	silent string // why no decisions arrive
 }
 
 // watcher is one open page.
@@ -48,17 +58,20 @@ type decision struct {
 
 func newHub(source Source, logger *slog.Logger) *hub {
 	closed, cancel := context.WithCancel(context.Background())
-	h := &hub{source: source, logger: logger, closed: closed, watchers: make(map[*watcher]bool)}
+	h := &hub{
+		source: source, logger: logger, closed: closed, watchers: make(map[*watcher]bool), decisions: feed{logger: logger},
+		state: oplog.NewCondition(logger, "cannot read the state for the page", "reading the state for the page again"),
+	}
 	h.close = func() {
 		h.mu.Lock()
-		cancel() // nobody joins any more
+		cancel() // from now on, join returns nil
 		h.mu.Unlock()
 		h.running.Wait()
 	}
 	return h
 }
 
-// join adds a watcher. The first one starts the asking. It returns nil if there are too many.
+// join adds a watcher. The first watcher starts the goroutines. join returns nil if there are too many watchers.
 func (h *hub) join() *watcher {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,14 +83,14 @@ func (h *hub) join() *watcher {
 	if h.stop == nil {
 		var ctx context.Context
 		ctx, h.stop = context.WithCancel(h.closed)
-		h.last = nil // nobody saw what came after them
+		h.decisions.clear() // the feed has missed later decisions
 		h.running.Go(func() { h.ask(ctx) })
 		h.running.Go(func() { h.follow(ctx) })
 	}
 	return w
 }
 
-// leave removes a watcher. The last one ends the asking.
+// leave removes a watcher. The last watcher ends the goroutines.
 func (h *hub) leave(w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,7 +101,7 @@ func (h *hub) leave(w *watcher) {
 	}
 }
 
-// ask asks for the status every second.
+// ask requests the status every second and wakes the watchers.
 func (h *hub) ask(ctx context.Context) {
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
@@ -98,7 +111,7 @@ func (h *hub) ask(ctx context.Context) {
 		for w := range h.watchers {
 			select {
 			case w.wake <- struct{}{}:
-			default: // it has not looked at the one before
+			default: // it has not handled the last wake yet
 			}
 		}
 		h.mu.Unlock()
@@ -110,7 +123,7 @@ func (h *hub) ask(ctx context.Context) {
 	}
 }
 
-// current returns the newest snapshot, and asks for one if it is too old.
+// current returns the newest snapshot. If it is too old, current requests a new one.
 func (h *hub) current() *snapshot {
 	h.asking.Lock()
 	defer h.asking.Unlock()
@@ -131,35 +144,32 @@ func (h *hub) current() *snapshot {
 			s = newest.status
 		}
 		s = status.Status{At: s.At, Workers: s.Workers, Unknown: []string{problem}}
-		if !h.failing {
-			h.logger.Warn("the page cannot ask for the state", "error", err)
-		}
 	}
-	h.failing = err != nil
-	if h.silent != "" {
-		s.Unknown = append(slices.Clip(s.Unknown), h.silent)
+	h.state.Note(err)
+	if silent := h.decisions.whySilent(); silent != "" {
+		s.Unknown = append(slices.Clip(s.Unknown), silent)
 	}
 	h.newest = newSnapshot(s, asked, h.logger)
 	return h.newest
 }
 
-// latest returns the newest snapshot without asking. A watcher that is woken has one.
+// latest returns the newest snapshot without a request. It is not nil for a watcher that was woken.
 func (h *hub) latest() *snapshot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.newest
 }
 
-// follow keeps the last decisions. It begins anew when the source cannot go on.
+// follow feeds the decisions. It retries when the source cannot go on.
 func (h *hub) follow(ctx context.Context) {
 	for {
 		decisions, err := h.source.Decisions(ctx)
 		if err != nil {
-			h.setSilent("the last decisions cannot be read: " + err.Error())
+			h.decisions.setSilent("the last decisions cannot be read: " + err.Error())
 		} else {
-			h.setSilent("")
+			h.decisions.setSilent("")
 			for entries := range decisions {
-				h.add(entries)
+				h.decisions.add(entries)
 			}
 		}
 		select {
@@ -170,32 +180,45 @@ func (h *hub) follow(ctx context.Context) {
 	}
 }
 
-func (h *hub) setSilent(why string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.silent = why
+// clear removes the decisions.
+func (f *feed) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = nil
 }
 
-// add keeps the newest decisions. What comes too fast to be read is counted.
-func (h *hub) add(entries []journal.Entry) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.number += max(0, len(entries)-maxDecisions)
+func (f *feed) setSilent(why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.silent = why
+}
+
+func (f *feed) whySilent() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.silent
+}
+
+// add keeps the newest decisions. It counts all decisions, including those that arrive too fast to be shown.
+func (f *feed) add(entries []journal.Entry) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.number += max(0, len(entries)-maxDecisions)
 	for _, entry := range entries[max(0, len(entries)-maxDecisions):] {
-		h.number++
-		h.last = append(h.last, decision{h.number, string(rendered("decision", entry, h.logger))})
+		f.number++
+		f.last = append(f.last, decision{f.number, string(rendered("decision", entry, f.logger))})
 	}
-	h.last = append([]decision(nil), h.last[max(0, len(h.last)-maxDecisions):]...)
+	f.last = append([]decision(nil), f.last[max(0, len(f.last)-maxDecisions):]...)
 }
 
-// since returns the decisions with numbers above one, and the number of the newest.
-func (h *hub) since(number int) ([]decision, int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i, d := range h.last {
+// since returns the decisions after a number, and the number of the newest decision.
+func (f *feed) since(number int) ([]decision, int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, d := range f.last {
 		if d.number > number {
-			return h.last[i:], h.number
+			return f.last[i:], f.number
 		}
 	}
-	return nil, h.number
+	return nil, f.number
 }

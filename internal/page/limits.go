@@ -10,26 +10,26 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
-// maxLimits is how many paths are rendered. A deployment may have as many as it has categories.
+// maxLimits is how many paths are rendered. A deployment may have one path per category.
 const maxLimits = 200
 
-// limitList is the limits that are rendered.
+// limitList is the list of rendered limits.
 type limitList struct {
 	folded[path]
 
 	Filter string
-	Hidden int // paths that are not rendered, since there are too many
+	Hidden int // number of paths beyond maxLimits
 }
 
-// path is a path with its limits and what was changed of them.
+// path is a path with its limits and live changes.
 type path struct {
 	Path    string
 	Limits  []status.Limit // the fullest first
 	Changes []status.Change
 }
 
-// listLimits lists the limits whose paths contain a text: the global ones, then the fullest first. A path above one that contains the text is
-// listed too, since its limits deny as well.
+// listLimits lists the limits of the paths that contain a text: first the global limits, then the fullest. It includes the paths above,
+// since their limits deny too.
 func listLimits(limits []status.Limit, changes []status.Change, filter string) limitList {
 	filter = strings.ToLower(strings.TrimSpace(filter))
 	paths := make(map[string]*path)

@@ -10,7 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/seed-4578ace9/notifier/internal/browser"
+	"github.com/seed-4578ace9/notifier/internal/testing/browser"
 )
 
 // chromium is one browser for all tests. The first test that needs it starts it.

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
-// How many entries of a list are shown at once. The others are folded away, so that the page stays a few screens long.
+// How many entries of a list are visible at first. The page folds the rest, to stay a few screens long.
 const (
 	topLimits     = 10 // paths
 	topSuppressed = 6
@@ -17,10 +17,10 @@ const (
 	topWorkers    = 6
 )
 
-// overview is what the parts are rendered from.
+// overview is the data for the templates of the parts.
 type overview struct {
 	status.Status
-	State      string // what is wrong or full; "normal" if nothing is
+	State      string // problems and full limits; "normal" if there are none
 	Bad        bool   // events may be lost or late
 	Tiles      []tile
 	Chart      chart
@@ -34,11 +34,11 @@ type tile struct {
 	Key, Name string
 	Count     int64
 	Bad       bool
-	Note      string // of how many; may be empty
+	Note      string // such as "of 12"; may be empty
 	Link      string // ID of the details
 }
 
-// folded is a list that shows its first entries at once. The reader unfolds the rest.
+// folded is a list with visible first entries. The reader unfolds the rest.
 type folded[T any] struct{ First, Rest []T }
 
 // worker is a worker with its name among all workers.
@@ -77,7 +77,7 @@ func ordinal(b bool) int {
 	return 0
 }
 
-// tiles are what somebody looks at first.
+// tiles are the most important counters.
 func tiles(s status.Status) []tile {
 	var dropped, inRoom, letters int64
 	for _, w := range s.Workers {
@@ -100,7 +100,7 @@ func tiles(s status.Status) []tile {
 	}
 }
 
-// stateOf says what is wrong, the worst first, and whether events may be lost or late for it.
+// stateOf describes the problems, the worst first, and reports whether events may be lost or late.
 func stateOf(s status.Status) (state string, isBad bool) {
 	var problems []string
 	if len(s.Workers) == 0 {
@@ -126,7 +126,7 @@ func stateOf(s status.Status) (state string, isBad bool) {
 	return cmp.Or(strings.Join(problems, "; "), "normal"), isBad
 }
 
-// news says in one sentence what somebody who hears the page wants to know at once. It changes seldom.
+// news is one sentence about the state for screen readers. It seldom changes.
 func news(s status.Status) string {
 	state, _ := stateOf(s)
 	sentence := fmt.Sprintf("%s: %s.", plural(len(s.Workers), "worker"), state)
@@ -156,7 +156,7 @@ func notReady(workers []status.Worker) int {
 	return n
 }
 
-// degraded is the failure policy that acts on a worker, "" if none does.
+// degraded is the failure policy that is active on a worker; "": none is.
 func degraded(workers []status.Worker) string {
 	for _, w := range workers {
 		if w.Degraded != "" {

@@ -14,35 +14,34 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
-// Source is what the page shows. Its methods may be called at once.
+// Source provides the data of the page. Its methods may be called concurrently.
 type Source interface {
-	// Status says what the deployment does now.
+	// Status returns the present state of the deployment.
 	Status(ctx context.Context) (status.Status, error)
-	// Why says what became of the events that a text means: an ID, a category, or the number of a message. The zero time asks for all that
-	// the journal holds.
+	// Why explains the events that a text selects by an ID, a category or the number of a message. A zero since selects the whole journal.
 	Why(ctx context.Context, text string, since time.Time) why.Answer
-	// Decisions hands over what is decided until ctx ends, the newest last, and may begin with the newest that are known. It closes the
-	// channel when it cannot go on.
+	// Decisions sends the decisions until ctx ends, the newest last. It may start with recent decisions. It closes the channel when it
+	// cannot go on.
 	Decisions(ctx context.Context) (<-chan []journal.Entry, error)
 }
 
 // Options configure a page. The source and the logger must be set.
 type Options struct {
 	Source Source
-	Token  string // that readers need; "": everybody who reaches the page reads it
+	Token  string // that readers need; "": everybody who can reach the page may read it
 	Logger *slog.Logger
 }
 
-// policy lets the browser load nothing but the page's own files, and run nothing that stands in the page.
+// policy allows the browser only the page's own files, and no inline scripts.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; " +
 	"form-action 'self'; frame-ancestors 'none'"
 
-// Bounds of what readers can ask for at once.
+// Bounds of concurrent readers and of their input.
 const (
 	maxWatchers  = 256
 	maxQuestions = 2    // each may read the whole journal
 	maxText      = 256  // characters of a filter
-	maxID        = 4096 // bytes of what is looked up, which stands as it is: white space in an ID counts
+	maxID        = 4096 // bytes of a search text, which is not trimmed, since white space in an ID counts
 	askTimeout   = 30 * time.Second
 )
 
@@ -53,17 +52,16 @@ var assets embed.FS
 type page struct {
 	Options
 	hub       *hub
-	questions chan struct{} // as many as are asked
-	local     bool          // it is reached from this host alone, by readers without a token
-	host      string        // by which it is told to be reached; "": by none
+	questions chan struct{} // bounds concurrent searches
+	local     bool          // only this host can reach it, and there is no token
+	host      string        // configured host; may be empty
 }
 
 func newPage(o Options) *page {
 	return &page{Options: o, hub: newHub(o.Source, o.Logger), questions: make(chan struct{}, maxQuestions)}
 }
 
-// handler answers GET and HEAD alone, and only those who have the token. Without a token, on a loopback address, it answers only requests
-// that name this host.
+// handler answers GET and HEAD requests with the token. Without a token, on a loopback address, it answers only requests that name this host.
 func (p *page) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", p.serveOverview)
@@ -96,7 +94,7 @@ func (p *page) handler() http.Handler {
 	})
 }
 
-// serveOverview shows everything at once.
+// serveOverview serves the whole page.
 func (p *page) serveOverview(w http.ResponseWriter, r *http.Request) {
 	filter := textOf(r, "filter")
 	newest := p.hub.current()
@@ -116,7 +114,7 @@ func (p *page) render(w http.ResponseWriter, code int, name string, data any) {
 	_, _ = w.Write(body.Bytes()) // the reader may have left
 }
 
-// textOf is a text of the address, cut to maxText characters.
+// textOf returns a query parameter, cut to maxText characters.
 func textOf(r *http.Request, name string) string {
 	return plain.Short(r.URL.Query().Get(name), maxText)
 }

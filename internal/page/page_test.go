@@ -14,7 +14,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
 	"github.com/seed-4578ace9/notifier/internal/status"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 

@@ -10,21 +10,21 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
-// spans are how far back a reader can look, as the form has them.
+// spans are the time spans in the form.
 var spans = []string{"15m", "1h", "6h", "24h"}
 
-// found is what the page of an answer is rendered from.
+// found is the data for the template of an answer.
 type found struct {
 	Text   string
-	Since  string // of spans; "": as long as the journal goes back
+	Since  string // one of spans; "": the whole journal
 	Spans  []string
 	Link   string // to this page
 	Answer why.Answer
 	Asked  bool
-	Zone   *time.Location // of the times in sentences
+	Zone   *time.Location // for the times in sentences
 }
 
-// serveWhy says what became of an event, or of the events of a category.
+// serveWhy explains what happened to an event or to the events of a category.
 func (p *page) serveWhy(w http.ResponseWriter, r *http.Request) {
 	r, zone := withZone(r)
 	f := found{Text: r.URL.Query().Get("q"), Since: r.URL.Query().Get("since"), Spans: spans, Zone: zone}

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
 )
 
-// Bounds of the connections, so that no reader holds up the server.
+// Bounds of connections, so that no reader blocks the server.
 const (
 	readTimeout    = 10 * time.Second
 	writeTimeout   = 10 * time.Second // of one message to a watcher
@@ -23,7 +23,8 @@ type Server struct {
 	page *page
 }
 
-// Listen takes a port. Where it is taken and another will do, it takes any free one of the same host. Serve comes next, or Shutdown.
+// Listen opens a listener. If the port is in use and anotherWillDo is set, it takes any free port of the host. The caller must call Serve or
+// Shutdown.
 func Listen(ctx context.Context, address string, anotherWillDo bool, o Options) (*Server, error) {
 	server, err := httpserver.Listen(ctx, "the page", address, anotherWillDo)
 	if err != nil {
@@ -42,7 +43,7 @@ func Listen(ctx context.Context, address string, anotherWillDo bool, o Options) 
 	return &Server{server, p}, nil
 }
 
-// Shutdown ends what watchers are sent, waits for the other requests under way until ctx ends, and then cuts them off.
+// Shutdown ends the event streams, and waits for running requests until ctx ends. Then it closes their connections.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.page.hub.close()
 	return s.Server.Shutdown(ctx)

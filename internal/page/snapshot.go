@@ -12,10 +12,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
-// parts are the parts of the page that change, but for the limits, which each watcher may filter.
+// parts are the changing parts of the page, without the limits, which each watcher may filter.
 var parts = []string{"summary", "chart", "suppressed", "waiting", "channels", "letters", "workers", "findings"}
 
-// snapshot is what the source said once, rendered for all watchers.
+// snapshot is one answer of the source, rendered for all watchers.
 type snapshot struct {
 	asked    time.Time
 	status   status.Status
@@ -53,12 +53,12 @@ func (n *snapshot) all(filter string) map[string]template.HTML {
 	return all
 }
 
-// rendered is a part of the page.
+// rendered renders a part of the page.
 func rendered(name string, data any, logger *slog.Logger) template.HTML {
 	var text bytes.Buffer
 	if err := templates.ExecuteTemplate(&text, name, data); err != nil {
 		logger.Error("rendering a part of the page", "part", name, "error", err)
-		return "This part cannot be shown: the log says why."
+		return "Cannot show this part: see the log for the reason."
 	}
 	return template.HTML(strings.TrimSpace(text.String())) //nolint:gosec // html/template has escaped it
 }

@@ -6,13 +6,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/status"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
@@ -82,10 +83,11 @@ func (s *scripted) Decisions(ctx context.Context) (<-chan []journal.Entry, error
 	return decisions, nil
 }
 
-// change alters the state of the source.
+// change alters the state of the source. The page may still read the limits that it was given before.
 func (s *scripted) change(alter func(*status.Status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.state.Limits = slices.Clone(s.state.Limits)
 	alter(&s.state)
 }
 

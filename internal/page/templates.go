@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
-// templates are the pages and their parts. They do not change.
+// templates are the pages and their parts. It is read-only.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"bytes":       bytes1024,
 	"clock":       clock,
@@ -29,13 +29,12 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"redis":       redisText,
 	"room":        room,
 	"said":        said,
-	"values":      values,
 }).ParseFS(assets, "assets/*.html"))
 
 // maxTitle is how many characters of a title are shown.
 const maxTitle = 160
 
-// clock is a time of the day, and of another day than today with its date. A script in the browser writes it in the reader's zone.
+// clock formats a time, with the date if it is not today. A script in the browser converts it to the reader's time zone.
 func clock(t time.Time) string {
 	t = t.UTC()
 	if t.Format(time.DateOnly) == time.Now().UTC().Format(time.DateOnly) {
@@ -44,7 +43,7 @@ func clock(t time.Time) string {
 	return t.Format("2 Jan 15:04:05 UTC")
 }
 
-// count is a whole number whose thousands are set apart.
+// count formats a whole number with thousands separators.
 func count(n any) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
@@ -60,7 +59,7 @@ func plural(n int, what string) string {
 	return count(n) + " " + what + "s"
 }
 
-// redisText says what is known of Redis.
+// redisText describes Redis.
 func redisText(r status.Redis) string {
 	var known []string
 	if r.Role != "" {
@@ -79,7 +78,7 @@ func redisText(r status.Redis) string {
 	return strings.Join(known, ", ")
 }
 
-// bytes1024 is a size with a unit that leaves few digits.
+// bytes1024 formats a size with a unit that leaves few digits.
 func bytes1024(n int64) string {
 	size, unit := float64(n), "B"
 	for _, larger := range []string{"KiB", "MiB", "GiB", "TiB"} {
@@ -91,7 +90,7 @@ func bytes1024(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", size), ".0") + " " + unit
 }
 
-// room says how many events wait, and what for.
+// room says how many events wait for what.
 func room(waiting map[string]int64) string {
 	var reasons []string
 	for _, reason := range slices.Sorted(maps.Keys(waiting)) {
@@ -102,37 +101,22 @@ func room(waiting map[string]int64) string {
 	return cmp.Or(strings.Join(reasons, ", "), "none")
 }
 
-// values says which workers have which value of a setting.
-func values(m status.Mismatch) []string {
-	var all []string
-	for _, value := range slices.Sorted(maps.Keys(m.Values)) {
-		all = append(all, fmt.Sprintf("%s on %s", cmp.Or(value, "not set"), strings.Join(m.Values[value], ", ")))
-	}
-	return all
-}
-
-// newestFirst turns the events of an answer round.
+// newestFirst reverses the events of an answer.
 func newestFirst(events []why.Event) []why.Event {
 	newest := slices.Clone(events)
 	slices.Reverse(newest)
 	return newest
 }
 
-// listed says of an answer about many events how many of them it lists.
+// listed says how many of the found events an answer lists.
 func listed(a why.Answer) string {
-	outcomes := 0
-	for _, total := range a.Totals {
-		if total.Result.Ends() {
-			outcomes += total.Count
-		}
-	}
-	if shown := len(a.Events); shown < outcomes {
-		return fmt.Sprintf("The newest %s of %s, the newest first.", count(shown), plural(outcomes, "event"))
+	if shown := len(a.Events); shown < a.Found {
+		return fmt.Sprintf("The newest %s of %s, the newest first.", count(shown), plural(a.Found, "event"))
 	}
 	return fmt.Sprintf("All %s, the newest first.", plural(len(a.Events), "event"))
 }
 
-// said says what was decided about an event, behind the word for the result.
+// said describes a decision, to follow the word for its result.
 func said(e journal.Entry) string {
 	var facts []string
 	if e.Level != "" {

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// cookieName is the cookie of a reader who has given the token once.
+// cookieName is the cookie of a reader who has presented the token.
 const cookieName = "notifier-page"
 
-// admits tells whether the reader may read. If not, it has answered. A token in the address is moved into a cookie, so that it stands
-// in no link and in no history.
+// admits reports whether the reader may read. If not, it has answered the request. It moves a token from the address into a cookie, to keep
+// it out of links and the browser's history.
 func (p *page) admits(w http.ResponseWriter, r *http.Request) bool {
 	if p.Token == "" {
 		return true
@@ -25,7 +25,7 @@ func (p *page) admits(w http.ResponseWriter, r *http.Request) bool {
 	// Relative, for a proxy that serves the page below a path of its own.
 	here := (&url.URL{Path: "." + r.URL.Path, RawQuery: query.Encode()}).String()
 	if equal(given, p.Token) {
-		http.SetCookie(w, &http.Cookie{ //nolint:gosec // not Secure where the page is served without TLS, as the token itself comes then
+		http.SetCookie(w, &http.Cookie{ //nolint:gosec // not Secure without TLS: the token itself came in clear text
 			Name: cookieName, Value: p.cookie(), HttpOnly: true, SameSite: http.SameSiteStrictMode,
 			Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
 		})
@@ -44,14 +44,14 @@ func (p *page) admits(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// cookie proves that a reader has given the token, to every worker that has the same one. It does not hold the token.
+// cookie proves to all workers with this token that a reader has presented it. It does not contain the token.
 func (p *page) cookie() string {
 	mac := hmac.New(sha256.New, []byte(p.Token))
 	mac.Write([]byte(cookieName))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// equal compares secrets. How long it takes says nothing of them, their lengths included.
+// equal compares secrets in constant time, for any lengths.
 func equal(given, secret string) bool {
 	g, s := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(secret))
 	return subtle.ConstantTimeCompare(g[:], s[:]) == 1

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/status"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // outline prints the paths of a list in one line, each with the number of its limits. A bar stands before those that are folded away.

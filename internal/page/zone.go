@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// zoneCookie is the cookie that names the time zone of the browser. The page's script sets it.
+// zoneCookie is the cookie with the browser's time zone. The page's script sets it.
 const zoneCookie = "notifier-zone"
 
 type zoneKey struct{}
 
-// withZone returns the request with the reader's time zone in its context; UTC if the browser has not named one that is known here.
+// withZone returns the request with the reader's time zone in its context. The default is UTC.
 func withZone(r *http.Request) (*http.Request, *time.Location) {
 	zone := time.UTC
 	if cookie, err := r.Cookie(zoneCookie); err == nil {
@@ -25,8 +25,7 @@ func withZone(r *http.Request) (*http.Request, *time.Location) {
 	return r.WithContext(context.WithValue(r.Context(), zoneKey{}, zone)), zone
 }
 
-// ZoneOf is the time zone of the reader who asks a [Source]; the local one if no reader of a page asks. The sentences of an answer have
-// their times in that zone.
+// ZoneOf returns the time zone for the sentences of an answer. It is the zone of the page's reader, and time.Local outside of the page.
 func ZoneOf(ctx context.Context) *time.Location {
 	if zone, found := ctx.Value(zoneKey{}).(*time.Location); found {
 		return zone

@@ -2,8 +2,8 @@ package plain
 
 import "github.com/agext/levenshtein"
 
-// Nearest returns the name that differs least from a text, if it differs in few characters: one, and one more for each four bytes of the text. It
-// returns "" if no name does, or if the text itself is one.
+// Nearest returns the name nearest to a text, if they differ in few characters: one, and one more for each four bytes of the text. It
+// returns "" if there is none or the text itself is a name.
 func Nearest(text string, names []string) string {
 	const always, each = 1, 4
 	best, least := "", always+len(text)/each+1

@@ -1,6 +1,6 @@
-// Package plain makes texts of strangers fit to be shown: in Slack, on a terminal, in a header, in a log.
+// Package plain makes external texts safe to show: in Slack, on a terminal, in a header, in a log.
 //
-// Its functions hold no state, may run at once and cannot fail: whatever bytes come in, valid UTF-8 goes out.
+// Its functions have no state, may run at once and cannot fail: for any bytes they return valid UTF-8.
 package plain
 
 import (
@@ -8,9 +8,9 @@ import (
 	"unicode"
 )
 
-// Text returns s as valid UTF-8 without control characters other than line feed and tab, and without characters of no width that change
-// how other characters are shown, or make two texts look equal that differ: marks of direction, zero-width spaces, tags. A joiner stays only
-// between two characters that it may shape. Line ends become line feeds.
+// Text returns s as valid UTF-8 without control characters except line feed and tab, and without zero-width characters that change the
+// display of their neighbours or make different texts look equal: marks of direction, zero-width spaces, tags. A joiner stays only between
+// two characters that it may shape. Line ends become line feeds.
 func Text(s string) string {
 	if isPlain(s) {
 		return s
@@ -34,7 +34,7 @@ func Text(s string) string {
 	return s
 }
 
-// hidden are the characters that show nothing of themselves, other than joiners and the variation selectors of emoji.
+// hidden are the invisible characters, except joiners and the variation selectors of emoji.
 var hidden = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x00ad, Hi: 0x00ad, Stride: 1}, // soft hyphen
@@ -63,7 +63,7 @@ var hidden = &unicode.RangeTable{
 // isJoiner reports whether r keeps characters together or apart: U+200C and U+200D.
 func isJoiner(r rune) bool { return r == '\u200c' || r == '\u200d' }
 
-// withoutLooseJoiners leaves a joiner only between two characters of a script whose letters join, or of an emoji.
+// withoutLooseJoiners removes joiners, except between two characters of a joining script or of an emoji.
 func withoutLooseJoiners(s string) string {
 	runes := []rune(s)
 	kept := make([]rune, 0, len(runes))
@@ -76,7 +76,7 @@ func withoutLooseJoiners(s string) string {
 	return string(kept)
 }
 
-// isShaped reports whether a joiner may change how r is shown. In these scripts all letters stand apart.
+// isShaped reports whether a joiner may change the display of r. The letters of the listed scripts do not join.
 func isShaped(r rune) bool {
 	return r > unicode.MaxLatin1 && unicode.In(r, unicode.L, unicode.M, unicode.S) &&
 		!unicode.In(r, unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul)
@@ -91,26 +91,29 @@ func Line(s string) string {
 }
 
 // Short returns Line(s), cut to a number of characters with "…" as the last one if it has more.
-func Short(s string, most int) string {
-	line, count, end := Line(s), 0, 0
-	for at := range line {
+func Short(s string, most int) string { return Cut(Line(s), most) }
+
+// Cut returns s, cut to a number of characters with "…" as the last one if it has more.
+func Cut(s string, most int) string {
+	count, end := 0, 0
+	for at := range s {
 		switch count++; {
 		case count == most:
 			end = at
 		case count > most:
-			return line[:end] + "…"
+			return s[:end] + "…"
 		}
 	}
-	return line
+	return s
 }
 
-// TitleLength is how many characters Title keeps.
+// TitleLength is the number of characters in a Title.
 const TitleLength = 80
 
-// Title returns the title of an event as counts of drops, reports, digests and the journal keep it: Short(s, TitleLength).
+// Title returns the title of an event for counts of drops, reports, digests and the journal: Short(s, TitleLength).
 func Title(s string) string { return Short(s, TitleLength) }
 
-// isLine reports whether s is words of printable ASCII with a blank between, as most lines are.
+// isLine reports whether s is words of printable ASCII with single blanks between, the form of most lines.
 func isLine(s string) bool {
 	before := byte(' ')
 	for _, c := range []byte(s) {
@@ -122,7 +125,7 @@ func isLine(s string) bool {
 	return s == "" || before != ' '
 }
 
-// isPlain reports whether s is printable ASCII in lines, as most texts are: Text would leave it as it is.
+// isPlain reports whether s is printable ASCII in lines, the form of most texts. Text returns it unchanged.
 func isPlain(s string) bool {
 	for _, c := range []byte(s) {
 		if (c < ' ' || c > '~') && c != '\n' && c != '\t' {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/plain"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestText(t *testing.T) {

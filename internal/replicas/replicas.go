@@ -1,6 +1,6 @@
 // Package replicas decides how many servers of a cluster keep a stream or a bucket that is created.
 //
-// No user of an ordinary account may ask how many servers there are, so it finds out by trying.
+// Users of an ordinary account may not ask for the number of servers, so [Create] finds out by trying.
 package replicas
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Auto means three replicas in a cluster that has as many servers, else one.
+// Auto means three replicas in a cluster of three servers or more, and one replica in any other.
 const (
 	Auto = 0
 	most = 3
@@ -23,19 +23,18 @@ const (
 	errNotClustered = jetstream.ErrorCode(10074)
 )
 
-// noPeers is the server's answer in a cluster that is too small. With a further reason, such as a full server, fewer replicas are no
-// answer.
+// noPeers is the error of a cluster that is too small. If the description has a further reason, such as a full server, fewer replicas would
+// not help.
 const noPeers = "no suitable peers for placement"
 
-// A cluster that has just been started may not know all of its servers yet, so a cluster is too small only if it says so
-// more than once.
+// A cluster that has just started may not know all of its servers yet, so the first error is retried.
 const (
 	tries = 3
 	pause = time.Second
 )
 
-// Create calls create with the number of replicas that is wanted. With [Auto] and too few servers it calls create again with one. What
-// create returns must wrap the server's error.
+// Create calls create with the wanted number of replicas. With [Auto] and too few servers it calls create again with one replica. The error
+// of create must wrap the server's error.
 func Create(ctx context.Context, wanted int, create func(replicas int) error) error {
 	if wanted != Auto {
 		return create(wanted)

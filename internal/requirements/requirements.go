@@ -1,7 +1,7 @@
-// Package requirements names the oldest servers that the notifier works with, and says so to whoever has an older one.
+// Package requirements has the oldest versions of servers that the notifier works with, and the error for an older server.
 //
-// It owns these numbers: the pages of the documentation repeat them, and a test compares both. The package talks to no server and keeps no
-// state, so its functions may run at once. A version that cannot be read is taken for new enough: it is better tried than refused.
+// It owns these versions: the documentation repeats them, and a test compares both. The package talks to no server and keeps no state, so its
+// functions may run at once. A version that cannot be parsed counts as new enough.
 package requirements
 
 import (
@@ -9,11 +9,11 @@ import (
 	"slices"
 )
 
-// Server is a kind of server, and the oldest version of it that will do.
+// Server is a kind of server, with its oldest supported version.
 type Server struct {
 	Name  string
 	Since string // major.minor
-	Needs string // who needs what of that version
+	Needs string // the part of the notifier that needs the version, and why
 }
 
 // Redis returns the oldest Redis.
@@ -34,7 +34,7 @@ func NATS() Server { return Server{"nats-server", "2.12", "the room needs messag
 type TooOld struct {
 	Server
 	Version string
-	Address string // "" if it is not known
+	Address string // "" if it is unknown
 }
 
 func (e TooOld) Error() string {
@@ -49,7 +49,7 @@ func (e TooOld) Error() string {
 func (s Server) Check(version, address string) error {
 	var found, least [2]int
 	if _, err := fmt.Sscanf(version, "%d.%d", &found[0], &found[1]); err != nil {
-		return nil //nolint:nilerr // the version is not known
+		return nil //nolint:nilerr // the version is unknown
 	}
 	_, _ = fmt.Sscanf(s.Since, "%d.%d", &least[0], &least[1])
 	if slices.Compare(found[:], least[:]) < 0 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/requirements"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestCheck(t *testing.T) {

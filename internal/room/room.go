@@ -15,44 +15,44 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// Reason says what an event in the room waits for.
+// Reason is the reason why an event waits in the room.
 type Reason string
 
 // The reasons.
 const (
 	Slot    Reason = "slot"    // a slot of a full limit
-	Pair    Reason = "pair"    // a resolved event: the outcome of the firing one
-	Redis   Reason = "redis"   // Redis refuses a log on the event's path
-	Body    Reason = "body"    // a large body, or a group of alerts: the time to be decoded
-	Channel Reason = "channel" // its channel rests, or has others to take before
+	Pair    Reason = "pair"    // a resolved event: the outcome of its firing event
+	Redis   Reason = "redis"   // Redis refuses a key on the event's path
+	Body    Reason = "body"    // a large body or a group of alerts: its turn to be decoded
+	Channel Reason = "channel" // its channel is paused or has earlier events
 	Part    Reason = "part"    // an alert of a split body: a worker
 	Replay  Reason = "replay"  // a dead letter: a worker
 )
 
-// Scheduled lists what message schedules wait for.
+// Scheduled lists the reasons of message schedules.
 func Scheduled() []Reason { return []Reason{Slot, Pair, Redis, Body} }
 
-// due stands in a subject where a schedule has its reason.
+// due replaces the reason at the start of the subject of a due message.
 const due = "due"
 
-// Subjects is the subject below which the room lies, such as notify-room.
+// Subjects is the prefix of the room's subjects, such as notify-room.
 type Subjects string
 
-// Under is the room below a subject of producers.
+// Under returns the room for a subject of producers.
 func Under(subject string) Subjects { return Subjects(subject + "-room") }
 
 // All matches every subject of the room.
 func (s Subjects) All() string { return string(s) + ".>" }
 
-// Ready lists what the consumer of the room takes: everything but the channels' queues and undue schedules.
+// Ready lists the subjects for the consumer of the room: everything except the channels' queues and pending schedules.
 func (s Subjects) Ready() []string {
 	return []string{string(s) + "." + due + ".>", s.Waiting(Part), s.Waiting(Replay)}
 }
 
-// Waiting matches the messages of a reason; of schedules, those that are not due.
+// Waiting matches the messages of a reason; for a schedule, the pending ones.
 func (s Subjects) Waiting(reason Reason) string { return string(s) + "." + string(reason) + ".>" }
 
-// Undecided matches the events in the room that nobody has decided about.
+// Undecided matches the undecided events in the room.
 func (s Subjects) Undecided() []string {
 	undecided := []string{s.Waiting(Part), s.Waiting(Replay)}
 	for _, reason := range []Reason{Redis, Body} {
@@ -61,12 +61,12 @@ func (s Subjects) Undecided() []string {
 	return undecided
 }
 
-// Queue is the subject on which events of a first level wait for a reason, in their order.
+// Queue is the subject of the events of a first level that wait for a reason, in their order.
 func (s Subjects) Queue(reason Reason, first string) string {
 	return string(s) + "." + string(reason) + "." + first
 }
 
-// Channel is the subject on which events of a first level wait for a channel.
+// Channel is the subject of the events of a first level that wait for a channel.
 func (s Subjects) Channel(token, first string) string {
 	return string(s) + "." + string(Channel) + "." + token + "." + first
 }
@@ -100,14 +100,14 @@ func (s Subjects) First(subject string) string {
 	return tokens[place]
 }
 
-// Schedule is the subject of a message schedule, and of its message when it is due. The key tells schedules apart: the server keeps
-// one for each subject.
+// Schedule is the subject of a message schedule and of its message when it is due. The key distinguishes schedules: the server stores one
+// for each subject.
 func (s Subjects) Schedule(reason Reason, first, key string) (schedule, target string) {
 	tail := string(reason) + "." + first + "." + hashed(key)
 	return string(s) + "." + tail, string(s) + "." + due + "." + tail
 }
 
-// Token names a channel in subjects and consumers. A channel's name may not fit a subject, and a webhook's is secret.
+// Token identifies a channel in subjects and consumers. A channel's name may be invalid in a subject, and a webhook's is secret.
 func Token(channel string) string { return hashed(channel)[:16] }
 
 func hashed(text string) string {
@@ -130,41 +130,41 @@ const (
 	HeaderTrace     = "Notifier-Traceparent"
 )
 
-// Headers that make the server store a message again later, as its protocol spells them.
+// Headers of the server's protocol for message schedules.
 const (
 	headerSchedule       = "Nats-Schedule"
 	headerScheduleTarget = "Nats-Schedule-Target"
 )
 
-// Origin names the message in which a producer published an event, wherever the event waits.
+// Origin identifies the message of the producer, wherever the event waits.
 type Origin struct {
 	Stream   string
 	Sequence uint64
 	Stored   time.Time
 }
 
-// Entry is what the room knows of an event beside the producer's headers and body.
+// Entry is the room's information about an event in addition to the producer's headers and body.
 type Entry struct {
 	Reason  Reason
-	Subject string // on which the producer published the event
+	Subject string // of the producer's message
 	ID      string
 	Derived bool   // the producer gave no ID
 	Part    string // the name of the alert in the body that it was split from; "" for none
 	Origin  Origin
-	Since   time.Time // from when the event's age counts: when it was stored first, or replayed
+	Since   time.Time // start of the event's age: the time when it was first stored or replayed
 
 	MessageID string // the producer's Nats-Msg-Id, "" for none
 	Trace     string // the traceparent of the span that stored the event here, "" for none
 
-	// An event that opens this one's pair may stand in the producers' stream up to the sequence Until, and in the room up to the sequence
-	// Behind. Each is 0 if it is not known.
+	// An event that opens this event's pair may be in the producers' stream up to the sequence Until, and in the room up to the sequence
+	// Behind. 0 means unknown.
 	Until, Behind uint64
 }
 
-// Replayed tells whether an operator replayed the event.
+// Replayed reports whether an operator replayed the event.
 func (e Entry) Replayed() bool { return !e.Since.Equal(e.Origin.Stored) }
 
-// Message is an event as the room stores it on a subject, with those headers of the producer that command nobody.
+// Message returns an event for the room on a subject, with the harmless headers of the producer.
 func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.Msg {
 	header := Producers(producer)
 	if e.MessageID != "" {
@@ -201,7 +201,7 @@ func ScheduleAt(m *nats.Msg, target string, at time.Time) {
 	m.Header.Set(headerScheduleTarget, target)
 }
 
-// DueAt is when a message schedule is due; ok is false for any other message.
+// DueAt returns the time of a message schedule; ok is false for any other message.
 func DueAt(header nats.Header) (at time.Time, ok bool) {
 	at, err := time.Parse(time.RFC3339Nano, strings.TrimPrefix(header.Get(headerSchedule), "@at "))
 	return at, err == nil
@@ -229,7 +229,7 @@ func Read(header nats.Header, stored time.Time) (Entry, error) {
 	}
 	e.Origin, e.Since = origin, origin.Stored
 	if e.Reason == Replay {
-		e.Since = stored.Truncate(time.Millisecond) // as a header has it, should the event move on
+		e.Since = stored.Truncate(time.Millisecond) // the precision of the header, if the event moves on
 	}
 	if text := header.Get(HeaderSince); text != "" {
 		milliseconds, err := strconv.ParseInt(text, 10, 64)
@@ -250,7 +250,7 @@ func Read(header nats.Header, stored time.Time) (Entry, error) {
 	return e, nil
 }
 
-// String is the origin as a header has it: the time in nanoseconds, the sequence, and the stream.
+// String is the origin in the form of a header: the time in nanoseconds, the sequence, and the stream.
 func (o Origin) String() string {
 	return fmt.Sprintf("%d %d %s", o.Stored.UnixNano(), o.Sequence, o.Stream)
 }
@@ -272,7 +272,7 @@ func parseOrigin(text string) (Origin, error) {
 	return Origin{Stream: parts[2], Sequence: sequence, Stored: time.Unix(0, nanoseconds).UTC()}, nil
 }
 
-// Producers keeps the headers that command neither the server nor the workers.
+// Producers returns the headers that are no commands to the server or the workers.
 func Producers(header nats.Header) nats.Header {
 	kept := make(nats.Header, len(header)+8)
 	for name, values := range header {

@@ -9,23 +9,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrUnavailable is the class of errors for which Redis could not be asked: no connection, no answer in time, or a server that cannot
-// work just now. Waiting helps.
+// ErrUnavailable is the class of temporary errors: no connection, no answer in time, a server that cannot work at present. Retry later.
 var ErrUnavailable = errors.New("redis is unavailable")
 
-// ErrRefused is the class of errors for which Redis answered and refused: a missing right, a key of the wrong type, no memory. Somebody
-// has to act.
+// ErrRefused is the class of errors with which Redis refuses a call: a missing right, a key of the wrong type, no memory. An operator has
+// to act.
 var ErrRefused = errors.New("redis refused")
 
-// ErrForbidden is the class of refusals that concern the user: a right or a password that is missing or wrong, scripts or functions on a
-// server that has none, or a server that is too old. Redis may answer others meanwhile.
+// ErrForbidden is the class of refusals that concern the user: a missing right, a missing or wrong password, a server without scripts or
+// functions, a server that is too old. Redis may still answer other users.
 var ErrForbidden = fmt.Errorf("%w this user", ErrRefused)
 
-// ErrStale is the class of errors for which a script found newer limits in force. Nothing was decided. The call can be made again once
-// those limits are known here.
+// ErrStale is the class of errors with which a script reports newer limits in force. The script decided nothing. The caller may repeat the
+// call once this instance has those limits.
 var ErrStale = errors.New("newer limits are in force")
 
-// ErrReply is the class of refusals whose reply has not the expected form: another script has answered.
+// ErrReply is the class of malformed replies: another script has answered.
 var ErrReply = fmt.Errorf("%w: the script's reply is not of the expected form", ErrRefused)
 
 // forbidden lists texts in replies of the class ErrForbidden.
@@ -33,8 +32,8 @@ var forbidden = append([]string{
 	"NOPERM", "NOAUTH", "WRONGPASS", "ACL failure", "The user executing the script can't", "unauthenticated", "unknown command",
 }, lackOfScripts...)
 
-// lackOfScripts lists texts in replies of servers that run no scripts: Valkey without its module for Lua, to EVAL and to FUNCTION LOAD, and
-// a server whose commands for scripts are disabled.
+// lackOfScripts lists texts in replies of servers that run no scripts: Valkey without its Lua module, for EVAL and for FUNCTION LOAD, and a
+// server with disabled script commands.
 var lackOfScripts = []string{"Could not find scripting engine", "Engine 'LUA' not found", "unknown command 'eval", "unknown command `eval"}
 
 // staleCode begins the reply of a script that found newer limits in force.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // serverError is an error reply of a server.
@@ -77,7 +77,7 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%q: got %v, want %v and the module to load", reply, err, ErrForbidden)
 		}
 	}
-	if err := explainLack(io.EOF); err != io.EOF { //nolint:errorlint // it stays as it is
+	if err := explainLack(io.EOF); err != io.EOF { //nolint:errorlint // explainLack returns it unchanged
 		t.Errorf("got %v, want %v unchanged", err, io.EOF)
 	}
 	testkit.NoError(t, classify("trying", nil))

@@ -15,8 +15,8 @@ import (
 // Scripting says how the scripts run in Redis.
 type Scripting string
 
-// The ways to run scripts. The hash of its text calls a script, a name calls a function: others who may load functions on the server can
-// replace those of the notifier by theirs.
+// The ways to run scripts. A script is called by the hash of its text, a function by its name: any user who may load functions on the
+// server can replace the notifier's functions.
 const (
 	Eval      Scripting = "eval"     // as scripts, on every server
 	Functions Scripting = "function" // as a library of functions, on Redis 7 and later
@@ -56,8 +56,8 @@ func (l *library) run(ctx context.Context, client redis.UniversalClient, script 
 // missingFunction is in the reply of a server that does not have a function.
 const missingFunction = "Function not found"
 
-// load loads the library into the server that has a key. In a cluster the others do not need it. A library that is there already is no
-// error.
+// load loads the library into the server that has a key. In a cluster, the remaining servers do not need it. load returns no error if the
+// server already has the library.
 func (l *library) load(ctx context.Context, client redis.UniversalClient, key string) error {
 	node, err := owner(ctx, client, key)
 	if err != nil {
@@ -70,7 +70,7 @@ func (l *library) load(ctx context.Context, client redis.UniversalClient, key st
 	return nameRight("function|load", err)
 }
 
-// nameRight says which right for functions a user lacks, or that the server has no functions.
+// nameRight names the right for functions that a user lacks. It also recognises a server without functions.
 func nameRight(command string, err error) error {
 	if err == nil {
 		return nil

@@ -3,7 +3,7 @@ package script_test
 import (
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 )
 
 func TestMain(m *testing.M) { scripttest.Main(m) }

@@ -69,7 +69,7 @@ func NewRunner(o Options) *Runner {
 	return r
 }
 
-// Options are those that the Runner was made with.
+// Options returns the options that NewRunner got.
 func (r *Runner) Options() Options { return r.o }
 
 // Adopt has the script that evaluates new events composed of these algorithms alone.
@@ -79,8 +79,8 @@ func (r *Runner) Adopt(algorithms []string) {
 	}
 }
 
-// Scratch makes a Runner for a self-test, with keys of its own under the same hash tag. The deployment's user may use these keys, and no
-// deployment does.
+// Scratch makes a Runner for a self-test, with its own keys under the deployment's hash tag. The deployment's user may use these keys, and
+// no deployment does.
 func (r *Runner) Scratch(name string) *Runner {
 	scratch := *r
 	scratch.suffix = ":scratch:" + name
@@ -114,7 +114,7 @@ func (r *Runner) RunNumbers(ctx context.Context, tried string, script lua.Script
 	return RunDecoded(ctx, r, tried, script, keys, arguments, func(reply []any) ([]int64, error) { return Numbers(reply, count) })
 }
 
-// RunDecoded calls a script whose reply decode reads.
+// RunDecoded calls a script and decodes its reply with decode.
 func RunDecoded[T any](
 	ctx context.Context, r *Runner, tried string, script lua.Script, keys []string, arguments []any, decode func(reply []any) (T, error),
 ) (decoded T, err error) {
@@ -174,7 +174,7 @@ func owner(ctx context.Context, client redis.UniversalClient, key string) (redis
 	return client, nil
 }
 
-// globs are the characters that a pattern of SCAN does not take as they are.
+// globs escapes the special characters of a SCAN pattern.
 var globs = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 
 // scanned is how many keys one step of SCAN looks at.

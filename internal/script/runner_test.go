@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
@@ -59,7 +59,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestRun calls a script in both ways, on the keys of the deployment and on those of a self-test.
+// TestRun calls a script in both ways, on the keys of the deployment and on the keys of a self-test.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/requirements"
 )
 
-// CheckServer finds out whether the server that has the deployment's keys is new enough. The error of one that is too old is of the class
-// ErrForbidden. A server whose version the user may not ask for is taken for new enough.
+// CheckServer checks the version of the server that has the deployment's keys. If the server is too old, the error is of the class
+// ErrForbidden. If the user may not ask for the version, CheckServer returns nil.
 func (r *Runner) CheckServer(ctx context.Context) error {
 	var told *redis.InfoCmd
 	var address string
@@ -37,7 +37,7 @@ func (r *Runner) CheckServer(ctx context.Context) error {
 	return nil
 }
 
-// fit compares the version that a server tells with those that work.
+// fit compares the version that a server reports with the required version.
 func (r *Runner) fit(told *redis.InfoCmd, address string) error {
 	if version := told.Item("Server", "valkey_version"); version != "" {
 		return requirements.Valkey().Check(version, address)

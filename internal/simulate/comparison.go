@@ -7,17 +7,17 @@ import (
 	"strconv"
 )
 
-// always is how many columns of a comparison are shown whatever they hold: category, seen, sent a, sent b.
+// always is the number of columns that every comparison has: category, seen, sent a, sent b.
 const always = 4
 
-// WriteComparison prints two reports on the same events side by side, and how many more are sent by the second. Below the table it prints
-// by which rules the events were dropped. Paths are left out as in WriteTable, and so is a column that holds nothing but zeros.
+// WriteComparison prints two reports about one history side by side, with the difference of the sent events. Below the table it prints the
+// drops by rule. It omits columns of zeros. The choice of paths follows WriteTable.
 func WriteComparison(out io.Writer, a, b Report, top int) error {
 	rows := [][]string{{
 		"category", "seen", "sent a", "sent b", "b-a", "dropped a", "dropped b", "dupl. a", "dupl. b", "silence a", "silence b",
 	}}
 	others := b.lines(top)
-	for i, one := range a.lines(top) { // both have the same paths in the same order
+	for i, one := range a.lines(top) { // both reports order their paths identically
 		other := others[i]
 		rows = append(rows, []string{
 			one.Category, strconv.Itoa(one.Seen), strconv.Itoa(one.Sent), strconv.Itoa(other.Sent), difference(one.Sent, other.Sent),

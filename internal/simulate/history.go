@@ -10,13 +10,13 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
-// History is the events to replay, and what of the input could not be used.
+// History is the events to replay, and the unusable parts of the input.
 type History struct {
-	// Invalid counts the lines or messages that are not replayed, or not with all of their alerts.
+	// Invalid counts the lines or messages that are not replayed completely.
 	Invalid int
-	// Read counts the lines or messages, those included that cannot be used. One may hold several events.
+	// Read counts all lines or messages. One may hold several events.
 	Read int
-	// Problems tells of the first few of them what is wrong, in their order.
+	// Problems are the faults of the first unusable lines or messages, in their order.
 	Problems []Problem
 
 	events []Event
@@ -24,32 +24,32 @@ type History struct {
 
 // Problem is a line or a message that cannot be used.
 type Problem struct {
-	Number uint64 // of the line, from 1, or the message's sequence
+	Number uint64 // number of the line from 1; of a message, its sequence
 	Err    error
 }
 
-// maxProblems is how many problems are told.
+// maxProblems bounds the recorded problems.
 const maxProblems = 10
 
-// Progress is told now and then how far a piece of work is. The total is 0 where it is not known.
+// Progress is called from time to time with the progress of a task. The total is 0 if it is unknown.
 type Progress func(done, total int64)
 
-// progressEvery is how many events lie between two calls of a Progress, and between two looks at the context.
+// progressEvery is the number of events between two calls of a Progress and between two checks of the context.
 const progressEvery = 1024
 
 // Len is the number of events.
 func (h *History) Len() int { return len(h.events) }
 
-// The times that are taken: those from which every span is a time.Duration.
+// Bounds of the times of events. Every span between them is a time.Duration.
 var (
 	earliest = time.Unix(0, 0)
 	latest   = time.Unix(0, 1<<63-1)
 )
 
-// errNoTime is the fault of an event that the worker would take, but that says not when it was.
+// errNoTime is the fault of an event without a time, which a worker would accept.
 var errNoTime = errors.New("no time; expected a member such as \"time\": \"2006-01-02T15:04:05Z\"")
 
-// eventOf is what an evaluator sees of an event, at the time that its producer gave.
+// eventOf returns an event for an evaluator, at the time that its producer gave.
 func eventOf(number uint64, e event.Event) Event {
 	return Event{
 		Number: number, At: e.Time, Identity: e.Identity(), Derived: e.Derived, Category: e.Category, Cost: e.Cost,
@@ -57,8 +57,9 @@ func eventOf(number uint64, e event.Event) Event {
 	}
 }
 
-// eventsOf are the events that a worker makes of a message: those of its alerts, else its own. The error, a *event.Fault,
-// tells what cannot be used of it, which may be some of the alerts. An event with nothing to show counts where mayBeEmpty.
+// eventsOf returns the events that a worker makes of a message. A body of alerts becomes one event for each alert, any other message a
+// single event. The error is a *event.Fault, which may concern only some of the alerts. An event without title and text is accepted if
+// mayBeEmpty is true.
 func eventsOf(m event.Message, decoder event.Decoder, mayBeEmpty bool) ([]Event, error) {
 	parts, bad := decoder.Parts(m)
 	if parts == nil {
@@ -84,7 +85,7 @@ func eventsOf(m event.Message, decoder event.Decoder, mayBeEmpty bool) ([]Event,
 	return events, nil
 }
 
-// add takes the events of a line or message, and notes what cannot be used of it: err, or a time of an event.
+// add adds the events of a line or message. It records err as a fault, and an event's invalid time too.
 func (h *History) add(number uint64, events []Event, err error) {
 	h.Read++
 	for _, e := range events {

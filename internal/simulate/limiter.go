@@ -10,18 +10,18 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Limiter is an Evaluator by the limiter that a worker uses when it is alone: it decides as Redis does.
+// Limiter is the Evaluator that decides as Redis does. It uses the limiter of a worker that is alone.
 type Limiter struct {
 	memory   *throttle.Memory
 	now      time.Time
 	oneByOne bool
 }
 
-// deliveryLease is longer than a delivery takes here, which is no time.
+// deliveryLease is longer than a simulated delivery, which takes no time.
 const deliveryLease = time.Minute
 
-// NewLimiter makes a limiter without admissions. An identity is remembered for the retention after its event was sent, and a
-// pair for its own time.
+// NewLimiter returns a limiter without admissions. It remembers an identity for the retention after its event was sent, and a pair for
+// pairTTL.
 func NewLimiter(tree *limits.Tree, retention, pairTTL time.Duration) *Limiter {
 	l := &Limiter{oneByOne: limitsUnderWay(tree)}
 	settings := throttle.Settings{Tree: tree, Lease: deliveryLease, Retention: retention, PairTTL: pairTTL}
@@ -30,18 +30,17 @@ func NewLimiter(tree *limits.Tree, retention, pairTTL time.Duration) *Limiter {
 	return l
 }
 
-// limitsUnderWay tells whether some limit is on what is under way at once.
+// limitsUnderWay reports whether a limit bounds the deliveries under way at once.
 func limitsUnderWay(tree *limits.Tree) bool {
 	return slices.ContainsFunc(tree.Levels(), func(node limits.Node) bool {
 		return slices.ContainsFunc(node.Limits, func(limit limits.Limit) bool {
-			return limit.Algorithm == limits.InFlight
+			return limit.Description().FollowsDelivery()
 		})
 	})
 }
 
-// Evaluate implements [Evaluator]. Events of one instant are evaluated together, so that all of them count at that very instant. Those
-// that resolve something come after the others, as in a worker. Only where deliveries under way are limited, one delivery is
-// finished before the next event is evaluated.
+// Evaluate implements [Evaluator]. Events of one instant are evaluated together, so that all of them count at that instant. Resolved events
+// follow, as in a worker. With an inflight limit, each delivery finishes before the next event is evaluated.
 func (l *Limiter) Evaluate(ctx context.Context, events []Event) ([]Verdict, error) {
 	l.now = events[0].At
 	var limited, resolving []int // places in events
@@ -73,7 +72,7 @@ func (l *Limiter) Evaluate(ctx context.Context, events []Event) ([]Verdict, erro
 	return verdicts, l.settle(ctx, resolutions, verdicts, resolving)
 }
 
-// settle notes the verdicts on the events at these places, and ends the deliveries of what was admitted.
+// settle sets the verdicts on the events at these places, and finishes the deliveries of admitted events.
 func (l *Limiter) settle(ctx context.Context, decisions []throttle.Decision, verdicts []Verdict, places []int) error {
 	var leases []throttle.Lease
 	for i, decision := range decisions {
@@ -102,7 +101,7 @@ func (l *Limiter) settle(ctx context.Context, decisions []throttle.Decision, ver
 	return nil
 }
 
-// requests are the questions that a worker asks about the events at these places.
+// requests returns the requests that a worker makes about the events at these places.
 func requests(events []Event, places []int) []throttle.Request {
 	asked := make([]throttle.Request, len(places))
 	for i, place := range places {

@@ -21,13 +21,12 @@ const byteOrderMark = "\ufeff"
 
 var errNotObject = errors.New("not a JSON object")
 
-// source stands for the stream in the IDs of events that have none of their own.
+// source replaces the stream in the IDs of events without an ID.
 const source = "line"
 
-// ReadLines reads a JSON object from each line that is not blank. It is taken as the worker takes a body on the bare
-// subject of events, so the category is "default" where none is given, but with a time, which is required, and
-// without title and text if need be. A group of alerts may have a time and a category beside its alerts: when and
-// where it was published. Else the alerts' own count. Progress is in bytes, the total unknown.
+// ReadLines reads a JSON object from each line that is not blank. It decodes the object as a worker decodes a body on the bare subject of
+// events, so an absent category is "default". A time is required; title and text are not. A group of alerts may have a time and a category
+// beside its alerts, which say when and where it was published; otherwise each alert has its own. Progress is in bytes, with an unknown total.
 func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progress Progress) (*History, error) {
 	h := &History{}
 	lines := bufio.NewScanner(in)
@@ -54,7 +53,7 @@ func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progres
 	return h, nil
 }
 
-// eventsOfLine are the events of a line, and what cannot be used of it.
+// eventsOfLine returns the events of a line, and its fault.
 func eventsOfLine(number uint64, line []byte, decoder event.Decoder) ([]Event, error) {
 	if line[0] != '{' {
 		return nil, errNotObject
@@ -73,8 +72,8 @@ func eventsOfLine(number uint64, line []byte, decoder event.Decoder) ([]Event, e
 	return events, err
 }
 
-// publishedGroup tells whether a line is a group of alerts, and when it was published, if it says so. The message of a group
-// that names a category gets its subject: the worker does not read it in the body of a group.
+// publishedGroup reports whether a line is a group of alerts, and returns the time of its publication if the line has one. If the group names
+// a category, the message gets the subject of that category, since a worker ignores a category in the body of a group.
 func publishedGroup(m *event.Message, decoder event.Decoder) (isGroup bool, at time.Time, err error) {
 	if !bytes.Contains(m.Data, []byte(`"alerts"`)) {
 		return false, time.Time{}, nil
@@ -86,7 +85,7 @@ func publishedGroup(m *event.Message, decoder event.Decoder) (isGroup bool, at t
 		err = json.Unmarshal(members["alerts"], &alerts)
 	}
 	if isGroup = err == nil; !isGroup {
-		return false, time.Time{}, nil // decoding says whether that is an event
+		return false, time.Time{}, nil // decoding finds out whether the line is an event
 	}
 	beside := make(map[string]json.RawMessage)
 	for _, name := range []string{"time", "category"} {

@@ -9,14 +9,14 @@ import (
 
 // Event is one event as an Evaluator sees it.
 type Event struct {
-	Number   uint64    // of its line or message
-	At       time.Time // in UTC, in microseconds: when that was published
+	Number   uint64    // of the line or message
+	At       time.Time // of publication, in UTC, whole microseconds
 	Identity string    // see event.Event.Identity
 	Derived  bool      // the producer gave no ID
 	Category string
 	Cost     int
 	Pair     string // see event.Event.Pair
-	Resolves bool   // it resolves its pair
+	Resolves bool   // resolves its pair
 }
 
 // Outcome is what becomes of an event.
@@ -25,29 +25,28 @@ type Outcome int
 // The outcomes.
 const (
 	Sent      Outcome = iota + 1
-	Dropped           // some limit was full, or nothing was sent that it resolves
+	Dropped           // a limit was full; for a resolved event, its firing event was not sent
 	Duplicate         // another event with its identity was sent
 )
 
 // Verdict is an Evaluator's answer about one event.
 type Verdict struct {
 	Outcome Outcome
-	Level   string // Dropped: the rule that denied, or throttle.LevelUnpaired
+	Level   string // of a dropped event: the rule that denied it; throttle.LevelUnpaired without a pair
 }
 
-// Evaluator decides about events of one instant, in their order, and keeps them as they are. It is asked about later and later
-// instants.
+// Evaluator decides about the events of one instant, in their order, without changing them. Each call has a later instant.
 type Evaluator interface {
 	Evaluate(ctx context.Context, events []Event) ([]Verdict, error)
 }
 
-// Replay evaluates all events in the order of their times, those of one time in the order of the input, and reports what became of them. It
-// may be called again, with another evaluator.
+// Replay evaluates all events in the order of their times, and reports the outcomes. Events of one time keep the order of the input. Replay
+// may be called again with another evaluator.
 func (h *History) Replay(ctx context.Context, evaluator Evaluator, progress Progress) (Report, error) {
 	slices.SortStableFunc(h.events, func(a, b Event) int { return a.At.Compare(b.At) })
 	var total tally
 	tallies := make(map[string]*tally) // by category
-	told := 0
+	reported := 0
 	for start := 0; start < len(h.events); {
 		end := start + 1
 		for end < len(h.events) && h.events[end].At.Equal(h.events[start].At) {
@@ -67,8 +66,8 @@ func (h *History) Replay(ctx context.Context, evaluator Evaluator, progress Prog
 			tallies[category].count(batch[i].At, verdict)
 			total.count(batch[i].At, verdict)
 		}
-		if end-told >= progressEvery {
-			told = end
+		if end-reported >= progressEvery {
+			reported = end
 			progress(int64(end), int64(len(h.events)))
 			if ctx.Err() != nil {
 				return Report{}, context.Cause(ctx)
@@ -78,14 +77,14 @@ func (h *History) Replay(ctx context.Context, evaluator Evaluator, progress Prog
 	return h.report(tallies, total), nil
 }
 
-// tally counts what became of the events of one path.
+// tally counts the outcomes of the events of one path.
 type tally struct {
 	Path
-	quiet time.Time // since when nothing was sent: the latest message, or the first event
+	quiet time.Time // time of the last sent event; before it, of the first event
 	last  time.Time // the latest event
 }
 
-// count counts an event, at the time of the one before or later.
+// count counts an event. Times never decrease.
 func (t *tally) count(at time.Time, verdict Verdict) {
 	if t.Seen == 0 {
 		t.quiet = at
@@ -107,7 +106,7 @@ func (t *tally) count(at time.Time, verdict Verdict) {
 	}
 }
 
-// path is what was counted, with the silence after the latest message.
+// path returns the counts, with the silence after the last sent event.
 func (t *tally) path() Path {
 	path := t.Path
 	path.LongestSilence = max(path.LongestSilence, t.last.Sub(t.quiet))

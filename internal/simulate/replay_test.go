@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestReplay compares a report with one computed by hand. The limits are four a minute in all, two for a category, one for refunds.
@@ -26,7 +26,7 @@ func TestReplay(t *testing.T) {
 		lineAt(30, "errors", ""),                             // sent
 		lineAt(40, "errors", `, "id": "first"`),              // sent, the fourth
 		lineAt(50, "audit", `, "id": "second"`),              // global
-		lineAt(60, "payments", ""),                           // sent: those of 0 are not in (0, 60]
+		lineAt(60, "payments", ""),                           // sent: the events at 0 are not in (0, 60]
 		lineAt(61, "payments.refunds", ""),                   // sent
 		lineAt(70, "payments.refunds", ""),                   // 30, 40, 60, 61: global
 		lineAt(91, "payments.refunds", ""),                   // 60, 61: category

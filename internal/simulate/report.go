@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// Report is what became of the events under one set of limits.
+// Report has the outcomes of the events under one set of limits.
 type Report struct {
-	From, To time.Time // of the first and the last event; zero without events
-	Invalid  int       // lines or messages that could not be used, or not all of them
-	Paths    []Path    // the one with the most events first, then by category
-	Total    Path      // of all events; without a category
+	From, To time.Time // times of the first and the last event; zero without events
+	Invalid  int       // lines or messages that were not replayed completely
+	Paths    []Path    // by descending number of events, then by category
+	Total    Path      // all events together; it has no category
 
-	LimitsFrom string // where the limits come from, for people; "" if the caller does not say
+	LimitsFrom string // source of the limits, for people; "" if the caller sets none
 }
 
-// Path is what became of the events of one category. Seen is the sum of Sent, Duplicate and all of Dropped.
+// Path has the outcomes of the events of one category. Seen is the sum of Sent, Duplicate and Dropped.
 type Path struct {
 	Category  string         `json:"category,omitempty"`
 	Seen      int            `json:"seen"`
 	Sent      int            `json:"sent"`
 	Duplicate int            `json:"duplicate"`
-	Dropped   map[string]int `json:"dropped"` // by the rule that denied: global, category, or a pattern; or throttle.LevelUnpaired
-	// LongestSilence is the longest time in which nothing was sent, between the path's first event and its last.
+	Dropped   map[string]int `json:"dropped"` // by rule: global, category, a pattern or throttle.LevelUnpaired
+	// LongestSilence is the longest time without a sent event, between the first and the last event of the path.
 	LongestSilence time.Duration `json:"-"`
 }
 
-// Drops is how many events were dropped, whatever the rule.
+// Drops returns the number of dropped events.
 func (p Path) Drops() int {
 	sum := 0
 	for _, n := range p.Dropped {
@@ -51,7 +51,7 @@ func (h *History) report(tallies map[string]*tally, total tally) Report {
 	return r
 }
 
-// MarshalJSON is the form that programs read. The times are null without events.
+// MarshalJSON returns the form for programs. Without events the times are null.
 func (r Report) MarshalJSON() ([]byte, error) {
 	var from, to *time.Time
 	if r.Total.Seen > 0 {
@@ -69,7 +69,7 @@ func (r Report) MarshalJSON() ([]byte, error) {
 	}{from, to, r.Total.Seen, r.Invalid, append([]Path{}, r.Paths...), r.Total, r.LimitsFrom})
 }
 
-// MarshalJSON is the form that programs read.
+// MarshalJSON returns the form for programs.
 func (p Path) MarshalJSON() ([]byte, error) {
 	if p.Dropped == nil {
 		p.Dropped = map[string]int{} // never null

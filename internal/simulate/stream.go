@@ -10,9 +10,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
 )
 
-// ReadStream reads the events that a stream holds now, at the times at which JetStream stored them. Nothing is taken from
-// the stream, acknowledged or delivered again. Messages outside the decoder's subjects are left out. Progress is in
-// messages.
+// ReadStream reads the present events of a stream, with the times when JetStream stored them. It removes, acknowledges and redelivers no
+// message. Messages outside the decoder's subjects are skipped. Progress is in messages.
 func ReadStream(
 	ctx context.Context, js jetstream.JetStream, name string, decoder event.Decoder, progress Progress,
 ) (*History, error) {
@@ -38,9 +37,9 @@ func ReadStream(
 	return h, nil
 }
 
-// streamMessage is a decoded message, without what a replay does not need.
+// streamMessage is what a replay needs of a message.
 type streamMessage struct {
 	sequence uint64
 	events   []Event
-	err      error // what cannot be used of it
+	err      error // its fault
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // startStream starts a server with a stream of events.
@@ -33,7 +33,7 @@ func publish(t *testing.T, js jetstream.JetStream, subject, body string, options
 	testkit.Must(js.Publish(t.Context(), subject, []byte(body), options...))(t)
 }
 
-// TestReadWorkQueue reads a work queue beside its consumer. The stream and the consumer stay as they are.
+// TestReadWorkQueue reads a work queue beside its consumer. The stream and the consumer do not change.
 func TestReadWorkQueue(t *testing.T) {
 	t.Parallel()
 	js, stream := startStream(t, jetstream.StreamConfig{Retention: jetstream.WorkQueuePolicy})

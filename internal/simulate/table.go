@@ -15,10 +15,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// none stands in a cell that has nothing to say.
+// none fills an empty cell.
 const none = "-"
 
-// WriteTable prints a report: a line for each of the first `top` paths, the others summed in one line, and the total.
+// WriteTable prints a report: a line for each of the first `top` paths, one line for the sum of the further paths, and the total.
 // A top of 0 prints all paths.
 func WriteTable(out io.Writer, r Report, top int) error {
 	rows := [][]string{{"category", "seen", "sent", "dropped", "dropped by", "duplicate", "longest silence"}}
@@ -31,10 +31,10 @@ func WriteTable(out io.Writer, r Report, top int) error {
 	return writeColumns(out, rows, 0, 4)
 }
 
-// line is a line of a table: a path, the rest, or the total.
+// line is one line of a table.
 type line struct {
 	Path
-	summed bool // of several paths, so that there is no one silence
+	summed bool // sums several paths, which have no common silence
 }
 
 func (l line) silence() string {
@@ -60,7 +60,7 @@ func (r Report) lines(top int) []line {
 	return append(lines, line{Path: total})
 }
 
-// sum adds up the counts of paths.
+// sum returns the sum of the counts of paths.
 func sum(paths []Path) Path {
 	s := Path{Category: fmt.Sprintf("(%d more)", len(paths)), Dropped: make(map[string]int)}
 	for _, path := range paths {
@@ -74,8 +74,7 @@ func sum(paths []Path) Path {
 	return s
 }
 
-// byLevel lists drops by the rule, from the root down as far as that can be told: global, category, the patterns, and then
-// what had nothing to resolve.
+// byLevel lists drops by rule: global, category, the patterns in alphabetical order, and unpaired events last.
 func byLevel(dropped map[string]int) string {
 	if len(dropped) == 0 {
 		return none
@@ -91,7 +90,7 @@ func byLevel(dropped map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// formatSpan shows the two largest units of a time: 2h5m, 3d4h, 1m30s; below a minute 12.3s or 250ms.
+// formatSpan returns the two largest units of a duration: 2h5m, 3d4h, 1m30s; below a minute 12.3s or 250ms.
 func formatSpan(span time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
@@ -122,7 +121,7 @@ func formatSpan(span time.Duration) string {
 	return text.String()
 }
 
-// writeColumns aligns the columns: texts, whose places are given, to the left, numbers to the right.
+// writeColumns aligns columns to the right, but the given columns of texts to the left.
 func writeColumns(out io.Writer, rows [][]string, texts ...int) error {
 	for _, column := range texts {
 		width := 0

@@ -10,34 +10,34 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// Limits tells how full limits are: throttle.Limiter. Its methods may be called at once.
+// Limits reports how full limits are: throttle.Limiter. Its methods may be called at once.
 type Limits interface {
-	// Uses tells how full the limits on a category's path are. KnownUses tells the same as far as it is known without asking.
+	// Uses returns the use of the limits on a category's path. KnownUses returns it only if that needs no request.
 	Uses(ctx context.Context, category string) []limits.Usage
 	KnownUses(category string) (uses []limits.Usage, known bool)
 }
 
-// Pacer knows who may mention people: pacing.Pacer. Its methods may be called at once.
+// Pacer decides who may mention people: pacing.Pacer. Its methods may be called at once.
 type Pacer interface {
-	// Mention tells whether an event may mention people, and whether it was told so for the first time. One event of a category
-	// may do so in each duration. ReturnMention lets another one.
+	// Mention reports whether an event may mention people, and whether this is the first such answer for the event. One event
+	// of a category may mention people in each duration d. ReturnMention permits another one.
 	Mention(ctx context.Context, category, id string, d time.Duration) (may, first bool)
 	ReturnMention(ctx context.Context, category, id string)
 }
 
-// defaultMentionFor stands in for the interval of summaries where there are none.
+// defaultMentionFor replaces the interval of digests if digests are off.
 const defaultMentionFor = 30 * time.Minute
 
-// Annotated is a sink whose messages tell how full the limits of their events are, and mention people.
+// Annotated adds to each message the use of the event's limits and the people to mention.
 type Annotated struct {
 	Sink
 	Limits     Limits
 	Pacer      Pacer
-	Mentions   event.Table[[]string] // of the categories whose messages may mention somebody
-	MentionFor time.Duration         // in which one event of a category may; 0 for half an hour
+	Mentions   event.Table[[]string] // categories whose messages may mention somebody
+	MentionFor time.Duration         // one event of a category may mention people in this time; 0: half an hour
 }
 
-// Prepare makes an event's message, unless somebody has to be asked for something that it says.
+// Prepare makes an event's message, unless the message needs a request to Redis first.
 func (a *Annotated) Prepare(d Delivery) Delivery {
 	uses, known := a.Limits.KnownUses(d.Event.Category)
 	if _, mentions := a.Mentions.Nearest(d.Event.Category); mentions || !known || d.Event.Resolves() {
@@ -47,7 +47,7 @@ func (a *Annotated) Prepare(d Delivery) Delivery {
 	return a.Sink.Prepare(d)
 }
 
-// Send asks for what was not known when d was prepared, and makes one attempt.
+// Send adds what was unknown when d was prepared, and makes one attempt.
 func (a *Annotated) Send(ctx context.Context, d Delivery) (receipt string, err error) {
 	takesMention := false
 	if !d.annotated && !d.Event.Resolves() {
@@ -55,14 +55,14 @@ func (a *Annotated) Send(ctx context.Context, d Delivery) (receipt string, err e
 		d.Mention, takesMention = a.mention(ctx, d.Event)
 	}
 	receipt, err = a.Sink.Send(ctx, d)
-	// No other event mentions people where an earlier attempt, or this one, may have done so.
+	// Another event may mention people only if no attempt of this one can have done so.
 	if failure, known := errors.AsType[*Error](err); known && takesMention && failure.NotPosted() {
 		a.Pacer.ReturnMention(context.WithoutCancel(ctx), d.Event.Category, d.Event.Identity())
 	}
 	return receipt, err
 }
 
-// mention returns whom an event's message mentions, if anybody, and whether this is the first message of the event that may.
+// mention returns the people whom the event's message mentions. takes is true for the first attempt of the event that may.
 func (a *Annotated) mention(ctx context.Context, e event.Event) (markup string, takes bool) {
 	if markup = a.Mention(e); markup == "" {
 		return "", false

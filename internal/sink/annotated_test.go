@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // fakeLimits reports one used slot of each category, and lets one event mention people. KnownUses knows a category after Uses.
@@ -75,7 +75,7 @@ func annotated(t *testing.T, l *fakeLimits, err error) (a *Annotated, sent *Deli
 	t.Helper()
 	sent = new(Delivery)
 	return &Annotated{
-		Sink: scriptedSink{sent: sent, err: err}, Limits: l, Pacer: l, Mentions: mentioned(t, "security", "here"), MentionFor: time.Hour,
+		Sink: scriptedSink{sent: sent, err: err}, Limits: l, Pacer: l, Mentions: testkit.Must(event.NewTable([]event.Entry[[]string]{{Pattern: testkit.Must(event.ParsePattern("security"))(t), Value: []string{"here"}}}))(t), MentionFor: time.Hour,
 	}, sent
 }
 

@@ -3,6 +3,7 @@ package sink
 import (
 	"encoding/json"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -14,14 +15,17 @@ const (
 	maxReceipt     = 2 << 10 // bytes
 )
 
-// messageTimestamp is the form of a ts.
-var messageTimestamp = regexp.MustCompile(`^[0-9]{1,20}\.[0-9]{1,20}$`)
+var (
+	channelID = regexp.MustCompile(`^[CDG][A-Z0-9]{2,63}$`)
+	// messageTimestamp is the form of Slack's ts.
+	messageTimestamp = regexp.MustCompile(`^[0-9]{1,20}\.[0-9]{1,20}$`)
+)
 
-// receipt tells of the message of a firing event: where it is, and enough of the event to render it again. Texts may be cut.
-type receipt struct {
+// Receipt is where the message of a firing event is, and enough of the event to render it again. Texts may be cut.
+type Receipt struct {
 	Version   int            `json:"v"`
-	Channel   string         `json:"channel,omitempty"` // as Slack's answer names it
-	Timestamp string         `json:"ts,omitempty"`      // of the message; empty where none can be updated
+	Channel   string         `json:"channel,omitempty"` // ID of the channel in Slack's answer
+	Timestamp string         `json:"ts,omitempty"`      // of the message; empty if the message cannot be updated
 	ID        string         `json:"id,omitempty"`
 	Category  string         `json:"category,omitempty"`
 	Title     string         `json:"title,omitempty"`
@@ -31,26 +35,27 @@ type receipt struct {
 	Link      string         `json:"link,omitempty"`
 	Links     []event.Field  `json:"links,omitempty"`
 	Fields    []event.Field  `json:"fields,omitempty"`
-	Time      time.Time      `json:"time,omitzero"` // of the event, else of the post
-	// Destination is where the message went, as Sink.Destination named it: Slack may know the channel by another name.
+	Time      time.Time      `json:"time,omitzero"` // of the event; of the post if the event has no time
+	// Destination is where the message went, as Sink.Destination named it. Slack may know the channel by another name.
 	Destination string `json:"to,omitempty"`
 }
 
-// newReceipt returns the receipt of a firing event, "" for any other.
-func newReceipt(e event.Event, destination string, posted apiAnswer, now time.Time) string {
+// NewReceipt returns the receipt of e, posted to channel as the message timestamp. Both are empty if the sink cannot update a
+// message. It returns "" for an event that is not firing.
+func NewReceipt(e event.Event, destination, channel, timestamp string, now time.Time) string {
 	if e.Status != event.StatusFiring {
 		return ""
 	}
-	r := receipt{
+	r := Receipt{
 		Version: receiptVersion, ID: e.ShownID(), Category: e.Category, Severity: e.Severity,
 		Title: plain.Text(e.Title), Text: plain.Text(e.Text), Source: plain.Text(e.Source), Link: e.Link, Time: e.Time,
-		Destination: cut(destination, 100),
+		Destination: plain.Cut(destination, 100),
 	}
 	if r.Time.IsZero() {
 		r.Time = now.UTC()
 	}
-	if channelID.MatchString(posted.channel) && len(posted.channel) <= 64 && messageTimestamp.MatchString(posted.ts) {
-		r.Channel, r.Timestamp = posted.channel, posted.ts
+	if channelID.MatchString(channel) && messageTimestamp.MatchString(timestamp) {
+		r.Channel, r.Timestamp = channel, timestamp
 	}
 	for _, l := range e.Links {
 		r.Links = append(r.Links, event.Field{Name: plain.Text(l.Name), Value: l.Value})
@@ -59,49 +64,61 @@ func newReceipt(e event.Event, destination string, posted apiAnswer, now time.Ti
 		r.Fields = append(r.Fields, event.Field{Name: plain.Text(field.Name), Value: plain.Text(field.Value)})
 	}
 	for limit := 800; limit > 20; limit /= 2 {
-		if text := encodeReadably(r.shortened(limit)); len(text) <= maxReceipt {
+		if text := r.shortened(limit).encoded(); len(text) <= maxReceipt {
 			return text
 		}
 	}
-	return encodeReadably(r.shortened(0))
+	return r.shortened(0).encoded()
 }
 
-// shortened returns r with no text longer than limit characters, and with fewer fields the lower the limit is.
-func (r receipt) shortened(limit int) receipt {
-	r.Title, r.Text, r.Source = cut(r.Title, limit/2), cut(r.Text, limit), cut(r.Source, limit/4)
-	if !fits(r.Link, limit) {
-		r.Link = "" // a part of it leads nowhere
+// encoded returns r as JSON without escapes for < and >. It returns "" for a time beyond the year 9999.
+func (r Receipt) encoded() string {
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if encoder.Encode(r) != nil {
+		return ""
+	}
+	return strings.TrimSuffix(text.String(), "\n")
+}
+
+// shortened returns r with texts of at most limit characters, and with fewer links and fields the lower the limit is. A link
+// that does not fit is left out, since a part of it leads nowhere.
+func (r Receipt) shortened(limit int) Receipt {
+	r.Title, r.Text, r.Source = plain.Cut(r.Title, limit/2), plain.Cut(r.Text, limit), plain.Cut(r.Source, limit/4)
+	if len(r.Link) > limit {
+		r.Link = ""
 	}
 	var links []event.Field
 	for _, l := range r.Links[:min(len(r.Links), limit/40)] {
-		if fits(l.Value, limit/2) { // a part of it leads nowhere
-			links = append(links, event.Field{Name: cut(l.Name, limit/8), Value: l.Value})
+		if len(l.Value) <= limit/2 {
+			links = append(links, event.Field{Name: plain.Cut(l.Name, limit/8), Value: l.Value})
 		}
 	}
 	r.Links = links
 	var fields []event.Field
 	for _, field := range r.Fields[:min(len(r.Fields), limit/20)] {
-		fields = append(fields, event.Field{Name: cut(field.Name, limit/8), Value: cut(field.Value, limit/4)})
+		fields = append(fields, event.Field{Name: plain.Cut(field.Name, limit/8), Value: plain.Cut(field.Value, limit/4)})
 	}
 	r.Fields = fields
 	return r
 }
 
-// event is what is known of the event that fired, now resolved.
-func (r *receipt) event() event.Event {
+// Event returns the event that fired, now as resolved, with the texts that the receipt kept.
+func (r *Receipt) Event() event.Event {
 	return event.Event{
 		ID: r.ID, Category: r.Category, Title: r.Title, Text: r.Text, Severity: r.Severity, Source: r.Source,
 		Link: r.Link, Links: r.Links, Fields: r.Fields, Time: r.Time, Status: event.StatusResolved,
 	}
 }
 
-// openedBy returns the receipt of the message that d resolves; nil if it resolves none. Where the receipt cannot be read, d is
-// a message of its own.
-func openedBy(d Delivery) *receipt {
+// OpenedBy returns the receipt of the message that d resolves. It returns nil if d resolves nothing or its receipt is
+// unreadable: d is a message of its own then.
+func OpenedBy(d Delivery) *Receipt {
 	if d.Event.Status != event.StatusResolved || d.Opened == "" {
 		return nil
 	}
-	r := new(receipt)
+	r := new(Receipt)
 	if json.Unmarshal([]byte(d.Opened), r) != nil || r.Version != receiptVersion {
 		return nil
 	}
@@ -111,15 +128,14 @@ func openedBy(d Delivery) *receipt {
 	return r
 }
 
-// PostedAs names the message that a receipt is of, by Slack's channel and timestamp. It is empty if Slack told neither. Of the event it
-// says nothing.
-func PostedAs(text string) string {
-	var r receipt
-	if text == "" || json.Unmarshal([]byte(text), &r) != nil || r.Timestamp == "" {
+// PostedAs returns Slack's channel and timestamp of the message in a receipt. It returns "" if the receipt has no message.
+func PostedAs(receipt string) string {
+	var r Receipt
+	if receipt == "" || json.Unmarshal([]byte(receipt), &r) != nil || r.Timestamp == "" {
 		return ""
 	}
 	return r.Channel + " " + r.Timestamp
 }
 
-// repliable reports whether the message can be updated and replied to.
-func (r *receipt) repliable() bool { return r != nil && r.Timestamp != "" }
+// Repliable reports whether the message can be updated and replied to.
+func (r *Receipt) Repliable() bool { return r != nil && r.Timestamp != "" }

@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // reopened reads a receipt for the event that resolves.
-func reopened(text string) *receipt {
-	return openedBy(Delivery{Event: event.Event{Status: event.StatusResolved}, Opened: text})
+func reopened(text string) *Receipt {
+	return OpenedBy(Delivery{Event: event.Event{Status: event.StatusResolved}, Opened: text})
 }
 
 func TestReceiptRoundTrip(t *testing.T) {
@@ -22,39 +22,39 @@ func TestReceiptRoundTrip(t *testing.T) {
 	e := fired
 	e.Link, e.Source = "https://example.org/?a=1&b=<2>", "pay-1"
 	e.Fields = []event.Field{{Name: "host", Value: "db-1"}, {Name: "zone", Value: "a \"quoted\"\\ one"}}
-	want := &receipt{
+	want := &Receipt{
 		Version: 1, Channel: "C0000001", Timestamp: "1767322800.000100", ID: e.ID, Category: e.Category, Title: e.Title,
 		Text: e.Text, Severity: e.Severity, Source: e.Source, Link: e.Link, Fields: e.Fields, Time: e.Time, Destination: "#ops",
 	}
-	testkit.EqualDeeply(t, reopened(newReceipt(e, "#ops", posted, now)), want, "reopened")
-	testkit.Equal(t, PostedAs(newReceipt(e, "#ops", posted, now)), "C0000001 1767322800.000100", "where it was posted")
+	testkit.EqualDeeply(t, reopened(NewReceipt(e, "#ops", "C0000001", "1767322800.000100", now)), want, "reopened")
+	testkit.Equal(t, PostedAs(NewReceipt(e, "#ops", "C0000001", "1767322800.000100", now)), "C0000001 1767322800.000100", "where it was posted")
 	e.Time = time.Time{}
-	if got := reopened(newReceipt(e, "#ops", posted, now)); !got.Time.Equal(now) {
+	if got := reopened(NewReceipt(e, "#ops", "C0000001", "1767322800.000100", now)); !got.Time.Equal(now) {
 		t.Errorf("got the time %v, want that of the post", got.Time)
 	}
 	for _, status := range []event.Status{"", event.StatusFiring} {
-		if got := openedBy(Delivery{Event: event.Event{Status: status}, Opened: newReceipt(e, "#ops", posted, now)}); got != nil {
+		if got := OpenedBy(Delivery{Event: event.Event{Status: status}, Opened: NewReceipt(e, "#ops", "C0000001", "1767322800.000100", now)}); got != nil {
 			t.Errorf("an event with the status %q opens %+v, want nothing", status, got)
 		}
 	}
 	for _, status := range []event.Status{"", event.StatusResolved} {
 		e.Status = status
-		testkit.Equal(t, newReceipt(e, "#ops", posted, now), "", "%q: got receipt", status)
+		testkit.Equal(t, NewReceipt(e, "#ops", "C0000001", "1767322800.000100", now), "", "%q: got receipt", status)
 	}
 }
 
 // The receipt of a message without an address keeps the event and its time.
 func TestReceiptWithoutAMessage(t *testing.T) {
 	t.Parallel()
-	for name, answer := range map[string]apiAnswer{
+	for name, answer := range map[string]struct{ channel, ts string }{
 		"webhook":      {},
 		"odd channel":  {channel: "#ops", ts: "1.1"},
 		"long channel": {channel: "C" + strings.Repeat("0", 5000), ts: "1.1"},
 		"odd ts":       {channel: "C0000001", ts: "now"},
 		"long ts":      {channel: "C0000001", ts: strings.Repeat("1", 5000) + ".1"},
 	} {
-		text := newReceipt(fired, "webhook", answer, time.Now())
-		if r := reopened(text); r.repliable() || r.Channel != "" || r.Title != fired.Title || !r.Time.Equal(fired.Time) {
+		text := NewReceipt(fired, "webhook", answer.channel, answer.ts, time.Now())
+		if r := reopened(text); r.Repliable() || r.Channel != "" || r.Title != fired.Title || !r.Time.Equal(fired.Time) {
 			t.Errorf("%s: got %s, want the event without a channel", name, text)
 		}
 	}
@@ -71,12 +71,12 @@ func TestReceiptIsBounded(t *testing.T) {
 			e.Fields = append(e.Fields, event.Field{Name: "n" + long[:100], Value: "v" + long[:1000]})
 		}
 		e.ID, e.Category = strings.Repeat("i", 64), strings.Repeat("c", 128)
-		got := newReceipt(e, "#"+strings.Repeat("d", 79), posted, time.Now())
+		got := NewReceipt(e, "#"+strings.Repeat("d", 79), "C0000001", "1767322800.000100", time.Now())
 		if len(got) > maxReceipt || !utf8.ValidString(got) {
 			t.Errorf("%q: got %d bytes, want %d at most: %s", text, len(got), maxReceipt, got)
 		}
 		r := reopened(got)
-		if !r.repliable() || r.ID != e.ID || r.Category != e.Category || !r.Time.Equal(e.Time) || r.Severity != e.Severity ||
+		if !r.Repliable() || r.ID != e.ID || r.Category != e.Category || !r.Time.Equal(e.Time) || r.Severity != e.Severity ||
 			!strings.HasPrefix(r.Title, "t") || !strings.HasPrefix(r.Text, "x") || r.Link != "" {
 			t.Errorf("%q: got %s, want the address, the start of the texts and no link", text, got)
 		}
@@ -84,29 +84,21 @@ func TestReceiptIsBounded(t *testing.T) {
 }
 
 func FuzzReceipt(f *testing.F) {
-	f.Add(newReceipt(fired, "#ops", posted, time.Now()), "title", "text", "#ops")
+	f.Add(NewReceipt(fired, "#ops", "C0000001", "1767322800.000100", time.Now()), "title", "text", "#ops")
 	for _, text := range []string{"", "{}", `{"v":1}`, `{"v":1,"ts":"1.1","channel":"C00"}`, `{"v":1,"time":"x"}`, `[]`, "null", `{"v":1,"fields":[null]}`} {
 		f.Add(text, "\x00<!here>", strings.Repeat("\u2028", 500), "C1")
 	}
 	f.Fuzz(func(t *testing.T, text, title, body, destination string) {
 		if r := reopened(text); r != nil {
-			if r.repliable() && (!channelID.MatchString(r.Channel) || !messageTimestamp.MatchString(r.Timestamp)) {
+			if r.Repliable() && (!channelID.MatchString(r.Channel) || !messageTimestamp.MatchString(r.Timestamp)) {
 				t.Errorf("%q: replies to %q in %q, want a timestamp and the ID of a channel", text, r.Timestamp, r.Channel)
-			}
-			d := Delivery{Event: ended, Opened: text}
-			for _, rewrite := range []bool{false, true} {
-				v := newView(d, r, time.Now())
-				v.Rewrite = rewrite
-				if _, err := (*Template)(nil).render(v); err != nil {
-					t.Errorf("%q: %v", text, err)
-				}
 			}
 		}
 		e := fired
 		e.Title, e.Text, e.Link = title, body, body
 		e.Fields = []event.Field{{Name: title, Value: body}, {Name: body, Value: title}}
-		got := newReceipt(e, destination, posted, time.Now())
-		if len(got) > maxReceipt || !json.Valid([]byte(got)) || !reopened(got).repliable() {
+		got := NewReceipt(e, destination, "C0000001", "1767322800.000100", time.Now())
+		if len(got) > maxReceipt || !json.Valid([]byte(got)) || !reopened(got).Repliable() {
 			t.Errorf("got %d bytes, want %d at most, of JSON: %s", len(got), maxReceipt, got)
 		}
 	})

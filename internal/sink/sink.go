@@ -9,10 +9,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
-// Class says what came of one request. The set is closed, and a class is the value of a metric label.
+// Class classifies the result of one request. The set is closed, and a class is the value of a metric label.
 type Class string
 
-// The classes; the package comment says what each means.
+// The classes. The package comment explains them.
 const (
 	OK            Class = "ok"
 	RateLimited   Class = "rate_limited"
@@ -27,21 +27,21 @@ func Classes() []Class {
 	return []Class{OK, RateLimited, Transient, Rejected, Misconfigured, Unknown}
 }
 
-// Error is a delivery that did not succeed.
+// Error is a failed delivery.
 type Error struct {
 	Class Class // any but OK
-	// Code is Slack's error code, the first line of a webhook's answer, or the HTTP status in words; empty when no answer
+	// Code is the server's error code, the first line of its answer, or the HTTP status in words. It is empty if no answer
 	// came. It is printable and has at most 100 characters.
 	Code string
-	// Channel is the destination whose pause or fault it is, as Sink.Destination names it.
+	// Channel is the destination that must pause or is misconfigured, as Sink.Destination names it.
 	Channel string
-	// RetryAfter is how long the channel must rest: 1s to 1h for RateLimited, else 0.
+	// RetryAfter is how long the channel must pause: 1s to 1h for RateLimited, otherwise 0.
 	RetryAfter time.Duration
 	// Err is never nil and holds no secret. errors.Is finds a cancelled or expired context in it.
 	Err error
 }
 
-// Error says where, which class and why.
+// Error returns the destination, the class and the cause.
 func (e *Error) Error() string {
 	if e.RetryAfter > 0 {
 		return fmt.Sprintf("post to %s: %s for %v: %v", e.Channel, e.Class, e.RetryAfter, e.Err)
@@ -52,50 +52,68 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// asError keeps a nil *Error from becoming an error that is not nil.
-func asError(e *Error) error {
+// AsError returns e as an error: nil if e is nil.
+func (e *Error) AsError() error {
 	if e == nil {
 		return nil
 	}
 	return e
 }
 
-// A digest that does not succeed tells the reporter of digests what to do about it.
+// The reporter of digests decides by these methods what to do about a digest that failed.
 var _ summary.SendError = (*Error)(nil)
 
-// NotPosted tells whether the message certainly did not go out.
+// NotPosted reports whether the message certainly did not go out.
 func (e *Error) NotPosted() bool { return e.Class != Unknown }
 
-// Hopeless tells whether another try would fail as well, whenever it is made.
+// Hopeless reports whether every later attempt would fail too.
 func (e *Error) Hopeless() bool { return e.Class == Rejected }
 
-// Rest is how long the channel must rest, which is no fault of the message; 0 where it need not.
+// Rest returns how long the channel must pause for a reason outside the message; 0 if it need not.
 func (e *Error) Rest() time.Duration { return e.RetryAfter }
+
+// Interrupted returns the failure of a delivery if its context has ended before it began.
+func Interrupted(ctx context.Context, destination string) *Error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return &Error{Class: Transient, Channel: destination, Err: fmt.Errorf("not sent: %w", ctx.Err())}
+}
+
+// Request is the result of one request of a sink.
+type Request struct {
+	Sink   string // the kind of sink, such as "slack"
+	Method string // what the request called, such as "chat.postMessage" or "webhook"
+	Class  Class
+	Status int    // of the HTTP answer; 0 if none came
+	Code   string // as in Error; empty for OK
+	Began  time.Time
+	Took   time.Duration
+}
 
 // Sink delivers events. All methods may be called at once.
 type Sink interface {
-	// Prepare makes the message of d ahead of Send, as far as that is possible without asking anybody. Its result must not be
-	// changed.
+	// Prepare makes the message of d ahead of Send, unless that needs a request. The caller must not change the result.
 	Prepare(d Delivery) Delivery
-	// Send delivers d once, without retries; any error is an *Error. The receipt of a firing event is opaque text of at most
-	// 2 KiB, for the delivery of the event that resolves it. Other events have none.
+	// Send delivers d in one attempt. Every error is an *Error. The receipt of a firing event is opaque text of at most
+	// 2 KiB, for the delivery of the event that resolves it. Other events have no receipt.
 	Send(ctx context.Context, d Delivery) (receipt string, err error)
-	// Updatable returns those of d.Others whose messages can be updated. Update renders such a message again, now as resolved by d. It may be
-	// repeated. A message that is out of reach for good is no error.
+	// Updatable returns the receipts of d.Others whose messages can be updated. Update renders such a message again, now as
+	// resolved by d. It may be repeated. It returns no error if the message is permanently out of reach.
 	Updatable(d Delivery) []string
 	Update(ctx context.Context, d Delivery, receipt string) error
 	// Destination names where d goes: a channel, "webhook" or "console". Deliveries to one destination share its rate limit.
-	// An event that resolves another one goes where that one went.
+	// An event that resolves another event goes to the destination of that event.
 	Destination(d Delivery) string
-	// SendSummary delivers d as Send does an event.
+	// SendSummary delivers a digest in one attempt. Every error is an *Error.
 	SendSummary(ctx context.Context, d summary.Digest) error
-	// Destinations lists the channels that the settings name.
+	// Destinations lists the channels in the settings.
 	Destinations() []string
-	// SummaryDestination names the channel that is told what was suppressed of a category.
+	// SummaryDestination returns the channel that gets the digests of category.
 	SummaryDestination(category string) string
-	// Mention returns whom messages of e's category mention, in Slack's markup; "" for nobody.
+	// Mention returns the people whom messages of e's category mention, in Slack's markup; "" for nobody.
 	Mention(e event.Event) string
-	// Check finds out, without posting anything, whether the sink could deliver. It returns one Problem for each fault, and
+	// Check finds out, without posting anything, whether the sink could deliver. It returns one Problem for each fault and
 	// for each thing that it could not find out.
 	Check(ctx context.Context) []Problem
 }

@@ -7,13 +7,13 @@ import (
 	"net/http"
 
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
-	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 )
 
 // Token is the bot token that the server takes.
 const Token = "xoxb-slack-stub" //nolint:gosec // a token for rehearsals, which opens nothing
 
-// memory is how many messages, and how many updates, are kept.
+// memory bounds the messages and the updates that the stub keeps.
 const memory = 500
 
 //go:embed assets

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 )
 
 // view is what the page shows.
@@ -15,7 +15,7 @@ type view struct {
 	Messages       []*message // the newest first
 }
 
-// message is a message of a channel, or a reply to one, as it is now.
+// message is the present state of a message or a reply.
 type message struct {
 	Channel string // as the client named it; "webhook" for the webhook's
 	At      string
@@ -74,7 +74,7 @@ func clock(at time.Time) string { return at.Format(time.TimeOnly) }
 
 var colour = regexp.MustCompile(`^#[0-9a-fA-F]{6}$`)
 
-// partsOf returns the texts of a message: its blocks and its attachments, or the text of a message without any.
+// partsOf returns the texts of a message's blocks and attachments. A message without them has one text.
 func partsOf(m slacktest.Message) []part {
 	var parts []part
 	if len(m.Blocks) > 0 {

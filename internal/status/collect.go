@@ -14,30 +14,31 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/fleet"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
-// Options say which deployment is asked, and how.
+// Options selects a deployment and the connections to it.
 type Options struct {
 	Conn       *nats.Conn
 	Deployment string // see fleet.Options
-	Names      consume.Names
-	Overrides  overrides.Options // the bucket of live limits, asked where no worker answers; it is never made
+	Names      stream.Names
+	Overrides  overrides.Options // the bucket of live limits, read if no worker answers; Collect never creates it
 
-	// RedisInfo asks the server that counts for the sections of INFO. nil: it is not asked.
+	// RedisInfo returns the sections of Redis' INFO. nil: Collect does not ask Redis.
 	RedisInfo func(ctx context.Context) (map[string]map[string]string, error)
 
-	// Expected is how many workers are known to be there, after whose answers no more are waited for. 0: that is not known.
+	// Expected is the number of workers. Collect stops waiting after that many answers. 0: unknown.
 	Expected int
 }
 
-// partTimeout bounds each part of the questions. A request that is not permitted takes that long.
+// partTimeout bounds each part. A forbidden request runs into it.
 const partTimeout = 2 * time.Second
 
-// collecting is a Status of which parts are still asked for.
+// collecting is a Status under construction.
 type collecting struct {
 	o  Options
 	js jetstream.JetStream
@@ -47,8 +48,8 @@ type collecting struct {
 	queues map[string]int64 // by room.Token
 }
 
-// Workers asks the workers of a deployment for their reports, ordered by name. If workers answer that they cannot report, the error is
-// theirs, and the reports are those of the others.
+// Workers returns the reports of the workers of a deployment, ordered by name. If workers answer with an error, Workers returns these errors
+// and the reports of all other workers.
 func Workers(ctx context.Context, conn *nats.Conn, deployment string, expected int) ([]Report, error) {
 	answers, failed := fleet.Ask(ctx, conn, deployment, expected)
 	var reports []Report
@@ -63,13 +64,13 @@ func Workers(ctx context.Context, conn *nats.Conn, deployment string, expected i
 	return reports, failed
 }
 
-// Collect asks all parts of a deployment at once. It takes and changes nothing.
+// Collect asks all parts of a deployment concurrently. It changes nothing.
 func Collect(ctx context.Context, o Options) (Status, error) {
 	js, err := jetstream.New(o.Conn, jetstream.WithDefaultTimeout(partTimeout))
 	if err != nil {
 		return Status{}, fmt.Errorf("using jetstream: %w", err)
 	}
-	o.Overrides.Provision = false // nothing is changed
+	o.Overrides.Provision = false // read only
 	c := &collecting{o: o, js: js, status: Status{At: time.Now().UTC()}}
 	var parts sync.WaitGroup
 	for _, part := range []func(context.Context){c.askWorkers, c.askBacklog, c.askDeadLetters, c.askRedis} {
@@ -90,7 +91,7 @@ func Collect(ctx context.Context, o Options) (Status, error) {
 	return c.status, nil
 }
 
-// set changes the status, with the lock held.
+// set changes the status under the lock.
 func (c *collecting) set(change func(*Status)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +134,7 @@ func (c *collecting) askBacklog(ctx context.Context) {
 		if stream == nil {
 			return
 		}
-		s.Backlog.Stream, s.Backlog.Bytes = int64(stream.State.Msgs), int64(stream.State.Bytes) //nolint:gosec // likewise
+		s.Backlog.Stream, s.Backlog.Bytes = int64(stream.State.Msgs), int64(stream.State.Bytes) //nolint:gosec // a count and bytes on a disk
 		s.Backlog.Capacity = max(0, stream.Config.MaxBytes)
 		s.NATS.Bytes += s.Backlog.Bytes
 		s.NATS.Replicas = stream.Config.Replicas
@@ -148,7 +149,7 @@ func (c *collecting) askBacklog(ctx context.Context) {
 }
 
 func (c *collecting) askDeadLetters(ctx context.Context) {
-	stream, counts, err := c.o.Names.DeadLetterCounts(ctx, c.js)
+	stream, counts, err := deadletters.Counts(ctx, c.js, c.o.Names)
 	if err != nil {
 		c.unknown("dead letters", err)
 		return
@@ -185,7 +186,7 @@ func (c *collecting) askRedis(ctx context.Context) {
 	})
 }
 
-// askOverrides reads the bucket, where no worker says what is in force.
+// askOverrides reads the bucket of live limits when no worker answers.
 func (c *collecting) askOverrides(ctx context.Context) {
 	bucket, err := overrides.Open(ctx, c.js, c.o.Overrides)
 	if errors.Is(err, overrides.ErrNoBucket) {
@@ -202,7 +203,7 @@ func (c *collecting) askOverrides(ctx context.Context) {
 	c.set(func(s *Status) { s.Changes = Changes(found) })
 }
 
-// Changes are the overrides of a bucket.
+// Changes returns the overrides of a bucket.
 func Changes(s overrides.Snapshot) []Change {
 	var changes []Change
 	for _, entry := range s.Entries {

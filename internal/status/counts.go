@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// mostDenials bounds the categories and levels, and mostChannels the channels, whose counts are kept of one span. Others are not counted.
+// Per span, Counts keeps up to mostDenials pairs of category and level, and up to mostChannels channels. It ignores further ones.
 const (
 	mostDenials  = 2000
 	mostChannels = 1000
 )
 
-// Counts is what a worker counts for its [Report]. Its methods may be called at once.
+// Counts counts events and calls for a worker's [Report]. Its methods may be called concurrently.
 type Counts struct {
 	clock func() time.Time
 
@@ -22,15 +22,15 @@ type Counts struct {
 	denials  ring[map[Denial]int64]
 	taken    ring[map[string]int64] // by channel
 	slowest  ring[time.Duration]
-	digests  map[string]time.Time // by channel: the last one
+	digests  map[string]time.Time // by channel: the last digest
 	inHand   int
 	degraded bool
 }
 
-// Denial is what kept events of a category from being sent.
+// Denial identifies denied events of a category.
 type Denial struct{ Category, Level string }
 
-// NewCounts starts with nothing counted.
+// NewCounts returns empty counts.
 func NewCounts() *Counts {
 	return &Counts{
 		clock:   time.Now,
@@ -81,14 +81,14 @@ func (c *Counts) Denied(category, level string, n int) {
 	addTo(c.denials.now(c.clock()), Denial{category, level}, int64(n), mostDenials)
 }
 
-// Took counts one message that a channel took.
+// Took counts one message that a channel accepted.
 func (c *Counts) Took(channel string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	addTo(c.taken.now(c.clock()), channel, 1, mostChannels)
 }
 
-// Digest counts one digest that a channel took.
+// Digest counts one digest that a channel accepted.
 func (c *Counts) Digest(channel string) {
 	c.Took(channel)
 	c.mu.Lock()
@@ -107,7 +107,7 @@ func addTo[K comparable](counts *map[K]int64, key K, n int64, most int) {
 	}
 }
 
-// Call notes how long a call to Redis took.
+// Call records the duration of a call to Redis.
 func (c *Counts) Call(took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,33 +115,33 @@ func (c *Counts) Call(took time.Duration) {
 	*slowest = max(*slowest, took)
 }
 
-// InFlight changes the number of events that have no outcome yet.
+// InFlight changes the number of events without an outcome.
 func (c *Counts) InFlight(delta int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inHand += delta
 }
 
-// Degraded notes whether the failure policy acts.
+// Degraded records whether the failure policy is active.
 func (c *Counts) Degraded(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.degraded = on
 }
 
-// Counted is what was counted up to a moment.
+// Counted holds the counts at one moment.
 type Counted struct {
 	PerMinute   Rates
 	Minutes     []Minute
 	Denials     map[Denial]int64     // of the last minute
 	Taken       map[string]int64     // messages of the last minute, by channel
-	Digests     map[string]time.Time // the last one, by channel
+	Digests     map[string]time.Time // the last digest, by channel
 	SlowestCall time.Duration
 	InHand      int
 	Degraded    bool
 }
 
-// Now returns what was counted. The last minute is the last sixty seconds, the present one among them.
+// Now returns the counts. The last minute is the last sixty seconds, including the present second.
 func (c *Counts) Now() Counted {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package status says what a deployment does at one moment.
+// Package status reports the present state of a deployment.
 //
-// A worker counts for itself with [Counts], and answers with a [Report] of itself. [Collect] asks all workers of a deployment through
-// their micro service, and NATS and Redis themselves, and merges the answers into one [Status]. Nothing is taken or changed.
+// Each worker counts with [Counts] and answers with a [Report]. [Collect] asks all workers of a deployment through their micro service, and
+// NATS and Redis directly, and merges the answers into one [Status]. It only reads.
 package status

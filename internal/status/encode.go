@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// mostListed bounds each list of a report, before the bytes of the report are counted.
+// mostListed bounds each list of a report, in addition to the bound in bytes.
 const mostListed = 500
 
-// part is a list of a report that can be cut.
+// part is a list of a report that Encode may cut.
 type part struct {
 	name string
 	size int
 	kept int
-	cut  func(kept int) // to the entries that matter most
+	cut  func(kept int) // keeps the most important entries
 }
 
-// Encode returns the report as JSON of at most so many bytes. If the report is larger, Encode leaves out what matters least, and Omitted
-// says what. Settings and overrides are never left out: a reader would compute wrong limits without them.
+// Encode returns the report as JSON of at most the given number of bytes. If the report is larger, Encode drops the least important entries
+// and lists them in Omitted. It never drops settings and overrides: a reader would compute wrong limits without them.
 func (r Report) Encode(most int64) ([]byte, error) {
 	parts := r.leastFirst()
 	encode := func() ([]byte, error) {
@@ -64,7 +64,7 @@ func (p *part) keep(kept int) {
 	p.cut(kept)
 }
 
-// leastFirst lists the parts that can be cut. The part that matters least is first.
+// leastFirst lists the parts that Encode may cut, the least important part first.
 func (r *Report) leastFirst() []*part {
 	full, free := r.Limits, []Limit(nil)
 	if i := slices.IndexFunc(r.Limits, func(l Limit) bool { return !l.Full() }); i >= 0 {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// merge makes one status of the reports of all workers.
+// merge adds the reports of all workers.
 func (s *Status) merge(reports []Report) {
 	limits := make(map[[3]string]Limit)
 	channels := make(map[string]Channel)
@@ -53,7 +53,7 @@ func (s *Status) merge(reports []Report) {
 	s.Minutes = slices.SortedFunc(maps.Values(minutes), func(a, b Minute) int { return a.At.Compare(b.At) })
 }
 
-// with adds what another worker says of the limit. All of them count in the same log, and each denies for itself.
+// with merges another worker's report of the limit. All workers share the used slots, and each worker counts its own denials.
 func (l Limit) with(other Limit) Limit {
 	other.Used = max(l.Used, other.Used)
 	other.PerMinute += l.PerMinute
@@ -63,7 +63,7 @@ func (l Limit) with(other Limit) Limit {
 	return other
 }
 
-// with adds what another worker says of the channel.
+// with merges another worker's report of the channel.
 func (c Channel) with(other Channel) Channel {
 	other.PerMinute += c.PerMinute
 	if c.PausedUntil.After(other.PausedUntil) {
@@ -75,7 +75,7 @@ func (c Channel) with(other Channel) Channel {
 	return other
 }
 
-// CompareLimits orders limits: the fullest first, and among those the ones that deny most.
+// CompareLimits orders limits: the fullest first, then by denials in descending order.
 func CompareLimits(a, b Limit) int {
 	return cmp.Or(
 		cmp.Compare(b.Share(), a.Share()), cmp.Compare(b.PerMinute, a.PerMinute),
@@ -91,7 +91,7 @@ func (l Limit) Share() float64 {
 	return float64(l.Used) / float64(l.Size)
 }
 
-// Newest is the report of a worker that has the newest limits. There has to be a report.
+// Newest returns a report with the newest limits. There must be at least one report.
 func Newest(reports []Report) Report {
 	return slices.MaxFunc(reports, func(a, b Report) int { return compareRevisions(a.Revision, b.Revision) })
 }
@@ -113,8 +113,8 @@ func compareWorkers(a, b Worker) int {
 	return cmp.Or(strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started), strings.Compare(a.Instance, b.Instance))
 }
 
-// Names are the names of workers for people, in the order of the workers: a worker's host, and behind a slash the number of its process
-// if several run on that host, or the end of its instance if their numbers are equal, as those of containers may be.
+// Names returns readable names of workers, in the order of the workers. A name is the worker's host. If several workers run on a host, a
+// slash and the process number follow. If the process numbers are equal too, which happens in containers, the end of the instance follows.
 func Names(workers []Worker) []string {
 	type process struct {
 		host string
@@ -138,8 +138,8 @@ func Names(workers []Worker) []string {
 	return names
 }
 
-// Mismatches lists the settings that differ between workers, ordered by variable. A worker that does not know a setting, as one of
-// another version may not, is not compared in it.
+// Mismatches lists the settings that differ between workers, ordered by variable. It ignores workers without the setting, which may run
+// another version.
 func Mismatches(workers []Worker) []Mismatch {
 	names := Names(workers)
 	values := make(map[string]map[string][]string) // by variable and value
@@ -161,16 +161,18 @@ func Mismatches(workers []Worker) []Mismatch {
 	return mismatches
 }
 
-// shortInstance is the end of an instance's name, in which instances of one moment differ.
+// shortInstance is the end of an instance's name. Instances that started together differ there.
 func shortInstance(instance string) string { return instance[max(0, len(instance)-6):] }
 
 // String is "VARIABLE is VALUE on NAMES, VALUE on NAMES".
-func (m Mismatch) String() string {
+func (m Mismatch) String() string { return m.Variable + " is " + strings.Join(m.List(), ", ") }
+
+// List returns "VALUE on NAMES" for each value.
+func (m Mismatch) List() []string {
 	var parts []string
 	for value, names := range m.Values {
-		slices.Sort(names)
-		parts = append(parts, fmt.Sprintf("%s on %s", cmp.Or(value, "not set"), strings.Join(names, " and ")))
+		parts = append(parts, fmt.Sprintf("%s on %s", cmp.Or(value, "not set"), strings.Join(slices.Sorted(slices.Values(names)), " and ")))
 	}
 	slices.Sort(parts)
-	return m.Variable + " is " + strings.Join(parts, ", ")
+	return parts
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // Counts of workers add up. A value that all workers read counts once. The newest limits win.

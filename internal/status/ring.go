@@ -2,7 +2,7 @@ package status
 
 import "time"
 
-// ring keeps a value for each of the latest spans of time. Spans are multiples of the width since the epoch.
+// ring holds a value for each of the latest time spans. Spans are aligned to multiples of the width since the epoch.
 type ring[T any] struct {
 	width time.Duration
 	slots []slot[T]
@@ -17,7 +17,7 @@ func newRing[T any](width time.Duration, count int) ring[T] {
 	return ring[T]{width: width, slots: make([]slot[T], count)}
 }
 
-// now returns the value of the present span, which is the zero value at its beginning.
+// now returns the value of the present span. A span starts with the zero value.
 func (r *ring[T]) now(now time.Time) *T {
 	number := now.UnixNano() / int64(r.width)
 	s := &r.slots[number%int64(len(r.slots))]
@@ -27,7 +27,7 @@ func (r *ring[T]) now(now time.Time) *T {
 	return &s.value
 }
 
-// each visits the spans that are kept, the oldest first. Spans in which nothing happened are left out.
+// each visits the spans, the oldest first. It skips spans without a call of now.
 func (r *ring[T]) each(now time.Time, visit func(begin time.Time, value T)) {
 	newest, count := now.UnixNano()/int64(r.width), int64(len(r.slots))
 	for number := max(newest-count+1, 0); number <= newest; number++ {

@@ -6,7 +6,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 )
 
-// Status is what a deployment does at one moment. A part that could not be asked is empty, and Unknown says why. [Collect] makes it.
+// Status is the state of a deployment at one moment. If a part did not answer, its fields are empty and Unknown has the reason.
 type Status struct {
 	At          time.Time    `json:"at"`
 	Workers     []Worker     `json:"workers"`
@@ -15,43 +15,43 @@ type Status struct {
 	Redis       Redis        `json:"redis"`
 	NATS        NATS         `json:"nats"`
 	Revision    string       `json:"revision"` // of the limits in force: "<generation>:<revision>"
-	Limits      []Limit      `json:"limits"`   // that are used, the fullest first
+	Limits      []Limit      `json:"limits"`   // with used slots, the fullest first
 	Suppressed  []Suppressed `json:"suppressed,omitempty"`
 	Channels    []Channel    `json:"channels,omitempty"`
-	Changes     []Change     `json:"changes,omitempty"`      // overrides in force, mutes among them
+	Changes     []Change     `json:"changes,omitempty"`      // overrides in force, including mutes
 	DeadLetters []DeadLetter `json:"dead_letters,omitempty"` // by reason
 	Minutes     []Minute     `json:"minutes,omitempty"`      // of the last hour, the oldest first, summed over the workers
-	Unknown     []string     `json:"unknown,omitempty"`      // sentences: what could not be asked, and why
-	Omitted     []string     `json:"omitted,omitempty"`      // sentences: which worker left what out of its report
+	Unknown     []string     `json:"unknown,omitempty"`      // sentences: which part did not answer, and why
+	Omitted     []string     `json:"omitted,omitempty"`      // sentences: which worker left entries out of its report
 }
 
-// Worker is one instance, as it tells of itself.
+// Worker is an instance's report of itself.
 type Worker struct {
 	Instance  string            `json:"instance"` // unique for each start
 	Name      string            `json:"name"`     // of its host
-	Process   int               `json:"pid"`      // there
+	Process   int               `json:"pid"`      // process number on the host
 	Version   string            `json:"version"`
 	Started   time.Time         `json:"started"`
 	Ready     bool              `json:"ready"`
 	NotReady  string            `json:"not_ready,omitempty"` // why
-	Degraded  string            `json:"degraded,omitempty"`  // the failure policy that acts while Redis is unavailable
-	InHand    int               `json:"in_hand"`             // events received that have no outcome yet
+	Degraded  string            `json:"degraded,omitempty"`  // the active failure policy while Redis is unavailable
+	InHand    int               `json:"in_hand"`             // received events without an outcome
 	PerMinute Rates             `json:"per_minute"`
 	Revision  string            `json:"revision"`
-	Journal   *journal.Health   `json:"journal,omitempty"` // how far it has written the journal; nil: all but the last second
-	Settings  map[string]string `json:"settings"`          // those that must be equal on all workers, by variable; no secrets
+	Journal   *journal.Health   `json:"journal,omitempty"` // how far it has written the journal; nil: everything but the last second
+	Settings  map[string]string `json:"settings"`          // settings that must be equal on all workers, by variable; no secrets
 }
 
-// Report is what a worker answers when it is asked for its status.
+// Report is a worker's answer to a request for its status.
 type Report struct {
 	Worker
 
-	Limits      []Limit       `json:"limits,omitempty"`   // that are used, the fullest first
-	Channels    []Channel     `json:"channels,omitempty"` // that the settings name, without their queues
+	Limits      []Limit       `json:"limits,omitempty"`   // with used slots, the fullest first
+	Channels    []Channel     `json:"channels,omitempty"` // from the settings, without their queues
 	Changes     []Change      `json:"changes,omitempty"`  // overrides in force
 	Minutes     []Minute      `json:"minutes,omitempty"`  // of the last hour, the oldest first
 	Suppressed  []Suppressed  `json:"suppressed,omitempty"`
-	Omitted     []string      `json:"omitted,omitempty"` // what Encode left out, such as "12 of 500 limits that are not full"
+	Omitted     []string      `json:"omitted,omitempty"` // dropped by Encode, such as "12 of 500 limits that are not full"
 	SlowestCall time.Duration `json:"slowest_call_ns"`   // of Redis, in the last minute
 }
 
@@ -59,27 +59,27 @@ type Report struct {
 type Rates struct {
 	Sent    int64 `json:"sent"`
 	Dropped int64 `json:"dropped"`
-	Delayed int64 `json:"delayed"` // that began to wait for a slot
+	Delayed int64 `json:"delayed"` // began to wait for a slot
 	Other   int64 `json:"other"`   // duplicate, dead and expired
 }
 
-// Mismatch is a setting that must be equal on all workers and is not.
+// Mismatch is a setting that differs between workers although it must not.
 type Mismatch struct {
 	Variable string              `json:"variable"`
-	Values   map[string][]string `json:"values"` // value -> names of the workers that have it
+	Values   map[string][]string `json:"values"` // value -> names of workers
 }
 
-// Backlog is what has no outcome yet.
+// Backlog is the number of events without an outcome.
 type Backlog struct {
 	Waiting  int64            `json:"waiting"`         // in the producers' stream, not delivered to any worker
 	Unacked  int64            `json:"unacked"`         // delivered and not acknowledged
-	InRoom   map[string]int64 `json:"in_room"`         // by what the events wait for (room.Reason)
+	InRoom   map[string]int64 `json:"in_room"`         // by reason of waiting (room.Reason)
 	Stream   int64            `json:"stream_messages"` // of the producers' stream
 	Capacity int64            `json:"stream_bytes_max"`
 	Bytes    int64            `json:"stream_bytes"`
 }
 
-// Redis is the server that counts.
+// Redis is the server with the limits' state.
 type Redis struct {
 	Role        string        `json:"role"` // primary, replica
 	Version     string        `json:"version"`
@@ -95,7 +95,7 @@ type NATS struct {
 	Version  string `json:"version"`
 	Cluster  string `json:"cluster,omitempty"`
 	Replicas int    `json:"replicas"`    // of the producers' stream
-	Lagging  int    `json:"lagging"`     // replicas of it that are not current
+	Lagging  int    `json:"lagging"`     // replicas that are not current
 	Bytes    int64  `json:"store_bytes"` // of the producers' stream, the room and the dead letters
 }
 
@@ -107,31 +107,30 @@ type Limit struct {
 	Used      int64      `json:"used"`
 	Size      int64      `json:"size"`
 	PerMinute int64      `json:"denials_per_minute"`
-	Next      *time.Time `json:"next_slot,omitempty"` // nil: a slot is free, or it is not known
+	Next      *time.Time `json:"next_slot,omitempty"` // nil: a slot is free or the time is unknown
 }
 
-// Full tells whether no slot is free.
+// Full reports whether no slot is free.
 func (l Limit) Full() bool { return l.Used >= l.Size }
 
-// Suppressed is what is dropped now: events of a category that a level denies, since drops of them began. Drops go on until a minute
-// passes without any.
+// Suppressed counts the present drops of a category by a level, since these drops began. Drops have ended after a minute without any.
 type Suppressed struct {
 	Category string    `json:"category"`
 	Level    string    `json:"level"`
 	Count    int64     `json:"count"`
 	Titles   []string  `json:"titles,omitempty"`
 	Since    time.Time `json:"since"`
-	Until    time.Time `json:"until,omitzero"` // when its next slot opens
+	Until    time.Time `json:"until,omitzero"` // when the next slot opens
 }
 
 // Channel is a destination.
 type Channel struct {
 	Name        string    `json:"name"`
 	PausedUntil time.Time `json:"paused_until,omitzero"`
-	Queue       int64     `json:"queue"`                // events that wait for it
-	PerMinute   int64     `json:"per_minute"`           // messages that it took in the last minute
-	Rate        float64   `json:"rate"`                 // messages a second that it takes at most; 0: no bound
-	LastDigest  time.Time `json:"last_digest,omitzero"` // that a running worker posted
+	Queue       int64     `json:"queue"`                // events waiting for it
+	PerMinute   int64     `json:"per_minute"`           // accepted messages in the last minute
+	Rate        float64   `json:"rate"`                 // maximum of messages per second; 0: no bound
+	LastDigest  time.Time `json:"last_digest,omitzero"` // posted by a running worker
 }
 
 // Change is an override in force.
@@ -141,16 +140,16 @@ type Change struct {
 	Shadow bool      `json:"shadow,omitempty"`
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
-	Until  time.Time `json:"until,omitzero"` // when it ends by itself
+	Until  time.Time `json:"until,omitzero"` // when it expires
 }
 
-// DeadLetter counts those of one reason.
+// DeadLetter is the number of dead letters with a reason.
 type DeadLetter struct {
 	Reason string `json:"reason"`
 	Count  int64  `json:"count"`
 }
 
-// Minute counts the events of one minute.
+// Minute has the number of events in one minute.
 type Minute struct {
 	At      time.Time `json:"at"`
 	Sent    int64     `json:"sent"`

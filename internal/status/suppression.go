@@ -2,30 +2,31 @@ package status
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
-// A spell of drops ends with so long a time without any.
+// spellEnds is the time without drops that ends a spell.
 const spellEnds = time.Minute
 
-// Bounds of what is kept of spells.
+// Bounds of spells in memory.
 const (
 	mostSpells = 2000
 	mostTitles = 3
 )
 
-// Suppression keeps, by category and level, how many events were dropped since drops began. Its methods may be called at once.
+// Suppression counts drops by category and level since they began. Its methods may be called concurrently.
 type Suppression struct {
 	clock func() time.Time
 
-	mu     sync.Mutex
-	spells map[Denial]*spell
+	mu      sync.Mutex
+	spells  map[Denial]*spell
+	nextEnd time.Time // no spell ends earlier
 }
 
 type spell struct {
@@ -34,12 +35,13 @@ type spell struct {
 	titles      []string // as plain.Title returns them, the newest first
 }
 
-// NewSuppression starts with nothing dropped.
+// NewSuppression returns a Suppression without drops.
 func NewSuppression() *Suppression {
 	return &Suppression{clock: time.Now, spells: make(map[Denial]*spell)}
 }
 
-// Add counts drops. Beyond mostSpells, drops of further categories and levels are not counted until other spells have ended.
+// Add counts drops. With mostSpells spells, it ignores new categories and levels until a spell has ended. So a flood of invented categories
+// cannot push out the spells of other categories.
 func (s *Suppression) Add(drops []summary.Drop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,14 +65,25 @@ func (s *Suppression) Add(drops []summary.Drop) {
 	}
 }
 
-// forget removes the spells that have ended, and tells whether there were any.
+// forget removes ended spells, and reports whether there were any. It looks through the spells only if one may have ended: drops of
+// ever new categories call it for each drop.
 func (s *Suppression) forget(now time.Time) bool {
+	if now.Before(s.nextEnd) {
+		return false
+	}
 	before := len(s.spells)
-	maps.DeleteFunc(s.spells, func(_ Denial, known *spell) bool { return now.Sub(known.last) >= spellEnds })
+	s.nextEnd = now.Add(spellEnds)
+	for key, known := range s.spells {
+		if end := known.last.Add(spellEnds); !now.Before(end) {
+			delete(s.spells, key)
+		} else if end.Before(s.nextEnd) {
+			s.nextEnd = end
+		}
+	}
 	return len(s.spells) < before
 }
 
-// Now returns the spells that go on, those with the most drops first.
+// Now returns the present spells, by drops in descending order.
 func (s *Suppression) Now() []Suppressed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,12 +98,12 @@ func (s *Suppression) Now() []Suppressed {
 	return all
 }
 
-// compareSuppressed orders what is suppressed: what has the most drops first.
+// compareSuppressed orders by drops, in descending order.
 func compareSuppressed(a, b Suppressed) int {
 	return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Category, b.Category), strings.Compare(a.Level, b.Level))
 }
 
-// with adds what another worker drops of the same.
+// with adds the drops of another worker.
 func (s Suppressed) with(other Suppressed) Suppressed {
 	if s.Count == 0 {
 		return other
@@ -107,13 +120,12 @@ func (s Suppressed) with(other Suppressed) Suppressed {
 	return s
 }
 
-// addEnds says of what is suppressed when the limit has its next slot, where the limits tell.
+// addEnds fills in when each suppression's limit next has a slot, if known.
 func (s *Status) addEnds() {
 	for i := range s.Suppressed {
 		suppressed := &s.Suppressed[i]
 		for _, limit := range s.Limits {
-			covers := limit.Path == "" || limit.Path == suppressed.Category || strings.HasPrefix(suppressed.Category, limit.Path+".")
-			if limit.Level == suppressed.Level && covers && limit.Next != nil {
+			if limit.Level == suppressed.Level && limit.Next != nil && event.IsBelow(suppressed.Category, limit.Path) {
 				suppressed.Until = *limit.Next
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestSuppression(t *testing.T) {
@@ -53,6 +53,20 @@ func TestSuppressionIsBounded(t *testing.T) {
 	clock.Advance(spellEnds)
 	s.Add([]summary.Drop{{Category: "security", Level: "category", N: 1}})
 	testkit.Equal(t, len(s.Now()), 1, "suppressed after the spells have ended")
+}
+
+// TestFullSuppressionIsQuick adds drops of ever new categories to a full suppression. It does not look through all spells for each of them.
+func TestFullSuppressionIsQuick(t *testing.T) {
+	t.Parallel()
+	s := NewSuppression()
+	drops := make([]summary.Drop, 200_000)
+	for i := range drops {
+		drops[i] = summary.Drop{Category: fmt.Sprint("junk", i), Level: "category", N: 1}
+	}
+	began := time.Now()
+	s.Add(drops)
+	testkit.AtMost(t, time.Since(began), time.Second, "time for many drops")
+	testkit.Equal(t, len(s.Now()), mostSpells, "spells")
 }
 
 func TestSuppressedOfAllWorkers(t *testing.T) {

@@ -1,8 +1,7 @@
 // Package streamscan reads what a JetStream stream holds without taking anything from it.
 //
-// It gets each message by its sequence, since a work queue allows no second consumer: nothing is acknowledged or
-// delivered again, and the stream's consumers have neither more nor less to do afterwards. Each message is a request, and
-// most of its time is spent waiting, so many pieces of the stream are read at once.
+// It gets each message by its sequence, since a work queue allows no second consumer. It acknowledges nothing, and does not affect the
+// stream's consumers. Each message is a request that mostly waits, so Read reads many pieces of the stream concurrently.
 package streamscan
 
 import (
@@ -17,18 +16,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A stream is read in so many pieces, so many of them at once.
 const (
-	pieces       = 256
-	piecesAtOnce = 16
+	pieces       = 256             // of a stream
+	piecesAtOnce = 16              // read concurrently
 	timeout      = 5 * time.Second // of one request
 )
 
-// progressEvery is how many messages lie between two calls of a progress.
+// progressEvery is the number of messages between two calls of progress.
 const progressEvery = 1024
 
-// Read hands each message that a stream holds now to take, and returns what take keeps, in the order of the messages'
-// sequences. It calls take from several goroutines at once, and progress, in messages, from one at a time.
+// Read calls take for each message that a stream holds now, and returns the kept values in the order of the sequences. It calls take
+// concurrently. It calls progress from one goroutine at a time, with numbers of messages.
 func Read[T any](
 	ctx context.Context, js jetstream.JetStream, name string,
 	take func(*jetstream.RawStreamMsg) (kept T, keep bool), progress func(done, total int64),
@@ -56,12 +54,12 @@ type reader[T any] struct {
 	name   string
 	take   func(*jetstream.RawStreamMsg) (T, bool)
 
-	mu          sync.Mutex // guards what follows, and calls of progress
+	mu          sync.Mutex // guards the fields below and calls of progress
 	progress    func(done, total int64)
 	done, total int64
 }
 
-// read returns what is kept in the order of the sequences.
+// read returns the kept values in the order of the sequences.
 func (r *reader[T]) read(ctx context.Context, first, last uint64) ([]T, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -94,7 +92,7 @@ func (r *reader[T]) read(ctx context.Context, first, last uint64) ([]T, error) {
 	return slices.Concat(parts...), nil
 }
 
-// readPiece reads the messages whose sequences are from..to. There may be gaps.
+// readPiece reads the messages with the sequences from..to. There may be gaps.
 func (r *reader[T]) readPiece(ctx context.Context, from, to uint64) ([]T, error) {
 	var part []T
 	for from <= to {
@@ -117,7 +115,7 @@ func (r *reader[T]) readPiece(ctx context.Context, from, to uint64) ([]T, error)
 	return part, nil
 }
 
-// message is the first one whose sequence is not below a number.
+// message returns the first message at or after a sequence.
 func (r *reader[T]) message(ctx context.Context, sequence uint64) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

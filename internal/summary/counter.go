@@ -11,40 +11,39 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Drop is a number of notifications of one category and title that were dropped for good.
+// Drop is a number of dropped notifications of one category and title.
 type Drop struct {
 	Category string
-	Level    string // that denied them, or throttle.LevelUnpaired, throttle.LevelRoom or throttle.LevelClosed
-	Title    string // as plain.Title returns it; "" if it is not known
+	Level    string // that denied them, as throttle.Decision has it, including throttle.LevelUnpaired, LevelRoom and LevelClosed
+	Title    string // as plain.Title returns it; "": unknown
 	N        int
 }
 
-// Counter counts drops until they are told to the other instances. A nil Counter counts nothing. Add may be called by any
-// number of goroutines.
+// Counter counts drops until the reporter takes them. A nil Counter counts nothing. Add may be called concurrently.
 type Counter struct {
 	channelOf func(category string) string
-	wake      chan struct{} // filled by the first drop after a rest
+	wake      chan struct{} // receives a value at the first drop after a rest
 
 	mu       sync.Mutex
 	channels map[string]*channelCounts
-	paths    map[string]*pathCounts // by category: those that are counted by name
-	dropping bool                   // something was counted since the last time that there was nothing to take
-	rounds   int64                  // how often something was taken
+	paths    map[string]*pathCounts // by category: the paths that are counted by name
+	dropping bool                   // drops were counted since take last found none
+	rounds   int64                  // number of times that take returned drops
 }
 
-// channelCounts are those of one channel.
+// channelCounts are the counts of one channel.
 type channelCounts struct {
-	Counts                         // but for the groups
+	Counts                         // without Groups
 	groups map[string]*groupCounts // by first level
 }
 
-// groupCounts are those of the categories with one first level.
+// groupCounts are the counts of one first level.
 type groupCounts struct {
 	more  int64
 	paths []*pathCounts
 }
 
-// pathCounts are those of one category. The title is the first one.
+// pathCounts are the counts of one category. It keeps the first title.
 type pathCounts struct {
 	Path
 	channel *channelCounts
@@ -60,8 +59,8 @@ func (c *Counter) clear() {
 	c.channels, c.paths = make(map[string]*channelCounts), make(map[string]*pathCounts)
 }
 
-// Add counts drops, and returns the round in which the reporter will take them: the number, counted from 1, of what it takes at once. The
-// digest that tells of the drops has that round of this instance. It keeps no memory of the caller's. Without a counter the round is 0.
+// Add counts drops, and returns the number of the round that will take them, starting at 1. The digest with these drops lists that round of
+// this instance. Add keeps no memory of the caller. A nil Counter returns 0.
 func (c *Counter) Add(drops []Drop) (round int64) {
 	if c == nil || len(drops) == 0 {
 		return 0
@@ -87,13 +86,13 @@ func (c *Counter) Add(drops []Drop) (round int64) {
 		c.dropping = true
 		select {
 		case c.wake <- struct{}{}:
-		default: // it has not been seen yet
+		default: // the reporter has not seen the last wake yet
 		}
 	}
 	return c.rounds + 1
 }
 
-// channel returns the counts of a category's channel. The lock is held.
+// channel returns the counts of a category's channel. The caller holds the lock.
 func (c *Counter) channel(category string, now time.Time) *channelCounts {
 	name := c.channelOf(category)
 	of, known := c.channels[name]
@@ -106,8 +105,8 @@ func (c *Counter) channel(category string, now time.Time) *channelCounts {
 	return of
 }
 
-// path returns the counts of a drop's category. Without room for it the drop is counted among the others with its first
-// level, or displaces the smallest of them, and path returns nil or its new place. The lock is held.
+// path returns the counts of a drop's category. If the group has no free path, a larger drop takes the place of the smallest path. A smaller
+// drop is counted in the group's remainder, and path returns nil. The caller holds the lock.
 func (c *Counter) path(d *Drop, now time.Time) *pathCounts {
 	if known, found := c.paths[d.Category]; found {
 		known.channel.Last = now
@@ -158,7 +157,7 @@ func (p *pathCounts) add(d *Drop) {
 	}
 }
 
-// take returns what was counted since the last time, for each channel, and the number of this round.
+// take returns the counts since the last round, by channel, and the number of this round.
 func (c *Counter) take() (drops []Counts, round int64) {
 	c.mu.Lock()
 	taken := c.channels
@@ -187,7 +186,7 @@ func (c *Counter) take() (drops []Counts, round int64) {
 	return drops, round
 }
 
-// inParts divides drops into such of at most so many paths each, with all counts in one of them.
+// inParts splits drops into parts of at most size paths each. The first part has the counts without paths.
 func inParts(drops Counts, size int) []Counts {
 	groups := drops.Groups
 	drops.Groups = nil

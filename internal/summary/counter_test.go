@@ -2,6 +2,7 @@ package summary
 
 import (
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // channelOf has a channel for each of the first levels a and b, and one for all others.
@@ -149,7 +150,7 @@ func TestCounterIsUsedByMany(t *testing.T) {
 
 func TestNoCounter(t *testing.T) {
 	t.Parallel()
-	k := NewReporter(Options{})
+	k := NewReporter(Options{Logger: slog.New(slog.DiscardHandler)})
 	k.Counter().Add([]Drop{{Category: "a", N: 1}})
 	k.Run(t.Context()) // returns
 }

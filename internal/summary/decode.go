@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 )
 
-// restOfGroup ends the path of an entry that counts the drops of a first-level category which have no entry of their own.
+// restOfGroup is the suffix of the path of an entry with the remaining drops of a first-level category.
 const restOfGroup = ".>"
 
 // decodeClaim reads the reply of claim_digest.lua.
@@ -33,7 +33,7 @@ func decodeClaim(channel string, reply []any) (*Digest, int64, error) {
 	return digest, inDoubt, err
 }
 
-// decodeDigest reads a claimed digest as it is kept, see lib/digests.lua.
+// decodeDigest reads a claimed digest in the stored form of lib/digests.lua.
 func decodeDigest(channel, text string, now time.Time) (*Digest, error) {
 	malformed := fmt.Errorf("%w: the digest for %q is %q", script.ErrReply, channel, text)
 	lines := strings.Split(text, "\n")
@@ -86,7 +86,7 @@ func decodeRounds(line string) (rounds []Rounds, err error) {
 	return rounds, nil
 }
 
-// countOthers counts what is not among the digest's paths, of so many that were counted by name.
+// countOthers counts the paths and drops that are not among the digest's paths. named is the number of paths counted by name.
 func (d *Digest) countOthers(named int) {
 	d.MorePaths, d.MoreDropped = named, d.Dropped-d.Unpaired
 	for _, path := range d.Paths {
@@ -97,7 +97,7 @@ func (d *Digest) countOthers(named int) {
 	}
 	d.MorePaths = max(0, d.MorePaths)
 	if d.MorePaths == 0 && d.MoreDropped > 0 {
-		d.MorePaths = 1 // one that was not counted by name, at least
+		d.MorePaths = 1 // at least one path that was not counted by name
 	}
 }
 

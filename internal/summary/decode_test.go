@@ -2,12 +2,13 @@ package summary
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -84,6 +85,6 @@ func TestDescribe(t *testing.T) {
 		throttle.LevelRoom:   "could not wait: too many waited already",
 		throttle.LevelClosed: "the limits could not be asked",
 	} {
-		testkit.Equal(t, NewReporter(Options{LimitOf: limitOf}).describe("payments", level), want, "level %s", level)
+		testkit.Equal(t, NewReporter(Options{LimitOf: limitOf, Logger: slog.New(slog.DiscardHandler)}).describe("payments", level), want, "level %s", level)
 	}
 }

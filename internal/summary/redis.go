@@ -9,24 +9,24 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// believed is how long an instance is waited for that said it has drops which it has not told.
+// believed is how long an instance that reported drops may still owe its final counts.
 const believed = 5 * time.Second
 
-// Redis is the Store that all instances of a deployment share. Its times are those of the server.
+// Redis is the Store that all instances of a deployment share. It uses the server's clock.
 type Redis struct {
 	runner *script.Runner
-	spans  []any // of the scripts: between digests, of silence before a digest, for which counts are kept
+	spans  []any // durations for the scripts: between digests, of silence before a digest, of retention
 }
 
-// NewRedis makes a store for digests at an interval. When no instance is there to claim its counts, it keeps them for the
-// retention, and two intervals.
+// NewRedis returns a store for digests at an interval. Without an instance that claims its counts, it keeps them for the retention and two
+// intervals.
 func NewRedis(runner *script.Runner, interval, retention time.Duration) *Redis {
 	return &Redis{runner: runner, spans: []any{
 		interval.Microseconds(), quiet(interval).Microseconds(), (retention + 2*interval).Microseconds(),
 	}}
 }
 
-// quiet is how long a channel's drops have to be over before it is told.
+// quiet is how long a channel must have no drops before its digest is due.
 func quiet(interval time.Duration) time.Duration {
 	return min(max(interval/10, 2*time.Second), time.Minute)
 }
@@ -39,8 +39,7 @@ func (r *Redis) merged() string               { return r.runner.Key("drops:merge
 func (r *Redis) counts(channel string) string { return r.runner.Key("drops:counts:" + channel) }
 func (r *Redis) top(channel string) string    { return r.runner.Key("drops:top:" + channel) }
 
-// CountDrops adds a report to the counts of all instances. Making it again is harmless, but a later report of the instance
-// ends that.
+// CountDrops adds a report to the counts of all instances. It may be repeated until the instance makes its next report.
 func (r *Redis) CountDrops(ctx context.Context, report Report) error {
 	waitedFor := time.Duration(0)
 	if report.Dropping {
@@ -68,8 +67,8 @@ func (r *Redis) CountDrops(ctx context.Context, report Report) error {
 
 func age(now, then time.Time) int64 { return max(0, now.Sub(then)).Microseconds() }
 
-// DueDigests lists channels that are to be told of drops: those whose drops are over, or that have waited an interval since the
-// first of them, but not within an interval after the digest before.
+// DueDigests lists the channels with a due digest: their drops are over, or their first drop was an interval ago. A channel has at most one
+// digest per interval.
 func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
 	reply, err := r.runner.Run(ctx, "looking for digests", lua.DueDigests, []string{r.calls(), r.due(), r.dropping()}, []any{believed.Microseconds()})
 	if err != nil {
@@ -84,10 +83,10 @@ func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
 	return channels, nil
 }
 
-// ClaimDigest gives the caller a channel's digest to be posted now, or nil if there is none to be claimed. If the lease ends
-// before EndDigest, the digest is in doubt: its counts go into the next one. inDoubt is how many drops were found to be so.
-// The name of a claim is letters and digits. Claiming again under the same name gives the same digest as long as nobody
-// else has claimed one. The digest reports the changes of live limits that the caller knows and no earlier digest of the channel has reported.
+// ClaimDigest returns a channel's digest for the caller to post now. It returns nil if the channel has none. If the lease ends before
+// EndDigest, the digest is in doubt, and its counts carry over to the next digest. inDoubt is the number of such drops. The name of a claim
+// is letters and digits. A repeated claim under this name returns the same digest until another claim has been made. The digest reports the
+// changes in known that no earlier digest of the channel has reported.
 func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string, known LimitChanges) (digest *Digest, inDoubt int64, err error) {
 	keys := []string{r.calls(), r.due(), r.dropping(), r.counts(channel), r.top(channel)}
 	arguments := append([]any{channel, claim}, r.spans...)
@@ -100,7 +99,7 @@ func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string, known Li
 	return digest, inDoubt, err
 }
 
-// EndDigest records what became of a claimed digest. That it is over already is no error.
+// EndDigest records the end of a claimed digest. It returns no error if the claim has already ended.
 func (r *Redis) EndDigest(ctx context.Context, channel, claim string, end DigestEnd) error {
 	failures := 0
 	if end.Failure {
@@ -112,7 +111,7 @@ func (r *Redis) EndDigest(ctx context.Context, channel, claim string, end Digest
 	return err
 }
 
-// SelfTest runs every script of this package, on the keys of a scratch runner. It finds missing rights.
+// SelfTest runs every script of this package on the keys of a scratch runner, to find missing rights.
 func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	const name = "selftest"
 	r := NewRedis(scratch, time.Second, time.Second)

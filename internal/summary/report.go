@@ -2,7 +2,7 @@ package summary
 
 import "time"
 
-// Bounds of what is kept of drops.
+// Bounds of the counts in memory and in the Store.
 const (
 	maxGroups      = 1000 // first-level categories of one channel that are counted by name
 	maxPaths       = 20   // of one first-level category
@@ -10,25 +10,25 @@ const (
 	maxDigestPaths = 10   // in a digest
 )
 
-// Report is what one instance has counted for one channel since its last report, by its own clock.
+// Report has the counts of one instance for one channel since its last report, by the instance's clock.
 type Report struct {
 	Instance string // unique for each start of a worker
-	Number   int64  // larger than that of the report before: microseconds of the instance's clock
-	Round    int64  // in which the counts were taken from the counter: see Counter.Add
-	Dropping bool   // it goes on to drop, so if it is not heard of again, its last counts are lost
-	Counts          // without a channel: nothing was dropped
+	Number   int64  // increases with each report: microseconds of the instance's clock
+	Round    int64  // round of the Counter: see Counter.Add
+	Dropping bool   // more drops may follow: without a later report, the last counts are lost
+	Counts          // without a channel: there were no drops
 }
 
-// Counts are what was counted for one channel.
+// Counts are the drops of one channel.
 type Counts struct {
 	Channel     string
 	First, Last time.Time
-	Unpaired    int64 // events that resolve nothing; they belong to no group
+	Unpaired    int64 // events that resolve nothing; not in any group
 	More        int64 // drops of categories that are not among the groups
 	Groups      []Group
 }
 
-// Total is how many drops these are.
+// Total is the number of drops.
 func (c Counts) Total() int64 {
 	total := c.Unpaired + c.More
 	for _, group := range c.Groups {
@@ -40,26 +40,26 @@ func (c Counts) Total() int64 {
 	return total
 }
 
-// Group is what was counted of the paths with one first level.
+// Group has the counts of one first level.
 type Group struct {
 	Name  string
-	More  int64 // drops of paths that are not among these
+	More  int64 // drops of other paths
 	Paths []Path
 }
 
-// DigestEnd says what became of a claimed digest.
+// DigestEnd is the result of a claimed digest.
 type DigestEnd struct {
 	State   DigestState
-	Again   time.Duration // where it failed: when it may be claimed again
-	Failure bool          // where it failed: that counts as a failure
+	Again   time.Duration // DigestFailed: time until it may be claimed again
+	Failure bool          // DigestFailed: counts towards maxFailures
 }
 
 // DigestState is a word of end_digest.lua.
 type DigestState string
 
-// The states in which a claim can end.
+// The end states of a claim.
 const (
-	DigestDone   DigestState = "done"   // posted, or given up
+	DigestDone   DigestState = "done"   // posted or given up
 	DigestFailed DigestState = "failed" // not posted
 	DigestDoubt  DigestState = "doubt"  // perhaps posted
 )

@@ -11,40 +11,41 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 )
 
 const (
-	reportEvery = time.Second // what was counted is told
-	lookEvery   = time.Second // about; it is asked what is due
-	reportSize  = 40          // paths in one call, in which Redis does nothing else
+	reportEvery = time.Second // interval of reports
+	lookEvery   = time.Second // average interval of looking for due digests
+	reportSize  = 40          // paths in one call, which blocks Redis
 
-	// lease is how long the instance that has claimed a digest may take for one attempt, which ends within sendPatience.
+	// lease is how long an instance may hold a claimed digest. One attempt to post it ends within sendPatience.
 	lease        = 2 * time.Minute
 	sendPatience = lease - 10*time.Second
 
-	maxFailures = 5  // posts of one digest that fail, over all instances
-	maxPosts    = 32 // under way at one time
+	maxFailures = 5  // failed posts of one digest, over all instances
+	maxPosts    = 32 // concurrent posts
 
-	// A channel that takes no message now is looked at again after a while.
+	// Pauses before the next attempt at a channel that takes no message now.
 	shortestPause = time.Second
 	longestPause  = time.Minute
 
-	endAgain = time.Second // between tries to record what became of a digest
+	endAgain = time.Second // between attempts to record the end of a digest
 )
 
-// StopPatience is how long [Reporter.Run] goes on when its context has ended, for posts that are under way and what was not
-// told yet. What it then still has to record may take one call of the store more.
+// StopPatience is how long [Reporter.Run] continues after its context has ended, to finish posts and reports. After that, one more call of
+// the store may follow.
 const StopPatience = 3 * time.Second
 
-// The ends that a digest may have, see [Options].
+// The results of a digest for [Options].Observe.
 const (
 	Sent    = "sent"
 	GivenUp = "given_up"
 )
 
-// Store is where all instances count together: [Redis].
+// Store holds the counts of all instances. [Redis] implements it.
 type Store interface {
 	CountDrops(ctx context.Context, report Report) error
 	DueDigests(ctx context.Context) (channels []string, err error)
@@ -52,94 +53,96 @@ type Store interface {
 	EndDigest(ctx context.Context, channel, claim string, end DigestEnd) error
 }
 
-// SendError is a post of which it is known what became of it: sink.Error. Any other error leaves in doubt whether the channel has
-// the digest.
+// SendError is a failed post with a known result. sink.Error implements it. After any other error, it is in doubt whether the channel has the
+// digest.
 type SendError interface {
 	error
 	NotPosted() bool     // the channel certainly does not have the digest
-	Hopeless() bool      // another try would fail as well
-	Rest() time.Duration // for which the channel takes no messages; 0: that is not why
+	Hopeless() bool      // a retry would fail as well
+	Rest() time.Duration // how long the channel takes no messages; 0: it is not paused
 }
 
-// Options are what a reporter needs. All functions have to be there, unless there are no digests.
+// Options configures a reporter. If Interval is set, all functions must be set.
 type Options struct {
 	Store    Store
-	Instance string        // a name that no other start of a worker has, without white space
-	Interval time.Duration // between digests of one channel; 0: there are none
+	Instance string        // unique name of this start of the worker, without white space
+	Interval time.Duration // between digests of one channel; 0: no digests
 	Logger   *slog.Logger
 
-	// ChannelOf names the channel that is told of a category. It is called for each drop.
+	// ChannelOf returns the channel for digests of a category. It is called for each drop.
 	ChannelOf func(category string) string
 
-	// Busy tells whether events wait for a channel. A digest waits for them.
+	// Busy reports whether events wait for a channel. A digest waits for these events.
 	Busy func(channel string) bool
 
-	// Wait waits until a channel takes a message, which then is the caller's to post. If that lies further away than maxWait, Wait
-	// returns how far; else 0, and the context's error if that ends first.
+	// Wait waits until a channel takes a message, and returns 0: the caller may post one message. If the channel takes none within maxWait,
+	// Wait returns the time until it does. If the context ends first, Wait returns its error.
 	Wait func(ctx context.Context, channel string, maxWait time.Duration) (time.Duration, error)
 
-	// Pause lets a channel rest, on all instances.
+	// Pause pauses a channel on all instances.
 	Pause func(ctx context.Context, channel string, d time.Duration)
 
-	// Send posts a digest; an error may be a SendError. Its context ends before anybody takes the post for one in doubt.
+	// Send posts a digest. Its error may be a SendError. Its context ends before another instance considers the post in doubt.
 	Send func(ctx context.Context, d Digest) error
 
-	// LimitOf is what a level allows a category, as configured; "" if it has no limit there.
+	// LimitOf returns the configured limit of a category at a level; "": there is none.
 	LimitOf func(category, level string) string
 
-	// Opens tells when the next slot of a category opens, as far as this instance knows.
+	// Opens returns when the next slot of a category opens; zero: unknown to this instance.
 	Opens func(category string) time.Time
 
 	// Changes returns the changes of live limits up to now. It is called before each digest.
 	Changes func(ctx context.Context) LimitChanges
 
-	// Observe is told how a digest ended: Sent or GivenUp.
+	// Observe counts a digest with its result, Sent or GivenUp.
 	Observe func(result string, d Digest)
 }
 
-// Reporter tells what its counter has counted, and posts digests that are due.
+// Reporter reports the counts of its counter to the Store, and posts due digests.
 type Reporter struct {
 	o       Options
 	counter *Counter
 
-	// These belong to the goroutine that tells what was counted.
-	untold    []Report // taken from the counter; the first may have been counted without an answer
-	announced bool     // the store believes that this instance goes on to drop
+	// These fields belong to the goroutine that reports counts.
+	untold    []Report // taken from the counter; the Store may have the first report already
+	announced bool     // the Store expects more drops of this instance
 	number    int64    // of the last report
 
 	posts      sync.WaitGroup
 	unfinished unfinished
 
 	mu       sync.Mutex
-	channels map[string]*channel // that are due
+	channels map[string]*channel // with due digests
 
-	telling, looking outage // each is of one goroutine
+	counting, looking *oplog.Condition
 }
 
-// channel is a channel to which a digest is due.
+// channel is a channel with a due digest.
 type channel struct {
-	underWay bool      // a goroutine is at it
-	again    time.Time // when it is looked at again
-	claim    string    // a name under which its digest may have been claimed, without an answer
+	underWay bool      // a goroutine is posting
+	again    time.Time // no attempt before
+	claim    string    // name of a claim without an answer, which may have succeeded
 }
 
-// outage is that the log says of something that it does not work.
-type outage bool
-
-// NewReporter makes a reporter. Nothing happens before Run.
+// NewReporter returns a reporter. It does no work before Run.
 func NewReporter(o Options) *Reporter {
-	r := &Reporter{o: o, channels: make(map[string]*channel)}
+	condition := func(tried string) *oplog.Condition {
+		return oplog.NewCondition(o.Logger.With("tried", tried), "cannot prepare digests: keeping the counts of drops", "preparing digests again")
+	}
+	r := &Reporter{
+		o: o, channels: make(map[string]*channel), counting: condition("counting drops"), looking: condition("looking for digests"),
+	}
 	if o.Interval > 0 {
 		r.counter = newCounter(o.ChannelOf)
 	}
 	return r
 }
 
-// Counter is what drops are to be told to. It is nil, and may be used as well, if there are no digests.
+// Counter counts drops for the reporter. Without digests, it returns a nil Counter, which may be used.
 func (r *Reporter) Counter() *Counter { return r.counter }
 
-// Run works until the context ends; it is to end behind the last drop. What was counted by then is told at the end. Without
-// digests Run returns at once.
+// Run reports and posts until the context ends, which must be after the last drop. At the end, it reports the remaining counts. Without
+// digests, Run returns at once.
 func (r *Reporter) Run(ctx context.Context) {
 	if r.counter == nil {
 		return
@@ -150,8 +153,8 @@ func (r *Reporter) Run(ctx context.Context) {
 	loops.Wait()
 }
 
-// tell tells what was counted: each second, and at once what comes after a rest, so that a worker that is killed early is
-// known to have been dropping.
+// tell reports the counts each second. It reports the first drop after a rest at once, so that the Store expects more even if the worker is
+// killed soon after.
 func (r *Reporter) tell(ctx context.Context) {
 	ticks := time.Tick(reportEvery)
 	for {
@@ -166,7 +169,7 @@ func (r *Reporter) tell(ctx context.Context) {
 	}
 }
 
-// tellOnce tells all that was counted or, when there is nothing more, that this instance has told all.
+// tellOnce reports all counts. If there are none, it makes the final report that the Store expects.
 func (r *Reporter) tellOnce(ctx context.Context) (told bool) {
 	if !r.tellUntold(ctx) {
 		return false
@@ -192,17 +195,19 @@ func (r *Reporter) addOpens(drops *Counts) {
 	}
 }
 
-// newReport numbers a report. One of drops announces that there will be more.
+// newReport numbers a report. A report with drops announces more.
 func (r *Reporter) newReport(drops Counts, round int64) Report {
 	r.number = max(r.number+1, time.Now().UnixMicro())
 	return Report{Instance: r.o.Instance, Number: r.number, Round: round, Dropping: drops.Channel != "", Counts: drops}
 }
 
-// tellUntold makes the reports that wait. One without an answer is made again as it is.
+// tellUntold sends the waiting reports. It repeats a report without an answer unchanged.
 func (r *Reporter) tellUntold(ctx context.Context) bool {
 	for len(r.untold) > 0 {
 		err := r.o.Store.CountDrops(ctx, r.untold[0])
-		r.telling.note(ctx, r.o.Logger, "counting drops", err)
+		if ctx.Err() == nil {
+			r.counting.Note(err)
+		}
 		if err != nil {
 			return false
 		}
@@ -213,13 +218,13 @@ func (r *Reporter) tellUntold(ctx context.Context) bool {
 	return true
 }
 
-// tellLast tells what is left when the worker stops.
+// tellLast reports the remaining counts when the worker stops.
 func (r *Reporter) tellLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, StopPatience)
 	defer cancel()
 	told := r.tellOnce(ctx)
 	if told {
-		told = r.tellOnce(ctx) // that this was all
+		told = r.tellOnce(ctx) // the final report
 	}
 	if told {
 		return
@@ -233,24 +238,11 @@ func (r *Reporter) tellLast(ctx context.Context) {
 		lost += report.Total()
 	}
 	if lost > 0 {
-		r.o.Logger.Warn("digests will lack drops of this instance", "drops", lost)
+		r.o.Logger.Warn("lost drops of this instance: digests will lack them", "drops", lost)
 	}
 }
 
-// note says once that something does not work, and once that it does again.
-func (o *outage) note(ctx context.Context, logger *slog.Logger, what string, err error) {
-	switch logger = logger.With("tried", what); {
-	case ctx.Err() != nil:
-		return
-	case err != nil && !bool(*o):
-		logger.Warn("digests wait, what is dropped is kept meanwhile", "error", err)
-	case err == nil && bool(*o):
-		logger.Info("digests go on")
-	}
-	*o = err != nil
-}
-
-// deliver posts what is due. At the end it gives the posts under way a moment.
+// deliver posts due digests. At the end, it gives the running posts StopPatience.
 func (r *Reporter) deliver(ctx context.Context) {
 	posting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -264,7 +256,7 @@ func (r *Reporter) deliver(ctx context.Context) {
 	r.unfinished.tell(r.o.Logger)
 }
 
-// rest waits, and tells whether the context goes on.
+// rest waits. It returns false if the context has ended.
 func rest(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -274,10 +266,12 @@ func rest(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// look goes to the channels that are due, and have no event that waits.
+// look starts an attempt for each due channel without waiting events.
 func (r *Reporter) look(ctx, posting context.Context) {
 	due, err := r.o.Store.DueDigests(ctx)
-	r.looking.note(ctx, r.o.Logger, "looking for digests", err)
+	if ctx.Err() == nil {
+		r.looking.Note(err)
+	}
 	if err != nil {
 		return
 	}
@@ -292,7 +286,7 @@ func (r *Reporter) look(ctx, posting context.Context) {
 		case c.claim == "":
 			delete(r.channels, name)
 		default:
-			due = append(due, name) // this instance may have claimed its digest
+			due = append(due, name) // this instance may hold its claim
 		}
 	}
 	for _, name := range due {
@@ -312,8 +306,8 @@ func (r *Reporter) look(ctx, posting context.Context) {
 	}
 }
 
-// attempt posts a channel's digest if the channel takes a message at once; else it returns when that is worth another look.
-// What goes out is claimed no sooner, so that it has all that was counted, and a channel that is not free has failed nothing.
+// attempt posts a channel's digest if the channel takes a message at once. It returns the time until the next attempt. The claim comes
+// right before the post, so that the digest has all counts and a busy channel causes no failure.
 func (r *Reporter) attempt(ctx, posting context.Context, name string, c *channel) (again time.Duration) {
 	if wait, err := r.o.Wait(ctx, name, 0); wait > 0 || err != nil {
 		return min(max(wait, shortestPause), longestPause)
@@ -326,7 +320,7 @@ func (r *Reporter) attempt(ctx, posting context.Context, name string, c *channel
 	digest, err := r.claim(ctx, name, c, known)
 	if err != nil {
 		if !r.unfinished.add(name, 0, err) {
-			r.o.Logger.Warn("digest is not claimed", "channel", name, "error", err)
+			r.o.Logger.Warn("cannot claim a digest", "channel", name, "error", err)
 		}
 		return longestPause / 10
 	}
@@ -336,7 +330,7 @@ func (r *Reporter) attempt(ctx, posting context.Context, name string, c *channel
 	return 0
 }
 
-// claim claims a digest. A claim without an answer may have been made: it is repeated under its name, by the next attempt.
+// claim claims a digest. A claim without an answer may have succeeded, so the next attempt repeats it under the same name.
 func (r *Reporter) claim(ctx context.Context, name string, c *channel, known LimitChanges) (*Digest, error) {
 	c.claim = cmp.Or(c.claim, rand.Text())
 	digest, inDoubt, err := r.o.Store.ClaimDigest(context.WithoutCancel(ctx), name, c.claim, known)
@@ -349,12 +343,12 @@ func (r *Reporter) claim(ctx context.Context, name string, c *channel, known Lim
 	return digest, err
 }
 
-// maybePosted is in the log where a digest is in doubt.
-const maybePosted = "digest may not have been posted, its counts go into the next one"
+// maybePosted is the log message about a digest in doubt.
+const maybePosted = "digest may not have been posted; its counts carry over"
 
-var errClaimantGone = errors.New("the instance that was posting it did not say what became of it")
+var errClaimantGone = errors.New("the instance that was posting it did not report the result")
 
-// post makes one attempt at a claimed digest, and records what became of it.
+// post tries once to post a claimed digest, and records the result.
 func (r *Reporter) post(ctx context.Context, d Digest, deadline time.Time) {
 	sending, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -382,19 +376,19 @@ func (r *Reporter) post(ctx context.Context, d Digest, deadline time.Time) {
 	case ctx.Err() != nil && !failure.Hopeless(): // this instance stops
 		end.Again = shortestPause
 	case failure.Hopeless() || failures >= maxFailures:
-		logger.Error("digest is given up", "attempts", failures)
+		logger.Error("gave up a digest", "attempts", failures)
 		r.o.Observe(GivenUp, d)
 		end.State = DigestDone
 	default:
 		end.Again, end.Failure = time.Second<<(2*failures-1), true // after 2, 8, 32 and 128 seconds
 		if !r.unfinished.add(d.Channel, d.Dropped, err) {
-			logger.Warn("digest is not posted yet", "attempt", failures, "again_in", end.Again)
+			logger.Warn("cannot post a digest yet", "attempt", failures, "again_in", end.Again)
 		}
 	}
 	r.end(ctx, d, end, deadline)
 }
 
-// end records what became of a digest. It insists, since otherwise its counts are told again.
+// end records the result of a digest. It retries until the deadline, since otherwise the next digest reports the counts again.
 func (r *Reporter) end(ctx context.Context, d Digest, end DigestEnd, deadline time.Time) {
 	for {
 		err := r.o.Store.EndDigest(context.WithoutCancel(ctx), d.Channel, d.Claim, end)
@@ -403,7 +397,7 @@ func (r *Reporter) end(ctx context.Context, d Digest, end DigestEnd, deadline ti
 		}
 		if time.Now().After(deadline) || !rest(ctx, endAgain) {
 			if !r.unfinished.add(d.Channel, d.Dropped, err) {
-				r.o.Logger.Warn("end of a digest is not recorded", "channel", d.Channel, "error", err)
+				r.o.Logger.Warn("cannot record the end of a digest", "channel", d.Channel, "error", err)
 			}
 			return
 		}

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func inBubble(t *testing.T, test func(t *testing.T)) {
@@ -115,7 +115,7 @@ func TestStoreIsUnavailable(t *testing.T) {
 				after(2 * time.Second)
 				testkit.Equal(b, b.store.total("#a"), int64(total), "reported drops")
 				testkit.Equal(b, lastOf(b.store.told()).Dropping, false, "dropping, in the last report")
-				warned, back := b.log.Count("digests wait"), b.log.Count("digests go on")
+				warned, back := b.log.Count("cannot prepare digests"), b.log.Count("preparing digests again")
 				if warned != back || warned < 20 || warned > 40 {
 					b.Errorf("the log says %d times that digests wait, and %d times that they go on", warned, back)
 				}
@@ -257,7 +257,7 @@ func TestPostFails(t *testing.T) {
 					rests = 7 * time.Second
 				}
 				testkit.Equal(t, b.paused["#a"], rests, "the channel rests for")
-				b.log.WantCount(t, len(test.results), "digest is given up")
+				b.log.WantCount(t, len(test.results), "gave up a digest")
 				if test.results != nil && b.log.Count("dropped=12") != 1 {
 					t.Errorf("got the log\n%s\nwant the number of drops", b.log)
 				}
@@ -376,7 +376,7 @@ func TestEndIsInsistedOn(t *testing.T) {
 		}
 		b.store.set(func() { b.store.endFails, b.store.due = 1000, []*Digest{due("#b", 0)} })
 		after(2 * lease)
-		b.log.WantCount(b, 1, "end of a digest is not recorded")
+		b.log.WantCount(b, 1, "cannot record the end of a digest")
 	}, due("#a", 0))
 }
 

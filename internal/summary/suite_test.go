@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 )
 
 // seedDigests leaves a digest of "#claimed" that is claimed, and one of "#due" that is due.

@@ -8,52 +8,51 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Digest tells a channel what was dropped. Its counts add up: Dropped is Unpaired, the counts of Paths and MoreDropped. Its times
-// are those of the Store.
+// Digest reports drops to a channel. Dropped is the sum of Unpaired, the counts of Paths and MoreDropped. The times are by the Store's clock.
 type Digest struct {
 	Channel, Claim string
-	Failures       int // posts of it that failed
+	Failures       int // failed posts of this digest
 
 	Dropped     int64
-	AtLeast     bool  // there may have been more: an instance was killed before it told all
-	Doubtful    int64 // of Dropped: may have been told before
-	Unpaired    int64 // resolved events whose firing one was not posted
+	AtLeast     bool  // there may be more drops: an instance was killed before its final report
+	Doubtful    int64 // part of Dropped that an earlier digest may have reported
+	Unpaired    int64 // resolved events without a posted firing event
 	First, Last time.Time
-	Since       time.Time // when the digest before was claimed; zero if there was none lately
-	Rounds      []Rounds  // whose drops it tells of: see Counter.Add
-	Paths       []Path    // the largest, those first
+	Since       time.Time // when the previous digest was claimed; zero: there is no recent digest
+	Rounds      []Rounds  // the rounds with these drops: see Counter.Add
+	Paths       []Path    // the largest paths, in descending order
 
-	MorePaths   int  // that are not among Paths
-	MoreAtLeast bool // there may be more of them
-	MoreDropped int64
+	MorePaths   int   // number of other paths
+	MoreAtLeast bool  // there may be more other paths
+	MoreDropped int64 // drops of other paths
 
-	// Revisions of the live limits whose changes the digest reports. FromRevision is 0 if no earlier digest of the channel is known; BeforeRevision
-	// is the first one that is not reported.
+	// The digest reports the changes of live limits from FromRevision up to and without BeforeRevision. FromRevision is 0 if the Store has
+	// no earlier digest of the channel.
 	FromRevision, BeforeRevision uint64
 
 	Changes []Change // of live limits, the oldest first
 }
 
-// Rounds are the rounds of an instance in which it counted drops, from the first to the last.
+// Rounds is a range of rounds of an instance.
 type Rounds struct {
 	Instance    string
 	First, Last int64
 }
 
-// Path is what was dropped of a category. Its texts have neither tabs nor line feeds.
+// Path has the drops of a category. Its texts have neither tabs nor line feeds.
 type Path struct {
 	Path    string
-	Rest    bool // in a digest: of all paths with this first level that are not counted by name
+	Rest    bool // in a digest: the sum of all paths with this first level that are not counted by name
 	Dropped int64
-	Reasons []Reason  // in a digest most first
+	Reasons []Reason  // in a digest, in descending order
 	Title   string    // of one of the events; may be empty
-	Opens   time.Time // when the next slot opens; zero if that is not known, or now
+	Opens   time.Time // when the next slot opens; zero: now or unknown
 }
 
-// Reason is why notifications were dropped.
+// Reason is a cause of drops.
 type Reason struct {
 	Level   string // that denied them
-	Text    string // in a digest that is told: the level and its limit, such as category 10/30m
+	Text    string // in a complete digest: the level and its limit, such as category 10/30m
 	Dropped int64
 }
 
@@ -63,17 +62,17 @@ type Change struct {
 	At       time.Time
 	Limit    string // its path, global or category
 	Value    string // such as 10/30m; "" if it was unset
-	By       string // "" if that is not recorded
+	By       string // author; "": unknown
 }
 
-// LimitChanges are the changes of live limits up to a revision, as far as they are stored. The zero value says that they are not known.
+// LimitChanges has the stored changes of live limits up to a revision. The zero value means unknown.
 type LimitChanges struct {
-	Generation int64 // of the bucket that keeps them
+	Generation int64 // of the bucket
 	Revision   uint64
 	Changes    []Change // the oldest first
 }
 
-// nextRevision is the first revision after these changes, or 0 if they are not known.
+// nextRevision is the first revision after these changes; 0: the changes are unknown.
 func (c LimitChanges) nextRevision() uint64 {
 	if c.Generation == 0 {
 		return 0
@@ -81,7 +80,7 @@ func (c LimitChanges) nextRevision() uint64 {
 	return c.Revision + 1
 }
 
-// in returns the changes that a digest reports. Of a channel's first digest these are the changes since an interval before its first drop.
+// in returns the changes that a digest reports. The first digest of a channel reports the changes since an interval before its first drop.
 func (c LimitChanges) in(d Digest, interval time.Duration) (reported []Change) {
 	for _, change := range c.Changes {
 		isNew := change.Revision >= d.FromRevision
@@ -95,7 +94,7 @@ func (c LimitChanges) in(d Digest, interval time.Duration) (reported []Change) {
 	return reported
 }
 
-// complete adds to a claimed digest what this instance knows: the reasons in words, and the changes of live limits.
+// complete adds the texts of the reasons and the changes of live limits to a claimed digest.
 func (r *Reporter) complete(claimed Digest, known LimitChanges) Digest {
 	for i := range claimed.Paths {
 		path := &claimed.Paths[i]
@@ -107,7 +106,7 @@ func (r *Reporter) complete(claimed Digest, known LimitChanges) Digest {
 	return claimed
 }
 
-// describe says why a level dropped notifications of a category: by its limit, or in words where it has none.
+// describe returns why a level dropped notifications of a category: its limit, or words for a level without a limit.
 func (r *Reporter) describe(category, level string) string {
 	switch level {
 	case throttle.LevelRoom:

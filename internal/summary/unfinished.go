@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// unfinished is the digests that the stop of the worker has cut off. The log has one line about all of them.
+// unfinished collects the digests that a shutdown has interrupted, and logs one line about all of them.
 type unfinished struct {
 	mu       sync.Mutex
 	stopping bool
-	dropped  map[string]int64 // by channel: what the digest tells
-	err      error            // of the first one
+	dropped  map[string]int64 // by channel: drops in the digest
+	err      error            // of the first digest
 }
 
 func (u *unfinished) stop() {
@@ -19,7 +19,7 @@ func (u *unfinished) stop() {
 	u.stopping = true
 }
 
-// add notes a digest of a channel. It is false unless the worker stops: then the digest has a line of its own.
+// add adds a digest of a channel during a shutdown. Otherwise it returns false, and the caller logs the digest itself.
 func (u *unfinished) add(channel string, dropped int64, err error) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -33,7 +33,7 @@ func (u *unfinished) add(channel string, dropped int64, err error) bool {
 	return true
 }
 
-// tell writes the line, if there is something to tell.
+// tell logs the line if a digest was added.
 func (u *unfinished) tell(logger *slog.Logger) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -44,5 +44,5 @@ func (u *unfinished) tell(logger *slog.Logger) {
 	for _, dropped := range u.dropped {
 		sum += dropped
 	}
-	logger.Warn("digests are cut off by the stop, their counts go into the next ones", "digests", len(u.dropped), "dropped", sum, "error", u.err)
+	logger.Warn("shutdown interrupted digests; their counts carry over", "digests", len(u.dropped), "dropped", sum, "error", u.err)
 }

@@ -25,15 +25,15 @@ const (
 // AdminOptions configures the admin server. All fields but AnotherWillDo must be set.
 type AdminOptions struct {
 	Addr          string              // host:port; port 0 is any free one
-	AnotherWillDo bool                // where the port is taken, use any free one of the same host
+	AnotherWillDo bool                // use any free port of the host if the port is in use
 	Gatherer      prometheus.Gatherer // what /metrics shows
-	Ready         func() error        // nil, or why it cannot do its work; may join several errors
+	Ready         func() error        // returns the joined reasons for not being ready; nil: ready
 	Logger        *slog.Logger
 }
 
-// ListenAdmin takes the port of the HTTP server for those who run the notifier: /metrics for Prometheus, /healthz and /readyz for probes.
-// A port that cannot be had is known before anything else starts. The server answers GET and HEAD only. Ready is called once for each
-// request, and may be called several times at once. Whoever asks sees its text.
+// ListenAdmin takes the port of the HTTP server for operators: /metrics for Prometheus, /healthz and /readyz for probes. It fails
+// before anything else starts if the port is in use. The server answers GET and HEAD only. It calls Ready for each request, several
+// times at once, and shows the text to the client.
 func ListenAdmin(ctx context.Context, o AdminOptions) (*httpserver.Server, error) {
 	server, err := httpserver.Listen(ctx, "metrics and probes", o.Addr, o.AnotherWillDo)
 	if err != nil {
@@ -44,7 +44,7 @@ func ListenAdmin(ctx context.Context, o AdminOptions) (*httpserver.Server, error
 		ErrorLog:            errorLog,
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
-		EnableOpenMetrics:   true, // the form that has exemplars, for those who ask for it
+		EnableOpenMetrics:   true, // exemplars need this format; the client asks for it
 	})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
@@ -62,7 +62,7 @@ func ListenAdmin(ctx context.Context, o AdminOptions) (*httpserver.Server, error
 	return server, nil
 }
 
-// probe answers 200 with a word while check returns nil, else 503 with the reasons, one on each line.
+// probe answers 200 with a word while check returns nil. Otherwise it answers 503 with the reasons, one on each line.
 func probe(word string, check func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		status, text := http.StatusOK, word

@@ -5,30 +5,31 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// categories bounds the values of the category label. The configured categories have a value each, then the busiest ones. All others
-// share "other". A value that was given stays.
+// categories bounds the values of the category label. Configured categories have a value each. Then other categories get one with their
+// first event, first come, first served, until none is free. The categories below one first level take at most half of these values,
+// however many categories a producer invents. All other categories share "other". A category keeps its value.
 type categories struct {
 	limit int
+	share int // values for unconfigured categories of one first level
 
-	mu      sync.RWMutex
-	known   map[string]struct{}
-	busiest busiest // guarded by mu too
+	mu    sync.RWMutex
+	known map[string]struct{}
+	taken map[string]int // by first level: values of unconfigured categories
 }
 
 func newCategories(limit int, configured []string) *categories {
-	c := &categories{limit: limit, known: make(map[string]struct{})}
+	c := &categories{limit: limit, known: make(map[string]struct{}), taken: make(map[string]int)}
 	c.configure(configured)
-	c.busiest.reserve(limit - len(c.known))
+	c.share = max(1, (limit-len(c.known))/2)
 	return c
 }
 
-// configure gives values to named categories, as long as there are any, and returns those that are new.
+// configure gives values to named categories while values are free, and returns the new categories.
 func (c *categories) configure(names []string) (added []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +48,7 @@ func (c *categories) all() []string {
 	return slices.Sorted(maps.Keys(c.known))
 }
 
-// exactPaths returns those rules' labels that name a single category.
+// exactPaths returns the labels of rules that name a single category.
 func exactPaths(levels []string) (paths []string) {
 	for _, level := range levels {
 		if level != "global" && level != "category" && !strings.Contains(level, "*") {
@@ -57,31 +58,35 @@ func exactPaths(levels []string) (paths []string) {
 	return paths
 }
 
-// label returns the value for a category, of which there are n more events. The category of an event that cannot be read is empty.
-func (c *categories) label(category string, n int) string {
+// label returns the label value of a category. An event that cannot be read has the category "".
+func (c *categories) label(category string) string {
 	if category == "" || category == other || !utf8.ValidString(category) {
 		return other
 	}
 	c.mu.RLock()
 	_, known := c.known[category]
-	free := c.limit - len(c.known)
+	isFull := len(c.known) >= c.limit
 	c.mu.RUnlock()
 	switch {
 	case known:
 		return category
-	case free <= 0 || n <= 0:
+	case isFull:
 		return other
 	}
 
+	first, _, _ := strings.Cut(category, ".")
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, name := range c.busiest.count(category, n, c.limit-len(c.known), time.Now()) {
-		c.known[name] = struct{}{}
-	}
 	if _, known := c.known[category]; known {
 		return category
 	}
-	return other
+	if len(c.known) >= c.limit || c.taken[first] >= c.share {
+		return other
+	}
+	// The clones keep the maps from holding whole messages in memory.
+	c.taken[strings.Clone(first)]++
+	c.known[strings.Clone(category)] = struct{}{}
+	return category
 }
 
 // labels is a set of label values. All other values are "other".
@@ -90,13 +95,12 @@ type labels interface {
 	all() []string
 }
 
-// perCategory counts by category and one label of a set. It keeps the counters that it has resolved, so that counting costs one map
-// lookup and hashes no labels.
+// perCategory counts by category and one label of a set. It caches counters by their labels, so that counting costs one map lookup
+// and hashes no labels.
 type perCategory struct {
 	vec        *prometheus.CounterVec
 	categories *categories
 	values     labels
-	weigh      bool // what it counts tells which categories are the busiest
 
 	mu       sync.RWMutex
 	counters map[categoryValue]prometheus.Counter
@@ -119,17 +123,13 @@ func newPerCategory(vec *prometheus.CounterVec, c *categories, values labels) *p
 
 func (p *perCategory) add(category, value string, n int) { p.addExample(category, value, n, "") }
 
-// addExample counts n, of which one has a trace, unless that is "".
+// addExample counts n events. If trace is not empty, it is stored as an exemplar.
 func (p *perCategory) addExample(category, value string, n int, trace string) {
 	key := categoryValue{category, value}
 	counter, ok := p.lookup(key)
 	if !ok {
-		// Only labels become keys: an unbounded stream of category names must not fill the map.
-		weight := 0
-		if p.weigh {
-			weight = n
-		}
-		key = categoryValue{p.categories.label(category, weight), p.values.label(value)}
+		// The keys are labels, not categories: an unbounded stream of category names must not fill the map.
+		key = categoryValue{p.categories.label(category), p.values.label(value)}
 		if counter, ok = p.lookup(key); !ok {
 			counter = p.resolve(key)
 		}

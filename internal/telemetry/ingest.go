@@ -27,7 +27,7 @@ type Ingest struct {
 
 type clientCounters struct{ stored, duplicate, limited, refused prometheus.Counter }
 
-// NewIngest registers the metrics of the server for events. The statuses are those that the server answers.
+// NewIngest registers the metrics of the server for events. The server answers with these statuses only.
 func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
 	r := registrar{promauto.With(registry)}
 	m := &Ingest{statuses: make(map[int]string), counters: make(map[string]clientCounters)}
@@ -50,7 +50,7 @@ func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
 		"Connections that were closed while they waited for their client, to make room for newer ones.")
 	m.connections = r.gauge("notifier_ingest_connections",
 		"Open connections for events over HTTP.")
-	// From a NATS on the same machine to more than the timeout of a publish.
+	// From the latency of a local NATS to more than the timeout of a publish.
 	m.publishDuration = r.histogram("notifier_ingest_publish_duration_seconds",
 		"Duration from publishing the events of a request to their last acknowledgement; of a group of alerts, of its slowest alert.",
 		.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10)

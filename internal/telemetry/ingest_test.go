@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// Each status has a series at the start. A client has one from the time when it is known.
+// Each status has a series at the start. A client has a series once the client is known.
 func TestIngestCounting(t *testing.T) {
 	t.Parallel()
 	registry := telemetry.NewRegistry("v1", "abc")

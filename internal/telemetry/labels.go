@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// other is the category label of every event whose category has no series of its own, and stands for values outside a closed set.
+// other is the label value of categories without a series of their own, and of values outside a closed set.
 const other = "other"
 
 // The closed sets of label values. They are part of the public contract: dashboards and alerts name them.
@@ -15,7 +15,7 @@ var (
 	outcomes = closedSet{"sent", "dropped", "duplicate", "dead", "expired"}
 	reasons  = closedSet{
 		"bad_json", "bad_utf8", "empty", "too_large", "bad_category", "bad_field",
-		"bad_cloudevent", "slack_rejected",
+		"bad_cloudevent", "rejected",
 	}
 	verdicts = closedSet{
 		"admitted", "denied", "exceeds_capacity", "reclaimed", "leased", "done", "duplicate", "unknown", "unpaired", "deferred",
@@ -47,7 +47,7 @@ func (set closedSet) label(value string) string {
 
 func (set closedSet) all() []string { return set }
 
-// growingSet is a set of label values that may gain some while it is used: rules that operators add.
+// growingSet is a set of label values that can grow: operators add rules.
 type growingSet struct {
 	mu     sync.RWMutex
 	values closedSet
@@ -59,7 +59,7 @@ func (set *growingSet) label(value string) string {
 	return set.values.label(value)
 }
 
-// add takes values in, up to a number that a scrape can carry, and returns those that are new.
+// add adds values up to maxLevels, and returns the new values.
 func (set *growingSet) add(values []string) (added []string) {
 	set.mu.Lock()
 	defer set.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // MetricsOptions is what the metrics need to know before they start.
 type MetricsOptions struct {
 	MaxCategories     int      // values of the category label beside "other"
-	Categories        []string // those that are configured, and have such a value before all others
+	Categories        []string // configured categories: they get a label value before all other categories
 	Levels            []string // every rule's label: "global", "category", and each pattern as configured
 	Policy            string   // the failure policy that is set
 	Version, Revision string   // of the build
@@ -49,7 +49,7 @@ type Metrics struct {
 	eventAge, decisionDuration, slackDuration prometheus.Histogram
 }
 
-// NewMetrics registers every metric of the notifier, those of the Go runtime and those of the process.
+// NewMetrics registers every metric of the notifier, of the Go runtime and of the process.
 func NewMetrics(o MetricsOptions) *Metrics {
 	registry := NewRegistry(o.Version, o.Revision)
 	m := &Metrics{
@@ -86,7 +86,6 @@ func (m *Metrics) registerOutcomes(r registrar) {
 			"The call that newly records a delivery counts sent. When NATS is killed, it may forget the acknowledgements "+
 			"of its last sync_interval: events that were not sent are then decided and counted again.",
 		"category", "outcome"), m.categories, outcomes)
-	m.events.weigh = true
 	m.from(m.categories.all())
 	m.dropped = newPerCategory(r.counters("notifier_dropped_total",
 		"Dropped events, by the rule that denied them.", "category", "level"), m.categories, m.levels)
@@ -120,7 +119,7 @@ func (m *Metrics) registerDecisions(r registrar) {
 		"Slots of a limit that are taken; of a rule for many paths, those of its fullest path.", "level")
 	m.limitSize = r.gauges("notifier_limit_size",
 		"Slots that a limit has.", "level")
-	// From a Redis on the same machine to more than the default timeout of a call.
+	// From the latency of a local Redis to more than the default timeout of a call.
 	m.decisionDuration = r.histogram("notifier_decision_duration_seconds",
 		"Duration of one call for decisions.",
 		.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5)
@@ -135,10 +134,10 @@ func (m *Metrics) registerDeliveries(r registrar) {
 		"Resolved events: paired if their firing event was sent, else unpaired.", "result"), pairings)
 	m.summaries = newClosedCounter(r.counters("notifier_summaries_total",
 		"Digests of dropped events, by result.", "result"), summaryResults)
-	m.slackRequests = newClosedCounter(r.counters("notifier_slack_requests_total",
+	m.slackRequests = newClosedCounter(r.counters("notifier_sink_requests_total",
 		"Requests to Slack, by result.", "result"), results)
 	// To more than the default timeout of a request.
-	m.slackDuration = r.histogram("notifier_slack_request_duration_seconds",
+	m.slackDuration = r.histogram("notifier_sink_request_duration_seconds",
 		"Duration of one request to Slack.",
 		.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 }
@@ -180,7 +179,7 @@ func (m *Metrics) Decision(verdict, source string, n int) {
 	m.decisions[verdicts.label(verdict)].add(source, n)
 }
 
-// DecisionDuration records the time that one call for decisions took.
+// DecisionDuration records the duration of one call for decisions.
 func (m *Metrics) DecisionDuration(d time.Duration) { m.decisionDuration.Observe(d.Seconds()) }
 
 // EventAge records how long ago an event was stored that is sent now. The clocks of two machines may differ, so an age below 0
@@ -194,13 +193,13 @@ func (m *Metrics) EventAge(d time.Duration, trace string) {
 	m.eventAge.Observe(age)
 }
 
-// SlackRequest counts one request to Slack and records the time it took.
-func (m *Metrics) SlackRequest(result string, took time.Duration) {
+// SinkRequest counts one request to Slack and records the time it took.
+func (m *Metrics) SinkRequest(result string, took time.Duration) {
 	m.slackRequests.add(result, 1)
 	m.slackDuration.Observe(took.Seconds())
 }
 
-// LimitUsed sets how many slots of a level's limit are taken.
+// LimitUsed sets the number of used slots of a level's limit.
 func (m *Metrics) LimitUsed(level string, used int64) {
 	m.limitUsed.WithLabelValues(m.levels.label(level)).Set(float64(used))
 }
@@ -219,7 +218,7 @@ func (m *Metrics) from(categories []string) {
 	}
 }
 
-// Levels names the rules in force, and those of the shadow limits. The series of the slots of other rules end. A rule of a single
+// Levels names the rules in force and the rules of the shadow limits. The slot series of all remaining rules end. A rule of a single
 // category configures that category.
 func (m *Metrics) Levels(inForce, shadow []string) {
 	m.from(m.categories.configure(exactPaths(inForce)))
@@ -254,13 +253,13 @@ func (m *Metrics) ShadowDecision(level, verdict string, n int) {
 // Redelivered counts n messages that JetStream delivered again.
 func (m *Metrics) Redelivered(n int) { addTo(m.redeliveries, n) }
 
-// Refunded counts n events whose slots were given back.
+// Refunded counts n events whose slots were returned.
 func (m *Metrics) Refunded(n int) { addTo(m.refunds, n) }
 
 // Split counts one message that was split into an event for each of its alerts.
 func (m *Metrics) Split() { m.splits.Inc() }
 
-// Resolved counts one resolved event: "paired" if the firing one had been sent, else "unpaired".
+// Resolved counts one resolved event. The result is "paired" if the firing event was sent, otherwise "unpaired".
 func (m *Metrics) Resolved(result string) { m.resolved.add(result, 1) }
 
 // Summary counts one summary of dropped events: "sent" or "given_up".
@@ -269,10 +268,11 @@ func (m *Metrics) Summary(result string) { m.summaries.add(result, 1) }
 // Delayed counts one denied event that was stored to wait for a slot.
 func (m *Metrics) Delayed() { m.delays.Inc() }
 
-// AckPending sets how many messages of the producers' consumer wait for an acknowledgement. Each instance sees those of all.
+// AckPending sets how many messages of the producers' consumer wait for an acknowledgement. Each instance reports the messages of all
+// instances.
 func (m *Metrics) AckPending(n int) { m.ackPending.WithLabelValues().Set(float64(n)) }
 
-// RoomPending sets how many events wait in the room for a reason. Each instance sees those of all.
+// RoomPending sets how many events wait in the room for a reason. Each instance reports the events of all instances.
 func (m *Metrics) RoomPending(reason string, n int) {
 	m.roomPending.WithLabelValues(waits.label(reason)).Set(float64(n))
 }
@@ -301,7 +301,7 @@ func (m *Metrics) InFlight(delta int) { m.inFlight.Add(float64(delta)) }
 // Degraded says whether the failure policy acts.
 func (m *Metrics) Degraded(on bool) { m.degraded.WithLabelValues().Set(oneIf(on)) }
 
-// SettingsMismatch says whether the settings of another worker differ from those of this one.
+// SettingsMismatch sets whether another worker's settings differ from this worker's settings.
 func (m *Metrics) SettingsMismatch(on bool) { m.mismatch.WithLabelValues().Set(oneIf(on)) }
 
 func oneIf(on bool) float64 {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -97,7 +96,7 @@ func TestSeriesAtTheStart(t *testing.T) {
 		`notifier_refunds_total`,
 		`notifier_resolved_total{result="paired"}`,
 		`notifier_resolved_total{result="unpaired"}`,
-		`notifier_slack_request_duration_seconds`,
+		`notifier_sink_request_duration_seconds`,
 		`notifier_spans_lost_total`,
 		`notifier_split_total`,
 		`notifier_summaries_total{result="given_up"}`,
@@ -116,7 +115,7 @@ func TestSeriesAtTheStart(t *testing.T) {
 		add(`notifier_dead_letters_total{reason=%q}`, string(reason))
 	}
 	for _, class := range sink.Classes() {
-		add(`notifier_slack_requests_total{result=%q}`, string(class))
+		add(`notifier_sink_requests_total{result=%q}`, string(class))
 	}
 	for verdict := throttle.Admitted; verdict <= throttle.Deferred; verdict++ {
 		add(`notifier_decisions_total{source=%q,verdict="`+verdict.String()+`"}`, "redis", "cache", "local")
@@ -166,9 +165,9 @@ var counting = []struct {
 	{func(m *telemetry.Metrics) { m.Decision("denied", "cache", 2); m.Decision("denied", "cache", 0) }, `decisions_total{source="cache",verdict="denied"}`, 2},
 	{func(m *telemetry.Metrics) { m.DecisionDuration(time.Millisecond) }, `decision_duration_seconds`, 1},
 	{func(m *telemetry.Metrics) { m.EventAge(-time.Second, ""); m.EventAge(time.Hour, "") }, `event_age_seconds`, 2},
-	{func(m *telemetry.Metrics) { m.SlackRequest("ok", time.Second) }, `slack_requests_total{result="ok"}`, 1},
-	{func(m *telemetry.Metrics) { m.SlackRequest("unknown", time.Second) }, `slack_requests_total{result="unknown"}`, 1},
-	{func(*telemetry.Metrics) {}, `slack_request_duration_seconds`, 2}, // of both requests
+	{func(m *telemetry.Metrics) { m.SinkRequest("ok", time.Second) }, `sink_requests_total{result="ok"}`, 1},
+	{func(m *telemetry.Metrics) { m.SinkRequest("unknown", time.Second) }, `sink_requests_total{result="unknown"}`, 1},
+	{func(*telemetry.Metrics) {}, `sink_request_duration_seconds`, 2}, // of both requests
 	{func(m *telemetry.Metrics) { m.LimitUsed("global", 99) }, `limit_used{level="global"}`, 99},
 	{func(m *telemetry.Metrics) { m.LimitSize("global", 100) }, `limit_size{level="global"}`, 100},
 	{func(m *telemetry.Metrics) { m.LimitSize("payments.*", math.MaxInt32) }, `limit_size{level="payments.*"}`, math.MaxInt32},
@@ -207,7 +206,7 @@ func TestCounting(t *testing.T) {
 	expect(t, m, want)
 }
 
-// A gauge is absent until its value is known. A removed limit has no gauge.
+// A gauge is absent until it has a value. A removed limit has no gauge.
 func TestGaugesUntilTheyAreKnown(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(50)
@@ -249,7 +248,7 @@ func TestClosedLabels(t *testing.T) {
 		m.DeadLetter(wrong)
 		m.Decision(wrong, "redis", 1)
 		m.Decision("denied", wrong, 1)
-		m.SlackRequest(wrong, 0)
+		m.SinkRequest(wrong, 0)
 		m.LimitUsed(wrong, 1)
 		m.LimitSize(wrong, 1)
 		m.Resolved(wrong)
@@ -263,8 +262,8 @@ func TestClosedLabels(t *testing.T) {
 		`notifier_dead_letters_total{reason="other"}`:               100,
 		`notifier_decisions_total{source="redis",verdict="other"}`:  100,
 		`notifier_decisions_total{source="other",verdict="denied"}`: 100,
-		`notifier_slack_requests_total{result="other"}`:             100,
-		`notifier_slack_request_duration_seconds`:                   100,
+		`notifier_sink_requests_total{result="other"}`:              100,
+		`notifier_sink_request_duration_seconds`:                    100,
 		`notifier_limit_used{level="other"}`:                        1,
 		`notifier_limit_size{level="other"}`:                        1,
 		`notifier_resolved_total{result="other"}`:                   100,
@@ -277,34 +276,28 @@ func TestClosedLabels(t *testing.T) {
 // A category has its label in each metric or in none. The number of labels is bounded.
 func TestCategoryBound(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := newMetrics(3)
-		m.Event("a", "sent", 1)
-		m.Event("other", "sent", 1) // takes no place
-		m.Dropped("a", "global", 1, "")
-		m.Event("b.c", "dropped", 1)
-		m.Dropped("b.c", "global", 1, "")
-		m.Dropped("never-an-event", "global", 1, "")
-		for i := range 1000 {
-			m.Event(fmt.Sprint("more-", i), "sent", 1)
-			m.Dropped(fmt.Sprint("others-", i), "global", 1, "")
-		}
-		time.Sleep(time.Minute) // of the time of synctest
-		m.Event("busy", "sent", 1000)
-		m.Dropped("busy", "global", 1, "")
-		m.Event("too-late", "sent", 1_000_000)
-		m.Event("a", "dropped", 1)
-		expect(t, m, map[string]float64{
-			`notifier_events_total{category="a",outcome="sent"}`:      1,
-			`notifier_events_total{category="a",outcome="dropped"}`:   1,
-			`notifier_events_total{category="b.c",outcome="dropped"}`: 1,
-			`notifier_events_total{category="busy",outcome="sent"}`:   1000,
-			`notifier_events_total{category="other",outcome="sent"}`:  1_001_001,
-			`notifier_dropped_total{category="a",level="global"}`:     1,
-			`notifier_dropped_total{category="b.c",level="global"}`:   1,
-			`notifier_dropped_total{category="busy",level="global"}`:  1,
-			`notifier_dropped_total{category="other",level="global"}`: 1001,
-		})
+	m := newMetrics(3)
+	m.Event("a", "sent", 1)
+	m.Event("other", "sent", 1) // takes no label
+	m.Dropped("a", "global", 1, "")
+	m.Event("b.c", "dropped", 1)
+	m.Dropped("b.c", "global", 1, "")
+	m.Event("third", "sent", 1)
+	for i := range 1000 {
+		m.Event(fmt.Sprint("more-", i), "sent", 1)
+		m.Dropped(fmt.Sprint("others-", i), "global", 1, "")
+	}
+	m.Event("too-late", "sent", 1_000_000)
+	m.Event("a", "dropped", 1)
+	expect(t, m, map[string]float64{
+		`notifier_events_total{category="a",outcome="sent"}`:      1,
+		`notifier_events_total{category="a",outcome="dropped"}`:   1,
+		`notifier_events_total{category="b.c",outcome="dropped"}`: 1,
+		`notifier_events_total{category="third",outcome="sent"}`:  1,
+		`notifier_events_total{category="other",outcome="sent"}`:  1_001_001,
+		`notifier_dropped_total{category="a",level="global"}`:     1,
+		`notifier_dropped_total{category="b.c",level="global"}`:   1,
+		`notifier_dropped_total{category="other",level="global"}`: 1000,
 	})
 }
 
@@ -355,7 +348,7 @@ func TestConcurrentUse(t *testing.T) {
 			m.Event(category, "dropped", 1)
 			m.Dropped(category, "global", 1, "")
 			m.Decision("denied", "cache", 1)
-			m.SlackRequest("ok", time.Millisecond)
+			m.SinkRequest("ok", time.Millisecond)
 			m.InFlight(1)
 			if i%50 == 0 {
 				series(t, m)

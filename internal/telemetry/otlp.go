@@ -24,8 +24,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// otlpClient sends spans to a collector by OTLP over HTTP, in protobuf. The exporter otlptracehttp does the same and links gRPC, which
-// makes the program 5 MB larger.
+// otlpClient sends spans to a collector by OTLP over HTTP, in protobuf. The exporter otlptracehttp would link gRPC too, which makes the
+// program 5 MB larger.
 type otlpClient struct {
 	url       string
 	host      string // of the URL, which may hold secrets
@@ -38,7 +38,7 @@ type otlpClient struct {
 
 const defaultOTLPTimeout = 10 * time.Second
 
-// otlpSetting is a setting of the exporter: that for traces alone, else that for all signals.
+// otlpSetting returns a setting of the exporter. The setting for traces overrides the setting for all signals.
 func otlpSetting(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
@@ -82,7 +82,7 @@ func newOTLPClient(userAgent string) (*otlpClient, error) {
 	return c, nil
 }
 
-// otlpEndpoint is where traces go: the endpoint for traces as it is, else a path below that for all signals.
+// otlpEndpoint returns the endpoint for traces. Without one it returns a path below the endpoint for all signals.
 func otlpEndpoint() (*url.URL, error) {
 	text, name := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 	below := text == ""
@@ -159,7 +159,7 @@ func (c *otlpClient) Stop(context.Context) error {
 
 // UploadTraces sends one batch, repeatedly while the collector cannot take it, until the timeout.
 func (c *otlpClient) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans}) // on the wire the same as an ExportTraceServiceRequest
+	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans}) // has the wire format of an ExportTraceServiceRequest
 	if err != nil {
 		return fmt.Errorf("encoding spans: %w", err)
 	}

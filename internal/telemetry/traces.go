@@ -15,21 +15,23 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
 // TracesOptions configures Traces. All fields must be set.
 type TracesOptions struct {
 	Version  string // of the build
-	Instance string // a name that no other start of a worker has
+	Instance string // unique to this start of a worker
 	Lost     func(spans int)
 	Logger   *slog.Logger
 }
 
-// Traces sends spans to an OpenTelemetry collector, as the variables OTEL_* say. Nobody who ends a span waits for the collector:
-// spans that find the queue full, and batches that the collector does not take, are lost and counted.
+// Traces sends spans to an OpenTelemetry collector, configured by the variables OTEL_*. Ending a span never blocks on the
+// collector: spans are lost and counted if the queue is full or the collector refuses their batch.
 type Traces struct{ *sdktrace.TracerProvider }
 
-// tracesWanted tells whether the environment asks for traces.
+// tracesWanted reports whether the environment enables traces.
 func tracesWanted() bool {
 	disabled, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED"))
 	return otlpSetting("ENDPOINT") != "" && !disabled && os.Getenv("OTEL_TRACES_EXPORTER") != "none"
@@ -58,7 +60,8 @@ func NewTraces(ctx context.Context, o TracesOptions) (*Traces, error) {
 	if err != nil {
 		return nil, err
 	}
-	sender := &spanSender{Exporter: exporter, o: o}
+	sending := oplog.NewCondition(o.Logger, "cannot send spans to the collector", "sending spans to the collector again")
+	sender := &spanSender{Exporter: exporter, o: o, sending: sending}
 	queue := &spanQueue{sdktrace.NewBatchSpanProcessor(sender, sdktrace.WithMaxQueueSize(queueSize())), sender, int64(queueSize())}
 	o.Logger.Info("traces are sent", "collector", client.host)
 	return &Traces{sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSpanProcessor(queue))}, nil
@@ -89,7 +92,7 @@ type spanQueue struct {
 	most   int64
 }
 
-// OnEnd queues a span, or loses it.
+// OnEnd queues a span. If the queue is full, the span is lost.
 func (q *spanQueue) OnEnd(s sdktrace.ReadOnlySpan) {
 	if !s.SpanContext().IsSampled() {
 		return
@@ -108,8 +111,8 @@ type spanSender struct {
 	o TracesOptions
 
 	waiting atomic.Int64 // spans that have ended, and were neither sent nor lost
-	lost    atomic.Int64 // since it fails
-	failing atomic.Bool
+	lost    atomic.Int64 // since sending began to fail
+	sending *oplog.Condition
 }
 
 // ExportSpans sends a batch. The log has one line when that begins to fail, and one when it works again. The error stays here: the SDK
@@ -117,14 +120,11 @@ type spanSender struct {
 func (s *spanSender) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := s.Exporter.ExportSpans(ctx, spans)
 	s.waiting.Add(-int64(len(spans)))
-	switch {
-	case err != nil:
+	if err != nil {
 		s.lose(len(spans))
-		if !s.failing.Swap(true) {
-			s.o.Logger.Warn("spans cannot be sent to the collector", "error", err)
-		}
-	case s.failing.Swap(false):
-		s.o.Logger.Info("spans are sent to the collector again", "lost_spans", s.lost.Swap(0))
+		s.sending.Note(err)
+	} else if s.sending.Err() != nil {
+		s.sending.Note(nil, "lost_spans", s.lost.Swap(0))
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // traces starts the exporter with variables OTEL_*, given as name, value, …
@@ -114,10 +114,10 @@ func TestTracesAreSent(t *testing.T) {
 		end(1)
 		testkit.Eventually(t, "a span that is lost", func() bool { return lost.Load() == before+1 })
 	}
-	testkit.Equal(t, log.Count("spans cannot be sent to the collector"), 1, "lines about the beginning")
+	testkit.Equal(t, log.Count("cannot send spans to the collector"), 1, "lines about the beginning")
 	refused.Store(false)
 	end(1)
-	testkit.Eventually(t, "a line about the end", func() bool { return log.Count("spans are sent to the collector again") == 1 })
+	testkit.Eventually(t, "a line about the end", func() bool { return log.Count("sending spans to the collector again") == 1 })
 	end(1)
 	started.Stop(t.Context())
 	testkit.Equal(t, taken.Load(), 5, "spans that the collector took")

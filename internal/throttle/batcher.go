@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// batcher gathers what is asked while a call is under way into the next call. It keeps no goroutine while idle.
+// batcher gathers the items that arrive during a call into the next call. It keeps no goroutine while idle.
 type batcher[T, R any] struct {
 	call func(ctx context.Context, items []T) ([]R, error) // one result for each item, in their order
 
@@ -22,7 +22,7 @@ type batched[T, R any] struct {
 	err    error
 }
 
-// do asks for one item and waits for its result. A cancelled context ends the wait, not the call.
+// do submits one item and waits for its result. A cancelled context ends the wait, not the call.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 	asked := &batched[T, R]{item: item, done: make(chan struct{})}
 	b.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func denied(node limits.Node, limit limits.Limit, wait time.Duration) Decision {
@@ -21,12 +21,12 @@ func TestDenyCache(t *testing.T) {
 	tree := newRoutes(newTree(t, "100/1h", "10/1h+3/1m", "a.b=5/1h"))
 	global, category, rule := 0, 1, 2
 	learn := func(asked time.Time, level, limit int, wait time.Duration, cost int) {
-		node := tree.route("a.b").nodes[level]
+		node := tree.Path("a.b")[level]
 		d := denied(node, node.Limits[limit], wait)
 		if wait == 0 {
 			d.Verdict = ExceedsCapacity
 		}
-		cache.learn(asked, tree.route("a.b"), d, cost)
+		cache.learn(asked, tree.Route("a.b"), d, cost)
 	}
 	for _, step := range []struct {
 		what  string
@@ -57,17 +57,17 @@ func TestDenyCache(t *testing.T) {
 		step.learn(clock.Read())
 		clock.Advance(step.after)
 		for name, want := range step.full {
-			if got := cache.find(tree.route(name)); (got != nil) != (want != "-") || got != nil && got.Path != want {
+			if got := cache.find(tree.Route(name)); (got != nil) != (want != "-") || got != nil && got.Path != want {
 				t.Errorf("%s: %s is full at %+v, want %q", step.what, name, got, want)
 			}
 		}
 	}
 	learn(clock.Read(), global, 0, time.Hour, 1)
 	raised := newRoutes(newTree(t, "200/1h", "10/1h", ""))
-	testkit.Equal(t, cache.find(raised.route("a")), nil, "full limit after a raise")
+	testkit.Equal(t, cache.find(raised.Route("a")), nil, "full limit after a raise")
 	cache = newDenyCache(0, clock.Read)
 	learn(clock.Read(), global, 0, time.Hour, 1)
-	testkit.Equal(t, cache.find(tree.route("a.b")), nil, "full limit of a cache that is turned off")
+	testkit.Equal(t, cache.find(tree.Route("a.b")), nil, "full limit of a cache that is turned off")
 }
 
 func TestDenyCacheIsBounded(t *testing.T) {
@@ -77,11 +77,11 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	tree := newRoutes(newTree(t, "none", "1/1h", ""))
 	learn := func(name string, wait time.Duration) {
 		node := tree.Path(name)[0]
-		cache.learn(clock.Read(), tree.route(name), denied(node, node.Limits[0], wait), 1)
+		cache.learn(clock.Read(), tree.Route(name), denied(node, node.Limits[0], wait), 1)
 		if len(cache.full) > maxFull {
 			t.Fatalf("got %d entries, want %d at most", len(cache.full), maxFull)
 		}
-		if cache.find(tree.route(name)) == nil {
+		if cache.find(tree.Route(name)) == nil {
 			t.Fatalf("%s was not learnt", name)
 		}
 	}
@@ -91,7 +91,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	learn("long", time.Hour)
 	clock.Advance(time.Second)
 	learn("next", time.Hour) // ended entries make room
-	if denial := cache.find(tree.route("long")); denial == nil || len(cache.full) != 2 {
+	if denial := cache.find(tree.Route("long")); denial == nil || len(cache.full) != 2 {
 		t.Errorf("got %d entries, long is full: %+v, want 2 entries with long", len(cache.full), denial)
 	}
 	for i := range 2 * maxFull {
@@ -114,31 +114,5 @@ func TestLimiterCountsADenialFromItsQuestion(t *testing.T) {
 		if known.until.After(opens) {
 			t.Errorf("%+v counts as full for %v after its next slot has opened", limit, known.until.Sub(opens))
 		}
-	}
-}
-
-// TestTakenBefore derives the used slots only from denials that prove all slots taken.
-func TestTakenBefore(t *testing.T) {
-	t.Parallel()
-	log := limits.Limit{Count: 10, Window: time.Hour}
-	counter := limits.Limit{Algorithm: limits.SlidingCounter, Count: 10, Window: time.Hour}
-	category := limits.Node{Level: limits.LevelCategory, Path: "a"}
-	guarantees := []limits.Guarantee{{Path: "security", Slots: 3}}
-	for name, test := range map[string]struct {
-		guarantees []limits.Guarantee
-		decision   Decision
-		cost       int
-		want       int64
-	}{
-		"a log":                              {nil, denied(category, log, time.Minute), 1, 10},
-		"a log, several slots":               {nil, denied(category, log, time.Minute), 2, 0},
-		"an estimate":                        {nil, denied(category, counter, time.Minute), 1, 0},
-		"the global log":                     {nil, denied(limits.Node{Level: limits.LevelGlobal}, log, time.Minute), 1, 10},
-		"the global log, with guarantees":    {guarantees, denied(limits.Node{Level: limits.LevelGlobal}, log, time.Minute), 1, 0},
-		"the log of a path, with guarantees": {guarantees, denied(category, log, time.Minute), 1, 10},
-		"what never fits":                    {nil, Decision{Verdict: ExceedsCapacity, Node: category, Limit: log}, 1, 0},
-	} {
-		tree := &routes{guarantees: test.guarantees}
-		testkit.Equal(t, tree.takenBefore(&test.decision, test.cost), test.want, "%s", name)
 	}
 }

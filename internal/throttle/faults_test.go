@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,8 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // fault is a state in which a running server refuses a call wholly.
@@ -69,20 +69,20 @@ var faults = []fault{
 	{
 		name: "MOVED, a node that has given the slot away", class: script.ErrUnavailable, says: "MOVED",
 		start: func(t *testing.T) faulty {
-			cluster, slot, home, other := startPair(t)
-			move := func(to *servertest.Redis) { moveKeys(cluster.MoveSlot(slot, to)).End() }
+			cluster, slot, home, other := scripttest.StartPair(t, limiterKey(""))
+			move := func(to *servertest.Redis) { scripttest.MoveKeys(cluster.MoveSlot(slot, to)).End() }
 			return faulty{home.Addr, func() { move(other) }, func() { move(home) }}
 		},
 	},
 	{
 		name: "ASK, a node that is giving the slot away", class: script.ErrUnavailable, says: "ASK",
 		start: func(t *testing.T) faulty {
-			cluster, slot, home, other := startPair(t)
+			cluster, slot, home, other := scripttest.StartPair(t, limiterKey(""))
 			var move *servertest.SlotMove
 			return faulty{
 				home.Addr,
-				func() { move = moveKeys(cluster.MoveSlot(slot, other)) },
-				func() { move.End(); moveKeys(cluster.MoveSlot(slot, home)).End() },
+				func() { move = scripttest.MoveKeys(cluster.MoveSlot(slot, other)) },
+				func() { move.End(); scripttest.MoveKeys(cluster.MoveSlot(slot, home)).End() },
 			}
 		},
 	},
@@ -141,23 +141,6 @@ func byCommands(fall, mend string, settings ...string) func(t *testing.T) faulty
 		run := func(command string) func() { return func() { server.CLI(strings.Fields(command)...) } }
 		return faulty{server.Addr, run(fall), run(mend)}
 	}
-}
-
-// startPair starts a cluster of two nodes. Node home has the slot of the limiter's keys.
-func startPair(t *testing.T) (cluster *servertest.Cluster, slot int, home, other *servertest.Redis) {
-	t.Helper()
-	cluster = servertest.StartCluster(t, 2)
-	slot = cluster.Slot(limiterKey(""))
-	home = cluster.Owner(slot)
-	return cluster, slot, home, cluster.Nodes[1-slices.Index(cluster.Nodes, home)]
-}
-
-// moveKeys moves all keys of a migrating slot.
-func moveKeys(m *servertest.SlotMove) *servertest.SlotMove {
-	for moved := true; moved; {
-		moved = m.Keys(MaxBatch)
-	}
-	return m
 }
 
 // startBusy returns a fault in which another client runs an endless script.
@@ -236,8 +219,8 @@ func testFault(t *testing.T, f fault) {
 	server := f.start(t)
 	limiter := newLimiterKit(t, server.address, LimiterOptions{Policy: Hold, Settings: Settings{Tree: newTree(t, "7/1h", "6/1h", "")}})
 	limiter.start()
-	store, asked := limiter.o.Redis, new(commandCount)
-	store.runner.Options().Client.AddHook(asked)
+	redis, asked := limiter.o.Redis, new(commandCount)
+	limiter.options.Client.AddHook(asked)
 	limiter.one(Admitted, request("finished before", "a")).Finish(t.Context(), "")
 	finished := limiter.one(Admitted, request("finished", "a"))
 	returned := limiter.one(Admitted, request("returned", "a"))
@@ -245,7 +228,7 @@ func testFault(t *testing.T, f fault) {
 	inNeed := []Request{request("of store", "a"), request("of limiter", "a")}
 
 	server.fall()
-	_, err := store.Decide(t.Context(), inNeed[:1])
+	_, err := redis.Decide(t.Context(), inNeed[:1])
 	wantFault(t, f, err)
 	_, err = limiter.Decide(t.Context(), inNeed[1:])
 	wantFault(t, f, err)
@@ -278,7 +261,7 @@ func testFault(t *testing.T, f fault) {
 		return limiter.decide(request("finished", "a"))[0].Verdict == Done
 	})
 	testkit.Eventually(t, "what was returned meanwhile to be told", func() bool {
-		used, err := store.Usage(t.Context(), store.settings.Tree.Path("a"))
+		used, err := redis.Usage(t.Context(), redis.Settings().Tree.Path("a"))
 		return err == nil && reflect.DeepEqual(used, [][]int64{{5}, {5}})
 	})
 	limiter.metrics.wantRefunded(t, 1)

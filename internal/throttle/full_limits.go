@@ -10,8 +10,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// fullLimits tells the log when limits become full, and when they have slots again. In a minute the limits of one level have at most one
-// line of each kind, however many paths they have. What has no line of its own is counted in the next one.
+// fullLimits logs when limits become full, and when they have slots again. Per minute, it writes at most one line of each kind about a
+// level, however many paths the level has. The next line counts the limits that got no line of their own.
 type fullLimits struct {
 	logger *slog.Logger
 
@@ -20,7 +20,7 @@ type fullLimits struct {
 	levels map[string]*levelLines // by level, from its first line on
 }
 
-// fullNode is a node whose limit is full, as of the latest denial.
+// fullNode is a node with a full limit, as of the latest denial.
 type fullNode struct {
 	limits.Node
 	limit  limits.Limit
@@ -30,17 +30,17 @@ type fullNode struct {
 	told   bool      // the log has a line about it
 }
 
-// levelLines is what the log was told of the limits of one level.
+// levelLines records what was logged about the limits of one level.
 type levelLines struct {
 	full, opened time.Time // when the latest line of that kind was written
-	untold       opened    // no line says so yet
+	untold       opened    // not logged yet
 }
 
-// opened is limits that were full and are not full any more.
+// opened sums up limits that are no longer full.
 type opened struct {
 	limits int
-	denied int64    // while they were
-	one    fullNode // which denied most of all
+	denied int64    // while they were full
+	one    fullNode // the limit with the most denials
 }
 
 func (o *opened) add(node *fullNode) {
@@ -52,15 +52,15 @@ func (o *opened) add(node *fullNode) {
 }
 
 const (
-	fullLimitsEvery = time.Second // the log is told
-	levelLineEvery  = time.Minute // of each kind
+	fullLimitsEvery = time.Second // how often due lines are logged
+	levelLineEvery  = time.Minute // between two lines of one kind about a level
 )
 
 func newFullLimits(logger *slog.Logger) *fullLimits {
 	return &fullLimits{logger: logger, full: make(map[string]*fullNode), levels: make(map[string]*levelLines)}
 }
 
-// denied notes that a limit denied an event, as Redis or the local store said.
+// denied records a denial by Redis or by the local store.
 func (f *fullLimits) denied(d *Decision, asked time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +76,7 @@ func (f *fullLimits) denied(d *Decision, asked time.Time) {
 	node.denied++
 }
 
-// deniedAgain notes a denial by what is known of the latest one.
+// deniedAgain records a denial from the deny cache.
 func (f *fullLimits) deniedAgain(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,7 +85,8 @@ func (f *fullLimits) deniedAgain(path string) {
 	}
 }
 
-// opensAt is when the next slot of a path opens, as of the latest denial; the zero time if its limits are not known to be full.
+// opensAt returns when the next slot of a path opens, as of the latest denial. It returns the zero time if no limit of the path is known to
+// be full.
 func (f *fullLimits) opensAt(path string) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +96,7 @@ func (f *fullLimits) opensAt(path string) time.Time {
 	return time.Time{}
 }
 
-// adopt ends the spells of limits that are not in force any more.
+// adopt logs and forgets full limits that are no longer in force.
 func (f *fullLimits) adopt(tree *limits.Tree) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -135,7 +136,7 @@ func (f *fullLimits) tell(now time.Time) {
 		}
 	}
 	for level, lines := range f.levels {
-		// While a limit of the level is full and has no line, the log must not end with the words that one has slots.
+		// If another limit of the level is full but not logged yet, the last line must not say that a limit has slots again.
 		if lines.untold.limits > 0 && len(untold[level]) == 0 && now.Sub(lines.opened) >= levelLineEvery {
 			f.logger.Info("limit has slots again", lines.untold.attributes(now)...)
 			lines.opened, lines.untold = now, opened{}
@@ -148,7 +149,7 @@ func (f *fullLimits) linesOf(level string) *levelLines {
 	return f.levels[level]
 }
 
-// tellFull writes the line about limits of one level that have become full. It names the one that did so first.
+// tellFull writes the line about limits of one level that have become full. It names the limit that became full first.
 func (f *fullLimits) tellFull(lines *levelLines, nodes []*fullNode, now time.Time) {
 	for _, node := range nodes {
 		node.told = true
@@ -167,7 +168,7 @@ func (f *fullLimits) tellFull(lines *levelLines, nodes []*fullNode, now time.Tim
 	lines.full, lines.untold = now, opened{}
 }
 
-// attributes name the limit. The line has a level of its own.
+// attributes returns the attributes that name the limit. The level is called limit_level, because a log line has its own level.
 func (n *fullNode) attributes() []any {
 	return []any{"limit_level", n.Level, "path", cmp.Or(n.Path, limits.LevelGlobal), "limit", n.limit.String()}
 }

@@ -9,58 +9,38 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// TestServerWithoutFunctions uses a server without the command FUNCTION, as before Redis 7.
-func TestServerWithoutFunctions(t *testing.T) {
-	t.Parallel()
-	server := servertest.StartRedis(t, "--rename-command", "FUNCTION", "", "--rename-command", "FCALL", "")
-	client := newClient(t, redis.Options{Addr: server.Addr})
-	r := newRedisBy(client, "none", script.Functions, scriptSettings(t))
-	_, err := r.Decide(t.Context(), nil)
-	for _, err := range []error{err, r.SelfTest(t.Context(), pacing.SelfTest)} {
-		if !errors.Is(err, script.ErrForbidden) || !strings.Contains(err.Error(), "Redis 7") {
-			t.Errorf("error %v, want %v that names the version", err, script.ErrForbidden)
-		}
-	}
-}
-
-// functionRights are the rights to call and to load functions.
-var functionRights = append(scripttest.Without(scripttest.Without(scripttest.Rights(), "eval"), "evalsha"), "fcall", "function|load")
-
-// TestFunctionsNeedTwoRights removes one of the two rights from a user, with functions loaded by another worker and without. A self-test
-// names the right, and the failure policy does not act.
-func TestFunctionsNeedTwoRights(t *testing.T) {
+// TestLimiterWithoutRightsOfFunctions removes one of the two rights from a user, with functions loaded by another worker and without. The
+// failure policy does not act.
+func TestLimiterWithoutRightsOfFunctions(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	function := func(client redis.UniversalClient) *Redis {
-		return newRedisBy(client, scripttest.UserPrefix, script.Functions, scriptSettings(t))
+	rights := append(scripttest.Without(scripttest.Without(scripttest.Rights(), "eval"), "evalsha"), "fcall", "function|load")
+	function := func(client redis.UniversalClient) *store.Redis {
+		options := optionsOf(client, scripttest.UserPrefix)
+		options.Scripting = script.Functions
+		return store.NewRedis(script.NewRunner(options), Settings{Tree: newTree(t, "6/1h", "5/1h", ""), Lease: testLease, Retention: testRetention})
 	}
-	if err := function(scripttest.SetUser(t, server, "both", functionRights)).SelfTest(t.Context(), pacing.SelfTest); err != nil {
-		t.Errorf("with both rights: %v", err)
-	}
+	testkit.NoError(t, function(scripttest.SetUser(t, server, "both", rights)).SelfTest(t.Context()))
 	for _, loaded := range []bool{true, false} {
 		for _, right := range []string{"fcall", "function|load"} {
 			if !loaded {
 				server.CLI("FUNCTION", "FLUSH", "SYNC")
 			}
-			client := scripttest.SetUser(t, server, "without", scripttest.Without(functionRights, right))
-			err := function(client).SelfTest(t.Context(), pacing.SelfTest)
-			if !errors.Is(err, script.ErrForbidden) || !errors.Is(err, script.ErrRefused) || !strings.Contains(err.Error(), "lacks the right +"+right+" ") {
-				t.Errorf("without +%s, functions loaded: %t: error %v, want %v that names it", right, loaded, err, script.ErrForbidden)
-			}
+			client := scripttest.SetUser(t, server, "without", scripttest.Without(rights, right))
 			asked := new(commandCount)
 			client.AddHook(asked)
 			limiter := newLimiterKit(t, "", LimiterOptions{Redis: function(client), Policy: Local, Grace: time.Nanosecond})
 			limiter.run()
 			testkit.Eventually(t, "the limiter to be refused three times", func() bool { return asked.Load() >= 6 })
 			limiter.logs.Want(t, "redis refuses this worker")
-			_, err = limiter.Decide(t.Context(), several(1, "e", "a"))
+			_, err := limiter.Decide(t.Context(), several(1, "e", "a"))
 			for _, err := range []error{err, limiter.Ready()} {
 				if !errors.Is(err, script.ErrUnavailable) || !strings.Contains(err.Error(), "lacks the right +"+right+" ") {
 					t.Errorf("without +%s, functions loaded: %t: error %v, want %v that names it", right, loaded, err, script.ErrUnavailable)
@@ -77,11 +57,13 @@ func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	cluster := servertest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	owner := cluster.Owner(cluster.Slot(limiterKey("")))
 	settings := Settings{Tree: newTree(t, "20/1h", "none", ""), Lease: testLease, Retention: testRetention}
-	newStore := func() *Redis {
-		client := newWorkerClient(t, cluster.Addrs(), "")
-		return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "limiter", Timeout: 10 * time.Second, Scripting: script.Functions}), settings)
+	newStore := func() *store.Redis {
+		client := newClient(t, redis.Options{Addr: cluster.Nodes[0].Addr})
+		return store.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "limiter", Timeout: 10 * time.Second, Scripting: script.Functions}), settings)
 	}
-	wantAdmitted(t, newStore(), several(20, "old", "a")...)
+	for _, d := range testkit.Must(newStore().Decide(t.Context(), several(20, "old", "a")))(t).Decisions {
+		testkit.Equal(t, d.Verdict, Admitted, "verdict of an old event")
+	}
 	libraries := make(map[string]int)
 	for _, node := range cluster.Nodes {
 		libraries[node.Addr] = strings.Count(node.CLI("FUNCTION", "LIST"), "library_name")

@@ -1,6 +1,10 @@
 package throttle
 
-import "context"
+import (
+	"context"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
 
 // grant is the Grant of a limiter.
 type grant struct {
@@ -8,10 +12,10 @@ type grant struct {
 	granted
 }
 
-// Finish implements [Grant]. If Redis cannot be told now, the outage tells Redis later.
+// Finish implements [Grant]. If Redis is unavailable now, the outage reports the delivery later.
 func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
 	lease, local := g.limiter.outage.now(&g.granted)
-	lease.receipt = receipt
+	lease.Receipt = receipt
 	var err error
 	if local {
 		_, err = g.limiter.local.Finish(ctx, []Lease{lease})
@@ -20,14 +24,14 @@ func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
 		newly, err = g.limiter.finish.do(ctx, lease)
 	}
 	untold := local || err != nil
-	g.limiter.outage.change(&g.granted, untold, func(g *granted) { g.became, g.lease.receipt = wasDelivered, receipt })
+	g.limiter.outage.change(&g.granted, untold, func(g *granted) { g.Became, g.Lease.Receipt = store.WasDelivered, receipt })
 	return untold || newly
 }
 
-// Updated implements [Grant]. If Redis cannot be told, whoever gets the event again updates the messages again.
+// Updated implements [Grant]. If the call fails, the next holder of the event updates the messages again.
 func (g *grant) Updated(ctx context.Context, left int) {
 	lease, _ := g.limiter.outage.now(&g.granted)
-	_, _ = g.limiter.updates.do(ctx, updated{lease, left})
+	_, _ = g.limiter.updates.do(ctx, store.Updated{Lease: lease, Left: left})
 }
 
 // Extend implements [Grant].
@@ -47,10 +51,10 @@ func (g *grant) Extend(ctx context.Context) bool {
 // Release implements [Grant].
 func (g *grant) Release(ctx context.Context, inDoubt bool) {
 	lease, local := g.limiter.outage.now(&g.granted)
-	lease.inDoubt = lease.inDoubt || inDoubt
+	lease.InDoubt = lease.InDoubt || inDoubt
 	if local {
 		_, _ = g.limiter.local.Extend(ctx, []Lease{lease}, 0)
-		g.limiter.outage.change(&g.granted, false, func(g *granted) { g.became, g.lease.inDoubt = wasReleased, lease.inDoubt })
+		g.limiter.outage.change(&g.granted, false, func(g *granted) { g.Became, g.Lease.InDoubt = store.WasReleased, lease.InDoubt })
 		return
 	}
 	g.ended(lease)
@@ -76,20 +80,20 @@ func (g *grant) Refund(ctx context.Context) {
 	}
 }
 
-// ended lets the local store take note that the delivery has ended.
+// ended tells the local store that the delivery has ended.
 func (g *grant) ended(lease Lease) {
 	if g.mirrored {
 		g.limiter.local.Ended(lease)
 	}
 }
 
-// returned takes note that the slots are free again. An event that resolves a pair had none.
+// returned records that the slots are free again. A resolved event had no slots.
 func (l *Limiter) returned(of *granted) {
-	if of.lease.resolving {
+	if of.Lease.Resolving {
 		return
 	}
 	if of.mirrored {
-		l.local.Unmirror(of.lease, of.at)
+		l.local.Unmirror(of.Lease, of.At)
 	}
 	l.forgetFull()
 	l.o.Metrics.Refunded(1)

@@ -9,20 +9,21 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// Limiter is what a worker asks: the deny cache, then Redis, and the failure policy while Redis is unavailable. Its methods for a
-// batch stand in the order in which they run, from Decide to take.
+// Limiter decides for a worker: it looks in the deny cache, then calls Redis, and applies the failure policy while Redis is unavailable. The
+// methods for a batch are in call order, from Decide to take.
 type Limiter struct {
 	o         LimiterOptions
 	outage    *outage
 	staleness staleness
 	cache     *denyCache
-	shadow    *denyCache // what is known to be full in the shadow
-	local     *Memory    // decides while the policy acts, and mirrors this instance's admissions before
+	shadow    *denyCache    // deny cache of the shadow limits
+	local     *store.Memory // decides while the policy acts; before that, it mirrors this instance's admissions
 	usage     *usage
 	full      *fullLimits
-	records   records
+	records   store.Records
 	logOnce   logOnce
 	refused   negativeCache
 	unpaired  *unpaired
@@ -30,14 +31,14 @@ type Limiter struct {
 	extend    batcher[Lease, Lease]
 	release   batcher[Lease, Lease]
 	refund    batcher[Lease, bool]
-	updates   batcher[updated, struct{}]
+	updates   batcher[store.Updated, struct{}]
 }
 
-// Decide answers a batch: events that were planned to come back by their plans, events that resolve others by their pairs, all others by the
-// limits. On an error, which is script.ErrUnavailable, script.ErrStale or the context's, nothing is known to be decided: give the events back and
-// call [Limiter.Await]. Where only the pairs cannot be asked for, the events that resolve are Deferred, and the others keep their decisions.
+// Decide answers a batch. Plans decide about planned events, pairs about resolved events, and limits about the rest. An error is
+// script.ErrUnavailable, script.ErrStale or the context's error. After an error, treat nothing as decided: give the events back and call
+// [Limiter.Await]. If only the pairs cannot be read, the resolved events are Deferred, and the rest keep their decisions.
 func (l *Limiter) Decide(ctx context.Context, requests []Request) ([]Decision, error) {
-	again := partOf(requests, func(i int) bool { return requests[i].mayBePlanned() })
+	again := partOf(requests, func(i int) bool { return requests[i].MayBePlanned() })
 	if len(again.requests) == 0 { // as a rule
 		return l.decideAnew(ctx, requests)
 	}
@@ -52,12 +53,12 @@ func (l *Limiter) Decide(ctx context.Context, requests []Request) ([]Decision, e
 
 // decideAnew decides about events without a plan.
 func (l *Limiter) decideAnew(ctx context.Context, requests []Request) ([]Decision, error) {
-	resolving := partOf(requests, func(i int) bool { return requests[i].asksForPair() })
+	resolving := partOf(requests, func(i int) bool { return requests[i].AsksForPair() })
 	if len(resolving.requests) == 0 { // as a rule: nothing is copied
 		return l.decideByLimits(ctx, requests)
 	}
 	decisions := make([]Decision, len(requests))
-	limited := partOf(requests, func(i int) bool { return !requests[i].asksForPair() })
+	limited := partOf(requests, func(i int) bool { return !requests[i].AsksForPair() })
 	if len(limited.requests) > 0 {
 		decided, err := l.decideByLimits(ctx, limited.requests)
 		if err != nil {
@@ -76,7 +77,7 @@ func (l *Limiter) decideAnew(ctx context.Context, requests []Request) ([]Decisio
 	return decisions, nil
 }
 
-// decideByLimits has Redis decide, or the failure policy.
+// decideByLimits lets Redis or the failure policy decide.
 func (l *Limiter) decideByLimits(ctx context.Context, requests []Request) ([]Decision, error) {
 	l.unpaired.see(requests)
 	switch state, cause := l.outage.current(); state {
@@ -89,9 +90,9 @@ func (l *Limiter) decideByLimits(ctx context.Context, requests []Request) ([]Dec
 	}
 }
 
-// decideByPairs decides about resolved events, each of which has a pair. An event whose pair is open gets it, and is Admitted or
-// Reclaimed; any other is Unpaired. An error is as of Decide. While a failure policy acts all are Deferred: which pairs are open,
-// only Redis knows.
+// decideByPairs decides about resolved events that have a pair. If the pair is open, the event gets it and is Admitted or Reclaimed.
+// Otherwise the event is Unpaired. While a failure policy acts, all events are Deferred, because only Redis knows which pairs are open. It
+// returns the errors of Decide.
 func (l *Limiter) decideByPairs(ctx context.Context, requests []Request) ([]Decision, error) {
 	switch state, cause := l.outage.current(); state {
 	case answering:
@@ -115,9 +116,9 @@ func (l *Limiter) act(requests []Request) []Decision {
 		l.o.Metrics.Decision(Denied.String(), SourceLocal, len(requests))
 		return decisions
 	}
-	asked, decisions := time.Now(), l.local.decideBatch("", requests).Decisions
+	asked, decisions := time.Now(), l.local.DecideOnce("", requests).Decisions
 	for i := range decisions {
-		if d := &decisions[i]; l.o.Policy == Open && d.Verdict.isDenial() {
+		if d := &decisions[i]; l.o.Policy == Open && d.Verdict.IsDenial() {
 			*d = Decision{Verdict: Admitted, Lease: d.Lease}
 		}
 	}
@@ -132,14 +133,14 @@ func (l *Limiter) act(requests []Request) []Decision {
 	return decisions
 }
 
-// askInTurn denies events that have to wait for older ones, and asks about the rest. Events that need not wait any more leave their queues.
-// Queues that cannot be read hold no event back.
+// askInTurn denies events that must wait for older events, and asks about the rest. Events that need not wait any more leave their queues.
+// If the queues cannot be read, no event is held back.
 func (l *Limiter) askInTurn(ctx context.Context, requests []Request) ([]Decision, error) {
-	if l.o.Forward || !slices.ContainsFunc(requests, Request.standsInQueue) {
+	if l.o.Forward || !slices.ContainsFunc(requests, Request.StandsInQueue) {
 		return l.askByLimits(ctx, requests)
 	}
-	standing := partOf(requests, func(i int) bool { return requests[i].standsInQueue() })
-	turns, err := l.o.Redis.turns(ctx, standing.requests)
+	standing := partOf(requests, func(i int) bool { return requests[i].StandsInQueue() })
+	turns, err := l.o.Redis.Turns(ctx, standing.requests)
 	if err != nil {
 		return l.askByLimits(ctx, requests)
 	}
@@ -153,19 +154,19 @@ func (l *Limiter) askInTurn(ctx context.Context, requests []Request) ([]Decision
 	leaving := partOf(requests, func(i int) bool {
 		return requests[i].HasWaited && answers[i].Verdict != Deferred && answers[i].Verdict != Denied
 	})
-	_ = l.o.Redis.leave(ctx, leaving.requests) // else others wait for them for a while
+	_ = l.o.Redis.Leave(ctx, leaving.requests) // if this fails, other events wait for these for a while
 	return answers, nil
 }
 
-// ask asks Redis about a batch, and asks again if the limits here turn out not to be those in force. What Redis refuses may be the
-// fault of some events alone: name tells which events share that.
+// ask asks Redis about a batch. If newer limits are in force, it adopts them and asks again. If Redis refuses the batch, ask retries it in
+// groups: events of equal name share the keys that Redis may have refused.
 func (l *Limiter) ask(ctx context.Context, requests []Request, name func(Request) string, once asking) ([]Decision, error) {
-	asked, nonce := time.Now(), newNonce()
+	asked, nonce := time.Now(), store.NewNonce()
 	answers, err := once(ctx, nonce, requests)
 	l.o.Metrics.DecisionDuration(time.Since(asked))
 	if errors.Is(err, script.ErrStale) && ctx.Err() == nil && !l.staleness.lags() { // while it lags, keepUp looks for newer limits
 		err = l.staleness.catchUp(ctx, err, func() (err error) {
-			nonce = newNonce()
+			nonce = store.NewNonce()
 			answers, err = once(ctx, nonce, requests)
 			return err
 		})
@@ -183,16 +184,15 @@ func (l *Limiter) ask(ctx context.Context, requests []Request, name func(Request
 	return nil, l.outage.noReply(nonce, requests, err)
 }
 
-// askOnce makes one call. Events that open pairs are announced before anybody delivers them: what resolves them then waits for the
-// outcome.
+// askOnce makes one call. It announces events that open pairs before anyone delivers them, so that the resolved events wait for the outcome.
 func (l *Limiter) askOnce(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
 	asked := time.Now()
-	result, err := l.o.Redis.decideBatch(ctx, nonce, requests)
+	result, err := l.o.Redis.DecideOnce(ctx, nonce, requests)
 	if err != nil {
 		return nil, err
 	}
-	err = l.o.Redis.announce(ctx, result.Decisions)
-	if errors.Is(err, script.ErrRefused) { // the events themselves go on, though their pairs cannot be kept
+	err = l.o.Redis.Announce(ctx, result.Decisions)
+	if errors.Is(err, script.ErrRefused) { // the events are delivered, although their pairs cannot be stored
 		l.logOnce.report(l.o.Logger, requests[0].Category, err)
 	} else if err != nil {
 		return nil, err
@@ -206,23 +206,23 @@ func (l *Limiter) askOnce(ctx context.Context, nonce string, requests []Request)
 
 // askOnceForPairs makes one call about resolved events.
 func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
-	resolutions, err := l.o.Redis.resolveBatch(ctx, nonce, requests)
+	resolutions, err := l.o.Redis.ResolveOnce(ctx, nonce, requests)
 	if err != nil {
 		return nil, err
 	}
 	for i := range resolutions {
-		if d := &resolutions[i]; d.Lease.resolving {
-			d.Grant = &grant{limiter: l, granted: granted{admission: admission{lease: d.Lease}}}
+		if d := &resolutions[i]; d.Lease.Resolving {
+			d.Grant = &grant{limiter: l, granted: granted{Admission: store.Admission{Lease: d.Lease}}}
 		}
 	}
 	l.count(SourceRedis, resolutions)
 	return resolutions, nil
 }
 
-// take gives the decisions of a store their grants, and lets the caches and the local store take note of them.
+// take adds grants to the decisions of a store, and updates the caches and the local store.
 func (l *Limiter) take(source string, asked time.Time, decisions []Decision, requests []Request) {
 	var admitted []Request
-	rules := l.o.Redis.rules()
+	rules := l.o.Redis.Rules()
 	for i := range decisions {
 		d, request := &decisions[i], requests[i] // a Decision is large
 		switch d.Verdict {
@@ -233,14 +233,14 @@ func (l *Limiter) take(source string, asked time.Time, decisions []Decision, req
 		case ExceedsCapacity:
 			l.logOnce.exceedsCapacity(l.o.Logger, request, *d)
 		}
-		if source == SourceRedis && d.Verdict.isDenial() { // a share of a limit is full sooner than the limit
-			d.Used = rules.tree.takenBefore(d, request.Cost)
-			l.cache.learn(asked, rules.tree.route(request.Category), *d, request.Cost)
+		if source == SourceRedis && d.Verdict.IsDenial() { // a share of a limit is full sooner than the limit
+			d.Used = rules.InForce.TakenBefore(d, request.Cost)
+			l.cache.learn(asked, rules.InForce.Route(request.Category), *d, request.Cost)
 		}
 		l.learnFromShadow(asked, source, rules, request, d.Shadow)
 		l.usage.touch(request.Category)
 	}
-	var at time.Time // of the admissions that the local store knows of
+	var at time.Time // of the admissions that the local store has recorded
 	switch {
 	case source == SourceLocal:
 		at = asked
@@ -250,7 +250,7 @@ func (l *Limiter) take(source string, asked time.Time, decisions []Decision, req
 	for i := range decisions {
 		if d := &decisions[i]; d.Lease.ID != "" {
 			d.Grant = &grant{limiter: l, granted: granted{
-				admission: admission{lease: d.Lease, at: at}, local: source == SourceLocal,
+				Admission: store.Admission{Lease: d.Lease, At: at}, local: source == SourceLocal,
 				mirrored: source == SourceRedis && d.Verdict == Admitted && !at.IsZero(),
 			}}
 		}
@@ -271,19 +271,19 @@ func (l *Limiter) count(source string, decisions []Decision) {
 	}
 }
 
-// learnFromShadow counts what the shadow says of an event.
-func (l *Limiter) learnFromShadow(asked time.Time, source string, rules *ruleset, request Request, d ShadowDecision) {
+// learnFromShadow counts the shadow decision about an event, and caches its denial.
+func (l *Limiter) learnFromShadow(asked time.Time, source string, rules *store.Rules, request Request, d ShadowDecision) {
 	if d.Verdict == 0 {
 		return
 	}
 	l.o.Metrics.ShadowDecision(cmp.Or(d.Node.Level, LevelNone), d.Verdict.String(), 1)
-	if d.Verdict.isDenial() && source == SourceRedis && rules.shadow != nil {
+	if d.Verdict.IsDenial() && source == SourceRedis && rules.InShadow != nil {
 		denied := Decision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
-		l.shadow.learn(asked, rules.shadow.route(request.Category), denied, request.Cost)
+		l.shadow.learn(asked, rules.InShadow.Route(request.Category), denied, request.Cost)
 	}
 }
 
-// deferred returns decisions about n events that cannot be decided about now.
+// deferred returns decisions for n events that cannot be decided now.
 func (l *Limiter) deferred(n int, err error) []Decision {
 	decisions := make([]Decision, n)
 	for i := range decisions {
@@ -293,8 +293,8 @@ func (l *Limiter) deferred(n int, err error) []Decision {
 	return decisions
 }
 
-// Full returns the denial that an event of the category is known to get, without asking Redis; nil: none is known. A shadow has to be
-// known to deny the event too: else nobody would ask the shadow.
+// Full returns the cached denial of an event of the category, without asking Redis. It returns nil if there is none. Shadow limits must deny
+// the event too: otherwise they would miss the event.
 func (l *Limiter) Full(category string) *Denial {
 	if l.o.Forward || !l.staleness.current.Load() {
 		return nil
@@ -302,13 +302,13 @@ func (l *Limiter) Full(category string) *Denial {
 	if l.o.Policy == Open && !l.outage.isAnswering() {
 		return nil
 	}
-	rules := l.o.Redis.rules()
-	denial := l.cache.find(rules.tree.route(category))
+	rules := l.o.Redis.Rules()
+	denial := l.cache.find(rules.InForce.Route(category))
 	if denial == nil {
 		return nil
 	}
-	if rules.shadow != nil {
-		shadowed := l.shadow.find(rules.shadow.route(category))
+	if rules.InShadow != nil {
+		shadowed := l.shadow.find(rules.InShadow.Route(category))
 		if shadowed == nil {
 			return nil
 		}
@@ -319,14 +319,13 @@ func (l *Limiter) Full(category string) *Denial {
 	return denial
 }
 
-// Position is that of the limits by which this instance decides.
-func (l *Limiter) Position() limits.Position { return l.o.Redis.rules().Position }
+// Position returns the position of this instance's limits.
+func (l *Limiter) Position() limits.Position { return l.o.Redis.Rules().Position }
 
-// Await returns once Decide may work: nil, or the context's error. It waits while newer limits are in force than here.
+// Await blocks until Decide may work. It returns nil or the context's error. It also waits while this instance lacks the limits in force.
 func (l *Limiter) Await(ctx context.Context) error { return l.outage.await(ctx, l.staleness.lags) }
 
-// Ready is nil while events can be decided, by Redis or by the failure policy. Limits that are behind for a moment do not
-// count.
+// Ready returns nil while Redis or the failure policy can decide about events. Limits that are outdated for a moment do not matter.
 func (l *Limiter) Ready() error {
 	if err := l.outage.ready(); err != nil {
 		return err
@@ -334,5 +333,5 @@ func (l *Limiter) Ready() error {
 	return l.staleness.ready()
 }
 
-// Available tells whether Redis answers, as far as is known.
+// Available reports whether this instance considers Redis available.
 func (l *Limiter) Available() bool { return l.outage.isAnswering() }

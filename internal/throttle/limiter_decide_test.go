@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestVerdictsOfTheScripts compares numbers and names of verdicts in Go and Lua.
@@ -36,7 +36,7 @@ func TestVerdictsOfTheScripts(t *testing.T) {
 func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Policy: Local, Settings: Settings{PairTTL: testPairTTL}})
-	about := func(id, pair string) Request { return request(id, "a").ofPair(pair) }
+	about := func(id, pair string) Request { return ofPair(pair, request(id, "a")) }
 	limiter.one(Admitted, about("firing", "disk")).Finish(t.Context(), "r")
 
 	mixed := func(suffix string) []Request {

@@ -14,8 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 type fakeMetrics struct {
@@ -82,6 +83,7 @@ type limiterKit struct {
 	*Limiter
 	t       *testing.T
 	server  *servertest.Redis
+	options script.Options // of the scripts, unless the test brought the store
 	metrics *fakeMetrics
 	logs    *testkit.Log
 
@@ -102,7 +104,8 @@ func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
 	}
 	if o.Redis == nil {
 		client := newClient(t, redis.Options{Addr: address, MaxRetries: 1, DialTimeout: patience, DialerRetries: 1})
-		o.Redis = newRedis(client, "limiter", o.Settings)
+		kit.options = optionsOf(client, "limiter")
+		o.Redis = store.NewRedis(script.NewRunner(kit.options), o.Settings)
 	}
 	o.Metrics, o.Logger = kit.metrics, kit.logs.Logger()
 	kit.Limiter = NewLimiter(o)
@@ -193,11 +196,18 @@ func startLimiterBehindProxy(t *testing.T, o LimiterOptions) (*limiterKit, *serv
 	t.Helper()
 	server := servertest.StartRedis(t)
 	proxy := servertest.StartProxy(t, server.Addr)
-	limiter := newLimiterKit(t, proxy.Addr, o)
-	limiter.server = server
-	options := limiter.o.Redis.runner.Options()
+	if o.Tree == nil {
+		o.Tree = newTree(t, "100/1h", "10/1h", "")
+	}
+	if o.Lease == 0 {
+		o.Lease = time.Hour
+	}
+	o.Retention = testRetention
+	options := optionsOf(newClient(t, redis.Options{Addr: proxy.Addr, MaxRetries: 1, DialTimeout: patience, DialerRetries: 1}), "limiter")
 	options.Timeout = time.Second
-	limiter.o.Redis.runWith(options)
+	o.Redis = store.NewRedis(script.NewRunner(options), o.Settings)
+	limiter := newLimiterKit(t, proxy.Addr, o)
+	limiter.server, limiter.options = server, options
 	limiter.start()
 	return limiter, proxy
 }

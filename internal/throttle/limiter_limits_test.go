@@ -10,11 +10,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func (m *fakeMetrics) wantShadow(t *testing.T, want map[string]int) {
@@ -34,9 +35,13 @@ func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
 	limiter := startLimiter(t, LimiterOptions{
 		Settings: Settings{Tree: newTree(t, "none", "none", "")}, DenyCacheTTL: time.Hour,
 	})
-	for _, kind := range []string{"log", "counter", "fixed", "token", "inflight"} {
+	for _, a := range algorithm.All() {
+		if a.Description().Frees == algorithm.BySpacing {
+			continue // it has one slot at once, whatever the count
+		}
+		kind := a.String()
 		for _, where := range []struct{ plan, level string }{{"global", limits.LevelGlobal}, {"category", limits.LevelCategory}, {"rule", kind + ".b"}} {
-			category, revision := kind+".b", limiter.o.Redis.rules().Position.Revision
+			category, revision := kind+".b", limiter.o.Redis.Rules().Position.Revision
 			adopt := func(limit string) {
 				t.Helper()
 				given := map[string]string{"global": "none", "category": "none", "rule": "none"}
@@ -49,7 +54,7 @@ func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
 			adopt("2/1h")
 			limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, event(1), event(2), event(3))
 			full := where.level
-			if kind == "inflight" { // a slot may come back at any time
+			if !a.Description().Firm() { // a slot may come back at any time
 				full = ""
 			}
 			limiter.wantFull(category, full)
@@ -281,33 +286,46 @@ func TestIdleLimiterNoticesNewerLimits(t *testing.T) {
 // TestLimiterSharesOfEachAlgorithm decides by the local share of one of three instances.
 func TestLimiterSharesOfEachAlgorithm(t *testing.T) {
 	t.Parallel()
+	var rules []string
+	for _, a := range algorithm.All() {
+		limit := a.String() + "=" + a.String() + ":6/1h"
+		if a.Description().Bursts {
+			limit += ";burst=3"
+		}
+		rules = append(rules, limit)
+	}
 	limiter := startLimiter(t, LimiterOptions{
-		Settings: Settings{Tree: newTree(t, "none", "none",
-			"log=6/1h,counter=counter:6/1h,fixed=fixed:6/1h,token=token:6/1h;burst=3,leaky=leaky:6/1h,inflight=inflight:6/1h")},
-		Policy: Local, Grace: time.Nanosecond, Instances: func() int { return 3 }, DenyCacheTTL: time.Hour,
+		Settings: Settings{Tree: newTree(t, "none", "none", strings.Join(rules, ","))},
+		Policy:   Local, Grace: time.Nanosecond, Instances: func() int { return 3 }, DenyCacheTTL: time.Hour,
 	})
 	limiter.loseAndAct()
-	for _, share := range []struct {
-		category       string
-		admitted       int
-		waits, atLeast time.Duration // until the next slot; this instance has two slots an hour
-	}{
-		{"log", 2, time.Hour, time.Hour - patience},
-		{"counter", 2, 2 * time.Hour, 30 * time.Minute},
-		{"fixed", 2, time.Hour, time.Microsecond},
-		{"token", 1, 30 * time.Minute, 30*time.Minute - patience},
-		{"leaky", 1, 30 * time.Minute, 30*time.Minute - patience},
-		{"inflight", 2, time.Hour, time.Hour - patience},
-	} {
-		answers := limiter.want(map[Verdict]int{Admitted: share.admitted, Denied: 5 - share.admitted}, several(5, share.category, share.category)...)
-		last := answers[4]
-		if last.Wait > share.waits || last.Wait < share.atLeast {
-			t.Errorf("%s: the next slot opens after %v, want %v at most", share.category, last.Wait, share.waits)
+	for _, a := range algorithm.All() {
+		share := limits.Limit{Algorithm: a, Count: 2, Window: time.Hour}
+		if a.Description().Bursts {
+			share.Burst = 1
 		}
-		limiter.wantFull(share.category, "") // a full share is no full limit
-		if share.category == "inflight" {
+		admitted, wait := fillAlone(share, time.Now())
+		answers := limiter.want(map[Verdict]int{Admitted: admitted, Denied: 5 - admitted}, several(5, a.String(), a.String())...)
+		if last := answers[4]; last.Wait > wait || last.Wait < wait-patience {
+			t.Errorf("%s: the next slot opens after %v, want %v at most", a, last.Wait, wait)
+		}
+		limiter.wantFull(a.String(), "") // a full share is no full limit
+		if a.Description().FollowsDelivery() {
 			answers[0].Grant.Finish(t.Context(), "")
-			limiter.one(Admitted, request("inflight5", "inflight"))
+			limiter.one(Admitted, request(a.String()+"5", a.String()))
 		}
 	}
+}
+
+// fillAlone takes slots of a limit that nobody else uses until it is full. It returns their number, and when the next slot opens.
+func fillAlone(limit limits.Limit, at time.Time) (taken int, wait time.Duration) {
+	state, own := limit.Description().Memory(), []limits.Limit{limit}
+	for n := range 5 {
+		event := algorithm.Event{Now: at.UnixMicro(), Cost: 1, Message: fmt.Sprint(n)}
+		if _, wait := state.Wait(event, own); wait > 0 {
+			return n, time.Duration(wait) * time.Microsecond
+		}
+		state.Take(event, own)
+	}
+	return 5, 0
 }

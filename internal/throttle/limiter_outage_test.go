@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestLimiterHolds(t *testing.T) {
@@ -22,7 +22,7 @@ func TestLimiterHolds(t *testing.T) {
 	waiting := make(chan error, 1)
 	ctx := testkit.Context(t)
 	go func() { waiting <- limiter.Await(ctx) }()
-	mixed := append(resolving(request("resolved", "a").ofPair("disk")), request("limited", "a"))
+	mixed := append(resolving(aboutDisk("resolved")), request("limited", "a"))
 	for _, requests := range [][]Request{several(5, "e", "a"), mixed, mixed[:1]} {
 		if _, err := limiter.Decide(t.Context(), requests); !errors.Is(err, script.ErrUnavailable) {
 			t.Errorf("%d events: error %v, want %v", len(requests), err, script.ErrUnavailable)
@@ -97,7 +97,7 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	limiter.outage.mu.Lock()
 	for _, grant := range limiter.outage.unsynced {
 		if grant.local {
-			grant.at = grant.at.Add(-10 * time.Minute)
+			grant.At = grant.At.Add(-10 * time.Minute)
 		}
 	}
 	limiter.outage.mu.Unlock()

@@ -10,9 +10,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/script/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func TestLimiterCategoryLogOfTheWrongType(t *testing.T) {
@@ -60,7 +61,7 @@ func TestLimiterFull(t *testing.T) {
 	answers[0].Grant.Refund(t.Context())
 	limiter.wantFull("a", "")
 	// A denial of several slots does not make the limit full for one slot.
-	denied := limiter.want(map[Verdict]int{Denied: 1}, request("two", "a").withCost(2))
+	denied := limiter.want(map[Verdict]int{Denied: 1}, costing(2, request("two", "a")))
 	testkit.Equal(t, denied[0].Denial(asked).Used, 0, "slots taken, as the denial of two slots says")
 	limiter.wantFull("a", "")
 	limiter.one(Admitted, request("another", "a"))
@@ -94,10 +95,12 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	server := servertest.StartRedis(t)
 	limiter := newLimiterKit(t, server.Addr, LimiterOptions{})
 	limiter.server = server
-	pacer := pacing.New(pacing.Options{Runner: limiter.o.Redis.runner, Available: limiter.Available, Logger: limiter.logs.Logger()})
-	limiter.o.Pauses, limiter.o.SelfTests = pacer.Learn, []SelfTest{pacing.SelfTest}
+	pacer := pacing.New(pacing.Options{Runner: script.NewRunner(limiter.options), Available: limiter.Available, Logger: limiter.logs.Logger()})
+	limiter.o.Pauses, limiter.o.SelfTests = pacer.Learn, []store.SelfTest{pacing.SelfTest}
 	limiter.start()
-	pause(t, limiter.o.Redis, "#here", time.Hour)
+	elsewhere := testkit.NewLog(t)
+	pacing.New(pacing.Options{Runner: script.NewRunner(limiter.options), Logger: elsewhere.Logger()}).Pause(t.Context(), "#here", time.Hour)
+	elsewhere.WantCount(t, 0, "other instances do not know of a pause")
 	testkit.Equal(t, pacer.Paused("#here"), 0, "pause that the other instance knows of at once")
 	limiter.one(Admitted, request("e", "a"))
 	if paused := pacer.Paused("#here"); paused <= 0 || paused > time.Hour {
@@ -119,8 +122,8 @@ func TestLimiterNeedsEverySelfTest(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	limiter := newLimiterKit(t, "", LimiterOptions{
-		Redis:     newRedis(scripttest.SetUser(t, server, "without", scripttest.Without(scripttest.Rights(), "set")), scripttest.UserPrefix, scriptSettings(t)),
-		SelfTests: []SelfTest{pacing.SelfTest},
+		Redis:     newRedis(scripttest.SetUser(t, server, "without", scripttest.Without(scripttest.Rights(), "set")), scripttest.UserPrefix, Settings{Tree: newTree(t, "6/1h", "5/1h", "a.b=4/1h"), Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}),
+		SelfTests: []store.SelfTest{pacing.SelfTest},
 	})
 	limiter.outage.reach(t.Context(), limiter.staleness.compare)
 	limiter.wantReady(script.ErrForbidden)
@@ -171,7 +174,7 @@ func TestLimiterSaysOnceThatAnEventNeverFits(t *testing.T) {
 	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "3/1h", "off=0/1h")}})
 	for round := range 3 {
 		limiter.want(map[Verdict]int{ExceedsCapacity: 3},
-			request(fmt.Sprint("a", round), "a").withCost(4), request(fmt.Sprint("b", round), "b").withCost(100), request(fmt.Sprint("off", round), "off"))
+			costing(4, request(fmt.Sprint("a", round), "a")), costing(100, request(fmt.Sprint("b", round), "b")), request(fmt.Sprint("off", round), "off"))
 	}
 	limiter.logs.Want(t, "event never fits its limit", "event never fits its limit")
 }

@@ -3,23 +3,21 @@ package throttle
 import (
 	"log/slog"
 	"sync"
-	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
 // maxNoted bounds the categories that are remembered.
 const maxNoted = 1000
 
-// logOnce keeps the log short: it says what concerns a category once, or once in a while.
+// logOnce keeps the log short: it limits the lines about categories.
 type logOnce struct {
 	mu       sync.Mutex
 	tooLarge map[string]bool
-	reported time.Time
+	reported oplog.Limited
 }
 
-// reportEvery is how often a log that cannot be read is complained about.
-const reportEvery = time.Minute
-
-// exceedsCapacity says once for each category that an event asks for more slots than a limit has. A limit of 0 is meant to block.
+// exceedsCapacity logs once per category that an event costs more slots than a limit has. It ignores a limit of 0, which blocks on purpose.
 func (r *logOnce) exceedsCapacity(logger *slog.Logger, request Request, d Decision) {
 	if d.Limit.Count == 0 {
 		return
@@ -37,13 +35,9 @@ func (r *logOnce) exceedsCapacity(logger *slog.Logger, request Request, d Decisi
 		"limit_level", d.Node.Level, "limit", d.Limit.String())
 }
 
-// report says that an event cannot be evaluated.
+// report logs that an event cannot be evaluated, at most once a minute.
 func (r *logOnce) report(logger *slog.Logger, category string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.reported) < reportEvery {
-		return
+	if r.reported.Allow(oplog.Every) {
+		logger.Error("event cannot be evaluated", "category", category, "error", err)
 	}
-	r.reported = time.Now()
-	logger.Error("event cannot be evaluated", "category", category, "error", err)
 }

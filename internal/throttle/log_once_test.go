@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func TestRefusalsAreToldOnce(t *testing.T) {
@@ -30,7 +31,7 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 		logger = logs.Logger()
 		for range 10 {
 			r.report(logger, "a", errors.New("wrong type"))
-			time.Sleep(reportEvery / 5)
+			time.Sleep(oplog.Every / 5)
 		}
 		logs.Want(t, "event cannot be evaluated", "event cannot be evaluated")
 	})

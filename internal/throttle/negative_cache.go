@@ -8,12 +8,13 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// refusedFor is how long Redis is not asked again about events whose logs or pairs it refused.
+// refusedFor is how long the limiter does not ask Redis again about events with refused logs or pairs.
 const refusedFor = time.Second
 
-// negativeCache remembers what Redis refused: by a category, its logs; by a line feed and a first level, its pairs.
+// negativeCache remembers what Redis refused. A category names its logs, and a line feed with a first level names its pairs.
 type negativeCache struct {
 	mu    sync.Mutex
 	since map[string]refusal
@@ -33,7 +34,7 @@ func (c *negativeCache) note(name string, err error) {
 	c.since[name] = refusal{time.Now(), err}
 }
 
-// find returns why Redis refused something a moment ago, nil if it did not.
+// find returns why Redis refused a name within refusedFor. It returns nil if Redis did not.
 func (c *negativeCache) find(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +46,7 @@ func (c *negativeCache) find(name string) error {
 	return known.err
 }
 
-// empty tells whether nothing was refused, without a look at each event.
+// empty reports whether nothing was refused. It saves a look-up for each event.
 func (c *negativeCache) empty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,13 +56,13 @@ func (c *negativeCache) empty() bool {
 func logsOf(request Request) string  { return request.Category }
 func pairsOf(request Request) string { return "\n" + event.FirstLevel(request.Category) }
 
-// part is some of the requests of a batch, and their positions there.
+// part holds some requests of a batch, and their positions in it.
 type part struct {
 	requests  []Request
 	positions []int
 }
 
-// partOf is the requests that are wanted.
+// partOf returns the wanted requests.
 func partOf(requests []Request, wanted func(position int) bool) (some part) {
 	for i := range requests {
 		if wanted(i) {
@@ -75,17 +76,17 @@ func (p *part) add(request Request, position int) {
 	p.requests, p.positions = append(p.requests, request), append(p.positions, position)
 }
 
-// put puts the decisions about the part to their positions.
+// put copies the decisions about the part to their positions.
 func (p *part) put(decided, decisions []Decision) {
 	for i, position := range p.positions {
 		decisions[position] = decided[i]
 	}
 }
 
-// asking is a question about some events at once, in one call.
+// asking asks about several events in one call.
 type asking func(ctx context.Context, nonce string, requests []Request) ([]Decision, error)
 
-// aside answers for the events of which Redis refused something a moment ago, and asks about the others.
+// aside defers the events with logs or pairs that Redis refused recently, and asks about the rest.
 func (l *Limiter) aside(
 	ctx context.Context, requests []Request, name func(Request) string, ask func(context.Context, []Request) ([]Decision, error),
 ) ([]Decision, error) {
@@ -117,8 +118,8 @@ func answerOthers(
 	return answers, nil
 }
 
-// askEach finds out which events of a refused batch can be evaluated: one log of the wrong type must not stop the others. It asks at
-// once about events that share what Redis may have refused.
+// askEach finds out which events of a refused batch can be evaluated: one log of the wrong type must not stop unrelated events. It makes one
+// call for all events of equal name, since they share what Redis may have refused.
 func (l *Limiter) askEach(ctx context.Context, requests []Request, name func(Request) string, ask asking, cause error) ([]Decision, error) {
 	if err := l.outage.works(ctx); err != nil {
 		l.outage.lost(cause)
@@ -135,7 +136,7 @@ func (l *Limiter) askEach(ctx context.Context, requests []Request, name func(Req
 	}
 	answers := make([]Decision, len(requests))
 	for _, shared := range order {
-		group, nonce := groups[shared], newNonce()
+		group, nonce := groups[shared], store.NewNonce()
 		answered, err := ask(ctx, nonce, group.requests)
 		switch {
 		case err == nil:
@@ -155,7 +156,7 @@ func (l *Limiter) askEach(ctx context.Context, requests []Request, name func(Req
 	return answers, nil
 }
 
-// disclaim ends the leases of answers that nobody gets. If that fails, the leases lapse and leave their events in doubt.
+// disclaim ends the leases of answers that the caller does not get. If that fails, the leases lapse and leave their events in doubt.
 func (l *Limiter) disclaim(ctx context.Context, answers []Decision) {
 	for _, answer := range answers {
 		if answer.Grant != nil {

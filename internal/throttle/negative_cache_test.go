@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // scriptCalls returns how many scripts a server has run.
@@ -86,7 +86,7 @@ func TestUnpaired(t *testing.T) {
 		t.Helper()
 		testkit.Equal(t, u.known(pair, before), want, "%q is known not to be open", pair)
 	}
-	firing := request("firing", "a").ofPair("fires")
+	firing := ofPair("fires", request("firing", "a"))
 	want(firing.Pair, false)
 	u.learn(firing.Pair, after, false)
 	u.learn("other", after, false)
@@ -95,7 +95,7 @@ func TestUnpaired(t *testing.T) {
 	clock.Advance(unpairedFor - time.Nanosecond)
 	want(firing.Pair, true)
 	want("other", true)
-	u.see([]Request{firing.withCost(0), request("no pair", "a")})
+	u.see([]Request{costing(0, firing), request("no pair", "a")})
 	want(firing.Pair, true) // a look is no firing event
 	u.see([]Request{firing})
 	want(firing.Pair, false)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // The sources of decisions: who decided.
@@ -16,17 +17,10 @@ const (
 	SourceLocal = "local" // this instance alone, by the failure policy
 )
 
-// LevelNone stands for the level of what no limit of the shadow denied.
+// LevelNone is the level of events that no shadow limit denied.
 const LevelNone = "none"
 
-// Levels of drops that no limit makes.
-const (
-	LevelClosed   = "closed"   // the closed failure policy denied the event
-	LevelUnpaired = "unpaired" // a resolved event: nobody was told of what it resolves
-	LevelRoom     = "room"     // the event would have to wait, and too many of its first-level category wait already
-)
-
-// Metrics is told what the limiter does. Its methods may be called by many goroutines at once.
+// Metrics receives the limiter's measurements. Its methods must be safe for concurrent use.
 type Metrics interface {
 	Decision(verdict, source string, n int)
 	DecisionDuration(d time.Duration)
@@ -38,23 +32,23 @@ type Metrics interface {
 	LimitSize(level string, size int64)
 }
 
-// LimiterOptions say how a worker's questions are answered.
+// LimiterOptions configure a [Limiter].
 type LimiterOptions struct {
 	Settings
-	Redis        *Redis
+	Redis        *store.Redis
 	Policy       Policy
 	Grace        time.Duration // how long Redis may be unavailable before a policy other than hold acts
 	DenyCacheTTL time.Duration // 0 turns the cache off
-	RoomMax      int           // events of one first-level category that wait at once
-	Instances    func() int    // how many instances are alive, for their shares; nil is one
+	RoomMax      int           // how many events of one first-level category may wait at once
+	Instances    func() int    // number of live instances, which share the limits; nil means 1
 
-	// Refresh adopts limits that are newer than those in force here, or fails. nil: limits never change.
+	// Refresh adopts newer limits than this instance's, and fails if it cannot. nil: limits never change.
 	Refresh func(ctx context.Context) error
 
-	// Pauses is told which destinations were paused, and for how long, when Redis was asked. nil: nobody is told.
+	// Pauses receives the paused destinations and the remaining times, as of `asked`. nil: the pauses are dropped.
 	Pauses func(asked time.Time, pauses map[string]time.Duration)
 
-	SelfTests []SelfTest // of other packages whose scripts a worker needs
+	SelfTests []store.SelfTest // of other packages with scripts that a worker needs
 
 	Logger  *slog.Logger
 	Metrics Metrics
@@ -62,22 +56,25 @@ type LimiterOptions struct {
 
 // NewLimiter makes a limiter that answers once [Limiter.Run] has reached Redis.
 func NewLimiter(o LimiterOptions) *Limiter {
-	rules := o.Redis.rules()
+	rules := o.Redis.Rules()
 	local := o.Settings
 	local.Forward = o.Forward || o.Policy == Open
 	l := &Limiter{
 		o:        o,
 		cache:    newDenyCache(o.DenyCacheTTL, time.Now),
 		shadow:   newDenyCache(o.DenyCacheTTL, time.Now),
-		local:    newMemory(local, rules, time.Now, o.Instances),
+		local:    store.NewMemory(local, time.Now, o.Instances),
 		unpaired: newUnpaired(o.DenyCacheTTL, time.Now),
 	}
-	l.o.Instances = l.local.share // one if nobody counts them
+	l.local.AdoptRules(rules)
+	if l.o.Instances == nil {
+		l.o.Instances = func() int { return 1 }
+	}
 	l.outage = newOutage(&l.o, &l.logOnce, l.forget, l.returned)
 	l.staleness = staleness{LimiterOptions: &l.o, outage: l.outage}
 	l.usage = newUsage(rules, o.Metrics)
 	l.full = newFullLimits(o.Logger)
-	l.finish.call, l.refund.call, l.updates.call = o.Redis.Finish, o.Redis.Refund, o.Redis.updated
+	l.finish.call, l.refund.call, l.updates.call = o.Redis.Finish, o.Redis.Refund, o.Redis.RecordUpdates
 	extend := func(d time.Duration) func(context.Context, []Lease) ([]Lease, error) {
 		return func(ctx context.Context, leases []Lease) ([]Lease, error) { return o.Redis.Extend(ctx, leases, d) }
 	}
@@ -85,16 +82,16 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	return l
 }
 
-// Adopt puts other limits in force, at once and for every decision that follows.
+// Adopt puts other limits in force for all later decisions.
 func (l *Limiter) Adopt(adopted limits.Ruleset) {
-	rules := compile(adopted)
+	rules := store.Compile(adopted)
 	l.usage.adopt(rules) // first: a denial by a new rule counts as its own
-	l.o.Redis.adopt(rules)
-	l.local.adopt(rules)
+	l.o.Redis.AdoptRules(rules)
+	l.local.AdoptRules(rules)
 	l.full.adopt(adopted.Tree)
 }
 
-// Run reaches Redis, watches over an outage and keeps the usage metrics, until the context ends.
+// Run connects to Redis, handles outages and updates the usage metrics, until the context ends.
 func (l *Limiter) Run(ctx context.Context) {
 	l.outage.reach(ctx, l.staleness.compare)
 	var keeping sync.WaitGroup

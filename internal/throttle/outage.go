@@ -21,15 +21,15 @@ const (
 	Closed Policy = "closed" // after the grace, everything is dropped
 )
 
-// outage knows whether Redis answers, and what Redis missed meanwhile. The limiter asks the outage, and reports failed calls. The
-// outage knows nothing of the limiter. docs/architecture.md has a picture of its states.
+// outage tracks whether Redis answers, and what Redis has missed. The limiter queries the outage, and reports failed calls to it. The outage
+// knows nothing of the limiter. docs/architecture.md has a picture of its states.
 type outage struct {
 	*LimiterOptions
 	logOnce *logOnce
 
-	// These are called, some with the lock held: they must not ask the outage.
-	forget   func()         // Redis may lose its data: what was learned from it is out of date
-	returned func(*granted) // Redis has returned the slots of a refunded event
+	// Both are called without the lock.
+	forget   func()         // drops what was learned from Redis, which may lose its data
+	returned func(*granted) // notes that Redis has returned the slots of a refunded event
 
 	mu          sync.Mutex
 	state       outageState
@@ -62,7 +62,7 @@ func newOutage(o *LimiterOptions, logOnce *logOnce, forget func(), returned func
 
 func unavailableBecause(cause error) error { return fmt.Errorf("%w: %w", script.ErrUnavailable, cause) }
 
-// current is the state, and why Redis does not answer.
+// current returns the state, and why Redis does not answer.
 func (o *outage) current() (outageState, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,7 +74,7 @@ func (o *outage) isAnswering() bool {
 	return state == answering
 }
 
-// mustAnswer is nil if Redis answers, else an error that says why it does not.
+// mustAnswer returns nil if Redis answers, and otherwise the reason why it does not.
 func (o *outage) mustAnswer() error {
 	if state, cause := o.current(); state != answering {
 		return unavailableBecause(cause)
@@ -89,7 +89,7 @@ func (o *outage) watch() (outageState, <-chan struct{}) {
 	return o.state, o.changed
 }
 
-// signal has whoever waits look again.
+// signal makes waiting goroutines check again.
 func (o *outage) signal() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,8 +102,8 @@ func (o *outage) signalLocked() {
 	o.changed = make(chan struct{})
 }
 
-// await returns once events can be decided: nil, or the context's error. While Redis answers, blocked may say that they cannot.
-// Whoever changes the answer of blocked calls signal.
+// await blocks until events can be decided. It returns nil or the context's error. While Redis answers, blocked may report that events
+// cannot be decided. Code that changes the answer of blocked must call signal.
 func (o *outage) await(ctx context.Context, blocked func() bool) error {
 	for {
 		state, changed := o.watch()
@@ -118,7 +118,7 @@ func (o *outage) await(ctx context.Context, blocked func() bool) error {
 	}
 }
 
-// ready is nil while Redis or the failure policy decides.
+// ready returns nil while Redis or the failure policy decides.
 func (o *outage) ready() error {
 	if state, cause := o.current(); state == unavailable {
 		return unavailableBecause(cause)
@@ -126,8 +126,8 @@ func (o *outage) ready() error {
 	return nil
 }
 
-// run tries Redis until the context ends. While Redis answers, each tick tells Redis what single calls failed to tell. Then check asks
-// Redis something: there an idle worker notices that Redis is unavailable.
+// run probes Redis until the context ends. While Redis answers, each tick sends what single calls failed to send. Then check makes a call,
+// so that an idle worker notices that Redis is unavailable.
 func (o *outage) run(ctx context.Context, every time.Duration, check func(context.Context) error) {
 	ticks := time.Tick(every)
 	for ctx.Err() == nil {
@@ -151,7 +151,8 @@ func (o *outage) run(ctx context.Context, every time.Duration, check func(contex
 	}
 }
 
-// works shows that Redis can do what is needed. A read does not show that: a replica answers it, and a server that cannot save.
+// works checks that Redis can do everything a worker needs. A read does not show that: a replica answers reads, and so does a server that
+// cannot save.
 func (o *outage) works(ctx context.Context) error {
 	if err := o.Redis.SelfTest(ctx, o.SelfTests...); err != nil {
 		return err
@@ -167,7 +168,7 @@ func (o *outage) enter(state outageState, cause error) {
 	o.Metrics.Degraded(state == acting || state == unavailable && o.Policy == Hold)
 }
 
-// reach makes the first contact. If Redis works, compare is called before anything is decided.
+// reach makes the first contact. If Redis works, it calls compare before any decision.
 func (o *outage) reach(ctx context.Context, compare func(context.Context)) {
 	err := o.works(ctx)
 	if err == nil {
@@ -187,19 +188,28 @@ func (o *outage) reach(ctx context.Context, compare func(context.Context)) {
 	}
 }
 
-// lost notes that Redis does not answer.
+// lost records that Redis does not answer.
 func (o *outage) lost(cause error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.state != answering {
+	if !o.becomesUnavailable(cause) {
 		return
 	}
-	o.enter(unavailable, cause)
 	o.forget()
 	o.Logger.Warn("redis is unavailable", "policy", string(o.Policy), "grace", o.Grace, "error", cause)
 }
 
-// probe tries once whether Redis works again. If Redis does not, probe lets the policy act in time, and then waits for the next try.
+// becomesUnavailable enters the state unavailable. It returns false if Redis was not answering before.
+func (o *outage) becomesUnavailable(cause error) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.state != answering {
+		return false
+	}
+	o.enter(unavailable, cause)
+	return true
+}
+
+// probe checks once whether Redis works again. If not, it lets the policy act once the grace is over, and then waits until the next probe is
+// due.
 func (o *outage) probe(ctx context.Context) {
 	err := o.works(ctx)
 	if err == nil {
@@ -215,11 +225,11 @@ func (o *outage) probe(ctx context.Context) {
 	}
 }
 
-// stay notes why a probe failed, and lets the policy act once the grace is over.
+// stay records why a probe failed, and lets the policy act once the grace is over.
 func (o *outage) stay(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	// Redis may answer other workers meanwhile. This one knows nothing of their admissions, and must not act.
+	// Redis may be answering other workers. This worker does not know their admissions, so its policy must not act.
 	refused := !o.answered && errors.Is(err, script.ErrForbidden)
 	switch {
 	case refused && o.state == acting:
@@ -233,7 +243,7 @@ func (o *outage) stay(err error) {
 	}
 }
 
-// recover tells Redis what happened meanwhile, and lets Redis decide again.
+// recover sends Redis what it has missed, and lets Redis decide again.
 func (o *outage) recover(ctx context.Context) error {
 	if err := o.releaseLost(ctx); err != nil {
 		return err
@@ -251,7 +261,7 @@ func (o *outage) recover(ctx context.Context) error {
 	}
 }
 
-// resume lets Redis decide again, unless there is something more to tell it.
+// resume lets Redis decide again. It returns false if there is more to send first.
 func (o *outage) resume(restored int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -2,22 +2,20 @@ package throttle
 
 import (
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestLimiterPairs resolves pairs before, during and after an outage.
 func TestLimiterPairs(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local, Settings: Settings{Lease: time.Hour, PairTTL: testPairTTL}})
-	about := func(id, key string) Request { return request(id, "a").ofPair(key) }
+	about := func(id, key string) Request { return ofPair(key, request(id, "a")) }
 	limiter.one(Admitted, about("firing", "disk")).Finish(t.Context(), "r")
 	limiter.resolve(Unpaired, "", about("other", "net"))
 	resolved := limiter.resolve(Admitted, "r", about("resolved", "disk"))
@@ -81,7 +79,7 @@ func TestLimiterPairsOfTheWrongType(t *testing.T) {
 	client := newClient(t, redis.Options{Addr: limiter.server.Addr})
 	client.Set(t.Context(), limiterKey("pairs:a"), "text", 0)
 	firing := limiter.one(Admitted, aboutDisk("firing"))
-	neighbour := func(id string) Request { return request(id, "b.c").ofPair("disk") }
+	neighbour := func(id string) Request { return ofPair("disk", request(id, "b.c")) }
 	limiter.one(Admitted, neighbour("firing too")).Finish(t.Context(), "n")
 	for round, want := range []Verdict{Admitted, Leased} {
 		answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved"), neighbour("resolved too"), aboutDisk("resolved later")))
@@ -111,40 +109,4 @@ func TestLimiterPairsWithoutAReply(t *testing.T) {
 	limiter.until(answering)
 	limiter.resolve(Reclaimed, "r", aboutDisk("resolved")).Finish(t.Context(), "")
 	limiter.resolve(Unpaired, "", aboutDisk("other"))
-}
-
-// TestPairsRace has instances resolve the same pairs at once. One instance gets each pair.
-func TestPairsRace(t *testing.T) {
-	t.Parallel()
-	server, client := startRedis(t)
-	const pairs, instances = 100, 4
-	firing := newRedis(client, "race", pairSettings(t))
-	for i := range pairs {
-		lease := Lease{Request: request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint(i)), receipt: fmt.Sprint(i)}
-		testkit.Must(firing.Finish(t.Context(), []Lease{lease}))(t)
-	}
-	var (
-		got     testkit.Counts // by receipt
-		running sync.WaitGroup
-	)
-	for instance := range instances {
-		resolver := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "race", pairSettings(t))
-		running.Go(func() {
-			for i := range pairs {
-				resolved := request(fmt.Sprint("resolved", i, "by", instance), "a").ofPair(fmt.Sprint(i))
-				resolutions, err := resolver.Resolve(t.Context(), []Request{resolved})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if resolutions[0].Verdict == Admitted {
-					got.Add(resolutions[0].Opened, 1)
-				}
-			}
-		})
-	}
-	running.Wait()
-	for i := range pairs {
-		testkit.Equal(t, got.Get(fmt.Sprint(i)), 1, "instances that got pair %d", i)
-	}
 }

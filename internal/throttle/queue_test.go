@@ -10,7 +10,8 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // coming is an event with the time of its delivery to a worker.
@@ -22,7 +23,7 @@ type coming struct {
 // queueWorld is a deployment with a real Redis and a simulated JetStream. JetStream delivers an event some time after it was published
 // or due, and looks at schedules every quarter of a second.
 type queueWorld struct {
-	*pairKit
+	*storeKit
 	limiter  *Limiter
 	random   *rand.Rand
 	coming   []coming // sorted by time
@@ -101,11 +102,10 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 		t.Run(test.limits+fmt.Sprint(test.costs), func(t *testing.T) {
 			t.Parallel()
 			seed := rand.Uint64()
-			w := &queueWorld{pairKit: newPairKit(t, client, script.Eval), random: rand.New(rand.NewPCG(seed, 0))}
-			w.Adopt(limits.Ruleset{Tree: newTree(t, "none", test.limits, "")})
+			w := &queueWorld{storeKit: newStoreKit(t, client, newTree(t, "none", test.limits, "")), random: rand.New(rand.NewPCG(seed, 0))}
 			w.limiter = newLimiterKitOf(t, w.Redis)
 			for i := range test.events {
-				r := request(fmt.Sprintf("e%02d", i), "a").inMessage(uint64(i + 1)).withCost(test.costs[i%len(test.costs)])
+				r := costing(test.costs[i%len(test.costs)], inMessage(uint64(i+1), request(fmt.Sprintf("e%02d", i), "a")))
 				r.MayWait = true
 				w.comes(r, start)
 			}
@@ -117,17 +117,17 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 			testkit.AtMost(t, took, test.ideal+time.Duration(test.events)*test.late, "seed %d: time until the last admission", seed)
 			testkit.AtMost(t, w.asked, 8*test.events, "seed %d: questions", seed)
 			t.Logf("%v instead of %v, asked %d times for %d", took, test.ideal, w.asked, test.events)
-			testkit.Equal(t, client.ZCard(t.Context(), w.keys.queue("a", "a")).Val(), 0, "events stand in the queue after all")
+			testkit.Equal(t, client.ZCard(t.Context(), "{"+w.prefix+"}:line:a:a").Val(), 0, "events stand in the queue after all")
 		})
 	}
 }
 
 // newLimiterKitOf returns a limiter of a store.
-func newLimiterKitOf(t *testing.T, r *Redis) *Limiter {
+func newLimiterKitOf(t *testing.T, r *store.Redis) *Limiter {
 	t.Helper()
 	kit := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{})
 	kit.o.Redis = r
-	kit.Adopt(r.rules().Ruleset)
+	kit.Adopt(r.Rules().Ruleset)
 	kit.finish.call = r.Finish
 	return kit.Limiter
 }
@@ -138,14 +138,14 @@ func TestLimiterTurns(t *testing.T) {
 	limiter := startLimiter(t, LimiterOptions{RoomMax: 100, Settings: Settings{Tree: newTree(t, "none", "2/1h", "b=none")}})
 	ask := func(id, category string, sequence uint64, mayWait, hasWaited bool, want Verdict) Decision {
 		t.Helper()
-		r := request(id, category).inMessage(sequence)
+		r := inMessage(sequence, request(id, category))
 		r.MayWait, r.HasWaited = mayWait, hasWaited
 		return limiter.want(map[Verdict]int{want: 1}, r)[0]
 	}
 	delay := func(id string, sequence uint64, denied Decision) {
 		t.Helper()
 		verdict, _, err := limiter.Delay(t.Context(), Postponement{
-			Request: request(id, "a").inMessage(sequence), Wait: denied.Wait, Longest: 4 * time.Hour, Path: denied.Node.Path, Limit: denied.Limit,
+			Request: inMessage(sequence, request(id, "a")), Wait: denied.Wait, Longest: 4 * time.Hour, Path: denied.Node.Path, Limit: denied.Limit,
 		})
 		if err != nil || verdict != ComesBack {
 			t.Fatalf("%q: verdict %d, %v", id, verdict, err)

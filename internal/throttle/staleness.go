@@ -10,37 +10,38 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 const (
-	// compareEvery is how often the limits here are compared with those in force, also while there is no event.
+	// compareEvery is how often this instance compares its limits with the limits in force, even while no event arrives.
 	compareEvery = time.Second
 
-	// refreshTimeout bounds the wait for limits that others use already.
+	// refreshTimeout bounds the wait for limits that other instances already use.
 	refreshTimeout = 2 * time.Second
 
-	// behindAtMost is how long an instance that had the limits in force may lack newer ones and still count as ready. A change arrives
+	// behindAtMost is how long an instance that had the limits in force may lack newer limits and still count as ready. A change arrives
 	// sooner.
 	behindAtMost = 5 * time.Second
 )
 
-// staleness is what is known of limits in force that are newer than those here. While there are any, this instance decides nothing and takes
-// no event: instances that know these limits get the events.
+// staleness tracks whether newer limits than this instance's are in force. If so, this instance decides nothing and takes no event:
+// instances with the newer limits get the events.
 type staleness struct {
 	*LimiterOptions
 	outage  *outage
-	current atomic.Bool // the limits here are those in force, as far as is known
+	current atomic.Bool // this instance's limits are in force, according to the latest answer
 
 	mu     sync.Mutex
-	everSo bool      // the limits here were those in force once
-	since  time.Time // when newer ones could not be had first; zero: there are none
+	everSo bool      // this instance's limits were in force at some time
+	since  time.Time // when fetching newer limits first failed; zero: no newer limits are in force
 	newer  limits.Position
-	cause  error // why they cannot be had; nil: the limits that can be had are older
+	cause  error // why they cannot be fetched; nil: the limits that can be fetched are older
 	told   bool
 }
 
-// keepUp compares the limits here with those in force until the context ends: also an instance without events has to notice that it is
-// behind, and that it has caught up.
+// keepUp compares this instance's limits with the limits in force until the context ends. Even an instance without events must notice that
+// it lags, and that it has caught up.
 func (s *staleness) keepUp(ctx context.Context) {
 	repeat(ctx, compareEvery, func(time.Time) {
 		if s.outage.isAnswering() {
@@ -49,18 +50,19 @@ func (s *staleness) keepUp(ctx context.Context) {
 	})
 }
 
-// compare finds out whether the limits here are those in force. If they are not, it looks for newer ones.
+// compare checks whether this instance's limits are in force. If not, it fetches newer limits.
 func (s *staleness) compare(ctx context.Context) {
-	err := s.Redis.compare(ctx)
+	err := s.Redis.Compare(ctx)
 	switch {
 	case err == nil:
 		s.caughtUp()
 	case errors.Is(err, script.ErrStale):
-		_ = s.catchUp(ctx, err, func() error { return s.Redis.compare(ctx) })
+		_ = s.catchUp(ctx, err, func() error { return s.Redis.Compare(ctx) })
 	}
 }
 
-// catchUp has newer limits adopted and then asks again. The error is that of the last question, or the context's.
+// catchUp adopts newer limits and then asks again. It returns the error of the last attempt. If the context has ended, it returns the
+// context's error.
 func (s *staleness) catchUp(ctx context.Context, stale error, ask func() error) error {
 	var cause error
 	if s.Refresh != nil {
@@ -84,11 +86,11 @@ func (s *staleness) catchUp(ctx context.Context, stale error, ask func() error) 
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	s.fellBehind(newerThan(stale), cause)
+	s.fellBehind(store.NewerThan(stale), cause)
 	return stale
 }
 
-// fellBehind notes that newer limits are in force and why they cannot be had.
+// fellBehind records that newer limits are in force, and why they cannot be fetched.
 func (s *staleness) fellBehind(newer limits.Position, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,13 +103,13 @@ func (s *staleness) fellBehind(newer limits.Position, cause error) {
 	if s.told || time.Since(s.since) < behindAtMost {
 		return
 	}
-	here := s.Redis.rules().Position
+	here := s.Redis.Rules().Position
 	s.told = true
 	s.Logger.Error("limits here are older than those in force, no events are taken", "generation", here.Generation, "revision", here.Revision,
 		"newer_generation", newer.Generation, "newer_revision", newer.Revision, "error", s.reason())
 }
 
-// caughtUp notes that the limits here are those in force.
+// caughtUp records that this instance's limits are in force.
 func (s *staleness) caughtUp() {
 	if s.current.Load() {
 		return
@@ -115,7 +117,7 @@ func (s *staleness) caughtUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.told {
-		here := s.Redis.rules().Position
+		here := s.Redis.Rules().Position
 		s.Logger.Info("limits here are those in force again", "generation", here.Generation, "revision", here.Revision)
 	}
 	s.everSo, s.since, s.told, s.cause = true, time.Time{}, false, nil
@@ -123,7 +125,7 @@ func (s *staleness) caughtUp() {
 	s.outage.signal()
 }
 
-// lags tells whether newer limits are in force that cannot be had.
+// lags reports whether newer limits are in force that this instance cannot fetch.
 func (s *staleness) lags() bool {
 	if !s.outage.isAnswering() {
 		return false
@@ -133,21 +135,21 @@ func (s *staleness) lags() bool {
 	return !s.since.IsZero()
 }
 
-// ready is why an instance that lags is not ready, or nil.
+// ready returns an error if the instance lags and either never had the limits in force or has lagged for behindAtMost.
 func (s *staleness) ready() error {
 	lags := s.lags()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lags && (s.told || !s.everSo) {
-		return fmt.Errorf("%w: %s, here is %s: %w", script.ErrStale, s.newer, s.Redis.rules().Position, s.reason())
+		return fmt.Errorf("%w: %s, here is %s: %w", script.ErrStale, s.newer, s.Redis.Rules().Position, s.reason())
 	}
 	return nil
 }
 
-// errWentBack tells operators what to do: only they know which of two states is to be in force.
+// errWentBack tells operators what to do: only they know which of two states should be in force.
 var errWentBack = errors.New("what can be read is older, as after a restore; notifier limits adopt puts that in force")
 
-// reason is why newer limits cannot be had. The caller holds the lock.
+// reason returns why newer limits cannot be fetched. The caller holds the lock.
 func (s *staleness) reason() error {
 	if s.cause != nil {
 		return fmt.Errorf("they cannot be read: %w", s.cause)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// unpairedFor is how long it is believed at most that a pair is not open.
+// unpairedFor is the longest time that a pair is assumed not to be open.
 const unpairedFor = time.Second
 
 // maxUnpaired bounds the pairs that are remembered.
@@ -22,8 +22,8 @@ type unpaired struct {
 
 type unpairedPair struct {
 	until time.Time
-	upTo  time.Time // all events that were stored until then were decided, by the clock that says when events were stored
-	fires bool      // a firing event of the pair was seen: what was found before says nothing any more
+	upTo  time.Time // all events stored until then were decided; by the clock of the events' storage times
+	fires bool      // a firing event of the pair was seen: earlier findings are void
 }
 
 func newUnpaired(ttl time.Duration, clock func() time.Time) *unpaired {
@@ -45,7 +45,7 @@ func (u *unpaired) learn(pair string, upTo time.Time, fires bool) {
 	u.pairs[pair] = unpairedPair{until: now.Add(u.ttl), upTo: upTo, fires: fires}
 }
 
-// see takes note of firing events.
+// see records firing events.
 func (u *unpaired) see(requests []Request) {
 	for i := range requests {
 		if requests[i].Pair != "" && requests[i].Cost > 0 {
@@ -67,14 +67,14 @@ func (u *unpaired) forget() {
 	clear(u.pairs)
 }
 
-// LearnUnpaired takes note that a resolved event was dropped because its pair was not open, although all events were decided that were
-// stored until a time. That time is by the clock that says when events were stored.
+// LearnUnpaired records that a resolved event was dropped because its pair was not open, although all events stored until decidedUpTo had
+// been decided. That time is by the clock of the events' storage times.
 func (l *Limiter) LearnUnpaired(pair string, decidedUpTo time.Time) {
 	l.unpaired.learn(pair, decidedUpTo, false)
 }
 
-// KnownUnpaired reports whether a pair was found not to be open in the last second, when all events were decided that were stored until
-// some time after the given one. It reports false if this worker has seen a firing event of the pair since.
+// KnownUnpaired reports whether a pair was found not to be open in the last second, when all events stored until some time later than
+// `after` had been decided. It reports false if this worker has seen a firing event of the pair since.
 func (l *Limiter) KnownUnpaired(pair string, after time.Time) bool {
 	return l.unpaired.known(pair, after)
 }

@@ -6,29 +6,30 @@ import (
 	"slices"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// maxUnsynced bounds what is remembered for Redis during an outage: a few tens of megabytes.
+// maxUnsynced bounds the grants that are remembered for Redis during an outage: a few tens of megabytes.
 const maxUnsynced = 100_000
 
-// granted is the part of a grant that Redis may have to be told of. The lock of the outage guards it.
+// granted is the part of a grant that may have to be sent to Redis. The lock of the outage guards it.
 type granted struct {
-	mirrored bool // the local store took note of the admission; this never changes
+	mirrored bool // the local store has recorded the admission; this never changes
 
-	admission
+	store.Admission
 	local    bool // Redis does not know of it
-	refunded bool // Redis has yet to be told
-	unsynced bool // stands among what Redis has to be told
+	refunded bool // the refund has not been sent to Redis yet
+	unsynced bool // queued for replay to Redis
 }
 
-// now is the lease, and whether Redis does not know of it.
+// now returns the lease, and whether Redis does not know of it.
 func (o *outage) now(g *granted) (lease Lease, local bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return g.lease, g.local
+	return g.Lease, g.local
 }
 
-// rememberAll adds grants to what Redis has to be told.
+// rememberAll queues grants for replay to Redis.
 func (o *outage) rememberAll(grants []*granted) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -37,7 +38,7 @@ func (o *outage) rememberAll(grants []*granted) {
 	}
 }
 
-// change notes what becomes of a grant, and whether Redis has still to be told.
+// change updates a grant. If untold is set, it queues the grant for replay to Redis.
 func (o *outage) change(g *granted, untold bool, change func(*granted)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -47,19 +48,19 @@ func (o *outage) change(g *granted, untold bool, change func(*granted)) {
 	}
 }
 
-// renewed notes a lease's new end, unless Redis has learned of the grant meanwhile.
+// renewed records a lease's new end, unless Redis has learned of the grant meanwhile.
 func (o *outage) renewed(g *granted, lease Lease, local bool) (held bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if g.local != local {
 		return true
 	}
-	g.lease.End = lease.End
+	g.Lease.End = lease.End
 	return lease.End != 0
 }
 
-// disown takes a refunded grant out of what Redis has to be told. It returns false if the grant is not there: Redis is being told of the
-// admission, or knows it by an earlier grant. Then Redis will be told of the refund too.
+// disown removes a refunded grant from the replay queue. It returns false if the grant is not queued, because the admission is being sent or
+// Redis has it from an earlier grant. Then it queues the refund too.
 func (o *outage) disown(g *granted) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -73,14 +74,14 @@ func (o *outage) disown(g *granted) bool {
 	return false
 }
 
-// synced tells whether Redis answers and knows everything.
+// synced reports whether Redis answers and knows everything.
 func (o *outage) synced() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.state == answering && len(o.unsynced) == 0
 }
 
-// remember adds to what Redis has to be told. The caller holds the lock.
+// remember queues a grant for replay to Redis. The caller holds the lock.
 func (o *outage) remember(g *granted) {
 	if g.unsynced {
 		return
@@ -93,7 +94,7 @@ func (o *outage) remember(g *granted) {
 	o.unsynced = append(o.unsynced, g)
 }
 
-// sync tells Redis what it has missed, and returns of how many events. After an error, the rest stays unsynced.
+// sync replays the queued grants to Redis, and returns their number. After an error, the rest stays queued.
 func (o *outage) sync(ctx context.Context) (told int, err error) {
 	for {
 		batch := o.nextUnsynced()
@@ -112,7 +113,7 @@ func (o *outage) sync(ctx context.Context) (told int, err error) {
 	}
 }
 
-// nextUnsynced takes a batch out of what Redis has to be told.
+// nextUnsynced takes a batch off the replay queue.
 func (o *outage) nextUnsynced() []*granted {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -127,7 +128,7 @@ func (o *outage) nextUnsynced() []*granted {
 	return batch
 }
 
-// tellEach leaves out events whose own logs are at fault. A log of the wrong type does not stop the others.
+// tellEach sends the grants one by one, and skips events with faulty logs. A log of the wrong type does not stop other events.
 func (o *outage) tellEach(ctx context.Context, batch []*granted) error {
 	if err := o.works(ctx); err != nil {
 		return err
@@ -136,7 +137,7 @@ func (o *outage) tellEach(ctx context.Context, batch []*granted) error {
 		err := o.tell(ctx, []*granted{g})
 		switch {
 		case errors.Is(err, script.ErrRefused):
-			o.logOnce.report(o.Logger, g.lease.Category, err)
+			o.logOnce.report(o.Logger, g.Lease.Category, err)
 		case err != nil:
 			return err
 		}
@@ -144,20 +145,20 @@ func (o *outage) tellEach(ctx context.Context, batch []*granted) error {
 	return nil
 }
 
-// tell tells Redis about the grants of a batch. Repeating it is harmless.
+// tell sends the grants of a batch to Redis. Repeating it is harmless.
 func (o *outage) tell(ctx context.Context, batch []*granted) error {
 	var (
-		admissions         []admission
+		admissions         []store.Admission
 		refunds            []Lease
 		restored, refunded []*granted
 	)
 	o.mu.Lock()
 	for _, g := range batch {
 		if g.refunded && !g.local {
-			refunds, refunded = append(refunds, g.lease), append(refunded, g)
+			refunds, refunded = append(refunds, g.Lease), append(refunded, g)
 			continue
 		}
-		admissions = append(admissions, g.admission)
+		admissions = append(admissions, g.Admission)
 		restored = append(restored, g)
 	}
 	o.mu.Unlock()
@@ -181,8 +182,8 @@ func (o *outage) tell(ctx context.Context, batch []*granted) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, g := range restored {
-		if g.became == goesOn && g.local {
-			g.local, g.lease.End = false, leaseEnd
+		if g.Became == store.GoesOn && g.local {
+			g.local, g.Lease.End = false, leaseEnd
 		}
 		if g.refunded && !g.local {
 			o.remember(g) // now that Redis knows of the admission, it can be refunded
@@ -191,7 +192,7 @@ func (o *outage) tell(ctx context.Context, batch []*granted) error {
 	return nil
 }
 
-// lostReply is a call whose reply did not come. The server may have granted something to nobody.
+// lostReply is a call without a reply. The server may have granted leases that nobody holds.
 type lostReply struct {
 	nonce    string
 	requests []Request
@@ -200,11 +201,11 @@ type lostReply struct {
 // maxLostReplies bounds the calls that are remembered. The leases of further calls lapse.
 const maxLostReplies = 16
 
-// noReply notes that a call got no reply and Redis is lost. It returns the error for the caller.
+// noReply records that a call got no reply and Redis is lost. It returns the error for the caller.
 func (o *outage) noReply(nonce string, requests []Request, cause error) error {
 	lookups := slices.Clone(requests)
 	for i := range lookups {
-		lookups[i].Cost = 0 // nothing more is to be admitted
+		lookups[i].Cost = 0 // the repeated call must not admit anything new
 	}
 	o.mu.Lock()
 	if len(o.lostReplies) < maxLostReplies {
@@ -215,7 +216,7 @@ func (o *outage) noReply(nonce string, requests []Request, cause error) error {
 	return unavailableBecause(cause)
 }
 
-// releaseLost ends the leases that were granted in lost replies. Their events were given back and are asked for again.
+// releaseLost ends the leases that were granted in lost replies. Their events were given back, and will be decided again.
 func (o *outage) releaseLost(ctx context.Context) error {
 	for {
 		o.mu.Lock()
@@ -226,7 +227,7 @@ func (o *outage) releaseLost(ctx context.Context) error {
 		}
 		err := o.release(ctx, lost[0])
 		if err != nil && !errors.Is(err, script.ErrRefused) && !errors.Is(err, script.ErrStale) {
-			return err // else their leases lapse by themselves
+			return err // a refused or stale call is dropped: its leases lapse by themselves
 		}
 		o.mu.Lock()
 		o.lostReplies = o.lostReplies[1:]
@@ -234,9 +235,9 @@ func (o *outage) releaseLost(ctx context.Context) error {
 	}
 }
 
-// release repeats a call, which gets the same answer, and ends the leases in it.
+// release repeats a call, gets its answer again, and ends the leases in it.
 func (o *outage) release(ctx context.Context, call lostReply) error {
-	result, err := o.Redis.decideBatch(ctx, call.nonce, call.requests)
+	result, err := o.Redis.DecideOnce(ctx, call.nonce, call.requests)
 	if err != nil {
 		return err
 	}

@@ -8,40 +8,41 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // usageEvery is how often the usage metrics are read from the logs.
 const usageEvery = time.Second
 
-// maxTouched bounds the categories whose usage an instance follows.
+// maxTouched bounds the categories that an instance tracks.
 const maxTouched = 1000
 
-// usage keeps notifier_limit_used and notifier_limit_size. It does not show what is taken of a level until it has read one of
-// the level's nodes.
+// usage updates notifier_limit_used and notifier_limit_size. It exports the usage of a level only after it has read one of the level's
+// nodes.
 type usage struct {
 	metrics Metrics
 
 	mu      sync.Mutex
-	tree    *routes
-	known   map[string]bool      // levels of which a node was read
+	tree    *store.Routes
+	known   map[string]bool      // levels with a node that was read
 	touched map[string]bool      // categories evaluated since their logs were last seen empty
 	latest  []PathUse            // as read last
 	told    map[string]knownUses // by category, for messages
 }
 
-func newUsage(rules *ruleset, metrics Metrics) *usage {
+func newUsage(rules *store.Rules, metrics Metrics) *usage {
 	u := &usage{metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool), told: make(map[string]knownUses)}
 	u.adopt(rules)
 	return u
 }
 
-// adopt shows the limits of other rules.
-func (u *usage) adopt(rules *ruleset) {
+// adopt exports the limits of other rules.
+func (u *usage) adopt(rules *store.Rules) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.tree = rules.tree
+	u.tree = rules.InForce
 	u.latest = nil
-	// This also ends the series of levels that are gone. For what is still being read for them, see show.
+	// This also ends the series of levels that are gone. For readings that are still under way for them, see show.
 	u.metrics.Levels(namesOf(rules.Tree.Levels()), namesOf(rules.Shadow.Levels()))
 	known := u.known
 	u.known = make(map[string]bool, len(known))
@@ -67,9 +68,9 @@ func (u *usage) touch(category string) {
 	}
 }
 
-// refresh shows for each rule the fullest limit of its nodes. It asks Redis something in any case: an idle worker has to notice when
-// Redis is unavailable.
-func (u *usage) refresh(ctx context.Context, store *Redis) error {
+// refresh exports, for each rule, the fullest limit of its nodes. It always calls Redis, so that an idle worker notices when Redis is
+// unavailable.
+func (u *usage) refresh(ctx context.Context, store *store.Redis) error {
 	asked := time.Now()
 	tree, nodes, categories := u.nodes()
 	if len(nodes) == 0 {
@@ -90,10 +91,10 @@ func (u *usage) refresh(ctx context.Context, store *Redis) error {
 	return nil
 }
 
-// show takes over what is used of nodes, if the tree with which that was read is still in force. A level without a node here, read before,
-// has nothing taken.
-func (u *usage) show(tree *routes, nodes []limits.Node, used [][]int64) {
-	latest, uses := pathUses(nodes, used), fullest(nodes, used)
+// show exports the usage of nodes, if it was read with the tree in force. A level that was read before, but has no node here, has no slots
+// in use.
+func (u *usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64) {
+	latest, uses := pathUses(nodes, used), store.Fullest(nodes, used)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tree != tree {
@@ -103,7 +104,7 @@ func (u *usage) show(tree *routes, nodes []limits.Node, used [][]int64) {
 	for _, level := range tree.Levels() {
 		use, read := uses[level.Level]
 		if read || u.known[level.Level] {
-			use = use.of(level)
+			use = use.Of(level)
 			u.known[level.Level] = true
 			u.metrics.LimitUsed(level.Level, use.Used)
 			u.metrics.LimitSize(level.Level, use.Limit.Capacity())
@@ -112,7 +113,7 @@ func (u *usage) show(tree *routes, nodes []limits.Node, used [][]int64) {
 }
 
 // nodes lists the root and the nodes of the touched categories, each once, in the tree in force.
-func (u *usage) nodes() (tree *routes, nodes []limits.Node, categories []string) {
+func (u *usage) nodes() (tree *store.Routes, nodes []limits.Node, categories []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	tree = u.tree
@@ -129,7 +130,7 @@ func (u *usage) nodes() (tree *routes, nodes []limits.Node, categories []string)
 	return tree, nodes, categories
 }
 
-// forgetIdle stops following categories below the root of whose paths nothing is taken.
+// forgetIdle stops tracking categories that have no slots in use below the root.
 func (u *usage) forgetIdle(categories []string, byPath map[string][]int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// PathUse is what is used of one limit of one path.
+// PathUse is the usage of one limit of one path.
 type PathUse struct {
 	Node  limits.Node
 	Limit limits.Limit
 	Used  int64
-	Opens time.Time // when its next slot opens; zero: one is open, or it is not known
+	Opens time.Time // when its next slot opens; zero: a slot is open or the time is unknown
 }
 
-// pathUses lists the limits of nodes of which something is used.
+// pathUses lists the limits of nodes that have slots in use.
 func pathUses(nodes []limits.Node, used [][]int64) (uses []PathUse) {
 	for i, node := range nodes {
 		for l, limit := range node.Limits {
@@ -26,7 +26,7 @@ func pathUses(nodes []limits.Node, used [][]int64) (uses []PathUse) {
 	return uses
 }
 
-// PathUses lists the limits of which something is used, as of the last second, on the paths about which this instance decides.
+// PathUses lists the limits that have slots in use, as of the last second, on the paths that this instance decides about.
 func (l *Limiter) PathUses() []PathUse {
 	u, now := l.usage, time.Now()
 	u.mu.Lock()
@@ -41,9 +41,9 @@ func (l *Limiter) PathUses() []PathUse {
 	return uses
 }
 
-// NodeOf is where the rule of a level limits a category.
+// NodeOf returns the node where the rule of a level limits a category.
 func (l *Limiter) NodeOf(category, level string) (node limits.Node, found bool) {
-	for _, node := range l.o.Redis.rules().tree.Path(category) {
+	for _, node := range l.o.Redis.Rules().InForce.Path(category) {
 		if node.Level == level {
 			return node, true
 		}

@@ -6,20 +6,21 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// usesKept is how long uses are told without asking Redis again: as a rule until the usage metrics are read again.
+// usesKept is how long cached usage is valid: normally until the usage metrics are read again.
 const usesKept = 2 * usageEvery
 
-// knownUses is what was used of the limits on the path of a category.
+// knownUses is the cached usage of the limits on a category's path.
 type knownUses struct {
 	asked time.Time
-	tree  *routes
+	tree  *store.Routes
 	uses  []limits.Usage
 }
 
-// learn takes note of what is used, by the paths of nodes, and returns the uses of a category.
-func (u *usage) learn(category string, asked time.Time, tree *routes, byPath map[string][]int64) []limits.Usage {
+// learn caches and returns the usage of the limits on a category's path. byPath has the usage by the paths of nodes.
+func (u *usage) learn(category string, asked time.Time, tree *store.Routes, byPath map[string][]int64) []limits.Usage {
 	var told []limits.Usage
 	for _, node := range tree.Path(category) {
 		level := cmp.Or(node.Path, limits.LevelGlobal)
@@ -38,17 +39,17 @@ func (u *usage) learn(category string, asked time.Time, tree *routes, byPath map
 	return told
 }
 
-func (u *usage) find(category string, tree *routes, now time.Time) ([]limits.Usage, bool) {
+func (u *usage) find(category string, tree *store.Routes, now time.Time) ([]limits.Usage, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	known := u.told[category]
 	return known.uses, known.tree == tree && now.Sub(known.asked) < usesKept
 }
 
-// Uses tells what is used of the limits on a category's path, from the root down, as of a moment ago; nothing if Redis cannot be asked. It
-// asks Redis unless KnownUses tells something.
+// Uses returns the usage of the limits on a category's path, from the root down, as of a moment ago. It returns nil if Redis does not
+// answer. It asks Redis only if KnownUses has no answer.
 func (l *Limiter) Uses(ctx context.Context, category string) []limits.Usage {
-	asked, tree := time.Now(), l.o.Redis.rules().tree
+	asked, tree := time.Now(), l.o.Redis.Rules().InForce
 	if told, known := l.KnownUses(category); known {
 		return told
 	}
@@ -71,12 +72,12 @@ func usedByPath(nodes []limits.Node, used [][]int64) map[string][]int64 {
 	return byPath
 }
 
-// KnownUses is what Uses tells without asking Redis.
+// KnownUses returns what Uses knows without asking Redis.
 func (l *Limiter) KnownUses(category string) (told []limits.Usage, known bool) {
-	return l.usage.find(category, l.o.Redis.rules().tree, time.Now())
+	return l.usage.find(category, l.o.Redis.Rules().InForce, time.Now())
 }
 
-// LimitOf is what a level allows a category, as configured; "" if the category has no limit at that level.
+// LimitOf returns the configured limits of a category at a level. It returns "" if the category has no limit at that level.
 func (l *Limiter) LimitOf(category, level string) string {
 	if node, found := l.NodeOf(category, level); found {
 		return node.Limits.String()
@@ -84,11 +85,11 @@ func (l *Limiter) LimitOf(category, level string) string {
 	return ""
 }
 
-// Opens tells when the next slot of a category opens, as far as the latest denials told; the zero time if one is open.
+// Opens returns when the next slot of a category opens, according to the latest denials. It returns the zero time if a slot is open.
 func (l *Limiter) Opens(category string) time.Time {
 	var opens time.Time
 	now := time.Now()
-	for _, node := range l.o.Redis.rules().tree.Path(category) {
+	for _, node := range l.o.Redis.Rules().InForce.Path(category) {
 		if opensAt := l.full.opensAt(node.Path); opensAt.After(now) && opensAt.After(opens) {
 			opens = opensAt
 		}

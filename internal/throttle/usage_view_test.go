@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // useOf returns the usage of a limit of a node.
 func useOf(t *testing.T, node, limit string, used int64) limits.Usage {
 	t.Helper()
-	return limits.Usage{Level: node, Limit: limit, Used: used, Size: parseLimits(t, limit)[0].Capacity()}
+	return limits.Usage{Level: node, Limit: limit, Used: used, Size: testkit.Must(limits.Parse(limit))(t)[0].Capacity()}
 }
 
 // wantUses compares the uses of a category.
@@ -128,7 +128,7 @@ func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 	want("a.b", 3*time.Hour) // the full limit that opens last
 	want("c", 0)
 
-	a := limiter.o.Redis.rules().Tree.Path("a")[0]
+	a := limiter.o.Redis.Rules().Tree.Path("a")[0]
 	limiter.full.denied(&Decision{Node: a, Wait: time.Hour}, time.Now().Add(-time.Hour))
 	want("a", 0)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "2/1h", "")})

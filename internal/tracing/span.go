@@ -17,19 +17,19 @@ type Span struct {
 	span   trace.Span
 }
 
-// Outcomes of a process span beside those of events.
+// Outcomes of a process span beside the outcomes of events.
 const (
 	Waiting     = "waiting"     // the event goes on in the room
-	Split       = "split"       // so do the events that the body held
+	Split       = "split"       // the events of the body go on in the room
 	GivenBack   = "given_back"  // NATS delivers the message again
-	Lost        = "lost"        // likewise: another worker may have the message by now
-	Unconfirmed = "unconfirmed" // likewise: NATS did not confirm the acknowledgement
+	Lost        = "lost"        // NATS delivers the message again: another worker may have it by now
+	Unconfirmed = "unconfirmed" // NATS delivers the message again: it did not confirm the acknowledgement
 )
 
 // failed are the outcomes that mark a span as failed.
 var failed = map[string]bool{"dead": true, Lost: true, Unconfirmed: true}
 
-// Decided tells of the batch in which the event was decided about, and of the rule that denied it; level is "" if none did.
+// Decided adds the batch that decided about the event, and the rule that denied it. level is "" if no rule did.
 func (s *Span) Decided(asked, answered time.Time, verdict, level string, batch int) {
 	if s == nil {
 		return
@@ -46,7 +46,7 @@ func (s *Span) Decided(asked, answered time.Time, verdict, level string, batch i
 	s.span.SetAttributes(attributes[2:]...)
 }
 
-// In returns a context in which [Post] adds to the span.
+// In returns a context that makes [Post] add to the span.
 func (s *Span) In(ctx context.Context) context.Context {
 	if s == nil {
 		return ctx
@@ -54,9 +54,10 @@ func (s *Span) In(ctx context.Context) context.Context {
 	return trace.ContextWithSpan(ctx, s.span)
 }
 
-// Request is a request to Slack, as its span tells of it.
+// Request is a request of a sink, as its span shows it.
 type Request struct {
-	Method string // of the Web API, or "webhook"
+	Sink   string // kind of the sink, such as "slack"
+	Method string // such as "chat.postMessage" or "webhook"
 	Status int    // of the answer; 0 if none came
 	Class  string // of the failure; "" if there was none
 	Code   string // of the failure, without secrets
@@ -64,17 +65,17 @@ type Request struct {
 	Took   time.Duration
 }
 
-// Post tells the span of a context, if it has one, of a request to Slack.
+// Post adds a request of a sink to the span of a context, if it has one.
 func Post(ctx context.Context, r Request) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
 		return
 	}
-	attributes := []attribute.KeyValue{semconv.HTTPRequestMethodPost, attribute.String("notifier.slack.method", r.Method)}
+	attributes := []attribute.KeyValue{semconv.HTTPRequestMethodPost, attribute.String("notifier.sink.method", r.Method)}
 	if r.Status != 0 {
 		attributes = append(attributes, semconv.HTTPResponseStatusCode(r.Status))
 	}
-	_, post := parent.TracerProvider().Tracer(scope).Start(ctx, http.MethodPost+" slack",
+	_, post := parent.TracerProvider().Tracer(scope).Start(ctx, http.MethodPost+" "+r.Sink,
 		trace.WithTimestamp(r.Began), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attributes...))
 	if r.Class != "" {
 		post.SetAttributes(semconv.ErrorTypeKey.String(r.Class))
@@ -101,7 +102,7 @@ func (s *Span) WaitsFor(reason string) {
 	}
 }
 
-// Settled ends the span when NATS has confirmed its end, for which the worker began to ask at a time.
+// Settled ends the span after NATS confirmed the acknowledgement. began is when the worker asked for it.
 func (s *Span) Settled(outcome string, began time.Time) {
 	if s == nil {
 		return
@@ -113,7 +114,7 @@ func (s *Span) Settled(outcome string, began time.Time) {
 	s.span.End()
 }
 
-// Left ends the span of a message that has no end here.
+// Left ends the span of a message that another worker or a redelivery completes.
 func (s *Span) Left(outcome string) {
 	if s == nil {
 		return
@@ -130,7 +131,7 @@ func (s *Span) TraceID() string {
 	return s.span.SpanContext().TraceID().String()
 }
 
-// Traceparent names the span to whoever goes on with the event; "" of a nil Span.
+// Traceparent returns the header that names the span, for the next span of the event; "" of a nil Span.
 func (s *Span) Traceparent() string {
 	if s == nil {
 		return ""

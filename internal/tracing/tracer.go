@@ -15,7 +15,7 @@ import (
 // scope names the instrumentation in what is exported.
 const scope = "github.com/seed-4578ace9/notifier"
 
-// fewPerSecond is how many events a second have spans that no limit admits: enough to look at, and nothing in a flood.
+// fewPerSecond is how many events a second get spans although no limit admits them: enough for a look, cheap in a flood.
 const fewPerSecond = 5
 
 // Tracer begins the spans of events. A nil Tracer begins none.
@@ -30,17 +30,17 @@ func New(provider trace.TracerProvider, consumer string) *Tracer {
 	return &Tracer{tracer: provider.Tracer(scope), group: consumer, few: rate.NewLimiter(fewPerSecond, fewPerSecond)}
 }
 
-// Wants tells whether an event is to have spans. It counts those that are not admitted.
+// Wants reports whether an event gets spans. It bounds the events that are not admitted.
 func (t *Tracer) Wants(now time.Time, admitted bool) bool {
 	return t != nil && (admitted || t.few.AllowN(now, 1))
 }
 
-// Message is a message as its span tells of it. The texts may be a producer's.
+// Message holds the attributes of a message's span. The texts may come from a producer.
 type Message struct {
-	Subject   string // on which the event was published
-	Stream    string // in which the producer's message was stored
+	Subject   string // of the published event
+	Stream    string // that stored the producer's message
 	Sequence  uint64 // of that message
-	ID        string // of the event, as people are shown it
+	ID        string // of the event, as shown to people
 	Category  string
 	Size      int    // of the body, in bytes
 	Delivered uint64 // how often JetStream has delivered the message
@@ -68,7 +68,7 @@ func (t *Tracer) Process(m Message, begun time.Time) *Span {
 			attribute.String("notifier.category", shown(m.Category)),
 			attribute.String("notifier.stream", m.Stream),
 			attribute.Int64("notifier.sequence", int64(m.Sequence)),    //nolint:gosec // far below the end of an int64
-			attribute.Int64("notifier.deliveries", int64(m.Delivered)), //nolint:gosec // likewise
+			attribute.Int64("notifier.deliveries", int64(m.Delivered)), //nolint:gosec // far below the end of an int64
 		),
 	}
 	if m.WaitedFor != "" {
@@ -81,8 +81,8 @@ func (t *Tracer) Process(m Message, begun time.Time) *Span {
 	return &Span{tracer: t.tracer, span: span}
 }
 
-// maxShown is how many bytes of a producer's text an attribute has.
+// maxShown bounds a producer's text in an attribute, in bytes.
 const maxShown = 256
 
-// shown is a producer's text as attributes have it.
+// shown returns a producer's text in the form for attributes.
 func shown(text string) string { return plain.Line(text[:min(len(text), maxShown)]) }

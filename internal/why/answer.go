@@ -8,40 +8,40 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 )
 
-// Question says which events are asked about: those that meet every condition that is set. One has to be.
+// Question selects the events that meet every condition that is set. It needs at least one condition.
 type Question struct {
-	ID       string    `json:"id,omitempty"`       // as its producer gave it or as workers show it (see event.Named), or without the part of a group
+	ID       string    `json:"id,omitempty"`       // the producer's form or the workers' form (see event.Named), with or without the part of a group
 	Sequence uint64    `json:"sequence,omitempty"` // of the producer's message
 	Category string    `json:"category,omitempty"` // and everything below it
 	Title    string    `json:"title,omitempty"`    // part of the title, in any letter case
-	Since    time.Time `json:"since,omitzero"`     // what became of events before does not count, where they are now does; zero: since the journal begins
+	Since    time.Time `json:"since,omitzero"`     // earlier results do not count, but present places do; zero: no bound
 }
 
-// single tells whether one event is asked about, and not what became of many.
+// single reports whether the question is about one event.
 func (q Question) single() bool { return q.ID != "" || q.Sequence != 0 }
 
-// maxEvents is how many events an answer tells of singly, the newest ones.
+// maxEvents is how many events an answer describes individually, the newest ones.
 const maxEvents = 20
 
-// Answer says what became of the events that were asked for, and what would happen to one now.
+// Answer describes the results of the selected events, and what would happen to a new event.
 type Answer struct {
 	Asked   Question `json:"asked"`
-	Found   int      `json:"found,omitempty"`   // of a question about many: how many events with an outcome and events that wait there are
+	Found   int      `json:"found,omitempty"`   // for a question about many: number of events with an outcome and of waiting events
 	Events  []Event  `json:"events"`            // at most maxEvents, the newest last
-	Totals  []Total  `json:"totals,omitempty"`  // of a question about many: events by result, level and limit
-	Waiting []string `json:"waiting,omitempty"` // sentences: of a question about many, how many have no outcome yet
-	Counted []string `json:"counted,omitempty"` // sentences: events that may be those asked for, and of which only a count is known
-	Missing string   `json:"missing,omitempty"` // a sentence: where nothing is known of the events, what the journal covers
-	Nearest string   `json:"nearest,omitempty"` // where nothing is known of the events of a category: a category that exists, with a name that is much alike
+	Totals  []Total  `json:"totals,omitempty"`  // for a question about many: events by result, level and limit
+	Waiting []string `json:"waiting,omitempty"` // sentences, for a question about many: number of events without an outcome
+	Counted []string `json:"counted,omitempty"` // sentences: aggregated events that may include the selected events
+	Missing string   `json:"missing,omitempty"` // a sentence, if no source has the events: what the journal covers
+	Nearest string   `json:"nearest,omitempty"` // if no source has events of the category: an existing category with a similar name
 	Now     []string `json:"now,omitempty"`     // sentences: what would happen to an event of the category now
-	Unknown []string `json:"unknown,omitempty"` // sentences: what could not be asked, and why
+	Unknown []string `json:"unknown,omitempty"` // sentences: which source could not be read, and why
 }
 
-// Known tells whether anything is known of the events that were asked for.
+// Known reports whether any source has the selected events.
 func (a Answer) Known() bool { return len(a.Events) > 0 || len(a.Totals) > 0 }
 
-// Final tells whether asking again in a second cannot tell more of one event. The journal hears of a step about a second later than the
-// event takes it, so an event may be nowhere for that time.
+// Final reports whether a second call would give the same answer. The journal gets the steps of an event about a second late, so for that
+// time no source may have the event.
 func (a Answer) Final() bool {
 	if !a.Asked.single() {
 		return true
@@ -49,7 +49,7 @@ func (a Answer) Final() bool {
 	return a.Known() && !slices.ContainsFunc(a.Events, func(e Event) bool { return e.State == StateUnknown })
 }
 
-// Event is one event with all that is known of it.
+// Event is one event with everything that the sources have about it.
 type Event struct {
 	ID        string          `json:"id"` // as workers show it
 	Category  string          `json:"category"`
@@ -57,16 +57,16 @@ type Event struct {
 	Sequence  uint64          `json:"sequence,omitempty"` // of the producer's message
 	Stored    time.Time       `json:"stored,omitzero"`
 	State     State           `json:"state"`
-	Sentences []string        `json:"sentences"`         // what became of it, in order
-	Reason    string          `json:"reason,omitempty"`  // the sentences without what is of this event alone, such as times
-	Note      string          `json:"note,omitempty"`    // what Reason leaves out: until when the event waits, the number of its dead letter
+	Sentences []string        `json:"sentences"`         // its results, in order
+	Reason    string          `json:"reason,omitempty"`  // the sentences without the details of this event, such as times
+	Note      string          `json:"note,omitempty"`    // a detail that Reason leaves out: until when the event waits, the number of its dead letter
 	Entries   []journal.Entry `json:"entries,omitempty"` // of the journal
 
 	pending *Pending
 	letters []Letter
 }
 
-// State is where an event is: the name of its outcome, or one of those below.
+// State is the name of an event's outcome. An event without an outcome has one of the states below.
 type State string
 
 // The states of an event without an outcome.
@@ -74,8 +74,8 @@ const (
 	StateUndecided State = "undecided" // in the producers' stream
 	StateWaiting   State = "waiting"   // in the room
 	StateAdmitted  State = "admitted"  // it has its slots, and is being delivered
-	StateSplit     State = "split"     // no event of its own: each of its parts is one
-	StateUnknown   State = "unknown"   // it was there, and no source says where it is now
+	StateSplit     State = "split"     // a body whose parts are events
+	StateUnknown   State = "unknown"   // it existed, and no source has it now
 )
 
 // Total counts events of one result, level and limit.
@@ -86,7 +86,7 @@ type Total struct {
 	Count  int            `json:"count"`
 }
 
-// What says what became of the counted events, such as "dropped by category 10/30m".
+// What describes the result, such as "dropped by category 10/30m".
 func (t Total) What() string {
 	by := strings.TrimSpace(t.Level + " " + t.Limit)
 	what := string(t.Result)
@@ -111,13 +111,13 @@ func (t Total) What() string {
 	return what
 }
 
-// Group is events of an answer that have the same reason.
+// Group is a group of events with equal reasons.
 type Group struct {
 	Reason string
 	Events []Event // the newest first
 }
 
-// Groups gathers the events of an answer by their reasons, the group with the newest event first.
+// Groups groups the events of an answer by reason, the group with the newest event first.
 func (a Answer) Groups() []Group {
 	var groups []Group
 	for _, e := range slices.Backward(a.Events) {
@@ -131,30 +131,30 @@ func (a Answer) Groups() []Group {
 	return groups
 }
 
-// Pending is an event that has no outcome yet: in the producers' stream, or in the room.
+// Pending is an event without an outcome. It is in the producers' stream or in the room.
 type Pending struct {
 	ID       string // as workers show it
 	Identity string // see event.Event.Identity; "" if the message cannot be decoded
 	Derived  bool   // the producer gave no ID
 	Category string
 	Title    string
-	Key      string    // what a firing or resolved event is about; "" for any other
+	Key      string    // key of a firing or resolved event; "" for other events
 	Fires    bool      // it is firing
 	Stream   string    // of the producer's message
 	Sequence uint64    // of the producer's message
-	Stored   time.Time // when the producer's message was
-	Reason   string    // what it waits for in the room (room.Reason); Due: it is back from there; "": it is in the producers' stream
-	Since    time.Time // when it came to where it is
-	Due      time.Time // when it comes back; zero if that is not known
+	Stored   time.Time // when the producer's message was stored
+	Reason   string    // what it waits for in the room (room.Reason); Due: its wait is over; "": it is in the producers' stream
+	Since    time.Time // when it arrived there
+	Due      time.Time // when its wait ends; zero: unknown
 }
 
 // Due is the reason of an event in the room that has waited long enough: the next worker takes it.
 const Due = "due"
 
-// Search says which of the events that have no outcome yet are looked for.
+// Search selects events without an outcome.
 type Search struct {
-	Sequence uint64        // of the one message of the producers' stream that may hold them; 0: any
-	Take     func(Pending) // is given each event; called by one goroutine at a time
+	Sequence uint64        // of the producers' message; 0: all messages
+	Take     func(Pending) // receives each event; called by one goroutine at a time
 }
 
 // Letter is a dead letter.
@@ -165,6 +165,6 @@ type Letter struct {
 	Title    string
 	Reason   string
 	Error    string
-	Sequence uint64    // of the producer's message; 0 if the letter does not say
+	Sequence uint64    // of the producer's message; 0 if the letter does not have it
 	Stored   time.Time // when it became a dead letter
 }

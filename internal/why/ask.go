@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Sources are what is asked. None changes anything. What a source returns beside an error is part of what it knows.
+// Sources provide the facts for an answer. A source only reads. With an error, it may return partial results.
 type Sources struct {
 	Entries func(ctx context.Context, queries []journal.Query, take func(query int, e journal.Entry)) ([]journal.Read, error)
 	Explain func(ctx context.Context, request throttle.Request) (throttle.Explanation, error)
@@ -23,21 +23,20 @@ type Sources struct {
 	Letters func(ctx context.Context) ([]Letter, error)    // all dead letters
 	Now     func() time.Time
 
-	// Failing are the workers that cannot write the journal now.
+	// Failing lists the workers that cannot write the journal now.
 	Failing []Writer
 
-	// Denied completes the sentence that an event of a category would be denied now, such as "it would wait for a slot"; "" if it
-	// would be dropped.
+	// Denied describes what would happen to a denied event of a category, such as "it would wait for a slot". "" means dropped.
 	Denied func(category string) string
 }
 
-// Writer is a worker, as far as it writes the journal.
+// Writer is a worker with the health of its journal.
 type Writer struct {
 	Name string
 	journal.Health
 }
 
-// Ask answers questions. Each source is read once for all of them. What cannot be asked stands in each answer.
+// Ask answers questions. It reads each source once for all questions. Every answer lists the sources that failed.
 func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 	s := &session{Sources: sources, now: sources.Now()}
 	for _, q := range questions {
@@ -47,7 +46,7 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 			totals: make(map[Total]int), waiting: make(map[string]int), index: make(map[string][]*Event),
 		})
 	}
-	// First what waits: an event that gets its outcome meanwhile is in the journal then.
+	// Read the waiting events first: if one gets its outcome in the meantime, the journal has it.
 	s.readPending(ctx)
 	s.readLetters(ctx)
 	s.readJournal(ctx)
@@ -64,7 +63,7 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 	return answers
 }
 
-// queryOf asks the journal for the same as a question.
+// queryOf returns the journal query of a question.
 func queryOf(q Question) journal.Query {
 	query := journal.Query{Sequence: q.Sequence, Category: q.Category, Title: q.Title, Since: q.Since}
 	if q.ID != "" {
@@ -78,44 +77,44 @@ type session struct {
 	Sources
 	now     time.Time
 	asked   []*asking
-	digests []journal.Entry // read when the first of them is asked for
-	told    bool            // digests were read
-	looked  bool            // every place where events wait was looked at
+	digests []journal.Entry // loaded by readDigests
+	told    bool            // readDigests has run
+	looked  bool            // all waiting events were read
 }
 
 // asking is one question of a session.
 type asking struct {
 	*session
 	question Question
-	query    journal.Query // that asks for the same
+	query    journal.Query // of the question
 	answer   Answer
 
 	read    journal.Read
 	counted []journal.Entry
-	totals  map[Total]int // by results, levels and limits, without counts
+	totals  map[Total]int // the keys have no Count
 
-	waiting map[string]int // events without an outcome, by what they wait for
-	pending []Pending      // the newest of them
+	waiting map[string]int // number of events without an outcome, by Pending.Reason
+	pending []Pending      // the newest events without an outcome
 
 	events []*Event
 	index  map[string][]*Event // by category and ID
 }
 
-// unknown notes for all questions what could not be asked.
+// unknown adds a failed source to all answers.
 func (s *session) unknown(what string, err error) {
 	for _, a := range s.asked {
 		a.unknown(what, err)
 	}
 }
 
-// unknown notes what could not be asked.
+// unknown adds a failed source to the answer.
 func (a *asking) unknown(what string, err error) {
 	if text := what + ": " + err.Error(); !slices.Contains(a.answer.Unknown, text) {
 		a.answer.Unknown = append(a.answer.Unknown, text)
 	}
 }
 
-// placeOf reads the ID of an event whose producer gave none: the place of its message. Of any other ID the sequence is 0.
+// placeOf parses a derived ID, which is the place of the message. For any other ID, the sequence is 0.
 func placeOf(id string) (stream string, sequence uint64) {
 	id, _, _ = strings.Cut(id, "/")
 	stream, number, _ := strings.Cut(id, ":")
@@ -123,7 +122,7 @@ func placeOf(id string) (stream string, sequence uint64) {
 	return stream, sequence
 }
 
-// readPending adds what has no outcome yet.
+// readPending adds the events without an outcome.
 func (s *session) readPending(ctx context.Context) {
 	search := Search{Take: func(p Pending) {
 		for _, a := range s.asked {
@@ -153,8 +152,7 @@ func (s *session) readPending(ctx context.Context) {
 	}
 }
 
-// takePending counts an event that has no outcome yet, if it is asked for, and keeps the newest ones. Where an event is now counts however
-// long ago it came there.
+// takePending counts a selected event without an outcome, and keeps the newest events. Question.Since does not apply to waiting events.
 func (a *asking) takePending(p Pending) {
 	if !a.query.Matches(&journal.Entry{ID: p.ID, Category: p.Category, Title: p.Title, Sequence: p.Sequence}) {
 		return
@@ -165,8 +163,8 @@ func (a *asking) takePending(p Pending) {
 	}
 }
 
-// forgetOldestPending keeps the newest events that have no outcome yet. What is told of an event may depend on whether it waits, so as many
-// are kept as of all events.
+// forgetOldestPending keeps the newest keptEvents events without an outcome. The description of any kept event may depend on whether it
+// waits.
 func (a *asking) forgetOldestPending() {
 	slices.SortStableFunc(a.pending, func(x, y Pending) int { return x.Stored.Compare(y.Stored) })
 	a.pending = slices.Delete(a.pending, 0, max(0, len(a.pending)-keptEvents))
@@ -180,7 +178,7 @@ func (s *session) readLetters(ctx context.Context) {
 	}
 	for _, a := range s.asked {
 		for _, l := range letters {
-			isRecent := a.question.single() || !l.Stored.Before(a.question.Since) // where a single event is now counts at any time
+			isRecent := a.question.single() || !l.Stored.Before(a.question.Since) // Since does not apply to a single event
 			if isRecent && a.query.Matches(&journal.Entry{ID: l.ID, Category: l.Category, Title: l.Title, Sequence: l.Sequence}) {
 				e := a.eventOf(l.ID, l.Category, l.Sequence)
 				e.Title, e.letters = cmp.Or(e.Title, l.Title), append(e.letters, l)
@@ -189,10 +187,10 @@ func (s *session) readLetters(ctx context.Context) {
 	}
 }
 
-// keptEvents is how many events are kept while the journal is read, the newest ones.
+// keptEvents is the number of events in memory while Ask reads the journal, the newest ones.
 const keptEvents = 1000
 
-// readJournal adds what the journal knows.
+// readJournal adds the entries of the journal.
 func (s *session) readJournal(ctx context.Context) {
 	queries := make([]journal.Query, len(s.asked))
 	for i, a := range s.asked {
@@ -200,7 +198,7 @@ func (s *session) readJournal(ctx context.Context) {
 	}
 	reads, err := s.Entries(ctx, queries, func(i int, entry journal.Entry) { s.asked[i].take(entry) })
 	for i, a := range s.asked {
-		if i < len(reads) { // else none was read
+		if i < len(reads) { // a failed search returns none
 			a.read = reads[i]
 		}
 		a.journalFailed(a.read, err)
@@ -210,7 +208,7 @@ func (s *session) readJournal(ctx context.Context) {
 	}
 }
 
-// readCounts looks for counts that may hold events whose producers gave no ID: their messages are known.
+// readCounts looks for aggregated entries that may include an event with a derived ID. The ID names its message.
 func (s *session) readCounts(ctx context.Context, queries []journal.Query) {
 	var missing []*asking
 	var places []journal.Query
@@ -233,7 +231,7 @@ func (s *session) readCounts(ctx context.Context, queries []journal.Query) {
 	}
 }
 
-// journalFailed notes what of the journal cannot be read.
+// journalFailed adds what could not be read from the journal.
 func (a *asking) journalFailed(read journal.Read, err error) {
 	if errors.Is(err, journal.ErrNoJournal) {
 		err = fmt.Errorf("%w; NOTIFIER_JOURNAL_AGE=0 turns it off", err)
@@ -249,7 +247,7 @@ func (a *asking) journalFailed(read journal.Read, err error) {
 	}
 }
 
-// take takes an entry of the journal.
+// take adds an entry of the journal.
 func (a *asking) take(entry journal.Entry) {
 	if entry.Count > 0 && a.question.single() {
 		if entry, isAsked := a.asSingle(entry); isAsked {
@@ -274,8 +272,8 @@ func (a *asking) takeCounted(entry journal.Entry) {
 	}
 }
 
-// asSingle returns what an entry that counts events says of the first or the last of them, if the question asks for that event. Of the
-// others nothing is known singly. An entry with categories below its own does not tell the category of an event.
+// asSingle returns the first or the last event of an aggregated entry, if the question selects that event. The entry has no details of
+// the events in between. An entry with Below set does not have the category of an event.
 func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bool) {
 	if entry.Below {
 		return journal.Entry{}, false
@@ -285,7 +283,7 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 	if a.query.Matches(&single) {
 		return single, true
 	}
-	// What stands in the entry beside these is of the first one.
+	// The other fields of the entry describe the first event.
 	last := journal.Entry{
 		ID: entry.LastID, Stream: entry.Stream, Sequence: entry.LastSequence, Stored: entry.LastStored, Category: entry.Category,
 		Result: entry.Result, Reason: entry.Reason, Level: entry.Level, Path: entry.Path, Limit: entry.Limit, Size: entry.Size,
@@ -307,7 +305,7 @@ func (a *asking) add(entry journal.Entry) {
 	}
 }
 
-// eventOf returns the event of an identity and a message, or a new one. A sequence of 0 is not known.
+// eventOf returns the event of an identity and a message. If there is none, it adds one. A sequence of 0 means unknown.
 func (a *asking) eventOf(id, category string, sequence uint64) *Event {
 	name := nameOfEvent(id, category)
 	for _, e := range a.index[name] {
@@ -324,7 +322,7 @@ func (a *asking) eventOf(id, category string, sequence uint64) *Event {
 
 func nameOfEvent(id, category string) string { return category + " " + id }
 
-// forgetOldest keeps some events, the newest ones.
+// forgetOldest keeps the newest events.
 func (a *asking) forgetOldest(kept int) {
 	slices.SortStableFunc(a.events, func(x, y *Event) int { return x.Stored.Compare(y.Stored) })
 	a.events = slices.Clone(a.events[max(0, len(a.events)-kept):])
@@ -335,7 +333,7 @@ func (a *asking) forgetOldest(kept int) {
 	}
 }
 
-// tellTotals counts what became of many events, the most first. Steps on the way of an event count by themselves.
+// tellTotals adds the totals of a question about many events, the largest first. Steps without an outcome have totals of their own.
 func (a *asking) tellTotals() {
 	if a.question.single() {
 		return
@@ -351,7 +349,7 @@ func (a *asking) tellTotals() {
 	})
 }
 
-// tellCounted says which counts may hide the events that were asked for. A question about one event whose outcome was found needs none.
+// tellCounted adds the aggregated entries that may include the selected events, unless the question is about one event with an outcome.
 func (a *asking) tellCounted() {
 	isUnknown := func(e Event) bool { return e.State == StateUnknown }
 	if !a.question.single() || len(a.events) == 0 || slices.ContainsFunc(a.answer.Events, isUnknown) {
@@ -362,7 +360,7 @@ func (a *asking) tellCounted() {
 	}
 }
 
-// tellJournal says what the journal lacks, where that may be what was asked for.
+// tellJournal adds the gaps of the journal that may hide the selected events.
 func (a *asking) tellJournal() {
 	if a.question.single() && a.answer.Final() {
 		return
@@ -377,7 +375,7 @@ func (a *asking) tellJournal() {
 	}
 }
 
-// tellNow says what would happen now to an event of each category that is told of, or asked for.
+// tellNow adds what would happen now to an event of each category in the question or the answer.
 func (a *asking) tellNow(ctx context.Context) {
 	var categories []string
 	for _, e := range slices.Backward(a.answer.Events) {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -183,11 +183,11 @@ var sentences = []struct {
 	{"duplicate", known{entries: []journal.Entry{refund(journal.Duplicate, nil)}},
 		[]string{"duplicate at 09:14:02.119: another message with its ID was admitted before"}},
 	{"dead letter", known{
-		entries: []journal.Entry{refund(journal.Dead, func(e *journal.Entry) { e.Reason, e.Code = "slack_rejected", "invalid_blocks" })},
-		letters: []Letter{{Number: 7, ID: "evt-4711", Category: "payments.refunds", Reason: "slack_rejected", Stored: at("09:14:03")}},
+		entries: []journal.Entry{refund(journal.Dead, func(e *journal.Entry) { e.Reason, e.Code = "rejected", "invalid_blocks" })},
+		letters: []Letter{{Number: 7, ID: "evt-4711", Category: "payments.refunds", Reason: "rejected", Stored: at("09:14:03")}},
 	}, []string{
-		"stored as a dead letter at 09:14:02.119: slack_rejected: invalid_blocks",
-		"dead letter 7 holds it since 09:14:03.000: slack_rejected; notifier dlq replay 7 sends it again",
+		"stored as a dead letter at 09:14:02.119: rejected: invalid_blocks",
+		"dead letter 7 holds it since 09:14:03.000: rejected; notifier dlq replay 7 sends it again",
 	}},
 	{"expired", known{entries: []journal.Entry{refund(journal.Expired, nil)}},
 		[]string{"expired at 09:14:02.119: it had become older than NOTIFIER_EVENT_MAX_AGE"}},

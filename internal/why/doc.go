@@ -1,9 +1,8 @@
-// Package why answers why an event was not sent, or what else became of it.
+// Package why explains why an event was not sent, or how else it ended.
 //
-// [Ask] puts together what the journal, the delivery record, the room, the dead letters and the limits in force know, and says it in
-// sentences. It never guesses: where only a count is known, it says that, and where a source cannot be asked, it says that too. What
-// it asks takes nothing and changes nothing.
+// [Ask] combines the journal, the delivery record, the room, the dead letters and the limits in force, and answers in sentences. It never
+// guesses: an answer states where only a count exists, and which source did not answer. Ask only reads.
 //
-// The package holds no state. Ask may be called any number of times at once; each call asks every source it needs, one after the
-// other, and ends with its context.
+// The package holds no state. Ask may be called concurrently. Each call reads the sources that it needs, one after another, until its
+// context ends.
 package why

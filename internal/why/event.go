@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// tellEvents says what became of the newest events.
+// tellEvents describes the newest events.
 func (a *asking) tellEvents(ctx context.Context) {
 	a.forgetOldest(maxEvents)
 	for _, e := range a.events {
@@ -30,7 +30,7 @@ func (a *asking) tellEvents(ctx context.Context) {
 		}
 		for _, l := range e.letters {
 			reason := "is a dead letter: " + reasonOf(l.Reason, l.Error)
-			if e.Reason != "" { // its entry says so
+			if e.Reason != "" { // the reason of its entry includes it
 				reason = ""
 			}
 			e.tell(a.sayLetter(l), reason)
@@ -47,7 +47,7 @@ func (a *asking) tellEvents(ctx context.Context) {
 	}
 }
 
-// tell adds a sentence about the event, and what of it is true of other events too.
+// tell adds a sentence about the event. The reason is the part of the sentence that may equal the reason of other events.
 func (e *Event) tell(sentence, reason string) {
 	e.Sentences = append(e.Sentences, sentence)
 	if e.Reason != "" && reason != "" {
@@ -56,7 +56,7 @@ func (e *Event) tell(sentence, reason string) {
 	e.Reason += reason
 }
 
-// tellPending says where an event waits, and for what.
+// tellPending adds where an event waits, and for what.
 func (a *asking) tellPending(ctx context.Context, e *Event) {
 	where, since, until := a.placeOfPending(*e.pending)
 	e.tell(where+since+until, where)
@@ -64,8 +64,8 @@ func (a *asking) tellPending(ctx context.Context, e *Event) {
 	e.Sentences = append(e.Sentences, a.sayPair(ctx, *e.pending)...)
 }
 
-// settle finds the event's state. An event that has its outcome does not wait any more: its message is about to be acknowledged. One
-// that came to the room after its outcome is a dead letter that was replayed.
+// settle sets the event's state. An event with an outcome no longer waits: a worker is about to acknowledge its message. If it came to the
+// room after its outcome, it is a replayed dead letter, which waits.
 func (e *Event) settle() {
 	last := journal.Entry{}
 	for _, entry := range e.Entries {
@@ -93,7 +93,7 @@ func (e *Event) settle() {
 	}
 }
 
-// sayRecord says what the delivery record knows of an event that has no outcome.
+// sayRecord describes the delivery record of an event without an outcome.
 func (a *asking) sayRecord(ctx context.Context, e *Event) []string {
 	if e.State != StateUnknown && e.State != StateUndecided && e.State != StateWaiting || e.ID == "" || e.Category == "" {
 		return nil
@@ -123,15 +123,15 @@ func (a *asking) sayRecord(ctx context.Context, e *Event) []string {
 	return nil
 }
 
-// admitted notes that the event has its slots.
+// admitted sets the state of an event that has its slots.
 func (e *Event) admitted() {
 	if e.State != StateWaiting {
 		e.State = StateAdmitted
 	}
 }
 
-// requests ask what is recorded of an event. What stands behind the last slash of an ID may be the part of a group, or not: a waiting
-// event says so, and for any other both are asked. The ID of an event that its producer gave none is made of where it is stored.
+// requests returns the possible requests for the delivery record of an event. The text after the last slash of an ID may be the part of a
+// group. A waiting event's message has that information. For any other event, requests returns both. A derived ID is the place of the message.
 func (e *Event) requests() []throttle.Request {
 	message := throttle.Message{Sequence: e.Sequence, Stored: e.Stored}
 	if p := e.pending; p != nil {
@@ -145,7 +145,7 @@ func (e *Event) requests() []throttle.Request {
 		message.Stream = e.Entries[0].Stream
 	}
 	identities := event.Named(e.ID)
-	if len(e.Entries) == 0 { // the ID is what was asked for
+	if len(e.Entries) == 0 { // the ID comes from the question
 		identities = append(identities, event.Event{ID: event.OverHTTP(e.Category, identities[0].ID)})
 	}
 	var requests []throttle.Request
@@ -160,7 +160,7 @@ func (e *Event) requests() []throttle.Request {
 	return requests
 }
 
-// askRecord asks the delivery record for an event that no other source knows. It needs the category, which is part of the identity.
+// askRecord looks in the delivery record for an event that no other source has. It needs the category, which is part of the identity.
 func (a *asking) askRecord(ctx context.Context) {
 	if len(a.events) > 0 || a.question.ID == "" || a.question.Category == "" || a.question.Title != "" {
 		return
@@ -171,7 +171,7 @@ func (a *asking) askRecord(ctx context.Context) {
 	}
 }
 
-// sayPair says what an event waits for that has no outcome and resolves another one: where that is, and whether its message is out.
+// sayPair describes the firing event that a waiting resolved event waits for: where it is, and whether its message was posted.
 func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
 	if resolved.Fires || resolved.Key == "" || !a.question.single() {
 		return nil

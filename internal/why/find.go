@@ -11,9 +11,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
-// Meanings are the questions that somebody may ask with a text, the likeliest first: about the event with that ID, about the category, about
-// the message of the producers' stream with that number, which may follow a "#". Every question has the conditions of q. With a category
-// among these, the text names an event.
+// Meanings returns the questions that a text may stand for, the likeliest first: an event's ID, a category, the number of a message of the
+// producers' stream, with or without "#". Every question has the conditions of q. If q has a category, the text is not a category.
 func Meanings(text string, q Question) []Question {
 	ofID, ofCategory, ofMessage := q, q, q
 	ofID.ID = text
@@ -30,17 +29,17 @@ func Meanings(text string, q Question) []Question {
 	return meanings
 }
 
-// Finder answers what people type. It may be used by many at once.
+// Finder answers what people type. Its methods may be called concurrently.
 type Finder struct {
 	Ask        func(ctx context.Context, questions ...Question) []Answer
-	Categories func(ctx context.Context) []string // that exist, as far as they are found soon
+	Categories func(ctx context.Context) []string // existing categories, found within a short time
 }
 
-// journalDelay is longer than the journal takes to hear of what a worker has just done.
+// journalDelay is longer than the delay of the journal.
 const journalDelay = 2 * time.Second
 
-// Find answers, for each argument, the first of its meanings of which something is known. If nothing is known of any, it answers the first
-// one, with what the others may be among. Arguments of which asking again in a moment can tell more are asked again.
+// Find answers, for each argument, its first meaning for which a source has events. If no meaning has events, Find answers the first
+// meaning, and adds the aggregated entries of the other meanings. If an answer is not final, Find asks a second time after journalDelay.
 func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 	answers := make([]Answer, len(arguments))
 	var all []int
@@ -59,7 +58,7 @@ func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 	return answers
 }
 
-// find asks for the arguments with the given numbers, meaning by meaning.
+// find answers the arguments with the given numbers, meaning by meaning.
 func (f Finder) find(ctx context.Context, arguments [][]Question, numbers []int, answers []Answer) {
 	for meaning := 0; len(numbers) > 0; meaning++ {
 		var questions []Question
@@ -83,7 +82,7 @@ func (f Finder) find(ctx context.Context, arguments [][]Question, numbers []int,
 	}
 }
 
-// suggest names the nearest category where nothing is known of what may be one.
+// suggest adds the nearest category to answers without events, if the argument may be a category.
 func (f Finder) suggest(ctx context.Context, arguments [][]Question, answers []Answer) {
 	var categories []string
 	for i := range answers {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Clock is a time to the millisecond, of another day than now's with its date.
+// Clock formats a time to the millisecond, with the date if it is not the day of now.
 func Clock(t, now time.Time) string { return timeOfDay(t, now, "15:04:05.000") }
 
 func timeOfDay(t, now time.Time, layout string) string {
@@ -26,10 +26,10 @@ func timeOfDay(t, now time.Time, layout string) string {
 
 func (a *asking) stamp(t time.Time) string { return Clock(t, a.now) }
 
-// second is a time of which milliseconds say nothing.
+// second formats a time to the second.
 func (a *asking) second(t time.Time) string { return timeOfDay(t, a.now, time.TimeOnly) }
 
-// phrases are what is said of one entry of an event: what became of the event, and how. When stands between them.
+// phrases describes one entry of an event. The caller writes the time between the two phrases.
 func (a *asking) phrases(e journal.Entry) (what, how string) {
 	switch e.Result {
 	case journal.Sent:
@@ -62,7 +62,7 @@ func (a *asking) phrases(e journal.Entry) (what, how string) {
 	return string(e.Result), ""
 }
 
-// sayUntil says how long an event was to wait.
+// sayUntil says until when an event was to wait.
 func (a *asking) sayUntil(e journal.Entry) string {
 	if e.Result != journal.Waiting || e.Next.IsZero() {
 		return ""
@@ -75,7 +75,7 @@ func (a *asking) limit(e journal.Entry) string {
 	return strings.TrimSpace(e.Level + " " + e.Limit)
 }
 
-// sayDenial says which limit denied an event, and what it knew of its slots.
+// sayDenial says which limit denied an event, and how full the limit was.
 func (a *asking) sayDenial(e journal.Entry) string {
 	switch e.Level {
 	case throttle.LevelUnpaired:
@@ -135,7 +135,7 @@ func (a *asking) sayPending(p Pending) string {
 	return where + since + until
 }
 
-// placeOfPending says where an event waits, and since or until when.
+// placeOfPending says where an event waits, and since when or until when.
 func (a *asking) placeOfPending(p Pending) (where, since, until string) {
 	switch p.Reason {
 	case "":
@@ -153,7 +153,7 @@ func (a *asking) placeOfPending(p Pending) (where, since, until string) {
 	return where, "", until
 }
 
-// sayWaiting says how many events have no outcome yet, by what they wait for.
+// sayWaiting says how many events have no outcome, by what they wait for.
 func sayWaiting(reasons map[string]int) (sentences []string) {
 	names := slices.SortedFunc(maps.Keys(reasons), func(x, y string) int {
 		return cmp.Or(reasons[y]-reasons[x], strings.Compare(x, y))
@@ -173,7 +173,8 @@ func (a *asking) sayLetter(l Letter) string {
 		l.Number, a.stamp(l.Stored), reasonOf(l.Reason, l.Error), l.Number)
 }
 
-// sayCounts tells of the counts among which the events that are asked for may be: of each singly, or of all if there are many.
+// sayCounts describes the aggregated entries that may include the selected events, one sentence each. If there are many, it describes
+// their sum in one sentence.
 func (a *asking) sayCounts() (sentences []string) {
 	const most = 5
 	if len(a.counted) <= most {
@@ -191,7 +192,7 @@ func (a *asking) sayCounts() (sentences []string) {
 		total, a.second(first.Decided), a.second(last.Decided))}
 }
 
-// sayCounted tells of an entry that counts events, one of which may be asked for.
+// sayCounted describes an aggregated entry that may include a selected event.
 func (a *asking) sayCounted(e journal.Entry) string {
 	what := string(e.Result)
 	if e.Level != "" {
@@ -224,8 +225,8 @@ func (a *asking) sayMissing() string {
 	return text
 }
 
-// sayDigest says when the channel was told of a drop: by the digest that has the round in which its worker counted it. A digest may be
-// claimed between two reports of one round, which then is in two digests.
+// sayDigest says when a digest reported a drop to the channel. The digest lists the worker's round that counted the drop. If a digest is
+// claimed between two reports of one round, two digests list that round.
 func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string {
 	if dropped.Channel == "" {
 		return nil
@@ -245,7 +246,7 @@ func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string 
 	return []string{dropped.Channel + " was told in the digest of " + strings.Join(told, ", or of ")}
 }
 
-// readDigests reads which digests were posted.
+// readDigests reads the posted digests from the journal.
 func (s *session) readDigests(ctx context.Context) {
 	s.told = true
 	_, err := s.Entries(ctx, []journal.Query{{Result: journal.Told}}, func(_ int, e journal.Entry) { s.digests = append(s.digests, e) })

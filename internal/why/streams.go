@@ -16,15 +16,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// Streams are the streams in which events wait. Its methods may be called at once.
+// Streams reads the streams with waiting events. Its methods may be called concurrently.
 type Streams struct {
 	JetStream jetstream.JetStream
 	Producers string        // name of the producers' stream
 	Room      string        // name of the room's stream
-	Decoder   event.Decoder // the workers'
+	Decoder   event.Decoder // with the workers' settings
 }
 
-// searchTimeout bounds one search. A million messages take about a minute.
+// searchTimeout bounds one search. Reading a million messages takes about a minute.
 const searchTimeout = 20 * time.Second
 
 // messageTimeout bounds the request for one message.
@@ -32,8 +32,8 @@ const messageTimeout = 5 * time.Second
 
 var errTooMany = fmt.Errorf("there are more than %v suffice for", searchTimeout)
 
-// Pending hands over the events without an outcome: first those of the producers' stream, since an event goes from there to the room.
-// After an error some may be missing.
+// Pending calls search.Take for the events without an outcome. It reads the producers' stream first, since events move from there to the
+// room. After an error, events may be missing.
 func (s Streams) Pending(ctx context.Context, search Search) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, searchTimeout, errTooMany)
 	defer cancel()
@@ -53,7 +53,7 @@ func (s Streams) Pending(ctx context.Context, search Search) error {
 		err = s.readAll(ctx, s.Producers, producers)
 	}
 	return errors.Join(err, s.readAll(ctx, s.Room, func(m *jetstream.RawStreamMsg) {
-		if trusted.IsMarked(m.Header) { // else it is no event, and workers remove it
+		if trusted.IsMarked(m.Header) { // workers remove forged messages
 			take(s.waiting(m))
 		}
 	}))
@@ -85,7 +85,7 @@ func (s Streams) readOne(ctx context.Context, sequence uint64, take func(*jetstr
 	return nil
 }
 
-// published returns the events of a producer's message: one, or the alerts of a group.
+// published returns the event of a producer's message, or the alerts of a group.
 func (s Streams) published(m *jetstream.RawStreamMsg) []Pending {
 	origin := room.Origin{Stream: s.Producers, Sequence: m.Sequence, Stored: m.Time}
 	message := event.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: origin.Stream, Sequence: origin.Sequence}
@@ -118,7 +118,7 @@ func (s Streams) waiting(m *jetstream.RawStreamMsg) Pending {
 	}, entry.Origin, p)
 }
 
-// pending completes what is known of an event by its message.
+// pending fills in the fields that the message of an event determines.
 func (s Streams) pending(message event.Message, origin room.Origin, p Pending) Pending {
 	e, err := s.Decoder.Decode(message)
 	p.ID, p.Derived, p.Category, p.Title = e.ShownID(), e.Derived, e.Category, event.QuickTitle(message.Data)

@@ -1,8 +1,8 @@
 -- counter.lua: the sliding counter. At most `count` slots in a rolling window, by an estimate: the slots of the current fixed
 -- window, and the slots of the window before it in proportion to how much of that window the rolling window covers.
 --
--- Promise: approximate, as if the slots of the window before had been taken evenly. The time of the next slot has the same
--- error. Burst at the edge: below twice the count, if the slots of the window before were taken at its end. Memory: three
+-- Promise: approximate, as if the slots of the window before had been taken evenly. The time of the next slot has this
+-- error too. Burst at the edge: below twice the count, if events took the slots of the window before at its end. Memory: three
 -- numbers.
 
 algorithms.counter = { times_admissions = true }

@@ -59,7 +59,7 @@ function algorithms.inflight.take(bucket, event)
   bucket.used = bucket.used + event.cost
 end
 
--- Tells whether a delivery still has its slots. Others may have taken slots that have returned by themselves.
+-- Returns whether a delivery still has its slots. Others may have taken slots that have returned by themselves.
 function algorithms.inflight.holds(bucket, event)
   local time = tonumber(redis.call('ZSCORE', bucket.key, event.message) or 0)
   return time > bucket.now and time <= tonumber(bucket.upto)

@@ -38,7 +38,7 @@ function algorithms.leaky.write(bucket)
   save_numbers(bucket.key, bucket.limit.window + TOLERANCE, bucket.last, bucket.cost)
 end
 
--- Only the last event's slots can return: events before it hold no slots any more.
+-- The last event's slots alone can return: earlier events hold no slots any more.
 function algorithms.leaky.give_back(bucket, event)
   if event.taken == bucket.last then
     bucket.cost = 0

@@ -9,7 +9,7 @@
 
 algorithms.log = {}
 
--- Tells whether `cost` slots fit if `used` are taken and `reserved` are unused slots of guarantees, `own` of them of the event's
+-- Returns whether `cost` slots fit if `used` are in use and `reserved` are unused slots of guarantees, `own` of them of the event's
 -- guarantee.
 local function fits(limit, cost, used, reserved, own)
   if cost <= own then
@@ -40,7 +40,7 @@ local function unused(bucket, limit, g)
   return guarantee and math.max(0, guarantee.slots - limit.taken[g]) or 0
 end
 
--- Returns when the n-th slot was taken, of those in the window that were stored before this call.
+-- Returns the time of the n-th slot in the window that was stored before this call.
 local function taken_at(bucket, limit, n)
   if not limit.stale then
     limit.stale = redis.call('ZCOUNT', bucket.key, '-inf', integer(bucket.now - limit.window))
@@ -49,7 +49,7 @@ local function taken_at(bucket, limit, n)
   return tonumber(redis.call('ZRANGE', bucket.key, rank, rank, 'WITHSCORES')[2])
 end
 
--- Returns when the last slot was taken that has to leave the window before `cost` slots fit. The slots of this call are newer
+-- Returns the time of the last slot that must leave the window before `cost` slots fit. The slots of this call are newer
 -- than the stored slots, but older than slots that a clock that ran ahead has left.
 local function last_in_the_way(bucket, limit, cost)
   local taken_now = bucket.taken_now
@@ -62,7 +62,7 @@ local function last_in_the_way(bucket, limit, cost)
 end
 
 -- As last_in_the_way, for a log with guarantees. A slot of a guarantee that has used no more than its own slots frees none for
--- others when it leaves. The free slots only increase as slots leave, so a binary search finds the slot.
+-- another path when it leaves. The free slots only increase as slots leave, so a binary search finds the slot.
 local function last_in_the_way_of_others(bucket, limit, cost, g)
   local function left(key, taken_now, from)
     return redis.call('ZCOUNT', key, '(' .. integer(from), bucket.latest) + (from < bucket.now and taken_now or 0)
@@ -102,7 +102,7 @@ function algorithms.log.wait(bucket, cost, g)
       if #bucket.guarantees == 0 then
         return limit, last_in_the_way(bucket, limit, cost) + limit.window - bucket.now
       end
-      -- The asks of one guarantee and cost share an answer until slots are taken.
+      -- The asks of one guarantee and cost share an answer until an event takes slots.
       local asked = g .. ' ' .. cost
       if not limit.times[asked] then
         limit.times[asked] = last_in_the_way_of_others(bucket, limit, cost, g) + limit.window - bucket.now
@@ -146,8 +146,8 @@ function algorithms.log.take(bucket, event)
   end
 end
 
--- Writes the slots under the event's other name where the set has the name for an older event, or for an earlier event of this
--- call. A slot that exists under the other name moves: this very event left it there (see refund.lua).
+-- Writes the slots under the event's second name if the set has the first name for an older event or for an earlier event of this
+-- call. A slot that exists under the second name moves: this very event left it there (see refund.lua).
 local function write_under_other_name(set, events, now)
   local named = {}
   for _, event in ipairs(events) do
@@ -209,7 +209,7 @@ function algorithms.log.give_back(bucket, event)
   end
 end
 
--- Records an admission that was made without Redis.
+-- Records an admission of a worker without Redis.
 function algorithms.log.restore(bucket, event, at)
   if at <= bucket.now - bucket.longest then
     return

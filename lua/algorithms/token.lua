@@ -5,9 +5,9 @@
 -- microseconds, rounded up. Burst at the edge: `burst`. Memory: three numbers and at most LOWS pairs of numbers.
 --
 -- The state counts what is missing from a full bucket, in whole units of token / window: a token is `window` units, and `count`
--- units are refilled in each microsecond. Limits with count × window above MOST are refused. A low records when a token was
--- taken, and how much was missing just before. A returned token brings at most what the bucket had room for at all times since
--- the token was taken. That is exact for the latest LOWS lows, and never too much before them.
+-- units are refilled in each microsecond. The parser of limits rejects count × window above MOST. A low records the time when an event
+-- took a token, and how much was missing just before. A returned token brings at most what the bucket had room for at all times since
+-- then. That is exact for the latest LOWS lows, and never too much before them.
 
 algorithms.token = { times_admissions = true }
 
@@ -90,7 +90,7 @@ function algorithms.token.write(bucket)
   save_numbers(bucket.key, bucket.limit.window + TOLERANCE, unpack(numbers))
 end
 
--- Returns no tokens if the bucket has been full since they were taken, and fewer if it had no room for all of them.
+-- Returns no tokens if the bucket has been full since then, and fewer if it had no room for all of them.
 function algorithms.token.give_back(bucket, event)
   if event.taken < bucket.full then
     return

@@ -1,7 +1,7 @@
 -- batch.lua: functions that fastpath.lua and evaluate.lua share.
 
--- Redis stores a small sorted set as a list (zset-max-listpack-entries, by default 128) and searches it from one end to the
--- other. If a call has MANY names to look for in a set of at most SMALL members, reading the whole set is cheaper.
+-- Redis stores a small sorted set as a list (zset-max-listpack-entries, by default 128) and searches it from one end to
+-- the other end. If a call has MANY names to look for in a set of at most SMALL members, reading the whole set is cheaper.
 local SMALL, MANY = 128, 16
 
 -- Looks for `count` names of a list, behind the index `before`, in a sorted set. Returns name -> score for the members, or
@@ -27,7 +27,7 @@ local function scores(key, names, before, count, marked)
 end
 
 -- Returns an event as the algorithms take it. The shadow names its slots after the stored message, since an older event may
--- have the same identity.
+-- have an equal identity.
 local function event_of(batch, event_key, version, view)
   local name, message = log_name(event_key, version), message_name(event_key, version)
   local other = message
@@ -47,7 +47,7 @@ local function stored_messages(batch)
   return messages
 end
 
--- Adds { time, message name, … } to the events that the shadow admitted, and removes those that no longer count.
+-- Adds { time, message name, … } to the events that the shadow admitted, and removes expired ones.
 local function write_shadow_taken(batch, timed)
   if #timed > 0 then
     batch.trim(batch.shadow_taken_key, integer(batch.now - batch.shadow_kept), #timed / 2)

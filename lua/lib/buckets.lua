@@ -1,10 +1,10 @@
 -- buckets.lua: reads the buckets of a call, and calls their algorithms.
 --
--- A bucket is the state that an algorithm counts with: the log of a path, which all log limits of the path share, or the
+-- A bucket is the state that an algorithm counts with: the log of a path, which all log limits of the path share or the
 -- state of one other limit. Each file in algorithms/ adds a table with these functions to `algorithms`:
 --   read(bucket)                reads the bucket's state
---   wait(bucket, cost, g)       returns nil if the cost fits, else the limit that is full and the microseconds until the cost
---                               fits; g is the number of the guarantee that the event belongs to, else 0
+--   wait(bucket, cost, g)       returns nil if the cost fits, otherwise the full limit and the microseconds until the cost
+--                               fits; g is the number of the guarantee that the event belongs to, otherwise 0
 --   take(bucket, event)         takes the event's slots, in memory
 --   trim(bucket, trim)          removes what has left every window, with a trimmer (see new_trimmer); optional
 --   write(bucket)               writes what has changed
@@ -14,7 +14,7 @@
 -- and these flags:
 --   times_admissions            give_back needs event.taken, the time of admission
 --   follows_delivery            slots return when the delivery ends. The table then also has holds(bucket, event),
---                               renew(bucket, event) and, for slots that others may have by now, extend(bucket, event),
+--                               renew(bucket, event) and, for slots that another event may have by now, extend(bucket, event),
 --                               which writes at once
 
 -- Reads buckets from ARGV:
@@ -46,8 +46,8 @@ local function read_buckets(next_argument, next_key, now, lease)
   return buckets
 end
 
--- Tells whether a cost is above what a limit ever allows an event of a guarantee: the slots that are reserved for others are no
--- event's, unless the event fits into the slots of its own guarantee.
+-- Returns whether a cost is above what a limit ever allows an event of a guarantee: no event gets the slots
+-- that are reserved for another path, unless the event fits into the slots of its own guarantee.
 local function exceeds(bucket, limit, cost, guarantee)
   local others = 0
   if #bucket.guarantees > 0 then
@@ -79,7 +79,7 @@ local function write_changed(buckets)
   end
 end
 
--- Renews the slots of a delivery that goes on, and takes lost slots again. If lost slots are not free, changes nothing and
+-- Renews the slots of a delivery that goes on, and takes lost slots again. If they are not free, changes nothing and
 -- returns the microseconds until they are. A limit below the event's cost is left out: it would block the delivery for ever.
 local function resume(event, path)
   local held, lost = {}, {}

@@ -6,7 +6,7 @@
 --   line feed, head    counts of the whole channel for the next digest: "total first last unpaired paths partial
 --                      claimed_at generation next_revision". paths is the number of entries. partial is 1 if some drops have no
 --                      entry. claimed_at is when the latest digest was claimed. next_revision is the first change of a live limit
---                      that no digest of the channel has reported, in a generation of their bucket; 0 if that is not known.
+--                      that no digest of the channel has reported, in a generation of their bucket; 0 if it is unknown.
 --   line feed, rounds  which rounds of which instances the counts for the next digest are from: "instance first last" for each
 --                      instance, with blanks between. A round is what an instance took from its counter at once.
 --   line feed, claimed the claimed digest, until it has ended: a line "claim state until failures", a line
@@ -37,7 +37,7 @@ local DIGEST_NAMES = {
 -- How many levels an entry counts. The same as MaxDropLevels in Go.
 local MOST_LEVELS = 8
 
--- Of how many instances the rounds are kept: the newest.
+-- The number of instances with stored rounds: the newest.
 local MOST_INSTANCES = 200
 
 local function read_numbers(text, names)
@@ -188,7 +188,7 @@ local function counts_due(head, interval, quiet)
   return math.max(math.min(head.first + interval, head.last + quiet), not_before)
 end
 
--- Returns when a channel needs attention: at the end of the claimed digest's lease or back-off, else when its counts are due.
+-- Returns when a channel needs attention: at the end of the claimed digest's lease or back-off, otherwise when its counts are due.
 local function channel_due(head, claimed, interval, quiet)
   if claimed and claimed.state ~= 'doubt' then
     return claimed.lease_end
@@ -196,13 +196,13 @@ local function channel_due(head, claimed, interval, quiet)
   return counts_due(head, interval, quiet)
 end
 
--- Renews how long the channels' due times are kept, which shows missing rights before anything is changed.
+-- Renews the expiry of the channels' due times, which shows missing rights before any change.
 local function check_due(due_key, kept)
   check_rights(due_key, kept)
   redis.call('ZADD', due_key, 'XX', 0, '')
 end
 
--- Records when a channel is due, or that it is not, and keeps the due times for `kept` microseconds.
+-- Records when a channel is due or that it is not, and keeps the due times for `kept` microseconds.
 local function set_due(due_key, channel, due, kept)
   if due then
     redis.call('ZADD', due_key, integer(due), channel)
@@ -212,7 +212,7 @@ local function set_due(due_key, channel, due, kept)
   redis.call('PEXPIRE', due_key, milliseconds(kept))
 end
 
--- Returns the time up to which the counts are complete. An instance that drops events reports at least once before its
+-- Returns the end of the time span with complete counts. An instance that drops events reports at least once before its
 -- deadline in `dropping`. What it counted since its last report, `report_within` before the deadline, is missing.
 local function complete_until(dropping_key, now, report_within)
   local next_deadline =

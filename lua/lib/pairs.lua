@@ -1,6 +1,6 @@
 -- pairs.lua: pairs of firing events and the resolved event that ends them.
 --
--- Each first-level category has a book of pairs, so that one category cannot displace the pairs of another. A book is a hash,
+-- Each first-level category has a book of pairs, so that no category can displace the pairs of another category. A book is a hash,
 -- field -> value, and a sorted set, field -> when the field expires. The first byte of a value is its kind. The fields are
 --   the name of a pair
 --     =  the pair is open: its messages, see messages_text
@@ -12,7 +12,7 @@
 
 local OPEN, UNDER_WAY, WAITING = '=', '~', '@'
 
--- How many messages of a pair are remembered. Of more messages the first one and the newest ones are.
+-- How many messages of a pair are remembered. If there are more, it has the first and the newest ones.
 local MOST_MESSAGES = 20
 
 -- How many fields a book may have. Beyond that, the fields that expire first are removed.
@@ -23,7 +23,7 @@ local function pair_book(key, until_key, now, kept)
   return { key = key, until_key = until_key, now = now, kept = kept, entries = {}, changed = {} }
 end
 
--- Reads the books of a call: their number from ARGV, two keys for each from KEYS. An event gives the number of its book, or 0.
+-- Reads the books of a call: their number from ARGV, two keys for each from KEYS. An event gives the number of its book, 0 for none.
 local function read_books(next_argument, next_key, now, kept)
   local books = {}
   for b = 1, tonumber(next_argument()) do
@@ -33,7 +33,7 @@ local function read_books(next_argument, next_key, now, kept)
   return books
 end
 
--- Returns a field that has not expired, with the changes of this call, or nil.
+-- Returns a field that has not expired, with the changes of this call; nil without one.
 local function read_pair(book, field)
   local entry = book.entries[field]
   if entry == nil then
@@ -53,7 +53,7 @@ local function remove_pair(book, field)
   book.entries[field], book.changed[field] = false, true
 end
 
--- Returns the value of an entry behind its kind, or nil if the entry is of another kind.
+-- Returns the value of an entry behind its kind; nil if the entry is of another kind.
 local function pair_text(entry, kind)
   return entry and string.sub(entry.value, 1, 1) == kind and string.sub(entry.value, 2) or nil
 end
@@ -76,7 +76,7 @@ local function messages_text(messages)
   return table.concat(texts)
 end
 
--- Returns the messages of an open or taken pair, or nil.
+-- Returns the messages of an open or taken pair; nil for any other pair.
 local function read_messages(entry)
   local text, from, messages = pair_text(entry, OPEN) or '', 1, {}
   while true do
@@ -113,7 +113,7 @@ local function under_way_of(pair)
   return pair .. '\n'
 end
 
--- Returns the firing events of a pair that are being delivered, as they were announced: event key -> version.
+-- Returns the firing events of a pair that are being delivered, with the announced versions: event key -> version.
 local function read_deliveries(book, pair)
   local text, from, deliveries = pair_text(read_pair(book, under_way_of(pair)), UNDER_WAY) or '', 1, {}
   while true do
@@ -139,7 +139,7 @@ local function put_deliveries(book, pair, deliveries)
   end
 end
 
--- Returns the version of the event whose messages have an event key, `version` if the pair has no message of it.
+-- Returns the version of the event that has the messages of an event key, `version` if the pair has no message of it.
 local function version_of(messages, event_key, version)
   for _, m in ipairs(messages) do
     if m.event_key == event_key then
@@ -149,15 +149,15 @@ local function version_of(messages, event_key, version)
   return version
 end
 
--- Reads the version of the stored message, the event key of the event or of the one that it reminds of, and the receipt, from what
--- a call says of the delivery of a firing event: version, length of the event key, event key, receipt, a blank behind each number.
+-- Reads the version of the stored message, the event key of the event or of the event that it repeats, and the receipt, from the
+-- argument of a call about the delivery of a firing event: version, length of the event key, event key, receipt, a blank behind each number.
 local function read_delivery(text)
   local _, upto, version, length = string.find(text, '^(%d+) (%d+) ')
   local receipt_from = upto + 1 + tonumber(length)
   return tonumber(version), string.sub(text, upto + 1, receipt_from - 1), string.sub(text, receipt_from)
 end
 
--- Records that a firing event is being delivered. Events whose lease is forgotten (`is_leased` returns false) make room.
+-- Records that a firing event is being delivered. Events without a lease (`is_leased` returns false) make room.
 local function announce_pair(book, pair, event_key, delivery, is_leased)
   local carrier, original = read_delivery(delivery)
   local version = version_of(read_messages(read_pair(book, pair)) or {}, original, carrier)
@@ -178,8 +178,8 @@ local function announce_pair(book, pair, event_key, delivery, is_leased)
   put_deliveries(book, pair, deliveries)
 end
 
--- Records a delivery (see read_delivery). A delivered firing event opens its pair, or adds a message to it. A delivered resolved
--- event removes the pair that it took. The field is the name of the pair, or see taken_pair. The caller must not repeat this for a
+-- Records a delivery (see read_delivery). A delivered firing event opens its pair or adds a message to it. A delivered resolved
+-- event removes the pair that it took. The field is the name of the pair or see taken_pair. The caller must not repeat this for a
 -- delivery: the pair may have been resolved since.
 local function settle_pair(book, field, event_key, delivery)
   if string.sub(field, 1, 1) == '\n' then

@@ -5,20 +5,20 @@
 
 local SECOND = 1000000
 
--- How long the nonce of a call is kept: longer than a client repeats the call.
+-- The lifetime of a call's nonce: longer than a client retries the call.
 local NONCE_KEPT = 10 * SECOND
 
 -- How far ahead of the clock a recorded time may lie and still count. If the clock stepped back by less, time waits for it. If
 -- the clock had run ahead by more, the recorded time is ignored.
 local TOLERANCE = 60 * SECOND
 
--- How long the version of the limits is kept. No running instance leaves it unread for a year.
+-- The lifetime of the version of the limits. No running instance leaves it unread for a year.
 local LIMITS_KEPT = 366 * 24 * 3600 * SECOND
 
 -- How many values one command gets: Lua's unpack and Redis' argument lists are limited.
 local PIECE = 1000
 
--- How many stale members a call removes beyond twice those that it adds. Removing a million at once would stop the server for
+-- The number of stale members that a call removes beyond twice its own. Removing a million at once would stop the server for
 -- half a second.
 local SPARE = 500
 
@@ -36,7 +36,7 @@ local function server_time()
   return time[1] * SECOND + time[2]
 end
 
--- Returns the deployment's time: the server's time, but always after the newest call that granted something. So each granting
+-- Returns the deployment's time: the server's time, but always after the newest call that granted something. Each granting
 -- call has its own time, and time stands still after the clock stepped back. Also returns whether calls are recorded that lie
 -- more than TOLERANCE ahead of the clock.
 local function deployment_time(calls_key)
@@ -85,7 +85,7 @@ local function remove_lowest(key, count)
 end
 
 -- Returns a function that removes members of a sorted set up to a score. In one call of a script it removes, from each set,
--- twice as many members as the call adds, and SPARE more from all sets together. The members that stay must not count.
+-- twice the members that the call adds, and SPARE more from all sets together. The members that stay must not count.
 local function new_trimmer()
   local spare = SPARE
   return function(key, upto, added)
@@ -141,7 +141,7 @@ end
 -- in the stream is followed by a line feed and the version, since a stream that is made anew counts from 1 again. The version
 -- of such an event is ''.
 --
--- A log names an event by its identity or, if an older event has the same identity, by its message name: identity, line feed,
+-- A log names an event by its identity or, if an older event has this identity, by its message name: identity, line feed,
 -- version.
 local function log_name(event_key, version)
   local line_feed = version == '' and string.find(event_key, '\n', 1, true)

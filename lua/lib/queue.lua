@@ -5,7 +5,7 @@
 -- cost and its event key, with blanks between them. The sequence comes first, so events that were stored at one time have the
 -- order of the stream. An event keeps its rank however often it is denied. When it comes back is in the room (see lib/room.lua).
 
--- How long an event that is late counts as waiting: it may be on its way, or its worker may have died.
+-- How long a late event counts as waiting: it may be on its way or its worker may have died.
 local LATE = 60 * SECOND
 
 -- Returns the cost and the event key of a member.

@@ -1,7 +1,7 @@
 -- records.lua: checks of rights, and writing of the records of deliveries.
 
--- Shows a missing right before anything is written: a script that fails does not roll back. Changes nothing but how long the
--- key is kept (microseconds).
+-- Shows a missing right before anything is written: a script that fails does not roll back. Changes only the expiry of the
+-- key (microseconds).
 local function check_rights(key, kept)
   redis.call('ZREM', key, '')
   redis.call('PEXPIRE', key, milliseconds(kept))

@@ -1,13 +1,13 @@
--- room.lua: which events of a first-level category wait. A sorted set has event -> when it is due. An event has as many members
--- as its weight.
+-- room.lua: which events of a first-level category wait. A sorted set has event -> when it is due. An event has one member
+-- for each unit of its weight.
 
--- How long, and how many, events are kept after they were due. A redelivery of the message before then finds its event.
+-- The lifetime and the number of events after they were due. A redelivery of the message before then finds its event.
 local REMEMBERED, MOST_REMEMBERED = 3600 * SECOND, 50000
 
--- Longer than anything about a waiting event is kept.
+-- Longer than the lifetime of every record of a waiting event.
 local LONGEST_KEPT = 366 * 24 * 3600 * SECOND
 
--- Adds { time, event, … }, removes events, and removes events that were due long ago. Returns how long the set is kept
+-- Adds { time, event, … }, removes events, and removes events that were due long ago. Returns the expiry of the set
 -- (milliseconds).
 local function write_room(key, added, removed, now)
   check_rights(key, LONGEST_KEPT)
@@ -24,7 +24,7 @@ local function write_room(key, added, removed, now)
   return kept
 end
 
--- Records when an event is due. Returns how long the set is kept (milliseconds).
+-- Records when an event is due. Returns the expiry of the set (milliseconds).
 local function enter_room(key, event, weight, now, due)
   local added = {}
   for w = 1, weight do

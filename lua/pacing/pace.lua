@@ -1,18 +1,18 @@
--- pace.lua: reserves the next slot time of a destination, for all instances.
+-- pace.lua: reserves the next slot time of a channel, for all instances.
 --
--- Slot times follow GCRA: they are one interval apart, after a burst if the destination was idle, and none lies in a pause. The
--- state of a destination is its theoretical arrival time (TAT), the end of all reserved intervals.
+-- Slot times follow GCRA: they are one interval apart, after a burst if the channel was idle, and none lies in a pause. The
+-- state of a channel is its theoretical arrival time (TAT), the end of all reserved intervals.
 --
 -- KEYS
 --   1   calls   sorted set: nonce of a call that granted something -> its time
---   2   pauses  sorted set: destination -> end of its pause
---   3   paces   sorted set: destination -> its TAT
+--   2   pauses  sorted set: channel -> end of its pause
+--   3   paces   sorted set: channel -> its TAT
 --
 -- ARGV
---   destination, interval, burst, longest wait, remaining pause of the destination as the caller knows it
+--   channel, interval, burst, longest wait, remaining pause of the channel known to the caller
 --     times in microseconds; an interval of 0 spaces nothing; a slot time beyond the longest wait is not reserved
 --
--- Returns the time until the slot time (microseconds), and 1 if it is reserved, else 0.
+-- Returns the time until the slot time (microseconds), and 1 if it is reserved, otherwise 0.
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 

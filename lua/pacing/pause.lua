@@ -1,12 +1,12 @@
--- pause.lua: pauses a destination, for all instances. A longer pause in force stays. No burst follows a pause.
+-- pause.lua: pauses a channel, for all instances. A longer pause in force stays. No burst follows a pause.
 --
 -- KEYS
 --   1   calls   sorted set: nonce of a call that granted something -> its time
---   2   pauses  sorted set: destination -> end of its pause
---   3   paces   sorted set: destination -> its TAT (see pace.lua)
+--   2   pauses  sorted set: channel -> end of its pause
+--   3   paces   sorted set: channel -> its TAT (see pace.lua)
 --
 -- ARGV
---   destination, duration, how far the TAT may run ahead of the time (see pace.lua; both microseconds)
+--   channel, duration, how far the TAT may run ahead of the time (see pace.lua; both microseconds)
 --
 -- Returns the end of the pause.
 --

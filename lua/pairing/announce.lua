@@ -6,7 +6,7 @@
 --   3…  books of pairs, see read_books
 --
 -- ARGV
---   retention, how long a pair is kept (both microseconds), books (see read_books)
+--   retention, retention of pairs (both microseconds), books (see read_books)
 --   for each event: event key, number of its book, pair, delivery without a receipt (see read_delivery)
 --
 -- Returns the time. An announcement counts as long as the event is leased and not done.

@@ -1,5 +1,5 @@
 -- repeat.lua: looks for firing events among the messages of open pairs. An event that is there was delivered, so its message repeats it:
--- its record and its pair are kept anew. Says which events are due to be posted again, as reminders.
+-- its record and its pair are renewed. Returns which events are due to be posted again as reminders.
 --
 -- KEYS
 --   1   calls    sorted set: nonce of a call that granted something -> its time
@@ -8,12 +8,12 @@
 --   4…  books of pairs, see read_books
 --
 -- ARGV
---   lease, retention, how long a pair is kept, how long after its last message an event is due (0: never), all in microseconds
+--   lease, retention, retention of pairs, how long after its last message an event is due (0: never), all in microseconds
 --   books (see read_books)
 --   for each event: event key, version of the stored message, number of its book, pair
 --
 -- Returns for each event
---   0   it has no message in an open pair, or is not due
+--   0   it has no message in an open pair or is not due
 --   -1  its message was posted for this very stored message
 --   n   it is due, and has n messages
 --

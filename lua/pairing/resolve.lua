@@ -1,12 +1,12 @@
 -- resolve.lua: gives the pairs to the resolved events that end them, and leases these events. They take no slots.
 --
 -- A resolved event waits while a firing event of its pair is being delivered. From an open pair it takes the messages of the events
--- that were stored before it, or the first message's if there are none. The pair stays open for the other messages. The firing events
--- whose messages were taken are remembered anew, so a repetition that comes late is a duplicate.
+-- that were stored before it or the first message's if there are none. The pair stays open for the remaining messages. The records of
+-- these firing events are renewed, so a late repetition is a duplicate.
 --
 -- A pair belongs to the first event that asks for it, until the event's delivery is recorded: whoever gets the event's message
--- again finds the pair. The script is idempotent by event, as decide.lua is, and a call that is repeated because its reply was
--- lost gets the same answer. A batch is processed in its order.
+-- again finds the pair. The script is idempotent by event, like decide.lua, and a call that is repeated because its reply was
+-- lost returns the first answer. A batch is processed in its order.
 --
 -- KEYS
 --   1   calls    sorted set: nonce of a call that granted something -> its time
@@ -21,13 +21,13 @@
 --
 -- Returns the time, then for each event
 --   verdict  see lib/verdicts.lua
---   time     microseconds until the lease ends (ADMITTED, RECLAIMED) or asking again is worthwhile (LEASED), else 0
+--   time     microseconds until the lease ends (ADMITTED, RECLAIMED) or asking again is worthwhile (LEASED), otherwise 0
 --   receipts ADMITTED, RECLAIMED: of the messages that the event resolves and has not updated yet, none if they have expired
---   doubt    RECLAIMED: 1 if the event is in doubt; else 0
+--   doubt    RECLAIMED: 1 if the event is in doubt; otherwise 0
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is granted.
 
---@include lib/verdicts lib/records lib/doubt lib/pairs
+--@include lib/verdicts lib/batch lib/records lib/doubt lib/pairs
 
 -- When to ask again about a firing event that has no lease now.
 local LAPSED_WAIT = SECOND
@@ -38,6 +38,30 @@ local nonce, lease, retention = next_argument(), tonumber(next_argument()), tonu
 
 local now, ran_ahead = deployment_time(calls_key)
 local books = read_books(next_argument, reader(KEYS, 4), now, 0)
+local events, event_keys, fields = {}, {}, {} -- in the order of the batch; fields by book
+for event_key in next_argument do
+  local version, book, pair, stored = next_argument(), books[tonumber(next_argument())], next_argument(), tonumber(next_argument())
+  events[#events + 1] = { key = event_key, version = version, book = book, pair = pair, stored = stored }
+  event_keys[#event_keys + 1] = event_key
+  local names = fields[book] or {}
+  fields[book], names[#names + 1], names[#names + 2], names[#names + 3] = names, pair, under_way_of(pair), taken_pair(event_key)
+end
+
+-- Most of a flood resolves nothing. A few commands show which events are not recorded and which fields are absent.
+local recorded = {}
+scores(leased_key, event_keys, 0, #event_keys, recorded)
+scores(done_key, event_keys, 0, #event_keys, recorded)
+redis.call('ZSCORE', message_key, '') -- raises WRONGTYPE and NOPERM early, as the next HGET does
+for book, names in pairs(fields) do
+  redis.call('HGET', book.key, '')
+  local present = scores(book.until_key, names, 0, #names)
+  for _, name in ipairs(names) do
+    if not present[name] then
+      book.entries[name] = false
+    end
+  end
+end
+
 local granted_at = tonumber(redis.call('ZSCORE', calls_key, nonce)) -- when this very call ran before
 if granted_at and granted_at <= now - NONCE_KEPT then
   granted_at = nil
@@ -60,13 +84,13 @@ local function grant(event_key, version, is_forgotten)
   end
 end
 
--- Returns the end of the latest lease of an event that is not done, or nil if its record has expired.
+-- Returns the end of the latest lease of an event that is not done; nil if its record has expired.
 local function lease_of(event_key)
   local lease_end = tonumber(redis.call('ZSCORE', leased_key, event_key))
   return lease_end and lease_end > now - retention and lease_end or nil
 end
 
--- Returns when to ask again for a pair because of a firing event that is being delivered, or nil. Only those count that were stored
+-- Returns when to ask again for a pair because of a firing event that is being delivered; nil without one. It counts only events that were stored
 -- before the resolved event, unless the pair is not open.
 local function wait_for_delivery(book, pair, is_open, stored)
   local wait
@@ -106,8 +130,11 @@ end
 
 -- Returns the verdict, the time, and whether the event is in doubt.
 local function evaluate(event_key, version, book, pair, stored)
-  local lease_end, done_until = lease_of(event_key), tonumber(redis.call('ZSCORE', done_key, event_key))
-  local known_version = redis.call('ZSCORE', message_key, event_key)
+  local lease_end, done_until, known_version
+  if recorded[event_key] then
+    lease_end, done_until = lease_of(event_key), tonumber(redis.call('ZSCORE', done_key, event_key))
+    known_version = redis.call('ZSCORE', message_key, event_key)
+  end
   local taken, entry = read_pair(book, taken_pair(event_key)), read_pair(book, pair)
   local is_done = done_until and done_until > now
   if granted_version[event_key] then
@@ -134,11 +161,11 @@ local function evaluate(event_key, version, book, pair, stored)
     return RECLAIMED, lease
   end
   local is_open = pair_text(entry, OPEN)
-  local wait = wait_for_delivery(book, pair, is_open, tonumber(stored))
+  local wait = wait_for_delivery(book, pair, is_open, stored)
   if wait then
     return LEASED, wait
   elseif is_open then
-    take_pair(book, pair, entry, event_key, tonumber(stored))
+    take_pair(book, pair, entry, event_key, stored)
     grant(event_key, version, done_until)
     return ADMITTED, lease
   end
@@ -150,14 +177,13 @@ local function evaluate(event_key, version, book, pair, stored)
 end
 
 local reply = { now }
-for event_key in next_argument do
-  local version, book = next_argument(), books[tonumber(next_argument())]
-  local verdict, time, in_doubt = evaluate(event_key, version, book, next_argument(), next_argument())
+for _, event in ipairs(events) do
+  local verdict, time, in_doubt = evaluate(event.key, event.version, event.book, event.pair, event.stored)
   local is_granted = verdict == ADMITTED or verdict == RECLAIMED
   reply[#reply + 1] = verdict
   reply[#reply + 1] = time
   local receipts = {}
-  for i, m in ipairs(is_granted and read_messages(read_pair(book, taken_pair(event_key))) or {}) do
+  for i, m in ipairs(is_granted and read_messages(read_pair(event.book, taken_pair(event.key))) or {}) do
     receipts[i] = m.receipt
   end
   reply[#reply + 1] = receipts

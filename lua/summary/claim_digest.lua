@@ -1,6 +1,6 @@
--- claim_digest.lua: gives the caller the digest of a channel, to be posted at once and by nobody else.
+-- claim_digest.lua: gives the caller the digest of a channel, to be posted at once by this caller only.
 --
--- The digest has what was counted so far, the counts of a digest that could not be posted, and those of a digest in doubt. The
+-- The digest has the drops counted so far, the counts of an unposted digest, and the counts of a digest in doubt. The
 -- record says from then on that the digest is being posted. If the lease lapses, the digest is in doubt: it is not posted again,
 -- and the next digest takes its counts over.
 --
@@ -16,8 +16,8 @@
 --   interval, quiet, kept, report_within (see count_drops.lua), lease (all microseconds); how many entries a digest has at most
 --   generation of the bucket of live limits, and the revision after the last change that the caller knows; 0 and 0 if it knows none
 --
--- Returns the time; the claimed digest as it is stored, '' if there is nothing to claim; and how many drops a lapsed lease has
--- just left in doubt. A call that is repeated because its reply was lost gives the same digest.
+-- Returns the time; the stored form of the claimed digest, '' if there is nothing to claim; and how many drops a lapsed lease has
+-- just left in doubt. A retry after a lost reply returns the first digest.
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is claimed.
 
@@ -68,7 +68,7 @@ local function largest_entries()
   return largest_of(entries)
 end
 
--- Tells whether an instance missed its deadline since a time: it was killed with unreported counts.
+-- Returns whether an instance missed its deadline since a time: it was killed with unreported counts.
 local function lost_counts(since)
   return #redis.call('ZRANGE', dropping_key, integer(since), integer(now), 'BYSCORE', 'LIMIT', 0, 1) > 0
 end
@@ -91,7 +91,7 @@ local function add_claimed(digest)
   end
   if digest.total > 0 then
     digest.first, digest.last = math.min(digest.first, claimed.first), math.max(digest.last, claimed.last)
-    digest.partial = 1 -- it is unknown whether the paths without entry are the same
+    digest.partial = 1 -- the paths without entry may be equal or different
   else
     digest.first, digest.last, digest.partial = claimed.first, claimed.last, claimed.partial
   end

@@ -18,7 +18,7 @@
 --   whose counts it has (see lib/digests.lua)
 --   report_within: time until the deadline of the next report, 0 if the instance has no unreported counts (microseconds)
 --   interval: time between digests of a channel, and from the first drop to the digest at most; quiet: time from the last drop
---   to the digest; kept: how long the counts are kept (microseconds)
+--   to the digest; kept: retention of the counts (microseconds)
 --   how many first-level categories a channel may have; how many entries each of them may have
 --   channel; '' if nothing was dropped, and then nothing follows
 --   age of the first and of the last drop (microseconds), number of unpaired drops, number of drops without a first-level
@@ -26,7 +26,7 @@
 --   for each first-level category: its name, number of drops without an entry, number of entries; for each entry: path, count,
 --   time until its next slot opens or 0 (microseconds), title, number of levels; for each level: its name and count
 --
--- Returns 1, or 0 if the report was counted before: the call is repeated because its reply was lost.
+-- Returns 1, and 0 for a retry after a lost reply, whose report was counted before.
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is counted.
 

@@ -1,4 +1,4 @@
--- end_digest.lua: records what became of a claimed digest.
+-- end_digest.lua: records the result of a claimed digest.
 --
 -- KEYS
 --   1   calls           sorted set: nonce of a call that granted something -> its time
@@ -9,10 +9,10 @@
 --   channel, claim
 --   state: done, the digest has ended; failed, it was not posted and can be claimed again with newer counts; doubt, it may have
 --   been posted, and the next digest takes its counts over
---   failed: time until it can be claimed again; 1 if that counts as a failure, else 0
+--   failed: time until it can be claimed again; 1 if that counts as a failure, otherwise 0
 --   interval, quiet, kept (see count_drops.lua; times in microseconds)
 --
--- Returns 1, or 0 if the claim has ended or is recorded as failed already: a repeated call changes nothing. The caller's state
+-- Returns 1, and 0 without a change if the claim has ended or is recorded as failed. The caller's state
 -- counts after the lease has lapsed too.
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is changed.

@@ -1,16 +1,16 @@
 -- delay.lua: plans when a denied event comes back, instead of being dropped.
 --
 -- The events of a first-level category that wait for slots of one path come back in the order in which they were stored. An
--- event comes back when the limit will have slots for it, after the slots that are taken now and after those of the events
+-- event comes back when the limit will have slots for it, after the slots in use now and the slots of the events
 -- ahead of it.
 --
 -- KEYS
 --   1   calls          sorted set: nonce of a call that granted something -> its time
---   2   room:…         sorted set: event that waits, or waited in the last hour -> when it is, or was, due (see lib/room.lua)
+--   2   room:…         sorted set: event that waits or waited in the last hour -> when it is or was, due (see lib/room.lua)
 --   3   pairs:…        hash: a book of pairs (see lib/pairs.lua)
 --   4   pairs:until:…  sorted set: a book of pairs (see lib/pairs.lua)
 --   5   leased         sorted set: event key -> end of the lease (see lib/doubt.lua)
---   6   log:…          sorted set: the log of the limit's path (see algorithms/log.lua), or a key that does not exist
+--   6   log:…          sorted set: the log of the limit's path (see algorithms/log.lua) or a key that does not exist
 --   7…  line:…         sorted set: the queues of the event's path (see lib/queue.lua)
 --
 -- ARGV
@@ -24,8 +24,8 @@
 --   number of queues, number of the queue of the limit's path
 --
 -- Returns the time until the event comes back (microseconds), and
---   1 if that is planned, or was planned by an earlier call for the same message
---   or, with the time 0: 2 if too many others wait, 3 if the event would come back too late, 4 if another message with its event
+--   1 if this call or an earlier call for this message planned it
+--   or, with the time 0: 2 if too many events wait, 3 if the event would come back too late, 4 if another message with its event
 --   key waits
 --
 -- Errors: WRONGTYPE, NOPERM, and an error for another way of freeing slots are raised before anything is written.
@@ -70,7 +70,7 @@ end
 local entry = pair ~= '' and read_pair(book, pair) or nil
 local _, waiter = awaited(entry)
 
--- Tells whether the event may mark its pair as waiting: the pair is not open, no other event of it waits, and no message of it is
+-- Returns whether the event may mark its pair as waiting: the pair is not open, no other event of it waits, and no message of it is
 -- being delivered. An announcement counts only as long as its event is leased.
 local function may_mark()
   for under_way in pairs(read_deliveries(book, pair)) do
@@ -110,7 +110,7 @@ local function look_ahead()
     end
     looked_at, left = looked_at + #members, from
   end
-  if left > 0 and ahead.count > 0 and not ahead.leaving then -- assume that the others cost the same on average
+  if left > 0 and ahead.count > 0 and not ahead.leaving then -- assume an equal average cost of the remaining events
     local each = ahead.cost / ahead.count
     local further = math.floor((slots - cost - ahead.cost) / each) + 1
     local other = redis.call('ZRANGE', queue_key, math.max(0, left - further), math.max(0, left - further))
@@ -121,7 +121,7 @@ local function look_ahead()
   return ahead
 end
 
--- Returns when enough of the slots that are taken now have left the window for the events ahead and this event.
+-- Returns when enough of the slots in use now have left the window for the events ahead and this event.
 local function time_of_room(ahead)
   local from = integer(now - window)
   local taken = redis.call('ZCOUNT', log_key, '(' .. from, integer(now + TOLERANCE))

@@ -2,14 +2,14 @@
 --
 -- KEYS
 --   1   calls   sorted set: nonce of a call that granted something -> its time
---   2…  room:…  sorted set for each first-level category: event that waits, or waited in the last hour -> when it is, or was,
+--   2…  room:…  sorted set for each first-level category: event that waits or waited in the last hour -> when it is or was,
 --               due (see lib/room.lua)
 --
 -- ARGV
 --   largest weight of the waiting events of one first-level category
 --   for each event: number of its room, its name, its weight, time until it is due (microseconds; 0: it leaves)
 --
--- Returns 1 for each event that waits or has left; else 0, and nothing was changed for the event. An event that waits already
+-- Returns 1 for each event that waits or has left, and 0 if nothing was changed for the event. An event that waits already
 -- counts once, however often the call is repeated.
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.

@@ -1,4 +1,4 @@
--- turn.lua: tells which events may not be evaluated yet, because events that were stored before them wait for slots. Writes
+-- turn.lua: returns which events may not be evaluated yet, because events that were stored before them wait for slots. Writes
 -- nothing.
 --
 -- KEYS
@@ -8,13 +8,13 @@
 --   4…  rooms, one for each first-level category (see lib/room.lua), then queues (see lib/queue.lua)
 --
 -- ARGV
---   number of rooms; number of queues; for each queue: number of its room, and how long the others wait for an event that is late
+--   number of rooms; number of queues; for each queue: number of its room, and how long later events wait for a late event
 --   (microseconds)
 --   for each event: event key, when its message was stored (microseconds), its member of a queue, number of its queues, number of
 --   each queue
 --
--- Returns for each event 0 and 0 if it may be evaluated, because nobody waits ahead of it or it is recorded already; else the
--- index of its queue in which it has to wait, from 1, and the shortest time to wait (microseconds).
+-- Returns for each event 0 and 0 if it may be evaluated, because no event waits ahead of it or it has a record; otherwise the
+-- index of its queue where it must wait, from 1, and the shortest time to wait (microseconds).
 --
 -- Errors: WRONGTYPE.
 
@@ -30,7 +30,7 @@ local next_argument = reader(ARGV, 0)
 local now = deployment_time(calls_key)
 local room_count = tonumber(next_argument())
 
--- Returns the first event of a queue that waits, or is late by no more than the queue's patience.
+-- Returns the first event of a queue that waits or is late by no more than the queue's patience.
 local function first_waiting(queue)
   local front = redis.call('ZRANGE', queue.key, 0, FIRST - 1, 'WITHSCORES')
   local members, times = {}, {}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/ingest"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // metric maps each label of a metric to its values. nil allows any value.

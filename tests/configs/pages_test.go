@@ -6,8 +6,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/seed-4578ace9/notifier/internal/doctest"
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/testing/doctest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestPages parses the YAML of the pages. TestPages of package tests checks all other blocks.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 )
 
 // target is the part of the deployment that fails.

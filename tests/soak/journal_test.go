@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/oracle"
+	"github.com/seed-4578ace9/notifier/internal/testing/oracle"
 )
 
 // admission is an admission of an event, read from the append-only file.

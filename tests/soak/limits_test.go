@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/oracle"
+	"github.com/seed-4578ace9/notifier/internal/testing/oracle"
 )
 
 // checkLost wants a post of each admitted and of each certain event, and a dead letter of each bad one.

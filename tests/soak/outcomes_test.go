@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 )
 
 // checkPostedOnce looks for second posts of an event without a fault that hid the result of the first post.

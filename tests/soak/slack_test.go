@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 )
 
 // answers draws Slack's answers, and notes the withheld ones.

@@ -1,10 +1,9 @@
-// Package settle tells JetStream what became of messages: it sends every acknowledgement, nak, termination and extension of a lease. The
-// package speaks the protocol itself, since nats.go acknowledges a message once, and an acknowledgement whose confirmation was lost has to be
-// repeated.
+// Package settle sends JetStream every acknowledgement, nak, termination and lease extension. It speaks the protocol itself: nats.go
+// acknowledges a message only once, but an acknowledgement with a lost confirmation has to be repeated.
 //
-// Each consumer has a settler of its own, because each has a queue of its own in the server and, in a cluster, a leader of its own. A settler
-// acknowledges a batch of messages, and the consumer's confirmation of the last message confirms the whole batch. While a consumer confirms nothing,
-// because it was deleted or has no leader, its settler asks with one message, after growing pauses, and settlers of other consumers go on.
+// Each consumer has its own settler, because it has its own queue in the server and, in a cluster, its own leader. A settler acknowledges a
+// batch of messages, and the consumer's confirmation of the last message confirms the whole batch. A consumer that was deleted or has no
+// leader confirms nothing. Its settler then probes with one message after growing pauses, and the settlers of other consumers continue.
 package settle
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Conn is what the package needs of a connection to NATS: of a *nats.Conn.
+// Conn is the part of a NATS connection that the package uses: of a *nats.Conn.
 type Conn interface {
 	Publish(subject string, data []byte) error
 	RequestWithContext(ctx context.Context, subject string, data []byte) (*nats.Msg, error)
@@ -29,10 +28,10 @@ type Conn interface {
 
 // Message is a message that a consumer has delivered.
 type Message interface {
-	Consumer() string // the consumer's name, which no other consumer of the worker has
-	Reply() string    // the subject of acknowledgements of the message
-	Sequence() uint64 // in the stream
-	Size() int        // bytes that the message takes in memory, about
+	Consumer() string // the consumer's name, unique within the worker
+	Reply() string    // the subject for acknowledgements of the message
+	Sequence() uint64 // the message's sequence in the stream
+	Size() int        // approximate bytes of the message in memory
 }
 
 // ConfirmTimeout bounds the wait for one confirmation.
@@ -65,7 +64,7 @@ func Extend(ctx context.Context, conn Conn, m Message) error {
 	return request(ctx, conn, m, inProgress)
 }
 
-// request sends a word about a message and waits for the consumer's confirmation.
+// request sends a reply to a message's delivery and waits for the consumer's confirmation.
 func request(ctx context.Context, conn Conn, m Message, word []byte) error {
 	if _, err := conn.RequestWithContext(ctx, m.Reply(), word); err != nil {
 		return fmt.Errorf("settling message %d of consumer %q: %w", m.Sequence(), m.Consumer(), err)
@@ -73,17 +72,17 @@ func request(ctx context.Context, conn Conn, m Message, word []byte) error {
 	return nil
 }
 
-// Options are what [New] needs.
+// Options configure [New].
 type Options[M Message] struct {
 	Conn     Conn
-	Patience time.Duration // how long a consumer has to confirm the acknowledgement of a message before the message is abandoned
+	Patience time.Duration // how long a consumer may take to confirm an acknowledgement before the message is abandoned
 
-	// Confirmed is called with messages whose acknowledgements the consumer has confirmed, and with the time of the consumer's latest failure to
-	// confirm something, zero if there was none. Messages that were handed over before may have been delivered again meanwhile: the consumer may
-	// have been deleted and made anew.
+	// Confirmed is called with messages whose acknowledgements the consumer has confirmed, and with the time of the consumer's latest
+	// failure to confirm; zero: no failure. Messages handed over before that time may have been redelivered: the consumer may have been
+	// deleted and recreated.
 	Confirmed func(messages []M, failed time.Time)
 
-	// Abandoned is called with messages that are left to the server's redelivery.
+	// Abandoned is called with messages that are left for the server to redeliver.
 	Abandoned func(messages []M)
 }
 
@@ -100,13 +99,13 @@ type Settlers[M Message] struct {
 	closed     bool
 }
 
-// New makes the settlers. Close ends them.
+// New creates the settlers. Close ends them.
 func New[M Message](o Options[M]) *Settlers[M] {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:gosec // Close cancels it
 	return &Settlers[M]{o: o, ctx: ctx, cancel: cancel, closing: make(chan struct{}), byConsumer: make(map[string]*settler[M])}
 }
 
-// Acknowledge hands over messages to be acknowledged, and with them their slice. It never waits for a consumer.
+// Acknowledge queues messages for acknowledgement, and takes over their slice. It never waits for a consumer.
 func (s *Settlers[M]) Acknowledge(messages ...M) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,13 +124,13 @@ func (s *Settlers[M]) Acknowledge(messages ...M) {
 			s.byConsumer[consumer] = own
 			s.running.Go(func() { own.run(s.ctx, s.closing) })
 		}
-		own.add(messages[:n])
+		own.add(messages[:n:n]) // the settler may append to it
 		messages = messages[n:]
 	}
 }
 
-// AwaitSpace waits while too many messages of a consumer, or too many bytes, wait for their acknowledgement, so that nobody asks the consumer for more. The error is the
-// cause of the end of the context.
+// AwaitSpace waits while too many messages or bytes of a consumer wait for acknowledgement, so that the caller requests no more messages.
+// The error is the cause of the end of the context.
 func (s *Settlers[M]) AwaitSpace(ctx context.Context, consumer string) error {
 	s.mu.Lock()
 	own := s.byConsumer[consumer]

@@ -12,10 +12,10 @@ import (
 const (
 	mostAtOnce  = 4096
 	mostWaiting = 2 * mostAtOnce
-	mostBytes   = 2 << 20 // of the backlog; it may be larger by what is in hand when a consumer stops confirming
+	mostBytes   = 2 << 20 // bytes of the backlog; messages in hand may exceed it when a consumer stops confirming
 )
 
-// Pauses between two questions to a consumer that confirms nothing.
+// Pauses between two probes of a consumer that confirms nothing.
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = time.Second
@@ -29,17 +29,17 @@ type settler[M Message] struct {
 	o       Options[M]
 	pauses  *backoff.ExponentialBackOff
 	failing bool          // the consumer did not confirm the latest attempt
-	failed  time.Time     // when an attempt failed last
+	failed  time.Time     // when an attempt last failed
 	wake    chan struct{} // has an element when messages were added
 
 	mu      sync.Mutex
 	waiting []handed[M]
-	backlog int           // messages that wait or are being acknowledged
+	backlog int           // messages that are queued or being acknowledged
 	bytes   int           // of the backlog
 	freed   chan struct{} // closed and replaced when the backlog shrinks
 }
 
-// handed is messages with the time at which they were handed over.
+// handed holds messages and the time at which they were handed over.
 type handed[M Message] struct {
 	messages []M
 	at       time.Time
@@ -54,7 +54,7 @@ func newSettler[M Message](o Options[M]) *settler[M] {
 	}
 }
 
-// add hands over messages.
+// add queues messages.
 func (s *settler[M]) add(messages []M) {
 	s.mu.Lock()
 	s.waiting = append(s.waiting, handed[M]{messages, time.Now()})
@@ -67,7 +67,7 @@ func (s *settler[M]) add(messages []M) {
 	}
 }
 
-// awaitSpace waits while mostWaiting messages, or mostBytes bytes, wait.
+// awaitSpace waits while at least mostWaiting messages or mostBytes bytes are in the backlog.
 func (s *settler[M]) awaitSpace(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -84,7 +84,7 @@ func (s *settler[M]) awaitSpace(ctx context.Context) error {
 	}
 }
 
-// run acknowledges messages as they come, until closing is closed and nothing waits. When the context has ended, it abandons them.
+// run acknowledges queued messages until closing is closed and the queue is empty. If the context ends, run abandons the queued messages.
 func (s *settler[M]) run(ctx context.Context, closing <-chan struct{}) {
 	for {
 		batch, since := s.next()
@@ -123,16 +123,17 @@ func (s *settler[M]) awaitMore(closing <-chan struct{}) bool {
 	}
 }
 
-// next takes a batch from the messages that wait, and returns when the first of them was handed over.
+// next takes a batch from the queue, and returns when the first message of the batch was handed over.
 func (s *settler[M]) next() (batch []M, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	taken := 0
+	if len(s.waiting) == 0 {
+		return nil, time.Time{}
+	}
+	batch, since = s.waiting[0].messages, s.waiting[0].at
+	taken := 1
 	for ; taken < len(s.waiting) && len(batch) < mostAtOnce; taken++ {
 		batch = append(batch, s.waiting[taken].messages...)
-	}
-	if taken > 0 {
-		since = s.waiting[0].at
 	}
 	s.waiting = append(s.waiting[:0], s.waiting[taken:]...)
 	return batch, since
@@ -148,7 +149,7 @@ func (s *settler[M]) free(n, bytes int) {
 }
 
 // acknowledge acknowledges a batch, and repeats that until the consumer confirms it or the time is over. Acknowledgements sent on a lost
-// connection may not have arrived, so a batch is confirmed on the connection on which it was sent. A late acknowledgement still removes the
+// connection may not have arrived, so a batch has to be confirmed on the connection that sent it. A late acknowledgement still removes the
 // message.
 func (s *settler[M]) acknowledge(ctx context.Context, batch []M, until time.Time) bool {
 	last := putHighestLast(batch)
@@ -167,7 +168,7 @@ func (s *settler[M]) acknowledge(ctx context.Context, batch []M, until time.Time
 	return false
 }
 
-// putHighestLast moves the message with the highest sequence to the end of a batch and returns it. A consumer that was made anew ignores the
+// putHighestLast moves the message with the highest sequence to the end of a batch and returns it. A recreated consumer ignores the
 // acknowledgement of a message that it has not delivered yet. If it confirms the highest sequence, it has not ignored any other message.
 func putHighestLast[M Message](batch []M) M {
 	end := len(batch) - 1

@@ -9,7 +9,7 @@ var ofAlgorithms = []mutant{
 		old: `elseif state[1] == start - bucket.limit.window then
     bucket.previous = state[2]`,
 		new:  "",
-		test: "./internal/throttle -run TestConformance/^redis$/counter:_the_window_before",
+		test: "./internal/throttle/store -run TestConformance/^redis$/counter:_the_window_before",
 	},
 	{
 		name: "counter-weighs-the-window-whole",
@@ -17,7 +17,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/counter.lua",
 		old:  `return slots * (window - math.max(0, elapsed)) / window`,
 		new:  `return elapsed < window and slots or 0`,
-		test: "./internal/throttle -run TestConformance/^redis$/counter:_the_window_before",
+		test: "./internal/throttle/store -run TestConformance/^redis$/counter:_the_window_before",
 	},
 	{
 		name: "fixed-refund-into-the-next",
@@ -25,7 +25,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/fixed.lua",
 		old:  `if event.taken >= bucket.start then`,
 		new:  `if event.taken then`,
-		test: "./internal/throttle -run TestConformance/^redis$/fixed:_slots_are_returned",
+		test: "./internal/throttle/store -run TestConformance/^redis$/fixed:_slots_are_returned",
 	},
 	{
 		name: "fixed-starts-with-an-event",
@@ -34,7 +34,7 @@ var ofAlgorithms = []mutant{
 		old:  `if state and state[1] >= start and state[1] <= bucket.now + TOLERANCE then`,
 		new: `bucket.start = bucket.now
   if state and state[1] > bucket.now - bucket.limit.window and state[1] <= bucket.now + TOLERANCE then`,
-		test: "./internal/throttle -run TestConformance/^redis$/fixed:_each_window_has_its_count",
+		test: "./internal/throttle/store -run TestConformance/^redis$/fixed:_each_window_has_its_count",
 	},
 	{
 		name: "guarantee-above-the-total",
@@ -42,7 +42,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/log.lua",
 		old:  `return used + cost <= limit.count`,
 		new:  `return true`,
-		test: "./internal/throttle -run TestConformance/^redis$/guarantee:_not_above_a_limit_that_was_lowered",
+		test: "./internal/throttle/store -run TestConformance/^redis$/guarantee:_not_above_a_limit_that_was_lowered",
 	},
 	{
 		name: "guarantee-lent-out",
@@ -50,7 +50,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/log.lua",
 		old:  `return used + cost + reserved - own <= limit.count`,
 		new:  `return used + cost <= limit.count`,
-		test: "./internal/throttle -run TestConformance/^redis$/guarantee:_others_never_take_its_slots",
+		test: "./internal/throttle/store -run TestConformance/^redis$/guarantee:_others_never_take_its_slots",
 	},
 	{
 		name: "guarantee-not-reserved",
@@ -58,7 +58,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/log.lua",
 		old:  `limit.reserved = limit.reserved + math.max(`,
 		new:  `limit.reserved = math.max(`,
-		test: "./internal/throttle -run TestConformance/^redis$/guarantee:_others_wait_for_a_slot_of_others",
+		test: "./internal/throttle/store -run TestConformance/^redis$/guarantee:_others_wait_for_a_slot_of_others",
 	},
 	{
 		name: "guarantee-reserved-after-use",
@@ -66,7 +66,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/log.lua",
 		old:  `+ math.max(0, guarantee.slots - limit.taken[g])`,
 		new:  `+ guarantee.slots`,
-		test: "./internal/throttle -run TestConformance/^redis$/guarantee:_others_wait_for_a_slot_of_others",
+		test: "./internal/throttle/store -run TestConformance/^redis$/guarantee:_others_wait_for_a_slot_of_others",
 	},
 	{
 		name: "guarantee-waits-as-without",
@@ -76,7 +76,7 @@ var ofAlgorithms = []mutant{
         return limit`,
 		new: `if true then
         return limit`,
-		test: "./internal/throttle -run TestConformance/^redis$/guarantee:_others_wait_for_a_slot_of_others",
+		test: "./internal/throttle/store -run TestConformance/^redis$/guarantee:_others_wait_for_a_slot_of_others",
 	},
 	{
 		name: "inflight-shorter-than-the-lease",
@@ -84,7 +84,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/inflight.lua",
 		old:  `math.max(bucket.limit.window, bucket.lease)`,
 		new:  `bucket.limit.window`,
-		test: "./internal/throttle -run TestConformance/^redis$/inflight:_no_slot_comes_back",
+		test: "./internal/throttle/store -run TestConformance/^redis$/inflight:_no_slot_comes_back",
 	},
 	{
 		name: "leaky-refund-of-an-older-slot",
@@ -92,7 +92,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/leaky.lua",
 		old:  `if event.taken == bucket.last then`,
 		new:  `if event.taken <= bucket.last then`,
-		test: "./internal/throttle -run TestConformance/^redis$/leaky:_the_latest_slot",
+		test: "./internal/throttle/store -run TestConformance/^redis$/leaky:_the_latest_slot",
 	},
 	{
 		name: "leaky-spacing-rounded-down",
@@ -100,7 +100,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/leaky.lua",
 		old:  `math.ceil(cost * remainder / count)`,
 		new:  `math.floor(cost * remainder / count)`,
-		test: "./internal/throttle -run TestConformance/^redis$/leaky:_a_cost_takes",
+		test: "./internal/throttle/store -run TestConformance/^redis$/leaky:_a_cost_takes",
 	},
 	{
 		name: "log-clock-ahead-blocks",
@@ -115,7 +115,7 @@ var ofAlgorithms = []mutant{
 				new:  `limit.taken[g] = redis.call('ZCOUNT', guarantee.key, from, '+inf')`,
 			},
 		},
-		test: "./internal/throttle -run TestConformance/^redis$/a_clock_that_was_far_ahead",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_clock_that_was_far_ahead",
 	},
 	{
 		name: "log-cost-is-one",
@@ -130,7 +130,7 @@ var ofAlgorithms = []mutant{
 				new:  `bucket.room - 1, bucket.taken_now + 1`,
 			},
 		},
-		test: "./internal/throttle -run TestConformance/^redis$/a_cost_takes_that_many_slots",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_cost_takes_that_many_slots",
 	},
 	{
 		name: "log-member-of-time",
@@ -145,7 +145,7 @@ var ofAlgorithms = []mutant{
 				new:  `members[n + 2 * slot] = time, slot_member(time, slot)`,
 			},
 		},
-		test: "./internal/throttle -run ^TestLogMembers$",
+		test: "./internal/throttle/store -run ^TestLogMembers$",
 	},
 	{
 		name: "log-one-too-few",
@@ -156,7 +156,7 @@ var ofAlgorithms = []mutant{
 		more: []edit{
 			{file: "lua/algorithms/log.lua", old: `if cost <= bucket.room then`, new: `if cost < bucket.room then`},
 		},
-		test: "./internal/throttle -run TestConformance/^redis$/a_limit_is_reached_exactly",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_limit_is_reached_exactly",
 	},
 	{
 		name: "log-one-too-many",
@@ -164,7 +164,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/log.lua",
 		old:  `return used + cost + reserved - own <= limit.count`,
 		new:  `return used + cost + reserved - own <= limit.count + 1`,
-		test: "./internal/throttle -run TestConformance/^redis$/a_limit_is_reached_exactly",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_limit_is_reached_exactly",
 	},
 	{
 		name: "log-readding-moves-time",
@@ -172,7 +172,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/log.lua",
 		old:  `redis.call('ZADD', set.key, 'NX', unpack(`,
 		new:  `redis.call('ZADD', set.key, unpack(`,
-		test: "./internal/throttle -run TestConformance/^redis$/a_name_that_an_older_event_has_left_behind",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_name_that_an_older_event_has_left_behind",
 	},
 	{
 		name: "log-refund-leaves-guarantee",
@@ -183,7 +183,7 @@ var ofAlgorithms = []mutant{
     remove(guarantee.key)
   end`,
 		new:  "",
-		test: "./internal/throttle -run TestConformance/^redis$/guarantee:_a_returned_slot_goes_back",
+		test: "./internal/throttle/store -run TestConformance/^redis$/guarantee:_a_returned_slot_goes_back",
 	},
 	{
 		name: "log-window-edge",
@@ -191,7 +191,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/log.lua",
 		old:  `local from = '(' .. integer(bucket.now - limit.window)`,
 		new:  `local from = integer(bucket.now - limit.window)`,
-		test: "./internal/throttle -run TestConformance/^redis$/the_next_slot_opens_at_the_time",
+		test: "./internal/throttle/store -run TestConformance/^redis$/the_next_slot_opens_at_the_time",
 	},
 	{
 		name: "log-without-expiry",
@@ -199,7 +199,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/log.lua",
 		old:  `redis.call('PEXPIRE', set.key, milliseconds(kept))`,
 		new:  "",
-		test: "./internal/throttle -run TestScripts/every_key_expires",
+		test: "./internal/throttle/store -run TestScripts/every_key_expires",
 	},
 	{
 		name: "token-cost-is-one",
@@ -207,7 +207,7 @@ var ofAlgorithms = []mutant{
 		file: "lua/algorithms/token.lua",
 		old:  `take_at(bucket, bucket.now, event.cost)`,
 		new:  `take_at(bucket, bucket.now, 1)`,
-		test: "./internal/throttle -run TestConformance/^redis$/token:_times_that_are_no_whole",
+		test: "./internal/throttle/store -run TestConformance/^redis$/token:_times_that_are_no_whole",
 	},
 	{
 		name: "token-refund-after-full",
@@ -217,7 +217,7 @@ var ofAlgorithms = []mutant{
     return
   end`,
 		new:  "",
-		test: "./internal/throttle -run TestConformance/^redis$/token:_tokens_are_returned",
+		test: "./internal/throttle/store -run TestConformance/^redis$/token:_tokens_are_returned",
 	},
 	{
 		name: "token-refund-beyond-full",
@@ -227,7 +227,7 @@ var ofAlgorithms = []mutant{
       returned = math.min(returned, low.missing)
     end`,
 		new:  "",
-		test: "./internal/throttle -run TestConformance/^redis$/token:_a_returned_token",
+		test: "./internal/throttle/store -run TestConformance/^redis$/token:_a_returned_token",
 	},
 	{
 		name: "token-wait-rounded-down",
@@ -237,7 +237,7 @@ var ofAlgorithms = []mutant{
       elapsed = elapsed + 1 -- corrects rounding`,
 		new: `if elapsed * count > needed then
       elapsed = elapsed - 1`,
-		test: "./internal/throttle -run TestConformance/^redis$/token:_times_that_are_no_whole",
+		test: "./internal/throttle/store -run TestConformance/^redis$/token:_times_that_are_no_whole",
 	},
 	{
 		name: "token-without-bound",
@@ -248,6 +248,6 @@ var ofAlgorithms = []mutant{
     return
   end`,
 		new:  "",
-		test: "./internal/throttle -run TestConformance/^redis$/token:_a_smaller_burst",
+		test: "./internal/throttle/store -run TestConformance/^redis$/token:_a_smaller_burst",
 	},
 }

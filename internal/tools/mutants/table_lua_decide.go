@@ -8,7 +8,7 @@ var ofDeciding = []mutant{
 		file: "lua/evaluate.lua",
 		old:  `if view.evaluated_after ~= set.charges then`,
 		new:  `if not view.evaluated_after then`,
-		test: "./internal/throttle -run TestConformance/^redis$/a_batch_is_evaluated_in_its_order",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_batch_is_evaluated_in_its_order",
 	},
 	{
 		name: "done-delivered-again",
@@ -17,7 +17,7 @@ var ofDeciding = []mutant{
 		old:  `return constant_answer(batch, DONE)`,
 		new: `grant(batch, event_key, version)
     return constant_answer(batch, RECLAIMED)`,
-		test: "./internal/throttle -run TestConformance/^redis$/a_redelivery_sees_a_lease",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_redelivery_sees_a_lease",
 	},
 	{
 		name: "doubt-forgotten",
@@ -25,7 +25,7 @@ var ofDeciding = []mutant{
 		file: "lua/evaluate.lua",
 		old:  `grant(batch, doubt_of(event_key), '')`,
 		new:  "",
-		test: "./internal/throttle -run TestConformance/^redis$/doubt:_a_call_that_is_repeated",
+		test: "./internal/throttle/store -run TestConformance/^redis$/doubt:_a_call_that_is_repeated",
 	},
 	{
 		name: "duplicate-as-redelivery",
@@ -33,7 +33,7 @@ var ofDeciding = []mutant{
 		file: "lua/evaluate.lua",
 		old:  `if not known or tonumber(known) ~= tonumber(version) then`,
 		new:  `if not known then`,
-		test: "./internal/throttle -run TestConformance/^redis$/another_category_does_not_make",
+		test: "./internal/throttle/store -run TestConformance/^redis$/another_category_does_not_make",
 	},
 	{
 		name: "generation-ignored",
@@ -41,7 +41,7 @@ var ofDeciding = []mutant{
 		file: "lua/decide.lua",
 		old:  `newest[1] > generation or newest[1] == generation and newest[2] > revision`,
 		new:  `newest[2] > revision`,
-		test: "./internal/throttle -run ^TestOlderLimitsAreTurnedAway$",
+		test: "./internal/throttle/store -run ^TestOlderLimitsAreTurnedAway$",
 	},
 	{
 		name: "guarantee-fits-whatever-others-have",
@@ -49,7 +49,7 @@ var ofDeciding = []mutant{
 		file: "lua/lib/buckets.lua",
 		old:  `others = cost > own and bucket.guarantees.slots - own or 0`,
 		new:  `others = own * 0`,
-		test: "./internal/throttle -run TestConformance/^redis$/guarantee:_a_cost_above_what_others_leave",
+		test: "./internal/throttle/store -run TestConformance/^redis$/guarantee:_a_cost_above_what_others_leave",
 	},
 	{
 		name: "lapsed-lease-evaluated-anew",
@@ -57,7 +57,7 @@ var ofDeciding = []mutant{
 		file: "lua/decide.lua",
 		old:  `elseif is_done or (lease_end and lease_end > now - retention) then`,
 		new:  `elseif is_done or (lease_end and lease_end > now) then`,
-		test: "./internal/throttle -run TestConformance/^redis$/a_redelivery_sees_a_lease",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_redelivery_sees_a_lease",
 	},
 	{
 		name: "lease-taken-while-held",
@@ -66,7 +66,7 @@ var ofDeciding = []mutant{
 		old: `elseif lease_end > now then
     return answer(batch, LEASED, 0, math.ceil(lease_end - now))`,
 		new:  "",
-		test: "./internal/throttle -run TestConformance/^redis$/a_redelivery_sees_a_lease",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_redelivery_sees_a_lease",
 	},
 	{
 		name: "lease-without-expiry",
@@ -74,7 +74,7 @@ var ofDeciding = []mutant{
 		file: "lua/decide.lua",
 		old:  `add_for(leased_key, leases, records_kept)`,
 		new:  `in_pieces('ZADD', leased_key, leases)`,
-		test: "./internal/throttle -run TestScripts/every_key_expires",
+		test: "./internal/throttle/store -run TestScripts/every_key_expires",
 	},
 	{
 		name: "nonce-ignored",
@@ -82,7 +82,7 @@ var ofDeciding = []mutant{
 		file: "lua/evaluate.lua",
 		old:  `batch.ran_before = at and at > batch.now - NONCE_KEPT and at or false`,
 		new:  `batch.ran_before = false`,
-		test: "./internal/throttle -run TestConformance/^redis$/a_repeated_call_has_the_same_answer",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_repeated_call_has_the_same_answer",
 	},
 	{
 		name: "parent-charged-first",
@@ -106,7 +106,7 @@ var ofDeciding = []mutant{
     bucket.algorithm.take(bucket, event)`,
 			},
 		},
-		test: "./internal/throttle -run TestConformance/^redis$/an_event_must_fit_in_every_node",
+		test: "./internal/throttle/store -run TestConformance/^redis$/an_event_must_fit_in_every_node",
 	},
 	{
 		name: "revision-unwritten-on-denial",
@@ -114,7 +114,7 @@ var ofDeciding = []mutant{
 		file: "lua/decide.lua",
 		old:  `is_newer and event_count > 0`,
 		new:  `is_newer and #batch.granted > 0`,
-		test: "./internal/throttle -run ^TestNewerLimitsAreKnownFromADenial$",
+		test: "./internal/throttle/store -run ^TestNewerLimitsAreKnownFromADenial$",
 	},
 	{
 		name: "revision-written-by-a-look",
@@ -122,7 +122,7 @@ var ofDeciding = []mutant{
 		file: "lua/decide.lua",
 		old:  `is_newer and event_count > 0`,
 		new:  `is_newer`,
-		test: "./internal/throttle -run ^TestLimitsArePutInForce$",
+		test: "./internal/throttle/store -run ^TestLimitsArePutInForce$",
 	},
 	{
 		name: "shadow-counts-twice",
@@ -130,7 +130,7 @@ var ofDeciding = []mutant{
 		file: "lua/evaluate.lua",
 		old:  `if at and at > batch.now - batch.shadow_kept then`,
 		new:  `if at and at > batch.now then`,
-		test: "./internal/throttle -run TestConformance/^redis$/shadow:_what_is_denied_in_force",
+		test: "./internal/throttle/store -run TestConformance/^redis$/shadow:_what_is_denied_in_force",
 	},
 	{
 		name: "shadow-denies",
@@ -139,7 +139,7 @@ var ofDeciding = []mutant{
 		old:  `shadow_reply[index] = evaluate_in_shadow(batch, event_key, version, ask.shadow)`,
 		new: `shadow_reply[index] = evaluate_in_shadow(batch, event_key, version, ask.shadow)
         reply[3 + index] = shadow_reply[index] > 0 and shadow_reply[index] or reply[3 + index]`,
-		test: "./internal/throttle -run ^TestShadowTouchesNothing$",
+		test: "./internal/throttle/store -run ^TestShadowTouchesNothing$",
 	},
 	{
 		name: "stale-revision-accepted",
@@ -147,7 +147,7 @@ var ofDeciding = []mutant{
 		file: "lua/decide.lua",
 		old:  `newest[1] > generation or newest[1] == generation and newest[2] > revision`,
 		new:  `newest[1] > generation`,
-		test: "./internal/throttle -run ^TestOlderLimitsAreTurnedAway$",
+		test: "./internal/throttle/store -run ^TestOlderLimitsAreTurnedAway$",
 	},
 	{
 		name: "time-of-admission-lost",
@@ -155,7 +155,7 @@ var ofDeciding = []mutant{
 		file: "lua/decide.lua",
 		old:  `add_for(taken_key, batch.timed, records_kept)`,
 		new:  "",
-		test: "./internal/throttle -run TestConformance/^redis$/limits_of_all_algorithms",
+		test: "./internal/throttle/store -run TestConformance/^redis$/limits_of_all_algorithms",
 	},
 	{
 		name: "fastpath-denied-by-any-log",
@@ -163,7 +163,7 @@ var ofDeciding = []mutant{
 		file: "lua/fastpath.lua",
 		old:  `if l > 1 or not first_is_common then`,
 		new:  `if l > 1 then`,
-		test: "./internal/throttle -run TestConformance/^redis$/a_full_log_denies_those_alone",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_full_log_denies_those_alone",
 	},
 	{
 		name: "fastpath-denied-by-looks",
@@ -174,7 +174,7 @@ var ofDeciding = []mutant{
     algorithms.log.read(log)
     log.room = looks
     log.limits[1].stored = math.max(log.limits[1].stored, log.limits[1].count - looks)`,
-		test: "./internal/throttle -run TestConformance/^redis$/what_has_left_the_windows_makes_room",
+		test: "./internal/throttle/store -run TestConformance/^redis$/what_has_left_the_windows_makes_room",
 	},
 	{
 		name: "fastpath-drops-a-name-in-use",
@@ -182,7 +182,7 @@ var ofDeciding = []mutant{
 		file: "lua/fastpath.lua",
 		old:  `if other == log then`,
 		new:  `if other == batch then`,
-		test: "./internal/throttle -run TestConformance/^redis$/derived_IDs_of_a_stream_that_was_made_anew_come",
+		test: "./internal/throttle/store -run TestConformance/^redis$/derived_IDs_of_a_stream_that_was_made_anew_come",
 	},
 	{
 		name: "fastpath-forgets-what-is-known",
@@ -190,7 +190,7 @@ var ofDeciding = []mutant{
 		file: "lua/fastpath.lua",
 		old:  `if known[batch.values[batch.before_event_keys + index]] then`,
 		new:  `if known[batch.count] then`,
-		test: "./internal/throttle -run TestConformance/^redis$/an_event_that_is_known_does_not_share",
+		test: "./internal/throttle/store -run TestConformance/^redis$/an_event_that_is_known_does_not_share",
 	},
 	{
 		name: "fastpath-one-event-twice",
@@ -198,7 +198,7 @@ var ofDeciding = []mutant{
 		file: "lua/fastpath.lua",
 		old:  `if seen[event_key] then`,
 		new:  `if seen[index] then`,
-		test: "./internal/throttle -run TestConformance/^redis$/one_that_comes_twice_takes_one_slot,_though",
+		test: "./internal/throttle/store -run TestConformance/^redis$/one_that_comes_twice_takes_one_slot,_though",
 	},
 	{
 		name: "fastpath-one-too-many",
@@ -206,7 +206,7 @@ var ofDeciding = []mutant{
 		file: "lua/fastpath.lua",
 		old:  `if log.taken > log.room then`,
 		new:  `if log.taken > log.room + 1 then`,
-		test: "./internal/throttle -run TestConformance/^redis$/a_full_log_denies_those_alone",
+		test: "./internal/throttle/store -run TestConformance/^redis$/a_full_log_denies_those_alone",
 	},
 	{
 		name: "fastpath-shadow-counts-twice",
@@ -214,7 +214,7 @@ var ofDeciding = []mutant{
 		file: "lua/fastpath.lua",
 		old:  `if shadow_taken[message] then`,
 		new:  `if shadow_taken[index] then`,
-		test: "./internal/throttle -run TestConformance/^redis$/shadow:_what_the_root_denies_in_force",
+		test: "./internal/throttle/store -run TestConformance/^redis$/shadow:_what_the_root_denies_in_force",
 	},
 	{
 		name: "fastpath-shadow-names-another-limit",
@@ -222,7 +222,7 @@ var ofDeciding = []mutant{
 		file: "lua/fastpath.lua",
 		old:  `first_limit + limit.index - 1`,
 		new:  `limit.index`,
-		test: "./internal/throttle -run TestConformance/^redis$/shadow:_a_batch_is_denied_by_its_own_limit",
+		test: "./internal/throttle/store -run TestConformance/^redis$/shadow:_a_batch_is_denied_by_its_own_limit",
 	},
 	{
 		name: "fastpath-without-trimming",
@@ -230,7 +230,7 @@ var ofDeciding = []mutant{
 		file: "lua/fastpath.lua",
 		old:  `algorithms.log.trim(log, batch.trim)`,
 		new:  `integer(log.now)`,
-		test: "./internal/throttle -run ^TestALogForgetsWhatHasLeftItsWindows$",
+		test: "./internal/throttle/store -run ^TestALogForgetsWhatHasLeftItsWindows$",
 	},
 	{
 		name: "worker-clock",
@@ -241,11 +241,11 @@ var ofDeciding = []mutant{
 now = tonumber(ARGV[#ARGV])`,
 		more: []edit{
 			{
-				file: "internal/throttle/encoding.go",
+				file: "internal/throttle/store/encoding.go",
 				old:  `arguments = append(append(arguments, eventKeys...), versions...)`,
 				new:  `arguments = append(append(append(arguments, eventKeys...), versions...), time.Now().UnixMicro())`,
 			},
 		},
-		test: "./internal/throttle -run TestConformance/^redis$/an_answer_says_when",
+		test: "./internal/throttle/store -run TestConformance/^redis$/an_answer_says_when",
 	},
 }

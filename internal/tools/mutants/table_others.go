@@ -104,7 +104,7 @@ var ofOthers = []mutant{
 		file: "internal/limits/tree.go",
 		old:  `if guarantee.Path == prefix {`,
 		new:  `if guarantee.Path == prefix && found == "" {`,
-		test: "./internal/throttle -run TestConformance/^redis$/guarantee:_of_nested_ones",
+		test: "./internal/throttle/store -run TestConformance/^redis$/guarantee:_of_nested_ones",
 	},
 	{
 		name: "headers-of-producers-are-believed",
@@ -124,31 +124,12 @@ var ofOthers = []mutant{
 		test: "./internal/simulate -run ^FuzzNeighbours$",
 	},
 	{
-		name: "labels-for-displaced-events",
-		bug:  "What a newcomer displaced counts for it.",
-		file: "internal/telemetry/busiest.go",
-		old:  `func (c contender) certain() int { return c.events - c.doubt }`,
-		new:  `func (c contender) certain() int { return c.events }`,
-		test: "./internal/telemetry -run ^TestDisplacedEventsCountForNobody$",
-	},
-	{
 		name: "labels-for-the-loudest",
 		bug:  "One first-level category takes every label that is free.",
-		file: "internal/telemetry/busiest.go",
-		old:  `f.held >= free {`,
-		new:  `free <= 0 {`,
-		more: []edit{
-			{file: "internal/telemetry/busiest.go", old: `c.family.held < free {`, new: `free > 0 {`},
-		},
-		test: "./internal/telemetry -run ^TestOneFamilyTakesAtMostItsShare$",
-	},
-	{
-		name: "labels-without-proof",
-		bug:  "Whoever comes first has a label.",
-		file: "internal/telemetry/busiest.go",
-		old:  `b.unproven = (free + 1) / 2`,
-		new:  `b.unproven = free`,
-		test: "./internal/telemetry -run ^TestJunkTakesNoLabels$",
+		file: "internal/telemetry/categories.go",
+		old:  ` || c.taken[first] >= c.share {`,
+		new:  ` {`,
+		test: "./internal/telemetry -run ^TestFirstLevelTakesAtMostItsShare$",
 	},
 	{
 		name: "forged-limit-is-a-change",
@@ -244,10 +225,10 @@ var ofOthers = []mutant{
 	{
 		name: "retry-after-without-bound",
 		bug:  "An answer says for how long nothing is posted, and nothing bounds that time.",
-		file: "internal/sink/answer.go",
+		file: "internal/sink/client/reply.go",
 		old:  `min(max(time.Duration(seconds)*time.Second, minRetryAfter), maxRetryAfter)`,
 		new:  `max(time.Duration(seconds)*time.Second, minRetryAfter)`,
-		test: "./internal/sink -run ^TestRetryAfter$",
+		test: "./internal/sink/client -run ^TestRetryAfter$",
 	},
 	{
 		name: "room-keeps-commands-of-producers",
@@ -277,15 +258,15 @@ var ofOthers = []mutant{
 		name: "token-above-its-bound",
 		bug:  "A token bucket takes limits that its numbers do not count exactly.",
 		file: "internal/limits/limit.go",
-		old:  `TokenBucket && n > most {`,
-		new:  `TokenBucket && n > MaxCount*most {`,
+		old:  `MaxProduct > 0 && n > most {`,
+		new:  `MaxProduct > 0 && n > MaxCount*most {`,
 		test: "./internal/limits -run ^TestParseFaults$",
 	},
 	{
 		name: "watcher-goes-by-revision",
 		bug:  "A watcher takes two states of one revision for one, also after a restore.",
 		file: "internal/overrides/watch.go",
-		old:  `slices.Equal(applied.Entries, next.Entries) {`,
+		old:  `slices.Equal(last.Entries, next.Entries) {`,
 		new:  `slices.Equal(next.Entries, next.Entries) {`,
 		test: "./internal/overrides -run ^TestRestoredBucketReachesTheSameRevision$",
 	},
@@ -294,7 +275,7 @@ var ofOthers = []mutant{
 		bug:  "A watcher does not show that its bucket went back.",
 		file: "internal/overrides/watch.go",
 		old:  `w.apply(s.snapshot())`,
-		new: `if applied != nil && applied.Generation == next.Generation && applied.Revision > next.Revision {
+		new: `if last != nil && last.Generation == next.Generation && last.Revision > next.Revision {
 		return
 	}
 	w.apply(s.snapshot())`,
@@ -303,10 +284,10 @@ var ofOthers = []mutant{
 	{
 		name: "wrong-settings-as-a-failure",
 		bug:  "Wrong settings end the program with the status of a failure.",
-		file: "cmd/notifier/main.go",
-		old:  `return exitUsage`,
-		new:  `return exitFailure`,
-		test: "./cmd/notifier -run ^TestBadSettings$",
+		file: "internal/cli/cli.go",
+		old:  `return Usage`,
+		new:  `return Failure`,
+		test: "./internal/cli -run ^TestBadSettings$",
 	},
 	{
 		name: "digests-a-line-each-at-the-stop",
@@ -319,18 +300,18 @@ var ofOthers = []mutant{
 	{
 		name: "output-goes-on-unseen",
 		bug:  "A command may print more than its page shows.",
-		file: "internal/doctest/compare.go",
+		file: "internal/testing/doctest/compare.go",
 		old:  "pattern.WriteString(`\\z`)",
 		new:  "pattern.WriteString(``)",
-		test: "./internal/doctest -run ^TestCompare$",
+		test: "./internal/testing/doctest -run ^TestCompare$",
 	},
 	{
 		name: "unknown-block-is-left-out",
 		bug:  "A block in an unknown language is taken for one without commands.",
-		file: "internal/doctest/blocks.go",
+		file: "internal/testing/doctest/blocks.go",
 		old:  "if !slices.Contains(languages, language) {",
 		new:  "if !slices.Contains(languages, language) && language == `` {",
-		test: "./internal/doctest -run ^TestBadBlocks$",
+		test: "./internal/testing/doctest -run ^TestBadBlocks$",
 	},
 	{
 		name: "page-takes-any-cookie",
@@ -432,10 +413,10 @@ var ofOthers = []mutant{
 	{
 		name: "token-may-not-post",
 		bug:  "The check passes a token that may not post.",
-		file: "internal/sink/check.go",
+		file: "internal/sink/slack/check.go",
 		old:  `if granted != "" && !slices.ContainsFunc(scopes, mayPost) {`,
 		new:  `if granted == "" && !slices.ContainsFunc(scopes, mayPost) {`,
-		test: "./internal/sink -run ^TestCheck$",
+		test: "./internal/sink/slack -run ^TestCheck$",
 	},
 	{
 		name: "flood-of-spans",

@@ -73,10 +73,10 @@ var ofWhy = []mutant{
 	{
 		name: "why-makes-a-bucket",
 		bug:  "A question about an event makes what is absent in NATS.",
-		file: "cmd/notifier/why.go",
-		old:  `settings.NATS.Provision = false // nothing is created for a question`,
+		file: "internal/inspect/asker.go",
+		old:  `settings.NATS.Provision = false // a question creates nothing`,
 		new:  ``,
-		test: "./cmd/notifier -run ^TestWhyWithoutRedis$",
+		test: "./internal/cli -run ^TestWhyWithoutRedis$",
 	},
 	{
 		name: "journal-loses-in-silence",
@@ -90,7 +90,7 @@ var ofWhy = []mutant{
 	{
 		name: "why-says-nothing-of-a-failing-journal",
 		bug:  "While workers cannot write the journal, an event is not known without a reason.",
-		file: "cmd/notifier/why.go",
+		file: "internal/inspect/asker.go",
 		old:  `Failing: failing,`,
 		new:  `Failing: failing[:0],`,
 		test: "./tests -run ^TestJournalCannotBeWritten$",
@@ -114,7 +114,7 @@ var ofWhy = []mutant{
 	{
 		name: "why-takes-delays-of-the-shell",
 		bug:  "What would become of an event is told by the settings of the shell, not of the workers.",
-		file: "cmd/notifier/why.go",
+		file: "internal/inspect/asker.go",
 		old:  `	settings, err = a.settings.WithShared(reports[0].Settings)`,
 		new:  `	settings, err = a.settings, error(nil)`,
 		test: "./tests -run ^TestWhy$",

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"text/template"
 	"time"
-
-	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // Where things are, in units of the picture.
@@ -44,7 +42,7 @@ type mark struct{ X, Text string }
 
 func draw(r run) ([]byte, error) {
 	v := view{
-		Limit: r.name, About: about[r.limit.Algorithm], Arrivals: len(r.arrivals),
+		Limit: r.name, About: r.limit.Description().Picture, Arrivals: len(r.arrivals),
 		Used: area(r.used), Sent: curve(r.sent), MostSent: slices.Max(r.sent),
 		Count: r.limit.Count, CountY: number(y(r.limit.Count)),
 	}
@@ -57,8 +55,7 @@ func draw(r run) ([]byte, error) {
 		}
 	}
 	for at := time.Duration(0); at <= length; at += r.limit.Window {
-		switch r.limit.Algorithm {
-		case limits.FixedWindow, limits.SlidingCounter: // they count in windows of the clock
+		if r.limit.Description().ByTheClock() {
 			v.Edges = append(v.Edges, number(x(at)))
 		}
 		v.Times = append(v.Times, mark{X: number(x(at)), Text: fmt.Sprintf("%d:00", int(at.Minutes()))})
@@ -66,16 +63,6 @@ func draw(r run) ([]byte, error) {
 	var picture bytes.Buffer
 	err := page.Execute(&picture, v)
 	return picture.Bytes(), err
-}
-
-// about says what there is to see.
-var about = map[limits.Algorithm]string{
-	limits.SlidingLog:     "never more than 10 in any minute",
-	limits.SlidingCounter: "the minute before counts by the share that is still covered",
-	limits.FixedWindow:    "10 in each minute of the clock; more where two meet",
-	limits.TokenBucket:    "10 at once, then one for each 6 s",
-	limits.LeakyBucket:    "one in 6 s, never two at once",
-	limits.InFlight:       "10 under way at once; a delivery takes 12 s here",
 }
 
 func x(at time.Duration) float64 { return left + (right-left)*float64(at)/float64(length) }

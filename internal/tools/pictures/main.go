@@ -1,16 +1,17 @@
-// Command pictures draws into docs/limits what each kind of limit admits from the same arrivals: `make docs`. The
-// limiter itself decides, by a clock that the command sets, so the pictures are what the code does and always come out
-// the same.
+// Command pictures draws what each algorithm admits from the same arrivals into docs/limits: `make docs`. The limiter itself decides, by
+// a clock that the command sets. The pictures therefore show what the code does, and are the same in every run.
 package main
 
 import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
 )
 
-// limits are those that are drawn, each into a file of its algorithm's name.
-var drawn = []string{"log:10/1m", "counter:10/1m", "fixed:10/1m", "token:10/1m", "leaky:10/1m", "inflight:10/1m"}
+// drawn returns the limit in the picture of an algorithm.
+func drawn(a algorithm.Algorithm) string { return a.String() + ":10/1m" }
 
 func main() {
 	if err := write(filepath.Join("docs", "limits")); err != nil {
@@ -20,8 +21,8 @@ func main() {
 }
 
 func write(folder string) error {
-	for _, limit := range drawn {
-		name, picture, err := picture(limit)
+	for _, a := range algorithm.All() {
+		name, picture, err := picture(drawn(a))
 		if err != nil {
 			return err
 		}

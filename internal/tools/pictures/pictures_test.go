@@ -1,13 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/testkit"
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // docs is the folder of the pages.
@@ -17,8 +19,8 @@ func TestPicturesAreWhatTheLimiterDoes(t *testing.T) {
 	t.Parallel()
 	page := testkit.Text(t, filepath.Join(docs, "limits.md"))
 	var names []string
-	for _, limit := range drawn {
-		name, wanted, err := picture(limit)
+	for _, a := range algorithm.All() {
+		name, wanted, err := picture(drawn(a))
 		testkit.NoError(t, err)
 		names = append(names, name)
 		if testkit.Text(t, filepath.Join(docs, "limits", name)) != string(wanted) {
@@ -35,25 +37,24 @@ func TestPicturesAreWhatTheLimiterDoes(t *testing.T) {
 	}
 }
 
-// The algorithms admit different numbers of events in a minute.
+// TestRunsDiffer replays the arrivals with each algorithm. An exact one never admits more than the count in a minute.
 func TestRunsDiffer(t *testing.T) {
 	t.Parallel()
 	const count = 10
-	for limit, wanted := range map[string]struct{ least, most int64 }{
-		"log:10/1m":      {count, count},
-		"counter:10/1m":  {count + 1, 2*count - 1},
-		"fixed:10/1m":    {count + 1, 2 * count},
-		"token:10/1m":    {count + 1, 2 * count},
-		"leaky:10/1m":    {1, count},
-		"inflight:10/1m": {2 * count, 3 * count},
-	} {
-		r := testkit.Must(replay(limit))(t)
-		if most := slices.Max(r.sent); most < wanted.least || most > wanted.most {
-			t.Errorf("%s admits %d in one minute, want %d to %d", limit, most, wanted.least, wanted.most)
+	seen := make(map[string]algorithm.Algorithm)
+	for _, a := range algorithm.All() {
+		r := testkit.Must(replay(drawn(a)))(t)
+		if most := slices.Max(r.sent); a.Description().Exact && most != count {
+			t.Errorf("%s admits %d in one minute, want %d", a, most, count)
 		}
 		if most := slices.Max(r.used); most > count {
-			t.Errorf("%s: got %d slots in use, want %d at most", limit, most, count)
+			t.Errorf("%s: got %d slots in use, want %d at most", a, most, count)
 		}
-		testkit.Equal(t, len(r.arrivals), len(arrivals()), "arrivals of %s", limit)
+		testkit.Equal(t, len(r.arrivals), len(arrivals()), "arrivals of %s", a)
+		admitted := fmt.Sprint(r.arrivals)
+		if other, same := seen[admitted]; same {
+			t.Errorf("%s admits what %s admits", a, other)
+		}
+		seen[admitted] = a
 	}
 }

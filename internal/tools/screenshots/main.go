@@ -14,8 +14,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
-	"github.com/seed-4578ace9/notifier/internal/browser"
 	"github.com/seed-4578ace9/notifier/internal/page"
+	"github.com/seed-4578ace9/notifier/internal/testing/browser"
 )
 
 // pictures are taken of the same page.

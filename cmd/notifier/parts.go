@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/livelimits"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/selfreport"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// parts are what decides, paces, delivers and sums up.
+type parts struct {
+	selfreport.Parts
+	deliveries selfreport.Sink
+	summaries  *summary.Reporter
+}
+
+// start makes the parts and starts what they do in the background.
+func (w *worker) start(ctx context.Context, s *servers, settings throttle.Settings) (*parts, error) {
+	instances, err := fleet.Join(s.connection.Conn, w.fleetOptions(s))
+	if err != nil {
+		return nil, err
+	}
+	w.life.add("the micro service", func(context.Context) error { instances.Leave(); return nil })
+	w.life.background("counting instances", instances.Watch)
+
+	p := &parts{Parts: w.newDecider(s, settings, instances.Alive)}
+	w.life.background("watching redis", p.Limiter.Run)
+	w.life.background("watching the limits", p.Live.Run)
+	p.Live.AwaitFirst(ctx, limits.Ruleset{Tree: settings.Tree, Shadow: settings.Shadow})
+	w.life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, s, p.Limiter) })
+	p.deliveries = selfreport.Sink{
+		Annotated: &sink.Annotated{
+			Sink: s.sink, Limits: p.Limiter, Pacer: p.Pacer, Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
+		},
+		Counts: w.report.Counts,
+	}
+	p.summaries = summary.NewReporter(summary.Options{
+		Store:     summary.NewRedis(s.runner, w.settings.SummaryInterval, settings.Retention),
+		Instance:  s.instance,
+		Interval:  w.settings.SummaryInterval,
+		Logger:    w.logger,
+		ChannelOf: p.deliveries.SummaryDestination,
+		Busy:      w.busy,
+		Wait:      p.Pacer.Wait,
+		Pause:     p.Pacer.Pause,
+		Send:      p.deliveries.SendSummary,
+		LimitOf:   p.Limiter.LimitOf,
+		Opens:     p.Limiter.Opens,
+		Changes:   p.Live.Changes,
+		Observe:   func(result string, d summary.Digest) { observeDigest(s, w.streams.Load().Now, result, d) },
+	})
+	w.parts.Store(p)
+	w.life.background("telling of drops", p.summaries.Run)
+	return p, nil
+}
+
+// newDecider makes the limiter, the pacer and the live limits. They depend on one another.
+func (w *worker) newDecider(s *servers, settings throttle.Settings, instances func() int) (made selfreport.Parts) {
+	store := throttle.NewRedis(s.runner, settings)
+	made.Live = livelimits.New(livelimits.Options{
+		Settings: w.settings, JetStream: setup.JetStream(s.connection), InForce: store.InForce, Logger: w.logger,
+		Adopt:  func(rules limits.Ruleset) { made.Limiter.Adopt(rules) },
+		Forged: func(n int) { s.metrics.Forged(trusted.Limits, n) },
+	})
+	made.Pacer = pacing.New(pacing.Options{
+		Runner: s.runner, Pace: setup.Pace(w.settings), Available: func() bool { return made.Limiter.Available() }, Logger: w.logger,
+	})
+	made.Limiter = throttle.NewLimiter(throttle.LimiterOptions{
+		Settings:     settings,
+		Redis:        store,
+		Policy:       throttle.Policy(w.settings.Redis.Failure),
+		Grace:        w.settings.Redis.Grace,
+		DenyCacheTTL: w.settings.Limits.DenyCacheTTL,
+		RoomMax:      w.settings.Room.Max,
+		Instances:    instances,
+		Refresh:      made.Live.Refresh,
+		Pauses:       made.Pacer.Learn,
+		SelfTests:    setup.SelfTests(),
+		Logger:       w.logger,
+		Metrics:      selfreport.Outage{Metrics: s.metrics, Counts: w.report.Counts},
+	})
+	return made
+}
+
+// fleetOptions are what this worker announces, and how it reports about itself.
+func (w *worker) fleetOptions(s *servers) fleet.Options {
+	comparison := selfreport.NewComparison(s.connection.Conn, w.settings.Redis.Prefix, s.metrics.SettingsMismatch, w.logger)
+	return fleet.Options{
+		Deployment: w.settings.Redis.Prefix,
+		Version:    w.report.Version,
+		Settings:   w.settings.SharedHash(),
+		Layout:     lua.Layout,
+		Report:     func(instance string, most int64) ([]byte, error) { return w.report.Report(instance).Encode(most) },
+		Compared:   comparison.Compare,
+		Logger:     w.logger,
+	}
+}
+
+// consumeOptions are how the worker takes events.
+func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
+	options := consume.Options{
+		Streams:     w.streams.Load(),
+		Throttle:    p.Limiter,
+		Pacer:       p.Pacer,
+		Sink:        p.deliveries,
+		Decoder:     setup.Decoder(w.settings),
+		MaxAge:      w.settings.Event.MaxAge,
+		Concurrency: w.settings.Concurrency,
+		SendTimeout: w.settings.SendTimeout(),
+		Pace:        setup.Pace(w.settings).Interval,
+		Journal:     s.journal,
+		Revision:    func() string { return revisionOf(p.Limiter.Position()) },
+		Shutdown:    w.settings.ShutdownTimeout,
+		Tracer:      s.tracer,
+		Logger:      w.logger,
+		Metrics:     selfreport.Outcomes{Metrics: s.metrics, Counts: w.report.Counts},
+	}
+	if w.settings.Delay.MostPatient() > 0 {
+		options.Delay = w.settings.Delay.For
+	}
+	options.Drops = func(drops []summary.Drop) (round int64) {
+		w.report.Suppressed.Add(drops)
+		return p.summaries.Counter().Add(drops)
+	}
+	return options
+}
+
+// observeDigest counts a finished digest, and records a posted one in the journal.
+func observeDigest(s *servers, now func() time.Time, result string, d summary.Digest) {
+	s.metrics.Summary(result)
+	if result != summary.Sent {
+		return
+	}
+	var rounds journal.Rounds
+	for _, of := range d.Rounds {
+		rounds = rounds.With(of.Instance, of.First, of.Last)
+	}
+	s.journal.Record("", journal.Told, "", 1, func(int, bool) journal.Entry {
+		return journal.Entry{
+			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: now(), Rounds: rounds,
+		}
+	})
+}
+
+// revisionOf returns a position of the limits as the journal has it.
+func revisionOf(in limits.Position) string {
+	if in == (limits.Position{}) {
+		return ""
+	}
+	return strconv.FormatInt(in.Generation, 10) + ":" + strconv.FormatUint(in.Revision, 10)
+}
+
+// warnOfEviction waits for Redis, and warns if Redis may evict logs. An evicted log admits a whole limit once more.
+func (w *worker) warnOfEviction(ctx context.Context, s *servers, limiter *throttle.Limiter) {
+	if limiter.Await(ctx) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.settings.Redis.Timeout)
+	defer cancel()
+	if policy := setup.EvictionPolicy(ctx, s.redis); policy != "" && policy != setup.NoEviction {
+		w.logger.Warn("redis may evict what the limits are counted from", "maxmemory_policy", policy, "expected", setup.NoEviction)
+	}
+}

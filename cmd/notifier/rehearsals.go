@@ -1,0 +1,34 @@
+//go:build !nodev
+
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/cli"
+	"github.com/seed-4578ace9/notifier/internal/dev"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/telemetry"
+)
+
+// rehearsals returns the commands that need no deployment.
+func rehearsals() []*cobra.Command {
+	return []*cobra.Command{dev.NewCommand(runDemonstration), cli.NewSlackStub()}
+}
+
+// runDemonstration runs the worker of the demonstration.
+func runDemonstration(ctx context.Context, d dev.Worker) error {
+	logger := telemetry.NewLogger(d.Log, d.Settings.Log.Level, d.Settings.Log.Format)
+	for _, warning := range d.Warnings {
+		logger.Warn("settings", "detail", warning)
+	}
+	w := newWorker(d.Settings, setup.SinkOptions{Console: d.Console, Colour: d.Colour}, logger)
+	w.started = func(s *servers, p *parts, at addresses) {
+		d.Started(dev.Running{
+			Admin: at.admin, Page: at.page, Ingest: at.ingest, Metrics: s.metrics.Registry(), Explain: p.Limiter.Explain,
+		})
+	}
+	return w.run(ctx)
+}

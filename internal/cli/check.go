@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/inspect"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// checkTimeout bounds the check of one server.
+const checkTimeout = 15 * time.Second
+
+func newCheckCommand() *cobra.Command {
+	offline, asJSON := false, false
+	command := &cobra.Command{
+		Use:   "check",
+		Short: "Find what would keep the worker from working",
+		Long: "Check the settings, then NATS, Redis and Slack as the worker would use them, and print the limit tree: that of the\n" +
+			"running workers, where one answers, else that of the settings here. The command changes nothing, takes no event\n" +
+			"and posts nothing. The status is 1 if a server or a permission is missing, 2 if\n" +
+			"the settings are wrong.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runCheck(cmd.Context(), cmd.OutOrStdout(), offline, asJSON)
+		},
+	}
+	command.Flags().BoolVar(&offline, "offline", false, "check the settings alone")
+	command.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
+	return command
+}
+
+func runCheck(ctx context.Context, out io.Writer, offline, asJSON bool) error {
+	settings, warnings, err := Settings(config.Options{CheckTemplate: setup.CheckTemplate})
+	if err != nil {
+		return err
+	}
+	rules, err := limits.NewRuleset(settings.Limits.Plan(), nil, settings.Limits.ShadowLimits, nil)
+	if err != nil {
+		return err
+	}
+	c := &check{out: out, settings: settings, asJSON: asJSON, shown: checkedLimits{rules.Tree, "this shell's settings"}}
+	c.ok("settings", "")
+	for _, warning := range warnings {
+		c.warn("settings", warning)
+	}
+	if !offline {
+		c.servers(ctx, rules.Tree)
+	}
+	err = c.limitTree()
+	if c.failures > 0 {
+		err = errors.Join(err, errReported)
+	}
+	return err
+}
+
+// check prints its findings, one on each line or all as JSON.
+type check struct {
+	out      io.Writer
+	asJSON   bool
+	settings config.Config
+	shown    checkedLimits
+	findings []finding
+	failures int
+}
+
+func (c *check) ok(subject, detail string)   { c.line("ok", subject, detail) }
+func (c *check) warn(subject, detail string) { c.line("warn", subject, detail) }
+
+func (c *check) fail(subject, detail string) {
+	c.failures++
+	c.line("FAIL", subject, detail)
+}
+
+func (c *check) found(subject, note string, err error, warning bool) {
+	switch {
+	case err == nil:
+		c.ok(subject, note)
+	case warning:
+		c.warn(subject, err.Error())
+	default:
+		c.fail(subject, err.Error())
+	}
+}
+
+func (c *check) line(mark, subject, detail string) {
+	detail = strings.ReplaceAll(detail, "\n", "; ")
+	c.findings = append(c.findings, finding{mark, subject, detail})
+	if c.asJSON {
+		return
+	}
+	if detail != "" {
+		subject += ": " + detail
+	}
+	_, _ = fmt.Fprintf(c.out, "%-4s  %s\n", mark, subject)
+}
+
+func (c *check) servers(ctx context.Context, tree *limits.Tree) {
+	bounded := func(part func(context.Context)) {
+		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+		defer cancel()
+		part(ctx)
+	}
+	connection, err := setup.DialNATS(ctx, c.settings.NATS)
+	if err != nil {
+		c.fail("nats", setup.ExplainNATS(err))
+	} else {
+		defer connection.Conn.Close()
+		bounded(func(ctx context.Context) { c.nats(ctx, connection) })
+		bounded(func(ctx context.Context) { c.workers(ctx, connection) })
+	}
+	client, err := setup.Redis(c.settings.Redis, slog.New(slog.DiscardHandler))
+	if err != nil {
+		c.fail("redis", err.Error())
+	} else {
+		defer func() { _ = client.Close() }()
+		store := setup.Store(client, c.settings.Redis, throttle.Settings{
+			Tree: tree, Lease: c.settings.NATS.AckWait, Retention: throttle.Retention(0, setup.LongestLife(c.settings)),
+		})
+		bounded(func(ctx context.Context) { c.redis(ctx, client, store) })
+		if connection != nil {
+			bounded(func(ctx context.Context) { c.limits(ctx, connection, store) })
+		}
+	}
+	bounded(c.slack)
+}
+
+func (c *check) nats(ctx context.Context, connection *stream.Connection) {
+	c.ok("nats", "connected to "+connection.Conn.ConnectedUrlRedacted())
+	for _, finding := range stream.Check(ctx, connection, setup.Names(c.settings), c.settings.NATS.Provision, c.settings.NATS.AckWait) {
+		c.found(finding.Subject, finding.Note, finding.Err, finding.Warning)
+	}
+	c.found("layout", fmt.Sprintf("%d, and no worker of another layout is running", lua.Layout), inspect.OtherLayouts(ctx, connection.Conn, c.settings.Redis.Prefix), false)
+}
+
+func (c *check) redis(ctx context.Context, client redis.UniversalClient, store *throttle.Redis) {
+	if err := client.Ping(ctx).Err(); err != nil {
+		c.fail("redis", setup.ExplainRedis(err))
+		return
+	}
+	c.ok("redis", "answers")
+	if err := store.SelfTest(ctx, setup.SelfTests()...); err != nil {
+		c.fail("redis scripts", setup.ExplainRedis(err))
+	} else {
+		c.ok("redis scripts", "run as this user")
+		if err := store.Probe(ctx); err != nil {
+			c.fail("redis keys", setup.ExplainRedis(err))
+		}
+	}
+	switch policy := setup.EvictionPolicy(ctx, client); policy {
+	case "":
+		c.warn("redis eviction", "this user may not ask for it (info); make sure that maxmemory-policy is "+setup.NoEviction)
+	case setup.NoEviction:
+		c.ok("redis eviction", "maxmemory-policy is "+setup.NoEviction)
+	default:
+		c.fail("redis eviction", fmt.Sprintf("maxmemory-policy is %s: a log that is evicted lets a whole limit through once more; set %s", policy, setup.NoEviction))
+	}
+	if client.InfoMap(ctx, "persistence").Item("Persistence", "aof_enabled") == "0" {
+		c.warn("redis persistence", "there is no append-only file: a restart forgets what was admitted; set appendonly yes")
+	}
+}
+
+// limits checks whether a worker would read the limits in force. Without an answer of Redis it adds no finding.
+func (c *check) limits(ctx context.Context, connection *stream.Connection, store *throttle.Redis) {
+	inForce, _, err := store.InForce(ctx)
+	if err != nil {
+		return
+	}
+	options := setup.Overrides(c.settings, slog.New(slog.DiscardHandler))
+	options.Provision = false
+	var s overrides.Snapshot
+	bucket, err := overrides.Open(ctx, setup.JetStream(connection), options)
+	if err == nil {
+		s, err = bucket.Load(ctx)
+	}
+	const subject = "live limits"
+	used := setup.Position(s).Before(inForce) // by others
+	switch {
+	case errors.Is(err, overrides.ErrNoBucket) && c.settings.NATS.Provision:
+		c.ok(subject, fmt.Sprintf("bucket %s is absent, the worker creates it", options.Name))
+	case err != nil && used:
+		c.fail(subject, fmt.Sprintf("%v; others use %s, so a worker would take no events", err, inForce))
+	case err != nil:
+		c.warn(subject, fmt.Sprintf("%v; limits that are changed while workers run would not be known", err))
+	case used:
+		c.fail(subject, fmt.Sprintf("bucket %s holds %s, which is older than what is in force, %s: a worker takes no events; "+
+			"after a restore, notifier limits adopt puts the bucket's state in force", options.Name, setup.Position(s), inForce))
+	default:
+		c.readable(setup.JetStream(connection), options, s)
+	}
+}
+
+// readable checks whether a worker that starts could read each live limit.
+func (c *check) readable(js jetstream.JetStream, options overrides.Options, s overrides.Snapshot) {
+	const subject = "live limits"
+	live := setup.Live(js, c.settings, options)
+	_, err := live.Ruleset(s.Generation, s.Revision, setup.LiveEntries(s))
+	if unreadable := live.Unreadable(); unreadable != nil {
+		c.fail(subject, fmt.Sprintf("a worker that starts takes no events: %v", unreadable))
+		return
+	}
+	if err != nil {
+		c.warn(subject, fmt.Sprintf("they do not go together, so workers keep the last ones that did: %v", err))
+		return
+	}
+	c.ok(subject, fmt.Sprintf("bucket %s holds %s", options.Name, setup.Position(s)))
+}
+
+func (c *check) slack(ctx context.Context) {
+	if c.settings.Sink == config.SinkConsole {
+		c.ok("sink", "console")
+		return
+	}
+	destination, done, err := setup.Sink(c.settings, setup.SinkOptions{
+		Observe: func(context.Context, sink.Request) {}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		c.fail("slack", err.Error())
+		return
+	}
+	defer done()
+	failures := c.failures
+	for _, problem := range destination.Check(ctx) {
+		c.found(problem.Subject, "", problem.Err, problem.Warning)
+	}
+	if c.failures == failures {
+		c.ok("slack", "nothing found that would keep messages from being posted")
+	}
+}

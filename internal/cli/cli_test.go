@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newRoot returns the commands, with programs that end at once.
+func newRoot() *cobra.Command {
+	run := func(context.Context) error { return nil }
+	return New(Programs{Worker: run, Ingest: run, Page: func(context.Context, io.Writer) error { return nil }, Version: "v1.2.3"})
+}
+
+// loadSettings reads the settings as most commands do.
+func loadSettings(t *testing.T) config.Config {
+	t.Helper()
+	settings, err := commandSettings()
+	testkit.NoError(t, err)
+	return settings
+}
+
+// execute runs a command line and returns its outputs.
+func execute(ctx context.Context, input string, arguments ...string) (output, problems string, err error) {
+	var out, err2 bytes.Buffer
+	root := newRoot()
+	root.SetArgs(arguments)
+	root.SetIn(strings.NewReader(input))
+	root.SetOut(&out)
+	root.SetErr(&err2)
+	err = root.ExecuteContext(ctx)
+	return out.String(), err2.String(), err
+}
+
+// mustRun runs a command line without an error and returns its output.
+func mustRun(t *testing.T, input string, arguments ...string) string {
+	t.Helper()
+	output, problems, err := execute(t.Context(), input, arguments...)
+	if err != nil || problems != "" {
+		t.Errorf("%q: got %v and the problems %q, want neither", arguments, err, problems)
+	}
+	return output
+}
+
+// decoded runs a command line without an error and decodes its JSON.
+func decoded[T any](t *testing.T, line string) (value T) {
+	t.Helper()
+	testkit.NoError(t, json.Unmarshal([]byte(mustRun(t, "", strings.Fields(line)...)), &value))
+	return value
+}
+
+// requireFailure runs a command line. It compares the exit status and looks for each text in the error.
+func requireFailure(t *testing.T, status int, line string, says ...string) {
+	t.Helper()
+	output, problems, err := execute(t.Context(), "", strings.Fields(line)...)
+	testkit.Equal(t, ExitStatus(err, io.Discard), status, "%s: the exit status", line)
+	testkit.Contains(t, "the error of "+line, fmt.Sprint(err), says...)
+	if status == Usage && output+problems != "" {
+		t.Errorf("%s: prints %q and %q, want nothing beside the error", line, output, problems)
+	}
+}
+
+// fields joins the words of each line with one blank.
+func fields(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// unused is an address without a listener.
+func unused(t *testing.T) string {
+	t.Helper()
+	return "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(t))
+}
+
+// usageFaults are wrong command lines and their errors. No command asks a server.
+var usageFaults = map[string]string{
+	"bogus":                                  `unknown command "bogus" for "notifier"`,
+	"--bogus":                                "unknown flag",
+	"check redis":                            `unknown command "redis" for "notifier check"`,
+	"run fast":                               "fast",
+	"version 1":                              "1",
+	"health now":                             "now",
+	"page now":                               "now",
+	"ingest now":                             "now",
+	"ingest token name":                      "accepts 2 arg(s)",
+	"ingest token name a..b":                 "empty level",
+	"ingest token a/b >":                     "the name is invalid",
+	"completion bash bogus":                  "bogus",
+	"publish":                                "expected a category and a text",
+	"publish payments card declined":         "expected a category and a text",
+	"publish payments text --count 0":        "--count is below 1",
+	"publish payments text --count 2 --id x": "would publish duplicates",
+	"publish --stdin payments text":          "at most a category",
+	"publish --stdin pay..ments":             "empty",
+	"publish payments.* text":                "payments.*",
+	"publish payments! text":                 "payments!",
+	"publish payments text --field novalue":  "novalue",
+	"publish payments text --link ftp://a":   "the worker would refuse this event",
+	"publish payments text --cost 101":       "the worker would refuse this event",
+
+	"why":                                  "which event?",
+	"why evt-1 evt-2 --seq 1":              "goes with no ID",
+	"why --seq 0":                          "--seq is 0",
+	"why evt-1 --seq 1":                    "--seq names one message",
+	"why --since 0s":                       "such as 30m, 2h or 1d",
+	"why --category a..b":                  "--category: category",
+	"dlq bogus":                            "bogus",
+	"dlq list 1":                           "1",
+	"dlq list --reason bogus":              "bad_json, bad_utf8",
+	"dlq list --category a..b":             "--category: category",
+	"dlq list --since soon":                "not a valid duration",
+	"dlq list --since 0s":                  "such as 30m, 24h or 7d",
+	"dlq list --limit -1":                  "--limit is below 0",
+	"dlq show":                             "expected: notifier dlq show ID",
+	"dlq replay":                           "or use --reason, --category, --since or --all",
+	"dlq drop --yes":                       "or use --reason, --category, --since or --all",
+	"dlq drop --all --reason empty --yes":  "--all goes with nothing",
+	"dlq drop --all":                       "standard input is no terminal: confirm with --yes",
+	"limits payments bogus":                "expected: notifier limits [PATH]",
+	"limits payments..refunds":             "payments..refunds",
+	"limits set":                           "expected: notifier limits set PATH LIMIT",
+	"limits set payments 1/1h --bogus":     "unknown flag",
+	"limits unset":                         "expected: notifier limits unset PATH",
+	"limits history payments":              "payments",
+	"limits history --shadow":              "unknown flag",
+	"limits rollback":                      "expected: notifier limits rollback REVISION",
+	"limits rollback last":                 `"last" is not a revision`,
+	"limits adopt 1 --yes":                 `unknown command "1"`,
+	"limits adopt":                         "standard input is no terminal: confirm with --yes",
+	"simulate a b":                         "at most one file",
+	"simulate a --from-stream":             "--from-stream takes no file",
+	"simulate a --top -1":                  "--top is below 0",
+	"simulate --limit global=1/1h":         "unknown flag",
+	"simulate --limits a=no --compare b=5": "--limits: entry \"a=no\": ",
+	"simulate --compare b=5 --limits a=no": "--compare: entry \"b=5\": ",
+}
+
+func TestUsageErrors(t *testing.T) {
+	testkit.SetSettings(t, map[string]string{"NATS_URL": servertest.StartNATS(t).URL})
+	for line, says := range usageFaults {
+		t.Run(line, func(t *testing.T) { requireFailure(t, Usage, line, says) })
+	}
+	requireFailure(t, Usage, "check redis", "\nSee 'notifier check --help'")
+	requireFailure(t, Usage, "publish --bogus", "\nSee 'notifier publish --help'")
+}
+
+// Wrong settings end each command with status 2. The error names all of them.
+func TestBadSettings(t *testing.T) {
+	testkit.SetSettings(t, map[string]string{"SINK": "console", "CONCURRENCY": "many", "GLOBAL_LIMIT": "lots"})
+	for _, line := range []string{
+		"check", "check --offline", "health", "publish payments text", "limits", "limits set payments 1/1h", "dlq list", "simulate", "why evt-1",
+		"status", "provision",
+	} {
+		t.Run(line, func(t *testing.T) {
+			requireFailure(t, Usage, line, "NOTIFIER_CONCURRENCY", "NOTIFIER_GLOBAL_LIMIT")
+		})
+	}
+}

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/inspect"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/status"
+)
+
+// addCompletions adds completions of arguments and flags. If workers do not answer in time, words are missing without a message, since a shell
+// would offer the message.
+func addCompletions(root *cobra.Command) {
+	for line, words := range map[string]func(deployment) []string{
+		"publish":      deployment.categories,
+		"why":          deployment.categories,
+		"limits":       deployment.categories,
+		"limits set":   deployment.rules,
+		"limits unset": deployment.live,
+	} {
+		below(root, line).ValidArgsFunction = onlyFirst(words)
+	}
+	flag(root, "publish", "severity", values(event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical))
+	flag(root, "publish", "status", values(event.StatusFiring, event.StatusResolved))
+	flag(root, "why", "category", anywhere(deployment.categories))
+	for _, line := range []string{"dlq list", "dlq replay", "dlq drop"} {
+		flag(root, line, "reason", values(event.Reasons()...))
+		flag(root, line, "category", anywhere(deployment.categories))
+	}
+}
+
+// below returns the command of a command line.
+func below(root *cobra.Command, line string) *cobra.Command {
+	command, rest, err := root.Find(strings.Fields(line))
+	if err != nil || len(rest) > 0 {
+		panic("no command " + line)
+	}
+	return command
+}
+
+func flag(root *cobra.Command, line, name string, words cobra.CompletionFunc) {
+	if err := below(root, line).RegisterFlagCompletionFunc(name, words); err != nil {
+		panic(err)
+	}
+}
+
+// values offers the members of a closed set.
+func values[T ~string](all ...T) cobra.CompletionFunc {
+	return cobra.FixedCompletions(texts(all), cobra.ShellCompDirectiveNoFileComp)
+}
+
+func texts[T ~string](all []T) []string {
+	texts := make([]string, len(all))
+	for i, value := range all {
+		texts[i] = string(value)
+	}
+	return texts
+}
+
+// anywhere offers words of the deployment.
+func anywhere(words func(deployment) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		found := slices.DeleteFunc(words(askDeployment(cmd.Context())), func(word string) bool { return !strings.HasPrefix(word, typed) })
+		slices.Sort(found)
+		return slices.Compact(found), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// onlyFirst offers words for the first argument alone.
+func onlyFirst(words func(deployment) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, arguments []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(arguments) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return anywhere(words)(cmd, arguments, typed)
+	}
+}
+
+// deployment has the words that a deployment uses.
+type deployment struct {
+	limits  config.Limits // of the workers; if none answers, of the settings here
+	reports []status.Report
+}
+
+// askDeployment asks the workers. With invalid settings the result is empty.
+func askDeployment(ctx context.Context) (d deployment) {
+	settings, err := commandSettings()
+	if err != nil {
+		return d
+	}
+	d.limits = settings.Limits
+	ctx, cancel := context.WithTimeout(ctx, askWorkersFor)
+	defer cancel()
+	connection, err := setup.DialNATS(ctx, settings.NATS)
+	if err != nil {
+		return d
+	}
+	defer connection.Conn.Close()
+	if theirs, err := inspect.Workers(ctx, connection, settings); err == nil && len(theirs.Reports) > 0 {
+		d.limits, d.reports = theirs.Settings, theirs.Reports
+	}
+	return d
+}
+
+// rules returns the rules and the categories that a limit can be set for.
+func (d deployment) rules() []string {
+	words := []string{limits.LevelGlobal, limits.LevelCategory}
+	if tree, err := limits.NewTree(d.limits.Plan()); err == nil {
+		for _, pattern := range tree.Patterns() {
+			words = append(words, pattern.String())
+		}
+		for _, guarantee := range tree.Guarantees() {
+			words = append(words, guarantee.Path)
+		}
+	}
+	for _, report := range d.reports {
+		for _, limit := range report.Limits {
+			words = append(words, cmp.Or(limit.Path, limits.LevelGlobal))
+		}
+		for _, suppressed := range report.Suppressed {
+			words = append(words, suppressed.Category)
+		}
+	}
+	return append(words, d.live()...)
+}
+
+// categories returns the categories that have their own limit, used slots or suppressed events.
+func (d deployment) categories() []string {
+	return slices.DeleteFunc(d.rules(), func(word string) bool {
+		return word == limits.LevelGlobal || word == limits.LevelCategory || event.ValidatePath(word) != nil
+	})
+}
+
+// live returns the rules with a live limit.
+func (d deployment) live() (words []string) {
+	for _, report := range d.reports {
+		for _, change := range report.Changes {
+			words = append(words, change.Path)
+		}
+	}
+	return words
+}
+
+// mistyped is the largest edit distance between a word and the command that is suggested.
+const mistyped = 2
+
+// didYouMean suggests subcommands with a name similar to the first argument; "" if there is none.
+func didYouMean(command *cobra.Command, arguments []string) string {
+	if len(arguments) == 0 || len(arguments[0]) <= mistyped {
+		return ""
+	}
+	command.SuggestionsMinimumDistance = mistyped
+	names := command.SuggestionsFor(arguments[0])
+	if len(names) == 0 {
+		return ""
+	}
+	return "did you mean '" + command.CommandPath() + " " + strings.Join(names, "' or '"+command.CommandPath()+" ") + "'?"
+}

@@ -1,0 +1,349 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/common/model"
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/deadletters"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/inspect"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+)
+
+// defaultLetters is the default of --limit.
+const defaultLetters = 50
+
+func newDLQCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "dlq",
+		Short: "List, replay or drop dead letters",
+		Long: "Dead letters are events that cannot be delivered: Slack rejected the message, or the worker cannot decode the\n" +
+			"body. They are kept in a stream of their own (NOTIFIER_DLQ_STREAM).\n\n" +
+			"ID is the number of a letter, which dlq list shows, or the ID of its event.",
+		Example: "  notifier dlq list --reason rejected --since 24h\n" +
+			"  notifier dlq show 17\n" +
+			"  notifier dlq replay --reason rejected --dry-run\n" +
+			"  notifier dlq replay 17 order-4711\n" +
+			"  notifier dlq drop --reason bad_json",
+	}
+	command.AddCommand(newDLQListCommand(), newDLQShowCommand(), newDLQReplayCommand(), newDLQDropCommand())
+	return command
+}
+
+// dlqCommand has the flags of a command. connected sets the remaining fields.
+type dlqCommand struct {
+	reasons     []string
+	category    string
+	since       model.Duration
+	json        bool
+	limit       int  // of a list
+	all, dryRun bool // of a change
+	yes         bool // of a drop
+
+	store    *deadletters.Store
+	stream   string
+	in       io.Reader
+	out      io.Writer
+	problems io.Writer
+	bar      *screen.Progress
+}
+
+func (d *dlqCommand) addJSON(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&d.json, "json", false, "print one JSON object")
+}
+
+// addSelection adds the flags that select letters.
+func (d *dlqCommand) addSelection(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringSliceVar(&d.reasons, "reason", nil, "only letters with this reason, such as rejected; may be repeated")
+	flags.StringVar(&d.category, "category", "", "only letters of this category and all below it, such as payments")
+	flags.Var(&d.since, "since", "only letters that are not older than this, such as 24h or 7d")
+	flags.Lookup("since").DefValue = "" // there is no default to show
+	d.addJSON(cmd)
+}
+
+func (d *dlqCommand) addChange(cmd *cobra.Command) {
+	d.addSelection(cmd)
+	cmd.Flags().BoolVar(&d.all, "all", false, "all letters")
+	cmd.Flags().BoolVar(&d.dryRun, "dry-run", false, "print the selected letters, and change nothing")
+}
+
+func (d *dlqCommand) checkSelection(cmd *cobra.Command, _ []string) error {
+	for _, reason := range d.reasons {
+		if !slices.Contains(event.Reasons(), event.Reason(reason)) {
+			return fmt.Errorf("--reason: %q is not one of %s", reason, joinReasons())
+		}
+	}
+	if d.category != "" {
+		if err := event.ValidatePath(d.category); err != nil {
+			return fmt.Errorf("--category: %w", err)
+		}
+	}
+	if cmd.Flags().Changed("since") && d.since == 0 {
+		return errors.New("--since is 0; expected an age such as 30m, 24h or 7d")
+	}
+	return nil
+}
+
+func joinReasons() string { return strings.Join(texts(event.Reasons()), ", ") }
+
+// checkChange fails unless the command line selects letters.
+func (d *dlqCommand) checkChange(_ *cobra.Command, ids []string) error {
+	switch selected := len(d.reasons) > 0 || d.category != "" || d.since > 0 || len(ids) > 0; {
+	case !selected && !d.all:
+		return errors.New("which letters? Name them, or use --reason, --category, --since or --all")
+	case selected && d.all:
+		return errors.New("--all goes with nothing that selects")
+	}
+	return nil
+}
+
+func newDLQListCommand() *cobra.Command {
+	d := &dlqCommand{}
+	command := &cobra.Command{
+		Use:   "list",
+		Short: "List dead letters, the newest first",
+		Long: "List dead letters, the newest first. The stream keeps them.\n\n" +
+			"The stream has at most NOTIFIER_DLQ_MAX_PER_SUBJECT letters of each reason and first-level category, and\n" +
+			"NOTIFIER_DLQ_MAX_BYTES of all. Newer letters push out older ones, and the list says how many.",
+		Args: cobra.MatchAll(cobra.NoArgs, d.checkSelection, func(*cobra.Command, []string) error {
+			if d.limit < 0 {
+				return errors.New("--limit is below 0")
+			}
+			return nil
+		}),
+		RunE: d.connected(d.list),
+	}
+	d.addSelection(command)
+	command.Flags().IntVar(&d.limit, "limit", defaultLetters, "how many letters to show; 0 for all")
+	return command
+}
+
+func newDLQShowCommand() *cobra.Command {
+	d := &dlqCommand{}
+	command := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a dead letter with its headers and its body",
+		Long: "Show a dead letter, or all letters of an event: the headers and the unchanged body. On a terminal, control\n" +
+			"sequences are left out; a pipe gets every byte. With --json a body that is not UTF-8 is in body_base64.",
+		Args: exactArguments(1),
+		RunE: d.connected(d.show),
+	}
+	d.addJSON(command)
+	return command
+}
+
+func newDLQReplayCommand() *cobra.Command {
+	d := &dlqCommand{}
+	replay := action{name: "replay", doing: "replaying", done: string(deadletters.Replayed), do: (*deadletters.Store).Replay}
+	command := &cobra.Command{
+		Use:   "replay [ID...]",
+		Short: "Send dead letters to the workers again",
+		Long: "Send the events of dead letters to the workers again and remove the letters, the oldest first. An event keeps\n" +
+			"its ID, so an event that was in fact delivered is a duplicate and is not sent twice. The limits apply as for any\n" +
+			"event, and the event waits anew if its category waits for slots. It becomes a dead letter again if the cause\n" +
+			"remains. A body larger than NOTIFIER_EVENT_MAX_BYTES cannot be replayed: only its beginning is kept.\n\n" +
+			"An interrupted replay can be run again: each event is delivered once. Run it again while the delivery is\n" +
+			"recorded: for NOTIFIER_STREAM_MAX_AGE or NOTIFIER_EVENT_MAX_AGE, whichever is longer, and an hour.\n" +
+			"docs/delivery.md says what else ends the record.\n\n" +
+			"The command needs the permissions of the user replayer in configs/nats/notifier.conf.",
+		Args: cobra.MatchAll(d.checkSelection, d.checkChange),
+		RunE: d.connected(func(ctx context.Context, ids []string) error { return d.change(ctx, ids, replay) }),
+	}
+	d.addChange(command)
+	return command
+}
+
+func newDLQDropCommand() *cobra.Command {
+	d := &dlqCommand{}
+	drop := action{
+		name: "drop", doing: "dropping", done: outcomeDropped, asks: true,
+		do: func(store *deadletters.Store, ctx context.Context, l deadletters.Letter) (deadletters.Outcome, error) {
+			return outcomeDropped, store.Drop(ctx, l)
+		},
+	}
+	command := &cobra.Command{
+		Use:   "drop [ID...]",
+		Short: "Remove dead letters for good",
+		Args:  cobra.MatchAll(d.checkSelection, d.checkChange, somebodyToAsk(&d.yes, &d.dryRun)),
+		RunE:  d.connected(func(ctx context.Context, ids []string) error { return d.change(ctx, ids, drop) }),
+	}
+	d.addChange(command)
+	command.Flags().BoolVar(&d.yes, "yes", false, "do not ask")
+	return command
+}
+
+// connected returns a command's RunE, which reads the settings, opens the stream of dead letters and then works.
+func (d *dlqCommand) connected(work func(ctx context.Context, arguments []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, arguments []string) error {
+		ctx := cmd.Context()
+		return withNATS(ctx, func(settings config.Config, connection *stream.Connection) (err error) {
+			d.stream, d.in, d.out, d.problems = settings.DLQ.Stream, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			d.bar = screen.NewProgress(d.problems)
+			if d.store, err = inspect.OpenLetters(ctx, connection, settings); err == nil {
+				err = work(ctx, arguments)
+				d.bar.Clear()
+			}
+			return explainLetters(err, connection)
+		})
+	}
+}
+
+// explainLetters adds the likely cause to an error: a missing stream or a missing permission. The server does not answer a request that it
+// denies.
+func explainLetters(err error, connection *stream.Connection) error {
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrNoStreamResponse):
+		return fmt.Errorf("%w (check NOTIFIER_DLQ_STREAM and NOTIFIER_ROOM_STREAM; notifier provision creates the streams)", err)
+	case errors.Is(err, context.DeadlineExceeded) && len(connection.Denied()) == 0:
+		return fmt.Errorf("%w (is this user permitted to do that? The user replayer of configs/nats/notifier.conf has the rights)", err)
+	}
+	return setup.ExplainDenied(err, connection)
+}
+
+// read returns all letters and the selected ones, the oldest first. It prints each ID that no letter has.
+func (d *dlqCommand) read(ctx context.Context, ids []string) (all, chosen []deadletters.Letter, missing int, err error) {
+	all, err = d.store.List(ctx, d.bar.Stage("reading dead letters"))
+	d.bar.Clear()
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	filter := deadletters.Filter{Reasons: d.reasons, Under: d.category, IDs: ids}
+	if d.since > 0 {
+		filter.Since = time.Now().Add(-time.Duration(d.since))
+	}
+	chosen, absent, err := filter.Select(all)
+	for _, id := range absent {
+		_, _ = fmt.Fprintf(d.problems, "%s: %v\n", plain.Line(id), deadletters.ErrNotFound)
+	}
+	return all, chosen, len(absent), err
+}
+
+func (d *dlqCommand) list(ctx context.Context, _ []string) error {
+	all, letters, _, err := d.read(ctx, nil)
+	if err != nil {
+		return err
+	}
+	total, pushedOut := len(letters), 0
+	for _, l := range all {
+		pushedOut += l.PushedOut
+	}
+	slices.Reverse(letters)
+	if d.limit > 0 {
+		letters = letters[:min(d.limit, total)]
+	}
+	if d.json {
+		return screen.PrintJSON(d.out, letterList{Stream: d.stream, Total: total, PushedOut: pushedOut, Letters: append([]deadletters.Letter{}, letters...)})
+	}
+	if err := d.printLetters(letters, total); err != nil || pushedOut == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(d.out, "(older ones are gone: these have pushed out %s)\n", count(pushedOut))
+	return err
+}
+
+func (d *dlqCommand) show(ctx context.Context, arguments []string) error {
+	id := arguments[0]
+	numbers, err := d.numbers(ctx, id)
+	if err != nil {
+		return err
+	}
+	contents := contentList{Stream: d.stream, Letters: []shownLetter{}}
+	for i, number := range numbers {
+		content, err := d.store.Read(ctx, number)
+		if err != nil {
+			return fmt.Errorf("%s: %w", plain.Line(id), err)
+		}
+		if d.json {
+			contents.Letters = append(contents.Letters, shown(content))
+			continue
+		}
+		if err := d.printLetter(content, i > 0); err != nil {
+			return err
+		}
+	}
+	if d.json {
+		return screen.PrintJSON(d.out, contents)
+	}
+	return nil
+}
+
+// numbers returns the numbers of the letters with an ID. The number of a letter needs no search.
+func (d *dlqCommand) numbers(ctx context.Context, id string) ([]uint64, error) {
+	if number, err := strconv.ParseUint(id, 10, 64); err == nil {
+		if _, err := d.store.Read(ctx, number); !errors.Is(err, deadletters.ErrNotFound) {
+			return []uint64{number}, err
+		}
+	}
+	_, letters, missing, err := d.read(ctx, []string{id})
+	if err == nil && missing > 0 {
+		err = errReported
+	}
+	var numbers []uint64
+	for _, l := range letters {
+		numbers = append(numbers, l.Number)
+	}
+	return numbers, err
+}
+
+// action is a change of letters.
+type action struct {
+	name, doing, done string
+	asks              bool // a person has to confirm
+	do                func(*deadletters.Store, context.Context, deadletters.Letter) (deadletters.Outcome, error)
+}
+
+// change applies an action to the selected letters, until the context ends.
+func (d *dlqCommand) change(ctx context.Context, ids []string, a action) error {
+	_, letters, missing, err := d.read(ctx, ids)
+	if err != nil {
+		return err
+	}
+	if d.dryRun {
+		return d.announce(a, letters, missing)
+	}
+	if a.asks && !d.yes && len(letters) > 0 {
+		question := fmt.Sprintf("%s %s for good?", strings.ToUpper(a.name[:1])+a.name[1:], count(len(letters)))
+		if agreed, err := screen.Confirm(ctx, d.in, d.problems, question); !agreed {
+			return err
+		}
+	}
+	results := changes{Action: a.name, Letters: []change{}, Missing: missing}
+	err = d.each(ctx, &results, a, letters)
+	return errors.Join(d.report(results, a), err)
+}
+
+// each applies an action to the letters one by one, and records the outcomes. It stops at an error, unless the error concerns a single
+// letter. When the context ends, it finishes the current letter first.
+func (d *dlqCommand) each(ctx context.Context, results *changes, a action, letters []deadletters.Letter) error {
+	progress := d.bar.Stage(a.doing)
+	defer d.bar.Clear()
+	for i, l := range letters {
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted: %s left", count(len(letters)-i))
+		}
+		outcome, err := a.do(d.store, context.WithoutCancel(ctx), l)
+		if errors.Is(err, deadletters.ErrUnfit) {
+			outcome = outcomeUnfit
+		} else if err != nil {
+			return fmt.Errorf("letter %d: %w; %s left", l.Number, err, count(len(letters)-i))
+		}
+		results.note(l, outcome, err)
+		progress(int64(i+1), int64(len(letters)))
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-4578ace9/notifier/internal/deadletters"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/screen"
+)
+
+// Outcomes of a letter, in addition to the outcomes of a replay.
+const (
+	outcomeDropped = "dropped"
+	outcomeUnfit   = "unfit" // the letter cannot be replayed
+)
+
+// letterList is what dlq list prints as JSON.
+type letterList struct {
+	Stream string `json:"stream"`
+	Total  int    `json:"total"` // including letters beyond --limit
+
+	PushedOut int                  `json:"pushed_out"` // older letters that the letters of the stream have pushed out, in all categories
+	Letters   []deadletters.Letter `json:"letters"`
+}
+
+// contentList is what dlq show prints as JSON.
+type contentList struct {
+	Stream  string        `json:"stream"`
+	Letters []shownLetter `json:"letters"`
+}
+
+type shownLetter struct {
+	deadletters.Letter
+	Headers    map[string][]string `json:"headers"`
+	Body       *string             `json:"body,omitempty"`
+	BodyBase64 []byte              `json:"body_base64,omitempty"` // set instead of Body if the body is not UTF-8
+}
+
+func shown(content deadletters.Content) shownLetter {
+	l := shownLetter{Letter: content.Letter, Headers: content.Header}
+	if utf8.Valid(content.Body) {
+		body := string(content.Body)
+		l.Body = &body
+	} else {
+		l.BodyBase64 = content.Body
+	}
+	return l
+}
+
+// changes is what replay and drop print as JSON.
+type changes struct {
+	Action  string   `json:"action"`
+	DryRun  bool     `json:"dry_run"`
+	Missing int      `json:"missing"` // named letters that do not exist
+	Letters []change `json:"letters"`
+}
+
+// change is the outcome of a letter. A dry run has no outcome.
+type change struct {
+	Number  uint64              `json:"number"`
+	ID      string              `json:"id"`
+	Outcome deadletters.Outcome `json:"outcome,omitempty"`
+	Error   string              `json:"error,omitempty"`
+}
+
+func (c *changes) note(l deadletters.Letter, outcome deadletters.Outcome, err error) {
+	noted := change{Number: l.Number, ID: l.ID, Outcome: outcome}
+	if err != nil {
+		noted.Error = err.Error()
+	}
+	c.Letters = append(c.Letters, noted)
+}
+
+// announce prints the letters that a dry run selects.
+func (d *dlqCommand) announce(a action, letters []deadletters.Letter, missing int) (err error) {
+	if d.json {
+		dry := changes{Action: a.name, DryRun: true, Letters: []change{}, Missing: missing}
+		for _, l := range letters {
+			dry.note(l, "", nil)
+		}
+		err = screen.PrintJSON(d.out, dry)
+	} else {
+		_, _ = fmt.Fprintf(d.out, "would %s %s\n", a.name, count(len(letters)))
+		err = d.printLetters(letters, len(letters))
+	}
+	if missing > 0 {
+		err = errors.Join(err, errReported)
+	}
+	return err
+}
+
+// report prints the outcomes, and fails if a letter failed.
+func (d *dlqCommand) report(results changes, a action) error {
+	done, failed := 0, results.Missing
+	for _, l := range results.Letters {
+		switch l.Outcome {
+		case deadletters.Replayed, outcomeDropped:
+			done++
+		case deadletters.Finished:
+			_, _ = fmt.Fprintf(d.problems, "letter %d: an interrupted replay had sent it on before; it is removed\n", l.Number)
+		case deadletters.Gone:
+			_, _ = fmt.Fprintf(d.problems, "letter %d: it is not there any more\n", l.Number)
+		default:
+			failed++
+			_, _ = fmt.Fprintf(d.problems, "letter %d: %s\n", l.Number, plain.Line(l.Error))
+		}
+	}
+	var err error
+	if d.json {
+		err = screen.PrintJSON(d.out, results)
+	} else {
+		_, err = fmt.Fprintf(d.out, "%s %s\n", a.done, count(done))
+	}
+	if failed > 0 {
+		err = errors.Join(err, errReported)
+	}
+	return err
+}
+
+func count(letters int) string { return screen.Numbered(letters, "letter", "letters") }
+
+// widest is the width of a column of texts.
+const widest = 60
+
+func (d *dlqCommand) printLetters(letters []deadletters.Letter, total int) error {
+	if len(letters) == 0 {
+		_, err := fmt.Fprintln(d.out, "no dead letters")
+		return err
+	}
+	rows := [][]string{{"NUMBER", "AGE", "REASON", "CATEGORY", "DELIVERED", "TITLE", "WHY"}}
+	for _, l := range letters {
+		rows = append(rows, []string{
+			fmt.Sprint(l.Number), screen.Age(time.Since(l.Stored)), plain.Line(l.Reason), l.Category, fmt.Sprint(l.Deliveries), plain.Short(l.Title, widest), plain.Short(l.Error, widest),
+		})
+	}
+	if err := screen.PrintTable(d.out, rows); err != nil {
+		return err
+	}
+	if more := total - len(letters); more > 0 {
+		_, err := fmt.Fprintf(d.out, "(%d more)\n", more)
+		return err
+	}
+	return nil
+}
+
+// printLetter prints headers, an empty line and the body.
+func (d *dlqCommand) printLetter(content deadletters.Content, further bool) error {
+	var text bytes.Buffer
+	if further {
+		text.WriteString("\n\n")
+	}
+	rows := [][]string{
+		{"Number:", fmt.Sprint(content.Number)},
+		{"Stored:", content.Stored.Local().Format(time.DateTime) + " (" + screen.Age(time.Since(content.Stored)) + " ago)"},
+		{"Event:", plain.Line(content.ID)},
+		{"Category:", plain.Line(content.Category)},
+	}
+	if content.BodyLength > 0 {
+		rows = append(rows, []string{"Body:", fmt.Sprintf("the first %d of %d bytes", len(content.Body), content.BodyLength)})
+	}
+	for _, name := range slices.Sorted(maps.Keys(content.Header)) {
+		for _, value := range content.Header[name] {
+			rows = append(rows, []string{plain.Line(name) + ":", plain.Line(value)})
+		}
+	}
+	text.WriteString(screen.Table(rows) + "\n")
+	if screen.IsTerminal(d.out) {
+		text.WriteString(plain.Text(string(content.Body)) + "\n")
+	} else {
+		text.Write(content.Body)
+	}
+	_, err := d.out.Write(text.Bytes())
+	return err
+}

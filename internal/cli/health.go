@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// newHealthCommand returns the health check for containers without a shell.
+func newHealthCommand() *cobra.Command {
+	var wait time.Duration
+	command := &cobra.Command{
+		Use:   "health",
+		Short: "Check whether the worker on this host is alive, or wait until it is ready",
+		Long: "Ask the worker or ingest on this host, at NOTIFIER_HTTP_ADDR, whether it is alive. With --wait, wait until it is ready,\n" +
+			"at most that long. The command prints nothing unless it fails.",
+		Example: "  notifier run > worker.log 2>&1 &\n  notifier health --wait 30s",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			settings, err := commandSettings()
+			if err != nil {
+				return err
+			}
+			address := settings.HTTP.Addr
+			switch {
+			case address == "": // the server is off
+				return nil
+			case wait > 0:
+				err = awaitReady(cmd.Context(), address, wait)
+			default:
+				err = askAdmin(cmd.Context(), address, "/healthz")
+			}
+			if err != nil {
+				return fmt.Errorf("asking %s: %w", address, err)
+			}
+			return nil
+		},
+	}
+	command.Flags().DurationVar(&wait, "wait", 0, "wait until the worker is ready, at most this long, such as 30s")
+	return command
+}
+
+// awaitReady asks until a worker is ready. If time runs out, the error has the last answer.
+func awaitReady(ctx context.Context, address string, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	var last error
+	for {
+		err := askAdmin(ctx, address, "/readyz")
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil { // otherwise the deadline interrupted the request
+			last = err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("not ready within %s: %w", wait, last)
+		}
+	}
+}
+
+// askAdmin asks the HTTP server of a worker. The error has the answer of an unhealthy worker.
+func askAdmin(ctx context.Context, address, path string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		const longest = 2048
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, longest)) // the status says enough
+		return errors.New(strings.TrimSpace(response.Status + ": " + strings.ReplaceAll(strings.TrimSpace(string(reason)), "\n", "; ")))
+	}
+	return nil
+}

@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/inspect"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// limitsTimeout bounds all requests of a command to NATS and Redis.
+const limitsTimeout = 15 * time.Second
+
+func newLimitsCommand() *cobra.Command {
+	l := &limitsCommand{}
+	command := &cobra.Command{
+		Use:   "limits [PATH]",
+		Args:  onePathAtMost,
+		Short: "Show the limits in force, or change them while workers run",
+		Long: "Print the limits in force, where each comes from (default, environment, or live: set with limits set), and how\n" +
+			"many of its slots are taken now. A rule for many paths, such as category, shows its fullest path. With a path, print\n" +
+			"every rule that matches it or a path above it, which of them wins, what is used, and when the next slot opens.\n\n" +
+			"The limits are those of the running workers. Where none answers, they are those of the settings here.\n\n" +
+			"A JetStream key-value bucket (NOTIFIER_LIMITS_BUCKET) keeps the changes. All workers watch it: a change is in\n" +
+			"force everywhere at once, without a restart.",
+		Example: "  notifier limits payments.refunds\n" +
+			"  notifier limits set payments 40/30m\n" +
+			"  notifier limits set payments 0/1h --for 2h\n" +
+			"  notifier limits set global 200/30m+20/1m\n" +
+			"  notifier limits set 'payments.*' 'token:100/1h;burst=20' --shadow\n" +
+			"  notifier limits unset payments\n" +
+			"  notifier limits history\n" +
+			"  notifier limits rollback 12\n" +
+			"  notifier limits adopt",
+		RunE: l.connected(l.show),
+	}
+	unset := &cobra.Command{
+		Use:   "unset PATH",
+		Short: "Remove an override, so that the limit of the settings is in force again",
+		Args:  exactArguments(1),
+		RunE:  l.connected(l.unset),
+	}
+	history := &cobra.Command{
+		Use:   "history",
+		Short: "List the changes in the bucket and who made them, the oldest first",
+		RunE:  l.connected(l.history),
+	}
+	rollback := &cobra.Command{
+		Use:   "rollback REVISION",
+		Short: "Restore all overrides of a revision",
+		Args:  exactArguments(1),
+		RunE:  l.rollback,
+	}
+	set, adopt := newLimitsSetCommand(l), newLimitsAdoptCommand(l)
+	for _, showing := range []*cobra.Command{command, history} {
+		showing.Flags().BoolVar(&l.asJSON, "json", false, "print one line of JSON")
+	}
+	for _, changing := range []*cobra.Command{set, unset} {
+		changing.Flags().BoolVar(&l.shadow, "shadow", false, "change the shadow limits, which have no effect on events")
+	}
+	for _, changing := range []*cobra.Command{set, unset, rollback, adopt} {
+		changing.Flags().StringVar(&l.by, "as", "", "name of the author in the history (default: the user of the NATS connection, else user@host)")
+	}
+	command.AddCommand(set, unset, history, rollback, adopt)
+	return command
+}
+
+// onePathAtMost accepts at most one argument, the path of a category.
+func onePathAtMost(cmd *cobra.Command, arguments []string) error {
+	switch len(arguments) {
+	case 0:
+		return nil
+	case 1:
+		if question := didYouMean(cmd, arguments); question != "" {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s is taken for a category; %s\n", arguments[0], question)
+		}
+		return event.ValidatePath(arguments[0])
+	default:
+		return fmt.Errorf("expected: %s", cmd.UseLine())
+	}
+}
+
+// limitsFlags are the flags of the limits commands.
+type limitsFlags struct {
+	by     string         // the author of a change; "" for the user of the connection
+	lasts  model.Duration // how long a changed limit stays in force; 0: until the next change
+	shadow bool
+	yes    bool // change without asking
+	asJSON bool
+}
+
+// limitsCommand runs one of the limits commands. connected sets all fields but the flags.
+type limitsCommand struct {
+	limitsFlags
+
+	settings config.Config // with the limits of the running workers, if any answers
+	workers  int           // how many answer
+	theirs   deployment    // what they report
+	limits   inspect.Limits
+	out      io.Writer
+}
+
+// connected returns a command's RunE, which reads the settings, opens the bucket and then works.
+func (l *limitsCommand) connected(work func(ctx context.Context, arguments []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, arguments []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), limitsTimeout)
+		defer cancel()
+		return withNATS(ctx, func(settings config.Config, connection *stream.Connection) error {
+			l.settings, l.out = settings, cmd.OutOrStdout()
+			err := l.open(ctx, connection)
+			if err == nil {
+				err = work(ctx, arguments)
+			}
+			return setup.ExplainDenied(err, connection)
+		})
+	}
+}
+
+// open opens the limits of the running workers. If no worker answers, it opens the limits of the settings here.
+func (l *limitsCommand) open(ctx context.Context, connection *stream.Connection) error {
+	theirs, err := inspect.Workers(ctx, connection, l.settings)
+	if err != nil {
+		return err
+	}
+	if l.workers = len(theirs.Reports); l.workers > 0 {
+		l.settings.Limits = theirs.Settings
+		l.theirs = deployment{reports: theirs.Reports, limits: theirs.Settings}
+	}
+	author := cmp.Or(l.by, setup.NATSUser(l.settings.NATS), setup.UserAtHost())
+	l.limits, err = inspect.OpenLimits(ctx, connection, l.settings, author)
+	return err
+}
+
+func (l *limitsCommand) unset(ctx context.Context, arguments []string) error {
+	bucket, err := l.limits.Bucket()
+	if err != nil {
+		return err
+	}
+	name := overrides.Name{Pattern: arguments[0], Shadow: l.shadow}
+	revision, err := bucket.Unset(ctx, name)
+	if errors.Is(err, overrides.ErrName) {
+		return &UsageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(l.out, "%s is what the settings say (revision %d)\n", name, revision)
+	return l.enforce(ctx, bucket)
+}
+
+// enforce makes Redis reject the decisions of workers that have not read the newest change of the bucket. Then the change is in force for
+// every event, even if a worker was suspended or disconnected from NATS.
+func (l *limitsCommand) enforce(ctx context.Context, bucket *overrides.Bucket) error {
+	s, err := bucket.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("the change is stored: reading it back: %w", err)
+	}
+	var inForce limits.Position
+	err = l.withStore(l.limits.Tree, func(store *throttle.Redis) (err error) {
+		inForce, err = store.Advance(ctx, setup.Position(s))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("revision %d is stored, and workers apply it as soon as NATS delivers it; a worker that is suspended or cut off from NATS "+
+			"may still decide by older limits, as redis does not know the revision: %s", s.Revision, setup.ExplainRedis(err))
+	}
+	l.warnOfNewer(s, inForce)
+	return nil
+}
+
+func (l *limitsCommand) rollback(cmd *cobra.Command, arguments []string) error {
+	revision, err := strconv.ParseUint(arguments[0], 10, 64)
+	if err != nil {
+		return &UsageError{fmt.Errorf("%q is not a revision, which is a number that limits history shows", arguments[0])}
+	}
+	return l.connected(func(ctx context.Context, _ []string) error {
+		bucket, err := l.limits.Bucket()
+		if err != nil {
+			return err
+		}
+		changes, err := bucket.Rollback(ctx, revision)
+		for _, change := range changes {
+			_, _ = fmt.Fprintf(l.out, "%s: %s -> %s (revision %d)\n", change.Name, valueOf(change.Old), valueOf(change.Value)+ending(change.Change), change.Revision)
+		}
+		if len(changes) == 0 {
+			if err == nil {
+				_, _ = fmt.Fprintln(l.out, "nothing to change")
+			}
+			return err
+		}
+		return errors.Join(err, l.enforce(ctx, bucket))
+	})(cmd, arguments)
+}
+
+// withStore connects to Redis with the limits of a tree, calls use, and closes the connection.
+func (l *limitsCommand) withStore(tree *limits.Tree, use func(*throttle.Redis) error) error {
+	client, err := setup.Redis(l.settings.Redis, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	return use(setup.Store(client, l.settings.Redis, throttle.Settings{Tree: tree, Lease: l.settings.NATS.AckWait}))
+}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// shownOnPath is a rule that matches a path or one above it, in JSON.
+type shownOnPath struct {
+	Path    string     `json:"path"` // "" for the root
+	Level   string     `json:"level"`
+	Limit   string     `json:"limit"`
+	From    string     `json:"from"`
+	Until   time.Time  `json:"until,omitzero"`        // when the live limit ends by itself
+	InForce bool       `json:"in_force"`              // of the rules for one path the most specific one
+	Instead string     `json:"replaced_by,omitempty"` // the level of the rule that is in force for the path instead
+	Used    int64      `json:"used"`
+	Size    int64      `json:"size"`
+	Next    *time.Time `json:"next_slot,omitempty"` // nil unless this limit is full
+}
+
+// showPath prints every rule that matches a path, which rule is in force, and its use.
+func (l *limitsCommand) showPath(ctx context.Context, view limitsView, path string) error {
+	rules := view.rules
+	var known throttle.Explanation
+	problem := l.withStore(rules.Tree, func(store *throttle.Redis) (err error) {
+		known, err = store.Explain(ctx, throttle.Request{ID: path + " ", Category: path, Cost: 1})
+		return err
+	})
+	in := rules.Position
+	shown := shownLimits{Workers: l.workers, Generation: in.Generation, Revision: in.Revision, Path: view.onPath(path, known)}
+	if l.asJSON {
+		if err := screen.PrintJSON(l.out, shown); err != nil {
+			return err
+		}
+		return notKnown(problem)
+	}
+	rows := [][]string{{"PATH", "LEVEL", "LIMIT", "FROM", "USED", "NEXT SLOT"}}
+	for _, rule := range shown.Path {
+		used, next := "replaced by the rule of "+rule.Instead, ""
+		switch {
+		case rule.InForce && rule.Size == 0 && rule.Limit == "none":
+			used = ""
+		case rule.InForce && problem == nil:
+			used = fmt.Sprintf("%d of %d", rule.Used, rule.Size)
+		case rule.InForce:
+			used = "not known"
+		}
+		if rule.Next != nil {
+			next = "in " + screen.Duration(rule.Next.Sub(known.At))
+		}
+		rows = append(rows, []string{cmp.Or(rule.Path, "(all)"), rule.Level, rule.Limit, view.origin(rules.Tree, rule.Level), used, next})
+	}
+	if err := screen.PrintTable(l.out, rows); err != nil {
+		return err
+	}
+	if problem == nil {
+		verdict := "an event of %s would be sent now\n"
+		if denial := known.Denial(); denial != nil {
+			verdict = "an event of %s would be denied now by " + denial.Node.Level + " " + denial.Limit.String() + "\n"
+		}
+		_, _ = fmt.Fprintf(l.out, verdict, path)
+	}
+	_, _ = fmt.Fprintln(l.out, view.source())
+	return notKnown(problem)
+}
+
+// onPath lists the rules, with a row for each limit of a rule in force.
+func (v limitsView) onPath(path string, known throttle.Explanation) []shownOnPath {
+	tree := v.rules.Tree
+	var shown []shownOnPath
+	considered := tree.Considered(path)
+	winners := make(map[string]string) // by path
+	for _, rule := range considered {
+		if rule.Wins {
+			winners[rule.Path] = rule.Level
+		}
+	}
+	for _, rule := range considered {
+		row := shownOnPath{
+			Path: rule.Path, Level: rule.Level, Limit: rule.Limits.String(), From: string(tree.Origin(rule.Level)), InForce: rule.Wins,
+			Until: v.ends[overrides.Name{Pattern: rule.Level}],
+		}
+		if !rule.Wins {
+			row.Instead = winners[rule.Path]
+		}
+		before := len(shown)
+		for _, limit := range known.Limits {
+			if !rule.Wins || limit.Node.Path != rule.Path {
+				continue
+			}
+			each := row
+			each.Limit, each.Used, each.Size = limit.Limit.String(), limit.Used, limit.Limit.Capacity()
+			if limit.Wait > 0 {
+				next := known.At.Add(limit.Wait).UTC()
+				each.Next = &next
+			}
+			shown = append(shown, each)
+		}
+		if len(shown) == before {
+			shown = append(shown, row)
+		}
+	}
+	return shown
+}

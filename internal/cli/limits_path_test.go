@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// The output lists each rule that matches the path or one above it. Rules in force have their usage.
+func TestLimitsOfAPath(t *testing.T) {
+	limitsServers(t, map[string]string{
+		"CATEGORY_LIMIT": "10/30m", "LIMITS": "payments=40/30m,payments.*=8/30m,payments.refunds=2/30m+9/2h,*.slow=1/1h",
+	})
+	mustLimits(t, "")
+	admit(t, "payments.refunds", 2)
+	shown := mustLimits(t, "payments.refunds")
+	at := strings.Index(shown, " in ")
+	if at < 0 {
+		t.Fatalf("got\n%s\nwant a next slot", shown)
+	}
+	next := strings.Fields(shown[at:])[1]
+	testkit.Equal(t, strings.Replace(shown, next, "a while", 1), strings.Join([]string{
+		"PATH LEVEL LIMIT FROM USED NEXT SLOT",
+		"(all) global 100/30m default 2 of 100",
+		"payments category 10/30m environment replaced by the rule of payments",
+		"payments payments 40/30m environment 2 of 40",
+		"payments.refunds payments.* 8/30m environment replaced by the rule of payments.refunds",
+		"payments.refunds payments.refunds 2/30m environment 2 of 2 in a while",
+		"payments.refunds payments.refunds 9/2h environment 2 of 9",
+		"an event of payments.refunds would be denied now by payments.refunds 2/30m",
+		"no worker answers: these are the limits of the settings here",
+	}, "\n"), "of payments.refunds")
+	testkit.Contains(t, "limits search", mustLimits(t, "search"), "an event of search would be sent now")
+
+	told := decoded[shownLimits](t, "limits payments.refunds --json")
+	if len(told.Path) != 6 || !told.Path[4].InForce || told.Path[4].Used != 2 || told.Path[4].Next == nil ||
+		told.Path[3].InForce || told.Path[3].Instead != "payments.refunds" {
+		t.Errorf("got %+v, want six rules, the fifth in force and full", told.Path)
+	}
+	told = decoded[shownLimits](t, "limits --json")
+	if len(told.Levels) != 6 || told.Levels[0] != (shownLevel{Level: "global", Limit: "100/30m", From: "default", Used: 2, Size: 100, Paths: 1}) {
+		t.Errorf("got %+v, want six levels, two slots of the first in use", told.Levels)
+	}
+}
+
+// set warns of a limit that never denies, and of one below the current usage.
+func TestLimitsSetWarns(t *testing.T) {
+	limitsServers(t, map[string]string{"GLOBAL_LIMIT": "100/30m", "CATEGORY_LIMIT": "10/30m"})
+	admit(t, "payments.refunds", 3)
+	for _, test := range []struct{ line, want string }{
+		{"set payments 20/30m", ""},
+		{"set payments.refunds 20/30m", "20/30m of payments.refunds never denies anything: payments above it allows no more than 20/30m"},
+		{"set category 100/30m", "100/30m of category never denies anything: global above it allows no more than 100/30m"},
+		{"set *.slow 100/30m", "global above it allows no more"},
+		{"set search 200/30m --shadow", ""},
+		{"set payments 2/30m", "3 of 2 are used, so nothing more of it is sent"},
+		{"set global 2/30m", "3 of 2 are used, so nothing more of it is sent"},
+	} {
+		shown := mustLimits(t, test.line)
+		if strings.Contains(shown, "warning: ") != (test.want != "") || !strings.Contains(shown, test.want) {
+			t.Errorf("%s prints %q, want %q", test.line, shown, test.want)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "set PATH LIMIT",
+		Short: "Override the limit of a path, global or category",
+		Long: "Override the limit of a path, global or category, until it is set or unset again. With --for, the override ends by\n" +
+			"itself after that time: what was set before without an end is in force again, else the limit of the settings. The\n" +
+			"workers end it, by the clock of NATS, and store that as a change.",
+		Args: cobra.MatchAll(exactArguments(2), l.checkLength),
+		RunE: l.connected(l.set),
+	}
+	command.Flags().Var(&l.lasts, "for", "how long the limit stays in force, such as 30m, 2h or 7d")
+	command.Flags().Lookup("for").DefValue = "" // there is no default to show
+	return command
+}
+
+// shortestLength is the shortest duration of --for.
+const shortestLength = time.Second
+
+// checkLength checks the bounds of --for.
+func (l *limitsCommand) checkLength(cmd *cobra.Command, _ []string) error {
+	if lasts := time.Duration(l.lasts); cmd.Flags().Changed("for") && (lasts < shortestLength || lasts > limits.MaxWindow) {
+		return fmt.Errorf("--for %s is not between 1s and 366d", l.lasts)
+	}
+	return nil
+}
+
+// set changes a limit. It rejects a limit that workers would ignore.
+func (l *limitsCommand) set(ctx context.Context, arguments []string) error {
+	entry := overrides.Change{Name: overrides.Name{Pattern: arguments[0], Shadow: l.shadow}, Value: arguments[1]}
+	override, err := l.limits.Live.Check(setup.LiveEntry(entry))
+	if err != nil {
+		return &UsageError{err}
+	}
+	bucket, err := l.limits.Bucket()
+	if err != nil {
+		return err
+	}
+	s, err := bucket.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.checkFollowing(s, entry.Name); err != nil {
+		return err
+	}
+	s.Entries = slices.DeleteFunc(s.Entries, func(e overrides.Change) bool { return e.Name == entry.Name })
+	s.Entries = append(s.Entries, entry)
+	rules, err := l.limits.Live.Ruleset(s.Generation, s.Revision, setup.LiveEntries(s))
+	if err != nil {
+		return &UsageError{err}
+	}
+	done, err := bucket.Set(ctx, entry.Name, override.Limits.String(), time.Duration(l.lasts))
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(l.out, "%s is %s%s (revision %d)\n", entry.Name, override.Limits, ending(done), done.Revision)
+	if !l.shadow {
+		l.warnOf(ctx, rules.Tree, override)
+	}
+	return l.enforce(ctx, bucket)
+}
+
+// checkFollowing rejects --for if workers would ignore the limit that is in force again afterwards.
+func (l *limitsCommand) checkFollowing(s overrides.Snapshot, name overrides.Name) error {
+	for _, entry := range s.Entries {
+		if l.lasts == 0 || entry.Name != name || !entry.Until.IsZero() {
+			continue
+		}
+		if _, err := l.limits.Live.Check(setup.LiveEntry(entry)); err != nil {
+			return fmt.Errorf("--for: workers ignore what %s is set to now, so it cannot be in force again: %w; unset it first", name, err)
+		}
+	}
+	return nil
+}
+
+// ending returns when an override ends, and which limit follows.
+func ending(c overrides.Change) string {
+	switch {
+	case c.Until.IsZero():
+		return ""
+	case c.Then == "":
+		return " until " + screen.Local(c.Until) + ", then what the settings say"
+	default:
+		return " until " + screen.Local(c.Until) + ", then " + plain.Line(c.Then) + " again"
+	}
+}
+
+// warnOf prints warnings about a limit that was set. Without an answer of Redis it does not warn about use.
+func (l *limitsCommand) warnOf(ctx context.Context, tree *limits.Tree, set limits.Override) {
+	l.warnOfPath(set.Level)
+	if set.Level == limits.LevelGlobal && len(set.Limits) == 0 {
+		l.warn("nothing bounds all events together now: a flood of many categories goes out whole")
+	}
+	for _, pointless := range tree.Pointless() {
+		if pointless.Level == set.Level {
+			l.warn(pointless.String())
+		}
+	}
+	levels, _, err := l.usage(ctx, tree)
+	if err != nil {
+		return
+	}
+	for _, use := range levels {
+		if use.Level == set.Level && use.Used > use.Limit.Capacity() {
+			l.warn(inWords(use) + " are used, so nothing more of it is sent until enough of them are free")
+		}
+	}
+	l.warnOfFullLimits(ctx, tree, set.Level)
+}
+
+func (l *limitsCommand) warn(text string) { _, _ = fmt.Fprintf(l.out, "warning: %s\n", text) }
+
+// warnOfPath warns about a path that is probably mistyped.
+func (l *limitsCommand) warnOfPath(level string) {
+	path := strings.TrimSuffix(level, ".*")
+	known := l.theirs.categories()
+	if l.workers == 0 || event.ValidatePath(path) != nil || slices.ContainsFunc(known, func(other string) bool {
+		return other == path || strings.HasPrefix(other, path+".")
+	}) {
+		return
+	}
+	if near := plain.Nearest(path, known); near != "" {
+		l.warn(fmt.Sprintf("no event of %s is known; %s exists", path, near))
+	}
+}
+
+// warnOfFullLimits warns about a full limit of another level on the path. For a rule of many paths it checks the root alone.
+func (l *limitsCommand) warnOfFullLimits(ctx context.Context, tree *limits.Tree, level string) {
+	path := level
+	if event.ValidatePath(path) != nil || level == limits.LevelGlobal || level == limits.LevelCategory {
+		path = "a" // stands for any category; the limits below the root are left out
+	}
+	_ = l.withStore(tree, func(store *throttle.Redis) error {
+		known, err := store.Explain(ctx, throttle.Request{ID: path + " ", Category: path, Cost: 1})
+		if err != nil {
+			return err
+		}
+		for _, limit := range known.Limits {
+			if limit.Wait == 0 || limit.Node.Level == level || path != level && limit.Node.Path != "" {
+				continue
+			}
+			opens := known.At.Add(limit.Wait)
+			l.warn(fmt.Sprintf("%s %s is full: nothing is sent before %s", limit.Node.Level, limit.Limit, screen.Local(opens)))
+		}
+		return nil
+	})
+}
+
+func inWords(use throttle.LevelUse) string { return wordsOf([]throttle.LevelUse{use})[use.Level] }

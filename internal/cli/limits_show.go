@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// shownLimits is what the command prints, and its form in JSON.
+type shownLimits struct {
+	Workers    int           `json:"workers"` // that have these limits; 0: these are the limits of the settings here
+	Generation int64         `json:"generation"`
+	Revision   uint64        `json:"revision"`
+	Levels     []shownLevel  `json:"levels"`
+	Path       []shownOnPath `json:"path,omitempty"` // set for limits PATH
+}
+
+type shownLevel struct {
+	Level  string    `json:"level"`
+	Limit  string    `json:"limit"`
+	From   string    `json:"from"`
+	Until  time.Time `json:"until,omitzero"` // when the live limit ends by itself
+	Shadow bool      `json:"shadow,omitempty"`
+	Used   int64     `json:"used"`
+	Size   int64     `json:"size"`
+	Paths  int       `json:"paths_in_use"`
+}
+
+func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
+	s, rules, err := l.limits.InForce(ctx)
+	if err != nil {
+		return err
+	}
+	view := limitsView{rules: rules, workers: l.workers, ends: endsOf(s)}
+	if len(arguments) > 0 {
+		return l.showPath(ctx, view, arguments[0])
+	}
+	uses, inForce, problem := l.usage(ctx, rules.Tree)
+	if l.asJSON {
+		if err := screen.PrintJSON(l.out, view.levels(uses)); err != nil {
+			return err
+		}
+		return notKnown(problem)
+	}
+	if err := screen.PrintTable(l.out, view.levelRows(wordsOf(uses))); err != nil {
+		return err
+	}
+	for _, guarantee := range rules.Tree.Guarantees() {
+		_, _ = fmt.Fprintf(l.out, "%d slots of each global window belong to %s\n", guarantee.Slots, guarantee.Path)
+	}
+	if err := l.limits.Live.Unreadable(); err != nil {
+		_, _ = fmt.Fprintf(l.out, "a worker that starts takes no events: %v\n", err)
+	}
+	for _, entry := range s.Entries {
+		if entry.Lost {
+			continue
+		}
+		if _, err := l.limits.Live.Check(setup.LiveEntry(entry)); err != nil {
+			_, _ = fmt.Fprintf(l.out, "workers ignore what %s is set to in revision %d, and keep its last good limit: %v\n",
+				entry.Name, entry.Revision, err)
+		}
+	}
+	if _, absent := l.limits.Bucket(); absent != nil {
+		_, _ = fmt.Fprintf(l.out, "the bucket %s is absent: nothing can be changed while workers run\n", l.settings.Limits.Bucket)
+	} else {
+		_, _ = fmt.Fprintf(l.out, "revision %d of the bucket %s\n", s.Revision, l.settings.Limits.Bucket)
+	}
+	l.warnOfNewer(s, inForce)
+	_, _ = fmt.Fprintln(l.out, view.source())
+	return notKnown(problem)
+}
+
+// warnOfNewer prints a warning if Redis has newer limits in force than the bucket, as after a restore of NATS.
+func (l *limitsCommand) warnOfNewer(s overrides.Snapshot, inForce limits.Position) {
+	if setup.Position(s).Before(inForce) {
+		_, _ = fmt.Fprintf(l.out, "workers that read this take no events, since newer limits are in force: %s; see limits adopt\n", inForce)
+	}
+}
+
+func endsOf(s overrides.Snapshot) map[overrides.Name]time.Time {
+	ends := make(map[overrides.Name]time.Time)
+	for _, entry := range s.Entries {
+		if !entry.Until.IsZero() {
+			ends[entry.Name] = entry.Until
+		}
+	}
+	return ends
+}
+
+// limitsView shows the limits in force.
+type limitsView struct {
+	rules   limits.Ruleset
+	workers int                          // that have these limits; 0: they are the limits of the settings here
+	ends    map[overrides.Name]time.Time // of the live limits that end by themselves
+}
+
+// origin returns where the limit of a level comes from, and when it ends.
+func (v limitsView) origin(tree *limits.Tree, level string) string {
+	shadow := tree == v.rules.Shadow
+	text := string(tree.Origin(level))
+	if end, has := v.ends[overrides.Name{Pattern: level, Shadow: shadow}]; has {
+		text += " until " + screen.Local(end)
+	}
+	return text
+}
+
+// source returns the owner of the limits.
+func (v limitsView) source() string {
+	switch v.workers {
+	case 0:
+		return "no worker answers: these are the limits of the settings here"
+	case 1:
+		return "these are the limits of the running worker"
+	default:
+		return fmt.Sprintf("these are the limits of %d running workers", v.workers)
+	}
+}
+
+// notKnown is the failure of a command that could not ask Redis for the use.
+func notKnown(problem error) error {
+	if problem == nil {
+		return nil
+	}
+	return fmt.Errorf("what is used is not known: redis: %s", setup.ExplainRedis(problem))
+}
+
+func (v limitsView) levels(uses []throttle.LevelUse) shownLimits {
+	rules := v.rules
+	shown := shownLimits{Workers: v.workers, Generation: rules.Position.Generation, Revision: rules.Position.Revision}
+	add := func(tree *limits.Tree, uses []throttle.LevelUse) {
+		isShadow := tree == rules.Shadow
+		for _, level := range tree.AllLevels() {
+			row := shownLevel{
+				Level: level.Level, Limit: level.Limits.String(), From: string(tree.Origin(level.Level)), Shadow: isShadow,
+				Until: v.ends[overrides.Name{Pattern: level.Level, Shadow: isShadow}],
+			}
+			for _, use := range uses {
+				if use.Level == level.Level {
+					row.Used, row.Size, row.Paths = use.Used, use.Limit.Capacity(), use.Paths
+				}
+			}
+			shown.Levels = append(shown.Levels, row)
+		}
+	}
+	add(rules.Tree, uses)
+	if rules.Shadow != nil {
+		add(rules.Shadow, nil)
+	}
+	return shown
+}
+
+// levelRows lists the levels in force, and the shadow limits that differ from them.
+func (v limitsView) levelRows(used map[string]string) [][]string {
+	tree, shadow := v.rules.Tree, v.rules.Shadow
+	rows := [][]string{{"LEVEL", "LIMIT", "FROM", "USED"}}
+	for _, level := range tree.AllLevels() {
+		rows = append(rows, []string{level.Level, level.Limits.String(), v.origin(tree, level.Level), used[level.Level]})
+	}
+	if shadow == nil {
+		return rows
+	}
+	for _, level := range shadow.Levels() {
+		if !slices.ContainsFunc(tree.Levels(), func(n limits.Node) bool {
+			return n.Level == level.Level && n.Limits.String() == level.Limits.String()
+		}) {
+			rows = append(rows, []string{"shadow " + level.Level, level.Limits.String(), v.origin(shadow, level.Level), ""})
+		}
+	}
+	return rows
+}
+
+// usage returns the use of each level, and the position of the limits that Redis has in force.
+func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []throttle.LevelUse, inForce limits.Position, err error) {
+	err = l.withStore(tree, func(store *throttle.Redis) (err error) {
+		if levels, err = store.LevelUsage(ctx); err == nil {
+			inForce, _, err = store.InForce(ctx)
+		}
+		return err
+	})
+	return levels, inForce, err
+}
+
+// wordsOf returns the use in words, by level. A level of many paths shows its fullest path.
+func wordsOf(levels []throttle.LevelUse) map[string]string {
+	words := make(map[string]string, len(levels))
+	for _, level := range levels {
+		text := fmt.Sprintf("%d of %d", level.Used, level.Limit.Capacity())
+		if level.Paths > 1 || level.Path != "" && level.Path != level.Level {
+			text += " (" + level.Path + ")"
+		}
+		if level.Paths > 1 {
+			text += fmt.Sprintf(", %d paths in use", level.Paths)
+		}
+		words[level.Level] = text
+	}
+	return words
+}

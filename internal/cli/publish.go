@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+)
+
+// publishTimeout bounds the wait until all events are stored.
+const publishTimeout = 10 * time.Second
+
+// accountTimeout bounds the check for JetStream, which the user may not be permitted to make.
+const accountTimeout = 2 * time.Second
+
+// maxPending is the largest number of unacknowledged events.
+const maxPending = 512
+
+func newPublishCommand() *cobra.Command {
+	var p publisher
+	command := &cobra.Command{
+		Use:   "publish CATEGORY TEXT",
+		Short: "Publish an event",
+		Long: "Publish one event to CATEGORY, or with --stdin one event for each line of standard input: a JSON object as the\n" +
+			"worker takes it. With --stdin CATEGORY may be left out, and each line names its own. A line without a category,\n" +
+			"or that the worker would refuse, is reported and not published.\n\n" +
+			"With --preview the command publishes nothing: it prints the message for Slack and a picture of it.",
+		Example: "  notifier publish payments \"card declined\"\n" +
+			"  notifier publish payments.refunds \"refund failed\" --severity error --field order=4711\n" +
+			"  notifier publish payments.refunds \"refund failed\" --status firing --key refunds\n" +
+			"  notifier publish payments \"card declined\" --preview\n" +
+			"  notifier publish --stdin < events.jsonl",
+		Args: p.checkArguments,
+		RunE: p.run,
+	}
+	flags := command.Flags()
+	flags.BoolVar(&p.stdin, "stdin", false, "read events from standard input, a JSON object on each line")
+	flags.IntVar(&p.count, "count", 1, "publish the event this many times")
+	flags.BoolVar(&p.preview, "preview", false, "print the message instead of publishing the event")
+	flags.StringVar(&p.body.Title, "title", "", "title of the event")
+	flags.StringVar(&p.body.Severity, "severity", "", "info, warning, error or critical")
+	flags.StringVar(&p.body.Source, "source", "", "where the event comes from")
+	flags.StringVar(&p.body.Link, "link", "", "an http or https address")
+	flags.StringVar(&p.body.ID, "id", "", "ID of the event: another event of the category with this ID is a duplicate")
+	flags.StringVar(&p.body.Status, "status", "", "firing or resolved; with --key")
+	flags.StringVar(&p.body.Key, "key", "", "what the event is about: a resolved event ends the firing event with its key")
+	flags.IntVar(&p.body.Cost, "cost", 0, "how many slots the event takes (default 1)")
+	flags.StringToStringVar(&p.body.Fields, "field", nil, "a field, as name=value; may be repeated")
+	return command
+}
+
+// publisher has the flags of the command. run sets the remaining fields.
+type publisher struct {
+	stdin   bool
+	preview bool
+	count   int
+	body    publishedEvent
+
+	decoder  event.Decoder // as a worker has it
+	subject  string
+	in       io.Reader
+	problems io.Writer
+}
+
+type publishedEvent struct {
+	ID       string            `json:"id,omitempty"`
+	Title    string            `json:"title,omitempty"`
+	Text     string            `json:"text,omitempty"`
+	Severity string            `json:"severity,omitempty"`
+	Source   string            `json:"source,omitempty"`
+	Link     string            `json:"link,omitempty"`
+	Status   string            `json:"status,omitempty"`
+	Key      string            `json:"key,omitempty"`
+	Cost     int               `json:"cost,omitempty"`
+	Fields   map[string]string `json:"fields,omitempty"`
+}
+
+func (p *publisher) checkArguments(_ *cobra.Command, arguments []string) error {
+	switch {
+	case p.stdin && len(arguments) > 1:
+		return errors.New("--stdin takes at most a category")
+	case !p.stdin && len(arguments) != 2:
+		return errors.New("expected a category and a text")
+	case p.count < 1:
+		return errors.New("--count is below 1")
+	case p.count > 1 && p.body.ID != "":
+		return errors.New("--count with --id would publish duplicates")
+	case len(arguments) > 0:
+		return event.ValidatePath(strings.ToLower(arguments[0])) // as the worker does
+	}
+	return nil
+}
+
+func (p *publisher) run(cmd *cobra.Command, arguments []string) error {
+	settings, _, err := Settings(config.Options{Sink: config.SinkConsole, CheckTemplate: setup.CheckTemplate})
+	if err != nil {
+		return err
+	}
+	p.in, p.problems = cmd.InOrStdin(), cmd.ErrOrStderr()
+	p.decoder = event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes}
+	p.subject = settings.NATS.Subject
+	if len(arguments) > 0 {
+		p.subject += "." + strings.ToLower(arguments[0])
+	}
+	var body []byte
+	if !p.stdin {
+		p.body.Text = arguments[1]
+		if body, err = json.Marshal(p.body); err != nil {
+			return err
+		}
+		if _, err := p.decode(body); err != nil {
+			return &UsageError{fmt.Errorf("the worker would refuse this event: %w", err)}
+		}
+	}
+	if p.preview {
+		return p.show(settings, body, cmd.OutOrStdout())
+	}
+	return p.publish(cmd.Context(), settings, body, cmd.OutOrStdout())
+}
+
+func (p *publisher) publish(ctx context.Context, settings config.Config, body []byte, out io.Writer) error {
+	connection, err := setup.DialNATS(ctx, settings.NATS)
+	if err != nil {
+		return err
+	}
+	defer connection.Conn.Close()
+	session := &publishing{js: setup.JetStream(connection, jetstream.WithPublishAsyncTimeout(publishTimeout))}
+	refused := 0
+	if p.stdin {
+		refused, err = p.lines(func(body []byte) error { return session.publish(ctx, p.subject, body) })
+	} else {
+		for range p.count {
+			err = errors.Join(err, session.publish(ctx, p.subject, body))
+		}
+	}
+	stored, storeErr := session.await(ctx)
+	_, _ = fmt.Fprintf(out, "published %d\n", stored)
+	if err = errors.Join(err, storeErr); err != nil {
+		return err
+	}
+	return notTaken(refused)
+}
+
+func notTaken(refused int) error {
+	if refused == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s not published", screen.Numbered(refused, "line was", "lines were"))
+}
+
+// decode decodes a body as a worker does.
+func (p *publisher) decode(body []byte) (event.Event, error) {
+	return p.decoder.Decode(event.Message{Subject: p.subject, Data: body, Stream: "stream", Sequence: 1})
+}
+
+// acceptableLine returns an error if a line must not be published.
+func (p *publisher) acceptableLine(body []byte) error {
+	if body[0] != '{' {
+		return errors.New("not a JSON object")
+	}
+	decoded, err := p.decode(body)
+	if err != nil {
+		return err
+	}
+	if decoded.Category == event.Default && p.subject == p.decoder.Prefix && !namesDefault(body) {
+		return errors.New("no category: name one in the line, or one for all lines behind --stdin")
+	}
+	return nil
+}
+
+// namesDefault reports whether a body names the default category.
+func namesDefault(body []byte) bool {
+	var named struct {
+		Category string `json:"category"`
+	}
+	return json.Unmarshal(body, &named) == nil && strings.EqualFold(named.Category, event.Default)
+}
+
+// publishing has the events that are not acknowledged yet.
+type publishing struct {
+	js      jetstream.JetStream
+	pending []jetstream.PubAckFuture
+	stored  int
+}
+
+func (p *publishing) publish(ctx context.Context, subject string, body []byte) error {
+	if len(p.pending) == maxPending {
+		if _, err := p.await(ctx); err != nil {
+			return err
+		}
+	}
+	future, err := p.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: body})
+	if err != nil {
+		return fmt.Errorf("publishing to %s: %w", subject, err)
+	}
+	p.pending = append(p.pending, future)
+	return nil
+}
+
+// await waits until all published events are stored, and returns the number of all stored events.
+func (p *publishing) await(ctx context.Context) (stored int, err error) {
+	for _, future := range p.pending {
+		select {
+		case <-future.Ok():
+			p.stored++
+		case failure := <-future.Err():
+			err = fmt.Errorf("publishing to %s: %w", future.Msg().Subject, p.explain(ctx, failure))
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	p.pending = p.pending[:0]
+	return p.stored, err
+}
+
+// explain adds the likely cause to the error of a missing stream.
+func (p *publishing) explain(ctx context.Context, err error) error {
+	if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, accountTimeout)
+	defer cancel()
+	_, answer := p.js.AccountInfo(ctx)
+	switch {
+	case errors.Is(answer, jetstream.ErrJetStreamNotEnabled):
+		return fmt.Errorf("%w (the NATS server runs without JetStream: start it with -js, or jetstream {} in its configuration)", err)
+	case errors.Is(answer, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("%w (JetStream is not enabled for this account of the NATS server)", err)
+	}
+	return fmt.Errorf("%w (no stream takes this subject; start a worker, or run notifier provision)", err)
+}
+
+// maxLine is the longest line of standard input: the largest body that a setting allows, and a line feed.
+const maxLine = 64<<20 + 1
+
+// lines publishes each line that a worker would accept. For every refused line it prints the reason.
+func (p *publisher) lines(publish func(body []byte) error) (refused int, err error) {
+	lines := bufio.NewScanner(p.in)
+	lines.Buffer(nil, maxLine)
+	for number := 1; lines.Scan(); number++ {
+		body := bytes.TrimSpace(bytes.Clone(lines.Bytes()))
+		if len(body) == 0 {
+			continue
+		}
+		if err := p.acceptableLine(body); err != nil {
+			refused++
+			_, _ = fmt.Fprintf(p.problems, "line %d: %v\n", number, err)
+			continue
+		}
+		if err := publish(body); err != nil {
+			return refused, err
+		}
+	}
+	if err := lines.Err(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return refused, fmt.Errorf("reading standard input: %w", err)
+	}
+	return refused, nil
+}

@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/status"
+)
+
+// Bounds of the output.
+const (
+	statusWidth = 100 // characters, except on a terminal that is watched
+	nameWidth   = 24  // of a path, a host or a channel
+	fewLimits   = 5   // are shown even if they are not full
+	mostRows    = 20  // of one table
+)
+
+const notKnownTime = "not known"
+
+// statusPanels returns the parts of a status in their order. Full and faulty panels and rows come first. sentenceLines bounds the lines of a
+// sentence; 0 sets no bound.
+func statusPanels(s status.Status, width, sentenceLines int) []panel {
+	p := statusPrinter{now: s.At, width: width, sentenceLines: sentenceLines}
+	return []panel{
+		p.heading(s), p.problems(s), p.limits(s.Limits), p.suppressed(s.Suppressed), p.servers(s), p.workers(s), p.channels(s.Channels),
+		p.changes(s.Changes),
+	}
+}
+
+// statusPrinter makes panels of the parts of a status.
+type statusPrinter struct {
+	now           time.Time
+	width         int
+	sentenceLines int
+}
+
+func (p statusPrinter) heading(s status.Status) panel {
+	text := s.At.Local().Format("2006-01-02 15:04:05 -0700")
+	if _, revision, known := strings.Cut(s.Revision, ":"); known {
+		text += ", limits of revision " + revision
+	}
+	return p.lines("", []string{text})
+}
+
+// lines returns a panel of sentences, each behind its label.
+func (p statusPrinter) lines(label string, sentences []string) panel {
+	b := panel{}
+	for _, sentence := range sentences {
+		b.rows = append(b.rows, p.wrapped(label, sentence)...)
+	}
+	b.urgent = len(b.rows)
+	return b
+}
+
+// wrapped breaks a text into lines of the width, and indents all but the first.
+func (p statusPrinter) wrapped(label, text string) (rows [][]string) {
+	line, gap := label, ""
+	for word := range strings.FieldsSeq(plain.Line(text)) {
+		if gap != "" && utf8.RuneCountInString(line+gap+word) > p.width {
+			rows = append(rows, []string{line})
+			line, gap = strings.Repeat(" ", utf8.RuneCountInString(label)), ""
+		}
+		line += gap + word
+		gap = " "
+	}
+	rows = append(rows, []string{line})
+	if p.sentenceLines > 0 && len(rows) > p.sentenceLines {
+		rows = rows[:p.sentenceLines]
+		last := &rows[p.sentenceLines-1][0]
+		*last = screen.Fold(*last+" …", p.width, 1)[0]
+	}
+	return rows
+}
+
+// problems lists what a person has to look at.
+func (p statusPrinter) problems(s status.Status) panel {
+	var b panel
+	add := func(label string, sentences ...string) { b.rows = append(b.rows, p.lines(label, sentences).rows...) }
+	if len(s.Workers) == 0 {
+		add("", "no worker answers")
+	}
+	for i, name := range status.Names(s.Workers) {
+		w := s.Workers[i]
+		if !w.Ready {
+			add("not ready: ", name+": "+w.NotReady)
+		}
+		if w.Journal != nil && w.Journal.Error != "" {
+			add("journal: ", fmt.Sprintf("%s cannot write it since %s: %s", name, p.since(w.Journal.Complete)+" ago", w.Journal.Error))
+		}
+	}
+	for _, m := range s.Mismatches {
+		add("settings differ: ", m.String())
+	}
+	add("not known: ", s.Unknown...)
+	add("left out: ", s.Omitted...)
+	b.urgent = len(b.rows)
+	return b
+}
+
+func (p statusPrinter) workers(s status.Status) panel {
+	var faulty, sound [][]string
+	for i, name := range status.Names(s.Workers) {
+		w, state, rows := s.Workers[i], "ready", &sound
+		switch {
+		case !w.Ready:
+			state, rows = "not ready", &faulty
+		case w.Degraded != "":
+			state, rows = "degraded: "+w.Degraded, &faulty
+		}
+		*rows = append(*rows, []string{
+			plain.Short(name, nameWidth), state, fmt.Sprint(w.PerMinute.Sent), fmt.Sprint(w.PerMinute.Dropped), fmt.Sprint(w.PerMinute.Delayed),
+			fmt.Sprint(w.PerMinute.Other), fmt.Sprint(w.InHand), p.since(w.Started), plain.Short(w.Version, 12),
+		})
+	}
+	return panel{
+		what: "workers", heading: []string{"WORKER", "STATE", "SENT/MIN", "DROPPED/MIN", "DELAYED/MIN", "OTHER/MIN", "IN HAND", "UP", "VERSION"},
+		rows: append(faulty, sound...), urgent: len(faulty),
+	}
+}
+
+// servers shows the backlog, dead letters, NATS and Redis.
+func (p statusPrinter) servers(s status.Status) panel {
+	var b panel
+	add := func(label, text string) { b.rows = append(b.rows, p.wrapped(label, text)...) }
+	var inRoom []string
+	for _, reason := range slices.Sorted(maps.Keys(s.Backlog.InRoom)) {
+		if n := s.Backlog.InRoom[reason]; n > 0 {
+			inRoom = append(inRoom, fmt.Sprintf("%d for %s", n, reason))
+		}
+	}
+	add("backlog  ", fmt.Sprintf("%d not delivered, %d delivered and unacknowledged; in the room: %s; stream %s",
+		s.Backlog.Waiting, s.Backlog.Unacked, cmp.Or(strings.Join(inRoom, ", "), "none"), screen.Bytes(s.Backlog.Bytes, s.Backlog.Capacity)))
+	if len(s.DeadLetters) > 0 {
+		var counts []string
+		for _, letters := range s.DeadLetters {
+			counts = append(counts, fmt.Sprintf("%d %s", letters.Count, letters.Reason))
+		}
+		add("dead     ", strings.Join(counts, ", "))
+	}
+	if text := redisText(s.Redis); text != "" {
+		add("redis    ", text)
+	}
+	if n := s.NATS; n.Server != "" {
+		cluster := ""
+		if n.Cluster != "" {
+			cluster = " of the cluster " + n.Cluster
+		}
+		add("nats     ", fmt.Sprintf("%s%s %s, replicas: %d (%d lagging), %s stored",
+			n.Server, cluster, n.Version, n.Replicas, n.Lagging, screen.Bytes(n.Bytes, 0)))
+	}
+	b.urgent = len(b.rows)
+	return b
+}
+
+// redisText returns the known facts about Redis.
+func redisText(r status.Redis) string {
+	var known []string
+	if r.Role != "" {
+		known = append(known, strings.TrimSpace(r.Role+" "+r.Version), fmt.Sprintf("replicas: %d", r.Replicas))
+	}
+	if r.Memory > 0 {
+		known = append(known, "memory "+screen.Bytes(r.Memory, r.MaxMemory))
+	}
+	if r.SlowestCall > 0 {
+		known = append(known, "slowest call of the last minute "+screen.Duration(r.SlowestCall))
+	}
+	return strings.Join(known, ", ")
+}
+
+// limits lists the full limits, and at least the fullest few.
+func (p statusPrinter) limits(all []status.Limit) panel {
+	b := panel{what: "limits", heading: []string{"LIMIT", "SLOTS", "USED", "NEXT SLOT", "DENIED/MIN", "LEVEL"}}
+	for i, limit := range all {
+		if !limit.Full() && i >= fewLimits {
+			break
+		}
+		if limit.Full() {
+			b.urgent++
+		}
+		b.rows = append(b.rows, []string{
+			plain.Short(cmp.Or(limit.Path, "(all)"), nameWidth), plain.Short(limit.Limit, nameWidth), fmt.Sprintf("%d of %d", limit.Used, limit.Size),
+			p.nextSlot(limit), fmt.Sprint(limit.PerMinute), plain.Short(limit.Level, nameWidth),
+		})
+	}
+	return b
+}
+
+// nextSlot returns when a limit has its next slot.
+func (p statusPrinter) nextSlot(limit status.Limit) string {
+	switch {
+	case limit.Next != nil:
+		return "in " + screen.Duration(limit.Next.Sub(p.now))
+	case !limit.Full():
+		return "now"
+	case limit.Size == 0:
+		return "never"
+	}
+	return notKnownTime
+}
+
+func (p statusPrinter) suppressed(all []status.Suppressed) panel {
+	b := panel{what: "suppressed", heading: []string{"SUPPRESSED", "EVENTS", "SINCE", "NEXT SLOT", "BY"}, urgent: len(all)}
+	for _, s := range all {
+		next := notKnownTime
+		if !s.Until.IsZero() {
+			next = "in " + screen.Duration(s.Until.Sub(p.now))
+		}
+		b.rows = append(b.rows, []string{
+			plain.Short(s.Category, nameWidth), fmt.Sprint(s.Count), p.since(s.Since) + " ago", next, plain.Short(s.Level, nameWidth),
+		})
+	}
+	return b
+}
+
+func (p statusPrinter) channels(all []status.Channel) panel {
+	var paused, open [][]string
+	for _, channel := range all {
+		state, rate, digest, rows := "open", "any rate", "none", &open
+		if channel.PausedUntil.After(p.now) {
+			state, rows = "paused for "+screen.Duration(channel.PausedUntil.Sub(p.now)), &paused
+		}
+		if channel.Rate > 0 {
+			rate = fmt.Sprintf("%.3g/s", channel.Rate)
+		}
+		if !channel.LastDigest.IsZero() {
+			digest = p.since(channel.LastDigest) + " ago"
+		}
+		*rows = append(*rows, []string{
+			plain.Short(channel.Name, nameWidth), state, fmt.Sprint(channel.Queue), fmt.Sprint(channel.PerMinute), rate, digest,
+		})
+	}
+	return panel{
+		what: "channels", heading: []string{"CHANNEL", "STATE", "QUEUE", "TAKEN/MIN", "RATE", "LAST DIGEST"},
+		rows: append(paused, open...), urgent: len(paused),
+	}
+}
+
+func (p statusPrinter) changes(all []status.Change) panel {
+	b := panel{what: "live limits", heading: []string{"LIVE LIMIT", "SLOTS", "BY", "CHANGED", "ENDS"}}
+	for _, change := range all {
+		path := change.Path
+		if change.Shadow {
+			path = "shadow " + path
+		}
+		ends := "" // it has no end
+		if !change.Until.IsZero() {
+			ends = "in " + screen.Duration(change.Until.Sub(p.now))
+		}
+		b.rows = append(b.rows, []string{
+			plain.Short(path, nameWidth), plain.Short(change.Limit, nameWidth), plain.Short(author(change.By), nameWidth), p.since(change.At) + " ago", ends,
+		})
+	}
+	return b
+}
+
+func (p statusPrinter) since(then time.Time) string { return screen.Duration(p.now.Sub(then)) }

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/status"
+)
+
+// panel is a table. Without a heading it is a list of lines.
+type panel struct {
+	what    string // name of the rows, for the note about hidden ones; lines have none
+	heading []string
+	rows    [][]string
+	urgent  int // full and faulty rows, which come first
+}
+
+// height returns the lines of a panel that shows some of its rows, with the blank line above it.
+func (b panel) height(shown int) int {
+	switch {
+	case shown == 0:
+		return 0
+	case b.heading == nil:
+		return shown + 1
+	}
+	return shown + 2
+}
+
+// Rows that each panel gets before a panel gets more: urgent rows first, then any rows.
+const (
+	urgentFirst = 5
+	anyFirst    = 2
+)
+
+// fit returns how many rows of each panel fit into a number of lines; 0 sets no bound. Urgent rows get space first.
+func fit(panels []panel, lines int) []int {
+	shown := make([]int, len(panels))
+	taken := 0
+	for _, wanted := range []func(panel) int{
+		func(b panel) int { return min(b.urgent, urgentFirst) },
+		func(b panel) int { return min(len(b.rows), max(anyFirst, min(b.urgent, urgentFirst))) },
+		func(b panel) int { return min(b.urgent, mostRows) },
+		func(b panel) int { return min(len(b.rows), max(mostRows, b.linesAlone())) },
+	} {
+		for i, b := range panels {
+			for shown[i] < wanted(b) {
+				more := b.height(shown[i]+1) - b.height(shown[i])
+				if lines > 0 && taken+more > lines {
+					break
+				}
+				shown[i]++
+				taken += more
+			}
+		}
+	}
+	return shown
+}
+
+// linesAlone returns the rows of a panel without a heading. An output without a height shows all of them, but mostRows rows of a table.
+func (b panel) linesAlone() int {
+	if b.heading == nil {
+		return len(b.rows)
+	}
+	return 0
+}
+
+// statusText returns the status for an output without a height.
+func statusText(s status.Status) string {
+	return strings.Join(statusRows(s, statusWidth, 0), "\n") + "\n"
+}
+
+// statusRows returns the status as lines that fit a width and a height; a height of 0 sets no bound.
+func statusRows(s status.Status, width, height int) []string {
+	lines, sentenceLines := height, 0
+	if height > 0 {
+		lines++ // above the first panel there is no blank line
+		sentenceLines = 2
+	}
+	panels := statusPanels(s, width, sentenceLines)
+	shown := fit(panels, lines)
+	left := leftOut(panels, shown)
+	if left != "" && height > 0 {
+		shown = fit(panels, max(1, lines-1)) // the last line says what is left out
+		left = leftOut(panels, shown)
+	}
+	var rows []string
+	for i, b := range panels {
+		if shown[i] == 0 {
+			continue
+		}
+		if len(rows) > 0 {
+			rows = append(rows, "")
+		}
+		rows = append(rows, b.print(shown[i])...)
+	}
+	if left != "" {
+		rows = append(rows, left)
+	}
+	for i, row := range rows {
+		rows[i] = screen.Fold(strings.TrimRight(row, " "), width, 1)[0]
+	}
+	return rows
+}
+
+// print returns the lines of the panel.
+func (b panel) print(shown int) []string {
+	rows := b.rows[:shown]
+	if b.heading != nil {
+		rows = append([][]string{b.heading}, rows...)
+	}
+	return strings.Split(strings.TrimSuffix(screen.Table(rows), "\n"), "\n")
+}
+
+// leftOut returns a note about hidden rows; "" if all are shown.
+func leftOut(panels []panel, shown []int) string {
+	var parts []string
+	lines := 0
+	for i, b := range panels {
+		switch hidden := len(b.rows) - shown[i]; {
+		case hidden == 0:
+		case b.heading == nil:
+			lines += hidden
+		default:
+			parts = append(parts, fmt.Sprintf("%s: %d", b.what, hidden))
+		}
+	}
+	if lines > 0 {
+		parts = append(parts, fmt.Sprintf("lines: %d", lines))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "not shown: " + strings.Join(parts, ", ") + "; see --json"
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// crowdedStatus has long and hostile texts, and more rows than a screen.
+func crowdedStatus() status.Status {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	next := now.Add(90 * time.Minute)
+	long := strings.Repeat("long\x1b[2J\n", 40)
+	s := status.Status{
+		At: now, Revision: "7:12",
+		Workers: []status.Worker{{Name: long, Version: long, Started: now.Add(-50 * time.Hour), NotReady: long, InHand: 1 << 20,
+			PerMinute: status.Rates{Sent: 1 << 20, Dropped: 1 << 20, Delayed: 1 << 20, Other: 1 << 20}}},
+		Mismatches:  []status.Mismatch{{Variable: "NOTIFIER_GLOBAL_LIMIT", Values: map[string][]string{"1/1m": {long}, "": {"b"}}}},
+		Backlog:     status.Backlog{InRoom: map[string]int64{"slot": 3, "pair": 0, "channel": 2}, Bytes: 1536, Capacity: 1 << 30},
+		Redis:       status.Redis{Role: "primary", Version: "7.2.4", SlowestCall: 3 * time.Millisecond},
+		NATS:        status.NATS{Server: long, Version: "2.12.0", Cluster: long, Replicas: 3, Lagging: 1},
+		Channels:    []status.Channel{{Name: long, PausedUntil: next, Rate: 0.25, LastDigest: now.Add(-time.Minute)}, {Name: "#open"}},
+		Changes:     []status.Change{{Path: long, Limit: long, By: long, Shadow: true, At: now}},
+		DeadLetters: []status.DeadLetter{{Reason: "bad_json", Count: 7}},
+		Unknown:     []string{long},
+	}
+	for range 3 * mostRows {
+		s.Limits = append(s.Limits, status.Limit{Level: long, Path: long, Limit: "10/30m", Used: 10, Size: 10, PerMinute: 7, Next: &next})
+	}
+	return s
+}
+
+// The output is bounded in width and in rows of each table, and has no escape sequences.
+func TestStatusFitsALine(t *testing.T) {
+	t.Parallel()
+	shown := statusText(crowdedStatus())
+	for line := range strings.Lines(shown) {
+		if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > statusWidth {
+			t.Errorf("got a line of %d characters, want %d at most: %s", width, statusWidth, line)
+		}
+	}
+	if strings.ContainsRune(shown, '\x1b') {
+		t.Error("got an escape sequence, want none")
+	}
+	testkit.Contains(t, "status", shown,
+		"2d2h", "not ready", "1048576", "settings differ: NOTIFIER_GLOBAL_LIMIT is", "not set on b", "2 for channel, 3 for slot;", "1.5 KiB of 1 GiB",
+		"slowest call of the last minute 3ms", "replicas: 3 (1 lagging)", "7 bad_json", "10 of 10", "in 1h30m", "not shown: limits: 40;",
+		"paused for 1h30m", "0.25/s", "1m0s ago", "shadow long", "not known: long", "limits of revision 12",
+	)
+}
+
+// On a terminal the status fits its height and width. What is faulty or full is shown first, and the last line says what is left out.
+func TestStatusFitsATerminal(t *testing.T) {
+	t.Parallel()
+	s := crowdedStatus()
+	s.Workers = append(s.Workers, status.Worker{Name: "second", Ready: true}, status.Worker{Name: "third", NotReady: "redis is gone"})
+	s.Suppressed = []status.Suppressed{{Category: "payments", Level: "category", Count: 1204}}
+	for _, size := range []struct {
+		width, height int
+		want          []string
+	}{
+		{200, 200, []string{"second", "third", "#open", "in 1h30m", "1204", "not shown: limits: 40;"}},
+		{80, 24, []string{"not ready: third: redis is gone", "SUPPRESSED", "10 of 10", "not shown: "}},
+		{60, 12, []string{"not ready: long", "10 of 10", "not shown: "}},
+		{20, 3, []string{"not shown: "}},
+		{1, 1, nil},
+	} {
+		rows := statusRows(s, size.width, size.height)
+		if len(rows) > size.height {
+			t.Errorf("got %d lines on a terminal of %d", len(rows), size.height)
+		}
+		for _, row := range rows {
+			if width := utf8.RuneCountInString(row); width > size.width {
+				t.Errorf("got a line of %d characters on a terminal of %d: %s", width, size.width, row)
+			}
+		}
+		testkit.Contains(t, "status", strings.Join(rows, "\n"), size.want...)
+	}
+	for height := range 40 { // full limits stand before workers that are ready, and these before limits beyond the first
+		shown := strings.Join(statusRows(s, 100, height+1), "\n")
+		if strings.Contains(shown, "\nsecond") && !strings.Contains(shown, "10 of 10") {
+			t.Errorf("got in %d lines a sound worker and no full limit:\n%s", height+1, shown)
+		}
+	}
+}
+
+func TestStatusShowsTheFullestLimits(t *testing.T) {
+	t.Parallel()
+	var s status.Status
+	for range 9 {
+		s.Limits = append(s.Limits, status.Limit{Path: "payments", Level: "category", Limit: "10/30m", Used: 1, Size: 10})
+	}
+	shown := statusText(s)
+	testkit.Equal(t, strings.Count(shown, "1 of 10"), fewLimits, "limits that are shown")
+	testkit.Contains(t, "status", shown, "no worker answers")
+}
+
+// Workers of one host have different names, what is suppressed is listed, a next slot is never empty, and what Redis does not tell is left out.
+func TestStatusTexts(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	next := now.Add(4 * time.Minute)
+	shown := statusText(status.Status{
+		At: now,
+		Workers: []status.Worker{
+			{Name: "host", Process: 4711, Started: now.Add(-time.Hour), Ready: true, PerMinute: status.Rates{Delayed: 3}},
+			{Name: "host", Process: 4712, Started: now.Add(-time.Hour), NotReady: "redis is gone"},
+		},
+		Backlog: status.Backlog{Waiting: 7, Unacked: 2},
+		Redis:   status.Redis{SlowestCall: 3 * time.Millisecond},
+		Limits: []status.Limit{
+			{Path: "opens", Limit: "4/1h", Used: 4, Size: 4, Next: &next}, {Path: "puzzles", Limit: "4/1h", Used: 4, Size: 4},
+			{Path: "muted", Limit: "0/1h"}, {Path: "free", Limit: "4/1h", Used: 3, Size: 4},
+		},
+		Suppressed: []status.Suppressed{
+			{Category: "opens", Level: "category", Count: 1204, Since: now.Add(-time.Hour), Until: next}, {Category: "puzzles", Level: "global", Count: 2, Since: now},
+		},
+	})
+	var words []string
+	for line := range strings.Lines(shown) {
+		words = append(words, strings.Join(strings.Fields(line), " "))
+	}
+	for _, want := range []string{
+		"not ready: host/4712: redis is gone", "opens 4/1h 4 of 4 in 4m0s 0", "puzzles 4/1h 4 of 4 not known 0", "muted 0/1h 0 of 0 never 0",
+		"free 4/1h 3 of 4 now 0", "SUPPRESSED EVENTS SINCE NEXT SLOT BY", "opens 1204 1h0m ago in 4m0s category", "puzzles 2 0s ago not known global",
+		"backlog 7 not delivered, 2 delivered and unacknowledged; in the room: none; stream 0 B", "redis slowest call of the last minute 3ms",
+		"WORKER STATE SENT/MIN DROPPED/MIN DELAYED/MIN OTHER/MIN IN HAND UP VERSION", "host/4712 not ready 0 0 0 0 0 1h0m", "host/4711 ready 0 0 3 0 0 1h0m",
+	} {
+		if !slices.Contains(words, want) {
+			t.Errorf("got\n%s\nwant the line %q", shown, want)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/inspect"
+	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/why"
+)
+
+func newWhyCommand() *cobra.Command {
+	w := &whyCommand{}
+	command := &cobra.Command{
+		Use:   "why [ID|CATEGORY]...",
+		Short: "Tell what became of events, and why",
+		Long: "Tell what became of an event: sent, dropped and by which limit, waiting and for what, a dead letter, a duplicate.\n" +
+			"The last lines tell what would happen to an event of its category now. Of a category, the command prints how many\n" +
+			"events had which outcome, and the newest events. It asks the journal (NOTIFIER_JOURNAL_STREAM), the streams of\n" +
+			"events that wait, the dead letters, the delivery record and the limits, and changes nothing.\n\n" +
+			"An argument is an ID if anything is known of an event with that ID, else a category, else the number of a message,\n" +
+			"such as 371 or '#371'. With --category it is no category. An ID is what the producer gave, however long, or what\n" +
+			"Slack and the commands show. The ID of an alert is that of the message with its alerts; behind a slash the alert\n" +
+			"may be named. Many arguments take hardly longer than one: the journal is read once.\n\n" +
+			"Workers write the journal once a second, and it keeps entries for NOTIFIER_JOURNAL_AGE. Beyond 100 events a second\n" +
+			"of a category and result it has counts: the command says so, and never guesses which events were counted. With\n" +
+			"--category the delivery record tells of events that were delivered before the journal begins.\n\n" +
+			"Limits, delays and the names of streams are those of the running workers, or of the settings of this command if no\n" +
+			"worker answers. Times are local. The status is 1 if nothing is known of one of the arguments.",
+		Example: "  notifier why order-4711\n" +
+			"  notifier why order-4711 order-4712\n" +
+			"  notifier why --seq 4711\n" +
+			"  notifier why payments.refunds --since 2h\n" +
+			"  notifier why --category payments --title 'card declined'\n" +
+			"  notifier why order-4711 --category payments --json",
+		Args: w.checkArguments,
+		RunE: w.run,
+	}
+	flags := command.Flags()
+	flags.UintSliceVar(&w.sequences, "seq", nil, "the event of this message of the producers' stream; may be repeated")
+	flags.StringVar(&w.question.Category, "category", "", "only events of this category and all below it, such as payments")
+	flags.StringVar(&w.question.Title, "title", "", "only events with this text in their title")
+	flags.Var(&w.since, "since", "only what is not older than this, such as 2h or 30m")
+	flags.BoolVar(&w.json, "json", false, "print a line of JSON for each argument")
+	flags.Lookup("since").DefValue = "" // there is no default to show
+	return command
+}
+
+type whyCommand struct {
+	question  why.Question // without the argument and the time
+	sequences []uint
+	since     model.Duration
+	json      bool
+}
+
+func (w *whyCommand) checkArguments(cmd *cobra.Command, arguments []string) error {
+	given := func(names ...string) bool { return slices.ContainsFunc(names, cmd.Flags().Changed) }
+	switch {
+	case slices.Contains(arguments, ""):
+		return errors.New("the ID is empty")
+	case given("seq") && len(arguments) > 0:
+		return errors.New("--seq names one message, and goes with no ID")
+	case slices.Contains(w.sequences, 0):
+		return errors.New("--seq is 0; the first message has the number 1")
+	case given("since") && w.since == 0:
+		return errors.New("--since is 0; expected an age such as 30m, 2h or 1d")
+	case len(arguments) == 0 && !given("seq", "category", "title", "since"):
+		return errors.New("which event? Give its ID or its category, or use --seq, --category, --title or --since")
+	}
+	if given("category") {
+		if err := event.ValidatePath(w.question.Category); err != nil {
+			return fmt.Errorf("--category: %w", err)
+		}
+	}
+	return nil
+}
+
+// questions returns the possible meanings of each argument, the most likely first.
+func (w *whyCommand) questions(arguments []string, now time.Time) (questions [][]why.Question) {
+	q := w.question
+	if w.since > 0 {
+		q.Since = now.Add(-time.Duration(w.since))
+	}
+	for _, sequence := range w.sequences {
+		of := q
+		of.Sequence = uint64(sequence)
+		questions = append(questions, []why.Question{of})
+	}
+	for _, argument := range arguments {
+		questions = append(questions, why.Meanings(argument, q))
+	}
+	if len(questions) == 0 {
+		return [][]why.Question{{q}}
+	}
+	return questions
+}
+
+func (w *whyCommand) run(cmd *cobra.Command, arguments []string) error {
+	ctx := cmd.Context()
+	return withNATS(ctx, func(settings config.Config, connection *stream.Connection) error {
+		asker, err := inspect.NewAsker(settings, connection)
+		if err != nil {
+			return err
+		}
+		defer asker.Close()
+		answers := asker.Finder().Find(ctx, w.questions(arguments, time.Now())...)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := w.print(cmd.OutOrStdout(), answers); err != nil {
+			return fmt.Errorf("printing the answer: %w", err)
+		}
+		if slices.ContainsFunc(answers, func(a why.Answer) bool { return !a.Known() }) {
+			return errReported
+		}
+		return nil
+	})
+}
+
+func (w *whyCommand) print(out io.Writer, answers []why.Answer) error {
+	for i, answer := range answers {
+		if w.json {
+			if err := screen.PrintJSON(out, answer); err != nil {
+				return err
+			}
+			continue
+		}
+		if i > 0 {
+			_, _ = io.WriteString(out, "\n")
+		}
+		if err := printAnswer(out, answer, time.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,359 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/inspect"
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/why"
+)
+
+// whyKit is a deployment without workers. The test writes what workers would write.
+type whyKit struct {
+	*testing.T
+	js    jetstream.JetStream
+	store *throttle.Redis
+	begin time.Time // when all events were stored
+}
+
+// newWhyKit starts a deployment with all streams and two slots for each category, and sets the settings to it.
+func newWhyKit(t *testing.T) whyKit {
+	t.Helper()
+	natsServer, redisServer := limitsServers(t, map[string]string{"CATEGORY_LIMIT": "2/30m"})
+	k := whyKit{T: t, js: servertest.JetStream(t, natsServer.URL), begin: time.Now().Add(-time.Minute).Truncate(time.Millisecond)}
+	createDeadLetters(t, k.js)
+	settings := loadSettings(t)
+	testkit.Must(k.js.CreateStream(t.Context(), setup.Names(settings).StreamConfig()))(t)
+	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	k.store = setup.Store(client, settings.Redis, throttle.Settings{
+		Tree: testkit.Must(limits.NewTree(settings.Limits.Plan()))(t), Lease: time.Minute, Retention: time.Hour,
+	})
+	return k
+}
+
+// JournalLost does nothing. The tests look at what was published.
+func (whyKit) JournalLost(int) {}
+
+// note writes entries to the journal, as a worker does.
+func (k whyKit) note(entries ...journal.Entry) {
+	k.Helper()
+	settings := loadSettings(k.T)
+	at := journal.Names{
+		Stream: settings.Journal.Stream, Subject: settings.NATS.Subject, Age: settings.Journal.Age, MaxBytes: settings.Journal.MaxBytes, Replicas: 1,
+	}
+	testkit.NoError(k, at.Provision(k.Context(), k.js))
+	recorder := journal.NewRecorder(journal.Options{
+		Publisher: k.js, Names: at, Instance: "worker-1", Logger: slog.New(slog.DiscardHandler), Metrics: k,
+	})
+	for _, e := range entries {
+		recorder.Record(e.Category, e.Result, e.Level, 1, func(int, bool) journal.Entry { return e })
+	}
+	recorder.Run(testkit.Ended(k))
+}
+
+// refund is an entry of the event that most tests ask about.
+func (k whyKit) refund(result journal.Result, after time.Duration) journal.Entry {
+	return journal.Entry{
+		ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Category: "payments.refunds", Title: "card declined", Result: result,
+		Revision: "1:2", Stored: k.begin, Decided: k.begin.Add(after), Channel: "#payments",
+	}
+}
+
+func (k whyKit) drop() journal.Entry {
+	e := k.refund(journal.Dropped, 6*time.Millisecond)
+	e.Level, e.Limit, e.Used, e.Size, e.Next, e.Round = "category", "2/30m", 2, 2, k.begin.Add(30*time.Minute), 7
+	return e
+}
+
+var clockTimes = regexp.MustCompile(`(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(\.\d{3})?`)
+
+// requireWhy runs a command line and compares its output, with T for each time.
+func (k whyKit) requireWhy(status int, line, want string) {
+	k.Helper()
+	output, problems, err := execute(k.Context(), "", strings.Split("why "+line, " ")...)
+	testkit.Equal(k, ExitStatus(err, io.Discard), status, "why %s: status (%v)", line, err)
+	testkit.Equal(k, problems, "", "why %s: problems", line)
+	testkit.Equal(k, clockTimes.ReplaceAllString(output, "T"), strings.TrimPrefix(want, "\n"), "why %s prints", line)
+}
+
+// answer runs a command line and decodes its JSON.
+func (k whyKit) answer(line string) (answer why.Answer) {
+	k.Helper()
+	output, _, _ := execute(k.Context(), "", strings.Split("why --json "+line, " ")...)
+	if err := json.Unmarshal([]byte(output), &answer); err != nil {
+		k.Fatalf("why %s: %v: %s", line, err, output)
+	}
+	return answer
+}
+
+const freeAgain = "an event of payments.refunds would be sent now: global 0 of 100 used, payments 0 of 2 used\n"
+
+func TestWhyDropped(t *testing.T) {
+	k := newWhyKit(t)
+	k.note(k.drop(), journal.Entry{
+		Result: journal.Told, Channel: "#payments", Count: 38, Stored: k.begin, LastStored: k.begin.Add(time.Second), Decided: k.begin.Add(2 * time.Second),
+		Rounds: "worker-1 5 7",
+	})
+	want := `
+evt-4711  payments.refunds  "card declined"  stored T
+dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T
+#payments was told in the digest of T (38 suppressed)
+(message 4711 of NOTIFICATIONS, limits 1:2, worker worker-1)
+
+` + freeAgain
+	for _, line := range []string{"evt-4711", "--seq 4711", "evt-4711 --category payments", "evt-4711 --category payments.refunds"} {
+		k.requireWhy(OK, line, want)
+	}
+	for _, line := range []string{"4711", "#4711"} {
+		testkit.Equal(t, k.answer(line).Asked.Sequence, uint64(4711), "the message that %s asks for", line)
+	}
+	requireFailure(t, Failure, "why evt-4711 --category orders")
+	testkit.Equal(t, k.answer("evt-4711").Events[0].State, why.State(journal.Dropped), "state")
+}
+
+// Each of several arguments has an answer, in their order.
+func TestWhySeveral(t *testing.T) {
+	k := newWhyKit(t)
+	sent := k.refund(journal.Sent, time.Second)
+	sent.ID, sent.Sequence, sent.Channel = "evt-1", 1, ""
+	k.note(k.drop(), sent)
+	k.requireWhy(Failure, "evt-1 evt-2", `
+evt-1  payments.refunds  "card declined"  stored T
+sent at T
+(message 1 of NOTIFICATIONS, limits 1:2, worker worker-1)
+
+`+freeAgain+`
+evt-2: not known; the journal begins at T
+`)
+	output, _, _ := execute(t.Context(), "", strings.Split("why --json --seq 4711,1", " ")...)
+	var states []why.State
+	for decoder := json.NewDecoder(strings.NewReader(output)); decoder.More(); {
+		var answer why.Answer
+		testkit.NoError(t, decoder.Decode(&answer))
+		states = append(states, answer.Events[0].State)
+	}
+	testkit.EqualSlices(t, states, []why.State{"dropped", "sent"}, "states of two messages")
+}
+
+// The answer about a category has the number of events by outcome, and the newest events.
+func TestWhyCategory(t *testing.T) {
+	k := newWhyKit(t)
+	sent := k.refund(journal.Sent, time.Second)
+	sent.ID, sent.Sequence = "payments", 4700 // an ID that is also a category
+	waited := sent
+	waited.Result, waited.Reason, waited.Level, waited.Limit, waited.Decided = journal.Waiting, "slot", "category", "2/30m", k.begin
+	hostile := k.drop()
+	hostile.ID, hostile.Category, hostile.Title, hostile.Channel = "evt-\x1b[2J", "orders", "\x1b]0;x\x07 sold\u202e out", ""
+	again := k.drop()
+	again.ID, again.Sequence = "evt-4710", 4710
+	k.note(k.drop(), again, waited, sent, hostile)
+	payments := `
+2 dropped by category 2/30m
+1 began to wait, denied by category 2/30m
+1 sent
+
+began to wait for a slot, denied by category 2/30m; sent to #payments
+  T  payments  payments.refunds  "card declined"
+
+dropped by category 2/30m: 2 of 2 used, the next slot opens at T; no digest has told #payments of it, as far as the journal knows
+  T  evt-4710  payments.refunds  "card declined"
+  T  evt-4711  payments.refunds  "card declined"
+
+an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 used
+`
+	k.requireWhy(OK, "--category payments --since 2h", payments)
+	k.requireWhy(OK, "--category payments", payments)
+	testkit.Equal(t, k.answer("payments").Asked.ID, "payments", "the ID asked for")
+	testkit.Equal(t, k.answer("orders").Asked.Category, "orders", "the category asked for, since no event has that ID")
+	if output, _, _ := execute(t.Context(), "", "why", "orders"); strings.ContainsAny(output, "\x1b\x07\u202e") {
+		t.Errorf("got %q, want no control characters", output)
+	}
+	for line, want := range map[string]int{
+		"--title DECLINED": 3, "--title sold": 1, "orders --title sold": 1, "payments --title sold": 0, "--since 1ms": 0, "--since 1h": 4,
+	} {
+		testkit.Equal(t, len(k.answer(line).Events), want, "events of %s", line)
+	}
+}
+
+func TestWhyNotKnown(t *testing.T) {
+	k := newWhyKit(t)
+	k.requireWhy(Failure, "evt-1", `
+evt-1: not known
+
+the journal cannot be read: there is no journal: stream "NOTIFICATIONS_JOURNAL" does not exist; NOTIFIER_JOURNAL_AGE=0 turns it off
+`)
+	counted := k.drop()
+	counted.ID, counted.Count, counted.LastID, counted.LastSequence = "evt-4000", 1204, "evt-5000", 5000
+	k.note(counted)
+	k.requireWhy(Failure, "evt-4800", "evt-4800: not known; the journal begins at T, and has only counts of 1204 events since then\n")
+	k.requireWhy(Failure, "--seq 4800", `
+message 4800: not known; the journal begins at T
+
+one of at least 1204 events of payments.refunds that were dropped by category 2/30m in the second of T may be it, of messages 4711 to `+
+		`5000: they are counted, not told singly
+`)
+	k.requireWhy(Failure, "payments.refund", "payments.refund: not known; the journal begins at T, and has only counts of 1204 events since then; "+
+		"the nearest category is payments.refunds\n")
+	testkit.Equal(t, k.answer("evt-5000").Events[0].State, why.State(journal.Dropped), "state of the last one that is counted")
+}
+
+// Events without a decision are found in the streams, also without a journal.
+func TestWhyWaiting(t *testing.T) {
+	k := newWhyKit(t)
+	testkit.Must(k.js.Publish(t.Context(), "notify.payments.refunds", []byte(`{"id": "evt-1", "title": "card declined"}`)))(t)
+	testkit.Must(k.js.Publish(t.Context(), "notify.payments", []byte(
+		`{"alerts": [{"labels": {"alertname": "Disk"}, "fingerprint": "f1"}, {"labels": {"alertname": "CPU"}, "fingerprint": "f2"}]}`)))(t)
+	k.wait(room.Slot, "evt-3", `{"title": "refund stuck"}`, time.Now().Add(time.Hour))
+	k.wait(room.Pair, "evt-4", `{"title": "over", "status": "resolved", "key": "db-1"}`, time.Now().Add(time.Hour))
+	testkit.Must(k.js.Publish(t.Context(), "notify.payments.refunds", []byte(`{"id": "evt-5", "title": "down", "status": "firing", "key": "db-1"}`)))(t)
+	noJournal := `
+the journal cannot be read: there is no journal: stream "NOTIFICATIONS_JOURNAL" does not exist; NOTIFIER_JOURNAL_AGE=0 turns it off
+`
+	k.requireWhy(OK, "evt-1", `
+evt-1  payments.refunds  "card declined"  stored T
+is in the stream without an outcome, since T
+no worker has admitted it so far
+(message 1)
+
+`+freeAgain+noJournal)
+	k.requireWhy(OK, "evt-4", `
+evt-4  payments.refunds  "over"  stored T
+is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until T
+the firing event evt-5 of T is in the stream without an outcome, since T
+(message 77)
+
+`+freeAgain+noJournal)
+	testkit.Equal(t, k.answer("--seq 77").Events[0].State, why.StateWaiting, "state of what waits in the room")
+	var alerts []string
+	for _, e := range k.answer("--seq 2").Events {
+		alerts = append(alerts, e.ID+" "+e.Title)
+	}
+	testkit.EqualSlices(t, alerts, []string{"NOTIFICATIONS:2/f1 Disk", "NOTIFICATIONS:2/f2 CPU"}, "alerts of a message")
+	testkit.EqualSlices(t, k.answer("--category payments").Waiting, []string{
+		"in the stream of the producers now, without an outcome: 4",
+		"waiting in the room now for the outcome of the event that it resolves: 1", "waiting in the room now for a slot: 1",
+	}, "what waits in a category")
+}
+
+// wait stores an event in the room as a worker does.
+func (k whyKit) wait(reason room.Reason, id, body string, due time.Time) {
+	k.Helper()
+	subjects := room.Under("notify")
+	entry := room.Entry{
+		Reason: reason, Subject: "notify.payments.refunds", ID: id, Origin: room.Origin{Stream: "NOTIFICATIONS", Sequence: 77, Stored: k.begin}, Since: k.begin,
+	}
+	schedule, target := subjects.Schedule(reason, "payments", id)
+	m := entry.Message(schedule, nats.Header{}, []byte(body))
+	room.ScheduleAt(m, target, due)
+	testkit.Must(k.js.PublishMsg(k.Context(), m))(k)
+}
+
+// The answer uses the limits in force, the delivery record and the dead letters.
+func TestWhyRecordAndLetters(t *testing.T) {
+	k := newWhyKit(t)
+	var leases []throttle.Lease
+	for i := range 2 {
+		e := event.Event{ID: fmt.Sprint("evt-", i), Category: "payments.refunds"}
+		request := throttle.Request{
+			ID: e.Identity(), Message: throttle.Message{Stream: "NOTIFICATIONS", Sequence: uint64(i), Stored: k.begin}, Category: e.Category, Cost: 1,
+		}
+		leases = append(leases, testkit.Must(k.store.Decide(t.Context(), []throttle.Request{request}))(t).Decisions[0].Lease)
+	}
+	testkit.Must(k.store.Finish(t.Context(), leases[:1]))(t)
+	putLetter(t, k.js, "rejected", "evt-9", `{"title": "card declined"}`, "invalid_blocks")
+	k.note(k.drop())
+	for line, want := range map[string]string{
+		"evt-0 --category payments.refunds": "the delivery record has it as delivered",
+		"evt-1 --category payments.refunds": "a worker has it in hand",
+		"evt-9":                             "dead letter 1 holds it since T: rejected: invalid_blocks; notifier dlq replay 1 sends it again",
+	} {
+		answer := k.answer(line)
+		testkit.Equal(t, clockTimes.ReplaceAllString(strings.Join(answer.Events[0].Sentences, "\n"), "T"), want, "sentences of %s", line)
+	}
+	now := "an event of payments.refunds would be denied now by category 2/30m: 2 of 2 used, the next slot opens at T"
+	requireNow := func(want string) {
+		t.Helper()
+		testkit.Equal(t, clockTimes.ReplaceAllString(strings.Join(k.answer("evt-4711").Now, "\n"), "T"), want, "what would happen now")
+	}
+	requireNow(now)
+	t.Setenv("NOTIFIER_DELAY", "payments.>=2h")
+	requireNow(now + "; by NOTIFIER_DELAY it would wait for a slot, 2h at most")
+	t.Setenv("NOTIFIER_SHADOW", "true")
+	requireNow(now + "; NOTIFIER_SHADOW=true sends it all the same")
+	mustLimits(t, "set payments 3/30m")
+	requireNow("an event of payments.refunds would be sent now: global 2 of 100 used, payments 2 of 3 used")
+}
+
+// The answer ends with the sources that why could not read.
+func TestWhyWithoutRedis(t *testing.T) {
+	k := newWhyKit(t)
+	k.note(k.drop())
+	t.Setenv("NOTIFIER_REDIS_URL", "redis://127.0.0.1:1")
+	testkit.NoError(t, k.js.DeleteStream(t.Context(), "NOTIFICATIONS_DLQ"))
+	output, _, err := execute(t.Context(), "", "why", "evt-4711")
+	testkit.NoError(t, err)
+	testkit.Contains(t, "why", output,
+		"dropped at", "the dead letters cannot be read: ", "the limits cannot be asked: redis: ", "check NOTIFIER_REDIS_URL")
+	for name := range k.js.StreamNames(t.Context()).Name() {
+		if strings.HasPrefix(name, "KV_") {
+			t.Errorf("got the stream %s, want none made by a question", name)
+		}
+	}
+}
+
+// The users limits and notifier of the sample configuration may read all that why and the page need.
+func TestWhySampleRights(t *testing.T) {
+	natsServer, redisServer := servertest.StartSampleNATS(t, "../../configs/nats/notifier.conf"), servertest.StartRedis(t)
+	as := func(user string) {
+		testkit.SetSettings(t, map[string]string{
+			"NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(), "NATS_USER": user, "NATS_PASSWORD": "secret", "NATS_INBOX": "_INBOX_" + user,
+			"NATS_PROVISION": fmt.Sprint(user == "operator"),
+		})
+	}
+	as("operator")
+	mustLimits(t, "") // makes the bucket
+	js := servertest.JetStream(t, natsServer.URL, nats.UserInfo("operator", "secret"), nats.CustomInboxPrefix("_INBOX_operator"))
+	k := whyKit{T: t, js: js, begin: time.Now()}
+	createDeadLetters(t, js)
+	testkit.Must(js.CreateStream(t.Context(), setup.Names(loadSettings(t)).StreamConfig()))(t)
+	testkit.Must(js.Publish(t.Context(), "notify.payments", []byte(`{"id": "evt-1", "title": "x"}`)))(t)
+	putLetter(t, js, "rejected", "evt-2", "text", "no_text")
+	k.note(k.drop())
+	for _, user := range []string{"limits", "notifier"} {
+		as(user)
+		for id, want := range map[string]why.State{"evt-4711": "dropped", "evt-1": why.StateUndecided, "evt-2": "dead"} {
+			answer := k.answer(id)
+			testkit.EqualSlices(t, answer.Unknown, nil, "what %s cannot ask about %s", user, id)
+			testkit.Equal(t, answer.Events[0].State, want, "state of %s, as %s is told", id, user)
+		}
+		testkit.NoError(t, withNATS(t.Context(), func(settings config.Config, connection *stream.Connection) error {
+			source := testkit.Must(inspect.NewSource(settings, connection))(t)
+			defer source.Close()
+			decisions := testkit.Must(source.Decisions(testkit.Context(t)))(t)
+			testkit.Equal(t, (<-decisions)[0].ID, "evt-4711", "decision on the page of %s", user)
+			testkit.EqualSlices(t, connection.Denied(), nil, "what is denied to %s", user)
+			return nil
+		}))
+	}
+}

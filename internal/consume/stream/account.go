@@ -1,0 +1,150 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Subjects on which a client asks the server about itself and the connections of its account.
+const (
+	userInfoSubject    = "$SYS.REQ.USER.INFO"
+	connectionsSubject = "$SYS.REQ.ACCOUNT.PING.CONNZ"
+)
+
+// globalAccount is the account of every user to whom the server's configuration assigns no other account.
+const globalAccount = "$G"
+
+// Bounds of the request for connected clients: each server of a cluster answers for itself.
+const (
+	firstAnswer     = 2 * time.Second
+	furtherAnswers  = 300 * time.Millisecond
+	mostConnections = 4096
+	mostNamed       = 5
+)
+
+// forgery describes what a producer can do in the workers' account.
+const forgery = "a producer in this account can forge live limits, dead letters and events of others through its reply subjects; " +
+	"give producers and notifier ingest an account of their own (configs/nats/notifier.conf)"
+
+// account warns if producers may share the workers' account. A client can ask for its own account and for the connections in that account.
+// It cannot see what another connection publishes.
+func (c *check) account(ctx context.Context) Finding {
+	found := about("nats account")
+	account, err := c.ownAccount(ctx)
+	if err != nil {
+		return found("", warning{fmt.Errorf("which account this is cannot be seen (%w): make sure that producers have another one", err)})
+	}
+	if account == globalAccount {
+		return found("", warn([]string{fmt.Sprintf("%s, which is the account of every user who has no other one: %s", account, forgery)}))
+	}
+	strangers, err := c.strangers(ctx)
+	switch {
+	case err != nil:
+		return found("", warning{fmt.Errorf("%s; who else is connected to it cannot be seen (%w): make sure that no producer is", account, err)})
+	case len(strangers) > 0:
+		return found("", warn([]string{fmt.Sprintf("%s, to which others are connected too: %s. If one of them publishes events: %s",
+			account, strings.Join(strangers, ", "), forgery)}))
+	}
+	return found(account+"; only programs of the notifier are connected to it now", nil)
+}
+
+// serverAnswer is a server's answer about itself.
+type serverAnswer[T any] struct {
+	Data T `json:"data"`
+}
+
+func (c *check) ownAccount(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
+	defer cancel()
+	message, err := c.connection.Conn.RequestWithContext(ctx, userInfoSubject, nil)
+	if err != nil {
+		return "", c.unanswered(userInfoSubject, err)
+	}
+	var answer serverAnswer[struct {
+		Account string `json:"account"`
+	}]
+	if err := json.Unmarshal(message.Data, &answer); err != nil || answer.Data.Account == "" {
+		return "", fmt.Errorf("the server's answer to %s names no account", userInfoSubject)
+	}
+	return answer.Data.Account, nil
+}
+
+// unanswered names the missing permission if the server denied a request.
+func (c *check) unanswered(subject string, err error) error {
+	if last := c.connection.Conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), subject) {
+		return fmt.Errorf("the right to publish %s is missing", subject)
+	}
+	return fmt.Errorf("asking %s: %w", subject, err)
+}
+
+// strangers names the connections of the account that belong neither to a worker nor to a command of the notifier.
+func (c *check) strangers(ctx context.Context) ([]string, error) {
+	inbox := c.connection.Conn.NewRespInbox()
+	answers, err := c.connection.Conn.SubscribeSync(inbox)
+	if err != nil {
+		return nil, fmt.Errorf("listening for answers: %w", err)
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	question := fmt.Sprintf(`{"auth": true, "limit": %d}`, mostConnections)
+	if err := c.connection.Conn.PublishRequest(connectionsSubject, inbox, []byte(question)); err != nil {
+		return nil, fmt.Errorf("asking %s: %w", connectionsSubject, err)
+	}
+	var named []string
+	for wait := firstAnswer; ; wait = furtherAnswers {
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		message, err := answers.NextMsgWithContext(waiting)
+		cancel()
+		if err != nil && wait == firstAnswer {
+			return nil, c.unanswered(connectionsSubject, err)
+		}
+		if err != nil {
+			return shortened(named), nil
+		}
+		named = append(named, strangersIn(message.Data)...)
+	}
+}
+
+// strangersIn names the strangers in the answer of one server.
+func strangersIn(data []byte) (named []string) {
+	var answer serverAnswer[struct {
+		Connections []struct {
+			Name string `json:"name"`
+			User string `json:"authorized_user"`
+			IP   string `json:"ip"`
+		} `json:"connections"`
+	}]
+	if json.Unmarshal(data, &answer) != nil {
+		return nil
+	}
+	for _, connection := range answer.Data.Connections {
+		if connection.Name == programName {
+			continue
+		}
+		name := fmt.Sprintf("%q", cmp.Or(connection.Name, "without a name"))
+		if connection.User != "" {
+			name += fmt.Sprintf(" (user %q)", connection.User)
+		} else {
+			name += " from " + connection.IP
+		}
+		named = append(named, name)
+	}
+	return named
+}
+
+// shortened returns the distinct names, at most mostNamed of them.
+func shortened(named []string) []string {
+	slices.Sort(named)
+	named = slices.Compact(named)
+	if more := len(named) - mostNamed; more > 0 {
+		return append(named[:mostNamed], fmt.Sprintf("and %d more", more))
+	}
+	return named
+}

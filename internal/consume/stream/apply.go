@@ -1,0 +1,207 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/replicas"
+)
+
+// Provisioning creates the streams and consumers of a deployment and updates the existing ones that differ from the settings. Workers also
+// create them if allowed, but never alter existing ones.
+type Provisioning struct {
+	JetStream jetstream.JetStream
+	Names     Names
+	AckWait   time.Duration
+	DryRun    bool // report the changes without making them
+}
+
+// Provisioned is the result for one stream or consumer.
+type Provisioned struct {
+	Subject string
+	Created bool
+	Changes []string // the changes, or the bounds of a created stream; empty if nothing was done
+	Err     error
+}
+
+// Apply provisions the streams and consumers one by one. After a failure it continues with the next one.
+func (p Provisioning) Apply(ctx context.Context) []Provisioned {
+	events, subjects := p.stream(ctx, p.Names.StreamConfig(), p.Names.trusted)
+	room, _ := p.stream(ctx, p.Names.RoomConfig(), p.Names.fitRoom)
+	letters, _ := p.stream(ctx, p.Names.DeadLetterConfig(), nil)
+	all := []Provisioned{
+		events, p.consumer(ctx, p.Names.Stream, p.Names.ConsumerConfig(p.AckWait, subjects), fit),
+		room, p.consumer(ctx, p.Names.RoomStream, p.Names.RoomConsumerConfig(p.AckWait), p.Names.fitRoomConsumer),
+		letters,
+	}
+	if p.Names.Journal.Age > 0 {
+		entries, _ := p.stream(ctx, p.Names.Journal.Config(), nil)
+		all = append(all, entries)
+	}
+	return all
+}
+
+// stream provisions a stream, and returns the stream's resulting subjects. fit reports why the result cannot be used; nil accepts all.
+func (p Provisioning) stream(ctx context.Context, wanted jetstream.StreamConfig, fit func(jetstream.StreamConfig) error) (done Provisioned, subjects []string) {
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	done.Subject = fmt.Sprintf("stream %s", wanted.Name)
+	found, err := p.JetStream.Stream(ctx, wanted.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		done.Created = true
+		if !p.DryRun {
+			found, err = p.Names.EnsureStream(ctx, p.JetStream, wanted, true, slog.New(slog.DiscardHandler))
+			if err != nil {
+				return failed(done, err), wanted.Subjects
+			}
+			wanted = found.CachedInfo().Config
+		}
+		done.Changes = []string{bounds(wanted)}
+		return done, wanted.Subjects
+	case err != nil:
+		return failed(done, err), wanted.Subjects
+	}
+	config, changes := p.Names.changedStream(found.CachedInfo().Config, wanted)
+	if fit != nil {
+		err = fit(config)
+	}
+	if err == nil && len(changes) > 0 && !p.DryRun {
+		_, err = p.JetStream.UpdateStream(ctx, config)
+	}
+	if err != nil {
+		return failed(done, err), config.Subjects
+	}
+	done.Changes = changes
+	return done, config.Subjects
+}
+
+func failed(done Provisioned, err error) Provisioned {
+	return Provisioned{Subject: done.Subject, Err: err}
+}
+
+// consumer provisions a consumer. fit reports why the result cannot be used.
+func (p Provisioning) consumer(ctx context.Context, stream string, wanted jetstream.ConsumerConfig, fit func(jetstream.ConsumerConfig) error) Provisioned {
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	done := Provisioned{Subject: fmt.Sprintf("consumer %s of stream %s", wanted.Durable, stream)}
+	found, err := p.JetStream.Consumer(ctx, stream, wanted.Durable)
+	streamIsPlanned := p.DryRun && errors.Is(err, jetstream.ErrStreamNotFound)
+	switch {
+	case streamIsPlanned, errors.Is(err, jetstream.ErrConsumerNotFound):
+		done.Created, err = true, nil
+		if !p.DryRun {
+			_, _, err = ensureConsumer(ctx, p.JetStream, stream, wanted, true)
+		}
+		if err != nil {
+			return failed(done, err)
+		}
+		return done
+	case err != nil:
+		return failed(done, err)
+	}
+	config, changes := changedConsumer(found.CachedInfo().Config, wanted)
+	if err := fit(config); err != nil {
+		return failed(done, err)
+	}
+	if len(changes) > 0 && !p.DryRun {
+		if _, err := p.JetStream.UpdateConsumer(ctx, stream, config); err != nil {
+			return failed(done, err)
+		}
+	}
+	done.Changes = changes
+	return done
+}
+
+// change sets a field to a value, and records a change if the field had another value.
+func change[T comparable](changes *[]string, name string, field *T, to T, text func(T) string) {
+	if *field == to {
+		return
+	}
+	*changes = append(*changes, fmt.Sprintf("%s %s, was %s", name, text(to), text(*field)))
+	*field = to
+}
+
+// changedStream returns the configuration of an existing stream with the values of the settings, and lists the differences. Subjects and
+// replicas that somebody else has added stay.
+func (n Names) changedStream(found, wanted jetstream.StreamConfig) (config jetstream.StreamConfig, changes []string) {
+	config = found
+	config.Subjects = slices.Clone(found.Subjects)
+	for _, subject := range wanted.Subjects {
+		if !slices.Contains(config.Subjects, subject) {
+			config.Subjects = append(config.Subjects, subject)
+			changes = append(changes, "subject "+subject)
+		}
+	}
+	change(&changes, "max_bytes", &config.MaxBytes, unlimited(wanted.MaxBytes), boundText(bytesText))
+	change(&changes, "max_age", &config.MaxAge, wanted.MaxAge, boundText(ageText))
+	change(&changes, "max_msgs_per_subject", &config.MaxMsgsPerSubject, unlimited(wanted.MaxMsgsPerSubject), boundText(text[int64]))
+	change(&changes, "discard_new_per_subject", &config.DiscardNewPerSubject, wanted.DiscardNewPerSubject, text[bool])
+	change(&changes, "discard", &config.Discard, wanted.Discard, jetstream.DiscardPolicy.String)
+	change(&changes, "allow_msg_schedules", &config.AllowMsgSchedules, wanted.AllowMsgSchedules || found.AllowMsgSchedules, text[bool])
+	change(&changes, "allow_rollup_hdrs", &config.AllowRollup, wanted.AllowRollup, text[bool])
+	change(&changes, "deny_purge", &config.DenyPurge, wanted.DenyPurge || found.DenyPurge, text[bool])
+	duplicates := cmp.Or(wanted.Duplicates, found.Duplicates)
+	if config.MaxAge > 0 {
+		duplicates = min(duplicates, config.MaxAge)
+	}
+	change(&changes, "duplicate_window", &config.Duplicates, duplicates, ageText)
+	if n.Replicas != replicas.Auto {
+		change(&changes, "num_replicas", &config.Replicas, n.Replicas, text[int])
+	}
+	return config, changes
+}
+
+// changedConsumer returns the configuration of an existing consumer with the values of the settings, and lists the differences.
+func changedConsumer(found, wanted jetstream.ConsumerConfig) (config jetstream.ConsumerConfig, changes []string) {
+	config = found
+	filters := filtersOf(found)
+	if before, after := strings.Join(filters, ", "), strings.Join(filtersOf(wanted), ", "); before != after {
+		changes = append(changes, fmt.Sprintf("filter %s, was %s", cmp.Or(after, "none"), cmp.Or(before, "none")))
+		config.FilterSubject, config.FilterSubjects = "", wanted.FilterSubjects
+	}
+	if len(found.BackOff) > 0 {
+		changes = append(changes, "no backoff")
+		config.BackOff = nil
+	}
+	change(&changes, "ack_wait", &config.AckWait, wanted.AckWait, ageText)
+	change(&changes, "max_deliver", &config.MaxDeliver, wanted.MaxDeliver, boundText(text[int]))
+	change(&changes, "max_ack_pending", &config.MaxAckPending, wanted.MaxAckPending, text[int])
+	return config, changes
+}
+
+// filtersOf returns the sorted filter subjects of a consumer; none: it takes the whole stream.
+func filtersOf(c jetstream.ConsumerConfig) []string {
+	if c.FilterSubject != "" {
+		return []string{c.FilterSubject}
+	}
+	return slices.Sorted(slices.Values(c.FilterSubjects))
+}
+
+// unlimited converts a bound to the server's form, in which -1 means no bound.
+func unlimited(bound int64) int64 {
+	if bound <= 0 {
+		return -1
+	}
+	return bound
+}
+
+// boundText returns a function for the text of a bound that may be unlimited.
+func boundText[T int | int64 | time.Duration](text func(T) string) func(T) string {
+	return func(bound T) string {
+		if bound <= 0 {
+			return "unlimited"
+		}
+		return text(bound)
+	}
+}
+
+func text[T any](value T) string { return fmt.Sprint(value) }

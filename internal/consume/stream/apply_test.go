@@ -1,0 +1,102 @@
+package stream
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// provisioning is that of the test's names.
+func (f *fixture) provisioning(change func(*Provisioning)) Provisioning {
+	p := Provisioning{JetStream: f.js, Names: testNames, AckWait: patience}
+	p.Names.Journal = testJournal
+	if change != nil {
+		change(&p)
+	}
+	return p
+}
+
+// applied provisions, and returns what was changed, by subject. Nothing may fail.
+func (f *fixture) applied(p Provisioning) map[string]string {
+	f.Helper()
+	changes := make(map[string]string)
+	for _, done := range p.Apply(f.Context()) {
+		testkit.NoError(f, done.Err)
+		if len(done.Changes) > 0 || done.Created {
+			changes[done.Subject] = strings.Join(done.Changes, "; ")
+		}
+	}
+	return changes
+}
+
+// TestApplyMakesWhatWorkersMake compares streams and consumers with those that a worker makes.
+func TestApplyMakesWhatWorkersMake(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	created := f.applied(f.provisioning(nil))
+	testkit.Equal(t, len(created), 6, "created streams and consumers")
+	f.requireProvisioned()
+	before := f.state()
+	testkit.EqualMaps(t, f.applied(f.provisioning(nil)), map[string]string{}, "changes of another run")
+	f.provision()
+	testkit.Equal(t, f.state(), before, "configuration after a worker's start")
+}
+
+// TestApplyUpdates provisions after others have changed everything that the settings decide, first without an effect.
+func TestApplyUpdates(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	testkit.Must(f.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: testNames.Stream, Subjects: []string{"notify.>", "more"}, Retention: jetstream.WorkQueuePolicy, AllowRollup: true, Description: "mine",
+	}))(t)
+	testkit.NoError(t, f.createConsumer(jetstream.ConsumerConfig{
+		Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 3, MaxAckPending: 10,
+		BackOff: []time.Duration{time.Second, 2 * time.Second}, FilterSubject: "notify.payments",
+	}))
+	f.event("payments", "order-1")
+
+	altered := f.state()
+	want := map[string]string{
+		"stream EVENTS": "subject notify; max_bytes 64MiB, was unlimited; max_age 7d, was unlimited; discard DiscardNew, was DiscardOld; " +
+			"allow_rollup_hdrs false, was true; deny_purge true, was false",
+		"consumer notifier of stream EVENTS": "filter notify, notify.>, was notify.payments; no backoff; ack_wait 30s, was 1s; " +
+			"max_deliver unlimited, was 3; max_ack_pending 20000, was 10",
+	}
+	dry := f.applied(f.provisioning(func(p *Provisioning) { p.DryRun = true }))
+	testkit.Equal(t, f.state(), altered, "configuration after a dry run")
+	done := f.applied(f.provisioning(nil))
+	testkit.EqualSlices(t, slices.Sorted(maps.Keys(done)), slices.Sorted(maps.Keys(dry)), "what is changed, and what a dry run names")
+	for subject, changes := range want {
+		testkit.EqualSlices(t, []string{dry[subject], done[subject]}, []string{changes, changes}, "changes of %s", subject)
+	}
+	testkit.EqualMaps(t, f.applied(f.provisioning(nil)), map[string]string{}, "changes of another run")
+
+	// What others added, and the settings do not decide, stays.
+	config := f.streamInfo(testNames.Stream).Config
+	testkit.EqualSlices(t, slices.Sorted(slices.Values(config.Subjects)), []string{"more", "notify", "notify.>"}, "subjects")
+	testkit.Equal(t, config.Description, "mine", "description")
+	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "stored events")
+}
+
+// TestApplyRefuses wants an error for each stream that no update makes fit for use, and the others provisioned.
+func TestApplyRefuses(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	testkit.Must(f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: testNames.Stream, Subjects: testNames.Subjects(), AllowMsgSchedules: true}))(t)
+	testkit.Must(f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: testNames.RoomStream, Subjects: []string{"notify-room.>"}}))(t)
+	for _, done := range f.provisioning(nil).Apply(t.Context()) {
+		unfit := done.Subject == "stream EVENTS" || done.Subject == "stream ROOM"
+		if errors.Is(done.Err, ErrUnfit) != unfit || done.Err != nil && len(done.Changes) > 0 {
+			t.Errorf("%s: got the error %v and the changes %v, want an error: %t", done.Subject, done.Err, done.Changes, unfit)
+		}
+	}
+	testkit.Equal(t, f.streamInfo(testNames.Stream).Config.MaxBytes, -1, "bytes of a stream that is not fit for use")
+	testkit.Must(f.js.Stream(t.Context(), testNames.DeadLetterStream))(t)
+}

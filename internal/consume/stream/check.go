@@ -1,0 +1,343 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
+)
+
+// Finding is the result of one check of [Check].
+type Finding struct {
+	Subject string
+	Note    string // details if nothing is wrong
+	Err     error  // the problem and its remedy
+	Warning bool   // a worker may work despite Err
+}
+
+// Check reports whether a worker could work: whether streams and consumers exist or can be created and are fit for use, how they are
+// bounded, whether each subject that the worker publishes to is permitted, and whether producers share the worker's account. It takes no
+// event, stores nothing and creates nothing.
+func Check(ctx context.Context, connection *Connection, names Names, provision bool, ackWait time.Duration) []Finding {
+	js, err := jetstream.New(connection.Conn, jetstream.WithDefaultTimeout(APITimeout))
+	if err != nil {
+		return []Finding{{Subject: "jetstream", Err: err}}
+	}
+	c := &check{connection: connection, js: js, names: names, provision: provision, ackWait: ackWait}
+	findings := []Finding{
+		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.Consumer, fit)),
+		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.trusted)),
+		about("nats consumer %q of stream %q", names.roomConsumer(), names.RoomStream)(
+			c.consumer(ctx, names.RoomStream, names.roomConsumer(), names.fitRoomConsumer)),
+		about("nats stream %q", names.RoomStream)(c.stream(ctx, names.RoomConfig(), names.fitRoom)),
+		about("nats stream %q", names.DeadLetterStream)(c.stream(ctx, names.DeadLetterConfig(), func(jetstream.StreamConfig) error { return nil })),
+		about("nats events that wait on %q", names.Room().All())(c.stored(ctx, names.RoomStream, names.Room().Queue(room.Part, "check"))),
+		about("nats dead letters on %q", names.DeadLetterSubject+".>")(c.stored(ctx, names.DeadLetterStream, names.DeadLetterSubject+".check.check")),
+	}
+	findings = append(findings, c.journal(ctx)...)
+	findings = append(append(findings, c.replicas()...), c.permissions(ctx)...)
+	return append(findings, c.account(ctx))
+}
+
+// journal checks whether the journal can be written. A worker also works without it.
+func (c *check) journal(ctx context.Context) []Finding {
+	names := c.names.Journal
+	if names.Age == 0 {
+		return nil
+	}
+	findings := []Finding{
+		about("nats stream %q", names.Stream)(c.stream(ctx, names.Config(), func(jetstream.StreamConfig) error { return nil })),
+		about("nats journal on %q", names.All())(c.stored(ctx, names.Stream, names.SubjectOf("check"))),
+	}
+	for i := range findings {
+		findings[i].Warning = findings[i].Err != nil
+	}
+	return findings
+}
+
+// warning is an error that does not keep a worker from working.
+type warning struct{ error }
+
+func warn(texts []string) error { return warning{errors.New(strings.Join(texts, "; "))} }
+
+// about returns a function that makes a finding about a subject.
+func about(format string, names ...any) func(note string, err error) Finding {
+	return func(note string, err error) Finding {
+		_, isWarning := errors.AsType[warning](err)
+		return Finding{Subject: fmt.Sprintf(format, names...), Note: note, Err: err, Warning: isWarning}
+	}
+}
+
+type check struct {
+	connection *Connection
+	js         jetstream.JetStream
+	names      Names
+	provision  bool
+	ackWait    time.Duration
+	creates    []string // API subjects on which the worker will request what is absent
+	single     []string // streams with one replica
+}
+
+// absent records a request with which the worker will create what is absent. It returns an error if the worker may not create it.
+func (c *check) absent(err error, create string) error {
+	if !c.provision {
+		return fmt.Errorf("%w (run notifier provision, or set NOTIFIER_NATS_PROVISION=true)", err)
+	}
+	c.creates = append(c.creates, create)
+	return nil
+}
+
+// consumer checks whether a consumer can be used, and how it differs from the settings.
+func (c *check) consumer(ctx context.Context, stream, name string, fit func(jetstream.ConsumerConfig) error) (note string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	consumer, err := c.js.Consumer(ctx, stream, name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
+		return "absent; the worker creates it", c.absent(err, fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s", stream, name))
+	case err != nil:
+		return "", c.explain(err)
+	}
+	config := consumer.CachedInfo().Config
+	if err := fit(config); err != nil {
+		return "", err
+	}
+	if err := c.looksAt(ctx, stream); err != nil {
+		return "", fmt.Errorf("looking at stored events: %w", c.explain(err))
+	}
+	if remarks := remarks(config, c.ackWait); len(remarks) > 0 {
+		return "", warn(remarks)
+	}
+	return waitingText(consumer.CachedInfo()), nil
+}
+
+// waitingText returns how many events are not settled.
+func waitingText(info *jetstream.ConsumerInfo) string {
+	text := fmt.Sprintf("%d events are waiting", info.NumPending+uint64(info.NumAckPending)) //nolint:gosec // a count is not negative
+	if info.NumAckPending > 0 {
+		text += fmt.Sprintf(", %d of them delivered to a worker", info.NumAckPending)
+	}
+	return text
+}
+
+// looksAt reads a stored event, as a worker does in its search for undecided events.
+func (c *check) looksAt(ctx context.Context, name string) error {
+	stream, err := c.js.Stream(ctx, name)
+	if err == nil {
+		_, err = stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(c.names.Subject))
+	}
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil
+	}
+	return err
+}
+
+// stream checks whether a stream can be used, how it is bounded, and how it differs from the settings.
+func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit func(jetstream.StreamConfig) error) (note string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	stream, err := c.js.Stream(ctx, wanted.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return "absent; the worker creates it: " + bounds(wanted), c.absent(err, "$JS.API.STREAM.CREATE."+wanted.Name)
+	case err != nil:
+		return "", c.explain(err)
+	}
+	config := stream.CachedInfo().Config
+	if config.Replicas == 1 {
+		c.single = append(c.single, config.Name)
+	}
+	if err := fit(config); err != nil {
+		return "", err
+	}
+	if differences := differences(wanted, config); len(differences) > 0 {
+		return "", warn(append([]string{bounds(config)}, differences...))
+	}
+	return bounds(config), nil
+}
+
+// bounds describes the bounds of a stream.
+func bounds(c jetstream.StreamConfig) string {
+	text := "no bound in bytes"
+	if c.MaxBytes > 0 {
+		text = "at most " + bytesText(c.MaxBytes)
+	}
+	if c.MaxMsgsPerSubject > 0 {
+		text += fmt.Sprintf(", %d messages on each subject", c.MaxMsgsPerSubject)
+	}
+	if c.MaxAge > 0 {
+		text += ", for " + ageText(c.MaxAge)
+	} else {
+		text += ", for ever"
+	}
+	if c.Replicas > 0 {
+		text += fmt.Sprintf("; replicas: %d", c.Replicas)
+	}
+	return text
+}
+
+// differences lists what an operator should know about an existing stream.
+func differences(wanted, found jetstream.StreamConfig) []string {
+	var texts []string
+	note := func(differs bool, text string) {
+		if differs {
+			texts = append(texts, text)
+		}
+	}
+	note(wanted.MaxBytes > 0 && found.MaxBytes <= 0, fmt.Sprintf("one that is created has at most %s", bytesText(wanted.MaxBytes)))
+	note(found.Discard == jetstream.DiscardOld && wanted.Discard != jetstream.DiscardOld && (found.MaxBytes > 0 || found.MaxMsgs > 0),
+		"when it is full it loses its oldest messages, whoever they belong to (discard old); expected discard new")
+	note(wanted.MaxMsgsPerSubject > 0 && found.MaxMsgsPerSubject <= 0,
+		fmt.Sprintf("no bound for each subject, so one producer takes the room of all; expected %d (max_msgs_per_subject)", wanted.MaxMsgsPerSubject))
+	note(wanted.DiscardNewPerSubject && found.MaxMsgsPerSubject > 0 && !found.DiscardNewPerSubject,
+		"on a full subject it loses the oldest message, and nobody counts it; expected discard_new_per_subject")
+	return texts
+}
+
+// bytesText formats a number of bytes like a setting.
+func bytesText(n int64) string {
+	unit := 0
+	names := []string{"", "KiB", "MiB", "GiB", "TiB"}
+	for n >= 1024 && n%1024 == 0 && unit < len(names)-1 {
+		n, unit = n/1024, unit+1
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%d%s", n, names[unit])
+}
+
+// ageText formats a duration like a setting.
+func ageText(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
+	return d.String()
+}
+
+// replicas warns about streams that only one server stores.
+func (c *check) replicas() []Finding {
+	if len(c.single) == 0 {
+		return nil
+	}
+	streams := strings.Join(c.single, ", ")
+	text := fmt.Sprintf("one server keeps %s: a power failure takes what it has acknowledged since it last wrote to the disk, up to two minutes, "+
+		"unless its sync_interval is always (a client cannot see that; configs/nats/notifier.conf says what it costs)", streams)
+	if cluster := c.connection.Conn.ConnectedClusterName(); cluster != "" {
+		text = fmt.Sprintf("in the cluster %q one server alone keeps %s: when it stops everything does, and its disk is all there is; "+
+			"set NOTIFIER_NATS_REPLICAS=3 before they are created, or num_replicas of those that exist", cluster, streams)
+	}
+	return []Finding{about("nats replicas")("", warn([]string{text}))}
+}
+
+// explain adds what the server denied, since the caller sees only a timeout.
+func (c *check) explain(err error) error {
+	if denied := c.connection.Denied(); len(denied) > 0 {
+		return fmt.Errorf("%w (%s)", err, strings.Join(denied, "; "))
+	}
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("%w (is JetStream enabled for this account?)", err)
+	}
+	return err
+}
+
+// errUnexpected is a stream's answer to a message that expects another stream. It shows that the publisher has the permission and that a
+// stream has the subject.
+const errUnexpected = jetstream.ErrorCode(10060)
+
+// stored publishes a message that every stream refuses, to check whether a message would be stored.
+func (c *check) stored(ctx context.Context, stream, subject string) (note string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	_, err = c.js.PublishMsg(ctx, nats.NewMsg(subject), jetstream.WithExpectStream("notifier-check-no-such-stream"), jetstream.WithRetryAttempts(0))
+	refusal, refused := errors.AsType[*jetstream.APIError](err)
+	absent := errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
+	switch {
+	case err == nil, refused && refusal.ErrorCode == errUnexpected:
+		return "would be stored", nil
+	case absent && c.provision:
+		return "no stream yet; the worker creates it", nil
+	case absent:
+		return "", fmt.Errorf("no stream takes them (create %q with notifier provision, or set NOTIFIER_NATS_PROVISION=true)", stream)
+	default:
+		return "", c.explain(err)
+	}
+}
+
+// permissions tries the worker's other subjects without effect, and lists the denied subjects.
+func (c *check) permissions(ctx context.Context) []Finding {
+	const channel = "check"
+	const malformed = "check" // nothing is delivered or created
+	requests := map[string]string{
+		"$JS.API.STREAM.MSG.DELETE." + c.names.DeadLetterStream: malformed,
+		"$SRV.PING.notifier": malformed,
+		fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s.%s", c.names.RoomStream, c.names.ChannelConsumer(channel), c.names.Room().ChannelFilter(channel)): malformed,
+		// No letter has this subject, so nothing is purged.
+		"$JS.API.STREAM.PURGE." + c.names.DeadLetterStream: fmt.Sprintf(`{"filter":%q}`, c.names.DeadLetterSubject+".check.check"),
+	}
+	for stream, consumers := range map[string][]string{
+		c.names.Stream: {c.names.Consumer}, c.names.RoomStream: {c.names.roomConsumer(), c.names.ChannelConsumer(channel)},
+	} {
+		requests["$JS.API.STREAM.MSG.DELETE."+stream] = malformed
+		for _, consumer := range consumers {
+			requests[fmt.Sprintf("$JS.ACK.%s.%s.check", stream, consumer)] = malformed
+			requests[fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer)] = malformed
+		}
+	}
+	for _, subject := range c.creates {
+		requests[subject] = malformed
+	}
+	const services = "$SRV.PING.notifier.check"
+	uses := map[string]func(*nats.Conn) error{services: func(conn *nats.Conn) error {
+		subscription, err := conn.SubscribeSync(services)
+		if err != nil {
+			return err
+		}
+		return subscription.Unsubscribe()
+	}}
+	for subject, body := range requests {
+		uses[subject] = func(conn *nats.Conn) error { return conn.Publish(subject, []byte(body)) }
+	}
+	var findings []Finding
+	for _, subject := range slices.Sorted(maps.Keys(uses)) {
+		denial, err := c.denial(ctx, subject, uses[subject])
+		if err != nil {
+			return []Finding{about("nats permissions")("", err)}
+		}
+		if denial != "" {
+			findings = append(findings, about("nats permissions")("", errors.New(denial)))
+		}
+	}
+	if len(findings) == 0 {
+		findings = append(findings, about("nats permissions")("what a worker publishes and subscribes to is allowed", nil))
+	}
+	return findings
+}
+
+// denial returns the server's answer if the server denies the use of a subject, or "". The server sends a denial before the answer to the
+// flush.
+func (c *check) denial(ctx context.Context, subject string, use func(*nats.Conn) error) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	if err := use(c.connection.Conn); err != nil {
+		return "", err
+	}
+	if err := c.connection.Conn.FlushWithContext(ctx); err != nil {
+		return "", err
+	}
+	last := c.connection.Conn.LastError()
+	if !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), strconv.Quote(subject)) {
+		return "", nil
+	}
+	return deniedText(last), nil
+}

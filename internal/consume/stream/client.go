@@ -1,0 +1,190 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/oplog"
+)
+
+// Options configure a [Client].
+type Options struct {
+	Connection *Connection
+	Names      Names
+	Provision  bool          // create absent streams and consumers
+	AckWait    time.Duration // of consumers that the client creates
+	Logger     *slog.Logger
+}
+
+// Client holds the streams and consumers that a worker uses. Its exported fields do not change.
+type Client struct {
+	Connection *Connection
+	JetStream  jetstream.JetStream
+	Names      Names
+	Clock      Clock
+
+	options    Options
+	consumer   *oplog.Condition // the consumers exist
+	unanswered *oplog.Condition // the server answers whether they exist
+
+	finding sync.Mutex // held during a search
+	layout  atomic.Pointer[Layout]
+}
+
+// NewClient returns a client that has found nothing yet.
+func NewClient(o Options) (*Client, error) {
+	js, err := jetstream.New(o.Connection.Conn, jetstream.WithDefaultTimeout(APITimeout), jetstream.WithPublishAsyncTimeout(APITimeout))
+	if err != nil {
+		return nil, fmt.Errorf("using jetstream: %w", err)
+	}
+	return &Client{
+		Connection: o.Connection, JetStream: js, Names: o.Names, options: o,
+		consumer:   oplog.NewCondition(o.Logger, "the consumer is not there", "the consumer is there"),
+		unanswered: oplog.NewCondition(o.Logger, "nats does not answer whether the consumer exists", "nats answers again whether the consumer exists"),
+	}, nil
+}
+
+// Layout returns the streams and consumers as the latest search found them, or nil before the first search has succeeded.
+func (c *Client) Layout() *Layout { return c.layout.Load() }
+
+// Now returns the present time by the NATS server's clock.
+func (c *Client) Now() time.Time { return c.Clock.Now() }
+
+// Ready returns nil if the client is connected and its consumers exist.
+func (c *Client) Ready() error {
+	if !c.Connection.Conn.IsConnected() {
+		return errors.New("nats is not connected")
+	}
+	var absent error
+	if c.Layout() == nil {
+		absent = errors.New("the consumer was not found yet")
+	}
+	return errors.Join(absent, c.consumer.Err(), c.unanswered.Err())
+}
+
+// connectedPoll is the interval at which a client without a connection looks for one.
+const connectedPoll = 20 * time.Millisecond
+
+// AwaitConnected waits until the connection is there. The error is the context's cause or [ErrClosed].
+func (c *Client) AwaitConnected(ctx context.Context) error {
+	for !c.Connection.Conn.IsConnected() {
+		if err := c.Connection.Sleep(ctx, connectedPoll); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Find searches for the streams and consumers until they exist. It creates absent ones if the options allow that. The error is the
+// context's cause, [ErrClosed] or [ErrUnfit].
+func (c *Client) Find(ctx context.Context) error {
+	before := c.layout.Load()
+	c.finding.Lock()
+	defer c.finding.Unlock()
+	if c.layout.Load() != before { // another goroutine has found them meanwhile
+		return nil
+	}
+	for {
+		if err := c.AwaitConnected(ctx); err != nil {
+			return err
+		}
+		var found Layout
+		err := c.Connection.Request(ctx, func(ctx context.Context) (err error) {
+			found, err = c.Names.Provision(ctx, c.JetStream, c.options.AckWait, c.options.Provision, c.options.Logger)
+			return err
+		})
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if denied := c.Connection.Denied(); err != nil && len(denied) > 0 {
+			err = fmt.Errorf("%w (%s)", err, denied[0])
+		}
+		c.searched(err)
+		switch {
+		case err == nil:
+			c.layout.Store(&found)
+			return nil
+		case errors.Is(err, ErrUnfit):
+			return err
+		case errors.Is(err, nats.ErrDisconnected):
+			continue
+		}
+		if err := c.Connection.Sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+// searched records the result of a search for the consumers. Without an answer, nobody knows whether they exist. Without a connection, the
+// server was not asked, and the connection reports its own failures.
+func (c *Client) searched(err error) {
+	switch {
+	case errors.Is(err, nats.ErrDisconnected):
+	case err == nil:
+		c.unanswered.Note(nil)
+		c.consumer.Note(nil)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders):
+		c.unanswered.Note(err)
+	default:
+		c.unanswered.Note(nil)
+		c.consumer.Note(err)
+	}
+}
+
+// Exists asks for a consumer until the server answers whether it exists. One goroutine asks at a time, so the log reports an election
+// once. While a cluster elects a leader, nobody answers, and the client is not ready. The error is the context's cause or [ErrClosed].
+func (c *Client) Exists(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
+	const pause = 100 * time.Millisecond
+	c.finding.Lock()
+	defer c.finding.Unlock()
+	for {
+		asking, cancel := context.WithTimeout(ctx, APITimeout)
+		err := c.Connection.Request(asking, func(ctx context.Context) error {
+			_, err := consumer.Info(ctx)
+			return err
+		})
+		cancel()
+		if err == nil || c.Connection.Conn.IsConnected() && ctx.Err() == nil {
+			c.searched(err)
+		}
+		switch {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+			return false, nil
+		}
+		if err := c.Connection.Sleep(ctx, pause); err != nil {
+			return false, err
+		}
+	}
+}
+
+// Restore creates a stream that was deleted, and reports whether the stream exists. It creates none if the options do not allow that.
+func (c *Client) Restore(ctx context.Context, config jetstream.StreamConfig) bool {
+	if !c.options.Provision {
+		return false
+	}
+	_, err := c.Names.EnsureStream(ctx, c.JetStream, config, true, c.options.Logger)
+	return err == nil
+}
+
+// Info returns a consumer's state, and learns the server's time from the answer.
+func (c *Client) Info(ctx context.Context, consumer jetstream.Consumer) (*jetstream.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	asked := time.Now()
+	info, err := consumer.Info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the state of a consumer: %w", err)
+	}
+	c.Clock.Learn(asked, time.Now(), info.TimeStamp)
+	return info, nil
+}

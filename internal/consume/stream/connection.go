@@ -1,0 +1,239 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// programName is the connection name of workers and commands. Connections that publish for producers have other names.
+const programName = "notifier"
+
+// ConnectOptions configure the connection: the servers and the credentials.
+type ConnectOptions struct {
+	Name      string // the connection's name in NATS; "" for a worker or a command
+	URL       string // comma separated
+	CredsFile string // "" for none, as in the fields below
+	User      string
+	Password  string
+	Token     string
+	TLS       *tls.Config
+	Inbox     string // prefix of the reply subjects, so permissions can keep other clients from listening there
+	Logger    *slog.Logger
+}
+
+// Connection is a connection to NATS. After a loss it reconnects without end.
+type Connection struct {
+	Conn *nats.Conn
+
+	closed chan struct{}
+
+	mu        sync.Mutex
+	reconnect time.Time // time of the latest reconnect
+	present   context.Context
+	renew     context.CancelFunc // ends present
+	failure   error              // why the latest attempt to connect failed; nil if none did
+	reported  []string           // the reasons that were logged since the connection was lost
+	denied    []string           // distinct denials, in the order of their occurrence
+}
+
+// The worker tries to reconnect after reconnectWait plus up to reconnectJitter, however long the server has been away: the first event
+// after a restart of the server has to be posted within half a second.
+const (
+	reconnectWait   = 100 * time.Millisecond
+	reconnectJitter = 100 * time.Millisecond
+)
+
+// Connect starts connecting and does not wait. It fails only if waiting does not help, for example if a credentials file is unreadable.
+func Connect(o ConnectOptions) (*Connection, error) {
+	c := &Connection{closed: make(chan struct{})}
+	c.present, c.renew = context.WithCancel(context.Background())
+	options := []nats.Option{
+		nats.Name(cmp.Or(o.Name, programName)),
+		nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
+		nats.IgnoreAuthErrorAbort(), // credentials are rotated; the log reports the error
+		nats.Timeout(5 * time.Second),
+		nats.PingInterval(5 * time.Second), // a server that hangs is noticed within 15 s
+		nats.MaxPingsOutstanding(2),
+		nats.ConnectHandler(func(nc *nats.Conn) {
+			c.connected(time.Time{})
+			o.Logger.Info("nats is connected", "server", nc.ConnectedUrlRedacted())
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			c.connected(time.Now())
+			o.Logger.Info("nats is connected again", "server", nc.ConnectedUrlRedacted())
+		}),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				o.Logger.Warn("nats is disconnected", "error", err)
+			}
+		}),
+		nats.ReconnectErrHandler(c.reconnectFailed(o.Logger)),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { c.asyncError(o.Logger, sub, err) }),
+		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
+	}
+	if o.Inbox != "" {
+		options = append(options, nats.CustomInboxPrefix(o.Inbox))
+	}
+	if o.CredsFile != "" {
+		options = append(options, nats.UserCredentials(o.CredsFile))
+	}
+	if o.User != "" {
+		options = append(options, nats.UserInfo(o.User, o.Password))
+	}
+	if o.Token != "" {
+		options = append(options, nats.Token(o.Token))
+	}
+	if o.TLS != nil {
+		options = append(options, nats.Secure(o.TLS))
+	}
+	conn, err := nats.Connect(o.URL, options...)
+	if _, unread := errors.AsType[*url.Error](err); unread { // the error quotes the URL, which may hold a password
+		return nil, errors.New("connecting to nats: not a URL")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connecting to nats: %w", err)
+	}
+	c.Conn = conn
+	return c, nil
+}
+
+// Closed is closed when the connection has ended for good.
+func (c *Connection) Closed() <-chan struct{} { return c.closed }
+
+// LastReconnect returns the time of the latest reconnect, or the zero time if the connection was never lost.
+func (c *Connection) LastReconnect() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reconnect
+}
+
+// ErrClosed means that the connection is closed for good.
+var ErrClosed = errors.New("the connection to nats is closed")
+
+// Sleep waits for a time. It returns early, with the context's cause or [ErrClosed], if the context or the connection ends.
+func (c *Connection) Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.closed:
+		return ErrClosed
+	}
+}
+
+// connected clears the reasons of the outage. It records the time of the reconnect; zero: the connection was never lost.
+func (c *Connection) connected(again time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failure, c.reported, c.reconnect = nil, nil, again
+	if !again.IsZero() {
+		c.renew()
+		c.present, c.renew = context.WithCancel(context.Background())
+	}
+}
+
+// UntilReconnect returns a context that ends at the next reconnect.
+func (c *Connection) UntilReconnect() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.present
+}
+
+// Request calls a function that makes requests to the server. After a reconnect nobody answers these requests, so Request cancels the
+// function's context and returns [nats.ErrDisconnected].
+func (c *Connection) Request(ctx context.Context, ask func(context.Context) error) error {
+	present := c.UntilReconnect()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(present, cancel)()
+	if err := ask(ctx); err == nil || present.Err() == nil {
+		return err
+	}
+	return nats.ErrDisconnected
+}
+
+// reconnectFailed logs why the server cannot be reached: each reason once per outage. That no server is left to try is not logged.
+func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
+	return func(_ *nats.Conn, err error) {
+		if err == nil {
+			return
+		}
+		nobodyLeft := errors.Is(err, nats.ErrNoServers)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.failure == nil || !nobodyLeft {
+			c.failure = err
+		}
+		if !nobodyLeft && isNew(&c.reported, err.Error(), mostReasons) {
+			logger.Warn("nats cannot be reached", "error", err)
+		}
+	}
+}
+
+// mostReasons bounds the logged reasons of one outage.
+const mostReasons = 10
+
+// isNew adds a text to a list of at most most texts, and reports whether the text was added.
+func isNew(noted *[]string, text string, most int) bool {
+	if len(*noted) == most || slices.Contains(*noted, text) {
+		return false
+	}
+	*noted = append(*noted, text)
+	return true
+}
+
+// Failure returns why the latest attempt to connect failed, or nil if it did not fail.
+func (c *Connection) Failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failure
+}
+
+// acknowledged matches the subject of an acknowledgement. The part after the consumer's name differs from message to message.
+var acknowledged = regexp.MustCompile(`(\$JS\.ACK\.[^."]+\.[^."]+)[^"]*`)
+
+// deniedText returns the missing permission of a denial.
+func deniedText(denial error) string { return acknowledged.ReplaceAllString(denial.Error(), "$1.>") }
+
+// asyncError logs the server's errors. A denied request looks like a timeout to its caller, so asyncError logs each denied subject once.
+func (c *Connection) asyncError(logger *slog.Logger, sub *nats.Subscription, err error) {
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		text := deniedText(err)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if isNew(&c.denied, text, mostDenied) {
+			logger.Error("nats permission is missing", "error", text)
+		}
+		return
+	}
+	subject := ""
+	if sub != nil {
+		subject = sub.Subject
+	}
+	logger.Warn("nats reports an error", "subject", subject, "error", err)
+}
+
+// mostDenied bounds the remembered denials.
+const mostDenied = 100
+
+// Denied returns what the server has denied so far, in order.
+func (c *Connection) Denied() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.denied)
+}

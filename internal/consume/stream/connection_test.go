@@ -1,0 +1,99 @@
+package stream
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// TestConnectErrors has faults that no wait can mend. The error comes at once, without a secret.
+func TestConnectErrors(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]ConnectOptions{
+		"no file of credentials": {URL: "nats://127.0.0.1:1", CredsFile: filepath.Join(t.TempDir(), "absent.creds")},
+		"not a URL":              {URL: "nats://user:canary@127.0.0.1:port"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := testkit.NewLog(t)
+			o.Logger = log.Logger()
+			c, err := Connect(o)
+			if err == nil {
+				c.Conn.Close()
+				t.Fatal("got no error, want one")
+			}
+			if strings.Contains(err.Error(), "canary") || len(log.Lines("canary")) > 0 {
+				t.Errorf("got a secret in %v, want none", err)
+			}
+		})
+	}
+}
+
+// TestConnectWaits starts the server after the worker. The log says once that the server is unavailable.
+func TestConnectWaits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.server.Kill()
+	c := f.connect(ConnectOptions{URL: f.server.URL})
+	f.eventually("the log says that it is unavailable", func() bool { return len(f.log.Lines("nats cannot be reached")) > 0 })
+	if err := c.Failure(); err == nil {
+		t.Error("Failure: got nil, want the reason")
+	}
+	f.server.Restart()
+	f.eventually("it is connected", c.Conn.IsConnected)
+	f.eventually("the log says so", func() bool { return len(f.log.Lines("nats is connected")) > 0 })
+	f.log.WantCount(t, 1, "nats cannot be reached")
+}
+
+// TestWrongPassword has the server refuse the password. The connection stays open for a repair. The log does not show the password.
+func TestWrongPassword(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATS(t, func(o *server.Options) { o.Username, o.Password = "user", "right" })
+	f := newFixtureOn(t, n, nats.UserInfo("user", "right"))
+	c := f.connect(ConnectOptions{URL: n.URL, User: "user", Password: "canary"})
+	f.eventually("the log says so", func() bool { return len(f.log.Lines("Authorization Violation")) > 0 })
+	if c.Conn.IsConnected() || c.Conn.IsClosed() {
+		t.Errorf("connected %t, closed %t; want neither", c.Conn.IsConnected(), c.Conn.IsClosed())
+	}
+	f.log.WantCount(t, 0, "canary")
+}
+
+// TestDenied repeats denials. The connection remembers each subject once, in order, up to a bound.
+func TestDenied(t *testing.T) {
+	t.Parallel()
+	log := testkit.NewLog(t)
+	c := &Connection{}
+	deny := func(subject string) {
+		c.asyncError(log.Logger(), nil, fmt.Errorf("%w: Permissions Violation for Publish to %q", nats.ErrPermissionViolation, subject))
+	}
+	for _, subject := range []string{"b", "$JS.ACK.S.C.1.2.3.4.5", "a", "b", "$JS.ACK.S.C.6.7.8.9.0"} {
+		deny(subject)
+	}
+	denied := c.Denied()
+	if len(denied) != 3 || !strings.Contains(denied[0], `"b"`) || !strings.Contains(denied[1], `"$JS.ACK.S.C.>"`) || !strings.Contains(denied[2], `"a"`) {
+		t.Errorf("denials: got %q, want those of b, of the acks and of a", denied)
+	}
+	log.WantCount(t, 3, "nats permission is missing")
+	for i := range 2 * mostDenied {
+		deny(fmt.Sprint(i))
+	}
+	testkit.Equal(t, len(c.denied), mostDenied, "remembered denials")
+}
+
+// TestReconnectsSoon bounds the time without an attempt to reconnect. An event is to be posted within half a second after the server is back.
+func TestReconnectsSoon(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	o := f.connect(ConnectOptions{URL: f.server.URL}).Conn.Opts
+	if wait := o.ReconnectWait + max(o.ReconnectJitter, o.ReconnectJitterTLS); wait > 200*time.Millisecond {
+		t.Errorf("longest wait between attempts to reconnect: got %v, want at most 200ms", wait)
+	}
+}

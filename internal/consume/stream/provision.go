@@ -1,0 +1,334 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/replicas"
+	"github.com/seed-4578ace9/notifier/internal/requirements"
+	"github.com/seed-4578ace9/notifier/internal/room"
+)
+
+// Names are the stream and consumer that a worker uses, and the streams that it writes.
+type Names struct {
+	Stream   string
+	Subject  string // producers publish events on it and on all subjects below it
+	Consumer string
+	MaxBytes int64         // of the stream; 0 for no bound
+	MaxAge   time.Duration // of an event in the stream; 0 for no bound
+
+	RoomStream   string
+	LongestDelay time.Duration // longest wait of an event for a slot; 0: no event waits
+
+	DeadLetterStream  string
+	DeadLetterSubject string // dead letters go to <subject>.<reason>.<first level of the category>
+	DeadLetters       DeadLetterBounds
+
+	Journal journal.Names // where the journal is; an Age of 0 means that there is none
+
+	Replicas int // replicas of every stream and consumer: 1, 3 or 5; 0: three in a cluster of at least three servers, otherwise one
+}
+
+// DeadLetterBounds are the bounds of the dead-letter stream. Newer dead letters push out older ones.
+type DeadLetterBounds struct {
+	PerSubject int
+	Bytes      int64         // bytes of the stream; 0 for no bound
+	Age        time.Duration // 0 for no bound
+}
+
+// Room returns the subjects of the room.
+func (n Names) Room() room.Subjects { return room.Under(n.Subject) }
+
+// roomConsumer returns the name of the consumer that takes due schedules, the parts of split bodies, and replays.
+func (n Names) roomConsumer() string { return n.Consumer + "-room" }
+
+// ChannelConsumer returns the name of the consumer that takes the events in one channel's queue.
+func (n Names) ChannelConsumer(token string) string { return n.Consumer + "-channel-" + token }
+
+// waitingConsumer returns the name of the consumer that counts the schedules of a reason.
+func (n Names) waitingConsumer(reason room.Reason) string {
+	return n.Consumer + "-waiting-" + string(reason)
+}
+
+// MaxAckPending bounds the unacknowledged messages of all instances together, including messages that wait after a nak with a delay.
+const MaxAckPending = 20_000
+
+// duplicateWindow is how long the room and the dead-letter stream recognise a message that is stored again.
+const duplicateWindow = time.Hour
+
+// StreamConfig returns the provisioned configuration of the producers' stream. Publishers are not trusted: they may neither schedule
+// messages nor roll up other messages. A full stream refuses their messages.
+func (n Names) StreamConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:      n.Stream,
+		Subjects:  n.Subjects(),
+		Retention: jetstream.WorkQueuePolicy,
+		Storage:   jetstream.FileStorage,
+		Discard:   jetstream.DiscardNew,
+		MaxBytes:  n.MaxBytes,
+		MaxAge:    n.MaxAge,
+		DenyPurge: true,
+	}
+}
+
+// Subjects returns the subjects on which producers publish events.
+func (n Names) Subjects() []string { return []string{n.Subject, n.Subject + ".>"} }
+
+// DeadLetterConfig returns the provisioned configuration of the dead-letter stream. If a subject or the stream is full, the server refuses
+// letters; otherwise it would push out anybody's oldest letter uncounted. The workers make room (package deadletters).
+func (n Names) DeadLetterConfig() jetstream.StreamConfig {
+	config := jetstream.StreamConfig{
+		Name:              n.DeadLetterStream,
+		Subjects:          []string{n.DeadLetterSubject + ".>"},
+		Retention:         jetstream.LimitsPolicy,
+		Storage:           jetstream.FileStorage,
+		Discard:           jetstream.DiscardNew,
+		MaxMsgsPerSubject: int64(n.DeadLetters.PerSubject),
+		MaxBytes:          n.DeadLetters.Bytes,
+		MaxAge:            n.DeadLetters.Age,
+		Duplicates:        duplicateWindow,
+	}
+	config.DiscardNewPerSubject = config.MaxMsgsPerSubject > 0
+	if n.DeadLetters.Age > 0 {
+		config.Duplicates = min(duplicateWindow, n.DeadLetters.Age)
+	}
+	return config
+}
+
+// ConsumerConfig returns the provisioned configuration of the consumer. It has a filter only if the stream has other subjects, since a
+// filter slows delivery by a third.
+func (n Names) ConsumerConfig(ackWait time.Duration, streamSubjects []string) jetstream.ConsumerConfig {
+	config := jetstream.ConsumerConfig{
+		Durable:       n.Consumer,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       ackWait,
+		MaxDeliver:    -1,
+		MaxAckPending: MaxAckPending,
+	}
+	own := n.Subjects()
+	for _, subject := range streamSubjects {
+		if !slices.Contains(own, subject) {
+			config.FilterSubjects = own
+		}
+	}
+	return config
+}
+
+// Layout holds the streams and consumers as a search found or created them.
+type Layout struct {
+	Stream   jetstream.Stream
+	Consumer jetstream.Consumer
+	Created  time.Time // when the consumer was created, by the server's clock
+	Room     *Room
+}
+
+// AckWait returns how long a message belongs to the worker that received it: until the earliest redelivery.
+func (l Layout) AckWait() time.Duration { return leaseOf(l.Consumer.CachedInfo().Config) }
+
+// MaxAge returns how long the producers' stream keeps a message; 0 means that it keeps all.
+func (l Layout) MaxAge() time.Duration { return l.Stream.CachedInfo().Config.MaxAge }
+
+// APITimeout bounds one request to the JetStream API. A denied request takes that long.
+const APITimeout = 5 * time.Second
+
+// ErrUnfit means that an existing stream cannot be used as it is configured, or that the server is too old.
+var ErrUnfit = errors.New("nats is not fit for use")
+
+// Provision finds the streams and consumers. If create is set, it creates absent ones. It never changes an existing one.
+func (n Names) Provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (Layout, error) {
+	if err := fitServer(js.Conn()); err != nil {
+		return Layout{}, err
+	}
+	at, err := n.provisionEvents(ctx, js, ackWait, create, logger)
+	if err != nil {
+		return Layout{}, err
+	}
+	if at.Room, err = n.provisionRoom(ctx, js, ackWait, create, logger); err != nil {
+		return Layout{}, err
+	}
+	if create {
+		_, err := n.EnsureStream(ctx, js, n.DeadLetterConfig(), true, logger)
+		if errors.Is(err, errNoSpace) {
+			return Layout{}, err
+		}
+		if err != nil {
+			logger.Warn("dead-letter stream cannot be made sure of", "error", err)
+		}
+	}
+	warnOf(at.Consumer.CachedInfo().Config, ackWait, logger) // only here, because the search is repeated until everything exists
+	warnOf(at.Room.Consumer.CachedInfo().Config, ackWait, logger)
+	return at, nil
+}
+
+// provisionEvents finds the producers' stream and its consumer.
+func (n Names) provisionEvents(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (Layout, error) {
+	var consumer jetstream.Consumer
+	created := false
+	stream, err := n.EnsureStream(ctx, js, n.StreamConfig(), create, logger)
+	if err == nil {
+		consumer, created, err = ensureConsumer(ctx, js, n.Stream, n.ConsumerConfig(ackWait, stream.CachedInfo().Config.Subjects), create)
+	}
+	if err != nil {
+		return Layout{}, fmt.Errorf("looking for consumer %q of stream %q: %w", n.Consumer, n.Stream, err)
+	}
+	if created {
+		logger.Info("consumer is created", "stream", n.Stream, "consumer", n.Consumer)
+	}
+	if err := fit(consumer.CachedInfo().Config); err != nil {
+		return Layout{}, err
+	}
+	if err := n.trusted(stream.CachedInfo().Config); err != nil {
+		return Layout{}, err
+	}
+	return Layout{Stream: stream, Consumer: consumer, Created: consumer.CachedInfo().Created}, nil
+}
+
+// trusted returns why the producers' stream must not be used, or nil.
+func (n Names) trusted(c jetstream.StreamConfig) error {
+	const harm = "so each of its publishers can delete and forge the events of others"
+	switch {
+	case c.AllowMsgSchedules:
+		return fmt.Errorf("%w: stream %q allows message schedules (allow_msg_schedules), %s; that cannot be undone: make the stream anew", ErrUnfit, n.Stream, harm)
+	case c.AllowRollup:
+		return fmt.Errorf("%w: stream %q allows roll-ups (allow_rollup_hdrs), %s; turn them off", ErrUnfit, n.Stream, harm)
+	}
+	return nil
+}
+
+// fitServer returns an error if the server is too old.
+func fitServer(conn *nats.Conn) error {
+	if err := requirements.NATS().Check(conn.ConnectedServerVersion(), conn.ConnectedAddr()); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnfit, err)
+	}
+	return nil
+}
+
+// fitRoom returns why the room cannot be used, or nil.
+func (n Names) fitRoom(c jetstream.StreamConfig) error {
+	switch {
+	case c.Retention != jetstream.WorkQueuePolicy:
+		return fmt.Errorf("%w: stream %q has retention %s, expected workqueue", ErrUnfit, n.RoomStream, c.Retention)
+	case !c.AllowMsgSchedules:
+		return fmt.Errorf("%w: stream %q does not allow message schedules (allow_msg_schedules)", ErrUnfit, n.RoomStream)
+	case c.MaxAge > 0 && c.MaxAge < n.LongestDelay:
+		return fmt.Errorf("%w: stream %q keeps messages for %v, and events may wait for %v", ErrUnfit, n.RoomStream, c.MaxAge, n.LongestDelay)
+	case !slices.Contains(c.Subjects, n.Room().All()):
+		return fmt.Errorf("%w: stream %q lacks the subject %s", ErrUnfit, n.RoomStream, n.Room().All())
+	}
+	return nil
+}
+
+// fitRoomConsumer returns why the room's consumer cannot be used, or nil.
+func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
+	filters := filtersOf(c)
+	if ready := slices.Sorted(slices.Values(n.Room().Ready())); !slices.Equal(filters, ready) {
+		return fmt.Errorf("%w: consumer %q takes %s, expected the filter %s",
+			ErrUnfit, c.Durable, cmp.Or(strings.Join(filters, ", "), "everything"), strings.Join(ready, ", "))
+	}
+	return fit(c)
+}
+
+// EnsureStream finds a stream, or creates it if create is set.
+func (n Names) EnsureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, create bool, logger *slog.Logger) (jetstream.Stream, error) {
+	stream, err := js.Stream(ctx, config.Name)
+	if !create || !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return stream, err
+	}
+	err = replicas.Create(ctx, n.Replicas, func(count int) (err error) {
+		config.Replicas = count
+		stream, err = js.CreateStream(ctx, config)
+		return err
+	})
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another instance was faster
+		return js.Stream(ctx, config.Name)
+	case noSpace(err):
+		return nil, fmt.Errorf("creating stream %q with %d bytes: %w: %w", config.Name, config.MaxBytes, errNoSpace, err)
+	case err != nil:
+		return nil, fmt.Errorf("creating stream %q: %w", config.Name, err)
+	}
+	logger.Info("stream is created", "stream", config.Name, "replicas", config.Replicas)
+	return stream, nil
+}
+
+// ensureConsumer finds a consumer, or creates it if create is set, and reports whether it created it.
+func ensureConsumer(
+	ctx context.Context, js jetstream.JetStream, stream string, config jetstream.ConsumerConfig, create bool,
+) (consumer jetstream.Consumer, created bool, err error) {
+	consumer, err = js.Consumer(ctx, stream, config.Durable)
+	if create && errors.Is(err, jetstream.ErrConsumerNotFound) {
+		consumer, err = js.CreateConsumer(ctx, stream, config)
+		created = err == nil
+	}
+	if errors.Is(err, jetstream.ErrConsumerExists) { // another instance was faster
+		consumer, err = js.Consumer(ctx, stream, config.Durable)
+	}
+	return consumer, created, err
+}
+
+// errNoSpace means that the store has less free space than a stream reserves.
+var errNoSpace = errors.New("the server's store has not left what NOTIFIER_STREAM_MAX_BYTES and NOTIFIER_DLQ_MAX_BYTES " +
+	"reserve together: lower them, or raise max_file_store and the account's max_store")
+
+// Error codes of the server for a store that is too small.
+const (
+	errNoPeers          = jetstream.ErrorCode(10005) // for several reasons, given in the description
+	errStorageExceeded  = jetstream.ErrorCode(10047)
+	errAccountExceeded  = jetstream.ErrorCode(10002)
+	insufficientStorage = "insufficient storage"
+)
+
+func noSpace(err error) bool {
+	refusal, refused := errors.AsType[*jetstream.APIError](err)
+	return refused && (refusal.ErrorCode == errStorageExceeded || refusal.ErrorCode == errAccountExceeded ||
+		refusal.ErrorCode == errNoPeers && strings.Contains(refusal.Description, insufficientStorage))
+}
+
+// fit returns why a pull consumer cannot be used, or nil.
+func fit(c jetstream.ConsumerConfig) error {
+	if c.AckPolicy != jetstream.AckExplicitPolicy {
+		return fmt.Errorf("consumer %q has acknowledgement policy %s, expected explicit", c.Durable, c.AckPolicy)
+	}
+	return nil
+}
+
+// warnOf logs how a consumer differs from the settings.
+func warnOf(c jetstream.ConsumerConfig, ackWait time.Duration, logger *slog.Logger) {
+	for _, note := range remarks(c, ackWait) {
+		logger.Warn("consumer differs from the settings", "consumer", c.Durable, "detail", note)
+	}
+}
+
+// remarks lists what an operator should know about an existing consumer.
+func remarks(c jetstream.ConsumerConfig, ackWait time.Duration) []string {
+	var notes []string
+	if c.MaxDeliver > 0 {
+		notes = append(notes, fmt.Sprintf("it delivers a message at most %d times, after that it is lost; expected no bound", c.MaxDeliver))
+	}
+	if lease := leaseOf(c); lease != ackWait {
+		notes = append(notes, fmt.Sprintf("its acknowledgement wait is %s, not %s; its own is used", lease, ackWait))
+	}
+	if len(c.BackOff) > 0 {
+		notes = append(notes, "it has a back-off, which adds to the delays that a worker asks for")
+	}
+	return notes
+}
+
+// leaseOf returns how long a message belongs to a worker: until the earliest redelivery.
+func leaseOf(c jetstream.ConsumerConfig) time.Duration {
+	lease := c.AckWait
+	for _, wait := range c.BackOff {
+		lease = min(lease, wait)
+	}
+	return lease
+}

@@ -1,0 +1,130 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
+)
+
+// channelAckPending bounds the unacknowledged messages of one channel's queue, for all instances together.
+const channelAckPending = 1024
+
+// RoomConfig returns the provisioned configuration of the room. A full stream with message schedules can only discard its oldest messages,
+// so the room has no bound: workers bound the share of each first-level category.
+func (n Names) RoomConfig() jetstream.StreamConfig {
+	config := jetstream.StreamConfig{
+		Name:              n.RoomStream,
+		Subjects:          []string{n.Room().All()},
+		Retention:         jetstream.WorkQueuePolicy,
+		Storage:           jetstream.FileStorage,
+		Duplicates:        duplicateWindow,
+		AllowMsgSchedules: true,
+		AllowRollup:       true,
+	}
+	if n.MaxAge > 0 {
+		config.MaxAge = n.MaxAge + n.LongestDelay
+		config.Duplicates = min(duplicateWindow, config.MaxAge)
+	}
+	return config
+}
+
+// RoomConsumerConfig returns the configuration of the consumer that takes due schedules, the parts of split bodies, and replays.
+func (n Names) RoomConsumerConfig(ackWait time.Duration) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable: n.roomConsumer(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1,
+		MaxAckPending: MaxAckPending, FilterSubjects: n.Room().Ready(),
+	}
+}
+
+// Room is the stream of waiting events, with its consumers.
+type Room struct {
+	Stream   jetstream.Stream
+	Consumer jetstream.Consumer // takes due schedules, parts and replays
+	names    Names
+	js       jetstream.JetStream
+	ackWait  time.Duration
+
+	mu        sync.Mutex
+	consumers map[string]jetstream.Consumer // consumers that were found or created, by name
+}
+
+// provisionRoom finds the room or creates it. It never alters what exists.
+func (n Names) provisionRoom(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (*Room, error) {
+	stream, err := n.EnsureStream(ctx, js, n.RoomConfig(), create, logger)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the room, stream %q: %w", n.RoomStream, err)
+	}
+	if err := n.fitRoom(stream.CachedInfo().Config); err != nil {
+		return nil, err
+	}
+	at := &Room{Stream: stream, names: n, js: js, ackWait: ackWait, consumers: make(map[string]jetstream.Consumer)}
+	if at.Consumer, err = at.find(ctx, n.RoomConsumerConfig(ackWait)); err != nil {
+		return nil, err
+	}
+	return at, n.fitRoomConsumer(at.Consumer.CachedInfo().Config)
+}
+
+// ChannelConsumerConfig returns the configuration of the consumer of a channel's queue, by the channel's token.
+func (n Names) ChannelConsumerConfig(token string, ackWait time.Duration) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable: n.ChannelConsumer(token), AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1,
+		MaxAckPending: channelAckPending, FilterSubject: n.Room().ChannelFilter(token),
+	}
+}
+
+// Channel returns the consumer of a channel's queue, by the channel's token. It creates an absent one.
+func (r *Room) Channel(ctx context.Context, token string) (jetstream.Consumer, error) {
+	return r.find(ctx, r.names.ChannelConsumerConfig(token, r.ackWait))
+}
+
+// Waiting counts the schedules of a reason that are not due, by a consumer that takes no messages.
+func (r *Room) Waiting(ctx context.Context, reason room.Reason) (int, error) {
+	consumer, err := r.find(ctx, jetstream.ConsumerConfig{
+		Durable: r.names.waitingConsumer(reason), AckPolicy: jetstream.AckExplicitPolicy, AckWait: r.ackWait,
+		MaxDeliver: -1, FilterSubject: r.names.Room().Waiting(reason),
+	})
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	info, err := consumer.Info(ctx)
+	if err != nil {
+		r.forget(consumer.CachedInfo().Name)
+		return 0, fmt.Errorf("counting what waits for a %s: %w", reason, err)
+	}
+	return int(info.NumPending), nil //nolint:gosec // far below the end of an int
+}
+
+// find finds a consumer of the room or creates it.
+func (r *Room) find(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	r.mu.Lock()
+	known := r.consumers[config.Durable]
+	r.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	consumer, _, err := ensureConsumer(ctx, r.js, r.names.RoomStream, config, true)
+	if err != nil {
+		return nil, fmt.Errorf("looking for consumer %q of the room: %w", config.Durable, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.consumers[config.Durable] = consumer
+	return consumer, nil
+}
+
+// forget makes the next use of a consumer look it up again.
+func (r *Room) forget(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.consumers, name)
+}

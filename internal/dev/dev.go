@@ -1,0 +1,271 @@
+// Package dev is the demonstration: NATS, a stand-in for Redis, a worker and a storm of events in one process, with nothing installed. It
+// also has the stand-in for Slack.
+//
+// The package owns the servers inside the process, the storm, and what a person sees of both: a frame that is redrawn on a terminal, lines
+// elsewhere, and a table at the end. It reads the worker's metrics and asks its limits, as anybody could. The caller runs the worker; see
+// [Worker]. Servers listen on loopback and keep nothing. If one does not start, the command ends with its error.
+package dev
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/cli"
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// Limits and interval of --storm unless they are set: within a minute slots run out and open again, and digests arrive.
+const (
+	demoGlobalLimit, demoCategoryLimit = "30/30s", "6/30s"
+	demoLimits                         = "global " + demoGlobalLimit + ", each category " + demoCategoryLimit
+	demoSummaryInterval                = "15s"
+)
+
+// limitVariables are the settings that replace the limits of the demonstration.
+var limitVariables = []string{"NOTIFIER_GLOBAL_LIMIT", "NOTIFIER_CATEGORY_LIMIT", "NOTIFIER_LIMITS", "NOTIFIER_GUARANTEES", "NOTIFIER_SHADOW_LIMITS"}
+
+// Worker is how the demonstration wants its worker to run.
+type Worker struct {
+	Settings     config.Config
+	Warnings     []string // of the settings
+	Console, Log io.Writer
+	Colour       bool
+	Started      func(Running) // called once, when the worker begins to take events
+}
+
+// Running is a worker that takes events. An address is "" where the worker does not listen.
+type Running struct {
+	Admin, Page, Ingest string
+	Metrics             prometheus.Gatherer
+	Explain             func(context.Context, throttle.Request) (throttle.Explanation, error)
+}
+
+// NewCommand returns the command dev. run runs a worker until the context ends.
+func NewCommand(run func(context.Context, Worker) error) *cobra.Command {
+	var storm int
+	var length time.Duration
+	command := &cobra.Command{
+		Use:   "dev",
+		Short: "Run everything in one process, with nothing installed",
+		Long: "Run everything in one process: NATS with JetStream and a stand-in for Redis, both on loopback, and a worker\n" +
+			"that prints notifications. A setting replaces its part: NOTIFIER_NATS_URL, NOTIFIER_REDIS_URL, and\n" +
+			"NOTIFIER_SINK or a Slack token or webhook. The command keeps nothing when it ends.\n\n" +
+			"With --storm it publishes events of 20 categories, among them an alert that is resolved, an event that comes\n" +
+			"twice, and an unreadable one. Unless limits are set, these are in force: " + demoLimits + ".\n" +
+			"Channels get a digest every " + demoSummaryInterval + " unless NOTIFIER_SUMMARY_INTERVAL is set.",
+		Example: "  notifier dev --storm 50\n  NOTIFIER_GLOBAL_LIMIT=20/1m NOTIFIER_CATEGORY_LIMIT=3/10s notifier dev --storm 50",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if storm < 0 || storm > maxStorm {
+				return &cli.UsageError{Err: fmt.Errorf("--storm %d is not between 0 and %d events a second", storm, maxStorm)}
+			}
+			ctx := cmd.Context()
+			if length > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, length, errors.New("the time is up")) // an end in good order
+				defer cancel()
+			}
+			return demonstrate(ctx, cmd.OutOrStdout(), storm, run)
+		},
+	}
+	command.Flags().IntVar(&storm, "storm", 0, "publish this many events a second, over 20 categories")
+	command.Flags().DurationVar(&length, "for", 0, "end after this time, such as 10s (default: run until interrupted)")
+	return command
+}
+
+// options are the defaults of dev. isDemo reports whether the limits are those of the demonstration.
+func options(storm int) (o config.Options, isDemo bool) {
+	o = config.Options{Sink: config.SinkConsole, CheckTemplate: setup.CheckTemplate, Defaults: map[string]string{
+		"NOTIFIER_HTTP_ADDR": "127.0.0.1:8080", "NOTIFIER_PAGE_ADDR": cli.PageAddr, "NOTIFIER_INGEST_ADDR": cli.IngestAddr,
+		"NOTIFIER_LOG_LEVEL": "warn", "NOTIFIER_LOG_FORMAT": "text",
+	}}
+	if storm == 0 {
+		return o, false
+	}
+	o.Defaults["NOTIFIER_SUMMARY_INTERVAL"] = demoSummaryInterval
+	isDemo = !slices.ContainsFunc(limitVariables, func(name string) bool { return os.Getenv(name) != "" })
+	if isDemo {
+		o.Defaults["NOTIFIER_GLOBAL_LIMIT"], o.Defaults["NOTIFIER_CATEGORY_LIMIT"] = demoGlobalLimit, demoCategoryLimit
+	}
+	return o, isDemo
+}
+
+// demonstrate runs the servers, the worker and the storm until the context ends, and prints a table of the outcomes.
+func demonstrate(ctx context.Context, out io.Writer, storm int, run func(context.Context, Worker) error) (err error) {
+	o, isDemo := options(storm)
+	settings, warnings, err := cli.Settings(o)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	shown := newDisplay(out)
+	var metrics prometheus.Gatherer // nil: the worker has not begun
+	defer func() {
+		shown.Close()
+		if metrics != nil {
+			err = errors.Join(err, countsOf(metrics).print(out, time.Since(began)))
+		}
+	}()
+	nats, redis, stop, err := startServers(&settings, shown)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	background, endBackground := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	defer func() {
+		endBackground()
+		tasks.Wait()
+	}()
+	w := Worker{Settings: settings, Warnings: warnings, Console: shown, Log: os.Stderr, Colour: shown.On}
+	if screen.IsTerminal(os.Stderr) {
+		w.Log = shown // the log must not tear the frame
+	}
+	w.Started = func(running Running) {
+		metrics = running.Metrics
+		shown.introduce(guideTo(settings, storm, isDemo, running, nats, redis))
+		tasks.Go(func() { watch(background, running, shown, nats) })
+		if storm > 0 {
+			tasks.Go(func() { publishStorm(background, settings.NATS, storm, shown) })
+		}
+	}
+	return run(ctx, w)
+}
+
+// guideTo returns the guide: a title, the limits, and for each address a command to try.
+func guideTo(settings config.Config, storm int, isDemo bool, at Running, nats, redis address) (title string, rows []string) {
+	l := settings.Limits
+	title = "notifier dev"
+	limits := []string{"global " + l.Global.String(), "each category " + l.Category.String()}
+	for _, rule := range l.Rules {
+		limits = append(limits, rule.Pattern.String()+" "+rule.Limits.String())
+	}
+	if storm > 0 {
+		title += fmt.Sprintf(" --storm %d", storm)
+		if settings.SummaryInterval > 0 {
+			limits = append(limits, "a digest every "+settings.SummaryInterval.String())
+		}
+	}
+	add := func(name, text string, commands ...string) {
+		rows = append(rows, fmt.Sprintf("%-9s%s", name, text))
+		for _, command := range commands {
+			rows = append(rows, guideIndent+command)
+		}
+	}
+	add("limits", strings.Join(limits, ", "))
+	if isDemo {
+		add("", "short to be seen; NOTIFIER_GLOBAL_LIMIT, NOTIFIER_CATEGORY_LIMIT change it")
+	}
+	add("NATS", nats.shown, typed(`publish payments "card declined"`, nats)...)
+	add("Redis", redis.shown, typed("limits", nats, redis)...)
+	if at.Ingest != "" {
+		token := ""
+		if settings.Ingest.TokensFile != "" {
+			//nolint:gosec // a variable of the reader's shell
+			token = `-H "Authorization: Bearer $TOKEN" `
+		}
+		add("HTTP", at.Ingest, "curl "+token+"-d 'card declined' "+at.Ingest+"/v1/events/payments")
+	}
+	if at.Admin != "" {
+		url, note := "http://"+at.Admin+"/metrics", ""
+		if !settings.HTTP.AddrSet && at.Admin != settings.HTTP.Addr {
+			note = fmt.Sprintf(" (%s is taken)", settings.HTTP.Addr)
+		}
+		add("metrics", url+note, "curl -s "+url+" | grep notifier_dropped")
+	}
+	if at.Page != "" {
+		add("page", "http://"+at.Page+"/  the live page, for a browser")
+	}
+	return title, rows
+}
+
+const guideIndent = "         "
+
+// typed returns the lines of a command for another terminal, with the settings that it needs.
+func typed(arguments string, servers ...address) []string {
+	program := shellWord(os.Args[0])
+	if strings.Contains(os.Args[0], "go-build") {
+		program = "go run ./cmd/notifier"
+	}
+	var lines []string
+	for _, server := range servers {
+		if server.assignment != "" {
+			lines = append(lines, server.assignment+` \`)
+		}
+	}
+	return append(lines, program+" "+arguments)
+}
+
+// shellWord quotes a text that a shell would not take for one word.
+func shellWord(text string) string {
+	const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-:,+=%@"
+	if strings.Trim(text, harmless) == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// watch shows the counts and the limits each second, and reports new dead letters.
+func watch(ctx context.Context, running Running, shown *display, nats address) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	reported := 0
+	for {
+		now := countsOf(running.Metrics)
+		for _, reason := range now.dead[min(reported, len(now.dead)):] {
+			shown.Line("%s %s an event has become a dead letter: %s",
+				shown.Faint(time.Now().Format(time.TimeOnly)), shown.Red(fmt.Sprintf("%-8s", "DEAD")), reason)
+			if reported++; reported == 1 {
+				shown.Line("shown by %s", strings.Join(typed("dlq list", nats), "\n"+guideIndent))
+			}
+		}
+		s := situation{counts: now}
+		s.limits, s.unknown = limitsNow(ctx, running.Explain, now.busiest())
+		if ctx.Err() == nil {
+			shown.update(s)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// lookAt bounds the categories whose limits are shown.
+const lookAt = 20
+
+// limitsNow asks for the limits of the busiest categories, the global ones first.
+func limitsNow(
+	ctx context.Context, explain func(context.Context, throttle.Request) (throttle.Explanation, error), categories []string,
+) (found []throttle.Explanatory, unknown bool) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	for _, category := range append([]string{""}, categories[:min(len(categories), lookAt)]...) {
+		known, err := explain(ctx, throttle.Request{ID: cmp.Or(category, "global") + " ", Category: category, Cost: 1})
+		if err != nil {
+			return nil, true
+		}
+		for _, limit := range known.Limits {
+			if !slices.ContainsFunc(found, func(other throttle.Explanatory) bool {
+				return other.Node.Path == limit.Node.Path && other.Limit == limit.Limit
+			}) {
+				found = append(found, limit)
+			}
+		}
+	}
+	return found, false
+}

@@ -1,0 +1,164 @@
+package dev
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// situation is what dev shows of one moment.
+type situation struct {
+	counts
+	limits  []throttle.Explanatory
+	unknown bool // the limits could not be asked
+}
+
+func pathOf(limit throttle.Explanatory) string { return cmp.Or(limit.Node.Path, limits.LevelGlobal) }
+
+// nextSlot returns when a full limit has a slot again.
+func nextSlot(wait time.Duration) string {
+	if wait == 0 {
+		return "no slot opens"
+	}
+	return "next slot in " + (wait + time.Second - 1).Truncate(time.Second).String()
+}
+
+func (s situation) outcomes(colours screen.Colours) string {
+	dropped := fmt.Sprintf("dropped %d", s.total.of(consume.Dropped))
+	if by := s.total.droppedBy(); by != "" {
+		dropped += " (" + by + ")"
+	}
+	return fmt.Sprintf("events %d  %s  %s  duplicate %d  dead %d  expired %d  waiting %d", s.total.events,
+		colours.Green(fmt.Sprintf("sent %d", s.total.of(consume.Sent))), colours.Amber(dropped),
+		s.total.of(consume.Duplicate), s.total.of(consume.Dead), s.total.of(consume.Expired), s.waiting)
+}
+
+// full returns the paths with a full limit, and when the first of them has a slot. A full global limit stands for all.
+func (s situation) full() (paths []string, soonest time.Duration) {
+	for _, limit := range s.limits {
+		switch path := pathOf(limit); {
+		case !limit.Denies():
+			continue
+		case path == limits.LevelGlobal:
+			return []string{path}, limit.Wait
+		case !slices.Contains(paths, path):
+			paths = append(paths, path)
+		}
+		if limit.Wait > 0 && (soonest == 0 || limit.Wait < soonest) {
+			soonest = limit.Wait
+		}
+	}
+	return paths, soonest
+}
+
+// maxNamed bounds the full limits that are named.
+const maxNamed = 3
+
+// slots returns whether slots are free, or which limits are full and when the next slot opens.
+func (s situation) slots() string {
+	paths, soonest := s.full()
+	switch {
+	case s.unknown:
+		return "the limits cannot be asked"
+	case len(paths) == 0:
+		return "slots are free"
+	}
+	more := ""
+	if n := len(paths) - maxNamed; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return "full: " + strings.Join(paths[:min(len(paths), maxNamed)], ", ") + more + ", " + nextSlot(soonest)
+}
+
+// key is equal for two situations that differ only in the time to the next slot.
+func (s situation) key() string {
+	paths, _ := s.full()
+	return fmt.Sprint(s.outcomes(screen.Colours{}), paths, s.unknown)
+}
+
+// display shows the guide and the situation above the lines of the worker. Without a terminal it prints a line whenever the situation changes.
+type display struct {
+	*screen.Pane
+	began time.Time
+
+	mu    sync.Mutex
+	title string
+	guide []string
+	now   situation
+	last  string // key of the printed situation; "" before the first
+}
+
+func newDisplay(out io.Writer) *display {
+	d := &display{Pane: screen.NewPane(out), began: time.Now(), title: "notifier dev", now: situation{counts: counts{total: newCount()}}}
+	d.Show(d.rows)
+	return d
+}
+
+func (d *display) introduce(title string, guide []string) {
+	if !d.IsDrawn() {
+		d.Line("%s\n%s\nstop     Ctrl-C, which prints a table\n", d.Bold(title), strings.Join(guide, "\n"))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.title, d.guide = title, guide
+}
+
+func (d *display) update(s situation) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if key := s.key(); !d.IsDrawn() && key != d.last {
+		d.last = key
+		d.Line("%s  %s  %s", d.Bold("totals"), s.outcomes(d.Colours), s.slots())
+	}
+	d.now = s
+}
+
+// rows returns what stands above the lines. On a small terminal counts come before limits, and limits before the guide.
+func (d *display) rows(width, height int) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rows := []string{fmt.Sprintf("%s   running %ds   Ctrl-C ends it with a table", d.Bold(d.title), int(time.Since(d.began).Seconds()))}
+	counted := append(screen.Fold(d.now.outcomes(d.Colours), width, max(1, min(3, height-2))), d.now.slots())
+	bars := d.bars()
+	if len(rows)+len(d.guide)+len(counted)+min(len(bars), 1) <= height {
+		rows = append(rows, d.guide...)
+	}
+	if len(rows)+len(counted) <= height {
+		rows = append(rows, counted...)
+	}
+	return append(rows, bars[:max(0, min(len(bars), height-len(rows), height/3))]...)
+}
+
+const barLength = 20
+
+// bars returns a row for each limit.
+func (d *display) bars() []string {
+	longest := 0
+	for _, limit := range d.now.limits {
+		longest = max(longest, utf8.RuneCountInString(pathOf(limit)))
+	}
+	var rows []string
+	for _, limit := range d.now.limits {
+		size, used := limit.Limit.Capacity(), int64(barLength)
+		if size > 0 {
+			used = min(barLength, limit.Used*barLength/size)
+		}
+		row := fmt.Sprintf("%-*s %-8s [%s%s] %d of %d", longest, pathOf(limit), limit.Limit,
+			strings.Repeat("#", int(used)), strings.Repeat(".", barLength-int(used)), limit.Used, size)
+		if limit.Denies() {
+			row = d.Amber(row + ", full, " + nextSlot(limit.Wait))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

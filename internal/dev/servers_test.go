@@ -1,0 +1,102 @@
+package dev
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// requireGone waits until nobody listens on an address any more.
+func requireGone(t *testing.T, address string) {
+	t.Helper()
+	testkit.Eventually(t, "nobody listens on "+address, func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+}
+
+func folders(t *testing.T) []string {
+	t.Helper()
+	return testkit.Must(filepath.Glob(filepath.Join(os.TempDir(), "*")))(t)
+}
+
+// Two NATS servers run beside each other. Nothing is left of either.
+func TestNATS(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	for range 2 {
+		address, stop, err := startNATS(server.RANDOM_PORT)
+		testkit.NoError(t, err)
+		t.Cleanup(func() {
+			stop()
+			requireGone(t, strings.TrimPrefix(address, "nats://"))
+		})
+		js := servertest.JetStream(t, address)
+		testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}))(t)
+		testkit.Must(js.Publish(t.Context(), "s", []byte("stored")))(t)
+	}
+	if folders := folders(t); len(folders) != 2 {
+		t.Errorf("folders %q, want one for each server", folders)
+	}
+}
+
+func TestNATSLeavesNothing(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	_, stop, err := startNATS(server.RANDOM_PORT)
+	testkit.NoError(t, err)
+	stop()
+	if left := folders(t); len(left) > 0 {
+		t.Errorf("it leaves %q", left)
+	}
+}
+
+// A server that cannot store returns an error.
+func TestNATSWithoutAFolder(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "absent"))
+	if _, stop, err := startNATS(server.RANDOM_PORT); err == nil {
+		stop()
+		t.Error("there is no error")
+	}
+}
+
+// Keys expire by themselves, as they do in a real server.
+func TestRedis(t *testing.T) {
+	for range 2 {
+		address, stop, err := startRedis(server.RANDOM_PORT)
+		testkit.NoError(t, err)
+		t.Cleanup(stop)
+		o := testkit.Must(redis.ParseURL(address))(t)
+		o.DisableIdentity = true
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		client := redis.NewClient(o)
+		t.Cleanup(func() { _ = client.Close() })
+		testkit.NoError(t, client.Set(t.Context(), "key", "value", time.Millisecond).Err())
+		testkit.Eventually(t, "the key expires", func() bool { return testkit.Must(client.Exists(t.Context(), "key").Result())(t) == 0 })
+	}
+}
+
+func TestFreePort(t *testing.T) {
+	t.Parallel()
+	port := servertest.ReservePort(t)
+	testkit.Equal(t, freePort(port), port, "a free port")
+	listener := testkit.Must(net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))))(t)
+	t.Cleanup(func() { _ = listener.Close() })
+	testkit.Equal(t, freePort(port), server.RANDOM_PORT, "a taken port")
+}

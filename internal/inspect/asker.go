@@ -1,0 +1,216 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/common/model"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/deadletters"
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/page"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/why"
+)
+
+// How long a question waits for the bucket of live limits, and for the names of categories.
+const (
+	limitsTimeout     = 15 * time.Second
+	categoriesTimeout = 10 * time.Second
+)
+
+// Asker answers questions about events from NATS and Redis. It is used until Close.
+type Asker struct {
+	settings   config.Config
+	connection *stream.Connection
+	js         jetstream.JetStream
+	redis      redis.UniversalClient
+}
+
+// NewAsker returns an Asker with a connection to Redis of its own.
+func NewAsker(settings config.Config, connection *stream.Connection) (*Asker, error) {
+	settings.NATS.Provision = false // a question creates nothing
+	client, err := setup.Redis(settings.Redis, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	return &Asker{settings: settings, connection: connection, js: setup.JetStream(connection), redis: client}, nil
+}
+
+// Close ends the connection to Redis.
+func (a *Asker) Close() { _ = a.redis.Close() }
+
+// StatusOptions returns how to collect the status of the deployment.
+func (a *Asker) StatusOptions() status.Options {
+	return StatusOptions(a.settings, a.connection, a.redis)
+}
+
+// Finder returns what finds events by an ID, a category or the number of a message.
+func (a *Asker) Finder() why.Finder {
+	return why.Finder{Ask: a.ask, Categories: a.categories}
+}
+
+// categories returns the categories of the journal and of the settings. If time runs out, it returns those found so far.
+func (a *Asker) categories(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, categoriesTimeout)
+	defer cancel()
+	settings, _, _ := a.askWorkers(ctx)
+	found, _ := journal.Reader{JetStream: a.js, Names: setup.JournalNames(settings)}.Categories(ctx) // the answer reports an unreadable journal
+	return append(found, settings.Categories()...)
+}
+
+// ask answers questions by the settings of the running workers. If no worker answers, it uses the settings of this process.
+func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer {
+	settings, failing, problem := a.askWorkers(ctx)
+	reader := journal.Reader{JetStream: a.js, Names: setup.JournalNames(settings)}
+	streams := why.Streams{JetStream: a.js, Producers: settings.NATS.Stream, Room: settings.Room.Stream, Decoder: setup.Decoder(settings)}
+	var store *throttle.Redis // made for the first explanation
+	return why.Ask(ctx, why.Sources{
+		Entries: func(ctx context.Context, queries []journal.Query, take func(int, journal.Entry)) ([]journal.Read, error) {
+			reads, err := reader.Search(ctx, queries, take)
+			return reads, a.explain(err)
+		},
+		Explain: func(ctx context.Context, request throttle.Request) (explanation throttle.Explanation, err error) {
+			if problem == nil && store == nil {
+				store, problem = a.store(ctx, settings)
+			}
+			if problem != nil {
+				return throttle.Explanation{}, problem
+			}
+			if explanation, err = store.Explain(ctx, request); err != nil {
+				err = fmt.Errorf("redis: %s", setup.ExplainRedis(err))
+			}
+			return explanation, err
+		},
+		Pending: func(ctx context.Context, search why.Search) error { return a.explain(streams.Pending(ctx, search)) },
+		Letters: func(ctx context.Context) ([]why.Letter, error) {
+			letters, err := a.letters(ctx, settings)
+			return letters, a.explain(err)
+		},
+		Denied:  func(category string) string { return denied(settings, category) },
+		Now:     func() time.Time { return time.Now().In(page.ZoneOf(ctx)) },
+		Failing: failing,
+	}, questions...)
+}
+
+// askWorkers returns the settings of a running worker, and the workers that cannot write the journal. If no worker answers, it returns the
+// settings of this process.
+func (a *Asker) askWorkers(ctx context.Context) (settings config.Config, failing []why.Writer, err error) {
+	reports, err := status.Workers(ctx, a.connection.Conn, a.settings.Redis.Prefix, 0)
+	if err != nil || len(reports) == 0 {
+		return a.settings, nil, err
+	}
+	for _, report := range reports {
+		if report.Journal != nil && report.Journal.Error != "" {
+			failing = append(failing, why.Writer{Name: report.Name, Health: *report.Journal})
+		}
+	}
+	settings, err = a.settings.WithShared(reports[0].Settings)
+	if err != nil {
+		return a.settings, failing, fmt.Errorf("reading the settings of the worker %s: %w", reports[0].Name, err)
+	}
+	return settings, failing, nil
+}
+
+// explain adds the missing permission or the likely cause to an error.
+func (a *Asker) explain(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w (notifier provision creates the streams)", err)
+	}
+	return setup.ExplainDenied(err, a.connection)
+}
+
+// store returns a store with the limits in force.
+func (a *Asker) store(ctx context.Context, settings config.Config) (*throttle.Redis, error) {
+	ctx, cancel := context.WithTimeout(ctx, limitsTimeout)
+	defer cancel()
+	opened, err := OpenLimits(ctx, a.connection, settings, "")
+	var rules limits.Ruleset
+	if err == nil {
+		_, rules, err = opened.InForce(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the live limits cannot be read: %w", setup.ExplainDenied(err, a.connection))
+	}
+	return setup.Store(a.redis, settings.Redis, throttle.Settings{
+		Tree: rules.Tree, Lease: settings.NATS.AckWait, Retention: throttle.Retention(settings.Stream.MaxAge, setup.LongestLife(settings)),
+	}), nil
+}
+
+// denied completes the sentence that an event would be denied now.
+func denied(settings config.Config, category string) string {
+	if settings.Limits.Shadow {
+		return "NOTIFIER_SHADOW=true sends it all the same"
+	}
+	if longest := settings.Delay.For(category); longest > 0 {
+		return fmt.Sprintf("by NOTIFIER_DELAY it would wait for a slot, %s at most", model.Duration(longest))
+	}
+	return ""
+}
+
+func (a *Asker) letters(ctx context.Context, settings config.Config) ([]why.Letter, error) {
+	store, err := OpenLetters(ctx, a.connection, settings)
+	if err != nil {
+		return nil, err
+	}
+	found, err := store.List(ctx, func(int64, int64) {})
+	var letters []why.Letter
+	for _, l := range found {
+		letter := why.Letter{Number: l.Number, ID: l.ShownID(), Category: l.Category, Title: l.Title, Reason: l.Reason, Error: l.Error, Stored: l.Stored}
+		if entry, err := l.Event(); err == nil {
+			letter.Sequence = entry.Origin.Sequence
+		}
+		letters = append(letters, letter)
+	}
+	return letters, err
+}
+
+// OpenLetters opens the stream of dead letters.
+func OpenLetters(ctx context.Context, connection *stream.Connection, settings config.Config) (*deadletters.Store, error) {
+	return deadletters.Open(ctx, connection.Conn, deadletters.Options{
+		Stream: settings.DLQ.Stream, Subject: settings.DLQ.Subject, Room: settings.Room.Stream, Decoder: setup.Decoder(settings),
+	})
+}
+
+// Source provides what the live page shows: the status of the deployment, the outcomes of events, and new journal entries.
+type Source struct {
+	*Asker
+	Journal journal.Reader
+}
+
+// NewSource returns a Source with a connection to Redis of its own, until Close.
+func NewSource(settings config.Config, connection *stream.Connection) (*Source, error) {
+	asker, err := NewAsker(settings, connection)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{asker, journal.Reader{JetStream: asker.js, Names: setup.JournalNames(settings)}}, nil
+}
+
+// Status returns what the deployment does now.
+func (s *Source) Status(ctx context.Context) (status.Status, error) {
+	return status.Collect(ctx, s.StatusOptions())
+}
+
+// Why returns what became of the events that a text names.
+func (s *Source) Why(ctx context.Context, text string, since time.Time) why.Answer {
+	return s.Finder().Find(ctx, why.Meanings(text, why.Question{Since: since}))[0]
+}
+
+// firstDecisions is the age of the oldest decision that the page shows at once.
+const firstDecisions = time.Minute
+
+// Decisions follows the journal.
+func (s *Source) Decisions(ctx context.Context) (<-chan []journal.Entry, error) {
+	return s.Journal.Follow(ctx, time.Now().Add(-firstDecisions))
+}

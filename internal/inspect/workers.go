@@ -1,0 +1,113 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// WorkersLimits are the limits of the running workers. In the zero value no worker answers.
+type WorkersLimits struct {
+	Reports  []status.Report
+	Settings config.Limits // of the worker with the newest limits
+}
+
+// Workers asks all running workers for their limits. Limits that the workers do not report come from the settings.
+func Workers(ctx context.Context, connection *stream.Connection, settings config.Config) (WorkersLimits, error) {
+	reports, err := status.Workers(ctx, connection.Conn, settings.Redis.Prefix, 0)
+	if err != nil || len(reports) == 0 {
+		return WorkersLimits{}, err
+	}
+	newest := status.Newest(reports)
+	theirs, err := settings.Limits.WithShared(newest.Settings)
+	if err != nil {
+		return WorkersLimits{}, fmt.Errorf("reading the limits of the worker %s: %w", newest.Name, err)
+	}
+	return WorkersLimits{Reports: reports, Settings: theirs}, nil
+}
+
+// Plan returns the limits that these workers have in force: the limits of their settings, overridden by the live limits.
+func (w WorkersLimits) Plan(connection *stream.Connection, settings config.Config) limits.Plan {
+	settings.Limits, settings.NATS.Provision = w.Settings, false
+	options := setup.Overrides(settings, slog.New(slog.DiscardHandler))
+	live := setup.Live(setup.JetStream(connection), settings, options)
+	var entries []limits.LiveEntry
+	for _, change := range status.Newest(w.Reports).Changes {
+		entries = append(entries, limits.LiveEntry{Level: change.Path, Shadow: change.Shadow, Limits: change.Limit, Revision: 1})
+	}
+	return live.Plan(entries)
+}
+
+// String returns how many workers have these limits, and the revision: "3 workers (revision 12)".
+func (w WorkersLimits) String() string {
+	text := fmt.Sprintf("%d workers", len(w.Reports))
+	if len(w.Reports) == 1 {
+		text = "1 worker"
+	}
+	if _, revision, known := strings.Cut(status.Newest(w.Reports).Revision, ":"); known {
+		text += " (revision " + revision + ")"
+	}
+	return text
+}
+
+// OtherLayouts returns an error if running workers have another layout. The error names them.
+func OtherLayouts(ctx context.Context, conn *nats.Conn, deployment string) error {
+	members, err := fleet.Members(ctx, conn, deployment)
+	if err != nil {
+		return err
+	}
+	var others []string
+	for _, member := range members {
+		if member.Layout != lua.Layout {
+			others = append(others, fmt.Sprintf("%s (layout %d, version %s)", member.Instance, member.Layout, member.Version))
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return fmt.Errorf("this program stores its state in layout %d, and workers of another layout are running: %s; stop all of them before this version "+
+		"starts, since workers of two layouts lose each other's events", lua.Layout, strings.Join(others, ", "))
+}
+
+// StatusOptions returns how to collect the status of the deployment of these settings.
+func StatusOptions(settings config.Config, connection *stream.Connection, client redis.UniversalClient) status.Options {
+	return status.Options{
+		Conn:       connection.Conn,
+		Deployment: settings.Redis.Prefix,
+		Names:      setup.Names(settings),
+		Overrides:  setup.Overrides(settings, slog.New(slog.DiscardHandler)),
+		RedisInfo: func(ctx context.Context) (map[string]map[string]string, error) {
+			return setup.RedisInfo(ctx, client, settings.Redis)
+		},
+	}
+}
+
+// Mismatches returns the shared settings that differ between the workers of the reports and further workers.
+func Mismatches(reports []status.Report, further ...status.Worker) []status.Mismatch {
+	workers := further
+	for _, report := range reports {
+		workers = append(workers, report.Worker)
+	}
+	return status.Mismatches(workers)
+}
+
+// DescribeMismatches returns the mismatches in one line; "" if there is none.
+func DescribeMismatches(mismatches []status.Mismatch) string {
+	texts := make([]string, len(mismatches))
+	for i, m := range mismatches {
+		texts[i] = m.String()
+	}
+	return strings.Join(texts, "; ")
+}

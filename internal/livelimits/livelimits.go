@@ -1,0 +1,204 @@
+// Package livelimits puts the limits of the bucket in force in a worker, and reports their changes to digests.
+//
+// [New] returns a [Live] that knows nothing yet. [Live.Run] then follows the bucket until its context ends. A snapshot whose limits conflict
+// is logged and not applied. If a live limit is unreadable, the worker must take no event, since it would apply the limit of its environment
+// instead: [Live.Ready] returns the reason, and [Live.AwaitReadable] waits. All methods may run at once.
+package livelimits
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+)
+
+// firstTimeout bounds the wait for live limits at the start. A worker that has not read them by then starts with the limits of its settings.
+// Redis rejects the decisions of such a worker if newer limits are in force.
+const firstTimeout = 2 * time.Second
+
+// Options are what a [Live] works with.
+type Options struct {
+	Settings  config.Config
+	JetStream jetstream.JetStream
+	InForce   func(context.Context) (limits.Position, time.Time, error) // what Redis has in force
+	Adopt     func(limits.Ruleset)
+	Forged    func(n int) // counts messages in the bucket that no worker or operator wrote
+	Logger    *slog.Logger
+}
+
+// Live follows the live limits of a deployment.
+type Live struct {
+	watcher *overrides.Watcher
+	live    *limits.Live
+	adopt   func(limits.Ruleset)
+	logger  *slog.Logger
+
+	applied    atomic.Pointer[overrides.Snapshot] // nil: not read yet
+	unreadable atomic.Pointer[error]
+	readable   chan struct{} // closed when every live limit was readable
+	once       sync.Once
+
+	mu      sync.Mutex
+	changes summary.LimitChanges // up to the applied snapshot
+}
+
+// New returns a Live that has read nothing yet.
+func New(o Options) *Live {
+	options := setup.Overrides(o.Settings, o.Logger)
+	options.Forged = o.Forged
+	options.Outdated = func(ctx context.Context, s overrides.Snapshot) bool {
+		inForce, _, err := o.InForce(ctx)
+		return err == nil && setup.Position(s).Before(inForce) // if Redis does not answer, no newer limits are known
+	}
+	l := &Live{live: setup.Live(o.JetStream, o.Settings, options), adopt: o.Adopt, logger: o.Logger, readable: make(chan struct{})}
+	l.watcher = overrides.NewWatcher(o.JetStream, options, l.apply)
+	return l
+}
+
+// Run follows the bucket until the context ends.
+func (l *Live) Run(ctx context.Context) { l.watcher.Run(ctx) }
+
+// Refresh applies the newest limits of the bucket.
+func (l *Live) Refresh(ctx context.Context) error { return l.watcher.Refresh(ctx) }
+
+// Applied returns the overrides in force, or nil if none have been read yet.
+func (l *Live) Applied() *overrides.Snapshot { return l.applied.Load() }
+
+func (l *Live) apply(s overrides.Snapshot) {
+	rules, err := l.live.Ruleset(s.Generation, s.Revision, setup.LiveEntries(s))
+	if unreadable := l.live.Unreadable(); unreadable != nil {
+		l.unreadable.Store(&unreadable)
+		return
+	}
+	if err != nil {
+		l.logger.Error("live limits do not go together, the last ones stay", "revision", s.Revision, "error", err)
+		return
+	}
+	l.adopt(rules)
+	if isFirst := l.applied.Swap(&s) == nil; isFirst || !s.Forged {
+		logLimits(l.logger, rules, len(s.Entries))
+	}
+	l.unreadable.Store(nil)
+	l.once.Do(func() { close(l.readable) })
+}
+
+// Ready returns why the worker must take no events, or nil.
+func (l *Live) Ready() error {
+	if err := l.unreadable.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// AwaitReadable waits while a live limit is unreadable.
+func (l *Live) AwaitReadable(ctx context.Context) error {
+	reason := l.Ready()
+	if reason == nil {
+		return nil
+	}
+	l.logger.Error("no event is taken until a live limit is readable", "error", reason)
+	select {
+	case <-l.readable:
+		l.logger.Info("live limits are readable")
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// AwaitFirst waits for the first limits of the bucket. If none arrive in time, it logs that the limits of the settings are in force.
+func (l *Live) AwaitFirst(ctx context.Context, fromSettings limits.Ruleset) {
+	waiting, cancel := context.WithTimeout(ctx, firstTimeout)
+	defer cancel()
+	if l.Refresh(waiting) != nil && ctx.Err() == nil { // the watcher logs the error
+		logLimits(l.logger, fromSettings, 0)
+	}
+}
+
+// Changes returns the changes of live limits, for digests. It asks NATS again only after a change. Shadow limits drop nothing, so their
+// changes are left out.
+func (l *Live) Changes(ctx context.Context) summary.LimitChanges {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	applied := l.applied.Load()
+	if applied == nil {
+		return summary.LimitChanges{}
+	}
+	if l.changes.Generation == applied.Generation && l.changes.Revision == applied.Revision {
+		return l.changes
+	}
+	history, err := l.watcher.Changes(ctx, time.Time{})
+	if err != nil {
+		return summary.LimitChanges{} // the next digest reports them
+	}
+	l.changes = summary.LimitChanges{Generation: applied.Generation, Revision: applied.Revision}
+	for _, change := range history {
+		if !change.Name.Shadow && change.Revision <= applied.Revision {
+			l.changes.Changes = append(l.changes.Changes, digestChange(change))
+		}
+	}
+	return l.changes
+}
+
+// digestChange is a change as digests show it. The end of a limit has no author.
+func digestChange(c overrides.Change) summary.Change {
+	shown := summary.Change{Revision: c.Revision, At: c.Changed, Limit: c.Name.Pattern, Value: c.Value, By: c.By}
+	switch {
+	case !c.Until.IsZero():
+		shown.Value += " for " + setup.Length(c)
+	case c.Ended != 0:
+		shown.By = ""
+		if c.Value != "" {
+			shown.Value += " again"
+		}
+	}
+	return shown
+}
+
+// mostLogged bounds the rules in one line of the log.
+const mostLogged = 100
+
+// LogPointless logs the limits of the settings that can never deny an event.
+func LogPointless(logger *slog.Logger, tree *limits.Tree) {
+	var texts []string
+	for _, pointless := range tree.Pointless() {
+		texts = append(texts, pointless.String())
+	}
+	if len(texts) > 0 {
+		logger.Warn("limits without effect", "limits", texts[:min(len(texts), mostLogged)], "count", len(texts))
+	}
+}
+
+func logLimits(logger *slog.Logger, rules limits.Ruleset, overrides int) {
+	attributes := []any{"revision", rules.Position.Revision, "overrides", overrides, "limits", limitTexts(rules.Tree)}
+	if rules.Shadow != nil {
+		attributes = append(attributes, "shadow_limits", limitTexts(rules.Shadow))
+	}
+	logger.Info("limits in force", attributes...)
+}
+
+// limitTexts returns the rules of a tree as they are configured.
+func limitTexts(tree *limits.Tree) []string {
+	var texts []string
+	levels := tree.AllLevels()
+	for _, level := range levels[:min(len(levels), mostLogged)] {
+		texts = append(texts, level.Level+"="+level.Limits.String())
+	}
+	if more := len(levels) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	for _, guarantee := range tree.Guarantees() {
+		texts = append(texts, fmt.Sprintf("%s=%d guaranteed", guarantee.Path, guarantee.Slots))
+	}
+	return texts
+}

@@ -1,0 +1,100 @@
+package screen
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// newTestPane returns a pane with rows and lines that is not redrawn by itself.
+func newTestPane(out *bytes.Buffer, size func() (int, int)) *Pane {
+	p := &Pane{out: out, canvas: &Canvas{out: out, size: size}, stop: make(chan struct{})}
+	p.Show(func(_, height int) []string {
+		return []string{"title", fmt.Sprintf("%d rows", height), strings.Repeat("wide", 100)}[:min(3, height)]
+	})
+	for i := range 300 {
+		p.Line("line %d", i)
+	}
+	return p
+}
+
+// A frame fits the terminal and ends with the newest line. Small terminals have lines alone.
+func TestPaneFits(t *testing.T) {
+	t.Parallel()
+	p := newTestPane(new(bytes.Buffer), nil)
+	for height := range 60 {
+		for _, width := range []int{1, 2, 20, 40, 80, 200} {
+			rows := p.rows(width, height)
+			testkit.Equal(t, len(rows), height, "rows of %d by %d", width, height)
+			for _, row := range rows {
+				testkit.AtMost(t, utf8.RuneCountInString(row), width, "length of %q in %d by %d", row, width, height)
+			}
+			if height > 0 && width >= 20 {
+				testkit.Equal(t, rows[height-1], "line 299", "the last row of %d by %d", width, height)
+			}
+		}
+	}
+	testkit.Contains(t, "23 rows", strings.Join(p.rows(80, 23), "\n"), "title\n18 rows\nwide", strings.Repeat("-", 80)+"\n", "\nline 298\n")
+}
+
+// Each frame restores the modes of the terminal. A resized terminal is cleared. An equal frame is not drawn.
+func TestPaneLeavesNothing(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	var width atomic.Int64
+	p := newTestPane(&out, func() (int, int) { return int(width.Load()), 24 })
+	draw := func(columns int64) string {
+		out.Reset()
+		width.Store(columns)
+		p.draw()
+		return out.String()
+	}
+	for _, columns := range []int64{80, 40} {
+		frame := draw(columns)
+		if !strings.HasSuffix(frame, clearOfBelow+wrap+showCursor) || strings.Count(frame, nextRow) != 23 || !strings.Contains(frame, clearAll) {
+			t.Errorf("%d columns: got %q, want a cleared frame of 24 rows", columns, frame)
+		}
+		testkit.Contains(t, "frame with a full row", frame, clearOfRight+strings.Repeat("-", int(columns))+nextRow)
+	}
+	testkit.Equal(t, draw(40), "", "an equal frame")
+	p.Line("one more")
+	if frame := draw(40); !strings.Contains(frame, "one more") || strings.Contains(frame, clearAll) {
+		t.Errorf("after one more line: got %q, want the line in an uncleared frame", frame)
+	}
+	testkit.AtMost(t, len(p.scrolled), maxScrolled, "lines that are kept")
+}
+
+// The last frame has the last line. Later writes follow the frame.
+func TestPaneEnds(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := newTestPane(&out, func() (int, int) { return 80, 24 })
+	p.done.Go(p.redraw)
+	p.Line("the last line")
+	p.Close()
+	p.Line("after it")
+	if !strings.Contains(out.String(), "the last line") || !strings.HasSuffix(out.String(), showCursor+"after it\n") {
+		t.Errorf("got %q, want the last line, and the later one behind the frame", &out)
+	}
+}
+
+// Without a terminal, lines are printed whole and in order, and rows are not.
+func TestPaneWithoutATerminal(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := NewPane(&out)
+	p.Show(func(int, int) []string { return []string{"rows"} })
+	testkit.AtOnce(10, func(int) {
+		for range 100 {
+			_, _ = io.WriteString(p, "a whole line\n")
+		}
+	})
+	p.Close()
+	testkit.Equal(t, out.String(), strings.Repeat("a whole line\n", 1000), "the output")
+}

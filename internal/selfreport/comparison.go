@@ -1,0 +1,65 @@
+package selfreport
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/inspect"
+	"github.com/seed-4578ace9/notifier/internal/status"
+)
+
+// Comparison logs when the shared settings of the workers begin and cease to differ.
+type Comparison struct {
+	conn       *nats.Conn
+	deployment string
+	gauge      func(differ bool)
+	logger     *slog.Logger
+
+	logged string // the variables and values of the last warning; "" if no settings differ
+	asked  int    // number of unanswered questions to other workers
+}
+
+// NewComparison returns a Comparison for the workers of a deployment. It sets the gauge at each comparison.
+func NewComparison(conn *nats.Conn, deployment string, gauge func(differ bool), logger *slog.Logger) *Comparison {
+	return &Comparison{conn: conn, deployment: deployment, gauge: gauge, logger: logger}
+}
+
+// unanswered is how many questions may stay without an answer before the log reports unknown differences.
+const unanswered = 3
+
+// Compare logs once which settings differ, if the hashes of the workers' settings differ.
+func (c *Comparison) Compare(ctx context.Context, differ bool) {
+	c.gauge(differ)
+	if !differ {
+		if c.logged != "" {
+			c.logger.Info("settings of the workers are equal again")
+		}
+		c.logged, c.asked = "", 0
+		return
+	}
+	reports, _ := status.Workers(ctx, c.conn, c.deployment, 0) // without an answer, no worker is known to differ
+	found := inspect.Mismatches(reports)
+	values := "" // without the names of workers, which come and go
+	for _, m := range found {
+		values += fmt.Sprint(m.Variable, slices.Sorted(maps.Keys(m.Values)))
+	}
+	if len(found) == 0 {
+		if c.asked++; c.asked != unanswered || c.logged != "" {
+			return
+		}
+		values = "not known"
+	}
+	if values == c.logged {
+		return
+	}
+	c.logged = values
+	c.logger.Warn("settings of the workers differ",
+		"differences", cmp.Or(inspect.DescribeMismatches(found), "not known: no other worker answers on "+fleet.StatusSubject))
+}

@@ -1,0 +1,125 @@
+package selfreport
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/livelimits"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// Reporter makes the reports of a worker.
+type Reporter struct {
+	Settings   config.Config
+	Version    string
+	Started    time.Time
+	Counts     *status.Counts
+	Suppressed *status.Suppression
+	Journal    *journal.Recorder // nil: there is no journal
+	Channels   []string          // that the settings name
+
+	// Ready returns an error that explains why the worker is not ready.
+	Ready func() error
+	// Parts returns what decides and paces; found is false while the worker starts.
+	Parts func() (parts Parts, found bool)
+}
+
+// Parts are what a report asks about limits and channels.
+type Parts struct {
+	Limiter *throttle.Limiter
+	Pacer   *pacing.Pacer
+	Live    *livelimits.Live
+}
+
+// mostNotReady bounds the characters of the reason why a worker is not ready.
+const mostNotReady = 500
+
+// Report returns the present report of the instance.
+func (r Reporter) Report(instance string) status.Report {
+	counted := r.Counts.Now()
+	host, _ := os.Hostname() // "" if the system does not know it
+	report := status.Report{
+		Worker: status.Worker{
+			Instance: instance, Name: host, Process: os.Getpid(), Version: r.Version, Started: r.Started.UTC(), InHand: counted.InHand,
+			PerMinute: counted.PerMinute, Settings: r.Settings.Shared(),
+		},
+		Minutes: counted.Minutes, SlowestCall: counted.SlowestCall, Suppressed: r.Suppressed.Now(),
+	}
+	err := r.Ready()
+	report.Ready = err == nil
+	if err != nil {
+		report.NotReady = plain.Short(strings.ReplaceAll(err.Error(), "\n", "; "), mostNotReady)
+	}
+	if health := r.Journal.Health(); health != (journal.Health{}) {
+		report.Journal = &health
+	}
+	if counted.Degraded {
+		report.Degraded = r.Settings.Redis.Failure
+	}
+	parts, found := r.Parts()
+	if found {
+		position := parts.Limiter.Position()
+		report.Revision = fmt.Sprintf("%d:%d", position.Generation, position.Revision)
+		report.Limits = limitsInUse(parts.Limiter, counted)
+		if applied := parts.Live.Applied(); applied != nil {
+			report.Changes = status.Changes(*applied)
+		}
+	}
+	report.Channels = r.channels(counted, parts.Pacer)
+	return report
+}
+
+// limitsInUse returns the limits that deny events or have used slots.
+func limitsInUse(limiter *throttle.Limiter, counted status.Counted) []status.Limit {
+	type place struct{ level, path string }
+	denials := make(map[place]int64)
+	for denial, n := range counted.Denials {
+		if node, found := limiter.NodeOf(denial.Category, denial.Level); found {
+			denials[place{denial.Level, node.Path}] += n
+		}
+	}
+	var reported []status.Limit
+	for _, use := range limiter.PathUses() {
+		limit := status.Limit{
+			Level: use.Node.Level, Path: use.Node.Path, Limit: use.Limit.String(), Used: use.Used, Size: use.Limit.Capacity(),
+		}
+		if limit.Full() || len(use.Node.Limits) == 1 {
+			limit.PerMinute = denials[place{limit.Level, limit.Path}]
+		}
+		if !use.Opens.IsZero() {
+			opens := use.Opens.UTC()
+			limit.Next = &opens
+		}
+		reported = append(reported, limit)
+	}
+	slices.SortFunc(reported, status.CompareLimits)
+	return reported
+}
+
+func (r Reporter) channels(counted status.Counted, pacer *pacing.Pacer) []status.Channel {
+	rate := 0.0
+	if pace := setup.Pace(r.Settings); pace.Interval > 0 {
+		rate = float64(time.Second) / float64(pace.Interval)
+	}
+	var channels []status.Channel
+	for _, name := range r.Channels {
+		channel := status.Channel{Name: name, PerMinute: counted.Taken[name], Rate: rate}
+		if last, known := counted.Digests[name]; known {
+			channel.LastDigest = last.UTC()
+		}
+		if pacer != nil && pacer.Paused(name) > 0 {
+			channel.PausedUntil = time.Now().Add(pacer.Paused(name)).UTC().Truncate(time.Millisecond)
+		}
+		channels = append(channels, channel)
+	}
+	return channels
+}

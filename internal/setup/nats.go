@@ -1,0 +1,149 @@
+package setup
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/requirements"
+)
+
+// dialTimeout bounds how long a command waits for its connection to NATS.
+const dialTimeout = 5 * time.Second
+
+// NATS starts to connect to NATS, which lists the connection under the given name. The empty name stands for "notifier".
+func NATS(settings config.NATS, name string, logger *slog.Logger) (*stream.Connection, error) {
+	tls, err := settings.TLS.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the TLS files for nats: %w", err)
+	}
+	return stream.Connect(stream.ConnectOptions{
+		Name: name, URL: settings.URL.Reveal(), CredsFile: settings.CredsFile, User: settings.User,
+		Password: settings.Password.Reveal(), Token: settings.Token.Reveal(), TLS: tls, Inbox: settings.Inbox, Logger: logger,
+	})
+}
+
+// DialNATS connects for a command, and waits until the connection is established. A server that is too old is an error.
+func DialNATS(ctx context.Context, settings config.NATS) (*stream.Connection, error) {
+	connection, err := NATS(settings, "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	for !connection.Conn.IsConnected() {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			err := fmt.Errorf("connecting to nats: %w", cmp.Or(connection.Failure(), context.Cause(ctx)))
+			connection.Conn.Close()
+			return nil, err
+		}
+	}
+	if err := requirements.NATS().Check(connection.Conn.ConnectedServerVersion(), connection.Conn.ConnectedAddr()); err != nil {
+		connection.Conn.Close()
+		return nil, err
+	}
+	return connection, nil
+}
+
+// JetStream returns a client of JetStream on a connection.
+func JetStream(connection *stream.Connection, options ...jetstream.JetStreamOpt) jetstream.JetStream {
+	js, err := jetstream.New(connection.Conn, options...)
+	if err != nil {
+		panic(err) // only options can be wrong
+	}
+	return js
+}
+
+// ExplainNATS returns the text of an error, with the setting to check.
+func ExplainNATS(err error) string {
+	if _, tooOld := errors.AsType[requirements.TooOld](err); tooOld {
+		return err.Error()
+	}
+	if errors.Is(err, nats.ErrAuthorization) {
+		return err.Error() + " (check NOTIFIER_NATS_CREDS_FILE, NOTIFIER_NATS_USER and NOTIFIER_NATS_PASSWORD, or NOTIFIER_NATS_TOKEN)"
+	}
+	return err.Error() + " (check NOTIFIER_NATS_URL)"
+}
+
+// ExplainDenied adds the permissions that the server denied to a timeout: the server does not answer a request that it denies.
+func ExplainDenied(err error, connection *stream.Connection) error {
+	denied := strings.Join(connection.Denied(), "; ")
+	if !errors.Is(err, context.DeadlineExceeded) || denied == "" {
+		return err
+	}
+	if strings.Contains(denied, "for Subscription to") {
+		denied += "; NOTIFIER_NATS_INBOX is the prefix below which this user may listen"
+	}
+	return fmt.Errorf("%w (%s)", err, denied)
+}
+
+// NATSUser returns the name of the user that logs in to NATS. It returns "" if the settings name no user: a token has no name.
+func NATSUser(settings config.NATS) string {
+	return cmp.Or(settings.User, userInURL(settings.URL.Reveal()), userInCreds(settings.CredsFile))
+}
+
+// UserAtHost returns the user that runs this program as user@host. It returns "" if the system does not know the user.
+func UserAtHost() string {
+	current, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return current.Username
+	}
+	return current.Username + "@" + host
+}
+
+// userInURL returns the user of the first URL that has a user with a password. A user without a password is a token.
+func userInURL(urls string) string {
+	for text := range strings.SplitSeq(urls, ",") {
+		parsed, err := url.Parse(strings.TrimSpace(text))
+		if err != nil || parsed.User == nil {
+			continue
+		}
+		if _, hasPassword := parsed.User.Password(); hasPassword {
+			return parsed.User.Username()
+		}
+	}
+	return ""
+}
+
+// userInCreds returns the name of the user in a credentials file. It returns "" if it cannot read the file.
+func userInCreds(path string) string {
+	text, err := os.ReadFile(path) //nolint:gosec // who runs the program names the file
+	if err != nil {
+		return ""
+	}
+	token, err := nkeys.ParseDecoratedJWT(text)
+	if err != nil {
+		return ""
+	}
+	var claims struct {
+		Name string `json:"name"`
+	}
+	_, payload, _ := strings.Cut(token, ".")
+	payload, _, _ = strings.Cut(payload, ".")
+	decoded, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil || json.Unmarshal(decoded, &claims) != nil {
+		return ""
+	}
+	return claims.Name
+}

@@ -1,0 +1,175 @@
+package setup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// The client retries a call after a lost reply: the scripts count an event once. All attempts share one timeout.
+const (
+	redisRetries  = 2
+	shortestRetry = 8 * time.Millisecond
+	longestRetry  = 128 * time.Millisecond
+)
+
+// Redis returns a client for the server, Sentinel or Cluster of the URL. The client connects at its first call.
+func Redis(settings config.Redis, logger *slog.Logger) (redis.UniversalClient, error) {
+	redis.SetLogger(redisLog{logger})
+	o, err := redisOptions(settings.URL.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("NOTIFIER_REDIS_URL: %w", err)
+	}
+	if settings.Password.Reveal() != "" {
+		o.Password = settings.Password.Reveal()
+	}
+	files, err := settings.TLS.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the TLS files for redis: %w", err)
+	}
+	if files != nil {
+		if o.TLSConfig != nil {
+			files.ServerName = o.TLSConfig.ServerName
+		}
+		o.TLSConfig = files
+	}
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = settings.Timeout, settings.Timeout, settings.Timeout
+	o.ContextTimeoutEnabled = true
+	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = redisRetries, shortestRetry, longestRetry
+	o.DialerRetries = 1 // the call is retried anyway; several dials would use up its timeout and hide why they failed
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return redis.NewUniversalClient(o), nil
+}
+
+// redisOptions parses the URL. Its errors do not contain the URL, which may hold a password.
+func redisOptions(text string) (*redis.UniversalOptions, error) {
+	parsed, err := url.Parse(text)
+	if err != nil {
+		return nil, errors.New("not a URL")
+	}
+	query := parsed.Query()
+	switch {
+	case query.Has("master_name"):
+		o, err := redis.ParseFailoverURL(text)
+		if err != nil {
+			return nil, redacted(err, text)
+		}
+		return &redis.UniversalOptions{
+			Addrs: o.SentinelAddrs, MasterName: o.MasterName, DB: o.DB, Username: o.Username, Password: o.Password,
+			SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword, TLSConfig: o.TLSConfig,
+		}, nil
+	case query.Has("addr"):
+		o, err := redis.ParseClusterURL(text)
+		if err != nil {
+			return nil, redacted(err, text)
+		}
+		return &redis.UniversalOptions{
+			Addrs: o.Addrs, IsClusterMode: true, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+		}, nil
+	}
+	o, err := redis.ParseURL(text)
+	if err != nil {
+		return nil, redacted(err, text)
+	}
+	return &redis.UniversalOptions{
+		Addrs: []string{o.Addr}, DB: o.DB, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+	}, nil
+}
+
+// redacted drops the text of a parser's error if it may quote a secret. An "@" in the text ends a password that is not percent-encoded.
+func redacted(err error, secret string) error {
+	text := err.Error()
+	hide := strings.Contains(text, secret) || strings.Contains(text, "@")
+	if parsed, parseErr := url.Parse(secret); parseErr == nil && parsed.User != nil {
+		password, set := parsed.User.Password()
+		hide = hide || set && strings.Contains(text, password)
+	}
+	if hide {
+		return errors.New("not a URL that the client understands")
+	}
+	return fmt.Errorf("not a URL that the client understands: %s", text)
+}
+
+// redisLog logs the client's own messages at the level debug. The limiter reports outages.
+type redisLog struct{ logger *slog.Logger }
+
+// Printf logs a message of the client.
+func (l redisLog) Printf(ctx context.Context, format string, values ...any) {
+	l.logger.DebugContext(ctx, "redis client", "detail", fmt.Sprintf(format, values...))
+}
+
+// NoEviction is the only maxmemory-policy that keeps every log.
+const NoEviction = "noeviction"
+
+// EvictionPolicy returns the maxmemory-policy of the server. It returns "" if the user may not read the policy. It uses INFO, since CONFIG
+// GET also returns passwords.
+func EvictionPolicy(ctx context.Context, client redis.UniversalClient) string {
+	return client.InfoMap(ctx, "memory").Item("Memory", "maxmemory_policy")
+}
+
+// Runner returns what runs the scripts in Redis.
+func Runner(client redis.UniversalClient, settings config.Redis) *script.Runner {
+	return script.NewRunner(script.Options{
+		Client: client, Prefix: settings.Prefix, Timeout: settings.Timeout, Scripting: script.Scripting(settings.Scripting),
+	})
+}
+
+// Store returns what decides in Redis.
+func Store(client redis.UniversalClient, settings config.Redis, s throttle.Settings) *throttle.Redis {
+	return throttle.NewRedis(Runner(client, settings), s)
+}
+
+// SelfTests returns the self-tests of the scripts that a worker runs beside the scripts of the store.
+func SelfTests() []throttle.SelfTest { return []throttle.SelfTest{pacing.SelfTest, summary.SelfTest} }
+
+// ExplainRedis returns the text of an error, with the setting or permission to check.
+func ExplainRedis(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
+		text += " (check NOTIFIER_REDIS_PASSWORD and the user in NOTIFIER_REDIS_URL)"
+	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL failure"), strings.Contains(text, "The user executing the script can't"):
+		text += " (the user lacks a command or the keys; configs/redis has one with what is needed)"
+	case strings.Contains(text, "WRONGTYPE"):
+		text += " (something else uses the keys of NOTIFIER_REDIS_PREFIX)"
+	case strings.Contains(text, "MOVED"), strings.Contains(text, "CROSSSLOT"):
+		text += " (the server is a cluster: name another node as ?addr=host:port in NOTIFIER_REDIS_URL)"
+	default:
+		if _, answered := errors.AsType[redis.Error](err); !answered && !errors.Is(err, script.ErrRefused) {
+			text += " (check NOTIFIER_REDIS_URL)"
+		}
+	}
+	return text
+}
+
+// RedisInfo returns the sections of INFO of the server that holds the deployment's keys.
+func RedisInfo(ctx context.Context, client redis.UniversalClient, settings config.Redis) (map[string]map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, settings.Timeout)
+	defer cancel()
+	if cluster, isCluster := client.(*redis.ClusterClient); isCluster {
+		node, err := cluster.MasterForKey(ctx, "{"+settings.Prefix+"}:calls")
+		if err != nil {
+			return nil, errors.New(ExplainRedis(err))
+		}
+		client = node
+	}
+	info, err := client.InfoMap(ctx).Result()
+	if err != nil {
+		return nil, errors.New(ExplainRedis(err))
+	}
+	return info, nil
+}

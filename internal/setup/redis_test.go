@@ -1,0 +1,136 @@
+package setup
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+func TestRedisOptions(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]struct {
+		addresses                []string
+		user, password           string
+		database                 int
+		tls, cluster             bool
+		master                   string
+		sentinelUser, sentinelPW string
+	}{
+		"redis://127.0.0.1:6379/0":                  {addresses: []string{"127.0.0.1:6379"}},
+		"redis://example.com":                       {addresses: []string{"example.com:6379"}},
+		"redis://user:p%40ss%2F@example.com:7000/3": {addresses: []string{"example.com:7000"}, user: "user", password: "p@ss/", database: 3},
+		"rediss://:pass@example.com:7000/3":         {addresses: []string{"example.com:7000"}, password: "pass", database: 3, tls: true},
+		"redis://[::1]:6379/0":                      {addresses: []string{"[::1]:6379"}},
+		"rediss://user:pass@a:1?addr=b:2&addr=c:3":  {addresses: []string{"a:1", "b:2", "c:3"}, user: "user", password: "pass", tls: true, cluster: true},
+		// The user in front of the host of a Sentinel URL is the user of the Sentinels.
+		"redis://su:sp@a:1/2?master_name=m&addr=b:2&username=user&password=pass": {
+			addresses: []string{"a:1", "b:2"}, user: "user", password: "pass", database: 2, master: "m", sentinelUser: "su", sentinelPW: "sp"},
+		"rediss://a:1?master_name=m": {addresses: []string{"a:1"}, master: "m", tls: true},
+	} {
+		o, err := redisOptions(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		testkit.EqualSlices(t, slices.Sorted(slices.Values(o.Addrs)), want.addresses, "%s: addresses", text)
+		if o.Username != want.user || o.Password != want.password || o.DB != want.database || (o.TLSConfig != nil) != want.tls ||
+			o.IsClusterMode != want.cluster || o.MasterName != want.master || o.SentinelUsername != want.sentinelUser || o.SentinelPassword != want.sentinelPW {
+			t.Errorf("%s: %+v, want %+v", text, o, want)
+		}
+	}
+}
+
+func TestRedisErrorsHideThePassword(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"canary", "canary://host", "redis://user:canary@host:port/0", "redis://user:canary@host:6379/x", "redis://user:canary@host:6379/0/1",
+		"redis://user:canary@host:6379/canary", "redis://user:canary@host:6379/0?unknown=1", "redis://user:canary@host:6379/0?canary=1",
+		"redis://user:canary@host:6379/0?dial_timeout=canary", "redis://user:12?canary@host:6379/0", "redis://user:12?canary@host:6379/0&addr=b:1",
+		"redis://user:12?canary@host:6379/0&master_name=m", "redis://user:12/canary@host:6379/0", "redis://user:ca\x7fnary@host:6379/0",
+		"redis://user:canary@host:6379/x?addr=b:1", "redis://user:canary@host:6379/x?master_name=m", "redis://user:canary@host?addr=b:1&canary=1",
+		"redis://user:canary@host?master_name=m&canary=1", "redis://user:%zzcanary@host:6379/0", "canary://user:canary@host?addr=b:1",
+	} {
+		o, err := redisOptions(text)
+		if err == nil {
+			if o.Password != "canary" && len(o.Addrs) > 0 && strings.Contains(strings.Join(o.Addrs, " "), "canary") {
+				t.Errorf("%s: got the addresses %q, want no part of the password", text, o.Addrs)
+			}
+			continue
+		}
+		if secret := strings.Contains(text, "user:"); secret && strings.Contains(err.Error(), "canary") {
+			t.Errorf("%s: got %v, want no password", text, err)
+		}
+		_, err = Redis(config.Redis{URL: config.NewSecret(text)}, slog.New(slog.DiscardHandler))
+		if err == nil || !strings.HasPrefix(err.Error(), "NOTIFIER_REDIS_URL: ") {
+			t.Errorf("%s: %v, want the name of the setting", text, err)
+		}
+	}
+}
+
+// NOTIFIER_REDIS_PASSWORD wins over the password of the URL.
+func TestRedisPassword(t *testing.T) {
+	server := servertest.StartRedis(t, "--requirepass", "right")
+	url := "redis://:canary@" + server.Addr + "/0"
+	for password, works := range map[string]bool{"right": true, "": false, "canary2": false} {
+		settings := config.Redis{URL: config.NewSecret(url), Timeout: testkit.Patience}
+		if password != "" {
+			settings.Password = config.NewSecret(password)
+		}
+		client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
+		err := client.Ping(t.Context()).Err()
+		testkit.Equal(t, err == nil, works, "whether the password %q works (%v)", password, err)
+		if err != nil && (strings.Contains(ExplainRedis(err), "canary") || !strings.Contains(ExplainRedis(err), "NOTIFIER_REDIS_PASSWORD")) {
+			t.Errorf("explained as %q, want the setting and no password", ExplainRedis(err))
+		}
+		testkit.NoError(t, client.Close())
+	}
+}
+
+// Where nobody listens, the error says so, and not that time has run out.
+func TestWrongRedisPort(t *testing.T) {
+	t.Parallel()
+	nobody := "127.0.0.1:" + strconv.Itoa(servertest.ReservePort(t))
+	for _, url := range []string{"redis://" + nobody, "redis://" + nobody + "?addr=" + nobody} {
+		testkit.Await(t, "an error of "+url, func() error {
+			settings := config.Redis{URL: config.NewSecret(url), Prefix: "notifier", Timeout: 500 * time.Millisecond}
+			client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
+			defer func() { _ = client.Close() }()
+			_, err := RedisInfo(t.Context(), client, settings)
+			if !strings.Contains(fmt.Sprint(err), "connect: connection refused (check NOTIFIER_REDIS_URL)") {
+				return fmt.Errorf("want connection refused: %w", err)
+			}
+			return nil
+		})
+	}
+}
+
+// EvictionPolicy needs the right to INFO alone.
+func TestEvictionPolicy(t *testing.T) {
+	server := servertest.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
+	for right, want := range map[string]string{"+info": "allkeys-lru", "+config|get": ""} {
+		server.CLI("ACL", "SETUSER", "limited", "reset", "on", ">password", "+ping", "+hello", "+auth", right)
+		settings := config.Redis{URL: config.NewSecret("redis://limited:password@" + server.Addr + "/0"), Timeout: testkit.Patience}
+		client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
+		testkit.Equal(t, EvictionPolicy(t.Context(), client), want, "with the right %s the policy", right)
+		testkit.NoError(t, client.Close())
+	}
+}
+
+// The client's own messages are logged at the level debug.
+func TestRedisLog(t *testing.T) {
+	t.Parallel()
+	text := testkit.NewLog(t)
+	redisLog{text.Logger()}.Printf(context.Background(), "%d tries in %s", 3, time.Second)
+	if got := text.String(); !strings.Contains(got, "level=DEBUG") || !strings.Contains(got, `detail="3 tries in 1s"`) {
+		t.Errorf("logged %s, want the level debug and the detail", got)
+	}
+}

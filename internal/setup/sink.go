@@ -1,0 +1,80 @@
+package setup
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/sink/console"
+	"github.com/seed-4578ace9/notifier/internal/sink/render"
+	"github.com/seed-4578ace9/notifier/internal/sink/slack"
+)
+
+// SinkOptions are what a sink needs beside the settings.
+type SinkOptions struct {
+	Console io.Writer // where the console sink prints
+	Colour  bool      // the console sink prints colours
+	Version string    // of this program, for the User-Agent
+	Observe func(context.Context, sink.Request)
+	Logger  *slog.Logger
+}
+
+// Sink makes the sink of the settings. The caller calls done when it sends nothing more.
+func Sink(settings config.Config, o SinkOptions) (made sink.Sink, done func(), err error) {
+	if settings.Sink == config.SinkConsole {
+		return console.New(o.Console, o.Colour), func() {}, nil
+	}
+	template, err := SlackTemplate(settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	poster, err := slack.New(slack.Options{
+		Token:      settings.Slack.Token.Reveal(),
+		WebhookURL: settings.Slack.WebhookURL.Reveal(),
+		Channel:    settings.Slack.Channel,
+		Routes:     settings.Slack.Routes,
+		APIURL:     settings.Slack.APIURL,
+		Timeout:    settings.Slack.Timeout,
+		Mentions:   settings.Slack.Mentions,
+		MentionFailed: func(handle string, err error) {
+			o.Logger.Warn("mention is left out", "handle", handle, "error", err)
+		},
+		Template: template,
+		TemplateFailed: func(err error) {
+			o.Logger.Warn("message is rendered with the default template", "error", err)
+		},
+		Observe: o.Observe,
+		Version: o.Version,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return poster, poster.Close, nil
+}
+
+// SlackTemplate returns the template of the settings. It returns nil for the default template.
+func SlackTemplate(settings config.Config) (*render.Template, error) {
+	if settings.Slack.Template == "" {
+		return nil, nil //nolint:nilnil // nil is the default template
+	}
+	return render.Parse(settings.Slack.Template)
+}
+
+// CheckTemplate returns what is wrong with the text of a template.
+func CheckTemplate(text string) error {
+	_, err := render.Parse(text)
+	return err
+}
+
+// Pace returns how fast one channel takes messages. The console takes any number at once.
+func Pace(settings config.Config) pacing.Pace {
+	rate := settings.Slack.Rate
+	if settings.Sink == config.SinkConsole || rate.Count == 0 {
+		return pacing.Pace{}
+	}
+	return pacing.Pace{Interval: rate.Window / time.Duration(rate.Count), Burst: settings.Slack.Burst}
+}

@@ -1,0 +1,206 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/sink"
+)
+
+const (
+	// DefaultLimit is how many bytes of an answer a call reads unless it has another limit.
+	DefaultLimit = 64 << 10
+	// maxConnections bounds the connections to one host. Over HTTP/2 one connection carries many requests.
+	maxConnections = 128
+	// maxCode bounds Error.Code, in characters.
+	maxCode = 100
+	// maxDetail bounds how many characters of an answer an error quotes.
+	maxDetail = 200
+)
+
+// Options are the settings of a client. All but UserAgent are required.
+type Options struct {
+	Sink      string // names the kind of sink in Observe
+	Transport *http.Transport
+	UserAgent string
+	Redactor  Redactor
+	Observe   func(context.Context, sink.Request) // is called after every request of Send; must not block
+}
+
+// Client makes requests.
+type Client struct {
+	name     string
+	http     *http.Client
+	redactor Redactor
+	observe  func(context.Context, sink.Request)
+}
+
+// New makes a client. The caller closes the idle connections of the transport at the end.
+func New(o Options) *Client {
+	stop := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{
+		name: o.Sink, redactor: o.Redactor, observe: o.Observe,
+		http: &http.Client{Transport: recorder{o.Transport, o.UserAgent}, CheckRedirect: stop},
+	}
+}
+
+// HTTP returns the client that Call.Do has to use.
+func (c *Client) HTTP() *http.Client { return c.http }
+
+// Call is one HTTP request.
+type Call struct {
+	Method      string // names it in Observe
+	Destination string // names it in failures
+	Timeout     time.Duration
+	Limit       int64 // bytes of the answer to read; 0: DefaultLimit
+	// Do makes the request with Client.HTTP and the context. Its error counts only if an answer came or no request was made.
+	Do func(context.Context) error
+	// Judge classifies the answer. The error is the result of Do.
+	Judge func(Reply, error) Verdict
+}
+
+// Reply is an HTTP answer. Its body is cut to the limit of the call.
+type Reply struct {
+	Status int
+	Header http.Header
+	Body   []byte
+}
+
+// Verdict classifies a reply. Code and detail are neither bounded nor redacted.
+type Verdict struct {
+	Class      sink.Class
+	Code       string
+	Detail     string // in words; may be empty
+	RetryAfter time.Duration
+}
+
+// Send makes a request that delivers something, and reports it to Observe. It makes none if ctx has ended.
+func (c *Client) Send(ctx context.Context, call Call) (Reply, *sink.Error) {
+	if failure := sink.Interrupted(ctx, call.Destination); failure != nil {
+		return Reply{}, failure
+	}
+	made := sink.Request{Sink: c.name, Method: call.Method, Class: sink.OK, Began: time.Now()}
+	reply, failure := c.Ask(ctx, call)
+	made.Took, made.Status = time.Since(made.Began), reply.Status
+	if failure != nil {
+		made.Class, made.Code = failure.Class, failure.Code
+	}
+	c.observe(ctx, made)
+	return reply, failure
+}
+
+// Ask makes a request and classifies its answer.
+func (c *Client) Ask(parent context.Context, call Call) (Reply, *sink.Error) {
+	ctx, cancel := context.WithTimeout(parent, call.Timeout)
+	defer cancel()
+	x := &exchange{limit: call.Limit}
+	if x.limit == 0 {
+		x.limit = DefaultLimit
+	}
+	err := call.Do(x.in(ctx))
+	broken := x.err
+	if x.answer == nil && broken == nil {
+		broken = err // no request was made
+	}
+	// cause returns the reason why no answer came or the answer broke off.
+	cause := func() error {
+		switch {
+		case parent.Err() != nil:
+			return parent.Err()
+		case ctx.Err() != nil:
+			return fmt.Errorf("no answer within %v: %w", call.Timeout.Round(time.Millisecond), ctx.Err())
+		default:
+			return c.redactor.Error(broken)
+		}
+	}
+	switch {
+	case x.answer == nil && x.begun.Load():
+		return Reply{}, &sink.Error{Class: sink.Unknown, Channel: call.Destination, Err: fmt.Errorf("sent, but no answer came: %w", cause())}
+	case x.answer == nil:
+		return Reply{}, &sink.Error{Class: sink.Transient, Channel: call.Destination, Err: fmt.Errorf("not sent: %w", cause())}
+	}
+	v := call.Judge(*x.answer, err)
+	if v.Class == sink.OK {
+		return *x.answer, nil
+	}
+	failure := &sink.Error{Class: v.Class, Code: c.redactor.Text(v.Code, maxCode), Channel: call.Destination, RetryAfter: v.RetryAfter}
+	switch {
+	case v.Class == sink.Unknown && broken != nil:
+		failure.Err = fmt.Errorf("%s: the answer broke off: %w", failure.Code, cause())
+	case v.Detail != "":
+		failure.Err = fmt.Errorf("%s: %s", failure.Code, c.redactor.Text(v.Detail, maxDetail))
+	default:
+		failure.Err = errors.New(failure.Code)
+	}
+	return *x.answer, failure
+}
+
+// exchange records the request of one call, which the context carries to the recorder.
+type exchange struct {
+	limit  int64
+	begun  atomic.Bool // some of the request's body was handed to a connection
+	answer *Reply      // nil if none came
+	err    error       // why there is no answer, or why it is incomplete
+}
+
+type exchangeKey struct{}
+
+// in returns a context for one request, which x records.
+func (x *exchange) in(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(context.WithValue(ctx, exchangeKey{}, x), &httptrace.ClientTrace{
+		// The transport asks for another connection only if the previous one took nothing.
+		GetConn: func(string) { x.begun.Store(false) },
+		// WroteRequest would be too late: a cancelled request returns without waiting for it. WroteHeaders runs before the
+		// body is written, and thus before the connection is closed.
+		WroteHeaders: func() { x.begun.Store(true) },
+	})
+}
+
+// recorder is the transport of a client. It reads each answer itself, up to the limit of the call: what came of an answer that
+// broke off may still prove a delivery.
+type recorder struct {
+	transport *http.Transport
+	userAgent string
+}
+
+// RoundTrip implements http.RoundTripper. The body of its response is in memory.
+func (r recorder) RoundTrip(request *http.Request) (*http.Response, error) {
+	x, known := request.Context().Value(exchangeKey{}).(*exchange)
+	if !known {
+		return nil, errors.New("a request without a call")
+	}
+	request = request.Clone(request.Context())
+	request.Header.Set("User-Agent", r.userAgent)
+	response, err := r.transport.RoundTrip(request)
+	if err != nil {
+		x.err = err
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, x.limit))
+	_ = response.Body.Close() // the rest of the answer is not needed
+	x.answer, x.err = &Reply{Status: response.StatusCode, Header: response.Header, Body: body}, err
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
+}
+
+// NewTransport returns a transport that uses HTTPS_PROXY and bounds its connections. Its pings find a silently dead connection,
+// which would make every request fail for minutes.
+func NewTransport() *http.Transport {
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
+		MaxConnsPerHost:        maxConnections,
+		MaxIdleConns:           maxConnections,
+		MaxIdleConnsPerHost:    maxConnections,
+		IdleConnTimeout:        90 * time.Second,
+		MaxResponseHeaderBytes: DefaultLimit,
+	}
+}

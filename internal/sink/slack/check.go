@@ -1,0 +1,188 @@
+package slack
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/slack-go/slack"
+
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+)
+
+const (
+	// A page of channels has to fit in client.DefaultLimit. A channel takes 1 to 1.5 KiB.
+	channelsInPage  = 40
+	maxChannelPages = 25
+	// postScope lets a token post. Older kinds of tokens have one of olderPostScopes instead.
+	postScope = "chat:write"
+	// publicScope lets a bot post to public channels that it is not in.
+	publicScope = "chat:write.public"
+)
+
+var (
+	channelID = regexp.MustCompile(`^[CDG][A-Z0-9]{2,}$`)
+	userID    = regexp.MustCompile(`^(@.*|[UW][A-Z0-9]{2,})$`)
+)
+
+var olderPostScopes = []string{"chat:write:bot", "chat:write:user", "bot"}
+
+var errNotMember = errors.New("not_in_channel: the bot is not in the channel; invite it there")
+
+// Check asks Slack about the token, each channel and each user group's handle, within the scopes of the token. It posts
+// nothing. A webhook cannot be tried without posting, which is a warning.
+func (s *Sink) Check(ctx context.Context) []sink.Problem {
+	if s.o.WebhookURL != "" {
+		return []sink.Problem{{
+			Subject: "Slack webhook",
+			Err:     errors.New("an incoming webhook cannot be checked without posting a message"),
+			Warning: true,
+		}}
+	}
+	auth, failure := s.client.Ask(ctx, s.method("auth.test", func(ctx context.Context) error {
+		_, err := s.api.AuthTestContext(ctx)
+		return err
+	}))
+	if failure != nil {
+		return []sink.Problem{{Subject: "Slack token", Err: fmt.Errorf("auth.test: %w", failure.Err)}}
+	}
+	granted := strings.ReplaceAll(auth.Header.Get("X-OAuth-Scopes"), " ", "")
+	scopes := strings.Split(granted, ",")
+	c := channelCheck{Sink: s, public: slices.Contains(scopes, publicScope)}
+	var problems []sink.Problem
+	mayPost := func(scope string) bool { return scope == postScope || slices.Contains(olderPostScopes, scope) }
+	if granted != "" && !slices.ContainsFunc(scopes, mayPost) {
+		err := fmt.Errorf("lacks the scope %s: it has %s; add the scope to the app and install the app again", postScope, plain.Line(granted))
+		problems = append(problems, sink.Problem{Subject: "Slack token", Err: err})
+	}
+	for _, channel := range s.Destinations() {
+		if warning, err := c.check(ctx, channel); err != nil {
+			problems = append(problems, sink.Problem{Subject: "Slack channel " + channel, Err: err, Warning: warning})
+		}
+	}
+	return append(problems, s.checkHandles(ctx)...)
+}
+
+// checkHandles looks for the user groups to mention.
+func (s *Sink) checkHandles(ctx context.Context) []sink.Problem {
+	handles := s.mentions.handles()
+	if len(handles) == 0 {
+		return nil
+	}
+	groups, failure := s.userGroups(ctx)
+	var problems []sink.Problem
+	for _, handle := range handles {
+		problem := sink.Problem{Subject: "Slack mention @" + handle}
+		switch {
+		case failure != nil:
+			problem.Err = fmt.Errorf("could not be looked up with usergroups.list: %w", failure.Err)
+			problem.Warning = failure.Class != sink.Misconfigured && failure.Class != sink.Rejected
+		case groups[handle] == "":
+			problem.Err = errNoUserGroup
+		default:
+			continue
+		}
+		problems = append(problems, problem)
+	}
+	return problems
+}
+
+// channelCheck checks the channels of a sink in sequence.
+type channelCheck struct {
+	*Sink
+	public bool            // the token has publicScope
+	member map[string]bool // names of the bot's channels; nil until loaded
+}
+
+// check returns the reason why messages cannot reach channel. A warning is uncertain.
+func (c *channelCheck) check(ctx context.Context, channel string) (warning bool, fault error) {
+	if userID.MatchString(channel) {
+		return true, errors.New("a direct message to a user cannot be checked")
+	}
+	var info *slack.Channel
+	reply, failure := c.client.Ask(ctx, c.method("conversations.info", func(ctx context.Context) (err error) {
+		info, err = c.api.GetConversationInfoContext(ctx, &slack.GetConversationInfoInput{ChannelID: channel})
+		return err
+	}))
+	if failure != nil {
+		switch failure.Code {
+		case "channel_not_found":
+			if channelID.MatchString(channel) {
+				return false, errors.New("channel_not_found: no such channel, or it is private and the bot is not in it")
+			}
+			return c.checkName(ctx, strings.TrimPrefix(channel, "#"))
+		case "not_in_channel", "is_archived":
+			return false, failure.Err
+		default:
+			return true, fmt.Errorf("could not be checked with conversations.info: %w", failure.Err)
+		}
+	}
+	switch {
+	case info.IsArchived:
+		return false, errors.New("is_archived: the channel is archived")
+	case isOutside(reply.Body) && (info.IsPrivate || !c.public):
+		return false, errNotMember
+	}
+	return false, nil
+}
+
+// isOutside reports whether the answer of conversations.info shows that the bot is not in the channel. Answers about direct
+// messages do not have this member, which slack-go does not show.
+func isOutside(body []byte) bool {
+	var info struct {
+		Channel struct {
+			Member *bool `json:"is_member"`
+		} `json:"channel"`
+	}
+	return json.Unmarshal(body, &info) == nil && info.Channel.Member != nil && !*info.Channel.Member
+}
+
+// checkName looks for a channel among the bot's channels. chat.postMessage takes names, but conversations.info takes only IDs.
+func (c *channelCheck) checkName(ctx context.Context, name string) (warning bool, fault error) {
+	if c.member == nil {
+		if failure := c.loadMember(ctx); failure != nil {
+			err := fmt.Errorf("channel_not_found by name, and users.conversations could not tell more: %w", failure.Err)
+			rejected := failure.Class == sink.Rejected || failure.Class == sink.Misconfigured
+			return !rejected || failure.Code == "missing_scope", err
+		}
+	}
+	switch {
+	case c.member[name]:
+		return false, nil
+	case c.public:
+		return true, errors.New("the bot is not in a channel of that name, so only a public one will do; give its ID to have it checked")
+	}
+	return false, errNotMember
+}
+
+// loadMember lists the channels that the bot is in.
+func (c *channelCheck) loadMember(ctx context.Context) *sink.Error {
+	member := make(map[string]bool)
+	parameters := slack.GetConversationsForUserParameters{
+		Types: []string{"public_channel", "private_channel"}, Limit: channelsInPage, ExcludeArchived: true,
+	}
+	var page []slack.Channel
+	list := c.method("users.conversations", func(ctx context.Context) (err error) {
+		page, parameters.Cursor, err = c.api.GetConversationsForUserContext(ctx, &parameters)
+		return err
+	})
+	for range maxChannelPages {
+		if _, failure := c.client.Ask(ctx, list); failure != nil {
+			return failure
+		}
+		for _, channel := range page {
+			member[channel.Name] = true
+		}
+		if parameters.Cursor == "" {
+			c.member = member
+			return nil
+		}
+	}
+	err := fmt.Errorf("the bot is in more than %d channels", channelsInPage*maxChannelPages)
+	return &sink.Error{Class: sink.Unknown, Channel: "users.conversations", Err: err}
+}

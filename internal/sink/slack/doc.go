@@ -1,0 +1,16 @@
+// Package slack posts messages to Slack, through a bot token or an incoming webhook.
+//
+// It owns the calls of Slack's API, which slack-go makes with the HTTP client of package client, and the classes of Slack's answers.
+// Package render makes the messages.
+//
+// Prepare renders an event ahead of its post. Send renders an event that was not prepared.
+//
+// With a bot token a resolved event takes two requests. The first request updates the message of the firing event. It can be
+// repeated, so a temporary fault fails the whole attempt, and an update that Slack refuses for good is left out. The second
+// request replies in the message's thread, and is the delivery. With a webhook the resolved event is a message of its own. The
+// same holds if message, thread or channel are gone, or if the receipt is unreadable.
+//
+// The handle of a user group is looked up when it is first needed. A message leaves out a handle that cannot be found.
+//
+// Everything exported is safe for concurrent use. No error holds the token, the webhook URL or its path.
+package slack

@@ -1,0 +1,169 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slack-go/slack"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+)
+
+const (
+	// lookUpPause is the time between unsuccessful look-ups of handles.
+	lookUpPause = time.Minute
+	// maxUserGroups bounds the list of user groups, in bytes. Slack sends it as a whole, and a group takes about 600 bytes.
+	maxUserGroups = 4 << 20
+)
+
+var (
+	mentionedUser   = regexp.MustCompile(`^[UW][A-Z0-9]{2,}$`)
+	mentionedGroup  = regexp.MustCompile(`^S[A-Z0-9]{2,}$`)
+	mentionedHandle = regexp.MustCompile(`^[a-z0-9._-]{1,80}$`)
+)
+
+var errNoUserGroup = errors.New("no user group has this handle")
+
+// mentionMarkup returns Slack's markup for a mention. It returns "" for the handle of a user group: its markup needs its ID.
+func mentionMarkup(name string) (string, error) {
+	switch {
+	case name == "here", name == "channel", name == "everyone":
+		return "<!" + name + ">", nil
+	case mentionedUser.MatchString(name):
+		return "<@" + name + ">", nil
+	case mentionedGroup.MatchString(name):
+		return userGroupMarkup(name), nil
+	case mentionedHandle.MatchString(name):
+		return "", nil
+	}
+	return "", fmt.Errorf("mention %q is not @here, @channel, @everyone, a user's ID such as @U0123ABCD, a user group's ID"+
+		" such as @S0123ABCD, or a user group's handle such as @oncall-security", "@"+plain.Short(name, 100))
+}
+
+func userGroupMarkup(id string) string { return "<!subteam^" + id + ">" }
+
+// mentionNames returns every mention in the table, each once.
+func mentionNames(table event.Table[[]string]) []string {
+	var names []string
+	for _, entry := range table.Entries() {
+		for _, name := range entry.Value {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// mentionsOf returns the mentions of a category, joined by blanks. It leaves out a handle if group returns "".
+func mentionsOf(table event.Table[[]string], category string, group func(handle string) string) string {
+	entry, _ := table.Nearest(category)
+	var found []string
+	for _, name := range entry.Value {
+		markup, _ := mentionMarkup(name)
+		if markup == "" {
+			markup = group(name)
+		}
+		if markup != "" {
+			found = append(found, markup)
+		}
+	}
+	return strings.Join(found, " ")
+}
+
+// MentionPreview returns the mentions of a category, as [Sink.Mention] does. It shows the handle of a user group, since only
+// Slack knows its ID.
+func MentionPreview(table event.Table[[]string], category string) string {
+	return mentionsOf(table, category, func(handle string) string { return "@" + handle })
+}
+
+// mentions resolves mentions. It looks handles up when they are first needed.
+type mentions struct {
+	table  event.Table[[]string] // of valid names
+	list   func(context.Context) (map[string]string, *sink.Error)
+	failed func(handle string, err error)
+	now    func() time.Time
+
+	told   sync.Map   // handles that were reported to failed
+	mu     sync.Mutex // held during a look-up, so that concurrent deliveries share one request
+	groups map[string]string
+	fault  error     // of the last look-up
+	again  time.Time // no look-up before then
+}
+
+// handles returns the handles in the table, each once.
+func (m *mentions) handles() []string {
+	return slices.DeleteFunc(mentionNames(m.table), func(name string) bool {
+		markup, _ := mentionMarkup(name)
+		return markup != ""
+	})
+}
+
+// of returns the mentions of a category, joined by blanks.
+func (m *mentions) of(category string) string { return mentionsOf(m.table, category, m.userGroup) }
+
+// userGroup returns the markup for a handle; "" if it cannot be found.
+func (m *mentions) userGroup(handle string) string {
+	id, err := m.lookUp(handle)
+	if err == nil {
+		return userGroupMarkup(id)
+	}
+	if _, again := m.told.LoadOrStore(handle, true); !again {
+		m.failed(handle, err)
+	}
+	return ""
+}
+
+// lookUp finds the ID of a handle. IDs never change, so it looks up each handle only until it is found.
+func (m *mentions) lookUp(handle string) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.groups[handle] == "" && !m.now().Before(m.again) {
+		groups, failure := m.list(context.Background())
+		m.fault = nil
+		if failure != nil {
+			m.fault = fmt.Errorf("list the user groups: %w", failure)
+		} else {
+			m.groups = groups
+		}
+		if m.groups[handle] == "" {
+			m.again = m.now().Add(lookUpPause)
+		}
+	}
+	switch id := m.groups[handle]; {
+	case id != "":
+		return id, nil
+	case m.fault != nil:
+		return "", m.fault
+	default:
+		return "", errNoUserGroup
+	}
+}
+
+// userGroups asks Slack for the IDs of the user groups in use, by handle.
+func (s *Sink) userGroups(ctx context.Context) (map[string]string, *sink.Error) {
+	var list []slack.UserGroup
+	call := s.method("usergroups.list", func(ctx context.Context) (err error) {
+		list, err = s.api.GetUserGroupsContext(ctx)
+		return err
+	})
+	call.Limit = maxUserGroups
+	if _, failure := s.client.Ask(ctx, call); failure != nil {
+		return nil, failure
+	}
+	groups := make(map[string]string, len(list))
+	for _, group := range list {
+		if group.DateDelete == 0 && mentionedGroup.MatchString(group.ID) {
+			groups[group.Handle] = group.ID
+		}
+	}
+	return groups, nil
+}

@@ -1,0 +1,89 @@
+package slack
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slack-go/slack"
+
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/sink/client"
+	"github.com/seed-4578ace9/notifier/internal/sink/render"
+)
+
+// place is where a message goes.
+type place struct {
+	destination string // names it in failures
+	channel     string // as Slack takes it; unused with a webhook
+	timestamp   string // of the message to reply to or to update; empty for none
+}
+
+// method returns the call of a method of the Web API that posts nothing. do makes its request with s.api.
+func (s *Sink) method(name string, do func(context.Context) error) client.Call {
+	return client.Call{Method: name, Destination: name, Timeout: s.o.Timeout, Do: do, Judge: judgeMethod}
+}
+
+// options returns what chat.postMessage and chat.update take alike.
+func options(m render.Message) []slack.MsgOption {
+	return []slack.MsgOption{
+		slack.MsgOptionText(m.Text, false),
+		slack.MsgOptionBlocks(m.Blocks...),
+		slack.MsgOptionAttachments(m.Attachments...),
+		slack.MsgOptionDisableMarkdown(),
+		slack.MsgOptionDisableLinkUnfurl(),
+		slack.MsgOptionDisableMediaUnfurl(),
+	}
+}
+
+// post makes one request to post a message. The answer names the message, unless it was a webhook's.
+func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m render.Message) (answer, *sink.Error) {
+	call := client.Call{Method: "chat.postMessage", Destination: to.destination, Timeout: timeout, Judge: judgePost}
+	call.Do = func(ctx context.Context) error {
+		all := options(m)
+		if to.timestamp != "" {
+			all = append(all, slack.MsgOptionTS(to.timestamp))
+		}
+		_, _, err := s.api.PostMessageContext(ctx, to.channel, all...)
+		return err
+	}
+	if s.o.WebhookURL != "" {
+		call.Method, call.Judge = webhookDestination, judgeWebhook
+		call.Do = func(ctx context.Context) error {
+			whole := &slack.WebhookMessage{Text: m.Text, Attachments: m.Attachments, UnfurlLinks: new(bool), UnfurlMedia: new(bool)}
+			if len(m.Blocks) > 0 {
+				whole.Blocks = &slack.Blocks{BlockSet: m.Blocks}
+			}
+			return slack.PostWebhookCustomHTTPContext(ctx, s.o.WebhookURL, s.client.HTTP(), whole)
+		}
+	}
+	reply, failure := s.client.Send(ctx, call)
+	if failure != nil {
+		return answer{}, failure
+	}
+	return decodeAnswer(reply.Body), nil
+}
+
+// update makes one request to change a message. If it fails, nothing was posted.
+func (s *Sink) update(ctx context.Context, timeout time.Duration, at place, m render.Message) *sink.Error {
+	// Without these two, chat.update looks for links in the text and keeps the old attachments.
+	all := append(options(m), slack.MsgOptionParse(false))
+	if len(m.Attachments) == 0 {
+		all = append(all, slack.MsgOptionAttachments([]slack.Attachment{}...))
+	}
+	_, failure := s.client.Send(ctx, client.Call{
+		Method: "chat.update", Destination: at.destination, Timeout: timeout, Judge: judgeUpdate,
+		Do: func(ctx context.Context) error {
+			_, _, _, err := s.api.UpdateMessageContext(ctx, at.channel, at.timestamp, all...)
+			return err
+		},
+	})
+	if failure == nil {
+		return nil
+	}
+	if failure.Class == sink.Unknown {
+		failure.Class = sink.Transient
+	}
+	failure.Err = fmt.Errorf("update of the first message: %w", failure.Err)
+	return failure
+}

@@ -1,0 +1,70 @@
+package slack
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/sink/render"
+)
+
+// opened returns the receipt of the message that d resolves; nil if it resolves none. A webhook can neither update nor reply, so
+// its receipt has no message.
+func (s *Sink) opened(d sink.Delivery) *sink.Receipt {
+	opened := sink.OpenedBy(d)
+	if opened != nil && s.o.WebhookURL != "" {
+		opened.Timestamp = ""
+	}
+	return opened
+}
+
+// resolve updates the first message and replies in its thread. The timeout bounds both together. The update comes first because
+// it can be repeated; the reply is the delivery. If a reply would reach nobody, the event becomes a message of its own.
+func (s *Sink) resolve(ctx context.Context, v render.View, opened *sink.Receipt) *sink.Error {
+	deadline := time.Now().Add(s.o.Timeout)
+	own := s.SummaryDestination(v.Event.Category)
+	first := place{cmp.Or(opened.Destination, own), opened.Channel, opened.Timestamp}
+	rewritten := v
+	rewritten.Rewrite, rewritten.Mention = true, ""
+	// The update takes at most half of the time, and leaves the rest to the reply.
+	failure := s.update(ctx, s.o.Timeout/2, first, s.render(rewritten))
+	if failure == nil || failure.Class == sink.Rejected && !isLost(failure) {
+		_, failure = s.post(ctx, time.Until(deadline), first, s.render(v))
+	}
+	if failure == nil || !isLost(failure) {
+		return failure
+	}
+	unseen := *opened
+	unseen.Timestamp = ""
+	v.Resolved = &unseen
+	_, failure = s.post(ctx, time.Until(deadline), place{destination: own, channel: own}, s.render(v))
+	return failure
+}
+
+// Updatable returns the receipts of d.Others that name their messages. A webhook has none.
+func (s *Sink) Updatable(d sink.Delivery) (updatable []string) {
+	for _, d.Opened = range d.Others {
+		if s.opened(d).Repliable() {
+			updatable = append(updatable, d.Opened)
+		}
+	}
+	return updatable
+}
+
+// Update changes one more message, as resolved by d.
+func (s *Sink) Update(ctx context.Context, d sink.Delivery, receipt string) error {
+	d.Opened = receipt
+	opened := s.opened(d)
+	if !opened.Repliable() {
+		return nil
+	}
+	rewritten := render.NewView(d, opened, time.Now())
+	rewritten.Rewrite, rewritten.Mention = true, ""
+	at := place{cmp.Or(opened.Destination, s.SummaryDestination(d.Event.Category)), opened.Channel, opened.Timestamp}
+	failure := s.update(ctx, s.o.Timeout, at, s.render(rewritten))
+	if failure != nil && (failure.Class == sink.Rejected || isLost(failure)) {
+		return nil
+	}
+	return failure.AsError()
+}

@@ -1,0 +1,290 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/sink/render"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+func TestResolved(t *testing.T) {
+	t.Parallel()
+	for _, channel := range []string{"C0000001", "#ops", "ops"} {
+		server := slacktest.New(t)
+		o := byToken(server)
+		o.Channel = channel
+		var observed observer
+		o.Observe = observed.observe
+		s := newTestSlack(t, o)
+		delivery := resolved(fire(t, s))
+		delivery.Mention = "<!here>"
+
+		testkit.Equal(t, s.Destination(delivery), channel, "destination")
+		testkit.Equal(t, testkit.Must(s.Send(t.Context(), delivery))(t), "", "%s: receipt", channel)
+		posts, updates := server.Accepted(), server.Updates()
+		if len(posts) != 2 || len(updates) != 1 {
+			t.Fatalf("%s: %d posts and %d updates, want 2 and 1", channel, len(posts), len(updates))
+		}
+		first, update, reply := posts[0], updates[0], posts[1]
+		if update.Timestamp != first.Timestamp || update.Channel != first.ChannelID || update.Received.After(reply.Received) {
+			t.Errorf("%s: updated %+v, want the first message, before the reply", channel, update)
+		}
+		text := textOf(update.Message)
+		testkit.Contains(t, "update", text, "RESOLVED", "refunds fail", "all of them")
+		if update.Message.Attachments[0].Color == first.Message.Attachments[0].Color || strings.Contains(text, "<!here>") {
+			t.Errorf("%s: got the update %q, want another colour and no mention", channel, text)
+		}
+		if reply.Thread != first.Timestamp || reply.ChannelID != first.ChannelID || reply.Options.Has("reply_broadcast") {
+			t.Errorf("%s: replied in thread %q of %s with %v, want %q of %s", channel, reply.Thread, reply.ChannelID, reply.Options, first.Timestamp, first.ChannelID)
+		}
+		testkit.Contains(t, "reply", textOf(reply.Message), "RESOLVED", "refunds work", "5m")
+		testkit.EqualSlices(t, observed.results, []sink.Class{sink.OK, sink.OK, sink.OK}, "%s: observed", channel)
+	}
+}
+
+// refusals are answers to the update and the reply. Each ends the attempt.
+var refusals = []struct {
+	name     string
+	answers  []slacktest.Answer
+	want     sink.Class
+	channel  string
+	observed []sink.Class
+}{
+	{"update limited", []slacktest.Answer{slacktest.RateLimited(7 * time.Second)}, sink.RateLimited, "#ops", []sink.Class{sink.RateLimited}},
+	{"update failed", []slacktest.Answer{slacktest.Code("internal_error")}, sink.Transient, "#ops", []sink.Class{sink.Transient}},
+	{"update not allowed", []slacktest.Answer{slacktest.Code("token_revoked")}, sink.Misconfigured, "#ops", []sink.Class{sink.Misconfigured}},
+	{"update failed on the way", []slacktest.Answer{slacktest.Status(503, `{"ok":false,"error":"is_archived"}`)}, sink.Transient, "#ops", []sink.Class{sink.Transient}},
+	{"update's answer lost", []slacktest.Answer{slacktest.Lost()}, sink.Transient, "#ops", []sink.Class{sink.Unknown}},
+	{"update answered by something else", []slacktest.Answer{slacktest.HTML(200)}, sink.Transient, "#ops", []sink.Class{sink.Unknown}},
+	{"reply limited", []slacktest.Answer{slacktest.OK(), slacktest.RateLimited(7 * time.Second)}, sink.RateLimited, "#ops", []sink.Class{sink.OK, sink.RateLimited}},
+	{"reply failed", []slacktest.Answer{slacktest.OK(), slacktest.Status(503, "")}, sink.Transient, "#ops", []sink.Class{sink.OK, sink.Transient}},
+	{"reply refused", []slacktest.Answer{slacktest.OK(), slacktest.Code("invalid_blocks")}, sink.Rejected, "#ops", []sink.Class{sink.OK, sink.Rejected}},
+	{"reply lost", []slacktest.Answer{slacktest.OK(), slacktest.Lost()}, sink.Unknown, "#ops", []sink.Class{sink.OK, sink.Unknown}},
+	{
+		"nobody may post any more", []slacktest.Answer{slacktest.Code("channel_not_found"), slacktest.Code("channel_not_found")},
+		sink.Misconfigured, "C0000002", []sink.Class{sink.Misconfigured, sink.Misconfigured},
+	},
+}
+
+func TestResolvedWhenSlackRefuses(t *testing.T) {
+	t.Parallel()
+	for _, test := range refusals {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			server := slacktest.New(t)
+			o := byToken(server)
+			o.Channel = "#ops"
+			receipt := fire(t, newTestSlack(t, o))
+			var observed observer
+			o.Channel, o.Observe = "C0000002", observed.observe
+			s := newTestSlack(t, o)
+			server.Script(test.answers...)
+
+			got, err := s.Send(t.Context(), resolved(receipt))
+			failure := failureOf(t, err)
+			if failure.Class != test.want || failure.Channel != test.channel || got != "" || failure.Err == nil {
+				t.Errorf("got %v in %s, want %s in %s", failure, failure.Channel, test.want, test.channel)
+			}
+			testkit.Equal(t, failure.RetryAfter == 7*time.Second, test.want == sink.RateLimited, "waits for %v", failure.RetryAfter)
+			testkit.EqualSlices(t, observed.results, test.observed, "observed")
+
+			// A second attempt posts one reply.
+			before := len(server.Accepted())
+			testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
+			posts := server.Accepted()
+			if len(posts) != before+1 || posts[before].Thread != posts[0].Timestamp {
+				t.Errorf("again: got %d posts, the last in thread %q, want one reply", len(posts)-before, posts[len(posts)-1].Thread)
+			}
+		})
+	}
+}
+
+// standIns are answers to the update and the reply. The event is posted all the same.
+var standIns = []struct {
+	name    string
+	answers []slacktest.Answer
+	reply   bool // in the thread, else as a message of its own
+	updates int
+}{
+	{"too late to edit", []slacktest.Answer{slacktest.Code("edit_window_closed")}, true, 0},
+	{"edit refused for its blocks", []slacktest.Answer{slacktest.Code("invalid_blocks")}, true, 0},
+	{"message deleted", []slacktest.Answer{slacktest.Code("message_not_found")}, false, 0},
+	{"channel gone", []slacktest.Answer{slacktest.Code("channel_not_found")}, false, 0},
+	{"channel archived", []slacktest.Answer{slacktest.Code("is_archived")}, false, 0},
+	{"channel frozen", []slacktest.Answer{slacktest.Code("is_inactive")}, false, 0},
+	{"thread gone", []slacktest.Answer{slacktest.OK(), slacktest.Code("thread_not_found")}, false, 1},
+	{"thread locked", []slacktest.Answer{slacktest.OK(), slacktest.Code("restricted_action_thread_locked")}, false, 1},
+	{"channel archived in between", []slacktest.Answer{slacktest.OK(), slacktest.Code("is_archived")}, false, 1},
+	{"too late to edit, no thread", []slacktest.Answer{slacktest.Code("edit_window_closed"), slacktest.Code("cannot_reply_to_message")}, false, 0},
+}
+
+func TestResolvedGoesOn(t *testing.T) {
+	t.Parallel()
+	for _, test := range standIns {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			server := slacktest.New(t)
+			o := byToken(server)
+			receipt := fire(t, newTestSlack(t, o))
+			o.Channel = "C0000002"
+			s := newTestSlack(t, o)
+			testkit.Equal(t, s.Destination(resolved(receipt)), "C0000001", "destination")
+			server.Script(test.answers...)
+			testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
+			posts := server.Accepted()
+			testkit.Equal(t, len(posts), 2, "posts")
+			last := posts[1]
+			testkit.Equal(t, last.Channel, map[bool]string{true: "C0000001", false: "C0000002"}[test.reply], "channel")
+			testkit.Equal(t, last.Thread == posts[0].Timestamp, test.reply, "a reply")
+			testkit.Equal(t, last.Options.Has("thread_ts"), test.reply, "a thread is named")
+			testkit.Equal(t, len(server.Updates()), test.updates, "updates")
+			testkit.Contains(t, "posted", textOf(last.Message), "RESOLVED", "5m")
+		})
+	}
+}
+
+// The template knows whether the message is a reply. The reply to a deleted message is a message of its own.
+func TestResolvedTellsTheTemplate(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	o := byToken(server)
+	o.Template = testkit.Must(render.Parse(`{"text": "reply {{.Reply}}, rewrite {{.Rewrite}}"}`))(t)
+	s := newTestSlack(t, o)
+	receipt := fire(t, s)
+	for range 2 {
+		testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
+		server.Delete(server.Accepted()[0].Timestamp)
+	}
+	var got []string
+	for _, post := range server.Accepted() {
+		got = append(got, post.Text)
+	}
+	got = append(got, server.Updates()[0].Message.Text)
+	want := []string{"reply false, rewrite false", "reply true, rewrite false", "reply false, rewrite false", "reply false, rewrite true"}
+	testkit.EqualSlices(t, got, want, "first, reply, message of its own, update")
+}
+
+// An event with an unusable receipt is posted as a message of its own.
+func TestResolvedWithoutAFirstMessage(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	both := ways(t, server)
+	token, webhook := both[0], both[1]
+	byTokenReceipt, byWebhookReceipt := fire(t, token), fire(t, webhook)
+	for _, test := range []struct {
+		name, receipt string
+		sink          *Sink
+		duration      bool
+	}{
+		{"none", "", token, false},
+		{"not JSON", "receipt", token, false},
+		{"another version", `{"v":2,"channel":"C0000001","ts":"1.1"}`, token, false},
+		{"a ts of another form", `{"v":1,"channel":"C0000001","ts":"soon","time":"2026-01-02T03:04:05Z"}`, token, true},
+		{"a channel of another form", `{"v":1,"channel":"#ops","ts":"1.1","time":"2026-01-02T03:04:05Z"}`, token, true},
+		{"posted by webhook, resolved by token", byWebhookReceipt, token, true},
+		{"posted by token, resolved by webhook", byTokenReceipt, webhook, true},
+		{"webhook", byWebhookReceipt, webhook, true},
+	} {
+		before := len(server.Accepted())
+		testkit.Must(test.sink.Send(t.Context(), resolved(test.receipt)))(t)
+		posts := server.Accepted()[before:]
+		if len(posts) != 1 || posts[0].Options.Has("thread_ts") {
+			t.Fatalf("%s: posted %+v, want one message of its own", test.name, posts)
+		}
+		text := textOf(posts[0].Message)
+		if !strings.Contains(text, "RESOLVED") || strings.Contains(text, "5m") != test.duration {
+			t.Errorf("%s: posted %q, want a duration: %t", test.name, text, test.duration)
+		}
+		testkit.Equal(t, test.sink.Destination(resolved(test.receipt)), test.sink.SummaryDestination(""), "%s: goes to", test.name)
+	}
+	testkit.Equal(t, server.Calls("chat.update"), 0, "updates")
+}
+
+// The timeout bounds the update and the reply together. The update leaves time for the reply.
+func TestResolvedTimesOut(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	o := byToken(server)
+	receipt := fire(t, newTestSlack(t, o))
+	server.Respond(held)
+	o.Timeout = 200 * time.Millisecond
+	_, err := newTestSlack(t, o).Send(t.Context(), resolved(receipt))
+	wantFailure(t, "the update", err, sink.Transient, context.DeadlineExceeded)
+	testkit.Contains(t, "the update", err.Error(), "100ms")
+
+	server.Respond(nil)
+	o.Timeout = 2 * time.Second
+	server.Script(slacktest.Delay(50*time.Millisecond, slacktest.OK()), slacktest.Hold(nil, slacktest.OK()))
+	_, err = newTestSlack(t, o).Send(t.Context(), resolved(receipt))
+	if failure := failureOf(t, err); !errors.Is(failure, context.DeadlineExceeded) || strings.Contains(failure.Error(), "within 2s") {
+		t.Errorf("got %v, want the rest of the timeout", failure)
+	}
+	s := newTestSlack(t, byToken(server))
+	_, late := s.post(t.Context(), -time.Second, place{channel: "C0000001"}, s.render(render.NewView(resolved(""), nil, time.Now())))
+	wantFailure(t, "no time left", late.AsError(), sink.Transient, context.DeadlineExceeded)
+}
+
+func TestResolvedCancelled(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	var observed observer
+	o := byToken(server)
+	receipt := fire(t, newTestSlack(t, o))
+	o.Observe = observed.observe
+	s := newTestSlack(t, o)
+	ctx, cancel := context.WithCancel(t.Context())
+	server.Respond(func(p slacktest.Post) slacktest.Answer {
+		cancel()
+		return held(p)
+	})
+	for range 2 { // the second time makes no request
+		_, err := s.Send(ctx, resolved(receipt))
+		wantFailure(t, "cancelled", err, sink.Transient, context.Canceled)
+		testkit.EqualSlices(t, observed.results, []sink.Class{sink.Unknown}, "observed")
+	}
+	testkit.Equal(t, len(server.Posts()), 1, "posts, want the first alone")
+}
+
+// TestUpdate updates a further message of an alert that has ended, and posts nothing.
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	s := newTestSlack(t, byToken(server))
+	first, second := fire(t, s), fire(t, s)
+	d := resolved(first)
+	d.Others = []string{second, "no receipt", `{"v":1}`}
+	testkit.EqualSlices(t, s.Updatable(d), []string{second}, "messages that can be updated")
+	webhook := newTestSlack(t, byWebhook(server))
+	testkit.EqualSlices(t, webhook.Updatable(d), nil, "messages that a webhook can update")
+	testkit.NoError(t, webhook.Update(t.Context(), d, second))
+	testkit.NoError(t, s.Update(t.Context(), d, "no receipt"))
+	testkit.Equal(t, len(server.Updates()), 0, "updates without a message")
+
+	testkit.NoError(t, s.Update(t.Context(), d, second))
+	posts, updates := server.Accepted(), server.Updates()
+	if len(posts) != 2 || len(updates) != 1 || updates[0].Timestamp != posts[1].Timestamp {
+		t.Fatalf("got %d posts and updates %+v, want 2 and one of the second message", len(posts), updates)
+	}
+	testkit.Contains(t, "update", textOf(updates[0].Message), "RESOLVED")
+
+	for _, test := range []struct {
+		answer slacktest.Answer
+		want   sink.Class
+	}{
+		{slacktest.Code("message_not_found"), sink.OK}, {slacktest.Code("channel_not_found"), sink.OK}, {slacktest.Code("msg_too_long"), sink.OK},
+		{slacktest.RateLimited(7 * time.Second), sink.RateLimited}, {slacktest.Code("internal_error"), sink.Transient}, {slacktest.Code("token_revoked"), sink.Misconfigured},
+	} {
+		server.Script(test.answer)
+		class := sink.OK
+		if failure, failed := errors.AsType[*sink.Error](s.Update(t.Context(), d, second)); failed {
+			class = failure.Class
+		}
+		testkit.Equal(t, class, test.want, "class of %+v", test.answer)
+	}
+}

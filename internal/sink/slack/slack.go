@@ -1,0 +1,197 @@
+package slack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slack-go/slack"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/sink/client"
+	"github.com/seed-4578ace9/notifier/internal/sink/render"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+)
+
+// webhookDestination is the Destination of every event with a webhook.
+const webhookDestination = "webhook"
+
+// Options are the settings of a Slack sink. The functions are required and must not block.
+type Options struct {
+	// Token makes a bot post with chat.postMessage. WebhookURL is an incoming webhook. One of them is set.
+	Token, WebhookURL string
+	// Channel gets the events without a route. A token needs it; a webhook ignores it.
+	Channel string
+	// Routes hold channels; the route of a category holds for all below it.
+	Routes event.Table[string]
+	// APIURL is the URL of the Web API; empty means Slack's own. The final slash may be missing.
+	APIURL string
+	// Mentions hold whom to mention: here, channel, everyone, the ID of a user or a user group, or the handle of a user
+	// group. The mentions of a category hold for all below it. A handle needs a Token with the scope usergroups:read.
+	Mentions event.Table[[]string]
+	// MentionFailed is called once for every handle that could not be looked up.
+	MentionFailed func(handle string, err error)
+	// Template makes the messages of events; nil means the default template.
+	Template *render.Template
+	// TemplateFailed is called for every message that the default template had to make instead.
+	TemplateFailed func(error)
+	// Timeout bounds one Send, one SendSummary and one Mention, from dialling to the end of the last answer.
+	Timeout time.Duration
+	// Observe is called after every request of Send, SendSummary and Update, with their context.
+	Observe func(context.Context, sink.Request)
+	// Version is part of the User-Agent header; may be empty.
+	Version string
+}
+
+// Sink posts to Slack. Make one with New, and Close it at the end.
+type Sink struct {
+	o         Options
+	api       *slack.Client
+	client    *client.Client
+	transport *http.Transport
+	mentions  *mentions
+}
+
+var _ sink.Sink = (*Sink)(nil)
+
+// New makes a sink without calling Slack. Its error joins every fault of the options and holds no secret.
+func New(o Options) (*Sink, error) {
+	o.APIURL = strings.TrimRight(cmp.Or(o.APIURL, slack.APIURL), "/") + "/"
+	webhook := parseURL(o.WebhookURL)
+	if err := errors.Join(o.faults(webhook)...); err != nil {
+		return nil, err
+	}
+	transport := client.NewTransport()
+	requests := client.New(client.Options{
+		Sink: "slack", Transport: transport, UserAgent: strings.TrimSuffix("notifier/"+o.Version, "/"),
+		Redactor: client.NewRedactor(o.Token, webhook), Observe: o.Observe,
+	})
+	s := &Sink{
+		o: o, client: requests, transport: transport,
+		api: slack.New(o.Token, slack.OptionHTTPClient(requests.HTTP()), slack.OptionAPIURL(o.APIURL)),
+	}
+	s.mentions = &mentions{table: o.Mentions, list: s.userGroups, failed: o.MentionFailed, now: time.Now}
+	return s, nil
+}
+
+// faults returns every fault of the options. webhook is the parsed WebhookURL.
+func (o Options) faults(webhook *url.URL) []error {
+	var faults []error
+	check := func(sound bool, format string, arguments ...any) {
+		if !sound {
+			faults = append(faults, fmt.Errorf("slack: "+format, arguments...))
+		}
+	}
+	check(o.Token != "" || o.WebhookURL != "", "a token or a webhook URL is needed")
+	check(o.Token == "" || o.WebhookURL == "", "a token and a webhook URL exclude each other")
+	check(o.Token == "" || o.Channel != "", "a token needs a channel")
+	check(o.Timeout > 0, "the timeout must be positive, not %v", o.Timeout)
+	api := parseURL(o.APIURL)
+	check(api != nil && api.User == nil && api.RawQuery == "" && api.Fragment == "", "the API URL is not of the form https://host/path/")
+	check(o.WebhookURL == "" || webhook != nil, "the webhook URL is not of the form https://host/path")
+	for _, name := range mentionNames(o.Mentions) {
+		markup, err := mentionMarkup(name)
+		check(err == nil, "%w", err)
+		check(err != nil || markup != "" || o.WebhookURL == "",
+			"the handle @%s needs a token, since a webhook cannot look it up; give the user group's ID", name)
+	}
+	return faults
+}
+
+// parseURL returns nil unless text is an absolute http or https URL.
+func parseURL(text string) *url.URL {
+	parsed, err := url.Parse(text)
+	if err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" {
+		return nil
+	}
+	return parsed
+}
+
+// Close closes idle connections. It does not disturb requests under way.
+func (s *Sink) Close() { s.transport.CloseIdleConnections() }
+
+// Destination returns "webhook", or the channel of d's category, or the destination of the message that d resolves.
+func (s *Sink) Destination(d sink.Delivery) string {
+	if opened := s.opened(d); opened.Repliable() && opened.Destination != "" {
+		return opened.Destination
+	}
+	return s.SummaryDestination(d.Event.Category)
+}
+
+// Destinations returns "webhook", or the default channel and the channels of the routes, each once.
+func (s *Sink) Destinations() []string {
+	if s.o.WebhookURL != "" {
+		return []string{webhookDestination}
+	}
+	channels := []string{s.o.Channel}
+	for _, route := range s.o.Routes.Entries() {
+		if !slices.Contains(channels, route.Value) {
+			channels = append(channels, route.Value)
+		}
+	}
+	return channels
+}
+
+// SummaryDestination returns "webhook", or the channel of category.
+func (s *Sink) SummaryDestination(category string) string {
+	if s.o.WebhookURL != "" {
+		return webhookDestination
+	}
+	if route, ok := s.o.Routes.Nearest(category); ok {
+		return route.Value
+	}
+	return s.o.Channel
+}
+
+// Mention returns the mentions of e's category. It asks Slack for a new handle, and leaves out a handle that cannot be found.
+func (s *Sink) Mention(e event.Event) string { return s.mentions.of(e.Category) }
+
+// Prepare renders d, unless it is a resolved event: its message shows the time until it was sent.
+func (s *Sink) Prepare(d sink.Delivery) sink.Delivery {
+	if d.Event.Status != event.StatusResolved {
+		m := s.render(render.View{Delivery: d})
+		d.Prepared = &m
+	}
+	return d
+}
+
+// Send posts d once. An event that resolves a message updates that message and replies in its thread.
+func (s *Sink) Send(ctx context.Context, d sink.Delivery) (receipt string, err error) {
+	m, prepared := d.Prepared.(*render.Message)
+	if !prepared {
+		opened := s.opened(d)
+		v := render.NewView(d, opened, time.Now())
+		if opened.Repliable() {
+			return "", s.resolve(ctx, v, opened).AsError()
+		}
+		m = new(s.render(v))
+	}
+	destination := s.SummaryDestination(d.Event.Category)
+	posted, failure := s.post(ctx, s.o.Timeout, place{destination: destination, channel: destination}, *m)
+	if failure != nil {
+		return "", failure
+	}
+	return sink.NewReceipt(d.Event, destination, posted.channel, posted.ts, time.Now()), nil
+}
+
+// SendSummary posts d once.
+func (s *Sink) SendSummary(ctx context.Context, d summary.Digest) error {
+	_, failure := s.post(ctx, s.o.Timeout, place{destination: d.Channel, channel: d.Channel}, render.Digest(d))
+	return failure.AsError()
+}
+
+// render returns a message that can always be sent: the default template replaces one that fails.
+func (s *Sink) render(v render.View) render.Message {
+	m, err := s.o.Template.Event(v)
+	if err != nil {
+		s.o.TemplateFailed(err)
+	}
+	return m
+}

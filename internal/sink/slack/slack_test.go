@@ -1,0 +1,278 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/sink/render"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+func TestSendLargestEvent(t *testing.T) {
+	t.Parallel()
+	e := event.Event{
+		ID: strings.Repeat("i", 64), Category: strings.Repeat("c", 128), Title: strings.Repeat("<t>", 5000),
+		Text: strings.Repeat("&😀\n", 50000), Source: strings.Repeat("s", 5000), Time: time.Unix(1767322800, 0),
+		Link: "https://example.org/" + strings.Repeat("x", 1400),
+	}
+	for range 300 {
+		e.Fields = append(e.Fields, event.Field{Name: strings.Repeat("n>", 200), Value: strings.Repeat("v", 3000)})
+	}
+	for _, s := range ways(t, slacktest.New(t)) {
+		testkit.NoError(t, send(t.Context(), s, e))
+	}
+}
+
+func TestDestination(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	o := byToken(server)
+	o.Routes = routes(t, "payments", "C0000002", "payments.*.failed", "C0000003", "debug", "#debug")
+	s := newTestSlack(t, o)
+	for _, test := range []struct{ category, want string }{
+		{"errors", "C0000001"},
+		{"payments", "C0000002"},
+		{"payments.refunds", "C0000002"},
+		{"payments.refunds.failed", "C0000003"},
+		{"payments.refunds.failed.twice", "C0000003"},
+		{"debug.x", "#debug"},
+		{"", "C0000001"},
+	} {
+		e := event.Event{Category: test.category, Title: "t"}
+		testkit.Equal(t, s.Destination(sink.Delivery{Event: e}), test.want, "%q", test.category)
+		testkit.NoError(t, send(t.Context(), s, e))
+		posts := server.Posts()
+		testkit.Equal(t, posts[len(posts)-1].Channel, test.want, "%q: posted to", test.category)
+	}
+	testkit.EqualSlices(t, s.Destinations(), []string{"C0000001", "C0000002", "C0000003", "#debug"}, "destinations")
+	webhook := newTestSlack(t, byWebhook(server))
+	testkit.Equal(t, webhook.Destination(sink.Delivery{Event: hello}), "webhook", "destination")
+	testkit.EqualSlices(t, webhook.Destinations(), []string{"webhook"}, "destinations")
+}
+
+var sendFailures = []struct {
+	name       string
+	answer     slacktest.Answer
+	class      sink.Class
+	code       string
+	retryAfter time.Duration
+}{
+	{"rate limited", slacktest.RateLimited(30 * time.Second), sink.RateLimited, "ratelimited", 30 * time.Second},
+	{"server error", slacktest.HTML(503), sink.Transient, "503 Service Unavailable", 0},
+	{"page with 200", slacktest.HTML(200), sink.Unknown, "200 OK", 0},
+	{"redirect", slacktest.Redirect("http://127.0.0.1:1/"), sink.Misconfigured, "307 Temporary Redirect", 0},
+	{"answer broken off", slacktest.Truncated(1000, `{"ok":`), sink.Unknown, "200 OK", 0},
+	{"reset after reading", slacktest.Reset(), sink.Unknown, "", 0},
+	{"taken, answer lost", slacktest.Lost(), sink.Unknown, "", 0},
+	{"message refused", slacktest.Code("invalid_blocks"), sink.Rejected, "invalid_blocks", 0},
+	{"not JSON in time", slacktest.Huge(1 << 20), sink.Unknown, "200 OK", 0},
+	{
+		"long and ugly code", slacktest.Status(400, `{"ok":false,"error":"a\n\u202eb`+strings.Repeat("c", 200)+`"}`),
+		sink.Rejected, "a b" + strings.Repeat("c", 96) + "…", 0,
+	},
+}
+
+func TestSendFailures(t *testing.T) {
+	t.Parallel()
+	for _, test := range sendFailures {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			server := slacktest.New(t)
+			for destination, options := range map[string]Options{"C0000001": byToken(server), "webhook": byWebhook(server)} {
+				var observed observer
+				options.Observe = observed.observe
+				s := newTestSlack(t, options)
+				server.Script(test.answer)
+				failure := failureOf(t, send(t.Context(), s, hello))
+				want := &sink.Error{Class: test.class, Code: test.code, Channel: destination, RetryAfter: test.retryAfter, Err: failure.Err}
+				testkit.Equal(t, *failure, *want, "%s", destination)
+				testkit.Contains(t, "failure", failure.Error(), destination, string(test.class), failure.Err.Error())
+				testkit.NoError(t, send(t.Context(), s, hello)) // the next post
+				testkit.EqualSlices(t, observed.results, []sink.Class{test.class, sink.OK}, "%s: observed", destination)
+			}
+			testkit.Equal(t, len(server.Posts()), 4, "requests")
+		})
+	}
+}
+
+func TestSendTakesAnAnswerCutShortAfterItsVerdict(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	s := newTestSlack(t, byToken(server))
+	const verdict = `{"ok":true,"channel":"C0000001","ts":"1.000001","message":"`
+	server.Script(
+		slacktest.Status(200, verdict+strings.Repeat("x", 1<<20)+`"}`),
+		slacktest.Truncated(1000, verdict),
+	)
+	for range 2 {
+		testkit.NoError(t, send(t.Context(), s, hello))
+	}
+}
+
+func TestSendBeforeTLSIsUp(t *testing.T) {
+	t.Parallel()
+	o := byToken(slacktest.New(t))
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	t.Cleanup(func() { _ = listener.Close() })
+	o.APIURL, o.Timeout = "https://"+listener.Addr().String(), 50*time.Millisecond
+	wantFailure(t, "silent", send(t.Context(), newTestSlack(t, o), hello), sink.Transient, context.DeadlineExceeded)
+}
+
+func TestSendTimesOut(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	server.Respond(held)
+	o := byToken(server)
+	o.Timeout = 100 * time.Millisecond
+	failure := failureOf(t, send(t.Context(), newTestSlack(t, o), hello))
+	if !errors.Is(failure, context.DeadlineExceeded) || !strings.Contains(failure.Error(), "100ms") {
+		t.Errorf("got %v", failure)
+	}
+	// On a slow machine the timeout may end before the request is sent.
+	if want := map[bool]sink.Class{true: sink.Unknown, false: sink.Transient}[len(server.Posts()) > 0]; failure.Class != want && failure.Class != sink.Unknown {
+		t.Errorf("got %v, want %s", failure, want)
+	}
+}
+
+func TestSendCancelled(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{nil, errors.New("shutting down")} {
+		server := slacktest.New(t)
+		var observed observer
+		o := byToken(server)
+		o.Observe = observed.observe
+		s := newTestSlack(t, o)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		server.Respond(func(p slacktest.Post) slacktest.Answer {
+			cancel(cause)
+			return held(p)
+		})
+		wantFailure(t, "under way", send(ctx, s, hello), sink.Unknown, context.Canceled)
+		wantFailure(t, "before", send(ctx, s, hello), sink.Transient, context.Canceled)
+		testkit.EqualSlices(t, observed.results, []sink.Class{sink.Unknown}, "observed")
+		testkit.Equal(t, len(server.Posts()), 1, "requests")
+	}
+}
+
+func TestSendConcurrently(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	s := newTestSlack(t, byToken(server))
+	testkit.AtOnce(64, func(i int) {
+		if err := send(context.Background(), s, event.Event{Category: "c", Title: fmt.Sprint("title ", i)}); err != nil {
+			t.Error(err)
+		}
+	})
+	texts := make(map[string]bool)
+	for _, post := range server.Accepted() {
+		texts[post.Text] = true
+	}
+	testkit.Equal(t, len(texts), 64, "different posts")
+}
+
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	server, elsewhere := slacktest.New(t), slacktest.New(t)
+	server.Script(slacktest.Redirect(elsewhere.APIURL()+"chat.postMessage"), slacktest.Redirect(elsewhere.WebhookURL()))
+	for _, s := range ways(t, server) {
+		wantFailure(t, "redirect", send(t.Context(), s, hello), sink.Misconfigured, nil)
+	}
+	testkit.Equal(t, len(elsewhere.Posts()), 0, "redirects were followed")
+}
+
+func TestSendSummary(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	o := byToken(server)
+	o.Routes = routes(t, "payments", "C0000002")
+	var observed observer
+	o.Observe = observed.observe
+	s := newTestSlack(t, o)
+	digest := summary.Digest{
+		Channel: "C0000002", Dropped: 12, First: fired.Time, Last: ended.Time,
+		Paths: []summary.Path{{Path: "payments.refunds", Dropped: 12, Title: "<!here> fails"}},
+	}
+	for _, sink := range []*Sink{s, newTestSlack(t, byWebhook(server))} {
+		testkit.NoError(t, sink.SendSummary(t.Context(), digest))
+	}
+	testkit.Equal(t, s.SummaryDestination("payments.refunds"), "C0000002", "destination of the summary")
+	posts := server.Accepted()
+	if posts[0].Channel != "C0000002" || posts[1].Method != slacktest.MethodWebhook {
+		t.Errorf("posted to %s, by %s, want C0000002 and the webhook", posts[0].Channel, posts[1].Method)
+	}
+	for _, post := range posts {
+		testkit.Contains(t, "posted", textOf(post.Message), "12", "payments.refunds", "&lt;!here&gt;")
+	}
+	server.Script(slacktest.RateLimited(9 * time.Second))
+	failure := failureOf(t, s.SendSummary(t.Context(), digest))
+	if failure.Class != sink.RateLimited || failure.Channel != "C0000002" || failure.RetryAfter != 9*time.Second {
+		t.Errorf("got %v", failure)
+	}
+	testkit.EqualSlices(t, observed.results, []sink.Class{sink.OK, sink.RateLimited}, "observed")
+}
+
+// A template's failure is reported once, when the message is prepared.
+func TestTemplateFails(t *testing.T) {
+	t.Parallel()
+	broken := testkit.Must(render.Parse(`{"text": "{{if eq .Title "hello"}}{{slice .Title 0 10}}{{end}}{{printf "%.10s" .Title}}"}`))(t)
+	server := slacktest.New(t)
+	o := byToken(server)
+	told := 0
+	o.Template, o.TemplateFailed = broken, func(err error) {
+		told++
+		testkit.Contains(t, "failure", err.Error(), "render event e-1 by the template: ")
+	}
+	s := newTestSlack(t, o)
+	prepared := s.Prepare(sink.Delivery{Event: hello})
+	testkit.Equal(t, told, 1, "told before it was sent")
+	for range 2 {
+		testkit.Must(s.Send(t.Context(), prepared))(t)
+	}
+	testkit.Equal(t, told, 1, "told")
+	testkit.NoError(t, send(t.Context(), s, hello))
+	testkit.Equal(t, told, 2, "told of what was not prepared")
+	testkit.NoError(t, send(t.Context(), s, fired))
+	testkit.Equal(t, told, 2, "told of a sound message")
+	posts := server.Accepted()
+	testkit.Equal(t, posts[0].Text, "[INFO] hello", "by the default template")
+	testkit.Equal(t, posts[3].Text, "refunds fa", "by the template")
+}
+
+func TestNewSlackFaults(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*Options)
+		want   []string
+	}{
+		"nothing":                 {func(o *Options) { o.Token = "" }, []string{"a token or a webhook URL is needed"}},
+		"both":                    {func(o *Options) { o.WebhookURL = "https://example.org/x" }, []string{"exclude each other"}},
+		"no channel":              {func(o *Options) { o.Channel = "" }, []string{"a token needs a channel"}},
+		"no timeout":              {func(o *Options) { o.Timeout = 0 }, []string{"timeout must be positive"}},
+		"API URL":                 {func(o *Options) { o.APIURL = "slack.com/api" }, []string{"the API URL"}},
+		"API URL with a query":    {func(o *Options) { o.APIURL = "https://slack.com/api?x=1" }, []string{"the API URL"}},
+		"API URL with a password": {func(o *Options) { o.APIURL = "https://me:secret@slack.com/api" }, []string{"the API URL"}},
+		"webhook URL":             {func(o *Options) { o.Token, o.WebhookURL = "", "://" }, []string{"the webhook URL"}},
+		"handle without a token": {
+			func(o *Options) {
+				o.Token, o.WebhookURL, o.Mentions = "", "https://example.org/x", mentioned(t, "a", "here+oncall")
+			},
+			[]string{"the handle @oncall needs a token"},
+		},
+		"mentions": {func(o *Options) { o.Mentions = mentioned(t, "a", "<!here>+C0123ABCD") }, []string{`"@<!here>"`, `"@C0123ABCD"`}},
+		"several":  {func(o *Options) { *o = Options{WebhookURL: "ftp://x/y"} }, []string{"the webhook URL", "timeout"}},
+	} {
+		o := Options{Token: "xoxb-1", Channel: "C0000001", Timeout: time.Second}
+		test.change(&o)
+		_, err := New(o)
+		testkit.Contains(t, name, fmt.Sprint(err), test.want...)
+	}
+}

@@ -1,0 +1,51 @@
+package telemetry
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// countLabels returns how many of the categories have a label value of their own.
+func countLabels(c *categories, format string, n int) (labelled int) {
+	for i := range n {
+		if c.label(fmt.Sprintf(format, i)) != other {
+			labelled++
+		}
+	}
+	return labelled
+}
+
+func TestFirstLevelTakesAtMostItsShare(t *testing.T) {
+	t.Parallel()
+	c := newCategories(52, []string{"errors", "security.logins"})
+	testkit.Equal(t, countLabels(c, "payments.junk-%d", 10_000), 25, "labels of one first level, want half of the unconfigured ones")
+	testkit.Equal(t, countLabels(c, "payments.junk-%d", 10_000), 25, "labels of the same first level later")
+	testkit.Equal(t, countLabels(c, "basket.%d", 8), 8, "labels of another first level")
+	testkit.Equal(t, countLabels(c, "junk-%d", 1000), 17, "labels that were left")
+	testkit.Equal(t, c.label("errors"), "errors", "a configured category")
+	testkit.Equal(t, c.label("payments.junk-24"), "payments.junk-24", "a category that came in time")
+	testkit.Equal(t, c.label("late"), other, "a category that came late")
+}
+
+func TestLabelsRunOut(t *testing.T) {
+	t.Parallel()
+	testkit.Equal(t, countLabels(newCategories(1, nil), "a.%d", 10), 1, "labels of one")
+	testkit.Equal(t, countLabels(newCategories(2, []string{"a", "b", "c"}), "%d", 10), 0, "labels beside configured categories that take all")
+}
+
+func BenchmarkJunk(b *testing.B) {
+	for name, format := range map[string]string{"below one category": "payments.%d", "at the first level": "junk-%d"} {
+		b.Run(name, func(b *testing.B) {
+			junk := make([]string, 10_000)
+			for i := range junk {
+				junk[i] = fmt.Sprintf(format, i)
+			}
+			c := newCategories(50, nil)
+			for i := 0; b.Loop(); i++ {
+				c.label(junk[i%len(junk)])
+			}
+		})
+	}
+}

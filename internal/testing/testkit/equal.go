@@ -1,0 +1,49 @@
+package testkit
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// Equal compares two values. The format says what they are.
+func Equal[T comparable](t Test, got, want T, format string, arguments ...any) {
+	t.Helper()
+	if got != want {
+		differ(t, got, want, format, arguments...)
+	}
+}
+
+// AtMost compares a value with a bound. The format says what they are.
+func AtMost[T cmp.Ordered](t Test, got, most T, format string, arguments ...any) {
+	t.Helper()
+	if got > most {
+		t.Errorf("%s: got %v, want %v at most", fmt.Sprintf(format, arguments...), got, most)
+	}
+}
+
+// EqualSlices compares the elements of two slices.
+func EqualSlices[S ~[]E, E comparable](t Test, got, want S, format string, arguments ...any) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		differ(t, got, want, format, arguments...)
+	}
+}
+
+// EqualMaps compares the entries of two maps.
+func EqualMaps[M ~map[K]V, K, V comparable](t Test, got, want M, format string, arguments ...any) {
+	t.Helper()
+	if !maps.Equal(got, want) {
+		differ(t, got, want, format, arguments...)
+	}
+}
+
+// EqualDeeply compares as reflect.DeepEqual does.
+func EqualDeeply[T any](t Test, got, want T, format string, arguments ...any) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		differ(t, got, want, format, arguments...)
+	}
+}

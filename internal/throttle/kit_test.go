@@ -1,0 +1,159 @@
+package throttle
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+func TestMain(m *testing.M) { scripttest.Main(m) }
+
+const (
+	patience      = scripttest.Patience // bounds each wait of a test
+	testLease     = 30 * time.Second
+	testRetention = time.Hour
+	testPairTTL   = 24 * time.Hour // longer than the retention, as in production
+)
+
+// start is the first time of each fake clock.
+var start = testkit.Start
+
+func newClient(t testing.TB, o redis.Options) *redis.Client { return scripttest.NewClient(t, o) }
+
+func newRedis(client redis.UniversalClient, prefix string, s Settings) *store.Redis {
+	return store.NewRedis(script.NewRunner(optionsOf(client, prefix)), s)
+}
+
+func optionsOf(client redis.UniversalClient, prefix string) script.Options {
+	return script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: script.Eval}
+}
+
+// newPlan returns a plan. The text of the rules may be empty.
+func newPlan(t testkit.Test, global, category, rules string) limits.Plan {
+	t.Helper()
+	plan := limits.Plan{Global: testkit.Must(limits.Parse(global))(t), Category: testkit.Must(limits.Parse(category))(t)}
+	if rules != "" {
+		var faults []error
+		if plan.Rules, faults = limits.ParseRules(rules); len(faults) > 0 {
+			t.Fatal(faults)
+		}
+	}
+	return plan
+}
+
+func newTree(t testkit.Test, global, category, rules string) *limits.Tree {
+	t.Helper()
+	return testkit.Must(limits.NewTree(newPlan(t, global, category, rules)))(t)
+}
+
+// guarded returns a plan with guarantees.
+func guarded(t testkit.Test, plan limits.Plan, guarantees string) limits.Plan {
+	t.Helper()
+	var faults []error
+	if plan.Guarantees, faults = limits.ParseGuarantees(guarantees); len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	return plan
+}
+
+// newRuleset returns the limits of a plan, with a shadow if there are overrides for it.
+func newRuleset(t testkit.Test, plan limits.Plan, shadow string) limits.Ruleset {
+	t.Helper()
+	var overrides []limits.Override
+	if shadow != "" {
+		var faults []error
+		if overrides, faults = limits.ParseOverrides(shadow); len(faults) > 0 {
+			t.Fatal(faults)
+		}
+	}
+	return testkit.Must(limits.NewRuleset(plan, nil, overrides, nil))(t)
+}
+
+// newRoutes returns the routes of a tree.
+func newRoutes(tree *limits.Tree) *store.Routes {
+	return store.Compile(limits.Ruleset{Tree: tree}).InForce
+}
+
+// request asks for one slot for an event with an ID of its producer.
+func request(id, category string) Request {
+	return Request{ID: id, Category: category, Cost: 1, Message: Message{Stream: "EVENTS", Sequence: 1, Stored: start}}
+}
+
+// costing returns the same event with another cost.
+func costing(cost int, r Request) Request {
+	r.Cost = cost
+	return r
+}
+
+// inMessage returns the same event in another stored message.
+func inMessage(sequence uint64, r Request) Request {
+	r.Message.Sequence = sequence
+	return r
+}
+
+// ofPair returns the same event with a key.
+func ofPair(key string, r Request) Request {
+	r.Pair = r.Category + "\n" + key
+	return r
+}
+
+func aboutDisk(id string) Request { return ofPair("disk", request(id, "a")) }
+
+// several returns n different events of one category.
+func several(n int, name, category string) []Request {
+	requests := make([]Request, n)
+	for i := range requests {
+		requests[i] = request(fmt.Sprintf("%s%d", name, i+1), category)
+	}
+	return requests
+}
+
+// postponed returns an event denied by the limit 10/30m of path a. The next slot opens in 20 minutes.
+func postponed(r Request) Postponement {
+	return Postponement{
+		Request: r, Wait: 20 * time.Minute, Longest: 4 * time.Hour, Path: "a", Limit: limits.Limit{Count: 10, Window: 30 * time.Minute},
+	}
+}
+
+// wantVerdicts compares the verdicts of decisions.
+func wantVerdicts(t testkit.Test, decisions []Decision, want ...Verdict) {
+	t.Helper()
+	var got []Verdict
+	for _, d := range decisions {
+		got = append(got, d.Verdict)
+	}
+	testkit.EqualSlices(t, got, want, "verdicts")
+}
+
+// storeKit is a store with a clock of the test.
+type storeKit struct {
+	*store.Redis
+	t      *testing.T
+	client redis.UniversalClient
+	clock  *testkit.Clock
+	prefix string
+}
+
+// newStoreKit uses keys of its own on a server.
+func newStoreKit(t *testing.T, client redis.UniversalClient, tree *limits.Tree) *storeKit {
+	prefix := fmt.Sprintf("kit-%x", t.Name())
+	options, clock := scripttest.WithClock(t, script.NewRunner(optionsOf(client, prefix)).Options())
+	settings := Settings{Tree: tree, Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}
+	return &storeKit{Redis: store.NewRedis(script.NewRunner(options), settings), t: t, client: client, clock: clock, prefix: prefix}
+}
+
+// startRedis starts a server, with a client of it.
+func startRedis(t testing.TB) (*servertest.Redis, *redis.Client) {
+	t.Helper()
+	server := servertest.StartRedis(t)
+	return server, newClient(t, redis.Options{Addr: server.Addr})
+}

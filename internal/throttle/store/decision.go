@@ -1,0 +1,127 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+)
+
+// Verdict is what was decided about a request.
+type Verdict int
+
+// The verdicts. Those of the scripts have their names and numbers in lua/lib/verdicts.lua.
+const (
+	Admitted        Verdict = iota + 1 // recorded in every log of its path; of an event that resolves: it has its pair. The caller has the lease
+	Denied                             // some limit was full
+	ExceedsCapacity                    // the cost is above some limit's count
+	Reclaimed                          // admitted earlier, and whoever had the lease let it lapse; the caller has it now
+	Leased                             // someone else is delivering it
+	Done                               // this very message was delivered
+	Duplicate                          // another stored message with its ID was admitted
+	Unknown                            // the event has no record (Cost 0)
+	Unpaired                           // it resolves an event without an open pair
+	Deferred                           // it cannot be decided now, but other events can; no script returns it
+	Planned                            // it was planned to come back; no script returns it, and no metric counts it
+)
+
+// verdictNames are the names in metrics and, in capitals, in the scripts.
+var verdictNames = [...]string{
+	"none", "admitted", "denied", "exceeds_capacity", "reclaimed", "leased", "done", "duplicate", "unknown", "unpaired", "deferred",
+	"planned",
+}
+
+// String returns the verdict's name in metrics. The scripts use this name in capitals.
+func (v Verdict) String() string { return verdictNames[v] }
+
+// IsDenial reports whether a limit keeps the event from being sent.
+func (v Verdict) IsDenial() bool { return v == Denied || v == ExceedsCapacity }
+
+// Decision answers one Request.
+type Decision struct {
+	Verdict Verdict
+	Node    limits.Node   // Denied, ExceedsCapacity: whose limit denied
+	Limit   limits.Limit  // Denied, ExceedsCapacity: that limit
+	Used    int64         // Denied: lower bound of the limit's slots in use; 0: unknown
+	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends; Planned: until it comes back, 0 if that time is over
+	Opened  string        // of a resolved event to deliver: the receipt of the first message that it resolves; "" if that has expired meanwhile
+	Others  []string      // of a resolved event to deliver: the receipts of the other messages that it has not updated yet
+	InDoubt bool          // Reclaimed: an earlier holder of the lease may have delivered the event
+	Err     error         // Deferred: why
+
+	Grant  Grant // set by a Limiter for an event to deliver: admitted, reclaimed, or denied in shadow mode; otherwise nil
+	Lease  Lease // set by a Store for an event to deliver
+	Shadow ShadowDecision
+}
+
+// Denial describes why an event was denied. It is immutable.
+type Denial struct {
+	Level string       // of the rule
+	Path  string       // of the limit; empty for the global one
+	Limit limits.Limit // the zero Limit if no limit denied the event
+	Used  int64        // lower bound of its slots in use; 0: unknown
+	Opens time.Time    // when enough slots open, by this host's clock; zero if that is not known
+}
+
+// ByLimit tells whether a limit denied the event, and not something else.
+func (d *Denial) ByLimit() bool { return d.Limit != (limits.Limit{}) }
+
+// Levels of drops that no limit makes.
+const (
+	LevelClosed   = "closed"   // the closed failure policy denied the event
+	LevelUnpaired = "unpaired" // a resolved event without an open pair
+	LevelRoom     = "room"     // the event would have to wait, and too many of its first-level category wait already
+)
+
+// Denials by something else than a limit.
+var (
+	DeniedUnpaired = &Denial{Level: LevelUnpaired}
+	DeniedByRoom   = &Denial{Level: LevelRoom}
+)
+
+// Denial describes the full limit, also in shadow mode. It returns nil if no limit denied the event. asked is when the store was asked.
+func (d *Decision) Denial(asked time.Time) *Denial {
+	if !d.Verdict.IsDenial() {
+		return nil
+	}
+	denial := &Denial{Level: d.Node.Level, Path: d.Node.Path, Limit: d.Limit, Used: d.Used}
+	if d.Wait > 0 {
+		denial.Opens = asked.Add(d.Wait)
+	}
+	return denial
+}
+
+// ShadowDecision is the decision of the shadow limits. Verdict is 0 if there are no shadow limits or the event was not evaluated anew.
+type ShadowDecision struct {
+	Verdict Verdict // Admitted, Denied or ExceedsCapacity
+	Node    limits.Node
+	Limit   limits.Limit
+	Wait    time.Duration
+}
+
+// ofShadow is a decision of the shadow limits.
+func (d *Decision) ofShadow() ShadowDecision {
+	return ShadowDecision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
+}
+
+// Grant is the lease of one event, in the hands of whoever delivers the event. Finish, Refund or Release ends the grant, once. Its
+// methods may be called while another one runs.
+type Grant interface {
+	// Finish records that the event was delivered, and where: the receipt comes back to what resolves it. Newly is false where
+	// the event had been recorded as delivered before, by another holder.
+	Finish(ctx context.Context, receipt string) (newly bool)
+
+	// Refund returns the slots of an event that was definitely not delivered, and forgets the event.
+	Refund(ctx context.Context)
+
+	// Release ends the lease without a known delivery: the slots stay taken, and whoever gets the message next may deliver it. In
+	// doubt some attempt may have delivered it after all.
+	Release(ctx context.Context, inDoubt bool)
+
+	// Updated records, for a resolved event, that its messages are updated but for the first one and the last few. The next holder of the
+	// event gets only these messages.
+	Updated(ctx context.Context, left int)
+
+	// Extend renews the lease. If it returns false, another worker may be delivering the event: stop.
+	Extend(ctx context.Context) bool
+}

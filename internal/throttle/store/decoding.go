@@ -1,0 +1,132 @@
+package store
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+)
+
+// Shape of the reply of decide.lua.
+const (
+	replyHead   = 3 // time, pauses, answers
+	answerParts = 3 // verdict, limit, time
+)
+
+// decode reads the script's reply strictly: a reply of another form comes from another script.
+func (c *decideCall) decode(reply []any) (BatchResult, error) {
+	events := len(c.requests)
+	expected := events
+	if c.rules.InShadow != nil {
+		expected *= 2
+	}
+	if len(reply) < replyHead {
+		return BatchResult{}, fmt.Errorf("%w: %d values", script.ErrReply, len(reply))
+	}
+	at, isNumber := reply[0].(int64)
+	if !isNumber {
+		return BatchResult{}, fmt.Errorf("%w: time is %T", script.ErrReply, reply[0])
+	}
+	pauses, err := decodePauses(reply[1], at)
+	if err != nil {
+		return BatchResult{}, err
+	}
+	answers, err := c.decodeAnswers(reply[2], at)
+	if err != nil {
+		return BatchResult{}, err
+	}
+	numbers, err := script.Numbers(reply[replyHead:], expected)
+	if err != nil {
+		return BatchResult{}, err
+	}
+	result := BatchResult{At: at, Pauses: pauses, Decisions: make([]Decision, events)}
+	for i, number := range numbers {
+		ofShadow := i >= events
+		if ofShadow && number == 0 {
+			continue // the shadow was not asked
+		}
+		if number < 1 || number > int64(len(answers)) {
+			return BatchResult{}, fmt.Errorf("%w: answer %d of %d", script.ErrReply, number, len(answers))
+		}
+		if ofShadow {
+			result.Decisions[i-events].Shadow = answers[number-1].ofShadow()
+			continue
+		}
+		c.answer(&result.Decisions[i], &answers[number-1], c.requests[i], at)
+	}
+	return result, nil
+}
+
+// answer decides about a request as the answer says. Decisions are large: only what answers have is copied.
+func (c *decideCall) answer(decision, answer *Decision, request Request, at int64) {
+	decision.Verdict, decision.Wait, decision.InDoubt = answer.Verdict, answer.Wait, answer.InDoubt
+	decision.Node, decision.Limit = answer.Node, answer.Limit
+	lease := &decision.Lease
+	lease.End = answer.Lease.End
+	if c.forward && answer.Verdict.IsDenial() {
+		lease.End, lease.slotless = at+c.lease.Microseconds(), true
+	}
+	if lease.End != 0 {
+		lease.Request, lease.tree, lease.shadow, lease.InDoubt = request, c.rules.InForce, c.rules.InShadow, answer.InDoubt
+	}
+}
+
+// decodeAnswers reads the distinct answers. Their leases lack the request.
+func (c *decideCall) decodeAnswers(reply any, at int64) ([]Decision, error) {
+	list, isList := reply.([]any)
+	if !isList || len(list)%answerParts != 0 {
+		return nil, fmt.Errorf("%w: answers are %T", script.ErrReply, reply)
+	}
+	numbers, err := script.Numbers(list, len(list))
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]Decision, 0, len(numbers)/answerParts)
+	for ; len(numbers) > 0; numbers = numbers[answerParts:] {
+		limit, wait := numbers[1], numbers[2]
+		decision := Decision{Verdict: Verdict(numbers[0])}
+		switch decision.Verdict {
+		case Denied, ExceedsCapacity:
+			if limit < 1 || limit > int64(len(c.limits)) {
+				return nil, fmt.Errorf("%w: denied by limit %d of %d", script.ErrReply, limit, len(c.limits))
+			}
+			decision.Node, decision.Limit = c.limits[limit-1].node, c.limits[limit-1].limit
+			decision.Wait = micros(wait)
+		case Admitted, Reclaimed:
+			decision.Lease.End = at + wait
+			decision.InDoubt = decision.Verdict == Reclaimed && limit == 1
+		case Leased:
+			decision.Wait = micros(wait)
+		case Done, Duplicate, Unknown:
+		default:
+			return nil, fmt.Errorf("%w: verdict %d", script.ErrReply, numbers[0])
+		}
+		answers = append(answers, decision)
+	}
+	return answers, nil
+}
+
+func decodePauses(reply any, at int64) (map[string]time.Duration, error) {
+	list, isList := reply.([]any)
+	if !isList || len(list)%2 != 0 {
+		return nil, fmt.Errorf("%w: pauses are %T", script.ErrReply, reply)
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	pauses := make(map[string]time.Duration, len(list)/2)
+	for i := 0; i < len(list); i += 2 {
+		destination, isText := list[i].(string)
+		text, alsoText := list[i+1].(string)
+		if !isText || !alsoText {
+			return nil, fmt.Errorf("%w: a pause is %T, %T", script.ErrReply, list[i], list[i+1])
+		}
+		until, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%w: a pause ends at %q", script.ErrReply, text)
+		}
+		pauses[destination] = time.Duration(until-float64(at)) * time.Microsecond
+	}
+	return pauses, nil
+}

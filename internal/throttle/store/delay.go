@@ -1,0 +1,234 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// Postponement asks when a denied event may come back.
+type Postponement struct {
+	Request
+	Wait    time.Duration // until its next slot opens
+	Longest time.Duration // that it may still wait
+	Path    string        // the node that denied it
+	Limit   limits.Limit  // of that node
+	Weight  int           // how much room it takes; 0 is 1
+}
+
+// DelayVerdict says what becomes of a denied event.
+type DelayVerdict int
+
+// The verdicts about delays, numbered as in delay.lua.
+const (
+	ComesBack      DelayVerdict = iota + 1 // after a time
+	TooMany                                // refused: too many events wait already
+	TooLate                                // refused: no slot opens in time
+	AlreadyWaiting                         // another message with its ID does
+)
+
+// queueKeys are the keys of the queues in which events of a category may wait: one for each node of its path.
+func (r *Queues) queueKeys(category string, nodes []limits.Node) []string {
+	keys := make([]string, len(nodes))
+	for i, node := range nodes {
+		keys[i] = r.keys.queue(event.FirstLevel(category), node.Path)
+	}
+	return keys
+}
+
+// queueMember names the event in a queue; see lib/queue.lua. Names sort by the place in the stream.
+func (r Request) queueMember() string {
+	return fmt.Sprintf("%020d %d %s", r.Message.Sequence, r.Cost, r.eventKey())
+}
+
+// Delay plans when a denied event comes back, in the order of those that wait for the same path. Events of one first-level
+// category take at most so much room at once. Repeating it changes nothing.
+func (r *Queues) Delay(ctx context.Context, p Postponement, most int) (DelayVerdict, time.Duration, error) {
+	pair := "" // that the delivery of the event opens
+	if !p.Resolves {
+		pair = p.Pair
+	}
+	k, first, nodes := r.keys, event.FirstLevel(p.Category), r.Rules().InForce.Path(p.Category)
+	queues := r.queueKeys(p.Category, nodes)
+	own := slices.IndexFunc(nodes, func(n limits.Node) bool { return n.Path == p.Path })
+	if own < 0 { // the limits have changed since
+		own = len(queues)
+		queues = append(queues, k.queue(first, p.Path))
+	}
+	log := k.absent
+	if p.Limit.Description().PerNode {
+		log = k.key(inForce + bucketName(p.Limit.Algorithm.String(), p.Path))
+	}
+	keys := append([]string{k.calls, k.room(first), k.pairs(first), k.pairsUntil(first), k.leased, log}, queues...)
+	arguments := []any{
+		p.eventKey(), flag(p.Derived), p.Message.Stored.UnixMicro(), p.queueMember(), max(p.Weight, 1),
+		p.Wait.Microseconds(), p.Longest.Microseconds(),
+		string(p.Limit.Description().Frees), p.Limit.Window.Microseconds(), max(p.Limit.Count, 1), p.Cost,
+		most, flag(p.HasWaited), pair, len(queues), own + 1,
+	}
+	numbers, err := r.runner.RunNumbers(ctx, "planning a delay", lua.Delay, keys, arguments, 2)
+	if err != nil {
+		return 0, 0, err
+	}
+	return DelayVerdict(numbers[1]), micros(numbers[0]), nil
+}
+
+// Message schedules that are due within the same quarter of a second come at once: if slots open more often, events that wait for their turn
+// would waste slots.
+const (
+	orderedApart = 250 * time.Millisecond // where slots open at least this far apart, events wait for those ahead of them that should be back
+	orderedWait  = 2 * time.Second        // for so long
+)
+
+// slowestOf is the limit of a node whose slots open the furthest apart, and that distance.
+func slowestOf(n limits.Node) (limit limits.Limit, apart time.Duration) {
+	for _, l := range n.Limits {
+		if between := l.Window / time.Duration(max(l.Count, 1)); limit.Window == 0 || between > apart {
+			limit, apart = l, between
+		}
+	}
+	return limit, apart
+}
+
+// Turn says where an event must wait for older events before its evaluation.
+type Turn struct {
+	Node  limits.Node
+	Limit limits.Limit  // whose slots open the furthest apart there
+	Wait  time.Duration // 0: nowhere
+}
+
+// queueIndex numbers the rooms and queues of a script call.
+type queueIndex struct {
+	store       *Queues
+	tree        *Routes
+	rooms       numbering[string] // by first-level category
+	queues      numbering[string] // by key
+	roomKeys    []string
+	queueKeys   []string
+	definitions []any // of the queues, for turn.lua
+}
+
+func (r *Queues) newQueueIndex() *queueIndex {
+	return &queueIndex{store: r, tree: r.Rules().InForce, rooms: make(numbering[string]), queues: make(numbering[string])}
+}
+
+// of appends the numbers of the queues of a category to the arguments, and returns the number of its room.
+func (x *queueIndex) of(arguments []any, category string) ([]any, int) {
+	first, nodes := event.FirstLevel(category), x.tree.Path(category)
+	room, isNew := x.rooms.of(first)
+	if isNew {
+		x.roomKeys = append(x.roomKeys, x.store.keys.room(first))
+	}
+	arguments = append(arguments, len(nodes))
+	for i, key := range x.store.queueKeys(category, nodes) {
+		number, isNew := x.queues.of(key)
+		if isNew {
+			x.queueKeys = append(x.queueKeys, key)
+			patience := time.Duration(0)
+			if _, apart := slowestOf(nodes[i]); apart >= orderedApart {
+				patience = orderedWait
+			}
+			x.definitions = append(x.definitions, room, patience.Microseconds())
+		}
+		arguments = append(arguments, number)
+	}
+	return arguments, room
+}
+
+// Turns returns for each event whether older events wait for slots on its path.
+func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Turn, error) {
+	index := r.newQueueIndex()
+	var events []any
+	for _, request := range requests {
+		events = append(events, request.eventKey(), request.Message.Stored.UnixMicro(), request.queueMember())
+		events, _ = index.of(events, request.Category)
+	}
+	keys := slices.Concat([]string{r.keys.calls, r.keys.leased, r.keys.done}, index.roomKeys, index.queueKeys)
+	arguments := slices.Concat([]any{len(index.roomKeys), len(index.queueKeys)}, index.definitions, events)
+	numbers, err := r.runner.RunNumbers(ctx, "asking whose turn it is", lua.Turn, keys, arguments, 2*len(requests))
+	if err != nil {
+		return nil, err
+	}
+	turns := make([]Turn, len(requests))
+	for i, request := range requests {
+		nodes := index.tree.Path(request.Category)
+		if queue := numbers[2*i]; queue > 0 && queue <= int64(len(nodes)) {
+			limit, _ := slowestOf(nodes[queue-1])
+			turns[i] = Turn{Node: nodes[queue-1], Limit: limit, Wait: micros(numbers[2*i+1])}
+		}
+	}
+	return turns, nil
+}
+
+// Leave takes events out of their queues that need not wait any more.
+func (r *Queues) Leave(ctx context.Context, requests []Request) error {
+	if len(requests) == 0 {
+		return nil
+	}
+	index := r.newQueueIndex()
+	var events []any
+	for _, request := range requests {
+		queues, room := index.of(nil, request.Category)
+		events = append(append(events, request.eventKey(), room, request.queueMember()), queues...)
+	}
+	keys := slices.Concat([]string{r.keys.calls}, index.roomKeys, index.queueKeys)
+	_, err := r.runner.RunInt(ctx, "leaving the queue", lua.Leave, keys, append([]any{len(index.roomKeys)}, events...))
+	return err
+}
+
+// Plans looks for each request whether its event was planned to come back, in the last hour or later, and returns those that were as Planned. The
+// other decisions are empty.
+func (r *Queues) Plans(ctx context.Context, requests []Request) ([]Decision, error) {
+	rooms := make(numbering[string])
+	type stays struct {
+		room      string
+		keys      []string
+		positions []int // in requests
+	}
+	var waiting []stays
+	for i, request := range requests {
+		first := event.FirstLevel(request.Category)
+		number, isNew := rooms.of(first)
+		if isNew {
+			waiting = append(waiting, stays{room: r.keys.room(first)})
+		}
+		in := &waiting[number-1]
+		in.keys, in.positions = append(in.keys, request.eventKey()), append(in.positions, i)
+	}
+	scores := make([]*redis.FloatSliceCmd, len(waiting))
+	var now *redis.TimeCmd
+	err := r.runner.Read(ctx, "looking for plans", func(ctx context.Context, client redis.Cmdable) error {
+		pipe := client.Pipeline()
+		for i, in := range waiting {
+			scores[i] = pipe.ZMScore(ctx, in.room, in.keys...)
+		}
+		now = pipe.Time(ctx)
+		_, err := pipe.Exec(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	planned := make([]Decision, len(requests))
+	for i, in := range waiting {
+		for j, due := range scores[i].Val() {
+			if due > 0 {
+				planned[in.positions[j]] = Decision{Verdict: Planned, Wait: max(0, time.UnixMicro(int64(due)).Sub(now.Val()))}
+			}
+		}
+	}
+	return planned, nil
+}
+
+// MayBePlanned reports whether the event may have been planned to come back.
+func (r Request) MayBePlanned() bool { return r.MayWait && r.Again && r.Cost > 0 }
+
+// StandsInQueue reports whether the event waits for older events of its first-level category or has done so.
+func (r Request) StandsInQueue() bool { return r.Cost > 0 && (r.MayWait || r.HasWaited) }

@@ -1,0 +1,119 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// postponed returns an event denied by the limit 10/30m of path a. The next slot opens in 20 minutes.
+func postponed(r Request) Postponement {
+	return Postponement{
+		Request: r, Wait: 20 * time.Minute, Longest: 4 * time.Hour, Path: "a", Limit: limits.Limit{Count: 10, Window: 30 * time.Minute},
+	}
+}
+
+// comeBack returns the same event after its wait.
+func (p Postponement) comeBack() Postponement {
+	p.HasWaited = true
+	return p
+}
+
+// inQueue returns waiting event n.
+func inQueue(n int, category string) Postponement {
+	return postponed(request(fmt.Sprint("e", n), category).inMessage(uint64(n + 1)))
+}
+
+const mostDelayed = 1000
+
+// delay plans the return of an event, compares the verdict, and returns the wait.
+func (k *pairKit) delay(p Postponement, most int, want DelayVerdict) time.Duration {
+	k.t.Helper()
+	verdict, in, err := k.Delay(k.t.Context(), p, most)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if verdict != want || (want == ComesBack) != (in > 0) {
+		k.t.Fatalf("%q: verdict %d in %v, want %d", p.ID, verdict, in, want)
+	}
+	return in
+}
+
+// delays plans the return of events, and compares the wait of each.
+func (k *pairKit) delays(want []time.Duration, postponements ...Postponement) {
+	k.t.Helper()
+	for i, p := range postponements {
+		testkit.Equal(k.t, k.delay(p, mostDelayed, ComesBack), want[i], "%s comes back in", p.ID)
+	}
+}
+
+// decideOne decides about one event.
+func (k *pairKit) decideOne(want Verdict, r Request) Decision {
+	k.t.Helper()
+	d := testkit.Must(k.Decide(k.t.Context(), []Request{r}))(k.t).Decisions[0]
+	if d.Verdict != want {
+		k.t.Fatalf("%s at %v: verdict %d with a wait of %v, want %d", r.ID, k.clock.Read(), d.Verdict, d.Wait, want)
+	}
+	return d
+}
+
+// leaves removes events from their queues.
+func (k *pairKit) leaves(postponements ...Postponement) {
+	k.t.Helper()
+	requests := make([]Request, len(postponements))
+	for i, p := range postponements {
+		requests[i] = p.Request
+	}
+	testkit.NoError(k.t, k.Leave(k.t.Context(), requests))
+}
+
+// waits compares how long events have to wait for events before them.
+func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
+	k.t.Helper()
+	requests := make([]Request, len(postponements))
+	for i, p := range postponements {
+		requests[i] = p.Request
+	}
+	turns := testkit.Must(k.Turns(k.t.Context(), requests))(k.t)
+	for i, turn := range turns {
+		testkit.Equal(k.t, turn.Wait, want[i], "wait of %s for others", requests[i].ID)
+	}
+}
+
+func (k *pairKit) awaiting(back time.Duration, id string) string {
+	return fmt.Sprintf("@%d %s", k.clock.Read().Add(back).UnixMicro(), id)
+}
+
+// wantDelayed compares the events in the room and in the queue of path a.
+func (k *pairKit) wantDelayed(room, queue []string) {
+	k.t.Helper()
+	remembered := k.client.ZRange(k.t.Context(), k.keys.room("a"), 0, -1).Val()
+	if slices.Sort(remembered); !slices.Equal(remembered, room) {
+		k.t.Errorf("the room remembers %q, want %q", remembered, room)
+	}
+	stand := k.client.ZRange(k.t.Context(), k.keys.queue("a", "a"), 0, -1).Val()
+	for i, member := range stand {
+		stand[i] = member[strings.LastIndex(member, " ")+1:]
+	}
+	testkit.EqualSlices(k.t, stand, queue, "the queue")
+}
+
+// dumps returns what keys hold.
+func (k *pairKit) dumps(keys ...string) string {
+	k.t.Helper()
+	held := make([]string, len(keys))
+	for i, key := range keys {
+		var err error
+		if held[i], err = k.client.Dump(k.t.Context(), key).Result(); err != nil && !errors.Is(err, redis.Nil) {
+			k.t.Fatal(err)
+		}
+	}
+	return fmt.Sprintf("%q", held)
+}

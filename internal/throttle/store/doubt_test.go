@@ -1,0 +1,251 @@
+package store
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// release ends leases as Grant.Release does.
+func (s *subject) release(inDoubt bool, leases ...Lease) {
+	s.t.Helper()
+	ended := slices.Clone(leases)
+	for i := range ended {
+		ended[i].InDoubt = ended[i].InDoubt || inDoubt
+	}
+	for i, lease := range s.extend(0, ended...) {
+		if lease.End == 0 {
+			s.t.Fatalf("the lease of %q was not released", leases[i].ID)
+		}
+	}
+}
+
+// takeOver reclaims events whose leases have ended, and compares their doubt.
+func (s *subject) takeOver(inDoubt bool, requests ...Request) []Lease {
+	s.t.Helper()
+	decisions := s.want(Reclaimed, requests...)
+	for i, d := range decisions {
+		if d.InDoubt != inDoubt || d.Lease.InDoubt != inDoubt {
+			s.t.Fatalf("event %d, %q: in doubt %v and %v, want %v", i+1, requests[i].ID, d.InDoubt, d.Lease.InDoubt, inDoubt)
+		}
+	}
+	return leasesOf(decisions)
+}
+
+// finishes records deliveries, and compares which are new.
+func (s *subject) finishes(want []bool, leases ...Lease) {
+	s.t.Helper()
+	testkit.EqualSlices(s.t, testkit.Must(s.Finish(s.t.Context(), leases))(s.t), want, "newly recorded")
+}
+
+// doubtConformance has the cases of doubtful and of repeated deliveries.
+var doubtConformance = []conformanceCase{
+	{name: "doubt: a lease that lapsed", global: "10/1h", run: func(s *subject) {
+		events := []Request{request("event", "a"), derived(7, start, "a")}
+		s.admit(events...)
+		s.clock.Advance(testLease - time.Microsecond)
+		s.want(Leased, events...)
+		s.clock.Advance(time.Microsecond)
+		s.takeOver(true, events...)
+		s.clock.Advance(testLease + time.Microsecond)
+		s.takeOver(true, events...)
+		s.taken("a", 2)
+	}},
+	{name: "doubt: none after a lease that was released", global: "10/2h", run: func(s *subject) {
+		events := []Request{request("event", "a"), derived(7, start, "a")}
+		s.release(false, s.admit(events...)...)
+		s.release(false, s.takeOver(false, events...)...)
+		s.clock.Advance(testRetention - time.Second)
+		lease := s.takeOver(false, events...)
+		s.release(false, s.extend(testLease, lease...)...)
+		s.takeOver(false, events...)
+		s.clock.Advance(testLease + time.Second)
+		s.takeOver(true, events...)
+		s.taken("a", 2)
+	}},
+	{name: "doubt: a release in doubt", global: "10/1h", run: func(s *subject) {
+		s.release(true, s.admit(request("event", "a"))...)
+		s.takeOver(true, request("event", "a"))
+	}},
+	{name: "doubt: kept by a release after the end of the lease", global: "10/1h", run: func(s *subject) {
+		event := request("event", "a")
+		s.admit(event)
+		s.clock.Advance(testLease)
+		lease := s.takeOver(true, event)
+		s.clock.Advance(2 * testLease)
+		lease[0].InDoubt = false // the releasing worker knows of no doubt
+		s.release(false, lease...)
+		s.takeOver(true, event)
+	}},
+	{name: "doubt: kept as long as the delivery is renewed", global: "100/1h", retention: time.Minute, run: func(s *subject) {
+		event := request("event", "a")
+		s.admit(event)
+		s.clock.Advance(testLease)
+		lease := s.takeOver(true, event)
+		for range 20 {
+			s.clock.Advance(10 * time.Second)
+			lease = s.extend(testLease, lease...)
+			s.finish(s.admit(request("other"+s.clock.Read().String(), "b"))...) // each call forgets old records
+		}
+		lease[0].InDoubt = false // the releasing worker knows of no doubt
+		s.release(false, lease...)
+		s.takeOver(true, event)
+	}},
+	{name: "doubt: ends with a delivery", global: "10/1h", run: func(s *subject) {
+		event := request("event", "a")
+		s.admit(event)
+		s.clock.Advance(testLease)
+		s.finish(s.takeOver(true, event)...)
+		s.want(Done, event)
+		s.clock.Advance(testRetention + time.Second)
+		s.release(false, s.admit(event)...)
+		s.takeOver(false, event)
+	}},
+	{name: "doubt: a call that is repeated", global: "10/1h", run: func(s *subject) {
+		lapsed, released := request("lapsed", "a"), request("released", "a")
+		leases := s.admit(lapsed, released)
+		s.release(false, leases[1])
+		s.clock.Advance(testLease)
+		var before BatchResult
+		for i := range 2 {
+			result := testkit.Must(s.repeat("nonce", []Request{lapsed, released}))(s.t)
+			if d := result.Decisions[0]; d.Verdict != Reclaimed || !d.InDoubt || !d.Lease.InDoubt {
+				s.t.Errorf("call %d: %+v", i+1, d)
+			}
+			if d := result.Decisions[1]; d.InDoubt || d.Lease.End == 0 {
+				s.t.Errorf("call %d: %+v", i+1, d)
+			}
+			if i > 0 {
+				testkit.Equal(s.t, result.Decisions[0].Lease.End, before.Decisions[0].Lease.End, "end of the lease in the repeated call")
+			}
+			before = result
+			s.clock.Advance(time.Second)
+		}
+	}},
+	{name: "doubt: nobody holds a released lease", global: "10/1h", run: func(s *subject) {
+		lease := s.admit(request("event", "a"))
+		s.release(false, lease...)
+		s.refund(false, lease...)
+		s.lost(testLease, lease...)
+		s.taken("a", 1)
+	}},
+	{name: "newly: one of those who finish an event", global: "10/1h", run: func(s *subject) {
+		event, other := request("event", "a"), derived(7, start, "a")
+		first := s.admit(event, other)
+		s.clock.Advance(testLease)
+		second := s.takeOver(true, event, other)
+		s.finishes([]bool{true, true}, second...)
+		s.finishes([]bool{false, false}, first...)
+		s.clock.Advance(time.Minute)
+		s.finishes([]bool{false, false}, second...)
+		s.clock.Advance(testRetention)
+		s.finishes([]bool{true}, first[0])
+	}},
+	{name: "newly: in one batch", global: "10/1h", run: func(s *subject) {
+		leases := s.admit(several(3, "e", "a")...)
+		s.finishes([]bool{true}, leases[1])
+		s.finishes([]bool{true, false, false, true}, leases[0], leases[1], leases[0], leases[2])
+	}},
+	{name: "newly: remembered from the first time on", global: "10/1h", run: func(s *subject) {
+		event := request("event", "a")
+		lease := s.admit(event)
+		s.clock.Advance(time.Second)
+		s.finish(lease...)
+		s.clock.Advance(testRetention / 2)
+		s.finish(lease...)
+		s.clock.Advance(testRetention/2 - time.Microsecond)
+		s.want(Done, event)
+		s.clock.Advance(time.Microsecond)
+		s.want(Admitted, event)
+	}},
+}
+
+// TestFinishRepeatedCall repeats calls, as after a lost reply.
+func TestFinishRepeatedCall(t *testing.T) {
+	t.Parallel()
+	k := startPairKit(t)
+	want := func(nonce string, want []bool, leases ...Lease) {
+		t.Helper()
+		testkit.EqualSlices(t, testkit.Must(k.finishBatch(t.Context(), nonce, leases))(t), want, "call %s: newly recorded", nonce)
+	}
+	first, second := k.deliver(request("first", "a")), k.deliver(request("second", "a"))
+	want("one", []bool{true}, first)
+	k.clock.Advance(time.Millisecond)
+	want("two", []bool{false, true}, first, second)
+	k.clock.Advance(nonceKept - 2*time.Millisecond)
+	want("one", []bool{true}, first)
+	want("two", []bool{false, true}, first, second)
+	want("three", []bool{false, false}, first, second)
+	k.clock.Advance(2 * time.Millisecond)
+	want("two", []bool{false, false}, first, second)
+	if ttl := k.client.PTTL(t.Context(), k.keys.done).Val(); ttl <= 0 || ttl > testRetention {
+		t.Errorf("what was delivered is kept for %v", ttl)
+	}
+}
+
+// TestResolvedInDoubt reclaims resolved events.
+func TestResolvedInDoubt(t *testing.T) {
+	t.Parallel()
+	k := startPairKit(t)
+	want := func(inDoubt bool) Lease {
+		t.Helper()
+		got := k.resolve(aboutDisk("resolved"), Reclaimed, "r")
+		if got.InDoubt != inDoubt || got.Lease.InDoubt != inDoubt {
+			t.Errorf("in doubt: %v and %v, want %v", got.InDoubt, got.Lease.InDoubt, inDoubt)
+		}
+		return got.Lease
+	}
+	k.fire(aboutDisk("firing"), "r")
+	k.release(k.resolve(aboutDisk("resolved"), Admitted, "r").Lease)
+	k.release(want(false))
+	want(false)
+	k.clock.Advance(testLease + time.Second)
+	k.release(want(true))
+	nonce := NewNonce()
+	for range 2 {
+		resolutions, err := k.ResolveOnce(t.Context(), nonce, []Request{aboutDisk("resolved")})
+		if err != nil || resolutions[0].Verdict != Reclaimed || !resolutions[0].InDoubt {
+			t.Errorf("a repeated call: %+v, %v", resolutions, err)
+		}
+	}
+	k.clock.Advance(testLease + time.Second)
+	k.refund(want(true))
+	want(false) // as a replayed dead letter
+}
+
+// TestRestoreInDoubt restores local admissions of events in each state in Redis.
+func TestRestoreInDoubt(t *testing.T) {
+	t.Parallel()
+	k := startPairKit(t)
+	for _, test := range []struct {
+		name   string
+		before func(r Request)
+		Became Became
+		doubts bool // of the local delivery
+		want   bool
+		leased bool
+	}{
+		{"unknown", func(Request) {}, GoesOn, false, true, true}, // the holder lets the lease lapse
+		{"unknown, released", func(Request) {}, WasReleased, false, false, false},
+		{"unknown, released in doubt", func(Request) {}, WasReleased, true, true, false},
+		{"lapsed", func(r Request) { k.deliver(r); k.clock.Advance(testLease + time.Second) }, WasReleased, false, true, false},
+		{"released", func(r Request) { k.release(k.deliver(r)) }, WasReleased, false, false, false},
+		{"somebody's", func(r Request) { k.deliver(r) }, WasReleased, false, true, true},
+	} {
+		r := request(test.name, "a")
+		test.before(r)
+		lease := Lease{Request: r, InDoubt: test.doubts}
+		for range 2 {
+			k.restore(Admission{Lease: lease, At: time.Now(), Became: test.Became})
+		}
+		if test.leased {
+			wantVerdicts(t, decisionsOf(t, k, r), Leased)
+			k.clock.Advance(testLease + time.Second)
+		}
+		if d := decisionsOf(t, k, r)[0]; d.Verdict != Reclaimed || d.InDoubt != test.want {
+			t.Errorf("%s: got %+v, want it in doubt: %t", test.name, d, test.want)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package store
+
+import (
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+)
+
+// numbering numbers what a script call names, from 1, in the order of the first mentions.
+type numbering[K comparable] map[K]int
+
+func (n numbering[K]) of(key K) (number int, isNew bool) {
+	number, known := n[key]
+	if !known {
+		number = len(n) + 1
+		n[key] = number
+	}
+	return number, !known
+}
+
+// bucketIndex numbers the buckets of a script call, and builds what read_buckets in lib/buckets.lua reads.
+type bucketIndex struct {
+	names     keys
+	keys      []string // the script's KEYS
+	arguments []any
+	numbers   numbering[string] // by key
+	limits    []limitAt         // by the number of the limit, from 1, as the scripts count them
+}
+
+// limitAt is a limit and its node.
+type limitAt struct {
+	node  limits.Node
+	limit limits.Limit
+}
+
+func newBucketIndex(names keys, fixed ...string) *bucketIndex {
+	return &bucketIndex{names: names, keys: fixed, numbers: make(numbering[string])}
+}
+
+// of is a bucket's number.
+func (x *bucketIndex) of(b *bucket, tree *Routes, set string) int {
+	key := x.names.key(set + b.name)
+	number, isNew := x.numbers.of(key)
+	if !isNew {
+		return number
+	}
+	x.keys = append(x.keys, key)
+	x.arguments = append(x.arguments, b.definition...)
+	for _, limit := range b.limits {
+		x.limits = append(x.limits, limitAt{b.node, limit})
+	}
+	if !b.guaranteed() {
+		x.arguments = append(x.arguments, 0)
+		return number
+	}
+	x.arguments = append(x.arguments, len(tree.guarantees))
+	for _, guarantee := range tree.guarantees {
+		x.keys = append(x.keys, x.names.key(set+"guarantee:"+guarantee.Path))
+		x.arguments = append(x.arguments, guarantee.Slots)
+	}
+	return number
+}
+
+// appendPath appends how many buckets there are, and the number of each, as read_path reads them.
+func (x *bucketIndex) appendPath(arguments []any, tree *Routes, buckets []bucket, set string) []any {
+	arguments = append(arguments, len(buckets))
+	for i := range buckets {
+		arguments = append(arguments, x.of(&buckets[i], tree, set))
+	}
+	return arguments
+}
+
+// appendRoute appends the number of a category's guarantee, and the path.
+func (x *bucketIndex) appendRoute(arguments []any, tree *Routes, r *Route, set string) []any {
+	return x.appendPath(append(arguments, tree.guaranteeNumber(r.guarantee)), tree, r.buckets, set)
+}
+
+// appendBuckets appends the buckets that have been named.
+func (x *bucketIndex) appendBuckets(arguments []any) []any {
+	return append(append(arguments, len(x.numbers)), x.arguments...)
+}
+
+// Sets of limits, as their keys begin.
+const (
+	inForce  = ""
+	inShadow = "shadow:"
+)
+
+// decideCall is one call of decide.lua: its arguments, and what is needed to read the reply.
+type decideCall struct {
+	keys      []string
+	arguments []any
+	requests  []Request
+	rules     *Rules
+	lease     time.Duration
+	forward   bool
+	limits    []limitAt
+}
+
+// ask is what requests of one category and cost have in common.
+type ask struct {
+	category string
+	cost     int
+}
+
+// askIndex numbers the distinct asks of a call.
+type askIndex struct {
+	rules     *Rules
+	buckets   *bucketIndex
+	numbers   numbering[ask]
+	arguments []any // as decide.lua reads them
+	inForce   fastpath
+	shadow    fastpath
+}
+
+// of returns the number of a request's ask.
+func (x *askIndex) of(request Request) int {
+	number, isNew := x.numbers.of(ask{request.Category, request.Cost})
+	if isNew {
+		x.arguments = append(x.arguments, request.Cost)
+		x.ask(request, x.rules.InForce, inForce, &x.inForce)
+		if x.rules.InShadow != nil {
+			x.ask(request, x.rules.InShadow, inShadow, &x.shadow)
+		}
+	}
+	return number
+}
+
+func (x *askIndex) ask(request Request, tree *Routes, set string, fast *fastpath) {
+	r := tree.Route(request.Category)
+	if fast.asks == 0 {
+		fast.possible, fast.atRoot, fast.first = true, true, len(x.buckets.limits)+1
+	}
+	fast.possible = fast.possible && r.fastpath && request.Cost == 1
+	fast.atRoot = fast.atRoot && len(r.buckets) > 0 && r.buckets[0].node.Path == ""
+	fast.asks++
+	before := len(x.buckets.numbers)
+	x.arguments = x.buckets.appendRoute(x.arguments, tree, r, set)
+	numbers := x.arguments[len(x.arguments)-len(r.buckets):]
+	fast.paths = append(append(fast.paths, len(numbers)), numbers...)
+	for i := range numbers {
+		if number, _ := numbers[i].(int); number > before {
+			fast.count++
+			fast.logs = append(append(fast.logs, number), r.buckets[i].fastpath...)
+		}
+	}
+}
+
+// definitions is the argument with buckets and asks.
+func (x *askIndex) definitions() string {
+	return words(append(append(x.buckets.appendBuckets(nil), len(x.numbers)), x.arguments...))
+}
+
+// fastpath is what fastpath.lua reads of one set of limits.
+type fastpath struct {
+	possible bool // fastpath.lua may evaluate the requests
+	atRoot   bool // all paths begin with the root's log
+	first    int  // number of the first log's first limit
+	count    int  // of the logs
+	logs     []any
+	asks     int
+	paths    []any
+}
+
+// argument returns "" if fastpath.lua must not evaluate the requests.
+func (w *fastpath) argument() string {
+	if !w.possible {
+		return ""
+	}
+	return words(slices.Concat([]any{flag(w.atRoot), w.first, w.count}, w.logs, []any{w.asks}, w.paths))
+}
+
+func newDecideCall(names keys, s Settings, rules *Rules, nonce string, requests []Request) *decideCall {
+	buckets := newBucketIndex(names, names.calls, names.leased, names.done, names.message, names.pauses,
+		names.limits, names.taken, names.shadowTaken(rules))
+	asks := askIndex{rules: rules, buckets: buckets, numbers: make(numbering[ask])}
+	var (
+		askNumbers = make([]byte, 0, 2*len(requests))
+		eventKeys  = make([]any, 0, 2*len(requests))
+		versions   []any // nil if all are ""
+	)
+	for i, request := range requests {
+		askNumbers = binary.BigEndian.AppendUint16(askNumbers, uint16(asks.of(request))) //nolint:gosec // MaxBatch is far below its end
+		eventKey, version := request.keyAndVersion()
+		eventKeys = append(eventKeys, eventKey)
+		if version != "" {
+			if versions == nil {
+				versions = slices.Repeat([]any{""}, len(requests))
+			}
+			versions[i] = version
+		}
+	}
+	fast, fastShadow := asks.inForce.argument(), asks.shadow.argument()
+	if s.Forward || rules.InShadow != nil && fastShadow == "" {
+		fast, fastShadow = "", ""
+	}
+	arguments := make([]any, 0, 12+len(eventKeys)+len(versions))
+	arguments = append(arguments, nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), flag(s.Forward),
+		rules.Position.Generation, rules.Position.Revision,
+		flag(versions != nil), askNumbers, rules.shadowKept(s.Lease), fast, fastShadow, asks.definitions())
+	arguments = append(append(arguments, eventKeys...), versions...)
+	return &decideCall{
+		keys: buckets.keys, arguments: arguments, requests: requests, rules: rules, lease: s.Lease, forward: s.Forward,
+		limits: buckets.limits,
+	}
+}
+
+// flag encodes a boolean for the scripts.
+func flag(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// words makes one argument of several, each a number or a name, with a blank behind it.
+func words(arguments []any) string {
+	text := make([]byte, 0, 8*len(arguments))
+	for _, argument := range arguments {
+		switch v := argument.(type) {
+		case string:
+			text = append(text, v...)
+		case int:
+			text = strconv.AppendInt(text, int64(v), 10)
+		case int64:
+			text = strconv.AppendInt(text, v, 10)
+		}
+		text = append(text, ' ')
+	}
+	return string(text)
+}

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+func TestMain(m *testing.M) {
+	scripttest.Main(m)
+}
+
+// patience bounds each wait of a test.
+const patience = scripttest.Patience
+
+// start is the first time of each fake clock.
+var start = testkit.Start
+
+func newClient(t testing.TB, o redis.Options) *redis.Client { return scripttest.NewClient(t, o) }
+
+// startRedis starts a server, with a client of it.
+func startRedis(t testing.TB) (*servertest.Redis, *redis.Client) {
+	t.Helper()
+	server := servertest.StartRedis(t)
+	return server, newClient(t, redis.Options{Addr: server.Addr})
+}
+
+func newRedis(client redis.UniversalClient, prefix string, s Settings) *Redis {
+	return newRedisBy(client, prefix, script.Eval, s)
+}
+
+func newRedisBy(client redis.UniversalClient, prefix string, way script.Scripting, s Settings) *Redis {
+	return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}), s)
+}
+
+// keysOf returns the keys of a deployment.
+func keysOf(prefix string) keys { return newKeys(script.NewRunner(script.Options{Prefix: prefix})) }
+
+func parseLimits(t testkit.Test, text string) limits.Limits {
+	t.Helper()
+	return testkit.Must(limits.Parse(text))(t)
+}
+
+func newPlan(t testkit.Test, global, category, rules string) limits.Plan {
+	t.Helper()
+	plan := limits.Plan{Global: parseLimits(t, global), Category: parseLimits(t, category)}
+	if rules != "" {
+		var faults []error
+		if plan.Rules, faults = limits.ParseRules(rules); len(faults) > 0 {
+			t.Fatal(faults)
+		}
+	}
+	return plan
+}
+
+func newTree(t testkit.Test, global, category, rules string) *limits.Tree {
+	t.Helper()
+	return testkit.Must(limits.NewTree(newPlan(t, global, category, rules)))(t)
+}
+
+// request asks for one slot for an event with an ID of its producer.
+func request(id, category string) Request {
+	return Request{ID: id, Category: category, Cost: 1, Message: Message{Stream: "EVENTS", Sequence: 1, Stored: start}}
+}
+
+func (r Request) withCost(cost int) Request {
+	r.Cost = cost
+	return r
+}
+
+// inMessage returns the same event in another stored message.
+func (r Request) inMessage(sequence uint64) Request {
+	r.Message.Sequence = sequence
+	return r
+}
+
+// derived asks for one slot for an event with an ID from its place in the stream.
+func derived(sequence uint64, stored time.Time, category string) Request {
+	message := Message{Stream: "EVENTS", Sequence: sequence, Stored: stored}
+	return Request{ID: fmt.Sprintf("EVENTS:%d", sequence), Derived: true, Category: category, Cost: 1, Message: message}
+}
+
+// several returns n different events of one category.
+func several(n int, name, category string) []Request {
+	requests := make([]Request, n)
+	for i := range requests {
+		requests[i] = request(fmt.Sprintf("%s%d", name, i+1), category)
+	}
+	return requests
+}
+
+// withFakeTime makes the scripts read a clock that the test moves.
+func withFakeTime(t testing.TB, r *Redis) *testkit.Clock {
+	t.Helper()
+	options, clock := scripttest.WithClock(t, r.runner.Options())
+	r.runWith(options)
+	return clock
+}
+
+// runWith runs the scripts with other options.
+func (r *Redis) runWith(o script.Options) {
+	r.runner = script.NewRunner(o)
+	r.keys = newKeys(r.runner)
+	r.AdoptRules(r.Rules())
+}
+
+// withSource changes the scripts' text.
+func (r *Redis) withSource(change func(script lua.Script, source string) string) {
+	options := r.runner.Options()
+	source := options.Source
+	options.Source = func(script lua.Script, algorithms []string) string { return change(script, source(script, algorithms)) }
+	r.runWith(options)
+}
+
+// another returns a second instance of the deployment, with the same clock.
+func another(r *Redis, client redis.UniversalClient) *Redis {
+	options := r.runner.Options()
+	options.Client = client
+	return NewRedis(script.NewRunner(options), r.settings)
+}
+
+// pause pauses a destination for d.
+func pause(t *testing.T, r *Redis, destination string, d time.Duration) {
+	t.Helper()
+	logs := testkit.NewLog(t)
+	pacing.New(pacing.Options{Runner: r.runner, Logger: logs.Logger()}).Pause(t.Context(), destination, d)
+	logs.WantCount(t, 0, "other instances do not know of a pause")
+}
+
+// wantVerdicts compares the verdicts of decisions.
+func wantVerdicts(t testkit.Test, decisions []Decision, want ...Verdict) {
+	t.Helper()
+	var got []Verdict
+	for _, d := range decisions {
+		got = append(got, d.Verdict)
+	}
+	testkit.EqualSlices(t, got, want, "verdicts")
+}
+
+// decisionsOf decides, and returns the decisions.
+func decisionsOf(t *testing.T, store Store, requests ...Request) []Decision {
+	t.Helper()
+	return testkit.Must(store.Decide(t.Context(), requests))(t).Decisions
+}
+
+// wantAdmitted checks that a store admits events, and returns their leases.
+func wantAdmitted(t *testing.T, store Store, requests ...Request) []Lease {
+	t.Helper()
+	decisions := decisionsOf(t, store, requests...)
+	for i, d := range decisions {
+		if d.Verdict != Admitted {
+			t.Fatalf("%q: got %+v, want it admitted", requests[i].ID, d)
+		}
+	}
+	return leasesOf(decisions)
+}
+
+// finish records deliveries, and drops which are new.
+func finish(ctx context.Context, store Store, leases ...Lease) error {
+	_, err := store.Finish(ctx, leases)
+	return err
+}
+
+// alike compares two answers of stores. They hold no errors, because a store defers nothing.
+func alike(a, b any) bool { return reflect.DeepEqual(a, b) }

@@ -1,0 +1,426 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+)
+
+// Memory is the store of one process. It decides as [Redis] does, without a server: while Redis is unavailable, in tests, and as the
+// model that the scripts are compared with. It keeps nothing beyond the process.
+type Memory struct {
+	settings Settings
+	clock    func() time.Time
+	share    func() int // number of instances that split each limit
+
+	mu      sync.Mutex
+	rules   *Rules
+	adopted bool  // no call has used these rules yet
+	since   int64 // time of the first call with these rules
+	inForce book
+	shadow  book
+	records map[string]*record
+	pairs   map[string]memoryPair // by the field name in Redis; nil: pairs are not tracked
+	calls   []grantingCall        // in the order of their times
+	sweepAt int                   // number of records and buckets that triggers the next sweep
+}
+
+// book holds the buckets of one set of limits.
+type book struct {
+	buckets  map[string]*memoryBucket // by name
+	admitted map[string]int64         // shadow: message -> time of admission
+}
+
+type memoryBucket struct {
+	algorithm.State
+	limits []limits.Limit // from the latest use
+}
+
+// following is the state of a bucket that follows deliveries.
+func (b *memoryBucket) following() algorithm.Following {
+	state, _ := b.State.(algorithm.Following)
+	return state
+}
+
+// record is what is remembered of an admitted event.
+type record struct {
+	version   int64
+	at        int64 // time of admission; 0 if it took no slots
+	timed     bool  // some bucket needs that time
+	leaseEnd  int64 // of whoever delivers it; it counts if doneUntil is 0
+	doneUntil int64 // when it may be forgotten, once it is delivered
+	released  bool  // the holder has ended the lease, and certainly delivered nothing
+	inDoubt   bool  // an earlier holder of the lease may have delivered it
+}
+
+// grantingCall is a call that granted something.
+type grantingCall struct {
+	at    int64
+	nonce string
+}
+
+// minSweep is the smallest number of records and buckets that is worth a sweep.
+const minSweep = 1024
+
+// NewMemory makes a store without admissions. For each decision, share returns the number of instances that split every limit; nil means 1.
+// A share of a limit above 0 is at least 1.
+func NewMemory(s Settings, clock func() time.Time, share func() int) *Memory {
+	return newMemory(s, Compile(s.rules()), clock, share)
+}
+
+func newMemory(s Settings, rules *Rules, clock func() time.Time, share func() int) *Memory {
+	if share == nil {
+		share = func() int { return 1 }
+	}
+	return &Memory{
+		settings: s, clock: clock, share: share, rules: rules,
+		inForce: book{buckets: make(map[string]*memoryBucket)},
+		shadow:  book{buckets: make(map[string]*memoryBucket), admitted: make(map[string]int64)},
+		records: make(map[string]*record),
+		sweepAt: minSweep,
+	}
+}
+
+// AdoptRules puts other limits in force. Counts go on where limits have the same path.
+func (m *Memory) AdoptRules(rules *Rules) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rules, m.adopted = rules, true
+	clear(m.shadow.admitted) // admitted by the previous shadow limits
+}
+
+// Decide implements [Store]. It never fails.
+func (m *Memory) Decide(_ context.Context, requests []Request) (BatchResult, error) {
+	return m.DecideOnce("", requests), nil
+}
+
+// DecideOnce decides a batch. A repeated call has an equal nonce and gets an equal answer. A call that is never repeated has no nonce.
+func (m *Memory) DecideOnce(nonce string, requests []Request) BatchResult {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	batch := memoryBatch{Memory: m, now: m.now(), lease: m.settings.Lease.Microseconds(), granted: make(map[string]bool)}
+	if m.adopted {
+		m.since, m.adopted = batch.now, false
+	}
+	for _, call := range m.calls {
+		if nonce != "" && call.nonce == nonce && call.at > batch.now-nonceKept.Microseconds() {
+			batch.leaseGrantedBefore = call.at + batch.lease
+		}
+	}
+	result := BatchResult{At: batch.now, Decisions: make([]Decision, len(requests))}
+	for i, request := range requests {
+		result.Decisions[i] = batch.decide(request)
+	}
+	if batch.grants > 0 {
+		m.remember(batch.now, nonce)
+	}
+	if batch.shadowAdmitted {
+		maps.DeleteFunc(m.shadow.admitted, func(_ string, at int64) bool { return at <= batch.now-m.rules.shadowKept(m.settings.Lease) })
+	}
+	return result
+}
+
+// now is later than every time at which something was granted, but for times beyond the tolerance.
+func (m *Memory) now() int64 {
+	now := m.clock().UnixMicro()
+	if newest := m.newestCall(now + tolerance.Microseconds()); newest > 0 {
+		now = max(now, newest+1)
+	}
+	return now
+}
+
+// newestCall is the time of the newest call up to a time, 0 if there is none.
+func (m *Memory) newestCall(upto int64) int64 {
+	for _, call := range slices.Backward(m.calls) {
+		if call.at <= upto {
+			return call.at
+		}
+	}
+	return 0
+}
+
+func (m *Memory) remember(now int64, nonce string) {
+	upto := now + tolerance.Microseconds()
+	m.calls = slices.DeleteFunc(m.calls, func(call grantingCall) bool { return call.nonce == nonce || call.at > upto })
+	later := sort.Search(len(m.calls), func(i int) bool { return m.calls[i].at > now }) // a clock may have run ahead a little
+	m.calls = slices.Insert(m.calls, later, grantingCall{at: now, nonce: nonce})
+	m.sweep(now)
+}
+
+// forgetCalls drops the calls that no answer depends on any more. It keeps the newest call: the clock stays above its time.
+func (m *Memory) forgetCalls(now int64) {
+	upto := now - nonceKept.Microseconds() + 1 // like lib/records.lua: older nonces are forgotten
+	if newest := m.newestCall(now + tolerance.Microseconds()); newest > 0 {
+		upto = min(upto, newest)
+	}
+	kept := sort.Search(len(m.calls), func(i int) bool { return m.calls[i].at >= upto })
+	m.calls = m.calls[kept:]
+}
+
+// sweep removes forgotten records and idle buckets, from time to time.
+func (m *Memory) sweep(now int64) {
+	if m.size() < m.sweepAt {
+		return
+	}
+	maps.DeleteFunc(m.records, func(_ string, r *record) bool { return !m.remembered(r, now) })
+	maps.DeleteFunc(m.pairs, func(_ string, pair memoryPair) bool { return pair.expires <= now })
+	for _, b := range []book{m.inForce, m.shadow} {
+		maps.DeleteFunc(b.buckets, func(_ string, bucket *memoryBucket) bool {
+			inUse := func(limit limits.Limit) bool { return bucket.Used(now, m.settings.Lease.Microseconds(), limit) > 0 }
+			return !slices.ContainsFunc(bucket.limits, inUse)
+		})
+	}
+	m.sweepAt = max(minSweep, 2*m.size())
+}
+
+func (m *Memory) size() int { return len(m.records) + len(m.inForce.buckets) + len(m.shadow.buckets) }
+
+// known is the record of an event key, nil if there is none or it is forgotten.
+func (m *Memory) known(eventKey string, now int64) *record {
+	if r := m.records[eventKey]; r != nil && m.remembered(r, now) {
+		return r
+	}
+	return nil
+}
+
+func (m *Memory) remembered(r *record, now int64) bool {
+	return r.doneUntil > now || r.doneUntil == 0 && r.leaseEnd > now-m.settings.Retention.Microseconds()
+}
+
+// of is the state of a bucket: an unused one if there is none yet.
+func (b *book) of(m bucket) *memoryBucket {
+	state := b.buckets[m.name]
+	if state == nil {
+		state = &memoryBucket{State: m.algorithm.Description().Memory()}
+	}
+	state.limits = m.limits
+	return state
+}
+
+func (b *book) take(m bucket, e algorithm.Event) {
+	state := b.of(m)
+	state.Take(m.sees(e), m.limits)
+	b.buckets[m.name] = state
+}
+
+// event is the event of a request in this call.
+func (m *Memory) event(now int64, r *Route, tree *Routes, request Request) algorithm.Event {
+	by := m.divisor()
+	e := algorithm.Event{
+		Now: now, Lease: m.settings.Lease.Microseconds(), Cost: int64(request.Cost), Guarantee: r.guarantee, InShares: by > 1,
+	}
+	if r.follows {
+		e.Message = request.messageName()
+	}
+	for _, guarantee := range tree.guarantees {
+		share := max(guarantee.Slots/by, 1)
+		if guarantee.Path == e.Guarantee {
+			share = max(share, min(e.Cost, guarantee.Slots))
+		}
+		guarantee.Slots = share
+		e.Guarantees = append(e.Guarantees, guarantee)
+	}
+	return e
+}
+
+func (m *Memory) divisor() int64 { return int64(max(1, m.share())) }
+
+// divided is this instance's share of a bucket's limits. An event that fits the limit fits its share too. If a limit has guarantees, the
+// unguaranteed slots are divided, and the shares of the guarantees are added.
+func (m *Memory) divided(of bucket, e algorithm.Event, tree *Routes) []limits.Limit {
+	by := m.divisor()
+	if by == 1 {
+		return of.limits
+	}
+	guaranteed, shares := int64(0), int64(0)
+	if of.guaranteed() {
+		for i, guarantee := range tree.guarantees {
+			guaranteed += guarantee.Slots
+			shares += e.Guarantees[i].Slots
+		}
+	}
+	divided := make([]limits.Limit, len(of.limits))
+	for i, limit := range of.limits {
+		divided[i] = limit
+		if limit.Description().Bursts {
+			divided[i].Burst = max(limit.Capacity()/by, e.Cost)
+		}
+		divided[i].Count = shares
+		if free := limit.Count - guaranteed; free > 0 {
+			divided[i].Count += max(free/by, min(e.Cost, free))
+		}
+	}
+	return divided
+}
+
+// Mirror records admissions that Redis made now, so that this store does not start without any.
+func (m *Memory) Mirror(requests []Request) (at time.Time) {
+	at = m.clock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, request := range requests {
+		r := m.rules.InForce.Route(request.Category)
+		for _, bucket := range r.buckets {
+			m.inForce.take(bucket, m.event(at.UnixMicro(), r, m.rules.InForce, request))
+		}
+	}
+	m.sweep(at.UnixMicro())
+	return at
+}
+
+// Unmirror takes back an admission that Mirror recorded at a time.
+func (m *Memory) Unmirror(lease Lease, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, at.UnixMicro(), anyBucket)
+}
+
+// Ended records the end of a delivery, after Mirror recorded its admission.
+func (m *Memory) Ended(lease Lease) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, 0, bucket.followsDelivery)
+}
+
+func anyBucket(bucket) bool { return true }
+
+// giveBack returns an event's slots at those buckets of its path that are wanted.
+func (m *Memory) giveBack(set *book, tree *Routes, request Request, at int64, wanted func(bucket) bool) {
+	current := m.rules.InForce
+	if set == &m.shadow {
+		current = tree // a shadow returns only the slots that it has taken itself
+	}
+	r := current.routeIn(tree, request.Category)
+	for _, bucket := range r.buckets {
+		if state := set.buckets[bucket.name]; state != nil && wanted(bucket) {
+			e := m.event(m.now(), r, tree, request)
+			state.GiveBack(bucket.sees(e), at, bucket.limits)
+		}
+	}
+}
+
+// Finish implements [Store]. It never fails.
+func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	m.forgetCalls(now)
+	newly := make([]bool, len(leases))
+	for i, lease := range leases {
+		name := lease.eventKey()
+		r := cmp.Or(m.records[name], &record{})
+		m.records[name], r.version = r, lease.Message.version()
+		if newly[i] = r.doneUntil <= now; newly[i] {
+			m.settlePair(lease, now) // not again: meanwhile the pair may have been resolved
+			r.doneUntil = now + m.settings.Retention.Microseconds()
+		}
+		m.endDelivery(lease)
+	}
+	return newly, nil
+}
+
+// Extend implements [Store]. It never fails.
+func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	end := now + d.Microseconds()
+	extended := make([]Lease, len(leases))
+	for i, lease := range leases {
+		r := m.records[lease.eventKey()]
+		known := lease.End
+		lease.End = 0
+		held := r != nil && r.doneUntil == 0 && !r.released && (r.leaseEnd == known || r.leaseEnd > known && known > now)
+		if held && m.goesOn(lease, now, d) {
+			r.leaseEnd, lease.End = end, end
+			r.released = d == 0 && !lease.InDoubt
+		}
+		extended[i] = lease
+	}
+	return extended, nil
+}
+
+// endDelivery returns the slots that follow a delivery.
+func (m *Memory) endDelivery(lease Lease) {
+	if !lease.slotless {
+		m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, 0, bucket.followsDelivery)
+	}
+	if shadow := lease.shadowOr(m.rules.InShadow); shadow != nil {
+		m.giveBack(&m.shadow, shadow, lease.Request, 0, bucket.followsDelivery)
+	}
+}
+
+// goesOn keeps the slots that follow a delivery as long as its lease, or returns them if the lease is ended. False: the slots were
+// lost, and others have them.
+func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
+	if d == 0 {
+		m.endDelivery(lease)
+		return true
+	}
+	kept := max(d, m.settings.Lease).Microseconds()
+	if !lease.slotless && m.resume(lease.treeOr(m.rules.InForce), lease.Request, now, kept) > 0 {
+		return false
+	}
+	shadow := m.rules.InShadow
+	if shadow == nil {
+		return true
+	}
+	e := m.event(now, shadow.Route(lease.Category), shadow, lease.Request)
+	e.Lease = kept
+	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Category) {
+		if state := m.shadow.buckets[following.name]; state != nil {
+			state.following().Extend(e, following.limits[0])
+		}
+	}
+	return true
+}
+
+// Refund implements [Store]. It never fails.
+func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	returned := make([]bool, len(leases))
+	for i, lease := range leases {
+		r := m.records[lease.eventKey()]
+		if returned[i] = r != nil && r.doneUntil == 0 && !r.released && r.leaseEnd == lease.End; !returned[i] {
+			continue
+		}
+		m.forgetCalls(m.now())
+		delete(m.records, lease.eventKey())
+		if !lease.slotless {
+			wanted := func(b bucket) bool { return r.timed || !b.timesAdmissions() }
+			m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, r.at, wanted)
+		}
+		name := lease.messageName()
+		at, admitted := m.shadow.admitted[name]
+		delete(m.shadow.admitted, name)
+		if shadow := lease.shadowOr(m.rules.InShadow); admitted && shadow != nil {
+			m.giveBack(&m.shadow, shadow, lease.Request, at, anyBucket)
+		}
+	}
+	return returned, nil
+}
+
+// Usage returns the number of slots in use, for each limit of each node.
+func (m *Memory) Usage(nodes []limits.Node) [][]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	used := make([][]int64, len(nodes))
+	for i, node := range nodes {
+		for _, bucket := range bucketsOf(node) {
+			state := m.inForce.of(bucket)
+			for _, limit := range bucket.limits {
+				used[i] = append(used[i], state.Used(now, m.settings.Lease.Microseconds(), limit))
+			}
+		}
+	}
+	return used
+}

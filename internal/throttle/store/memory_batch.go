@@ -1,0 +1,142 @@
+package store
+
+import "slices"
+
+// memoryBatch is one call of Decide.
+type memoryBatch struct {
+	*Memory
+	now, lease         int64
+	leaseGrantedBefore int64           // the end of the leases that this very call granted before
+	granted            map[string]bool // records whose lease this call has given away
+	shadowAdmitted     bool            // the shadow admitted something new
+	grants             int             // number of leases newly granted
+}
+
+func (b *memoryBatch) decide(request Request) Decision {
+	name, version := request.eventKey(), request.Message.version()
+	known := b.known(name, b.now)
+	switch {
+	case known == nil && request.Cost > 0:
+		return b.evaluate(request, name, version)
+	case known == nil:
+		return Decision{Verdict: Unknown}
+	case known.version != version:
+		return Decision{Verdict: Duplicate}
+	case known.doneUntil != 0:
+		return Decision{Verdict: Done}
+	case b.granted[name]:
+		return Decision{Verdict: Leased, Wait: b.settings.Lease}
+	case known.leaseEnd == b.leaseGrantedBefore && !known.released:
+		b.granted[name] = true
+		if known.inDoubt {
+			return b.takenOver(request, known)
+		}
+		return Decision{Verdict: Admitted, Lease: b.newLease(request, known.leaseEnd)}
+	case known.leaseEnd > b.now:
+		return Decision{Verdict: Leased, Wait: micros(known.leaseEnd - b.now)}
+	case request.Cost == 0:
+		return Decision{Verdict: Unknown}
+	}
+	if wait := b.resume(b.rules.InForce, request, b.now, b.lease); wait > 0 {
+		return Decision{Verdict: Leased, Wait: micros(wait)}
+	}
+	if b.rules.InForce.Route(request.Category).timed && known.at < b.since {
+		known.timed = false // older limits admitted it: the limits in force hold none of its slots
+	}
+	known.leaseEnd = b.now + b.lease
+	known.inDoubt, known.released = known.inDoubt || !known.released, false
+	b.granted[name] = true
+	b.grants++
+	return b.takenOver(request, known)
+}
+
+func (b *memoryBatch) takenOver(request Request, known *record) Decision {
+	lease := b.newLease(request, known.leaseEnd)
+	lease.InDoubt = known.inDoubt
+	return Decision{Verdict: Reclaimed, Lease: lease, InDoubt: known.inDoubt}
+}
+
+func (b *memoryBatch) newLease(request Request, end int64) Lease {
+	return Lease{Request: request, End: end, tree: b.rules.InForce, shadow: b.rules.InShadow}
+}
+
+func (b *memoryBatch) evaluate(request Request, name string, version int64) Decision {
+	decision := b.charge(&b.inForce, b.rules.InForce, request)
+	if b.rules.InShadow != nil {
+		decision.Shadow = b.evaluateInShadow(request)
+	}
+	admitted := decision.Verdict == Admitted
+	if !admitted && !b.settings.Forward {
+		return decision
+	}
+	decision.Lease = b.newLease(request, b.now+b.lease)
+	decision.Lease.slotless = !admitted
+	b.records[name] = &record{version: version, leaseEnd: decision.Lease.End}
+	if admitted {
+		b.records[name].at, b.records[name].timed = b.now, b.rules.InForce.Route(request.Category).timed
+	}
+	b.granted[name] = true
+	b.grants++
+	return decision
+}
+
+// evaluateInShadow tells what the shadow says. An event that the shadow has admitted takes no second slot.
+func (b *memoryBatch) evaluateInShadow(request Request) ShadowDecision {
+	name := request.messageName()
+	if at, known := b.shadow.admitted[name]; known && at > b.now-b.rules.shadowKept(b.settings.Lease) {
+		return ShadowDecision{Verdict: Admitted}
+	}
+	d := b.charge(&b.shadow, b.rules.InShadow, request)
+	if d.Verdict == Admitted {
+		b.shadow.admitted[name] = b.now
+		b.shadowAdmitted = true
+	}
+	return d.ofShadow()
+}
+
+// charge takes an event's slots at all buckets of its path. If a limit denies the event, it takes nothing and returns the first such limit
+// from the root down.
+func (b *memoryBatch) charge(set *book, tree *Routes, request Request) Decision {
+	r := tree.Route(request.Category)
+	e := b.event(b.now, r, tree, request)
+	for _, m := range r.buckets {
+		for _, limit := range m.limits {
+			if tree.neverFits(m, limit, r.guarantee, e.Cost) {
+				return Decision{Verdict: ExceedsCapacity, Node: m.node, Limit: limit}
+			}
+		}
+	}
+	for _, m := range r.buckets {
+		if full, wait := set.of(m).Wait(m.sees(e), b.divided(m, e, tree)); wait > 0 {
+			return Decision{Verdict: Denied, Node: m.node, Limit: m.limits[full], Wait: micros(wait)}
+		}
+	}
+	for _, m := range r.buckets {
+		set.take(m, e)
+	}
+	return Decision{Verdict: Admitted}
+}
+
+// resume renews the slots that follow a delivery which goes on, and takes lost ones again. If other events have these slots, it returns how
+// long the delivery must wait. A limit that has become too small for the event does not hold the event back for ever.
+func (m *Memory) resume(evaluated *Routes, request Request, now, lease int64) (wait int64) {
+	tree := m.rules.InForce
+	e := m.event(now, tree.Route(request.Category), tree, request)
+	e.Lease = lease
+	e.Message = request.messageName()
+	following := tree.following(evaluated, request.Category)
+	following = slices.DeleteFunc(following, func(b bucket) bool { return e.Cost > b.limits[0].Count })
+	for _, b := range following {
+		state := m.inForce.of(b)
+		if state.following().Holds(e, b.limits[0]) {
+			continue
+		}
+		if _, wait := state.Wait(e, m.divided(b, e, tree)); wait > 0 {
+			return wait
+		}
+	}
+	for _, b := range following {
+		m.inForce.take(b, e)
+	}
+	return 0
+}

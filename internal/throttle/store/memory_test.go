@@ -1,0 +1,129 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// TestMemoryIsBoundedByWhatItAdmits admits new paths and events for 50 minutes.
+func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
+	t.Parallel()
+	clock := testkit.NewClock(nil)
+	m := NewMemory(Settings{Tree: newTree(t, "10000/1m", "10/1m", ""), Lease: time.Second, Retention: time.Minute}, clock.Read, nil)
+	for round := range 50 {
+		requests := make([]Request, 200)
+		for i := range requests {
+			requests[i] = request(fmt.Sprint(round, "-", i), fmt.Sprintf("c%d-%d", round, i))
+		}
+		_, _ = m.Finish(t.Context(), wantAdmitted(t, m, requests...)[:1])
+		m.Mirror(requests[:1])
+		clock.Advance(time.Minute)
+	}
+	testkit.AtMost(t, len(m.records)+len(m.inForce.buckets), 2*minSweep, "records and buckets kept, of 200 a minute")
+	testkit.AtMost(t, len(m.calls), 2, "calls kept, of one a minute")
+}
+
+func TestMemoryDeniedPathsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	m := NewMemory(Settings{Tree: newTree(t, "1/1h", "10/1h", ""), Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, nil)
+	for i := range 5000 {
+		decisionsOf(t, m, request(fmt.Sprint("e", i), fmt.Sprint("c", i)))
+	}
+	if len(m.records) != 1 || len(m.inForce.buckets) != 2 {
+		t.Errorf("got %d records and %d buckets, want 1 and 2", len(m.records), len(m.inForce.buckets))
+	}
+}
+
+func TestMemoryFollow(t *testing.T) {
+	t.Parallel()
+	clock := testkit.NewClock(nil)
+	tree := newTree(t, "10/1h", "5/1h", "")
+	m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, clock.Read, nil)
+	used := func(want int64) {
+		t.Helper()
+		if got := m.Usage(tree.Path("a")); got[0][0] != want || got[1][0] != want {
+			t.Errorf("slots taken: %v, want %d", got, want)
+		}
+	}
+	at := m.Mirror([]Request{request("1", "a"), request("2", "a").withCost(3)})
+	testkit.Equal(t, at.Equal(start), true, "mirrored at the time of the clock")
+	used(4)
+	clock.Advance(time.Second)
+	wantVerdicts(t, decisionsOf(t, m, several(2, "e", "a")...), Admitted, Denied)
+	m.Unmirror(Lease{Request: request("2", "a").withCost(3)}, at)
+	used(2)
+	m.Unmirror(Lease{Request: request("3", "a").withCost(100)}, at)
+	used(1)
+	clock.Advance(time.Hour)
+	used(0)
+}
+
+func TestMemoryShares(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		count, instances int
+		admitted         int
+	}{{10, 1, 10}, {10, 0, 10}, {10, -1, 10}, {10, 3, 3}, {10, 10, 1}, {10, 11, 1}, {1, 5, 1}, {0, 5, 0}, {0, 1, 0}} {
+		tree := newTree(t, fmt.Sprintf("%d/1h", c.count), "none", "")
+		instances := 1
+		m := NewMemory(Settings{Tree: tree, Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, func() int { return instances })
+		instances = c.instances // the number may change at any time
+		admitted := 0
+		for _, d := range decisionsOf(t, m, several(20, "e", "a")...) {
+			if d.Verdict == Admitted {
+				admitted++
+			}
+		}
+		testkit.Equal(t, admitted, c.admitted, "admitted of %d with %d instances", c.count, c.instances)
+	}
+}
+
+// TestMemoryShareHoldsAnyEventThatFitsTheLimit admits an event with a cost above the instance's share.
+func TestMemoryShareHoldsAnyEventThatFitsTheLimit(t *testing.T) {
+	t.Parallel()
+	m := NewMemory(Settings{Tree: newTree(t, "10/1h", "none", ""), Lease: time.Second, Retention: time.Minute},
+		testkit.NewClock(nil).Read, func() int { return 5 })
+	decisions := decisionsOf(t, m,
+		request("1", "a").withCost(7), request("2", "a"), request("3", "a").withCost(7), request("4", "a").withCost(11))
+	wantVerdicts(t, decisions, Admitted, Denied, Denied, ExceedsCapacity)
+}
+
+func TestMemoryConcurrently(t *testing.T) {
+	t.Parallel()
+	tree := newTree(t, "100/1h", "60/1h", "")
+	m := NewMemory(Settings{Tree: tree, Lease: time.Hour, Retention: time.Hour}, time.Now, nil)
+	var (
+		mu       sync.Mutex
+		admitted = make(map[string]int)
+		work     sync.WaitGroup
+	)
+	for worker := range 8 {
+		work.Go(func() {
+			for i := range 50 {
+				category := fmt.Sprint("c", i%3)
+				result, err := m.Decide(t.Context(), []Request{request(fmt.Sprint(worker, "-", i), category)})
+				if err != nil {
+					t.Error(err)
+				}
+				if result.Decisions[0].Verdict == Admitted {
+					mu.Lock()
+					admitted[category]++
+					mu.Unlock()
+				}
+				m.Usage(tree.Path(category))
+			}
+		})
+	}
+	work.Wait()
+	total := 0
+	for category, n := range admitted {
+		if total += n; n > 60 {
+			t.Errorf("%d admitted in %s", n, category)
+		}
+	}
+	testkit.Equal(t, total, 100, "admitted in all")
+}

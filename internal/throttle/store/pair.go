@@ -1,0 +1,160 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// pairBooks numbers the books of pairs that a script call needs. Each first-level category has one.
+type pairBooks struct {
+	names   keys
+	numbers numbering[string] // by first-level category
+	keys    []string
+}
+
+func newPairBooks(names keys) *pairBooks {
+	return &pairBooks{names: names, numbers: make(numbering[string])}
+}
+
+// of is the number of an event's book, 0 if it has no pair.
+func (b *pairBooks) of(request Request) int {
+	if request.Pair == "" {
+		return 0
+	}
+	first := event.FirstLevel(request.Category)
+	number, isNew := b.numbers.of(first)
+	if isNew {
+		b.keys = append(b.keys, b.names.pairs(first), b.names.pairsUntil(first))
+	}
+	return number
+}
+
+// pairField is the field of the event's pair in Redis. A resolved event has a field of its own for the pair that it has taken.
+func (l Lease) pairField() string {
+	if l.Resolving {
+		return "\n" + l.eventKey()
+	}
+	return l.Pair
+}
+
+// pairDelivery is what a firing event's pair remembers of a delivery: the version of the message, the event, and the receipt.
+func (l Lease) pairDelivery() string {
+	if l.Pair == "" || l.Resolving {
+		return ""
+	}
+	original := cmp.Or(l.remindsOf, l.eventKey())
+	return fmt.Sprintf("%d %d %s%s", l.Message.version(), len(original), original, l.Receipt)
+}
+
+// Resolve gives resolved events the pairs that they resolve. They take no slots.
+func (r *Pairs) Resolve(ctx context.Context, requests []Request) ([]Decision, error) {
+	return r.ResolveOnce(ctx, NewNonce(), requests)
+}
+
+// ResolveOnce makes one script call. Calling it again with the same nonce and requests gives the same answer.
+func (r *Pairs) ResolveOnce(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
+	books := newPairBooks(r.keys)
+	events := make([]any, 0, 5*len(requests))
+	for _, request := range requests {
+		eventKey, version := request.keyAndVersion()
+		events = append(events, eventKey, version, books.of(request), request.Pair, request.Message.version())
+	}
+	k := r.keys
+	keys := append([]string{k.calls, k.leased, k.done, k.message}, books.keys...)
+	arguments := []any{nonce, r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), len(books.numbers)}
+	decode := func(reply []any) ([]Decision, error) { return decodeResolutions(reply, requests) }
+	return script.RunDecoded(ctx, r.runner, "asking for what is resolved", lua.Resolve, keys, append(arguments, events...), decode)
+}
+
+// resolutionParts are a verdict, a time, receipts, and whether the event is in doubt.
+const resolutionParts = 4
+
+func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
+	if len(reply) != 1+resolutionParts*len(requests) {
+		return nil, fmt.Errorf("%w: %d values for %d events", script.ErrReply, len(reply), len(requests))
+	}
+	at, isNumber := reply[0].(int64)
+	if !isNumber {
+		return nil, fmt.Errorf("%w: time is %T", script.ErrReply, reply[0])
+	}
+	resolutions := make([]Decision, len(requests))
+	for i, request := range requests {
+		parts := reply[1+resolutionParts*i:][:resolutionParts]
+		verdict, isNumber := parts[0].(int64)
+		wait, alsoNumber := parts[1].(int64)
+		opened, isList := parts[2].([]any)
+		receipts, areTexts := texts(opened)
+		doubt, isFlag := parts[3].(int64)
+		if !isNumber || !alsoNumber || !isList || !areTexts || !isFlag {
+			return nil, fmt.Errorf("%w: an answer is %T, %T, %T, %T", script.ErrReply, parts[0], parts[1], parts[2], parts[3])
+		}
+		resolution := Decision{Verdict: Verdict(verdict)}
+		if len(receipts) > 0 {
+			resolution.Opened, resolution.Others = receipts[0], receipts[1:]
+		}
+		switch resolution.Verdict {
+		case Admitted, Reclaimed:
+			resolution.InDoubt = doubt == 1
+			resolution.Lease = Lease{Request: request, End: at + wait, slotless: true, Resolving: true, InDoubt: resolution.InDoubt}
+		case Leased:
+			resolution.Wait = micros(wait)
+		case Done, Duplicate, Unpaired:
+		default:
+			return nil, fmt.Errorf("%w: verdict %d", script.ErrReply, verdict)
+		}
+		resolutions[i] = resolution
+	}
+	return resolutions, nil
+}
+
+// texts reads a list of strings.
+func texts(list []any) (read []string, ok bool) {
+	for _, value := range list {
+		text, isText := value.(string)
+		if !isText {
+			return nil, false
+		}
+		read = append(read, text)
+	}
+	return read, true
+}
+
+// Announce notes which events are being delivered that open pairs.
+func (r *Pairs) Announce(ctx context.Context, decisions []Decision) error {
+	var events []any
+	books := newPairBooks(r.keys)
+	for i := range decisions {
+		if lease := &decisions[i].Lease; lease.Pair != "" {
+			events = append(events, lease.eventKey(), books.of(lease.Request), lease.Pair, lease.pairDelivery())
+		}
+	}
+	if len(events) == 0 {
+		return nil
+	}
+	arguments := append([]any{r.settings.Retention.Microseconds(), r.settings.PairTTL.Microseconds(), len(books.numbers)}, events...)
+	_, err := r.runner.RunInt(ctx, "announcing deliveries", lua.Announce, append([]string{r.keys.calls, r.keys.leased}, books.keys...), arguments)
+	return err
+}
+
+// Updated is what a resolved event has updated: all of its messages but the first one and the last few.
+type Updated struct {
+	Lease Lease
+	Left  int
+}
+
+// RecordUpdates records which messages resolved events have updated.
+func (r *Pairs) RecordUpdates(ctx context.Context, all []Updated) ([]struct{}, error) {
+	books := newPairBooks(r.keys)
+	var events []any
+	for _, u := range all {
+		events = append(events, u.Lease.eventKey(), books.of(u.Lease.Request), u.Left)
+	}
+	arguments := append([]any{len(books.numbers)}, events...)
+	_, err := r.runner.RunInt(ctx, "recording updates", lua.Updated, append([]string{r.keys.calls}, books.keys...), arguments)
+	return make([]struct{}, len(all)), err
+}

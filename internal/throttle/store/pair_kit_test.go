@@ -1,0 +1,187 @@
+package store
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// testPairTTL is longer than the retention, as in production.
+const testPairTTL = 24 * time.Hour
+
+func pairSettings(t testing.TB) Settings {
+	settings := scriptSettings(t)
+	settings.Tree = newTree(t, "none", "none", "")
+	return settings
+}
+
+// ofPair returns the same event with a key.
+func (r Request) ofPair(key string) Request {
+	r.Pair = r.Category + "\n" + key
+	return r
+}
+
+func aboutDisk(id string) Request { return request(id, "a").ofPair("disk") }
+
+// pairKit is a store with a clock of the test.
+type pairKit struct {
+	*Redis
+	t      *testing.T
+	client redis.UniversalClient
+	clock  *testkit.Clock
+}
+
+// newPairKit uses keys of its own on a server.
+func newPairKit(t *testing.T, client redis.UniversalClient, way script.Scripting) *pairKit {
+	prefix := strings.NewReplacer("/", "-", ",", "").Replace(t.Name())
+	r := newRedisBy(client, prefix, way, pairSettings(t))
+	return &pairKit{Redis: r, t: t, client: client, clock: withFakeTime(t, r)}
+}
+
+// startPairKit starts a server for a pairKit.
+func startPairKit(t *testing.T) *pairKit {
+	_, client := startRedis(t)
+	return newPairKit(t, client, script.Eval)
+}
+
+// story is a sequence of calls to a store.
+type story struct {
+	name string
+	tell func(t *testing.T, k *pairKit)
+}
+
+// tellStories runs each story with its own store, with scripts and with functions.
+func tellStories(t *testing.T, stories []story, tree *limits.Tree) {
+	t.Helper()
+	_, client := startRedis(t)
+	for _, way := range []script.Scripting{script.Eval, script.Functions} {
+		for _, s := range stories {
+			t.Run(string(way)+"/"+s.name, func(t *testing.T) {
+				t.Parallel()
+				k := newPairKit(t, client, way)
+				k.Adopt(limits.Ruleset{Tree: tree})
+				s.tell(t, k)
+			})
+		}
+	}
+}
+
+// deliver decides and announces a firing event, as a limiter does.
+func (k *pairKit) deliver(r Request) Lease {
+	k.t.Helper()
+	result, err := k.Decide(k.t.Context(), []Request{r})
+	if err == nil {
+		err = k.Announce(k.t.Context(), result.Decisions)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return result.Decisions[0].Lease
+}
+
+func (k *pairKit) finish(lease Lease, receipt string) {
+	k.t.Helper()
+	lease.Receipt = receipt
+	testkit.Must(k.Finish(k.t.Context(), []Lease{lease}))(k.t)
+}
+
+// fire delivers a firing event.
+func (k *pairKit) fire(r Request, receipt string) {
+	k.t.Helper()
+	k.finish(k.deliver(r), receipt)
+}
+
+// resolve asks for one resolved event.
+func (k *pairKit) resolve(r Request, want Verdict, opened string, others ...string) Decision {
+	k.t.Helper()
+	resolutions := testkit.Must(k.Resolve(k.t.Context(), []Request{r}))(k.t)
+	if got := resolutions[0]; got.Verdict != want || got.Opened != opened || !slices.Equal(got.Others, others) {
+		k.t.Fatalf("%q: verdict %d with receipts %q and %q, want %d with %q and %q", r.ID, got.Verdict, got.Opened, got.Others, want, opened, others)
+	}
+	return resolutions[0]
+}
+
+func (k *pairKit) release(lease Lease) {
+	k.t.Helper()
+	if extended, err := k.Extend(k.t.Context(), []Lease{lease}, 0); err != nil || extended[0].End == 0 {
+		k.t.Fatalf("release: %+v, %v", extended, err)
+	}
+}
+
+func (k *pairKit) refund(lease Lease) {
+	k.t.Helper()
+	testkit.EqualSlices(k.t, testkit.Must(k.Refund(k.t.Context(), []Lease{lease}))(k.t), []bool{true}, "refunds")
+}
+
+// wantFields compares the fields of pairs, and checks their expiry.
+func (k *pairKit) wantFields(want map[string]string) {
+	k.t.Helper()
+	got := k.client.HGetAll(k.t.Context(), k.keys.pairs("a")).Val()
+	for field, value := range got {
+		got[field] = shortened(value)
+	}
+	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
+		k.t.Errorf("pairs %q, want %q", got, want)
+	}
+	for _, field := range k.client.ZRange(k.t.Context(), k.keys.pairsUntil("a"), 0, -1).Val() {
+		if _, there := got[field]; !there {
+			k.t.Errorf("%q is to expire, and is not there", field)
+		}
+	}
+	testkit.Equal(k.t, int(k.client.ZCard(k.t.Context(), k.keys.pairsUntil("a")).Val()), len(got), "fields that expire")
+	for _, key := range []string{k.keys.pairs("a"), k.keys.pairsUntil("a")} {
+		if ttl := k.client.PTTL(k.t.Context(), key).Val(); len(got) > 0 && (ttl <= 0 || ttl > testPairTTL) {
+			k.t.Errorf("%s expires after %v", key, ttl)
+		}
+	}
+}
+
+// shortened leaves the receipts of messages, and the event keys of deliveries.
+func shortened(value string) string {
+	kind, rest := value[:1], value[1:]
+	var parts []string
+	for rest != "" {
+		var version, carrier, at int64
+		var key, receipt int
+		var numbers string
+		switch kind {
+		case "=":
+			_, _ = fmt.Sscanf(rest, "%d %d %d %d %d ", &version, &carrier, &at, &key, &receipt)
+			numbers = fmt.Sprintf("%d %d %d %d %d ", version, carrier, at, key, receipt)
+			parts, rest = append(parts, rest[len(numbers)+key:][:receipt]), rest[len(numbers)+key+receipt:]
+		case "~":
+			_, _ = fmt.Sscanf(rest, "%d %d ", &version, &key)
+			numbers = fmt.Sprintf("%d %d ", version, key)
+			parts, rest = append(parts, rest[len(numbers):][:key]), rest[len(numbers)+key:]
+		default:
+			return value
+		}
+	}
+	return kind + strings.Join(parts, ",")
+}
+
+func (k *pairKit) restore(admissions ...Admission) {
+	k.t.Helper()
+	testkit.Must(k.Restore(k.t.Context(), admissions))(k.t)
+}
+
+// repeat asks about a repetition of a firing event.
+func (k *pairKit) repeat(r Request, want int64) {
+	k.t.Helper()
+	testkit.EqualSlices(k.t, testkit.Must(k.Repeated(k.t.Context(), []Request{r}))(k.t), []int64{want}, "answer about %s", r.ID)
+}
+
+// decide asks for one event.
+func (k *pairKit) decide(r Request, want Verdict) {
+	k.t.Helper()
+	wantVerdicts(k.t, testkit.Must(k.Decide(k.t.Context(), []Request{r}))(k.t).Decisions, want)
+}

@@ -1,0 +1,440 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// pairStories are orders of the events of a pair.
+var pairStories = []story{
+	{"resolved", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "#ops 1.1")
+		k.wantFields(map[string]string{"a\ndisk": "=#ops 1.1"})
+		resolved := k.resolve(aboutDisk("resolved"), Admitted, "#ops 1.1")
+		k.wantFields(map[string]string{"\nresolved": "=#ops 1.1"})
+		k.finish(resolved.Lease, "#ops 2.2")
+		k.wantFields(nil)
+		k.resolve(aboutDisk("resolved"), Done, "")
+	}},
+	{"resolved twice", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		first := k.resolve(aboutDisk("first"), Admitted, "r")
+		k.resolve(aboutDisk("second"), Unpaired, "")
+		k.finish(first.Lease, "")
+		k.resolve(aboutDisk("second"), Unpaired, "")
+	}},
+	{"firing twice", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		k.fire(aboutDisk("firing again"), "r2")
+		k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2")
+		k.resolve(aboutDisk("resolved too"), Unpaired, "")
+	}},
+	{"resolved while it is on its way", func(t *testing.T, k *pairKit) {
+		firing := k.deliver(aboutDisk("firing"))
+		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
+			t.Errorf("it waits %v for a lease of %v", wait, testLease)
+		}
+		k.clock.Advance(testLease + time.Second) // the message may be out
+		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, time.Second, "wait for a lapsed delivery")
+		k.finish(firing, "late")
+		k.resolve(aboutDisk("resolved"), Admitted, "late")
+	}},
+	{"resolved while it is on its way again", func(_ *testing.T, k *pairKit) {
+		k.deliver(aboutDisk("firing"))
+		k.clock.Advance(testLease + time.Second)
+		k.fire(aboutDisk("firing"), "again")
+		k.resolve(aboutDisk("resolved"), Admitted, "again")
+	}},
+	{"resolved while its slots are returned", func(_ *testing.T, k *pairKit) {
+		firing := k.deliver(aboutDisk("firing"))
+		k.resolve(aboutDisk("resolved"), Leased, "")
+		k.refund(firing)
+		k.resolve(aboutDisk("resolved"), Unpaired, "")
+	}},
+	{"resolved when nobody asks for the firing any more", func(_ *testing.T, k *pairKit) {
+		k.deliver(aboutDisk("firing"))
+		k.clock.Advance(testLease + testRetention - time.Second)
+		k.resolve(aboutDisk("resolved"), Leased, "")
+		k.clock.Advance(time.Second)
+		k.resolve(aboutDisk("resolved"), Unpaired, "")
+	}},
+	{"open while another firing is on its way", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		again := k.deliver(aboutDisk("firing again"))
+		k.resolve(aboutDisk("resolved"), Leased, "")
+		k.finish(again, "r2")
+		k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2")
+		k.wantFields(map[string]string{"\nresolved": "=r1,r2"})
+	}},
+	{"open while another firing is returned", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		k.refund(k.deliver(aboutDisk("firing again")))
+		k.resolve(aboutDisk("resolved"), Admitted, "r1")
+	}},
+	{"open while a later firing is on its way", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		later := k.deliver(aboutDisk("firing again").inMessage(20))
+		k.resolve(aboutDisk("resolved").inMessage(10), Admitted, "r1")
+		k.finish(later, "r2")
+		k.resolve(aboutDisk("resolved again").inMessage(30), Admitted, "r2")
+	}},
+	{"stored between two firings", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("third").inMessage(30), "r3")
+		k.fire(aboutDisk("first").inMessage(10), "r1")
+		k.fire(aboutDisk("second").inMessage(15), "r2")
+		k.resolve(aboutDisk("resolved").inMessage(20), Admitted, "r1", "r2")
+		k.wantFields(map[string]string{"a\ndisk": "=r3", "\nresolved": "=r1,r2"})
+		k.resolve(aboutDisk("resolved before all").inMessage(2), Admitted, "r3")
+	}},
+	{"updated one by one", func(t *testing.T, k *pairKit) {
+		for i, receipt := range []string{"r1", "r2", "r3", "r4"} {
+			k.fire(aboutDisk(fmt.Sprint("firing", i)), receipt)
+		}
+		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2", "r3", "r4").Lease
+		for range 2 { // a call is repeated whose reply was lost
+			testkit.Must(k.RecordUpdates(t.Context(), []Updated{{resolved, 1}}))(t)
+		}
+		testkit.Must(k.RecordUpdates(t.Context(), []Updated{{resolved, 2}}))(t) // one that was late
+		k.release(resolved)
+		resolved = k.resolve(aboutDisk("resolved"), Reclaimed, "r1", "r4").Lease
+		testkit.Must(k.RecordUpdates(t.Context(), []Updated{{resolved, 0}}))(t)
+		k.finish(resolved, "")
+		testkit.Must(k.RecordUpdates(t.Context(), []Updated{{resolved, 0}}))(t)
+		k.wantFields(nil)
+	}},
+	{"more messages than are remembered", func(_ *testing.T, k *pairKit) {
+		receipts := make([]string, mostPairMessages+3)
+		for i := range receipts {
+			receipts[i] = fmt.Sprint("r", i)
+			k.fire(aboutDisk(fmt.Sprint("firing", i)), receipts[i])
+		}
+		k.resolve(aboutDisk("resolved"), Admitted, "r0", receipts[4:]...)
+	}},
+	{"repeated", func(t *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		again := aboutDisk("firing").inMessage(9)
+		for range 4 { // the repetitions keep the record and the pair beyond their times
+			k.clock.Advance(testRetention - time.Minute)
+			k.repeat(again, NotDue)
+			k.decide(again, Duplicate)
+		}
+		k.clock.Advance(testPairTTL - testRetention)
+		k.repeat(again, NotDue)
+		k.clock.Advance(testPairTTL - time.Hour)
+		k.repeat(again, NotDue) // the record ended meanwhile, the pair is open
+		k.decide(again, Duplicate)
+		k.clock.Advance(testRetention + time.Hour)
+		k.resolve(aboutDisk("resolved"), Admitted, "r")
+		k.decide(again, Duplicate) // the resolved event keeps the record too
+		k.repeat(again, NotDue)
+		k.repeat(request("other", "a").ofPair("disk"), NotDue)
+	}},
+	{"reminder", func(_ *testing.T, k *pairKit) {
+		k.settings.Remind = 4 * time.Hour
+		firing := aboutDisk("a firing")
+		k.fire(firing, "r1")
+		k.fire(aboutDisk("a other"), "o")
+		k.clock.Advance(k.settings.Remind - time.Second)
+		k.repeat(firing.inMessage(5), NotDue)
+		k.repeat(firing, Posted)
+		k.clock.Advance(2 * time.Second)
+		k.repeat(firing, Posted)
+		k.repeat(firing.inMessage(6), 1)
+		reminder := firing.inMessage(6).Reminder(1)
+		lease := k.deliver(reminder)
+		k.decide(firing.inMessage(7).Reminder(1), Duplicate) // another worker has another repetition
+		k.repeat(firing.inMessage(6), 1)
+		k.resolve(aboutDisk("resolved").inMessage(5), Leased, "") // stored before the repetition: the reminder goes with its event
+		k.finish(lease, "r2")
+		k.repeat(firing.inMessage(6), Posted)
+		k.repeat(firing.inMessage(7), NotDue)
+		k.clock.Advance(k.settings.Remind + time.Second)
+		k.repeat(firing.inMessage(8), 2)
+		k.fire(firing.inMessage(8).Reminder(2), "r3")
+		k.resolve(aboutDisk("resolved").inMessage(5), Admitted, "r1", "o", "r2", "r3")
+		k.clock.Advance(k.settings.Remind)
+		k.repeat(firing.inMessage(9), NotDue)
+	}},
+	{"as many reminders as are remembered", func(_ *testing.T, k *pairKit) {
+		k.settings.Remind = time.Hour
+		firing := aboutDisk("a firing")
+		k.fire(firing, "r")
+		for n := int64(1); n < mostPairMessages; n++ {
+			k.clock.Advance(time.Hour + time.Second)
+			k.repeat(firing.inMessage(2), n)
+			k.fire(firing.inMessage(uint64(2+n)).Reminder(n), "r")
+		}
+		k.clock.Advance(2 * time.Hour)
+		k.repeat(firing.inMessage(2), NotDue)
+	}},
+	{"redelivered", func(t *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		lost := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
+		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
+			t.Errorf("it waits %v for a lease of %v", wait, testLease)
+		}
+		k.resolve(aboutDisk("resolved").inMessage(9), Duplicate, "")
+		k.clock.Advance(testLease + time.Second)
+		k.resolve(aboutDisk("other"), Unpaired, "")
+		taken := k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
+		testkit.Equal(t, testkit.Must(k.Extend(t.Context(), []Lease{lost}, testLease))(t)[0].End, 0, "end of a lease that was taken over")
+		extended, err := k.Extend(t.Context(), []Lease{taken}, testLease)
+		if err != nil || extended[0].End <= taken.End {
+			t.Errorf("extended: got %+v, error %v, want an end after %d", extended, err, taken.End)
+		}
+		k.release(extended[0])
+		last := k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
+		k.finish(last, "")
+		k.resolve(aboutDisk("resolved"), Done, "")
+		k.resolve(aboutDisk("resolved").inMessage(9), Duplicate, "")
+		k.wantFields(nil)
+	}},
+	{"rejected", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		k.refund(k.resolve(aboutDisk("resolved"), Admitted, "r").Lease)
+		k.resolve(aboutDisk("other"), Unpaired, "")
+		k.clock.Advance(2 * testRetention)
+		replayed := k.resolve(aboutDisk("resolved").inMessage(9), Reclaimed, "r") // as a replayed dead letter
+		k.finish(replayed.Lease, "")
+		k.wantFields(nil)
+	}},
+	{"told twice", func(_ *testing.T, k *pairKit) {
+		firing := k.deliver(aboutDisk("firing"))
+		k.finish(firing, "r")
+		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
+		k.finish(firing, "r")
+		k.restore(Admission{Lease: firing, At: time.Now(), Became: WasDelivered})
+		k.finish(resolved, "")
+		k.finish(resolved, "")
+		k.wantFields(nil)
+		k.resolve(aboutDisk("other"), Unpaired, "")
+	}},
+	{"expired", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		k.fire(request("firing too", "a").ofPair("memory"), "m")
+		k.clock.Advance(time.Hour)
+		k.fire(request("later", "a").ofPair("net"), "n")
+		k.clock.Advance(testPairTTL - time.Hour - time.Microsecond)
+		k.resolve(aboutDisk("resolved"), Admitted, "r")
+		k.clock.Advance(time.Second)
+		k.resolve(request("resolved too", "a").ofPair("memory"), Unpaired, "")
+		k.clock.Advance(testLease + time.Second)
+		k.resolve(aboutDisk("resolved"), Reclaimed, "") // the receipt expired during the delivery
+		k.fire(request("firing again", "a").ofPair("memory"), "m2")
+		k.wantFields(map[string]string{"a\nmemory": "=m2", "a\nnet": "=n"})
+	}},
+	{"without a receipt", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "")
+		k.resolve(aboutDisk("resolved"), Admitted, "")
+	}},
+	{"any receipt", func(_ *testing.T, k *pairKit) {
+		receipt := "~\n=\x00\xff{\"channel\":\"C1\"}" + strings.Repeat("x", 2000)
+		k.fire(aboutDisk("firing"), receipt)
+		k.resolve(aboutDisk("resolved"), Admitted, receipt)
+	}},
+	{"a state to come", func(t *testing.T, k *pairKit) {
+		expires := float64(k.clock.Read().Add(time.Hour).UnixMicro())
+		k.client.HSet(t.Context(), k.keys.pairs("a"), "a\ndisk", "!waits")
+		k.client.ZAdd(t.Context(), k.keys.pairsUntil("a"), redis.Z{Score: expires, Member: "a\ndisk"})
+		k.resolve(aboutDisk("resolved"), Unpaired, "")
+		k.fire(aboutDisk("firing"), "r")
+		k.resolve(aboutDisk("resolved"), Admitted, "r")
+	}},
+	{"restored", func(_ *testing.T, k *pairKit) {
+		now := time.Now()
+		delivered := Lease{Request: aboutDisk("delivered"), Receipt: "r1"}
+		again := Lease{Request: aboutDisk("delivered again"), Receipt: "r2"}
+		underWay := Lease{Request: request("under way", "a").ofPair("memory")}
+		k.restore(Admission{Lease: delivered, At: now, Became: WasDelivered}, Admission{Lease: again, At: now, Became: WasDelivered},
+			Admission{Lease: underWay, At: now})
+		k.resolve(request("later", "a").ofPair("memory"), Leased, "")
+		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2")
+		k.restore(Admission{Lease: resolved.Lease, At: now, Became: WasDelivered})
+		k.resolve(aboutDisk("resolved"), Done, "")
+		k.wantFields(map[string]string{"a\nmemory\n": "~under way"})
+	}},
+}
+
+func TestPairs(t *testing.T) {
+	t.Parallel()
+	tellStories(t, pairStories, newTree(t, "none", "none", ""))
+}
+
+// TestUnpairedBatchIsCheap resolves a batch of pairs that nobody opened. Redis looks for all of them at once, not for one after the other.
+func TestUnpairedBatchIsCheap(t *testing.T) {
+	t.Parallel()
+	server, client := startRedis(t)
+	r := newRedis(client, "cheap", pairSettings(t))
+	batch := several(MaxBatch, "r", "a")
+	for i := range batch {
+		batch[i] = batch[i].ofPair(batch[i].ID)
+		batch[i].Resolves = true
+	}
+	for _, d := range testkit.Must(r.Resolve(t.Context(), batch))(t) {
+		testkit.Equal(t, d.Verdict, Unpaired, "verdict")
+	}
+	commands := 0
+	for _, found := range regexp.MustCompile(`cmdstat_(?:hget|zscore|zmscore):calls=(\d+)`).FindAllStringSubmatch(server.CLI("INFO", "commandstats"), -1) {
+		commands += testkit.Must(strconv.Atoi(found[1]))(t)
+	}
+	testkit.AtMost(t, commands, 20, "commands that look for something")
+}
+
+// TestResolvedEventsTakeNoSlots resolves pairs while a log and an in-flight limit are full.
+func TestResolvedEventsTakeNoSlots(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	settings := pairSettings(t)
+	settings.Tree = newTree(t, "2/1h+inflight:1/1h", "none", "")
+	settings.Shadow = newTree(t, "2/1h+inflight:1/1h", "none", "")
+	k := &pairKit{Redis: newRedis(client, "slots", settings), t: t, client: client}
+	k.clock = withFakeTime(t, k.Redis)
+	k.fire(aboutDisk("firing"), "r")
+	k.fire(request("other", "a"), "")
+	before, wanted := k.used(), []int64{2, 0}
+	if !reflect.DeepEqual(before, [][]int64{wanted}) {
+		t.Fatalf("slots taken: %v, want %v", before, wanted)
+	}
+	logs := func() string { return k.dumps("{slots}:log", "{slots}:shadow:log", "{slots}:taken") }
+	logged := logs()
+	lease := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
+	if extended, err := k.Extend(t.Context(), []Lease{lease}, testLease); err != nil || extended[0].End == 0 {
+		t.Fatalf("extended: got %+v, error %v, want a lease", extended, err)
+	}
+	k.clock.Advance(testLease + time.Second)
+	lease = k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
+	k.refund(lease)
+	lease = k.resolve(aboutDisk("resolved"), Reclaimed, "r").Lease
+	k.restore(Admission{Lease: lease, At: time.Now(), Became: WasDelivered})
+	client.Del(t.Context(), "{slots}:done", "{slots}:leased", "{slots}:message")
+	k.restore(Admission{Lease: lease, At: time.Now(), Became: WasDelivered})
+	if after := k.used(); !reflect.DeepEqual(after, before) || logs() != logged {
+		t.Errorf("slots taken: %v, want %v, and logs unchanged", after, before)
+	}
+}
+
+func (k *pairKit) used() [][]int64 {
+	k.t.Helper()
+	return testkit.Must(k.Usage(k.t.Context(), k.settings.Tree.Path("")))(k.t)
+}
+
+// TestResolveRepeatedCall repeats a call, as after a lost reply.
+func TestResolveRepeatedCall(t *testing.T) {
+	t.Parallel()
+	k := startPairKit(t)
+	k.fire(aboutDisk("firing"), "r")
+	events := []Request{aboutDisk("first"), aboutDisk("second"), aboutDisk("first")}
+	nonce := NewNonce()
+	var ends []int64
+	for range 2 {
+		resolutions := testkit.Must(k.ResolveOnce(t.Context(), nonce, events))(t)
+		wantVerdicts(t, resolutions, Admitted, Unpaired, Leased)
+		testkit.Equal(t, resolutions[0].Opened, "r", "receipt")
+		ends = append(ends, resolutions[0].Lease.End)
+		k.clock.Advance(time.Second)
+	}
+	if ends[0] == 0 || ends[0] != ends[1] {
+		t.Errorf("the leases end at %d, want one end", ends)
+	}
+	k.resolve(aboutDisk("first"), Leased, "")
+	k.clock.Advance(nonceKept)
+	wantVerdicts(t, testkit.Must(k.ResolveOnce(t.Context(), nonce, events[:1]))(t), Leased)
+}
+
+// TestPairsAreBounded exceeds the most pairs of a category. The pairs that expire first make room, and no pair of another category.
+func TestPairsAreBounded(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	k := newPairKit(t, client, script.Eval)
+	const most, beyond, atOnce = 50_000, 1500, 1000
+	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+		for i := range most + beyond {
+			field := fmt.Sprint("a\n", i)
+			p.HSet(t.Context(), k.keys.pairs("a"), field, "=1 1 1 1 1 kr")
+			p.ZAdd(t.Context(), k.keys.pairsUntil("a"), redis.Z{Score: float64(k.clock.Read().Add(time.Hour).UnixMicro() + int64(i)), Member: field})
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.fire(request("firing elsewhere", "b").ofPair("neighbour"), "n")
+	client.ZAdd(t.Context(), k.keys.pairsUntil("b"), redis.Z{ // expires before all pairs of a
+		Score: float64(k.clock.Read().Add(30 * time.Minute).UnixMicro()), Member: "b\nneighbour",
+	})
+	k.clock.Advance(time.Second)
+	for i, want := range []int64{most + beyond + 1 - atOnce, most, most} {
+		k.fire(request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint("new", i)), "r")
+		count, expiring := client.HLen(t.Context(), k.keys.pairs("a")).Val(), client.ZCard(t.Context(), k.keys.pairsUntil("a")).Val()
+		// One call announces the firing event, another opens its pair. Each makes room.
+		if want = min(want, most); count != want || expiring != want {
+			t.Errorf("after %d: %d pairs, of which %d expire, want %d", i+1, count, expiring, want)
+		}
+	}
+	k.resolve(request("resolved elsewhere", "b").ofPair("neighbour"), Admitted, "n")
+	k.resolve(request("resolved", "a").ofPair(fmt.Sprint(beyond)), Unpaired, "")
+	k.resolve(request("resolved", "a").ofPair(fmt.Sprint(most)), Admitted, "r")
+	k.resolve(request("resolved too", "a").ofPair("new0"), Admitted, "r")
+}
+
+func TestDecodeResolutions(t *testing.T) {
+	t.Parallel()
+	events := []Request{aboutDisk("e")}
+	for _, reply := range [][]any{
+		{}, {int64(1)}, {int64(1), int64(1), int64(1)}, {"1", int64(1), int64(1), "r"}, {int64(1), "1", int64(1), "r"},
+		{int64(1), int64(1), "1", "r"}, {int64(1), int64(1), int64(1), int64(1)}, {int64(1), int64(Denied), int64(1), ""},
+		{int64(1), int64(1), int64(1), "r", "more"},
+	} {
+		if resolutions, err := decodeResolutions(reply, events); !errors.Is(err, script.ErrReply) {
+			t.Errorf("%v: got %+v, error %v, want %v", reply, resolutions, err, script.ErrReply)
+		}
+	}
+}
+
+// TestPairsRace has instances resolve the same pairs at once. One instance gets each pair.
+func TestPairsRace(t *testing.T) {
+	t.Parallel()
+	server, client := startRedis(t)
+	const pairs, instances = 100, 4
+	firing := newRedis(client, "race", pairSettings(t))
+	for i := range pairs {
+		lease := Lease{Request: request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint(i)), Receipt: fmt.Sprint(i)}
+		testkit.Must(firing.Finish(t.Context(), []Lease{lease}))(t)
+	}
+	var (
+		got     testkit.Counts // by receipt
+		running sync.WaitGroup
+	)
+	for instance := range instances {
+		resolver := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "race", pairSettings(t))
+		running.Go(func() {
+			for i := range pairs {
+				resolved := request(fmt.Sprint("resolved", i, "by", instance), "a").ofPair(fmt.Sprint(i))
+				resolutions, err := resolver.Resolve(t.Context(), []Request{resolved})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if resolutions[0].Verdict == Admitted {
+					got.Add(resolutions[0].Opened, 1)
+				}
+			}
+		})
+	}
+	running.Wait()
+	for i := range pairs {
+		testkit.Equal(t, got.Get(fmt.Sprint(i)), 1, "instances that got pair %d", i)
+	}
+}

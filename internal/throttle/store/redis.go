@@ -1,0 +1,384 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// MaxBatch is how many events one script call should carry at most. Redis does nothing else meanwhile, and more gains little.
+const MaxBatch = 256
+
+// Redis is the store that all instances of a deployment share. Its time is the server's.
+type Redis struct {
+	*deployment
+	*Pairs
+	*Queues
+	*Positions
+	*Readings
+}
+
+// Pairs are the calls about firing and resolved events.
+type Pairs struct{ *deployment }
+
+// Queues are the calls about events that wait, in the queues for slots and in the room.
+type Queues struct {
+	*deployment
+	passedNonce atomic.Int64 // of a call of Passed that failed; 0: of none
+}
+
+// Positions are the calls about the position of the limits in force, and the layout of what is stored.
+type Positions struct{ *deployment }
+
+// Readings are the calls that only read.
+type Readings struct{ *deployment }
+
+// deployment is what all calls have in common.
+type deployment struct {
+	runner   *script.Runner
+	keys     keys
+	settings Settings
+	inForce  atomic.Pointer[Rules]
+}
+
+// NewRedis makes a store whose scripts the runner runs. It does not talk to the server. No other store may use the runner.
+func NewRedis(runner *script.Runner, s Settings) *Redis {
+	d := &deployment{runner: runner, keys: newKeys(runner), settings: s}
+	r := &Redis{deployment: d, Pairs: &Pairs{d}, Queues: &Queues{deployment: d}, Positions: &Positions{d}, Readings: &Readings{d}}
+	r.Adopt(s.rules())
+	return r
+}
+
+// Adopt puts other limits in force for the calls that follow. Counts go on where limits have the same path, algorithm and, but for
+// logs, window.
+func (r *Redis) Adopt(rules limits.Ruleset) { r.AdoptRules(Compile(rules)) }
+
+// AdoptRules is Adopt with rules that are compiled already.
+func (r *Redis) AdoptRules(rules *Rules) {
+	r.runner.Adopt(rules.algorithms())
+	r.inForce.Store(rules)
+}
+
+// Settings returns the settings passed to NewRedis.
+func (r *Redis) Settings() Settings { return r.settings }
+
+// Rules are the limits in force.
+func (d *deployment) Rules() *Rules { return d.inForce.Load() }
+
+// keys builds every key that the store uses.
+type keys struct {
+	calls, leased, done, message, limits, layout, taken string
+
+	pauses string // of destinations, which internal/pacing writes
+	absent string // never exists
+
+	runner *script.Runner
+}
+
+func newKeys(runner *script.Runner) keys {
+	return keys{
+		calls: runner.Key("calls"), leased: runner.Key("leased"), done: runner.Key("done"), message: runner.Key("message"),
+		limits: runner.Key("limits"), layout: runner.Key("layout"), taken: runner.Key("taken"), pauses: runner.Key("pauses"), absent: runner.Absent(),
+		runner: runner,
+	}
+}
+
+// shadowTaken is a key of its own for each state of the shadow: the admissions of one state are not those of the next.
+func (k keys) shadowTaken(rules *Rules) string {
+	if rules.InShadow == nil {
+		return k.absent
+	}
+	return k.key(fmt.Sprintf("%staken:%d:%d", inShadow, rules.Position.Generation, rules.Position.Revision))
+}
+
+// room is where events of a first-level category wait; of "", events without a category.
+func (k keys) room(first string) string { return k.key("room:" + first) }
+
+// queue is where events of a first-level category wait for slots of a path.
+func (k keys) queue(first, path string) string { return k.key("line:" + first + ":" + path) }
+
+// pairs and pairsUntil are the book of pairs of a first-level category.
+func (k keys) pairs(first string) string      { return k.key("pairs:" + first) }
+func (k keys) pairsUntil(first string) string { return k.key("pairs:until:" + first) }
+
+func (k keys) key(name string) string { return k.runner.Key(name) }
+
+// NewNonce names one call of the decide script.
+func NewNonce() string { return rand.Text() }
+
+// Decide implements [Store].
+func (r *Redis) Decide(ctx context.Context, requests []Request) (BatchResult, error) {
+	return r.DecideOnce(ctx, NewNonce(), requests)
+}
+
+// DecideOnce makes one script call. Calling it again with the same nonce and requests gives the same answer.
+func (r *Redis) DecideOnce(ctx context.Context, nonce string, requests []Request) (BatchResult, error) {
+	call := newDecideCall(r.keys, r.settings, r.Rules(), nonce, requests)
+	return script.RunDecoded(ctx, r.runner, "asking the limits", lua.Decide, call.keys, call.arguments, call.decode)
+}
+
+// Finish implements [Store].
+func (r *Redis) Finish(ctx context.Context, leases []Lease) ([]bool, error) {
+	return r.finishBatch(ctx, NewNonce(), leases)
+}
+
+// finishBatch makes one script call. Calling it again with the same nonce and leases gives the same answer for nonceKept; later
+// no delivery is new any more.
+func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) ([]bool, error) {
+	if len(leases) == 0 {
+		return nil, nil
+	}
+	books, buckets := newPairBooks(r.keys), newBucketIndex(r.keys)
+	events := make([]any, 0, 8*len(leases))
+	for _, lease := range leases {
+		eventKey, version := lease.keyAndVersion()
+		events = append(events, eventKey, version, lease.Cost, books.of(lease.Request), lease.pairField(), lease.pairDelivery())
+		events = r.appendFollowing(events, buckets, lease, false)
+	}
+	arguments := append([]any{nonce}, r.deliveryTimes(books)...)
+	arguments = append(buckets.appendBuckets(arguments), events...)
+	return flags(r.runner.RunNumbers(ctx, "recording deliveries", lua.Finish, r.deliveryKeys(books, buckets), arguments, len(leases)))
+}
+
+// flags reads 1 or 0 for each event.
+func flags(numbers []int64, err error) ([]bool, error) {
+	if err != nil {
+		return nil, err
+	}
+	flags := make([]bool, len(numbers))
+	for i, number := range numbers {
+		flags[i] = number == 1
+	}
+	return flags, nil
+}
+
+// deliveryKeys returns the keys for recording deliveries. deliveryTimes returns how long each part of a record lives.
+func (r *Redis) deliveryKeys(books *pairBooks, buckets *bucketIndex) []string {
+	k := r.keys
+	return slices.Concat([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys, buckets.keys)
+}
+
+func (r *Redis) deliveryTimes(books *pairBooks) []any {
+	s := r.settings
+	return []any{s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), len(books.numbers)}
+}
+
+// Extend implements [Store].
+func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
+	if len(leases) == 0 {
+		return nil, nil
+	}
+	buckets := newBucketIndex(r.keys, r.keys.calls, r.keys.leased)
+	events := make([]any, 0, 5*len(leases))
+	for _, lease := range leases {
+		eventKey, version := lease.keyAndVersion()
+		events = append(events, eventKey, version, lease.End, flag(lease.InDoubt), lease.Cost)
+		events = r.appendFollowing(events, buckets, lease, d > 0)
+	}
+	arguments := []any{d.Microseconds(), max(d, r.settings.Lease).Microseconds(), r.settings.Retention.Microseconds()}
+	arguments = append(buckets.appendBuckets(arguments), events...)
+	numbers, err := r.runner.RunNumbers(ctx, "extending leases", lua.Extend, buckets.keys, arguments, 1+len(leases))
+	if err != nil {
+		return nil, err
+	}
+	extended := slices.Clone(leases)
+	for i := range extended {
+		extended[i].End = numbers[0] * numbers[1+i]
+	}
+	return extended, nil
+}
+
+// Refund implements [Store].
+func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
+	if len(leases) == 0 {
+		return nil, nil
+	}
+	k := r.keys
+	buckets := newBucketIndex(k, k.calls, k.leased, k.done, k.message, k.taken, k.shadowTaken(r.Rules()))
+	var events []any
+	for _, lease := range leases {
+		eventKey, version := lease.keyAndVersion()
+		events = append(events, eventKey, version, lease.End, lease.Cost)
+		events = r.appendRoutes(events, buckets, lease)
+	}
+	arguments := buckets.appendBuckets([]any{r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds()})
+	return flags(r.runner.RunNumbers(ctx, "returning slots", lua.Refund, buckets.keys, append(arguments, events...), len(leases)))
+}
+
+// appendRoutes appends an event's routes in the limits by which it was evaluated and in their shadow.
+func (r *Redis) appendRoutes(arguments []any, buckets *bucketIndex, lease Lease) []any {
+	if lease.Resolving {
+		return append(arguments, 0, 0, 0, 0)
+	}
+	if lease.slotless {
+		arguments = append(arguments, 0, 0)
+	} else {
+		arguments = r.appendEvaluated(arguments, buckets, lease)
+	}
+	shadow := lease.shadowOr(r.Rules().InShadow)
+	if shadow == nil {
+		return append(arguments, 0, 0)
+	}
+	return buckets.appendRoute(arguments, shadow, shadow.Route(lease.Category), inShadow)
+}
+
+func (r *Redis) appendEvaluated(arguments []any, buckets *bucketIndex, lease Lease) []any {
+	tree := r.Rules().InForce
+	evaluated := lease.treeOr(tree)
+	return buckets.appendRoute(arguments, evaluated, tree.routeIn(evaluated, lease.Category), inForce)
+}
+
+// appendFollowing appends the buckets whose slots return when the event's delivery ends: in force, and in the shadow. While the
+// delivery goes on, the limits of the moment count, where there still are any.
+func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lease, goesOn bool) []any {
+	rules := r.Rules()
+	for _, set := range [...]struct {
+		evaluated, current *Routes
+		name               string
+	}{{lease.treeOr(rules.InForce), rules.InForce, inForce}, {lease.shadowOr(rules.InShadow), rules.InShadow, inShadow}} {
+		var following []bucket
+		switch {
+		case set.evaluated == nil, goesOn && set.current == nil, lease.slotless && set.name == inForce, lease.Resolving:
+		case goesOn:
+			following = set.current.following(set.evaluated, lease.Category)
+		default:
+			following = set.evaluated.Route(lease.Category).following()
+		}
+		arguments = buckets.appendPath(arguments, set.evaluated, following, set.name)
+	}
+	return arguments
+}
+
+// Admission is an admitted event in the form that Restore sends to Redis.
+type Admission struct {
+	Lease  Lease
+	At     time.Time
+	Became Became
+}
+
+// Became is what became of an admission, numbered as in restore.lua.
+type Became int
+
+// What became of an admission.
+const (
+	GoesOn Became = iota
+	WasDelivered
+	WasReleased
+)
+
+// Restore records admissions without Redis, with their own times. It returns when the leases of undelivered events end. Repeating it is
+// harmless.
+func (r *Redis) Restore(ctx context.Context, admissions []Admission) (leaseEnd int64, err error) {
+	books, buckets := newPairBooks(r.keys), newBucketIndex(r.keys)
+	now := time.Now()
+	var events []any
+	for _, a := range admissions {
+		eventKey, version := a.Lease.keyAndVersion()
+		events = append(events, eventKey, version, now.Sub(a.At).Microseconds(), a.Lease.Cost, int(a.Became), flag(a.Lease.InDoubt))
+		events = append(events, books.of(a.Lease.Request), a.Lease.pairField(), a.Lease.pairDelivery())
+		if a.Lease.Resolving {
+			events = append(events, 0, 0)
+			continue
+		}
+		events = r.appendEvaluated(events, buckets, a.Lease)
+	}
+	arguments := append(buckets.appendBuckets(r.deliveryTimes(books)), events...)
+	restored, err := r.runner.RunInt(ctx, "restoring admissions", lua.Restore, r.deliveryKeys(books, buckets), arguments)
+	if err != nil {
+		return 0, err
+	}
+	return restored + r.settings.Lease.Microseconds(), nil
+}
+
+// Usage returns the number of slots in use, for each limit of each node.
+func (r *Readings) Usage(ctx context.Context, nodes []limits.Node) ([][]int64, error) {
+	used := make([][]int64, 0, len(nodes))
+	for batch := range slices.Chunk(nodes, MaxBatch) {
+		buckets := newBucketIndex(r.keys, r.keys.calls)
+		for _, node := range batch {
+			for _, b := range bucketsOf(node) {
+				buckets.of(&b, r.Rules().InForce, inForce)
+			}
+		}
+		arguments := buckets.appendBuckets([]any{r.settings.Lease.Microseconds()})
+		numbers, err := r.runner.RunNumbers(ctx, "reading the usage", lua.Usage, buckets.keys, arguments, len(buckets.limits))
+		if err != nil {
+			return nil, err
+		}
+		for _, node := range batch {
+			used, numbers = append(used, numbers[:len(node.Limits)]), numbers[len(node.Limits):]
+		}
+	}
+	return used, nil
+}
+
+// Probe asks the scripts about nothing, with the root's log among the keys. It shows that Redis answers.
+func (r *Redis) Probe(ctx context.Context) error {
+	if err := r.Compare(ctx); err != nil && !errors.Is(err, script.ErrStale) {
+		return err
+	}
+	_, err := r.Usage(ctx, r.Rules().InForce.Path(""))
+	return err
+}
+
+// NewerThan reads from a [script.ErrStale] which position Redis knows.
+func NewerThan(stale error) limits.Position {
+	var newer limits.Position
+	_, _ = fmt.Sscan(script.Newer(stale), &newer.Generation, &newer.Revision)
+	return newer
+}
+
+// InForce returns the position of the limits in force, and since when. The zero Position means that no event was evaluated yet.
+func (r *Positions) InForce(ctx context.Context) (in limits.Position, since time.Time, err error) {
+	const tried = "asking which limits are in force"
+	var text string
+	err = r.runner.Read(ctx, tried, func(ctx context.Context, client redis.Cmdable) (err error) {
+		text, err = client.Get(ctx, r.keys.limits).Result()
+		return err
+	})
+	if err != nil || text == "" {
+		return limits.Position{}, time.Time{}, err
+	}
+	var micros int64
+	if _, err := fmt.Sscan(text, &in.Generation, &in.Revision, &micros); err != nil {
+		return limits.Position{}, time.Time{}, fmt.Errorf("%s: %w", tried, script.ErrReply)
+	}
+	return in, time.UnixMicro(micros), nil
+}
+
+// PutInForce puts a position in force, even an older one. It does nothing and returns false if another position than `seen` is in force.
+func (r *Positions) PutInForce(ctx context.Context, seen, next limits.Position) (bool, error) {
+	arguments := []any{seen.Generation, seen.Revision, next.Generation, next.Revision}
+	put, err := r.runner.RunInt(ctx, "putting limits in force", lua.AdoptLimits, []string{r.keys.calls, r.keys.limits}, arguments)
+	return put == 1, err
+}
+
+// Advance puts a position in force, unless that position or a newer one is in force already, and returns the position in force. Calls made
+// with older limits are rejected from then on.
+func (r *Positions) Advance(ctx context.Context, next limits.Position) (limits.Position, error) {
+	for {
+		seen, _, err := r.InForce(ctx)
+		if err != nil || !seen.Before(next) {
+			return seen, err
+		}
+		if put, err := r.PutInForce(ctx, seen, next); put || err != nil {
+			return next, err
+		}
+	}
+}
+
+// Compare asks about no event, which changes nothing. The error is a [script.ErrStale] if the limits here are older than those in force.
+func (r *Redis) Compare(ctx context.Context) error {
+	_, err := r.DecideOnce(ctx, NewNonce(), nil)
+	return err
+}

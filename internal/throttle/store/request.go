@@ -1,0 +1,160 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+)
+
+// Store keeps the buckets and the delivery record. [Redis] and [Memory] behave alike: one conformance suite and a step-by-step
+// comparison show that. Any number of goroutines and, for Redis, processes may call all methods at once.
+type Store interface {
+	// Decide evaluates the requests in their order, as one step: no other call comes between. It returns one decision for each
+	// request. After an error anything or nothing may be decided; asking again takes no second slot.
+	Decide(ctx context.Context, requests []Request) (BatchResult, error)
+
+	// Finish records that the events were delivered, and tells for each whether that is new. If several holders finish one event, only one
+	// of them gets true. Repeating Finish is harmless.
+	Finish(ctx context.Context, leases []Lease) (newly []bool, err error)
+
+	// Extend renews the leases for d from now, or ends them if d is 0, and returns them with their new ends. A lease that is no longer the
+	// caller's gets the End 0. If a lease was ended in doubt or lapsed, the next holder of the event gets InDoubt.
+	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
+
+	// Refund returns the slots of events that were definitely not delivered, and forgets the events. It tells for each whether the
+	// lease was still the caller's; if not, nothing was changed. Repeating Refund is harmless.
+	Refund(ctx context.Context, leases []Lease) ([]bool, error)
+}
+
+// Message names a stored JetStream message. It is the same for every redelivery.
+type Message struct {
+	Stream   string
+	Sequence uint64
+	Stored   time.Time // when JetStream stored it
+}
+
+// versionSequences is how many messages of one millisecond a version tells apart. JetStream stores fewer than a million messages a
+// second in one stream.
+const versionSequences = 1024
+
+// version is the message as one number that a sorted set's score holds exactly (53 bits). The millisecond distinguishes the messages of a
+// recreated stream from its predecessor's messages.
+func (m Message) version() int64 {
+	return m.Stored.UnixMilli()*versionSequences + int64((m.Sequence+hashOf(m.Stream))%versionSequences)
+}
+
+// hashOf is the 32-bit FNV-1a hash of a name, without the allocation that hash/fnv makes for each.
+func hashOf(name string) uint64 {
+	const offset, prime = 2166136261, 16777619
+	hash := uint32(offset)
+	for i := range len(name) {
+		hash = (hash ^ uint32(name[i])) * prime
+	}
+	return uint64(hash)
+}
+
+// Request asks for one event.
+type Request struct {
+	ID       string // the event's identity, which its category begins: see event.Event.Identity
+	Derived  bool   // the ID is derived from the message's place in the stream
+	Message  Message
+	Category string
+	Cost     int    // slots; 0: only look up the event's record
+	Pair     string // of a firing or resolved event: its category, a line feed and what it is about; "" for none
+	Resolves bool   // it resolves its pair, which no limit concerns
+
+	remindsOf string // a reminder: event key of the event that it posts again; "" for any other event
+
+	MayWait   bool // if denied, it waits for a slot, behind the waiting events of its first-level category
+	HasWaited bool // it has come back from that
+	Again     bool // its message may have been delivered before: where it may wait, it may have been planned to come back
+}
+
+// AsksForPair tells whether the event is decided about by its pair, and not by the limits.
+func (r Request) AsksForPair() bool { return r.Resolves && r.Cost > 0 }
+
+// eventKey is the event's name in the delivery record: its identity. The version of the message follows a derived identity, which a
+// stream shares with its predecessor of the same name. No identity holds a line feed.
+func (r Request) eventKey() string {
+	if !r.Derived {
+		return r.ID
+	}
+	var room eventKeyRoom
+	return string(r.appendEventKey(room[:0]))
+}
+
+// eventKeyRoom is as long as an event key gets.
+type eventKeyRoom [event.MaxIdentityBytes + len("\n") + maxDigits]byte
+
+// maxDigits is how long a number gets, its sign included.
+const maxDigits = 20
+
+func (r Request) appendEventKey(name []byte) []byte {
+	if name = append(name, r.ID...); !r.Derived {
+		return name
+	}
+	return strconv.AppendInt(append(name, '\n'), r.Message.version(), 10)
+}
+
+// keyAndVersion is what the scripts take. The version is "" where the event key contains it.
+func (r Request) keyAndVersion() (eventKey, version string) {
+	if r.Derived {
+		return r.eventKey(), ""
+	}
+	return r.ID, strconv.FormatInt(r.Message.version(), 10)
+}
+
+// messageName is unique for the stored message.
+func (r Request) messageName() string {
+	eventKey, version := r.keyAndVersion()
+	return eventKey + "\n" + version
+}
+
+// Lease is the right to deliver an admitted event.
+type Lease struct {
+	Request
+	End int64 // microseconds of the store's clock; it also tells one holder from the next
+
+	tree, shadow *Routes // in which the event was evaluated; nil in doubt
+	slotless     bool    // it took no slots: it was denied but forwarded in shadow mode, or it resolves a pair
+	Resolving    bool    // of an event that resolves a pair
+	Receipt      string  // of the delivery, once there is one
+	InDoubt      bool    // the event may have been delivered, by an earlier holder or, at the end, by this one
+}
+
+func (l Lease) treeOr(current *Routes) *Routes   { return cmp.Or(l.tree, current) }
+func (l Lease) shadowOr(current *Routes) *Routes { return cmp.Or(l.shadow, current) }
+
+// BatchResult answers a batch.
+type BatchResult struct {
+	At        int64 // microseconds of the store's clock
+	Decisions []Decision
+	Pauses    map[string]time.Duration // destinations that take no messages, and for how long still
+}
+
+// Settings that both stores share.
+type Settings struct {
+	Tree      *limits.Tree  // until other limits are adopted
+	Shadow    *limits.Tree  // shadow limits, until other limits are adopted; nil: none
+	Lease     time.Duration // how long a grant lasts unless it is renewed
+	Retention time.Duration // how long delivered and abandoned events are remembered
+	PairTTL   time.Duration // how long a pair can be resolved after its newest message or repetition
+	Remind    time.Duration // how long after its newest message a repetition of an open event is posted again; 0: never
+	Forward   bool          // shadow mode: denied events are leased too, without taking slots
+}
+
+func (s Settings) rules() limits.Ruleset { return limits.Ruleset{Tree: s.Tree, Shadow: s.Shadow} }
+
+// micros is a duration that a script tells in microseconds.
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// tolerance is TOLERANCE of lib/prelude.lua, nonceKept is its NONCE_KEPT.
+const (
+	tolerance = algorithm.Tolerance
+	nonceKept = 10 * time.Second
+)

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+func TestLogMembers(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	settings := scriptSettings(t)
+	settings.Tree = newTree(t, "100/1h", "100/1h", "a.b=100/1h")
+	r := newRedis(client, "members", settings)
+	clock := withFakeTime(t, r)
+	again := derived(7, start.Add(time.Hour), scriptPath).withCost(2)
+	wantAdmitted(t, r, request("one", scriptPath), request("three", scriptPath).withCost(3), derived(7, start, scriptPath).withCost(2))
+	clock.Advance(time.Second)
+	wantAdmitted(t, r, again, request("<http://source>/id", scriptPath))
+
+	first, second := float64(start.UnixMicro()), float64(start.Add(time.Second).UnixMicro())
+	version := strconv.FormatInt(again.Message.version(), 10)
+	want := map[string]float64{
+		"one":   first,
+		"three": first, "three\n2": first, "three\n3": first,
+		"EVENTS:7": first, "EVENTS:7\n2": first,
+		"EVENTS:7\n" + version: second, "EVENTS:7\n" + version + "\n2": second,
+		"<http://source>/id": second,
+	}
+	for _, log := range []string{"log", "log:a", "log:a.b"} {
+		got := make(map[string]float64)
+		for _, member := range client.ZRangeWithScores(t.Context(), "{members}:"+log, 0, -1).Val() {
+			got[fmt.Sprint(member.Member)] = member.Score
+		}
+		testkit.EqualMaps(t, got, want, "%s holds", log)
+	}
+}
+
+func TestDeniedEventsLeaveNoTrace(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	settings := scriptSettings(t)
+	settings.Tree = newTree(t, "3/1h", "2/1h", "off=0/1h")
+	r := newRedis(client, "trace", settings)
+	testkit.Must(r.Decide(t.Context(), append(several(3, "x", "off"), request("large", "a").withCost(5))))(t)
+	testkit.EqualMaps(t, scripttest.Contents(t, client), nil, "keys after events that never fit")
+	wantAdmitted(t, r, append(several(2, "e", "a"), request("f", "b"))...)
+	before := scripttest.Contents(t, client)
+	want := []string{"{trace}:calls", "{trace}:leased", "{trace}:log", "{trace}:log:a", "{trace}:log:b", "{trace}:message"}
+	testkit.EqualSlices(t, slices.Sorted(maps.Keys(before)), want, "keys")
+	var flood []Request
+	for i := range 2000 {
+		flood = append(flood, request(fmt.Sprint("flood", i), fmt.Sprintf("a%d.b.c", i)))
+	}
+	for batch := range slices.Chunk(flood, MaxBatch) {
+		for _, d := range decisionsOf(t, r, batch...) {
+			if d.Verdict != Denied || d.Node.Level != limits.LevelGlobal {
+				t.Fatalf("got %+v, want a denial by %s", d, limits.LevelGlobal)
+			}
+		}
+	}
+	scripttest.WantUnchanged(t, client, before)
+}
+
+func TestPausesAreShared(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	r := newRedis(client, "pauses", scriptSettings(t))
+	clock := withFakeTime(t, r)
+	steps := []struct {
+		pause   string
+		d, wait time.Duration
+		want    map[string]time.Duration
+	}{
+		{"#a", time.Minute, 0, map[string]time.Duration{"#a": time.Minute}},
+		{"#b\n", time.Second, 0, map[string]time.Duration{"#a": time.Minute, "#b\n": time.Second}},
+		{"#a", time.Second, 0, map[string]time.Duration{"#a": time.Minute, "#b\n": time.Second}},
+		{"#b\n", 2 * time.Second, time.Second, map[string]time.Duration{"#a": 59 * time.Second, "#b\n": 2 * time.Second}},
+		{"#c", 1500 * time.Microsecond, 2 * time.Second, map[string]time.Duration{"#a": 57 * time.Second, "#c": 1500 * time.Microsecond}},
+		{"#c", time.Hour, 57 * time.Second, map[string]time.Duration{"#c": time.Hour}},
+	}
+	for i, step := range steps {
+		clock.Advance(step.wait)
+		pause(t, r, step.pause, step.d)
+		result := testkit.Must(r.Decide(t.Context(), nil))(t)
+		testkit.EqualMaps(t, result.Pauses, step.want, "step %d: pauses", i)
+	}
+	clock.Advance(time.Hour)
+	testkit.Equal(t, len(testkit.Must(r.Decide(t.Context(), nil))(t).Pauses), 0, "pauses left at the end")
+}
+
+// TestRestoreForgottenEvent restores an event with the ID of an expired record that Redis still holds.
+func TestRestoreForgottenEvent(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	r := newRedis(client, "forgotten", scriptSettings(t))
+	clock := withFakeTime(t, r)
+	seeded(t, r)
+	clock.Advance(testRetention + testLease + time.Second)
+	admissions := []Admission{
+		{Lease: Lease{Request: request("delivered", scriptPath).inMessage(2)}, At: time.Now()},
+		{Lease: Lease{Request: request("leased", scriptPath).inMessage(2)}, At: time.Now()},
+	}
+	testkit.Must(r.Restore(t.Context(), admissions))(t)
+	used := testkit.Must(r.Usage(t.Context(), r.settings.Tree.Path(scriptPath)))(t)
+	testkit.EqualDeeply(t, used, [][]int64{{2}, {2}, {2}}, "slots taken")
+	for i := range 3 {
+		wantAdmitted(t, r, request(fmt.Sprint("other", i), "b"))
+		wantVerdicts(t, decisionsOf(t, r, admissions[0].Lease.Request, admissions[1].Lease.Request), Leased, Leased)
+		clock.Advance(time.Second)
+	}
+}
+
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	r := newRedis(client, "restore", scriptSettings(t))
+	clock := withFakeTime(t, r)
+	known := wantAdmitted(t, r, request("leased", scriptPath), request("done", scriptPath))
+	testkit.NoError(t, finish(t.Context(), r, known[1:]...))
+	clock.Advance(time.Minute)
+	now := time.Now()
+	admissions := []Admission{
+		{Lease: Lease{Request: request("delivered", scriptPath)}, At: now.Add(-10 * time.Minute), Became: WasDelivered},
+		{Lease: Lease{Request: request("under way", scriptPath).withCost(2)}, At: now.Add(-5 * time.Minute)},
+		{Lease: Lease{Request: request("leased", scriptPath)}, At: now.Add(-5 * time.Minute), Became: WasDelivered},
+		{Lease: Lease{Request: request("done", scriptPath)}, At: now.Add(-5 * time.Minute)},
+		{Lease: Lease{Request: request("long ago", scriptPath)}, At: now.Add(-2 * time.Hour), Became: WasDelivered},
+	}
+	for range 2 {
+		end := testkit.Must(r.Restore(t.Context(), admissions))(t)
+		if late := end - clock.Read().Add(testLease).UnixMicro(); late < 0 || late > 10 {
+			t.Errorf("leases end at %d", end)
+		}
+		for _, log := range []string{"log", "log:a", "log:a.b"} {
+			ages := make(map[string]time.Duration)
+			for _, m := range client.ZRangeWithScores(t.Context(), "{restore}:"+log, 0, -1).Val() {
+				ages[fmt.Sprint(m.Member)] = clock.Read().Sub(time.UnixMicro(int64(m.Score))).Round(time.Minute)
+			}
+			want := map[string]time.Duration{
+				"leased": time.Minute, "done": time.Minute, "delivered": 10 * time.Minute,
+				"under way": 5 * time.Minute, "under way\n2": 5 * time.Minute,
+			}
+			testkit.EqualMaps(t, ages, want, "%s: ages", log)
+		}
+		clock.Advance(time.Second)
+	}
+	decisions := decisionsOf(t, r,
+		request("delivered", scriptPath), request("under way", scriptPath), request("leased", scriptPath), request("done", scriptPath),
+		request("long ago", scriptPath), request("delivered", scriptPath).inMessage(2), request("under way", scriptPath).inMessage(2),
+	)
+	wantVerdicts(t, decisions, Done, Leased, Done, Done, Done, Duplicate, Duplicate)
+	scripttest.WantExpiries(t, client)
+}
+
+func TestALogForgetsWhatHasLeftItsWindows(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	for cost, name := range map[int]string{1: "as one", 2: "one by one"} {
+		r := newRedis(client, name, Settings{Tree: newTree(t, "1000/1m", "1000/2m", ""), Lease: testLease, Retention: testRetention})
+		clock := withFakeTime(t, r)
+		for round := range 4 {
+			clock.Advance(time.Minute)
+			wantAdmitted(t, r, request(fmt.Sprint(round), "a").withCost(cost))
+			for log, rounds := range map[string]int{"log": 1, "log:a": min(2, round+1)} {
+				testkit.Equal(t, client.ZCard(t.Context(), "{"+name+"}:"+log).Val(), int64(cost*rounds), "%s, round %d: slots in %s", name, round, log)
+			}
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
+)
+
+// SelfTest runs the scripts of one package on a scratch runner, to find missing rights.
+type SelfTest func(ctx context.Context, scratch *script.Runner) error
+
+// SelfTest looks at the server's version, and runs every script that a worker needs, to find rights that the user lacks. No deployment
+// uses the keys of the test, and they expire by themselves. The caller adds the self-tests of other packages.
+func (r *Redis) SelfTest(ctx context.Context, others ...SelfTest) error {
+	if err := r.runner.CheckServer(ctx); err != nil {
+		return err
+	}
+	if err := r.runner.Load(ctx); err != nil {
+		return err
+	}
+	runner := r.runner.Scratch(NewNonce())
+	for _, test := range append([]SelfTest{selfTest}, others...) {
+		if err := test(ctx, runner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// selfTest runs the scripts of this package: it takes an event through each state, opens and resolves a pair, and has an event wait.
+func selfTest(ctx context.Context, runner *script.Runner) error {
+	var all limits.Limits // one of each algorithm
+	for _, a := range algorithm.All() {
+		all = append(all, limits.Limit{Count: 2, Window: time.Second, Algorithm: a})
+	}
+	const name, pair = "selftest", "selftest\npair"
+	tree, err := limits.NewTree(limits.Plan{Global: all, Category: all, Guarantees: []limits.Guarantee{{Path: name, Slots: 1}}})
+	if err != nil {
+		return err
+	}
+	scratch := NewRedis(runner, Settings{Tree: tree, Lease: time.Minute, Retention: time.Second, PairTTL: time.Second})
+	position := limits.Position{Generation: 1, Revision: 1}
+	scratch.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Position: position})
+
+	request := Request{ID: name, Message: Message{Stored: time.Now()}, Category: name, Cost: 1}
+	firing := Lease{Request: Request{ID: "firing", Message: request.Message, Category: name, Pair: pair}, slotless: true}
+	result, err := scratch.Decide(ctx, []Request{request})
+	if err != nil {
+		return err
+	}
+	lease, err := scratch.Extend(ctx, []Lease{result.Decisions[0].Lease}, time.Minute)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func() error{
+		func() error { return errorOf(scratch.Refund(ctx, lease)) },
+		func() error { return errorOf(scratch.Finish(ctx, lease)) },
+		func() error {
+			return errorOf(scratch.Restore(ctx, []Admission{{Lease: lease[0], At: time.Now(), Became: WasDelivered}}))
+		},
+		func() error { return scratch.Announce(ctx, []Decision{{Lease: firing}}) },
+		func() error { return errorOf(scratch.Finish(ctx, []Lease{firing})) },
+		func() error { return errorOf(scratch.Repeated(ctx, []Request{firing.Request})) },
+		func() error {
+			return scratch.resolveAndFinish(ctx, Request{ID: "resolved", Message: request.Message, Category: name, Pair: pair})
+		},
+		func() error { return errorOf(scratch.PutInForce(ctx, position, limits.Position{Generation: 1})) },
+		func() error {
+			_, _, err := scratch.Delay(ctx, Postponement{Request: request, Wait: time.Millisecond, Longest: time.Second, Limit: all[0]}, 1)
+			return err
+		},
+		func() error { return errorOf(scratch.Turns(ctx, []Request{request})) },
+		func() error { return scratch.Leave(ctx, []Request{request}) },
+		func() error {
+			return errorOf(scratch.EnterRoom(ctx, []Stay{{First: name, Member: name, Weight: 1, For: time.Second}}, 1))
+		},
+		func() error { return errorOf(scratch.Passed(ctx, name, 1, 1)) },
+		func() error { return errorOf(scratch.Explain(ctx, request)) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func errorOf[T any](_ T, err error) error { return err }
+
+// resolveAndFinish takes an event that resolves its pair to its end.
+func (r *Redis) resolveAndFinish(ctx context.Context, resolved Request) error {
+	resolutions, err := r.Resolve(ctx, []Request{resolved})
+	if err != nil {
+		return err
+	}
+	if err := errorOf(r.RecordUpdates(ctx, []Updated{{Lease: resolutions[0].Lease}})); err != nil {
+		return err
+	}
+	return errorOf(r.Finish(ctx, []Lease{resolutions[0].Lease}))
+}

@@ -1,0 +1,94 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// newStore returns a store with the prefix that users of scripttest.SetUser may use.
+func newStore(t *testing.T, client redis.UniversalClient, scripting script.Scripting) *store.Redis {
+	t.Helper()
+	hourly := limits.Limits{{Count: 5, Window: time.Hour}}
+	tree := testkit.Must(limits.NewTree(limits.Plan{Global: hourly, Category: hourly}))(t)
+	runner := script.NewRunner(script.Options{
+		Client: client, Prefix: scripttest.UserPrefix, Timeout: scripttest.Patience, Scripting: scripting,
+	})
+	return store.NewRedis(runner, store.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
+}
+
+func TestSelfTestFindsAMissingRight(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	for _, command := range scripttest.Without(scripttest.Rights(), "evalsha") {
+		t.Run(command, func(t *testing.T) {
+			client := scripttest.SetUser(t, server, "without-"+command, scripttest.Without(scripttest.Rights(), command))
+			err := newStore(t, client, script.Eval).SelfTest(t.Context(), pacing.SelfTest, summary.SelfTest)
+			if !errors.Is(err, script.ErrRefused) {
+				t.Fatalf("a self-test without %s: %v", command, err)
+			}
+			server.CLI("SCRIPT", "FLUSH", "SYNC") // so that each self-test needs eval
+		})
+	}
+}
+
+// functionCalls is a hook that records called functions.
+type functionCalls struct {
+	mu     sync.Mutex
+	called map[string]bool
+}
+
+func (f *functionCalls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, command redis.Cmder) error {
+		if arguments := command.Args(); command.Name() == "fcall" {
+			f.mu.Lock()
+			f.called[fmt.Sprint(arguments[1])] = true
+			f.mu.Unlock()
+		}
+		return next(ctx, command)
+	}
+}
+
+func (*functionCalls) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*functionCalls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestSelfTestRunsEveryScript checks that a self-test runs each script, with keys of its own.
+func TestSelfTestRunsEveryScript(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	client := scripttest.NewClient(t, redis.Options{Addr: server.Addr})
+	calls := &functionCalls{called: make(map[string]bool)}
+	client.AddHook(calls)
+	r := newStore(t, client, script.Functions)
+	testkit.NoError(t, errors.Join(r.SelfTest(t.Context(), pacing.SelfTest, summary.SelfTest), r.Probe(t.Context())))
+	name, _ := lua.Library()
+	for _, script := range lua.Scripts {
+		if !calls.called[lua.Function(name, script)] {
+			t.Errorf("%s was not run", script)
+		}
+	}
+	for _, key := range scripttest.WantExpiries(t, client) {
+		if !strings.Contains(key, ":scratch:") {
+			t.Errorf("%s may be of a deployment", key)
+		}
+	}
+}
