@@ -111,9 +111,12 @@ func (w *worker) fleetOptions(s *servers) fleet.Options {
 
 // consumeOptions are how the worker takes events.
 func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
+	outcomes := selfreport.Outcomes{EventMetrics: s.metrics, DeliveryMetrics: s.metrics, RoomMetrics: s.metrics, Counts: w.report.Counts}
 	options := consume.Options{
-		Streams:     w.streams.Load(),
-		Throttle:    p.Limiter,
+		Streams: w.streams.Load(),
+		Limits: consume.Limits{
+			Known: p.Limiter, Throttle: p.Limiter, Delays: p.Limiter, Pairs: p.Limiter, Room: p.Limiter, Positions: p.Limiter,
+		},
 		Pacer:       p.Pacer,
 		Sink:        p.deliveries,
 		Decoder:     setup.Decoder(w.settings),
@@ -126,7 +129,9 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		Shutdown:    w.settings.ShutdownTimeout,
 		Tracer:      s.tracer,
 		Logger:      w.logger,
-		Metrics:     selfreport.Outcomes{Metrics: s.metrics, Counts: w.report.Counts},
+		Metrics: consume.Metrics{
+			Events: outcomes, Deliveries: outcomes, Room: outcomes, Streams: s.metrics, Letters: s.metrics,
+		},
 	}
 	if w.settings.Delay.MostPatient() > 0 {
 		options.Delay = w.settings.Delay.For

@@ -36,7 +36,7 @@ const (
 // A body that exceeds the bounds goes to the room undecoded, and so do later bodies of its first level. They come back at about the time of
 // their turn.
 type bodies struct {
-	worker *Worker
+	worker bodyWorker
 	added  chan struct{} // has an element when a body was added
 
 	mu     sync.Mutex
@@ -57,15 +57,25 @@ type bodyQueue struct {
 	back     time.Time     // when the last body that went to the room comes back
 }
 
-func newBodies(w *Worker) *bodies {
+// bodyWorker is what bodies uses of the worker.
+type bodyWorker struct {
+	streams  *stream.Client
+	inbox    *inbox
+	reader   *reader
+	refusals *refusals
+	mover    *mover
+	settler  *settler
+}
+
+func newBodies(w bodyWorker) *bodies {
 	return &bodies{worker: w, added: make(chan struct{}, 1), queues: make(map[string]*bodyQueue)}
 }
 
 // heavy reports whether bodies decodes a message. A body over the maximum size is not heavy: nobody decodes it. Nor is an event from a
 // channel's queue: it keeps its order, and the limits have admitted it.
-func (w *Worker) heavy(m *message) bool {
+func (i *intake) heavy(m *message) bool {
 	size := len(m.Data())
-	if m.decoded != nil || m.source.token() != "" || w.o.Decoder.MaxBytes > 0 && size > w.o.Decoder.MaxBytes {
+	if m.decoded != nil || m.source.token() != "" || i.reader.decoder.MaxBytes > 0 && size > i.reader.decoder.MaxBytes {
 		return false
 	}
 	return size >= heavyBytes || event.HintsOf(m.Data()).Group
@@ -73,7 +83,7 @@ func (w *Worker) heavy(m *message) bool {
 
 // add queues a message or sends it to the room. If the room has just refused a body of that first level, add drops the message.
 func (b *bodies) add(m *message) {
-	w, first := b.worker, b.worker.firstLevel(m, event.Event{})
+	w, first := b.worker, b.worker.reader.firstLevel(m, event.Event{})
 	switch goes, wait := b.enqueue(first, m); goes {
 	case toMemory:
 		select {
@@ -81,14 +91,14 @@ func (b *bodies) add(m *message) {
 		default:
 		}
 	case toRoom:
-		e := w.o.Decoder.Identify(m.asStored())
+		e := w.reader.decoder.Identify(m.asStored())
 		m.category, m.shownID = e.Category, e.ShownID()
-		w.move(w.newMove(candidate{message: m, event: e}, goal{reason: room.Body, in: wait}), func() {})
+		w.mover.hold(candidate{message: m, event: e}, goal{reason: room.Body, in: wait}, nil)
 	case nowhere:
-		m.category, _, _ = w.o.Decoder.CategoryOf(m.entry.Subject)
-		w.settle(w.dropCrowded(m, room.Body))
+		m.category, _, _ = w.reader.decoder.CategoryOf(m.entry.Subject)
+		w.settler.settle(w.refusals.dropCrowded(m, room.Body))
 	case back:
-		w.nak(m, 0)
+		w.settler.nak(m, 0)
 	}
 }
 
@@ -116,7 +126,7 @@ func (b *bodies) enqueue(first string, m *message) (goes whereTo, wait time.Dura
 		most, behind = 2*most, false
 	}
 	if behind || q.bytes > 0 && q.bytes+size > most || b.bytes > 0 && b.bytes+size > mostBodies {
-		if b.worker.crowded(room.Body, first) {
+		if b.worker.refusals.crowded(room.Body, first) {
 			return nowhere, 0
 		}
 		if turn := now.Add(max(shortestBodyWait, time.Duration(q.bytes)*q.byteTime)); q.back.Before(turn) {
@@ -193,7 +203,7 @@ func (b *bodies) done(first string, m *message, took time.Duration) {
 	q.bytes -= m.size
 	b.bytes -= m.size
 	turn := time.Duration(len(b.turns)+1) * took
-	if b.worker.behind.Load() {
+	if b.worker.inbox.behind.Load() {
 		turn = max(turn, (1+restTimes)*took)
 		q.rests = time.Now().Add(restTimes * took)
 	}
@@ -217,7 +227,7 @@ func (b *bodies) run(ctx context.Context) {
 	b.closed = true
 	for _, q := range b.queues {
 		for _, m := range q.waiting {
-			b.worker.nak(m, 0)
+			b.worker.settler.nak(m, 0)
 		}
 	}
 }
@@ -225,33 +235,33 @@ func (b *bodies) run(ctx context.Context) {
 // decode splits a group of alerts, or passes a decoded event on for a decision.
 func (b *bodies) decode(ctx context.Context, m *message) {
 	w := b.worker
-	if m.left() < w.ackWait/2 {
-		_ = w.extend(ctx, m) // on failure the lease has no time left
+	if m.left() < w.settler.lease()/2 {
+		_ = w.settler.extend(ctx, m) // on failure the lease has no time left
 	}
 	if m.left() <= 0 { // JetStream delivers it again
 		m.leaveHand()
 		return
 	}
-	parts, bad := w.o.Decoder.Parts(m.asStored())
+	parts, bad := w.reader.decoder.Parts(m.asStored())
 	if parts == nil {
-		m.decoded = decodedOf(m.decode(w.o.Decoder))
+		m.decoded = decodedOf(m.decode(w.reader.decoder))
 		select {
-		case w.incoming <- m:
+		case w.inbox.messages <- m:
 		case <-ctx.Done():
-			w.nak(m, 0)
+			w.settler.nak(m, 0)
 		}
 		return
 	}
 	if !b.awaitTaken(ctx) {
-		w.nak(m, 0)
+		w.settler.nak(m, 0)
 		return
 	}
 	b.parts += len(parts)
-	m.category = w.categoryOf(m)
-	w.shownID(m)
-	stored := make(chan struct{})
-	w.move(w.newSplit(m, parts, bad), func() { close(stored) })
-	<-stored
+	m.category = w.reader.categoryOf(m)
+	w.reader.shownID(m)
+	split := w.mover.newSplit(m, parts, bad)
+	w.mover.put(split)
+	<-split.ended
 }
 
 // awaitTaken waits until workers have taken most of the messages that wait for them in the room. It returns false if the context ends

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -23,7 +24,7 @@ func heavyMessage(category string, size int) *message {
 func newBodiesOf(t *testing.T) *bodies {
 	t.Helper()
 	f := newFixture(t)
-	return newBodies(f.newWorker(nil))
+	return f.newWorker(nil).puller.bodies
 }
 
 // TestFirstLevelsTakeTurns queues many bodies of one first level before a body of another one. The other one has the second turn.
@@ -46,7 +47,7 @@ func TestFirstLevelsTakeTurns(t *testing.T) {
 func TestFirstLevelRests(t *testing.T) {
 	t.Parallel()
 	b := newBodiesOf(t)
-	b.worker.behind.Store(true)
+	b.worker.inbox.behind.Store(true)
 	heavy := heavyMessage("a", 1000)
 	b.enqueue("a", heavy)
 	b.enqueue("a", heavyMessage("a", 1000))
@@ -83,7 +84,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	testkit.Equal(t, goes, toMemory, "where a body goes that has waited")
 	goes, _ = b.enqueue("b", heavyMessage("b", 1000))
 	testkit.Equal(t, goes, toMemory, "where a body of another first level goes")
-	b.worker.refusedCache.Add(crowd(room.Body, "a"), refusal{until: time.Now().Add(time.Hour)})
+	b.worker.refusals.cache.Add(crowd(room.Body, "a"), refusal{until: time.Now().Add(time.Hour)})
 	goes, _ = b.enqueue("a", heavyMessage("a", 1000))
 	testkit.Equal(t, goes, nowhere, "where a body goes that the room would refuse")
 	testkit.AtMost(t, b.bytes, mostBodies, "bytes of all bodies")
@@ -134,7 +135,7 @@ func TestBodiesWaitInTheRoom(t *testing.T) {
 	}
 	testkit.Equal(t, f.metrics.Get("split"), groups, "messages counted as split")
 	f.eventually("all stays have ended", func() bool { return len(f.throttle.inRoom()) == 0 })
-	testkit.Equal(t, w.hand.held(), 0, "bytes in hand")
+	testkit.Equal(t, w.puller.hand.held(), 0, "bytes in hand")
 }
 
 // TestBytesInHand publishes more bytes than a worker takes in hand, while no post ends. The worker sends to the room what it does not take.
@@ -151,9 +152,9 @@ func TestBytesInHand(t *testing.T) {
 	<-f.js.PublishAsyncComplete()
 	w := f.start(func(o *setup) { o.Concurrency = events })
 	f.eventually("all events are delivered to the worker, and few are in hand", func() bool {
-		testkit.AtMost(t, w.hand.held(), mostInHand, "bytes in hand")
+		testkit.AtMost(t, w.puller.hand.held(), mostInHand, "bytes in hand")
 		info := testkit.Must(w.streams.Layout().Consumer.Info(t.Context()))(t)
-		return info.NumPending == 0 && info.NumAckPending*size <= 2*queuedBytes
+		return info.NumPending == 0 && info.NumAckPending*size <= 2*lane.MostBytes
 	})
 	release.open()
 	f.awaitSettled(events)

@@ -2,15 +2,14 @@ package consume
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -86,7 +85,7 @@ func TestOrderWithinAChannel(t *testing.T) {
 	}
 	testkit.Equal(t, f.sink.mostAtOnce(), len(channels), "posts at once")
 	// Fresh events may fill the queue in memory while a request for events of the room is open.
-	testkit.AtMost(t, f.metrics.mostUnderWay(), 2*len(channels)*leastQueued, "deliveries at once")
+	testkit.AtMost(t, f.metrics.mostUnderWay(), 2*len(channels)*lane.LeastPlaces, "deliveries at once")
 	for _, channel := range channels {
 		f.eventually("nothing waits for the channel", func() bool { return !w.Busy(channel) })
 	}
@@ -123,14 +122,14 @@ func TestOrderThroughRests(t *testing.T) {
 	f.sink.send = func(context.Context, event.Event, int) error {
 		if posts.Add(1)%25 == 0 {
 			testkit.Soon(func() bool { return f.metrics.Get("held") > 0 }) // another event waits in memory
-			f.throttle.Pause(context.Background(), "payments", memoryWait+4*pollTime)
+			f.throttle.Pause(context.Background(), "payments", lane.MemoryWait+4*pollTime)
 		}
 		return nil
 	}
 	var refused atomic.Int32
 	f.throttle.reserve = func(channel string, within time.Duration) post {
 		paused := f.throttle.pause(channel)
-		if within == queueMaxWait && paused > memoryWait+2*pollTime { // what is too late is back before the worker asks again
+		if within == lane.QueuedWait && paused > lane.MemoryWait+2*pollTime { // what is too late is back before the worker asks again
 			refused.Add(1)
 			return post{wait: paused, tooLate: true}
 		}
@@ -150,14 +149,14 @@ func TestOrderThroughAPauseAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	const events = 3 * leastQueued
+	const events = 3 * lane.LeastPlaces
 	ids := f.numbered("payments", events)
 	var posts atomic.Int32
 	f.sink.send = func(context.Context, event.Event, int) error {
 		if posts.Add(1) > 1 {
 			return nil
 		}
-		testkit.Soon(func() bool { return f.held("payments") == events-leastQueued })
+		testkit.Soon(func() bool { return f.held("payments") == events-lane.LeastPlaces })
 		return &sink.Error{Class: sink.RateLimited, RetryAfter: 3 * time.Second}
 	}
 	f.throttle.reserve = func(channel string, maxWait time.Duration) post {
@@ -177,14 +176,14 @@ func TestOrderAtTheLongestWait(t *testing.T) {
 	each(t, map[string]bool{"fresh": false, "from the room": true}, func(t *testing.T, f *fixture, fromRoom bool) {
 		f.provision(patience)
 		ids := f.numbered("payments", 5)
-		refuses := func(within time.Duration) bool { return fromRoom == (within == queueMaxWait) }
+		refuses := func(within time.Duration) bool { return fromRoom == (within == lane.QueuedWait) }
 		var refused atomic.Int32
 		f.throttle.reserve = func(_ string, within time.Duration) post {
 			switch {
 			case refuses(within) && refused.Add(1) == 1:
-				return post{wait: memoryWait + pollTime, tooLate: true}
-			case fromRoom && within == maxWait:
-				return post{wait: memoryWait, tooLate: true}
+				return post{wait: lane.MemoryWait + pollTime, tooLate: true}
+			case fromRoom && within == lane.FreshWait:
+				return post{wait: lane.MemoryWait, tooLate: true}
 			}
 			return post{}
 		}
@@ -193,129 +192,6 @@ func TestOrderAtTheLongestWait(t *testing.T) {
 		f.requireRoomEmpty()
 		testkit.EqualSlices(t, f.calls.posted(""), ids, "posts")
 	})
-}
-
-// TestOrderBehindALateMoment allows several posts at once. The first one misses its reserved time, because its call to Redis hangs.
-// The posts keep their order and their distance.
-func TestOrderBehindALateMoment(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const pace = 50 * time.Millisecond
-		var reserved, asked, posted atomic.Int32
-		w := &Worker{metrics: &fakeMetrics{}, channels: newChannels(pace, 4), pacer: &fakeThrottle{
-			reserve: func(string, time.Duration) post {
-				return post{wait: time.Duration(reserved.Add(1)) * pace}
-			},
-			askPause: func() {
-				if asked.Add(1) == 1 {
-					time.Sleep(10 * pace)
-				}
-			},
-		}}
-		var latest atomic.Pointer[time.Time]
-		var posts sync.WaitGroup
-		for i := range int32(6) {
-			d := &delivery{candidate: candidate{message: new(message)}, destination: "payments"}
-			w.channels.enter(d)
-			posts.Go(func() {
-				defer d.leaveQueue()
-				_, ok := w.awaitPost(t.Context(), d)
-				testkit.Equal(t, ok, true, "post %d goes out", i)
-				testkit.Equal(t, posted.Add(1)-1, i, "posts before post %d", i)
-				began := time.Now()
-				if before := latest.Swap(&began); i > 0 && began.Sub(*before) < pace {
-					t.Errorf("time between posts %d and %d: got %v, want at least %v", i-1, i, began.Sub(*before), pace)
-				}
-				time.Sleep(postTime) // the length of a post
-			})
-		}
-		posts.Wait()
-	})
-}
-
-func TestBoundsByPace(t *testing.T) {
-	t.Parallel()
-	for pace, want := range map[time.Duration]struct{ capacity, width int }{
-		time.Millisecond: {mostQueued, 4}, 50 * time.Millisecond: {160, 4}, time.Second: {leastQueued, 1}, time.Hour: {leastQueued, 1},
-	} {
-		c := newChannels(pace, 4)
-		if c.capacity != want.capacity || c.width != want.width {
-			t.Errorf("pace %v: got capacity %d and width %d, want %d and %d", pace, c.capacity, c.width, want.capacity, want.width)
-		}
-	}
-}
-
-func freshDelivery() *delivery {
-	return &delivery{candidate: candidate{message: &message{}}, destination: "C1"}
-}
-
-func queuedDelivery() *delivery {
-	d := freshDelivery()
-	d.source = source{inRoom: true, channel: "C1"}
-	return d
-}
-
-// filled makes channels and fills the queue of C1.
-func filled(t *testing.T) (c *channels, entered []*delivery) {
-	t.Helper()
-	c = newChannels(time.Second, 4)
-	for range leastQueued {
-		d := freshDelivery()
-		if !c.enter(d) {
-			t.Fatalf("delivery %d: got refused, want entered", len(entered))
-		}
-		entered = append(entered, d)
-	}
-	return c, entered
-}
-
-// TestQueueIsBounded fills the queue of a channel in memory. Fresh events stay out until the queue in the room is empty. An event of
-// that queue enters.
-func TestQueueIsBounded(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	c, entered := filled(t)
-	if entered[0].reserving.before != nil || entered[1].reserving.before == nil {
-		t.Error("got a second delivery that does not wait, want it to wait for the first one")
-	}
-	ended, cancel := context.WithCancel(ctx)
-	cancel()
-	if _, err := c.awaitFree(ended, "C1"); !errors.Is(err, context.Canceled) {
-		t.Errorf("waiting for a full queue: got %v, want %v", err, context.Canceled)
-	}
-	requireEnters := func(d *delivery, want bool, what string) {
-		t.Helper()
-		testkit.Equal(t, c.enter(d), want, "%s enters", what)
-	}
-	requireEnters(freshDelivery(), false, "a fresh event at the bound")
-	held := c.hold("C1")
-	entered[0].leaveQueue()
-	entered[0].leaveQueue()
-	<-entered[1].reserving.before
-	requireEnters(freshDelivery(), false, "a fresh event behind a move to the room")
-	testkit.Equal(t, testkit.Must(c.awaitFree(ctx, "C1"))(t), 1, "free places")
-	c.fetched("C1", 0) // before the end of the move
-	requireEnters(freshDelivery(), false, "a fresh event behind a move that the request did not see")
-	held()
-	testkit.Must(c.awaitFree(ctx, "C1"))(t)
-	c.fetched("C1", 1)
-	late := queuedDelivery()
-	requireEnters(late, true, "an event of the room")
-	if !c.busy("C1") || c.busy("C2") {
-		t.Errorf("busy: got C1 %t and C2 %t, want C1 alone", c.busy("C1"), c.busy("C2"))
-	}
-	freed := make(chan error, 1)
-	go func() {
-		_, err := c.awaitFree(ctx, "C1")
-		freed <- err
-	}()
-	for _, d := range append(entered, late) {
-		d.leaveQueue()
-	}
-	testkit.NoError(t, <-freed)
-	c.fetched("C1", 0)
-	testkit.Equal(t, c.busy("C1"), false, "an empty channel is busy")
-	requireEnters(freshDelivery(), true, "a fresh event of an empty channel")
 }
 
 // TestWaitingKeepsTheLease has a delivery wait for its reserved time, and then post slowly. Another delivery waits behind it. Both
@@ -363,7 +239,7 @@ func TestWaitingKeepsTheLease(t *testing.T) {
 func TestQueueOfAChannelThatIsNotNamed(t *testing.T) {
 	t.Parallel()
 	each(t, map[string]bool{"to the same channel, which is paused": false, "to another one": true}, func(t *testing.T, f *fixture, goesOn bool) {
-		const events = 3 * leastQueued
+		const events = 3 * lane.LeastPlaces
 		f.throttle.Pause(t.Context(), "payments", time.Hour)
 		w := f.start(slow)
 		ids := f.numbered("payments", events)
@@ -374,10 +250,10 @@ func TestQueueOfAChannelThatIsNotNamed(t *testing.T) {
 			f.sink.destination = func(event.Event) string { return "another" }
 		}
 		f.sink.named = []string{"another"}
-		f.throttle.Pause(t.Context(), "payments", memoryWait+3*pollTime)
+		f.throttle.Pause(t.Context(), "payments", lane.MemoryWait+3*pollTime)
 		f.throttle.reserve = func(channel string, _ time.Duration) post {
 			paused := f.throttle.pause(channel)
-			return post{wait: paused, tooLate: paused > memoryWait+2*pollTime} // see TestOrderThroughRests
+			return post{wait: paused, tooLate: paused > lane.MemoryWait+2*pollTime} // see TestOrderThroughRests
 		}
 		f.start(slow)
 		f.awaitSettled(events)

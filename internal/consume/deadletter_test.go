@@ -147,7 +147,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	w := f.prepared(nil)
 	f.publish("notify.payments", `{"id": "order-1", "title": "an event"}`)
 	m := f.taken(w, patience)
-	e := testkit.Must(m.decode(w.o.Decoder))(t)
+	e := testkit.Must(m.decode(testDecoder))(t)
 	fault := event.NewFault(event.ReasonRejected, "invalid_blocks", nil)
 	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
 		moved := &message{Msg: m.Msg, stream: testNames.RoomStream, sequence: sequence, entry: m.entryFor(e, room.Channel)}
@@ -167,8 +167,8 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 		{inRoom(4, part("b")), 3},
 		{inRoom(5, func(entry *room.Entry) { entry.Since = entry.Since.Add(time.Second) }), 4},
 	} {
-		e := testkit.Must(step.m.decode(w.o.Decoder))(t)
-		testkit.Equal(t, w.storeLetter(t.Context(), step.m, e, fault), true, "the letter is stored")
+		e := testkit.Must(step.m.decode(testDecoder))(t)
+		testkit.Equal(t, w.settler.storeLetter(t.Context(), step.m, e, fault), true, "the letter is stored")
 		testkit.Equal(t, len(f.deadLetters()), step.want, "dead letters after step %d", i+1)
 	}
 }
@@ -190,12 +190,12 @@ func (f *fixture) deadLetter(w *Worker, subject string, bodies ...string) {
 	for _, body := range bodies {
 		f.publish(subject, body)
 		m := f.taken(w, patience)
-		e, fault := m.decode(w.o.Decoder)
+		e, fault := m.decode(testDecoder)
 		found, isFault := errors.AsType[*event.Fault](fault)
 		if !isFault {
 			f.Fatalf("fault of the body %.20q: got %v, want a fault", body, fault)
 		}
-		testkit.Equal(f, w.storeLetter(f.Context(), m, e, found), true, "the letter is stored")
+		testkit.Equal(f, w.settler.storeLetter(f.Context(), m, e, found), true, "the letter is stored")
 		testkit.NoError(f, m.DoubleAck(f.Context()))
 	}
 }

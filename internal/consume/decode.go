@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -33,11 +34,38 @@ func (c candidate) request() throttle.Request {
 	return request
 }
 
+// Known is what a worker knows about events without a decision: a part of [throttle.Limiter]. Its methods may be called concurrently.
+type Known interface {
+	// Full returns a cached denial for the events of a category; nil: none.
+	Full(category string) *throttle.Denial
+
+	// KnownUnpaired reports whether the pair was recently found closed, when every event stored up to a later time than the given one was
+	// decided.
+	KnownUnpaired(pair string, after time.Time) bool
+
+	// Records returns a function that reports which events the delivery record had at the time of this call; nil if the record is not
+	// known.
+	Records(ctx context.Context) throttle.Recorded
+}
+
+// intake decodes messages, and ends those that need no decision. One goroutine uses it.
+type intake struct {
+	reader   *reader
+	known    Known
+	copies   *recordCopies
+	refusals *refusals
+	bodies   *bodies
+	settler  *settler
+	pool     *pool
+	metrics  EventMetrics
+	forged   StreamMetrics
+}
+
 // knownDenial returns a cached denial for the message's category, without decoding the message. It returns none for an event that may have
 // been admitted before, for an event that resolves another one (no limit applies), for a firing event of a pair (it may repeat a posted
 // event, which is a duplicate and no drop), and for a group (each alert may have its own category).
-func (w *Worker) knownDenial(ctx context.Context, m *message, again bool) *throttle.Denial {
-	category, bare, err := w.o.Decoder.CategoryOf(m.entry.Subject)
+func (i *intake) knownDenial(ctx context.Context, m *message, again bool) *throttle.Denial {
+	category, bare, err := i.reader.decoder.CategoryOf(m.entry.Subject)
 	if err != nil || bare {
 		return nil
 	}
@@ -46,17 +74,17 @@ func (w *Worker) knownDenial(ctx context.Context, m *message, again bool) *throt
 		return nil
 	}
 	m.category = category
-	if hints.Resolves || hints.Fires || w.mayWait(category) || again && !w.isNew(ctx, m) {
+	if hints.Resolves || hints.Fires || i.refusals.mayWait(category) || again && !i.isNew(ctx, m) {
 		return nil
 	}
-	return w.throttle.Full(category)
+	return i.known.Full(category)
 }
 
 // read returns the decoded event, a cached denial for its category, or a decoding fault.
-func (w *Worker) read(m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
+func (i *intake) read(m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
 	of := m.decoded
 	if of == nil {
-		of = decodedOf(m.decode(w.o.Decoder))
+		of = decodedOf(m.decode(i.reader.decoder))
 	}
 	e, fault = of.event, of.fault
 	m.category, m.shownID, m.title, m.cost = e.Category, e.ShownID(), e.Title, e.Cost
@@ -65,72 +93,46 @@ func (w *Worker) read(m *message, again bool) (e event.Event, denial *throttle.D
 		return e, nil, fault
 	case again:
 	case e.Resolves():
-		if w.throttle.KnownUnpaired(e.Pair(), m.entry.Since.Add(pairPatience)) {
-			w.metrics.Resolved("unpaired")
+		if i.known.KnownUnpaired(e.Pair(), m.entry.Since.Add(pairPatience)) {
+			i.metrics.Resolved("unpaired")
 			return e, throttle.DeniedUnpaired, nil
 		}
 	case e.Pair() != "" && !e.Derived:
-	case !w.mayWait(e.Category):
-		return e, w.throttle.Full(e.Category), nil
+	case !i.refusals.mayWait(e.Category):
+		return e, i.known.Full(e.Category), nil
 	}
 	return e, nil, nil
 }
 
-// shownID returns the ID of a message's event. It decodes an event that was dropped undecoded, unless decoding takes long.
-func (w *Worker) shownID(m *message) string {
-	if m.shownID == "" {
-		var e event.Event
-		if len(m.Data()) >= heavyBytes {
-			e = w.o.Decoder.Identify(m.asStored())
-		} else {
-			e, _ = m.decode(w.o.Decoder) // even a faulty event has its ID
-		}
-		m.shownID, m.cost = e.ShownID(), e.Cost
-	}
-	return m.shownID
+// recordCopies shares one copy of the delivery record among the messages that were received before the copy was begun. In a flood of
+// possible redeliveries, one copy serves several batches.
+type recordCopies struct {
+	known    Known
+	begun    atomic.Uint64     // number of copies begun; each message stores it on receipt
+	latest   uint64            // number of the latest copy
+	recorded throttle.Recorded // content of the latest copy; nil: the record is not known
 }
 
-// clockSkew is the tolerated error of the estimate of the server's clock.
-const clockSkew = 5 * time.Second
-
-// forgottenUntil is the time up to which the server may have forgotten deliveries: a new consumer has no earlier deliveries, and a server
-// that was killed may have lost some.
-func (w *Worker) forgottenUntil() time.Time {
-	created, reconnected := w.streams.Layout().Created, w.streams.Clock.At(w.streams.Connection.LastReconnect()).Add(clockSkew)
-	if created.After(reconnected) {
-		return created
+// isNew reports whether certainly no worker has admitted the event of a message.
+func (i *intake) isNew(ctx context.Context, m *message) bool {
+	e, ok := i.reader.decoder.QuickIdentity(m.asStored(), m.category)
+	if !ok {
+		return false
 	}
-	return reconnected
+	recorded := i.copies.after(ctx, m)
+	return recorded != nil && !recorded(candidate{message: m, event: e}.request())
+}
+
+// after returns a copy of the delivery record that was begun after the message was received. Only the deciding goroutine calls it.
+func (c *recordCopies) after(ctx context.Context, m *message) throttle.Recorded {
+	if c.latest <= m.copiesBegun {
+		c.latest = c.begun.Add(1)
+		c.recorded = c.known.Records(ctx)
+	}
+	return c.recorded
 }
 
 // deliveredBefore reports whether a worker may have received the event before.
 func (m *message) deliveredBefore(forgotten time.Time) bool {
 	return m.delivered > 1 || m.source.inRoom || m.stored.Before(forgotten)
-}
-
-// tooOld reports whether an event has expired at a time of this host's clock. If the event's category may wait for slots, the event lives
-// at least until the end of the longest wait, plus timeToDeliver.
-func (w *Worker) tooOld(now time.Time, m *message) bool {
-	age := w.streams.Clock.At(now).Sub(m.entry.Since)
-	if w.o.MaxAge == 0 || age <= w.o.MaxAge {
-		return false
-	}
-	if w.o.Delay == nil {
-		return true
-	}
-	delay := w.o.Delay(w.categoryOf(m))
-	return delay == 0 || age > delay+timeToDeliver
-}
-
-// categoryOf returns the category of a message that may not have been decoded yet, or "" if the message has none.
-func (w *Worker) categoryOf(m *message) string {
-	if m.category != "" {
-		return m.category
-	}
-	category, bare, err := w.o.Decoder.CategoryOf(m.entry.Subject)
-	if err != nil || !bare {
-		return category
-	}
-	e, _ := m.decode(w.o.Decoder)
-	return e.Category
 }

@@ -103,8 +103,8 @@ func TestDelayOutlivesTheMaxAge(t *testing.T) {
 		{"notify", `{"broken`, time.Hour},
 	} {
 		m := &message{Msg: dataOnly{data: test.body}, entry: room.Entry{Subject: test.subject, Since: stored}}
-		testkit.Equal(t, w.tooOld(stored.Add(test.last), m), false, "%s %s is too old after %v", test.subject, test.body, test.last)
-		testkit.Equal(t, w.tooOld(stored.Add(test.last+time.Nanosecond), m), true, "%s %s is too old after more than %v", test.subject, test.body, test.last)
+		testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(test.last), m), false, "%s %s is too old after %v", test.subject, test.body, test.last)
+		testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(test.last+time.Nanosecond), m), true, "%s %s is too old after more than %v", test.subject, test.body, test.last)
 	}
 	testkit.Equal(t, LongestLife(time.Hour, 6*time.Hour), 6*time.Hour+timeToDeliver, "longest life with a long delay")
 	testkit.Equal(t, LongestLife(time.Hour, time.Minute), time.Hour, "longest life with a short delay")
@@ -180,8 +180,8 @@ func TestDelayRefused(t *testing.T) {
 		if time.Since(start) < refusedFor {
 			testkit.Equal(t, asked.Load(), 1, "requests within the second")
 		}
-		testkit.Equal(t, w.mayWait("errors"), true, "another category may wait")
-		f.eventually("the second is over", func() bool { return w.mayWait("payments") })
+		testkit.Equal(t, w.decider.refusals.mayWait("errors"), true, "another category may wait")
+		f.eventually("the second is over", func() bool { return w.decider.refusals.mayWait("payments") })
 		before := asked.Load()
 		f.event("payments", "third")
 		f.awaitSettled(3)
@@ -254,10 +254,10 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	gone := f.prepared(mayDelay)
 	sequence := f.event("payments", "order-1")
 	m := f.taken(gone, patience)
-	e := testkit.Must(m.decode(gone.o.Decoder))(t)
+	e := testkit.Must(m.decode(testDecoder))(t)
 	const wait = time.Hour // so the event does not come back during the test
-	testkit.Must(f.js.PublishMsg(t.Context(), gone.newMove(candidate{message: m, event: e}, goal{reason: room.Slot, in: wait}).toStore[0]))(t)
-	gone.nak(m, 0)
+	testkit.Must(f.js.PublishMsg(t.Context(), gone.mover.newMove(candidate{message: m, event: e}, goal{reason: room.Slot, in: wait}).toStore[0]))(t)
+	gone.settler.nak(m, 0)
 
 	f.denyFirst(nil) // a second plan would panic
 	f.throttle.planned = func(c throttle.Request) (time.Duration, bool, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -31,30 +32,51 @@ type delivery struct {
 	denial      *throttle.Denial // the denial of an event in shadow mode; it is only measured
 	opened      string           // the receipt of the first message that the event resolves; "" for none
 	others      []string         // receipts of further messages that the event resolves and that are not updated yet
-	prepared    func() sink.Delivery
+	prepared    *preparation
 	destination string
 	started     time.Time // when it was first tried
 	attempts    int
 	uncertain   bool // an attempt, perhaps of another worker, may have delivered the event
 
-	reserving  turn          // its turn to reserve its post among the deliveries for its destination
-	posting    turn          // its turn to begin its post
-	lanes      chan struct{} // the lanes of its destination
-	hasLane    bool          // it holds a lane and may post
-	leaveQueue func()        // gives up its place in the queue and its lane; may be called again
+	place *lane.Place // in its channel's lane
 
-	lost atomic.Bool // another worker may be delivering the event by now
+	lost     atomic.Bool        // another worker may be delivering the event by now
+	stopWait context.CancelFunc // ends its waiting; set when the delivery begins
 }
 
-func (w *Worker) newDelivery(c candidate, decision *throttle.Decision, denial *throttle.Denial, prepared func() sink.Delivery) *delivery {
+// lose records that another worker may be delivering the event by now.
+func (d *delivery) lose() {
+	d.lost.Store(true)
+	d.stopWait()
+}
+
+// deliverer delivers admitted events. Each delivery has a goroutine.
+type deliverer struct {
+	lanes       *lane.Lanes
+	sink        Sink
+	sendTimeout time.Duration
+	settler     *settler
+	mover       *mover
+	pool        *pool
+	leases      *leaseRenewer
+	health      *health
+	reader      *reader
+	reporter    *reporter
+	queues      *channelQueues
+}
+
+func (v *deliverer) newDelivery(c candidate, decision *throttle.Decision, denial *throttle.Denial, prepared *preparation) *delivery {
+	if prepared == nil {
+		prepared = &preparation{delivery: sink.Delivery{Event: c.event}}
+	}
 	d := &delivery{
 		candidate: c, grant: decision.Grant, denial: denial, opened: decision.Opened, uncertain: decision.InDoubt, prepared: prepared,
 	}
 	out := sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others}
 	if len(out.Others) > 0 {
-		d.others = w.sink.Updatable(out)
+		d.others = v.sink.Updatable(out)
 	}
-	d.destination = w.sink.Destination(out)
+	d.destination = v.sink.Destination(out)
 	return d
 }
 
@@ -64,36 +86,23 @@ func (d *delivery) fromQueue() bool {
 	return token != "" && token == room.Token(d.destination)
 }
 
-// beginDelivery keeps the leases of a delivery renewed until endDelivery.
-func (w *Worker) beginDelivery(d *delivery) {
-	w.metrics.InFlight(1)
-	w.leases.add(d)
-}
-
-func (w *Worker) endDelivery(d *delivery) {
-	w.metrics.InFlight(-1)
-	w.leases.remove(d)
-	w.health.leave(d)
-	d.leaveQueue()
-}
-
 // awaitTurn waits until a delivery may be attempted. If it returns false, the delivery was postponed or settled.
-func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
+func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 	for {
-		if wait, ok := w.awaitPost(ctx, d); !ok {
-			w.postpone(work, d, wait)
+		if wait, ok := d.place.AwaitPost(l.waiting); !ok {
+			v.postpone(l, d, wait)
 			return false
 		}
-		if w.tooOld(time.Now(), d.message) {
-			w.endUndelivered(work, d)
-			w.settle(settlement{message: d.message, outcome: Expired})
+		if v.reader.tooOld(time.Now(), d.message) {
+			endUndelivered(l.ending(), d.grant, d.uncertain)
+			v.settler.settle(settlement{message: d.message, outcome: Expired})
 			return false
 		}
-		if w.health.turn(ctx, d) {
+		if v.health.turn(l.waiting, d) {
 			return true
 		}
-		if ctx.Err() != nil || d.lost.Load() {
-			w.postpone(work, d, 0)
+		if l.waiting.Err() != nil {
+			v.postpone(l, d, 0)
 			return false
 		}
 	}
@@ -101,26 +110,26 @@ func (w *Worker) awaitTurn(ctx, work context.Context, d *delivery) bool {
 
 // attempt posts once, or updates one of several messages before the post. The lease outlasts the post or was renewed just now. Without such
 // a lease, or after the work context has ended, attempt does not post.
-func (w *Worker) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
-	leased := work.Err() == nil && (d.left() >= w.o.SendTimeout || w.leases.extend(work, d))
+func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
+	leased := work.Err() == nil && (d.left() >= v.sendTimeout || v.leases.extend(work, d))
 	if !leased || d.lost.Load() {
 		return "", nil, false
 	}
 	if d.attempts++; d.attempts == 1 {
 		d.started = time.Now()
 	}
-	out := d.prepared()
+	out := d.prepared.result()
 	out.Opened, out.Others = d.opened, d.others
 	var err error
 	if len(d.others) > 0 {
-		err = w.sink.Update(d.span.In(work), out, d.others[0])
+		err = v.sink.Update(d.span.In(work), out, d.others[0])
 	} else {
 		failpoint.Reach(failpoint.BeforePost)
-		receipt, err = w.sink.Send(d.span.In(work), out)
+		receipt, err = v.sink.Send(d.span.In(work), out)
 	}
 	failure = failureOf(err, d.destination)
 	if !isOfAll(failure) {
-		d.leaveLane()
+		d.place.StepAside()
 	}
 	return receipt, failure, true
 }
@@ -136,7 +145,7 @@ func failureOf(err error, destination string) *sink.Error {
 	return &sink.Error{Class: sink.Unknown, Channel: destination, Err: err}
 }
 
-// isOfAll reports whether other deliveries to the channel would fail as well. They wait for this delivery, which keeps its lane.
+// isOfAll reports whether other deliveries to the channel would fail as well. They wait for this delivery, which keeps its permit.
 func isOfAll(failure *sink.Error) bool {
 	return failure != nil && (failure.Class == sink.RateLimited || failure.Class == sink.Misconfigured)
 }
@@ -162,47 +171,54 @@ func jitter(d time.Duration) time.Duration { return retryDelay(d, 0) }
 
 // postpone puts an event that waits for its destination at the end of the channel's queue. An event from that queue keeps its place.
 // Without a delay, the event goes to the next worker. It keeps its slot.
-func (w *Worker) postpone(work context.Context, d *delivery, delay time.Duration) {
+func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 	if d.lost.Load() || d.left() <= 0 { // someone else may have the lease by now
 		d.span.Left(tracing.Lost)
 		d.leaveHand()
 		return
 	}
-	if delay > 0 && !d.fromQueue() && work.Err() == nil {
-		held := make(chan struct{})
-		w.hold(work, d, func() { close(held) })
-		d.reserving.done() // the next delivery may follow it to the room
-		d.posting.done()
-		<-held
+	if delay > 0 && !d.fromQueue() && l.working.Err() == nil {
+		moving := v.hold(d, nil)
+		d.place.LetNext() // the next delivery may follow it to the room
+		<-moving.ended
 		return
 	}
-	d.grant.Release(context.WithoutCancel(work), d.uncertain)
+	d.grant.Release(l.ending(), d.uncertain)
 	if d.fromQueue() && d.attempts == 0 && delay > 0 { // the whole queue waits for the channel
-		w.channels.pause(d.destination, delay)
+		v.lanes.Rest(d.destination, delay)
 		delay = min(delay, pollTime) // an open request would bring it back behind later events
 	}
-	w.nak(d.message, delay)
+	v.settler.nak(d.message, delay)
+}
+
+// hold moves an admitted event to its channel's queue. The move releases the event's element of the pool, if any. If the event may not
+// stay, its slot is returned.
+func (v *deliverer) hold(d *delivery, element *pool) *move {
+	storing := v.lanes.Store(d.destination)
+	moving := v.mover.newMove(d.candidate, goal{reason: room.Channel, channel: d.destination})
+	moving.grant, moving.inDoubt, moving.storing, moving.element = d.grant, d.uncertain, storing, element
+	v.mover.put(moving)
+	return moving
 }
 
 // endUndelivered ends the grant of an event that is not retried. The slot is returned unless an attempt may have delivered the event. Such
 // an event counts as delivered, so a replay does not post it again.
-func (w *Worker) endUndelivered(work context.Context, d *delivery) {
-	work = context.WithoutCancel(work)
-	if d.uncertain {
-		d.grant.Finish(work, "")
+func endUndelivered(ctx context.Context, grant throttle.Grant, inDoubt bool) {
+	if inDoubt {
+		grant.Finish(ctx, "")
 		return
 	}
-	d.grant.Refund(work)
+	grant.Refund(ctx)
 }
 
 // reject stores an undeliverable message as a dead letter and ends its grant.
-func (w *Worker) reject(work context.Context, d *delivery, failure *sink.Error) {
+func (v *deliverer) reject(l life, d *delivery, failure *sink.Error) {
 	detail := cmp.Or(failure.Code, failure.Error())
 	fault := event.NewFault(event.ReasonRejected, detail, failure)
-	if !w.storeLetter(context.WithoutCancel(work), d.message, d.event, fault) {
-		d.grant.Release(context.WithoutCancel(work), d.uncertain)
+	if !v.settler.storeLetter(l.ending(), d.message, d.event, fault) {
+		d.grant.Release(l.ending(), d.uncertain)
 		return
 	}
-	w.endUndelivered(work, d)
-	w.terminate(d.message, fault)
+	endUndelivered(l.ending(), d.grant, d.uncertain)
+	v.settler.terminate(d.message, fault)
 }

@@ -59,7 +59,7 @@ func TestBackoffGoesOn(t *testing.T) {
 	d.source = source{inRoom: true, channel: "C1"}
 	for deliveries, want := range map[uint64]time.Duration{1: firstBackoff, 2: 4 * time.Second, 3: longestBackoff, 1000: longestBackoff} {
 		d.delivered = deliveries
-		delay, _ := w.failed(t.Context(), d, &sink.Error{Class: sink.Transient, Err: errScripted})
+		delay, _ := w.decider.deliverer.failed(lifeOf(t.Context()), d, &sink.Error{Class: sink.Transient, Err: errScripted})
 		if again := want < patience/2; again && (delay < want*3/4 || delay > want*5/4) {
 			t.Errorf("back-off after delivery %d: got %v, want about %v", deliveries, delay, want)
 		}

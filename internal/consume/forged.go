@@ -23,7 +23,7 @@ type examined struct {
 // removeForged removes forged messages that no consumer delivers: schedules of a reason that the server never makes due, and messages in
 // queues of channels that do not exist. They would count as waiting for a week. Each call examines some of the messages; a worker examines
 // each message once.
-func (w *Worker) removeForged(ctx context.Context, reason room.Reason) {
+func (w *watcher) removeForged(ctx context.Context, reason room.Reason) {
 	at := w.streams.Layout()
 	if w.examined.topology != at { // the stream may have been recreated, with new sequences
 		w.examined.topology, w.examined.upto = at, make(map[room.Reason]uint64)
@@ -47,19 +47,18 @@ func (w *Worker) removeForged(ctx context.Context, reason room.Reason) {
 }
 
 // isServed reports whether a subject belongs to a queue whose messages this worker takes.
-func (w *Worker) isServed(subject string) bool {
+func (w *watcher) isServed(subject string) bool {
 	token, isQueue := w.streams.Names.Room().ChannelOf(subject)
-	_, served := w.served.Load(token)
-	return isQueue && served
+	return isQueue && w.queues.serves(token)
 }
 
-func (w *Worker) messageAfter(ctx context.Context, at *stream.Layout, reason room.Reason, sequence uint64) (*jetstream.RawStreamMsg, error) {
+func (w *watcher) messageAfter(ctx context.Context, at *stream.Layout, reason room.Reason, sequence uint64) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
 	return at.Room.Stream.GetMsg(ctx, sequence+1, jetstream.WithGetMsgSubject(w.streams.Names.Room().Waiting(reason)))
 }
 
-func (w *Worker) deleteFromRoom(ctx context.Context, at *stream.Layout, sequence uint64) error {
+func (w *watcher) deleteFromRoom(ctx context.Context, at *stream.Layout, sequence uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
 	return at.Room.Stream.DeleteMsg(ctx, sequence)

@@ -54,6 +54,6 @@ func TestForgedMessagesOpenNoPair(t *testing.T) {
 	f.eventually("the forged messages are stored", func() bool {
 		return testkit.Must(f.js.Stream(t.Context(), testNames.RoomStream))(t).CachedInfo().State.Msgs == 2
 	})
-	first := testkit.Must(w.firstOfRoom(t.Context(), at, 0))(t)
+	first := testkit.Must(w.decider.pairs.firstOfRoom(t.Context(), at, 0))(t)
 	testkit.Equal(t, first, 3, "sequence of the first event that may open a pair")
 }

@@ -11,14 +11,11 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
-// health tracks faults, and what keeps the worker from its work.
+// health tracks what keeps the worker from its work. Its methods may be called concurrently.
 type health struct {
-	logger      *slog.Logger
-	deadLetters *oplog.Condition // storing dead letters
-	sink        *oplog.Condition // deliveries; a rejection or a pause by the destination is no fault
-	room        *oplog.Condition // storing in the room
-	queues      *oplog.Condition // finding the consumers of channels' queues
-	unsettled   *oplog.Condition // reached max_ack_pending, so the server delivers no more
+	logger     *slog.Logger
+	deliveries *oplog.Condition // a rejection or a pause by the destination is no fault
+	unsettled  *oplog.Condition // reached max_ack_pending, so the server delivers no more
 
 	stopping chan struct{} // closed when the worker stops, after which no recovery is logged
 
@@ -28,19 +25,27 @@ type health struct {
 }
 
 func newHealth(logger *slog.Logger) *health {
-	about := func(failed, working string) *oplog.Condition { return oplog.NewCondition(logger, failed, working) }
 	return &health{
-		logger:      logger,
-		deadLetters: about("dead letters cannot be stored", "dead letters can be stored again"),
-		sink:        about("deliveries fail and are tried again", "deliveries work again"),
-		room:        about("events that have to wait cannot be stored", "events that have to wait can be stored again"),
-		queues:      about("queues of channels cannot be served", "queues of channels can be served again"),
-		unsettled:   about("nothing more is delivered: too many messages are unacknowledged", "messages are delivered again"),
-		stopping:    make(chan struct{}),
-		faults:      make(map[string]*setupFault),
-		changed:     make(chan struct{}),
+		logger:     logger,
+		deliveries: oplog.NewCondition(logger, "deliveries fail and are tried again", "deliveries work again"),
+		unsettled:  oplog.NewCondition(logger, "nothing more is delivered: too many messages are unacknowledged", "messages are delivered again"),
+		stopping:   make(chan struct{}),
+		faults:     make(map[string]*setupFault),
+		changed:    make(chan struct{}),
 	}
 }
+
+// stop records that the worker stops. It is called once.
+func (h *health) stop() { close(h.stopping) }
+
+// posted records that a delivery succeeded.
+func (h *health) posted(d *delivery) {
+	h.deliveries.Note(nil)
+	h.mended(d.destination)
+}
+
+// failed records that a delivery failed and is tried again.
+func (h *health) failed(d *delivery, err error) { h.deliveries.Note(err, d.traced()...) }
 
 // unacknowledged records how many messages all workers together have not acknowledged.
 func (h *health) unacknowledged(n, most int) {

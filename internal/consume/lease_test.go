@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
@@ -58,9 +59,7 @@ func (f *fixture) fetch(w *Worker) (jetstream.Msg, error) {
 func (f *fixture) prepared(change func(*setup)) *Worker {
 	f.Helper()
 	w := f.newWorker(change)
-	w.tally.counted = func([]settlement, []outcomes) {}
-	w.settlers = w.newSettlers()
-	f.Cleanup(func() { w.settlers.Close(context.Background()) })
+	f.Cleanup(func() { w.settler.settlers.Close(context.Background()) })
 	return w
 }
 
@@ -77,7 +76,7 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 
 	before := m.deadline
 	proxy.DropReplies(true)
-	if err := w.extend(t.Context(), m); err == nil {
+	if err := w.settler.extend(t.Context(), m); err == nil {
 		t.Error("extension without a reply: got no error, want one")
 	}
 	if !m.deadline.Equal(before) {
@@ -85,14 +84,14 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	}
 	proxy.DropReplies(false)
 	asked := time.Now()
-	testkit.NoError(t, w.extend(t.Context(), m))
+	testkit.NoError(t, w.settler.extend(t.Context(), m))
 	if m.deadline.Before(asked.Add(ackWait)) || m.deadline.After(time.Now().Add(ackWait)) {
 		t.Errorf("deadline: got %v after the request, want %v", m.deadline.Sub(asked), ackWait)
 	}
 
 	m.deadline = time.Now().Add(-time.Millisecond)
 	before = m.deadline
-	if err := w.extend(t.Context(), m); err == nil || !m.deadline.Equal(before) {
+	if err := w.settler.extend(t.Context(), m); err == nil || !m.deadline.Equal(before) {
 		t.Errorf("extension after the lease: got %v, want an error and no change", err)
 	}
 }
@@ -111,18 +110,18 @@ func TestAfterTheLease(t *testing.T) {
 		t.Fatalf("got %v left of the lease and delivery %d, want none left and delivery 2", late.left(), current.delivered)
 	}
 
-	w.nak(late, 0)
-	w.postpone(t.Context(), &delivery{candidate: candidate{message: late}, grant: &fakeGrant{calls: f.calls}}, 0)
-	w.terminate(late, event.NewFault(event.ReasonBadJSON, "of no use", nil))
+	w.settler.nak(late, 0)
+	w.decider.deliverer.postpone(lifeOf(t.Context()), &delivery{candidate: candidate{message: late}, grant: &fakeGrant{calls: f.calls}}, 0)
+	w.settler.terminate(late, event.NewFault(event.ReasonBadJSON, "of no use", nil))
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(map[string]int{"dead ": 1})
 	testkit.EqualSlices(t, f.calls.all(), nil, "calls of a grant that another worker may have")
 
 	// The owner of the redelivery can still settle the message.
-	w.settlers.Acknowledge(settlement{message: current, outcome: Dead})
+	w.settler.settlers.Acknowledge(settlement{message: current, outcome: Dead})
 	f.event("payments", "another")
-	w.settlers.Acknowledge(settlement{message: f.taken(w, ackWait), outcome: Sent})
+	w.settler.settlers.Acknowledge(settlement{message: f.taken(w, ackWait), outcome: Sent})
 	f.awaitSettled(2)
 	f.requireSaid(sequence, "+ACK", "+ACK")
 	f.requireOutcomes(map[string]int{"dead ": 1, "sent ": 1})
@@ -138,18 +137,18 @@ func TestNoPostWithoutALease(t *testing.T) {
 	})
 	f.event("payments", "order-1")
 	d := &delivery{
-		candidate: candidate{message: f.taken(w, patience)}, prepared: func() sink.Delivery { return sink.Delivery{Event: event.Event{ID: "order-1"}} },
-		grant: &fakeGrant{id: "order-1", calls: f.calls},
+		candidate: candidate{message: f.taken(w, patience)}, prepared: &preparation{delivery: sink.Delivery{Event: event.Event{ID: "order-1"}}},
+		grant: &fakeGrant{id: "order-1", calls: f.calls}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
 	}
 	proxy.DropReplies(true)
 	unanswered, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, _, attempted := w.attempt(unanswered, d); attempted {
+	if _, _, attempted := w.decider.deliverer.attempt(unanswered, d); attempted {
 		t.Error("got a post, want none")
 	}
 	f.requireHistory("order-1")
 	proxy.DropReplies(false)
-	if _, failure, attempted := w.attempt(t.Context(), d); !attempted || failure != nil {
+	if _, failure, attempted := w.decider.deliverer.attempt(t.Context(), d); !attempted || failure != nil {
 		t.Errorf("attempt with a renewed lease: got %t, %v, want a post", attempted, failure)
 	}
 	f.requireHistory("order-1", "extend", "send")

@@ -2,43 +2,57 @@ package consume
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 )
 
 // leaseRenewer renews the JetStream lease and the throttle lease of each delivery under way.
 type leaseRenewer struct {
-	worker *Worker
+	settler *settler
+	ackWait time.Duration
+	metrics DeliveryMetrics
+	logger  *slog.Logger
 
 	mu         sync.Mutex
 	deliveries map[*delivery]bool
 }
 
-func newLeaseRenewer(w *Worker) *leaseRenewer {
-	return &leaseRenewer{worker: w, deliveries: make(map[*delivery]bool)}
+// DeliveryMetrics counts deliveries under way. Its methods may be called concurrently.
+type DeliveryMetrics interface {
+	InFlight(delta int)
+	Held(delta int) // deliveries that wait for their destination in this worker
 }
 
+func newLeaseRenewer(s *settler, metrics DeliveryMetrics, logger *slog.Logger) *leaseRenewer {
+	return &leaseRenewer{settler: s, ackWait: s.ackWait, metrics: metrics, logger: logger, deliveries: make(map[*delivery]bool)}
+}
+
+// add keeps the leases of a delivery renewed until remove.
 func (r *leaseRenewer) add(d *delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deliveries[d] = true
+	r.metrics.InFlight(1)
 }
 
 func (r *leaseRenewer) remove(d *delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.deliveries, d)
+	r.metrics.InFlight(-1)
 }
 
-func (r *leaseRenewer) count() int {
+// warnOfAll logs that the deliveries under way are returned to the stream.
+func (r *leaseRenewer) warnOfAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.deliveries)
+	r.logger.Warn("unfinished deliveries are returned to the stream", "count", len(r.deliveries))
 }
 
 // run renews each lease after a third of its duration, until the context ends.
 func (r *leaseRenewer) run(ctx context.Context) {
-	beat := time.NewTicker(max(r.worker.ackWait/12, time.Millisecond))
+	beat := time.NewTicker(max(r.ackWait/12, time.Millisecond))
 	defer beat.Stop()
 	for {
 		select {
@@ -59,7 +73,7 @@ func (r *leaseRenewer) due() []*delivery {
 	defer r.mu.Unlock()
 	var due []*delivery
 	for d := range r.deliveries {
-		if d.left() <= r.worker.ackWait*2/3 {
+		if d.left() <= r.ackWait*2/3 {
 			due = append(due, d)
 		}
 	}
@@ -72,14 +86,14 @@ func (r *leaseRenewer) extend(ctx context.Context, d *delivery) bool {
 	if d.lost.Load() {
 		return false
 	}
-	if err := r.worker.extend(ctx, d.message); err != nil {
+	if err := r.settler.extend(ctx, d.message); err != nil {
 		if d.left() <= 0 {
-			d.lost.Store(true)
+			d.lose()
 		}
 		return false // the next beat tries again
 	}
 	if !d.grant.Extend(ctx) {
-		d.lost.Store(true)
+		d.lose()
 		return false
 	}
 	return true

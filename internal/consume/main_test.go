@@ -36,6 +36,16 @@ var testNames = stream.Names{
 	DeadLetters: stream.DeadLetterBounds{PerSubject: 100, Bytes: 64 << 20, Age: 30 * 24 * time.Hour},
 }
 
+var testDecoder = event.Decoder{Prefix: testNames.Subject, MaxBytes: 1 << 20}
+
+// limitsOf has a throttle answer all questions about limits.
+func limitsOf(f *fakeThrottle) Limits {
+	return Limits{Known: f, Throttle: f, Delays: f, Pairs: f, Room: f, Positions: f}
+}
+
+// lifeOf is the life of activities that end with one context.
+func lifeOf(ctx context.Context) life { return life{waiting: ctx, working: ctx} }
+
 // fixture holds a NATS server and the fakes around a worker.
 type fixture struct {
 	testing.TB
@@ -122,9 +132,9 @@ func (f *fixture) setup() setup {
 	return setup{
 		client: stream.Options{Names: testNames, Provision: true, AckWait: patience, Logger: f.log.Logger()},
 		Options: Options{
-			Throttle: f.throttle, Pacer: f.throttle, Sink: f.sink,
-			Decoder: event.Decoder{Prefix: testNames.Subject, MaxBytes: 1 << 20}, Concurrency: 4,
-			SendTimeout: time.Second, Shutdown: patience, Logger: f.log.Logger(), Metrics: f.metrics,
+			Limits: limitsOf(f.throttle), Pacer: f.throttle, Sink: f.sink,
+			Decoder: testDecoder, Concurrency: 4,
+			SendTimeout: time.Second, Shutdown: patience, Logger: f.log.Logger(), Metrics: Metrics{Events: f.metrics, Deliveries: f.metrics, Room: f.metrics, Streams: f.metrics, Letters: f.metrics},
 		},
 	}
 }
@@ -185,7 +195,7 @@ func (f *fixture) run(w *Worker) *running {
 		defer close(ended)
 		r.result <- w.Run(ctx)
 		if w.streams.Connection.Conn.IsConnected() { // else messages may wait to be acknowledged
-			testkit.Equal(f, w.hand.held(), 0, "bytes in hand of a worker that has ended")
+			testkit.Equal(f, w.puller.hand.held(), 0, "bytes in hand of a worker that has ended")
 		}
 	}()
 	f.Cleanup(func() {

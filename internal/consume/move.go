@@ -1,13 +1,13 @@
 package consume
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
@@ -27,12 +27,22 @@ type move struct {
 	grant   throttle.Grant   // grant of an admitted event; otherwise nil
 	inDoubt bool             // an attempt may have delivered the event
 	bad     *event.Fault     // if it is a body: the fault of its bad parts, which become one dead letter
-	refused func()           // called if the event may not stay; settles the message
-	stored  func()           // called when the move is stored; may be nil
-	done    func()           // called at the end of the move
+
+	element *pool         // the pool in which the event holds an element; nil: it holds none
+	storing *lane.Storing // the event's entry in its channel's lane; nil: it has none
+	ended   chan struct{} // closed when the message is stored, dropped or returned to its stream
 
 	published []jetstream.PubAckFuture // messages published so far
 	fault     error                    // error that stopped the publishing of the rest
+}
+
+// end gives back what a move holds.
+func (m *move) end() {
+	m.storing.End()
+	if m.element != nil {
+		m.element.release(1)
+	}
+	close(m.ended)
 }
 
 // goal describes what an event waits for in the room.
@@ -44,39 +54,16 @@ type goal struct {
 	behind  uint64
 }
 
-// stayIn is how long an event without a known return time counts in the room: longer than a channel is likely to be paused. The stay ends
-// earlier if the event ends earlier.
-const stayIn = 24 * time.Hour
-
-// comesBackWithin is how much longer than planned a returning event counts.
-const comesBackWithin = 5 * time.Minute
-
-// weightBytes is the body size for which an event counts as one more event in the room.
-const weightBytes = 16 << 10
-
-// undecodedBytes is the weightBytes of an undecoded body, which may hold an alert in every few hundred bytes.
-const undecodedBytes = 1 << 10
-
-// stayOf returns a message's stay in the room. A message that moves again has the same stay. The undecoded bodies of a first level have a
-// separate share, so they leave room for the parts into which they are split.
-func stayOf(first string, entry room.Entry, size int, d time.Duration) throttle.Stay {
-	stay := throttle.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
-	if entry.Reason == room.Body {
-		stay.First, stay.Weight = first+" bodies", 1+size/undecodedBytes
-	}
-	return stay
-}
-
 // nameOf returns the name (Nats-Msg-Id) with which a message goes to the room. A redelivery has the same name, so JetStream stores the
 // message once.
 func nameOf(m *message) string {
 	return fmt.Sprintf("room-%s-%d-%d", m.stream, m.sequence, m.stored.UnixMilli())
 }
 
-// newMove returns the move of an event. If the event may not stay, it is dropped.
-func (w *Worker) newMove(c candidate, to goal) *move {
-	w.trace(c.message, time.Now(), false)
-	subjects, first, name := w.streams.Names.Room(), w.firstLevel(c.message, c.event), nameOf(c.message)
+// newMove returns the move of an event.
+func (m *mover) newMove(c candidate, to goal) *move {
+	m.reporter.trace(c.message, time.Now(), false)
+	subjects, first, name := m.streams.Names.Room(), m.reader.firstLevel(c.message, c.event), nameOf(c.message)
 	entry := c.entryFor(c.event, to.reason)
 	entry.Until, entry.Behind = to.until, to.behind
 	subject, target, staysFor := subjects.Channel(room.Token(to.channel), first), "", stayIn
@@ -88,62 +75,46 @@ func (w *Worker) newMove(c candidate, to goal) *move {
 	toStore.Header.Set(nats.MsgIdHdr, name)
 	var due time.Time
 	if target != "" {
-		due = w.streams.Clock.Latest().Add(to.in) // an event that came before its slot opens would wait once more
+		due = m.streams.Clock.Latest().Add(to.in) // an event that came before its slot opens would wait once more
 		room.ScheduleAt(toStore, target, due)
 	}
 	return &move{
-		message: c.message, reason: to.reason, first: first, channel: to.channel, due: due,
+		message: c.message, reason: to.reason, first: first, channel: to.channel, due: due, ended: make(chan struct{}),
 		toStore: []*nats.Msg{toStore}, stays: []throttle.Stay{stayOf(first, entry, len(c.Data()), staysFor)},
-		refused: func() { w.settle(w.dropped(c.message, throttle.DeniedByRoom)) },
 	}
 }
 
 // newSplit returns the move of a body whose parts become messages of their own, with identities that no producer can claim. If one part may
 // not stay, all parts are dropped.
-func (w *Worker) newSplit(m *message, parts []event.Part, bad *event.Fault) *move {
-	w.trace(m, time.Now(), false)
-	producer := m.producerTrace()
-	body := &move{
-		message: m, reason: room.Part, first: w.firstLevel(m, event.Event{}), bad: bad, stored: w.metrics.Split,
-		refused: func() { w.settle(w.dropped(m, throttle.DeniedByRoom)) },
-	}
+func (m *mover) newSplit(of *message, parts []event.Part, bad *event.Fault) *move {
+	m.reporter.trace(of, time.Now(), false)
+	producer := of.producerTrace()
+	body := &move{message: of, reason: room.Part, first: m.reader.firstLevel(of, event.Event{}), bad: bad, ended: make(chan struct{})}
 	for i, part := range parts {
-		entry := m.entry
+		entry := of.entry
 		entry.Reason, entry.Subject = room.Part, part.Subject
-		entry.ID, entry.Derived, entry.Part, entry.Trace = part.Room.ID, part.Room.Derived, part.Room.Part, m.traceparent()
-		category, _, _ := w.o.Decoder.CategoryOf(part.Subject)
+		entry.ID, entry.Derived, entry.Part, entry.Trace = part.Room.ID, part.Room.Derived, part.Room.Part, of.traceparent()
+		category, _, _ := m.reader.decoder.CategoryOf(part.Subject)
 		first := event.FirstLevel(category)
-		toStore := entry.Message(w.streams.Names.Room().Queue(room.Part, first), producer, part.Data)
-		toStore.Header.Set(nats.MsgIdHdr, fmt.Sprintf("%s-%d", nameOf(m), i))
+		toStore := entry.Message(m.streams.Names.Room().Queue(room.Part, first), producer, part.Data)
+		toStore.Header.Set(nats.MsgIdHdr, fmt.Sprintf("%s-%d", nameOf(of), i))
 		body.toStore = append(body.toStore, toStore)
 		body.stays = append(body.stays, stayOf(first, entry, len(part.Data), stayIn))
 	}
 	return body
 }
 
-// move hands a move to the mover, which calls done at the end of the move.
-func (w *Worker) move(m *move, done func()) {
-	m.done = done
-	w.mover.moves <- m
+// hold moves an event that holds an element of the pool, and releases the element at the end.
+func (m *mover) hold(c candidate, to goal, element *pool) {
+	moving := m.newMove(c, to)
+	moving.element = element
+	m.put(moving)
 }
 
-// hold moves an admitted event to its channel's queue, and calls done at the end of the move. If the event may not stay, its slot is
-// returned.
-func (w *Worker) hold(work context.Context, d *delivery, done func()) {
-	held := w.channels.hold(d.destination)
-	m := w.newMove(d.candidate, goal{reason: room.Channel, channel: d.destination})
-	m.grant, m.inDoubt = d.grant, d.uncertain
-	m.stored = func() { w.serve(source{inRoom: true, channel: d.destination}) }
-	m.refused = func() {
-		w.endUndelivered(work, d)
-		w.settle(w.dropped(d.message, throttle.DeniedByRoom))
-	}
-	w.move(m, func() { held(); done() })
-}
-
-// exceedsRoom reports whether a message with its headers is larger than the room accepts.
-func (w *Worker) exceedsRoom(message *nats.Msg) bool {
-	size := int64(message.Size() - len(message.Subject))
-	most := int64(w.streams.Layout().Room.Stream.CachedInfo().Config.MaxMsgSize)
-	return size > w.streams.Connection.Conn.MaxPayload() || most > 0 && size > most
+// comeBack stores an event in the room until its slot opens, and releases its element of the pool at the end. If the event is too large for
+// the room, it is dropped. The denial is nil if it is no longer known.
+func (m *mover) comeBack(c candidate, in time.Duration, denial *throttle.Denial, element *pool) {
+	moving := m.newMove(c, goal{reason: room.Slot, in: in})
+	moving.counted, moving.denial, moving.element = true, denial, element
+	m.put(moving)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -21,10 +22,10 @@ import (
 // holdFresh has each fresh event of a paced channel wait in the queue of the channel. An event of the queue is posted at once.
 func (f *fixture) holdFresh() {
 	f.throttle.reserve = func(_ string, within time.Duration) post {
-		if within == maxWait {
-			return post{wait: memoryWait, tooLate: true}
+		if within == lane.FreshWait {
+			return post{wait: lane.MemoryWait, tooLate: true}
 		}
-		testkit.Equal(f, within, queueMaxWait, "longest wait of an event of the queue")
+		testkit.Equal(f, within, lane.QueuedWait, "longest wait of an event of the queue")
 		return post{}
 	}
 }
@@ -46,10 +47,10 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 			gone := f.prepared(nil)
 			sequence := f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
 			m := f.taken(gone, patience)
-			e := testkit.Must(m.decode(gone.o.Decoder))(t)
-			stored := gone.newMove(candidate{message: m, event: e}, goal{reason: reason, channel: "payments", in: longEnough}).toStore[0]
+			e := testkit.Must(m.decode(testDecoder))(t)
+			stored := gone.mover.newMove(candidate{message: m, event: e}, goal{reason: reason, channel: "payments", in: longEnough}).toStore[0]
 			testkit.Must(f.js.PublishMsg(t.Context(), stored))(t)
-			gone.nak(m, 0)
+			gone.settler.nak(m, 0)
 
 			again := newGate(t)
 			f.throttle.answers(func(c throttle.Request) throttle.Decision {

@@ -1,35 +1,52 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
-// mover stores moves in the room in the order of their arrival, and settles their messages.
+// mover stores moves in the room in the order of their arrival, and settles their messages. It drops an event that may not stay. Nothing
+// cuts it off: it returns what it cannot store to its stream.
 type mover struct {
-	worker *Worker
-	ctx    context.Context // outlives the work context
-	moves  chan *move
-	ended  sync.WaitGroup
+	streams  *stream.Client
+	room     Room
+	reader   *reader
+	reporter *reporter
+	refusals *refusals
+	stays    *stays
+	settler  *settler
+	queues   *channelQueues
+	metrics  RoomMetrics
+	storing  *oplog.Condition
+	moves    chan *move
+	ended    sync.WaitGroup
 }
 
-func newMover(w *Worker) *mover {
-	return &mover{worker: w, ctx: context.Background(), moves: make(chan *move, throttle.MaxBatch)}
+func newMover(o Options, settler *settler, refusals *refusals, queues *channelQueues) *mover {
+	return &mover{
+		streams: o.Streams, room: o.Limits.Room, reader: settler.reader, reporter: settler.reporter, refusals: refusals, stays: settler.stays,
+		settler: settler, queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, throttle.MaxBatch),
+		storing: oplog.NewCondition(o.Logger, "events that have to wait cannot be stored", "events that have to wait can be stored again"),
+	}
 }
 
 // start begins to store moves, until close.
 func (m *mover) start() { m.ended.Go(m.run) }
+
+// put hands over a move.
+func (m *mover) put(moving *move) { m.moves <- moving }
 
 // close waits until everything handed over is stored or returned to its stream.
 func (m *mover) close() {
@@ -49,49 +66,19 @@ func (m *mover) run() {
 	}
 }
 
-// admit asks the throttle which moves may stay in the room, and ends the rejected moves. A body's parts are admitted all together or not at
-// all.
+// admit returns the moves that may stay in the room, and ends the others.
 func (m *mover) admit(batch []*move) (admitted []*move) {
-	w := m.worker
-	refused := make(map[*move]bool)
-	var asking []*move
-	var stays []throttle.Stay
-	for _, move := range batch {
-		switch {
-		case slices.ContainsFunc(move.toStore, w.exceedsRoom):
-			refused[move] = true
-		case !move.counted:
-			asking = append(asking, move)
-			stays = append(stays, move.stays...)
-		}
-	}
-	if len(asking) > 0 {
-		// While Redis is unavailable nothing is counted: few events move then, since few are decided about.
-		if mayStay, err := w.throttle.EnterRoom(m.ctx, stays); err == nil {
-			for _, move := range asking {
-				if refused[move] = slices.Contains(mayStay[:len(move.stays)], false); refused[move] {
-					w.refusedCache.Add(crowd(move.reason, move.first), refusal{until: time.Now().Add(refusedFor), crowded: true})
-				}
-				for i, stay := range move.stays {
-					if refused[move] && mayStay[i] {
-						w.leave(stay)
-					}
-				}
-				mayStay = mayStay[len(move.stays):]
-			}
-		}
-	}
+	refused := m.ask(batch)
 	for _, move := range batch {
 		switch {
 		case move.left() <= 0: // JetStream redelivers the message
 			move.span.Left(tracing.Lost)
 			move.leaveHand()
-			move.done()
+			move.end()
 		case refused[move]:
-			w.metrics.RoomRefused(string(move.reason), 1)
 			m.ended.Go(func() {
-				defer move.done()
-				move.refused()
+				defer move.end()
+				m.drop(move)
 			})
 		default:
 			admitted = append(admitted, move)
@@ -100,17 +87,68 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 	return admitted
 }
 
+// ask asks the throttle which moves may not stay in the room. A body's parts may stay all together or not at all.
+func (m *mover) ask(batch []*move) (refused map[*move]bool) {
+	refused = make(map[*move]bool)
+	var asking []*move
+	var stays []throttle.Stay
+	for _, move := range batch {
+		switch {
+		case slices.ContainsFunc(move.toStore, m.exceedsRoom):
+			refused[move] = true
+		case !move.counted:
+			asking = append(asking, move)
+			stays = append(stays, move.stays...)
+		}
+	}
+	if len(asking) == 0 {
+		return refused
+	}
+	mayStay, err := m.room.EnterRoom(context.Background(), stays)
+	if err != nil { // while Redis is unavailable nothing is counted: few events move then, since few are decided about
+		return refused
+	}
+	for _, move := range asking {
+		if refused[move] = slices.Contains(mayStay[:len(move.stays)], false); refused[move] {
+			m.refusals.add(crowd(move.reason, move.first), true)
+		}
+		for i, stay := range move.stays {
+			if refused[move] && mayStay[i] {
+				m.stays.leave(stay)
+			}
+		}
+		mayStay = mayStay[len(move.stays):]
+	}
+	return refused
+}
+
+// exceedsRoom reports whether a message with its headers is larger than the room accepts.
+func (m *mover) exceedsRoom(message *nats.Msg) bool {
+	size := int64(message.Size() - len(message.Subject))
+	most := int64(m.streams.Layout().Room.Stream.CachedInfo().Config.MaxMsgSize)
+	return size > m.streams.Connection.Conn.MaxPayload() || most > 0 && size > most
+}
+
+// drop ends an event that may not stay in the room. Its slot is returned unless an attempt may have delivered the event.
+func (m *mover) drop(moving *move) {
+	m.metrics.RoomRefused(string(moving.reason), 1)
+	if moving.grant != nil {
+		endUndelivered(context.Background(), moving.grant, moving.inDoubt)
+	}
+	m.settler.settle(m.refusals.dropped(moving.message, cmp.Or(moving.denial, throttle.DeniedByRoom)))
+}
+
 // store ends the leases of the moves, so any worker can take the events from the room, and publishes the moves in order.
 func (m *mover) store(batch []*move) {
 	var releasing sync.WaitGroup
 	for _, move := range batch {
 		if move.grant != nil {
-			releasing.Go(func() { move.grant.Release(m.ctx, move.inDoubt) })
+			releasing.Go(func() { move.grant.Release(context.Background(), move.inDoubt) })
 		}
 	}
 	releasing.Wait()
 	for _, move := range batch {
-		move.publish(m.worker.streams.JetStream)
+		move.publish(m.streams.JetStream)
 	}
 	m.ended.Go(func() { m.settle(batch) })
 }
@@ -144,8 +182,7 @@ func (m *move) confirmed(givenUp <-chan struct{}) (known []bool, err error) {
 
 // settle settles the messages of moves as the server confirms them.
 func (m *mover) settle(batch []*move) {
-	w := m.worker
-	deadline, cancel := context.WithTimeout(m.ctx, stream.APITimeout)
+	deadline, cancel := context.WithTimeout(context.Background(), stream.APITimeout)
 	defer cancel()
 	var (
 		settled []settlement
@@ -154,57 +191,60 @@ func (m *mover) settle(batch []*move) {
 	for _, move := range batch {
 		known, err := move.confirmed(deadline.Done())
 		if !stream.IsTooLarge(err) {
-			w.health.room.Note(err)
+			m.storing.Note(err)
 		}
 		switch {
 		case err == nil:
 			stored = append(stored, move)
-			w.moved(move, known)
+			m.stored(move, known)
 			if move.bad != nil {
 				m.ended.Go(func() {
-					defer move.done()
-					group, _ := move.decode(w.o.Decoder)
-					w.deadLetter(m.ctx, move.message, group, move.bad)
+					defer move.end()
+					group, _ := move.decode(m.reader.decoder)
+					m.settler.deadLetter(context.Background(), move.message, group, move.bad)
 				})
 				continue
 			}
 			settled = append(settled, settlement{message: move.message, goesOn: true})
 		case stream.IsTooLarge(err): // the room's maximum message size has shrunk
-			w.leave(move.stays...)
-			w.metrics.RoomRefused(string(move.reason), 1)
-			move.refused()
+			m.stays.leave(move.stays...)
+			m.drop(move)
 		default:
-			w.nak(move.message, jitter(misconfiguredBackoff))
+			m.settler.nak(move.message, jitter(misconfiguredBackoff))
 		}
-		move.done()
+		move.end()
 	}
 	if len(settled) > 0 {
 		failpoint.Reach(failpoint.AfterMove)
 	}
-	w.settle(settled...)
+	m.settler.settle(settled...)
 	for _, move := range stored {
-		w.recordMove(move)
+		m.reporter.recordMove(move)
 	}
 }
 
-// moved records a stored move. Known marks the messages that the room held before.
-func (w *Worker) moved(m *move, known []bool) {
-	for i, stay := range m.stays {
-		if known[i] && !m.counted {
-			w.leave(stay) // its event may have ended, so nothing else would end this stay
+// stored records a stored move. Known marks the messages that the room held before.
+func (m *mover) stored(moving *move, known []bool) {
+	for i, stay := range moving.stays {
+		if known[i] && !moving.counted {
+			m.stays.leave(stay) // its event may have ended, so nothing else would end this stay
 		}
 	}
-	if stay, waited := w.stayOfStored(m.message); waited && stay.First != m.stays[0].First {
-		w.leave(stay) // the earlier stay counts for another first level
+	if stay, waited := m.stays.of(moving.message); waited && stay.First != moving.stays[0].First {
+		m.stays.leave(stay) // the earlier stay counts for another first level
 	}
-	if m.reason == room.Part {
+	if moving.reason == room.Part {
 		failpoint.Reach(failpoint.AfterSplit)
-		m.span.Ended(tracing.Split)
-	} else {
-		m.span.Ended(tracing.Waiting)
-		m.span.WaitsFor(string(m.reason))
+		moving.span.Ended(tracing.Split)
+		m.metrics.Split()
+		return
 	}
-	if m.stored != nil {
-		m.stored()
+	moving.span.Ended(tracing.Waiting)
+	moving.span.WaitsFor(string(moving.reason))
+	switch moving.reason {
+	case room.Slot:
+		m.metrics.Delayed()
+	case room.Channel:
+		m.queues.serve(source{inRoom: true, channel: moving.channel})
 	}
 }

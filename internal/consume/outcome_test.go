@@ -115,7 +115,7 @@ func TestOutcomes(t *testing.T) {
 		if tried > 0 && test.outcome == Sent {
 			sent = 1
 		}
-		f.eventually("it is under way no more", func() bool { return f.metrics.Get("under way") == 0 && len(w.pool) == 0 })
+		f.eventually("it is under way no more", func() bool { return f.metrics.Get("under way") == 0 && len(w.decider.pool.elements) == 0 })
 		if f.metrics.Get("age") != sent || f.metrics.mostUnderWay() != tried {
 			t.Errorf("got %d ages and %d deliveries at once, want %d and %d", f.metrics.Get("age"), f.metrics.mostUnderWay(), sent, tried)
 		}

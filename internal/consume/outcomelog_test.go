@@ -32,8 +32,8 @@ func TestOutcomesAreLogged(t *testing.T) {
 // TestNoEventIsDecodedForTheLog has no debug lines, and a settlement without a message to decode.
 func TestNoEventIsDecodedForTheLog(t *testing.T) {
 	t.Parallel()
-	w := &Worker{logger: slog.New(slog.DiscardHandler)}
-	w.logOutcomes(settlement{outcome: Dropped})
+	r := &reporter{logger: slog.New(slog.DiscardHandler)}
+	r.logOutcomes(settlement{outcome: Dropped})
 }
 
 // TestStopReadsAsNoRecovery stops a worker during two faults. The end of its deliveries is no recovery.

@@ -24,72 +24,81 @@ const (
 	longestPairWait  = 30 * time.Second
 )
 
-// pairWait returns the delay before the next request about an event that resolves another event.
-func (w *Worker) pairWait(c candidate) time.Duration {
-	return min(max(w.streams.Clock.Since(c.entry.Since)/2, shortestPairWait), longestPairWait)
+// pairs finds out whether the pair of a resolved event may still be opened by a message that is not decided yet. Its methods may be called
+// concurrently.
+type pairs struct {
+	streams  *stream.Client
+	decoder  event.Decoder
+	reader   *reader
+	closed   ClosedPairs
+	refusals *refusals
+	metrics  EventMetrics
+
+	producers, room firstOpening // where undecided messages that open a pair may begin
+	begun           quota        // of the resolved events that begin to wait for such messages
 }
 
-// leastAge returns the minimum time since an event was stored, by the server's clock.
-func (w *Worker) leastAge(m *message) time.Duration {
-	latest := w.streams.Clock.Earliest(time.Now())
-	if m.stored.After(latest) { // the time at which it came back from the room
-		latest = m.stored
-	}
-	return latest.Sub(m.entry.Since)
+// ClosedPairs remembers pairs that were not open: a part of [throttle.Limiter].
+type ClosedPairs interface {
+	// LearnUnpaired records that a pair was not open when every event stored up to a time of the server's clock was decided.
+	LearnUnpaired(pair string, decidedUpTo time.Time)
 }
 
-// awaitOther makes an event wait while another worker delivers it. An event that resolves another event waits in the room.
-func (w *Worker) awaitOther(c candidate, wait time.Duration) {
-	if c.event.Resolves() {
-		w.move(w.newMove(c, goal{reason: room.Pair, in: min(wait, w.pairWait(c)), until: c.entry.Until, behind: c.entry.Behind}), w.release)
-		return
-	}
-	w.nak(c.message, wait+jitter(50*time.Millisecond))
-	w.release()
+// goalOf returns how long a resolved event waits in the room before the next request about it.
+func (p *pairs) goalOf(c candidate) goal {
+	wait := min(max(p.streams.Clock.Since(c.entry.Since)/2, shortestPairWait), longestPairWait)
+	return goal{reason: room.Pair, in: wait, until: c.entry.Until, behind: c.entry.Behind}
 }
 
-// unpaired handles resolved events without an open pair. An event waits in the room for pairPatience. If the quota
-// of its first level is used up, the event is dropped instead. After pairPatience, the event waits until all earlier messages that may open
-// its pair are decided. If the pair still is not open, the event is dropped.
+// sorted are resolved events without an open pair, by what follows.
+type sorted struct {
+	waiting []waiting    // go to the room
+	again   []candidate  // the throttle's next answer is certain
+	dropped []settlement // too many events wait
+}
+
+// waiting is an event that goes to the room.
+type waiting struct {
+	candidate
+	goal goal
+}
+
+// sort decides what becomes of resolved events without an open pair. An event waits in the room for pairPatience. If the quota of its first
+// level is used up, the event is dropped instead. After pairPatience, the event waits until all earlier messages that may open its pair are
+// decided. If the pair still is not open, the event is dropped.
 //
 // An undecided event that may open the pair is in the producers' stream. Parts of bodies, and events that Redis refused, are in the room
 // instead, before everything that is stored there later. Another worker may decide after the throttle's answer and before the look at the
-// streams. So the worker asks the throttle once more, and the second answer counts. The events hold no element of the pool, so other events
-// are decided while the streams are searched.
-func (w *Worker) unpaired(pulling, ctx context.Context, events []candidate) {
-	var again []candidate
-	var dropped []settlement
-	now := w.streams.Clock.Earliest(time.Now())
-	at := w.streams.Layout()
+// streams. So the worker asks the throttle once more, and the second answer counts.
+func (p *pairs) sort(ctx context.Context, events []candidate) (by sorted) {
+	now := p.streams.Clock.Earliest(time.Now())
+	at := p.streams.Layout()
 	ends := ends{ // 0 if not known
 		producers: sync.OnceValue(func() uint64 { end, _ := endOf(ctx, at.Stream); return end }),
 		room:      sync.OnceValue(func() uint64 { end, _ := endOf(ctx, at.Room.Stream); return end }),
 	}
 	for _, c := range events {
 		first := event.FirstLevel(c.event.Category)
-		if c.entry.Reason != room.Pair && (w.crowded(room.Pair, first) || !w.openings.begun.take(first, time.Now())) {
-			dropped = append(dropped, w.dropCrowded(c.message, room.Pair))
+		if c.entry.Reason != room.Pair && (p.refusals.crowded(room.Pair, first) || !p.begun.take(first, time.Now())) {
+			by.dropped = append(by.dropped, p.refusals.dropCrowded(c.message, room.Pair))
 			continue
 		}
-		to := goal{reason: room.Pair, in: w.pairWait(c), until: c.entry.Until, behind: c.entry.Behind}
-		patience := pairPatience - w.leastAge(c.message)
+		to := p.goalOf(c)
+		patience := pairPatience - p.reader.leastAge(c.message)
 		switch {
 		case to.until == 0 && patience > 0:
 			to.in = patience
-		case w.openersAreDecided(ctx, &to, ends):
+		case p.openersAreDecided(ctx, &to, ends):
 			c.certain = true
 			if c.entry.Until == 0 {
 				c.decidedUpTo = now
 			}
-			again = append(again, c)
+			by.again = append(by.again, c)
 			continue
 		}
-		w.move(w.newMove(c, to), func() {})
+		by.waiting = append(by.waiting, waiting{c, to})
 	}
-	w.settle(dropped...)
-	for _, m := range w.decideInParts(pulling, ctx, again) {
-		w.nak(m, 0)
-	}
+	return by
 }
 
 // ends are the latest sequences of the streams. They are read on first use.
@@ -97,31 +106,24 @@ type ends struct{ producers, room func() uint64 }
 
 // openersAreDecided reports whether every event that may open the pair of a resolved event is decided. It stores in the goal up to which
 // sequences the streams have to be searched.
-func (w *Worker) openersAreDecided(ctx context.Context, to *goal, ends ends) bool {
-	at := w.streams.Layout()
+func (p *pairs) openersAreDecided(ctx context.Context, to *goal, ends ends) bool {
+	at := p.streams.Layout()
 	if to.until == 0 {
 		to.until = ends.producers()
 	}
-	if to.behind == 0 && to.until > 0 && w.openings.producers.noneBefore(ctx, to.until+1, at, w.firstOfProducers) {
+	if to.behind == 0 && to.until > 0 && p.producers.noneBefore(ctx, to.until+1, at, p.firstOfProducers) {
 		to.behind = ends.room()
 	}
-	return to.behind > 0 && w.openings.room.noneBefore(ctx, to.behind+1, at, w.firstOfRoom)
+	return to.behind > 0 && p.room.noneBefore(ctx, to.behind+1, at, p.firstOfRoom)
 }
 
 // neverOpened returns the settlement of a resolved event whose pair certainly never opens.
-func (w *Worker) neverOpened(c candidate) settlement {
-	w.metrics.Resolved("unpaired")
+func (p *pairs) neverOpened(c candidate) settlement {
+	p.metrics.Resolved("unpaired")
 	if !c.decidedUpTo.IsZero() {
-		w.throttle.LearnUnpaired(c.event.Pair(), c.decidedUpTo)
+		p.closed.LearnUnpaired(c.event.Pair(), c.decidedUpTo)
 	}
-	return w.dropped(c.message, throttle.DeniedUnpaired)
-}
-
-// openings caches, per stream, where undecided messages that open a pair may begin. It also counts the resolved events that began to wait
-// for such messages.
-type openings struct {
-	producers, room firstOpening
-	begun           quota
+	return p.refusals.dropped(c.message, throttle.DeniedUnpaired)
 }
 
 // mostBegun is how many resolved events of one first level, without an open pair, a worker lets begin to wait in the room within
@@ -150,6 +152,13 @@ func (q *quota) take(first string, now time.Time) bool {
 	}
 	q.begun[first]++
 	return true
+}
+
+func newPairs(from *reader, closed ClosedPairs, refusals *refusals, metrics EventMetrics) *pairs {
+	return &pairs{
+		streams: from.streams, decoder: from.decoder, reader: from, closed: closed, refusals: refusals, metrics: metrics,
+		begun: quota{most: mostBegun, period: pairPatience},
+	}
 }
 
 // openingKept is how long a firstOpening is cached.
@@ -184,7 +193,7 @@ func (o *firstOpening) noneBefore(
 
 // firstOfProducers finds the first message above the acknowledgement floor that may open a pair. The floor alone is not enough: it does not
 // advance past other subjects and deleted messages.
-func (w *Worker) firstOfProducers(ctx context.Context, at *stream.Layout, known uint64) (uint64, error) {
+func (p *pairs) firstOfProducers(ctx context.Context, at *stream.Layout, known uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
 	end, err := endOf(ctx, at.Stream)
@@ -196,18 +205,18 @@ func (w *Worker) firstOfProducers(ctx context.Context, at *stream.Layout, known 
 		return known, err
 	}
 	from := max(known, info.AckFloor.Stream+1)
-	return w.firstThatOpens(ctx, at.Stream, w.streams.Names.Subjects(), from, max(from, end+1))
+	return p.firstThatOpens(ctx, at.Stream, p.streams.Names.Subjects(), from, max(from, end+1))
 }
 
 // firstOfRoom finds the first undecided event in the room that may open a pair. Redis has the decided events.
-func (w *Worker) firstOfRoom(ctx context.Context, at *stream.Layout, known uint64) (uint64, error) {
+func (p *pairs) firstOfRoom(ctx context.Context, at *stream.Layout, known uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
 	end, err := endOf(ctx, at.Room.Stream)
 	if err != nil {
 		return known, err
 	}
-	return w.firstThatOpens(ctx, at.Room.Stream, w.streams.Names.Room().Undecided(), max(known, 1), end+1)
+	return p.firstThatOpens(ctx, at.Room.Stream, p.streams.Names.Room().Undecided(), max(known, 1), end+1)
 }
 
 // endOf returns the latest sequence of a stream. An empty stream counts as a stream that has had one message.
@@ -226,7 +235,7 @@ const mostLooks = 16
 
 // firstThatOpens returns the sequence of the first message on the subjects that may open a pair, or end. After an error it returns how far
 // it came. It skips events that resolve: they open no pair, and a crowd of them would wait for each other.
-func (w *Worker) firstThatOpens(ctx context.Context, stream jetstream.Stream, subjects []string, from, end uint64) (uint64, error) {
+func (p *pairs) firstThatOpens(ctx context.Context, stream jetstream.Stream, subjects []string, from, end uint64) (uint64, error) {
 	heads := newHeads(stream, subjects)
 	for range mostLooks {
 		next, err := heads.first(ctx, from)
@@ -235,7 +244,7 @@ func (w *Worker) firstThatOpens(ctx context.Context, stream jetstream.Stream, su
 			return from, err
 		case next == nil:
 			return end, nil
-		case !w.opensNone(next):
+		case !p.opensNone(next):
 			return next.Sequence, nil
 		}
 		from = next.Sequence + 1
@@ -279,8 +288,8 @@ func (h heads) first(ctx context.Context, from uint64) (first *jetstream.RawStre
 }
 
 // opensNone reports whether a message certainly opens no pair: it is a forged message, or a single event that resolves another event.
-func (w *Worker) opensNone(stored *jetstream.RawStreamMsg) bool {
-	inRoom := w.streams.Names.Room().First(stored.Subject) != ""
+func (p *pairs) opensNone(stored *jetstream.RawStreamMsg) bool {
+	inRoom := p.streams.Names.Room().First(stored.Subject) != ""
 	if inRoom && !trusted.IsMarked(stored.Header) {
 		return true
 	}
@@ -289,9 +298,9 @@ func (w *Worker) opensNone(stored *jetstream.RawStreamMsg) bool {
 	}
 	entry := entryOf(inRoom, stored.Subject, stored.Header, room.Origin{Sequence: stored.Sequence, Stored: stored.Time})
 	m := asStored(entry, stored.Header, stored.Data)
-	if parts, _ := w.o.Decoder.Parts(m); parts != nil {
+	if parts, _ := p.decoder.Parts(m); parts != nil {
 		return false
 	}
-	e, err := w.o.Decoder.Decode(m)
+	e, err := p.decoder.Decode(m)
 	return err == nil && e.Resolves()
 }

@@ -391,7 +391,7 @@ func TestUnpairedCrowd(t *testing.T) {
 	found := uint64(0)
 	f.eventually("the group is found, which may open a pair", func() bool {
 		before := found
-		found, _ = w.firstOfProducers(t.Context(), at, before)
+		found, _ = w.decider.pairs.firstOfProducers(t.Context(), at, before)
 		if found < before || found > group {
 			t.Fatalf("first message that may open a pair: got %d after %d, want the group, %d", found, before, group)
 		}
@@ -403,11 +403,11 @@ func TestUnpairedCrowd(t *testing.T) {
 	_, body := resolved(0)
 	f.putInRoom(testNames.Room().Queue(room.Part, "payments"), entry, body)
 	f.putInRoom(testNames.Room().Channel(room.Token("payments"), "payments"), entry, `{"title": "firing, and decided"}`)
-	if first, err := w.firstOfRoom(t.Context(), at, 0); err != nil || first != 3 {
+	if first, err := w.decider.pairs.firstOfRoom(t.Context(), at, 0); err != nil || first != 3 {
 		t.Errorf("first message of the room that may open a pair: got %d (%v), want none of 2", first, err)
 	}
 	f.putInRoom(testNames.Room().Queue(room.Part, "errors"), entry, `{"title": "firing"}`)
-	if first, err := w.firstOfRoom(t.Context(), at, 0); err != nil || first != 3 {
+	if first, err := w.decider.pairs.firstOfRoom(t.Context(), at, 0); err != nil || first != 3 {
 		t.Errorf("first message of the room that may open a pair: got %d (%v), want 3", first, err)
 	}
 	f.event("security", "order-1")
@@ -464,7 +464,7 @@ func TestUnpairedFlood(t *testing.T) {
 	})
 	f.publish("notify.errors", `{"id": "of a neighbour", "title": "an event", "status": "resolved", "key": "k"}`)
 	w := f.newWorker(nil)
-	w.openings.begun.most, w.openings.begun.period = quota, time.Hour
+	w.decider.pairs.begun.most, w.decider.pairs.begun.period = quota, time.Hour
 	f.run(w)
 	f.awaitSettled(flood + 1)
 	f.requireRoomEmpty()
@@ -497,7 +497,7 @@ func TestUnpairedInDoubt(t *testing.T) {
 	f.event("errors", "of another instance") // keeps the ack floor below the resolved event
 	elsewhere := testkit.Must(f.fetch(w))(t)
 	blind.Store(true)
-	if first, err := w.firstOfProducers(t.Context(), w.streams.Layout(), 5); !errors.Is(err, jetstream.ErrStreamNotFound) || first != 5 {
+	if first, err := w.decider.pairs.firstOfProducers(t.Context(), w.streams.Layout(), 5); !errors.Is(err, jetstream.ErrStreamNotFound) || first != 5 {
 		t.Errorf("first message that may open a pair: got %d (%v), want %v", first, err, jetstream.ErrStreamNotFound)
 	}
 	f.answerUnpaired(nil)

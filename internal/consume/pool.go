@@ -2,27 +2,44 @@ package consume
 
 import (
 	"context"
-	"time"
+	"sync"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// acquire takes free elements of the pool, up to the number wanted. It waits until there are enough for a batch that is worth a request. It
-// takes none if the context ends first.
-func (w *Worker) acquire(ctx context.Context, wanted int) int {
+// poolSize is how many decided messages a worker holds at most, beside its concurrent deliveries: one full batch.
+const poolSize = throttle.MaxBatch
+
+// pool bounds the messages between decision and settlement: each of them holds an element. It also runs tasks in reused goroutines.
+type pool struct {
+	elements chan struct{} // has an element for each message that holds one
+	tasks    chan func()   // feeds idle goroutines
+	working  sync.WaitGroup
+}
+
+func newPool(concurrency int) *pool {
+	return &pool{elements: make(chan struct{}, poolSize+concurrency), tasks: make(chan func())}
+}
+
+// take waits for a free element and takes it.
+func (p *pool) take() { p.elements <- struct{}{} }
+
+// acquire takes free elements, up to the number wanted. It waits until there are enough for a batch that is worth a request. It takes none
+// if the context ends first.
+func (p *pool) acquire(ctx context.Context, wanted int) int {
 	enough := min(wanted, poolSize/4)
 	for n := range wanted {
 		if n < enough {
 			select {
-			case w.pool <- struct{}{}:
+			case p.elements <- struct{}{}:
 				continue
 			case <-ctx.Done():
-				for range n {
-					w.release()
-				}
+				p.release(n)
 				return 0
 			}
 		}
 		select {
-		case w.pool <- struct{}{}:
+		case p.elements <- struct{}{}:
 		default:
 			return n
 		}
@@ -30,40 +47,33 @@ func (w *Worker) acquire(ctx context.Context, wanted int) int {
 	return wanted
 }
 
-// release puts an element back into the pool.
-func (w *Worker) release() { <-w.pool }
+// release puts elements back.
+func (p *pool) release(n int) {
+	for range n {
+		<-p.elements
+	}
+}
 
-// work runs a task.
-func (w *Worker) work(task func()) {
-	w.working.Add(1)
+// run runs a task in a goroutine of its own.
+func (p *pool) run(task func()) {
+	p.working.Add(1)
 	select {
-	case w.tasks <- task:
+	case p.tasks <- task:
 	default:
-		go w.runTasks(task)
+		go p.runTasks(task)
 	}
 }
 
 // runTasks runs a task, and then further tasks from the channel. Reusing goroutines avoids growing a new stack for every post.
-func (w *Worker) runTasks(task func()) {
-	for open := true; open; task, open = <-w.tasks {
+func (p *pool) runTasks(task func()) {
+	for open := true; open; task, open = <-p.tasks {
 		task()
-		w.working.Done()
+		p.working.Done()
 	}
 }
 
-// undecidedDelay is the redelivery delay of a message for which no decision could be made.
-const undecidedDelay = time.Second
-
-// notDecided handles a failed decision: it sends a nak for each candidate. If the context has ended, it sends none and returns false.
-func (w *Worker) notDecided(ctx context.Context, candidates []candidate) bool {
-	for range candidates {
-		w.release()
-	}
-	if ctx.Err() != nil {
-		return false
-	}
-	for _, c := range candidates {
-		w.nak(c.message, jitter(undecidedDelay))
-	}
-	return true
+// close waits for all tasks, and ends the goroutines. No task is added afterwards.
+func (p *pool) close() {
+	p.working.Wait()
+	close(p.tasks)
 }

@@ -6,27 +6,35 @@ import "github.com/seed-4578ace9/notifier/internal/sink"
 // in a flood most preparations would be wasted.
 const fewCandidates = 4
 
-// prepare prepares a few candidates for delivery while the throttle decides, so a single event is posted sooner. For each candidate it
-// returns a function that waits for the preparation and returns what to send.
-func (w *Worker) prepare(candidates []candidate) func(i int) func() sink.Delivery {
-	unprepared := func(i int) sink.Delivery { return sink.Delivery{Event: candidates[i].event} }
-	if len(candidates) > fewCandidates {
-		return func(i int) func() sink.Delivery {
-			own := unprepared(i) // otherwise a delivery would keep the whole batch in memory
-			return func() sink.Delivery { return own }
-		}
+// preparation is a delivery that the sink may still be preparing.
+type preparation struct {
+	delivery sink.Delivery
+	done     chan struct{} // closed when the delivery is prepared; nil: it is not prepared in advance
+}
+
+// result waits for the preparation, and returns what to send.
+func (p *preparation) result() sink.Delivery {
+	if p.done != nil {
+		<-p.done
 	}
-	prepared, done := make([]sink.Delivery, len(candidates)), make(chan struct{})
+	return p.delivery
+}
+
+// prepare prepares a few candidates for delivery while the throttle decides, so a single event is posted sooner. It returns nil for a
+// candidate that is not prepared in advance. Each preparation stands alone: a delivery keeps no other candidate in memory.
+func prepare(by Sink, candidates []candidate) []*preparation {
+	all := make([]*preparation, len(candidates))
+	if len(candidates) > fewCandidates {
+		return all
+	}
+	for i, c := range candidates {
+		all[i] = &preparation{delivery: sink.Delivery{Event: c.event}, done: make(chan struct{})}
+	}
 	go func() {
-		defer close(done)
-		for i := range candidates {
-			prepared[i] = w.sink.Prepare(unprepared(i))
+		for _, p := range all {
+			p.delivery = by.Prepare(p.delivery)
+			close(p.done)
 		}
 	}()
-	return func(i int) func() sink.Delivery {
-		return func() sink.Delivery {
-			<-done
-			return prepared[i]
-		}
-	}
+	return all
 }

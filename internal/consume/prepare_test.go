@@ -62,23 +62,15 @@ func TestSlowPreparationDelaysNoOther(t *testing.T) {
 // TestManyAreNotPrepared prepares no large batch, because most of a flood is dropped.
 func TestManyAreNotPrepared(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.sink.prepare = func(e event.Event) string { return e.ID }
+	by := &fakeSink{prepare: func(e event.Event) string { return e.ID }}
 	batch := make([]candidate, fewCandidates+1)
 	for i := range batch {
 		batch[i].event.ID = fmt.Sprint(i)
 	}
-	w := f.newWorker(nil)
-	for _, n := range []int{1, fewCandidates, len(batch)} {
-		delivery := w.prepare(batch[:n])
-		for i, c := range batch[:n] {
-			want := c.event.ID
-			if n > fewCandidates {
-				want = ""
-			}
-			if d := delivery(i)(); d.Mention != want || d.Event.ID != c.event.ID {
-				t.Errorf("candidate %d of %d: got %+v, want the mention %q", i, n, d, want)
-			}
-		}
+	for i, p := range prepare(by, batch[:fewCandidates]) {
+		testkit.Equal(t, p.result().Mention, batch[i].event.ID, "prepared mention")
+	}
+	for _, p := range prepare(by, batch) {
+		testkit.Equal(t, p, nil, "a preparation in a large batch")
 	}
 }

@@ -3,14 +3,18 @@ package consume
 import (
 	"context"
 	"errors"
-	"slices"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // Number of messages per request: few at first, more while they are handled quickly, fewer when they wait. So a worker pulls no more
@@ -24,9 +28,36 @@ const (
 // pollTime is how long the server waits for messages before it returns an empty answer. It bounds the duration of a shutdown.
 const pollTime = time.Second
 
+// puller requests messages and passes them on.
+type puller struct {
+	streams  *stream.Client
+	throttle Throttle
+	settler  *settler
+	lanes    *lane.Lanes
+	queues   *channelQueues
+	bodies   *bodies
+	health   *health
+	inbox    *inbox
+	hand     *hand
+	finding  *oplog.Condition // finding the consumers of channels' queues
+	logger   *slog.Logger
+	pulling  sync.WaitGroup
+}
+
+// inbox passes received messages to the goroutine that decides.
+type inbox struct {
+	messages chan *message
+	behind   atomic.Bool // producers' messages wait to be delivered
+	copies   *recordCopies
+}
+
+func newInbox(known Known) *inbox {
+	return &inbox{messages: make(chan *message, 2*throttle.MaxBatch), copies: &recordCopies{known: known}}
+}
+
 // pullAll pulls from the producers' stream, from the room and from each channel's queue in the room, until the context ends.
-func (w *Worker) pullAll(ctx context.Context) error {
-	defer close(w.incoming)
+func (w *puller) pullAll(ctx context.Context) error {
+	defer close(w.inbox.messages)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	start := func(pull func(context.Context) error) {
@@ -43,13 +74,13 @@ func (w *Worker) pullAll(ctx context.Context) error {
 		return w.pull(ctx, source{inRoom: true}, func() jetstream.Consumer { return w.streams.Layout().Room.Consumer })
 	})
 	w.pulling.Go(func() { w.bodies.run(ctx) })
-	for _, queue := range w.queues(ctx) {
-		w.serve(queue)
+	for _, queue := range w.queues.list(ctx) {
+		w.queues.serve(queue)
 	}
 	w.pulling.Go(func() {
 		for {
 			select {
-			case queue := <-w.unserved:
+			case queue := <-w.queues.unserved:
 				start(func(ctx context.Context) error { return w.pullQueue(ctx, queue) })
 			case <-ctx.Done():
 				return
@@ -64,7 +95,7 @@ func (w *Worker) pullAll(ctx context.Context) error {
 }
 
 // pull requests messages and passes them on, until the context ends. It requests none while the worker could not handle them.
-func (w *Worker) pull(ctx context.Context, from source, consumer func() jetstream.Consumer) error {
+func (w *puller) pull(ctx context.Context, from source, consumer func() jetstream.Consumer) error {
 	demand := firstDemand
 	for {
 		if err := w.mayPull(ctx); err != nil {
@@ -74,20 +105,20 @@ func (w *Worker) pull(ctx context.Context, from source, consumer func() jetstrea
 		if err != nil {
 			return err
 		}
-		demand = nextDemand(demand, received, handing, w.ackWait)
+		demand = nextDemand(demand, received, handing, w.settler.lease())
 	}
 }
 
 // fetch sends one request for messages and passes on what it receives. It returns how many messages it received, and how long they waited
 // to be passed on. It returns early after a reconnect: a restarted server does not know the request.
-func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Consumer, demand int) (received int, handing time.Duration, err error) {
-	if err := w.settlers.AwaitSpace(ctx, consumer.CachedInfo().Name); err != nil {
+func (w *puller) fetch(ctx context.Context, from source, consumer jetstream.Consumer, demand int) (received int, handing time.Duration, err error) {
+	if err := w.settler.awaitSpace(ctx, consumer.CachedInfo().Name); err != nil {
 		return 0, 0, err
 	}
 	demand = w.hand.demand(consumer.CachedInfo().Name, demand)
 	reconnected := w.streams.Connection.UntilReconnect().Done()
 	asked, connection := time.Now(), w.streams.Connection.Conn.Stats().Reconnects
-	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, w.ackWait/4)))
+	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, w.settler.lease()/4)))
 	for open := err == nil; open; {
 		var msg jetstream.Msg
 		select {
@@ -115,15 +146,15 @@ func (w *Worker) fetch(ctx context.Context, from source, consumer jetstream.Cons
 }
 
 // pass hands a message on, and returns how long the message waited.
-func (w *Worker) pass(ctx context.Context, msg jetstream.Msg, from source, asked time.Time, connection uint64) time.Duration {
-	m, err := newMessage(msg, from, asked, connection, w.ackWait)
+func (w *puller) pass(ctx context.Context, msg jetstream.Msg, from source, asked time.Time, connection uint64) time.Duration {
+	m, err := newMessage(msg, from, asked, connection, w.settler.lease())
 	if err != nil {
 		w.logger.Error("a message without JetStream's metadata was left alone", "error", err)
 		return 0
 	}
-	m.copiesBegun = w.copies.begun.Load()
+	m.copiesBegun = w.inbox.copies.begun.Load()
 	if !from.inRoom {
-		w.behind.Store(m.behind > 0)
+		w.inbox.behind.Store(m.behind > 0)
 	}
 	if from.deciding != nil {
 		from.deciding.Add(1)
@@ -131,7 +162,7 @@ func (w *Worker) pass(ctx context.Context, msg jetstream.Msg, from source, asked
 	start := time.Now()
 	w.hand.arrived(m.consumer, m.Size())
 	w.hand.take(ctx, m)
-	w.incoming <- m
+	w.inbox.messages <- m
 	return time.Since(start)
 }
 
@@ -147,55 +178,21 @@ func nextDemand(demand, received int, handing, ackWait time.Duration) int {
 	return demand
 }
 
-// serve starts a puller for a channel's queue, once.
-func (w *Worker) serve(queue source) {
-	if _, served := w.served.LoadOrStore(queue.token(), queue.channel); !served {
-		w.unserved <- queue
-	}
-}
-
-// queues lists the channel queues that are served from the start: the channels of the settings, and, by token, the channels with events in
-// the room.
-func (w *Worker) queues(ctx context.Context) []source {
-	var queues []source
-	for _, channel := range w.sink.Destinations() {
-		queues = append(queues, source{inRoom: true, channel: channel})
-	}
-	subjects := w.streams.Names.Room()
-	asking, cancel := context.WithTimeout(ctx, stream.APITimeout)
-	defer cancel()
-	info, err := w.streams.Layout().Room.Stream.Info(asking, jetstream.WithSubjectFilter(subjects.ChannelFilter("*")))
-	if ctx.Err() != nil {
-		return queues // the worker stops
-	}
-	if err != nil {
-		w.logger.Warn("queues of channels that the settings no longer name are not served", "error", err)
-		return queues
-	}
-	for subject := range info.State.Subjects {
-		token, isQueue := subjects.ChannelOf(subject)
-		if isQueue && !slices.ContainsFunc(queues, func(queue source) bool { return queue.token() == token }) {
-			queues = append(queues, source{inRoom: true, onlyToken: token})
-		}
-	}
-	return queues
-}
-
 // pullQueue takes events from a channel's queue, in order and as many as the channel takes, until the context ends. It requests more once
 // the previous events are decided.
-func (w *Worker) pullQueue(ctx context.Context, from source) error {
+func (w *puller) pullQueue(ctx context.Context, from source) error {
 	from.deciding = new(sync.WaitGroup)
 	for {
 		if err := w.mayPull(ctx); err != nil {
 			return err
 		}
-		if channel, _ := w.served.Load(from.token()); from.channel == "" {
-			from.channel, _ = channel.(string) // known since an event for the channel came
+		if from.channel == "" {
+			from.channel = w.queues.channelOf(from.token()) // known since an event for the channel came
 		}
 		if err := w.awaitPause(ctx, from.channel); err != nil {
 			return err
 		}
-		free, err := w.channels.awaitFree(ctx, from.channel)
+		free, err := w.lanes.AwaitFree(ctx, from.channel)
 		if err != nil {
 			return err
 		}
@@ -206,42 +203,42 @@ func (w *Worker) pullQueue(ctx context.Context, from source) error {
 			}
 			continue
 		}
-		w.health.queues.Note(nil)
+		w.finding.Note(nil)
 		received, _, err := w.fetch(ctx, from, consumer, free)
 		if err != nil {
 			return err
 		}
-		w.channels.fetched(from.channel, received)
+		w.lanes.Fetched(from.channel, received)
 		from.deciding.Wait()
 	}
 }
 
-// awaitPause waits while a channel is paused for longer than memoryWait.
-func (w *Worker) awaitPause(ctx context.Context, channel string) error {
+// awaitPause waits while a channel is paused for longer than lane.MemoryWait.
+func (w *puller) awaitPause(ctx context.Context, channel string) error {
 	for {
-		paused := w.paused(channel)
-		if paused <= memoryWait {
+		paused := w.lanes.Paused(channel)
+		if paused <= lane.MemoryWait {
 			return nil
 		}
-		if err := w.streams.Connection.Sleep(ctx, min(paused-memoryWait, time.Second)); err != nil {
+		if err := w.streams.Connection.Sleep(ctx, min(paused-lane.MemoryWait, time.Second)); err != nil {
 			return err
 		}
 	}
 }
 
 // queueFailed waits after the consumer of a channel's queue could not be found or created.
-func (w *Worker) queueFailed(ctx context.Context, err error) error {
+func (w *puller) queueFailed(ctx context.Context, err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) && w.streams.Connection.Conn.IsConnected() {
 		return w.streams.Find(ctx)
 	}
 	if w.streams.Connection.Conn.IsConnected() && ctx.Err() == nil {
-		w.health.queues.Note(err)
+		w.finding.Note(err)
 	}
 	return w.streams.Connection.Sleep(ctx, time.Second)
 }
 
 // mayPull waits until messages can be handled: the worker is connected, the throttle can decide, and deliveries are not misconfigured.
-func (w *Worker) mayPull(ctx context.Context) error {
+func (w *puller) mayPull(ctx context.Context) error {
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -271,7 +268,7 @@ func (w *Worker) mayPull(ctx context.Context) error {
 // pullFailed handles the end of a request for messages. If a consumer or stream is gone, the worker searches for it again and recreates it
 // if allowed. While a cluster elects a leader, nobody knows whether they are gone: the worker asks until the server answers, and is not
 // ready meanwhile.
-func (w *Worker) pullFailed(ctx context.Context, consumer jetstream.Consumer, err error) error {
+func (w *puller) pullFailed(ctx context.Context, consumer jetstream.Consumer, err error) error {
 	gone := errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 	if !gone {

@@ -56,7 +56,7 @@ func TestConsumerWithoutALeader(t *testing.T) {
 	f := newFixture(t)
 	w := f.prepared(nil)
 	consumer := &leaderless{w.streams.Layout().Consumer, 2}
-	testkit.NoError(t, w.pullFailed(t.Context(), consumer, nats.ErrNoResponders))
+	testkit.NoError(t, w.puller.pullFailed(t.Context(), consumer, nats.ErrNoResponders))
 	testkit.NoError(t, w.Ready())
 	testkit.Equal(t, consumer.silent, 0, "requests without an answer that are left")
 	f.log.WantCount(t, 1, "nats does not answer whether the consumer exists")
@@ -95,17 +95,17 @@ func TestFetchFollowsSizes(t *testing.T) {
 	for i := range events {
 		f.publish("notify.payments", strings.Repeat("x", size), "Nats-Msg-Id", fmt.Sprint("large-", i))
 	}
-	w.incoming = make(chan *message, events)
+	w.puller.inbox.messages = make(chan *message, events)
 	ctx, cancel := context.WithCancel(t.Context())
-	w.pulling.Go(func() {
+	w.puller.pulling.Go(func() {
 		for ctx.Err() == nil {
-			_, _, _ = w.fetch(ctx, source{}, w.streams.Layout().Consumer, largestFetch)
+			_, _, _ = w.puller.fetch(ctx, source{}, w.streams.Layout().Consumer, largestFetch)
 		}
 	})
 	delivered := func() int { return testkit.Must(w.streams.Layout().Consumer.Info(t.Context()))(t).NumAckPending }
-	f.eventually("the messages in hand are as many as fit", func() bool { return w.hand.held() > mostInHand-2*size })
-	f.eventually("one more message waits for its turn", func() bool { return delivered() > len(w.incoming) })
+	f.eventually("the messages in hand are as many as fit", func() bool { return w.puller.hand.held() > mostInHand-2*size })
+	f.eventually("one more message waits for its turn", func() bool { return delivered() > len(w.puller.inbox.messages) })
 	testkit.AtMost(t, delivered()*size, mostInHand+2*fetchBytes, "bytes that the server has delivered")
 	cancel()
-	w.pulling.Wait()
+	w.puller.pulling.Wait()
 }

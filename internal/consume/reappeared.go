@@ -10,7 +10,7 @@ import (
 
 // keepRemoving calls removeReappeared at once and after each reconnect, until the context ends. A server may bring back many thousands of
 // messages, so keepRemoving has a goroutine of its own. After a reconnect it waits until pulling has resumed.
-func (w *Worker) keepRemoving(ctx context.Context) {
+func (w *watcher) keepRemoving(ctx context.Context) {
 	for {
 		present := w.streams.Connection.UntilReconnect()
 		_ = w.streams.Connection.Request(ctx, func(ctx context.Context) error { w.removeReappeared(ctx); return nil })
@@ -23,11 +23,11 @@ func (w *Worker) keepRemoving(ctx context.Context) {
 // removeReappeared removes acknowledged messages that have reappeared in a stream. A server that was killed may bring them back (seen with
 // nats-server 2.15), because it deletes the record of a deletion too early. It redelivers none of them. Until they expired, they would take
 // up space and could keep resolved events waiting.
-func (w *Worker) removeReappeared(ctx context.Context) {
+func (w *watcher) removeReappeared(ctx context.Context) {
 	at, subjects := w.streams.Layout(), w.streams.Names.Room()
 	w.removeAcknowledged(ctx, at.Stream, at.Consumer, w.streams.Names.Subjects())
 	w.removeAcknowledged(ctx, at.Room.Stream, at.Room.Consumer, subjects.Ready())
-	for _, queue := range w.queues(ctx) {
+	for _, queue := range w.queues.list(ctx) {
 		if consumer, err := at.Room.Channel(ctx, queue.token()); err == nil {
 			w.removeAcknowledged(ctx, at.Room.Stream, consumer, []string{subjects.ChannelFilter(queue.token())})
 		}
@@ -35,7 +35,7 @@ func (w *Worker) removeReappeared(ctx context.Context) {
 }
 
 // removeAcknowledged removes the messages on a consumer's subjects up to the consumer's acknowledgement floor.
-func (w *Worker) removeAcknowledged(ctx context.Context, stream jetstream.Stream, consumer jetstream.Consumer, subjects []string) {
+func (w *watcher) removeAcknowledged(ctx context.Context, stream jetstream.Stream, consumer jetstream.Consumer, subjects []string) {
 	info, err := w.streams.Info(ctx, consumer)
 	if err != nil {
 		return // the connection is lost again

@@ -71,6 +71,6 @@ func TestUnacknowledgedMessagesStay(t *testing.T) {
 	testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t)
 	testkit.NoError(t, testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))
 	w := f.newWorker(nil)
-	w.removeReappeared(t.Context())
+	w.watcher.removeReappeared(t.Context())
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, uint64(2), "messages in the stream")
 }

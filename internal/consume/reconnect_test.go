@@ -51,19 +51,19 @@ func TestPullAfterReconnect(t *testing.T) {
 	consumer := &forgetful{Consumer: w.streams.Layout().Consumer, asked: make(chan chan jetstream.Msg)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- w.pull(ctx, source{}, func() jetstream.Consumer { return consumer }) }()
+	go func() { ended <- w.puller.pull(ctx, source{}, func() jetstream.Consumer { return consumer }) }()
 
 	first := receive(t, "the first request", consumer.asked)
 	testkit.NoError(t, w.streams.Connection.Conn.ForceReconnect())
 	second := receive(t, "the request after the reconnect", consumer.asked)
 	first <- late
-	testkit.Equal(t, receive(t, "the message of the first request", w.incoming).sequence, 1, "sequence of the message")
+	testkit.Equal(t, receive(t, "the message of the first request", w.puller.inbox.messages).sequence, 1, "sequence of the message")
 
 	cancel()
 	close(first)
 	close(second)
 	testkit.Equal(t, receive(t, "the end of pulling", ended), context.Canceled, "error of pulling")
-	w.pulling.Wait()
+	w.puller.pulling.Wait()
 }
 
 // TestConsumerAskedForAfterReconnect loses the connection with a question about the consumer. The worker asks anew when the connection is
@@ -74,7 +74,7 @@ func TestConsumerAskedForAfterReconnect(t *testing.T) {
 	w := f.prepared(nil)
 	consumer := &forgetful{Consumer: w.streams.Layout().Consumer, infos: make(chan struct{}), dumb: 1}
 	ended := make(chan error, 1)
-	go func() { ended <- w.pullFailed(t.Context(), consumer, nats.ErrNoResponders) }()
+	go func() { ended <- w.puller.pullFailed(t.Context(), consumer, nats.ErrNoResponders) }()
 	receive(t, "the first question", consumer.infos)
 	testkit.NoError(t, w.streams.Connection.Conn.ForceReconnect())
 	receive(t, "the question after the reconnect", consumer.infos)

@@ -10,7 +10,7 @@ import (
 
 // countingRecords counts the copies of the delivery record.
 type countingRecords struct {
-	Throttle
+	Known
 	copies  int
 	unknown bool
 }
@@ -30,8 +30,8 @@ func TestRecordCopiesAreShared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			records := &countingRecords{unknown: unknown}
-			w := &Worker{throttle: records}
-			receive := func() *message { return &message{copiesBegun: w.copies.begun.Load()} }
+			copies := &recordCopies{known: records}
+			receive := func() *message { return &message{copiesBegun: copies.begun.Load()} }
 			first, second := receive(), receive()
 			only := func(m *message) func() *message { return func() *message { return m } }
 			for _, step := range []struct {
@@ -45,7 +45,7 @@ func TestRecordCopiesAreShared(t *testing.T) {
 				{"one received after the copy", receive, 2},
 				{"one received before both copies", only(second), 2},
 			} {
-				recorded := w.recordedAfter(t.Context(), step.message())
+				recorded := copies.after(t.Context(), step.message())
 				testkit.Equal(t, recorded == nil, unknown, "%s: record is unknown", step.name)
 				testkit.Equal(t, records.copies, step.copies, "%s: copies", step.name)
 			}

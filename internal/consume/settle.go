@@ -13,8 +13,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/plain"
-	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
@@ -38,35 +38,81 @@ func levelOf(denial *throttle.Denial) string {
 	return denial.Level
 }
 
-// dropped returns the settlement of a message whose event was denied.
-func (w *Worker) dropped(m *message, denial *throttle.Denial) settlement {
-	if w.o.Delay != nil && denial != throttle.DeniedUnpaired && denial != throttle.DeniedByRoom {
-		if _, crowded := w.refused(m.category); crowded {
-			w.metrics.RoomRefused(string(room.Slot), 1)
-		}
-	}
-	return settlement{message: m, outcome: Dropped, denial: denial}
-}
-
 // done returns the settlement of an event that was delivered before. Its delivery is already counted, except that a replay is another
 // message with the same ID.
-func (w *Worker) done(c candidate) settlement {
+func done(c candidate) settlement {
 	if c.entry.Replayed() {
 		return settlement{message: c.message, outcome: Duplicate}
 	}
 	return settlement{message: c.message}
 }
 
+// EventMetrics counts what becomes of events. Its methods may be called concurrently.
+type EventMetrics interface {
+	Event(category, outcome string, n int)
+	Dropped(category, level string, n int, trace string) // trace: the trace ID of one of the events, "" for none
+	EventAge(d time.Duration, trace string)              // age of a sent event, and its trace ID, "" for none
+	Redelivered(n int)
+	Resolved(result string) // "paired", "unpaired"
+}
+
+// settler ends messages: it has them acknowledged, naked or terminated, and reports and counts each outcome once. Its methods may be called
+// concurrently.
+type settler struct {
+	streams  *stream.Client
+	ackWait  time.Duration
+	settlers *settle.Settlers[settlement]
+	tally    *tally
+	letters  *deadletters.Writer
+	writing  *oplog.Condition // storing dead letters
+	reader   *reader
+	reporter *reporter
+	stays    *stays
+	drops    func([]summary.Drop) (round int64) // see Options.Drops
+	metrics  EventMetrics
+}
+
+func newSettler(o Options, reader *reader, reporter *reporter) *settler {
+	s := &settler{
+		streams: o.Streams, ackWait: o.Streams.Layout().AckWait(), tally: newTally(o.Streams.Connection.Conn, o.Metrics.Events),
+		letters: deadletters.NewWriter(deadletters.WriterOptions{
+			Streams: o.Streams, MaxBody: o.Decoder.MaxBytes, Metrics: o.Metrics.Letters, Logger: o.Logger,
+		}),
+		writing: oplog.NewCondition(o.Logger, "dead letters cannot be stored", "dead letters can be stored again"),
+		reader:  reader, reporter: reporter, stays: newStays(o.Limits.Room, o.Streams.Names), drops: o.Drops, metrics: o.Metrics.Events,
+	}
+	s.settlers = newSettlers(o.Streams.Connection.Conn, s.ackWait, s.confirmed)
+	return s
+}
+
+// start begins to end stays, until close.
+func (s *settler) start() { go s.stays.run() }
+
+// lease returns how long a message belongs to a worker that has received it or extended its lease.
+func (s *settler) lease() time.Duration { return s.ackWait }
+
+// awaitSpace waits while too much of a consumer waits to be acknowledged.
+func (s *settler) awaitSpace(ctx context.Context, consumer string) error {
+	return s.settlers.AwaitSpace(ctx, consumer)
+}
+
+// close waits until all messages are acknowledged, and what was reported of them is written. It gives up when the context ends.
+func (s *settler) close(ctx context.Context) {
+	s.settlers.Close(ctx)
+	s.letters.Close()
+	s.stays.close()
+	_ = s.streams.Connection.Conn.FlushWithContext(ctx)
+}
+
 // tally counts each settlement that the server has confirmed once. Its methods may be called concurrently.
 type tally struct {
 	conn    *nats.Conn
-	metrics Metrics
-	counted func([]settlement, []outcomes) // called with what was counted
-	late    *lru.Cache[stored, struct{}]   // messages that were settled late
+	metrics EventMetrics
+	late    *lru.Cache[stored, struct{}] // messages that were settled late
 }
 
-func newTally(conn *nats.Conn, metrics Metrics, counted func([]settlement, []outcomes)) *tally {
-	return &tally{conn: conn, metrics: metrics, counted: counted, late: newCache[stored, struct{}](mostLate)}
+func newTally(conn *nats.Conn, metrics EventMetrics) *tally {
+	return &tally{conn: conn, metrics: metrics, late: newCache[stored, struct{}](mostLate)}
 }
 
 // stored identifies a message, even if its stream is recreated.
@@ -83,10 +129,10 @@ const mostLate = 2 * stream.MaxAckPending
 // the server's redelivery settles the message.
 const patientFor = 4
 
-// newSettlers creates the worker's settlers. The acknowledgement wait has to be known.
-func (w *Worker) newSettlers() *settle.Settlers[settlement] {
+// newSettlers creates the settlers of all consumers. They call confirmed with the messages whose acknowledgements are confirmed.
+func newSettlers(conn *nats.Conn, ackWait time.Duration, confirmed func(batch []settlement, failed time.Time)) *settle.Settlers[settlement] {
 	return settle.New(settle.Options[settlement]{
-		Conn: w.streams.Connection.Conn, Confirmed: w.tally.count, Patience: patientFor * w.ackWait,
+		Conn: conn, Confirmed: confirmed, Patience: patientFor * ackWait,
 		Abandoned: func(batch []settlement) {
 			for _, settled := range batch {
 				settled.span.Left(tracing.Unconfirmed)
@@ -95,37 +141,53 @@ func (w *Worker) newSettlers() *settle.Settlers[settlement] {
 	})
 }
 
-// count counts confirmed settlements. If a late settlement was preceded by a redelivery, only the first of the two is counted. Failed is
-// when the consumer last failed to confirm; zero: never.
-func (t *tally) count(batch []settlement, failed time.Time) {
+// count counts confirmed settlements, and returns them with their kinds. If a late settlement was preceded by a redelivery, only the first
+// of the two is counted and returned. Failed is when the consumer last failed to confirm; zero: never.
+func (t *tally) count(batch []settlement, failed time.Time) (counted []settlement, groups []outcomes) {
 	for _, settled := range batch {
 		settled.span.Settled(string(settled.outcome), settled.decided)
 	}
 	now, connection := time.Now(), t.conn.Stats().Reconnects
-	batch = slices.DeleteFunc(batch, func(settled settlement) bool {
+	counted = slices.DeleteFunc(batch, func(settled settlement) bool {
 		late := settled.connection != connection || settled.leftAt(now) <= 0 || settled.decided.Before(failed)
 		return t.settledBefore(settled.message, late)
 	})
-	groups := alike(batch)
+	groups = alike(counted)
 	for _, g := range groups {
 		t.metrics.Event(g.category, string(g.outcome), len(g.members))
 		if g.level != "" {
 			t.metrics.Dropped(g.category, g.level, len(g.members), g.trace)
 		}
 	}
-	t.counted(batch, groups)
+	return counted, groups
 }
 
-// counted reports the counted settlements of a batch to the log, the digests, the room and the journal.
-func (w *Worker) counted(batch []settlement, groups []outcomes) {
-	w.logOutcomes(batch...)
+// confirmed counts a batch whose settlement the server has confirmed, and reports it to the log, the digests, the room and the journal.
+func (s *settler) confirmed(batch []settlement, failed time.Time) {
+	batch, groups := s.tally.count(batch, failed)
+	s.reporter.logOutcomes(batch...)
 	var round int64
-	if w.o.Drops != nil {
-		round = w.tellOfDrops(batch, groups)
+	if s.drops != nil {
+		if drops := dropsOf(batch, groups); len(drops) > 0 {
+			round = s.drops(drops)
+		}
 	}
-	w.leaveRoom(batch)
+	s.stays.leaveSettled(batch)
 	for _, g := range groups {
-		w.recordOutcomes(batch, g, round)
+		s.reporter.recordOutcomes(batch, g, round)
+	}
+}
+
+// countSent counts an event whose delivery this worker was the first to record. Its message may be settled more than once.
+func (s *settler) countSent(d *delivery) {
+	s.metrics.EventAge(s.streams.Clock.Since(d.entry.Since), d.span.TraceID())
+	if d.event.Resolves() {
+		s.metrics.Resolved("paired")
+	}
+	s.metrics.Event(d.category, string(Sent), 1)
+	s.reporter.logOutcomes(settlement{message: d.message, outcome: Sent, denial: d.denial})
+	if d.denial != nil {
+		s.metrics.Dropped(d.category, d.denial.Level, 1, d.span.TraceID())
 	}
 }
 
@@ -165,10 +227,8 @@ func alike(batch []settlement) (groups []outcomes) {
 	return groups
 }
 
-// tellOfDrops reports the drops of a batch to the digests, with one title for each kind: the first title that an event has. It returns the
-// digest round that counted them.
-func (w *Worker) tellOfDrops(batch []settlement, groups []outcomes) (round int64) {
-	var drops []summary.Drop
+// dropsOf returns the drops of a batch for the digests, with one title for each kind: the first title that an event has.
+func dropsOf(batch []settlement, groups []outcomes) (drops []summary.Drop) {
 	for _, g := range groups {
 		if g.outcome != Dropped {
 			continue
@@ -181,10 +241,7 @@ func (w *Worker) tellOfDrops(batch []settlement, groups []outcomes) (round int64
 		}
 		drops = append(drops, drop)
 	}
-	if len(drops) == 0 {
-		return 0
-	}
-	return w.o.Drops(drops)
+	return drops
 }
 
 // settledBefore reports whether a message was settled before. It remembers late settlements: on a lost connection, with an expired lease,
@@ -203,71 +260,62 @@ func (t *tally) settledBefore(m *message, late bool) bool {
 
 // nak returns a message to JetStream, to be delivered again after the delay. If the lease may have run out, the message is
 // delivered again anyway.
-func (w *Worker) nak(m *message, delay time.Duration) {
+func (s *settler) nak(m *message, delay time.Duration) {
 	m.span.Left(tracing.GivenBack)
 	m.leaveHand()
 	if m.left() <= 0 {
 		return
 	}
-	_ = settle.Nak(w.streams.Connection.Conn, m, delay) // if the nak is lost, the message is redelivered after the acknowledgement wait
+	_ = settle.Nak(s.streams.Connection.Conn, m, delay) // if the nak is lost, the message is redelivered after the acknowledgement wait
 }
 
 // deadLetter stores a message as a dead letter and terminates the message.
-func (w *Worker) deadLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) {
-	if w.storeLetter(ctx, m, e, fault) {
-		w.terminate(m, fault)
+func (s *settler) deadLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) {
+	if s.storeLetter(ctx, m, e, fault) {
+		s.terminate(m, fault)
 	}
 }
 
 // storeLetter stores a message as a dead letter. On failure it sends a nak for the message and returns false. Even a faulty event has its
 // ID.
-func (w *Worker) storeLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) bool {
-	w.trace(m, time.Now(), false)
-	err := w.letters.Store(ctx, deadletters.Dead{
-		Entry: m.entryFor(e, ""), First: w.firstLevel(m, e), Header: m.Headers(), Body: m.Data(),
+func (s *settler) storeLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) bool {
+	s.reporter.trace(m, time.Now(), false)
+	err := s.letters.Store(ctx, deadletters.Dead{
+		Entry: m.entryFor(e, ""), First: s.reader.firstLevel(m, e), Header: m.Headers(), Body: m.Data(),
 		Sequence: m.sequence, Deliveries: m.delivered, Fault: fault, TraceID: m.span.TraceID(),
 	})
-	w.health.deadLetters.Note(err)
+	s.writing.Note(err)
 	if err != nil {
-		w.nak(m, jitter(misconfiguredBackoff))
+		s.nak(m, jitter(misconfiguredBackoff))
 	}
 	return err == nil
 }
 
-// firstLevel returns the first level of an event's category. If the category is unknown, it returns the first level of the subject: a
-// producer of notify.payments.> must not push out letters of other first levels.
-func (w *Worker) firstLevel(m *message, e event.Event) string {
-	if e.Category != "" {
-		return event.FirstLevel(e.Category)
-	}
-	return w.o.Decoder.FirstLevelOf(m.entry.Subject)
-}
-
 // terminate ends a message whose dead letter is stored, and sends the reason.
-func (w *Worker) terminate(m *message, fault *event.Fault) {
+func (s *settler) terminate(m *message, fault *event.Fault) {
 	settled := settlement{message: m, outcome: Dead, fault: fault, decided: time.Now()}
 	if m.left() > 0 {
-		if settle.Terminate(w.streams.Connection.Conn, m, string(fault.Reason)+": "+plain.Header(fault.Detail)) == nil {
+		if settle.Terminate(s.streams.Connection.Conn, m, string(fault.Reason)+": "+plain.Header(fault.Detail)) == nil {
 			m.leaveHand()
-			w.tally.count([]settlement{settled}, time.Time{})
+			s.confirmed([]settlement{settled}, time.Time{})
 			return
 		}
 	}
-	w.settle(settled) // late or unconfirmed: an extra acknowledgement does no harm
+	s.settle(settled) // late or unconfirmed: an extra acknowledgement does no harm
 }
 
 // extend renews the lease on a message. Only the server's confirmation moves the deadline.
-func (w *Worker) extend(ctx context.Context, m *message) error {
+func (s *settler) extend(ctx context.Context, m *message) error {
 	left := m.left()
 	if left <= 0 {
 		return fmt.Errorf("extending the lease on message %d: it has run out", m.sequence)
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(left, w.ackWait/6))
+	ctx, cancel := context.WithTimeout(ctx, min(left, s.ackWait/6))
 	defer cancel()
 	asked := time.Now()
-	if err := settle.Extend(ctx, w.streams.Connection.Conn, m); err != nil {
+	if err := settle.Extend(ctx, s.streams.Connection.Conn, m); err != nil {
 		return fmt.Errorf("extending a lease: %w", err)
 	}
-	m.extend(asked, w.ackWait)
+	m.extend(asked, s.ackWait)
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -106,8 +105,8 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	dialer.mu.Lock()
 	dialer.armed = true
 	dialer.mu.Unlock()
-	w := &Worker{streams: &stream.Client{Connection: &stream.Connection{Conn: conn}}, ackWait: patience, tally: newTally(conn, f.metrics, func([]settlement, []outcomes) {})}
-	s := w.newSettlers()
+	counting := newTally(conn, f.metrics)
+	s := newSettlers(conn, patience, func(batch []settlement, failed time.Time) { counting.count(batch, failed) })
 	s.Acknowledge(batch...)
 	s.Close(t.Context())
 	if conn.Stats().Reconnects == 0 {
@@ -165,8 +164,8 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 	f.event("payments", "order-1")
 	m := f.taken(w, patience)
 	w.streams.Connection.Conn.Close()
-	w.settlers.Acknowledge(settlement{message: m, outcome: Sent})
-	w.settlers.Close(t.Context())
+	w.settler.settlers.Acknowledge(settlement{message: m, outcome: Sent})
+	w.settler.settlers.Close(t.Context())
 	f.requireOutcomes(nil)
 }
 
@@ -194,7 +193,7 @@ func TestCountedOnceThoughLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			metrics := &fakeMetrics{}
-			counting := newTally(&nats.Conn{}, metrics, func([]settlement, []outcomes) {})
+			counting := newTally(&nats.Conn{}, metrics)
 			counting.count([]settlement{{message: test.first, outcome: Sent, decided: start}}, test.failed)
 			counting.count([]settlement{{message: test.second, outcome: Sent, decided: start}}, time.Time{})
 			testkit.Equal(t, metrics.ended(), test.want, "outcomes")
@@ -217,8 +216,6 @@ func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	dropped := func(category, level, data string) settlement {
 		return settlement{message: &message{Msg: body{data: data}, category: category}, outcome: Dropped, denial: &throttle.Denial{Level: level}}
 	}
-	var got []summary.Drop
-	w := &Worker{o: Options{Drops: func(drops []summary.Drop) int64 { got = drops; return 7 }}}
 	batch := []settlement{
 		dropped("payments", "category", `{"text":""}`),
 		dropped("payments", "global", "plain text\nof two lines"),
@@ -227,11 +224,10 @@ func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 		dropped("payments", "category", `{"title":"card stolen"}`),
 		dropped("logins", "category", `{"title":"`+strings.Repeat("ü", 125_000)+`"}`),
 	}
-	testkit.Equal(t, w.tellOfDrops(batch, alike(batch)), 7, "round of the drops")
 	want := []summary.Drop{
 		{Category: "payments", Level: "category", Title: "card declined", N: 3},
 		{Category: "payments", Level: "global", Title: "plain text", N: 1},
 		{Category: "logins", Level: "category", Title: strings.Repeat("ü", plain.TitleLength-1) + "…", N: 1},
 	}
-	testkit.EqualSlices(t, got, want, "drops")
+	testkit.EqualSlices(t, dropsOf(batch, alike(batch)), want, "drops")
 }

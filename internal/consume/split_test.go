@@ -114,13 +114,13 @@ func TestSplitAgain(t *testing.T) {
 		gone := f.prepared(nil)
 		group := f.group()
 		m := f.taken(gone, patience)
-		parts, bad := gone.o.Decoder.Parts(m.asStored())
-		for _, part := range gone.newSplit(m, parts, bad).toStore {
+		parts, bad := testDecoder.Parts(m.asStored())
+		for _, part := range gone.mover.newSplit(m, parts, bad).toStore {
 			testkit.Must(f.js.PublishMsg(t.Context(), part))(t)
 		}
 		f.start(nil)
 		f.eventually("the parts end", func() bool { return f.metrics.ended() == 2 })
-		gone.nak(m, 0)
+		gone.settler.nak(m, 0)
 		f.requireSplit()
 		f.requireSaid(group, sayNak, "+ACK")
 	})

@@ -13,26 +13,26 @@ import (
 
 // trace starts the span of a message that has none, if the message is to have a span: every admitted event, every event that had a span
 // before it waited, and a sample of the rest. A body's span does not count for its parts, since a body has many.
-func (w *Worker) trace(m *message, begun time.Time, admitted bool) {
-	if w.o.Tracer == nil || m.span != nil || m.untraced && !admitted {
+func (r *reporter) trace(m *message, begun time.Time, admitted bool) {
+	if r.tracer == nil || m.span != nil || m.untraced && !admitted {
 		return
 	}
 	goesOn := m.entry.Trace != "" && m.entry.Reason != room.Part
-	if m.untraced = !w.o.Tracer.Wants(begun, admitted || goesOn); m.untraced {
+	if m.untraced = !r.tracer.Wants(begun, admitted || goesOn); m.untraced {
 		return
 	}
-	m.span = w.o.Tracer.Process(tracing.Message{
-		Subject: m.entry.Subject, Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, ID: w.shownID(m), Category: m.category,
+	m.span = r.tracer.Process(tracing.Message{
+		Subject: m.entry.Subject, Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, ID: r.reader.shownID(m), Category: m.category,
 		Size: len(m.Data()), Delivered: m.delivered, WaitedFor: string(m.entry.Reason), Producer: m.producerSpan(), Parent: m.entry.Trace,
 	}, begun)
 }
 
 // traceDecision records in a candidate's span how the batch was decided.
-func (w *Worker) traceDecision(c *candidate, asked, answered time.Time, d *throttle.Decision, denial *throttle.Denial, batch int) {
-	if w.o.Tracer == nil {
+func (r *reporter) traceDecision(c *candidate, asked, answered time.Time, d *throttle.Decision, denial *throttle.Denial, batch int) {
+	if r.tracer == nil {
 		return
 	}
-	w.trace(c.message, c.received, d.Grant != nil)
+	r.trace(c.message, c.received, d.Grant != nil)
 	c.span.Decided(asked, answered, d.Verdict.String(), levelOf(denial), batch)
 }
 

@@ -3,19 +3,48 @@ package consume
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // watchEvery is how often a worker looks at its consumers.
 const watchEvery = 2 * time.Second
 
+// Positions records how far the workers have come: a part of [throttle.Limiter].
+type Positions interface {
+	// Passed reports the consumer's position: the sequence of its latest message and its number of deliveries. It returns how many messages
+	// have vanished from the stream since any instance last reported the position. The name includes the consumer's creation time.
+	Passed(ctx context.Context, consumer string, sequence, deliveries uint64) (vanished int64, err error)
+}
+
+// StreamMetrics counts what a worker sees in the streams. Its methods may be called concurrently.
+type StreamMetrics interface {
+	AckPending(n int)                 // messages that all workers together have not acknowledged
+	RoomPending(reason string, n int) // events that wait in the room
+	Vanished(n int)                   // messages that something other than a worker removed from the stream
+	Forged(place string, n int)       // messages that neither a worker nor an operator wrote, in a place of package trusted
+}
+
+// watcher looks at the streams and consumers from time to time, and removes what does not belong there.
+type watcher struct {
+	streams   *stream.Client
+	positions Positions
+	metrics   StreamMetrics
+	letters   *deadletters.Writer
+	health    *health
+	sink      Sink
+	queues    *channelQueues
+	examined  examined // only watch uses it
+	logger    *slog.Logger
+}
+
 // watch checks the consumers until the context ends. It learns the server's time, the number of unacknowledged messages, the number of
 // events that wait in the room, and whether messages have vanished.
-func (w *Worker) watch(ctx context.Context) {
+func (w *watcher) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
@@ -32,7 +61,7 @@ func (w *Worker) watch(ctx context.Context) {
 	}
 }
 
-func (w *Worker) lookAtProducers(ctx context.Context) {
+func (w *watcher) lookAtProducers(ctx context.Context) {
 	at := w.streams.Layout()
 	info, err := w.streams.Info(ctx, at.Consumer)
 	if err != nil {
@@ -40,7 +69,7 @@ func (w *Worker) lookAtProducers(ctx context.Context) {
 	}
 	w.metrics.AckPending(info.NumAckPending)
 	w.health.unacknowledged(info.NumAckPending, info.Config.MaxAckPending)
-	vanished, err := w.throttle.Passed(ctx,
+	vanished, err := w.positions.Passed(ctx,
 		fmt.Sprintf("%s %s %d", w.streams.Names.Stream, w.streams.Names.Consumer, info.Created.UnixMilli()), info.Delivered.Stream, info.Delivered.Consumer)
 	if err == nil && vanished > 0 {
 		w.metrics.Vanished(int(vanished))
@@ -49,7 +78,7 @@ func (w *Worker) lookAtProducers(ctx context.Context) {
 	}
 }
 
-func (w *Worker) lookAtRoom(ctx context.Context) {
+func (w *watcher) lookAtRoom(ctx context.Context) {
 	at := w.streams.Layout()
 	if info, err := w.streams.Info(ctx, at.Room.Consumer); err == nil {
 		w.metrics.RoomPending(stream.ReadyReason, int(info.NumPending)+info.NumAckPending) //nolint:gosec // far below the end of an int
@@ -76,48 +105,4 @@ func (w *Worker) lookAtRoom(ctx context.Context) {
 		held += int(info.NumPending) + info.NumAckPending //nolint:gosec // far below the end of an int
 	}
 	w.metrics.RoomPending(string(room.Channel), held)
-}
-
-// leaveRoom ends the stays of events that go on in no other message, without waiting. A stay that is not ended here expires.
-func (w *Worker) leaveRoom(settled []settlement) {
-	var stays []throttle.Stay
-	for _, s := range settled {
-		if stay, waited := w.stayOfStored(s.message); waited && !s.goesOn {
-			stays = append(stays, stay)
-		}
-	}
-	w.leave(stays...)
-}
-
-// stayOfStored returns the stay of a message in the room. A message outside the room has none.
-func (w *Worker) stayOfStored(m *message) (stay throttle.Stay, waited bool) {
-	if !m.source.inRoom {
-		return throttle.Stay{}, false
-	}
-	first := w.streams.Names.Room().First(m.Subject())
-	return stayOf(first, m.entry, len(m.Data()), 0), first != ""
-}
-
-// leavingQueue is how many batches of ended stays may be queued. Stays of further batches expire.
-const leavingQueue = 64
-
-func (w *Worker) leave(stays ...throttle.Stay) {
-	if len(stays) == 0 {
-		return
-	}
-	select {
-	case w.leaving <- stays:
-	default:
-	}
-}
-
-// endStays ends queued stays until the context ends, and then the stays that are still queued.
-func (w *Worker) endStays(ctx context.Context) {
-	for ctx.Err() == nil || len(w.leaving) > 0 {
-		select {
-		case stays := <-w.leaving:
-			_ = w.throttle.LeaveRoom(context.WithoutCancel(ctx), stays)
-		case <-ctx.Done():
-		}
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -12,28 +13,23 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// This file has the way of an event, from top to bottom: receive, decode, decide, deliver, settle. The rules of a step are in the file of
-// that name.
+// This file has the way of an event, from top to bottom: receive, decode, decide, deliver, settle. The owner of each step and its rules are
+// in the file of that name.
 
-// receive decides messages in batches until no more arrive. Messages that arrive after the context has ended get a nak at the end: with an
-// earlier nak, the last request would receive them again. Deliveries and dead letters continue in the work context.
-func (w *Worker) receive(ctx, work context.Context) {
+// receive decides messages in batches until no more arrive. Messages that arrive after the worker's end get a nak at the end: with an
+// earlier nak, the last request would receive them again.
+func (d *decider) receive(l life) {
 	batch := make([]*message, 0, throttle.MaxBatch)
 	var undecided []*message
-	defer func() {
-		for _, m := range undecided {
-			w.nak(m, 0)
-		}
-	}()
-	for m := range w.incoming {
+	for m := range d.incoming {
 		batch = append(batch[:0], m)
-		for len(batch) < throttle.MaxBatch && len(w.incoming) > 0 {
-			batch = append(batch, <-w.incoming)
+		for len(batch) < throttle.MaxBatch && len(d.incoming) > 0 {
+			batch = append(batch, <-d.incoming)
 		}
-		if ctx.Err() != nil {
+		if l.waiting.Err() != nil {
 			undecided = append(undecided, batch...)
 		} else {
-			undecided = append(undecided, w.decideInParts(ctx, work, w.decode(ctx, work, batch))...)
+			undecided = append(undecided, d.decideInParts(l, d.intake.decode(l, batch))...)
 		}
 		for _, m := range batch {
 			if m.source.deciding != nil {
@@ -41,64 +37,68 @@ func (w *Worker) receive(ctx, work context.Context) {
 			}
 		}
 	}
+	for _, m := range undecided {
+		d.settler.nak(m, 0)
+	}
 }
 
 // decode decodes a batch, and returns the events that need a decision. The rest end here or continue as the parts of their bodies.
-func (w *Worker) decode(ctx, work context.Context, batch []*message) (candidates []candidate) {
+func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 	settled := make([]settlement, 0, len(batch)) // most events of a flood end here
-	now, forgotten := time.Now(), w.forgottenUntil()
+	now, forgotten := time.Now(), i.reader.forgottenUntil()
 	for _, m := range batch {
 		if m.leftAt(now) <= 0 { // its lease has expired: JetStream redelivers it
 			m.leaveHand()
 			continue
 		}
 		if m.forged {
-			w.metrics.Forged(trusted.Room, 1)
+			i.forged.Forged(trusted.Room, 1)
 			settled = append(settled, settlement{message: m})
 			continue
 		}
 		again := m.deliveredBefore(forgotten)
 		if m.delivered > 1 && m.decoded == nil {
-			w.metrics.Redelivered(1)
+			i.metrics.Redelivered(1)
 		}
-		expired := w.tooOld(now, m)
+		expired := i.reader.tooOld(now, m)
 		if expired && !again {
-			m.category = w.categoryOf(m)
+			m.category = i.reader.categoryOf(m)
 			settled = append(settled, settlement{message: m, outcome: Expired})
 			continue
 		}
-		denial := w.knownDenial(ctx, m, again)
-		if denial == nil && w.heavy(m) {
-			w.bodies.add(m)
+		c := candidate{message: m, received: now, lookUp: expired, again: again}
+		denial := i.knownDenial(l.waiting, m, again)
+		if denial == nil && i.heavy(m) {
+			i.bodies.add(m)
 			continue
 		}
-		var e event.Event
-		var fault *event.Fault
 		if denial == nil {
-			e, denial, fault = w.read(m, again)
+			var fault *event.Fault
+			if c.event, denial, fault = i.read(m, again); fault != nil {
+				if expired {
+					settled = append(settled, settlement{message: m, outcome: Expired})
+				} else {
+					i.bury(l, c, fault)
+				}
+				continue
+			}
 		}
-		switch {
-		case fault != nil && expired:
-			settled = append(settled, settlement{message: m, outcome: Expired})
-		case fault != nil:
-			w.pool <- struct{}{}
-			w.work(func() { defer w.release(); w.deadLetter(work, m, e, fault) })
-		case denial != nil:
-			settled = append(settled, w.dropped(m, denial))
-		default:
-			candidates = append(candidates, candidate{message: m, event: e, received: now, lookUp: expired, again: again})
+		if denial != nil {
+			settled = append(settled, i.refusals.dropped(m, denial))
+			continue
 		}
+		candidates = append(candidates, c)
 	}
-	w.settle(settled...)
+	i.settler.settle(settled...)
 	return candidates
 }
 
-// decideInParts decides candidates, as many at once as the pool has free elements. When the context ends, it returns the messages of the
+// decideInParts decides candidates, as many at once as the pool has free elements. When the worker ends, it returns the messages of the
 // undecided candidates.
-func (w *Worker) decideInParts(ctx, work context.Context, candidates []candidate) (undecided []*message) {
+func (d *decider) decideInParts(l life, candidates []candidate) (undecided []*message) {
 	for len(candidates) > 0 {
-		n := w.acquire(ctx, len(candidates))
-		if n == 0 || !w.decide(ctx, work, candidates[:n]) { // the context has ended
+		n := d.pool.acquire(l.waiting, len(candidates))
+		if n == 0 || !d.decide(l, candidates[:n]) { // the worker has ended
 			for _, c := range candidates {
 				undecided = append(undecided, c.message)
 			}
@@ -109,195 +109,196 @@ func (w *Worker) decideInParts(ctx, work context.Context, candidates []candidate
 	return nil
 }
 
-// decide asks the throttle about candidates, each of which holds an element of the pool, and handles each decision. It returns false if the
-// context ends first.
-func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (decided bool) {
+// decide asks the throttle about candidates, each of which holds an element of the pool, and handles each decision. It waits for no single
+// event. It returns false if the worker ends first.
+func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 	requests := make([]throttle.Request, len(candidates))
 	for i, c := range candidates {
 		requests[i] = c.request()
-		requests[i].MayWait = w.waits(c.event.Category)
+		requests[i].MayWait = d.refusals.waits(c.event.Category)
 	}
 	asked := time.Now()
-	prepared := w.prepare(candidates)
-	decisions, err := w.throttle.Decide(ctx, requests)
+	prepared := prepare(d.deliverer.sink, candidates)
+	decisions, err := d.throttle.Decide(l.waiting, requests)
 	if err != nil {
-		return w.notDecided(ctx, candidates)
+		return d.notDecided(l, candidates)
 	}
 	answered := time.Now()
 	var (
 		settled  []settlement
 		unpaired []candidate
 	)
-	end := func(s settlement) {
-		settled = append(settled, s)
-		w.release()
-	}
 	for i := range decisions {
-		c, d := candidates[i], &decisions[i]
-		denial := d.Denial(asked)
-		w.traceDecision(&candidates[i], asked, answered, d, denial, len(candidates))
-		switch d.Verdict {
-		case throttle.Admitted, throttle.Reclaimed:
-			w.start(ctx, work, w.newDelivery(c, d, nil, prepared(i)))
-		case throttle.Denied, throttle.ExceedsCapacity:
-			if d.Grant != nil { // in shadow mode the denial is only measured
-				w.start(ctx, work, w.newDelivery(c, d, denial, prepared(i)))
-			} else if later := w.delayOf(c, d, denial); later != nil {
-				w.work(func() { later(work) })
-			} else {
-				end(w.dropped(c.message, denial))
+		c, decision := candidates[i], &decisions[i]
+		denial := decision.Denial(asked)
+		d.reporter.traceDecision(&candidates[i], asked, answered, decision, denial, len(candidates))
+		switch {
+		case decision.Grant != nil: // it is admitted, or in shadow mode, where a denial is only measured
+			d.deliverer.start(l, d.deliverer.newDelivery(c, decision, denial, prepared[i]))
+		case decision.Verdict == throttle.Unpaired && !c.certain:
+			unpaired = append(unpaired, c)
+		default:
+			if end, ends := d.undelivered(c, decision, denial); ends {
+				settled = append(settled, end)
 			}
-		case throttle.Leased:
-			w.awaitOther(c, d.Wait)
-		case throttle.Done:
-			end(w.done(c))
-		case throttle.Duplicate:
-			end(settlement{message: c.message, outcome: Duplicate})
-		case throttle.Unknown: // too old, and no worker has delivered it
-			end(settlement{message: c.message, outcome: Expired})
-		case throttle.Unpaired:
-			if c.certain {
-				end(w.neverOpened(c))
-			} else {
-				unpaired = append(unpaired, c)
-			}
-		case throttle.Planned: // the message may not have been settled after the move
-			w.comeBack(c, d.Wait, nil)
-		case throttle.Deferred:
-			w.move(w.newMove(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}), w.release)
 		}
 	}
-	if len(unpaired) > 0 {
-		for range unpaired {
-			w.release()
-		}
-		w.work(func() { w.unpaired(ctx, work, unpaired) })
+	d.pool.release(len(settled) + len(unpaired))
+	if len(unpaired) > 0 { // they hold no element of the pool, so other events are decided while the streams are searched
+		d.pool.run(func() { d.sortUnpaired(l, unpaired) })
 	}
-	w.settle(settled...)
+	d.settler.settle(settled...)
 	return true
+}
+
+// undelivered handles the decision about an event that is not delivered now. If the event ends, it returns the settlement. Otherwise the
+// event waits, and gives up its element of the pool later.
+func (d *decider) undelivered(c candidate, decision *throttle.Decision, denial *throttle.Denial) (end settlement, ends bool) {
+	switch decision.Verdict {
+	case throttle.Denied, throttle.ExceedsCapacity:
+		if d.planner.add(c, decision, denial) {
+			return settlement{}, false
+		}
+		return d.refusals.dropped(c.message, denial), true
+	case throttle.Done:
+		return done(c), true
+	case throttle.Duplicate:
+		return settlement{message: c.message, outcome: Duplicate}, true
+	case throttle.Unknown: // too old, and no worker has delivered it
+		return settlement{message: c.message, outcome: Expired}, true
+	case throttle.Unpaired:
+		return d.pairs.neverOpened(c), true
+	case throttle.Leased:
+		d.awaitOther(c, decision.Wait)
+	case throttle.Planned: // the message may not have been settled after the move
+		d.mover.comeBack(c, decision.Wait, nil, d.pool)
+	case throttle.Deferred:
+		d.mover.hold(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}, d.pool)
+	}
+	return settlement{}, false
 }
 
 // start begins a delivery, which holds an element of the pool. If channels are paced, the delivery releases the element. If its channel is
 // paused or has earlier events, the event waits in the room.
-func (w *Worker) start(ctx, work context.Context, d *delivery) {
+func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
-		w.served.Store(d.source.token(), d.destination)
+		v.queues.learn(d.source.token(), d.destination)
 	}
-	switch paused := w.paused(d.destination) > memoryWait; {
-	case paused && !d.fromQueue(), !w.channels.enter(d):
-		w.hold(work, d, w.release)
-	case w.channels.paced:
-		w.release()
-		w.work(func() { w.deliver(ctx, work, d) })
+	d.place = v.lanes.Enter(lane.Delivery{Channel: d.destination, Size: d.size, Queued: d.fromQueue()})
+	switch {
+	case d.place == nil:
+		v.hold(d, v.pool)
+	case v.lanes.Ordered():
+		v.pool.release(1)
+		v.pool.run(func() { v.deliver(l, d) })
 	default:
-		w.work(func() { defer w.release(); w.deliver(ctx, work, d) })
+		v.pool.run(func() { defer v.pool.release(1); v.deliver(l, d) })
 	}
 }
 
-// deliver posts an event when its destination takes it, retries while the lease allows, and settles or postpones the event. The end of the
-// context stops waiting, and the end of the work context stops a post.
-func (w *Worker) deliver(ctx, work context.Context, d *delivery) {
-	w.beginDelivery(d)
-	defer w.endDelivery(d)
-	for w.awaitTurn(ctx, work, d) {
-		receipt, failure, attempted := w.attempt(work, d)
+// deliver posts an event when its destination takes it, retries while the lease allows, and settles or postpones the event.
+func (v *deliverer) deliver(l life, d *delivery) {
+	l.waiting, d.stopWait = context.WithCancel(l.waiting)
+	v.leases.add(d)
+	defer v.end(d)
+	for v.awaitTurn(l, d) {
+		receipt, failure, attempted := v.attempt(l.working, d)
 		switch {
 		case !attempted:
-			w.postpone(work, d, 0)
+			v.postpone(l, d, 0)
 			return
 		case failure == nil && len(d.others) > 0:
-			w.updated(work, d)
+			v.updated(l, d)
 			continue
 		case failure == nil:
-			w.delivered(work, d, receipt)
+			v.delivered(l, d, receipt)
 			return
 		}
-		delay, again := w.failed(work, d, failure)
+		delay, again := v.failed(l, d, failure)
 		if !again {
 			return
 		}
 		if failure.Class == sink.RateLimited {
 			continue // the turn comes when the pause is over
 		}
-		if !arrives(ctx, time.After(delay)) {
-			w.postpone(work, d, 0)
+		if !arrives(l.waiting, time.After(delay)) {
+			v.postpone(l, d, 0)
 			return
 		}
 	}
 }
 
 // updated records that one of several messages was updated. The next update, or the post, has a turn of its own.
-func (w *Worker) updated(work context.Context, d *delivery) {
+func (v *deliverer) updated(l life, d *delivery) {
 	d.others = d.others[1:]
-	d.grant.Updated(context.WithoutCancel(work), len(d.others))
+	d.grant.Updated(l.ending(), len(d.others))
 	d.attempts = 0
 	failpoint.Reach(failpoint.AfterUpdate)
 }
 
 // delivered records a delivery. The first worker that records it counts its outcome: its message may be settled more than once.
-func (w *Worker) delivered(work context.Context, d *delivery, receipt string) {
-	w.health.sink.Note(nil)
-	w.health.mended(d.destination)
+func (v *deliverer) delivered(l life, d *delivery, receipt string) {
+	v.health.posted(d)
 	failpoint.Reach(failpoint.AfterPost)
 	d.span.Ended(string(Sent))
-	newly := d.grant.Finish(context.WithoutCancel(work), receipt)
+	newly := d.grant.Finish(l.ending(), receipt)
 	failpoint.Reach(failpoint.AfterRecord)
 	if newly {
-		w.metrics.EventAge(w.streams.Clock.Since(d.entry.Since), d.span.TraceID())
-		if d.event.Resolves() {
-			w.metrics.Resolved("paired")
-		}
-		w.metrics.Event(d.category, string(Sent), 1)
-		w.logOutcomes(settlement{message: d.message, outcome: Sent, denial: d.denial})
-		if d.denial != nil {
-			w.metrics.Dropped(d.category, d.denial.Level, 1, d.span.TraceID())
-		}
-		defer w.recordSent(d, receipt, time.Now()) // once the message is handed over to be acknowledged
+		v.settler.countSent(d)
+		defer v.reporter.recordSent(d, receipt, time.Now()) // once the message is handed over to be acknowledged
 	}
-	w.settle(settlement{message: d.message})
+	v.settler.settle(settlement{message: d.message})
 }
 
 // failed decides what follows a failed attempt: a retry after a delay, or the end.
-func (w *Worker) failed(work context.Context, d *delivery, failure *sink.Error) (delay time.Duration, again bool) {
+func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time.Duration, again bool) {
 	if failure.Class != sink.Misconfigured {
-		w.health.mended(d.destination)
+		v.health.mended(d.destination)
 	}
 	if failure.Class == sink.Rejected {
-		w.reject(work, d, failure)
+		v.reject(l, d, failure)
 		return 0, false
 	}
-	w.recordFailed(d, failure)
+	v.reporter.recordFailed(d, failure)
 	switch failure.Class {
 	case sink.RateLimited:
-		w.pacer.Pause(work, d.destination, failure.RetryAfter)
+		v.lanes.Pause(l.working, d.destination, failure.RetryAfter)
 		return 0, true
 	case sink.Misconfigured:
-		w.health.misconfigure(d, failure)
+		v.health.misconfigure(d, failure)
 		return retryDelay(misconfiguredBackoff, d.attempts-1), true
 	case sink.Unknown:
 		d.uncertain = d.uncertain || len(d.others) == 0 // an update may be repeated
 	case sink.Transient, sink.Rejected, sink.OK:
 	}
-	if work.Err() != nil {
-		w.postpone(work, d, 0)
+	if l.working.Err() != nil {
+		v.postpone(l, d, 0)
 		return 0, false
 	}
-	w.health.sink.Note(failure, d.traced()...)
+	v.health.failed(d, failure)
 	delay = retryDelay(firstBackoff, d.attempts-1+attemptsPerDelivery*int(min(d.delivered-1, enoughDoublings)))
-	if time.Since(d.started)+delay+w.o.SendTimeout > w.ackWait { // another attempt would not end within the first lease
-		w.postpone(work, d, delay)
+	if time.Since(d.started)+delay+v.sendTimeout > v.settler.lease() { // another attempt would not end within the first lease
+		v.postpone(l, d, delay)
 		return 0, false
 	}
 	return delay, true
 }
 
+// end ends a delivery.
+func (v *deliverer) end(d *delivery) {
+	d.stopWait()
+	v.leases.remove(d)
+	v.health.leave(d)
+	d.place.Leave()
+}
+
 // settle has messages acknowledged, and their outcomes counted once the server has confirmed the acknowledgement.
-func (w *Worker) settle(settled ...settlement) {
+func (s *settler) settle(settled ...settlement) {
 	now := time.Now()
 	for i := range settled {
 		settled[i].decided = now
-		w.trace(settled[i].message, now, false)
+		s.reporter.trace(settled[i].message, now, false)
 		settled[i].leaveHand()
 	}
-	w.settlers.Acknowledge(settled...)
+	s.settlers.Acknowledge(settled...)
 }

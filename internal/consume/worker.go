@@ -5,26 +5,23 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/consume/settle"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
-	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
 // Options configure a worker.
 type Options struct {
 	Streams     *stream.Client // Find has succeeded
-	Throttle    Throttle
-	Pacer       Pacer
+	Limits      Limits
+	Pacer       lane.Pacer
 	Sink        Sink
 	Decoder     event.Decoder
 	MaxAge      time.Duration                       // older events expire, unless Delay allows their category more; 0: no bound
@@ -41,138 +38,123 @@ type Options struct {
 	Metrics     Metrics
 }
 
-// Worker takes events from JetStream and settles them.
-type Worker struct {
-	o        Options
-	streams  *stream.Client
-	throttle Throttle
-	pacer    Pacer
-	sink     Sink
-	logger   *slog.Logger
-	metrics  Metrics
-	journal  Journal
-	health   *health
-	letters  *deadletters.Writer
-	ackWait  time.Duration
-	tally    *tally
-	settlers *settle.Settlers[settlement]
-
-	incoming     chan *message
-	hand         *hand
-	behind       atomic.Bool // producers' messages wait to be delivered
-	bodies       *bodies
-	copies       recordCopies
-	pool         chan struct{} // has an element for each message between decision and settlement
-	tasks        chan func()   // feeds idle goroutines of the pool
-	channels     *channels
-	mover        *mover
-	leases       *leaseRenewer
-	openings     openings
-	examined     examined                    // only watch uses it
-	refusedCache *lru.Cache[string, refusal] // by category: whose events may not enter the room at present
-	planning     line                        // serialises the planning of delays in the order of the decisions
-	leaving      chan []throttle.Stay
-	served       sync.Map    // tokens of the channels whose queues are served: the channel, "" if not known
-	unserved     chan source // queues waiting for a puller
-	pulling      sync.WaitGroup
-	working      sync.WaitGroup
+// Limits are what a worker asks about limits. One [throttle.Limiter] is all of them.
+type Limits struct {
+	Known     Known
+	Throttle  Throttle
+	Delays    Delays
+	Pairs     ClosedPairs
+	Room      Room
+	Positions Positions
 }
 
-// poolSize is how many decided messages a worker holds at most, beside its concurrent deliveries: one full batch.
-const poolSize = throttle.MaxBatch
-
-// mostUnserved bounds the channel queues that wait for a puller.
-const mostUnserved = 4096
+// Worker takes events from JetStream and settles them.
+type Worker struct {
+	streams  *stream.Client
+	shutdown time.Duration
+	health   *health
+	lanes    *lane.Lanes
+	puller   *puller
+	decider  *decider
+	mover    *mover
+	settler  *settler
+	leases   *leaseRenewer
+	watcher  *watcher
+}
 
 // New returns a worker that does not run yet.
 func New(o Options) *Worker {
 	if o.Journal == nil {
 		o.Journal = (*journal.Recorder)(nil)
 	}
-	w := &Worker{
-		o: o, streams: o.Streams, throttle: o.Throttle, pacer: o.Pacer, sink: o.Sink, logger: o.Logger, metrics: o.Metrics, journal: o.Journal,
-		health: newHealth(o.Logger), ackWait: o.Streams.Layout().AckWait(), refusedCache: newCache[string, refusal](mostRefusals), hand: newHand(),
-		incoming: make(chan *message, 2*throttle.MaxBatch), pool: make(chan struct{}, poolSize+o.Concurrency), tasks: make(chan func()),
-		channels: newChannels(o.Pace, o.Concurrency), unserved: make(chan source, mostUnserved), leaving: make(chan []throttle.Stay, leavingQueue),
+	if o.Delay == nil {
+		o.Delay = func(string) time.Duration { return 0 }
 	}
-	w.letters = deadletters.NewWriter(deadletters.WriterOptions{
-		Streams: o.Streams, MaxBody: o.Decoder.MaxBytes, Metrics: o.Metrics, Logger: o.Logger,
+	reader := &reader{streams: o.Streams, decoder: o.Decoder, maxAge: o.MaxAge, delay: o.Delay}
+	refusals := newRefusals(o.Delay, o.Metrics.Room)
+	queues := newChannelQueues(o.Streams, o.Sink, o.Logger)
+	health := newHealth(o.Logger)
+	reporter := &reporter{
+		reader: reader, journal: o.Journal, revision: o.Revision, tracer: o.Tracer, sink: o.Sink, logger: o.Logger,
+	}
+	settler := newSettler(o, reader, reporter)
+	mover := newMover(o, settler, refusals, queues)
+	inbox := newInbox(o.Limits.Known)
+	bodies := newBodies(bodyWorker{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler})
+	pool := newPool(o.Concurrency)
+	lanes := lane.New(lane.Options{
+		Pacer: o.Pacer, Pace: o.Pace, Concurrency: o.Concurrency, Poll: pollTime, Metrics: o.Metrics.Deliveries,
 	})
-	w.tally = newTally(o.Streams.Connection.Conn, o.Metrics, w.counted)
-	w.settlers = w.newSettlers()
-	w.bodies, w.mover, w.leases = newBodies(w), newMover(w), newLeaseRenewer(w)
-	w.openings.begun.most, w.openings.begun.period = mostBegun, pairPatience
-	return w
-}
-
-// newCache returns a cache that evicts the least recently used entry.
-func newCache[K comparable, V any](most int) *lru.Cache[K, V] {
-	cache, _ := lru.New[K, V](most) // fails only if most is not positive
-	return cache
-}
-
-// arrives waits for a channel, and reports whether the channel was ready before the context ended. A nil channel is ready.
-func arrives[T any](ctx context.Context, channel <-chan T) bool {
-	if channel == nil {
-		return true
-	}
-	select {
-	case <-channel:
-		return true
-	case <-ctx.Done():
-		return false
+	leases := newLeaseRenewer(settler, o.Metrics.Deliveries, o.Logger)
+	return &Worker{
+		streams: o.Streams, shutdown: o.Shutdown, health: health, lanes: lanes, mover: mover, settler: settler, leases: leases,
+		puller: &puller{
+			streams: o.Streams, throttle: o.Limits.Throttle, settler: settler, lanes: lanes, queues: queues, bodies: bodies, health: health,
+			inbox: inbox, hand: newHand(), logger: o.Logger,
+			finding: oplog.NewCondition(o.Logger, "queues of channels cannot be served", "queues of channels can be served again"),
+		},
+		decider: &decider{
+			incoming: inbox.messages, throttle: o.Limits.Throttle, pool: pool, refusals: refusals, mover: mover, settler: settler, reporter: reporter,
+			pairs: newPairs(reader, o.Limits.Pairs, refusals, o.Metrics.Events),
+			intake: &intake{
+				reader: reader, known: o.Limits.Known, copies: inbox.copies, refusals: refusals, bodies: bodies, settler: settler, pool: pool,
+				metrics: o.Metrics.Events, forged: o.Metrics.Streams,
+			},
+			planner: newPlanner(o.Limits.Delays, mover, pool),
+			deliverer: &deliverer{
+				lanes: lanes, sink: o.Sink, sendTimeout: o.SendTimeout, settler: settler, mover: mover, pool: pool, leases: leases, health: health,
+				reader: reader, reporter: reporter, queues: queues,
+			},
+		},
+		watcher: &watcher{
+			streams: o.Streams, positions: o.Limits.Positions, metrics: o.Metrics.Streams, letters: settler.letters, health: health, sink: o.Sink,
+			queues: queues, logger: o.Logger,
+		},
 	}
 }
 
 // Ready returns nil if NATS and the sink let the worker do its work.
 func (w *Worker) Ready() error { return errors.Join(w.streams.Ready(), w.health.ready()) }
 
+// Busy reports whether a channel is paused, or events wait for it in this worker or in the room.
+func (w *Worker) Busy(channel string) bool { return w.lanes.Busy(channel) }
+
 // Run works until the context ends, and then until the deliveries under way are finished or returned to the stream. It may be called once.
 // The error is nil after an orderly shutdown.
 func (w *Worker) Run(ctx context.Context) error {
-	defer close(w.tasks)
-
 	// Deliveries outlive the context, by at most the shutdown timeout.
-	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
+	working, abandon := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abandon(nil)
-	parent := ctx
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+	waiting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := sync.OnceFunc(func() {
-		close(w.health.stopping) // before the cancellation ends anything
-		cancel(context.Cause(parent))
+		w.health.stop() // before the cancellation ends anything
+		cancel(context.Cause(ctx))
 	})
 	defer stop()
-	defer context.AfterFunc(parent, stop)()
-	context.AfterFunc(ctx, func() { w.cut(work, abandon) })
-	leaving, stopLeaving := context.WithCancel(context.WithoutCancel(work))
-	defer stopLeaving()
-	var ending sync.WaitGroup
-	ending.Go(func() { w.endStays(leaving) })
-	keeping, stopKeeping := context.WithCancel(work)
+	defer context.AfterFunc(ctx, stop)()
+	context.AfterFunc(waiting, func() { w.cut(working, abandon) })
+	keeping, stopKeeping := context.WithCancel(working)
 	defer stopKeeping()
 	var watching sync.WaitGroup
 	watching.Go(func() { w.leases.run(keeping) })
-	watching.Go(func() { w.watch(keeping) })
-	watching.Go(func() { w.keepRemoving(keeping) })
+	watching.Go(func() { w.watcher.watch(keeping) })
+	watching.Go(func() { w.watcher.keepRemoving(keeping) })
+	w.settler.start()
 	w.mover.start()
+	w.decider.start(working)
 
 	pulled := make(chan error, 1)
-	go func() { pulled <- w.pullAll(ctx) }()
-	w.receive(ctx, work)
+	go func() { pulled <- w.puller.pullAll(waiting) }()
+	w.decider.receive(life{waiting: waiting, working: working})
 	err := <-pulled
-
 	stop()
-	w.working.Wait()
+	w.decider.finish()
 	w.mover.close()
 	stopKeeping()
 	watching.Wait()
-	flushing, endFlushing := context.WithTimeout(context.WithoutCancel(work), settle.ConfirmTimeout)
+	flushing, endFlushing := context.WithTimeout(context.WithoutCancel(working), settle.ConfirmTimeout)
 	defer endFlushing()
-	w.settlers.Close(flushing)
-	w.letters.Close()
-	stopLeaving()
-	ending.Wait()
-	_ = w.streams.Connection.Conn.FlushWithContext(flushing)
+	w.settler.close(flushing)
 	return err
 }
 
@@ -182,8 +164,8 @@ var errShutdown = errors.New("the shutdown timeout is over")
 func (w *Worker) cut(work context.Context, abandon context.CancelCauseFunc) {
 	select {
 	case <-work.Done(): // all are finished
-	case <-time.After(w.o.Shutdown):
-		w.logger.Warn("unfinished deliveries are returned to the stream", "count", w.leases.count())
+	case <-time.After(w.shutdown):
+		w.leases.warnOfAll()
 		abandon(errShutdown)
 	}
 }

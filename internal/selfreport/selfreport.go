@@ -20,31 +20,33 @@ import (
 
 // Outcomes counts the outcomes of events on their way to the metrics.
 type Outcomes struct {
-	consume.Metrics
+	consume.EventMetrics
+	consume.DeliveryMetrics
+	consume.RoomMetrics
 	Counts *status.Counts
 }
 
-// Event implements [consume.Metrics].
+// Event implements [consume.EventMetrics].
 func (m Outcomes) Event(category, outcome string, n int) {
-	m.Metrics.Event(category, outcome, n)
+	m.EventMetrics.Event(category, outcome, n)
 	m.Counts.Event(outcome, n)
 }
 
-// Dropped implements [consume.Metrics].
+// Dropped implements [consume.EventMetrics].
 func (m Outcomes) Dropped(category, level string, n int, trace string) {
-	m.Metrics.Dropped(category, level, n, trace)
+	m.EventMetrics.Dropped(category, level, n, trace)
 	m.Counts.Denied(category, level, n)
 }
 
-// Delayed implements [consume.Metrics].
+// Delayed implements [consume.RoomMetrics].
 func (m Outcomes) Delayed() {
-	m.Metrics.Delayed()
+	m.RoomMetrics.Delayed()
 	m.Counts.Delay()
 }
 
-// InFlight implements [consume.Metrics].
+// InFlight implements [consume.DeliveryMetrics].
 func (m Outcomes) InFlight(delta int) {
-	m.Metrics.InFlight(delta)
+	m.DeliveryMetrics.InFlight(delta)
 	m.Counts.InFlight(delta)
 }
 

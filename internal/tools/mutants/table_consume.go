@@ -5,7 +5,7 @@ var ofConsume = []mutant{
 	{
 		name: "delay-expires-at-the-max-age",
 		bug:  "An event that may wait for its slot for six hours expires after the maximum age of one hour.",
-		file: "internal/consume/decode.go",
+		file: "internal/consume/reader.go",
 		old:  `delay == 0 || age > delay+timeToDeliver`,
 		new:  `delay == 0 || age > 0`,
 		test: "./internal/consume -run ^TestDelayOutlivesTheMaxAge$",
@@ -85,7 +85,7 @@ var ofConsume = []mutant{
 		old:  `releasing.Wait()`,
 		new: `releasing.Wait()
 	for _, move := range batch {
-		m.worker.settle(settlement{message: move.message, goesOn: true})
+		m.settler.settle(settlement{message: move.message, goesOn: true})
 	}`,
 		test: "./internal/consume -run ^TestRoomCannotBeWritten$",
 	},
@@ -109,8 +109,8 @@ var ofConsume = []mutant{
 		name: "back-before-the-slot",
 		bug:  "An event comes back before its slot opens where the server's clock is not known well.",
 		file: "internal/consume/move.go",
-		old:  `due = w.streams.Clock.Latest().Add(to.in)`,
-		new:  `due = w.streams.Clock.Now().Add(to.in)`,
+		old:  `due = m.streams.Clock.Latest().Add(to.in)`,
+		new:  `due = m.streams.Clock.Now().Add(to.in)`,
 		test: "./internal/consume -run ^TestAgesByTheServersClock$",
 	},
 	{
@@ -124,8 +124,8 @@ var ofConsume = []mutant{
 	{
 		name: "age-by-the-clock-of-the-host",
 		bug:  "An event is too old by the clock of the worker's host.",
-		file: "internal/consume/decode.go",
-		old:  `w.streams.Clock.At(now).Sub(m.entry.Since)`,
+		file: "internal/consume/reader.go",
+		old:  `r.streams.Clock.At(now).Sub(m.entry.Since)`,
 		new:  `now.Sub(m.entry.Since)`,
 		test: "./internal/consume -run ^TestAgesByTheServersClock$",
 	},
@@ -141,8 +141,8 @@ var ofConsume = []mutant{
 		name: "doubt-lost-by-a-move",
 		bug:  "An event in doubt is in doubt no more once it has waited in the room.",
 		file: "internal/consume/mover.go",
-		old:  `move.grant.Release(m.ctx, move.inDoubt)`,
-		new:  `move.grant.Release(m.ctx, false)`,
+		old:  `move.grant.Release(context.Background(), move.inDoubt)`,
+		new:  `move.grant.Release(context.Background(), false)`,
 		test: "./internal/consume -run ^TestMovedInDoubt$",
 	},
 	{
@@ -164,25 +164,25 @@ var ofConsume = []mutant{
 	{
 		name: "fresh-event-overtakes-the-queue",
 		bug:  "A fresh event goes out before those that wait for the same channel in the room.",
-		file: "internal/consume/channel.go",
-		old:  `if fresh && (q.backlog && c.paced || c.full(q)) {`,
-		new:  `if fresh && c.full(q) {`,
-		test: "./internal/consume -run ^TestQueueIsBounded$",
+		file: "internal/consume/lane/lanes.go",
+		old:  `if !d.Queued && (own.backlog && l.paced || l.full(own)) {`,
+		new:  `if !d.Queued && l.full(own) {`,
+		test: "./internal/consume/lane -run ^TestLaneIsBounded$",
 	},
 	{
 		name: "fresh-event-overtakes-the-room",
 		bug:  "A fresh event overtakes those that are on their way to the queue of its channel.",
-		file: "internal/consume/channel.go",
-		old:  `q.backlog = received > 0 || !q.calm`,
-		new:  `q.backlog = received > 0`,
-		test: "./internal/consume -run ^TestQueueIsBounded$",
+		file: "internal/consume/lane/lanes.go",
+		old:  `own.backlog = received > 0 || !own.calm`,
+		new:  `own.backlog = received > 0`,
+		test: "./internal/consume/lane -run ^TestLaneIsBounded$",
 	},
 	{
 		name: "lease-lost-and-posted",
 		bug:  "A delivery goes on although its lease is somebody else's.",
 		file: "internal/consume/leaserenewer.go",
 		old: `if !d.grant.Extend(ctx) {
-		d.lost.Store(true)
+		d.lose()
 		return false
 	}`,
 		new:  `d.grant.Extend(ctx)`,
@@ -199,8 +199,8 @@ var ofConsume = []mutant{
 	{
 		name: "letter-of-an-unknown-category",
 		bug:  "A dead letter whose category is not valid counts for nobody, and pushes out those of others.",
-		file: "internal/consume/settle.go",
-		old:  `return w.o.Decoder.FirstLevelOf(m.entry.Subject)`,
+		file: "internal/consume/reader.go",
+		old:  `return r.decoder.FirstLevelOf(m.entry.Subject)`,
 		new:  `return event.NoLevel`,
 		test: "./internal/consume -run TestDeadLetter$/bad_category_below",
 	},
@@ -235,7 +235,7 @@ var ofConsume = []mutant{
 		old: `var releasing sync.WaitGroup
 	for _, move := range batch {
 		if move.grant != nil {
-			releasing.Go(func() { move.grant.Release(m.ctx, move.inDoubt) })
+			releasing.Go(func() { move.grant.Release(context.Background(), move.inDoubt) })
 		}
 	}
 	releasing.Wait()`,
@@ -253,10 +253,10 @@ var ofConsume = []mutant{
 	{
 		name: "post-before-a-late-one",
 		bug:  "A post goes out in front of one whose moment is late.",
-		file: "internal/consume/channel.go",
-		old:  `q.lanes, q.reserving.join(), q.posting.join()`,
-		new:  `q.lanes, q.reserving.join(), new(line).join()`,
-		test: "./internal/consume -run ^TestOrderBehindALateMoment$",
+		file: "internal/consume/lane/place.go",
+		old:  `p.posting = p.lane.posting.join()`,
+		new:  `p.posting = new(line).join()`,
+		test: "./internal/consume/lane -run ^TestOrderBehindALateMoment$",
 	},
 	{
 		name: "prober-gives-up-its-turn",
@@ -280,8 +280,8 @@ var ofConsume = []mutant{
 		name: "refunded-in-doubt",
 		bug:  "An event that was perhaps delivered gets its slot back, and a replay posts it again.",
 		file: "internal/consume/deliver.go",
-		old: `if d.uncertain {
-		d.grant.Finish(work, "")
+		old: `if inDoubt {
+		grant.Finish(ctx, "")
 		return
 	}`,
 		new:  "",
@@ -290,8 +290,8 @@ var ofConsume = []mutant{
 	{
 		name: "refused-by-the-room-keeps-its-slot",
 		bug:  "An event that the room refuses keeps its slot.",
-		file: "internal/consume/move.go",
-		old:  `w.endUndelivered(work, d)`,
+		file: "internal/consume/mover.go",
+		old:  `endUndelivered(context.Background(), moving.grant, moving.inDoubt)`,
 		new:  "",
 		test: "./internal/consume -run ^TestRoomIsFull$",
 	},
@@ -306,7 +306,7 @@ var ofConsume = []mutant{
 	{
 		name: "category-of-the-body-uncounted",
 		bug:  "An expired event on the bare subject is counted without the category of its body.",
-		file: "internal/consume/decode.go",
+		file: "internal/consume/reader.go",
 		old:  `if err != nil || !bare {`,
 		new:  `if err != nil || !bare || category == "" {`,
 		test: "./internal/consume -run ^TestOutcomes$",
@@ -360,8 +360,8 @@ var ofConsume = []mutant{
 		name: "room-without-bound",
 		bug:  "Events go to the room however many of their first-level category wait there.",
 		file: "internal/consume/mover.go",
-		old:  `if mayStay, err := w.throttle.EnterRoom(m.ctx, stays); err == nil {`,
-		new:  `if mayStay, err := w.throttle.EnterRoom(m.ctx, stays); err != nil {`,
+		old:  `if err != nil { // while`,
+		new:  `if err == nil { // while`,
 		test: "./internal/consume -run ^TestRoomIsFull$",
 	},
 	{
@@ -383,8 +383,8 @@ var ofConsume = []mutant{
 	{
 		name: "stay-ends-with-a-move",
 		bug:  "An event that moves from one place of the room to another counts there no longer.",
-		file: "internal/consume/watch.go",
-		old:  `waited && !s.goesOn {`,
+		file: "internal/consume/stays.go",
+		old:  `waited && !one.goesOn {`,
 		new:  `waited {`,
 		test: "./internal/consume -run ^TestStayGoesOn$",
 	},
@@ -392,15 +392,15 @@ var ofConsume = []mutant{
 		name: "stay-entered-after-its-end",
 		bug:  "A redelivery of an event that has ended in the room enters its stay anew.",
 		file: "internal/consume/mover.go",
-		old:  `if known[i] && !m.counted {`,
+		old:  `if known[i] && !moving.counted {`,
 		new:  `if false && known[i] {`,
 		test: "./internal/consume -run ^TestSplitAgain$",
 	},
 	{
 		name: "stay-not-ended",
 		bug:  "An event that has ended goes on counting as one that waits in the room.",
-		file: "internal/consume/watch.go",
-		old:  `w.leave(stays...)`,
+		file: "internal/consume/stays.go",
+		old:  `s.leave(ended...)`,
 		new:  "",
 		test: "./internal/consume -run ^TestStaysEnd$",
 	},
@@ -408,7 +408,7 @@ var ofConsume = []mutant{
 		name: "unpaired-before-the-room",
 		bug:  "A resolved event is dropped as unpaired though the room holds what may open its pair.",
 		file: "internal/consume/paired.go",
-		old:  `to.behind > 0 && w.openings.room.noneBefore(ctx, to.behind+1, at, w.firstOfRoom)`,
+		old:  `to.behind > 0 && p.room.noneBefore(ctx, to.behind+1, at, p.firstOfRoom)`,
 		new:  `to.behind > 0`,
 		test: "./internal/consume -run ^TestUnpaired$",
 	},
@@ -416,7 +416,7 @@ var ofConsume = []mutant{
 		name: "unpaired-before-what-is-not-settled",
 		bug:  "A resolved event is dropped while the producers' stream holds an unsettled one before it that may open its pair.",
 		file: "internal/consume/paired.go",
-		old:  `to.behind == 0 && to.until > 0 && w.openings.producers.noneBefore(ctx, to.until+1, at, w.firstOfProducers)`,
+		old:  `to.behind == 0 && to.until > 0 && p.producers.noneBefore(ctx, to.until+1, at, p.firstOfProducers)`,
 		new:  `to.behind == 0`,
 		test: "./internal/consume -run ^TestUnpaired$",
 	},
@@ -447,9 +447,9 @@ var ofConsume = []mutant{
 	{
 		name: "wait-is-dropped",
 		bug:  "An event that somebody else is delivering is acknowledged, and lost if they fail.",
-		file: "internal/consume/paired.go",
-		old:  `w.nak(c.message, wait+jitter(50*time.Millisecond))`,
-		new:  `w.settle(settlement{message: c.message, outcome: Duplicate})`,
+		file: "internal/consume/decide.go",
+		old:  `d.settler.nak(c.message, wait+jitter(50*time.Millisecond))`,
+		new:  `d.settler.settle(settlement{message: c.message, outcome: Duplicate})`,
 		test: "./internal/consume -run ^TestUndecided$",
 	},
 	{

@@ -1,0 +1,90 @@
+package consume
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// Throttle decides which events are delivered: a part of [throttle.Limiter]. Its methods may be called concurrently.
+type Throttle interface {
+	// Decide answers the requests, one decision for each. After an error, nothing is known to be decided. Await returns when a retry is
+	// worthwhile.
+	Decide(ctx context.Context, requests []throttle.Request) ([]throttle.Decision, error)
+	Await(ctx context.Context) error
+}
+
+// decider decides candidates in batches, and passes each event on. The goroutine of receive uses it, and the goroutines that sort resolved
+// events without an open pair.
+type decider struct {
+	incoming  chan *message
+	intake    *intake
+	throttle  Throttle
+	pool      *pool
+	refusals  *refusals
+	pairs     *pairs
+	planner   *planner
+	mover     *mover
+	settler   *settler
+	reporter  *reporter
+	deliverer *deliverer
+}
+
+// start begins to plan delays, until finish. The context ends calls to the throttle.
+func (d *decider) start(ctx context.Context) { d.planner.start(ctx) }
+
+// finish returns when everything that was decided is settled, handed to the mover or returned to its stream.
+func (d *decider) finish() {
+	d.pool.close()
+	d.planner.close()
+}
+
+// bury stores a faulty message as a dead letter, which holds an element of the pool.
+func (i *intake) bury(l life, c candidate, fault *event.Fault) {
+	i.pool.take()
+	i.pool.run(func() {
+		defer i.pool.release(1)
+		i.settler.deadLetter(l.working, c.message, c.event, fault)
+	})
+}
+
+// undecidedDelay is the redelivery delay of a message for which no decision could be made.
+const undecidedDelay = time.Second
+
+// notDecided handles a failed decision: it sends a nak for each candidate. If the worker has ended, it sends none and returns false.
+func (d *decider) notDecided(l life, candidates []candidate) bool {
+	d.pool.release(len(candidates))
+	if l.waiting.Err() != nil {
+		return false
+	}
+	for _, c := range candidates {
+		d.settler.nak(c.message, jitter(undecidedDelay))
+	}
+	return true
+}
+
+// awaitOther makes an event wait while another worker delivers it. An event that resolves another event waits in the room.
+func (d *decider) awaitOther(c candidate, wait time.Duration) {
+	if c.event.Resolves() {
+		to := d.pairs.goalOf(c)
+		to.in = min(wait, to.in)
+		d.mover.hold(c, to, d.pool)
+		return
+	}
+	d.settler.nak(c.message, wait+jitter(50*time.Millisecond))
+	d.pool.release(1)
+}
+
+// sortUnpaired handles resolved events without an open pair: each of them waits in the room, is dropped, or is decided once more.
+func (d *decider) sortUnpaired(l life, events []candidate) {
+	by := d.pairs.sort(l.working, events)
+	for _, c := range by.waiting {
+		d.mover.hold(c.candidate, c.goal, nil)
+	}
+	d.settler.settle(by.dropped...)
+	for _, m := range d.decideInParts(l, by.again) {
+		d.settler.nak(m, 0)
+	}
+}

@@ -1,0 +1,248 @@
+package lane
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakePacer takes each post at once by default.
+type fakePacer struct {
+	reserve    func(maxWait time.Duration) pacing.Reservation // nil: now
+	checkPause func() time.Duration                           // nil: no pause
+	paused     time.Duration
+}
+
+func (f *fakePacer) Reserve(_ context.Context, _ string, maxWait time.Duration) pacing.Reservation {
+	if f.reserve == nil {
+		return pacing.Reservation{OK: true}
+	}
+	return f.reserve(maxWait)
+}
+
+func (f *fakePacer) CheckPause(context.Context, string) time.Duration {
+	if f.checkPause == nil {
+		return 0
+	}
+	return f.checkPause()
+}
+
+func (f *fakePacer) Pause(_ context.Context, _ string, d time.Duration) { f.paused = d }
+func (f *fakePacer) Paused(string) time.Duration                        { return f.paused }
+
+// heldNow is the number of deliveries that wait.
+type heldNow struct{ atomic.Int64 }
+
+func (h *heldNow) Held(delta int) { h.Add(int64(delta)) }
+
+func newLanes(pacer *fakePacer, pace time.Duration) *Lanes {
+	return New(Options{Pacer: pacer, Pace: pace, Concurrency: 4, Poll: time.Second, Metrics: new(heldNow)})
+}
+
+var fresh, queued = Delivery{Channel: "C1", Size: 100}, Delivery{Channel: "C1", Size: 100, Queued: true}
+
+func TestBoundsByPace(t *testing.T) {
+	t.Parallel()
+	for pace, want := range map[time.Duration]struct{ capacity, width int }{
+		0: {mostPlaces, 4}, time.Millisecond: {mostPlaces, 4}, 50 * time.Millisecond: {160, 4}, time.Second: {LeastPlaces, 1}, time.Hour: {LeastPlaces, 1},
+	} {
+		l := newLanes(new(fakePacer), pace)
+		testkit.Equal(t, l.capacity, want.capacity, "capacity at the pace %v", pace)
+		testkit.Equal(t, l.width, want.width, "posts at once at the pace %v", pace)
+	}
+}
+
+// TestLaneIsBounded fills the lane of a channel. Fresh events stay out until the queue in the room is empty. An event of that queue enters.
+func TestLaneIsBounded(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	l := newLanes(new(fakePacer), time.Second)
+	var places []*Place
+	for range LeastPlaces {
+		places = append(places, l.Enter(fresh))
+	}
+	requireEnters := func(d Delivery, want bool, what string) *Place {
+		t.Helper()
+		p := l.Enter(d)
+		testkit.Equal(t, p != nil, want, "%s enters", what)
+		return p
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := l.AwaitFree(ended, "C1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting for a full lane: got %v, want %v", err, context.Canceled)
+	}
+	requireEnters(fresh, false, "a fresh event at the bound")
+	storing := l.Store("C1")
+	places[0].Leave()
+	places[0].Leave()
+	requireEnters(fresh, false, "a fresh event behind a move to the room")
+	testkit.Equal(t, testkit.Must(l.AwaitFree(ctx, "C1"))(t), 1, "free places")
+	l.Fetched("C1", 0) // before the end of the move
+	requireEnters(fresh, false, "a fresh event behind a move that the request did not see")
+	storing.End()
+	testkit.Must(l.AwaitFree(ctx, "C1"))(t)
+	l.Fetched("C1", 1)
+	places = append(places[1:], requireEnters(queued, true, "an event of the room"))
+	testkit.Equal(t, l.Busy("C1"), true, "C1 is busy")
+	testkit.Equal(t, l.Busy("C2"), false, "C2 is busy")
+	freed := make(chan error, 1)
+	go func() {
+		_, err := l.AwaitFree(ctx, "C1")
+		freed <- err
+	}()
+	for _, p := range places {
+		p.Leave()
+	}
+	testkit.NoError(t, <-freed)
+	l.Fetched("C1", 0)
+	testkit.Equal(t, l.Busy("C1"), false, "an empty channel is busy")
+	requireEnters(fresh, true, "a fresh event of an empty channel")
+}
+
+// TestStalledChannel has lanes without a pace, which are full only while no post ends, or by their bytes.
+func TestStalledChannel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes(new(fakePacer), 0)
+		var first *Place
+		for range 2 * LeastPlaces {
+			first = l.Enter(fresh)
+		}
+		time.Sleep(stallTime + 1)
+		testkit.Equal(t, l.Enter(fresh) == nil, true, "a fresh event stays out of a lane that stalls")
+		first.Leave()
+		testkit.Equal(t, l.Enter(fresh) == nil, false, "a fresh event stays out after a delivery has left")
+		l.Enter(Delivery{Channel: "C1", Size: MostBytes, Queued: true})
+		testkit.Equal(t, l.Enter(fresh) == nil, true, "a fresh event stays out of a lane with many bytes")
+	})
+}
+
+// TestLongPause keeps fresh events out of a channel that is paused for long. Events of the room enter.
+func TestLongPause(t *testing.T) {
+	t.Parallel()
+	l := newLanes(new(fakePacer), 0)
+	l.Pause(t.Context(), "C1", MemoryWait+time.Second)
+	testkit.Equal(t, l.Enter(fresh) == nil, true, "a fresh event stays out")
+	testkit.Equal(t, l.Enter(queued) == nil, false, "an event of the room stays out")
+	testkit.Equal(t, l.Paused("C1"), MemoryWait+time.Second, "rest of the pause")
+}
+
+// TestOrderBehindALateMoment allows several posts at once. The first one misses its reserved time, because its call to Redis hangs.
+// The posts keep their order and their distance.
+func TestOrderBehindALateMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const pace = 50 * time.Millisecond
+		var reserved, asked, posted atomic.Int32
+		l := newLanes(&fakePacer{
+			reserve: func(time.Duration) pacing.Reservation {
+				return pacing.Reservation{Wait: time.Duration(reserved.Add(1)) * pace, OK: true}
+			},
+			checkPause: func() time.Duration {
+				if asked.Add(1) == 1 {
+					time.Sleep(10 * pace)
+				}
+				return 0
+			},
+		}, pace)
+		var latest atomic.Pointer[time.Time]
+		var posts sync.WaitGroup
+		for i := range int32(6) {
+			p := l.Enter(fresh)
+			posts.Go(func() {
+				defer p.Leave()
+				_, ok := p.AwaitPost(t.Context())
+				testkit.Equal(t, ok, true, "post %d goes out", i)
+				testkit.Equal(t, posted.Add(1)-1, i, "posts before post %d", i)
+				began := time.Now()
+				if before := latest.Swap(&began); i > 0 && began.Sub(*before) < pace {
+					t.Errorf("time between posts %d and %d: got %v, want at least %v", i-1, i, began.Sub(*before), pace)
+				}
+				time.Sleep(postTime) // the length of a post
+			})
+		}
+		posts.Wait()
+	})
+}
+
+// TestRefusedReservation refuses the reservation of the first of two places. The second one waits until the first lets it pass, and is
+// refused without a request, because the pause shrinks meanwhile.
+func TestRefusedReservation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		l := newLanes(&fakePacer{reserve: func(maxWait time.Duration) pacing.Reservation {
+			asked++
+			testkit.Equal(t, maxWait, FreshWait, "longest wait of a fresh event")
+			return pacing.Reservation{Wait: time.Hour}
+		}}, time.Second)
+		first, second := l.Enter(fresh), l.Enter(fresh)
+		wait, ok := first.AwaitPost(t.Context())
+		testkit.Equal(t, ok, false, "the first place may post")
+		testkit.Equal(t, wait, time.Hour, "wait of the first place")
+		done := make(chan time.Duration)
+		go func() {
+			wait, _ := second.AwaitPost(t.Context())
+			done <- wait
+		}()
+		synctest.Wait()
+		testkit.Equal(t, l.o.Metrics.(*heldNow).Load(), 1, "places that wait")
+		time.Sleep(time.Millisecond)
+		first.LetNext()
+		first.StepAside()
+		testkit.Equal(t, <-done, MemoryWait+time.Second-time.Millisecond, "wait of the second place")
+		testkit.Equal(t, asked, 1, "requests to the pacer")
+	})
+}
+
+// TestPermits posts to a channel that takes one post at once. A place that steps aside lets the next place post, and comes again.
+func TestPermits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes(new(fakePacer), time.Second)
+		first, second := l.Enter(fresh), l.Enter(fresh)
+		_, ok := first.AwaitPost(t.Context())
+		testkit.Equal(t, ok, true, "the first place may post")
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, ok = second.AwaitPost(soon)
+		testkit.Equal(t, ok, false, "the second place may post beside the first one")
+		first.StepAside()
+		_, ok = second.AwaitPost(t.Context())
+		testkit.Equal(t, ok, true, "the second place may post")
+		second.Leave()
+		_, ok = first.AwaitPost(t.Context())
+		testkit.Equal(t, ok, true, "the first place may post again")
+	})
+}
+
+// TestPauseWhileWaiting pauses the channel while a delivery waits for its reserved post. It reserves another one.
+func TestPauseWhileWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		checks := 0
+		l := newLanes(&fakePacer{
+			reserve: func(time.Duration) pacing.Reservation { return pacing.Reservation{Wait: time.Second, OK: true} },
+			checkPause: func() time.Duration {
+				checks++
+				return time.Duration(2-checks) * time.Second
+			},
+		}, time.Second)
+		began := time.Now()
+		_, ok := l.Enter(fresh).AwaitPost(t.Context())
+		testkit.Equal(t, ok, true, "the place may post")
+		testkit.Equal(t, time.Since(began), 2*time.Second, "time until the post")
+	})
+}

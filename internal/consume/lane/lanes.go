@@ -1,0 +1,263 @@
+// Package lane queues the deliveries of this process, for each channel apart, so a slow channel does not delay other channels.
+//
+// It owns the order of a channel's deliveries in this process, the number of its concurrent posts, the pauses that this process knows, and
+// whether the room may hold events for the channel. A [Pacer] decides when a channel takes its next post from any process. The package
+// knows nothing of events, leases or streams: it returns how long a delivery has to wait, and the caller decides where.
+//
+// A delivery enters its channel's lane and gets a [Place]. Two turns lead to its post: first it reserves the time of the post, then it begins
+// the post. Where channels are paced, each of these turns belongs to one place at a time, in the order in which the places joined.
+// Elsewhere a lane has no order, and no bound unless its channel stalls.
+//
+// All methods may be called concurrently; the methods of one [Place] belong to one goroutine. Nothing here fails: a wait ends with its
+// context.
+package lane
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+)
+
+const (
+	// MemoryWait is how long a fresh event may wait in this process for a paused channel. If it has to wait longer, it waits in the room.
+	MemoryWait = 5 * time.Second
+	// FreshWait is how far ahead a fresh event reserves its post. Moving an event from a lane to the room would put it behind later events
+	// that went there directly, so the event moves only if the pause is very long. QueuedWait is the limit for an event from its channel's
+	// queue in the room.
+	FreshWait  = 5 * time.Minute
+	QueuedWait = 10 * time.Minute
+)
+
+// Bounds of the deliveries in a paced lane: what its channel takes in laneTime.
+const (
+	laneTime    = 8 * time.Second
+	LeastPlaces = 8 // places of the slowest channel
+	mostPlaces  = 256
+	MostBytes   = 1 << 20                // bytes of the messages in a lane, paced or not
+	postTime    = 250 * time.Millisecond // typical duration of a post; a channel with a shorter pace has several posts at once
+)
+
+// A channel stalls when no post to it ends for stallTime, and LeastPlaces deliveries wait.
+const stallTime = 2 * time.Second
+
+// A post that is later than late behind its reserved time is spaced from the previous post again. Otherwise posts that all missed their
+// times would go out at once, in any order.
+const late = 100 * time.Millisecond
+
+// Pacer decides when a channel takes a post: [pacing.Pacer]. Its methods may be called concurrently.
+type Pacer interface {
+	// Reserve reserves the next post to a channel, unless the post is further away than maxWait.
+	Reserve(ctx context.Context, channel string, maxWait time.Duration) pacing.Reservation
+
+	// Pause stops posts to a channel for d, on all instances. Paused returns the rest of a pause that this instance knows. CheckPause
+	// looks it up again.
+	Pause(ctx context.Context, channel string, d time.Duration)
+	Paused(channel string) time.Duration
+	CheckPause(ctx context.Context, channel string) time.Duration
+}
+
+// Metrics counts deliveries that wait for their channel in this process. Its method may be called concurrently.
+type Metrics interface{ Held(delta int) }
+
+// Options configure [New].
+type Options struct {
+	Pacer       Pacer
+	Pace        time.Duration // minimum time between two posts to a channel; deliveries then keep their order; 0: none
+	Concurrency int           // concurrent posts to a channel
+	Poll        time.Duration // how long a request for the events of a channel's queue in the room may stay open
+	Metrics     Metrics
+}
+
+// Lanes are the lanes of all channels. If a lane is full, an event waits in the room. Later events for that channel go to the room too, to
+// keep the order.
+type Lanes struct {
+	o        Options
+	paced    bool
+	capacity int // places in a paced lane
+	width    int // posts to one channel at once
+
+	mu        sync.Mutex
+	byChannel map[string]*lane
+}
+
+// lane is the state of one channel. The lock of Lanes guards it.
+type lane struct {
+	places      int
+	bytes       int           // bytes of the messages of these deliveries
+	left        time.Time     // when a delivery last left, or entered the empty lane
+	permits     chan struct{} // has an element for each delivery that may post
+	reserving   line          // a turn ends when its delivery has reserved its post or left
+	posting     line          // a turn ends when its delivery has begun its post or left
+	began       time.Time     // when the latest post began
+	backlog     bool          // the room may hold events for the channel
+	storing     int           // events on their way to the room
+	calm        bool          // no event was on its way to the room since the queue there was last read
+	pausedUntil time.Time     // end of the pause that this process last noted
+	changed     chan struct{} // closed and replaced when a delivery leaves
+}
+
+// New returns lanes without deliveries.
+func New(o Options) *Lanes {
+	l := &Lanes{o: o, paced: o.Pace > 0, width: o.Concurrency, capacity: mostPlaces, byChannel: make(map[string]*lane)}
+	if l.paced {
+		l.capacity = int(min(max(laneTime/o.Pace, LeastPlaces), mostPlaces))
+		l.width = int(min(max(postTime/o.Pace, 1), time.Duration(o.Concurrency)))
+	}
+	return l
+}
+
+// Ordered reports whether lanes keep the order of their deliveries.
+func (l *Lanes) Ordered() bool { return l.paced }
+
+// of returns the lane of a channel. The caller holds the lock.
+func (l *Lanes) of(channel string) *lane {
+	own := l.byChannel[channel]
+	if own == nil {
+		own = &lane{permits: make(chan struct{}, l.width), changed: make(chan struct{})}
+		l.byChannel[channel] = own
+	}
+	return own
+}
+
+// Delivery is what enters a lane.
+type Delivery struct {
+	Channel string
+	Size    int  // bytes of the message
+	Queued  bool // it comes from the channel's queue in the room; otherwise it is fresh
+}
+
+// Enter puts a delivery at the end of its channel's lane. It returns nil if a fresh event has to go to the room: the lane is full, the
+// channel is paused for long or, if channels are paced, the room holds earlier events.
+func (l *Lanes) Enter(d Delivery) *Place {
+	if !d.Queued && l.Paused(d.Channel) > MemoryWait {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := l.of(d.Channel)
+	if !d.Queued && (own.backlog && l.paced || l.full(own)) {
+		own.backlog = true
+		return nil
+	}
+	own.bytes += d.Size
+	if own.places++; own.places == 1 {
+		own.left = time.Now()
+	}
+	p := &Place{lanes: l, lane: own, delivery: d}
+	if l.paced {
+		p.reserving = own.reserving.join()
+	}
+	return p
+}
+
+// full reports whether a lane takes no more fresh deliveries. A paced lane holds what its channel takes soon. An unpaced lane counts as
+// full only while its channel stalls, or if it holds too many bytes. The caller holds the lock.
+func (l *Lanes) full(own *lane) bool {
+	if own.bytes >= MostBytes {
+		return true
+	}
+	if l.paced {
+		return own.places >= l.capacity
+	}
+	return own.places >= LeastPlaces && time.Since(own.left) > stallTime
+}
+
+// AwaitFree waits until a channel's lane has free places, and returns how many deliveries may enter.
+func (l *Lanes) AwaitFree(ctx context.Context, channel string) (int, error) {
+	for {
+		l.mu.Lock()
+		own := l.of(channel)
+		free, changed := l.capacity-own.places, own.changed
+		own.calm = own.storing == 0
+		l.mu.Unlock()
+		if free > 0 {
+			return free, nil
+		}
+		if !arrives(ctx, changed) {
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// Fetched records how many events a request to a channel's queue in the room returned. The caller called AwaitFree before the request.
+func (l *Lanes) Fetched(channel string, received int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := l.of(channel)
+	own.backlog = received > 0 || !own.calm
+}
+
+// Storing is an event on its way to its channel's queue in the room.
+type Storing struct {
+	lanes *Lanes
+	lane  *lane
+}
+
+// Store records that an event for a channel is on its way to the room, until [Storing.End].
+func (l *Lanes) Store(channel string) *Storing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := l.of(channel)
+	own.backlog, own.calm = true, false
+	own.storing++
+	return &Storing{l, own}
+}
+
+// End records that the move has ended. A nil Storing has no effect.
+func (s *Storing) End() {
+	if s == nil {
+		return
+	}
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	s.lane.storing--
+}
+
+// Rest records that a channel takes no posts from this process for a time.
+func (l *Lanes) Rest(channel string, d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(channel).pausedUntil = time.Now().Add(d)
+}
+
+// resting returns the rest of the time that Rest recorded last.
+func (l *Lanes) resting(channel string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := l.byChannel[channel]
+	if own == nil {
+		return 0
+	}
+	return max(0, time.Until(own.pausedUntil))
+}
+
+// Paused returns how long a channel is still paused. It uses only what this process knows.
+func (l *Lanes) Paused(channel string) time.Duration {
+	return max(l.o.Pacer.Paused(channel), l.resting(channel))
+}
+
+// Pause stops posts to a channel for d, on all instances.
+func (l *Lanes) Pause(ctx context.Context, channel string, d time.Duration) {
+	l.o.Pacer.Pause(ctx, channel, d)
+}
+
+// Busy reports whether a channel is paused, or events wait for it in this process or in the room.
+func (l *Lanes) Busy(channel string) bool {
+	l.mu.Lock()
+	own := l.byChannel[channel]
+	waits := own != nil && (own.places > 0 || own.backlog)
+	l.mu.Unlock()
+	return waits || l.Paused(channel) > 0
+}
+
+// arrives waits for a channel, and reports whether it was ready before the context ended.
+func arrives[T any](ctx context.Context, channel <-chan T) bool {
+	select {
+	case <-channel:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,177 @@
+package lane
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Place is a delivery's place in its channel's lane, from [Lanes.Enter] to [Place.Leave].
+type Place struct {
+	lanes     *Lanes
+	lane      *lane
+	delivery  Delivery
+	reserving *turn // nil: lanes have no order
+	posting   *turn // nil: it has not reserved its post yet, or lanes have no order
+	permitted bool  // it is one of the deliveries that may post at once
+	gone      bool
+}
+
+// AwaitPost waits for the delivery's turn, and then for its reserved post. If the post is too far away, ok is false and wait is the time
+// until the post: the place keeps its turn until LetNext or Leave, because the next delivery might get to the room first. If the context
+// ends, ok is false and wait is 0.
+//
+// A delivery that posts again calls AwaitPost again. It has had its turns, so it waits only for a permit and a reservation.
+func (p *Place) AwaitPost(ctx context.Context) (wait time.Duration, ok bool) {
+	p.lanes.o.Metrics.Held(1)
+	defer p.lanes.o.Metrics.Held(-1)
+	if !p.reserving.await(ctx) || !p.takePermit(ctx) {
+		return 0, false
+	}
+	for ctx.Err() == nil {
+		wait, ok = p.reserve(ctx)
+		if !ok {
+			return wait, false
+		}
+		due := time.Now().Add(wait)
+		if wait == 0 {
+			return 0, p.begin(ctx, due)
+		}
+		if !arrives(ctx, time.After(wait)) {
+			return 0, false
+		}
+		if p.lanes.o.Pacer.CheckPause(ctx, p.delivery.Channel) == 0 && ctx.Err() == nil { // the channel may have paused another instance since
+			return 0, p.begin(ctx, due)
+		}
+	}
+	return 0, false
+}
+
+// takePermit waits until the delivery may post, beside the posts that its channel takes at once.
+func (p *Place) takePermit(ctx context.Context) bool {
+	if p.permitted {
+		return true
+	}
+	select {
+	case p.lane.permits <- struct{}{}:
+		p.permitted = true
+	case <-ctx.Done():
+	}
+	return p.permitted
+}
+
+// reserve reserves the delivery's post, and ends its turn to reserve. After a refusal, the deliveries behind it are refused too until their
+// event could be back from the room: the pause keeps shrinking, so they might be accepted and overtake.
+func (p *Place) reserve(ctx context.Context) (wait time.Duration, ok bool) {
+	channel := p.delivery.Channel
+	if resting := p.lanes.resting(channel); resting > MemoryWait {
+		return resting, false
+	}
+	reserved := p.lanes.o.Pacer.Reserve(ctx, channel, p.mostWait())
+	if !reserved.OK {
+		p.lanes.Rest(channel, min(reserved.Wait, MemoryWait+p.lanes.o.Poll))
+		return reserved.Wait, false
+	}
+	p.lanes.mu.Lock()
+	defer p.lanes.mu.Unlock()
+	if p.reserving != nil && p.posting == nil {
+		p.posting = p.lane.posting.join() // before the next delivery can reserve
+		p.lane.reserving.end(p.reserving)
+	}
+	return reserved.Wait, true
+}
+
+// mostWait returns how far ahead the delivery reserves its post.
+func (p *Place) mostWait() time.Duration {
+	switch {
+	case !p.lanes.paced:
+		return MemoryWait
+	case p.delivery.Queued:
+		return QueuedWait
+	}
+	return FreshWait
+}
+
+// begin waits until the previous delivery has begun its post: that delivery may still ask an unavailable Redis whether the channel is
+// paused. It returns false if the context ends.
+func (p *Place) begin(ctx context.Context, due time.Time) bool {
+	if !p.posting.await(ctx) {
+		return false
+	}
+	if time.Since(due) > late && p.lanes.paced {
+		p.lanes.mu.Lock()
+		apart := time.Until(p.lane.began.Add(p.lanes.o.Pace))
+		p.lanes.mu.Unlock()
+		if !arrives(ctx, time.After(apart)) {
+			return false
+		}
+	}
+	p.lanes.mu.Lock()
+	defer p.lanes.mu.Unlock()
+	p.lane.began = time.Now()
+	p.lane.posting.end(p.posting)
+	return true
+}
+
+// StepAside lets another delivery post. The delivery keeps its place, and takes part again with AwaitPost.
+func (p *Place) StepAside() {
+	if p.permitted {
+		p.permitted = false
+		<-p.lane.permits
+	}
+}
+
+// LetNext lets the deliveries behind reserve and begin their posts. They may follow this delivery to the room.
+func (p *Place) LetNext() {
+	p.lanes.mu.Lock()
+	defer p.lanes.mu.Unlock()
+	p.lane.reserving.end(p.reserving)
+	p.lane.posting.end(p.posting)
+}
+
+// Leave gives up the place. It may be called again.
+func (p *Place) Leave() {
+	if p.gone {
+		return
+	}
+	p.gone = true
+	p.LetNext()
+	p.StepAside()
+	p.lanes.mu.Lock()
+	defer p.lanes.mu.Unlock()
+	p.lane.places--
+	p.lane.bytes -= p.delivery.Size
+	p.lane.left = time.Now()
+	close(p.lane.changed)
+	p.lane.changed = make(chan struct{})
+}
+
+// line gives one turn at a time, in the order of joining. The lock of Lanes guards it.
+type line struct{ turns []*turn }
+
+// turn is a position in a line.
+type turn struct{ came chan struct{} }
+
+// join takes a position at the end of the line.
+func (l *line) join() *turn {
+	t := &turn{came: make(chan struct{})}
+	if l.turns = append(l.turns, t); len(l.turns) == 1 {
+		close(t.came)
+	}
+	return t
+}
+
+// end removes a turn, and starts the next turn if this one was the first. A turn that is not in the line is ignored.
+func (l *line) end(t *turn) {
+	i := slices.Index(l.turns, t)
+	if i < 0 {
+		return
+	}
+	l.turns = slices.Delete(l.turns, i, i+1)
+	if i == 0 && len(l.turns) > 0 {
+		close(l.turns[0].came)
+	}
+}
+
+// await waits for a turn, and reports whether it came before the context ended. A nil turn has come.
+func (t *turn) await(ctx context.Context) bool { return t == nil || arrives(ctx, t.came) }

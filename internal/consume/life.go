@@ -1,0 +1,25 @@
+package consume
+
+import "context"
+
+// life tells how long a worker's activities last. What has to reach Redis or NATS, such as the end of a lease, is never cut off.
+type life struct {
+	waiting context.Context // ends with the worker: requests, decisions, and waiting for a turn, a pause or a retry
+	working context.Context // ends when the shutdown timeout is over: posts, leases, searches and dead letters that have begun
+}
+
+// ending returns a context for the end of an event, which nothing cuts off.
+func (l life) ending() context.Context { return context.WithoutCancel(l.working) }
+
+// arrives waits for a channel, and reports whether the channel was ready before the context ended. A nil channel is ready.
+func arrives[T any](ctx context.Context, channel <-chan T) bool {
+	if channel == nil {
+		return true
+	}
+	select {
+	case <-channel:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,98 @@
+package consume
+
+import (
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/event"
+)
+
+// reader reads what a stored message says about its event, by the decoder, the settings and the server's clock. It has no state.
+type reader struct {
+	streams *stream.Client
+	decoder event.Decoder
+	maxAge  time.Duration                       // see Options.MaxAge, as for the next field
+	delay   func(category string) time.Duration // never nil
+}
+
+// timeToDeliver is how long an event may take from the end of its longest wait for a slot until its post. The slot may open at the very end
+// of the wait.
+const timeToDeliver = time.Minute
+
+// LongestLife returns the age at which the last event expires, where maxAge is [Options.MaxAge] and longestDelay the longest wait for a slot
+// in any category. 0 means that no event expires.
+func LongestLife(maxAge, longestDelay time.Duration) time.Duration {
+	if maxAge == 0 || longestDelay == 0 {
+		return maxAge
+	}
+	return max(maxAge, longestDelay+timeToDeliver)
+}
+
+// tooOld reports whether an event has expired at a time of this host's clock. If the event's category may wait for slots, the event lives
+// at least until the end of the longest wait, plus timeToDeliver.
+func (r *reader) tooOld(now time.Time, m *message) bool {
+	age := r.streams.Clock.At(now).Sub(m.entry.Since)
+	if r.maxAge == 0 || age <= r.maxAge {
+		return false
+	}
+	delay := r.delay(r.categoryOf(m))
+	return delay == 0 || age > delay+timeToDeliver
+}
+
+// leastAge returns the minimum time since an event was stored, by the server's clock.
+func (r *reader) leastAge(m *message) time.Duration {
+	latest := r.streams.Clock.Earliest(time.Now())
+	if m.stored.After(latest) { // the time at which it came back from the room
+		latest = m.stored
+	}
+	return latest.Sub(m.entry.Since)
+}
+
+// clockSkew is the tolerated error of the estimate of the server's clock.
+const clockSkew = 5 * time.Second
+
+// forgottenUntil is the time up to which the server may have forgotten deliveries: a new consumer has no earlier deliveries, and a server
+// that was killed may have lost some.
+func (r *reader) forgottenUntil() time.Time {
+	created, reconnected := r.streams.Layout().Created, r.streams.Clock.At(r.streams.Connection.LastReconnect()).Add(clockSkew)
+	if created.After(reconnected) {
+		return created
+	}
+	return reconnected
+}
+
+// categoryOf returns the category of a message that may not have been decoded yet, or "" if the message has none.
+func (r *reader) categoryOf(m *message) string {
+	if m.category != "" {
+		return m.category
+	}
+	category, bare, err := r.decoder.CategoryOf(m.entry.Subject)
+	if err != nil || !bare {
+		return category
+	}
+	e, _ := m.decode(r.decoder)
+	return e.Category
+}
+
+// firstLevel returns the first level of an event's category. If the category is unknown, it returns the first level of the subject: a
+// producer of notify.payments.> must not push out letters of other first levels.
+func (r *reader) firstLevel(m *message, e event.Event) string {
+	if e.Category != "" {
+		return event.FirstLevel(e.Category)
+	}
+	return r.decoder.FirstLevelOf(m.entry.Subject)
+}
+
+// shownID returns the ID of a message's event. It decodes an event that was dropped undecoded, unless decoding takes long.
+func (r *reader) shownID(m *message) string {
+	if m.shownID == "" {
+		var e event.Event
+		if len(m.Data()) >= heavyBytes {
+			e = r.decoder.Identify(m.asStored())
+		} else {
+			e, _ = m.decode(r.decoder) // even a faulty event has its ID
+		}
+		m.shownID, m.cost = e.ShownID(), e.Cost
+	}
+	return m.shownID
+}

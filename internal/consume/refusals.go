@@ -1,0 +1,95 @@
+package consume
+
+import (
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// refusedFor is how long a category's denied events are dropped without a request, once an event of that category was refused its wait.
+const refusedFor = time.Second
+
+// mostRefusals bounds the number of categories with a remembered refusal.
+const mostRefusals = 10_000
+
+// RoomMetrics counts events on their way to the room. Its methods may be called concurrently.
+type RoomMetrics interface {
+	Split()                           // a body that held several events
+	Delayed()                         // an event that waits for a slot
+	RoomRefused(reason string, n int) // events refused because the room was full for their category
+}
+
+// refusals remembers whose events may not enter the room at present. Its methods may be called concurrently.
+type refusals struct {
+	delay   func(category string) time.Duration // see reader
+	cache   *lru.Cache[string, refusal]         // by category, or by crowd
+	metrics RoomMetrics
+}
+
+// refusal records that no more events of a category may wait for slots at present.
+type refusal struct {
+	until   time.Time
+	crowded bool // because too many events wait already
+}
+
+func newRefusals(delay func(string) time.Duration, metrics RoomMetrics) *refusals {
+	return &refusals{delay: delay, cache: newCache[string, refusal](mostRefusals), metrics: metrics}
+}
+
+// crowd returns the key of a first level's events that wait in the room for a reason. No category has such a name.
+func crowd(reason room.Reason, first string) string { return string(reason) + " " + first }
+
+// add remembers a refusal for refusedFor. The key is a category or a crowd.
+func (r *refusals) add(key string, crowded bool) {
+	r.cache.Add(key, refusal{until: time.Now().Add(refusedFor), crowded: crowded})
+}
+
+// of reports whether no more events may wait, and whether the reason is that too many events wait already.
+func (r *refusals) of(key string) (refused, crowded bool) {
+	found, _ := r.cache.Peek(key)
+	refused = time.Now().Before(found.until)
+	return refused, refused && found.crowded
+}
+
+// crowded reports whether the room has just refused an event of a first level that was to wait for a reason.
+func (r *refusals) crowded(reason room.Reason, first string) bool {
+	refused, _ := r.of(crowd(reason, first))
+	return refused
+}
+
+// waits reports whether the settings let denied events of a category wait for a slot.
+func (r *refusals) waits(category string) bool { return r.delay(category) > 0 }
+
+// mayWait reports whether denied events of a category may wait for a slot now.
+func (r *refusals) mayWait(category string) bool {
+	if !r.waits(category) {
+		return false
+	}
+	refused, _ := r.of(category)
+	return !refused
+}
+
+// dropped returns the settlement of a message whose event was denied.
+func (r *refusals) dropped(m *message, denial *throttle.Denial) settlement {
+	if denial != throttle.DeniedUnpaired && denial != throttle.DeniedByRoom && r.waits(m.category) {
+		if _, crowded := r.of(m.category); crowded {
+			r.metrics.RoomRefused(string(room.Slot), 1)
+		}
+	}
+	return settlement{message: m, outcome: Dropped, denial: denial}
+}
+
+// dropCrowded returns the settlement of a message whose event may not wait because the room holds too many events.
+func (r *refusals) dropCrowded(m *message, reason room.Reason) settlement {
+	r.metrics.RoomRefused(string(reason), 1)
+	return r.dropped(m, throttle.DeniedByRoom)
+}
+
+// newCache returns a cache that evicts the least recently used entry.
+func newCache[K comparable, V any](most int) *lru.Cache[K, V] {
+	cache, _ := lru.New[K, V](most) // fails only if most is not positive
+	return cache
+}

@@ -1,0 +1,101 @@
+package consume
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// Room bounds the events that wait in the room: a part of [throttle.Limiter]. Its methods may be called concurrently, and repeated.
+type Room interface {
+	// EnterRoom asks for each stay whether the event may wait in the room, where each first-level category has a bound. LeaveRoom ends
+	// stays.
+	EnterRoom(ctx context.Context, stays []throttle.Stay) (mayStay []bool, err error)
+	LeaveRoom(ctx context.Context, stays []throttle.Stay) error
+}
+
+// stays ends the stays of events that no longer wait in the room, in a goroutine of its own. A stay that is not ended here expires.
+type stays struct {
+	room    Room
+	names   stream.Names
+	leaving chan []throttle.Stay
+	ended   chan struct{}
+}
+
+func newStays(room Room, names stream.Names) *stays {
+	return &stays{room: room, names: names, leaving: make(chan []throttle.Stay, leavingQueue), ended: make(chan struct{})}
+}
+
+// stayIn is how long an event without a known return time counts in the room: longer than a channel is likely to be paused. The stay ends
+// earlier if the event ends earlier.
+const stayIn = 24 * time.Hour
+
+// comesBackWithin is how much longer than planned a returning event counts.
+const comesBackWithin = 5 * time.Minute
+
+// weightBytes is the body size for which an event counts as one more event in the room.
+const weightBytes = 16 << 10
+
+// undecodedBytes is the weightBytes of an undecoded body, which may hold an alert in every few hundred bytes.
+const undecodedBytes = 1 << 10
+
+// stayOf returns a message's stay in the room. A message that moves again has the same stay. The undecoded bodies of a first level have a
+// separate share, so they leave room for the parts into which they are split.
+func stayOf(first string, entry room.Entry, size int, d time.Duration) throttle.Stay {
+	stay := throttle.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
+	if entry.Reason == room.Body {
+		stay.First, stay.Weight = first+" bodies", 1+size/undecodedBytes
+	}
+	return stay
+}
+
+// leaveSettled ends the stays of events that go on in no other message, without waiting. A stay that is not ended here expires.
+func (s *stays) leaveSettled(settled []settlement) {
+	var ended []throttle.Stay
+	for _, one := range settled {
+		if stay, waited := s.of(one.message); waited && !one.goesOn {
+			ended = append(ended, stay)
+		}
+	}
+	s.leave(ended...)
+}
+
+// of returns the stay of a message in the room. A message outside the room has none.
+func (s *stays) of(m *message) (stay throttle.Stay, waited bool) {
+	if !m.source.inRoom {
+		return throttle.Stay{}, false
+	}
+	first := s.names.Room().First(m.Subject())
+	return stayOf(first, m.entry, len(m.Data()), 0), first != ""
+}
+
+// leavingQueue is how many batches of ended stays may be queued. Stays of further batches expire.
+const leavingQueue = 64
+
+// leave ends stays soon, without waiting.
+func (s *stays) leave(ended ...throttle.Stay) {
+	if len(ended) == 0 {
+		return
+	}
+	select {
+	case s.leaving <- ended:
+	default:
+	}
+}
+
+// run ends queued stays until close.
+func (s *stays) run() {
+	defer close(s.ended)
+	for stays := range s.leaving {
+		_ = s.room.LeaveRoom(context.Background(), stays)
+	}
+}
+
+// close waits until the queued stays have ended. No stay is queued afterwards.
+func (s *stays) close() {
+	close(s.leaving)
+	<-s.ended
+}
