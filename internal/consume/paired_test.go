@@ -70,11 +70,11 @@ func (f *fixture) answerUnpaired(other func(throttle.Request) throttle.Decision)
 	})
 }
 
-// mixedStream makes a stream that has other subjects too, and keeps settled messages.
+// mixedStream makes a stream that has other subjects too, and keeps settled messages: no worker can remove them.
 func (f *fixture) mixedStream() {
 	f.Helper()
 	config := testNames.StreamConfig()
-	config.Subjects, config.Retention = append(config.Subjects, "other.>"), jetstream.LimitsPolicy
+	config.Subjects, config.Retention, config.DenyDelete = append(config.Subjects, "other.>"), jetstream.LimitsPolicy, true
 	testkit.Must(f.js.CreateStream(f.Context(), config))(f)
 }
 
