@@ -37,6 +37,7 @@ type delivery struct {
 	started     time.Time // when it was first tried
 	attempts    int
 	uncertain   bool // an attempt, perhaps of another worker, may have delivered the event
+	doubt       doubt
 
 	place *lane.Place // in its channel's lane
 
@@ -63,14 +64,16 @@ type deliverer struct {
 	reader      *reader
 	reporter    *reporter
 	queues      *channelQueues
+	doubts      *doubts
 }
 
 func (v *deliverer) newDelivery(c candidate, decision *throttle.Decision, denial *throttle.Denial, prepared *preparation) *delivery {
 	if prepared == nil {
-		prepared = &preparation{delivery: sink.Delivery{Event: c.event}}
+		prepared = &preparation{delivery: sink.Delivery{Event: c.event, Name: v.doubts.nameOf(c)}}
 	}
 	d := &delivery{
-		candidate: c, grant: decision.Grant, denial: denial, opened: decision.Opened, uncertain: decision.InDoubt, prepared: prepared,
+		candidate: c, grant: decision.Grant, denial: denial, opened: decision.Opened, uncertain: decision.InDoubt,
+		doubt: v.doubts.about(c, decision), prepared: prepared,
 	}
 	out := sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others}
 	if len(out.Others) > 0 {
@@ -86,16 +89,25 @@ func (d *delivery) fromQueue() bool {
 	return token != "" && token == room.Token(d.destination)
 }
 
+// enter gives a delivery a place in its channel's lane. It returns false if the event has to wait in the room.
+func (v *deliverer) enter(d *delivery) bool {
+	d.place = v.lanes.Enter(lane.Delivery{Channel: d.destination, Size: d.size, Queued: d.fromQueue()})
+	return d.place != nil
+}
+
 // awaitTurn waits until a delivery may be attempted. If it returns false, the delivery was postponed or settled.
 func (v *deliverer) awaitTurn(l life, d *delivery) bool {
+	if d.place == nil && !v.enter(d) {
+		<-v.hold(d, nil).ended
+		return false
+	}
 	for {
 		if wait, ok := d.place.AwaitPost(l.waiting); !ok {
 			v.postpone(l, d, wait)
 			return false
 		}
 		if v.reader.tooOld(time.Now(), d.message) {
-			endUndelivered(l.ending(), d.grant, d.uncertain)
-			v.settler.settle(settlement{message: d.message, outcome: Expired})
+			v.expire(l, d)
 			return false
 		}
 		if v.health.turn(l.waiting, d) {
@@ -108,6 +120,19 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 	}
 }
 
+// expire ends an event that has become too old to be delivered.
+func (v *deliverer) expire(l life, d *delivery) {
+	endUndelivered(l.ending(), d.grant, d.uncertain)
+	v.settler.settle(settlement{message: d.message, outcome: Expired})
+}
+
+// toSend returns what the sink sends, once it is prepared.
+func (d *delivery) toSend() sink.Delivery {
+	out := d.prepared.result()
+	out.Opened, out.Others = d.opened, d.others
+	return out
+}
+
 // attempt posts once, or updates one of several messages before the post. The lease outlasts the post or was renewed just now. Without such
 // a lease, or after the work context has ended, attempt does not post.
 func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
@@ -118,8 +143,7 @@ func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, 
 	if d.attempts++; d.attempts == 1 {
 		d.started = time.Now()
 	}
-	out := d.prepared.result()
-	out.Opened, out.Others = d.opened, d.others
+	out := d.toSend()
 	var err error
 	if len(d.others) > 0 {
 		err = v.sink.Update(d.span.In(work), out, d.others[0])
@@ -195,7 +219,11 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 // stay, its slot is returned.
 func (v *deliverer) hold(d *delivery, element *pool) *move {
 	storing := v.lanes.Store(d.destination)
-	moving := v.mover.newMove(d.candidate, goal{reason: room.Channel, channel: d.destination})
+	goal := goal{reason: room.Channel, channel: d.destination}
+	if d.uncertain {
+		goal.attempted = v.reader.streams.Clock.Earliest(d.doubt.first)
+	}
+	moving := v.mover.newMove(d.candidate, goal)
 	moving.grant, moving.inDoubt, moving.storing, moving.element = d.grant, d.uncertain, storing, element
 	v.mover.put(moving)
 	return moving

@@ -78,12 +78,13 @@ func (j *callLog) about(id string) []string {
 // fakeSink accepts each post by default. The destination of an event is its category by default.
 type fakeSink struct {
 	calls       *callLog
-	send        func(ctx context.Context, e event.Event, attempt int) error // attempt counts from 1
-	update      func(ctx context.Context, receipt string) error             // nil: each succeeds
-	receipt     string                                                      // of each post
-	prepare     func(e event.Event) string                                  // the mention; nil: none
-	destination func(e event.Event) string                                  // nil: the category
-	named       []string                                                    // destinations in the settings
+	send        func(ctx context.Context, e event.Event, attempt int) error   // attempt counts from 1
+	update      func(ctx context.Context, receipt string) error               // nil: each succeeds
+	receipt     string                                                        // of each post
+	prepare     func(e event.Event) string                                    // the mention; nil: none
+	destination func(e event.Event) string                                    // nil: the category
+	named       []string                                                      // destinations in the settings
+	find        func(ctx context.Context, d sink.Doubt) (sink.Finding, error) // nil: nobody can look
 
 	mu       sync.Mutex
 	prepared map[string]string // mentions that Send received, by ID
@@ -138,6 +139,14 @@ func (f *fakeSink) Destination(n sink.Delivery) string {
 }
 
 func (f *fakeSink) Destinations() []string { return f.named }
+
+func (f *fakeSink) Find(ctx context.Context, d sink.Doubt) (sink.Finding, error) {
+	if f.find == nil {
+		return sink.Finding{}, nil
+	}
+	f.calls.add("find %s", d.Delivery.Event.ShownID())
+	return f.find(ctx, d)
+}
 
 func (f *fakeSink) Prepare(d sink.Delivery) sink.Delivery {
 	if f.prepare != nil {

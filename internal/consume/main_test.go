@@ -132,7 +132,7 @@ func (f *fixture) setup() setup {
 	return setup{
 		client: stream.Options{Names: testNames, Provision: true, AckWait: patience, Logger: f.log.Logger()},
 		Options: Options{
-			Limits: limitsOf(f.throttle), Pacer: f.throttle, Sink: f.sink,
+			Limits: limitsOf(f.throttle), Pacer: f.throttle, Sink: f.sink, Finder: f.sink, Deployment: "notifier",
 			Decoder: testDecoder, Concurrency: 4,
 			SendTimeout: time.Second, Shutdown: patience, Logger: f.log.Logger(), Metrics: Metrics{Events: f.metrics, Deliveries: f.metrics, Room: f.metrics, Streams: f.metrics, Letters: f.metrics},
 		},

@@ -52,6 +52,8 @@ type goal struct {
 	in      time.Duration // if it waits for its slot, pair, Redis or body: time until it comes back
 	until   uint64        // if it waits for its pair: see room.Entry, as for behind
 	behind  uint64
+
+	attempted time.Time // see room.Entry
 }
 
 // nameOf returns the name (Nats-Msg-Id) with which a message goes to the room. A redelivery has the same name, so JetStream stores the
@@ -66,6 +68,9 @@ func (m *mover) newMove(c candidate, to goal) *move {
 	subjects, first, name := m.streams.Names.Room(), m.reader.firstLevel(c.message, c.event), nameOf(c.message)
 	entry := c.entryFor(c.event, to.reason)
 	entry.Until, entry.Behind = to.until, to.behind
+	if !to.attempted.IsZero() {
+		entry.Attempted = to.attempted
+	}
 	subject, target, staysFor := subjects.Channel(room.Token(to.channel), first), "", stayIn
 	if to.reason != room.Channel {
 		subject, target = subjects.Schedule(to.reason, first, name)

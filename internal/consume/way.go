@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -118,7 +117,7 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 		requests[i].MayWait = d.refusals.waits(c.event.Category)
 	}
 	asked := time.Now()
-	prepared := prepare(d.deliverer.sink, candidates)
+	prepared := d.deliverer.prepare(candidates)
 	decisions, err := d.throttle.Decide(l.waiting, requests)
 	if err != nil {
 		return d.notDecided(l, candidates)
@@ -179,29 +178,30 @@ func (d *decider) undelivered(c candidate, decision *throttle.Decision, denial *
 }
 
 // start begins a delivery, which holds an element of the pool. If channels are paced, the delivery releases the element. If its channel is
-// paused or has earlier events, the event waits in the room.
+// paused or has earlier events, the event waits in the room. An event in doubt enters its channel's lane once it was looked up.
 func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
 		v.queues.learn(d.source.token(), d.destination)
 	}
-	d.place = v.lanes.Enter(lane.Delivery{Channel: d.destination, Size: d.size, Queued: d.fromQueue()})
-	switch {
-	case d.place == nil:
+	if !d.doubt.open && !v.enter(d) {
 		v.hold(d, v.pool)
-	case v.lanes.Ordered():
+		return
+	}
+	if d.doubt.open || v.lanes.Ordered() {
 		v.pool.release(1)
 		v.pool.run(func() { v.deliver(l, d) })
-	default:
-		v.pool.run(func() { defer v.pool.release(1); v.deliver(l, d) })
+		return
 	}
+	v.pool.run(func() { defer v.pool.release(1); v.deliver(l, d) })
 }
 
-// deliver posts an event when its destination takes it, retries while the lease allows, and settles or postpones the event.
+// deliver posts an event when its destination takes it, retries while the lease allows, and settles or postpones the event. Before each
+// post, it looks up what an earlier attempt may have posted.
 func (v *deliverer) deliver(l life, d *delivery) {
 	l.waiting, d.stopWait = context.WithCancel(l.waiting)
 	v.leases.add(d)
 	defer v.end(d)
-	for v.awaitTurn(l, d) {
+	for v.settleDoubt(l, d) && v.awaitTurn(l, d) {
 		receipt, failure, attempted := v.attempt(l.working, d)
 		switch {
 		case !attempted:
@@ -236,10 +236,15 @@ func (v *deliverer) updated(l life, d *delivery) {
 	failpoint.Reach(failpoint.AfterUpdate)
 }
 
-// delivered records a delivery. The first worker that records it counts its outcome: its message may be settled more than once.
+// delivered notes that a post succeeded, and records it.
 func (v *deliverer) delivered(l life, d *delivery, receipt string) {
 	v.health.posted(d)
 	failpoint.Reach(failpoint.AfterPost)
+	v.record(l, d, receipt)
+}
+
+// record records a delivery. The first worker that records it counts its outcome: its message may be settled more than once.
+func (v *deliverer) record(l life, d *delivery, receipt string) {
 	d.span.Ended(string(Sent))
 	newly := d.grant.Finish(l.ending(), receipt)
 	failpoint.Reach(failpoint.AfterRecord)
@@ -268,7 +273,10 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		v.health.misconfigure(d, failure)
 		return retryDelay(misconfiguredBackoff, d.attempts-1), true
 	case sink.Unknown:
-		d.uncertain = d.uncertain || len(d.others) == 0 // an update may be repeated
+		if len(d.others) == 0 { // an update may be repeated
+			d.uncertain = true
+			d.doubt.attempted(d.started, time.Now())
+		}
 	case sink.Transient, sink.Rejected, sink.OK:
 	}
 	if l.working.Err() != nil {
@@ -289,7 +297,9 @@ func (v *deliverer) end(d *delivery) {
 	d.stopWait()
 	v.leases.remove(d)
 	v.health.leave(d)
-	d.place.Leave()
+	if d.place != nil {
+		d.place.Leave()
+	}
 }
 
 // settle has messages acknowledged, and their outcomes counted once the server has confirmed the acknowledgement.

@@ -23,6 +23,8 @@ type Options struct {
 	Limits      Limits
 	Pacer       lane.Pacer
 	Sink        Sink
+	Finder      Finder
+	Deployment  string // tells the posts of deployments that share a channel apart
 	Decoder     event.Decoder
 	MaxAge      time.Duration                       // older events expire, unless Delay allows their category more; 0: no bound
 	Concurrency int                                 // concurrent posts to one destination
@@ -104,6 +106,10 @@ func New(o Options) *Worker {
 			deliverer: &deliverer{
 				lanes: lanes, sink: o.Sink, sendTimeout: o.SendTimeout, settler: settler, mover: mover, pool: pool, leases: leases, health: health,
 				reader: reader, reporter: reporter, queues: queues,
+				doubts: &doubts{
+					finder: o.Finder, deployment: o.Deployment, streams: o.Streams,
+					finding: oplog.NewCondition(o.Logger, "posts in doubt cannot be looked up", "posts in doubt can be looked up again"),
+				},
 			},
 		},
 		watcher: &watcher{

@@ -128,6 +128,7 @@ const (
 	HeaderBehind    = "Notifier-Behind"
 	HeaderMessageID = "Notifier-Msg-Id" // the producer's Nats-Msg-Id
 	HeaderTrace     = "Notifier-Traceparent"
+	HeaderAttempted = "Notifier-Attempted"
 )
 
 // Headers of the server's protocol for message schedules.
@@ -156,6 +157,8 @@ type Entry struct {
 	MessageID string // the producer's Nats-Msg-Id, "" for none
 	Trace     string // the traceparent of the span that stored the event here, "" for none
 
+	Attempted time.Time // when the first attempt began that may have posted the event; zero: none has
+
 	// An event that opens this event's pair may be in the producers' stream up to the sequence Until, and in the room up to the sequence
 	// Behind. 0 means unknown.
 	Until, Behind uint64
@@ -183,6 +186,9 @@ func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.
 	header.Set(HeaderOrigin, e.Origin.String())
 	if e.Replayed() {
 		header.Set(HeaderSince, strconv.FormatInt(e.Since.UnixMilli(), 10))
+	}
+	if !e.Attempted.IsZero() {
+		header.Set(HeaderAttempted, strconv.FormatInt(e.Attempted.UnixMilli(), 10))
 	}
 	if e.Trace != "" {
 		header.Set(HeaderTrace, e.Trace)
@@ -231,12 +237,16 @@ func Read(header nats.Header, stored time.Time) (Entry, error) {
 	if e.Reason == Replay {
 		e.Since = stored.Truncate(time.Millisecond) // the precision of the header, if the event moves on
 	}
-	if text := header.Get(HeaderSince); text != "" {
+	for name, at := range map[string]*time.Time{HeaderSince: &e.Since, HeaderAttempted: &e.Attempted} {
+		text := header.Get(name)
+		if text == "" {
+			continue
+		}
 		milliseconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return Entry{}, fmt.Errorf("reading an event of the room: %s is %q", HeaderSince, text)
+			return Entry{}, fmt.Errorf("reading an event of the room: %s is %q", name, text)
 		}
-		e.Since = time.UnixMilli(milliseconds)
+		*at = time.UnixMilli(milliseconds)
 	}
 	for name, sequence := range map[string]*uint64{HeaderUntil: &e.Until, HeaderBehind: &e.Behind} {
 		text := header.Get(name)

@@ -1,0 +1,93 @@
+package consume
+
+import (
+	"context"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// Finder looks up posts that an attempt may have made: a [sink.Finder]. Its method may be called concurrently.
+type Finder interface {
+	// Find waits until a post would be visible, and looks for it by its name. After an error, a *sink.Error, nothing is known.
+	Find(ctx context.Context, d sink.Doubt) (sink.Finding, error)
+}
+
+// doubts names posts, and finds out which of them an earlier attempt has made.
+type doubts struct {
+	finder     Finder
+	deployment string
+	streams    *stream.Client
+	finding    *oplog.Condition
+}
+
+// doubt is what is not known about the earlier attempts at a post. The times are by the clock of this process.
+type doubt struct {
+	open         bool // an attempt may have made the post, and nobody has looked
+	unsearchable bool // nobody can look
+	first, last  time.Time
+}
+
+// nameOf returns the name of the post of an event, which is the same in every attempt of every worker.
+func (u *doubts) nameOf(c candidate) string {
+	return sink.NameOf(u.deployment, c.event.Identity(), c.entry.Origin.String())
+}
+
+// about returns the doubt about an event that was just admitted. Redis may have lost the record of an attempt: then only an earlier
+// delivery of the message, or its header from the room, shows that there may have been an attempt.
+func (u *doubts) about(c candidate, decision *throttle.Decision) doubt {
+	attempted := c.delivered > 1 || !c.entry.Attempted.IsZero()
+	if !decision.InDoubt && (decision.Verdict != throttle.Admitted || !attempted) {
+		return doubt{}
+	}
+	first := c.stored
+	if !c.entry.Attempted.IsZero() {
+		first = c.entry.Attempted
+	}
+	return doubt{open: true, first: c.received.Add(-u.streams.Clock.At(c.received).Sub(first)), last: c.received}
+}
+
+// attempted records an attempt that may have made the post.
+func (o *doubt) attempted(began, ended time.Time) {
+	if o.first.IsZero() {
+		o.first = began
+	}
+	o.open, o.last = !o.unsearchable, ended
+}
+
+// settleDoubt looks up the post of an event that an attempt may have made. It returns true if the event may be posted: it certainly was not
+// posted, or nobody can tell. Otherwise the delivery has ended. While look-ups fail, the event is not posted.
+func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
+	for tries := 0; d.doubt.open; tries++ {
+		found, err := v.doubts.finder.Find(l.waiting, sink.Doubt{Delivery: d.toSend(), First: d.doubt.first, Last: d.doubt.last})
+		if l.waiting.Err() == nil {
+			v.doubts.finding.Note(err)
+		}
+		if failure := failureOf(err, d.destination); failure != nil {
+			pause := max(failure.RetryAfter, retryDelay(firstBackoff, tries))
+			if !arrives(l.waiting, time.After(pause)) {
+				v.postpone(l, d, 0)
+				return false
+			}
+			if v.reader.tooOld(time.Now(), d.message) {
+				v.expire(l, d)
+				return false
+			}
+			continue
+		}
+		d.doubt.open = false
+		switch found.Presence {
+		case sink.Present:
+			v.record(l, d, found.Receipt)
+			return false
+		case sink.Absent:
+			d.uncertain, d.doubt = false, doubt{}
+		case sink.Unsearchable:
+			d.doubt.unsearchable = true
+		}
+	}
+	return true
+}

@@ -1,0 +1,156 @@
+package consume
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// finds answers look-ups one after the other, and then with the last answer. A nil error answers with the finding.
+func finds(answers ...any) func(context.Context, sink.Doubt) (sink.Finding, error) {
+	asked := 0
+	return func(context.Context, sink.Doubt) (sink.Finding, error) {
+		answer := answers[min(asked, len(answers)-1)]
+		asked++
+		if err, failed := answer.(error); failed {
+			return sink.Finding{}, err
+		}
+		return answer.(sink.Finding), nil
+	}
+}
+
+// keeps is the call that records the receipt of isPosted.
+const keeps = "keep C1 123.456"
+
+var (
+	isPosted     = sink.Finding{Presence: sink.Present, Receipt: "C1 123.456"}
+	absent       = sink.Finding{Presence: sink.Absent}
+	unsearchable = sink.Finding{Presence: sink.Unsearchable}
+	unreadable   = &sink.Error{Class: sink.Transient, Code: "503", Err: errScripted}
+)
+
+// TestDoubtOfAnEarlierWorker takes over an event that another worker may have posted.
+func TestDoubtOfAnEarlierWorker(t *testing.T) {
+	t.Parallel()
+	type doubtCase struct {
+		answers []any
+		history []string
+	}
+	each(t, map[string]doubtCase{
+		"it is posted":             {[]any{isPosted}, []string{"find", keeps, "finish"}},
+		"it is not posted":         {[]any{absent}, []string{"find", "send", "finish"}},
+		"nobody can tell":          {[]any{unsearchable}, []string{"find", "send", "finish"}},
+		"known at the second look": {[]any{unreadable, isPosted}, []string{"find", "find", keeps, "finish"}},
+	}, func(t *testing.T, f *fixture, test doubtCase) {
+		f.admitInDoubt(true)
+		f.sink.find = finds(test.answers...)
+		f.start(nil)
+		f.event("payments", "order-1")
+		f.awaitSettled(1)
+		f.requireHistory("order-1", test.history...)
+		f.requireOutcomes(map[string]int{"sent payments": 1})
+	})
+}
+
+// TestDoubtOfTheRecord redelivers an event of which Redis knows nothing: it may have lost the record of a post.
+func TestDoubtOfTheRecord(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	found := f.provision(patience)
+	f.event("payments", "order-1")
+	f.deliverOnce(found)
+	f.sink.find = finds(isPosted)
+	f.start(nil)
+	f.awaitSettled(1)
+	f.requireHistory("order-1", "find", keeps, "finish")
+}
+
+// TestNoDoubt delivers a fresh event, which nobody looks up.
+func TestNoDoubt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sink.find = finds(isPosted)
+	f.start(nil)
+	f.event("payments", "order-1")
+	f.awaitSettled(1)
+	f.requireHistory("order-1", "send", "finish")
+}
+
+// TestDoubtOfOwnAttempts has Slack answer a post in a way that says nothing. The worker looks before it posts again.
+func TestDoubtOfOwnAttempts(t *testing.T) {
+	t.Parallel()
+	type attemptCase struct {
+		sends   []sink.Class
+		answers []any
+		history []string
+	}
+	each(t, map[string]attemptCase{
+		"it is posted":                         {[]sink.Class{sink.Unknown, sink.OK}, []any{isPosted}, []string{"send", "find", keeps, "finish"}},
+		"it is not posted":                     {[]sink.Class{sink.Unknown, sink.OK}, []any{absent}, []string{"send", "find", "send", "finish"}},
+		"the second attempt is posted":         {[]sink.Class{sink.Unknown, sink.Unknown}, []any{absent, isPosted}, []string{"send", "find", "send", "find", keeps, "finish"}},
+		"nobody can tell":                      {[]sink.Class{sink.Unknown, sink.Unknown, sink.OK}, []any{unsearchable}, []string{"send", "find", "send", "send", "finish"}},
+		"rejected, and not posted before":      {[]sink.Class{sink.Unknown, sink.Rejected}, []any{absent}, []string{"send", "find", "send", "refund"}},
+		"certainly not taken at the first try": {[]sink.Class{sink.Transient, sink.OK}, []any{isPosted}, []string{"send", "send", "finish"}},
+	}, func(t *testing.T, f *fixture, test attemptCase) {
+		f.sink.send = inTurn(test.sends...)
+		f.sink.find = finds(test.answers...)
+		f.start(nil)
+		f.event("payments", "order-1")
+		f.awaitSettled(1)
+		f.requireHistory("order-1", test.history...)
+	})
+}
+
+// TestDoubtDelaysNoOther looks up an event for long. Later events of its channel are posted meanwhile.
+func TestDoubtDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	found := f.provision(patience)
+	f.event("payments", "order-1")
+	f.deliverOnce(found)
+	looked := newGate(t)
+	f.sink.find = func(ctx context.Context, _ sink.Doubt) (sink.Finding, error) {
+		arrives(ctx, looked.opened)
+		return absent, nil
+	}
+	f.start(slow)
+	f.event("payments", "order-2")
+	f.eventually("the other event is posted", func() bool { return f.metrics.ended() == 1 })
+	f.requireHistory("order-2", "send", "finish")
+	looked.open()
+	f.awaitSettled(2)
+	f.requireHistory("order-1", "find", "send", "finish")
+}
+
+// TestDoubtInTheRoom moves an event to the room after an attempt that may have posted it. The look-up reaches back to that attempt.
+func TestDoubtInTheRoom(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sink.send = inTurn(sink.Unknown, sink.RateLimited, sink.OK)
+	var since []time.Time
+	f.sink.find = func(_ context.Context, d sink.Doubt) (sink.Finding, error) {
+		since = append(since, d.First)
+		if len(since) > 1 {
+			return isPosted, nil
+		}
+		return unsearchable, nil
+	}
+	began := time.Now()
+	f.start(slow)
+	f.event("payments", "order-1")
+	f.eventually("it is held", func() bool { return f.held("payments") == 1 })
+	attempted := testkit.Must(room.Read(f.waiting(room.Channel)[0].Header, time.Now()))(t).Attempted
+	f.throttle.Pause(t.Context(), "payments", 0)
+	f.awaitSettled(1)
+	f.requireHistory("order-1", "send", "find", "send", "release in doubt", "find", keeps, "finish")
+	const clocks = 100 * time.Millisecond // by which the estimate of the server's clock may be wrong
+	for _, at := range append(since, attempted) {
+		if at.Before(began.Add(-clocks)) || at.After(since[0].Add(clocks)) {
+			t.Errorf("time of the first attempt: got %v, want between %v and %v", at, began, since[0])
+		}
+	}
+}
