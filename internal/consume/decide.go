@@ -14,6 +14,9 @@ type Throttle interface {
 	// worthwhile.
 	Decide(ctx context.Context, requests []throttle.Request) ([]throttle.Decision, error)
 	Await(ctx context.Context) error
+
+	// Delay plans when a denied event returns.
+	Delay(ctx context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error)
 }
 
 // decider decides candidates in batches, and passes each event on. The goroutine of receive uses it, and the goroutines that sort resolved

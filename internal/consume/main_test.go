@@ -40,7 +40,7 @@ var testDecoder = event.Decoder{Prefix: testNames.Subject, MaxBytes: 1 << 20}
 
 // limitsOf has a throttle answer all questions about limits.
 func limitsOf(f *fakeThrottle) Limits {
-	return Limits{Known: f, Throttle: f, Delays: f, Pairs: f, Room: f, Positions: f}
+	return Limits{Known: f, Throttle: f, Room: f, Positions: f}
 }
 
 // lifeOf is the life of activities that end with one context.

@@ -22,7 +22,7 @@ func (p *preparation) result() sink.Delivery {
 
 // prepare prepares a few candidates for delivery while the throttle decides, so a single event is posted sooner. It returns nil for a
 // candidate that is not prepared in advance. Each preparation stands alone: a delivery keeps no other candidate in memory.
-func prepare(by Sink, candidates []candidate) []*preparation {
+func (v *deliverer) prepare(candidates []candidate) []*preparation {
 	all := make([]*preparation, len(candidates))
 	if len(candidates) > fewCandidates {
 		return all
@@ -32,7 +32,7 @@ func prepare(by Sink, candidates []candidate) []*preparation {
 	}
 	go func() {
 		for _, p := range all {
-			p.delivery = by.Prepare(p.delivery)
+			p.delivery = v.sink.Prepare(p.delivery)
 			close(p.done)
 		}
 	}()

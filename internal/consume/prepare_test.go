@@ -62,15 +62,15 @@ func TestSlowPreparationDelaysNoOther(t *testing.T) {
 // TestManyAreNotPrepared prepares no large batch, because most of a flood is dropped.
 func TestManyAreNotPrepared(t *testing.T) {
 	t.Parallel()
-	by := &fakeSink{prepare: func(e event.Event) string { return e.ID }}
+	v := &deliverer{sink: &fakeSink{prepare: func(e event.Event) string { return e.ID }}}
 	batch := make([]candidate, fewCandidates+1)
 	for i := range batch {
 		batch[i].event.ID = fmt.Sprint(i)
 	}
-	for i, p := range prepare(by, batch[:fewCandidates]) {
+	for i, p := range v.prepare(batch[:fewCandidates]) {
 		testkit.Equal(t, p.result().Mention, batch[i].event.ID, "prepared mention")
 	}
-	for _, p := range prepare(by, batch) {
+	for _, p := range v.prepare(batch) {
 		testkit.Equal(t, p, nil, "a preparation in a large batch")
 	}
 }

@@ -118,7 +118,7 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 		requests[i].MayWait = d.refusals.waits(c.event.Category)
 	}
 	asked := time.Now()
-	prepared := prepare(d.deliverer.sink, candidates)
+	prepared := d.deliverer.prepare(candidates)
 	decisions, err := d.throttle.Decide(l.waiting, requests)
 	if err != nil {
 		return d.notDecided(l, candidates)
