@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -42,15 +41,6 @@ func (d *decider) start(ctx context.Context) { d.planner.start(ctx) }
 func (d *decider) finish() {
 	d.pool.close()
 	d.planner.close()
-}
-
-// bury stores a faulty message as a dead letter, which holds an element of the pool.
-func (i *intake) bury(l life, c candidate, fault *event.Fault) {
-	i.pool.take()
-	i.pool.run(func() {
-		defer i.pool.release(1)
-		i.settler.deadLetter(l.working, c.message, c.event, fault)
-	})
 }
 
 // undecidedDelay is the redelivery delay of a message for which no decision could be made.

@@ -105,6 +105,15 @@ func (i *intake) read(m *message, again bool) (e event.Event, denial *throttle.D
 	return e, nil, nil
 }
 
+// bury stores a faulty message as a dead letter, which holds an element of the pool.
+func (i *intake) bury(l life, c candidate, fault *event.Fault) {
+	i.pool.take()
+	i.pool.run(func() {
+		defer i.pool.release(1)
+		i.settler.deadLetter(l.working, c.message, c.event, fault)
+	})
+}
+
 // recordCopies shares one copy of the delivery record among the messages that were received before the copy was begun. In a flood of
 // possible redeliveries, one copy serves several batches.
 type recordCopies struct {

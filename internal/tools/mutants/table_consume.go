@@ -255,7 +255,7 @@ var ofConsume = []mutant{
 		bug:  "A post goes out in front of one whose moment is late.",
 		file: "internal/consume/lane/place.go",
 		old:  `p.posting = p.lane.posting.join()`,
-		new:  `p.posting = new(line).join()`,
+		new:  `p.posting = new(turns).join()`,
 		test: "./internal/consume/lane -run ^TestOrderBehindALateMoment$",
 	},
 	{
