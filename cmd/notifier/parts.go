@@ -115,7 +115,7 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 	options := consume.Options{
 		Streams: w.streams.Load(),
 		Limits: consume.Limits{
-			Known: p.Limiter, Throttle: p.Limiter, Delays: p.Limiter, Pairs: p.Limiter, Room: p.Limiter, Positions: p.Limiter,
+			Known: p.Limiter, Throttle: p.Limiter, Room: p.Limiter, Positions: p.Limiter,
 		},
 		Pacer:       p.Pacer,
 		Sink:        p.deliveries,

@@ -75,7 +75,7 @@ func newBodies(w bodyWorker) *bodies {
 // channel's queue: it keeps its order, and the limits have admitted it.
 func (i *intake) heavy(m *message) bool {
 	size := len(m.Data())
-	if m.decoded != nil || m.source.token() != "" || i.reader.decoder.MaxBytes > 0 && size > i.reader.decoder.MaxBytes {
+	if m.decoded != nil || m.source.token() != "" || i.reader.MaxBytes > 0 && size > i.reader.MaxBytes {
 		return false
 	}
 	return size >= heavyBytes || event.HintsOf(m.Data()).Group
@@ -91,11 +91,11 @@ func (b *bodies) add(m *message) {
 		default:
 		}
 	case toRoom:
-		e := w.reader.decoder.Identify(m.asStored())
+		e := w.reader.Identify(m.asStored())
 		m.category, m.shownID = e.Category, e.ShownID()
 		w.mover.hold(candidate{message: m, event: e}, goal{reason: room.Body, in: wait}, nil)
 	case nowhere:
-		m.category, _, _ = w.reader.decoder.CategoryOf(m.entry.Subject)
+		m.category, _, _ = w.reader.CategoryOf(m.entry.Subject)
 		w.settler.settle(w.refusals.dropCrowded(m, room.Body))
 	case back:
 		w.settler.nak(m, 0)
@@ -242,9 +242,9 @@ func (b *bodies) decode(ctx context.Context, m *message) {
 		m.leaveHand()
 		return
 	}
-	parts, bad := w.reader.decoder.Parts(m.asStored())
+	parts, bad := w.reader.Parts(m.asStored())
 	if parts == nil {
-		m.decoded = decodedOf(m.decode(w.reader.decoder))
+		m.decoded = decodedOf(m.decode(w.reader.Decoder))
 		select {
 		case w.inbox.messages <- m:
 		case <-ctx.Done():

@@ -134,7 +134,7 @@ func TestBodiesWaitInTheRoom(t *testing.T) {
 		}
 	}
 	testkit.Equal(t, f.metrics.Get("split"), groups, "messages counted as split")
-	f.eventually("all stays have ended", func() bool { return len(f.throttle.inRoom()) == 0 })
+	f.eventually("all stays have ended", func() bool { return len(f.room.inRoom()) == 0 })
 	testkit.Equal(t, w.puller.hand.held(), 0, "bytes in hand")
 }
 

@@ -99,14 +99,14 @@ func TestUnpacedChannels(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	f.throttle.Pause(t.Context(), "paused", time.Hour)
+	f.pacer.Pause(t.Context(), "paused", time.Hour)
 	const events = poolSize + 50
 	f.numbered("paused", events)
 	f.numbered("quiet", 10)
 	f.start(nil)
 	f.eventually("the quiet channel gets everything", func() bool { return f.metrics.Get("sent quiet") == 10 })
 	f.eventually("the others wait in the room", func() bool { return f.held("paused") == events })
-	f.throttle.Pause(t.Context(), "paused", 0)
+	f.pacer.Pause(t.Context(), "paused", 0)
 	f.awaitSettled(events + 10)
 	f.requireRoomEmpty()
 }
@@ -122,13 +122,13 @@ func TestOrderThroughRests(t *testing.T) {
 	f.sink.send = func(context.Context, event.Event, int) error {
 		if posts.Add(1)%25 == 0 {
 			testkit.Soon(func() bool { return f.metrics.Get("held") > 0 }) // another event waits in memory
-			f.throttle.Pause(context.Background(), "payments", lane.MemoryWait+4*pollTime)
+			f.pacer.Pause(context.Background(), "payments", lane.MemoryWait+4*pollTime)
 		}
 		return nil
 	}
 	var refused atomic.Int32
-	f.throttle.reserve = func(channel string, within time.Duration) post {
-		paused := f.throttle.pause(channel)
+	f.pacer.reserve = func(channel string, within time.Duration) post {
+		paused := f.pacer.pause(channel)
 		if within == lane.QueuedWait && paused > lane.MemoryWait+2*pollTime { // what is too late is back before the worker asks again
 			refused.Add(1)
 			return post{wait: paused, tooLate: true}
@@ -159,8 +159,8 @@ func TestOrderThroughAPauseAtOnce(t *testing.T) {
 		testkit.Soon(func() bool { return f.held("payments") == events-lane.LeastPlaces })
 		return &sink.Error{Class: sink.RateLimited, RetryAfter: 3 * time.Second}
 	}
-	f.throttle.reserve = func(channel string, maxWait time.Duration) post {
-		paused := f.throttle.pause(channel)
+	f.pacer.reserve = func(channel string, maxWait time.Duration) post {
+		paused := f.pacer.pause(channel)
 		return post{wait: paused, tooLate: 10*paused > maxWait} // the pause stands for one of thirty seconds
 	}
 	f.start(slow)
@@ -178,7 +178,7 @@ func TestOrderAtTheLongestWait(t *testing.T) {
 		ids := f.numbered("payments", 5)
 		refuses := func(within time.Duration) bool { return fromRoom == (within == lane.QueuedWait) }
 		var refused atomic.Int32
-		f.throttle.reserve = func(_ string, within time.Duration) post {
+		f.pacer.reserve = func(_ string, within time.Duration) post {
 			switch {
 			case refuses(within) && refused.Add(1) == 1:
 				return post{wait: lane.MemoryWait + pollTime, tooLate: true}
@@ -201,7 +201,7 @@ func TestWaitingKeepsTheLease(t *testing.T) {
 	f := newFixture(t)
 	const ackWait = 3 * time.Second // the server has a sixth of ackWait to answer
 	var reserved atomic.Bool
-	f.throttle.reserve = func(string, time.Duration) post {
+	f.pacer.reserve = func(string, time.Duration) post {
 		if reserved.CompareAndSwap(false, true) {
 			return post{wait: 2 * ackWait}
 		}
@@ -240,7 +240,7 @@ func TestQueueOfAChannelThatIsNotNamed(t *testing.T) {
 	t.Parallel()
 	each(t, map[string]bool{"to the same channel, which is paused": false, "to another one": true}, func(t *testing.T, f *fixture, goesOn bool) {
 		const events = 3 * lane.LeastPlaces
-		f.throttle.Pause(t.Context(), "payments", time.Hour)
+		f.pacer.Pause(t.Context(), "payments", time.Hour)
 		w := f.start(slow)
 		ids := f.numbered("payments", events)
 		f.eventually("all wait in the room", func() bool { return f.held("payments") == events })
@@ -250,9 +250,9 @@ func TestQueueOfAChannelThatIsNotNamed(t *testing.T) {
 			f.sink.destination = func(event.Event) string { return "another" }
 		}
 		f.sink.named = []string{"another"}
-		f.throttle.Pause(t.Context(), "payments", lane.MemoryWait+3*pollTime)
-		f.throttle.reserve = func(channel string, _ time.Duration) post {
-			paused := f.throttle.pause(channel)
+		f.pacer.Pause(t.Context(), "payments", lane.MemoryWait+3*pollTime)
+		f.pacer.reserve = func(channel string, _ time.Duration) post {
+			paused := f.pacer.pause(channel)
 			return post{wait: paused, tooLate: paused > lane.MemoryWait+2*pollTime} // see TestOrderThroughRests
 		}
 		f.start(slow)

@@ -61,7 +61,7 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	release := newGate(t)
 	f.decideByID()
 	f.holdPosts(release)
-	f.throttle.Pause(t.Context(), "paused", 3*time.Second)
+	f.pacer.Pause(t.Context(), "paused", 3*time.Second)
 	w := f.start(func(o *setup) {
 		mayDelay(o)
 		o.Pace = time.Millisecond

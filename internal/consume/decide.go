@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -14,6 +13,9 @@ type Throttle interface {
 	// worthwhile.
 	Decide(ctx context.Context, requests []throttle.Request) ([]throttle.Decision, error)
 	Await(ctx context.Context) error
+
+	// Delay plans when a denied event returns.
+	Delay(ctx context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error)
 }
 
 // decider decides candidates in batches, and passes each event on. The goroutine of receive uses it, and the goroutines that sort resolved
@@ -39,15 +41,6 @@ func (d *decider) start(ctx context.Context) { d.planner.start(ctx) }
 func (d *decider) finish() {
 	d.pool.close()
 	d.planner.close()
-}
-
-// bury stores a faulty message as a dead letter, which holds an element of the pool.
-func (i *intake) bury(l life, c candidate, fault *event.Fault) {
-	i.pool.take()
-	i.pool.run(func() {
-		defer i.pool.release(1)
-		i.settler.deadLetter(l.working, c.message, c.event, fault)
-	})
 }
 
 // undecidedDelay is the redelivery delay of a message for which no decision could be made.

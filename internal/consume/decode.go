@@ -39,9 +39,10 @@ type Known interface {
 	// Full returns a cached denial for the events of a category; nil: none.
 	Full(category string) *throttle.Denial
 
-	// KnownUnpaired reports whether the pair was recently found closed, when every event stored up to a later time than the given one was
-	// decided.
+	// LearnUnpaired records that a pair was not open when every event stored up to a time of the server's clock was decided. KnownUnpaired
+	// reports whether LearnUnpaired recently recorded a later time than the given one.
 	KnownUnpaired(pair string, after time.Time) bool
+	LearnUnpaired(pair string, decidedUpTo time.Time)
 
 	// Records returns a function that reports which events the delivery record had at the time of this call; nil if the record is not
 	// known.
@@ -65,7 +66,7 @@ type intake struct {
 // been admitted before, for an event that resolves another one (no limit applies), for a firing event of a pair (it may repeat a posted
 // event, which is a duplicate and no drop), and for a group (each alert may have its own category).
 func (i *intake) knownDenial(ctx context.Context, m *message, again bool) *throttle.Denial {
-	category, bare, err := i.reader.decoder.CategoryOf(m.entry.Subject)
+	category, bare, err := i.reader.CategoryOf(m.entry.Subject)
 	if err != nil || bare {
 		return nil
 	}
@@ -84,7 +85,7 @@ func (i *intake) knownDenial(ctx context.Context, m *message, again bool) *throt
 func (i *intake) read(m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
 	of := m.decoded
 	if of == nil {
-		of = decodedOf(m.decode(i.reader.decoder))
+		of = decodedOf(m.decode(i.reader.Decoder))
 	}
 	e, fault = of.event, of.fault
 	m.category, m.shownID, m.title, m.cost = e.Category, e.ShownID(), e.Title, e.Cost
@@ -104,6 +105,15 @@ func (i *intake) read(m *message, again bool) (e event.Event, denial *throttle.D
 	return e, nil, nil
 }
 
+// bury stores a faulty message as a dead letter, which holds an element of the pool.
+func (i *intake) bury(l life, c candidate, fault *event.Fault) {
+	i.pool.take()
+	i.pool.run(func() {
+		defer i.pool.release(1)
+		i.settler.deadLetter(l.working, c.message, c.event, fault)
+	})
+}
+
 // recordCopies shares one copy of the delivery record among the messages that were received before the copy was begun. In a flood of
 // possible redeliveries, one copy serves several batches.
 type recordCopies struct {
@@ -115,7 +125,7 @@ type recordCopies struct {
 
 // isNew reports whether certainly no worker has admitted the event of a message.
 func (i *intake) isNew(ctx context.Context, m *message) bool {
-	e, ok := i.reader.decoder.QuickIdentity(m.asStored(), m.category)
+	e, ok := i.reader.QuickIdentity(m.asStored(), m.category)
 	if !ok {
 		return false
 	}

@@ -2,22 +2,16 @@ package consume
 
 import (
 	"context"
-	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// Delays plans when denied events return: a part of [throttle.Limiter].
-type Delays interface {
-	Delay(ctx context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error)
-}
-
 // planner stores denied events in the room until their slots open. It plans them one by one in the order of their decisions, so they come
 // back in that order. Each event holds an element of the pool.
 type planner struct {
-	delays   Delays
+	throttle Throttle
 	clock    *stream.Clock
 	refusals *refusals
 	mover    *mover
@@ -32,13 +26,6 @@ type plan struct {
 	candidate
 	ask    throttle.Postponement // without the longest wait
 	denial *throttle.Denial
-}
-
-func newPlanner(delays Delays, mover *mover, pool *pool) *planner {
-	return &planner{
-		delays: delays, clock: &mover.streams.Clock, refusals: mover.refusals, mover: mover, settler: mover.settler, pool: pool,
-		queue: make(chan plan, cap(pool.elements)), ended: make(chan struct{}),
-	}
 }
 
 // start begins to plan, until close. The context ends calls to the throttle.
@@ -72,9 +59,9 @@ func (p *planner) add(c candidate, decision *throttle.Decision, denial *throttle
 
 // plan stores a denied event in the room until its slot opens. It drops the event if the slot opens too late or too many events wait.
 func (p *planner) plan(ctx context.Context, next plan) {
-	c, deadline := next.candidate, next.entry.Since.Add(p.refusals.delay(next.event.Category))
+	c, deadline := next.candidate, next.entry.Since.Add(p.refusals.longestWait(next.event.Category))
 	next.ask.Longest = deadline.Sub(p.clock.Now())
-	verdict, in, err := p.delays.Delay(ctx, next.ask)
+	verdict, in, err := p.throttle.Delay(ctx, next.ask)
 	if err == nil && verdict == throttle.ComesBack {
 		failpoint.Reach(failpoint.AfterPlan)
 		p.mover.comeBack(c, in, next.denial, p.pool)

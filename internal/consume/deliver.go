@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -17,39 +14,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
-
-// Back-off between attempts: 0.5 s doubling to 30 s, and at least 5 s while the setup is at fault.
-const (
-	firstBackoff         = 500 * time.Millisecond
-	longestBackoff       = 30 * time.Second
-	misconfiguredBackoff = 5 * time.Second
-)
-
-// delivery is one admitted event on its way out.
-type delivery struct {
-	candidate
-	grant       throttle.Grant
-	denial      *throttle.Denial // the denial of an event in shadow mode; it is only measured
-	opened      string           // the receipt of the first message that the event resolves; "" for none
-	others      []string         // receipts of further messages that the event resolves and that are not updated yet
-	prepared    *preparation
-	destination string
-	started     time.Time // when it was first tried
-	attempts    int
-	uncertain   bool // an attempt, perhaps of another worker, may have delivered the event
-	doubt       doubt
-
-	place *lane.Place // in its channel's lane
-
-	lost     atomic.Bool        // another worker may be delivering the event by now
-	stopWait context.CancelFunc // ends its waiting; set when the delivery begins
-}
-
-// lose records that another worker may be delivering the event by now.
-func (d *delivery) lose() {
-	d.lost.Store(true)
-	d.stopWait()
-}
 
 // deliverer delivers admitted events. Each delivery has a goroutine.
 type deliverer struct {
@@ -81,12 +45,6 @@ func (v *deliverer) newDelivery(c candidate, decision *throttle.Decision, denial
 	}
 	d.destination = v.sink.Destination(out)
 	return d
-}
-
-// fromQueue reports whether the event comes from its channel's queue in the room.
-func (d *delivery) fromQueue() bool {
-	token := d.source.token()
-	return token != "" && token == room.Token(d.destination)
 }
 
 // enter gives a delivery a place in its channel's lane. It returns false if the event has to wait in the room.
@@ -174,25 +132,6 @@ func isOfAll(failure *sink.Error) bool {
 	return failure != nil && (failure.Class == sink.RateLimited || failure.Class == sink.Misconfigured)
 }
 
-// attemptsPerDelivery is roughly how many attempts a worker makes. The next worker continues the back-off from there.
-const attemptsPerDelivery = 3
-
-// retryDelay returns the delay before the next attempt: first, doubled for each further attempt, up to the longest back-off. It is spread
-// by a quarter to either side, so deliveries that failed together are not retried together.
-func retryDelay(first time.Duration, attemptsSince int) time.Duration {
-	growing := backoff.ExponentialBackOff{InitialInterval: first, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: longestBackoff}
-	for range min(attemptsSince, enoughDoublings) {
-		growing.NextBackOff()
-	}
-	return growing.NextBackOff()
-}
-
-// enoughDoublings raises the first back-off to the longest back-off.
-const enoughDoublings = 6
-
-// jitter spreads a delay that does not grow.
-func jitter(d time.Duration) time.Duration { return retryDelay(d, 0) }
-
 // postpone puts an event that waits for its destination at the end of the channel's queue. An event from that queue keeps its place.
 // Without a delay, the event goes to the next worker. It keeps its slot.
 func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
@@ -227,16 +166,6 @@ func (v *deliverer) hold(d *delivery, element *pool) *move {
 	moving.grant, moving.inDoubt, moving.storing, moving.element = d.grant, d.uncertain, storing, element
 	v.mover.put(moving)
 	return moving
-}
-
-// endUndelivered ends the grant of an event that is not retried. The slot is returned unless an attempt may have delivered the event. Such
-// an event counts as delivered, so a replay does not post it again.
-func endUndelivered(ctx context.Context, grant throttle.Grant, inDoubt bool) {
-	if inDoubt {
-		grant.Finish(ctx, "")
-		return
-	}
-	grant.Refund(ctx)
 }
 
 // reject stores an undeliverable message as a dead letter and ends its grant.

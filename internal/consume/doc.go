@@ -48,14 +48,27 @@
 // again, unless they were sent, if a server forgets confirmed acknowledgements, or if a recreated consumer delivers to another worker what
 // this worker is settling.
 //
+// # Owners
+//
+// Each step has an owner, which is complete when [New] returns. An owner calls the owners below it, and none above it:
+//
+//	puller     requests messages of the stream, the room and each channel's queue, and bounds the bytes in hand
+//	intake     decodes, and ends messages that need no decision; bodies decodes heavy bodies, first levels in turn
+//	decider    asks the throttle in batches; pairs knows which resolved events wait, planner plans delays
+//	deliverer  posts, retries and postpones; package lane gives the turns of a channel, leaseRenewer keeps the leases
+//	mover      stores events in the room; refusals remembers whom the room refused, stays ends stays
+//	settler    acknowledges, naks, terminates, and counts each outcome; reporter writes journal, log and spans
+//	watcher    looks at the streams, and removes what does not belong there
+//
 // # Running
 //
 // One [Worker] pulls from the stream, from the room, and from each channel's queue, in a goroutine each. One goroutine settles for each
-// consumer. Further goroutines decide, decode heavy bodies (first levels take turns), move events, watch the consumers, and remove messages
-// that reappear. The deciding goroutine waits for batches and never for a single event. The bytes of the messages in hand are bounded, and
-// so are the estimated bytes of requests. Deliveries run concurrently: each channel has as many posts at once as configured. A paced
-// channel has as many as its pace needs, in the order of their decisions.
+// consumer. Further goroutines decide, decode heavy bodies, plan delays, move events, watch the consumers, and remove messages that
+// reappear. The deciding goroutine waits for batches and never for a single event. The bytes of the messages in hand are bounded, and so are
+// the estimated bytes of requests. Deliveries run concurrently: each channel has as many posts at once as configured. A paced channel has as
+// many as its pace needs, in the order of their decisions.
 //
 // When its context ends, a worker requests no more messages, returns undecided and waiting messages to the stream, finishes the deliveries
-// under way, and returns. It waits out failures of NATS for as long as they last, and acknowledges no event before its outcome is durable.
+// under way, and returns. The type life tells what ends at once and what may finish. A worker waits out failures of NATS for as long as they
+// last, and acknowledges no event before its outcome is durable.
 package consume

@@ -144,7 +144,7 @@ func TestDoubtInTheRoom(t *testing.T) {
 	f.event("payments", "order-1")
 	f.eventually("it is held", func() bool { return f.held("payments") == 1 })
 	attempted := testkit.Must(room.Read(f.waiting(room.Channel)[0].Header, time.Now()))(t).Attempted
-	f.throttle.Pause(t.Context(), "payments", 0)
+	f.pacer.Pause(t.Context(), "payments", 0)
 	f.awaitSettled(1)
 	f.requireHistory("order-1", "send", "find", "send", "release in doubt", "find", keeps, "finish")
 	const clocks = 100 * time.Millisecond // by which the estimate of the server's clock may be wrong

@@ -332,7 +332,7 @@ func TestOrderAfterAFailure(t *testing.T) {
 			}
 			testkit.EqualSlices(t, f.calls.posted(""), want, "posts")
 			if class == sink.RateLimited {
-				testkit.Equal(t, f.throttle.pauses["payments"], pause, "pause of the channel")
+				testkit.Equal(t, f.pacer.pauses["payments"], pause, "pause of the channel")
 				if took := again.Sub(refused); took < pause {
 					t.Errorf("time before the second attempt: got %v, want at least %v", took, pause)
 				}

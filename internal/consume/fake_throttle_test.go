@@ -3,14 +3,11 @@ package consume
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -18,36 +15,13 @@ import (
 type fakeThrottle struct {
 	calls     *callLog
 	decideOne func(ctx context.Context, c throttle.Request) (throttle.Decision, error) // nil: admit
-	full      func(category string) *throttle.Denial                                   // nil: nothing is full
 	await     func(ctx context.Context) error                                          // nil: at once
-	reserve   func(destination string, maxWait time.Duration) post                     // nil: now, or after the pause of the destination
-	askPause  func()                                                                   // called by CheckPause; nil: nothing
-	enter     func(stay throttle.Stay) bool                                            // nil: each may stay
-	passed    func(at position) (int64, error)                                         // nil: nothing has vanished
-
-	enterFails error
-
-	delay   func(c throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error)
-	planned func(c throttle.Request) (time.Duration, bool, error) // nil: nothing is
-
-	recorded func(c throttle.Request) bool // nil: unknown
+	delay     func(c throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error)
+	planned   func(c throttle.Request) (time.Duration, bool, error) // nil: nothing is
 
 	mu         sync.Mutex
 	candidates []throttle.Request
-	finished   map[string]bool          // delivered events, by identity
-	entered    map[string]throttle.Stay // present stays, by category and member
-	mostInRoom int                      // stays at once
-	unpaired   map[string]bool          // pairs that are known to be closed
-	positions  []position               // arguments of Passed
-	paused     map[string]time.Time
-	pauses     map[string]time.Duration // the last argument of Pause
-}
-
-func (f *fakeThrottle) Full(category string) *throttle.Denial {
-	if f.full == nil {
-		return nil
-	}
-	return f.full(category)
+	finished   map[string]bool // delivered events, by identity
 }
 
 func (f *fakeThrottle) Decide(ctx context.Context, candidates []throttle.Request) ([]throttle.Decision, error) {
@@ -79,107 +53,6 @@ func (f *fakeThrottle) Await(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return f.await(ctx)
-}
-
-func (f *fakeThrottle) Pause(_ context.Context, destination string, d time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.paused[destination] = time.Now().Add(d)
-	f.pauses[destination] = d
-}
-
-func (f *fakeThrottle) pause(destination string) time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return max(0, time.Until(f.paused[destination]))
-}
-
-// post is the answer to a reservation.
-type post struct {
-	wait    time.Duration
-	tooLate bool // the wait exceeds maxWait
-}
-
-func (f *fakeThrottle) Reserve(_ context.Context, destination string, maxWait time.Duration) pacing.Reservation {
-	next := post{wait: f.pause(destination)}
-	next.tooLate = next.wait > maxWait
-	if f.reserve != nil {
-		next = f.reserve(destination, maxWait)
-	}
-	return pacing.Reservation{Wait: next.wait, OK: !next.tooLate}
-}
-
-func (f *fakeThrottle) Paused(destination string) time.Duration { return f.pause(destination) }
-
-func (f *fakeThrottle) CheckPause(_ context.Context, destination string) time.Duration {
-	if f.askPause != nil {
-		f.askPause()
-	}
-	return f.pause(destination)
-}
-
-func (f *fakeThrottle) EnterRoom(_ context.Context, stays []throttle.Stay) ([]bool, error) {
-	if f.enterFails != nil {
-		return nil, f.enterFails
-	}
-	mayStay := make([]bool, len(stays))
-	for i, stay := range stays {
-		if mayStay[i] = f.enter == nil || f.enter(stay); mayStay[i] {
-			f.mu.Lock()
-			f.entered[stay.First+" "+stay.Member] = stay
-			f.mostInRoom = max(f.mostInRoom, len(f.entered))
-			f.mu.Unlock()
-		}
-	}
-	return mayStay, nil
-}
-
-func (f *fakeThrottle) LeaveRoom(_ context.Context, stays []throttle.Stay) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, stay := range stays {
-		name := stay.First + " " + stay.Member
-		if f.entered[name].Weight <= stay.Weight { // otherwise a part of the weight stays
-			delete(f.entered, name)
-		}
-	}
-	return nil
-}
-
-func (f *fakeThrottle) Records(context.Context) throttle.Recorded { return f.recorded }
-
-// inRoom lists the present stays.
-func (f *fakeThrottle) inRoom() []throttle.Stay {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Collect(maps.Values(f.entered))
-}
-
-func (f *fakeThrottle) KnownUnpaired(pair string, _ time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.unpaired[pair]
-}
-
-func (f *fakeThrottle) LearnUnpaired(pair string, _ time.Time) {
-	f.calls.add("learns %s", strings.ReplaceAll(pair, "\n", "/"))
-}
-
-// position is the progress of a consumer.
-type position struct {
-	consumer             string
-	sequence, deliveries uint64
-}
-
-func (f *fakeThrottle) Passed(_ context.Context, consumer string, sequence, deliveries uint64) (int64, error) {
-	at := position{consumer, sequence, deliveries}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.positions = append(f.positions, at)
-	if f.passed == nil {
-		return 0, nil
-	}
-	return f.passed(at)
 }
 
 func (f *fakeThrottle) Delay(_ context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error) {

@@ -102,7 +102,7 @@ func (r *reporter) briefEntry(m *message) journal.Entry {
 // journalEntry returns the fields that every full entry of an event has.
 func (r *reporter) journalEntry(m *message, denial *throttle.Denial, decided time.Time) journal.Entry {
 	entry := r.briefEntry(m)
-	entry.Title, entry.Decided, entry.Trace = m.title, r.reader.streams.Clock.At(decided), m.traceID()
+	entry.Title, entry.Decided, entry.Trace = m.title, r.reader.at(decided), m.traceID()
 	if entry.Title == "" {
 		entry.Title = event.QuickTitle(m.Data())
 	}
@@ -114,7 +114,7 @@ func (r *reporter) journalEntry(m *message, denial *throttle.Denial, decided tim
 	}
 	if denial != nil && denial.ByLimit() {
 		entry.Path, entry.Limit, entry.Used, entry.Size = denial.Path, denial.Limit.String(), denial.Used, denial.Limit.Capacity()
-		entry.Next = r.reader.streams.Clock.At(denial.Opens)
+		entry.Next = r.reader.at(denial.Opens)
 	}
 	return entry
 }

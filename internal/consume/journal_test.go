@@ -104,7 +104,7 @@ var journalCases = map[string]journalCase{
 	"dropped undecoded": {
 		setUp: func(f *fixture) {
 			full := fullLimit()
-			f.throttle.full = func(string) *throttle.Denial { return full.Denial(time.Now()) }
+			f.known.full = func(string) *throttle.Denial { return full.Denial(time.Now()) }
 		},
 		body: `{"id": "order-1", "title": "an event", "cost": 3}`,
 		want: []string{"dropped, " + fullFacts + ", to payments, 10 of 10 used, cost 3, next slot known"},
@@ -207,7 +207,7 @@ func TestJournalOfFlood(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(patience)
-	f.throttle.full = fullFor("the rule", "")
+	f.known.full = fullFor("the rule", "")
 	const flood = 1000
 	f.publishAsync(flood, func(i int) (subject, body string) { return "notify.payments", fmt.Sprintf("event %d", i) })
 	told := f.startWithJournal(nil)

@@ -25,7 +25,7 @@ type DeliveryMetrics interface {
 }
 
 func newLeaseRenewer(s *settler, metrics DeliveryMetrics, logger *slog.Logger) *leaseRenewer {
-	return &leaseRenewer{settler: s, ackWait: s.ackWait, metrics: metrics, logger: logger, deliveries: make(map[*delivery]bool)}
+	return &leaseRenewer{settler: s, ackWait: s.lease(), metrics: metrics, logger: logger, deliveries: make(map[*delivery]bool)}
 }
 
 // add keeps the leases of a delivery renewed until remove.

@@ -38,11 +38,6 @@ var testNames = stream.Names{
 
 var testDecoder = event.Decoder{Prefix: testNames.Subject, MaxBytes: 1 << 20}
 
-// limitsOf has a throttle answer all questions about limits.
-func limitsOf(f *fakeThrottle) Limits {
-	return Limits{Known: f, Throttle: f, Delays: f, Pairs: f, Room: f, Positions: f}
-}
-
 // lifeOf is the life of activities that end with one context.
 func lifeOf(ctx context.Context) life { return life{waiting: ctx, working: ctx} }
 
@@ -53,6 +48,10 @@ type fixture struct {
 	js       jetstream.JetStream
 	calls    *callLog
 	throttle *fakeThrottle
+	known    *fakeKnown
+	pacer    *fakePacer
+	room     *fakeRoom
+	watched  *fakePositions
 	sink     *fakeSink
 	metrics  *fakeMetrics
 	log      *testkit.Log
@@ -71,10 +70,10 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 	calls := &callLog{}
 	return &fixture{
 		TB: t, server: server, js: js, calls: calls,
-		throttle: &fakeThrottle{
-			calls: calls, paused: make(map[string]time.Time), pauses: make(map[string]time.Duration),
-			entered: make(map[string]throttle.Stay), unpaired: make(map[string]bool), finished: make(map[string]bool),
-		},
+		throttle: &fakeThrottle{calls: calls, finished: make(map[string]bool)},
+		known:    &fakeKnown{calls: calls, unpaired: make(map[string]bool)},
+		pacer:    &fakePacer{paused: make(map[string]time.Time), pauses: make(map[string]time.Duration)},
+		room:     &fakeRoom{entered: make(map[string]throttle.Stay)}, watched: &fakePositions{},
 		sink:    &fakeSink{calls: calls, attempts: make(map[string]int), prepared: make(map[string]string)},
 		metrics: &fakeMetrics{}, log: testkit.NewLog(t), said: newSpy(t, conn),
 	}
@@ -132,7 +131,7 @@ func (f *fixture) setup() setup {
 	return setup{
 		client: stream.Options{Names: testNames, Provision: true, AckWait: patience, Logger: f.log.Logger()},
 		Options: Options{
-			Limits: limitsOf(f.throttle), Pacer: f.throttle, Sink: f.sink, Finder: f.sink, Deployment: "notifier",
+			Limits: Limits{Known: f.known, Throttle: f.throttle, Room: f.room, Positions: f.watched}, Pacer: f.pacer, Sink: f.sink, Finder: f.sink, Deployment: "notifier",
 			Decoder: testDecoder, Concurrency: 4,
 			SendTimeout: time.Second, Shutdown: patience, Logger: f.log.Logger(), Metrics: Metrics{Events: f.metrics, Deliveries: f.metrics, Room: f.metrics, Streams: f.metrics, Letters: f.metrics},
 		},

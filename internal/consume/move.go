@@ -99,7 +99,7 @@ func (m *mover) newSplit(of *message, parts []event.Part, bad *event.Fault) *mov
 		entry := of.entry
 		entry.Reason, entry.Subject = room.Part, part.Subject
 		entry.ID, entry.Derived, entry.Part, entry.Trace = part.Room.ID, part.Room.Derived, part.Room.Part, of.traceparent()
-		category, _, _ := m.reader.decoder.CategoryOf(part.Subject)
+		category, _, _ := m.reader.CategoryOf(part.Subject)
 		first := event.FirstLevel(category)
 		toStore := entry.Message(m.streams.Names.Room().Queue(room.Part, first), producer, part.Data)
 		toStore.Header.Set(nats.MsgIdHdr, fmt.Sprintf("%s-%d", nameOf(of), i))
@@ -107,19 +107,4 @@ func (m *mover) newSplit(of *message, parts []event.Part, bad *event.Fault) *mov
 		body.stays = append(body.stays, stayOf(first, entry, len(part.Data), stayIn))
 	}
 	return body
-}
-
-// hold moves an event that holds an element of the pool, and releases the element at the end.
-func (m *mover) hold(c candidate, to goal, element *pool) {
-	moving := m.newMove(c, to)
-	moving.element = element
-	m.put(moving)
-}
-
-// comeBack stores an event in the room until its slot opens, and releases its element of the pool at the end. If the event is too large for
-// the room, it is dropped. The denial is nil if it is no longer known.
-func (m *mover) comeBack(c candidate, in time.Duration, denial *throttle.Denial, element *pool) {
-	moving := m.newMove(c, goal{reason: room.Slot, in: in})
-	moving.counted, moving.denial, moving.element = true, denial, element
-	m.put(moving)
 }

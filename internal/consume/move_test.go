@@ -21,7 +21,7 @@ import (
 
 // holdFresh has each fresh event of a paced channel wait in the queue of the channel. An event of the queue is posted at once.
 func (f *fixture) holdFresh() {
-	f.throttle.reserve = func(_ string, within time.Duration) post {
+	f.pacer.reserve = func(_ string, within time.Duration) post {
 		if within == lane.FreshWait {
 			return post{wait: lane.MemoryWait, tooLate: true}
 		}
@@ -126,7 +126,7 @@ func TestSameThroughMoves(t *testing.T) {
 			}
 			return f.throttle.admit(c)
 		})
-		f.throttle.Pause(t.Context(), "payments", time.Hour)
+		f.pacer.Pause(t.Context(), "payments", time.Hour)
 		f.start(slowDelays)
 		headers, ceSource := []string{"X-Trace", "1", "X-Trace", "2"}, ""
 		if messageID != "" {
@@ -146,7 +146,7 @@ func TestSameThroughMoves(t *testing.T) {
 		if string(held.Data) != body || !slices.Equal(held.Header.Values("X-Trace"), []string{"1", "2"}) || held.Header.Get("ce-source") != ceSource {
 			t.Errorf("held message: got %q with %v, want %q with the producer's headers", held.Data, held.Header, body)
 		}
-		f.throttle.Pause(t.Context(), "payments", 0)
+		f.pacer.Pause(t.Context(), "payments", 0)
 		f.awaitSettled(1)
 		f.requireRoomEmpty()
 		f.requireOutcomes(map[string]int{"sent payments": 1})
@@ -311,7 +311,7 @@ func TestMovedInDoubt(t *testing.T) {
 	f.start(slow)
 	f.event("payments", "order-1")
 	f.eventually("it is held", func() bool { return f.held("payments") == 1 })
-	f.throttle.Pause(t.Context(), "payments", 0)
+	f.pacer.Pause(t.Context(), "payments", 0)
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	f.requireHistory("order-1", "send", "send", "release in doubt", "send", "finish")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,19 +35,26 @@ type mover struct {
 	ended    sync.WaitGroup
 }
 
-func newMover(o Options, settler *settler, refusals *refusals, queues *channelQueues) *mover {
-	return &mover{
-		streams: o.Streams, room: o.Limits.Room, reader: settler.reader, reporter: settler.reporter, refusals: refusals, stays: settler.stays,
-		settler: settler, queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, throttle.MaxBatch),
-		storing: oplog.NewCondition(o.Logger, "events that have to wait cannot be stored", "events that have to wait can be stored again"),
-	}
-}
-
 // start begins to store moves, until close.
 func (m *mover) start() { m.ended.Go(m.run) }
 
 // put hands over a move.
 func (m *mover) put(moving *move) { m.moves <- moving }
+
+// hold moves an event that holds an element of the pool, and releases the element at the end.
+func (m *mover) hold(c candidate, to goal, element *pool) {
+	moving := m.newMove(c, to)
+	moving.element = element
+	m.put(moving)
+}
+
+// comeBack stores an event in the room until its slot opens, and releases its element of the pool at the end. If the event is too large for
+// the room, it is dropped. The denial is nil if it is no longer known.
+func (m *mover) comeBack(c candidate, in time.Duration, denial *throttle.Denial, element *pool) {
+	moving := m.newMove(c, goal{reason: room.Slot, in: in})
+	moving.counted, moving.denial, moving.element = true, denial, element
+	m.put(moving)
+}
 
 // close waits until everything handed over is stored or returned to its stream.
 func (m *mover) close() {
@@ -200,7 +208,7 @@ func (m *mover) settle(batch []*move) {
 			if move.bad != nil {
 				m.ended.Go(func() {
 					defer move.end()
-					group, _ := move.decode(m.reader.decoder)
+					group, _ := move.decode(m.reader.Decoder)
 					m.settler.deadLetter(context.Background(), move.message, group, move.bad)
 				})
 				continue

@@ -169,8 +169,8 @@ func (f *fixture) waiting(reason room.Reason) []*jetstream.RawStreamMsg {
 func (f *fixture) requireRoomEmpty() {
 	f.Helper()
 	f.eventually("the room is empty", func() bool { return f.streamInfo(testNames.RoomStream).State.Msgs == 0 })
-	if !testkit.Soon(func() bool { return len(f.throttle.inRoom()) == 0 }) {
-		f.Errorf("stays: got %v, want none", f.throttle.inRoom())
+	if !testkit.Soon(func() bool { return len(f.room.inRoom()) == 0 }) {
+		f.Errorf("stays: got %v, want none", f.room.inRoom())
 	}
 }
 

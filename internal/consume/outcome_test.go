@@ -44,7 +44,7 @@ func inShadow(verdict throttle.Verdict) func(*fixture) {
 }
 
 func knownFull(f *fixture) {
-	f.throttle.full = fullFor("the rule", "payments")
+	f.known.full = fullFor("the rule", "payments")
 }
 
 var posted = []string{"send", "finish"}

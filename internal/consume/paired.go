@@ -28,20 +28,13 @@ const (
 // concurrently.
 type pairs struct {
 	streams  *stream.Client
-	decoder  event.Decoder
 	reader   *reader
-	closed   ClosedPairs
+	known    Known
 	refusals *refusals
 	metrics  EventMetrics
 
 	producers, room firstOpening // where undecided messages that open a pair may begin
 	begun           quota        // of the resolved events that begin to wait for such messages
-}
-
-// ClosedPairs remembers pairs that were not open: a part of [throttle.Limiter].
-type ClosedPairs interface {
-	// LearnUnpaired records that a pair was not open when every event stored up to a time of the server's clock was decided.
-	LearnUnpaired(pair string, decidedUpTo time.Time)
 }
 
 // goalOf returns how long a resolved event waits in the room before the next request about it.
@@ -121,7 +114,7 @@ func (p *pairs) openersAreDecided(ctx context.Context, to *goal, ends ends) bool
 func (p *pairs) neverOpened(c candidate) settlement {
 	p.metrics.Resolved("unpaired")
 	if !c.decidedUpTo.IsZero() {
-		p.closed.LearnUnpaired(c.event.Pair(), c.decidedUpTo)
+		p.known.LearnUnpaired(c.event.Pair(), c.decidedUpTo)
 	}
 	return p.refusals.dropped(c.message, throttle.DeniedUnpaired)
 }
@@ -152,13 +145,6 @@ func (q *quota) take(first string, now time.Time) bool {
 	}
 	q.begun[first]++
 	return true
-}
-
-func newPairs(from *reader, closed ClosedPairs, refusals *refusals, metrics EventMetrics) *pairs {
-	return &pairs{
-		streams: from.streams, decoder: from.decoder, reader: from, closed: closed, refusals: refusals, metrics: metrics,
-		begun: quota{most: mostBegun, period: pairPatience},
-	}
 }
 
 // openingKept is how long a firstOpening is cached.
@@ -298,9 +284,9 @@ func (p *pairs) opensNone(stored *jetstream.RawStreamMsg) bool {
 	}
 	entry := entryOf(inRoom, stored.Subject, stored.Header, room.Origin{Sequence: stored.Sequence, Stored: stored.Time})
 	m := asStored(entry, stored.Header, stored.Data)
-	if parts, _ := p.decoder.Parts(m); parts != nil {
+	if parts, _ := p.reader.Parts(m); parts != nil {
 		return false
 	}
-	e, err := p.decoder.Decode(m)
+	e, err := p.reader.Decode(m)
 	return err == nil && e.Resolves()
 }

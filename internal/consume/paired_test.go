@@ -44,7 +44,7 @@ func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 		"firing":              {`{"id": "order-1", "title": "resolved", "status": "firing", "key": "k"}`, true},
 		"not JSON":            {`resolved`, false},
 	}, func(t *testing.T, f *fixture, test resolvedCase) {
-		f.throttle.full = fullFor("the rule", "")
+		f.known.full = fullFor("the rule", "")
 		f.start(nil)
 		f.publish("notify.payments", test.body)
 		f.awaitSettled(1)
@@ -324,7 +324,7 @@ func TestKnownUnpaired(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	found := f.provision(patience)
-	f.throttle.unpaired["payments\nk"] = true
+	f.known.unpaired["payments\nk"] = true
 	f.status(event.StatusResolved)
 	f.deliverOnce(found)
 	f.publish("notify.payments", `{"id": "another", "title": "an event", "status": "resolved", "key": "k"}`)

@@ -21,6 +21,9 @@ func newPool(concurrency int) *pool {
 	return &pool{elements: make(chan struct{}, poolSize+concurrency), tasks: make(chan func())}
 }
 
+// size returns how many elements there are.
+func (p *pool) size() int { return cap(p.elements) }
+
 // take waits for a free element and takes it.
 func (p *pool) take() { p.elements <- struct{}{} }
 

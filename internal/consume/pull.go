@@ -80,7 +80,7 @@ func (w *puller) pullAll(ctx context.Context) error {
 	w.pulling.Go(func() {
 		for {
 			select {
-			case queue := <-w.queues.unserved:
+			case queue := <-w.queues.next():
 				start(func(ctx context.Context) error { return w.pullQueue(ctx, queue) })
 			case <-ctx.Done():
 				return

@@ -9,8 +9,8 @@ import (
 
 // reader reads what a stored message says about its event, by the decoder, the settings and the server's clock. It has no state.
 type reader struct {
+	event.Decoder
 	streams *stream.Client
-	decoder event.Decoder
 	maxAge  time.Duration                       // see Options.MaxAge, as for the next field
 	delay   func(category string) time.Duration // never nil
 }
@@ -28,10 +28,13 @@ func LongestLife(maxAge, longestDelay time.Duration) time.Duration {
 	return max(maxAge, longestDelay+timeToDeliver)
 }
 
+// at returns a time of this host's clock by the server's clock.
+func (r *reader) at(t time.Time) time.Time { return r.streams.Clock.At(t) }
+
 // tooOld reports whether an event has expired at a time of this host's clock. If the event's category may wait for slots, the event lives
 // at least until the end of the longest wait, plus timeToDeliver.
 func (r *reader) tooOld(now time.Time, m *message) bool {
-	age := r.streams.Clock.At(now).Sub(m.entry.Since)
+	age := r.at(now).Sub(m.entry.Since)
 	if r.maxAge == 0 || age <= r.maxAge {
 		return false
 	}
@@ -54,7 +57,7 @@ const clockSkew = 5 * time.Second
 // forgottenUntil is the time up to which the server may have forgotten deliveries: a new consumer has no earlier deliveries, and a server
 // that was killed may have lost some.
 func (r *reader) forgottenUntil() time.Time {
-	created, reconnected := r.streams.Layout().Created, r.streams.Clock.At(r.streams.Connection.LastReconnect()).Add(clockSkew)
+	created, reconnected := r.streams.Layout().Created, r.at(r.streams.Connection.LastReconnect()).Add(clockSkew)
 	if created.After(reconnected) {
 		return created
 	}
@@ -66,11 +69,11 @@ func (r *reader) categoryOf(m *message) string {
 	if m.category != "" {
 		return m.category
 	}
-	category, bare, err := r.decoder.CategoryOf(m.entry.Subject)
+	category, bare, err := r.CategoryOf(m.entry.Subject)
 	if err != nil || !bare {
 		return category
 	}
-	e, _ := m.decode(r.decoder)
+	e, _ := m.decode(r.Decoder)
 	return e.Category
 }
 
@@ -80,7 +83,7 @@ func (r *reader) firstLevel(m *message, e event.Event) string {
 	if e.Category != "" {
 		return event.FirstLevel(e.Category)
 	}
-	return r.decoder.FirstLevelOf(m.entry.Subject)
+	return r.FirstLevelOf(m.entry.Subject)
 }
 
 // shownID returns the ID of a message's event. It decodes an event that was dropped undecoded, unless decoding takes long.
@@ -88,9 +91,9 @@ func (r *reader) shownID(m *message) string {
 	if m.shownID == "" {
 		var e event.Event
 		if len(m.Data()) >= heavyBytes {
-			e = r.decoder.Identify(m.asStored())
+			e = r.Identify(m.asStored())
 		} else {
-			e, _ = m.decode(r.decoder) // even a faulty event has its ID
+			e, _ = m.decode(r.Decoder) // even a faulty event has its ID
 		}
 		m.shownID, m.cost = e.ShownID(), e.Cost
 	}

@@ -30,14 +30,6 @@ type settlement struct {
 	decided time.Time        // time of the decision, by this host's clock
 }
 
-// levelOf returns the rule of a denial; "" if there is none.
-func levelOf(denial *throttle.Denial) string {
-	if denial == nil {
-		return ""
-	}
-	return denial.Level
-}
-
 // done returns the settlement of an event that was delivered before. Its delivery is already counted, except that a replay is another
 // message with the same ID.
 func done(c candidate) settlement {
@@ -72,14 +64,11 @@ type settler struct {
 	metrics  EventMetrics
 }
 
-func newSettler(o Options, reader *reader, reporter *reporter) *settler {
+func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, letters *deadletters.Writer) *settler {
 	s := &settler{
 		streams: o.Streams, ackWait: o.Streams.Layout().AckWait(), tally: newTally(o.Streams.Connection.Conn, o.Metrics.Events),
-		letters: deadletters.NewWriter(deadletters.WriterOptions{
-			Streams: o.Streams, MaxBody: o.Decoder.MaxBytes, Metrics: o.Metrics.Letters, Logger: o.Logger,
-		}),
+		letters: letters, reader: reader, reporter: reporter, stays: stays, drops: o.Drops, metrics: o.Metrics.Events,
 		writing: oplog.NewCondition(o.Logger, "dead letters cannot be stored", "dead letters can be stored again"),
-		reader:  reader, reporter: reporter, stays: newStays(o.Limits.Room, o.Streams.Names), drops: o.Drops, metrics: o.Metrics.Events,
 	}
 	s.settlers = newSettlers(o.Streams.Connection.Conn, s.ackWait, s.confirmed)
 	return s

@@ -57,14 +57,14 @@ func TestSplit(t *testing.T) {
 		}
 	}
 	testkit.EqualMaps(t, titles, map[string]string{"First": "firing f1 group f1", "Second": "resolved f2 group f2"}, "events")
-	testkit.Equal(t, f.throttle.mostInRoom, 2, "stays at once")
+	testkit.Equal(t, f.room.mostInRoom, 2, "stays at once")
 }
 
 // TestSplitInAFullCategory splits a group though its category is full.
 func TestSplitInAFullCategory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.full = fullFor("the rule", "")
+	f.known.full = fullFor("the rule", "")
 	f.start(nil)
 	f.group()
 	f.awaitSettled(2)
@@ -91,15 +91,15 @@ func TestSplitOnTheBareSubject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.holdFresh()
-	f.throttle.Pause(t.Context(), "default", time.Hour)
+	f.pacer.Pause(t.Context(), "default", time.Hour)
 	f.start(slow)
 	f.publish("notify", twoAlerts)
 	f.eventually("both are held", func() bool { return f.held("default") == 2 })
 	f.eventually("they count for their category only", func() bool {
-		stays := f.throttle.inRoom()
+		stays := f.room.inRoom()
 		return len(stays) == 2 && stays[0].First == "default" && stays[1].First == "default"
 	})
-	f.throttle.Pause(t.Context(), "default", 0)
+	f.pacer.Pause(t.Context(), "default", 0)
 	f.awaitSettled(2)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent default": 2})

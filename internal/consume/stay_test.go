@@ -26,7 +26,7 @@ type fullCase struct {
 
 var fullCases = map[string]fullCase{
 	"its channel is paused": {
-		setUp:   func(f *fixture) { f.throttle.Pause(f.Context(), "payments", time.Hour) },
+		setUp:   func(f *fixture) { f.pacer.Pause(f.Context(), "payments", time.Hour) },
 		history: []string{"refund"}, refused: room.Channel,
 	},
 	"its post is far away": {setUp: (*fixture).holdFresh, history: []string{"refund"}, refused: room.Channel},
@@ -51,12 +51,12 @@ var fullCases = map[string]fullCase{
 	"Redis refuses a log": {setUp: decided(throttle.Deferred), refused: room.Redis},
 	"an alert of its body may not": {
 		setUp: func(f *fixture) {
-			f.throttle.enter = func(stay throttle.Stay) bool { return !strings.HasSuffix(stay.Member, "f2") }
+			f.room.enter = func(stay throttle.Stay) bool { return !strings.HasSuffix(stay.Member, "f2") }
 		},
 		body: twoAlerts, refused: room.Part,
 	},
 	"nobody knows": {
-		setUp:   func(f *fixture) { f.holdFresh(); f.throttle.enterFails = errScripted },
+		setUp:   func(f *fixture) { f.holdFresh(); f.room.enterFails = errScripted },
 		history: []string{"release", "send", "finish"},
 	},
 }
@@ -66,7 +66,7 @@ var fullCases = map[string]fullCase{
 func TestRoomIsFull(t *testing.T) {
 	t.Parallel()
 	each(t, fullCases, func(t *testing.T, f *fixture, test fullCase) {
-		f.throttle.enter = func(throttle.Stay) bool { return false }
+		f.room.enter = func(throttle.Stay) bool { return false }
 		test.setUp(f)
 		f.start(slow)
 		sequence := f.publish("notify.payments", cmp.Or(test.body, `{"id": "order-1", "title": "an event"}`))
@@ -160,7 +160,7 @@ func TestStaysEnd(t *testing.T) {
 			return f.throttle.admit(c)
 		})
 		f.sink.send = test.send
-		f.throttle.enter = func(stay throttle.Stay) bool {
+		f.room.enter = func(stay throttle.Stay) bool {
 			if weight := 1 + size/weightBytes; stay.Weight != weight || stay.First != "payments" || stay.For != stayIn {
 				t.Errorf("stay: got %+v, want a weight of %d", stay, weight)
 			}
@@ -176,7 +176,7 @@ func TestStaysEnd(t *testing.T) {
 		f.requireEmpty()
 		f.eventually("it was moved", func() bool { return f.streamInfo(testNames.RoomStream).State.LastSeq > 0 })
 		f.requireRoomEmpty()
-		testkit.Equal(t, f.throttle.mostInRoom, 1, "stays at once")
+		testkit.Equal(t, f.room.mostInRoom, 1, "stays at once")
 		f.requireOutcomes(want)
 	})
 }
@@ -192,14 +192,14 @@ func TestStayGoesOn(t *testing.T) {
 		}
 		return f.throttle.admit(c)
 	})
-	f.throttle.Pause(t.Context(), "payments", time.Hour)
+	f.pacer.Pause(t.Context(), "payments", time.Hour)
 	f.start(slow)
 	f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
 	f.eventually("it is held in the end", func() bool { return f.held("payments") == 1 && f.streamInfo(testNames.RoomStream).State.Msgs == 1 })
-	if stays := f.throttle.inRoom(); len(stays) != 1 || stays[0].Weight != 1 || stays[0].For != stayIn || f.throttle.mostInRoom != 1 {
-		t.Errorf("stays: got %v and at most %d at once, want one of weight 1 for %v", stays, f.throttle.mostInRoom, stayIn)
+	if stays := f.room.inRoom(); len(stays) != 1 || stays[0].Weight != 1 || stays[0].For != stayIn || f.room.mostInRoom != 1 {
+		t.Errorf("stays: got %v and at most %d at once, want one of weight 1 for %v", stays, f.room.mostInRoom, stayIn)
 	}
-	f.throttle.Pause(t.Context(), "payments", 0)
+	f.pacer.Pause(t.Context(), "payments", 0)
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 1})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // Outcome is how an event ended. Each event has exactly one outcome.
@@ -44,4 +45,12 @@ type Metrics struct {
 	Room       RoomMetrics
 	Streams    StreamMetrics
 	Letters    deadletters.Metrics
+}
+
+// levelOf returns the rule of a denial; "" if there is none.
+func levelOf(denial *throttle.Denial) string {
+	if denial == nil {
+		return ""
+	}
+	return denial.Level
 }

@@ -88,16 +88,16 @@ func TestAcknowledgementsAreBounded(t *testing.T) {
 
 // positions counts the calls of Passed.
 func (f *fixture) positions() int {
-	f.throttle.mu.Lock()
-	defer f.throttle.mu.Unlock()
-	return len(f.throttle.positions)
+	f.watched.mu.Lock()
+	defer f.watched.mu.Unlock()
+	return len(f.watched.positions)
 }
 
 // TestVanishedMessages tells the throttle the progress of the consumer. Vanished messages are counted and logged.
 func TestVanishedMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.passed = func(at position) (int64, error) {
+	f.watched.passed = func(at position) (int64, error) {
 		if at.sequence == 3 {
 			return 7, nil
 		}
@@ -108,12 +108,12 @@ func TestVanishedMessages(t *testing.T) {
 	f.awaitSettled(2)
 	created := f.consumerInfo().Created
 	last := func() position {
-		f.throttle.mu.Lock()
-		defer f.throttle.mu.Unlock()
-		if len(f.throttle.positions) == 0 {
+		f.watched.mu.Lock()
+		defer f.watched.mu.Unlock()
+		if len(f.watched.positions) == 0 {
 			return position{}
 		}
-		return f.throttle.positions[len(f.throttle.positions)-1]
+		return f.watched.positions[len(f.watched.positions)-1]
 	}
 	want := position{consumer: fmt.Sprintf("%s %s %d", testNames.Stream, testNames.Consumer, created.UnixMilli()), sequence: 2, deliveries: 2}
 	f.eventually("it is told", func() bool { return last() == want })
@@ -132,7 +132,7 @@ func TestRoomIsCounted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.sink.named = []string{"paused"}
-	f.throttle.Pause(t.Context(), "paused", time.Hour)
+	f.pacer.Pause(t.Context(), "paused", time.Hour)
 	f.throttle.answers(func(c throttle.Request) throttle.Decision {
 		switch c.Category {
 		case "slot":

@@ -65,28 +65,28 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 			settled = append(settled, settlement{message: m, outcome: Expired})
 			continue
 		}
-		c := candidate{message: m, received: now, lookUp: expired, again: again}
 		denial := i.knownDenial(l.waiting, m, again)
 		if denial == nil && i.heavy(m) {
 			i.bodies.add(m)
 			continue
 		}
 		if denial == nil {
+			c := candidate{message: m, received: now, lookUp: expired, again: again}
 			var fault *event.Fault
-			if c.event, denial, fault = i.read(m, again); fault != nil {
-				if expired {
-					settled = append(settled, settlement{message: m, outcome: Expired})
-				} else {
-					i.bury(l, c, fault)
-				}
+			c.event, denial, fault = i.read(m, again)
+			switch {
+			case fault != nil && expired:
+				settled = append(settled, settlement{message: m, outcome: Expired})
+				continue
+			case fault != nil:
+				i.bury(l, c, fault)
+				continue
+			case denial == nil:
+				candidates = append(candidates, c)
 				continue
 			}
 		}
-		if denial != nil {
-			settled = append(settled, i.refusals.dropped(m, denial))
-			continue
-		}
-		candidates = append(candidates, c)
+		settled = append(settled, i.refusals.dropped(m, denial))
 	}
 	i.settler.settle(settled...)
 	return candidates

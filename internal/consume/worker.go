@@ -10,10 +10,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/consume/settle"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
@@ -44,8 +46,6 @@ type Options struct {
 type Limits struct {
 	Known     Known
 	Throttle  Throttle
-	Delays    Delays
-	Pairs     ClosedPairs
 	Room      Room
 	Positions Positions
 }
@@ -72,18 +72,22 @@ func New(o Options) *Worker {
 	if o.Delay == nil {
 		o.Delay = func(string) time.Duration { return 0 }
 	}
-	reader := &reader{streams: o.Streams, decoder: o.Decoder, maxAge: o.MaxAge, delay: o.Delay}
-	refusals := newRefusals(o.Delay, o.Metrics.Room)
-	queues := newChannelQueues(o.Streams, o.Sink, o.Logger)
-	health := newHealth(o.Logger)
+	reader := &reader{Decoder: o.Decoder, streams: o.Streams, maxAge: o.MaxAge, delay: o.Delay}
 	reporter := &reporter{
 		reader: reader, journal: o.Journal, revision: o.Revision, tracer: o.Tracer, sink: o.Sink, logger: o.Logger,
 	}
-	settler := newSettler(o, reader, reporter)
-	mover := newMover(o, settler, refusals, queues)
-	inbox := newInbox(o.Limits.Known)
+	refusals, stays := newRefusals(o.Delay, o.Metrics.Room), newStays(o.Limits.Room, o.Streams.Names)
+	queues, health, inbox, pool := newChannelQueues(o.Streams, o.Sink, o.Logger), newHealth(o.Logger), newInbox(o.Limits.Known), newPool(o.Concurrency)
+	letters := deadletters.NewWriter(deadletters.WriterOptions{
+		Streams: o.Streams, MaxBody: o.Decoder.MaxBytes, Metrics: o.Metrics.Letters, Logger: o.Logger,
+	})
+	settler := newSettler(o, reader, reporter, stays, letters)
+	mover := &mover{
+		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, stays: stays, settler: settler,
+		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, throttle.MaxBatch),
+		storing: oplog.NewCondition(o.Logger, "events that have to wait cannot be stored", "events that have to wait can be stored again"),
+	}
 	bodies := newBodies(bodyWorker{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler})
-	pool := newPool(o.Concurrency)
 	lanes := lane.New(lane.Options{
 		Pacer: o.Pacer, Pace: o.Pace, Concurrency: o.Concurrency, Poll: pollTime, Metrics: o.Metrics.Deliveries,
 	})
@@ -97,12 +101,18 @@ func New(o Options) *Worker {
 		},
 		decider: &decider{
 			incoming: inbox.messages, throttle: o.Limits.Throttle, pool: pool, refusals: refusals, mover: mover, settler: settler, reporter: reporter,
-			pairs: newPairs(reader, o.Limits.Pairs, refusals, o.Metrics.Events),
 			intake: &intake{
 				reader: reader, known: o.Limits.Known, copies: inbox.copies, refusals: refusals, bodies: bodies, settler: settler, pool: pool,
 				metrics: o.Metrics.Events, forged: o.Metrics.Streams,
 			},
-			planner: newPlanner(o.Limits.Delays, mover, pool),
+			pairs: &pairs{
+				streams: o.Streams, reader: reader, known: o.Limits.Known, refusals: refusals, metrics: o.Metrics.Events,
+				begun: quota{most: mostBegun, period: pairPatience},
+			},
+			planner: &planner{
+				throttle: o.Limits.Throttle, clock: &o.Streams.Clock, refusals: refusals, mover: mover, settler: settler, pool: pool,
+				queue: make(chan plan, pool.size()), ended: make(chan struct{}),
+			},
 			deliverer: &deliverer{
 				lanes: lanes, sink: o.Sink, sendTimeout: o.SendTimeout, settler: settler, mover: mover, pool: pool, leases: leases, health: health,
 				reader: reader, reporter: reporter, queues: queues,
@@ -113,7 +123,7 @@ func New(o Options) *Worker {
 			},
 		},
 		watcher: &watcher{
-			streams: o.Streams, positions: o.Limits.Positions, metrics: o.Metrics.Streams, letters: settler.letters, health: health, sink: o.Sink,
+			streams: o.Streams, positions: o.Limits.Positions, metrics: o.Metrics.Streams, letters: letters, health: health, sink: o.Sink,
 			queues: queues, logger: o.Logger,
 		},
 	}

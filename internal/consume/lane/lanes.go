@@ -88,8 +88,8 @@ type lane struct {
 	bytes       int           // bytes of the messages of these deliveries
 	left        time.Time     // when a delivery last left, or entered the empty lane
 	permits     chan struct{} // has an element for each delivery that may post
-	reserving   line          // a turn ends when its delivery has reserved its post or left
-	posting     line          // a turn ends when its delivery has begun its post or left
+	reserving   turns         // a turn ends when its delivery has reserved its post or left
+	posting     turns         // a turn ends when its delivery has begun its post or left
 	began       time.Time     // when the latest post began
 	backlog     bool          // the room may hold events for the channel
 	storing     int           // events on their way to the room

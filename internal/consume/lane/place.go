@@ -60,8 +60,8 @@ func (p *Place) takePermit(ctx context.Context) bool {
 	return p.permitted
 }
 
-// reserve reserves the delivery's post, and ends its turn to reserve. After a refusal, the deliveries behind it are refused too until their
-// event could be back from the room: the pause keeps shrinking, so they might be accepted and overtake.
+// reserve reserves the delivery's post, and ends its turn to reserve. After a refusal, the deliveries behind it are refused too, for as long as
+// a request for the events of the room may stay open: the pause keeps shrinking, so they might be accepted and overtake.
 func (p *Place) reserve(ctx context.Context) (wait time.Duration, ok bool) {
 	channel := p.delivery.Channel
 	if resting := p.lanes.resting(channel); resting > MemoryWait {
@@ -146,30 +146,30 @@ func (p *Place) Leave() {
 	p.lane.changed = make(chan struct{})
 }
 
-// line gives one turn at a time, in the order of joining. The lock of Lanes guards it.
-type line struct{ turns []*turn }
+// turns come one at a time, in the order of joining. The lock of Lanes guards them.
+type turns struct{ waiting []*turn }
 
-// turn is a position in a line.
+// turn is a position among turns.
 type turn struct{ came chan struct{} }
 
-// join takes a position at the end of the line.
-func (l *line) join() *turn {
-	t := &turn{came: make(chan struct{})}
-	if l.turns = append(l.turns, t); len(l.turns) == 1 {
-		close(t.came)
+// join takes the last position.
+func (t *turns) join() *turn {
+	last := &turn{came: make(chan struct{})}
+	if t.waiting = append(t.waiting, last); len(t.waiting) == 1 {
+		close(last.came)
 	}
-	return t
+	return last
 }
 
-// end removes a turn, and starts the next turn if this one was the first. A turn that is not in the line is ignored.
-func (l *line) end(t *turn) {
-	i := slices.Index(l.turns, t)
+// end removes a turn, and starts the next turn if this one was the first. It ignores a turn that has ended.
+func (t *turns) end(ended *turn) {
+	i := slices.Index(t.waiting, ended)
 	if i < 0 {
 		return
 	}
-	l.turns = slices.Delete(l.turns, i, i+1)
-	if i == 0 && len(l.turns) > 0 {
-		close(l.turns[0].came)
+	t.waiting = slices.Delete(t.waiting, i, i+1)
+	if i == 0 && len(t.waiting) > 0 {
+		close(t.waiting[0].came)
 	}
 }
 

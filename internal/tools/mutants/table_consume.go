@@ -125,7 +125,7 @@ var ofConsume = []mutant{
 		name: "age-by-the-clock-of-the-host",
 		bug:  "An event is too old by the clock of the worker's host.",
 		file: "internal/consume/reader.go",
-		old:  `r.streams.Clock.At(now).Sub(m.entry.Since)`,
+		old:  `r.at(now).Sub(m.entry.Since)`,
 		new:  `now.Sub(m.entry.Since)`,
 		test: "./internal/consume -run ^TestAgesByTheServersClock$",
 	},
@@ -200,7 +200,7 @@ var ofConsume = []mutant{
 		name: "letter-of-an-unknown-category",
 		bug:  "A dead letter whose category is not valid counts for nobody, and pushes out those of others.",
 		file: "internal/consume/reader.go",
-		old:  `return r.decoder.FirstLevelOf(m.entry.Subject)`,
+		old:  `return r.FirstLevelOf(m.entry.Subject)`,
 		new:  `return event.NoLevel`,
 		test: "./internal/consume -run TestDeadLetter$/bad_category_below",
 	},
@@ -255,7 +255,7 @@ var ofConsume = []mutant{
 		bug:  "A post goes out in front of one whose moment is late.",
 		file: "internal/consume/lane/place.go",
 		old:  `p.posting = p.lane.posting.join()`,
-		new:  `p.posting = new(line).join()`,
+		new:  `p.posting = new(turns).join()`,
 		test: "./internal/consume/lane -run ^TestOrderBehindALateMoment$",
 	},
 	{
@@ -279,7 +279,7 @@ var ofConsume = []mutant{
 	{
 		name: "refunded-in-doubt",
 		bug:  "An event that was perhaps delivered gets its slot back, and a replay posts it again.",
-		file: "internal/consume/deliver.go",
+		file: "internal/consume/delivery.go",
 		old: `if inDoubt {
 		grant.Finish(ctx, "")
 		return

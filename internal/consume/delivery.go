@@ -1,0 +1,81 @@
+package consume
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// delivery is one admitted event on its way out.
+type delivery struct {
+	candidate
+	grant       throttle.Grant
+	denial      *throttle.Denial // the denial of an event in shadow mode; it is only measured
+	opened      string           // the receipt of the first message that the event resolves; "" for none
+	others      []string         // receipts of further messages that the event resolves and that are not updated yet
+	prepared    *preparation
+	destination string
+	started     time.Time // when it was first tried
+	attempts    int
+	uncertain   bool // an attempt, perhaps of another worker, may have delivered the event
+	doubt       doubt
+
+	place *lane.Place // in its channel's lane
+
+	lost     atomic.Bool        // another worker may be delivering the event by now
+	stopWait context.CancelFunc // ends its waiting; set when the delivery begins
+}
+
+// lose records that another worker may be delivering the event by now.
+func (d *delivery) lose() {
+	d.lost.Store(true)
+	d.stopWait()
+}
+
+// fromQueue reports whether the event comes from its channel's queue in the room.
+func (d *delivery) fromQueue() bool {
+	token := d.source.token()
+	return token != "" && token == room.Token(d.destination)
+}
+
+// endUndelivered ends the grant of an event that is not retried. The slot is returned unless an attempt may have delivered the event. Such
+// an event counts as delivered, so a replay does not post it again.
+func endUndelivered(ctx context.Context, grant throttle.Grant, inDoubt bool) {
+	if inDoubt {
+		grant.Finish(ctx, "")
+		return
+	}
+	grant.Refund(ctx)
+}
+
+// Back-off between attempts: 0.5 s doubling to 30 s, and at least 5 s while the setup is at fault.
+const (
+	firstBackoff         = 500 * time.Millisecond
+	longestBackoff       = 30 * time.Second
+	misconfiguredBackoff = 5 * time.Second
+)
+
+// attemptsPerDelivery is roughly how many attempts a worker makes. The next worker continues the back-off from there.
+const attemptsPerDelivery = 3
+
+// retryDelay returns the delay before the next attempt: first, doubled for each further attempt, up to the longest back-off. It is spread
+// by a quarter to either side, so deliveries that failed together are not retried together.
+func retryDelay(first time.Duration, attemptsSince int) time.Duration {
+	growing := backoff.ExponentialBackOff{InitialInterval: first, RandomizationFactor: 0.25, Multiplier: 2, MaxInterval: longestBackoff}
+	for range min(attemptsSince, enoughDoublings) {
+		growing.NextBackOff()
+	}
+	return growing.NextBackOff()
+}
+
+// enoughDoublings raises the first back-off to the longest back-off.
+const enoughDoublings = 6
+
+// jitter spreads a delay that does not grow.
+func jitter(d time.Duration) time.Duration { return retryDelay(d, 0) }

@@ -1,0 +1,151 @@
+package consume
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// fakeKnown knows nothing by default.
+type fakeKnown struct {
+	calls    *callLog
+	full     func(category string) *throttle.Denial // nil: nothing is full
+	recorded func(c throttle.Request) bool          // nil: unknown
+	unpaired map[string]bool                        // pairs that are known to be closed
+}
+
+func (f *fakeKnown) Full(category string) *throttle.Denial {
+	if f.full == nil {
+		return nil
+	}
+	return f.full(category)
+}
+
+func (f *fakeKnown) Records(context.Context) throttle.Recorded { return f.recorded }
+
+func (f *fakeKnown) KnownUnpaired(pair string, _ time.Time) bool {
+	return f.unpaired[pair]
+}
+
+func (f *fakeKnown) LearnUnpaired(pair string, _ time.Time) {
+	f.calls.add("learns %s", strings.ReplaceAll(pair, "\n", "/"))
+}
+
+// fakePacer takes each post at once, or after the pause of its channel, by default.
+type fakePacer struct {
+	reserve func(destination string, maxWait time.Duration) post // nil: the default
+
+	mu     sync.Mutex
+	paused map[string]time.Time
+	pauses map[string]time.Duration // the last argument of Pause
+}
+
+func (f *fakePacer) Pause(_ context.Context, destination string, d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paused[destination] = time.Now().Add(d)
+	f.pauses[destination] = d
+}
+
+func (f *fakePacer) pause(destination string) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return max(0, time.Until(f.paused[destination]))
+}
+
+// post is the answer to a reservation.
+type post struct {
+	wait    time.Duration
+	tooLate bool // the wait exceeds maxWait
+}
+
+func (f *fakePacer) Reserve(_ context.Context, destination string, maxWait time.Duration) pacing.Reservation {
+	next := post{wait: f.pause(destination)}
+	next.tooLate = next.wait > maxWait
+	if f.reserve != nil {
+		next = f.reserve(destination, maxWait)
+	}
+	return pacing.Reservation{Wait: next.wait, OK: !next.tooLate}
+}
+
+func (f *fakePacer) Paused(destination string) time.Duration { return f.pause(destination) }
+
+func (f *fakePacer) CheckPause(_ context.Context, destination string) time.Duration {
+	return f.pause(destination)
+}
+
+// fakeRoom lets each event stay by default.
+type fakeRoom struct {
+	enter      func(stay throttle.Stay) bool // nil: each may stay
+	enterFails error
+
+	mu         sync.Mutex
+	entered    map[string]throttle.Stay // present stays, by category and member
+	mostInRoom int                      // stays at once
+}
+
+func (f *fakeRoom) EnterRoom(_ context.Context, stays []throttle.Stay) ([]bool, error) {
+	if f.enterFails != nil {
+		return nil, f.enterFails
+	}
+	mayStay := make([]bool, len(stays))
+	for i, stay := range stays {
+		if mayStay[i] = f.enter == nil || f.enter(stay); mayStay[i] {
+			f.mu.Lock()
+			f.entered[stay.First+" "+stay.Member] = stay
+			f.mostInRoom = max(f.mostInRoom, len(f.entered))
+			f.mu.Unlock()
+		}
+	}
+	return mayStay, nil
+}
+
+func (f *fakeRoom) LeaveRoom(_ context.Context, stays []throttle.Stay) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, stay := range stays {
+		name := stay.First + " " + stay.Member
+		if f.entered[name].Weight <= stay.Weight { // otherwise a part of the weight stays
+			delete(f.entered, name)
+		}
+	}
+	return nil
+}
+
+// inRoom lists the present stays.
+func (f *fakeRoom) inRoom() []throttle.Stay {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Values(f.entered))
+}
+
+// fakePositions finds that nothing has vanished by default.
+type fakePositions struct {
+	passed func(at position) (int64, error) // nil: nothing has vanished
+
+	mu        sync.Mutex
+	positions []position // arguments of Passed
+}
+
+// position is the progress of a consumer.
+type position struct {
+	consumer             string
+	sequence, deliveries uint64
+}
+
+func (f *fakePositions) Passed(_ context.Context, consumer string, sequence, deliveries uint64) (int64, error) {
+	at := position{consumer, sequence, deliveries}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.positions = append(f.positions, at)
+	if f.passed == nil {
+		return 0, nil
+	}
+	return f.passed(at)
+}
