@@ -22,6 +22,7 @@ type fakeThrottle struct {
 	mu         sync.Mutex
 	candidates []throttle.Request
 	finished   map[string]bool // delivered events, by identity
+	released   map[string]bool // events whose grant was released, by identity: whether in doubt
 }
 
 func (f *fakeThrottle) Decide(ctx context.Context, candidates []throttle.Request) ([]throttle.Decision, error) {
@@ -78,13 +79,19 @@ func (f *fakeThrottle) asked() []throttle.Request {
 }
 
 func (f *fakeThrottle) grant(c throttle.Request) *fakeGrant {
-	return &fakeGrant{id: c.ID, calls: f.calls, finish: func() bool {
+	finish := func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		newly := !f.finished[c.ID]
 		f.finished[c.ID] = true
 		return newly
-	}}
+	}
+	release := func(inDoubt bool) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.released[c.ID] = f.released[c.ID] || inDoubt
+	}
+	return &fakeGrant{id: c.ID, calls: f.calls, finish: finish, release: release}
 }
 
 // answers sets the decision of each request.
@@ -113,16 +120,23 @@ func always(d throttle.Decision) func(throttle.Request) throttle.Decision {
 }
 
 func (f *fakeThrottle) admit(c throttle.Request) throttle.Decision {
+	f.mu.Lock()
+	inDoubt, released := f.released[c.ID]
+	f.mu.Unlock()
+	if released {
+		return throttle.Decision{Verdict: throttle.Reclaimed, Grant: f.grant(c), InDoubt: inDoubt}
+	}
 	return throttle.Decision{Verdict: throttle.Admitted, Grant: f.grant(c)}
 }
 
 // fakeGrant logs each call.
 type fakeGrant struct {
-	id     string
-	calls  *callLog
-	finish func() bool // result of Finish; nil: true
-	extend func() bool // result of Extend; nil: true
-	refund func()      // called by Refund
+	id      string
+	calls   *callLog
+	finish  func() bool        // result of Finish; nil: true
+	extend  func() bool        // result of Extend; nil: true
+	refund  func()             // called by Refund
+	release func(inDoubt bool) // called by Release
 }
 
 // note logs a call. "too late" marks an ended context, with which a real grant could not reach Redis.
@@ -144,6 +158,9 @@ func (g *fakeGrant) Finish(ctx context.Context, receipt string) bool {
 func (g *fakeGrant) Updated(ctx context.Context, left int) { g.note(ctx, fmt.Sprint("left ", left)) }
 
 func (g *fakeGrant) Release(ctx context.Context, inDoubt bool) {
+	if g.release != nil {
+		g.release(inDoubt)
+	}
 	if inDoubt {
 		g.note(ctx, "release in doubt")
 		return

@@ -70,7 +70,7 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 	calls := &callLog{}
 	return &fixture{
 		TB: t, server: server, js: js, calls: calls,
-		throttle: &fakeThrottle{calls: calls, finished: make(map[string]bool)},
+		throttle: &fakeThrottle{calls: calls, finished: make(map[string]bool), released: make(map[string]bool)},
 		known:    &fakeKnown{calls: calls, unpaired: make(map[string]bool)},
 		pacer:    &fakePacer{paused: make(map[string]time.Time), pauses: make(map[string]time.Duration)},
 		room:     &fakeRoom{entered: make(map[string]throttle.Stay)}, watched: &fakePositions{},
