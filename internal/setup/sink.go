@@ -64,6 +64,12 @@ func Slack(settings config.Config, o SinkOptions) (*slack.Sink, error) {
 	})
 }
 
+// PostNames returns the part of the names of posts (sink.NameOf) that only workers of this deployment know. Another app in a channel could
+// otherwise post the name of an event that is yet to come.
+func PostNames(settings config.Config) string {
+	return sink.NameOf(settings.Redis.Prefix, settings.Slack.Token.Reveal(), settings.Slack.WebhookURL.Reveal())
+}
+
 // SlackTemplate returns the template of the settings. It returns nil for the default template.
 func SlackTemplate(settings config.Config) (*render.Template, error) {
 	if settings.Slack.Template == "" {

@@ -294,6 +294,36 @@ func TestFindTogether(t *testing.T) {
 	}
 }
 
+// TestReadingsBegin has a caller ask while a reading is under way. The reading that answers it begins afterwards, and finds the post of
+// the meantime.
+func TestReadingsBegin(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	s := newTestSlack(t, lookingUp(server))
+	release := make(chan struct{})
+	server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer {
+		if server.Calls(slacktest.MethodHistory) == 1 {
+			return slacktest.Hold(release, slacktest.Status(200, `{"ok":true,"messages":[]}`))
+		}
+		return slacktest.OK()
+	})
+	var first sync.WaitGroup
+	first.Go(func() { wantPresence(t, s, doubtful(named(hello)), sink.Absent) })
+	testkit.Eventually(t, "the first look-up is under way", func() bool { return server.Calls(slacktest.MethodHistory) == 1 })
+	testkit.Must(s.Send(t.Context(), named(hello)))(t)
+	var second sync.WaitGroup
+	second.Go(func() { wantPresence(t, s, doubtful(named(hello)), sink.Present) })
+	testkit.Eventually(t, "the second caller waits", func() bool {
+		s.history.mu.Lock()
+		defer s.history.mu.Unlock()
+		r := s.history.newest[thread{channel: "C0000001"}]
+		return r.before != nil || r.callers == 2
+	})
+	close(release)
+	first.Wait()
+	second.Wait()
+}
+
 // TestFindInPages reads more than one page, pages above the size that is read at once, and messages of other apps of any form.
 func TestFindInPages(t *testing.T) {
 	t.Parallel()
