@@ -107,7 +107,7 @@ func TestReplayInDoubt(t *testing.T) {
 			fails := func(slacktest.Post) slacktest.Answer {
 				return slacktest.Status(http.StatusServiceUnavailable, "upstream")
 			}
-			d.slack.Script(slacktest.Lost())
+			d.slack.Script(slacktest.Stored(slacktest.Reset()))
 			d.slack.Respond(rejects)
 			if test.later {
 				d.slack.Respond(fails)

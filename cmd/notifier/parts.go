@@ -43,24 +43,30 @@ func (w *worker) start(ctx context.Context, s *servers, settings throttle.Settin
 	w.life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, s, p.Limiter) })
 	p.deliveries = selfreport.Sink{
 		Annotated: &sink.Annotated{
-			Sink: s.sink, Limits: p.Limiter, Pacer: p.Pacer, Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
+			Sink: s.outlet.Sink, Limits: p.Limiter, Pacer: p.Pacer, Mention: s.outlet.Mention,
+			Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
 		},
 		Counts: w.report.Counts,
 	}
+	digests := selfreport.Digests{Digests: s.outlet.Digests, Counts: w.report.Counts}
 	p.summaries = summary.NewReporter(summary.Options{
 		Store:     summary.NewRedis(s.runner, w.settings.SummaryInterval, settings.Retention),
 		Instance:  s.instance,
 		Interval:  w.settings.SummaryInterval,
 		Logger:    w.logger,
-		ChannelOf: p.deliveries.SummaryDestination,
+		ChannelOf: func(category string) string { return s.outlet.Sink.Destination(sink.For(category)) },
 		Busy:      w.busy,
 		Wait:      p.Pacer.Wait,
 		Pause:     p.Pacer.Pause,
-		Send:      p.deliveries.SendSummary,
-		LimitOf:   p.Limiter.LimitOf,
-		Opens:     p.Limiter.Opens,
-		Changes:   p.Live.Changes,
-		Observe:   func(result string, d summary.Digest) { observeDigest(s, w.streams.Load().Now, result, d) },
+		Send:      digests.SendSummary,
+		Find: func(ctx context.Context, channel, claim string, claimed time.Time) (posted, known bool, err error) {
+			found, err := s.outlet.Digests.FindSummary(ctx, channel, claim, claimed)
+			return found.Presence == sink.Present, found.Presence != sink.Unsearchable, err
+		},
+		LimitOf: p.Limiter.LimitOf,
+		Opens:   p.Limiter.Opens,
+		Changes: p.Live.Changes,
+		Observe: func(result string, d summary.Digest) { observeDigest(s, w.streams.Load().Now, result, d) },
 	})
 	w.parts.Store(p)
 	w.life.background("telling of drops", p.summaries.Run)
@@ -119,6 +125,8 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		},
 		Pacer:       p.Pacer,
 		Sink:        p.deliveries,
+		Finder:      s.outlet.Finder,
+		Deployment:  w.settings.Redis.Prefix,
 		Decoder:     setup.Decoder(w.settings),
 		MaxAge:      w.settings.Event.MaxAge,
 		Concurrency: w.settings.Concurrency,

@@ -191,7 +191,7 @@ type servers struct {
 	metrics    *telemetry.Metrics
 	tracer     *tracing.Tracer   // nil: no traces are sent
 	journal    *journal.Recorder // nil: there is no journal
-	sink       sink.Sink
+	outlet     sink.Outlet
 	redis      redis.UniversalClient
 	connection *stream.Connection
 	runner     *script.Runner
@@ -204,7 +204,7 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 	w.sink.Observe = func(ctx context.Context, r sink.Request) { observeRequest(ctx, metrics, r) }
 	var done func()
 	var err error
-	if s.sink, done, err = setup.Sink(w.settings, w.sink); err != nil {
+	if s.outlet, done, err = setup.Sink(w.settings, w.sink); err != nil {
 		return nil, err
 	}
 	w.life.add("the sink", func(context.Context) error { done(); return nil })
@@ -219,7 +219,7 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 	}
 	w.life.add("nats", func(context.Context) error { s.connection.Conn.Close(); return nil })
 	s.journal = w.newJournal(s)
-	w.report.Journal, w.report.Channels = s.journal, s.sink.Destinations()
+	w.report.Journal, w.report.Channels = s.journal, s.outlet.Sink.Destinations()
 	return s, nil
 }
 

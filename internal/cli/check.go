@@ -28,24 +28,32 @@ import (
 const checkTimeout = 15 * time.Second
 
 func newCheckCommand() *cobra.Command {
-	offline, asJSON := false, false
+	var o checkOptions
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Find what would keep the worker from working",
 		Long: "Check the settings, then NATS, Redis and Slack as the worker would use them, and print the limit tree: that of the\n" +
 			"running workers, where one answers, else that of the settings here. The command changes nothing, takes no event\n" +
-			"and posts nothing. The status is 1 if a server or a permission is missing, 2 if\n" +
+			"and posts nothing, except a test message with --post. The status is 1 if a server or a permission is missing, 2 if\n" +
 			"the settings are wrong.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runCheck(cmd.Context(), cmd.OutOrStdout(), offline, asJSON)
+			return runCheck(cmd.Context(), cmd.OutOrStdout(), o)
 		},
 	}
-	command.Flags().BoolVar(&offline, "offline", false, "check the settings alone")
-	command.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
+	command.Flags().BoolVar(&o.offline, "offline", false, "check the settings alone")
+	command.Flags().BoolVar(&o.asJSON, "json", false, "print one line of JSON")
+	command.Flags().StringVar(&o.post, "post", "", "post a test message to this channel (a webhook: to its own), update it and look it up")
+	command.MarkFlagsMutuallyExclusive("offline", "post")
 	return command
 }
 
-func runCheck(ctx context.Context, out io.Writer, offline, asJSON bool) error {
+// checkOptions are the flags of check.
+type checkOptions struct {
+	offline, asJSON bool
+	post            string // channel for a test message; "": none is posted
+}
+
+func runCheck(ctx context.Context, out io.Writer, o checkOptions) error {
 	settings, warnings, err := Settings(config.Options{CheckTemplate: setup.CheckTemplate})
 	if err != nil {
 		return err
@@ -54,12 +62,12 @@ func runCheck(ctx context.Context, out io.Writer, offline, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	c := &check{out: out, settings: settings, asJSON: asJSON, shown: checkedLimits{rules.Tree, "this shell's settings"}}
+	c := &check{out: out, settings: settings, asJSON: o.asJSON, post: o.post, shown: checkedLimits{rules.Tree, "this shell's settings"}}
 	c.ok("settings", "")
 	for _, warning := range warnings {
 		c.warn("settings", warning)
 	}
-	if !offline {
+	if !o.offline {
 		c.servers(ctx, rules.Tree)
 	}
 	err = c.limitTree()
@@ -73,6 +81,7 @@ func runCheck(ctx context.Context, out io.Writer, offline, asJSON bool) error {
 type check struct {
 	out      io.Writer
 	asJSON   bool
+	post     string // as in checkOptions
 	settings config.Config
 	shown    checkedLimits
 	findings []finding
@@ -224,19 +233,26 @@ func (c *check) readable(js jetstream.JetStream, options overrides.Options, s ov
 func (c *check) slack(ctx context.Context) {
 	if c.settings.Sink == config.SinkConsole {
 		c.ok("sink", "console")
+		if c.post != "" {
+			c.fail("post", "the settings have no Slack to post to")
+		}
 		return
 	}
-	destination, done, err := setup.Sink(c.settings, setup.SinkOptions{
+	destination, err := setup.Slack(c.settings, setup.SinkOptions{
 		Observe: func(context.Context, sink.Request) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		c.fail("slack", err.Error())
 		return
 	}
-	defer done()
+	defer destination.Close()
 	failures := c.failures
-	for _, problem := range destination.Check(ctx) {
-		c.found(problem.Subject, "", problem.Err, problem.Warning)
+	checked := destination.Check(ctx)
+	if c.post != "" {
+		checked = append(checked, destination.Try(ctx, c.post)...)
+	}
+	for _, found := range checked {
+		c.found(found.Subject, found.Note, found.Err, found.Warning)
 	}
 	if c.failures == failures {
 		c.ok("slack", "nothing found that would keep messages from being posted")

@@ -16,6 +16,12 @@ const (
 	SinkConsole = "console"
 )
 
+// Values of Slack.LookUp.
+const (
+	LookUpAuto = "auto"
+	LookUpOff  = "off"
+)
+
 // Config is the settings of one process, checked.
 //
 // A field with a form is a setting. Its tags: env is the name of the variable without NOTIFIER_, and below the env of its group if the
@@ -170,6 +176,8 @@ type Slack struct {
 	WebhookURL Secret                `env:"SLACK_WEBHOOK_URL" form:"webhook" secret:"true" desc:"URL of an incoming webhook, instead of a token"`
 	APIURL     string                `env:"SLACK_API_URL" form:"API URL" desc:"URL of a proxy or a test server; not set: Slack itself"`
 	Timeout    time.Duration         `env:"SLACK_TIMEOUT" form:"positive" default:"10s" desc:"timeout of one request to Slack"`
+	LookUp     string                `env:"SLACK_LOOKUP" form:"look-up" shared:"true" default:"auto" desc:"before an event is posted that an earlier attempt may have posted, look for it in its channel: 'auto' (where the token has the scope 'channels:history' or 'groups:history'), or 'off'"`
+	Settle     time.Duration         `env:"SLACK_SETTLE" form:"duration" shared:"true" default:"2s" desc:"time after which a look-up finds a message that Slack took"`
 	Rate       limits.Limit          `env:"SLACK_RATE" form:"rate" shared:"true" default:"1/s" desc:"messages to one channel, by all workers together: '<count>/<window>', or 'none'"`
 	Burst      int                   `env:"SLACK_BURST" form:"burst" shared:"true" default:"5" desc:"messages that a quiet channel takes at once, up to 100"`
 }

@@ -95,6 +95,8 @@ var badValues = []struct {
 	{"SLACK_WEBHOOK_URL", "expected https://hooks.slack.com", []string{"ftp://h", "https:///x", "https://h/x\n"}},
 	{"SLACK_API_URL", "expected one such as https://", []string{"slack.example.com", "https://h/api?x=y"}},
 	{"SLACK_TIMEOUT", "duration above 0", []string{"ten"}},
+	{"SLACK_LOOKUP", "expected auto or off", []string{"on"}},
+	{"SLACK_SETTLE", "expected 0, or one such as", []string{"2"}},
 	{"SLACK_RATE", "not a rate; expected <count>/<window> with a count from 1, such as 1/s", []string{
 		"1", "0/1s", "token:1/s", "log:1/s", "token:9/s;burst=5", "1/s+30/1m", "1/s+none", "1/367d",
 	}},

@@ -48,6 +48,7 @@ var forms = map[string]form{
 
 	"failure policy": as(oneOf("hold", "local", "open", "closed")), // as a throttle.Policy
 	"scripting":      as(oneOf("eval", "function")),                // as a script.Scripting
+	"look-up":        as(oneOf(LookUpAuto, LookUpOff)),
 	"sink":           as(oneOf(SinkSlack, SinkConsole)),
 	"log format":     as(oneOf("json", "text")),
 	"log level":      as(logLevel),

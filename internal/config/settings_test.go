@@ -154,6 +154,8 @@ var settings = []struct{ variable, fallback, byDefault, text, value string }{
 	{"SLACK_WEBHOOK_URL", "", "", "", ""},
 	{"SLACK_API_URL", "", "", "http://127.0.0.1:1/api", "http://127.0.0.1:1/api"},
 	{"SLACK_TIMEOUT", "10s", "10s", "1s", "1s"},
+	{"SLACK_LOOKUP", "auto", "auto", "off", "off"},
+	{"SLACK_SETTLE", "2s", "2s", "500ms", "500ms"},
 	{"SLACK_RATE", "1/s", "1/1s", "30/minute", "30/1m"},
 	{"SLACK_BURST", "5", "5", "100", "100"},
 	{"EVENT_MAX_AGE", "1h", "1h0m0s", "0", "0s"},

@@ -77,9 +77,15 @@ func (s Sink) Send(ctx context.Context, d sink.Delivery) (receipt string, err er
 	return receipt, err
 }
 
+// Digests counts the digests that each channel took.
+type Digests struct {
+	sink.Digests
+	Counts *status.Counts
+}
+
 // SendSummary delivers a digest.
-func (s Sink) SendSummary(ctx context.Context, d summary.Digest) error {
-	err := s.Annotated.SendSummary(ctx, d)
+func (s Digests) SendSummary(ctx context.Context, d summary.Digest) error {
+	err := s.Digests.SendSummary(ctx, d)
 	if err == nil {
 		s.Counts.Digest(d.Channel)
 	}

@@ -23,16 +23,26 @@ type SinkOptions struct {
 	Logger  *slog.Logger
 }
 
-// Sink makes the sink of the settings. The caller calls done when it sends nothing more.
-func Sink(settings config.Config, o SinkOptions) (made sink.Sink, done func(), err error) {
+// Sink makes what the settings deliver with. The caller calls done when it sends nothing more.
+func Sink(settings config.Config, o SinkOptions) (made sink.Outlet, done func(), err error) {
 	if settings.Sink == config.SinkConsole {
-		return console.New(o.Console, o.Colour), func() {}, nil
+		printer := console.New(o.Console, o.Colour)
+		return sink.Outlet{Sink: printer, Finder: printer, Digests: printer}, func() {}, nil
 	}
+	poster, err := Slack(settings, o)
+	if err != nil {
+		return sink.Outlet{}, nil, err
+	}
+	return sink.Outlet{Sink: poster, Finder: poster, Digests: poster, Mention: poster.Mention}, poster.Close, nil
+}
+
+// Slack makes the Slack sink of the settings. The caller closes it.
+func Slack(settings config.Config, o SinkOptions) (*slack.Sink, error) {
 	template, err := SlackTemplate(settings)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	poster, err := slack.New(slack.Options{
+	return slack.New(slack.Options{
 		Token:      settings.Slack.Token.Reveal(),
 		WebhookURL: settings.Slack.WebhookURL.Reveal(),
 		Channel:    settings.Slack.Channel,
@@ -47,13 +57,17 @@ func Sink(settings config.Config, o SinkOptions) (made sink.Sink, done func(), e
 		TemplateFailed: func(err error) {
 			o.Logger.Warn("message is rendered with the default template", "error", err)
 		},
+		LookUp:  settings.Slack.LookUp == config.LookUpAuto,
+		Settle:  settings.Slack.Settle,
 		Observe: o.Observe,
 		Version: o.Version,
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return poster, poster.Close, nil
+}
+
+// PostNames returns the part of the names of posts (sink.NameOf) that only workers of this deployment know. Another app in a channel could
+// otherwise post the name of an event that is yet to come.
+func PostNames(settings config.Config) string {
+	return sink.NameOf(settings.Redis.Prefix, settings.Slack.Token.Reveal(), settings.Slack.WebhookURL.Reveal())
 }
 
 // SlackTemplate returns the template of the settings. It returns nil for the default template.

@@ -33,6 +33,7 @@ type Annotated struct {
 	Sink
 	Limits     Limits
 	Pacer      Pacer
+	Mention    Mentioner             // nil: messages mention nobody
 	Mentions   event.Table[[]string] // categories whose messages may mention somebody
 	MentionFor time.Duration         // one event of a category may mention people in this time; 0: half an hour
 }
@@ -64,6 +65,9 @@ func (a *Annotated) Send(ctx context.Context, d Delivery) (receipt string, err e
 
 // mention returns the people whom the event's message mentions. takes is true for the first attempt of the event that may.
 func (a *Annotated) mention(ctx context.Context, e event.Event) (markup string, takes bool) {
+	if a.Mention == nil {
+		return "", false
+	}
 	if markup = a.Mention(e); markup == "" {
 		return "", false
 	}

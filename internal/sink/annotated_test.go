@@ -64,7 +64,7 @@ func (s scriptedSink) Send(_ context.Context, d Delivery) (string, error) {
 	return "receipt", s.err
 }
 
-func (scriptedSink) Mention(e event.Event) string {
+func mentionSecurity(e event.Event) string {
 	if e.Category == "security" {
 		return "<!here>"
 	}
@@ -75,7 +75,7 @@ func annotated(t *testing.T, l *fakeLimits, err error) (a *Annotated, sent *Deli
 	t.Helper()
 	sent = new(Delivery)
 	return &Annotated{
-		Sink: scriptedSink{sent: sent, err: err}, Limits: l, Pacer: l, Mentions: testkit.Must(event.NewTable([]event.Entry[[]string]{{Pattern: testkit.Must(event.ParsePattern("security"))(t), Value: []string{"here"}}}))(t), MentionFor: time.Hour,
+		Sink: scriptedSink{sent: sent, err: err}, Limits: l, Pacer: l, Mention: mentionSecurity, Mentions: testkit.Must(event.NewTable([]event.Entry[[]string]{{Pattern: testkit.Must(event.ParsePattern("security"))(t), Value: []string{"here"}}}))(t), MentionFor: time.Hour,
 	}, sent
 }
 

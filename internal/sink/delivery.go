@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base32"
 	"strings"
@@ -18,9 +19,15 @@ type Delivery struct {
 	Usage   []limits.Usage // use of the limits on the event's path, root first; may be empty
 	Mention string         // whom the message mentions, in Slack's markup such as <!here>; empty for nobody
 
-	Prepared  any  // made by Sink.Prepare, for that sink; nil if nothing was prepared
-	annotated bool // Usage and Mention are complete
+	Prepared  Prepared // made by Sink.Prepare; nil if nothing was prepared
+	annotated bool     // Usage and Mention are complete
 }
+
+// Prepared makes one attempt to deliver a message that was made ahead. Its results are those of Sink.Send.
+type Prepared func(ctx context.Context) (receipt string, err error)
+
+// For returns the delivery of an event of a category of which nothing else is known, to find its destination.
+func For(category string) Delivery { return Delivery{Event: event.Event{Category: category}} }
 
 // NameOf returns the name of a post: a hash of the deployment, of the identity of what is posted and of the stored message that it comes
 // from. Every attempt at the post carries the name, so a look-up finds the post whatever its text is. Names do not reveal what they are
@@ -29,3 +36,6 @@ func NameOf(deployment, identity, message string) string {
 	hash := sha256.Sum256([]byte(strings.Join([]string{deployment, identity, message}, "\x00")))
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(hash[:20]))
 }
+
+// DigestName returns the name of the post of a digest. No two claims have the same number.
+func DigestName(channel, claim string) string { return NameOf("digest", channel, claim) }

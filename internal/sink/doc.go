@@ -9,9 +9,11 @@
 //	ok             was delivered                     is done
 //	rate_limited   was not taken                     waits RetryAfter for that channel
 //	transient      was not taken                     tries again soon
-//	unknown        may have been taken               tries again, knowing that it may be the second post
+//	unknown        may have been taken               looks for it, then tries again
 //	rejected       can never be taken                gives the message up
 //	misconfigured  is fine; the setup is not         stops, alarms, tries again slowly
+//
+// A post carries the name of its [Delivery], which every attempt has. A [Finder] finds the post of an attempt whose result nobody knows.
 //
 // A firing event leaves a [Receipt]: where its message is, and enough of the event to render it again.
 //

@@ -95,32 +95,48 @@ type Request struct {
 type Sink interface {
 	// Prepare makes the message of d ahead of Send, unless that needs a request. The caller must not change the result.
 	Prepare(d Delivery) Delivery
+
 	// Send delivers d in one attempt. Every error is an *Error. The receipt of a firing event is opaque text of at most
 	// 2 KiB, for the delivery of the event that resolves it. Other events have no receipt.
 	Send(ctx context.Context, d Delivery) (receipt string, err error)
+
 	// Updatable returns the receipts of d.Others whose messages can be updated. Update renders such a message again, now as
 	// resolved by d. It may be repeated. It returns no error if the message is permanently out of reach.
 	Updatable(d Delivery) []string
 	Update(ctx context.Context, d Delivery, receipt string) error
+
 	// Destination names where d goes: a channel, "webhook" or "console". Deliveries to one destination share its rate limit.
-	// An event that resolves another event goes to the destination of that event.
+	// An event that resolves another event goes to the destination of that event. Digests go where new events go.
 	Destination(d Delivery) string
-	// SendSummary delivers a digest in one attempt. Every error is an *Error.
-	SendSummary(ctx context.Context, d summary.Digest) error
+
 	// Destinations lists the channels in the settings.
 	Destinations() []string
-	// SummaryDestination returns the channel that gets the digests of category.
-	SummaryDestination(category string) string
-	// Mention returns the people whom messages of e's category mention, in Slack's markup; "" for nobody.
-	Mention(e event.Event) string
-	// Check finds out, without posting anything, whether the sink could deliver. It returns one Problem for each fault and
-	// for each thing that it could not find out.
-	Check(ctx context.Context) []Problem
 }
 
-// Problem is one finding of Sink.Check.
-type Problem struct {
+// Digests delivers digests. All methods may be called at once.
+type Digests interface {
+	// SendSummary delivers a digest in one attempt. Every error is an *Error.
+	SendSummary(ctx context.Context, d summary.Digest) error
+
+	// FindSummary is Finder.Find for the digest of a claim that was made at a time.
+	FindSummary(ctx context.Context, channel, claim string, claimed time.Time) (Finding, error)
+}
+
+// Mentioner returns the people whom messages of e's category mention, in Slack's markup; "" for nobody.
+type Mentioner func(e event.Event) string
+
+// Outlet is where a deployment delivers, by what its users need. Mention is nil if no message can mention people.
+type Outlet struct {
+	Sink    Sink
+	Finder  Finder
+	Digests Digests
+	Mention Mentioner
+}
+
+// Checked is one result of checking a sink.
+type Checked struct {
 	Subject string // what was checked, such as "Slack channel C0123456789"
+	Note    string // what the check found, if Err is nil
 	Err     error  // what is wrong and what to do about it, without secrets
 	Warning bool   // delivery may still work
 }

@@ -16,21 +16,24 @@ import (
 const restOfGroup = ".>"
 
 // decodeClaim reads the reply of claim_digest.lua.
-func decodeClaim(channel string, reply []any) (*Digest, int64, error) {
+func decodeClaim(channel string, reply []any) (claimed Claimed, err error) {
 	if len(reply) != 3 {
-		return nil, 0, fmt.Errorf("%w: %d values of a digest", script.ErrReply, len(reply))
+		return Claimed{}, fmt.Errorf("%w: %d values of a digest", script.ErrReply, len(reply))
 	}
 	now, hasTime := reply[0].(int64)
 	text, hasText := reply[1].(string)
-	inDoubt, hasDoubt := reply[2].(int64)
-	if !hasTime || !hasText || !hasDoubt {
-		return nil, 0, fmt.Errorf("%w: a digest is %T, %T, %T", script.ErrReply, reply[0], reply[1], reply[2])
+	since, hasSince := reply[2].(int64)
+	if !hasTime || !hasText || !hasSince {
+		return Claimed{}, fmt.Errorf("%w: a digest is %T, %T, %T", script.ErrReply, reply[0], reply[1], reply[2])
 	}
 	if text == "" {
-		return nil, inDoubt, nil
+		return Claimed{}, nil
 	}
-	digest, err := decodeDigest(channel, text, time.UnixMicro(now))
-	return digest, inDoubt, err
+	claimed.Digest, err = decodeDigest(channel, text, time.UnixMicro(now))
+	if since > 0 {
+		claimed.InDoubt, claimed.Age = true, time.Duration(now-since)*time.Microsecond
+	}
+	return claimed, err
 }
 
 // decodeDigest reads a claimed digest in the stored form of lib/digests.lua.

@@ -41,6 +41,7 @@ func TestMalformedDigests(t *testing.T) {
 	for name, reply := range map[string][]any{
 		"nothing":                  {},
 		"half a digest":            {now, head},
+		"a doubt without a time":   {now, head, "abc"},
 		"a time that is none":      {"now", head, int64(0)},
 		"a text that is none":      {now, now, int64(0)},
 		"no counts":                {now, "abc posting 1 0", int64(0)},
@@ -56,8 +57,8 @@ func TestMalformedDigests(t *testing.T) {
 		"a count that is none":     {now, head + "\na\tx\t0\ttitle\t", int64(0)},
 		"a level's that is none":   {now, head + "\na\t1\t0\ttitle\tglobal\tx\t", int64(0)},
 	} {
-		if digest, _, err := decodeClaim("#a", reply); !errors.Is(err, script.ErrReply) || digest != nil {
-			t.Errorf("%s: got %+v and %v, want %v", name, digest, err, script.ErrReply)
+		if claimed, err := decodeClaim("#a", reply); !errors.Is(err, script.ErrReply) || claimed != (Claimed{}) {
+			t.Errorf("%s: got %+v and %v, want %v", name, claimed, err, script.ErrReply)
 		}
 	}
 }

@@ -28,7 +28,7 @@ type fakeStore struct {
 	reports     []told
 	due         []*Digest
 	claimed     map[string]*Digest // by the name of the claim
-	inDoubt     int64              // reported with the next claim
+	doubt       Claimed            // the result of the next claim, if it has a digest
 	ended       []ended
 	called      testkit.Counts // of look and claim
 	numbers     map[int64]bool
@@ -81,12 +81,16 @@ func (s *fakeStore) DueDigests(context.Context) ([]string, error) {
 	return channels, nil
 }
 
-func (s *fakeStore) ClaimDigest(_ context.Context, channel, claim string, _ LimitChanges) (*Digest, int64, error) {
+func (s *fakeStore) ClaimDigest(_ context.Context, channel, claim string, _ LimitChanges) (Claimed, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.called.Add("claim", 1)
 	if s.unavailable {
-		return nil, 0, errStore
+		return Claimed{}, errStore
+	}
+	if doubt := s.doubt; doubt.Digest != nil {
+		s.doubt = Claimed{}
+		return doubt, nil
 	}
 	digest, known := s.claimed[claim]
 	if at := slices.IndexFunc(s.due, func(d *Digest) bool { return d.Channel == channel }); !known && at >= 0 {
@@ -98,11 +102,9 @@ func (s *fakeStore) ClaimDigest(_ context.Context, channel, claim string, _ Limi
 		s.claimed[claim] = digest
 	}
 	if s.down {
-		return nil, 0, errStore
+		return Claimed{}, errStore
 	}
-	inDoubt := s.inDoubt
-	s.inDoubt = 0
-	return digest, inDoubt, nil
+	return Claimed{Digest: digest}, nil
 }
 
 func (s *fakeStore) EndDigest(_ context.Context, channel, _ string, end DigestEnd) error {
@@ -161,6 +163,8 @@ type bench struct {
 	wait     time.Duration            // until the channels take a message
 	moments  int                      // that were asked for
 	changes  LimitChanges
+	find     func(ctx context.Context) (posted, known bool, err error) // nil: nobody can know
+	lookedAt []time.Time                                               // when the digests were claimed that find looked for
 }
 
 // startBench starts a reporter in a bubble of synctest. It runs until stop or the end of the test.
@@ -186,6 +190,13 @@ func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, du
 		Changes: func(context.Context) (known LimitChanges) {
 			b.set(func() { known = b.changes })
 			return known
+		},
+		Find: func(ctx context.Context, _, _ string, claimed time.Time) (posted, known bool, err error) {
+			b.set(func() { b.lookedAt = append(b.lookedAt, claimed) })
+			if b.find == nil {
+				return false, false, nil
+			}
+			return b.find(ctx)
 		},
 		Observe: func(result string, d Digest) {
 			b.set(func() { b.results, b.observed = append(b.results, result), append(b.observed, d) })

@@ -83,20 +83,16 @@ func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
 	return channels, nil
 }
 
-// ClaimDigest returns a channel's digest for the caller to post now. It returns nil if the channel has none. If the lease ends before
-// EndDigest, the digest is in doubt, and its counts carry over to the next digest. inDoubt is the number of such drops. The name of a claim
-// is letters and digits. A repeated claim under this name returns the same digest until another claim has been made. The digest reports the
-// changes in known that no earlier digest of the channel has reported.
-func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string, known LimitChanges) (digest *Digest, inDoubt int64, err error) {
+// ClaimDigest claims the digest of a channel, to be posted at once. It claims none while a digest of the channel is in doubt: one is
+// whose claim has lapsed, or whose post had no answer. The name of a claim is letters and digits. A repeated claim under this name returns
+// the same digest until another claim has been made. The digest reports the changes in known that no earlier digest of the channel has
+// reported.
+func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string, known LimitChanges) (claimed Claimed, err error) {
 	keys := []string{r.calls(), r.due(), r.dropping(), r.counts(channel), r.top(channel)}
 	arguments := append([]any{channel, claim}, r.spans...)
-	arguments = append(arguments, believed.Microseconds(), lease.Microseconds(), maxDigestPaths, known.Generation, known.nextRevision())
-	decode := func(reply []any) (digest *Digest, err error) {
-		digest, inDoubt, err = decodeClaim(channel, reply)
-		return digest, err
-	}
-	digest, err = script.RunDecoded(ctx, r.runner, "claiming a digest", lua.ClaimDigest, keys, arguments, decode)
-	return digest, inDoubt, err
+	arguments = append(arguments, believed.Microseconds(), lease.Microseconds(), lookLease.Microseconds(), maxDigestPaths, known.Generation, known.nextRevision())
+	decode := func(reply []any) (Claimed, error) { return decodeClaim(channel, reply) }
+	return script.RunDecoded(ctx, r.runner, "claiming a digest", lua.ClaimDigest, keys, arguments, decode)
 }
 
 // EndDigest records the end of a claimed digest. It returns no error if the claim has already ended.
@@ -128,7 +124,7 @@ func SelfTest(ctx context.Context, scratch *script.Runner) error {
 		return err
 	}
 	for _, channel := range channels {
-		if _, _, err := r.ClaimDigest(ctx, channel, name, LimitChanges{}); err != nil {
+		if _, err := r.ClaimDigest(ctx, channel, name, LimitChanges{}); err != nil {
 			return err
 		}
 		if err := r.EndDigest(ctx, channel, name, DigestEnd{State: DigestDone}); err != nil {

@@ -50,7 +50,7 @@ type Group struct {
 // DigestEnd is the result of a claimed digest.
 type DigestEnd struct {
 	State   DigestState
-	Again   time.Duration // DigestFailed: time until it may be claimed again
+	Again   time.Duration // DigestFailed: time until it may be claimed again; DigestDoubt: time until it is worth a look
 	Failure bool          // DigestFailed: counts towards maxFailures
 }
 
@@ -59,7 +59,8 @@ type DigestState string
 
 // The end states of a claim.
 const (
-	DigestDone   DigestState = "done"   // posted or given up
-	DigestFailed DigestState = "failed" // not posted
-	DigestDoubt  DigestState = "doubt"  // perhaps posted
+	DigestDone    DigestState = "done"    // posted or given up
+	DigestFailed  DigestState = "failed"  // not posted
+	DigestDoubt   DigestState = "doubt"   // perhaps posted: an instance is to look for it
+	DigestCarried DigestState = "carried" // perhaps posted, and nobody can look: its counts carry over
 )

@@ -32,7 +32,8 @@ const (
 	shortestPause = time.Second
 	longestPause  = time.Minute
 
-	endAgain = time.Second // between attempts to record the end of a digest
+	endAgain  = time.Second      // between attempts to record the end of a digest
+	lookLease = 10 * time.Second // between look-ups of a digest in doubt
 )
 
 // StopPatience is how long [Reporter.Run] continues after its context has ended, to finish posts and reports. After that, one more call of
@@ -49,7 +50,7 @@ const (
 type Store interface {
 	CountDrops(ctx context.Context, report Report) error
 	DueDigests(ctx context.Context) (channels []string, err error)
-	ClaimDigest(ctx context.Context, channel, claim string, known LimitChanges) (digest *Digest, inDoubt int64, err error)
+	ClaimDigest(ctx context.Context, channel, claim string, known LimitChanges) (Claimed, error)
 	EndDigest(ctx context.Context, channel, claim string, end DigestEnd) error
 }
 
@@ -84,6 +85,10 @@ type Options struct {
 
 	// Send posts a digest. Its error may be a SendError. Its context ends before another instance considers the post in doubt.
 	Send func(ctx context.Context, d Digest) error
+
+	// Find reports whether a channel has the digest of a claim that was made at a time, and whether anybody can know. After an error it can
+	// be asked again.
+	Find func(ctx context.Context, channel, claim string, claimed time.Time) (posted, known bool, err error)
 
 	// LimitOf returns the configured limit of a category at a level; "": there is none.
 	LimitOf func(category, level string) string
@@ -317,36 +322,54 @@ func (r *Reporter) attempt(ctx, posting context.Context, name string, c *channel
 	}
 	deadline := time.Now().Add(sendPatience)
 	known := r.o.Changes(ctx)
-	digest, err := r.claim(ctx, name, c, known)
+	claimed, err := r.claim(ctx, name, c, known)
 	if err != nil {
 		if !r.unfinished.add(name, 0, err) {
 			r.o.Logger.Warn("cannot claim a digest", "channel", name, "error", err)
 		}
 		return longestPause / 10
 	}
-	if digest != nil {
-		r.post(posting, r.complete(*digest, known), deadline)
+	switch {
+	case claimed.InDoubt:
+		r.find(posting, *claimed.Digest, time.Now().Add(-claimed.Age), deadline)
+	case claimed.Digest != nil:
+		r.post(posting, r.complete(*claimed.Digest, known), deadline)
 	}
 	return 0
 }
 
 // claim claims a digest. A claim without an answer may have succeeded, so the next attempt repeats it under the same name.
-func (r *Reporter) claim(ctx context.Context, name string, c *channel, known LimitChanges) (*Digest, error) {
+func (r *Reporter) claim(ctx context.Context, name string, c *channel, known LimitChanges) (Claimed, error) {
 	c.claim = cmp.Or(c.claim, rand.Text())
-	digest, inDoubt, err := r.o.Store.ClaimDigest(context.WithoutCancel(ctx), name, c.claim, known)
+	claimed, err := r.o.Store.ClaimDigest(context.WithoutCancel(ctx), name, c.claim, known)
 	if err == nil || errors.Is(err, script.ErrRefused) {
 		c.claim = ""
 	}
-	if inDoubt > 0 {
-		r.o.Logger.Warn(maybePosted, "channel", name, "dropped", inDoubt, "error", errClaimantGone)
-	}
-	return digest, err
+	return claimed, err
 }
 
-// maybePosted is the log message about a digest in doubt.
-const maybePosted = "digest may not have been posted; its counts carry over"
-
-var errClaimantGone = errors.New("the instance that was posting it did not report the result")
+// find looks for a digest in doubt. If its channel has it, it has ended; if not, its counts are claimed again. If nobody can know, its
+// counts carry over. After a failure, the next look-up follows.
+func (r *Reporter) find(ctx context.Context, d Digest, since, deadline time.Time) {
+	looking, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	posted, known, err := r.o.Find(looking, d.Channel, d.Claim, since)
+	logger := r.o.Logger.With("channel", d.Channel, "dropped", d.Dropped)
+	switch {
+	case err != nil:
+		if ctx.Err() == nil {
+			logger.Warn("cannot look for a digest that may have been posted", "error", err)
+		}
+	case !known:
+		logger.Warn("digest may not have been posted; its counts carry over")
+		r.end(ctx, d, DigestEnd{State: DigestCarried}, deadline)
+	case posted:
+		r.o.Observe(Sent, d)
+		r.end(ctx, d, DigestEnd{State: DigestDone}, deadline)
+	default:
+		r.end(ctx, d, DigestEnd{State: DigestFailed}, deadline)
+	}
+}
 
 // post tries once to post a claimed digest, and records the result.
 func (r *Reporter) post(ctx context.Context, d Digest, deadline time.Time) {
@@ -367,7 +390,7 @@ func (r *Reporter) post(ctx context.Context, d Digest, deadline time.Time) {
 	switch {
 	case !known || !failure.NotPosted():
 		if !r.unfinished.add(d.Channel, d.Dropped, err) {
-			logger.Warn(maybePosted)
+			logger.Warn("cannot tell whether a digest was posted: looking for it")
 		}
 		end.State = DigestDoubt
 	case failure.Rest() > 0:

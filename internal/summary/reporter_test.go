@@ -317,12 +317,45 @@ func TestClaimWithoutAnswer(t *testing.T) {
 	}, due("#a", 0))
 }
 
-func TestDoubtIsSaid(t *testing.T) {
-	testReporter(t, func(b *bench) {
-		b.store.set(func() { b.store.inDoubt, b.store.due = 17, []*Digest{due("#a", 0)} })
-		after(2 * lookEvery)
-		b.log.WantCount(b, 1, "dropped=17")
-	})
+// A digest in doubt is looked for. What was found is recorded; after a failure nothing is.
+func TestDoubt(t *testing.T) {
+	for name, test := range map[string]struct {
+		posted, known bool
+		err           error
+		want          []DigestEnd
+		results       []string
+		logged        string // with the number of drops
+	}{
+		"posted":          {true, true, nil, []DigestEnd{{State: DigestDone}}, []string{Sent}, ""},
+		"not posted":      {false, true, nil, []DigestEnd{{State: DigestFailed}}, nil, ""},
+		"nobody can know": {false, false, nil, []DigestEnd{{State: DigestCarried}}, nil, "its counts carry over"},
+		"look-up failed":  {false, false, errStore, nil, nil, "cannot look for a digest"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testReporter(t, func(b *bench) {
+				claimed := time.Now().Add(-time.Minute)
+				b.set(func() {
+					b.find = func(context.Context) (bool, bool, error) { return test.posted, test.known, test.err }
+				})
+				b.store.set(func() {
+					b.store.doubt, b.store.due = Claimed{due("#a", 0), true, time.Minute}, []*Digest{due("#a", 0)}
+				})
+				after(5 * lookEvery / 4)
+				b.wantEnds(test.want...)
+				b.wantResults(test.results...)
+				testkit.Equal(b, len(b.posts()), 0, "posts")
+				b.set(func() {
+					if len(b.lookedAt) != 1 || b.lookedAt[0].Sub(claimed) > 5*lookEvery/4 {
+						b.Errorf("looked for digests claimed at %v, want one at about %v", b.lookedAt, claimed)
+					}
+				})
+				if test.logged != "" {
+					b.log.WantCount(b, 1, test.logged)
+					b.log.WantCount(b, 1, "dropped=12")
+				}
+			})
+		})
+	}
 }
 
 // Posts that hang end before the lease does. Neither they nor a busy channel delay the others.

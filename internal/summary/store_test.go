@@ -2,6 +2,7 @@ package summary
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -99,13 +100,19 @@ func (d *dropTest) claim(channel string) *Digest {
 	return digest
 }
 
-func (d *dropTest) claimAs(channel, name string) (digest *Digest, inDoubt int64) {
+func (d *dropTest) claimAs(channel, name string) (digest *Digest, inDoubt bool) {
 	d.Helper()
-	digest, inDoubt, err := d.ClaimDigest(d.Context(), channel, name, d.known)
-	if err != nil {
-		d.Fatal(err)
+	claimed := testkit.Must(d.ClaimDigest(d.Context(), channel, name, d.known))(d)
+	return claimed.Digest, claimed.InDoubt
+}
+
+// wantDoubt wants a digest of the channel #a to be in doubt.
+func (d *dropTest) wantDoubt(of Digest, age time.Duration) {
+	d.Helper()
+	claimed := testkit.Must(d.ClaimDigest(d.Context(), "#a", "another", d.known))(d)
+	if !claimed.InDoubt || claimed.Age != age || !reflect.DeepEqual(*claimed.Digest, of) {
+		d.Fatalf("at %v: claimed %+v, want %+v in doubt since %v", d.clock.Read().Sub(testkit.Start), claimed, of, age)
 	}
-	return digest, inDoubt
 }
 
 func (d *dropTest) wantClaim(channel string) Digest {
@@ -139,7 +146,11 @@ func (d *dropTest) end(digest Digest, end DigestEnd) {
 	testkit.NoError(d, d.EndDigest(d.Context(), digest.Channel, digest.Claim, end))
 }
 
-var done, failed = DigestEnd{State: DigestDone}, DigestEnd{State: DigestFailed, Again: 10 * time.Minute, Failure: true}
+var (
+	done    = DigestEnd{State: DigestDone}
+	failed  = DigestEnd{State: DigestFailed, Again: 10 * time.Minute, Failure: true}
+	carried = DigestEnd{State: DigestCarried}
+)
 
 // counts prints the paths and counts of a digest.
 func counts(digest Digest) string {

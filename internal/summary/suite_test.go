@@ -25,11 +25,11 @@ func seedDigests(ctx context.Context, runner *script.Runner) error {
 			continue
 		}
 		// Claim before the last report. The digest would wait for that instance.
-		digest, _, err := r.ClaimDigest(ctx, "#claimed", "claimed", LimitChanges{})
+		claimed, err := r.ClaimDigest(ctx, "#claimed", "claimed", LimitChanges{})
 		if err != nil {
 			return err
 		}
-		if digest == nil {
+		if claimed.Digest == nil {
 			return errors.New("there is no digest to claim")
 		}
 	}
@@ -77,7 +77,7 @@ func TestScripts(t *testing.T) {
 				Touches: []string{"calls", "drops:due", "drops:dropping", "drops:counts:#due", "drops:top:#due"},
 				Writes:  []string{"zadd", "pexpire", "zrem", "hset", "hdel"},
 				Call: onStore(func(ctx context.Context, r *Redis) error {
-					_, _, err := r.ClaimDigest(ctx, "#due", "new", LimitChanges{})
+					_, err := r.ClaimDigest(ctx, "#due", "new", LimitChanges{})
 					return err
 				}),
 			},

@@ -15,7 +15,7 @@ type Digest struct {
 
 	Dropped     int64
 	AtLeast     bool  // there may be more drops: an instance was killed before its final report
-	Doubtful    int64 // part of Dropped that an earlier digest may have reported
+	Doubtful    int64 // part of Dropped that an earlier digest may have reported, where nobody can look
 	Unpaired    int64 // resolved events without a posted firing event
 	First, Last time.Time
 	Since       time.Time // when the previous digest was claimed; zero: there is no recent digest
@@ -31,6 +31,13 @@ type Digest struct {
 	FromRevision, BeforeRevision uint64
 
 	Changes []Change // of live limits, the oldest first
+}
+
+// Claimed is the result of a claim.
+type Claimed struct {
+	Digest  *Digest       // to be posted; nil: there is none
+	InDoubt bool          // the channel may have the digest: it is to be looked for, and not posted
+	Age     time.Duration // InDoubt: since the digest was claimed
 }
 
 // Rounds is a range of rounds of an instance.

@@ -22,7 +22,9 @@
 --   posting   An instance has the lease until `until` and may have posted the digest. When the lease lapses, the state is
 --             doubt.
 --   failed    The digest was not posted. The next claim, due at `until`, takes its counts over.
---   doubt     The digest may have been posted. It is not posted again; the next digest takes its counts over.
+--   doubt     The digest may have been posted. From `until` on, an instance looks for it in its channel, and records
+--             what it has found. No digest of the channel is claimed until then.
+--   carried   The digest may have been posted, and nobody can look. The next digest takes its counts over.
 --
 -- An entry is a line of values with a tab behind each: path, count, when the path's next slot opens (0: unknown), title, then
 -- name and count of each level that denied events. Drops without entry are shown in an entry with the path
@@ -188,9 +190,10 @@ local function counts_due(head, interval, quiet)
   return math.max(math.min(head.first + interval, head.last + quiet), not_before)
 end
 
--- Returns when a channel needs attention: at the end of the claimed digest's lease or back-off, otherwise when its counts are due.
+-- Returns when a channel needs attention: at the end of the claimed digest's lease or back-off, when a digest in doubt is worth a
+-- look, otherwise when its counts are due.
 local function channel_due(head, claimed, interval, quiet)
-  if claimed and claimed.state ~= 'doubt' then
+  if claimed and claimed.state ~= 'carried' then
     return claimed.lease_end
   end
   return counts_due(head, interval, quiet)

@@ -1,8 +1,8 @@
 -- claim_digest.lua: gives the caller the digest of a channel, to be posted at once by this caller only.
 --
--- The digest has the drops counted so far, the counts of an unposted digest, and the counts of a digest in doubt. The
--- record says from then on that the digest is being posted. If the lease lapses, the digest is in doubt: it is not posted again,
--- and the next digest takes its counts over.
+-- The digest has the drops counted so far, and the counts of the digest before if that was not posted or if nobody can know. The
+-- record says from then on that the digest is being posted. If the lease lapses, the digest is in doubt. Then a call claims nothing,
+-- and gives the caller the digest in doubt to look for.
 --
 -- KEYS
 --   1   calls           sorted set: nonce of a call that granted something -> its time
@@ -13,11 +13,12 @@
 --
 -- ARGV
 --   channel; claim: a name that no other claim has
---   interval, quiet, kept, report_within (see count_drops.lua), lease (all microseconds); how many entries a digest has at most
+--   interval, quiet, kept, report_within (see count_drops.lua), lease, time that one instance has for looking (all
+--   microseconds); how many entries a digest has at most
 --   generation of the bucket of live limits, and the revision after the last change that the caller knows; 0 and 0 if it knows none
 --
--- Returns the time; the stored form of the claimed digest, '' if there is nothing to claim; and how many drops a lapsed lease has
--- just left in doubt. A retry after a lost reply returns the first digest.
+-- Returns the time; the stored form of a digest, '' if there is none; and 0 if the caller has claimed the digest, otherwise the
+-- time when the digest in doubt was claimed. A retry after a lost reply returns the first digest.
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is claimed.
 
@@ -26,8 +27,8 @@
 local calls_key, due_key, dropping_key, counts_key, top_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local channel, claim = ARGV[1], ARGV[2]
 local interval, quiet, kept, report_within = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local lease, most_entries = tonumber(ARGV[7]), tonumber(ARGV[8])
-local generation, next_revision = tonumber(ARGV[9]), tonumber(ARGV[10])
+local lease, looking, most_entries = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local generation, next_revision = tonumber(ARGV[10]), tonumber(ARGV[11])
 
 local now = deployment_time(calls_key)
 local due = tonumber(redis.call('ZSCORE', due_key, channel) or nil)
@@ -106,23 +107,23 @@ local function add_claimed(digest)
   for _, of in ipairs(claimed.rounds) do
     add_rounds(digest.rounds, of.instance, of.first, of.last)
   end
-  if claimed.state == 'doubt' then
+  if claimed.state == 'carried' then
     digest.doubtful = claimed.total
   else
     digest.doubtful, digest.failures = claimed.doubtful, claimed.failures
   end
 end
 
-local in_doubt, text, cleared = 0, '', nil
+local text, cleared, doubted = '', nil, 0
 if claimed and claimed.state == 'posting' and claimed.claim == claim then
   claimed.lease_end = now + lease
   due, text = claimed.lease_end, claimed_text(claimed)
-elseif not due or due > upto or claimed and claimed.state ~= 'doubt' and claimed.lease_end > now then
+elseif not due or due > upto or claimed and claimed.state ~= 'carried' and claimed.lease_end > now then
   return { now, '', 0 }
+elseif claimed and (claimed.state == 'posting' or claimed.state == 'doubt') then
+  claimed.state, claimed.lease_end = 'doubt', now + looking
+  due, text, doubted = claimed.lease_end, claimed_text(claimed), head.claimed_at
 else
-  if claimed and claimed.state == 'posting' then
-    claimed.state, in_doubt = 'doubt', claimed.total
-  end
   due = counts_due(head, interval, quiet)
   if claimed and claimed.state == 'failed' or due and due <= upto then
     local from_revision = head.generation == generation and head.next_revision or 0
@@ -156,4 +157,4 @@ if cleared then
   in_pieces('ZREM', top_key, cleared)
 end
 set_due(due_key, channel, due, kept)
-return { now, text, in_doubt }
+return { now, text, doubted }

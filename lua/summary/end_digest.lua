@@ -8,8 +8,8 @@
 -- ARGV
 --   channel, claim
 --   state: done, the digest has ended; failed, it was not posted and can be claimed again with newer counts; doubt, it may have
---   been posted, and the next digest takes its counts over
---   failed: time until it can be claimed again; 1 if that counts as a failure, otherwise 0
+--   been posted, and an instance is to look for it; carried, it may have been posted, and the next digest takes its counts over
+--   time until it can be claimed again (failed) or is worth a look (doubt); 1 if that counts as a failure, otherwise 0
 --   interval, quiet, kept (see count_drops.lua; times in microseconds)
 --
 -- Returns 1, and 0 without a change if the claim has ended or is recorded as failed. The caller's state
@@ -35,9 +35,7 @@ if state == 'done' then
   claimed = nil
 else
   claimed.state = state
-  if state == 'failed' then
-    claimed.lease_end, claimed.failures = now + again, claimed.failures + failures
-  end
+  claimed.lease_end, claimed.failures = now + again, claimed.failures + failures
 end
 
 check_due(due_key, kept)

@@ -48,7 +48,7 @@ func (a *answers) to(post slacktest.Post) slacktest.Answer {
 		return slacktest.Reset()
 	case drawn < 50:
 		a.note(post)
-		return slacktest.Lost()
+		return slacktest.Stored(slacktest.Reset())
 	case drawn < 55:
 		return slacktest.Hold(nil, slacktest.OK()) // the post is not accepted
 	case drawn < 60:

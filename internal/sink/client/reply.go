@@ -18,14 +18,14 @@ const (
 	maxRetryAfter = time.Hour
 )
 
-// Judge classifies an answer outside 200 to 299 by its status. Other answers are Unknown.
+// Judge classifies an answer outside 200 to 299 by its status. Other answers are Unknown, and so are failures of the server, which may
+// have done what it was asked to do before it failed.
 func (r Reply) Judge() Verdict {
 	v := Verdict{Class: sink.Unknown, Code: r.Words()}
 	switch {
 	case r.Status == http.StatusTooManyRequests:
 		v.Class, v.RetryAfter = sink.RateLimited, r.RetryAfter()
-	case r.Status == http.StatusRequestTimeout, r.Status >= 500 && r.Status < 600:
-		v.Class = sink.Transient
+	case r.Status == http.StatusRequestTimeout:
 	case r.Status == http.StatusUnauthorized, r.Status == http.StatusForbidden,
 		r.Status == http.StatusNotFound, r.Status == http.StatusGone:
 		v.Class = sink.Misconfigured // the URL or the credentials are wrong

@@ -24,7 +24,11 @@ const (
 	maxText = 1000
 )
 
-var _ sink.Sink = (*Console)(nil)
+var (
+	_ sink.Sink    = (*Console)(nil)
+	_ sink.Digests = (*Console)(nil)
+	_ sink.Finder  = (*Console)(nil)
+)
 
 // Console prints one line for each event: time of printing, severity, category, status, title and text, fields in parentheses,
 // link. It removes control characters, so no event can command a terminal.
@@ -47,14 +51,15 @@ func (c *Console) Destination(sink.Delivery) string { return destination }
 // Destinations returns "console".
 func (c *Console) Destinations() []string { return []string{destination} }
 
-// SummaryDestination returns "console".
-func (c *Console) SummaryDestination(string) string { return destination }
+// Find and FindSummary find nothing: printed lines cannot be read back.
+func (c *Console) Find(context.Context, sink.Doubt) (sink.Finding, error) { return unsearchable, nil }
 
-// Mention returns "".
-func (c *Console) Mention(event.Event) string { return "" }
+// FindSummary is Find for digests.
+func (c *Console) FindSummary(context.Context, string, string, time.Time) (sink.Finding, error) {
+	return unsearchable, nil
+}
 
-// Check returns nothing: only a write shows whether the writer works.
-func (c *Console) Check(context.Context) []sink.Problem { return nil }
+var unsearchable = sink.Finding{Reason: "printed lines cannot be read back"}
 
 // Updatable returns none: a printed line cannot change.
 func (c *Console) Updatable(sink.Delivery) []string { return nil }

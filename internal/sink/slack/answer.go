@@ -13,13 +13,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink/client"
 )
 
-// codes holds Slack's error codes that are not the message's fault, by their class.
+// codes holds Slack's error codes that are not the message's fault, by their class. Transient are only codes with which Slack refuses a
+// request before it does anything. After the codes of Unknown, part of the request may have been done.
 var codes = map[sink.Class][]string{
 	sink.RateLimited: {"ratelimited", "rate_limited"},
 	sink.Transient: {
-		"service_unavailable", "internal_error", "fatal_error", "request_timeout",
+		"service_unavailable",
 		"team_added_to_org", // the workspace is being moved
 	},
+	sink.Unknown: {"internal_error", "fatal_error", "request_timeout"},
 	sink.Misconfigured: {
 		"invalid_auth", "not_authed", "token_revoked", "token_expired", "not_allowed_token_type", "account_inactive",
 		"missing_scope", "no_permission", "org_login_required", "team_access_not_granted", "restricted_action",

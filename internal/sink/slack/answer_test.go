@@ -2,7 +2,6 @@ package slack
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -51,18 +50,19 @@ var classifiedPosts = []classified{
 	{401, "", sink.Misconfigured, "401 Unauthorized"},
 	{403, "<html>", sink.Misconfigured, "403 Forbidden"},
 	{404, "", sink.Misconfigured, "404 Not Found"},
-	{408, "", sink.Transient, "408 Request Timeout"},
+	{408, "", sink.Unknown, "408 Request Timeout"},
 	{410, "", sink.Misconfigured, "410 Gone"},
 	{413, "", sink.Rejected, "413 Request Entity Too Large"},
-	{500, taken, sink.Transient, "500 Internal Server Error"},
-	{503, `{"ok":false,"error":"invalid_auth"}`, sink.Transient, "invalid_auth"},
-	{599, "", sink.Transient, "599"},
+	{500, taken, sink.Unknown, "500 Internal Server Error"},
+	{503, `{"ok":false,"error":"invalid_auth"}`, sink.Unknown, "invalid_auth"},
+	{599, "", sink.Unknown, "599"},
 }
 
 // classifiedCodes are the codes of answers with status 200.
 var classifiedCodes = map[sink.Class]string{
 	sink.RateLimited: "ratelimited rate_limited",
-	sink.Transient:   "service_unavailable internal_error fatal_error request_timeout",
+	sink.Transient:   "service_unavailable team_added_to_org",
+	sink.Unknown:     "internal_error fatal_error request_timeout",
 	sink.Rejected:    "msg_too_long no_text invalid_blocks msg_blocks_too_long invalid_attachments an_unknown_code",
 	sink.Misconfigured: "invalid_auth token_revoked account_inactive missing_scope channel_not_found not_in_channel " +
 		"is_archived not_authed token_expired",
@@ -95,8 +95,11 @@ func judgedWebhook(r client.Reply) client.Verdict { return judgeWebhook(r, nil) 
 func TestClassifyPost(t *testing.T) {
 	t.Parallel()
 	tests := classifiedPosts
-	for _, status := range []int{300, 301, 302, 303, 304, 307, 308} {
-		tests = append(tests, classified{status, taken, sink.Misconfigured, fmt.Sprintf("%d %s", status, http.StatusText(status))})
+	statuses := map[sink.Class][2]int{sink.Misconfigured: {300, 399}, sink.Unknown: {500, 599}}
+	for class, of := range statuses {
+		for status := of[0]; status <= of[1]; status++ {
+			tests = append(tests, classified{status, taken, class, client.Reply{Status: status}.Words()})
+		}
 	}
 	for class, list := range classifiedCodes {
 		for code := range strings.FieldsSeq(list) {
@@ -126,7 +129,7 @@ func TestClassifyWebhook(t *testing.T) {
 		{200, "", sink.Unknown, "200 OK"},
 		{200, "<html>", sink.Unknown, "200 OK"},
 		{200, "{}", sink.Unknown, "200 OK"},
-		{200, `{"ok":false,"error":"internal_error"}`, sink.Transient, "internal_error"},
+		{200, `{"ok":false,"error":"internal_error"}`, sink.Unknown, "internal_error"},
 		{400, "invalid_payload", sink.Rejected, "invalid_payload"},
 		{400, "", sink.Rejected, "400 Bad Request"},
 		{400, "<html>", sink.Rejected, "400 Bad Request"},
@@ -134,7 +137,7 @@ func TestClassifyWebhook(t *testing.T) {
 		{403, "action_prohibited", sink.Misconfigured, "action_prohibited"},
 		{418, "first line\nsecond line", sink.Rejected, "first line"},
 		{429, "rate_limited", sink.RateLimited, "rate_limited"},
-		{500, "rollup_error", sink.Transient, "rollup_error"},
+		{500, "rollup_error", sink.Unknown, "rollup_error"},
 	})
 }
 

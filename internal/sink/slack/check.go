@@ -16,9 +16,6 @@ import (
 )
 
 const (
-	// A page of channels has to fit in client.DefaultLimit. A channel takes 1 to 1.5 KiB.
-	channelsInPage  = 40
-	maxChannelPages = 25
 	// postScope lets a token post. Older kinds of tokens have one of olderPostScopes instead.
 	postScope = "chat:write"
 	// publicScope lets a bot post to public channels that it is not in.
@@ -27,7 +24,9 @@ const (
 
 var (
 	channelID = regexp.MustCompile(`^[CDG][A-Z0-9]{2,}$`)
-	userID    = regexp.MustCompile(`^(@.*|[UW][A-Z0-9]{2,})$`)
+	// messageTimestamp is the form of Slack's ts.
+	messageTimestamp = regexp.MustCompile(`^[0-9]{1,20}\.[0-9]{1,20}$`)
+	userID           = regexp.MustCompile(`^(@.*|[UW][A-Z0-9]{2,})$`)
 )
 
 var olderPostScopes = []string{"chat:write:bot", "chat:write:user", "bot"}
@@ -36,48 +35,66 @@ var errNotMember = errors.New("not_in_channel: the bot is not in the channel; in
 
 // Check asks Slack about the token, each channel and each user group's handle, within the scopes of the token. It posts
 // nothing. A webhook cannot be tried without posting, which is a warning.
-func (s *Sink) Check(ctx context.Context) []sink.Problem {
+func (s *Sink) Check(ctx context.Context) []sink.Checked {
 	if s.o.WebhookURL != "" {
-		return []sink.Problem{{
+		return []sink.Checked{{
 			Subject: "Slack webhook",
 			Err:     errors.New("an incoming webhook cannot be checked without posting a message"),
 			Warning: true,
 		}}
 	}
-	auth, failure := s.client.Ask(ctx, s.method("auth.test", func(ctx context.Context) error {
-		_, err := s.api.AuthTestContext(ctx)
+	auth, failure := s.web.client.Ask(ctx, s.web.method("auth.test", func(ctx context.Context) error {
+		_, err := s.web.api.AuthTestContext(ctx)
 		return err
 	}))
 	if failure != nil {
-		return []sink.Problem{{Subject: "Slack token", Err: fmt.Errorf("auth.test: %w", failure.Err)}}
+		return []sink.Checked{{Subject: "Slack token", Err: fmt.Errorf("auth.test: %w", failure.Err)}}
 	}
 	granted := strings.ReplaceAll(auth.Header.Get("X-OAuth-Scopes"), " ", "")
 	scopes := strings.Split(granted, ",")
 	c := channelCheck{Sink: s, public: slices.Contains(scopes, publicScope)}
-	var problems []sink.Problem
+	var problems []sink.Checked
 	mayPost := func(scope string) bool { return scope == postScope || slices.Contains(olderPostScopes, scope) }
 	if granted != "" && !slices.ContainsFunc(scopes, mayPost) {
 		err := fmt.Errorf("lacks the scope %s: it has %s; add the scope to the app and install the app again", postScope, plain.Line(granted))
-		problems = append(problems, sink.Problem{Subject: "Slack token", Err: err})
+		problems = append(problems, sink.Checked{Subject: "Slack token", Err: err})
 	}
 	for _, channel := range s.Destinations() {
 		if warning, err := c.check(ctx, channel); err != nil {
-			problems = append(problems, sink.Problem{Subject: "Slack channel " + channel, Err: err, Warning: warning})
+			problems = append(problems, sink.Checked{Subject: "Slack channel " + channel, Err: err, Warning: warning})
 		}
+	}
+	if missing := c.missingScopes(scopes); granted != "" && s.o.LookUp && len(missing) > 0 {
+		problems = append(problems, sink.Checked{Subject: "Slack look-up", Warning: true, Err: fmt.Errorf("the token lacks the scope %s: an event may be "+
+			"posted a second time if a worker is killed or an answer is lost right after the post; with the scope the worker looks first", strings.Join(missing, ", "))})
 	}
 	return append(problems, s.checkHandles(ctx)...)
 }
 
+// missingScopes returns the scopes that the token would need to look posts up in the checked channels.
+func (c *channelCheck) missingScopes(granted []string) (missing []string) {
+	needed := []string{"channels:history"}
+	if c.private {
+		needed = append(needed, "groups:history")
+	}
+	for _, scope := range needed {
+		if !slices.Contains(granted, scope) {
+			missing = append(missing, scope)
+		}
+	}
+	return missing
+}
+
 // checkHandles looks for the user groups to mention.
-func (s *Sink) checkHandles(ctx context.Context) []sink.Problem {
+func (s *Sink) checkHandles(ctx context.Context) []sink.Checked {
 	handles := s.mentions.handles()
 	if len(handles) == 0 {
 		return nil
 	}
-	groups, failure := s.userGroups(ctx)
-	var problems []sink.Problem
+	groups, failure := s.web.userGroups(ctx)
+	var problems []sink.Checked
 	for _, handle := range handles {
-		problem := sink.Problem{Subject: "Slack mention @" + handle}
+		problem := sink.Checked{Subject: "Slack mention @" + handle}
 		switch {
 		case failure != nil:
 			problem.Err = fmt.Errorf("could not be looked up with usergroups.list: %w", failure.Err)
@@ -95,8 +112,9 @@ func (s *Sink) checkHandles(ctx context.Context) []sink.Problem {
 // channelCheck checks the channels of a sink in sequence.
 type channelCheck struct {
 	*Sink
-	public bool            // the token has publicScope
-	member map[string]bool // names of the bot's channels; nil until loaded
+	public  bool                     // the token has publicScope
+	private bool                     // one of the channels is private
+	member  map[string]slack.Channel // the bot's channels by name; nil until loaded
 }
 
 // check returns the reason why messages cannot reach channel. A warning is uncertain.
@@ -105,8 +123,8 @@ func (c *channelCheck) check(ctx context.Context, channel string) (warning bool,
 		return true, errors.New("a direct message to a user cannot be checked")
 	}
 	var info *slack.Channel
-	reply, failure := c.client.Ask(ctx, c.method("conversations.info", func(ctx context.Context) (err error) {
-		info, err = c.api.GetConversationInfoContext(ctx, &slack.GetConversationInfoInput{ChannelID: channel})
+	reply, failure := c.web.client.Ask(ctx, c.web.method("conversations.info", func(ctx context.Context) (err error) {
+		info, err = c.web.api.GetConversationInfoContext(ctx, &slack.GetConversationInfoInput{ChannelID: channel})
 		return err
 	}))
 	if failure != nil {
@@ -122,6 +140,7 @@ func (c *channelCheck) check(ctx context.Context, channel string) (warning bool,
 			return true, fmt.Errorf("could not be checked with conversations.info: %w", failure.Err)
 		}
 	}
+	c.private = c.private || info.IsPrivate
 	switch {
 	case info.IsArchived:
 		return false, errors.New("is_archived: the channel is archived")
@@ -145,44 +164,20 @@ func isOutside(body []byte) bool {
 // checkName looks for a channel among the bot's channels. chat.postMessage takes names, but conversations.info takes only IDs.
 func (c *channelCheck) checkName(ctx context.Context, name string) (warning bool, fault error) {
 	if c.member == nil {
-		if failure := c.loadMember(ctx); failure != nil {
+		var failure *sink.Error
+		if c.member, failure = c.web.memberships(ctx); failure != nil {
 			err := fmt.Errorf("channel_not_found by name, and users.conversations could not tell more: %w", failure.Err)
 			rejected := failure.Class == sink.Rejected || failure.Class == sink.Misconfigured
 			return !rejected || failure.Code == "missing_scope", err
 		}
 	}
+	channel, isMember := c.member[name]
 	switch {
-	case c.member[name]:
+	case isMember:
+		c.private = c.private || channel.IsPrivate
 		return false, nil
 	case c.public:
 		return true, errors.New("the bot is not in a channel of that name, so only a public one will do; give its ID to have it checked")
 	}
 	return false, errNotMember
-}
-
-// loadMember lists the channels that the bot is in.
-func (c *channelCheck) loadMember(ctx context.Context) *sink.Error {
-	member := make(map[string]bool)
-	parameters := slack.GetConversationsForUserParameters{
-		Types: []string{"public_channel", "private_channel"}, Limit: channelsInPage, ExcludeArchived: true,
-	}
-	var page []slack.Channel
-	list := c.method("users.conversations", func(ctx context.Context) (err error) {
-		page, parameters.Cursor, err = c.api.GetConversationsForUserContext(ctx, &parameters)
-		return err
-	})
-	for range maxChannelPages {
-		if _, failure := c.client.Ask(ctx, list); failure != nil {
-			return failure
-		}
-		for _, channel := range page {
-			member[channel.Name] = true
-		}
-		if parameters.Cursor == "" {
-			c.member = member
-			return nil
-		}
-	}
-	err := fmt.Errorf("the bot is in more than %d channels", channelsInPage*maxChannelPages)
-	return &sink.Error{Class: sink.Unknown, Channel: "users.conversations", Err: err}
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -67,7 +66,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func checkProblems(t *testing.T, s sink.Sink, want ...string) {
+func checkProblems(t *testing.T, s *Sink, want ...string) {
 	t.Helper()
 	var got []string
 	for _, problem := range s.Check(t.Context()) {
@@ -81,6 +80,33 @@ func checkProblems(t *testing.T, s sink.Sink, want ...string) {
 		if i >= len(got) || i >= len(want) || !strings.HasPrefix(got[i], want[i]) {
 			t.Errorf("got %q, want %q", got, want)
 			return
+		}
+	}
+}
+
+// TestCheckLookUp reports in one line which scopes would let posts be looked up.
+func TestCheckLookUp(t *testing.T) {
+	t.Parallel()
+	both := slacktest.WithChannels(slacktest.Channel{ID: "C0000001", Name: "ops", Member: true},
+		slacktest.Channel{ID: "C0000002", Name: "secret", Member: true, Private: true})
+	const line = "warning: Slack look-up: the token lacks the scope "
+	for _, test := range []struct {
+		scopes, channels string
+		want             []string
+	}{
+		{"channels:history", "C0000001 #ops", nil},
+		{"", "C0000001 #ops", []string{line + "channels:history: an event may be posted a second time"}},
+		{"channels:history groups:history", "C0000002 #secret", nil},
+		{"channels:history", "C0000002 #secret", []string{line + "groups:history"}},
+		{"", "C0000002 #secret", []string{line + "channels:history, groups:history"}},
+	} {
+		server := slacktest.New(t, both, slacktest.WithScopes(append(strings.Fields(test.scopes), "chat:write", "channels:read")...))
+		for channel := range strings.FieldsSeq(test.channels) {
+			o := lookingUp(server)
+			o.Channel = channel
+			checkProblems(t, newTestSlack(t, o), test.want...)
+			o.LookUp = false
+			checkProblems(t, newTestSlack(t, o))
 		}
 	}
 }

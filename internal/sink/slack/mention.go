@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slack-go/slack"
-
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -20,8 +18,6 @@ import (
 const (
 	// lookUpPause is the time between unsuccessful look-ups of handles.
 	lookUpPause = time.Minute
-	// maxUserGroups bounds the list of user groups, in bytes. Slack sends it as a whole, and a group takes about 600 bytes.
-	maxUserGroups = 4 << 20
 )
 
 var (
@@ -146,24 +142,4 @@ func (m *mentions) lookUp(handle string) (string, error) {
 	default:
 		return "", errNoUserGroup
 	}
-}
-
-// userGroups asks Slack for the IDs of the user groups in use, by handle.
-func (s *Sink) userGroups(ctx context.Context) (map[string]string, *sink.Error) {
-	var list []slack.UserGroup
-	call := s.method("usergroups.list", func(ctx context.Context) (err error) {
-		list, err = s.api.GetUserGroupsContext(ctx)
-		return err
-	})
-	call.Limit = maxUserGroups
-	if _, failure := s.client.Ask(ctx, call); failure != nil {
-		return nil, failure
-	}
-	groups := make(map[string]string, len(list))
-	for _, group := range list {
-		if group.DateDelete == 0 && mentionedGroup.MatchString(group.ID) {
-			groups[group.Handle] = group.ID
-		}
-	}
-	return groups, nil
 }

@@ -17,11 +17,18 @@ type place struct {
 	destination string // names it in failures
 	channel     string // as Slack takes it; unused with a webhook
 	timestamp   string // of the message to reply to or to update; empty for none
+	name        string // of the post, by which a look-up finds it; empty for none
 }
 
-// method returns the call of a method of the Web API that posts nothing. do makes its request with s.api.
-func (s *Sink) method(name string, do func(context.Context) error) client.Call {
-	return client.Call{Method: name, Destination: name, Timeout: s.o.Timeout, Do: do, Judge: judgeMethod}
+// metadataEvent is the event type of the metadata of posts. The payload has their name as metadataName.
+const (
+	metadataEvent = "notifier_event"
+	metadataName  = "name"
+)
+
+// metadata makes a post carry its name.
+func metadata(name string) slack.MsgOption {
+	return slack.MsgOptionMetadata(slack.SlackMetadata{EventType: metadataEvent, EventPayload: map[string]any{metadataName: name}})
 }
 
 // options returns what chat.postMessage and chat.update take alike.
@@ -44,7 +51,10 @@ func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m rend
 		if to.timestamp != "" {
 			all = append(all, slack.MsgOptionTS(to.timestamp))
 		}
-		_, _, err := s.api.PostMessageContext(ctx, to.channel, all...)
+		if to.name != "" {
+			all = append(all, metadata(to.name))
+		}
+		_, _, err := s.web.api.PostMessageContext(ctx, to.channel, all...)
 		return err
 	}
 	if s.o.WebhookURL != "" {
@@ -54,14 +64,16 @@ func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m rend
 			if len(m.Blocks) > 0 {
 				whole.Blocks = &slack.Blocks{BlockSet: m.Blocks}
 			}
-			return slack.PostWebhookCustomHTTPContext(ctx, s.o.WebhookURL, s.client.HTTP(), whole)
+			return slack.PostWebhookCustomHTTPContext(ctx, s.o.WebhookURL, s.web.client.HTTP(), whole)
 		}
 	}
-	reply, failure := s.client.Send(ctx, call)
+	reply, failure := s.web.client.Send(ctx, call)
 	if failure != nil {
 		return answer{}, failure
 	}
-	return decodeAnswer(reply.Body), nil
+	posted := decodeAnswer(reply.Body)
+	s.channels.learn(to.destination, posted.channel)
+	return posted, nil
 }
 
 // update makes one request to change a message. If it fails, nothing was posted.
@@ -71,10 +83,10 @@ func (s *Sink) update(ctx context.Context, timeout time.Duration, at place, m re
 	if len(m.Attachments) == 0 {
 		all = append(all, slack.MsgOptionAttachments([]slack.Attachment{}...))
 	}
-	_, failure := s.client.Send(ctx, client.Call{
+	_, failure := s.web.client.Send(ctx, client.Call{
 		Method: "chat.update", Destination: at.destination, Timeout: timeout, Judge: judgeUpdate,
 		Do: func(ctx context.Context) error {
-			_, _, _, err := s.api.UpdateMessageContext(ctx, at.channel, at.timestamp, all...)
+			_, _, _, err := s.web.api.UpdateMessageContext(ctx, at.channel, at.timestamp, all...)
 			return err
 		},
 	})

@@ -73,6 +73,7 @@ const ownTemplate = `{"text": {{json (cut 100 .Title)}}, "blocks": [
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	firing := usual()
+	firing.Name = sink.NameOf("notifier", firing.Event.Identity(), "NOTIFICATIONS:7")
 	firing.Event.Title, firing.Event.Status, firing.Mention = "Refunds <stuck> & \"late\"\u2028", event.StatusFiring, "<!here>"
 	opened := resolved(sink.NewReceipt(firing.Event, "C0000001", "C0000001", "1767322800.000100", firing.Event.Time))
 	own := testkit.Must(render.Parse(ownTemplate))(t)

@@ -57,15 +57,15 @@ var refusals = []struct {
 	observed []sink.Class
 }{
 	{"update limited", []slacktest.Answer{slacktest.RateLimited(7 * time.Second)}, sink.RateLimited, "#ops", []sink.Class{sink.RateLimited}},
-	{"update failed", []slacktest.Answer{slacktest.Code("internal_error")}, sink.Transient, "#ops", []sink.Class{sink.Transient}},
+	{"update failed", []slacktest.Answer{slacktest.Code("internal_error")}, sink.Transient, "#ops", []sink.Class{sink.Unknown}},
 	{"update not allowed", []slacktest.Answer{slacktest.Code("token_revoked")}, sink.Misconfigured, "#ops", []sink.Class{sink.Misconfigured}},
-	{"update failed on the way", []slacktest.Answer{slacktest.Status(503, `{"ok":false,"error":"is_archived"}`)}, sink.Transient, "#ops", []sink.Class{sink.Transient}},
-	{"update's answer lost", []slacktest.Answer{slacktest.Lost()}, sink.Transient, "#ops", []sink.Class{sink.Unknown}},
+	{"update failed on the way", []slacktest.Answer{slacktest.Status(503, `{"ok":false,"error":"is_archived"}`)}, sink.Transient, "#ops", []sink.Class{sink.Unknown}},
+	{"update's answer lost", []slacktest.Answer{slacktest.Stored(slacktest.Reset())}, sink.Transient, "#ops", []sink.Class{sink.Unknown}},
 	{"update answered by something else", []slacktest.Answer{slacktest.HTML(200)}, sink.Transient, "#ops", []sink.Class{sink.Unknown}},
 	{"reply limited", []slacktest.Answer{slacktest.OK(), slacktest.RateLimited(7 * time.Second)}, sink.RateLimited, "#ops", []sink.Class{sink.OK, sink.RateLimited}},
-	{"reply failed", []slacktest.Answer{slacktest.OK(), slacktest.Status(503, "")}, sink.Transient, "#ops", []sink.Class{sink.OK, sink.Transient}},
+	{"reply failed", []slacktest.Answer{slacktest.OK(), slacktest.Status(503, "")}, sink.Unknown, "#ops", []sink.Class{sink.OK, sink.Unknown}},
 	{"reply refused", []slacktest.Answer{slacktest.OK(), slacktest.Code("invalid_blocks")}, sink.Rejected, "#ops", []sink.Class{sink.OK, sink.Rejected}},
-	{"reply lost", []slacktest.Answer{slacktest.OK(), slacktest.Lost()}, sink.Unknown, "#ops", []sink.Class{sink.OK, sink.Unknown}},
+	{"reply lost", []slacktest.Answer{slacktest.OK(), slacktest.Stored(slacktest.Reset())}, sink.Unknown, "#ops", []sink.Class{sink.OK, sink.Unknown}},
 	{
 		"nobody may post any more", []slacktest.Answer{slacktest.Code("channel_not_found"), slacktest.Code("channel_not_found")},
 		sink.Misconfigured, "C0000002", []sink.Class{sink.Misconfigured, sink.Misconfigured},
@@ -201,7 +201,7 @@ func TestResolvedWithoutAFirstMessage(t *testing.T) {
 		if !strings.Contains(text, "RESOLVED") || strings.Contains(text, "5m") != test.duration {
 			t.Errorf("%s: posted %q, want a duration: %t", test.name, text, test.duration)
 		}
-		testkit.Equal(t, test.sink.Destination(resolved(test.receipt)), test.sink.SummaryDestination(""), "%s: goes to", test.name)
+		testkit.Equal(t, test.sink.Destination(resolved(test.receipt)), test.sink.route(""), "%s: goes to", test.name)
 	}
 	testkit.Equal(t, server.Calls("chat.update"), 0, "updates")
 }

@@ -44,6 +44,10 @@ type Options struct {
 	TemplateFailed func(error)
 	// Timeout bounds one Send, one SendSummary and one Mention, from dialling to the end of the last answer.
 	Timeout time.Duration
+	// LookUp has Find read the history of channels; without it, Find finds every post unsearchable. A message that Slack took is in the
+	// history after Settle.
+	LookUp bool
+	Settle time.Duration
 	// Observe is called after every request of Send, SendSummary and Update, with their context.
 	Observe func(context.Context, sink.Request)
 	// Version is part of the User-Agent header; may be empty.
@@ -53,13 +57,18 @@ type Options struct {
 // Sink posts to Slack. Make one with New, and Close it at the end.
 type Sink struct {
 	o         Options
-	api       *slack.Client
-	client    *client.Client
+	web       *web
 	transport *http.Transport
 	mentions  *mentions
+	channels  *channels
+	history   *history
 }
 
-var _ sink.Sink = (*Sink)(nil)
+var (
+	_ sink.Sink    = (*Sink)(nil)
+	_ sink.Digests = (*Sink)(nil)
+	_ sink.Finder  = (*Sink)(nil)
+)
 
 // New makes a sink without calling Slack. Its error joins every fault of the options and holds no secret.
 func New(o Options) (*Sink, error) {
@@ -73,12 +82,16 @@ func New(o Options) (*Sink, error) {
 		Sink: "slack", Transport: transport, UserAgent: strings.TrimSuffix("notifier/"+o.Version, "/"),
 		Redactor: client.NewRedactor(o.Token, webhook), Observe: o.Observe,
 	})
-	s := &Sink{
-		o: o, client: requests, transport: transport,
-		api: slack.New(o.Token, slack.OptionHTTPClient(requests.HTTP()), slack.OptionAPIURL(o.APIURL)),
+	w := &web{
+		api:    slack.New(o.Token, slack.OptionHTTPClient(requests.HTTP()), slack.OptionAPIURL(o.APIURL)),
+		client: requests, timeout: o.Timeout,
 	}
-	s.mentions = &mentions{table: o.Mentions, list: s.userGroups, failed: o.MentionFailed, now: time.Now}
-	return s, nil
+	return &Sink{
+		o: o, web: w, transport: transport,
+		mentions: &mentions{table: o.Mentions, list: w.userGroups, failed: o.MentionFailed, now: time.Now},
+		channels: &channels{web: w, known: make(map[string]string)},
+		history:  newHistory(w),
+	}, nil
 }
 
 // faults returns every fault of the options. webhook is the parsed WebhookURL.
@@ -122,7 +135,7 @@ func (s *Sink) Destination(d sink.Delivery) string {
 	if opened := s.opened(d); opened.Repliable() && opened.Destination != "" {
 		return opened.Destination
 	}
-	return s.SummaryDestination(d.Event.Category)
+	return s.route(d.Event.Category)
 }
 
 // Destinations returns "webhook", or the default channel and the channels of the routes, each once.
@@ -139,8 +152,8 @@ func (s *Sink) Destinations() []string {
 	return channels
 }
 
-// SummaryDestination returns "webhook", or the channel of category.
-func (s *Sink) SummaryDestination(category string) string {
+// route returns "webhook", or the channel of category.
+func (s *Sink) route(category string) string {
 	if s.o.WebhookURL != "" {
 		return webhookDestination
 	}
@@ -157,24 +170,28 @@ func (s *Sink) Mention(e event.Event) string { return s.mentions.of(e.Category) 
 func (s *Sink) Prepare(d sink.Delivery) sink.Delivery {
 	if d.Event.Status != event.StatusResolved {
 		m := s.render(render.View{Delivery: d})
-		d.Prepared = &m
+		d.Prepared = func(ctx context.Context) (receipt string, err error) { return s.deliver(ctx, d, m) }
 	}
 	return d
 }
 
 // Send posts d once. An event that resolves a message updates that message and replies in its thread.
 func (s *Sink) Send(ctx context.Context, d sink.Delivery) (receipt string, err error) {
-	m, prepared := d.Prepared.(*render.Message)
-	if !prepared {
-		opened := s.opened(d)
-		v := render.NewView(d, opened, time.Now())
-		if opened.Repliable() {
-			return "", s.resolve(ctx, v, opened).AsError()
-		}
-		m = new(s.render(v))
+	if d.Prepared != nil {
+		return d.Prepared(ctx)
 	}
-	destination := s.SummaryDestination(d.Event.Category)
-	posted, failure := s.post(ctx, s.o.Timeout, place{destination: destination, channel: destination}, *m)
+	opened := s.opened(d)
+	v := render.NewView(d, opened, time.Now())
+	if opened.Repliable() {
+		return "", s.resolve(ctx, v, opened).AsError()
+	}
+	return s.deliver(ctx, d, s.render(v))
+}
+
+// deliver posts the message of d to its channel.
+func (s *Sink) deliver(ctx context.Context, d sink.Delivery, m render.Message) (receipt string, err error) {
+	destination := s.route(d.Event.Category)
+	posted, failure := s.post(ctx, s.o.Timeout, place{destination: destination, channel: destination, name: d.Name}, m)
 	if failure != nil {
 		return "", failure
 	}
@@ -183,7 +200,8 @@ func (s *Sink) Send(ctx context.Context, d sink.Delivery) (receipt string, err e
 
 // SendSummary posts d once.
 func (s *Sink) SendSummary(ctx context.Context, d summary.Digest) error {
-	_, failure := s.post(ctx, s.o.Timeout, place{destination: d.Channel, channel: d.Channel}, render.Digest(d))
+	to := place{destination: d.Channel, channel: d.Channel, name: sink.DigestName(d.Channel, d.Claim)}
+	_, failure := s.post(ctx, s.o.Timeout, to, render.Digest(d))
 	return failure.AsError()
 }
 

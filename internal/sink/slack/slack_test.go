@@ -67,12 +67,12 @@ var sendFailures = []struct {
 	retryAfter time.Duration
 }{
 	{"rate limited", slacktest.RateLimited(30 * time.Second), sink.RateLimited, "ratelimited", 30 * time.Second},
-	{"server error", slacktest.HTML(503), sink.Transient, "503 Service Unavailable", 0},
+	{"server error", slacktest.HTML(503), sink.Unknown, "503 Service Unavailable", 0},
 	{"page with 200", slacktest.HTML(200), sink.Unknown, "200 OK", 0},
 	{"redirect", slacktest.Redirect("http://127.0.0.1:1/"), sink.Misconfigured, "307 Temporary Redirect", 0},
 	{"answer broken off", slacktest.Truncated(1000, `{"ok":`), sink.Unknown, "200 OK", 0},
 	{"reset after reading", slacktest.Reset(), sink.Unknown, "", 0},
-	{"taken, answer lost", slacktest.Lost(), sink.Unknown, "", 0},
+	{"taken, answer lost", slacktest.Stored(slacktest.Reset()), sink.Unknown, "", 0},
 	{"message refused", slacktest.Code("invalid_blocks"), sink.Rejected, "invalid_blocks", 0},
 	{"not JSON in time", slacktest.Huge(1 << 20), sink.Unknown, "200 OK", 0},
 	{
@@ -204,7 +204,7 @@ func TestSendSummary(t *testing.T) {
 	for _, sink := range []*Sink{s, newTestSlack(t, byWebhook(server))} {
 		testkit.NoError(t, sink.SendSummary(t.Context(), digest))
 	}
-	testkit.Equal(t, s.SummaryDestination("payments.refunds"), "C0000002", "destination of the summary")
+	testkit.Equal(t, s.route("payments.refunds"), "C0000002", "destination of the summary")
 	posts := server.Accepted()
 	if posts[0].Channel != "C0000002" || posts[1].Method != slacktest.MethodWebhook {
 		t.Errorf("posted to %s, by %s, want C0000002 and the webhook", posts[0].Channel, posts[1].Method)

@@ -13,15 +13,16 @@ import (
 	"time"
 )
 
-// Answer is what the server does with one post or update. The zero Answer is OK's.
+// Answer is what the server does with one request. The zero Answer is OK's.
 type Answer struct{ do func(*exchange) }
 
-// exchange is one post or update that waits for its answer.
+// exchange is one request that waits for its answer.
 type exchange struct {
-	server *Server
-	post   *Post
-	writer http.ResponseWriter
-	left   <-chan struct{} // closed when the client or the server leaves
+	server  *Server
+	post    *Post // nil: the method posts nothing
+	writer  http.ResponseWriter
+	left    <-chan struct{} // closed when the client or the server leaves
+	succeed func()          // answers as Slack would
 }
 
 func (a Answer) serve(x *exchange) {
@@ -32,28 +33,7 @@ func (a Answer) serve(x *exchange) {
 }
 
 // OK answers as Slack would: it accepts a post without a Post.Fault, and refuses any other post with this fault.
-func OK() Answer {
-	return Answer{func(x *exchange) {
-		if x.post.Fault != "" {
-			Code(x.post.Fault).serve(x)
-			return
-		}
-		x.server.accept(x.post)
-		if x.post.Method == MethodWebhook {
-			x.writer.Header().Set("Content-Type", "text/html")
-			_, _ = io.WriteString(x.writer, "ok")
-			return
-		}
-		message := map[string]any{
-			"type": "message", "text": x.post.Text, "ts": x.post.Timestamp,
-			"blocks": orEmpty(x.post.Blocks), "attachments": orEmpty(x.post.Attachments),
-		}
-		if x.post.Thread != "" {
-			message["thread_ts"] = x.post.Thread
-		}
-		answer(x.writer, map[string]any{"channel": x.post.ChannelID, "ts": x.post.Timestamp, "message": message})
-	}}
-}
+func OK() Answer { return Answer{func(x *exchange) { x.succeed() }} }
 
 func orEmpty(list json.RawMessage) json.RawMessage {
 	if len(list) == 0 {
@@ -62,13 +42,13 @@ func orEmpty(list json.RawMessage) json.RawMessage {
 	return list
 }
 
-// Lost takes the post as OK does, and resets the connection instead of answering.
-func Lost() Answer {
+// Stored takes the post as OK does, and then gives an answer that does not say so: Reset, Truncated, Status or Code.
+func Stored(then Answer) Answer {
 	return Answer{func(x *exchange) {
-		if x.post.Fault == "" {
+		if x.post != nil && x.post.Fault == "" {
 			x.server.accept(x.post)
 		}
-		Reset().serve(x)
+		then.serve(x)
 	}}
 }
 
@@ -82,7 +62,7 @@ var webhookStatus = map[string]int{
 // the code.
 func Code(code string) Answer {
 	return Answer{func(x *exchange) {
-		if x.post.Method == MethodWebhook {
+		if x.post != nil && x.post.Method == MethodWebhook {
 			Status(cmp.Or(webhookStatus[code], http.StatusBadRequest), code).serve(x)
 		} else {
 			refuse(x.writer, code)

@@ -95,6 +95,28 @@ func (s *Server) serveMethod(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, map[string]any{"ok": false, "error": "missing_scope", "needed": scope, "provided": s.scopes})
 		return
 	}
+	x := &exchange{server: s, writer: w, left: r.Context().Done()}
+	if wait := s.overLimit(method, "", time.Now()); wait > 0 {
+		RateLimited(wait).serve(x)
+		return
+	}
+	x.succeed = func() { s.answerMethod(w, method, p) }
+	s.answerTo(method).serve(x)
+}
+
+// answerTo returns the answer that a test has set for a method.
+func (s *Server) answerTo(method string) Answer {
+	s.mu.Lock()
+	respond := s.others[method]
+	s.mu.Unlock()
+	if respond == nil {
+		return OK()
+	}
+	return respond()
+}
+
+// answerMethod answers a method that posts nothing.
+func (s *Server) answerMethod(w http.ResponseWriter, method string, p parameters) {
 	switch method {
 	case "auth.test":
 		answer(w, map[string]any{
@@ -104,7 +126,11 @@ func (s *Server) serveMethod(w http.ResponseWriter, r *http.Request) {
 	case "conversations.info":
 		s.serveChannel(w, p["channel"])
 	case "users.conversations":
-		s.serveMemberships(w)
+		s.serveMemberships(w, p)
+	case MethodHistory:
+		s.serveHistory(w, p)
+	case MethodReplies:
+		s.serveReplies(w, p)
 	case "usergroups.list":
 		s.serveUserGroups(w)
 	default:
@@ -124,16 +150,6 @@ func (s *Server) serveChannel(w http.ResponseWriter, id string) {
 		channel = s.channels[i]
 	}
 	answer(w, map[string]any{"channel": channel})
-}
-
-func (s *Server) serveMemberships(w http.ResponseWriter) {
-	channels := []Channel{}
-	for _, channel := range s.channels {
-		if channel.Member && !channel.Archived {
-			channels = append(channels, channel)
-		}
-	}
-	answer(w, map[string]any{"channels": channels, "response_metadata": map[string]any{"next_cursor": ""}})
 }
 
 // serveUserGroups lists the groups without the disabled ones, each as long as Slack's are.
@@ -250,8 +266,46 @@ func (s *Server) servePost(w http.ResponseWriter, r *http.Request, post *Post, f
 	}
 	var messageFault string
 	post.Message, messageFault = parseMessage(post.Text, post.Blocks, post.Attachments)
+	if metadata := post.Options.Get("metadata"); metadata != "" && json.Unmarshal([]byte(metadata), &post.Metadata) != nil {
+		messageFault = cmp.Or(messageFault, "invalid_metadata_format")
+	}
 	post.Fault = cmp.Or(fault, messageFault)
-	s.answerFor(post).serve(&exchange{server: s, post: post, writer: w, left: r.Context().Done()})
+	x := &exchange{server: s, post: post, writer: w, left: r.Context().Done()}
+	x.succeed = func() { s.succeedPost(x) }
+	wait := s.overLimit(post.Method, cmp.Or(post.ChannelID, post.Method), post.Received)
+	if wait > 0 {
+		post.Fault = "ratelimited"
+		s.record(post)
+		RateLimited(wait).serve(x)
+		return
+	}
+	s.record(post)
+	s.answerFor(post).serve(x)
+}
+
+// succeedPost accepts a post without a fault, and refuses any other post.
+func (s *Server) succeedPost(x *exchange) {
+	post := x.post
+	if post.Fault != "" {
+		Code(post.Fault).serve(x)
+		return
+	}
+	s.accept(post)
+	if post.Method == MethodWebhook {
+		x.writer.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(x.writer, "ok")
+		return
+	}
+	answer(x.writer, map[string]any{"channel": post.ChannelID, "ts": post.Timestamp, "message": post.shown(true)})
+}
+
+// record keeps a post.
+func (s *Server) record(post *Post) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if post.Method != MethodUpdate {
+		s.posts = remembered(append(s.posts, post), s.memory)
+	}
 }
 
 // placeFault finds the channel and thread of a post. For an update it finds the message to change. It returns Slack's error code for an
@@ -287,12 +341,9 @@ func (s *Server) exists(channel, timestamp string) bool {
 	})
 }
 
-// answerFor records a post or an update, and takes the answer from the script.
+// answerFor takes the answer to a post or an update from the script.
 func (s *Server) answerFor(post *Post) Answer {
 	s.mu.Lock()
-	if post.Method != MethodUpdate {
-		s.posts = remembered(append(s.posts, post), s.memory)
-	}
 	respond, record := s.respond, *post
 	if len(s.queue) > 0 {
 		answer := s.queue[0]
@@ -325,7 +376,8 @@ func (s *Server) accept(post *Post) {
 		s.updates = remembered(append(s.updates, Update{post.Received, post.ChannelID, post.Timestamp, post.Message}), s.memory)
 	} else {
 		s.accepted++
-		post.Timestamp = fmt.Sprintf("%d.%06d", post.Received.Unix(), s.accepted)
+		s.last = max(s.last+1, post.Received.UnixMicro())
+		post.Timestamp, post.taken = fmt.Sprintf("%d.%06d", s.last/1e6, s.last%1e6), time.Now()
 	}
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -59,6 +59,7 @@ type Post struct {
 	Blocks      json.RawMessage // as the client sent them; nil if absent
 	Attachments json.RawMessage
 	Options     url.Values // every other parameter but the token
+	Metadata    Metadata   // parsed from Options; the zero Metadata if there is none
 	Message     Message    // Text, Blocks and Attachments parsed
 	Fault       string     // Slack's error code for the post; empty if Slack would take it
 	Header      http.Header
@@ -66,7 +67,14 @@ type Post struct {
 	Accepted    bool   // Slack accepted the post, even if no answer reached the client
 	Timestamp   string // the message's ts, if accepted; of an update that of the message to change
 
+	taken   time.Time // when it was accepted
 	deleted bool
+}
+
+// Metadata is what a post carries for programs.
+type Metadata struct {
+	EventType string         `json:"event_type"`
+	Payload   map[string]any `json:"event_payload"`
 }
 
 // Update is a change of an accepted message.
@@ -87,17 +95,23 @@ type Server struct {
 	scopes   string
 	channels []Channel // empty: every channel exists and the bot is in it
 	groups   []UserGroup
-	memory   int // most posts and updates in memory; 0: no bound
+	memory   int           // most posts and updates in memory; 0: no bound
+	delay    time.Duration // until the history has a post
+	limits   Limits
 	handlers map[string]func(*Server) http.Handler
 
 	mu       sync.Mutex
 	posts    []*Post
 	accepted int
+	last     int64 // ts of the newest message, in microseconds
 	updates  []Update
 	calls    map[string]int // by method
 	queue    []Answer
 	respond  func(Post) Answer
-	changed  chan struct{} // closed and replaced when a post or an update is accepted
+	others   map[string]func() Answer // by method
+	counted  map[string][]time.Time   // requests that count against a limit, by the name of the limit
+	limited  map[string]int           // requests that a limit refused, by method
+	changed  chan struct{}            // closed and replaced when a post or an update is accepted
 }
 
 // Option changes a Server before it starts.
@@ -109,8 +123,9 @@ func WithToken(token string) Option { return func(s *Server) { s.token = token }
 // WithWebhookSecret sets the last part of the webhook's path.
 func WithWebhookSecret(secret string) Option { return func(s *Server) { s.secret = secret } }
 
-// WithScopes sets the token's scopes. Without channels:read it may not ask about channels, and without usergroups:read not
-// about user groups.
+// WithScopes sets the token's scopes. Without channels:read it may not ask about channels, without usergroups:read not
+// about user groups, without channels:history not about messages of public channels, and without groups:history not about messages of
+// private channels.
 func WithScopes(scopes ...string) Option {
 	return func(s *Server) { s.scopes = strings.Join(scopes, ",") }
 }
@@ -123,6 +138,9 @@ func WithUserGroups(groups ...UserGroup) Option { return func(s *Server) { s.gro
 
 // WithMemory has the server forget its oldest posts and updates above a number of each.
 func WithMemory(most int) Option { return func(s *Server) { s.memory = most } }
+
+// WithHistoryDelay has the history of a channel show each message only so long after it was accepted.
+func WithHistoryDelay(d time.Duration) Option { return func(s *Server) { s.delay = d } }
 
 // WithHandler has the server answer requests of another pattern, such as "GET /", beside Slack's methods.
 func WithHandler(pattern string, handler func(*Server) http.Handler) Option {
@@ -152,9 +170,12 @@ func Listen(address string, options ...Option) (*Server, error) {
 	s := &Server{
 		token:   DefaultToken,
 		secret:  DefaultWebhookSecret,
-		scopes:  "chat:write,channels:read,groups:read,usergroups:read",
+		scopes:  "chat:write,channels:read,groups:read,channels:history,groups:history,usergroups:read",
 		changed: make(chan struct{}),
 		calls:   make(map[string]int),
+		others:  make(map[string]func() Answer),
+		counted: make(map[string][]time.Time),
+		limited: make(map[string]int),
 
 		handlers: make(map[string]func(*Server) http.Handler),
 	}
@@ -213,6 +234,14 @@ func (s *Server) Respond(respond func(Post) Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.respond = respond
+}
+
+// RespondTo sets a function that answers the requests of a method that neither posts nor updates; nil means OK for all. It may be called
+// for several of them at once.
+func (s *Server) RespondTo(method string, respond func() Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.others[method] = respond
 }
 
 // ResetConnections resets the next n connections before a request is read from them. Such requests are not recorded.

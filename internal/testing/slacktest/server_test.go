@@ -193,7 +193,7 @@ func TestScript(t *testing.T) {
 	}{
 		{"ok", slacktest.OK(), false, 200, `"ok":true`, true},
 		{"zero", slacktest.Answer{}, false, 200, `"ok":true`, true},
-		{"lost", slacktest.Lost(), true, 0, "", true},
+		{"lost", slacktest.Stored(slacktest.Reset()), true, 0, "", true},
 		{"reset", slacktest.Reset(), true, 0, "", false},
 		{"truncated", slacktest.Truncated(100, `{"ok":`), true, 0, "", false},
 		{"code", slacktest.Code("is_archived"), false, 200, `"is_archived"`, false},

@@ -38,8 +38,8 @@ var ofDigests = []mutant{
 		name: "digest-of-a-lapsed-claim-again",
 		bug:  "A digest that may have been posted is posted again when its lease has lapsed.",
 		file: "lua/summary/claim_digest.lua",
-		old:  `claimed.state, in_doubt = 'doubt', claimed.total`,
-		new:  `claimed.state, in_doubt = 'failed', claimed.total`,
+		old:  `elseif claimed and (claimed.state == 'posting' or claimed.state == 'doubt') then`,
+		new:  `elseif claimed and claimed.state == 'carried' then`,
 		test: "./internal/summary -run TestClaimLapses/eval",
 	},
 	{
@@ -55,7 +55,7 @@ var ofDigests = []mutant{
 		bug:  "What could not be posted is left out of the next digest.",
 		file: "lua/summary/claim_digest.lua",
 		old:  `if claimed then`,
-		new:  `if claimed and claimed.state == 'doubt' then`,
+		new:  `if claimed and claimed.state == 'carried' then`,
 		test: "./internal/summary -run TestFailedDigest/eval",
 	},
 	{

@@ -419,6 +419,49 @@ var ofOthers = []mutant{
 		test: "./internal/sink/slack -run ^TestCheck$",
 	},
 	{
+		name: "server-error-as-refusal",
+		bug:  "Slack counts as having refused a post when it failed in the middle of it.",
+		file: "internal/sink/client/reply.go",
+		old:  `case r.Status == http.StatusRequestTimeout:`,
+		new:  `case r.Status >= 500: v.Class = sink.Transient`,
+		test: "./internal/sink/slack -run ^TestClassifyPost$",
+	},
+	{
+		name: "failed-look-up-as-absence",
+		bug:  "A post whose look-up failed counts as not there.",
+		file: "internal/sink/slack/find.go",
+		old:  `		case failure != nil && failure.Code == "thread_not_found":`,
+		new:  `		case failure != nil:`,
+		test: "./internal/sink/slack -run ^TestFindFails$",
+	},
+	{
+		name: "look-up-before-settling",
+		bug:  "A look-up begins before Slack shows the post.",
+		file: "internal/sink/slack/find.go",
+		old:  `time.Until(o.last.Add(s.o.Settle))`,
+		new:  `time.Until(o.last)`,
+		test: "./internal/sink/slack -run ^TestFindWaits$",
+	},
+	{
+		name: "reading-that-began-before",
+		bug:  "A caller gets the answer of a reading that began before it asked.",
+		file: "internal/sink/slack/history.go",
+		old: `	delete(h.waiting, of)
+	since, behind := r.since, h.behind`,
+		new:  `	since, behind := r.since, h.behind`,
+		test: "./internal/sink/slack -run ^TestReadingsBegin$",
+	},
+	{
+		name: "digest-failed-look-up-as-absence",
+		bug:  "A digest whose look-up failed is posted again.",
+		file: "internal/summary/reporter.go",
+		old: `	case err != nil:
+		if ctx.Err() == nil {`,
+		new: `	case err != nil && ctx.Err() != nil:
+		if ctx.Err() == nil {`,
+		test: "./internal/summary -run ^TestDoubt$/look-up_failed",
+	},
+	{
 		name: "flood-of-spans",
 		bug:  "Every event has spans, whether a limit admits it or not.",
 		file: "internal/tracing/tracer.go",

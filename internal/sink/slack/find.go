@@ -1,0 +1,102 @@
+package slack
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/sink"
+)
+
+// hiddenCodes holds the error codes of a method that reads messages that mean that this token cannot read there. A token that Slack no
+// longer accepts is another matter: it cannot post either.
+var hiddenCodes = []string{
+	"missing_scope", "no_permission", "not_allowed_token_type", "team_access_not_granted", "access_denied",
+	"channel_not_found", "not_in_channel", "404 Not Found",
+}
+
+// Find looks for the post of an event in its channel. The reply to a firing event's message is in the thread of that message, or in the
+// channel if the message is gone.
+func (s *Sink) Find(ctx context.Context, d sink.Doubt) (sink.Finding, error) {
+	own := s.route(d.Delivery.Event.Category)
+	search := search{name: d.Delivery.Name, first: d.First, last: d.Last}
+	opened := s.opened(d.Delivery)
+	if opened.Repliable() {
+		search.threads = []thread{{opened.Channel, opened.Timestamp}, {channel: opened.Channel}}
+	}
+	if !opened.Repliable() || opened.Destination != own {
+		search.destination = own
+	}
+	at, found, failure := s.find(ctx, search)
+	if failure != nil {
+		return sink.Finding{}, failure
+	}
+	if found.Presence == sink.Present {
+		found.Receipt = sink.NewReceipt(d.Delivery.Event, own, at.channel, at.timestamp, timeOf(at.timestamp))
+	}
+	return found, nil
+}
+
+// FindSummary looks for the post of a digest in its channel.
+func (s *Sink) FindSummary(ctx context.Context, channel, claim string, claimed time.Time) (sink.Finding, error) {
+	_, found, failure := s.find(ctx, search{
+		name: sink.DigestName(channel, claim), first: claimed, last: time.Now(), destination: channel,
+	})
+	return found, failure.AsError()
+}
+
+// search is a post that may be in one of several threads.
+type search struct {
+	name        string
+	first, last time.Time // as in sink.Doubt
+	threads     []thread
+	destination string // a channel of the settings, behind the threads; "" for none
+}
+
+// find looks for a post. If it is there, at has its channel and its ts.
+func (s *Sink) find(ctx context.Context, o search) (at thread, found sink.Finding, failure *sink.Error) {
+	switch {
+	case s.o.WebhookURL != "":
+		return at, sink.Finding{Reason: "a webhook cannot read messages"}, nil
+	case !s.o.LookUp:
+		return at, sink.Finding{Reason: "look-ups are turned off"}, nil
+	case o.name == "":
+		return at, sink.Finding{Reason: "the post has no name"}, nil
+	}
+	if err := sleep(ctx, time.Until(o.last.Add(s.o.Settle))); err != nil {
+		return at, found, &sink.Error{Class: sink.Transient, Channel: o.destination, Err: err}
+	}
+	found.Presence = sink.Absent
+	hide := func(reason string) { found = sink.Finding{Reason: reason} }
+	if o.destination != "" {
+		id, failure := s.channels.id(ctx, o.destination)
+		switch {
+		case failure != nil && !isHidden(failure):
+			return at, found, failure
+		case failure != nil:
+			hide("the channel's ID is unknown: " + failure.Err.Error())
+		case id == "":
+			hide("the bot is not in the channel")
+		case !slices.Contains(o.threads, thread{channel: id}):
+			o.threads = append(o.threads, thread{channel: id})
+		}
+	}
+	for _, of := range o.threads {
+		posts, failure := s.history.posts(ctx, of, o.first)
+		switch {
+		case failure != nil && failure.Code == "thread_not_found":
+		case failure != nil && !isHidden(failure):
+			return at, found, failure
+		case failure != nil:
+			hide(failure.Err.Error())
+		case posts[o.name] != "":
+			return thread{of.channel, posts[o.name]}, sink.Finding{Presence: sink.Present}, nil
+		}
+	}
+	return at, found, nil
+}
+
+// isHidden reports whether a failed look-up would fail for good.
+func isHidden(failure *sink.Error) bool {
+	return failure.Code == codeTooMany || failure.Class == sink.Rejected || failure.Class == sink.Misconfigured && slices.Contains(hiddenCodes, failure.Code)
+}

@@ -1,0 +1,414 @@
+package slack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// lookingUp posts by token, and looks posts up at once.
+func lookingUp(server *slacktest.Server) Options {
+	o := byToken(server)
+	o.LookUp = true
+	return o
+}
+
+// named is a delivery of an event with a name of its own.
+func named(e event.Event) sink.Delivery {
+	return sink.Delivery{Event: e, Name: sink.NameOf("deployment", e.Identity(), "NOTIFICATIONS:7")}
+}
+
+// doubtful is a doubt about a delivery whose attempts were just now.
+func doubtful(d sink.Delivery) sink.Doubt {
+	return sink.Doubt{Delivery: d, First: time.Now().Add(-time.Second), Last: time.Now()}
+}
+
+// lost posts a delivery whose answer does not tell so.
+func lost(t *testing.T, s sink.Sink, server *slacktest.Server, d sink.Delivery, then slacktest.Answer) {
+	t.Helper()
+	server.Script(slacktest.Stored(then))
+	_, err := s.Send(t.Context(), d)
+	wantFailure(t, "a post whose answer is lost", err, sink.Unknown, nil)
+}
+
+func wantPresence(t *testing.T, s sink.Finder, d sink.Doubt, want sink.Presence) sink.Finding {
+	t.Helper()
+	found := testkit.Must(s.Find(t.Context(), d))(t)
+	if found.Presence != want || (found.Reason != "") != (want == sink.Unsearchable) {
+		t.Errorf("got %+v, want %d", found, want)
+	}
+	return found
+}
+
+// TestFind finds posts whose answers did not tell that Slack took them. Each post has its name, and the receipt is that of the post.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]slacktest.Answer{
+		"connection reset":   slacktest.Reset(),
+		"answer cut":         slacktest.Truncated(100, `{"ok":true,"chan`),
+		"server error":       slacktest.Status(500, ""),
+		"fatal_error":        slacktest.Code("fatal_error"),
+		"internal_error":     slacktest.Code("internal_error"),
+		"answer of a proxy":  slacktest.HTML(502),
+		"empty answer":       slacktest.Status(200, ""),
+		"answer without ts":  slacktest.Status(200, `{"ok":true}`),
+		"request timed out":  slacktest.Status(408, ""),
+		"another connection": slacktest.Code("request_timeout"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := slacktest.New(t)
+			s := newTestSlack(t, lookingUp(server))
+			lost(t, s, server, named(fired), answer)
+			other := named(event.Event{ID: "another", Category: hello.Category, Title: "t"})
+			wantPresence(t, s, doubtful(other), sink.Absent)
+			found := wantPresence(t, s, doubtful(named(fired)), sink.Present)
+			post := server.Accepted()[0]
+			testkit.Equal(t, sink.PostedAs(found.Receipt), post.ChannelID+" "+post.Timestamp, "the receipt found")
+			testkit.Equal(t, post.Metadata.EventType, "notifier_event", "event type")
+			testkit.Equal(t, fmt.Sprint(post.Metadata.Payload), fmt.Sprint(map[string]any{"name": named(fired).Name}), "payload")
+			testkit.Must(s.Send(t.Context(), resolved(found.Receipt)))(t)
+			testkit.Equal(t, server.Accepted()[1].Thread, post.Timestamp, "thread of the resolved event")
+		})
+	}
+}
+
+// TestFindWaits has the history show a post late. A look-up before the time to settle would not find it.
+func TestFindWaits(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t, slacktest.WithHistoryDelay(200*time.Millisecond))
+	o := lookingUp(server)
+	o.Settle = 300 * time.Millisecond
+	s := newTestSlack(t, o)
+	lost(t, s, server, named(hello), slacktest.Reset())
+	wantPresence(t, s, doubtful(named(hello)), sink.Present)
+	if _, err := s.Find(testkit.Ended(t), doubtful(named(hello))); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: got %v, want that it was cancelled", err)
+	}
+}
+
+// TestFindReply finds a reply in its thread, and in the channel if the message was gone when it was posted.
+func TestFindReply(t *testing.T) {
+	t.Parallel()
+	for _, gone := range []bool{false, true} {
+		server := slacktest.New(t)
+		s := newTestSlack(t, lookingUp(server))
+		d := named(ended)
+		d.Opened = fire(t, s)
+		wantPresence(t, s, doubtful(d), sink.Absent)
+		answers := []slacktest.Answer{slacktest.OK(), slacktest.Stored(slacktest.Reset())}
+		if gone {
+			server.Delete(server.Accepted()[0].Timestamp)
+		}
+		server.Script(answers...)
+		_, err := s.Send(t.Context(), d)
+		wantFailure(t, "the reply", err, sink.Unknown, nil)
+		testkit.Equal(t, server.Accepted()[1].Thread == "", gone, "it was posted to the channel")
+		testkit.Equal(t, wantPresence(t, s, doubtful(d), sink.Present).Receipt, "", "receipt of a resolved event")
+	}
+}
+
+// TestFindDigest finds the digest of a claim, and not that of another claim.
+func TestFindDigest(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	s := newTestSlack(t, lookingUp(server))
+	d := sampleSummary()
+	d.Claim = "ONE"
+	server.Script(slacktest.Stored(slacktest.Reset()))
+	wantFailure(t, "the digest", s.SendSummary(t.Context(), d), sink.Unknown, nil)
+	for claim, want := range map[string]sink.Presence{"ONE": sink.Present, "TWO": sink.Absent} {
+		found := testkit.Must(s.FindSummary(t.Context(), d.Channel, claim, time.Now().Add(-time.Minute)))(t)
+		testkit.Equal(t, found.Presence, want, "the digest of claim %s", claim)
+	}
+}
+
+// TestFindByNameOfChannel has channels that the settings name. A worker that has posted knows the ID; another worker lists its channels.
+func TestFindByNameOfChannel(t *testing.T) {
+	t.Parallel()
+	channels := []slacktest.Channel{{ID: "C0000009", Name: "ops", Member: true}}
+	for i := range 2 * channelsInPage {
+		channels = append(channels, slacktest.Channel{ID: fmt.Sprintf("C00001%02d", i), Name: fmt.Sprint("other-", i), Member: true})
+	}
+	channels[0], channels[len(channels)-1] = channels[len(channels)-1], channels[0]
+	server := slacktest.New(t, slacktest.WithChannels(channels...))
+	o := lookingUp(server)
+	o.Channel = "#ops"
+	first, second := newTestSlack(t, o), newTestSlack(t, o)
+	testkit.Must(first.Send(t.Context(), named(hello)))(t)
+	wantPresence(t, first, doubtful(named(hello)), sink.Present)
+	testkit.Equal(t, server.Calls("users.conversations"), 0, "lists of channels by a worker that has posted")
+	for range 2 {
+		wantPresence(t, second, doubtful(named(hello)), sink.Present)
+	}
+	testkit.Equal(t, server.Calls("users.conversations"), 3, "pages of channels that a new worker read")
+}
+
+// unsearchable are the places where nobody can look. The delivery is as certain as without look-ups.
+var unsearchable = []struct {
+	name    string
+	options func(*testing.T) Options
+}{
+	{"no scope", func(t *testing.T) Options {
+		return lookingUp(slacktest.New(t, slacktest.WithScopes("chat:write", "channels:read")))
+	}},
+	{"private channel without its scope", func(t *testing.T) Options {
+		return lookingUp(slacktest.New(t, slacktest.WithScopes("channels:history"), slacktest.WithChannels(slacktest.Channel{ID: "C0000001", Private: true, Member: true})))
+	}},
+	{"not in the channel", func(t *testing.T) Options {
+		return lookingUp(slacktest.New(t, slacktest.WithChannels(slacktest.Channel{ID: "C0000001", Name: "ops"})))
+	}},
+	{"name of a channel that the bot is not in", func(t *testing.T) Options {
+		o := lookingUp(slacktest.New(t, slacktest.WithChannels(slacktest.Channel{ID: "C0000001", Name: "ops"})))
+		o.Channel = "#ops"
+		return o
+	}},
+	{"name of a channel, and no scope to list channels", func(t *testing.T) Options {
+		o := lookingUp(slacktest.New(t, slacktest.WithScopes("channels:history")))
+		o.Channel = "#ops"
+		return o
+	}},
+	{"a proxy without the method", func(t *testing.T) Options {
+		o := answeredBy(t, http.NotFound)
+		o.Channel, o.LookUp = "C0000001", true
+		return o
+	}},
+	{"turned off", func(t *testing.T) Options { return byToken(slacktest.New(t)) }},
+	{"webhook", func(t *testing.T) Options {
+		o := byWebhook(slacktest.New(t))
+		o.LookUp = true
+		return o
+	}},
+}
+
+func TestFindNowhere(t *testing.T) {
+	t.Parallel()
+	for _, test := range unsearchable {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := newTestSlack(t, test.options(t))
+			wantPresence(t, s, doubtful(named(hello)), sink.Unsearchable)
+			found := testkit.Must(s.FindSummary(t.Context(), s.Destinations()[0], "1", time.Now()))(t)
+			testkit.Equal(t, found.Presence, sink.Unsearchable, "a digest")
+		})
+	}
+	wantPresence(t, newTestSlack(t, lookingUp(slacktest.New(t))), doubtful(sink.Delivery{Event: hello}), sink.Unsearchable)
+}
+
+// TestFindFails has look-ups fail. None of them may say that the post is not there.
+func TestFindFails(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answer slacktest.Answer
+		want   sink.Class
+	}{
+		"server error":    {slacktest.Status(500, ""), sink.Unknown},
+		"limited":         {slacktest.RateLimited(7 * time.Second), sink.RateLimited},
+		"limited by code": {slacktest.Code("ratelimited"), sink.RateLimited},
+		"reset":           {slacktest.Reset(), sink.Unknown},
+		"a page":          {slacktest.HTML(200), sink.Unknown},
+		"no messages":     {slacktest.Status(200, `{"ok":true}`), sink.Unknown},
+		"cut":             {slacktest.Truncated(1000, `{"ok":true,"messages":[`), sink.Unknown},
+		"token revoked":   {slacktest.Code("token_revoked"), sink.Misconfigured},
+		"internal error":  {slacktest.Code("internal_error"), sink.Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := slacktest.New(t)
+			s := newTestSlack(t, lookingUp(server))
+			testkit.Must(s.Send(t.Context(), named(hello)))(t)
+			server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer { return test.answer })
+			found, err := s.Find(t.Context(), doubtful(named(hello)))
+			wantFailure(t, "a look-up", err, test.want, nil)
+			testkit.Equal(t, found, sink.Finding{}, "what is known after a failure")
+			if test.want == sink.RateLimited {
+				return // the next one waits
+			}
+			server.RespondTo(slacktest.MethodHistory, nil)
+			wantPresence(t, s, doubtful(named(hello)), sink.Present)
+		})
+	}
+}
+
+// TestFindHonoursRetryAfter has Slack refuse a look-up for a second. No look-up is made meanwhile.
+func TestFindHonoursRetryAfter(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	s := newTestSlack(t, lookingUp(server))
+	server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer { return slacktest.RateLimited(time.Second) })
+	_, err := s.Find(t.Context(), doubtful(named(hello)))
+	testkit.Equal(t, failureOf(t, err).RetryAfter, time.Second, "retry after")
+	server.RespondTo(slacktest.MethodHistory, nil)
+	began := time.Now()
+	wantPresence(t, s, doubtful(named(hello)), sink.Absent)
+	if waited := time.Since(began); waited < 900*time.Millisecond {
+		t.Errorf("the next look-up waited for %v, want a second", waited)
+	}
+}
+
+// TestFindTogether has many callers in doubt about one channel. They share the requests.
+func TestFindTogether(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	s := newTestSlack(t, lookingUp(server))
+	release := make(chan struct{})
+	const callers = 100
+	for i := range callers {
+		if i%2 == 0 {
+			testkit.Must(s.Send(t.Context(), named(event.Event{ID: fmt.Sprint(i), Category: "payments", Title: "t"})))(t)
+		}
+	}
+	server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer { return slacktest.Hold(release, slacktest.OK()) })
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			want := sink.Presence(sink.Absent)
+			if i%2 == 0 {
+				want = sink.Present
+			}
+			d := doubtful(named(event.Event{ID: fmt.Sprint(i), Category: "payments", Title: "t"}))
+			d.First = d.First.Add(-time.Minute)
+			wantPresence(t, s, d, want)
+		})
+	}
+	testkit.Eventually(t, "the first look-up is under way", func() bool { return server.Calls(slacktest.MethodHistory) == 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := s.Find(ctx, doubtful(named(hello))); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a caller that leaves: got %v, want its deadline", err)
+	}
+	close(release)
+	all.Wait()
+	if calls := server.Calls(slacktest.MethodHistory); calls > 3 {
+		t.Errorf("%d callers made %d requests, want at most 3", callers, calls)
+	}
+}
+
+// TestReadingsBegin has a caller ask while a reading is under way. The reading that answers it begins afterwards, and finds the post of
+// the meantime.
+func TestReadingsBegin(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	s := newTestSlack(t, lookingUp(server))
+	release := make(chan struct{})
+	server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer {
+		if server.Calls(slacktest.MethodHistory) == 1 {
+			return slacktest.Hold(release, slacktest.Status(200, `{"ok":true,"messages":[]}`))
+		}
+		return slacktest.OK()
+	})
+	var first sync.WaitGroup
+	first.Go(func() { wantPresence(t, s, doubtful(named(hello)), sink.Absent) })
+	testkit.Eventually(t, "the first look-up is under way", func() bool { return server.Calls(slacktest.MethodHistory) == 1 })
+	testkit.Must(s.Send(t.Context(), named(hello)))(t)
+	var second sync.WaitGroup
+	second.Go(func() { wantPresence(t, s, doubtful(named(hello)), sink.Present) })
+	testkit.Eventually(t, "the second caller waits", func() bool {
+		s.history.mu.Lock()
+		defer s.history.mu.Unlock()
+		r := s.history.newest[thread{channel: "C0000001"}]
+		return r.before != nil || r.callers == 2
+	})
+	close(release)
+	first.Wait()
+	second.Wait()
+}
+
+// TestFindInPages reads more than one page, pages above the size that is read at once, and messages of other apps of any form.
+func TestFindInPages(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	s := newTestSlack(t, lookingUp(server))
+	testkit.Must(s.Send(t.Context(), named(hello)))(t)
+	for range messagesInPage + 10 {
+		testkit.NoError(t, send(t.Context(), s, hello))
+	}
+	wantPresence(t, s, doubtful(named(hello)), sink.Present)
+	testkit.Equal(t, server.Calls(slacktest.MethodHistory), 2, "pages")
+
+	asked := make(chan string, 100)
+	const odd = `{"ts":"1.1","metadata":"odd","blocks":[{"type":7}]},{"ts":"1.2","metadata":{"event_type":"notifier_event","event_payload":{"name":7}}}`
+	o := answeredBy(t, func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.FormValue("limit")
+		if r.FormValue("limit") != "50" {
+			_, _ = fmt.Fprintf(w, `{"ok":true,"messages":[{"text":"%s"}]}`, strings.Repeat("x", maxHistoryPage))
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"ok":true,"messages":[%s,{"ts":"1.3","metadata":{"event_type":"notifier_event","event_payload":{"name":"%s"}}}]}`, odd, named(hello).Name)
+	})
+	o.Channel, o.LookUp = "C0000001", true
+	large := newTestSlack(t, o)
+	wantPresence(t, large, doubtful(named(hello)), sink.Present)
+	testkit.EqualSlices(t, []string{<-asked, <-asked, <-asked}, []string{"200", "100", "50"}, "page sizes")
+}
+
+// TestFindTooMany has a channel without an end. The post cannot be looked up there.
+func TestFindTooMany(t *testing.T) {
+	t.Parallel()
+	o := alwaysAnswered(t, map[string]string{
+		"conversations.history": `{"ok":true,"messages":[],"has_more":true,"response_metadata":{"next_cursor":"more"}}`,
+	})
+	o.Channel, o.LookUp = "C0000001", true
+	s := newTestSlack(t, o)
+	for _, budget := range s.history.budgets {
+		budget.limiter.SetLimit(1e6)
+	}
+	wantPresence(t, s, doubtful(named(hello)), sink.Unsearchable)
+}
+
+// TestFindWithAWrongClock has the clock of this process ahead of Slack's clock. The look-up begins where the post can be.
+func TestFindWithAWrongClock(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{0, 20 * time.Second, 10 * time.Minute, -10 * time.Minute} {
+		server := slacktest.New(t)
+		s := newTestSlack(t, lookingUp(server))
+		s.history.now = func() time.Time { return time.Now().Add(ahead) }
+		testkit.Must(s.Send(t.Context(), named(hello)))(t)
+		now := s.history.now()
+		wantPresence(t, s, sink.Doubt{Delivery: named(hello), First: now, Last: now.Add(-time.Hour)}, sink.Present)
+	}
+}
+
+// TestBudget takes the budget of a method. In any minute a worker makes fewer requests than Slack takes.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	b := newBudget()
+	testkit.Equal(t, b.limiter.Burst()+int(b.limiter.Limit()*60+0.5), 50, "requests in a minute")
+	for range historyBurst {
+		if failure := b.wait(t.Context(), "m"); failure != nil {
+			t.Fatal(failure)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if failure := b.wait(ctx, "m"); failure == nil || failure.Class != sink.Transient {
+		t.Errorf("above the budget: got %v, want a transient failure", failure)
+	}
+}
+
+// TestQuietRun posts without a doubt. No request is made beside the posts and updates.
+func TestQuietRun(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	o := lookingUp(server)
+	o.Channel, o.Settle = "#ops", time.Hour
+	s := newTestSlack(t, o)
+	d := named(ended)
+	d.Opened = testkit.Must(s.Send(t.Context(), named(fired)))(t)
+	testkit.Must(s.Send(t.Context(), d))(t)
+	testkit.NoError(t, s.SendSummary(t.Context(), sampleSummary()))
+	for _, method := range []string{slacktest.MethodHistory, slacktest.MethodReplies, "users.conversations", "conversations.info", "auth.test"} {
+		testkit.Equal(t, server.Calls(method), 0, "requests of %s", method)
+	}
+	testkit.Equal(t, server.Calls(slacktest.MethodPost), 3, "posts")
+}
