@@ -68,7 +68,7 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 		problems = append(problems, sink.Checked{Subject: "Slack look-up", Warning: true, Err: fmt.Errorf("the token lacks the scope %s: an event may be "+
 			"posted a second time if a worker is killed or an answer is lost right after the post; with the scope the worker looks first", strings.Join(missing, ", "))})
 	}
-	return append(problems, s.checkHandles(ctx)...)
+	return append(problems, s.mentions.check(ctx)...)
 }
 
 // missingScopes returns the scopes that the token would need to look posts up in the checked channels.
@@ -85,13 +85,13 @@ func (c *channelCheck) missingScopes(granted []string) (missing []string) {
 	return missing
 }
 
-// checkHandles looks for the user groups to mention.
-func (s *Sink) checkHandles(ctx context.Context) []sink.Checked {
-	handles := s.mentions.handles()
+// check looks for the user groups to mention.
+func (m *mentions) check(ctx context.Context) []sink.Checked {
+	handles := m.handles()
 	if len(handles) == 0 {
 		return nil
 	}
-	groups, failure := s.web.userGroups(ctx)
+	groups, failure := m.list(ctx)
 	var problems []sink.Checked
 	for _, handle := range handles {
 		problem := sink.Checked{Subject: "Slack mention @" + handle}

@@ -18,7 +18,7 @@ var hiddenCodes = []string{
 // Find looks for the post of an event in its channel. The reply to a firing event's message is in the thread of that message, or in the
 // channel if the message is gone.
 func (s *Sink) Find(ctx context.Context, d sink.Doubt) (sink.Finding, error) {
-	own := s.route(d.Delivery.Event.Category)
+	own := s.o.route(d.Delivery.Event.Category)
 	search := search{name: d.Delivery.Name, first: d.First, last: d.Last}
 	opened := s.opened(d.Delivery)
 	if opened.Repliable() {

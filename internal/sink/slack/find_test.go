@@ -272,7 +272,7 @@ func TestFindTogether(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range callers {
 		all.Go(func() {
-			want := sink.Presence(sink.Absent)
+			want := sink.Absent
 			if i%2 == 0 {
 				want = sink.Present
 			}

@@ -24,6 +24,8 @@ const (
 	maxHistoryPage = 8 << 20
 	// clockMargin is by how much the clocks of Slack and of this process may differ without a second reading.
 	clockMargin = time.Minute
+	// maxClockGap bounds what an answer can say about Slack's clock.
+	maxClockGap = time.Hour
 
 	// Slack takes 50 requests a minute for each of the two methods. In any minute a worker makes at most burst + rate of them.
 	historyRate  = rate.Limit(40.0 / 60)
@@ -141,7 +143,9 @@ func (h *history) run(ctx context.Context, of thread, r *reading) {
 		return
 	}
 	h.mu.Lock()
-	delete(h.waiting, of)
+	if h.waiting[of] == r {
+		delete(h.waiting, of)
+	}
 	since, behind := r.since, h.behind
 	h.mu.Unlock()
 	for {
@@ -255,7 +259,7 @@ func (h *history) compareClocks(header http.Header) {
 	behind := h.now().Sub(date).Truncate(time.Second)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.behind = max(0, behind)
+	h.behind = min(max(0, behind), maxClockGap)
 }
 
 // timeOf returns the time of a ts.

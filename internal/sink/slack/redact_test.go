@@ -144,7 +144,7 @@ func TestNoSecretInErrorsOfMentionsAndOptions(t *testing.T) {
 	s := newTestSlack(t, o)
 	s.Mention(hello)
 	testkit.Equal(t, told, 1, "failed mentions")
-	for _, problem := range s.checkHandles(t.Context()) {
+	for _, problem := range s.mentions.check(t.Context()) {
 		wantNoCanary(t, "check of a mention", problem.Err)
 	}
 	for _, o := range []Options{

@@ -23,14 +23,14 @@ func (s *Sink) opened(d sink.Delivery) *sink.Receipt {
 // it can be repeated; the reply is the delivery. If a reply would reach nobody, the event becomes a message of its own.
 func (s *Sink) resolve(ctx context.Context, v render.View, opened *sink.Receipt) *sink.Error {
 	deadline := time.Now().Add(s.o.Timeout)
-	own := s.route(v.Event.Category)
+	own := s.o.route(v.Event.Category)
 	first := place{cmp.Or(opened.Destination, own), opened.Channel, opened.Timestamp, v.Name}
 	rewritten := v
 	rewritten.Rewrite, rewritten.Mention = true, ""
 	// The update takes at most half of the time, and leaves the rest to the reply.
-	failure := s.update(ctx, s.o.Timeout/2, first, s.render(rewritten))
+	failure := s.update(ctx, s.o.Timeout/2, first, s.o.render(rewritten))
 	if failure == nil || failure.Class == sink.Rejected && !isLost(failure) {
-		_, failure = s.post(ctx, time.Until(deadline), first, s.render(v))
+		_, failure = s.post(ctx, time.Until(deadline), first, s.o.render(v))
 	}
 	if failure == nil || !isLost(failure) {
 		return failure
@@ -38,7 +38,7 @@ func (s *Sink) resolve(ctx context.Context, v render.View, opened *sink.Receipt)
 	unseen := *opened
 	unseen.Timestamp = ""
 	v.Resolved = &unseen
-	_, failure = s.post(ctx, time.Until(deadline), place{destination: own, channel: own, name: v.Name}, s.render(v))
+	_, failure = s.post(ctx, time.Until(deadline), place{destination: own, channel: own, name: v.Name}, s.o.render(v))
 	return failure
 }
 
@@ -61,8 +61,8 @@ func (s *Sink) Update(ctx context.Context, d sink.Delivery, receipt string) erro
 	}
 	rewritten := render.NewView(d, opened, time.Now())
 	rewritten.Rewrite, rewritten.Mention = true, ""
-	at := place{cmp.Or(opened.Destination, s.route(d.Event.Category)), opened.Channel, opened.Timestamp, ""}
-	failure := s.update(ctx, s.o.Timeout, at, s.render(rewritten))
+	at := place{cmp.Or(opened.Destination, s.o.route(d.Event.Category)), opened.Channel, opened.Timestamp, ""}
+	failure := s.update(ctx, s.o.Timeout, at, s.o.render(rewritten))
 	if failure != nil && (failure.Class == sink.Rejected || isLost(failure)) {
 		return nil
 	}

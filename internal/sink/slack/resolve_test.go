@@ -201,7 +201,7 @@ func TestResolvedWithoutAFirstMessage(t *testing.T) {
 		if !strings.Contains(text, "RESOLVED") || strings.Contains(text, "5m") != test.duration {
 			t.Errorf("%s: posted %q, want a duration: %t", test.name, text, test.duration)
 		}
-		testkit.Equal(t, test.sink.Destination(resolved(test.receipt)), test.sink.route(""), "%s: goes to", test.name)
+		testkit.Equal(t, test.sink.Destination(resolved(test.receipt)), test.sink.o.route(""), "%s: goes to", test.name)
 	}
 	testkit.Equal(t, server.Calls("chat.update"), 0, "updates")
 }
@@ -226,7 +226,7 @@ func TestResolvedTimesOut(t *testing.T) {
 		t.Errorf("got %v, want the rest of the timeout", failure)
 	}
 	s := newTestSlack(t, byToken(server))
-	_, late := s.post(t.Context(), -time.Second, place{channel: "C0000001"}, s.render(render.NewView(resolved(""), nil, time.Now())))
+	_, late := s.post(t.Context(), -time.Second, place{channel: "C0000001"}, s.o.render(render.NewView(resolved(""), nil, time.Now())))
 	wantFailure(t, "no time left", late.AsError(), sink.Transient, context.DeadlineExceeded)
 }
 

@@ -95,7 +95,7 @@ func New(o Options) (*Sink, error) {
 }
 
 // faults returns every fault of the options. webhook is the parsed WebhookURL.
-func (o Options) faults(webhook *url.URL) []error {
+func (o *Options) faults(webhook *url.URL) []error {
 	var faults []error
 	check := func(sound bool, format string, arguments ...any) {
 		if !sound {
@@ -135,7 +135,7 @@ func (s *Sink) Destination(d sink.Delivery) string {
 	if opened := s.opened(d); opened.Repliable() && opened.Destination != "" {
 		return opened.Destination
 	}
-	return s.route(d.Event.Category)
+	return s.o.route(d.Event.Category)
 }
 
 // Destinations returns "webhook", or the default channel and the channels of the routes, each once.
@@ -153,14 +153,14 @@ func (s *Sink) Destinations() []string {
 }
 
 // route returns "webhook", or the channel of category.
-func (s *Sink) route(category string) string {
-	if s.o.WebhookURL != "" {
+func (o *Options) route(category string) string {
+	if o.WebhookURL != "" {
 		return webhookDestination
 	}
-	if route, ok := s.o.Routes.Nearest(category); ok {
+	if route, ok := o.Routes.Nearest(category); ok {
 		return route.Value
 	}
-	return s.o.Channel
+	return o.Channel
 }
 
 // Mention returns the mentions of e's category. It asks Slack for a new handle, and leaves out a handle that cannot be found.
@@ -169,7 +169,7 @@ func (s *Sink) Mention(e event.Event) string { return s.mentions.of(e.Category) 
 // Prepare renders d, unless it is a resolved event: its message shows the time until it was sent.
 func (s *Sink) Prepare(d sink.Delivery) sink.Delivery {
 	if d.Event.Status != event.StatusResolved {
-		m := s.render(render.View{Delivery: d})
+		m := s.o.render(render.View{Delivery: d})
 		d.Prepared = func(ctx context.Context) (receipt string, err error) { return s.deliver(ctx, d, m) }
 	}
 	return d
@@ -185,12 +185,12 @@ func (s *Sink) Send(ctx context.Context, d sink.Delivery) (receipt string, err e
 	if opened.Repliable() {
 		return "", s.resolve(ctx, v, opened).AsError()
 	}
-	return s.deliver(ctx, d, s.render(v))
+	return s.deliver(ctx, d, s.o.render(v))
 }
 
 // deliver posts the message of d to its channel.
 func (s *Sink) deliver(ctx context.Context, d sink.Delivery, m render.Message) (receipt string, err error) {
-	destination := s.route(d.Event.Category)
+	destination := s.o.route(d.Event.Category)
 	posted, failure := s.post(ctx, s.o.Timeout, place{destination: destination, channel: destination, name: d.Name}, m)
 	if failure != nil {
 		return "", failure
@@ -206,10 +206,10 @@ func (s *Sink) SendSummary(ctx context.Context, d summary.Digest) error {
 }
 
 // render returns a message that can always be sent: the default template replaces one that fails.
-func (s *Sink) render(v render.View) render.Message {
-	m, err := s.o.Template.Event(v)
+func (o *Options) render(v render.View) render.Message {
+	m, err := o.Template.Event(v)
 	if err != nil {
-		s.o.TemplateFailed(err)
+		o.TemplateFailed(err)
 	}
 	return m
 }

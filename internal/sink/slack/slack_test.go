@@ -204,7 +204,7 @@ func TestSendSummary(t *testing.T) {
 	for _, sink := range []*Sink{s, newTestSlack(t, byWebhook(server))} {
 		testkit.NoError(t, sink.SendSummary(t.Context(), digest))
 	}
-	testkit.Equal(t, s.route("payments.refunds"), "C0000002", "destination of the summary")
+	testkit.Equal(t, s.o.route("payments.refunds"), "C0000002", "destination of the summary")
 	posts := server.Accepted()
 	if posts[0].Channel != "C0000002" || posts[1].Method != slacktest.MethodWebhook {
 		t.Errorf("posted to %s, by %s, want C0000002 and the webhook", posts[0].Channel, posts[1].Method)

@@ -446,9 +446,11 @@ var ofOthers = []mutant{
 		name: "reading-that-began-before",
 		bug:  "A caller gets the answer of a reading that began before it asked.",
 		file: "internal/sink/slack/history.go",
-		old: `	delete(h.waiting, of)
-	since, behind := r.since, h.behind`,
-		new:  `	since, behind := r.since, h.behind`,
+		old: `	if h.waiting[of] == r {
+		delete(h.waiting, of)
+	}
+	since, behind`,
+		new:  `	since, behind`,
 		test: "./internal/sink/slack -run ^TestReadingsBegin$",
 	},
 	{
