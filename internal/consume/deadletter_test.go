@@ -150,7 +150,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	e := testkit.Must(m.decode(testDecoder))(t)
 	fault := event.NewFault(event.ReasonRejected, "invalid_blocks", nil)
 	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
-		moved := &message{Msg: m.Msg, stream: testNames.RoomStream, sequence: sequence, entry: m.entryFor(e, room.Channel)}
+		moved := &message{Msg: m.Msg, arrival: arrival{stream: testNames.RoomStream, sequence: sequence}, entry: m.entryFor(e, room.Channel)}
 		change(&moved.entry)
 		return moved
 	}

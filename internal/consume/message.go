@@ -37,32 +37,49 @@ func (s source) token() string {
 // message is a stored message that this worker received.
 type message struct {
 	jetstream.Msg
-	source    source
-	stream    string // the stream that stores the message
-	consumer  string // the consumer that delivered the message
-	sequence  uint64
-	stored    time.Time
-	behind    uint64     // undelivered messages of its source at that time
-	delivered uint64     // number of deliveries by the consumer, including this one
-	entry     room.Entry // origin of the event, and what it waited for
-	category  string     // "" if not known yet or invalid
-	shownID   string     // empty until the event is decoded; so are the next two fields
-	title     string     // may be empty even then
-	cost      int
-	span      *tracing.Span // nil: no span
-	untraced  bool          // no span yet; one is started only if the event is admitted
-	forged    bool          // a message in the room that neither a worker nor an operator wrote
-
-	connection  uint64 // number of reconnects when the message was requested
-	copiesBegun uint64 // copies of the delivery record begun when the message was received
-
-	size    int      // bytes of the subject, the headers and the body
-	decoded *decoded // result of bodies; nil: not decoded
+	arrival
+	about
+	spanState
+	lease
+	source  source
+	entry   room.Entry // origin of the event, and what it waited for
+	forged  bool       // a message in the room that neither a worker nor an operator wrote
+	size    int        // bytes of the subject, the headers and the body
+	decoded *decoded   // result of bodies; nil: not decoded
 	hand    *hand
 	weight  atomic.Int64 // bytes that count in hand; 0: the message is not in hand
+}
 
+// arrival is where a message is stored, and how it was delivered.
+type arrival struct {
+	stream      string // the stream that stores the message
+	consumer    string // the consumer that delivered the message
+	sequence    uint64
+	stored      time.Time
+	behind      uint64 // undelivered messages of its source at that time
+	delivered   uint64 // number of deliveries by the consumer, including this one
+	connection  uint64 // number of reconnects when the message was requested
+	copiesBegun uint64 // copies of the delivery record begun when the message was received
+}
+
+// about is what is known of a message's event, beside its entry.
+type about struct {
+	category string // "" if not known yet or invalid
+	shownID  string // empty until the event is decoded; so are the next two fields
+	title    string // may be empty even then
+	cost     int
+}
+
+// spanState is whether a message's event has a span.
+type spanState struct {
+	span     *tracing.Span // nil: no span
+	untraced bool          // no span yet; one is started only if the event is admitted
+}
+
+// lease is how long a message certainly belongs to this worker. Its methods may be called concurrently.
+type lease struct {
 	mu       sync.Mutex
-	deadline time.Time // until this time the message certainly belongs to this worker
+	deadline time.Time
 }
 
 // decoded is the result of decoding a message.
@@ -84,18 +101,15 @@ func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint
 		return nil, fmt.Errorf("reading where a message is stored: %w", err)
 	}
 	m := &message{
-		Msg:        msg,
-		source:     from,
-		stream:     meta.Stream,
-		consumer:   meta.Consumer,
-		sequence:   meta.Sequence.Stream,
-		stored:     meta.Timestamp,
-		delivered:  meta.NumDelivered,
-		behind:     meta.NumPending,
-		connection: connection,
-		size:       stream.Size(msg.Subject(), msg.Headers(), len(msg.Data())),
-		deadline:   asked.Add(ackWait),
-		forged:     from.inRoom && !trusted.IsMarked(msg.Headers()),
+		Msg: msg,
+		arrival: arrival{
+			stream: meta.Stream, consumer: meta.Consumer, sequence: meta.Sequence.Stream, stored: meta.Timestamp, behind: meta.NumPending,
+			delivered: meta.NumDelivered, connection: connection,
+		},
+		lease:  lease{deadline: asked.Add(ackWait)},
+		source: from,
+		forged: from.inRoom && !trusted.IsMarked(msg.Headers()),
+		size:   stream.Size(msg.Subject(), msg.Headers(), len(msg.Data())),
 	}
 	m.entry = entryOf(from.inRoom, msg.Subject(), msg.Headers(), room.Origin{Stream: m.stream, Sequence: m.sequence, Stored: m.stored})
 	return m, nil
@@ -125,18 +139,19 @@ func (m *message) Size() int { return messageBytes + m.size }
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }
 
 // left returns how long the message still belongs to this worker.
-func (m *message) left() time.Duration { return m.leftAt(time.Now()) }
+func (l *lease) left() time.Duration { return l.leftAt(time.Now()) }
 
-func (m *message) leftAt(now time.Time) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.deadline.Sub(now)
+func (l *lease) leftAt(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline.Sub(now)
 }
 
-func (m *message) extend(asked time.Time, ackWait time.Duration) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.deadline = asked.Add(ackWait)
+// extend moves the deadline after the server has confirmed an extension that was requested at the time asked.
+func (l *lease) extend(asked time.Time, ackWait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deadline = asked.Add(ackWait)
 }
 
 func (m *message) decode(d event.Decoder) (event.Event, error) { return d.Decode(m.asStored()) }

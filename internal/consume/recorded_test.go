@@ -31,7 +31,7 @@ func TestRecordCopiesAreShared(t *testing.T) {
 			t.Parallel()
 			records := &countingRecords{unknown: unknown}
 			copies := &recordCopies{known: records}
-			receive := func() *message { return &message{copiesBegun: copies.begun.Load()} }
+			receive := func() *message { return &message{arrival: arrival{copiesBegun: copies.begun.Load()}} }
 			first, second := receive(), receive()
 			only := func(m *message) func() *message { return func() *message { return m } }
 			for _, step := range []struct {

@@ -173,9 +173,10 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 func TestCountedOnceThoughLate(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	on := func(connection uint64, deadline time.Time) *message {
-		return &message{sequence: 7, stored: start, connection: connection, deadline: deadline}
+	other := func(sequence uint64, stored time.Time, connection uint64, deadline time.Time) *message {
+		return &message{arrival: arrival{sequence: sequence, stored: stored, connection: connection}, lease: lease{deadline: deadline}}
 	}
+	on := func(connection uint64, deadline time.Time) *message { return other(7, start, connection, deadline) }
 	inTime, over := start.Add(time.Hour), start.Add(-time.Second) // other tests may run in between
 	for name, test := range map[string]struct {
 		first, second *message
@@ -187,8 +188,8 @@ func TestCountedOnceThoughLate(t *testing.T) {
 		"before its consumer failed":   {first: on(0, inTime), second: on(0, inTime), failed: start.Add(time.Second), want: 1},
 		"after its consumer failed":    {first: on(0, inTime), second: on(0, inTime), failed: start.Add(-time.Second), want: 2},
 		"twice after its lease":        {first: on(0, over), second: on(0, over), want: 1},
-		"another message":              {first: on(0, over), second: &message{sequence: 8, stored: start, deadline: inTime}, want: 2},
-		"its namesake in a new stream": {first: on(0, over), second: &message{sequence: 7, stored: start.Add(time.Hour), deadline: inTime}, want: 2},
+		"another message":              {first: on(0, over), second: other(8, start, 0, inTime), want: 2},
+		"its namesake in a new stream": {first: on(0, over), second: other(7, start.Add(time.Hour), 0, inTime), want: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -214,12 +215,12 @@ func (b body) Data() []byte { return []byte(b.data) }
 func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	t.Parallel()
 	dropped := func(category, level, data string) settlement {
-		return settlement{message: &message{Msg: body{data: data}, category: category}, outcome: Dropped, denial: &throttle.Denial{Level: level}}
+		return settlement{message: &message{Msg: body{data: data}, about: about{category: category}}, outcome: Dropped, denial: &throttle.Denial{Level: level}}
 	}
 	batch := []settlement{
 		dropped("payments", "category", `{"text":""}`),
 		dropped("payments", "global", "plain text\nof two lines"),
-		{message: &message{Msg: body{data: "sent"}, category: "payments"}, outcome: Sent},
+		{message: &message{Msg: body{data: "sent"}, about: about{category: "payments"}}, outcome: Sent},
 		dropped("payments", "category", `{"title":"card declined"}`),
 		dropped("payments", "category", `{"title":"card stolen"}`),
 		dropped("logins", "category", `{"title":"`+strings.Repeat("ü", 125_000)+`"}`),

@@ -22,6 +22,7 @@ type fakePacer struct {
 	reserve    func(maxWait time.Duration) pacing.Reservation // nil: now
 	checkPause func() time.Duration                           // nil: no pause
 	paused     time.Duration
+	held       heldNow
 }
 
 func (f *fakePacer) Reserve(_ context.Context, _ string, maxWait time.Duration) pacing.Reservation {
@@ -47,7 +48,7 @@ type heldNow struct{ atomic.Int64 }
 func (h *heldNow) Held(delta int) { h.Add(int64(delta)) }
 
 func newLanes(pacer *fakePacer, pace time.Duration) *Lanes {
-	return New(Options{Pacer: pacer, Pace: pace, Concurrency: 4, Poll: time.Second, Metrics: new(heldNow)})
+	return New(Options{Pacer: pacer, Pace: pace, Concurrency: 4, Poll: time.Second, Metrics: &pacer.held})
 }
 
 var fresh, queued = Delivery{Channel: "C1", Size: 100}, Delivery{Channel: "C1", Size: 100, Queued: true}
@@ -183,11 +184,12 @@ func TestRefusedReservation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		l := newLanes(&fakePacer{reserve: func(maxWait time.Duration) pacing.Reservation {
+		pacer := &fakePacer{reserve: func(maxWait time.Duration) pacing.Reservation {
 			asked++
 			testkit.Equal(t, maxWait, FreshWait, "longest wait of a fresh event")
 			return pacing.Reservation{Wait: time.Hour}
-		}}, time.Second)
+		}}
+		l := newLanes(pacer, time.Second)
 		first, second := l.Enter(fresh), l.Enter(fresh)
 		wait, ok := first.AwaitPost(t.Context())
 		testkit.Equal(t, ok, false, "the first place may post")
@@ -198,7 +200,7 @@ func TestRefusedReservation(t *testing.T) {
 			done <- wait
 		}()
 		synctest.Wait()
-		testkit.Equal(t, l.o.Metrics.(*heldNow).Load(), 1, "places that wait")
+		testkit.Equal(t, pacer.held.Load(), 1, "places that wait")
 		time.Sleep(time.Millisecond)
 		first.LetNext()
 		first.StepAside()

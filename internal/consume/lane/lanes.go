@@ -24,9 +24,9 @@ const (
 	// MemoryWait is how long a fresh event may wait in this process for a paused channel. If it has to wait longer, it waits in the room.
 	MemoryWait = 5 * time.Second
 	// FreshWait is how far ahead a fresh event reserves its post. Moving an event from a lane to the room would put it behind later events
-	// that went there directly, so the event moves only if the pause is very long. QueuedWait is the limit for an event from its channel's
-	// queue in the room.
-	FreshWait  = 5 * time.Minute
+	// that went there directly, so the event moves only if the pause is very long.
+	FreshWait = 5 * time.Minute
+	// QueuedWait is how far ahead an event from its channel's queue in the room reserves its post.
 	QueuedWait = 10 * time.Minute
 )
 
