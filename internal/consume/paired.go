@@ -48,8 +48,8 @@ func (w *Worker) awaitOther(c candidate, wait time.Duration) {
 	w.release()
 }
 
-// unpaired handles resolved events without an open pair. An event waits in the room for pairPatience. If mostBegun events of its first
-// level have just begun to wait, the event is dropped instead. After pairPatience, the event waits until all earlier messages that may open
+// unpaired handles resolved events without an open pair. An event waits in the room for pairPatience. If the quota
+// of its first level is used up, the event is dropped instead. After pairPatience, the event waits until all earlier messages that may open
 // its pair are decided. If the pair still is not open, the event is dropped.
 //
 // An undecided event that may open the pair is in the producers' stream. Parts of bodies, and events that Redis refused, are in the room
@@ -128,21 +128,24 @@ type openings struct {
 // pairPatience. Each of them costs JetStream a schedule, two messages and their removal.
 const mostBegun = 1000
 
-// quota counts the events of each first level that began to wait within pairPatience.
+// quota bounds how many events of each first level begin to wait within a period.
 type quota struct {
+	most   int
+	period time.Duration
+
 	mu    sync.Mutex
 	until time.Time      // when the counts are reset
 	begun map[string]int // by first level
 }
 
-// take counts an event that begins to wait. It returns false if mostBegun events of its first level have begun to wait in this period.
+// take counts an event that begins to wait. It returns false if the quota of its first level is used up for this period.
 func (q *quota) take(first string, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !now.Before(q.until) {
-		q.until, q.begun = now.Add(pairPatience), make(map[string]int)
+		q.until, q.begun = now.Add(q.period), make(map[string]int)
 	}
-	if q.begun[first] >= mostBegun {
+	if q.begun[first] >= q.most {
 		return false
 	}
 	q.begun[first]++

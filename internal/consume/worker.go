@@ -101,6 +101,7 @@ func New(o Options) *Worker {
 	w.tally = newTally(o.Streams.Connection.Conn, o.Metrics, w.counted)
 	w.settlers = w.newSettlers()
 	w.bodies, w.mover, w.leases = newBodies(w), newMover(w), newLeaseRenewer(w)
+	w.openings.begun.most, w.openings.begun.period = mostBegun, pairPatience
 	return w
 }
 
