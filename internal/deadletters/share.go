@@ -20,38 +20,41 @@ import (
 type fullness string
 
 const (
+	notFull     fullness = ""
 	subjectFull fullness = "maximum messages per subject"
 	bytesFull   fullness = "maximum bytes"
 )
 
-// isFull reports whether the server refused a letter because of a bound.
-func isFull(err error, how fullness) bool {
+// fullnessOf returns the bound for which the server refused a letter.
+func fullnessOf(err error) fullness {
 	const storeFailed = jetstream.ErrorCode(10077) // the reason is in the description
 	refusal, refused := errors.AsType[*jetstream.APIError](err)
-	return refused && refusal.ErrorCode == storeFailed && strings.Contains(refusal.Description, string(how))
+	if !refused || refusal.ErrorCode != storeFailed {
+		return notFull
+	}
+	for _, how := range []fullness{subjectFull, bytesFull} {
+		if strings.Contains(refusal.Description, string(how)) {
+			return how
+		}
+	}
+	return notFull
 }
 
-// freeSubject removes the oldest letters of a full subject, one for each of this worker's letters that the server has refused there, and
-// returns their number. Other goroutines find space without asking the server.
-func (w *Writer) freeSubject(ctx context.Context, subject string) (gone int, err error) {
-	w.mu.Lock()
-	w.refused[subject]++
-	w.mu.Unlock()
-	w.making.Lock()
-	defer w.making.Unlock()
-	w.mu.Lock()
-	waiting := w.refused[subject]
-	delete(w.refused, subject)
-	w.mu.Unlock()
-	if waiting == 0 { // another goroutine has made room for this letter too
-		return 0, nil
+// makeRoom removes older letters for a letter that the server refused, and returns their number. The caller holds the lock.
+func (w *Writer) makeRoom(ctx context.Context, l outgoing, size int, how fullness) (gone int, err error) {
+	if how == subjectFull {
+		return w.freeSubject(ctx, l.subject)
 	}
+	return w.freeBytes(ctx, l.first, size)
+}
+
+// freeSubject removes the oldest letters of a full subject until one more fits, and returns their number.
+func (w *Writer) freeSubject(ctx context.Context, subject string) (gone int, err error) {
 	letters, err := w.stream(ctx)
 	if err != nil {
 		return 0, err
 	}
-	keep := max(0, letters.CachedInfo().Config.MaxMsgsPerSubject-int64(waiting))
-	return w.purge(ctx, subject, map[string]any{"keep": keep})
+	return w.purge(ctx, subject, map[string]any{"keep": letters.CachedInfo().Config.MaxMsgsPerSubject - 1})
 }
 
 // roomTimeout bounds a search through all letters.
@@ -60,8 +63,6 @@ const roomTimeout = time.Minute
 // freeBytes removes the oldest letters of the largest first levels until a letter of the given size fits into the stream, and returns their
 // number. It removes none if the letter already fits.
 func (w *Writer) freeBytes(ctx context.Context, first string, size int) (gone int, err error) {
-	w.making.Lock()
-	defer w.making.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, roomTimeout)
 	defer cancel()
 	letters, err := w.stream(ctx)

@@ -56,15 +56,12 @@ type Writer struct {
 	owed     atomic.Int64 // removed letters that no stored letter has counted in its header yet
 	examined examined
 
-	making sync.Mutex // held while letters are removed to make room
-
-	mu      sync.Mutex
-	refused map[string]int // letters that found their subject full, by subject
+	making sync.RWMutex // locked while room is made and taken, read-locked by all other publishes
 }
 
 // NewWriter returns a writer. [Writer.Close] writes the rest of its log.
 func NewWriter(o WriterOptions) *Writer {
-	return &Writer{o: o, log: newWriteLog(o.Logger), refused: make(map[string]int)}
+	return &Writer{o: o, log: newWriteLog(o.Logger)}
 }
 
 // Dead is an event that cannot be delivered, as a worker received it.
@@ -193,33 +190,41 @@ func (w *Writer) storeShortened(ctx context.Context, l outgoing) error {
 	}
 }
 
-// mostRooms bounds how often room is made for one letter: other letters may fill the room again.
-const mostRooms = 5
+// mostRooms bounds how often room is made for one letter: letters of other workers may fill the room again.
+const mostRooms = 10
 
 var errStillFull = errors.New("other letters have taken the room that was made for it")
 
-// store publishes a letter. If its subject or the stream is full, store removes older letters and publishes the letter again.
+// store publishes a letter. If its subject or the stream is full, store removes older letters and publishes the letter again. Meanwhile this
+// worker stores no other letter, which might take the room.
 func (w *Writer) store(ctx context.Context, l outgoing, which headers, most int) error {
+	w.making.RLock()
+	size, err := w.publish(ctx, l, which, most)
+	w.making.RUnlock()
+	if fullnessOf(err) == notFull {
+		return storing(err)
+	}
+	w.making.Lock()
+	defer w.making.Unlock()
 	for range mostRooms {
-		size, err := w.publish(ctx, l, which, most)
-		var gone int
-		switch {
-		case err == nil:
-			return nil
-		case isFull(err, subjectFull):
-			gone, err = w.freeSubject(ctx, l.subject)
-		case isFull(err, bytesFull):
-			gone, err = w.freeBytes(ctx, l.first, size)
-		default:
-			return fmt.Errorf("storing a dead letter: %w", err)
-		}
+		gone, failure := w.makeRoom(ctx, l, size, fullnessOf(err))
 		w.o.Metrics.DeadLettersDiscarded(gone)
 		w.owed.Add(int64(gone))
-		if err != nil {
-			return fmt.Errorf("making room for a dead letter in a full stream: %w", err)
+		if failure != nil {
+			return fmt.Errorf("making room for a dead letter in a full stream: %w", failure)
+		}
+		if size, err = w.publish(ctx, l, which, most); fullnessOf(err) == notFull {
+			return storing(err)
 		}
 	}
-	return fmt.Errorf("storing a dead letter: %w", errStillFull)
+	return storing(errStillFull)
+}
+
+func storing(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("storing a dead letter: %w", err)
 }
 
 // publish publishes a letter once, and returns the letter's size in the stream.

@@ -326,7 +326,7 @@ func TestAwaitSpaceInBytes(t *testing.T) {
 		server := newServer("a")
 		settlers, results := start(server)
 		large := func(sequence uint64, size int) { settlers.Acknowledge(delivered{"a", sequence, size}) }
-		large(1, 2<<20-1)
+		large(1, 12<<20-1)
 		testkit.NoError(t, settlers.AwaitSpace(t.Context(), "a"))
 		large(2, 1)
 		testkit.NoError(t, settlers.AwaitSpace(t.Context(), "b"))

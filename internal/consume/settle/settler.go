@@ -12,7 +12,7 @@ import (
 const (
 	mostAtOnce  = 4096
 	mostWaiting = 2 * mostAtOnce
-	mostBytes   = 2 << 20 // bytes of the backlog; messages in hand may exceed it when a consumer stops confirming
+	mostBytes   = 12 << 20 // bytes of the backlog: what a busy server takes to confirm must not slow the pulling of large bodies
 )
 
 // Pauses between two probes of a consumer that confirms nothing.

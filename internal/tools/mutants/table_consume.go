@@ -205,11 +205,11 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run TestDeadLetter$/bad_category_below",
 	},
 	{
-		name: "room-for-letters-that-have-room",
-		bug:  "A full subject loses a letter again for each letter that found it full before.",
+		name: "more-room-than-a-letter-needs",
+		bug:  "A full subject loses several letters for one new letter.",
 		file: "internal/deadletters/share.go",
-		old:  `delete(w.refused, subject)`,
-		new:  ``,
+		old:  `MaxMsgsPerSubject - 1}`,
+		new:  `MaxMsgsPerSubject - 20}`,
 		test: "./internal/deadletters -run ^TestPushedOutLettersAreCounted$",
 	},
 	{
