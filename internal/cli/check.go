@@ -28,7 +28,7 @@ import (
 const checkTimeout = 15 * time.Second
 
 func newCheckCommand() *cobra.Command {
-	offline, asJSON := false, false
+	c, offline := &check{}, false
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Find what would keep the worker from working",
@@ -37,15 +37,21 @@ func newCheckCommand() *cobra.Command {
 			"and posts nothing. The status is 1 if a server or a permission is missing, 2 if\n" +
 			"the settings are wrong.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runCheck(cmd.Context(), cmd.OutOrStdout(), offline, asJSON)
+			c.out = cmd.OutOrStdout()
+			var parts []func(context.Context)
+			if !offline {
+				parts = append(parts, c.servers)
+			}
+			return c.run(cmd.Context(), parts...)
 		},
 	}
 	command.Flags().BoolVar(&offline, "offline", false, "check the settings alone")
-	command.Flags().BoolVar(&asJSON, "json", false, "print one line of JSON")
+	command.Flags().BoolVar(&c.asJSON, "json", false, "print one line of JSON")
 	return command
 }
 
-func runCheck(ctx context.Context, out io.Writer, offline, asJSON bool) error {
+// run checks the settings, then the other parts.
+func (c *check) run(ctx context.Context, parts ...func(context.Context)) error {
 	settings, warnings, err := Settings(config.Options{CheckTemplate: setup.CheckTemplate})
 	if err != nil {
 		return err
@@ -54,13 +60,13 @@ func runCheck(ctx context.Context, out io.Writer, offline, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	c := &check{out: out, settings: settings, asJSON: asJSON, shown: checkedLimits{rules.Tree, "this shell's settings"}}
+	c.settings, c.shown = settings, checkedLimits{rules.Tree, "this shell's settings"}
 	c.ok("settings", "")
 	for _, warning := range warnings {
 		c.warn("settings", warning)
 	}
-	if !offline {
-		c.servers(ctx, rules.Tree)
+	for _, part := range parts {
+		part(ctx)
 	}
 	err = c.limitTree()
 	if c.failures > 0 {
@@ -87,15 +93,13 @@ func (c *check) fail(subject, detail string) {
 	c.line("FAIL", subject, detail)
 }
 
-func (c *check) found(subject, note string, err error, warning bool) {
-	switch {
-	case err == nil:
-		c.ok(subject, note)
-	case warning:
-		c.warn(subject, err.Error())
-	default:
-		c.fail(subject, err.Error())
+// found adds a result of the check: a note, or an error that is reported as a warning or a failure.
+func (c *check) found(subject, note string, err error, report func(subject, detail string)) {
+	if err != nil {
+		report(subject, err.Error())
+		return
 	}
+	c.ok(subject, note)
 }
 
 func (c *check) line(mark, subject, detail string) {
@@ -110,7 +114,8 @@ func (c *check) line(mark, subject, detail string) {
 	_, _ = fmt.Fprintf(c.out, "%-4s  %s\n", mark, subject)
 }
 
-func (c *check) servers(ctx context.Context, tree *limits.Tree) {
+func (c *check) servers(ctx context.Context) {
+	tree := c.shown.tree
 	bounded := func(part func(context.Context)) {
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
@@ -143,9 +148,13 @@ func (c *check) servers(ctx context.Context, tree *limits.Tree) {
 func (c *check) nats(ctx context.Context, connection *stream.Connection) {
 	c.ok("nats", "connected to "+connection.Conn.ConnectedUrlRedacted())
 	for _, finding := range stream.Check(ctx, connection, setup.Names(c.settings), c.settings.NATS.Provision, c.settings.NATS.AckWait) {
-		c.found(finding.Subject, finding.Note, finding.Err, finding.Warning)
+		report := c.fail
+		if finding.Warning {
+			report = c.warn
+		}
+		c.found(finding.Subject, finding.Note, finding.Err, report)
 	}
-	c.found("layout", fmt.Sprintf("%d, and no worker of another layout is running", lua.Layout), inspect.OtherLayouts(ctx, connection.Conn, c.settings.Redis.Prefix), false)
+	c.found("layout", fmt.Sprintf("%d, and no worker of another layout is running", lua.Layout), inspect.OtherLayouts(ctx, connection.Conn, c.settings.Redis.Prefix), c.fail)
 }
 
 func (c *check) redis(ctx context.Context, client redis.UniversalClient, store *throttle.Redis) {
@@ -236,7 +245,11 @@ func (c *check) slack(ctx context.Context) {
 	defer done()
 	failures := c.failures
 	for _, problem := range destination.Check(ctx) {
-		c.found(problem.Subject, "", problem.Err, problem.Warning)
+		report := c.fail
+		if problem.Warning {
+			report = c.warn
+		}
+		c.found(problem.Subject, "", problem.Err, report)
 	}
 	if c.failures == failures {
 		c.ok("slack", "nothing found that would keep messages from being posted")

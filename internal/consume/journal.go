@@ -15,8 +15,8 @@ import (
 // Journal records the outcomes of events: [journal.Recorder]. Its method does not block and may be called concurrently.
 type Journal interface {
 	// Record records the result of n events of a category, in the order of their sequences, and the rule that denied them, if any. Entry
-	// returns the entry of event i; if inFull is false, it returns only the identity. Record calls entry for a sample only.
-	Record(category string, result journal.Result, level string, n int, entry func(i int, inFull bool) journal.Entry)
+	// returns the entry of event i; a brief entry identifies the event only. Record calls entry for a sample only.
+	Record(category string, result journal.Result, level string, n int, entry func(i int, d journal.Detail) journal.Entry)
 }
 
 // recordOutcomes records outcomes that the server has confirmed. Round is the digest round in which drops were counted.
@@ -25,9 +25,9 @@ func (w *Worker) recordOutcomes(batch []settlement, of outcomes, round int64) {
 		round = 0
 	}
 	slices.SortFunc(of.members, func(a, b int) int { return cmp.Compare(batch[a].entry.Origin.Sequence, batch[b].entry.Origin.Sequence) })
-	w.journal.Record(of.category, journal.Result(of.outcome), of.level, len(of.members), func(i int, inFull bool) journal.Entry {
+	w.journal.Record(of.category, journal.Result(of.outcome), of.level, len(of.members), func(i int, d journal.Detail) journal.Entry {
 		settled := batch[of.members[i]]
-		if !inFull {
+		if d == journal.Brief {
 			entry := w.briefEntry(settled.message)
 			entry.Round = round
 			return entry
@@ -49,8 +49,8 @@ func (w *Worker) recordOutcomes(batch []settlement, of outcomes, round int64) {
 
 // recordSent records a delivery.
 func (w *Worker) recordSent(d *delivery, receipt string, decided time.Time) {
-	w.journal.Record(d.category, journal.Sent, levelOf(d.denial), 1, func(_ int, inFull bool) journal.Entry {
-		if !inFull {
+	w.journal.Record(d.category, journal.Sent, levelOf(d.denial), 1, func(_ int, detail journal.Detail) journal.Entry {
+		if detail == journal.Brief {
 			return w.briefEntry(d.message)
 		}
 		entry := w.journalEntry(d.message, d.denial, decided)
@@ -61,7 +61,7 @@ func (w *Worker) recordSent(d *delivery, receipt string, decided time.Time) {
 
 // recordFailed records a failed post that will be retried.
 func (w *Worker) recordFailed(d *delivery, failure *sink.Error) {
-	w.journal.Record(d.category, journal.Failed, "", 1, func(int, bool) journal.Entry {
+	w.journal.Record(d.category, journal.Failed, "", 1, func(int, journal.Detail) journal.Entry {
 		entry := w.journalEntry(d.message, nil, time.Now())
 		entry.Channel, entry.Reason, entry.Code = d.destination, string(failure.Class), failure.Code
 		return entry
@@ -71,10 +71,10 @@ func (w *Worker) recordFailed(d *delivery, failure *sink.Error) {
 // recordMove records that an event, or the parts of a body, were stored in the room.
 func (w *Worker) recordMove(m *move) {
 	if m.reason == room.Part {
-		w.journal.Record(m.category, journal.Split, "", 1, func(int, bool) journal.Entry { return w.journalEntry(m.message, nil, time.Now()) })
+		w.journal.Record(m.category, journal.Split, "", 1, func(int, journal.Detail) journal.Entry { return w.journalEntry(m.message, nil, time.Now()) })
 		return
 	}
-	w.journal.Record(m.category, journal.Waiting, levelOf(m.denial), 1, func(int, bool) journal.Entry {
+	w.journal.Record(m.category, journal.Waiting, levelOf(m.denial), 1, func(int, journal.Detail) journal.Entry {
 		entry := w.journalEntry(m.message, m.denial, time.Now())
 		entry.Reason, entry.Next, entry.Channel = string(m.reason), m.due, m.channel
 		return entry

@@ -18,7 +18,7 @@ func (w *Worker) trace(m *message, begun time.Time, admitted bool) {
 		return
 	}
 	goesOn := m.entry.Trace != "" && m.entry.Reason != room.Part
-	if m.untraced = !w.o.Tracer.Wants(begun, admitted || goesOn); m.untraced {
+	if m.untraced = !admitted && !goesOn && !w.o.Tracer.Samples(begun); m.untraced {
 		return
 	}
 	m.span = w.o.Tracer.Process(tracing.Message{

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"syscall"
 )
 
 // Server is an HTTP server on a listener of its own.
@@ -23,15 +22,9 @@ type Server struct {
 	serves   string
 }
 
-// Listen listens on an address for a server of something, such as "the page". If the port is in use and anotherWillDo is true, it listens on a
-// free port of the same host.
-func Listen(ctx context.Context, serves, address string, anotherWillDo bool) (*Server, error) {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) && anotherWillDo {
-		host, _, _ := net.SplitHostPort(address) // the address was valid: its port is in use
-		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
-	}
+// Listen listens on an address for a server of something, such as "the page".
+func Listen(ctx context.Context, serves, address string) (*Server, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s: listen on %s: %w", serves, address, err)
 	}

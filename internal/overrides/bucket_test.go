@@ -190,7 +190,7 @@ func TestBucketMadeAnewWhileReading(t *testing.T) {
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
-	before := b.js.Conn().NumSubscriptions()
+	before := b.source.js.Conn().NumSubscriptions()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for what, call := range map[string]func() error{
@@ -206,7 +206,7 @@ func TestContextEnds(t *testing.T) {
 		}
 	}
 	f.load(b)
-	testkit.Equal(t, b.js.Conn().NumSubscriptions(), before, "subscriptions")
+	testkit.Equal(t, b.source.js.Conn().NumSubscriptions(), before, "subscriptions")
 }
 
 // The error of a lost connection names no missing right.

@@ -95,7 +95,7 @@ func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string, known Li
 		digest, inDoubt, err = decodeClaim(channel, reply)
 		return digest, err
 	}
-	digest, err = script.RunDecoded(ctx, r.runner, "claiming a digest", lua.ClaimDigest, keys, arguments, decode)
+	digest, err = script.RunDecoded(ctx, r.runner, script.Call{Tried: "claiming a digest", Script: lua.ClaimDigest, Keys: keys, Arguments: arguments}, decode)
 	return digest, inDoubt, err
 }
 
