@@ -91,7 +91,7 @@ func TestDevBesideDev(t *testing.T) {
 	second.awaitOutput("payments card declined")
 	wantShown(t, paste(t, second.commandAt("Redis ")), "1 of 100", "1 of 10 ")
 	wantShown(t, paste(t, regexp.MustCompile(`curl -d .*`).FindString(out)), `"duplicate":false}`)
-	address := regexp.MustCompile(`metrics +http://(\S+)/metrics`).FindStringSubmatch(out)
+	address := regexp.MustCompile(`http://(\S+)/metrics \(`).FindStringSubmatch(out)
 	if address == nil {
 		t.Fatalf("it does not say where its metrics are:\n%s", out)
 	}

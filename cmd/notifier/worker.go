@@ -114,7 +114,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	metrics := newMetrics(w.settings, rules.Tree)
 	w.report.Ready = func() error { return w.ready(ctx) }
 	var at addresses
-	if at.admin, err = w.serveAdmin(ctx, metrics); err != nil {
+	admin := telemetry.AdminOptions{Addr: w.settings.HTTP.Addr, Gatherer: metrics.Registry(), Ready: w.report.Ready, Logger: w.logger}
+	if at.admin, err = serveAdmin(ctx, w.life, admin); err != nil {
 		return err
 	}
 	servers, err := w.connect(ctx, metrics)
@@ -138,7 +139,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	consumer := consume.New(w.consumeOptions(servers, started))
 	w.consumer.Store(consumer)
-	if at.page, err = w.servePage(ctx, servers); err != nil {
+	forged := func(n int) { metrics.Losses.Forged(trusted.Journal, n) }
+	if at.page, err = (pageServer{w.settings, servers.connection, forged, w.logger, w.life}).serve(ctx); err != nil {
 		return err
 	}
 	if at.ingest, err = w.serveIngest(ctx, servers); err != nil {
@@ -308,15 +310,6 @@ func (w *worker) busy(channel string) bool {
 	return consumer != nil && consumer.Busy(channel)
 }
 
-func (w *worker) serveAdmin(ctx context.Context, metrics *telemetry.Metrics) (string, error) {
-	return serveAdmin(ctx, w.life, telemetry.AdminOptions{
-		Addr:     w.settings.HTTP.Addr,
-		Gatherer: metrics.Registry(),
-		Ready:    func() error { return w.ready(ctx) },
-		Logger:   w.logger,
-	})
-}
-
 // serveAdmin serves metrics and probes until the lifecycle stops, and returns the address; "" if the settings have none.
 func serveAdmin(ctx context.Context, life *lifecycle, o telemetry.AdminOptions) (string, error) {
 	if o.Addr == "" {
@@ -328,13 +321,6 @@ func serveAdmin(ctx context.Context, life *lifecycle, o telemetry.AdminOptions) 
 	}
 	life.serve("the admin server", admin)
 	return admin.Addr(), nil
-}
-
-func (w *worker) servePage(ctx context.Context, s *servers) (string, error) {
-	return pageServer{
-		settings: w.settings, connection: s.connection,
-		forged: func(n int) { s.metrics.Losses.Forged(trusted.Journal, n) }, logger: w.logger, life: w.life,
-	}.serve(ctx)
 }
 
 func (w *worker) serveIngest(ctx context.Context, s *servers) (string, error) {

@@ -171,7 +171,11 @@ func guide(settings config.Config, storm int, at Running, nats, redis address) [
 	}
 	add("HTTP", at.Ingest, guideIndent+"curl "+token+"-d 'card declined' "+at.Ingest+"/v1/events/payments")
 	if at.Admin != "" {
-		add("metrics", "http://"+at.Admin+"/metrics", guideIndent+"curl -s http://"+at.Admin+"/metrics | grep notifier_dropped")
+		note := ""
+		if usual, _, _ := strings.Cut(settings.HTTP.Addr, ","); !settings.HTTP.AddrSet && at.Admin != usual {
+			note = " (" + usual + " is taken)"
+		}
+		add("metrics", "http://"+at.Admin+"/metrics"+note, guideIndent+"curl -s http://"+at.Admin+"/metrics | grep notifier_dropped")
 	}
 	if at.Page != "" {
 		add("page", "http://"+at.Page+"/  the live page, for a browser")

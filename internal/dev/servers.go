@@ -20,8 +20,8 @@ type address struct {
 	assignment string // the setting that a command in another terminal needs; "" if the default is right
 }
 
-// startServers starts the servers that no setting names, sets their URLs, and takes free ports where the usual ports are in use. stop ends
-// the servers.
+// startServers starts the servers that no setting names, sets their URLs, and lets the worker listen on free ports where the usual
+// ports are in use. stop ends the servers.
 func startServers(settings *config.Config, shown *display) (nats, redis address, stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -50,15 +50,11 @@ func startServers(settings *config.Config, shown *display) (nats, redis address,
 		stop()
 		return nats, redis, stop, err
 	}
-	for name, listening := range map[string]struct {
-		address *string
-		set     bool
-	}{
-		"the server of metrics": {&settings.HTTP.Addr, settings.HTTP.AddrSet}, "the live page": {&settings.Page.Addr, settings.Page.AddrSet},
-		"the server of events": {&settings.Ingest.Addr, settings.Ingest.AddrSet},
+	for address, isSet := range map[*string]bool{
+		&settings.HTTP.Addr: settings.HTTP.AddrSet, &settings.Page.Addr: settings.Page.AddrSet, &settings.Ingest.Addr: settings.Ingest.AddrSet,
 	} {
-		if !listening.set && *listening.address != "" {
-			*listening.address = free(name, *listening.address, shown)
+		if !isSet {
+			*address += ",127.0.0.1:0"
 		}
 	}
 	return nats, redis, stop, nil

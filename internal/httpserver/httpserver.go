@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 )
 
 // Server is an HTTP server on a listener of its own.
@@ -22,13 +23,20 @@ type Server struct {
 	serves   string
 }
 
-// Listen listens on an address for a server of something, such as "the page".
-func Listen(ctx context.Context, serves, address string) (*Server, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("%s: listen on %s: %w", serves, address, err)
+// Listen listens on an address for a server of something, such as "the page". Of several addresses, separated by commas, it takes the first
+// whose port is not in use.
+func Listen(ctx context.Context, serves, addresses string) (*Server, error) {
+	for {
+		address, others, more := strings.Cut(addresses, ",")
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		switch {
+		case err == nil:
+			return &Server{Listener: listener, serves: serves}, nil
+		case !more || !errors.Is(err, syscall.EADDRINUSE):
+			return nil, fmt.Errorf("%s: listen on %s: %w", serves, address, err)
+		}
+		addresses = others
 	}
-	return &Server{Listener: listener, serves: serves}, nil
 }
 
 // Addr returns the address that the server listens on, with the real port.
