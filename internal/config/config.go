@@ -130,7 +130,7 @@ type Limits struct {
 	DenyCacheTTL time.Duration      `env:"DENY_CACHE_TTL" form:"duration" default:"1s" desc:"how long a worker may remember that a limit is full, without asking Redis; '0' turns that off"`
 	Shadow       bool               `env:"SHADOW" form:"boolean" shared:"true" default:"false" desc:"decide and count, but send everything"`
 
-	Set     bool // the global limit, that of categories, a rule or a guarantee is set
+	Set     bool // a global limit, a category limit, a rule or a guarantee is set
 	origins map[string]limits.Origin
 }
 

@@ -112,7 +112,7 @@ func TestVersion(t *testing.T) {
 }
 
 // The last number stands while NATS is unavailable, and while no instance answers.
-func TestLastNumberStands(t *testing.T) {
+func TestLastNumberStays(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
 	first, second := join(t, n.URL, Options{}), join(t, n.URL, Options{})

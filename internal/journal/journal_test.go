@@ -113,7 +113,7 @@ func dropsOf(category string) func(Entry) bool {
 	return func(e Entry) bool { return e.Category == category && e.Result == Dropped }
 }
 
-func TestEntriesAreWhatWasRecorded(t *testing.T) {
+func TestEntriesMatchTheRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := start(t)
 		stored := time.Date(2026, 11, 22, 9, 14, 2, 113e6, time.UTC)
@@ -228,7 +228,7 @@ func TestJunkTakesNoNeighboursEntries(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBePublishedIsKept(t *testing.T) {
+func TestUnpublishedEntriesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := start(t)
 		k.storage.fail(errors.New("nats: no response"))

@@ -69,7 +69,7 @@ func TestExistingBucketIsNotAltered(t *testing.T) {
 	f.log.WantCount(t, 1, "expires its keys")
 }
 
-func TestNoBucketOfThisKind(t *testing.T) {
+func TestStreamThatIsNoBucket(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	testkit.Must(f.js.CreateStream(f.context(), jetstream.StreamConfig{Name: "KV_limits", Subjects: []string{"$KV.limits.>"}}))(t)
@@ -174,7 +174,7 @@ func TestForeignKeysAreIgnored(t *testing.T) {
 }
 
 // A snapshot never has the entries of one bucket and the generation of another.
-func TestBucketMadeAnewWhileReading(t *testing.T) {
+func TestBucketRecreatedWhileReading(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.change(f.open(), "a=1/1m")

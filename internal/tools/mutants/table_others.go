@@ -441,6 +441,6 @@ var ofOthers = []mutant{
 		old: `		q.sender.lose(1)
 		return`,
 		new:  `		return`,
-		test: "./internal/telemetry -run ^TestTracesNeverWait$",
+		test: "./internal/telemetry -run ^TestSpansNeverBlock$",
 	},
 }

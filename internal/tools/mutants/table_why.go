@@ -8,7 +8,7 @@ var ofWhy = []mutant{
 		file: "internal/why/ask.go",
 		old:  `if a.query.Matches(&single) {`,
 		new:  `if single.ID != "" {`,
-		test: "./internal/why -run ^TestCountsAreNoAnswers$",
+		test: "./internal/why -run ^TestAggregatedEntriesAreNoAnswer$",
 	},
 	{
 		name: "why-takes-an-early-digest",
@@ -60,7 +60,7 @@ var ofWhy = []mutant{
 		file: "internal/why/ask.go",
 		old:  `slices.Delete(a.pending, 0, max(0, len(a.pending)-keptEvents))`,
 		new:  `a.pending[:min(keptEvents, len(a.pending))]`,
-		test: "./internal/why -run ^TestMoreWaitThanAreKept$",
+		test: "./internal/why -run ^TestWaitingEventsBeyondTheBound$",
 	},
 	{
 		name: "why-groups-by-times",
