@@ -29,26 +29,31 @@ func startServers(settings *config.Config, shown *display) (nats, redis address,
 			each()
 		}
 	}
-	start := func(name, usual string, url *config.Secret, begin func(address string) (string, func(), error)) (string, error) {
-		started, end, err := begin(free(name, usual, shown))
-		if err != nil {
-			return "", fmt.Errorf("starting %s: %w", name, err)
+	nats, redis = named("NOTIFIER_NATS_URL", settings.NATS.URL), named("NOTIFIER_REDIS_URL", settings.Redis.URL)
+	for _, s := range []struct {
+		name, usual string
+		url         *config.Secret
+		at          *address
+		isSet       bool
+		begin       func(address string) (url string, stop func(), err error)
+	}{
+		{"NATS", "127.0.0.1:4222", &settings.NATS.URL, &nats, settings.NATS.URLSet, startNATS},
+		{"the stand-in for Redis", "127.0.0.1:6379", &settings.Redis.URL, &redis, settings.Redis.URLSet, startRedis},
+	} {
+		if s.isSet {
+			continue
 		}
-		stops = append(stops, end)
-		*url = config.NewSecret(started)
-		return started, nil
-	}
-	if nats = named("NOTIFIER_NATS_URL", settings.NATS.URL); !settings.NATS.URLSet {
-		nats.shown, err = start("NATS", "127.0.0.1:4222", &settings.NATS.URL, startNATS)
-		nats.assignment = unusual("NOTIFIER_NATS_URL", nats.shown, "nats://127.0.0.1:4222")
-	}
-	if redis = named("NOTIFIER_REDIS_URL", settings.Redis.URL); !settings.Redis.URLSet && err == nil {
-		redis.shown, err = start("the stand-in for Redis", "127.0.0.1:6379", &settings.Redis.URL, startRedis)
-		redis.assignment = unusual("NOTIFIER_REDIS_URL", redis.shown, "redis://127.0.0.1:6379/0")
-	}
-	if err != nil {
-		stop()
-		return nats, redis, stop, err
+		variable, _, _ := strings.Cut(s.at.assignment, "=")
+		listening := free(s.name, s.usual, shown)
+		started, end, err := s.begin(listening)
+		if err != nil {
+			stop()
+			return nats, redis, stop, fmt.Errorf("starting %s: %w", s.name, err)
+		}
+		stops, *s.url, *s.at = append(stops, end), config.NewSecret(started), address{shown: started}
+		if listening != s.usual {
+			s.at.assignment = variable + "=" + started
+		}
 	}
 	for address, isSet := range map[*string]bool{
 		&settings.HTTP.Addr: settings.HTTP.AddrSet, &settings.Page.Addr: settings.Page.AddrSet, &settings.Ingest.Addr: settings.Ingest.AddrSet,
@@ -60,20 +65,12 @@ func startServers(settings *config.Config, shown *display) (nats, redis address,
 	return nats, redis, stop, nil
 }
 
-// unusual returns the assignment of a setting whose value is not the usual one.
-func unusual(variable, value, usual string) string {
-	if value == usual {
-		return ""
-	}
-	return variable + "=" + shellWord(value)
-}
-
 // named is the address of a setting. A URL with a user may hold a password, and is not shown.
 func named(variable string, url config.Secret) address {
 	if strings.Contains(url.Reveal(), "@") {
 		return address{shown: "as set in " + variable}
 	}
-	return address{url.Reveal(), unusual(variable, url.Reveal(), "")}
+	return address{url.Reveal(), variable + "=" + shellWord(url.Reveal())}
 }
 
 // free returns the usual address of a server, or a free port of the host if the usual port is taken.

@@ -38,9 +38,9 @@ var stormJSON []byte
 
 // incident is an event with a story, published once in each round of the storm.
 type incident struct {
-	At       time.Duration // in seconds since the start of the round
-	Category string        // "": the body names it
-	Body     string        // ROUND stands for the number of the round
+	At       int    // in seconds since the start of the round
+	Category string // "": the body names it
+	Body     string // ROUND stands for the number of the round
 }
 
 // stormKind describes the events of a category. Each title follows its severity. The field's value ends with a random number.
@@ -51,7 +51,7 @@ type stormKind struct {
 
 // incidentAt returns when the n-th incident is due, counted from the start of the storm.
 func incidentAt(n int) time.Duration {
-	return time.Duration(n/len(story.Incidents))*incidentRound + story.Incidents[n%len(story.Incidents)].At*time.Second
+	return time.Duration(n/len(story.Incidents))*incidentRound + time.Duration(story.Incidents[n%len(story.Incidents)].At)*time.Second
 }
 
 // publishStorm publishes events evenly, and incidents at their times, until the context ends.

@@ -49,8 +49,8 @@ func (c *checker) node(node ast.Node) {
 	case *ast.TypeSpec:
 		c.typeSpec(node)
 	case *ast.InterfaceType:
-		if methods := c.info.TypeOf(node).(*types.Interface).NumMethods(); methods > maxInterfaceMethods {
-			c.above(node.Pos(), "an interface has %d methods, the bound is %d", methods, maxInterfaceMethods)
+		if t, ok := c.info.TypeOf(node).(*types.Interface); ok && t.NumMethods() > maxInterfaceMethods {
+			c.above(node.Pos(), "an interface has %d methods, the bound is %d", t.NumMethods(), maxInterfaceMethods)
 		}
 	case *ast.FuncType:
 		c.parameters(node)

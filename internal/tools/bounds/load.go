@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ func load(directory string) ([]pkg, error) {
 
 // list asks the go command for the packages below a directory, and for everything that they import.
 func list(directory string) ([]listed, error) {
-	command := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly", "./...")
+	command := exec.CommandContext(context.Background(), "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly", "./...")
 	command.Dir, command.Stderr = directory, os.Stderr
 	output, err := command.Output()
 	if err != nil {
