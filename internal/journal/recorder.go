@@ -112,6 +112,7 @@ func NewRecorder(o Options) *Recorder {
 // Detail is how much of an entry a recorder needs.
 type Detail int
 
+// Details of an entry.
 const (
 	Brief Detail = iota // the ID, the message's sequence and its time
 	Full
