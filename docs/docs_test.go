@@ -105,6 +105,9 @@ func TestArchitectureListsThePackages(t *testing.T) {
 	t.Parallel()
 	listed, above := make(map[string]string), make(map[string]bool)
 	for _, row := range packageRow.FindAllStringSubmatch(read(t, "docs/architecture.md"), -1) {
+		if above[row[1]] {
+			t.Errorf("architecture.md lists %s twice", row[1])
+		}
 		listed[row[1]], above[row[1]] = row[2], true
 		for imported := range strings.SplitSeq(row[2], ", ") {
 			if above["internal/"+imported] {

@@ -100,8 +100,8 @@ func TestDevBesideDev(t *testing.T) {
 	second.stop()
 }
 
-// TestDevTellsOfLiveLimits lowers a limit to its used slots. dev shows the limit as full before the limit denies an event.
-func TestDevTellsOfLiveLimits(t *testing.T) {
+// TestDevShowsLiveLimits lowers a limit to its used slots. dev shows the limit as full before the limit denies an event.
+func TestDevShowsLiveLimits(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	p := start(t, "dev", d.settings("HTTP_ADDR", "127.0.0.1:0"), "dev")
@@ -113,8 +113,8 @@ func TestDevTellsOfLiveLimits(t *testing.T) {
 	p.stop()
 }
 
-// TestDevStandsAside runs dev with the servers of the settings.
-func TestDevStandsAside(t *testing.T) {
+// TestDevWithServersOfTheSettings runs dev with the servers of the settings.
+func TestDevWithServersOfTheSettings(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	p := run(t, d.settings("HTTP_ADDR", "127.0.0.1:0", "CATEGORY_LIMIT", "1/30m", "SUMMARY_INTERVAL", "0"), "dev", "--storm", "50", "--for", "3s")

@@ -91,12 +91,11 @@ func usable(connection *stream.Connection) error {
 
 // ingestServer is what it takes to take events over HTTP.
 type ingestServer struct {
-	settings      config.Config
-	anotherWillDo bool // use a free port if this one is in use
-	connection    *stream.Connection
-	metrics       ingest.Metrics
-	logger        *slog.Logger
-	life          *lifecycle
+	settings   config.Config
+	connection *stream.Connection
+	metrics    *telemetry.Ingest
+	logger     *slog.Logger
+	life       *lifecycle
 }
 
 // serve takes events until the lifecycle stops.
@@ -104,13 +103,13 @@ func (i ingestServer) serve(ctx context.Context) (*ingest.Server, error) {
 	settings := i.settings.Ingest
 	limit, burst := ingestRate(settings)
 	server, err := ingest.Listen(ctx, ingest.Options{
-		Addr: settings.Addr, AnotherWillDo: i.anotherWillDo, Subject: i.settings.NATS.Subject,
+		Addr: settings.Addr, Subject: i.settings.NATS.Subject,
 		MaxBytes: i.settings.Event.MaxBytes, MaxGroupBytes: settings.MaxBytes,
 		Publisher: setup.JetStream(i.connection,
 			jetstream.WithPublishAsyncTimeout(ingestTimeout), jetstream.WithPublishAsyncMaxPending(ingestPending)),
 		Available:  func() error { return usable(i.connection) },
 		TokensFile: settings.TokensFile, TLS: ingest.TLSFiles(settings.TLS),
-		Rate: limit, Burst: burst, Logger: i.logger, Metrics: i.metrics,
+		Rate: limit, Burst: burst, Logger: i.logger, Metrics: i.metrics, Connections: i.metrics,
 	})
 	if err != nil {
 		return nil, err

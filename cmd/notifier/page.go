@@ -49,12 +49,11 @@ func runPage(ctx context.Context, out io.Writer) (err error) {
 
 // pageServer is what it takes to serve the page.
 type pageServer struct {
-	settings      config.Config
-	anotherWillDo bool // use a free port if this one is in use
-	connection    *stream.Connection
-	forged        func(n int) // counts messages in the journal that no worker wrote; nil: nothing counts them
-	logger        *slog.Logger
-	life          *lifecycle
+	settings   config.Config
+	connection *stream.Connection
+	forged     func(n int) // counts messages in the journal that no worker wrote; nil: nothing counts them
+	logger     *slog.Logger
+	life       *lifecycle
 }
 
 // serve serves the page until the lifecycle stops, and returns its address; "" if the settings have no address.
@@ -69,7 +68,7 @@ func (p pageServer) serve(ctx context.Context) (string, error) {
 	source.Journal.Forged = p.forged
 	p.life.add("the page's connection", func(context.Context) error { source.Close(); return nil })
 	options := page.Options{Source: source, Token: p.settings.Page.Token.Reveal(), Logger: p.logger}
-	server, err := page.Listen(ctx, p.settings.Page.Addr, p.anotherWillDo, options)
+	server, err := page.Listen(ctx, p.settings.Page.Addr, options)
 	if err != nil {
 		return "", err
 	}

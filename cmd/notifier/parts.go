@@ -15,6 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 	"github.com/seed-4578ace9/notifier/lua"
@@ -79,7 +80,7 @@ func (w *worker) newDecider(s *servers, settings throttle.Settings, instances fu
 	made.Live = livelimits.New(livelimits.Options{
 		Settings: w.settings, JetStream: setup.JetStream(s.connection), InForce: store.InForce, Logger: w.logger,
 		Adopt:  func(rules limits.Ruleset) { made.Limiter.Adopt(rules) },
-		Forged: func(n int) { s.metrics.Forged(trusted.Limits, n) },
+		Forged: func(n int) { s.metrics.Losses.Forged(trusted.Limits, n) },
 	})
 	made.Pacer = pacing.New(pacing.Options{
 		Runner: s.runner, Pace: setup.Pace(w.settings), Available: func() bool { return made.Limiter.Available() }, Logger: w.logger,
@@ -96,7 +97,7 @@ func (w *worker) newDecider(s *servers, settings throttle.Settings, instances fu
 		Pauses:       made.Pacer.Learn,
 		SelfTests:    setup.SelfTests(),
 		Logger:       w.logger,
-		Metrics:      selfreport.Outage{Metrics: s.metrics, Counts: w.report.Counts},
+		Metrics:      selfreport.Outage{Metrics: s.metrics.Decisions, Counts: w.report.Counts},
 	})
 	return made
 }
@@ -107,7 +108,7 @@ func (w *worker) fleetOptions(s *servers) fleet.Options {
 	return fleet.Options{
 		Deployment: w.settings.Redis.Prefix,
 		Version:    w.report.Version,
-		Settings:   w.settings.SharedHash(),
+		Settings:   w.settings.Shared.Hash(),
 		Layout:     lua.Layout,
 		Report:     func(instance string, most int64) ([]byte, error) { return w.report.Report(instance).Encode(most) },
 		Compared:   comparison.Compare,
@@ -115,9 +116,17 @@ func (w *worker) fleetOptions(s *servers) fleet.Options {
 	}
 }
 
+// workerMetrics are the metrics in which a consumer counts.
+type workerMetrics struct {
+	*telemetry.Events
+	*telemetry.Waiting
+	*telemetry.Losses
+}
+
 // consumeOptions are how the worker takes events.
 func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
-	outcomes := selfreport.Outcomes{EventMetrics: s.metrics, DeliveryMetrics: s.metrics, RoomMetrics: s.metrics, Counts: w.report.Counts}
+	metrics := workerMetrics{s.metrics.Events, s.metrics.Waiting, s.metrics.Losses}
+	outcomes := selfreport.Outcomes{EventMetrics: metrics, DeliveryMetrics: metrics, RoomMetrics: metrics, Counts: w.report.Counts}
 	options := consume.Options{
 		Streams: w.streams.Load(),
 		Limits: consume.Limits{
@@ -126,7 +135,7 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		Pacer:       p.Pacer,
 		Sink:        p.deliveries,
 		Finder:      s.outlet.Finder,
-		Deployment:  w.settings.Redis.Prefix,
+		Deployment:  setup.PostNames(w.settings),
 		Decoder:     setup.Decoder(w.settings),
 		MaxAge:      w.settings.Event.MaxAge,
 		Concurrency: w.settings.Concurrency,
@@ -138,7 +147,7 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		Tracer:      s.tracer,
 		Logger:      w.logger,
 		Metrics: consume.Metrics{
-			Events: outcomes, Deliveries: outcomes, Room: outcomes, Streams: s.metrics, Letters: s.metrics,
+			Events: outcomes, Deliveries: outcomes, Room: outcomes, Streams: metrics, Letters: metrics,
 		},
 	}
 	if w.settings.Delay.MostPatient() > 0 {
@@ -153,7 +162,7 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 
 // observeDigest counts a finished digest, and records a posted one in the journal.
 func observeDigest(s *servers, now func() time.Time, result string, d summary.Digest) {
-	s.metrics.Summary(result)
+	s.metrics.Posts.Summary(result)
 	if result != summary.Sent {
 		return
 	}
@@ -161,7 +170,7 @@ func observeDigest(s *servers, now func() time.Time, result string, d summary.Di
 	for _, of := range d.Rounds {
 		rounds = rounds.With(of.Instance, of.First, of.Last)
 	}
-	s.journal.Record("", journal.Told, "", 1, func(int, bool) journal.Entry {
+	s.journal.Record("", journal.Told, "", 1, func(int, journal.Detail) journal.Entry {
 		return journal.Entry{
 			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: now(), Rounds: rounds,
 		}

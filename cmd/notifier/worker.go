@@ -54,7 +54,7 @@ type worker struct {
 	report   selfreport.Reporter
 
 	// started, if set, is called when the worker begins to take events. Such a worker belongs to the demonstration: it also takes events
-	// over HTTP, and listens on a free port if a default port is in use.
+	// over HTTP.
 	started func(*servers, *parts, addresses)
 
 	streams  atomic.Pointer[stream.Client]  // once connecting has begun
@@ -114,7 +114,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	metrics := newMetrics(w.settings, rules.Tree)
 	w.report.Ready = func() error { return w.ready(ctx) }
 	var at addresses
-	if at.admin, err = w.serveAdmin(ctx, metrics); err != nil {
+	admin := telemetry.AdminOptions{Addr: w.settings.HTTP.Addr, Gatherer: metrics.Registry(), Ready: w.report.Ready, Logger: w.logger}
+	if at.admin, err = serveAdmin(ctx, w.life, admin); err != nil {
 		return err
 	}
 	servers, err := w.connect(ctx, metrics)
@@ -124,18 +125,10 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err := (layout{servers, w.settings.Redis.Prefix, w.logger}).join(ctx, w.life); err != nil {
 		return ended(ctx, err)
 	}
-	streams, err := stream.NewClient(stream.Options{
-		Connection: servers.connection, Names: setup.Names(w.settings), Provision: w.settings.NATS.Provision, AckWait: w.settings.NATS.AckWait,
-		Logger: w.logger,
-	})
+	found, err := w.findStreams(ctx, servers)
 	if err != nil {
-		return err
-	}
-	w.streams.Store(streams)
-	if err := streams.Find(ctx); err != nil {
 		return ended(ctx, err)
 	}
-	found := streams.Layout()
 	w.life.background("writing the journal", servers.journal.Run)
 	started, err := w.start(ctx, servers, throttle.Settings{
 		Tree: rules.Tree, Shadow: rules.Shadow, Lease: found.AckWait(), Retention: throttle.Retention(found.MaxAge(), setup.LongestLife(w.settings)),
@@ -146,7 +139,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	consumer := consume.New(w.consumeOptions(servers, started))
 	w.consumer.Store(consumer)
-	if at.page, err = w.servePage(ctx, servers); err != nil {
+	forged := func(n int) { metrics.Losses.Forged(trusted.Journal, n) }
+	if at.page, err = (pageServer{w.settings, servers.connection, forged, w.logger, w.life}).serve(ctx); err != nil {
 		return err
 	}
 	if at.ingest, err = w.serveIngest(ctx, servers); err != nil {
@@ -159,6 +153,21 @@ func (w *worker) run(ctx context.Context) (err error) {
 		w.started(servers, started, at)
 	}
 	return ended(ctx, consumer.Run(ctx))
+}
+
+// findStreams waits for the streams and consumers, and returns what they are like.
+func (w *worker) findStreams(ctx context.Context, s *servers) (found *stream.Layout, err error) {
+	streams, err := stream.NewClient(stream.Options{
+		Connection: s.connection, Names: setup.Names(w.settings), Provision: w.settings.NATS.Provision, AckWait: w.settings.NATS.AckWait, Logger: w.logger,
+	})
+	if err != nil {
+		return found, err
+	}
+	w.streams.Store(streams)
+	if err := streams.Find(ctx); err != nil {
+		return found, err
+	}
+	return streams.Layout(), nil
 }
 
 func newMetrics(settings config.Config, tree *limits.Tree) *telemetry.Metrics {
@@ -225,7 +234,7 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 
 // observeRequest counts a request of the sink, and adds it to the span of its event.
 func observeRequest(ctx context.Context, metrics *telemetry.Metrics, r sink.Request) {
-	metrics.SinkRequest(string(r.Class), r.Took)
+	metrics.Posts.SinkRequest(string(r.Class), r.Took)
 	made := tracing.Request{Sink: r.Sink, Method: r.Method, Status: r.Status, Code: r.Code, Began: r.Began, Took: r.Took}
 	if r.Class != sink.OK {
 		made.Class = string(r.Class)
@@ -236,7 +245,7 @@ func observeRequest(ctx context.Context, metrics *telemetry.Metrics, r sink.Requ
 // startTraces starts sending spans, if the environment asks for it. With unusable settings, events have no spans.
 func (w *worker) startTraces(ctx context.Context, s *servers) *tracing.Tracer {
 	traces, err := telemetry.NewTraces(ctx, telemetry.TracesOptions{
-		Version: w.report.Version, Instance: s.instance, Lost: s.metrics.SpansLost, Logger: w.logger,
+		Version: w.report.Version, Instance: s.instance, Lost: s.metrics.Losses.SpansLost, Logger: w.logger,
 	})
 	switch {
 	case err != nil:
@@ -255,7 +264,7 @@ func (w *worker) newJournal(s *servers) *journal.Recorder {
 		return nil
 	}
 	js := setup.JetStream(s.connection)
-	options := journal.Options{Publisher: js, Names: names, Instance: s.instance, Logger: w.logger, Metrics: s.metrics}
+	options := journal.Options{Publisher: js, Names: names, Instance: s.instance, Logger: w.logger, Metrics: s.metrics.Losses}
 	if w.settings.NATS.Provision {
 		options.Provision = func(ctx context.Context) error { return names.Provision(ctx, js) }
 	}
@@ -301,18 +310,6 @@ func (w *worker) busy(channel string) bool {
 	return consumer != nil && consumer.Busy(channel)
 }
 
-func (w *worker) isDemonstration() bool { return w.started != nil }
-
-func (w *worker) serveAdmin(ctx context.Context, metrics *telemetry.Metrics) (string, error) {
-	return serveAdmin(ctx, w.life, telemetry.AdminOptions{
-		Addr:          w.settings.HTTP.Addr,
-		AnotherWillDo: w.isDemonstration() && !w.settings.HTTP.AddrSet,
-		Gatherer:      metrics.Registry(),
-		Ready:         func() error { return w.ready(ctx) },
-		Logger:        w.logger,
-	})
-}
-
 // serveAdmin serves metrics and probes until the lifecycle stops, and returns the address; "" if the settings have none.
 func serveAdmin(ctx context.Context, life *lifecycle, o telemetry.AdminOptions) (string, error) {
 	if o.Addr == "" {
@@ -326,22 +323,15 @@ func serveAdmin(ctx context.Context, life *lifecycle, o telemetry.AdminOptions) 
 	return admin.Addr(), nil
 }
 
-func (w *worker) servePage(ctx context.Context, s *servers) (string, error) {
-	return pageServer{
-		settings: w.settings, anotherWillDo: w.isDemonstration() && !w.settings.Page.AddrSet, connection: s.connection,
-		forged: func(n int) { s.metrics.Forged(trusted.Journal, n) }, logger: w.logger, life: w.life,
-	}.serve(ctx)
-}
-
 func (w *worker) serveIngest(ctx context.Context, s *servers) (string, error) {
-	if !w.isDemonstration() || w.settings.Ingest.Addr == "" {
+	if w.started == nil || w.settings.Ingest.Addr == "" {
 		return "", nil
 	}
 	if err := cli.CheckIngest(w.settings.Ingest); err != nil {
 		return "", err
 	}
 	server, err := ingestServer{
-		settings: w.settings, anotherWillDo: !w.settings.Ingest.AddrSet, connection: s.connection,
+		settings: w.settings, connection: s.connection,
 		metrics: telemetry.NewIngest(s.metrics.Registry(), ingest.Answered()), logger: w.logger, life: w.life,
 	}.serve(ctx)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 const checkTimeout = 15 * time.Second
 
 func newCheckCommand() *cobra.Command {
-	var o checkOptions
+	c, offline := &check{}, false
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Find what would keep the worker from working",
@@ -37,23 +37,23 @@ func newCheckCommand() *cobra.Command {
 			"and posts nothing, except a test message with --post. The status is 1 if a server or a permission is missing, 2 if\n" +
 			"the settings are wrong.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runCheck(cmd.Context(), cmd.OutOrStdout(), o)
+			c.out = cmd.OutOrStdout()
+			var parts []func(context.Context)
+			if !offline {
+				parts = append(parts, c.servers)
+			}
+			return c.run(cmd.Context(), parts...)
 		},
 	}
-	command.Flags().BoolVar(&o.offline, "offline", false, "check the settings alone")
-	command.Flags().BoolVar(&o.asJSON, "json", false, "print one line of JSON")
-	command.Flags().StringVar(&o.post, "post", "", "post a test message to this channel (a webhook: to its own), update it and look it up")
+	command.Flags().BoolVar(&offline, "offline", false, "check the settings alone")
+	command.Flags().BoolVar(&c.asJSON, "json", false, "print one line of JSON")
+	command.Flags().StringVar(&c.post, "post", "", "post a test message to this channel (a webhook: to its own), update it and look it up")
 	command.MarkFlagsMutuallyExclusive("offline", "post")
 	return command
 }
 
-// checkOptions are the flags of check.
-type checkOptions struct {
-	offline, asJSON bool
-	post            string // channel for a test message; "": none is posted
-}
-
-func runCheck(ctx context.Context, out io.Writer, o checkOptions) error {
+// run checks the settings, then the other parts.
+func (c *check) run(ctx context.Context, parts ...func(context.Context)) error {
 	settings, warnings, err := Settings(config.Options{CheckTemplate: setup.CheckTemplate})
 	if err != nil {
 		return err
@@ -62,13 +62,13 @@ func runCheck(ctx context.Context, out io.Writer, o checkOptions) error {
 	if err != nil {
 		return err
 	}
-	c := &check{out: out, settings: settings, asJSON: o.asJSON, post: o.post, shown: checkedLimits{rules.Tree, "this shell's settings"}}
+	c.settings, c.shown = settings, checkedLimits{rules.Tree, "this shell's settings"}
 	c.ok("settings", "")
 	for _, warning := range warnings {
 		c.warn("settings", warning)
 	}
-	if !o.offline {
-		c.servers(ctx, rules.Tree)
+	for _, part := range parts {
+		part(ctx)
 	}
 	err = c.limitTree()
 	if c.failures > 0 {
@@ -96,15 +96,13 @@ func (c *check) fail(subject, detail string) {
 	c.line("FAIL", subject, detail)
 }
 
-func (c *check) found(subject, note string, err error, warning bool) {
-	switch {
-	case err == nil:
-		c.ok(subject, note)
-	case warning:
-		c.warn(subject, err.Error())
-	default:
-		c.fail(subject, err.Error())
+// found adds a result of the check: a note, or an error that is reported as a warning or a failure.
+func (c *check) found(subject, note string, err error, report func(subject, detail string)) {
+	if err != nil {
+		report(subject, err.Error())
+		return
 	}
+	c.ok(subject, note)
 }
 
 func (c *check) line(mark, subject, detail string) {
@@ -119,7 +117,8 @@ func (c *check) line(mark, subject, detail string) {
 	_, _ = fmt.Fprintf(c.out, "%-4s  %s\n", mark, subject)
 }
 
-func (c *check) servers(ctx context.Context, tree *limits.Tree) {
+func (c *check) servers(ctx context.Context) {
+	tree := c.shown.tree
 	bounded := func(part func(context.Context)) {
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
@@ -152,9 +151,13 @@ func (c *check) servers(ctx context.Context, tree *limits.Tree) {
 func (c *check) nats(ctx context.Context, connection *stream.Connection) {
 	c.ok("nats", "connected to "+connection.Conn.ConnectedUrlRedacted())
 	for _, finding := range stream.Check(ctx, connection, setup.Names(c.settings), c.settings.NATS.Provision, c.settings.NATS.AckWait) {
-		c.found(finding.Subject, finding.Note, finding.Err, finding.Warning)
+		report := c.fail
+		if finding.Warning {
+			report = c.warn
+		}
+		c.found(finding.Subject, finding.Note, finding.Err, report)
 	}
-	c.found("layout", fmt.Sprintf("%d, and no worker of another layout is running", lua.Layout), inspect.OtherLayouts(ctx, connection.Conn, c.settings.Redis.Prefix), false)
+	c.found("layout", fmt.Sprintf("%d, and no worker of another layout is running", lua.Layout), inspect.OtherLayouts(ctx, connection.Conn, c.settings.Redis.Prefix), c.fail)
 }
 
 func (c *check) redis(ctx context.Context, client redis.UniversalClient, store *throttle.Redis) {
@@ -252,7 +255,11 @@ func (c *check) slack(ctx context.Context) {
 		checked = append(checked, destination.Try(ctx, c.post)...)
 	}
 	for _, found := range checked {
-		c.found(found.Subject, found.Note, found.Err, found.Warning)
+		report := c.fail
+		if found.Warning {
+			report = c.warn
+		}
+		c.found(found.Subject, found.Note, found.Err, report)
 	}
 	if c.failures == failures {
 		c.ok("slack", "nothing found that would keep messages from being posted")

@@ -63,7 +63,7 @@ func (c *check) workers(ctx context.Context, connection *stream.Connection) {
 // compared returns the settings that a worker started here would share. If no limit is set here, it leaves out the limits, since check prints
 // the limits of the workers.
 func (c *check) compared() map[string]string {
-	shared := c.settings.Shared()
+	shared := c.settings.Shared
 	if !c.settings.Limits.Set {
 		for _, variable := range []string{"GLOBAL_LIMIT", "CATEGORY_LIMIT", "LIMITS", "GUARANTEES"} {
 			delete(shared, "NOTIFIER_"+variable)

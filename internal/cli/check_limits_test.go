@@ -12,7 +12,7 @@ import (
 // check shows the limits of the running workers. It warns of settings here that differ.
 func TestCheckTheWorkersLimits(t *testing.T) {
 	natsServer, _ := limitsServers(t, map[string]string{"SINK": "console"})
-	settings := loadSettings(t).Shared()
+	settings := loadSettings(t).Shared
 	settings["NOTIFIER_SINK"], settings["NOTIFIER_GLOBAL_LIMIT"] = "console", "60/30m"
 	reports(t, natsServer.URL, status.Report{
 		Worker:  status.Worker{Name: "pod-1", Instance: "one", Revision: "7:12", Settings: settings},

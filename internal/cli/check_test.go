@@ -15,8 +15,8 @@ func TestCheckPrints(t *testing.T) {
 	var out bytes.Buffer
 	c := &check{out: &out}
 	c.ok("settings", "")
-	c.found("redis", "", errors.New("one\ntwo"), true)
-	c.found("nats", "", errors.New("not there"), false)
+	c.found("redis", "", errors.New("one\ntwo"), c.warn)
+	c.found("nats", "", errors.New("not there"), c.fail)
 	testkit.Equal(t, out.String(), "ok    settings\nwarn  redis: one; two\nFAIL  nats: not there\n", "it prints")
 	testkit.Equal(t, c.failures, 1, "failures")
 }

@@ -44,8 +44,8 @@ func newDLQCommand() *cobra.Command {
 	return command
 }
 
-// dlqCommand has the flags of a command. connected sets the remaining fields.
-type dlqCommand struct {
+// dlqFlags are the flags of the dlq commands.
+type dlqFlags struct {
 	reasons     []string
 	category    string
 	since       model.Duration
@@ -53,7 +53,11 @@ type dlqCommand struct {
 	limit       int  // of a list
 	all, dryRun bool // of a change
 	yes         bool // of a drop
+}
 
+// dlqCommand runs one of the dlq commands. connected sets all fields but the flags.
+type dlqCommand struct {
+	flags    dlqFlags
 	store    *deadletters.Store
 	stream   string
 	in       io.Reader
@@ -62,38 +66,38 @@ type dlqCommand struct {
 	bar      *screen.Progress
 }
 
-func (d *dlqCommand) addJSON(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&d.json, "json", false, "print one JSON object")
+func (f *dlqFlags) addJSON(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
 }
 
 // addSelection adds the flags that select letters.
-func (d *dlqCommand) addSelection(cmd *cobra.Command) {
+func (f *dlqFlags) addSelection(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&d.reasons, "reason", nil, "only letters with this reason, such as rejected; may be repeated")
-	flags.StringVar(&d.category, "category", "", "only letters of this category and all below it, such as payments")
-	flags.Var(&d.since, "since", "only letters that are not older than this, such as 24h or 7d")
+	flags.StringSliceVar(&f.reasons, "reason", nil, "only letters with this reason, such as rejected; may be repeated")
+	flags.StringVar(&f.category, "category", "", "only letters of this category and all below it, such as payments")
+	flags.Var(&f.since, "since", "only letters that are not older than this, such as 24h or 7d")
 	flags.Lookup("since").DefValue = "" // there is no default to show
-	d.addJSON(cmd)
+	f.addJSON(cmd)
 }
 
-func (d *dlqCommand) addChange(cmd *cobra.Command) {
-	d.addSelection(cmd)
-	cmd.Flags().BoolVar(&d.all, "all", false, "all letters")
-	cmd.Flags().BoolVar(&d.dryRun, "dry-run", false, "print the selected letters, and change nothing")
+func (f *dlqFlags) addChange(cmd *cobra.Command) {
+	f.addSelection(cmd)
+	cmd.Flags().BoolVar(&f.all, "all", false, "all letters")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the selected letters, and change nothing")
 }
 
-func (d *dlqCommand) checkSelection(cmd *cobra.Command, _ []string) error {
-	for _, reason := range d.reasons {
+func (f *dlqFlags) checkSelection(cmd *cobra.Command, _ []string) error {
+	for _, reason := range f.reasons {
 		if !slices.Contains(event.Reasons(), event.Reason(reason)) {
 			return fmt.Errorf("--reason: %q is not one of %s", reason, joinReasons())
 		}
 	}
-	if d.category != "" {
-		if err := event.ValidatePath(d.category); err != nil {
+	if f.category != "" {
+		if err := event.ValidatePath(f.category); err != nil {
 			return fmt.Errorf("--category: %w", err)
 		}
 	}
-	if cmd.Flags().Changed("since") && d.since == 0 {
+	if cmd.Flags().Changed("since") && f.since == 0 {
 		return errors.New("--since is 0; expected an age such as 30m, 24h or 7d")
 	}
 	return nil
@@ -102,11 +106,11 @@ func (d *dlqCommand) checkSelection(cmd *cobra.Command, _ []string) error {
 func joinReasons() string { return strings.Join(texts(event.Reasons()), ", ") }
 
 // checkChange fails unless the command line selects letters.
-func (d *dlqCommand) checkChange(_ *cobra.Command, ids []string) error {
-	switch selected := len(d.reasons) > 0 || d.category != "" || d.since > 0 || len(ids) > 0; {
-	case !selected && !d.all:
+func (f *dlqFlags) checkChange(_ *cobra.Command, ids []string) error {
+	switch selected := len(f.reasons) > 0 || f.category != "" || f.since > 0 || len(ids) > 0; {
+	case !selected && !f.all:
 		return errors.New("which letters? Name them, or use --reason, --category, --since or --all")
-	case selected && d.all:
+	case selected && f.all:
 		return errors.New("--all goes with nothing that selects")
 	}
 	return nil
@@ -120,16 +124,16 @@ func newDLQListCommand() *cobra.Command {
 		Long: "List dead letters, the newest first. The stream keeps them.\n\n" +
 			"The stream has at most NOTIFIER_DLQ_MAX_PER_SUBJECT letters of each reason and first-level category, and\n" +
 			"NOTIFIER_DLQ_MAX_BYTES of all. Newer letters push out older ones, and the list says how many.",
-		Args: cobra.MatchAll(cobra.NoArgs, d.checkSelection, func(*cobra.Command, []string) error {
-			if d.limit < 0 {
+		Args: cobra.MatchAll(cobra.NoArgs, d.flags.checkSelection, func(*cobra.Command, []string) error {
+			if d.flags.limit < 0 {
 				return errors.New("--limit is below 0")
 			}
 			return nil
 		}),
 		RunE: d.connected(d.list),
 	}
-	d.addSelection(command)
-	command.Flags().IntVar(&d.limit, "limit", defaultLetters, "how many letters to show; 0 for all")
+	d.flags.addSelection(command)
+	command.Flags().IntVar(&d.flags.limit, "limit", defaultLetters, "how many letters to show; 0 for all")
 	return command
 }
 
@@ -143,7 +147,7 @@ func newDLQShowCommand() *cobra.Command {
 		Args: exactArguments(1),
 		RunE: d.connected(d.show),
 	}
-	d.addJSON(command)
+	d.flags.addJSON(command)
 	return command
 }
 
@@ -161,10 +165,10 @@ func newDLQReplayCommand() *cobra.Command {
 			"recorded: for NOTIFIER_STREAM_MAX_AGE or NOTIFIER_EVENT_MAX_AGE, whichever is longer, and an hour.\n" +
 			"docs/delivery.md says what else ends the record.\n\n" +
 			"The command needs the permissions of the user replayer in configs/nats/notifier.conf.",
-		Args: cobra.MatchAll(d.checkSelection, d.checkChange),
+		Args: cobra.MatchAll(d.flags.checkSelection, d.flags.checkChange),
 		RunE: d.connected(func(ctx context.Context, ids []string) error { return d.change(ctx, ids, replay) }),
 	}
-	d.addChange(command)
+	d.flags.addChange(command)
 	return command
 }
 
@@ -179,11 +183,11 @@ func newDLQDropCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drop [ID...]",
 		Short: "Remove dead letters for good",
-		Args:  cobra.MatchAll(d.checkSelection, d.checkChange, somebodyToAsk(&d.yes, &d.dryRun)),
+		Args:  cobra.MatchAll(d.flags.checkSelection, d.flags.checkChange, somebodyToAsk(&d.flags.yes, &d.flags.dryRun)),
 		RunE:  d.connected(func(ctx context.Context, ids []string) error { return d.change(ctx, ids, drop) }),
 	}
-	d.addChange(command)
-	command.Flags().BoolVar(&d.yes, "yes", false, "do not ask")
+	d.flags.addChange(command)
+	command.Flags().BoolVar(&d.flags.yes, "yes", false, "do not ask")
 	return command
 }
 
@@ -222,9 +226,9 @@ func (d *dlqCommand) read(ctx context.Context, ids []string) (all, chosen []dead
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	filter := deadletters.Filter{Reasons: d.reasons, Under: d.category, IDs: ids}
-	if d.since > 0 {
-		filter.Since = time.Now().Add(-time.Duration(d.since))
+	filter := deadletters.Filter{Reasons: d.flags.reasons, Under: d.flags.category, IDs: ids}
+	if d.flags.since > 0 {
+		filter.Since = time.Now().Add(-time.Duration(d.flags.since))
 	}
 	chosen, absent, err := filter.Select(all)
 	for _, id := range absent {
@@ -243,10 +247,10 @@ func (d *dlqCommand) list(ctx context.Context, _ []string) error {
 		pushedOut += l.PushedOut
 	}
 	slices.Reverse(letters)
-	if d.limit > 0 {
-		letters = letters[:min(d.limit, total)]
+	if d.flags.limit > 0 {
+		letters = letters[:min(d.flags.limit, total)]
 	}
-	if d.json {
+	if d.flags.json {
 		return screen.PrintJSON(d.out, letterList{Stream: d.stream, Total: total, PushedOut: pushedOut, Letters: append([]deadletters.Letter{}, letters...)})
 	}
 	if err := d.printLetters(letters, total); err != nil || pushedOut == 0 {
@@ -268,15 +272,18 @@ func (d *dlqCommand) show(ctx context.Context, arguments []string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", plain.Line(id), err)
 		}
-		if d.json {
+		if d.flags.json {
 			contents.Letters = append(contents.Letters, shown(content))
 			continue
 		}
-		if err := d.printLetter(content, i > 0); err != nil {
+		if i > 0 {
+			_, _ = fmt.Fprint(d.out, "\n\n")
+		}
+		if err := d.printLetter(content); err != nil {
 			return err
 		}
 	}
-	if d.json {
+	if d.flags.json {
 		return screen.PrintJSON(d.out, contents)
 	}
 	return nil
@@ -313,10 +320,10 @@ func (d *dlqCommand) change(ctx context.Context, ids []string, a action) error {
 	if err != nil {
 		return err
 	}
-	if d.dryRun {
+	if d.flags.dryRun {
 		return d.announce(a, letters, missing)
 	}
-	if a.asks && !d.yes && len(letters) > 0 {
+	if a.asks && !d.flags.yes && len(letters) > 0 {
 		question := fmt.Sprintf("%s %s for good?", strings.ToUpper(a.name[:1])+a.name[1:], count(len(letters)))
 		if agreed, err := screen.Confirm(ctx, d.in, d.problems, question); !agreed {
 			return err

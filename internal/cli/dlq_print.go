@@ -79,7 +79,7 @@ func (c *changes) note(l deadletters.Letter, outcome deadletters.Outcome, err er
 
 // announce prints the letters that a dry run selects.
 func (d *dlqCommand) announce(a action, letters []deadletters.Letter, missing int) (err error) {
-	if d.json {
+	if d.flags.json {
 		dry := changes{Action: a.name, DryRun: true, Letters: []change{}, Missing: missing}
 		for _, l := range letters {
 			dry.note(l, "", nil)
@@ -112,7 +112,7 @@ func (d *dlqCommand) report(results changes, a action) error {
 		}
 	}
 	var err error
-	if d.json {
+	if d.flags.json {
 		err = screen.PrintJSON(d.out, results)
 	} else {
 		_, err = fmt.Fprintf(d.out, "%s %s\n", a.done, count(done))
@@ -150,11 +150,8 @@ func (d *dlqCommand) printLetters(letters []deadletters.Letter, total int) error
 }
 
 // printLetter prints headers, an empty line and the body.
-func (d *dlqCommand) printLetter(content deadletters.Content, further bool) error {
+func (d *dlqCommand) printLetter(content deadletters.Content) error {
 	var text bytes.Buffer
-	if further {
-		text.WriteString("\n\n")
-	}
 	rows := [][]string{
 		{"Number:", fmt.Sprint(content.Number)},
 		{"Stored:", content.Stored.Local().Format(time.DateTime) + " (" + screen.Age(time.Since(content.Stored)) + " ago)"},

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -108,11 +109,11 @@ func ending(c overrides.Change) string {
 func (l *limitsCommand) warnOf(ctx context.Context, tree *limits.Tree, set limits.Override) {
 	l.warnOfPath(set.Level)
 	if set.Level == limits.LevelGlobal && len(set.Limits) == 0 {
-		l.warn("nothing bounds all events together now: a flood of many categories goes out whole")
+		warn(l.out, "nothing bounds all events together now: a flood of many categories goes out whole")
 	}
 	for _, pointless := range tree.Pointless() {
 		if pointless.Level == set.Level {
-			l.warn(pointless.String())
+			warn(l.out, pointless.String())
 		}
 	}
 	levels, _, err := l.usage(ctx, tree)
@@ -121,13 +122,13 @@ func (l *limitsCommand) warnOf(ctx context.Context, tree *limits.Tree, set limit
 	}
 	for _, use := range levels {
 		if use.Level == set.Level && use.Used > use.Limit.Capacity() {
-			l.warn(inWords(use) + " are used, so nothing more of it is sent until enough of them are free")
+			warn(l.out, inWords(use)+" are used, so nothing more of it is sent until enough of them are free")
 		}
 	}
 	l.warnOfFullLimits(ctx, tree, set.Level)
 }
 
-func (l *limitsCommand) warn(text string) { _, _ = fmt.Fprintf(l.out, "warning: %s\n", text) }
+func warn(out io.Writer, text string) { _, _ = fmt.Fprintf(out, "warning: %s\n", text) }
 
 // warnOfPath warns about a path that is probably mistyped.
 func (l *limitsCommand) warnOfPath(level string) {
@@ -139,7 +140,7 @@ func (l *limitsCommand) warnOfPath(level string) {
 		return
 	}
 	if near := plain.Nearest(path, known); near != "" {
-		l.warn(fmt.Sprintf("no event of %s is known; %s exists", path, near))
+		warn(l.out, fmt.Sprintf("no event of %s is known; %s exists", path, near))
 	}
 }
 
@@ -159,7 +160,7 @@ func (l *limitsCommand) warnOfFullLimits(ctx context.Context, tree *limits.Tree,
 				continue
 			}
 			opens := known.At.Add(limit.Wait)
-			l.warn(fmt.Sprintf("%s %s is full: nothing is sent before %s", limit.Node.Level, limit.Limit, screen.Local(opens)))
+			warn(l.out, fmt.Sprintf("%s %s is full: nothing is sent before %s", limit.Node.Level, limit.Limit, screen.Local(opens)))
 		}
 		return nil
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -67,13 +68,23 @@ func newIngestCommand(run func(ctx context.Context) error) *cobra.Command {
 	return command
 }
 
+// isLoopback reports whether only this host reaches addresses, which are separated by commas.
+func isLoopback(addresses string) bool {
+	for address := range strings.SplitSeq(addresses, ",") {
+		host, _, _ := net.SplitHostPort(address) // the setting has been checked
+		if host != "localhost" && !net.ParseIP(host).IsLoopback() {
+			return false
+		}
+	}
+	return true
+}
+
 // CheckIngest returns a [UsageError] if the server has no address. It also returns one if any host could send events without a token.
 func CheckIngest(settings config.Ingest) error {
-	host, _, _ := net.SplitHostPort(settings.Addr) // the setting has been checked
 	switch {
 	case settings.Addr == "":
 		return &UsageError{errors.New("NOTIFIER_INGEST_ADDR is off; expected an address such as :8082")}
-	case settings.TokensFile == "" && host != "localhost" && !net.ParseIP(host).IsLoopback():
+	case settings.TokensFile == "" && !isLoopback(settings.Addr):
 		return &UsageError{fmt.Errorf("NOTIFIER_INGEST_TOKENS_FILE: not set, but other hosts reach NOTIFIER_INGEST_ADDR=%q; expected a file of tokens, "+
 			"which 'notifier ingest token NAME PATTERN' makes, or an address on loopback such as %s", settings.Addr, IngestAddr)}
 	}

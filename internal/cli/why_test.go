@@ -67,7 +67,7 @@ func (k whyKit) note(entries ...journal.Entry) {
 		Publisher: k.js, Names: at, Instance: "worker-1", Logger: slog.New(slog.DiscardHandler), Metrics: k,
 	})
 	for _, e := range entries {
-		recorder.Record(e.Category, e.Result, e.Level, 1, func(int, bool) journal.Entry { return e })
+		recorder.Record(e.Category, e.Result, e.Level, 1, func(int, journal.Detail) journal.Entry { return e })
 	}
 	recorder.Run(testkit.Ended(k))
 }

@@ -52,7 +52,7 @@ type Config struct {
 	ShutdownTimeout      time.Duration `env:"SHUTDOWN_TIMEOUT" form:"positive" default:"25s" desc:"time for the deliveries under way after SIGTERM, then they are given back to JetStream; of 'notifier ingest', for the requests under way after NOTIFIER_DRAIN"`
 	MetricsMaxCategories int           `env:"METRICS_MAX_CATEGORIES" form:"categories" default:"50" desc:"categories with a label value of their own in the metrics, up to 10000: those named in settings, then the first that come; all others are 'other'"`
 
-	shared map[string]string
+	Shared Shared // the settings that all workers need alike
 }
 
 // NATS is the server that events come from. The streams and subjects of NATS, Room, DLQ and Journal do not overlap.
@@ -136,7 +136,7 @@ type Limits struct {
 	DenyCacheTTL time.Duration      `env:"DENY_CACHE_TTL" form:"duration" default:"1s" desc:"how long a worker may remember that a limit is full, without asking Redis; '0' turns that off"`
 	Shadow       bool               `env:"SHADOW" form:"boolean" shared:"true" default:"false" desc:"decide and count, but send everything"`
 
-	Set     bool // the global limit, that of categories, a rule or a guarantee is set
+	Set     bool // a global limit, a category limit, a rule or a guarantee is set
 	origins map[string]limits.Origin
 }
 
@@ -249,14 +249,14 @@ type Options struct {
 // The error is a *Faults with every fault found; the Config is then the zero Config.
 func Load(o Options) (Config, []string, error) {
 	l := newLoader()
-	for _, s := range l.settings {
+	for _, s := range l.settings.all {
 		s.Default = cmp.Or(o.Defaults[s.Variable], s.Default)
 	}
 	l.read()
 	l.checkBetween(o)
-	l.checkUnknown()
-	if len(l.faults) > 0 {
-		return Config{}, nil, &l.faults
+	l.settings.checkUnknown()
+	if len(l.settings.faults) > 0 {
+		return Config{}, nil, &l.settings.faults
 	}
-	return l.Config, l.warnings(), nil
+	return l.config, l.warnings(), nil
 }

@@ -18,60 +18,60 @@ func (l *loader) checkBetween(o Options) {
 	l.checkSink(o.Sink)
 	l.checkMentions()
 	l.checkTemplate(o.CheckTemplate)
-	l.checkPair(&l.NATS.TLS.CertFile, &l.NATS.TLS.KeyFile)
-	l.checkPair(&l.Redis.TLS.CertFile, &l.Redis.TLS.KeyFile)
-	l.checkPair(&l.Ingest.TLS.CertFile, &l.Ingest.TLS.KeyFile)
+	l.checkPair(&l.config.NATS.TLS.CertFile, &l.config.NATS.TLS.KeyFile)
+	l.checkPair(&l.config.Redis.TLS.CertFile, &l.config.Redis.TLS.KeyFile)
+	l.checkPair(&l.config.Ingest.TLS.CertFile, &l.config.Ingest.TLS.KeyFile)
 	l.checkClientAuthorities()
 	l.checkLimits()
 }
 
 func (l *loader) checkAckWait() {
-	wait, slack, redis := l.setting(&l.NATS.AckWait), l.setting(&l.Slack.Timeout), l.setting(&l.Redis.Timeout)
-	mentions := l.setting(&l.Slack.Mentions)
+	wait, slack, redis := l.settings.of(&l.config.NATS.AckWait), l.settings.of(&l.config.Slack.Timeout), l.settings.of(&l.config.Redis.Timeout)
+	mentions := l.settings.of(&l.config.Slack.Mentions)
 	if wait.faulty || slack.faulty || redis.faulty || mentions.faulty {
 		return
 	}
-	if longest := l.SendTimeout(); l.NATS.AckWait <= longest {
+	if longest := l.config.SendTimeout(); l.config.NATS.AckWait <= longest {
 		also := ""
 		if mentions.given {
 			also = " and " + mentions.Variable
 		}
-		l.add(wait, "not longer than one post may take, %v by %s=%s, %s=%s%s; expected more, or a redelivery overtakes a delivery",
+		l.settings.add(wait, "not longer than one post may take, %v by %s=%s, %s=%s%s; expected more, or a redelivery overtakes a delivery",
 			longest, slack.Variable, slack.text, redis.Variable, redis.text, also)
 	}
 }
 
 func (l *loader) checkLogin() {
-	user, password := l.setting(&l.NATS.User), l.setting(&l.NATS.Password)
+	user, password := l.settings.of(&l.config.NATS.User), l.settings.of(&l.config.NATS.Password)
 	if password.given && !user.given {
-		l.add(user, "not set, but %s is; expected the user of that password", password.Variable)
+		l.settings.add(user, "not set, but %s is; expected the user of that password", password.Variable)
 	}
 	first := ""
-	for _, login := range []*setting{l.setting(&l.NATS.CredsFile), user, l.setting(&l.NATS.Token)} {
+	for _, login := range []*setting{l.settings.of(&l.config.NATS.CredsFile), user, l.settings.of(&l.config.NATS.Token)} {
 		switch {
 		case !login.given:
 		case first == "":
 			first = login.Variable
 		default:
-			l.add(login, "set together with %s; expected one way to log in", first)
+			l.settings.add(login, "set together with %s; expected one way to log in", first)
 		}
 	}
 }
 
 // checkStreams reports two settings that name one stream.
 func (l *loader) checkStreams() {
-	streams := []*setting{l.setting(&l.NATS.Stream), l.setting(&l.Room.Stream), l.setting(&l.DLQ.Stream), l.setting(&l.Journal.Stream)}
+	streams := []*setting{l.settings.of(&l.config.NATS.Stream), l.settings.of(&l.config.Room.Stream), l.settings.of(&l.config.DLQ.Stream), l.settings.of(&l.config.Journal.Stream)}
 	for i, stream := range streams {
 		same := slices.IndexFunc(streams[:i], func(other *setting) bool { return !other.faulty && !stream.faulty && other.text == stream.text })
 		if same >= 0 {
-			l.add(stream, "the same stream as %s; expected another one", streams[same].Variable)
+			l.settings.add(stream, "the same stream as %s; expected another one", streams[same].Variable)
 		}
 	}
 }
 
 // checkSubjects finds subjects that overlap.
 func (l *loader) checkSubjects() {
-	events, letters, inbox := l.setting(&l.NATS.Subject), l.setting(&l.DLQ.Subject), l.setting(&l.NATS.Inbox)
+	events, letters, inbox := l.settings.of(&l.config.NATS.Subject), l.settings.of(&l.config.DLQ.Subject), l.settings.of(&l.config.NATS.Inbox)
 	if events.faulty {
 		return
 	}
@@ -80,15 +80,15 @@ func (l *loader) checkSubjects() {
 		switch {
 		case other.faulty:
 		case overlap(other.text, events.text):
-			l.add(other, "overlaps %s=%q; expected a subject outside of it", events.Variable, events.text)
+			l.settings.add(other, "overlaps %s=%q; expected a subject outside of it", events.Variable, events.text)
 		case overlap(other.text, room):
-			l.add(other, "overlaps %q, where events wait; expected a subject outside of it", room)
+			l.settings.add(other, "overlaps %q, where events wait; expected a subject outside of it", room)
 		case overlap(other.text, journal):
-			l.add(other, "overlaps %q, where the journal is; expected a subject outside of it", journal)
+			l.settings.add(other, "overlaps %q, where the journal is; expected a subject outside of it", journal)
 		}
 	}
 	if !letters.faulty && !inbox.faulty && overlap(inbox.text, letters.text) {
-		l.add(inbox, "overlaps %s=%q; expected a subject outside of it", letters.Variable, letters.text)
+		l.settings.add(inbox, "overlaps %s=%q; expected a subject outside of it", letters.Variable, letters.text)
 	}
 }
 
@@ -99,40 +99,40 @@ func overlap(a, b string) bool {
 
 // checkSink chooses the sink if it is not set, and finds missing settings of the sink.
 func (l *loader) checkSink(fallback string) {
-	token, webhook, channel := l.setting(&l.Slack.Token), l.setting(&l.Slack.WebhookURL), l.setting(&l.Slack.Channel)
+	token, webhook, channel := l.settings.of(&l.config.Slack.Token), l.settings.of(&l.config.Slack.WebhookURL), l.settings.of(&l.config.Slack.Channel)
 	if token.given && webhook.given {
-		l.add(webhook, "set together with %s; expected one of them", token.Variable)
+		l.settings.add(webhook, "set together with %s; expected one of them", token.Variable)
 	}
 	if token.given && !channel.given {
-		l.add(channel, "not set, but %s is; expected a default channel such as #alerts", token.Variable)
+		l.settings.add(channel, "not set, but %s is; expected a default channel such as #alerts", token.Variable)
 	}
-	sink := l.setting(&l.Sink)
+	sink := l.settings.of(&l.config.Sink)
 	if sink.faulty {
 		return
 	}
 	switch slack := token.given || webhook.given; {
-	case slack && l.Sink == "":
-		l.Sink = SinkSlack
-	case l.Sink == "" && fallback != "":
-		l.Sink = fallback
-	case l.Sink == "":
-		l.add(sink, "nowhere to send to; expected %s with %s, or %s, or %s=%s to print instead",
+	case slack && l.config.Sink == "":
+		l.config.Sink = SinkSlack
+	case l.config.Sink == "" && fallback != "":
+		l.config.Sink = fallback
+	case l.config.Sink == "":
+		l.settings.add(sink, "nowhere to send to; expected %s with %s, or %s, or %s=%s to print instead",
 			token.Variable, channel.Variable, webhook.Variable, sink.Variable, SinkConsole)
-	case l.Sink == SinkSlack && !slack:
-		l.add(sink, "without a way to post; expected %s with %s, or %s", token.Variable, channel.Variable, webhook.Variable)
+	case l.config.Sink == SinkSlack && !slack:
+		l.settings.add(sink, "without a way to post; expected %s with %s, or %s", token.Variable, channel.Variable, webhook.Variable)
 	}
 }
 
 // checkMentions finds handles of groups together with a webhook. A webhook cannot look up a handle.
 func (l *loader) checkMentions() {
-	mentions, token, webhook := l.setting(&l.Slack.Mentions), l.setting(&l.Slack.Token), l.setting(&l.Slack.WebhookURL)
+	mentions, token, webhook := l.settings.of(&l.config.Slack.Mentions), l.settings.of(&l.config.Slack.Token), l.settings.of(&l.config.Slack.WebhookURL)
 	if token.given || !webhook.given {
 		return
 	}
-	for _, entry := range l.Slack.Mentions.Entries() {
+	for _, entry := range l.config.Slack.Mentions.Entries() {
 		for _, name := range entry.Value {
 			if isGroupHandle(name) {
-				l.add(mentions, "a webhook cannot look up the handle %q of %s; expected the ID of the group, such as @S0123456789, or %s instead of %s",
+				l.settings.add(mentions, "a webhook cannot look up the handle %q of %s; expected the ID of the group, such as @S0123456789, or %s instead of %s",
 					"@"+name, entry.Pattern, token.Variable, webhook.Variable)
 			}
 		}
@@ -140,73 +140,73 @@ func (l *loader) checkMentions() {
 }
 
 func (l *loader) checkTemplate(check func(string) error) {
-	template := l.setting(&l.Slack.Template)
+	template := l.settings.of(&l.config.Slack.Template)
 	if check == nil || !template.given || template.faulty {
 		return
 	}
-	if err := check(l.Slack.Template); err != nil {
-		l.addError(template, err)
+	if err := check(l.config.Slack.Template); err != nil {
+		l.settings.addError(template, err)
 	}
 }
 
 // checkPair finds a certificate without a key, a key without a certificate, and two files that do not match.
 func (l *loader) checkPair(certFile, keyFile *string) {
-	certificate, key := l.setting(certFile), l.setting(keyFile)
+	certificate, key := l.settings.of(certFile), l.settings.of(keyFile)
 	switch {
 	case certificate.given && !key.given:
-		l.add(key, "not set, but %s is; expected the key of that certificate", certificate.Variable)
+		l.settings.add(key, "not set, but %s is; expected the key of that certificate", certificate.Variable)
 	case key.given && !certificate.given:
-		l.add(certificate, "not set, but %s is; expected the certificate of that key", key.Variable)
+		l.settings.add(certificate, "not set, but %s is; expected the certificate of that key", key.Variable)
 	case certificate.given && !certificate.faulty && !key.faulty:
 		if _, err := tls.LoadX509KeyPair(*certFile, *keyFile); err != nil {
-			l.add(certificate, "does not go with %s=%q: %v; expected a certificate and its key in PEM",
-				key.Variable, shown(*keyFile, false), err)
+			l.settings.add(certificate, "does not go with %s=%q: %v; expected a certificate and its key in PEM",
+				key.Variable, shown(*keyFile), err)
 		}
 	}
 }
 
 func (l *loader) checkClientAuthorities() {
-	certificate, authorities := l.setting(&l.Ingest.TLS.CertFile), l.setting(&l.Ingest.TLS.ClientCAFile)
+	certificate, authorities := l.settings.of(&l.config.Ingest.TLS.CertFile), l.settings.of(&l.config.Ingest.TLS.ClientCAFile)
 	if authorities.given && !certificate.given {
-		l.add(certificate, "not set, but %s is; expected a certificate, since clients show theirs over TLS alone", authorities.Variable)
+		l.settings.add(certificate, "not set, but %s is; expected a certificate, since clients show theirs over TLS alone", authorities.Variable)
 	}
 }
 
 func (l *loader) checkLimits() {
-	global, guarantees, shadow := l.setting(&l.Limits.Global), l.setting(&l.Limits.Guarantees), l.setting(&l.Limits.ShadowLimits)
+	global, guarantees, shadow := l.settings.of(&l.config.Limits.Global), l.settings.of(&l.config.Limits.Guarantees), l.settings.of(&l.config.Limits.ShadowLimits)
 	if global.faulty || guarantees.faulty {
 		return
 	}
-	if err := limits.CheckGuarantees(l.Limits.Global, l.Limits.Guarantees); err != nil {
-		l.add(guarantees, "cannot be kept: %v; expected no more slots than %s=%s has", err, global.Variable, global.text)
+	if err := limits.CheckGuarantees(l.config.Limits.Global, l.config.Limits.Guarantees); err != nil {
+		l.settings.add(guarantees, "cannot be kept: %v; expected no more slots than %s=%s has", err, global.Variable, global.text)
 		return
 	}
-	if l.setting(&l.Limits.Category).faulty || l.setting(&l.Limits.Rules).faulty || shadow.faulty {
+	if l.settings.of(&l.config.Limits.Category).faulty || l.settings.of(&l.config.Limits.Rules).faulty || shadow.faulty {
 		return
 	}
-	if _, err := limits.NewRuleset(l.Limits.Plan(), nil, l.Limits.ShadowLimits, nil); err != nil {
-		l.add(shadow, "cannot be tried out: %v", err)
+	if _, err := limits.NewRuleset(l.config.Limits.Plan(), nil, l.config.Limits.ShadowLimits, nil); err != nil {
+		l.settings.add(shadow, "cannot be tried out: %v", err)
 	}
 }
 
 // warnings returns warnings of valid settings without an effect or with an unwanted one.
 func (l *loader) warnings() []string {
-	warnings := unreachable("NOTIFIER_CATEGORY_LIMIT", l.Limits.Category, l.Limits.Global)
-	for _, rule := range l.Limits.Rules {
-		warnings = append(warnings, unreachable(fmt.Sprintf("NOTIFIER_LIMITS: %s", rule.Pattern), rule.Limits, l.Limits.Global)...)
+	warnings := unreachable("NOTIFIER_CATEGORY_LIMIT", l.config.Limits.Category, l.config.Limits.Global)
+	for _, rule := range l.config.Limits.Rules {
+		warnings = append(warnings, unreachable(fmt.Sprintf("NOTIFIER_LIMITS: %s", rule.Pattern), rule.Limits, l.config.Limits.Global)...)
 	}
-	if l.Slack.WebhookURL.IsSet() && l.Slack.Channel != "" {
+	if l.config.Slack.WebhookURL.IsSet() && l.config.Slack.Channel != "" {
 		warnings = append(warnings, "NOTIFIER_SLACK_CHANNEL has no effect: a webhook posts to its own channel")
 	}
-	if l.Slack.WebhookURL.IsSet() && len(l.Slack.Routes.Entries()) > 0 {
+	if l.config.Slack.WebhookURL.IsSet() && len(l.config.Slack.Routes.Entries()) > 0 {
 		warnings = append(warnings, "NOTIFIER_SLACK_ROUTES has no effect: a webhook posts to its own channel")
 	}
-	if age := l.Stream.MaxAge; age > 0 && age <= l.Event.MaxAge {
+	if age := l.config.Stream.MaxAge; age > 0 && age <= l.config.Event.MaxAge {
 		warnings = append(warnings, fmt.Sprintf("NOTIFIER_STREAM_MAX_AGE=%s is not above NOTIFIER_EVENT_MAX_AGE=%s: "+
-			"the stream loses an event before it can be counted as expired", l.setting(&l.Stream.MaxAge).text, l.setting(&l.Event.MaxAge).text))
+			"the stream loses an event before it can be counted as expired", l.settings.of(&l.config.Stream.MaxAge).text, l.settings.of(&l.config.Event.MaxAge).text))
 	}
-	if l.setting(&l.Slack.Burst).given && l.Slack.Rate == (limits.Limit{}) {
-		warnings = append(warnings, "NOTIFIER_SLACK_BURST has no effect: NOTIFIER_SLACK_RATE is "+l.setting(&l.Slack.Rate).text)
+	if l.settings.of(&l.config.Slack.Burst).given && l.config.Slack.Rate == (limits.Limit{}) {
+		warnings = append(warnings, "NOTIFIER_SLACK_BURST has no effect: NOTIFIER_SLACK_RATE is "+l.settings.of(&l.config.Slack.Rate).text)
 	}
 	return warnings
 }

@@ -46,12 +46,17 @@ var misplaced = regexp.MustCompile(`://.*@|hooks\.slack\.com|xox[a-z]-|xapp-`)
 // quotedText matches what %q prints.
 var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// shown is what a fault may show of a value.
-func shown(value string, secret bool) string {
-	if value == "" {
-		return ""
+// shown returns what a fault may show of a setting's value.
+func (s *setting) shown() string {
+	if s.Secret && s.text != "" {
+		return mask
 	}
-	if secret || misplaced.MatchString(value) {
+	return shown(s.text)
+}
+
+// shown returns what a fault may show of a value that is no secret.
+func shown(value string) string {
+	if misplaced.MatchString(value) {
 		return mask
 	}
 	if len(value) > maxShown {

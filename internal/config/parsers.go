@@ -286,7 +286,7 @@ func natsServers(text string) (string, error) {
 	var hasWebSockets, hasOthers bool
 	for server := range strings.SplitSeq(text, ",") {
 		u, err := url.Parse(strings.TrimSpace(server))
-		if err != nil || u.Hostname() == "" || !validPort(u.Port(), true) {
+		if err != nil || u.Hostname() == "" || !validOptionalPort(u.Port()) {
 			return "", errors.New("not the URL of a server; " + expected)
 		}
 		switch u.Scheme {
@@ -307,7 +307,7 @@ func natsServers(text string) (string, error) {
 func redisURL(text string) (string, error) {
 	const expected = "expected redis://host:port/0 or rediss://host:port/0; special characters of a password are percent-encoded"
 	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" || !validPort(u.Port(), true) || strings.ContainsFunc(text, blank) {
+	if err != nil || u.Hostname() == "" || !validOptionalPort(u.Port()) || strings.ContainsFunc(text, blank) {
 		return "", errors.New("not the URL of a server; " + expected)
 	}
 	if u.Scheme != "redis" && u.Scheme != "rediss" {
@@ -328,7 +328,7 @@ func redisURL(text string) (string, error) {
 	}
 	for _, address := range query["addr"] {
 		host, port, err := net.SplitHostPort(address)
-		if err != nil || host == "" || !validPort(port, false) {
+		if err != nil || host == "" || !validPort(port) {
 			return "", errors.New("a further address is not one; expected ?addr=host:port, joined with &")
 		}
 	}
@@ -359,7 +359,7 @@ func apiURL(text string) (string, error) {
 
 func parseWebURL(text string) (u *url.URL, ok bool) {
 	u, err := url.Parse(text)
-	return u, err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && validPort(u.Port(), true) &&
+	return u, err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && validOptionalPort(u.Port()) &&
 		!strings.ContainsFunc(text, blank)
 }
 
@@ -376,16 +376,15 @@ func listenAddress(text string) (string, error) {
 		return "", nil
 	}
 	host, port, err := net.SplitHostPort(text)
-	if err != nil || !validPort(port, false) || strings.ContainsFunc(host, blank) {
+	if err != nil || !validPort(port) || strings.ContainsFunc(host, blank) {
 		return "", errors.New("not an address to listen on; expected host:port or :port with a port from 0 to 65535, or off")
 	}
 	return text, nil
 }
 
-func validPort(port string, optional bool) bool {
-	if port == "" {
-		return optional
-	}
+func validOptionalPort(port string) bool { return port == "" || validPort(port) }
+
+func validPort(port string) bool {
 	_, err := strconv.ParseUint(port, 10, 16)
 	return err == nil
 }

@@ -37,20 +37,26 @@ func (s *setting) Decode(text string) error {
 	return nil
 }
 
+// variables are the settings of a process, with everything that is wrong with them.
+type variables struct {
+	all    []*setting // in the order of the fields
+	faults Faults
+}
+
+// loader fills a Config and checks the settings against each other.
 type loader struct {
-	Config
-	settings []*setting // in the order of the fields
-	faults   Faults
+	config   Config
+	settings variables
 }
 
 func newLoader() *loader {
 	l := new(loader)
-	l.gather(prefix, reflect.ValueOf(&l.Config).Elem())
+	l.settings.gather(prefix, reflect.ValueOf(&l.config).Elem())
 	return l
 }
 
 // gather finds the settings of a group.
-func (l *loader) gather(prefix string, group reflect.Value) {
+func (v *variables) gather(prefix string, group reflect.Value) {
 	for i := range group.NumField() {
 		field, tags := group.Field(i), group.Type().Field(i).Tag
 		name := prefix
@@ -60,54 +66,58 @@ func (l *loader) gather(prefix string, group reflect.Value) {
 		parse, isSetting := forms[tags.Get("form")]
 		switch {
 		case isSetting:
-			l.settings = append(l.settings, &setting{
+			v.all = append(v.all, &setting{
 				Setting: Setting{name, tags.Get("default"), tags.Get("desc"), tags.Get("secret") == "true"}, field: field, parse: parse,
 				shared: tags.Get("shared") == "true",
 			})
 		case field.Kind() == reflect.Struct:
-			l.gather(name, field)
+			v.gather(name, field)
 		}
 	}
 }
 
-// setting returns the setting whose field a pointer points to.
-func (l *loader) setting(pointer any) *setting {
-	return l.settings[slices.IndexFunc(l.settings, func(s *setting) bool { return s.field.Addr().Interface() == pointer })]
+// of returns the setting whose field a pointer points to.
+func (v *variables) of(pointer any) *setting {
+	return v.all[slices.IndexFunc(v.all, func(s *setting) bool { return s.field.Addr().Interface() == pointer })]
 }
 
-// read fills every field.
-func (l *loader) read() {
+// read fills every field from the environment.
+func (v *variables) read() {
 	// envconfig wants a struct: its fields are the settings, named like their variables.
-	fields := make([]reflect.StructField, len(l.settings))
-	for i, s := range l.settings {
+	fields := make([]reflect.StructField, len(v.all))
+	for i, s := range v.all {
 		fields[i] = reflect.StructField{Name: s.Variable, Type: reflect.TypeOf(s)}
 	}
 	variables := reflect.New(reflect.StructOf(fields))
-	for i, s := range l.settings {
+	for i, s := range v.all {
 		variables.Elem().Field(i).Set(reflect.ValueOf(s))
 	}
 	if err := envconfig.Process("", variables.Interface()); err != nil {
 		panic(fmt.Sprintf("config: the settings cannot be read at all: %v", err))
 	}
+	for _, s := range v.all {
+		v.readFile(s)
+		v.parse(s)
+	}
+}
 
-	for _, s := range l.settings {
-		l.readFile(s)
-		l.parse(s)
+// read fills the Config.
+func (l *loader) read() {
+	l.settings.read()
+	l.config.NATS.URLSet = l.settings.of(&l.config.NATS.URL).given
+	l.config.Redis.URLSet = l.settings.of(&l.config.Redis.URL).given
+	l.config.HTTP.AddrSet = l.settings.of(&l.config.HTTP.Addr).given
+	l.config.Page.AddrSet = l.settings.of(&l.config.Page.Addr).given
+	for _, field := range []any{&l.config.Limits.Global, &l.config.Limits.Category, &l.config.Limits.Rules, &l.config.Limits.Guarantees} {
+		l.config.Limits.Set = l.config.Limits.Set || l.settings.of(field).given
 	}
-	l.NATS.URLSet = l.setting(&l.NATS.URL).given
-	l.Redis.URLSet = l.setting(&l.Redis.URL).given
-	l.HTTP.AddrSet = l.setting(&l.HTTP.Addr).given
-	l.Page.AddrSet = l.setting(&l.Page.Addr).given
-	for _, field := range []any{&l.Limits.Global, &l.Limits.Category, &l.Limits.Rules, &l.Limits.Guarantees} {
-		l.Limits.Set = l.Limits.Set || l.setting(field).given
-	}
-	l.Ingest.AddrSet = l.setting(&l.Ingest.Addr).given
-	l.Limits.origins = l.origins()
-	l.Config.shared = l.shared()
+	l.config.Ingest.AddrSet = l.settings.of(&l.config.Ingest.Addr).given
+	l.config.Limits.origins = l.origins()
+	l.config.Shared = l.settings.shared()
 }
 
 // readFile takes the text of a secret from its file, where one is named.
-func (l *loader) readFile(s *setting) {
+func (v *variables) readFile(s *setting) {
 	path := os.Getenv(s.Variable + fileSuffix)
 	if !s.Secret || path == "" {
 		return
@@ -121,12 +131,12 @@ func (l *loader) readFile(s *setting) {
 	}
 	if err != nil {
 		s.faulty = true
-		l.faults = append(l.faults, Fault{s.Variable + fileSuffix, shown(path, false), err.Error()})
+		v.faults = append(v.faults, Fault{s.Variable + fileSuffix, shown(path), err.Error()})
 	}
 }
 
 // parse fills the field of a setting that is set or has a default.
-func (l *loader) parse(s *setting) {
+func (v *variables) parse(s *setting) {
 	if !s.given {
 		s.text = s.Default
 	}
@@ -136,46 +146,46 @@ func (l *loader) parse(s *setting) {
 	value, err := s.parse(s.text)
 	if err != nil {
 		s.faulty = true
-		l.addError(s, err)
+		v.addError(s, err)
 		return
 	}
 	s.field.Set(reflect.ValueOf(value))
 }
 
-// origins tells where each rule comes from.
+// origins returns where each rule comes from.
 func (l *loader) origins() map[string]limits.Origin {
 	origins := make(map[string]limits.Origin)
-	for level, limit := range map[string]*limits.Limits{limits.LevelGlobal: &l.Limits.Global, limits.LevelCategory: &l.Limits.Category} {
+	for level, limit := range map[string]*limits.Limits{limits.LevelGlobal: &l.config.Limits.Global, limits.LevelCategory: &l.config.Limits.Category} {
 		origins[level] = limits.FromDefault
-		if l.setting(limit).given {
+		if l.settings.of(limit).given {
 			origins[level] = limits.FromEnvironment
 		}
 	}
-	for _, rule := range l.Limits.Rules {
+	for _, rule := range l.config.Limits.Rules {
 		origins[rule.Pattern.String()] = limits.FromEnvironment
 	}
 	return origins
 }
 
 // add notes a fault of a setting, on one line. The fault names the variable that was set.
-func (l *loader) add(s *setting, format string, args ...any) {
-	fault := Fault{s.Variable, shown(s.text, s.Secret), strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")}
+func (v *variables) add(s *setting, format string, args ...any) {
+	fault := Fault{s.Variable, s.shown(), strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")}
 	if fault.Value == mask {
 		fault.Problem = quotedText.ReplaceAllString(fault.Problem, mask) // it may quote the secret
 	}
 	if s.file != "" {
-		fault.Variable, fault.Value = s.Variable+fileSuffix, shown(s.file, false)
+		fault.Variable, fault.Value = s.Variable+fileSuffix, shown(s.file)
 	}
-	l.faults = append(l.faults, fault)
+	v.faults = append(v.faults, fault)
 }
 
 // addError records an error about a setting's value. Each error of a joined error becomes one fault.
-func (l *loader) addError(s *setting, err error) {
+func (v *variables) addError(s *setting, err error) {
 	problems := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		problems = joined.Unwrap()
 	}
 	for _, problem := range problems {
-		l.add(s, "%v", problem)
+		v.add(s, "%v", problem)
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Shared returns the settings that must be equal on all workers of a deployment, by variable. Equal values have equal texts. The map
-// contains no secret.
-func (c Config) Shared() map[string]string { return maps.Clone(c.shared) }
+// Shared has the settings that must be equal on all workers of a deployment, by variable. Equal values have equal texts. It contains no
+// secret.
+type Shared map[string]string
 
-// SharedHash returns a hash of the shared settings. Workers compare their hashes without revealing their settings.
-func (c Config) SharedHash() string {
+// Hash returns a hash of the settings. Workers compare their hashes without revealing their settings.
+func (s Shared) Hash() string {
 	var text strings.Builder
-	for _, variable := range slices.Sorted(maps.Keys(c.shared)) {
-		fmt.Fprintf(&text, "%s=%q\n", variable, c.shared[variable])
+	for _, variable := range slices.Sorted(maps.Keys(s)) {
+		fmt.Fprintf(&text, "%s=%q\n", variable, s[variable])
 	}
 	return shortHash(text.String())
 }
@@ -28,9 +28,9 @@ func shortHash(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func (l *loader) shared() map[string]string {
-	shared := make(map[string]string)
-	for _, s := range l.settings {
+func (v *variables) shared() Shared {
+	shared := make(Shared)
+	for _, s := range v.all {
 		if s.shared && !s.Secret {
 			shared[s.Variable] = s.sharedText()
 		}

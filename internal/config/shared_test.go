@@ -41,7 +41,7 @@ func TestShared(t *testing.T) {
 		t.Run(test.variable, func(t *testing.T) {
 			told := func(text string) (value, hash string) {
 				settings := loadShared(t, test.variable, text)
-				return settings.Shared()["NOTIFIER_"+test.variable], settings.SharedHash()
+				return settings.Shared["NOTIFIER_"+test.variable], settings.Shared.Hash()
 			}
 			value, hash := told(test.text)
 			same, sameHash := told(test.same)
@@ -58,7 +58,7 @@ func TestShared(t *testing.T) {
 
 // Settings of one worker are not shared, and no secret is.
 func TestNotShared(t *testing.T) {
-	shared := loadShared(t, "NATS_USER", "worker", "NATS_PASSWORD", "hidden-1", "REDIS_PASSWORD", "hidden-2").Shared()
+	shared := loadShared(t, "NATS_USER", "worker", "NATS_PASSWORD", "hidden-1", "REDIS_PASSWORD", "hidden-2").Shared
 	for _, variable := range []string{
 		"NATS_URL", "REDIS_URL", "NATS_PASSWORD", "SLACK_TOKEN", "SLACK_WEBHOOK_URL", "HTTP_ADDR", "LOG_LEVEL", "CONCURRENCY", "NATS_CREDS_FILE",
 	} {
@@ -77,7 +77,7 @@ func TestNotShared(t *testing.T) {
 
 // WithShared reads the limits of another worker, with their origins.
 func TestLimitsOfShared(t *testing.T) {
-	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "LIMITS", "payments=5/1m", "GUARANTEES", "payments=3", "SHADOW_LIMITS", "category=1/1m").Shared()
+	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "LIMITS", "payments=5/1m", "GUARANTEES", "payments=3", "SHADOW_LIMITS", "category=1/1m").Shared
 	own := loadShared(t, "LIMITS", "search=7/1m", "CATEGORY_LIMIT", "1/1m", "LIMITS_BUCKET", "own")
 	read, err := own.Limits.WithShared(theirs)
 	testkit.NoError(t, err)
@@ -97,7 +97,7 @@ func TestLimitsOfShared(t *testing.T) {
 // WithShared reads the streams, delays and ages of another worker. It keeps the other settings.
 func TestSettingsOfShared(t *testing.T) {
 	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "SHADOW", "true", "DELAY", "a=2h,b.>=90m", "NATS_STREAM", "EVENTS", "JOURNAL_STREAM", "WHY",
-		"EVENT_MAX_AGE", "36h").Shared()
+		"EVENT_MAX_AGE", "36h").Shared
 	own := loadShared(t, "DELAY", "c=1h", "ROOM_STREAM", "OWN", "NATS_INBOX", "_INBOX_own")
 	delete(theirs, "NOTIFIER_ROOM_STREAM") // as from a worker of another version
 	read, err := own.WithShared(theirs)

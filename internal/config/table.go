@@ -17,8 +17,8 @@ type Setting struct {
 // Table lists every setting, in the order of the manual.
 func Table() []Setting {
 	l := newLoader()
-	table := make([]Setting, len(l.settings))
-	for i, s := range l.settings {
+	table := make([]Setting, len(l.settings.all))
+	for i, s := range l.settings.all {
 		table[i] = s.Setting
 	}
 	return table

@@ -20,9 +20,9 @@ var serviceLinks = regexp.MustCompile(`^NOTIFIER_(?:[A-Z0-9_]+_)?(?:` +
 
 // checkUnknown adds a fault for each variable that has the prefix and is no setting. The fault hides the value, which may be a
 // secret under a misspelt name.
-func (l *loader) checkUnknown() {
+func (v *variables) checkUnknown() {
 	var known []string
-	for _, s := range l.settings {
+	for _, s := range v.all {
 		known = append(known, s.Variable)
 		if s.Secret {
 			known = append(known, s.Variable+fileSuffix)
@@ -34,6 +34,6 @@ func (l *loader) checkUnknown() {
 			continue
 		}
 		nearest := slices.MinFunc(known, func(a, b string) int { return levenshtein.Distance(name, a, nil) - levenshtein.Distance(name, b, nil) })
-		l.faults = append(l.faults, Fault{name, mask, "no such setting; expected perhaps " + nearest})
+		v.faults = append(v.faults, Fault{name, mask, "no such setting; expected perhaps " + nearest})
 	}
 }

@@ -4,24 +4,24 @@ package config
 // worker may have another version.
 func (l Limits) WithShared(shared map[string]string) (Limits, error) {
 	theirs := newLoader()
-	theirs.Limits = l
+	theirs.config.Limits = l
 	for _, field := range []any{
-		&theirs.Limits.Global, &theirs.Limits.Category, &theirs.Limits.Rules, &theirs.Limits.Guarantees, &theirs.Limits.ShadowLimits,
+		&theirs.config.Limits.Global, &theirs.config.Limits.Category, &theirs.config.Limits.Rules, &theirs.config.Limits.Guarantees, &theirs.config.Limits.ShadowLimits,
 	} {
-		s := theirs.setting(field)
+		s := theirs.settings.of(field)
 		s.field.SetZero()
-		theirs.parse(s)
+		theirs.settings.parse(s)
 		usual := s.sharedText()
 		s.text = shared[s.Variable]
 		s.given = s.text != usual
 		s.field.SetZero()
-		theirs.parse(s)
+		theirs.settings.parse(s)
 	}
-	if len(theirs.faults) > 0 {
-		return Limits{}, &theirs.faults
+	if len(theirs.settings.faults) > 0 {
+		return Limits{}, &theirs.settings.faults
 	}
-	theirs.Limits.origins = theirs.origins()
-	return theirs.Limits, nil
+	theirs.config.Limits.origins = theirs.origins()
+	return theirs.config.Limits, nil
 }
 
 // WithShared returns the settings with a running worker's limits, delays, and names of streams and subjects, which decide the outcome of
@@ -32,23 +32,23 @@ func (c Config) WithShared(shared map[string]string) (Config, error) {
 		return Config{}, err
 	}
 	theirs := newLoader()
-	theirs.Config = c
-	theirs.Limits = limits
+	theirs.config = c
+	theirs.config.Limits = limits
 	for _, field := range []any{
-		&theirs.NATS.Stream, &theirs.NATS.Subject, &theirs.NATS.AckWait, &theirs.Room.Stream, &theirs.DLQ.Stream, &theirs.DLQ.Subject,
-		&theirs.Journal.Stream, &theirs.Limits.Bucket, &theirs.Limits.Shadow, &theirs.Delay.Longest, &theirs.Event.MaxAge, &theirs.Event.MaxBytes,
+		&theirs.config.NATS.Stream, &theirs.config.NATS.Subject, &theirs.config.NATS.AckWait, &theirs.config.Room.Stream, &theirs.config.DLQ.Stream, &theirs.config.DLQ.Subject,
+		&theirs.config.Journal.Stream, &theirs.config.Limits.Bucket, &theirs.config.Limits.Shadow, &theirs.config.Delay.Longest, &theirs.config.Event.MaxAge, &theirs.config.Event.MaxBytes,
 	} {
-		s := theirs.setting(field)
+		s := theirs.settings.of(field)
 		text, told := shared[s.Variable]
 		if !told {
 			continue
 		}
 		s.field.SetZero()
 		s.text, s.given = text, true
-		theirs.parse(s)
+		theirs.settings.parse(s)
 	}
-	if len(theirs.faults) > 0 {
-		return Config{}, &theirs.faults
+	if len(theirs.settings.faults) > 0 {
+		return Config{}, &theirs.settings.faults
 	}
-	return theirs.Config, nil
+	return theirs.config, nil
 }

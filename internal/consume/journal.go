@@ -18,8 +18,8 @@ import (
 // Journal records the outcomes of events: [journal.Recorder]. Its method does not block and may be called concurrently.
 type Journal interface {
 	// Record records the result of n events of a category, in the order of their sequences, and the rule that denied them, if any. Entry
-	// returns the entry of event i; if inFull is false, it returns only the identity. Record calls entry for a sample only.
-	Record(category string, result journal.Result, level string, n int, entry func(i int, inFull bool) journal.Entry)
+	// returns the entry of event i; a brief entry identifies the event only. Record calls entry for a sample only.
+	Record(category string, result journal.Result, level string, n int, entry func(i int, d journal.Detail) journal.Entry)
 }
 
 // reporter reports what becomes of events: journal entries, debug lines and spans. Its methods may be called concurrently.
@@ -38,9 +38,9 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 		round = 0
 	}
 	slices.SortFunc(of.members, func(a, b int) int { return cmp.Compare(batch[a].entry.Origin.Sequence, batch[b].entry.Origin.Sequence) })
-	r.journal.Record(of.category, journal.Result(of.outcome), of.level, len(of.members), func(i int, inFull bool) journal.Entry {
+	r.journal.Record(of.category, journal.Result(of.outcome), of.level, len(of.members), func(i int, d journal.Detail) journal.Entry {
 		settled := batch[of.members[i]]
-		if !inFull {
+		if d == journal.Brief {
 			entry := r.briefEntry(settled.message)
 			entry.Round = round
 			return entry
@@ -62,8 +62,8 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 
 // recordSent records a delivery.
 func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
-	r.journal.Record(d.category, journal.Sent, levelOf(d.denial), 1, func(_ int, inFull bool) journal.Entry {
-		if !inFull {
+	r.journal.Record(d.category, journal.Sent, levelOf(d.denial), 1, func(_ int, detail journal.Detail) journal.Entry {
+		if detail == journal.Brief {
 			return r.briefEntry(d.message)
 		}
 		entry := r.journalEntry(d.message, d.denial, decided)
@@ -74,7 +74,7 @@ func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
 
 // recordFailed records a failed post that will be retried.
 func (r *reporter) recordFailed(d *delivery, failure *sink.Error) {
-	r.journal.Record(d.category, journal.Failed, "", 1, func(int, bool) journal.Entry {
+	r.journal.Record(d.category, journal.Failed, "", 1, func(int, journal.Detail) journal.Entry {
 		entry := r.journalEntry(d.message, nil, time.Now())
 		entry.Channel, entry.Reason, entry.Code = d.destination, string(failure.Class), failure.Code
 		return entry
@@ -84,10 +84,10 @@ func (r *reporter) recordFailed(d *delivery, failure *sink.Error) {
 // recordMove records that an event, or the parts of a body, were stored in the room.
 func (r *reporter) recordMove(m *move) {
 	if m.reason == room.Part {
-		r.journal.Record(m.category, journal.Split, "", 1, func(int, bool) journal.Entry { return r.journalEntry(m.message, nil, time.Now()) })
+		r.journal.Record(m.category, journal.Split, "", 1, func(int, journal.Detail) journal.Entry { return r.journalEntry(m.message, nil, time.Now()) })
 		return
 	}
-	r.journal.Record(m.category, journal.Waiting, levelOf(m.denial), 1, func(int, bool) journal.Entry {
+	r.journal.Record(m.category, journal.Waiting, levelOf(m.denial), 1, func(int, journal.Detail) journal.Entry {
 		entry := r.journalEntry(m.message, m.denial, time.Now())
 		entry.Reason, entry.Next, entry.Channel = string(m.reason), m.due, m.channel
 		return entry

@@ -25,11 +25,11 @@ type fakeJournal struct {
 	entries []journal.Entry
 }
 
-func (j *fakeJournal) Record(category string, result journal.Result, level string, n int, entry func(i int, inFull bool) journal.Entry) {
+func (j *fakeJournal) Record(category string, result journal.Result, level string, n int, entry func(i int, d journal.Detail) journal.Entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, i := range slices.Compact([]int{0, n - 1}) {
-		told := entry(i, true)
+		told := entry(i, journal.Full)
 		told.Category, told.Result, told.Level = category, result, level
 		j.entries = append(j.entries, told)
 	}

@@ -18,7 +18,7 @@ func (r *reporter) trace(m *message, begun time.Time, admitted bool) {
 		return
 	}
 	goesOn := m.entry.Trace != "" && m.entry.Reason != room.Part
-	if m.untraced = !r.tracer.Wants(begun, admitted || goesOn); m.untraced {
+	if m.untraced = !admitted && !goesOn && !r.tracer.Samples(begun); m.untraced {
 		return
 	}
 	m.span = r.tracer.Process(tracing.Message{

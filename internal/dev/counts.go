@@ -23,8 +23,6 @@ type count struct {
 	dropped  map[string]int // by level
 }
 
-func newCount() *count { return &count{outcomes: make(map[string]int), dropped: make(map[string]int)} }
-
 // of returns how many events had an outcome.
 func (c *count) of(outcome consume.Outcome) int { return c.outcomes[string(outcome)] }
 
@@ -39,15 +37,14 @@ func (c *count) droppedBy() string {
 
 // counts are what the worker's metrics have counted.
 type counts struct {
-	total      *count
-	categories map[string]*count
-	dead       []string // the reason of each dead letter
-	waiting    int      // events in the room
+	categories map[string]*count // "" has the sum
+	dead       []string          // the reason of each dead letter
+	waiting    int               // events in the room
 }
 
 // countsOf reads the metrics. A series at zero is left out.
 func countsOf(metrics prometheus.Gatherer) counts {
-	c := counts{total: newCount(), categories: make(map[string]*count)}
+	c := counts{categories: make(map[string]*count)}
 	families, _ := metrics.Gather() // what could be gathered
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -55,70 +52,74 @@ func countsOf(metrics prometheus.Gatherer) counts {
 			for _, pair := range m.GetLabel() {
 				labels[pair.GetName()] = pair.GetValue()
 			}
-			n, category := int(m.GetCounter().GetValue()+m.GetGauge().GetValue()), cmp.Or(labels["category"], "(none)")
-			if n == 0 {
-				continue
-			}
-			switch family.GetName() {
-			case "notifier_events_total":
-				for _, each := range []*count{c.total, c.of(category)} {
-					each.events += n
-					each.outcomes[labels["outcome"]] += n
-				}
-			case "notifier_dropped_total":
-				c.total.dropped[labels["level"]] += n
-				c.of(category).dropped[labels["level"]] += n
-			case "notifier_dead_letters_total":
-				c.dead = append(c.dead, slices.Repeat([]string{labels["reason"]}, n)...)
-			case "notifier_room_pending":
-				c.waiting += n
+			if n := int(m.GetCounter().GetValue() + m.GetGauge().GetValue()); n > 0 {
+				c.add(family.GetName(), labels, n)
 			}
 		}
 	}
 	return c
 }
 
-func (c counts) of(category string) *count {
+func (c *counts) add(series string, labels map[string]string, n int) {
+	both := []string{"", cmp.Or(labels["category"], "(none)")}
+	switch series {
+	case "notifier_events_total":
+		for _, category := range both {
+			c.of(category).events += n
+			c.of(category).outcomes[labels["outcome"]] += n
+		}
+	case "notifier_dropped_total":
+		for _, category := range both {
+			c.of(category).dropped[labels["level"]] += n
+		}
+	case "notifier_dead_letters_total":
+		c.dead = append(c.dead, slices.Repeat([]string{labels["reason"]}, n)...)
+	case "notifier_room_pending":
+		c.waiting += n
+	}
+}
+
+// of returns the count of a category, or of all for "".
+func (c *counts) of(category string) *count {
 	if c.categories[category] == nil {
-		c.categories[category] = newCount()
+		c.categories[category] = &count{outcomes: make(map[string]int), dropped: make(map[string]int)}
 	}
 	return c.categories[category]
 }
 
 // busiest returns the categories, the one with the most events first.
-func (c counts) busiest() []string {
-	return slices.SortedFunc(maps.Keys(c.categories), func(a, b string) int {
-		return cmp.Or(cmp.Compare(c.categories[b].events, c.categories[a].events), cmp.Compare(a, b))
+func (c *counts) busiest() []string {
+	names := slices.SortedFunc(maps.Keys(c.categories), func(a, b string) int {
+		return cmp.Or(cmp.Compare(c.of(b).events, c.of(a).events), cmp.Compare(a, b))
 	})
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
 // print prints a row for each category. An outcome that no event had has no column.
-func (c counts) print(out io.Writer, took time.Duration) error {
-	_, _ = fmt.Fprintf(out, "\n%s in %s\n", screen.Numbered(c.total.events, "event", "events"), took.Round(time.Second))
-	if c.total.events == 0 {
-		return nil
+func (c *counts) print(out io.Writer, took time.Duration) error {
+	total := c.of("")
+	_, err := fmt.Fprintf(out, "\n%s in %s\n", screen.Numbered(total.events, "event", "events"), took.Round(time.Second))
+	if total.events == 0 || err != nil {
+		return err
 	}
-	header, shown := []string{"CATEGORY", "EVENTS"}, []consume.Outcome{}
-	for _, outcome := range []consume.Outcome{consume.Sent, consume.Dropped, consume.Duplicate, consume.Dead, consume.Expired} {
-		if len(shown) < 2 || c.total.of(outcome) > 0 {
-			header, shown = append(header, strings.ToUpper(string(outcome))), append(shown, outcome)
-		}
+	shown := []consume.Outcome{consume.Sent, consume.Dropped, consume.Duplicate, consume.Dead, consume.Expired}
+	shown = slices.DeleteFunc(shown, func(o consume.Outcome) bool { return o != consume.Sent && o != consume.Dropped && total.of(o) == 0 })
+	header := []string{"CATEGORY", "EVENTS"}
+	for _, outcome := range shown {
+		header = append(header, strings.ToUpper(string(outcome)))
 	}
 	rows := [][]string{append(header, "DROPPED BY")}
-	add := func(name string, row *count) {
-		cells := []string{name, strconv.Itoa(row.events)}
+	for _, name := range append(c.busiest(), "") {
+		row := c.of(name)
+		cells := []string{cmp.Or(name, "all"), strconv.Itoa(row.events)}
 		for _, outcome := range shown {
 			cells = append(cells, strconv.Itoa(row.of(outcome)))
 		}
 		rows = append(rows, append(cells, row.droppedBy()))
 	}
-	for _, name := range c.busiest() {
-		add(name, c.categories[name])
-	}
-	add("all", c.total)
 	if err := screen.PrintTable(out, rows); err != nil || c.waiting == 0 {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "%s still waiting\n", screen.Numbered(c.waiting, "event was", "events were"))
+	_, err = fmt.Fprintf(out, "%s still waiting\n", screen.Numbered(c.waiting, "event was", "events were"))
 	return err
 }

@@ -86,27 +86,24 @@ func NewCommand(run func(context.Context, Worker) error) *cobra.Command {
 	return command
 }
 
-// options are the defaults of dev. isDemo reports whether the limits are those of the demonstration.
-func options(storm int) (o config.Options, isDemo bool) {
-	o = config.Options{Sink: config.SinkConsole, CheckTemplate: setup.CheckTemplate, Defaults: map[string]string{
+// options are the defaults of dev. A storm has the limits of the demonstration, unless the settings name others.
+func options(storm int) config.Options {
+	o := config.Options{Sink: config.SinkConsole, CheckTemplate: setup.CheckTemplate, Defaults: map[string]string{
 		"NOTIFIER_HTTP_ADDR": "127.0.0.1:8080", "NOTIFIER_PAGE_ADDR": cli.PageAddr, "NOTIFIER_INGEST_ADDR": cli.IngestAddr,
 		"NOTIFIER_LOG_LEVEL": "warn", "NOTIFIER_LOG_FORMAT": "text",
 	}}
-	if storm == 0 {
-		return o, false
+	if storm > 0 {
+		o.Defaults["NOTIFIER_SUMMARY_INTERVAL"] = demoSummaryInterval
+		if !slices.ContainsFunc(limitVariables, func(name string) bool { return os.Getenv(name) != "" }) {
+			o.Defaults["NOTIFIER_GLOBAL_LIMIT"], o.Defaults["NOTIFIER_CATEGORY_LIMIT"] = demoGlobalLimit, demoCategoryLimit
+		}
 	}
-	o.Defaults["NOTIFIER_SUMMARY_INTERVAL"] = demoSummaryInterval
-	isDemo = !slices.ContainsFunc(limitVariables, func(name string) bool { return os.Getenv(name) != "" })
-	if isDemo {
-		o.Defaults["NOTIFIER_GLOBAL_LIMIT"], o.Defaults["NOTIFIER_CATEGORY_LIMIT"] = demoGlobalLimit, demoCategoryLimit
-	}
-	return o, isDemo
+	return o
 }
 
 // demonstrate runs the servers, the worker and the storm until the context ends, and prints a table of the outcomes.
 func demonstrate(ctx context.Context, out io.Writer, storm int, run func(context.Context, Worker) error) (err error) {
-	o, isDemo := options(storm)
-	settings, warnings, err := cli.Settings(o)
+	settings, warnings, err := cli.Settings(options(storm))
 	if err != nil {
 		return err
 	}
@@ -116,7 +113,8 @@ func demonstrate(ctx context.Context, out io.Writer, storm int, run func(context
 	defer func() {
 		shown.Close()
 		if metrics != nil {
-			err = errors.Join(err, countsOf(metrics).print(out, time.Since(began)))
+			now := countsOf(metrics)
+			err = errors.Join(err, now.print(out, time.Since(began)))
 		}
 	}()
 	nats, redis, stop, err := startServers(&settings, shown)
@@ -136,7 +134,7 @@ func demonstrate(ctx context.Context, out io.Writer, storm int, run func(context
 	}
 	w.Started = func(running Running) {
 		metrics = running.Metrics
-		shown.introduce(guideTo(settings, storm, isDemo, running, nats, redis))
+		shown.introduce(guide(settings, storm, running, nats, redis))
 		tasks.Go(func() { watch(background, running, shown, nats) })
 		if storm > 0 {
 			tasks.Go(func() { publishStorm(background, settings.NATS, storm, shown) })
@@ -145,10 +143,9 @@ func demonstrate(ctx context.Context, out io.Writer, storm int, run func(context
 	return run(ctx, w)
 }
 
-// guideTo returns the guide: a title, the limits, and for each address a command to try.
-func guideTo(settings config.Config, storm int, isDemo bool, at Running, nats, redis address) (title string, rows []string) {
-	l := settings.Limits
-	title = "notifier dev"
+// guide returns a title, the limits, and for each address a command to try.
+func guide(settings config.Config, storm int, at Running, nats, redis address) []string {
+	l, title := settings.Limits, "notifier dev"
 	limits := []string{"global " + l.Global.String(), "each category " + l.Category.String()}
 	for _, rule := range l.Rules {
 		limits = append(limits, rule.Pattern.String()+" "+rule.Limits.String())
@@ -159,37 +156,34 @@ func guideTo(settings config.Config, storm int, isDemo bool, at Running, nats, r
 			limits = append(limits, "a digest every "+settings.SummaryInterval.String())
 		}
 	}
-	add := func(name, text string, commands ...string) {
-		rows = append(rows, fmt.Sprintf("%-9s%s", name, text))
-		for _, command := range commands {
-			rows = append(rows, guideIndent+command)
-		}
+	rows := []string{title, "limits   " + strings.Join(limits, ", ")}
+	if storm > 0 && l.Global.String() == demoGlobalLimit && l.Category.String() == demoCategoryLimit {
+		rows = append(rows, guideIndent+"short to be seen; NOTIFIER_GLOBAL_LIMIT, NOTIFIER_CATEGORY_LIMIT change it")
 	}
-	add("limits", strings.Join(limits, ", "))
-	if isDemo {
-		add("", "short to be seen; NOTIFIER_GLOBAL_LIMIT, NOTIFIER_CATEGORY_LIMIT change it")
+	add := func(name, text string, commands ...string) {
+		if text != "" {
+			rows = append(append(rows, fmt.Sprintf("%-9s%s", name, text)), commands...)
+		}
 	}
 	add("NATS", nats.shown, typed(`publish payments "card declined"`, nats)...)
 	add("Redis", redis.shown, typed("limits", nats, redis)...)
-	if at.Ingest != "" {
-		token := ""
-		if settings.Ingest.TokensFile != "" {
-			//nolint:gosec // a variable of the reader's shell
-			token = `-H "Authorization: Bearer $TOKEN" `
-		}
-		add("HTTP", at.Ingest, "curl "+token+"-d 'card declined' "+at.Ingest+"/v1/events/payments")
+	token := ""
+	if settings.Ingest.TokensFile != "" {
+		//nolint:gosec // a variable of the reader's shell
+		token = `-H "Authorization: Bearer $TOKEN" `
 	}
+	add("HTTP", at.Ingest, guideIndent+"curl "+token+"-d 'card declined' "+at.Ingest+"/v1/events/payments")
 	if at.Admin != "" {
-		url, note := "http://"+at.Admin+"/metrics", ""
-		if !settings.HTTP.AddrSet && at.Admin != settings.HTTP.Addr {
-			note = fmt.Sprintf(" (%s is taken)", settings.HTTP.Addr)
+		note := ""
+		if usual, _, _ := strings.Cut(settings.HTTP.Addr, ","); !settings.HTTP.AddrSet && at.Admin != usual {
+			note = " (" + usual + " is taken)"
 		}
-		add("metrics", url+note, "curl -s "+url+" | grep notifier_dropped")
+		add("metrics", "http://"+at.Admin+"/metrics"+note, guideIndent+"curl -s http://"+at.Admin+"/metrics | grep notifier_dropped")
 	}
 	if at.Page != "" {
 		add("page", "http://"+at.Page+"/  the live page, for a browser")
 	}
-	return title, rows
+	return rows
 }
 
 const guideIndent = "         "
@@ -203,10 +197,10 @@ func typed(arguments string, servers ...address) []string {
 	var lines []string
 	for _, server := range servers {
 		if server.assignment != "" {
-			lines = append(lines, server.assignment+` \`)
+			lines = append(lines, guideIndent+server.assignment+` \`)
 		}
 	}
-	return append(lines, program+" "+arguments)
+	return append(lines, guideIndent+program+" "+arguments)
 }
 
 // shellWord quotes a text that a shell would not take for one word.
@@ -229,7 +223,7 @@ func watch(ctx context.Context, running Running, shown *display, nats address) {
 			shown.Line("%s %s an event has become a dead letter: %s",
 				shown.Faint(time.Now().Format(time.TimeOnly)), shown.Red(fmt.Sprintf("%-8s", "DEAD")), reason)
 			if reported++; reported == 1 {
-				shown.Line("shown by %s", strings.Join(typed("dlq list", nats), "\n"+guideIndent))
+				shown.Line("shown by\n%s", strings.Join(typed("dlq list", nats), "\n"))
 			}
 		}
 		s := situation{counts: now}

@@ -26,15 +26,15 @@ import (
 func gathered(t *testing.T) (counts, *telemetry.Metrics) {
 	t.Helper()
 	m := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 10, Levels: []string{"global", "category"}})
-	m.Event("payments", string(consume.Sent), 3)
-	m.Event("payments", string(consume.Dropped), 5)
-	m.Dropped("payments", "global", 1, "")
-	m.Dropped("payments", "category", 4, "")
-	m.Event("deploys", string(consume.Dead), 2)
-	m.DeadLetter("bad_json")
-	m.DeadLetter("bad_json")
-	m.RoomPending("slot", 1)
-	m.RoomPending("channel", 1)
+	m.Events.Event("payments", string(consume.Sent), 3)
+	m.Events.Event("payments", string(consume.Dropped), 5)
+	m.Events.Dropped("payments", "global", 1, "")
+	m.Events.Dropped("payments", "category", 4, "")
+	m.Events.Event("deploys", string(consume.Dead), 2)
+	m.Losses.DeadLetter("bad_json")
+	m.Losses.DeadLetter("bad_json")
+	m.Waiting.RoomPending("slot", 1)
+	m.Waiting.RoomPending("channel", 1)
 	return countsOf(m.Registry()), m
 }
 
@@ -73,9 +73,9 @@ func TestTotals(t *testing.T) {
 		"full: debug, payments, errors, next slot in 7s":       {mutedFull, paymentsFull, errorsFull},
 		"full: a, debug, payments and 1 more, next slot in 7s": {stateOf("a", 0, 0, 0), mutedFull, paymentsFull, errorsFull},
 	} {
-		testkit.Equal(t, situation{limits: states}.slots(), want, "slots")
+		testkit.Equal(t, (&situation{limits: states}).slots(), want, "slots")
 	}
-	testkit.Equal(t, situation{unknown: true}.slots(), "the limits cannot be asked", "slots without Redis")
+	testkit.Equal(t, (&situation{unknown: true}).slots(), "the limits cannot be asked", "slots without Redis")
 }
 
 // Totals are printed when a count changes and when a limit becomes full or opens. The time to the next slot is no change.
@@ -93,7 +93,7 @@ func TestTotalsOnlyOfChanges(t *testing.T) {
 		lines int
 	}{{state: globalFull, lines: 1}, {state: later}, {state: globalFree, lines: 1}, {state: globalFree}, {state: globalFree, event: true, lines: 1}} {
 		if step.event {
-			m.Event("payments", string(consume.Duplicate), 1)
+			m.Events.Event("payments", string(consume.Duplicate), 1)
 			c = countsOf(m.Registry())
 		}
 		d.update(situation{counts: c, limits: []throttle.Explanatory{step.state}})
@@ -120,7 +120,7 @@ func TestDevTable(t *testing.T) {
 		"2 events were still waiting\n", "the table")
 
 	out.Reset()
-	testkit.NoError(t, counts{total: newCount()}.print(&out, time.Second))
+	testkit.NoError(t, (&counts{categories: make(map[string]*count)}).print(&out, time.Second))
 	testkit.Equal(t, out.String(), "\n0 events in 1s\n", "a table of nothing")
 }
 
@@ -128,7 +128,7 @@ func TestDevTable(t *testing.T) {
 func TestRows(t *testing.T) {
 	t.Parallel()
 	d := newDisplay(new(bytes.Buffer))
-	d.introduce("notifier dev --storm 50", []string{"limits   global 30/30s", "NATS     nats://127.0.0.1:41234"})
+	d.introduce([]string{"notifier dev --storm 50", "limits   global 30/30s", "NATS     nats://127.0.0.1:41234"})
 	d.update(situationOf(t, globalFull, paymentsFull))
 	testkit.Contains(t, "20 rows", strings.Join(d.rows(120, 20), "\n"),
 		"notifier dev --storm 50   running 0s   Ctrl-C ends it with a table\n", "nats://127.0.0.1:41234", "events 10  sent 3",
@@ -148,7 +148,7 @@ func TestTyped(t *testing.T) {
 	t.Parallel()
 	got := typed("limits", address{assignment: "NOTIFIER_NATS_URL=nats://127.0.0.1:41234"}, address{})
 	testkit.Equal(t, len(got), 2, "lines")
-	testkit.Equal(t, got[0], `NOTIFIER_NATS_URL=nats://127.0.0.1:41234 \`, "the setting")
+	testkit.Equal(t, got[0], guideIndent+`NOTIFIER_NATS_URL=nats://127.0.0.1:41234 \`, "the setting")
 	testkit.Equal(t, strings.HasSuffix(got[1], " limits"), true, "the command ends with its arguments")
 }
 
@@ -164,7 +164,7 @@ func TestServersOfSettings(t *testing.T) {
 // A worker accepts each event of the storm.
 func TestStormKinds(t *testing.T) {
 	t.Parallel()
-	testkit.Equal(t, len(stormKinds), 20, "categories")
+	testkit.Equal(t, len(story.Kinds), 20, "categories")
 	decoder := event.Decoder{Prefix: "notify", MaxBytes: 1 << 18}
 	for range 1000 {
 		category, body := drawStormEvent()
@@ -172,10 +172,10 @@ func TestStormKinds(t *testing.T) {
 			t.Fatalf("%s: got %v, want an event that a worker accepts", body, err)
 		}
 	}
-	if !slices.IsSortedFunc(incidents, func(a, b incident) int { return cmp.Compare(a.at, b.at) }) {
+	if !slices.IsSortedFunc(story.Incidents, func(a, b incident) int { return cmp.Compare(a.At, b.At) }) {
 		t.Error("got incidents in another order than that of their times")
 	}
-	testkit.Equal(t, incidentAt(len(incidents)+1), incidentRound+incidents[1].at, "the second incident of the second round")
+	testkit.Equal(t, incidentAt(len(story.Incidents)+4), incidentRound+6*time.Second, "the last incident of the second round")
 }
 
 // A limit may be full before it has denied an event.
@@ -220,12 +220,10 @@ func TestDemoLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testkit.SetSettings(t, test.set)
-			o, isDemo := options(test.storm)
-			settings, _, err := config.Load(o)
+			settings, _, err := config.Load(options(test.storm))
 			testkit.NoError(t, err)
 			got := []string{settings.Limits.Global.String(), settings.Limits.Category.String(), settings.SummaryInterval.String()}
 			testkit.EqualSlices(t, got, []string{test.global, test.category, test.interval}, "global, category and interval")
-			testkit.Equal(t, isDemo, test.global == demoGlobalLimit, "it is a demonstration")
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -33,18 +32,19 @@ func nextSlot(wait time.Duration) string {
 	return "next slot in " + (wait + time.Second - 1).Truncate(time.Second).String()
 }
 
-func (s situation) outcomes(colours screen.Colours) string {
-	dropped := fmt.Sprintf("dropped %d", s.total.of(consume.Dropped))
-	if by := s.total.droppedBy(); by != "" {
+func (s *situation) outcomes(colours screen.Colours) string {
+	total := s.of("")
+	dropped := fmt.Sprintf("dropped %d", total.of(consume.Dropped))
+	if by := total.droppedBy(); by != "" {
 		dropped += " (" + by + ")"
 	}
-	return fmt.Sprintf("events %d  %s  %s  duplicate %d  dead %d  expired %d  waiting %d", s.total.events,
-		colours.Green(fmt.Sprintf("sent %d", s.total.of(consume.Sent))), colours.Amber(dropped),
-		s.total.of(consume.Duplicate), s.total.of(consume.Dead), s.total.of(consume.Expired), s.waiting)
+	return fmt.Sprintf("events %d  %s  %s  duplicate %d  dead %d  expired %d  waiting %d", total.events,
+		colours.Green(fmt.Sprintf("sent %d", total.of(consume.Sent))), colours.Amber(dropped),
+		total.of(consume.Duplicate), total.of(consume.Dead), total.of(consume.Expired), s.waiting)
 }
 
 // full returns the paths with a full limit, and when the first of them has a slot. A full global limit stands for all.
-func (s situation) full() (paths []string, soonest time.Duration) {
+func (s *situation) full() (paths []string, soonest time.Duration) {
 	for _, limit := range s.limits {
 		switch path := pathOf(limit); {
 		case !limit.Denies():
@@ -65,25 +65,17 @@ func (s situation) full() (paths []string, soonest time.Duration) {
 const maxNamed = 3
 
 // slots returns whether slots are free, or which limits are full and when the next slot opens.
-func (s situation) slots() string {
+func (s *situation) slots() string {
 	paths, soonest := s.full()
-	switch {
+	switch more := len(paths) - maxNamed; {
 	case s.unknown:
 		return "the limits cannot be asked"
 	case len(paths) == 0:
 		return "slots are free"
+	case more > 0:
+		paths = append(paths[:maxNamed-1], fmt.Sprintf("%s and %d more", paths[maxNamed-1], more))
 	}
-	more := ""
-	if n := len(paths) - maxNamed; n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
-	}
-	return "full: " + strings.Join(paths[:min(len(paths), maxNamed)], ", ") + more + ", " + nextSlot(soonest)
-}
-
-// key is equal for two situations that differ only in the time to the next slot.
-func (s situation) key() string {
-	paths, _ := s.full()
-	return fmt.Sprint(s.outcomes(screen.Colours{}), paths, s.unknown)
+	return "full: " + strings.Join(paths, ", ") + ", " + nextSlot(soonest)
 }
 
 // display shows the guide and the situation above the lines of the worker. Without a terminal it prints a line whenever the situation changes.
@@ -92,32 +84,32 @@ type display struct {
 	began time.Time
 
 	mu    sync.Mutex
-	title string
-	guide []string
+	guide []string // the title first
 	now   situation
-	last  string // key of the printed situation; "" before the first
+	last  string // the printed situation without the time to the next slot; "" before the first
 }
 
 func newDisplay(out io.Writer) *display {
-	d := &display{Pane: screen.NewPane(out), began: time.Now(), title: "notifier dev", now: situation{counts: counts{total: newCount()}}}
+	d := &display{Pane: screen.NewPane(out), began: time.Now(), guide: []string{"notifier dev"}, now: situation{counts: counts{categories: make(map[string]*count)}}}
 	d.Show(d.rows)
 	return d
 }
 
-func (d *display) introduce(title string, guide []string) {
+func (d *display) introduce(guide []string) {
 	if !d.IsDrawn() {
-		d.Line("%s\n%s\nstop     Ctrl-C, which prints a table\n", d.Bold(title), strings.Join(guide, "\n"))
+		d.Line("%s\n%s\nstop     Ctrl-C, which prints a table\n", d.Bold(guide[0]), strings.Join(guide[1:], "\n"))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.title, d.guide = title, guide
+	d.guide = guide
 }
 
 func (d *display) update(s situation) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if key := s.key(); !d.IsDrawn() && key != d.last {
-		d.last = key
+	paths, _ := s.full()
+	if printed := fmt.Sprint(s.outcomes(screen.Colours{}), paths, s.unknown); !d.IsDrawn() && printed != d.last {
+		d.last = printed
 		d.Line("%s  %s  %s", d.Bold("totals"), s.outcomes(d.Colours), s.slots())
 	}
 	d.now = s
@@ -127,11 +119,11 @@ func (d *display) update(s situation) {
 func (d *display) rows(width, height int) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	rows := []string{fmt.Sprintf("%s   running %ds   Ctrl-C ends it with a table", d.Bold(d.title), int(time.Since(d.began).Seconds()))}
+	rows := []string{fmt.Sprintf("%s   running %ds   Ctrl-C ends it with a table", d.Bold(d.guide[0]), int(time.Since(d.began).Seconds()))}
 	counted := append(screen.Fold(d.now.outcomes(d.Colours), width, max(1, min(3, height-2))), d.now.slots())
 	bars := d.bars()
-	if len(rows)+len(d.guide)+len(counted)+min(len(bars), 1) <= height {
-		rows = append(rows, d.guide...)
+	if len(d.guide)+len(counted)+min(len(bars), 1) <= height {
+		rows = append(rows, d.guide[1:]...)
 	}
 	if len(rows)+len(counted) <= height {
 		rows = append(rows, counted...)
@@ -139,22 +131,20 @@ func (d *display) rows(width, height int) []string {
 	return append(rows, bars[:max(0, min(len(bars), height-len(rows), height/3))]...)
 }
 
-const barLength = 20
-
 // bars returns a row for each limit.
-func (d *display) bars() []string {
+func (d *display) bars() (rows []string) {
+	const length = 20
 	longest := 0
 	for _, limit := range d.now.limits {
-		longest = max(longest, utf8.RuneCountInString(pathOf(limit)))
+		longest = max(longest, len(pathOf(limit)))
 	}
-	var rows []string
 	for _, limit := range d.now.limits {
-		size, used := limit.Limit.Capacity(), int64(barLength)
+		size, used := limit.Limit.Capacity(), length
 		if size > 0 {
-			used = min(barLength, limit.Used*barLength/size)
+			used = int(min(length, limit.Used*length/size))
 		}
 		row := fmt.Sprintf("%-*s %-8s [%s%s] %d of %d", longest, pathOf(limit), limit.Limit,
-			strings.Repeat("#", int(used)), strings.Repeat(".", barLength-int(used)), limit.Used, size)
+			strings.Repeat("#", used), strings.Repeat(".", length-used), limit.Used, size)
 		if limit.Denies() {
 			row = d.Amber(row + ", full, " + nextSlot(limit.Wait))
 		}

@@ -1,12 +1,10 @@
 package dev
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,20 +14,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/config"
 )
 
-// The usual ports of the servers, taken where they are free.
-const (
-	host      = "127.0.0.1"
-	natsPort  = 4222
-	redisPort = 6379
-)
-
 // address is where a server listens.
 type address struct {
 	shown      string
 	assignment string // the setting that a command in another terminal needs; "" if the default is right
 }
 
-// startServers starts the servers that no setting names, and sets their URLs. stop ends them.
+// startServers starts the servers that no setting names, sets their URLs, and lets the worker listen on free ports where the usual
+// ports are in use. stop ends the servers.
 func startServers(settings *config.Config, shown *display) (nats, redis address, stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -37,30 +29,40 @@ func startServers(settings *config.Config, shown *display) (nats, redis address,
 			each()
 		}
 	}
-	start := func(name, variable string, usual int, url *config.Secret, begin func(port int) (string, func(), error)) (address, error) {
-		port := freePort(usual)
-		started, end, err := begin(port)
+	nats, redis = named("NOTIFIER_NATS_URL", settings.NATS.URL), named("NOTIFIER_REDIS_URL", settings.Redis.URL)
+	for _, s := range []struct {
+		name, usual string
+		url         *config.Secret
+		at          *address
+		isSet       bool
+		begin       func(address string) (url string, stop func(), err error)
+	}{
+		{"NATS", "127.0.0.1:4222", &settings.NATS.URL, &nats, settings.NATS.URLSet, startNATS},
+		{"the stand-in for Redis", "127.0.0.1:6379", &settings.Redis.URL, &redis, settings.Redis.URLSet, startRedis},
+	} {
+		if s.isSet {
+			continue
+		}
+		variable, _, _ := strings.Cut(s.at.assignment, "=")
+		listening := free(s.name, s.usual, shown)
+		started, end, err := s.begin(listening)
 		if err != nil {
-			return address{}, fmt.Errorf("starting %s: %w", name, err)
+			stop()
+			return nats, redis, stop, fmt.Errorf("starting %s: %w", s.name, err)
 		}
-		stops = append(stops, end)
-		*url = config.NewSecret(started)
-		if port == usual {
-			return address{shown: started}, nil
+		stops, *s.url, *s.at = append(stops, end), config.NewSecret(started), address{shown: started}
+		if listening != s.usual {
+			s.at.assignment = variable + "=" + started
 		}
-		shown.Line("%s", shown.Faint(fmt.Sprintf("port %d is taken, so %s listens on %s", usual, name, started)))
-		return address{started, variable + "=" + started}, nil
 	}
-	if nats = named("NOTIFIER_NATS_URL", settings.NATS.URL); !settings.NATS.URLSet {
-		nats, err = start("NATS", "NOTIFIER_NATS_URL", natsPort, &settings.NATS.URL, startNATS)
+	for address, isSet := range map[*string]bool{
+		&settings.HTTP.Addr: settings.HTTP.AddrSet, &settings.Page.Addr: settings.Page.AddrSet, &settings.Ingest.Addr: settings.Ingest.AddrSet,
+	} {
+		if !isSet {
+			*address += ",127.0.0.1:0"
+		}
 	}
-	if redis = named("NOTIFIER_REDIS_URL", settings.Redis.URL); !settings.Redis.URLSet && err == nil {
-		redis, err = start("the stand-in for Redis", "NOTIFIER_REDIS_URL", redisPort, &settings.Redis.URL, startRedis)
-	}
-	if err != nil {
-		stop()
-	}
-	return nats, redis, stop, err
+	return nats, redis, stop, nil
 }
 
 // named is the address of a setting. A URL with a user may hold a password, and is not shown.
@@ -71,14 +73,33 @@ func named(variable string, url config.Secret) address {
 	return address{url.Reveal(), variable + "=" + shellWord(url.Reveal())}
 }
 
+// free returns the usual address of a server, or a free port of the host if the usual port is taken.
+func free(name, usual string, shown *display) string {
+	listener, err := net.Listen("tcp", usual) //nolint:noctx // it does not wait
+	if err == nil {
+		_ = listener.Close()
+		return usual
+	}
+	shown.Line("%s", shown.Faint(fmt.Sprintf("%s is taken, so %s listens on another port", usual, name)))
+	host, _, _ := net.SplitHostPort(usual)
+	return net.JoinHostPort(host, "0")
+}
+
 // startNATS runs a NATS server with JetStream in a temporary folder.
-func startNATS(port int) (url string, stop func(), err error) {
+func startNATS(address string) (url string, stop func(), err error) {
+	at, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return "", nil, err
+	}
+	if at.Port == 0 {
+		at.Port = server.RANDOM_PORT
+	}
 	folder, err := os.MkdirTemp("", "notifier-dev-")
 	if err != nil {
 		return "", nil, fmt.Errorf("making a folder for jetstream: %w", err)
 	}
 	s, err := server.NewServer(&server.Options{
-		ServerName: "notifier-dev", Host: host, Port: port, JetStream: true, StoreDir: folder, NoSigs: true, NoLog: true,
+		ServerName: "notifier-dev", Host: at.IP.String(), Port: at.Port, JetStream: true, StoreDir: folder, NoSigs: true, NoLog: true,
 	})
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(folder))
@@ -98,21 +119,11 @@ func startNATS(port int) (url string, stop func(), err error) {
 }
 
 // startRedis runs a stand-in for Redis, which keeps everything in memory.
-func startRedis(port int) (url string, stop func(), err error) {
+func startRedis(address string) (url string, stop func(), err error) {
 	s := miniredis.NewMiniRedis()
 	s.ClockTTL(true)
-	if err := s.StartAddr(net.JoinHostPort(host, strconv.Itoa(max(port, 0)))); err != nil {
+	if err := s.StartAddr(address); err != nil {
 		return "", nil, err
 	}
 	return "redis://" + s.Addr() + "/0", s.Close, nil
-}
-
-// freePort returns the usual port, or [server.RANDOM_PORT] if that is taken.
-func freePort(usual int) int {
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(usual)))
-	if err != nil {
-		return server.RANDOM_PORT
-	}
-	_ = listener.Close()
-	return usual
 }

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"bytes"
 	"net"
 	"os"
 	"path/filepath"
@@ -9,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -42,7 +42,7 @@ func folders(t *testing.T) []string {
 func TestNATS(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for range 2 {
-		address, stop, err := startNATS(server.RANDOM_PORT)
+		address, stop, err := startNATS("127.0.0.1:0")
 		testkit.NoError(t, err)
 		t.Cleanup(func() {
 			stop()
@@ -59,7 +59,7 @@ func TestNATS(t *testing.T) {
 
 func TestNATSLeavesNothing(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	_, stop, err := startNATS(server.RANDOM_PORT)
+	_, stop, err := startNATS("127.0.0.1:0")
 	testkit.NoError(t, err)
 	stop()
 	if left := folders(t); len(left) > 0 {
@@ -70,7 +70,7 @@ func TestNATSLeavesNothing(t *testing.T) {
 // A server that cannot store returns an error.
 func TestNATSWithoutAFolder(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "absent"))
-	if _, stop, err := startNATS(server.RANDOM_PORT); err == nil {
+	if _, stop, err := startNATS("127.0.0.1:0"); err == nil {
 		stop()
 		t.Error("there is no error")
 	}
@@ -79,7 +79,7 @@ func TestNATSWithoutAFolder(t *testing.T) {
 // Keys expire by themselves, as they do in a real server.
 func TestRedis(t *testing.T) {
 	for range 2 {
-		address, stop, err := startRedis(server.RANDOM_PORT)
+		address, stop, err := startRedis("127.0.0.1:0")
 		testkit.NoError(t, err)
 		t.Cleanup(stop)
 		o := testkit.Must(redis.ParseURL(address))(t)
@@ -92,11 +92,14 @@ func TestRedis(t *testing.T) {
 	}
 }
 
-func TestFreePort(t *testing.T) {
+// A server whose usual port is taken gets another port of the host, and dev says so.
+func TestFree(t *testing.T) {
 	t.Parallel()
-	port := servertest.ReservePort(t)
-	testkit.Equal(t, freePort(port), port, "a free port")
-	listener := testkit.Must(net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))))(t)
+	var out bytes.Buffer
+	shown, usual := newDisplay(&out), net.JoinHostPort("127.0.0.1", strconv.Itoa(servertest.ReservePort(t)))
+	testkit.Equal(t, free("NATS", usual, shown), usual, "a free address")
+	listener := testkit.Must(net.Listen("tcp", usual))(t)
 	t.Cleanup(func() { _ = listener.Close() })
-	testkit.Equal(t, freePort(port), server.RANDOM_PORT, "a taken port")
+	testkit.Equal(t, free("NATS", usual, shown), "127.0.0.1:0", "the address instead of a taken one")
+	testkit.Equal(t, out.String(), usual+" is taken, so NATS listens on another port\n", "output")
 }

@@ -400,7 +400,7 @@ func checkParts(t testing.TB, m event.Message) {
 	testkit.Equal(t, len(identities), len(parts), "identities of the parts")
 }
 
-func TestPartsDecodeToWhatTheirAlertsSay(t *testing.T) {
+func TestPartsDecodeAsTheirAlerts(t *testing.T) {
 	t.Parallel()
 	alerts := []string{
 		`{"status":"resolved","labels":{"alertname":"<&>\u2028\u0001","valueString":"label"},"valueString":"v","endsAt":"2026-03-01T09:30:00.000000001+14:00"}`,

@@ -78,7 +78,6 @@ func (d Decoder) decode(m Message) (Event, *Fault) {
 	if fault != nil {
 		return e, fault
 	}
-	bare := e.Category == ""
 	g, fault := e.readGroup(c.members, d.MaxBytes)
 	if fault != nil {
 		return e, fault
@@ -92,7 +91,7 @@ func (d Decoder) decode(m Message) (Event, *Fault) {
 			e.ID, e.Derived = id, false
 		}
 	}
-	if fault := e.read(c.members, bare); fault != nil {
+	if fault := e.read(c.members); fault != nil {
 		return e, fault
 	}
 	if !visible(e.Title) && !visible(e.Text) {

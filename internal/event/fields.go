@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// read sets the fields of the event from the members of a body.
-func (e *Event) read(o object, bare bool) *Fault {
+// read sets the fields of the event from the members of a body. The body names the category if the subject does not.
+func (e *Event) read(o object) *Fault {
 	r := reader{members: o}
-	if bare {
+	if e.Category == "" {
 		e.Category = r.category()
 	}
 	e.identify(r.text("id"))

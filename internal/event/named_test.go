@@ -50,8 +50,8 @@ func TestIDsOfHeaders(t *testing.T) {
 	}
 }
 
-// TestIDsAreShownAsTheyAre draws IDs. What people are shown of one is the ID of its event, and means the same event again.
-func TestIDsAreShownAsTheyAre(t *testing.T) {
+// TestIDsAreShownUnchanged draws IDs. What people are shown of one is the ID of its event, and means the same event again.
+func TestIDsAreShownUnchanged(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.StringMatching(`(?s)[a-z \t\n\x{a0}\x{2028}\x{202e}\x{200b}\x{e9}/.:]{1,80}`).Draw(t, "id")

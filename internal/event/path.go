@@ -23,7 +23,7 @@ const wildcard = "*"
 // ValidatePath returns nil if path is a category: one to MaxTokens tokens of [a-z0-9_-], separated by dots, at most MaxPathBytes bytes in
 // all. The error describes the fault, with at most a short excerpt of path.
 func ValidatePath(path string) error {
-	if err := validateTokens(path, false); err != nil {
+	if err := validateTokens(path, validateToken); err != nil {
 		return fmt.Errorf("category %s %w", excerpt(path), err)
 	}
 	return nil
@@ -71,8 +71,9 @@ func (d Decoder) FirstLevelOf(subject string) string {
 	return first
 }
 
-// validateTokens checks a category path or, with wildcards, a pattern. The error is a predicate that completes a sentence about text.
-func validateTokens(text string, wildcards bool) error {
+// validateTokens checks a category path or a pattern, whose tokens are checked by validate. The error is a predicate that completes a
+// sentence about text.
+func validateTokens(text string, validate func(token string) error) error {
 	if text == "" {
 		return errors.New("is empty")
 	}
@@ -86,24 +87,27 @@ func validateTokens(text string, wildcards bool) error {
 		if token == "" {
 			return errors.New("has an empty level")
 		}
-		if wildcards && token == wildcard {
-			continue
-		}
-		if err := validateToken(token, wildcards); err != nil {
+		if err := validate(token); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func validateToken(token string, wildcards bool) error {
+// validateWildcard checks a token of a pattern.
+func validateWildcard(token string) error {
+	if token != wildcard && strings.Contains(token, wildcard) {
+		return errors.New("holds a '*' beside other characters; it stands for a whole level only")
+	}
+	return validateToken(strings.TrimPrefix(token, wildcard))
+}
+
+func validateToken(token string) error {
 	for i := range len(token) {
 		switch c := token[i]; {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '_', c == '-':
 		case 'A' <= c && c <= 'Z':
 			return errors.New("holds an upper-case letter; write it in lower case")
-		case c == '*' && wildcards:
-			return errors.New("holds a '*' beside other characters; it stands for a whole level only")
 		default:
 			return errors.New("may hold only a-z, 0-9, '_' and '-' in each level")
 		}

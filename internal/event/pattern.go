@@ -14,7 +14,7 @@ type Pattern struct{ text string }
 
 // ParsePattern reads a pattern such as "payments.*.failed". An upper-case letter is a fault, because no category could match it.
 func ParsePattern(text string) (Pattern, error) {
-	if err := validateTokens(text, true); err != nil {
+	if err := validateTokens(text, validateWildcard); err != nil {
 		return Pattern{}, fmt.Errorf("pattern %s %w", excerpt(text), err)
 	}
 	return Pattern{text}, nil

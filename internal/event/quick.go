@@ -100,19 +100,22 @@ func holdsEscapedWord(data []byte) bool {
 func QuickTitle(data []byte) string {
 	var title string
 	if body := trimStart(data); bytes.HasPrefix(body, []byte("{")) {
-		title = objectTitle(body, true)
+		title = bodyTitle(splitObject(body))
 	} else {
 		title = plainTitle(bytes.TrimPrefix(data, []byte(byteOrderMark)))
 	}
 	return strings.ToValidUTF8(title, string(utf8.RuneError))
 }
 
-// objectTitle returns the title in an object. With envelope, the object may be a CloudEvent around another object.
-func objectTitle(data []byte, envelope bool) string {
-	o := splitObject(data)
-	if envelope && o.get("specversion") != nil {
+// bodyTitle returns the title in a body, which may be a CloudEvent around another object.
+func bodyTitle(o object) string {
+	if o.get("specversion") != nil {
 		return dataTitle(o.get("data"))
 	}
+	return objectTitle(o)
+}
+
+func objectTitle(o object) string {
 	if alerts, ok := alertsOf(o); ok && len(alerts) > 0 {
 		return alertTitle(alerts[0])
 	}
@@ -128,7 +131,7 @@ func dataTitle(value []byte) string {
 	case absent(value):
 		return ""
 	case value[0] == '{':
-		return objectTitle(value, false)
+		return objectTitle(splitObject(value))
 	case value[0] == '"':
 		return textTitle(value)
 	default:

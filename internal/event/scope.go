@@ -23,7 +23,7 @@ func ParseScope(text string) (Scope, error) {
 		return Scope{below: true}, nil
 	}
 	above, isBelow := strings.CutSuffix(text, "."+below)
-	if err := validateTokens(above, true); err != nil {
+	if err := validateTokens(above, validateWildcard); err != nil {
 		return Scope{}, fmt.Errorf("scope %s %w", excerpt(text), err)
 	}
 	if isBelow && depth(above) == MaxTokens {

@@ -44,8 +44,8 @@ type Options struct {
 	// Report returns the report of the instance as JSON of at most the given number of bytes. Its error has one line.
 	Report func(instance string, most int64) ([]byte, error)
 
-	// Compared is called after each count. differ is true if another instance announces other settings.
-	Compared func(ctx context.Context, differ bool)
+	// Compared is called after each count, with the number of instances that announce other settings.
+	Compared func(ctx context.Context, differing int)
 
 	Logger *slog.Logger
 }
@@ -179,9 +179,11 @@ func Members(ctx context.Context, conn *nats.Conn, deployment string) ([]Member,
 // count counts the live instances. If not even this instance answers, the last number stays.
 func (f *Fleet) count(ctx context.Context) {
 	members, _ := Members(ctx, f.conn, f.o.Deployment)
-	alive, differ := int64(len(members)), false
+	alive, differing := int64(len(members)), 0
 	for _, m := range members {
-		differ = differ || m.Settings != "" && f.o.Settings != "" && m.Settings != f.o.Settings
+		if m.Settings != "" && f.o.Settings != "" && m.Settings != f.o.Settings {
+			differing++
+		}
 		if m.Layout != f.o.Layout && !f.mixed.Swap(true) {
 			f.o.Logger.Error("an instance of another layout is running, stop it", "instance", m.Instance, "its_layout", m.Layout, "layout", f.o.Layout)
 		}
@@ -192,7 +194,7 @@ func (f *Fleet) count(ctx context.Context) {
 	if alive != f.alive.Swap(alive) {
 		f.o.Logger.Info("number of instances has changed", "instances", alive)
 	}
-	f.o.Compared(ctx, differ)
+	f.o.Compared(ctx, differing)
 }
 
 // Ask collects the reports of the instances of a deployment, in the order of their arrival. It returns when the expected number of instances

@@ -35,7 +35,7 @@ func join(t *testing.T, url string, o Options) member {
 	m := member{conn: servertest.Connect(t, url), log: testkit.NewLog(t)}
 	o.Deployment, o.Logger = cmp.Or(o.Deployment, "of a test"), m.log.Logger()
 	if o.Compared == nil {
-		o.Compared = func(context.Context, bool) {}
+		o.Compared = func(context.Context, int) {}
 	}
 	m.Fleet = testkit.Must(Join(m.conn, o))(t)
 	m.flush(t)
@@ -112,7 +112,7 @@ func TestVersion(t *testing.T) {
 }
 
 // The last number stands while NATS is unavailable, and while no instance answers.
-func TestLastNumberStands(t *testing.T) {
+func TestLastNumberStays(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
 	first, second := join(t, n.URL, Options{}), join(t, n.URL, Options{})
@@ -237,16 +237,16 @@ func TestReportThatFails(t *testing.T) {
 func TestSettingsDiffer(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
-	var differ bool
+	var differing int
 	announce := func(settings string) member {
-		return join(t, n.URL, Options{Settings: settings, Compared: func(_ context.Context, now bool) { differ = now }})
+		return join(t, n.URL, Options{Settings: settings, Compared: func(_ context.Context, now int) { differing = now }})
 	}
-	await := func(f member, alive int, want bool) {
+	await := func(f member, alive, want int) {
 		t.Helper()
-		testkit.Await(t, fmt.Sprintf("%d instances, differing: %v", alive, want), func() error {
+		testkit.Await(t, fmt.Sprintf("%d instances, differing: %d", alive, want), func() error {
 			f.count(t.Context())
-			if f.Alive() != alive || differ != want {
-				return fmt.Errorf("%d instances, differing: %v", f.Alive(), differ)
+			if f.Alive() != alive || differing != want {
+				return fmt.Errorf("%d instances, differing: %d", f.Alive(), differing)
 			}
 			return nil
 		})
@@ -254,11 +254,11 @@ func TestSettingsDiffer(t *testing.T) {
 	first := announce("hash of some settings")
 	announce("hash of some settings")
 	announce("") // as an older version does
-	await(first, 3, false)
+	await(first, 3, 0)
 	other := announce("hash of other settings")
-	await(first, 4, true)
+	await(first, 4, 1)
 	other.Leave()
-	await(first, 3, false)
+	await(first, 3, 0)
 }
 
 // TestOtherLayout has instances of two layouts see each other. Each reports the other one once.

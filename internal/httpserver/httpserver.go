@@ -23,19 +23,20 @@ type Server struct {
 	serves   string
 }
 
-// Listen listens on an address for a server of something, such as "the page". If the port is in use and anotherWillDo is true, it listens on a
-// free port of the same host.
-func Listen(ctx context.Context, serves, address string, anotherWillDo bool) (*Server, error) {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) && anotherWillDo {
-		host, _, _ := net.SplitHostPort(address) // the address was valid: its port is in use
-		listener, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+// Listen listens on an address for a server of something, such as "the page". Of several addresses, separated by commas, it takes the first
+// whose port is not in use.
+func Listen(ctx context.Context, serves, addresses string) (*Server, error) {
+	for {
+		address, others, more := strings.Cut(addresses, ",")
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		switch {
+		case err == nil:
+			return &Server{Listener: listener, serves: serves}, nil
+		case !more || !errors.Is(err, syscall.EADDRINUSE):
+			return nil, fmt.Errorf("%s: listen on %s: %w", serves, address, err)
+		}
+		addresses = others
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: listen on %s: %w", serves, address, err)
-	}
-	return &Server{Listener: listener, serves: serves}, nil
 }
 
 // Addr returns the address that the server listens on, with the real port.

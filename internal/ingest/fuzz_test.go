@@ -91,13 +91,9 @@ type uncounted struct{}
 
 func (uncounted) Request(int)             {}
 func (uncounted) Client(string)           {}
-func (uncounted) Stored(string, bool)     {}
-func (uncounted) Limited(string)          {}
-func (uncounted) Refused(string)          {}
+func (uncounted) Count(string, string)    {}
 func (uncounted) Bytes(int)               {}
 func (uncounted) Published(time.Duration) {}
-func (uncounted) Connections(int)         {}
-func (uncounted) Evicted()                {}
 
 // FuzzGroup splits any body, read in pieces of any size. Every alert of a whole body is published or refused, each as one message that a
 // worker decodes. Nothing of the memory for bodies stays in use.

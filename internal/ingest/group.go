@@ -30,7 +30,7 @@ const (
 
 // group is a webhook body of Alertmanager or Grafana. Its alerts are published while it is read.
 type group struct {
-	request
+	asked  request
 	room   *room
 	input  *metered
 	json   *json.Decoder
@@ -57,18 +57,18 @@ func (h *handler) acceptAlerts(w http.ResponseWriter, r *http.Request, asked req
 // the alerts do not prevent the valid alerts from being stored.
 func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *problem) {
 	g := &group{
-		request: asked, room: in, input: &metered{body: withoutMark(body), most: h.mostGroup, size: maxAlert * h.decoder.MaxBytes, room: in},
+		asked: asked, room: in, input: &metered{body: withoutMark(body), most: h.mostGroup, size: maxAlert * h.decoder.MaxBytes, room: in},
 		outbox: outbox{store: &h.store, room: in, maker: asked.maker, client: asked.from.name},
 	}
 	g.json = json.NewDecoder(g.input)
 	g.input.json = g.json
 	refusal := g.read()
-	g.conn.work()
+	g.asked.conn.work()
 	if refusal == nil {
 		refusal = g.flow()
 	}
 	g.outbox.awaitAll()
-	g.from.owe(g.outbox.published - 1)
+	g.asked.from.owe(g.outbox.published - 1)
 	switch {
 	case g.outbox.refusals.failed != nil:
 		refusal = g.outbox.refusals.failed
@@ -226,20 +226,20 @@ func (g *group) flow() *problem {
 
 // publish publishes the alert at a place in the body, unless no worker could deliver it.
 func (g *group) publish(place int, element []byte) *problem {
-	alert, fault := g.decoder.ReadAlert(element, cmp.Or(g.externalURL, g.receiver))
+	alert, fault := g.asked.decoder.ReadAlert(element, cmp.Or(g.externalURL, g.receiver))
 	if fault != nil {
 		g.outbox.refusals.add(place, refused(fault))
 		return nil
 	}
 	id := alert.ID
-	if key := first(g.header, headerKey); id == "" && key != "" {
+	if key := first(g.asked.header, headerKey); id == "" && key != "" {
 		id = key + "/" + strconv.Itoa(place)
 	}
-	header := g.forwarded(plainForm)
+	header := g.asked.forwarded(plainForm)
 	if id != "" {
-		header[headerMessageID] = []string{g.messageID(id)}
+		header[headerMessageID] = []string{g.asked.messageID(id)}
 	}
-	return g.outbox.publish(place, &nats.Msg{Subject: g.decoder.Prefix + "." + g.category, Header: header, Data: alert.Data})
+	return g.outbox.publish(place, &nats.Msg{Subject: g.asked.decoder.Prefix + "." + g.asked.category, Header: header, Data: alert.Data})
 }
 
 // unreadable is the answer to a body after a read error.

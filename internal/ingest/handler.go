@@ -14,25 +14,34 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
 // Metrics counts the work of the server. Any number of goroutines may call it at once.
 type Metrics interface {
-	StoreMetrics
-	ConnectionMetrics
-	Request(status int)    // a request that this package answered
-	Client(name string)    // a client that may send requests
-	Limited(client string) // a request above the rate of its client
-	Refused(client string) // a request that would fail again, such as a request with an invalid body
+	Request(status int)           // a request that this package answered
+	Client(name string)           // a client that may send requests
+	Count(client, what string)    // an event or a request of a client: Stored, Duplicate, Limited or Refused
+	Bytes(n int)                  // of a body that was stored
+	Published(took time.Duration) // from the first publish of a request to its last acknowledgement; for a group, of the slowest alert
 }
 
-// StoreMetrics counts events on their way to JetStream.
-type StoreMetrics interface {
-	Stored(client string, duplicate bool) // an event that JetStream has stored now or earlier
-	Bytes(n int)                          // of a body that was stored
-	Published(took time.Duration)         // from the first publish of a request to its last acknowledgement; for a group, of the slowest alert
+// What [Metrics] counts of a client.
+const (
+	Stored    = "stored"    // an event that JetStream has stored now
+	Duplicate = "duplicate" // an event that JetStream had already stored
+	Limited   = "limited"   // a request above the client's rate
+	Refused   = "refused"   // a request that would fail again, such as a request with an invalid body
+)
+
+// countedAs returns what an acknowledgement counts as.
+func countedAs(ack *jetstream.PubAck) string {
+	if ack.Duplicate {
+		return Duplicate
+	}
+	return Stored
 }
 
 // ConnectionMetrics counts connections.
@@ -146,7 +155,7 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 		})
 	}
 	if refusal != nil && refusal.isFinal() {
-		h.metrics.Refused(from.name)
+		h.metrics.Count(from.name, Refused)
 		from.refused(h.logger, path, refusal)
 	}
 	return answer, refusal
@@ -214,7 +223,7 @@ type request struct {
 // the size of a group is unknown until all of it is stored.
 func (h *handler) admit(w http.ResponseWriter, r *http.Request, asked request) ([]byte, *problem) {
 	if wait := asked.from.spend(); wait > 0 {
-		h.metrics.Limited(asked.from.name)
+		h.metrics.Count(asked.from.name, Limited)
 		return nil, newProblem(http.StatusTooManyRequests, "more events than the rate of this token allows").later(wait)
 	}
 	form, refusal := formOf(r.Header)
@@ -274,7 +283,7 @@ func (h *handler) receipts(messages []*nats.Msg, m request) ([]receipt, *problem
 			continue
 		}
 		ack := result.ack
-		h.metrics.Stored(m.from.name, ack.Duplicate)
+		h.metrics.Count(m.from.name, countedAs(ack))
 		receipts[i] = receipt{ID: m.idOf(messages[i], ack), Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
 	}
 	return receipts, refusal

@@ -28,20 +28,13 @@ const streamName = "NOTIFICATIONS"
 // counts is a fake of the metrics.
 type counts struct{ testkit.Counts }
 
-func (c *counts) Request(status int)      { c.Add(http.StatusText(status), 1) }
-func (c *counts) Client(name string)      { c.Add("client "+name, 1) }
-func (c *counts) Limited(client string)   { c.Add("limited "+client, 1) }
-func (c *counts) Refused(client string)   { c.Add("refused "+client, 1) }
-func (c *counts) Bytes(n int)             { c.Add("bytes", n) }
-func (c *counts) Published(time.Duration) { c.Add("published", 1) }
-func (c *counts) Connections(delta int)   { c.Add("connections", delta) }
-func (c *counts) Evicted()                { c.Add("evicted", 1) }
-func (c *counts) Stored(n string, dup bool) {
-	if dup {
-		n += " duplicate"
-	}
-	c.Add("stored "+n, 1)
-}
+func (c *counts) Request(status int)        { c.Add(http.StatusText(status), 1) }
+func (c *counts) Client(name string)        { c.Add("client "+name, 1) }
+func (c *counts) Count(client, what string) { c.Add(what+" "+client, 1) }
+func (c *counts) Bytes(n int)               { c.Add("bytes", n) }
+func (c *counts) Published(time.Duration)   { c.Add("published", 1) }
+func (c *counts) Connections(delta int)     { c.Add("connections", delta) }
+func (c *counts) Evicted()                  { c.Add("evicted", 1) }
 
 // door is a running server with a NATS server and the stream of events.
 type door struct {
@@ -66,7 +59,7 @@ func open(t testing.TB, change func(o *ingest.Options), natsOptions ...func(*ser
 		Name: streamName, Subjects: []string{"notify", "notify.>"}, Retention: jetstream.WorkQueuePolicy, MaxMsgs: 1000, Discard: jetstream.DiscardNew,
 	}))(t)
 	o := ingest.Options{
-		Addr: "127.0.0.1:0", Subject: "notify", MaxBytes: 64 << 10, MaxGroupBytes: 4 << 20, Publisher: d.js, Logger: d.log.Logger(), Metrics: d.counts,
+		Addr: "127.0.0.1:0", Subject: "notify", MaxBytes: 64 << 10, MaxGroupBytes: 4 << 20, Publisher: d.js, Logger: d.log.Logger(), Metrics: d.counts, Connections: d.counts,
 		Available: func() error {
 			if !conn.IsConnected() {
 				return errors.New("nats is not connected")
@@ -190,7 +183,7 @@ func TestIdentity(t *testing.T) {
 			testkit.EqualDeeply(t, again, receipt{ID: got.ID, Stream: streamName, Sequence: got.Sequence, Duplicate: true}, "the second")
 		})
 	}
-	testkit.Equal(t, d.counts.Get("stored anyone duplicate"), 8, "duplicates")
+	testkit.Equal(t, d.counts.Get("duplicate anyone"), 8, "duplicates")
 }
 
 // TestHeaders sends hostile headers. NATS gets the chosen headers alone.

@@ -99,7 +99,7 @@ func (o *outbox) await() {
 		return
 	}
 	ack := result.ack
-	o.store.metrics.Stored(o.client, ack.Duplicate)
+	o.store.metrics.Count(o.client, countedAs(ack))
 	o.stored++
 	if ack.Duplicate {
 		o.duplicates++

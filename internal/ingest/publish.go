@@ -28,7 +28,7 @@ const (
 type store struct {
 	publisher Publisher
 	available func() error
-	metrics   StoreMetrics
+	metrics   Metrics
 	storing   *oplog.Condition
 }
 

@@ -32,10 +32,9 @@ var openAPI []byte
 // OpenAPI returns the description of the interface, an OpenAPI 3.1 document in JSON.
 func OpenAPI() []byte { return openAPI }
 
-// Options configures a Server. All fields but AnotherWillDo, TokensFile, TLS, MaxConnections, Rate and Burst must be set.
+// Options configures a Server. All fields but TokensFile, TLS, MaxConnections, Rate and Burst must be set.
 type Options struct {
 	Addr          string // host:port; port 0 selects a free port
-	AnotherWillDo bool   // use a free port of the host if this port is in use
 	Subject       string // prefix of the subjects of events
 	MaxBytes      int    // of an alert, and of the body of a request without a group of alerts
 	MaxGroupBytes int    // of a group of alerts
@@ -49,6 +48,7 @@ type Options struct {
 	Burst          int        // events of each client at once
 	Logger         *slog.Logger
 	Metrics        Metrics
+	Connections    ConnectionMetrics
 }
 
 // Server is the HTTP server.
@@ -89,10 +89,10 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		}
 	}
 	var err error
-	if s.Server, err = httpserver.Listen(ctx, "events over HTTP", o.Addr, o.AnotherWillDo); err != nil {
+	if s.Server, err = httpserver.Listen(ctx, "events over HTTP", o.Addr); err != nil {
 		return nil, err
 	}
-	s.Listener = &guard{Listener: s.Listener, most: cmp.Or(o.MaxConnections, maxConnections), metrics: o.Metrics}
+	s.Listener = &guard{Listener: s.Listener, most: cmp.Or(o.MaxConnections, maxConnections), metrics: o.Connections}
 	if o.TLS.CertFile != "" {
 		s.Listener = tls.NewListener(s.Listener, s.secure.server())
 	}

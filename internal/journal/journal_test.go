@@ -86,8 +86,8 @@ func start(t *testing.T) *kit {
 }
 
 // numbered returns entries whose sequences begin at first.
-func numbered(first int) func(i int, inFull bool) Entry {
-	return func(i int, _ bool) Entry {
+func numbered(first int) func(i int, d Detail) Entry {
+	return func(i int, _ Detail) Entry {
 		return Entry{ID: fmt.Sprintf("evt-%d", first+i), Sequence: uint64(first + i)}
 	}
 }
@@ -113,11 +113,11 @@ func dropsOf(category string) func(Entry) bool {
 	return func(e Entry) bool { return e.Category == category && e.Result == Dropped }
 }
 
-func TestEntriesAreWhatWasRecorded(t *testing.T) {
+func TestEntriesMatchTheRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := start(t)
 		stored := time.Date(2026, 11, 22, 9, 14, 2, 113e6, time.UTC)
-		k.Record("payments.refunds", Dropped, "category", 1, func(int, bool) Entry {
+		k.Record("payments.refunds", Dropped, "category", 1, func(int, Detail) Entry {
 			return Entry{
 				ID: "evt-4711", Stream: "NOTIFICATIONS", Sequence: 4711, Title: "card\n  declined", Path: "payments", Limit: "10/30m",
 				Used: 10, Size: 10, Next: stored.Add(time.Hour), Revision: "1:2", Stored: stored, Decided: stored.Add(time.Millisecond),
@@ -170,11 +170,11 @@ func TestCountsHaveARange(t *testing.T) {
 		k := start(t)
 		inFull := 0
 		for _, first := range []int{500, 900, 100, 700} {
-			k.Record("payments", Dropped, "category", 150, func(i int, full bool) Entry {
-				if full {
+			k.Record("payments", Dropped, "category", 150, func(i int, d Detail) Entry {
+				if d == Full {
 					inFull++
 				}
-				return numbered(first)(i, full)
+				return numbered(first)(i, d)
 			})
 		}
 		time.Sleep(publishEvery + time.Millisecond)
@@ -228,7 +228,7 @@ func TestJunkTakesNoNeighboursEntries(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBePublishedIsKept(t *testing.T) {
+func TestUnpublishedEntriesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := start(t)
 		k.storage.fail(errors.New("nats: no response"))
@@ -290,7 +290,7 @@ func TestHealth(t *testing.T) {
 		begin := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 		record := func(first, n int) {
 			for i := range n / SinglesPerCategory {
-				k.Record(fmt.Sprintf("c%d.x", i), Sent, "", SinglesPerCategory, func(j int, _ bool) Entry {
+				k.Record(fmt.Sprintf("c%d.x", i), Sent, "", SinglesPerCategory, func(j int, _ Detail) Entry {
 					number := first + i*SinglesPerCategory + j
 					return Entry{ID: fmt.Sprint("evt-", number), Decided: begin.Add(time.Duration(number) * time.Millisecond)}
 				})
@@ -430,8 +430,8 @@ func TestRealStream(t *testing.T) {
 
 	begin := time.Now()
 	record := func(category string, first, n int) {
-		recorder.Record(category, Dropped, "category", n, func(i int, inFull bool) Entry {
-			e := numbered(first)(i, inFull)
+		recorder.Record(category, Dropped, "category", n, func(i int, d Detail) Entry {
+			e := numbered(first)(i, d)
 			e.Decided = begin.Add(time.Duration(first+i) * time.Second)
 			return e
 		})

@@ -109,10 +109,18 @@ func NewRecorder(o Options) *Recorder {
 	}
 }
 
+// Detail is how much of an entry a recorder needs.
+type Detail int
+
+// Details of an entry.
+const (
+	Brief Detail = iota // the ID, the message's sequence and its time
+	Full
+)
+
 // Record records the result of n events of a category, in the order of their sequences. Level is the level that denied them, or empty.
-// Entry returns the entry of event i, from 0 to n-1. If inFull is false, only the ID, the message's sequence and its time are needed.
-// Record calls entry for a sample only. The function must not call the recorder.
-func (r *Recorder) Record(category string, result Result, level string, n int, entry func(i int, inFull bool) Entry) {
+// Entry returns the entry of event i, from 0 to n-1. Record calls entry for a sample only. The function must not call the recorder.
+func (r *Recorder) Record(category string, result Result, level string, n int, entry func(i int, d Detail) Entry) {
 	if r == nil || n == 0 {
 		return
 	}
@@ -121,7 +129,7 @@ func (r *Recorder) Record(category string, result Result, level string, n int, e
 	singles := r.second.take(category, result, n)
 	r.mu.Unlock()
 	for i := range singles {
-		e := k.entry(entry(i, true)) // without the lock, since a large body takes a while
+		e := k.entry(entry(i, Full)) // without the lock, since a large body takes a while
 		r.mu.Lock()
 		r.second.add(&e)
 		r.mu.Unlock()
@@ -129,10 +137,10 @@ func (r *Recorder) Record(category string, result Result, level string, n int, e
 	if singles == n {
 		return
 	}
-	first, last := entry(singles, false), entry(n-1, false)
+	first, last := entry(singles, Brief), entry(n-1, Brief)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.second.count(k, n-singles, first, last, func() Entry { return k.entry(entry(singles, true)) })
+	r.second.count(k, n-singles, first, last, func() Entry { return k.entry(entry(singles, Full)) })
 }
 
 // second holds the entries since the recorder last published.

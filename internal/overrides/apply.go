@@ -19,25 +19,25 @@ type Provisioned struct {
 // allow provisioning, it changes nothing and only reports the differences.
 func Apply(ctx context.Context, js jetstream.JetStream, o Options) (Provisioned, error) {
 	b := newBucket(js, o)
-	found, err := b.look(ctx)
+	found, err := b.source.look(ctx)
 	if errors.Is(err, ErrNoBucket) {
 		if !o.Provision {
 			return Provisioned{Created: true}, nil
 		}
 		if err := b.create(ctx); err != nil {
-			return Provisioned{}, b.fail("creating", err)
+			return Provisioned{}, b.source.fail("creating", err)
 		}
 		return Provisioned{Created: true}, nil
 	}
 	if err != nil {
-		return Provisioned{}, b.fail("looking for", err)
+		return Provisioned{}, b.source.fail("looking for", err)
 	}
 	config, changes := changed(found.CachedInfo().Config)
 	if len(changes) > 0 && o.Provision {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		if _, err := js.UpdateStream(ctx, config); err != nil {
-			return Provisioned{}, b.fail("updating", b.explain(err, b.right("STREAM.UPDATE")))
+			return Provisioned{}, b.source.fail("updating", b.source.explain(err, b.source.right("STREAM.UPDATE")))
 		}
 	}
 	return Provisioned{Changes: changes}, nil

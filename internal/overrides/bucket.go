@@ -42,8 +42,8 @@ const requestTimeout = 5 * time.Second
 
 // Bucket is a bucket of overrides. Its methods may be called concurrently.
 type Bucket struct {
-	js jetstream.JetStream
-	o  Options
+	source source
+	o      Options
 
 	mu      sync.Mutex
 	noted   time.Time         // creation time of the bucket that warnOnce last checked
@@ -60,31 +60,37 @@ func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Bucket, erro
 }
 
 func newBucket(js jetstream.JetStream, o Options) *Bucket {
-	return &Bucket{js: js, o: o, foreign: make(map[string]uint64)}
+	return &Bucket{source: source{js, o.Name}, o: o, foreign: make(map[string]uint64)}
+}
+
+// source is the stream of a bucket. It reads and never writes.
+type source struct {
+	js   jetstream.JetStream
+	name string
 }
 
 // Every NATS client derives the stream and the subjects of a bucket from its name like this.
-func (b *Bucket) stream() string { return "KV_" + b.o.Name }
-func (b *Bucket) prefix() string { return "$KV." + b.o.Name + "." }
+func (s source) stream() string { return "KV_" + s.name }
+func (s source) prefix() string { return "$KV." + s.name + "." }
 
 // right is the subject of a request to JetStream about the bucket's stream.
-func (b *Bucket) right(request string) string { return "$JS.API." + request + "." + b.stream() }
+func (s source) right(request string) string { return "$JS.API." + request + "." + s.stream() }
 
-func (b *Bucket) fail(doing string, err error) error {
-	return fmt.Errorf("%s bucket %q: %w", doing, b.o.Name, err)
+func (s source) fail(doing string, err error) error {
+	return fmt.Errorf("%s bucket %q: %w", doing, s.name, err)
 }
 
 // find makes sure that the bucket exists.
 func (b *Bucket) find(ctx context.Context) error {
-	found, err := b.look(ctx)
+	found, err := b.source.look(ctx)
 	if errors.Is(err, ErrNoBucket) && b.o.Provision {
 		if err := b.create(ctx); err != nil {
-			return b.fail("creating", err)
+			return b.source.fail("creating", err)
 		}
-		found, err = b.look(ctx)
+		found, err = b.source.look(ctx)
 	}
 	if err != nil {
-		return b.fail("looking for", err)
+		return b.source.fail("looking for", err)
 	}
 	b.warnOnce(found.CachedInfo())
 	return nil
@@ -94,7 +100,7 @@ func (b *Bucket) create(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	err := replicas.Create(ctx, b.o.Replicas, func(count int) error {
-		_, err := b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		_, err := b.source.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 			Bucket:      b.o.Name,
 			Description: "Live overrides of the notifier's limits",
 			History:     jetstream.KeyValueMaxHistory,
@@ -107,18 +113,18 @@ func (b *Bucket) create(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return b.explain(err, "$JS.API.INFO", b.right("STREAM.CREATE"))
+		return b.source.explain(err, "$JS.API.INFO", b.source.right("STREAM.CREATE"))
 	}
 	b.o.Logger.Info("created the limits bucket", "bucket", b.o.Name)
 	return nil
 }
 
 // look asks the leader of the bucket's stream for its state. The error is an [ErrNoBucket] if there is no bucket.
-func (b *Bucket) look(ctx context.Context) (jetstream.Stream, error) {
+func (s source) look(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	stream, err := b.js.Stream(ctx, b.stream())
-	if err := b.found(err); err != nil {
+	stream, err := s.js.Stream(ctx, s.stream())
+	if err := s.found(err); err != nil {
 		return nil, err
 	}
 	if stream.CachedInfo().Config.MaxMsgsPerSubject < 1 {
@@ -128,19 +134,19 @@ func (b *Bucket) look(ctx context.Context) (jetstream.Stream, error) {
 }
 
 // found explains the error of a look at the bucket's stream.
-func (b *Bucket) found(err error) error {
+func (s source) found(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return ErrNoBucket
 	}
-	return b.explain(err, b.right("STREAM.INFO"))
+	return s.explain(err, s.right("STREAM.INFO"))
 }
 
 // explain adds the likely cause to a timeout: the server does not answer a forbidden request.
-func (b *Bucket) explain(err error, rights ...string) error {
+func (s source) explain(err error, rights ...string) error {
 	switch {
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout):
 		return err
-	case !b.js.Conn().IsConnected():
+	case !s.js.Conn().IsConnected():
 		return fmt.Errorf("%w (nats is not connected)", err)
 	default:
 		return fmt.Errorf("%w (no answer: nats is unhealthy or the right to publish %s is missing)",
@@ -169,14 +175,14 @@ func (b *Bucket) warnOnce(found *jetstream.StreamInfo) {
 
 // understands reports whether a change is about a limit. It logs each revision of a foreign key once.
 func (b *Bucket) understands(c Change) bool {
-	if c.foreign && !c.Adopted && !c.Deleted && !c.forged && !c.overwritten {
+	if c.stored.foreign && !c.Adopted && !c.Deleted && !c.stored.forged && !c.stored.overwritten {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if b.foreign[c.key] < c.Revision {
-			b.foreign[c.key] = c.Revision
+		if b.foreign[c.stored.key] < c.Revision {
+			b.foreign[c.stored.key] = c.Revision
 			b.o.Logger.Warn("ignoring a key of the limits bucket that does not name a limit",
-				"bucket", b.o.Name, "key", c.key, "revision", c.Revision)
+				"bucket", b.o.Name, "key", c.stored.key, "revision", c.Revision)
 		}
 	}
-	return !c.foreign
+	return !c.stored.foreign
 }

@@ -69,7 +69,7 @@ func TestExistingBucketIsNotAltered(t *testing.T) {
 	f.log.WantCount(t, 1, "expires its keys")
 }
 
-func TestNoBucketOfThisKind(t *testing.T) {
+func TestStreamThatIsNoBucket(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	testkit.Must(f.js.CreateStream(f.context(), jetstream.StreamConfig{Name: "KV_limits", Subjects: []string{"$KV.limits.>"}}))(t)
@@ -174,7 +174,7 @@ func TestForeignKeysAreIgnored(t *testing.T) {
 }
 
 // A snapshot never has the entries of one bucket and the generation of another.
-func TestBucketMadeAnewWhileReading(t *testing.T) {
+func TestBucketRecreatedWhileReading(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.change(f.open(), "a=1/1m")
@@ -190,7 +190,7 @@ func TestBucketMadeAnewWhileReading(t *testing.T) {
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
-	before := b.js.Conn().NumSubscriptions()
+	before := b.source.js.Conn().NumSubscriptions()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for what, call := range map[string]func() error{
@@ -206,7 +206,7 @@ func TestContextEnds(t *testing.T) {
 		}
 	}
 	f.load(b)
-	testkit.Equal(t, b.js.Conn().NumSubscriptions(), before, "subscriptions")
+	testkit.Equal(t, b.source.js.Conn().NumSubscriptions(), before, "subscriptions")
 }
 
 // The error of a lost connection names no missing right.

@@ -30,7 +30,7 @@ func (b *Bucket) Unset(ctx context.Context, name Name) (uint64, error) {
 
 func (b *Bucket) change(ctx context.Context, doing string, name Name, next Change, lasts time.Duration) (_ Change, err error) {
 	next.Name = name
-	if next.key, err = name.Key(); err != nil {
+	if next.stored.key, err = name.Key(); err != nil {
 		return Change{}, err
 	}
 	if next, err = b.replace(ctx, next, lasts); err != nil {
@@ -42,7 +42,7 @@ func (b *Bucket) change(ctx context.Context, doing string, name Name, next Chang
 // NoteAdoption records in the history that the bucket's state replaced newer limits, and returns the revision of the note. The text
 // describes the replaced limits. If another worker writes a note concurrently, NoteAdoption returns [ErrConflict].
 func (b *Bucket) NoteAdoption(ctx context.Context, text string) (uint64, error) {
-	noted, err := b.replace(ctx, Change{key: keyAdopted, Value: text}, 0)
+	noted, err := b.replace(ctx, Change{stored: stored{key: keyAdopted}, Value: text}, 0)
 	if err != nil {
 		return 0, fmt.Errorf("noting an adoption: %w", err)
 	}
@@ -70,12 +70,12 @@ func cleanName(name string) string {
 // replace stores a change that replaces the newest change of its key, and returns it with its revision. The change expires after lasts;
 // 0: never.
 func (b *Bucket) replace(ctx context.Context, next Change, lasts time.Duration) (Change, error) {
-	r, err := b.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
+	r, err := b.source.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
-		return Change{}, b.fail("reading", err)
+		return Change{}, b.source.fail("reading", err)
 	}
 	defer r.stop()
-	last, found := r.newest()[next.key]
+	last, found := r.newest()[next.stored.key]
 	if next.Deleted && (!found || last.Deleted) {
 		return Change{}, ErrNotSet
 	}
@@ -90,7 +90,7 @@ func (b *Bucket) replace(ctx context.Context, next Change, lasts time.Duration) 
 func (b *Bucket) store(ctx context.Context, change Change, last uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	message := nats.NewMsg(b.prefix() + change.key)
+	message := nats.NewMsg(b.source.prefix() + change.stored.key)
 	message.Data = []byte(change.Value)
 	trusted.Mark(message.Header)
 	for header, value := range change.headers(b.o.By) {
@@ -98,8 +98,8 @@ func (b *Bucket) store(ctx context.Context, change Change, last uint64) (uint64,
 			message.Header.Set(header, value)
 		}
 	}
-	stored, err := b.js.PublishMsg(ctx, message,
-		jetstream.WithExpectStream(b.stream()), jetstream.WithExpectLastSequencePerSubject(last))
+	stored, err := b.source.js.PublishMsg(ctx, message,
+		jetstream.WithExpectStream(b.source.stream()), jetstream.WithExpectLastSequencePerSubject(last))
 	if refusal, refused := errors.AsType[*jetstream.APIError](err); refused {
 		switch refusal.ErrorCode {
 		case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
@@ -107,7 +107,7 @@ func (b *Bucket) store(ctx context.Context, change Change, last uint64) (uint64,
 		}
 	}
 	if err != nil {
-		return 0, b.fail("writing to", b.explain(err, b.prefix()+">"))
+		return 0, b.source.fail("writing to", b.source.explain(err, b.source.prefix()+">"))
 	}
 	return stored.Sequence, nil
 }

@@ -26,7 +26,7 @@ func TestSetAndUnset(t *testing.T) {
 	f.requireEntries(f.load(b), "payments.*=3/1m")
 }
 
-func TestChangesOfBadNames(t *testing.T) {
+func TestChangesWithInvalidNames(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
 	for _, change := range []string{"a b=1/1m", "-A"} {

@@ -55,9 +55,9 @@ func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision u
 		case entry.Lost:
 		case entry.due(now):
 			next = append(next, Change{
-				Name: entry.Name, key: entry.key, Value: entry.Then, Deleted: entry.Then == "", Ended: entry.Revision, By: entry.By,
+				Name: entry.Name, stored: stored{key: entry.stored.key}, Value: entry.Then, Deleted: entry.Then == "", Ended: entry.Revision, By: entry.By,
 			})
-		case entry.overwritten:
+		case entry.stored.overwritten:
 			next = append(next, entry.again())
 		}
 	}

@@ -6,15 +6,15 @@ import "strings"
 // But it takes a revision, and it pushes an older change of its key out of the bucket.
 
 // isForged reports whether neither a worker nor an operator made the change.
-func (c Change) isForged() bool { return c.forged }
+func (c Change) isForged() bool { return c.stored.forged }
 
 // overwrittenBy returns the change after a forged message has replaced it. The zero value of c means that the key had no change.
 func (c Change) overwrittenBy(forged Change) Change {
 	if c.Revision == 0 {
 		c = Change{Deleted: true}
 	}
-	c.Name, c.key, c.foreign = forged.Name, forged.key, forged.foreign
-	c.Revision, c.overwritten = forged.Revision, true
+	c.Name, c.stored.key, c.stored.foreign = forged.Name, forged.stored.key, forged.stored.foreign
+	c.Revision, c.stored.overwritten = forged.Revision, true
 	return c
 }
 
@@ -28,13 +28,13 @@ func newestOf(changes []Change, upto uint64, limit int) map[string]Change {
 		if c.Revision > upto {
 			continue
 		}
-		stored[c.key]++
-		if !c.forged {
-			newest[c.key], forged[c.key] = c, 0
+		stored[c.stored.key]++
+		if !c.stored.forged {
+			newest[c.stored.key], forged[c.stored.key] = c, 0
 			continue
 		}
-		newest[c.key] = newest[c.key].overwrittenBy(c)
-		forged[c.key]++
+		newest[c.stored.key] = newest[c.stored.key].overwrittenBy(c)
+		forged[c.stored.key]++
 	}
 	complete := len(changes) > 0 && changes[len(changes)-1].Revision == uint64(len(changes))
 	for key, n := range forged {
@@ -81,5 +81,5 @@ func (c Change) again() Change {
 	if by != "" {
 		by += ", "
 	}
-	return Change{Name: c.Name, Value: c.Value, Deleted: c.Deleted, Until: c.Until, Then: c.Then, By: by + restored, key: c.key}
+	return Change{Name: c.Name, Value: c.Value, Deleted: c.Deleted, Until: c.Until, Then: c.Then, By: by + restored, stored: stored{key: c.stored.key}}
 }

@@ -135,7 +135,7 @@ func (f *fixture) newest(b *Bucket) map[string]Change {
 // overwritten tells whether the newest message of a key is forged.
 func overwritten(newest map[string]Change) bool {
 	for _, c := range newest {
-		if c.overwritten {
+		if c.stored.overwritten {
 			return true
 		}
 	}

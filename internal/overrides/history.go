@@ -29,17 +29,17 @@ func (b *Bucket) History(ctx context.Context) ([]PastChange, error) {
 	complete := h.oldestKnown() == 1
 	count := make(map[string]int) // stored changes by key
 	for _, r := range h.changes {
-		count[r.key]++
+		count[r.stored.key]++
 	}
 	values := make(map[string]string) // by key, after the changes so far
 	for _, r := range h.changes {
-		if r.forged || !b.understands(r) && !r.Adopted {
+		if r.stored.forged || !b.understands(r) && !r.Adopted {
 			continue
 		}
 		past := PastChange{Change: r}
-		past.Old, past.OldKnown = values[r.key]
-		past.OldKnown = past.OldKnown || complete || !r.purged && count[r.key] < h.limit
-		values[r.key] = r.Value
+		past.Old, past.OldKnown = values[r.stored.key]
+		past.OldKnown = past.OldKnown || complete || !r.stored.purged && count[r.stored.key] < h.limit
+		values[r.stored.key] = r.Value
 		changes = append(changes, past)
 	}
 	return changes, nil
@@ -80,7 +80,7 @@ func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]PastChange, e
 	now := newestOf(h.changes, h.last, h.limit)
 	var made []PastChange
 	for i, name := range slices.SortedFunc(maps.Keys(changes), Name.Compare) {
-		replaced := now[changes[name].key]
+		replaced := now[changes[name].stored.key]
 		stored, err := b.store(ctx, changes[name], replaced.Revision)
 		if err != nil {
 			return made, fmt.Errorf("rolling back to revision %d, with %d of %d changes made: changing %s: %w",
@@ -102,9 +102,9 @@ type history struct {
 }
 
 func (b *Bucket) history(ctx context.Context) (history, error) {
-	r, err := b.read(ctx, jetstream.DeliverAllPolicy)
+	r, err := b.source.read(ctx, jetstream.DeliverAllPolicy)
 	if err != nil {
-		return history{}, b.fail("reading the history of", err)
+		return history{}, b.source.fail("reading the history of", err)
 	}
 	defer r.stop()
 	return history{
@@ -118,7 +118,7 @@ func (h history) back(revision uint64) map[Name]Change {
 	changes := make(map[Name]Change)
 	for key, current := range now {
 		earlier, known := then[key]
-		again := Change{key: key, Deleted: true, Revision: current.Revision}
+		again := Change{stored: stored{key: key}, Deleted: true, Revision: current.Revision}
 		switch {
 		case !known || earlier.Deleted:
 		case earlier.due(h.read):
@@ -127,7 +127,7 @@ func (h history) back(revision uint64) map[Name]Change {
 			again.Value, again.Deleted, again.Until, again.Then = earlier.Value, false, earlier.Until, earlier.Then
 		}
 		isSame := again.Deleted == current.Deleted && (again.Deleted || again.Value == current.Value && again.Until.Equal(current.Until))
-		if !current.foreign && !isSame {
+		if !current.stored.foreign && !isSame {
 			changes[current.Name] = again
 		}
 	}
@@ -167,15 +167,15 @@ func (h history) oldestKnown() uint64 {
 	oldest := gap
 	count, known := make(map[string]int), make(map[string]uint64)
 	for _, r := range slices.Backward(h.changes) {
-		count[r.key]++
-		if !r.forged {
-			known[r.key] = r.Revision
+		count[r.stored.key]++
+		if !r.stored.forged {
+			known[r.stored.key] = r.Revision
 		}
-		if r.purged || count[r.key] == h.limit {
-			if known[r.key] == 0 {
+		if r.stored.purged || count[r.stored.key] == h.limit {
+			if known[r.stored.key] == 0 {
 				return h.last + 1
 			}
-			oldest = max(oldest, known[r.key])
+			oldest = max(oldest, known[r.stored.key])
 		}
 	}
 	return oldest

@@ -46,7 +46,7 @@ func at(ctx context.Context, b *Bucket, revision uint64) ([]string, error) {
 	}
 	var set []string
 	for _, c := range newestOf(h.changes, revision, h.limit) {
-		if !c.foreign && !c.Deleted {
+		if !c.stored.foreign && !c.Deleted {
 			set = append(set, c.Name.String()+"="+c.Value)
 		}
 	}
@@ -121,9 +121,9 @@ func TestAtIsTrue(t *testing.T) {
 			what := rapid.SampledFrom([]string{"set", "set", "set", "delete", "purge", "remove markers", "forge"}).Draw(t, "what")
 			if what == "remove markers" {
 				for key, c := range newestOf(h.changes, h.last, limit) {
-					if c.Deleted && !c.overwritten {
+					if c.Deleted && !c.stored.overwritten {
 						removed = true
-						h.changes = slices.DeleteFunc(h.changes, func(c Change) bool { return c.key == key })
+						h.changes = slices.DeleteFunc(h.changes, func(c Change) bool { return c.stored.key == key })
 					}
 				}
 				continue
@@ -131,9 +131,9 @@ func TestAtIsTrue(t *testing.T) {
 			h.last++
 			if what == "purge" {
 				removed = true
-				h.changes = slices.DeleteFunc(h.changes, func(c Change) bool { return c.key == key })
+				h.changes = slices.DeleteFunc(h.changes, func(c Change) bool { return c.stored.key == key })
 			}
-			c := Change{key: key, Revision: h.last, Deleted: what == "delete" || what == "purge", purged: what == "purge", forged: what == "forge"}
+			c := Change{Revision: h.last, Deleted: what == "delete" || what == "purge", stored: stored{key: key, purged: what == "purge", forged: what == "forge"}}
 			switch what {
 			case "set":
 				c.Value = fmt.Sprint(h.last)
@@ -143,7 +143,7 @@ func TestAtIsTrue(t *testing.T) {
 			}
 			h.changes = append(h.changes, c)
 			truth[h.last] = maps.Clone(now)
-			of := slices.DeleteFunc(slices.Clone(h.changes), func(c Change) bool { return c.key != key })
+			of := slices.DeleteFunc(slices.Clone(h.changes), func(c Change) bool { return c.stored.key != key })
 			if len(of) > limit {
 				removed = true
 				h.changes = slices.DeleteFunc(h.changes, func(c Change) bool { return c.Revision == of[0].Revision })

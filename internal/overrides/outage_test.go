@@ -130,7 +130,7 @@ func TestConsumersAreForgotten(t *testing.T) {
 }
 
 // While the bucket is absent, the last snapshot stays applied. A new bucket replaces it, although its revisions are smaller.
-func TestBucketIsMadeAnew(t *testing.T) {
+func TestBucketIsRecreated(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
 	for i := range 5 {
@@ -152,7 +152,7 @@ func TestBucketIsMadeAnew(t *testing.T) {
 }
 
 // A watcher notices a new bucket without having noticed that the old bucket was absent.
-func TestBucketIsMadeAnewAtOnce(t *testing.T) {
+func TestBucketIsRecreatedAtOnce(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
 	f.change(b, "a=1")

@@ -69,6 +69,11 @@ type Change struct {
 	// Lost means that the value is unknown: forged messages have pushed all changes of the override out of the bucket.
 	Lost bool
 
+	stored stored
+}
+
+// stored is how a change is stored in the bucket.
+type stored struct {
 	key         string
 	foreign     bool // the key names no limit
 	purged      bool // deleted together with the key's older changes
@@ -78,9 +83,9 @@ type Change struct {
 
 // Load reads the whole state, with every change that was confirmed before the call.
 func (b *Bucket) Load(ctx context.Context) (Snapshot, error) {
-	r, err := b.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
+	r, err := b.source.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
-		return Snapshot{}, b.fail("reading", err)
+		return Snapshot{}, b.source.fail("reading", err)
 	}
 	defer r.stop()
 	return b.newState(r).snapshot(), nil
@@ -105,18 +110,18 @@ func (b *Bucket) newState(r *reading) *state {
 }
 
 func (s *state) take(b *Bucket, c Change) {
-	s.revision, s.forged = max(s.revision, c.Revision), c.forged || c.overwritten
+	s.revision, s.forged = max(s.revision, c.Revision), c.stored.forged || c.stored.overwritten
 	if !b.understands(c) {
 		return
 	}
-	if c.forged {
+	if c.stored.forged {
 		c = s.entries[c.Name].overwrittenBy(c)
 	}
 	if c.Changed.After(s.changed) {
 		s.changed = c.Changed
 	}
 	s.entries[c.Name] = c
-	if c.Deleted && !c.overwritten {
+	if c.Deleted && !c.stored.overwritten {
 		delete(s.entries, c.Name)
 	}
 }
@@ -147,36 +152,36 @@ type arrival struct {
 }
 
 // read reads the bucket, depending on the policy all changes or the last change of each key, and goes on to receive changes.
-func (b *Bucket) read(ctx context.Context, policy jetstream.DeliverPolicy) (*reading, error) {
+func (s source) read(ctx context.Context, policy jetstream.DeliverPolicy) (*reading, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errIncomplete)
 	defer cancel()
-	stream, err := b.look(ctx)
+	stream, err := s.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r, pending, err := b.consume(ctx, policy)
+	r, pending, err := s.consume(ctx, policy)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.catchUp(ctx, r, stream, pending); err != nil {
+	if err := s.catchUp(ctx, r, stream, pending); err != nil {
 		r.stop()
 		return nil, err
 	}
 	if policy == jetstream.DeliverLastPerSubjectPolicy && slices.ContainsFunc(r.stored, Change.isForged) {
 		r.stop()
-		return b.read(ctx, jetstream.DeliverAllPolicy) // the last good changes stand before the forged ones
+		return s.read(ctx, jetstream.DeliverAllPolicy) // the last good changes stand before the forged ones
 	}
 	return r, nil
 }
 
 // consume starts to receive changes, and returns the number of changes that are already stored. The server deletes the consumer after the
 // subscriber has disconnected.
-func (b *Bucket) consume(ctx context.Context, policy jetstream.DeliverPolicy) (_ *reading, pending uint64, err error) {
+func (s source) consume(ctx context.Context, policy jetstream.DeliverPolicy) (_ *reading, pending uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	subjects := b.prefix() + ">"
-	consumer, err := b.js.CreatePushConsumer(ctx, b.stream(), jetstream.ConsumerConfig{
-		DeliverSubject:    b.js.Conn().NewInbox(),
+	subjects := s.prefix() + ">"
+	consumer, err := s.js.CreatePushConsumer(ctx, s.stream(), jetstream.ConsumerConfig{
+		DeliverSubject:    s.js.Conn().NewInbox(),
 		DeliverPolicy:     policy,
 		FilterSubject:     subjects,
 		AckPolicy:         jetstream.AckNonePolicy,
@@ -186,9 +191,9 @@ func (b *Bucket) consume(ctx context.Context, policy jetstream.DeliverPolicy) (_
 		Replicas:          1,
 	})
 	if err != nil {
-		return nil, 0, b.explain(err, b.right("CONSUMER.CREATE")+".*."+subjects)
+		return nil, 0, s.explain(err, s.right("CONSUMER.CREATE")+".*."+subjects)
 	}
-	r := &reading{prefix: b.prefix(), arrived: make(chan arrival, readAhead)}
+	r := &reading{prefix: s.prefix(), arrived: make(chan arrival, readAhead)}
 	stopped := make(chan struct{})
 	pass := func(a arrival) {
 		select {
@@ -211,11 +216,11 @@ func (b *Bucket) consume(ctx context.Context, policy jetstream.DeliverPolicy) (_
 
 // catchUp receives the changes that were stored when the consumer was created, and then the changes that the leader had at that time: the
 // consumer may live on a replica that lags behind the leader.
-func (b *Bucket) catchUp(ctx context.Context, r *reading, stream jetstream.Stream, pending uint64) error {
+func (s source) catchUp(ctx context.Context, r *reading, stream jetstream.Stream, pending uint64) error {
 	created := stream.CachedInfo().Created
 	// Ask the leader after creating the consumer, which delivers every later change.
 	var err error
-	if r.info, err = b.ask(ctx, stream); err != nil {
+	if r.info, err = s.ask(ctx, stream); err != nil {
 		return err
 	}
 	if !r.info.Created.Equal(created) {
@@ -239,11 +244,11 @@ func (b *Bucket) catchUp(ctx context.Context, r *reading, stream jetstream.Strea
 }
 
 // ask returns the leader's state of the stream, with the removed revisions.
-func (b *Bucket) ask(ctx context.Context, stream jetstream.Stream) (*jetstream.StreamInfo, error) {
+func (s source) ask(ctx context.Context, stream jetstream.Stream) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	info, err := stream.Info(ctx, jetstream.WithDeletedDetails(true))
-	return info, b.found(err)
+	return info, s.found(err)
 }
 
 // newestStored returns the revision of the newest change that the stream still holds; 0: it holds none. Later changes were removed.
@@ -291,9 +296,9 @@ func (r *reading) change(a arrival) (Change, error) {
 		Until:    until,
 		Then:     header.Get(headerThen),
 		Ended:    ended,
-		key:      key,
-		foreign:  err != nil,
-		purged:   purged,
-		forged:   !trusted.IsMarked(header) && operation == "" && marker == "",
+		stored: stored{
+			key: key, foreign: err != nil, purged: purged,
+			forged: !trusted.IsMarked(header) && operation == "" && marker == "",
+		},
 	}, nil
 }

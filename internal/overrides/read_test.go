@@ -47,11 +47,11 @@ func TestChangeOfMessage(t *testing.T) {
 		says    string
 	}{
 		"set":    {arrival: arrival{message: delivery{number: 3, header: marked()}}, want: Change{Value: "1/1m", Revision: 7}},
-		"forged": {arrival: arrival{message: delivery{number: 3}}, want: Change{Value: "1/1m", Revision: 7, forged: true}},
+		"forged": {arrival: arrival{message: delivery{number: 3}}, want: Change{Value: "1/1m", Revision: 7, stored: stored{forged: true}}},
 		"purge": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"KV-Operation": {"PURGE"}}}},
-			want: Change{Value: "1/1m", Revision: 7, Deleted: true, purged: true}},
+			want: Change{Value: "1/1m", Revision: 7, Deleted: true, stored: stored{purged: true}}},
 		"expiry": {arrival: arrival{message: delivery{number: 3, header: nats.Header{"Nats-Marker-Reason": {"MaxAge"}}}},
-			want: Change{Value: "1/1m", Revision: 7, Deleted: true, purged: true}},
+			want: Change{Value: "1/1m", Revision: 7, Deleted: true, stored: stored{purged: true}}},
 		"message 3 is missing":  {arrival: arrival{message: delivery{number: 4}}, wantErr: errGap},
 		"message 2 comes again": {arrival: arrival{message: delivery{number: 2}}, wantErr: errGap},
 		"no metadata": {arrival: arrival{message: delivery{metadata: jetstream.ErrNotJSMessage}},
@@ -71,7 +71,7 @@ func TestChangeOfMessage(t *testing.T) {
 				}
 				return
 			}
-			test.want.Name, test.want.key, test.want.Changed = enforced("a.*"), "a.=", time.Unix(1, 0)
+			test.want.Name, test.want.stored.key, test.want.Changed = enforced("a.*"), "a.=", time.Unix(1, 0)
 			testkit.Equal(t, got, test.want, "change")
 			if r.received != 3 || r.last != 7 {
 				t.Errorf("received %d, newest %d; want 3, 7", r.received, r.last)

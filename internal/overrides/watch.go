@@ -172,9 +172,9 @@ func (w *Watcher) mirror(ctx context.Context) error {
 	if err := w.bucket.find(ctx); err != nil {
 		return err
 	}
-	reading, err := w.bucket.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
+	reading, err := w.bucket.source.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
-		return w.bucket.fail("reading", err)
+		return w.bucket.source.fail("reading", err)
 	}
 	defer reading.stop()
 	state := w.bucket.newState(reading)
@@ -193,7 +193,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 		case a := <-reading.arrived:
 			change, err := reading.change(a)
 			if err != nil {
-				return w.bucket.fail("following", err)
+				return w.bucket.source.fail("following", err)
 			}
 			w.countForged(state, change)
 			state.take(w.bucket, change)
@@ -203,7 +203,7 @@ func (w *Watcher) mirror(ctx context.Context) error {
 		case <-w.look:
 		}
 		if err := w.check(ctx, &health); err != nil {
-			return w.bucket.fail("following", err)
+			return w.bucket.source.fail("following", err)
 		}
 		w.tend(ctx, state, health.now)
 	}
@@ -216,7 +216,7 @@ func (w *Watcher) countForged(s *state, changes ...Change) {
 	}
 	n := 0
 	for _, c := range changes {
-		if c.forged && c.Revision > w.forged.revision {
+		if c.stored.forged && c.Revision > w.forged.revision {
 			n++
 			w.forged.revision = c.Revision
 		}
@@ -253,7 +253,7 @@ type healthCheck struct {
 // error if the bucket must be read again.
 func (w *Watcher) check(ctx context.Context, h *healthCheck) error {
 	calls := w.calls.Load()
-	stream, err := w.bucket.look(ctx)
+	stream, err := w.bucket.source.look(ctx)
 	if err != nil {
 		return err
 	}

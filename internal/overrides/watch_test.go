@@ -155,7 +155,7 @@ func TestWatch(t *testing.T) {
 	f.log.Want(t, "created the limits bucket")
 }
 
-func TestWatchBeginsWithWhatIsThere(t *testing.T) {
+func TestWatchBeginsWithTheCurrentState(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
 	for i := range 100 {
@@ -179,7 +179,7 @@ func TestSnapshotsShareNothing(t *testing.T) {
 	w.requireLast("a=1", "b=2")
 }
 
-func TestWatcherTellsOfChanges(t *testing.T) {
+func TestWatcherReportsChanges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.mirror(f.js, true)
@@ -223,7 +223,7 @@ func TestWatcherTellsOfChanges(t *testing.T) {
 }
 
 // Changes returns the newest 20. Without new changes it asks no server.
-func TestWatcherTellsOfTheNewestChanges(t *testing.T) {
+func TestWatcherReportsTheNewestChanges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.mirror(f.js, true)

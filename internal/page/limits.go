@@ -71,9 +71,20 @@ func listLimits(limits []status.Limit, changes []status.Change, filter string) l
 	return list
 }
 
+// rank orders kinds of paths: the global one, those with a used limit, all others.
+func (p path) rank() int {
+	switch {
+	case p.Path == "":
+		return 0
+	case len(p.Limits) > 0:
+		return 1
+	}
+	return 2
+}
+
 // comparePaths orders paths: the global one, then by their fullest limits. Paths without a used limit are last.
 func comparePaths(a, b path) int {
-	if order := cmp.Or(ordinal(b.Path == "")-ordinal(a.Path == ""), ordinal(len(b.Limits) > 0)-ordinal(len(a.Limits) > 0)); order != 0 || len(a.Limits) == 0 {
+	if order := cmp.Compare(a.rank(), b.rank()); order != 0 || len(a.Limits) == 0 {
 		return order
 	}
 	return status.CompareLimits(a.Limits[0], b.Limits[0])

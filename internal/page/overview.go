@@ -55,26 +55,21 @@ func fold[T any](all []T, most int) folded[T] {
 func newOverview(s status.Status) overview {
 	o := overview{Status: s, Tiles: tiles(s), Chart: draw(s), Suppressed: fold(s.Suppressed, topSuppressed)}
 	o.State, o.Bad = stateOf(s)
-	isPaused := func(c status.Channel) int { return ordinal(c.PausedUntil.After(s.At)) }
-	o.Channels = fold(slices.SortedStableFunc(slices.Values(s.Channels), func(a, b status.Channel) int {
-		return cmp.Or(isPaused(b)-isPaused(a), cmp.Compare(b.Queue, a.Queue))
-	}), topChannels)
+	channels := slices.SortedStableFunc(slices.Values(s.Channels), func(a, b status.Channel) int { return cmp.Compare(b.Queue, a.Queue) })
+	o.Channels = fold(first(channels, func(c status.Channel) bool { return c.PausedUntil.After(s.At) }), topChannels)
 
 	var workers []worker
 	for i, name := range status.Names(s.Workers) {
 		workers = append(workers, worker{s.Workers[i], name})
 	}
-	isFaulty := func(w worker) int { return ordinal(!w.Ready || w.Degraded != "") }
-	slices.SortStableFunc(workers, func(a, b worker) int { return isFaulty(b) - isFaulty(a) })
-	o.Workers = fold(workers, topWorkers)
+	o.Workers = fold(first(workers, func(w worker) bool { return !w.Ready || w.Degraded != "" }), topWorkers)
 	return o
 }
 
-func ordinal(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+// first returns the elements with those first that are chosen, each part in its order.
+func first[T any](all []T, chosen func(T) bool) (sorted []T) {
+	rest := slices.DeleteFunc(slices.Clone(all), chosen)
+	return append(slices.DeleteFunc(all, func(each T) bool { return !chosen(each) }), rest...)
 }
 
 // tiles are the most important counters.
@@ -143,7 +138,9 @@ func fullLimits(s status.Status) []status.Limit {
 func pausedChannels(s status.Status) int {
 	n := 0
 	for _, c := range s.Channels {
-		n += ordinal(c.PausedUntil.After(s.At))
+		if c.PausedUntil.After(s.At) {
+			n++
+		}
 	}
 	return n
 }
@@ -151,7 +148,9 @@ func pausedChannels(s status.Status) int {
 func notReady(workers []status.Worker) int {
 	n := 0
 	for _, w := range workers {
-		n += ordinal(!w.Ready)
+		if !w.Ready {
+			n++
+		}
 	}
 	return n
 }

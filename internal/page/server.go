@@ -23,10 +23,9 @@ type Server struct {
 	page *page
 }
 
-// Listen opens a listener. If the port is in use and anotherWillDo is set, it takes any free port of the host. The caller must call Serve or
-// Shutdown.
-func Listen(ctx context.Context, address string, anotherWillDo bool, o Options) (*Server, error) {
-	server, err := httpserver.Listen(ctx, "the page", address, anotherWillDo)
+// Listen opens a listener. The caller must call Serve or Shutdown.
+func Listen(ctx context.Context, address string, o Options) (*Server, error) {
+	server, err := httpserver.Listen(ctx, "the page", address)
 	if err != nil {
 		return nil, err
 	}

@@ -153,7 +153,7 @@ type served struct {
 func serve(t testing.TB, source *scripted, address, token string) *served {
 	t.Helper()
 	log := testkit.NewLog(t)
-	server := testkit.Must(Listen(t.Context(), address, false, Options{Source: source, Token: token, Logger: log.Logger()}))(t)
+	server := testkit.Must(Listen(t.Context(), address, Options{Source: source, Token: token, Logger: log.Logger()}))(t)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve() }()
 	stop := sync.OnceFunc(func() {

@@ -111,19 +111,25 @@ func (r *Runner) RunInt(ctx context.Context, tried string, script lua.Script, ke
 
 // RunNumbers calls a script that answers with so many numbers.
 func (r *Runner) RunNumbers(ctx context.Context, tried string, script lua.Script, keys []string, arguments []any, count int) ([]int64, error) {
-	return RunDecoded(ctx, r, tried, script, keys, arguments, func(reply []any) ([]int64, error) { return Numbers(reply, count) })
+	return RunDecoded(ctx, r, Call{tried, script, keys, arguments}, func(reply []any) ([]int64, error) { return Numbers(reply, count) })
 }
 
-// RunDecoded calls a script and decodes its reply with decode.
-func RunDecoded[T any](
-	ctx context.Context, r *Runner, tried string, script lua.Script, keys []string, arguments []any, decode func(reply []any) (T, error),
-) (decoded T, err error) {
-	reply, err := r.Run(ctx, tried, script, keys, arguments)
+// Call is a call of a script. Tried describes it in errors.
+type Call struct {
+	Tried     string
+	Script    lua.Script
+	Keys      []string
+	Arguments []any
+}
+
+// RunDecoded calls a script and decodes its reply.
+func RunDecoded[T any](ctx context.Context, r *Runner, c Call, decode func(reply []any) (T, error)) (decoded T, err error) {
+	reply, err := r.Run(ctx, c.Tried, c.Script, c.Keys, c.Arguments)
 	if err != nil {
 		return decoded, err
 	}
 	if decoded, err = decode(reply); err != nil {
-		return decoded, fmt.Errorf("%s: %w", tried, err)
+		return decoded, fmt.Errorf("%s: %w", c.Tried, err)
 	}
 	return decoded, nil
 }

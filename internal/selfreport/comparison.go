@@ -19,7 +19,7 @@ import (
 type Comparison struct {
 	conn       *nats.Conn
 	deployment string
-	gauge      func(differ bool)
+	gauge      func(differing int)
 	logger     *slog.Logger
 
 	logged string // the variables and values of the last warning; "" if no settings differ
@@ -27,17 +27,17 @@ type Comparison struct {
 }
 
 // NewComparison returns a Comparison for the workers of a deployment. It sets the gauge at each comparison.
-func NewComparison(conn *nats.Conn, deployment string, gauge func(differ bool), logger *slog.Logger) *Comparison {
+func NewComparison(conn *nats.Conn, deployment string, gauge func(differing int), logger *slog.Logger) *Comparison {
 	return &Comparison{conn: conn, deployment: deployment, gauge: gauge, logger: logger}
 }
 
 // unanswered is how many questions may stay without an answer before the log reports unknown differences.
 const unanswered = 3
 
-// Compare logs once which settings differ, if the hashes of the workers' settings differ.
-func (c *Comparison) Compare(ctx context.Context, differ bool) {
-	c.gauge(differ)
-	if !differ {
+// Compare logs once which settings differ, if a number of other workers announces other hashes of its settings.
+func (c *Comparison) Compare(ctx context.Context, differing int) {
+	c.gauge(differing)
+	if differing == 0 {
 		if c.logged != "" {
 			c.logger.Info("settings of the workers are equal again")
 		}

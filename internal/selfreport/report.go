@@ -50,7 +50,7 @@ func (r Reporter) Report(instance string) status.Report {
 	report := status.Report{
 		Worker: status.Worker{
 			Instance: instance, Name: host, Process: os.Getpid(), Version: r.Version, Started: r.Started.UTC(), InHand: counted.InHand,
-			PerMinute: counted.PerMinute, Settings: r.Settings.Shared(),
+			PerMinute: counted.PerMinute, Settings: r.Settings.Shared,
 		},
 		Minutes: counted.Minutes, SlowestCall: counted.SlowestCall, Suppressed: r.Suppressed.Now(),
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unique"
 
@@ -58,13 +59,12 @@ func eventOf(number uint64, e event.Event) Event {
 }
 
 // eventsOf returns the events that a worker makes of a message. A body of alerts becomes one event for each alert, any other message a
-// single event. The error is a *event.Fault, which may concern only some of the alerts. An event without title and text is accepted if
-// mayBeEmpty is true.
-func eventsOf(m event.Message, decoder event.Decoder, mayBeEmpty bool) ([]Event, error) {
+// single event. The error is a *event.Fault, which may concern only some of the alerts. Faults with an accepted reason do not count.
+func eventsOf(m event.Message, decoder event.Decoder, accepted ...event.Reason) ([]Event, error) {
 	parts, bad := decoder.Parts(m)
 	if parts == nil {
 		e, err := decoder.Decode(m)
-		if fault, faulty := errors.AsType[*event.Fault](err); faulty && (fault.Reason != event.ReasonEmpty || !mayBeEmpty) {
+		if fault, faulty := errors.AsType[*event.Fault](err); faulty && !slices.Contains(accepted, fault.Reason) {
 			return nil, fault
 		}
 		return []Event{eventOf(m.Sequence, e)}, nil

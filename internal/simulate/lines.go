@@ -63,7 +63,11 @@ func eventsOfLine(number uint64, line []byte, decoder event.Decoder) ([]Event, e
 	if err != nil {
 		return nil, err
 	}
-	events, err := eventsOf(m, decoder, !isGroup)
+	var accepted []event.Reason
+	if !isGroup {
+		accepted = append(accepted, event.ReasonEmpty)
+	}
+	events, err := eventsOf(m, decoder, accepted...)
 	if !published.IsZero() {
 		for i := range events {
 			events[i].At = published

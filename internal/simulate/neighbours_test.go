@@ -63,7 +63,7 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 	sequence, at := uint64(0), midnight
 	store := func(m event.Message) []Event {
 		m.Stream, m.Sequence = stream, sequence
-		events, err := eventsOf(m, decoder, false)
+		events, err := eventsOf(m, decoder)
 		for i := range events {
 			events[i].At = at
 		}

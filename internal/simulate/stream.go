@@ -21,7 +21,7 @@ func ReadStream(
 		}
 		events, err := eventsOf(event.Message{
 			Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: name, Sequence: m.Sequence,
-		}, decoder, false)
+		}, decoder)
 		for i := range events {
 			events[i].At = m.Time
 		}

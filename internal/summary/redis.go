@@ -92,7 +92,7 @@ func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string, known Li
 	arguments := append([]any{channel, claim}, r.spans...)
 	arguments = append(arguments, believed.Microseconds(), lease.Microseconds(), lookLease.Microseconds(), maxDigestPaths, known.Generation, known.nextRevision())
 	decode := func(reply []any) (Claimed, error) { return decodeClaim(channel, reply) }
-	return script.RunDecoded(ctx, r.runner, "claiming a digest", lua.ClaimDigest, keys, arguments, decode)
+	return script.RunDecoded(ctx, r.runner, script.Call{Tried: "claiming a digest", Script: lua.ClaimDigest, Keys: keys, Arguments: arguments}, decode)
 }
 
 // EndDigest records the end of a claimed digest. It returns no error if the claim has already ended.

@@ -22,20 +22,19 @@ const (
 	maxScrapes     = 16
 )
 
-// AdminOptions configures the admin server. All fields but AnotherWillDo must be set.
+// AdminOptions configures the admin server. All fields must be set.
 type AdminOptions struct {
-	Addr          string              // host:port; port 0 is any free one
-	AnotherWillDo bool                // use any free port of the host if the port is in use
-	Gatherer      prometheus.Gatherer // what /metrics shows
-	Ready         func() error        // returns the joined reasons for not being ready; nil: ready
-	Logger        *slog.Logger
+	Addr     string              // host:port; port 0 is any free one
+	Gatherer prometheus.Gatherer // what /metrics shows
+	Ready    func() error        // returns the joined reasons for not being ready; nil: ready
+	Logger   *slog.Logger
 }
 
 // ListenAdmin takes the port of the HTTP server for operators: /metrics for Prometheus, /healthz and /readyz for probes. It fails
 // before anything else starts if the port is in use. The server answers GET and HEAD only. It calls Ready for each request, several
 // times at once, and shows the text to the client.
 func ListenAdmin(ctx context.Context, o AdminOptions) (*httpserver.Server, error) {
-	server, err := httpserver.Listen(ctx, "metrics and probes", o.Addr, o.AnotherWillDo)
+	server, err := httpserver.Listen(ctx, "metrics and probes", o.Addr)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ type Ingest struct {
 	counters        map[string]clientCounters // by client; guarded by mu
 }
 
-type clientCounters struct{ stored, duplicate, limited, refused prometheus.Counter }
+type clientCounters map[string]prometheus.Counter // by what they count; never changes
 
 // NewIngest registers the metrics of the server for events. The server answers with these statuses only.
 func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
@@ -63,21 +63,8 @@ func (m *Ingest) Request(status int) { m.requests.add(m.statuses[status], 1) }
 // Client has the series of a client at zero, so that its first refused request is seen as an increase.
 func (m *Ingest) Client(name string) { m.of(name) }
 
-// Stored counts an event that JetStream has.
-func (m *Ingest) Stored(client string, duplicate bool) {
-	counters := m.of(client)
-	if duplicate {
-		counters.duplicate.Inc()
-	} else {
-		counters.stored.Inc()
-	}
-}
-
-// Limited counts a request above the rate of its client.
-func (m *Ingest) Limited(client string) { m.of(client).limited.Inc() }
-
-// Refused counts a request of a client that would be refused again.
-func (m *Ingest) Refused(client string) { m.of(client).refused.Inc() }
+// Count counts an event or a request of a client: stored, duplicate, limited or refused.
+func (m *Ingest) Count(client, what string) { m.of(client)[what].Inc() }
 
 func (m *Ingest) of(client string) clientCounters {
 	m.mu.RLock()
@@ -91,8 +78,8 @@ func (m *Ingest) of(client string) clientCounters {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	counters = clientCounters{
-		m.stored.WithLabelValues(client, "stored"), m.stored.WithLabelValues(client, "duplicate"), m.limited.WithLabelValues(client),
-		m.refused.WithLabelValues(client),
+		"stored": m.stored.WithLabelValues(client, "stored"), "duplicate": m.stored.WithLabelValues(client, "duplicate"),
+		"limited": m.limited.WithLabelValues(client), "refused": m.refused.WithLabelValues(client),
 	}
 	m.counters[client] = counters
 	return counters

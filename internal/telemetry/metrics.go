@@ -20,54 +20,38 @@ type MetricsOptions struct {
 }
 
 // Metrics counts what the notifier does, in a registry of its own. Every value of a closed label of a counter is there from the
-// start, at 0, so that a rate sees the first occurrence. A gauge of something outside the process is there from its first value.
+// start, at 0, so that a rate sees the first occurrence. A gauge of external state is exported once it has a value.
 // A count of n adds nothing if n is below 1.
 type Metrics struct {
-	registry   *prometheus.Registry
-	categories *categories
-	levels     *growingSet
-	shadow     *growingSet
+	Events    *Events
+	Decisions *Decisions
+	Posts     *Posts
+	Waiting   *Waiting
+	Losses    *Losses
 
-	events, dropped               *perCategory
-	deadLetters                   closedCounter
-	discarded, vanished           prometheus.Counter
-	journalLost, spansLost        prometheus.Counter
-	decisions                     map[string]closedCounter // by verdict
-	shadowed                      *prometheus.CounterVec
-	limitUsed, limitSize          *prometheus.GaugeVec
-	degraded                      *prometheus.GaugeVec // by a policy that never changes
-	mismatch                      *prometheus.GaugeVec
-	refunds, redeliveries, splits prometheus.Counter
-	resolved, summaries           closedCounter
-	slackRequests                 closedCounter
-	delays                        prometheus.Counter
-	ackPending, roomPending       *prometheus.GaugeVec
-	roomRefused                   closedCounter
-	forged                        closedCounter
-	held, inFlight                prometheus.Gauge
-
-	eventAge, decisionDuration, slackDuration prometheus.Histogram
+	registry *prometheus.Registry
+	mismatch *prometheus.GaugeVec
 }
 
 // NewMetrics registers every metric of the notifier, of the Go runtime and of the process.
 func NewMetrics(o MetricsOptions) *Metrics {
 	registry := NewRegistry(o.Version, o.Revision)
-	m := &Metrics{
-		registry:   registry,
-		categories: newCategories(o.MaxCategories, o.Categories),
-		levels:     &growingSet{values: slices.Clone(o.Levels)},
-		shadow:     &growingSet{},
+	r, levels := registrar{promauto.With(registry)}, &growingSet{values: slices.Clone(o.Levels)}
+	events := newEvents(r, newCategories(o.MaxCategories, o.Categories), levels)
+	return &Metrics{
+		Events: events, Decisions: newDecisions(r, events, levels, o.Policy), Posts: newPosts(r), Waiting: newWaiting(r), Losses: newLosses(r),
+		registry: registry,
+		mismatch: r.gauges("notifier_settings_mismatch",
+			"1 while another worker of the deployment has other settings that all workers need alike, else 0."),
 	}
-	r := registrar{promauto.With(registry)}
-	m.registerOutcomes(r)
-	m.registerDecisions(r)
-	m.registerDeliveries(r)
-	m.registerWaiting(r)
-	m.degraded = r.gauges("notifier_degraded",
-		"1 while Redis is unavailable and the failure policy acts, else 0.", "policy").MustCurryWith(prometheus.Labels{"policy": o.Policy})
-	m.mismatch = r.gauges("notifier_settings_mismatch",
-		"1 while another worker of the deployment has other settings that all workers need alike, else 0.")
-	return m
+}
+
+// Registry returns the registry, for scraping and for metrics of the embedding program.
+func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+
+// SettingsMismatch notes how many workers have other settings than this worker.
+func (m *Metrics) SettingsMismatch(workers int) {
+	m.mismatch.WithLabelValues().Set(float64(min(workers, 1)))
 }
 
 // NewRegistry returns a registry with the metrics of the Go runtime, of the process and of the build.
@@ -80,137 +64,42 @@ func NewRegistry(version, revision string) *prometheus.Registry {
 	return registry
 }
 
-func (m *Metrics) registerOutcomes(r registrar) {
-	m.events = newPerCategory(r.counters("notifier_events_total",
-		"Outcomes of events. Each event is counted once in the whole deployment, by the worker that settled it. "+
-			"The call that newly records a delivery counts sent. When NATS is killed, it may forget the acknowledgements "+
-			"of its last sync_interval: events that were not sent are then decided and counted again.",
-		"category", "outcome"), m.categories, outcomes)
-	m.from(m.categories.all())
-	m.dropped = newPerCategory(r.counters("notifier_dropped_total",
-		"Dropped events, by the rule that denied them.", "category", "level"), m.categories, m.levels)
-	m.deadLetters = newClosedCounter(r.counters("notifier_dead_letters_total",
-		"Events stored as dead letters, by reason.", "reason"), reasons)
-	m.discarded = r.counter("notifier_dead_letters_discarded_total",
-		"Dead letters that newer ones pushed out, at least.")
-	m.vanished = r.counter("notifier_vanished_total",
-		"Messages that left the producers' stream without a worker, at least: deleted, purged, rolled up or above the stream's bounds.")
-	m.journalLost = r.counter("notifier_journal_lost_total",
-		"Entries that this worker could not write to the journal.")
-	m.forged = newClosedCounter(r.counters("notifier_forged_messages_total",
-		"Messages that this worker ignored or removed since neither a worker nor an operator wrote them, by the place.", "place"), places)
-	m.spansLost = r.counter("notifier_spans_lost_total",
-		"Spans of this worker that no collector took.")
-	// From an event passed on at once to one that waited for the default greatest age.
-	m.eventAge = r.histogram("notifier_event_age_seconds",
-		"Age of an event when it was sent, since JetStream stored it.",
-		.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600)
+// Events counts events.
+type Events struct {
+	categories           *categories
+	events, dropped      *perCategory
+	redeliveries, splits prometheus.Counter
+	resolved             closedCounter
+	age                  prometheus.Histogram
 }
 
-func (m *Metrics) registerDecisions(r registrar) {
-	m.decisions = decisionCounters(r.counters("notifier_decisions_total",
-		"Decisions about events, by verdict and by what decided.", "verdict", "source"))
-	m.shadowed = r.counters("notifier_shadow_decisions_total",
-		"Decisions of the shadow limits, by the rule that would have denied the event, or none if it would be admitted.",
-		"level", "verdict")
-	m.refunds = r.counter("notifier_refunds_total",
-		"Admitted events whose slots were returned because the events could not be delivered.")
-	m.limitUsed = r.gauges("notifier_limit_used",
-		"Slots of a limit that are taken; of a rule for many paths, those of its fullest path.", "level")
-	m.limitSize = r.gauges("notifier_limit_size",
-		"Slots that a limit has.", "level")
-	// From the latency of a local Redis to more than the default timeout of a call.
-	m.decisionDuration = r.histogram("notifier_decision_duration_seconds",
-		"Duration of one call for decisions.",
-		.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5)
-}
-
-func (m *Metrics) registerDeliveries(r registrar) {
-	m.redeliveries = r.counter("notifier_redeliveries_total",
-		"Messages that JetStream delivered again.")
-	m.splits = r.counter("notifier_split_total",
-		"Messages with several alerts that were split into one event for each alert.")
-	m.resolved = newClosedCounter(r.counters("notifier_resolved_total",
-		"Resolved events: paired if their firing event was sent, else unpaired.", "result"), pairings)
-	m.summaries = newClosedCounter(r.counters("notifier_summaries_total",
-		"Digests of dropped events, by result.", "result"), summaryResults)
-	m.slackRequests = newClosedCounter(r.counters("notifier_sink_requests_total",
-		"Requests to Slack, by result.", "result"), results)
-	// To more than the default timeout of a request.
-	m.slackDuration = r.histogram("notifier_sink_request_duration_seconds",
-		"Duration of one request to Slack.",
-		.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
-}
-
-func (m *Metrics) registerWaiting(r registrar) {
-	m.delays = r.counter("notifier_delayed_total",
-		"Denied events that began to wait for a slot.")
-	m.ackPending = r.gauges("notifier_ack_pending",
-		"Messages of the producers' stream that are delivered and not acknowledged, of the whole deployment.")
-	m.roomPending = r.gauges("notifier_room_pending",
-		"Events of the whole deployment that wait in the room, by what they wait for.", "reason")
-	m.roomRefused = newClosedCounter(r.counters("notifier_room_refused_total",
-		"Events dropped because too many of their first-level category wait in the room, by what they would have waited for.", "reason"), refusals)
-	m.held = r.gauge("notifier_held",
-		"Deliveries of this worker that wait for their channel.")
-	m.inFlight = r.gauge("notifier_inflight",
-		"Events that this worker has received and that have no outcome yet.")
-}
-
-// Registry returns the registry, for scraping and for metrics of the embedding program.
-func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
-
-// Event counts n events of a category that reached an outcome.
-func (m *Metrics) Event(category, outcome string, n int) { m.events.add(category, outcome, n) }
-
-// Dropped counts n events of a category that the rule of a level denied. The trace is that of one of them, "" for none.
-func (m *Metrics) Dropped(category, level string, n int, trace string) {
-	m.dropped.addExample(category, level, n, trace)
-}
-
-// DeadLetter counts one event stored as a dead letter.
-func (m *Metrics) DeadLetter(reason string) { m.deadLetters.add(reason, 1) }
-
-// DeadLettersDiscarded counts dead letters that newer ones pushed out.
-func (m *Metrics) DeadLettersDiscarded(n int) { addTo(m.discarded, n) }
-
-// Decision counts n events that source evaluated alike.
-func (m *Metrics) Decision(verdict, source string, n int) {
-	m.decisions[verdicts.label(verdict)].add(source, n)
-}
-
-// DecisionDuration records the duration of one call for decisions.
-func (m *Metrics) DecisionDuration(d time.Duration) { m.decisionDuration.Observe(d.Seconds()) }
-
-// EventAge records how long ago an event was stored that is sent now. The clocks of two machines may differ, so an age below 0
-// counts as 0. The trace is that of the event, "" for none.
-func (m *Metrics) EventAge(d time.Duration, trace string) {
-	age := max(d, 0).Seconds()
-	if example, observes := m.eventAge.(prometheus.ExemplarObserver); observes && trace != "" {
-		example.ObserveWithExemplar(age, exemplar(trace))
-		return
+func newEvents(r registrar, categories *categories, levels *growingSet) *Events {
+	m := &Events{
+		categories: categories,
+		events: newPerCategory(r.counters("notifier_events_total",
+			"Outcomes of events. Each event is counted once in the whole deployment, by the worker that settled it. "+
+				"The call that newly records a delivery counts sent. When NATS is killed, it may forget the acknowledgements "+
+				"of its last sync_interval: events that were not sent are then decided and counted again.",
+			"category", "outcome"), categories, outcomes),
+		dropped: newPerCategory(r.counters("notifier_dropped_total",
+			"Dropped events, by the rule that denied them.", "category", "level"), categories, levels),
+		redeliveries: r.counter("notifier_redeliveries_total",
+			"Messages that JetStream delivered again."),
+		splits: r.counter("notifier_split_total",
+			"Messages with several alerts that were split into one event for each alert."),
+		resolved: newClosedCounter(r.counters("notifier_resolved_total",
+			"Resolved events: paired if their firing event was sent, else unpaired.", "result"), pairings),
+		// From an event passed on at once to one that waited for the default greatest age.
+		age: r.histogram("notifier_event_age_seconds",
+			"Age of an event when it was sent, since JetStream stored it.",
+			.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600),
 	}
-	m.eventAge.Observe(age)
-}
-
-// SinkRequest counts one request to Slack and records the time it took.
-func (m *Metrics) SinkRequest(result string, took time.Duration) {
-	m.slackRequests.add(result, 1)
-	m.slackDuration.Observe(took.Seconds())
-}
-
-// LimitUsed sets the number of used slots of a level's limit.
-func (m *Metrics) LimitUsed(level string, used int64) {
-	m.limitUsed.WithLabelValues(m.levels.label(level)).Set(float64(used))
-}
-
-// LimitSize sets how many slots a level's limit has.
-func (m *Metrics) LimitSize(level string, size int64) {
-	m.limitSize.WithLabelValues(m.levels.label(level)).Set(float64(size))
+	m.from(categories.all())
+	return m
 }
 
 // from has the events of categories counted from 0.
-func (m *Metrics) from(categories []string) {
+func (m *Events) from(categories []string) {
 	for _, category := range categories {
 		for _, outcome := range outcomes {
 			m.events.add(category, outcome, 0)
@@ -218,11 +107,105 @@ func (m *Metrics) from(categories []string) {
 	}
 }
 
+// Event counts n events of a category that reached an outcome.
+func (m *Events) Event(category, outcome string, n int) { m.events.add(category, outcome, n) }
+
+// Dropped counts n events of a category that the rule of a level denied. The trace belongs to one of them; "" for none.
+func (m *Events) Dropped(category, level string, n int, trace string) {
+	m.dropped.addExample(category, level, n, trace)
+}
+
+// EventAge records how long ago an event was stored that is sent now. The clocks of two machines may differ, so an age below 0
+// counts as 0. The trace belongs to the event; "" for none.
+func (m *Events) EventAge(d time.Duration, trace string) {
+	age := max(d, 0).Seconds()
+	if example, observes := m.age.(prometheus.ExemplarObserver); observes && trace != "" {
+		example.ObserveWithExemplar(age, exemplar(trace))
+		return
+	}
+	m.age.Observe(age)
+}
+
+// Redelivered counts n messages that JetStream delivered again.
+func (m *Events) Redelivered(n int) { addTo(m.redeliveries, n) }
+
+// Split counts one message that was split into an event for each of its alerts.
+func (m *Events) Split() { m.splits.Inc() }
+
+// Resolved counts one resolved event. The result is "paired" if the firing event was sent, otherwise "unpaired".
+func (m *Events) Resolved(result string) { m.resolved.add(result, 1) }
+
+// Decisions counts decisions, and has the state of limits and of the failure policy.
+type Decisions struct {
+	events         *Events // with the series of the rules in force
+	levels, shadow *growingSet
+
+	decisions            map[string]closedCounter // by verdict
+	shadowed             *prometheus.CounterVec
+	refunds              prometheus.Counter
+	limitUsed, limitSize *prometheus.GaugeVec
+	degraded             *prometheus.GaugeVec // by a policy that never changes
+	duration             prometheus.Histogram
+}
+
+func newDecisions(r registrar, events *Events, levels *growingSet, policy string) *Decisions {
+	return &Decisions{
+		events: events, levels: levels, shadow: &growingSet{},
+		decisions: decisionCounters(r.counters("notifier_decisions_total",
+			"Decisions about events, by verdict and by what decided.", "verdict", "source")),
+		shadowed: r.counters("notifier_shadow_decisions_total",
+			"Decisions of the shadow limits, by the rule that would have denied the event, or none if it would be admitted.",
+			"level", "verdict"),
+		refunds: r.counter("notifier_refunds_total",
+			"Admitted events whose slots were returned because the events could not be delivered."),
+		limitUsed: r.gauges("notifier_limit_used",
+			"Slots of a limit that are taken; of a rule for many paths, those of its fullest path.", "level"),
+		limitSize: r.gauges("notifier_limit_size",
+			"Slots that a limit has.", "level"),
+		degraded: r.gauges("notifier_degraded",
+			"1 while Redis is unavailable and the failure policy acts, else 0.", "policy").MustCurryWith(prometheus.Labels{"policy": policy}),
+		// From the latency of a local Redis to more than the default timeout of a call.
+		duration: r.histogram("notifier_decision_duration_seconds",
+			"Duration of one call for decisions.",
+			.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5),
+	}
+}
+
+// Decision counts n events that source evaluated alike.
+func (m *Decisions) Decision(verdict, source string, n int) {
+	m.decisions[verdicts.label(verdict)].add(source, n)
+}
+
+// DecisionDuration records the duration of one call for decisions.
+func (m *Decisions) DecisionDuration(d time.Duration) { m.duration.Observe(d.Seconds()) }
+
+// Refunded counts n events whose slots were returned.
+func (m *Decisions) Refunded(n int) { addTo(m.refunds, n) }
+
+// Degraded sets whether the failure policy acts.
+func (m *Decisions) Degraded(on bool) {
+	acts := 0.0
+	if on {
+		acts = 1
+	}
+	m.degraded.WithLabelValues().Set(acts)
+}
+
+// LimitUsed sets the number of used slots of a level's limit.
+func (m *Decisions) LimitUsed(level string, used int64) {
+	m.limitUsed.WithLabelValues(m.levels.label(level)).Set(float64(used))
+}
+
+// LimitSize sets how many slots a level's limit has.
+func (m *Decisions) LimitSize(level string, size int64) {
+	m.limitSize.WithLabelValues(m.levels.label(level)).Set(float64(size))
+}
+
 // Levels names the rules in force and the rules of the shadow limits. The slot series of all remaining rules end. A rule of a single
 // category configures that category.
-func (m *Metrics) Levels(inForce, shadow []string) {
-	m.from(m.categories.configure(exactPaths(inForce)))
-	m.from(m.categories.configure(exactPaths(shadow)))
+func (m *Decisions) Levels(inForce, shadow []string) {
+	m.events.from(m.events.categories.configure(exactPaths(inForce)))
+	m.events.from(m.events.categories.configure(exactPaths(shadow)))
 	for _, level := range m.levels.all() {
 		if !slices.Contains(inForce, level) {
 			m.limitUsed.DeleteLabelValues(level)
@@ -230,7 +213,7 @@ func (m *Metrics) Levels(inForce, shadow []string) {
 		}
 	}
 	for _, level := range m.levels.add(inForce) {
-		m.dropped.add("", level, 0)
+		m.events.dropped.add("", level, 0)
 	}
 	if len(shadow) == 0 {
 		return
@@ -246,70 +229,124 @@ func (m *Metrics) Levels(inForce, shadow []string) {
 const none = "none"
 
 // ShadowDecision counts n events that the shadow limits evaluated alike.
-func (m *Metrics) ShadowDecision(level, verdict string, n int) {
+func (m *Decisions) ShadowDecision(level, verdict string, n int) {
 	addTo(m.shadowed.WithLabelValues(m.shadow.label(level), verdict), n)
 }
 
-// Redelivered counts n messages that JetStream delivered again.
-func (m *Metrics) Redelivered(n int) { addTo(m.redeliveries, n) }
+// Posts counts requests of sinks, and digests.
+type Posts struct {
+	requests, summaries closedCounter
+	duration            prometheus.Histogram
+}
 
-// Refunded counts n events whose slots were returned.
-func (m *Metrics) Refunded(n int) { addTo(m.refunds, n) }
+func newPosts(r registrar) *Posts {
+	return &Posts{
+		requests: newClosedCounter(r.counters("notifier_sink_requests_total",
+			"Requests to Slack, by result.", "result"), results),
+		summaries: newClosedCounter(r.counters("notifier_summaries_total",
+			"Digests of dropped events, by result.", "result"), summaryResults),
+		// To more than the default timeout of a request.
+		duration: r.histogram("notifier_sink_request_duration_seconds",
+			"Duration of one request to Slack.",
+			.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30),
+	}
+}
 
-// Split counts one message that was split into an event for each of its alerts.
-func (m *Metrics) Split() { m.splits.Inc() }
+// SinkRequest counts one request to Slack and records the time it took.
+func (m *Posts) SinkRequest(result string, took time.Duration) {
+	m.requests.add(result, 1)
+	m.duration.Observe(took.Seconds())
+}
 
-// Resolved counts one resolved event. The result is "paired" if the firing event was sent, otherwise "unpaired".
-func (m *Metrics) Resolved(result string) { m.resolved.add(result, 1) }
+// Summary counts one digest of dropped events: "sent" or "given_up".
+func (m *Posts) Summary(result string) { m.summaries.add(result, 1) }
 
-// Summary counts one summary of dropped events: "sent" or "given_up".
-func (m *Metrics) Summary(result string) { m.summaries.add(result, 1) }
+// Waiting counts events that have no outcome yet.
+type Waiting struct {
+	delays                  prometheus.Counter
+	ackPending, roomPending *prometheus.GaugeVec
+	roomRefused             closedCounter
+	held, inFlight          prometheus.Gauge
+}
+
+func newWaiting(r registrar) *Waiting {
+	return &Waiting{
+		delays: r.counter("notifier_delayed_total",
+			"Denied events that began to wait for a slot."),
+		ackPending: r.gauges("notifier_ack_pending",
+			"Messages of the producers' stream that are delivered and not acknowledged, of the whole deployment."),
+		roomPending: r.gauges("notifier_room_pending",
+			"Events of the whole deployment that wait in the room, by what they wait for.", "reason"),
+		roomRefused: newClosedCounter(r.counters("notifier_room_refused_total",
+			"Events dropped because too many of their first-level category wait in the room, by what they would have waited for.", "reason"), refusals),
+		held: r.gauge("notifier_held",
+			"Deliveries of this worker that wait for their channel."),
+		inFlight: r.gauge("notifier_inflight",
+			"Events that this worker has received and that have no outcome yet."),
+	}
+}
 
 // Delayed counts one denied event that was stored to wait for a slot.
-func (m *Metrics) Delayed() { m.delays.Inc() }
+func (m *Waiting) Delayed() { m.delays.Inc() }
 
 // AckPending sets how many messages of the producers' consumer wait for an acknowledgement. Each instance reports the messages of all
 // instances.
-func (m *Metrics) AckPending(n int) { m.ackPending.WithLabelValues().Set(float64(n)) }
+func (m *Waiting) AckPending(n int) { m.ackPending.WithLabelValues().Set(float64(n)) }
 
 // RoomPending sets how many events wait in the room for a reason. Each instance reports the events of all instances.
-func (m *Metrics) RoomPending(reason string, n int) {
+func (m *Waiting) RoomPending(reason string, n int) {
 	m.roomPending.WithLabelValues(waits.label(reason)).Set(float64(n))
 }
 
 // RoomRefused counts n events that the room did not take for a reason, because too many of their category wait.
-func (m *Metrics) RoomRefused(reason string, n int) { m.roomRefused.add(reason, n) }
-
-// Vanished counts n stored events that left their stream without a worker's doing.
-func (m *Metrics) Vanished(n int) { addTo(m.vanished, n) }
-
-// Forged counts n messages in a place that neither a worker nor an operator wrote.
-func (m *Metrics) Forged(place string, n int) { m.forged.add(place, n) }
-
-// JournalLost counts n entries that could not be written to the journal.
-func (m *Metrics) JournalLost(n int) { addTo(m.journalLost, n) }
-
-// SpansLost counts n spans that were not sent.
-func (m *Metrics) SpansLost(n int) { addTo(m.spansLost, n) }
+func (m *Waiting) RoomRefused(reason string, n int) { m.roomRefused.add(reason, n) }
 
 // Held changes the number of deliveries that wait for their channel by delta.
-func (m *Metrics) Held(delta int) { m.held.Add(float64(delta)) }
+func (m *Waiting) Held(delta int) { m.held.Add(float64(delta)) }
 
 // InFlight changes the number of events received that have no outcome yet by delta.
-func (m *Metrics) InFlight(delta int) { m.inFlight.Add(float64(delta)) }
+func (m *Waiting) InFlight(delta int) { m.inFlight.Add(float64(delta)) }
 
-// Degraded says whether the failure policy acts.
-func (m *Metrics) Degraded(on bool) { m.degraded.WithLabelValues().Set(oneIf(on)) }
-
-// SettingsMismatch sets whether another worker's settings differ from this worker's settings.
-func (m *Metrics) SettingsMismatch(on bool) { m.mismatch.WithLabelValues().Set(oneIf(on)) }
-
-func oneIf(on bool) float64 {
-	if on {
-		return 1
-	}
-	return 0
+// Losses counts what was lost, removed or refused for good.
+type Losses struct {
+	deadLetters, forged                         closedCounter
+	discarded, vanished, journalLost, spansLost prometheus.Counter
 }
+
+func newLosses(r registrar) *Losses {
+	return &Losses{
+		deadLetters: newClosedCounter(r.counters("notifier_dead_letters_total",
+			"Events stored as dead letters, by reason.", "reason"), reasons),
+		discarded: r.counter("notifier_dead_letters_discarded_total",
+			"Dead letters that newer ones pushed out, at least."),
+		vanished: r.counter("notifier_vanished_total",
+			"Messages that left the producers' stream without a worker, at least: deleted, purged, rolled up or above the stream's bounds."),
+		journalLost: r.counter("notifier_journal_lost_total",
+			"Entries that this worker could not write to the journal."),
+		forged: newClosedCounter(r.counters("notifier_forged_messages_total",
+			"Messages that this worker ignored or removed since neither a worker nor an operator wrote them, by the place.", "place"), places),
+		spansLost: r.counter("notifier_spans_lost_total",
+			"Spans of this worker that no collector took."),
+	}
+}
+
+// DeadLetter counts one event stored as a dead letter.
+func (m *Losses) DeadLetter(reason string) { m.deadLetters.add(reason, 1) }
+
+// DeadLettersDiscarded counts dead letters that newer ones pushed out.
+func (m *Losses) DeadLettersDiscarded(n int) { addTo(m.discarded, n) }
+
+// Vanished counts n stored events that left their stream without a worker's doing.
+func (m *Losses) Vanished(n int) { addTo(m.vanished, n) }
+
+// Forged counts n messages in a place that neither a worker nor an operator wrote.
+func (m *Losses) Forged(place string, n int) { m.forged.add(place, n) }
+
+// JournalLost counts n entries that could not be written to the journal.
+func (m *Losses) JournalLost(n int) { addTo(m.journalLost, n) }
+
+// SpansLost counts n spans that were not sent.
+func (m *Losses) SpansLost(n int) { addTo(m.spansLost, n) }
 
 func addTo(counter prometheus.Counter, n int) {
 	if n > 0 {

@@ -152,45 +152,51 @@ var counting = []struct {
 	series string
 	value  float64
 }{
-	{func(m *telemetry.Metrics) { m.Event("errors", "sent", 2); m.Event("errors", "sent", 3) }, `events_total{category="errors",outcome="sent"}`, 5},
-	{func(m *telemetry.Metrics) { m.Event("errors", "dropped", 0); m.Event("errors", "dropped", -1) }, `events_total{category="errors",outcome="dropped"}`, 0},
-	{func(m *telemetry.Metrics) { m.Event("payments.refunds", "expired", 1) }, `events_total{category="payments.refunds",outcome="expired"}`, 1},
-	{func(m *telemetry.Metrics) { m.Event("other", "sent", 1) }, `events_total{category="other",outcome="sent"}`, 1},
-	{func(m *telemetry.Metrics) { m.Event("", "dead", 1); m.Event("not UTF-8 \xff", "dead", 1) }, `events_total{category="other",outcome="dead"}`, 2},
-	{func(m *telemetry.Metrics) { m.Dropped("payments.refunds", "payments.*", 4, "") }, `dropped_total{category="payments.refunds",level="payments.*"}`, 4},
-	{func(m *telemetry.Metrics) { m.Dropped("errors", "global", 1, "") }, `dropped_total{category="errors",level="global"}`, 1},
-	{func(m *telemetry.Metrics) { m.DeadLetter("bad_json") }, `dead_letters_total{reason="bad_json"}`, 1},
-	{func(m *telemetry.Metrics) { m.DeadLettersDiscarded(2); m.DeadLettersDiscarded(0) }, `dead_letters_discarded_total`, 2},
-	{func(m *telemetry.Metrics) { m.Decision("admitted", "redis", 3) }, `decisions_total{source="redis",verdict="admitted"}`, 3},
-	{func(m *telemetry.Metrics) { m.Decision("denied", "cache", 2); m.Decision("denied", "cache", 0) }, `decisions_total{source="cache",verdict="denied"}`, 2},
-	{func(m *telemetry.Metrics) { m.DecisionDuration(time.Millisecond) }, `decision_duration_seconds`, 1},
-	{func(m *telemetry.Metrics) { m.EventAge(-time.Second, ""); m.EventAge(time.Hour, "") }, `event_age_seconds`, 2},
-	{func(m *telemetry.Metrics) { m.SinkRequest("ok", time.Second) }, `sink_requests_total{result="ok"}`, 1},
-	{func(m *telemetry.Metrics) { m.SinkRequest("unknown", time.Second) }, `sink_requests_total{result="unknown"}`, 1},
+	{func(m *telemetry.Metrics) { m.Events.Event("errors", "sent", 2); m.Events.Event("errors", "sent", 3) }, `events_total{category="errors",outcome="sent"}`, 5},
+	{func(m *telemetry.Metrics) {
+		m.Events.Event("errors", "dropped", 0)
+		m.Events.Event("errors", "dropped", -1)
+	}, `events_total{category="errors",outcome="dropped"}`, 0},
+	{func(m *telemetry.Metrics) { m.Events.Event("payments.refunds", "expired", 1) }, `events_total{category="payments.refunds",outcome="expired"}`, 1},
+	{func(m *telemetry.Metrics) { m.Events.Event("other", "sent", 1) }, `events_total{category="other",outcome="sent"}`, 1},
+	{func(m *telemetry.Metrics) { m.Events.Event("", "dead", 1); m.Events.Event("not UTF-8 \xff", "dead", 1) }, `events_total{category="other",outcome="dead"}`, 2},
+	{func(m *telemetry.Metrics) { m.Events.Dropped("payments.refunds", "payments.*", 4, "") }, `dropped_total{category="payments.refunds",level="payments.*"}`, 4},
+	{func(m *telemetry.Metrics) { m.Events.Dropped("errors", "global", 1, "") }, `dropped_total{category="errors",level="global"}`, 1},
+	{func(m *telemetry.Metrics) { m.Losses.DeadLetter("bad_json") }, `dead_letters_total{reason="bad_json"}`, 1},
+	{func(m *telemetry.Metrics) { m.Losses.DeadLettersDiscarded(2); m.Losses.DeadLettersDiscarded(0) }, `dead_letters_discarded_total`, 2},
+	{func(m *telemetry.Metrics) { m.Decisions.Decision("admitted", "redis", 3) }, `decisions_total{source="redis",verdict="admitted"}`, 3},
+	{func(m *telemetry.Metrics) {
+		m.Decisions.Decision("denied", "cache", 2)
+		m.Decisions.Decision("denied", "cache", 0)
+	}, `decisions_total{source="cache",verdict="denied"}`, 2},
+	{func(m *telemetry.Metrics) { m.Decisions.DecisionDuration(time.Millisecond) }, `decision_duration_seconds`, 1},
+	{func(m *telemetry.Metrics) { m.Events.EventAge(-time.Second, ""); m.Events.EventAge(time.Hour, "") }, `event_age_seconds`, 2},
+	{func(m *telemetry.Metrics) { m.Posts.SinkRequest("ok", time.Second) }, `sink_requests_total{result="ok"}`, 1},
+	{func(m *telemetry.Metrics) { m.Posts.SinkRequest("unknown", time.Second) }, `sink_requests_total{result="unknown"}`, 1},
 	{func(*telemetry.Metrics) {}, `sink_request_duration_seconds`, 2}, // of both requests
-	{func(m *telemetry.Metrics) { m.LimitUsed("global", 99) }, `limit_used{level="global"}`, 99},
-	{func(m *telemetry.Metrics) { m.LimitSize("global", 100) }, `limit_size{level="global"}`, 100},
-	{func(m *telemetry.Metrics) { m.LimitSize("payments.*", math.MaxInt32) }, `limit_size{level="payments.*"}`, math.MaxInt32},
-	{func(m *telemetry.Metrics) { m.Redelivered(2); m.Redelivered(-1) }, `redeliveries_total`, 2},
-	{func(m *telemetry.Metrics) { m.Refunded(1) }, `refunds_total`, 1},
-	{func(m *telemetry.Metrics) { m.InFlight(5); m.InFlight(-2) }, `inflight`, 3},
-	{func(m *telemetry.Metrics) { m.Split() }, `split_total`, 1},
-	{func(m *telemetry.Metrics) { m.Resolved("paired"); m.Resolved("paired") }, `resolved_total{result="paired"}`, 2},
-	{func(m *telemetry.Metrics) { m.Resolved("unpaired") }, `resolved_total{result="unpaired"}`, 1},
-	{func(m *telemetry.Metrics) { m.Summary("sent") }, `summaries_total{result="sent"}`, 1},
-	{func(m *telemetry.Metrics) { m.Summary("given_up") }, `summaries_total{result="given_up"}`, 1},
-	{func(m *telemetry.Metrics) { m.Delayed() }, `delayed_total`, 1},
-	{func(m *telemetry.Metrics) { m.AckPending(7); m.AckPending(4) }, `ack_pending`, 4},
-	{func(m *telemetry.Metrics) { m.RoomPending("slot", 7); m.RoomPending("slot", 4) }, `room_pending{reason="slot"}`, 4},
-	{func(m *telemetry.Metrics) { m.RoomPending("ready", 0) }, `room_pending{reason="ready"}`, 0},
-	{func(m *telemetry.Metrics) { m.RoomRefused("slot", 2); m.RoomRefused("slot", 0) }, `room_refused_total{reason="slot"}`, 2},
-	{func(m *telemetry.Metrics) { m.Vanished(3); m.Vanished(-1) }, `vanished_total`, 3},
-	{func(m *telemetry.Metrics) { m.Forged("limits", 3); m.Forged("limits", 1) }, `forged_messages_total{place="limits"}`, 4},
-	{func(m *telemetry.Metrics) { m.JournalLost(5) }, `journal_lost_total`, 5},
-	{func(m *telemetry.Metrics) { m.SpansLost(5) }, `spans_lost_total`, 5},
-	{func(m *telemetry.Metrics) { m.Held(3); m.Held(-1) }, `held`, 2},
-	{func(m *telemetry.Metrics) { m.Degraded(true) }, `degraded{policy="hold"}`, 1},
-	{func(m *telemetry.Metrics) { m.SettingsMismatch(true) }, `settings_mismatch`, 1},
+	{func(m *telemetry.Metrics) { m.Decisions.LimitUsed("global", 99) }, `limit_used{level="global"}`, 99},
+	{func(m *telemetry.Metrics) { m.Decisions.LimitSize("global", 100) }, `limit_size{level="global"}`, 100},
+	{func(m *telemetry.Metrics) { m.Decisions.LimitSize("payments.*", math.MaxInt32) }, `limit_size{level="payments.*"}`, math.MaxInt32},
+	{func(m *telemetry.Metrics) { m.Events.Redelivered(2); m.Events.Redelivered(-1) }, `redeliveries_total`, 2},
+	{func(m *telemetry.Metrics) { m.Decisions.Refunded(1) }, `refunds_total`, 1},
+	{func(m *telemetry.Metrics) { m.Waiting.InFlight(5); m.Waiting.InFlight(-2) }, `inflight`, 3},
+	{func(m *telemetry.Metrics) { m.Events.Split() }, `split_total`, 1},
+	{func(m *telemetry.Metrics) { m.Events.Resolved("paired"); m.Events.Resolved("paired") }, `resolved_total{result="paired"}`, 2},
+	{func(m *telemetry.Metrics) { m.Events.Resolved("unpaired") }, `resolved_total{result="unpaired"}`, 1},
+	{func(m *telemetry.Metrics) { m.Posts.Summary("sent") }, `summaries_total{result="sent"}`, 1},
+	{func(m *telemetry.Metrics) { m.Posts.Summary("given_up") }, `summaries_total{result="given_up"}`, 1},
+	{func(m *telemetry.Metrics) { m.Waiting.Delayed() }, `delayed_total`, 1},
+	{func(m *telemetry.Metrics) { m.Waiting.AckPending(7); m.Waiting.AckPending(4) }, `ack_pending`, 4},
+	{func(m *telemetry.Metrics) { m.Waiting.RoomPending("slot", 7); m.Waiting.RoomPending("slot", 4) }, `room_pending{reason="slot"}`, 4},
+	{func(m *telemetry.Metrics) { m.Waiting.RoomPending("ready", 0) }, `room_pending{reason="ready"}`, 0},
+	{func(m *telemetry.Metrics) { m.Waiting.RoomRefused("slot", 2); m.Waiting.RoomRefused("slot", 0) }, `room_refused_total{reason="slot"}`, 2},
+	{func(m *telemetry.Metrics) { m.Losses.Vanished(3); m.Losses.Vanished(-1) }, `vanished_total`, 3},
+	{func(m *telemetry.Metrics) { m.Losses.Forged("limits", 3); m.Losses.Forged("limits", 1) }, `forged_messages_total{place="limits"}`, 4},
+	{func(m *telemetry.Metrics) { m.Losses.JournalLost(5) }, `journal_lost_total`, 5},
+	{func(m *telemetry.Metrics) { m.Losses.SpansLost(5) }, `spans_lost_total`, 5},
+	{func(m *telemetry.Metrics) { m.Waiting.Held(3); m.Waiting.Held(-1) }, `held`, 2},
+	{func(m *telemetry.Metrics) { m.Decisions.Degraded(true) }, `degraded{policy="hold"}`, 1},
+	{func(m *telemetry.Metrics) { m.SettingsMismatch(2) }, `settings_mismatch`, 1},
 }
 
 func TestCounting(t *testing.T) {
@@ -201,7 +207,7 @@ func TestCounting(t *testing.T) {
 		want["notifier_"+row.series] = row.value
 	}
 	expect(t, m, want)
-	m.Degraded(false)
+	m.Decisions.Degraded(false)
 	want[`notifier_degraded{policy="hold"}`] = 0
 	expect(t, m, want)
 }
@@ -223,17 +229,17 @@ func TestGaugesUntilTheyAreKnown(t *testing.T) {
 		testkit.EqualSlices(t, got, want, "gauges")
 	}
 	want()
-	m.Levels([]string{"global", "category", "payments.*", "new"}, nil)
+	m.Decisions.Levels([]string{"global", "category", "payments.*", "new"}, nil)
 	want()
-	m.LimitSize("category", 10)
-	m.LimitSize("new", 1)
-	m.LimitUsed("new", 0)
+	m.Decisions.LimitSize("category", 10)
+	m.Decisions.LimitSize("new", 1)
+	m.Decisions.LimitUsed("new", 0)
 	want(`notifier_limit_size{level="category"}`, `notifier_limit_size{level="new"}`, `notifier_limit_used{level="new"}`)
-	m.Levels([]string{"global", "category"}, nil)
+	m.Decisions.Levels([]string{"global", "category"}, nil)
 	want(`notifier_limit_size{level="category"}`)
-	m.Degraded(false)
-	m.AckPending(0)
-	m.RoomPending("pair", 0)
+	m.Decisions.Degraded(false)
+	m.Waiting.AckPending(0)
+	m.Waiting.RoomPending("pair", 0)
 	want(`notifier_ack_pending`, `notifier_degraded{policy="hold"}`, `notifier_limit_size{level="category"}`, `notifier_room_pending{reason="pair"}`)
 }
 
@@ -243,18 +249,18 @@ func TestClosedLabels(t *testing.T) {
 	m := newMetrics(50)
 	for i := range 100 {
 		wrong := fmt.Sprintf("wrong %d", i)
-		m.Event("errors", wrong, 1)
-		m.Dropped("errors", wrong, 1, "")
-		m.DeadLetter(wrong)
-		m.Decision(wrong, "redis", 1)
-		m.Decision("denied", wrong, 1)
-		m.SinkRequest(wrong, 0)
-		m.LimitUsed(wrong, 1)
-		m.LimitSize(wrong, 1)
-		m.Resolved(wrong)
-		m.Summary(wrong)
-		m.RoomPending(wrong, 1)
-		m.RoomRefused(wrong, 1)
+		m.Events.Event("errors", wrong, 1)
+		m.Events.Dropped("errors", wrong, 1, "")
+		m.Losses.DeadLetter(wrong)
+		m.Decisions.Decision(wrong, "redis", 1)
+		m.Decisions.Decision("denied", wrong, 1)
+		m.Posts.SinkRequest(wrong, 0)
+		m.Decisions.LimitUsed(wrong, 1)
+		m.Decisions.LimitSize(wrong, 1)
+		m.Events.Resolved(wrong)
+		m.Posts.Summary(wrong)
+		m.Waiting.RoomPending(wrong, 1)
+		m.Waiting.RoomRefused(wrong, 1)
 	}
 	expect(t, m, map[string]float64{
 		`notifier_events_total{category="errors",outcome="other"}`:  100,
@@ -277,18 +283,18 @@ func TestClosedLabels(t *testing.T) {
 func TestCategoryBound(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(3)
-	m.Event("a", "sent", 1)
-	m.Event("other", "sent", 1) // takes no label
-	m.Dropped("a", "global", 1, "")
-	m.Event("b.c", "dropped", 1)
-	m.Dropped("b.c", "global", 1, "")
-	m.Event("third", "sent", 1)
+	m.Events.Event("a", "sent", 1)
+	m.Events.Event("other", "sent", 1) // takes no label
+	m.Events.Dropped("a", "global", 1, "")
+	m.Events.Event("b.c", "dropped", 1)
+	m.Events.Dropped("b.c", "global", 1, "")
+	m.Events.Event("third", "sent", 1)
 	for i := range 1000 {
-		m.Event(fmt.Sprint("more-", i), "sent", 1)
-		m.Dropped(fmt.Sprint("others-", i), "global", 1, "")
+		m.Events.Event(fmt.Sprint("more-", i), "sent", 1)
+		m.Events.Dropped(fmt.Sprint("others-", i), "global", 1, "")
 	}
-	m.Event("too-late", "sent", 1_000_000)
-	m.Event("a", "dropped", 1)
+	m.Events.Event("too-late", "sent", 1_000_000)
+	m.Events.Event("a", "dropped", 1)
 	expect(t, m, map[string]float64{
 		`notifier_events_total{category="a",outcome="sent"}`:      1,
 		`notifier_events_total{category="a",outcome="dropped"}`:   1,
@@ -318,16 +324,16 @@ func TestConfiguredCategories(t *testing.T) {
 		testkit.EqualSlices(t, slices.Sorted(maps.Keys(got)), want, "labels")
 	}
 	labels("a", "b.c", "other")
-	m.Levels([]string{"global", "category", "live", "p.*"}, []string{"global", "category"})
+	m.Decisions.Levels([]string{"global", "category", "live", "p.*"}, []string{"global", "category"})
 	labels("a", "b.c", "live", "other")
 	for i := range 1000 {
-		m.Event(fmt.Sprint("junk-", i), "sent", 1)
+		m.Events.Event(fmt.Sprint("junk-", i), "sent", 1)
 	}
 	labels("a", "b.c", "live", "junk-0", "junk-1", "other")
-	m.Levels([]string{"global", "too-late"}, []string{"as-well"})
+	m.Decisions.Levels([]string{"global", "too-late"}, []string{"as-well"})
 	labels("a", "b.c", "live", "junk-0", "junk-1", "other")
-	m.Event("b.c", "sent", 1)
-	m.Event("too-late", "sent", 1)
+	m.Events.Event("b.c", "sent", 1)
+	m.Events.Event("too-late", "sent", 1)
 	expect(t, m, map[string]float64{
 		`notifier_events_total{category="a",outcome="sent"}`:      0,
 		`notifier_events_total{category="b.c",outcome="sent"}`:    1,
@@ -345,11 +351,11 @@ func TestConcurrentUse(t *testing.T) {
 	testkit.AtOnce(goroutines, func(int) {
 		for i := range rounds {
 			category := fmt.Sprint("category-", i%20)
-			m.Event(category, "dropped", 1)
-			m.Dropped(category, "global", 1, "")
-			m.Decision("denied", "cache", 1)
-			m.SinkRequest("ok", time.Millisecond)
-			m.InFlight(1)
+			m.Events.Event(category, "dropped", 1)
+			m.Events.Dropped(category, "global", 1, "")
+			m.Decisions.Decision("denied", "cache", 1)
+			m.Posts.SinkRequest("ok", time.Millisecond)
+			m.Waiting.InFlight(1)
 			if i%50 == 0 {
 				series(t, m)
 			}
@@ -372,14 +378,14 @@ func TestConcurrentUse(t *testing.T) {
 // Counting with a known label does not allocate.
 func TestHotPathDoesNotAllocate(t *testing.T) { //nolint:paralleltest // allocations of other tests would count
 	m := newMetrics(1)
-	m.Event("errors", "dropped", 1)
-	m.Dropped("errors", "global", 1, "")
+	m.Events.Event("errors", "dropped", 1)
+	m.Events.Dropped("errors", "global", 1, "")
 	if allocations := testing.AllocsPerRun(100, func() {
-		m.Event("errors", "dropped", 1)
-		m.Dropped("errors", "global", 1, "")
-		m.Event("beyond-the-bound", "dropped", 1)
-		m.Decision("denied", "cache", 1)
-		m.DecisionDuration(time.Millisecond)
+		m.Events.Event("errors", "dropped", 1)
+		m.Events.Dropped("errors", "global", 1, "")
+		m.Events.Event("beyond-the-bound", "dropped", 1)
+		m.Decisions.Decision("denied", "cache", 1)
+		m.Decisions.DecisionDuration(time.Millisecond)
 	}); allocations != 0 {
 		t.Errorf("got %v allocations, want none", allocations)
 	}

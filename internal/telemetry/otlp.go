@@ -117,7 +117,7 @@ func otlpHeaders(text string) (http.Header, error) {
 	return headers, nil
 }
 
-// isNoToken tells whether a character cannot stand in the name of a header.
+// isNoToken reports whether a character cannot stand in the name of a header.
 func isNoToken(r rune) bool {
 	return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 }

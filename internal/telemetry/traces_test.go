@@ -123,8 +123,8 @@ func TestTracesAreSent(t *testing.T) {
 	testkit.Equal(t, taken.Load(), 5, "spans that the collector took")
 }
 
-// TestTracesNeverWait ends more spans than the queue holds while the collector does not answer. Each span is sent or counted as lost.
-func TestTracesNeverWait(t *testing.T) {
+// TestSpansNeverBlock ends more spans than the queue holds while the collector does not answer. Each span is sent or counted as lost.
+func TestSpansNeverBlock(t *testing.T) {
 	const spans, most = 1000, 16
 	var lost, taken atomic.Int64
 	asked, answer := make(chan struct{}), make(chan struct{})

@@ -30,10 +30,8 @@ func New(provider trace.TracerProvider, consumer string) *Tracer {
 	return &Tracer{tracer: provider.Tracer(scope), group: consumer, few: rate.NewLimiter(fewPerSecond, fewPerSecond)}
 }
 
-// Wants reports whether an event gets spans. It bounds the events that are not admitted.
-func (t *Tracer) Wants(now time.Time, admitted bool) bool {
-	return t != nil && (admitted || t.few.AllowN(now, 1))
-}
+// Samples reports whether an event gets spans that is not admitted. It bounds such events.
+func (t *Tracer) Samples(now time.Time) bool { return t.few.AllowN(now, 1) }
 
 // Message holds the attributes of a message's span. The texts may come from a producer.
 type Message struct {

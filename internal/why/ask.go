@@ -41,9 +41,9 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 	s := &session{Sources: sources, now: sources.Now()}
 	for _, q := range questions {
 		s.asked = append(s.asked, &asking{
-			session: s, question: q, answer: Answer{Asked: q, Events: []Event{}},
+			session: s, words: words{s.now}, question: q, answer: Answer{Asked: q, Events: []Event{}},
 			query:  queryOf(q),
-			totals: make(map[Total]int), waiting: make(map[string]int), index: make(map[string][]*Event),
+			totals: make(map[Total]int), waiting: make(map[string]int), events: events{index: make(map[string][]*Event)},
 		})
 	}
 	// Read the waiting events first: if one gets its outcome in the meantime, the journal has it.
@@ -84,7 +84,8 @@ type session struct {
 
 // asking is one question of a session.
 type asking struct {
-	*session
+	session  *session
+	words    words
 	question Question
 	query    journal.Query // of the question
 	answer   Answer
@@ -96,8 +97,7 @@ type asking struct {
 	waiting map[string]int // number of events without an outcome, by Pending.Reason
 	pending []Pending      // the newest events without an outcome
 
-	events []*Event
-	index  map[string][]*Event // by category and ID
+	events events
 }
 
 // unknown adds a failed source to all answers.
@@ -146,7 +146,7 @@ func (s *session) readPending(ctx context.Context) {
 		}
 		a.forgetOldestPending()
 		for _, p := range a.pending {
-			e := a.eventOf(p.ID, p.Category, p.Sequence)
+			e := a.events.of(p.ID, p.Category, p.Sequence)
 			e.Title, e.Stored, e.pending = cmp.Or(e.Title, p.Title), p.Stored, &p
 		}
 	}
@@ -180,7 +180,7 @@ func (s *session) readLetters(ctx context.Context) {
 		for _, l := range letters {
 			isRecent := a.question.single() || !l.Stored.Before(a.question.Since) // Since does not apply to a single event
 			if isRecent && a.query.Matches(&journal.Entry{ID: l.ID, Category: l.Category, Title: l.Title, Sequence: l.Sequence}) {
-				e := a.eventOf(l.ID, l.Category, l.Sequence)
+				e := a.events.of(l.ID, l.Category, l.Sequence)
 				e.Title, e.letters = cmp.Or(e.Title, l.Title), append(e.letters, l)
 			}
 		}
@@ -213,7 +213,7 @@ func (s *session) readCounts(ctx context.Context, queries []journal.Query) {
 	var missing []*asking
 	var places []journal.Query
 	for i, a := range s.asked {
-		if _, place := placeOf(a.question.ID); place != 0 && len(a.events) == 0 {
+		if _, place := placeOf(a.question.ID); place != 0 && len(a.events.all) == 0 {
 			missing, places = append(missing, a), append(places, queries[i])
 			places[len(places)-1].IDs, places[len(places)-1].Sequence = nil, place
 		}
@@ -294,42 +294,14 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 
 // add adds an entry to its event.
 func (a *asking) add(entry journal.Entry) {
-	e := a.eventOf(entry.ID, entry.Category, entry.Sequence)
+	e := a.events.of(entry.ID, entry.Category, entry.Sequence)
 	e.Title = cmp.Or(e.Title, entry.Title)
 	if e.Stored.IsZero() {
 		e.Stored = entry.Stored
 	}
 	e.Entries = append(e.Entries, entry)
-	if len(a.events) >= 2*keptEvents {
-		a.forgetOldest(keptEvents)
-	}
-}
-
-// eventOf returns the event of an identity and a message. If there is none, it adds one. A sequence of 0 means unknown.
-func (a *asking) eventOf(id, category string, sequence uint64) *Event {
-	name := nameOfEvent(id, category)
-	for _, e := range a.index[name] {
-		if e.Sequence == sequence || id != "" && (e.Sequence == 0 || sequence == 0) {
-			e.Sequence = cmp.Or(e.Sequence, sequence)
-			return e
-		}
-	}
-	e := &Event{ID: id, Category: category, Sequence: sequence}
-	a.events = append(a.events, e)
-	a.index[name] = append(a.index[name], e)
-	return e
-}
-
-func nameOfEvent(id, category string) string { return category + " " + id }
-
-// forgetOldest keeps the newest events.
-func (a *asking) forgetOldest(kept int) {
-	slices.SortStableFunc(a.events, func(x, y *Event) int { return x.Stored.Compare(y.Stored) })
-	a.events = slices.Clone(a.events[max(0, len(a.events)-kept):])
-	clear(a.index)
-	for _, e := range a.events {
-		name := nameOfEvent(e.ID, e.Category)
-		a.index[name] = append(a.index[name], e)
+	if len(a.events.all) >= 2*keptEvents {
+		a.events.keepNewest(keptEvents)
 	}
 }
 
@@ -352,10 +324,10 @@ func (a *asking) tellTotals() {
 // tellCounted adds the aggregated entries that may include the selected events, unless the question is about one event with an outcome.
 func (a *asking) tellCounted() {
 	isUnknown := func(e Event) bool { return e.State == StateUnknown }
-	if !a.question.single() || len(a.events) == 0 || slices.ContainsFunc(a.answer.Events, isUnknown) {
+	if !a.question.single() || len(a.events.all) == 0 || slices.ContainsFunc(a.answer.Events, isUnknown) {
 		a.answer.Counted = a.sayCounts()
 	}
-	if !a.answer.Known() && (!a.read.Begins.IsZero() || len(a.Failing) > 0) {
+	if !a.answer.Known() && (!a.read.Begins.IsZero() || len(a.session.Failing) > 0) {
 		a.answer.Missing = a.sayMissing()
 	}
 }
@@ -365,13 +337,13 @@ func (a *asking) tellJournal() {
 	if a.question.single() && a.answer.Final() {
 		return
 	}
-	for _, w := range a.Failing {
-		a.unknown("the journal is complete until "+a.stamp(w.Complete), fmt.Errorf("worker %s cannot write it: %s; %d entries are kept until it can, %d are lost",
+	for _, w := range a.session.Failing {
+		a.unknown("the journal is complete until "+a.words.stamp(w.Complete), fmt.Errorf("worker %s cannot write it: %s; %d entries are kept until it can, %d are lost",
 			w.Name, w.Error, w.Kept, w.Lost))
 	}
 	for _, e := range a.read.Lost {
 		a.unknown("the journal is incomplete", fmt.Errorf("worker %s could not write %d entries of results between %s and %s",
-			e.Instance, e.Count, a.stamp(e.Stored), a.stamp(e.LastStored)))
+			e.Instance, e.Count, a.words.stamp(e.Stored), a.words.stamp(e.LastStored)))
 	}
 }
 
@@ -388,11 +360,15 @@ func (a *asking) tellNow(ctx context.Context) {
 	}
 	const most = 3
 	for _, category := range categories[:min(most, len(categories))] {
-		explanation, err := a.Explain(ctx, throttle.Request{ID: category + " ", Category: category, Cost: 1})
+		explanation, err := a.session.Explain(ctx, throttle.Request{ID: category + " ", Category: category, Cost: 1})
 		if err != nil {
 			a.unknown("the limits cannot be asked", err)
 			return
 		}
-		a.answer.Now = append(a.answer.Now, a.sayNow(category, explanation))
+		now := a.words.sayNow(category, explanation)
+		if instead := a.session.Denied(category); instead != "" && explanation.Denial() != nil {
+			now += "; " + instead
+		}
+		a.answer.Now = append(a.answer.Now, now)
 	}
 }

@@ -296,8 +296,8 @@ func TestNow(t *testing.T) {
 	}
 }
 
-// TestCountsAreNoAnswers has entries that count events. The answer shows them as counts.
-func TestCountsAreNoAnswers(t *testing.T) {
+// TestAggregatedEntriesAreNoAnswer has entries that count events. The answer shows them as counts.
+func TestAggregatedEntriesAreNoAnswer(t *testing.T) {
 	t.Parallel()
 	counted := refund(journal.Dropped, func(e *journal.Entry) {
 		denied(e)
@@ -324,9 +324,9 @@ func TestCountsAreNoAnswers(t *testing.T) {
 	testkit.Equal(t, len(answer.Counted), 1, "counts among which the title may be")
 }
 
-// TestTheJournalIsIncomplete asks while workers cannot write the journal, and after one has lost entries. The answer says what is missing
+// TestIncompleteJournal asks while workers cannot write the journal, and after one has lost entries. The answer says what is missing
 // wherever that may be what was asked for.
-func TestTheJournalIsIncomplete(t *testing.T) {
+func TestIncompleteJournal(t *testing.T) {
 	t.Parallel()
 	const failing = "the journal is complete until 09:10:00.000: worker host-b cannot write it: nats: no response; 213 entries are kept until it can, 4 are lost"
 	const lost = "the journal is incomplete: worker host-a-x could not write 9 entries of results between 08:30:00.000 and 08:31:00.000"
@@ -356,7 +356,7 @@ func TestTheSameIDTwice(t *testing.T) {
 	testkit.Equal(t, answer.Events[1].Sequence, uint64(4800), "sequence of the second")
 }
 
-func TestOnlyTheNewestAreTold(t *testing.T) {
+func TestOnlyTheNewestEventsAreReported(t *testing.T) {
 	t.Parallel()
 	var entries []journal.Entry
 	for i := range uint64(100) {
@@ -368,7 +368,7 @@ func TestOnlyTheNewestAreTold(t *testing.T) {
 	testkit.EqualSlices(t, answer.Totals, []Total{{Result: journal.Sent, Count: 100}}, "totals")
 }
 
-func TestWhatCannotBeAsked(t *testing.T) {
+func TestFailingSources(t *testing.T) {
 	t.Parallel()
 	answer := known{fails: errors.New("no permission")}.ask(t, Question{ID: "evt-4711", Category: "payments"})
 	testkit.EqualSlices(t, answer.Unknown, []string{
@@ -437,8 +437,8 @@ func TestIDsWithSlashes(t *testing.T) {
 	}
 }
 
-// TestManyWait asks about a category with waiting events.
-func TestManyWait(t *testing.T) {
+// TestManyWaitingEvents asks about a category with waiting events.
+func TestManyWaitingEvents(t *testing.T) {
 	t.Parallel()
 	k := known{pending: []Pending{stuck, inRoom("slot")}, entries: []journal.Entry{refund(journal.Sent, nil)}}
 	for i := range 3 {
@@ -482,8 +482,8 @@ func TestWhereAnEventIsNow(t *testing.T) {
 	testkit.Equal(t, answer.Events[0].State, StateWaiting, "state of an event of a category")
 }
 
-// TestMoreWaitThanAreKept has more events wait than are kept. The newest of them are told as waiting.
-func TestMoreWaitThanAreKept(t *testing.T) {
+// TestWaitingEventsBeyondTheBound has more events wait than are kept. The newest of them are told as waiting.
+func TestWaitingEventsBeyondTheBound(t *testing.T) {
 	t.Parallel()
 	var k known
 	for i := range 5 * keptEvents / 2 {

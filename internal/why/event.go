@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,14 +12,48 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
+// events are the events of an answer.
+type events struct {
+	all   []*Event
+	index map[string][]*Event // by category and ID
+}
+
+// of returns the event of an identity and a message. If there is none, it adds one. A sequence of 0 means unknown.
+func (e *events) of(id, category string, sequence uint64) *Event {
+	name := nameOfEvent(id, category)
+	for _, found := range e.index[name] {
+		if found.Sequence == sequence || id != "" && (found.Sequence == 0 || sequence == 0) {
+			found.Sequence = cmp.Or(found.Sequence, sequence)
+			return found
+		}
+	}
+	added := &Event{ID: id, Category: category, Sequence: sequence}
+	e.all = append(e.all, added)
+	e.index[name] = append(e.index[name], added)
+	return added
+}
+
+func nameOfEvent(id, category string) string { return category + " " + id }
+
+// keepNewest keeps the newest events, in the order of their times.
+func (e *events) keepNewest(kept int) {
+	slices.SortStableFunc(e.all, func(x, y *Event) int { return x.Stored.Compare(y.Stored) })
+	e.all = slices.Clone(e.all[max(0, len(e.all)-kept):])
+	clear(e.index)
+	for _, event := range e.all {
+		name := nameOfEvent(event.ID, event.Category)
+		e.index[name] = append(e.index[name], event)
+	}
+}
+
 // tellEvents describes the newest events.
 func (a *asking) tellEvents(ctx context.Context) {
-	a.forgetOldest(maxEvents)
-	for _, e := range a.events {
+	a.events.keepNewest(maxEvents)
+	for _, e := range a.events.all {
 		slices.SortStableFunc(e.Entries, func(x, y journal.Entry) int { return x.Decided.Compare(y.Decided) })
 		for i, entry := range e.Entries {
-			what, how := a.phrases(entry)
-			e.tell(what+" at "+a.stamp(entry.Decided)+how+a.sayUntil(entry), what+how)
+			what, how := a.words.phrases(entry)
+			e.tell(what+" at "+a.words.stamp(entry.Decided)+how+a.words.sayUntil(entry), what+how)
 			if last := i == len(e.Entries)-1; last && entry.Result == journal.Dropped {
 				for _, sentence := range a.sayDigest(ctx, entry) {
 					e.tell(sentence, sentence)
@@ -33,13 +68,13 @@ func (a *asking) tellEvents(ctx context.Context) {
 			if e.Reason != "" { // the reason of its entry includes it
 				reason = ""
 			}
-			e.tell(a.sayLetter(l), reason)
+			e.tell(a.words.sayLetter(l), reason)
 			e.Note = fmt.Sprintf("dead letter %d", l.Number)
 		}
 		if a.question.single() {
 			e.Sentences = append(e.Sentences, a.sayRecord(ctx, e)...)
 		}
-		if e.State == StateUnknown && a.looked {
+		if e.State == StateUnknown && a.session.looked {
 			const lost = "what became of it then is not known: it waits nowhere, and the journal has no outcome of it"
 			e.tell(lost, lost)
 		}
@@ -58,7 +93,7 @@ func (e *Event) tell(sentence, reason string) {
 
 // tellPending adds where an event waits, and for what.
 func (a *asking) tellPending(ctx context.Context, e *Event) {
-	where, since, until := a.placeOfPending(*e.pending)
+	where, since, until := a.words.placeOfPending(*e.pending)
 	e.tell(where+since+until, where)
 	e.Note = strings.TrimPrefix(until, ", ")
 	e.Sentences = append(e.Sentences, a.sayPair(ctx, *e.pending)...)
@@ -99,7 +134,7 @@ func (a *asking) sayRecord(ctx context.Context, e *Event) []string {
 		return nil
 	}
 	for _, request := range e.requests() {
-		known, err := a.Explain(ctx, request)
+		known, err := a.session.Explain(ctx, request)
 		switch {
 		case err != nil:
 			a.unknown("the delivery record cannot be read", err)
@@ -162,12 +197,12 @@ func (e *Event) requests() []throttle.Request {
 
 // askRecord looks in the delivery record for an event that no other source has. It needs the category, which is part of the identity.
 func (a *asking) askRecord(ctx context.Context) {
-	if len(a.events) > 0 || a.question.ID == "" || a.question.Category == "" || a.question.Title != "" {
+	if len(a.events.all) > 0 || a.question.ID == "" || a.question.Category == "" || a.question.Title != "" {
 		return
 	}
 	e := &Event{ID: a.question.ID, Category: a.question.Category}
 	if sentences := a.sayRecord(ctx, &Event{ID: e.ID, Category: e.Category, State: StateUnknown}); len(sentences) > 0 {
-		a.events = append(a.events, e)
+		a.events.all = append(a.events.all, e)
 	}
 }
 
@@ -177,7 +212,7 @@ func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
 		return nil
 	}
 	var firing []Pending
-	err := a.Pending(ctx, Search{Take: func(p Pending) {
+	err := a.session.Pending(ctx, Search{Take: func(p Pending) {
 		if p.Fires && p.Key == resolved.Key && p.Category == resolved.Category {
 			firing = append(firing, p)
 		}
@@ -187,15 +222,15 @@ func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
 	}
 	var sentences []string
 	for _, p := range firing {
-		sentences = append(sentences, fmt.Sprintf("the firing event %s of %s %s", p.ID, a.stamp(p.Stored), a.sayPending(p)))
+		sentences = append(sentences, fmt.Sprintf("the firing event %s of %s %s", p.ID, a.words.stamp(p.Stored), a.words.sayPending(p)))
 	}
 	pair := event.Event{Category: resolved.Category, Status: event.StatusResolved, Key: resolved.Key}.Pair()
-	known, err := a.Explain(ctx, throttle.Request{ID: resolved.Identity, Category: resolved.Category, Cost: 1, Pair: pair})
+	known, err := a.session.Explain(ctx, throttle.Request{ID: resolved.Identity, Category: resolved.Category, Cost: 1, Pair: pair})
 	if err != nil {
 		a.unknown("the pairs cannot be read", err)
 		return sentences
 	}
-	switch until := a.stamp(known.PairUntil); known.Pair {
+	switch until := a.words.stamp(known.PairUntil); known.Pair {
 	case throttle.PairOpen:
 		sentences = append(sentences, "the message of the firing event is out, and can be resolved until "+until)
 	case throttle.PairUnderWay:

@@ -24,24 +24,27 @@ func timeOfDay(t, now time.Time, layout string) string {
 	return t.Format(layout)
 }
 
-func (a *asking) stamp(t time.Time) string { return Clock(t, a.now) }
+// words writes sentences for a reader at a moment.
+type words struct{ now time.Time }
+
+func (w words) stamp(t time.Time) string { return Clock(t, w.now) }
 
 // second formats a time to the second.
-func (a *asking) second(t time.Time) string { return timeOfDay(t, a.now, time.TimeOnly) }
+func (w words) second(t time.Time) string { return timeOfDay(t, w.now, time.TimeOnly) }
 
 // phrases describes one entry of an event. The caller writes the time between the two phrases.
-func (a *asking) phrases(e journal.Entry) (what, how string) {
+func (w words) phrases(e journal.Entry) (what, how string) {
 	switch e.Result {
 	case journal.Sent:
 		if e.Channel != "" {
 			how += " to " + e.Channel
 		}
 		if e.Level != "" {
-			how += fmt.Sprintf("; in shadow mode, %s would have denied it", a.limit(e))
+			how += fmt.Sprintf("; in shadow mode, %s would have denied it", limitOf(e))
 		}
 		return "sent", how
 	case journal.Dropped:
-		return "dropped", " by " + a.sayDenial(e)
+		return "dropped", " by " + w.sayDenial(e)
 	case journal.Duplicate:
 		return "duplicate", ": another message with its ID was admitted before"
 	case journal.Dead:
@@ -50,7 +53,7 @@ func (a *asking) phrases(e journal.Entry) (what, how string) {
 		return "expired", ": it had become older than NOTIFIER_EVENT_MAX_AGE"
 	case journal.Waiting:
 		if how = " for " + waitsFor(e.Reason); e.Level != "" {
-			how += ", denied by " + a.limit(e)
+			how += ", denied by " + limitOf(e)
 		}
 		return "began to wait", how
 	case journal.Failed:
@@ -63,20 +66,20 @@ func (a *asking) phrases(e journal.Entry) (what, how string) {
 }
 
 // sayUntil says until when an event was to wait.
-func (a *asking) sayUntil(e journal.Entry) string {
+func (w words) sayUntil(e journal.Entry) string {
 	if e.Result != journal.Waiting || e.Next.IsZero() {
 		return ""
 	}
-	return ", until " + a.stamp(e.Next)
+	return ", until " + w.stamp(e.Next)
 }
 
-// limit names the limit that denied an event.
-func (a *asking) limit(e journal.Entry) string {
+// limitOf names the limit that denied an event.
+func limitOf(e journal.Entry) string {
 	return strings.TrimSpace(e.Level + " " + e.Limit)
 }
 
 // sayDenial says which limit denied an event, and how full the limit was.
-func (a *asking) sayDenial(e journal.Entry) string {
+func (w words) sayDenial(e journal.Entry) string {
 	switch e.Level {
 	case throttle.LevelUnpaired:
 		return "unpaired: it resolves what nobody was told of"
@@ -85,7 +88,7 @@ func (a *asking) sayDenial(e journal.Entry) string {
 	case throttle.LevelClosed:
 		return "closed: redis was unavailable, and NOTIFIER_REDIS_FAILURE=closed drops what cannot be counted"
 	}
-	text := a.limit(e)
+	text := limitOf(e)
 	if e.Cost > 1 {
 		text += fmt.Sprintf(" (the event takes %d slots)", e.Cost)
 	}
@@ -96,10 +99,10 @@ func (a *asking) sayDenial(e journal.Entry) string {
 	}
 	if !e.Next.IsZero() {
 		verb := "opened"
-		if e.Next.After(a.now) {
+		if e.Next.After(w.now) {
 			verb = "opens"
 		}
-		text += fmt.Sprintf(", the next slot %s at %s", verb, a.second(e.Next))
+		text += fmt.Sprintf(", the next slot %s at %s", verb, w.second(e.Next))
 	}
 	return text
 }
@@ -130,16 +133,16 @@ func reasonOf(reason, detail string) string {
 }
 
 // sayPending says where an event waits.
-func (a *asking) sayPending(p Pending) string {
-	where, since, until := a.placeOfPending(p)
+func (w words) sayPending(p Pending) string {
+	where, since, until := w.placeOfPending(p)
 	return where + since + until
 }
 
 // placeOfPending says where an event waits, and since when or until when.
-func (a *asking) placeOfPending(p Pending) (where, since, until string) {
+func (w words) placeOfPending(p Pending) (where, since, until string) {
 	switch p.Reason {
 	case "":
-		return "is in the stream without an outcome", ", since " + a.stamp(p.Stored), ""
+		return "is in the stream without an outcome", ", since " + w.stamp(p.Stored), ""
 	case Due:
 		return "is back from the room, and the next worker takes it", "", ""
 	}
@@ -147,8 +150,8 @@ func (a *asking) placeOfPending(p Pending) (where, since, until string) {
 	if p.Key != "" && p.Reason == "pair" {
 		where += fmt.Sprintf(", with the key %q", p.Key)
 	}
-	if p.Due.After(a.now) {
-		until = ", until " + a.stamp(p.Due)
+	if p.Due.After(w.now) {
+		until = ", until " + w.stamp(p.Due)
 	}
 	return where, "", until
 }
@@ -168,9 +171,9 @@ func sayWaiting(reasons map[string]int) (sentences []string) {
 	return sentences
 }
 
-func (a *asking) sayLetter(l Letter) string {
+func (w words) sayLetter(l Letter) string {
 	return fmt.Sprintf("dead letter %d holds it since %s: %s; notifier dlq replay %d sends it again",
-		l.Number, a.stamp(l.Stored), reasonOf(l.Reason, l.Error), l.Number)
+		l.Number, w.stamp(l.Stored), reasonOf(l.Reason, l.Error), l.Number)
 }
 
 // sayCounts describes the aggregated entries that may include the selected events, one sentence each. If there are many, it describes
@@ -179,7 +182,7 @@ func (a *asking) sayCounts() (sentences []string) {
 	const most = 5
 	if len(a.counted) <= most {
 		for _, entry := range a.counted {
-			sentences = append(sentences, a.sayCounted(entry))
+			sentences = append(sentences, a.words.sayCounted(entry))
 		}
 		return sentences
 	}
@@ -189,35 +192,35 @@ func (a *asking) sayCounts() (sentences []string) {
 	}
 	first, last := a.counted[0], a.counted[len(a.counted)-1]
 	return []string{fmt.Sprintf("%d events more that may be meant were counted between %s and %s, and are not told singly",
-		total, a.second(first.Decided), a.second(last.Decided))}
+		total, a.words.second(first.Decided), a.words.second(last.Decided))}
 }
 
 // sayCounted describes an aggregated entry that may include a selected event.
-func (a *asking) sayCounted(e journal.Entry) string {
+func (w words) sayCounted(e journal.Entry) string {
 	what := string(e.Result)
 	if e.Level != "" {
-		what += " by " + a.limit(e)
+		what += " by " + limitOf(e)
 	}
 	category := e.Category
 	if e.Below {
 		category = strings.TrimPrefix(category+" and below", " ")
 	}
 	return fmt.Sprintf("one of at least %d events of %s that were %s in the second of %s may be it, of messages %d to %d: they are counted, "+
-		"not told singly", e.Count, cmp.Or(category, "all categories"), what, a.second(e.Decided), e.Sequence, e.LastSequence)
+		"not told singly", e.Count, cmp.Or(category, "all categories"), what, w.second(e.Decided), e.Sequence, e.LastSequence)
 }
 
 // sayMissing says what the journal covers.
 func (a *asking) sayMissing() string {
-	text := "the journal begins at " + a.stamp(a.read.Begins)
+	text := "the journal begins at " + a.words.stamp(a.read.Begins)
 	switch {
 	case a.read.Begins.IsZero():
 		text = "the journal has nothing"
 	case a.question.Since.After(a.read.Begins):
-		text = "the journal was read from " + a.stamp(a.question.Since)
+		text = "the journal was read from " + a.words.stamp(a.question.Since)
 	}
-	if len(a.Failing) > 0 {
-		first := slices.MinFunc(a.Failing, func(x, y Writer) int { return x.Complete.Compare(y.Complete) })
-		text += ", and is complete until " + a.stamp(first.Complete) + ", since workers cannot write it"
+	if len(a.session.Failing) > 0 {
+		first := slices.MinFunc(a.session.Failing, func(x, y Writer) int { return x.Complete.Compare(y.Complete) })
+		text += ", and is complete until " + a.words.stamp(first.Complete) + ", since workers cannot write it"
 	}
 	if a.read.Counted > 0 {
 		text += fmt.Sprintf(", and has only counts of %d events since then", a.read.Counted)
@@ -231,13 +234,13 @@ func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string 
 	if dropped.Channel == "" {
 		return nil
 	}
-	if !a.told {
-		a.readDigests(ctx)
+	if !a.session.told {
+		a.session.readDigests(ctx)
 	}
 	var told []string
-	for _, digest := range a.digests {
+	for _, digest := range a.session.digests {
 		if digest.Channel == dropped.Channel && digest.Rounds.Hold(dropped.Instance, dropped.Round) {
-			told = append(told, fmt.Sprintf("%s (%d suppressed)", a.second(digest.Decided), digest.Count))
+			told = append(told, fmt.Sprintf("%s (%d suppressed)", a.words.second(digest.Decided), digest.Count))
 		}
 	}
 	if len(told) == 0 {
@@ -257,7 +260,7 @@ func (s *session) readDigests(ctx context.Context) {
 }
 
 // sayNow says what would happen to an event of a category.
-func (a *asking) sayNow(category string, known throttle.Explanation) string {
+func (w words) sayNow(category string, known throttle.Explanation) string {
 	denial := known.Denial()
 	if denial == nil {
 		text := fmt.Sprintf("an event of %s would be sent now", category)
@@ -273,10 +276,7 @@ func (a *asking) sayNow(category string, known throttle.Explanation) string {
 	text := fmt.Sprintf("an event of %s would be denied now by %s %s: %d of %d used",
 		category, denial.Node.Level, denial.Limit, denial.Used, denial.Limit.Capacity())
 	if denial.Wait > 0 {
-		text += ", the next slot opens at " + a.second(known.At.Add(denial.Wait))
-	}
-	if instead := a.Denied(category); instead != "" {
-		text += "; " + instead
+		text += ", the next slot opens at " + w.second(known.At.Add(denial.Wait))
 	}
 	return text
 }

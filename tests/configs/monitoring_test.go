@@ -29,14 +29,14 @@ func exported(t *testing.T) map[string]metric {
 	levels := []string{"global", "category"}
 	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 1, Levels: levels, Policy: "local", Version: "v", Revision: "r"})
 	// The registry lists a gauge once its value is known.
-	metrics.Levels(levels, levels)
-	metrics.Degraded(false)
+	metrics.Decisions.Levels(levels, levels)
+	metrics.Decisions.Degraded(false)
 	metrics.SettingsMismatch(false)
-	metrics.LimitUsed("global", 0)
-	metrics.LimitSize("global", 0)
-	metrics.AckPending(0)
+	metrics.Decisions.LimitUsed("global", 0)
+	metrics.Decisions.LimitSize("global", 0)
+	metrics.Waiting.AckPending(0)
 	for _, reason := range telemetry.RoomReasons() {
-		metrics.RoomPending(reason, 0)
+		metrics.Waiting.RoomPending(reason, 0)
 	}
 	front := telemetry.NewIngest(metrics.Registry(), ingest.Answered())
 	front.Stored("client", false)

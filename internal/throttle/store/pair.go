@@ -68,7 +68,9 @@ func (r *Pairs) ResolveOnce(ctx context.Context, nonce string, requests []Reques
 	keys := append([]string{k.calls, k.leased, k.done, k.message}, books.keys...)
 	arguments := []any{nonce, r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), len(books.numbers)}
 	decode := func(reply []any) ([]Decision, error) { return decodeResolutions(reply, requests) }
-	return script.RunDecoded(ctx, r.runner, "asking for what is resolved", lua.Resolve, keys, append(arguments, events...), decode)
+	return script.RunDecoded(ctx, r.runner, script.Call{
+		Tried: "asking for what is resolved", Script: lua.Resolve, Keys: keys, Arguments: append(arguments, events...),
+	}, decode)
 }
 
 // resolutionParts are a verdict, a time, receipts, and whether the event is in doubt.

@@ -124,7 +124,7 @@ func (r *Redis) Decide(ctx context.Context, requests []Request) (BatchResult, er
 // DecideOnce makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) DecideOnce(ctx context.Context, nonce string, requests []Request) (BatchResult, error) {
 	call := newDecideCall(r.keys, r.settings, r.Rules(), nonce, requests)
-	return script.RunDecoded(ctx, r.runner, "asking the limits", lua.Decide, call.keys, call.arguments, call.decode)
+	return script.RunDecoded(ctx, r.runner, script.Call{Tried: "asking the limits", Script: lua.Decide, Keys: call.keys, Arguments: call.arguments}, call.decode)
 }
 
 // Finish implements [Store].

@@ -143,8 +143,8 @@ var ofOthers = []mutant{
 		name: "forged-limit-stays-in-the-bucket",
 		bug:  "No worker stores a live limit again that was overwritten, and its history ends with the next overwriting.",
 		file: "internal/overrides/ends.go",
-		old:  `case entry.overwritten:`,
-		new:  `case entry.overwritten && false:`,
+		old:  `case entry.stored.overwritten:`,
+		new:  `case entry.stored.overwritten && false:`,
 		test: "./internal/overrides -run ^TestWatcherRepairs$",
 	},
 	{
@@ -467,9 +467,9 @@ var ofOthers = []mutant{
 		name: "flood-of-spans",
 		bug:  "Every event has spans, whether a limit admits it or not.",
 		file: "internal/tracing/tracer.go",
-		old:  `return t != nil && (admitted || t.few.AllowN(now, 1))`,
-		new:  `return t != nil`,
-		test: "./internal/tracing -run ^TestWants$",
+		old:  `return t.few.AllowN(now, 1)`,
+		new:  `return true`,
+		test: "./internal/tracing -run ^TestSamples$",
 	},
 	{
 		name: "producers-state-unbounded",
@@ -486,6 +486,6 @@ var ofOthers = []mutant{
 		old: `		q.sender.lose(1)
 		return`,
 		new:  `		return`,
-		test: "./internal/telemetry -run ^TestTracesNeverWait$",
+		test: "./internal/telemetry -run ^TestSpansNeverBlock$",
 	},
 }

@@ -8,7 +8,7 @@ var ofWhy = []mutant{
 		file: "internal/why/ask.go",
 		old:  `if a.query.Matches(&single) {`,
 		new:  `if single.ID != "" {`,
-		test: "./internal/why -run ^TestCountsAreNoAnswers$",
+		test: "./internal/why -run ^TestAggregatedEntriesAreNoAnswer$",
 	},
 	{
 		name: "why-takes-an-early-digest",
@@ -60,14 +60,14 @@ var ofWhy = []mutant{
 		file: "internal/why/ask.go",
 		old:  `slices.Delete(a.pending, 0, max(0, len(a.pending)-keptEvents))`,
 		new:  `a.pending[:min(keptEvents, len(a.pending))]`,
-		test: "./internal/why -run ^TestMoreWaitThanAreKept$",
+		test: "./internal/why -run ^TestWaitingEventsBeyondTheBound$",
 	},
 	{
 		name: "why-groups-by-times",
 		bug:  "Events of one reason that were decided at different times stand apart.",
 		file: "internal/why/event.go",
-		old:  `+how+a.sayUntil(entry), what+how)`,
-		new:  `+how+a.sayUntil(entry), what+" at "+a.stamp(entry.Decided)+how)`,
+		old:  `+how+a.words.sayUntil(entry), what+how)`,
+		new:  `+how+a.words.sayUntil(entry), what+" at "+a.words.stamp(entry.Decided)+how)`,
 		test: "./internal/why -run ^TestGroups$",
 	},
 	{

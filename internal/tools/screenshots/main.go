@@ -40,7 +40,7 @@ func take(folder string) (err error) {
 	const patience = time.Minute
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	server, err := page.Listen(ctx, "127.0.0.1:0", false, page.Options{Source: sample{time.Now()}, Logger: slog.Default()})
+	server, err := page.Listen(ctx, "127.0.0.1:0", page.Options{Source: sample{time.Now()}, Logger: slog.Default()})
 	if err != nil {
 		return err
 	}

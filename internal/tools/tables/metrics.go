@@ -98,7 +98,7 @@ func metrics() (string, error) {
 func populated() *prometheus.Registry {
 	m := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 1})
 	for _, reason := range telemetry.RoomReasons() {
-		m.RoomPending(reason, 0)
+		m.Waiting.RoomPending(reason, 0)
 	}
 	telemetry.NewIngest(m.Registry(), ingest.Answered())
 	return m.Registry()
