@@ -16,6 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 	"github.com/seed-4578ace9/notifier/lua"
 )
@@ -28,7 +29,7 @@ type parts struct {
 }
 
 // start makes the parts and starts what they do in the background.
-func (w *worker) start(ctx context.Context, s *servers, settings throttle.Settings) (*parts, error) {
+func (w *worker) start(ctx context.Context, s *servers, settings store.Settings) (*parts, error) {
 	instances, err := fleet.Join(s.connection.Conn, w.fleetOptions(s))
 	if err != nil {
 		return nil, err
@@ -68,10 +69,10 @@ func (w *worker) start(ctx context.Context, s *servers, settings throttle.Settin
 }
 
 // newDecider makes the limiter, the pacer and the live limits. They depend on one another.
-func (w *worker) newDecider(s *servers, settings throttle.Settings, instances func() int) (made selfreport.Parts) {
-	store := throttle.NewRedis(s.runner, settings)
+func (w *worker) newDecider(s *servers, settings store.Settings, instances func() int) (made selfreport.Parts) {
+	shared := store.NewRedis(s.runner, settings)
 	made.Live = livelimits.New(livelimits.Options{
-		Settings: w.settings, JetStream: setup.JetStream(s.connection), InForce: store.InForce, Logger: w.logger,
+		Settings: w.settings, JetStream: setup.JetStream(s.connection), InForce: shared.InForce, Logger: w.logger,
 		Adopt:  func(rules limits.Ruleset) { made.Limiter.Adopt(rules) },
 		Forged: func(n int) { s.metrics.Forged(trusted.Limits, n) },
 	})
@@ -80,7 +81,7 @@ func (w *worker) newDecider(s *servers, settings throttle.Settings, instances fu
 	})
 	made.Limiter = throttle.NewLimiter(throttle.LimiterOptions{
 		Settings:     settings,
-		Redis:        store,
+		Redis:        shared,
 		Policy:       throttle.Policy(w.settings.Redis.Failure),
 		Grace:        w.settings.Redis.Grace,
 		DenyCacheTTL: w.settings.Limits.DenyCacheTTL,

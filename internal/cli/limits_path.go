@@ -8,7 +8,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/screen"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // shownOnPath is a rule that matches a path or one above it, in JSON.
@@ -28,9 +28,9 @@ type shownOnPath struct {
 // showPath prints every rule that matches a path, which rule is in force, and its use.
 func (l *limitsCommand) showPath(ctx context.Context, view limitsView, path string) error {
 	rules := view.rules
-	var known throttle.Explanation
-	problem := l.withStore(rules.Tree, func(store *throttle.Redis) (err error) {
-		known, err = store.Explain(ctx, throttle.Request{ID: path + " ", Category: path, Cost: 1})
+	var known store.Explanation
+	problem := l.withStore(rules.Tree, func(shared *store.Redis) (err error) {
+		known, err = shared.Explain(ctx, store.Request{ID: path + " ", Category: path, Cost: 1})
 		return err
 	})
 	in := rules.Position
@@ -72,7 +72,7 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, path stri
 }
 
 // onPath lists the rules, with a row for each limit of a rule in force.
-func (v limitsView) onPath(path string, known throttle.Explanation) []shownOnPath {
+func (v limitsView) onPath(path string, known store.Explanation) []shownOnPath {
 	tree := v.rules.Tree
 	var shown []shownOnPath
 	considered := tree.Considered(path)

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
@@ -149,8 +149,8 @@ func (l *limitsCommand) warnOfFullLimits(ctx context.Context, tree *limits.Tree,
 	if event.ValidatePath(path) != nil || level == limits.LevelGlobal || level == limits.LevelCategory {
 		path = "a" // stands for any category; the limits below the root are left out
 	}
-	_ = l.withStore(tree, func(store *throttle.Redis) error {
-		known, err := store.Explain(ctx, throttle.Request{ID: path + " ", Category: path, Cost: 1})
+	_ = l.withStore(tree, func(shared *store.Redis) error {
+		known, err := shared.Explain(ctx, store.Request{ID: path + " ", Category: path, Cost: 1})
 		if err != nil {
 			return err
 		}
@@ -165,4 +165,4 @@ func (l *limitsCommand) warnOfFullLimits(ctx context.Context, tree *limits.Tree,
 	})
 }
 
-func inWords(use throttle.LevelUse) string { return wordsOf([]throttle.LevelUse{use})[use.Level] }
+func inWords(use store.LevelUse) string { return wordsOf([]store.LevelUse{use})[use.Level] }

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // shownLimits is what the command prints, and its form in JSON.
@@ -131,10 +131,10 @@ func notKnown(problem error) error {
 	return fmt.Errorf("what is used is not known: redis: %s", setup.ExplainRedis(problem))
 }
 
-func (v limitsView) levels(uses []throttle.LevelUse) shownLimits {
+func (v limitsView) levels(uses []store.LevelUse) shownLimits {
 	rules := v.rules
 	shown := shownLimits{Workers: v.workers, Generation: rules.Position.Generation, Revision: rules.Position.Revision}
-	add := func(tree *limits.Tree, uses []throttle.LevelUse) {
+	add := func(tree *limits.Tree, uses []store.LevelUse) {
 		isShadow := tree == rules.Shadow
 		for _, level := range tree.AllLevels() {
 			row := shownLevel{
@@ -177,10 +177,10 @@ func (v limitsView) levelRows(used map[string]string) [][]string {
 }
 
 // usage returns the use of each level, and the position of the limits that Redis has in force.
-func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []throttle.LevelUse, inForce limits.Position, err error) {
-	err = l.withStore(tree, func(store *throttle.Redis) (err error) {
-		if levels, err = store.LevelUsage(ctx); err == nil {
-			inForce, _, err = store.InForce(ctx)
+func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []store.LevelUse, inForce limits.Position, err error) {
+	err = l.withStore(tree, func(shared *store.Redis) (err error) {
+		if levels, err = shared.LevelUsage(ctx); err == nil {
+			inForce, _, err = shared.InForce(ctx)
 		}
 		return err
 	})
@@ -188,7 +188,7 @@ func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []
 }
 
 // wordsOf returns the use in words, by level. A level of many paths shows its fullest path.
-func wordsOf(levels []throttle.LevelUse) map[string]string {
+func wordsOf(levels []store.LevelUse) map[string]string {
 	words := make(map[string]string, len(levels))
 	for _, level := range levels {
 		text := fmt.Sprintf("%d of %d", level.Used, level.Limit.Capacity())

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // candidate is a message whose event needs the throttle's decision.
@@ -21,9 +21,9 @@ type candidate struct {
 }
 
 // request returns the candidate's request to the throttle, except whether the event may wait.
-func (c candidate) request() throttle.Request {
-	request := throttle.Request{
-		ID: c.event.Identity(), Derived: c.event.Derived, Message: throttle.Message(c.entry.Origin),
+func (c candidate) request() store.Request {
+	request := store.Request{
+		ID: c.event.Identity(), Derived: c.event.Derived, Message: store.Message(c.entry.Origin),
 		Category: c.event.Category, Cost: c.event.Cost, Pair: c.event.Pair(), Resolves: c.event.Resolves(),
 		HasWaited: c.waited(), Again: c.again && !c.source.inRoom,
 	}
@@ -36,7 +36,7 @@ func (c candidate) request() throttle.Request {
 // knownDenial returns a cached denial for the message's category, without decoding the message. It returns none for an event that may have
 // been admitted before, for an event that resolves another one (no limit applies), for a firing event of a pair (it may repeat a posted
 // event, which is a duplicate and no drop), and for a group (each alert may have its own category).
-func (w *Worker) knownDenial(ctx context.Context, m *message, again bool) *throttle.Denial {
+func (w *Worker) knownDenial(ctx context.Context, m *message, again bool) *store.Denial {
 	category, bare, err := w.o.Decoder.CategoryOf(m.entry.Subject)
 	if err != nil || bare {
 		return nil
@@ -53,7 +53,7 @@ func (w *Worker) knownDenial(ctx context.Context, m *message, again bool) *throt
 }
 
 // read returns the decoded event, a cached denial for its category, or a decoding fault.
-func (w *Worker) read(m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
+func (w *Worker) read(m *message, again bool) (e event.Event, denial *store.Denial, fault *event.Fault) {
 	of := m.decoded
 	if of == nil {
 		of = decodedOf(m.decode(w.o.Decoder))
@@ -67,7 +67,7 @@ func (w *Worker) read(m *message, again bool) (e event.Event, denial *throttle.D
 	case e.Resolves():
 		if w.throttle.KnownUnpaired(e.Pair(), m.entry.Since.Add(pairPatience)) {
 			w.metrics.Resolved("unpaired")
-			return e, throttle.DeniedUnpaired, nil
+			return e, store.DeniedUnpaired, nil
 		}
 	case e.Pair() != "" && !e.Derived:
 	case !w.mayWait(e.Category):

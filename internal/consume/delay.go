@@ -7,7 +7,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // refusedFor is how long a category's denied events are dropped without a request, once an event of that category was refused its wait.
@@ -54,7 +54,7 @@ func (w *Worker) crowded(reason room.Reason, first string) bool {
 // dropCrowded returns the settlement of a message whose event may not wait because the room holds too many events.
 func (w *Worker) dropCrowded(m *message, reason room.Reason) settlement {
 	w.metrics.RoomRefused(string(reason), 1)
-	return w.dropped(m, throttle.DeniedByRoom)
+	return w.dropped(m, store.DeniedByRoom)
 }
 
 // waits reports whether the settings let denied events of a category wait for a slot.
@@ -71,7 +71,7 @@ func (w *Worker) mayWait(category string) bool {
 
 // delayOf returns a function that delays a denied event, or nil if the event may not wait for a slot. Delays are planned in the order of
 // the decisions, so the events come back in that order.
-func (w *Worker) delayOf(c candidate, decision *throttle.Decision, denial *throttle.Denial) func(context.Context) {
+func (w *Worker) delayOf(c candidate, decision *store.Decision, denial *store.Denial) func(context.Context) {
 	if decision.Wait == 0 || w.o.Delay == nil || !c.waited() && !w.mayWait(c.event.Category) {
 		return nil
 	}
@@ -86,13 +86,13 @@ func (w *Worker) delayOf(c candidate, decision *throttle.Decision, denial *throt
 
 // delay stores a denied event in the room until its slot opens. It drops the event if the slot opens too late or too many events wait. It
 // calls planned once the event's place in the order is certain. The event holds an element of the pool.
-func (w *Worker) delay(ctx context.Context, c candidate, decision *throttle.Decision, denial *throttle.Denial, planned func()) {
+func (w *Worker) delay(ctx context.Context, c candidate, decision *store.Decision, denial *store.Denial, planned func()) {
 	defer planned()
 	deadline := c.entry.Since.Add(w.o.Delay(c.event.Category))
-	verdict, in, err := w.throttle.Delay(ctx, throttle.Postponement{
+	verdict, in, err := w.throttle.Delay(ctx, store.Postponement{
 		Request: c.request(), Wait: decision.Wait, Longest: deadline.Sub(w.streams.Clock.Now()), Path: decision.Node.Path, Limit: decision.Limit,
 	})
-	if err == nil && verdict == throttle.ComesBack {
+	if err == nil && verdict == store.ComesBack {
 		failpoint.Reach(failpoint.AfterPlan)
 		w.comeBack(c, in, denial)
 		return
@@ -101,11 +101,11 @@ func (w *Worker) delay(ctx context.Context, c candidate, decision *throttle.Deci
 	switch {
 	case err != nil:
 		w.nak(c.message, jitter(undecidedDelay))
-	case verdict == throttle.AlreadyWaiting:
+	case verdict == store.AlreadyWaiting:
 		w.settle(settlement{message: c.message, outcome: Duplicate})
 	default:
-		if verdict == throttle.TooMany || !c.waited() { // an event that ran out of time tells nothing about younger events
-			w.refusedCache.Add(c.event.Category, refusal{until: time.Now().Add(refusedFor), crowded: verdict == throttle.TooMany})
+		if verdict == store.TooMany || !c.waited() { // an event that ran out of time tells nothing about younger events
+			w.refusedCache.Add(c.event.Category, refusal{until: time.Now().Add(refusedFor), crowded: verdict == store.TooMany})
 		}
 		w.settle(w.dropped(c.message, denial))
 	}
@@ -113,9 +113,9 @@ func (w *Worker) delay(ctx context.Context, c candidate, decision *throttle.Deci
 
 // comeBack stores an event in the room until its slot opens, and releases its element of the pool at the end. If the event is too large for
 // the room, it is dropped. The denial is nil if it is no longer known.
-func (w *Worker) comeBack(c candidate, in time.Duration, denial *throttle.Denial) {
+func (w *Worker) comeBack(c candidate, in time.Duration, denial *store.Denial) {
 	m := w.newMove(c, goal{reason: room.Slot, in: in})
 	m.counted, m.stored, m.denial = true, w.metrics.Delayed, denial
-	m.refused = func() { w.settle(w.dropped(c.message, cmp.Or(denial, throttle.DeniedByRoom))) }
+	m.refused = func() { w.settle(w.dropped(c.message, cmp.Or(denial, store.DeniedByRoom))) }
 	w.move(m, w.release)
 }

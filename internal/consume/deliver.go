@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
@@ -27,10 +27,10 @@ const (
 // delivery is one admitted event on its way out.
 type delivery struct {
 	candidate
-	grant       throttle.Grant
-	denial      *throttle.Denial // the denial of an event in shadow mode; it is only measured
-	opened      string           // the receipt of the first message that the event resolves; "" for none
-	others      []string         // receipts of further messages that the event resolves and that are not updated yet
+	grant       store.Grant
+	denial      *store.Denial // the denial of an event in shadow mode; it is only measured
+	opened      string        // the receipt of the first message that the event resolves; "" for none
+	others      []string      // receipts of further messages that the event resolves and that are not updated yet
 	prepared    func() sink.Delivery
 	destination string
 	started     time.Time // when it was first tried
@@ -46,7 +46,7 @@ type delivery struct {
 	lost atomic.Bool // another worker may be delivering the event by now
 }
 
-func (w *Worker) newDelivery(c candidate, decision *throttle.Decision, denial *throttle.Denial, prepared func() sink.Delivery) *delivery {
+func (w *Worker) newDelivery(c candidate, decision *store.Decision, denial *store.Denial, prepared func() sink.Delivery) *delivery {
 	d := &delivery{
 		candidate: c, grant: decision.Grant, denial: denial, opened: decision.Opened, uncertain: decision.InDoubt, prepared: prepared,
 	}

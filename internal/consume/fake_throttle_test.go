@@ -11,47 +11,47 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // fakeThrottle admits each event by default.
 type fakeThrottle struct {
 	calls     *callLog
-	decideOne func(ctx context.Context, c throttle.Request) (throttle.Decision, error) // nil: admit
-	full      func(category string) *throttle.Denial                                   // nil: nothing is full
-	await     func(ctx context.Context) error                                          // nil: at once
-	reserve   func(destination string, maxWait time.Duration) post                     // nil: now, or after the pause of the destination
-	askPause  func()                                                                   // called by CheckPause; nil: nothing
-	enter     func(stay throttle.Stay) bool                                            // nil: each may stay
-	passed    func(at position) (int64, error)                                         // nil: nothing has vanished
+	decideOne func(ctx context.Context, c store.Request) (store.Decision, error) // nil: admit
+	full      func(category string) *store.Denial                                // nil: nothing is full
+	await     func(ctx context.Context) error                                    // nil: at once
+	reserve   func(destination string, maxWait time.Duration) post               // nil: now, or after the pause of the destination
+	askPause  func()                                                             // called by CheckPause; nil: nothing
+	enter     func(stay store.Stay) bool                                         // nil: each may stay
+	passed    func(at position) (int64, error)                                   // nil: nothing has vanished
 
 	enterFails error
 
-	delay   func(c throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error)
-	planned func(c throttle.Request) (time.Duration, bool, error) // nil: nothing is
+	delay   func(c store.Request, longest time.Duration) (store.DelayVerdict, time.Duration, error)
+	planned func(c store.Request) (time.Duration, bool, error) // nil: nothing is
 
-	recorded func(c throttle.Request) bool // nil: unknown
+	recorded func(c store.Request) bool // nil: unknown
 
 	mu         sync.Mutex
-	candidates []throttle.Request
-	finished   map[string]bool          // delivered events, by identity
-	entered    map[string]throttle.Stay // present stays, by category and member
-	mostInRoom int                      // stays at once
-	unpaired   map[string]bool          // pairs that are known to be closed
-	positions  []position               // arguments of Passed
+	candidates []store.Request
+	finished   map[string]bool       // delivered events, by identity
+	entered    map[string]store.Stay // present stays, by category and member
+	mostInRoom int                   // stays at once
+	unpaired   map[string]bool       // pairs that are known to be closed
+	positions  []position            // arguments of Passed
 	paused     map[string]time.Time
 	pauses     map[string]time.Duration // the last argument of Pause
 }
 
-func (f *fakeThrottle) Full(category string) *throttle.Denial {
+func (f *fakeThrottle) Full(category string) *store.Denial {
 	if f.full == nil {
 		return nil
 	}
 	return f.full(category)
 }
 
-func (f *fakeThrottle) Decide(ctx context.Context, candidates []throttle.Request) ([]throttle.Decision, error) {
-	decisions := make([]throttle.Decision, len(candidates))
+func (f *fakeThrottle) Decide(ctx context.Context, candidates []store.Request) ([]store.Decision, error) {
+	decisions := make([]store.Decision, len(candidates))
 	for i, c := range candidates {
 		if planned, err := f.plan(c); err != nil {
 			return nil, err
@@ -118,7 +118,7 @@ func (f *fakeThrottle) CheckPause(_ context.Context, destination string) time.Du
 	return f.pause(destination)
 }
 
-func (f *fakeThrottle) EnterRoom(_ context.Context, stays []throttle.Stay) ([]bool, error) {
+func (f *fakeThrottle) EnterRoom(_ context.Context, stays []store.Stay) ([]bool, error) {
 	if f.enterFails != nil {
 		return nil, f.enterFails
 	}
@@ -134,7 +134,7 @@ func (f *fakeThrottle) EnterRoom(_ context.Context, stays []throttle.Stay) ([]bo
 	return mayStay, nil
 }
 
-func (f *fakeThrottle) LeaveRoom(_ context.Context, stays []throttle.Stay) error {
+func (f *fakeThrottle) LeaveRoom(_ context.Context, stays []store.Stay) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, stay := range stays {
@@ -146,10 +146,10 @@ func (f *fakeThrottle) LeaveRoom(_ context.Context, stays []throttle.Stay) error
 	return nil
 }
 
-func (f *fakeThrottle) Records(context.Context) throttle.Recorded { return f.recorded }
+func (f *fakeThrottle) Records(context.Context) store.Recorded { return f.recorded }
 
 // inRoom lists the present stays.
-func (f *fakeThrottle) inRoom() []throttle.Stay {
+func (f *fakeThrottle) inRoom() []store.Stay {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Collect(maps.Values(f.entered))
@@ -182,29 +182,29 @@ func (f *fakeThrottle) Passed(_ context.Context, consumer string, sequence, deli
 	return f.passed(at)
 }
 
-func (f *fakeThrottle) Delay(_ context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error) {
+func (f *fakeThrottle) Delay(_ context.Context, p store.Postponement) (store.DelayVerdict, time.Duration, error) {
 	return f.delay(p.Request, p.Longest)
 }
 
 // plan answers a request about an event that may have been planned to come back.
-func (f *fakeThrottle) plan(c throttle.Request) (throttle.Decision, error) {
+func (f *fakeThrottle) plan(c store.Request) (store.Decision, error) {
 	if f.planned == nil || !c.Again || !c.MayWait {
-		return throttle.Decision{}, nil
+		return store.Decision{}, nil
 	}
 	in, planned, err := f.planned(c)
 	if err != nil || !planned {
-		return throttle.Decision{}, err
+		return store.Decision{}, err
 	}
-	return throttle.Decision{Verdict: throttle.Planned, Wait: in}, nil
+	return store.Decision{Verdict: store.Planned, Wait: in}, nil
 }
 
-func (f *fakeThrottle) asked() []throttle.Request {
+func (f *fakeThrottle) asked() []store.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.candidates)
 }
 
-func (f *fakeThrottle) grant(c throttle.Request) *fakeGrant {
+func (f *fakeThrottle) grant(c store.Request) *fakeGrant {
 	return &fakeGrant{id: c.ID, calls: f.calls, finish: func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -215,32 +215,32 @@ func (f *fakeThrottle) grant(c throttle.Request) *fakeGrant {
 }
 
 // answers sets the decision of each request.
-func (f *fakeThrottle) answers(decide func(throttle.Request) throttle.Decision) {
-	f.decideOne = func(_ context.Context, c throttle.Request) (throttle.Decision, error) { return decide(c), nil }
+func (f *fakeThrottle) answers(decide func(store.Request) store.Decision) {
+	f.decideOne = func(_ context.Context, c store.Request) (store.Decision, error) { return decide(c), nil }
 }
 
 // denied is a denial by a rule. The next slot opens after the wait; 0 means unknown.
-func denied(wait time.Duration) throttle.Decision {
-	return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: wait}
+func denied(wait time.Duration) store.Decision {
+	return store.Decision{Verdict: store.Denied, Node: limits.Node{Level: "the rule"}, Wait: wait}
 }
 
 // fullFor reports a full limit for a category. "" means all categories.
-func fullFor(level, category string) func(string) *throttle.Denial {
-	return func(of string) *throttle.Denial {
+func fullFor(level, category string) func(string) *store.Denial {
+	return func(of string) *store.Denial {
 		if category != "" && of != category {
 			return nil
 		}
-		return &throttle.Denial{Level: level}
+		return &store.Denial{Level: level}
 	}
 }
 
 // always returns one decision for all events.
-func always(d throttle.Decision) func(throttle.Request) throttle.Decision {
-	return func(throttle.Request) throttle.Decision { return d }
+func always(d store.Decision) func(store.Request) store.Decision {
+	return func(store.Request) store.Decision { return d }
 }
 
-func (f *fakeThrottle) admit(c throttle.Request) throttle.Decision {
-	return throttle.Decision{Verdict: throttle.Admitted, Grant: f.grant(c)}
+func (f *fakeThrottle) admit(c store.Request) store.Decision {
+	return store.Decision{Verdict: store.Admitted, Grant: f.grant(c)}
 }
 
 // fakeGrant logs each call.

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Journal records the outcomes of events: [journal.Recorder]. Its method does not block and may be called concurrently.
@@ -87,7 +87,7 @@ func (w *Worker) briefEntry(m *message) journal.Entry {
 }
 
 // journalEntry returns the fields that every full entry of an event has.
-func (w *Worker) journalEntry(m *message, denial *throttle.Denial, decided time.Time) journal.Entry {
+func (w *Worker) journalEntry(m *message, denial *store.Denial, decided time.Time) journal.Entry {
 	entry := w.briefEntry(m)
 	entry.Title, entry.Decided, entry.Trace = m.title, w.streams.Clock.At(decided), m.traceID()
 	if entry.Title == "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func TestMain(m *testing.M) {
@@ -63,7 +63,7 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 		TB: t, server: server, js: js, calls: calls,
 		throttle: &fakeThrottle{
 			calls: calls, paused: make(map[string]time.Time), pauses: make(map[string]time.Duration),
-			entered: make(map[string]throttle.Stay), unpaired: make(map[string]bool), finished: make(map[string]bool),
+			entered: make(map[string]store.Stay), unpaired: make(map[string]bool), finished: make(map[string]bool),
 		},
 		sink:    &fakeSink{calls: calls, attempts: make(map[string]int), prepared: make(map[string]string)},
 		metrics: &fakeMetrics{}, log: testkit.NewLog(t), said: newSpy(t, conn),

@@ -10,26 +10,26 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // move is an event, or the parts of a body, on the way to the room. The event keeps its slots and its identity.
 type move struct {
 	*message
 	reason  room.Reason
-	first   string           // first level of the event's category
-	channel string           // if it waits for its channel: the destination
-	due     time.Time        // when the event comes back, by the server's clock; zero: not known
-	denial  *throttle.Denial // if it waits for a slot: the event's denial; nil: not known
-	toStore []*nats.Msg      // messages for the room: the event, or the parts
-	stays   []throttle.Stay  // the stay of each message
-	counted bool             // the stay is already approved
-	grant   throttle.Grant   // grant of an admitted event; otherwise nil
-	inDoubt bool             // an attempt may have delivered the event
-	bad     *event.Fault     // if it is a body: the fault of its bad parts, which become one dead letter
-	refused func()           // called if the event may not stay; settles the message
-	stored  func()           // called when the move is stored; may be nil
-	done    func()           // called at the end of the move
+	first   string        // first level of the event's category
+	channel string        // if it waits for its channel: the destination
+	due     time.Time     // when the event comes back, by the server's clock; zero: not known
+	denial  *store.Denial // if it waits for a slot: the event's denial; nil: not known
+	toStore []*nats.Msg   // messages for the room: the event, or the parts
+	stays   []store.Stay  // the stay of each message
+	counted bool          // the stay is already approved
+	grant   store.Grant   // grant of an admitted event; otherwise nil
+	inDoubt bool          // an attempt may have delivered the event
+	bad     *event.Fault  // if it is a body: the fault of its bad parts, which become one dead letter
+	refused func()        // called if the event may not stay; settles the message
+	stored  func()        // called when the move is stored; may be nil
+	done    func()        // called at the end of the move
 
 	published []jetstream.PubAckFuture // messages published so far
 	fault     error                    // error that stopped the publishing of the rest
@@ -59,8 +59,8 @@ const undecodedBytes = 1 << 10
 
 // stayOf returns a message's stay in the room. A message that moves again has the same stay. The undecoded bodies of a first level have a
 // separate share, so they leave room for the parts into which they are split.
-func stayOf(first string, entry room.Entry, size int, d time.Duration) throttle.Stay {
-	stay := throttle.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
+func stayOf(first string, entry room.Entry, size int, d time.Duration) store.Stay {
+	stay := store.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
 	if entry.Reason == room.Body {
 		stay.First, stay.Weight = first+" bodies", 1+size/undecodedBytes
 	}
@@ -93,8 +93,8 @@ func (w *Worker) newMove(c candidate, to goal) *move {
 	}
 	return &move{
 		message: c.message, reason: to.reason, first: first, channel: to.channel, due: due,
-		toStore: []*nats.Msg{toStore}, stays: []throttle.Stay{stayOf(first, entry, len(c.Data()), staysFor)},
-		refused: func() { w.settle(w.dropped(c.message, throttle.DeniedByRoom)) },
+		toStore: []*nats.Msg{toStore}, stays: []store.Stay{stayOf(first, entry, len(c.Data()), staysFor)},
+		refused: func() { w.settle(w.dropped(c.message, store.DeniedByRoom)) },
 	}
 }
 
@@ -105,7 +105,7 @@ func (w *Worker) newSplit(m *message, parts []event.Part, bad *event.Fault) *mov
 	producer := m.producerTrace()
 	body := &move{
 		message: m, reason: room.Part, first: w.firstLevel(m, event.Event{}), bad: bad, stored: w.metrics.Split,
-		refused: func() { w.settle(w.dropped(m, throttle.DeniedByRoom)) },
+		refused: func() { w.settle(w.dropped(m, store.DeniedByRoom)) },
 	}
 	for i, part := range parts {
 		entry := m.entry
@@ -136,7 +136,7 @@ func (w *Worker) hold(work context.Context, d *delivery, done func()) {
 	m.stored = func() { w.serve(source{inRoom: true, channel: d.destination}) }
 	m.refused = func() {
 		w.endUndelivered(work, d)
-		w.settle(w.dropped(d.message, throttle.DeniedByRoom))
+		w.settle(w.dropped(d.message, store.DeniedByRoom))
 	}
 	w.move(m, func() { held(); done() })
 }

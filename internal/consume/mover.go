@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
@@ -25,7 +25,7 @@ type mover struct {
 }
 
 func newMover(w *Worker) *mover {
-	return &mover{worker: w, ctx: context.Background(), moves: make(chan *move, throttle.MaxBatch)}
+	return &mover{worker: w, ctx: context.Background(), moves: make(chan *move, store.MaxBatch)}
 }
 
 // start begins to store moves, until close.
@@ -38,10 +38,10 @@ func (m *mover) close() {
 }
 
 func (m *mover) run() {
-	batch := make([]*move, 0, throttle.MaxBatch)
+	batch := make([]*move, 0, store.MaxBatch)
 	for next := range m.moves {
 		batch = append(batch[:0], next)
-		for size := len(next.toStore); size < throttle.MaxBatch && len(m.moves) > 0; size += len(next.toStore) {
+		for size := len(next.toStore); size < store.MaxBatch && len(m.moves) > 0; size += len(next.toStore) {
 			next = <-m.moves
 			batch = append(batch, next)
 		}
@@ -55,7 +55,7 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 	w := m.worker
 	refused := make(map[*move]bool)
 	var asking []*move
-	var stays []throttle.Stay
+	var stays []store.Stay
 	for _, move := range batch {
 		switch {
 		case slices.ContainsFunc(move.toStore, w.exceedsRoom):

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -114,7 +114,7 @@ func (w *Worker) neverOpened(c candidate) settlement {
 	if !c.decidedUpTo.IsZero() {
 		w.throttle.LearnUnpaired(c.event.Pair(), c.decidedUpTo)
 	}
-	return w.dropped(c.message, throttle.DeniedUnpaired)
+	return w.dropped(c.message, store.DeniedUnpaired)
 }
 
 // openings caches, per stream, where undecided messages that open a pair may begin. It also counts the resolved events that began to wait

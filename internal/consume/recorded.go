@@ -4,15 +4,15 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // recordCopies shares one copy of the delivery record among the messages that were received before the copy was begun. In a flood of
 // possible redeliveries, one copy serves several batches.
 type recordCopies struct {
-	begun    atomic.Uint64     // number of copies begun; each message stores it on receipt
-	latest   uint64            // number of the latest copy
-	recorded throttle.Recorded // content of the latest copy; nil: the record is not known
+	begun    atomic.Uint64  // number of copies begun; each message stores it on receipt
+	latest   uint64         // number of the latest copy
+	recorded store.Recorded // content of the latest copy; nil: the record is not known
 }
 
 // isNew reports whether certainly no worker has admitted the event of a message. Only receive calls isNew.
@@ -26,7 +26,7 @@ func (w *Worker) isNew(ctx context.Context, m *message) bool {
 }
 
 // recordedAfter returns a copy of the delivery record that was begun after the message was received.
-func (w *Worker) recordedAfter(ctx context.Context, m *message) throttle.Recorded {
+func (w *Worker) recordedAfter(ctx context.Context, m *message) store.Recorded {
 	if c := &w.copies; c.latest <= m.copiesBegun {
 		c.latest = c.begun.Add(1)
 		c.recorded = w.throttle.Records(ctx)

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // countingRecords counts the copies of the delivery record.
@@ -15,12 +15,12 @@ type countingRecords struct {
 	unknown bool
 }
 
-func (c *countingRecords) Records(context.Context) throttle.Recorded {
+func (c *countingRecords) Records(context.Context) store.Recorded {
 	c.copies++
 	if c.unknown {
 		return nil
 	}
-	return func(throttle.Request) bool { return true }
+	return func(store.Request) bool { return true }
 }
 
 // TestRecordCopiesAreShared has a copy of the delivery record serve all messages that were received before the copy began.

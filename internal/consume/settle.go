@@ -16,22 +16,22 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
 // settlement is a message whose outcome is durable.
 type settlement struct {
 	*message
-	outcome Outcome          // "": the outcome is already counted, or the event goes on in another message
-	goesOn  bool             // the event goes on in the room
-	denial  *throttle.Denial // denial of a dropped event
-	fault   *event.Fault     // fault of a dead letter
-	decided time.Time        // time of the decision, by this host's clock
+	outcome Outcome       // "": the outcome is already counted, or the event goes on in another message
+	goesOn  bool          // the event goes on in the room
+	denial  *store.Denial // denial of a dropped event
+	fault   *event.Fault  // fault of a dead letter
+	decided time.Time     // time of the decision, by this host's clock
 }
 
 // levelOf returns the rule of a denial; "" if there is none.
-func levelOf(denial *throttle.Denial) string {
+func levelOf(denial *store.Denial) string {
 	if denial == nil {
 		return ""
 	}
@@ -39,8 +39,8 @@ func levelOf(denial *throttle.Denial) string {
 }
 
 // dropped returns the settlement of a message whose event was denied.
-func (w *Worker) dropped(m *message, denial *throttle.Denial) settlement {
-	if w.o.Delay != nil && denial != throttle.DeniedUnpaired && denial != throttle.DeniedByRoom {
+func (w *Worker) dropped(m *message, denial *store.Denial) settlement {
+	if w.o.Delay != nil && denial != store.DeniedUnpaired && denial != store.DeniedByRoom {
 		if _, crowded := w.refused(m.category); crowded {
 			w.metrics.RoomRefused(string(room.Slot), 1)
 		}

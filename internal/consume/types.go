@@ -6,7 +6,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Outcome is how an event ended. Each event has exactly one outcome.
@@ -24,16 +24,16 @@ const (
 // Throttle decides which events are delivered: [throttle.Limiter]. Its methods may be called concurrently.
 type Throttle interface {
 	// Full returns a cached denial for the events of a category; nil: none.
-	Full(category string) *throttle.Denial
+	Full(category string) *store.Denial
 
 	// Decide answers the requests, one decision for each. After an error, nothing is known to be decided. Await returns when a retry is
 	// worthwhile.
-	Decide(ctx context.Context, requests []throttle.Request) ([]throttle.Decision, error)
+	Decide(ctx context.Context, requests []store.Request) ([]store.Decision, error)
 	Await(ctx context.Context) error
 
 	// Records returns a function that reports which events the delivery record had at the time of this call; nil if the record is not
 	// known.
-	Records(ctx context.Context) throttle.Recorded
+	Records(ctx context.Context) store.Recorded
 
 	// LearnUnpaired records that a pair was not open when every event stored up to a time of the server's clock was decided. KnownUnpaired
 	// reports whether LearnUnpaired recently recorded a later time than the given one.
@@ -41,12 +41,12 @@ type Throttle interface {
 	LearnUnpaired(pair string, decidedUpTo time.Time)
 
 	// Delay plans when a denied event returns.
-	Delay(ctx context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error)
+	Delay(ctx context.Context, p store.Postponement) (store.DelayVerdict, time.Duration, error)
 
 	// EnterRoom asks for each stay whether the event may wait in the room, where each first-level category has a bound. LeaveRoom ends
 	// stays. Both calls may be repeated.
-	EnterRoom(ctx context.Context, stays []throttle.Stay) (mayStay []bool, err error)
-	LeaveRoom(ctx context.Context, stays []throttle.Stay) error
+	EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error)
+	LeaveRoom(ctx context.Context, stays []store.Stay) error
 
 	// Passed reports the consumer's position: the sequence of its latest message and its number of deliveries. It returns how many messages
 	// have vanished from the stream since any instance last reported the position. The name includes the consumer's creation time.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // watchEvery is how often a worker looks at its consumers.
@@ -80,7 +80,7 @@ func (w *Worker) lookAtRoom(ctx context.Context) {
 
 // leaveRoom ends the stays of events that go on in no other message, without waiting. A stay that is not ended here expires.
 func (w *Worker) leaveRoom(settled []settlement) {
-	var stays []throttle.Stay
+	var stays []store.Stay
 	for _, s := range settled {
 		if stay, waited := w.stayOfStored(s.message); waited && !s.goesOn {
 			stays = append(stays, stay)
@@ -90,9 +90,9 @@ func (w *Worker) leaveRoom(settled []settlement) {
 }
 
 // stayOfStored returns the stay of a message in the room. A message outside the room has none.
-func (w *Worker) stayOfStored(m *message) (stay throttle.Stay, waited bool) {
+func (w *Worker) stayOfStored(m *message) (stay store.Stay, waited bool) {
 	if !m.source.inRoom {
-		return throttle.Stay{}, false
+		return store.Stay{}, false
 	}
 	first := w.streams.Names.Room().First(m.Subject())
 	return stayOf(first, m.entry, len(m.Data()), 0), first != ""
@@ -101,7 +101,7 @@ func (w *Worker) stayOfStored(m *message) (stay throttle.Stay, waited bool) {
 // leavingQueue is how many batches of ended stays may be queued. Stays of further batches expire.
 const leavingQueue = 64
 
-func (w *Worker) leave(stays ...throttle.Stay) {
+func (w *Worker) leave(stays ...store.Stay) {
 	if len(stays) == 0 {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -18,7 +18,7 @@ import (
 // receive decides messages in batches until no more arrive. Messages that arrive after the context has ended get a nak at the end: with an
 // earlier nak, the last request would receive them again. Deliveries and dead letters continue in the work context.
 func (w *Worker) receive(ctx, work context.Context) {
-	batch := make([]*message, 0, throttle.MaxBatch)
+	batch := make([]*message, 0, store.MaxBatch)
 	var undecided []*message
 	defer func() {
 		for _, m := range undecided {
@@ -27,7 +27,7 @@ func (w *Worker) receive(ctx, work context.Context) {
 	}()
 	for m := range w.incoming {
 		batch = append(batch[:0], m)
-		for len(batch) < throttle.MaxBatch && len(w.incoming) > 0 {
+		for len(batch) < store.MaxBatch && len(w.incoming) > 0 {
 			batch = append(batch, <-w.incoming)
 		}
 		if ctx.Err() != nil {
@@ -112,7 +112,7 @@ func (w *Worker) decideInParts(ctx, work context.Context, candidates []candidate
 // decide asks the throttle about candidates, each of which holds an element of the pool, and handles each decision. It returns false if the
 // context ends first.
 func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (decided bool) {
-	requests := make([]throttle.Request, len(candidates))
+	requests := make([]store.Request, len(candidates))
 	for i, c := range candidates {
 		requests[i] = c.request()
 		requests[i].MayWait = w.waits(c.event.Category)
@@ -137,9 +137,9 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 		denial := d.Denial(asked)
 		w.traceDecision(&candidates[i], asked, answered, d, denial, len(candidates))
 		switch d.Verdict {
-		case throttle.Admitted, throttle.Reclaimed:
+		case store.Admitted, store.Reclaimed:
 			w.start(ctx, work, w.newDelivery(c, d, nil, prepared(i)))
-		case throttle.Denied, throttle.ExceedsCapacity:
+		case store.Denied, store.ExceedsCapacity:
 			if d.Grant != nil { // in shadow mode the denial is only measured
 				w.start(ctx, work, w.newDelivery(c, d, denial, prepared(i)))
 			} else if later := w.delayOf(c, d, denial); later != nil {
@@ -147,23 +147,23 @@ func (w *Worker) decide(ctx, work context.Context, candidates []candidate) (deci
 			} else {
 				end(w.dropped(c.message, denial))
 			}
-		case throttle.Leased:
+		case store.Leased:
 			w.awaitOther(c, d.Wait)
-		case throttle.Done:
+		case store.Done:
 			end(w.done(c))
-		case throttle.Duplicate:
+		case store.Duplicate:
 			end(settlement{message: c.message, outcome: Duplicate})
-		case throttle.Unknown: // too old, and no worker has delivered it
+		case store.Unknown: // too old, and no worker has delivered it
 			end(settlement{message: c.message, outcome: Expired})
-		case throttle.Unpaired:
+		case store.Unpaired:
 			if c.certain {
 				end(w.neverOpened(c))
 			} else {
 				unpaired = append(unpaired, c)
 			}
-		case throttle.Planned: // the message may not have been settled after the move
+		case store.Planned: // the message may not have been settled after the move
 			w.comeBack(c, d.Wait, nil)
-		case throttle.Deferred:
+		case store.Deferred:
 			w.move(w.newMove(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}), w.release)
 		}
 	}

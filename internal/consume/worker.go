@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
@@ -71,7 +71,7 @@ type Worker struct {
 	examined     examined                    // only watch uses it
 	refusedCache *lru.Cache[string, refusal] // by category: whose events may not enter the room at present
 	planning     line                        // serialises the planning of delays in the order of the decisions
-	leaving      chan []throttle.Stay
+	leaving      chan []store.Stay
 	served       sync.Map    // tokens of the channels whose queues are served: the channel, "" if not known
 	unserved     chan source // queues waiting for a puller
 	pulling      sync.WaitGroup
@@ -79,7 +79,7 @@ type Worker struct {
 }
 
 // poolSize is how many decided messages a worker holds at most, beside its concurrent deliveries: one full batch.
-const poolSize = throttle.MaxBatch
+const poolSize = store.MaxBatch
 
 // mostUnserved bounds the channel queues that wait for a puller.
 const mostUnserved = 4096
@@ -92,8 +92,8 @@ func New(o Options) *Worker {
 	w := &Worker{
 		o: o, streams: o.Streams, throttle: o.Throttle, pacer: o.Pacer, sink: o.Sink, logger: o.Logger, metrics: o.Metrics, journal: o.Journal,
 		health: newHealth(o.Logger), ackWait: o.Streams.Layout().AckWait(), refusedCache: newCache[string, refusal](mostRefusals), hand: newHand(),
-		incoming: make(chan *message, 2*throttle.MaxBatch), pool: make(chan struct{}, poolSize+o.Concurrency), tasks: make(chan func()),
-		channels: newChannels(o.Pace, o.Concurrency), unserved: make(chan source, mostUnserved), leaving: make(chan []throttle.Stay, leavingQueue),
+		incoming: make(chan *message, 2*store.MaxBatch), pool: make(chan struct{}, poolSize+o.Concurrency), tasks: make(chan func()),
+		channels: newChannels(o.Pace, o.Concurrency), unserved: make(chan source, mostUnserved), leaving: make(chan []store.Stay, leavingQueue),
 	}
 	w.letters = deadletters.NewWriter(deadletters.WriterOptions{
 		Streams: o.Streams, MaxBody: o.Decoder.MaxBytes, Metrics: o.Metrics, Logger: o.Logger,

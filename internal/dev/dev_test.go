@@ -19,7 +19,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // gathered returns the counts of metrics with the events of two categories.
@@ -38,7 +38,7 @@ func gathered(t *testing.T) (counts, *telemetry.Metrics) {
 	return countsOf(m.Registry()), m
 }
 
-func situationOf(t *testing.T, states ...throttle.Explanatory) situation {
+func situationOf(t *testing.T, states ...store.Explanatory) situation {
 	t.Helper()
 	c, _ := gathered(t)
 	return situation{counts: c, limits: states}
@@ -53,9 +53,9 @@ var (
 )
 
 // stateOf is what is used of a limit, which exceeds it if it has no slots.
-func stateOf(path string, size, used int64, wait time.Duration) throttle.Explanatory {
+func stateOf(path string, size, used int64, wait time.Duration) store.Explanatory {
 	limit := limits.Limit{Count: size, Window: 30 * time.Second}
-	return throttle.Explanatory{Node: limits.Node{Path: path}, Limit: limit, Used: used, Wait: wait, Exceeds: size == 0}
+	return store.Explanatory{Node: limits.Node{Path: path}, Limit: limit, Used: used, Wait: wait, Exceeds: size == 0}
 }
 
 func TestTotals(t *testing.T) {
@@ -65,7 +65,7 @@ func TestTotals(t *testing.T) {
 	testkit.Equal(t, s.outcomes(screen.Colours{}), "events 10  sent 3  dropped 5 (category 4, global 1)  duplicate 0  dead 2  expired 0  waiting 2", "outcomes")
 	testkit.Equal(t, s.outcomes(screen.Colours{On: true}), "events 10  \x1b[32msent 3\x1b[0m  \x1b[33mdropped 5 (category 4, global 1)\x1b[0m"+
 		"  duplicate 0  dead 2  expired 0  waiting 2", "outcomes in colours")
-	for want, states := range map[string][]throttle.Explanatory{
+	for want, states := range map[string][]store.Explanatory{
 		"slots are free":                                       {globalFree},
 		"full: global, next slot in 12s":                       {globalFull, paymentsFull},
 		"full: payments, errors, next slot in 7s":              {globalFree, paymentsFull, errorsFull, errorsFull},
@@ -88,7 +88,7 @@ func TestTotalsOnlyOfChanges(t *testing.T) {
 	later.Wait -= time.Second
 	printed := 0
 	for i, step := range []struct {
-		state throttle.Explanatory
+		state store.Explanatory
 		event bool
 		lines int
 	}{{state: globalFull, lines: 1}, {state: later}, {state: globalFree, lines: 1}, {state: globalFree}, {state: globalFree, event: true, lines: 1}} {
@@ -96,7 +96,7 @@ func TestTotalsOnlyOfChanges(t *testing.T) {
 			m.Event("payments", string(consume.Duplicate), 1)
 			c = countsOf(m.Registry())
 		}
-		d.update(situation{counts: c, limits: []throttle.Explanatory{step.state}})
+		d.update(situation{counts: c, limits: []store.Explanatory{step.state}})
 		printed += step.lines
 		testkit.Equal(t, strings.Count(out.String(), "\n"), printed, "lines after step %d", i)
 	}
@@ -182,21 +182,21 @@ func TestStormKinds(t *testing.T) {
 func TestLimitsNow(t *testing.T) {
 	t.Parallel()
 	global := stateOf("", 30, 7, 0)
-	explain := func(_ context.Context, request throttle.Request) (throttle.Explanation, error) {
-		known := throttle.Explanation{Limits: []throttle.Explanatory{global}}
+	explain := func(_ context.Context, request store.Request) (store.Explanation, error) {
+		known := store.Explanation{Limits: []store.Explanatory{global}}
 		if request.Category != "" {
 			known.Limits = append(known.Limits, stateOf(request.Category, 6, 6, 20*time.Second))
 		}
 		return known, nil
 	}
 	states, unknown := limitsNow(t.Context(), explain, []string{"payments"})
-	if want := []throttle.Explanatory{global, paymentsFull}; !reflect.DeepEqual(states, want) {
+	if want := []store.Explanatory{global, paymentsFull}; !reflect.DeepEqual(states, want) {
 		t.Errorf("limits: got %v, want %v", states, want)
 	}
 	testkit.Equal(t, unknown, false, "unknown")
 
-	gone := func(context.Context, throttle.Request) (throttle.Explanation, error) {
-		return throttle.Explanation{}, errors.New("redis is unavailable")
+	gone := func(context.Context, store.Request) (store.Explanation, error) {
+		return store.Explanation{}, errors.New("redis is unavailable")
 	}
 	if states, unknown := limitsNow(t.Context(), gone, nil); states != nil || !unknown {
 		t.Errorf("without Redis: got %v, %t, want no limits and true", states, unknown)

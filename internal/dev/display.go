@@ -13,17 +13,17 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/screen"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // situation is what dev shows of one moment.
 type situation struct {
 	counts
-	limits  []throttle.Explanatory
+	limits  []store.Explanatory
 	unknown bool // the limits could not be asked
 }
 
-func pathOf(limit throttle.Explanatory) string { return cmp.Or(limit.Node.Path, limits.LevelGlobal) }
+func pathOf(limit store.Explanatory) string { return cmp.Or(limit.Node.Path, limits.LevelGlobal) }
 
 // nextSlot returns when a full limit has a slot again.
 func nextSlot(wait time.Duration) string {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // batcher gathers the items that arrive during a call into the next call. It keeps no goroutine while idle.
@@ -51,7 +53,7 @@ func (b *batcher[T, R]) run(ctx context.Context) {
 		if len(waiting) == 0 {
 			return
 		}
-		for batch := range slices.Chunk(waiting, MaxBatch) {
+		for batch := range slices.Chunk(waiting, store.MaxBatch) {
 			b.serve(ctx, batch)
 		}
 	}

@@ -22,7 +22,7 @@ type denyCache struct {
 // fullUntil is the cache entry of a full limit.
 type fullUntil struct {
 	until  time.Time
-	denial *Denial
+	denial *store.Denial
 }
 
 // maxFull bounds the entries.
@@ -33,7 +33,7 @@ func newDenyCache(ttl time.Duration, clock func() time.Time) *denyCache {
 }
 
 // find returns the cached denial by the first full limit on the route, from the root down. It returns nil if the cache holds none.
-func (c *denyCache) find(r *store.Route) *Denial {
+func (c *denyCache) find(r *store.Route) *store.Denial {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if len(c.full) == 0 {
@@ -49,12 +49,12 @@ func (c *denyCache) find(r *store.Route) *Denial {
 }
 
 // learn caches the denial of an event of cost 1. After the denial of a higher cost, a cheaper event may still fit.
-func (c *denyCache) learn(asked time.Time, r *store.Route, d Decision, cost int) {
+func (c *denyCache) learn(asked time.Time, r *store.Route, d store.Decision, cost int) {
 	if c.ttl == 0 || cost != 1 || !d.Limit.Description().Firm() {
 		return
 	}
 	wait := d.Wait
-	if d.Verdict == ExceedsCapacity || wait > c.ttl {
+	if d.Verdict == store.ExceedsCapacity || wait > c.ttl {
 		wait = c.ttl
 	}
 	c.mu.Lock()

@@ -7,10 +7,12 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-func denied(node limits.Node, limit limits.Limit, wait time.Duration) Decision {
-	return Decision{Verdict: Denied, Node: node, Limit: limit, Wait: wait}
+func denied(node limits.Node, limit limits.Limit, wait time.Duration) store.Decision {
+	return store.Decision{Verdict: store.Denied, Node: node, Limit: limit, Wait: wait}
 }
 
 // TestDenyCache learns denials on the path a.b one by one, and finds the full paths after each.
@@ -24,7 +26,7 @@ func TestDenyCache(t *testing.T) {
 		node := tree.Path("a.b")[level]
 		d := denied(node, node.Limits[limit], wait)
 		if wait == 0 {
-			d.Verdict = ExceedsCapacity
+			d.Verdict = store.ExceedsCapacity
 		}
 		cache.learn(asked, tree.Route("a.b"), d, cost)
 	}
@@ -104,10 +106,10 @@ func TestDenyCacheIsBounded(t *testing.T) {
 func TestLimiterCountsADenialFromItsQuestion(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{
-		Settings: Settings{Tree: newTree(t, "none", "1/1h", "")}, DenyCacheTTL: 2 * time.Hour,
+		Settings: store.Settings{Tree: newTree(t, "none", "1/1h", "")}, DenyCacheTTL: 2 * time.Hour,
 	})
-	limiter.one(Admitted, request("first", "a"))
-	limiter.one(Denied, request("second", "a"))
+	limiter.one(store.Admitted, request("first", "a"))
+	limiter.one(store.Denied, request("second", "a"))
 	limiter.wantFull("a", limits.LevelCategory)
 	opens := scores(t, limiter.server, "{limiter}:log:a")["first"].Add(time.Hour)
 	for limit, known := range limiter.cache.full {

@@ -18,7 +18,7 @@ func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
 	lease.Receipt = receipt
 	var err error
 	if local {
-		_, err = g.limiter.local.Finish(ctx, []Lease{lease})
+		_, err = g.limiter.local.Finish(ctx, []store.Lease{lease})
 	} else {
 		g.ended(lease)
 		newly, err = g.limiter.finish.do(ctx, lease)
@@ -38,7 +38,7 @@ func (g *grant) Updated(ctx context.Context, left int) {
 func (g *grant) Extend(ctx context.Context) bool {
 	lease, local := g.limiter.outage.now(&g.granted)
 	if local {
-		extended, _ := g.limiter.local.Extend(ctx, []Lease{lease}, g.limiter.o.Lease)
+		extended, _ := g.limiter.local.Extend(ctx, []store.Lease{lease}, g.limiter.o.Lease)
 		return g.limiter.outage.renewed(&g.granted, extended[0], true)
 	}
 	extended, err := g.limiter.extend.do(ctx, lease)
@@ -53,7 +53,7 @@ func (g *grant) Release(ctx context.Context, inDoubt bool) {
 	lease, local := g.limiter.outage.now(&g.granted)
 	lease.InDoubt = lease.InDoubt || inDoubt
 	if local {
-		_, _ = g.limiter.local.Extend(ctx, []Lease{lease}, 0)
+		_, _ = g.limiter.local.Extend(ctx, []store.Lease{lease}, 0)
 		g.limiter.outage.change(&g.granted, false, func(g *granted) { g.Became, g.Lease.InDoubt = store.WasReleased, lease.InDoubt })
 		return
 	}
@@ -65,7 +65,7 @@ func (g *grant) Release(ctx context.Context, inDoubt bool) {
 func (g *grant) Refund(ctx context.Context) {
 	lease, local := g.limiter.outage.now(&g.granted)
 	if local {
-		results, _ := g.limiter.local.Refund(ctx, []Lease{lease})
+		results, _ := g.limiter.local.Refund(ctx, []store.Lease{lease})
 		if results[0] && g.limiter.outage.disown(&g.granted) {
 			g.limiter.returned(&g.granted)
 		}
@@ -81,7 +81,7 @@ func (g *grant) Refund(ctx context.Context) {
 }
 
 // ended tells the local store that the delivery has ended.
-func (g *grant) ended(lease Lease) {
+func (g *grant) ended(lease store.Lease) {
 	if g.mirrored {
 		g.limiter.local.Ended(lease)
 	}

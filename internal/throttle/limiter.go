@@ -27,17 +27,17 @@ type Limiter struct {
 	logOnce   logOnce
 	refused   negativeCache
 	unpaired  *unpaired
-	finish    batcher[Lease, bool]
-	extend    batcher[Lease, Lease]
-	release   batcher[Lease, Lease]
-	refund    batcher[Lease, bool]
+	finish    batcher[store.Lease, bool]
+	extend    batcher[store.Lease, store.Lease]
+	release   batcher[store.Lease, store.Lease]
+	refund    batcher[store.Lease, bool]
 	updates   batcher[store.Updated, struct{}]
 }
 
 // Decide answers a batch. Plans decide about planned events, pairs about resolved events, and limits about the rest. An error is
 // script.ErrUnavailable, script.ErrStale or the context's error. After an error, treat nothing as decided: give the events back and call
 // [Limiter.Await]. If only the pairs cannot be read, the resolved events are Deferred, and the rest keep their decisions.
-func (l *Limiter) Decide(ctx context.Context, requests []Request) ([]Decision, error) {
+func (l *Limiter) Decide(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	again := partOf(requests, func(i int) bool { return requests[i].MayBePlanned() })
 	if len(again.requests) == 0 { // as a rule
 		return l.decideAnew(ctx, requests)
@@ -46,18 +46,18 @@ func (l *Limiter) Decide(ctx context.Context, requests []Request) ([]Decision, e
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]Decision, len(requests))
+	answers := make([]store.Decision, len(requests))
 	again.put(found, answers)
 	return answerOthers(ctx, requests, answers, l.decideAnew)
 }
 
 // decideAnew decides about events without a plan.
-func (l *Limiter) decideAnew(ctx context.Context, requests []Request) ([]Decision, error) {
+func (l *Limiter) decideAnew(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	resolving := partOf(requests, func(i int) bool { return requests[i].AsksForPair() })
 	if len(resolving.requests) == 0 { // as a rule: nothing is copied
 		return l.decideByLimits(ctx, requests)
 	}
-	decisions := make([]Decision, len(requests))
+	decisions := make([]store.Decision, len(requests))
 	limited := partOf(requests, func(i int) bool { return !requests[i].AsksForPair() })
 	if len(limited.requests) > 0 {
 		decided, err := l.decideByLimits(ctx, limited.requests)
@@ -78,7 +78,7 @@ func (l *Limiter) decideAnew(ctx context.Context, requests []Request) ([]Decisio
 }
 
 // decideByLimits lets Redis or the failure policy decide.
-func (l *Limiter) decideByLimits(ctx context.Context, requests []Request) ([]Decision, error) {
+func (l *Limiter) decideByLimits(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	l.unpaired.see(requests)
 	switch state, cause := l.outage.current(); state {
 	case answering:
@@ -93,10 +93,10 @@ func (l *Limiter) decideByLimits(ctx context.Context, requests []Request) ([]Dec
 // decideByPairs decides about resolved events that have a pair. If the pair is open, the event gets it and is Admitted or Reclaimed.
 // Otherwise the event is Unpaired. While a failure policy acts, all events are Deferred, because only Redis knows which pairs are open. It
 // returns the errors of Decide.
-func (l *Limiter) decideByPairs(ctx context.Context, requests []Request) ([]Decision, error) {
+func (l *Limiter) decideByPairs(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	switch state, cause := l.outage.current(); state {
 	case answering:
-		return l.aside(ctx, requests, pairsOf, func(ctx context.Context, requests []Request) ([]Decision, error) {
+		return l.aside(ctx, requests, pairsOf, func(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 			return l.ask(ctx, requests, pairsOf, l.askOnceForPairs)
 		})
 	case acting:
@@ -107,25 +107,25 @@ func (l *Limiter) decideByPairs(ctx context.Context, requests []Request) ([]Deci
 }
 
 // act decides by the failure policy.
-func (l *Limiter) act(requests []Request) []Decision {
+func (l *Limiter) act(requests []store.Request) []store.Decision {
 	if l.o.Policy == Closed && !l.o.Forward {
-		decisions := make([]Decision, len(requests))
+		decisions := make([]store.Decision, len(requests))
 		for i := range decisions {
-			decisions[i] = Decision{Verdict: Denied, Node: limits.Node{Level: LevelClosed}}
+			decisions[i] = store.Decision{Verdict: store.Denied, Node: limits.Node{Level: store.LevelClosed}}
 		}
-		l.o.Metrics.Decision(Denied.String(), SourceLocal, len(requests))
+		l.o.Metrics.Decision(store.Denied.String(), SourceLocal, len(requests))
 		return decisions
 	}
 	asked, decisions := time.Now(), l.local.DecideOnce("", requests).Decisions
 	for i := range decisions {
 		if d := &decisions[i]; l.o.Policy == Open && d.Verdict.IsDenial() {
-			*d = Decision{Verdict: Admitted, Lease: d.Lease}
+			*d = store.Decision{Verdict: store.Admitted, Lease: d.Lease}
 		}
 	}
 	l.take(SourceLocal, asked, decisions, requests)
 	var admitted []*granted
 	for i := range decisions {
-		if grant, isGrant := decisions[i].Grant.(*grant); isGrant && decisions[i].Verdict == Admitted {
+		if grant, isGrant := decisions[i].Grant.(*grant); isGrant && decisions[i].Verdict == store.Admitted {
 			admitted = append(admitted, &grant.granted)
 		}
 	}
@@ -135,8 +135,8 @@ func (l *Limiter) act(requests []Request) []Decision {
 
 // askInTurn denies events that must wait for older events, and asks about the rest. Events that need not wait any more leave their queues.
 // If the queues cannot be read, no event is held back.
-func (l *Limiter) askInTurn(ctx context.Context, requests []Request) ([]Decision, error) {
-	if l.o.Forward || !slices.ContainsFunc(requests, Request.StandsInQueue) {
+func (l *Limiter) askInTurn(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
+	if l.o.Forward || !slices.ContainsFunc(requests, store.Request.StandsInQueue) {
 		return l.askByLimits(ctx, requests)
 	}
 	standing := partOf(requests, func(i int) bool { return requests[i].StandsInQueue() })
@@ -144,15 +144,15 @@ func (l *Limiter) askInTurn(ctx context.Context, requests []Request) ([]Decision
 	if err != nil {
 		return l.askByLimits(ctx, requests)
 	}
-	answers := make([]Decision, len(requests))
+	answers := make([]store.Decision, len(requests))
 	if denied := standing.denyEarly(turns, answers); denied > 0 {
-		l.o.Metrics.Decision(Denied.String(), SourceRedis, denied)
+		l.o.Metrics.Decision(store.Denied.String(), SourceRedis, denied)
 	}
 	if answers, err = answerOthers(ctx, requests, answers, l.askByLimits); err != nil {
 		return nil, err
 	}
 	leaving := partOf(requests, func(i int) bool {
-		return requests[i].HasWaited && answers[i].Verdict != Deferred && answers[i].Verdict != Denied
+		return requests[i].HasWaited && answers[i].Verdict != store.Deferred && answers[i].Verdict != store.Denied
 	})
 	_ = l.o.Redis.Leave(ctx, leaving.requests) // if this fails, other events wait for these for a while
 	return answers, nil
@@ -160,7 +160,7 @@ func (l *Limiter) askInTurn(ctx context.Context, requests []Request) ([]Decision
 
 // ask asks Redis about a batch. If newer limits are in force, it adopts them and asks again. If Redis refuses the batch, ask retries it in
 // groups: events of equal name share the keys that Redis may have refused.
-func (l *Limiter) ask(ctx context.Context, requests []Request, name func(Request) string, once asking) ([]Decision, error) {
+func (l *Limiter) ask(ctx context.Context, requests []store.Request, name func(store.Request) string, once asking) ([]store.Decision, error) {
 	asked, nonce := time.Now(), store.NewNonce()
 	answers, err := once(ctx, nonce, requests)
 	l.o.Metrics.DecisionDuration(time.Since(asked))
@@ -185,7 +185,7 @@ func (l *Limiter) ask(ctx context.Context, requests []Request, name func(Request
 }
 
 // askOnce makes one call. It announces events that open pairs before anyone delivers them, so that the resolved events wait for the outcome.
-func (l *Limiter) askOnce(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
+func (l *Limiter) askOnce(ctx context.Context, nonce string, requests []store.Request) ([]store.Decision, error) {
 	asked := time.Now()
 	result, err := l.o.Redis.DecideOnce(ctx, nonce, requests)
 	if err != nil {
@@ -205,7 +205,7 @@ func (l *Limiter) askOnce(ctx context.Context, nonce string, requests []Request)
 }
 
 // askOnceForPairs makes one call about resolved events.
-func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
+func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []store.Request) ([]store.Decision, error) {
 	resolutions, err := l.o.Redis.ResolveOnce(ctx, nonce, requests)
 	if err != nil {
 		return nil, err
@@ -220,17 +220,17 @@ func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []
 }
 
 // take adds grants to the decisions of a store, and updates the caches and the local store.
-func (l *Limiter) take(source string, asked time.Time, decisions []Decision, requests []Request) {
-	var admitted []Request
+func (l *Limiter) take(source string, asked time.Time, decisions []store.Decision, requests []store.Request) {
+	var admitted []store.Request
 	rules := l.o.Redis.Rules()
 	for i := range decisions {
 		d, request := &decisions[i], requests[i] // a Decision is large
 		switch d.Verdict {
-		case Admitted:
+		case store.Admitted:
 			admitted = append(admitted, request)
-		case Denied:
+		case store.Denied:
 			l.full.denied(d, asked)
-		case ExceedsCapacity:
+		case store.ExceedsCapacity:
 			l.logOnce.exceedsCapacity(l.o.Logger, request, *d)
 		}
 		if source == SourceRedis && d.Verdict.IsDenial() { // a share of a limit is full sooner than the limit
@@ -251,7 +251,7 @@ func (l *Limiter) take(source string, asked time.Time, decisions []Decision, req
 		if d := &decisions[i]; d.Lease.ID != "" {
 			d.Grant = &grant{limiter: l, granted: granted{
 				Admission: store.Admission{Lease: d.Lease, At: at}, local: source == SourceLocal,
-				mirrored: source == SourceRedis && d.Verdict == Admitted && !at.IsZero(),
+				mirrored: source == SourceRedis && d.Verdict == store.Admitted && !at.IsZero(),
 			}}
 		}
 	}
@@ -259,43 +259,43 @@ func (l *Limiter) take(source string, asked time.Time, decisions []Decision, req
 }
 
 // count counts decisions by their verdicts.
-func (l *Limiter) count(source string, decisions []Decision) {
-	var counts [Deferred + 1]int
+func (l *Limiter) count(source string, decisions []store.Decision) {
+	var counts [store.Deferred + 1]int
 	for i := range decisions {
 		counts[decisions[i].Verdict]++
 	}
 	for verdict, n := range counts {
 		if n > 0 {
-			l.o.Metrics.Decision(Verdict(verdict).String(), source, n)
+			l.o.Metrics.Decision(store.Verdict(verdict).String(), source, n)
 		}
 	}
 }
 
 // learnFromShadow counts the shadow decision about an event, and caches its denial.
-func (l *Limiter) learnFromShadow(asked time.Time, source string, rules *store.Rules, request Request, d ShadowDecision) {
+func (l *Limiter) learnFromShadow(asked time.Time, source string, rules *store.Rules, request store.Request, d store.ShadowDecision) {
 	if d.Verdict == 0 {
 		return
 	}
 	l.o.Metrics.ShadowDecision(cmp.Or(d.Node.Level, LevelNone), d.Verdict.String(), 1)
 	if d.Verdict.IsDenial() && source == SourceRedis && rules.InShadow != nil {
-		denied := Decision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
+		denied := store.Decision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
 		l.shadow.learn(asked, rules.InShadow.Route(request.Category), denied, request.Cost)
 	}
 }
 
 // deferred returns decisions for n events that cannot be decided now.
-func (l *Limiter) deferred(n int, err error) []Decision {
-	decisions := make([]Decision, n)
+func (l *Limiter) deferred(n int, err error) []store.Decision {
+	decisions := make([]store.Decision, n)
 	for i := range decisions {
-		decisions[i] = Decision{Verdict: Deferred, Err: err}
+		decisions[i] = store.Decision{Verdict: store.Deferred, Err: err}
 	}
-	l.o.Metrics.Decision(Deferred.String(), SourceLocal, n)
+	l.o.Metrics.Decision(store.Deferred.String(), SourceLocal, n)
 	return decisions
 }
 
 // Full returns the cached denial of an event of the category, without asking Redis. It returns nil if there is none. Shadow limits must deny
 // the event too: otherwise they would miss the event.
-func (l *Limiter) Full(category string) *Denial {
+func (l *Limiter) Full(category string) *store.Denial {
 	if l.o.Forward || !l.staleness.current.Load() {
 		return nil
 	}
@@ -312,9 +312,9 @@ func (l *Limiter) Full(category string) *Denial {
 		if shadowed == nil {
 			return nil
 		}
-		l.o.Metrics.ShadowDecision(shadowed.Level, Denied.String(), 1)
+		l.o.Metrics.ShadowDecision(shadowed.Level, store.Denied.String(), 1)
 	}
-	l.o.Metrics.Decision(Denied.String(), SourceCache, 1)
+	l.o.Metrics.Decision(store.Denied.String(), SourceCache, 1)
 	l.full.deniedAgain(denial.Path)
 	return denial
 }

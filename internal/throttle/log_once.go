@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/seed-4578ace9/notifier/internal/oplog"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // maxNoted bounds the categories that are remembered.
@@ -18,7 +20,7 @@ type logOnce struct {
 }
 
 // exceedsCapacity logs once per category that an event costs more slots than a limit has. It ignores a limit of 0, which blocks on purpose.
-func (r *logOnce) exceedsCapacity(logger *slog.Logger, request Request, d Decision) {
+func (r *logOnce) exceedsCapacity(logger *slog.Logger, request store.Request, d store.Decision) {
 	if d.Limit.Count == 0 {
 		return
 	}

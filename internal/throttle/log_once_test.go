@@ -10,6 +10,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func TestRefusalsAreToldOnce(t *testing.T) {
@@ -18,12 +20,12 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 		var r logOnce
 		logs := testkit.NewLog(t)
 		logger := logs.Logger()
-		tooLarge := Decision{Verdict: ExceedsCapacity, Limit: limits.Limit{Count: 3, Window: time.Hour}}
+		tooLarge := store.Decision{Verdict: store.ExceedsCapacity, Limit: limits.Limit{Count: 3, Window: time.Hour}}
 		for range 3 {
 			for i := range maxNoted + 10 {
 				r.exceedsCapacity(logger, request("e", fmt.Sprint("c", i)), tooLarge)
 			}
-			r.exceedsCapacity(logger, request("e", "off"), Decision{Verdict: ExceedsCapacity, Limit: limits.Limit{Count: 0, Window: time.Hour}})
+			r.exceedsCapacity(logger, request("e", "off"), store.Decision{Verdict: store.ExceedsCapacity, Limit: limits.Limit{Count: 0, Window: time.Hour}})
 		}
 		logs.WantCount(t, maxNoted, "")
 

@@ -53,17 +53,17 @@ func (c *negativeCache) empty() bool {
 	return len(c.since) == 0
 }
 
-func logsOf(request Request) string  { return request.Category }
-func pairsOf(request Request) string { return "\n" + event.FirstLevel(request.Category) }
+func logsOf(request store.Request) string  { return request.Category }
+func pairsOf(request store.Request) string { return "\n" + event.FirstLevel(request.Category) }
 
 // part holds some requests of a batch, and their positions in it.
 type part struct {
-	requests  []Request
+	requests  []store.Request
 	positions []int
 }
 
 // partOf returns the wanted requests.
-func partOf(requests []Request, wanted func(position int) bool) (some part) {
+func partOf(requests []store.Request, wanted func(position int) bool) (some part) {
 	for i := range requests {
 		if wanted(i) {
 			some.add(requests[i], i)
@@ -72,28 +72,28 @@ func partOf(requests []Request, wanted func(position int) bool) (some part) {
 	return some
 }
 
-func (p *part) add(request Request, position int) {
+func (p *part) add(request store.Request, position int) {
 	p.requests, p.positions = append(p.requests, request), append(p.positions, position)
 }
 
 // put copies the decisions about the part to their positions.
-func (p *part) put(decided, decisions []Decision) {
+func (p *part) put(decided, decisions []store.Decision) {
 	for i, position := range p.positions {
 		decisions[position] = decided[i]
 	}
 }
 
 // asking asks about several events in one call.
-type asking func(ctx context.Context, nonce string, requests []Request) ([]Decision, error)
+type asking func(ctx context.Context, nonce string, requests []store.Request) ([]store.Decision, error)
 
 // aside defers the events with logs or pairs that Redis refused recently, and asks about the rest.
 func (l *Limiter) aside(
-	ctx context.Context, requests []Request, name func(Request) string, ask func(context.Context, []Request) ([]Decision, error),
-) ([]Decision, error) {
+	ctx context.Context, requests []store.Request, name func(store.Request) string, ask func(context.Context, []store.Request) ([]store.Decision, error),
+) ([]store.Decision, error) {
 	if l.refused.empty() {
 		return ask(ctx, requests)
 	}
-	answers := make([]Decision, len(requests))
+	answers := make([]store.Decision, len(requests))
 	for i, request := range requests {
 		if err := l.refused.find(name(request)); err != nil {
 			answers[i] = l.deferred(1, err)[0]
@@ -104,8 +104,8 @@ func (l *Limiter) aside(
 
 // answerOthers asks about the requests that have no answer yet.
 func answerOthers(
-	ctx context.Context, requests []Request, answers []Decision, ask func(context.Context, []Request) ([]Decision, error),
-) ([]Decision, error) {
+	ctx context.Context, requests []store.Request, answers []store.Decision, ask func(context.Context, []store.Request) ([]store.Decision, error),
+) ([]store.Decision, error) {
 	others := partOf(requests, func(i int) bool { return answers[i].Verdict == 0 })
 	if len(others.requests) == 0 {
 		return answers, nil
@@ -120,7 +120,7 @@ func answerOthers(
 
 // askEach finds out which events of a refused batch can be evaluated: one log of the wrong type must not stop unrelated events. It makes one
 // call for all events of equal name, since they share what Redis may have refused.
-func (l *Limiter) askEach(ctx context.Context, requests []Request, name func(Request) string, ask asking, cause error) ([]Decision, error) {
+func (l *Limiter) askEach(ctx context.Context, requests []store.Request, name func(store.Request) string, ask asking, cause error) ([]store.Decision, error) {
 	if err := l.outage.works(ctx); err != nil {
 		l.outage.lost(cause)
 		return nil, unavailableBecause(cause)
@@ -134,7 +134,7 @@ func (l *Limiter) askEach(ctx context.Context, requests []Request, name func(Req
 		}
 		group.add(request, i)
 	}
-	answers := make([]Decision, len(requests))
+	answers := make([]store.Decision, len(requests))
 	for _, shared := range order {
 		group, nonce := groups[shared], store.NewNonce()
 		answered, err := ask(ctx, nonce, group.requests)
@@ -157,7 +157,7 @@ func (l *Limiter) askEach(ctx context.Context, requests []Request, name func(Req
 }
 
 // disclaim ends the leases of answers that the caller does not get. If that fails, the leases lapse and leave their events in doubt.
-func (l *Limiter) disclaim(ctx context.Context, answers []Decision) {
+func (l *Limiter) disclaim(ctx context.Context, answers []store.Decision) {
 	for _, answer := range answers {
 		if answer.Grant != nil {
 			answer.Grant.Release(ctx, false)

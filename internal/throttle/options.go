@@ -34,7 +34,7 @@ type Metrics interface {
 
 // LimiterOptions configure a [Limiter].
 type LimiterOptions struct {
-	Settings
+	store.Settings
 	Redis        *store.Redis
 	Policy       Policy
 	Grace        time.Duration // how long Redis may be unavailable before a policy other than hold acts
@@ -75,8 +75,10 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	l.usage = newUsage(rules, o.Metrics)
 	l.full = newFullLimits(o.Logger)
 	l.finish.call, l.refund.call, l.updates.call = o.Redis.Finish, o.Redis.Refund, o.Redis.RecordUpdates
-	extend := func(d time.Duration) func(context.Context, []Lease) ([]Lease, error) {
-		return func(ctx context.Context, leases []Lease) ([]Lease, error) { return o.Redis.Extend(ctx, leases, d) }
+	extend := func(d time.Duration) func(context.Context, []store.Lease) ([]store.Lease, error) {
+		return func(ctx context.Context, leases []store.Lease) ([]store.Lease, error) {
+			return o.Redis.Extend(ctx, leases, d)
+		}
 	}
 	l.extend.call, l.release.call = extend(o.Lease), extend(0)
 	return l

@@ -10,8 +10,8 @@ import (
 )
 
 // askByLimits asks Redis about a batch. A repetition of a posted event that still fires becomes a reminder if one is due.
-func (l *Limiter) askByLimits(ctx context.Context, requests []Request) ([]Decision, error) {
-	if !slices.ContainsFunc(requests, Request.MayRepeat) {
+func (l *Limiter) askByLimits(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
+	if !slices.ContainsFunc(requests, store.Request.MayRepeat) {
 		return l.askFresh(ctx, requests)
 	}
 	repeating := partOf(requests, func(i int) bool { return requests[i].MayRepeat() })
@@ -26,11 +26,11 @@ func (l *Limiter) askByLimits(ctx context.Context, requests []Request) ([]Decisi
 		l.outage.lost(err)
 		return nil, unavailableBecause(err)
 	}
-	asked, answers, done := slices.Clone(requests), make([]Decision, len(requests)), 0
+	asked, answers, done := slices.Clone(requests), make([]store.Decision, len(requests)), 0
 	for i, position := range repeating.positions {
 		switch number := numbers[i]; number {
 		case store.Posted:
-			answers[position] = Decision{Verdict: Done}
+			answers[position] = store.Decision{Verdict: store.Done}
 			done++
 		case store.NotDue:
 		default:
@@ -38,11 +38,11 @@ func (l *Limiter) askByLimits(ctx context.Context, requests []Request) ([]Decisi
 		}
 	}
 	if done > 0 {
-		l.o.Metrics.Decision(Done.String(), SourceRedis, done)
+		l.o.Metrics.Decision(store.Done.String(), SourceRedis, done)
 	}
 	return answerOthers(ctx, asked, answers, l.askFresh)
 }
 
-func (l *Limiter) askFresh(ctx context.Context, requests []Request) ([]Decision, error) {
+func (l *Limiter) askFresh(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	return l.ask(ctx, requests, logsOf, l.askOnce)
 }

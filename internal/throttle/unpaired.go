@@ -3,6 +3,8 @@ package throttle
 import (
 	"sync"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // unpairedFor is the longest time that a pair is assumed not to be open.
@@ -46,7 +48,7 @@ func (u *unpaired) learn(pair string, upTo time.Time, fires bool) {
 }
 
 // see records firing events.
-func (u *unpaired) see(requests []Request) {
+func (u *unpaired) see(requests []store.Request) {
 	for i := range requests {
 		if requests[i].Pair != "" && requests[i].Cost > 0 {
 			u.learn(requests[i].Pair, time.Time{}, true)

@@ -23,7 +23,7 @@ type granted struct {
 }
 
 // now returns the lease, and whether Redis does not know of it.
-func (o *outage) now(g *granted) (lease Lease, local bool) {
+func (o *outage) now(g *granted) (lease store.Lease, local bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return g.Lease, g.local
@@ -49,7 +49,7 @@ func (o *outage) change(g *granted, untold bool, change func(*granted)) {
 }
 
 // renewed records a lease's new end, unless Redis has learned of the grant meanwhile.
-func (o *outage) renewed(g *granted, lease Lease, local bool) (held bool) {
+func (o *outage) renewed(g *granted, lease store.Lease, local bool) (held bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if g.local != local {
@@ -117,7 +117,7 @@ func (o *outage) sync(ctx context.Context) (told int, err error) {
 func (o *outage) nextUnsynced() []*granted {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	batch := o.unsynced[:min(len(o.unsynced), MaxBatch)]
+	batch := o.unsynced[:min(len(o.unsynced), store.MaxBatch)]
 	o.unsynced = o.unsynced[len(batch):]
 	for _, g := range batch {
 		g.unsynced = false
@@ -149,7 +149,7 @@ func (o *outage) tellEach(ctx context.Context, batch []*granted) error {
 func (o *outage) tell(ctx context.Context, batch []*granted) error {
 	var (
 		admissions         []store.Admission
-		refunds            []Lease
+		refunds            []store.Lease
 		restored, refunded []*granted
 	)
 	o.mu.Lock()
@@ -195,14 +195,14 @@ func (o *outage) tell(ctx context.Context, batch []*granted) error {
 // lostReply is a call without a reply. The server may have granted leases that nobody holds.
 type lostReply struct {
 	nonce    string
-	requests []Request
+	requests []store.Request
 }
 
 // maxLostReplies bounds the calls that are remembered. The leases of further calls lapse.
 const maxLostReplies = 16
 
 // noReply records that a call got no reply and Redis is lost. It returns the error for the caller.
-func (o *outage) noReply(nonce string, requests []Request, cause error) error {
+func (o *outage) noReply(nonce string, requests []store.Request, cause error) error {
 	lookups := slices.Clone(requests)
 	for i := range lookups {
 		lookups[i].Cost = 0 // the repeated call must not admit anything new
@@ -241,7 +241,7 @@ func (o *outage) release(ctx context.Context, call lostReply) error {
 	if err != nil {
 		return err
 	}
-	var leases []Lease
+	var leases []store.Lease
 	for i := range result.Decisions {
 		if lease := result.Decisions[i].Lease; lease.ID != "" {
 			leases = append(leases, lease)

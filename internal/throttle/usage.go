@@ -70,15 +70,15 @@ func (u *usage) touch(category string) {
 
 // refresh exports, for each rule, the fullest limit of its nodes. It always calls Redis, so that an idle worker notices when Redis is
 // unavailable.
-func (u *usage) refresh(ctx context.Context, store *store.Redis) error {
+func (u *usage) refresh(ctx context.Context, shared *store.Redis) error {
 	asked := time.Now()
 	tree, nodes, categories := u.nodes()
 	if len(nodes) == 0 {
-		if err := store.Probe(ctx); err != nil {
+		if err := shared.Probe(ctx); err != nil {
 			return err
 		}
 	}
-	used, err := store.Usage(ctx, nodes)
+	used, err := shared.Usage(ctx, nodes)
 	if err != nil {
 		return err
 	}

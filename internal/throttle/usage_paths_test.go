@@ -7,14 +7,16 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // PathUses has the used slots of each limit of each path, and when a full limit opens.
 func TestLimiterPathUses(t *testing.T) {
 	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "2/1h+20/2h", "a.b=1/3h")}})
-	limiter.want(map[Verdict]int{Admitted: 1, Denied: 1}, several(2, "ab", "a.b")...)
-	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "c", "c")...)
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "2/1h+20/2h", "a.b=1/3h")}})
+	limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, several(2, "ab", "a.b")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, several(3, "c", "c")...)
 	type use struct {
 		path, level, limit string
 		used               int64
@@ -42,7 +44,7 @@ func TestLimiterPathUses(t *testing.T) {
 		found                 bool
 	}{
 		{"a.b", limits.LevelGlobal, "", true}, {"a.b", limits.LevelCategory, "a", true}, {"a.b.c", "a.b", "a.b", true}, {"c", "a.b", "", false},
-		{"c", LevelUnpaired, "", false},
+		{"c", store.LevelUnpaired, "", false},
 	} {
 		node, found := limiter.NodeOf(test.category, test.level)
 		if node.Path != test.path || found != test.found {

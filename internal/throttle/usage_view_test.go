@@ -7,6 +7,8 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // useOf returns the usage of a limit of a node.
@@ -32,14 +34,14 @@ func (k *limiterKit) told(category string, ago time.Duration) {
 
 func TestLimiterUses(t *testing.T) {
 	t.Parallel()
-	limiter := startDurableLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,free=none")}})
-	limiter.want(map[Verdict]int{Admitted: 3}, append(several(2, "ab", "a.b"), request("a", "a"))...)
+	limiter := startDurableLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,free=none")}})
+	limiter.want(map[store.Verdict]int{store.Admitted: 3}, append(several(2, "ab", "a.b"), request("a", "a"))...)
 	before := []limits.Usage{useOf(t, "global", "100/1h", 3), useOf(t, "a", "10/1h", 3), useOf(t, "a", "20/2h", 3), useOf(t, "a.b", "4/1h", 2)}
 	limiter.wantUses("a.b", before...)
 	limiter.wantUses("a.c", before[:3]...)
 	limiter.wantUses("free", before[0])
 
-	limiter.one(Admitted, request("more", "a.b"))
+	limiter.one(store.Admitted, request("more", "a.b"))
 	limiter.told("a.b", -time.Hour) // stays fresh for the whole test
 	limiter.wantUses("a.b", before...)
 	limiter.told("a.b", usesKept)
@@ -86,14 +88,14 @@ func TestLimiterUsesAreBounded(t *testing.T) {
 
 func TestLimiterLimitOf(t *testing.T) {
 	t.Parallel()
-	limiter := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "10/30m+3/1m", "a.*=4/1h,free=none")}})
+	limiter := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "10/30m+3/1m", "a.*=4/1h,free=none")}})
 	for _, test := range []struct{ category, level, want string }{
 		{"a.b", limits.LevelGlobal, "100/1h"},
 		{"a.b", limits.LevelCategory, "10/30m+3/1m"},
 		{"a.b", "a.*", "4/1h"},
 		{"a", "a.*", ""},
 		{"free", limits.LevelCategory, ""},
-		{"a.b", LevelClosed, ""},
+		{"a.b", store.LevelClosed, ""},
 	} {
 		testkit.Equal(t, limiter.LimitOf(test.category, test.level), test.want, "%q at the level %q", test.category, test.level)
 	}
@@ -105,7 +107,7 @@ func TestLimiterLimitOf(t *testing.T) {
 
 func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "2/1h", "a.b=1/3h,c=none")}})
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "2/1h", "a.b=1/3h,c=none")}})
 	want := func(category string, in time.Duration) {
 		t.Helper()
 		opens := limiter.Opens(category)
@@ -117,19 +119,19 @@ func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 		}
 	}
 	want("a.b", 0)
-	limiter.want(map[Verdict]int{Admitted: 1, Denied: 1}, several(2, "ab", "a.b")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, several(2, "ab", "a.b")...)
 	want("a.b", 3*time.Hour)
 	want("a.b.c", 3*time.Hour)
 	want("a", 0)
 	want("a.c", 0)
-	limiter.want(map[Verdict]int{Admitted: 1, Denied: 2}, several(3, "a", "a")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 2}, several(3, "a", "a")...)
 	want("a", time.Hour)
 	want("a.c", time.Hour)
 	want("a.b", 3*time.Hour) // the full limit that opens last
 	want("c", 0)
 
 	a := limiter.o.Redis.Rules().Tree.Path("a")[0]
-	limiter.full.denied(&Decision{Node: a, Wait: time.Hour}, time.Now().Add(-time.Hour))
+	limiter.full.denied(&store.Decision{Node: a, Wait: time.Hour}, time.Now().Add(-time.Hour))
 	want("a", 0)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "2/1h", "")})
 	want("a.b", 0)

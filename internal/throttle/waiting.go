@@ -11,7 +11,7 @@ import (
 )
 
 // Delay plans when a denied event comes back, if it does. While Redis is unavailable it plans nothing, and the event must be decided again.
-func (l *Limiter) Delay(ctx context.Context, p Postponement) (DelayVerdict, time.Duration, error) {
+func (l *Limiter) Delay(ctx context.Context, p store.Postponement) (store.DelayVerdict, time.Duration, error) {
 	if err := l.outage.mustAnswer(); err != nil {
 		return 0, 0, err
 	}
@@ -21,7 +21,7 @@ func (l *Limiter) Delay(ctx context.Context, p Postponement) (DelayVerdict, time
 // findPlans answers Planned for events that were planned to come back, and leaves the remaining answers empty. If a failure policy acts or
 // Redis refuses the look-up, the plans are unknown. Then all events are Deferred: decided anew, they could end twice. It returns the errors
 // of Decide.
-func (l *Limiter) findPlans(ctx context.Context, requests []Request) ([]Decision, error) {
+func (l *Limiter) findPlans(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	switch state, cause := l.outage.current(); state {
 	case answering:
 	case acting:
@@ -43,10 +43,10 @@ func (l *Limiter) findPlans(ctx context.Context, requests []Request) ([]Decision
 }
 
 // denyEarly denies the events of the part that must wait for older events, and returns their number.
-func (p *part) denyEarly(turns []store.Turn, answers []Decision) (denied int) {
+func (p *part) denyEarly(turns []store.Turn, answers []store.Decision) (denied int) {
 	for i, position := range p.positions {
 		if turn := turns[i]; turn.Wait > 0 {
-			answers[position] = Decision{Verdict: Denied, Node: turn.Node, Limit: turn.Limit, Wait: turn.Wait}
+			answers[position] = store.Decision{Verdict: store.Denied, Node: turn.Node, Limit: turn.Limit, Wait: turn.Wait}
 			denied++
 		}
 	}
@@ -54,7 +54,7 @@ func (p *part) denyEarly(turns []store.Turn, answers []Decision) (denied int) {
 }
 
 // EnterRoom is [Redis.EnterRoom]. While Redis is unavailable nothing is counted.
-func (l *Limiter) EnterRoom(ctx context.Context, stays []Stay) (mayStay []bool, err error) {
+func (l *Limiter) EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error) {
 	if err := l.outage.mustAnswer(); err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (l *Limiter) EnterRoom(ctx context.Context, stays []Stay) (mayStay []bool, 
 }
 
 // LeaveRoom ends stays, to make room for other events. While Redis is unavailable, stays end by themselves.
-func (l *Limiter) LeaveRoom(ctx context.Context, stays []Stay) error {
+func (l *Limiter) LeaveRoom(ctx context.Context, stays []store.Stay) error {
 	left := slices.Clone(stays)
 	for i := range left {
 		left[i].For = 0

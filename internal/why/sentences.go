@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Clock formats a time to the millisecond, with the date if it is not the day of now.
@@ -78,11 +78,11 @@ func (a *asking) limit(e journal.Entry) string {
 // sayDenial says which limit denied an event, and how full the limit was.
 func (a *asking) sayDenial(e journal.Entry) string {
 	switch e.Level {
-	case throttle.LevelUnpaired:
+	case store.LevelUnpaired:
 		return "unpaired: it resolves what nobody was told of"
-	case throttle.LevelRoom:
+	case store.LevelRoom:
 		return "room: too many events of its first-level category were waiting"
-	case throttle.LevelClosed:
+	case store.LevelClosed:
 		return "closed: redis was unavailable, and NOTIFIER_REDIS_FAILURE=closed drops what cannot be counted"
 	}
 	text := a.limit(e)
@@ -257,7 +257,7 @@ func (s *session) readDigests(ctx context.Context) {
 }
 
 // sayNow says what would happen to an event of a category.
-func (a *asking) sayNow(category string, known throttle.Explanation) string {
+func (a *asking) sayNow(category string, known store.Explanation) string {
 	denial := known.Denial()
 	if denial == nil {
 		text := fmt.Sprintf("an event of %s would be sent now", category)
@@ -281,4 +281,4 @@ func (a *asking) sayNow(category string, known throttle.Explanation) string {
 	return text
 }
 
-func nameOf(limit throttle.Explanatory) string { return cmp.Or(limit.Node.Path, limit.Node.Level) }
+func nameOf(limit store.Explanatory) string { return cmp.Or(limit.Node.Path, limit.Node.Level) }
