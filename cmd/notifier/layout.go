@@ -28,7 +28,7 @@ type layout struct {
 // layouts as soon as Redis answers.
 func (l layout) join(ctx context.Context, life *lifecycle) error {
 	shared := store.NewRedis(l.runner, store.Settings{})
-	stored, err := shared.Layout(ctx)
+	stored, err := shared.Positions.Layout(ctx)
 	if err == nil {
 		return l.use(ctx, shared, stored)
 	}
@@ -39,7 +39,7 @@ func (l layout) join(ctx context.Context, life *lifecycle) error {
 			case <-ctx.Done():
 				return
 			}
-			stored, err := shared.Layout(ctx)
+			stored, err := shared.Positions.Layout(ctx)
 			if err != nil {
 				continue // the limiter logs that Redis is unavailable
 			}
@@ -60,7 +60,7 @@ func (l layout) use(ctx context.Context, shared *store.Redis, stored int) error 
 		}
 		l.logger.Info("no worker of the layout before is left, this layout takes its place", "layout", lua.Layout, "before", stored)
 	}
-	used, err := shared.UseLayout(ctx, stored, lua.Layout)
+	used, err := shared.Positions.UseLayout(ctx, stored, lua.Layout)
 	if err == nil && !used {
 		err = fmt.Errorf("a worker of another layout has started at the same time; this program has layout %d", lua.Layout)
 	}

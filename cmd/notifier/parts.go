@@ -44,7 +44,7 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 	w.life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, s, p.Limiter) })
 	p.deliveries = selfreport.Sink{
 		Annotated: &sink.Annotated{
-			Sink: s.sink, Limits: p.Limiter, Pacer: p.Pacer, Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
+			Sink: s.sink, Limits: p.Limiter.Usage(), Pacer: p.Pacer, Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
 		},
 		Counts: w.report.Counts,
 	}
@@ -58,8 +58,8 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 		Wait:      p.Pacer.Wait,
 		Pause:     p.Pacer.Pause,
 		Send:      p.deliveries.SendSummary,
-		LimitOf:   p.Limiter.LimitOf,
-		Opens:     p.Limiter.Opens,
+		LimitOf:   p.Limiter.Usage().LimitOf,
+		Opens:     p.Limiter.Usage().Opens,
 		Changes:   p.Live.Changes,
 		Observe:   func(result string, d summary.Digest) { observeDigest(s, w.streams.Load().Now, result, d) },
 	})
@@ -72,7 +72,7 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 func (w *worker) newDecider(s *servers, settings store.Settings, instances func() int) (made selfreport.Parts) {
 	shared := store.NewRedis(s.runner, settings)
 	made.Live = livelimits.New(livelimits.Options{
-		Settings: w.settings, JetStream: setup.JetStream(s.connection), InForce: shared.InForce, Logger: w.logger,
+		Settings: w.settings, JetStream: setup.JetStream(s.connection), InForce: shared.Positions.InForce, Logger: w.logger,
 		Adopt:  func(rules limits.Ruleset) { made.Limiter.Adopt(rules) },
 		Forged: func(n int) { s.metrics.Forged(trusted.Limits, n) },
 	})
@@ -92,6 +92,7 @@ func (w *worker) newDecider(s *servers, settings store.Settings, instances func(
 		SelfTests:    setup.SelfTests(),
 		Logger:       w.logger,
 		Metrics:      selfreport.Outage{Metrics: s.metrics, Counts: w.report.Counts},
+		UsageMetrics: s.metrics,
 	})
 	return made
 }

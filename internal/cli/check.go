@@ -178,7 +178,7 @@ func (c *check) redis(ctx context.Context, client redis.UniversalClient, shared 
 
 // limits checks whether a worker would read the limits in force. Without an answer of Redis it adds no finding.
 func (c *check) limits(ctx context.Context, connection *stream.Connection, shared *store.Redis) {
-	inForce, _, err := shared.InForce(ctx)
+	inForce, _, err := shared.Positions.InForce(ctx)
 	if err != nil {
 		return
 	}

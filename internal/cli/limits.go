@@ -172,7 +172,7 @@ func (l *limitsCommand) enforce(ctx context.Context, bucket *overrides.Bucket) e
 	}
 	var inForce limits.Position
 	err = l.withStore(l.limits.Tree, func(shared *store.Redis) (err error) {
-		inForce, err = shared.Advance(ctx, setup.Position(s))
+		inForce, err = shared.Positions.Advance(ctx, setup.Position(s))
 		return err
 	})
 	if err != nil {

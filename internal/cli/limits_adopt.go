@@ -72,7 +72,7 @@ func (l *limitsCommand) compare(ctx context.Context) (d differing, err error) {
 		return d, err
 	}
 	err = l.withStore(l.limits.Tree, func(shared *store.Redis) (err error) {
-		d.inForce, d.since, err = shared.InForce(ctx)
+		d.inForce, d.since, err = shared.Positions.InForce(ctx)
 		return err
 	})
 	if err != nil {
@@ -125,7 +125,7 @@ func (l *limitsCommand) putInForce(ctx context.Context, shown differing) error {
 	// Later changes are newer than this position, so a worker that reads them puts them in force.
 	next := limits.Position{Generation: shown.bucket.Generation, Revision: revision}
 	return l.withStore(l.limits.Tree, func(shared *store.Redis) error {
-		put, err := shared.PutInForce(ctx, shown.inForce, next)
+		put, err := shared.Positions.PutInForce(ctx, shown.inForce, next)
 		switch {
 		case err != nil:
 			return fmt.Errorf("redis: %s", setup.ExplainRedis(err))

@@ -31,7 +31,7 @@ func wantInForce(t *testing.T, want limits.Position) {
 	t.Helper()
 	l := &limitsCommand{settings: loadSettings(t)}
 	err := l.withStore(testkit.Must(limits.NewTree(l.settings.Limits.Plan()))(t), func(shared *store.Redis) error {
-		got, _, err := shared.InForce(t.Context())
+		got, _, err := shared.Positions.InForce(t.Context())
 		testkit.Equal(t, got, want, "in force")
 		return err
 	})

@@ -120,7 +120,7 @@ func (l *limitsCommand) warnOf(ctx context.Context, tree *limits.Tree, set limit
 		return
 	}
 	for _, use := range levels {
-		if use.Level == set.Level && use.Used > use.Limit.Capacity() {
+		if use.Level == set.Level && use.Used > use.Size {
 			l.warn(inWords(use) + " are used, so nothing more of it is sent until enough of them are free")
 		}
 	}
@@ -150,16 +150,15 @@ func (l *limitsCommand) warnOfFullLimits(ctx context.Context, tree *limits.Tree,
 		path = "a" // stands for any category; the limits below the root are left out
 	}
 	_ = l.withStore(tree, func(shared *store.Redis) error {
-		known, err := shared.Explain(ctx, store.Request{ID: path + " ", Category: path, Cost: 1})
+		known, err := shared.Readings.Explain(ctx, store.Request{ID: path + " ", Category: path, Cost: 1})
 		if err != nil {
 			return err
 		}
 		for _, limit := range known.Limits {
-			if limit.Wait == 0 || limit.Node.Level == level || path != level && limit.Node.Path != "" {
+			if limit.Next == nil || limit.Level == level || path != level && limit.Path != "" {
 				continue
 			}
-			opens := known.At.Add(limit.Wait)
-			l.warn(fmt.Sprintf("%s %s is full: nothing is sent before %s", limit.Node.Level, limit.Limit, screen.Local(opens)))
+			l.warn(fmt.Sprintf("%s %s is full: nothing is sent before %s", limit.Level, limit.Limit, screen.Local(*limit.Next)))
 		}
 		return nil
 	})

@@ -46,7 +46,7 @@ func (w *Worker) knownDenial(ctx context.Context, m *message, again bool) *store
 		return nil
 	}
 	m.category = category
-	if hints.Resolves || hints.Fires || w.mayWait(category) || again && !w.isNew(ctx, m) {
+	if hints.Resolves || hints.Fires || w.mayWait(category) || again {
 		return nil
 	}
 	return w.throttle.Full(category)

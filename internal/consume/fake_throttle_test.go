@@ -30,8 +30,6 @@ type fakeThrottle struct {
 	delay   func(c store.Request, longest time.Duration) (store.DelayVerdict, time.Duration, error)
 	planned func(c store.Request) (time.Duration, bool, error) // nil: nothing is
 
-	recorded func(c store.Request) bool // nil: unknown
-
 	mu         sync.Mutex
 	candidates []store.Request
 	finished   map[string]bool       // delivered events, by identity
@@ -145,8 +143,6 @@ func (f *fakeThrottle) LeaveRoom(_ context.Context, stays []store.Stay) error {
 	}
 	return nil
 }
-
-func (f *fakeThrottle) Records(context.Context) store.Recorded { return f.recorded }
 
 // inRoom lists the present stays.
 func (f *fakeThrottle) inRoom() []store.Stay {

@@ -53,8 +53,7 @@ type message struct {
 	untraced  bool          // no span yet; one is started only if the event is admitted
 	forged    bool          // a message in the room that neither a worker nor an operator wrote
 
-	connection  uint64 // number of reconnects when the message was requested
-	copiesBegun uint64 // copies of the delivery record begun when the message was received
+	connection uint64 // number of reconnects when the message was requested
 
 	size    int      // bytes of the subject, the headers and the body
 	decoded *decoded // result of bodies; nil: not decoded

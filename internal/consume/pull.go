@@ -121,7 +121,6 @@ func (w *Worker) pass(ctx context.Context, msg jetstream.Msg, from source, asked
 		w.logger.Error("a message without JetStream's metadata was left alone", "error", err)
 		return 0
 	}
-	m.copiesBegun = w.copies.begun.Load()
 	if !from.inRoom {
 		w.behind.Store(m.behind > 0)
 	}

@@ -31,10 +31,6 @@ type Throttle interface {
 	Decide(ctx context.Context, requests []store.Request) ([]store.Decision, error)
 	Await(ctx context.Context) error
 
-	// Records returns a function that reports which events the delivery record had at the time of this call; nil if the record is not
-	// known.
-	Records(ctx context.Context) store.Recorded
-
 	// LearnUnpaired records that a pair was not open when every event stored up to a time of the server's clock was decided. KnownUnpaired
 	// reports whether LearnUnpaired recently recorded a later time than the given one.
 	KnownUnpaired(pair string, after time.Time) bool

@@ -61,7 +61,6 @@ type Worker struct {
 	hand         *hand
 	behind       atomic.Bool // producers' messages wait to be delivered
 	bodies       *bodies
-	copies       recordCopies
 	pool         chan struct{} // has an element for each message between decision and settlement
 	tasks        chan func()   // feeds idle goroutines of the pool
 	channels     *channels

@@ -23,6 +23,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/cli"
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -232,7 +233,7 @@ func watch(ctx context.Context, running Running, shown *display, nats address) {
 				shown.Line("shown by %s", strings.Join(typed("dlq list", nats), "\n"+guideIndent))
 			}
 		}
-		s := situation{counts: now}
+		s := situation{counts: now, at: time.Now()}
 		s.limits, s.unknown = limitsNow(ctx, running.Explain, now.busiest())
 		if ctx.Err() == nil {
 			shown.update(s)
@@ -251,7 +252,7 @@ const lookAt = 20
 // limitsNow asks for the limits of the busiest categories, the global ones first.
 func limitsNow(
 	ctx context.Context, explain func(context.Context, store.Request) (store.Explanation, error), categories []string,
-) (found []store.Explanatory, unknown bool) {
+) (found []limits.Use, unknown bool) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	for _, category := range append([]string{""}, categories[:min(len(categories), lookAt)]...) {
@@ -260,8 +261,8 @@ func limitsNow(
 			return nil, true
 		}
 		for _, limit := range known.Limits {
-			if !slices.ContainsFunc(found, func(other store.Explanatory) bool {
-				return other.Node.Path == limit.Node.Path && other.Limit == limit.Limit
+			if !slices.ContainsFunc(found, func(other limits.Use) bool {
+				return other.Path == limit.Path && other.Limit == limit.Limit
 			}) {
 				found = append(found, limit)
 			}

@@ -88,7 +88,7 @@ func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 			if problem != nil {
 				return store.Explanation{}, problem
 			}
-			if explanation, err = redis.Explain(ctx, request); err != nil {
+			if explanation, err = redis.Readings.Explain(ctx, request); err != nil {
 				err = fmt.Errorf("redis: %s", setup.ExplainRedis(err))
 			}
 			return explanation, err

@@ -24,6 +24,10 @@ type batched[T, R any] struct {
 	err    error
 }
 
+func newBatcher[T, R any](call func(ctx context.Context, items []T) ([]R, error)) *batcher[T, R] {
+	return &batcher[T, R]{call: call}
+}
+
 // do submits one item and waits for its result. A cancelled context ends the wait, not the call.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 	asked := &batched[T, R]{item: item, done: make(chan struct{})}

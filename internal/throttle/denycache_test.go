@@ -54,7 +54,7 @@ func TestDenyCache(t *testing.T) {
 			learn(now, rule, 0, 0, 6)
 		}, map[string]string{"a.b": "-"}, 0},
 		{"full before it is forgotten", func(now time.Time) { learn(now, global, 0, time.Hour, 1) }, map[string]string{"a.b": ""}, 0},
-		{"forgotten", func(time.Time) { cache.forget() }, map[string]string{"a.b": "-"}, 0},
+		{"forgotten", func(time.Time) { cache.full.Clear() }, map[string]string{"a.b": "-"}, 0},
 	} {
 		step.learn(clock.Read())
 		clock.Advance(step.after)
@@ -77,28 +77,15 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	clock := testkit.NewClock(nil)
 	cache := newDenyCache(time.Minute, clock.Read)
 	tree := newRoutes(newTree(t, "none", "1/1h", ""))
-	learn := func(name string, wait time.Duration) {
-		node := tree.Path(name)[0]
-		cache.learn(clock.Read(), tree.Route(name), denied(node, node.Limits[0], wait), 1)
-		if len(cache.full) > maxFull {
-			t.Fatalf("got %d entries, want %d at most", len(cache.full), maxFull)
-		}
-		if cache.find(tree.Route(name)) == nil {
-			t.Fatalf("%s was not learnt", name)
-		}
-	}
-	for i := range maxFull - 1 {
-		learn(fmt.Sprint("short", i), time.Second)
-	}
-	learn("long", time.Hour)
-	clock.Advance(time.Second)
-	learn("next", time.Hour) // ended entries make room
-	if denial := cache.find(tree.Route("long")); denial == nil || len(cache.full) != 2 {
-		t.Errorf("got %d entries, long is full: %+v, want 2 entries with long", len(cache.full), denial)
-	}
 	for i := range 2 * maxFull {
-		learn(fmt.Sprint("more", i), time.Hour)
+		name := fmt.Sprint("a", i)
+		node := tree.Path(name)[0]
+		cache.learn(clock.Read(), tree.Route(name), denied(node, node.Limits[0], time.Hour), 1)
+		if cache.find(tree.Route(name)) == nil {
+			t.Fatalf("%s was not learned", name)
+		}
 	}
+	testkit.Equal(t, cache.full.Len(), maxFull, "entries")
 }
 
 // TestLimiterCountsADenialFromItsQuestion compares entries of the deny cache with the next slot's time in Redis. The cache counts from
@@ -112,9 +99,7 @@ func TestLimiterCountsADenialFromItsQuestion(t *testing.T) {
 	limiter.one(store.Denied, request("second", "a"))
 	limiter.wantFull("a", limits.LevelCategory)
 	opens := scores(t, limiter.server, "{limiter}:log:a")["first"].Add(time.Hour)
-	for limit, known := range limiter.cache.full {
-		if known.until.After(opens) {
-			t.Errorf("%+v counts as full for %v after its next slot has opened", limit, known.until.Sub(opens))
-		}
+	if known := limiter.Full("a"); known.Opens.After(opens) {
+		t.Errorf("the limit counts as full for %v after its next slot has opened", known.Opens.Sub(opens))
 	}
 }

@@ -107,7 +107,7 @@ func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
 		kit.options = optionsOf(client, "limiter")
 		o.Redis = store.NewRedis(script.NewRunner(kit.options), o.Settings)
 	}
-	o.Metrics, o.Logger = kit.metrics, kit.logs.Logger()
+	o.Metrics, o.UsageMetrics, o.Logger = kit.metrics, kit.metrics, kit.logs.Logger()
 	kit.Limiter = NewLimiter(o)
 	kit.full.logger = kit.fullLogs.Logger()
 	return kit

@@ -224,7 +224,7 @@ func TestLimiterCannotRefresh(t *testing.T) {
 
 			// The limiter notices by itself that its limits are in force again.
 			other := newRedis(client, "limiter", limiter.o.Settings)
-			put := testkit.Must(other.PutInForce(t.Context(), limits.Position{Generation: 1, Revision: 2}, limits.Position{}))(t)
+			put := testkit.Must(other.Positions.PutInForce(t.Context(), limits.Position{Generation: 1, Revision: 2}, limits.Position{}))(t)
 			testkit.Equal(t, put, true, "put in force")
 			limiter.await()
 			limiter.wantReady(nil)

@@ -96,13 +96,13 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	before[1].Grant.Refund(t.Context())
 	testkit.Equal(t, before[2].Grant.Extend(t.Context()), true, "extended while Redis is unavailable")
 	limiter.logs.Want(t, "redis is unavailable", "redis stays unavailable, the failure policy acts")
-	limiter.outage.mu.Lock()
-	for _, grant := range limiter.outage.unsynced {
+	limiter.recovery.replay.mu.Lock()
+	for _, grant := range limiter.recovery.replay.unsynced {
 		if grant.local {
 			grant.At = grant.At.Add(-10 * time.Minute)
 		}
 	}
-	limiter.outage.mu.Unlock()
+	limiter.recovery.replay.mu.Unlock()
 
 	decided := time.Now()
 	limiter.regain()
@@ -213,7 +213,7 @@ func TestLimiterSyncs(t *testing.T) {
 	server := servertest.StartRedis(t)
 	proxy := servertest.StartProxy(t, server.Addr)
 	limiter := newLimiterKit(t, proxy.Addr, LimiterOptions{Policy: Local})
-	limiter.outage.reach(t.Context(), limiter.staleness.compare)
+	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
 	grants := limiter.want(map[store.Verdict]int{store.Admitted: 3}, several(3, "e", "a")...)
 	proxy.Refuse(true)
 	proxy.Cut()
@@ -221,11 +221,11 @@ func TestLimiterSyncs(t *testing.T) {
 	grants[1].Grant.Refund(t.Context())
 	grants[2].Grant.Release(t.Context(), false)
 	proxy.Refuse(false)
-	testkit.Equal(t, testkit.Must(limiter.outage.sync(t.Context()))(t), 2, "events told")
+	testkit.Equal(t, testkit.Must(limiter.recovery.replay.sync(t.Context()))(t), 2, "events told")
 	limiter.one(store.Done, request("e1", "a"))
 	limiter.one(store.Leased, request("e3", "a"))
 	limiter.one(store.Admitted, request("e2", "a"))
-	testkit.Equal(t, testkit.Must(limiter.outage.sync(t.Context()))(t), 0, "events told again")
+	testkit.Equal(t, testkit.Must(limiter.recovery.replay.sync(t.Context()))(t), 0, "events told again")
 	limiter.metrics.wantRefunded(t, 1)
 	limiter.logs.Want(t)
 }

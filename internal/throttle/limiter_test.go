@@ -125,7 +125,7 @@ func TestLimiterNeedsEverySelfTest(t *testing.T) {
 		Redis:     newRedis(scripttest.SetUser(t, server, "without", scripttest.Without(scripttest.Rights(), "set")), scripttest.UserPrefix, store.Settings{Tree: newTree(t, "6/1h", "5/1h", "a.b=4/1h"), Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}),
 		SelfTests: []store.SelfTest{pacing.SelfTest},
 	})
-	limiter.outage.reach(t.Context(), limiter.staleness.compare)
+	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
 	limiter.wantReady(script.ErrForbidden)
 	testkit.Equal(t, limiter.Available(), false, "available")
 }
@@ -134,11 +134,11 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	limiter := newLimiterKit(t, server.Addr, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,off=0/1h,none=none,c.*=3/1h")}})
-	limiter.outage.reach(t.Context(), limiter.staleness.compare)
+	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
 	sizes := map[string]int{limits.LevelGlobal: 100, limits.LevelCategory: 10, "a.b": 4, "off": 0, "c.*": 3}
 	check := func(want map[string]int) {
 		t.Helper()
-		testkit.NoError(t, limiter.usage.refresh(t.Context(), limiter.o.Redis))
+		testkit.NoError(t, limiter.usage.refresh(t.Context()))
 		testkit.EqualMaps(t, limiter.metrics.used.All(), want, "used")
 	}
 	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
@@ -211,8 +211,8 @@ func TestLimiterConcurrentGrants(t *testing.T) {
 	}
 	work.Wait()
 	want := int64(8 * 10 * 6) // two of eight were returned
-	counts := testkit.Must(limiter.o.Redis.Usage(t.Context(), limiter.o.Tree.Path("a")))(t)
+	counts := testkit.Must(limiter.o.Redis.Readings.Usage(t.Context(), limiter.o.Tree.Path("a")))(t)
 	testkit.Equal(t, counts[0][0], want, "slots taken in Redis")
-	testkit.Equal(t, limiter.local.Usage(limiter.o.Tree.Path("a"))[0][0], want, "slots taken locally")
+	testkit.Equal(t, limiter.grants.mirror.memory.Usage(limiter.o.Tree.Path("a"))[0][0], want, "slots taken locally")
 	limiter.metrics.wantRefunded(t, 8*10*2)
 }

@@ -62,19 +62,19 @@ func TestLimiterDisclaims(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	limiter := newLimiterKit(t, server.Addr, LimiterOptions{})
-	limiter.outage.reach(t.Context(), limiter.staleness.compare)
+	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
 	requests := []store.Request{request("e", "a"), request("f", "b")}
 	calls := 0
-	_, err := limiter.askEach(t.Context(), requests, logsOf, func(ctx context.Context, nonce string, group []store.Request) ([]store.Decision, error) {
+	_, err := limiter.asker.askEach(t.Context(), requests, logsOf, func(ctx context.Context, nonce string, group []store.Request) ([]store.Decision, error) {
 		if calls++; calls == 2 {
 			return nil, errors.New("no answer")
 		}
-		return limiter.askOnce(ctx, nonce, group)
+		return limiter.asker.askOnce(ctx, nonce, group)
 	}, script.ErrRefused)
 	if !errors.Is(err, script.ErrUnavailable) {
 		t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
 	}
-	limiter.outage.reach(t.Context(), limiter.staleness.compare)
+	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
 	if answer := limiter.decide(request("e", "a"))[0]; answer.Verdict != store.Reclaimed || answer.InDoubt {
 		t.Errorf("got %+v, want %s without doubt", answer, store.Reclaimed)
 	}
@@ -84,15 +84,16 @@ func TestUnpaired(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
 	u := newUnpaired(time.Hour, clock.Read)
+	l := &Limiter{unpaired: u}
 	want := func(pair string, want bool) {
 		t.Helper()
-		testkit.Equal(t, u.known(pair, before), want, "%q is known not to be open", pair)
+		testkit.Equal(t, l.KnownUnpaired(pair, before), want, "%q is known not to be open", pair)
 	}
 	firing := ofPair("fires", request("firing", "a"))
 	want(firing.Pair, false)
-	u.learn(firing.Pair, after, false)
-	u.learn("other", after, false)
-	u.learn("", after, false)
+	l.LearnUnpaired(firing.Pair, after)
+	l.LearnUnpaired("other", after)
+	l.LearnUnpaired("", after)
 	want("", false)
 	clock.Advance(unpairedFor - time.Nanosecond)
 	want(firing.Pair, true)
@@ -102,38 +103,29 @@ func TestUnpaired(t *testing.T) {
 	u.see([]store.Request{firing})
 	want(firing.Pair, false)
 	want("other", true)
-	u.learn(firing.Pair, after, false) // found before the firing event
+	l.LearnUnpaired(firing.Pair, after) // found before the firing event
 	want(firing.Pair, false)
 	clock.Advance(time.Nanosecond)
 	want("other", false)
 	clock.Advance(unpairedFor)
-	u.learn(firing.Pair, after, false)
+	l.LearnUnpaired(firing.Pair, after)
 	want(firing.Pair, true)
-	u.forget()
+	u.pairs.Clear()
 	want(firing.Pair, false)
 
-	for i := range 3 * maxUnpaired {
-		u.learn(fmt.Sprint(i), after, false)
-		if len(u.pairs) > maxUnpaired {
-			t.Fatalf("got %d pairs, want %d at most", len(u.pairs), maxUnpaired)
-		}
-		if i == maxUnpaired-1 {
-			clock.Advance(unpairedFor)
-			u.learn("fresh", after, false)
-			if len(u.pairs) != 1 {
-				t.Fatalf("got %d pairs, want the fresh one alone", len(u.pairs))
-			}
-		}
+	for i := range 2 * maxUnpaired {
+		l.LearnUnpaired(fmt.Sprint(i), after)
 	}
+	testkit.Equal(t, u.pairs.Len(), maxUnpaired, "pairs that are remembered")
 
-	short, off := newUnpaired(time.Millisecond, clock.Read), newUnpaired(0, clock.Read)
-	short.learn("pair", after, false)
-	off.learn("pair", after, false)
-	if !short.known("pair", before) || off.known("pair", before) {
+	short, off := &Limiter{unpaired: newUnpaired(time.Millisecond, clock.Read)}, &Limiter{unpaired: newUnpaired(0, clock.Read)}
+	short.LearnUnpaired("pair", after)
+	off.LearnUnpaired("pair", after)
+	if !short.KnownUnpaired("pair", before) || off.KnownUnpaired("pair", before) {
 		t.Error("the life of the deny cache is not regarded")
 	}
 	clock.Advance(time.Millisecond)
-	if short.known("pair", before) {
+	if short.KnownUnpaired("pair", before) {
 		t.Error("it outlives the deny cache")
 	}
 }

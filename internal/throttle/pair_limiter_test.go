@@ -92,7 +92,10 @@ func TestLimiterPairsOfTheWrongType(t *testing.T) {
 	limiter.one(store.Admitted, request("other", "a"))
 	client.Del(t.Context(), limiterKey("pairs:a"))
 	firing.Finish(t.Context(), "r")
-	testkit.Eventually(t, "the pairs to be asked about again", func() bool { return limiter.refused.find(pairsOf(aboutDisk("resolved"))) == nil })
+	testkit.Eventually(t, "the pairs to be asked about again", func() bool {
+		_, refused := limiter.asker.refused.Get(pairsOf(aboutDisk("resolved")))
+		return !refused
+	})
 	limiter.resolve(store.Admitted, "r", aboutDisk("resolved"))
 	limiter.logs.Want(t, "event cannot be evaluated")
 }

@@ -55,7 +55,7 @@ func (w *queueWorld) run() {
 		}
 		w.clock.Set(now)
 		w.asked++
-		answers := testkit.Must(w.limiter.askInTurn(w.t.Context(), []store.Request{next.request}))(w.t)
+		answers := testkit.Must(w.limiter.asker.askInTurn(w.t.Context(), []store.Request{next.request}))(w.t)
 		if answers[0].Verdict == store.Admitted {
 			if next.request.HasWaited {
 				w.admitted, w.at = append(w.admitted, next.request.ID), append(w.at, now)
@@ -64,7 +64,7 @@ func (w *queueWorld) run() {
 			continue
 		}
 		testkit.Equal(w.t, answers[0].Verdict, store.Denied, "verdict of %q", next.request.ID)
-		verdict, in, err := w.Delay(w.t.Context(), store.Postponement{
+		verdict, in, err := w.Queues.Delay(w.t.Context(), store.Postponement{
 			Request: next.request, Wait: answers[0].Wait, Longest: time.Hour, Path: answers[0].Node.Path, Limit: answers[0].Limit,
 		}, 1000)
 		if err != nil || verdict != store.ComesBack {
@@ -125,11 +125,7 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 // newLimiterKitOf returns a limiter of a store.
 func newLimiterKitOf(t *testing.T, r *store.Redis) *Limiter {
 	t.Helper()
-	kit := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{})
-	kit.o.Redis = r
-	kit.Adopt(r.Rules().Ruleset)
-	kit.finish.call = r.Finish
-	return kit.Limiter
+	return newLimiterKit(t, "", LimiterOptions{Redis: r, Settings: r.Settings()}).Limiter
 }
 
 // TestLimiterTurns denies an event that would overtake waiting events.

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,56 +12,61 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// useOf returns the usage of a limit of a node.
-func useOf(t *testing.T, node, limit string, used int64) limits.Usage {
+// useOf returns the use of a limit of a path. A path with a dot has a rule of its own.
+func useOf(t *testing.T, path, limit string, used int64) limits.Use {
 	t.Helper()
-	return limits.Usage{Level: node, Limit: limit, Used: used, Size: testkit.Must(limits.Parse(limit))(t)[0].Capacity()}
+	node := limits.Node{Path: path, Level: limits.LevelCategory}
+	switch {
+	case path == "":
+		node.Level = limits.LevelGlobal
+	case strings.Contains(path, "."):
+		node.Level = path
+	}
+	return limits.UseOf(node, testkit.Must(limits.Parse(limit))(t)[0], used)
 }
 
 // wantUses compares the uses of a category.
-func (k *limiterKit) wantUses(category string, want ...limits.Usage) {
+func (k *limiterKit) wantUses(category string, want ...limits.Use) {
 	k.t.Helper()
-	testkit.EqualSlices(k.t, k.Uses(k.t.Context(), category), want, "uses of %q", category)
+	testkit.EqualSlices(k.t, k.Usage().Uses(k.t.Context(), category), want, "uses of %q", category)
 }
 
-// told sets the age of the uses kept for a category.
-func (k *limiterKit) told(category string, ago time.Duration) {
-	k.usage.mu.Lock()
-	defer k.usage.mu.Unlock()
-	known := k.usage.told[category]
-	known.asked = time.Now().Add(-ago)
-	k.usage.told[category] = known
+// keep sets how long the uses of a category are still cached.
+func (k *limiterKit) keep(category string, d time.Duration) {
+	key := usesKey{k.o.Redis.Rules().InForce, category}
+	uses, _ := k.usage.uses.Get(key)
+	k.usage.uses.Put(key, uses, time.Now().Add(d))
 }
 
 func TestLimiterUses(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,free=none")}})
 	limiter.want(map[store.Verdict]int{store.Admitted: 3}, append(several(2, "ab", "a.b"), request("a", "a"))...)
-	before := []limits.Usage{useOf(t, "global", "100/1h", 3), useOf(t, "a", "10/1h", 3), useOf(t, "a", "20/2h", 3), useOf(t, "a.b", "4/1h", 2)}
+	before := []limits.Use{useOf(t, "", "100/1h", 3), useOf(t, "a", "10/1h", 3), useOf(t, "a", "20/2h", 3), useOf(t, "a.b", "4/1h", 2)}
 	limiter.wantUses("a.b", before...)
 	limiter.wantUses("a.c", before[:3]...)
 	limiter.wantUses("free", before[0])
 
 	limiter.one(store.Admitted, request("more", "a.b"))
-	limiter.told("a.b", -time.Hour) // stays fresh for the whole test
+	limiter.keep("a.b", time.Hour) // stays fresh for the whole test
 	limiter.wantUses("a.b", before...)
-	limiter.told("a.b", usesKept)
-	after := []limits.Usage{useOf(t, "global", "100/1h", 4), useOf(t, "a", "10/1h", 4), useOf(t, "a", "20/2h", 4), useOf(t, "a.b", "4/1h", 3)}
+	limiter.keep("a.b", 0)
+	after := []limits.Use{useOf(t, "", "100/1h", 4), useOf(t, "a", "10/1h", 4), useOf(t, "a", "20/2h", 4), useOf(t, "a.b", "4/1h", 3)}
 	limiter.wantUses("a.b", after...)
 
-	limiter.told("a.b", -time.Hour)
+	limiter.keep("a.b", time.Hour)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "100/1h", "none", "a.b=5/1h")})
-	adopted := []limits.Usage{after[0], useOf(t, "a.b", "5/1h", 3)}
+	adopted := []limits.Use{after[0], useOf(t, "a.b", "5/1h", 3)}
 	limiter.wantUses("a.b", adopted...)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", "")})
 	limiter.wantUses("a.b")
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "100/1h", "none", "a.b=5/1h")})
 
 	limiter.wantUses("a.b", adopted...)
-	limiter.told("a.b", -time.Hour)
+	limiter.keep("a.b", time.Hour)
 	limiter.lose()
 	limiter.wantUses("a.b", adopted...)
-	limiter.told("a.b", usesKept)
+	limiter.keep("a.b", 0)
 	limiter.wantUses("a.b")
 	limiter.wantUses("a.c")
 }
@@ -70,20 +76,20 @@ func TestLimiterUsesThatCannotBeRead(t *testing.T) {
 	limiter := startLimiter(t, LimiterOptions{})
 	limiter.server.CLI("SET", limiterKey("log:a"), "text")
 	limiter.wantUses("a")
-	limiter.wantUses("b", useOf(t, "global", "100/1h", 0), useOf(t, "b", "10/1h", 0))
+	limiter.wantUses("b", useOf(t, "", "100/1h", 0), useOf(t, "b", "10/1h", 0))
 	limiter.server.CLI("DEL", limiterKey("log:a"))
-	limiter.wantUses("a", useOf(t, "global", "100/1h", 0), useOf(t, "a", "10/1h", 0))
+	limiter.wantUses("a", useOf(t, "", "100/1h", 0), useOf(t, "a", "10/1h", 0))
 }
 
 func TestLimiterUsesAreBounded(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{})
-	limiter.wantUses("a", useOf(t, "global", "100/1h", 0), useOf(t, "a", "10/1h", 0))
+	limiter.wantUses("a", useOf(t, "", "100/1h", 0), useOf(t, "a", "10/1h", 0))
 	for i := range maxTouched {
-		limiter.usage.told[fmt.Sprint("a", i)] = knownUses{}
+		limiter.keep(fmt.Sprint("a", i), time.Hour)
 	}
-	limiter.wantUses("b", useOf(t, "global", "100/1h", 0), useOf(t, "b", "10/1h", 0))
-	testkit.AtMost(t, len(limiter.usage.told), maxTouched, "categories whose uses are kept")
+	limiter.wantUses("b", useOf(t, "", "100/1h", 0), useOf(t, "b", "10/1h", 0))
+	testkit.AtMost(t, limiter.usage.uses.Len(), maxTouched, "categories whose uses are kept")
 }
 
 func TestLimiterLimitOf(t *testing.T) {
@@ -97,10 +103,10 @@ func TestLimiterLimitOf(t *testing.T) {
 		{"free", limits.LevelCategory, ""},
 		{"a.b", store.LevelClosed, ""},
 	} {
-		testkit.Equal(t, limiter.LimitOf(test.category, test.level), test.want, "%q at the level %q", test.category, test.level)
+		testkit.Equal(t, limiter.Usage().LimitOf(test.category, test.level), test.want, "%q at the level %q", test.category, test.level)
 	}
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "7/1h", "")})
-	if global, category := limiter.LimitOf("a.b", limits.LevelGlobal), limiter.LimitOf("a.b", limits.LevelCategory); global != "" || category != "7/1h" {
+	if global, category := limiter.Usage().LimitOf("a.b", limits.LevelGlobal), limiter.Usage().LimitOf("a.b", limits.LevelCategory); global != "" || category != "7/1h" {
 		t.Errorf("by other limits: %q, %q", global, category)
 	}
 }
@@ -110,7 +116,7 @@ func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "2/1h", "a.b=1/3h,c=none")}})
 	want := func(category string, in time.Duration) {
 		t.Helper()
-		opens := limiter.Opens(category)
+		opens := limiter.Usage().Opens(category)
 		if in == 0 && opens.IsZero() {
 			return
 		}

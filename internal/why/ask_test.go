@@ -97,9 +97,13 @@ func denied(e *journal.Entry) {
 // ofCategory is an explanation with the used slots of a category.
 func ofCategory(used int64, wait time.Duration) store.Explanation {
 	limit := limits.Limit{Count: 10, Window: 30 * time.Minute}
-	return store.Explanation{At: at("10:00:00"), Limits: []store.Explanatory{{
-		Node: limits.Node{Path: "payments", Level: "category"}, Limit: limit, Used: used, Wait: wait,
-	}}}
+	use := limits.UseOf(limits.Node{Path: "payments", Level: "category"}, limit, used)
+	known := store.Explanation{At: at("10:00:00"), Limits: []limits.Use{use}}
+	if wait > 0 {
+		next := known.At.Add(wait)
+		known.Limits[0].Next, known.Denial = &next, &known.Limits[0]
+	}
+	return known
 }
 
 // stuck is evt-4711 in the producers' stream.

@@ -258,12 +258,12 @@ func (s *session) readDigests(ctx context.Context) {
 
 // sayNow says what would happen to an event of a category.
 func (a *asking) sayNow(category string, known store.Explanation) string {
-	denial := known.Denial()
+	denial := known.Denial
 	if denial == nil {
 		text := fmt.Sprintf("an event of %s would be sent now", category)
 		var used []string
 		for _, limit := range known.Limits {
-			used = append(used, fmt.Sprintf("%s %d of %d used", nameOf(limit), limit.Used, limit.Limit.Capacity()))
+			used = append(used, fmt.Sprintf("%s %d of %d used", limit.Name(), limit.Used, limit.Size))
 		}
 		if len(used) > 0 {
 			text += ": " + strings.Join(used, ", ")
@@ -271,14 +271,12 @@ func (a *asking) sayNow(category string, known store.Explanation) string {
 		return text
 	}
 	text := fmt.Sprintf("an event of %s would be denied now by %s %s: %d of %d used",
-		category, denial.Node.Level, denial.Limit, denial.Used, denial.Limit.Capacity())
-	if denial.Wait > 0 {
-		text += ", the next slot opens at " + a.second(known.At.Add(denial.Wait))
+		category, denial.Level, denial.Limit, denial.Used, denial.Size)
+	if denial.Next != nil {
+		text += ", the next slot opens at " + a.second(*denial.Next)
 	}
 	if instead := a.Denied(category); instead != "" {
 		text += "; " + instead
 	}
 	return text
 }
-
-func nameOf(limit store.Explanatory) string { return cmp.Or(limit.Node.Path, limit.Node.Level) }

@@ -11,18 +11,10 @@ var ofThrottle = []mutant{
 		test: "./internal/throttle/store -run ^TestDelaysOfEveryAlgorithm$",
 	},
 	{
-		name: "records-read-before-they-are-counted",
-		bug:  "A delivery record that is too long for a copy is fetched, and thrown away.",
-		file: "internal/throttle/store/records.go",
-		old:  `leasedCount > mostLeasedCopied || doneCount > int64(mostDone)`,
-		new:  `leasedCount < 0 || doneCount < 0`,
-		test: "./internal/throttle/store -run ^TestLongRecordsAreOnlyCounted$",
-	},
-	{
 		name: "deny-cache-after-a-refund",
 		bug:  "The deny cache goes on denying after slots were returned.",
-		file: "internal/throttle/options.go",
-		old:  `l.cache.forget()`,
+		file: "internal/throttle/denycache.go",
+		old:  `d.cache.full.Clear()`,
 		new:  "",
 		test: "./internal/throttle -run ^TestLimiterFull$",
 	},
@@ -39,9 +31,9 @@ var ofThrottle = []mutant{
 	{
 		name: "deny-cache-at-its-end",
 		bug:  "The deny cache still denies at the moment at which the next slot opens.",
-		file: "internal/throttle/denycache.go",
-		old:  `full && now.Before(known.until)`,
-		new:  `full && !now.After(known.until)`,
+		file: "internal/expiring/expiring.go",
+		old:  `found && !m.clock().Before(known.until)`,
+		new:  `found && m.clock().After(known.until)`,
 		test: "./internal/throttle -run ^TestDenyCache$",
 	},
 	{
@@ -55,17 +47,17 @@ var ofThrottle = []mutant{
 	{
 		name: "deny-cache-from-a-share",
 		bug:  "A share of a limit that is full while Redis is unavailable counts as the whole limit.",
-		file: "internal/throttle/limiter.go",
-		old:  `if source == SourceRedis && d.Verdict.IsDenial() {`,
-		new:  `if d.Verdict.IsDenial() {`,
+		file: "internal/throttle/denycache.go",
+		old:  `if source == SourceRedis && decision.Verdict.IsDenial() {`,
+		new:  `if decision.Verdict.IsDenial() {`,
 		test: "./internal/throttle -run ^TestLimiterSharesOfEachAlgorithm$",
 	},
 	{
 		name: "deny-cache-from-the-reply",
 		bug:  "The deny cache counts from when the reply came, not from before the question left.",
-		file: "internal/throttle/limiter.go",
-		old:  `l.take(SourceRedis, asked, result.Decisions, requests)`,
-		new:  `l.take(SourceRedis, time.Now(), result.Decisions, requests)`,
+		file: "internal/throttle/asker.go",
+		old:  `a.answers.take(SourceRedis, asked, result.Decisions, requests)`,
+		new:  `a.answers.take(SourceRedis, time.Now(), result.Decisions, requests)`,
 		test: "./internal/throttle -run ^TestLimiterCountsADenialFromItsQuestion$",
 	},
 	{
@@ -96,15 +88,15 @@ var ofThrottle = []mutant{
 	{
 		name: "deny-cache-without-shadow",
 		bug:  "The deny cache drops an event that the shadow was not asked about.",
-		file: "internal/throttle/limiter.go",
+		file: "internal/throttle/denycache.go",
 		old: `if shadowed == nil {
 			return nil
 		}
-		l.o`,
+		d.metrics`,
 		new: `if shadowed == nil {
 			return denial
 		}
-		l.o`,
+		d.metrics`,
 		test: "./internal/throttle -run ^TestLimiterFullInForceAndInTheShadow$",
 	},
 	{
@@ -137,17 +129,17 @@ var ofThrottle = []mutant{
 	{
 		name: "queue-never-left",
 		bug:  "Those who had their turn keep their position in the queue.",
-		file: "internal/throttle/limiter.go",
-		old:  `_ = l.o.Redis.Leave(ctx, leaving.requests)`,
+		file: "internal/throttle/asker.go",
+		old:  `_ = a.o.Redis.Queues.Leave(ctx, leaving.requests)`,
 		new:  `_ = leaving`,
 		test: "./internal/throttle -run TestQueueKeepsTheOrder",
 	},
 	{
 		name: "queue-overtaken",
 		bug:  "Whoever comes while a slot is free gets it, whoever waits for it.",
-		file: "internal/throttle/limiter.go",
-		old:  `if l.o.Forward || !slices.ContainsFunc(requests, store.Request.StandsInQueue) {`,
-		new:  `if l.o.Forward || len(requests) > 0 || slices.ContainsFunc(requests, store.Request.StandsInQueue) {`,
+		file: "internal/throttle/asker.go",
+		old:  `if a.o.Forward || !slices.ContainsFunc(requests, store.Request.StandsInQueue) {`,
+		new:  `if a.o.Forward || len(requests) > 0 || slices.ContainsFunc(requests, store.Request.StandsInQueue) {`,
 		test: "./internal/throttle -run TestQueueKeepsTheOrder",
 	},
 	{
@@ -161,17 +153,17 @@ var ofThrottle = []mutant{
 	{
 		name: "outage-not-told",
 		bug:  "Redis is not told of what was admitted while it was unavailable.",
-		file: "internal/throttle/limiter.go",
-		old:  `l.outage.rememberAll(admitted)`,
-		new:  "_ = admitted",
+		file: "internal/throttle/grant.go",
+		old:  `of.replay.rememberAll(unsynced)`,
+		new:  "_ = unsynced",
 		test: "./internal/throttle -run ^TestLimiterDecidesLocally$",
 	},
 	{
 		name: "pair-not-announced",
 		bug:  "What resolves a message that is on its way is taken for unpaired.",
-		file: "internal/throttle/limiter.go",
-		old:  `err = l.o.Redis.Announce(ctx, result.Decisions)`,
-		new:  `err = l.o.Redis.announce(ctx, nil)`,
+		file: "internal/throttle/asker.go",
+		old:  `err = a.o.Redis.Pairs.Announce(ctx, result.Decisions)`,
+		new:  `err = a.o.Redis.Pairs.Announce(ctx, nil)`,
 		test: "./internal/throttle -run TestLimiterPairs$",
 	},
 	{
@@ -195,8 +187,8 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 	{
 		name: "refused-log-asked-again",
 		bug:  "Each event whose log Redis refuses costs a call.",
-		file: "internal/throttle/negative_cache.go",
-		old:  `l.refused.note(shared, err)`,
+		file: "internal/throttle/asker.go",
+		old:  `a.refused.Put(shared, err, time.Now().Add(refusedFor))`,
 		new:  "",
 		test: "./internal/throttle -run TestLimiterAsksOnceAboutWhatIsBroken",
 	},
@@ -271,8 +263,8 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		name: "stale-not-refreshed",
 		bug:  "A worker that is turned away does not look for newer limits.",
 		file: "internal/throttle/staleness.go",
-		old:  `if s.Refresh != nil {`,
-		new:  `if s.Refresh == nil {`,
+		old:  `if s.o.Refresh != nil {`,
+		new:  `if s.o.Refresh == nil {`,
 		test: "./internal/throttle -run ^TestLimiterRefreshesLimitsThatAreNotTheNewest$",
 	},
 	{
