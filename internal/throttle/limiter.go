@@ -166,8 +166,3 @@ func (l *Limiter) Available() bool { return l.outage.isAnswering() }
 
 // Usage answers how full the limits are.
 func (l *Limiter) Usage() *Usage { return l.usage }
-
-// Explain is [store.Readings.Explain] by the limits in force.
-func (l *Limiter) Explain(ctx context.Context, request store.Request) (store.Explanation, error) {
-	return l.o.Redis.Readings.Explain(ctx, request)
-}
