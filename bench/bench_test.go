@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // rounds is how often each contestant runs; the best counts.
@@ -328,15 +328,15 @@ func batches(b *testing.B, client *redis.Client, limit, categories, size int) as
 	return requests(newLimiter(client, settingsOf(b, both, both, nil)), categories, size)
 }
 
-func requests(limiter *throttle.Redis, categories, size int) asker {
+func requests(limiter *store.Redis, categories, size int) asker {
 	stored := time.Now()
 	return func(worker, round int) (int, error) {
-		batch := make([]throttle.Request, size)
+		batch := make([]store.Request, size)
 		for i := range batch {
 			n := (round*size+i)*askers + worker
-			batch[i] = throttle.Request{
+			batch[i] = store.Request{
 				ID: stream + ":" + strconv.Itoa(n), Derived: true, Cost: 1,
-				Message:  throttle.Message{Stream: stream, Sequence: uint64(n), Stored: stored},
+				Message:  store.Message{Stream: stream, Sequence: uint64(n), Stored: stored},
 				Category: "category" + strconv.Itoa(n%categories),
 			}
 		}

@@ -14,27 +14,27 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // categoriesAsked is how many categories the events of a benchmark have.
 const categoriesAsked = 20
 
 // settingsOf are limits for a benchmark: of everything, and of each category.
-func settingsOf(b *testing.B, global, category string, guarantees []limits.Guarantee) throttle.Settings {
+func settingsOf(b *testing.B, global, category string, guarantees []limits.Guarantee) store.Settings {
 	b.Helper()
 	tree := testkit.Must(limits.NewTree(limits.Plan{
 		Global: testkit.Must(limits.Parse(global))(b), Category: testkit.Must(limits.Parse(category))(b), Guarantees: guarantees,
 	}))(b)
-	return throttle.Settings{Tree: tree, Lease: 30 * time.Second, Retention: time.Hour}
+	return store.Settings{Tree: tree, Lease: 30 * time.Second, Retention: time.Hour}
 }
 
-func newLimiter(client *redis.Client, s throttle.Settings) *throttle.Redis {
-	return throttle.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}), s)
+func newLimiter(client *redis.Client, s store.Settings) *store.Redis {
+	return store.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: 10 * time.Second}), s)
 }
 
 // events asks a limiter, `size` events a call.
-func events(client *redis.Client, s throttle.Settings, size int) asker {
+func events(client *redis.Client, s store.Settings, size int) asker {
 	return requests(newLimiter(client, s), categoriesAsked, size)
 }
 

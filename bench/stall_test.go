@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // expired is how many members that count no more stand in each set of BenchmarkStall.
@@ -35,18 +35,18 @@ func BenchmarkStall(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		for _, size := range []int{1, 64, throttle.MaxBatch} {
+		for _, size := range []int{1, 64, store.MaxBatch} {
 			for _, cost := range []int{1, 2} { // as one batch, and one by one
 				calls++
-				asked := make([]throttle.Request, size)
+				asked := make([]store.Request, size)
 				for i := range asked {
-					asked[i] = throttle.Request{ID: fmt.Sprintf("%d-%d", calls, i), Category: "category0", Cost: cost}
+					asked[i] = store.Request{ID: fmt.Sprintf("%d-%d", calls, i), Category: "category0", Cost: cost}
 				}
-				var result throttle.BatchResult
+				var result store.BatchResult
 				measure("decide", func() { result = must(limiter.Decide(ctx, asked)) })
-				leases := make([]throttle.Lease, size)
+				leases := make([]store.Lease, size)
 				for i, d := range result.Decisions {
-					if leases[i] = d.Lease; d.Verdict != throttle.Admitted {
+					if leases[i] = d.Lease; d.Verdict != store.Admitted {
 						b.Fatalf("%+v", d)
 					}
 				}

@@ -19,7 +19,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // userPassword is the one in redis/users.acl and its comment in redis/redis.conf.
@@ -61,8 +61,8 @@ func runScripts(t *testing.T, client redis.UniversalClient, scripting script.Scr
 	t.Helper()
 	tree := testkit.Must(limits.NewTree(limits.Plan{Global: limits.Limits{{Count: 100, Window: time.Minute}}}))(t)
 	runner := script.NewRunner(script.Options{Client: client, Prefix: "notifier", Timeout: testkit.Patience, Scripting: scripting})
-	store := throttle.NewRedis(runner, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Minute})
-	return store.SelfTest(t.Context(), pacing.SelfTest, summary.SelfTest)
+	shared := store.NewRedis(runner, store.Settings{Tree: tree, Lease: time.Minute, Retention: time.Minute})
+	return shared.SelfTest(t.Context(), pacing.SelfTest, summary.SelfTest)
 }
 
 // Each user has the commands that the notifier uses, on the keys of its deployment, and no others. The comment lists the commands.

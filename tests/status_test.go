@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
@@ -107,9 +108,9 @@ func wantLimitsAndRest(t *testing.T, told status.Status) {
 		used[limit.Path] = limit
 	}
 	testkit.EqualMaps(t, used, map[string]status.Limit{
-		"":         {Level: "global", Limit: "100/30m", Used: 12, Size: 100},
-		"search":   {Level: "category", Path: "search", Limit: "4/30m", Used: 4, Size: 4, PerMinute: 2},
-		"security": {Level: "security", Path: "security", Limit: "2/1h", Used: 2, Size: 2, PerMinute: 4},
+		"":         {Use: limits.Use{Level: "global", Limit: "100/30m", Used: 12, Size: 100}},
+		"search":   {Use: limits.Use{Level: "category", Path: "search", Limit: "4/30m", Used: 4, Size: 4}, PerMinute: 2},
+		"security": {Use: limits.Use{Level: "security", Path: "security", Limit: "2/1h", Used: 2, Size: 2}, PerMinute: 4},
 	}, "limits")
 	testkit.EqualSlices(t, told.DeadLetters, []status.DeadLetter{{Reason: "bad_json", Count: 1}}, "dead letters")
 	if len(told.Changes) != 1 || told.Changes[0].Path != "security" || told.Changes[0].Limit != "2/1h" || told.Changes[0].By != "ada" {

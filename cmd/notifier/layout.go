@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/inspect"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
@@ -27,10 +27,10 @@ type layout struct {
 // join refuses to run beside workers that store state in another layout. If Redis does not answer, the worker starts, and compares the
 // layouts as soon as Redis answers.
 func (l layout) join(ctx context.Context, life *lifecycle) error {
-	store := throttle.NewRedis(l.runner, throttle.Settings{})
-	stored, err := store.Layout(ctx)
+	shared := store.NewRedis(l.runner, store.Settings{})
+	stored, err := shared.Positions.Layout(ctx)
 	if err == nil {
-		return l.use(ctx, store, stored)
+		return l.use(ctx, shared, stored)
 	}
 	life.background("storing the layout", func(ctx context.Context) {
 		for {
@@ -39,11 +39,11 @@ func (l layout) join(ctx context.Context, life *lifecycle) error {
 			case <-ctx.Done():
 				return
 			}
-			stored, err := store.Layout(ctx)
+			stored, err := shared.Positions.Layout(ctx)
 			if err != nil {
 				continue // the limiter logs that Redis is unavailable
 			}
-			if err := l.use(ctx, store, stored); err != nil && ctx.Err() == nil {
+			if err := l.use(ctx, shared, stored); err != nil && ctx.Err() == nil {
 				l.logger.Error("this worker runs beside a deployment of another layout, stop it", "error", err)
 			}
 			return
@@ -53,14 +53,14 @@ func (l layout) join(ctx context.Context, life *lifecycle) error {
 }
 
 // use stores the layout of this program in Redis, unless workers of the stored layout are running.
-func (l layout) use(ctx context.Context, store *throttle.Redis, stored int) error {
+func (l layout) use(ctx context.Context, shared *store.Redis, stored int) error {
 	if stored != 0 && stored != lua.Layout {
 		if err := l.awaitNoOther(ctx); err != nil {
 			return err
 		}
 		l.logger.Info("no worker of the layout before is left, this layout takes its place", "layout", lua.Layout, "before", stored)
 	}
-	used, err := store.UseLayout(ctx, stored, lua.Layout)
+	used, err := shared.Positions.UseLayout(ctx, stored, lua.Layout)
 	if err == nil && !used {
 		err = fmt.Errorf("a worker of another layout has started at the same time; this program has layout %d", lua.Layout)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 	"github.com/seed-4578ace9/notifier/lua"
 )
@@ -29,7 +30,7 @@ type parts struct {
 }
 
 // start makes the parts and starts what they do in the background.
-func (w *worker) start(ctx context.Context, s *servers, settings throttle.Settings) (*parts, error) {
+func (w *worker) start(ctx context.Context, s *servers, settings store.Settings) (*parts, error) {
 	instances, err := fleet.Join(s.connection.Conn, w.fleetOptions(s))
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func (w *worker) start(ctx context.Context, s *servers, settings throttle.Settin
 	w.life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, s, p.Limiter) })
 	p.deliveries = selfreport.Sink{
 		Annotated: &sink.Annotated{
-			Sink: s.outlet.Sink, Limits: p.Limiter, Pacer: p.Pacer, Mention: s.outlet.Mention,
+			Sink: s.outlet.Sink, Limits: p.Limiter.Usage(), Pacer: p.Pacer, Mention: s.outlet.Mention,
 			Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
 		},
 		Counts: w.report.Counts,
@@ -64,8 +65,8 @@ func (w *worker) start(ctx context.Context, s *servers, settings throttle.Settin
 			found, err := s.outlet.Digests.FindSummary(ctx, channel, claim, claimed)
 			return found.Presence == sink.Present, found.Presence != sink.Unsearchable, err
 		},
-		LimitOf: p.Limiter.LimitOf,
-		Opens:   p.Limiter.Opens,
+		LimitOf: p.Limiter.Usage().LimitOf,
+		Opens:   p.Limiter.Usage().Opens,
 		Changes: p.Live.Changes,
 		Observe: func(result string, d summary.Digest) { observeDigest(s, w.streams.Load().Now, result, d) },
 	})
@@ -75,10 +76,10 @@ func (w *worker) start(ctx context.Context, s *servers, settings throttle.Settin
 }
 
 // newDecider makes the limiter, the pacer and the live limits. They depend on one another.
-func (w *worker) newDecider(s *servers, settings throttle.Settings, instances func() int) (made selfreport.Parts) {
-	store := throttle.NewRedis(s.runner, settings)
+func (w *worker) newDecider(s *servers, settings store.Settings, instances func() int) (made selfreport.Parts) {
+	shared := store.NewRedis(s.runner, settings)
 	made.Live = livelimits.New(livelimits.Options{
-		Settings: w.settings, JetStream: setup.JetStream(s.connection), InForce: store.InForce, Logger: w.logger,
+		Settings: w.settings, JetStream: setup.JetStream(s.connection), InForce: shared.Positions.InForce, Logger: w.logger,
 		Adopt:  func(rules limits.Ruleset) { made.Limiter.Adopt(rules) },
 		Forged: func(n int) { s.metrics.Losses.Forged(trusted.Limits, n) },
 	})
@@ -87,7 +88,7 @@ func (w *worker) newDecider(s *servers, settings throttle.Settings, instances fu
 	})
 	made.Limiter = throttle.NewLimiter(throttle.LimiterOptions{
 		Settings:     settings,
-		Redis:        store,
+		Redis:        shared,
 		Policy:       throttle.Policy(w.settings.Redis.Failure),
 		Grace:        w.settings.Redis.Grace,
 		DenyCacheTTL: w.settings.Limits.DenyCacheTTL,
@@ -98,6 +99,7 @@ func (w *worker) newDecider(s *servers, settings throttle.Settings, instances fu
 		SelfTests:    setup.SelfTests(),
 		Logger:       w.logger,
 		Metrics:      selfreport.Outage{Metrics: s.metrics.Decisions, Counts: w.report.Counts},
+		UsageMetrics: s.metrics.Decisions,
 	})
 	return made
 }

@@ -27,7 +27,7 @@ func runDemonstration(ctx context.Context, d dev.Worker) error {
 	w := newWorker(d.Settings, setup.SinkOptions{Console: d.Console, Colour: d.Colour}, logger)
 	w.started = func(s *servers, p *parts, at addresses) {
 		d.Started(dev.Running{
-			Admin: at.admin, Page: at.page, Ingest: at.ingest, Metrics: s.metrics.Registry(), Explain: p.Limiter.Explain,
+			Admin: at.admin, Page: at.page, Ingest: at.ingest, Metrics: s.metrics.Registry(), Explain: p.Limiter.Usage().Explain,
 		})
 	}
 	return w.run(ctx)

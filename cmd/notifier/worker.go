@@ -29,6 +29,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
@@ -130,7 +131,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 		return ended(ctx, err)
 	}
 	w.life.background("writing the journal", servers.journal.Run)
-	started, err := w.start(ctx, servers, throttle.Settings{
+	started, err := w.start(ctx, servers, store.Settings{
 		Tree: rules.Tree, Shadow: rules.Shadow, Lease: found.AckWait(), Retention: throttle.Retention(found.MaxAge(), setup.LongestLife(w.settings)),
 		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL, Remind: w.settings.Remind,
 	})
@@ -189,9 +190,9 @@ func levels(tree *limits.Tree, policy throttle.Policy) []string {
 		names = append(names, node.Level)
 	}
 	if policy == throttle.Closed {
-		names = append(names, throttle.LevelClosed)
+		names = append(names, store.LevelClosed)
 	}
-	return append(names, throttle.LevelUnpaired, throttle.LevelRoom)
+	return append(names, store.LevelUnpaired, store.LevelRoom)
 }
 
 // servers are what the worker is connected to, and what records its work.

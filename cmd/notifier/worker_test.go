@@ -10,6 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // ended drops the errors of a context that is over, and no other error.
@@ -44,7 +45,7 @@ func TestLevels(t *testing.T) {
 	perHour := testkit.Must(limits.Parse("100/1h"))(t)
 	tree := testkit.Must(limits.NewTree(limits.Plan{Global: perHour, Category: perHour, Rules: rules}))(t)
 	named := []string{"global", "category", "payments.*"}
-	others := []string{throttle.LevelUnpaired, throttle.LevelRoom}
+	others := []string{store.LevelUnpaired, store.LevelRoom}
 	testkit.EqualSlices(t, levels(tree, throttle.Local), slices.Concat(named, others), "levels")
-	testkit.EqualSlices(t, levels(tree, throttle.Closed), slices.Concat(named, []string{throttle.LevelClosed}, others), "levels of a closed policy")
+	testkit.EqualSlices(t, levels(tree, throttle.Closed), slices.Concat(named, []string{store.LevelClosed}, others), "levels of a closed policy")
 }

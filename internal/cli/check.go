@@ -21,6 +21,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
@@ -137,12 +138,12 @@ func (c *check) servers(ctx context.Context) {
 		c.fail("redis", err.Error())
 	} else {
 		defer func() { _ = client.Close() }()
-		store := setup.Store(client, c.settings.Redis, throttle.Settings{
+		shared := setup.Store(client, c.settings.Redis, store.Settings{
 			Tree: tree, Lease: c.settings.NATS.AckWait, Retention: throttle.Retention(0, setup.LongestLife(c.settings)),
 		})
-		bounded(func(ctx context.Context) { c.redis(ctx, client, store) })
+		bounded(func(ctx context.Context) { c.redis(ctx, client, shared) })
 		if connection != nil {
-			bounded(func(ctx context.Context) { c.limits(ctx, connection, store) })
+			bounded(func(ctx context.Context) { c.limits(ctx, connection, shared) })
 		}
 	}
 	bounded(c.slack)
@@ -160,17 +161,17 @@ func (c *check) nats(ctx context.Context, connection *stream.Connection) {
 	c.found("layout", fmt.Sprintf("%d, and no worker of another layout is running", lua.Layout), inspect.OtherLayouts(ctx, connection.Conn, c.settings.Redis.Prefix), c.fail)
 }
 
-func (c *check) redis(ctx context.Context, client redis.UniversalClient, store *throttle.Redis) {
+func (c *check) redis(ctx context.Context, client redis.UniversalClient, shared *store.Redis) {
 	if err := client.Ping(ctx).Err(); err != nil {
 		c.fail("redis", setup.ExplainRedis(err))
 		return
 	}
 	c.ok("redis", "answers")
-	if err := store.SelfTest(ctx, setup.SelfTests()...); err != nil {
+	if err := shared.SelfTest(ctx, setup.SelfTests()...); err != nil {
 		c.fail("redis scripts", setup.ExplainRedis(err))
 	} else {
 		c.ok("redis scripts", "run as this user")
-		if err := store.Probe(ctx); err != nil {
+		if err := shared.Probe(ctx); err != nil {
 			c.fail("redis keys", setup.ExplainRedis(err))
 		}
 	}
@@ -188,8 +189,8 @@ func (c *check) redis(ctx context.Context, client redis.UniversalClient, store *
 }
 
 // limits checks whether a worker would read the limits in force. Without an answer of Redis it adds no finding.
-func (c *check) limits(ctx context.Context, connection *stream.Connection, store *throttle.Redis) {
-	inForce, _, err := store.InForce(ctx)
+func (c *check) limits(ctx context.Context, connection *stream.Connection, shared *store.Redis) {
+	inForce, _, err := shared.Positions.InForce(ctx)
 	if err != nil {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -32,7 +33,7 @@ func TestCheckTheWorkersLimits(t *testing.T) {
 		return found, text
 	}
 	found, text := checked()
-	if !found.OK || len(found.Limits) != 3 || found.Limits[2] != (shownLevel{Level: "payments", Limit: "70/30m", From: "live"}) {
+	if !found.OK || len(found.Limits) != 3 || found.Limits[2] != (shownLevel{Use: limits.Use{Level: "payments", Limit: "70/30m"}, From: "live"}) {
 		t.Errorf("got %+v, want three limits, the last one live", found)
 	}
 	testkit.Contains(t, "check", text,

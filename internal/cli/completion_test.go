@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/fleet"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -31,7 +32,7 @@ func TestCompletion(t *testing.T) {
 	testkit.SetSettings(t, map[string]string{"NATS_URL": natsServer.URL, "LIMITS": "mine=1/1h"})
 	report := status.Report{
 		Worker:     status.Worker{Name: "a", Settings: map[string]string{"NOTIFIER_LIMITS": "payments=40/30m,debug.*=none"}},
-		Limits:     []status.Limit{{Level: "global"}, {Level: "category", Path: "search"}},
+		Limits:     []status.Limit{{Use: limits.Use{Level: "global"}}, {Use: limits.Use{Level: "category", Path: "search"}}},
 		Suppressed: []status.Suppressed{{Category: "payments.refunds"}},
 		Changes:    []status.Change{{Path: "errors.disk"}},
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/setup"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // limitsTimeout bounds all requests of a command to NATS and Redis.
@@ -171,8 +171,8 @@ func (l *limitsCommand) enforce(ctx context.Context, bucket *overrides.Bucket) e
 		return fmt.Errorf("the change is stored: reading it back: %w", err)
 	}
 	var inForce limits.Position
-	err = l.withStore(l.limits.Tree, func(store *throttle.Redis) (err error) {
-		inForce, err = store.Advance(ctx, setup.Position(s))
+	err = l.withStore(l.limits.Tree, func(shared *store.Redis) (err error) {
+		inForce, err = shared.Positions.Advance(ctx, setup.Position(s))
 		return err
 	})
 	if err != nil {
@@ -208,11 +208,11 @@ func (l *limitsCommand) rollback(cmd *cobra.Command, arguments []string) error {
 }
 
 // withStore connects to Redis with the limits of a tree, calls use, and closes the connection.
-func (l *limitsCommand) withStore(tree *limits.Tree, use func(*throttle.Redis) error) error {
+func (l *limitsCommand) withStore(tree *limits.Tree, use func(*store.Redis) error) error {
 	client, err := setup.Redis(l.settings.Redis, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	return use(setup.Store(client, l.settings.Redis, throttle.Settings{Tree: tree, Lease: l.settings.NATS.AckWait}))
+	return use(setup.Store(client, l.settings.Redis, store.Settings{Tree: tree, Lease: l.settings.NATS.AckWait}))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func newLimitsAdoptCommand(l *limitsCommand) *cobra.Command {
@@ -71,8 +71,8 @@ func (l *limitsCommand) compare(ctx context.Context) (d differing, err error) {
 	if d.bucket, err = bucket.Load(ctx); err != nil {
 		return d, err
 	}
-	err = l.withStore(l.limits.Tree, func(store *throttle.Redis) (err error) {
-		d.inForce, d.since, err = store.InForce(ctx)
+	err = l.withStore(l.limits.Tree, func(shared *store.Redis) (err error) {
+		d.inForce, d.since, err = shared.Positions.InForce(ctx)
 		return err
 	})
 	if err != nil {
@@ -124,8 +124,8 @@ func (l *limitsCommand) putInForce(ctx context.Context, shown differing) error {
 	}
 	// Later changes are newer than this position, so a worker that reads them puts them in force.
 	next := limits.Position{Generation: shown.bucket.Generation, Revision: revision}
-	return l.withStore(l.limits.Tree, func(store *throttle.Redis) error {
-		put, err := store.PutInForce(ctx, shown.inForce, next)
+	return l.withStore(l.limits.Tree, func(shared *store.Redis) error {
+		put, err := shared.Positions.PutInForce(ctx, shown.inForce, next)
 		switch {
 		case err != nil:
 			return fmt.Errorf("redis: %s", setup.ExplainRedis(err))

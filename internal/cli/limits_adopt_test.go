@@ -18,7 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // inForce writes a state of the limits to Redis, as a worker's calls do.
@@ -30,8 +30,8 @@ func inForce(t *testing.T, redisServer *servertest.Redis, p limits.Position) {
 func wantInForce(t *testing.T, want limits.Position) {
 	t.Helper()
 	l := &limitsCommand{settings: loadSettings(t)}
-	err := l.withStore(testkit.Must(limits.NewTree(l.settings.Limits.Plan()))(t), func(store *throttle.Redis) error {
-		got, _, err := store.InForce(t.Context())
+	err := l.withStore(testkit.Must(limits.NewTree(l.settings.Limits.Plan()))(t), func(shared *store.Redis) error {
+		got, _, err := shared.Positions.InForce(t.Context())
 		testkit.Equal(t, got, want, "in force")
 		return err
 	})

@@ -6,31 +6,27 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/screen"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // shownOnPath is a rule that matches a path or one above it, in JSON.
 type shownOnPath struct {
-	Path    string     `json:"path"` // "" for the root
-	Level   string     `json:"level"`
-	Limit   string     `json:"limit"`
-	From    string     `json:"from"`
-	Until   time.Time  `json:"until,omitzero"`        // when the live limit ends by itself
-	InForce bool       `json:"in_force"`              // of the rules for one path the most specific one
-	Instead string     `json:"replaced_by,omitempty"` // the level of the rule that is in force for the path instead
-	Used    int64      `json:"used"`
-	Size    int64      `json:"size"`
-	Next    *time.Time `json:"next_slot,omitempty"` // nil unless this limit is full
+	limits.Use
+	From    string    `json:"from"`
+	Until   time.Time `json:"until,omitzero"`        // when the live limit ends by itself
+	InForce bool      `json:"in_force"`              // of the rules for one path the most specific one
+	Instead string    `json:"replaced_by,omitempty"` // the level of the rule that is in force for the path instead
 }
 
 // showPath prints every rule that matches a path, which rule is in force, and its use.
 func (l *limitsCommand) showPath(ctx context.Context, view limitsView, path string) error {
 	rules := view.rules
-	var known throttle.Explanation
-	problem := l.withStore(rules.Tree, func(store *throttle.Redis) (err error) {
-		known, err = store.Explain(ctx, throttle.Request{ID: path + " ", Category: path, Cost: 1})
+	var known store.Explanation
+	problem := l.withStore(rules.Tree, func(shared *store.Redis) (err error) {
+		known, err = shared.Readings.Explain(ctx, store.Request{ID: path + " ", Category: path, Cost: 1})
 		return err
 	})
 	in := rules.Position
@@ -62,8 +58,8 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, path stri
 	}
 	if problem == nil {
 		verdict := "an event of %s would be sent now\n"
-		if denial := known.Denial(); denial != nil {
-			verdict = "an event of %s would be denied now by " + denial.Node.Level + " " + denial.Limit.String() + "\n"
+		if denial := known.Denial; denial != nil {
+			verdict = "an event of %s would be denied now by " + denial.Level + " " + denial.Limit + "\n"
 		}
 		_, _ = fmt.Fprintf(l.out, verdict, path)
 	}
@@ -72,7 +68,7 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, path stri
 }
 
 // onPath lists the rules, with a row for each limit of a rule in force.
-func (v limitsView) onPath(path string, known throttle.Explanation) []shownOnPath {
+func (v limitsView) onPath(path string, known store.Explanation) []shownOnPath {
 	tree := v.rules.Tree
 	var shown []shownOnPath
 	considered := tree.Considered(path)
@@ -84,23 +80,19 @@ func (v limitsView) onPath(path string, known throttle.Explanation) []shownOnPat
 	}
 	for _, rule := range considered {
 		row := shownOnPath{
-			Path: rule.Path, Level: rule.Level, Limit: rule.Limits.String(), From: string(tree.Origin(rule.Level)), InForce: rule.Wins,
-			Until: v.ends[overrides.Name{Pattern: rule.Level}],
+			Use:  limits.Use{Path: rule.Path, Level: rule.Level, Limit: rule.Limits.String()},
+			From: string(tree.Origin(rule.Level)), InForce: rule.Wins, Until: v.ends[overrides.Name{Pattern: rule.Level}],
 		}
 		if !rule.Wins {
 			row.Instead = winners[rule.Path]
 		}
 		before := len(shown)
 		for _, limit := range known.Limits {
-			if !rule.Wins || limit.Node.Path != rule.Path {
+			if !rule.Wins || limit.Path != rule.Path {
 				continue
 			}
 			each := row
-			each.Limit, each.Used, each.Size = limit.Limit.String(), limit.Used, limit.Limit.Capacity()
-			if limit.Wait > 0 {
-				next := known.At.Add(limit.Wait).UTC()
-				each.Next = &next
-			}
+			each.Use = limit
 			shown = append(shown, each)
 		}
 		if len(shown) == before {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -39,7 +40,7 @@ func TestLimitsOfAPath(t *testing.T) {
 		t.Errorf("got %+v, want six rules, the fifth in force and full", told.Path)
 	}
 	told = decoded[shownLimits](t, "limits --json")
-	if len(told.Levels) != 6 || told.Levels[0] != (shownLevel{Level: "global", Limit: "100/30m", From: "default", Used: 2, Size: 100, Paths: 1}) {
+	if len(told.Levels) != 6 || told.Levels[0] != (shownLevel{Use: limits.Use{Level: "global", Limit: "100/30m", Used: 2, Size: 100}, From: "default", Paths: 1}) {
 		t.Errorf("got %+v, want six levels, two slots of the first in use", told.Levels)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
@@ -121,7 +121,7 @@ func (l *limitsCommand) warnOf(ctx context.Context, tree *limits.Tree, set limit
 		return
 	}
 	for _, use := range levels {
-		if use.Level == set.Level && use.Used > use.Limit.Capacity() {
+		if use.Level == set.Level && use.Used > use.Size {
 			warn(l.out, inWords(use)+" are used, so nothing more of it is sent until enough of them are free")
 		}
 	}
@@ -150,20 +150,19 @@ func (l *limitsCommand) warnOfFullLimits(ctx context.Context, tree *limits.Tree,
 	if event.ValidatePath(path) != nil || level == limits.LevelGlobal || level == limits.LevelCategory {
 		path = "a" // stands for any category; the limits below the root are left out
 	}
-	_ = l.withStore(tree, func(store *throttle.Redis) error {
-		known, err := store.Explain(ctx, throttle.Request{ID: path + " ", Category: path, Cost: 1})
+	_ = l.withStore(tree, func(shared *store.Redis) error {
+		known, err := shared.Readings.Explain(ctx, store.Request{ID: path + " ", Category: path, Cost: 1})
 		if err != nil {
 			return err
 		}
 		for _, limit := range known.Limits {
-			if limit.Wait == 0 || limit.Node.Level == level || path != level && limit.Node.Path != "" {
+			if limit.Next == nil || limit.Level == level || path != level && limit.Path != "" {
 				continue
 			}
-			opens := known.At.Add(limit.Wait)
-			warn(l.out, fmt.Sprintf("%s %s is full: nothing is sent before %s", limit.Node.Level, limit.Limit, screen.Local(opens)))
+			warn(l.out, fmt.Sprintf("%s %s is full: nothing is sent before %s", limit.Level, limit.Limit, screen.Local(*limit.Next)))
 		}
 		return nil
 	})
 }
 
-func inWords(use throttle.LevelUse) string { return wordsOf([]throttle.LevelUse{use})[use.Level] }
+func inWords(use store.LevelUse) string { return wordsOf([]store.LevelUse{use})[use.Level] }

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // shownLimits is what the command prints, and its form in JSON.
@@ -22,14 +22,12 @@ type shownLimits struct {
 	Path       []shownOnPath `json:"path,omitempty"` // set for limits PATH
 }
 
+// shownLevel is a rule and the use of its fullest path, in JSON.
 type shownLevel struct {
-	Level  string    `json:"level"`
-	Limit  string    `json:"limit"`
+	limits.Use
 	From   string    `json:"from"`
 	Until  time.Time `json:"until,omitzero"` // when the live limit ends by itself
 	Shadow bool      `json:"shadow,omitempty"`
-	Used   int64     `json:"used"`
-	Size   int64     `json:"size"`
 	Paths  int       `json:"paths_in_use"`
 }
 
@@ -131,19 +129,19 @@ func notKnown(problem error) error {
 	return fmt.Errorf("what is used is not known: redis: %s", setup.ExplainRedis(problem))
 }
 
-func (v limitsView) levels(uses []throttle.LevelUse) shownLimits {
+func (v limitsView) levels(uses []store.LevelUse) shownLimits {
 	rules := v.rules
 	shown := shownLimits{Workers: v.workers, Generation: rules.Position.Generation, Revision: rules.Position.Revision}
-	add := func(tree *limits.Tree, uses []throttle.LevelUse) {
+	add := func(tree *limits.Tree, uses []store.LevelUse) {
 		isShadow := tree == rules.Shadow
 		for _, level := range tree.AllLevels() {
 			row := shownLevel{
-				Level: level.Level, Limit: level.Limits.String(), From: string(tree.Origin(level.Level)), Shadow: isShadow,
+				Use: limits.Use{Level: level.Level, Limit: level.Limits.String()}, From: string(tree.Origin(level.Level)), Shadow: isShadow,
 				Until: v.ends[overrides.Name{Pattern: level.Level, Shadow: isShadow}],
 			}
 			for _, use := range uses {
 				if use.Level == level.Level {
-					row.Used, row.Size, row.Paths = use.Used, use.Limit.Capacity(), use.Paths
+					row.Path, row.Used, row.Size, row.Paths = use.Path, use.Used, use.Size, use.Paths
 				}
 			}
 			shown.Levels = append(shown.Levels, row)
@@ -177,10 +175,10 @@ func (v limitsView) levelRows(used map[string]string) [][]string {
 }
 
 // usage returns the use of each level, and the position of the limits that Redis has in force.
-func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []throttle.LevelUse, inForce limits.Position, err error) {
-	err = l.withStore(tree, func(store *throttle.Redis) (err error) {
-		if levels, err = store.LevelUsage(ctx); err == nil {
-			inForce, _, err = store.InForce(ctx)
+func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []store.LevelUse, inForce limits.Position, err error) {
+	err = l.withStore(tree, func(shared *store.Redis) (err error) {
+		if levels, err = shared.Readings.LevelUsage(ctx); err == nil {
+			inForce, _, err = shared.Positions.InForce(ctx)
 		}
 		return err
 	})
@@ -188,10 +186,10 @@ func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []
 }
 
 // wordsOf returns the use in words, by level. A level of many paths shows its fullest path.
-func wordsOf(levels []throttle.LevelUse) map[string]string {
+func wordsOf(levels []store.LevelUse) map[string]string {
 	words := make(map[string]string, len(levels))
 	for _, level := range levels {
-		text := fmt.Sprintf("%d of %d", level.Used, level.Limit.Capacity())
+		text := fmt.Sprintf("%d of %d", level.Used, level.Size)
 		if level.Paths > 1 || level.Path != "" && level.Path != level.Level {
 			text += " (" + level.Path + ")"
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -224,14 +224,14 @@ func admit(t *testing.T, category string, events int) {
 	tree := testkit.Must(limits.NewTree(settings.Limits.Plan()))(t)
 	client := testkit.Must(setup.Redis(settings.Redis, slog.New(slog.DiscardHandler)))(t)
 	defer func() { _ = client.Close() }()
-	store := setup.Store(client, settings.Redis, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
+	shared := setup.Store(client, settings.Redis, store.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
 	for i := range events {
 		id := fmt.Sprintf("%s-%d", category, i)
-		result := testkit.Must(store.Decide(t.Context(), []throttle.Request{{
-			ID: id, Message: throttle.Message{Stream: "S", Sequence: uint64(i), Stored: time.Now()}, Category: category, Cost: 1,
+		result := testkit.Must(shared.Decide(t.Context(), []store.Request{{
+			ID: id, Message: store.Message{Stream: "S", Sequence: uint64(i), Stored: time.Now()}, Category: category, Cost: 1,
 		}}))(t)
-		if got := result.Decisions[0].Verdict; got != throttle.Admitted {
-			t.Fatalf("verdict of %s is %d, want %d", id, got, throttle.Admitted)
+		if got := result.Decisions[0].Verdict; got != store.Admitted {
+			t.Fatalf("verdict of %s is %d, want %d", id, got, store.Admitted)
 		}
 	}
 }

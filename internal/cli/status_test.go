@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -30,7 +31,7 @@ func crowdedStatus() status.Status {
 		Unknown:     []string{long},
 	}
 	for range 3 * mostRows {
-		s.Limits = append(s.Limits, status.Limit{Level: long, Path: long, Limit: "10/30m", Used: 10, Size: 10, PerMinute: 7, Next: &next})
+		s.Limits = append(s.Limits, status.Limit{Use: limits.Use{Level: long, Path: long, Limit: "10/30m", Used: 10, Size: 10, Next: &next}, PerMinute: 7})
 	}
 	return s
 }
@@ -93,7 +94,7 @@ func TestStatusShowsTheFullestLimits(t *testing.T) {
 	t.Parallel()
 	var s status.Status
 	for range 9 {
-		s.Limits = append(s.Limits, status.Limit{Path: "payments", Level: "category", Limit: "10/30m", Used: 1, Size: 10})
+		s.Limits = append(s.Limits, status.Limit{Use: limits.Use{Path: "payments", Level: "category", Limit: "10/30m", Used: 1, Size: 10}})
 	}
 	shown := statusText(s)
 	testkit.Equal(t, strings.Count(shown, "1 of 10"), fewLimits, "limits that are shown")
@@ -114,8 +115,8 @@ func TestStatusTexts(t *testing.T) {
 		Backlog: status.Backlog{Waiting: 7, Unacked: 2},
 		Redis:   status.Redis{SlowestCall: 3 * time.Millisecond},
 		Limits: []status.Limit{
-			{Path: "opens", Limit: "4/1h", Used: 4, Size: 4, Next: &next}, {Path: "puzzles", Limit: "4/1h", Used: 4, Size: 4},
-			{Path: "muted", Limit: "0/1h"}, {Path: "free", Limit: "4/1h", Used: 3, Size: 4},
+			{Use: limits.Use{Path: "opens", Limit: "4/1h", Used: 4, Size: 4, Next: &next}}, {Use: limits.Use{Path: "puzzles", Limit: "4/1h", Used: 4, Size: 4}},
+			{Use: limits.Use{Path: "muted", Limit: "0/1h"}}, {Use: limits.Use{Path: "free", Limit: "4/1h", Used: 3, Size: 4}},
 		},
 		Suppressed: []status.Suppressed{
 			{Category: "opens", Level: "category", Count: 1204, Since: now.Add(-time.Hour), Until: next}, {Category: "puzzles", Level: "global", Count: 2, Since: now},

@@ -24,7 +24,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
@@ -32,7 +32,7 @@ import (
 type whyKit struct {
 	*testing.T
 	js    jetstream.JetStream
-	store *throttle.Redis
+	store *store.Redis
 	begin time.Time // when all events were stored
 }
 
@@ -46,7 +46,7 @@ func newWhyKit(t *testing.T) whyKit {
 	testkit.Must(k.js.CreateStream(t.Context(), setup.Names(settings).StreamConfig()))(t)
 	client := redis.NewClient(&redis.Options{Addr: redisServer.Addr})
 	t.Cleanup(func() { _ = client.Close() })
-	k.store = setup.Store(client, settings.Redis, throttle.Settings{
+	k.store = setup.Store(client, settings.Redis, store.Settings{
 		Tree: testkit.Must(limits.NewTree(settings.Limits.Plan()))(t), Lease: time.Minute, Retention: time.Hour,
 	})
 	return k
@@ -272,13 +272,13 @@ func (k whyKit) wait(reason room.Reason, id, body string, due time.Time) {
 // The answer uses the limits in force, the delivery record and the dead letters.
 func TestWhyRecordAndLetters(t *testing.T) {
 	k := newWhyKit(t)
-	var leases []throttle.Lease
+	var leases []store.Lease
 	for i := range 2 {
 		e := event.Event{ID: fmt.Sprint("evt-", i), Category: "payments.refunds"}
-		request := throttle.Request{
-			ID: e.Identity(), Message: throttle.Message{Stream: "NOTIFICATIONS", Sequence: uint64(i), Stored: k.begin}, Category: e.Category, Cost: 1,
+		request := store.Request{
+			ID: e.Identity(), Message: store.Message{Stream: "NOTIFICATIONS", Sequence: uint64(i), Stored: k.begin}, Category: e.Category, Cost: 1,
 		}
-		leases = append(leases, testkit.Must(k.store.Decide(t.Context(), []throttle.Request{request}))(t).Decisions[0].Lease)
+		leases = append(leases, testkit.Must(k.store.Decide(t.Context(), []store.Request{request}))(t).Decisions[0].Lease)
 	}
 	testkit.Must(k.store.Finish(t.Context(), leases[:1]))(t)
 	putLetter(t, k.js, "rejected", "evt-9", `{"title": "card declined"}`, "invalid_blocks")

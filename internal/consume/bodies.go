@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Bounds of the heavy bodies that wait in memory.
@@ -22,7 +22,7 @@ const (
 
 // mostParts is how many messages may wait in the room for a worker before another body is split. The room delivers the parts of one
 // category before the parts of later categories.
-const mostParts = 2 * throttle.MaxBatch
+const mostParts = 2 * store.MaxBatch
 
 // Times of bodies that wait in the room.
 const (

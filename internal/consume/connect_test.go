@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // sampleServer starts a server with the sample of configs. The operator provisions everything.
@@ -31,12 +31,12 @@ var sampleNames = stream.Names{
 }
 
 func (f *fixture) decideByID() {
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		switch {
 		case shown(c) == "wait" && len(f.throttle.asked()) < 3:
-			return throttle.Decision{Verdict: throttle.Leased, Wait: time.Millisecond}
+			return store.Decision{Verdict: store.Leased, Wait: time.Millisecond}
 		case shown(c) == "resolved":
-			return throttle.Decision{Verdict: throttle.Unpaired}
+			return store.Decision{Verdict: store.Unpaired}
 		case shown(c) == "delay" && !c.HasWaited:
 			return denied(time.Second)
 		}

@@ -4,18 +4,18 @@ import (
 	"context"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Throttle decides which events are delivered: a part of [throttle.Limiter]. Its methods may be called concurrently.
 type Throttle interface {
 	// Decide answers the requests, one decision for each. After an error, nothing is known to be decided. Await returns when a retry is
 	// worthwhile.
-	Decide(ctx context.Context, requests []throttle.Request) ([]throttle.Decision, error)
+	Decide(ctx context.Context, requests []store.Request) ([]store.Decision, error)
 	Await(ctx context.Context) error
 
 	// Delay plans when a denied event returns.
-	Delay(ctx context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error)
+	Delay(ctx context.Context, p store.Postponement) (store.DelayVerdict, time.Duration, error)
 }
 
 // decider decides candidates in batches, and passes each event on. The goroutine of receive uses it, and the goroutines that sort resolved

@@ -1,12 +1,10 @@
 package consume
 
 import (
-	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // candidate is a message whose event needs the throttle's decision.
@@ -22,9 +20,9 @@ type candidate struct {
 }
 
 // request returns the candidate's request to the throttle, except whether the event may wait.
-func (c candidate) request() throttle.Request {
-	request := throttle.Request{
-		ID: c.event.Identity(), Derived: c.event.Derived, Message: throttle.Message(c.entry.Origin),
+func (c candidate) request() store.Request {
+	request := store.Request{
+		ID: c.event.Identity(), Derived: c.event.Derived, Message: store.Message(c.entry.Origin),
 		Category: c.event.Category, Cost: c.event.Cost, Pair: c.event.Pair(), Resolves: c.event.Resolves(),
 		HasWaited: c.waited(), Again: c.again && !c.source.inRoom,
 	}
@@ -37,23 +35,18 @@ func (c candidate) request() throttle.Request {
 // Known is what a worker knows about events without a decision: a part of [throttle.Limiter]. Its methods may be called concurrently.
 type Known interface {
 	// Full returns a cached denial for the events of a category; nil: none.
-	Full(category string) *throttle.Denial
+	Full(category string) *store.Denial
 
 	// LearnUnpaired records that a pair was not open when every event stored up to a time of the server's clock was decided. KnownUnpaired
 	// reports whether LearnUnpaired recently recorded a later time than the given one.
 	KnownUnpaired(pair string, after time.Time) bool
 	LearnUnpaired(pair string, decidedUpTo time.Time)
-
-	// Records returns a function that reports which events the delivery record had at the time of this call; nil if the record is not
-	// known.
-	Records(ctx context.Context) throttle.Recorded
 }
 
 // intake decodes messages, and ends those that need no decision. One goroutine uses it.
 type intake struct {
 	reader   *reader
 	known    Known
-	copies   *recordCopies
 	refusals *refusals
 	bodies   *bodies
 	settler  *settler
@@ -65,7 +58,7 @@ type intake struct {
 // knownDenial returns a cached denial for the message's category, without decoding the message. It returns none for an event that may have
 // been admitted before, for an event that resolves another one (no limit applies), for a firing event of a pair (it may repeat a posted
 // event, which is a duplicate and no drop), and for a group (each alert may have its own category).
-func (i *intake) knownDenial(ctx context.Context, m *message, again bool) *throttle.Denial {
+func (i *intake) knownDenial(m *message, again bool) *store.Denial {
 	category, bare, err := i.reader.CategoryOf(m.entry.Subject)
 	if err != nil || bare {
 		return nil
@@ -75,14 +68,14 @@ func (i *intake) knownDenial(ctx context.Context, m *message, again bool) *throt
 		return nil
 	}
 	m.category = category
-	if hints.Resolves || hints.Fires || i.refusals.mayWait(category) || again && !i.isNew(ctx, m) {
+	if hints.Resolves || hints.Fires || i.refusals.mayWait(category) || again {
 		return nil
 	}
 	return i.known.Full(category)
 }
 
 // read returns the decoded event, a cached denial for its category, or a decoding fault.
-func (i *intake) read(m *message, again bool) (e event.Event, denial *throttle.Denial, fault *event.Fault) {
+func (i *intake) read(m *message, again bool) (e event.Event, denial *store.Denial, fault *event.Fault) {
 	of := m.decoded
 	if of == nil {
 		of = decodedOf(m.decode(i.reader.Decoder))
@@ -96,7 +89,7 @@ func (i *intake) read(m *message, again bool) (e event.Event, denial *throttle.D
 	case e.Resolves():
 		if i.known.KnownUnpaired(e.Pair(), m.entry.Since.Add(pairPatience)) {
 			i.metrics.Resolved("unpaired")
-			return e, throttle.DeniedUnpaired, nil
+			return e, store.DeniedUnpaired, nil
 		}
 	case e.Pair() != "" && !e.Derived:
 	case !i.refusals.mayWait(e.Category):
@@ -112,34 +105,6 @@ func (i *intake) bury(l life, c candidate, fault *event.Fault) {
 		defer i.pool.release(1)
 		i.settler.deadLetter(l.working, c.message, c.event, fault)
 	})
-}
-
-// recordCopies shares one copy of the delivery record among the messages that were received before the copy was begun. In a flood of
-// possible redeliveries, one copy serves several batches.
-type recordCopies struct {
-	known    Known
-	begun    atomic.Uint64     // number of copies begun; each message stores it on receipt
-	latest   uint64            // number of the latest copy
-	recorded throttle.Recorded // content of the latest copy; nil: the record is not known
-}
-
-// isNew reports whether certainly no worker has admitted the event of a message.
-func (i *intake) isNew(ctx context.Context, m *message) bool {
-	e, ok := i.reader.QuickIdentity(m.asStored(), m.category)
-	if !ok {
-		return false
-	}
-	recorded := i.copies.after(ctx, m)
-	return recorded != nil && !recorded(candidate{message: m, event: e}.request())
-}
-
-// after returns a copy of the delivery record that was begun after the message was received. Only the deciding goroutine calls it.
-func (c *recordCopies) after(ctx context.Context, m *message) throttle.Recorded {
-	if c.latest <= m.copiesBegun {
-		c.latest = c.begun.Add(1)
-		c.recorded = c.known.Records(ctx)
-	}
-	return c.recorded
 }
 
 // deliveredBefore reports whether a worker may have received the event before.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // planner stores denied events in the room until their slots open. It plans them one by one in the order of their decisions, so they come
@@ -24,8 +24,8 @@ type planner struct {
 // plan is a denied event that may wait for a slot.
 type plan struct {
 	candidate
-	ask    throttle.Postponement // without the longest wait
-	denial *throttle.Denial
+	ask    store.Postponement // without the longest wait
+	denial *store.Denial
 }
 
 // start begins to plan, until close. The context ends calls to the throttle.
@@ -46,12 +46,12 @@ func (p *planner) close() {
 
 // add queues an event. It never waits: the queue has a place for each element of the pool. It returns false if the event may not wait for a
 // slot.
-func (p *planner) add(c candidate, decision *throttle.Decision, denial *throttle.Denial) bool {
+func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denial) bool {
 	category := c.event.Category
 	if decision.Wait == 0 || !p.refusals.waits(category) || !c.waited() && !p.refusals.mayWait(category) {
 		return false
 	}
-	p.queue <- plan{candidate: c, denial: denial, ask: throttle.Postponement{
+	p.queue <- plan{candidate: c, denial: denial, ask: store.Postponement{
 		Request: c.request(), Wait: decision.Wait, Path: decision.Node.Path, Limit: decision.Limit,
 	}}
 	return true
@@ -62,7 +62,7 @@ func (p *planner) plan(ctx context.Context, next plan) {
 	c, deadline := next.candidate, next.entry.Since.Add(p.refusals.longestWait(next.event.Category))
 	next.ask.Longest = deadline.Sub(p.clock.Now())
 	verdict, in, err := p.throttle.Delay(ctx, next.ask)
-	if err == nil && verdict == throttle.ComesBack {
+	if err == nil && verdict == store.ComesBack {
 		failpoint.Reach(failpoint.AfterPlan)
 		p.mover.comeBack(c, in, next.denial, p.pool)
 		return
@@ -71,11 +71,11 @@ func (p *planner) plan(ctx context.Context, next plan) {
 	switch {
 	case err != nil:
 		p.settler.nak(c.message, jitter(undecidedDelay))
-	case verdict == throttle.AlreadyWaiting:
+	case verdict == store.AlreadyWaiting:
 		p.settler.settle(settlement{message: c.message, outcome: Duplicate})
 	default:
-		if verdict == throttle.TooMany || !c.waited() { // an event that ran out of time tells nothing about younger events
-			p.refusals.add(c.event.Category, verdict == throttle.TooMany)
+		if verdict == store.TooMany || !c.waited() { // an event that ran out of time tells nothing about younger events
+			p.refusals.add(c.event.Category, verdict == store.TooMany)
 		}
 		p.settler.settle(p.refusals.dropped(c.message, next.denial))
 	}

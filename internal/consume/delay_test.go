@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // mayDelay lets events wait for slots for an hour.
@@ -21,8 +21,8 @@ func mayDelay(o *setup) { o.Delay = func(string) time.Duration { return time.Hou
 func slowDelays(o *setup) { slow(o); mayDelay(o) }
 
 // denyFirst has the throttle deny each event first, and admit it after its wait.
-func (f *fixture) denyFirst(answer func(c throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error)) {
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+func (f *fixture) denyFirst(answer func(c store.Request, longest time.Duration) (store.DelayVerdict, time.Duration, error)) {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		if c.HasWaited {
 			return f.throttle.admit(c)
 		}
@@ -31,9 +31,9 @@ func (f *fixture) denyFirst(answer func(c throttle.Request, longest time.Duratio
 	f.throttle.delay = answer
 }
 
-func comeBackIn(in time.Duration) func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-	return func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
-		return throttle.ComesBack, in, nil
+func comeBackIn(in time.Duration) func(store.Request, time.Duration) (store.DelayVerdict, time.Duration, error) {
+	return func(store.Request, time.Duration) (store.DelayVerdict, time.Duration, error) {
+		return store.ComesBack, in, nil
 	}
 }
 
@@ -41,11 +41,11 @@ func comeBackIn(in time.Duration) func(throttle.Request, time.Duration) (throttl
 func TestDelay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.denyFirst(func(_ throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error) {
+	f.denyFirst(func(_ store.Request, longest time.Duration) (store.DelayVerdict, time.Duration, error) {
 		if longest > time.Hour+clockError || longest < time.Hour-patience {
 			t.Errorf("longest wait: got %v, want about an hour", longest)
 		}
-		return throttle.ComesBack, 2 * time.Second, nil
+		return store.ComesBack, 2 * time.Second, nil
 	})
 	start := time.Now()
 	f.start(mayDelay)
@@ -127,14 +127,14 @@ func TestDelayEnds(t *testing.T) {
 	f := newFixture(t)
 	var longest []time.Duration
 	f.throttle.answers(always(denied(time.Second)))
-	f.throttle.delay = func(c throttle.Request, left time.Duration) (throttle.DelayVerdict, time.Duration, error) {
+	f.throttle.delay = func(c store.Request, left time.Duration) (store.DelayVerdict, time.Duration, error) {
 		if shown(c) == "another" {
-			return throttle.ComesBack, time.Hour, nil
+			return store.ComesBack, time.Hour, nil
 		}
 		if longest = append(longest, left); len(longest) < 3 {
-			return throttle.ComesBack, time.Second, nil
+			return store.ComesBack, time.Second, nil
 		}
-		return throttle.TooLate, 0, nil
+		return store.TooLate, 0, nil
 	}
 	drops := make(chan []summary.Drop, 1)
 	f.start(func(o *setup) {
@@ -162,12 +162,12 @@ const clockError = time.Second
 func TestDelayRefused(t *testing.T) {
 	t.Parallel()
 	type refusedCase struct {
-		verdict throttle.DelayVerdict
+		verdict store.DelayVerdict
 		counted int
 	}
-	each(t, map[string]refusedCase{"too many wait": {throttle.TooMany, 3}, "too late": {throttle.TooLate, 0}}, func(t *testing.T, f *fixture, test refusedCase) {
+	each(t, map[string]refusedCase{"too many wait": {store.TooMany, 3}, "too late": {store.TooLate, 0}}, func(t *testing.T, f *fixture, test refusedCase) {
 		var asked atomic.Int32
-		f.denyFirst(func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
+		f.denyFirst(func(store.Request, time.Duration) (store.DelayVerdict, time.Duration, error) {
 			asked.Add(1)
 			return test.verdict, 0, nil
 		})
@@ -202,18 +202,18 @@ func TestDelayVerdicts(t *testing.T) {
 		said      string
 		outcome   string
 	}
-	planned := func(verdict throttle.DelayVerdict, err error) func(*fixture) {
+	planned := func(verdict store.DelayVerdict, err error) func(*fixture) {
 		return func(f *fixture) {
-			f.denyFirst(func(throttle.Request, time.Duration) (throttle.DelayVerdict, time.Duration, error) {
+			f.denyFirst(func(store.Request, time.Duration) (store.DelayVerdict, time.Duration, error) {
 				return verdict, 0, err
 			})
 		}
 	}
 	each(t, map[string]verdictCase{
-		"another message with its ID waits": {setUp: planned(throttle.AlreadyWaiting, nil), said: "+ACK", outcome: "duplicate payments"},
+		"another message with its ID waits": {setUp: planned(store.AlreadyWaiting, nil), said: "+ACK", outcome: "duplicate payments"},
 		"the plan cannot be made":           {setUp: planned(0, errScripted), said: "-NAK…"},
 		"it cannot be looked up": {setUp: func(f *fixture) {
-			f.throttle.planned = func(throttle.Request) (time.Duration, bool, error) { return 0, false, errScripted }
+			f.throttle.planned = func(store.Request) (time.Duration, bool, error) { return 0, false, errScripted }
 		}, redeliver: true, said: "-NAK…"},
 		"it was not planned": {redeliver: true, said: "+ACK", outcome: "sent payments"},
 		"no slot ever opens": {setUp: func(f *fixture) {
@@ -260,7 +260,7 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	gone.settler.nak(m, 0)
 
 	f.denyFirst(nil) // a second plan would panic
-	f.throttle.planned = func(c throttle.Request) (time.Duration, bool, error) {
+	f.throttle.planned = func(c store.Request) (time.Duration, bool, error) {
 		return wait, c.Message.Sequence == sequence, nil
 	}
 	f.start(mayDelay)
@@ -296,8 +296,8 @@ func TestPlannedEventsDelayNoOther(t *testing.T) {
 	for _, msg := range delivered {
 		testkit.NoError(t, msg.Nak())
 	}
-	f.throttle.answers(func(c throttle.Request) throttle.Decision { return f.throttle.admit(c) })
-	f.throttle.planned = func(c throttle.Request) (time.Duration, bool, error) { return 0, c.Category == "payments", nil }
+	f.throttle.answers(func(c store.Request) store.Decision { return f.throttle.admit(c) })
+	f.throttle.planned = func(c store.Request) (time.Duration, bool, error) { return 0, c.Category == "payments", nil }
 	w := f.newWorker(slowDelays)
 	gate := newGate(t)
 	w.streams.JetStream = gatedRoom{w.streams.JetStream, gate}
@@ -326,12 +326,12 @@ func TestDelayOfWhatIsTooLarge(t *testing.T) {
 		f.smallRoom()
 		found := f.provision(patience)
 		f.denyFirst(comeBackIn(time.Hour))
-		f.throttle.planned = func(throttle.Request) (time.Duration, bool, error) { return time.Hour, true, nil }
+		f.throttle.planned = func(store.Request) (time.Duration, bool, error) { return time.Hour, true, nil }
 		f.publish("notify.payments", strings.Repeat("x", 450))
 		level := "the rule"
 		if redeliver {
 			f.deliverOnce(found)
-			level = throttle.LevelRoom // a redelivery does not know its rule
+			level = store.LevelRoom // a redelivery does not know its rule
 		}
 		f.start(mayDelay)
 		f.awaitSettled(1)
@@ -359,7 +359,7 @@ func TestDelayIsTurnedOff(t *testing.T) {
 	f.event("payments", "denied")
 	f.eventually("both wait", func() bool { return f.metrics.Get("delayed") == 2 })
 	w.stop()
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		if shown(c) == "admitted" {
 			return f.throttle.admit(c)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
@@ -31,7 +31,7 @@ type deliverer struct {
 	doubts      *doubts
 }
 
-func (v *deliverer) newDelivery(c candidate, decision *throttle.Decision, denial *throttle.Denial, prepared *preparation) *delivery {
+func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *store.Denial, prepared *preparation) *delivery {
 	if prepared == nil {
 		prepared = &preparation{delivery: sink.Delivery{Event: c.event, Name: v.doubts.nameOf(c)}}
 	}

@@ -9,16 +9,16 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // delivery is one admitted event on its way out.
 type delivery struct {
 	candidate
-	grant       throttle.Grant
-	denial      *throttle.Denial // the denial of an event in shadow mode; it is only measured
-	opened      string           // the receipt of the first message that the event resolves; "" for none
-	others      []string         // receipts of further messages that the event resolves and that are not updated yet
+	grant       store.Grant
+	denial      *store.Denial // the denial of an event in shadow mode; it is only measured
+	opened      string        // the receipt of the first message that the event resolves; "" for none
+	others      []string      // receipts of further messages that the event resolves and that are not updated yet
 	prepared    *preparation
 	destination string
 	started     time.Time // when it was first tried
@@ -46,7 +46,7 @@ func (d *delivery) fromQueue() bool {
 
 // endUndelivered ends the grant of an event that is not retried. The slot is returned unless an attempt may have delivered the event. Such
 // an event counts as delivered, so a replay does not post it again.
-func endUndelivered(ctx context.Context, grant throttle.Grant, inDoubt bool) {
+func endUndelivered(ctx context.Context, grant store.Grant, inDoubt bool) {
 	if inDoubt {
 		grant.Finish(ctx, "")
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Finder looks up posts that an attempt may have made: a [sink.Finder]. Its method may be called concurrently.
@@ -38,9 +38,9 @@ func (u *doubts) nameOf(c candidate) string {
 
 // about returns the doubt about an event that was just admitted. Redis may have lost the record of an attempt: then only an earlier
 // delivery of the message, or its header from the room, shows that there may have been an attempt.
-func (u *doubts) about(c candidate, decision *throttle.Decision) doubt {
+func (u *doubts) about(c candidate, decision *store.Decision) doubt {
 	attempted := c.delivered > 1 || !c.entry.Attempted.IsZero()
-	if !decision.InDoubt && (decision.Verdict != throttle.Admitted || !attempted) {
+	if !decision.InDoubt && (decision.Verdict != store.Admitted || !attempted) {
 		return doubt{}
 	}
 	first := c.stored

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func TestRetryInsideTheLease(t *testing.T) {
@@ -81,13 +81,13 @@ func TestRejected(t *testing.T) {
 	each(t, map[string]string{"with a code": "scripted_code", "without a code": ""}, func(t *testing.T, f *fixture, code string) {
 		f.provision(patience)
 		sequence := f.event("payments", "order-1")
-		f.throttle.answers(func(c throttle.Request) throttle.Decision {
+		f.throttle.answers(func(c store.Request) store.Decision {
 			grant := f.throttle.grant(c)
 			grant.refund = func() {
 				testkit.Equal(t, len(f.deadLetters()), 1, "dead letters at the refund")
 				testkit.EqualSlices(t, f.said.about(sequence), nil, "words before the refund")
 			}
-			return throttle.Decision{Verdict: throttle.Admitted, Grant: grant}
+			return store.Decision{Verdict: store.Admitted, Grant: grant}
 		})
 		f.sink.send = func(context.Context, event.Event, int) error {
 			return &sink.Error{Class: sink.Rejected, Code: code, Channel: "payments", Err: errScripted}
@@ -259,7 +259,7 @@ func TestExpiredWhileWaiting(t *testing.T) {
 
 // admitInDoubt admits each event. inDoubt says that an earlier worker may have delivered it.
 func (f *fixture) admitInDoubt(inDoubt bool) {
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		decision := f.throttle.admit(c)
 		decision.InDoubt = inDoubt
 		return decision

@@ -9,25 +9,22 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/pacing"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // fakeKnown knows nothing by default.
 type fakeKnown struct {
 	calls    *callLog
-	full     func(category string) *throttle.Denial // nil: nothing is full
-	recorded func(c throttle.Request) bool          // nil: unknown
-	unpaired map[string]bool                        // pairs that are known to be closed
+	full     func(category string) *store.Denial // nil: nothing is full
+	unpaired map[string]bool                     // pairs that are known to be closed
 }
 
-func (f *fakeKnown) Full(category string) *throttle.Denial {
+func (f *fakeKnown) Full(category string) *store.Denial {
 	if f.full == nil {
 		return nil
 	}
 	return f.full(category)
 }
-
-func (f *fakeKnown) Records(context.Context) throttle.Recorded { return f.recorded }
 
 func (f *fakeKnown) KnownUnpaired(pair string, _ time.Time) bool {
 	return f.unpaired[pair]
@@ -82,15 +79,15 @@ func (f *fakePacer) CheckPause(_ context.Context, destination string) time.Durat
 
 // fakeRoom lets each event stay by default.
 type fakeRoom struct {
-	enter      func(stay throttle.Stay) bool // nil: each may stay
+	enter      func(stay store.Stay) bool // nil: each may stay
 	enterFails error
 
 	mu         sync.Mutex
-	entered    map[string]throttle.Stay // present stays, by category and member
-	mostInRoom int                      // stays at once
+	entered    map[string]store.Stay // present stays, by category and member
+	mostInRoom int                   // stays at once
 }
 
-func (f *fakeRoom) EnterRoom(_ context.Context, stays []throttle.Stay) ([]bool, error) {
+func (f *fakeRoom) EnterRoom(_ context.Context, stays []store.Stay) ([]bool, error) {
 	if f.enterFails != nil {
 		return nil, f.enterFails
 	}
@@ -106,7 +103,7 @@ func (f *fakeRoom) EnterRoom(_ context.Context, stays []throttle.Stay) ([]bool, 
 	return mayStay, nil
 }
 
-func (f *fakeRoom) LeaveRoom(_ context.Context, stays []throttle.Stay) error {
+func (f *fakeRoom) LeaveRoom(_ context.Context, stays []store.Stay) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, stay := range stays {
@@ -119,7 +116,7 @@ func (f *fakeRoom) LeaveRoom(_ context.Context, stays []throttle.Stay) error {
 }
 
 // inRoom lists the present stays.
-func (f *fakeRoom) inRoom() []throttle.Stay {
+func (f *fakeRoom) inRoom() []store.Stay {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Collect(maps.Values(f.entered))

@@ -8,25 +8,25 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // fakeThrottle admits each event by default.
 type fakeThrottle struct {
 	calls     *callLog
-	decideOne func(ctx context.Context, c throttle.Request) (throttle.Decision, error) // nil: admit
-	await     func(ctx context.Context) error                                          // nil: at once
-	delay     func(c throttle.Request, longest time.Duration) (throttle.DelayVerdict, time.Duration, error)
-	planned   func(c throttle.Request) (time.Duration, bool, error) // nil: nothing is
+	decideOne func(ctx context.Context, c store.Request) (store.Decision, error) // nil: admit
+	await     func(ctx context.Context) error                                    // nil: at once
+	delay     func(c store.Request, longest time.Duration) (store.DelayVerdict, time.Duration, error)
+	planned   func(c store.Request) (time.Duration, bool, error) // nil: nothing is
 
 	mu         sync.Mutex
-	candidates []throttle.Request
+	candidates []store.Request
 	finished   map[string]bool // delivered events, by identity
 	released   map[string]bool // events whose grant was released, by identity: whether in doubt
 }
 
-func (f *fakeThrottle) Decide(ctx context.Context, candidates []throttle.Request) ([]throttle.Decision, error) {
-	decisions := make([]throttle.Decision, len(candidates))
+func (f *fakeThrottle) Decide(ctx context.Context, candidates []store.Request) ([]store.Decision, error) {
+	decisions := make([]store.Decision, len(candidates))
 	for i, c := range candidates {
 		if planned, err := f.plan(c); err != nil {
 			return nil, err
@@ -56,29 +56,29 @@ func (f *fakeThrottle) Await(ctx context.Context) error {
 	return f.await(ctx)
 }
 
-func (f *fakeThrottle) Delay(_ context.Context, p throttle.Postponement) (throttle.DelayVerdict, time.Duration, error) {
+func (f *fakeThrottle) Delay(_ context.Context, p store.Postponement) (store.DelayVerdict, time.Duration, error) {
 	return f.delay(p.Request, p.Longest)
 }
 
 // plan answers a request about an event that may have been planned to come back.
-func (f *fakeThrottle) plan(c throttle.Request) (throttle.Decision, error) {
+func (f *fakeThrottle) plan(c store.Request) (store.Decision, error) {
 	if f.planned == nil || !c.Again || !c.MayWait {
-		return throttle.Decision{}, nil
+		return store.Decision{}, nil
 	}
 	in, planned, err := f.planned(c)
 	if err != nil || !planned {
-		return throttle.Decision{}, err
+		return store.Decision{}, err
 	}
-	return throttle.Decision{Verdict: throttle.Planned, Wait: in}, nil
+	return store.Decision{Verdict: store.Planned, Wait: in}, nil
 }
 
-func (f *fakeThrottle) asked() []throttle.Request {
+func (f *fakeThrottle) asked() []store.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.candidates)
 }
 
-func (f *fakeThrottle) grant(c throttle.Request) *fakeGrant {
+func (f *fakeThrottle) grant(c store.Request) *fakeGrant {
 	finish := func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -95,38 +95,38 @@ func (f *fakeThrottle) grant(c throttle.Request) *fakeGrant {
 }
 
 // answers sets the decision of each request.
-func (f *fakeThrottle) answers(decide func(throttle.Request) throttle.Decision) {
-	f.decideOne = func(_ context.Context, c throttle.Request) (throttle.Decision, error) { return decide(c), nil }
+func (f *fakeThrottle) answers(decide func(store.Request) store.Decision) {
+	f.decideOne = func(_ context.Context, c store.Request) (store.Decision, error) { return decide(c), nil }
 }
 
 // denied is a denial by a rule. The next slot opens after the wait; 0 means unknown.
-func denied(wait time.Duration) throttle.Decision {
-	return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Level: "the rule"}, Wait: wait}
+func denied(wait time.Duration) store.Decision {
+	return store.Decision{Verdict: store.Denied, Node: limits.Node{Level: "the rule"}, Wait: wait}
 }
 
 // fullFor reports a full limit for a category. "" means all categories.
-func fullFor(level, category string) func(string) *throttle.Denial {
-	return func(of string) *throttle.Denial {
+func fullFor(level, category string) func(string) *store.Denial {
+	return func(of string) *store.Denial {
 		if category != "" && of != category {
 			return nil
 		}
-		return &throttle.Denial{Level: level}
+		return &store.Denial{Level: level}
 	}
 }
 
 // always returns one decision for all events.
-func always(d throttle.Decision) func(throttle.Request) throttle.Decision {
-	return func(throttle.Request) throttle.Decision { return d }
+func always(d store.Decision) func(store.Request) store.Decision {
+	return func(store.Request) store.Decision { return d }
 }
 
-func (f *fakeThrottle) admit(c throttle.Request) throttle.Decision {
+func (f *fakeThrottle) admit(c store.Request) store.Decision {
 	f.mu.Lock()
 	inDoubt, released := f.released[c.ID]
 	f.mu.Unlock()
 	if released {
-		return throttle.Decision{Verdict: throttle.Reclaimed, Grant: f.grant(c), InDoubt: inDoubt}
+		return store.Decision{Verdict: store.Reclaimed, Grant: f.grant(c), InDoubt: inDoubt}
 	}
-	return throttle.Decision{Verdict: throttle.Admitted, Grant: f.grant(c)}
+	return store.Decision{Verdict: store.Admitted, Grant: f.grant(c)}
 }
 
 // fakeGrant logs each call.

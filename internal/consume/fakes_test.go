@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // callLog lists the calls of the fakes in their order.
@@ -58,7 +58,7 @@ func (j *callLog) shown(identity string) string {
 func idIn(identity string) string { return identity[strings.Index(identity, " ")+1:] }
 
 // shown returns the ID of the event of a request.
-func shown(r throttle.Request) string { return idIn(r.ID) }
+func shown(r store.Request) string { return idIn(r.ID) }
 
 func (j *callLog) count(line string) int {
 	return len(slices.DeleteFunc(j.all(), func(other string) bool { return other != line }))

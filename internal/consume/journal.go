@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
@@ -100,7 +100,7 @@ func (r *reporter) briefEntry(m *message) journal.Entry {
 }
 
 // journalEntry returns the fields that every full entry of an event has.
-func (r *reporter) journalEntry(m *message, denial *throttle.Denial, decided time.Time) journal.Entry {
+func (r *reporter) journalEntry(m *message, denial *store.Denial, decided time.Time) journal.Entry {
 	entry := r.briefEntry(m)
 	entry.Title, entry.Decided, entry.Trace = m.title, r.reader.at(decided), m.traceID()
 	if entry.Title == "" {

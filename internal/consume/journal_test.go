@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // fakeJournal asks for the first and the last entry of each call.
@@ -79,9 +79,9 @@ func aboutEntry(e journal.Entry) string {
 }
 
 // fullLimit is a denial by a limit of ten taken slots.
-func fullLimit() throttle.Decision {
-	return throttle.Decision{
-		Verdict: throttle.Denied, Node: limits.Node{Level: "category", Path: "payments"}, Limit: limits.Limit{Count: 10, Window: time.Hour},
+func fullLimit() store.Decision {
+	return store.Decision{
+		Verdict: store.Denied, Node: limits.Node{Level: "category", Path: "payments"}, Limit: limits.Limit{Count: 10, Window: time.Hour},
 		Used: 10, Wait: time.Minute,
 	}
 }
@@ -104,14 +104,14 @@ var journalCases = map[string]journalCase{
 	"dropped undecoded": {
 		setUp: func(f *fixture) {
 			full := fullLimit()
-			f.known.full = func(string) *throttle.Denial { return full.Denial(time.Now()) }
+			f.known.full = func(string) *store.Denial { return full.Denial(time.Now()) }
 		},
 		body: `{"id": "order-1", "title": "an event", "cost": 3}`,
 		want: []string{"dropped, " + fullFacts + ", to payments, 10 of 10 used, cost 3, next slot known"},
 	},
 	"sent in shadow mode": {
 		setUp: func(f *fixture) {
-			f.throttle.answers(func(c throttle.Request) throttle.Decision {
+			f.throttle.answers(func(c store.Request) store.Decision {
 				full := fullLimit()
 				full.Grant = f.throttle.grant(c)
 				return full
@@ -119,7 +119,7 @@ var journalCases = map[string]journalCase{
 		},
 		want: []string{"sent, " + fullFacts + ", to payments, 10 of 10 used, next slot known"},
 	},
-	"duplicate": {setUp: decided(throttle.Duplicate), want: []string{"duplicate"}},
+	"duplicate": {setUp: decided(store.Duplicate), want: []string{"duplicate"}},
 	"expired":   {options: func(o *setup) { o.MaxAge = time.Nanosecond }, want: []string{"expired"}},
 	"broken":    {body: `{"id": "order-1", "title": "an event", "severity": 5}`, want: []string{"dead, because bad_field"}},
 	"rejected": {
@@ -132,7 +132,7 @@ var journalCases = map[string]journalCase{
 	},
 	"waited for a slot": {
 		setUp: func(f *fixture) {
-			f.throttle.answers(func(c throttle.Request) throttle.Decision {
+			f.throttle.answers(func(c store.Request) store.Decision {
 				if c.HasWaited {
 					return f.throttle.admit(c)
 				}

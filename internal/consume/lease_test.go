@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // TestGrantLostToSomeoneElse has another worker take the grant before the post.
@@ -23,11 +23,11 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 	const ackWait = 4 * time.Second // the server has a sixth of ackWait to answer
 	f.provision(ackWait)
 	var asked atomic.Int32
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		if asked.Add(1) > 1 {
-			return throttle.Decision{Verdict: throttle.Done}
+			return store.Decision{Verdict: store.Done}
 		}
-		return throttle.Decision{Verdict: throttle.Admitted, Grant: &fakeGrant{id: shown(c), calls: f.calls, extend: func() bool { return false }}}
+		return store.Decision{Verdict: store.Admitted, Grant: &fakeGrant{id: shown(c), calls: f.calls, extend: func() bool { return false }}}
 	})
 	f.sink.send = func(context.Context, event.Event, int) error {
 		t.Error("got a post, want none")

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func TestMain(m *testing.M) {
@@ -73,7 +73,7 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 		throttle: &fakeThrottle{calls: calls, finished: make(map[string]bool), released: make(map[string]bool)},
 		known:    &fakeKnown{calls: calls, unpaired: make(map[string]bool)},
 		pacer:    &fakePacer{paused: make(map[string]time.Time), pauses: make(map[string]time.Duration)},
-		room:     &fakeRoom{entered: make(map[string]throttle.Stay)}, watched: &fakePositions{},
+		room:     &fakeRoom{entered: make(map[string]store.Stay)}, watched: &fakePositions{},
 		sink:    &fakeSink{calls: calls, attempts: make(map[string]int), prepared: make(map[string]string)},
 		metrics: &fakeMetrics{}, log: testkit.NewLog(t), said: newSpy(t, conn),
 	}

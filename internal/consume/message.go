@@ -52,14 +52,13 @@ type message struct {
 
 // arrival is where a message is stored, and how it was delivered.
 type arrival struct {
-	stream      string // the stream that stores the message
-	consumer    string // the consumer that delivered the message
-	sequence    uint64
-	stored      time.Time
-	behind      uint64 // undelivered messages of its source at that time
-	delivered   uint64 // number of deliveries by the consumer, including this one
-	connection  uint64 // number of reconnects when the message was requested
-	copiesBegun uint64 // copies of the delivery record begun when the message was received
+	stream     string // the stream that stores the message
+	consumer   string // the consumer that delivered the message
+	sequence   uint64
+	stored     time.Time
+	behind     uint64 // undelivered messages of its source at that time
+	delivered  uint64 // number of deliveries by the consumer, including this one
+	connection uint64 // number of reconnects when the message was requested
 }
 
 // about is what is known of a message's event, beside its entry.

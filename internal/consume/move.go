@@ -10,23 +10,23 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // move is an event, or the parts of a body, on the way to the room. The event keeps its slots and its identity.
 type move struct {
 	*message
 	reason  room.Reason
-	first   string           // first level of the event's category
-	channel string           // if it waits for its channel: the destination
-	due     time.Time        // when the event comes back, by the server's clock; zero: not known
-	denial  *throttle.Denial // if it waits for a slot: the event's denial; nil: not known
-	toStore []*nats.Msg      // messages for the room: the event, or the parts
-	stays   []throttle.Stay  // the stay of each message
-	counted bool             // the stay is already approved
-	grant   throttle.Grant   // grant of an admitted event; otherwise nil
-	inDoubt bool             // an attempt may have delivered the event
-	bad     *event.Fault     // if it is a body: the fault of its bad parts, which become one dead letter
+	first   string        // first level of the event's category
+	channel string        // if it waits for its channel: the destination
+	due     time.Time     // when the event comes back, by the server's clock; zero: not known
+	denial  *store.Denial // if it waits for a slot: the event's denial; nil: not known
+	toStore []*nats.Msg   // messages for the room: the event, or the parts
+	stays   []store.Stay  // the stay of each message
+	counted bool          // the stay is already approved
+	grant   store.Grant   // grant of an admitted event; otherwise nil
+	inDoubt bool          // an attempt may have delivered the event
+	bad     *event.Fault  // if it is a body: the fault of its bad parts, which become one dead letter
 
 	element *pool         // the pool in which the event holds an element; nil: it holds none
 	storing *lane.Storing // the event's entry in its channel's lane; nil: it has none
@@ -85,7 +85,7 @@ func (m *mover) newMove(c candidate, to goal) *move {
 	}
 	return &move{
 		message: c.message, reason: to.reason, first: first, channel: to.channel, due: due, ended: make(chan struct{}),
-		toStore: []*nats.Msg{toStore}, stays: []throttle.Stay{stayOf(first, entry, len(c.Data()), staysFor)},
+		toStore: []*nats.Msg{toStore}, stays: []store.Stay{stayOf(first, entry, len(c.Data()), staysFor)},
 	}
 }
 

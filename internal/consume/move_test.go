@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -53,16 +53,16 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 			gone.settler.nak(m, 0)
 
 			again := newGate(t)
-			f.throttle.answers(func(c throttle.Request) throttle.Decision {
+			f.throttle.answers(func(c store.Request) store.Decision {
 				if again.isOpen() {
 					return f.throttle.admit(c)
 				}
 				again.open()
 				switch reason {
 				case room.Pair:
-					return throttle.Decision{Verdict: throttle.Leased, Wait: time.Second}
+					return store.Decision{Verdict: store.Leased, Wait: time.Second}
 				case room.Redis:
-					return throttle.Decision{Verdict: throttle.Deferred}
+					return store.Decision{Verdict: store.Deferred}
 				case room.Slot:
 					return denied(time.Second)
 				default:
@@ -116,11 +116,11 @@ func TestSameThroughMoves(t *testing.T) {
 	t.Parallel()
 	each(t, map[string]string{"its own ID": "producer's", "a derived ID": ""}, func(t *testing.T, f *fixture, messageID string) {
 		var longest []time.Duration
-		f.throttle.delay = func(_ throttle.Request, left time.Duration) (throttle.DelayVerdict, time.Duration, error) {
+		f.throttle.delay = func(_ store.Request, left time.Duration) (store.DelayVerdict, time.Duration, error) {
 			longest = append(longest, left)
-			return throttle.ComesBack, 500 * time.Millisecond, nil
+			return store.ComesBack, 500 * time.Millisecond, nil
 		}
-		f.throttle.answers(func(c throttle.Request) throttle.Decision {
+		f.throttle.answers(func(c store.Request) store.Decision {
 			if len(longest) < 3 {
 				return denied(time.Second)
 			}
@@ -185,9 +185,9 @@ func TestHostileHeaders(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var longest []time.Duration
-	f.denyFirst(func(_ throttle.Request, left time.Duration) (throttle.DelayVerdict, time.Duration, error) {
+	f.denyFirst(func(_ store.Request, left time.Duration) (store.DelayVerdict, time.Duration, error) {
 		longest = append(longest, left)
-		return throttle.ComesBack, time.Second, nil
+		return store.ComesBack, time.Second, nil
 	})
 	f.start(func(o *setup) { mayDelay(o); o.MaxAge = 2 * time.Hour })
 	hostile := []string{"nats-schedule", "@at 2020-01-01T00:00:00Z", "nats-schedule-target", "notify.security", "nats-rollup", "all"}
@@ -270,22 +270,22 @@ func TestReplayed(t *testing.T) {
 	type replayedCase struct {
 		reason  room.Reason
 		since   time.Time
-		verdict throttle.Verdict
+		verdict store.Verdict
 		outcome string
 	}
 	each(t, map[string]replayedCase{
-		"admitted":                        {room.Replay, long, throttle.Admitted, "sent payments"},
-		"delivered before":                {room.Replay, long, throttle.Done, "duplicate payments"},
-		"delivered before, but no replay": {room.Part, long, throttle.Done, ""},
-		"delivered before, waited since":  {room.Slot, time.Now().Add(-time.Minute).Truncate(time.Millisecond), throttle.Done, "duplicate payments"},
-		"too old, and no replay":          {room.Part, long, throttle.Unknown, "expired payments"},
-		"replayed too long ago":           {room.Slot, long.Add(time.Hour).Truncate(time.Millisecond), throttle.Unknown, "expired payments"},
+		"admitted":                        {room.Replay, long, store.Admitted, "sent payments"},
+		"delivered before":                {room.Replay, long, store.Done, "duplicate payments"},
+		"delivered before, but no replay": {room.Part, long, store.Done, ""},
+		"delivered before, waited since":  {room.Slot, time.Now().Add(-time.Minute).Truncate(time.Millisecond), store.Done, "duplicate payments"},
+		"too old, and no replay":          {room.Part, long, store.Unknown, "expired payments"},
+		"replayed too long ago":           {room.Slot, long.Add(time.Hour).Truncate(time.Millisecond), store.Unknown, "expired payments"},
 	}, func(t *testing.T, f *fixture, test replayedCase) {
-		f.throttle.answers(func(c throttle.Request) throttle.Decision {
-			if test.verdict == throttle.Admitted {
+		f.throttle.answers(func(c store.Request) store.Decision {
+			if test.verdict == store.Admitted {
 				return f.throttle.admit(c)
 			}
-			return throttle.Decision{Verdict: test.verdict}
+			return store.Decision{Verdict: test.verdict}
 		})
 		f.start(func(o *setup) { o.MaxAge = time.Hour })
 		origin := room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
@@ -50,7 +50,7 @@ func (m *mover) hold(c candidate, to goal, element *pool) {
 
 // comeBack stores an event in the room until its slot opens, and releases its element of the pool at the end. If the event is too large for
 // the room, it is dropped. The denial is nil if it is no longer known.
-func (m *mover) comeBack(c candidate, in time.Duration, denial *throttle.Denial, element *pool) {
+func (m *mover) comeBack(c candidate, in time.Duration, denial *store.Denial, element *pool) {
 	moving := m.newMove(c, goal{reason: room.Slot, in: in})
 	moving.counted, moving.denial, moving.element = true, denial, element
 	m.put(moving)
@@ -63,10 +63,10 @@ func (m *mover) close() {
 }
 
 func (m *mover) run() {
-	batch := make([]*move, 0, throttle.MaxBatch)
+	batch := make([]*move, 0, store.MaxBatch)
 	for next := range m.moves {
 		batch = append(batch[:0], next)
-		for size := len(next.toStore); size < throttle.MaxBatch && len(m.moves) > 0; size += len(next.toStore) {
+		for size := len(next.toStore); size < store.MaxBatch && len(m.moves) > 0; size += len(next.toStore) {
 			next = <-m.moves
 			batch = append(batch, next)
 		}
@@ -99,7 +99,7 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 func (m *mover) ask(batch []*move) (refused map[*move]bool) {
 	refused = make(map[*move]bool)
 	var asking []*move
-	var stays []throttle.Stay
+	var stays []store.Stay
 	for _, move := range batch {
 		switch {
 		case slices.ContainsFunc(move.toStore, m.exceedsRoom):
@@ -143,7 +143,7 @@ func (m *mover) drop(moving *move) {
 	if moving.grant != nil {
 		endUndelivered(context.Background(), moving.grant, moving.inDoubt)
 	}
-	m.settler.settle(m.refusals.dropped(moving.message, cmp.Or(moving.denial, throttle.DeniedByRoom)))
+	m.settler.settle(m.refusals.dropped(moving.message, cmp.Or(moving.denial, store.DeniedByRoom)))
 }
 
 // store ends the leases of the moves, so any worker can take the events from the room, and publishes the moves in order.

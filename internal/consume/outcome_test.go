@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // outcomeCase is an event without an error on its way: its ack, its counts, and the calls of its grant.
@@ -30,15 +30,15 @@ type outcomeCase struct {
 }
 
 // decided has the throttle answer each request with a verdict.
-func decided(verdict throttle.Verdict) func(*fixture) {
-	return func(f *fixture) { f.throttle.answers(always(throttle.Decision{Verdict: verdict})) }
+func decided(verdict store.Verdict) func(*fixture) {
+	return func(f *fixture) { f.throttle.answers(always(store.Decision{Verdict: verdict})) }
 }
 
 // inShadow has the throttle admit each event with the verdict of a limit in shadow mode.
-func inShadow(verdict throttle.Verdict) func(*fixture) {
+func inShadow(verdict store.Verdict) func(*fixture) {
 	return func(f *fixture) {
-		f.throttle.answers(func(c throttle.Request) throttle.Decision {
-			return throttle.Decision{Verdict: verdict, Node: limits.Node{Level: "the rule"}, Grant: f.throttle.grant(c)}
+		f.throttle.answers(func(c store.Request) store.Decision {
+			return store.Decision{Verdict: verdict, Node: limits.Node{Level: "the rule"}, Grant: f.throttle.grant(c)}
 		})
 	}
 }
@@ -53,19 +53,19 @@ var outcomeCases = map[string]outcomeCase{
 	"sent":   {outcome: Sent, history: posted},
 	"denied": {setUp: func(f *fixture) { f.throttle.answers(always(denied(0))) }, outcome: Dropped, level: "the rule"},
 	"exceeds a capacity": {setUp: func(f *fixture) {
-		f.throttle.answers(always(throttle.Decision{Verdict: throttle.ExceedsCapacity, Node: limits.Node{Level: "the rule"}}))
+		f.throttle.answers(always(store.Decision{Verdict: store.ExceedsCapacity, Node: limits.Node{Level: "the rule"}}))
 	}, outcome: Dropped, level: "the rule"},
 	"reclaimed": {setUp: func(f *fixture) {
-		f.throttle.answers(func(c throttle.Request) throttle.Decision {
-			return throttle.Decision{Verdict: throttle.Reclaimed, Grant: f.throttle.grant(c)}
+		f.throttle.answers(func(c store.Request) store.Decision {
+			return store.Decision{Verdict: store.Reclaimed, Grant: f.throttle.grant(c)}
 		})
 	}, outcome: Sent, history: posted},
-	"duplicate":                            {setUp: decided(throttle.Duplicate), outcome: Duplicate},
-	"done":                                 {setUp: decided(throttle.Done), redeliver: true},
+	"duplicate":                            {setUp: decided(store.Duplicate), outcome: Duplicate},
+	"done":                                 {setUp: decided(store.Done), redeliver: true},
 	"delivered, which was recorded before": {setUp: func(f *fixture) { f.throttle.finished["payments order-1"] = true }, history: posted},
 
-	"denied in shadow mode":             {setUp: inShadow(throttle.Denied), outcome: Sent, history: posted, level: "the rule"},
-	"exceeds a capacity in shadow mode": {setUp: inShadow(throttle.ExceedsCapacity), outcome: Sent, history: posted, level: "the rule"},
+	"denied in shadow mode":             {setUp: inShadow(store.Denied), outcome: Sent, history: posted, level: "the rule"},
+	"exceeds a capacity in shadow mode": {setUp: inShadow(store.ExceedsCapacity), outcome: Sent, history: posted, level: "the rule"},
 
 	"known to be full, undecoded": {setUp: knownFull, body: "{broken", outcome: Dropped, level: "the rule", unasked: true},
 	"known to be full, by its body": {setUp: knownFull, subject: "notify", body: `{"title": "x", "category": "payments"}`,
@@ -80,8 +80,8 @@ var outcomeCases = map[string]outcomeCase{
 	"expired, without a category that can be read": {subject: "notify", body: "{broken", maxAge: time.Nanosecond, outcome: Expired,
 		noCategory: true, unasked: true},
 	"expired, broken, delivered before":  {maxAge: time.Nanosecond, redeliver: true, body: "{broken", outcome: Expired, unasked: true},
-	"expired, delivered before, unknown": {setUp: decided(throttle.Unknown), maxAge: time.Nanosecond, redeliver: true, outcome: Expired},
-	"expired, delivered before, done":    {setUp: decided(throttle.Done), maxAge: time.Nanosecond, redeliver: true},
+	"expired, delivered before, unknown": {setUp: decided(store.Unknown), maxAge: time.Nanosecond, redeliver: true, outcome: Expired},
+	"expired, delivered before, done":    {setUp: decided(store.Done), maxAge: time.Nanosecond, redeliver: true},
 }
 
 func TestOutcomes(t *testing.T) {
@@ -138,17 +138,17 @@ func (f *fixture) requireAsked(sequence uint64, want, lookUp bool) {
 func TestUndecided(t *testing.T) {
 	t.Parallel()
 	type undecidedCase struct {
-		first             throttle.Decision
+		first             store.Decision
 		err               error
 		shortest, longest time.Duration
 	}
 	each(t, map[string]undecidedCase{
-		"someone else delivers it": {first: throttle.Decision{Verdict: throttle.Leased, Wait: 300 * time.Millisecond}, shortest: 300 * time.Millisecond, longest: 400 * time.Millisecond},
+		"someone else delivers it": {first: store.Decision{Verdict: store.Leased, Wait: 300 * time.Millisecond}, shortest: 300 * time.Millisecond, longest: 400 * time.Millisecond},
 		"nothing can be decided":   {err: errScripted, shortest: 700 * time.Millisecond, longest: 1300 * time.Millisecond},
 	}, func(t *testing.T, f *fixture, test undecidedCase) {
 		f.provision(patience)
 		asked := 0
-		f.throttle.decideOne = func(_ context.Context, c throttle.Request) (throttle.Decision, error) {
+		f.throttle.decideOne = func(_ context.Context, c store.Request) (store.Decision, error) {
 			if shown(c) == "order-1" {
 				if asked++; asked == 1 {
 					return test.first, test.err

@@ -6,15 +6,15 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func TestOutcomesAreLogged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		if c.Category == "payments.full" {
-			return throttle.Decision{Verdict: throttle.Denied, Node: limits.Node{Path: "payments", Level: limits.LevelCategory}}
+			return store.Decision{Verdict: store.Denied, Node: limits.Node{Path: "payments", Level: limits.LevelCategory}}
 		}
 		return f.throttle.admit(c)
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -116,7 +116,7 @@ func (p *pairs) neverOpened(c candidate) settlement {
 	if !c.decidedUpTo.IsZero() {
 		p.known.LearnUnpaired(c.event.Pair(), c.decidedUpTo)
 	}
-	return p.refusals.dropped(c.message, throttle.DeniedUnpaired)
+	return p.refusals.dropped(c.message, store.DeniedUnpaired)
 }
 
 // mostBegun is how many resolved events of one first level, without an open pair, a worker lets begin to wait in the room within

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // status publishes a firing or resolved event with the key k. The status is the ID too.
@@ -58,11 +58,11 @@ func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 }
 
 // answerUnpaired decides unpaired for each resolved event. other decides about the firing events; nil admits them.
-func (f *fixture) answerUnpaired(other func(throttle.Request) throttle.Decision) {
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+func (f *fixture) answerUnpaired(other func(store.Request) store.Decision) {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		switch {
 		case c.Resolves:
-			return throttle.Decision{Verdict: throttle.Unpaired}
+			return store.Decision{Verdict: store.Unpaired}
 		case other != nil:
 			return other(c)
 		}
@@ -89,11 +89,11 @@ type unpairedCase struct {
 }
 
 func nakSent(f *fixture, settle *gate) {
-	f.answerUnpaired(func(c throttle.Request) throttle.Decision {
+	f.answerUnpaired(func(c store.Request) store.Decision {
 		if settle.isOpen() {
 			return f.throttle.admit(c)
 		}
-		return throttle.Decision{Verdict: throttle.Leased, Wait: 700 * time.Millisecond}
+		return store.Decision{Verdict: store.Leased, Wait: 700 * time.Millisecond}
 	})
 }
 
@@ -160,7 +160,7 @@ func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
 		o.client.AckWait = ackWait
 		o.Drops = func(drops []summary.Drop) int64 {
 			early <- test.ends != "" && f.calls.count(test.ends+" firing") == 0
-			testkit.EqualSlices(f, drops, []summary.Drop{{Category: "payments", Level: throttle.LevelUnpaired, Title: "an event", N: 1}}, "dropped")
+			testkit.EqualSlices(f, drops, []summary.Drop{{Category: "payments", Level: store.LevelUnpaired, Title: "an event", N: 1}}, "dropped")
 			return 1
 		}
 	})
@@ -206,7 +206,7 @@ func TestResolvedIsStoredFirst(t *testing.T) {
 		settle := newGate(t)
 		nakSent(f, settle)
 		others := f.throttle.decideOne
-		f.throttle.decideOne = func(ctx context.Context, c throttle.Request) (throttle.Decision, error) {
+		f.throttle.decideOne = func(ctx context.Context, c store.Request) (store.Decision, error) {
 			if _, key, _ := strings.Cut(c.Pair, "\n"); c.Resolves && f.calls.count("finish firing-"+key) > 0 {
 				return f.throttle.admit(c), nil
 			}
@@ -303,12 +303,12 @@ func TestPairOpensMeanwhile(t *testing.T) {
 	f.status(event.StatusFiring)
 	elsewhere := testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t)
 	opened := false
-	f.throttle.decideOne = func(ctx context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.decideOne = func(ctx context.Context, c store.Request) (store.Decision, error) {
 		if opened {
 			return f.throttle.admit(c), nil
 		}
 		opened = true
-		return throttle.Decision{Verdict: throttle.Unpaired}, elsewhere.DoubleAck(ctx)
+		return store.Decision{Verdict: store.Unpaired}, elsewhere.DoubleAck(ctx)
 	}
 	f.resolvedBefore(time.Minute)
 	f.start(nil)
@@ -343,14 +343,14 @@ func TestUnpairedAfterTheConsumer(t *testing.T) {
 	f.mixedStream()
 	f.provision(patience)
 	anew, settle := newGate(t), newGate(t)
-	f.answerUnpaired(func(c throttle.Request) throttle.Decision {
+	f.answerUnpaired(func(c store.Request) store.Decision {
 		switch {
 		case !anew.isOpen():
 			return f.throttle.admit(c)
 		case settle.isOpen():
-			return throttle.Decision{Verdict: throttle.Done}
+			return store.Decision{Verdict: store.Done}
 		}
-		return throttle.Decision{Verdict: throttle.Leased, Wait: 300 * time.Millisecond}
+		return store.Decision{Verdict: store.Leased, Wait: 300 * time.Millisecond}
 	})
 	f.status(event.StatusFiring)
 	f.start(nil)
@@ -452,7 +452,7 @@ func TestUnpairedFlood(t *testing.T) {
 	f.answerUnpaired(nil)
 	others := f.throttle.decideOne
 	var asked atomic.Int64
-	f.throttle.decideOne = func(ctx context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.decideOne = func(ctx context.Context, c store.Request) (store.Decision, error) {
 		if c.Category == "errors" && asked.Add(1) > 1 {
 			return f.throttle.admit(c), nil
 		}
@@ -547,7 +547,7 @@ func TestFirstOpening(t *testing.T) {
 func TestSeveralMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		d := f.throttle.admit(c)
 		d.Opened, d.Others = "r1", []string{"r2", "r3"}
 		return d

@@ -4,11 +4,11 @@ import (
 	"context"
 	"sync"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // poolSize is how many decided messages a worker holds at most, beside its concurrent deliveries: one full batch.
-const poolSize = throttle.MaxBatch
+const poolSize = store.MaxBatch
 
 // pool bounds the messages between decision and settlement: each of them holds an element. It also runs tasks in reused goroutines.
 type pool struct {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // TestPreparedWhileDecided prepares a single event during its decision. The sink gets the prepared delivery.
@@ -20,7 +20,7 @@ func TestPreparedWhileDecided(t *testing.T) {
 		close(prepared)
 		return "of " + e.ID
 	}
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		select {
 		case <-prepared:
 		case <-time.After(patience):

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Number of messages per request: few at first, more while they are handled quickly, fewer when they wait. So a worker pulls no more
@@ -48,11 +48,10 @@ type puller struct {
 type inbox struct {
 	messages chan *message
 	behind   atomic.Bool // producers' messages wait to be delivered
-	copies   *recordCopies
 }
 
-func newInbox(known Known) *inbox {
-	return &inbox{messages: make(chan *message, 2*throttle.MaxBatch), copies: &recordCopies{known: known}}
+func newInbox() *inbox {
+	return &inbox{messages: make(chan *message, 2*store.MaxBatch)}
 }
 
 // pullAll pulls from the producers' stream, from the room and from each channel's queue in the room, until the context ends.
@@ -152,7 +151,6 @@ func (w *puller) pass(ctx context.Context, msg jetstream.Msg, from source, asked
 		w.logger.Error("a message without JetStream's metadata was left alone", "error", err)
 		return 0
 	}
-	m.copiesBegun = w.inbox.copies.begun.Load()
 	if !from.inRoom {
 		w.inbox.behind.Store(m.behind > 0)
 	}

@@ -6,7 +6,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // refusedFor is how long a category's denied events are dropped without a request, once an event of that category was refused its wait.
@@ -76,8 +76,8 @@ func (r *refusals) mayWait(category string) bool {
 }
 
 // dropped returns the settlement of a message whose event was denied.
-func (r *refusals) dropped(m *message, denial *throttle.Denial) settlement {
-	if denial != throttle.DeniedUnpaired && denial != throttle.DeniedByRoom && r.waits(m.category) {
+func (r *refusals) dropped(m *message, denial *store.Denial) settlement {
+	if denial != store.DeniedUnpaired && denial != store.DeniedByRoom && r.waits(m.category) {
 		if _, crowded := r.of(m.category); crowded {
 			r.metrics.RoomRefused(string(room.Slot), 1)
 		}
@@ -88,7 +88,7 @@ func (r *refusals) dropped(m *message, denial *throttle.Denial) settlement {
 // dropCrowded returns the settlement of a message whose event may not wait because the room holds too many events.
 func (r *refusals) dropCrowded(m *message, reason room.Reason) settlement {
 	r.metrics.RoomRefused(string(reason), 1)
-	return r.dropped(m, throttle.DeniedByRoom)
+	return r.dropped(m, store.DeniedByRoom)
 }
 
 // newCache returns a cache that evicts the least recently used entry.

@@ -16,18 +16,18 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
 // settlement is a message whose outcome is durable.
 type settlement struct {
 	*message
-	outcome Outcome          // "": the outcome is already counted, or the event goes on in another message
-	goesOn  bool             // the event goes on in the room
-	denial  *throttle.Denial // denial of a dropped event
-	fault   *event.Fault     // fault of a dead letter
-	decided time.Time        // time of the decision, by this host's clock
+	outcome Outcome       // "": the outcome is already counted, or the event goes on in another message
+	goesOn  bool          // the event goes on in the room
+	denial  *store.Denial // denial of a dropped event
+	fault   *event.Fault  // fault of a dead letter
+	decided time.Time     // time of the decision, by this host's clock
 }
 
 // done returns the settlement of an event that was delivered before. Its delivery is already counted, except that a replay is another

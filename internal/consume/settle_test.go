@@ -18,7 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // TestCountedOnceAcrossAKill kills the server in the middle. Each event is counted once. The server syncs each write, so it forgets no
@@ -31,7 +31,7 @@ func TestCountedOnceAcrossAKill(t *testing.T) {
 	for i := range events {
 		f.event([]string{"sent", "dropped"}[i%2], fmt.Sprint(i))
 	}
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		if c.Category == "sent" {
 			return f.throttle.admit(c)
 		}
@@ -123,7 +123,7 @@ func TestConsumerDeletedWhileSettling(t *testing.T) {
 	f := newFixture(t)
 	f.provision(patience)
 	decided, deciding := newGate(t), newGate(t)
-	f.throttle.decideOne = func(ctx context.Context, c throttle.Request) (throttle.Decision, error) {
+	f.throttle.decideOne = func(ctx context.Context, c store.Request) (store.Decision, error) {
 		if c.Category == "payments" {
 			deciding.open()
 			return denied(0), decided.pass(ctx)
@@ -215,7 +215,7 @@ func (b body) Data() []byte { return []byte(b.data) }
 func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	t.Parallel()
 	dropped := func(category, level, data string) settlement {
-		return settlement{message: &message{Msg: body{data: data}, about: about{category: category}}, outcome: Dropped, denial: &throttle.Denial{Level: level}}
+		return settlement{message: &message{Msg: body{data: data}, about: about{category: category}}, outcome: Dropped, denial: &store.Denial{Level: level}}
 	}
 	batch := []settlement{
 		dropped("payments", "category", `{"text":""}`),

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // requireGivenBack wants one nak without a delay, or a second one: a request that was still open may get the message again.
@@ -53,10 +53,10 @@ func TestStopGivesBackWhatIsUndecided(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	deciding := make(chan struct{})
-	f.throttle.decideOne = func(ctx context.Context, _ throttle.Request) (throttle.Decision, error) {
+	f.throttle.decideOne = func(ctx context.Context, _ store.Request) (store.Decision, error) {
 		close(deciding)
 		<-ctx.Done()
-		return throttle.Decision{}, ctx.Err()
+		return store.Decision{}, ctx.Err()
 	}
 	w := f.start(nil)
 	sequences := []uint64{f.event("payments", "0")}

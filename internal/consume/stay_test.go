@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // fullCase is an event without a place in the room.
@@ -44,14 +44,14 @@ var fullCases = map[string]fullCase{
 	},
 	"its firing event is not settled": {
 		setUp: func(f *fixture) {
-			f.throttle.answers(always(throttle.Decision{Verdict: throttle.Leased, Wait: time.Second}))
+			f.throttle.answers(always(store.Decision{Verdict: store.Leased, Wait: time.Second}))
 		},
 		body: `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`, refused: room.Pair,
 	},
-	"Redis refuses a log": {setUp: decided(throttle.Deferred), refused: room.Redis},
+	"Redis refuses a log": {setUp: decided(store.Deferred), refused: room.Redis},
 	"an alert of its body may not": {
 		setUp: func(f *fixture) {
-			f.room.enter = func(stay throttle.Stay) bool { return !strings.HasSuffix(stay.Member, "f2") }
+			f.room.enter = func(stay store.Stay) bool { return !strings.HasSuffix(stay.Member, "f2") }
 		},
 		body: twoAlerts, refused: room.Part,
 	},
@@ -66,7 +66,7 @@ var fullCases = map[string]fullCase{
 func TestRoomIsFull(t *testing.T) {
 	t.Parallel()
 	each(t, fullCases, func(t *testing.T, f *fixture, test fullCase) {
-		f.room.enter = func(throttle.Stay) bool { return false }
+		f.room.enter = func(store.Stay) bool { return false }
 		test.setUp(f)
 		f.start(slow)
 		sequence := f.publish("notify.payments", cmp.Or(test.body, `{"id": "order-1", "title": "an event"}`))
@@ -133,26 +133,26 @@ func TestRoomCannotBeWritten(t *testing.T) {
 func TestStaysEnd(t *testing.T) {
 	t.Parallel()
 	type endCase struct {
-		verdict  throttle.Verdict // about the event from the room
-		recorded bool             // another worker delivered it meanwhile
+		verdict  store.Verdict // about the event from the room
+		recorded bool          // another worker delivered it meanwhile
 		send     func(context.Context, event.Event, int) error
 		outcome  Outcome // "": none
 	}
 	each(t, map[string]endCase{
-		"sent":            {verdict: throttle.Admitted, outcome: Sent},
-		"dropped":         {verdict: throttle.Denied, outcome: Dropped},
-		"dead":            {verdict: throttle.Admitted, send: inTurn(sink.Rejected), outcome: Dead},
-		"duplicate":       {verdict: throttle.Duplicate, outcome: Duplicate},
-		"done":            {verdict: throttle.Done},
-		"recorded before": {verdict: throttle.Admitted, recorded: true},
-		"expired":         {verdict: throttle.Unknown, outcome: Expired},
+		"sent":            {verdict: store.Admitted, outcome: Sent},
+		"dropped":         {verdict: store.Denied, outcome: Dropped},
+		"dead":            {verdict: store.Admitted, send: inTurn(sink.Rejected), outcome: Dead},
+		"duplicate":       {verdict: store.Duplicate, outcome: Duplicate},
+		"done":            {verdict: store.Done},
+		"recorded before": {verdict: store.Admitted, recorded: true},
+		"expired":         {verdict: store.Unknown, outcome: Expired},
 	}, func(t *testing.T, f *fixture, test endCase) {
 		const size = 6 * weightBytes
 		f.holdFresh()
 		asked := 0
-		f.throttle.answers(func(c throttle.Request) throttle.Decision {
-			if asked++; asked > 1 && test.verdict != throttle.Admitted {
-				return throttle.Decision{Verdict: test.verdict, Node: limits.Node{Level: "the rule"}}
+		f.throttle.answers(func(c store.Request) store.Decision {
+			if asked++; asked > 1 && test.verdict != store.Admitted {
+				return store.Decision{Verdict: test.verdict, Node: limits.Node{Level: "the rule"}}
 			}
 			if asked > 1 && test.recorded {
 				f.throttle.grant(c).finish()
@@ -160,7 +160,7 @@ func TestStaysEnd(t *testing.T) {
 			return f.throttle.admit(c)
 		})
 		f.sink.send = test.send
-		f.room.enter = func(stay throttle.Stay) bool {
+		f.room.enter = func(stay store.Stay) bool {
 			if weight := 1 + size/weightBytes; stay.Weight != weight || stay.First != "payments" || stay.For != stayIn {
 				t.Errorf("stay: got %+v, want a weight of %d", stay, weight)
 			}
@@ -186,9 +186,9 @@ func TestStayGoesOn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	asked := 0
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		if asked++; asked < 3 {
-			return throttle.Decision{Verdict: throttle.Leased, Wait: time.Second}
+			return store.Decision{Verdict: store.Leased, Wait: time.Second}
 		}
 		return f.throttle.admit(c)
 	})

@@ -6,27 +6,27 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Room bounds the events that wait in the room: a part of [throttle.Limiter]. Its methods may be called concurrently, and repeated.
 type Room interface {
 	// EnterRoom asks for each stay whether the event may wait in the room, where each first-level category has a bound. LeaveRoom ends
 	// stays.
-	EnterRoom(ctx context.Context, stays []throttle.Stay) (mayStay []bool, err error)
-	LeaveRoom(ctx context.Context, stays []throttle.Stay) error
+	EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error)
+	LeaveRoom(ctx context.Context, stays []store.Stay) error
 }
 
 // stays ends the stays of events that no longer wait in the room, in a goroutine of its own. A stay that is not ended here expires.
 type stays struct {
 	room    Room
 	names   stream.Names
-	leaving chan []throttle.Stay
+	leaving chan []store.Stay
 	ended   chan struct{}
 }
 
 func newStays(room Room, names stream.Names) *stays {
-	return &stays{room: room, names: names, leaving: make(chan []throttle.Stay, leavingQueue), ended: make(chan struct{})}
+	return &stays{room: room, names: names, leaving: make(chan []store.Stay, leavingQueue), ended: make(chan struct{})}
 }
 
 // stayIn is how long an event without a known return time counts in the room: longer than a channel is likely to be paused. The stay ends
@@ -44,8 +44,8 @@ const undecodedBytes = 1 << 10
 
 // stayOf returns a message's stay in the room. A message that moves again has the same stay. The undecoded bodies of a first level have a
 // separate share, so they leave room for the parts into which they are split.
-func stayOf(first string, entry room.Entry, size int, d time.Duration) throttle.Stay {
-	stay := throttle.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
+func stayOf(first string, entry room.Entry, size int, d time.Duration) store.Stay {
+	stay := store.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
 	if entry.Reason == room.Body {
 		stay.First, stay.Weight = first+" bodies", 1+size/undecodedBytes
 	}
@@ -54,7 +54,7 @@ func stayOf(first string, entry room.Entry, size int, d time.Duration) throttle.
 
 // leaveSettled ends the stays of events that go on in no other message, without waiting. A stay that is not ended here expires.
 func (s *stays) leaveSettled(settled []settlement) {
-	var ended []throttle.Stay
+	var ended []store.Stay
 	for _, one := range settled {
 		if stay, waited := s.of(one.message); waited && !one.goesOn {
 			ended = append(ended, stay)
@@ -64,9 +64,9 @@ func (s *stays) leaveSettled(settled []settlement) {
 }
 
 // of returns the stay of a message in the room. A message outside the room has none.
-func (s *stays) of(m *message) (stay throttle.Stay, waited bool) {
+func (s *stays) of(m *message) (stay store.Stay, waited bool) {
 	if !m.source.inRoom {
-		return throttle.Stay{}, false
+		return store.Stay{}, false
 	}
 	first := s.names.Room().First(m.Subject())
 	return stayOf(first, m.entry, len(m.Data()), 0), first != ""
@@ -76,7 +76,7 @@ func (s *stays) of(m *message) (stay throttle.Stay, waited bool) {
 const leavingQueue = 64
 
 // leave ends stays soon, without waiting.
-func (s *stays) leave(ended ...throttle.Stay) {
+func (s *stays) leave(ended ...store.Stay) {
 	if len(ended) == 0 {
 		return
 	}

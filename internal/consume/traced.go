@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
@@ -28,7 +28,7 @@ func (r *reporter) trace(m *message, begun time.Time, admitted bool) {
 }
 
 // traceDecision records in a candidate's span how the batch was decided.
-func (r *reporter) traceDecision(c *candidate, asked, answered time.Time, d *throttle.Decision, denial *throttle.Denial, batch int) {
+func (r *reporter) traceDecision(c *candidate, asked, answered time.Time, d *store.Decision, denial *store.Denial, batch int) {
 	if r.tracer == nil {
 		return
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Outcome is how an event ended. Each event has exactly one outcome.
@@ -48,7 +48,7 @@ type Metrics struct {
 }
 
 // levelOf returns the rule of a denial; "" if there is none.
-func levelOf(denial *throttle.Denial) string {
+func levelOf(denial *store.Denial) string {
 	if denial == nil {
 		return ""
 	}

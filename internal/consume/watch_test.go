@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // skew has a worker learn that the server's clock is ahead of the host's, with a doubt.
@@ -133,12 +133,12 @@ func TestRoomIsCounted(t *testing.T) {
 	f := newFixture(t)
 	f.sink.named = []string{"paused"}
 	f.pacer.Pause(t.Context(), "paused", time.Hour)
-	f.throttle.answers(func(c throttle.Request) throttle.Decision {
+	f.throttle.answers(func(c store.Request) store.Decision {
 		switch c.Category {
 		case "slot":
 			return denied(time.Second)
 		case "redis":
-			return throttle.Decision{Verdict: throttle.Deferred}
+			return store.Decision{Verdict: store.Deferred}
 		}
 		return f.throttle.admit(c)
 	})

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -18,11 +18,11 @@ import (
 // receive decides messages in batches until no more arrive. Messages that arrive after the worker's end get a nak at the end: with an
 // earlier nak, the last request would receive them again.
 func (d *decider) receive(l life) {
-	batch := make([]*message, 0, throttle.MaxBatch)
+	batch := make([]*message, 0, store.MaxBatch)
 	var undecided []*message
 	for m := range d.incoming {
 		batch = append(batch[:0], m)
-		for len(batch) < throttle.MaxBatch && len(d.incoming) > 0 {
+		for len(batch) < store.MaxBatch && len(d.incoming) > 0 {
 			batch = append(batch, <-d.incoming)
 		}
 		if l.waiting.Err() != nil {
@@ -65,7 +65,7 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 			settled = append(settled, settlement{message: m, outcome: Expired})
 			continue
 		}
-		denial := i.knownDenial(l.waiting, m, again)
+		denial := i.knownDenial(m, again)
 		if denial == nil && i.heavy(m) {
 			i.bodies.add(m)
 			continue
@@ -111,7 +111,7 @@ func (d *decider) decideInParts(l life, candidates []candidate) (undecided []*me
 // decide asks the throttle about candidates, each of which holds an element of the pool, and handles each decision. It waits for no single
 // event. It returns false if the worker ends first.
 func (d *decider) decide(l life, candidates []candidate) (decided bool) {
-	requests := make([]throttle.Request, len(candidates))
+	requests := make([]store.Request, len(candidates))
 	for i, c := range candidates {
 		requests[i] = c.request()
 		requests[i].MayWait = d.refusals.waits(c.event.Category)
@@ -134,7 +134,7 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 		switch {
 		case decision.Grant != nil: // it is admitted, or in shadow mode, where a denial is only measured
 			d.deliverer.start(l, d.deliverer.newDelivery(c, decision, denial, prepared[i]))
-		case decision.Verdict == throttle.Unpaired && !c.certain:
+		case decision.Verdict == store.Unpaired && !c.certain:
 			unpaired = append(unpaired, c)
 		default:
 			if end, ends := d.undelivered(c, decision, denial); ends {
@@ -152,26 +152,26 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 
 // undelivered handles the decision about an event that is not delivered now. If the event ends, it returns the settlement. Otherwise the
 // event waits, and gives up its element of the pool later.
-func (d *decider) undelivered(c candidate, decision *throttle.Decision, denial *throttle.Denial) (end settlement, ends bool) {
+func (d *decider) undelivered(c candidate, decision *store.Decision, denial *store.Denial) (end settlement, ends bool) {
 	switch decision.Verdict {
-	case throttle.Denied, throttle.ExceedsCapacity:
+	case store.Denied, store.ExceedsCapacity:
 		if d.planner.add(c, decision, denial) {
 			return settlement{}, false
 		}
 		return d.refusals.dropped(c.message, denial), true
-	case throttle.Done:
+	case store.Done:
 		return done(c), true
-	case throttle.Duplicate:
+	case store.Duplicate:
 		return settlement{message: c.message, outcome: Duplicate}, true
-	case throttle.Unknown: // too old, and no worker has delivered it
+	case store.Unknown: // too old, and no worker has delivered it
 		return settlement{message: c.message, outcome: Expired}, true
-	case throttle.Unpaired:
+	case store.Unpaired:
 		return d.pairs.neverOpened(c), true
-	case throttle.Leased:
+	case store.Leased:
 		d.awaitOther(c, decision.Wait)
-	case throttle.Planned: // the message may not have been settled after the move
+	case store.Planned: // the message may not have been settled after the move
 		d.mover.comeBack(c, decision.Wait, nil, d.pool)
-	case throttle.Deferred:
+	case store.Deferred:
 		d.mover.hold(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}, d.pool)
 	}
 	return settlement{}, false

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
@@ -77,14 +77,14 @@ func New(o Options) *Worker {
 		reader: reader, journal: o.Journal, revision: o.Revision, tracer: o.Tracer, sink: o.Sink, logger: o.Logger,
 	}
 	refusals, stays := newRefusals(o.Delay, o.Metrics.Room), newStays(o.Limits.Room, o.Streams.Names)
-	queues, health, inbox, pool := newChannelQueues(o.Streams, o.Sink, o.Logger), newHealth(o.Logger), newInbox(o.Limits.Known), newPool(o.Concurrency)
+	queues, health, inbox, pool := newChannelQueues(o.Streams, o.Sink, o.Logger), newHealth(o.Logger), newInbox(), newPool(o.Concurrency)
 	letters := deadletters.NewWriter(deadletters.WriterOptions{
 		Streams: o.Streams, MaxBody: o.Decoder.MaxBytes, Metrics: o.Metrics.Letters, Logger: o.Logger,
 	})
 	settler := newSettler(o, reader, reporter, stays, letters)
 	mover := &mover{
 		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, stays: stays, settler: settler,
-		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, throttle.MaxBatch),
+		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
 		storing: oplog.NewCondition(o.Logger, "events that have to wait cannot be stored", "events that have to wait can be stored again"),
 	}
 	bodies := newBodies(bodyWorker{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler})
@@ -102,7 +102,7 @@ func New(o Options) *Worker {
 		decider: &decider{
 			incoming: inbox.messages, throttle: o.Limits.Throttle, pool: pool, refusals: refusals, mover: mover, settler: settler, reporter: reporter,
 			intake: &intake{
-				reader: reader, known: o.Limits.Known, copies: inbox.copies, refusals: refusals, bodies: bodies, settler: settler, pool: pool,
+				reader: reader, known: o.Limits.Known, refusals: refusals, bodies: bodies, settler: settler, pool: pool,
 				metrics: o.Metrics.Events, forged: o.Metrics.Streams,
 			},
 			pairs: &pairs{

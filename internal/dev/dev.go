@@ -23,9 +23,10 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/cli"
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Limits and interval of --storm unless they are set: within a minute slots run out and open again, and digests arrive.
@@ -51,7 +52,7 @@ type Worker struct {
 type Running struct {
 	Admin, Page, Ingest string
 	Metrics             prometheus.Gatherer
-	Explain             func(context.Context, throttle.Request) (throttle.Explanation, error)
+	Explain             func(context.Context, store.Request) (store.Explanation, error)
 }
 
 // NewCommand returns the command dev. run runs a worker until the context ends.
@@ -226,7 +227,7 @@ func watch(ctx context.Context, running Running, shown *display, nats address) {
 				shown.Line("shown by\n%s", strings.Join(typed("dlq list", nats), "\n"))
 			}
 		}
-		s := situation{counts: now}
+		s := situation{counts: now, at: time.Now()}
 		s.limits, s.unknown = limitsNow(ctx, running.Explain, now.busiest())
 		if ctx.Err() == nil {
 			shown.update(s)
@@ -244,18 +245,18 @@ const lookAt = 20
 
 // limitsNow asks for the limits of the busiest categories, the global ones first.
 func limitsNow(
-	ctx context.Context, explain func(context.Context, throttle.Request) (throttle.Explanation, error), categories []string,
-) (found []throttle.Explanatory, unknown bool) {
+	ctx context.Context, explain func(context.Context, store.Request) (store.Explanation, error), categories []string,
+) (found []limits.Use, unknown bool) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	for _, category := range append([]string{""}, categories[:min(len(categories), lookAt)]...) {
-		known, err := explain(ctx, throttle.Request{ID: cmp.Or(category, "global") + " ", Category: category, Cost: 1})
+		known, err := explain(ctx, store.Request{ID: cmp.Or(category, "global") + " ", Category: category, Cost: 1})
 		if err != nil {
 			return nil, true
 		}
 		for _, limit := range known.Limits {
-			if !slices.ContainsFunc(found, func(other throttle.Explanatory) bool {
-				return other.Node.Path == limit.Node.Path && other.Limit == limit.Limit
+			if !slices.ContainsFunc(found, func(other limits.Use) bool {
+				return other.Path == limit.Path && other.Limit == limit.Limit
 			}) {
 				found = append(found, limit)
 			}

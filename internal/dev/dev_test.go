@@ -19,7 +19,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // gathered returns the counts of metrics with the events of two categories.
@@ -38,10 +38,10 @@ func gathered(t *testing.T) (counts, *telemetry.Metrics) {
 	return countsOf(m.Registry()), m
 }
 
-func situationOf(t *testing.T, states ...throttle.Explanatory) situation {
+func situationOf(t *testing.T, states ...limits.Use) situation {
 	t.Helper()
 	c, _ := gathered(t)
-	return situation{counts: c, limits: states}
+	return situation{counts: c, limits: states, at: asked}
 }
 
 var (
@@ -52,10 +52,17 @@ var (
 	mutedFull    = stateOf("debug", 0, 0, 0)
 )
 
+// asked is when the limits were asked.
+var asked = testkit.Start
+
 // stateOf is what is used of a limit, which exceeds it if it has no slots.
-func stateOf(path string, size, used int64, wait time.Duration) throttle.Explanatory {
-	limit := limits.Limit{Count: size, Window: 30 * time.Second}
-	return throttle.Explanatory{Node: limits.Node{Path: path}, Limit: limit, Used: used, Wait: wait, Exceeds: size == 0}
+func stateOf(path string, size, used int64, wait time.Duration) limits.Use {
+	use := limits.UseOf(limits.Node{Path: path}, limits.Limit{Count: size, Window: 30 * time.Second}, used)
+	if wait > 0 {
+		next := asked.Add(wait)
+		use.Next = &next
+	}
+	return use
 }
 
 func TestTotals(t *testing.T) {
@@ -65,7 +72,7 @@ func TestTotals(t *testing.T) {
 	testkit.Equal(t, s.outcomes(screen.Colours{}), "events 10  sent 3  dropped 5 (category 4, global 1)  duplicate 0  dead 2  expired 0  waiting 2", "outcomes")
 	testkit.Equal(t, s.outcomes(screen.Colours{On: true}), "events 10  \x1b[32msent 3\x1b[0m  \x1b[33mdropped 5 (category 4, global 1)\x1b[0m"+
 		"  duplicate 0  dead 2  expired 0  waiting 2", "outcomes in colours")
-	for want, states := range map[string][]throttle.Explanatory{
+	for want, states := range map[string][]limits.Use{
 		"slots are free":                                       {globalFree},
 		"full: global, next slot in 12s":                       {globalFull, paymentsFull},
 		"full: payments, errors, next slot in 7s":              {globalFree, paymentsFull, errorsFull, errorsFull},
@@ -73,7 +80,7 @@ func TestTotals(t *testing.T) {
 		"full: debug, payments, errors, next slot in 7s":       {mutedFull, paymentsFull, errorsFull},
 		"full: a, debug, payments and 1 more, next slot in 7s": {stateOf("a", 0, 0, 0), mutedFull, paymentsFull, errorsFull},
 	} {
-		testkit.Equal(t, (&situation{limits: states}).slots(), want, "slots")
+		testkit.Equal(t, (&situation{limits: states, at: asked}).slots(), want, "slots")
 	}
 	testkit.Equal(t, (&situation{unknown: true}).slots(), "the limits cannot be asked", "slots without Redis")
 }
@@ -85,10 +92,11 @@ func TestTotalsOnlyOfChanges(t *testing.T) {
 	d := newDisplay(&out)
 	c, m := gathered(t)
 	later := globalFull
-	later.Wait -= time.Second
+	next := later.Next.Add(-time.Second)
+	later.Next = &next
 	printed := 0
 	for i, step := range []struct {
-		state throttle.Explanatory
+		state limits.Use
 		event bool
 		lines int
 	}{{state: globalFull, lines: 1}, {state: later}, {state: globalFree, lines: 1}, {state: globalFree}, {state: globalFree, event: true, lines: 1}} {
@@ -96,7 +104,7 @@ func TestTotalsOnlyOfChanges(t *testing.T) {
 			m.Events.Event("payments", string(consume.Duplicate), 1)
 			c = countsOf(m.Registry())
 		}
-		d.update(situation{counts: c, limits: []throttle.Explanatory{step.state}})
+		d.update(situation{counts: c, limits: []limits.Use{step.state}, at: asked})
 		printed += step.lines
 		testkit.Equal(t, strings.Count(out.String(), "\n"), printed, "lines after step %d", i)
 	}
@@ -182,21 +190,21 @@ func TestStormKinds(t *testing.T) {
 func TestLimitsNow(t *testing.T) {
 	t.Parallel()
 	global := stateOf("", 30, 7, 0)
-	explain := func(_ context.Context, request throttle.Request) (throttle.Explanation, error) {
-		known := throttle.Explanation{Limits: []throttle.Explanatory{global}}
+	explain := func(_ context.Context, request store.Request) (store.Explanation, error) {
+		known := store.Explanation{Limits: []limits.Use{global}}
 		if request.Category != "" {
 			known.Limits = append(known.Limits, stateOf(request.Category, 6, 6, 20*time.Second))
 		}
 		return known, nil
 	}
 	states, unknown := limitsNow(t.Context(), explain, []string{"payments"})
-	if want := []throttle.Explanatory{global, paymentsFull}; !reflect.DeepEqual(states, want) {
+	if want := []limits.Use{global, paymentsFull}; !reflect.DeepEqual(states, want) {
 		t.Errorf("limits: got %v, want %v", states, want)
 	}
 	testkit.Equal(t, unknown, false, "unknown")
 
-	gone := func(context.Context, throttle.Request) (throttle.Explanation, error) {
-		return throttle.Explanation{}, errors.New("redis is unavailable")
+	gone := func(context.Context, store.Request) (store.Explanation, error) {
+		return store.Explanation{}, errors.New("redis is unavailable")
 	}
 	if states, unknown := limitsNow(t.Context(), gone, nil); states != nil || !unknown {
 		t.Errorf("without Redis: got %v, %t, want no limits and true", states, unknown)

@@ -1,28 +1,37 @@
 package dev
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/screen"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // situation is what dev shows of one moment.
 type situation struct {
 	counts
-	limits  []throttle.Explanatory
-	unknown bool // the limits could not be asked
+	limits  []limits.Use
+	at      time.Time // when the limits were asked
+	unknown bool      // the limits could not be asked
 }
 
-func pathOf(limit throttle.Explanatory) string { return cmp.Or(limit.Node.Path, limits.LevelGlobal) }
+// denies reports whether a limit would deny an event of one slot.
+func denies(limit limits.Use) bool { return limit.Next != nil || limit.Size == 0 }
+
+// waitOf returns the time until the next slot of a full limit. It returns 0 if no slot opens.
+func (s situation) waitOf(limit limits.Use) time.Duration {
+	if limit.Next == nil {
+		return 0
+	}
+	return max(1, limit.Next.Sub(s.at))
+}
 
 // nextSlot returns when a full limit has a slot again.
 func nextSlot(wait time.Duration) string {
@@ -46,16 +55,16 @@ func (s *situation) outcomes(colours screen.Colours) string {
 // full returns the paths with a full limit, and when the first of them has a slot. A full global limit stands for all.
 func (s *situation) full() (paths []string, soonest time.Duration) {
 	for _, limit := range s.limits {
-		switch path := pathOf(limit); {
-		case !limit.Denies():
+		switch path := limit.Name(); {
+		case !denies(limit):
 			continue
 		case path == limits.LevelGlobal:
-			return []string{path}, limit.Wait
+			return []string{path}, s.waitOf(limit)
 		case !slices.Contains(paths, path):
 			paths = append(paths, path)
 		}
-		if limit.Wait > 0 && (soonest == 0 || limit.Wait < soonest) {
-			soonest = limit.Wait
+		if wait := s.waitOf(limit); wait > 0 && (soonest == 0 || wait < soonest) {
+			soonest = wait
 		}
 	}
 	return paths, soonest
@@ -136,17 +145,17 @@ func (d *display) bars() (rows []string) {
 	const length = 20
 	longest := 0
 	for _, limit := range d.now.limits {
-		longest = max(longest, len(pathOf(limit)))
+		longest = max(longest, utf8.RuneCountInString(limit.Name()))
 	}
 	for _, limit := range d.now.limits {
-		size, used := limit.Limit.Capacity(), length
+		size, used := limit.Size, int64(length)
 		if size > 0 {
-			used = int(min(length, limit.Used*length/size))
+			used = min(length, limit.Used*length/size)
 		}
-		row := fmt.Sprintf("%-*s %-8s [%s%s] %d of %d", longest, pathOf(limit), limit.Limit,
-			strings.Repeat("#", used), strings.Repeat(".", length-used), limit.Used, size)
-		if limit.Denies() {
-			row = d.Amber(row + ", full, " + nextSlot(limit.Wait))
+		row := fmt.Sprintf("%-*s %-8s [%s%s] %d of %d", longest, limit.Name(), limit.Limit,
+			strings.Repeat("#", int(used)), strings.Repeat(".", length-int(used)), limit.Used, size)
+		if denies(limit) {
+			row = d.Amber(row + ", full, " + nextSlot(d.now.waitOf(limit)))
 		}
 		rows = append(rows, row)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
@@ -74,20 +75,20 @@ func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 	settings, failing, problem := a.askWorkers(ctx)
 	reader := journal.Reader{JetStream: a.js, Names: setup.JournalNames(settings)}
 	streams := why.Streams{JetStream: a.js, Producers: settings.NATS.Stream, Room: settings.Room.Stream, Decoder: setup.Decoder(settings)}
-	var store *throttle.Redis // made for the first explanation
+	var redis *store.Redis // made for the first explanation
 	return why.Ask(ctx, why.Sources{
 		Entries: func(ctx context.Context, queries []journal.Query, take func(int, journal.Entry)) ([]journal.Read, error) {
 			reads, err := reader.Search(ctx, queries, take)
 			return reads, a.explain(err)
 		},
-		Explain: func(ctx context.Context, request throttle.Request) (explanation throttle.Explanation, err error) {
-			if problem == nil && store == nil {
-				store, problem = a.store(ctx, settings)
+		Explain: func(ctx context.Context, request store.Request) (explanation store.Explanation, err error) {
+			if problem == nil && redis == nil {
+				redis, problem = a.store(ctx, settings)
 			}
 			if problem != nil {
-				return throttle.Explanation{}, problem
+				return store.Explanation{}, problem
 			}
-			if explanation, err = store.Explain(ctx, request); err != nil {
+			if explanation, err = redis.Readings.Explain(ctx, request); err != nil {
 				err = fmt.Errorf("redis: %s", setup.ExplainRedis(err))
 			}
 			return explanation, err
@@ -131,7 +132,7 @@ func (a *Asker) explain(err error) error {
 }
 
 // store returns a store with the limits in force.
-func (a *Asker) store(ctx context.Context, settings config.Config) (*throttle.Redis, error) {
+func (a *Asker) store(ctx context.Context, settings config.Config) (*store.Redis, error) {
 	ctx, cancel := context.WithTimeout(ctx, limitsTimeout)
 	defer cancel()
 	opened, err := OpenLimits(ctx, a.connection, settings, "")
@@ -142,7 +143,7 @@ func (a *Asker) store(ctx context.Context, settings config.Config) (*throttle.Re
 	if err != nil {
 		return nil, fmt.Errorf("the live limits cannot be read: %w", setup.ExplainDenied(err, a.connection))
 	}
-	return setup.Store(a.redis, settings.Redis, throttle.Settings{
+	return setup.Store(a.redis, settings.Redis, store.Settings{
 		Tree: rules.Tree, Lease: settings.NATS.AckWait, Retention: throttle.Retention(settings.Stream.MaxAge, setup.LongestLife(settings)),
 	}), nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -70,7 +71,7 @@ func crowd(s *status.Status) {
 	s.Limits, s.Suppressed, s.Channels, s.Workers = s.Limits[:1], nil, nil, nil
 	for i := range 30 {
 		path := fmt.Sprintf("payments.refunds-%02d", i)
-		s.Limits = append(s.Limits, status.Limit{Level: "payments.*", Path: path, Limit: "10/30m", Used: 10, Size: 10, PerMinute: int64(1000 - i), Next: &next})
+		s.Limits = append(s.Limits, status.Limit{Use: limits.Use{Level: "payments.*", Path: path, Limit: "10/30m", Used: 10, Size: 10, Next: &next}, PerMinute: int64(1000 - i)})
 		s.Suppressed = append(s.Suppressed, status.Suppressed{
 			Category: path, Level: "payments.*", Count: int64(10_000 - i), Since: s.At.Add(-time.Hour), Until: next,
 			Titles: []string{"card declined by the bank of the customer, and then declined once more by the other", "3-D Secure timed out", "refund is overdue"},
@@ -224,7 +225,7 @@ func TestHostileTitles(t *testing.T) {
 		for _, text := range hostileTexts {
 			s.Suppressed = append(s.Suppressed, status.Suppressed{Category: text, Level: text, Count: 1, Titles: []string{text}, Since: time.Now()})
 			s.Channels = append(s.Channels, status.Channel{Name: text})
-			s.Limits = append(s.Limits, status.Limit{Level: text, Path: text, Limit: text, Used: 1, Size: 1})
+			s.Limits = append(s.Limits, status.Limit{Use: limits.Use{Level: text, Path: text, Limit: text, Used: 1, Size: 1}})
 			s.Changes = append(s.Changes, status.Change{Path: text, Limit: text, By: text})
 			s.DeadLetters = append(s.DeadLetters, status.DeadLetter{Reason: text, Count: 1})
 			s.Unknown = append(s.Unknown, text)

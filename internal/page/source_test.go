@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/why"
@@ -112,10 +113,10 @@ func busy() status.Status {
 		Redis:      status.Redis{Role: "primary", Version: "7.2.4", Replicas: 1, Memory: 5 << 20, SlowestCall: 3 * time.Millisecond},
 		NATS:       status.NATS{Server: "nats-1", Version: "2.12.0", Replicas: 3, Lagging: 1, Bytes: 7 << 20},
 		Limits: []status.Limit{
-			{Level: "global", Limit: "100/30m", Used: 60, Size: 100},
-			{Level: "category", Path: "payments", Limit: "10/30m", Used: 10, Size: 10, PerMinute: 1180, Next: &opens},
-			{Level: "payments.*", Path: "payments.refunds", Limit: "5/30m", Used: 2, Size: 5},
-			{Level: "category", Path: "search", Limit: "10/30m", Used: 7, Size: 10},
+			{Use: limits.Use{Level: "global", Limit: "100/30m", Used: 60, Size: 100}},
+			{Use: limits.Use{Level: "category", Path: "payments", Limit: "10/30m", Used: 10, Size: 10, Next: &opens}, PerMinute: 1180},
+			{Use: limits.Use{Level: "payments.*", Path: "payments.refunds", Limit: "5/30m", Used: 2, Size: 5}},
+			{Use: limits.Use{Level: "category", Path: "search", Limit: "10/30m", Used: 7, Size: 10}},
 		},
 		Suppressed:  []status.Suppressed{{Category: "payments", Level: "category", Count: 1204, Titles: []string{"card declined"}, Since: now.Add(-time.Hour), Until: opens}},
 		Channels:    []status.Channel{{Name: "#payments", PausedUntil: opens, Queue: 31, PerMinute: 58, Rate: 1}, {Name: "#search"}},

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -26,7 +27,7 @@ func outline(l limitList) string {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	used := func(path string, n, size int64) status.Limit {
-		return status.Limit{Path: path, Limit: fmt.Sprintf("%d/1m", size), Used: n, Size: size}
+		return status.Limit{Use: limits.Use{Path: path, Limit: fmt.Sprintf("%d/1m", size), Used: n, Size: size}}
 	}
 	tests := []struct {
 		name    string
@@ -110,8 +111,10 @@ func TestState(t *testing.T) {
 		isBad  bool
 	}{
 		{"nothing", func(*status.Status) {}, "normal", false},
-		{"the global limit", func(s *status.Status) { s.Limits = []status.Limit{{Limit: "100/30m", Used: 100, Size: 100}} }, "the global limit 100/30m is full; 1 limit full", true},
-		{"a category", func(s *status.Status) { s.Limits = []status.Limit{{Path: "a", Used: 1, Size: 1}} }, "1 limit full", false},
+		{"the global limit", func(s *status.Status) {
+			s.Limits = []status.Limit{{Use: limits.Use{Limit: "100/30m", Used: 100, Size: 100}}}
+		}, "the global limit 100/30m is full; 1 limit full", true},
+		{"a category", func(s *status.Status) { s.Limits = []status.Limit{{Use: limits.Use{Path: "a", Used: 1, Size: 1}}} }, "1 limit full", false},
 		{"a channel", func(s *status.Status) { s.Channels = []status.Channel{{PausedUntil: now.Add(time.Minute)}} }, "1 channel paused", false},
 		{"no worker", func(s *status.Status) { s.Workers = nil }, "no worker answers", true},
 		{"a worker", func(s *status.Status) { s.Workers = append(s.Workers, status.Worker{}) }, "1 of 2 workers not ready", true},

@@ -69,7 +69,7 @@ func (r Reporter) Report(instance string) status.Report {
 	if found {
 		position := parts.Limiter.Position()
 		report.Revision = fmt.Sprintf("%d:%d", position.Generation, position.Revision)
-		report.Limits = limitsInUse(parts.Limiter, counted)
+		report.Limits = limitsInUse(parts.Limiter.Usage(), counted)
 		if applied := parts.Live.Applied(); applied != nil {
 			report.Changes = status.Changes(*applied)
 		}
@@ -79,25 +79,19 @@ func (r Reporter) Report(instance string) status.Report {
 }
 
 // limitsInUse returns the limits that deny events or have used slots.
-func limitsInUse(limiter *throttle.Limiter, counted status.Counted) []status.Limit {
+func limitsInUse(usage *throttle.Usage, counted status.Counted) []status.Limit {
 	type place struct{ level, path string }
 	denials := make(map[place]int64)
 	for denial, n := range counted.Denials {
-		if node, found := limiter.NodeOf(denial.Category, denial.Level); found {
+		if node, found := usage.NodeOf(denial.Category, denial.Level); found {
 			denials[place{denial.Level, node.Path}] += n
 		}
 	}
 	var reported []status.Limit
-	for _, use := range limiter.PathUses() {
-		limit := status.Limit{
-			Level: use.Node.Level, Path: use.Node.Path, Limit: use.Limit.String(), Used: use.Used, Size: use.Limit.Capacity(),
-		}
-		if limit.Full() || len(use.Node.Limits) == 1 {
-			limit.PerMinute = denials[place{limit.Level, limit.Path}]
-		}
-		if !use.Opens.IsZero() {
-			opens := use.Opens.UTC()
-			limit.Next = &opens
+	for _, use := range usage.Latest() {
+		limit := status.Limit{Use: use}
+		if node, _ := usage.NodeOf(use.Path, use.Level); use.Full() || len(node.Limits) == 1 {
+			limit.PerMinute = denials[place{use.Level, use.Path}]
 		}
 		reported = append(reported, limit)
 	}

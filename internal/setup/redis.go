@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // The client retries a call after a lost reply: the scripts count an event once. All attempts share one timeout.
@@ -129,12 +129,12 @@ func Runner(client redis.UniversalClient, settings config.Redis) *script.Runner 
 }
 
 // Store returns what decides in Redis.
-func Store(client redis.UniversalClient, settings config.Redis, s throttle.Settings) *throttle.Redis {
-	return throttle.NewRedis(Runner(client, settings), s)
+func Store(client redis.UniversalClient, settings config.Redis, s store.Settings) *store.Redis {
+	return store.NewRedis(Runner(client, settings), s)
 }
 
 // SelfTests returns the self-tests of the scripts that a worker runs beside the scripts of the store.
-func SelfTests() []throttle.SelfTest { return []throttle.SelfTest{pacing.SelfTest, summary.SelfTest} }
+func SelfTests() []store.SelfTest { return []store.SelfTest{pacing.SelfTest, summary.SelfTest} }
 
 // ExplainRedis returns the text of an error, with the setting or permission to check.
 func ExplainRedis(err error) string {

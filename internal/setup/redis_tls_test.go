@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // TestRedisOverTLS runs the scripts on a server that requires a client certificate.
@@ -43,8 +43,8 @@ func TestRedisOverTLS(t *testing.T) {
 			}
 			client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
 			defer func() { _ = client.Close() }()
-			store := Store(client, settings, throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
-			err := store.SelfTest(t.Context(), SelfTests()...)
+			shared := Store(client, settings, store.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
+			err := shared.SelfTest(t.Context(), SelfTests()...)
 			testkit.Equal(t, err == nil, test.works, "whether the self-test works (%v)", err)
 		})
 	}

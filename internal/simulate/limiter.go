@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Limiter is the Evaluator that decides as Redis does. It uses the limiter of a worker that is alone.
 type Limiter struct {
-	memory   *throttle.Memory
+	memory   *store.Memory
 	now      time.Time
 	oneByOne bool
 }
@@ -24,8 +24,8 @@ const deliveryLease = time.Minute
 // pairTTL.
 func NewLimiter(tree *limits.Tree, retention, pairTTL time.Duration) *Limiter {
 	l := &Limiter{oneByOne: limitsUnderWay(tree)}
-	settings := throttle.Settings{Tree: tree, Lease: deliveryLease, Retention: retention, PairTTL: pairTTL}
-	l.memory = throttle.NewMemory(settings, func() time.Time { return l.now }, nil)
+	settings := store.Settings{Tree: tree, Lease: deliveryLease, Retention: retention, PairTTL: pairTTL}
+	l.memory = store.NewMemory(settings, func() time.Time { return l.now }, nil)
 	l.memory.KeepPairs()
 	return l
 }
@@ -73,21 +73,21 @@ func (l *Limiter) Evaluate(ctx context.Context, events []Event) ([]Verdict, erro
 }
 
 // settle sets the verdicts on the events at these places, and finishes the deliveries of admitted events.
-func (l *Limiter) settle(ctx context.Context, decisions []throttle.Decision, verdicts []Verdict, places []int) error {
-	var leases []throttle.Lease
+func (l *Limiter) settle(ctx context.Context, decisions []store.Decision, verdicts []Verdict, places []int) error {
+	var leases []store.Lease
 	for i, decision := range decisions {
 		verdict := &verdicts[places[i]]
 		switch decision.Verdict {
-		case throttle.Admitted:
+		case store.Admitted:
 			leases = append(leases, decision.Lease)
 			verdict.Outcome = Sent
-		case throttle.Denied, throttle.ExceedsCapacity:
+		case store.Denied, store.ExceedsCapacity:
 			*verdict = Verdict{Outcome: Dropped, Level: decision.Node.Level}
-		case throttle.Duplicate, throttle.Done, throttle.Leased, throttle.Reclaimed:
+		case store.Duplicate, store.Done, store.Leased, store.Reclaimed:
 			// Each event comes once, so another event had its identity.
 			verdict.Outcome = Duplicate
-		case throttle.Unpaired:
-			*verdict = Verdict{Outcome: Dropped, Level: throttle.LevelUnpaired}
+		case store.Unpaired:
+			*verdict = Verdict{Outcome: Dropped, Level: store.LevelUnpaired}
 		default:
 			return fmt.Errorf("deciding about events: unexpected verdict %s", decision.Verdict)
 		}
@@ -102,14 +102,14 @@ func (l *Limiter) settle(ctx context.Context, decisions []throttle.Decision, ver
 }
 
 // requests returns the requests that a worker makes about the events at these places.
-func requests(events []Event, places []int) []throttle.Request {
-	asked := make([]throttle.Request, len(places))
+func requests(events []Event, places []int) []store.Request {
+	asked := make([]store.Request, len(places))
 	for i, place := range places {
 		e := events[place]
-		asked[i] = throttle.Request{
+		asked[i] = store.Request{
 			ID:       e.Identity,
 			Derived:  e.Derived,
-			Message:  throttle.Message{Stream: source, Sequence: e.Number, Stored: e.At},
+			Message:  store.Message{Stream: source, Sequence: e.Number, Stored: e.At},
 			Category: e.Category,
 			Cost:     e.Cost,
 			Pair:     e.Pair,

@@ -32,7 +32,7 @@ const (
 // Verdict is an Evaluator's answer about one event.
 type Verdict struct {
 	Outcome Outcome
-	Level   string // of a dropped event: the rule that denied it; throttle.LevelUnpaired without a pair
+	Level   string // of a dropped event: the rule that denied it; store.LevelUnpaired without a pair
 }
 
 // Evaluator decides about the events of one instant, in their order, without changing them. Each call has a later instant.

@@ -23,7 +23,7 @@ type Path struct {
 	Seen      int            `json:"seen"`
 	Sent      int            `json:"sent"`
 	Duplicate int            `json:"duplicate"`
-	Dropped   map[string]int `json:"dropped"` // by rule: global, category, a pattern or throttle.LevelUnpaired
+	Dropped   map[string]int `json:"dropped"` // by rule: global, category, a pattern or store.LevelUnpaired
 	// LongestSilence is the longest time without a sent event, between the first and the last event of the path.
 	LongestSilence time.Duration `json:"-"`
 }

@@ -13,8 +13,8 @@ import (
 // Limits reports how full limits are: throttle.Limiter. Its methods may be called at once.
 type Limits interface {
 	// Uses returns the use of the limits on a category's path. KnownUses returns it only if that needs no request.
-	Uses(ctx context.Context, category string) []limits.Usage
-	KnownUses(category string) (uses []limits.Usage, known bool)
+	Uses(ctx context.Context, category string) []limits.Use
+	KnownUses(category string) (uses []limits.Use, known bool)
 }
 
 // Pacer decides who may mention people: pacing.Pacer. Its methods may be called at once.

@@ -20,14 +20,14 @@ type fakeLimits struct {
 	returned   []string
 }
 
-func (f *fakeLimits) Uses(_ context.Context, category string) []limits.Usage {
+func (f *fakeLimits) Uses(_ context.Context, category string) []limits.Use {
 	f.asked[category] = true
 	uses, _ := f.KnownUses(category)
 	return uses
 }
 
-func (f *fakeLimits) KnownUses(category string) ([]limits.Usage, bool) {
-	return []limits.Usage{{Level: category, Limit: "5/1h", Used: 1, Size: 5}}, f.asked[category]
+func (f *fakeLimits) KnownUses(category string) ([]limits.Use, bool) {
+	return []limits.Use{{Path: category, Limit: "5/1h", Used: 1, Size: 5}}, f.asked[category]
 }
 
 func (f *fakeLimits) Mention(_ context.Context, _, id string, d time.Duration) (may, first bool) {

@@ -13,11 +13,11 @@ import (
 // Delivery is an event and what its message shows beside it.
 type Delivery struct {
 	Event   event.Event
-	Name    string         // of the post, made by NameOf: the same in every attempt; empty if the post cannot be looked up
-	Opened  string         // receipt of the message that a resolved event resolves; empty if there is none
-	Others  []string       // receipts of further messages that the event resolves; Send leaves them alone, Sink.Update changes them
-	Usage   []limits.Usage // use of the limits on the event's path, root first; may be empty
-	Mention string         // whom the message mentions, in Slack's markup such as <!here>; empty for nobody
+	Name    string       // of the post, made by NameOf: the same in every attempt; empty if the post cannot be looked up
+	Opened  string       // receipt of the message that a resolved event resolves; empty if there is none
+	Others  []string     // receipts of further messages that the event resolves; Send leaves them alone, Sink.Update changes them
+	Usage   []limits.Use // use of the limits on the event's path, root first; may be empty
+	Mention string       // whom the message mentions, in Slack's markup such as <!here>; empty for nobody
 
 	Prepared  Prepared // made by Sink.Prepare; nil if nothing was prepared
 	annotated bool     // Usage and Mention are complete

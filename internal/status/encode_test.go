@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -16,7 +17,7 @@ func crowded() Report {
 	const categories = 10_000
 	for i := range categories {
 		path := fmt.Sprintf("%s.c%05d", strings.Repeat("long", 30), i)
-		limit := Limit{Level: path, Path: path, Limit: "10/30m", Used: 10, Size: 10, PerMinute: 7}
+		limit := Limit{Use: limits.Use{Level: path, Path: path, Limit: "10/30m", Used: 10, Size: 10}, PerMinute: 7}
 		if i >= categories/2 {
 			limit.Used = 1
 		}

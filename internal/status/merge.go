@@ -83,14 +83,6 @@ func CompareLimits(a, b Limit) int {
 	)
 }
 
-// Share is how full a limit is, from 0 to 1. A limit of no slots is full.
-func (l Limit) Share() float64 {
-	if l.Full() {
-		return 1
-	}
-	return float64(l.Used) / float64(l.Size)
-}
-
 // Newest returns a report with the newest limits. There must be at least one report.
 func Newest(reports []Report) Report {
 	return slices.MaxFunc(reports, func(a, b Report) int { return compareRevisions(a.Revision, b.Revision) })

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -12,11 +13,11 @@ func TestMerge(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	later := at.Add(time.Minute)
-	search := Limit{Level: "category", Path: "search", Limit: "4/30m", Used: 3, Size: 4, PerMinute: 2}
+	search := Limit{Use: limits.Use{Level: "category", Path: "search", Limit: "4/30m", Used: 3, Size: 4}, PerMinute: 2}
 	full := search
 	full.Used, full.PerMinute, full.Next = 4, 5, &later
-	global := Limit{Level: "global", Limit: "100/30m", Used: 60, Size: 100}
-	blocked := Limit{Level: "blocked", Path: "blocked", Limit: "0/1h"}
+	global := Limit{Use: limits.Use{Level: "global", Limit: "100/30m", Used: 60, Size: 100}}
+	blocked := Limit{Use: limits.Use{Level: "blocked", Path: "blocked", Limit: "0/1h"}}
 	var s Status
 	s.merge([]Report{
 		{

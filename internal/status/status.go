@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // Status is the state of a deployment at one moment. If a part did not answer, its fields are empty and Unknown has the reason.
@@ -99,19 +100,11 @@ type NATS struct {
 	Bytes    int64  `json:"store_bytes"` // of the producers' stream, the room and the dead letters
 }
 
-// Limit is one limit of one path.
+// Limit is one limit of one path, and its denials in the last minute.
 type Limit struct {
-	Level     string     `json:"level"` // as in metrics
-	Path      string     `json:"path"`  // "" is the root
-	Limit     string     `json:"limit"` // such as 10/30m
-	Used      int64      `json:"used"`
-	Size      int64      `json:"size"`
-	PerMinute int64      `json:"denials_per_minute"`
-	Next      *time.Time `json:"next_slot,omitempty"` // nil: a slot is free or the time is unknown
+	limits.Use
+	PerMinute int64 `json:"denials_per_minute"`
 }
-
-// Full reports whether no slot is free.
-func (l Limit) Full() bool { return l.Used >= l.Size }
 
 // Suppressed counts the present drops of a category by a level, since these drops began. Drops have ended after a minute without any.
 type Suppressed struct {

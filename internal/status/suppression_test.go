@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -78,7 +79,7 @@ func TestSuppressedOfAllWorkers(t *testing.T) {
 	}
 	var s Status
 	s.merge([]Report{
-		{Suppressed: of(3, now, "a"), Limits: []Limit{{Level: "category", Path: "payments", Limit: "6/1h", Next: &next}}},
+		{Suppressed: of(3, now, "a"), Limits: []Limit{{Use: limits.Use{Level: "category", Path: "payments", Limit: "6/1h", Next: &next}}}},
 		{Suppressed: of(4, now.Add(-time.Minute), "a", "b")},
 	})
 	want := of(7, now.Add(-time.Minute), "a", "b")

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Drop is a number of dropped notifications of one category and title.
 type Drop struct {
 	Category string
-	Level    string // that denied them, as throttle.Decision has it, including throttle.LevelUnpaired, LevelRoom and LevelClosed
+	Level    string // that denied them, as store.Decision has it, including store.LevelUnpaired, LevelRoom and LevelClosed
 	Title    string // as plain.Title returns it; "": unknown
 	N        int
 }
@@ -71,7 +71,7 @@ func (c *Counter) Add(drops []Drop) (round int64) {
 	var path *pathCounts
 	for i := range drops {
 		d := &drops[i]
-		if d.Level == throttle.LevelUnpaired {
+		if d.Level == store.LevelUnpaired {
 			c.channel(d.Category, now).Unpaired += int64(d.N)
 			continue
 		}

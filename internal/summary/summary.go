@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Digest reports drops to a channel. Dropped is the sum of Unpaired, the counts of Paths and MoreDropped. The times are by the Store's clock.
@@ -116,9 +116,9 @@ func (r *Reporter) complete(claimed Digest, known LimitChanges) Digest {
 // describe returns why a level dropped notifications of a category: its limit, or words for a level without a limit.
 func (r *Reporter) describe(category, level string) string {
 	switch level {
-	case throttle.LevelRoom:
+	case store.LevelRoom:
 		return "could not wait: too many waited already"
-	case throttle.LevelClosed:
+	case store.LevelClosed:
 		return "the limits could not be asked"
 	}
 	return strings.TrimSpace(level + " " + r.o.LimitOf(category, level))

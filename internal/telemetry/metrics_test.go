@@ -17,7 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func newMetrics(maxCategories int) *telemetry.Metrics {
@@ -117,7 +117,7 @@ func TestSeriesAtTheStart(t *testing.T) {
 	for _, class := range sink.Classes() {
 		add(`notifier_sink_requests_total{result=%q}`, string(class))
 	}
-	for verdict := throttle.Admitted; verdict <= throttle.Deferred; verdict++ {
+	for verdict := store.Admitted; verdict <= store.Deferred; verdict++ {
 		add(`notifier_decisions_total{source=%q,verdict="`+verdict.String()+`"}`, "redis", "cache", "local")
 	}
 	slices.Sort(want)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // batcher gathers the items that arrive during a call into the next call. It keeps no goroutine while idle.
@@ -20,6 +22,10 @@ type batched[T, R any] struct {
 	done   chan struct{} // closed once there is a result
 	result R
 	err    error
+}
+
+func newBatcher[T, R any](call func(ctx context.Context, items []T) ([]R, error)) *batcher[T, R] {
+	return &batcher[T, R]{call: call}
 }
 
 // do submits one item and waits for its result. A cancelled context ends the wait, not the call.
@@ -51,7 +57,7 @@ func (b *batcher[T, R]) run(ctx context.Context) {
 		if len(waiting) == 0 {
 			return
 		}
-		for batch := range slices.Chunk(waiting, MaxBatch) {
+		for batch := range slices.Chunk(waiting, store.MaxBatch) {
 			b.serve(ctx, batch)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func TestBatcherGathersWhatIsAskedDuringACall(t *testing.T) {
@@ -34,14 +36,14 @@ func TestBatcherGathersWhatIsAskedDuringACall(t *testing.T) {
 		}
 		ask(1)
 		synctest.Wait()
-		for item := range MaxBatch + 10 {
+		for item := range store.MaxBatch + 10 {
 			ask(item)
 		}
 		synctest.Wait()
 		close(release)
 		work.Wait()
 		synctest.Wait()
-		testkit.EqualSlices(t, sizes, []int{1, MaxBatch, 10}, "sizes of the calls")
+		testkit.EqualSlices(t, sizes, []int{1, store.MaxBatch, 10}, "sizes of the calls")
 		testkit.Equal(t, b.running, false, "running without a question")
 	})
 }

@@ -7,19 +7,21 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func TestLimiterDelays(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{RoomMax: 2})
-	ask := func(id string, want DelayVerdict) {
+	ask := func(id string, want store.DelayVerdict) {
 		t.Helper()
 		verdict, in, err := limiter.Delay(t.Context(), postponed(request(id, "a")))
-		if err != nil || verdict != want || (want == ComesBack) != (in > 0) {
+		if err != nil || verdict != want || (want == store.ComesBack) != (in > 0) {
 			t.Errorf("%q: verdict %d in %v, %v, want %d", id, verdict, in, err, want)
 		}
 	}
-	redelivered := func(id string) Request {
+	redelivered := func(id string) store.Request {
 		r := request(id, "a")
 		r.MayWait, r.Again = true, true
 		return r
@@ -27,27 +29,27 @@ func TestLimiterDelays(t *testing.T) {
 	wantPlanned := func(id string) {
 		t.Helper()
 		fresh := request("fresh", "b")
-		got, err := limiter.Decide(t.Context(), []Request{redelivered(id), fresh})
-		if err != nil || got[0].Verdict != Planned || got[0].Wait == 0 || got[1].Verdict == Planned {
+		got, err := limiter.Decide(t.Context(), []store.Request{redelivered(id), fresh})
+		if err != nil || got[0].Verdict != store.Planned || got[0].Wait == 0 || got[1].Verdict == store.Planned {
 			t.Errorf("%q: got %v, %v, want planned, and another verdict on another event", id, got, err)
 		}
 	}
-	ask("first", ComesBack)
-	ask("second", ComesBack)
-	ask("third", TooMany)
+	ask("first", store.ComesBack)
+	ask("second", store.ComesBack)
+	ask("third", store.TooMany)
 	wantPlanned("first")
-	wantVerdicts(t, testkit.Must(limiter.Decide(t.Context(), []Request{redelivered("third")}))(t), Denied)
+	wantVerdicts(t, testkit.Must(limiter.Decide(t.Context(), []store.Request{redelivered("third")}))(t), store.Denied)
 	limiter.lose()
 	if verdict, _, err := limiter.Delay(t.Context(), postponed(request("fourth", "a"))); verdict != 0 || !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("without Redis: verdict %d, %v", verdict, err)
 	}
-	if answers, err := limiter.Decide(t.Context(), []Request{redelivered("first")}); !errors.Is(err, script.ErrUnavailable) {
+	if answers, err := limiter.Decide(t.Context(), []store.Request{redelivered("first")}); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("without Redis: got %v, %v, want no decision", answers, err)
 	}
 	limiter.regain()
 	wantPlanned("first")
-	ask("first", ComesBack)
-	ask("fourth", TooMany)
+	ask("first", store.ComesBack)
+	ask("fourth", store.TooMany)
 }
 
 // TestPlansThatCannotBeRead defers redelivered events whose plans nobody knows. Other events of the batch are decided.
@@ -58,9 +60,9 @@ func TestPlansThatCannotBeRead(t *testing.T) {
 		t.Helper()
 		again := request("again", "a")
 		again.MayWait, again.Again = true, true
-		answers, err := limiter.Decide(t.Context(), []Request{again, request("fresh", "b")})
+		answers, err := limiter.Decide(t.Context(), []store.Request{again, request("fresh", "b")})
 		testkit.NoError(t, err)
-		wantVerdicts(t, answers, Deferred, Admitted)
+		wantVerdicts(t, answers, store.Deferred, store.Admitted)
 		if answers[0].Err == nil {
 			t.Error("reason: got none, want one")
 		}

@@ -1,10 +1,10 @@
 package throttle
 
 import (
-	"maps"
-	"sync"
+	"cmp"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/expiring"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -12,71 +12,94 @@ import (
 // slot opens, counted from before the call to Redis. It expires after ttl at the latest, so that the worker notices refunded slots and
 // limits that were raised elsewhere.
 type denyCache struct {
-	ttl   time.Duration // 0 turns the cache off
-	clock func() time.Time
-
-	mu   sync.RWMutex
-	full map[store.LimitKey]fullUntil
-}
-
-// fullUntil is the cache entry of a full limit.
-type fullUntil struct {
-	until  time.Time
-	denial *Denial
+	ttl  time.Duration // 0 turns the cache off
+	full *expiring.Map[store.LimitKey, *store.Denial]
 }
 
 // maxFull bounds the entries.
 const maxFull = 4096
 
 func newDenyCache(ttl time.Duration, clock func() time.Time) *denyCache {
-	return &denyCache{ttl: ttl, clock: clock, full: make(map[store.LimitKey]fullUntil)}
+	return &denyCache{ttl: ttl, full: expiring.New[store.LimitKey, *store.Denial](maxFull, clock)}
 }
 
 // find returns the cached denial by the first full limit on the route, from the root down. It returns nil if the cache holds none.
-func (c *denyCache) find(r *store.Route) *Denial {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if len(c.full) == 0 {
+func (c *denyCache) find(r *store.Route) *store.Denial {
+	if c.full.Len() == 0 {
 		return nil
 	}
-	now := c.clock()
 	for i := range r.Keys {
-		if known, full := c.full[r.Keys[i]]; full && now.Before(known.until) {
-			return known.denial
+		if denial, full := c.full.Get(r.Keys[i]); full {
+			return denial
 		}
 	}
 	return nil
 }
 
 // learn caches the denial of an event of cost 1. After the denial of a higher cost, a cheaper event may still fit.
-func (c *denyCache) learn(asked time.Time, r *store.Route, d Decision, cost int) {
+func (c *denyCache) learn(asked time.Time, r *store.Route, d store.Decision, cost int) {
 	if c.ttl == 0 || cost != 1 || !d.Limit.Description().Firm() {
 		return
 	}
 	wait := d.Wait
-	if d.Verdict == ExceedsCapacity || wait > c.ttl {
+	if d.Verdict == store.ExceedsCapacity || wait > c.ttl {
 		wait = c.ttl
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	makeRoom(c.full, maxFull, func(_ store.LimitKey, known fullUntil) bool { return !asked.Before(known.until) })
-	c.full[r.Key(d.Node, d.Limit)] = fullUntil{asked.Add(wait), d.Denial(asked)}
+	c.full.Put(r.Key(d.Node, d.Limit), d.Denial(asked), asked.Add(wait))
 }
 
-// makeRoom makes room for one more entry in a full map. It evicts the expired entries. If none has expired, it clears the map.
-func makeRoom[K comparable, V any](entries map[K]V, most int, ended func(K, V) bool) {
-	if len(entries) < most {
+// denials knows the limits that are full: in force, and in the shadow.
+type denials struct {
+	redis   *store.Redis
+	cache   *denyCache
+	shadow  *denyCache
+	full    *fullLimits // logs them
+	metrics Metrics
+}
+
+// learn remembers the denial in an answer of a store.
+func (d *denials) learn(asked time.Time, source string, request store.Request, decision *store.Decision) {
+	rules := d.redis.Rules()
+	if decision.Verdict == store.Denied {
+		d.full.denied(decision, asked)
+	}
+	if source == SourceRedis && decision.Verdict.IsDenial() { // a share of a limit is full sooner than the limit
+		decision.Used = rules.InForce.TakenBefore(decision, request.Cost)
+		d.cache.learn(asked, rules.InForce.Route(request.Category), *decision, request.Cost)
+	}
+	shadow := decision.Shadow
+	if shadow.Verdict == 0 {
 		return
 	}
-	maps.DeleteFunc(entries, ended)
-	if len(entries) >= most {
-		clear(entries)
+	d.metrics.ShadowDecision(cmp.Or(shadow.Node.Level, LevelNone), shadow.Verdict.String(), 1)
+	if shadow.Verdict.IsDenial() && source == SourceRedis && rules.InShadow != nil {
+		denied := store.Decision{Verdict: shadow.Verdict, Node: shadow.Node, Limit: shadow.Limit, Wait: shadow.Wait}
+		d.shadow.learn(asked, rules.InShadow.Route(request.Category), denied, request.Cost)
 	}
 }
 
-// forget clears the cache, for example after slots were returned.
-func (c *denyCache) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.full)
+// find returns the cached denial of an event of the category, and counts the decision. It returns nil if there is none. Shadow limits must
+// deny the event too: otherwise they would miss the event.
+func (d *denials) find(category string) *store.Denial {
+	rules := d.redis.Rules()
+	denial := d.cache.find(rules.InForce.Route(category))
+	if denial == nil {
+		return nil
+	}
+	if rules.InShadow != nil {
+		shadowed := d.shadow.find(rules.InShadow.Route(category))
+		if shadowed == nil {
+			return nil
+		}
+		d.metrics.ShadowDecision(shadowed.Level, store.Denied.String(), 1)
+	}
+	d.metrics.Decision(store.Denied.String(), SourceCache, 1)
+	d.full.deniedAgain(denial.Path)
+	return denial
+}
+
+// forget clears the caches, for example after slots were returned.
+func (d *denials) forget() {
+	d.cache.full.Clear()
+	d.shadow.full.Clear()
 }

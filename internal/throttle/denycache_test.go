@@ -7,10 +7,12 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-func denied(node limits.Node, limit limits.Limit, wait time.Duration) Decision {
-	return Decision{Verdict: Denied, Node: node, Limit: limit, Wait: wait}
+func denied(node limits.Node, limit limits.Limit, wait time.Duration) store.Decision {
+	return store.Decision{Verdict: store.Denied, Node: node, Limit: limit, Wait: wait}
 }
 
 // TestDenyCache learns denials on the path a.b one by one, and finds the full paths after each.
@@ -24,7 +26,7 @@ func TestDenyCache(t *testing.T) {
 		node := tree.Path("a.b")[level]
 		d := denied(node, node.Limits[limit], wait)
 		if wait == 0 {
-			d.Verdict = ExceedsCapacity
+			d.Verdict = store.ExceedsCapacity
 		}
 		cache.learn(asked, tree.Route("a.b"), d, cost)
 	}
@@ -52,7 +54,7 @@ func TestDenyCache(t *testing.T) {
 			learn(now, rule, 0, 0, 6)
 		}, map[string]string{"a.b": "-"}, 0},
 		{"full before it is forgotten", func(now time.Time) { learn(now, global, 0, time.Hour, 1) }, map[string]string{"a.b": ""}, 0},
-		{"forgotten", func(time.Time) { cache.forget() }, map[string]string{"a.b": "-"}, 0},
+		{"forgotten", func(time.Time) { cache.full.Clear() }, map[string]string{"a.b": "-"}, 0},
 	} {
 		step.learn(clock.Read())
 		clock.Advance(step.after)
@@ -75,28 +77,15 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	clock := testkit.NewClock(nil)
 	cache := newDenyCache(time.Minute, clock.Read)
 	tree := newRoutes(newTree(t, "none", "1/1h", ""))
-	learn := func(name string, wait time.Duration) {
-		node := tree.Path(name)[0]
-		cache.learn(clock.Read(), tree.Route(name), denied(node, node.Limits[0], wait), 1)
-		if len(cache.full) > maxFull {
-			t.Fatalf("got %d entries, want %d at most", len(cache.full), maxFull)
-		}
-		if cache.find(tree.Route(name)) == nil {
-			t.Fatalf("%s was not learnt", name)
-		}
-	}
-	for i := range maxFull - 1 {
-		learn(fmt.Sprint("short", i), time.Second)
-	}
-	learn("long", time.Hour)
-	clock.Advance(time.Second)
-	learn("next", time.Hour) // ended entries make room
-	if denial := cache.find(tree.Route("long")); denial == nil || len(cache.full) != 2 {
-		t.Errorf("got %d entries, long is full: %+v, want 2 entries with long", len(cache.full), denial)
-	}
 	for i := range 2 * maxFull {
-		learn(fmt.Sprint("more", i), time.Hour)
+		name := fmt.Sprint("a", i)
+		node := tree.Path(name)[0]
+		cache.learn(clock.Read(), tree.Route(name), denied(node, node.Limits[0], time.Hour), 1)
+		if cache.find(tree.Route(name)) == nil {
+			t.Fatalf("%s was not learned", name)
+		}
 	}
+	testkit.Equal(t, cache.full.Len(), maxFull, "entries")
 }
 
 // TestLimiterCountsADenialFromItsQuestion compares entries of the deny cache with the next slot's time in Redis. The cache counts from
@@ -104,15 +93,13 @@ func TestDenyCacheIsBounded(t *testing.T) {
 func TestLimiterCountsADenialFromItsQuestion(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{
-		Settings: Settings{Tree: newTree(t, "none", "1/1h", "")}, DenyCacheTTL: 2 * time.Hour,
+		Settings: store.Settings{Tree: newTree(t, "none", "1/1h", "")}, DenyCacheTTL: 2 * time.Hour,
 	})
-	limiter.one(Admitted, request("first", "a"))
-	limiter.one(Denied, request("second", "a"))
+	limiter.one(store.Admitted, request("first", "a"))
+	limiter.one(store.Denied, request("second", "a"))
 	limiter.wantFull("a", limits.LevelCategory)
 	opens := scores(t, limiter.server, "{limiter}:log:a")["first"].Add(time.Hour)
-	for limit, known := range limiter.cache.full {
-		if known.until.After(opens) {
-			t.Errorf("%+v counts as full for %v after its next slot has opened", limit, known.until.Sub(opens))
-		}
+	if known := limiter.Full("a"); known.Opens.After(opens) {
+		t.Errorf("the limit counts as full for %v after its next slot has opened", known.Opens.Sub(opens))
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // fault is a state in which a running server refuses a call wholly.
@@ -217,15 +219,15 @@ func TestFaults(t *testing.T) {
 func testFault(t *testing.T, f fault) {
 	t.Helper()
 	server := f.start(t)
-	limiter := newLimiterKit(t, server.address, LimiterOptions{Policy: Hold, Settings: Settings{Tree: newTree(t, "7/1h", "6/1h", "")}})
+	limiter := newLimiterKit(t, server.address, LimiterOptions{Policy: Hold, Settings: store.Settings{Tree: newTree(t, "7/1h", "6/1h", "")}})
 	limiter.start()
 	redis, asked := limiter.o.Redis, new(commandCount)
 	limiter.options.Client.AddHook(asked)
-	limiter.one(Admitted, request("finished before", "a")).Finish(t.Context(), "")
-	finished := limiter.one(Admitted, request("finished", "a"))
-	returned := limiter.one(Admitted, request("returned", "a"))
-	extended := limiter.one(Admitted, request("extended", "a"))
-	inNeed := []Request{request("of store", "a"), request("of limiter", "a")}
+	limiter.one(store.Admitted, request("finished before", "a")).Finish(t.Context(), "")
+	finished := limiter.one(store.Admitted, request("finished", "a"))
+	returned := limiter.one(store.Admitted, request("returned", "a"))
+	extended := limiter.one(store.Admitted, request("extended", "a"))
+	inNeed := []store.Request{request("of store", "a"), request("of limiter", "a")}
 
 	server.fall()
 	_, err := redis.Decide(t.Context(), inNeed[:1])
@@ -250,22 +252,22 @@ func testFault(t *testing.T, f fault) {
 	server.mend()
 
 	limiter.await()
-	wanted := Admitted
+	wanted := store.Admitted
 	if f.class == nil {
-		wanted = Leased
+		wanted = store.Leased
 	}
-	limiter.want(map[Verdict]int{wanted: 2}, inNeed...)
-	limiter.one(Done, request("finished before", "a"))
-	limiter.one(Leased, request("extended", "a"))
+	limiter.want(map[store.Verdict]int{wanted: 2}, inNeed...)
+	limiter.one(store.Done, request("finished before", "a"))
+	limiter.one(store.Leased, request("extended", "a"))
 	testkit.Eventually(t, "what was delivered meanwhile to be told", func() bool {
-		return limiter.decide(request("finished", "a"))[0].Verdict == Done
+		return limiter.decide(request("finished", "a"))[0].Verdict == store.Done
 	})
 	testkit.Eventually(t, "what was returned meanwhile to be told", func() bool {
-		used, err := redis.Usage(t.Context(), redis.Settings().Tree.Path("a"))
+		used, err := redis.Readings.Usage(t.Context(), redis.Settings().Tree.Path("a"))
 		return err == nil && reflect.DeepEqual(used, [][]int64{{5}, {5}})
 	})
 	limiter.metrics.wantRefunded(t, 1)
-	limiter.want(map[Verdict]int{Admitted: 1, Denied: 1}, several(2, "last", "a")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, several(2, "last", "a")...)
 	if f.class == nil {
 		limiter.logs.Want(t)
 		return

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // fullLimits logs when limits become full, and when they have slots again. Per minute, it writes at most one line of each kind about a
@@ -61,7 +63,7 @@ func newFullLimits(logger *slog.Logger) *fullLimits {
 }
 
 // denied records a denial by Redis or by the local store.
-func (f *fullLimits) denied(d *Decision, asked time.Time) {
+func (f *fullLimits) denied(d *store.Decision, asked time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	node := f.full[d.Node.Path]

@@ -10,6 +10,8 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // fullLimitsKit runs fullLimits with a log, in a bubble of synctest.
@@ -143,8 +145,8 @@ func TestFullLimitsAreBounded(t *testing.T) {
 // A limiter logs denials by Redis and by its cache.
 func TestLimiterLogsFullLimits(t *testing.T) {
 	t.Parallel()
-	kit := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "1/4s", "")}, DenyCacheTTL: time.Minute})
-	kit.want(map[Verdict]int{Admitted: 1, Denied: 1}, request("sent", "payments"), request("dropped", "payments"))
+	kit := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "1/4s", "")}, DenyCacheTTL: time.Minute})
+	kit.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, request("sent", "payments"), request("dropped", "payments"))
 	for range 10 {
 		if kit.Full("payments") == nil {
 			t.Fatal("the cache does not know of the denial")

@@ -25,7 +25,7 @@ func TestLimiterWithoutRightsOfFunctions(t *testing.T) {
 	function := func(client redis.UniversalClient) *store.Redis {
 		options := optionsOf(client, scripttest.UserPrefix)
 		options.Scripting = script.Functions
-		return store.NewRedis(script.NewRunner(options), Settings{Tree: newTree(t, "6/1h", "5/1h", ""), Lease: testLease, Retention: testRetention})
+		return store.NewRedis(script.NewRunner(options), store.Settings{Tree: newTree(t, "6/1h", "5/1h", ""), Lease: testLease, Retention: testRetention})
 	}
 	testkit.NoError(t, function(scripttest.SetUser(t, server, "both", rights)).SelfTest(t.Context()))
 	for _, loaded := range []bool{true, false} {
@@ -56,13 +56,13 @@ func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	owner := cluster.Owner(cluster.Slot(limiterKey("")))
-	settings := Settings{Tree: newTree(t, "20/1h", "none", ""), Lease: testLease, Retention: testRetention}
+	settings := store.Settings{Tree: newTree(t, "20/1h", "none", ""), Lease: testLease, Retention: testRetention}
 	newStore := func() *store.Redis {
 		client := newClient(t, redis.Options{Addr: cluster.Nodes[0].Addr})
 		return store.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "limiter", Timeout: 10 * time.Second, Scripting: script.Functions}), settings)
 	}
 	for _, d := range testkit.Must(newStore().Decide(t.Context(), several(20, "old", "a")))(t).Decisions {
-		testkit.Equal(t, d.Verdict, Admitted, "verdict of an old event")
+		testkit.Equal(t, d.Verdict, store.Admitted, "verdict of an old event")
 	}
 	libraries := make(map[string]int)
 	for _, node := range cluster.Nodes {
@@ -77,6 +77,6 @@ func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 
 	limiter := newLimiterKit(t, "", LimiterOptions{Redis: newStore(), Policy: Local, Grace: time.Nanosecond, Settings: settings, Instances: func() int { return 2 }})
 	limiter.start()
-	limiter.want(map[Verdict]int{Denied: 20}, several(20, "new", "a")...)
+	limiter.want(map[store.Verdict]int{store.Denied: 20}, several(20, "new", "a")...)
 	limiter.metrics.wantDecisions(t, map[string]int{"denied by redis": 20})
 }

@@ -2,99 +2,165 @@ package throttle
 
 import (
 	"context"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
+// mirror keeps the local store in step with the admissions of Redis, so that the failure policy does not start without any.
+type mirror struct {
+	memory  *store.Memory
+	denials *denials
+	metrics Metrics
+}
+
+// ended records the end of a delivery.
+func (m *mirror) ended(g *granted, lease store.Lease) {
+	if g.mirrored {
+		m.memory.Ended(lease)
+	}
+}
+
+// returned records that the slots are free again. A resolved event had no slots.
+func (m *mirror) returned(g *granted) {
+	if g.Lease.Resolving {
+		return
+	}
+	if g.mirrored {
+		m.memory.Unmirror(g.Lease, g.At)
+	}
+	m.denials.forget()
+	m.metrics.Refunded(1)
+}
+
+// grants makes the grants of a limiter, and gathers their calls to Redis in batches.
+type grants struct {
+	o       *LimiterOptions
+	mirror  *mirror
+	replay  *replay
+	finish  *batcher[store.Lease, bool]
+	extend  *batcher[store.Lease, store.Lease]
+	release *batcher[store.Lease, store.Lease]
+	refund  *batcher[store.Lease, bool]
+	updates *batcher[store.Updated, struct{}]
+}
+
+func newGrants(o *LimiterOptions, mirror *mirror, replay *replay) *grants {
+	extend := func(d time.Duration) func(context.Context, []store.Lease) ([]store.Lease, error) {
+		return func(ctx context.Context, leases []store.Lease) ([]store.Lease, error) {
+			return o.Redis.Extend(ctx, leases, d)
+		}
+	}
+	return &grants{
+		o: o, mirror: mirror, replay: replay, finish: newBatcher(o.Redis.Finish), extend: newBatcher(extend(o.Lease)),
+		release: newBatcher(extend(0)), refund: newBatcher(o.Redis.Refund), updates: newBatcher(o.Redis.Pairs.RecordUpdates),
+	}
+}
+
+// give adds grants to the decisions of a store. Grants of the local store are queued for Redis.
+func (of *grants) give(source string, asked time.Time, decisions []store.Decision, requests []store.Request) {
+	at := time.Time{} // of the admissions that the local store has recorded
+	if source == SourceLocal {
+		at = asked
+	} else if of.o.Policy == Local {
+		var admitted []store.Request
+		for i := range decisions {
+			if decisions[i].Verdict == store.Admitted {
+				admitted = append(admitted, requests[i])
+			}
+		}
+		if len(admitted) > 0 {
+			at = of.mirror.memory.Mirror(admitted)
+		}
+	}
+	var unsynced []*granted
+	for i := range decisions {
+		d := &decisions[i] // a Decision is large
+		if d.Lease.ID == "" {
+			continue
+		}
+		g := &grant{grants: of, granted: granted{
+			Admission: store.Admission{Lease: d.Lease, At: at}, local: source == SourceLocal,
+			mirrored: source == SourceRedis && d.Verdict == store.Admitted && !at.IsZero(),
+		}}
+		d.Grant = g
+		if g.local && d.Verdict == store.Admitted {
+			unsynced = append(unsynced, &g.granted)
+		}
+	}
+	of.replay.rememberAll(unsynced)
+}
+
 // grant is the Grant of a limiter.
 type grant struct {
-	limiter *Limiter
+	grants *grants
 	granted
 }
 
-// Finish implements [Grant]. If Redis is unavailable now, the outage reports the delivery later.
+// Finish implements [Grant]. If Redis is unavailable now, the replay reports the delivery later.
 func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
-	lease, local := g.limiter.outage.now(&g.granted)
+	lease, local := g.grants.replay.now(&g.granted)
 	lease.Receipt = receipt
 	var err error
 	if local {
-		_, err = g.limiter.local.Finish(ctx, []Lease{lease})
+		_, err = g.grants.mirror.memory.Finish(ctx, []store.Lease{lease})
 	} else {
-		g.ended(lease)
-		newly, err = g.limiter.finish.do(ctx, lease)
+		g.grants.mirror.ended(&g.granted, lease)
+		newly, err = g.grants.finish.do(ctx, lease)
 	}
 	untold := local || err != nil
-	g.limiter.outage.change(&g.granted, untold, func(g *granted) { g.Became, g.Lease.Receipt = store.WasDelivered, receipt })
+	g.grants.replay.finished(&g.granted, receipt, untold)
 	return untold || newly
 }
 
 // Updated implements [Grant]. If the call fails, the next holder of the event updates the messages again.
 func (g *grant) Updated(ctx context.Context, left int) {
-	lease, _ := g.limiter.outage.now(&g.granted)
-	_, _ = g.limiter.updates.do(ctx, store.Updated{Lease: lease, Left: left})
+	lease, _ := g.grants.replay.now(&g.granted)
+	_, _ = g.grants.updates.do(ctx, store.Updated{Lease: lease, Left: left})
 }
 
 // Extend implements [Grant].
 func (g *grant) Extend(ctx context.Context) bool {
-	lease, local := g.limiter.outage.now(&g.granted)
+	lease, local := g.grants.replay.now(&g.granted)
 	if local {
-		extended, _ := g.limiter.local.Extend(ctx, []Lease{lease}, g.limiter.o.Lease)
-		return g.limiter.outage.renewed(&g.granted, extended[0], true)
+		extended, _ := g.grants.mirror.memory.Extend(ctx, []store.Lease{lease}, g.grants.o.Lease)
+		return g.grants.replay.renewed(&g.granted, extended[0], true)
 	}
-	extended, err := g.limiter.extend.do(ctx, lease)
+	extended, err := g.grants.extend.do(ctx, lease)
 	if err != nil {
 		return true // Redis is unavailable; JetStream's lease still holds the message
 	}
-	return g.limiter.outage.renewed(&g.granted, extended, false)
+	return g.grants.replay.renewed(&g.granted, extended, false)
 }
 
 // Release implements [Grant].
 func (g *grant) Release(ctx context.Context, inDoubt bool) {
-	lease, local := g.limiter.outage.now(&g.granted)
+	lease, local := g.grants.replay.now(&g.granted)
 	lease.InDoubt = lease.InDoubt || inDoubt
 	if local {
-		_, _ = g.limiter.local.Extend(ctx, []Lease{lease}, 0)
-		g.limiter.outage.change(&g.granted, false, func(g *granted) { g.Became, g.Lease.InDoubt = store.WasReleased, lease.InDoubt })
+		_, _ = g.grants.mirror.memory.Extend(ctx, []store.Lease{lease}, 0)
+		g.grants.replay.released(&g.granted, lease.InDoubt)
 		return
 	}
-	g.ended(lease)
-	_, _ = g.limiter.release.do(ctx, lease) // if this fails, the lease lapses by itself
+	g.grants.mirror.ended(&g.granted, lease)
+	_, _ = g.grants.release.do(ctx, lease) // if this fails, the lease lapses by itself
 }
 
 // Refund implements [Grant].
 func (g *grant) Refund(ctx context.Context) {
-	lease, local := g.limiter.outage.now(&g.granted)
+	lease, local := g.grants.replay.now(&g.granted)
 	if local {
-		results, _ := g.limiter.local.Refund(ctx, []Lease{lease})
-		if results[0] && g.limiter.outage.disown(&g.granted) {
-			g.limiter.returned(&g.granted)
+		results, _ := g.grants.mirror.memory.Refund(ctx, []store.Lease{lease})
+		if results[0] && g.grants.replay.disown(&g.granted) {
+			g.grants.mirror.returned(&g.granted)
 		}
 		return
 	}
-	returned, err := g.limiter.refund.do(ctx, lease)
+	returned, err := g.grants.refund.do(ctx, lease)
 	switch {
 	case err != nil:
-		g.limiter.outage.change(&g.granted, true, func(g *granted) { g.refunded = true })
+		g.grants.replay.owesRefund(&g.granted)
 	case returned:
-		g.limiter.returned(&g.granted)
+		g.grants.mirror.returned(&g.granted)
 	}
-}
-
-// ended tells the local store that the delivery has ended.
-func (g *grant) ended(lease Lease) {
-	if g.mirrored {
-		g.limiter.local.Ended(lease)
-	}
-}
-
-// returned records that the slots are free again. A resolved event had no slots.
-func (l *Limiter) returned(of *granted) {
-	if of.Lease.Resolving {
-		return
-	}
-	if of.mirrored {
-		l.local.Unmirror(of.Lease, of.At)
-	}
-	l.forgetFull()
-	l.o.Metrics.Refunded(1)
 }

@@ -4,28 +4,30 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // TestGrantInDoubt releases grants, with Redis and without.
 func TestGrantInDoubt(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local})
-	takeOver := func(id string, inDoubt bool) Grant {
+	takeOver := func(id string, inDoubt bool) store.Grant {
 		t.Helper()
-		answer := limiter.want(map[Verdict]int{Reclaimed: 1}, request(id, "a"))[0]
+		answer := limiter.want(map[store.Verdict]int{store.Reclaimed: 1}, request(id, "a"))[0]
 		testkit.Equal(t, answer.InDoubt, inDoubt, "%s: in doubt", id)
 		return answer.Grant
 	}
-	limiter.one(Admitted, request("clean", "a")).Release(t.Context(), false)
-	limiter.one(Admitted, request("uncertain", "a")).Release(t.Context(), true)
+	limiter.one(store.Admitted, request("clean", "a")).Release(t.Context(), false)
+	limiter.one(store.Admitted, request("uncertain", "a")).Release(t.Context(), true)
 	takeOver("clean", false).Release(t.Context(), false)
 	takeOver("uncertain", true).Release(t.Context(), false)
 
 	limiter.loseAndAct()
-	limiter.one(Admitted, request("clean without redis", "a")).Release(t.Context(), false)
-	limiter.one(Admitted, request("uncertain without redis", "a")).Release(t.Context(), true)
+	limiter.one(store.Admitted, request("clean without redis", "a")).Release(t.Context(), false)
+	limiter.one(store.Admitted, request("uncertain without redis", "a")).Release(t.Context(), true)
 	takeOver("uncertain without redis", true).Release(t.Context(), false)
-	if newly := limiter.one(Admitted, request("delivered without redis", "a")).Finish(t.Context(), ""); !newly {
+	if newly := limiter.one(store.Admitted, request("delivered without redis", "a")).Finish(t.Context(), ""); !newly {
 		t.Error("a delivery without Redis is not new")
 	}
 	limiter.regain()
@@ -33,7 +35,7 @@ func TestGrantInDoubt(t *testing.T) {
 	takeOver("clean without redis", false)
 	again := takeOver("uncertain", true)
 	takeOver("uncertain without redis", true)
-	limiter.one(Done, request("delivered without redis", "a"))
+	limiter.one(store.Done, request("delivered without redis", "a"))
 	if !again.Finish(t.Context(), "") || again.Finish(t.Context(), "") {
 		t.Error("a delivery is new once")
 	}

@@ -29,7 +29,7 @@ var start = testkit.Start
 
 func newClient(t testing.TB, o redis.Options) *redis.Client { return scripttest.NewClient(t, o) }
 
-func newRedis(client redis.UniversalClient, prefix string, s Settings) *store.Redis {
+func newRedis(client redis.UniversalClient, prefix string, s store.Settings) *store.Redis {
 	return store.NewRedis(script.NewRunner(optionsOf(client, prefix)), s)
 }
 
@@ -84,33 +84,33 @@ func newRoutes(tree *limits.Tree) *store.Routes {
 }
 
 // request asks for one slot for an event with an ID of its producer.
-func request(id, category string) Request {
-	return Request{ID: id, Category: category, Cost: 1, Message: Message{Stream: "EVENTS", Sequence: 1, Stored: start}}
+func request(id, category string) store.Request {
+	return store.Request{ID: id, Category: category, Cost: 1, Message: store.Message{Stream: "EVENTS", Sequence: 1, Stored: start}}
 }
 
 // costing returns the same event with another cost.
-func costing(cost int, r Request) Request {
+func costing(cost int, r store.Request) store.Request {
 	r.Cost = cost
 	return r
 }
 
 // inMessage returns the same event in another stored message.
-func inMessage(sequence uint64, r Request) Request {
+func inMessage(sequence uint64, r store.Request) store.Request {
 	r.Message.Sequence = sequence
 	return r
 }
 
 // ofPair returns the same event with a key.
-func ofPair(key string, r Request) Request {
+func ofPair(key string, r store.Request) store.Request {
 	r.Pair = r.Category + "\n" + key
 	return r
 }
 
-func aboutDisk(id string) Request { return ofPair("disk", request(id, "a")) }
+func aboutDisk(id string) store.Request { return ofPair("disk", request(id, "a")) }
 
 // several returns n different events of one category.
-func several(n int, name, category string) []Request {
-	requests := make([]Request, n)
+func several(n int, name, category string) []store.Request {
+	requests := make([]store.Request, n)
 	for i := range requests {
 		requests[i] = request(fmt.Sprintf("%s%d", name, i+1), category)
 	}
@@ -118,16 +118,16 @@ func several(n int, name, category string) []Request {
 }
 
 // postponed returns an event denied by the limit 10/30m of path a. The next slot opens in 20 minutes.
-func postponed(r Request) Postponement {
-	return Postponement{
+func postponed(r store.Request) store.Postponement {
+	return store.Postponement{
 		Request: r, Wait: 20 * time.Minute, Longest: 4 * time.Hour, Path: "a", Limit: limits.Limit{Count: 10, Window: 30 * time.Minute},
 	}
 }
 
 // wantVerdicts compares the verdicts of decisions.
-func wantVerdicts(t testkit.Test, decisions []Decision, want ...Verdict) {
+func wantVerdicts(t testkit.Test, decisions []store.Decision, want ...store.Verdict) {
 	t.Helper()
-	var got []Verdict
+	var got []store.Verdict
 	for _, d := range decisions {
 		got = append(got, d.Verdict)
 	}
@@ -147,7 +147,7 @@ type storeKit struct {
 func newStoreKit(t *testing.T, client redis.UniversalClient, tree *limits.Tree) *storeKit {
 	prefix := fmt.Sprintf("kit-%x", t.Name())
 	options, clock := scripttest.WithClock(t, script.NewRunner(optionsOf(client, prefix)).Options())
-	settings := Settings{Tree: tree, Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}
+	settings := store.Settings{Tree: tree, Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}
 	return &storeKit{Redis: store.NewRedis(script.NewRunner(options), settings), t: t, client: client, clock: clock, prefix: prefix}
 }
 

@@ -1,10 +1,8 @@
 package throttle
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -12,32 +10,25 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// Limiter decides for a worker: it looks in the deny cache, then calls Redis, and applies the failure policy while Redis is unavailable. The
-// methods for a batch are in call order, from Decide to take.
+// Limiter decides for a worker: it looks in the deny cache, then asks Redis, and applies the failure policy while Redis is unavailable.
 type Limiter struct {
-	o         LimiterOptions
+	o         *LimiterOptions
 	outage    *outage
-	staleness staleness
-	cache     *denyCache
-	shadow    *denyCache    // deny cache of the shadow limits
-	local     *store.Memory // decides while the policy acts; before that, it mirrors this instance's admissions
-	usage     *usage
+	recovery  *recovery
+	staleness *staleness
+	denials   *denials
 	full      *fullLimits
-	records   store.Records
-	logOnce   logOnce
-	refused   negativeCache
+	usage     *Usage
 	unpaired  *unpaired
-	finish    batcher[Lease, bool]
-	extend    batcher[Lease, Lease]
-	release   batcher[Lease, Lease]
-	refund    batcher[Lease, bool]
-	updates   batcher[store.Updated, struct{}]
+	grants    *grants
+	answers   *answers
+	asker     *asker
 }
 
 // Decide answers a batch. Plans decide about planned events, pairs about resolved events, and limits about the rest. An error is
 // script.ErrUnavailable, script.ErrStale or the context's error. After an error, treat nothing as decided: give the events back and call
 // [Limiter.Await]. If only the pairs cannot be read, the resolved events are Deferred, and the rest keep their decisions.
-func (l *Limiter) Decide(ctx context.Context, requests []Request) ([]Decision, error) {
+func (l *Limiter) Decide(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	again := partOf(requests, func(i int) bool { return requests[i].MayBePlanned() })
 	if len(again.requests) == 0 { // as a rule
 		return l.decideAnew(ctx, requests)
@@ -46,18 +37,42 @@ func (l *Limiter) Decide(ctx context.Context, requests []Request) ([]Decision, e
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]Decision, len(requests))
+	answers := make([]store.Decision, len(requests))
 	again.put(found, answers)
 	return answerOthers(ctx, requests, answers, l.decideAnew)
 }
 
+// findPlans answers Planned for events that were planned to come back, and leaves the remaining answers empty. If a failure policy acts or
+// Redis refuses the look-up, the plans are unknown. Then all events are Deferred: decided anew, they could end twice. It returns the errors
+// of Decide.
+func (l *Limiter) findPlans(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
+	switch state, cause := l.outage.current(); state {
+	case answering:
+	case acting:
+		return l.answers.deferred(len(requests), unavailableBecause(cause)), nil
+	default:
+		return nil, unavailableBecause(cause)
+	}
+	planned, err := l.o.Redis.Queues.Plans(ctx, requests)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, script.ErrRefused):
+		return l.answers.deferred(len(requests), err), nil
+	case err != nil:
+		l.outage.lost(err)
+		return nil, unavailableBecause(err)
+	}
+	return planned, nil
+}
+
 // decideAnew decides about events without a plan.
-func (l *Limiter) decideAnew(ctx context.Context, requests []Request) ([]Decision, error) {
+func (l *Limiter) decideAnew(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	resolving := partOf(requests, func(i int) bool { return requests[i].AsksForPair() })
 	if len(resolving.requests) == 0 { // as a rule: nothing is copied
 		return l.decideByLimits(ctx, requests)
 	}
-	decisions := make([]Decision, len(requests))
+	decisions := make([]store.Decision, len(requests))
 	limited := partOf(requests, func(i int) bool { return !requests[i].AsksForPair() })
 	if len(limited.requests) > 0 {
 		decided, err := l.decideByLimits(ctx, limited.requests)
@@ -71,18 +86,18 @@ func (l *Limiter) decideAnew(ctx context.Context, requests []Request) ([]Decisio
 		return nil, err
 	}
 	if err != nil {
-		decided = l.deferred(len(resolving.requests), err)
+		decided = l.answers.deferred(len(resolving.requests), err)
 	}
 	resolving.put(decided, decisions)
 	return decisions, nil
 }
 
 // decideByLimits lets Redis or the failure policy decide.
-func (l *Limiter) decideByLimits(ctx context.Context, requests []Request) ([]Decision, error) {
+func (l *Limiter) decideByLimits(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	l.unpaired.see(requests)
 	switch state, cause := l.outage.current(); state {
 	case answering:
-		return l.aside(ctx, requests, logsOf, l.askInTurn)
+		return l.asker.byLimits(ctx, requests)
 	case acting:
 		return l.act(requests), nil
 	default:
@@ -93,230 +108,43 @@ func (l *Limiter) decideByLimits(ctx context.Context, requests []Request) ([]Dec
 // decideByPairs decides about resolved events that have a pair. If the pair is open, the event gets it and is Admitted or Reclaimed.
 // Otherwise the event is Unpaired. While a failure policy acts, all events are Deferred, because only Redis knows which pairs are open. It
 // returns the errors of Decide.
-func (l *Limiter) decideByPairs(ctx context.Context, requests []Request) ([]Decision, error) {
+func (l *Limiter) decideByPairs(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	switch state, cause := l.outage.current(); state {
 	case answering:
-		return l.aside(ctx, requests, pairsOf, func(ctx context.Context, requests []Request) ([]Decision, error) {
-			return l.ask(ctx, requests, pairsOf, l.askOnceForPairs)
-		})
+		return l.asker.byPairs(ctx, requests)
 	case acting:
-		return l.deferred(len(requests), unavailableBecause(cause)), nil
+		return l.answers.deferred(len(requests), unavailableBecause(cause)), nil
 	default:
 		return nil, unavailableBecause(cause)
 	}
 }
 
 // act decides by the failure policy.
-func (l *Limiter) act(requests []Request) []Decision {
+func (l *Limiter) act(requests []store.Request) []store.Decision {
 	if l.o.Policy == Closed && !l.o.Forward {
-		decisions := make([]Decision, len(requests))
+		decisions := make([]store.Decision, len(requests))
 		for i := range decisions {
-			decisions[i] = Decision{Verdict: Denied, Node: limits.Node{Level: LevelClosed}}
+			decisions[i] = store.Decision{Verdict: store.Denied, Node: limits.Node{Level: store.LevelClosed}}
 		}
-		l.o.Metrics.Decision(Denied.String(), SourceLocal, len(requests))
+		l.o.Metrics.Decision(store.Denied.String(), SourceLocal, len(requests))
 		return decisions
 	}
-	asked, decisions := time.Now(), l.local.DecideOnce("", requests).Decisions
+	asked, decisions := time.Now(), l.grants.mirror.memory.DecideOnce("", requests).Decisions
 	for i := range decisions {
 		if d := &decisions[i]; l.o.Policy == Open && d.Verdict.IsDenial() {
-			*d = Decision{Verdict: Admitted, Lease: d.Lease}
+			*d = store.Decision{Verdict: store.Admitted, Lease: d.Lease}
 		}
 	}
-	l.take(SourceLocal, asked, decisions, requests)
-	var admitted []*granted
-	for i := range decisions {
-		if grant, isGrant := decisions[i].Grant.(*grant); isGrant && decisions[i].Verdict == Admitted {
-			admitted = append(admitted, &grant.granted)
-		}
-	}
-	l.outage.rememberAll(admitted)
+	l.answers.take(SourceLocal, asked, decisions, requests)
 	return decisions
 }
 
-// askInTurn denies events that must wait for older events, and asks about the rest. Events that need not wait any more leave their queues.
-// If the queues cannot be read, no event is held back.
-func (l *Limiter) askInTurn(ctx context.Context, requests []Request) ([]Decision, error) {
-	if l.o.Forward || !slices.ContainsFunc(requests, Request.StandsInQueue) {
-		return l.askByLimits(ctx, requests)
-	}
-	standing := partOf(requests, func(i int) bool { return requests[i].StandsInQueue() })
-	turns, err := l.o.Redis.Turns(ctx, standing.requests)
-	if err != nil {
-		return l.askByLimits(ctx, requests)
-	}
-	answers := make([]Decision, len(requests))
-	if denied := standing.denyEarly(turns, answers); denied > 0 {
-		l.o.Metrics.Decision(Denied.String(), SourceRedis, denied)
-	}
-	if answers, err = answerOthers(ctx, requests, answers, l.askByLimits); err != nil {
-		return nil, err
-	}
-	leaving := partOf(requests, func(i int) bool {
-		return requests[i].HasWaited && answers[i].Verdict != Deferred && answers[i].Verdict != Denied
-	})
-	_ = l.o.Redis.Leave(ctx, leaving.requests) // if this fails, other events wait for these for a while
-	return answers, nil
-}
-
-// ask asks Redis about a batch. If newer limits are in force, it adopts them and asks again. If Redis refuses the batch, ask retries it in
-// groups: events of equal name share the keys that Redis may have refused.
-func (l *Limiter) ask(ctx context.Context, requests []Request, name func(Request) string, once asking) ([]Decision, error) {
-	asked, nonce := time.Now(), store.NewNonce()
-	answers, err := once(ctx, nonce, requests)
-	l.o.Metrics.DecisionDuration(time.Since(asked))
-	if errors.Is(err, script.ErrStale) && ctx.Err() == nil && !l.staleness.lags() { // while it lags, keepUp looks for newer limits
-		err = l.staleness.catchUp(ctx, err, func() (err error) {
-			nonce = store.NewNonce()
-			answers, err = once(ctx, nonce, requests)
-			return err
-		})
-	}
-	switch {
-	case err == nil:
-		return answers, nil
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case errors.Is(err, script.ErrRefused):
-		return l.askEach(ctx, requests, name, once, err)
-	case errors.Is(err, script.ErrStale):
-		return nil, err
-	}
-	return nil, l.outage.noReply(nonce, requests, err)
-}
-
-// askOnce makes one call. It announces events that open pairs before anyone delivers them, so that the resolved events wait for the outcome.
-func (l *Limiter) askOnce(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
-	asked := time.Now()
-	result, err := l.o.Redis.DecideOnce(ctx, nonce, requests)
-	if err != nil {
-		return nil, err
-	}
-	err = l.o.Redis.Announce(ctx, result.Decisions)
-	if errors.Is(err, script.ErrRefused) { // the events are delivered, although their pairs cannot be stored
-		l.logOnce.report(l.o.Logger, requests[0].Category, err)
-	} else if err != nil {
-		return nil, err
-	}
-	if l.o.Pauses != nil {
-		l.o.Pauses(asked, result.Pauses)
-	}
-	l.take(SourceRedis, asked, result.Decisions, requests)
-	return result.Decisions, nil
-}
-
-// askOnceForPairs makes one call about resolved events.
-func (l *Limiter) askOnceForPairs(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
-	resolutions, err := l.o.Redis.ResolveOnce(ctx, nonce, requests)
-	if err != nil {
-		return nil, err
-	}
-	for i := range resolutions {
-		if d := &resolutions[i]; d.Lease.Resolving {
-			d.Grant = &grant{limiter: l, granted: granted{Admission: store.Admission{Lease: d.Lease}}}
-		}
-	}
-	l.count(SourceRedis, resolutions)
-	return resolutions, nil
-}
-
-// take adds grants to the decisions of a store, and updates the caches and the local store.
-func (l *Limiter) take(source string, asked time.Time, decisions []Decision, requests []Request) {
-	var admitted []Request
-	rules := l.o.Redis.Rules()
-	for i := range decisions {
-		d, request := &decisions[i], requests[i] // a Decision is large
-		switch d.Verdict {
-		case Admitted:
-			admitted = append(admitted, request)
-		case Denied:
-			l.full.denied(d, asked)
-		case ExceedsCapacity:
-			l.logOnce.exceedsCapacity(l.o.Logger, request, *d)
-		}
-		if source == SourceRedis && d.Verdict.IsDenial() { // a share of a limit is full sooner than the limit
-			d.Used = rules.InForce.TakenBefore(d, request.Cost)
-			l.cache.learn(asked, rules.InForce.Route(request.Category), *d, request.Cost)
-		}
-		l.learnFromShadow(asked, source, rules, request, d.Shadow)
-		l.usage.touch(request.Category)
-	}
-	var at time.Time // of the admissions that the local store has recorded
-	switch {
-	case source == SourceLocal:
-		at = asked
-	case l.o.Policy == Local && len(admitted) > 0:
-		at = l.local.Mirror(admitted)
-	}
-	for i := range decisions {
-		if d := &decisions[i]; d.Lease.ID != "" {
-			d.Grant = &grant{limiter: l, granted: granted{
-				Admission: store.Admission{Lease: d.Lease, At: at}, local: source == SourceLocal,
-				mirrored: source == SourceRedis && d.Verdict == Admitted && !at.IsZero(),
-			}}
-		}
-	}
-	l.count(source, decisions)
-}
-
-// count counts decisions by their verdicts.
-func (l *Limiter) count(source string, decisions []Decision) {
-	var counts [Deferred + 1]int
-	for i := range decisions {
-		counts[decisions[i].Verdict]++
-	}
-	for verdict, n := range counts {
-		if n > 0 {
-			l.o.Metrics.Decision(Verdict(verdict).String(), source, n)
-		}
-	}
-}
-
-// learnFromShadow counts the shadow decision about an event, and caches its denial.
-func (l *Limiter) learnFromShadow(asked time.Time, source string, rules *store.Rules, request Request, d ShadowDecision) {
-	if d.Verdict == 0 {
-		return
-	}
-	l.o.Metrics.ShadowDecision(cmp.Or(d.Node.Level, LevelNone), d.Verdict.String(), 1)
-	if d.Verdict.IsDenial() && source == SourceRedis && rules.InShadow != nil {
-		denied := Decision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
-		l.shadow.learn(asked, rules.InShadow.Route(request.Category), denied, request.Cost)
-	}
-}
-
-// deferred returns decisions for n events that cannot be decided now.
-func (l *Limiter) deferred(n int, err error) []Decision {
-	decisions := make([]Decision, n)
-	for i := range decisions {
-		decisions[i] = Decision{Verdict: Deferred, Err: err}
-	}
-	l.o.Metrics.Decision(Deferred.String(), SourceLocal, n)
-	return decisions
-}
-
-// Full returns the cached denial of an event of the category, without asking Redis. It returns nil if there is none. Shadow limits must deny
-// the event too: otherwise they would miss the event.
-func (l *Limiter) Full(category string) *Denial {
-	if l.o.Forward || !l.staleness.current.Load() {
+// Full returns the cached denial of an event of the category, without asking Redis. It returns nil if there is none.
+func (l *Limiter) Full(category string) *store.Denial {
+	if l.o.Forward || !l.staleness.current.Load() || l.o.Policy == Open && !l.outage.isAnswering() {
 		return nil
 	}
-	if l.o.Policy == Open && !l.outage.isAnswering() {
-		return nil
-	}
-	rules := l.o.Redis.Rules()
-	denial := l.cache.find(rules.InForce.Route(category))
-	if denial == nil {
-		return nil
-	}
-	if rules.InShadow != nil {
-		shadowed := l.shadow.find(rules.InShadow.Route(category))
-		if shadowed == nil {
-			return nil
-		}
-		l.o.Metrics.ShadowDecision(shadowed.Level, Denied.String(), 1)
-	}
-	l.o.Metrics.Decision(Denied.String(), SourceCache, 1)
-	l.full.deniedAgain(denial.Path)
-	return denial
+	return l.denials.find(category)
 }
 
 // Position returns the position of this instance's limits.
@@ -335,3 +163,6 @@ func (l *Limiter) Ready() error {
 
 // Available reports whether this instance considers Redis available.
 func (l *Limiter) Available() bool { return l.outage.isAnswering() }
+
+// Usage answers how full the limits are.
+func (l *Limiter) Usage() *Usage { return l.usage }

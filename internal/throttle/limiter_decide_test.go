@@ -11,20 +11,22 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // TestVerdictsOfTheScripts compares numbers and names of verdicts in Go and Lua.
 func TestVerdictsOfTheScripts(t *testing.T) {
 	t.Parallel()
 	text := testkit.Must(os.ReadFile("../../lua/lib/verdicts.lua"))(t)
-	named := make(map[Verdict]string)
+	named := make(map[store.Verdict]string)
 	for _, found := range regexp.MustCompile(`(?m)^local ([A-Z_]+) = (\d+)\b`).FindAllStringSubmatch(string(text), -1) {
 		number, _ := strconv.Atoi(found[2])
-		named[Verdict(number)] = strings.ToLower(found[1])
+		named[store.Verdict(number)] = strings.ToLower(found[1])
 	}
-	for verdict := Admitted; verdict <= Deferred; verdict++ {
+	for verdict := store.Admitted; verdict <= store.Deferred; verdict++ {
 		name, inScripts := named[verdict]
-		if inScripts == (verdict == Deferred) || inScripts && name != verdict.String() {
+		if inScripts == (verdict == store.Deferred) || inScripts && name != verdict.String() {
 			t.Errorf("verdict %d is %q here, and %q in the scripts", verdict, verdict, name)
 		}
 		delete(named, verdict)
@@ -35,31 +37,31 @@ func TestVerdictsOfTheScripts(t *testing.T) {
 // TestLimiterDecidesByLimitsAndPairs decides limited and resolved events in one batch, with Redis and without.
 func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{Policy: Local, Settings: Settings{PairTTL: testPairTTL}})
-	about := func(id, pair string) Request { return ofPair(pair, request(id, "a")) }
-	limiter.one(Admitted, about("firing", "disk")).Finish(t.Context(), "r")
+	limiter := startLimiter(t, LimiterOptions{Policy: Local, Settings: store.Settings{PairTTL: testPairTTL}})
+	about := func(id, pair string) store.Request { return ofPair(pair, request(id, "a")) }
+	limiter.one(store.Admitted, about("firing", "disk")).Finish(t.Context(), "r")
 
-	mixed := func(suffix string) []Request {
+	mixed := func(suffix string) []store.Request {
 		lookUp := resolving(about("looked up"+suffix, "disk"))[0]
 		lookUp.Cost = 0
-		return []Request{
+		return []store.Request{
 			resolving(about("resolved"+suffix, "disk"))[0], about("plain"+suffix, ""), resolving(about("other"+suffix, "net"))[0],
 			about("fires"+suffix, "fan"), lookUp,
 		}
 	}
-	check := func(suffix string, want ...Verdict) []Decision {
+	check := func(suffix string, want ...store.Verdict) []store.Decision {
 		t.Helper()
 		decisions := testkit.Must(limiter.Decide(t.Context(), mixed(suffix)))(t)
 		for i, d := range decisions {
-			if d.Verdict != want[i] || (d.Verdict == Deferred) != (d.Err != nil) || (d.Verdict == Admitted) != (d.Grant != nil) {
+			if d.Verdict != want[i] || (d.Verdict == store.Deferred) != (d.Err != nil) || (d.Verdict == store.Admitted) != (d.Grant != nil) {
 				t.Errorf("event %d%s: %+v, want %s", i, suffix, d, want[i])
 			}
 		}
 		return decisions
 	}
-	testkit.Equal(t, check(" 1", Admitted, Admitted, Unpaired, Admitted, Unknown)[0].Opened, "r", "receipt")
+	testkit.Equal(t, check(" 1", store.Admitted, store.Admitted, store.Unpaired, store.Admitted, store.Unknown)[0].Opened, "r", "receipt")
 	limiter.loseAndAct()
-	decisions := check(" 3", Deferred, Admitted, Deferred, Admitted, Unknown)
+	decisions := check(" 3", store.Deferred, store.Admitted, store.Deferred, store.Admitted, store.Unknown)
 	if !errors.Is(decisions[0].Err, script.ErrUnavailable) {
 		t.Errorf("deferred because of %v", decisions[0].Err)
 	}
@@ -69,15 +71,15 @@ func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 func TestLeaveRoom(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{RoomMax: 2})
-	stay := func(n int) Stay { return Stay{First: "a", Member: fmt.Sprint(n), Weight: 1, For: patience} }
+	stay := func(n int) store.Stay { return store.Stay{First: "a", Member: fmt.Sprint(n), Weight: 1, For: patience} }
 	enter := func(n int, want bool) {
 		t.Helper()
-		testkit.Equal(t, testkit.Must(limiter.EnterRoom(t.Context(), []Stay{stay(n)}))(t)[0], want, "event %d may stay", n)
+		testkit.Equal(t, testkit.Must(limiter.EnterRoom(t.Context(), []store.Stay{stay(n)}))(t)[0], want, "event %d may stay", n)
 	}
 	enter(1, true)
 	enter(2, true)
 	enter(3, false)
-	stays := []Stay{stay(1)}
+	stays := []store.Stay{stay(1)}
 	testkit.NoError(t, limiter.LeaveRoom(t.Context(), stays))
 	testkit.Equal(t, stays[0].For, patience, "time of the caller's stay")
 	enter(3, true)

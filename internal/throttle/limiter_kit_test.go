@@ -107,7 +107,7 @@ func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
 		kit.options = optionsOf(client, "limiter")
 		o.Redis = store.NewRedis(script.NewRunner(kit.options), o.Settings)
 	}
-	o.Metrics, o.Logger = kit.metrics, kit.logs.Logger()
+	o.Metrics, o.UsageMetrics, o.Logger = kit.metrics, kit.metrics, kit.logs.Logger()
 	kit.Limiter = NewLimiter(o)
 	kit.full.logger = kit.fullLogs.Logger()
 	return kit
@@ -163,7 +163,7 @@ func (k *limiterKit) until(wanted outageState) {
 	})
 }
 
-func (k *limiterKit) decide(requests ...Request) []Decision {
+func (k *limiterKit) decide(requests ...store.Request) []store.Decision {
 	k.t.Helper()
 	answers := testkit.Must(k.Decide(k.t.Context(), requests))(k.t)
 	if len(answers) != len(requests) {
@@ -173,9 +173,9 @@ func (k *limiterKit) decide(requests ...Request) []Decision {
 }
 
 // want decides, and compares the number of answers with each verdict.
-func (k *limiterKit) want(verdicts map[Verdict]int, requests ...Request) []Decision {
+func (k *limiterKit) want(verdicts map[store.Verdict]int, requests ...store.Request) []store.Decision {
 	k.t.Helper()
-	answers, got := k.decide(requests...), make(map[Verdict]int)
+	answers, got := k.decide(requests...), make(map[store.Verdict]int)
 	for _, answer := range answers {
 		got[answer.Verdict]++
 		testkit.NoError(k.t, answer.Err)
@@ -186,9 +186,9 @@ func (k *limiterKit) want(verdicts map[Verdict]int, requests ...Request) []Decis
 	return answers
 }
 
-func (k *limiterKit) one(verdict Verdict, r Request) Grant {
+func (k *limiterKit) one(verdict store.Verdict, r store.Request) store.Grant {
 	k.t.Helper()
-	return k.want(map[Verdict]int{verdict: 1}, r)[0].Grant
+	return k.want(map[store.Verdict]int{verdict: 1}, r)[0].Grant
 }
 
 // startLimiterBehindProxy starts a limiter whose calls wait a second for a reply that the proxy may drop.
@@ -216,7 +216,7 @@ func startLimiterBehindProxy(t *testing.T, o LimiterOptions) (*limiterKit, *serv
 func (k *limiterKit) lose() {
 	k.t.Helper()
 	k.server.Kill()
-	_, err := k.Decide(k.t.Context(), []Request{request("lost", "a")})
+	_, err := k.Decide(k.t.Context(), []store.Request{request("lost", "a")})
 	if state, _ := k.outage.current(); state != acting && !errors.Is(err, script.ErrUnavailable) {
 		k.t.Fatalf("error %v without a server, want %v", err, script.ErrUnavailable)
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func (m *fakeMetrics) wantShadow(t *testing.T, want map[string]int) {
@@ -33,7 +35,7 @@ func (k *limiterKit) wantFull(category, level string) {
 func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{
-		Settings: Settings{Tree: newTree(t, "none", "none", "")}, DenyCacheTTL: time.Hour,
+		Settings: store.Settings{Tree: newTree(t, "none", "none", "")}, DenyCacheTTL: time.Hour,
 	})
 	for _, a := range algorithm.All() {
 		if a.Description().Frees == algorithm.BySpacing {
@@ -50,9 +52,9 @@ func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
 				tree := newTree(t, given["global"], given["category"], kind+".b="+given["rule"])
 				limiter.Adopt(limits.Ruleset{Tree: tree, Position: limits.Position{Generation: 1, Revision: revision}})
 			}
-			event := func(n int) Request { return request(fmt.Sprint(kind, where.plan, n), category) }
+			event := func(n int) store.Request { return request(fmt.Sprint(kind, where.plan, n), category) }
 			adopt("2/1h")
-			limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, event(1), event(2), event(3))
+			limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, event(1), event(2), event(3))
 			full := where.level
 			if !a.Description().Firm() { // a slot may come back at any time
 				full = ""
@@ -60,8 +62,8 @@ func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
 			limiter.wantFull(category, full)
 			adopt("3/1h")
 			limiter.wantFull(category, "")
-			limiter.one(Admitted, event(3))
-			limiter.one(Denied, event(4))
+			limiter.one(store.Admitted, event(3))
+			limiter.one(store.Denied, event(4))
 			limiter.wantFull(category, full)
 		}
 	}
@@ -71,47 +73,47 @@ func TestLimiterFullForAllButAGuarantee(t *testing.T) {
 	t.Parallel()
 	plan := guarded(t, newPlan(t, "5/1h", "none", ""), "security=1,payments.refunds=2")
 	limiter := startLimiter(t, LimiterOptions{
-		Settings: Settings{Tree: newRuleset(t, plan, "").Tree}, DenyCacheTTL: time.Hour,
+		Settings: store.Settings{Tree: newRuleset(t, plan, "").Tree}, DenyCacheTTL: time.Hour,
 	})
-	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "o", "orders")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, several(3, "o", "orders")...)
 	limiter.wantFull("orders", limits.LevelGlobal)
 	limiter.wantFull("payments", limits.LevelGlobal)
 	limiter.wantFull("security.login", "")
 	limiter.wantFull("payments.refunds", "")
-	security := limiter.want(map[Verdict]int{Admitted: 1, Denied: 1}, several(2, "s", "security")...)
+	security := limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, several(2, "s", "security")...)
 	limiter.wantFull("security.login", limits.LevelGlobal)
 	limiter.wantFull("payments.refunds", "")
-	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "r", "payments.refunds")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, several(3, "r", "payments.refunds")...)
 	limiter.wantFull("payments.refunds", limits.LevelGlobal)
 	security[0].Grant.Refund(t.Context())
 	limiter.wantFull("security", "")
-	limiter.one(Admitted, request("s2", "security"))
+	limiter.one(store.Admitted, request("s2", "security"))
 }
 
 func TestLimiterFullInForceAndInTheShadow(t *testing.T) {
 	t.Parallel()
 	rules := newRuleset(t, newPlan(t, "none", "2/1h", ""), "category=3/1h,b=1/1h")
-	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: rules.Tree, Shadow: rules.Shadow}, DenyCacheTTL: time.Hour})
-	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "a", "a")...)
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: rules.Tree, Shadow: rules.Shadow}, DenyCacheTTL: time.Hour})
+	limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, several(3, "a", "a")...)
 	limiter.wantFull("a", "") // the shadow has admitted the third
-	limiter.one(Denied, request("a4", "a"))
+	limiter.one(store.Denied, request("a4", "a"))
 	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 3, "denied by category": 1})
 	limiter.wantFull("a", limits.LevelCategory)
 	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 3, "denied by category": 2})
 	limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2, "denied by redis": 2, "denied by cache": 1})
 
-	limiter.one(Admitted, request("b1", "b"))
-	limiter.one(Admitted, request("b2", "b"))
+	limiter.one(store.Admitted, request("b1", "b"))
+	limiter.one(store.Admitted, request("b2", "b"))
 	limiter.wantFull("b", "") // only the shadow is full
 	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 4, "denied by category": 2, "denied by b": 1})
-	limiter.one(Denied, request("b3", "b"))
+	limiter.one(store.Denied, request("b3", "b"))
 	limiter.wantFull("b", limits.LevelCategory)
 	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 4, "denied by category": 2, "denied by b": 3})
 
 	// Redis decides anew with another shadow. Without a shadow the limits in force are enough.
 	limiter.Adopt(newRuleset(t, newPlan(t, "none", "2/1h", ""), "category=4/1h"))
 	limiter.wantFull("a", "")
-	limiter.one(Denied, request("a5", "a"))
+	limiter.one(store.Denied, request("a5", "a"))
 	limiter.metrics.wantShadow(t, map[string]int{"admitted by none": 5, "denied by category": 2, "denied by b": 3})
 	limiter.Adopt(newRuleset(t, newPlan(t, "none", "2/1h", ""), ""))
 	limiter.wantFull("a", limits.LevelCategory)
@@ -123,16 +125,16 @@ func staleLimiter(t *testing.T, refresh func(ctx context.Context, limiter *limit
 	server := servertest.StartRedis(t)
 	var limiter *limiterKit
 	newer := limits.Ruleset{Tree: newTree(t, "none", "3/1h", ""), Position: limits.Position{Generation: 1, Revision: 2}}
-	o := LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "2/1h", "")}, DenyCacheTTL: time.Hour}
+	o := LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "2/1h", "")}, DenyCacheTTL: time.Hour}
 	if refresh != nil {
 		o.Refresh = func(ctx context.Context) error { return refresh(ctx, limiter, newer) }
 	}
 	limiter = newLimiterKit(t, server.Addr, o)
 	limiter.start()
-	limiter.want(map[Verdict]int{Admitted: 2}, several(2, "e", "a")...)
-	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "limiter", Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
+	limiter.want(map[store.Verdict]int{store.Admitted: 2}, several(2, "e", "a")...)
+	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "limiter", store.Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
 	other.Adopt(newer)
-	testkit.Must(other.Decide(t.Context(), []Request{request("other", "others")}))(t)
+	testkit.Must(other.Decide(t.Context(), []store.Request{request("other", "others")}))(t)
 	return limiter, server
 }
 
@@ -149,12 +151,12 @@ func TestLimiterRefreshesLimitsThatAreNotTheNewest(t *testing.T) {
 	})
 	answers := limiter.decide(request("e3", "a"), request("e4", "a"))
 	testkit.Equal(t, refreshed, 1, "refreshes")
-	if answers[0].Verdict != Admitted || answers[0].Grant == nil || answers[1].Verdict != Denied || answers[1].Limit.Count != 3 {
+	if answers[0].Verdict != store.Admitted || answers[0].Grant == nil || answers[1].Verdict != store.Denied || answers[1].Limit.Count != 3 {
 		t.Errorf("answered %+v", answers)
 	}
 	limiter.wantFull("a", limits.LevelCategory)
 	answers[0].Grant.Refund(t.Context())
-	limiter.one(Admitted, request("e4", "a"))
+	limiter.one(store.Admitted, request("e4", "a"))
 	testkit.Equal(t, refreshed, 1, "refreshes")
 	limiter.logs.Want(t)
 }
@@ -222,12 +224,12 @@ func TestLimiterCannotRefresh(t *testing.T) {
 
 			// The limiter notices by itself that its limits are in force again.
 			other := newRedis(client, "limiter", limiter.o.Settings)
-			put := testkit.Must(other.PutInForce(t.Context(), limits.Position{Generation: 1, Revision: 2}, limits.Position{}))(t)
+			put := testkit.Must(other.Positions.PutInForce(t.Context(), limits.Position{Generation: 1, Revision: 2}, limits.Position{}))(t)
 			testkit.Equal(t, put, true, "put in force")
 			limiter.await()
 			limiter.wantReady(nil)
 			limiter.logs.Want(t, wordBehind, wordCurrent)
-			limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "x", "b")...)
+			limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, several(3, "x", "b")...)
 		})
 	}
 }
@@ -237,13 +239,13 @@ func TestLimiterIsBehindFromTheStart(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	newer := limits.Ruleset{Tree: newTree(t, "none", "3/1h", ""), Position: limits.Position{Generation: 1, Revision: 2}}
-	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "limiter", Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
+	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "limiter", store.Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
 	other.Adopt(newer)
-	testkit.Must(other.Decide(t.Context(), []Request{request("other", "others")}))(t)
+	testkit.Must(other.Decide(t.Context(), []store.Request{request("other", "others")}))(t)
 	var limiter *limiterKit
 	known := make(chan struct{})
 	limiter = newLimiterKit(t, server.Addr, LimiterOptions{
-		Settings: Settings{Tree: newTree(t, "none", "2/1h", "")},
+		Settings: store.Settings{Tree: newTree(t, "none", "2/1h", "")},
 		Refresh: func(context.Context) error {
 			select {
 			case <-known:
@@ -264,7 +266,7 @@ func TestLimiterIsBehindFromTheStart(t *testing.T) {
 	limiter.await()
 	limiter.wantReady(nil)
 	limiter.logs.Want(t) // outdated for a short time only
-	limiter.want(map[Verdict]int{Admitted: 3, Denied: 1}, several(4, "e", "a")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 3, store.Denied: 1}, several(4, "e", "a")...)
 }
 
 // TestIdleLimiterNoticesNewerLimits makes no decision.
@@ -295,7 +297,7 @@ func TestLimiterSharesOfEachAlgorithm(t *testing.T) {
 		rules = append(rules, limit)
 	}
 	limiter := startLimiter(t, LimiterOptions{
-		Settings: Settings{Tree: newTree(t, "none", "none", strings.Join(rules, ","))},
+		Settings: store.Settings{Tree: newTree(t, "none", "none", strings.Join(rules, ","))},
 		Policy:   Local, Grace: time.Nanosecond, Instances: func() int { return 3 }, DenyCacheTTL: time.Hour,
 	})
 	limiter.loseAndAct()
@@ -305,14 +307,14 @@ func TestLimiterSharesOfEachAlgorithm(t *testing.T) {
 			share.Burst = 1
 		}
 		admitted, wait := fillAlone(share, time.Now())
-		answers := limiter.want(map[Verdict]int{Admitted: admitted, Denied: 5 - admitted}, several(5, a.String(), a.String())...)
+		answers := limiter.want(map[store.Verdict]int{store.Admitted: admitted, store.Denied: 5 - admitted}, several(5, a.String(), a.String())...)
 		if last := answers[4]; last.Wait > wait || last.Wait < wait-patience {
 			t.Errorf("%s: the next slot opens after %v, want %v at most", a, last.Wait, wait)
 		}
 		limiter.wantFull(a.String(), "") // a full share is no full limit
 		if a.Description().FollowsDelivery() {
 			answers[0].Grant.Finish(t.Context(), "")
-			limiter.one(Admitted, request(a.String()+"5", a.String()))
+			limiter.one(store.Admitted, request(a.String()+"5", a.String()))
 		}
 	}
 }

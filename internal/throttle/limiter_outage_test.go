@@ -11,19 +11,21 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func TestLimiterHolds(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Hold, Grace: time.Nanosecond})
-	limiter.one(Admitted, request("first", "a"))
+	limiter.one(store.Admitted, request("first", "a"))
 	limiter.lose()
 	limiter.wantReady(script.ErrUnavailable)
 	waiting := make(chan error, 1)
 	ctx := testkit.Context(t)
 	go func() { waiting <- limiter.Await(ctx) }()
 	mixed := append(resolving(aboutDisk("resolved")), request("limited", "a"))
-	for _, requests := range [][]Request{several(5, "e", "a"), mixed, mixed[:1]} {
+	for _, requests := range [][]store.Request{several(5, "e", "a"), mixed, mixed[:1]} {
 		if _, err := limiter.Decide(t.Context(), requests); !errors.Is(err, script.ErrUnavailable) {
 			t.Errorf("%d events: error %v, want %v", len(requests), err, script.ErrUnavailable)
 		}
@@ -37,7 +39,7 @@ func TestLimiterHolds(t *testing.T) {
 	limiter.server.Restart()
 	testkit.NoError(t, <-waiting)
 	limiter.wantReady(nil)
-	limiter.want(map[Verdict]int{Admitted: 9, Denied: 1}, several(10, "e", "a")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 9, store.Denied: 1}, several(10, "e", "a")...)
 	limiter.logs.Want(t, "redis is unavailable", "redis answers")
 	limiter.metrics.wantDegraded(t, false, true, false)
 	limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 10, "denied by redis": 1})
@@ -60,8 +62,8 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 	}
 	server.Restart()
 	limiter.await()
-	limiter.one(Admitted, request("e", "a"))
-	if _, err := limiter.Decide(cancelled, []Request{request("f", "a")}); !errors.Is(err, stopped) {
+	limiter.one(store.Admitted, request("e", "a"))
+	if _, err := limiter.Decide(cancelled, []store.Request{request("f", "a")}); !errors.Is(err, stopped) {
 		t.Errorf("cancelled decision: got error %v, want %v", err, stopped)
 	}
 	limiter.logs.Want(t, "redis is not there yet", "redis answers")
@@ -70,49 +72,49 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 func TestLimiterDecidesLocally(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{
-		Settings:  Settings{Tree: newTree(t, "100/1h", "10/1h", "rare=1/1h")},
+		Settings:  store.Settings{Tree: newTree(t, "100/1h", "10/1h", "rare=1/1h")},
 		Policy:    Local,
 		Grace:     time.Nanosecond,
 		Instances: func() int { return 2 },
 	})
-	before := limiter.want(map[Verdict]int{Admitted: 3}, several(3, "before", "a")...)
+	before := limiter.want(map[store.Verdict]int{store.Admitted: 3}, several(3, "before", "a")...)
 	limiter.loseAndAct()
 	limiter.wantReady(nil)
 
 	// Three of this instance's share of five slots were taken before.
-	answers := limiter.want(map[Verdict]int{Admitted: 2, Denied: 8}, several(10, "local", "a")...)
-	limiter.one(Admitted, request("rare1", "rare"))
-	limiter.one(Denied, request("rare2", "rare"))
-	limiter.one(Leased, request("local1", "a"))
-	refunded := limiter.one(Admitted, request("refunded", "b"))
+	answers := limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 8}, several(10, "local", "a")...)
+	limiter.one(store.Admitted, request("rare1", "rare"))
+	limiter.one(store.Denied, request("rare2", "rare"))
+	limiter.one(store.Leased, request("local1", "a"))
+	refunded := limiter.one(store.Admitted, request("refunded", "b"))
 	refunded.Refund(t.Context())
 	finished, going := answers[0].Grant, answers[1].Grant
 	finished.Finish(t.Context(), "")
-	limiter.one(Done, request("local1", "a"))
+	limiter.one(store.Done, request("local1", "a"))
 	testkit.Equal(t, going.Extend(t.Context()), true, "the lease is extended")
 	before[0].Grant.Finish(t.Context(), "")
 	before[1].Grant.Refund(t.Context())
 	testkit.Equal(t, before[2].Grant.Extend(t.Context()), true, "extended while Redis is unavailable")
 	limiter.logs.Want(t, "redis is unavailable", "redis stays unavailable, the failure policy acts")
-	limiter.outage.mu.Lock()
-	for _, grant := range limiter.outage.unsynced {
+	limiter.recovery.replay.mu.Lock()
+	for _, grant := range limiter.recovery.replay.unsynced {
 		if grant.local {
 			grant.At = grant.At.Add(-10 * time.Minute)
 		}
 	}
-	limiter.outage.mu.Unlock()
+	limiter.recovery.replay.mu.Unlock()
 
 	decided := time.Now()
 	limiter.regain()
 	limiter.logs.Want(t, "redis is unavailable", "redis stays unavailable, the failure policy acts", "redis answers")
 	limiter.wantRestored(decided)
-	limiter.one(Done, request("local1", "a"))
-	limiter.one(Leased, request("local2", "a"))
-	limiter.one(Done, request("before1", "a"))
-	limiter.one(Admitted, request("before2", "a"))
+	limiter.one(store.Done, request("local1", "a"))
+	limiter.one(store.Leased, request("local2", "a"))
+	limiter.one(store.Done, request("before1", "a"))
+	limiter.one(store.Admitted, request("before2", "a"))
 	testkit.Equal(t, going.Extend(t.Context()), true, "the lease is extended")
 	going.Finish(t.Context(), "")
-	limiter.one(Done, request("local2", "a"))
+	limiter.one(store.Done, request("local2", "a"))
 	limiter.metrics.wantRefunded(t, 2)
 	limiter.metrics.wantDegraded(t, false, true, false)
 }
@@ -132,47 +134,47 @@ func (k *limiterKit) wantRestored(decided time.Time) {
 
 func TestLimiterForgetsARefundedAdmissionOfItsOwn(t *testing.T) {
 	t.Parallel()
-	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local, Grace: time.Nanosecond, Settings: Settings{Lease: time.Microsecond}})
+	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local, Grace: time.Nanosecond, Settings: store.Settings{Lease: time.Microsecond}})
 	limiter.loseAndAct()
 	// The first lease lapses at once. The redelivered message cannot be delivered.
-	first := limiter.one(Admitted, request("e", "a"))
+	first := limiter.one(store.Admitted, request("e", "a"))
 	time.Sleep(time.Millisecond) // the lease lapses by the machine's clock
-	second := limiter.one(Reclaimed, request("e", "a"))
+	second := limiter.one(store.Reclaimed, request("e", "a"))
 	first.Refund(t.Context())
 	second.Refund(t.Context())
 	limiter.regain()
 	limiter.wantLogged("a", 0)
-	limiter.one(Admitted, request("e", "a"))
+	limiter.one(store.Admitted, request("e", "a"))
 }
 
 func TestLimiterOpens(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Open, Grace: time.Nanosecond})
-	limiter.want(map[Verdict]int{Admitted: 10, Denied: 5}, several(15, "before", "a")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 10, store.Denied: 5}, several(15, "before", "a")...)
 	limiter.loseAndAct()
-	answers := limiter.want(map[Verdict]int{Admitted: 25}, several(25, "open", "a")...)
+	answers := limiter.want(map[store.Verdict]int{store.Admitted: 25}, several(25, "open", "a")...)
 	for _, answer := range answers {
 		answer.Grant.Finish(t.Context(), "")
 	}
-	limiter.one(Done, request("open1", "a"))
+	limiter.one(store.Done, request("open1", "a"))
 	limiter.regain()
 	limiter.wantLogged("a", 35)
-	limiter.one(Done, request("open25", "a"))
-	limiter.one(Denied, request("after", "a"))
+	limiter.one(store.Done, request("open25", "a"))
+	limiter.one(store.Denied, request("after", "a"))
 }
 
 func TestLimiterCloses(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Policy: Closed, Grace: time.Nanosecond})
 	limiter.loseAndAct()
-	for _, answer := range limiter.want(map[Verdict]int{Denied: 20}, several(20, "e", "a")...) {
-		if answer.Node.Level != LevelClosed || answer.Grant != nil {
-			t.Fatalf("got %+v, want a denial by %s without a grant", answer, LevelClosed)
+	for _, answer := range limiter.want(map[store.Verdict]int{store.Denied: 20}, several(20, "e", "a")...) {
+		if answer.Node.Level != store.LevelClosed || answer.Grant != nil {
+			t.Fatalf("got %+v, want a denial by %s without a grant", answer, store.LevelClosed)
 		}
 	}
 	limiter.metrics.wantDecisions(t, map[string]int{"denied by local": 20})
 	limiter.regain()
-	limiter.one(Admitted, request("e1", "a"))
+	limiter.one(store.Admitted, request("e1", "a"))
 }
 
 // TestLimiterGrace ends an outage before the grace is over: the policy does not act.
@@ -182,7 +184,7 @@ func TestLimiterGrace(t *testing.T) {
 	limiter.lose()
 	limiter.server.Restart()
 	limiter.await()
-	limiter.one(Admitted, request("e", "a"))
+	limiter.one(store.Admitted, request("e", "a"))
 	limiter.logs.Want(t, "redis is unavailable", "redis answers")
 	limiter.metrics.wantDegraded(t, false)
 }
@@ -190,9 +192,9 @@ func TestLimiterGrace(t *testing.T) {
 func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	t.Parallel()
 	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Policy: Closed, Grace: time.Nanosecond})
-	grant := limiter.one(Admitted, request("e", "a"))
+	grant := limiter.one(store.Admitted, request("e", "a"))
 	proxy.DropReplies(true)
-	if _, err := limiter.Decide(t.Context(), []Request{request("f", "a")}); !errors.Is(err, script.ErrUnavailable) {
+	if _, err := limiter.Decide(t.Context(), []store.Request{request("f", "a")}); !errors.Is(err, script.ErrUnavailable) {
 		t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
 	}
 	limiter.until(acting)
@@ -200,8 +202,8 @@ func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	proxy.DropReplies(false)
 	proxy.Cut()
 	limiter.until(answering)
-	limiter.one(Done, request("e", "a"))
-	limiter.one(Reclaimed, request("f", "a")) // the request arrived, and its reply was lost
+	limiter.one(store.Done, request("e", "a"))
+	limiter.one(store.Reclaimed, request("f", "a")) // the request arrived, and its reply was lost
 	limiter.wantLogged("a", 2)
 }
 
@@ -211,19 +213,19 @@ func TestLimiterSyncs(t *testing.T) {
 	server := servertest.StartRedis(t)
 	proxy := servertest.StartProxy(t, server.Addr)
 	limiter := newLimiterKit(t, proxy.Addr, LimiterOptions{Policy: Local})
-	limiter.outage.reach(t.Context(), limiter.staleness.compare)
-	grants := limiter.want(map[Verdict]int{Admitted: 3}, several(3, "e", "a")...)
+	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
+	grants := limiter.want(map[store.Verdict]int{store.Admitted: 3}, several(3, "e", "a")...)
 	proxy.Refuse(true)
 	proxy.Cut()
 	grants[0].Grant.Finish(t.Context(), "")
 	grants[1].Grant.Refund(t.Context())
 	grants[2].Grant.Release(t.Context(), false)
 	proxy.Refuse(false)
-	testkit.Equal(t, testkit.Must(limiter.outage.sync(t.Context()))(t), 2, "events told")
-	limiter.one(Done, request("e1", "a"))
-	limiter.one(Leased, request("e3", "a"))
-	limiter.one(Admitted, request("e2", "a"))
-	testkit.Equal(t, testkit.Must(limiter.outage.sync(t.Context()))(t), 0, "events told again")
+	testkit.Equal(t, testkit.Must(limiter.recovery.replay.sync(t.Context()))(t), 2, "events told")
+	limiter.one(store.Done, request("e1", "a"))
+	limiter.one(store.Leased, request("e3", "a"))
+	limiter.one(store.Admitted, request("e2", "a"))
+	testkit.Equal(t, testkit.Must(limiter.recovery.replay.sync(t.Context()))(t), 0, "events told again")
 	limiter.metrics.wantRefunded(t, 1)
 	limiter.logs.Want(t)
 }

@@ -23,7 +23,7 @@ func TestLimiterCategoryLogOfTheWrongType(t *testing.T) {
 	for round := range 3 {
 		id := func(name string) string { return fmt.Sprint(name, round) }
 		answers := limiter.decide(request(id("a"), "a"), request(id("b"), "bad"), request(id("c"), "c"))
-		wantVerdicts(t, answers, Admitted, Deferred, Admitted)
+		wantVerdicts(t, answers, store.Admitted, store.Deferred, store.Admitted)
 		if bad := answers[1]; !errors.Is(bad.Err, script.ErrRefused) || bad.Grant != nil {
 			t.Fatalf("got %+v, want %v without a grant", bad, script.ErrRefused)
 		}
@@ -33,7 +33,7 @@ func TestLimiterCategoryLogOfTheWrongType(t *testing.T) {
 
 	// One local admission that Redis refuses does not stop the others from being told.
 	limiter.loseAndAct()
-	limiter.want(map[Verdict]int{Admitted: 3}, request("local a", "a"), request("local b", "bad"), request("local c", "c"))
+	limiter.want(map[store.Verdict]int{store.Admitted: 3}, request("local a", "a"), request("local b", "bad"), request("local c", "c"))
 	limiter.regain()
 	for _, category := range []string{"a", "c"} {
 		limiter.wantLogged(category, 4)
@@ -42,10 +42,10 @@ func TestLimiterCategoryLogOfTheWrongType(t *testing.T) {
 
 func TestLimiterFull(t *testing.T) {
 	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "10/1h", "2/1h", "")}, DenyCacheTTL: time.Hour})
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "10/1h", "2/1h", "")}, DenyCacheTTL: time.Hour})
 	limiter.wantFull("a", "")
 	asked := time.Now()
-	answers := limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "e", "a")...)
+	answers := limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, several(3, "e", "a")...)
 	for _, category := range []string{"a", "a.b.c"} {
 		limiter.wantFull(category, limits.LevelCategory)
 	}
@@ -53,7 +53,7 @@ func TestLimiterFull(t *testing.T) {
 	if opens := known.Opens.Sub(asked); opens < 59*time.Minute || opens > time.Hour+time.Minute {
 		t.Errorf("the next slot opens in %v, want about an hour", opens)
 	}
-	testkit.Equal(t, *known, Denial{
+	testkit.Equal(t, *known, store.Denial{
 		Level: limits.LevelCategory, Path: "a", Limit: limits.Limit{Count: 2, Window: time.Hour}, Used: 2, Opens: known.Opens,
 	}, "denial")
 	testkit.Equal(t, answers[2].Denial(asked).Used, 2, "slots taken, as the decision says")
@@ -61,21 +61,21 @@ func TestLimiterFull(t *testing.T) {
 	answers[0].Grant.Refund(t.Context())
 	limiter.wantFull("a", "")
 	// A denial of several slots does not make the limit full for one slot.
-	denied := limiter.want(map[Verdict]int{Denied: 1}, costing(2, request("two", "a")))
+	denied := limiter.want(map[store.Verdict]int{store.Denied: 1}, costing(2, request("two", "a")))
 	testkit.Equal(t, denied[0].Denial(asked).Used, 0, "slots taken, as the denial of two slots says")
 	limiter.wantFull("a", "")
-	limiter.one(Admitted, request("another", "a"))
+	limiter.one(store.Admitted, request("another", "a"))
 	limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 3, "denied by redis": 2, "denied by cache": 3})
 }
 
 func TestLimiterShadow(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{
-		Settings: Settings{Tree: newTree(t, "none", "1/1h", "off=0/1h"), Forward: true}, DenyCacheTTL: time.Hour, Policy: Local, Grace: time.Nanosecond,
+		Settings: store.Settings{Tree: newTree(t, "none", "1/1h", "off=0/1h"), Forward: true}, DenyCacheTTL: time.Hour, Policy: Local, Grace: time.Nanosecond,
 	})
 	check := func(name string) {
 		t.Helper()
-		answers := limiter.want(map[Verdict]int{Admitted: 1, Denied: 1, ExceedsCapacity: 1}, request(name+"1", name), request(name+"2", name), request(name+"3", "off"))
+		answers := limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1, store.ExceedsCapacity: 1}, request(name+"1", name), request(name+"2", name), request(name+"3", "off"))
 		for i, answer := range answers {
 			if answer.Grant == nil {
 				t.Errorf("event %d is not forwarded: %+v", i+1, answer)
@@ -102,7 +102,7 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	pacing.New(pacing.Options{Runner: script.NewRunner(limiter.options), Logger: elsewhere.Logger()}).Pause(t.Context(), "#here", time.Hour)
 	elsewhere.WantCount(t, 0, "other instances do not know of a pause")
 	testkit.Equal(t, pacer.Paused("#here"), 0, "pause that the other instance knows of at once")
-	limiter.one(Admitted, request("e", "a"))
+	limiter.one(store.Admitted, request("e", "a"))
 	if paused := pacer.Paused("#here"); paused <= 0 || paused > time.Hour {
 		t.Errorf("pause of #here: got %v, want an hour at most", paused)
 	}
@@ -122,10 +122,10 @@ func TestLimiterNeedsEverySelfTest(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	limiter := newLimiterKit(t, "", LimiterOptions{
-		Redis:     newRedis(scripttest.SetUser(t, server, "without", scripttest.Without(scripttest.Rights(), "set")), scripttest.UserPrefix, Settings{Tree: newTree(t, "6/1h", "5/1h", "a.b=4/1h"), Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}),
+		Redis:     newRedis(scripttest.SetUser(t, server, "without", scripttest.Without(scripttest.Rights(), "set")), scripttest.UserPrefix, store.Settings{Tree: newTree(t, "6/1h", "5/1h", "a.b=4/1h"), Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}),
 		SelfTests: []store.SelfTest{pacing.SelfTest},
 	})
-	limiter.outage.reach(t.Context(), limiter.staleness.compare)
+	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
 	limiter.wantReady(script.ErrForbidden)
 	testkit.Equal(t, limiter.Available(), false, "available")
 }
@@ -133,20 +133,20 @@ func TestLimiterNeedsEverySelfTest(t *testing.T) {
 func TestLimiterUsageMetrics(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	limiter := newLimiterKit(t, server.Addr, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,off=0/1h,none=none,c.*=3/1h")}})
-	limiter.outage.reach(t.Context(), limiter.staleness.compare)
+	limiter := newLimiterKit(t, server.Addr, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,off=0/1h,none=none,c.*=3/1h")}})
+	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
 	sizes := map[string]int{limits.LevelGlobal: 100, limits.LevelCategory: 10, "a.b": 4, "off": 0, "c.*": 3}
 	check := func(want map[string]int) {
 		t.Helper()
-		testkit.NoError(t, limiter.usage.refresh(t.Context(), limiter.o.Redis))
+		testkit.NoError(t, limiter.usage.refresh(t.Context()))
 		testkit.EqualMaps(t, limiter.metrics.used.All(), want, "used")
 	}
 	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
 	testkit.EqualMaps(t, limiter.metrics.used.All(), nil, "used before anything was read")
 	check(map[string]int{limits.LevelGlobal: 0}) // no other node is known yet
-	limiter.want(map[Verdict]int{Admitted: 3, ExceedsCapacity: 1}, append(several(3, "ab", "a.b"), request("off", "off"))...)
-	grants := limiter.want(map[Verdict]int{Admitted: 8}, append(several(6, "b", "b"), several(2, "c", "c.d")...)...)
-	limiter.want(map[Verdict]int{Admitted: 15}, several(15, "n", "none")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 3, store.ExceedsCapacity: 1}, append(several(3, "ab", "a.b"), request("off", "off"))...)
+	grants := limiter.want(map[store.Verdict]int{store.Admitted: 8}, append(several(6, "b", "b"), several(2, "c", "c.d")...)...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 15}, several(15, "n", "none")...)
 	check(map[string]int{limits.LevelGlobal: 26, limits.LevelCategory: 6, "a.b": 3, "off": 0, "c.*": 2})
 	for _, answer := range grants[:5] {
 		answer.Grant.Refund(t.Context())
@@ -171,9 +171,9 @@ func TestLimiterUsageMetrics(t *testing.T) {
 
 func TestLimiterSaysOnceThatAnEventNeverFits(t *testing.T) {
 	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "3/1h", "off=0/1h")}})
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "3/1h", "off=0/1h")}})
 	for round := range 3 {
-		limiter.want(map[Verdict]int{ExceedsCapacity: 3},
+		limiter.want(map[store.Verdict]int{store.ExceedsCapacity: 3},
 			costing(4, request(fmt.Sprint("a", round), "a")), costing(100, request(fmt.Sprint("b", round), "b")), request(fmt.Sprint("off", round), "off"))
 	}
 	limiter.logs.Want(t, "event never fits its limit", "event never fits its limit")
@@ -181,7 +181,7 @@ func TestLimiterSaysOnceThatAnEventNeverFits(t *testing.T) {
 
 func TestLimiterConcurrentGrants(t *testing.T) {
 	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "none", "a=1000/1h")}, Policy: Local})
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "none", "a=1000/1h")}, Policy: Local})
 	var work sync.WaitGroup
 	for worker := range 8 {
 		work.Go(func() {
@@ -211,8 +211,8 @@ func TestLimiterConcurrentGrants(t *testing.T) {
 	}
 	work.Wait()
 	want := int64(8 * 10 * 6) // two of eight were returned
-	counts := testkit.Must(limiter.o.Redis.Usage(t.Context(), limiter.o.Tree.Path("a")))(t)
+	counts := testkit.Must(limiter.o.Redis.Readings.Usage(t.Context(), limiter.o.Tree.Path("a")))(t)
 	testkit.Equal(t, counts[0][0], want, "slots taken in Redis")
-	testkit.Equal(t, limiter.local.Usage(limiter.o.Tree.Path("a"))[0][0], want, "slots taken locally")
+	testkit.Equal(t, limiter.grants.mirror.memory.Usage(limiter.o.Tree.Path("a"))[0][0], want, "slots taken locally")
 	limiter.metrics.wantRefunded(t, 8*10*2)
 }

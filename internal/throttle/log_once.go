@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/seed-4578ace9/notifier/internal/oplog"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // maxNoted bounds the categories that are remembered.
@@ -12,13 +14,15 @@ const maxNoted = 1000
 
 // logOnce keeps the log short: it limits the lines about categories.
 type logOnce struct {
+	logger *slog.Logger
+
 	mu       sync.Mutex
 	tooLarge map[string]bool
 	reported oplog.Limited
 }
 
 // exceedsCapacity logs once per category that an event costs more slots than a limit has. It ignores a limit of 0, which blocks on purpose.
-func (r *logOnce) exceedsCapacity(logger *slog.Logger, request Request, d Decision) {
+func (r *logOnce) exceedsCapacity(request store.Request, d store.Decision) {
 	if d.Limit.Count == 0 {
 		return
 	}
@@ -31,13 +35,13 @@ func (r *logOnce) exceedsCapacity(logger *slog.Logger, request Request, d Decisi
 		return
 	}
 	r.tooLarge[request.Category] = true
-	logger.Warn("event never fits its limit", "category", request.Category, "cost", request.Cost,
+	r.logger.Warn("event never fits its limit", "category", request.Category, "cost", request.Cost,
 		"limit_level", d.Node.Level, "limit", d.Limit.String())
 }
 
 // report logs that an event cannot be evaluated, at most once a minute.
-func (r *logOnce) report(logger *slog.Logger, category string, err error) {
+func (r *logOnce) report(category string, err error) {
 	if r.reported.Allow(oplog.Every) {
-		logger.Error("event cannot be evaluated", "category", category, "error", err)
+		r.logger.Error("event cannot be evaluated", "category", category, "error", err)
 	}
 }

@@ -10,27 +10,28 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 func TestRefusalsAreToldOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var r logOnce
 		logs := testkit.NewLog(t)
-		logger := logs.Logger()
-		tooLarge := Decision{Verdict: ExceedsCapacity, Limit: limits.Limit{Count: 3, Window: time.Hour}}
+		r := logOnce{logger: logs.Logger()}
+		tooLarge := store.Decision{Verdict: store.ExceedsCapacity, Limit: limits.Limit{Count: 3, Window: time.Hour}}
 		for range 3 {
 			for i := range maxNoted + 10 {
-				r.exceedsCapacity(logger, request("e", fmt.Sprint("c", i)), tooLarge)
+				r.exceedsCapacity(request("e", fmt.Sprint("c", i)), tooLarge)
 			}
-			r.exceedsCapacity(logger, request("e", "off"), Decision{Verdict: ExceedsCapacity, Limit: limits.Limit{Count: 0, Window: time.Hour}})
+			r.exceedsCapacity(request("e", "off"), store.Decision{Verdict: store.ExceedsCapacity, Limit: limits.Limit{Count: 0, Window: time.Hour}})
 		}
 		logs.WantCount(t, maxNoted, "")
 
 		logs = testkit.NewLog(t)
-		logger = logs.Logger()
+		r.logger = logs.Logger()
 		for range 10 {
-			r.report(logger, "a", errors.New("wrong type"))
+			r.report("a", errors.New("wrong type"))
 			time.Sleep(oplog.Every / 5)
 		}
 		logs.Want(t, "event cannot be evaluated", "event cannot be evaluated")

@@ -12,6 +12,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // scriptCalls returns how many scripts a server has run.
@@ -27,14 +29,14 @@ func scriptCalls(t *testing.T, server *servertest.Redis) int {
 // TestLimiterAsksOnceAboutWhatIsBroken decides batches with a category whose log Redis refuses.
 func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
 	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "100000/1h", "")}})
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "100000/1h", "")}})
 	limiter.server.CLI("SET", "{limiter}:log:bad", "a string")
 	const rounds = 40
 	ask := func(round int) {
 		t.Helper()
-		batch := append(several(MaxBatch-6, fmt.Sprint("bad", round, "-"), "bad"), several(6, fmt.Sprint("good", round, "-"), "good")...)
+		batch := append(several(store.MaxBatch-6, fmt.Sprint("bad", round, "-"), "bad"), several(6, fmt.Sprint("good", round, "-"), "good")...)
 		for i, answer := range limiter.decide(batch...) {
-			if bad := batch[i].Category == "bad"; bad != errors.Is(answer.Err, script.ErrRefused) || bad == (answer.Verdict == Admitted) {
+			if bad := batch[i].Category == "bad"; bad != errors.Is(answer.Err, script.ErrRefused) || bad == (answer.Verdict == store.Admitted) {
 				t.Fatalf("round %d: %q: got %+v, want it refused: %t", round, batch[i].ID, answer, bad)
 			}
 		}
@@ -60,21 +62,21 @@ func TestLimiterDisclaims(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	limiter := newLimiterKit(t, server.Addr, LimiterOptions{})
-	limiter.outage.reach(t.Context(), limiter.staleness.compare)
-	requests := []Request{request("e", "a"), request("f", "b")}
+	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
+	requests := []store.Request{request("e", "a"), request("f", "b")}
 	calls := 0
-	_, err := limiter.askEach(t.Context(), requests, logsOf, func(ctx context.Context, nonce string, group []Request) ([]Decision, error) {
+	_, err := limiter.asker.askEach(t.Context(), requests, logsOf, func(ctx context.Context, nonce string, group []store.Request) ([]store.Decision, error) {
 		if calls++; calls == 2 {
 			return nil, errors.New("no answer")
 		}
-		return limiter.askOnce(ctx, nonce, group)
+		return limiter.asker.askOnce(ctx, nonce, group)
 	}, script.ErrRefused)
 	if !errors.Is(err, script.ErrUnavailable) {
 		t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
 	}
-	limiter.outage.reach(t.Context(), limiter.staleness.compare)
-	if answer := limiter.decide(request("e", "a"))[0]; answer.Verdict != Reclaimed || answer.InDoubt {
-		t.Errorf("got %+v, want %s without doubt", answer, Reclaimed)
+	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
+	if answer := limiter.decide(request("e", "a"))[0]; answer.Verdict != store.Reclaimed || answer.InDoubt {
+		t.Errorf("got %+v, want %s without doubt", answer, store.Reclaimed)
 	}
 }
 
@@ -82,56 +84,48 @@ func TestUnpaired(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
 	u := newUnpaired(time.Hour, clock.Read)
+	l := &Limiter{unpaired: u}
 	want := func(pair string, want bool) {
 		t.Helper()
-		testkit.Equal(t, u.known(pair, before), want, "%q is known not to be open", pair)
+		testkit.Equal(t, l.KnownUnpaired(pair, before), want, "%q is known not to be open", pair)
 	}
 	firing := ofPair("fires", request("firing", "a"))
 	want(firing.Pair, false)
-	u.learn(firing.Pair, after, false)
-	u.learn("other", after, false)
-	u.learn("", after, false)
+	l.LearnUnpaired(firing.Pair, after)
+	l.LearnUnpaired("other", after)
+	l.LearnUnpaired("", after)
 	want("", false)
 	clock.Advance(unpairedFor - time.Nanosecond)
 	want(firing.Pair, true)
 	want("other", true)
-	u.see([]Request{costing(0, firing), request("no pair", "a")})
+	u.see([]store.Request{costing(0, firing), request("no pair", "a")})
 	want(firing.Pair, true) // a look is no firing event
-	u.see([]Request{firing})
+	u.see([]store.Request{firing})
 	want(firing.Pair, false)
 	want("other", true)
-	u.learn(firing.Pair, after, false) // found before the firing event
+	l.LearnUnpaired(firing.Pair, after) // found before the firing event
 	want(firing.Pair, false)
 	clock.Advance(time.Nanosecond)
 	want("other", false)
 	clock.Advance(unpairedFor)
-	u.learn(firing.Pair, after, false)
+	l.LearnUnpaired(firing.Pair, after)
 	want(firing.Pair, true)
-	u.forget()
+	u.pairs.Clear()
 	want(firing.Pair, false)
 
-	for i := range 3 * maxUnpaired {
-		u.learn(fmt.Sprint(i), after, false)
-		if len(u.pairs) > maxUnpaired {
-			t.Fatalf("got %d pairs, want %d at most", len(u.pairs), maxUnpaired)
-		}
-		if i == maxUnpaired-1 {
-			clock.Advance(unpairedFor)
-			u.learn("fresh", after, false)
-			if len(u.pairs) != 1 {
-				t.Fatalf("got %d pairs, want the fresh one alone", len(u.pairs))
-			}
-		}
+	for i := range 2 * maxUnpaired {
+		l.LearnUnpaired(fmt.Sprint(i), after)
 	}
+	testkit.Equal(t, u.pairs.Len(), maxUnpaired, "pairs that are remembered")
 
-	short, off := newUnpaired(time.Millisecond, clock.Read), newUnpaired(0, clock.Read)
-	short.learn("pair", after, false)
-	off.learn("pair", after, false)
-	if !short.known("pair", before) || off.known("pair", before) {
+	short, off := &Limiter{unpaired: newUnpaired(time.Millisecond, clock.Read)}, &Limiter{unpaired: newUnpaired(0, clock.Read)}
+	short.LearnUnpaired("pair", after)
+	off.LearnUnpaired("pair", after)
+	if !short.KnownUnpaired("pair", before) || off.KnownUnpaired("pair", before) {
 		t.Error("the life of the deny cache is not regarded")
 	}
 	clock.Advance(time.Millisecond)
-	if short.known("pair", before) {
+	if short.KnownUnpaired("pair", before) {
 		t.Error("it outlives the deny cache")
 	}
 }
@@ -142,7 +136,7 @@ var before, after = time.Unix(1000, 0), time.Unix(1001, 0)
 // TestLimiterUnpaired forgets unpaired events after a firing event, and in an outage.
 func TestLimiterUnpaired(t *testing.T) {
 	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{DenyCacheTTL: time.Hour, Settings: Settings{PairTTL: testPairTTL}})
+	limiter := startLimiter(t, LimiterOptions{DenyCacheTTL: time.Hour, Settings: store.Settings{PairTTL: testPairTTL}})
 	pair := aboutDisk("any").Pair
 	known := func() bool {
 		limiter.LearnUnpaired(pair, after)
@@ -154,11 +148,11 @@ func TestLimiterUnpaired(t *testing.T) {
 	if limiter.KnownUnpaired(pair, after) {
 		t.Error("an event is answered that was stored after the pair was asked about")
 	}
-	limiter.resolve(Unpaired, "", aboutDisk("resolved"))
+	limiter.resolve(store.Unpaired, "", aboutDisk("resolved"))
 	if !known() {
 		t.Error("a resolved event has it forgotten")
 	}
-	limiter.one(Admitted, aboutDisk("firing"))
+	limiter.one(store.Admitted, aboutDisk("firing"))
 	if limiter.KnownUnpaired(pair, before) || known() {
 		t.Error("it is known not to be open right after a firing event was seen")
 	}

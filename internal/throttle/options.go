@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/expiring"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -27,14 +28,11 @@ type Metrics interface {
 	Degraded(on bool)
 	Refunded(n int)
 	ShadowDecision(level, verdict string, n int)
-	Levels(inForce, shadow []string) // the rules that can deny have changed
-	LimitUsed(level string, used int64)
-	LimitSize(level string, size int64)
 }
 
 // LimiterOptions configure a [Limiter].
 type LimiterOptions struct {
-	Settings
+	store.Settings
 	Redis        *store.Redis
 	Policy       Policy
 	Grace        time.Duration // how long Redis may be unavailable before a policy other than hold acts
@@ -50,35 +48,40 @@ type LimiterOptions struct {
 
 	SelfTests []store.SelfTest // of other packages with scripts that a worker needs
 
-	Logger  *slog.Logger
-	Metrics Metrics
+	Logger       *slog.Logger
+	Metrics      Metrics
+	UsageMetrics UsageMetrics
 }
 
 // NewLimiter makes a limiter that answers once [Limiter.Run] has reached Redis.
 func NewLimiter(o LimiterOptions) *Limiter {
+	if o.Instances == nil {
+		o.Instances = func() int { return 1 }
+	}
 	rules := o.Redis.Rules()
 	local := o.Settings
 	local.Forward = o.Forward || o.Policy == Open
-	l := &Limiter{
-		o:        o,
-		cache:    newDenyCache(o.DenyCacheTTL, time.Now),
-		shadow:   newDenyCache(o.DenyCacheTTL, time.Now),
-		local:    store.NewMemory(local, time.Now, o.Instances),
-		unpaired: newUnpaired(o.DenyCacheTTL, time.Now),
+	memory := store.NewMemory(local, time.Now, o.Instances)
+	memory.AdoptRules(rules)
+
+	l := &Limiter{o: &o, full: newFullLimits(o.Logger), unpaired: newUnpaired(o.DenyCacheTTL, time.Now)}
+	logOnce := &logOnce{logger: o.Logger}
+	l.denials = &denials{
+		redis: o.Redis, cache: newDenyCache(o.DenyCacheTTL, time.Now), shadow: newDenyCache(o.DenyCacheTTL, time.Now),
+		full: l.full, metrics: o.Metrics,
 	}
-	l.local.AdoptRules(rules)
-	if l.o.Instances == nil {
-		l.o.Instances = func() int { return 1 }
+	l.outage = newOutage(&o, l.denials, l.unpaired)
+	l.staleness = &staleness{o: &o, outage: l.outage}
+	l.usage = newUsage(o.Redis, l.outage, l.full, o.UsageMetrics)
+	mirror := &mirror{memory: memory, denials: l.denials, metrics: o.Metrics}
+	replay := &replay{contact: contact{&o}, mirror: mirror, logOnce: logOnce}
+	l.recovery = &recovery{contact: contact{&o}, outage: l.outage, replay: replay}
+	l.grants = newGrants(&o, mirror, replay)
+	l.answers = &answers{o: &o, denials: l.denials, usage: l.usage, grants: l.grants, logOnce: logOnce}
+	l.asker = &asker{
+		o: &o, outage: l.outage, recovery: l.recovery, staleness: l.staleness, answers: l.answers, logOnce: logOnce,
+		refused: expiring.New[string, error](maxNoted, time.Now),
 	}
-	l.outage = newOutage(&l.o, &l.logOnce, l.forget, l.returned)
-	l.staleness = staleness{LimiterOptions: &l.o, outage: l.outage}
-	l.usage = newUsage(rules, o.Metrics)
-	l.full = newFullLimits(o.Logger)
-	l.finish.call, l.refund.call, l.updates.call = o.Redis.Finish, o.Redis.Refund, o.Redis.RecordUpdates
-	extend := func(d time.Duration) func(context.Context, []Lease) ([]Lease, error) {
-		return func(ctx context.Context, leases []Lease) ([]Lease, error) { return o.Redis.Extend(ctx, leases, d) }
-	}
-	l.extend.call, l.release.call = extend(o.Lease), extend(0)
 	return l
 }
 
@@ -87,20 +90,19 @@ func (l *Limiter) Adopt(adopted limits.Ruleset) {
 	rules := store.Compile(adopted)
 	l.usage.adopt(rules) // first: a denial by a new rule counts as its own
 	l.o.Redis.AdoptRules(rules)
-	l.local.AdoptRules(rules)
+	l.grants.mirror.memory.AdoptRules(rules)
 	l.full.adopt(adopted.Tree)
 }
 
 // Run connects to Redis, handles outages and updates the usage metrics, until the context ends.
 func (l *Limiter) Run(ctx context.Context) {
-	l.outage.reach(ctx, l.staleness.compare)
+	l.recovery.reach(ctx, l.staleness.compare)
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	keeping.Go(func() { l.staleness.keepUp(ctx) })
 	keeping.Go(func() { repeat(ctx, fullLimitsEvery, l.full.tell) })
-	refresh := func(ctx context.Context) error { return l.usage.refresh(ctx, l.o.Redis) }
-	_ = refresh(ctx) // the next tick tries again
-	l.outage.run(ctx, usageEvery, refresh)
+	_ = l.usage.refresh(ctx) // the next tick tries again
+	l.recovery.run(ctx, usageEvery, l.usage.refresh)
 }
 
 // repeat calls do at each tick until the context ends.
@@ -114,15 +116,4 @@ func repeat(ctx context.Context, every time.Duration, do func(now time.Time)) {
 			return
 		}
 	}
-}
-
-// forget drops what was learned from Redis, which may lose its data.
-func (l *Limiter) forget() {
-	l.forgetFull()
-	l.unpaired.forget()
-}
-
-func (l *Limiter) forgetFull() {
-	l.cache.forget()
-	l.shadow.forget()
 }

@@ -21,24 +21,18 @@ const (
 	Closed Policy = "closed" // after the grace, everything is dropped
 )
 
-// outage tracks whether Redis answers, and what Redis has missed. The limiter queries the outage, and reports failed calls to it. The outage
-// knows nothing of the limiter. docs/architecture.md has a picture of its states.
+// outage tracks whether Redis answers. Its users query it, and report failed calls to it. docs/architecture.md has a picture of its states.
 type outage struct {
-	*LimiterOptions
-	logOnce *logOnce
+	o        *LimiterOptions
+	denials  *denials // forgotten with unpaired when Redis is lost, which may lose its data
+	unpaired *unpaired
 
-	// Both are called without the lock.
-	forget   func()         // drops what was learned from Redis, which may lose its data
-	returned func(*granted) // notes that Redis has returned the slots of a refunded event
-
-	mu          sync.Mutex
-	state       outageState
-	changed     chan struct{} // closed and replaced at each change that may end a wait
-	since       time.Time     // of the state
-	cause       error         // why Redis does not answer
-	answered    bool          // Redis has answered once
-	unsynced    []*granted    // admitted, delivered or refunded without Redis knowing
-	lostReplies []lostReply
+	mu       sync.Mutex
+	state    outageState
+	changed  chan struct{} // closed and replaced at each change that may end a wait
+	since    time.Time     // of the state
+	cause    error         // why Redis does not answer
+	answered bool          // Redis has answered once
 }
 
 type outageState int
@@ -49,13 +43,10 @@ const (
 	acting                         // the failure policy decides
 )
 
-// probeEvery is how often an unavailable Redis is tried.
-const probeEvery = 250 * time.Millisecond
-
 // newOutage begins in the state unavailable.
-func newOutage(o *LimiterOptions, logOnce *logOnce, forget func(), returned func(*granted)) *outage {
+func newOutage(o *LimiterOptions, denials *denials, unpaired *unpaired) *outage {
 	return &outage{
-		LimiterOptions: o, logOnce: logOnce, forget: forget, returned: returned,
+		o: o, denials: denials, unpaired: unpaired,
 		changed: make(chan struct{}), since: time.Now(), cause: errors.New("not reached yet"),
 	}
 }
@@ -126,54 +117,16 @@ func (o *outage) ready() error {
 	return nil
 }
 
-// run probes Redis until the context ends. While Redis answers, each tick sends what single calls failed to send. Then check makes a call,
-// so that an idle worker notices that Redis is unavailable.
-func (o *outage) run(ctx context.Context, every time.Duration, check func(context.Context) error) {
-	ticks := time.Tick(every)
-	for ctx.Err() == nil {
-		state, changed := o.watch()
-		if state != answering {
-			o.probe(ctx)
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-ticks:
-			if _, err := o.sync(ctx); err != nil && ctx.Err() == nil {
-				o.lost(err)
-				continue
-			}
-			if err := check(ctx); errors.Is(err, script.ErrUnavailable) && ctx.Err() == nil {
-				o.lost(err)
-			}
-		}
-	}
-}
-
-// works checks that Redis can do everything a worker needs. A read does not show that: a replica answers reads, and so does a server that
-// cannot save.
-func (o *outage) works(ctx context.Context) error {
-	if err := o.Redis.SelfTest(ctx, o.SelfTests...); err != nil {
-		return err
-	}
-	return o.Redis.Probe(ctx)
-}
-
 // enter changes the state. The caller holds the lock.
 func (o *outage) enter(state outageState, cause error) {
 	o.state, o.cause, o.since = state, cause, time.Now()
 	o.answered = o.answered || state == answering
 	o.signalLocked()
-	o.Metrics.Degraded(state == acting || state == unavailable && o.Policy == Hold)
+	o.o.Metrics.Degraded(state == acting || state == unavailable && o.o.Policy == Hold)
 }
 
-// reach makes the first contact. If Redis works, it calls compare before any decision.
-func (o *outage) reach(ctx context.Context, compare func(context.Context)) {
-	err := o.works(ctx)
-	if err == nil {
-		compare(ctx)
-	}
+// reached records the result of the first contact.
+func (o *outage) reached(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -181,10 +134,10 @@ func (o *outage) reach(ctx context.Context, compare func(context.Context)) {
 		o.enter(answering, nil)
 	case errors.Is(err, script.ErrForbidden):
 		o.enter(unavailable, err)
-		o.Logger.Error("redis refuses this worker", "error", err)
+		o.o.Logger.Error("redis refuses this worker", "error", err)
 	default:
 		o.enter(unavailable, err)
-		o.Logger.Warn("redis is not there yet", "policy", string(o.Policy), "grace", o.Grace, "error", err)
+		o.o.Logger.Warn("redis is not there yet", "policy", string(o.o.Policy), "grace", o.o.Grace, "error", err)
 	}
 }
 
@@ -193,8 +146,9 @@ func (o *outage) lost(cause error) {
 	if !o.becomesUnavailable(cause) {
 		return
 	}
-	o.forget()
-	o.Logger.Warn("redis is unavailable", "policy", string(o.Policy), "grace", o.Grace, "error", cause)
+	o.denials.forget()
+	o.unpaired.pairs.Clear()
+	o.o.Logger.Warn("redis is unavailable", "policy", string(o.o.Policy), "grace", o.o.Grace, "error", cause)
 }
 
 // becomesUnavailable enters the state unavailable. It returns false if Redis was not answering before.
@@ -208,23 +162,6 @@ func (o *outage) becomesUnavailable(cause error) bool {
 	return true
 }
 
-// probe checks once whether Redis works again. If not, it lets the policy act once the grace is over, and then waits until the next probe is
-// due.
-func (o *outage) probe(ctx context.Context) {
-	err := o.works(ctx)
-	if err == nil {
-		err = o.recover(ctx)
-	}
-	if err == nil || ctx.Err() != nil {
-		return
-	}
-	o.stay(err)
-	select {
-	case <-time.After(probeEvery):
-	case <-ctx.Done():
-	}
-}
-
 // stay records why a probe failed, and lets the policy act once the grace is over.
 func (o *outage) stay(err error) {
 	o.mu.Lock()
@@ -234,41 +171,19 @@ func (o *outage) stay(err error) {
 	switch {
 	case refused && o.state == acting:
 		o.enter(unavailable, err)
-		o.Logger.Error("redis refuses this worker", "error", err)
+		o.o.Logger.Error("redis refuses this worker", "error", err)
 	case refused:
 		o.cause = err
-	case o.state == unavailable && o.Policy != Hold && time.Since(o.since) >= o.Grace:
+	case o.state == unavailable && o.o.Policy != Hold && time.Since(o.since) >= o.o.Grace:
 		o.enter(acting, err)
-		o.Logger.Warn("redis stays unavailable, the failure policy acts", "policy", string(o.Policy), "instances", o.Instances(), "error", err)
+		o.o.Logger.Warn("redis stays unavailable, the failure policy acts", "policy", string(o.o.Policy), "instances", o.o.Instances(), "error", err)
 	}
 }
 
-// recover sends Redis what it has missed, and lets Redis decide again.
-func (o *outage) recover(ctx context.Context) error {
-	if err := o.releaseLost(ctx); err != nil {
-		return err
-	}
-	restored := 0
-	for {
-		told, err := o.sync(ctx)
-		if err != nil {
-			return err
-		}
-		restored += told
-		if o.resume(restored) {
-			return nil
-		}
-	}
-}
-
-// resume lets Redis decide again. It returns false if there is more to send first.
-func (o *outage) resume(restored int) bool {
+// resume lets Redis decide again, after it has been sent the restored grants.
+func (o *outage) resume(restored int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.unsynced) > 0 {
-		return false
-	}
-	o.Logger.Info("redis answers", "unavailable", time.Since(o.since).Round(time.Millisecond), "restored", restored)
+	o.o.Logger.Info("redis answers", "unavailable", time.Since(o.since).Round(time.Millisecond), "restored", restored)
 	o.enter(answering, nil)
-	return true
 }

@@ -17,7 +17,7 @@ import (
 // coming is an event with the time of its delivery to a worker.
 type coming struct {
 	at      time.Time
-	request Request
+	request store.Request
 }
 
 // queueWorld is a deployment with a real Redis and a simulated JetStream. JetStream delivers an event some time after it was published
@@ -37,7 +37,7 @@ const (
 	latency      = 200 * time.Millisecond
 )
 
-func (w *queueWorld) comes(r Request, due time.Time) {
+func (w *queueWorld) comes(r store.Request, due time.Time) {
 	next := coming{due.Add(time.Duration(w.random.Int64N(int64(latency)))), r}
 	position, _ := slices.BinarySearchFunc(w.coming, next, func(a, b coming) int { return a.at.Compare(b.at) })
 	w.coming = slices.Insert(w.coming, position, next)
@@ -55,19 +55,19 @@ func (w *queueWorld) run() {
 		}
 		w.clock.Set(now)
 		w.asked++
-		answers := testkit.Must(w.limiter.askInTurn(w.t.Context(), []Request{next.request}))(w.t)
-		if answers[0].Verdict == Admitted {
+		answers := testkit.Must(w.limiter.asker.askInTurn(w.t.Context(), []store.Request{next.request}))(w.t)
+		if answers[0].Verdict == store.Admitted {
 			if next.request.HasWaited {
 				w.admitted, w.at = append(w.admitted, next.request.ID), append(w.at, now)
 			}
 			answers[0].Grant.Finish(w.t.Context(), "")
 			continue
 		}
-		testkit.Equal(w.t, answers[0].Verdict, Denied, "verdict of %q", next.request.ID)
-		verdict, in, err := w.Delay(w.t.Context(), Postponement{
+		testkit.Equal(w.t, answers[0].Verdict, store.Denied, "verdict of %q", next.request.ID)
+		verdict, in, err := w.Queues.Delay(w.t.Context(), store.Postponement{
 			Request: next.request, Wait: answers[0].Wait, Longest: time.Hour, Path: answers[0].Node.Path, Limit: answers[0].Limit,
 		}, 1000)
-		if err != nil || verdict != ComesBack {
+		if err != nil || verdict != store.ComesBack {
 			w.t.Fatalf("%q: verdict %d, %v", next.request.ID, verdict, err)
 		}
 		next.request.HasWaited = true
@@ -125,55 +125,51 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 // newLimiterKitOf returns a limiter of a store.
 func newLimiterKitOf(t *testing.T, r *store.Redis) *Limiter {
 	t.Helper()
-	kit := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{})
-	kit.o.Redis = r
-	kit.Adopt(r.Rules().Ruleset)
-	kit.finish.call = r.Finish
-	return kit.Limiter
+	return newLimiterKit(t, "", LimiterOptions{Redis: r, Settings: r.Settings()}).Limiter
 }
 
 // TestLimiterTurns denies an event that would overtake waiting events.
 func TestLimiterTurns(t *testing.T) {
 	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{RoomMax: 100, Settings: Settings{Tree: newTree(t, "none", "2/1h", "b=none")}})
-	ask := func(id, category string, sequence uint64, mayWait, hasWaited bool, want Verdict) Decision {
+	limiter := startLimiter(t, LimiterOptions{RoomMax: 100, Settings: store.Settings{Tree: newTree(t, "none", "2/1h", "b=none")}})
+	ask := func(id, category string, sequence uint64, mayWait, hasWaited bool, want store.Verdict) store.Decision {
 		t.Helper()
 		r := inMessage(sequence, request(id, category))
 		r.MayWait, r.HasWaited = mayWait, hasWaited
-		return limiter.want(map[Verdict]int{want: 1}, r)[0]
+		return limiter.want(map[store.Verdict]int{want: 1}, r)[0]
 	}
-	delay := func(id string, sequence uint64, denied Decision) {
+	delay := func(id string, sequence uint64, denied store.Decision) {
 		t.Helper()
-		verdict, _, err := limiter.Delay(t.Context(), Postponement{
+		verdict, _, err := limiter.Delay(t.Context(), store.Postponement{
 			Request: inMessage(sequence, request(id, "a")), Wait: denied.Wait, Longest: 4 * time.Hour, Path: denied.Node.Path, Limit: denied.Limit,
 		})
-		if err != nil || verdict != ComesBack {
+		if err != nil || verdict != store.ComesBack {
 			t.Fatalf("%q: verdict %d, %v", id, verdict, err)
 		}
 	}
-	one := ask("1", "a", 1, true, false, Admitted)
-	two := ask("2", "a", 2, true, false, Admitted)
-	delay("4", 4, ask("4", "a", 4, true, false, Denied))
+	one := ask("1", "a", 1, true, false, store.Admitted)
+	two := ask("2", "a", 2, true, false, store.Admitted)
+	delay("4", 4, ask("4", "a", 4, true, false, store.Denied))
 	one.Grant.Refund(t.Context())
 	two.Grant.Refund(t.Context())
-	if d := ask("5", "a.b", 5, true, false, Denied); d.Node.Path != "a" || d.Limit != (limits.Limit{Count: 2, Window: time.Hour}) || d.Wait < 50*time.Minute {
+	if d := ask("5", "a.b", 5, true, false, store.Denied); d.Node.Path != "a" || d.Limit != (limits.Limit{Count: 2, Window: time.Hour}) || d.Wait < 50*time.Minute {
 		t.Errorf("it waits for those before it as %+v", d)
 	}
-	ask("6", "b", 6, true, false, Admitted) // events of other queues do not wait
-	ask("6", "b", 6, true, false, Leased)
-	ask("3", "a", 3, true, false, Admitted)  // stored before the waiting event
-	ask("7", "a", 7, false, false, Admitted) // an event that may not wait
-	three := ask("4", "a", 4, true, true, Denied)
+	ask("6", "b", 6, true, false, store.Admitted) // events of other queues do not wait
+	ask("6", "b", 6, true, false, store.Leased)
+	ask("3", "a", 3, true, false, store.Admitted)  // stored before the waiting event
+	ask("7", "a", 7, false, false, store.Admitted) // an event that may not wait
+	three := ask("4", "a", 4, true, true, store.Denied)
 	delay("4", 4, three)
 
 	// An unreadable queue holds no event back.
 	limiter.server.CLI("SET", limiterKey("line:a:a"), "text")
-	ask("8", "a", 8, true, false, Denied)
+	ask("8", "a", 8, true, false, store.Denied)
 	limiter.server.CLI("DEL", limiterKey("line:a:a"))
 	limiter.lose()
 	r := request("9", "a")
 	r.MayWait = true
-	if _, err := limiter.Decide(t.Context(), []Request{r}); !errors.Is(err, script.ErrUnavailable) {
+	if _, err := limiter.Decide(t.Context(), []store.Request{r}); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("without Redis: got error %v, want %v", err, script.ErrUnavailable)
 	}
 }

@@ -28,7 +28,7 @@ const (
 // staleness tracks whether newer limits than this instance's are in force. If so, this instance decides nothing and takes no event:
 // instances with the newer limits get the events.
 type staleness struct {
-	*LimiterOptions
+	o       *LimiterOptions
 	outage  *outage
 	current atomic.Bool // this instance's limits are in force, according to the latest answer
 
@@ -52,12 +52,12 @@ func (s *staleness) keepUp(ctx context.Context) {
 
 // compare checks whether this instance's limits are in force. If not, it fetches newer limits.
 func (s *staleness) compare(ctx context.Context) {
-	err := s.Redis.Compare(ctx)
+	err := s.o.Redis.Compare(ctx)
 	switch {
 	case err == nil:
 		s.caughtUp()
 	case errors.Is(err, script.ErrStale):
-		_ = s.catchUp(ctx, err, func() error { return s.Redis.Compare(ctx) })
+		_ = s.catchUp(ctx, err, func() error { return s.o.Redis.Compare(ctx) })
 	}
 }
 
@@ -65,11 +65,11 @@ func (s *staleness) compare(ctx context.Context) {
 // context's error.
 func (s *staleness) catchUp(ctx context.Context, stale error, ask func() error) error {
 	var cause error
-	if s.Refresh != nil {
+	if s.o.Refresh != nil {
 		refreshing, cancel := context.WithTimeout(ctx, refreshTimeout)
 		defer cancel()
 		for range 3 { // they may change again meanwhile
-			if cause = s.Refresh(refreshing); cause != nil {
+			if cause = s.o.Refresh(refreshing); cause != nil {
 				break
 			}
 			err := ask()
@@ -103,9 +103,9 @@ func (s *staleness) fellBehind(newer limits.Position, cause error) {
 	if s.told || time.Since(s.since) < behindAtMost {
 		return
 	}
-	here := s.Redis.Rules().Position
+	here := s.o.Redis.Rules().Position
 	s.told = true
-	s.Logger.Error("limits here are older than those in force, no events are taken", "generation", here.Generation, "revision", here.Revision,
+	s.o.Logger.Error("limits here are older than those in force, no events are taken", "generation", here.Generation, "revision", here.Revision,
 		"newer_generation", newer.Generation, "newer_revision", newer.Revision, "error", s.reason())
 }
 
@@ -117,8 +117,8 @@ func (s *staleness) caughtUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.told {
-		here := s.Redis.Rules().Position
-		s.Logger.Info("limits here are those in force again", "generation", here.Generation, "revision", here.Revision)
+		here := s.o.Redis.Rules().Position
+		s.o.Logger.Info("limits here are those in force again", "generation", here.Generation, "revision", here.Revision)
 	}
 	s.everSo, s.since, s.told, s.cause = true, time.Time{}, false, nil
 	s.current.Store(true)
@@ -141,7 +141,7 @@ func (s *staleness) ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lags && (s.told || !s.everSo) {
-		return fmt.Errorf("%w: %s, here is %s: %w", script.ErrStale, s.newer, s.Redis.Rules().Position, s.reason())
+		return fmt.Errorf("%w: %s, here is %s: %w", script.ErrStale, s.newer, s.o.Redis.Rules().Position, s.reason())
 	}
 	return nil
 }

@@ -7,37 +7,63 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/expiring"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// usageEvery is how often the usage metrics are read from the logs.
-const usageEvery = time.Second
+const (
+	// usageEvery is how often the usage metrics are read from the logs.
+	usageEvery = time.Second
 
-// maxTouched bounds the categories that an instance tracks.
-const maxTouched = 1000
+	// usesKept is how long cached usage is valid: normally until the usage metrics are read again.
+	usesKept = 2 * usageEvery
 
-// usage updates notifier_limit_used and notifier_limit_size. It exports the usage of a level only after it has read one of the level's
-// nodes.
-type usage struct {
-	metrics Metrics
+	// maxTouched bounds the categories that an instance tracks.
+	maxTouched = 1000
+)
+
+// UsageMetrics receives how full the limits are. Its methods must be safe for concurrent use.
+type UsageMetrics interface {
+	Levels(inForce, shadow []string) // the rules that can deny have changed
+	LimitUsed(level string, used int64)
+	LimitSize(level string, size int64)
+}
+
+// Usage answers how full the limits are. It also updates notifier_limit_used and notifier_limit_size, and exports the usage of a level only
+// after it has read one of the level's nodes. It is safe for concurrent use.
+type Usage struct {
+	redis   *store.Redis
+	outage  *outage
+	full    *fullLimits
+	metrics UsageMetrics
+	uses    *expiring.Map[usesKey, []limits.Use] // of the limits on a category's path
 
 	mu      sync.Mutex
 	tree    *store.Routes
-	known   map[string]bool      // levels with a node that was read
-	touched map[string]bool      // categories evaluated since their logs were last seen empty
-	latest  []PathUse            // as read last
-	told    map[string]knownUses // by category, for messages
+	known   map[string]bool // levels with a node that was read
+	touched map[string]bool // categories evaluated since their logs were last seen empty
+	latest  []limits.Use    // as read last
 }
 
-func newUsage(rules *store.Rules, metrics Metrics) *usage {
-	u := &usage{metrics: metrics, known: make(map[string]bool), touched: make(map[string]bool), told: make(map[string]knownUses)}
-	u.adopt(rules)
+// usesKey is a category in the limits of one moment.
+type usesKey struct {
+	tree     *store.Routes
+	category string
+}
+
+func newUsage(redis *store.Redis, outage *outage, full *fullLimits, metrics UsageMetrics) *Usage {
+	u := &Usage{
+		redis: redis, outage: outage, full: full, metrics: metrics,
+		uses:  expiring.New[usesKey, []limits.Use](maxTouched, time.Now),
+		known: make(map[string]bool), touched: make(map[string]bool),
+	}
+	u.adopt(redis.Rules())
 	return u
 }
 
 // adopt exports the limits of other rules.
-func (u *usage) adopt(rules *store.Rules) {
+func (u *Usage) adopt(rules *store.Rules) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.tree = rules.InForce
@@ -60,7 +86,8 @@ func namesOf(levels []limits.Node) []string {
 	return names
 }
 
-func (u *usage) touch(category string) {
+// touch tracks a category that was evaluated.
+func (u *Usage) touch(category string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.touched) < maxTouched {
@@ -70,15 +97,15 @@ func (u *usage) touch(category string) {
 
 // refresh exports, for each rule, the fullest limit of its nodes. It always calls Redis, so that an idle worker notices when Redis is
 // unavailable.
-func (u *usage) refresh(ctx context.Context, store *store.Redis) error {
+func (u *Usage) refresh(ctx context.Context) error {
 	asked := time.Now()
 	tree, nodes, categories := u.nodes()
 	if len(nodes) == 0 {
-		if err := store.Probe(ctx); err != nil {
+		if err := u.redis.Probe(ctx); err != nil {
 			return err
 		}
 	}
-	used, err := store.Usage(ctx, nodes)
+	used, err := u.redis.Readings.Usage(ctx, nodes)
 	if err != nil {
 		return err
 	}
@@ -91,29 +118,8 @@ func (u *usage) refresh(ctx context.Context, store *store.Redis) error {
 	return nil
 }
 
-// show exports the usage of nodes, if it was read with the tree in force. A level that was read before, but has no node here, has no slots
-// in use.
-func (u *usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64) {
-	latest, uses := pathUses(nodes, used), store.Fullest(nodes, used)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.tree != tree {
-		return
-	}
-	u.latest = latest
-	for _, level := range tree.Levels() {
-		use, read := uses[level.Level]
-		if read || u.known[level.Level] {
-			use = use.Of(level)
-			u.known[level.Level] = true
-			u.metrics.LimitUsed(level.Level, use.Used)
-			u.metrics.LimitSize(level.Level, use.Limit.Capacity())
-		}
-	}
-}
-
 // nodes lists the root and the nodes of the touched categories, each once, in the tree in force.
-func (u *usage) nodes() (tree *store.Routes, nodes []limits.Node, categories []string) {
+func (u *Usage) nodes() (tree *store.Routes, nodes []limits.Node, categories []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	tree = u.tree
@@ -130,8 +136,33 @@ func (u *usage) nodes() (tree *store.Routes, nodes []limits.Node, categories []s
 	return tree, nodes, categories
 }
 
+// show exports the usage of nodes, if it was read with the tree in force. A level that was read before, but has no node here, has no slots
+// in use.
+func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.tree != tree {
+		return
+	}
+	u.latest = nil
+	for i, node := range nodes {
+		u.known[node.Level] = true
+		for l, limit := range node.Limits {
+			if used[i][l] > 0 {
+				u.latest = append(u.latest, limits.UseOf(node, limit, used[i][l]))
+			}
+		}
+	}
+	for _, use := range store.FullestOf(tree.Tree, nodes, used) {
+		if u.known[use.Level] {
+			u.metrics.LimitUsed(use.Level, use.Used)
+			u.metrics.LimitSize(use.Level, use.Size)
+		}
+	}
+}
+
 // forgetIdle stops tracking categories that have no slots in use below the root.
-func (u *usage) forgetIdle(categories []string, byPath map[string][]int64) {
+func (u *Usage) forgetIdle(categories []string, byPath map[string][]int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	isTaken := func(slots int64) bool { return slots > 0 }
@@ -141,4 +172,96 @@ func (u *usage) forgetIdle(categories []string, byPath map[string][]int64) {
 			delete(u.touched, category)
 		}
 	}
+}
+
+// learn caches and returns the uses of the limits on a category's path. byPath has the used slots by the paths of nodes.
+func (u *Usage) learn(category string, asked time.Time, tree *store.Routes, byPath map[string][]int64) []limits.Use {
+	var uses []limits.Use
+	for _, node := range tree.Path(category) {
+		for l, used := range byPath[node.Path] {
+			uses = append(uses, limits.UseOf(node, node.Limits[l], used))
+		}
+	}
+	u.uses.PutLater(usesKey{tree, category}, uses, asked.Add(usesKept))
+	return uses
+}
+
+func usedByPath(nodes []limits.Node, used [][]int64) map[string][]int64 {
+	byPath := make(map[string][]int64, len(nodes))
+	for i, node := range nodes {
+		byPath[node.Path] = used[i]
+	}
+	return byPath
+}
+
+// Latest lists the limits that have slots in use, as of the last second, on the paths that this instance decides about.
+func (u *Usage) Latest() []limits.Use {
+	u.mu.Lock()
+	uses := slices.Clone(u.latest)
+	u.mu.Unlock()
+	now := time.Now()
+	for i, use := range uses {
+		if opens := u.full.opensAt(use.Path).UTC(); opens.After(now) && use.Full() {
+			uses[i].Next = &opens
+		}
+	}
+	return uses
+}
+
+// Uses returns the use of the limits on a category's path, from the root down, as of a moment ago. It returns nil if Redis does not
+// answer. It asks Redis only if KnownUses has no answer.
+func (u *Usage) Uses(ctx context.Context, category string) []limits.Use {
+	asked, tree := time.Now(), u.redis.Rules().InForce
+	if uses, known := u.uses.Get(usesKey{tree, category}); known {
+		return uses
+	}
+	if !u.outage.isAnswering() {
+		return nil
+	}
+	nodes := tree.Path(category)
+	used, err := u.redis.Readings.Usage(ctx, nodes)
+	if err != nil {
+		return nil
+	}
+	return u.learn(category, asked, tree, usedByPath(nodes, used))
+}
+
+// KnownUses returns what Uses knows without asking Redis.
+func (u *Usage) KnownUses(category string) (uses []limits.Use, known bool) {
+	return u.uses.Get(usesKey{u.redis.Rules().InForce, category})
+}
+
+// NodeOf returns the node where the rule of a level limits a category.
+func (u *Usage) NodeOf(category, level string) (node limits.Node, found bool) {
+	for _, node := range u.redis.Rules().InForce.Path(category) {
+		if node.Level == level {
+			return node, true
+		}
+	}
+	return limits.Node{}, false
+}
+
+// LimitOf returns the configured limits of a category at a level. It returns "" if the category has no limit at that level.
+func (u *Usage) LimitOf(category, level string) string {
+	if node, found := u.NodeOf(category, level); found {
+		return node.Limits.String()
+	}
+	return ""
+}
+
+// Opens returns when the next slot of a category opens, according to the latest denials. It returns the zero time if a slot is open.
+func (u *Usage) Opens(category string) time.Time {
+	var opens time.Time
+	now := time.Now()
+	for _, node := range u.redis.Rules().InForce.Path(category) {
+		if opensAt := u.full.opensAt(node.Path); opensAt.After(now) && opensAt.After(opens) {
+			opens = opensAt
+		}
+	}
+	return opens
+}
+
+// Explain is [store.Readings.Explain] by the limits in force.
+func (u *Usage) Explain(ctx context.Context, request store.Request) (store.Explanation, error) {
+	return u.redis.Readings.Explain(ctx, request)
 }

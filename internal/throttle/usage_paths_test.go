@@ -7,14 +7,16 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// PathUses has the used slots of each limit of each path, and when a full limit opens.
-func TestLimiterPathUses(t *testing.T) {
+// Latest has the used slots of each limit of each path, and when a full limit opens.
+func TestLimiterLatestUses(t *testing.T) {
 	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "2/1h+20/2h", "a.b=1/3h")}})
-	limiter.want(map[Verdict]int{Admitted: 1, Denied: 1}, several(2, "ab", "a.b")...)
-	limiter.want(map[Verdict]int{Admitted: 2, Denied: 1}, several(3, "c", "c")...)
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "2/1h+20/2h", "a.b=1/3h")}})
+	limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, several(2, "ab", "a.b")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, several(3, "c", "c")...)
 	type use struct {
 		path, level, limit string
 		used               int64
@@ -25,12 +27,12 @@ func TestLimiterPathUses(t *testing.T) {
 		{"a.b", "a.b", "1/3h", 1, true}: true, {"c", "category", "2/1h", 2, true}: true, {"c", "category", "20/2h", 2, false}: true,
 	}
 	testkit.Await(t, "uses that were read", func() error {
-		if err := limiter.usage.refresh(t.Context(), limiter.o.Redis); err != nil {
+		if err := limiter.usage.refresh(t.Context()); err != nil {
 			return err
 		}
 		got := make(map[use]bool)
-		for _, u := range limiter.PathUses() {
-			got[use{u.Node.Path, u.Node.Level, u.Limit.String(), u.Used, u.Opens.After(time.Now())}] = true
+		for _, u := range limiter.Usage().Latest() {
+			got[use{u.Path, u.Level, u.Limit, u.Used, u.Next != nil && u.Next.After(time.Now())}] = true
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			return fmt.Errorf("%v", got)
@@ -42,14 +44,14 @@ func TestLimiterPathUses(t *testing.T) {
 		found                 bool
 	}{
 		{"a.b", limits.LevelGlobal, "", true}, {"a.b", limits.LevelCategory, "a", true}, {"a.b.c", "a.b", "a.b", true}, {"c", "a.b", "", false},
-		{"c", LevelUnpaired, "", false},
+		{"c", store.LevelUnpaired, "", false},
 	} {
-		node, found := limiter.NodeOf(test.category, test.level)
+		node, found := limiter.Usage().NodeOf(test.category, test.level)
 		if node.Path != test.path || found != test.found {
 			t.Errorf("the level %s limits %s at %q, %v", test.level, test.category, node.Path, found)
 		}
 	}
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", ""), Position: limits.Position{Generation: 7, Revision: 9}})
-	testkit.Equal(t, len(limiter.PathUses()), 0, "uses of limits that are gone")
+	testkit.Equal(t, len(limiter.Usage().Latest()), 0, "uses of limits that are gone")
 	testkit.Equal(t, limiter.Position(), limits.Position{Generation: 7, Revision: 9}, "position")
 }

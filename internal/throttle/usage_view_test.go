@@ -2,63 +2,71 @@ package throttle
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// useOf returns the usage of a limit of a node.
-func useOf(t *testing.T, node, limit string, used int64) limits.Usage {
+// useOf returns the use of a limit of a path. A path with a dot has a rule of its own.
+func useOf(t *testing.T, path, limit string, used int64) limits.Use {
 	t.Helper()
-	return limits.Usage{Level: node, Limit: limit, Used: used, Size: testkit.Must(limits.Parse(limit))(t)[0].Capacity()}
+	node := limits.Node{Path: path, Level: limits.LevelCategory}
+	switch {
+	case path == "":
+		node.Level = limits.LevelGlobal
+	case strings.Contains(path, "."):
+		node.Level = path
+	}
+	return limits.UseOf(node, testkit.Must(limits.Parse(limit))(t)[0], used)
 }
 
 // wantUses compares the uses of a category.
-func (k *limiterKit) wantUses(category string, want ...limits.Usage) {
+func (k *limiterKit) wantUses(category string, want ...limits.Use) {
 	k.t.Helper()
-	testkit.EqualSlices(k.t, k.Uses(k.t.Context(), category), want, "uses of %q", category)
+	testkit.EqualSlices(k.t, k.Usage().Uses(k.t.Context(), category), want, "uses of %q", category)
 }
 
-// told sets the age of the uses kept for a category.
-func (k *limiterKit) told(category string, ago time.Duration) {
-	k.usage.mu.Lock()
-	defer k.usage.mu.Unlock()
-	known := k.usage.told[category]
-	known.asked = time.Now().Add(-ago)
-	k.usage.told[category] = known
+// keep sets how long the uses of a category are still cached.
+func (k *limiterKit) keep(category string, d time.Duration) {
+	key := usesKey{k.o.Redis.Rules().InForce, category}
+	uses, _ := k.usage.uses.Get(key)
+	k.usage.uses.Put(key, uses, time.Now().Add(d))
 }
 
 func TestLimiterUses(t *testing.T) {
 	t.Parallel()
-	limiter := startDurableLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,free=none")}})
-	limiter.want(map[Verdict]int{Admitted: 3}, append(several(2, "ab", "a.b"), request("a", "a"))...)
-	before := []limits.Usage{useOf(t, "global", "100/1h", 3), useOf(t, "a", "10/1h", 3), useOf(t, "a", "20/2h", 3), useOf(t, "a.b", "4/1h", 2)}
+	limiter := startDurableLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,free=none")}})
+	limiter.want(map[store.Verdict]int{store.Admitted: 3}, append(several(2, "ab", "a.b"), request("a", "a"))...)
+	before := []limits.Use{useOf(t, "", "100/1h", 3), useOf(t, "a", "10/1h", 3), useOf(t, "a", "20/2h", 3), useOf(t, "a.b", "4/1h", 2)}
 	limiter.wantUses("a.b", before...)
 	limiter.wantUses("a.c", before[:3]...)
 	limiter.wantUses("free", before[0])
 
-	limiter.one(Admitted, request("more", "a.b"))
-	limiter.told("a.b", -time.Hour) // stays fresh for the whole test
+	limiter.one(store.Admitted, request("more", "a.b"))
+	limiter.keep("a.b", time.Hour) // stays fresh for the whole test
 	limiter.wantUses("a.b", before...)
-	limiter.told("a.b", usesKept)
-	after := []limits.Usage{useOf(t, "global", "100/1h", 4), useOf(t, "a", "10/1h", 4), useOf(t, "a", "20/2h", 4), useOf(t, "a.b", "4/1h", 3)}
+	limiter.keep("a.b", 0)
+	after := []limits.Use{useOf(t, "", "100/1h", 4), useOf(t, "a", "10/1h", 4), useOf(t, "a", "20/2h", 4), useOf(t, "a.b", "4/1h", 3)}
 	limiter.wantUses("a.b", after...)
 
-	limiter.told("a.b", -time.Hour)
+	limiter.keep("a.b", time.Hour)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "100/1h", "none", "a.b=5/1h")})
-	adopted := []limits.Usage{after[0], useOf(t, "a.b", "5/1h", 3)}
+	adopted := []limits.Use{after[0], useOf(t, "a.b", "5/1h", 3)}
 	limiter.wantUses("a.b", adopted...)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", "")})
 	limiter.wantUses("a.b")
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "100/1h", "none", "a.b=5/1h")})
 
 	limiter.wantUses("a.b", adopted...)
-	limiter.told("a.b", -time.Hour)
+	limiter.keep("a.b", time.Hour)
 	limiter.lose()
 	limiter.wantUses("a.b", adopted...)
-	limiter.told("a.b", usesKept)
+	limiter.keep("a.b", 0)
 	limiter.wantUses("a.b")
 	limiter.wantUses("a.c")
 }
@@ -68,47 +76,47 @@ func TestLimiterUsesThatCannotBeRead(t *testing.T) {
 	limiter := startLimiter(t, LimiterOptions{})
 	limiter.server.CLI("SET", limiterKey("log:a"), "text")
 	limiter.wantUses("a")
-	limiter.wantUses("b", useOf(t, "global", "100/1h", 0), useOf(t, "b", "10/1h", 0))
+	limiter.wantUses("b", useOf(t, "", "100/1h", 0), useOf(t, "b", "10/1h", 0))
 	limiter.server.CLI("DEL", limiterKey("log:a"))
-	limiter.wantUses("a", useOf(t, "global", "100/1h", 0), useOf(t, "a", "10/1h", 0))
+	limiter.wantUses("a", useOf(t, "", "100/1h", 0), useOf(t, "a", "10/1h", 0))
 }
 
 func TestLimiterUsesAreBounded(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{})
-	limiter.wantUses("a", useOf(t, "global", "100/1h", 0), useOf(t, "a", "10/1h", 0))
+	limiter.wantUses("a", useOf(t, "", "100/1h", 0), useOf(t, "a", "10/1h", 0))
 	for i := range maxTouched {
-		limiter.usage.told[fmt.Sprint("a", i)] = knownUses{}
+		limiter.keep(fmt.Sprint("a", i), time.Hour)
 	}
-	limiter.wantUses("b", useOf(t, "global", "100/1h", 0), useOf(t, "b", "10/1h", 0))
-	testkit.AtMost(t, len(limiter.usage.told), maxTouched, "categories whose uses are kept")
+	limiter.wantUses("b", useOf(t, "", "100/1h", 0), useOf(t, "b", "10/1h", 0))
+	testkit.AtMost(t, limiter.usage.uses.Len(), maxTouched, "categories whose uses are kept")
 }
 
 func TestLimiterLimitOf(t *testing.T) {
 	t.Parallel()
-	limiter := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{Settings: Settings{Tree: newTree(t, "100/1h", "10/30m+3/1m", "a.*=4/1h,free=none")}})
+	limiter := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "10/30m+3/1m", "a.*=4/1h,free=none")}})
 	for _, test := range []struct{ category, level, want string }{
 		{"a.b", limits.LevelGlobal, "100/1h"},
 		{"a.b", limits.LevelCategory, "10/30m+3/1m"},
 		{"a.b", "a.*", "4/1h"},
 		{"a", "a.*", ""},
 		{"free", limits.LevelCategory, ""},
-		{"a.b", LevelClosed, ""},
+		{"a.b", store.LevelClosed, ""},
 	} {
-		testkit.Equal(t, limiter.LimitOf(test.category, test.level), test.want, "%q at the level %q", test.category, test.level)
+		testkit.Equal(t, limiter.Usage().LimitOf(test.category, test.level), test.want, "%q at the level %q", test.category, test.level)
 	}
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "7/1h", "")})
-	if global, category := limiter.LimitOf("a.b", limits.LevelGlobal), limiter.LimitOf("a.b", limits.LevelCategory); global != "" || category != "7/1h" {
+	if global, category := limiter.Usage().LimitOf("a.b", limits.LevelGlobal), limiter.Usage().LimitOf("a.b", limits.LevelCategory); global != "" || category != "7/1h" {
 		t.Errorf("by other limits: %q, %q", global, category)
 	}
 }
 
 func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{Settings: Settings{Tree: newTree(t, "none", "2/1h", "a.b=1/3h,c=none")}})
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "2/1h", "a.b=1/3h,c=none")}})
 	want := func(category string, in time.Duration) {
 		t.Helper()
-		opens := limiter.Opens(category)
+		opens := limiter.Usage().Opens(category)
 		if in == 0 && opens.IsZero() {
 			return
 		}
@@ -117,19 +125,19 @@ func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 		}
 	}
 	want("a.b", 0)
-	limiter.want(map[Verdict]int{Admitted: 1, Denied: 1}, several(2, "ab", "a.b")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, several(2, "ab", "a.b")...)
 	want("a.b", 3*time.Hour)
 	want("a.b.c", 3*time.Hour)
 	want("a", 0)
 	want("a.c", 0)
-	limiter.want(map[Verdict]int{Admitted: 1, Denied: 2}, several(3, "a", "a")...)
+	limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 2}, several(3, "a", "a")...)
 	want("a", time.Hour)
 	want("a.c", time.Hour)
 	want("a.b", 3*time.Hour) // the full limit that opens last
 	want("c", 0)
 
 	a := limiter.o.Redis.Rules().Tree.Path("a")[0]
-	limiter.full.denied(&Decision{Node: a, Wait: time.Hour}, time.Now().Add(-time.Hour))
+	limiter.full.denied(&store.Decision{Node: a, Wait: time.Hour}, time.Now().Add(-time.Hour))
 	want("a", 0)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "2/1h", "")})
 	want("a.b", 0)

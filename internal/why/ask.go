@@ -12,13 +12,13 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Sources provide the facts for an answer. A source only reads. With an error, it may return partial results.
 type Sources struct {
 	Entries func(ctx context.Context, queries []journal.Query, take func(query int, e journal.Entry)) ([]journal.Read, error)
-	Explain func(ctx context.Context, request throttle.Request) (throttle.Explanation, error)
+	Explain func(ctx context.Context, request store.Request) (store.Explanation, error)
 	Pending func(ctx context.Context, search Search) error // see Streams.Pending
 	Letters func(ctx context.Context) ([]Letter, error)    // all dead letters
 	Now     func() time.Time
@@ -360,13 +360,13 @@ func (a *asking) tellNow(ctx context.Context) {
 	}
 	const most = 3
 	for _, category := range categories[:min(most, len(categories))] {
-		explanation, err := a.session.Explain(ctx, throttle.Request{ID: category + " ", Category: category, Cost: 1})
+		explanation, err := a.session.Explain(ctx, store.Request{ID: category + " ", Category: category, Cost: 1})
 		if err != nil {
 			a.unknown("the limits cannot be asked", err)
 			return
 		}
 		now := a.words.sayNow(category, explanation)
-		if instead := a.session.Denied(category); instead != "" && explanation.Denial() != nil {
+		if instead := a.session.Denied(category); instead != "" && explanation.Denial != nil {
 			now += "; " + instead
 		}
 		a.answer.Now = append(a.answer.Now, now)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // at is a time on the day of the tests.
@@ -27,7 +27,7 @@ func at(clock string) time.Time {
 // known holds the data of the sources.
 type known struct {
 	entries  []journal.Entry
-	record   throttle.Explanation
+	record   store.Explanation
 	recorded string // the identity of the record; "": any
 	pending  []Pending
 	letters  []Letter
@@ -53,9 +53,9 @@ func (k known) sources() Sources {
 			}
 			return reads, k.fails
 		},
-		Explain: func(_ context.Context, request throttle.Request) (throttle.Explanation, error) {
+		Explain: func(_ context.Context, request store.Request) (store.Explanation, error) {
 			if k.recorded != "" && request.ID != k.recorded {
-				return throttle.Explanation{At: k.record.At}, k.fails
+				return store.Explanation{At: k.record.At}, k.fails
 			}
 			return k.record, k.fails
 		},
@@ -95,11 +95,15 @@ func denied(e *journal.Entry) {
 }
 
 // ofCategory is an explanation with the used slots of a category.
-func ofCategory(used int64, wait time.Duration) throttle.Explanation {
+func ofCategory(used int64, wait time.Duration) store.Explanation {
 	limit := limits.Limit{Count: 10, Window: 30 * time.Minute}
-	return throttle.Explanation{At: at("10:00:00"), Limits: []throttle.Explanatory{{
-		Node: limits.Node{Path: "payments", Level: "category"}, Limit: limit, Used: used, Wait: wait,
-	}}}
+	use := limits.UseOf(limits.Node{Path: "payments", Level: "category"}, limit, used)
+	known := store.Explanation{At: at("10:00:00"), Limits: []limits.Use{use}}
+	if wait > 0 {
+		next := known.At.Add(wait)
+		known.Limits[0].Next, known.Denial = &next, &known.Limits[0]
+	}
+	return known
 }
 
 // stuck is evt-4711 in the producers' stream.
@@ -161,13 +165,13 @@ var sentences = []struct {
 		"no digest has told #payments of it, as far as the journal knows",
 	}},
 	{"unpaired", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
-		e.Level, e.Channel = throttle.LevelUnpaired, ""
+		e.Level, e.Channel = store.LevelUnpaired, ""
 	})}}, []string{"dropped at 09:14:02.119 by unpaired: it resolves what nobody was told of"}},
 	{"no room", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
-		e.Level, e.Channel = throttle.LevelRoom, ""
+		e.Level, e.Channel = store.LevelRoom, ""
 	})}}, []string{"dropped at 09:14:02.119 by room: too many events of its first-level category were waiting"}},
 	{"without redis", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
-		e.Level, e.Channel = throttle.LevelClosed, ""
+		e.Level, e.Channel = store.LevelClosed, ""
 	})}}, []string{"dropped at 09:14:02.119 by closed: redis was unavailable, and NOTIFIER_REDIS_FAILURE=closed drops what cannot be counted"}},
 	{"waited and sent", known{entries: []journal.Entry{
 		refund(journal.Waiting, func(e *journal.Entry) { denied(e); e.Reason = "slot" }),
@@ -191,7 +195,7 @@ var sentences = []struct {
 	}},
 	{"expired", known{entries: []journal.Entry{refund(journal.Expired, nil)}},
 		[]string{"expired at 09:14:02.119: it had become older than NOTIFIER_EVENT_MAX_AGE"}},
-	{"in hand", known{pending: []Pending{stuck}, record: throttle.Explanation{At: at("10:00:00"), Leased: at("10:00:20")}},
+	{"in hand", known{pending: []Pending{stuck}, record: store.Explanation{At: at("10:00:00"), Leased: at("10:00:20")}},
 		[]string{"is in the stream without an outcome, since 09:59:00.000", "a worker has it in hand"}},
 	{"settled while the question was asked", known{entries: []journal.Entry{refund(journal.Sent, nil)}, pending: []Pending{stuck}},
 		[]string{"sent at 09:14:02.119 to #payments"}},
@@ -205,21 +209,21 @@ var sentences = []struct {
 		"the firing event evt-4700 of 09:59:00.000 is in the stream without an outcome, since 09:59:00.000",
 	}},
 	{"resolved while its firing event is delivered", known{
-		pending: []Pending{withKey(inRoom("pair"), "evt-4711", false)}, record: throttle.Explanation{Pair: throttle.PairUnderWay},
+		pending: []Pending{withKey(inRoom("pair"), "evt-4711", false)}, record: store.Explanation{Pair: store.PairUnderWay},
 	}, []string{
 		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until 10:05:00.000`,
 		"the firing event has its slots, and is being delivered",
 	}},
 	{"resolved after its firing event was sent", known{
 		pending: []Pending{withKey(stuck, "evt-4711", false)},
-		record:  throttle.Explanation{Pair: throttle.PairOpen, PairUntil: at("11:00:00")},
+		record:  store.Explanation{Pair: store.PairOpen, PairUntil: at("11:00:00")},
 	}, []string{
 		"is in the stream without an outcome, since 09:59:00.000",
 		"the message of the firing event is out, and can be resolved until 11:00:00.000", "no worker has admitted it so far",
 	}},
 	{"resolved while its firing event waits", known{
 		pending: []Pending{withKey(inRoom("pair"), "evt-4711", false)},
-		record:  throttle.Explanation{Pair: throttle.PairWaits, PairUntil: at("10:31:40")},
+		record:  store.Explanation{Pair: store.PairWaits, PairUntil: at("10:31:40")},
 	}, []string{
 		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until 10:05:00.000`,
 		"the firing event waits for a slot, until 10:31:40.000",
@@ -242,7 +246,7 @@ var sentences = []struct {
 	{"still waiting", known{
 		entries: []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.Reason = "channel" })},
 		pending: []Pending{inRoom("channel")},
-		record:  throttle.Explanation{At: at("10:00:00"), Leased: at("09:20:00")},
+		record:  store.Explanation{At: at("10:00:00"), Leased: at("09:20:00")},
 	}, []string{
 		"began to wait at 09:14:02.119 for its channel",
 		"is in the room now and waits for its channel",
@@ -252,7 +256,7 @@ var sentences = []struct {
 		[]string{"is in the stream without an outcome, since 09:59:00.000", "no worker has admitted it so far"}},
 	{"lost by the journal", known{
 		pending: []Pending{stuck},
-		record:  throttle.Explanation{At: at("10:00:00"), Leased: at("10:01:00"), Done: at("11:00:00")},
+		record:  store.Explanation{At: at("10:00:00"), Leased: at("10:01:00"), Done: at("11:00:00")},
 	}, []string{
 		"is in the stream without an outcome, since 09:59:00.000",
 		"the delivery record has it as delivered",
@@ -280,7 +284,7 @@ func TestNow(t *testing.T) {
 	single := Question{ID: "evt-4711"}
 	for name, test := range map[string]struct {
 		question Question
-		record   throttle.Explanation
+		record   store.Explanation
 		delays   string
 		want     string
 	}{
@@ -289,7 +293,7 @@ func TestNow(t *testing.T) {
 			"an event of payments.refunds would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00"},
 		"a category, full, with delays": {Question{Category: "payments"}, ofCategory(10, 5*time.Minute), "it would wait for a slot",
 			"an event of payments would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00; it would wait for a slot"},
-		"no limits": {single, throttle.Explanation{}, "", "an event of payments.refunds would be sent now"},
+		"no limits": {single, store.Explanation{}, "", "an event of payments.refunds would be sent now"},
 	} {
 		k.record, k.delays = test.record, test.delays
 		testkit.EqualSlices(t, k.ask(t, test.question).Now, []string{test.want}, "%s", name)
@@ -384,7 +388,7 @@ func TestFailingSources(t *testing.T) {
 func TestStates(t *testing.T) {
 	t.Parallel()
 	waiting := []journal.Entry{refund(journal.Waiting, nil)}
-	leased := throttle.Explanation{At: at("10:00:00"), Leased: at("09:20:00")}
+	leased := store.Explanation{At: at("10:00:00"), Leased: at("09:20:00")}
 	for name, test := range map[string]struct {
 		known known
 		want  State
@@ -397,7 +401,7 @@ func TestStates(t *testing.T) {
 		"admitted":   {known{pending: []Pending{stuck}, record: leased}, StateAdmitted, true},
 		"split":      {known{entries: []journal.Entry{refund(journal.Split, nil)}, pending: []Pending{stuck}}, StateSplit, true},
 		"on its way": {known{entries: waiting}, StateUnknown, false},
-		"delivered":  {known{entries: waiting, record: throttle.Explanation{Done: at("11:00:00")}}, "sent", true},
+		"delivered":  {known{entries: waiting, record: store.Explanation{Done: at("11:00:00")}}, "sent", true},
 	} {
 		answer := test.known.ask(t, Question{ID: "evt-4711"})
 		if len(answer.Events) != 1 || answer.Events[0].State != test.want || answer.Final() != test.final {
@@ -409,7 +413,7 @@ func TestStates(t *testing.T) {
 // TestRecordAlone finds an event by its delivery record. Only a question with the category can find it.
 func TestRecordAlone(t *testing.T) {
 	t.Parallel()
-	k := known{record: throttle.Explanation{At: at("10:00:00"), Done: at("11:00:00"), Another: true}, recorded: "payments.refunds evt-4711"}
+	k := known{record: store.Explanation{At: at("10:00:00"), Done: at("11:00:00"), Another: true}, recorded: "payments.refunds evt-4711"}
 	testkit.Equal(t, k.ask(t, Question{ID: "evt-4711"}).Known(), false, "known without the category")
 	testkit.Equal(t, k.ask(t, Question{ID: "evt-4712", Category: "payments.refunds"}).Known(), false, "another event is known")
 	answer := k.ask(t, Question{ID: "evt-4711", Category: "payments.refunds"})
@@ -429,7 +433,7 @@ func TestIDsWithSlashes(t *testing.T) {
 	} {
 		k := known{
 			entries:  []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.ID = id })},
-			record:   throttle.Explanation{At: at("10:00:00"), Done: at("11:00:00")},
+			record:   store.Explanation{At: at("10:00:00"), Done: at("11:00:00")},
 			recorded: identity,
 		}
 		answer := k.ask(t, Question{ID: id})
@@ -569,7 +573,7 @@ func TestProducersIDs(t *testing.T) {
 		waits := known{pending: []Pending{inRoom("slot")}}
 		waits.pending[0].ID = identity.ShownID()
 		dead := known{letters: []Letter{{ID: identity.ShownID(), Category: identity.Category}}}
-		recorded := known{record: throttle.Explanation{At: at("10:00:00"), Done: at("11:00:00")}, recorded: identity.Identity()}
+		recorded := known{record: store.Explanation{At: at("10:00:00"), Done: at("11:00:00")}, recorded: identity.Identity()}
 		testkit.Equal(t, recorded.ask(t, Question{ID: id, Category: identity.Category}).Known(), true, "known by the delivery record")
 		for want, k := range map[State]known{"sent": sent, StateWaiting: waits, "dead": dead} {
 			answer := k.ask(t, Question{ID: id, Category: identity.Category})

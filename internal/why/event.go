@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // events are the events of an answer.
@@ -167,14 +167,14 @@ func (e *Event) admitted() {
 
 // requests returns the possible requests for the delivery record of an event. The text after the last slash of an ID may be the part of a
 // group. A waiting event's message has that information. For any other event, requests returns both. A derived ID is the place of the message.
-func (e *Event) requests() []throttle.Request {
-	message := throttle.Message{Sequence: e.Sequence, Stored: e.Stored}
+func (e *Event) requests() []store.Request {
+	message := store.Message{Sequence: e.Sequence, Stored: e.Stored}
 	if p := e.pending; p != nil {
 		if p.Identity == "" {
 			return nil
 		}
 		message.Stream = p.Stream
-		return []throttle.Request{{ID: p.Identity, Derived: p.Derived, Message: message, Category: e.Category, Cost: 1}}
+		return []store.Request{{ID: p.Identity, Derived: p.Derived, Message: message, Category: e.Category, Cost: 1}}
 	}
 	if len(e.Entries) > 0 {
 		message.Stream = e.Entries[0].Stream
@@ -183,11 +183,11 @@ func (e *Event) requests() []throttle.Request {
 	if len(e.Entries) == 0 { // the ID comes from the question
 		identities = append(identities, event.Event{ID: event.OverHTTP(e.Category, identities[0].ID)})
 	}
-	var requests []throttle.Request
+	var requests []store.Request
 	for _, identity := range identities {
 		identity.Category = e.Category
 		stream, sequence := placeOf(identity.ID)
-		requests = append(requests, throttle.Request{
+		requests = append(requests, store.Request{
 			ID: identity.Identity(), Derived: stream != "" && stream == message.Stream && sequence == e.Sequence,
 			Message: message, Category: e.Category, Cost: 1,
 		})
@@ -225,19 +225,19 @@ func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
 		sentences = append(sentences, fmt.Sprintf("the firing event %s of %s %s", p.ID, a.words.stamp(p.Stored), a.words.sayPending(p)))
 	}
 	pair := event.Event{Category: resolved.Category, Status: event.StatusResolved, Key: resolved.Key}.Pair()
-	known, err := a.session.Explain(ctx, throttle.Request{ID: resolved.Identity, Category: resolved.Category, Cost: 1, Pair: pair})
+	known, err := a.session.Explain(ctx, store.Request{ID: resolved.Identity, Category: resolved.Category, Cost: 1, Pair: pair})
 	if err != nil {
 		a.unknown("the pairs cannot be read", err)
 		return sentences
 	}
 	switch until := a.words.stamp(known.PairUntil); known.Pair {
-	case throttle.PairOpen:
+	case store.PairOpen:
 		sentences = append(sentences, "the message of the firing event is out, and can be resolved until "+until)
-	case throttle.PairUnderWay:
+	case store.PairUnderWay:
 		sentences = append(sentences, "the firing event has its slots, and is being delivered")
-	case throttle.PairWaits:
+	case store.PairWaits:
 		sentences = append(sentences, "the firing event waits for a slot, until "+until)
-	case throttle.NoPair:
+	case store.NoPair:
 	}
 	return sentences
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Clock formats a time to the millisecond, with the date if it is not the day of now.
@@ -81,11 +81,11 @@ func limitOf(e journal.Entry) string {
 // sayDenial says which limit denied an event, and how full the limit was.
 func (w words) sayDenial(e journal.Entry) string {
 	switch e.Level {
-	case throttle.LevelUnpaired:
+	case store.LevelUnpaired:
 		return "unpaired: it resolves what nobody was told of"
-	case throttle.LevelRoom:
+	case store.LevelRoom:
 		return "room: too many events of its first-level category were waiting"
-	case throttle.LevelClosed:
+	case store.LevelClosed:
 		return "closed: redis was unavailable, and NOTIFIER_REDIS_FAILURE=closed drops what cannot be counted"
 	}
 	text := limitOf(e)
@@ -260,13 +260,13 @@ func (s *session) readDigests(ctx context.Context) {
 }
 
 // sayNow says what would happen to an event of a category.
-func (w words) sayNow(category string, known throttle.Explanation) string {
-	denial := known.Denial()
+func (w words) sayNow(category string, known store.Explanation) string {
+	denial := known.Denial
 	if denial == nil {
 		text := fmt.Sprintf("an event of %s would be sent now", category)
 		var used []string
 		for _, limit := range known.Limits {
-			used = append(used, fmt.Sprintf("%s %d of %d used", nameOf(limit), limit.Used, limit.Limit.Capacity()))
+			used = append(used, fmt.Sprintf("%s %d of %d used", limit.Name(), limit.Used, limit.Size))
 		}
 		if len(used) > 0 {
 			text += ": " + strings.Join(used, ", ")
@@ -274,11 +274,9 @@ func (w words) sayNow(category string, known throttle.Explanation) string {
 		return text
 	}
 	text := fmt.Sprintf("an event of %s would be denied now by %s %s: %d of %d used",
-		category, denial.Node.Level, denial.Limit, denial.Used, denial.Limit.Capacity())
-	if denial.Wait > 0 {
-		text += ", the next slot opens at " + w.second(known.At.Add(denial.Wait))
+		category, denial.Level, denial.Limit, denial.Used, denial.Size)
+	if denial.Next != nil {
+		text += ", the next slot opens at " + w.second(*denial.Next)
 	}
 	return text
 }
-
-func nameOf(limit throttle.Explanatory) string { return cmp.Or(limit.Node.Path, limit.Node.Level) }

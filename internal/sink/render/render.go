@@ -109,7 +109,7 @@ type content struct {
 	Colour   string        // #rrggbb
 	Duration time.Duration // from the firing to the resolved event; 0 if unknown
 	Mention  markup
-	Usage    []limits.Usage
+	Usage    []limits.Use
 	Reply    bool // the message is a reply in the thread of the first message
 	Rewrite  bool // the message replaces the first message, as resolved
 }

@@ -147,10 +147,10 @@ func durationText(d time.Duration) string {
 }
 
 // usageText is one line for all limits, the nearest to the event first.
-func usageText(usage []limits.Usage) string {
+func usageText(usage []limits.Use) string {
 	var texts []string
 	for _, u := range slices.Backward(usage) {
-		text := plain.Line(u.Level) + " " + strconv.FormatInt(u.Used, 10) + " of " + strconv.FormatInt(u.Size, 10)
+		text := plain.Line(u.Name()) + " " + strconv.FormatInt(u.Used, 10) + " of " + strconv.FormatInt(u.Size, 10)
 		if window := windowOf(u.Limit); window != "" {
 			text += " in " + window
 		}

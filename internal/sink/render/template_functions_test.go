@@ -31,17 +31,17 @@ func TestDurationText(t *testing.T) {
 func TestUsageText(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		usage []limits.Usage
+		usage []limits.Use
 		want  string
 	}{
 		{nil, ""},
-		{[]limits.Usage{{Level: "payments", Limit: "10/30m", Used: 7, Size: 10}}, "payments 7 of 10 in 30m"},
+		{[]limits.Use{{Path: "payments", Limit: "10/30m", Used: 7, Size: 10}}, "payments 7 of 10 in 30m"},
 		{
-			[]limits.Usage{{Level: "global", Limit: "100/30m", Used: 61, Size: 100}, {Level: "a.b", Limit: "5/minute", Used: 5, Size: 5}},
+			[]limits.Use{{Level: "global", Limit: "100/30m", Used: 61, Size: 100}, {Path: "a.b", Limit: "5/minute", Used: 5, Size: 5}},
 			"a.b 5 of 5 in minute, global 61 of 100 in 30m",
 		},
-		{[]limits.Usage{{Level: "a", Limit: "token:100/1h;burst=20", Used: 7, Size: 20}}, "a 7 of 20 in 1h"},
-		{[]limits.Usage{{Level: "a", Limit: "inflight:3", Used: 1, Size: 3}}, "a 1 of 3"},
+		{[]limits.Use{{Path: "a", Limit: "token:100/1h;burst=20", Used: 7, Size: 20}}, "a 7 of 20 in 1h"},
+		{[]limits.Use{{Path: "a", Limit: "inflight:3", Used: 1, Size: 3}}, "a 1 of 3"},
 	} {
 		testkit.Equal(t, usageText(test.usage), test.want, "%+v", test.usage)
 	}

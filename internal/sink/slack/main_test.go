@@ -188,9 +188,9 @@ func usual() sink.Delivery {
 			Cost:     1,
 			Key:      "refunds",
 		},
-		Usage: []limits.Usage{
+		Usage: []limits.Use{
 			{Level: "global", Limit: "100/30m", Used: 61, Size: 100},
-			{Level: "payments", Limit: "10/30m", Used: 7, Size: 10},
+			{Level: "category", Path: "payments", Limit: "10/30m", Used: 7, Size: 10},
 		},
 	}
 }

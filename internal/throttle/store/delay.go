@@ -38,7 +38,7 @@ const (
 func (r *Queues) queueKeys(category string, nodes []limits.Node) []string {
 	keys := make([]string, len(nodes))
 	for i, node := range nodes {
-		keys[i] = r.keys.queue(event.FirstLevel(category), node.Path)
+		keys[i] = r.d.keys.queue(event.FirstLevel(category), node.Path)
 	}
 	return keys
 }
@@ -55,7 +55,7 @@ func (r *Queues) Delay(ctx context.Context, p Postponement, most int) (DelayVerd
 	if !p.Resolves {
 		pair = p.Pair
 	}
-	k, first, nodes := r.keys, event.FirstLevel(p.Category), r.Rules().InForce.Path(p.Category)
+	k, first, nodes := r.d.keys, event.FirstLevel(p.Category), r.d.rules().InForce.Path(p.Category)
 	queues := r.queueKeys(p.Category, nodes)
 	own := slices.IndexFunc(nodes, func(n limits.Node) bool { return n.Path == p.Path })
 	if own < 0 { // the limits have changed since
@@ -73,7 +73,7 @@ func (r *Queues) Delay(ctx context.Context, p Postponement, most int) (DelayVerd
 		string(p.Limit.Description().Frees), p.Limit.Window.Microseconds(), max(p.Limit.Count, 1), p.Cost,
 		most, flag(p.HasWaited), pair, len(queues), own + 1,
 	}
-	numbers, err := r.runner.RunNumbers(ctx, "planning a delay", lua.Delay, keys, arguments, 2)
+	numbers, err := r.d.runner.RunNumbers(ctx, "planning a delay", lua.Delay, keys, arguments, 2)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -116,7 +116,7 @@ type queueIndex struct {
 }
 
 func (r *Queues) newQueueIndex() *queueIndex {
-	return &queueIndex{store: r, tree: r.Rules().InForce, rooms: make(numbering[string]), queues: make(numbering[string])}
+	return &queueIndex{store: r, tree: r.d.rules().InForce, rooms: make(numbering[string]), queues: make(numbering[string])}
 }
 
 // of appends the numbers of the queues of a category to the arguments, and returns the number of its room.
@@ -124,7 +124,7 @@ func (x *queueIndex) of(arguments []any, category string) ([]any, int) {
 	first, nodes := event.FirstLevel(category), x.tree.Path(category)
 	room, isNew := x.rooms.of(first)
 	if isNew {
-		x.roomKeys = append(x.roomKeys, x.store.keys.room(first))
+		x.roomKeys = append(x.roomKeys, x.store.d.keys.room(first))
 	}
 	arguments = append(arguments, len(nodes))
 	for i, key := range x.store.queueKeys(category, nodes) {
@@ -150,9 +150,9 @@ func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Turn, error) 
 		events = append(events, request.eventKey(), request.Message.Stored.UnixMicro(), request.queueMember())
 		events, _ = index.of(events, request.Category)
 	}
-	keys := slices.Concat([]string{r.keys.calls, r.keys.leased, r.keys.done}, index.roomKeys, index.queueKeys)
+	keys := slices.Concat([]string{r.d.keys.calls, r.d.keys.leased, r.d.keys.done}, index.roomKeys, index.queueKeys)
 	arguments := slices.Concat([]any{len(index.roomKeys), len(index.queueKeys)}, index.definitions, events)
-	numbers, err := r.runner.RunNumbers(ctx, "asking whose turn it is", lua.Turn, keys, arguments, 2*len(requests))
+	numbers, err := r.d.runner.RunNumbers(ctx, "asking whose turn it is", lua.Turn, keys, arguments, 2*len(requests))
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +178,8 @@ func (r *Queues) Leave(ctx context.Context, requests []Request) error {
 		queues, room := index.of(nil, request.Category)
 		events = append(append(events, request.eventKey(), room, request.queueMember()), queues...)
 	}
-	keys := slices.Concat([]string{r.keys.calls}, index.roomKeys, index.queueKeys)
-	_, err := r.runner.RunInt(ctx, "leaving the queue", lua.Leave, keys, append([]any{len(index.roomKeys)}, events...))
+	keys := slices.Concat([]string{r.d.keys.calls}, index.roomKeys, index.queueKeys)
+	_, err := r.d.runner.RunInt(ctx, "leaving the queue", lua.Leave, keys, append([]any{len(index.roomKeys)}, events...))
 	return err
 }
 
@@ -197,14 +197,14 @@ func (r *Queues) Plans(ctx context.Context, requests []Request) ([]Decision, err
 		first := event.FirstLevel(request.Category)
 		number, isNew := rooms.of(first)
 		if isNew {
-			waiting = append(waiting, stays{room: r.keys.room(first)})
+			waiting = append(waiting, stays{room: r.d.keys.room(first)})
 		}
 		in := &waiting[number-1]
 		in.keys, in.positions = append(in.keys, request.eventKey()), append(in.positions, i)
 	}
 	scores := make([]*redis.FloatSliceCmd, len(waiting))
 	var now *redis.TimeCmd
-	err := r.runner.Read(ctx, "looking for plans", func(ctx context.Context, client redis.Cmdable) error {
+	err := r.d.runner.Read(ctx, "looking for plans", func(ctx context.Context, client redis.Cmdable) error {
 		pipe := client.Pipeline()
 		for i, in := range waiting {
 			scores[i] = pipe.ZMScore(ctx, in.room, in.keys...)

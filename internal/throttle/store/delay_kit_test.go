@@ -36,7 +36,7 @@ const mostDelayed = 1000
 // delay plans the return of an event, compares the verdict, and returns the wait.
 func (k *pairKit) delay(p Postponement, most int, want DelayVerdict) time.Duration {
 	k.t.Helper()
-	verdict, in, err := k.Delay(k.t.Context(), p, most)
+	verdict, in, err := k.Queues.Delay(k.t.Context(), p, most)
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func (k *pairKit) leaves(postponements ...Postponement) {
 	for i, p := range postponements {
 		requests[i] = p.Request
 	}
-	testkit.NoError(k.t, k.Leave(k.t.Context(), requests))
+	testkit.NoError(k.t, k.Queues.Leave(k.t.Context(), requests))
 }
 
 // waits compares how long events have to wait for events before them.
@@ -81,7 +81,7 @@ func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
 	for i, p := range postponements {
 		requests[i] = p.Request
 	}
-	turns := testkit.Must(k.Turns(k.t.Context(), requests))(k.t)
+	turns := testkit.Must(k.Queues.Turns(k.t.Context(), requests))(k.t)
 	for i, turn := range turns {
 		testkit.Equal(k.t, turn.Wait, want[i], "wait of %s for others", requests[i].ID)
 	}
@@ -94,11 +94,11 @@ func (k *pairKit) awaiting(back time.Duration, id string) string {
 // wantDelayed compares the events in the room and in the queue of path a.
 func (k *pairKit) wantDelayed(room, queue []string) {
 	k.t.Helper()
-	remembered := k.client.ZRange(k.t.Context(), k.keys.room("a"), 0, -1).Val()
+	remembered := k.client.ZRange(k.t.Context(), k.d.keys.room("a"), 0, -1).Val()
 	if slices.Sort(remembered); !slices.Equal(remembered, room) {
 		k.t.Errorf("the room remembers %q, want %q", remembered, room)
 	}
-	stand := k.client.ZRange(k.t.Context(), k.keys.queue("a", "a"), 0, -1).Val()
+	stand := k.client.ZRange(k.t.Context(), k.d.keys.queue("a", "a"), 0, -1).Val()
 	for i, member := range stand {
 		stand[i] = member[strings.LastIndex(member, " ")+1:]
 	}

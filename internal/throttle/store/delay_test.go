@@ -146,7 +146,7 @@ var delayStories = []story{
 		first.Path, first.Wait = "a.b", time.Hour
 		k.delays([]time.Duration{time.Hour}, first)
 		for path, want := range map[string]int64{"a": 1, "a.b": 1} {
-			testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.keys.queue("a", path)).Val(), want, "events wait at %s", path)
+			testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.d.keys.queue("a", path)).Val(), want, "events wait at %s", path)
 		}
 		k.waits([]time.Duration{0, time.Hour, time.Hour}, first, second, inQueue(2, "a.b")) // a new event waits too
 		k.waits([]time.Duration{time.Second, 0}, inQueue(2, "a"), inQueue(2, "b"))
@@ -186,7 +186,7 @@ var delayStories = []story{
 		k.delay(postponed(request("none", "a")), 0, TooMany)
 		in := k.delay(postponed(request("first", "a")), 2, ComesBack)
 		k.delay(elsewhere("second", "a.b"), 2, ComesBack)
-		keys := []string{k.keys.room("a"), k.keys.queue("a", "a"), k.keys.queue("a", "a.b"), k.keys.queue("a", "a.c")}
+		keys := []string{k.d.keys.room("a"), k.d.keys.queue("a", "a"), k.d.keys.queue("a", "a.b"), k.d.keys.queue("a", "a.c")}
 		before := k.dumps(keys...)
 		k.delay(postponed(request("third", "a")), 2, TooMany)
 		k.delay(elsewhere("third", "a.c"), 2, TooMany)
@@ -207,7 +207,7 @@ var delayStories = []story{
 		in := k.delay(large, 5, ComesBack)
 		k.delay(large, 5, ComesBack)
 		stays := []Stay{{First: "a", Member: "one", Weight: 2, For: 2 * in}, {First: "a", Member: "two", Weight: 1, For: in}}
-		testkit.EqualSlices(k.t, testkit.Must(k.EnterRoom(k.t.Context(), stays, 5))(k.t), []bool{true, false}, "may enter the room")
+		testkit.EqualSlices(k.t, testkit.Must(k.Queues.EnterRoom(k.t.Context(), stays, 5))(k.t), []bool{true, false}, "may enter the room")
 		k.delay(postponed(request("one more", "a")), 5, TooMany)
 		k.clock.Advance(in)
 		k.delay(postponed(request("one more", "a")), 5, ComesBack)
@@ -226,13 +226,13 @@ var delayStories = []story{
 		k.delay(at("a", 4, in), mostDelayed, TooLate) // behind another
 		k.delay(at("a", 0, in), mostDelayed, ComesBack)
 		k.delay(at("a", 1, in-time.Microsecond).comeBack(), mostDelayed, TooLate)
-		testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.keys.queue("a", "a")).Val(), 1, "events in the queue")
+		testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.d.keys.queue("a", "a")).Val(), 1, "events in the queue")
 		k.delay(at("b", 5, in+time.Second), 1, TooMany)
 	}},
 	{"the same call again", func(_ *testing.T, k *pairKit) {
 		p := postponed(aboutDisk("e"))
 		in := k.delay(p, mostDelayed, ComesBack)
-		keys := []string{k.keys.room("a"), k.keys.queue("a", "a"), k.keys.pairs("a"), k.keys.pairsUntil("a")}
+		keys := []string{k.d.keys.room("a"), k.d.keys.queue("a", "a"), k.d.keys.pairs("a"), k.d.keys.pairsUntil("a")}
 		before := k.dumps(keys...)
 		k.clock.Advance(5 * time.Second)
 		testkit.Equal(k.t, k.delay(p, mostDelayed, ComesBack), in-5*time.Second, "after 5s the event comes back in")
@@ -267,11 +267,11 @@ var delayStories = []story{
 		k.delay(postponed(derived(1, start, "a")), mostDelayed, ComesBack)
 		k.delay(postponed(derived(1, start, "a")), mostDelayed, ComesBack)
 		k.delay(postponed(derived(1, start.Add(time.Hour), "a")), mostDelayed, ComesBack) // from another stream of that name
-		testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.keys.queue("a", "a")).Val(), 2, "messages wait")
+		testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.d.keys.queue("a", "a")).Val(), 2, "messages wait")
 	}},
 	{"what came back is forgotten in time", func(_ *testing.T, k *pairKit) {
 		in := k.delay(inQueue(1, "a"), mostDelayed, ComesBack)
-		for _, key := range []string{k.keys.room("a"), k.keys.queue("a", "a")} {
+		for _, key := range []string{k.d.keys.room("a"), k.d.keys.queue("a", "a")} {
 			if ttl := k.client.PTTL(k.t.Context(), key).Val(); ttl <= in || ttl > in+time.Hour+time.Millisecond {
 				k.t.Errorf("%s is kept for %v, the event comes back in %v", key, ttl, in)
 			}

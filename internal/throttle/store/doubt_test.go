@@ -180,7 +180,7 @@ func TestFinishRepeatedCall(t *testing.T) {
 	want("three", []bool{false, false}, first, second)
 	k.clock.Advance(2 * time.Millisecond)
 	want("two", []bool{false, false}, first, second)
-	if ttl := k.client.PTTL(t.Context(), k.keys.done).Val(); ttl <= 0 || ttl > testRetention {
+	if ttl := k.client.PTTL(t.Context(), k.d.keys.done).Val(); ttl <= 0 || ttl > testRetention {
 		t.Errorf("what was delivered is kept for %v", ttl)
 	}
 }
@@ -205,7 +205,7 @@ func TestResolvedInDoubt(t *testing.T) {
 	k.release(want(true))
 	nonce := NewNonce()
 	for range 2 {
-		resolutions, err := k.ResolveOnce(t.Context(), nonce, []Request{aboutDisk("resolved")})
+		resolutions, err := k.Pairs.ResolveOnce(t.Context(), nonce, []Request{aboutDisk("resolved")})
 		if err != nil || resolutions[0].Verdict != Reclaimed || !resolutions[0].InDoubt {
 			t.Errorf("a repeated call: %+v, %v", resolutions, err)
 		}

@@ -46,8 +46,8 @@ func TestExplainSaysWhatDecideDoes(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, uint64(len(name))))
 			for i := range 150 {
 				asked := request(fmt.Sprintf("a %d", i), []string{"a", "a.b", "c"}[random.IntN(3)]).withCost(1 + random.IntN(5))
-				explained := testkit.Must(store.Explain(t.Context(), asked))(t)
-				again := testkit.Must(store.Explain(t.Context(), asked))(t)
+				explained := testkit.Must(store.Readings.Explain(t.Context(), asked))(t)
+				again := testkit.Must(store.Readings.Explain(t.Context(), asked))(t)
 				testkit.EqualDeeply(t, again, explained, "second explanation")
 				d := decisionsOf(t, store, asked)[0]
 				if got, want := asDecision(explained), decided(d); got != want {
@@ -61,8 +61,10 @@ func TestExplainSaysWhatDecideDoes(t *testing.T) {
 
 func decided(d Decision) string {
 	switch d.Verdict {
-	case Denied, ExceedsCapacity:
-		return fmt.Sprint(d.Verdict, " by ", d.Node.Path, " ", d.Limit, " for ", d.Wait)
+	case Denied:
+		return fmt.Sprint("denied by ", d.Node.Path, " ", d.Limit, " for ", d.Wait)
+	case ExceedsCapacity:
+		return fmt.Sprint("denied by ", d.Node.Path, " ", d.Limit)
 	default:
 		return d.Verdict.String()
 	}
@@ -70,14 +72,13 @@ func decided(d Decision) string {
 
 // asDecision returns the decision that an explanation predicts for an unrecorded event.
 func asDecision(e Explanation) string {
-	denial := e.Denial()
 	switch {
-	case denial == nil:
+	case e.Denial == nil:
 		return Admitted.String()
-	case denial.Exceeds:
-		return decided(Decision{Verdict: ExceedsCapacity, Node: denial.Node, Limit: denial.Limit})
+	case e.Denial.Next == nil:
+		return fmt.Sprint("denied by ", e.Denial.Path, " ", e.Denial.Limit)
 	default:
-		return decided(Decision{Verdict: Denied, Node: denial.Node, Limit: denial.Limit, Wait: denial.Wait})
+		return fmt.Sprint("denied by ", e.Denial.Path, " ", e.Denial.Limit, " for ", e.Denial.Next.Sub(e.At))
 	}
 }
 
@@ -87,7 +88,7 @@ func TestExplainTellsOfRecords(t *testing.T) {
 	asked := request("a card", "a")
 	explain := func(r Request) string {
 		t.Helper()
-		e := testkit.Must(store.Explain(t.Context(), r))(t)
+		e := testkit.Must(store.Readings.Explain(t.Context(), r))(t)
 		var told []string
 		if !e.Leased.IsZero() {
 			told = append(told, "leased for "+e.Leased.Sub(e.At).String())
@@ -98,7 +99,7 @@ func TestExplainTellsOfRecords(t *testing.T) {
 		if e.Another {
 			told = append(told, "another message")
 		}
-		return fmt.Sprintf("%s, %d of %d", strings.Join(told, ", "), e.Limits[1].Used, e.Limits[1].Limit.Capacity())
+		return fmt.Sprintf("%s, %d of %d", strings.Join(told, ", "), e.Limits[1].Used, e.Limits[1].Size)
 	}
 	testkit.Equal(t, explain(asked), ", 0 of 5", "before the event")
 	lease := wantAdmitted(t, store, asked)
@@ -119,7 +120,7 @@ func TestExplainTellsOfPairs(t *testing.T) {
 	k := startPairKit(t)
 	requirePair := func(want PairState, until time.Duration) {
 		t.Helper()
-		e := testkit.Must(k.Explain(t.Context(), aboutDisk("a over")))(t)
+		e := testkit.Must(k.Readings.Explain(t.Context(), aboutDisk("a over")))(t)
 		testkit.Equal(t, e.Pair, want, "state of the pair")
 		if e.PairUntil.IsZero() != (until == 0) || until != 0 && e.PairUntil.Sub(e.At).Round(time.Second) != until {
 			t.Errorf("the pair is so until %v, %v from now, want %v", e.PairUntil, e.PairUntil.Sub(e.At), until)
@@ -127,10 +128,10 @@ func TestExplainTellsOfPairs(t *testing.T) {
 	}
 	requirePair(NoPair, 0)
 	lease := k.deliver(aboutDisk("a down"))
-	requirePair(PairUnderWay, k.settings.Lease)
+	requirePair(PairUnderWay, k.d.settings.Lease)
 	k.finish(lease, "C1 1.2")
 	requirePair(PairOpen, testPairTTL)
 	k.clock.Advance(testPairTTL + time.Second)
 	requirePair(NoPair, 0)
-	testkit.Equal(t, testkit.Must(k.Explain(t.Context(), request("a other", "a")))(t).Pair, NoPair, "an event without a pair")
+	testkit.Equal(t, testkit.Must(k.Readings.Explain(t.Context(), request("a other", "a")))(t).Pair, NoPair, "an event without a pair")
 }

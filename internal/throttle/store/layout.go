@@ -15,8 +15,8 @@ const layoutKept = 366 * 24 * time.Hour
 // Layout returns the layout that the workers of this deployment use to store state (see [lua.Layout]). It returns 0 if no worker has stored
 // a layout.
 func (r *Positions) Layout(ctx context.Context) (layout int, err error) {
-	err = r.runner.Read(ctx, "asking for the layout", func(ctx context.Context, client redis.Cmdable) (err error) {
-		layout, err = client.Get(ctx, r.keys.layout).Int()
+	err = r.d.runner.Read(ctx, "asking for the layout", func(ctx context.Context, client redis.Cmdable) (err error) {
+		layout, err = client.Get(ctx, r.d.keys.layout).Int()
 		return err
 	})
 	return layout, err
@@ -24,16 +24,16 @@ func (r *Positions) Layout(ctx context.Context) (layout int, err error) {
 
 // UseLayout stores a layout in the place of `seen`. It returns false if another layout is stored by now.
 func (r *Positions) UseLayout(ctx context.Context, seen, layout int) (used bool, err error) {
-	err = r.runner.Read(ctx, "storing the layout", func(ctx context.Context, client redis.Cmdable) error {
+	err = r.d.runner.Read(ctx, "storing the layout", func(ctx context.Context, client redis.Cmdable) error {
 		if seen == 0 {
 			// If two workers start at once, the second finds the layout of the first.
-			if err := client.SetArgs(ctx, r.keys.layout, layout, redis.SetArgs{Mode: "NX", TTL: layoutKept}).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			if err := client.SetArgs(ctx, r.d.keys.layout, layout, redis.SetArgs{Mode: "NX", TTL: layoutKept}).Err(); err != nil && !errors.Is(err, redis.Nil) {
 				return err
 			}
-		} else if err := client.Set(ctx, r.keys.layout, layout, layoutKept).Err(); err != nil {
+		} else if err := client.Set(ctx, r.d.keys.layout, layout, layoutKept).Err(); err != nil {
 			return err
 		}
-		stored, err := client.Get(ctx, r.keys.layout).Int()
+		stored, err := client.Get(ctx, r.d.keys.layout).Int()
 		used = stored == layout
 		return err
 	})

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -12,19 +11,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// LevelUse is the usage of a level's fullest limit.
-type LevelUse struct {
-	Level string
-	Path  string // of the limit; "" for the root and if no slot is in use
-	Limit limits.Limit
-	Used  int64
-	Paths int // number of paths of the level that have slots in use
-}
-
 // LevelUsage returns the usage of each level. It looks for the paths in use with SCAN, a right that workers do not need. A user without that
 // right sees the paths that rules name.
 func (r *Readings) LevelUsage(ctx context.Context) ([]LevelUse, error) {
-	tree := r.Rules().InForce
+	tree := r.d.rules().InForce
 	paths, err := r.pathsInUse(ctx)
 	if err != nil {
 		return nil, err
@@ -44,47 +34,42 @@ func (r *Readings) LevelUsage(ctx context.Context) ([]LevelUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	uses := Fullest(nodes, used)
-	var levels []LevelUse
-	for _, level := range tree.Levels() {
-		levels = append(levels, uses[level.Level].Of(level))
-	}
-	return levels, nil
+	return FullestOf(tree.Tree, nodes, used), nil
 }
 
-// Of returns the usage of a level. If no slot is in use, the level's first limit stands for all.
-func (u LevelUse) Of(level limits.Node) LevelUse {
-	u.Level = level.Level
-	if u.Used == 0 {
-		u.Limit = level.Limits[0]
-	}
-	return u
+// LevelUse is the use of a level's fullest limit. If no slot is in use, it is the level's first limit, without a path.
+type LevelUse struct {
+	limits.Use
+	Paths int // number of paths of the level that have slots in use
 }
 
-// Fullest finds for each level the path whose limit is fullest, by what is used of the limits of nodes. If nothing is used, the use has
-// no limit.
-func Fullest(nodes []limits.Node, used [][]int64) map[string]LevelUse {
-	uses := make(map[string]LevelUse)
+// FullestOf returns the use of each level of a tree, by what is used of the limits of nodes.
+func FullestOf(tree *limits.Tree, nodes []limits.Node, used [][]int64) []LevelUse {
+	levels := tree.Levels()
+	uses, at := make([]LevelUse, len(levels)), make(map[string]*LevelUse)
+	for i, level := range levels {
+		uses[i].Use = limits.UseOf(limits.Node{Level: level.Level}, level.Limits[0], 0)
+		at[level.Level] = &uses[i]
+	}
 	for i, node := range nodes {
-		use, inUse := uses[node.Level], false
+		use, inUse := at[node.Level], false
 		for l, limit := range node.Limits {
 			// used/size, without dividing by a limit of 0
-			if used[i][l]*cmp.Or(use.Limit.Capacity(), 1) > use.Used*limit.Capacity() {
-				use.Path, use.Limit, use.Used = node.Path, limit, used[i][l]
+			if used[i][l] > 0 && (use.Used == 0 || used[i][l]*max(use.Size, 1) > use.Used*limit.Capacity()) {
+				use.Use = limits.UseOf(node, limit, used[i][l])
 			}
 			inUse = inUse || used[i][l] > 0
 		}
 		if inUse {
 			use.Paths++
 		}
-		uses[node.Level] = use
 	}
 	return uses
 }
 
 // pathsInUse lists the paths that have buckets.
 func (r *Readings) pathsInUse(ctx context.Context) (map[string]bool, error) {
-	names, err := r.runner.Names(ctx, "looking for limits in use")
+	names, err := r.d.runner.Names(ctx, "looking for limits in use")
 	if err != nil && !strings.Contains(err.Error(), "NOPERM") {
 		return nil, err
 	}

@@ -273,14 +273,14 @@ func TestLimitsArePutInForce(t *testing.T) {
 	first, second := instance(older), instance(newer)
 	wantInForce := func(want limits.Position, known bool) {
 		t.Helper()
-		got, since, err := first.InForce(t.Context())
+		got, since, err := first.Positions.InForce(t.Context())
 		if err != nil || got != want || known == since.IsZero() || known && time.Since(since).Abs() > patience {
 			t.Errorf("in force is %v since %v, %v; want %v", got, since, err, want)
 		}
 	}
 	put := func(want bool, seen, next limits.Position) {
 		t.Helper()
-		testkit.Equal(t, testkit.Must(first.PutInForce(t.Context(), seen, next))(t), want, "put in force in the place of %v", seen)
+		testkit.Equal(t, testkit.Must(first.Positions.PutInForce(t.Context(), seen, next))(t), want, "put in force in the place of %v", seen)
 	}
 	wantInForce(limits.Position{}, false)
 	testkit.NoError(t, second.Compare(t.Context()))
@@ -312,14 +312,14 @@ func TestLimitsInForceThatCannotBeRead(t *testing.T) {
 	server, client := startRedis(t)
 	first := newRedis(client, "put", Settings{Tree: newTree(t, "2/1h", "none", "")})
 	server.CLI("lpush", "{put}:limits", "x")
-	if _, err := first.PutInForce(t.Context(), limits.Position{}, limits.Position{Generation: 1, Revision: 1}); !errors.Is(err, script.ErrRefused) {
+	if _, err := first.Positions.PutInForce(t.Context(), limits.Position{}, limits.Position{Generation: 1, Revision: 1}); !errors.Is(err, script.ErrRefused) {
 		t.Errorf("put in force in the place of a list: %v", err)
 	}
-	if _, _, err := first.InForce(t.Context()); !errors.Is(err, script.ErrRefused) {
+	if _, _, err := first.Positions.InForce(t.Context()); !errors.Is(err, script.ErrRefused) {
 		t.Errorf("asked for what a list says: %v", err)
 	}
 	server.Kill()
-	if _, _, err := first.InForce(t.Context()); !errors.Is(err, script.ErrUnavailable) {
+	if _, _, err := first.Positions.InForce(t.Context()); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("asked without a server: %v", err)
 	}
 }

@@ -104,21 +104,21 @@ func several(n int, name, category string) []Request {
 // withFakeTime makes the scripts read a clock that the test moves.
 func withFakeTime(t testing.TB, r *Redis) *testkit.Clock {
 	t.Helper()
-	options, clock := scripttest.WithClock(t, r.runner.Options())
+	options, clock := scripttest.WithClock(t, r.d.runner.Options())
 	r.runWith(options)
 	return clock
 }
 
 // runWith runs the scripts with other options.
 func (r *Redis) runWith(o script.Options) {
-	r.runner = script.NewRunner(o)
-	r.keys = newKeys(r.runner)
+	r.d.runner = script.NewRunner(o)
+	r.d.keys = newKeys(r.d.runner)
 	r.AdoptRules(r.Rules())
 }
 
 // withSource changes the scripts' text.
 func (r *Redis) withSource(change func(script lua.Script, source string) string) {
-	options := r.runner.Options()
+	options := r.d.runner.Options()
 	source := options.Source
 	options.Source = func(script lua.Script, algorithms []string) string { return change(script, source(script, algorithms)) }
 	r.runWith(options)
@@ -126,16 +126,16 @@ func (r *Redis) withSource(change func(script lua.Script, source string) string)
 
 // another returns a second instance of the deployment, with the same clock.
 func another(r *Redis, client redis.UniversalClient) *Redis {
-	options := r.runner.Options()
+	options := r.d.runner.Options()
 	options.Client = client
-	return NewRedis(script.NewRunner(options), r.settings)
+	return NewRedis(script.NewRunner(options), r.d.settings)
 }
 
 // pause pauses a destination for d.
 func pause(t *testing.T, r *Redis, destination string, d time.Duration) {
 	t.Helper()
 	logs := testkit.NewLog(t)
-	pacing.New(pacing.Options{Runner: r.runner, Logger: logs.Logger()}).Pause(t.Context(), destination, d)
+	pacing.New(pacing.Options{Runner: r.d.runner, Logger: logs.Logger()}).Pause(t.Context(), destination, d)
 	logs.WantCount(t, 0, "other instances do not know of a pause")
 }
 

@@ -61,7 +61,7 @@ func (m *pairModel) resolve(t *rapid.T) {
 	for i := range requests {
 		requests[i] = m.drawEvent(t)
 	}
-	inRedis := testkit.Must(m.redis.Resolve(context.Background(), requests))(t)
+	inRedis := testkit.Must(m.redis.Pairs.Resolve(context.Background(), requests))(t)
 	inMemory, _ := m.memory.Resolve(context.Background(), requests)
 	for i, one := range inRedis {
 		other := inMemory[i]

@@ -435,7 +435,7 @@ func (m *model) checkGuarantees(rt *rapid.T) {
 	now := m.clock.Read()
 	count := func(name string, limit limits.Limit) int64 {
 		from := fmt.Sprintf("(%d", now.Add(-limit.Window).UnixMicro())
-		n, err := m.redis.runner.Options().Client.ZCount(context.Background(), m.redis.keys.key(name), from, fmt.Sprint(now.UnixMicro())).Result()
+		n, err := m.redis.d.runner.Options().Client.ZCount(context.Background(), m.redis.d.keys.key(name), from, fmt.Sprint(now.UnixMicro())).Result()
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -456,7 +456,7 @@ func (m *model) checkGuarantees(rt *rapid.T) {
 }
 
 func (m *model) compareUsage(rt *rapid.T) {
-	got := testkit.Must(m.redis.Usage(context.Background(), m.nodes))(rt)
+	got := testkit.Must(m.redis.Readings.Usage(context.Background(), m.nodes))(rt)
 	if want := m.memory.Usage(m.nodes); len(m.nodes) > 0 && !reflect.DeepEqual(got, want) {
 		rt.Fatalf("slots taken at %v of %+v:\nredis  %v\nmemory %v", m.clock.Read(), m.nodes, got, want)
 	}

@@ -58,17 +58,17 @@ func (r *Pairs) Resolve(ctx context.Context, requests []Request) ([]Decision, er
 
 // ResolveOnce makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Pairs) ResolveOnce(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
-	books := newPairBooks(r.keys)
+	books := newPairBooks(r.d.keys)
 	events := make([]any, 0, 5*len(requests))
 	for _, request := range requests {
 		eventKey, version := request.keyAndVersion()
 		events = append(events, eventKey, version, books.of(request), request.Pair, request.Message.version())
 	}
-	k := r.keys
+	k := r.d.keys
 	keys := append([]string{k.calls, k.leased, k.done, k.message}, books.keys...)
-	arguments := []any{nonce, r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds(), len(books.numbers)}
+	arguments := []any{nonce, r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds(), len(books.numbers)}
 	decode := func(reply []any) ([]Decision, error) { return decodeResolutions(reply, requests) }
-	return script.RunDecoded(ctx, r.runner, script.Call{
+	return script.RunDecoded(ctx, r.d.runner, script.Call{
 		Tried: "asking for what is resolved", Script: lua.Resolve, Keys: keys, Arguments: append(arguments, events...),
 	}, decode)
 }
@@ -129,7 +129,7 @@ func texts(list []any) (read []string, ok bool) {
 // Announce notes which events are being delivered that open pairs.
 func (r *Pairs) Announce(ctx context.Context, decisions []Decision) error {
 	var events []any
-	books := newPairBooks(r.keys)
+	books := newPairBooks(r.d.keys)
 	for i := range decisions {
 		if lease := &decisions[i].Lease; lease.Pair != "" {
 			events = append(events, lease.eventKey(), books.of(lease.Request), lease.Pair, lease.pairDelivery())
@@ -138,8 +138,8 @@ func (r *Pairs) Announce(ctx context.Context, decisions []Decision) error {
 	if len(events) == 0 {
 		return nil
 	}
-	arguments := append([]any{r.settings.Retention.Microseconds(), r.settings.PairTTL.Microseconds(), len(books.numbers)}, events...)
-	_, err := r.runner.RunInt(ctx, "announcing deliveries", lua.Announce, append([]string{r.keys.calls, r.keys.leased}, books.keys...), arguments)
+	arguments := append([]any{r.d.settings.Retention.Microseconds(), r.d.settings.PairTTL.Microseconds(), len(books.numbers)}, events...)
+	_, err := r.d.runner.RunInt(ctx, "announcing deliveries", lua.Announce, append([]string{r.d.keys.calls, r.d.keys.leased}, books.keys...), arguments)
 	return err
 }
 
@@ -151,12 +151,12 @@ type Updated struct {
 
 // RecordUpdates records which messages resolved events have updated.
 func (r *Pairs) RecordUpdates(ctx context.Context, all []Updated) ([]struct{}, error) {
-	books := newPairBooks(r.keys)
+	books := newPairBooks(r.d.keys)
 	var events []any
 	for _, u := range all {
 		events = append(events, u.Lease.eventKey(), books.of(u.Lease.Request), u.Left)
 	}
 	arguments := append([]any{len(books.numbers)}, events...)
-	_, err := r.runner.RunInt(ctx, "recording updates", lua.Updated, append([]string{r.keys.calls}, books.keys...), arguments)
+	_, err := r.d.runner.RunInt(ctx, "recording updates", lua.Updated, append([]string{r.d.keys.calls}, books.keys...), arguments)
 	return make([]struct{}, len(all)), err
 }

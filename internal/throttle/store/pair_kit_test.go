@@ -80,7 +80,7 @@ func (k *pairKit) deliver(r Request) Lease {
 	k.t.Helper()
 	result, err := k.Decide(k.t.Context(), []Request{r})
 	if err == nil {
-		err = k.Announce(k.t.Context(), result.Decisions)
+		err = k.Pairs.Announce(k.t.Context(), result.Decisions)
 	}
 	if err != nil {
 		k.t.Fatal(err)
@@ -103,7 +103,7 @@ func (k *pairKit) fire(r Request, receipt string) {
 // resolve asks for one resolved event.
 func (k *pairKit) resolve(r Request, want Verdict, opened string, others ...string) Decision {
 	k.t.Helper()
-	resolutions := testkit.Must(k.Resolve(k.t.Context(), []Request{r}))(k.t)
+	resolutions := testkit.Must(k.Pairs.Resolve(k.t.Context(), []Request{r}))(k.t)
 	if got := resolutions[0]; got.Verdict != want || got.Opened != opened || !slices.Equal(got.Others, others) {
 		k.t.Fatalf("%q: verdict %d with receipts %q and %q, want %d with %q and %q", r.ID, got.Verdict, got.Opened, got.Others, want, opened, others)
 	}
@@ -125,20 +125,20 @@ func (k *pairKit) refund(lease Lease) {
 // wantFields compares the fields of pairs, and checks their expiry.
 func (k *pairKit) wantFields(want map[string]string) {
 	k.t.Helper()
-	got := k.client.HGetAll(k.t.Context(), k.keys.pairs("a")).Val()
+	got := k.client.HGetAll(k.t.Context(), k.d.keys.pairs("a")).Val()
 	for field, value := range got {
 		got[field] = shortened(value)
 	}
 	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
 		k.t.Errorf("pairs %q, want %q", got, want)
 	}
-	for _, field := range k.client.ZRange(k.t.Context(), k.keys.pairsUntil("a"), 0, -1).Val() {
+	for _, field := range k.client.ZRange(k.t.Context(), k.d.keys.pairsUntil("a"), 0, -1).Val() {
 		if _, there := got[field]; !there {
 			k.t.Errorf("%q is to expire, and is not there", field)
 		}
 	}
-	testkit.Equal(k.t, int(k.client.ZCard(k.t.Context(), k.keys.pairsUntil("a")).Val()), len(got), "fields that expire")
-	for _, key := range []string{k.keys.pairs("a"), k.keys.pairsUntil("a")} {
+	testkit.Equal(k.t, int(k.client.ZCard(k.t.Context(), k.d.keys.pairsUntil("a")).Val()), len(got), "fields that expire")
+	for _, key := range []string{k.d.keys.pairs("a"), k.d.keys.pairsUntil("a")} {
 		if ttl := k.client.PTTL(k.t.Context(), key).Val(); len(got) > 0 && (ttl <= 0 || ttl > testPairTTL) {
 			k.t.Errorf("%s expires after %v", key, ttl)
 		}
@@ -177,7 +177,7 @@ func (k *pairKit) restore(admissions ...Admission) {
 // repeat asks about a repetition of a firing event.
 func (k *pairKit) repeat(r Request, want int64) {
 	k.t.Helper()
-	testkit.EqualSlices(k.t, testkit.Must(k.Repeated(k.t.Context(), []Request{r}))(k.t), []int64{want}, "answer about %s", r.ID)
+	testkit.EqualSlices(k.t, testkit.Must(k.Pairs.Repeated(k.t.Context(), []Request{r}))(k.t), []int64{want}, "answer about %s", r.ID)
 }
 
 // decide asks for one event.

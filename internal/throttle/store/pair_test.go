@@ -104,14 +104,14 @@ var pairStories = []story{
 		}
 		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2", "r3", "r4").Lease
 		for range 2 { // a call is repeated whose reply was lost
-			testkit.Must(k.RecordUpdates(t.Context(), []Updated{{resolved, 1}}))(t)
+			testkit.Must(k.Pairs.RecordUpdates(t.Context(), []Updated{{resolved, 1}}))(t)
 		}
-		testkit.Must(k.RecordUpdates(t.Context(), []Updated{{resolved, 2}}))(t) // one that was late
+		testkit.Must(k.Pairs.RecordUpdates(t.Context(), []Updated{{resolved, 2}}))(t) // one that was late
 		k.release(resolved)
 		resolved = k.resolve(aboutDisk("resolved"), Reclaimed, "r1", "r4").Lease
-		testkit.Must(k.RecordUpdates(t.Context(), []Updated{{resolved, 0}}))(t)
+		testkit.Must(k.Pairs.RecordUpdates(t.Context(), []Updated{{resolved, 0}}))(t)
 		k.finish(resolved, "")
-		testkit.Must(k.RecordUpdates(t.Context(), []Updated{{resolved, 0}}))(t)
+		testkit.Must(k.Pairs.RecordUpdates(t.Context(), []Updated{{resolved, 0}}))(t)
 		k.wantFields(nil)
 	}},
 	{"more messages than are remembered", func(_ *testing.T, k *pairKit) {
@@ -142,11 +142,11 @@ var pairStories = []story{
 		k.repeat(request("other", "a").ofPair("disk"), NotDue)
 	}},
 	{"reminder", func(_ *testing.T, k *pairKit) {
-		k.settings.Remind = 4 * time.Hour
+		k.d.settings.Remind = 4 * time.Hour
 		firing := aboutDisk("a firing")
 		k.fire(firing, "r1")
 		k.fire(aboutDisk("a other"), "o")
-		k.clock.Advance(k.settings.Remind - time.Second)
+		k.clock.Advance(k.d.settings.Remind - time.Second)
 		k.repeat(firing.inMessage(5), NotDue)
 		k.repeat(firing, Posted)
 		k.clock.Advance(2 * time.Second)
@@ -160,15 +160,15 @@ var pairStories = []story{
 		k.finish(lease, "r2")
 		k.repeat(firing.inMessage(6), Posted)
 		k.repeat(firing.inMessage(7), NotDue)
-		k.clock.Advance(k.settings.Remind + time.Second)
+		k.clock.Advance(k.d.settings.Remind + time.Second)
 		k.repeat(firing.inMessage(8), 2)
 		k.fire(firing.inMessage(8).Reminder(2), "r3")
 		k.resolve(aboutDisk("resolved").inMessage(5), Admitted, "r1", "o", "r2", "r3")
-		k.clock.Advance(k.settings.Remind)
+		k.clock.Advance(k.d.settings.Remind)
 		k.repeat(firing.inMessage(9), NotDue)
 	}},
 	{"as many reminders as are remembered", func(_ *testing.T, k *pairKit) {
-		k.settings.Remind = time.Hour
+		k.d.settings.Remind = time.Hour
 		firing := aboutDisk("a firing")
 		k.fire(firing, "r")
 		for n := int64(1); n < mostPairMessages; n++ {
@@ -246,8 +246,8 @@ var pairStories = []story{
 	}},
 	{"a state to come", func(t *testing.T, k *pairKit) {
 		expires := float64(k.clock.Read().Add(time.Hour).UnixMicro())
-		k.client.HSet(t.Context(), k.keys.pairs("a"), "a\ndisk", "!waits")
-		k.client.ZAdd(t.Context(), k.keys.pairsUntil("a"), redis.Z{Score: expires, Member: "a\ndisk"})
+		k.client.HSet(t.Context(), k.d.keys.pairs("a"), "a\ndisk", "!waits")
+		k.client.ZAdd(t.Context(), k.d.keys.pairsUntil("a"), redis.Z{Score: expires, Member: "a\ndisk"})
 		k.resolve(aboutDisk("resolved"), Unpaired, "")
 		k.fire(aboutDisk("firing"), "r")
 		k.resolve(aboutDisk("resolved"), Admitted, "r")
@@ -282,7 +282,7 @@ func TestUnpairedBatchIsCheap(t *testing.T) {
 		batch[i] = batch[i].ofPair(batch[i].ID)
 		batch[i].Resolves = true
 	}
-	for _, d := range testkit.Must(r.Resolve(t.Context(), batch))(t) {
+	for _, d := range testkit.Must(r.Pairs.Resolve(t.Context(), batch))(t) {
 		testkit.Equal(t, d.Verdict, Unpaired, "verdict")
 	}
 	commands := 0
@@ -327,7 +327,7 @@ func TestResolvedEventsTakeNoSlots(t *testing.T) {
 
 func (k *pairKit) used() [][]int64 {
 	k.t.Helper()
-	return testkit.Must(k.Usage(k.t.Context(), k.settings.Tree.Path("")))(k.t)
+	return testkit.Must(k.Readings.Usage(k.t.Context(), k.d.settings.Tree.Path("")))(k.t)
 }
 
 // TestResolveRepeatedCall repeats a call, as after a lost reply.
@@ -339,7 +339,7 @@ func TestResolveRepeatedCall(t *testing.T) {
 	nonce := NewNonce()
 	var ends []int64
 	for range 2 {
-		resolutions := testkit.Must(k.ResolveOnce(t.Context(), nonce, events))(t)
+		resolutions := testkit.Must(k.Pairs.ResolveOnce(t.Context(), nonce, events))(t)
 		wantVerdicts(t, resolutions, Admitted, Unpaired, Leased)
 		testkit.Equal(t, resolutions[0].Opened, "r", "receipt")
 		ends = append(ends, resolutions[0].Lease.End)
@@ -350,7 +350,7 @@ func TestResolveRepeatedCall(t *testing.T) {
 	}
 	k.resolve(aboutDisk("first"), Leased, "")
 	k.clock.Advance(nonceKept)
-	wantVerdicts(t, testkit.Must(k.ResolveOnce(t.Context(), nonce, events[:1]))(t), Leased)
+	wantVerdicts(t, testkit.Must(k.Pairs.ResolveOnce(t.Context(), nonce, events[:1]))(t), Leased)
 }
 
 // TestPairsAreBounded exceeds the most pairs of a category. The pairs that expire first make room, and no pair of another category.
@@ -362,8 +362,8 @@ func TestPairsAreBounded(t *testing.T) {
 	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range most + beyond {
 			field := fmt.Sprint("a\n", i)
-			p.HSet(t.Context(), k.keys.pairs("a"), field, "=1 1 1 1 1 kr")
-			p.ZAdd(t.Context(), k.keys.pairsUntil("a"), redis.Z{Score: float64(k.clock.Read().Add(time.Hour).UnixMicro() + int64(i)), Member: field})
+			p.HSet(t.Context(), k.d.keys.pairs("a"), field, "=1 1 1 1 1 kr")
+			p.ZAdd(t.Context(), k.d.keys.pairsUntil("a"), redis.Z{Score: float64(k.clock.Read().Add(time.Hour).UnixMicro() + int64(i)), Member: field})
 		}
 		return nil
 	})
@@ -371,13 +371,13 @@ func TestPairsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.fire(request("firing elsewhere", "b").ofPair("neighbour"), "n")
-	client.ZAdd(t.Context(), k.keys.pairsUntil("b"), redis.Z{ // expires before all pairs of a
+	client.ZAdd(t.Context(), k.d.keys.pairsUntil("b"), redis.Z{ // expires before all pairs of a
 		Score: float64(k.clock.Read().Add(30 * time.Minute).UnixMicro()), Member: "b\nneighbour",
 	})
 	k.clock.Advance(time.Second)
 	for i, want := range []int64{most + beyond + 1 - atOnce, most, most} {
 		k.fire(request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint("new", i)), "r")
-		count, expiring := client.HLen(t.Context(), k.keys.pairs("a")).Val(), client.ZCard(t.Context(), k.keys.pairsUntil("a")).Val()
+		count, expiring := client.HLen(t.Context(), k.d.keys.pairs("a")).Val(), client.ZCard(t.Context(), k.d.keys.pairsUntil("a")).Val()
 		// One call announces the firing event, another opens its pair. Each makes room.
 		if want = min(want, most); count != want || expiring != want {
 			t.Errorf("after %d: %d pairs, of which %d expire, want %d", i+1, count, expiring, want)
@@ -422,7 +422,7 @@ func TestPairsRace(t *testing.T) {
 		running.Go(func() {
 			for i := range pairs {
 				resolved := request(fmt.Sprint("resolved", i, "by", instance), "a").ofPair(fmt.Sprint(i))
-				resolutions, err := resolver.Resolve(t.Context(), []Request{resolved})
+				resolutions, err := resolver.Pairs.Resolve(t.Context(), []Request{resolved})
 				if err != nil {
 					t.Error(err)
 					return

@@ -32,10 +32,10 @@ func TestPassed(t *testing.T) {
 		{"redeliveries hide what was skipped", 6, 125, 75, 0},
 		{"four skipped", 7, 130, 76, 4},
 	} {
-		got := testkit.Must(r.passedOnce(t.Context(), step.nonce, "consumer", step.sequence, step.deliveries))(t)
+		got := testkit.Must(r.Queues.passedOnce(t.Context(), step.nonce, "consumer", step.sequence, step.deliveries))(t)
 		testkit.Equal(t, got, step.want, "%s: messages skipped", step.name)
 	}
-	testkit.Equal(t, testkit.Must(r.Passed(t.Context(), "another", 5, 1))(t), 0, "messages of another consumer that vanished")
+	testkit.Equal(t, testkit.Must(r.Queues.Passed(t.Context(), "another", 5, 1))(t), 0, "messages of another consumer that vanished")
 }
 
 // TestPassedAfterLostReply loses the reply with the count. The next call returns the count.
@@ -45,7 +45,7 @@ func TestPassedAfterLostReply(t *testing.T) {
 	proxy := servertest.StartProxy(t, server.Addr)
 	r := newRedis(scripttest.NewClient(t, redis.Options{Addr: proxy.Addr, MaxRetries: -1}), "lost", scriptSettings(t))
 	passed := func(ctx context.Context, sequence uint64) (int64, error) {
-		return r.Passed(ctx, "consumer", sequence, 50)
+		return r.Queues.Passed(ctx, "consumer", sequence, 50)
 	}
 	testkit.Must(passed(t.Context(), 100))(t)
 	lost := proxy.CutAfterRequest("consumer")

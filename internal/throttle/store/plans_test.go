@@ -19,7 +19,7 @@ func TestPlans(t *testing.T) {
 	k := newPairKit(t, newClient(t, redis.Options{Addr: server.Addr}), script.Eval)
 	want := func(id string, planned bool, about time.Duration) {
 		t.Helper()
-		got, err := k.Plans(t.Context(), []Request{request("other", "b"), request(id, "a"), request("unknown", "a")})
+		got, err := k.Queues.Plans(t.Context(), []Request{request("other", "b"), request(id, "a"), request("unknown", "a")})
 		if err != nil || len(got) != 3 {
 			t.Fatalf("%q: got %v, %v, want three answers", id, got, err)
 		}
@@ -41,8 +41,8 @@ func TestPlans(t *testing.T) {
 	want("e2", true, 11*time.Minute)
 	want("e3", true, 21*time.Minute)
 
-	server.CLI("SET", k.keys.room("a"), "text")
-	if _, err := k.Plans(t.Context(), []Request{request("e1", "a")}); !errors.Is(err, script.ErrRefused) {
+	server.CLI("SET", k.d.keys.room("a"), "text")
+	if _, err := k.Queues.Plans(t.Context(), []Request{request("e1", "a")}); !errors.Is(err, script.ErrRefused) {
 		t.Errorf("of a key of the wrong type: %v", err)
 	}
 }

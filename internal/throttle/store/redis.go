@@ -19,29 +19,30 @@ import (
 // MaxBatch is how many events one script call should carry at most. Redis does nothing else meanwhile, and more gains little.
 const MaxBatch = 256
 
-// Redis is the store that all instances of a deployment share. Its time is the server's.
+// Redis is the store that all instances of a deployment share. Its time is the server's. Its own calls are about decisions and leases.
 type Redis struct {
-	*deployment
-	*Pairs
-	*Queues
-	*Positions
-	*Readings
+	Pairs     *Pairs
+	Queues    *Queues
+	Positions *Positions
+	Readings  *Readings
+
+	d *deployment
 }
 
 // Pairs are the calls about firing and resolved events.
-type Pairs struct{ *deployment }
+type Pairs struct{ d *deployment }
 
 // Queues are the calls about events that wait, in the queues for slots and in the room.
 type Queues struct {
-	*deployment
+	d           *deployment
 	passedNonce atomic.Int64 // of a call of Passed that failed; 0: of none
 }
 
 // Positions are the calls about the position of the limits in force, and the layout of what is stored.
-type Positions struct{ *deployment }
+type Positions struct{ d *deployment }
 
 // Readings are the calls that only read.
-type Readings struct{ *deployment }
+type Readings struct{ d *deployment }
 
 // deployment is what all calls have in common.
 type deployment struct {
@@ -54,7 +55,7 @@ type deployment struct {
 // NewRedis makes a store whose scripts the runner runs. It does not talk to the server. No other store may use the runner.
 func NewRedis(runner *script.Runner, s Settings) *Redis {
 	d := &deployment{runner: runner, keys: newKeys(runner), settings: s}
-	r := &Redis{deployment: d, Pairs: &Pairs{d}, Queues: &Queues{deployment: d}, Positions: &Positions{d}, Readings: &Readings{d}}
+	r := &Redis{Pairs: &Pairs{d}, Queues: &Queues{d: d}, Positions: &Positions{d}, Readings: &Readings{d}, d: d}
 	r.Adopt(s.rules())
 	return r
 }
@@ -65,15 +66,17 @@ func (r *Redis) Adopt(rules limits.Ruleset) { r.AdoptRules(Compile(rules)) }
 
 // AdoptRules is Adopt with rules that are compiled already.
 func (r *Redis) AdoptRules(rules *Rules) {
-	r.runner.Adopt(rules.algorithms())
-	r.inForce.Store(rules)
+	r.d.runner.Adopt(rules.algorithms())
+	r.d.inForce.Store(rules)
 }
 
 // Settings returns the settings passed to NewRedis.
-func (r *Redis) Settings() Settings { return r.settings }
+func (r *Redis) Settings() Settings { return r.d.settings }
 
 // Rules are the limits in force.
-func (d *deployment) Rules() *Rules { return d.inForce.Load() }
+func (r *Redis) Rules() *Rules { return r.d.rules() }
+
+func (d *deployment) rules() *Rules { return d.inForce.Load() }
 
 // keys builds every key that the store uses.
 type keys struct {
@@ -123,8 +126,8 @@ func (r *Redis) Decide(ctx context.Context, requests []Request) (BatchResult, er
 
 // DecideOnce makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) DecideOnce(ctx context.Context, nonce string, requests []Request) (BatchResult, error) {
-	call := newDecideCall(r.keys, r.settings, r.Rules(), nonce, requests)
-	return script.RunDecoded(ctx, r.runner, script.Call{Tried: "asking the limits", Script: lua.Decide, Keys: call.keys, Arguments: call.arguments}, call.decode)
+	call := newDecideCall(r.d.keys, r.d.settings, r.Rules(), nonce, requests)
+	return script.RunDecoded(ctx, r.d.runner, script.Call{Tried: "asking the limits", Script: lua.Decide, Keys: call.keys, Arguments: call.arguments}, call.decode)
 }
 
 // Finish implements [Store].
@@ -138,7 +141,7 @@ func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) (
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	books, buckets := newPairBooks(r.keys), newBucketIndex(r.keys)
+	books, buckets := newPairBooks(r.d.keys), newBucketIndex(r.d.keys)
 	events := make([]any, 0, 8*len(leases))
 	for _, lease := range leases {
 		eventKey, version := lease.keyAndVersion()
@@ -147,7 +150,7 @@ func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) (
 	}
 	arguments := append([]any{nonce}, r.deliveryTimes(books)...)
 	arguments = append(buckets.appendBuckets(arguments), events...)
-	return flags(r.runner.RunNumbers(ctx, "recording deliveries", lua.Finish, r.deliveryKeys(books, buckets), arguments, len(leases)))
+	return flags(r.d.runner.RunNumbers(ctx, "recording deliveries", lua.Finish, r.deliveryKeys(books, buckets), arguments, len(leases)))
 }
 
 // flags reads 1 or 0 for each event.
@@ -164,12 +167,12 @@ func flags(numbers []int64, err error) ([]bool, error) {
 
 // deliveryKeys returns the keys for recording deliveries. deliveryTimes returns how long each part of a record lives.
 func (r *Redis) deliveryKeys(books *pairBooks, buckets *bucketIndex) []string {
-	k := r.keys
+	k := r.d.keys
 	return slices.Concat([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys, buckets.keys)
 }
 
 func (r *Redis) deliveryTimes(books *pairBooks) []any {
-	s := r.settings
+	s := r.d.settings
 	return []any{s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), len(books.numbers)}
 }
 
@@ -178,16 +181,16 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	buckets := newBucketIndex(r.keys, r.keys.calls, r.keys.leased)
+	buckets := newBucketIndex(r.d.keys, r.d.keys.calls, r.d.keys.leased)
 	events := make([]any, 0, 5*len(leases))
 	for _, lease := range leases {
 		eventKey, version := lease.keyAndVersion()
 		events = append(events, eventKey, version, lease.End, flag(lease.InDoubt), lease.Cost)
 		events = r.appendFollowing(events, buckets, lease, d > 0)
 	}
-	arguments := []any{d.Microseconds(), max(d, r.settings.Lease).Microseconds(), r.settings.Retention.Microseconds()}
+	arguments := []any{d.Microseconds(), max(d, r.d.settings.Lease).Microseconds(), r.d.settings.Retention.Microseconds()}
 	arguments = append(buckets.appendBuckets(arguments), events...)
-	numbers, err := r.runner.RunNumbers(ctx, "extending leases", lua.Extend, buckets.keys, arguments, 1+len(leases))
+	numbers, err := r.d.runner.RunNumbers(ctx, "extending leases", lua.Extend, buckets.keys, arguments, 1+len(leases))
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +206,7 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	k := r.keys
+	k := r.d.keys
 	buckets := newBucketIndex(k, k.calls, k.leased, k.done, k.message, k.taken, k.shadowTaken(r.Rules()))
 	var events []any
 	for _, lease := range leases {
@@ -211,8 +214,8 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 		events = append(events, eventKey, version, lease.End, lease.Cost)
 		events = r.appendRoutes(events, buckets, lease)
 	}
-	arguments := buckets.appendBuckets([]any{r.settings.Lease.Microseconds(), r.settings.Retention.Microseconds()})
-	return flags(r.runner.RunNumbers(ctx, "returning slots", lua.Refund, buckets.keys, append(arguments, events...), len(leases)))
+	arguments := buckets.appendBuckets([]any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds()})
+	return flags(r.d.runner.RunNumbers(ctx, "returning slots", lua.Refund, buckets.keys, append(arguments, events...), len(leases)))
 }
 
 // appendRoutes appends an event's routes in the limits by which it was evaluated and in their shadow.
@@ -279,7 +282,7 @@ const (
 // Restore records admissions without Redis, with their own times. It returns when the leases of undelivered events end. Repeating it is
 // harmless.
 func (r *Redis) Restore(ctx context.Context, admissions []Admission) (leaseEnd int64, err error) {
-	books, buckets := newPairBooks(r.keys), newBucketIndex(r.keys)
+	books, buckets := newPairBooks(r.d.keys), newBucketIndex(r.d.keys)
 	now := time.Now()
 	var events []any
 	for _, a := range admissions {
@@ -293,25 +296,25 @@ func (r *Redis) Restore(ctx context.Context, admissions []Admission) (leaseEnd i
 		events = r.appendEvaluated(events, buckets, a.Lease)
 	}
 	arguments := append(buckets.appendBuckets(r.deliveryTimes(books)), events...)
-	restored, err := r.runner.RunInt(ctx, "restoring admissions", lua.Restore, r.deliveryKeys(books, buckets), arguments)
+	restored, err := r.d.runner.RunInt(ctx, "restoring admissions", lua.Restore, r.deliveryKeys(books, buckets), arguments)
 	if err != nil {
 		return 0, err
 	}
-	return restored + r.settings.Lease.Microseconds(), nil
+	return restored + r.d.settings.Lease.Microseconds(), nil
 }
 
 // Usage returns the number of slots in use, for each limit of each node.
 func (r *Readings) Usage(ctx context.Context, nodes []limits.Node) ([][]int64, error) {
 	used := make([][]int64, 0, len(nodes))
 	for batch := range slices.Chunk(nodes, MaxBatch) {
-		buckets := newBucketIndex(r.keys, r.keys.calls)
+		buckets := newBucketIndex(r.d.keys, r.d.keys.calls)
 		for _, node := range batch {
 			for _, b := range bucketsOf(node) {
-				buckets.of(&b, r.Rules().InForce, inForce)
+				buckets.of(&b, r.d.rules().InForce, inForce)
 			}
 		}
-		arguments := buckets.appendBuckets([]any{r.settings.Lease.Microseconds()})
-		numbers, err := r.runner.RunNumbers(ctx, "reading the usage", lua.Usage, buckets.keys, arguments, len(buckets.limits))
+		arguments := buckets.appendBuckets([]any{r.d.settings.Lease.Microseconds()})
+		numbers, err := r.d.runner.RunNumbers(ctx, "reading the usage", lua.Usage, buckets.keys, arguments, len(buckets.limits))
 		if err != nil {
 			return nil, err
 		}
@@ -327,7 +330,7 @@ func (r *Redis) Probe(ctx context.Context) error {
 	if err := r.Compare(ctx); err != nil && !errors.Is(err, script.ErrStale) {
 		return err
 	}
-	_, err := r.Usage(ctx, r.Rules().InForce.Path(""))
+	_, err := r.Readings.Usage(ctx, r.Rules().InForce.Path(""))
 	return err
 }
 
@@ -342,8 +345,8 @@ func NewerThan(stale error) limits.Position {
 func (r *Positions) InForce(ctx context.Context) (in limits.Position, since time.Time, err error) {
 	const tried = "asking which limits are in force"
 	var text string
-	err = r.runner.Read(ctx, tried, func(ctx context.Context, client redis.Cmdable) (err error) {
-		text, err = client.Get(ctx, r.keys.limits).Result()
+	err = r.d.runner.Read(ctx, tried, func(ctx context.Context, client redis.Cmdable) (err error) {
+		text, err = client.Get(ctx, r.d.keys.limits).Result()
 		return err
 	})
 	if err != nil || text == "" {
@@ -359,7 +362,7 @@ func (r *Positions) InForce(ctx context.Context) (in limits.Position, since time
 // PutInForce puts a position in force, even an older one. It does nothing and returns false if another position than `seen` is in force.
 func (r *Positions) PutInForce(ctx context.Context, seen, next limits.Position) (bool, error) {
 	arguments := []any{seen.Generation, seen.Revision, next.Generation, next.Revision}
-	put, err := r.runner.RunInt(ctx, "putting limits in force", lua.AdoptLimits, []string{r.keys.calls, r.keys.limits}, arguments)
+	put, err := r.d.runner.RunInt(ctx, "putting limits in force", lua.AdoptLimits, []string{r.d.keys.calls, r.d.keys.limits}, arguments)
 	return put == 1, err
 }
 

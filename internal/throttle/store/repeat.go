@@ -28,13 +28,13 @@ func (r Request) Reminder(messages int64) Request {
 
 // Repeated looks for events among the messages of open pairs, and keeps what is known of those anew.
 func (r *Pairs) Repeated(ctx context.Context, requests []Request) ([]int64, error) {
-	books := newPairBooks(r.keys)
+	books := newPairBooks(r.d.keys)
 	var events []any
 	for _, request := range requests {
 		events = append(events, request.eventKey(), request.Message.version(), books.of(request), request.Pair)
 	}
-	s := r.settings
+	s := r.d.settings
 	arguments := []any{s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), s.Remind.Microseconds(), len(books.numbers)}
-	keys := append([]string{r.keys.calls, r.keys.done, r.keys.message}, books.keys...)
-	return r.runner.RunNumbers(ctx, "looking for repetitions", lua.Repeat, keys, append(arguments, events...), len(requests))
+	keys := append([]string{r.d.keys.calls, r.d.keys.done, r.d.keys.message}, books.keys...)
+	return r.d.runner.RunNumbers(ctx, "looking for repetitions", lua.Repeat, keys, append(arguments, events...), len(requests))
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
@@ -84,21 +83,7 @@ func (r Request) eventKey() string {
 	if !r.Derived {
 		return r.ID
 	}
-	var room eventKeyRoom
-	return string(r.appendEventKey(room[:0]))
-}
-
-// eventKeyRoom is as long as an event key gets.
-type eventKeyRoom [event.MaxIdentityBytes + len("\n") + maxDigits]byte
-
-// maxDigits is how long a number gets, its sign included.
-const maxDigits = 20
-
-func (r Request) appendEventKey(name []byte) []byte {
-	if name = append(name, r.ID...); !r.Derived {
-		return name
-	}
-	return strconv.AppendInt(append(name, '\n'), r.Message.version(), 10)
+	return r.ID + "\n" + strconv.FormatInt(r.Message.version(), 10)
 }
 
 // keyAndVersion is what the scripts take. The version is "" where the event key contains it.

@@ -22,17 +22,17 @@ func (r *Queues) EnterRoom(ctx context.Context, stays []Stay, most int) (mayStay
 	if len(stays) == 0 {
 		return nil, nil
 	}
-	keys, rooms := []string{r.keys.calls}, make(numbering[string])
+	keys, rooms := []string{r.d.keys.calls}, make(numbering[string])
 	arguments := make([]any, 0, 1+4*len(stays))
 	arguments = append(arguments, most)
 	for _, stay := range stays {
 		room, isNew := rooms.of(stay.First)
 		if isNew {
-			keys = append(keys, r.keys.room(stay.First))
+			keys = append(keys, r.d.keys.room(stay.First))
 		}
 		arguments = append(arguments, room, stay.Member, stay.Weight, stay.For.Microseconds())
 	}
-	return flags(r.runner.RunNumbers(ctx, "entering the room", lua.Room, keys, arguments, len(stays)))
+	return flags(r.d.runner.RunNumbers(ctx, "entering the room", lua.Room, keys, arguments, len(stays)))
 }
 
 // positionKept is how long a consumer's position is remembered after its last report.
@@ -55,7 +55,7 @@ func (r *Queues) Passed(ctx context.Context, consumer string, sequence, deliveri
 
 // passedOnce makes one call. Calling it again with the same nonce gives the same answer until another call counts messages.
 func (r *Queues) passedOnce(ctx context.Context, nonce int64, consumer string, sequence, deliveries uint64) (vanished int64, err error) {
-	keys := []string{r.keys.key("passed:" + consumer)}
+	keys := []string{r.d.keys.key("passed:" + consumer)}
 	arguments := []any{nonce, sequence, deliveries, positionKept.Microseconds()}
-	return r.runner.RunInt(ctx, "noting the consumer's position", lua.Passed, keys, arguments)
+	return r.d.runner.RunInt(ctx, "noting the consumer's position", lua.Passed, keys, arguments)
 }

@@ -15,13 +15,13 @@ type SelfTest func(ctx context.Context, scratch *script.Runner) error
 // SelfTest looks at the server's version, and runs every script that a worker needs, to find rights that the user lacks. No deployment
 // uses the keys of the test, and they expire by themselves. The caller adds the self-tests of other packages.
 func (r *Redis) SelfTest(ctx context.Context, others ...SelfTest) error {
-	if err := r.runner.CheckServer(ctx); err != nil {
+	if err := r.d.runner.CheckServer(ctx); err != nil {
 		return err
 	}
-	if err := r.runner.Load(ctx); err != nil {
+	if err := r.d.runner.Load(ctx); err != nil {
 		return err
 	}
-	runner := r.runner.Scratch(NewNonce())
+	runner := r.d.runner.Scratch(NewNonce())
 	for _, test := range append([]SelfTest{selfTest}, others...) {
 		if err := test(ctx, runner); err != nil {
 			return err
@@ -61,24 +61,26 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		func() error {
 			return errorOf(scratch.Restore(ctx, []Admission{{Lease: lease[0], At: time.Now(), Became: WasDelivered}}))
 		},
-		func() error { return scratch.Announce(ctx, []Decision{{Lease: firing}}) },
+		func() error { return scratch.Pairs.Announce(ctx, []Decision{{Lease: firing}}) },
 		func() error { return errorOf(scratch.Finish(ctx, []Lease{firing})) },
-		func() error { return errorOf(scratch.Repeated(ctx, []Request{firing.Request})) },
+		func() error { return errorOf(scratch.Pairs.Repeated(ctx, []Request{firing.Request})) },
 		func() error {
-			return scratch.resolveAndFinish(ctx, Request{ID: "resolved", Message: request.Message, Category: name, Pair: pair})
+			return resolveAndFinish(ctx, scratch, Request{ID: "resolved", Message: request.Message, Category: name, Pair: pair})
 		},
-		func() error { return errorOf(scratch.PutInForce(ctx, position, limits.Position{Generation: 1})) },
 		func() error {
-			_, _, err := scratch.Delay(ctx, Postponement{Request: request, Wait: time.Millisecond, Longest: time.Second, Limit: all[0]}, 1)
+			return errorOf(scratch.Positions.PutInForce(ctx, position, limits.Position{Generation: 1}))
+		},
+		func() error {
+			_, _, err := scratch.Queues.Delay(ctx, Postponement{Request: request, Wait: time.Millisecond, Longest: time.Second, Limit: all[0]}, 1)
 			return err
 		},
-		func() error { return errorOf(scratch.Turns(ctx, []Request{request})) },
-		func() error { return scratch.Leave(ctx, []Request{request}) },
+		func() error { return errorOf(scratch.Queues.Turns(ctx, []Request{request})) },
+		func() error { return scratch.Queues.Leave(ctx, []Request{request}) },
 		func() error {
-			return errorOf(scratch.EnterRoom(ctx, []Stay{{First: name, Member: name, Weight: 1, For: time.Second}}, 1))
+			return errorOf(scratch.Queues.EnterRoom(ctx, []Stay{{First: name, Member: name, Weight: 1, For: time.Second}}, 1))
 		},
-		func() error { return errorOf(scratch.Passed(ctx, name, 1, 1)) },
-		func() error { return errorOf(scratch.Explain(ctx, request)) },
+		func() error { return errorOf(scratch.Queues.Passed(ctx, name, 1, 1)) },
+		func() error { return errorOf(scratch.Readings.Explain(ctx, request)) },
 	} {
 		if err := step(); err != nil {
 			return err
@@ -90,12 +92,12 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 func errorOf[T any](_ T, err error) error { return err }
 
 // resolveAndFinish takes an event that resolves its pair to its end.
-func (r *Redis) resolveAndFinish(ctx context.Context, resolved Request) error {
-	resolutions, err := r.Resolve(ctx, []Request{resolved})
+func resolveAndFinish(ctx context.Context, r *Redis, resolved Request) error {
+	resolutions, err := r.Pairs.Resolve(ctx, []Request{resolved})
 	if err != nil {
 		return err
 	}
-	if err := errorOf(r.RecordUpdates(ctx, []Updated{{Lease: resolutions[0].Lease}})); err != nil {
+	if err := errorOf(r.Pairs.RecordUpdates(ctx, []Updated{{Lease: resolutions[0].Lease}})); err != nil {
 		return err
 	}
 	return errorOf(r.Finish(ctx, []Lease{resolutions[0].Lease}))

@@ -309,8 +309,8 @@ type keptKey struct {
 func (p *shadowPair) keys(r *Redis) (inForceKeys map[string]keptKey, ofShadow int) {
 	p.t.Helper()
 	inForceKeys = make(map[string]keptKey)
-	for _, key := range p.client.Keys(p.t.Context(), r.runner.Key("")+"*").Val() {
-		name := strings.TrimPrefix(key, r.runner.Key(""))
+	for _, key := range p.client.Keys(p.t.Context(), r.d.runner.Key("")+"*").Val() {
+		name := strings.TrimPrefix(key, r.d.runner.Key(""))
 		if strings.HasPrefix(name, inShadow) {
 			ofShadow++
 			continue

@@ -41,15 +41,15 @@ var operations = []operation{
 		func(ctx context.Context, r *Redis, _ Lease) error { return decide(ctx, r, request("new", scriptPath)) }},
 	{"decide in shadow mode", "calls leased done message pauses log log:a log:a.b", "zadd pexpire zremrangebyrank",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			forwarding := NewRedis(r.runner, r.settings)
-			forwarding.settings.Forward = true
+			forwarding := NewRedis(r.d.runner, r.d.settings)
+			forwarding.d.settings.Forward = true
 			return decide(ctx, forwarding, several(10, "new", scriptPath)...)
 		}},
 	{"finish", "calls leased done message", "zadd pexpire zrem zremrangebyrank",
 		func(ctx context.Context, r *Redis, lease Lease) error { return finish(ctx, r, lease) }},
 	{"announce", "calls pairs:a pairs:until:a", "zadd pexpire zrem hset hdel",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			return r.Announce(ctx, []Decision{{Lease: Lease{Request: request("new", scriptPath).ofPair("new")}}})
+			return r.Pairs.Announce(ctx, []Decision{{Lease: Lease{Request: request("new", scriptPath).ofPair("new")}}})
 		}},
 	{"finish a firing", "calls leased done message pairs:a pairs:until:a", "zadd pexpire zrem zremrangebyrank hset hdel",
 		func(ctx context.Context, r *Redis, lease Lease) error {
@@ -58,7 +58,7 @@ var operations = []operation{
 		}},
 	{"resolve", "calls leased done message pairs:a pairs:until:a", "zadd pexpire zrem hset hdel",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.Resolve(ctx, []Request{request("new", scriptPath).ofPair("open")})
+			_, err := r.Pairs.Resolve(ctx, []Request{request("new", scriptPath).ofPair("open")})
 			return err
 		}},
 	{"finish a resolved", "calls leased done message pairs:a pairs:until:a", "zadd pexpire zrem zremrangebyrank hdel",
@@ -98,38 +98,38 @@ var operations = []operation{
 		}},
 	{"usage", "calls log log:a log:a.b", "",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.Usage(ctx, r.settings.Tree.Path(scriptPath))
+			_, err := r.Readings.Usage(ctx, r.d.settings.Tree.Path(scriptPath))
 			return err
 		}},
 	{"delay", "calls room:a line:a:a", "zadd pexpire zrem",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, _, err := r.Delay(ctx, postponed(request("new", scriptPath)), 10)
+			_, _, err := r.Queues.Delay(ctx, postponed(request("new", scriptPath)), 10)
 			return err
 		}},
 	{"enter the room", "calls room:a", "zadd pexpire zrem",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.EnterRoom(ctx, []Stay{{First: "a", Member: "new", Weight: 2, For: time.Minute}}, 10)
+			_, err := r.Queues.EnterRoom(ctx, []Stay{{First: "a", Member: "new", Weight: 2, For: time.Minute}}, 10)
 			return err
 		}},
 	{"turn", "calls leased done room:a line:a:a", "",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.Turns(ctx, []Request{request("new", scriptPath).inMessage(9)})
+			_, err := r.Queues.Turns(ctx, []Request{request("new", scriptPath).inMessage(9)})
 			return err
 		}},
 	{"leave", "calls room:a line:a:a", "zrem zadd",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			return r.Leave(ctx, []Request{request("waits", scriptPath)})
+			return r.Queues.Leave(ctx, []Request{request("waits", scriptPath)})
 		}},
 	{"delay a firing", "calls room:a line:a:a pairs:a pairs:until:a leased", "zadd pexpire zrem hset hdel",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, _, err := r.Delay(ctx, postponed(request("new", scriptPath).ofPair("under way")), 10)
+			_, _, err := r.Queues.Delay(ctx, postponed(request("new", scriptPath).ofPair("under way")), 10)
 			return err
 		}},
 	{"refuse a firing", "calls room:a line:a:a pairs:a pairs:until:a", "zadd pexpire zrem hdel",
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			p := postponed(request("waits", scriptPath).ofPair("waits"))
 			p.Longest, p.HasWaited = 0, true
-			_, _, err := r.Delay(ctx, p, 10)
+			_, _, err := r.Queues.Delay(ctx, p, 10)
 			return err
 		}},
 }
@@ -143,18 +143,18 @@ func decide(ctx context.Context, r *Redis, requests ...Request) error {
 func seed(ctx context.Context, r *Redis) error {
 	firing := Lease{Request: request("firing", scriptPath).ofPair("open"), Receipt: "r"}
 	lapsed := Lease{Request: request("lapsed", scriptPath).ofPair("under way")}
-	_, _, delayed := r.Delay(ctx, postponed(request("waits", scriptPath).ofPair("waits")), 10)
+	_, _, delayed := r.Queues.Delay(ctx, postponed(request("waits", scriptPath).ofPair("waits")), 10)
 	result, err := r.Decide(ctx, []Request{request("leased", scriptPath), request("delivered", scriptPath)})
 	if err != nil {
 		return err
 	}
-	pacing.New(pacing.Options{Runner: r.runner, Logger: slog.New(slog.DiscardHandler)}).Pause(ctx, "#here", time.Hour)
-	client := r.runner.Options().Client
+	pacing.New(pacing.Options{Runner: r.d.runner, Logger: slog.New(slog.DiscardHandler)}).Pause(ctx, "#here", time.Hour)
+	client := r.d.runner.Options().Client
 	taken := Lease{Request: request("leased", scriptPath), Resolving: true}.pairField()
-	return errors.Join(delayed, r.Announce(ctx, []Decision{{Lease: lapsed}}),
+	return errors.Join(delayed, r.Pairs.Announce(ctx, []Decision{{Lease: lapsed}}),
 		finish(ctx, r, firing), finish(ctx, r, result.Decisions[1].Lease),
-		client.HSet(ctx, r.keys.pairs("a"), taken, "=r").Err(),
-		client.ZAdd(ctx, r.keys.pairsUntil("a"), redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro()), Member: taken}).Err(),
+		client.HSet(ctx, r.d.keys.pairs("a"), taken, "=r").Err(),
+		client.ZAdd(ctx, r.d.keys.pairsUntil("a"), redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro()), Member: taken}).Err(),
 	)
 }
 
@@ -168,8 +168,8 @@ func seeded(t *testing.T, r *Redis) Lease {
 // seededLease returns the lease of the seed, or a lease that was never given.
 func seededLease(ctx context.Context, r *Redis) (Lease, error) {
 	lease := Lease{Request: request("leased", scriptPath), End: 1}
-	err := r.runner.Read(ctx, "reading the lease", func(ctx context.Context, client redis.Cmdable) error {
-		end, err := client.ZScore(ctx, r.keys.leased, lease.ID).Result()
+	err := r.d.runner.Read(ctx, "reading the lease", func(ctx context.Context, client redis.Cmdable) error {
+		end, err := client.ZScore(ctx, r.d.keys.leased, lease.ID).Result()
 		if errors.Is(err, redis.Nil) {
 			return nil
 		}

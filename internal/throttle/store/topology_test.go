@@ -261,7 +261,7 @@ func TestClusterReshard(t *testing.T) {
 
 	testkit.Equal(t, len(workers.untimed), 0, "events admitted by calls that failed")
 	testkit.NoError(t, checkWindows(workers.all(), limits))
-	used, err := store.Usage(t.Context(), tree.Path("c"))
+	used, err := store.Readings.Usage(t.Context(), tree.Path("c"))
 	if want := workers.taken("c"); err != nil || used[1][0] != want || want == 0 {
 		t.Errorf("%v slots are taken, %d were kept, %v", used, want, err)
 	}
@@ -301,7 +301,7 @@ func TestClusterReshardWithEveryKey(t *testing.T) {
 	wantUsed := func(want ...[]int64) {
 		t.Helper()
 		testkit.Eventually(t, fmt.Sprintf("%v slots to be taken", want), func() bool {
-			used, err := store.Usage(t.Context(), tree.Path("a"))
+			used, err := store.Readings.Usage(t.Context(), tree.Path("a"))
 			return err == nil && reflect.DeepEqual(used, want)
 		})
 	}
@@ -363,7 +363,7 @@ func testFailover(t *testing.T, cut bool) {
 	}
 
 	testkit.Eventually(t, "the short limits are free", func() bool {
-		return testkit.Must(store.Usage(t.Context(), tree.Path("")))(t)[0][0] == 0
+		return testkit.Must(store.Readings.Usage(t.Context(), tree.Path("")))(t)[0][0] == 0
 	})
 	before := workers.all()
 	remembered, after, forgotten := workers.askAgain(store, failover{safe: safe, safelyFinished: safelyFinished, finishedByOld: finishedByOld, killed: killed})

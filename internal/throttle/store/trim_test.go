@@ -33,7 +33,7 @@ func TestTailsDoNotCount(t *testing.T) {
 					return strings.Replace(text, "-- Read the buckets and the asks.", "error('not evaluated as one')", 1)
 				})
 			}
-			logs := []string{r.keys.key("log"), r.keys.key("log:a")}
+			logs := []string{r.d.keys.key("log"), r.d.keys.key("log:a")}
 			long := clock.Read().Add(-2 * time.Hour).UnixMicro()
 			for _, key := range logs {
 				scripttest.Plant(t, client, key, "planted-", tail, long)
@@ -74,11 +74,11 @@ func TestCallsAheadAreTrimmedInPieces(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
 	r := newRedis(client, "ahead", scriptSettings(t))
-	scripttest.Plant(t, client, r.keys.calls, "planted-", 3*spare/2, time.Now().Add(time.Hour).UnixMicro())
+	scripttest.Plant(t, client, r.d.keys.calls, "planted-", 3*spare/2, time.Now().Add(time.Hour).UnixMicro())
 	for i, want := range []int{spare / 2, 0, 0} {
 		result := testkit.Must(r.Decide(t.Context(), []Request{request(fmt.Sprint("e", i), "a")}))(t)
 		wantVerdicts(t, result.Decisions, Admitted)
-		testkit.Equal(t, scripttest.Planted(t, client, r.keys.calls, "planted-"), want, "call %d leaves", i)
+		testkit.Equal(t, scripttest.Planted(t, client, r.d.keys.calls, "planted-"), want, "call %d leaves", i)
 		if result.At > time.Now().Add(time.Minute).UnixMicro() {
 			t.Errorf("call %d was made at the time of a clock that ran ahead", i)
 		}

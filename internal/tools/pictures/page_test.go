@@ -12,7 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // exampleForm matches an example of the page: settings, and a table of their effect.
@@ -29,7 +29,7 @@ func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
 	for _, example := range examples {
 		settings, rows := example[1], strings.TrimSpace(example[2])
 		var now time.Time
-		store := throttle.NewMemory(throttle.Settings{
+		shared := store.NewMemory(store.Settings{
 			Tree: treeOf(t, settings), Lease: time.Minute, Retention: 24 * time.Hour,
 		}, func() time.Time { return now }, nil)
 		for number, row := range strings.Split(rows, "\n") {
@@ -38,7 +38,7 @@ func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
 				cells[i] = strings.TrimSpace(cells[i])
 			}
 			now = clockTime(t, cells[1])
-			admitted, level, next := evaluate(t, store, number, cells[2], now)
+			admitted, level, next := evaluate(t, shared, number, cells[2], now)
 			got := []string{strconv.Itoa(admitted), level, next}
 			if wanted := cells[3:6]; strings.Join(got, "|") != strings.Join(wanted, "|") {
 				t.Errorf("%s %s: the limiter says %q, the page %q", cells[1], cells[2], got, wanted)
@@ -55,7 +55,7 @@ func clockTime(t *testing.T, text string) time.Time {
 
 // evaluate returns the number of admitted events. Of the first denied event it returns the level and the time of the next slot.
 func evaluate(
-	t *testing.T, store throttle.Store, row int, events string, now time.Time,
+	t *testing.T, shared store.Store, row int, events string, now time.Time,
 ) (admitted int, level, next string) {
 	t.Helper()
 	form := eventsForm.FindStringSubmatch(events)
@@ -63,17 +63,17 @@ func evaluate(
 		t.Fatalf("%q is not a number and a category", events)
 	}
 	count := testkit.Must(strconv.Atoi(form[1]))(t)
-	var requests []throttle.Request
+	var requests []store.Request
 	for i := range count {
 		id := fmt.Sprintf("%d-%d", row, i)
-		requests = append(requests, throttle.Request{
-			ID: id, Message: throttle.Message{Stored: now}, Category: form[2], Cost: 1,
+		requests = append(requests, store.Request{
+			ID: id, Message: store.Message{Stored: now}, Category: form[2], Cost: 1,
 		})
 	}
-	result := testkit.Must(store.Decide(t.Context(), requests))(t)
+	result := testkit.Must(shared.Decide(t.Context(), requests))(t)
 	for _, decision := range result.Decisions {
 		switch {
-		case decision.Verdict == throttle.Admitted:
+		case decision.Verdict == store.Admitted:
 			admitted++
 		case level == "":
 			level, next = "`"+decision.Node.Level+"`", now.Add(decision.Wait).Format("15:04")

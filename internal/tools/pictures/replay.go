@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Time passes in steps, from the beginning of a window on.
@@ -61,9 +61,9 @@ func replay(text string) (run, error) {
 	var (
 		r        = run{name: text, limit: parsed[0]}
 		now      time.Duration
-		settings = throttle.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour}
-		memory   = throttle.NewMemory(settings, func() time.Time { return beginning.Add(now) }, nil)
-		underWay = make(map[time.Duration][]throttle.Lease) // by the end of the delivery
+		settings = store.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour}
+		memory   = store.NewMemory(settings, func() time.Time { return beginning.Add(now) }, nil)
+		underWay = make(map[time.Duration][]store.Lease) // by the end of the delivery
 		coming   = arrivals()
 		ctx      = context.Background()
 	)
@@ -76,7 +76,7 @@ func replay(text string) (run, error) {
 			if err != nil {
 				return run{}, err
 			}
-			admitted := decision.Verdict == throttle.Admitted
+			admitted := decision.Verdict == store.Admitted
 			if admitted {
 				underWay[now+delivery] = append(underWay[now+delivery], decision.Lease)
 			}
@@ -89,12 +89,12 @@ func replay(text string) (run, error) {
 	return r, nil
 }
 
-func decide(ctx context.Context, store throttle.Store, number int) (throttle.Decision, error) {
-	result, err := store.Decide(ctx, []throttle.Request{{
-		ID: strconv.Itoa(number), Message: throttle.Message{Stream: "pictures", Stored: beginning}, Category: "any", Cost: 1,
+func decide(ctx context.Context, decider store.Store, number int) (store.Decision, error) {
+	result, err := decider.Decide(ctx, []store.Request{{
+		ID: strconv.Itoa(number), Message: store.Message{Stream: "pictures", Stored: beginning}, Category: "any", Cost: 1,
 	}})
 	if err != nil {
-		return throttle.Decision{}, err
+		return store.Decision{}, err
 	}
 	return result.Decisions[0], nil
 }

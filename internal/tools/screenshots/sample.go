@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
@@ -22,12 +23,12 @@ func (s sample) Status(context.Context) (status.Status, error) {
 		Redis:   status.Redis{Role: "primary", Version: "7.2.4", Replicas: 1, Memory: 3_400_000, SlowestCall: 4 * time.Millisecond},
 		NATS:    status.NATS{Server: "nats-1", Version: "2.12.1", Cluster: "main", Replicas: 3, Bytes: 41_000_000},
 		Limits: []status.Limit{
-			{Level: "global", Limit: "100/30m", Used: 71, Size: 100},
-			{Level: "category", Path: "payments", Limit: "10/30m", Used: 10, Size: 10, PerMinute: 318, Next: &slot},
-			{Level: "payments.*", Path: "payments.refunds", Limit: "5/30m", Used: 5, Size: 5, PerMinute: 41, Next: &later},
-			{Level: "payments.*", Path: "payments.cards", Limit: "5/30m", Used: 4, Size: 5},
-			{Level: "category", Path: "search", Limit: "10/30m", Used: 8, Size: 10},
-			{Level: "category", Path: "infra", Limit: "10/30m", Used: 3, Size: 10},
+			{Use: limits.Use{Level: "global", Limit: "100/30m", Used: 71, Size: 100}},
+			{Use: limits.Use{Level: "category", Path: "payments", Limit: "10/30m", Used: 10, Size: 10, Next: &slot}, PerMinute: 318},
+			{Use: limits.Use{Level: "payments.*", Path: "payments.refunds", Limit: "5/30m", Used: 5, Size: 5, Next: &later}, PerMinute: 41},
+			{Use: limits.Use{Level: "payments.*", Path: "payments.cards", Limit: "5/30m", Used: 4, Size: 5}},
+			{Use: limits.Use{Level: "category", Path: "search", Limit: "10/30m", Used: 8, Size: 10}},
+			{Use: limits.Use{Level: "category", Path: "infra", Limit: "10/30m", Used: 3, Size: 10}},
 		},
 		Suppressed: []status.Suppressed{
 			{Category: "payments", Level: "category", Count: 1204, Titles: []string{"card declined by the bank", "3-D Secure timed out"}, Since: s.now.Add(-22 * time.Minute), Until: slot},

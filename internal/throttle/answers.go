@@ -1,0 +1,53 @@
+package throttle
+
+import (
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// answers hands out what a store has decided: it adds the grants, and notes what the decisions tell about limits.
+type answers struct {
+	o       *LimiterOptions
+	denials *denials
+	usage   *Usage
+	grants  *grants
+	logOnce *logOnce
+}
+
+// take adds grants to the decisions of a store, and updates the caches and the local store.
+func (a *answers) take(source string, asked time.Time, decisions []store.Decision, requests []store.Request) {
+	for i := range decisions {
+		d, request := &decisions[i], requests[i] // a Decision is large
+		if d.Verdict == store.ExceedsCapacity {
+			a.logOnce.exceedsCapacity(request, *d)
+		}
+		a.denials.learn(asked, source, request, d)
+		a.usage.touch(request.Category)
+	}
+	a.grants.give(source, asked, decisions, requests)
+	a.count(source, decisions)
+}
+
+// count counts decisions by their verdicts.
+func (a *answers) count(source string, decisions []store.Decision) {
+	var counts [store.Deferred + 1]int
+	for i := range decisions {
+		counts[decisions[i].Verdict]++
+	}
+	for verdict, n := range counts {
+		if n > 0 {
+			a.o.Metrics.Decision(store.Verdict(verdict).String(), source, n)
+		}
+	}
+}
+
+// deferred returns decisions for n events that cannot be decided now.
+func (a *answers) deferred(n int, err error) []store.Decision {
+	decisions := make([]store.Decision, n)
+	for i := range decisions {
+		decisions[i] = store.Decision{Verdict: store.Deferred, Err: err}
+	}
+	a.o.Metrics.Decision(store.Deferred.String(), SourceLocal, n)
+	return decisions
+}

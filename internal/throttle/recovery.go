@@ -1,0 +1,165 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// probeEvery is how often an unavailable Redis is tried.
+const probeEvery = 250 * time.Millisecond
+
+// contact checks that Redis can do everything a worker needs.
+type contact struct{ o *LimiterOptions }
+
+// works returns why Redis does not work. A read does not show that it works: a replica answers reads, and so does a server that cannot save.
+func (c contact) works(ctx context.Context) error {
+	if err := c.o.Redis.SelfTest(ctx, c.o.SelfTests...); err != nil {
+		return err
+	}
+	return c.o.Redis.Probe(ctx)
+}
+
+// recovery probes Redis, sends it what it has missed, and lets it decide again.
+type recovery struct {
+	contact contact
+	outage  *outage
+	replay  *replay
+
+	mu          sync.Mutex
+	lostReplies []lostReply
+}
+
+// lostReply is a call without a reply. The server may have granted leases that nobody holds.
+type lostReply struct {
+	nonce    string
+	requests []store.Request
+}
+
+// maxLostReplies bounds the calls that are remembered. The leases of further calls lapse.
+const maxLostReplies = 16
+
+// reach makes the first contact. If Redis works, it calls compare before any decision.
+func (r *recovery) reach(ctx context.Context, compare func(context.Context)) {
+	err := r.contact.works(ctx)
+	if err == nil {
+		compare(ctx)
+	}
+	r.outage.reached(err)
+}
+
+// run probes Redis until the context ends. While Redis answers, each tick sends what single calls failed to send. Then check makes a call,
+// so that an idle worker notices that Redis is unavailable.
+func (r *recovery) run(ctx context.Context, every time.Duration, check func(context.Context) error) {
+	ticks := time.Tick(every)
+	for ctx.Err() == nil {
+		state, changed := r.outage.watch()
+		if state != answering {
+			r.probe(ctx)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-ticks:
+			if _, err := r.replay.sync(ctx); err != nil && ctx.Err() == nil {
+				r.outage.lost(err)
+				continue
+			}
+			if err := check(ctx); errors.Is(err, script.ErrUnavailable) && ctx.Err() == nil {
+				r.outage.lost(err)
+			}
+		}
+	}
+}
+
+// probe checks once whether Redis works again. If not, it lets the policy act once the grace is over, and then waits until the next probe is
+// due.
+func (r *recovery) probe(ctx context.Context) {
+	err := r.contact.works(ctx)
+	if err == nil {
+		err = r.recover(ctx)
+	}
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	r.outage.stay(err)
+	select {
+	case <-time.After(probeEvery):
+	case <-ctx.Done():
+	}
+}
+
+// recover sends Redis what it has missed, and lets Redis decide again. The next tick of run sends what is queued meanwhile.
+func (r *recovery) recover(ctx context.Context) error {
+	if err := r.releaseLost(ctx); err != nil {
+		return err
+	}
+	restored := 0
+	for {
+		told, err := r.replay.sync(ctx)
+		if err != nil {
+			return err
+		}
+		restored += told
+		if r.replay.isEmpty() {
+			r.outage.resume(restored)
+			return nil
+		}
+	}
+}
+
+// noReply records that a call got no reply and Redis is lost. It returns the error for the caller.
+func (r *recovery) noReply(nonce string, requests []store.Request, cause error) error {
+	lookups := slices.Clone(requests)
+	for i := range lookups {
+		lookups[i].Cost = 0 // the repeated call must not admit anything new
+	}
+	r.mu.Lock()
+	if len(r.lostReplies) < maxLostReplies {
+		r.lostReplies = append(r.lostReplies, lostReply{nonce, lookups})
+	}
+	r.mu.Unlock()
+	r.outage.lost(cause)
+	return unavailableBecause(cause)
+}
+
+// releaseLost ends the leases that were granted in lost replies. Their events were given back, and will be decided again.
+func (r *recovery) releaseLost(ctx context.Context) error {
+	for {
+		r.mu.Lock()
+		lost := r.lostReplies
+		r.mu.Unlock()
+		if len(lost) == 0 {
+			return nil
+		}
+		err := r.release(ctx, lost[0])
+		if err != nil && !errors.Is(err, script.ErrRefused) && !errors.Is(err, script.ErrStale) {
+			return err // a refused or stale call is dropped: its leases lapse by themselves
+		}
+		r.mu.Lock()
+		r.lostReplies = r.lostReplies[1:]
+		r.mu.Unlock()
+	}
+}
+
+// release repeats a call, gets its answer again, and ends the leases in it.
+func (r *recovery) release(ctx context.Context, call lostReply) error {
+	result, err := r.contact.o.Redis.DecideOnce(ctx, call.nonce, call.requests)
+	if err != nil {
+		return err
+	}
+	var leases []store.Lease
+	for i := range result.Decisions {
+		if lease := result.Decisions[i].Lease; lease.ID != "" {
+			leases = append(leases, lease)
+		}
+	}
+	_, err = r.contact.o.Redis.Extend(ctx, leases, 0)
+	return err
+}

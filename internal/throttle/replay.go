@@ -1,0 +1,219 @@
+package throttle
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// maxUnsynced bounds the grants that are remembered for Redis during an outage: a few tens of megabytes.
+const maxUnsynced = 100_000
+
+// granted is the part of a grant that may have to be sent to Redis. The lock of the replay guards it.
+type granted struct {
+	mirrored bool // the local store has recorded the admission; this never changes
+
+	store.Admission
+	local    bool // Redis does not know of it
+	refunded bool // the refund has not been sent to Redis yet
+	unsynced bool // queued for replay to Redis
+}
+
+// replay queues the grants that Redis has to be sent: admitted, delivered or refunded without Redis knowing.
+type replay struct {
+	contact contact
+	mirror  *mirror
+	logOnce *logOnce
+
+	mu       sync.Mutex
+	unsynced []*granted
+}
+
+// now returns the lease, and whether Redis does not know of it.
+func (r *replay) now(g *granted) (lease store.Lease, local bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return g.Lease, g.local
+}
+
+// rememberAll queues grants for replay to Redis.
+func (r *replay) rememberAll(grants []*granted) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range grants {
+		r.remember(g)
+	}
+}
+
+// finished records that the event of a grant was delivered, and queues the grant if Redis does not know that.
+func (r *replay) finished(g *granted, receipt string, untold bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.Became, g.Lease.Receipt = store.WasDelivered, receipt
+	if untold {
+		r.remember(g)
+	}
+}
+
+// released records the end of a lease that Redis does not know of.
+func (r *replay) released(g *granted, inDoubt bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.Became, g.Lease.InDoubt = store.WasReleased, inDoubt
+}
+
+// owesRefund queues a refund that Redis did not take.
+func (r *replay) owesRefund(g *granted) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.refunded = true
+	r.remember(g)
+}
+
+// renewed records a lease's new end, unless Redis has learned of the grant meanwhile.
+func (r *replay) renewed(g *granted, lease store.Lease, local bool) (held bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if g.local != local {
+		return true
+	}
+	g.Lease.End = lease.End
+	return lease.End != 0
+}
+
+// disown removes a refunded grant from the replay queue. It returns false if the grant is not queued, because the admission is being sent or
+// Redis has it from an earlier grant. Then it queues the refund too.
+func (r *replay) disown(g *granted) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.Index(r.unsynced, g); i >= 0 {
+		r.unsynced = slices.Concat(r.unsynced[:i], r.unsynced[i+1:])
+		g.unsynced = false
+		return true
+	}
+	g.refunded = true
+	r.remember(g)
+	return false
+}
+
+// isEmpty reports whether Redis was sent everything.
+func (r *replay) isEmpty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.unsynced) == 0
+}
+
+// remember queues a grant for replay to Redis. The caller holds the lock.
+func (r *replay) remember(g *granted) {
+	if g.unsynced {
+		return
+	}
+	if len(r.unsynced) == maxUnsynced {
+		r.unsynced[0].unsynced = false
+		r.unsynced = r.unsynced[1:]
+	}
+	g.unsynced = true
+	r.unsynced = append(r.unsynced, g)
+}
+
+// sync replays the queued grants to Redis, and returns their number. After an error, the rest stays queued.
+func (r *replay) sync(ctx context.Context) (told int, err error) {
+	for {
+		batch := r.next()
+		if len(batch) == 0 {
+			return told, nil
+		}
+		err := r.tell(ctx, batch)
+		if errors.Is(err, script.ErrRefused) {
+			err = r.tellEach(ctx, batch)
+		}
+		if err != nil {
+			r.rememberAll(batch)
+			return told, err
+		}
+		told += len(batch)
+	}
+}
+
+// next takes a batch off the replay queue.
+func (r *replay) next() []*granted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	batch := r.unsynced[:min(len(r.unsynced), store.MaxBatch)]
+	r.unsynced = r.unsynced[len(batch):]
+	for _, g := range batch {
+		g.unsynced = false
+	}
+	if len(batch) == 0 {
+		r.unsynced = nil
+	}
+	return batch
+}
+
+// tellEach sends the grants one by one, and skips events with faulty logs. A log of the wrong type does not stop other events.
+func (r *replay) tellEach(ctx context.Context, batch []*granted) error {
+	if err := r.contact.works(ctx); err != nil {
+		return err
+	}
+	for _, g := range batch {
+		err := r.tell(ctx, []*granted{g})
+		switch {
+		case errors.Is(err, script.ErrRefused):
+			r.logOnce.report(g.Lease.Category, err)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// tell sends the grants of a batch to Redis. Repeating it is harmless.
+func (r *replay) tell(ctx context.Context, batch []*granted) error {
+	var (
+		admissions         []store.Admission
+		refunds            []store.Lease
+		restored, refunded []*granted
+	)
+	r.mu.Lock()
+	for _, g := range batch {
+		if g.refunded && !g.local {
+			refunds, refunded = append(refunds, g.Lease), append(refunded, g)
+			continue
+		}
+		admissions = append(admissions, g.Admission)
+		restored = append(restored, g)
+	}
+	r.mu.Unlock()
+
+	returned, err := r.contact.o.Redis.Refund(ctx, refunds)
+	if err != nil {
+		return err
+	}
+	for i, g := range refunded {
+		if returned[i] {
+			r.mirror.returned(g)
+		}
+	}
+	if len(restored) == 0 {
+		return nil
+	}
+	leaseEnd, err := r.contact.o.Redis.Restore(ctx, admissions)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range restored {
+		if g.Became == store.GoesOn && g.local {
+			g.local, g.Lease.End = false, leaseEnd
+		}
+		if g.refunded && !g.local {
+			r.remember(g) // now that Redis knows of the admission, it can be refunded
+		}
+	}
+	return nil
+}
