@@ -38,6 +38,7 @@ func (w *worker) start(ctx context.Context, s *servers, settings throttle.Settin
 
 	p := &parts{Parts: w.newDecider(s, settings, instances.Alive)}
 	w.life.background("watching redis", p.Limiter.Run)
+	w.life.background("counting the budgets", p.Pacer.Run)
 	w.life.background("watching the limits", p.Live.Run)
 	p.Live.AwaitFirst(ctx, limits.Ruleset{Tree: settings.Tree, Shadow: settings.Shadow})
 	w.life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, s, p.Limiter) })
@@ -54,13 +55,15 @@ func (w *worker) start(ctx context.Context, s *servers, settings throttle.Settin
 		Logger:    w.logger,
 		ChannelOf: p.deliveries.SummaryDestination,
 		Busy:      w.busy,
-		Wait:      p.Pacer.Wait,
-		Pause:     p.Pacer.Pause,
-		Send:      p.deliveries.SendSummary,
-		LimitOf:   p.Limiter.LimitOf,
-		Opens:     p.Limiter.Opens,
-		Changes:   p.Live.Changes,
-		Observe:   func(result string, d summary.Digest) { observeDigest(s, w.streams.Load().Now, result, d) },
+		Wait: func(ctx context.Context, channel string, maxWait time.Duration) (time.Duration, error) {
+			return p.Pacer.Wait(ctx, pacing.Ask{Channel: channel, Urgency: pacing.Digest, Since: time.Now(), MaxWait: maxWait})
+		},
+		Pause:   p.Pacer.Pause,
+		Send:    p.deliveries.SendSummary,
+		LimitOf: p.Limiter.LimitOf,
+		Opens:   p.Limiter.Opens,
+		Changes: p.Live.Changes,
+		Observe: func(result string, d summary.Digest) { observeDigest(s, w.streams.Load().Now, result, d) },
 	})
 	w.parts.Store(p)
 	w.life.background("telling of drops", p.summaries.Run)
@@ -76,7 +79,8 @@ func (w *worker) newDecider(s *servers, settings throttle.Settings, instances fu
 		Forged: func(n int) { s.metrics.Forged(trusted.Limits, n) },
 	})
 	made.Pacer = pacing.New(pacing.Options{
-		Runner: s.runner, Pace: setup.Pace(w.settings), Available: func() bool { return made.Limiter.Available() }, Logger: w.logger,
+		Runner: s.runner, Instance: s.instance, Budgets: setup.Budgets(w.settings),
+		Available: func() bool { return made.Limiter.Available() }, Logger: w.logger, Metrics: s.metrics,
 	})
 	made.Limiter = throttle.NewLimiter(throttle.LimiterOptions{
 		Settings:     settings,
@@ -120,7 +124,7 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		MaxAge:      w.settings.Event.MaxAge,
 		Concurrency: w.settings.Concurrency,
 		SendTimeout: w.settings.SendTimeout(),
-		Pace:        setup.Pace(w.settings).Interval,
+		Pace:        setup.Budgets(w.settings).Channel.Interval,
 		Journal:     s.journal,
 		Revision:    func() string { return revisionOf(p.Limiter.Position()) },
 		Shutdown:    w.settings.ShutdownTimeout,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/pacing"
 )
 
 const (
@@ -250,11 +252,19 @@ func (w *Worker) reserve(ctx context.Context, d *delivery) (wait time.Duration, 
 	if paused := w.channels.paused(d.destination); paused > memoryWait {
 		return paused, false
 	}
-	reserved := w.pacer.Reserve(ctx, d.destination, w.maxWaitOf(d))
-	if !reserved.OK {
-		w.channels.pause(d.destination, min(reserved.Wait, memoryWait+pollTime))
+	ask := pacing.Ask{Channel: d.destination, Urgency: pacing.Ordinary, Since: d.entry.Since, MaxWait: w.maxWaitOf(d)}
+	for {
+		reserved := w.pacer.Reserve(ctx, ask)
+		switch {
+		case reserved.OK || ctx.Err() != nil:
+			return reserved.Wait, reserved.OK
+		case reserved.Expected > ask.MaxWait:
+			w.channels.pause(d.destination, min(reserved.Wait, memoryWait+pollTime))
+			return reserved.Wait, false
+		case !arrives(ctx, time.After(reserved.Wait)):
+			return 0, false
+		}
 	}
-	return reserved.Wait, reserved.OK
 }
 
 func (w *Worker) maxWaitOf(d *delivery) time.Duration {

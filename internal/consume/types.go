@@ -55,8 +55,9 @@ type Throttle interface {
 
 // Pacer decides when a destination takes a message: [pacing.Pacer]. Its methods may be called concurrently.
 type Pacer interface {
-	// Reserve reserves the next post to a destination, unless the post is further away than maxWait.
-	Reserve(ctx context.Context, destination string, maxWait time.Duration) pacing.Reservation
+	// Reserve asks for the next post. If nothing is reserved, the caller asks again after the wait, or gives up if it expects to wait for
+	// too long.
+	Reserve(ctx context.Context, ask pacing.Ask) pacing.Reservation
 
 	// Pause stops posts to a destination for d, on all instances. Paused returns the rest of a pause that this instance knows. CheckPause
 	// looks it up again.

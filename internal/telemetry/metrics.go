@@ -45,6 +45,7 @@ type Metrics struct {
 	roomRefused                   closedCounter
 	forged                        closedCounter
 	held, inFlight                prometheus.Gauge
+	paceUsed, paceWaiting         *prometheus.GaugeVec
 
 	eventAge, decisionDuration, slackDuration prometheus.Histogram
 }
@@ -153,6 +154,10 @@ func (m *Metrics) registerWaiting(r registrar) {
 		"Events dropped because too many of their first-level category wait in the room, by what they would have waited for.", "reason"), refusals)
 	m.held = r.gauge("notifier_held",
 		"Deliveries of this worker that wait for their channel.")
+	m.paceUsed = r.gauges("notifier_pace_used",
+		"Requests to Slack in the last window of a budget that all workers share.", "budget")
+	m.paceWaiting = r.gauges("notifier_pace_waiting",
+		"What waits for a budget that all workers share: channels for the workspace, reserved updates for the updates.", "budget")
 	m.inFlight = r.gauge("notifier_inflight",
 		"Events that this worker has received and that have no outcome yet.")
 }
@@ -294,6 +299,13 @@ func (m *Metrics) SpansLost(n int) { addTo(m.spansLost, n) }
 
 // Held changes the number of deliveries that wait for their channel by delta.
 func (m *Metrics) Held(delta int) { m.held.Add(float64(delta)) }
+
+// PaceUsed sets the requests of the last window of a budget, and what waits for the budget. Each instance reports the use of all instances.
+func (m *Metrics) PaceUsed(budget string, used, waiting int) {
+	label := paceBudgets.label(budget)
+	m.paceUsed.WithLabelValues(label).Set(float64(used))
+	m.paceWaiting.WithLabelValues(label).Set(float64(waiting))
+}
 
 // InFlight changes the number of events received that have no outcome yet by delta.
 func (m *Metrics) InFlight(delta int) { m.inFlight.Add(float64(delta)) }
