@@ -40,7 +40,7 @@ func New(o Options) *Pacer {
 	return &Pacer{
 		o: o, shared: shared{o.Runner, o.Budgets}, local: newLocal(o.Budgets),
 		log: oplog.NewRepeated(func(name string, count int, newest []any) {
-			o.Logger.Info("deliveries are paused", append([]any{"destination", readable(name), "pauses", count}, newest...)...) //nolint:sloglint // attributes of pause
+			o.Logger.Info("deliveries are paused", append([]any{"destination", readable(name), "pauses", count}, newest...)...)
 		}),
 	}
 }
