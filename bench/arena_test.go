@@ -144,7 +144,7 @@ func (a *arena) start(c contestant) *os.Process {
 			"NOTIFIER_REDIS_URL="+a.redis.URL(),
 			"NOTIFIER_SLACK_TOKEN=xoxb-bench", "NOTIFIER_SLACK_CHANNEL="+defaultChannel, "NOTIFIER_SLACK_ROUTES=security=CSECURITY", "NOTIFIER_SLACK_API_URL="+a.slack.url,
 			"NOTIFIER_CONCURRENCY="+strconv.Itoa(c.concurrency),
-			"NOTIFIER_SLACK_RATE="+c.rate, "NOTIFIER_SUMMARY_INTERVAL="+c.summaries,
+			"NOTIFIER_SLACK_RATE="+c.rate, "NOTIFIER_SLACK_WORKSPACE_RATE=none", "NOTIFIER_SUMMARY_INTERVAL="+c.summaries,
 			fmt.Sprintf("NOTIFIER_GLOBAL_LIMIT=%d/30m", c.global),
 			fmt.Sprintf("NOTIFIER_CATEGORY_LIMIT=%d/30m", c.category),
 			"NOTIFIER_HTTP_ADDR=off", "NOTIFIER_LOG_LEVEL=error")

@@ -36,7 +36,9 @@ const (
 	Updated  Script = "pairing/updated"
 
 	Pace    Script = "pacing/pace"
+	Update  Script = "pacing/update"
 	Pause   Script = "pacing/pause"
+	Budgets Script = "pacing/budgets"
 	Mention Script = "pacing/mention"
 
 	Delay Script = "waiting/delay"
@@ -52,8 +54,8 @@ const (
 
 // Scripts lists all scripts.
 var Scripts = []Script{
-	Decide, Finish, Extend, Refund, Restore, Passed, Usage, Explain, AdoptLimits, Announce, Repeat, Resolve, Updated, Pace, Pause, Mention,
-	Delay, Turn, Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
+	Decide, Finish, Extend, Refund, Restore, Passed, Usage, Explain, AdoptLimits, Announce, Repeat, Resolve, Updated, Pace, Update, Pause, Budgets,
+	Mention, Delay, Turn, Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
 }
 
 // Algorithms lists the names of the files in algorithms/.

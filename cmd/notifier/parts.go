@@ -40,6 +40,7 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 
 	p := &parts{Parts: w.newDecider(s, settings, instances.Alive)}
 	w.life.background("watching redis", p.Limiter.Run)
+	w.life.background("counting the budgets", p.Pacer.Run)
 	w.life.background("watching the limits", p.Live.Run)
 	p.Live.AwaitFirst(ctx, limits.Ruleset{Tree: settings.Tree, Shadow: settings.Shadow})
 	w.life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, s, p.Limiter) })
@@ -58,9 +59,11 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 		Logger:    w.logger,
 		ChannelOf: func(category string) string { return s.outlet.Sink.Destination(sink.For(category)) },
 		Busy:      w.busy,
-		Wait:      p.Pacer.Wait,
-		Pause:     p.Pacer.Pause,
-		Send:      digests.SendSummary,
+		Wait: func(ctx context.Context, channel string, maxWait time.Duration) (time.Duration, error) {
+			return p.Pacer.Wait(ctx, pacing.Ask{Channel: channel, Urgency: pacing.Digest, Since: time.Now(), MaxWait: maxWait})
+		},
+		Pause: p.Pacer.Pause,
+		Send:  digests.SendSummary,
 		Find: func(ctx context.Context, channel, claim string, claimed time.Time) (posted, known bool, err error) {
 			found, err := s.outlet.Digests.FindSummary(ctx, channel, claim, claimed)
 			return found.Presence == sink.Present, found.Presence != sink.Unsearchable, err
@@ -84,7 +87,8 @@ func (w *worker) newDecider(s *servers, settings store.Settings, instances func(
 		Forged: func(n int) { s.metrics.Losses.Forged(trusted.Limits, n) },
 	})
 	made.Pacer = pacing.New(pacing.Options{
-		Runner: s.runner, Pace: setup.Pace(w.settings), Available: func() bool { return made.Limiter.Available() }, Logger: w.logger,
+		Runner: s.runner, Instance: s.instance, Budgets: setup.Budgets(w.settings),
+		Available: func() bool { return made.Limiter.Available() }, Logger: w.logger, Metrics: s.metrics.Waiting,
 	})
 	made.Limiter = throttle.NewLimiter(throttle.LimiterOptions{
 		Settings:     settings,
@@ -142,7 +146,7 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		MaxAge:      w.settings.Event.MaxAge,
 		Concurrency: w.settings.Concurrency,
 		SendTimeout: w.settings.SendTimeout(),
-		Pace:        setup.Pace(w.settings).Interval,
+		Pace:        setup.Budgets(w.settings).Channel.Interval,
 		Journal:     s.journal,
 		Revision:    func() string { return revisionOf(p.Limiter.Position()) },
 		Shutdown:    w.settings.ShutdownTimeout,

@@ -30,7 +30,7 @@ func statusPanels(s status.Status, width, sentenceLines int) []panel {
 	p := statusPrinter{now: s.At, width: width, sentenceLines: sentenceLines}
 	return []panel{
 		p.heading(s), p.problems(s), p.limits(s.Limits), p.suppressed(s.Suppressed), p.servers(s), p.workers(s), p.channels(s.Channels),
-		p.changes(s.Changes),
+		p.budgets(s.Budgets), p.changes(s.Changes),
 	}
 }
 
@@ -240,6 +240,24 @@ func (p statusPrinter) channels(all []status.Channel) panel {
 		what: "channels", heading: []string{"CHANNEL", "STATE", "QUEUE", "TAKEN/MIN", "RATE", "LAST DIGEST"},
 		rows: append(paused, open...), urgent: len(paused),
 	}
+}
+
+// budgets returns the use of the budgets of requests to Slack.
+func (p statusPrinter) budgets(all []status.Budget) panel {
+	b := panel{what: "budgets", heading: []string{"BUDGET", "STATE", "USED", "WAITING"}}
+	for _, budget := range all {
+		state := "open"
+		if budget.PausedUntil.After(p.now) {
+			state = "paused for " + screen.Duration(budget.PausedUntil.Sub(p.now))
+			b.urgent++
+		}
+		waiting := fmt.Sprintf("%d channels", budget.Waiting)
+		if budget.Name == "updates" {
+			waiting = fmt.Sprintf("%d updates", budget.Waiting)
+		}
+		b.rows = append(b.rows, []string{budget.Name, state, fmt.Sprintf("%d of %s", budget.Used, budget.Limit), waiting})
+	}
+	return b
 }
 
 func (p statusPrinter) changes(all []status.Change) panel {

@@ -26,6 +26,7 @@ func crowdedStatus() status.Status {
 		Redis:       status.Redis{Role: "primary", Version: "7.2.4", SlowestCall: 3 * time.Millisecond},
 		NATS:        status.NATS{Server: long, Version: "2.12.0", Cluster: long, Replicas: 3, Lagging: 1},
 		Channels:    []status.Channel{{Name: long, PausedUntil: next, Rate: 0.25, LastDigest: now.Add(-time.Minute)}, {Name: "#open"}},
+		Budgets:     []status.Budget{{Name: "workspace", Limit: "5/1s", Used: 4, Size: 5, Waiting: 12, PausedUntil: next}, {Name: "updates", Limit: "50/1m", Waiting: 3}},
 		Changes:     []status.Change{{Path: long, Limit: long, By: long, Shadow: true, At: now}},
 		DeadLetters: []status.DeadLetter{{Reason: "bad_json", Count: 7}},
 		Unknown:     []string{long},
@@ -51,7 +52,7 @@ func TestStatusFitsALine(t *testing.T) {
 	testkit.Contains(t, "status", shown,
 		"2d2h", "not ready", "1048576", "settings differ: NOTIFIER_GLOBAL_LIMIT is", "not set on b", "2 for channel, 3 for slot;", "1.5 KiB of 1 GiB",
 		"slowest call of the last minute 3ms", "replicas: 3 (1 lagging)", "7 bad_json", "10 of 10", "in 1h30m", "not shown: limits: 40;",
-		"paused for 1h30m", "0.25/s", "1m0s ago", "shadow long", "not known: long", "limits of revision 12",
+		"paused for 1h30m", "4 of 5/1s", "12 channels", "3 updates", "0.25/s", "1m0s ago", "shadow long", "not known: long", "limits of revision 12",
 	)
 }
 

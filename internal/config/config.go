@@ -166,7 +166,7 @@ func (d Delay) For(category string) time.Duration {
 }
 
 // Slack is how notifications are posted. With SinkSlack the settings have a token and a channel, or they have a webhook. With SinkConsole
-// both may be missing. Mentions are without the "@". Template is what the file holds. The zero Rate stands for none.
+// both may be missing. Mentions are without the "@". Template is what the file holds. A zero rate stands for none.
 type Slack struct {
 	Token      Secret                `env:"SLACK_TOKEN" form:"Slack token" secret:"true" desc:"bot token, for 'chat.postMessage'"`
 	Channel    string                `env:"SLACK_CHANNEL" form:"channel" shared:"true" desc:"channel of categories without a route; required with a token"`
@@ -178,8 +178,12 @@ type Slack struct {
 	Timeout    time.Duration         `env:"SLACK_TIMEOUT" form:"positive" default:"10s" desc:"timeout of one request to Slack"`
 	LookUp     string                `env:"SLACK_LOOKUP" form:"look-up" shared:"true" default:"auto" desc:"before an event is posted that an earlier attempt may have posted, look for it in its channel: 'auto' (where the token has the scope 'channels:history' or 'groups:history'), or 'off'"`
 	Settle     time.Duration         `env:"SLACK_SETTLE" form:"duration" shared:"true" default:"2s" desc:"time after which a look-up finds a message that Slack took"`
-	Rate       limits.Limit          `env:"SLACK_RATE" form:"rate" shared:"true" default:"1/s" desc:"messages to one channel, by all workers together: '<count>/<window>', or 'none'"`
-	Burst      int                   `env:"SLACK_BURST" form:"burst" shared:"true" default:"5" desc:"messages that a quiet channel takes at once, up to 100"`
+
+	// How many requests all workers make together.
+	Rate          limits.Limit `env:"SLACK_RATE" form:"rate" shared:"true" default:"1/s" desc:"posts to one channel, by all workers together: '<count>/<window>', or 'none'"`
+	Burst         int          `env:"SLACK_BURST" form:"burst" shared:"true" default:"1" desc:"posts that a quiet channel takes at once, up to 100; Slack may hide messages of a burst"`
+	WorkspaceRate limits.Limit `env:"SLACK_WORKSPACE_RATE" form:"rate" shared:"true" default:"5/s" desc:"posts to all channels, by all workers together: '<count>/<window>', or 'none'; channels share it fairly"`
+	UpdateRate    limits.Limit `env:"SLACK_UPDATE_RATE" form:"rate" shared:"true" default:"50/1m" desc:"updates of messages, by all workers together: '<count>/<window>', or 'none'"`
 }
 
 // Event bounds what is accepted.

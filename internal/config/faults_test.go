@@ -100,6 +100,8 @@ var badValues = []struct {
 	{"SLACK_RATE", "not a rate; expected <count>/<window> with a count from 1, such as 1/s", []string{
 		"1", "0/1s", "token:1/s", "log:1/s", "token:9/s;burst=5", "1/s+30/1m", "1/s+none", "1/367d",
 	}},
+	{"SLACK_WORKSPACE_RATE", "not a rate", []string{"5", "0/1s"}},
+	{"SLACK_UPDATE_RATE", "not a rate", []string{"50", "0/1m"}},
 	{"SLACK_BURST", "from 1 to 100", []string{"0", "101"}},
 	{"SLACK_BURST", "not a whole number", []string{"none"}},
 

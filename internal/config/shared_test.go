@@ -37,6 +37,8 @@ func TestShared(t *testing.T) {
 		{"SHADOW", "true", "true", "false"},
 		{"REDIS_FAILURE", "hold", "hold", "open"},
 		{"SLACK_RATE", "1/s", "1/1s", "2/s"},
+		{"SLACK_WORKSPACE_RATE", "5/s", "5/1s", "6/s"},
+		{"SLACK_UPDATE_RATE", "50/m", "50/1m", "none"},
 	} {
 		t.Run(test.variable, func(t *testing.T) {
 			told := func(text string) (value, hash string) {

@@ -49,7 +49,9 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 
 // enter gives a delivery a place in its channel's lane. It returns false if the event has to wait in the room.
 func (v *deliverer) enter(d *delivery) bool {
-	d.place = v.lanes.Enter(lane.Delivery{Channel: d.destination, Size: d.size, Queued: d.fromQueue()})
+	d.place = v.lanes.Enter(lane.Delivery{
+		Channel: d.destination, Size: d.size, Queued: d.fromQueue(), Since: d.entry.Since, Critical: d.event.Severity == event.SeverityCritical,
+	})
 	return d.place != nil
 }
 

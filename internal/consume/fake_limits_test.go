@@ -62,13 +62,17 @@ type post struct {
 	tooLate bool // the wait exceeds maxWait
 }
 
-func (f *fakePacer) Reserve(_ context.Context, destination string, maxWait time.Duration) pacing.Reservation {
-	next := post{wait: f.pause(destination)}
-	next.tooLate = next.wait > maxWait
+func (f *fakePacer) Reserve(_ context.Context, ask pacing.Ask) pacing.Reservation {
+	next := post{wait: f.pause(ask.Channel)}
+	next.tooLate = next.wait > ask.MaxWait
 	if f.reserve != nil {
-		next = f.reserve(destination, maxWait)
+		next = f.reserve(ask.Channel, ask.MaxWait)
 	}
-	return pacing.Reservation{Wait: next.wait, OK: !next.tooLate}
+	expected := next.wait
+	if next.tooLate {
+		expected = max(expected, ask.MaxWait+1)
+	}
+	return pacing.Reservation{OK: !next.tooLate, Wait: next.wait, Expected: expected}
 }
 
 func (f *fakePacer) Paused(destination string) time.Duration { return f.pause(destination) }

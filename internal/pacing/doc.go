@@ -1,15 +1,38 @@
-// Package pacing decides when a channel takes its next message, and which event of a category may mention people.
+// Package pacing decides when Slack gets the next request, and which event of a category may mention people.
 //
-// All instances of a deployment share one pace for each destination: one message each interval, and a burst after an idle time. A [Pacer]
-// makes a [Reservation] for each message, in the order of its calls. A destination can ask for a pause; then all instances stop sending to
-// it for a while.
+// All instances of a deployment share three budgets in Redis: posts of each channel ([Pace]), posts of the workspace and updates of
+// messages (each a [Window]). A [Pacer] asks for a post of a channel and of the workspace together, and gets both or neither
+// ([Pacer.Reserve]). An update needs its own budget only ([Pacer.ReserveUpdate]). A refused post pauses its channel, a refused update pauses
+// updates, and two channels refused within a second pause the workspace.
 //
-// While Redis is unavailable, an instance paces alone. It continues after the last reservation of Redis, and observes the pauses that it
-// knows of. All instances together may then exceed the pace. In that case the destination pauses them. During the outage, one event of a
-// category may mention people on each instance.
+// # Turns
 //
-// An instance learns of other instances' pauses with each decision of the limits ([Pacer.Learn]), with each reservation, and from
-// [Pacer.CheckPause].
+// A post is reserved at most 50 ms before its channel takes it, and at most a second before the workspace takes it. So a pause or the end
+// of an instance wastes little. Who asks earlier is told when to ask again, and counts as waiting until a second after that time. Of the
+// askers of one channel the most urgent and oldest message goes first, whichever instance holds it. Channels that wait for the workspace are
+// in a line. A channel has one place in the line, whatever number of messages and instances wait for it, and goes to the end of the line
+// with each post. So between two posts of a waiting channel, no other channel gets more than two.
 //
-// No call returns an error of Redis: without Redis the Pacer decides locally. Any number of goroutines may use a Pacer at once.
+// An example: the workspace takes one post each 10 s, and took one at 0 s. #flood has 10,000 events on two instances, #quiet has one.
+//
+//	 1 s  instance 1 asks for #flood: the post is expected at 10 s. It is the first of the line, and asks again at 5 s: after half of the
+//	      time until a second before the post.
+//	 2 s  instance 2 asks for #flood with a newer event. It is behind instance 1, in the same place of the line, and expects 20 s.
+//	 3 s  instance 1 asks for #quiet: it is the second channel of the line, and expects 20 s.
+//	 9 s  instance 1 asks for #flood again, and has reserved the post at 10 s. #flood leaves the line.
+//	10 s  instance 1 posts and asks for #flood again: behind #quiet, it expects 30 s.
+//	19 s  instance 1 asks for #quiet again, and has reserved the post at 20 s.
+//
+// If #quiet's instance had ended at 5 s, #quiet would not count any more from 12 s on, and #flood would have the post at 20 s.
+//
+// # Failures
+//
+// While Redis is unavailable, an instance paces alone, by the same rules. It continues after its own last reservations, and observes the
+// pauses that it knows of. All instances together may then exceed the budgets. In that case Slack pauses them. During the outage, one event
+// of a category may mention people on each instance.
+//
+// An instance learns of other instances' pauses with each decision of the limits ([Pacer.Learn]) and from [Pacer.CheckPause]. No call returns
+// an error of Redis: without Redis the Pacer decides locally.
+//
+// Any number of goroutines may use a Pacer at once. [Pacer.Run] counts the use of the budgets, and owns the timers of the log.
 package pacing

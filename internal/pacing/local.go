@@ -6,133 +6,197 @@ import (
 	"time"
 )
 
-// maxPauses bounds the destinations and paths that an instance remembers. A workspace has fewer busy channels.
-const maxPauses = 10_000
-
-// local paces this instance alone.
+// local keeps the budgets of this instance alone, by the rules of the scripts.
 type local struct {
-	pace Pace
+	pace   Pace
+	pauses pauses
 
 	mu       sync.Mutex
-	ends     map[string]time.Time // by destination: when, at its interval, all that is reserved will be through
-	mentions map[string]mentioned // by path
+	tats     map[string]time.Time // by channel: its theoretical arrival time, the end of all reserved intervals
+	askers   map[string]askers    // by channel
+	line     map[string]time.Time // channels that wait for the workspace, and until when they count
+	posts    slots
+	updates  slots
+	limited  limited
+	mentions mentions
 }
 
-type mentioned struct {
-	id    string
-	until time.Time
+// limited is the newest pause of a channel.
+type limited struct {
+	channel  string
+	at, ends time.Time
 }
 
-func newLocal(pace Pace) *local {
-	return &local{pace: pace, ends: make(map[string]time.Time), mentions: make(map[string]mentioned)}
+func newLocal(b Budgets) *local {
+	return &local{
+		pace: b.Channel, posts: slots{window: b.Workspace}, updates: slots{window: b.Updates},
+		tats: make(map[string]time.Time), askers: make(map[string]askers), line: make(map[string]time.Time),
+	}
 }
 
-// pause takes note that a destination is paused. No burst follows.
-func (l *local) pause(now time.Time, destination string, d time.Duration) {
+// channelSlot returns the slot of a post of a channel behind others.
+func (l *local) channelSlot(now, paused, tat time.Time, behind int) time.Time {
+	earliest := later(now, paused)
+	return later(earliest, later(tat, earliest).Add(time.Duration(behind)*l.pace.Interval-l.pace.ahead()))
+}
+
+// post does what pace.lua does, for a channel that is paused for a time.
+func (l *local) post(now time.Time, name string, a Ask, known time.Duration) Reservation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.set(now, destination, later(l.ends[destination], now.Add(d+l.pace.ahead())))
+	paused := now.Add(max(known, l.pauses.left(now, a.Channel, workspace)))
+	tat := l.tats[a.Channel]
+	if paused.After(now) {
+		tat = later(tat, paused.Add(l.pace.ahead()))
+	}
+	all := l.askers[a.Channel].counting(now)
+	all.byName[name] = asker{order: a.order(), until: now}
+	if all.place.IsZero() {
+		all.place = now
+	}
+	before := all.before(name)
+	first, own := l.channelSlot(now, paused, tat, 0), l.channelSlot(now, paused, tat, before)
+	turn := l.posts.next(now, l.position(now, a.Channel, all.place, before))
+
+	slot, reserved := later(own, turn), !own.After(now.Add(lead)) && !turn.After(now.Add(horizon))
+	if reserved {
+		slot = l.posts.unused(later(first, l.posts.next(now, 0)))
+	}
+	expected := slot.Sub(now)
+	if expected > a.MaxWait {
+		return Reservation{Wait: expected, Expected: expected}
+	}
+	if reserved {
+		l.setTAT(now, a.Channel, later(tat, slot).Add(l.pace.Interval))
+		l.posts.add(now, slot)
+		delete(all.byName, name)
+		l.wait(now, a.Channel, all, false)
+		return Reservation{OK: true, Wait: expected, Expected: expected}
+	}
+	isDue, wait := !first.After(now.Add(lead)), askAgain(own.Sub(now), turn.Sub(now))
+	if before == 0 && !isDue {
+		wait = own.Sub(now) - lead/2
+	}
+	all.byName[name] = asker{order: a.order(), until: now.Add(wait + grace)}
+	l.wait(now, a.Channel, all, isDue && l.posts.window.Count > 0)
+	return Reservation{Wait: wait, Expected: expected}
 }
 
-// reserve does what pace.lua does, for a destination that is paused for a time.
-func (l *local) reserve(now time.Time, destination string, paused, maxWait time.Duration) Reservation {
+// askAgain returns when an asker asks again that waits for others.
+func askAgain(own, turn time.Duration) time.Duration {
+	rest := turn - horizon
+	if own > turn {
+		rest = own - lead
+	}
+	return max(shortest, ((rest + time.Microsecond) / 2).Truncate(time.Microsecond))
+}
+
+// position returns how many posts of the workspace go before the post of an asker of a channel with a place.
+func (l *local) position(now time.Time, channel string, place time.Time, before int) int {
+	if l.posts.window.Count == 0 {
+		return 0
+	}
+	length, ahead := 1, 0
+	for other, until := range l.line {
+		if other == channel || until.Before(now) {
+			continue
+		}
+		length++
+		if l.askers[other].place.Before(place) {
+			ahead++
+		}
+	}
+	return ahead + before*length
+}
+
+// wait records who waits for a channel, and whether the channel waits for the workspace.
+func (l *local) wait(now time.Time, channel string, all askers, isInLine bool) {
+	if len(l.askers) >= maxPauses {
+		maps.DeleteFunc(l.askers, func(_ string, a askers) bool { return len(a.counting(now).byName) == 0 })
+		maps.DeleteFunc(l.line, func(_ string, until time.Time) bool { return until.Before(now) })
+	}
+	if isInLine {
+		l.line[channel] = all.untilFrontAsks()
+	} else {
+		all.place = time.Time{}
+		delete(l.line, channel)
+	}
+	l.askers[channel] = all
+	if len(all.byName) == 0 {
+		delete(l.askers, channel)
+	}
+}
+
+// update does what update.lua does.
+func (l *local) update(now time.Time, known, maxWait time.Duration) Reservation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slot := l.updates.unused(later(now.Add(max(known, l.pauses.left(now, updates))), l.updates.next(now, 0)))
+	wait := slot.Sub(now)
+	if wait <= maxWait {
+		l.updates.add(now, slot)
+	}
+	return Reservation{OK: wait <= maxWait, Wait: wait, Expected: wait}
+}
+
+// pause does what pause.lua does.
+func (l *local) pause(now time.Time, name string, d time.Duration) map[string]time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pauses.learn(now, map[string]time.Duration{name: d})
+	if isChannel := name != updates && name != workspace; isChannel && d > 0 {
+		before := l.limited
+		l.limited = limited{channel: name, at: now, ends: now.Add(d)}
+		if before.channel != name && now.Sub(before.at) <= limitedTogether {
+			l.pauses.learn(now, map[string]time.Duration{workspace: min(before.ends.Sub(now), d)})
+		}
+		if l.pace.ahead() > 0 {
+			l.setTAT(now, name, later(l.tats[name], now.Add(l.pauses.left(now, name)+l.pace.ahead())))
+		}
+	}
+	return pausesOf(name, l.pauses.left(now, name), l.pauses.left(now, workspace))
+}
+
+// use does what budgets.lua does.
+func (l *local) use(now time.Time) (use Use) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	use.Workspace.Used, _ = l.posts.use(now)
+	use.Updates.Used, use.Updates.Waiting = l.updates.use(now)
+	for _, until := range l.line {
+		if !until.Before(now) {
+			use.Workspace.Waiting++
+		}
+	}
+	use.Workspace.Paused, use.Updates.Paused = l.pauses.left(now, workspace), l.pauses.left(now, updates)
+	return use
+}
+
+// learnPost notes a post that Redis reserved. If Redis becomes unavailable, this instance goes on behind it, without a burst.
+func (l *local) learnPost(now time.Time, channel string, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slot := now.Add(wait)
+	l.setTAT(now, channel, later(l.tats[channel], slot.Add(l.pace.Interval+l.pace.ahead()))) // replies may come in another order than the reservations
+	l.posts.add(now, l.posts.unused(slot))
+}
+
+// learnUpdate notes an update that Redis reserved.
+func (l *local) learnUpdate(now time.Time, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.updates.add(now, l.updates.unused(now.Add(wait)))
+}
+
+func (l *local) setTAT(now time.Time, channel string, tat time.Time) {
 	if l.pace.Interval == 0 {
-		return Reservation{Wait: paused, OK: paused <= maxWait}
-	}
-	if paused > 0 {
-		l.pause(now, destination, paused)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	end := l.ends[destination]
-	at := later(now.Add(paused), end.Add(-l.pace.ahead()))
-	reservation := Reservation{Wait: at.Sub(now), OK: at.Sub(now) <= maxWait}
-	if reservation.OK {
-		l.set(now, destination, later(end, at).Add(l.pace.Interval))
-	}
-	return reservation
-}
-
-// learn takes note of a reservation that Redis made. When Redis is unavailable, this instance goes on behind it, without a burst.
-func (l *local) learn(now time.Time, destination string, reservation Reservation) {
-	if l.pace.Interval == 0 || !reservation.OK {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	end := now.Add(reservation.Wait + l.pace.Interval + l.pace.ahead())
-	l.set(now, destination, later(l.ends[destination], end)) // replies may come in another order than the reservations
-}
-
-func (l *local) set(now time.Time, destination string, end time.Time) {
-	if len(l.ends) >= maxPauses {
-		maps.DeleteFunc(l.ends, func(_ string, until time.Time) bool { return !until.After(now) })
+	if len(l.tats) >= maxPauses {
+		maps.DeleteFunc(l.tats, func(_ string, until time.Time) bool { return !until.After(now) })
 	}
-	if len(l.ends) >= maxPauses {
-		clear(l.ends)
+	if len(l.tats) >= maxPauses {
+		clear(l.tats)
 	}
-	l.ends[destination] = end
-}
-
-func (l *local) mention(now time.Time, path, id string, d time.Duration) mention {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if last := l.mentions[path]; now.Before(last.until) {
-		if last.id == id {
-			return hasMention
-		}
-		return noMention
-	}
-	if len(l.mentions) >= maxPauses {
-		clear(l.mentions)
-	}
-	l.mentions[path] = mentioned{id: id, until: now.Add(d)}
-	return takesMention
-}
-
-func (l *local) returnMention(path, id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.mentions[path].id == id {
-		delete(l.mentions, path)
-	}
-}
-
-// pauses remembers which destinations are paused.
-type pauses struct {
-	mu    sync.Mutex
-	until map[string]time.Time
-}
-
-func (p *pauses) learn(now time.Time, durations map[string]time.Duration) {
-	if len(durations) == 0 {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.until == nil || len(p.until) >= maxPauses {
-		p.until = make(map[string]time.Time)
-	}
-	for destination, d := range durations {
-		if until := now.Add(d); until.After(p.until[destination]) {
-			p.until[destination] = until
-		}
-	}
-}
-
-func (p *pauses) left(destination string) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	left := time.Until(p.until[destination])
-	if left <= 0 {
-		delete(p.until, destination)
-	}
-	return max(left, 0)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+	l.tats[channel] = tat
 }

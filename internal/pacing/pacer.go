@@ -3,121 +3,201 @@ package pacing
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/script"
 )
 
-// Pace is how fast a destination takes messages: one each interval, and a burst after an idle time.
-type Pace struct {
-	Interval time.Duration // 0: no bound
-	Burst    int           // 1 or more, where there is an interval
-}
-
-// ahead is how far a burst may run ahead of the interval.
-func (p Pace) ahead() time.Duration { return time.Duration(max(p.Burst, 1)-1) * p.Interval }
-
-// Reservation is when a destination takes a message.
-type Reservation struct {
-	Wait time.Duration // until then
-	OK   bool          // the slot is reserved for the caller; false: nothing is reserved, as Wait exceeds the maximum
-}
-
-// Options say how fast destinations take messages, and where all instances agree on it.
+// Options say how many requests all instances make, and where they agree on it.
 type Options struct {
 	Runner    *script.Runner
-	Pace      Pace        // of each destination
+	Instance  string // a name that no other instance has, without white space
+	Budgets   Budgets
 	Available func() bool // whether to ask Redis; nil: always
 	Logger    *slog.Logger
+	Metrics   Metrics // nil: none
 }
 
-// Pacer paces the messages of one instance.
+// Metrics shows the use of the budgets. Its methods may be called concurrently.
+type Metrics interface {
+	// PaceUsed sets the requests of the last window, and what waits for the budget.
+	PaceUsed(budget string, used, waiting int)
+}
+
+// Pacer paces the posts and updates of one instance.
 type Pacer struct {
 	o      Options
 	shared shared
 	local  *local
-	pauses pauses
-	log    *pauseLog
+	log    *oplog.Repeated[string]
+	known  atomic.Pointer[Use]
 }
 
 // New makes a Pacer. It does not talk to the server.
 func New(o Options) *Pacer {
-	return &Pacer{o: o, shared: shared{o.Runner}, local: newLocal(o.Pace), log: newPauseLog(o.Logger)}
+	return &Pacer{
+		o: o, shared: shared{o.Runner, o.Budgets}, local: newLocal(o.Budgets),
+		log: oplog.NewRepeated(func(name string, count int, newest []any) {
+			o.Logger.Info("deliveries are paused", append([]any{"destination", readable(name), "pauses", count}, newest...)...)
+		}),
+	}
+}
+
+// readable returns the name of a channel, or a word for what is paused beside channels.
+func readable(name string) string {
+	switch name {
+	case workspace:
+		return "workspace"
+	case updates:
+		return "updates"
+	}
+	return name
 }
 
 func (p *Pacer) available() bool { return p.o.Available == nil || p.o.Available() }
 
-// Reserve reserves the next message that a destination takes, unless it lies further away than maxWait. Without a pace it asks nothing:
-// pauses come with the decisions of the limits. If ctx ends before Redis answers, Reserve reserves nothing: OK is false, and Wait is 0.
-func (p *Pacer) Reserve(ctx context.Context, destination string, maxWait time.Duration) Reservation {
-	paused := p.Paused(destination)
-	if p.o.Pace.Interval > 0 && p.available() {
-		if reservation, err := p.shared.reserve(ctx, destination, p.o.Pace, paused, maxWait); err == nil {
-			p.local.learn(time.Now(), destination, reservation)
+// Reserve asks for the next post of a channel. If the answer is not OK, nothing is reserved; the caller asks again after the wait, or gives
+// up. Without a bound it asks nothing of Redis: pauses come with the decisions of the limits. If ctx ends before Redis answers, Reserve
+// reserves nothing, and Wait is 0.
+func (p *Pacer) Reserve(ctx context.Context, a Ask) Reservation {
+	paused := p.Paused(a.Channel)
+	if (p.o.Budgets.Channel.Interval > 0 || p.o.Budgets.Workspace.Count > 0) && p.available() {
+		if reservation, err := p.shared.post(ctx, p.o.Instance, a, paused); err == nil {
+			if reservation.OK {
+				p.local.learnPost(time.Now(), a.Channel, reservation.Wait)
+			}
 			return reservation
 		}
 		if ctx.Err() != nil { // another instance may know of a pause
 			return Reservation{}
 		}
 	}
-	return p.local.reserve(time.Now(), destination, paused, maxWait)
+	return p.local.post(time.Now(), p.o.Instance, a, paused)
 }
 
-// Wait waits until a destination takes the caller's message. If the wait exceeds maxWait, Wait reserves nothing and returns the length of
-// the wait. Otherwise it returns 0, and the context's error if the context ends first.
-func (p *Pacer) Wait(ctx context.Context, destination string, maxWait time.Duration) (time.Duration, error) {
-	for ctx.Err() == nil {
-		reservation := p.Reserve(ctx, destination, maxWait)
-		if ctx.Err() != nil {
-			break
+// ReserveUpdate reserves the next update of a message, unless it is further away than maxWait.
+func (p *Pacer) ReserveUpdate(ctx context.Context, maxWait time.Duration) Reservation {
+	paused := p.local.pauses.left(time.Now(), updates)
+	if p.o.Budgets.Updates.Count > 0 && p.available() {
+		if reservation, err := p.shared.update(ctx, paused, maxWait); err == nil {
+			if reservation.OK {
+				p.local.learnUpdate(time.Now(), reservation.Wait)
+			}
+			return reservation
 		}
-		if !reservation.OK || reservation.Wait == 0 {
-			return reservation.Wait, nil
+		if ctx.Err() != nil {
+			return Reservation{}
+		}
+	}
+	return p.local.update(time.Now(), paused, maxWait)
+}
+
+// Wait waits until a channel takes the caller's message, and returns 0. If the expected wait exceeds the longest one, Wait reserves nothing
+// and returns the expected wait. If the context ends first, Wait returns the context's error.
+func (p *Pacer) Wait(ctx context.Context, a Ask) (time.Duration, error) {
+	for {
+		reservation := p.Reserve(ctx, a)
+		switch {
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		case reservation.OK && reservation.Wait == 0:
+			return 0, nil
+		case reservation.Expected > a.MaxWait:
+			return reservation.Expected, nil
 		}
 		select {
 		case <-time.After(reservation.Wait):
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}
-		if p.CheckPause(ctx, destination) == 0 && ctx.Err() == nil { // another instance may have been told to wait since
+		if reservation.OK && p.CheckPause(ctx, a.Channel) == 0 && ctx.Err() == nil { // another instance may have been told to wait since
 			return 0, nil
 		}
 	}
-	return 0, context.Cause(ctx)
 }
 
-// Pause has a destination take no message for d, on all instances.
-func (p *Pacer) Pause(ctx context.Context, destination string, d time.Duration) {
-	now := time.Now()
-	p.pauses.learn(now, map[string]time.Duration{destination: d})
-	p.local.pause(now, destination, d)
-	p.log.pause(destination, d)
-	if !p.available() {
-		return
-	}
-	if err := p.shared.pause(ctx, destination, p.o.Pace, d); err != nil {
-		p.o.Logger.Warn("other instances do not know of a pause", "destination", destination, "error", err)
-	}
-}
+// Pause has a channel take no post for d, on all instances, since Slack limited a post to it.
+func (p *Pacer) Pause(ctx context.Context, channel string, d time.Duration) { p.pause(ctx, channel, d) }
 
-// Paused returns how long this instance knows a destination to stay paused.
-func (p *Pacer) Paused(destination string) time.Duration { return p.pauses.left(destination) }
+// PauseUpdates has all instances make no update for d, since Slack limited an update.
+func (p *Pacer) PauseUpdates(ctx context.Context, d time.Duration) { p.pause(ctx, updates, d) }
 
-// CheckPause is how long a destination is still paused. It asks Redis, where possible: another instance may know of a newer pause.
-func (p *Pacer) CheckPause(ctx context.Context, destination string) time.Duration {
+func (p *Pacer) pause(ctx context.Context, name string, d time.Duration) {
+	asked := time.Now()
+	paused := p.local.pause(asked, name, d)
 	if p.available() {
-		asked := time.Now()
-		if paused, err := p.shared.paused(ctx, destination); err == nil {
-			p.pauses.learn(asked, map[string]time.Duration{destination: paused})
-			return max(paused, p.Paused(destination))
+		everywhere, err := p.shared.pause(ctx, name, d)
+		if err != nil {
+			p.o.Logger.Warn("other instances do not know of a pause", "destination", readable(name), "error", err)
+		} else {
+			paused = everywhere
+			p.Learn(asked, everywhere)
 		}
 	}
-	return p.Paused(destination)
+	for name, d := range paused {
+		p.log.Add(name, 1, "paused_for", d.Round(time.Millisecond).String())
+	}
 }
 
-// Learn records the pauses, by destination, that Redis reported at a time.
+// Paused returns how long this instance knows a channel to stay paused, alone or with the workspace.
+func (p *Pacer) Paused(channel string) time.Duration {
+	return p.local.pauses.left(time.Now(), channel, workspace)
+}
+
+// CheckPause returns how long a channel is still paused. It asks Redis if possible: another instance may know of a newer pause.
+func (p *Pacer) CheckPause(ctx context.Context, channel string) time.Duration {
+	if p.available() {
+		asked := time.Now()
+		if paused, err := p.shared.paused(ctx, channel); err == nil {
+			p.Learn(asked, paused)
+		}
+	}
+	return p.Paused(channel)
+}
+
+// Learn records the pauses, by name, that Redis reported at a time.
 func (p *Pacer) Learn(asked time.Time, pauses map[string]time.Duration) {
-	p.pauses.learn(asked, pauses)
+	p.local.pauses.learn(asked, pauses)
+}
+
+// useEvery is the time between two counts of the budgets.
+const useEvery = 5 * time.Second
+
+// Run counts the use of the budgets until ctx ends.
+func (p *Pacer) Run(ctx context.Context) {
+	defer p.log.Stop()
+	for {
+		p.countUse(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(useEvery):
+		}
+	}
+}
+
+func (p *Pacer) countUse(ctx context.Context) {
+	use := p.local.use(time.Now())
+	if p.available() {
+		if everywhere, err := p.shared.use(ctx); err == nil {
+			use = everywhere
+		}
+	}
+	p.known.Store(&use)
+	if p.o.Metrics != nil {
+		p.o.Metrics.PaceUsed("workspace", use.Workspace.Used, use.Workspace.Waiting)
+		p.o.Metrics.PaceUsed("updates", use.Updates.Used, use.Updates.Waiting)
+	}
+}
+
+// Use returns the use of the budgets as Run last counted it.
+func (p *Pacer) Use() Use {
+	if use := p.known.Load(); use != nil {
+		return *use
+	}
+	return Use{}
 }
 
 // Mention returns whether an event may mention people, and whether this is the first such answer. One event of each path may mention people
@@ -131,18 +211,18 @@ func (p *Pacer) mention(ctx context.Context, path, id string, d time.Duration) m
 	if p.available() {
 		if answer, err := p.shared.mention(ctx, path, id, d); err == nil {
 			if answer != noMention {
-				p.local.mention(time.Now(), path, id, d)
+				p.local.mentions.take(time.Now(), path, id, d)
 			}
 			return answer
 		}
 	}
-	return p.local.mention(time.Now(), path, id, d)
+	return p.local.mentions.take(time.Now(), path, id, d)
 }
 
 // ReturnMention returns the mention of an event if the event's message certainly was not sent. Another event of the path may then mention
 // people. If Redis is unavailable, the mention comes back when its time is over.
 func (p *Pacer) ReturnMention(ctx context.Context, path, id string) {
-	p.local.returnMention(path, id)
+	p.local.mentions.giveBack(path, id)
 	if p.available() {
 		_ = p.shared.returnMention(ctx, path, id)
 	}

@@ -16,6 +16,9 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
+// instances counts the instances of all tests.
+var instances atomic.Int32
+
 // instance is a Pacer. The test says whether Redis is available.
 type instance struct {
 	*Pacer
@@ -23,13 +26,14 @@ type instance struct {
 	logs      *testkit.Log
 }
 
-func startInstance(t *testing.T, address string, pace Pace) *instance {
+func startInstance(t *testing.T, address string, b Budgets) *instance {
 	t.Helper()
 	client := scripttest.NewClient(t, redis.Options{Addr: address, MaxRetries: 1})
 	runner := script.NewRunner(script.Options{Client: client, Prefix: "pacer", Timeout: scripttest.Patience})
 	i := &instance{logs: testkit.NewLog(t)}
+	name := fmt.Sprint(instances.Add(1))
 	i.available.Store(true)
-	i.Pacer = New(Options{Runner: runner, Pace: pace, Available: i.available.Load, Logger: i.logs.Logger()})
+	i.Pacer = New(Options{Runner: runner, Instance: name, Budgets: b, Available: i.available.Load, Logger: i.logs.Logger()})
 	return i
 }
 
@@ -49,41 +53,57 @@ func wantPause(t *testing.T, what string, paused, want time.Duration) {
 	}
 }
 
-// wantReserved reserves one message for each wait, and compares the waits in whole hours.
-func (i *instance) wantReserved(t *testing.T, destination string, waits ...time.Duration) {
+// wantReserved reserves posts without a wait. wantWait wants the next post to be further away, in whole hours.
+func (i *instance) wantReserved(t *testing.T, channel string, posts int) {
 	t.Helper()
-	for _, wait := range waits {
-		if got := i.Reserve(t.Context(), destination, 10*time.Hour); !got.OK || !within(got.Wait, wait) {
-			t.Errorf("%s: %+v, want %v", destination, got, wait)
+	for range posts {
+		if got := i.Reserve(t.Context(), Ask{Channel: channel}); !got.OK {
+			t.Errorf("%s: %+v, want a post", channel, got)
 		}
 	}
 }
 
-// TestOutage continues without Redis behind the instance's last reservation.
+func (i *instance) wantWait(t *testing.T, channel string, wait time.Duration) {
+	t.Helper()
+	got := i.Reserve(t.Context(), Ask{Channel: channel, MaxWait: time.Minute})
+	if got.OK || got.Wait != got.Expected || !within(got.Expected, wait) {
+		t.Errorf("%s: %+v, want no post within %v", channel, got, wait)
+	}
+}
+
+// TestOutage continues without Redis behind the instance's last reservations.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
-	i := startInstance(t, server.Addr, Pace{time.Hour, 3})
-	i.wantReserved(t, "#a", 0, 0)
-	i.wantReserved(t, "#b", 0, 0, 0, time.Hour)
+	i := startInstance(t, server.Addr, Budgets{Channel: Pace{time.Hour, 3}, Workspace: Window{9, 5 * time.Hour}, Updates: Window{2, 5 * time.Hour}})
+	i.wantReserved(t, "#a", 2)
+	i.wantReserved(t, "#b", 3)
+	i.wantWait(t, "#b", time.Hour)
+	testkit.Equal(t, i.ReserveUpdate(t.Context(), 0), Reservation{OK: true}, "an update")
 	server.Kill()
 	i.available.Store(false)
-	i.wantReserved(t, "#a", time.Hour, 2*time.Hour)
-	i.wantReserved(t, "#b", 2*time.Hour)
-	i.wantReserved(t, "#c", 0, 0, 0, time.Hour)
-	i.Pause(t.Context(), "#d", 5*time.Hour)
-	i.wantReserved(t, "#d", 5*time.Hour, 6*time.Hour)
-	if got := i.Reserve(t.Context(), "#d", time.Minute); got.OK || !within(got.Wait, 7*time.Hour) {
-		t.Errorf("a wait that is too long: got %+v, want 7 hours and no reservation", got)
+	i.wantWait(t, "#a", time.Hour) // no burst
+	i.wantWait(t, "#b", time.Hour)
+	i.wantReserved(t, "#c", 3)
+	i.wantWait(t, "#c", time.Hour)
+	testkit.Equal(t, i.ReserveUpdate(t.Context(), 0), Reservation{OK: true}, "an update without redis")
+	if got := i.ReserveUpdate(t.Context(), 0); got.OK || !within(got.Wait, 5*time.Hour) {
+		t.Errorf("a third update: %+v, want a wait of five hours", got)
 	}
+	i.wantReserved(t, "#d", 1)
+	i.wantWait(t, "#d", 5*time.Hour) // the ninth post was the last of the workspace
 	i.Pause(t.Context(), "#e", time.Hour)
+	i.PauseUpdates(t.Context(), 7*time.Hour)
 
-	// Redis does not know the pause of #e.
+	// Redis does not know the pauses.
 	server.Restart()
 	i.available.Store(true)
 	wantPause(t, "told so without Redis", i.CheckPause(t.Context(), "#e"), time.Hour)
-	i.wantReserved(t, "#e", time.Hour, 2*time.Hour)
-	i.wantReserved(t, "#b", 2*time.Hour) // Redis keeps its own reservations
+	i.wantWait(t, "#e", time.Hour)
+	i.wantWait(t, "#b", time.Hour) // Redis keeps its own reservations
+	if got := i.ReserveUpdate(t.Context(), 0); got.OK || !within(got.Wait, 7*time.Hour) {
+		t.Errorf("an update: %+v, want a pause of seven hours", got)
+	}
 	i.logs.WantCount(t, 0, "level=WARN")
 }
 
@@ -91,22 +111,21 @@ func TestOutage(t *testing.T) {
 func TestWait(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	pace := Pace{2 * time.Second, 1}
-	one, other := startInstance(t, server.Addr, pace), startInstance(t, server.Addr, pace)
+	b := Budgets{Workspace: Window{1, 900 * time.Millisecond}}
+	one, other := startInstance(t, server.Addr, b), startInstance(t, server.Addr, b)
 	other.Pause(t.Context(), "paused", time.Hour)
-	if wait, err := one.Wait(t.Context(), "paused", time.Minute); err != nil || wait == 0 || !within(wait, time.Hour) {
+	if wait, err := one.Wait(t.Context(), Ask{Channel: "paused", MaxWait: time.Minute}); err != nil || wait == 0 || !within(wait, time.Hour) {
 		t.Errorf("a pause that is too long: got %v, error %v, want an hour", wait, err)
 	}
-	if wait, err := one.Wait(t.Context(), "#a", 0); wait != 0 || err != nil {
+	if wait, err := one.Wait(t.Context(), Ask{Channel: "#a"}); wait != 0 || err != nil {
 		t.Errorf("first message: got a wait of %v, error %v, want none", wait, err)
 	}
-	reserved := server.CLI("ZSCORE", key("paces"), "#a")
 	waited := make(chan string, 1)
 	go func() {
-		wait, err := one.Wait(t.Context(), "#a", time.Minute)
+		wait, err := one.Wait(t.Context(), Ask{Channel: "#a", MaxWait: time.Minute})
 		waited <- fmt.Sprint(wait, err)
 	}()
-	testkit.Eventually(t, "the next message to be reserved", func() bool { return server.CLI("ZSCORE", key("paces"), "#a") != reserved })
+	testkit.Eventually(t, "the next post to be reserved", func() bool { return server.CLI("ZCARD", key("posts")) == "2" })
 	paused := time.Now()
 	other.Pause(t.Context(), "#a", 3*time.Second)
 	if got := <-waited; got != "0s <nil>" || time.Since(paused) < 3*time.Second {
@@ -115,31 +134,32 @@ func TestWait(t *testing.T) {
 	ended, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	for range 2 { // while it waits, and before
-		if wait, err := one.Wait(ended, "paused", 2*time.Hour); wait != 0 || !errors.Is(err, context.DeadlineExceeded) {
+		wait, err := one.Wait(ended, Ask{Channel: "paused", MaxWait: 2 * time.Hour})
+		if wait != 0 || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("after the context ended: got %v, error %v, want %v", wait, err, context.DeadlineExceeded)
 		}
 	}
 }
 
-// TestReserveAfterTheEnd reserves nothing after the context ended, because other instances may have paused the destination.
+// TestReserveAfterTheEnd reserves nothing after the context ended, because other instances may have paused the channel or the updates.
 func TestReserveAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	one, other := startInstance(t, server.Addr, Pace{time.Second, 1}), startInstance(t, server.Addr, Pace{time.Second, 1})
-	other.Pause(t.Context(), "paused", time.Hour)
+	i := startInstance(t, servertest.StartRedis(t).Addr, Budgets{Channel: Pace{time.Second, 1}, Updates: Window{1, time.Second}})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	testkit.Equal(t, one.Reserve(ended, "paused", 2*time.Hour), Reservation{}, "what is reserved")
+	testkit.Equal(t, i.Reserve(ended, Ask{Channel: "#a"}), Reservation{}, "what is reserved")
+	testkit.Equal(t, i.ReserveUpdate(ended, time.Hour), Reservation{}, "the update that is reserved")
 }
 
 // TestKeysThatCannotBeRead continues without Redis where keys have a wrong type.
 func TestKeysThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	i := startInstance(t, server.Addr, Pace{time.Hour, 1})
+	i := startInstance(t, server.Addr, Budgets{Channel: Pace{time.Hour, 1}})
 	server.CLI("HSET", key("paces"), "field", "value")
 	server.CLI("HSET", key("mention:a"), "field", "value")
-	i.wantReserved(t, "#a", 0, time.Hour)
+	i.wantReserved(t, "#a", 1)
+	i.wantWait(t, "#a", time.Hour)
 	for id, want := range []mention{takesMention, noMention} {
 		testkit.Equal(t, i.mention(t.Context(), "a", fmt.Sprint(id), time.Hour), want, "event %d may mention", id)
 	}
@@ -153,14 +173,14 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 func TestPausesOfOtherInstances(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	first, second := startInstance(t, server.Addr, Pace{}), startInstance(t, server.Addr, Pace{})
+	first, second := startInstance(t, server.Addr, Budgets{}), startInstance(t, server.Addr, Budgets{})
 	first.Pause(t.Context(), "#a", time.Hour)
 	wantPause(t, "the instance that was told", first.Paused("#a"), time.Hour)
 	testkit.Equal(t, second.Paused("#a"), 0, "the other instance knows at once of a pause for")
 	wantPause(t, "the other instance asks", second.CheckPause(t.Context(), "#a"), time.Hour)
 	wantPause(t, "the other instance has learned", second.Paused("#a"), time.Hour)
 	testkit.Equal(t, second.CheckPause(t.Context(), "#b"), 0, "another destination is paused for")
-	if got := second.Reserve(t.Context(), "#a", time.Minute); got.OK || !within(got.Wait, time.Hour) || got.Wait == 0 {
+	if got := second.Reserve(t.Context(), Ask{Channel: "#a", MaxWait: time.Minute}); got.OK || !within(got.Wait, time.Hour) || got.Wait == 0 {
 		t.Errorf("reservation in a pause: got %+v, want an hour and no reservation", got)
 	}
 	server.Kill()
@@ -176,7 +196,7 @@ func TestPausesOfOtherInstances(t *testing.T) {
 func TestMentionsOfOtherInstances(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	first, second := startInstance(t, server.Addr, Pace{}), startInstance(t, server.Addr, Pace{})
+	first, second := startInstance(t, server.Addr, Budgets{}), startInstance(t, server.Addr, Budgets{})
 	want := func(i *instance, id string, want mention) {
 		t.Helper()
 		testkit.Equal(t, i.mention(t.Context(), "a", id, time.Hour), want, "%q may mention", id)
@@ -197,3 +217,51 @@ func TestMentionsOfOtherInstances(t *testing.T) {
 	second.ReturnMention(t.Context(), "a", "two")
 	want(second, "three", takesMention)
 }
+
+// TestPauseOfTheWorkspace has two instances be limited by two channels.
+func TestPauseOfTheWorkspace(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	first, second := startInstance(t, server.Addr, Budgets{}), startInstance(t, server.Addr, Budgets{})
+	first.Pause(t.Context(), "#a", time.Hour)
+	second.Pause(t.Context(), "#b", 2*time.Hour)
+	wantPause(t, "another channel, on the instance that was told", second.Paused("#c"), time.Hour)
+	testkit.Equal(t, first.Paused("#c"), 0, "the other instance knows at once of a pause for")
+	wantPause(t, "the other instance asks", first.CheckPause(t.Context(), "#c"), time.Hour)
+	first.logs.WantCount(t, 1, "deliveries are paused")
+	second.logs.WantCount(t, 1, "destination=#b")
+	second.logs.WantCount(t, 1, "destination=workspace")
+	testkit.Equal(t, second.ReserveUpdate(t.Context(), 0), Reservation{OK: true}, "an update meanwhile")
+}
+
+// TestRun counts the use of the budgets.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	i := startInstance(t, server.Addr, Budgets{Workspace: Window{1, time.Hour}, Updates: Window{1, time.Hour}})
+	shown := make(gauges)
+	i.o.Metrics = shown
+	i.wantReserved(t, "#a", 1)
+	i.Reserve(t.Context(), Ask{Channel: "#b", MaxWait: time.Hour})
+	i.ReserveUpdate(t.Context(), 0)
+	i.ReserveUpdate(t.Context(), time.Hour)
+	for _, available := range []bool{true, false} {
+		i.available.Store(available)
+		ended, cancel := context.WithCancel(t.Context())
+		i.countUse(ended)
+		cancel()
+		i.Run(ended)
+		testkit.Equal(t, i.Use().Updates, BudgetUse{Used: 1, Waiting: 1}, "updates")
+		testkit.Equal(t, i.Use().Workspace.Used, 1, "posts")
+		testkit.Equal(t, shown["updates"], [2]int{1, 1}, "shown updates")
+	}
+	i.available.Store(true)
+	i.countUse(t.Context())
+	testkit.Equal(t, i.Use().Workspace, BudgetUse{Used: 1, Waiting: 1}, "posts")
+	testkit.Equal(t, shown["workspace"], [2]int{1, 1}, "shown posts")
+}
+
+// gauges keeps what is shown, by budget.
+type gauges map[string][2]int
+
+func (g gauges) PaceUsed(budget string, used, waiting int) { g[budget] = [2]int{used, waiting} }

@@ -15,7 +15,7 @@ func TestPauses(t *testing.T) {
 		var p pauses
 		want := func(destination string, d time.Duration) {
 			t.Helper()
-			testkit.Equal(t, p.left(destination), d, "%s is paused for", destination)
+			testkit.Equal(t, p.left(time.Now(), destination), d, "%s is paused for", destination)
 		}
 		want("#a", 0)
 		p.learn(time.Now(), map[string]time.Duration{"#a": time.Minute, "#b": time.Second})
@@ -35,4 +35,22 @@ func TestPauses(t *testing.T) {
 		}
 		want(fmt.Sprint("#", 3*maxPauses-1), time.Hour)
 	})
+}
+
+func TestLocalIsBounded(t *testing.T) {
+	t.Parallel()
+	l := newLocal(Budgets{Channel: Pace{time.Second, 1}, Workspace: Window{1, time.Second}})
+	size := func() int { return max(len(l.tats), len(l.askers), len(l.line), len(l.mentions.byPath)) }
+	at := testkit.Start
+	for i := range maxPauses + 10 {
+		at = at.Add(time.Second)
+		l.post(at, "one", Ask{Channel: fmt.Sprint("posts", i)}, 0)
+		l.post(at, "one", Ask{Channel: fmt.Sprint("waits", i), MaxWait: time.Hour}, 0)
+		l.mentions.take(at, fmt.Sprint(i), "id", time.Hour)
+		testkit.AtMost(t, size(), maxPauses, "channels and paths")
+	}
+	for i := range maxPauses + 10 {
+		l.setTAT(at, fmt.Sprint("busy", i), at.Add(time.Hour))
+		testkit.AtMost(t, size(), maxPauses, "channels and paths")
+	}
 }

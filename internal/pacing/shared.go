@@ -2,6 +2,7 @@ package pacing
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
@@ -19,60 +20,107 @@ const (
 )
 
 // shared is the pacing that all instances agree on, in Redis. Its time is the server's.
-type shared struct{ runner *script.Runner }
-
-// keys returns the keys of pace.lua and pause.lua.
-func (s shared) keys() []string {
-	return []string{s.runner.Key("calls"), s.runner.Key("pauses"), s.runner.Key("paces")}
+type shared struct {
+	runner  *script.Runner
+	budgets Budgets
 }
 
-// reserve reserves the next message of a destination, unless it lies further away than maxWait. Redis may not know of the caller's pause.
-func (s shared) reserve(ctx context.Context, destination string, pace Pace, paused, maxWait time.Duration) (Reservation, error) {
-	arguments := []any{destination, pace.Interval.Microseconds(), max(pace.Burst, 1), maxWait.Microseconds(), paused.Microseconds()}
-	numbers, err := s.runner.RunNumbers(ctx, "pacing deliveries", lua.Pace, s.keys(), arguments, 2)
+// keys returns the Redis keys of these names.
+func (s shared) keys(names ...string) []string {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = s.runner.Key(name)
+	}
+	return keys
+}
+
+// post reserves the next post of a channel for an asker. Redis may not know of the caller's pause.
+func (s shared) post(ctx context.Context, asker string, a Ask, known time.Duration) (Reservation, error) {
+	pace, workspace := s.budgets.Channel, s.budgets.Workspace
+	arguments := []any{
+		a.Channel, asker, a.order(), a.MaxWait.Microseconds(), pace.Interval.Microseconds(), max(pace.Burst, 1), known.Microseconds(),
+		workspace.Count, workspace.Length.Microseconds(),
+	}
+	keys := s.keys("calls", "pauses", "paces", "posts", "turns", "asked", "askers:"+a.Channel)
+	numbers, err := s.runner.RunNumbers(ctx, "pacing posts", lua.Pace, keys, arguments, 3)
 	if err != nil {
 		return Reservation{}, err
 	}
-	return Reservation{Wait: time.Duration(numbers[0]) * time.Microsecond, OK: numbers[1] == 1}, nil
+	return Reservation{OK: numbers[0] == 1, Wait: micros(numbers[1]), Expected: micros(numbers[2])}, nil
 }
 
-// paused is how long a destination is still paused.
-func (s shared) paused(ctx context.Context, destination string) (time.Duration, error) {
-	reservation, err := s.reserve(ctx, destination, Pace{}, 0, 0)
-	return reservation.Wait, err
+// update reserves the next update, unless it is further away than maxWait.
+func (s shared) update(ctx context.Context, known, maxWait time.Duration) (Reservation, error) {
+	window := s.budgets.Updates
+	arguments := []any{window.Count, window.Length.Microseconds(), maxWait.Microseconds(), known.Microseconds()}
+	numbers, err := s.runner.RunNumbers(ctx, "pacing updates", lua.Update, s.keys("calls", "pauses", "updates"), arguments, 2)
+	if err != nil {
+		return Reservation{}, err
+	}
+	return Reservation{OK: numbers[0] == 1, Wait: micros(numbers[1]), Expected: micros(numbers[1])}, nil
 }
 
-// pause has a destination of a pace take no message for d.
-func (s shared) pause(ctx context.Context, destination string, pace Pace, d time.Duration) error {
-	arguments := []any{destination, d.Microseconds(), pace.ahead().Microseconds()}
-	_, err := s.runner.RunInt(ctx, "pausing a destination", lua.Pause, s.keys(), arguments)
-	return err
+// pause pauses a channel or the updates. It returns the remaining pauses.
+func (s shared) pause(ctx context.Context, name string, d time.Duration) (map[string]time.Duration, error) {
+	arguments := []any{name, d.Microseconds(), s.budgets.Channel.ahead().Microseconds()}
+	numbers, err := s.runner.RunNumbers(ctx, "pausing deliveries", lua.Pause, s.keys("calls", "pauses", "paces", "limited"), arguments, 2)
+	if err != nil {
+		return nil, err
+	}
+	return pausesOf(name, micros(numbers[0]), micros(numbers[1])), nil
 }
+
+// pausesOf returns the pauses in force, of what is named and of the workspace.
+func pausesOf(name string, own, ofWorkspace time.Duration) map[string]time.Duration {
+	pauses := map[string]time.Duration{name: own}
+	if ofWorkspace > 0 {
+		pauses[workspace] = ofWorkspace
+	}
+	return pauses
+}
+
+// paused returns the remaining pauses of a channel and of the workspace.
+func (s shared) paused(ctx context.Context, channel string) (map[string]time.Duration, error) {
+	return s.pause(ctx, channel, 0)
+}
+
+// use counts what is used of the budgets.
+func (s shared) use(ctx context.Context) (Use, error) {
+	keys := s.keys("calls", "pauses", "posts", "asked", "updates")
+	arguments := []any{s.budgets.Workspace.Length.Microseconds(), s.budgets.Updates.Length.Microseconds()}
+	numbers, err := s.runner.RunNumbers(ctx, "counting the budgets", lua.Budgets, keys, arguments, 6)
+	if err != nil {
+		return Use{}, err
+	}
+	of := func(numbers []int64) BudgetUse {
+		return BudgetUse{Used: int(numbers[0]), Waiting: int(numbers[1]), Paused: micros(numbers[2])}
+	}
+	return Use{Workspace: of(numbers), Updates: of(numbers[3:])}, nil
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // mention tells whether an event may mention people, which one event of a path may in each duration.
 func (s shared) mention(ctx context.Context, path, id string, d time.Duration) (mention, error) {
-	may, err := s.runner.RunInt(ctx, "asking for a mention", lua.Mention, s.mentionKeys(path), []any{id, d.Microseconds()})
+	may, err := s.runner.RunInt(ctx, "asking for a mention", lua.Mention, s.keys("mention:"+path), []any{id, d.Microseconds()})
 	return mention(may), err
 }
 
 // returnMention lets another event of the path mention people. It may be repeated.
 func (s shared) returnMention(ctx context.Context, path, id string) error {
-	_, err := s.runner.RunInt(ctx, "returning a mention", lua.Mention, s.mentionKeys(path), []any{id, 0})
+	_, err := s.runner.RunInt(ctx, "returning a mention", lua.Mention, s.keys("mention:"+path), []any{id, 0})
 	return err
 }
-
-func (s shared) mentionKeys(path string) []string { return []string{s.runner.Key("mention:" + path)} }
 
 // SelfTest runs every script of this package, on the keys of a scratch runner. It finds missing rights.
 func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	const name = "selftest"
-	s := shared{scratch}
-	if err := s.pause(ctx, name, Pace{}, time.Second); err != nil {
-		return err
-	}
-	if _, err := s.reserve(ctx, name, Pace{Interval: time.Second, Burst: 1}, 0, time.Minute); err != nil {
-		return err
-	}
-	_, err := s.mention(ctx, name, name, time.Second)
-	return err
+	s := shared{scratch, Budgets{Channel: Pace{time.Second, 2}, Workspace: Window{1, time.Minute}, Updates: Window{1, time.Minute}}}
+	_, posted := s.post(ctx, name, Ask{Channel: name, MaxWait: time.Hour}, 0)
+	_, waits := s.post(ctx, name, Ask{Channel: name, MaxWait: time.Hour}, 0)
+	_, paused := s.pause(ctx, name, time.Second)
+	_, updated := s.update(ctx, 0, 0)
+	_, counted := s.use(ctx)
+	_, mentioned := s.mention(ctx, name, name, time.Second)
+	return errors.Join(posted, waits, paused, updated, counted, mentioned)
 }

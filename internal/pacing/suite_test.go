@@ -10,51 +10,81 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 )
 
+// suiteBudgets are full after the seed of TestScripts.
+var suiteBudgets = Budgets{Channel: Pace{time.Minute, 5}, Workspace: Window{2, time.Hour}, Updates: Window{4, time.Hour}}
+
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	call := func(do func(ctx context.Context, s shared) error) func(context.Context, *script.Runner) error {
+		return func(ctx context.Context, runner *script.Runner) error { return do(ctx, shared{runner, suiteBudgets}) }
+	}
+	post := func(asker, channel string) func(ctx context.Context, s shared) error {
+		return func(ctx context.Context, s shared) error {
+			_, err := s.post(ctx, asker, Ask{Channel: channel, MaxWait: 2 * time.Hour}, 0)
+			return err
+		}
+	}
+	places := []string{"calls", "pauses", "paces", "posts", "turns", "asked"}
 	scripttest.Suite{
-		Seed: func(ctx context.Context, runner *script.Runner) error {
-			s := shared{runner}
-			_, reserved := s.reserve(ctx, "#here", Pace{time.Second, 5}, 0, 2*time.Hour)
+		Seed: call(func(ctx context.Context, s shared) error {
+			_, updated := s.update(ctx, 0, 0)
 			_, mentioned := s.mention(ctx, "seeded", "id", time.Minute)
-			return errors.Join(s.pause(ctx, "#here", Pace{}, time.Hour), reserved, mentioned)
-		},
-		Keys: []string{"calls", "pauses", "paces", "mention:seeded", "mention:new"},
+			_, paused := s.pause(ctx, "#paused", time.Hour)
+			return errors.Join(post("one", "#first")(ctx, s), updated, mentioned, paused)
+		}),
+		Keys: append(places, "updates", "limited", "askers:#here", "mention:seeded", "mention:new"),
 		Operations: []scripttest.Operation{
 			{
-				Name: "pause", Touches: []string{"calls", "pauses", "paces"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
+				Name: "pause", Touches: []string{"calls", "pauses", "paces", "limited"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank", "set"},
 				Trims: []string{"calls", "pauses", "paces"},
+				Call: call(func(ctx context.Context, s shared) error {
+					_, err := s.pause(ctx, "#elsewhere", time.Hour)
+					return err
+				}),
+			},
+			{
+				Name: "paused", Touches: []string{"calls", "pauses", "paces", "limited"},
+				Call: call(func(ctx context.Context, s shared) error {
+					_, err := s.paused(ctx, "#paused")
+					return err
+				}),
+			},
+			{
+				Name: "post", Touches: append(places, "askers:#here"), Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
+				Trims: []string{"paces", "posts", "asked"}, Call: call(post("one", "#here")),
+			},
+			{
+				Name: "post that waits", Touches: append(places, "askers:#here"), Writes: []string{"zadd", "pexpire", "zrem", "set"},
 				Call: func(ctx context.Context, runner *script.Runner) error {
-					return shared{runner}.pause(ctx, "#elsewhere", Pace{}, time.Hour)
+					full := Budgets{Channel: suiteBudgets.Channel, Workspace: Window{1, time.Hour}} // after the seed
+					return post("one", "#here")(ctx, shared{runner, full})
 				},
 			},
 			{
-				Name: "reserve", Touches: []string{"calls", "pauses", "paces"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
-				Trims: []string{"calls", "pauses", "paces"},
-				Call: func(ctx context.Context, runner *script.Runner) error {
-					_, err := shared{runner}.reserve(ctx, "#here too", Pace{time.Minute, 5}, 0, 2*time.Hour)
+				Name: "update", Touches: []string{"calls", "pauses", "updates"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
+				Trims: []string{"updates"},
+				Call: call(func(ctx context.Context, s shared) error {
+					_, err := s.update(ctx, 0, 0)
 					return err
-				},
+				}),
 			},
 			{
-				Name: "paused", Touches: []string{"calls", "pauses", "paces"},
-				Call: func(ctx context.Context, runner *script.Runner) error {
-					_, err := shared{runner}.paused(ctx, "#here")
+				Name: "use", Touches: []string{"calls", "pauses", "posts", "asked", "updates"},
+				Call: call(func(ctx context.Context, s shared) error {
+					_, err := s.use(ctx)
 					return err
-				},
+				}),
 			},
 			{
 				Name: "mention", Touches: []string{"mention:new"}, Writes: []string{"set"},
-				Call: func(ctx context.Context, runner *script.Runner) error {
-					_, err := shared{runner}.mention(ctx, "new", "id", time.Minute)
+				Call: call(func(ctx context.Context, s shared) error {
+					_, err := s.mention(ctx, "new", "id", time.Minute)
 					return err
-				},
+				}),
 			},
 			{
 				Name: "return a mention", Touches: []string{"mention:seeded"}, Writes: []string{"pexpire"},
-				Call: func(ctx context.Context, runner *script.Runner) error {
-					return shared{runner}.returnMention(ctx, "seeded", "id")
-				},
+				Call: call(func(ctx context.Context, s shared) error { return s.returnMention(ctx, "seeded", "id") }),
 			},
 		},
 		SelfTest: SelfTest,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/livelimits"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/plain"
@@ -75,6 +76,9 @@ func (r Reporter) Report(instance string) status.Report {
 		}
 	}
 	report.Channels = r.channels(counted, parts.Pacer)
+	if found {
+		report.Budgets = r.budgets(parts.Pacer.Use())
+	}
 	return report
 }
 
@@ -101,8 +105,8 @@ func limitsInUse(usage *throttle.Usage, counted status.Counted) []status.Limit {
 
 func (r Reporter) channels(counted status.Counted, pacer *pacing.Pacer) []status.Channel {
 	rate := 0.0
-	if pace := setup.Pace(r.Settings); pace.Interval > 0 {
-		rate = float64(time.Second) / float64(pace.Interval)
+	if setup.Budgets(r.Settings).Channel.Interval > 0 {
+		rate = float64(r.Settings.Slack.Rate.Count) / r.Settings.Slack.Rate.Window.Seconds()
 	}
 	var channels []status.Channel
 	for _, name := range r.Channels {
@@ -116,4 +120,22 @@ func (r Reporter) channels(counted status.Counted, pacer *pacing.Pacer) []status
 		channels = append(channels, channel)
 	}
 	return channels
+}
+
+// budgets returns the use of the budgets that are set.
+func (r Reporter) budgets(use pacing.Use) (budgets []status.Budget) {
+	set := setup.Budgets(r.Settings)
+	add := func(name string, rate limits.Limit, window pacing.Window, use pacing.BudgetUse) {
+		if window.Count == 0 {
+			return
+		}
+		budget := status.Budget{Name: name, Limit: rate.String(), Used: int64(use.Used), Size: int64(window.Count), Waiting: int64(use.Waiting)}
+		if use.Paused > 0 {
+			budget.PausedUntil = time.Now().Add(use.Paused).UTC().Truncate(time.Millisecond)
+		}
+		budgets = append(budgets, budget)
+	}
+	add("workspace", r.Settings.Slack.WorkspaceRate, set.Workspace, use.Workspace)
+	add("updates", r.Settings.Slack.UpdateRate, set.Updates, use.Updates)
+	return budgets
 }

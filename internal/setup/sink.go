@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/sink/console"
@@ -84,11 +85,23 @@ func CheckTemplate(text string) error {
 	return err
 }
 
-// Pace returns how fast one channel takes messages. The console takes any number at once.
-func Pace(settings config.Config) pacing.Pace {
-	rate := settings.Slack.Rate
-	if settings.Sink == config.SinkConsole || rate.Count == 0 {
-		return pacing.Pace{}
+// Budgets returns how many requests all workers may make together. The console takes any number at once.
+func Budgets(settings config.Config) (budgets pacing.Budgets) {
+	if settings.Sink == config.SinkConsole {
+		return pacing.Budgets{}
 	}
-	return pacing.Pace{Interval: rate.Window / time.Duration(rate.Count), Burst: settings.Slack.Burst}
+	if rate := settings.Slack.Rate; rate.Count > 0 {
+		budgets.Channel = pacing.Pace{Interval: stretch(rate.Window) / time.Duration(rate.Count), Burst: settings.Slack.Burst}
+	}
+	budgets.Workspace, budgets.Updates = window(settings.Slack.WorkspaceRate), window(settings.Slack.UpdateRate)
+	return budgets
 }
+
+// window returns the budget of a rate.
+func window(rate limits.Limit) pacing.Window {
+	return pacing.Window{Count: int(rate.Count), Length: stretch(rate.Window)}
+}
+
+// stretch lengthens a window by a fortieth. Slack counts a request when it arrives: of two requests a window apart, the second one may be
+// faster than the first.
+func stretch(window time.Duration) time.Duration { return window + window/40 }

@@ -14,6 +14,7 @@ import (
 func (s *Status) merge(reports []Report) {
 	limits := make(map[[3]string]Limit)
 	channels := make(map[string]Channel)
+	budgets := make(map[string]Budget)
 	minutes := make(map[time.Time]Minute)
 	suppressed := make(map[Denial]Suppressed)
 	newest := Newest(reports)
@@ -26,6 +27,9 @@ func (s *Status) merge(reports []Report) {
 		}
 		for _, channel := range report.Channels {
 			channels[channel.Name] = channels[channel.Name].with(channel)
+		}
+		for _, budget := range report.Budgets {
+			budgets[budget.Name] = budgets[budget.Name].with(budget)
 		}
 		for _, dropped := range report.Suppressed {
 			key := Denial{dropped.Category, dropped.Level}
@@ -50,6 +54,7 @@ func (s *Status) merge(reports []Report) {
 	s.Suppressed = slices.SortedFunc(maps.Values(suppressed), compareSuppressed)
 	s.addEnds()
 	s.Channels = slices.SortedFunc(maps.Values(channels), func(a, b Channel) int { return strings.Compare(a.Name, b.Name) })
+	s.Budgets = slices.SortedFunc(maps.Values(budgets), func(a, b Budget) int { return strings.Compare(b.Name, a.Name) })
 	s.Minutes = slices.SortedFunc(maps.Values(minutes), func(a, b Minute) int { return a.At.Compare(b.At) })
 }
 
@@ -59,6 +64,15 @@ func (l Limit) with(other Limit) Limit {
 	other.PerMinute += l.PerMinute
 	if other.Next == nil || l.Next != nil && l.Next.After(*other.Next) {
 		other.Next = l.Next
+	}
+	return other
+}
+
+// with merges another worker's report of the budget. All workers share the budget, and count it at different times.
+func (b Budget) with(other Budget) Budget {
+	other.Used, other.Waiting = max(b.Used, other.Used), max(b.Waiting, other.Waiting)
+	if b.PausedUntil.After(other.PausedUntil) {
+		other.PausedUntil = b.PausedUntil
 	}
 	return other
 }

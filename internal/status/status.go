@@ -19,6 +19,7 @@ type Status struct {
 	Limits      []Limit      `json:"limits"`   // with used slots, the fullest first
 	Suppressed  []Suppressed `json:"suppressed,omitempty"`
 	Channels    []Channel    `json:"channels,omitempty"`
+	Budgets     []Budget     `json:"budgets,omitempty"`      // of requests to Slack
 	Changes     []Change     `json:"changes,omitempty"`      // overrides in force, including mutes
 	DeadLetters []DeadLetter `json:"dead_letters,omitempty"` // by reason
 	Minutes     []Minute     `json:"minutes,omitempty"`      // of the last hour, the oldest first, summed over the workers
@@ -49,6 +50,7 @@ type Report struct {
 
 	Limits      []Limit       `json:"limits,omitempty"`   // with used slots, the fullest first
 	Channels    []Channel     `json:"channels,omitempty"` // from the settings, without their queues
+	Budgets     []Budget      `json:"budgets,omitempty"`  // of requests to Slack, as this worker last counted them
 	Changes     []Change      `json:"changes,omitempty"`  // overrides in force
 	Minutes     []Minute      `json:"minutes,omitempty"`  // of the last hour, the oldest first
 	Suppressed  []Suppressed  `json:"suppressed,omitempty"`
@@ -124,6 +126,16 @@ type Channel struct {
 	PerMinute   int64     `json:"per_minute"`           // accepted messages in the last minute
 	Rate        float64   `json:"rate"`                 // maximum of messages per second; 0: no bound
 	LastDigest  time.Time `json:"last_digest,omitzero"` // posted by a running worker
+}
+
+// Budget is the use of a number of requests to Slack that all workers share.
+type Budget struct {
+	Name        string    `json:"name"`    // workspace: posts to all channels; updates: updates of messages
+	Limit       string    `json:"limit"`   // such as 5/1s
+	Used        int64     `json:"used"`    // requests of the last window
+	Size        int64     `json:"size"`    // requests that a window may have
+	Waiting     int64     `json:"waiting"` // channels that wait for the workspace; reserved updates
+	PausedUntil time.Time `json:"paused_until,omitzero"`
 }
 
 // Change is an override in force.

@@ -27,11 +27,15 @@ var (
 	pairings       = closedSet{"paired", "unpaired"}
 	waits          = closedSet{"slot", "pair", "redis", "body", "channel", "ready"}
 	refusals       = closedSet{"slot", "pair", "redis", "body", "channel", "part"}
+	paceBudgets    = closedSet{"workspace", "updates"}
 	places         = closedSet{"room", "dead_letters", "journal", "limits"}
 )
 
 // RoomReasons lists what events wait for in the room. Events that are ready wait for a worker.
 func RoomReasons() []string { return slices.Clone(waits) }
+
+// PaceBudgets lists the budgets of requests to Slack that have gauges.
+func PaceBudgets() []string { return slices.Clone(paceBudgets) }
 
 // A closedSet is short, so that looking through it costs less than hashing.
 type closedSet []string

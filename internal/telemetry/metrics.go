@@ -267,6 +267,7 @@ type Waiting struct {
 	ackPending, roomPending *prometheus.GaugeVec
 	roomRefused             closedCounter
 	held, inFlight          prometheus.Gauge
+	paceUsed, paceWaiting   *prometheus.GaugeVec
 }
 
 func newWaiting(r registrar) *Waiting {
@@ -283,6 +284,10 @@ func newWaiting(r registrar) *Waiting {
 			"Deliveries of this worker that wait for their channel."),
 		inFlight: r.gauge("notifier_inflight",
 			"Events that this worker has received and that have no outcome yet."),
+		paceUsed: r.gauges("notifier_pace_used",
+			"Requests to Slack in the last window of a budget that all workers share.", "budget"),
+		paceWaiting: r.gauges("notifier_pace_waiting",
+			"What waits for a budget that all workers share: channels for the workspace, reserved updates for the updates.", "budget"),
 	}
 }
 
@@ -303,6 +308,13 @@ func (m *Waiting) RoomRefused(reason string, n int) { m.roomRefused.add(reason, 
 
 // Held changes the number of deliveries that wait for their channel by delta.
 func (m *Waiting) Held(delta int) { m.held.Add(float64(delta)) }
+
+// PaceUsed sets the requests of the last window of a budget, and what waits for the budget. Each instance reports the use of all instances.
+func (m *Waiting) PaceUsed(budget string, used, waiting int) {
+	label := paceBudgets.label(budget)
+	m.paceUsed.WithLabelValues(label).Set(float64(used))
+	m.paceWaiting.WithLabelValues(label).Set(float64(waiting))
+}
 
 // InFlight changes the number of events received that have no outcome yet by delta.
 func (m *Waiting) InFlight(delta int) { m.inFlight.Add(float64(delta)) }

@@ -188,6 +188,8 @@ var counting = []struct {
 	{func(m *telemetry.Metrics) { m.Waiting.Delayed() }, `delayed_total`, 1},
 	{func(m *telemetry.Metrics) { m.Waiting.AckPending(7); m.Waiting.AckPending(4) }, `ack_pending`, 4},
 	{func(m *telemetry.Metrics) { m.Waiting.RoomPending("slot", 7); m.Waiting.RoomPending("slot", 4) }, `room_pending{reason="slot"}`, 4},
+	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("updates", 7, 0) }, `pace_used{budget="updates"}`, 7},
+	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("workspace", 0, 3) }, `pace_waiting{budget="workspace"}`, 3},
 	{func(m *telemetry.Metrics) { m.Waiting.RoomPending("ready", 0) }, `room_pending{reason="ready"}`, 0},
 	{func(m *telemetry.Metrics) { m.Waiting.RoomRefused("slot", 2); m.Waiting.RoomRefused("slot", 0) }, `room_refused_total{reason="slot"}`, 2},
 	{func(m *telemetry.Metrics) { m.Losses.Vanished(3); m.Losses.Vanished(-1) }, `vanished_total`, 3},
@@ -220,7 +222,7 @@ func TestGaugesUntilTheyAreKnown(t *testing.T) {
 		t.Helper()
 		var got []string
 		for _, name := range slices.Sorted(maps.Keys(series(t, m))) {
-			for _, gauge := range []string{"notifier_limit_", "notifier_degraded", "notifier_settings_mismatch", "notifier_ack_pending", "notifier_room_pending"} {
+			for _, gauge := range []string{"notifier_limit_", "notifier_degraded", "notifier_settings_mismatch", "notifier_ack_pending", "notifier_room_pending", "notifier_pace_"} {
 				if strings.HasPrefix(name, gauge) {
 					got = append(got, name)
 				}
@@ -261,6 +263,7 @@ func TestClosedLabels(t *testing.T) {
 		m.Posts.Summary(wrong)
 		m.Waiting.RoomPending(wrong, 1)
 		m.Waiting.RoomRefused(wrong, 1)
+		m.Waiting.PaceUsed(wrong, 1, 2)
 	}
 	expect(t, m, map[string]float64{
 		`notifier_events_total{category="errors",outcome="other"}`:  100,
@@ -276,6 +279,8 @@ func TestClosedLabels(t *testing.T) {
 		`notifier_summaries_total{result="other"}`:                  100,
 		`notifier_room_pending{reason="other"}`:                     1,
 		`notifier_room_refused_total{reason="other"}`:               100,
+		`notifier_pace_used{budget="other"}`:                        1,
+		`notifier_pace_waiting{budget="other"}`:                     2,
 	})
 }
 

@@ -114,7 +114,7 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	if paused := pacer.Paused("#elsewhere"); paused <= 0 {
 		t.Errorf("without Redis: got a pause of %v, want an hour", paused)
 	}
-	limiter.logs.Want(t, "redis is unavailable", "channel is paused")
+	limiter.logs.Want(t, "redis is unavailable", "deliveries are paused")
 }
 
 // TestLimiterNeedsEverySelfTest lacks a right that only another package's self-test needs.

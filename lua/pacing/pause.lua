@@ -1,35 +1,57 @@
--- pause.lua: pauses a channel, for all instances. A longer pause in force stays. No burst follows a pause.
+-- pause.lua: pauses a channel or the updates, for all instances. A longer pause in force stays. No burst follows a pause.
+--
+-- If two channels are limited within a second, it is the workspace that is limited. Then the workspace is paused too, for the
+-- shorter one of the two pauses: the longer one may be the channel's own.
 --
 -- KEYS
---   1   calls   sorted set: nonce of a call that granted something -> its time
---   2   pauses  sorted set: channel -> end of its pause
---   3   paces   sorted set: channel -> its TAT (see pace.lua)
+--   1   calls    sorted set: nonce of a call that granted something -> its time
+--   2   pauses   sorted set: channel -> end of its pause
+--   3   paces    sorted set: channel -> its TAT (see pace.lua)
+--   4   limited  string: time and end of the newest pause of a channel, and the channel
 --
 -- ARGV
---   channel, duration, how far the TAT may run ahead of the time (see pace.lua; both microseconds)
+--   channel, or name of what is paused beside channels (lib/destinations.lua); duration, how far the TAT may run ahead of the time
+--   (see pace.lua; both microseconds). A duration of 0 pauses nothing.
 --
--- Returns the end of the pause.
+-- Returns the remaining pause of what is named, and that of the workspace (microseconds).
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 
 --@include lib/records lib/destinations
 
-local calls_key, pauses_key, paces_key = KEYS[1], KEYS[2], KEYS[3]
-local destination, duration, tolerance = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local calls_key, pauses_key, paces_key, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local name, duration, tolerance = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local now = deployment_time(calls_key)
-local pause_end = now + duration
-local current = tonumber(redis.call('ZSCORE', pauses_key, destination) or 0)
-if current > pause_end and current <= now + MOST_AHEAD then
-  return current
+local is_channel = name ~= UPDATES and name ~= WORKSPACE
+local pause_end = math.max(recorded_time(pauses_key, name, now + MOST_AHEAD), now + duration)
+local workspace_end = recorded_time(pauses_key, WORKSPACE, now + MOST_AHEAD)
+local tat = math.max(tonumber(redis.call('ZSCORE', paces_key, name) or 0), pause_end + tolerance)
+local before = redis.call('GET', limited_key) or ''
+local time, ends, other = string.match(before, '^(%d+) (%d+) (.*)$')
+local pauses_workspace = duration > 0 and is_channel and time and other ~= name and math.abs(now - tonumber(time)) <= SECOND
+if pauses_workspace then
+  workspace_end = math.max(workspace_end, math.min(tonumber(ends), now + duration))
 end
-local tat = math.max(tonumber(redis.call('ZSCORE', paces_key, destination) or 0), pause_end + tolerance)
+
+if duration == 0 then
+  return { pause_end - now, math.max(0, workspace_end - now) }
+end
 
 local trim = new_trimmer()
 check_rights(pauses_key, duration)
-if tolerance > 0 then
-  check_rights(paces_key, duration + tolerance)
-  record_time(trim, paces_key, destination, tat, now)
+if is_channel then
+  redis.call('SET', limited_key, before, before == '' and 'XX' or 'NX') -- shows a missing right
 end
-record_time(trim, pauses_key, destination, pause_end, now)
-return pause_end
+if is_channel and tolerance > 0 then
+  check_rights(paces_key, duration + tolerance)
+  record_time(trim, paces_key, name, tat, now)
+end
+record_time(trim, pauses_key, name, pause_end, now)
+if pauses_workspace then
+  record_time(trim, pauses_key, WORKSPACE, workspace_end, now)
+end
+if is_channel then
+  redis.call('SET', limited_key, integer(now) .. ' ' .. integer(now + duration) .. ' ' .. name, 'PX', milliseconds(2 * SECOND))
+end
+return { pause_end - now, math.max(0, workspace_end - now) }

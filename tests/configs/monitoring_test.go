@@ -38,6 +38,9 @@ func exported(t *testing.T) map[string]metric {
 	for _, reason := range telemetry.RoomReasons() {
 		metrics.Waiting.RoomPending(reason, 0)
 	}
+	for _, budget := range telemetry.PaceBudgets() {
+		metrics.PaceUsed(budget, 0, 0)
+	}
 	front := telemetry.NewIngest(metrics.Registry(), ingest.Answered())
 	front.Stored("client", false)
 	front.Limited("client")

@@ -54,24 +54,27 @@ const (
 
 // settings are the common settings of all workers. Windows are short, so each limit is full and free again many times.
 var settings = map[string]string{
-	"NATS_ACK_WAIT":    ackWait.String(),
-	"REDIS_TIMEOUT":    redisTimeout.String(),
-	"REDIS_FAILURE":    "hold", // every other policy may exceed the limits while Redis is unavailable
-	"SLACK_TOKEN":      slacktest.DefaultToken,
-	"SLACK_CHANNEL":    "#alerts",
-	"SLACK_ROUTES":     "flood=#noise,tokens=#noise,pairs=#pairs,groups=#pairs,watched=#watched,hostile=" + hostileChannel,
-	"SLACK_TIMEOUT":    slackTimeout.String(),
-	"SLACK_RATE":       "20/s",
-	"SLACK_BURST":      "10",
-	"SUMMARY_INTERVAL": "10s",
-	"EVENT_MAX_AGE":    maxAge.String(),
-	"DENY_CACHE_TTL":   denyCacheTTL.String(),
-	"SHUTDOWN_TIMEOUT": "5s",
-	"HTTP_ADDR":        "off",
-	"LOG_LEVEL":        "debug",
-	"GLOBAL_LIMIT":     "220/10s",
-	"CATEGORY_LIMIT":   "10/10s",
-	"GUARANTEES":       "vital=30,later=8,watched=100",
+	"NATS_ACK_WAIT": ackWait.String(),
+	"REDIS_TIMEOUT": redisTimeout.String(),
+	"REDIS_FAILURE": "hold", // every other policy may exceed the limits while Redis is unavailable
+	"SLACK_TOKEN":   slacktest.DefaultToken,
+	"SLACK_CHANNEL": "#alerts",
+	"SLACK_ROUTES":  "flood=#noise,tokens=#noise,pairs=#pairs,groups=#pairs,watched=#watched,hostile=" + hostileChannel,
+	"SLACK_TIMEOUT": slackTimeout.String(),
+	"SLACK_RATE":    "20/s",
+	"SLACK_BURST":   "10",
+
+	"SLACK_WORKSPACE_RATE": "none",
+	"SLACK_UPDATE_RATE":    "none",
+	"SUMMARY_INTERVAL":     "10s",
+	"EVENT_MAX_AGE":        maxAge.String(),
+	"DENY_CACHE_TTL":       denyCacheTTL.String(),
+	"SHUTDOWN_TIMEOUT":     "5s",
+	"HTTP_ADDR":            "off",
+	"LOG_LEVEL":            "debug",
+	"GLOBAL_LIMIT":         "220/10s",
+	"CATEGORY_LIMIT":       "10/10s",
+	"GUARANTEES":           "vital=30,later=8,watched=100",
 	"LIMITS": "tokens=token:20/10s;burst=5,spaced=leaky:10/10s,clock=fixed:15/10s,counted=counter:15/10s," +
 		"costly=12/10s+5/2s,deep=20/10s,deep.*=8/5s,busy=inflight:2/10s+15/10s,later=8/10s,soon=8/10s,pairs=15/10s," +
 		"groups=20/10s,vital=none,watched=none",

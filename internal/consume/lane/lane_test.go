@@ -25,11 +25,11 @@ type fakePacer struct {
 	held       heldNow
 }
 
-func (f *fakePacer) Reserve(_ context.Context, _ string, maxWait time.Duration) pacing.Reservation {
+func (f *fakePacer) Reserve(_ context.Context, ask pacing.Ask) pacing.Reservation {
 	if f.reserve == nil {
 		return pacing.Reservation{OK: true}
 	}
-	return f.reserve(maxWait)
+	return f.reserve(ask.MaxWait)
 }
 
 func (f *fakePacer) CheckPause(context.Context, string) time.Duration {
@@ -187,7 +187,7 @@ func TestRefusedReservation(t *testing.T) {
 		pacer := &fakePacer{reserve: func(maxWait time.Duration) pacing.Reservation {
 			asked++
 			testkit.Equal(t, maxWait, FreshWait, "longest wait of a fresh event")
-			return pacing.Reservation{Wait: time.Hour}
+			return pacing.Reservation{Wait: time.Hour, Expected: time.Hour}
 		}}
 		l := newLanes(pacer, time.Second)
 		first, second := l.Enter(fresh), l.Enter(fresh)
@@ -246,5 +246,66 @@ func TestPauseWhileWaiting(t *testing.T) {
 		_, ok := l.Enter(fresh).AwaitPost(t.Context())
 		testkit.Equal(t, ok, true, "the place may post")
 		testkit.Equal(t, time.Since(began), 2*time.Second, "time until the post")
+	})
+}
+
+// TestCriticalFirst has a critical delivery enter a lane behind others. It goes before all of them but the first, which has its turn, and an
+// overdue one.
+func TestCriticalFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes(new(fakePacer), time.Second)
+		now := time.Now()
+		var order []string
+		var posts sync.WaitGroup
+		enter := func(name string, since time.Time, critical bool) {
+			p := l.Enter(Delivery{Channel: "C1", Since: since, Critical: critical})
+			posts.Go(func() {
+				defer p.Leave()
+				_, ok := p.AwaitPost(t.Context())
+				testkit.Equal(t, ok, true, "%s may post", name)
+				order = append(order, name)
+				time.Sleep(time.Second)
+			})
+			synctest.Wait()
+		}
+		enter("first", now, false)
+		enter("overdue", now.Add(-overdueTime), false)
+		enter("ordinary", now, false)
+		enter("critical 1", now, true)
+		enter("critical 2", now, true)
+		posts.Wait()
+		testkit.EqualSlices(t, order, []string{"first", "overdue", "critical 1", "critical 2", "ordinary"}, "posts")
+	})
+}
+
+// TestCriticalBesideTheRoom fills a lane. A critical delivery still enters, and so do as many others as the lane has places.
+func TestCriticalBesideTheRoom(t *testing.T) {
+	t.Parallel()
+	l := newLanes(new(fakePacer), time.Second)
+	for range LeastPlaces {
+		l.Enter(fresh)
+	}
+	testkit.Equal(t, l.Enter(fresh) == nil, true, "an ordinary event stays out of a full lane")
+	critical := Delivery{Channel: "C1", Since: time.Now(), Critical: true}
+	for range LeastPlaces {
+		testkit.Equal(t, l.Enter(critical) == nil, false, "a critical event stays out of a full lane")
+	}
+	testkit.Equal(t, l.Enter(critical) == nil, true, "a critical event stays out of a lane twice as full")
+}
+
+// TestAskingAgain has the pacer name a time to ask again. The place asks then, and gives up if it expects to wait for too long.
+func TestAskingAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		l := newLanes(&fakePacer{reserve: func(time.Duration) pacing.Reservation {
+			asked++
+			return pacing.Reservation{OK: asked == 3, Wait: time.Second, Expected: 2 * time.Second}
+		}}, time.Second)
+		began := time.Now()
+		_, ok := l.Enter(fresh).AwaitPost(t.Context())
+		testkit.Equal(t, ok, true, "the place may post")
+		testkit.Equal(t, time.Since(began), 3*time.Second, "time until the post")
 	})
 }

@@ -48,8 +48,9 @@ const late = 100 * time.Millisecond
 
 // Pacer decides when a channel takes a post: [pacing.Pacer]. Its methods may be called concurrently.
 type Pacer interface {
-	// Reserve reserves the next post to a channel, unless the post is further away than maxWait.
-	Reserve(ctx context.Context, channel string, maxWait time.Duration) pacing.Reservation
+	// Reserve asks for the next post. If nothing is reserved, the caller asks again after the wait, or gives up if the post is expected
+	// too late.
+	Reserve(ctx context.Context, ask pacing.Ask) pacing.Reservation
 
 	// Pause stops posts to a channel for d, on all instances. Paused returns the rest of a pause that this instance knows. CheckPause
 	// looks it up again.
@@ -95,6 +96,7 @@ type lane struct {
 	storing     int           // events on their way to the room
 	calm        bool          // no event was on its way to the room since the queue there was last read
 	pausedUntil time.Time     // end of the pause that this process last noted
+	refusals    int           // reservations that were refused
 	changed     chan struct{} // closed and replaced when a delivery leaves
 }
 
@@ -123,10 +125,18 @@ func (l *Lanes) of(channel string) *lane {
 
 // Delivery is what enters a lane.
 type Delivery struct {
-	Channel string
-	Size    int  // bytes of the message
-	Queued  bool // it comes from the channel's queue in the room; otherwise it is fresh
+	Channel  string
+	Size     int       // bytes of the message
+	Queued   bool      // it comes from the channel's queue in the room; otherwise it is fresh
+	Since    time.Time // when the event was stored
+	Critical bool      // it goes before other deliveries
 }
+
+// overdueTime is how long an ordinary delivery lets critical ones go before it.
+const overdueTime = time.Minute
+
+// overdue reports whether a delivery has waited for so long that nothing goes before it.
+func (d Delivery) overdue() bool { return time.Since(d.Since) >= overdueTime }
 
 // Enter puts a delivery at the end of its channel's lane. It returns nil if a fresh event has to go to the room: the lane is full, the
 // channel is paused for long or, if channels are paced, the room holds earlier events.
@@ -137,7 +147,7 @@ func (l *Lanes) Enter(d Delivery) *Place {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := l.of(d.Channel)
-	if !d.Queued && (own.backlog && l.paced || l.full(own)) {
+	if !d.Queued && l.staysOut(d, own) {
 		own.backlog = true
 		return nil
 	}
@@ -145,11 +155,20 @@ func (l *Lanes) Enter(d Delivery) *Place {
 	if own.places++; own.places == 1 {
 		own.left = time.Now()
 	}
-	p := &Place{lanes: l, lane: own, delivery: d}
+	p := &Place{lanes: l, lane: own, delivery: d, refusals: own.refusals}
 	if l.paced {
-		p.reserving = own.reserving.join()
+		p.reserving = own.reserving.join(d)
 	}
 	return p
+}
+
+// staysOut reports whether a fresh delivery has to go to the room. A critical one need not wait behind the events of the room: paced lanes
+// have as many places again for critical deliveries. The caller holds the lock.
+func (l *Lanes) staysOut(d Delivery, own *lane) bool {
+	if d.Critical && l.paced {
+		return own.bytes >= MostBytes || own.places >= 2*l.capacity
+	}
+	return own.backlog && l.paced || l.full(own)
 }
 
 // full reports whether a lane takes no more fresh deliveries. A paced lane holds what its channel takes soon. An unpaced lane counts as
@@ -220,6 +239,14 @@ func (l *Lanes) Rest(channel string, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.of(channel).pausedUntil = time.Now().Add(d)
+}
+
+// refuse records that a reservation was refused, and that the channel takes no posts for a time.
+func (l *Lanes) refuse(channel string, d time.Duration) {
+	l.Rest(channel, d)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(channel).refusals++
 }
 
 // resting returns the rest of the time that Rest recorded last.

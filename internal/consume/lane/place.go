@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/pacing"
 )
 
 // Place is a delivery's place in its channel's lane, from [Lanes.Enter] to [Place.Leave].
@@ -13,6 +15,7 @@ type Place struct {
 	delivery  Delivery
 	reserving *turn // nil: lanes have no order
 	posting   *turn // nil: it has not reserved its post yet, or lanes have no order
+	refusals  int   // of its lane when the delivery entered
 	permitted bool  // it is one of the deliveries that may post at once
 	gone      bool
 }
@@ -60,25 +63,51 @@ func (p *Place) takePermit(ctx context.Context) bool {
 	return p.permitted
 }
 
-// reserve reserves the delivery's post, and ends its turn to reserve. After a refusal, the deliveries behind it are refused too, for as long as
-// a request for the events of the room may stay open: the pause keeps shrinking, so they might be accepted and overtake.
+// reserve reserves the delivery's post, and ends its turn to reserve. After a refusal, the deliveries behind it are refused too: the pause
+// keeps shrinking, so they might be accepted and overtake. This holds for the deliveries in the lane, and for those that enter as long as a
+// request for the events of the room may stay open.
 func (p *Place) reserve(ctx context.Context) (wait time.Duration, ok bool) {
 	channel := p.delivery.Channel
-	if resting := p.lanes.resting(channel); resting > MemoryWait {
-		return resting, false
+	if resting := p.lanes.resting(channel); resting > MemoryWait || p.isBehindARefusal() {
+		return max(resting, time.Millisecond), false
 	}
-	reserved := p.lanes.o.Pacer.Reserve(ctx, channel, p.mostWait())
+	reserved := p.lanes.o.Pacer.Reserve(ctx, p.ask())
+	for !reserved.OK && reserved.Expected <= p.mostWait() {
+		if !arrives(ctx, time.After(reserved.Wait)) {
+			return 0, false
+		}
+		reserved = p.lanes.o.Pacer.Reserve(ctx, p.ask())
+	}
 	if !reserved.OK {
-		p.lanes.Rest(channel, min(reserved.Wait, MemoryWait+p.lanes.o.Poll))
+		p.lanes.refuse(channel, min(reserved.Wait, MemoryWait+p.lanes.o.Poll))
 		return reserved.Wait, false
 	}
 	p.lanes.mu.Lock()
 	defer p.lanes.mu.Unlock()
 	if p.reserving != nil && p.posting == nil {
-		p.posting = p.lane.posting.join() // before the next delivery can reserve
+		p.posting = p.lane.posting.join(Delivery{}) // before the next delivery can reserve
 		p.lane.reserving.end(p.reserving)
 	}
 	return reserved.Wait, true
+}
+
+// isBehindARefusal reports whether a reservation was refused since the delivery entered its lane.
+func (p *Place) isBehindARefusal() bool {
+	p.lanes.mu.Lock()
+	defer p.lanes.mu.Unlock()
+	return p.refusals < p.lane.refusals
+}
+
+// ask returns the delivery's request for a post, as urgent as it is now.
+func (p *Place) ask() pacing.Ask {
+	ask := pacing.Ask{Channel: p.delivery.Channel, Urgency: pacing.Ordinary, Since: p.delivery.Since, MaxWait: p.mostWait()}
+	switch {
+	case p.delivery.overdue():
+		ask.Urgency = pacing.Overdue
+	case p.delivery.Critical:
+		ask.Urgency = pacing.Critical
+	}
+	return ask
 }
 
 // mostWait returns how far ahead the delivery reserves its post.
@@ -149,16 +178,23 @@ func (p *Place) Leave() {
 // turns come one at a time, in the order of joining. The lock of Lanes guards them.
 type turns struct{ waiting []*turn }
 
-// turn is a position among turns.
-type turn struct{ came chan struct{} }
+// turn is the position of a delivery among turns.
+type turn struct {
+	of   Delivery
+	came chan struct{}
+}
 
-// join takes the last position.
-func (t *turns) join() *turn {
-	last := &turn{came: make(chan struct{})}
-	if t.waiting = append(t.waiting, last); len(t.waiting) == 1 {
-		close(last.came)
+// join takes the last position. A critical delivery goes before the deliveries that are neither critical nor overdue, except the first one,
+// which has its turn.
+func (t *turns) join(d Delivery) *turn {
+	own, at := &turn{of: d, came: make(chan struct{})}, len(t.waiting)
+	for d.Critical && at > 1 && !t.waiting[at-1].of.Critical && !t.waiting[at-1].of.overdue() {
+		at--
 	}
-	return last
+	if t.waiting = slices.Insert(t.waiting, at, own); len(t.waiting) == 1 {
+		close(own.came)
+	}
+	return own
 }
 
 // end removes a turn, and starts the next turn if this one was the first. It ignores a turn that has ended.

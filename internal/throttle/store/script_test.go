@@ -80,11 +80,11 @@ func TestPausesAreShared(t *testing.T) {
 		want    map[string]time.Duration
 	}{
 		{"#a", time.Minute, 0, map[string]time.Duration{"#a": time.Minute}},
-		{"#b\n", time.Second, 0, map[string]time.Duration{"#a": time.Minute, "#b\n": time.Second}},
-		{"#a", time.Second, 0, map[string]time.Duration{"#a": time.Minute, "#b\n": time.Second}},
-		{"#b\n", 2 * time.Second, time.Second, map[string]time.Duration{"#a": 59 * time.Second, "#b\n": 2 * time.Second}},
-		{"#c", 1500 * time.Microsecond, 2 * time.Second, map[string]time.Duration{"#a": 57 * time.Second, "#c": 1500 * time.Microsecond}},
-		{"#c", time.Hour, 57 * time.Second, map[string]time.Duration{"#c": time.Hour}},
+		{"#b\n", 5 * time.Second, 2 * time.Second, map[string]time.Duration{"#a": 58 * time.Second, "#b\n": 5 * time.Second}},
+		{"#a", time.Second, 2 * time.Second, map[string]time.Duration{"#a": 56 * time.Second, "#b\n": 3 * time.Second}},
+		{"#c", 1500 * time.Microsecond, 4 * time.Second, map[string]time.Duration{"#a": 52 * time.Second, "#c": 1500 * time.Microsecond}},
+		{"#c", time.Hour, 52 * time.Second, map[string]time.Duration{"#c": time.Hour}},
+		{"#d", time.Minute, time.Second, map[string]time.Duration{"#c": time.Hour - time.Second, "#d": time.Minute, "\nworkspace": time.Minute}},
 	}
 	for i, step := range steps {
 		clock.Advance(step.wait)

@@ -34,7 +34,9 @@ var advice = map[string]string{
 	"notifier_room_pending":                     "Above 5,000: [NotifierRoomFilling](operations.md#notifierroomfilling). Take the `max` over the workers.",
 	"notifier_room_refused_total":               "Any growth: [NotifierRoomRefuses](operations.md#notifierroomrefuses).",
 	"notifier_inflight":                         "High for long: [NotifierStuck](operations.md#notifierstuck).",
-	"notifier_held":                             "High for long: a channel takes `NOTIFIER_SLACK_RATE`, whatever the number of workers. Route categories apart.",
+	"notifier_held":                             "High for long: a channel takes `NOTIFIER_SLACK_RATE`, and all channels take `NOTIFIER_SLACK_WORKSPACE_RATE`, whatever the number of workers.",
+	"notifier_pace_used":                        "At the count of `NOTIFIER_SLACK_WORKSPACE_RATE` or `NOTIFIER_SLACK_UPDATE_RATE` for long: that budget bounds the deployment. Take the `max` over the workers.",
+	"notifier_pace_waiting":                     "High for long: channels share the workspace's posts. Lower limits or the number of channels. Take the `max` over the workers.",
 	"notifier_ack_pending":                      "Above 15,000: [NotifierAckPending](operations.md#notifierackpending). Take the `max` over the workers.",
 	"notifier_forged_messages_total":            "Any growth: [NotifierForgedMessages](operations.md#notifierforgedmessages).",
 	"notifier_vanished_total":                   "Any growth: [NotifierVanished](operations.md#notifiervanished).",
@@ -99,6 +101,9 @@ func populated() *prometheus.Registry {
 	m := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 1})
 	for _, reason := range telemetry.RoomReasons() {
 		m.Waiting.RoomPending(reason, 0)
+	}
+	for _, budget := range telemetry.PaceBudgets() {
+		m.Waiting.PaceUsed(budget, 0, 0)
 	}
 	telemetry.NewIngest(m.Registry(), ingest.Answered())
 	return m.Registry()

@@ -1,0 +1,88 @@
+package pacing
+
+import "time"
+
+// Pace is how fast a channel takes posts: one each interval, and a burst after an idle time.
+type Pace struct {
+	Interval time.Duration // 0: no bound
+	Burst    int           // 1 or more, if there is an interval
+}
+
+// ahead is how far a burst may run ahead of the interval.
+func (p Pace) ahead() time.Duration { return time.Duration(max(p.Burst, 1)-1) * p.Interval }
+
+// Window is a number of requests in any time of a length.
+type Window struct {
+	Count  int // 0: no bound
+	Length time.Duration
+}
+
+// Budgets are how many requests all instances together may make.
+type Budgets struct {
+	Channel   Pace   // posts of each channel
+	Workspace Window // posts of all channels
+	Updates   Window // updates of messages of all channels
+}
+
+// Urgency is the order of the messages of one channel. The smallest one goes first.
+type Urgency int
+
+// The urgencies.
+const (
+	Overdue  Urgency = iota // an event that has waited for a minute
+	Critical                // a critical event
+	Ordinary                // any other event
+	Digest
+)
+
+// Ask asks for a post.
+type Ask struct {
+	Channel string
+	Urgency Urgency   // of the message that the caller posts next
+	Since   time.Time // when that message was stored: of two messages with the same urgency the older one goes first
+
+	// MaxWait is the longest wait. If the post is expected later, nothing is reserved, and the caller does not count as waiting.
+	MaxWait time.Duration
+}
+
+// urgencyStep separates two urgencies: it exceeds the microseconds between 1970 and any present time.
+const urgencyStep = 2_000_000_000_000_000
+
+// order is the number by which the scripts compare messages. The smallest one goes first.
+func (a Ask) order() int64 {
+	return int64(a.Urgency)*urgencyStep + min(max(a.Since.UnixMicro(), 0), urgencyStep-1)
+}
+
+// Reservation is the answer to a request for a post or an update.
+type Reservation struct {
+	OK       bool          // the slot is reserved for the caller
+	Wait     time.Duration // OK: until the slot; otherwise: until the caller asks again, or as Expected if that exceeds the longest wait
+	Expected time.Duration // until the slot; an estimate unless OK
+}
+
+// Use is how much of the budgets of the workspace and of the updates is used.
+type Use struct{ Workspace, Updates BudgetUse }
+
+// BudgetUse is how much of one budget is used.
+type BudgetUse struct {
+	Used    int           // requests of the last window
+	Waiting int           // channels that wait for the workspace; reserved updates
+	Paused  time.Duration // the rest of a pause
+}
+
+// How early posts are reserved, and when askers ask again, as in pace.lua and lib/askers.lua.
+const (
+	lead     = time.Second / 20
+	horizon  = time.Second
+	shortest = time.Second / 40
+	grace    = time.Second
+)
+
+// limitedTogether is the longest time between the refusals of two channels that pause the workspace, as in pause.lua.
+const limitedTogether = time.Second
+
+// What is paused beside channels, as in lib/destinations.lua. No channel has such a name.
+const (
+	workspace = "\nworkspace"
+	updates   = "\nupdates"
+)
