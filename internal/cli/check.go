@@ -135,6 +135,7 @@ func (c *check) servers(ctx context.Context, tree *limits.Tree) {
 		bounded(func(ctx context.Context) { c.redis(ctx, client, store) })
 		if connection != nil {
 			bounded(func(ctx context.Context) { c.limits(ctx, connection, store) })
+			bounded(func(ctx context.Context) { c.power(ctx, connection, client) })
 		}
 	}
 	bounded(c.slack)

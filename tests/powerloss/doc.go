@@ -5,5 +5,5 @@
 // Each row of the table is one deployment. Its power fails as often as -powerloss.times says. Before each failure everything older is on the
 // disk, so each failure costs what one failure costs.
 //
-// The test has the build tag powerloss: `make powerloss`, `make powerloss TIMES=3`, `make powerloss ROWS='/3_servers'`.
+// The test has the build tag powerloss: `make powerloss`, `make powerloss TIMES=3`, `make powerloss ROWS=/3_of_NATS`.
 package powerloss

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -68,9 +67,13 @@ func (l *load) run(down []*machine) result {
 	time.Sleep(loadAfter)
 	stop()
 	actors.Wait()
-	settled := l.site.drain()
+	settled, adopted := l.site.drain()
 	r := l.count()
-	if r.times = 1; !settled {
+	r.times = 1
+	if adopted {
+		r.adopted = 1
+	}
+	if !settled {
 		r.unsettled = 1
 	}
 	return r
@@ -113,13 +116,9 @@ func (l *load) publish(ctx context.Context, message *nats.Msg) bool {
 func (l *load) operate(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		path := fmt.Sprintf("live.%s-%d", l.name, i)
-		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-		command := exec.CommandContext(bounded, program, "limits", "set", path, "7/1h")
-		command.Env = l.site.environment
-		if command.Run() == nil {
+		if _, err := l.site.command("limits", "set", path, "7/1h"); err == nil {
 			l.limits = append(l.limits, path)
 		}
-		cancel()
 		time.Sleep(time.Second)
 	}
 }

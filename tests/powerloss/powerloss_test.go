@@ -31,7 +31,7 @@ type fails struct {
 }
 
 func (r row) name() string {
-	return strings.Join([]string{fmt.Sprintf("%d servers", r.servers), r.syncInterval, r.appendfsync, r.fails.text}, ",")
+	return strings.Join([]string{fmt.Sprintf("%d of NATS", r.servers), r.syncInterval, r.appendfsync, r.fails.text}, ",")
 }
 
 func rows() (all []row) {
@@ -62,6 +62,7 @@ type result struct {
 	admissions, above    int // of events with limits; beyond the limits
 	limits, limitsLost   int // set by the operator
 	letters, lettersLost int // events that Slack rejected
+	adopted              int // failures after which workers waited for an operator to adopt older limits
 	unsettled            int // failures after which work was left when the patience was over
 }
 
@@ -72,12 +73,13 @@ func (r *result) add(other result) {
 	r.admissions, r.above = r.admissions+other.admissions, r.above+other.above
 	r.limits, r.limitsLost = r.limits+other.limits, r.limitsLost+other.limitsLost
 	r.letters, r.lettersLost = r.letters+other.letters, r.lettersLost+other.lettersLost
+	r.adopted += other.adopted
 	r.unsettled += other.unsettled
 }
 
 func (r *result) String() string {
-	return fmt.Sprintf("%d | %d of %d | %d | %d of %d | %d of %d | %d of %d",
-		r.times, r.lost, r.events, r.twice, r.above, r.admissions, r.limitsLost, r.limits, r.lettersLost, r.letters)
+	return fmt.Sprintf("%d | %d of %d | %d | %d of %d | %d of %d | %d of %d | %d",
+		r.times, r.lost, r.events, r.twice, r.above, r.admissions, r.limitsLost, r.limits, r.lettersLost, r.letters, r.adopted)
 }
 
 // program is the built program. TestMain sets it, and nothing changes it afterwards.
@@ -125,8 +127,8 @@ func say(format string, arguments ...any) {
 
 // printTable prints the rows that were measured, as docs/delivery.md has them.
 func printTable(all []row, results []result) {
-	fmt.Print("\n| NATS servers | `sync_interval` | `appendfsync` | power fails on | times | events lost | posted twice | above the limit | live limits lost | dead letters lost |\n" +
-		"|---|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Print("\n| NATS servers | `sync_interval` | `appendfsync` | power fails on | times | events lost | posted twice | above the limit | live limits lost | dead letters lost | waited for `limits adopt` |\n" +
+		"|---|---|---|---|---|---|---|---|---|---|---|\n")
 	orAny := func(setting string) string {
 		if setting == "" {
 			return "any"

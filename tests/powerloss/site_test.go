@@ -181,20 +181,38 @@ func (s *site) sync() {
 	}
 }
 
-// drain returns whether everything was settled in time.
-func (s *site) drain() bool {
+// drain waits until everything is settled. If Redis knows newer limits than NATS, which has lost them, it adopts the limits of NATS, as
+// docs/limits.md tells an operator to do: until then workers take no events.
+func (s *site) drain() (settled, adopted bool) {
 	for deadline := time.Now().Add(drainPatience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		left, err := s.left()
-		if err == nil && left == 0 {
+		output, err := s.command("limits", "adopt", "--yes")
+		if err != nil {
+			continue // a server is not ready yet
+		}
+		if !strings.Contains(output, "nothing to adopt") {
+			adopted = true
+			continue
+		}
+		if left, err := s.left(); err == nil && left == 0 {
 			time.Sleep(2 * time.Second) // workers store the last dead letters
-			return true
+			return true, adopted
 		}
 	}
 	say("%s: not settled after %v", s.row.name(), drainPatience)
 	for _, name := range []string{streamName, roomName} {
 		s.describe(name)
 	}
-	return false
+	return false, adopted
+}
+
+// command runs a command of the program as the operator.
+func (s *site) command(arguments ...string) (output string, err error) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+	defer cancel()
+	command := exec.CommandContext(ctx, program, arguments...)
+	command.Env = s.environment
+	text, err := command.Output()
+	return string(text), err
 }
 
 // describe prints what a stream and its consumers have.
