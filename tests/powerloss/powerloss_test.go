@@ -63,7 +63,7 @@ type result struct {
 	limits, limitsLost   int // set by the operator
 	letters, lettersLost int // events that Slack rejected
 	adopted              int // failures after which workers waited for an operator to adopt older limits
-	unsettled            int // failures after which work was left when the patience was over
+	unsettled            int // failures after which work was left, or a stream was without a leader, when drainPatience was over
 }
 
 func (r *result) add(other result) {
@@ -78,8 +78,8 @@ func (r *result) add(other result) {
 }
 
 func (r *result) String() string {
-	return fmt.Sprintf("%d | %d of %d | %d | %d of %d | %d of %d | %d of %d | %d",
-		r.times, r.lost, r.events, r.twice, r.above, r.admissions, r.limitsLost, r.limits, r.lettersLost, r.letters, r.adopted)
+	return fmt.Sprintf("%d | %d of %d | %d | %d of %d | %d of %d | %d of %d | %d | %d",
+		r.times, r.lost, r.events, r.twice, r.above, r.admissions, r.limitsLost, r.limits, r.lettersLost, r.letters, r.adopted, r.unsettled)
 }
 
 // program is the built program. TestMain sets it, and nothing changes it afterwards.
@@ -127,8 +127,8 @@ func say(format string, arguments ...any) {
 
 // printTable prints the rows that were measured, as docs/delivery.md has them.
 func printTable(all []row, results []result) {
-	fmt.Print("\n| NATS servers | `sync_interval` | `appendfsync` | power fails on | times | events lost | posted twice | above the limit | live limits lost | dead letters lost | waited for `limits adopt` |\n" +
-		"|---|---|---|---|---|---|---|---|---|---|---|\n")
+	fmt.Print("\n| NATS servers | `sync_interval` | `appendfsync` | power fails on | times | events lost | posted twice | above the limit |" +
+		" live limits lost | dead letters lost | waited for `limits adopt` | unsettled |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	orAny := func(setting string) string {
 		if setting == "" {
 			return "any"
@@ -138,9 +138,6 @@ func printTable(all []row, results []result) {
 	for i, r := range all {
 		if results[i].times > 0 {
 			fmt.Printf("| %d | %s | %s | %s | %v |\n", r.servers, orAny(r.syncInterval), orAny(r.appendfsync), r.fails.text, &results[i])
-		}
-		if results[i].unsettled > 0 {
-			fmt.Printf("(in the row above, work was left %v after %d of the failures)\n", drainPatience, results[i].unsettled)
 		}
 	}
 }

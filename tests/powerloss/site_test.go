@@ -248,13 +248,15 @@ func (s *site) left() (uint64, error) {
 }
 
 // stored returns all messages of a stream.
-func (s *site) stored(stream string) (messages []*jetstream.RawStreamMsg) {
-	testkit.Await(s.t, "the messages of "+stream, func() (err error) {
+func (s *site) stored(stream string) (messages []*jetstream.RawStreamMsg, err error) {
+	for deadline := time.Now().Add(drainPatience); time.Now().Before(deadline); time.Sleep(time.Second) {
 		ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
-		defer cancel()
 		messages, err = streamscan.Read(ctx, s.js, stream,
 			func(m *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, bool) { return m, true }, func(int64, int64) {})
-		return err
-	})
-	return messages
+		cancel()
+		if err == nil {
+			break
+		}
+	}
+	return messages, err
 }

@@ -37,8 +37,9 @@ const (
 )
 
 // historyRules has a limit of each algorithm. Categories of one first level share buckets, and no others do: there is no global limit.
+// The count of the token bucket stays the same: its level after a change depends on the moment of each refund, which no answer has.
 const historyRules = "log=%[1]d/1s,two=%[1]d/1s+%[2]d/3s,deep=%[2]d/2s,deep.*=%[1]d/1s,fixed=fixed:%[1]d/1s,counter=counter:%[1]d/1s," +
-	"token=token:%[1]d/1s;burst=3,leaky=leaky:%[2]d/1s,inflight=inflight:%[1]d/2s,adopted=none"
+	"token=token:6/1s;burst=3,leaky=leaky:%[2]d/1s,inflight=inflight:%[1]d/2s,adopted=none"
 
 var historyCategories = []string{"log", "two", "deep.a", "deep.b", "deep", "fixed", "counter", "token", "leaky", "inflight"}
 
@@ -115,7 +116,7 @@ func recordHistory(t *testing.T, prefix string, server *servertest.Redis, proxy 
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(historyRound / 6):
+			case <-time.After(lasts / 6):
 				operator.adopt(rules)
 			}
 		}
@@ -174,6 +175,8 @@ func (c *historyClient) run(ctx context.Context) {
 		time.Sleep(rand.N(historyPause))
 		switch {
 		case len(leases) == 0:
+		case rand.IntN(20) == 0:
+			c.outlive(category, leases)
 		case rand.IntN(4) > 0:
 			c.finish(leases)
 		case rand.IntN(2) > 0:
@@ -181,6 +184,17 @@ func (c *historyClient) run(ctx context.Context) {
 		}
 		time.Sleep(rand.N(historyPause))
 	}
+}
+
+// outlive lets leases lapse, has the events leased once more, and then returns slots as the former holder.
+func (c *historyClient) outlive(category string, leases []Lease) {
+	time.Sleep(historyLease + historyLease/10) // the lease is over
+	var requests []Request
+	for _, lease := range leases {
+		requests = append(requests, lease.Request)
+	}
+	c.decide(callDecide, category, requests)
+	c.refund(leases)
 }
 
 // draw returns one to three events, some of which other clients have asked about.
