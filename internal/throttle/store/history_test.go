@@ -136,8 +136,9 @@ func historyRulesOf(t *testing.T, revision uint64) *Rules {
 }
 
 func (h *history) connect(t *testing.T, address string) *Redis {
-	client := newClient(t, redis.Options{Addr: address, MaxRetries: -1, PoolSize: 2})
-	return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: h.prefix, Timeout: 3 * time.Second, Scripting: script.Eval}), h.settings)
+	// A request without a timeout has either been executed when its connection breaks, or never is.
+	client := newClient(t, redis.Options{Addr: address, MaxRetries: -1, PoolSize: 2, ReadTimeout: patience, WriteTimeout: patience})
+	return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: h.prefix, Timeout: patience, Scripting: script.Eval}), h.settings)
 }
 
 // disturb makes one fault. No fault loses what Redis has answered.
@@ -349,9 +350,33 @@ func (h *history) check(t *testing.T) {
 	if result == porcupine.Ok {
 		return
 	}
+	for _, part := range info.PartialLinearizationsOperations() {
+		h.tell(t, operations, slices.MaxFunc(part, func(a, b []porcupine.Operation) int { return len(a) - len(b) }))
+	}
 	picture := filepath.Join(os.TempDir(), fmt.Sprintf("notifier-%s-%d.html", h.prefix, os.Getpid()))
 	testkit.NoError(t, porcupine.VisualizePath(model, info, picture))
 	t.Fatalf("no order of the calls explains their answers (%s): see %s", result, picture)
+}
+
+// tell logs the end of an order of calls of one family, and the calls that do not follow.
+func (h *history) tell(t *testing.T, all, order []porcupine.Operation) {
+	const told = 4
+	placed := make(map[any]bool)
+	for _, o := range order {
+		placed[o.Input] = true
+	}
+	family := order[0].Input.(*recordedCall).family
+	left := slices.DeleteFunc(slices.Clone(all), func(o porcupine.Operation) bool { return placed[o.Input] || o.Input.(*recordedCall).family != family })
+	if len(left) == 0 {
+		return
+	}
+	slices.SortFunc(left, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	for _, o := range order[max(0, len(order)-told):] {
+		t.Logf("client %d from %v to %v: %v", o.ClientId, time.Duration(o.Call), time.Duration(o.Return), o.Input)
+	}
+	for _, o := range left[:min(told, len(left))] {
+		t.Logf("does not follow: client %d from %v to %v: %v", o.ClientId, time.Duration(o.Call), time.Duration(o.Return), o.Input)
+	}
 }
 
 // historyState is the state after some of the calls. It is replayed from the calls, and only the newest state is kept replayed.
