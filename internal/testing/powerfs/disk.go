@@ -16,8 +16,6 @@ import (
 type Disk struct {
 	Folder string // where it is mounted
 
-	fuse.RawFileSystem // answers ENOSYS to what is missing here
-
 	mu       sync.Mutex
 	nodes    map[uint64]*node
 	newest   uint64                     // the highest number of a node
@@ -33,11 +31,10 @@ func Mount(t testing.TB) *Disk {
 	}
 	root := &node{number: fuse.FUSE_ROOT_ID, mode: syscall.S_IFDIR | 0o700, names: make(map[string]*node)}
 	d := &Disk{
-		Folder: t.TempDir(), RawFileSystem: fuse.NewDefaultRawFileSystem(),
-		nodes: map[uint64]*node{root.number: root}, newest: root.number,
+		Folder: t.TempDir(), nodes: map[uint64]*node{root.number: root}, newest: root.number,
 		renamed: make(map[*node]bool), listings: make(map[uint64][]fuse.DirEntry),
 	}
-	server, err := fuse.NewServer(d, d.Folder, &fuse.MountOptions{DirectMount: true, Name: "powerfs", DisableXAttrs: true, DisableReadDirPlus: true})
+	server, err := fuse.NewServer(requests{fuse.NewDefaultRawFileSystem(), d}, d.Folder, &fuse.MountOptions{DirectMount: true, Name: "powerfs", DisableXAttrs: true, DisableReadDirPlus: true})
 	if err != nil {
 		t.Fatalf("mount a disk with FUSE: %v\nrun the test as root, or install fusermount3: apt-get install -y fuse3", err)
 	}

@@ -11,6 +11,12 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
+// requests answers the kernel about a disk.
+type requests struct {
+	fuse.RawFileSystem // answers ENOSYS to what is missing here
+	*Disk
+}
+
 // with calls do for the node of a number, alone.
 func (d *Disk) with(number uint64, do func(*node) fuse.Status) fuse.Status {
 	d.mu.Lock()
@@ -29,8 +35,7 @@ func answer(n *node, out *fuse.EntryOut) fuse.Status {
 	return fuse.OK
 }
 
-// Lookup implements [fuse.RawFileSystem], as the methods below do.
-func (d *Disk) Lookup(_ <-chan struct{}, header *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+func (d requests) Lookup(_ <-chan struct{}, header *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return d.with(header.NodeId, func(folder *node) fuse.Status {
 		if child := folder.names[name]; child != nil {
 			return answer(child, out)
@@ -39,7 +44,7 @@ func (d *Disk) Lookup(_ <-chan struct{}, header *fuse.InHeader, name string, out
 	})
 }
 
-func (d *Disk) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+func (d requests) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return d.with(in.NodeId, func(n *node) fuse.Status {
 		n.attributes(&out.Attr)
 		return fuse.OK
@@ -47,7 +52,7 @@ func (d *Disk) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 }
 
 // SetAttr changes nothing but the size.
-func (d *Disk) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+func (d requests) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return d.with(in.NodeId, func(n *node) fuse.Status {
 		if size, given := in.GetSize(); given {
 			n.truncate(int64(size))
@@ -57,11 +62,11 @@ func (d *Disk) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 	})
 }
 
-func (d *Disk) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+func (d requests) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	return d.create(in.NodeId, name, &node{mode: syscall.S_IFDIR | in.Mode, names: make(map[string]*node)}, out)
 }
 
-func (d *Disk) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+func (d requests) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	out.OpenFlags = fuse.FOPEN_DIRECT_IO
 	return d.create(in.NodeId, name, &node{mode: syscall.S_IFREG | in.Mode, fresh: make(map[int]bool)}, &out.EntryOut)
 }
@@ -88,7 +93,7 @@ func (d *Disk) name(folder *node, name string, n *node) {
 	d.renamed[folder] = true
 }
 
-func (d *Disk) Unlink(_ <-chan struct{}, header *fuse.InHeader, name string) fuse.Status {
+func (d requests) Unlink(_ <-chan struct{}, header *fuse.InHeader, name string) fuse.Status {
 	return d.with(header.NodeId, func(folder *node) fuse.Status {
 		if len(folder.names[name].names) > 0 { // the kernel has looked the name up
 			return fuse.Status(syscall.ENOTEMPTY)
@@ -98,11 +103,11 @@ func (d *Disk) Unlink(_ <-chan struct{}, header *fuse.InHeader, name string) fus
 	})
 }
 
-func (d *Disk) Rmdir(cancel <-chan struct{}, header *fuse.InHeader, name string) fuse.Status {
+func (d requests) Rmdir(cancel <-chan struct{}, header *fuse.InHeader, name string) fuse.Status {
 	return d.Unlink(cancel, header, name)
 }
 
-func (d *Disk) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
+func (d requests) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
 	return d.with(in.NodeId, func(source *node) fuse.Status {
 		moved, target := source.names[from], d.nodes[in.Newdir]
 		if in.Flags != 0 || target == nil {
@@ -114,7 +119,7 @@ func (d *Disk) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) fus
 	})
 }
 
-func (d *Disk) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+func (d requests) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	out.OpenFlags = fuse.FOPEN_DIRECT_IO
 	return d.with(in.NodeId, func(n *node) fuse.Status {
 		if in.Flags&syscall.O_TRUNC != 0 {
@@ -124,7 +129,7 @@ func (d *Disk) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 	})
 }
 
-func (d *Disk) Read(_ <-chan struct{}, in *fuse.ReadIn, buffer []byte) (read fuse.ReadResult, status fuse.Status) {
+func (d requests) Read(_ <-chan struct{}, in *fuse.ReadIn, buffer []byte) (read fuse.ReadResult, status fuse.Status) {
 	status = d.with(in.NodeId, func(n *node) fuse.Status {
 		read = fuse.ReadResultData(n.read(buffer, int64(in.Offset)))
 		return fuse.OK
@@ -132,7 +137,7 @@ func (d *Disk) Read(_ <-chan struct{}, in *fuse.ReadIn, buffer []byte) (read fus
 	return read, status
 }
 
-func (d *Disk) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+func (d requests) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	return uint32(len(data)), d.with(in.NodeId, func(n *node) fuse.Status {
 		at := int64(in.Offset)
 		if in.Flags&syscall.O_APPEND != 0 {
@@ -146,19 +151,19 @@ func (d *Disk) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, 
 	})
 }
 
-func (d *Disk) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+func (d requests) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	return d.with(in.NodeId, func(n *node) fuse.Status {
 		d.sync(n)
 		return fuse.OK
 	})
 }
 
-func (d *Disk) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+func (d requests) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	return d.Fsync(cancel, in)
 }
 
 // OpenDir lists a folder. Later changes do not change the listing.
-func (d *Disk) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+func (d requests) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	return d.with(in.NodeId, func(folder *node) fuse.Status {
 		d.newest++
 		out.Fh = d.newest
@@ -170,7 +175,7 @@ func (d *Disk) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fu
 	})
 }
 
-func (d *Disk) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+func (d requests) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	return d.with(in.NodeId, func(*node) fuse.Status {
 		for left := d.listings[in.Fh][in.Offset:]; len(left) > 0 && out.AddDirEntry(left[0]); {
 			left = left[1:]
@@ -179,7 +184,7 @@ func (d *Disk) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryLis
 	})
 }
 
-func (d *Disk) ReleaseDir(in *fuse.ReleaseIn) {
+func (d requests) ReleaseDir(in *fuse.ReleaseIn) {
 	d.with(in.NodeId, func(*node) fuse.Status {
 		delete(d.listings, in.Fh)
 		return fuse.OK
@@ -187,7 +192,7 @@ func (d *Disk) ReleaseDir(in *fuse.ReleaseIn) {
 }
 
 // StatFs reports a disk of 16 GiB that is never full: JetStream measures the disk.
-func (d *Disk) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+func (d requests) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	const blocks = 16 << 30 / pageSize
 	*out = fuse.StatfsOut{Blocks: blocks, Bfree: blocks, Bavail: blocks, Bsize: pageSize, Frsize: pageSize, NameLen: 255}
 	return fuse.OK
