@@ -1,5 +1,6 @@
 //go:build powerloss
 
+//nolint:revive // fuse.RawFileSystem documents its methods
 package powerfs
 
 import (

@@ -234,16 +234,16 @@ func (c *historyClient) adopt(rules *Rules) {
 func (c *historyClient) decide(kind kindOfCall, category string, requests []Request) (leases []Lease) {
 	family, _, _ := strings.Cut(category, ".")
 	call := recordedCall{
-		kind: kind, client: c.number, family: family, began: time.Since(c.history.began),
+		kind: kind, client: c.number, family: family, began: time.Since(c.began),
 		rules: c.store.Rules(), nonce: NewNonce(), requests: requests,
 	}
 	lastTry := call.began
 	err := c.until(func(ctx context.Context) (err error) {
-		lastTry = time.Since(c.history.began)
+		lastTry = time.Since(c.began)
 		call.result, err = c.store.DecideOnce(ctx, call.nonce, requests)
 		return err
 	})
-	call.ended = time.Since(c.history.began)
+	call.ended = time.Since(c.began)
 	if errors.Is(err, script.ErrStale) {
 		call.kind = callStale
 		c.record(call)
@@ -277,7 +277,7 @@ func (c *historyClient) refund(leases []Lease) {
 }
 
 func (c *historyClient) settle(call recordedCall, do func(context.Context) ([]bool, error)) {
-	call.client, call.rules, call.began = c.number, c.store.Rules(), time.Since(c.history.began)
+	call.client, call.rules, call.began = c.number, c.store.Rules(), time.Since(c.began)
 	call.family, _, _ = strings.Cut(call.leases[0].Category, ".")
 	tries := 0
 	err := c.until(func(ctx context.Context) (err error) {
@@ -285,7 +285,7 @@ func (c *historyClient) settle(call recordedCall, do func(context.Context) ([]bo
 		call.flags, err = do(ctx)
 		return err
 	})
-	call.ended, call.uncertain = time.Since(c.history.began), tries > 1 && call.kind == callRefund
+	call.ended, call.uncertain = time.Since(c.began), tries > 1 && call.kind == callRefund
 	if err == nil {
 		c.record(call)
 	}
@@ -336,6 +336,11 @@ func (h *history) byFamily() map[string][]*recordedCall {
 	return families
 }
 
+func callOf(o porcupine.Operation) *recordedCall {
+	call, _ := o.Input.(*recordedCall)
+	return call
+}
+
 // check fails with a picture if no order of the calls explains the answers.
 func (h *history) check(t *testing.T) {
 	var operations []porcupine.Operation
@@ -366,8 +371,8 @@ func (h *history) tell(t *testing.T, all, order []porcupine.Operation) {
 	for _, o := range order {
 		placed[o.Input] = true
 	}
-	family := order[0].Input.(*recordedCall).family
-	left := slices.DeleteFunc(slices.Clone(all), func(o porcupine.Operation) bool { return placed[o.Input] || o.Input.(*recordedCall).family != family })
+	family := callOf(order[0]).family
+	left := slices.DeleteFunc(slices.Clone(all), func(o porcupine.Operation) bool { return placed[o.Input] || callOf(o).family != family })
 	if len(left) == 0 {
 		return
 	}
@@ -402,7 +407,7 @@ func (h *history) model() porcupine.Model {
 		Partition: func(all []porcupine.Operation) (parts [][]porcupine.Operation) {
 			families := make(map[string][]porcupine.Operation)
 			for _, operation := range all {
-				family := operation.Input.(*recordedCall).family
+				family := callOf(operation).family
 				families[family] = append(families[family], operation)
 			}
 			for _, family := range slices.Sorted(maps.Keys(families)) {
