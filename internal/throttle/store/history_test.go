@@ -237,14 +237,21 @@ func (c *historyClient) decide(kind kindOfCall, category string, requests []Requ
 		kind: kind, client: c.number, family: family, began: time.Since(c.began),
 		rules: c.store.Rules(), nonce: NewNonce(), requests: requests,
 	}
-	lastTry := call.began
-	err := c.until(func(ctx context.Context) (err error) {
+	lastTry, tries, tried := call.began, 0, call.rules
+	try := func(ctx context.Context) (err error) {
 		lastTry = time.Since(c.began)
+		tries++
 		call.result, err = c.store.DecideOnce(ctx, call.nonce, requests)
 		return err
-	})
+	}
+	err := c.until(try)
+	for ; errors.Is(err, script.ErrStale) && tries > 1; err = c.until(try) { // an earlier try may have had an effect
+		time.Sleep(time.Millisecond) // until the operator has told the newer limits
+		c.store.AdoptRules(c.inForce.Load())
+		call.rules = c.store.Rules()
+	}
 	call.ended = time.Since(c.began)
-	if errors.Is(err, script.ErrStale) {
+	if err != nil {
 		call.kind = callStale
 		c.record(call)
 		return nil
@@ -260,7 +267,7 @@ func (c *historyClient) decide(kind kindOfCall, category string, requests []Requ
 	}
 	for at := range earlier {
 		unheard := call
-		unheard.result, unheard.unheard, unheard.ended = BatchResult{At: at}, true, lastTry
+		unheard.result, unheard.unheard, unheard.ended, unheard.rules = BatchResult{At: at}, true, lastTry, tried
 		c.record(unheard)
 	}
 	c.record(call)
