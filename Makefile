@@ -67,7 +67,7 @@ proof: ## Compare the scripts with the model in 20,000 runs, attack ten times as
 .PHONY: lint
 lint: tools ## Check the code, its English, the size of its types, the Lua scripts, the samples in configs, the module files, and that nothing is unused
 	$(TOOL) golangci-lint run ./...
-	$(TOOL) golangci-lint run --build-tags soak,comparison ./tests/soak/... ./tests/comparison/...
+	$(TOOL) golangci-lint run --build-tags soak,comparison,powerloss ./tests/soak/... ./tests/comparison/... ./tests/powerloss/... ./internal/testing/powerfs/...
 	cd tests/clients && go tool -modfile=../../tools/go.mod golangci-lint run ./...
 	cd tests/configs && go tool -modfile=../../tools/go.mod golangci-lint run ./...
 	go vet -tags nodev ./...
@@ -112,9 +112,20 @@ SEED ?=
 HOSTILE ?= true
 
 .PHONY: soak
-soak: ## Run four workers under random faults and attacks for DURATION (10m), drawn from SEED, and check every promise
+soak: ## Run four workers under random faults and attacks for DURATION (10m), drawn from SEED, and check every promise; then check the calls to Redis of as long
 	scripts/need $(REDIS_SERVER) redis-server
 	go test -tags soak -count=1 -timeout 0 -v ./tests/soak -soak.duration $(DURATION) -soak.seed "$(SEED)" -soak.hostile=$(HOSTILE)
+	go test -count=1 -timeout 0 -v -run '^TestHistory$$' ./internal/throttle/store -history.duration=$(DURATION)
+
+# It takes hours: TIMES=3 measures less often, and ROWS names some rows, such as ROWS=/3_of_NATS.
+TIMES ?= 50
+ROWS ?=
+
+.PHONY: powerloss
+powerloss: ## Cut the power of NATS and Redis under load, TIMES (50) times for each setting, and print the table of docs/delivery.md; needs /dev/fuse
+	scripts/need $(REDIS_SERVER) redis-server
+	go test -tags powerloss -count=1 ./internal/testing/powerfs
+	go test -tags powerloss -count=1 -timeout 0 -parallel 4 -v ./tests/powerloss -run 'TestPowerLoss/rows$(ROWS)' -powerloss.times $(TIMES)
 
 .PHONY: comparison
 comparison: ## Compile and run Alertmanager and envoy ratelimit, and check what docs/comparison.md says of them

@@ -26,7 +26,7 @@ const (
 var pages = []string{
 	"CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/architecture.md", "docs/comparison.md", "docs/delivery.md",
 	"docs/getting-started.md", "docs/glossary.md", "docs/install.md", "docs/limits.md", "docs/metrics.md", "docs/operations.md", "docs/producers.md", "docs/security.md",
-	"docs/settings.md", "lua/README.md",
+	"docs/settings.md", "docs/testing.md", "lua/README.md",
 }
 
 func TestPagesAreListed(t *testing.T) {

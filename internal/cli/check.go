@@ -144,6 +144,7 @@ func (c *check) servers(ctx context.Context) {
 		bounded(func(ctx context.Context) { c.redis(ctx, client, shared) })
 		if connection != nil {
 			bounded(func(ctx context.Context) { c.limits(ctx, connection, shared) })
+			bounded(func(ctx context.Context) { c.power(ctx, connection, client) })
 		}
 	}
 	bounded(c.slack)

@@ -232,7 +232,7 @@ func (c *check) replicas() []Finding {
 	}
 	streams := strings.Join(c.single, ", ")
 	text := fmt.Sprintf("one server keeps %s: a power failure takes what it has acknowledged since it last wrote to the disk, up to two minutes, "+
-		"unless its sync_interval is always (a client cannot see that; configs/nats/notifier.conf says what it costs)", streams)
+		"unless its sync_interval is always (most clients cannot see that; docs/delivery.md has what each setting loses)", streams)
 	if cluster := c.connection.Conn.ConnectedClusterName(); cluster != "" {
 		text = fmt.Sprintf("in the cluster %q one server alone keeps %s: when it stops everything does, and its disk is all there is; "+
 			"set NOTIFIER_NATS_REPLICAS=3 before they are created, or num_replicas of those that exist", cluster, streams)

@@ -28,6 +28,14 @@ var ofDeciding = []mutant{
 		test: "./internal/throttle/store -run TestConformance/^redis$/doubt:_a_call_that_is_repeated",
 	},
 	{
+		name: "decided-by-older-limits",
+		bug:  "A worker with older limits decides although newer ones are in force.",
+		file: "lua/decide.lua",
+		old:  `newest[1] > generation or newest[1] == generation and newest[2] > revision`,
+		new:  `false`,
+		test: "./internal/throttle/store -run ^TestHistory$ -history.duration=6s",
+	},
+	{
 		name: "duplicate-as-redelivery",
 		bug:  "Another message with the ID of an admitted one is taken for its redelivery.",
 		file: "lua/evaluate.lua",

@@ -1,0 +1,505 @@
+package store
+
+import (
+	"context"
+	"errors"
+	goflag "flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+var historyFor = goflag.Duration("history.duration", 2*time.Second, "how long TestHistory makes calls under faults")
+
+const (
+	historyClients   = 12
+	historyRound     = 15 * time.Second       // each round begins without state, so a check replays few calls
+	historyPause     = 15 * time.Millisecond  // between the calls of a client
+	historyRetry     = 100 * time.Millisecond // a request that lost its reply is executed within this time
+	historyLease     = 2 * time.Second
+	historyCheckedIn = time.Minute
+)
+
+// historyRules has a limit of each algorithm. Categories of one first level share buckets, and no others do: there is no global limit.
+// The count of the token bucket stays the same: its level after a change depends on the moment of each refund, which no answer has.
+const historyRules = "log=%[1]d/1s,two=%[1]d/1s+%[2]d/3s,deep=%[2]d/2s,deep.*=%[1]d/1s,fixed=fixed:%[1]d/1s,counter=counter:%[1]d/1s," +
+	"token=token:6/1s;burst=3,leaky=leaky:%[2]d/1s,inflight=inflight:%[1]d/2s,adopted=none"
+
+var historyCategories = []string{"log", "two", "deep.a", "deep.b", "deep", "fixed", "counter", "token", "leaky", "inflight"}
+
+// TestHistory lets clients call one Redis under faults, and records when each call began and ended. Porcupine then looks for an order of the
+// calls in which the in-memory store gives the same answers.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	// With everysec a killed Redis loses answered calls: it postpones the write of its append-only file while a sync is under way.
+	server := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	proxy := servertest.StartProxy(t, server.Addr)
+	for round, left := 0, *historyFor; left > 0; round, left = round+1, left-historyRound {
+		h := recordHistory(t, fmt.Sprintf("history%d", round), server, proxy, min(left, historyRound))
+		h.check(t)
+	}
+}
+
+// kindOfCall is a method of the store.
+type kindOfCall string
+
+const (
+	callDecide kindOfCall = "decide"
+	callAdopt  kindOfCall = "adopt" // the first decision by newer limits
+	callStale  kindOfCall = "decide by older limits"
+	callFinish kindOfCall = "finish"
+	callRefund kindOfCall = "refund"
+)
+
+// recordedCall is a call with its answer.
+type recordedCall struct {
+	kind         kindOfCall
+	client       int
+	family       string // the first level of the categories; "" for all
+	began, ended time.Duration
+	rules        *Rules
+
+	nonce     string
+	requests  []Request
+	result    BatchResult
+	unheard   bool // the reply was lost: At alone is known, from a repetition of the call
+	place     int  // among the calls of its family with At, in the order of At
+	leases    []Lease
+	flags     []bool
+	uncertain bool // a repetition answered, and its answer may differ
+}
+
+// history records the calls to one deployment.
+type history struct {
+	prefix   string
+	settings Settings
+	began    time.Time
+	first    *Rules
+	inForce  atomic.Pointer[Rules]
+
+	mu     sync.Mutex
+	calls  []*recordedCall
+	recent map[string][]Request // by family
+}
+
+func recordHistory(t *testing.T, prefix string, server *servertest.Redis, proxy *servertest.Proxy, lasts time.Duration) *history {
+	h := &history{prefix: prefix, began: time.Now(), recent: make(map[string][]Request)}
+	h.first = historyRulesOf(t, 1)
+	h.settings = Settings{Tree: h.first.Tree, Lease: historyLease, Retention: time.Minute}
+	h.inForce.Store(h.first)
+	ctx, stop := context.WithTimeout(t.Context(), lasts)
+	defer stop()
+	var clients sync.WaitGroup
+	for i := range historyClients {
+		c := &historyClient{history: h, number: i, store: h.connect(t, proxy.Addr)}
+		clients.Go(func() { c.run(ctx) })
+	}
+	operator := &historyClient{history: h, number: historyClients, store: h.connect(t, proxy.Addr)}
+	revisions := []*Rules{historyRulesOf(t, 2), historyRulesOf(t, 3), historyRulesOf(t, 4), historyRulesOf(t, 5)}
+	clients.Go(func() {
+		for _, rules := range revisions {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(lasts / 6):
+				operator.adopt(rules)
+			}
+		}
+	})
+	for fault := 0; ctx.Err() == nil; fault++ {
+		disturb(server, proxy, fault)
+	}
+	clients.Wait()
+	return h
+}
+
+// historyRulesOf alternates between two sets of limits.
+func historyRulesOf(t *testing.T, revision uint64) *Rules {
+	count := 4 + 3*int(revision%2)
+	tree := newTree(t, "none", "none", fmt.Sprintf(historyRules, count, 2*count))
+	return Compile(limits.Ruleset{Tree: tree, Position: limits.Position{Generation: 1, Revision: revision}})
+}
+
+func (h *history) connect(t *testing.T, address string) *Redis {
+	// A request without a timeout has either been executed when its connection breaks, or never is.
+	client := newClient(t, redis.Options{Addr: address, MaxRetries: -1, PoolSize: 2, ReadTimeout: patience, WriteTimeout: patience})
+	return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: h.prefix, Timeout: patience, Scripting: script.Eval}), h.settings)
+}
+
+// disturb makes one fault. No fault loses what Redis has answered.
+func disturb(server *servertest.Redis, proxy *servertest.Proxy, fault int) {
+	time.Sleep(100*time.Millisecond + rand.N(300*time.Millisecond)) // the calm between two faults
+	switch fault % 4 {
+	case 0:
+		proxy.CutAfterRequest("")
+	case 1:
+		proxy.Cut()
+	case 2:
+		server.Pause()
+		time.Sleep(rand.N(200 * time.Millisecond)) // the length of the pause
+		server.Resume()
+	case 3:
+		server.Kill()
+		server.Restart()
+	}
+}
+
+// historyClient makes one call after the other.
+type historyClient struct {
+	*history
+
+	number int
+	store  *Redis
+	events int
+}
+
+func (c *historyClient) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		category := historyCategories[rand.IntN(len(historyCategories))]
+		c.store.AdoptRules(c.inForce.Load())
+		leases := c.decide(callDecide, category, c.draw(category))
+		time.Sleep(rand.N(historyPause))
+		switch {
+		case len(leases) == 0:
+		case rand.IntN(20) == 0:
+			c.outlive(category, leases)
+		case rand.IntN(4) > 0:
+			c.finish(leases)
+		case rand.IntN(2) > 0:
+			c.refund(leases)
+		}
+		time.Sleep(rand.N(historyPause))
+	}
+}
+
+// outlive lets leases lapse, has the events leased once more, and then returns slots as the former holder.
+func (c *historyClient) outlive(category string, leases []Lease) {
+	time.Sleep(historyLease + historyLease/10) // the lease is over
+	var requests []Request
+	for _, lease := range leases {
+		requests = append(requests, lease.Request)
+	}
+	c.decide(callDecide, category, requests)
+	c.refund(leases)
+}
+
+// draw returns one to three events, some of which other clients have asked about.
+func (c *historyClient) draw(category string) (requests []Request) {
+	family, _, _ := strings.Cut(category, ".")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for range 1 + rand.IntN(3) {
+		recent := c.recent[family]
+		if len(recent) > 0 && rand.IntN(3) == 0 {
+			again := recent[rand.IntN(len(recent))]
+			if rand.IntN(5) == 0 {
+				again.Message.Sequence++ // another message with the ID
+			}
+			requests = append(requests, again)
+			continue
+		}
+		c.events++
+		r := request(fmt.Sprintf("%s %d-%d", category, c.number, c.events), category).withCost(1 + rand.IntN(2))
+		r.Message.Sequence = uint64(1 + 2*c.events)
+		requests = append(requests, r)
+		c.recent[family] = append(recent[max(0, len(recent)-20):], r)
+	}
+	return requests
+}
+
+// adopt puts limits in force with a decision by them.
+func (c *historyClient) adopt(rules *Rules) {
+	c.store.AdoptRules(rules)
+	c.decide(callAdopt, "", []Request{request(fmt.Sprint("adopted ", rules.Position.Revision), "adopted")})
+	c.inForce.Store(rules)
+}
+
+// decide makes a call until it is answered, and returns the leases.
+func (c *historyClient) decide(kind kindOfCall, category string, requests []Request) (leases []Lease) {
+	family, _, _ := strings.Cut(category, ".")
+	call := recordedCall{
+		kind: kind, client: c.number, family: family, began: time.Since(c.began),
+		rules: c.store.Rules(), nonce: NewNonce(), requests: requests,
+	}
+	lastTry, tries, tried := call.began, 0, call.rules
+	try := func(ctx context.Context) (err error) {
+		lastTry = time.Since(c.began)
+		tries++
+		call.result, err = c.store.DecideOnce(ctx, call.nonce, requests)
+		return err
+	}
+	err := c.until(try)
+	for ; errors.Is(err, script.ErrStale) && tries > 1; err = c.until(try) { // an earlier try may have had an effect
+		time.Sleep(time.Millisecond) // until the operator has told the newer limits
+		c.store.AdoptRules(c.inForce.Load())
+		call.rules = c.store.Rules()
+	}
+	call.ended = time.Since(c.began)
+	if err != nil {
+		call.kind = callStale
+		c.record(call)
+		return nil
+	}
+	earlier := make(map[int64]bool)
+	for _, d := range call.result.Decisions {
+		if d.Lease.End != 0 {
+			leases = append(leases, d.Lease)
+			if at := d.Lease.End - historyLease.Microseconds(); at != call.result.At {
+				earlier[at] = true // a try without a reply has granted this lease
+			}
+		}
+	}
+	for at := range earlier {
+		unheard := call
+		unheard.result, unheard.unheard, unheard.ended, unheard.rules = BatchResult{At: at}, true, lastTry, tried
+		c.record(unheard)
+	}
+	c.record(call)
+	return leases
+}
+
+func (c *historyClient) finish(leases []Lease) {
+	nonce := NewNonce()
+	c.settle(recordedCall{kind: callFinish, leases: leases}, func(ctx context.Context) ([]bool, error) { return c.store.finishBatch(ctx, nonce, leases) })
+}
+
+func (c *historyClient) refund(leases []Lease) {
+	c.settle(recordedCall{kind: callRefund, leases: leases}, func(ctx context.Context) ([]bool, error) { return c.store.Refund(ctx, leases) })
+}
+
+func (c *historyClient) settle(call recordedCall, do func(context.Context) ([]bool, error)) {
+	call.client, call.rules, call.began = c.number, c.store.Rules(), time.Since(c.began)
+	call.family, _, _ = strings.Cut(call.leases[0].Category, ".")
+	tries := 0
+	err := c.until(func(ctx context.Context) (err error) {
+		tries++
+		call.flags, err = do(ctx)
+		return err
+	})
+	call.ended, call.uncertain = time.Since(c.began), tries > 1 && call.kind == callRefund
+	if err == nil {
+		c.record(call)
+	}
+}
+
+// until repeats a call until it is answered.
+func (c *historyClient) until(do func(context.Context) error) (err error) {
+	for {
+		if err = do(context.Background()); err == nil || errors.Is(err, script.ErrStale) {
+			return err
+		}
+		time.Sleep(historyRetry)
+	}
+}
+
+func (c *historyClient) record(call recordedCall) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, &call)
+}
+
+// byFamily returns the calls of each family, with the adoptions, and numbers the calls with times.
+func (h *history) byFamily() map[string][]*recordedCall {
+	families := make(map[string][]*recordedCall)
+	for _, category := range historyCategories {
+		family, _, _ := strings.Cut(category, ".")
+		if families[family] != nil {
+			continue
+		}
+		for _, call := range h.calls {
+			if call.family == family || call.family == "" {
+				copied := *call
+				copied.family = family
+				families[family] = append(families[family], &copied)
+			}
+		}
+		var timed []*recordedCall
+		for _, call := range families[family] {
+			if call.result.At != 0 {
+				timed = append(timed, call)
+			}
+		}
+		slices.SortStableFunc(timed, func(a, b *recordedCall) int { return int(a.result.At - b.result.At) })
+		for i, call := range timed {
+			call.place = i + 1
+		}
+	}
+	return families
+}
+
+func callOf(o porcupine.Operation) *recordedCall {
+	call, _ := o.Input.(*recordedCall)
+	return call
+}
+
+// check fails with a picture if no order of the calls explains the answers.
+func (h *history) check(t *testing.T) {
+	var operations []porcupine.Operation
+	for _, calls := range h.byFamily() {
+		for _, call := range calls {
+			operations = append(operations, porcupine.Operation{ClientId: call.client, Input: call, Output: call, Call: int64(call.began), Return: int64(call.ended)})
+		}
+	}
+	began := time.Now()
+	model := h.model()
+	result, info := porcupine.CheckOperationsVerbose(model, operations, historyCheckedIn)
+	t.Logf("%d calls checked in %v: %s", len(operations), time.Since(began).Round(time.Millisecond), result)
+	if result == porcupine.Ok {
+		return
+	}
+	for _, part := range info.PartialLinearizationsOperations() {
+		h.tell(t, operations, slices.MaxFunc(part, func(a, b []porcupine.Operation) int { return len(a) - len(b) }))
+	}
+	picture := filepath.Join(os.TempDir(), fmt.Sprintf("notifier-%s-%d.html", h.prefix, os.Getpid()))
+	testkit.NoError(t, porcupine.VisualizePath(model, info, picture))
+	t.Fatalf("no order of the calls explains their answers (%s): see %s", result, picture)
+}
+
+// tell logs the end of an order of calls of one family, and the calls that do not follow.
+func (h *history) tell(t *testing.T, all, order []porcupine.Operation) {
+	const told = 4
+	placed := make(map[any]bool)
+	for _, o := range order {
+		placed[o.Input] = true
+	}
+	family := callOf(order[0]).family
+	left := slices.DeleteFunc(slices.Clone(all), func(o porcupine.Operation) bool { return placed[o.Input] || callOf(o).family != family })
+	if len(left) == 0 {
+		return
+	}
+	slices.SortFunc(left, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	for _, o := range order[max(0, len(order)-told):] {
+		t.Logf("client %d from %v to %v: %v", o.ClientId, time.Duration(o.Call), time.Duration(o.Return), o.Input)
+	}
+	for _, o := range left[:min(told, len(left))] {
+		t.Logf("does not follow: client %d from %v to %v: %v", o.ClientId, time.Duration(o.Call), time.Duration(o.Return), o.Input)
+	}
+}
+
+// historyState is the state after some of the calls. It is replayed from the calls, and only the newest state is kept replayed.
+type historyState struct {
+	before *historyState // nil: the state without a call
+	call   *recordedCall
+	count  int // of calls
+	place  int // of the newest call with a place
+	replay *historyReplay
+}
+
+// historyReplay is the store of one family.
+type historyReplay struct {
+	history *history
+	store   *Memory
+	clock   time.Time
+	state   *historyState // of the store; nil: none
+}
+
+func (h *history) model() porcupine.Model {
+	return porcupine.Model{
+		Partition: func(all []porcupine.Operation) (parts [][]porcupine.Operation) {
+			families := make(map[string][]porcupine.Operation)
+			for _, operation := range all {
+				family := callOf(operation).family
+				families[family] = append(families[family], operation)
+			}
+			for _, family := range slices.Sorted(maps.Keys(families)) {
+				parts = append(parts, families[family])
+			}
+			return parts
+		},
+		Init: func() any { return &historyState{replay: &historyReplay{history: h}} },
+		Step: func(state, input, _ any) (bool, any) {
+			s, call := state.(*historyState), input.(*recordedCall)
+			next := &historyState{before: s, call: call, count: s.count + 1, place: s.place, replay: s.replay}
+			if call.place > 0 {
+				if call.place != s.place+1 { // the times of Redis order the decisions
+					return false, nil
+				}
+				next.place = call.place
+			}
+			return s.replay.step(s, next), next
+		},
+		// Porcupine compares states after the same calls. The order of the decisions is the same too, and so are all answers.
+		Equal:             func(a, b any) bool { return a.(*historyState).count == b.(*historyState).count },
+		DescribeOperation: func(input, _ any) string { return input.(*recordedCall).String() },
+	}
+}
+
+// step makes the call of the next state, and returns whether the answer is the recorded one.
+func (r *historyReplay) step(s, next *historyState) bool {
+	if r.state != s {
+		r.store = newMemory(r.history.settings, r.history.first, func() time.Time { return r.clock }, nil)
+		var calls []*recordedCall
+		for ; s.before != nil; s = s.before {
+			calls = append(calls, s.call)
+		}
+		for _, call := range slices.Backward(calls) {
+			r.answers(call)
+		}
+	}
+	r.state = nil
+	if r.answers(next.call) {
+		r.state = next
+	}
+	return r.state != nil
+}
+
+// answers makes a call to the in-memory store, and returns whether the answer is the recorded one.
+func (r *historyReplay) answers(call *recordedCall) bool {
+	switch call.kind {
+	case callStale:
+		return call.rules.Position.Before(r.store.rules.Position)
+	case callFinish:
+		flags, _ := r.store.Finish(context.Background(), call.leases)
+		return slices.Equal(flags, call.flags)
+	case callRefund:
+		flags, _ := r.store.Refund(context.Background(), call.leases)
+		return call.uncertain || slices.Equal(flags, call.flags)
+	case callAdopt:
+		if r.store.rules != call.rules {
+			r.store.AdoptRules(call.rules)
+		}
+	}
+	if r.store.rules != call.rules {
+		return false
+	}
+	r.clock = time.UnixMicro(call.result.At)
+	result := r.store.DecideOnce(call.nonce, call.requests)
+	return call.unheard || result.At == call.result.At && slices.EqualFunc(result.Decisions, call.result.Decisions, sameDecision)
+}
+
+func sameDecision(a, b Decision) bool { return a.describe() == b.describe() }
+
+// describe is the part of a decision that both stores tell.
+func (d Decision) describe() string {
+	return fmt.Sprint(d.Verdict, " ", d.Node.Path, " ", d.Limit, " ", d.Wait, " ", d.Lease.End, " ", d.InDoubt)
+}
+
+func (c *recordedCall) String() string {
+	text := fmt.Sprintf("%s by limits %d", c.kind, c.rules.Position.Revision)
+	for i, request := range c.requests {
+		text += fmt.Sprintf("; %s (message %d, cost %d)", request.ID, request.Message.Sequence, request.Cost)
+		if i < len(c.result.Decisions) {
+			text += ": " + c.result.Decisions[i].describe()
+		}
+	}
+	for i, lease := range c.leases {
+		text += fmt.Sprintf("; %s until %d: %v", lease.ID, lease.End, c.flags[i])
+	}
+	return fmt.Sprintf("%s; at %d", text, c.result.At)
+}
