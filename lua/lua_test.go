@@ -117,11 +117,14 @@ func callersOfScripts(t *testing.T) map[string]map[string]bool {
 				continue
 			}
 			ast.Inspect(function, func(node ast.Node) bool {
-				call, isCall := node.(*ast.CallExpr)
-				if !isCall {
-					return true
+				var passed []ast.Expr
+				switch node := node.(type) {
+				case *ast.CallExpr:
+					passed = node.Args
+				case *ast.KeyValueExpr:
+					passed = []ast.Expr{node.Value}
 				}
-				for _, argument := range call.Args {
+				for _, argument := range passed {
 					if script := constant(argument); script != "" {
 						if callers[script] == nil {
 							callers[script] = make(map[string]bool)

@@ -10,11 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/seed-4578ace9/notifier/internal/script"
-	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
-	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -180,27 +175,6 @@ func TestStorm(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestStormInRedis runs the storm in a twentieth of the time.
-func TestStormInRedis(t *testing.T) {
-	t.Parallel()
-	const faster = 20
-	b := Budgets{Channel: usual.Channel, Workspace: Window{5, usual.Workspace.Length / faster}}
-	b.Channel.Interval /= faster
-	server := servertest.StartRedis(t)
-	w := &workers{server: &counting{}}
-	for i := range 4 {
-		client := scripttest.NewClient(t, redis.Options{Addr: server.Addr})
-		runner := script.NewRunner(script.Options{Client: client, Prefix: "storm", Timeout: scripttest.Patience})
-		w.pacers = append(w.pacers, New(Options{Runner: runner, Instance: fmt.Sprint(i), Budgets: b, Logger: slog.New(slog.DiscardHandler)}))
-	}
-	done := w.storm(t.Context(), 200, 2, nil)
-	for _, posts := range w.server.byChannel {
-		w.server.wantAtMost(t, "a channel", posts, 1, time.Second/faster)
-	}
-	w.server.byChannel = nil // the channels of the real time
-	w.wantPaced(t, done, 400, 5*faster)
 }
 
 // TestShares has one channel have many more messages than the others. It gets no more posts than each of them, while they wait.

@@ -209,6 +209,29 @@ func TestRefusedReservation(t *testing.T) {
 	})
 }
 
+// TestRefusedForAll refuses the reservation of the first of two places. The second one is refused too, however late it reserves. A delivery
+// that enters later is not.
+func TestRefusedForAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		l := newLanes(&fakePacer{reserve: func(time.Duration) pacing.Reservation {
+			asked++
+			return pacing.Reservation{OK: asked > 1, Wait: time.Second, Expected: time.Hour}
+		}}, time.Second)
+		first, second := l.Enter(fresh), l.Enter(fresh)
+		_, ok := first.AwaitPost(t.Context())
+		testkit.Equal(t, ok, false, "the first place may post")
+		time.Sleep(time.Minute)
+		first.Leave()
+		_, ok = second.AwaitPost(t.Context())
+		testkit.Equal(t, ok, false, "the second place may post")
+		second.Leave()
+		_, ok = l.Enter(fresh).AwaitPost(t.Context())
+		testkit.Equal(t, ok, true, "a later place may post")
+	})
+}
+
 // TestPermits posts to a channel that takes one post at once. A place that steps aside lets the next place post, and comes again.
 func TestPermits(t *testing.T) {
 	t.Parallel()

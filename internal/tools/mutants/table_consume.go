@@ -165,8 +165,8 @@ var ofConsume = []mutant{
 		name: "fresh-event-overtakes-the-queue",
 		bug:  "A fresh event goes out before those that wait for the same channel in the room.",
 		file: "internal/consume/lane/lanes.go",
-		old:  `if !d.Queued && (own.backlog && l.paced || l.full(own)) {`,
-		new:  `if !d.Queued && l.full(own) {`,
+		old:  `return own.backlog && l.paced || l.full(own)`,
+		new:  `return l.full(own)`,
 		test: "./internal/consume/lane -run ^TestLaneIsBounded$",
 	},
 	{
@@ -251,11 +251,38 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestRoomIsFull$",
 	},
 	{
+		name: "critical-behind-ordinary",
+		bug:  "A critical event waits behind ordinary ones of its channel.",
+		file: "internal/consume/lane/place.go",
+		old:  `for d.Critical && at > 1`,
+		new:  `for d.Critical && at > 100`,
+		test: "./internal/consume/lane -run ^TestCriticalFirst$",
+	},
+	{
+		name: "overtaken-by-a-later-reservation",
+		bug:  "A delivery behind a refused one posts before it.",
+		file: "internal/consume/lane/place.go",
+		old:  `return p.refusals < p.lane.refusals`,
+		new:  `return false`,
+		test: "./internal/consume/lane -run ^TestRefusedForAll$",
+	},
+	{
+		name: "posted-again-in-doubt",
+		bug:  "A failed look-up counts as a post that is not there.",
+		file: "internal/consume/doubt.go",
+		old:  `			continue
+		}
+		d.doubt.open = false`,
+		new:  `		}
+		d.doubt.open = false`,
+		test: "./internal/consume -run ^TestDoubtOfAnEarlierWorker$",
+	},
+	{
 		name: "post-before-a-late-one",
 		bug:  "A post goes out in front of one whose moment is late.",
 		file: "internal/consume/lane/place.go",
-		old:  `p.posting = p.lane.posting.join()`,
-		new:  `p.posting = new(turns).join()`,
+		old:  `p.posting = p.lane.posting.join(Delivery{})`,
+		new:  `p.posting = new(turns).join(Delivery{})`,
 		test: "./internal/consume/lane -run ^TestOrderBehindALateMoment$",
 	},
 	{
