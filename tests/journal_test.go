@@ -91,7 +91,7 @@ func TestJournal(t *testing.T) {
 	d.publishUntil(workers, "dead", "notify.free", eventBody("seventh"))
 	entries := d.awaitNoted(map[string]string{
 		"first": "sent", "second": "dropped", "third": "dropped", "broken": "dead bad_field",
-		"fourth": "sent", "fifth": "waiting slot, sent", "sixth": "failed transient, sent, duplicate", "seventh": "dead rejected",
+		"fourth": "sent", "fifth": "waiting slot, sent", "sixth": "failed unknown, sent, duplicate", "seventh": "dead rejected",
 	})
 
 	sent := entryOf(t, entries, "first", journal.Sent)

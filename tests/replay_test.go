@@ -85,15 +85,17 @@ func TestReplayAfterAKillInDoubt(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	d.slack.Script(slacktest.OK(), slacktest.Code("msg_too_long"))
-	doomed := d.startDoomed(failpoint.AfterPost, 1, recovering(unlimited()...)...)
+	changes := recovering(unlimited("SLACK_LOOKUP", "off")...)
+	doomed := d.startDoomed(failpoint.AfterPost, 1, changes...)
 	d.publish("notify.errors", eventBody("taken"))
 	doomed.awaitDoom()
-	workers := d.startFleet(2, recovering(unlimited()...)...)
+	workers := d.startFleet(2, changes...)
 	workers.awaitEvents(1, "outcome", "dead")
 	d.wantReplayIsDuplicate(workers, "taken")
 }
 
-// TestReplayInDoubt has Slack take a post whose answer is lost, and reject a later attempt of the same or of another delivery.
+// TestReplayInDoubt has Slack take a post whose answer is lost, and reject a later attempt of the same or of another delivery. The
+// token may not look the post up.
 func TestReplayInDoubt(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -112,7 +114,7 @@ func TestReplayInDoubt(t *testing.T) {
 			if test.later {
 				d.slack.Respond(fails)
 			}
-			workers := d.startFleet(2, quick(unlimited()...)...)
+			workers := d.startFleet(2, quick(unlimited("SLACK_LOOKUP", "off")...)...)
 			d.publish("notify.errors", eventBody("taken"))
 			if test.later {
 				d.awaitInRoom("notify-room.channel.*.errors", 1)

@@ -43,6 +43,9 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 	if len(out.Others) > 0 {
 		d.others = v.sink.Updatable(out)
 	}
+	if decision.Opened != "" && len(v.sink.Updatable(sink.Delivery{Event: c.event, Others: []string{decision.Opened}})) > 0 {
+		d.rewrites = unreserved
+	}
 	d.destination = v.sink.Destination(out)
 	return d
 }
@@ -93,24 +96,59 @@ func (d *delivery) toSend() sink.Delivery {
 	return out
 }
 
-// attempt posts once, or updates one of several messages before the post. The lease outlasts the post or was renewed just now. Without such
-// a lease, or after the work context has ended, attempt does not post.
-func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
+// update updates the messages that the event resolves, outside its channel's lane: updates have a budget of their own. The sink updates the
+// first message with the post, so update only reserves that. It returns false if the delivery has ended.
+func (v *deliverer) update(l life, d *delivery) bool {
+	for d.updates() {
+		if wait, ok := v.lanes.AwaitUpdate(l.waiting); !ok {
+			v.postpone(l, d, wait)
+			return false
+		}
+		if len(d.others) == 0 {
+			d.rewrites = reserved
+			return true
+		}
+		if !v.health.turn(l.waiting, d) || !v.begin(l.working, d) {
+			v.postpone(l, d, 0)
+			return false
+		}
+		if failure := failureOf(v.sink.Update(d.span.In(l.working), d.toSend(), d.others[0]), d.destination); failure != nil {
+			failure.Update = true
+			if !v.retries(l, d, failure) {
+				return false
+			}
+			continue
+		}
+		d.others, d.attempts = d.others[1:], 0
+		d.grant.Updated(l.ending(), len(d.others))
+		failpoint.Reach(failpoint.AfterUpdate)
+	}
+	return true
+}
+
+// begin counts an attempt. It returns false without a lease that outlasts a request, or after the work context has ended.
+func (v *deliverer) begin(work context.Context, d *delivery) bool {
 	leased := work.Err() == nil && (d.left() >= v.sendTimeout || v.leases.extend(work, d))
 	if !leased || d.lost.Load() {
-		return "", nil, false
+		return false
 	}
 	if d.attempts++; d.attempts == 1 {
 		d.started = time.Now()
 	}
-	out := d.toSend()
-	var err error
-	if len(d.others) > 0 {
-		err = v.sink.Update(d.span.In(work), out, d.others[0])
-	} else {
-		failpoint.Reach(failpoint.BeforePost)
-		receipt, err = v.sink.Send(d.span.In(work), out)
+	return true
+}
+
+// attempt posts once. The lease outlasts the post or was renewed just now. Without such a lease, or after the work context has ended, attempt
+// does not post.
+func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
+	if !v.begin(work, d) {
+		return "", nil, false
 	}
+	if d.rewrites == reserved {
+		d.rewrites = unreserved // for the next attempt
+	}
+	failpoint.Reach(failpoint.BeforePost)
+	receipt, err := v.sink.Send(d.span.In(work), d.toSend())
 	failure = failureOf(err, d.destination)
 	if !isOfAll(failure) {
 		d.place.StepAside()
@@ -131,10 +169,11 @@ func failureOf(err error, destination string) *sink.Error {
 
 // isOfAll reports whether other deliveries to the channel would fail as well. They wait for this delivery, which keeps its permit.
 func isOfAll(failure *sink.Error) bool {
-	return failure != nil && (failure.Class == sink.RateLimited || failure.Class == sink.Misconfigured)
+	return failure != nil && (failure.Class == sink.RateLimited && !failure.Update || failure.Class == sink.Misconfigured)
 }
 
-// postpone puts an event that waits for its destination at the end of the channel's queue. An event from that queue keeps its place.
+// postpone puts an event that waits for its destination at the end of the channel's queue. An event from that queue keeps its place. An event
+// that has not entered its channel's lane comes back after the delay.
 // Without a delay, the event goes to the next worker. It keeps its slot.
 func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 	if d.lost.Load() || d.left() <= 0 { // someone else may have the lease by now
@@ -142,14 +181,14 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 		d.leaveHand()
 		return
 	}
-	if delay > 0 && !d.fromQueue() && l.working.Err() == nil {
+	if delay > 0 && d.place != nil && !d.fromQueue() && l.working.Err() == nil {
 		moving := v.hold(d, nil)
 		d.place.LetNext() // the next delivery may follow it to the room
 		<-moving.ended
 		return
 	}
 	d.grant.Release(l.ending(), d.uncertain)
-	if d.fromQueue() && d.attempts == 0 && delay > 0 { // the whole queue waits for the channel
+	if d.fromQueue() && d.place != nil && d.attempts == 0 && delay > 0 { // the whole queue waits for the channel
 		v.lanes.Rest(d.destination, delay)
 		delay = min(delay, pollTime) // an open request would bring it back behind later events
 	}

@@ -19,6 +19,7 @@ type delivery struct {
 	denial      *store.Denial // the denial of an event in shadow mode; it is only measured
 	opened      string        // the receipt of the first message that the event resolves; "" for none
 	others      []string      // receipts of further messages that the event resolves and that are not updated yet
+	rewrites    rewriting     // of the first message
 	prepared    *preparation
 	destination string
 	started     time.Time // when it was first tried
@@ -31,6 +32,18 @@ type delivery struct {
 	lost     atomic.Bool        // another worker may be delivering the event by now
 	stopWait context.CancelFunc // ends its waiting; set when the delivery begins
 }
+
+// rewriting is whether the sink updates the first message that an event resolves with the event's post.
+type rewriting int
+
+const (
+	none       rewriting = iota // there is no such message
+	unreserved                  // the update has no place in the budget of updates yet
+	reserved
+)
+
+// updates reports whether messages have to be updated before the post, or the update with the post lacks a place in the budget.
+func (d *delivery) updates() bool { return len(d.others) > 0 || d.rewrites == unreserved }
 
 // lose records that another worker may be delivering the event by now.
 func (d *delivery) lose() {

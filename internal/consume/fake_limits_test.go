@@ -75,6 +75,16 @@ func (f *fakePacer) Reserve(_ context.Context, ask pacing.Ask) pacing.Reservatio
 	return pacing.Reservation{OK: !next.tooLate, Wait: next.wait, Expected: expected}
 }
 
+func (f *fakePacer) ReserveUpdate(_ context.Context, maxWait time.Duration) pacing.Reservation {
+	wait := f.pause(updates)
+	return pacing.Reservation{OK: wait <= maxWait, Wait: wait, Expected: wait}
+}
+
+func (f *fakePacer) PauseUpdates(ctx context.Context, d time.Duration) { f.Pause(ctx, updates, d) }
+
+// updates stands for the updates among the channels.
+const updates = "updates"
+
 func (f *fakePacer) Paused(destination string) time.Duration { return f.pause(destination) }
 
 func (f *fakePacer) CheckPause(_ context.Context, destination string) time.Duration {

@@ -566,3 +566,34 @@ func TestSeveralMessages(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	f.requireHistory("resolved", "update r2", "left 1", "update r3", "update r3", "left 0", "resolve r1", "finish")
 }
+
+// TestLimitedUpdate has Slack limit an update. Another event of the channel is posted meanwhile. After the pause of the updates, the update is
+// repeated, and the reply follows.
+func TestLimitedUpdate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.throttle.answers(func(c store.Request) store.Decision {
+		d := f.throttle.admit(c)
+		if c.Resolves {
+			d.Opened, d.Others = "r1", []string{"r2"}
+		}
+		return d
+	})
+	limited := newGate(t)
+	f.sink.update = func(context.Context, string) error {
+		if limited.isOpen() {
+			return nil
+		}
+		limited.open()
+		return &sink.Error{Class: sink.RateLimited, RetryAfter: 3 * time.Second, Err: errScripted}
+	}
+	f.start(nil)
+	f.status(event.StatusResolved)
+	f.eventually("the update is limited", limited.isOpen)
+	f.event("payments", "other")
+	f.eventually("the other event is posted", func() bool { return f.metrics.ended() == 1 })
+	f.requireHistory("resolved", "update r2")
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"sent payments": 2})
+	f.requireHistory("resolved", "update r2", "update r2", "left 0", "resolve r1", "finish")
+}

@@ -178,16 +178,17 @@ func (d *decider) undelivered(c candidate, decision *store.Decision, denial *sto
 }
 
 // start begins a delivery, which holds an element of the pool. If channels are paced, the delivery releases the element. If its channel is
-// paused or has earlier events, the event waits in the room. An event in doubt enters its channel's lane once it was looked up.
+// paused or has earlier events, the event waits in the room. An event that needs more than a post enters its channel's lane later.
 func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
 		v.queues.learn(d.source.token(), d.destination)
 	}
-	if !d.doubt.open && !v.enter(d) {
+	enters := !d.doubt.open && !d.updates()
+	if enters && !v.enter(d) {
 		v.hold(d, v.pool)
 		return
 	}
-	if d.doubt.open || v.lanes.Ordered() {
+	if !enters || v.lanes.Ordered() {
 		v.pool.release(1)
 		v.pool.run(func() { v.deliver(l, d) })
 		return
@@ -195,45 +196,40 @@ func (v *deliverer) start(l life, d *delivery) {
 	v.pool.run(func() { defer v.pool.release(1); v.deliver(l, d) })
 }
 
-// deliver posts an event when its destination takes it, retries while the lease allows, and settles or postpones the event. Before each
-// post, it looks up what an earlier attempt may have posted.
+// deliver looks up what an earlier attempt may have posted, updates the messages that the event resolves, and posts the event when its
+// destination takes it. It retries while the lease allows, and settles or postpones the event.
 func (v *deliverer) deliver(l life, d *delivery) {
 	l.waiting, d.stopWait = context.WithCancel(l.waiting)
 	v.leases.add(d)
 	defer v.end(d)
-	for v.settleDoubt(l, d) && v.awaitTurn(l, d) {
+	for v.settleDoubt(l, d) && v.update(l, d) && v.awaitTurn(l, d) {
 		receipt, failure, attempted := v.attempt(l.working, d)
 		switch {
 		case !attempted:
 			v.postpone(l, d, 0)
 			return
-		case failure == nil && len(d.others) > 0:
-			v.updated(l, d)
-			continue
 		case failure == nil:
 			v.delivered(l, d, receipt)
 			return
-		}
-		delay, again := v.failed(l, d, failure)
-		if !again {
-			return
-		}
-		if failure.Class == sink.RateLimited {
-			continue // the turn comes when the pause is over
-		}
-		if !arrives(l.waiting, time.After(delay)) {
-			v.postpone(l, d, 0)
+		case !v.retries(l, d, failure):
 			return
 		}
 	}
 }
 
-// updated records that one of several messages was updated. The next update, or the post, has a turn of its own.
-func (v *deliverer) updated(l life, d *delivery) {
-	d.others = d.others[1:]
-	d.grant.Updated(l.ending(), len(d.others))
-	d.attempts = 0
-	failpoint.Reach(failpoint.AfterUpdate)
+// retries waits until a failed delivery may be attempted again. It returns false if the delivery has ended.
+func (v *deliverer) retries(l life, d *delivery, failure *sink.Error) bool {
+	delay, again := v.failed(l, d, failure)
+	switch {
+	case !again:
+		return false
+	case failure.Class == sink.RateLimited: // the turn comes when the pause is over
+		return true
+	case !arrives(l.waiting, time.After(delay)):
+		v.postpone(l, d, 0)
+		return false
+	}
+	return true
 }
 
 // delivered notes that a post succeeded, and records it.
@@ -267,13 +263,17 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 	v.reporter.recordFailed(d, failure)
 	switch failure.Class {
 	case sink.RateLimited:
-		v.lanes.Pause(l.working, d.destination, failure.RetryAfter)
+		if failure.Update {
+			v.lanes.PauseUpdates(l.working, failure.RetryAfter)
+		} else {
+			v.lanes.Pause(l.working, d.destination, failure.RetryAfter)
+		}
 		return 0, true
 	case sink.Misconfigured:
 		v.health.misconfigure(d, failure)
 		return retryDelay(misconfiguredBackoff, d.attempts-1), true
 	case sink.Unknown:
-		if len(d.others) == 0 { // an update may be repeated
+		if !failure.Update { // an update may be repeated
 			d.uncertain = true
 			d.doubt.attempted(d.started, time.Now())
 		}

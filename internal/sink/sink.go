@@ -35,6 +35,8 @@ type Error struct {
 	Code string
 	// Channel is the destination that must pause or is misconfigured, as Sink.Destination names it.
 	Channel string
+	// Update is true if the failed request was an update of an earlier message. Slack limits updates apart from posts.
+	Update bool
 	// RetryAfter is how long the channel must pause: 1s to 1h for RateLimited, otherwise 0.
 	RetryAfter time.Duration
 	// Err is never nil and holds no secret. errors.Is finds a cancelled or expired context in it.

@@ -39,6 +39,12 @@ func (f *fakePacer) CheckPause(context.Context, string) time.Duration {
 	return f.checkPause()
 }
 
+func (f *fakePacer) ReserveUpdate(context.Context, time.Duration) pacing.Reservation {
+	return pacing.Reservation{OK: true}
+}
+
+func (f *fakePacer) PauseUpdates(context.Context, time.Duration) {}
+
 func (f *fakePacer) Pause(_ context.Context, _ string, d time.Duration) { f.paused = d }
 func (f *fakePacer) Paused(string) time.Duration                        { return f.paused }
 

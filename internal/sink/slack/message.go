@@ -96,6 +96,7 @@ func (s *Sink) update(ctx context.Context, timeout time.Duration, at place, m re
 	if failure.Class == sink.Unknown {
 		failure.Class = sink.Transient
 	}
+	failure.Update = true
 	failure.Err = fmt.Errorf("update of the first message: %w", failure.Err)
 	return failure
 }

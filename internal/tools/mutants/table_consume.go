@@ -270,10 +270,10 @@ var ofConsume = []mutant{
 		name: "posted-again-in-doubt",
 		bug:  "A failed look-up counts as a post that is not there.",
 		file: "internal/consume/doubt.go",
-		old:  `			continue
+		old: `			continue
 		}
 		d.doubt.open = false`,
-		new:  `		}
+		new: `		}
 		d.doubt.open = false`,
 		test: "./internal/consume -run ^TestDoubtOfAnEarlierWorker$",
 	},
