@@ -152,7 +152,10 @@ func (c *check) servers(ctx context.Context) {
 
 func (c *check) nats(ctx context.Context, connection *stream.Connection) {
 	c.ok("nats", "connected to "+connection.Conn.ConnectedUrlRedacted())
-	for _, finding := range stream.Check(ctx, connection, setup.Names(c.settings), c.settings.NATS.Provision, c.settings.NATS.AckWait) {
+	options := stream.Options{
+		Connection: connection, Names: setup.Names(c.settings), Provision: c.settings.NATS.Provision, AckWait: c.settings.NATS.AckWait,
+	}
+	for _, finding := range stream.Check(ctx, options) {
 		report := c.fail
 		if finding.Warning {
 			report = c.warn

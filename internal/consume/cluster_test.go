@@ -32,7 +32,7 @@ func TestCluster(t *testing.T) {
 	f.requireReplicas(3, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream, "KV_limits")
 	c := f.connect(cluster.URL)
 	f.eventually("it is connected", c.Conn.IsConnected)
-	for _, finding := range stream.Check(t.Context(), c, testNames, false, 3*time.Second) {
+	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: testNames, AckWait: 3 * time.Second}) {
 		if finding.Err != nil && finding.Subject != "nats account" {
 			t.Errorf("check of %s: got %v, want no error", finding.Subject, finding.Err)
 		}
@@ -175,7 +175,7 @@ func TestClusterOfTwo(t *testing.T) {
 	c := f.connect(cluster.URL)
 	f.eventually("it is connected", c.Conn.IsConnected)
 	said := false
-	for _, finding := range stream.Check(t.Context(), c, testNames, false, patience) {
+	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: testNames, AckWait: patience}) {
 		said = said || finding.Subject == "nats replicas" && finding.Warning && strings.Contains(finding.Err.Error(), `in the cluster "test" one server alone keeps EVENTS, ROOM, DEAD`)
 	}
 	if !said {
@@ -184,7 +184,7 @@ func TestClusterOfTwo(t *testing.T) {
 	names := testNames
 	names.Stream, names.Subject, names.RoomStream, names.DeadLetterStream, names.DeadLetterSubject = "A", "a", "B", "C", "c"
 	names.Replicas = 3
-	if _, err := names.Provision(t.Context(), f.js, patience, true, f.log.Logger()); err == nil {
+	if _, err := names.Provision(t.Context(), f.js, patience, f.log.Logger()); err == nil {
 		t.Error("three replicas in a cluster of two: got no error, want one")
 	}
 }

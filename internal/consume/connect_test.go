@@ -48,10 +48,10 @@ func (f *fixture) decideByID() {
 // TestSampleRightsAreEnough has a worker do all kinds of its work with the rights of the sample.
 func TestSampleRightsAreEnough(t *testing.T) {
 	f := sampleServer(t)
-	testkit.Must(sampleNames.Provision(t.Context(), f.js, 3*time.Second, true, f.log.Logger()))(t)
+	testkit.Must(sampleNames.Provision(t.Context(), f.js, 3*time.Second, f.log.Logger()))(t)
 	c := f.connectAs(stream.ConnectOptions{URL: f.server.URL, User: "notifier", Password: "secret", Inbox: "_INBOX_notifier"})
 	f.eventually("it is connected", c.Conn.IsConnected)
-	for _, finding := range stream.Check(t.Context(), c, sampleNames, false, 3*time.Second) {
+	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: sampleNames, AckWait: 3 * time.Second}) {
 		if finding.Err != nil && !finding.Warning {
 			t.Errorf("check of %s: got %v, want no error", finding.Subject, finding.Err)
 		}

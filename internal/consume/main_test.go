@@ -82,7 +82,7 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 // provision creates the streams and consumers as a worker does.
 func (f *fixture) provision(ackWait time.Duration) stream.Layout {
 	f.Helper()
-	return testkit.Must(testNames.Provision(f.Context(), f.js, ackWait, true, slog.New(slog.DiscardHandler)))(f)
+	return testkit.Must(testNames.Provision(f.Context(), f.js, ackWait, slog.New(slog.DiscardHandler)))(f)
 }
 
 // publish stores a message and returns its sequence. The headers are pairs of a name and a value.

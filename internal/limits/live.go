@@ -28,25 +28,26 @@ type Live struct {
 	logger  *slog.Logger
 
 	begun      bool                   // a state without unreadable levels was there
-	good       map[liveLevel]Override // of the last state
-	reported   map[liveLevel]uint64   // the revision that was complained of
+	good       map[LiveLevel]Override // of the last state
+	reported   map[LiveLevel]uint64   // the revision that was complained of
 	unreadable []string               // why levels of the last state are
 }
 
-type liveLevel struct {
-	level  string
-	shadow bool
+// LiveLevel names what an override limits.
+type LiveLevel struct {
+	Level  string // LevelGlobal, LevelCategory or a pattern
+	Shadow bool   // of the shadow limits
 }
 
 // Earlier tells the values of an override before the present one, the newest first, back to when it was not set. An instance that starts
 // after a bad value was set finds there what older instances use.
-type Earlier func(level string, shadow bool) []string
+type Earlier func(LiveLevel) []string
 
 // NewLive starts with the overrides of the shadow limits only.
 func NewLive(plan Plan, shadow []Override, earlier Earlier, logger *slog.Logger) *Live {
 	return &Live{
 		plan: plan, shadow: shadow, earlier: earlier, logger: logger,
-		good: make(map[liveLevel]Override), reported: make(map[liveLevel]uint64),
+		good: make(map[LiveLevel]Override), reported: make(map[LiveLevel]uint64),
 	}
 }
 
@@ -75,15 +76,14 @@ func (l *Live) Plan(entries []LiveEntry) Plan {
 
 // overrides are the overrides that entries put in force.
 func (l *Live) overrides(entries []LiveEntry) (live, liveShadow []Override) {
-	good := make(map[liveLevel]Override, len(entries))
+	good := make(map[LiveLevel]Override, len(entries))
 	l.unreadable = nil
 	for _, entry := range entries {
-		key := liveLevel{entry.Level, entry.Shadow}
+		key := LiveLevel{entry.Level, entry.Shadow}
 		override, err := l.Check(entry)
 		isGood := err == nil
 		if err != nil {
-			override, isGood = l.lastGood(key, entry.Revision)
-			l.report(key, entry, err, isGood)
+			override, isGood = l.replacement(key, entry, err)
 		}
 		switch {
 		case !isGood:
@@ -110,23 +110,34 @@ func mayLimit(level string) bool {
 }
 
 // String is the name of the level as commands take it.
-func (l liveLevel) String() string {
-	if l.shadow {
-		return l.level + " (--shadow)"
+func (l LiveLevel) String() string {
+	if l.Shadow {
+		return l.Level + " (--shadow)"
 	}
-	return l.level
+	return l.Level
 }
 
-// lastGood is what is in force in the place of a bad value.
-func (l *Live) lastGood(key liveLevel, revision uint64) (Override, bool) {
+// replacement returns the override that is in force instead of a bad entry. It logs each bad revision once.
+func (l *Live) replacement(key LiveLevel, entry LiveEntry, err error) (Override, bool) {
+	last, known := l.lastGood(key, entry.Revision)
+	if l.reported[key] != entry.Revision {
+		l.reported[key] = entry.Revision
+		l.logger.Error("bad live limit is ignored", "limit_level", entry.Level, "shadow", entry.Shadow, "limit", entry.Limits,
+			"revision", entry.Revision, "last_good_stays", known, "error", err)
+	}
+	return last, known
+}
+
+// lastGood returns the last good override of a level.
+func (l *Live) lastGood(key LiveLevel, revision uint64) (Override, bool) {
 	if last, known := l.good[key]; known {
 		return last, true
 	}
 	if l.reported[key] == revision {
 		return Override{}, false // it was looked for already
 	}
-	for _, limits := range l.earlier(key.level, key.shadow) {
-		if override, err := l.Check(LiveEntry{Level: key.level, Shadow: key.shadow, Limits: limits}); err == nil {
+	for _, limits := range l.earlier(key) {
+		if override, err := l.Check(LiveEntry{Level: key.Level, Shadow: key.Shadow, Limits: limits}); err == nil {
 			return override, true
 		}
 	}
@@ -143,13 +154,4 @@ func (l *Live) Check(entry LiveEntry) (Override, error) {
 		_, err = NewTree(l.plan.With([]Override{override}, FromLive))
 	}
 	return override, err
-}
-
-func (l *Live) report(key liveLevel, entry LiveEntry, err error, lastStays bool) {
-	if l.reported[key] == entry.Revision {
-		return
-	}
-	l.reported[key] = entry.Revision
-	l.logger.Error("bad live limit is ignored", "limit_level", entry.Level, "shadow", entry.Shadow, "limit", entry.Limits,
-		"revision", entry.Revision, "last_good_stays", lastStays, "error", err)
 }

@@ -20,12 +20,12 @@ type liveKit struct {
 
 func newLiveKit(t *testing.T, plan Plan, shadow string) *liveKit {
 	k := &liveKit{t: t, log: testkit.NewLog(t), earlier: make(map[string][]string)}
-	k.Live = NewLive(plan, parseOverrides(t, shadow), func(level string, shadow bool) []string {
+	k.Live = NewLive(plan, parseOverrides(t, shadow), func(of LiveLevel) []string {
 		k.asked++
-		if shadow {
-			level = "shadow:" + level
+		if of.Shadow {
+			return k.earlier["shadow:"+of.Level]
 		}
-		return k.earlier[level]
+		return k.earlier[of.Level]
 	}, k.log.Logger())
 	return k
 }

@@ -68,14 +68,14 @@ const earlierTimeout = 2 * time.Second
 // Live returns what overrides the limits of the settings. It finds earlier values of a live limit in the bucket's history, and none if the
 // history cannot be read.
 func Live(js jetstream.JetStream, settings config.Config, options overrides.Options) *limits.Live {
-	earlier := func(level string, shadow bool) []string {
+	earlier := func(of limits.LiveLevel) []string {
 		ctx, cancel := context.WithTimeout(context.Background(), earlierTimeout)
 		defer cancel()
 		bucket, err := overrides.Open(ctx, js, options)
 		if err != nil {
 			return nil
 		}
-		values, _ := bucket.Earlier(ctx, overrides.Name{Pattern: level, Shadow: shadow})
+		values, _ := bucket.Earlier(ctx, overrides.Name{Pattern: of.Level, Shadow: of.Shadow})
 		return values
 	}
 	return limits.NewLive(settings.Limits.Plan(), settings.Limits.ShadowLimits, earlier, options.Logger)

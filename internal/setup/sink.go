@@ -27,7 +27,7 @@ type SinkOptions struct {
 // Sink makes what the settings deliver with. The caller calls done when it sends nothing more.
 func Sink(settings config.Config, o SinkOptions) (made sink.Outlet, done func(), err error) {
 	if settings.Sink == config.SinkConsole {
-		printer := console.New(o.Console, o.Colour)
+		printer := console.New(console.Options{Writer: o.Console, Colour: o.Colour})
 		return sink.Outlet{Sink: printer, Finder: printer, Digests: printer}, func() {}, nil
 	}
 	poster, err := Slack(settings, o)

@@ -59,7 +59,7 @@ func (p Provisioning) stream(ctx context.Context, wanted jetstream.StreamConfig,
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		done.Created = true
 		if !p.DryRun {
-			found, err = p.Names.EnsureStream(ctx, p.JetStream, wanted, true, slog.New(slog.DiscardHandler))
+			found, err = p.Names.ensureStream(ctx, p.JetStream, wanted, slog.New(slog.DiscardHandler))
 			if err != nil {
 				return failed(done, err), wanted.Subjects
 			}
@@ -99,7 +99,7 @@ func (p Provisioning) consumer(ctx context.Context, stream string, wanted jetstr
 	case streamIsPlanned, errors.Is(err, jetstream.ErrConsumerNotFound):
 		done.Created, err = true, nil
 		if !p.DryRun {
-			_, _, err = ensureConsumer(ctx, p.JetStream, stream, wanted, true)
+			_, _, err = ensureConsumer(ctx, p.JetStream, stream, wanted)
 		}
 		if err != nil {
 			return failed(done, err)

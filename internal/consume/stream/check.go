@@ -24,15 +24,16 @@ type Finding struct {
 	Warning bool   // a worker may work despite Err
 }
 
-// Check reports whether a worker could work: whether streams and consumers exist or can be created and are fit for use, how they are
+// Check reports whether a worker with these options could work: whether streams and consumers exist or can be created and are fit for use, how they are
 // bounded, whether each subject that the worker publishes to is permitted, and whether producers share the worker's account. It takes no
 // event, stores nothing and creates nothing.
-func Check(ctx context.Context, connection *Connection, names Names, provision bool, ackWait time.Duration) []Finding {
-	js, err := jetstream.New(connection.Conn, jetstream.WithDefaultTimeout(APITimeout))
+func Check(ctx context.Context, o Options) []Finding {
+	js, err := jetstream.New(o.Connection.Conn, jetstream.WithDefaultTimeout(APITimeout))
 	if err != nil {
 		return []Finding{{Subject: "jetstream", Err: err}}
 	}
-	c := &check{connection: connection, js: js, names: names, provision: provision, ackWait: ackWait}
+	names := o.Names
+	c := &check{connection: o.Connection, js: js, names: names, provision: o.Provision, ackWait: o.AckWait}
 	findings := []Finding{
 		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.Consumer, fit)),
 		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.trusted)),
@@ -188,18 +189,18 @@ func bounds(c jetstream.StreamConfig) string {
 // differences lists what an operator should know about an existing stream.
 func differences(wanted, found jetstream.StreamConfig) []string {
 	var texts []string
-	note := func(differs bool, text string) {
-		if differs {
-			texts = append(texts, text)
-		}
+	if wanted.MaxBytes > 0 && found.MaxBytes <= 0 {
+		texts = append(texts, fmt.Sprintf("one that is created has at most %s", bytesText(wanted.MaxBytes)))
 	}
-	note(wanted.MaxBytes > 0 && found.MaxBytes <= 0, fmt.Sprintf("one that is created has at most %s", bytesText(wanted.MaxBytes)))
-	note(found.Discard == jetstream.DiscardOld && wanted.Discard != jetstream.DiscardOld && (found.MaxBytes > 0 || found.MaxMsgs > 0),
-		"when it is full it loses its oldest messages, whoever they belong to (discard old); expected discard new")
-	note(wanted.MaxMsgsPerSubject > 0 && found.MaxMsgsPerSubject <= 0,
-		fmt.Sprintf("no bound for each subject, so one producer takes the room of all; expected %d (max_msgs_per_subject)", wanted.MaxMsgsPerSubject))
-	note(wanted.DiscardNewPerSubject && found.MaxMsgsPerSubject > 0 && !found.DiscardNewPerSubject,
-		"on a full subject it loses the oldest message, and nobody counts it; expected discard_new_per_subject")
+	if found.Discard == jetstream.DiscardOld && wanted.Discard != jetstream.DiscardOld && (found.MaxBytes > 0 || found.MaxMsgs > 0) {
+		texts = append(texts, "when it is full it loses its oldest messages, whoever they belong to (discard old); expected discard new")
+	}
+	if wanted.MaxMsgsPerSubject > 0 && found.MaxMsgsPerSubject <= 0 {
+		texts = append(texts, fmt.Sprintf("no bound for each subject, so one producer takes the room of all; expected %d (max_msgs_per_subject)", wanted.MaxMsgsPerSubject))
+	}
+	if wanted.DiscardNewPerSubject && found.MaxMsgsPerSubject > 0 && !found.DiscardNewPerSubject {
+		texts = append(texts, "on a full subject it loses the oldest message, and nobody counts it; expected discard_new_per_subject")
+	}
 	return texts
 }
 

@@ -188,7 +188,7 @@ func TestCheck(t *testing.T) {
 					test.names(&names)
 				}
 				before := f.streams()
-				findings := f.check(f.connectLimited(), names, test.provision, patience)
+				findings := f.check(Options{Connection: f.connectLimited(), Names: names, Provision: test.provision, AckWait: patience})
 				for subject, want := range test.want {
 					if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == subject && found.says(want) }) {
 						t.Errorf("finding of %s: got %v, want %q", subject, findings, want)
@@ -246,7 +246,7 @@ func TestCheckOfAccounts(t *testing.T) {
 		t.Helper()
 		c := f.connect(ConnectOptions{URL: n.URL, User: user, Password: "secret"})
 		f.eventually("it is connected", c.Conn.IsConnected)
-		findings := f.check(c, testNames, true, patience)
+		findings := f.check(Options{Connection: c, Names: testNames, Provision: true, AckWait: patience})
 		if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == accountFound && found.says(text) }) {
 			t.Errorf("findings of %s: got %v, want %q", user, findings, text)
 		}
@@ -266,7 +266,7 @@ func TestCheckWithoutJetStream(t *testing.T) {
 	f := newFixtureOn(t, n)
 	c := f.connect(ConnectOptions{URL: n.URL})
 	f.eventually("it is connected", c.Conn.IsConnected)
-	findings := f.check(c, testNames, true, patience)
+	findings := f.check(Options{Connection: c, Names: testNames, Provision: true, AckWait: patience})
 	if len(findings) == 0 || findings[0].Err == nil || !strings.Contains(findings[0].Err.Error(), "is JetStream enabled") {
 		t.Errorf("findings: got %+v, want an error about JetStream", findings)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
-// Options configure a [Client].
+// Options configure a [Client]. [Check] does not use the logger.
 type Options struct {
 	Connection *Connection
 	Names      Names
@@ -92,13 +92,17 @@ func (c *Client) Find(ctx context.Context) error {
 	if c.layout.Load() != before { // another goroutine has found them meanwhile
 		return nil
 	}
+	find := c.Names.Find
+	if c.options.Provision {
+		find = c.Names.Provision
+	}
 	for {
 		if err := c.AwaitConnected(ctx); err != nil {
 			return err
 		}
 		var found Layout
 		err := c.Connection.Request(ctx, func(ctx context.Context) (err error) {
-			found, err = c.Names.Provision(ctx, c.JetStream, c.options.AckWait, c.options.Provision, c.options.Logger)
+			found, err = find(ctx, c.JetStream, c.options.AckWait, c.options.Logger)
 			return err
 		})
 		if ctx.Err() != nil {
@@ -172,7 +176,7 @@ func (c *Client) Restore(ctx context.Context, config jetstream.StreamConfig) boo
 	if !c.options.Provision {
 		return false
 	}
-	_, err := c.Names.EnsureStream(ctx, c.JetStream, config, true, c.options.Logger)
+	_, err := c.Names.ensureStream(ctx, c.JetStream, config, c.options.Logger)
 	return err == nil
 }
 

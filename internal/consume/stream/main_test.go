@@ -94,7 +94,7 @@ func each[C any](t *testing.T, cases map[string]C, run func(t *testing.T, f *fix
 // provision creates the streams and consumers as a worker does.
 func (f *fixture) provision() {
 	f.Helper()
-	testkit.Must(testNames.Provision(f.Context(), f.js, patience, true, slog.New(slog.DiscardHandler)))(f)
+	testkit.Must(testNames.Provision(f.Context(), f.js, patience, slog.New(slog.DiscardHandler)))(f)
 }
 
 // event publishes an event with an ID.
@@ -114,9 +114,9 @@ func (f *fixture) streamInfo(name string) *jetstream.StreamInfo {
 	return testkit.Must(f.js.Stream(f.Context(), name))(f).CachedInfo()
 }
 
-func (f *fixture) check(c *Connection, names Names, provision bool, ackWait time.Duration) []Finding {
+func (f *fixture) check(o Options) []Finding {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), patience)
 	defer cancel()
-	return Check(ctx, c, names, provision, ackWait)
+	return Check(ctx, o)
 }

@@ -144,45 +144,61 @@ const APITimeout = 5 * time.Second
 // ErrUnfit means that an existing stream cannot be used as it is configured, or that the server is too old.
 var ErrUnfit = errors.New("nats is not fit for use")
 
-// Provision finds the streams and consumers. If create is set, it creates absent ones. It never changes an existing one.
-func (n Names) Provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (Layout, error) {
-	if err := fitServer(js.Conn()); err != nil {
+// Find finds the streams and consumers. It creates only consumers of an existing room.
+func (n Names) Find(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (Layout, error) {
+	return search{js: js, names: n, ackWait: ackWait, logger: logger}.layout(ctx)
+}
+
+// Provision finds the streams and consumers, and creates absent ones. It never changes an existing one.
+func (n Names) Provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (Layout, error) {
+	return search{js: js, names: n, create: true, ackWait: ackWait, logger: logger}.layout(ctx)
+}
+
+// search finds the streams and consumers of a worker. It never changes an existing one.
+type search struct {
+	js      jetstream.JetStream
+	names   Names
+	create  bool          // create absent streams and consumers
+	ackWait time.Duration // of consumers that are created
+	logger  *slog.Logger
+}
+
+// layout finds all streams and consumers.
+func (s search) layout(ctx context.Context) (Layout, error) {
+	if err := fitServer(s.js.Conn()); err != nil {
 		return Layout{}, err
 	}
-	at, err := n.provisionEvents(ctx, js, ackWait, create, logger)
+	at, err := s.events(ctx)
 	if err != nil {
 		return Layout{}, err
 	}
-	if at.Room, err = n.provisionRoom(ctx, js, ackWait, create, logger); err != nil {
+	if at.Room, err = s.room(ctx); err != nil {
 		return Layout{}, err
 	}
-	if create {
-		_, err := n.EnsureStream(ctx, js, n.DeadLetterConfig(), true, logger)
+	if s.create {
+		_, err := s.stream(ctx, s.names.DeadLetterConfig())
 		if errors.Is(err, errNoSpace) {
 			return Layout{}, err
 		}
 		if err != nil {
-			logger.Warn("dead-letter stream cannot be made sure of", "error", err)
+			s.logger.Warn("dead-letter stream cannot be made sure of", "error", err)
 		}
 	}
-	warnOf(at.Consumer.CachedInfo().Config, ackWait, logger) // only here, because the search is repeated until everything exists
-	warnOf(at.Room.Consumer.CachedInfo().Config, ackWait, logger)
+	s.warnOf(at.Consumer.CachedInfo().Config) // only here, because the search is repeated until everything exists
+	s.warnOf(at.Room.Consumer.CachedInfo().Config)
 	return at, nil
 }
 
-// provisionEvents finds the producers' stream and its consumer.
-func (n Names) provisionEvents(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (Layout, error) {
+// events finds the producers' stream and its consumer.
+func (s search) events(ctx context.Context) (Layout, error) {
+	n := s.names
 	var consumer jetstream.Consumer
-	created := false
-	stream, err := n.EnsureStream(ctx, js, n.StreamConfig(), create, logger)
+	stream, err := s.stream(ctx, n.StreamConfig())
 	if err == nil {
-		consumer, created, err = ensureConsumer(ctx, js, n.Stream, n.ConsumerConfig(ackWait, stream.CachedInfo().Config.Subjects), create)
+		consumer, err = s.consumer(ctx, n.Stream, n.ConsumerConfig(s.ackWait, stream.CachedInfo().Config.Subjects))
 	}
 	if err != nil {
 		return Layout{}, fmt.Errorf("looking for consumer %q of stream %q: %w", n.Consumer, n.Stream, err)
-	}
-	if created {
-		logger.Info("consumer is created", "stream", n.Stream, "consumer", n.Consumer)
 	}
 	if err := fit(consumer.CachedInfo().Config); err != nil {
 		return Layout{}, err
@@ -238,10 +254,18 @@ func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
 	return fit(c)
 }
 
-// EnsureStream finds a stream, or creates it if create is set.
-func (n Names) EnsureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, create bool, logger *slog.Logger) (jetstream.Stream, error) {
+// stream finds a stream, or creates it if the search may.
+func (s search) stream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
+	if s.create {
+		return s.names.ensureStream(ctx, s.js, config, s.logger)
+	}
+	return s.js.Stream(ctx, config.Name)
+}
+
+// ensureStream finds a stream or creates it.
+func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, config.Name)
-	if !create || !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return stream, err
 	}
 	err = replicas.Create(ctx, n.Replicas, func(count int) (err error) {
@@ -261,12 +285,24 @@ func (n Names) EnsureStream(ctx context.Context, js jetstream.JetStream, config 
 	return stream, nil
 }
 
-// ensureConsumer finds a consumer, or creates it if create is set, and reports whether it created it.
+// consumer finds a consumer, or creates it if the search may.
+func (s search) consumer(ctx context.Context, stream string, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	if !s.create {
+		return s.js.Consumer(ctx, stream, config.Durable)
+	}
+	consumer, created, err := ensureConsumer(ctx, s.js, stream, config)
+	if created {
+		s.logger.Info("consumer is created", "stream", stream, "consumer", config.Durable)
+	}
+	return consumer, err
+}
+
+// ensureConsumer finds a consumer or creates it, and reports whether it created it.
 func ensureConsumer(
-	ctx context.Context, js jetstream.JetStream, stream string, config jetstream.ConsumerConfig, create bool,
+	ctx context.Context, js jetstream.JetStream, stream string, config jetstream.ConsumerConfig,
 ) (consumer jetstream.Consumer, created bool, err error) {
 	consumer, err = js.Consumer(ctx, stream, config.Durable)
-	if create && errors.Is(err, jetstream.ErrConsumerNotFound) {
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		consumer, err = js.CreateConsumer(ctx, stream, config)
 		created = err == nil
 	}
@@ -303,9 +339,9 @@ func fit(c jetstream.ConsumerConfig) error {
 }
 
 // warnOf logs how a consumer differs from the settings.
-func warnOf(c jetstream.ConsumerConfig, ackWait time.Duration, logger *slog.Logger) {
-	for _, note := range remarks(c, ackWait) {
-		logger.Warn("consumer differs from the settings", "consumer", c.Durable, "detail", note)
+func (s search) warnOf(c jetstream.ConsumerConfig) {
+	for _, note := range remarks(c, s.ackWait) {
+		s.logger.Warn("consumer differs from the settings", "consumer", c.Durable, "detail", note)
 	}
 }
 

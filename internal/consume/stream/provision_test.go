@@ -57,7 +57,7 @@ func TestProvision(t *testing.T) {
 				before = f.state()
 			}
 		}
-		found, err := testNames.Provision(t.Context(), f.js, patience, true, f.log.Logger())
+		found, err := testNames.Provision(t.Context(), f.js, patience, f.log.Logger())
 		if test.err != "" {
 			if err == nil || !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error: got %v, want one with %q", err, test.err)
@@ -76,7 +76,7 @@ func TestProvision(t *testing.T) {
 			f.requireProvisioned()
 			before = f.state()
 		}
-		testkit.Must(testNames.Provision(t.Context(), f.js, time.Minute, true, f.log.Logger()))(t)
+		testkit.Must(testNames.Provision(t.Context(), f.js, time.Minute, f.log.Logger()))(t)
 		testkit.Equal(t, f.state(), before, "configuration after another provision")
 	})
 }
@@ -159,7 +159,7 @@ func TestServerIsTooOld(t *testing.T) {
 	conn := testkit.Must(nats.Connect(servertest.OldNATS(t, "2.11.9")))(t)
 	defer conn.Close()
 	js := testkit.Must(jetstream.New(conn))(t)
-	_, err := testNames.Provision(t.Context(), js, patience, true, slog.New(slog.DiscardHandler))
+	_, err := testNames.Provision(t.Context(), js, patience, slog.New(slog.DiscardHandler))
 	want := "nats-server 2.11.9 at " + conn.ConnectedAddr() + " is older than 2.12: the room needs message schedules"
 	if !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), want) {
 		t.Errorf("error: got %v, want %q", err, want)
@@ -170,7 +170,7 @@ func TestServerIsTooOld(t *testing.T) {
 func TestStoreIsTooSmall(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = 100 << 20 }))
-	_, err := testNames.Provision(t.Context(), f.js, patience, true, f.log.Logger())
+	_, err := testNames.Provision(t.Context(), f.js, patience, f.log.Logger())
 	for _, setting := range []string{`stream "DEAD" with 67108864 bytes`, "NOTIFIER_STREAM_MAX_BYTES", "NOTIFIER_DLQ_MAX_BYTES", "max_file_store"} {
 		if err == nil || !strings.Contains(err.Error(), setting) {
 			t.Errorf("error: got %v, want one with %s", err, setting)

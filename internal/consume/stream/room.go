@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -54,17 +53,18 @@ type Room struct {
 	consumers map[string]jetstream.Consumer // consumers that were found or created, by name
 }
 
-// provisionRoom finds the room or creates it. It never alters what exists.
-func (n Names) provisionRoom(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, create bool, logger *slog.Logger) (*Room, error) {
-	stream, err := n.EnsureStream(ctx, js, n.RoomConfig(), create, logger)
+// room finds the room and its consumer. It also creates the consumer of an existing room.
+func (s search) room(ctx context.Context) (*Room, error) {
+	n := s.names
+	stream, err := s.stream(ctx, n.RoomConfig())
 	if err != nil {
 		return nil, fmt.Errorf("looking for the room, stream %q: %w", n.RoomStream, err)
 	}
 	if err := n.fitRoom(stream.CachedInfo().Config); err != nil {
 		return nil, err
 	}
-	at := &Room{Stream: stream, names: n, js: js, ackWait: ackWait, consumers: make(map[string]jetstream.Consumer)}
-	if at.Consumer, err = at.find(ctx, n.RoomConsumerConfig(ackWait)); err != nil {
+	at := &Room{Stream: stream, names: n, js: s.js, ackWait: s.ackWait, consumers: make(map[string]jetstream.Consumer)}
+	if at.Consumer, err = at.find(ctx, n.RoomConsumerConfig(s.ackWait)); err != nil {
 		return nil, err
 	}
 	return at, n.fitRoomConsumer(at.Consumer.CachedInfo().Config)
@@ -112,7 +112,7 @@ func (r *Room) find(ctx context.Context, config jetstream.ConsumerConfig) (jetst
 	}
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()
-	consumer, _, err := ensureConsumer(ctx, r.js, r.names.RoomStream, config, true)
+	consumer, _, err := ensureConsumer(ctx, r.js, r.names.RoomStream, config)
 	if err != nil {
 		return nil, fmt.Errorf("looking for consumer %q of the room: %w", config.Durable, err)
 	}

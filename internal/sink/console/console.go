@@ -33,17 +33,19 @@ var (
 // Console prints one line for each event: time of printing, severity, category, status, title and text, fields in parentheses,
 // link. It removes control characters, so no event can command a terminal.
 type Console struct {
-	colour bool
-	now    func() time.Time
-
-	mu     sync.Mutex
-	writer io.Writer // guarded by mu; gets one Write for each line
+	o   Options
+	now func() time.Time
+	mu  sync.Mutex // guards o.Writer
 }
 
-// New makes a sink that prints to w, with ANSI colours if colour is true.
-func New(w io.Writer, colour bool) *Console {
-	return &Console{colour: colour, now: time.Now, writer: w}
+// Options are the settings of a console.
+type Options struct {
+	Writer io.Writer // gets one Write for each line
+	Colour bool      // print ANSI colours
 }
+
+// New makes a sink that prints.
+func New(o Options) *Console { return &Console{o: o, now: time.Now} }
 
 // Destination returns "console".
 func (c *Console) Destination(sink.Delivery) string { return destination }
@@ -90,7 +92,7 @@ func (c *Console) print(ctx context.Context, line string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	written, err := io.WriteString(c.writer, line)
+	written, err := io.WriteString(c.o.Writer, line)
 	if err == nil {
 		return nil
 	}
@@ -158,7 +160,7 @@ func (c *Console) columns(now time.Time, word, colour, category, text string) st
 
 // paint colours a text if the console has colours.
 func (c *Console) paint(colour, text string) string {
-	if !c.colour {
+	if !c.o.Colour {
 		return text
 	}
 	return colour + text + "\x1b[0m"

@@ -17,7 +17,7 @@ import (
 )
 
 func newTestPrinted(w io.Writer, colour bool) *Console {
-	c := New(w, colour)
+	c := New(Options{Writer: w, Colour: colour})
 	c.now = func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 	return c
 }
@@ -91,13 +91,13 @@ func TestSummary(t *testing.T) {
 			t.Errorf("colour %t: got %q, want %q first", colour, got, want)
 		}
 	}
-	wantFailure(t, "summary", New(brokenWriter{0}, false).SendSummary(t.Context(), digest), sink.Transient, errBroken)
+	wantFailure(t, "summary", New(Options{Writer: brokenWriter{0}}).SendSummary(t.Context(), digest), sink.Transient, errBroken)
 }
 
 func TestConcurrentLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	c := New(&out, false)
+	c := New(Options{Writer: &out})
 	testkit.AtOnce(50, func(i int) {
 		if err := send(context.Background(), c, event.Event{Category: "a", Text: fmt.Sprint("event", i)}); err != nil {
 			t.Error(err)
@@ -131,7 +131,7 @@ func TestFailures(t *testing.T) {
 		{"cancelled", testkit.Ended(t), io.Discard, sink.Transient, context.Canceled},
 	}
 	for _, test := range tests {
-		err := send(test.ctx, New(test.writer, false), event.Event{Text: "t"})
+		err := send(test.ctx, New(Options{Writer: test.writer}), event.Event{Text: "t"})
 		wantFailure(t, test.name, err, test.class, test.cause)
 	}
 }

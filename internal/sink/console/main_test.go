@@ -44,7 +44,7 @@ func wantFailure(t *testing.T, what string, err error, class sink.Class, cause e
 // Preparing an event changes nothing.
 func TestPrepare(t *testing.T) {
 	t.Parallel()
-	c := New(nil, false)
+	c := New(Options{})
 	d := sink.Delivery{Event: fired}
 	testkit.EqualDeeply(t, c.Prepare(d), d, "prepared")
 }

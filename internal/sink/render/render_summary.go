@@ -19,6 +19,9 @@ const (
 	maxPathName     = 150 // characters, escaped
 )
 
+// atLeast is put before a number that is a lower bound.
+const atLeast = "at least "
+
 // summaryContent is the data of the template of digests. Each text is one line, or "".
 type summaryContent struct {
 	summary.Digest
@@ -49,13 +52,20 @@ func newSummaryContent(d summary.Digest) summaryContent {
 	c := summaryContent{
 		Digest:    d,
 		OneMinute: d.First.Truncate(time.Minute).Equal(d.Last.Truncate(time.Minute)),
-		Count:     atLeast(d.AtLeast) + number(d.Dropped, "notification was suppressed", "notifications were suppressed"),
+		Count:     number(d.Dropped, "notification was suppressed", "notifications were suppressed"),
+	}
+	if d.AtLeast {
+		c.Count = atLeast + c.Count
 	}
 	for _, path := range shown {
 		c.Paths = append(c.Paths, newSuppressed(path))
 	}
 	if d.MorePaths > 0 && d.MoreDropped > 0 {
-		c.More = fmt.Sprintf("and %s%s: %d", atLeast(d.MoreAtLeast), number(int64(d.MorePaths), "more path", "more paths"), d.MoreDropped)
+		paths := number(int64(d.MorePaths), "more path", "more paths")
+		if d.MoreAtLeast {
+			paths = atLeast + paths
+		}
+		c.More = fmt.Sprintf("and %s: %d", paths, d.MoreDropped)
 	}
 	if d.Unpaired > 0 {
 		c.Unpaired = number(d.Unpaired, "resolved alert", "resolved alerts") + " had no open notification"
@@ -142,13 +152,6 @@ func changeText(c summary.Change) string {
 		text += " by " + by
 	}
 	return text
-}
-
-func atLeast(is bool) string {
-	if is {
-		return "at least "
-	}
-	return ""
 }
 
 func number(n int64, one, several string) string {

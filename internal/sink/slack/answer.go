@@ -59,6 +59,7 @@ type answer struct {
 	channel string // ID of the channel that took a message
 	ts      string
 	code    string
+	proves  bool // with ok, the answer proves that Slack did what it was asked for; set by the judge of the method
 }
 
 // decodeAnswer reads the members of the outermost object one by one, up to the first fault: an answer that was cut short counts
@@ -99,28 +100,33 @@ func decodeAnswer(body []byte) answer {
 // judgePost classifies the answer of chat.postMessage: only a timestamp proves a post.
 func judgePost(r client.Reply, err error) client.Verdict {
 	a := decodeAnswer(r.Body)
-	return judge(r, err, a, a.ts != "")
+	a.proves = a.ts != ""
+	return judge(r, err, a)
 }
 
 // judgeUpdate classifies the answer of chat.update, which may be cut short.
 func judgeUpdate(r client.Reply, err error) client.Verdict {
-	return judge(r, err, decodeAnswer(r.Body), true)
+	a := decodeAnswer(r.Body)
+	a.proves = true
+	return judge(r, err, a)
 }
 
 // judgeMethod classifies the answer of a method that has to be complete.
 func judgeMethod(r client.Reply, err error) client.Verdict {
-	return judge(r, err, decodeAnswer(r.Body), err == nil)
+	a := decodeAnswer(r.Body)
+	a.proves = err == nil
+	return judge(r, err, a)
 }
 
 // judge classifies an answer of the Web API that slack-go returned err for.
-func judge(r client.Reply, err error, a answer, proven bool) client.Verdict {
+func judge(r client.Reply, err error, a answer) client.Verdict {
 	refusal, refused := errors.AsType[slack.SlackErrorResponse](err)
 	if !refused && !a.ok {
 		refusal.Err = a.code
 	}
 	v := r.Judge()
 	switch {
-	case r.Successful() && a.ok && proven:
+	case r.Successful() && a.ok && a.proves:
 		return client.Verdict{Class: sink.OK}
 	case r.Successful() && refusal.Err != "", v.Class == sink.Rejected && refusal.Err != "" && classOf(refusal.Err) != sink.Rejected:
 		return judgeRefusal(r, refusal)

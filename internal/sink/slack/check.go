@@ -52,7 +52,7 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 	}
 	granted := strings.ReplaceAll(auth.Header.Get("X-OAuth-Scopes"), " ", "")
 	scopes := strings.Split(granted, ",")
-	c := channelCheck{Sink: s, public: slices.Contains(scopes, publicScope)}
+	c := channelCheck{web: s.web, public: slices.Contains(scopes, publicScope)}
 	var problems []sink.Checked
 	mayPost := func(scope string) bool { return scope == postScope || slices.Contains(olderPostScopes, scope) }
 	if granted != "" && !slices.ContainsFunc(scopes, mayPost) {
@@ -111,7 +111,7 @@ func (m *mentions) check(ctx context.Context) []sink.Checked {
 
 // channelCheck checks the channels of a sink in sequence.
 type channelCheck struct {
-	*Sink
+	web     *web
 	public  bool                     // the token has publicScope
 	private bool                     // one of the channels is private
 	member  map[string]slack.Channel // the bot's channels by name; nil until loaded

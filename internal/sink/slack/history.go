@@ -202,8 +202,7 @@ type page struct {
 		Cursor string `json:"next_cursor"`
 	} `json:"response_metadata"`
 
-	complete bool // the answer was decoded
-	cut      bool // the answer was larger than maxHistoryPage
+	cut bool // the answer was larger than maxHistoryPage
 }
 
 type message struct {
@@ -240,9 +239,10 @@ func (h *history) page(ctx context.Context, of thread, since time.Time, cursor s
 	})
 	call.Limit = maxHistoryPage
 	call.Judge = func(r client.Reply, err error) client.Verdict {
+		a := decodeAnswer(r.Body)
 		// slack-go reports an error for blocks that it does not know.
-		p.complete = json.Unmarshal(r.Body, &p) == nil && p.Messages != nil
-		return judge(r, err, decodeAnswer(r.Body), p.complete)
+		a.proves = json.Unmarshal(r.Body, &p) == nil && p.Messages != nil
+		return judge(r, err, a)
 	}
 	reply, failure := h.web.client.Ask(ctx, call)
 	p.cut = len(reply.Body) >= maxHistoryPage

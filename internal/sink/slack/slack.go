@@ -97,23 +97,30 @@ func New(o Options) (*Sink, error) {
 // faults returns every fault of the options. webhook is the parsed WebhookURL.
 func (o *Options) faults(webhook *url.URL) []error {
 	var faults []error
-	check := func(sound bool, format string, arguments ...any) {
-		if !sound {
-			faults = append(faults, fmt.Errorf("slack: "+format, arguments...))
+	api := parseURL(o.APIURL)
+	for _, rule := range []struct {
+		broken bool
+		fault  string
+	}{
+		{o.Token == "" && o.WebhookURL == "", "a token or a webhook URL is needed"},
+		{o.Token != "" && o.WebhookURL != "", "a token and a webhook URL exclude each other"},
+		{o.Token != "" && o.Channel == "", "a token needs a channel"},
+		{o.Timeout <= 0, fmt.Sprintf("the timeout must be positive, not %v", o.Timeout)},
+		{api == nil || api.User != nil || api.RawQuery != "" || api.Fragment != "", "the API URL is not of the form https://host/path/"},
+		{o.WebhookURL != "" && webhook == nil, "the webhook URL is not of the form https://host/path"},
+	} {
+		if rule.broken {
+			faults = append(faults, fmt.Errorf("slack: %s", rule.fault))
 		}
 	}
-	check(o.Token != "" || o.WebhookURL != "", "a token or a webhook URL is needed")
-	check(o.Token == "" || o.WebhookURL == "", "a token and a webhook URL exclude each other")
-	check(o.Token == "" || o.Channel != "", "a token needs a channel")
-	check(o.Timeout > 0, "the timeout must be positive, not %v", o.Timeout)
-	api := parseURL(o.APIURL)
-	check(api != nil && api.User == nil && api.RawQuery == "" && api.Fragment == "", "the API URL is not of the form https://host/path/")
-	check(o.WebhookURL == "" || webhook != nil, "the webhook URL is not of the form https://host/path")
 	for _, name := range mentionNames(o.Mentions) {
 		markup, err := mentionMarkup(name)
-		check(err == nil, "%w", err)
-		check(err != nil || markup != "" || o.WebhookURL == "",
-			"the handle @%s needs a token, since a webhook cannot look it up; give the user group's ID", name)
+		switch {
+		case err != nil:
+			faults = append(faults, fmt.Errorf("slack: %w", err))
+		case markup == "" && o.WebhookURL != "":
+			faults = append(faults, fmt.Errorf("slack: the handle @%s needs a token, since a webhook cannot look it up; give the user group's ID", name))
+		}
 	}
 	return faults
 }

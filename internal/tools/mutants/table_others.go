@@ -38,8 +38,8 @@ var ofOthers = []mutant{
 		name: "bad-value-replaces-good",
 		bug:  "A bad live value takes the last good one out of force.",
 		file: "internal/limits/live.go",
-		old:  `override, isGood = l.lastGood(key, entry.Revision)`,
-		new:  `_, _ = l.lastGood(key, entry.Revision)`,
+		old:  `override, isGood = l.replacement(key, entry, err)`,
+		new:  `_, _ = l.replacement(key, entry, err)`,
 		test: "./internal/limits -run ^TestLiveBadOverride$",
 	},
 	{
