@@ -314,9 +314,9 @@ func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
 	m.forgetCalls(now)
 	newly := make([]bool, len(leases))
 	for i, lease := range leases {
-		name := lease.eventKey()
+		name := lease.Request.eventKey()
 		r := cmp.Or(m.records[name], &record{})
-		m.records[name], r.version = r, lease.Message.version()
+		m.records[name], r.version = r, lease.Request.Message.version()
 		if newly[i] = r.doneUntil <= now; newly[i] {
 			m.settlePair(lease, now) // not again: meanwhile the pair may have been resolved
 			r.doneUntil = now + m.settings.Retention.Microseconds()
@@ -334,7 +334,7 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 	end := now + d.Microseconds()
 	extended := make([]Lease, len(leases))
 	for i, lease := range leases {
-		r := m.records[lease.eventKey()]
+		r := m.records[lease.Request.eventKey()]
 		known := lease.End
 		lease.End = 0
 		held := r != nil && r.doneUntil == 0 && !r.released && (r.leaseEnd == known || r.leaseEnd > known && known > now)
@@ -372,9 +372,9 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 	if shadow == nil {
 		return true
 	}
-	e := m.event(now, shadow.Route(lease.Category), shadow, lease.Request)
+	e := m.event(now, shadow.Route(lease.Request.Category), shadow, lease.Request)
 	e.Lease = kept
-	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Category) {
+	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Request.Category) {
 		if state := m.shadow.buckets[following.name]; state != nil {
 			state.following().Extend(e, following.limits[0])
 		}
@@ -388,17 +388,17 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 	defer m.mu.Unlock()
 	returned := make([]bool, len(leases))
 	for i, lease := range leases {
-		r := m.records[lease.eventKey()]
+		r := m.records[lease.Request.eventKey()]
 		if returned[i] = r != nil && r.doneUntil == 0 && !r.released && r.leaseEnd == lease.End; !returned[i] {
 			continue
 		}
 		m.forgetCalls(m.now())
-		delete(m.records, lease.eventKey())
+		delete(m.records, lease.Request.eventKey())
 		if !lease.slotless {
 			wanted := func(b bucket) bool { return r.timed || !b.timesAdmissions() }
 			m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, r.at, wanted)
 		}
-		name := lease.messageName()
+		name := lease.Request.messageName()
 		at, admitted := m.shadow.admitted[name]
 		delete(m.shadow.admitted, name)
 		if shadow := lease.shadowOr(m.rules.InShadow); admitted && shadow != nil {

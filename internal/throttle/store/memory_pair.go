@@ -48,7 +48,7 @@ func (m *Memory) settlePair(lease Lease, now int64) {
 	if pair, open := m.pair(field, now); open {
 		messages = pair.messages
 	}
-	message := pairMessage{lease.Message.version(), lease.eventKey(), lease.Receipt}
+	message := pairMessage{lease.Request.Message.version(), lease.Request.eventKey(), lease.Receipt}
 	if i := slices.IndexFunc(messages, func(m pairMessage) bool { return m.eventKey == message.eventKey }); i >= 0 {
 		message.version = messages[i].version // of one event all messages have one version
 	}
@@ -88,16 +88,16 @@ func (m *Memory) takePair(pair memoryPair, request Request) (taken []pairMessage
 func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, granted := m.now(), make(map[string]bool)
+	now, granted := m.now(), false
 	var ended []pairMessage
 	resolutions := make([]Decision, len(requests))
 	for i, request := range requests {
 		name := request.eventKey()
 		known := m.known(name, now)
-		resolution, taken := m.resolve(request, name, known, now, granted[name])
+		resolution, taken := m.resolve(request, name, known, now)
 		ended = append(ended, taken...)
 		if resolution.Verdict == Admitted || resolution.Verdict == Reclaimed {
-			granted[name] = true
+			granted = true
 			doubt := resolution.Verdict == Reclaimed && known != nil && (known.inDoubt || !known.released)
 			lease := Lease{Request: request, End: now + m.settings.Lease.Microseconds(), slotless: true, Resolving: true, InDoubt: doubt}
 			m.records[name] = &record{version: request.Message.version(), leaseEnd: lease.End, inDoubt: doubt}
@@ -117,18 +117,16 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 		}
 		m.records[message.eventKey] = &record{version: message.version, doneUntil: now + m.settings.Retention.Microseconds()}
 	}
-	if len(granted) > 0 {
+	if granted {
 		m.remember(now, "")
 	}
 	return resolutions, nil
 }
 
-func (m *Memory) resolve(request Request, name string, known *record, now int64, granted bool) (resolution Decision, taken []pairMessage) {
+func (m *Memory) resolve(request Request, name string, known *record, now int64) (resolution Decision, taken []pairMessage) {
 	switch {
 	case known != nil && known.version != request.Message.version():
 		return Decision{Verdict: Duplicate}, nil
-	case granted:
-		return Decision{Verdict: Leased, Wait: m.settings.Lease}, nil
 	case known != nil && known.doneUntil != 0:
 		return Decision{Verdict: Done}, nil
 	case known != nil && known.leaseEnd > now:

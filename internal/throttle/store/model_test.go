@@ -222,7 +222,7 @@ func (m *model) decideAtOnce(rt *rapid.T) {
 	}
 	asking.Wait()
 	granted := func(c *call) int {
-		if slices.ContainsFunc(c.result.Decisions, func(d Decision) bool { return d.Lease.ID != "" }) {
+		if slices.ContainsFunc(c.result.Decisions, func(d Decision) bool { return d.Lease.Request.ID != "" }) {
 			return 1
 		}
 		return 0
@@ -268,21 +268,21 @@ func (m *model) check(rt *rapid.T, got, want BatchResult) {
 			rt.Fatalf("event %d, %+v, at %d:\nredis  %+v\nmemory %+v", i, requests[i], got.At, got.Decisions[i], want.Decisions[i])
 		}
 	}
-	if slices.ContainsFunc(got.Decisions, func(d Decision) bool { return d.Lease.ID != "" || d.Shadow.Verdict == Admitted }) {
+	if slices.ContainsFunc(got.Decisions, func(d Decision) bool { return d.Lease.Request.ID != "" || d.Shadow.Verdict == Admitted }) {
 		m.times[got.At] = true
 	}
 	for _, held := range m.leases {
-		held.left = held.left || got.At <= held.at-tolerance.Microseconds() || got.At >= held.at+m.shortestWindow(held.Category)
+		held.left = held.left || got.At <= held.at-tolerance.Microseconds() || got.At >= held.at+m.shortestWindow(held.Request.Category)
 	}
 	for i, d := range got.Decisions {
 		rt.Logf("%v: %s cost %d in %q: verdict %d", time.UnixMicro(got.At).UTC(), stampedRecord(requests[i]), requests[i].Cost, requests[i].Category, d.Verdict)
 		if d.Verdict == Denied {
 			m.lastWait = d.Wait
 		}
-		if d.Lease.ID == "" {
+		if d.Lease.Request.ID == "" {
 			continue
 		}
-		if slices.ContainsFunc(m.leases, func(held heldLease) bool { return held.eventKey() == d.Lease.eventKey() && held.End == d.Lease.End }) {
+		if slices.ContainsFunc(m.leases, func(held heldLease) bool { return held.Request.eventKey() == d.Lease.Request.eventKey() && held.End == d.Lease.End }) {
 			continue // a repeated call
 		}
 		name := stampedRecord(requests[i])
