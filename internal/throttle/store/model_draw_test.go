@@ -135,8 +135,8 @@ func (m *model) forgotten(request Request) bool {
 	if m.admitted[stampedRecord(request)] == 0 {
 		return false
 	}
-	r := m.memory.records[request.eventKey()]
-	return r == nil || r.version != request.Message.version() || !m.memory.remembered(r, m.memory.now()+1)
+	r := m.memory.records.byKey[request.eventKey()]
+	return r == nil || r.version != request.Message.version() || !m.memory.records.remembered(r, m.memory.times.now()+1)
 }
 
 // drawLeases draws indexes of leases of different events. The leases may have ended.
@@ -158,7 +158,9 @@ func (m *model) refundable(held heldLease) bool {
 	if !held.none && !held.left && held.tree == held.evaluated {
 		return true
 	}
-	return !slices.ContainsFunc(m.leases, func(other heldLease) bool { return other.Request.ID == held.Request.ID && other.Request.Message != held.Request.Message })
+	return !slices.ContainsFunc(m.leases, func(other heldLease) bool {
+		return other.Request.ID == held.Request.ID && other.Request.Message != held.Request.Message
+	})
 }
 
 // leavesBehind tells that an event has slots in a log unknown to its lease, because the limits changed.
