@@ -56,10 +56,16 @@ type Outage struct {
 	Counts *status.Counts
 }
 
-// Degraded implements [throttle.Metrics].
-func (m Outage) Degraded(on bool) {
-	m.Metrics.Degraded(on)
-	m.Counts.Degraded(on)
+// PolicyActs implements [throttle.Metrics].
+func (m Outage) PolicyActs() {
+	m.Metrics.PolicyActs()
+	m.Counts.PolicyActs()
+}
+
+// PolicyRests implements [throttle.Metrics].
+func (m Outage) PolicyRests() {
+	m.Metrics.PolicyRests()
+	m.Counts.PolicyRests()
 }
 
 // Sink counts what each channel took.

@@ -122,11 +122,18 @@ func (c *Counts) InFlight(delta int) {
 	c.inHand += delta
 }
 
-// Degraded records whether the failure policy is active.
-func (c *Counts) Degraded(on bool) {
+// PolicyActs records that the failure policy acts.
+func (c *Counts) PolicyActs() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.degraded = on
+	c.degraded = true
+}
+
+// PolicyRests records that the failure policy does not act.
+func (c *Counts) PolicyRests() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.degraded = false
 }
 
 // Counted holds the counts at one moment.

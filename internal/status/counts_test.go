@@ -26,7 +26,7 @@ func TestCounts(t *testing.T) {
 	c.Call(2 * time.Millisecond)
 	c.InFlight(3)
 	c.InFlight(-1)
-	c.Degraded(true)
+	c.PolicyActs()
 	digest := now
 
 	want := func(perMinute Rates, minutes int, denied, taken int64, slowest time.Duration) {

@@ -197,7 +197,7 @@ var counting = []struct {
 	{func(m *telemetry.Metrics) { m.Losses.JournalLost(5) }, `journal_lost_total`, 5},
 	{func(m *telemetry.Metrics) { m.Losses.SpansLost(5) }, `spans_lost_total`, 5},
 	{func(m *telemetry.Metrics) { m.Waiting.Held(3); m.Waiting.Held(-1) }, `held`, 2},
-	{func(m *telemetry.Metrics) { m.Decisions.Degraded(true) }, `degraded{policy="hold"}`, 1},
+	{func(m *telemetry.Metrics) { m.Decisions.PolicyActs() }, `degraded{policy="hold"}`, 1},
 	{func(m *telemetry.Metrics) { m.SettingsMismatch(2) }, `settings_mismatch`, 1},
 }
 
@@ -209,7 +209,7 @@ func TestCounting(t *testing.T) {
 		want["notifier_"+row.series] = row.value
 	}
 	expect(t, m, want)
-	m.Decisions.Degraded(false)
+	m.Decisions.PolicyRests()
 	want[`notifier_degraded{policy="hold"}`] = 0
 	expect(t, m, want)
 }
@@ -239,7 +239,7 @@ func TestGaugesUntilTheyAreKnown(t *testing.T) {
 	want(`notifier_limit_size{level="category"}`, `notifier_limit_size{level="new"}`, `notifier_limit_used{level="new"}`)
 	m.Decisions.Levels([]string{"global", "category"}, nil)
 	want(`notifier_limit_size{level="category"}`)
-	m.Decisions.Degraded(false)
+	m.Decisions.PolicyRests()
 	m.Waiting.AckPending(0)
 	m.Waiting.RoomPending("pair", 0)
 	want(`notifier_ack_pending`, `notifier_degraded{policy="hold"}`, `notifier_limit_size{level="category"}`, `notifier_room_pending{reason="pair"}`)

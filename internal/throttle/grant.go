@@ -76,7 +76,7 @@ func (of *grants) give(source string, asked time.Time, decisions []store.Decisio
 	var unsynced []*granted
 	for i := range decisions {
 		d := &decisions[i] // a Decision is large
-		if d.Lease.ID == "" {
+		if d.Lease.Request.ID == "" {
 			continue
 		}
 		g := &grant{grants: of, granted: granted{
@@ -108,9 +108,12 @@ func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
 		g.grants.mirror.ended(&g.granted, lease)
 		newly, err = g.grants.finish.do(ctx, lease)
 	}
-	untold := local || err != nil
-	g.grants.replay.finished(&g.granted, receipt, untold)
-	return untold || newly
+	if local || err != nil {
+		g.grants.replay.owesFinish(&g.granted, receipt)
+		return true
+	}
+	g.grants.replay.finished(&g.granted, receipt)
+	return newly
 }
 
 // Updated implements [Grant]. If the call fails, the next holder of the event updates the messages again.
@@ -124,13 +127,13 @@ func (g *grant) Extend(ctx context.Context) bool {
 	lease, local := g.grants.replay.now(&g.granted)
 	if local {
 		extended, _ := g.grants.mirror.memory.Extend(ctx, []store.Lease{lease}, g.grants.o.Lease)
-		return g.grants.replay.renewed(&g.granted, extended[0], true)
+		return g.grants.replay.renewedLocally(&g.granted, extended[0])
 	}
 	extended, err := g.grants.extend.do(ctx, lease)
 	if err != nil {
 		return true // Redis is unavailable; JetStream's lease still holds the message
 	}
-	return g.grants.replay.renewed(&g.granted, extended, false)
+	return g.grants.replay.renewed(&g.granted, extended)
 }
 
 // Release implements [Grant].
@@ -139,7 +142,7 @@ func (g *grant) Release(ctx context.Context, inDoubt bool) {
 	lease.InDoubt = lease.InDoubt || inDoubt
 	if local {
 		_, _ = g.grants.mirror.memory.Extend(ctx, []store.Lease{lease}, 0)
-		g.grants.replay.released(&g.granted, lease.InDoubt)
+		g.grants.replay.released(&g.granted, lease)
 		return
 	}
 	g.grants.mirror.ended(&g.granted, lease)

@@ -43,11 +43,15 @@ func (m *fakeMetrics) ShadowDecision(level, verdict string, n int) {
 	m.shadow.Add(verdict+" by "+level, n)
 }
 
-func (m *fakeMetrics) Degraded(on bool) {
+func (m *fakeMetrics) PolicyActs() { m.policy(true) }
+
+func (m *fakeMetrics) PolicyRests() { m.policy(false) }
+
+func (m *fakeMetrics) policy(acts bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.degraded) == 0 || m.degraded[len(m.degraded)-1] != on {
-		m.degraded = append(m.degraded, on)
+	if len(m.degraded) == 0 || m.degraded[len(m.degraded)-1] != acts {
+		m.degraded = append(m.degraded, acts)
 	}
 }
 

@@ -25,7 +25,8 @@ const LevelNone = "none"
 type Metrics interface {
 	Decision(verdict, source string, n int)
 	DecisionDuration(d time.Duration)
-	Degraded(on bool)
+	PolicyActs()
+	PolicyRests()
 	Refunded(n int)
 	ShadowDecision(level, verdict string, n int)
 }

@@ -122,7 +122,11 @@ func (o *outage) enter(state outageState, cause error) {
 	o.state, o.cause, o.since = state, cause, time.Now()
 	o.answered = o.answered || state == answering
 	o.signalLocked()
-	o.o.Metrics.Degraded(state == acting || state == unavailable && o.o.Policy == Hold)
+	if state == acting || state == unavailable && o.o.Policy == Hold {
+		o.o.Metrics.PolicyActs()
+	} else {
+		o.o.Metrics.PolicyRests()
+	}
 }
 
 // reached records the result of the first contact.

@@ -156,7 +156,7 @@ func (r *recovery) release(ctx context.Context, call lostReply) error {
 	}
 	var leases []store.Lease
 	for i := range result.Decisions {
-		if lease := result.Decisions[i].Lease; lease.ID != "" {
+		if lease := result.Decisions[i].Lease; lease.Request.ID != "" {
 			leases = append(leases, lease)
 		}
 	}

@@ -23,6 +23,17 @@ type granted struct {
 	unsynced bool // queued for replay to Redis
 }
 
+// delivered records the delivery. The caller holds the lock.
+func (g *granted) delivered(receipt string) {
+	g.Became, g.Lease.Receipt = store.WasDelivered, receipt
+}
+
+// renewed records the new end of the lease. The caller holds the lock.
+func (g *granted) renewed(lease store.Lease) (held bool) {
+	g.Lease.End = lease.End
+	return lease.End != 0
+}
+
 // replay queues the grants that Redis has to be sent: admitted, delivered or refunded without Redis knowing.
 type replay struct {
 	contact contact
@@ -49,21 +60,26 @@ func (r *replay) rememberAll(grants []*granted) {
 	}
 }
 
-// finished records that the event of a grant was delivered, and queues the grant if Redis does not know that.
-func (r *replay) finished(g *granted, receipt string, untold bool) {
+// finished records that the event of a grant was delivered, which Redis knows.
+func (r *replay) finished(g *granted, receipt string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g.Became, g.Lease.Receipt = store.WasDelivered, receipt
-	if untold {
-		r.remember(g)
-	}
+	g.delivered(receipt)
+}
+
+// owesFinish records that the event of a grant was delivered, and queues the grant: Redis does not know of the delivery.
+func (r *replay) owesFinish(g *granted, receipt string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.delivered(receipt)
+	r.remember(g)
 }
 
 // released records the end of a lease that Redis does not know of.
-func (r *replay) released(g *granted, inDoubt bool) {
+func (r *replay) released(g *granted, lease store.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g.Became, g.Lease.InDoubt = store.WasReleased, inDoubt
+	g.Became, g.Lease.InDoubt = store.WasReleased, lease.InDoubt
 }
 
 // owesRefund queues a refund that Redis did not take.
@@ -74,15 +90,18 @@ func (r *replay) owesRefund(g *granted) {
 	r.remember(g)
 }
 
-// renewed records a lease's new end, unless Redis has learned of the grant meanwhile.
-func (r *replay) renewed(g *granted, lease store.Lease, local bool) (held bool) {
+// renewed records the new end of a lease in Redis.
+func (r *replay) renewed(g *granted, lease store.Lease) (held bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g.local != local {
-		return true
-	}
-	g.Lease.End = lease.End
-	return lease.End != 0
+	return g.renewed(lease)
+}
+
+// renewedLocally records the new end of a lease in the local store, unless Redis has learned of the grant meanwhile.
+func (r *replay) renewedLocally(g *granted, lease store.Lease) (held bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !g.local || g.renewed(lease)
 }
 
 // disown removes a refunded grant from the replay queue. It returns false if the grant is not queued, because the admission is being sent or
@@ -163,7 +182,7 @@ func (r *replay) tellEach(ctx context.Context, batch []*granted) error {
 		err := r.tell(ctx, []*granted{g})
 		switch {
 		case errors.Is(err, script.ErrRefused):
-			r.logOnce.report(g.Lease.Category, err)
+			r.logOnce.report(g.Lease.Request.Category, err)
 		case err != nil:
 			return err
 		}

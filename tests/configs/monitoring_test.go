@@ -30,7 +30,7 @@ func exported(t *testing.T) map[string]metric {
 	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 1, Levels: levels, Policy: "local", Version: "v", Revision: "r"})
 	// The registry lists a gauge once its value is known.
 	metrics.Decisions.Levels(levels, levels)
-	metrics.Decisions.Degraded(false)
+	metrics.Decisions.PolicyRests()
 	metrics.SettingsMismatch(false)
 	metrics.Decisions.LimitUsed("global", 0)
 	metrics.Decisions.LimitSize("global", 0)

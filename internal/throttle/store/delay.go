@@ -68,10 +68,10 @@ func (r *Queues) Delay(ctx context.Context, p Postponement, most int) (DelayVerd
 	}
 	keys := append([]string{k.calls, k.room(first), k.pairs(first), k.pairsUntil(first), k.leased, log}, queues...)
 	arguments := []any{
-		p.eventKey(), flag(p.Derived), p.Message.Stored.UnixMicro(), p.queueMember(), max(p.Weight, 1),
+		p.eventKey(), p.Derived, p.Message.Stored.UnixMicro(), p.queueMember(), max(p.Weight, 1),
 		p.Wait.Microseconds(), p.Longest.Microseconds(),
 		string(p.Limit.Description().Frees), p.Limit.Window.Microseconds(), max(p.Limit.Count, 1), p.Cost,
-		most, flag(p.HasWaited), pair, len(queues), own + 1,
+		most, p.HasWaited, pair, len(queues), own + 1,
 	}
 	numbers, err := r.d.runner.RunNumbers(ctx, "planning a delay", lua.Delay, keys, arguments, 2)
 	if err != nil {

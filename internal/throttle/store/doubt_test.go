@@ -17,7 +17,7 @@ func (s *subject) release(inDoubt bool, leases ...Lease) {
 	}
 	for i, lease := range s.extend(0, ended...) {
 		if lease.End == 0 {
-			s.t.Fatalf("the lease of %q was not released", leases[i].ID)
+			s.t.Fatalf("the lease of %q was not released", leases[i].Request.ID)
 		}
 	}
 }

@@ -170,7 +170,7 @@ func (w *fastpath) argument() string {
 	if !w.possible {
 		return ""
 	}
-	return words(slices.Concat([]any{flag(w.atRoot), w.first, w.count}, w.logs, []any{w.asks}, w.paths))
+	return words(slices.Concat([]any{w.atRoot, w.first, w.count}, w.logs, []any{w.asks}, w.paths))
 }
 
 func newDecideCall(names keys, s Settings, rules *Rules, nonce string, requests []Request) *decideCall {
@@ -198,9 +198,9 @@ func newDecideCall(names keys, s Settings, rules *Rules, nonce string, requests 
 		fast, fastShadow = "", ""
 	}
 	arguments := make([]any, 0, 12+len(eventKeys)+len(versions))
-	arguments = append(arguments, nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), flag(s.Forward),
+	arguments = append(arguments, nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), s.Forward,
 		rules.Position.Generation, rules.Position.Revision,
-		flag(versions != nil), askNumbers, rules.shadowKept(s.Lease), fast, fastShadow, asks.definitions())
+		versions != nil, askNumbers, rules.shadowKept(s.Lease), fast, fastShadow, asks.definitions())
 	arguments = append(append(arguments, eventKeys...), versions...)
 	return &decideCall{
 		keys: buckets.keys, arguments: arguments, requests: requests, rules: rules, lease: s.Lease, forward: s.Forward,
@@ -208,19 +208,18 @@ func newDecideCall(names keys, s Settings, rules *Rules, nonce string, requests 
 	}
 }
 
-// flag encodes a boolean for the scripts.
-func flag(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
-}
-
-// words makes one argument of several, each a number or a name, with a blank behind it.
+// words makes one argument of several, each a number, a name or a boolean, with a blank behind it. As in the client of Redis, a boolean
+// is 1 or 0.
 func words(arguments []any) string {
 	text := make([]byte, 0, 8*len(arguments))
 	for _, argument := range arguments {
 		switch v := argument.(type) {
+		case bool:
+			digit := byte('0')
+			if v {
+				digit = '1'
+			}
+			text = append(text, digit)
 		case string:
 			text = append(text, v...)
 		case int:

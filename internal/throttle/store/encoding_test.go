@@ -157,7 +157,7 @@ func TestArgumentsNameEachLogOnce(t *testing.T) {
 	testkit.EqualDeeply(t, call.keys, wantKeys, "keys")
 	version := "1814903193600965"
 	want := []any{
-		"nonce", int64(1000000), int64(60000000), 0, int64(7), uint64(8), 1, []byte{0, 1, 0, 2, 0, 3, 0, 4, 0, 1}, int64(0), "", "",
+		"nonce", int64(1000000), int64(60000000), false, int64(7), uint64(8), true, []byte{0, 1, 0, 2, 0, 3, 0, 4, 0, 1}, int64(0), "", "",
 		"3 log 1 10 3600000000 10 0 log 1 5 3600000000 5 0 log 1 1 3600000000 1 0 " +
 			"4 1 0 2 1 2 1 0 3 1 2 3 2 0 2 1 2 1 0 1 1 ",
 		"1", "2", "3", "EVENTS:4\n1814903193600968", "5", version, version, version, "", version,

@@ -83,7 +83,7 @@ func (o *observer) decided(requests []Request, result BatchResult) (leases []Lea
 func (o *observer) left(lease Lease, when oracle.Span, delivered bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	event := &o.events[o.places[lease.ID]]
+	event := &o.events[o.places[lease.Request.ID]]
 	if delivered {
 		event.Ended = when
 		return

@@ -285,7 +285,7 @@ func (c *historyClient) refund(leases []Lease) {
 
 func (c *historyClient) settle(call recordedCall, do func(context.Context) ([]bool, error)) {
 	call.client, call.rules, call.began = c.number, c.store.Rules(), time.Since(c.began)
-	call.family, _, _ = strings.Cut(call.leases[0].Category, ".")
+	call.family, _, _ = strings.Cut(call.leases[0].Request.Category, ".")
 	tries := 0
 	err := c.until(func(ctx context.Context) (err error) {
 		tries++
@@ -499,7 +499,7 @@ func (c *recordedCall) String() string {
 		}
 	}
 	for i, lease := range c.leases {
-		text += fmt.Sprintf("; %s until %d: %v", lease.ID, lease.End, c.flags[i])
+		text += fmt.Sprintf("; %s until %d: %v", lease.Request.ID, lease.End, c.flags[i])
 	}
 	return fmt.Sprintf("%s; at %d", text, c.result.At)
 }

@@ -187,7 +187,7 @@ var changeConformance = []conformanceCase{
 			s.admit(event)
 			s.clock.Advance(testLease + 2*time.Minute) // the record is forgotten
 			d := s.decide(event)[0]
-			if d.Verdict != Denied || d.Lease.ID == "" {
+			if d.Verdict != Denied || d.Lease.Request.ID == "" {
 				s.t.Fatalf("got %+v, want a denial with a lease", d)
 			}
 			s.refund(true, d.Lease)

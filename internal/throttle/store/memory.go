@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sort"
 	"sync"
 	"time"
 
@@ -17,8 +16,7 @@ import (
 // model that the scripts are compared with. It keeps nothing beyond the process.
 type Memory struct {
 	settings Settings
-	clock    func() time.Time
-	share    func() int // number of instances that split each limit
+	shares   shares
 
 	mu      sync.Mutex
 	rules   *Rules
@@ -26,10 +24,10 @@ type Memory struct {
 	since   int64 // time of the first call with these rules
 	inForce book
 	shadow  book
-	records map[string]*record
-	pairs   map[string]memoryPair // by the field name in Redis; nil: pairs are not tracked
-	calls   []grantingCall        // in the order of their times
-	sweepAt int                   // number of records and buckets that triggers the next sweep
+	records records
+	pairs   memoryPairs
+	times   timeline
+	sweepAt int // number of records and buckets that triggers the next sweep
 }
 
 // book holds the buckets of one set of limits.
@@ -60,10 +58,22 @@ type record struct {
 	inDoubt   bool  // an earlier holder of the lease may have delivered it
 }
 
-// grantingCall is a call that granted something.
-type grantingCall struct {
-	at    int64
-	nonce string
+// records are the records of admitted events.
+type records struct {
+	retention time.Duration
+	byKey     map[string]*record
+}
+
+// known is the record of an event key, nil if there is none or it is forgotten.
+func (r *records) known(eventKey string, now int64) *record {
+	if known := r.byKey[eventKey]; known != nil && r.remembered(known, now) {
+		return known
+	}
+	return nil
+}
+
+func (r *records) remembered(one *record, now int64) bool {
+	return one.doneUntil > now || one.doneUntil == 0 && one.leaseEnd > now-r.retention.Microseconds()
 }
 
 // minSweep is the smallest number of records and buckets that is worth a sweep.
@@ -80,10 +90,12 @@ func newMemory(s Settings, rules *Rules, clock func() time.Time, share func() in
 		share = func() int { return 1 }
 	}
 	return &Memory{
-		settings: s, clock: clock, share: share, rules: rules,
+		settings: s, shares: shares{instances: share, lease: s.Lease}, rules: rules,
 		inForce: book{buckets: make(map[string]*memoryBucket)},
 		shadow:  book{buckets: make(map[string]*memoryBucket), admitted: make(map[string]int64)},
-		records: make(map[string]*record),
+		records: records{retention: s.Retention, byKey: make(map[string]*record)},
+		pairs:   memoryPairs{ttl: s.PairTTL},
+		times:   timeline{clock: clock},
 		sweepAt: minSweep,
 	}
 }
@@ -105,11 +117,11 @@ func (m *Memory) Decide(_ context.Context, requests []Request) (BatchResult, err
 func (m *Memory) DecideOnce(nonce string, requests []Request) BatchResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	batch := memoryBatch{Memory: m, now: m.now(), lease: m.settings.Lease.Microseconds(), granted: make(map[string]bool)}
+	batch := memoryBatch{memory: m, now: m.times.now(), lease: m.settings.Lease.Microseconds(), granted: make(map[string]bool)}
 	if m.adopted {
 		m.since, m.adopted = batch.now, false
 	}
-	for _, call := range m.calls {
+	for _, call := range m.times.calls {
 		if nonce != "" && call.nonce == nonce && call.at > batch.now-nonceKept.Microseconds() {
 			batch.leaseGrantedBefore = call.at + batch.lease
 		}
@@ -119,7 +131,8 @@ func (m *Memory) DecideOnce(nonce string, requests []Request) BatchResult {
 		result.Decisions[i] = batch.decide(request)
 	}
 	if batch.grants > 0 {
-		m.remember(batch.now, nonce)
+		m.times.remember(batch.now, nonce)
+		m.sweep(batch.now)
 	}
 	if batch.shadowAdmitted {
 		maps.DeleteFunc(m.shadow.admitted, func(_ string, at int64) bool { return at <= batch.now-m.rules.shadowKept(m.settings.Lease) })
@@ -127,50 +140,13 @@ func (m *Memory) DecideOnce(nonce string, requests []Request) BatchResult {
 	return result
 }
 
-// now is later than every time at which something was granted, but for times beyond the tolerance.
-func (m *Memory) now() int64 {
-	now := m.clock().UnixMicro()
-	if newest := m.newestCall(now + tolerance.Microseconds()); newest > 0 {
-		now = max(now, newest+1)
-	}
-	return now
-}
-
-// newestCall is the time of the newest call up to a time, 0 if there is none.
-func (m *Memory) newestCall(upto int64) int64 {
-	for _, call := range slices.Backward(m.calls) {
-		if call.at <= upto {
-			return call.at
-		}
-	}
-	return 0
-}
-
-func (m *Memory) remember(now int64, nonce string) {
-	upto := now + tolerance.Microseconds()
-	m.calls = slices.DeleteFunc(m.calls, func(call grantingCall) bool { return call.nonce == nonce || call.at > upto })
-	later := sort.Search(len(m.calls), func(i int) bool { return m.calls[i].at > now }) // a clock may have run ahead a little
-	m.calls = slices.Insert(m.calls, later, grantingCall{at: now, nonce: nonce})
-	m.sweep(now)
-}
-
-// forgetCalls drops the calls that no answer depends on any more. It keeps the newest call: the clock stays above its time.
-func (m *Memory) forgetCalls(now int64) {
-	upto := now - nonceKept.Microseconds() + 1 // like lib/records.lua: older nonces are forgotten
-	if newest := m.newestCall(now + tolerance.Microseconds()); newest > 0 {
-		upto = min(upto, newest)
-	}
-	kept := sort.Search(len(m.calls), func(i int) bool { return m.calls[i].at >= upto })
-	m.calls = m.calls[kept:]
-}
-
 // sweep removes forgotten records and idle buckets, from time to time.
 func (m *Memory) sweep(now int64) {
 	if m.size() < m.sweepAt {
 		return
 	}
-	maps.DeleteFunc(m.records, func(_ string, r *record) bool { return !m.remembered(r, now) })
-	maps.DeleteFunc(m.pairs, func(_ string, pair memoryPair) bool { return pair.expires <= now })
+	maps.DeleteFunc(m.records.byKey, func(_ string, r *record) bool { return !m.records.remembered(r, now) })
+	maps.DeleteFunc(m.pairs.byField, func(_ string, pair memoryPair) bool { return pair.expires <= now })
 	for _, b := range []book{m.inForce, m.shadow} {
 		maps.DeleteFunc(b.buckets, func(_ string, bucket *memoryBucket) bool {
 			inUse := func(limit limits.Limit) bool { return bucket.Used(now, m.settings.Lease.Microseconds(), limit) > 0 }
@@ -180,18 +156,8 @@ func (m *Memory) sweep(now int64) {
 	m.sweepAt = max(minSweep, 2*m.size())
 }
 
-func (m *Memory) size() int { return len(m.records) + len(m.inForce.buckets) + len(m.shadow.buckets) }
-
-// known is the record of an event key, nil if there is none or it is forgotten.
-func (m *Memory) known(eventKey string, now int64) *record {
-	if r := m.records[eventKey]; r != nil && m.remembered(r, now) {
-		return r
-	}
-	return nil
-}
-
-func (m *Memory) remembered(r *record, now int64) bool {
-	return r.doneUntil > now || r.doneUntil == 0 && r.leaseEnd > now-m.settings.Retention.Microseconds()
+func (m *Memory) size() int {
+	return len(m.records.byKey) + len(m.inForce.buckets) + len(m.shadow.buckets)
 }
 
 // of is the state of a bucket: an unused one if there is none yet.
@@ -210,65 +176,15 @@ func (b *book) take(m bucket, e algorithm.Event) {
 	b.buckets[m.name] = state
 }
 
-// event is the event of a request in this call.
-func (m *Memory) event(now int64, r *Route, tree *Routes, request Request) algorithm.Event {
-	by := m.divisor()
-	e := algorithm.Event{
-		Now: now, Lease: m.settings.Lease.Microseconds(), Cost: int64(request.Cost), Guarantee: r.guarantee, InShares: by > 1,
-	}
-	if r.follows {
-		e.Message = request.messageName()
-	}
-	for _, guarantee := range tree.guarantees {
-		share := max(guarantee.Slots/by, 1)
-		if guarantee.Path == e.Guarantee {
-			share = max(share, min(e.Cost, guarantee.Slots))
-		}
-		guarantee.Slots = share
-		e.Guarantees = append(e.Guarantees, guarantee)
-	}
-	return e
-}
-
-func (m *Memory) divisor() int64 { return int64(max(1, m.share())) }
-
-// divided is this instance's share of a bucket's limits. An event that fits the limit fits its share too. If a limit has guarantees, the
-// unguaranteed slots are divided, and the shares of the guarantees are added.
-func (m *Memory) divided(of bucket, e algorithm.Event, tree *Routes) []limits.Limit {
-	by := m.divisor()
-	if by == 1 {
-		return of.limits
-	}
-	guaranteed, shares := int64(0), int64(0)
-	if of.guaranteed() {
-		for i, guarantee := range tree.guarantees {
-			guaranteed += guarantee.Slots
-			shares += e.Guarantees[i].Slots
-		}
-	}
-	divided := make([]limits.Limit, len(of.limits))
-	for i, limit := range of.limits {
-		divided[i] = limit
-		if limit.Description().Bursts {
-			divided[i].Burst = max(limit.Capacity()/by, e.Cost)
-		}
-		divided[i].Count = shares
-		if free := limit.Count - guaranteed; free > 0 {
-			divided[i].Count += max(free/by, min(e.Cost, free))
-		}
-	}
-	return divided
-}
-
 // Mirror records admissions that Redis made now, so that this store does not start without any.
 func (m *Memory) Mirror(requests []Request) (at time.Time) {
-	at = m.clock()
+	at = m.times.clock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, request := range requests {
 		r := m.rules.InForce.Route(request.Category)
 		for _, bucket := range r.buckets {
-			m.inForce.take(bucket, m.event(at.UnixMicro(), r, m.rules.InForce, request))
+			m.inForce.take(bucket, m.shares.event(at.UnixMicro(), r, m.rules.InForce, request))
 		}
 	}
 	m.sweep(at.UnixMicro())
@@ -300,7 +216,7 @@ func (m *Memory) giveBack(set *book, tree *Routes, request Request, at int64, wa
 	r := current.routeIn(tree, request.Category)
 	for _, bucket := range r.buckets {
 		if state := set.buckets[bucket.name]; state != nil && wanted(bucket) {
-			e := m.event(m.now(), r, tree, request)
+			e := m.shares.event(m.times.now(), r, tree, request)
 			state.GiveBack(bucket.sees(e), at, bucket.limits)
 		}
 	}
@@ -310,15 +226,15 @@ func (m *Memory) giveBack(set *book, tree *Routes, request Request, at int64, wa
 func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
-	m.forgetCalls(now)
+	now := m.times.now()
+	m.times.forget(now)
 	newly := make([]bool, len(leases))
 	for i, lease := range leases {
-		name := lease.eventKey()
-		r := cmp.Or(m.records[name], &record{})
-		m.records[name], r.version = r, lease.Message.version()
+		name := lease.Request.eventKey()
+		r := cmp.Or(m.records.byKey[name], &record{})
+		m.records.byKey[name], r.version = r, lease.Request.Message.version()
 		if newly[i] = r.doneUntil <= now; newly[i] {
-			m.settlePair(lease, now) // not again: meanwhile the pair may have been resolved
+			m.pairs.settle(lease, now) // not again: meanwhile the pair may have been resolved
 			r.doneUntil = now + m.settings.Retention.Microseconds()
 		}
 		m.endDelivery(lease)
@@ -330,11 +246,11 @@ func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
 func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]Lease, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
+	now := m.times.now()
 	end := now + d.Microseconds()
 	extended := make([]Lease, len(leases))
 	for i, lease := range leases {
-		r := m.records[lease.eventKey()]
+		r := m.records.byKey[lease.Request.eventKey()]
 		known := lease.End
 		lease.End = 0
 		held := r != nil && r.doneUntil == 0 && !r.released && (r.leaseEnd == known || r.leaseEnd > known && known > now)
@@ -372,9 +288,9 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 	if shadow == nil {
 		return true
 	}
-	e := m.event(now, shadow.Route(lease.Category), shadow, lease.Request)
+	e := m.shares.event(now, shadow.Route(lease.Request.Category), shadow, lease.Request)
 	e.Lease = kept
-	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Category) {
+	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Request.Category) {
 		if state := m.shadow.buckets[following.name]; state != nil {
 			state.following().Extend(e, following.limits[0])
 		}
@@ -388,17 +304,17 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 	defer m.mu.Unlock()
 	returned := make([]bool, len(leases))
 	for i, lease := range leases {
-		r := m.records[lease.eventKey()]
+		r := m.records.byKey[lease.Request.eventKey()]
 		if returned[i] = r != nil && r.doneUntil == 0 && !r.released && r.leaseEnd == lease.End; !returned[i] {
 			continue
 		}
-		m.forgetCalls(m.now())
-		delete(m.records, lease.eventKey())
+		m.times.forget(m.times.now())
+		delete(m.records.byKey, lease.Request.eventKey())
 		if !lease.slotless {
 			wanted := func(b bucket) bool { return r.timed || !b.timesAdmissions() }
 			m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, r.at, wanted)
 		}
-		name := lease.messageName()
+		name := lease.Request.messageName()
 		at, admitted := m.shadow.admitted[name]
 		delete(m.shadow.admitted, name)
 		if shadow := lease.shadowOr(m.rules.InShadow); admitted && shadow != nil {
@@ -412,7 +328,7 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 func (m *Memory) Usage(nodes []limits.Node) [][]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
+	now := m.times.now()
 	used := make([][]int64, len(nodes))
 	for i, node := range nodes {
 		for _, bucket := range bucketsOf(node) {

@@ -4,7 +4,7 @@ import "slices"
 
 // memoryBatch is one call of Decide.
 type memoryBatch struct {
-	*Memory
+	memory             *Memory
 	now, lease         int64
 	leaseGrantedBefore int64           // the end of the leases that this very call granted before
 	granted            map[string]bool // records whose lease this call has given away
@@ -14,7 +14,7 @@ type memoryBatch struct {
 
 func (b *memoryBatch) decide(request Request) Decision {
 	name, version := request.eventKey(), request.Message.version()
-	known := b.known(name, b.now)
+	known := b.memory.records.known(name, b.now)
 	switch {
 	case known == nil && request.Cost > 0:
 		return b.evaluate(request, name, version)
@@ -25,7 +25,7 @@ func (b *memoryBatch) decide(request Request) Decision {
 	case known.doneUntil != 0:
 		return Decision{Verdict: Done}
 	case b.granted[name]:
-		return Decision{Verdict: Leased, Wait: b.settings.Lease}
+		return Decision{Verdict: Leased, Wait: b.memory.settings.Lease}
 	case known.leaseEnd == b.leaseGrantedBefore && !known.released:
 		b.granted[name] = true
 		if known.inDoubt {
@@ -37,10 +37,10 @@ func (b *memoryBatch) decide(request Request) Decision {
 	case request.Cost == 0:
 		return Decision{Verdict: Unknown}
 	}
-	if wait := b.resume(b.rules.InForce, request, b.now, b.lease); wait > 0 {
+	if wait := b.memory.resume(b.memory.rules.InForce, request, b.now, b.lease); wait > 0 {
 		return Decision{Verdict: Leased, Wait: micros(wait)}
 	}
-	if b.rules.InForce.Route(request.Category).timed && known.at < b.since {
+	if b.memory.rules.InForce.Route(request.Category).timed && known.at < b.memory.since {
 		known.timed = false // older limits admitted it: the limits in force hold none of its slots
 	}
 	known.leaseEnd = b.now + b.lease
@@ -57,23 +57,23 @@ func (b *memoryBatch) takenOver(request Request, known *record) Decision {
 }
 
 func (b *memoryBatch) newLease(request Request, end int64) Lease {
-	return Lease{Request: request, End: end, tree: b.rules.InForce, shadow: b.rules.InShadow}
+	return Lease{Request: request, End: end, tree: b.memory.rules.InForce, shadow: b.memory.rules.InShadow}
 }
 
 func (b *memoryBatch) evaluate(request Request, name string, version int64) Decision {
-	decision := b.charge(&b.inForce, b.rules.InForce, request)
-	if b.rules.InShadow != nil {
+	decision := b.charge(&b.memory.inForce, b.memory.rules.InForce, request)
+	if b.memory.rules.InShadow != nil {
 		decision.Shadow = b.evaluateInShadow(request)
 	}
 	admitted := decision.Verdict == Admitted
-	if !admitted && !b.settings.Forward {
+	if !admitted && !b.memory.settings.Forward {
 		return decision
 	}
 	decision.Lease = b.newLease(request, b.now+b.lease)
 	decision.Lease.slotless = !admitted
-	b.records[name] = &record{version: version, leaseEnd: decision.Lease.End}
+	b.memory.records.byKey[name] = &record{version: version, leaseEnd: decision.Lease.End}
 	if admitted {
-		b.records[name].at, b.records[name].timed = b.now, b.rules.InForce.Route(request.Category).timed
+		b.memory.records.byKey[name].at, b.memory.records.byKey[name].timed = b.now, b.memory.rules.InForce.Route(request.Category).timed
 	}
 	b.granted[name] = true
 	b.grants++
@@ -83,12 +83,12 @@ func (b *memoryBatch) evaluate(request Request, name string, version int64) Deci
 // evaluateInShadow tells what the shadow says. An event that the shadow has admitted takes no second slot.
 func (b *memoryBatch) evaluateInShadow(request Request) ShadowDecision {
 	name := request.messageName()
-	if at, known := b.shadow.admitted[name]; known && at > b.now-b.rules.shadowKept(b.settings.Lease) {
+	if at, known := b.memory.shadow.admitted[name]; known && at > b.now-b.memory.rules.shadowKept(b.memory.settings.Lease) {
 		return ShadowDecision{Verdict: Admitted}
 	}
-	d := b.charge(&b.shadow, b.rules.InShadow, request)
+	d := b.charge(&b.memory.shadow, b.memory.rules.InShadow, request)
 	if d.Verdict == Admitted {
-		b.shadow.admitted[name] = b.now
+		b.memory.shadow.admitted[name] = b.now
 		b.shadowAdmitted = true
 	}
 	return d.ofShadow()
@@ -98,7 +98,7 @@ func (b *memoryBatch) evaluateInShadow(request Request) ShadowDecision {
 // from the root down.
 func (b *memoryBatch) charge(set *book, tree *Routes, request Request) Decision {
 	r := tree.Route(request.Category)
-	e := b.event(b.now, r, tree, request)
+	e := b.memory.shares.event(b.now, r, tree, request)
 	for _, m := range r.buckets {
 		for _, limit := range m.limits {
 			if tree.neverFits(m, limit, r.guarantee, e.Cost) {
@@ -107,7 +107,7 @@ func (b *memoryBatch) charge(set *book, tree *Routes, request Request) Decision 
 		}
 	}
 	for _, m := range r.buckets {
-		if full, wait := set.of(m).Wait(m.sees(e), b.divided(m, e, tree)); wait > 0 {
+		if full, wait := set.of(m).Wait(m.sees(e), b.memory.shares.divided(m, e, tree)); wait > 0 {
 			return Decision{Verdict: Denied, Node: m.node, Limit: m.limits[full], Wait: micros(wait)}
 		}
 	}
@@ -121,7 +121,7 @@ func (b *memoryBatch) charge(set *book, tree *Routes, request Request) Decision 
 // long the delivery must wait. A limit that has become too small for the event does not hold the event back for ever.
 func (m *Memory) resume(evaluated *Routes, request Request, now, lease int64) (wait int64) {
 	tree := m.rules.InForce
-	e := m.event(now, tree.Route(request.Category), tree, request)
+	e := m.shares.event(now, tree.Route(request.Category), tree, request)
 	e.Lease = lease
 	e.Message = request.messageName()
 	following := tree.following(evaluated, request.Category)
@@ -131,7 +131,7 @@ func (m *Memory) resume(evaluated *Routes, request Request, now, lease int64) (w
 		if state.following().Holds(e, b.limits[0]) {
 			continue
 		}
-		if _, wait := state.Wait(e, m.divided(b, e, tree)); wait > 0 {
+		if _, wait := state.Wait(e, m.shares.divided(b, e, tree)); wait > 0 {
 			return wait
 		}
 	}

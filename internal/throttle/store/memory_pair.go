@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"time"
 )
 
 // memoryPair is a pair that is open or, once it was resolved, what the event has taken that resolves it.
@@ -21,34 +22,33 @@ type pairMessage struct {
 // mostPairMessages is MOST_MESSAGES of lib/pairs.lua.
 const mostPairMessages = 20
 
-// pair is what a field holds that has not expired.
-func (m *Memory) pair(field string, now int64) (pair memoryPair, there bool) {
-	pair, there = m.pairs[field]
+// memoryPairs are the pairs of a memory store.
+type memoryPairs struct {
+	ttl     time.Duration
+	byField map[string]memoryPair // by the field name in Redis; nil: pairs are not tracked
+}
+
+// of is what a field holds that has not expired.
+func (p *memoryPairs) of(field string, now int64) (pair memoryPair, there bool) {
+	pair, there = p.byField[field]
 	return pair, there && pair.expires > now
 }
 
-// KeepPairs makes Finish record open pairs, for Resolve. Only expiry bounds their number.
-func (m *Memory) KeepPairs() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.pairs = make(map[string]memoryPair)
-}
-
-// settlePair records a delivery that is reported for the first time.
-func (m *Memory) settlePair(lease Lease, now int64) {
+// settle records a delivery that is reported for the first time.
+func (p *memoryPairs) settle(lease Lease, now int64) {
 	field := lease.pairField()
-	if m.pairs == nil || field == "" {
+	if p.byField == nil || field == "" {
 		return
 	}
 	if lease.Resolving {
-		delete(m.pairs, field)
+		delete(p.byField, field)
 		return
 	}
 	var messages []pairMessage
-	if pair, open := m.pair(field, now); open {
+	if pair, open := p.of(field, now); open {
 		messages = pair.messages
 	}
-	message := pairMessage{lease.Message.version(), lease.eventKey(), lease.Receipt}
+	message := pairMessage{lease.Request.Message.version(), lease.Request.eventKey(), lease.Receipt}
 	if i := slices.IndexFunc(messages, func(m pairMessage) bool { return m.eventKey == message.eventKey }); i >= 0 {
 		message.version = messages[i].version // of one event all messages have one version
 	}
@@ -56,12 +56,12 @@ func (m *Memory) settlePair(lease Lease, now int64) {
 	if len(messages) > mostPairMessages {
 		messages = slices.Delete(messages, 1, 2)
 	}
-	m.pairs[field] = memoryPair{messages: messages, expires: now + m.settings.PairTTL.Microseconds()}
+	p.byField[field] = memoryPair{messages: messages, expires: now + p.ttl.Microseconds()}
 }
 
-// takePair gives the messages of an open pair to an event that resolves them: the messages of events that were stored before it. If there
+// take gives the messages of an open pair to an event that resolves them: the messages of events that were stored before it. If there
 // are none, it gets the messages of the first event. The pair stays open for the rest.
-func (m *Memory) takePair(pair memoryPair, request Request) (taken []pairMessage) {
+func (p *memoryPairs) take(pair memoryPair, request Request) (taken []pairMessage) {
 	resolves := func(message pairMessage) bool { return message.version <= request.Message.version() }
 	if !slices.ContainsFunc(pair.messages, resolves) {
 		first := pair.messages[0].eventKey
@@ -75,12 +75,19 @@ func (m *Memory) takePair(pair memoryPair, request Request) (taken []pairMessage
 		}
 		taken = append(taken, message)
 	}
-	delete(m.pairs, request.Pair)
+	delete(p.byField, request.Pair)
 	if len(left) > 0 {
-		m.pairs[request.Pair] = memoryPair{messages: left, expires: pair.expires}
+		p.byField[request.Pair] = memoryPair{messages: left, expires: pair.expires}
 	}
-	m.pairs["\n"+request.eventKey()] = memoryPair{messages: taken, expires: pair.expires}
+	p.byField["\n"+request.eventKey()] = memoryPair{messages: taken, expires: pair.expires}
 	return taken
+}
+
+// KeepPairs makes Finish record open pairs, for Resolve. Only expiry bounds their number.
+func (m *Memory) KeepPairs() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pairs.byField = make(map[string]memoryPair)
 }
 
 // Resolve evaluates resolved events as [Redis.Resolve] does, once KeepPairs was called. Here a firing event opens its pair when it is
@@ -88,21 +95,21 @@ func (m *Memory) takePair(pair memoryPair, request Request) (taken []pairMessage
 func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, granted := m.now(), make(map[string]bool)
+	now, granted := m.times.now(), false
 	var ended []pairMessage
 	resolutions := make([]Decision, len(requests))
 	for i, request := range requests {
 		name := request.eventKey()
-		known := m.known(name, now)
-		resolution, taken := m.resolve(request, name, known, now, granted[name])
+		known := m.records.known(name, now)
+		resolution, taken := m.resolve(request, name, known, now)
 		ended = append(ended, taken...)
 		if resolution.Verdict == Admitted || resolution.Verdict == Reclaimed {
-			granted[name] = true
+			granted = true
 			doubt := resolution.Verdict == Reclaimed && known != nil && (known.inDoubt || !known.released)
 			lease := Lease{Request: request, End: now + m.settings.Lease.Microseconds(), slotless: true, Resolving: true, InDoubt: doubt}
-			m.records[name] = &record{version: request.Message.version(), leaseEnd: lease.End, inDoubt: doubt}
+			m.records.byKey[name] = &record{version: request.Message.version(), leaseEnd: lease.End, inDoubt: doubt}
 			resolution.Lease, resolution.InDoubt = lease, doubt
-			if taken, there := m.pair(lease.pairField(), now); there {
+			if taken, there := m.pairs.of(lease.pairField(), now); there {
 				resolution.Opened = taken.messages[0].receipt
 				for _, other := range taken.messages[1:] {
 					resolution.Others = append(resolution.Others, other.receipt)
@@ -112,33 +119,32 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 		resolutions[i] = resolution
 	}
 	for _, message := range ended { // a repetition that comes late is a duplicate
-		if known := m.known(message.eventKey, now); known != nil && known.doneUntil == 0 {
+		if known := m.records.known(message.eventKey, now); known != nil && known.doneUntil == 0 {
 			continue
 		}
-		m.records[message.eventKey] = &record{version: message.version, doneUntil: now + m.settings.Retention.Microseconds()}
+		m.records.byKey[message.eventKey] = &record{version: message.version, doneUntil: now + m.settings.Retention.Microseconds()}
 	}
-	if len(granted) > 0 {
-		m.remember(now, "")
+	if granted {
+		m.times.remember(now, "")
+		m.sweep(now)
 	}
 	return resolutions, nil
 }
 
-func (m *Memory) resolve(request Request, name string, known *record, now int64, granted bool) (resolution Decision, taken []pairMessage) {
+func (m *Memory) resolve(request Request, name string, known *record, now int64) (resolution Decision, taken []pairMessage) {
 	switch {
 	case known != nil && known.version != request.Message.version():
 		return Decision{Verdict: Duplicate}, nil
-	case granted:
-		return Decision{Verdict: Leased, Wait: m.settings.Lease}, nil
 	case known != nil && known.doneUntil != 0:
 		return Decision{Verdict: Done}, nil
 	case known != nil && known.leaseEnd > now:
 		return Decision{Verdict: Leased, Wait: micros(known.leaseEnd - now)}, nil
 	}
-	if _, taken := m.pair("\n"+name, now); taken || known != nil {
+	if _, taken := m.pairs.of("\n"+name, now); taken || known != nil {
 		return Decision{Verdict: Reclaimed}, nil
 	}
-	if pair, open := m.pair(request.Pair, now); open {
-		return Decision{Verdict: Admitted}, m.takePair(pair, request)
+	if pair, open := m.pairs.of(request.Pair, now); open {
+		return Decision{Verdict: Admitted}, m.pairs.take(pair, request)
 	}
 	return Decision{Verdict: Unpaired}, nil
 }

@@ -137,13 +137,13 @@ func TestMemoryForgetsPairs(t *testing.T) {
 		_, _ = m.Finish(t.Context(), wantAdmitted(t, m, r))
 	}
 	fire(0)
-	testkit.Equal(t, len(m.pairs), 0, "pairs are kept that nobody asks for")
+	testkit.Equal(t, len(m.pairs.byField), 0, "pairs are kept that nobody asks for")
 	m.KeepPairs()
 	for i := range 3 * minSweep {
 		fire(i + 1)
 		clock.Advance(settings.PairTTL / minSweep)
 	}
-	if kept := len(m.pairs); kept < minSweep || kept > 2*minSweep+minSweep/2 {
+	if kept := len(m.pairs.byField); kept < minSweep || kept > 2*minSweep+minSweep/2 {
 		t.Errorf("%d pairs are kept, %d of them open", kept, minSweep)
 	}
 }

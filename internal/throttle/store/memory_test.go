@@ -23,8 +23,8 @@ func TestMemoryIsBoundedByWhatItAdmits(t *testing.T) {
 		m.Mirror(requests[:1])
 		clock.Advance(time.Minute)
 	}
-	testkit.AtMost(t, len(m.records)+len(m.inForce.buckets), 2*minSweep, "records and buckets kept, of 200 a minute")
-	testkit.AtMost(t, len(m.calls), 2, "calls kept, of one a minute")
+	testkit.AtMost(t, len(m.records.byKey)+len(m.inForce.buckets), 2*minSweep, "records and buckets kept, of 200 a minute")
+	testkit.AtMost(t, len(m.times.calls), 2, "calls kept, of one a minute")
 }
 
 func TestMemoryDeniedPathsLeaveNothing(t *testing.T) {
@@ -33,8 +33,8 @@ func TestMemoryDeniedPathsLeaveNothing(t *testing.T) {
 	for i := range 5000 {
 		decisionsOf(t, m, request(fmt.Sprint("e", i), fmt.Sprint("c", i)))
 	}
-	if len(m.records) != 1 || len(m.inForce.buckets) != 2 {
-		t.Errorf("got %d records and %d buckets, want 1 and 2", len(m.records), len(m.inForce.buckets))
+	if len(m.records.byKey) != 1 || len(m.inForce.buckets) != 2 {
+		t.Errorf("got %d records and %d buckets, want 1 and 2", len(m.records.byKey), len(m.inForce.buckets))
 	}
 }
 

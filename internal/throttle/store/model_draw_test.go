@@ -135,8 +135,8 @@ func (m *model) forgotten(request Request) bool {
 	if m.admitted[stampedRecord(request)] == 0 {
 		return false
 	}
-	r := m.memory.records[request.eventKey()]
-	return r == nil || r.version != request.Message.version() || !m.memory.remembered(r, m.memory.now()+1)
+	r := m.memory.records.byKey[request.eventKey()]
+	return r == nil || r.version != request.Message.version() || !m.memory.records.remembered(r, m.memory.times.now()+1)
 }
 
 // drawLeases draws indexes of leases of different events. The leases may have ended.
@@ -145,7 +145,7 @@ func (m *model) drawLeases(rt *rapid.T) []int {
 		return nil
 	}
 	recent := max(0, len(m.leases)-12)
-	indexes := rapid.SliceOfNDistinct(rapid.IntRange(recent, len(m.leases)-1), 1, 5, func(i int) string { return m.leases[i].eventKey() })
+	indexes := rapid.SliceOfNDistinct(rapid.IntRange(recent, len(m.leases)-1), 1, 5, func(i int) string { return m.leases[i].Request.eventKey() })
 	return indexes.Draw(rt, "leases")
 }
 
@@ -158,13 +158,15 @@ func (m *model) refundable(held heldLease) bool {
 	if !held.none && !held.left && held.tree == held.evaluated {
 		return true
 	}
-	return !slices.ContainsFunc(m.leases, func(other heldLease) bool { return other.ID == held.ID && other.Message != held.Message })
+	return !slices.ContainsFunc(m.leases, func(other heldLease) bool {
+		return other.Request.ID == held.Request.ID && other.Request.Message != held.Request.Message
+	})
 }
 
 // leavesBehind tells that an event has slots in a log unknown to its lease, because the limits changed.
 func leavesBehind(held heldLease) bool {
-	known := held.tree.Route(held.Category).buckets
-	return slices.ContainsFunc(held.evaluated.Route(held.Category).buckets, func(log bucket) bool {
+	known := held.tree.Route(held.Request.Category).buckets
+	return slices.ContainsFunc(held.evaluated.Route(held.Request.Category).buckets, func(log bucket) bool {
 		return log.algorithm.Description().PerNode && !slices.ContainsFunc(known, func(m bucket) bool { return m.name == log.name })
 	})
 }

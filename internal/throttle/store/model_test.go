@@ -222,7 +222,7 @@ func (m *model) decideAtOnce(rt *rapid.T) {
 	}
 	asking.Wait()
 	granted := func(c *call) int {
-		if slices.ContainsFunc(c.result.Decisions, func(d Decision) bool { return d.Lease.ID != "" }) {
+		if slices.ContainsFunc(c.result.Decisions, func(d Decision) bool { return d.Lease.Request.ID != "" }) {
 			return 1
 		}
 		return 0
@@ -268,21 +268,23 @@ func (m *model) check(rt *rapid.T, got, want BatchResult) {
 			rt.Fatalf("event %d, %+v, at %d:\nredis  %+v\nmemory %+v", i, requests[i], got.At, got.Decisions[i], want.Decisions[i])
 		}
 	}
-	if slices.ContainsFunc(got.Decisions, func(d Decision) bool { return d.Lease.ID != "" || d.Shadow.Verdict == Admitted }) {
+	if slices.ContainsFunc(got.Decisions, func(d Decision) bool { return d.Lease.Request.ID != "" || d.Shadow.Verdict == Admitted }) {
 		m.times[got.At] = true
 	}
 	for _, held := range m.leases {
-		held.left = held.left || got.At <= held.at-tolerance.Microseconds() || got.At >= held.at+m.shortestWindow(held.Category)
+		held.left = held.left || got.At <= held.at-tolerance.Microseconds() || got.At >= held.at+m.shortestWindow(held.Request.Category)
 	}
 	for i, d := range got.Decisions {
 		rt.Logf("%v: %s cost %d in %q: verdict %d", time.UnixMicro(got.At).UTC(), stampedRecord(requests[i]), requests[i].Cost, requests[i].Category, d.Verdict)
 		if d.Verdict == Denied {
 			m.lastWait = d.Wait
 		}
-		if d.Lease.ID == "" {
+		if d.Lease.Request.ID == "" {
 			continue
 		}
-		if slices.ContainsFunc(m.leases, func(held heldLease) bool { return held.eventKey() == d.Lease.eventKey() && held.End == d.Lease.End }) {
+		if slices.ContainsFunc(m.leases, func(held heldLease) bool {
+			return held.Request.eventKey() == d.Lease.Request.eventKey() && held.End == d.Lease.End
+		}) {
 			continue // a repeated call
 		}
 		name := stampedRecord(requests[i])
@@ -302,10 +304,10 @@ func (m *model) check(rt *rapid.T, got, want BatchResult) {
 // forget drops old records in memory at the end of a delivery, as the scripts do. The in-memory store itself drops records from time to
 // time. The difference shows only if the clock goes back by more than the retention.
 func (m *model) forget() {
-	now := m.memory.now()
-	for name, r := range m.memory.records {
-		if !m.memory.remembered(r, now) {
-			delete(m.memory.records, name)
+	now := m.memory.times.now()
+	for name, r := range m.memory.records.byKey {
+		if !m.memory.records.remembered(r, now) {
+			delete(m.memory.records.byKey, name)
 		}
 	}
 }
@@ -416,8 +418,8 @@ func (m *model) stepClock(rt *rapid.T) {
 // taken slots at those times, and logs tell slots of one name apart by time.
 func (m *model) tick() {
 	m.clock.Advance(time.Microsecond)
-	for m.times[m.memory.now()] {
-		m.clock.Set(time.UnixMicro(m.memory.now() + 1))
+	for m.times[m.memory.times.now()] {
+		m.clock.Set(time.UnixMicro(m.memory.times.now() + 1))
 	}
 }
 

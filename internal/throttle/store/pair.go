@@ -37,18 +37,18 @@ func (b *pairBooks) of(request Request) int {
 // pairField is the field of the event's pair in Redis. A resolved event has a field of its own for the pair that it has taken.
 func (l Lease) pairField() string {
 	if l.Resolving {
-		return "\n" + l.eventKey()
+		return "\n" + l.Request.eventKey()
 	}
-	return l.Pair
+	return l.Request.Pair
 }
 
 // pairDelivery is what a firing event's pair remembers of a delivery: the version of the message, the event, and the receipt.
 func (l Lease) pairDelivery() string {
-	if l.Pair == "" || l.Resolving {
+	if l.Request.Pair == "" || l.Resolving {
 		return ""
 	}
-	original := cmp.Or(l.remindsOf, l.eventKey())
-	return fmt.Sprintf("%d %d %s%s", l.Message.version(), len(original), original, l.Receipt)
+	original := cmp.Or(l.Request.remindsOf, l.Request.eventKey())
+	return fmt.Sprintf("%d %d %s%s", l.Request.Message.version(), len(original), original, l.Receipt)
 }
 
 // Resolve gives resolved events the pairs that they resolve. They take no slots.
@@ -131,8 +131,8 @@ func (r *Pairs) Announce(ctx context.Context, decisions []Decision) error {
 	var events []any
 	books := newPairBooks(r.d.keys)
 	for i := range decisions {
-		if lease := &decisions[i].Lease; lease.Pair != "" {
-			events = append(events, lease.eventKey(), books.of(lease.Request), lease.Pair, lease.pairDelivery())
+		if lease := &decisions[i].Lease; lease.Request.Pair != "" {
+			events = append(events, lease.Request.eventKey(), books.of(lease.Request), lease.Request.Pair, lease.pairDelivery())
 		}
 	}
 	if len(events) == 0 {
@@ -154,7 +154,7 @@ func (r *Pairs) RecordUpdates(ctx context.Context, all []Updated) ([]struct{}, e
 	books := newPairBooks(r.d.keys)
 	var events []any
 	for _, u := range all {
-		events = append(events, u.Lease.eventKey(), books.of(u.Lease.Request), u.Left)
+		events = append(events, u.Lease.Request.eventKey(), books.of(u.Lease.Request), u.Left)
 	}
 	arguments := append([]any{len(books.numbers)}, events...)
 	_, err := r.d.runner.RunInt(ctx, "recording updates", lua.Updated, append([]string{r.d.keys.calls}, books.keys...), arguments)

@@ -192,7 +192,7 @@ var recordConformance = []conformanceCase{
 			s.refund(true, decisions[1].Lease, decisions[2].Lease)
 			s.taken("a", 2, 1)
 			s.clock.Advance(time.Second)
-			if d := s.decide(request("2", "a"))[0]; d.Verdict != Denied || d.Lease.ID != "2" || d.Wait != time.Hour-time.Second {
+			if d := s.decide(request("2", "a"))[0]; d.Verdict != Denied || d.Lease.Request.ID != "2" || d.Wait != time.Hour-time.Second {
 				s.t.Fatalf("after the refund: got %+v, want a denial with a lease", d)
 			}
 			s.finish(decisions[5].Lease)

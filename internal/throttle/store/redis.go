@@ -144,9 +144,9 @@ func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) (
 	books, buckets := newPairBooks(r.d.keys), newBucketIndex(r.d.keys)
 	events := make([]any, 0, 8*len(leases))
 	for _, lease := range leases {
-		eventKey, version := lease.keyAndVersion()
-		events = append(events, eventKey, version, lease.Cost, books.of(lease.Request), lease.pairField(), lease.pairDelivery())
-		events = r.appendFollowing(events, buckets, lease, false)
+		eventKey, version := lease.Request.keyAndVersion()
+		events = append(events, eventKey, version, lease.Request.Cost, books.of(lease.Request), lease.pairField(), lease.pairDelivery())
+		events = r.appendFollowing(events, buckets, lease, 0)
 	}
 	arguments := append([]any{nonce}, r.deliveryTimes(books)...)
 	arguments = append(buckets.appendBuckets(arguments), events...)
@@ -184,9 +184,9 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 	buckets := newBucketIndex(r.d.keys, r.d.keys.calls, r.d.keys.leased)
 	events := make([]any, 0, 5*len(leases))
 	for _, lease := range leases {
-		eventKey, version := lease.keyAndVersion()
-		events = append(events, eventKey, version, lease.End, flag(lease.InDoubt), lease.Cost)
-		events = r.appendFollowing(events, buckets, lease, d > 0)
+		eventKey, version := lease.Request.keyAndVersion()
+		events = append(events, eventKey, version, lease.End, lease.InDoubt, lease.Request.Cost)
+		events = r.appendFollowing(events, buckets, lease, d)
 	}
 	arguments := []any{d.Microseconds(), max(d, r.d.settings.Lease).Microseconds(), r.d.settings.Retention.Microseconds()}
 	arguments = append(buckets.appendBuckets(arguments), events...)
@@ -210,8 +210,8 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	buckets := newBucketIndex(k, k.calls, k.leased, k.done, k.message, k.taken, k.shadowTaken(r.Rules()))
 	var events []any
 	for _, lease := range leases {
-		eventKey, version := lease.keyAndVersion()
-		events = append(events, eventKey, version, lease.End, lease.Cost)
+		eventKey, version := lease.Request.keyAndVersion()
+		events = append(events, eventKey, version, lease.End, lease.Request.Cost)
 		events = r.appendRoutes(events, buckets, lease)
 	}
 	arguments := buckets.appendBuckets([]any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds()})
@@ -232,18 +232,19 @@ func (r *Redis) appendRoutes(arguments []any, buckets *bucketIndex, lease Lease)
 	if shadow == nil {
 		return append(arguments, 0, 0)
 	}
-	return buckets.appendRoute(arguments, shadow, shadow.Route(lease.Category), inShadow)
+	return buckets.appendRoute(arguments, shadow, shadow.Route(lease.Request.Category), inShadow)
 }
 
 func (r *Redis) appendEvaluated(arguments []any, buckets *bucketIndex, lease Lease) []any {
 	tree := r.Rules().InForce
 	evaluated := lease.treeOr(tree)
-	return buckets.appendRoute(arguments, evaluated, tree.routeIn(evaluated, lease.Category), inForce)
+	return buckets.appendRoute(arguments, evaluated, tree.routeIn(evaluated, lease.Request.Category), inForce)
 }
 
 // appendFollowing appends the buckets whose slots return when the event's delivery ends: in force, and in the shadow. While the
-// delivery goes on, the limits of the moment count, where there still are any.
-func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lease, goesOn bool) []any {
+// delivery goes on, for d from now, the limits of the moment count, where there still are any.
+func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lease, d time.Duration) []any {
+	goesOn := d > 0
 	rules := r.Rules()
 	for _, set := range [...]struct {
 		evaluated, current *Routes
@@ -253,9 +254,9 @@ func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lea
 		switch {
 		case set.evaluated == nil, goesOn && set.current == nil, lease.slotless && set.name == inForce, lease.Resolving:
 		case goesOn:
-			following = set.current.following(set.evaluated, lease.Category)
+			following = set.current.following(set.evaluated, lease.Request.Category)
 		default:
-			following = set.evaluated.Route(lease.Category).following()
+			following = set.evaluated.Route(lease.Request.Category).following()
 		}
 		arguments = buckets.appendPath(arguments, set.evaluated, following, set.name)
 	}
@@ -286,8 +287,8 @@ func (r *Redis) Restore(ctx context.Context, admissions []Admission) (leaseEnd i
 	now := time.Now()
 	var events []any
 	for _, a := range admissions {
-		eventKey, version := a.Lease.keyAndVersion()
-		events = append(events, eventKey, version, now.Sub(a.At).Microseconds(), a.Lease.Cost, int(a.Became), flag(a.Lease.InDoubt))
+		eventKey, version := a.Lease.Request.keyAndVersion()
+		events = append(events, eventKey, version, now.Sub(a.At).Microseconds(), a.Lease.Request.Cost, int(a.Became), a.Lease.InDoubt)
 		events = append(events, books.of(a.Lease.Request), a.Lease.pairField(), a.Lease.pairDelivery())
 		if a.Lease.Resolving {
 			events = append(events, 0, 0)

@@ -102,8 +102,8 @@ func (r Request) messageName() string {
 
 // Lease is the right to deliver an admitted event.
 type Lease struct {
-	Request
-	End int64 // microseconds of the store's clock; it also tells one holder from the next
+	Request Request
+	End     int64 // microseconds of the store's clock; it also tells one holder from the next
 
 	tree, shadow *Routes // in which the event was evaluated; nil in doubt
 	slotless     bool    // it took no slots: it was denied but forwarded in shadow mode, or it resolves a pair

@@ -255,7 +255,7 @@ func (p *shadowPair) decide() {
 	for i, r := range []*Redis{p.with, p.without} {
 		result := testkit.Must(r.DecideOnce(p.t.Context(), nonce, requests))(p.t)
 		for _, d := range result.Decisions {
-			if d.Lease.ID != "" {
+			if d.Lease.Request.ID != "" {
 				p.leases[i] = append(p.leases[i], d.Lease)
 			}
 		}

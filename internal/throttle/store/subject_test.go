@@ -97,7 +97,7 @@ func (s *subject) want(verdict Verdict, requests ...Request) []Decision {
 		if d.Verdict != verdict {
 			s.t.Fatalf("event %d of %d, %q: verdict %d, want %d (%+v)", i+1, len(requests), requests[i].ID, d.Verdict, verdict, d)
 		}
-		if got := d.Lease.ID != ""; got != (verdict == Admitted || verdict == Reclaimed) {
+		if got := d.Lease.Request.ID != ""; got != (verdict == Admitted || verdict == Reclaimed) {
 			s.t.Fatalf("verdict %d of %q comes with lease %+v", d.Verdict, requests[i].ID, d.Lease)
 		}
 	}
@@ -201,7 +201,7 @@ func (s *subject) extend(d time.Duration, leases ...Lease) []Lease {
 func (s *subject) lost(d time.Duration, leases ...Lease) {
 	s.t.Helper()
 	for _, lease := range s.extend(d, leases...) {
-		testkit.Equal(s.t, lease.End, 0, "end of the lost lease of %q", lease.ID)
+		testkit.Equal(s.t, lease.End, 0, "end of the lost lease of %q", lease.Request.ID)
 	}
 }
 
@@ -212,7 +212,7 @@ func (s *subject) refund(want bool, leases ...Lease) {
 		s.t.Fatalf("got %d answers to refunds, want %d", len(returned), len(leases))
 	}
 	for i, got := range returned {
-		testkit.Equal(s.t, got, want, "refund of %q", leases[i].ID)
+		testkit.Equal(s.t, got, want, "refund of %q", leases[i].Request.ID)
 	}
 }
 

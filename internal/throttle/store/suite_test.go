@@ -53,7 +53,7 @@ var operations = []operation{
 		}},
 	{"finish a firing", "calls leased done message pairs:a pairs:until:a", "zadd pexpire zrem zremrangebyrank hset hdel",
 		func(ctx context.Context, r *Redis, lease Lease) error {
-			lease.Request, lease.Receipt = lease.ofPair("new"), "a receipt"
+			lease.Request, lease.Receipt = lease.Request.ofPair("new"), "a receipt"
 			return finish(ctx, r, lease)
 		}},
 	{"resolve", "calls leased done message pairs:a pairs:until:a", "zadd pexpire zrem hset hdel",
@@ -63,7 +63,7 @@ var operations = []operation{
 		}},
 	{"finish a resolved", "calls leased done message pairs:a pairs:until:a", "zadd pexpire zrem zremrangebyrank hdel",
 		func(ctx context.Context, r *Redis, lease Lease) error {
-			lease.Request, lease.slotless, lease.Resolving = lease.ofPair("any"), true, true
+			lease.Request, lease.slotless, lease.Resolving = lease.Request.ofPair("any"), true, true
 			return finish(ctx, r, lease)
 		}},
 	{"restore a firing", "calls leased done message pairs:a pairs:until:a log log:a log:a.b", "zadd pexpire zrem zremrangebyrank hset hdel",
@@ -169,7 +169,7 @@ func seeded(t *testing.T, r *Redis) Lease {
 func seededLease(ctx context.Context, r *Redis) (Lease, error) {
 	lease := Lease{Request: request("leased", scriptPath), End: 1}
 	err := r.d.runner.Read(ctx, "reading the lease", func(ctx context.Context, client redis.Cmdable) error {
-		end, err := client.ZScore(ctx, r.d.keys.leased, lease.ID).Result()
+		end, err := client.ZScore(ctx, r.d.keys.leased, lease.Request.ID).Result()
 		if errors.Is(err, redis.Nil) {
 			return nil
 		}

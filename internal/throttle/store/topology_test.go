@@ -141,12 +141,12 @@ func (c *crowd) decide(r *Redis, requests []Request) {
 func (c *crowd) admitted(d Decision) {
 	c.note(func() {
 		if d.Verdict == Reclaimed {
-			c.untimed[d.Lease.ID] = true
+			c.untimed[d.Lease.Request.ID] = true
 			return
 		}
 		// The time of the lease, not of the reply: the client may have repeated the call.
 		at := d.Lease.End - c.settings.Lease.Microseconds()
-		o := observed{id: d.Lease.ID, category: d.Lease.Category, at: at, cost: int64(d.Lease.Cost)}
+		o := observed{id: d.Lease.Request.ID, category: d.Lease.Request.Category, at: at, cost: int64(d.Lease.Request.Cost)}
 		c.admissions[o.id] = append(c.admissions[o.id], o)
 	})
 }
@@ -155,14 +155,14 @@ func (c *crowd) deliver(r *Redis, lease Lease) {
 	switch fate := rand.IntN(3); {
 	case fate == 0:
 		c.insist(func() error { return finish(c.t.Context(), r, lease) })
-		c.note(func() { c.finished[lease.ID] = true })
+		c.note(func() { c.finished[lease.Request.ID] = true })
 	case fate == 1 && c.refunds:
 		var returned []bool
 		c.insist(func() (err error) { returned, err = r.Refund(c.t.Context(), []Lease{lease}); return err })
 		if len(returned) != 1 || !returned[0] {
-			c.t.Errorf("%q is not returned", lease.ID)
+			c.t.Errorf("%q is not returned", lease.Request.ID)
 		}
-		c.note(func() { delete(c.admissions, lease.ID) })
+		c.note(func() { delete(c.admissions, lease.Request.ID) })
 	default: // left to lapse
 	}
 }

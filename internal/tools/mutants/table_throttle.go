@@ -246,7 +246,7 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 	{
 		name: "share-above-the-limit",
 		bug:  "While Redis is unavailable each instance has the whole limit.",
-		file: "internal/throttle/store/memory.go",
+		file: "internal/throttle/store/memory_shares.go",
 		old:  `divided[i].Count += max(free/by, min(e.Cost, free))`,
 		new:  `divided[i].Count += free`,
 		test: "./internal/throttle -run ^TestLimiterDecidesLocally$",
