@@ -24,6 +24,13 @@ type doubts struct {
 	finding    *oplog.Condition
 }
 
+func newDoubts(o Options) *doubts {
+	return &doubts{
+		finder: o.Finder, deployment: o.Deployment, streams: o.Streams,
+		finding: oplog.NewCondition(o.Logger, "posts in doubt cannot be looked up", "posts in doubt can be looked up again"),
+	}
+}
+
 // doubt is what is not known about the earlier attempts at a post. The times are by the clock of this process.
 type doubt struct {
 	open         bool // an attempt may have made the post, and nobody has looked

@@ -116,10 +116,7 @@ func New(o Options) *Worker {
 			deliverer: &deliverer{
 				lanes: lanes, sink: o.Sink, sendTimeout: o.SendTimeout, settler: settler, mover: mover, pool: pool, leases: leases, health: health,
 				reader: reader, reporter: reporter, queues: queues,
-				doubts: &doubts{
-					finder: o.Finder, deployment: o.Deployment, streams: o.Streams,
-					finding: oplog.NewCondition(o.Logger, "posts in doubt cannot be looked up", "posts in doubt can be looked up again"),
-				},
+				doubts: newDoubts(o),
 			},
 		},
 		watcher: &watcher{

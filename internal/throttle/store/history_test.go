@@ -424,7 +424,7 @@ func (h *history) model() porcupine.Model {
 		},
 		Init: func() any { return &historyState{replay: &historyReplay{history: h}} },
 		Step: func(state, input, _ any) (bool, any) {
-			s, call := state.(*historyState), input.(*recordedCall)
+			s, call := as[*historyState](state), as[*recordedCall](input)
 			next := &historyState{before: s, call: call, count: s.count + 1, place: s.place, replay: s.replay}
 			if call.place > 0 {
 				if call.place != s.place+1 { // the times of Redis order the decisions
@@ -435,9 +435,15 @@ func (h *history) model() porcupine.Model {
 			return s.replay.step(s, next), next
 		},
 		// Porcupine compares states after the same calls. The order of the decisions is the same too, and so are all answers.
-		Equal:             func(a, b any) bool { return a.(*historyState).count == b.(*historyState).count },
-		DescribeOperation: func(input, _ any) string { return input.(*recordedCall).String() },
+		Equal:             func(a, b any) bool { return as[*historyState](a).count == as[*historyState](b).count },
+		DescribeOperation: func(input, _ any) string { return as[*recordedCall](input).String() },
 	}
+}
+
+// as returns a value that Porcupine holds, which has one type only.
+func as[T any](value any) T {
+	typed, _ := value.(T)
+	return typed
 }
 
 // step makes the call of the next state, and returns whether the answer is the recorded one.
