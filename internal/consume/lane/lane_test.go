@@ -215,8 +215,8 @@ func TestRefusedReservation(t *testing.T) {
 	})
 }
 
-// TestRefusedForAll refuses the reservation of the first of two places. The second one is refused too, however late it reserves. A delivery
-// that enters later is not.
+// TestRefusedForAll refuses the reservation of the first of two places. The second one is refused too, however late it reserves, and so is an
+// event of the room that was requested before.
 func TestRefusedForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -233,8 +233,13 @@ func TestRefusedForAll(t *testing.T) {
 		_, ok = second.AwaitPost(t.Context())
 		testkit.Equal(t, ok, false, "the second place may post")
 		second.Leave()
-		_, ok = l.Enter(fresh).AwaitPost(t.Context())
-		testkit.Equal(t, ok, true, "a later place may post")
+		late := l.Enter(queued)
+		_, ok = late.AwaitPost(t.Context())
+		testkit.Equal(t, ok, false, "an event of the room that was requested before may post")
+		late.Leave()
+		testkit.Must(l.AwaitFree(t.Context(), "C1"))(t)
+		_, ok = l.Enter(queued).AwaitPost(t.Context())
+		testkit.Equal(t, ok, true, "an event of the room that was requested later may post")
 	})
 }
 

@@ -101,6 +101,7 @@ type lane struct {
 	calm        bool          // no event was on its way to the room since the queue there was last read
 	pausedUntil time.Time     // end of the pause that this process last noted
 	refusals    int           // reservations that were refused
+	readAt      int           // refusals when the queue in the room was last read
 	changed     chan struct{} // closed and replaced when a delivery leaves
 }
 
@@ -160,6 +161,9 @@ func (l *Lanes) Enter(d Delivery) *Place {
 		own.left = time.Now()
 	}
 	p := &Place{lanes: l, lane: own, delivery: d, refusals: own.refusals}
+	if d.Queued { // the delivery is behind a refusal since its request, even if it enters later
+		p.refusals = own.readAt
+	}
 	if l.paced {
 		p.reserving = own.reserving.join(d)
 	}
@@ -193,7 +197,7 @@ func (l *Lanes) AwaitFree(ctx context.Context, channel string) (int, error) {
 		l.mu.Lock()
 		own := l.of(channel)
 		free, changed := l.capacity-own.places, own.changed
-		own.calm = own.storing == 0
+		own.calm, own.readAt = own.storing == 0, own.refusals
 		l.mu.Unlock()
 		if free > 0 {
 			return free, nil

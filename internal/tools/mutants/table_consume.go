@@ -289,7 +289,7 @@ var ofConsume = []mutant{
 		name: "prober-gives-up-its-turn",
 		bug:  "A delivery that finds the setup at fault gives up its turn to those that wait for its next attempt.",
 		file: "internal/consume/deliver.go",
-		old:  `return failure != nil && (failure.Class == sink.RateLimited || failure.Class == sink.Misconfigured)`,
+		old:  `return failure != nil && (failure.Class == sink.RateLimited && !failure.Update || failure.Class == sink.Misconfigured)`,
 		new:  `return failure != nil && failure.Class == sink.RateLimited`,
 		test: "./internal/consume -run ^TestOneDeliveryProbes$",
 	},
