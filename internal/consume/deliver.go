@@ -36,12 +36,12 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 		prepared = &preparation{delivery: sink.Delivery{Event: c.event, Name: v.doubts.nameOf(c)}}
 	}
 	d := &delivery{
-		candidate: c, grant: decision.Grant, denial: denial, opened: decision.Opened, uncertain: decision.InDoubt,
-		doubt: v.doubts.about(c, decision), prepared: prepared,
+		message: c.message, event: c.event, admission: admission{grant: decision.Grant, inDoubt: decision.InDoubt}, denial: denial,
+		resolved: resolved{opened: decision.Opened}, doubt: v.doubts.about(c, decision), prepared: prepared,
 	}
 	out := sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others}
 	if len(out.Others) > 0 {
-		d.others = v.sink.Updatable(out)
+		d.resolved.others = v.sink.Updatable(out)
 	}
 	d.destination = v.sink.Destination(out)
 	return d
@@ -50,7 +50,7 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 // enter gives a delivery a place in its channel's lane. It returns false if the event has to wait in the room.
 func (v *deliverer) enter(d *delivery) bool {
 	d.place = v.lanes.Enter(lane.Delivery{
-		Channel: d.destination, Size: d.size, Queued: d.fromQueue(), Since: d.entry.Since, Critical: d.event.Severity == event.SeverityCritical,
+		Channel: d.destination, Size: d.message.size, Queued: d.fromQueue(), Since: d.message.entry.Since, Critical: d.event.Severity == event.SeverityCritical,
 	})
 	return d.place != nil
 }
@@ -82,34 +82,34 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 
 // expire ends an event that has become too old to be delivered.
 func (v *deliverer) expire(l life, d *delivery) {
-	endUndelivered(l.ending(), d.grant, d.uncertain)
+	d.admission.endUndelivered(l.ending())
 	v.settler.settle(settlement{message: d.message, outcome: Expired})
 }
 
 // toSend returns what the sink sends, once it is prepared.
 func (d *delivery) toSend() sink.Delivery {
 	out := d.prepared.result()
-	out.Opened, out.Others = d.opened, d.others
+	out.Opened, out.Others = d.resolved.opened, d.resolved.others
 	return out
 }
 
 // attempt posts once, or updates one of several messages before the post. The lease outlasts the post or was renewed just now. Without such
 // a lease, or after the work context has ended, attempt does not post.
 func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
-	leased := work.Err() == nil && (d.left() >= v.sendTimeout || v.leases.extend(work, d))
+	leased := work.Err() == nil && (d.message.lease.left() >= v.sendTimeout || v.leases.extend(work, d))
 	if !leased || d.lost.Load() {
 		return "", nil, false
 	}
-	if d.attempts++; d.attempts == 1 {
-		d.started = time.Now()
+	if d.tries.count++; d.tries.count == 1 {
+		d.tries.first = time.Now()
 	}
 	out := d.toSend()
 	var err error
-	if len(d.others) > 0 {
-		err = v.sink.Update(d.span.In(work), out, d.others[0])
+	if others := d.resolved.others; len(others) > 0 {
+		err = v.sink.Update(d.message.span.In(work), out, others[0])
 	} else {
 		failpoint.Reach(failpoint.BeforePost)
-		receipt, err = v.sink.Send(d.span.In(work), out)
+		receipt, err = v.sink.Send(d.message.span.In(work), out)
 	}
 	failure = failureOf(err, d.destination)
 	if !isOfAll(failure) {
@@ -137,9 +137,9 @@ func isOfAll(failure *sink.Error) bool {
 // postpone puts an event that waits for its destination at the end of the channel's queue. An event from that queue keeps its place.
 // Without a delay, the event goes to the next worker. It keeps its slot.
 func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
-	if d.lost.Load() || d.left() <= 0 { // someone else may have the lease by now
-		d.span.Left(tracing.Lost)
-		d.leaveHand()
+	if d.lost.Load() || d.message.lease.left() <= 0 { // someone else may have the lease by now
+		d.message.span.Left(tracing.Lost)
+		d.message.leaveHand()
 		return
 	}
 	if delay > 0 && !d.fromQueue() && l.working.Err() == nil {
@@ -148,8 +148,8 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 		<-moving.ended
 		return
 	}
-	d.grant.Release(l.ending(), d.uncertain)
-	if d.fromQueue() && d.attempts == 0 && delay > 0 { // the whole queue waits for the channel
+	d.admission.release(l.ending())
+	if d.fromQueue() && d.tries.count == 0 && delay > 0 { // the whole queue waits for the channel
 		v.lanes.Rest(d.destination, delay)
 		delay = min(delay, pollTime) // an open request would bring it back behind later events
 	}
@@ -161,11 +161,11 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 func (v *deliverer) hold(d *delivery, element *pool) *move {
 	storing := v.lanes.Store(d.destination)
 	goal := goal{reason: room.Channel, channel: d.destination}
-	if d.uncertain {
+	if d.admission.inDoubt {
 		goal.attempted = v.reader.streams.Clock.Earliest(d.doubt.first)
 	}
-	moving := v.mover.newMove(d.candidate, goal)
-	moving.grant, moving.inDoubt, moving.storing, moving.element = d.grant, d.uncertain, storing, element
+	moving := v.mover.newMove(candidate{message: d.message, event: d.event}, goal)
+	moving.admission, moving.storing, moving.element = &d.admission, storing, element
 	v.mover.put(moving)
 	return moving
 }
@@ -175,9 +175,9 @@ func (v *deliverer) reject(l life, d *delivery, failure *sink.Error) {
 	detail := cmp.Or(failure.Code, failure.Error())
 	fault := event.NewFault(event.ReasonRejected, detail, failure)
 	if !v.settler.storeLetter(l.ending(), d.message, d.event, fault) {
-		d.grant.Release(l.ending(), d.uncertain)
+		d.admission.release(l.ending())
 		return
 	}
-	endUndelivered(l.ending(), d.grant, d.uncertain)
+	d.admission.endUndelivered(l.ending())
 	v.settler.terminate(d.message, fault)
 }
