@@ -36,7 +36,7 @@ const (
 // A body that exceeds the bounds goes to the room undecoded, and so do later bodies of its first level. They come back at about the time of
 // their turn.
 type bodies struct {
-	worker bodyWorker
+	owners bodyOwners
 	added  chan struct{} // has an element when a body was added
 
 	mu     sync.Mutex
@@ -57,8 +57,8 @@ type bodyQueue struct {
 	back     time.Time     // when the last body that went to the room comes back
 }
 
-// bodyWorker is what bodies uses of the worker.
-type bodyWorker struct {
+// bodyOwners are the owners that bodies calls.
+type bodyOwners struct {
 	streams  *stream.Client
 	inbox    *inbox
 	reader   *reader
@@ -67,8 +67,8 @@ type bodyWorker struct {
 	settler  *settler
 }
 
-func newBodies(w bodyWorker) *bodies {
-	return &bodies{worker: w, added: make(chan struct{}, 1), queues: make(map[string]*bodyQueue)}
+func newBodies(o bodyOwners) *bodies {
+	return &bodies{owners: o, added: make(chan struct{}, 1), queues: make(map[string]*bodyQueue)}
 }
 
 // heavy reports whether bodies decodes a message. A body over the maximum size is not heavy: nobody decodes it. Nor is an event from a
@@ -83,7 +83,7 @@ func (i *intake) heavy(m *message) bool {
 
 // add queues a message or sends it to the room. If the room has just refused a body of that first level, add drops the message.
 func (b *bodies) add(m *message) {
-	w, first := b.worker, b.worker.reader.firstLevel(m, event.Event{})
+	o, first := b.owners, b.owners.reader.firstLevel(m, event.Event{})
 	switch goes, wait := b.enqueue(first, m); goes {
 	case toMemory:
 		select {
@@ -91,14 +91,14 @@ func (b *bodies) add(m *message) {
 		default:
 		}
 	case toRoom:
-		e := w.reader.Identify(m.asStored())
-		m.category, m.shownID = e.Category, e.ShownID()
-		w.mover.hold(candidate{message: m, event: e}, goal{reason: room.Body, in: wait}, nil)
+		e := o.reader.Identify(m.asStored())
+		m.about.category, m.about.shownID = e.Category, e.ShownID()
+		o.mover.hold(candidate{message: m, event: e}, goal{reason: room.Body, in: wait}, nil)
 	case nowhere:
-		m.category, _, _ = w.reader.CategoryOf(m.entry.Subject)
-		w.settler.settle(w.refusals.dropCrowded(m, room.Body))
+		m.about.category, _, _ = o.reader.CategoryOf(m.entry.Subject)
+		o.settler.settle(o.refusals.dropCrowded(m, room.Body))
 	case back:
-		w.settler.nak(m, 0)
+		o.settler.nak(m, 0)
 	}
 }
 
@@ -126,7 +126,7 @@ func (b *bodies) enqueue(first string, m *message) (goes whereTo, wait time.Dura
 		most, behind = 2*most, false
 	}
 	if behind || q.bytes > 0 && q.bytes+size > most || b.bytes > 0 && b.bytes+size > mostBodies {
-		if b.worker.refusals.crowded(room.Body, first) {
+		if b.owners.refusals.crowded(room.Body, first) {
 			return nowhere, 0
 		}
 		if turn := now.Add(max(shortestBodyWait, time.Duration(q.bytes)*q.byteTime)); q.back.Before(turn) {
@@ -203,7 +203,7 @@ func (b *bodies) done(first string, m *message, took time.Duration) {
 	q.bytes -= m.size
 	b.bytes -= m.size
 	turn := time.Duration(len(b.turns)+1) * took
-	if b.worker.inbox.behind.Load() {
+	if b.owners.inbox.behind.Load() {
 		turn = max(turn, (1+restTimes)*took)
 		q.rests = time.Now().Add(restTimes * took)
 	}
@@ -227,40 +227,40 @@ func (b *bodies) run(ctx context.Context) {
 	b.closed = true
 	for _, q := range b.queues {
 		for _, m := range q.waiting {
-			b.worker.settler.nak(m, 0)
+			b.owners.settler.nak(m, 0)
 		}
 	}
 }
 
 // decode splits a group of alerts, or passes a decoded event on for a decision.
 func (b *bodies) decode(ctx context.Context, m *message) {
-	w := b.worker
-	if m.left() < w.settler.lease()/2 {
-		_ = w.settler.extend(ctx, m) // on failure the lease has no time left
+	o := b.owners
+	if m.lease.left() < o.settler.lease()/2 {
+		_ = o.settler.extend(ctx, m) // on failure the lease has no time left
 	}
-	if m.left() <= 0 { // JetStream delivers it again
+	if m.lease.left() <= 0 { // JetStream delivers it again
 		m.leaveHand()
 		return
 	}
-	parts, bad := w.reader.Parts(m.asStored())
+	parts, bad := o.reader.Parts(m.asStored())
 	if parts == nil {
-		m.decoded = decodedOf(m.decode(w.reader.Decoder))
+		m.decoded = decodedOf(m.decode(o.reader.Decoder))
 		select {
-		case w.inbox.messages <- m:
+		case o.inbox.messages <- m:
 		case <-ctx.Done():
-			w.settler.nak(m, 0)
+			o.settler.nak(m, 0)
 		}
 		return
 	}
 	if !b.awaitTaken(ctx) {
-		w.settler.nak(m, 0)
+		o.settler.nak(m, 0)
 		return
 	}
 	b.parts += len(parts)
-	m.category = w.reader.categoryOf(m)
-	w.reader.shownID(m)
-	split := w.mover.newSplit(m, parts, bad)
-	w.mover.put(split)
+	m.about.category = o.reader.categoryOf(m)
+	o.reader.shownID(m)
+	split := o.mover.newSplit(m, parts, bad)
+	o.mover.put(split)
 	<-split.ended
 }
 
@@ -270,7 +270,7 @@ func (b *bodies) awaitTaken(ctx context.Context) bool {
 	const pause = 10 * time.Millisecond
 	for b.parts >= mostParts {
 		asking, cancel := context.WithTimeout(ctx, stream.APITimeout)
-		info, err := b.worker.streams.Layout().Room.Consumer.Info(asking)
+		info, err := b.owners.streams.Layout().Room.Consumer.Info(asking)
 		cancel()
 		if err == nil {
 			b.parts = int(info.NumPending) //nolint:gosec // far below the end of an int

@@ -47,7 +47,7 @@ func TestFirstLevelsTakeTurns(t *testing.T) {
 func TestFirstLevelRests(t *testing.T) {
 	t.Parallel()
 	b := newBodiesOf(t)
-	b.worker.inbox.behind.Store(true)
+	b.owners.inbox.behind.Store(true)
 	heavy := heavyMessage("a", 1000)
 	b.enqueue("a", heavy)
 	b.enqueue("a", heavyMessage("a", 1000))
@@ -84,7 +84,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	testkit.Equal(t, goes, toMemory, "where a body goes that has waited")
 	goes, _ = b.enqueue("b", heavyMessage("b", 1000))
 	testkit.Equal(t, goes, toMemory, "where a body of another first level goes")
-	b.worker.refusals.cache.Add(crowd(room.Body, "a"), refusal{until: time.Now().Add(time.Hour)})
+	b.owners.refusals.cache.Add(crowd(room.Body, "a"), refusal{until: time.Now().Add(time.Hour)})
 	goes, _ = b.enqueue("a", heavyMessage("a", 1000))
 	testkit.Equal(t, goes, nowhere, "where a body goes that the room would refuse")
 	testkit.AtMost(t, b.bytes, mostBodies, "bytes of all bodies")

@@ -55,47 +55,48 @@ type intake struct {
 	forged   StreamMetrics
 }
 
-// knownDenial returns a cached denial for the message's category, without decoding the message. It returns none for an event that may have
+// knownDenial returns a cached denial for a candidate's category, without decoding the message. It returns none for an event that may have
 // been admitted before, for an event that resolves another one (no limit applies), for a firing event of a pair (it may repeat a posted
 // event, which is a duplicate and no drop), and for a group (each alert may have its own category).
-func (i *intake) knownDenial(m *message, again bool) *store.Denial {
-	category, bare, err := i.reader.CategoryOf(m.entry.Subject)
+func (i *intake) knownDenial(c *candidate) *store.Denial {
+	category, bare, err := i.reader.CategoryOf(c.entry.Subject)
 	if err != nil || bare {
 		return nil
 	}
-	hints := event.HintsOf(m.Data())
-	if hints.Group && m.decoded == nil {
+	hints := event.HintsOf(c.Data())
+	if hints.Group && c.decoded == nil {
 		return nil
 	}
-	m.category = category
-	if hints.Resolves || hints.Fires || i.refusals.mayWait(category) || again {
+	c.about.category = category
+	if hints.Resolves || hints.Fires || i.refusals.mayWait(category) || c.again {
 		return nil
 	}
 	return i.known.Full(category)
 }
 
-// read returns the decoded event, a cached denial for its category, or a decoding fault.
-func (i *intake) read(m *message, again bool) (e event.Event, denial *store.Denial, fault *event.Fault) {
-	of := m.decoded
+// read decodes the event of a candidate. It returns a cached denial for the event's category, or a decoding fault.
+func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
+	m, of := c.message, c.decoded
 	if of == nil {
 		of = decodedOf(m.decode(i.reader.Decoder))
 	}
-	e, fault = of.event, of.fault
-	m.category, m.shownID, m.title, m.cost = e.Category, e.ShownID(), e.Title, e.Cost
+	c.event = of.event
+	e := &c.event
+	m.about.category, m.about.shownID, m.about.title, m.about.cost = e.Category, e.ShownID(), e.Title, e.Cost
 	switch {
-	case fault != nil:
-		return e, nil, fault
-	case again:
+	case of.fault != nil:
+		return nil, of.fault
+	case c.again:
 	case e.Resolves():
 		if i.known.KnownUnpaired(e.Pair(), m.entry.Since.Add(pairPatience)) {
 			i.metrics.Resolved("unpaired")
-			return e, store.DeniedUnpaired, nil
+			return store.DeniedUnpaired, nil
 		}
 	case e.Pair() != "" && !e.Derived:
 	case !i.refusals.mayWait(e.Category):
-		return e, i.known.Full(e.Category), nil
+		return i.known.Full(e.Category), nil
 	}
-	return e, nil, nil
+	return nil, nil
 }
 
 // bury stores a faulty message as a dead letter, which holds an element of the pool.
@@ -109,5 +110,5 @@ func (i *intake) bury(l life, c candidate, fault *event.Fault) {
 
 // deliveredBefore reports whether a worker may have received the event before.
 func (m *message) deliveredBefore(forgotten time.Time) bool {
-	return m.delivered > 1 || m.source.inRoom || m.stored.Before(forgotten)
+	return m.arrival.delivered > 1 || m.source.inRoom || m.arrival.stored.Before(forgotten)
 }

@@ -74,8 +74,11 @@ func (p *planner) plan(ctx context.Context, next plan) {
 	case verdict == store.AlreadyWaiting:
 		p.settler.settle(settlement{message: c.message, outcome: Duplicate})
 	default:
-		if verdict == store.TooMany || !c.waited() { // an event that ran out of time tells nothing about younger events
-			p.refusals.add(c.event.Category, verdict == store.TooMany)
+		switch {
+		case verdict == store.TooMany:
+			p.refusals.addCrowded(c.event.Category)
+		case !c.waited(): // an event that ran out of time tells nothing about younger events
+			p.refusals.addLate(c.event.Category)
 		}
 		p.settler.settle(p.refusals.dropped(c.message, next.denial))
 	}

@@ -256,7 +256,7 @@ func TestDelayWhoseSettlementWasLost(t *testing.T) {
 	m := f.taken(gone, patience)
 	e := testkit.Must(m.decode(testDecoder))(t)
 	const wait = time.Hour // so the event does not come back during the test
-	testkit.Must(f.js.PublishMsg(t.Context(), gone.mover.newMove(candidate{message: m, event: e}, goal{reason: room.Slot, in: wait}).toStore[0]))(t)
+	testkit.Must(f.js.PublishMsg(t.Context(), gone.mover.newMove(candidate{message: m, event: e}, goal{reason: room.Slot, in: wait}).toStore.messages[0]))(t)
 	gone.settler.nak(m, 0)
 
 	f.denyFirst(nil) // a second plan would panic

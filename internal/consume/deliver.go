@@ -36,15 +36,15 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 		prepared = &preparation{delivery: sink.Delivery{Event: c.event, Name: v.doubts.nameOf(c)}}
 	}
 	d := &delivery{
-		candidate: c, grant: decision.Grant, denial: denial, opened: decision.Opened, uncertain: decision.InDoubt,
-		doubt: v.doubts.about(c, decision), prepared: prepared,
+		message: c.message, event: c.event, admission: admission{grant: decision.Grant, inDoubt: decision.InDoubt}, denial: denial,
+		resolved: resolved{opened: decision.Opened}, doubt: v.doubts.about(c, decision), prepared: prepared,
 	}
 	out := sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others}
 	if len(out.Others) > 0 {
-		d.others = v.sink.Updatable(out)
+		d.resolved.others = v.sink.Updatable(out)
 	}
 	if decision.Opened != "" && len(v.sink.Updatable(sink.Delivery{Event: c.event, Others: []string{decision.Opened}})) > 0 {
-		d.rewrites = unreserved
+		d.resolved.rewrites = unreserved
 	}
 	d.destination = v.sink.Destination(out)
 	return d
@@ -53,7 +53,7 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 // enter gives a delivery a place in its channel's lane. It returns false if the event has to wait in the room.
 func (v *deliverer) enter(d *delivery) bool {
 	d.place = v.lanes.Enter(lane.Delivery{
-		Channel: d.destination, Size: d.size, Queued: d.fromQueue(), Since: d.entry.Since, Critical: d.event.Severity == event.SeverityCritical,
+		Channel: d.destination, Size: d.message.size, Queued: d.fromQueue(), Since: d.message.entry.Since, Critical: d.event.Severity == event.SeverityCritical,
 	})
 	return d.place != nil
 }
@@ -85,42 +85,43 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 
 // expire ends an event that has become too old to be delivered.
 func (v *deliverer) expire(l life, d *delivery) {
-	endUndelivered(l.ending(), d.grant, d.uncertain)
+	d.admission.endUndelivered(l.ending())
 	v.settler.settle(settlement{message: d.message, outcome: Expired})
 }
 
 // toSend returns what the sink sends, once it is prepared.
 func (d *delivery) toSend() sink.Delivery {
 	out := d.prepared.result()
-	out.Opened, out.Others = d.opened, d.others
+	out.Opened, out.Others = d.resolved.opened, d.resolved.others
 	return out
 }
 
 // update updates the messages that the event resolves, outside its channel's lane: updates have a budget of their own. The sink updates the
 // first message with the post, so update only reserves that. It returns false if the delivery has ended.
 func (v *deliverer) update(l life, d *delivery) bool {
-	for d.updates() {
+	for d.resolved.needsUpdates() {
 		if wait, ok := v.lanes.AwaitUpdate(l.waiting); !ok {
 			v.postpone(l, d, wait)
 			return false
 		}
-		if len(d.others) == 0 {
-			d.rewrites = reserved
+		others := d.resolved.others
+		if len(others) == 0 {
+			d.resolved.rewrites = reserved
 			return true
 		}
 		if !v.health.turn(l.waiting, d) || !v.begin(l.working, d) {
 			v.postpone(l, d, 0)
 			return false
 		}
-		if failure := failureOf(v.sink.Update(d.span.In(l.working), d.toSend(), d.others[0]), d.destination); failure != nil {
+		if failure := failureOf(v.sink.Update(d.message.span.In(l.working), d.toSend(), others[0]), d.destination); failure != nil {
 			failure.Update = true
 			if !v.retries(l, d, failure) {
 				return false
 			}
 			continue
 		}
-		d.others, d.attempts = d.others[1:], 0
-		d.grant.Updated(l.ending(), len(d.others))
+		d.resolved.others, d.tries.count = others[1:], 0
+		d.admission.grant.Updated(l.ending(), len(d.resolved.others))
 		failpoint.Reach(failpoint.AfterUpdate)
 	}
 	return true
@@ -128,12 +129,12 @@ func (v *deliverer) update(l life, d *delivery) bool {
 
 // begin counts an attempt. It returns false without a lease that outlasts a request, or after the work context has ended.
 func (v *deliverer) begin(work context.Context, d *delivery) bool {
-	leased := work.Err() == nil && (d.left() >= v.sendTimeout || v.leases.extend(work, d))
+	leased := work.Err() == nil && (d.message.lease.left() >= v.sendTimeout || v.leases.extend(work, d))
 	if !leased || d.lost.Load() {
 		return false
 	}
-	if d.attempts++; d.attempts == 1 {
-		d.started = time.Now()
+	if d.tries.count++; d.tries.count == 1 {
+		d.tries.first = time.Now()
 	}
 	return true
 }
@@ -144,11 +145,11 @@ func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, 
 	if !v.begin(work, d) {
 		return "", nil, false
 	}
-	if d.rewrites == reserved {
-		d.rewrites = unreserved // for the next attempt
+	if d.resolved.rewrites == reserved {
+		d.resolved.rewrites = unreserved // for the next attempt
 	}
 	failpoint.Reach(failpoint.BeforePost)
-	receipt, err := v.sink.Send(d.span.In(work), d.toSend())
+	receipt, err := v.sink.Send(d.message.span.In(work), d.toSend())
 	failure = failureOf(err, d.destination)
 	if !isOfAll(failure) {
 		d.place.StepAside()
@@ -176,9 +177,9 @@ func isOfAll(failure *sink.Error) bool {
 // that has not entered its channel's lane comes back after the delay.
 // Without a delay, the event goes to the next worker. It keeps its slot.
 func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
-	if d.lost.Load() || d.left() <= 0 { // someone else may have the lease by now
-		d.span.Left(tracing.Lost)
-		d.leaveHand()
+	if d.lost.Load() || d.message.lease.left() <= 0 { // someone else may have the lease by now
+		d.message.span.Left(tracing.Lost)
+		d.message.leaveHand()
 		return
 	}
 	if delay > 0 && d.place != nil && !d.fromQueue() && l.working.Err() == nil {
@@ -187,8 +188,8 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 		<-moving.ended
 		return
 	}
-	d.grant.Release(l.ending(), d.uncertain)
-	if d.fromQueue() && d.place != nil && d.attempts == 0 && delay > 0 { // the whole queue waits for the channel
+	d.admission.release(l.ending())
+	if d.fromQueue() && d.place != nil && d.tries.count == 0 && delay > 0 { // the whole queue waits for the channel
 		v.lanes.Rest(d.destination, delay)
 		delay = min(delay, pollTime) // an open request would bring it back behind later events
 	}
@@ -200,11 +201,11 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 func (v *deliverer) hold(d *delivery, element *pool) *move {
 	storing := v.lanes.Store(d.destination)
 	goal := goal{reason: room.Channel, channel: d.destination}
-	if d.uncertain {
+	if d.admission.inDoubt {
 		goal.attempted = v.reader.streams.Clock.Earliest(d.doubt.first)
 	}
-	moving := v.mover.newMove(d.candidate, goal)
-	moving.grant, moving.inDoubt, moving.storing, moving.element = d.grant, d.uncertain, storing, element
+	moving := v.mover.newMove(candidate{message: d.message, event: d.event}, goal)
+	moving.admission, moving.storing, moving.element = &d.admission, storing, element
 	v.mover.put(moving)
 	return moving
 }
@@ -214,9 +215,9 @@ func (v *deliverer) reject(l life, d *delivery, failure *sink.Error) {
 	detail := cmp.Or(failure.Code, failure.Error())
 	fault := event.NewFault(event.ReasonRejected, detail, failure)
 	if !v.settler.storeLetter(l.ending(), d.message, d.event, fault) {
-		d.grant.Release(l.ending(), d.uncertain)
+		d.admission.release(l.ending())
 		return
 	}
-	endUndelivered(l.ending(), d.grant, d.uncertain)
+	d.admission.endUndelivered(l.ending())
 	v.settler.terminate(d.message, fault)
 }

@@ -8,29 +8,39 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // delivery is one admitted event on its way out.
 type delivery struct {
-	candidate
-	grant       store.Grant
+	message     *message
+	event       event.Event
+	admission   admission
 	denial      *store.Denial // the denial of an event in shadow mode; it is only measured
-	opened      string        // the receipt of the first message that the event resolves; "" for none
-	others      []string      // receipts of further messages that the event resolves and that are not updated yet
-	rewrites    rewriting     // of the first message
+	resolved    resolved
 	prepared    *preparation
 	destination string
-	started     time.Time // when it was first tried
-	attempts    int
-	uncertain   bool // an attempt, perhaps of another worker, may have delivered the event
+	tries       tries
 	doubt       doubt
-
-	place *lane.Place // in its channel's lane
+	place       *lane.Place // in its channel's lane
 
 	lost     atomic.Bool        // another worker may be delivering the event by now
 	stopWait context.CancelFunc // ends its waiting; set when the delivery begins
+}
+
+// admission is the grant of an admitted event.
+type admission struct {
+	grant   store.Grant
+	inDoubt bool // an attempt, perhaps of another worker, may have delivered the event
+}
+
+// resolved are the messages that an event resolves.
+type resolved struct {
+	opened   string    // the receipt of the first message; "" for none
+	others   []string  // receipts of further messages that are not updated yet
+	rewrites rewriting // of the first message
 }
 
 // rewriting is whether the sink updates the first message that an event resolves with the event's post.
@@ -42,8 +52,14 @@ const (
 	reserved
 )
 
-// updates reports whether messages have to be updated before the post, or the update with the post lacks a place in the budget.
-func (d *delivery) updates() bool { return len(d.others) > 0 || d.rewrites == unreserved }
+// needsUpdates reports whether messages have to be updated before the post, or the update with the post lacks a place in the budget.
+func (r resolved) needsUpdates() bool { return len(r.others) > 0 || r.rewrites == unreserved }
+
+// tries are the attempts of this worker at the next update or at the post.
+type tries struct {
+	count int
+	first time.Time // when the first of them began
+}
 
 // lose records that another worker may be delivering the event by now.
 func (d *delivery) lose() {
@@ -53,18 +69,21 @@ func (d *delivery) lose() {
 
 // fromQueue reports whether the event comes from its channel's queue in the room.
 func (d *delivery) fromQueue() bool {
-	token := d.source.token()
+	token := d.message.source.token()
 	return token != "" && token == room.Token(d.destination)
 }
 
+// release ends the lease of an event that another worker may deliver. The event keeps its slot.
+func (a admission) release(ctx context.Context) { a.grant.Release(ctx, a.inDoubt) }
+
 // endUndelivered ends the grant of an event that is not retried. The slot is returned unless an attempt may have delivered the event. Such
 // an event counts as delivered, so a replay does not post it again.
-func endUndelivered(ctx context.Context, grant store.Grant, inDoubt bool) {
-	if inDoubt {
-		grant.Finish(ctx, "")
+func (a admission) endUndelivered(ctx context.Context) {
+	if a.inDoubt {
+		a.grant.Finish(ctx, "")
 		return
 	}
-	grant.Refund(ctx)
+	a.grant.Refund(ctx)
 }
 
 // Back-off between attempts: 0.5 s doubling to 30 s, and at least 5 s while the setup is at fault.

@@ -46,11 +46,11 @@ func (u *doubts) nameOf(c candidate) string {
 // about returns the doubt about an event that was just admitted. Redis may have lost the record of an attempt: then only an earlier
 // delivery of the message, or its header from the room, shows that there may have been an attempt.
 func (u *doubts) about(c candidate, decision *store.Decision) doubt {
-	attempted := c.delivered > 1 || !c.entry.Attempted.IsZero()
+	attempted := c.arrival.delivered > 1 || !c.entry.Attempted.IsZero()
 	if !decision.InDoubt && (decision.Verdict != store.Admitted || !attempted) {
 		return doubt{}
 	}
-	first := c.stored
+	first := c.arrival.stored
 	if !c.entry.Attempted.IsZero() {
 		first = c.entry.Attempted
 	}
@@ -91,7 +91,7 @@ func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
 			v.record(l, d, found.Receipt)
 			return false
 		case sink.Absent:
-			d.uncertain, d.doubt = false, doubt{}
+			d.admission.inDoubt, d.doubt = false, doubt{}
 		case sink.Unsearchable:
 			d.doubt.unsearchable = true
 		}

@@ -55,10 +55,13 @@ func TestBackoffGoesOn(t *testing.T) {
 	w := f.prepared(nil)
 	f.event("payments", "order-1")
 	// A delivery from its channel's queue goes back to that queue.
-	d := &delivery{candidate: candidate{message: f.taken(w, patience)}, grant: &fakeGrant{calls: f.calls}, started: time.Now(), attempts: 1, destination: "C1"}
-	d.source = source{inRoom: true, channel: "C1"}
+	d := &delivery{
+		message: f.taken(w, patience), admission: admission{grant: &fakeGrant{calls: f.calls}}, tries: tries{count: 1, first: time.Now()},
+		destination: "C1",
+	}
+	d.message.source = source{inRoom: true, channel: "C1"}
 	for deliveries, want := range map[uint64]time.Duration{1: firstBackoff, 2: 4 * time.Second, 3: longestBackoff, 1000: longestBackoff} {
-		d.delivered = deliveries
+		d.message.arrival.delivered = deliveries
 		delay, _ := w.decider.deliverer.failed(lifeOf(t.Context()), d, &sink.Error{Class: sink.Transient, Err: errScripted})
 		if again := want < patience/2; again && (delay < want*3/4 || delay > want*5/4) {
 			t.Errorf("back-off after delivery %d: got %v, want about %v", deliveries, delay, want)
@@ -198,8 +201,8 @@ func TestOneDeliveryProbes(t *testing.T) {
 func TestProberLeaves(t *testing.T) {
 	t.Parallel()
 	health := newHealth(slog.New(slog.DiscardHandler))
-	one := candidate{message: &message{}}
-	prober, other := &delivery{candidate: one, destination: "C1"}, &delivery{candidate: one, destination: "C1"}
+	one := &message{}
+	prober, other := &delivery{message: one, destination: "C1"}, &delivery{message: one, destination: "C1"}
 	health.misconfigure(prober, errScripted)
 	testkit.Equal(t, health.turn(t.Context(), &delivery{destination: "C2"}), true, "turn of another destination")
 	looked := make(chan bool)

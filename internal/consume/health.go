@@ -45,7 +45,7 @@ func (h *health) posted(d *delivery) {
 }
 
 // failed records that a delivery failed and is tried again.
-func (h *health) failed(d *delivery, err error) { h.deliveries.Note(err, d.traced()...) }
+func (h *health) failed(d *delivery, err error) { h.deliveries.Note(err, d.message.traced()...) }
 
 // unacknowledged records how many messages all workers together have not acknowledged.
 func (h *health) unacknowledged(n, most int) {
@@ -83,7 +83,7 @@ func (h *health) misconfigure(d *delivery, err error) {
 	defer h.mu.Unlock()
 	if len(h.faults) == 0 {
 		h.logger.Error("deliveries are misconfigured, no more events are asked for",
-			d.traced("destination", d.destination, "error", err)...)
+			d.message.traced("destination", d.destination, "error", err)...)
 	}
 	fault := h.faults[d.destination]
 	if fault == nil {

@@ -48,7 +48,7 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 		entry := r.journalEntry(settled.message, settled.denial, settled.decided)
 		entry.Round = round
 		if settled.outcome == Dropped {
-			entry.Channel = r.sink.Destination(sink.Delivery{Event: event.Event{Category: settled.category}})
+			entry.Channel = r.sink.Destination(sink.Delivery{Event: event.Event{Category: settled.about.category}})
 		}
 		if settled.fault != nil {
 			entry.Reason = string(settled.fault.Reason)
@@ -62,7 +62,7 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 
 // recordSent records a delivery.
 func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
-	r.journal.Record(d.category, journal.Sent, levelOf(d.denial), 1, func(_ int, detail journal.Detail) journal.Entry {
+	r.journal.Record(d.message.about.category, journal.Sent, levelOf(d.denial), 1, func(_ int, detail journal.Detail) journal.Entry {
 		if detail == journal.Brief {
 			return r.briefEntry(d.message)
 		}
@@ -74,7 +74,7 @@ func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
 
 // recordFailed records a failed post that will be retried.
 func (r *reporter) recordFailed(d *delivery, failure *sink.Error) {
-	r.journal.Record(d.category, journal.Failed, "", 1, func(int, journal.Detail) journal.Entry {
+	r.journal.Record(d.message.about.category, journal.Failed, "", 1, func(int, journal.Detail) journal.Entry {
 		entry := r.journalEntry(d.message, nil, time.Now())
 		entry.Channel, entry.Reason, entry.Code = d.destination, string(failure.Class), failure.Code
 		return entry
@@ -83,13 +83,15 @@ func (r *reporter) recordFailed(d *delivery, failure *sink.Error) {
 
 // recordMove records that an event, or the parts of a body, were stored in the room.
 func (r *reporter) recordMove(m *move) {
-	if m.reason == room.Part {
-		r.journal.Record(m.category, journal.Split, "", 1, func(int, journal.Detail) journal.Entry { return r.journalEntry(m.message, nil, time.Now()) })
+	if m.goal.reason == room.Part {
+		r.journal.Record(m.message.about.category, journal.Split, "", 1, func(int, journal.Detail) journal.Entry {
+			return r.journalEntry(m.message, nil, time.Now())
+		})
 		return
 	}
-	r.journal.Record(m.category, journal.Waiting, levelOf(m.denial), 1, func(int, journal.Detail) journal.Entry {
-		entry := r.journalEntry(m.message, m.denial, time.Now())
-		entry.Reason, entry.Next, entry.Channel = string(m.reason), m.due, m.channel
+	r.journal.Record(m.message.about.category, journal.Waiting, levelOf(m.goal.denial), 1, func(int, journal.Detail) journal.Entry {
+		entry := r.journalEntry(m.message, m.goal.denial, time.Now())
+		entry.Reason, entry.Next, entry.Channel = string(m.goal.reason), m.due, m.goal.channel
 		return entry
 	})
 }
@@ -102,12 +104,12 @@ func (r *reporter) briefEntry(m *message) journal.Entry {
 // journalEntry returns the fields that every full entry of an event has.
 func (r *reporter) journalEntry(m *message, denial *store.Denial, decided time.Time) journal.Entry {
 	entry := r.briefEntry(m)
-	entry.Title, entry.Decided, entry.Trace = m.title, r.reader.at(decided), m.traceID()
+	entry.Title, entry.Decided, entry.Trace = m.about.title, r.reader.at(decided), m.traceID()
 	if entry.Title == "" {
 		entry.Title = event.QuickTitle(m.Data())
 	}
-	if m.cost > 1 {
-		entry.Cost = m.cost
+	if m.about.cost > 1 {
+		entry.Cost = m.about.cost
 	}
 	if r.revision != nil {
 		entry.Revision = r.revision()
@@ -128,7 +130,7 @@ func (r *reporter) logOutcomes(settled ...settlement) {
 		if s.outcome == "" {
 			continue
 		}
-		attributes := []any{"id", r.reader.shownID(s.message), "category", s.category, "outcome", string(s.outcome)}
+		attributes := []any{"id", r.reader.shownID(s.message), "category", s.about.category, "outcome", string(s.outcome)}
 		if level := levelOf(s.denial); level != "" {
 			attributes = append(attributes, "limit_level", level) // "level" is the line's own
 		}

@@ -74,24 +74,24 @@ func TestDeadlineMovesOnConfirmation(t *testing.T) {
 	f.event("payments", "order-1")
 	m := f.taken(w, ackWait)
 
-	before := m.deadline
+	before := m.lease.deadline
 	proxy.DropReplies(true)
 	if err := w.settler.extend(t.Context(), m); err == nil {
 		t.Error("extension without a reply: got no error, want one")
 	}
-	if !m.deadline.Equal(before) {
-		t.Errorf("deadline without a confirmation: got %v later, want no change", m.deadline.Sub(before))
+	if !m.lease.deadline.Equal(before) {
+		t.Errorf("deadline without a confirmation: got %v later, want no change", m.lease.deadline.Sub(before))
 	}
 	proxy.DropReplies(false)
 	asked := time.Now()
 	testkit.NoError(t, w.settler.extend(t.Context(), m))
-	if m.deadline.Before(asked.Add(ackWait)) || m.deadline.After(time.Now().Add(ackWait)) {
-		t.Errorf("deadline: got %v after the request, want %v", m.deadline.Sub(asked), ackWait)
+	if m.lease.deadline.Before(asked.Add(ackWait)) || m.lease.deadline.After(time.Now().Add(ackWait)) {
+		t.Errorf("deadline: got %v after the request, want %v", m.lease.deadline.Sub(asked), ackWait)
 	}
 
-	m.deadline = time.Now().Add(-time.Millisecond)
-	before = m.deadline
-	if err := w.settler.extend(t.Context(), m); err == nil || !m.deadline.Equal(before) {
+	m.lease.deadline = time.Now().Add(-time.Millisecond)
+	before = m.lease.deadline
+	if err := w.settler.extend(t.Context(), m); err == nil || !m.lease.deadline.Equal(before) {
 		t.Errorf("extension after the lease: got %v, want an error and no change", err)
 	}
 }
@@ -106,12 +106,12 @@ func TestAfterTheLease(t *testing.T) {
 	sequence := f.event("payments", "order-1")
 	late := f.taken(w, ackWait)
 	current := f.taken(w, ackWait) // the redelivery
-	if late.left() > 0 || current.delivered != 2 {
-		t.Fatalf("got %v left of the lease and delivery %d, want none left and delivery 2", late.left(), current.delivered)
+	if late.lease.left() > 0 || current.arrival.delivered != 2 {
+		t.Fatalf("got %v left of the lease and delivery %d, want none left and delivery 2", late.lease.left(), current.arrival.delivered)
 	}
 
 	w.settler.nak(late, 0)
-	w.decider.deliverer.postpone(lifeOf(t.Context()), &delivery{candidate: candidate{message: late}, grant: &fakeGrant{calls: f.calls}}, 0)
+	w.decider.deliverer.postpone(lifeOf(t.Context()), &delivery{message: late, admission: admission{grant: &fakeGrant{calls: f.calls}}}, 0)
 	w.settler.terminate(late, event.NewFault(event.ReasonBadJSON, "of no use", nil))
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+ACK")
@@ -137,8 +137,8 @@ func TestNoPostWithoutALease(t *testing.T) {
 	})
 	f.event("payments", "order-1")
 	d := &delivery{
-		candidate: candidate{message: f.taken(w, patience)}, prepared: &preparation{delivery: sink.Delivery{Event: event.Event{ID: "order-1"}}},
-		grant: &fakeGrant{id: "order-1", calls: f.calls}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
+		message: f.taken(w, patience), prepared: &preparation{delivery: sink.Delivery{Event: event.Event{ID: "order-1"}}},
+		admission: admission{grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
 	}
 	proxy.DropReplies(true)
 	unanswered, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

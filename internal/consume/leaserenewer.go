@@ -73,7 +73,7 @@ func (r *leaseRenewer) due() []*delivery {
 	defer r.mu.Unlock()
 	var due []*delivery
 	for d := range r.deliveries {
-		if d.left() <= r.ackWait*2/3 {
+		if d.message.lease.left() <= r.ackWait*2/3 {
 			due = append(due, d)
 		}
 	}
@@ -87,12 +87,12 @@ func (r *leaseRenewer) extend(ctx context.Context, d *delivery) bool {
 		return false
 	}
 	if err := r.settler.extend(ctx, d.message); err != nil {
-		if d.left() <= 0 {
+		if d.message.lease.left() <= 0 {
 			d.lose()
 		}
 		return false // the next beat tries again
 	}
-	if !d.grant.Extend(ctx) {
+	if !d.admission.grant.Extend(ctx) {
 		d.lose()
 		return false
 	}

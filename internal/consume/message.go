@@ -37,13 +37,12 @@ func (s source) token() string {
 // message is a stored message that this worker received.
 type message struct {
 	jetstream.Msg
-	arrival
-	about
 	spanState
-	lease
+	arrival arrival
+	lease   lease
+	about   about
 	source  source
 	entry   room.Entry // origin of the event, and what it waited for
-	forged  bool       // a message in the room that neither a worker nor an operator wrote
 	size    int        // bytes of the subject, the headers and the body
 	decoded *decoded   // result of bodies; nil: not decoded
 	hand    *hand
@@ -99,7 +98,8 @@ func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint
 	if err != nil {
 		return nil, fmt.Errorf("reading where a message is stored: %w", err)
 	}
-	m := &message{
+	at := room.Origin{Stream: meta.Stream, Sequence: meta.Sequence.Stream, Stored: meta.Timestamp}
+	return &message{
 		Msg: msg,
 		arrival: arrival{
 			stream: meta.Stream, consumer: meta.Consumer, sequence: meta.Sequence.Stream, stored: meta.Timestamp, behind: meta.NumPending,
@@ -107,17 +107,15 @@ func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint
 		},
 		lease:  lease{deadline: asked.Add(ackWait)},
 		source: from,
-		forged: from.inRoom && !trusted.IsMarked(msg.Headers()),
+		entry:  entryOf(from, msg.Subject(), msg.Headers(), at),
 		size:   stream.Size(msg.Subject(), msg.Headers(), len(msg.Data())),
-	}
-	m.entry = entryOf(from.inRoom, msg.Subject(), msg.Headers(), room.Origin{Stream: m.stream, Sequence: m.sequence, Stored: m.stored})
-	return m, nil
+	}, nil
 }
 
 // entryOf returns the entry of a stored message's event. It trusts headers only in the room. A message in the room without these headers
 // has no category, and ends as a dead letter.
-func entryOf(inRoom bool, subject string, header nats.Header, at room.Origin) room.Entry {
-	if inRoom {
+func entryOf(from source, subject string, header nats.Header, at room.Origin) room.Entry {
+	if from.inRoom {
 		if entry, err := room.Read(header, at.Stored); err == nil {
 			return entry
 		}
@@ -126,13 +124,16 @@ func entryOf(inRoom bool, subject string, header nats.Header, at room.Origin) ro
 }
 
 // Consumer implements settle.Message, with Sequence, Size and Reply.
-func (m *message) Consumer() string { return m.consumer }
+func (m *message) Consumer() string { return m.arrival.consumer }
 
 // Sequence returns the message's sequence in its stream.
-func (m *message) Sequence() uint64 { return m.sequence }
+func (m *message) Sequence() uint64 { return m.arrival.sequence }
 
 // Size returns roughly how many bytes the message takes in memory.
 func (m *message) Size() int { return messageBytes + m.size }
+
+// forged reports whether the message is in the room, and neither a worker nor an operator wrote it.
+func (m *message) forged() bool { return m.source.inRoom && !trusted.IsMarked(m.Headers()) }
 
 // waited reports whether the event has waited for a slot.
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }

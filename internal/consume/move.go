@@ -15,25 +15,19 @@ import (
 
 // move is an event, or the parts of a body, on the way to the room. The event keeps its slots and its identity.
 type move struct {
-	*message
-	reason  room.Reason
-	first   string        // first level of the event's category
-	channel string        // if it waits for its channel: the destination
-	due     time.Time     // when the event comes back, by the server's clock; zero: not known
-	denial  *store.Denial // if it waits for a slot: the event's denial; nil: not known
-	toStore []*nats.Msg   // messages for the room: the event, or the parts
-	stays   []store.Stay  // the stay of each message
-	counted bool          // the stay is already approved
-	grant   store.Grant   // grant of an admitted event; otherwise nil
-	inDoubt bool          // an attempt may have delivered the event
-	bad     *event.Fault  // if it is a body: the fault of its bad parts, which become one dead letter
+	message   *message
+	goal      goal
+	first     string       // first level of the event's category
+	due       time.Time    // when the event comes back, by the server's clock; zero: not known
+	toStore   publication  // the event, or the parts
+	stays     []store.Stay // the stay of each message
+	counted   bool         // the stay is already approved
+	admission *admission   // nil: the event is not admitted
+	bad       *event.Fault // if it is a body: the fault of its bad parts, which become one dead letter
 
 	element *pool         // the pool in which the event holds an element; nil: it holds none
 	storing *lane.Storing // the event's entry in its channel's lane; nil: it has none
 	ended   chan struct{} // closed when the message is stored, dropped or returned to its stream
-
-	published []jetstream.PubAckFuture // messages published so far
-	fault     error                    // error that stopped the publishing of the rest
 }
 
 // end gives back what a move holds.
@@ -45,6 +39,40 @@ func (m *move) end() {
 	close(m.ended)
 }
 
+// publication is the messages that a move stores in the room.
+type publication struct {
+	messages  []*nats.Msg
+	published []jetstream.PubAckFuture // of the messages published so far
+	fault     error                    // error that stopped the publishing of the rest
+}
+
+// publish hands the messages to the server.
+func (p *publication) publish(js jetstream.JetStream) {
+	for _, message := range p.messages {
+		future, err := js.PublishMsgAsync(message)
+		if err != nil {
+			p.fault = err
+			return
+		}
+		p.published = append(p.published, future)
+	}
+}
+
+// confirmed waits for the server to confirm the messages. It reports which messages the room held before.
+func (p *publication) confirmed(givenUp <-chan struct{}) (known []bool, err error) {
+	for _, future := range p.published {
+		select {
+		case ack := <-future.Ok():
+			known = append(known, ack.Duplicate)
+		case err := <-future.Err():
+			return nil, err
+		case <-givenUp:
+			return nil, nats.ErrTimeout
+		}
+	}
+	return known, p.fault
+}
+
 // goal describes what an event waits for in the room.
 type goal struct {
 	reason  room.Reason
@@ -52,6 +80,7 @@ type goal struct {
 	in      time.Duration // if it waits for its slot, pair, Redis or body: time until it comes back
 	until   uint64        // if it waits for its pair: see room.Entry, as for behind
 	behind  uint64
+	denial  *store.Denial // if it waits for a slot: the event's denial; nil: not known
 
 	attempted time.Time // see room.Entry
 }
@@ -59,12 +88,12 @@ type goal struct {
 // nameOf returns the name (Nats-Msg-Id) with which a message goes to the room. A redelivery has the same name, so JetStream stores the
 // message once.
 func nameOf(m *message) string {
-	return fmt.Sprintf("room-%s-%d-%d", m.stream, m.sequence, m.stored.UnixMilli())
+	return fmt.Sprintf("room-%s-%d-%d", m.arrival.stream, m.arrival.sequence, m.arrival.stored.UnixMilli())
 }
 
 // newMove returns the move of an event.
 func (m *mover) newMove(c candidate, to goal) *move {
-	m.reporter.trace(c.message, time.Now(), false)
+	m.reporter.trace(c.message, time.Now())
 	subjects, first, name := m.streams.Names.Room(), m.reader.firstLevel(c.message, c.event), nameOf(c.message)
 	entry := c.entryFor(c.event, to.reason)
 	entry.Until, entry.Behind = to.until, to.behind
@@ -84,17 +113,19 @@ func (m *mover) newMove(c candidate, to goal) *move {
 		room.ScheduleAt(toStore, target, due)
 	}
 	return &move{
-		message: c.message, reason: to.reason, first: first, channel: to.channel, due: due, ended: make(chan struct{}),
-		toStore: []*nats.Msg{toStore}, stays: []store.Stay{stayOf(first, entry, len(c.Data()), staysFor)},
+		message: c.message, goal: to, first: first, due: due, ended: make(chan struct{}),
+		toStore: publication{messages: []*nats.Msg{toStore}}, stays: []store.Stay{stayOf(first, entry, len(c.Data()), staysFor)},
 	}
 }
 
 // newSplit returns the move of a body whose parts become messages of their own, with identities that no producer can claim. If one part may
 // not stay, all parts are dropped.
 func (m *mover) newSplit(of *message, parts []event.Part, bad *event.Fault) *move {
-	m.reporter.trace(of, time.Now(), false)
+	m.reporter.trace(of, time.Now())
 	producer := of.producerTrace()
-	body := &move{message: of, reason: room.Part, first: m.reader.firstLevel(of, event.Event{}), bad: bad, ended: make(chan struct{})}
+	body := &move{
+		message: of, goal: goal{reason: room.Part}, first: m.reader.firstLevel(of, event.Event{}), bad: bad, ended: make(chan struct{}),
+	}
 	for i, part := range parts {
 		entry := of.entry
 		entry.Reason, entry.Subject = room.Part, part.Subject
@@ -103,7 +134,7 @@ func (m *mover) newSplit(of *message, parts []event.Part, bad *event.Fault) *mov
 		first := event.FirstLevel(category)
 		toStore := entry.Message(m.streams.Names.Room().Queue(room.Part, first), producer, part.Data)
 		toStore.Header.Set(nats.MsgIdHdr, fmt.Sprintf("%s-%d", nameOf(of), i))
-		body.toStore = append(body.toStore, toStore)
+		body.toStore.messages = append(body.toStore.messages, toStore)
 		body.stays = append(body.stays, stayOf(first, entry, len(part.Data), stayIn))
 	}
 	return body

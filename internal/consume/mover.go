@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
@@ -51,8 +50,8 @@ func (m *mover) hold(c candidate, to goal, element *pool) {
 // comeBack stores an event in the room until its slot opens, and releases its element of the pool at the end. If the event is too large for
 // the room, it is dropped. The denial is nil if it is no longer known.
 func (m *mover) comeBack(c candidate, in time.Duration, denial *store.Denial, element *pool) {
-	moving := m.newMove(c, goal{reason: room.Slot, in: in})
-	moving.counted, moving.denial, moving.element = true, denial, element
+	moving := m.newMove(c, goal{reason: room.Slot, in: in, denial: denial})
+	moving.counted, moving.element = true, element
 	m.put(moving)
 }
 
@@ -66,7 +65,7 @@ func (m *mover) run() {
 	batch := make([]*move, 0, store.MaxBatch)
 	for next := range m.moves {
 		batch = append(batch[:0], next)
-		for size := len(next.toStore); size < store.MaxBatch && len(m.moves) > 0; size += len(next.toStore) {
+		for size := len(next.toStore.messages); size < store.MaxBatch && len(m.moves) > 0; size += len(next.toStore.messages) {
 			next = <-m.moves
 			batch = append(batch, next)
 		}
@@ -79,9 +78,9 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 	refused := m.ask(batch)
 	for _, move := range batch {
 		switch {
-		case move.left() <= 0: // JetStream redelivers the message
-			move.span.Left(tracing.Lost)
-			move.leaveHand()
+		case move.message.lease.left() <= 0: // JetStream redelivers the message
+			move.message.span.Left(tracing.Lost)
+			move.message.leaveHand()
 			move.end()
 		case refused[move]:
 			m.ended.Go(func() {
@@ -102,7 +101,7 @@ func (m *mover) ask(batch []*move) (refused map[*move]bool) {
 	var stays []store.Stay
 	for _, move := range batch {
 		switch {
-		case slices.ContainsFunc(move.toStore, m.exceedsRoom):
+		case slices.ContainsFunc(move.toStore.messages, m.exceedsRoom):
 			refused[move] = true
 		case !move.counted:
 			asking = append(asking, move)
@@ -118,7 +117,7 @@ func (m *mover) ask(batch []*move) (refused map[*move]bool) {
 	}
 	for _, move := range asking {
 		if refused[move] = slices.Contains(mayStay[:len(move.stays)], false); refused[move] {
-			m.refusals.add(crowd(move.reason, move.first), true)
+			m.refusals.addCrowded(crowd(move.goal.reason, move.first))
 		}
 		for i, stay := range move.stays {
 			if refused[move] && mayStay[i] {
@@ -139,53 +138,26 @@ func (m *mover) exceedsRoom(message *nats.Msg) bool {
 
 // drop ends an event that may not stay in the room. Its slot is returned unless an attempt may have delivered the event.
 func (m *mover) drop(moving *move) {
-	m.metrics.RoomRefused(string(moving.reason), 1)
-	if moving.grant != nil {
-		endUndelivered(context.Background(), moving.grant, moving.inDoubt)
+	m.metrics.RoomRefused(string(moving.goal.reason), 1)
+	if moving.admission != nil {
+		moving.admission.endUndelivered(context.Background())
 	}
-	m.settler.settle(m.refusals.dropped(moving.message, cmp.Or(moving.denial, store.DeniedByRoom)))
+	m.settler.settle(m.refusals.dropped(moving.message, cmp.Or(moving.goal.denial, store.DeniedByRoom)))
 }
 
 // store ends the leases of the moves, so any worker can take the events from the room, and publishes the moves in order.
 func (m *mover) store(batch []*move) {
 	var releasing sync.WaitGroup
 	for _, move := range batch {
-		if move.grant != nil {
-			releasing.Go(func() { move.grant.Release(context.Background(), move.inDoubt) })
+		if move.admission != nil {
+			releasing.Go(func() { move.admission.release(context.Background()) })
 		}
 	}
 	releasing.Wait()
 	for _, move := range batch {
-		move.publish(m.streams.JetStream)
+		move.toStore.publish(m.streams.JetStream)
 	}
 	m.ended.Go(func() { m.settle(batch) })
-}
-
-// publish hands the messages of a move to the server.
-func (m *move) publish(js jetstream.JetStream) {
-	for _, message := range m.toStore {
-		future, err := js.PublishMsgAsync(message)
-		if err != nil {
-			m.fault = err
-			return
-		}
-		m.published = append(m.published, future)
-	}
-}
-
-// confirmed waits for the server to confirm the messages of a move. It reports which messages the room held before.
-func (m *move) confirmed(givenUp <-chan struct{}) (known []bool, err error) {
-	for _, future := range m.published {
-		select {
-		case ack := <-future.Ok():
-			known = append(known, ack.Duplicate)
-		case err := <-future.Err():
-			return nil, err
-		case <-givenUp:
-			return nil, nats.ErrTimeout
-		}
-	}
-	return known, m.fault
 }
 
 // settle settles the messages of moves as the server confirms them.
@@ -197,7 +169,7 @@ func (m *mover) settle(batch []*move) {
 		stored  []*move
 	)
 	for _, move := range batch {
-		known, err := move.confirmed(deadline.Done())
+		known, err := move.toStore.confirmed(deadline.Done())
 		if !stream.IsTooLarge(err) {
 			m.storing.Note(err)
 		}
@@ -208,7 +180,7 @@ func (m *mover) settle(batch []*move) {
 			if move.bad != nil {
 				m.ended.Go(func() {
 					defer move.end()
-					group, _ := move.decode(m.reader.Decoder)
+					group, _ := move.message.decode(m.reader.Decoder)
 					m.settler.deadLetter(context.Background(), move.message, group, move.bad)
 				})
 				continue
@@ -241,18 +213,18 @@ func (m *mover) stored(moving *move, known []bool) {
 	if stay, waited := m.stays.of(moving.message); waited && stay.First != moving.stays[0].First {
 		m.stays.leave(stay) // the earlier stay counts for another first level
 	}
-	if moving.reason == room.Part {
+	if moving.goal.reason == room.Part {
 		failpoint.Reach(failpoint.AfterSplit)
-		moving.span.Ended(tracing.Split)
+		moving.message.span.Ended(tracing.Split)
 		m.metrics.Split()
 		return
 	}
-	moving.span.Ended(tracing.Waiting)
-	moving.span.WaitsFor(string(moving.reason))
-	switch moving.reason {
+	moving.message.span.Ended(tracing.Waiting)
+	moving.message.span.WaitsFor(string(moving.goal.reason))
+	switch moving.goal.reason {
 	case room.Slot:
 		m.metrics.Delayed()
 	case room.Channel:
-		m.queues.serve(source{inRoom: true, channel: moving.channel})
+		m.queues.serve(source{inRoom: true, channel: moving.goal.channel})
 	}
 }

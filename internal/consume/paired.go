@@ -282,7 +282,7 @@ func (p *pairs) opensNone(stored *jetstream.RawStreamMsg) bool {
 	if !event.HintsOf(stored.Data).Resolves || len(stored.Data) >= heavyBytes {
 		return false
 	}
-	entry := entryOf(inRoom, stored.Subject, stored.Header, room.Origin{Sequence: stored.Sequence, Stored: stored.Time})
+	entry := entryOf(source{inRoom: inRoom}, stored.Subject, stored.Header, room.Origin{Sequence: stored.Sequence, Stored: stored.Time})
 	m := asStored(entry, stored.Header, stored.Data)
 	if parts, _ := p.reader.Parts(m); parts != nil {
 		return false

@@ -45,8 +45,8 @@ func (r *reader) tooOld(now time.Time, m *message) bool {
 // leastAge returns the minimum time since an event was stored, by the server's clock.
 func (r *reader) leastAge(m *message) time.Duration {
 	latest := r.streams.Clock.Earliest(time.Now())
-	if m.stored.After(latest) { // the time at which it came back from the room
-		latest = m.stored
+	if m.arrival.stored.After(latest) { // the time at which it came back from the room
+		latest = m.arrival.stored
 	}
 	return latest.Sub(m.entry.Since)
 }
@@ -66,8 +66,8 @@ func (r *reader) forgottenUntil() time.Time {
 
 // categoryOf returns the category of a message that may not have been decoded yet, or "" if the message has none.
 func (r *reader) categoryOf(m *message) string {
-	if m.category != "" {
-		return m.category
+	if m.about.category != "" {
+		return m.about.category
 	}
 	category, bare, err := r.CategoryOf(m.entry.Subject)
 	if err != nil || !bare {
@@ -88,14 +88,14 @@ func (r *reader) firstLevel(m *message, e event.Event) string {
 
 // shownID returns the ID of a message's event. It decodes an event that was dropped undecoded, unless decoding takes long.
 func (r *reader) shownID(m *message) string {
-	if m.shownID == "" {
+	if m.about.shownID == "" {
 		var e event.Event
 		if len(m.Data()) >= heavyBytes {
 			e = r.Identify(m.asStored())
 		} else {
 			e, _ = m.decode(r.Decoder) // even a faulty event has its ID
 		}
-		m.shownID, m.cost = e.ShownID(), e.Cost
+		m.about.shownID, m.about.cost = e.ShownID(), e.Cost
 	}
-	return m.shownID
+	return m.about.shownID
 }

@@ -42,9 +42,14 @@ func newRefusals(delay func(string) time.Duration, metrics RoomMetrics) *refusal
 // crowd returns the key of a first level's events that wait in the room for a reason. No category has such a name.
 func crowd(reason room.Reason, first string) string { return string(reason) + " " + first }
 
-// add remembers a refusal for refusedFor. The key is a category or a crowd.
-func (r *refusals) add(key string, crowded bool) {
-	r.cache.Add(key, refusal{until: time.Now().Add(refusedFor), crowded: crowded})
+// addLate remembers for refusedFor that the slots of a category open too late.
+func (r *refusals) addLate(category string) {
+	r.cache.Add(category, refusal{until: time.Now().Add(refusedFor)})
+}
+
+// addCrowded remembers for refusedFor that too many events wait. The key is a category or a crowd.
+func (r *refusals) addCrowded(key string) {
+	r.cache.Add(key, refusal{until: time.Now().Add(refusedFor), crowded: true})
 }
 
 // of reports whether no more events may wait, and whether the reason is that too many events wait already.
@@ -77,8 +82,8 @@ func (r *refusals) mayWait(category string) bool {
 
 // dropped returns the settlement of a message whose event was denied.
 func (r *refusals) dropped(m *message, denial *store.Denial) settlement {
-	if denial != store.DeniedUnpaired && denial != store.DeniedByRoom && r.waits(m.category) {
-		if _, crowded := r.of(m.category); crowded {
+	if denial != store.DeniedUnpaired && denial != store.DeniedByRoom && r.waits(m.about.category) {
+		if _, crowded := r.of(m.about.category); crowded {
 			r.metrics.RoomRefused(string(room.Slot), 1)
 		}
 	}

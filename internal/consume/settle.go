@@ -111,6 +111,11 @@ type stored struct {
 	at       int64
 }
 
+// storedAs returns the identity of a message.
+func storedAs(m *message) stored {
+	return stored{m.arrival.stream, m.arrival.sequence, m.arrival.stored.UnixNano()}
+}
+
 // mostLate bounds the remembered late settlements: more than all instances together can have unacknowledged.
 const mostLate = 2 * stream.MaxAckPending
 
@@ -138,8 +143,11 @@ func (t *tally) count(batch []settlement, failed time.Time) (counted []settlemen
 	}
 	now, connection := time.Now(), t.conn.Stats().Reconnects
 	counted = slices.DeleteFunc(batch, func(settled settlement) bool {
-		late := settled.connection != connection || settled.leftAt(now) <= 0 || settled.decided.Before(failed)
-		return t.settledBefore(settled.message, late)
+		late := settled.arrival.connection != connection || settled.lease.leftAt(now) <= 0 || settled.decided.Before(failed)
+		if late {
+			return t.settledAgain(settled.message)
+		}
+		return t.settledLate(settled.message)
 	})
 	groups = alike(counted)
 	for _, g := range groups {
@@ -169,14 +177,14 @@ func (s *settler) confirmed(batch []settlement, failed time.Time) {
 
 // countSent counts an event whose delivery this worker was the first to record. Its message may be settled more than once.
 func (s *settler) countSent(d *delivery) {
-	s.metrics.EventAge(s.streams.Clock.Since(d.entry.Since), d.span.TraceID())
+	s.metrics.EventAge(s.streams.Clock.Since(d.message.entry.Since), d.message.span.TraceID())
 	if d.event.Resolves() {
 		s.metrics.Resolved("paired")
 	}
-	s.metrics.Event(d.category, string(Sent), 1)
+	s.metrics.Event(d.message.about.category, string(Sent), 1)
 	s.reporter.logOutcomes(settlement{message: d.message, outcome: Sent, denial: d.denial})
 	if d.denial != nil {
-		s.metrics.Dropped(d.category, d.denial.Level, 1, d.span.TraceID())
+		s.metrics.Dropped(d.message.about.category, d.denial.Level, 1, d.message.span.TraceID())
 	}
 }
 
@@ -201,7 +209,7 @@ func alike(batch []settlement) (groups []outcomes) {
 		if settled.outcome == "" {
 			continue
 		}
-		k := kind{settled.category, settled.outcome, levelOf(settled.denial)}
+		k := kind{settled.about.category, settled.outcome, levelOf(settled.denial)}
 		number, known := numbers[k]
 		if !known {
 			number = len(groups)
@@ -233,17 +241,13 @@ func dropsOf(batch []settlement, groups []outcomes) (drops []summary.Drop) {
 	return drops
 }
 
-// settledBefore reports whether a message was settled before. It remembers late settlements: on a lost connection, with an expired lease,
-// or for a consumer that may have been recreated before it confirmed them.
-func (t *tally) settledBefore(m *message, late bool) bool {
-	if !late && t.late.Len() == 0 {
-		return false
-	}
-	name := stored{m.stream, m.sequence, m.stored.UnixNano()}
-	if !late {
-		return t.late.Contains(name)
-	}
-	before, _ := t.late.ContainsOrAdd(name, struct{}{})
+// settledLate reports whether a message had a late settlement: on a lost connection, with an expired lease, or for a consumer that may have
+// been recreated before it confirmed the settlement.
+func (t *tally) settledLate(m *message) bool { return t.late.Len() > 0 && t.late.Contains(storedAs(m)) }
+
+// settledAgain remembers the late settlement of a message, and reports whether the message had one before.
+func (t *tally) settledAgain(m *message) bool {
+	before, _ := t.late.ContainsOrAdd(storedAs(m), struct{}{})
 	return before
 }
 
@@ -252,7 +256,7 @@ func (t *tally) settledBefore(m *message, late bool) bool {
 func (s *settler) nak(m *message, delay time.Duration) {
 	m.span.Left(tracing.GivenBack)
 	m.leaveHand()
-	if m.left() <= 0 {
+	if m.lease.left() <= 0 {
 		return
 	}
 	_ = settle.Nak(s.streams.Connection.Conn, m, delay) // if the nak is lost, the message is redelivered after the acknowledgement wait
@@ -268,10 +272,10 @@ func (s *settler) deadLetter(ctx context.Context, m *message, e event.Event, fau
 // storeLetter stores a message as a dead letter. On failure it sends a nak for the message and returns false. Even a faulty event has its
 // ID.
 func (s *settler) storeLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) bool {
-	s.reporter.trace(m, time.Now(), false)
+	s.reporter.trace(m, time.Now())
 	err := s.letters.Store(ctx, deadletters.Dead{
 		Entry: m.entryFor(e, ""), First: s.reader.firstLevel(m, e), Header: m.Headers(), Body: m.Data(),
-		Sequence: m.sequence, Deliveries: m.delivered, Fault: fault, TraceID: m.span.TraceID(),
+		Sequence: m.arrival.sequence, Deliveries: m.arrival.delivered, Fault: fault, TraceID: m.span.TraceID(),
 	})
 	s.writing.Note(err)
 	if err != nil {
@@ -283,7 +287,7 @@ func (s *settler) storeLetter(ctx context.Context, m *message, e event.Event, fa
 // terminate ends a message whose dead letter is stored, and sends the reason.
 func (s *settler) terminate(m *message, fault *event.Fault) {
 	settled := settlement{message: m, outcome: Dead, fault: fault, decided: time.Now()}
-	if m.left() > 0 {
+	if m.lease.left() > 0 {
 		if settle.Terminate(s.streams.Connection.Conn, m, string(fault.Reason)+": "+plain.Header(fault.Detail)) == nil {
 			m.leaveHand()
 			s.confirmed([]settlement{settled}, time.Time{})
@@ -295,9 +299,9 @@ func (s *settler) terminate(m *message, fault *event.Fault) {
 
 // extend renews the lease on a message. Only the server's confirmation moves the deadline.
 func (s *settler) extend(ctx context.Context, m *message) error {
-	left := m.left()
+	left := m.lease.left()
 	if left <= 0 {
-		return fmt.Errorf("extending the lease on message %d: it has run out", m.sequence)
+		return fmt.Errorf("extending the lease on message %d: it has run out", m.arrival.sequence)
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(left, s.ackWait/6))
 	defer cancel()
@@ -305,6 +309,6 @@ func (s *settler) extend(ctx context.Context, m *message) error {
 	if err := settle.Extend(ctx, s.streams.Connection.Conn, m); err != nil {
 		return fmt.Errorf("extending a lease: %w", err)
 	}
-	m.extend(asked, s.ackWait)
+	m.lease.extend(asked, s.ackWait)
 	return nil
 }

@@ -115,7 +115,7 @@ func TestSplitAgain(t *testing.T) {
 		group := f.group()
 		m := f.taken(gone, patience)
 		parts, bad := testDecoder.Parts(m.asStored())
-		for _, part := range gone.mover.newSplit(m, parts, bad).toStore {
+		for _, part := range gone.mover.newSplit(m, parts, bad).toStore.messages {
 			testkit.Must(f.js.PublishMsg(t.Context(), part))(t)
 		}
 		f.start(nil)

@@ -11,29 +11,49 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
-// trace starts the span of a message that has none, if the message is to have a span: every admitted event, every event that had a span
-// before it waited, and a sample of the rest. A body's span does not count for its parts, since a body has many.
-func (r *reporter) trace(m *message, begun time.Time, admitted bool) {
-	if r.tracer == nil || m.span != nil || m.untraced && !admitted {
+// trace starts the span of a message that has none, if its event had a span before it waited or belongs to the sample. A body's span does
+// not count for its parts, since a body has many.
+func (r *reporter) trace(m *message, begun time.Time) {
+	if r.tracer == nil || m.span != nil || m.untraced {
 		return
 	}
 	goesOn := m.entry.Trace != "" && m.entry.Reason != room.Part
-	if m.untraced = !admitted && !goesOn && !r.tracer.Samples(begun); m.untraced {
-		return
+	if m.untraced = !goesOn && !r.tracer.Samples(begun); !m.untraced {
+		r.startSpan(m, begun)
 	}
+}
+
+// traceAdmitted starts the span of a message that has none. Every admitted event has a span.
+func (r *reporter) traceAdmitted(m *message, begun time.Time) {
+	if r.tracer != nil && m.span == nil {
+		r.startSpan(m, begun)
+	}
+}
+
+func (r *reporter) startSpan(m *message, begun time.Time) {
 	m.span = r.tracer.Process(tracing.Message{
-		Subject: m.entry.Subject, Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, ID: r.reader.shownID(m), Category: m.category,
-		Size: len(m.Data()), Delivered: m.delivered, WaitedFor: string(m.entry.Reason), Producer: m.producerSpan(), Parent: m.entry.Trace,
+		Subject: m.entry.Subject, Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, ID: r.reader.shownID(m), Category: m.about.category,
+		Size: len(m.Data()), Delivered: m.arrival.delivered, WaitedFor: string(m.entry.Reason), Producer: m.producerSpan(), Parent: m.entry.Trace,
 	}, begun)
 }
 
-// traceDecision records in a candidate's span how the batch was decided.
-func (r *reporter) traceDecision(c *candidate, asked, answered time.Time, d *store.Decision, denial *store.Denial, batch int) {
+// roundTrip is one request to the throttle.
+type roundTrip struct {
+	asked, answered time.Time
+	events          int
+}
+
+// traceDecision records in a candidate's span how the candidate was decided.
+func (r *reporter) traceDecision(c *candidate, by roundTrip, d *store.Decision, denial *store.Denial) {
 	if r.tracer == nil {
 		return
 	}
-	r.trace(c.message, c.received, d.Grant != nil)
-	c.span.Decided(asked, answered, d.Verdict.String(), levelOf(denial), batch)
+	if d.Grant != nil {
+		r.traceAdmitted(c.message, c.received)
+	} else {
+		r.trace(c.message, c.received)
+	}
+	c.span.Decided(by.asked, by.answered, d.Verdict.String(), levelOf(denial), by.events)
 }
 
 // producerSpan returns the span in which the event was published.

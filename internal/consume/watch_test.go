@@ -27,18 +27,18 @@ func TestAgesByTheServersClock(t *testing.T) {
 	const doubt = 2 * patience
 	skew(w, -48*time.Hour, doubt) // as of a host that is two days ahead
 	m := &message{arrival: arrival{stored: time.Now().Add(-48 * time.Hour)}}
-	m.entry.Since = m.stored
+	m.entry.Since = m.arrival.stored
 	testkit.Equal(t, w.decider.intake.reader.tooOld(time.Now(), m), false, "a fresh message is too old")
-	m.entry.Since = m.stored.Add(-61 * time.Minute)
+	m.entry.Since = m.arrival.stored.Add(-61 * time.Minute)
 	testkit.Equal(t, w.decider.intake.reader.tooOld(time.Now(), m), true, "a message of 61 minutes ago is too old")
 	c := candidate{message: m, event: event.Event{ID: "order-1", Category: "payments"}}
-	m.entry.Subject, m.entry.Since = "notify.payments", m.stored
+	m.entry.Subject, m.entry.Since = "notify.payments", m.arrival.stored
 	f.event("payments", "order-1")
 	taken := f.taken(w, patience)
 	c.Msg = taken.Msg
-	stored := w.mover.newMove(c, goal{reason: room.Slot, in: time.Hour}).toStore[0]
+	stored := w.mover.newMove(c, goal{reason: room.Slot, in: time.Hour}).toStore.messages[0]
 	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(stored.Header.Get("Nats-Schedule"), "@at "))
-	if in := at.Sub(m.stored) - doubt; err != nil || in < time.Hour || in > time.Hour+patience {
+	if in := at.Sub(m.arrival.stored) - doubt; err != nil || in < time.Hour || in > time.Hour+patience {
 		t.Errorf("it comes back in %v of the latest time that the server may show (%v), want an hour", in, err)
 	}
 	m.entry.Since = w.streams.Clock.Now()

@@ -46,36 +46,34 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 	settled := make([]settlement, 0, len(batch)) // most events of a flood end here
 	now, forgotten := time.Now(), i.reader.forgottenUntil()
 	for _, m := range batch {
-		if m.leftAt(now) <= 0 { // its lease has expired: JetStream redelivers it
+		if m.lease.leftAt(now) <= 0 { // its lease has expired: JetStream redelivers it
 			m.leaveHand()
 			continue
 		}
-		if m.forged {
+		if m.forged() {
 			i.forged.Forged(trusted.Room, 1)
 			settled = append(settled, settlement{message: m})
 			continue
 		}
-		again := m.deliveredBefore(forgotten)
-		if m.delivered > 1 && m.decoded == nil {
+		if m.arrival.delivered > 1 && m.decoded == nil {
 			i.metrics.Redelivered(1)
 		}
-		expired := i.reader.tooOld(now, m)
-		if expired && !again {
-			m.category = i.reader.categoryOf(m)
+		c := candidate{message: m, received: now, lookUp: i.reader.tooOld(now, m), again: m.deliveredBefore(forgotten)}
+		if c.lookUp && !c.again {
+			m.about.category = i.reader.categoryOf(m)
 			settled = append(settled, settlement{message: m, outcome: Expired})
 			continue
 		}
-		denial := i.knownDenial(m, again)
+		denial := i.knownDenial(&c)
 		if denial == nil && i.heavy(m) {
 			i.bodies.add(m)
 			continue
 		}
 		if denial == nil {
-			c := candidate{message: m, received: now, lookUp: expired, again: again}
 			var fault *event.Fault
-			c.event, denial, fault = i.read(m, again)
+			denial, fault = i.read(&c)
 			switch {
-			case fault != nil && expired:
+			case fault != nil && c.lookUp:
 				settled = append(settled, settlement{message: m, outcome: Expired})
 				continue
 			case fault != nil:
@@ -122,7 +120,7 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 	if err != nil {
 		return d.notDecided(l, candidates)
 	}
-	answered := time.Now()
+	trip := roundTrip{asked: asked, answered: time.Now(), events: len(candidates)}
 	var (
 		settled  []settlement
 		unpaired []candidate
@@ -130,7 +128,7 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 	for i := range decisions {
 		c, decision := candidates[i], &decisions[i]
 		denial := decision.Denial(asked)
-		d.reporter.traceDecision(&candidates[i], asked, answered, decision, denial, len(candidates))
+		d.reporter.traceDecision(&candidates[i], trip, decision, denial)
 		switch {
 		case decision.Grant != nil: // it is admitted, or in shadow mode, where a denial is only measured
 			d.deliverer.start(l, d.deliverer.newDelivery(c, decision, denial, prepared[i]))
@@ -181,9 +179,9 @@ func (d *decider) undelivered(c candidate, decision *store.Decision, denial *sto
 // paused or has earlier events, the event waits in the room. An event that needs more than a post enters its channel's lane later.
 func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
-		v.queues.learn(d.source.token(), d.destination)
+		v.queues.learn(d.message.source.token(), d.destination)
 	}
-	enters := !d.doubt.open && !d.updates()
+	enters := !d.doubt.open && !d.resolved.needsUpdates()
 	if enters && !v.enter(d) {
 		v.hold(d, v.pool)
 		return
@@ -241,8 +239,8 @@ func (v *deliverer) delivered(l life, d *delivery, receipt string) {
 
 // record records a delivery. The first worker that records it counts its outcome: its message may be settled more than once.
 func (v *deliverer) record(l life, d *delivery, receipt string) {
-	d.span.Ended(string(Sent))
-	newly := d.grant.Finish(l.ending(), receipt)
+	d.message.span.Ended(string(Sent))
+	newly := d.admission.grant.Finish(l.ending(), receipt)
 	failpoint.Reach(failpoint.AfterRecord)
 	if newly {
 		v.settler.countSent(d)
@@ -271,11 +269,11 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		return 0, true
 	case sink.Misconfigured:
 		v.health.misconfigure(d, failure)
-		return retryDelay(misconfiguredBackoff, d.attempts-1), true
+		return retryDelay(misconfiguredBackoff, d.tries.count-1), true
 	case sink.Unknown:
 		if !failure.Update { // an update may be repeated
-			d.uncertain = true
-			d.doubt.attempted(d.started, time.Now())
+			d.admission.inDoubt = true
+			d.doubt.attempted(d.tries.first, time.Now())
 		}
 	case sink.Transient, sink.Rejected, sink.OK:
 	}
@@ -284,8 +282,8 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		return 0, false
 	}
 	v.health.failed(d, failure)
-	delay = retryDelay(firstBackoff, d.attempts-1+attemptsPerDelivery*int(min(d.delivered-1, enoughDoublings)))
-	if time.Since(d.started)+delay+v.sendTimeout > v.settler.lease() { // another attempt would not end within the first lease
+	delay = retryDelay(firstBackoff, d.tries.count-1+attemptsPerDelivery*int(min(d.message.arrival.delivered-1, enoughDoublings)))
+	if time.Since(d.tries.first)+delay+v.sendTimeout > v.settler.lease() { // another attempt would not end within the first lease
 		v.postpone(l, d, delay)
 		return 0, false
 	}
@@ -307,7 +305,7 @@ func (s *settler) settle(settled ...settlement) {
 	now := time.Now()
 	for i := range settled {
 		settled[i].decided = now
-		s.reporter.trace(settled[i].message, now, false)
+		s.reporter.trace(settled[i].message, now)
 		settled[i].leaveHand()
 	}
 	s.settlers.Acknowledge(settled...)

@@ -87,7 +87,7 @@ func New(o Options) *Worker {
 		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
 		storing: oplog.NewCondition(o.Logger, "events that have to wait cannot be stored", "events that have to wait can be stored again"),
 	}
-	bodies := newBodies(bodyWorker{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler})
+	bodies := newBodies(bodyOwners{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler})
 	lanes := lane.New(lane.Options{
 		Pacer: o.Pacer, Pace: o.Pace, Concurrency: o.Concurrency, Poll: pollTime, Metrics: o.Metrics.Deliveries,
 	})

@@ -50,8 +50,8 @@ var ofConsume = []mutant{
 		name: "demand-without-sizes",
 		bug:  "A worker asks for as many messages as ever, whatever their sizes.",
 		file: "internal/consume/pull.go",
-		old:  `demand = w.hand.demand(consumer.CachedInfo().Name, demand)`,
-		new:  `_ = w.hand.demand(consumer.CachedInfo().Name, demand)`,
+		old:  `demand = p.hand.demand(consumer.CachedInfo().Name, demand)`,
+		new:  `_ = p.hand.demand(consumer.CachedInfo().Name, demand)`,
 		test: "./internal/consume -run ^TestFetchFollowsSizes$",
 	},
 	{
@@ -140,17 +140,17 @@ var ofConsume = []mutant{
 	{
 		name: "doubt-lost-by-a-move",
 		bug:  "An event in doubt is in doubt no more once it has waited in the room.",
-		file: "internal/consume/mover.go",
-		old:  `move.grant.Release(context.Background(), move.inDoubt)`,
-		new:  `move.grant.Release(context.Background(), false)`,
+		file: "internal/consume/delivery.go",
+		old:  `a.grant.Release(ctx, a.inDoubt)`,
+		new:  `a.grant.Release(ctx, false)`,
 		test: "./internal/consume -run ^TestMovedInDoubt$",
 	},
 	{
 		name: "forged-is-an-event",
 		bug:  "An acknowledgement of the server that a producer had published into the room becomes a dead letter of a neighbour.",
 		file: "internal/consume/message.go",
-		old:  `from.inRoom && !trusted.IsMarked(msg.Headers())`,
-		new:  `from.inRoom && !trusted.IsMarked(msg.Headers()) && false`,
+		old:  `m.source.inRoom && !trusted.IsMarked(m.Headers())`,
+		new:  `m.source.inRoom && !trusted.IsMarked(m.Headers()) && false`,
 		test: "./internal/consume -run ^TestForgedMessages$",
 	},
 	{
@@ -181,11 +181,11 @@ var ofConsume = []mutant{
 		name: "lease-lost-and-posted",
 		bug:  "A delivery goes on although its lease is somebody else's.",
 		file: "internal/consume/leaserenewer.go",
-		old: `if !d.grant.Extend(ctx) {
+		old: `if !d.admission.grant.Extend(ctx) {
 		d.lose()
 		return false
 	}`,
-		new:  `d.grant.Extend(ctx)`,
+		new:  `d.admission.grant.Extend(ctx)`,
 		test: "./internal/consume -run ^TestGrantLostToSomeoneElse$",
 	},
 	{
@@ -224,8 +224,8 @@ var ofConsume = []mutant{
 		name: "moved-under-another-name",
 		bug:  "An event that is delivered again after its move is stored in the room once more.",
 		file: "internal/consume/move.go",
-		old:  `fmt.Sprintf("room-%s-%d-%d", m.stream, m.sequence, m.stored.UnixMilli())`,
-		new:  `fmt.Sprintf("room-%s-%d-%d-%d", m.stream, m.sequence, m.stored.UnixMilli(), m.delivered)`,
+		old:  `fmt.Sprintf("room-%s-%d-%d", m.arrival.stream, m.arrival.sequence, m.arrival.stored.UnixMilli())`,
+		new:  `fmt.Sprintf("room-%s-%d-%d-%d", m.arrival.stream, m.arrival.sequence, m.arrival.stored.UnixMilli(), m.arrival.delivered)`,
 		test: "./internal/consume -run ^TestMovedOnceAfterACrash$",
 	},
 	{
@@ -234,8 +234,8 @@ var ofConsume = []mutant{
 		file: "internal/consume/mover.go",
 		old: `var releasing sync.WaitGroup
 	for _, move := range batch {
-		if move.grant != nil {
-			releasing.Go(func() { move.grant.Release(context.Background(), move.inDoubt) })
+		if move.admission != nil {
+			releasing.Go(func() { move.admission.release(context.Background()) })
 		}
 	}
 	releasing.Wait()`,
@@ -247,7 +247,7 @@ var ofConsume = []mutant{
 		bug:  "The alerts of a split body go to the room however many wait there.",
 		file: "internal/consume/mover.go",
 		old:  `slices.Contains(mayStay[:len(move.stays)], false)`,
-		new:  `move.reason != room.Part && !mayStay[0]`,
+		new:  `move.goal.reason != room.Part && !mayStay[0]`,
 		test: "./internal/consume -run ^TestRoomIsFull$",
 	},
 	{
@@ -307,8 +307,8 @@ var ofConsume = []mutant{
 		name: "refunded-in-doubt",
 		bug:  "An event that was perhaps delivered gets its slot back, and a replay posts it again.",
 		file: "internal/consume/delivery.go",
-		old: `if inDoubt {
-		grant.Finish(ctx, "")
+		old: `if a.inDoubt {
+		a.grant.Finish(ctx, "")
 		return
 	}`,
 		new:  "",
@@ -318,7 +318,7 @@ var ofConsume = []mutant{
 		name: "refused-by-the-room-keeps-its-slot",
 		bug:  "An event that the room refuses keeps its slot.",
 		file: "internal/consume/mover.go",
-		old:  `endUndelivered(context.Background(), moving.grant, moving.inDoubt)`,
+		old:  `moving.admission.endUndelivered(context.Background())`,
 		new:  "",
 		test: "./internal/consume -run ^TestRoomIsFull$",
 	},
@@ -379,8 +379,8 @@ var ofConsume = []mutant{
 		name: "room-headers-of-producers-believed",
 		bug:  "Headers that only workers write are believed from a producer.",
 		file: "internal/consume/message.go",
-		old:  `if inRoom {`,
-		new:  `if inRoom || header.Get(room.HeaderOrigin) != "" {`,
+		old:  `if from.inRoom {`,
+		new:  `if from.inRoom || header.Get(room.HeaderOrigin) != "" {`,
 		test: "./internal/consume -run ^TestHostileHeaders$",
 	},
 	{
@@ -404,7 +404,7 @@ var ofConsume = []mutant{
 		bug:  "An event counts as sent by a delivery that was recorded before.",
 		file: "internal/consume/way.go",
 		old:  `if newly {`,
-		new:  `if newly || d.left() > 0 {`,
+		new:  `if newly || d.message.lease.left() > 0 {`,
 		test: "./internal/consume -run ^TestOutcomes$",
 	},
 	{
