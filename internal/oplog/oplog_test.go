@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,28 +45,38 @@ func TestLimited(t *testing.T) {
 func TestRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var lines []string
+		var mu sync.Mutex
+		var written []string
 		r := NewRepeated(func(key string, count int, newest []any) {
-			lines = append(lines, key+" "+strconv.Itoa(count)+" "+fmt.Sprint(newest...))
+			mu.Lock()
+			defer mu.Unlock()
+			written = append(written, key+" "+strconv.Itoa(count)+" "+fmt.Sprint(newest...))
 		})
+		want := func(what string, lines ...string) {
+			t.Helper()
+			mu.Lock()
+			defer mu.Unlock()
+			testkit.EqualSlices(t, written, lines, "lines %s", what)
+			written = nil
+		}
 		r.Add("a", 2, "one")
 		r.Add("a", 3, "two")
 		r.Add("a", 4, "three")
 		r.Add("b", 1, "four")
-		testkit.EqualSlices(t, lines, []string{"a 2 one", "b 1 four"}, "at once")
+		want("at once", "a 2 one", "b 1 four")
 		time.Sleep(Every + 1)
 		synctest.Wait()
-		testkit.EqualSlices(t, lines[2:], []string{"a 7 three"}, "after an interval")
+		want("after an interval", "a 7 three")
 		time.Sleep(2 * Every)
 		synctest.Wait()
 		r.Add("a", 1, "five")
 		r.Add("a", 1, "six")
-		testkit.EqualSlices(t, lines[3:], []string{"a 1 five"}, "after a pause")
+		want("after a pause", "a 1 five")
 		r.Stop()
 		r.Add("a", 1, "seven")
-		testkit.EqualSlices(t, lines[4:], []string{"a 1 six", "a 1 seven"}, "at and after the end")
+		want("at and after the end", "a 1 six", "a 1 seven")
 		time.Sleep(2 * Every)
 		synctest.Wait()
-		testkit.Equal(t, len(lines), 6, "lines")
+		want("later")
 	})
 }
