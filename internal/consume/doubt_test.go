@@ -19,7 +19,8 @@ func finds(answers ...any) func(context.Context, sink.Doubt) (sink.Finding, erro
 		if err, failed := answer.(error); failed {
 			return sink.Finding{}, err
 		}
-		return answer.(sink.Finding), nil
+		finding, _ := answer.(sink.Finding)
+		return finding, nil
 	}
 }
 

@@ -43,9 +43,7 @@ type uncounted struct{}
 
 func (uncounted) Request(int)             {}
 func (uncounted) Client(string)           {}
-func (uncounted) Stored(string, bool)     {}
-func (uncounted) Limited(string)          {}
-func (uncounted) Refused(string)          {}
+func (uncounted) Count(string, string)    {}
 func (uncounted) Bytes(int)               {}
 func (uncounted) Published(time.Duration) {}
 func (uncounted) Connections(int)         {}
@@ -70,7 +68,7 @@ func open(t *testing.T) *door {
 	testkit.NoError(t, os.WriteFile(file, []byte(line+"\n"), 0o600))
 	server := testkit.Must(ingest.Listen(t.Context(), ingest.Options{
 		Addr: "127.0.0.1:0", Subject: "notify", MaxBytes: 256 << 10, MaxGroupBytes: 16 << 20, Publisher: d.js, Available: func() error { return nil }, TokensFile: file,
-		Rate: 1.0 / 3600, Burst: 100, Logger: slog.New(slog.DiscardHandler), Metrics: uncounted{},
+		Rate: 1.0 / 3600, Burst: 100, Logger: slog.New(slog.DiscardHandler), Metrics: uncounted{}, Connections: uncounted{},
 	}))(t)
 	d.url = server.URL()
 	served := make(chan error, 1)

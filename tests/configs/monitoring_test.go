@@ -31,7 +31,7 @@ func exported(t *testing.T) map[string]metric {
 	// The registry lists a gauge once its value is known.
 	metrics.Decisions.Levels(levels, levels)
 	metrics.Decisions.PolicyRests()
-	metrics.SettingsMismatch(false)
+	metrics.SettingsMismatch(0)
 	metrics.Decisions.LimitUsed("global", 0)
 	metrics.Decisions.LimitSize("global", 0)
 	metrics.Waiting.AckPending(0)
@@ -39,11 +39,11 @@ func exported(t *testing.T) map[string]metric {
 		metrics.Waiting.RoomPending(reason, 0)
 	}
 	for _, budget := range telemetry.PaceBudgets() {
-		metrics.PaceUsed(budget, 0, 0)
+		metrics.Waiting.PaceUsed(budget, 0, 0)
 	}
 	front := telemetry.NewIngest(metrics.Registry(), ingest.Answered())
-	front.Stored("client", false)
-	front.Limited("client")
+	front.Count("client", ingest.Stored)
+	front.Count("client", ingest.Limited)
 	exported := make(map[string]metric)
 	for _, family := range testkit.Must(metrics.Registry().Gather())(t) {
 		m := make(metric)
