@@ -55,13 +55,13 @@ test-program:
 THROTTLE := go test -count=1 -vet=off -timeout 60m ./internal/throttle/store -rapid.steps=100
 
 # The tests that attack by numbers: with NOTIFIER_TEST_FORCE they take so many times those with which the harm was first seen.
-# TestProof takes so many times 6,000 events.
-ATTACKS := ^Test(Neighbours|(StreamCommands|Deadlines|DeadLetters|Paths)OfProducers|ForgedReplies|WaitingHoldsUpNobody|LongLogsStallNobody|IdentityBelongsToACategory|LabelsBehindJunk|SlowClients|DigestOfManyPaths|Cluster|Proof)$$
+# TestProof takes so many times 6,000 events. TestEveryInterleaving visits all states, and TestSimulation simulates 200 seeds.
+ATTACKS := ^Test(Neighbours|(StreamCommands|Deadlines|DeadLetters|Paths)OfProducers|ForgedReplies|WaitingHoldsUpNobody|LongLogsStallNobody|IdentityBelongsToACategory|LabelsBehindJunk|SlowClients|DigestOfManyPaths|Cluster|PostedOnceThroughKills|SlackStorm|Proof|EveryInterleaving|Simulation)$$
 
 .PHONY: proof
-proof: ## Compare the scripts with the model in 20,000 runs, attack ten times as hard as told, and ask why of 60,000 events
+proof: ## Compare the scripts with the model in 20,000 runs, attack ten times as hard as told, ask why of 60,000 events, visit every interleaving, simulate 200 seeds
 	scripts/need $(REDIS_SERVER) redis-server
-	NOTIFIER_TEST_FORCE=10 go test -count=1 -timeout 60m -p 1 -parallel 1 -v -run '$(ATTACKS)' ./tests ./internal/consume ./internal/ingest
+	NOTIFIER_TEST_FORCE=10 go test -count=1 -timeout 60m -p 1 -parallel 1 -v -run '$(ATTACKS)' ./tests ./internal/consume ./internal/ingest ./internal/testing/interleave ./internal/testing/simulation
 	$(THROTTLE) -run '^TestModel$$' -rapid.checks=10000
 
 .PHONY: lint
@@ -97,16 +97,16 @@ fuzz: ## Fuzz each target for FUZZTIME (5s)
 	scripts/fuzz $(FUZZTIME)
 
 .PHONY: bench
-bench: ## Measure throughput, latency and what a decision costs, beside the plain way to do it
+bench: ## Measure throughput, latency and what a decision costs, beside the plain way to do it, and draw docs/way.svg
 	scripts/need $(REDIS_SERVER) redis-server
-	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./bench
+	go test -run '^$$' -bench . -benchtime $(BENCHTIME) -timeout 60m ./bench -picture ../docs/way.svg
 
 .PHONY: mutants
 mutants: ## Plant each bug of internal/tools/mutants, or those that MUTANTS names, and see that its test finds it
 	scripts/need $(REDIS_SERVER) redis-server
 	go run ./internal/tools/mutants $(MUTANTS)
 
-# A seed gives the same events and faults again.
+# A seed gives the same events, faults and times again.
 DURATION ?= 10m
 SEED ?=
 HOSTILE ?= true

@@ -116,6 +116,7 @@ type contestant struct {
 	summaries        string // their interval
 	rate             string // of posts to a channel
 	noJournal        bool
+	environment      []string // further variables
 }
 
 func (c contestant) limited(global, category int) contestant {
@@ -151,6 +152,7 @@ func (a *arena) start(c contestant) *os.Process {
 		if c.noJournal {
 			command.Env = append(command.Env, "NOTIFIER_JOURNAL_AGE=0")
 		}
+		command.Env = append(command.Env, c.environment...)
 	} else {
 		command = exec.Command(os.Args[0])
 		command.Env = append(os.Environ(), roleVariable+"="+c.name,

@@ -48,8 +48,11 @@ var (
 			"$JS.API.CONSUMER.INFO.NOTIFICATIONS.notifier $JS.API.CONSUMER.INFO.NOTIFICATIONS_ROOM.notifier-room " +
 			"$JS.API.CONSUMER.CREATE.NOTIFICATIONS.notifier $JS.API.CONSUMER.CREATE.NOTIFICATIONS_ROOM.notifier-room",
 		"replayer": "notify-room.replay.payments $JS.API.STREAM.INFO.NOTIFICATIONS_DLQ $JS.API.STREAM.MSG.GET.NOTIFICATIONS_DLQ " +
-			"$JS.API.STREAM.MSG.DELETE.NOTIFICATIONS_DLQ",
-		"notifier": "notify-room.part.payments notify-room.replay.payments notify-dlq.bad_json._ $SRV.PING.notifier $SRV.STATUS.notifier " +
+			"$JS.API.STREAM.MSG.DELETE.NOTIFICATIONS_DLQ " +
+			"$JS.API.STREAM.INFO.NOTIFICATIONS_ROOM $JS.API.STREAM.MSG.GET.NOTIFICATIONS_ROOM " +
+			"notify-room.slot.payments.x notify-room.pair.payments.x notify-room.redis.payments.x notify-room.body.payments.x",
+		"notifier": "notify-room.part.payments notify-room.replay.payments notify-room.slot.payments.x notify-room.pair.payments.x " +
+			"notify-room.redis.payments.x notify-room.body.payments.x notify-dlq.bad_json._ $SRV.PING.notifier $SRV.STATUS.notifier " +
 			"$JS.API.CONSUMER.INFO.NOTIFICATIONS.notifier $JS.API.CONSUMER.INFO.NOTIFICATIONS_ROOM.notifier-room " +
 			"$JS.API.STREAM.INFO.NOTIFICATIONS $JS.API.STREAM.INFO.NOTIFICATIONS_ROOM $JS.API.STREAM.INFO.NOTIFICATIONS_DLQ " +
 			"$KV.notifier-limits.global $JS.API.STREAM.INFO.KV_notifier-limits " +

@@ -29,15 +29,19 @@
 --     number of asks; for each: cost, then for the limits in force and, if there is one, for the shadow: number of its
 --     guarantee, otherwise 0, and path (see read_path)
 --       a cost of 0 only reads the records of the event or, in a repeated call, what the call granted
---   for each event its event key, then for each event its version
+--       a cost below 0 is that of muted events: those without a record get UNKNOWN and take nothing
+--   '' or, if events may be folded, what fold.lua reads; the books' keys follow the buckets in KEYS
+--   for each event its event key, then for each event its version, then what fold.lua reads for each event
 --
 -- Returns
 --   time, { channel, end, … } of the pauses in force, { verdict, limit, time, … } of the distinct answers, then
 --   for each event the number of its answer, from 1, then, if there is a shadow, for each event the number of the
 --   shadow's answer, 0 for events that the shadow was not asked about. In an answer
 --     verdict  see lib/verdicts.lua
---     limit    DENIED, EXCEEDS_CAPACITY: number of the limit, from 1 in the order of ARGV; RECLAIMED: 1 if in doubt; otherwise 0
---     time     microseconds until the next slot opens (DENIED) or the lease ends (ADMITTED, RECLAIMED, LEASED), otherwise 0
+--     limit    DENIED, EXCEEDS_CAPACITY: number of the limit, from 1 in the order of ARGV; RECLAIMED: 1 if in doubt; LEASED: 1 if the
+--              event waits for the message of its key; FOLDED: the event's number in its message; otherwise 0
+--     time     microseconds until the next slot opens (DENIED), the lease ends (ADMITTED, RECLAIMED, LEASED) or the event comes back
+--              (LEASED, 1); FOLDED: minutes until its message was posted, since 1970; otherwise 0
 --
 -- Errors: STALELIMITS, generation, revision: newer limits are in force, and nothing was decided. WRONGTYPE and NOPERM are
 -- raised before any slot is charged.
@@ -51,7 +55,7 @@ local KEYS_BEFORE_BUCKETS = 8
 local nonce, lease, retention, forward = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
 local generation, revision = tonumber(ARGV[5]), tonumber(ARGV[6])
 local versioned, ask_numbers, shadow_kept = ARGV[7] == '1', ARGV[8], tonumber(ARGV[9])
-local fastpath, fastpath_shadow, definitions, before_event_keys = ARGV[10], ARGV[11], ARGV[12], 12
+local fastpath, fastpath_shadow, definitions, folds, before_event_keys = ARGV[10], ARGV[11], ARGV[12], ARGV[13], 13
 local event_count, ask_bytes, has_shadow = #ask_numbers / 2, { string.byte(ask_numbers, 1, -1) }, shadow_kept > 0
 local before_versions = before_event_keys + event_count
 
@@ -90,12 +94,17 @@ end
 
 -- Evaluate event by event. The functions for it are defined only here, so that the fast path does not pay for them.
 
---@include lib/buckets lib/doubt evaluate
+--@include lib/buckets lib/doubt lib/folded evaluate
 
 -- Read the buckets and the asks.
 
 local next_word, next_key = words(definitions), reader(KEYS, KEYS_BEFORE_BUCKETS)
 local buckets = read_buckets(next_word, next_key, now, lease)
+local fold
+if folds ~= '' then
+--@include lib/records lib/pairs lib/folds fold
+  fold = read_fold(batch, words(folds), next_key, before_versions + (versioned and event_count or 0))
+end
 
 local longest_window = 0 -- of the limits in force
 
@@ -123,11 +132,14 @@ local in_force, shadow = { charges = 0 }, has_shadow and { charges = 0, is_shado
 local asks = {}
 for a = 1, tonumber(next_word()) do
   local cost = tonumber(next_word())
+  local is_muted = cost < 0
+  cost = math.abs(cost)
   local ask = read_view(in_force, cost)
+  ask.is_muted = is_muted
   for _, bucket in ipairs(ask.path) do
     longest_window = math.max(longest_window, bucket.longest)
   end
-  ask.shadow = has_shadow and read_view(shadow, cost)
+  ask.shadow = has_shadow and read_view(shadow, is_muted and 0 or cost)
   asks[a] = ask
 end
 
@@ -144,7 +156,7 @@ if has_shadow then
 end
 
 local reply, shadow_reply = { now, pauses, batch.answers }, {}
-local granted_versions, denials_hold = batch.granted_version, not forward and not has_shadow
+local granted_versions, denials_hold = batch.granted_version, not forward and not has_shadow and not fold
 for index = 1, event_count do
   local event_key, ask = ARGV[before_event_keys + index], asks[256 * ask_bytes[2 * index - 1] + ask_bytes[2 * index]]
   if not known[event_key] and denials_hold and ask.denied and ask.evaluated_after == in_force.charges then
@@ -156,15 +168,22 @@ for index = 1, event_count do
       lease_end, done_at = score(leased_key, event_key, lease_end), score(done_key, event_key, done_at)
     end
     local is_done = done_at and done_at > now
-    if granted_versions[event_key] then
+    local folded, granted_so_far = fold and fold.answered[event_key], #batch.granted
+    if folded then
+      reply[3 + index] = folded.version == version and folded.answer or constant_answer(batch, DUPLICATE)
+    elseif granted_versions[event_key] then
       reply[3 + index] = constant_answer(batch, granted_versions[event_key] == version and LEASED or DUPLICATE)
     elseif is_done or (lease_end and lease_end > now - retention) then
       reply[3 + index] = recall(batch, event_key, version, ask, lease_end, is_done)
     else
-      reply[3 + index] = evaluate(batch, event_key, version, ask)
-      if has_shadow then
+      folded = fold and fold.decide(fold, index, event_key, version)
+      reply[3 + index] = folded or evaluate(batch, event_key, version, ask)
+      if has_shadow and not folded then
         shadow_reply[index] = evaluate_in_shadow(batch, event_key, version, ask.shadow)
       end
+    end
+    if fold and #batch.granted > granted_so_far then
+      fold.announce(fold, index, event_key)
     end
   end
 end
@@ -180,6 +199,9 @@ if is_newer and event_count > 0 then -- an empty batch only asks whether the lim
   save_numbers(limits_key, LIMITS_KEPT, generation, revision, now)
 end
 
+if fold then
+  fold.write(fold)
+end
 for _, bucket in ipairs(buckets) do
   if bucket.changed and bucket.algorithm.trim then
     bucket.algorithm.trim(bucket, batch.trim)

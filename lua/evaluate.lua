@@ -63,7 +63,7 @@ end
 
 -- Returns the answer for an event that is not recorded.
 local function evaluate(batch, event_key, version, ask)
-  if ask.cost == 0 then
+  if ask.cost == 0 or ask.is_muted then
     return constant_answer(batch, UNKNOWN)
   end
   local denied = charge(batch, event_key, version, ask)
@@ -114,6 +114,12 @@ local function reclaimed(batch, in_doubt)
   return batch.in_doubt
 end
 
+-- Returns the answer for an event that is done.
+local function finished(batch, event_key)
+  local number, minute = folded_as(batch.taken_key, event_key)
+  return number and answer(batch, FOLDED, number, minute) or constant_answer(batch, DONE)
+end
+
 -- Returns the answer for an event that is leased or done.
 local function recall(batch, event_key, version, ask, lease_end, is_done)
   local now = batch.now
@@ -124,7 +130,7 @@ local function recall(batch, event_key, version, ask, lease_end, is_done)
     end
   end
   if is_done then
-    return constant_answer(batch, DONE)
+    return finished(batch, event_key)
   elseif granted_before(batch, lease_end) then
     batch.granted_version[event_key] = version
     if mark_of(batch.leased_key, event_key) == lease_end then

@@ -33,10 +33,12 @@ const (
 	Announce Script = "pairing/announce"
 	Repeat   Script = "pairing/repeat"
 	Resolve  Script = "pairing/resolve"
-	Updated  Script = "pairing/updated"
+	Count    Script = "pairing/count"
 
 	Pace    Script = "pacing/pace"
 	Update  Script = "pacing/update"
+	Updated Script = "pacing/updated"
+	LookUp  Script = "pacing/look_up"
 	Pause   Script = "pacing/pause"
 	Budgets Script = "pacing/budgets"
 	Mention Script = "pacing/mention"
@@ -54,7 +56,7 @@ const (
 
 // Scripts lists all scripts.
 var Scripts = []Script{
-	Decide, Finish, Extend, Refund, Restore, Passed, Usage, Explain, AdoptLimits, Announce, Repeat, Resolve, Updated, Pace, Update, Pause, Budgets,
+	Decide, Finish, Extend, Refund, Restore, Passed, Usage, Explain, AdoptLimits, Announce, Repeat, Resolve, Count, Pace, Update, Updated, LookUp, Pause, Budgets,
 	Mention, Delay, Turn, Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
 }
 
@@ -111,7 +113,7 @@ func included(name string, algorithms []string) string {
 // hash of the sources, so that an instance never calls the functions of another version.
 func Library() (name, source string) {
 	var body strings.Builder
-	body.WriteString(read("lib/prelude"))
+	body.WriteString(read("lib/prelude") + "local scripts = {} -- a function may have 200 locals\n")
 	isWritten := make(map[string]bool)
 	for _, script := range Scripts {
 		for line := range strings.Lines(read(string(script))) {
@@ -125,14 +127,14 @@ func Library() (name, source string) {
 		}
 	}
 	for _, script := range Scripts {
-		body.WriteString("local function " + script.identifier() + "(KEYS, ARGV)\n" + read(string(script)) + "end\n")
+		body.WriteString("function scripts." + script.identifier() + "(KEYS, ARGV)\n" + read(string(script)) + "end\n")
 	}
 	sum := sha1.Sum([]byte(body.String())) //nolint:gosec // as at the import
 	name = "notifier_" + hex.EncodeToString(sum[:])[:12]
 	var text strings.Builder
 	text.WriteString("#!lua name=" + name + "\n" + body.String())
 	for _, script := range Scripts {
-		text.WriteString("redis.register_function('" + Function(name, script) + "', " + script.identifier() + ")\n")
+		text.WriteString("redis.register_function('" + Function(name, script) + "', scripts." + script.identifier() + ")\n")
 	}
 	return name, text.String()
 }

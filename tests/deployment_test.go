@@ -71,7 +71,8 @@ func newDurableDeployment(t testing.TB) *deployment {
 func (d *deployment) settings(changes ...string) settings {
 	return settings{
 		"SLACK_TOKEN": slacktest.DefaultToken, "SLACK_CHANNEL": defaultChannel, "SLACK_API_URL": d.slack.APIURL(),
-		"SLACK_RATE": "none", "SLACK_WORKSPACE_RATE": "none", "SLACK_UPDATE_RATE": "none", "SUMMARY_INTERVAL": "0", "NATS_URL": d.nats.URL, "REDIS_URL": d.redis.URL(),
+		"SLACK_RATE": "none", "SLACK_WORKSPACE_RATE": "none", "SLACK_UPDATE_RATE": "none", "SLACK_LOOKUP_RATE": "none", "SUMMARY_INTERVAL": "0",
+		"NATS_URL": d.nats.URL, "REDIS_URL": d.redis.URL(),
 	}.with(changes...)
 }
 

@@ -86,7 +86,7 @@ func TestKilledWhileResolving(t *testing.T) {
 			for _, reply := range d.posts("ended") {
 				testkit.Equal(t, reply.Thread, first.Timestamp, "thread of a reply")
 			}
-			testkit.Equal(t, len(d.updates(first)), test.posts, "updates of the message")
+			d.wantUpdated(first, 2)
 			// The first resolved event has closed the pair.
 			d.publish("notify.disks", resolved("ended again", "a"))
 			workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
@@ -95,8 +95,22 @@ func TestKilledWhileResolving(t *testing.T) {
 	}
 }
 
-// TestKilledBetweenUpdates kills a worker that has updated some of the messages of an alert that has ended. The next worker updates the
-// others. Each message is updated once.
+// wantUpdated wants a message to be updated, at most so many times, to one that says resolved.
+func (d *deployment) wantUpdated(post slacktest.Post, most int) {
+	d.t.Helper()
+	changes := d.updates(post)
+	if len(changes) < 1 || len(changes) > most {
+		d.t.Errorf("the message %q was updated %d times, want once, or %d times at most", post.Text, len(changes), most)
+	}
+	for _, change := range changes {
+		if colour(change.Message) != resolvedColour || !strings.Contains(change.Message.Text, "RESOLVED") {
+			d.t.Errorf("the message %q was updated to %v, want one that says resolved", post.Text, change.Message)
+		}
+	}
+}
+
+// TestKilledBetweenUpdates kills a worker that has updated some of the messages of an alert that has ended. Other workers update the others,
+// and may repeat the updates that were under way.
 func TestKilledBetweenUpdates(t *testing.T) {
 	t.Parallel()
 	const messages = 4
@@ -113,10 +127,7 @@ func TestKilledBetweenUpdates(t *testing.T) {
 	d.awaitEmpty()
 	for i := range messages {
 		post := d.post(fmt.Sprint("fired-", i))
-		changes := d.updates(post)
-		if len(changes) != 1 || colour(changes[0].Message) != resolvedColour || !strings.Contains(changes[0].Message.Text, "RESOLVED") {
-			t.Errorf("message %d: got updates %v, want one that says resolved", i, changes)
-		}
+		d.wantUpdated(post, 2)
 	}
 	testkit.Equal(t, d.post("ended").Thread, d.post("fired-0").Timestamp, "thread of the reply")
 }
@@ -248,4 +259,44 @@ func TestNoFailPoints(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestKilledWhileRejecting kills a worker that has stored a dead letter, before or after it returns the slots of the event.
+func TestKilledWhileRejecting(t *testing.T) {
+	t.Parallel()
+	for _, point := range []failpoint.Point{failpoint.AfterLetter, failpoint.AfterReturn} {
+		t.Run(string(point), func(t *testing.T) {
+			t.Parallel()
+			changes := recovering("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "1/30m")
+			d := newDeployment(t)
+			rejectedPosts(d.slack)
+			doomed := d.startDoomed(point, 1, changes...)
+			d.publish("notify.others", eventBody("first"))
+			d.awaitPosted("others", 1) // Slack has the channel now, so workers may look there
+			d.publish("notify.disks", eventBody("rejected-1"))
+			doomed.awaitDoom()
+			workers := d.startFleet(2, changes...)
+			workers.awaitOutcomes(map[string]int{"dead": 1})
+			d.awaitLeft(deadStreamName, 1)
+			d.publish("notify.disks", eventBody("good")) // it takes the slot that the other event has returned
+			workers.awaitOutcomes(map[string]int{"dead": 1, "sent": 1})
+			d.awaitEmpty()
+		})
+	}
+}
+
+// TestKilledWhileReleasing kills a worker that has released events on their way to the room. Each event is posted once.
+func TestKilledWhileReleasing(t *testing.T) {
+	t.Parallel()
+	const events = 30
+	changes := recovering(unlimited("SLACK_RATE", "2/s")...)
+	d := newDeployment(t)
+	doomed := d.startDoomed(failpoint.AfterRelease, 1, changes...)
+	d.publishEvents([]string{"disks"}, events)
+	doomed.awaitDoom()
+	workers := d.startFleet(2, recovering(unlimited("SLACK_RATE", "none")...)...)
+	d.awaitEmpty()
+	testkit.Equal(t, len(countTexts(d.slack.Accepted())), events, "events that were posted")
+	testkit.Equal(t, len(d.slack.Accepted()), events, "posts")
+	workers.stop()
 }

@@ -68,7 +68,7 @@ func TestNamedCommands(t *testing.T) {
 				}
 			}
 			usage := "notifier " + words[0]
-			if slices.Contains([]string{"limits", "dlq"}, words[0]) && len(words) > 1 && strings.ToLower(words[1]) == words[1] {
+			if slices.Contains([]string{"limits", "dlq"}, words[0]) && len(words) > 1 && strings.ToLower(words[1]) == words[1] && !strings.Contains(words[1], "@") {
 				usage += " " + strings.Trim(words[1], "[]")
 			}
 			run(t, nil, append(words, "--help")...).want(0, append(flags, "Usage:", usage)...)

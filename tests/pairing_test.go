@@ -48,10 +48,9 @@ func (d *deployment) wantResolved(firing, resolved string) {
 		d.t.Errorf("%s stands in the thread %q of %s, want in that of %s: %q of %s",
 			resolved, reply.Thread, reply.ChannelID, firing, first.Timestamp, first.ChannelID)
 	}
+	testkit.Eventually(d.t, "an update of the message of "+firing, func() bool { return len(d.updates(first)) > 0 })
 	changes := d.updates(first)
-	if len(changes) != 1 {
-		d.t.Fatalf("the message of %s was updated %d times, want once", firing, len(changes))
-	}
+	testkit.Equal(d.t, len(changes), 1, "updates of the message of %s", firing)
 	for name, shown := range map[string]slacktest.Message{"update": changes[0].Message, "reply": reply.Message} {
 		if colour(shown) != resolvedColour || !strings.Contains(shown.Text, "RESOLVED") || !strings.Contains(text(shown), "after 25m") {
 			d.t.Errorf("the %s by %s lacks its colour, word or duration: %s %s", name, resolved, colour(shown), text(shown))

@@ -61,10 +61,13 @@ func (d *deployment) whyAll(arguments ...string) (answers []whyAnswer) {
 // wantWhy wants an answer about one event, with a state and a text in its sentences.
 func (d *deployment) wantWhy(state, says string, arguments ...string) {
 	d.t.Helper()
-	answer := d.why(arguments...)
-	if len(answer.Events) != 1 || answer.Events[0].State != state || !strings.Contains(strings.Join(answer.Events[0].Sentences, "\n"), says) {
-		d.t.Errorf("why %s: %+v, want %s and %q", strings.Join(arguments, " "), answer, state, says)
-	}
+	testkit.Await(d.t, "why "+strings.Join(arguments, " "), func() error { // workers write the journal after the outcome
+		answer := d.why(arguments...)
+		if len(answer.Events) != 1 || answer.Events[0].State != state || !strings.Contains(strings.Join(answer.Events[0].Sentences, "\n"), says) {
+			return fmt.Errorf("got %+v, want %s and %q", answer, state, says)
+		}
+		return nil
+	})
 }
 
 // TestWhy publishes an event for each state, and asks about each.

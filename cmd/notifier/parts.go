@@ -25,6 +25,7 @@ import (
 // parts are what decides, paces, delivers and sums up.
 type parts struct {
 	selfreport.Parts
+	folds      *store.Pairs
 	deliveries selfreport.Sink
 	summaries  *summary.Reporter
 }
@@ -38,7 +39,8 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 	w.life.add("the micro service", func(context.Context) error { instances.Leave(); return nil })
 	w.life.background("counting instances", instances.Watch)
 
-	p := &parts{Parts: w.newDecider(s, settings, instances.Alive)}
+	p := new(parts)
+	p.Parts, p.folds = w.newDecider(s, settings, instances.Alive)
 	w.life.background("watching redis", p.Limiter.Run)
 	w.life.background("counting the budgets", p.Pacer.Run)
 	w.life.background("watching the limits", p.Live.Run)
@@ -71,6 +73,7 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 		LimitOf: p.Limiter.Usage().LimitOf,
 		Opens:   p.Limiter.Usage().Opens,
 		Changes: p.Live.Changes,
+		Ended:   p.Limiter.Mutes.Ended,
 		Observe: func(result string, d summary.Digest) { observeDigest(s, w.streams.Load().Now, result, d) },
 	})
 	w.parts.Store(p)
@@ -78,17 +81,19 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 	return p, nil
 }
 
-// newDecider makes the limiter, the pacer and the live limits. They depend on one another.
-func (w *worker) newDecider(s *servers, settings store.Settings, instances func() int) (made selfreport.Parts) {
+// newDecider makes the limiter and the live limits. They depend on one another.
+func (w *worker) newDecider(s *servers, settings store.Settings, instances func() int) (made selfreport.Parts, folds *store.Pairs) {
+	made.Pacer = s.pacer
 	shared := store.NewRedis(s.runner, settings)
 	made.Live = livelimits.New(livelimits.Options{
 		Settings: w.settings, JetStream: setup.JetStream(s.connection), InForce: shared.Positions.InForce, Logger: w.logger,
-		Adopt:  func(rules limits.Ruleset) { made.Limiter.Adopt(rules) },
+		Adopt: func(rules limits.Ruleset) {
+			made.Limiter.Adopt(rules)
+			if consumer := w.consumer.Load(); consumer != nil {
+				consumer.DropMuted()
+			}
+		},
 		Forged: func(n int) { s.metrics.Losses.Forged(trusted.Limits, n) },
-	})
-	made.Pacer = pacing.New(pacing.Options{
-		Runner: s.runner, Instance: s.instance, Budgets: setup.Budgets(w.settings),
-		Available: func() bool { return made.Limiter.Available() }, Logger: w.logger, Metrics: s.metrics.Waiting,
 	})
 	made.Limiter = throttle.NewLimiter(throttle.LimiterOptions{
 		Settings:     settings,
@@ -105,7 +110,7 @@ func (w *worker) newDecider(s *servers, settings store.Settings, instances func(
 		Metrics:      selfreport.Outage{Metrics: s.metrics.Decisions, Counts: w.report.Counts},
 		UsageMetrics: s.metrics.Decisions,
 	})
-	return made
+	return made, shared.Pairs
 }
 
 // fleetOptions are what this worker announces, and how it reports about itself.
@@ -136,9 +141,10 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 	options := consume.Options{
 		Streams: w.streams.Load(),
 		Limits: consume.Limits{
-			Known: p.Limiter, Throttle: p.Limiter, Room: p.Limiter, Positions: p.Limiter,
+			Known: p.Limiter, Mutes: p.Limiter.Mutes, Throttle: p.Limiter, Room: p.Limiter, Positions: p.Limiter, Folds: p.folds,
 		},
 		Pacer:       p.Pacer,
+		Updates:     p.Pacer,
 		Sink:        p.deliveries,
 		Finder:      s.outlet.Finder,
 		Deployment:  setup.PostNames(w.settings),
@@ -146,15 +152,19 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		MaxAge:      w.settings.Event.MaxAge,
 		Concurrency: w.settings.Concurrency,
 		SendTimeout: w.settings.SendTimeout(),
+		ShowsFolds:  w.settings.Slack.Token.Reveal() != "",
 		Pace:        setup.Budgets(w.settings).Channel.Interval,
 		Journal:     s.journal,
-		Revision:    func() string { return revisionOf(p.Limiter.Position()) },
+		Revision:    func() string { return revisionOf(p.Limiter.Rules().Position) },
 		Shutdown:    w.settings.ShutdownTimeout,
 		Tracer:      s.tracer,
 		Logger:      w.logger,
 		Metrics: consume.Metrics{
 			Events: outcomes, Deliveries: outcomes, Room: outcomes, Streams: metrics, Letters: metrics,
 		},
+	}
+	if len(w.settings.Fold.Entries()) > 0 {
+		options.Fold = w.settings.FoldOf
 	}
 	if w.settings.Delay.MostPatient() > 0 {
 		options.Delay = w.settings.Delay.For

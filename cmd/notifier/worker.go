@@ -21,6 +21,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/livelimits"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/selfreport"
 	"github.com/seed-4578ace9/notifier/internal/setup"
@@ -192,7 +193,7 @@ func levels(tree *limits.Tree, policy throttle.Policy) []string {
 	if policy == throttle.Closed {
 		names = append(names, store.LevelClosed)
 	}
-	return append(names, store.LevelUnpaired, store.LevelRoom)
+	return append(names, store.LevelUnpaired, limits.LevelMute, store.LevelRoom, store.LevelOperator)
 }
 
 // servers are what the worker is connected to, and what records its work.
@@ -205,6 +206,7 @@ type servers struct {
 	redis      redis.UniversalClient
 	connection *stream.Connection
 	runner     *script.Runner
+	pacer      *pacing.Pacer
 }
 
 // connect returns the connections. They are established in the background.
@@ -212,18 +214,23 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 	s := &servers{instance: instanceName(), metrics: metrics}
 	s.tracer = w.startTraces(ctx, s)
 	w.sink.Observe = func(ctx context.Context, r sink.Request) { observeRequest(ctx, metrics, r) }
-	var done func()
 	var err error
-	if s.outlet, done, err = setup.Sink(w.settings, w.sink); err != nil {
-		return nil, err
-	}
-	w.life.add("the sink", func(context.Context) error { done(); return nil })
 	if s.redis, err = setup.Redis(w.settings.Redis, w.logger); err != nil {
 		return nil, err
 	}
 	s.redis.AddHook(selfreport.Calls{Counts: w.report.Counts})
 	s.runner = setup.Runner(s.redis, w.settings.Redis)
 	w.life.add("redis", func(context.Context) error { return s.redis.Close() })
+	s.pacer = pacing.New(pacing.Options{
+		Runner: s.runner, Instance: s.instance, Budgets: setup.Budgets(w.settings), Available: w.redisAvailable, Logger: w.logger,
+		Metrics: metrics.Waiting,
+	})
+	w.sink.Pacer = s.pacer
+	var done func()
+	if s.outlet, done, err = setup.Sink(w.settings, w.sink); err != nil {
+		return nil, err
+	}
+	w.life.add("the sink", func(context.Context) error { done(); return nil })
 	if s.connection, err = setup.NATS(w.settings.NATS, "", w.logger); err != nil {
 		return nil, err
 	}
@@ -231,6 +238,12 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 	s.journal = w.newJournal(s)
 	w.report.Journal, w.report.Channels = s.journal, s.outlet.Sink.Destinations()
 	return s, nil
+}
+
+// redisAvailable reports whether the limiter has started and considers Redis available.
+func (w *worker) redisAvailable() bool {
+	started := w.parts.Load()
+	return started != nil && started.Limiter.Available()
 }
 
 // observeRequest counts a request of the sink, and adds it to the span of its event.

@@ -45,7 +45,7 @@ func TestLevels(t *testing.T) {
 	perHour := testkit.Must(limits.Parse("100/1h"))(t)
 	tree := testkit.Must(limits.NewTree(limits.Plan{Global: perHour, Category: perHour, Rules: rules}))(t)
 	named := []string{"global", "category", "payments.*"}
-	others := []string{store.LevelUnpaired, store.LevelRoom}
+	others := []string{store.LevelUnpaired, limits.LevelMute, store.LevelRoom, store.LevelOperator}
 	testkit.EqualSlices(t, levels(tree, throttle.Local), slices.Concat(named, others), "levels")
 	testkit.EqualSlices(t, levels(tree, throttle.Closed), slices.Concat(named, []string{store.LevelClosed}, others), "levels of a closed policy")
 }

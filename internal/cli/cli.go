@@ -110,8 +110,9 @@ func New(p Programs) *cobra.Command {
 				return err
 			},
 		},
-		newCheckCommand(), newProvisionCommand(), newPublishCommand(), newLimitsCommand(), newDLQCommand(), newSimulateCommand(),
+		newCheckCommand(), newProvisionCommand(), newPublishCommand(), newLimitsCommand(), newDLQCommand(), newDelayedCommand(), newSimulateCommand(),
 		newIngestCommand(p.Ingest), newWhyCommand(), newStatusCommand(), newPageCommand(p.Page), newHealthCommand())
+	root.AddCommand(newMuteCommands()...)
 	root.AddCommand(p.Rehearsals...)
 	root.InitDefaultCompletionCmd()
 	addCompletions(root)

@@ -25,11 +25,16 @@ func addCompletions(root *cobra.Command) {
 		"limits":       deployment.categories,
 		"limits set":   deployment.rules,
 		"limits unset": deployment.live,
+		"mute":         deployment.categories,
+		"unmute":       deployment.muted,
+
+		"delayed list": deployment.categories, "delayed release": deployment.categories, "delayed drop": deployment.categories,
 	} {
 		below(root, line).ValidArgsFunction = onlyFirst(words)
 	}
 	flag(root, "publish", "severity", values(event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical))
 	flag(root, "publish", "status", values(event.StatusFiring, event.StatusResolved))
+	flag(root, "mute", "except", values(event.SeverityCritical))
 	flag(root, "why", "category", anywhere(deployment.categories))
 	for _, line := range []string{"dlq list", "dlq replay", "dlq drop"} {
 		flag(root, line, "reason", values(event.Reasons()...))
@@ -112,10 +117,10 @@ func askDeployment(ctx context.Context) (d deployment) {
 
 // rules returns the rules and the categories that a limit can be set for.
 func (d deployment) rules() []string {
-	words := []string{limits.LevelGlobal, limits.LevelCategory}
+	var words []string
 	if tree, err := limits.NewTree(d.limits.Plan()); err == nil {
-		for _, pattern := range tree.Patterns() {
-			words = append(words, pattern.String())
+		for _, level := range tree.AllLevels() {
+			words = append(words, level.Level)
 		}
 		for _, guarantee := range tree.Guarantees() {
 			words = append(words, guarantee.Path)
@@ -144,6 +149,16 @@ func (d deployment) live() (words []string) {
 	for _, report := range d.reports {
 		for _, change := range report.Changes {
 			words = append(words, change.Path)
+		}
+	}
+	return words
+}
+
+// muted returns the paths with a mute.
+func (d deployment) muted() (words []string) {
+	for _, report := range d.reports {
+		for _, mute := range report.Mutes {
+			words = append(words, mute.Path)
 		}
 	}
 	return words

@@ -324,33 +324,47 @@ func (d *dlqCommand) change(ctx context.Context, ids []string, a action) error {
 		return d.announce(a, letters, missing)
 	}
 	if a.asks && !d.flags.yes && len(letters) > 0 {
-		question := fmt.Sprintf("%s %s for good?", strings.ToUpper(a.name[:1])+a.name[1:], count(len(letters)))
+		question := fmt.Sprintf("%s %s for good?", capital(a.name), count(len(letters)))
 		if agreed, err := screen.Confirm(ctx, d.in, d.problems, question); !agreed {
 			return err
 		}
 	}
 	results := changes{Action: a.name, Letters: []change{}, Missing: missing}
-	err = d.each(ctx, &results, a, letters)
-	return errors.Join(d.report(results, a), err)
-}
-
-// each applies an action to the letters one by one, and records the outcomes. It stops at an error, unless the error concerns a single
-// letter. When the context ends, it finishes the current letter first.
-func (d *dlqCommand) each(ctx context.Context, results *changes, a action, letters []deadletters.Letter) error {
-	progress := d.bar.Stage(a.doing)
-	defer d.bar.Clear()
-	for i, l := range letters {
-		if ctx.Err() != nil {
-			return fmt.Errorf("interrupted: %s left", count(len(letters)-i))
-		}
-		outcome, err := a.do(d.store, context.WithoutCancel(ctx), l)
+	each := eachOf[deadletters.Letter]{bar: d.bar, doing: a.doing, count: count}
+	err = each.do(ctx, letters, func(ctx context.Context, l deadletters.Letter) error {
+		outcome, err := a.do(d.store, ctx, l)
 		if errors.Is(err, deadletters.ErrUnfit) {
 			outcome = outcomeUnfit
 		} else if err != nil {
-			return fmt.Errorf("letter %d: %w; %s left", l.Number, err, count(len(letters)-i))
+			return fmt.Errorf("letter %d: %w", l.Number, err)
 		}
 		results.note(l, outcome, err)
-		progress(int64(i+1), int64(len(letters)))
+		return nil
+	})
+	return errors.Join(d.report(results, a), err)
+}
+
+func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
+
+// eachOf changes things one by one.
+type eachOf[T any] struct {
+	bar   *screen.Progress
+	doing string
+	count func(n int) string
+}
+
+// do calls change for each thing, until an error. When the context ends, it finishes the current thing first.
+func (o eachOf[T]) do(ctx context.Context, things []T, change func(context.Context, T) error) error {
+	progress := o.bar.Stage(o.doing)
+	defer o.bar.Clear()
+	for i, thing := range things {
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted: %s left", o.count(len(things)-i))
+		}
+		if err := change(context.WithoutCancel(ctx), thing); err != nil {
+			return fmt.Errorf("%w; %s left", err, o.count(len(things)-i))
+		}
+		progress(int64(i+1), int64(len(things)))
 	}
 	return nil
 }

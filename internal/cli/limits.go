@@ -29,18 +29,20 @@ const limitsTimeout = 15 * time.Second
 func newLimitsCommand() *cobra.Command {
 	l := &limitsCommand{}
 	command := &cobra.Command{
-		Use:   "limits [PATH]",
+		Use:   "limits [PATH[@KEY]]",
 		Args:  onePathAtMost,
 		Short: "Show the limits in force, or change them while workers run",
 		Long: "Print the limits in force, where each comes from (default, environment, or live: set with limits set), and how\n" +
 			"many of its slots are taken now. A rule for many paths, such as category, shows its fullest path. With a path, print\n" +
-			"every rule that matches it or a path above it, which of them wins, what is used, and when the next slot opens.\n\n" +
+			"every rule that matches it or a path above it, which of them wins, what is used, and when the next slot opens.\n" +
+			"PATH@KEY shows how full the limits of that key are, such as payments@db-1.\n\n" +
 			"The limits are those of the running workers. Where none answers, they are those of the settings here.\n\n" +
 			"A JetStream key-value bucket (NOTIFIER_LIMITS_BUCKET) keeps the changes. All workers watch it: a change is in\n" +
 			"force everywhere at once, without a restart.",
 		Example: "  notifier limits payments.refunds\n" +
 			"  notifier limits set payments 40/30m\n" +
 			"  notifier limits set payments 0/1h --for 2h\n" +
+			"  notifier limits set 'payments@key' 1/1h\n" +
 			"  notifier limits set global 200/30m+20/1m\n" +
 			"  notifier limits set 'payments.*' 'token:100/1h;burst=20' --shadow\n" +
 			"  notifier limits unset payments\n" +
@@ -80,7 +82,7 @@ func newLimitsCommand() *cobra.Command {
 	return command
 }
 
-// onePathAtMost accepts at most one argument, the path of a category.
+// onePathAtMost accepts at most one argument, the path of a category, perhaps with "@" and a key behind it.
 func onePathAtMost(cmd *cobra.Command, arguments []string) error {
 	switch len(arguments) {
 	case 0:
@@ -89,7 +91,8 @@ func onePathAtMost(cmd *cobra.Command, arguments []string) error {
 		if question := didYouMean(cmd, arguments); question != "" {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s is taken for a category; %s\n", arguments[0], question)
 		}
-		return event.ValidatePath(arguments[0])
+		path, _ := limits.SplitKey(arguments[0])
+		return event.ValidatePath(path)
 	default:
 		return fmt.Errorf("expected: %s", cmd.UseLine())
 	}

@@ -55,7 +55,7 @@ func (l *limitsCommand) history(ctx context.Context, _ []string) (err error) {
 	for _, change := range changes {
 		level, before, after := change.Name.String(), valueOf(change.Old), valueOf(change.Value)
 		switch {
-		case change.Adopted:
+		case change.Adopted():
 			level, before, after = "(adopted)", "", "in the place of "+plain.Line(change.Value)
 		case !change.OldKnown:
 			before = "(not known)"
@@ -79,7 +79,10 @@ func inHistory(change overrides.PastChange) shownChange {
 	if change.OldKnown {
 		shown.Old = &change.Old
 	}
-	if change.Adopted {
+	if change.Name.Kind != overrides.Limit {
+		shown.Level = change.Name.String()
+	}
+	if change.Adopted() {
 		shown.Level, shown.Old, shown.New, shown.Adopted = "", nil, "", change.Value
 	}
 	return shown

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/screen"
@@ -18,19 +20,22 @@ type shownOnPath struct {
 	From    string    `json:"from"`
 	Until   time.Time `json:"until,omitzero"`        // when the live limit ends by itself
 	InForce bool      `json:"in_force"`              // of the rules for one path the most specific one
+	OfKey   bool      `json:"of_key,omitempty"`      // the rule limits each key of the path
 	Instead string    `json:"replaced_by,omitempty"` // the level of the rule that is in force for the path instead
 }
 
-// showPath prints every rule that matches a path, which rule is in force, and its use.
-func (l *limitsCommand) showPath(ctx context.Context, view limitsView, path string) error {
+// showPath prints every rule that matches a path, which rule is in force, and its use. With "@" and a key behind the path, it prints the use
+// of the key too.
+func (l *limitsCommand) showPath(ctx context.Context, view limitsView, argument string) error {
 	rules := view.rules
+	path, key := limits.SplitKey(argument)
 	var known store.Explanation
 	problem := l.withStore(rules.Tree, func(shared *store.Redis) (err error) {
-		known, err = shared.Readings.Explain(ctx, store.Request{ID: path + " ", Category: path, Cost: 1})
+		known, err = shared.Readings.Explain(ctx, store.Request{ID: path + " ", Category: path, Key: event.KeyNamed(key), Cost: 1})
 		return err
 	})
 	in := rules.Position
-	shown := shownLimits{Workers: l.workers, Generation: in.Generation, Revision: in.Revision, Path: view.onPath(path, known)}
+	shown := shownLimits{Workers: l.workers, Generation: in.Generation, Revision: in.Revision, Path: view.onPath(path, key, known)}
 	if l.asJSON {
 		if err := screen.PrintJSON(l.out, shown); err != nil {
 			return err
@@ -43,6 +48,8 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, path stri
 		switch {
 		case rule.InForce && rule.Size == 0 && rule.Limit == "none":
 			used = ""
+		case rule.InForce && rule.OfKey && key == "":
+			used = "counted for each key"
 		case rule.InForce && problem == nil:
 			used = fmt.Sprintf("%d of %d", rule.Used, rule.Size)
 		case rule.InForce:
@@ -56,39 +63,51 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, path stri
 	if err := screen.PrintTable(l.out, rows); err != nil {
 		return err
 	}
-	if problem == nil {
+	muted := slices.IndexFunc(rules.Mutes, func(m *limits.Mute) bool { return m.Covers(path) })
+	if muted >= 0 {
+		_, _ = fmt.Fprintln(l.out, mutedText(rules.Mutes[muted]))
+	}
+	if problem == nil && muted < 0 {
+		what := path
+		if key != "" {
+			what = fmt.Sprintf("%s with the key %q", path, key)
+		}
 		verdict := "an event of %s would be sent now\n"
 		if denial := known.Denial; denial != nil {
 			verdict = "an event of %s would be denied now by " + denial.Level + " " + denial.Limit + "\n"
 		}
-		_, _ = fmt.Fprintf(l.out, verdict, path)
+		_, _ = fmt.Fprintf(l.out, verdict, what)
 	}
 	_, _ = fmt.Fprintln(l.out, view.source())
 	return notKnown(problem)
 }
 
-// onPath lists the rules, with a row for each limit of a rule in force.
-func (v limitsView) onPath(path string, known store.Explanation) []shownOnPath {
+// onPath lists the rules, with a row for each limit of a rule in force. A rule of each key has the use of the key, "" for none.
+func (v limitsView) onPath(path, key string, known store.Explanation) []shownOnPath {
 	tree := v.rules.Tree
 	var shown []shownOnPath
 	considered := tree.Considered(path)
-	winners := make(map[string]string) // by path
+	type place struct {
+		path  string
+		ofKey bool
+	}
+	winners := make(map[place]string)
 	for _, rule := range considered {
 		if rule.Wins {
-			winners[rule.Path] = rule.Level
+			winners[place{rule.Path, rule.OfKey}] = rule.Level
 		}
 	}
 	for _, rule := range considered {
 		row := shownOnPath{
 			Use:  limits.Use{Path: rule.Path, Level: rule.Level, Limit: rule.Limits.String()},
-			From: string(tree.Origin(rule.Level)), InForce: rule.Wins, Until: v.ends[overrides.Name{Pattern: rule.Level}],
+			From: string(tree.Origin(rule.Level)), InForce: rule.Wins, OfKey: rule.OfKey, Until: v.ends[overrides.Name{Pattern: rule.Level}],
 		}
 		if !rule.Wins {
-			row.Instead = winners[rule.Path]
+			row.Instead = winners[place{rule.Path, rule.OfKey}]
 		}
 		before := len(shown)
 		for _, limit := range known.Limits {
-			if !rule.Wins || limit.Path != rule.Path {
+			if !rule.Wins || limit.Path != rule.Path || limit.Level != rule.Level {
 				continue
 			}
 			each := row
@@ -97,6 +116,11 @@ func (v limitsView) onPath(path string, known store.Explanation) []shownOnPath {
 		}
 		if len(shown) == before {
 			shown = append(shown, row)
+		}
+		for i := range shown[before:] {
+			if rule.OfKey && key != "" {
+				shown[before+i].Path += "@" + key
+			}
 		}
 	}
 	return shown

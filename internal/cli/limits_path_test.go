@@ -45,6 +45,44 @@ func TestLimitsOfAPath(t *testing.T) {
 	}
 }
 
+// The rules of each key stand below the rules of their path, with the use of the key that the argument names.
+func TestLimitsOfAKey(t *testing.T) {
+	limitsServers(t, map[string]string{"CATEGORY_LIMIT": "10/30m", "LIMITS": "*@key=5/1h,payments@key=2/1h"})
+	mustLimits(t, "")
+	admitOfKey(t, "payments.refunds", "db-1", 2)
+	admitOfKey(t, "payments", "db-2", 1)
+	admitOfKey(t, "deploys", "db-2", 1)
+	shown := mustLimits(t, "payments@db-1")
+	next := strings.Fields(shown[strings.Index(shown, " in ")+1:])[1]
+	testkit.Equal(t, strings.Replace(shown, next, "a while", 1), strings.Join([]string{
+		"PATH LEVEL LIMIT FROM USED NEXT SLOT",
+		"(all) global 100/30m default 4 of 100",
+		"payments category 10/30m environment 3 of 10",
+		"payments@db-1 *@key 5/1h environment replaced by the rule of payments@key",
+		"payments@db-1 payments@key 2/1h environment 2 of 2 in a while",
+		`an event of payments with the key "db-1" would be denied now by payments@key 2/1h`,
+		"no worker answers: these are the limits of the settings here",
+	}, "\n"), "of a full key")
+	testkit.Contains(t, "limits payments@new", mustLimits(t, "payments@new"),
+		"payments@new payments@key 2/1h environment 0 of 2", `an event of payments with the key "new" would be sent now`)
+	testkit.Contains(t, "limits payments", mustLimits(t, "payments"),
+		"payments payments@key 2/1h environment counted for each key", "an event of payments would be sent now")
+	testkit.Contains(t, "limits", mustLimits(t, ""), "*@key 5/1h environment 1 key in use", "payments@key 2/1h environment 2 keys in use")
+	testkit.Equal(t, mustLimits(t, "set payments.*@key 1/1h"), "payments.*@key is 1/1h (revision 1)", "set prints")
+	testkit.Contains(t, "limits payments.refunds@db-2", mustLimits(t, "payments.refunds@db-2"),
+		"payments@db-2 payments@key 2/1h environment 1 of 2", "payments.refunds@db-2 payments.*@key 1/1h live 0 of 1")
+	testkit.Equal(t, mustLimits(t, "unset payments.*@key"), "payments.*@key is what the settings say (revision 2)", "unset prints")
+
+	told := decoded[shownLimits](t, "limits payments@db-1 --json")
+	if row := told.Path[len(told.Path)-1]; len(told.Path) != 4 || !row.OfKey || !row.InForce || row.Path != "payments@db-1" || row.Used != 2 || row.Next == nil {
+		t.Errorf("got %+v, want four rules, the last one of a full key", told.Path)
+	}
+	told = decoded[shownLimits](t, "limits --json")
+	if last := told.Levels[len(told.Levels)-1]; last.Level != "payments@key" || last.Keys != 2 {
+		t.Errorf("got %+v, want two keys in use of the last level", told.Levels)
+	}
+}
+
 // set warns of a limit that never denies, and of one below the current usage.
 func TestLimitsSetWarns(t *testing.T) {
 	limitsServers(t, map[string]string{"GLOBAL_LIMIT": "100/30m", "CATEGORY_LIMIT": "10/30m"})

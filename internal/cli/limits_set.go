@@ -23,9 +23,10 @@ func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "set PATH LIMIT",
 		Short: "Override the limit of a path, global or category",
-		Long: "Override the limit of a path, global or category, until it is set or unset again. With --for, the override ends by\n" +
-			"itself after that time: what was set before without an end is in force again, else the limit of the settings. The\n" +
-			"workers end it, by the clock of NATS, and store that as a change.",
+		Long: "Override the limit of a path, global or category, until it is set or unset again. PATH@key limits each key of the\n" +
+			"events of a path, such as 'payments@key'; '*@key' does so for every first-level category.\n\n" +
+			"With --for, the override ends by itself after that time: what was set before without an end is in force again, else\n" +
+			"the limit of the settings. The workers end it, by the clock of NATS, and store that as a change.",
 		Args: cobra.MatchAll(exactArguments(2), l.checkLength),
 		RunE: l.connected(l.set),
 	}
@@ -132,7 +133,8 @@ func warn(out io.Writer, text string) { _, _ = fmt.Fprintf(out, "warning: %s\n",
 
 // warnOfPath warns about a path that is probably mistyped.
 func (l *limitsCommand) warnOfPath(level string) {
-	path := strings.TrimSuffix(level, ".*")
+	path, _ := limits.SplitKey(level)
+	path = strings.TrimSuffix(path, ".*")
 	known := l.theirs.categories()
 	if l.workers == 0 || event.ValidatePath(path) != nil || slices.ContainsFunc(known, func(other string) bool {
 		return other == path || strings.HasPrefix(other, path+".")
@@ -146,7 +148,7 @@ func (l *limitsCommand) warnOfPath(level string) {
 
 // warnOfFullLimits warns about a full limit of another level on the path. For a rule of many paths it checks the root alone.
 func (l *limitsCommand) warnOfFullLimits(ctx context.Context, tree *limits.Tree, level string) {
-	path := level
+	path, _ := limits.SplitKey(level)
 	if event.ValidatePath(path) != nil || level == limits.LevelGlobal || level == limits.LevelCategory {
 		path = "a" // stands for any category; the limits below the root are left out
 	}

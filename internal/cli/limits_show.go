@@ -29,6 +29,7 @@ type shownLevel struct {
 	Until  time.Time `json:"until,omitzero"` // when the live limit ends by itself
 	Shadow bool      `json:"shadow,omitempty"`
 	Paths  int       `json:"paths_in_use"`
+	Keys   int       `json:"keys_in_use,omitempty"` // of a rule of each key: how many keys Redis counts
 }
 
 func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
@@ -49,6 +50,9 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	}
 	if err := screen.PrintTable(l.out, view.levelRows(wordsOf(uses))); err != nil {
 		return err
+	}
+	for _, mute := range rules.Mutes {
+		_, _ = fmt.Fprintln(l.out, mutedText(mute))
 	}
 	for _, guarantee := range rules.Tree.Guarantees() {
 		_, _ = fmt.Fprintf(l.out, "%d slots of each global window belong to %s\n", guarantee.Slots, guarantee.Path)
@@ -141,7 +145,7 @@ func (v limitsView) levels(uses []store.LevelUse) shownLimits {
 			}
 			for _, use := range uses {
 				if use.Level == level.Level {
-					row.Path, row.Used, row.Size, row.Paths = use.Path, use.Used, use.Size, use.Paths
+					row.Path, row.Used, row.Size, row.Paths, row.Keys = use.Path, use.Used, use.Size, use.Paths, use.Keys
 				}
 			}
 			shown.Levels = append(shown.Levels, row)
@@ -185,10 +189,17 @@ func (l *limitsCommand) usage(ctx context.Context, tree *limits.Tree) (levels []
 	return levels, inForce, err
 }
 
-// wordsOf returns the use in words, by level. A level of many paths shows its fullest path.
+// wordsOf returns the use in words, by level. A level of many paths shows its fullest path, a level of each key the number of keys.
 func wordsOf(levels []store.LevelUse) map[string]string {
 	words := make(map[string]string, len(levels))
 	for _, level := range levels {
+		if level.OfKeys {
+			words[level.Level] = fmt.Sprintf("%d keys in use", level.Keys)
+			if level.Keys == 1 {
+				words[level.Level] = "1 key in use"
+			}
+			continue
+		}
 		text := fmt.Sprintf("%d of %d", level.Used, level.Size)
 		if level.Paths > 1 || level.Path != "" && level.Path != level.Level {
 			text += " (" + level.Path + ")"

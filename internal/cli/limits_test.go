@@ -220,15 +220,21 @@ func putLive(t *testing.T, server *servertest.NATS, key, value string) {
 // admit takes slots for events of a category. Each event must be admitted.
 func admit(t *testing.T, category string, events int) {
 	t.Helper()
+	admitOfKey(t, category, "", events)
+}
+
+// admitOfKey is admit for events with a key.
+func admitOfKey(t *testing.T, category, key string, events int) {
+	t.Helper()
 	settings := loadSettings(t)
 	tree := testkit.Must(limits.NewTree(settings.Limits.Plan()))(t)
 	client := testkit.Must(setup.Redis(settings.Redis, slog.New(slog.DiscardHandler)))(t)
 	defer func() { _ = client.Close() }()
 	shared := setup.Store(client, settings.Redis, store.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
 	for i := range events {
-		id := fmt.Sprintf("%s-%d", category, i)
+		id := fmt.Sprintf("%s-%s-%d", category, key, i)
 		result := testkit.Must(shared.Decide(t.Context(), []store.Request{{
-			ID: id, Message: store.Message{Stream: "S", Sequence: uint64(i), Stored: time.Now()}, Category: category, Cost: 1,
+			ID: id, Message: store.Message{Stream: "S", Sequence: uint64(i), Stored: time.Now()}, Category: category, Key: key, Cost: 1,
 		}}))(t)
 		if got := result.Decisions[0].Verdict; got != store.Admitted {
 			t.Fatalf("verdict of %s is %d, want %d", id, got, store.Admitted)

@@ -44,7 +44,7 @@ func newSimulateCommand() *cobra.Command {
 			"A body of Alertmanager or Grafana is one event for each alert. On a line of FILE it may have a time and a\n" +
 			"category beside its alerts: when and where it was published. Otherwise each alert has its own. An event with a\n" +
 			"key and the status resolved takes no slot: it is sent if the firing event with its key was sent, else dropped\n" +
-			"as unpaired.\n\n" +
+			"as unpaired. Where NOTIFIER_FOLD is set here, repeats are folded as workers would do it.\n\n" +
 			"The limits are those of the settings here, if one of them is set, else those that running workers have in force.\n" +
 			"Where no worker answers within a second, they are the defaults. The output says which. --limits changes some of\n" +
 			"them: NAME=LIMIT, comma separated, where NAME is a path as in NOTIFIER_LIMITS, global or category. --compare does\n" +
@@ -55,14 +55,17 @@ func newSimulateCommand() *cobra.Command {
 			"Unusable lines and alerts are reported, and the status is then 1.",
 		Example: "  notifier simulate events.jsonl --limits 'global=200/1h,payments=40/30m'\n" +
 			"  notifier simulate events.jsonl --compare 'category=5/30m'\n" +
-			"  notifier simulate --from-stream --json",
+			"  notifier simulate --from-stream --json\n" +
+			"  notifier simulate --week",
 		Args: s.checkArguments,
 		RunE: s.run,
 	}
 	flags := command.Flags()
 	flags.StringVar(&s.limits, "limits", "", "change some of the limits: NAME=LIMIT,…")
 	flags.StringVar(&s.compare, "compare", "", "replay the events under these changes too, and print both side by side")
+	flags.StringArrayVar(&s.mutes, "mute", nil, "mute a path, always or by a schedule: 'db=Tue 02:00-04:00 Europe/Paris'; may be repeated")
 	flags.BoolVar(&s.fromStream, "from-stream", false, "replay the events that the stream has now")
+	flags.BoolVar(&s.week, "week", false, "replay a generated on-call week through the limits of the settings here, also with a limit for each key")
 	flags.BoolVar(&s.json, "json", false, "print one JSON object, with all paths")
 	flags.IntVar(&s.top, "top", defaultTop, "how many paths the table shows; 0 for all")
 	return command
@@ -75,12 +78,14 @@ const standardInput = "-"
 type simulation struct {
 	file       string // standardInput reads standard input
 	fromStream bool
+	week       bool
 	limits     string
 	compare    string
 	comparing  bool
 	json       bool
 	top        int
-	from       string // source of the limits, before the changes of the flags
+	mutes      []string // as simulate.ParseMute reads them
+	from       string   // source of the limits, before the changes of the flags
 }
 
 func (s *simulation) checkArguments(_ *cobra.Command, arguments []string) error {
@@ -89,6 +94,8 @@ func (s *simulation) checkArguments(_ *cobra.Command, arguments []string) error 
 		return errors.New("expected at most one file")
 	case s.fromStream && len(arguments) == 1:
 		return errors.New("--from-stream takes no file")
+	case s.week && (s.fromStream || len(arguments) == 1 || s.limits != "" || s.compare != ""):
+		return errors.New("--week takes no file, and neither --from-stream, --limits nor --compare")
 	case s.top < 0:
 		return errors.New("--top is below 0")
 	}
@@ -103,11 +110,22 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 	if err != nil {
 		return err
 	}
+	if s.week {
+		return s.replayWeek(ctx, settings, cmd.OutOrStdout())
+	}
 	var plan limits.Plan
 	plan, s.from = startingLimits(ctx, settings)
 	trees, err := s.trees(plan)
 	if err != nil {
 		return &UsageError{err}
+	}
+	var mutes []simulate.Mute
+	for _, text := range s.mutes {
+		mute, err := simulate.ParseMute(text)
+		if err != nil {
+			return &UsageError{fmt.Errorf("--mute: %w", err)}
+		}
+		mutes = append(mutes, mute)
 	}
 	bar := screen.NewProgress(problems)
 	history, err := s.read(ctx, settings, cmd.InOrStdin(), bar)
@@ -118,7 +136,10 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 	reportProblems(problems, history, s.noun())
 	var reports []simulate.Report
 	for _, tree := range trees {
-		limiter := simulate.NewLimiter(tree, throttle.Retention(0, setup.LongestLife(settings)), settings.PairTTL)
+		limiter := simulate.NewLimiter(simulate.Options{
+			Tree: tree, Retention: throttle.Retention(0, setup.LongestLife(settings)), PairTTL: settings.PairTTL, Fold: settings.FoldOf,
+		})
+		limiter.Mute(mutes)
 		report, err := history.Replay(ctx, limiter, bar.Stage("evaluating events"))
 		bar.Clear()
 		if err != nil {
@@ -138,6 +159,22 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 		return fmt.Errorf("%d of %d %ss could not be used", history.Invalid, history.Read, s.noun())
 	}
 	return nil
+}
+
+// replayWeek prints what the limits of the settings here, and variants of them, make of a generated week.
+func (s *simulation) replayWeek(ctx context.Context, settings config.Config, out io.Writer) error {
+	variants, err := simulate.WeekVariants(settings.Limits.Plan(), throttle.Retention(0, setup.LongestLife(settings)), settings.PairTTL)
+	if err != nil {
+		return &UsageError{err}
+	}
+	rows, err := simulate.ReplayWeek(ctx, simulate.Week(simulate.WeekSeed), variants)
+	if err != nil {
+		return err
+	}
+	if s.json {
+		return screen.PrintJSON(out, rows)
+	}
+	return simulate.WriteWeek(out, rows)
 }
 
 // askWorkersFor bounds the wait for workers if the command can work without their answer.

@@ -90,6 +90,16 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
+// simulate --week needs no input, and takes no other events.
+func TestSimulateWeek(t *testing.T) {
+	testkit.SetSettings(t, nil)
+	shown := mustRun(t, "", "simulate", "--week")
+	testkit.Contains(t, "simulate --week", fields(shown), "the limits of the settings 14384 ", "with *@key=1/1h 14384 ")
+	testkit.Contains(t, "simulate --week --json", mustRun(t, "", "simulate", "--week", "--json"), `"never_reported":0`, `"longest_silence_seconds":`)
+	requireFailure(t, Usage, "simulate --week file", "--week takes no file")
+	requireFailure(t, Usage, "simulate --week --from-stream", "--week takes no file")
+}
+
 // simulate reads the named file. Faults in it end the command with status 1.
 func TestSimulateFile(t *testing.T) {
 	testkit.SetSettings(t, withLimits)

@@ -30,7 +30,7 @@ func statusPanels(s status.Status, width, sentenceLines int) []panel {
 	p := statusPrinter{now: s.At, width: width, sentenceLines: sentenceLines}
 	return []panel{
 		p.heading(s), p.problems(s), p.limits(s.Limits), p.suppressed(s.Suppressed), p.servers(s), p.workers(s), p.channels(s.Channels),
-		p.budgets(s.Budgets), p.changes(s.Changes),
+		p.budgets(s.Budgets), p.mutes(s.Mutes), p.changes(s.Changes),
 	}
 }
 
@@ -251,11 +251,11 @@ func (p statusPrinter) budgets(all []status.Budget) panel {
 			state = "paused for " + screen.Duration(budget.PausedUntil.Sub(p.now))
 			b.urgent++
 		}
-		waiting := fmt.Sprintf("%d channels", budget.Waiting)
-		if budget.Name == "updates" {
-			waiting = fmt.Sprintf("%d updates", budget.Waiting)
+		waiting := "channels"
+		if budget.Name != "workspace" {
+			waiting = budget.Name
 		}
-		b.rows = append(b.rows, []string{budget.Name, state, fmt.Sprintf("%d of %s", budget.Used, budget.Limit), waiting})
+		b.rows = append(b.rows, []string{budget.Name, state, fmt.Sprintf("%d of %s", budget.Used, budget.Limit), fmt.Sprintf("%d %s", budget.Waiting, waiting)})
 	}
 	return b
 }
@@ -273,6 +273,22 @@ func (p statusPrinter) changes(all []status.Change) panel {
 		}
 		b.rows = append(b.rows, []string{
 			plain.Short(path, nameWidth), plain.Short(change.Limit, nameWidth), plain.Short(author(change.By), nameWidth), p.since(change.At) + " ago", ends,
+		})
+	}
+	return b
+}
+
+func (p statusPrinter) mutes(all []status.Mute) panel {
+	b := panel{what: "mutes", heading: []string{"MUTED", "ENDS", "BY", "SINCE", "EXCEPT", "REASON"}}
+	for _, mute := range all {
+		ends := plain.Short(mute.Every, nameWidth)
+		if !mute.Until.IsZero() {
+			ends = "in " + screen.Duration(mute.Until.Sub(p.now))
+			b.urgent++
+		}
+		b.rows = append(b.rows, []string{
+			plain.Short(mute.Path, nameWidth), ends, plain.Short(author(mute.By), nameWidth), p.since(mute.At) + " ago",
+			plain.Short(cmp.Or(mute.Except, "-"), nameWidth), plain.Short(mute.Reason, nameWidth),
 		})
 	}
 	return b

@@ -26,7 +26,7 @@ func crowdedStatus() status.Status {
 		Redis:       status.Redis{Role: "primary", Version: "7.2.4", SlowestCall: 3 * time.Millisecond},
 		NATS:        status.NATS{Server: long, Version: "2.12.0", Cluster: long, Replicas: 3, Lagging: 1},
 		Channels:    []status.Channel{{Name: long, PausedUntil: next, Rate: 0.25, LastDigest: now.Add(-time.Minute)}, {Name: "#open"}},
-		Budgets:     []status.Budget{{Name: "workspace", Limit: "5/1s", Used: 4, Size: 5, Waiting: 12, PausedUntil: next}, {Name: "updates", Limit: "50/1m", Waiting: 3}},
+		Budgets:     []status.Budget{{Name: "workspace", Limit: "5/1s", Used: 4, Size: 5, Waiting: 12, PausedUntil: next}, {Name: "updates", Limit: "50/1m", Waiting: 3}, {Name: "lookups", Limit: "50/1m", Waiting: 2}},
 		Changes:     []status.Change{{Path: long, Limit: long, By: long, Shadow: true, At: now}},
 		DeadLetters: []status.DeadLetter{{Reason: "bad_json", Count: 7}},
 		Unknown:     []string{long},

@@ -239,7 +239,7 @@ no worker has admitted it so far
 `+freeAgain+noJournal)
 	k.requireWhy(OK, "evt-4", `
 evt-4  payments.refunds  "over"  stored T
-is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until T
+is in the room now and waits for the outcome of an earlier event of its key, with the key "db-1", until T
 the firing event evt-5 of T is in the stream without an outcome, since T
 (message 77)
 
@@ -252,7 +252,7 @@ the firing event evt-5 of T is in the stream without an outcome, since T
 	testkit.EqualSlices(t, alerts, []string{"NOTIFICATIONS:2/f1 Disk", "NOTIFICATIONS:2/f2 CPU"}, "alerts of a message")
 	testkit.EqualSlices(t, k.answer("--category payments").Waiting, []string{
 		"in the stream of the producers now, without an outcome: 4",
-		"waiting in the room now for the outcome of the event that it resolves: 1", "waiting in the room now for a slot: 1",
+		"waiting in the room now for the outcome of an earlier event of its key: 1", "waiting in the room now for a slot: 1",
 	}, "what waits in a category")
 }
 

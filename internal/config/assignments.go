@@ -128,3 +128,16 @@ func delay(path, text string) (entry event.ScopeEntry[time.Duration], err error)
 	}
 	return entry, nil
 }
+
+var folds = assignments[event.ScopeEntry[time.Duration]]{
+	value: "duration", example: "payments.>=1h,payments.refunds=off", instead: ">", star: true, parse: fold,
+}
+
+// fold reads off as 0.
+func fold(path, text string) (entry event.ScopeEntry[time.Duration], err error) {
+	if text != "off" {
+		return delay(path, text)
+	}
+	entry.Scope, err = event.ParseScope(path)
+	return entry, err
+}

@@ -8,7 +8,7 @@ import (
 )
 
 // Categories lists the categories that settings name by their exact path, each once: those with limits first, then those with
-// guarantees, routes, delays and mentions.
+// guarantees, routes, delays, folds and mentions.
 func (c Config) Categories() []string {
 	var paths []string
 	add := func(path string) {
@@ -21,7 +21,8 @@ func (c Config) Categories() []string {
 	}
 	for _, override := range c.Limits.ShadowLimits {
 		if override.Level != limits.LevelGlobal && override.Level != limits.LevelCategory {
-			add(override.Level)
+			path, _ := limits.SplitKey(override.Level)
+			add(path)
 		}
 	}
 	for _, guarantee := range c.Limits.Guarantees {
@@ -32,6 +33,9 @@ func (c Config) Categories() []string {
 	}
 	for _, delay := range c.Delay.Longest.Entries() {
 		add(delay.Scope.String())
+	}
+	for _, fold := range c.Fold.Entries() {
+		add(fold.Scope.String())
 	}
 	for _, mention := range c.Slack.Mentions.Entries() {
 		add(mention.Pattern.String())

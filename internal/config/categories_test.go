@@ -16,7 +16,7 @@ func TestCategories(t *testing.T) {
 		"none": {},
 		"one of each": {
 			env{
-				"LIMITS": "limited=1/1m,a.b=none,a.*=1/1m", "SHADOW_LIMITS": "global=50/30m,category=2/1h,shadowed=1/1m,*.b=1/1h",
+				"LIMITS": "limited=1/1m,a.b=none,a.*=1/1m,limited@key=1/1m", "SHADOW_LIMITS": "global=50/30m,category=2/1h,shadowed@key=1/1m,*.b=1/1h",
 				"GUARANTEES": "guaranteed=20", "DELAY": "delayed=1h,a.>=1h,>=1m,*=1m", "SLACK_MENTIONS": "mentioned=@here,*=@here",
 				"SLACK_ROUTES": "routed=#a,routed.*=#b",
 			},

@@ -35,9 +35,10 @@ type Config struct {
 	Journal         Journal
 	Redis           Redis
 	Limits          Limits
-	PairTTL         time.Duration `env:"PAIR_TTL" form:"window" shared:"true" default:"7d" desc:"how long a firing event can be resolved, counted from its newest message or repetition"`
-	Remind          time.Duration `env:"REMIND" form:"reminder" shared:"true" default:"0" desc:"a firing event that is repeated so long after its newest message, and is not resolved, is posted again; '0': never"`
-	SummaryInterval time.Duration `env:"SUMMARY_INTERVAL" form:"summary interval" shared:"true" default:"30m" desc:"shortest time between two digests of dropped events in a channel; '0': no digests"`
+	PairTTL         time.Duration               `env:"PAIR_TTL" form:"window" shared:"true" default:"7d" desc:"how long a firing event can be resolved, counted from its newest message or repetition"`
+	Remind          time.Duration               `env:"REMIND" form:"reminder" shared:"true" default:"0" desc:"a firing event that is repeated so long after its newest message, and is not resolved, is posted again; '0': never"`
+	Fold            event.Scopes[time.Duration] `env:"FOLD" form:"folds" shared:"true" desc:"an event whose key has a message of that age or younger, which is not resolved, is counted in that message instead of being posted: 'path=duration,…' or 'path=off'; 'path.>' stands for all paths below, '>' for everything; not set: off"`
+	SummaryInterval time.Duration               `env:"SUMMARY_INTERVAL" form:"summary interval" shared:"true" default:"30m" desc:"shortest time between two digests of dropped events in a channel; '0': no digests"`
 	Delay           Delay
 	Sink            string `env:"SINK" form:"sink" shared:"true" desc:"'slack', or 'console', which prints one line for each message; not set: 'slack' if a Slack token or webhook is set, else an error"`
 	Slack           Slack
@@ -129,7 +130,7 @@ type Redis struct {
 type Limits struct {
 	Global       limits.Limits      `env:"GLOBAL_LIMIT" form:"limits" shared:"true" default:"100/30m" desc:"limit for all events together: '<count>/<window>', several joined with '+', or 'none'"`
 	Category     limits.Limits      `env:"CATEGORY_LIMIT" form:"limits" shared:"true" default:"10/30m" desc:"limit for each first-level category"`
-	Rules        []limits.Rule      `env:"LIMITS" form:"rules" shared:"true" desc:"limits of single categories: 'path=limit,…'; '*' stands for one level of a path"`
+	Rules        []limits.Rule      `env:"LIMITS" form:"rules" shared:"true" desc:"limits of single categories: 'path=limit,…'; '*' stands for one level of a path, '@key' behind a path limits each key"`
 	Guarantees   []limits.Guarantee `env:"GUARANTEES" form:"guarantees" shared:"true" desc:"slots of each global window that belong to a path: 'path=slots,…'; nobody else can take them"`
 	Bucket       string             `env:"LIMITS_BUCKET" form:"bucket" shared:"true" default:"notifier-limits" desc:"JetStream key-value bucket of the limits that 'notifier limits' changes while workers run"`
 	ShadowLimits []limits.Override  `env:"SHADOW_LIMITS" form:"overrides" shared:"true" desc:"limits to try out: 'path=limit,…', also 'global' and 'category'; evaluated and counted, without any effect"`
@@ -143,6 +144,12 @@ type Limits struct {
 // Plan is what the limits in force are built from, but for live overrides.
 func (l Limits) Plan() limits.Plan {
 	return limits.Plan{Global: l.Global, Category: l.Category, Rules: l.Rules, Guarantees: l.Guarantees, Origins: l.origins}
+}
+
+// FoldOf is how old the message may be into which an event of the category is folded; 0: none is.
+func (c *Config) FoldOf(category string) time.Duration {
+	within, _ := c.Fold.Lookup(category)
+	return within
 }
 
 // Delay is how long denied events wait for a slot instead of being dropped.
@@ -184,6 +191,7 @@ type Slack struct {
 	Burst         int          `env:"SLACK_BURST" form:"burst" shared:"true" default:"1" desc:"posts that a quiet channel takes at once, up to 100; Slack may hide messages of a burst"`
 	WorkspaceRate limits.Limit `env:"SLACK_WORKSPACE_RATE" form:"rate" shared:"true" default:"5/s" desc:"posts to all channels, by all workers together: '<count>/<window>', or 'none'; channels share it fairly"`
 	UpdateRate    limits.Limit `env:"SLACK_UPDATE_RATE" form:"rate" shared:"true" default:"50/1m" desc:"updates of messages, by all workers together: '<count>/<window>', or 'none'"`
+	LookUpRate    limits.Limit `env:"SLACK_LOOKUP_RATE" form:"rate" shared:"true" default:"50/1m" desc:"requests that look for posts, by all workers together: '<count>/<window>', or 'none'"`
 }
 
 // Event bounds what is accepted.

@@ -193,7 +193,7 @@ func (l *loader) checkLimits() {
 func (l *loader) warnings() []string {
 	warnings := unreachable("NOTIFIER_CATEGORY_LIMIT", l.config.Limits.Category, l.config.Limits.Global)
 	for _, rule := range l.config.Limits.Rules {
-		warnings = append(warnings, unreachable(fmt.Sprintf("NOTIFIER_LIMITS: %s", rule.Pattern), rule.Limits, l.config.Limits.Global)...)
+		warnings = append(warnings, unreachable(fmt.Sprintf("NOTIFIER_LIMITS: %s", rule.Level()), rule.Limits, l.config.Limits.Global)...)
 	}
 	if l.config.Slack.WebhookURL.IsSet() && l.config.Slack.Channel != "" {
 		warnings = append(warnings, "NOTIFIER_SLACK_CHANNEL has no effect: a webhook posts to its own channel")

@@ -72,6 +72,9 @@ var badValues = []struct {
 	}},
 	{"REMIND", "not a duration from 1s to 366d; expected one such as 90m, 4h or 1d, or 0 for no reminders", []string{"999ms", "367d", "-4h", "4", "off"}},
 	{"SUMMARY_INTERVAL", "from 1s to 366d; expected one such as 30m, 12h or 1d, or 0 for no summaries", []string{"999ms", "367d", "-1s", "30"}},
+	{"FOLD", `entry "1h" is not path=duration; expected path=duration,… such as payments.>=1h,payments.refunds=off`, []string{"1h"}},
+	{"FOLD", `" is not a duration from 1ms to 366d`, []string{"a=0", "a=on"}},
+	{"FOLD", "upper-case", []string{"A.>=off"}},
 	{"DELAY", `entry "2h" is not path=duration; expected path=duration,… such as security=6h,payments.>=2h`, []string{"2h"}},
 	{"DELAY", "is not path=duration", []string{"a=1h,"}},
 	{"DELAY", `" is not a duration from 1ms to 366d`, []string{"a=0", "a=366d1ms"}},
@@ -102,6 +105,7 @@ var badValues = []struct {
 	}},
 	{"SLACK_WORKSPACE_RATE", "not a rate", []string{"5", "0/1s"}},
 	{"SLACK_UPDATE_RATE", "not a rate", []string{"50", "0/1m"}},
+	{"SLACK_LOOKUP_RATE", "not a rate", []string{"50", "0/1m"}},
 	{"SLACK_BURST", "from 1 to 100", []string{"0", "101"}},
 	{"SLACK_BURST", "not a whole number", []string{"none"}},
 

@@ -62,6 +62,7 @@ var forms = map[string]form{
 	"routes":   assigned(routes, event.NewTable[string]),
 	"mentions": assigned(mentions, event.NewTable[[]string]),
 	"delays":   assigned(delays, event.NewScopes[time.Duration]),
+	"folds":    assigned(folds, event.NewScopes[time.Duration]),
 	"channel":  as(channel),
 
 	"stream":       as(streamName),

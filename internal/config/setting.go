@@ -162,7 +162,7 @@ func (l *loader) origins() map[string]limits.Origin {
 		}
 	}
 	for _, rule := range l.config.Limits.Rules {
-		origins[rule.Pattern.String()] = limits.FromEnvironment
+		origins[rule.Level()] = limits.FromEnvironment
 	}
 	return origins
 }

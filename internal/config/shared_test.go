@@ -33,12 +33,14 @@ func TestShared(t *testing.T) {
 		{"SLACK_ROUTES", "payments=#a,security=#b", "security=#b,payments=#a", "payments=#b,security=#a"},
 		{"PAIR_TTL", "1d", "24h", "2d"},
 		{"REMIND", "4h", "240m", "0"},
+		{"FOLD", "payments=1h,>=off", ">=off, payments=1h", ">=1h"},
 		{"EVENT_MAX_BYTES", "1024", "1024", "1025"},
 		{"SHADOW", "true", "true", "false"},
 		{"REDIS_FAILURE", "hold", "hold", "open"},
 		{"SLACK_RATE", "1/s", "1/1s", "2/s"},
 		{"SLACK_WORKSPACE_RATE", "5/s", "5/1s", "6/s"},
 		{"SLACK_UPDATE_RATE", "50/m", "50/1m", "none"},
+		{"SLACK_LOOKUP_RATE", "50/m", "50/1m", "1/m"},
 	} {
 		t.Run(test.variable, func(t *testing.T) {
 			told := func(text string) (value, hash string) {

@@ -263,3 +263,19 @@ func TestQueueOfAChannelThatIsNotNamed(t *testing.T) {
 		testkit.EqualSlices(t, f.calls.posted(""), ids, "posts")
 	})
 }
+
+// TestExpiresInTheQueueOfAChannel has an admitted event become too old in its channel's queue. Its slots are returned.
+func TestExpiresInTheQueueOfAChannel(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.sink.named = []string{"payments"}
+	f.throttle.released[event.Event{Category: "payments", ID: "order-1"}.Identity()] = false
+	f.start(func(o *setup) { slow(o); o.MaxAge = time.Hour })
+	long := time.Now().Add(-24 * time.Hour)
+	f.putInRoom(testNames.Room().Channel(room.Token("payments"), "payments"), room.Entry{
+		Reason: room.Channel, Subject: "notify.payments", ID: "order-1", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: long}, Since: long,
+	}, `{"id": "order-1", "title": "an event"}`)
+	f.requireRoomEmpty()
+	f.requireOutcome("expired payments")
+	f.requireHistory("order-1", "refund")
+}

@@ -14,6 +14,9 @@ type Throttle interface {
 	Decide(ctx context.Context, requests []store.Request) ([]store.Decision, error)
 	Await(ctx context.Context) error
 
+	// Rules returns the limits of this instance.
+	Rules() *store.Rules
+
 	// Delay plans when a denied event returns.
 	Delay(ctx context.Context, p store.Postponement) (store.DelayVerdict, time.Duration, error)
 }
@@ -27,6 +30,7 @@ type decider struct {
 	pool      *pool
 	refusals  *refusals
 	pairs     *pairs
+	folds     *folds
 	planner   *planner
 	mover     *mover
 	settler   *settler
@@ -58,15 +62,15 @@ func (d *decider) notDecided(l life, candidates []candidate) bool {
 	return true
 }
 
-// awaitOther makes an event wait while another worker delivers it. An event that resolves another event waits in the room.
-func (d *decider) awaitOther(c candidate, wait time.Duration) {
-	if c.event.Resolves() {
+// awaitOther makes an event wait while another worker delivers it. An event that waits for another event of its key waits in the room.
+func (d *decider) awaitOther(c candidate, decision *store.Decision) {
+	if c.event.Resolves() || decision.Awaits {
 		to := d.pairs.goalOf(c)
-		to.in = min(wait, to.in)
+		to.in = min(decision.Wait, to.in)
 		d.mover.hold(c, to, d.pool)
 		return
 	}
-	d.settler.nak(c.message, wait+jitter(50*time.Millisecond))
+	d.settler.nak(c.message, decision.Wait+jitter(50*time.Millisecond))
 	d.pool.release(1)
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -12,7 +13,7 @@ type candidate struct {
 	*message
 	event    event.Event
 	received time.Time // when it was decoded
-	lookUp   bool      // expired: only look up the delivery record
+	lookUp   bool      // expired, or dropped by an operator: only look up the delivery record
 	again    bool      // a worker may have received the event before
 	certain  bool      // all earlier events that could open its pair have been decided
 
@@ -23,8 +24,12 @@ type candidate struct {
 func (c candidate) request() store.Request {
 	request := store.Request{
 		ID: c.event.Identity(), Derived: c.event.Derived, Message: store.Message(c.entry.Origin),
-		Category: c.event.Category, Cost: c.event.Cost, Pair: c.event.Pair(), Resolves: c.event.Resolves(),
-		HasWaited: c.waited(), Again: c.again && !c.source.inRoom,
+		Category: c.event.Category, Key: c.event.Key, Severity: c.event.Severity, Cost: c.event.Cost, Pair: c.event.Pair(), Resolves: c.event.Resolves(),
+		Fold: store.Folding{Severity: c.event.Severity.Rank()}, Slotless: c.entry.Order.Action == room.Release,
+		HasWaited: c.waited(), Again: c.again && !c.source.inRoom, Attempted: c.attempted(),
+	}
+	if request.Slotless && request.Resolves { // it does not wait for its firing event
+		request.Pair = ""
 	}
 	if c.lookUp {
 		request.Cost = 0
@@ -32,10 +37,21 @@ func (c candidate) request() store.Request {
 	return request
 }
 
+// attempted reports whether an earlier delivery of the message, or of the message before it, may have posted the event.
+func (c candidate) attempted() bool { return c.arrival.delivered > 1 || !c.entry.Attempted.IsZero() }
+
+// withoutRecord returns the settlement of an event that is only looked up and has no delivery record.
+func withoutRecord(m *message) settlement {
+	if m.entry.Order.Action == room.Drop {
+		return settlement{message: m, outcome: Dropped, denial: store.DeniedByOperator}
+	}
+	return settlement{message: m, outcome: Expired}
+}
+
 // Known is what a worker knows about events without a decision: a part of [throttle.Limiter]. Its methods may be called concurrently.
 type Known interface {
-	// Full returns a cached denial for the events of a category; nil: none.
-	Full(category string) *store.Denial
+	// Full returns a cached denial for the events of a category and a key; nil: none. Without a key, it knows the limits of paths alone.
+	Full(category, key string) *store.Denial
 
 	// LearnUnpaired records that a pair was not open when every event stored up to a time of the server's clock was decided. KnownUnpaired
 	// reports whether LearnUnpaired recently recorded a later time than the given one.
@@ -47,9 +63,12 @@ type Known interface {
 type intake struct {
 	reader   *reader
 	known    Known
+	mutes    Mutes
 	refusals *refusals
 	bodies   *bodies
+	updater  *updater
 	settler  *settler
+	replans  *replanner
 	pool     *pool
 	metrics  EventMetrics
 	forged   StreamMetrics
@@ -57,7 +76,7 @@ type intake struct {
 
 // knownDenial returns a cached denial for a candidate's category, without decoding the message. It returns none for an event that may have
 // been admitted before, for an event that resolves another one (no limit applies), for a firing event of a pair (it may repeat a posted
-// event, which is a duplicate and no drop), and for a group (each alert may have its own category).
+// event, which is a duplicate and no drop), for an event that may be folded, and for a group (each alert may have its own category).
 func (i *intake) knownDenial(c *candidate) *store.Denial {
 	category, bare, err := i.reader.CategoryOf(c.entry.Subject)
 	if err != nil || bare {
@@ -68,10 +87,16 @@ func (i *intake) knownDenial(c *candidate) *store.Denial {
 		return nil
 	}
 	c.about.category = category
-	if hints.Resolves || hints.Fires || i.refusals.mayWait(category) || c.again {
+	if hints.Resolves || hints.Fires || c.again {
 		return nil
 	}
-	return i.known.Full(category)
+	if denial := i.mutes.Muted(category, anySeverity); denial != nil {
+		return denial
+	}
+	if i.refusals.mayWait(category) || i.reader.fold(category) > 0 {
+		return nil
+	}
+	return i.known.Full(category, "")
 }
 
 // read decodes the event of a candidate. It returns a cached denial for the event's category, or a decoding fault.
@@ -82,7 +107,7 @@ func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 	}
 	c.event = of.event
 	e := &c.event
-	m.about.category, m.about.shownID, m.about.title, m.about.cost = e.Category, e.ShownID(), e.Title, e.Cost
+	m.about = about{category: e.Category, shownID: e.ShownID(), title: e.Title, key: e.Key, pair: e.Pair(), resolves: e.Resolves(), cost: e.Cost}
 	switch {
 	case of.fault != nil:
 		return nil, of.fault
@@ -93,8 +118,11 @@ func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 			return store.DeniedUnpaired, nil
 		}
 	case e.Pair() != "" && !e.Derived:
-	case !i.refusals.mayWait(e.Category):
-		return i.known.Full(e.Category), nil
+	default:
+		if denial = i.mutes.Muted(e.Category, e.Severity); denial != nil || i.refusals.mayWait(e.Category) || e.Key != "" && i.reader.fold(e.Category) > 0 {
+			return denial, nil
+		}
+		return i.known.Full(e.Category, e.Key), nil
 	}
 	return nil, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -16,6 +17,7 @@ type planner struct {
 	refusals *refusals
 	mover    *mover
 	settler  *settler
+	replans  *replanner
 	pool     *pool
 	queue    chan plan
 	ended    chan struct{}
@@ -26,6 +28,7 @@ type plan struct {
 	candidate
 	ask    store.Postponement // without the longest wait
 	denial *store.Denial
+	rules  *store.Rules // by which it was denied, or older ones; nil: the event is to leave its queues, and be dropped
 }
 
 // start begins to plan, until close. The context ends calls to the throttle.
@@ -46,25 +49,40 @@ func (p *planner) close() {
 
 // add queues an event. It never waits: the queue has a place for each element of the pool. It returns false if the event may not wait for a
 // slot.
-func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denial) bool {
+func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denial, rules *store.Rules) bool {
 	category := c.event.Category
 	if decision.Wait == 0 || !p.refusals.waits(category) || !c.waited() && !p.refusals.mayWait(category) {
 		return false
 	}
-	p.queue <- plan{candidate: c, denial: denial, ask: store.Postponement{
-		Request: c.request(), Wait: decision.Wait, Path: decision.Node.Path, Limit: decision.Limit,
+	p.queue <- plan{candidate: c, denial: denial, rules: rules, ask: store.Postponement{
+		Request: c.request(), Wait: decision.Wait, Node: decision.Node, Limit: decision.Limit,
 	}}
+	return true
+}
+
+// forget queues an event that has waited for a slot and that an operator drops: its places in the queues are given back before it ends. It
+// returns false for any other event.
+func (p *planner) forget(c candidate) bool {
+	if !c.waited() || c.entry.Order.Action != room.Drop {
+		return false
+	}
+	ask := store.Postponement{Request: c.request()}
+	ask.Cost = c.event.Cost // it names the event in its queues
+	p.queue <- plan{candidate: c, denial: store.DeniedByOperator, ask: ask}
 	return true
 }
 
 // plan stores a denied event in the room until its slot opens. It drops the event if the slot opens too late or too many events wait.
 func (p *planner) plan(ctx context.Context, next plan) {
 	c, deadline := next.candidate, next.entry.Since.Add(p.refusals.longestWait(next.event.Category))
-	next.ask.Longest = deadline.Sub(p.clock.Now())
+	if next.rules != nil {
+		next.ask.Longest = deadline.Sub(p.clock.Now())
+	}
 	verdict, in, err := p.throttle.Delay(ctx, next.ask)
 	if err == nil && verdict == store.ComesBack {
 		failpoint.Reach(failpoint.AfterPlan)
-		p.mover.comeBack(c, in, next.denial, p.pool)
+		planned := next.rules.Plan(c.event.Category)
+		p.mover.comeBack(c, goal{in: in, denial: next.denial, limits: planned, stored: func() { p.replans.stored(c.event.Category, planned) }}, p.pool)
 		return
 	}
 	defer p.pool.release(1)
@@ -77,7 +95,7 @@ func (p *planner) plan(ctx context.Context, next plan) {
 		switch {
 		case verdict == store.TooMany:
 			p.refusals.addCrowded(c.event.Category)
-		case !c.waited(): // an event that ran out of time tells nothing about younger events
+		case !c.waited() && next.ask.Node.Key == "": // neither an event that ran out of time nor a full key tells about other events
 			p.refusals.addLate(c.event.Category)
 		}
 		p.settler.settle(p.refusals.dropped(c.message, next.denial))

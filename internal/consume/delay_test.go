@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -146,9 +147,8 @@ func TestDelayEnds(t *testing.T) {
 	f.event("payments", "another")
 	f.eventually("the next one waits", func() bool { return f.metrics.Get("delayed") == 3 })
 	f.requireOutcomes(map[string]int{"dropped payments": 1})
-	if got, want := <-drops, (summary.Drop{Category: "payments", Level: "the rule", Title: "an event", N: 1}); len(got) != 1 || got[0] != want {
-		t.Errorf("drops: got %v, want %v", got, want)
-	}
+	want := []summary.Drop{{Category: "payments", Level: "the rule", Title: "an event", N: 1}}
+	testkit.EqualDeeply(t, <-drops, want, "drops")
 	if len(longest) != 3 || longest[0] > time.Hour+clockError || longest[1] > longest[0]-time.Second/2 || longest[2] > longest[1]-time.Second/2 {
 		t.Errorf("longest waits: got %v, want a shorter one each time", longest)
 	}
@@ -190,6 +190,23 @@ func TestDelayRefused(t *testing.T) {
 		testkit.Equal(t, f.metrics.Get("refused by the room: slot"), test.counted, "refused events")
 		testkit.Equal(t, f.metrics.Get("by the rule payments"), 3, "drops by the rule")
 	})
+}
+
+// TestDelayRefusedToAKey drops an event whose key has no slot in time. Other events of the category can still wait.
+func TestDelayRefusedToAKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	full := denied(time.Hour)
+	full.Node.Level, full.Node.Key = "payments@key", limits.HashOfKey("db-1")
+	f.throttle.answers(always(full))
+	f.throttle.delay = func(store.Request, time.Duration) (store.DelayVerdict, time.Duration, error) {
+		return store.TooLate, 0, nil
+	}
+	w := f.start(mayDelay)
+	f.event("payments", "first")
+	f.awaitSettled(1)
+	testkit.Equal(t, w.decider.refusals.mayWait("payments"), true, "the category may wait")
+	f.requireOutcomes(map[string]int{"dropped payments": 1})
 }
 
 // TestDelayVerdicts has the other ends of a denied or planned event.

@@ -25,10 +25,10 @@ type deliverer struct {
 	pool        *pool
 	leases      *leaseRenewer
 	health      *health
-	reader      *reader
 	reporter    *reporter
-	queues      *channelQueues
 	doubts      *doubts
+	mutes       muteCheck
+	updater     *updater
 }
 
 func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *store.Denial, prepared *preparation) *delivery {
@@ -37,17 +37,27 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 	}
 	d := &delivery{
 		message: c.message, event: c.event, admission: admission{grant: decision.Grant, inDoubt: decision.InDoubt}, denial: denial,
-		resolved: resolved{opened: decision.Opened}, doubt: v.doubts.about(c, decision), prepared: prepared,
+		opened: decision.Opened, doubt: v.doubts.about(c, decision), prepared: prepared,
 	}
 	out := sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others}
-	if len(out.Others) > 0 {
-		d.resolved.others = v.sink.Updatable(out)
-	}
-	if decision.Opened != "" && len(v.sink.Updatable(sink.Delivery{Event: c.event, Others: []string{decision.Opened}})) > 0 {
-		d.resolved.rewrites = unreserved
+	if out.Opened != "" {
+		d.updates, d.counts = v.sink.Updatable(out), countsOf(decision)
 	}
 	d.destination = v.sink.Destination(out)
 	return d
+}
+
+// countsOf returns what is folded into the messages that an event resolves, by receipt.
+func countsOf(decision *store.Decision) map[string]store.Count {
+	counts := make(map[string]store.Count)
+	for i, count := range decision.Counts {
+		if i == 0 {
+			counts[decision.Opened] = count
+		} else if i <= len(decision.Others) {
+			counts[decision.Others[i-1]] = count
+		}
+	}
+	return counts
 }
 
 // enter gives a delivery a place in its channel's lane. It returns false if the event has to wait in the room.
@@ -66,10 +76,13 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 	}
 	for {
 		if wait, ok := d.place.AwaitPost(l.waiting); !ok {
+			if v.dropMuted(l, d) {
+				return false
+			}
 			v.postpone(l, d, wait)
 			return false
 		}
-		if v.reader.tooOld(time.Now(), d.message) {
+		if v.reporter.reader.tooOld(time.Now(), d.message) {
 			v.expire(l, d)
 			return false
 		}
@@ -86,71 +99,47 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 // expire ends an event that has become too old to be delivered.
 func (v *deliverer) expire(l life, d *delivery) {
 	d.admission.endUndelivered(l.ending())
+	failpoint.Reach(failpoint.AfterReturn)
 	v.settler.settle(settlement{message: d.message, outcome: Expired})
 }
 
 // toSend returns what the sink sends, once it is prepared.
 func (d *delivery) toSend() sink.Delivery {
 	out := d.prepared.result()
-	out.Opened, out.Others = d.resolved.opened, d.resolved.others
+	out.Opened = d.opened
 	return out
 }
 
-// update updates the messages that the event resolves, outside its channel's lane: updates have a budget of their own. The sink updates the
-// first message with the post, so update only reserves that. It returns false if the delivery has ended.
-func (v *deliverer) update(l life, d *delivery) bool {
-	for d.resolved.needsUpdates() {
-		if wait, ok := v.lanes.AwaitUpdate(l.waiting); !ok {
-			v.postpone(l, d, wait)
+// keepUpdates stores the updates of the messages that the event resolves in the room, before the post: they survive whatever becomes of the
+// event, and the event waits for none of them. It returns false if the delivery has ended.
+func (v *deliverer) keepUpdates(l life, d *delivery) bool {
+	for len(d.updates) > 0 {
+		if err := v.updater.keep(l.ending(), d.message, d.event, change{receipt: d.updates[0], order: resolvedOrder, count: d.counts[d.updates[0]]}); err != nil {
+			d.admission.release(l.ending())
+			v.settler.nak(d.message, jitter(misconfiguredBackoff))
 			return false
 		}
-		others := d.resolved.others
-		if len(others) == 0 {
-			d.resolved.rewrites = reserved
-			return true
-		}
-		if !v.health.turn(l.waiting, d) || !v.begin(l.working, d) {
-			v.postpone(l, d, 0)
-			return false
-		}
-		if failure := failureOf(v.sink.Update(d.message.span.In(l.working), d.toSend(), others[0]), d.destination); failure != nil {
-			failure.Update = true
-			if !v.retries(l, d, failure) {
-				return false
-			}
-			continue
-		}
-		d.resolved.others, d.tries.count = others[1:], 0
-		d.admission.grant.Updated(l.ending(), len(d.resolved.others))
-		failpoint.Reach(failpoint.AfterUpdate)
-	}
-	return true
-}
-
-// begin counts an attempt. It returns false without a lease that outlasts a request, or after the work context has ended.
-func (v *deliverer) begin(work context.Context, d *delivery) bool {
-	leased := work.Err() == nil && (d.message.lease.left() >= v.sendTimeout || v.leases.extend(work, d))
-	if !leased || d.lost.Load() {
-		return false
-	}
-	if d.tries.count++; d.tries.count == 1 {
-		d.tries.first = time.Now()
+		d.updates = d.updates[1:]
 	}
 	return true
 }
 
 // attempt posts once. The lease outlasts the post or was renewed just now. Without such a lease, or after the work context has ended, attempt
-// does not post.
+// does not post. Nor does it post an event that is muted by now.
 func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
-	if !v.begin(work, d) {
+	leased := work.Err() == nil && (d.message.lease.left() >= v.sendTimeout || v.leases.extend(work, d))
+	if !leased || d.lost.Load() || !v.mutes.mayPost(work, d) {
 		return "", nil, false
 	}
-	if d.resolved.rewrites == reserved {
-		d.resolved.rewrites = unreserved // for the next attempt
+	if d.tries.count++; d.tries.count == 1 {
+		d.tries.first = time.Now()
 	}
 	failpoint.Reach(failpoint.BeforePost)
 	receipt, err := v.sink.Send(d.message.span.In(work), d.toSend())
 	failure = failureOf(err, d.destination)
+	if failure == nil {
+		failpoint.Reach(failpoint.AfterPost)
+	}
 	if !isOfAll(failure) {
 		d.place.StepAside()
 	}
@@ -170,7 +159,7 @@ func failureOf(err error, destination string) *sink.Error {
 
 // isOfAll reports whether other deliveries to the channel would fail as well. They wait for this delivery, which keeps its permit.
 func isOfAll(failure *sink.Error) bool {
-	return failure != nil && (failure.Class == sink.RateLimited && !failure.Update || failure.Class == sink.Misconfigured)
+	return failure != nil && (failure.Class == sink.RateLimited || failure.Class == sink.Misconfigured)
 }
 
 // postpone puts an event that waits for its destination at the end of the channel's queue. An event from that queue keeps its place. An event
@@ -202,7 +191,7 @@ func (v *deliverer) hold(d *delivery, element *pool) *move {
 	storing := v.lanes.Store(d.destination)
 	goal := goal{reason: room.Channel, channel: d.destination}
 	if d.admission.inDoubt {
-		goal.attempted = v.reader.streams.Clock.Earliest(d.doubt.first)
+		goal.attempted = v.reporter.reader.streams.Clock.Earliest(d.doubt.first)
 	}
 	moving := v.mover.newMove(candidate{message: d.message, event: d.event}, goal)
 	moving.admission, moving.storing, moving.element = &d.admission, storing, element
@@ -218,6 +207,8 @@ func (v *deliverer) reject(l life, d *delivery, failure *sink.Error) {
 		d.admission.release(l.ending())
 		return
 	}
+	failpoint.Reach(failpoint.AfterLetter)
 	d.admission.endUndelivered(l.ending())
+	failpoint.Reach(failpoint.AfterReturn)
 	v.settler.terminate(d.message, fault)
 }

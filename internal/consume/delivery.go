@@ -18,8 +18,10 @@ type delivery struct {
 	message     *message
 	event       event.Event
 	admission   admission
-	denial      *store.Denial // the denial of an event in shadow mode; it is only measured
-	resolved    resolved
+	denial      *store.Denial          // the denial of an event in shadow mode; it is only measured
+	opened      string                 // the receipt of the first message that the event resolves; "" for none
+	counts      map[string]store.Count // what is folded into the messages of updates
+	updates     []string               // receipts of the messages that the event resolves and whose updates the room does not have yet
 	prepared    *preparation
 	destination string
 	tries       tries
@@ -36,26 +38,7 @@ type admission struct {
 	inDoubt bool // an attempt, perhaps of another worker, may have delivered the event
 }
 
-// resolved are the messages that an event resolves.
-type resolved struct {
-	opened   string    // the receipt of the first message; "" for none
-	others   []string  // receipts of further messages that are not updated yet
-	rewrites rewriting // of the first message
-}
-
-// rewriting is whether the sink updates the first message that an event resolves with the event's post.
-type rewriting int
-
-const (
-	none       rewriting = iota // there is no such message
-	unreserved                  // the update has no place in the budget of updates yet
-	reserved
-)
-
-// needsUpdates reports whether messages have to be updated before the post, or the update with the post lacks a place in the budget.
-func (r resolved) needsUpdates() bool { return len(r.others) > 0 || r.rewrites == unreserved }
-
-// tries are the attempts of this worker at the next update or at the post.
+// tries are the attempts of this worker at the post.
 type tries struct {
 	count int
 	first time.Time // when the first of them began

@@ -46,8 +46,7 @@ func (u *doubts) nameOf(c candidate) string {
 // about returns the doubt about an event that was just admitted. Redis may have lost the record of an attempt: then only an earlier
 // delivery of the message, or its header from the room, shows that there may have been an attempt.
 func (u *doubts) about(c candidate, decision *store.Decision) doubt {
-	attempted := c.arrival.delivered > 1 || !c.entry.Attempted.IsZero()
-	if !decision.InDoubt && (decision.Verdict != store.Admitted || !attempted) {
+	if !decision.InDoubt && (decision.Verdict != store.Admitted || !c.attempted()) {
 		return doubt{}
 	}
 	first := c.arrival.stored
@@ -74,12 +73,13 @@ func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
 			v.doubts.finding.Note(err)
 		}
 		if failure := failureOf(err, d.destination); failure != nil {
+			d.admission.inDoubt = true // whoever gets the event next has to look too
 			pause := max(failure.RetryAfter, retryDelay(firstBackoff, tries))
 			if !arrives(l.waiting, time.After(pause)) {
 				v.postpone(l, d, 0)
 				return false
 			}
-			if v.reader.tooOld(time.Now(), d.message) {
+			if v.reporter.reader.tooOld(time.Now(), d.message) {
 				v.expire(l, d)
 				return false
 			}

@@ -155,3 +155,17 @@ func TestDoubtInTheRoom(t *testing.T) {
 		}
 	}
 }
+
+// TestDoubtOutlivesALook ends a worker whose look-up has failed. The next worker has to look too.
+func TestDoubtOutlivesALook(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	found := f.provision(patience)
+	f.event("payments", "order-1")
+	f.deliverOnce(found)
+	f.sink.find = finds(&sink.Error{Class: sink.RateLimited, RetryAfter: patience, Err: errScripted})
+	w := f.start(nil)
+	f.eventually("it is looked up", func() bool { return len(f.calls.all()) > 0 })
+	w.stop()
+	f.requireHistory("order-1", "find", "release in doubt")
+}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -19,7 +21,7 @@ type fakeKnown struct {
 	unpaired map[string]bool                     // pairs that are known to be closed
 }
 
-func (f *fakeKnown) Full(category string) *store.Denial {
+func (f *fakeKnown) Full(category, _ string) *store.Denial {
 	if f.full == nil {
 		return nil
 	}
@@ -34,9 +36,54 @@ func (f *fakeKnown) LearnUnpaired(pair string, _ time.Time) {
 	f.calls.add("learns %s", strings.ReplaceAll(pair, "\n", "/"))
 }
 
+// fakeMutes has no mute by default.
+type fakeMutes struct {
+	mu      sync.Mutex
+	covers  string // category
+	muted   store.Mutes
+	failing error // of CheckMute
+}
+
+// mute mutes a category.
+func (f *fakeMutes) mute(category string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	mute := &limits.Mute{Path: category, Reason: "migration", By: "ann"}
+	f.covers, f.muted = category, store.Mutes{{Level: limits.LevelMute, Path: category, Mute: &store.Mute{Mute: mute, Text: mute.Text()}}}
+}
+
+func (f *fakeMutes) KnownMutes(category string) store.Mutes {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if category != f.covers {
+		return nil
+	}
+	return f.muted
+}
+
+func (f *fakeMutes) Muted(category string, severity event.Severity) *store.Denial {
+	return f.KnownMutes(category).Of(severity)
+}
+
+func (f *fakeMutes) CheckMute(_ context.Context, category string, severity event.Severity) (*store.Denial, error) {
+	f.mu.Lock()
+	failing := f.failing
+	f.mu.Unlock()
+	return f.Muted(category, severity), failing
+}
+
+// confirm has CheckMute answer from now on.
+func (f *fakeMutes) confirm() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failing = nil
+}
+
 // fakePacer takes each post at once, or after the pause of its channel, by default.
 type fakePacer struct {
-	reserve func(destination string, maxWait time.Duration) post // nil: the default
+	calls       *callLog
+	reserve     func(destination string, maxWait time.Duration) post // nil: the default
+	beginUpdate func(u pacing.Update) pacing.Reservation             // nil: the default
 
 	mu     sync.Mutex
 	paused map[string]time.Time
@@ -75,9 +122,17 @@ func (f *fakePacer) Reserve(_ context.Context, ask pacing.Ask) pacing.Reservatio
 	return pacing.Reservation{OK: !next.tooLate, Wait: next.wait, Expected: expected}
 }
 
-func (f *fakePacer) ReserveUpdate(_ context.Context, maxWait time.Duration) pacing.Reservation {
+// BeginUpdate begins each update that is not paused, unless the test answers.
+func (f *fakePacer) BeginUpdate(_ context.Context, u pacing.Update) pacing.Reservation {
+	if f.beginUpdate != nil {
+		return f.beginUpdate(u)
+	}
 	wait := f.pause(updates)
-	return pacing.Reservation{OK: wait <= maxWait, Wait: wait, Expected: wait}
+	return pacing.Reservation{OK: wait <= u.Within, Wait: wait, Expected: wait}
+}
+
+func (f *fakePacer) Updated(_ context.Context, message string, order int64) {
+	f.calls.add("updated %d %s", order, message)
 }
 
 func (f *fakePacer) PauseUpdates(ctx context.Context, d time.Duration) { f.Pause(ctx, updates, d) }

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -48,6 +47,14 @@ func (f *fakeThrottle) Decide(ctx context.Context, candidates []store.Request) (
 	}
 	return decisions, nil
 }
+
+// Rules returns limits that never change.
+func (f *fakeThrottle) Rules() *store.Rules { return unlimited }
+
+var unlimited = func() *store.Rules {
+	tree, _ := limits.NewTree(limits.Plan{}) // a plan without rules is valid
+	return store.Compile(limits.Ruleset{Tree: tree})
+}()
 
 func (f *fakeThrottle) Await(ctx context.Context) error {
 	if f.await == nil {
@@ -154,8 +161,6 @@ func (g *fakeGrant) Finish(ctx context.Context, receipt string) bool {
 	g.note(ctx, "finish")
 	return g.finish == nil || g.finish()
 }
-
-func (g *fakeGrant) Updated(ctx context.Context, left int) { g.note(ctx, fmt.Sprint("left ", left)) }
 
 func (g *fakeGrant) Release(ctx context.Context, inDoubt bool) {
 	if g.release != nil {

@@ -120,7 +120,9 @@ func (f *fakeSink) Send(ctx context.Context, n sink.Delivery) (receipt string, e
 	return f.receipt, f.send(ctx, e, attempt)
 }
 
-func (f *fakeSink) Updatable(d sink.Delivery) []string { return d.Others }
+func (f *fakeSink) Updatable(d sink.Delivery) []string {
+	return append([]string{d.Opened}, d.Others...)
+}
 
 func (f *fakeSink) Update(ctx context.Context, d sink.Delivery, receipt string) error {
 	f.calls.add("update %s %s", receipt, d.Event.ShownID())
@@ -210,7 +212,7 @@ func (f *fakeMetrics) outcomes() map[string]int {
 	outcomes := f.All()
 	maps.DeleteFunc(outcomes, func(name string, _ int) bool {
 		outcome, _, _ := strings.Cut(name, " ")
-		return !slices.Contains([]Outcome{Sent, Dropped, Duplicate, Dead, Expired}, Outcome(outcome))
+		return !slices.Contains([]Outcome{Sent, Dropped, Duplicate, Dead, Expired, Folded}, Outcome(outcome))
 	})
 	return outcomes
 }

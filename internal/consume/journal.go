@@ -50,6 +50,9 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 		if settled.outcome == Dropped {
 			entry.Channel = r.sink.Destination(sink.Delivery{Event: event.Event{Category: settled.about.category}})
 		}
+		if settled.fold != nil {
+			entry.Number, entry.Message = settled.fold.Number, settled.fold.Posted
+		}
 		if settled.fault != nil {
 			entry.Reason = string(settled.fault.Reason)
 			if settled.fault.Reason == event.ReasonRejected {
@@ -114,9 +117,20 @@ func (r *reporter) journalEntry(m *message, denial *store.Denial, decided time.T
 	if r.revision != nil {
 		entry.Revision = r.revision()
 	}
+	entry.By = m.entry.Order.By
+	if denial != nil && denial.Mute != nil {
+		mute := denial.Mute.Mute
+		entry.Path, entry.Next, entry.Reason = mute.Path, mute.Until, mute.Reason
+		if mute.By != "" {
+			entry.Reason = mute.By + ": " + mute.Reason
+		}
+	}
 	if denial != nil && denial.ByLimit() {
 		entry.Path, entry.Limit, entry.Used, entry.Size = denial.Path, denial.Limit.String(), denial.Used, denial.Limit.Capacity()
 		entry.Next = r.reader.at(denial.Opens)
+		if denial.Key != "" {
+			entry.Key = m.about.key
+		}
 	}
 	return entry
 }

@@ -60,7 +60,7 @@ func (f *fixture) startWithJournal(change func(*setup)) *fakeJournal {
 func aboutEntry(e journal.Entry) string {
 	said := []string{string(e.Result)}
 	for _, part := range []struct{ name, value string }{
-		{"because", e.Reason}, {"by", e.Level}, {"of", e.Path}, {"limit", e.Limit}, {"to", e.Channel}, {"receipt", e.Receipt}, {"code", e.Code},
+		{"because", e.Reason}, {"by", e.Level}, {"of", e.Path}, {"key", e.Key}, {"limit", e.Limit}, {"to", e.Channel}, {"receipt", e.Receipt}, {"code", e.Code},
 	} {
 		if part.value != "" {
 			said = append(said, part.name+" "+part.value)
@@ -108,6 +108,17 @@ var journalCases = map[string]journalCase{
 		},
 		body: `{"id": "order-1", "title": "an event", "cost": 3}`,
 		want: []string{"dropped, " + fullFacts + ", to payments, 10 of 10 used, cost 3, next slot known"},
+	},
+	"dropped by a limit of each key": {
+		setUp: func(f *fixture) {
+			f.throttle.answers(func(c store.Request) store.Decision {
+				full := fullLimit()
+				full.Node.Level, full.Node.Key = "payments@key", limits.HashOfKey(c.Key)
+				return full
+			})
+		},
+		body: `{"id": "order-1", "title": "an event", "key": "db-1"}`,
+		want: []string{"dropped, by payments@key, of payments, key db-1, limit 10/1h, to payments, 10 of 10 used, next slot known"},
 	},
 	"sent in shadow mode": {
 		setUp: func(f *fixture) {

@@ -63,9 +63,12 @@ type arrival struct {
 // about is what is known of a message's event, beside its entry.
 type about struct {
 	category string // "" if not known yet or invalid
-	shownID  string // empty until the event is decoded; so are the next two fields
+	shownID  string // empty until the event is decoded; so are the fields below
 	title    string // may be empty even then
+	key      string // of the event; mostly empty
 	cost     int
+	pair     string // of a firing or resolved event; "" for none
+	resolves bool
 }
 
 // spanState is whether a message's event has a span.
@@ -137,6 +140,9 @@ func (m *message) forged() bool { return m.source.inRoom && !trusted.IsMarked(m.
 
 // waited reports whether the event has waited for a slot.
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }
+
+// holdsSlots reports whether the event was admitted before it waited in the room. If it is too old, its slots have to be returned.
+func (m *message) holdsSlots() bool { return m.entry.Reason == room.Channel }
 
 // left returns how long the message still belongs to this worker.
 func (l *lease) left() time.Duration { return l.leftAt(time.Now()) }

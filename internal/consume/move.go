@@ -81,6 +81,8 @@ type goal struct {
 	until   uint64        // if it waits for its pair: see room.Entry, as for behind
 	behind  uint64
 	denial  *store.Denial // if it waits for a slot: the event's denial; nil: not known
+	limits  string        // if it waits for a slot: see room.Entry
+	stored  func()        // if it waits for a slot: called when the room has the event
 
 	attempted time.Time // see room.Entry
 }
@@ -96,7 +98,7 @@ func (m *mover) newMove(c candidate, to goal) *move {
 	m.reporter.trace(c.message, time.Now())
 	subjects, first, name := m.streams.Names.Room(), m.reader.firstLevel(c.message, c.event), nameOf(c.message)
 	entry := c.entryFor(c.event, to.reason)
-	entry.Until, entry.Behind = to.until, to.behind
+	entry.Until, entry.Behind, entry.Limits = to.until, to.behind, to.limits
 	if !to.attempted.IsZero() {
 		entry.Attempted = to.attempted
 	}

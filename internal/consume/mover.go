@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -48,9 +47,10 @@ func (m *mover) hold(c candidate, to goal, element *pool) {
 }
 
 // comeBack stores an event in the room until its slot opens, and releases its element of the pool at the end. If the event is too large for
-// the room, it is dropped. The denial is nil if it is no longer known.
-func (m *mover) comeBack(c candidate, in time.Duration, denial *store.Denial, element *pool) {
-	moving := m.newMove(c, goal{reason: room.Slot, in: in, denial: denial})
+// the room, it is dropped.
+func (m *mover) comeBack(c candidate, to goal, element *pool) {
+	to.reason = room.Slot
+	moving := m.newMove(c, to)
 	moving.counted, moving.element = true, element
 	m.put(moving)
 }
@@ -154,6 +154,7 @@ func (m *mover) store(batch []*move) {
 		}
 	}
 	releasing.Wait()
+	failpoint.Reach(failpoint.AfterRelease)
 	for _, move := range batch {
 		move.toStore.publish(m.streams.JetStream)
 	}
@@ -224,6 +225,7 @@ func (m *mover) stored(moving *move, known []bool) {
 	switch moving.goal.reason {
 	case room.Slot:
 		m.metrics.Delayed()
+		moving.goal.stored()
 	case room.Channel:
 		m.queues.serve(source{inRoom: true, channel: moving.goal.channel})
 	}

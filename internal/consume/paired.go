@@ -37,7 +37,21 @@ type pairs struct {
 	begun           quota        // of the resolved events that begin to wait for such messages
 }
 
-// goalOf returns how long a resolved event waits in the room before the next request about it.
+// comesBackLate is how much later than planned an event may come back that waits for a message of its key, before a resolved event overtakes it.
+const comesBackLate = 2 * time.Second
+
+// letFold lets a decision fold an event with a key into a message of its key, if the settings have folds for its category. There an event
+// without a status has a pair too.
+func (p *pairs) letFold(c candidate, request *store.Request) {
+	within := p.reader.fold(c.event.Category)
+	if within == 0 || c.event.Key == "" || request.Resolves || request.Cost == 0 {
+		return
+	}
+	request.Pair = c.event.Keyed()
+	request.Fold.Within, request.Fold.ComesBack = within, p.goalOf(c).in+comesBackLate
+}
+
+// goalOf returns how long an event waits in the room for another event of its key before the next request about it.
 func (p *pairs) goalOf(c candidate) goal {
 	wait := min(max(p.streams.Clock.Since(c.entry.Since)/2, shortestPairWait), longestPairWait)
 	return goal{reason: room.Pair, in: wait, until: c.entry.Until, behind: c.entry.Behind}

@@ -15,7 +15,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -160,7 +159,7 @@ func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
 		o.client.AckWait = ackWait
 		o.Drops = func(drops []summary.Drop) int64 {
 			early <- test.ends != "" && f.calls.count(test.ends+" firing") == 0
-			testkit.EqualSlices(f, drops, []summary.Drop{{Category: "payments", Level: store.LevelUnpaired, Title: "an event", N: 1}}, "dropped")
+			testkit.EqualDeeply(f, drops, []summary.Drop{{Category: "payments", Level: store.LevelUnpaired, Title: "an event", N: 1}}, "dropped")
 			return 1
 		}
 	})
@@ -540,60 +539,4 @@ func TestFirstOpening(t *testing.T) {
 	none(13, false, 4)
 	at, failure = new(stream.Layout), nil
 	none(5, false, 5)
-}
-
-// TestSeveralMessages resolves an event that has several messages. The others are updated one by one before the reply, and each update is
-// recorded. A failed update is repeated, and not those before it.
-func TestSeveralMessages(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.throttle.answers(func(c store.Request) store.Decision {
-		d := f.throttle.admit(c)
-		d.Opened, d.Others = "r1", []string{"r2", "r3"}
-		return d
-	})
-	failed := false
-	f.sink.update = func(_ context.Context, receipt string) error {
-		if receipt == "r3" && !failed {
-			failed = true
-			return &sink.Error{Class: sink.Unknown, Err: errScripted}
-		}
-		return nil
-	}
-	f.start(nil)
-	f.status(event.StatusResolved)
-	f.awaitSettled(1)
-	f.requireOutcomes(map[string]int{"sent payments": 1})
-	f.requireHistory("resolved", "update r2", "left 1", "update r3", "update r3", "left 0", "resolve r1", "finish")
-}
-
-// TestLimitedUpdate has Slack limit an update. Another event of the channel is posted meanwhile. After the pause of the updates, the update is
-// repeated, and the reply follows.
-func TestLimitedUpdate(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.throttle.answers(func(c store.Request) store.Decision {
-		d := f.throttle.admit(c)
-		if c.Resolves {
-			d.Opened, d.Others = "r1", []string{"r2"}
-		}
-		return d
-	})
-	limited := newGate(t)
-	f.sink.update = func(context.Context, string) error {
-		if limited.isOpen() {
-			return nil
-		}
-		limited.open()
-		return &sink.Error{Class: sink.RateLimited, RetryAfter: 3 * time.Second, Err: errScripted}
-	}
-	f.start(nil)
-	f.status(event.StatusResolved)
-	f.eventually("the update is limited", limited.isOpen)
-	f.event("payments", "other")
-	f.eventually("the other event is posted", func() bool { return f.metrics.ended() == 1 })
-	f.requireHistory("resolved", "update r2")
-	f.awaitSettled(1)
-	f.requireOutcomes(map[string]int{"sent payments": 2})
-	f.requireHistory("resolved", "update r2", "update r2", "left 0", "resolve r1", "finish")
 }

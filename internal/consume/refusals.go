@@ -82,7 +82,7 @@ func (r *refusals) mayWait(category string) bool {
 
 // dropped returns the settlement of a message whose event was denied.
 func (r *refusals) dropped(m *message, denial *store.Denial) settlement {
-	if denial != store.DeniedUnpaired && denial != store.DeniedByRoom && r.waits(m.about.category) {
+	if denial != store.DeniedUnpaired && denial != store.DeniedByRoom && denial != store.DeniedByOperator && r.waits(m.about.category) {
 		if _, crowded := r.of(m.about.category); crowded {
 			r.metrics.RoomRefused(string(room.Slot), 1)
 		}

@@ -26,6 +26,7 @@ type settlement struct {
 	outcome Outcome       // "": the outcome is already counted, or the event goes on in another message
 	goesOn  bool          // the event goes on in the room
 	denial  *store.Denial // denial of a dropped event
+	fold    *store.Fold   // of a folded event
 	fault   *event.Fault  // fault of a dead letter
 	decided time.Time     // time of the decision, by this host's clock
 }
@@ -60,14 +61,22 @@ type settler struct {
 	reader   *reader
 	reporter *reporter
 	stays    *stays
-	drops    func([]summary.Drop) (round int64) // see Options.Drops
+	drops    dropCounter
+	mutes    Mutes
 	metrics  EventMetrics
+}
+
+// dropCounter counts for digests.
+type dropCounter struct {
+	count      func([]summary.Drop) (round int64) // see Options.Drops
+	showsFolds bool                               // see Options.ShowsFolds
 }
 
 func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, letters *deadletters.Writer) *settler {
 	s := &settler{
 		streams: o.Streams, ackWait: o.Streams.Layout().AckWait(), tally: newTally(o.Streams.Connection.Conn, o.Metrics.Events),
-		letters: letters, reader: reader, reporter: reporter, stays: stays, drops: o.Drops, metrics: o.Metrics.Events,
+		letters: letters, reader: reader, reporter: reporter, stays: stays, mutes: o.Limits.Mutes, metrics: o.Metrics.Events,
+		drops:   dropCounter{o.Drops, o.ShowsFolds},
 		writing: oplog.NewCondition(o.Logger, "dead letters cannot be stored", "dead letters can be stored again"),
 	}
 	s.settlers = newSettlers(o.Streams.Connection.Conn, s.ackWait, s.confirmed)
@@ -164,9 +173,9 @@ func (s *settler) confirmed(batch []settlement, failed time.Time) {
 	batch, groups := s.tally.count(batch, failed)
 	s.reporter.logOutcomes(batch...)
 	var round int64
-	if s.drops != nil {
-		if drops := dropsOf(batch, groups); len(drops) > 0 {
-			round = s.drops(drops)
+	if s.drops.count != nil {
+		if drops := append(dropsOf(batch, groups, s.drops.showsFolds), s.endsUnderMutes(batch)...); len(drops) > 0 {
+			round = s.drops.count(drops)
 		}
 	}
 	s.stays.leaveSettled(batch)
@@ -178,8 +187,11 @@ func (s *settler) confirmed(batch []settlement, failed time.Time) {
 // countSent counts an event whose delivery this worker was the first to record. Its message may be settled more than once.
 func (s *settler) countSent(d *delivery) {
 	s.metrics.EventAge(s.streams.Clock.Since(d.message.entry.Since), d.message.span.TraceID())
-	if d.event.Resolves() {
+	if d.event.Resolves() && d.message.entry.Order.Action == "" {
 		s.metrics.Resolved("paired")
+		if ended := s.endsUnderMutes([]settlement{{message: d.message}}); s.drops.count != nil && len(ended) > 0 {
+			s.drops.count(ended)
+		}
 	}
 	s.metrics.Event(d.message.about.category, string(Sent), 1)
 	s.reporter.logOutcomes(settlement{message: d.message, outcome: Sent, denial: d.denial})
@@ -193,6 +205,7 @@ type kind struct {
 	category string
 	outcome  Outcome
 	level    string
+	mute     string // text of the mute that denied the events; "" for none
 }
 
 // outcomes are the members of a batch with one kind.
@@ -209,7 +222,7 @@ func alike(batch []settlement) (groups []outcomes) {
 		if settled.outcome == "" {
 			continue
 		}
-		k := kind{settled.about.category, settled.outcome, levelOf(settled.denial)}
+		k := kind{settled.about.category, settled.outcome, levelOf(settled.denial), muteOf(settled.denial)}
 		number, known := numbers[k]
 		if !known {
 			number = len(groups)
@@ -224,13 +237,22 @@ func alike(batch []settlement) (groups []outcomes) {
 	return groups
 }
 
-// dropsOf returns the drops of a batch for the digests, with one title for each kind: the first title that an event has.
-func dropsOf(batch []settlement, groups []outcomes) (drops []summary.Drop) {
+// dropsOf returns the drops of a batch for the digests, and the folded events if their messages cannot show them. Each kind has one title:
+// the first title that an event has.
+func dropsOf(batch []settlement, groups []outcomes, showsFolds bool) (drops []summary.Drop) {
 	for _, g := range groups {
-		if g.outcome != Dropped {
+		drop := summary.Drop{Category: g.category, Level: g.level, N: len(g.members), Mute: g.mute}
+		switch {
+		case g.outcome == Folded && !showsFolds:
+			drop.Level = store.LevelFolded
+		case g.outcome != Dropped:
 			continue
 		}
-		drop := summary.Drop{Category: g.category, Level: g.level, N: len(g.members)}
+		for _, member := range g.members {
+			if g.mute != "" {
+				drop.Keys = batch[member].appendKey(drop.Keys)
+			}
+		}
 		for _, member := range g.members {
 			if drop.Title = plain.Title(event.QuickTitle(batch[member].Data())); drop.Title != "" {
 				break

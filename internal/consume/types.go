@@ -18,6 +18,7 @@ const (
 	Duplicate Outcome = "duplicate" // another message with the same ID was admitted
 	Dead      Outcome = "dead"      // stored as a dead letter
 	Expired   Outcome = "expired"   // stored too long ago
+	Folded    Outcome = "folded"    // counted in a message of its key
 )
 
 // Sink delivers events: a [sink.Sink]. Its methods may be called concurrently.
@@ -29,8 +30,8 @@ type Sink interface {
 	Send(ctx context.Context, d sink.Delivery) (receipt string, err error)
 	Destination(d sink.Delivery) string
 
-	// Updatable returns the receipts in d.Others whose messages can be updated. Update changes one of these messages to show that d has
-	// resolved it. Update may be repeated; a failure is a *sink.Error.
+	// Updatable returns the receipts of the messages that d resolves and that can be updated. Update changes one of these messages to show that
+	// d has resolved it. Update may be repeated; a failure is a *sink.Error, which is Rejected if the message can never be updated.
 	Updatable(d sink.Delivery) []string
 	Update(ctx context.Context, d sink.Delivery, receipt string) error
 

@@ -41,7 +41,8 @@ func (d *decider) receive(l life) {
 	}
 }
 
-// decode decodes a batch, and returns the events that need a decision. The rest end here or continue as the parts of their bodies.
+// decode decodes a batch, and returns the events that need a decision. The rest end here, continue as the parts of their bodies, or are updates
+// of posted messages.
 func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 	settled := make([]settlement, 0, len(batch)) // most events of a flood end here
 	now, forgotten := time.Now(), i.reader.forgottenUntil()
@@ -55,13 +56,25 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 			settled = append(settled, settlement{message: m})
 			continue
 		}
+		if i.replans.asked(m) {
+			m.untraced = true // it is no event
+			i.pool.run(func() { i.replans.replan(l.working, m) })
+			continue
+		}
 		if m.arrival.delivered > 1 && m.decoded == nil {
 			i.metrics.Redelivered(1)
 		}
-		c := candidate{message: m, received: now, lookUp: i.reader.tooOld(now, m), again: m.deliveredBefore(forgotten)}
-		if c.lookUp && !c.again {
+		if m.entry.Reason == room.Update {
+			i.updater.start(l, m)
+			continue
+		}
+		drops := m.entry.Order.Action == room.Drop
+		c := candidate{
+			message: m, received: now, lookUp: drops || i.reader.tooOld(now, m) && !m.holdsSlots(), again: m.deliveredBefore(forgotten),
+		}
+		if c.lookUp && !c.again || drops && m.entry.Reason == room.Body {
 			m.about.category = i.reader.categoryOf(m)
-			settled = append(settled, settlement{message: m, outcome: Expired})
+			settled = append(settled, withoutRecord(m))
 			continue
 		}
 		denial := i.knownDenial(&c)
@@ -74,7 +87,7 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 			denial, fault = i.read(&c)
 			switch {
 			case fault != nil && c.lookUp:
-				settled = append(settled, settlement{message: m, outcome: Expired})
+				settled = append(settled, withoutRecord(m))
 				continue
 			case fault != nil:
 				i.bury(l, c, fault)
@@ -113,8 +126,9 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 	for i, c := range candidates {
 		requests[i] = c.request()
 		requests[i].MayWait = d.refusals.waits(c.event.Category)
+		d.pairs.letFold(c, &requests[i])
 	}
-	asked := time.Now()
+	asked, rules := time.Now(), d.throttle.Rules()
 	prepared := d.deliverer.prepare(candidates)
 	decisions, err := d.throttle.Decide(l.waiting, requests)
 	if err != nil {
@@ -124,6 +138,7 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 	var (
 		settled  []settlement
 		unpaired []candidate
+		folded   []foldedEvent
 	)
 	for i := range decisions {
 		c, decision := candidates[i], &decisions[i]
@@ -135,7 +150,11 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 		case decision.Verdict == store.Unpaired && !c.certain:
 			unpaired = append(unpaired, c)
 		default:
-			if end, ends := d.undelivered(c, decision, denial); ends {
+			end, ends := d.undelivered(c, decision, denial, rules)
+			switch {
+			case ends && end.outcome == Folded:
+				folded = append(folded, foldedEvent{c, requests[i], end})
+			case ends:
 				settled = append(settled, end)
 			}
 		}
@@ -144,16 +163,19 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 	if len(unpaired) > 0 { // they hold no element of the pool, so other events are decided while the streams are searched
 		d.pool.run(func() { d.sortUnpaired(l, unpaired) })
 	}
+	if len(folded) > 0 {
+		d.pool.run(func() { d.folds.settle(l, folded) })
+	}
 	d.settler.settle(settled...)
 	return true
 }
 
 // undelivered handles the decision about an event that is not delivered now. If the event ends, it returns the settlement. Otherwise the
-// event waits, and gives up its element of the pool later.
-func (d *decider) undelivered(c candidate, decision *store.Decision, denial *store.Denial) (end settlement, ends bool) {
+// event waits, and gives up its element of the pool later. The limits that decided were these rules, or newer ones.
+func (d *decider) undelivered(c candidate, decision *store.Decision, denial *store.Denial, rules *store.Rules) (end settlement, ends bool) {
 	switch decision.Verdict {
 	case store.Denied, store.ExceedsCapacity:
-		if d.planner.add(c, decision, denial) {
+		if d.planner.add(c, decision, denial, rules) {
 			return settlement{}, false
 		}
 		return d.refusals.dropped(c.message, denial), true
@@ -161,14 +183,20 @@ func (d *decider) undelivered(c candidate, decision *store.Decision, denial *sto
 		return done(c), true
 	case store.Duplicate:
 		return settlement{message: c.message, outcome: Duplicate}, true
-	case store.Unknown: // too old, and no worker has delivered it
-		return settlement{message: c.message, outcome: Expired}, true
+	case store.Unknown: // no worker has delivered it
+		if d.planner.forget(c) {
+			return settlement{}, false
+		}
+		return withoutRecord(c.message), true
 	case store.Unpaired:
 		return d.pairs.neverOpened(c), true
+	case store.Folded:
+		failpoint.Reach(failpoint.AfterFold)
+		return settlement{message: c.message, outcome: Folded, fold: decision.Fold}, true
 	case store.Leased:
-		d.awaitOther(c, decision.Wait)
+		d.awaitOther(c, decision)
 	case store.Planned: // the message may not have been settled after the move
-		d.mover.comeBack(c, decision.Wait, nil, d.pool)
+		d.mover.comeBack(c, goal{in: decision.Wait, stored: d.planner.replans.request}, d.pool)
 	case store.Deferred:
 		d.mover.hold(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}, d.pool)
 	}
@@ -176,12 +204,13 @@ func (d *decider) undelivered(c candidate, decision *store.Decision, denial *sto
 }
 
 // start begins a delivery, which holds an element of the pool. If channels are paced, the delivery releases the element. If its channel is
-// paused or has earlier events, the event waits in the room. An event that needs more than a post enters its channel's lane later.
+// paused or has earlier events, the event waits in the room. An event that needs more than a post
+// enters its channel's lane later.
 func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
-		v.queues.learn(d.message.source.token(), d.destination)
+		v.mover.queues.learn(d.message.source.token(), d.destination)
 	}
-	enters := !d.doubt.open && !d.resolved.needsUpdates()
+	enters := !d.doubt.open && len(d.updates) == 0 && !v.mutes.covers(d)
 	if enters && !v.enter(d) {
 		v.hold(d, v.pool)
 		return
@@ -194,17 +223,19 @@ func (v *deliverer) start(l life, d *delivery) {
 	v.pool.run(func() { defer v.pool.release(1); v.deliver(l, d) })
 }
 
-// deliver looks up what an earlier attempt may have posted, updates the messages that the event resolves, and posts the event when its
-// destination takes it. It retries while the lease allows, and settles or postpones the event.
+// deliver hands the updates of the messages that the event resolves to the room, looks up what an earlier attempt may have posted, and posts
+// the event when its destination takes it. It retries while the lease allows, and settles or postpones the event.
 func (v *deliverer) deliver(l life, d *delivery) {
 	l.waiting, d.stopWait = context.WithCancel(l.waiting)
 	v.leases.add(d)
 	defer v.end(d)
-	for v.settleDoubt(l, d) && v.update(l, d) && v.awaitTurn(l, d) {
+	for v.keepUpdates(l, d) && v.settleDoubt(l, d) && !v.dropMuted(l, d) && v.awaitTurn(l, d) {
 		receipt, failure, attempted := v.attempt(l.working, d)
 		switch {
 		case !attempted:
-			v.postpone(l, d, 0)
+			if !v.dropMuted(l, d) {
+				v.postpone(l, d, 0)
+			}
 			return
 		case failure == nil:
 			v.delivered(l, d, receipt)
@@ -233,7 +264,6 @@ func (v *deliverer) retries(l life, d *delivery, failure *sink.Error) bool {
 // delivered notes that a post succeeded, and records it.
 func (v *deliverer) delivered(l life, d *delivery, receipt string) {
 	v.health.posted(d)
-	failpoint.Reach(failpoint.AfterPost)
 	v.record(l, d, receipt)
 }
 
@@ -261,20 +291,14 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 	v.reporter.recordFailed(d, failure)
 	switch failure.Class {
 	case sink.RateLimited:
-		if failure.Update {
-			v.lanes.PauseUpdates(l.working, failure.RetryAfter)
-		} else {
-			v.lanes.Pause(l.working, d.destination, failure.RetryAfter)
-		}
+		v.lanes.Pause(l.working, d.destination, failure.RetryAfter)
 		return 0, true
 	case sink.Misconfigured:
 		v.health.misconfigure(d, failure)
 		return retryDelay(misconfiguredBackoff, d.tries.count-1), true
 	case sink.Unknown:
-		if !failure.Update { // an update may be repeated
-			d.admission.inDoubt = true
-			d.doubt.attempted(d.tries.first, time.Now())
-		}
+		d.admission.inDoubt = true
+		d.doubt.attempted(d.tries.first, time.Now())
 	case sink.Transient, sink.Rejected, sink.OK:
 	}
 	if l.working.Err() != nil {

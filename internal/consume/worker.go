@@ -24,6 +24,7 @@ type Options struct {
 	Streams     *stream.Client // Find has succeeded
 	Limits      Limits
 	Pacer       lane.Pacer
+	Updates     UpdatePacer
 	Sink        Sink
 	Finder      Finder
 	Deployment  string // tells the posts of deployments that share a channel apart
@@ -33,6 +34,8 @@ type Options struct {
 	SendTimeout time.Duration                       // maximum duration of Sink.Send
 	Pace        time.Duration                       // minimum time between two messages to a destination; deliveries then keep their order; 0: none
 	Delay       func(category string) time.Duration // how long a denied event may wait for a slot; nil: none may
+	Fold        func(category string) time.Duration // how old the message may be into which an event of its key is folded; nil: none is
+	ShowsFolds  bool                                // messages can be updated, so that they show what is folded into them; else digests count it
 	Drops       func([]summary.Drop) (round int64)  // counts dropped events once their settlement is confirmed (summary.Counter.Add); nil: nobody counts them
 	Journal     Journal                             // nil: no journal
 	Revision    func() string                       // of the limits in force, for the journal
@@ -45,9 +48,11 @@ type Options struct {
 // Limits are what a worker asks about limits. One [throttle.Limiter] is all of them.
 type Limits struct {
 	Known     Known
+	Mutes     Mutes
 	Throttle  Throttle
 	Room      Room
 	Positions Positions
+	Folds     Folds
 }
 
 // Worker takes events from JetStream and settles them.
@@ -62,17 +67,29 @@ type Worker struct {
 	settler  *settler
 	leases   *leaseRenewer
 	watcher  *watcher
+	replans  *replanner
 }
 
-// New returns a worker that does not run yet.
-func New(o Options) *Worker {
+// complete returns the options with what nil stands for.
+func (o Options) complete() Options {
+	none := func(string) time.Duration { return 0 }
 	if o.Journal == nil {
 		o.Journal = (*journal.Recorder)(nil)
 	}
 	if o.Delay == nil {
-		o.Delay = func(string) time.Duration { return 0 }
+		o.Delay = none
 	}
-	reader := &reader{Decoder: o.Decoder, streams: o.Streams, maxAge: o.MaxAge, delay: o.Delay}
+	if o.Fold == nil {
+		o.Fold = none
+	}
+	return o
+}
+
+// New returns a worker that does not run yet.
+func New(o Options) *Worker {
+	replans := &replanner{throttle: o.Limits.Throttle, room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, on: o.Delay != nil}
+	o = o.complete()
+	reader := &reader{Decoder: o.Decoder, streams: o.Streams, maxAge: o.MaxAge, delay: o.Delay, fold: o.Fold}
 	reporter := &reporter{
 		reader: reader, journal: o.Journal, revision: o.Revision, tracer: o.Tracer, sink: o.Sink, logger: o.Logger,
 	}
@@ -82,6 +99,7 @@ func New(o Options) *Worker {
 		Streams: o.Streams, MaxBody: o.Decoder.MaxBytes, Metrics: o.Metrics.Letters, Logger: o.Logger,
 	})
 	settler := newSettler(o, reader, reporter, stays, letters)
+	replans.settler, replans.failing = settler, oplog.NewCondition(o.Logger, "waiting events cannot be planned anew", "waiting events can be planned anew again")
 	mover := &mover{
 		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, stays: stays, settler: settler,
 		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
@@ -91,9 +109,10 @@ func New(o Options) *Worker {
 	lanes := lane.New(lane.Options{
 		Pacer: o.Pacer, Pace: o.Pace, Concurrency: o.Concurrency, Poll: pollTime, Metrics: o.Metrics.Deliveries,
 	})
+	updater := newUpdater(o, reader, reporter, settler, pool)
 	leases := newLeaseRenewer(settler, o.Metrics.Deliveries, o.Logger)
 	return &Worker{
-		streams: o.Streams, shutdown: o.Shutdown, health: health, lanes: lanes, mover: mover, settler: settler, leases: leases,
+		streams: o.Streams, shutdown: o.Shutdown, health: health, lanes: lanes, mover: mover, settler: settler, leases: leases, replans: replans,
 		puller: &puller{
 			streams: o.Streams, throttle: o.Limits.Throttle, settler: settler, lanes: lanes, queues: queues, bodies: bodies, health: health,
 			inbox: inbox, hand: newHand(), logger: o.Logger,
@@ -102,8 +121,8 @@ func New(o Options) *Worker {
 		decider: &decider{
 			incoming: inbox.messages, throttle: o.Limits.Throttle, pool: pool, refusals: refusals, mover: mover, settler: settler, reporter: reporter,
 			intake: &intake{
-				reader: reader, known: o.Limits.Known, refusals: refusals, bodies: bodies, settler: settler, pool: pool,
-				metrics: o.Metrics.Events, forged: o.Metrics.Streams,
+				reader: reader, known: o.Limits.Known, mutes: o.Limits.Mutes, refusals: refusals, bodies: bodies, updater: updater, settler: settler,
+				pool: pool, replans: replans, metrics: o.Metrics.Events, forged: o.Metrics.Streams,
 			},
 			pairs: &pairs{
 				streams: o.Streams, reader: reader, known: o.Limits.Known, refusals: refusals, metrics: o.Metrics.Events,
@@ -111,12 +130,12 @@ func New(o Options) *Worker {
 			},
 			planner: &planner{
 				throttle: o.Limits.Throttle, clock: &o.Streams.Clock, refusals: refusals, mover: mover, settler: settler, pool: pool,
-				queue: make(chan plan, pool.size()), ended: make(chan struct{}),
+				replans: replans, queue: make(chan plan, pool.size()), ended: make(chan struct{}),
 			},
+			folds: newFolds(o, updater, settler, pool),
 			deliverer: &deliverer{
 				lanes: lanes, sink: o.Sink, sendTimeout: o.SendTimeout, settler: settler, mover: mover, pool: pool, leases: leases, health: health,
-				reader: reader, reporter: reporter, queues: queues,
-				doubts: newDoubts(o),
+				reporter: reporter, doubts: newDoubts(o), mutes: muteCheck{o.Limits.Mutes}, updater: updater,
 			},
 		},
 		watcher: &watcher{
@@ -131,6 +150,9 @@ func (w *Worker) Ready() error { return errors.Join(w.streams.Ready(), w.health.
 
 // Busy reports whether a channel is paused, or events wait for it in this worker or in the room.
 func (w *Worker) Busy(channel string) bool { return w.lanes.Busy(channel) }
+
+// DropMuted ends the waiting of deliveries that are muted by now. It is called after the limits in force have changed.
+func (w *Worker) DropMuted() { w.leases.stopWaiting(w.decider.deliverer.mutes.covers) }
 
 // Run works until the context ends, and then until the deliveries under way are finished or returned to the stream. It may be called once.
 // The error is nil after an orderly shutdown.
@@ -152,6 +174,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	watching.Go(func() { w.leases.run(keeping) })
 	watching.Go(func() { w.watcher.watch(keeping) })
 	watching.Go(func() { w.watcher.keepRemoving(keeping) })
+	watching.Go(func() { w.replans.watch(keeping) })
 	w.settler.start()
 	w.mover.start()
 	w.decider.start(working)

@@ -79,6 +79,7 @@ func (s *Store) publish(ctx context.Context, message *jetstream.RawStreamMsg, l 
 	defer cancel()
 	entry := l.entry
 	entry.Reason = room.Replay
+	entry.Order = room.Order{}        // limits apply to a replay
 	entry.Since = entry.Origin.Stored // a worker reads when it was replayed from the message itself
 	subject := room.Under(s.o.Decoder.Prefix).Queue(room.Replay, cmp.Or(l.first, event.NoLevel))
 	replayed := entry.Message(subject, message.Header, message.Data)

@@ -102,7 +102,7 @@ func (c *counts) print(out io.Writer, took time.Duration) error {
 	if total.events == 0 || err != nil {
 		return err
 	}
-	shown := []consume.Outcome{consume.Sent, consume.Dropped, consume.Duplicate, consume.Dead, consume.Expired}
+	shown := []consume.Outcome{consume.Sent, consume.Dropped, consume.Duplicate, consume.Dead, consume.Expired, consume.Folded}
 	shown = slices.DeleteFunc(shown, func(o consume.Outcome) bool { return o != consume.Sent && o != consume.Dropped && total.of(o) == 0 })
 	header := []string{"CATEGORY", "EVENTS"}
 	for _, outcome := range shown {

@@ -138,7 +138,7 @@ func demonstrate(ctx context.Context, out io.Writer, storm int, run func(context
 		shown.introduce(guide(settings, storm, running, nats, redis))
 		tasks.Go(func() { watch(background, running, shown, nats) })
 		if storm > 0 {
-			tasks.Go(func() { publishStorm(background, settings.NATS, storm, shown) })
+			tasks.Go(func() { publishStorm(background, settings, storm, shown) })
 		}
 	}
 	return run(ctx, w)
@@ -149,7 +149,7 @@ func guide(settings config.Config, storm int, at Running, nats, redis address) [
 	l, title := settings.Limits, "notifier dev"
 	limits := []string{"global " + l.Global.String(), "each category " + l.Category.String()}
 	for _, rule := range l.Rules {
-		limits = append(limits, rule.Pattern.String()+" "+rule.Limits.String())
+		limits = append(limits, rule.Level()+" "+rule.Limits.String())
 	}
 	if storm > 0 {
 		title += fmt.Sprintf(" --storm %d", storm)

@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/setup"
 )
 
 const (
 	maxStorm      = 10_000 // roughly how many sequential publishes per second JetStream sustains on a laptop
 	stormTicks    = 20     // bursts per second
+	muteAfter     = 20 * time.Second
+	muteFor       = 30 * time.Second
 	incidentRound = 30 * time.Second
 )
 
@@ -55,16 +58,27 @@ func incidentAt(n int) time.Duration {
 }
 
 // publishStorm publishes events evenly, and incidents at their times, until the context ends.
-func publishStorm(ctx context.Context, settings config.NATS, perSecond int, shown *display) {
-	connection, err := setup.NATS(settings, "", slog.New(slog.DiscardHandler))
+func publishStorm(ctx context.Context, settings config.Config, perSecond int, shown *display) {
+	connection, err := setup.NATS(settings.NATS, "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		shown.Line("the storm cannot start: %v", err)
 		return
 	}
 	defer connection.Conn.Close()
 	js, start := setup.JetStream(connection), time.Now()
+	muting := time.AfterFunc(muteAfter, func() {
+		bucket, err := overrides.Open(ctx, js, setup.Overrides(settings, slog.New(slog.DiscardHandler)))
+		if err == nil {
+			mute := overrides.NewMute("errors", "a mute, as notifier mute errors --for 30s sets it", "")
+			_, err = bucket.SetMute(ctx, mute, func(now time.Time) time.Time { return now.Add(muteFor) })
+		}
+		if err != nil && ctx.Err() == nil {
+			shown.Line("cannot mute a category: %v", err)
+		}
+	})
+	defer muting.Stop()
 	publish := func(category, body string) {
-		subject := strings.TrimSuffix(settings.Subject+"."+category, ".")
+		subject := strings.TrimSuffix(settings.NATS.Subject+"."+category, ".")
 		if _, err := js.Publish(ctx, subject, []byte(body)); err != nil && ctx.Err() == nil {
 			shown.Line("cannot store an event of the storm: %v", err)
 		}

@@ -17,6 +17,30 @@ const (
 	SeverityCritical Severity = "critical"
 )
 
+// Rank orders severities: 1 for info, up to 4 for critical.
+func (s Severity) Rank() int {
+	switch s {
+	case SeverityWarning:
+		return 2
+	case SeverityError:
+		return 3
+	case SeverityCritical:
+		return 4
+	case SeverityInfo:
+	}
+	return 1
+}
+
+// SeverityOf returns the severity of a rank.
+func SeverityOf(rank int) Severity {
+	for _, severity := range []Severity{SeverityCritical, SeverityError, SeverityWarning} {
+		if rank >= severity.Rank() {
+			return severity
+		}
+	}
+	return SeverityInfo
+}
+
 // Status is the state of the event's subject; most events have none.
 type Status string
 
@@ -91,7 +115,15 @@ func (e Event) Resolves() bool { return e.Status == StatusResolved && e.Key != "
 // Pair identifies the firing and the resolved events of one key; empty for any other event. A key is local to its category: a producer
 // cannot resolve events of another category.
 func (e Event) Pair() string {
-	if e.Status == "" || e.Key == "" {
+	if e.Status == "" {
+		return ""
+	}
+	return e.Keyed()
+}
+
+// Keyed identifies the events of one key, whatever their status; empty for an event without a key.
+func (e Event) Keyed() string {
+	if e.Key == "" {
 		return ""
 	}
 	return e.Category + "\n" + e.Key

@@ -27,13 +27,3 @@ func TestIdentify(t *testing.T) {
 		testkit.Equal(t, got.Category, want.Category, "category of %s", m.Data)
 	}
 }
-
-// TestHintOfAGroup wants every body that is split to be found.
-func TestHintOfAGroup(t *testing.T) {
-	t.Parallel()
-	for body, want := range map[string]bool{
-		alertmanager: true, grafana: true, `{"\u0061lerts": []}`: true, `{"title": "x"}`: false, `text about "alerts"`: false,
-	} {
-		testkit.Equal(t, event.HintsOf([]byte(body)).Group, want, "%s may hold a group", body)
-	}
-}

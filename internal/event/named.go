@@ -29,6 +29,9 @@ func ShownAs(id string) []string {
 	return shown
 }
 
+// KeyNamed returns the form of a producer's key in events.
+func KeyNamed(text string) string { return stableID(text) }
+
 // OverHTTP returns the ID of an event that came through notifier ingest with an ID of its client: the category precedes it.
 func OverHTTP(category, id string) string { return stableID(category + "/" + id) }
 

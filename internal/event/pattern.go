@@ -12,6 +12,9 @@ import (
 // tokens and matches nothing.
 type Pattern struct{ text string }
 
+// Everything stands for all categories, where a path with everything below it is expected.
+const Everything = ">"
+
 // ParsePattern reads a pattern such as "payments.*.failed". An upper-case letter is a fault, because no category could match it.
 func ParsePattern(text string) (Pattern, error) {
 	if err := validateTokens(text, validateWildcard); err != nil {

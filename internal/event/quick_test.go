@@ -13,32 +13,24 @@ import (
 const typical = `{"id":"order-4711-7","severity":"error","source":"payments-7c9f","title":"Refund failed: the provider timed out",` +
 	`"text":"3 tries in 20s","fields":{"order":"4711","zone":"eu-1"},"time":"2026-03-01T12:00:00Z"}`
 
-func TestHintOfAResolvedEvent(t *testing.T) {
+// TestHints wants a hint for every body that may resolve, fire or hold a group.
+func TestHints(t *testing.T) {
 	t.Parallel()
 	encoded := base64.StdEncoding.EncodeToString([]byte(`{"text":"x","status":"resolved"}`))
-	for _, body := range []string{
-		`{"text":"x","status":"resolved"}`, " \ufeff{\"text\":\"x\",\"status\":\"resolved\"}",
-		`{"text":"x","status":"r\u0065solved"}`, `{"text":"x","status":"res\u006Flved"}`, `{"text":"x","\u0073tatus":"resolved"}`,
-		`{"specversion":"1.0","data_base64":"` + encoded + `"}`, `{"specversion":"1.0","data\u005Fbase64":"x"}`, `{"specversion":"1.0","data_base\u00364":"x"}`,
-		grafana, alertmanager,
-		`{"title":"resolved"}`, // only decoding shows the name of the member
+	none, all := event.Hints{}, event.Hints{Resolves: true, Fires: true, Group: true} // all hints of a text that a search does not find
+	resolves, fires := event.Hints{Resolves: true}, event.Hints{Fires: true}
+	for body, want := range map[string]event.Hints{
+		`{"text":"x","status":"resolved"}`: resolves, " \ufeff{\"text\":\"x\",\"status\":\"resolved\"}": resolves,
+		`{"title":"resolved"}`:                  resolves, // only decoding shows the name of the member
+		`{"text":"x","status":"r\u0065solved"}`: all, `{"text":"x","status":"res\u006Flved"}`: all, `{"text":"x","\u0073tatus":"resolved"}`: all,
+		`{"specversion":"1.0","data_base64":"` + encoded + `"}`: all, `{"specversion":"1.0","data\u005Fbase64":"x"}`: all, `{"specversion":"1.0","data_base\u00364":"x"}`: all,
+		`{"text":"x","status":"firing"}`: fires, `{"text":"x","status":"f\u0069ring"}`: all, `{"\u0061lerts": []}`: all,
+		`{"text":"caf\u00e9 \u003cb\u003e \u0026 \u00df \u2028 \u0001 \ud83d\udd25","status":"firing"}`: fires,
+		alertmanager: {Resolves: true, Fires: true, Group: true}, grafana: {Resolves: true, Group: true},
+		typical: none, "": none, "{": none, `{"text":"\u00`: none, `{"text":"\u006`: none, `"resolved"`: none, `["resolved"]`: none, "resolved": none,
+		`{"text":"the resolved x"}`: none, `"firing"`: none, `{"title": "x"}`: none, `text about "alerts"`: none,
 	} {
-		testkit.Equal(t, event.HintsOf([]byte(body)).Resolves, true, "hint of %s", body)
-	}
-	for _, body := range []string{
-		typical, "", "{", `{"text":"\u00`, `{"text":"\u006`, `"resolved"`, `["resolved"]`, "resolved", `{"text":"the resolved x"}`,
-		`{"text":"caf\u00e9 \u003cb\u003e \u0026 \u00df \u2028 \u0001 \ud83d\udd25","status":"firing"}`,
-	} {
-		testkit.Equal(t, event.HintsOf([]byte(body)).Resolves, false, "hint of %s", body)
-	}
-}
-
-func TestHintOfAFiringEvent(t *testing.T) {
-	t.Parallel()
-	for body, want := range map[string]bool{
-		`{"text":"x","status":"firing"}`: true, `{"text":"x","status":"f\u0069ring"}`: true, alertmanager: true, grafana: false, typical: false, `"firing"`: false,
-	} {
-		testkit.Equal(t, event.HintsOf([]byte(body)).Fires, want, "hint of %s", body)
+		testkit.Equal(t, event.HintsOf([]byte(body)), want, "hints of %s", body)
 	}
 }
 

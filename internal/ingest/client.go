@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,10 +13,6 @@ type client struct {
 	limiter  *rate.Limiter // nil: no limit
 	held     atomic.Int64  // of the memory for bodies
 	mostHeld int64
-
-	mu     sync.Mutex
-	told   time.Time // time of the last log line about a refused request of this client
-	untold int       // refused requests since that line
 }
 
 // newClient returns a client with its own rate; a limit of 0 means no limit.
@@ -52,23 +46,5 @@ func (c *client) owe(events int) {
 	asked, most := time.Now(), c.limiter.Burst()
 	for ; events > 0; events -= most {
 		c.limiter.ReserveN(asked, min(events, most))
-	}
-}
-
-// refusalsEvery is the shortest time between log lines about the refused requests of one client.
-const refusalsEvery = time.Minute
-
-// refused logs a request that would fail again. Most clients do not show their answers to anyone.
-func (c *client) refused(logger *slog.Logger, category string, why *problem) {
-	c.mu.Lock()
-	c.untold++
-	count, now := c.untold, time.Now()
-	isTime := c.told.IsZero() || now.Sub(c.told) >= refusalsEvery
-	if isTime {
-		c.told, c.untold = now, 0
-	}
-	c.mu.Unlock()
-	if isTime {
-		logger.Warn("refused what a client sent", "client", c.name, "category", category, "status", why.Status, "detail", why.Detail, "requests", count)
 	}
 }

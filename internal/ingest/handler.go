@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
 // Metrics counts the work of the server. Any number of goroutines may call it at once.
@@ -66,7 +66,7 @@ type handler struct {
 	tokens    atomic.Pointer[tokens] // nil: every client may write everything
 	open      *client                // of a server without tokens
 	metrics   Metrics
-	logger    *slog.Logger
+	refusals  *oplog.Repeated[string] // requests that would fail again, by client: most clients do not show their answers to anyone
 	origin    *http.CrossOriginProtection
 	leaving   atomic.Bool // clients should use another connection, because the server is about to stop
 }
@@ -156,7 +156,7 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 	}
 	if refusal != nil && refusal.isFinal() {
 		h.metrics.Count(from.name, Refused)
-		from.refused(h.logger, path, refusal)
+		h.refusals.Add(from.name, 1, "category", path, "status", refusal.Status, "detail", refusal.Detail)
 	}
 	return answer, refusal
 }

@@ -71,8 +71,10 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		store:     store{publisher: o.Publisher, available: o.Available, metrics: o.Metrics, storing: oplog.NewCondition(o.Logger, "cannot store events", "storing events again")},
 		open:      newClient(openName, o.Rate, o.Burst),
 		metrics:   o.Metrics,
-		logger:    o.Logger,
-		origin:    http.NewCrossOriginProtection(),
+		refusals: oplog.NewRepeated(func(client string, requests int, newest []any) {
+			o.Logger.Warn("refused what a client sent", append([]any{"client", client, "requests", requests}, newest...)...)
+		}),
+		origin: http.NewCrossOriginProtection(),
 	}
 	if o.TokensFile == "" {
 		s.handler.open.mostHeld = maxHeld // there is no other client
@@ -136,6 +138,12 @@ func (s *Server) takeTokens(contents [][]byte) error {
 	s.clients = clients
 	s.handler.tokens.Store(&all)
 	return nil
+}
+
+// Shutdown stops as [httpserver.Server.Shutdown] does, and logs the refused requests that no line of the log has counted yet.
+func (s *Server) Shutdown(ctx context.Context) error {
+	defer s.handler.refusals.Stop()
+	return s.Server.Shutdown(ctx)
 }
 
 // Drain asks clients to leave: from now on every answer ends its connection. The server continues until Shutdown.

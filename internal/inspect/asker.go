@@ -143,9 +143,11 @@ func (a *Asker) store(ctx context.Context, settings config.Config) (*store.Redis
 	if err != nil {
 		return nil, fmt.Errorf("the live limits cannot be read: %w", setup.ExplainDenied(err, a.connection))
 	}
-	return setup.Store(a.redis, settings.Redis, store.Settings{
+	shared := setup.Store(a.redis, settings.Redis, store.Settings{
 		Tree: rules.Tree, Lease: settings.NATS.AckWait, Retention: throttle.Retention(settings.Stream.MaxAge, setup.LongestLife(settings)),
-	}), nil
+	})
+	shared.Adopt(rules)
+	return shared, nil
 }
 
 // denied completes the sentence that an event would be denied now.

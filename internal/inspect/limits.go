@@ -53,5 +53,6 @@ func (l Limits) InForce(ctx context.Context) (s overrides.Snapshot, rules limits
 		}
 	}
 	rules, err = l.Live.Ruleset(s.Generation, s.Revision, setup.LiveEntries(s))
+	rules.Mutes = setup.Mutes(s)
 	return s, rules, err
 }

@@ -19,6 +19,7 @@ const (
 	Duplicate Result = "duplicate"
 	Dead      Result = "dead"
 	Expired   Result = "expired"
+	Folded    Result = "folded"
 )
 
 // The steps. An event may take any number of them, and has an outcome later.
@@ -38,7 +39,7 @@ const Lost Result = "lost"
 // Ends reports whether the result is an outcome.
 func (r Result) Ends() bool {
 	switch r {
-	case Sent, Dropped, Duplicate, Dead, Expired:
+	case Sent, Dropped, Duplicate, Dead, Expired, Folded:
 		return true
 	case Waiting, Failed, Split, Told, Lost:
 	}
@@ -58,15 +59,16 @@ type Entry struct {
 	Title    string `json:"title,omitempty"` // as plain.Title returns it
 
 	Result Result `json:"result"`
-	Reason string `json:"reason,omitempty"` // Waiting: what for (room.Reason); Dead: why (event.Reason); Failed: class of the error
+	Reason string `json:"reason,omitempty"` // Waiting: what for (room.Reason); Dead: why (event.Reason); Failed: class of the error; Dropped by a mute: its author and reason
 
 	Level string    `json:"level,omitempty"` // that denied the event; of a Sent event, the shadow limit that would have denied it
-	Path  string    `json:"path,omitempty"`  // of the full limit; empty for the global one
+	Path  string    `json:"path,omitempty"`  // of the full limit, empty for the global one; of the mute
+	Key   string    `json:"key,omitempty"`   // of the event, if the full limit is of each key
 	Limit string    `json:"limit,omitempty"` // such as 10/30m
 	Cost  int       `json:"cost,omitempty"`  // slots that the event asks for; 0 means 1
 	Used  int64     `json:"used,omitempty"`  // slots taken at the decision; 0 if unknown
 	Size  int64     `json:"size,omitempty"`  // slots of the limit
-	Next  time.Time `json:"next,omitzero"`   // when the next slot opens; of a Waiting event, when it comes back
+	Next  time.Time `json:"next,omitzero"`   // when the next slot opens; of a Waiting event, when it comes back; when the mute was to end
 
 	Revision string    `json:"revision,omitempty"` // of the limits in force: "<generation>:<revision>"
 	Stored   time.Time `json:"stored,omitzero"`    // when JetStream stored the producer's message
@@ -76,7 +78,10 @@ type Entry struct {
 	Rounds   Rounds    `json:"rounds,omitempty"`   // of a digest
 	Receipt  string    `json:"receipt,omitempty"`  // Slack's channel and timestamp of a firing event that was sent
 	Code     string    `json:"code,omitempty"`     // Slack's error code
+	Number   int64     `json:"number,omitempty"`   // of a Folded event in its message
+	Message  time.Time `json:"message,omitzero"`   // of a Folded event: the minute in which its message was posted
 	Trace    string    `json:"trace,omitempty"`    // trace ID
+	By       string    `json:"by,omitempty"`       // the operator who released or dropped the event while it waited
 
 	Count        int       `json:"count,omitempty"` // number of aggregated events; 0: the entry is about one event
 	LastID       string    `json:"last_id,omitempty"`

@@ -32,6 +32,7 @@ type Limits []Limit
 // Rule gives limits to every path that its pattern matches.
 type Rule struct {
 	Pattern event.Pattern
+	EachKey bool // the limits count the events of each key by themselves
 	Limits  Limits
 }
 
@@ -214,10 +215,10 @@ func parseRule(path, limit string) (Rule, error) {
 	if setting, taken := reserved[path]; taken {
 		return Rule{}, fmt.Errorf("%q is reserved, use %s", path, setting)
 	}
-	pattern, err := event.ParsePattern(path)
+	rule, err := parseLevel(path)
 	if err != nil {
 		return Rule{}, err
 	}
-	limits, err := Parse(limit)
-	return Rule{Pattern: pattern, Limits: limits}, err
+	rule.Limits, err = Parse(limit)
+	return rule, err
 }

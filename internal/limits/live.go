@@ -9,7 +9,7 @@ import (
 
 // LiveEntry is an override as somebody has set it while the workers run.
 type LiveEntry struct {
-	Level    string // LevelGlobal, LevelCategory or a pattern
+	Level    string // LevelGlobal, LevelCategory or the level of a Rule
 	Shadow   bool   // of the shadow limits
 	Limits   string
 	Lost     bool // the limits are not known: somebody has overwritten them and all that was stored of them
@@ -35,7 +35,7 @@ type Live struct {
 
 // LiveLevel names what an override limits.
 type LiveLevel struct {
-	Level  string // LevelGlobal, LevelCategory or a pattern
+	Level  string // LevelGlobal, LevelCategory or the level of a Rule
 	Shadow bool   // of the shadow limits
 }
 

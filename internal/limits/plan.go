@@ -12,17 +12,17 @@ import (
 
 // Override gives one level of a plan other limits.
 type Override struct {
-	Level  string // LevelGlobal, LevelCategory or a pattern
+	Level  string // LevelGlobal, LevelCategory or the level of a Rule
 	Limits Limits
 }
 
-// parseOverride reads the limits of a level: LevelGlobal, LevelCategory or a pattern.
+// parseOverride reads the limits of a level: LevelGlobal, LevelCategory or the level of a Rule.
 func parseOverride(level, limits string) (Override, error) {
 	if level != LevelGlobal && level != LevelCategory {
 		if level == "*" {
 			return Override{}, fmt.Errorf("%q is reserved, use %s", level, LevelCategory)
 		}
-		if _, err := event.ParsePattern(level); err != nil {
+		if _, err := parseLevel(level); err != nil {
 			return Override{}, err
 		}
 	}
@@ -30,7 +30,7 @@ func parseOverride(level, limits string) (Override, error) {
 	return Override{Level: level, Limits: parsed}, err
 }
 
-// ParseOverrides reads "level=limit,…", where a level is "global", "category" or a pattern. It returns the good overrides and every
+// ParseOverrides reads "level=limit,…", where a level is "global", "category" or the level of a Rule. It returns the good overrides and every
 // fault, each naming its entry.
 func ParseOverrides(text string) ([]Override, []error) {
 	return parseList(text, "level=limit", parseOverride)
@@ -50,13 +50,14 @@ func (p Plan) With(overrides []Override, origin Origin) Plan {
 		case LevelCategory:
 			p.Category = o.Limits
 		default:
-			at := slices.IndexFunc(p.Rules, func(r Rule) bool { return r.Pattern.String() == o.Level })
+			at := slices.IndexFunc(p.Rules, func(r Rule) bool { return r.Level() == o.Level })
 			if at >= 0 {
 				p.Rules[at].Limits = o.Limits
 				continue
 			}
-			if pattern, err := event.ParsePattern(o.Level); err == nil { // parseOverride has seen that it is one
-				p.Rules = append(p.Rules, Rule{Pattern: pattern, Limits: o.Limits})
+			if rule, err := parseLevel(o.Level); err == nil { // parseOverride has seen that it is one
+				rule.Limits = o.Limits
+				p.Rules = append(p.Rules, rule)
 			}
 		}
 	}

@@ -36,6 +36,8 @@ func TestParseOverridesFaults(t *testing.T) {
 		"global=1/1h,b=2/1h, global =3/1h": {"twice"},
 		"a=x,global,b=1/1h,b=none":         {`"a=x"`, `"global"`, "twice"},
 		"global=none,category=0/1h,a=none": nil,
+		"global@key=1/1h":                  {`use "*@key"`},
+		"a@key=1/1h,*@key=none":            nil,
 	} {
 		overrides, faults := ParseOverrides(text)
 		wantFaults(t, text, faults, parts)
@@ -110,7 +112,8 @@ func TestPlanWithOverrides(t *testing.T) {
 	t.Parallel()
 	plan := newPlan(t, "100/1h", "10/1h", "a=5/1h,a.*=2/1h")
 	plan.Origins = map[string]Origin{"a": FromEnvironment}
-	changed := plan.With(parseOverrides(t, " global = 200/1h,a=none, b.*=fixed:1/1h+token:9/1m;burst=3 "), FromLive)
+	plan.Rules = append(plan.Rules, newPlan(t, "none", "none", "a@key=3/1h").Rules...)
+	changed := plan.With(parseOverrides(t, " global = 200/1h,a=none, b.*=fixed:1/1h+token:9/1m;burst=3,a@key=1/1h,*@key=2/1h "), FromLive)
 	tree := testkit.Must(NewTree(changed))(t)
 	got := make(map[string]string)
 	for _, level := range tree.AllLevels() {
@@ -118,9 +121,10 @@ func TestPlanWithOverrides(t *testing.T) {
 	}
 	want := map[string]string{
 		"global": "200/1h live", "category": "10/1h ", "a": "none live", "a.*": "2/1h ", "b.*": "fixed:1/1h+token:9/1m;burst=3 live",
+		"a@key": "1/1h live", "*@key": "2/1h live",
 	}
 	testkit.EqualMaps(t, got, want, "levels")
-	if original := newPlan(t, "100/1h", "10/1h", "a=5/1h,a.*=2/1h"); !reflect.DeepEqual(plan.Rules, original.Rules) ||
+	if original := newPlan(t, "100/1h", "10/1h", "a=5/1h,a.*=2/1h,a@key=3/1h"); !reflect.DeepEqual(plan.Rules, original.Rules) ||
 		len(plan.Origins) != 1 || plan.Origins["a"] != FromEnvironment || plan.Global.String() != "100/1h" {
 		t.Errorf("the plan itself was changed: %+v", plan)
 	}

@@ -40,8 +40,9 @@ func (t *Tree) boundAbove(level string, limit Limit) (Pointless, bool) {
 	if level == LevelGlobal || !limit.Description().Exact {
 		return Pointless{}, false
 	}
-	for _, above := range t.Path(commonPath(level)) {
-		if above.Path == level {
+	path, ofKey := strings.CutSuffix(level, eachKey) // the log of the path counts the events of all keys
+	for _, above := range t.Path(commonPath(path)) {
+		if above.Path == path && !ofKey {
 			continue
 		}
 		for _, bound := range above.Limits {

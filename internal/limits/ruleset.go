@@ -10,6 +10,7 @@ import (
 type Ruleset struct {
 	Tree     *Tree
 	Shadow   *Tree // evaluated beside, without any effect; nil: none
+	Mutes    []*Mute
 	Position Position
 }
 

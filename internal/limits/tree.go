@@ -19,7 +19,8 @@ const (
 // Node is one place on an event's path that has limits.
 type Node struct {
 	Path   string // "" for the root
-	Level  string // the rule that sets the limits: global, category or the configured pattern
+	Key    string // of the node of a key: the hash of the key, see HashOfKey; "" for the node of a path
+	Level  string // the rule that sets the limits: global, category or the configured pattern, with "@key" for a rule of each key
 	Limits Limits // never empty
 }
 
@@ -50,24 +51,38 @@ type Tree struct {
 	global     Limits
 	category   Limits
 	rules      event.Table[Limits]
+	keyRules   event.Table[Limits] // the rules that limit each key
+	limitsKeys bool                // there is such a rule
 	guarantees []Guarantee
 	origins    map[string]Origin
 }
 
 // NewTree builds the tree. The error names a duplicate rule or the impossible guarantees.
 func NewTree(p Plan) (*Tree, error) {
-	entries := make([]event.Entry[Limits], len(p.Rules))
-	for i, rule := range p.Rules {
-		entries[i] = event.Entry[Limits]{Pattern: rule.Pattern, Value: rule.Limits}
+	var ofPaths, ofKeys []event.Entry[Limits]
+	for _, rule := range p.Rules {
+		entry := event.Entry[Limits]{Pattern: rule.Pattern, Value: rule.Limits}
+		if rule.EachKey {
+			ofKeys = append(ofKeys, entry)
+		} else {
+			ofPaths = append(ofPaths, entry)
+		}
 	}
-	table, err := event.NewTable(entries)
+	rules, err := event.NewTable(ofPaths)
 	if err != nil {
 		return nil, fmt.Errorf("limit rules: %w", err)
+	}
+	keyRules, err := event.NewTable(ofKeys)
+	if err != nil {
+		return nil, fmt.Errorf("limit rules of each key: %w", err)
 	}
 	if err := CheckGuarantees(p.Global, p.Guarantees); err != nil {
 		return nil, err
 	}
-	return &Tree{global: p.Global, category: p.Category, rules: table, guarantees: p.Guarantees, origins: p.Origins}, nil
+	return &Tree{
+		global: p.Global, category: p.Category, rules: rules, keyRules: keyRules, limitsKeys: len(ofKeys) > 0,
+		guarantees: p.Guarantees, origins: p.Origins,
+	}, nil
 }
 
 // Origin tells where the limits of a level come from, "" if the plan did not say.
@@ -92,7 +107,11 @@ func (t *Tree) GuaranteeOf(category string) string {
 
 // Path lists the nodes with limits on a category's path, the root first; of "", the root alone. Each call makes a new list, which holds
 // no reference to the category.
-func (t *Tree) Path(category string) []Node {
+func (t *Tree) Path(category string) []Node { return t.PathOfKey(category, "") }
+
+// PathOfKey is Path for the events of a key, given by its hash. The node of the key follows the node of the path whose rule limits each
+// key.
+func (t *Tree) PathOfKey(category, hash string) []Node {
 	var path []Node
 	if len(t.global) > 0 {
 		path = append(path, Node{Level: LevelGlobal, Limits: t.global})
@@ -110,6 +129,13 @@ func (t *Tree) Path(category string) []Node {
 		if len(node.Limits) > 0 {
 			path = append(path, node)
 		}
+		if hash == "" {
+			continue
+		}
+		if ofKey, found := t.KeyRule(node.Path); found {
+			ofKey.Key = hash
+			path = append(path, ofKey)
+		}
 	}
 	return path
 }
@@ -118,26 +144,31 @@ func (t *Tree) Path(category string) []Node {
 type Considered struct {
 	Path   string // that the rule matches; "" for the root
 	Level  string
+	OfKey  bool   // it limits each key of the path
 	Limits Limits // empty: the rule sets no limit
-	Wins   bool   // it gives the path its limits; of several rules the most specific one does
+	Wins   bool   // it gives the path, or each key of the path, its limits; of several rules the most specific one does
 }
 
 // Considered lists the rules for each path of a category, from the root down.
 func (t *Tree) Considered(category string) []Considered {
 	considered := []Considered{{Level: LevelGlobal, Limits: t.global, Wins: true}}
 	for prefix := range event.Prefixes(category) {
-		winner, found := t.rules.Lookup(prefix)
-		if !strings.Contains(prefix, ".") {
+		if _, found := t.rules.Lookup(prefix); !strings.Contains(prefix, ".") {
 			considered = append(considered, Considered{Path: prefix, Level: LevelCategory, Limits: t.category, Wins: !found})
 		}
-		for _, entry := range t.rules.Entries() {
-			if entry.Pattern.Matches(prefix) {
-				level := entry.Pattern.String()
-				considered = append(considered, Considered{
-					Path: prefix, Level: level, Limits: entry.Value, Wins: level == winner.Pattern.String(),
-				})
+		consider := func(rules event.Table[Limits], suffix string) {
+			winner, _ := rules.Lookup(prefix)
+			for _, entry := range rules.Entries() {
+				if entry.Pattern.Matches(prefix) {
+					considered = append(considered, Considered{
+						Path: prefix, Level: entry.Pattern.String() + suffix, OfKey: suffix != "", Limits: entry.Value,
+						Wins: entry.Pattern == winner.Pattern,
+					})
+				}
 			}
 		}
+		consider(t.rules, "")
+		consider(t.keyRules, eachKey)
 	}
 	return considered
 }
@@ -147,7 +178,8 @@ func (t *Tree) Levels() []Node {
 	return slices.DeleteFunc(t.AllLevels(), func(n Node) bool { return len(n.Limits) == 0 })
 }
 
-// AllLevels lists every rule, including rules without a limit: global, category, then the patterns. The paths are empty.
+// AllLevels lists every rule, including rules without a limit: global, category, the patterns, then the rules of each key. The paths are
+// empty.
 func (t *Tree) AllLevels() []Node {
 	if t == nil {
 		return nil
@@ -156,17 +188,10 @@ func (t *Tree) AllLevels() []Node {
 	for _, entry := range t.rules.Entries() {
 		levels = append(levels, Node{Level: entry.Pattern.String(), Limits: entry.Value})
 	}
-	return levels
-}
-
-// Patterns lists the patterns of the rules, in the order of AllLevels.
-func (t *Tree) Patterns() []event.Pattern {
-	entries := t.rules.Entries()
-	patterns := make([]event.Pattern, len(entries))
-	for i, entry := range entries {
-		patterns[i] = entry.Pattern
+	for _, entry := range t.keyRules.Entries() {
+		levels = append(levels, Node{Level: entry.Pattern.String() + eachKey, Limits: entry.Value})
 	}
-	return patterns
+	return levels
 }
 
 // LongestWindow is the longest window of any rule, 0 if there is no limit.
@@ -194,6 +219,10 @@ func (t *Tree) String() string {
 	for _, entry := range t.rules.Entries() {
 		indent := strings.Repeat("  ", entry.Pattern.Depth())
 		fmt.Fprintf(&text, "%s%s  %s\n", indent, entry.Pattern, entry.Value)
+	}
+	for _, entry := range t.keyRules.Entries() {
+		indent := strings.Repeat("  ", entry.Pattern.Depth())
+		fmt.Fprintf(&text, "%s%s%s  %s (each key)\n", indent, entry.Pattern, eachKey, entry.Value)
 	}
 	return text.String()
 }

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"cmp"
+	"strings"
 	"time"
 )
 
@@ -20,8 +21,13 @@ func UseOf(n Node, l Limit, used int64) Use {
 	return Use{Level: n.Level, Path: n.Path, Limit: l.String(), Used: used, Size: l.Capacity()}
 }
 
-// Name returns the path, or "global" for the root.
-func (u Use) Name() string { return cmp.Or(u.Path, LevelGlobal) }
+// Name returns the path, or "global" for the root. The use of one key has "@key" behind its path.
+func (u Use) Name() string {
+	if strings.HasSuffix(u.Level, eachKey) {
+		return u.Path + eachKey
+	}
+	return cmp.Or(u.Path, LevelGlobal)
+}
 
 // Full reports whether no slot is free.
 func (u Use) Full() bool { return u.Used >= u.Size }

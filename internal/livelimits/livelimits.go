@@ -76,6 +76,7 @@ func (l *Live) Applied() *overrides.Snapshot { return l.applied.Load() }
 
 func (l *Live) apply(s overrides.Snapshot) {
 	rules, err := l.live.Ruleset(s.Generation, s.Revision, setup.LiveEntries(s))
+	rules.Mutes = setup.Mutes(s)
 	if unreadable := l.live.Unreadable(); unreadable != nil {
 		l.unreadable.Store(&unreadable)
 		return
@@ -143,7 +144,7 @@ func (l *Live) Changes(ctx context.Context) summary.LimitChanges {
 	}
 	l.changes = summary.LimitChanges{Generation: applied.Generation, Revision: applied.Revision}
 	for _, change := range history {
-		if !change.Name.Shadow && change.Revision <= applied.Revision {
+		if !change.Name.Shadow && change.Name.Kind != overrides.Recurring && change.Revision <= applied.Revision {
 			l.changes.Changes = append(l.changes.Changes, digestChange(change))
 		}
 	}
@@ -154,6 +155,11 @@ func (l *Live) Changes(ctx context.Context) summary.LimitChanges {
 func digestChange(c overrides.Change) summary.Change {
 	shown := summary.Change{Revision: c.Revision, At: c.Changed, Limit: c.Name.Pattern, Value: c.Value, By: c.By}
 	switch {
+	case c.Name.Kind == overrides.Mute:
+		shown.Mute = (&limits.Mute{Path: c.Name.MutedPath(), Rule: c.Name.Rule}).Name()
+		if c.Ended != 0 {
+			shown.By = ""
+		}
 	case !c.Until.IsZero():
 		shown.Value += " for " + setup.Length(c)
 	case c.Ended != 0:
@@ -181,6 +187,9 @@ func LogPointless(logger *slog.Logger, tree *limits.Tree) {
 
 func logLimits(logger *slog.Logger, rules limits.Ruleset, overrides int) {
 	attributes := []any{"revision", rules.Position.Revision, "overrides", overrides, "limits", limitTexts(rules.Tree)}
+	for _, mute := range rules.Mutes[:min(len(rules.Mutes), mostLogged)] {
+		attributes = append(attributes, "muted", mute.Path)
+	}
 	if rules.Shadow != nil {
 		attributes = append(attributes, "shadow_limits", limitTexts(rules.Shadow))
 	}

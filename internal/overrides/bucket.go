@@ -175,7 +175,7 @@ func (b *Bucket) warnOnce(found *jetstream.StreamInfo) {
 
 // understands reports whether a change is about a limit. It logs each revision of a foreign key once.
 func (b *Bucket) understands(c Change) bool {
-	if c.stored.foreign && !c.Adopted && !c.Deleted && !c.stored.forged && !c.stored.overwritten {
+	if c.stored.foreign && !c.Adopted() && !c.Deleted && !c.stored.forged && !c.stored.overwritten {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.foreign[c.stored.key] < c.Revision {

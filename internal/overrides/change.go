@@ -55,6 +55,8 @@ const (
 	headerUntil = "Notifier-Until" // when the override ends, RFC 3339
 	headerThen  = "Notifier-Then"  // value after the end; absent: the override is unset
 	headerEnded = "Notifier-Ended" // revision of the override that ended with this change
+	headerEvery = "Notifier-Every" // schedule of a mute; such as Tue 02:00-04:00 Europe/Paris
+	headerSpare = "Notifier-Spare" // severity that a mute does not mute
 )
 
 // longestBy bounds the name of an author.
@@ -80,7 +82,10 @@ func (b *Bucket) replace(ctx context.Context, next Change, lasts time.Duration) 
 		return Change{}, ErrNotSet
 	}
 	if lasts > 0 {
-		next.Until, next.Then = r.info.TimeStamp.Add(lasts), last.lasting()
+		next.Until = r.info.TimeStamp.Add(lasts)
+		if next.Name.Kind == Limit {
+			next.Then = last.lasting()
+		}
 	}
 	next.Revision, err = b.store(ctx, next, last.Revision)
 	return next, err

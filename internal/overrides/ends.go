@@ -32,7 +32,7 @@ func (c Change) lasting() string {
 
 // headers returns the headers of a change. An empty value means that the header is absent.
 func (c Change) headers(by string) map[string]string {
-	headers := map[string]string{headerBy: cleanName(cmp.Or(c.By, by)), headerThen: c.Then}
+	headers := map[string]string{headerBy: cleanName(cmp.Or(c.By, by)), headerThen: c.Then, headerEvery: c.Muting.Every, headerSpare: c.Muting.Spare}
 	if c.Deleted {
 		headers[headerOperation] = operationDelete
 	}
@@ -45,7 +45,7 @@ func (c Change) headers(by string) map[string]string {
 	return headers
 }
 
-// tend stores the values that follow expired overrides, by the server's clock, and restores overwritten changes. It returns the newest
+// tend stores the values that follow expired overrides, and the mutes that begin, by the server's clock. It restores overwritten changes. It returns the newest
 // revision that it stored; 0: it stored none. Every watcher of the bucket does that, and only one succeeds, since each change names the
 // revision that it replaces.
 func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision uint64) {
@@ -57,6 +57,10 @@ func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision u
 			next = append(next, Change{
 				Name: entry.Name, stored: stored{key: entry.stored.key}, Value: entry.Then, Deleted: entry.Then == "", Ended: entry.Revision, By: entry.By,
 			})
+		case entry.Name.Kind == Recurring && !entry.Deleted:
+			if begun, begins := entry.begin(s.entries, now); begins {
+				next = append(next, begun)
+			}
 		case entry.stored.overwritten:
 			next = append(next, entry.again())
 		}
@@ -85,7 +89,7 @@ func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision u
 			return revision
 		default:
 			revision, w.tendAgain = max(revision, stored), time.Time{}
-			if change.Ended == 0 {
+			if change.Ended == 0 && change.Name.Kind != Mute {
 				again = append(again, change.Name.String())
 			}
 		}
@@ -101,6 +105,8 @@ func (w *Watcher) tendFailed(c Change, err error) {
 	case !w.tendAgain.IsZero():
 	case c.Ended != 0:
 		o.Logger.Warn("cannot store the end of live limits: expired limits stay in force", attributes...)
+	case c.Muting.Every != "":
+		o.Logger.Warn("cannot store the begin of a recurring mute", attributes...)
 	default:
 		o.Logger.Warn("cannot restore live limits that were overwritten by forged messages", attributes...)
 	}

@@ -1,6 +1,9 @@
 package overrides
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // A forged message lacks the header that workers, operators and NATS' key-value clients set: see package trusted. It changes no override.
 // But it takes a revision, and it pushes an older change of its key out of the bucket.
@@ -62,7 +65,7 @@ func (s *state) remember(applied *applied) {
 			continue
 		}
 		known := Change{}
-		for _, entry := range applied.Entries {
+		for _, entry := range slices.Concat(applied.Entries, applied.Mutes) {
 			if entry.Name == name {
 				known = entry
 			}
@@ -81,5 +84,5 @@ func (c Change) again() Change {
 	if by != "" {
 		by += ", "
 	}
-	return Change{Name: c.Name, Value: c.Value, Deleted: c.Deleted, Until: c.Until, Then: c.Then, By: by + restored, stored: stored{key: c.stored.key}}
+	return Change{Name: c.Name, Value: c.Value, Deleted: c.Deleted, Until: c.Until, Then: c.Then, By: by + restored, Muting: c.Muting, stored: stored{key: c.stored.key}}
 }

@@ -33,7 +33,7 @@ func (b *Bucket) History(ctx context.Context) ([]PastChange, error) {
 	}
 	values := make(map[string]string) // by key, after the changes so far
 	for _, r := range h.changes {
-		if r.stored.forged || !b.understands(r) && !r.Adopted {
+		if r.stored.forged || !b.understands(r) && !r.Adopted() {
 			continue
 		}
 		past := PastChange{Change: r}
@@ -127,7 +127,7 @@ func (h history) back(revision uint64) map[Name]Change {
 			again.Value, again.Deleted, again.Until, again.Then = earlier.Value, false, earlier.Until, earlier.Then
 		}
 		isSame := again.Deleted == current.Deleted && (again.Deleted || again.Value == current.Value && again.Until.Equal(current.Until))
-		if !current.stored.foreign && !isSame {
+		if !current.stored.foreign && !isSame && current.Name.Kind == Limit { // what an operator muted or unmuted since stays so
 			changes[current.Name] = again
 		}
 	}

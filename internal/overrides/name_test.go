@@ -24,6 +24,10 @@ func TestNames(t *testing.T) {
 		{enforced("*"), "*", "="},
 		{enforced("a-b_c.0"), "a-b_c.0", "a-b_c.0"},
 		{enforced("shadow"), "shadow", "shadow"},
+		{enforced("payments@key"), "payments@key", "payments=key"},
+		{enforced("payments.*@key"), "payments.*@key", "payments.==key"},
+		{enforced("*@key"), "*@key", "==key"},
+		{shadow("payments@key"), "shadow payments@key", "shadow/payments=key"},
 		{shadow("shadow.*"), "shadow shadow.*", "shadow/shadow.="},
 		{shadow("global"), "shadow global", "shadow/global"},
 	} {
@@ -36,7 +40,7 @@ func TestNames(t *testing.T) {
 func TestBadNames(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{
-		"", ".", "a..b", "a.", ".a", "Payments", "a=b", "=", "a.=", "a*", "a b", "a/b", "shadow/a", "ä", ">", "$x",
+		"", ".", "a..b", "a.", ".a", "Payments", "a=b", "=", "a.=", "a*", "a b", "a/b", "shadow/a", "ä", ">", "$x", "@key", "a@", "a@db", "a@key.b", "a=key",
 	} {
 		for _, name := range []Name{enforced(pattern), shadow(pattern)} {
 			if key, err := name.Key(); !errors.Is(err, ErrName) || !strings.Contains(err.Error(), `"`+pattern+`"`) {
@@ -49,7 +53,7 @@ func TestBadNames(t *testing.T) {
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{
-		"", "Payments", "a..b", "a*", "*", "a=", "other/a", "shadow/", "shadow/shadow/a", "Shadow/a", "/a", "_kv.x/y",
+		"", "Payments", "a..b", "a*", "*", "a=", "other/a", "shadow/", "shadow/shadow/a", "Shadow/a", "/a", "_kv.x/y", "=key", "a@key", "a=key=key", "a=key.b", "a=db",
 	} {
 		if name, err := ParseKey(key); !errors.Is(err, ErrName) || !strings.Contains(err.Error(), `"`+key+`"`) {
 			t.Errorf("name of key %q = %+v, %v; want an error that quotes it", key, name, err)

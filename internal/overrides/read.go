@@ -48,7 +48,8 @@ const (
 type Snapshot struct {
 	Generation int64    // when the bucket was created, in Unix milliseconds
 	Revision   uint64   // of the newest message, including deletions and ignored keys; 0: there is none
-	Entries    []Change // the newest change of each set or lost override, ordered by name
+	Entries    []Change // the newest change of each set or lost override of a limit, ordered by name
+	Mutes      []Change // the mutes in force and the recurring mutes, ordered by name
 	Forged     bool     // the newest message is forged, so it changed no override
 }
 
@@ -57,7 +58,6 @@ type Change struct {
 	Name     Name
 	Value    string // "" if it was deleted
 	Deleted  bool
-	Adopted  bool // a note that changes no override: this state replaced the newer limits that Value describes
 	Revision uint64
 	Changed  time.Time // by the server's clock
 	By       string    // author, "" if unknown; of an end, the author of the expired override
@@ -66,11 +66,22 @@ type Change struct {
 	Then  string    // value after the end; "": unset
 	Ended uint64    // revision of the override that expired with this change; 0: an operator made the change
 
+	Muting Muting // of a mute, whose Value is its reason
+
 	// Lost means that the value is unknown: forged messages have pushed all changes of the override out of the bucket.
 	Lost bool
 
 	stored stored
 }
+
+// Muting is what only a mute has.
+type Muting struct {
+	Every string // the schedule by which it recurs; "" if it does not
+	Spare string // the severity that it does not mute; "" for none
+}
+
+// Adopted reports whether the change is a note that changes no override: this state replaced the newer limits that Value describes.
+func (c Change) Adopted() bool { return c.stored.key == keyAdopted }
 
 // stored is how a change is stored in the bucket.
 type stored struct {
@@ -121,7 +132,7 @@ func (s *state) take(b *Bucket, c Change) {
 		s.changed = c.Changed
 	}
 	s.entries[c.Name] = c
-	if c.Deleted && !c.stored.overwritten {
+	if c.Deleted && !c.stored.overwritten && c.Name.Rule == "" { // begin looks at the ends of recurring mutes
 		delete(s.entries, c.Name)
 	}
 }
@@ -129,7 +140,13 @@ func (s *state) take(b *Bucket, c Change) {
 func (s *state) snapshot() Snapshot {
 	entries := slices.SortedFunc(maps.Values(s.entries), func(a, b Change) int { return a.Name.Compare(b.Name) })
 	entries = slices.DeleteFunc(entries, func(c Change) bool { return c.Deleted })
-	return Snapshot{Generation: s.generation, Revision: s.revision, Entries: entries, Forged: s.forged}
+	mutes := slices.IndexFunc(entries, func(c Change) bool { return c.Name.Kind != Limit })
+	if mutes < 0 {
+		mutes = len(entries)
+	}
+	return Snapshot{
+		Generation: s.generation, Revision: s.revision, Entries: entries[:mutes:mutes], Mutes: entries[mutes:], Forged: s.forged,
+	}
 }
 
 // reading holds the contents of a bucket and receives the changes since then. It is not safe for concurrent use.
@@ -289,13 +306,13 @@ func (r *reading) change(a arrival) (Change, error) {
 		Name:     name,
 		Value:    string(a.message.Data()),
 		Deleted:  purged || operation == operationDelete,
-		Adopted:  key == keyAdopted,
 		Revision: meta.Sequence.Stream,
 		Changed:  meta.Timestamp,
 		By:       cleanName(header.Get(headerBy)),
 		Until:    until,
 		Then:     header.Get(headerThen),
 		Ended:    ended,
+		Muting:   Muting{Every: header.Get(headerEvery), Spare: header.Get(headerSpare)},
 		stored: stored{
 			key: key, foreign: err != nil, purged: purged,
 			forged: !trusted.IsMarked(header) && operation == "" && marker == "",

@@ -159,7 +159,7 @@ func (w *Watcher) Changes(ctx context.Context, since time.Time) ([]Change, error
 	}
 	var changes []Change
 	for _, past := range history {
-		if !past.Adopted && past.Changed.After(since) {
+		if !past.Adopted() && past.Changed.After(since) {
 			changes = append(changes, past.Change)
 		}
 	}
@@ -231,7 +231,7 @@ func (w *Watcher) advance(s *state) {
 	next := s.snapshot()
 	last := w.applied // only this goroutine sets it
 	if last != nil && last.Generation == next.Generation && last.Revision == next.Revision &&
-		slices.Equal(last.Entries, next.Entries) {
+		slices.Equal(last.Entries, next.Entries) && slices.Equal(last.Mutes, next.Mutes) {
 		return
 	}
 	w.apply(s.snapshot())

@@ -214,7 +214,7 @@ func TestWatcherReportsChanges(t *testing.T) {
 	if err != nil || len(history) != 5 {
 		t.Fatalf("history %v, %v", history, err)
 	}
-	if last := history[4]; !last.Adopted || last.Value != "revision 9" || last.By != "ann[31m" {
+	if last := history[4]; !last.Adopted() || last.Value != "revision 9" || last.By != "ann[31m" {
 		t.Errorf("the last of the history is %+v, want the adoption", last)
 	}
 	want(history[2].Changed, `shadow b: "3" by "ann[31m"`)

@@ -22,6 +22,7 @@ type Budgets struct {
 	Channel   Pace   // posts of each channel
 	Workspace Window // posts of all channels
 	Updates   Window // updates of messages of all channels
+	LookUps   Window // look-ups of posts in all channels
 }
 
 // Urgency is the order of the messages of one channel. The smallest one goes first.
@@ -53,20 +54,34 @@ func (a Ask) order() int64 {
 	return int64(a.Urgency)*urgencyStep + min(max(a.Since.UnixMicro(), 0), urgencyStep-1)
 }
 
-// Reservation is the answer to a request for a post or an update.
+// Update asks for an update of a message, to one of its states.
+type Update struct {
+	Message string // names the message
+	Order   int64  // of the state, 1 to MostOrder: of two states of the message, the one with the larger number is newer
+	// MaxWait is the longest wait. If the update is expected later, nothing is reserved.
+	MaxWait time.Duration
+	Within  time.Duration // the update begins if it is due within that time
+	Lasts   time.Duration // longest duration of a request. Meanwhile no other state of the message begins, unless Pacer.Updated ends the update
+}
+
+// MostOrder is the largest order of a state: the scripts count exactly up to there.
+const MostOrder = 1<<53 - 1
+
+// Reservation is the answer to a request for a post, an update or a look-up.
 type Reservation struct {
-	OK       bool          // the slot is reserved for the caller
+	OK       bool          // the slot is reserved for the caller; an update has begun
+	Obsolete bool          // a newer state of the message has asked, or the message shows it: the caller makes no update
 	Wait     time.Duration // OK: until the slot; otherwise: until the caller asks again, or as Expected if that exceeds the longest wait
 	Expected time.Duration // until the slot; an estimate unless OK
 }
 
-// Use is how much of the budgets of the workspace and of the updates is used.
-type Use struct{ Workspace, Updates BudgetUse }
+// Use is how much of each budget is used, except of the budgets of the channels.
+type Use struct{ Workspace, Updates, LookUps BudgetUse }
 
 // BudgetUse is how much of one budget is used.
 type BudgetUse struct {
 	Used    int           // requests of the last window
-	Waiting int           // channels that wait for the workspace; reserved updates
+	Waiting int           // channels that wait for the workspace; reserved updates; reserved look-ups
 	Paused  time.Duration // the rest of a pause
 }
 
@@ -85,4 +100,5 @@ const limitedTogether = time.Second
 const (
 	workspace = "\nworkspace"
 	updates   = "\nupdates"
+	lookUps   = "\nlookups"
 )

@@ -21,7 +21,9 @@ import (
 // budgeter keeps budgets by a clock of the test: in Redis or in memory.
 type budgeter interface {
 	post(asker string, a Ask, known time.Duration) Reservation
-	update(known, maxWait time.Duration) Reservation
+	lookUp(known, maxWait time.Duration) Reservation
+	update(u Update, known time.Duration) Reservation
+	updated(message string, order int64)
 	pause(name string, d time.Duration) map[string]time.Duration
 	use() Use
 }
@@ -36,8 +38,16 @@ func (r inRedis) post(asker string, a Ask, known time.Duration) Reservation {
 	return testkit.Must(r.shared.post(context.Background(), asker, a, known))(r)
 }
 
-func (r inRedis) update(known, maxWait time.Duration) Reservation {
-	return testkit.Must(r.shared.update(context.Background(), known, maxWait))(r)
+func (r inRedis) lookUp(known, maxWait time.Duration) Reservation {
+	return testkit.Must(r.shared.lookUp(context.Background(), known, maxWait))(r)
+}
+
+func (r inRedis) update(u Update, known time.Duration) Reservation {
+	return testkit.Must(r.shared.update(context.Background(), u, known))(r)
+}
+
+func (r inRedis) updated(message string, order int64) {
+	testkit.NoError(r, r.shared.updated(context.Background(), message, order))
 }
 
 func (r inRedis) pause(name string, d time.Duration) map[string]time.Duration {
@@ -56,8 +66,16 @@ func (m inMemory) post(asker string, a Ask, known time.Duration) Reservation {
 	return m.local.post(m.clock.Read(), asker, a, known)
 }
 
-func (m inMemory) update(known, maxWait time.Duration) Reservation {
-	return m.local.update(m.clock.Read(), known, maxWait)
+func (m inMemory) lookUp(known, maxWait time.Duration) Reservation {
+	return m.local.lookUp(m.clock.Read(), known, maxWait)
+}
+
+func (m inMemory) update(u Update, known time.Duration) Reservation {
+	return m.local.update(m.clock.Read(), u, known)
+}
+
+func (m inMemory) updated(message string, order int64) {
+	m.local.updated(m.clock.Read(), message, order)
 }
 
 func (m inMemory) pause(name string, d time.Duration) map[string]time.Duration {
@@ -127,6 +145,24 @@ func (s story) refused(asker string, a Ask, expected time.Duration) time.Duratio
 	return r.Wait
 }
 
+// begins wants an update to begin after a time.
+func (s story) begins(u Update, after time.Duration) {
+	s.Helper()
+	testkit.Equal(s, s.update(u, 0), Reservation{OK: true, Wait: after, Expected: after}, "update of %s to %d", u.Message, u.Order)
+}
+
+// waits wants an update not to begin, and the asker to ask again after a time.
+func (s story) waits(u Update, wait time.Duration) {
+	s.Helper()
+	testkit.Equal(s, s.update(u, 0), Reservation{Wait: wait, Expected: wait}, "update of %s to %d", u.Message, u.Order)
+}
+
+// obsolete wants a state of a message to be obsolete.
+func (s story) obsolete(u Update) {
+	s.Helper()
+	testkit.Equal(s, s.update(u, 0), Reservation{Obsolete: true}, "update of %s to %d", u.Message, u.Order)
+}
+
 // tale is what a story tells.
 type tale struct {
 	name    string
@@ -142,7 +178,7 @@ func tales() []tale {
 			s.pause("#a", m)
 			s.posts("#b", 0, 0)
 			s.refused("one", Ask{Channel: "#a"}, m)
-			testkit.Equal(s, s.update(0, 0), Reservation{OK: true}, "an update")
+			s.begins(Update{Message: "m", Order: 1}, 0)
 		}},
 		{"a burst, then one each interval", Budgets{Channel: Pace{m, 3}}, func(s story) {
 			s.posts("#a", 0, 0, 0, m, 2*m, 3*m)
@@ -182,7 +218,7 @@ func tales() []tale {
 			s.refused("y", Ask{"#a", Overdue, recent, time.Hour}, m)
 			s.clock.Advance(s.refused("y", Ask{"#a", Overdue, recent, time.Hour}, m))
 			s.refused("z", Ask{"#a", Critical, recent, time.Hour}, m+lead/2)
-			testkit.Equal(s, s.post("y", Ask{"#a", Overdue, recent, time.Hour}, 0), Reservation{true, lead / 2, lead / 2}, "the overdue message")
+			testkit.Equal(s, s.post("y", Ask{"#a", Overdue, recent, time.Hour}, 0), Reservation{OK: true, Wait: lead / 2, Expected: lead / 2}, "the overdue message")
 			s.refused("z", Ask{"#a", Critical, recent, time.Hour}, m+lead/2)
 		}},
 		{"an asker that is gone", Budgets{Channel: Pace{m, 1}}, func(s story) {
@@ -231,7 +267,7 @@ func tales() []tale {
 			s.refused("one", Ask{Channel: "#flood"}, m/2-time.Second)
 			s.refused("one", Ask{Channel: "#quiet"}, 3*m/2-time.Second)
 			s.clock.Advance(m/2 - 2*time.Second)
-			testkit.Equal(s, s.post("one", Ask{Channel: "#flood", MaxWait: time.Second}, 0), Reservation{true, time.Second, time.Second}, "a post of the flood")
+			testkit.Equal(s, s.post("one", Ask{Channel: "#flood", MaxWait: time.Second}, 0), Reservation{OK: true, Wait: time.Second, Expected: time.Second}, "a post of the flood")
 			s.refused("one", Ask{Channel: "#flood"}, 2*m+time.Second) // behind the quiet channel
 			s.refused("one", Ask{Channel: "#quiet"}, m+time.Second)
 		}},
@@ -272,7 +308,7 @@ func tales() []tale {
 			testkit.Equal(s, maps.Equal(pauses, map[string]time.Duration{"#b": 7 * m, workspace: 5*m - time.Second}), true, "pauses after two channels")
 			s.refused("one", Ask{Channel: "#c"}, 5*m-time.Second)
 			testkit.Equal(s, s.use().Workspace.Paused, 5*m-time.Second, "pause of the workspace")
-			testkit.Equal(s, s.update(0, 0).OK, true, "an update meanwhile")
+			s.begins(Update{Message: "m", Order: 1}, 0)
 		}},
 		{"two channels limited apart", Budgets{}, func(s story) {
 			s.pause("#a", 5*m)
@@ -281,21 +317,72 @@ func tales() []tale {
 			s.posts("#c", s.now())
 		}},
 		{"updates", Budgets{Updates: Window{2, m}}, func(s story) {
-			wants := func(maxWait time.Duration, want Reservation) {
-				s.Helper()
-				testkit.Equal(s, s.update(0, maxWait), want, "update")
+			of := func(message string) Update {
+				return Update{Message: message, Order: 1, MaxWait: time.Hour, Within: time.Second}
 			}
-			wants(0, Reservation{OK: true})
+			s.begins(of("a"), 0)
 			s.clock.Advance(time.Second)
-			wants(0, Reservation{OK: true})
-			wants(time.Second, Reservation{Wait: m - time.Second, Expected: m - time.Second})
-			wants(time.Hour, Reservation{true, m - time.Second, m - time.Second})
-			wants(time.Hour, Reservation{true, m, m})
+			s.begins(of("b"), 0)
+			soon := of("c")
+			soon.MaxWait = time.Second
+			s.waits(soon, m-time.Second) // reserves nothing
+			s.waits(of("c"), m-time.Second)
+			s.waits(of("d"), m)
+			s.waits(of("c"), m-time.Second) // the message keeps its slot
 			testkit.Equal(s, s.use().Updates, BudgetUse{Used: 2, Waiting: 2}, "use")
+			s.clock.Advance(m - 2*time.Second)
+			s.begins(of("c"), time.Second)
+			s.clock.Advance(2*time.Second + lateUpdate)
+			s.begins(of("d"), 0) // late
 			s.pause(updates, 10*m)
-			wants(time.Hour, Reservation{true, 10 * m, 10 * m})
+			s.waits(of("e"), 10*m)
 			s.posts("#a", s.now())
-			testkit.Equal(s, s.update(20*m, time.Hour), Reservation{true, 20 * m, 20 * m}, "an update with a pause that only the caller knows of")
+			later := of("f")
+			testkit.Equal(s, s.update(later, 20*m), Reservation{Wait: 20 * m, Expected: 20 * m}, "an update with a pause that only the caller knows of")
+		}},
+		{"look-ups beside updates", Budgets{Updates: Window{1, m}, LookUps: Window{2, m}}, func(s story) {
+			testkit.Equal(s, s.lookUp(0, 0).OK, true, "the first look-up")
+			s.clock.Advance(time.Second)
+			testkit.Equal(s, s.lookUp(0, 0).OK, true, "the second look-up")
+			s.begins(Update{Message: "a", Order: 1}, 0)
+			testkit.Equal(s, s.lookUp(0, 0), Reservation{Wait: m - time.Second, Expected: m - time.Second}, "the third look-up")
+			s.pause(lookUps, 10*m)
+			testkit.Equal(s, s.lookUp(0, time.Hour).Wait, 10*m, "a look-up after the pause")
+			s.waits(Update{Message: "b", Order: 1, MaxWait: time.Hour}, m)
+			testkit.Equal(s, s.use(), Use{Updates: BudgetUse{Used: 1, Waiting: 1}, LookUps: BudgetUse{Used: 2, Waiting: 1, Paused: 10 * m}}, "use")
+			s.posts("#a", s.now())
+		}},
+		{"a reserved update in a pause", Budgets{Updates: Window{1, m}}, func(s story) {
+			of := func(message string) Update { return Update{Message: message, Order: 1, MaxWait: time.Hour} }
+			s.begins(of("a"), 0)
+			s.waits(of("b"), m)
+			s.pause(updates, 5*m)
+			s.waits(of("b"), 5*m) // its slot is in the pause
+			s.clock.Advance(5*m + lateUpdate + time.Microsecond)
+			s.waits(of("b"), m-lateUpdate-time.Microsecond) // it is too late for its slot
+		}},
+		{"states of a message", Budgets{Updates: Window{1, m}}, func(s story) {
+			state := func(order int64) Update {
+				return Update{Message: "a", Order: order, MaxWait: time.Hour, Within: time.Second, Lasts: 10 * time.Second}
+			}
+			s.begins(state(3), 0)
+			s.obsolete(state(2))
+			s.waits(state(4), time.Second) // while the request for an older state may be made
+			s.clock.Advance(9*time.Second + 400*time.Millisecond)
+			s.waits(state(4), 600*time.Millisecond)
+			s.waits(state(3), m-9*time.Second-400*time.Millisecond) // a state may be repeated, in a new slot
+			s.updated("a", 3)
+			s.obsolete(state(3))
+			s.waits(state(4), m-9*time.Second-400*time.Millisecond) // in the same slot
+			s.clock.Advance(m - 9*time.Second - 400*time.Millisecond)
+			s.begins(state(5), 0)
+			s.obsolete(state(4))
+			s.updated("a", 4) // late
+			s.waits(state(6), time.Second)
+			s.updated("a", MostOrder)
+			s.obsolete(state(6))
+			s.clock.Advance(messageKept - time.Microsecond)
+			s.obsolete(state(MostOrder))
 		}},
 		{"use", Budgets{Workspace: Window{2, m}}, func(s story) {
 			s.posts("#a", 0, time.Microsecond)
@@ -342,10 +429,13 @@ func TestModel(t *testing.T) {
 			},
 			Workspace: Window{rapid.IntRange(0, 4).Draw(r, "posts"), rapid.SampledFrom([]time.Duration{time.Second, time.Minute}).Draw(r, "window")},
 			Updates:   Window{rapid.IntRange(0, 4).Draw(r, "updates"), time.Minute},
+			LookUps:   Window{rapid.IntRange(0, 4).Draw(r, "look-ups"), time.Minute},
 		}
 		client.FlushDB(context.Background())
 		redis, clock := newInRedis(t, client, script.Eval, budgets)
 		model := inMemory{clock, newLocal(budgets)}
+		message := func(r *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 3).Draw(r, "message")) }
+		order := rapid.SampledFrom([]int64{1, 2, 3, MostOrder})
 		channel := func() string { return fmt.Sprint("#", rapid.IntRange(0, 3).Draw(r, "channel")) }
 		while := rapid.SampledFrom([]time.Duration{0, time.Microsecond, shortest, lead, 3 * time.Second / 4, time.Second, 7 * time.Second, time.Minute})
 		same := func(what string, got, want any) {
@@ -368,14 +458,29 @@ func TestModel(t *testing.T) {
 			"posts":  post, // more often than the others
 			"answer": func(*rapid.T) { clock.Advance(wait) },
 			"wait":   func(r *rapid.T) { clock.Advance(while.Draw(r, "time")) },
-			"update": func(r *rapid.T) {
+			"look-up": func(r *rapid.T) {
 				maxWait := while.Draw(r, "longest wait")
-				same("an update", redis.update(0, maxWait), model.update(0, maxWait))
+				same("a look-up", redis.lookUp(0, maxWait), model.lookUp(0, maxWait))
+			},
+			"update": func(r *rapid.T) {
+				u := Update{
+					Message: message(r), Order: order.Draw(r, "order"), MaxWait: while.Draw(r, "longest wait"),
+					Within: while.Draw(r, "within"), Lasts: while.Draw(r, "longest request"),
+				}
+				same("an update", redis.update(u, 0), model.update(u, 0))
+			},
+			"updated": func(r *rapid.T) {
+				name, shown := message(r), order.Draw(r, "order")
+				redis.updated(name, shown)
+				model.updated(name, shown)
 			},
 			"pause": func(r *rapid.T) {
 				name, d := channel(), while.Draw(r, "pause")
-				if rapid.IntRange(0, 3).Draw(r, "of the updates") == 0 {
+				switch rapid.IntRange(0, 7).Draw(r, "of what") {
+				case 0:
 					name = updates
+				case 1:
+					name = lookUps
 				}
 				same("a pause", redis.pause(name, d), model.pause(name, d))
 			},

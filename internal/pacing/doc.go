@@ -1,9 +1,10 @@
 // Package pacing decides when Slack gets the next request, and which event of a category may mention people.
 //
-// All instances of a deployment share three budgets in Redis: posts of each channel ([Pace]), posts of the workspace and updates of
-// messages (each a [Window]). A [Pacer] asks for a post of a channel and of the workspace together, and gets both or neither
-// ([Pacer.Reserve]). An update needs its own budget only ([Pacer.ReserveUpdate]). A refused post pauses its channel, a refused update pauses
-// updates, and two channels refused within a second pause the workspace.
+// All instances of a deployment share four budgets in Redis: posts of each channel ([Pace]), posts of the workspace, updates of messages and
+// look-ups of posts (each a [Window]). A [Pacer] asks for a post of a channel and of the workspace together, and gets both or neither
+// ([Pacer.Reserve]). An update needs its own budget only ([Pacer.ReserveUpdate]), and so does a look-up ([Pacer.AwaitLookUp]). A refused post
+// pauses its channel, a refused update pauses updates, a refused look-up pauses look-ups, and two channels refused within a second pause the
+// workspace.
 //
 // # Turns
 //

@@ -16,7 +16,8 @@ type local struct {
 	askers   map[string]askers    // by channel
 	line     map[string]time.Time // channels that wait for the workspace, and until when they count
 	posts    slots
-	updates  slots
+	updates  updating
+	lookUps  slots
 	limited  limited
 	mentions mentions
 }
@@ -29,8 +30,9 @@ type limited struct {
 
 func newLocal(b Budgets) *local {
 	return &local{
-		pace: b.Channel, posts: slots{window: b.Workspace}, updates: slots{window: b.Updates},
-		tats: make(map[string]time.Time), askers: make(map[string]askers), line: make(map[string]time.Time),
+		pace: b.Channel, posts: slots{window: b.Workspace}, updates: updating{slots: slots{window: b.Updates}, messages: make(map[string]message)},
+		lookUps: slots{window: b.LookUps},
+		tats:    make(map[string]time.Time), askers: make(map[string]askers), line: make(map[string]time.Time),
 	}
 }
 
@@ -137,16 +139,30 @@ func (l *local) wait(now time.Time, channel string, all askers) {
 	}
 }
 
-// update does what update.lua does.
-func (l *local) update(now time.Time, known, maxWait time.Duration) Reservation {
+// lookUp does what look_up.lua does.
+func (l *local) lookUp(now time.Time, known, maxWait time.Duration) Reservation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	slot := l.updates.unused(later(now.Add(max(known, l.pauses.left(now, updates))), l.updates.next(now, 0)))
+	slot := l.lookUps.unused(later(now.Add(max(known, l.pauses.left(now, lookUps))), l.lookUps.next(now, 0)))
 	wait := slot.Sub(now)
 	if wait <= maxWait {
-		l.updates.add(now, slot)
+		l.lookUps.add(now, slot)
 	}
 	return Reservation{OK: wait <= maxWait, Wait: wait, Expected: wait}
+}
+
+// update does what update.lua does, while updates are paused for a time.
+func (l *local) update(now time.Time, u Update, known time.Duration) Reservation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.updates.ask(now, u, max(known, l.pauses.left(now, updates)))
+}
+
+// updated does what updated.lua does.
+func (l *local) updated(now time.Time, name string, order int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.updates.end(now, name, order)
 }
 
 // pause does what pause.lua does.
@@ -154,7 +170,7 @@ func (l *local) pause(now time.Time, name string, d time.Duration) map[string]ti
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pauses.learn(now, map[string]time.Duration{name: d})
-	if isChannel := name != updates && name != workspace; isChannel && d > 0 {
+	if isChannel := name != updates && name != lookUps && name != workspace; isChannel && d > 0 {
 		before := l.limited
 		l.limited = limited{channel: name, at: now, ends: now.Add(d)}
 		if before.channel != name && now.Sub(before.at) <= limitedTogether {
@@ -172,13 +188,15 @@ func (l *local) use(now time.Time) (use Use) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	use.Workspace.Used, _ = l.posts.use(now)
-	use.Updates.Used, use.Updates.Waiting = l.updates.use(now)
+	use.Updates.Used, use.Updates.Waiting = l.updates.slots.use(now)
+	use.LookUps.Used, use.LookUps.Waiting = l.lookUps.use(now)
 	for _, until := range l.line {
 		if !until.Before(now) {
 			use.Workspace.Waiting++
 		}
 	}
-	use.Workspace.Paused, use.Updates.Paused = l.pauses.left(now, workspace), l.pauses.left(now, updates)
+	use.Workspace.Paused = l.pauses.left(now, workspace)
+	use.Updates.Paused, use.LookUps.Paused = l.pauses.left(now, updates), l.pauses.left(now, lookUps)
 	return use
 }
 
@@ -195,7 +213,14 @@ func (l *local) learnPost(now time.Time, channel string, wait time.Duration) {
 func (l *local) learnUpdate(now time.Time, wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.updates.add(now, l.updates.unused(now.Add(wait)))
+	l.updates.slots.add(now, l.updates.slots.unused(now.Add(wait)))
+}
+
+// learnLookUp notes a look-up that Redis reserved.
+func (l *local) learnLookUp(now time.Time, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lookUps.add(now, l.lookUps.unused(now.Add(wait)))
 }
 
 func (l *local) setTAT(now time.Time, channel string, tat time.Time) {

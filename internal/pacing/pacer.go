@@ -3,6 +3,7 @@ package pacing
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -26,37 +27,35 @@ type Metrics interface {
 	PaceUsed(budget string, used, waiting int)
 }
 
-// Pacer paces the posts and updates of one instance.
+// Pacer paces the posts, updates and look-ups of one instance.
 type Pacer struct {
 	o      Options
 	shared shared
 	local  *local
 	log    *oplog.Repeated[string]
 	known  atomic.Pointer[Use]
+
+	available func() bool // whether to ask Redis
+
+	lookingUp chan struct{} // holds an element while a caller of AwaitLookUp waits for its turn among all instances
 }
 
 // New makes a Pacer. It does not talk to the server.
 func New(o Options) *Pacer {
+	available := o.Available
+	if available == nil {
+		available = func() bool { return true }
+	}
 	return &Pacer{
-		o: o, shared: shared{o.Runner, o.Budgets}, local: newLocal(o.Budgets),
+		o: o, available: available, shared: shared{o.Runner, o.Budgets}, local: newLocal(o.Budgets), lookingUp: make(chan struct{}, 1),
 		log: oplog.NewRepeated(func(name string, count int, newest []any) {
 			o.Logger.Info("deliveries are paused", append([]any{"destination", readable(name), "pauses", count}, newest...)...)
 		}),
 	}
 }
 
-// readable returns the name of a channel, or a word for what is paused beside channels.
-func readable(name string) string {
-	switch name {
-	case workspace:
-		return "workspace"
-	case updates:
-		return "updates"
-	}
-	return name
-}
-
-func (p *Pacer) available() bool { return p.o.Available == nil || p.o.Available() }
+// readable returns the name of a channel, or the word for what is paused beside channels.
+func readable(name string) string { return strings.TrimPrefix(name, "\n") }
 
 // Reserve asks for the next post of a channel. If the answer is not OK, nothing is reserved; the caller asks again after the wait, or gives
 // up. Without a bound it asks nothing of Redis: pauses come with the decisions of the limits. If ctx ends before Redis answers, Reserve
@@ -77,11 +76,57 @@ func (p *Pacer) Reserve(ctx context.Context, a Ask) Reservation {
 	return p.local.post(time.Now(), p.o.Instance, a, paused)
 }
 
-// ReserveUpdate reserves the next update of a message, unless it is further away than maxWait.
-func (p *Pacer) ReserveUpdate(ctx context.Context, maxWait time.Duration) Reservation {
+// longestLookUpWait is the longest time to a look-up that is reserved.
+const longestLookUpWait = time.Hour
+
+// AwaitLookUp waits until posts may be looked up. If the context ends first, it returns the context's error. The callers of an instance wait
+// one after the other. So an instance that ends wastes one look-up at most, and the instances take turns.
+func (p *Pacer) AwaitLookUp(ctx context.Context) error {
+	select {
+	case p.lookingUp <- struct{}{}:
+		defer func() { <-p.lookingUp }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for {
+		reservation := p.reserveLookUp(ctx)
+		select {
+		case <-time.After(reservation.Wait):
+		case <-ctx.Done():
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case reservation.OK && (reservation.Wait == 0 || p.checkPause(ctx, lookUps) == 0):
+			return nil
+		}
+	}
+}
+
+// reserveLookUp reserves the next look-up of posts.
+func (p *Pacer) reserveLookUp(ctx context.Context) Reservation {
+	paused := p.local.pauses.left(time.Now(), lookUps)
+	if p.o.Budgets.LookUps.Count > 0 && p.available() {
+		if reservation, err := p.shared.lookUp(ctx, paused, longestLookUpWait); err == nil {
+			if reservation.OK {
+				p.local.learnLookUp(time.Now(), reservation.Wait)
+			}
+			return reservation
+		}
+		if ctx.Err() != nil {
+			return Reservation{}
+		}
+	}
+	return p.local.lookUp(time.Now(), paused, longestLookUpWait)
+}
+
+// BeginUpdate reserves an update of a message. If the answer is OK, the update begins after the wait, and the caller reports its end
+// with [Pacer.Updated]. If the answer is not OK, the caller asks again after the wait, for the same slot. If ctx ends before Redis answers, the
+// answer is not OK, and Wait is 0.
+func (p *Pacer) BeginUpdate(ctx context.Context, u Update) Reservation {
 	paused := p.local.pauses.left(time.Now(), updates)
-	if p.o.Budgets.Updates.Count > 0 && p.available() {
-		if reservation, err := p.shared.update(ctx, paused, maxWait); err == nil {
+	if p.available() {
+		if reservation, err := p.shared.update(ctx, u, paused); err == nil {
 			if reservation.OK {
 				p.local.learnUpdate(time.Now(), reservation.Wait)
 			}
@@ -91,7 +136,15 @@ func (p *Pacer) ReserveUpdate(ctx context.Context, maxWait time.Duration) Reserv
 			return Reservation{}
 		}
 	}
-	return p.local.update(time.Now(), paused, maxWait)
+	return p.local.update(time.Now(), u, paused)
+}
+
+// Updated records that a message shows a state. Older states are obsolete from then on.
+func (p *Pacer) Updated(ctx context.Context, message string, order int64) {
+	p.local.updated(time.Now(), message, order)
+	if p.available() {
+		_ = p.shared.updated(ctx, message, order) // if it fails, the state may be shown once more, and a newer one waits until the request has lasted longest
+	}
 }
 
 // Wait waits until a channel takes the caller's message, and returns 0. If the expected wait exceeds the longest one, Wait reserves nothing
@@ -124,6 +177,9 @@ func (p *Pacer) Pause(ctx context.Context, channel string, d time.Duration) { p.
 // PauseUpdates has all instances make no update for d, since Slack limited an update.
 func (p *Pacer) PauseUpdates(ctx context.Context, d time.Duration) { p.pause(ctx, updates, d) }
 
+// PauseLookUps has all instances look no post up for d, since Slack limited a look-up.
+func (p *Pacer) PauseLookUps(ctx context.Context, d time.Duration) { p.pause(ctx, lookUps, d) }
+
 func (p *Pacer) pause(ctx context.Context, name string, d time.Duration) {
 	asked := time.Now()
 	paused := p.local.pause(asked, name, d)
@@ -148,13 +204,18 @@ func (p *Pacer) Paused(channel string) time.Duration {
 
 // CheckPause returns how long a channel is still paused. It asks Redis if possible: another instance may know of a newer pause.
 func (p *Pacer) CheckPause(ctx context.Context, channel string) time.Duration {
+	return max(p.checkPause(ctx, channel), p.Paused(channel))
+}
+
+// checkPause returns how long a channel, the updates or the look-ups are still paused, apart from a pause of the workspace.
+func (p *Pacer) checkPause(ctx context.Context, name string) time.Duration {
 	if p.available() {
 		asked := time.Now()
-		if paused, err := p.shared.paused(ctx, channel); err == nil {
+		if paused, err := p.shared.paused(ctx, name); err == nil {
 			p.Learn(asked, paused)
 		}
 	}
-	return p.Paused(channel)
+	return p.local.pauses.left(time.Now(), name)
 }
 
 // Learn records the pauses, by name, that Redis reported at a time.
@@ -189,6 +250,7 @@ func (p *Pacer) countUse(ctx context.Context) {
 	if p.o.Metrics != nil {
 		p.o.Metrics.PaceUsed("workspace", use.Workspace.Used, use.Workspace.Waiting)
 		p.o.Metrics.PaceUsed("updates", use.Updates.Used, use.Updates.Waiting)
+		p.o.Metrics.PaceUsed("lookups", use.LookUps.Used, use.LookUps.Waiting)
 	}
 }
 

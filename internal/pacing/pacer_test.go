@@ -2,8 +2,10 @@ package pacing
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,6 +73,11 @@ func (i *instance) wantWait(t *testing.T, channel string, wait time.Duration) {
 	}
 }
 
+// next asks for an update of a message that nobody else updates.
+func next(maxWait time.Duration) Update {
+	return Update{Message: rand.Text(), Order: 1, MaxWait: maxWait, Within: maxWait}
+}
+
 // TestOutage continues without Redis behind the instance's last reservations.
 func TestOutage(t *testing.T) {
 	t.Parallel()
@@ -79,15 +86,15 @@ func TestOutage(t *testing.T) {
 	i.wantReserved(t, "#a", 2)
 	i.wantReserved(t, "#b", 3)
 	i.wantWait(t, "#b", time.Hour)
-	testkit.Equal(t, i.ReserveUpdate(t.Context(), 0), Reservation{OK: true}, "an update")
+	testkit.Equal(t, i.BeginUpdate(t.Context(), next(0)), Reservation{OK: true}, "an update")
 	server.Kill()
 	i.available.Store(false)
 	i.wantWait(t, "#a", time.Hour) // no burst
 	i.wantWait(t, "#b", time.Hour)
 	i.wantReserved(t, "#c", 3)
 	i.wantWait(t, "#c", time.Hour)
-	testkit.Equal(t, i.ReserveUpdate(t.Context(), 0), Reservation{OK: true}, "an update without redis")
-	if got := i.ReserveUpdate(t.Context(), 0); got.OK || !within(got.Wait, 5*time.Hour) {
+	testkit.Equal(t, i.BeginUpdate(t.Context(), next(0)), Reservation{OK: true}, "an update without redis")
+	if got := i.BeginUpdate(t.Context(), next(0)); got.OK || !within(got.Wait, 5*time.Hour) {
 		t.Errorf("a third update: %+v, want a wait of five hours", got)
 	}
 	i.wantReserved(t, "#d", 1)
@@ -101,7 +108,7 @@ func TestOutage(t *testing.T) {
 	wantPause(t, "told so without Redis", i.CheckPause(t.Context(), "#e"), time.Hour)
 	i.wantWait(t, "#e", time.Hour)
 	i.wantWait(t, "#b", time.Hour) // Redis keeps its own reservations
-	if got := i.ReserveUpdate(t.Context(), 0); got.OK || !within(got.Wait, 7*time.Hour) {
+	if got := i.BeginUpdate(t.Context(), next(0)); got.OK || !within(got.Wait, 7*time.Hour) {
 		t.Errorf("an update: %+v, want a pause of seven hours", got)
 	}
 	i.logs.WantCount(t, 0, "level=WARN")
@@ -148,7 +155,61 @@ func TestReserveAfterTheEnd(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	testkit.Equal(t, i.Reserve(ended, Ask{Channel: "#a"}), Reservation{}, "what is reserved")
-	testkit.Equal(t, i.ReserveUpdate(ended, time.Hour), Reservation{}, "the update that is reserved")
+	testkit.Equal(t, i.BeginUpdate(ended, next(time.Hour)), Reservation{}, "the update that is reserved")
+}
+
+// TestLookUps has two instances look posts up. They share the budget and the pauses. Of the callers of one instance only the first one holds a
+// place among the others.
+func TestLookUps(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	b := Budgets{LookUps: Window{2, time.Hour}}
+	first, second := startInstance(t, server.Addr, b), startInstance(t, server.Addr, b)
+	testkit.NoError(t, first.AwaitLookUp(t.Context()))
+	testkit.NoError(t, second.AwaitLookUp(t.Context()))
+	waiting, leave := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for _, i := range []*instance{first, first, first, second, second} {
+		callers.Go(func() {
+			if err := i.AwaitLookUp(waiting); !errors.Is(err, context.Canceled) {
+				t.Errorf("a caller that leaves: got %v, want that it was cancelled", err)
+			}
+		})
+	}
+	testkit.Eventually(t, "each instance has reserved a look-up", func() bool { return server.CLI("ZCARD", key("lookups")) == "4" })
+	leave()
+	callers.Wait()
+	testkit.Equal(t, server.CLI("ZCARD", key("lookups")), "4", "look-ups that are reserved")
+	testkit.Equal(t, second.Reserve(t.Context(), Ask{Channel: "#a"}).OK, true, "a post meanwhile")
+
+	// Without Redis, an instance continues behind its own look-ups.
+	server.Kill()
+	first.available.Store(false)
+	ended, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	for range 2 { // while it waits, and before
+		if err := first.AwaitLookUp(ended); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without redis: got %v, want %v", err, context.DeadlineExceeded)
+		}
+	}
+}
+
+// TestPausedLookUps has another instance pause the look-ups while a look-up waits for its reserved time.
+func TestPausedLookUps(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	b := Budgets{LookUps: Window{1, 2 * time.Second}}
+	first, second := startInstance(t, server.Addr, b), startInstance(t, server.Addr, b)
+	testkit.NoError(t, first.AwaitLookUp(t.Context()))
+	waited := make(chan error, 1)
+	go func() { waited <- first.AwaitLookUp(t.Context()) }()
+	testkit.Eventually(t, "the next look-up is reserved", func() bool { return server.CLI("ZCARD", key("lookups")) == "2" })
+	paused := time.Now()
+	second.PauseLookUps(t.Context(), 3*time.Second)
+	if err := <-waited; err != nil || time.Since(paused) < 3*time.Second {
+		t.Errorf("the next look-up: %v, %v after a pause of three seconds", err, time.Since(paused))
+	}
+	second.logs.WantCount(t, 1, "destination=lookups")
 }
 
 // TestKeysThatCannotBeRead continues without Redis where keys have a wrong type.
@@ -231,20 +292,21 @@ func TestPauseOfTheWorkspace(t *testing.T) {
 	first.logs.WantCount(t, 1, "deliveries are paused")
 	second.logs.WantCount(t, 1, "destination=#b")
 	second.logs.WantCount(t, 1, "destination=workspace")
-	testkit.Equal(t, second.ReserveUpdate(t.Context(), 0), Reservation{OK: true}, "an update meanwhile")
+	testkit.Equal(t, second.BeginUpdate(t.Context(), next(0)), Reservation{OK: true}, "an update meanwhile")
 }
 
 // TestRun counts the use of the budgets.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	i := startInstance(t, server.Addr, Budgets{Workspace: Window{1, time.Hour}, Updates: Window{1, time.Hour}})
+	i := startInstance(t, server.Addr, Budgets{Workspace: Window{1, time.Hour}, Updates: Window{1, time.Hour}, LookUps: Window{1, time.Hour}})
 	shown := make(gauges)
 	i.o.Metrics = shown
 	i.wantReserved(t, "#a", 1)
 	i.Reserve(t.Context(), Ask{Channel: "#b", MaxWait: time.Hour})
-	i.ReserveUpdate(t.Context(), 0)
-	i.ReserveUpdate(t.Context(), time.Hour)
+	i.BeginUpdate(t.Context(), next(0))
+	i.BeginUpdate(t.Context(), next(time.Hour))
+	testkit.NoError(t, i.AwaitLookUp(t.Context()))
 	for _, available := range []bool{true, false} {
 		i.available.Store(available)
 		ended, cancel := context.WithCancel(t.Context())
@@ -254,6 +316,8 @@ func TestRun(t *testing.T) {
 		testkit.Equal(t, i.Use().Updates, BudgetUse{Used: 1, Waiting: 1}, "updates")
 		testkit.Equal(t, i.Use().Workspace.Used, 1, "posts")
 		testkit.Equal(t, shown["updates"], [2]int{1, 1}, "shown updates")
+		testkit.Equal(t, i.Use().LookUps, BudgetUse{Used: 1}, "look-ups")
+		testkit.Equal(t, shown["lookups"], [2]int{1, 0}, "shown look-ups")
 	}
 	i.available.Store(true)
 	i.countUse(t.Context())

@@ -8,7 +8,7 @@ import (
 // maxPauses bounds the channels and paths that an instance remembers. A workspace has fewer busy channels.
 const maxPauses = 10_000
 
-// pauses remembers what is paused: channels, the workspace, the updates.
+// pauses remembers what is paused: channels, the workspace, the updates, the look-ups.
 type pauses struct {
 	mu    sync.Mutex
 	until map[string]time.Time

@@ -49,18 +49,46 @@ func (s shared) post(ctx context.Context, asker string, a Ask, known time.Durati
 	return Reservation{OK: numbers[0] == 1, Wait: micros(numbers[1]), Expected: micros(numbers[2])}, nil
 }
 
-// update reserves the next update, unless it is further away than maxWait.
-func (s shared) update(ctx context.Context, known, maxWait time.Duration) (Reservation, error) {
-	window := s.budgets.Updates
+// lookUp reserves the next look-up of posts, unless it is further away than maxWait. Redis may not know of the caller's pause.
+func (s shared) lookUp(ctx context.Context, known, maxWait time.Duration) (Reservation, error) {
+	window := s.budgets.LookUps
 	arguments := []any{window.Count, window.Length.Microseconds(), maxWait.Microseconds(), known.Microseconds()}
-	numbers, err := s.runner.RunNumbers(ctx, "pacing updates", lua.Update, s.keys("calls", "pauses", "updates"), arguments, 2)
+	numbers, err := s.runner.RunNumbers(ctx, "pacing look-ups", lua.LookUp, s.keys("calls", "pauses", "lookups"), arguments, 2)
 	if err != nil {
 		return Reservation{}, err
 	}
-	return Reservation{OK: numbers[0] == 1, Wait: micros(numbers[1]), Expected: micros(numbers[1])}, nil
+	wait := micros(numbers[1])
+	return Reservation{OK: numbers[0] == 1, Wait: wait, Expected: wait}, nil
 }
 
-// pause pauses a channel or the updates. It returns the remaining pauses.
+// The answers about updates, numbered as in update.lua.
+const (
+	updateBegins   = 1
+	updateObsolete = 2
+)
+
+// update reserves the update of a message, and begins it when it is due. Redis may not know of the caller's pause.
+func (s shared) update(ctx context.Context, u Update, known time.Duration) (Reservation, error) {
+	window := s.budgets.Updates
+	arguments := []any{
+		window.Count, window.Length.Microseconds(), known.Microseconds(), u.Order, u.MaxWait.Microseconds(), u.Within.Microseconds(), u.Lasts.Microseconds(),
+	}
+	keys := s.keys("calls", "pauses", "updates", "update:"+u.Message)
+	numbers, err := s.runner.RunNumbers(ctx, "pacing updates", lua.Update, keys, arguments, 2)
+	if err != nil {
+		return Reservation{}, err
+	}
+	wait := micros(numbers[1])
+	return Reservation{OK: numbers[0] == updateBegins, Obsolete: numbers[0] == updateObsolete, Wait: wait, Expected: wait}, nil
+}
+
+// updated records which state a message shows.
+func (s shared) updated(ctx context.Context, message string, order int64) error {
+	_, err := s.runner.RunInt(ctx, "recording an update", lua.Updated, s.keys("update:"+message), []any{order})
+	return err
+}
+
+// pause pauses a channel, the updates or the look-ups. It returns the remaining pauses.
 func (s shared) pause(ctx context.Context, name string, d time.Duration) (map[string]time.Duration, error) {
 	arguments := []any{name, d.Microseconds(), s.budgets.Channel.ahead().Microseconds()}
 	numbers, err := s.runner.RunNumbers(ctx, "pausing deliveries", lua.Pause, s.keys("calls", "pauses", "paces", "limited"), arguments, 2)
@@ -86,16 +114,16 @@ func (s shared) paused(ctx context.Context, channel string) (map[string]time.Dur
 
 // use counts what is used of the budgets.
 func (s shared) use(ctx context.Context) (Use, error) {
-	keys := s.keys("calls", "pauses", "posts", "asked", "updates")
-	arguments := []any{s.budgets.Workspace.Length.Microseconds(), s.budgets.Updates.Length.Microseconds()}
-	numbers, err := s.runner.RunNumbers(ctx, "counting the budgets", lua.Budgets, keys, arguments, 6)
+	b, keys := s.budgets, s.keys("calls", "pauses", "posts", "asked", "updates", "lookups")
+	arguments := []any{b.Workspace.Length.Microseconds(), b.Updates.Length.Microseconds(), b.LookUps.Length.Microseconds()}
+	numbers, err := s.runner.RunNumbers(ctx, "counting the budgets", lua.Budgets, keys, arguments, 9)
 	if err != nil {
 		return Use{}, err
 	}
 	of := func(numbers []int64) BudgetUse {
 		return BudgetUse{Used: int(numbers[0]), Waiting: int(numbers[1]), Paused: micros(numbers[2])}
 	}
-	return Use{Workspace: of(numbers), Updates: of(numbers[3:])}, nil
+	return Use{Workspace: of(numbers), Updates: of(numbers[3:]), LookUps: of(numbers[6:])}, nil
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
@@ -115,12 +143,14 @@ func (s shared) returnMention(ctx context.Context, path, id string) error {
 // SelfTest runs every script of this package, on the keys of a scratch runner. It finds missing rights.
 func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	const name = "selftest"
-	s := shared{scratch, Budgets{Channel: Pace{time.Second, 2}, Workspace: Window{1, time.Minute}, Updates: Window{1, time.Minute}}}
+	s := shared{scratch, Budgets{Channel: Pace{time.Second, 2}, Workspace: Window{1, time.Minute}, Updates: Window{1, time.Minute}, LookUps: Window{1, time.Minute}}}
 	_, posted := s.post(ctx, name, Ask{Channel: name, MaxWait: time.Hour}, 0)
 	_, waits := s.post(ctx, name, Ask{Channel: name, MaxWait: time.Hour}, 0)
 	_, paused := s.pause(ctx, name, time.Second)
-	_, updated := s.update(ctx, 0, 0)
+	_, updates := s.update(ctx, Update{Message: name, Order: 1}, 0)
+	updated := s.updated(ctx, name, 1)
+	_, lookedUp := s.lookUp(ctx, 0, 0)
 	_, counted := s.use(ctx)
 	_, mentioned := s.mention(ctx, name, name, time.Second)
-	return errors.Join(posted, waits, paused, updated, counted, mentioned)
+	return errors.Join(posted, waits, paused, updates, updated, lookedUp, counted, mentioned)
 }

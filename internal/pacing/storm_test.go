@@ -18,6 +18,7 @@ var usual = Budgets{
 	Channel:   Pace{1025 * time.Millisecond, 1},
 	Workspace: Window{5, 1025 * time.Millisecond},
 	Updates:   Window{50, 61500 * time.Millisecond},
+	LookUps:   Window{50, 61500 * time.Millisecond},
 }
 
 // counting counts requests as Slack does.
@@ -254,7 +255,7 @@ func TestUpdatesInEveryMinute(t *testing.T) {
 		for _, p := range w.pacers {
 			updating.Go(func() {
 				for ctx.Err() == nil {
-					r := p.ReserveUpdate(ctx, time.Hour)
+					r := p.BeginUpdate(ctx, next(time.Hour))
 					time.Sleep(r.Wait)
 					w.server.mu.Lock()
 					w.server.updates = append(w.server.updates, time.Now())

@@ -11,7 +11,7 @@ import (
 )
 
 // suiteBudgets are full after the seed of TestScripts.
-var suiteBudgets = Budgets{Channel: Pace{time.Minute, 5}, Workspace: Window{2, time.Hour}, Updates: Window{4, time.Hour}}
+var suiteBudgets = Budgets{Channel: Pace{time.Minute, 5}, Workspace: Window{2, time.Hour}, Updates: Window{4, time.Hour}, LookUps: Window{4, time.Hour}}
 
 func TestScripts(t *testing.T) {
 	t.Parallel()
@@ -27,12 +27,13 @@ func TestScripts(t *testing.T) {
 	places := []string{"calls", "pauses", "paces", "posts", "turns", "asked"}
 	scripttest.Suite{
 		Seed: call(func(ctx context.Context, s shared) error {
-			_, updated := s.update(ctx, 0, 0)
+			_, updated := s.update(ctx, Update{Message: "seeded", Order: 1}, 0)
+			_, lookedUp := s.lookUp(ctx, 0, 0)
 			_, mentioned := s.mention(ctx, "seeded", "id", time.Minute)
 			_, paused := s.pause(ctx, "#paused", time.Hour)
-			return errors.Join(post("one", "#first")(ctx, s), updated, mentioned, paused)
+			return errors.Join(post("one", "#first")(ctx, s), updated, lookedUp, mentioned, paused)
 		}),
-		Keys: append(places, "updates", "limited", "askers:#here", "mention:seeded", "mention:new"),
+		Keys: append(places, "updates", "update:seeded", "update:new", "lookups", "limited", "askers:#here", "mention:seeded", "mention:new"),
 		Operations: []scripttest.Operation{
 			{
 				Name: "pause", Touches: []string{"calls", "pauses", "paces", "limited"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank", "set"},
@@ -61,15 +62,27 @@ func TestScripts(t *testing.T) {
 				},
 			},
 			{
-				Name: "update", Touches: []string{"calls", "pauses", "updates"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
+				Name: "update", Touches: []string{"calls", "pauses", "updates", "update:new"}, Writes: []string{"set", "zadd", "pexpire", "zrem", "zremrangebyrank"},
 				Trims: []string{"updates"},
 				Call: call(func(ctx context.Context, s shared) error {
-					_, err := s.update(ctx, 0, 0)
+					_, err := s.update(ctx, Update{Message: "new", Order: 1}, 0)
 					return err
 				}),
 			},
 			{
-				Name: "use", Touches: []string{"calls", "pauses", "posts", "asked", "updates"},
+				Name: "look-up", Touches: []string{"calls", "pauses", "lookups"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
+				Trims: []string{"lookups"},
+				Call: call(func(ctx context.Context, s shared) error {
+					_, err := s.lookUp(ctx, 0, 0)
+					return err
+				}),
+			},
+			{
+				Name: "updated", Touches: []string{"update:seeded"}, Writes: []string{"set"},
+				Call: call(func(ctx context.Context, s shared) error { return s.updated(ctx, "seeded", 1) }),
+			},
+			{
+				Name: "use", Touches: []string{"calls", "pauses", "posts", "asked", "updates", "lookups"},
 				Call: call(func(ctx context.Context, s shared) error {
 					_, err := s.use(ctx)
 					return err

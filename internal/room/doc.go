@@ -8,5 +8,8 @@
 // level>.<key> <room>.channel.<channel>.<first level> a queue for each channel <room>.part.<first level> the alerts of bodies that held
 // several <room>.replay.<first level> dead letters that an operator replays
 //
+// An update of a posted message is on the subject of that message, on <room>.due.update.<first level>.<key> or as a schedule. A newer state of
+// the message takes its place.
+//
 // The first level is that of the event's category. All functions may be called at once.
 package room

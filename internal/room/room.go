@@ -27,10 +27,14 @@ const (
 	Channel Reason = "channel" // its channel is paused or has earlier events
 	Part    Reason = "part"    // an alert of a split body: a worker
 	Replay  Reason = "replay"  // a dead letter: a worker
+	Update  Reason = "update"  // an update of a posted message: its place in the budget of updates
 )
 
 // Scheduled lists the reasons of message schedules.
-func Scheduled() []Reason { return []Reason{Slot, Pair, Redis, Body} }
+func Scheduled() []Reason { return []Reason{Slot, Pair, Redis, Body, Update} }
+
+// replan is in the place of a reason in the subjects of requests to plan waiting events anew. Such a request is no event.
+const replan Reason = "replan"
 
 // due replaces the reason at the start of the subject of a due message.
 const due = "due"
@@ -107,6 +111,17 @@ func (s Subjects) Schedule(reason Reason, first, key string) (schedule, target s
 	return string(s) + "." + tail, string(s) + "." + due + "." + tail
 }
 
+// Replan is [Subjects.Schedule] for a request to plan the events anew that wait for slots. The key distinguishes requests.
+func (s Subjects) Replan(key string) (schedule, target string) {
+	return s.Schedule(replan, "limits", key)
+}
+
+// IsReplan reports whether a subject is that of a request to plan waiting events anew.
+func (s Subjects) IsReplan(subject string) bool {
+	rest, _ := strings.CutPrefix(subject, string(s)+".")
+	return strings.HasPrefix(strings.TrimPrefix(rest, due+"."), string(replan)+".")
+}
+
 // Token identifies a channel in subjects and consumers. A channel's name may be invalid in a subject, and a webhook's is secret.
 func Token(channel string) string { return hashed(channel)[:16] }
 
@@ -129,10 +144,16 @@ const (
 	HeaderMessageID = "Notifier-Msg-Id" // the producer's Nats-Msg-Id
 	HeaderTrace     = "Notifier-Traceparent"
 	HeaderAttempted = "Notifier-Attempted"
+	HeaderLimits    = "Notifier-Limits"
+	HeaderReceipt   = "Notifier-Receipt"
+	HeaderState     = "Notifier-State"
+	HeaderOrder     = "Notifier-Order"
+	HeaderCount     = "Notifier-Count"
 )
 
-// Headers of the server's protocol for message schedules.
+// Headers of the server's protocol.
 const (
+	headerRollup         = "Nats-Rollup"
 	headerSchedule       = "Nats-Schedule"
 	headerScheduleTarget = "Nats-Schedule-Target"
 )
@@ -159,9 +180,18 @@ type Entry struct {
 
 	Attempted time.Time // when the first attempt began that may have posted the event; zero: none has
 
+	Limits string // of an event that waits for a slot: the limits by which it was planned (store.Route); "" if they are not known
+	Order  Order  // of an operator
+
 	// An event that opens this event's pair may be in the producers' stream up to the sequence Until, and in the room up to the sequence
 	// Behind. 0 means unknown.
 	Until, Behind uint64
+
+	// An entry with the reason Update is a state of a posted message: its receipt, and the order of the state. Of two states, the one with the
+	// larger order is newer.
+	Receipt string
+	State   int64
+	Count   string // what is folded into the message that the event resolves, as the worker writes it; "" for nothing
 }
 
 // Replayed reports whether an operator replayed the event.
@@ -190,8 +220,17 @@ func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.
 	if !e.Attempted.IsZero() {
 		header.Set(HeaderAttempted, strconv.FormatInt(e.Attempted.UnixMilli(), 10))
 	}
-	if e.Trace != "" {
-		header.Set(HeaderTrace, e.Trace)
+	for name, text := range map[string]string{HeaderTrace: e.Trace, HeaderLimits: e.Limits, HeaderOrder: e.Order.String()} {
+		if text != "" {
+			header.Set(name, text)
+		}
+	}
+	if e.Reason == Update {
+		header.Set(HeaderReceipt, e.Receipt)
+		header.Set(HeaderState, strconv.FormatInt(e.State, 10))
+		if e.Count != "" {
+			header.Set(HeaderCount, e.Count)
+		}
 	}
 	for name, sequence := range map[string]uint64{HeaderUntil: e.Until, HeaderBehind: e.Behind} {
 		if sequence > 0 {
@@ -200,6 +239,9 @@ func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.
 	}
 	return &nats.Msg{Subject: subject, Header: header, Data: data}
 }
+
+// Replace makes a message take the place of the messages on its subject.
+func Replace(m *nats.Msg) { m.Header.Set(headerRollup, "sub") }
 
 // ScheduleAt makes the server store a message on a subject of the room at a time.
 func ScheduleAt(m *nats.Msg, target string, at time.Time) {
@@ -224,7 +266,7 @@ func Read(header nats.Header, stored time.Time) (Entry, error) {
 	e := Entry{
 		Reason: Reason(header.Get(HeaderReason)), Subject: header.Get(HeaderSubject), ID: header.Get(HeaderID),
 		Derived: header.Get(HeaderDerived) == "true", Part: header.Get(HeaderPart),
-		MessageID: header.Get(HeaderMessageID), Trace: header.Get(HeaderTrace),
+		MessageID: header.Get(HeaderMessageID), Trace: header.Get(HeaderTrace), Limits: header.Get(HeaderLimits), Order: readOrder(header),
 	}
 	if e.Subject == "" || e.ID == "" {
 		return Entry{}, fmt.Errorf("reading an event of the room: it lacks %s or %s", HeaderSubject, HeaderID)
@@ -255,6 +297,12 @@ func Read(header nats.Header, stored time.Time) (Entry, error) {
 		}
 		if *sequence, err = strconv.ParseUint(text, 10, 64); err != nil {
 			return Entry{}, fmt.Errorf("reading an event of the room: %s is %q", name, text)
+		}
+	}
+	if e.Reason == Update {
+		e.Receipt, e.Count = header.Get(HeaderReceipt), header.Get(HeaderCount)
+		if e.State, err = strconv.ParseInt(header.Get(HeaderState), 10, 64); err != nil || e.Receipt == "" {
+			return Entry{}, fmt.Errorf("reading an update of the room: %s is %q, %s is %q", HeaderReceipt, e.Receipt, HeaderState, header.Get(HeaderState))
 		}
 	}
 	return e, nil

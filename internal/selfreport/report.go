@@ -68,11 +68,11 @@ func (r Reporter) Report(instance string) status.Report {
 	}
 	parts, found := r.Parts()
 	if found {
-		position := parts.Limiter.Position()
+		position := parts.Limiter.Rules().Position
 		report.Revision = fmt.Sprintf("%d:%d", position.Generation, position.Revision)
 		report.Limits = limitsInUse(parts.Limiter.Usage(), counted)
 		if applied := parts.Live.Applied(); applied != nil {
-			report.Changes = status.Changes(*applied)
+			report.Changes, report.Mutes = status.Changes(*applied), status.Mutes(*applied)
 		}
 	}
 	report.Channels = r.channels(counted, parts.Pacer)
@@ -137,5 +137,6 @@ func (r Reporter) budgets(use pacing.Use) (budgets []status.Budget) {
 	}
 	add("workspace", r.Settings.Slack.WorkspaceRate, set.Workspace, use.Workspace)
 	add("updates", r.Settings.Slack.UpdateRate, set.Updates, use.Updates)
+	add("lookups", r.Settings.Slack.LookUpRate, set.LookUps, use.LookUps)
 	return budgets
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
 // Names returns the streams, subjects and consumers in JetStream.
@@ -88,6 +89,24 @@ func LiveEntries(s overrides.Snapshot) []limits.LiveEntry {
 		entries[i] = LiveEntry(e)
 	}
 	return entries
+}
+
+// Mutes returns the mutes in force of a snapshot.
+func Mutes(s overrides.Snapshot) (mutes []*limits.Mute) {
+	for _, c := range s.Mutes {
+		if c.Name.Kind == overrides.Mute && !c.Until.IsZero() && !c.Lost { // only another program stores a mute without an end
+			mutes = append(mutes, Mute(s, c))
+		}
+	}
+	return mutes
+}
+
+// Mute returns a mute of a snapshot.
+func Mute(s overrides.Snapshot, c overrides.Change) *limits.Mute {
+	return &limits.Mute{
+		Path: c.Name.MutedPath(), Reason: plain.Title(c.Value), By: c.By, Spare: c.Muting.Spare, Every: c.Muting.Every, Rule: c.Name.Rule,
+		Begin: c.Changed.UTC(), Until: c.Until.UTC(), Generation: s.Generation, Revision: c.Revision,
+	}
 }
 
 // LiveEntry returns one override.

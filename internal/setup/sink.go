@@ -21,6 +21,7 @@ type SinkOptions struct {
 	Colour  bool      // the console sink prints colours
 	Version string    // of this program, for the User-Agent
 	Observe func(context.Context, sink.Request)
+	Pacer   slack.Pacer // nil: look-ups are not paced
 	Logger  *slog.Logger
 }
 
@@ -60,6 +61,7 @@ func Slack(settings config.Config, o SinkOptions) (*slack.Sink, error) {
 		},
 		LookUp:  settings.Slack.LookUp == config.LookUpAuto,
 		Settle:  settings.Slack.Settle,
+		Pacer:   o.Pacer,
 		Observe: o.Observe,
 		Version: o.Version,
 	})
@@ -94,6 +96,7 @@ func Budgets(settings config.Config) (budgets pacing.Budgets) {
 		budgets.Channel = pacing.Pace{Interval: stretch(rate.Window) / time.Duration(rate.Count), Burst: settings.Slack.Burst}
 	}
 	budgets.Workspace, budgets.Updates = window(settings.Slack.WorkspaceRate), window(settings.Slack.UpdateRate)
+	budgets.LookUps = window(settings.Slack.LookUpRate)
 	return budgets
 }
 

@@ -14,7 +14,7 @@ const always = 4
 // drops by rule. It omits columns of zeros. The choice of paths follows WriteTable.
 func WriteComparison(out io.Writer, a, b Report, top int) error {
 	rows := [][]string{{
-		"category", "seen", "sent a", "sent b", "b-a", "dropped a", "dropped b", "dupl. a", "dupl. b", "silence a", "silence b",
+		"category", "seen", "sent a", "sent b", "b-a", "dropped a", "dropped b", "dupl. a", "dupl. b", "folded a", "folded b", "silence a", "silence b",
 	}}
 	others := b.lines(top)
 	for i, one := range a.lines(top) { // both reports order their paths identically
@@ -22,7 +22,7 @@ func WriteComparison(out io.Writer, a, b Report, top int) error {
 		rows = append(rows, []string{
 			one.Category, strconv.Itoa(one.Seen), strconv.Itoa(one.Sent), strconv.Itoa(other.Sent), difference(one.Sent, other.Sent),
 			strconv.Itoa(one.Drops()), strconv.Itoa(other.Drops()), strconv.Itoa(one.Duplicate), strconv.Itoa(other.Duplicate),
-			one.silence(), other.silence(),
+			strconv.Itoa(one.Folded), strconv.Itoa(other.Folded), one.silence(), other.silence(),
 		})
 	}
 	for column := len(rows[0]) - 1; column >= always; column-- {

@@ -52,10 +52,14 @@ var errNoTime = errors.New("no time; expected a member such as \"time\": \"2006-
 
 // eventOf returns an event for an evaluator, at the time that its producer gave.
 func eventOf(number uint64, e event.Event) Event {
-	return Event{
-		Number: number, At: e.Time, Identity: e.Identity(), Derived: e.Derived, Category: e.Category, Cost: e.Cost,
-		Pair: e.Pair(), Resolves: e.Resolves(),
+	made := Event{
+		Number: number, At: e.Time, Identity: e.Identity(), Derived: e.Derived, Category: e.Category, Key: e.Key, Cost: e.Cost,
+		Fires: e.Pair() != "" && !e.Resolves(), Resolves: e.Resolves(),
 	}
+	if made.Key != "" {
+		made.Severity = e.Severity.Rank()
+	}
+	return made
 }
 
 // eventsOf returns the events that a worker makes of a message. A body of alerts becomes one event for each alert, any other message a

@@ -4,27 +4,86 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/schedule"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Limiter is the Evaluator that decides as Redis does. It uses the limiter of a worker that is alone.
 type Limiter struct {
 	memory   *store.Memory
+	tree     *limits.Tree
+	mutes    []Mute
+	muting   []bool // which of the mutes are in force
+	fold     func(category string) time.Duration
 	now      time.Time
 	oneByOne bool
+}
+
+// Mute mutes a path, always or by a schedule.
+type Mute struct {
+	Path  string
+	Every *schedule.Weekly // nil: always
+}
+
+// ParseMute reads PATH or PATH=SCHEDULE.
+func ParseMute(text string) (m Mute, err error) {
+	path, every, recurs := strings.Cut(text, "=")
+	if m.Path = strings.TrimSpace(path); m.Path != event.Everything {
+		_, err = event.ParsePattern(m.Path)
+	}
+	if recurs && err == nil {
+		var weekly schedule.Weekly
+		weekly, err = schedule.Parse(every)
+		m.Every = &weekly
+	}
+	return m, err
+}
+
+// Mute has mutes in force at their times.
+func (l *Limiter) Mute(mutes []Mute) { l.mutes, l.muting = mutes, make([]bool, len(mutes)) }
+
+// adoptMutes puts the mutes of the moment in force.
+func (l *Limiter) adoptMutes() {
+	rules, changed := limits.Ruleset{Tree: l.tree}, false
+	for i, mute := range l.mutes {
+		mutes := true
+		if mute.Every != nil {
+			begin, _ := mute.Every.Next(l.now)
+			mutes = !begin.After(l.now)
+		}
+		changed = changed || mutes != l.muting[i]
+		if l.muting[i] = mutes; mutes {
+			rules.Mutes = append(rules.Mutes, &limits.Mute{Path: mute.Path})
+		}
+	}
+	if changed {
+		l.memory.AdoptRules(store.Compile(rules))
+	}
 }
 
 // deliveryLease is longer than a simulated delivery, which takes no time.
 const deliveryLease = time.Minute
 
-// NewLimiter returns a limiter without admissions. It remembers an identity for the retention after its event was sent, and a pair for
-// pairTTL.
-func NewLimiter(tree *limits.Tree, retention, pairTTL time.Duration) *Limiter {
-	l := &Limiter{oneByOne: limitsUnderWay(tree)}
-	settings := store.Settings{Tree: tree, Lease: deliveryLease, Retention: retention, PairTTL: pairTTL}
+// Options configure a Limiter.
+type Options struct {
+	Tree      *limits.Tree
+	Retention time.Duration                       // how long an identity is remembered after its event was sent
+	PairTTL   time.Duration                       // how long a pair is remembered
+	Fold      func(category string) time.Duration // how old the message may be into which an event of its key is folded; 0, nil: none is
+}
+
+// NewLimiter returns a limiter without admissions.
+func NewLimiter(o Options) *Limiter {
+	l := &Limiter{tree: o.Tree, oneByOne: limitsUnderWay(o.Tree), fold: o.Fold}
+	if l.fold == nil {
+		l.fold = func(string) time.Duration { return 0 }
+	}
+	settings := store.Settings{Tree: o.Tree, Lease: deliveryLease, Retention: o.Retention, PairTTL: o.PairTTL}
 	l.memory = store.NewMemory(settings, func() time.Time { return l.now }, nil)
 	l.memory.KeepPairs()
 	return l
@@ -43,6 +102,7 @@ func limitsUnderWay(tree *limits.Tree) bool {
 // follow, as in a worker. With an inflight limit, each delivery finishes before the next event is evaluated.
 func (l *Limiter) Evaluate(ctx context.Context, events []Event) ([]Verdict, error) {
 	l.now = events[0].At
+	l.adoptMutes()
 	var limited, resolving []int // places in events
 	for i, e := range events {
 		if e.Resolves {
@@ -57,52 +117,64 @@ func (l *Limiter) Evaluate(ctx context.Context, events []Event) ([]Verdict, erro
 	}
 	verdicts := make([]Verdict, len(events))
 	for places := range slices.Chunk(limited, together) {
-		ruling, err := l.memory.Decide(ctx, requests(events, places))
-		if err != nil {
-			return nil, fmt.Errorf("deciding about events: %w", err)
-		}
-		if err := l.settle(ctx, ruling.Decisions, verdicts, places); err != nil {
-			return nil, err
+		for len(places) > 0 {
+			ruling, err := l.memory.Decide(ctx, l.requests(events, places))
+			if err != nil {
+				return nil, fmt.Errorf("deciding about events: %w", err)
+			}
+			if places, err = l.settle(ctx, ruling.Decisions, verdicts, places); err != nil {
+				return nil, err
+			}
 		}
 	}
-	resolutions, err := l.memory.Resolve(ctx, requests(events, resolving))
+	resolutions, err := l.memory.Resolve(ctx, l.requests(events, resolving))
 	if err != nil {
 		return nil, fmt.Errorf("asking for what is resolved: %w", err)
 	}
-	return verdicts, l.settle(ctx, resolutions, verdicts, resolving)
+	_, err = l.settle(ctx, resolutions, verdicts, resolving)
+	return verdicts, err
 }
 
-// settle sets the verdicts on the events at these places, and finishes the deliveries of admitted events.
-func (l *Limiter) settle(ctx context.Context, decisions []store.Decision, verdicts []Verdict, places []int) error {
+// settle sets the verdicts on the events at these places, and finishes the deliveries of admitted events. It returns the places of events
+// that waited for the message of their key, which is delivered now.
+func (l *Limiter) settle(ctx context.Context, decisions []store.Decision, verdicts []Verdict, places []int) (waiting []int, err error) {
 	var leases []store.Lease
 	for i, decision := range decisions {
 		verdict := &verdicts[places[i]]
+		if decision.Awaits {
+			waiting = append(waiting, places[i])
+			continue
+		}
 		switch decision.Verdict {
 		case store.Admitted:
-			leases = append(leases, decision.Lease)
+			lease := decision.Lease
+			lease.Receipt = "sent" // its message may count other events
+			leases = append(leases, lease)
 			verdict.Outcome = Sent
 		case store.Denied, store.ExceedsCapacity:
 			*verdict = Verdict{Outcome: Dropped, Level: decision.Node.Level}
 		case store.Duplicate, store.Done, store.Leased, store.Reclaimed:
 			// Each event comes once, so another event had its identity.
 			verdict.Outcome = Duplicate
+		case store.Folded:
+			verdict.Outcome = Folded
 		case store.Unpaired:
 			*verdict = Verdict{Outcome: Dropped, Level: store.LevelUnpaired}
 		default:
-			return fmt.Errorf("deciding about events: unexpected verdict %s", decision.Verdict)
+			return nil, fmt.Errorf("deciding about events: unexpected verdict %s", decision.Verdict)
 		}
 	}
 	if len(leases) == 0 {
-		return nil
+		return waiting, nil
 	}
 	if _, err := l.memory.Finish(ctx, leases); err != nil {
-		return fmt.Errorf("finishing deliveries: %w", err)
+		return nil, fmt.Errorf("finishing deliveries: %w", err)
 	}
-	return nil
+	return waiting, nil
 }
 
 // requests returns the requests that a worker makes about the events at these places.
-func requests(events []Event, places []int) []store.Request {
+func (l *Limiter) requests(events []Event, places []int) []store.Request {
 	asked := make([]store.Request, len(places))
 	for i, place := range places {
 		e := events[place]
@@ -111,8 +183,12 @@ func requests(events []Event, places []int) []store.Request {
 			Derived:  e.Derived,
 			Message:  store.Message{Stream: source, Sequence: e.Number, Stored: e.At},
 			Category: e.Category,
+			Key:      e.Key,
 			Cost:     e.Cost,
-			Pair:     e.Pair,
+			Fold:     store.Folding{Within: l.fold(e.Category), Severity: e.Severity},
+		}
+		if e.Key != "" && (e.Fires || e.Resolves || asked[i].Fold.Within > 0) {
+			asked[i].Pair = event.Event{Category: e.Category, Key: e.Key}.Keyed()
 		}
 	}
 	return asked

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -49,14 +50,17 @@ func TestUsableLines(t *testing.T) {
 		`{"specversion": "1.0", "id": "1", "source": "s", "type": "t", "time": "2026-03-01T00:00:00Z", "data": {"category": "a", "title": "t"}}`: {
 			Identity: "a s/1", Cost: 1,
 		},
-		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "firing", "key": "k"}`:   {Identity: "a x", Cost: 1, Pair: "a\nk"},
-		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "resolved", "key": "k"}`: {Identity: "a x", Cost: 1, Pair: "a\nk", Resolves: true},
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "firing", "key": "k"}`:   {Identity: "a x", Cost: 1, Key: "k", Fires: true},
+		`{"time": "2026-03-01T00:00:00Z", "category": "a", "id": "x", "status": "resolved", "key": "k"}`: {Identity: "a x", Cost: 1, Key: "k", Resolves: true},
 		`{"time": "2026-03-01T00:00:00Z", "category": "a", "status": "firing", "alerts": ["of this", "and that"]}`: {
 			Identity: "a line:1", Derived: true, Cost: 1,
 		},
 		`{"time": "2026-03-01T00:00:00Z"}`: {Identity: "default line:1", Derived: true, Category: "default", Cost: 1},
 	} {
 		want.Number, want.Category = 1, cmp.Or(want.Category, "a")
+		if want.Key != "" {
+			want.Severity = event.SeverityInfo.Rank()
+		}
 		if want.At.IsZero() {
 			want.At = midnight
 		}

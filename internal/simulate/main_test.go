@@ -30,7 +30,10 @@ func newLimiter(t testing.TB, global, category, rules string) *Limiter {
 			t.Fatal(faults)
 		}
 	}
-	return NewLimiter(testkit.Must(limits.NewTree(plan))(t), time.Hour, 24*time.Hour)
+	return NewLimiter(Options{
+		Tree: testkit.Must(limits.NewTree(plan))(t), Retention: time.Hour, PairTTL: 24 * time.Hour,
+		Fold: func(category string) time.Duration { return map[string]time.Duration{"folded": time.Hour}[category] },
+	})
 }
 
 func readLines(t testing.TB, text string) *History {

@@ -14,9 +14,11 @@ type Event struct {
 	Identity string    // see event.Event.Identity
 	Derived  bool      // the producer gave no ID
 	Category string
+	Key      string // see event.Event.Key
 	Cost     int
-	Pair     string // see event.Event.Pair
-	Resolves bool   // resolves its pair
+	Severity int  // its rank, of an event with a key
+	Fires    bool // it opens the pair of its key
+	Resolves bool // resolves its pair
 }
 
 // Outcome is what becomes of an event.
@@ -27,6 +29,7 @@ const (
 	Sent      Outcome = iota + 1
 	Dropped           // a limit was full; for a resolved event, its firing event was not sent
 	Duplicate         // another event with its identity was sent
+	Folded            // it is counted in the message of its key
 )
 
 // Verdict is an Evaluator's answer about one event.
@@ -103,6 +106,8 @@ func (t *tally) count(at time.Time, verdict Verdict) {
 		t.Dropped[verdict.Level]++
 	case Duplicate:
 		t.Duplicate++
+	case Folded:
+		t.Folded++
 	}
 }
 

@@ -334,3 +334,22 @@ func categoriesOf(r Report) string {
 	}
 	return strings.Join(categories, " ")
 }
+
+// TestReplayFolds replays repeats of one key. Those within the hour of their message are folded, unless they are worse or follow a resolved
+// event.
+func TestReplayFolds(t *testing.T) {
+	t.Parallel()
+	keyed := func(at float64, more string) string { return lineAt(at, "folded", `, "key": "disk"`+more) }
+	history := readLines(t, strings.Join([]string{
+		keyed(0, ``), keyed(0, ``), keyed(10, `, "status": "firing"`), // the first one is sent
+		keyed(20, `, "severity": "error"`), keyed(30, ``), // worse: a message of its own
+		keyed(40, `, "status": "resolved"`), keyed(50, ``),
+		keyed(3651, ``), // an hour after its message
+		lineAt(60, "other", `, "key": "disk"`), lineAt(61, "other", `, "key": "disk"`),
+	}, ""))
+	report := testkit.Must(history.Replay(t.Context(), newLimiter(t, "none", "none", ""), unwatched))(t)
+	for _, path := range report.Paths {
+		want := map[string][2]int{"folded": {5, 3}, "other": {2, 0}}[path.Category]
+		testkit.Equal(t, [2]int{path.Sent, path.Folded}, want, "sent and folded of %s", path.Category)
+	}
+}

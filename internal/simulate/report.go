@@ -17,12 +17,13 @@ type Report struct {
 	LimitsFrom string // source of the limits, for people; "" if the caller sets none
 }
 
-// Path has the outcomes of the events of one category. Seen is the sum of Sent, Duplicate and Dropped.
+// Path has the outcomes of the events of one category. Seen is the sum of Sent, Duplicate, Folded and Dropped.
 type Path struct {
 	Category  string         `json:"category,omitempty"`
 	Seen      int            `json:"seen"`
 	Sent      int            `json:"sent"`
 	Duplicate int            `json:"duplicate"`
+	Folded    int            `json:"folded,omitempty"`
 	Dropped   map[string]int `json:"dropped"` // by rule: global, category, a pattern or store.LevelUnpaired
 	// LongestSilence is the longest time without a sent event, between the first and the last event of the path.
 	LongestSilence time.Duration `json:"-"`

@@ -19,14 +19,19 @@ import (
 const none = "-"
 
 // WriteTable prints a report: a line for each of the first `top` paths, one line for the sum of the further paths, and the total.
-// A top of 0 prints all paths.
+// A top of 0 prints all paths. The column of folded events is there if there are some.
 func WriteTable(out io.Writer, r Report, top int) error {
-	rows := [][]string{{"category", "seen", "sent", "dropped", "dropped by", "duplicate", "longest silence"}}
+	rows := [][]string{{"category", "seen", "sent", "dropped", "dropped by", "duplicate", "folded", "longest silence"}}
 	for _, line := range r.lines(top) {
 		rows = append(rows, []string{
 			line.Category, strconv.Itoa(line.Seen), strconv.Itoa(line.Sent), strconv.Itoa(line.Drops()),
-			byLevel(line.Dropped), strconv.Itoa(line.Duplicate), line.silence(),
+			byLevel(line.Dropped), strconv.Itoa(line.Duplicate), strconv.Itoa(line.Folded), line.silence(),
 		})
+	}
+	if r.Total.Folded == 0 {
+		for i, row := range rows {
+			rows[i] = slices.Delete(row, 6, 7)
+		}
 	}
 	return writeColumns(out, rows, 0, 4)
 }
@@ -67,6 +72,7 @@ func sum(paths []Path) Path {
 		s.Seen += path.Seen
 		s.Sent += path.Sent
 		s.Duplicate += path.Duplicate
+		s.Folded += path.Folded
 		for level, n := range path.Dropped {
 			s.Dropped[level] += n
 		}

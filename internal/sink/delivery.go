@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"strings"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -15,12 +16,20 @@ type Delivery struct {
 	Event   event.Event
 	Name    string       // of the post, made by NameOf: the same in every attempt; empty if the post cannot be looked up
 	Opened  string       // receipt of the message that a resolved event resolves; empty if there is none
-	Others  []string     // receipts of further messages that the event resolves; Send leaves them alone, Sink.Update changes them
+	Others  []string     // receipts of further messages that the event resolves
 	Usage   []limits.Use // use of the limits on the event's path, root first; may be empty
+	Seen    Seen         // what is folded into the message that Sink.Update changes
 	Mention string       // whom the message mentions, in Slack's markup such as <!here>; empty for nobody
 
 	Prepared  Prepared // made by Sink.Prepare; nil if nothing was prepared
 	annotated bool     // Usage and Mention are complete
+}
+
+// Seen is what a message shows of the events that are folded into it. The zero value is nothing.
+type Seen struct {
+	Times int64 // with the message's own event
+	Last  time.Time
+	Worst event.Severity
 }
 
 // Prepared makes one attempt to deliver a message that was made ahead. Its results are those of Sink.Send.

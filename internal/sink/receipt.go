@@ -31,6 +31,7 @@ type Receipt struct {
 	Title     string         `json:"title,omitempty"`
 	Text      string         `json:"text,omitempty"`
 	Severity  event.Severity `json:"severity,omitempty"`
+	Status    event.Status   `json:"status,omitempty"`
 	Source    string         `json:"source,omitempty"`
 	Link      string         `json:"link,omitempty"`
 	Links     []event.Field  `json:"links,omitempty"`
@@ -41,13 +42,13 @@ type Receipt struct {
 }
 
 // NewReceipt returns the receipt of e, posted to channel as the message timestamp. Both are empty if the sink cannot update a
-// message. It returns "" for an event that is not firing.
+// message. It returns "" for a resolved event, and for an event with neither a status nor a key.
 func NewReceipt(e event.Event, destination, channel, timestamp string, now time.Time) string {
-	if e.Status != event.StatusFiring {
+	if e.Status == event.StatusResolved || e.Status == "" && e.Key == "" {
 		return ""
 	}
 	r := Receipt{
-		Version: receiptVersion, ID: e.ShownID(), Category: e.Category, Severity: e.Severity,
+		Version: receiptVersion, ID: e.ShownID(), Category: e.Category, Severity: e.Severity, Status: e.Status,
 		Title: plain.Text(e.Title), Text: plain.Text(e.Text), Source: plain.Text(e.Source), Link: e.Link, Time: e.Time,
 		Destination: plain.Cut(destination, 100),
 	}
@@ -104,18 +105,18 @@ func (r Receipt) shortened(limit int) Receipt {
 	return r
 }
 
-// Event returns the event that fired, now as resolved, with the texts that the receipt kept.
+// Event returns the event of the message, with the texts that the receipt kept.
 func (r *Receipt) Event() event.Event {
 	return event.Event{
 		ID: r.ID, Category: r.Category, Title: r.Title, Text: r.Text, Severity: r.Severity, Source: r.Source,
-		Link: r.Link, Links: r.Links, Fields: r.Fields, Time: r.Time, Status: event.StatusResolved,
+		Link: r.Link, Links: r.Links, Fields: r.Fields, Time: r.Time, Status: r.Status,
 	}
 }
 
-// OpenedBy returns the receipt of the message that d resolves. It returns nil if d resolves nothing or its receipt is
-// unreadable: d is a message of its own then.
+// OpenedBy returns the receipt of the message that d resolves, or that shows d as folded into it. It returns nil if there is none or
+// its receipt is unreadable: d is a message of its own then.
 func OpenedBy(d Delivery) *Receipt {
-	if d.Event.Status != event.StatusResolved || d.Opened == "" {
+	if d.Event.Status != event.StatusResolved && d.Seen.Times == 0 || d.Opened == "" {
 		return nil
 	}
 	r := new(Receipt)

@@ -24,7 +24,8 @@ func TestReceiptRoundTrip(t *testing.T) {
 	e.Fields = []event.Field{{Name: "host", Value: "db-1"}, {Name: "zone", Value: "a \"quoted\"\\ one"}}
 	want := &Receipt{
 		Version: 1, Channel: "C0000001", Timestamp: "1767322800.000100", ID: e.ID, Category: e.Category, Title: e.Title,
-		Text: e.Text, Severity: e.Severity, Source: e.Source, Link: e.Link, Fields: e.Fields, Time: e.Time, Destination: "#ops",
+		Text: e.Text, Severity: e.Severity, Status: event.StatusFiring, Source: e.Source, Link: e.Link, Fields: e.Fields, Time: e.Time,
+		Destination: "#ops",
 	}
 	testkit.EqualDeeply(t, reopened(NewReceipt(e, "#ops", "C0000001", "1767322800.000100", now)), want, "reopened")
 	testkit.Equal(t, PostedAs(NewReceipt(e, "#ops", "C0000001", "1767322800.000100", now)), "C0000001 1767322800.000100", "where it was posted")
@@ -37,9 +38,21 @@ func TestReceiptRoundTrip(t *testing.T) {
 			t.Errorf("an event with the status %q opens %+v, want nothing", status, got)
 		}
 	}
-	for _, status := range []event.Status{"", event.StatusResolved} {
-		e.Status = status
+	for status, key := range map[event.Status]string{"": "", event.StatusResolved: "disk"} {
+		e.Status, e.Key = status, key
 		testkit.Equal(t, NewReceipt(e, "#ops", "C0000001", "1767322800.000100", now), "", "%q: got receipt", status)
+	}
+}
+
+// A message counts what is folded into it. An event with a key needs no status for that.
+func TestReceiptOfFolds(t *testing.T) {
+	t.Parallel()
+	e := fired
+	e.Status, e.Key = "", "disk"
+	receipt := NewReceipt(e, "#ops", "C0000001", "1767322800.000100", time.Now())
+	counted := OpenedBy(Delivery{Event: e, Opened: receipt, Seen: Seen{Times: 2}})
+	if !counted.Repliable() || counted.Event().Status != "" || counted.Event().Title != e.Title {
+		t.Errorf("got %+v, want the message of the event", counted)
 	}
 }
 

@@ -35,8 +35,6 @@ type Error struct {
 	Code string
 	// Channel is the destination that must pause or is misconfigured, as Sink.Destination names it.
 	Channel string
-	// Update is true if the failed request was an update of an earlier message. Slack limits updates apart from posts.
-	Update bool
 	// RetryAfter is how long the channel must pause: 1s to 1h for RateLimited, otherwise 0.
 	RetryAfter time.Duration
 	// Err is never nil and holds no secret. errors.Is finds a cancelled or expired context in it.
@@ -102,8 +100,8 @@ type Sink interface {
 	// 2 KiB, for the delivery of the event that resolves it. Other events have no receipt.
 	Send(ctx context.Context, d Delivery) (receipt string, err error)
 
-	// Updatable returns the receipts of d.Others whose messages can be updated. Update renders such a message again, now as
-	// resolved by d. It may be repeated. It returns no error if the message is permanently out of reach.
+	// Updatable returns the receipts of the messages that d resolves and that can be updated. Update renders such a message again, now as
+	// resolved by d. It may be repeated. Every error is an *Error, which is Rejected if the message can never be updated.
 	Updatable(d Delivery) []string
 	Update(ctx context.Context, d Delivery, receipt string) error
 

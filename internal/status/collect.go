@@ -200,7 +200,18 @@ func (c *collecting) askOverrides(ctx context.Context) {
 		c.unknown("live limits", err)
 		return
 	}
-	c.set(func(s *Status) { s.Changes = Changes(found) })
+	c.set(func(s *Status) { s.Changes, s.Mutes = Changes(found), Mutes(found) })
+}
+
+// Mutes returns the mutes of a bucket.
+func Mutes(s overrides.Snapshot) []Mute {
+	var mutes []Mute
+	for _, c := range s.Mutes {
+		mutes = append(mutes, Mute{
+			Path: c.Name.MutedPath(), Reason: c.Value, By: c.By, Except: c.Muting.Spare, Every: c.Muting.Every, At: c.Changed.UTC(), Until: c.Until,
+		})
+	}
+	return mutes
 }
 
 // Changes returns the overrides of a bucket.

@@ -42,7 +42,7 @@ func (s *Status) merge(reports []Report) {
 			}
 		}
 	}
-	s.Revision, s.Changes = newest.Revision, newest.Changes
+	s.Revision, s.Changes, s.Mutes = newest.Revision, newest.Changes, newest.Mutes
 	s.Mismatches = Mismatches(s.Workers)
 	for i, name := range Names(s.Workers) {
 		if omitted := reports[i].Omitted; len(omitted) > 0 {

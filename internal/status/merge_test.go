@@ -24,7 +24,7 @@ func TestMerge(t *testing.T) {
 			Worker: Worker{Name: "a", Revision: "7:9"}, Limits: []Limit{search, global}, SlowestCall: time.Second,
 			Channels: []Channel{{Name: "#b", PerMinute: 1, Rate: 1, LastDigest: later}, {Name: "#a"}},
 			Minutes:  []Minute{{At: at, Sent: 1, Dropped: 2, Delayed: 3}},
-			Budgets:  []Budget{{Name: "updates", Used: 1}, {Name: "workspace", Used: 4, Waiting: 1, PausedUntil: later}},
+			Budgets:  []Budget{{Name: "updates", Used: 1}, {Name: "lookups", Used: 2}, {Name: "workspace", Used: 4, Waiting: 1, PausedUntil: later}},
 			Changes:  []Change{{Path: "old"}},
 		},
 		{
@@ -38,7 +38,7 @@ func TestMerge(t *testing.T) {
 	full.PerMinute = 7
 	testkit.EqualSlices(t, s.Limits, []Limit{full, blocked, global}, "limits")
 	testkit.EqualSlices(t, s.Channels, []Channel{{Name: "#a"}, {Name: "#b", PerMinute: 3, Rate: 1, PausedUntil: later, LastDigest: later}}, "channels")
-	testkit.EqualSlices(t, s.Budgets, []Budget{{Name: "workspace", Used: 4, Waiting: 2, PausedUntil: later}, {Name: "updates", Used: 1}}, "budgets")
+	testkit.EqualSlices(t, s.Budgets, []Budget{{Name: "workspace", Used: 4, Waiting: 2, PausedUntil: later}, {Name: "updates", Used: 1}, {Name: "lookups", Used: 2}}, "budgets")
 	testkit.EqualSlices(t, s.Minutes, []Minute{{At: at, Sent: 11, Dropped: 2, Delayed: 3}, {At: later, Sent: 4}}, "minutes")
 	testkit.EqualSlices(t, s.Changes, []Change{{Path: "new"}}, "changes")
 	testkit.EqualSlices(t, s.Omitted, []string{"b reports without 1 of 2 minutes, 3 of 4 channels"}, "omitted")

@@ -20,7 +20,8 @@ type Status struct {
 	Suppressed  []Suppressed `json:"suppressed,omitempty"`
 	Channels    []Channel    `json:"channels,omitempty"`
 	Budgets     []Budget     `json:"budgets,omitempty"`      // of requests to Slack
-	Changes     []Change     `json:"changes,omitempty"`      // overrides in force, including mutes
+	Changes     []Change     `json:"changes,omitempty"`      // overrides of limits in force
+	Mutes       []Mute       `json:"mutes,omitempty"`        // in force, and recurring
 	DeadLetters []DeadLetter `json:"dead_letters,omitempty"` // by reason
 	Minutes     []Minute     `json:"minutes,omitempty"`      // of the last hour, the oldest first, summed over the workers
 	Unknown     []string     `json:"unknown,omitempty"`      // sentences: which part did not answer, and why
@@ -51,7 +52,8 @@ type Report struct {
 	Limits      []Limit       `json:"limits,omitempty"`   // with used slots, the fullest first
 	Channels    []Channel     `json:"channels,omitempty"` // from the settings, without their queues
 	Budgets     []Budget      `json:"budgets,omitempty"`  // of requests to Slack, as this worker last counted them
-	Changes     []Change      `json:"changes,omitempty"`  // overrides in force
+	Changes     []Change      `json:"changes,omitempty"`  // overrides of limits in force
+	Mutes       []Mute        `json:"mutes,omitempty"`    // in force, and recurring
 	Minutes     []Minute      `json:"minutes,omitempty"`  // of the last hour, the oldest first
 	Suppressed  []Suppressed  `json:"suppressed,omitempty"`
 	Omitted     []string      `json:"omitted,omitempty"` // dropped by Encode, such as "12 of 500 limits that are not full"
@@ -130,11 +132,11 @@ type Channel struct {
 
 // Budget is the use of a number of requests to Slack that all workers share.
 type Budget struct {
-	Name        string    `json:"name"`    // workspace: posts to all channels; updates: updates of messages
+	Name        string    `json:"name"`    // workspace: posts to all channels; updates: updates of messages; lookups: look-ups of posts
 	Limit       string    `json:"limit"`   // such as 5/1s
 	Used        int64     `json:"used"`    // requests of the last window
 	Size        int64     `json:"size"`    // requests that a window may have
-	Waiting     int64     `json:"waiting"` // channels that wait for the workspace; reserved updates
+	Waiting     int64     `json:"waiting"` // channels that wait for the workspace; reserved updates; reserved look-ups
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 }
 
@@ -146,6 +148,17 @@ type Change struct {
 	By     string    `json:"by"`
 	At     time.Time `json:"at"`
 	Until  time.Time `json:"until,omitzero"` // when it expires
+}
+
+// Mute is a mute in force or, without an end, the schedule of a recurring mute.
+type Mute struct {
+	Path   string    `json:"path"`
+	Reason string    `json:"reason"`
+	By     string    `json:"by"`
+	Except string    `json:"except,omitempty"` // severity of the events that are sent all the same
+	Every  string    `json:"every,omitempty"`  // the schedule
+	At     time.Time `json:"at"`
+	Until  time.Time `json:"until,omitzero"`
 }
 
 // DeadLetter is the number of dead letters with a reason.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
@@ -120,10 +121,16 @@ func (s Suppressed) with(other Suppressed) Suppressed {
 	return s
 }
 
-// addEnds fills in when each suppression's limit next has a slot, if known.
+// addEnds fills in when each suppression's limit next has a slot or its mute ends, if known.
 func (s *Status) addEnds() {
 	for i := range s.Suppressed {
 		suppressed := &s.Suppressed[i]
+		for _, mute := range s.Mutes {
+			covering := limits.Mute{Path: mute.Path}
+			if suppressed.Level == limits.LevelMute && covering.Covers(suppressed.Category) && mute.Until.After(suppressed.Until) {
+				suppressed.Until = mute.Until
+			}
+		}
 		for _, limit := range s.Limits {
 			if limit.Level == suppressed.Level && limit.Next != nil && event.IsBelow(suppressed.Category, limit.Path) {
 				suppressed.Until = *limit.Next

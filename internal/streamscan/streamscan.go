@@ -31,15 +31,26 @@ func Read[T any](
 	ctx context.Context, js jetstream.JetStream, name string,
 	take func(*jetstream.RawStreamMsg) (kept T, keep bool), progress func(done, total int64),
 ) ([]T, error) {
+	return ReadSubject(ctx, js, Place{Stream: name, Subject: ">"}, take, progress)
+}
+
+// Place is the messages of a stream on the subjects that a pattern matches.
+type Place struct{ Stream, Subject string }
+
+// ReadSubject is [Read] for the messages of a place. The total of progress is that of the stream.
+func ReadSubject[T any](
+	ctx context.Context, js jetstream.JetStream, of Place,
+	take func(*jetstream.RawStreamMsg) (kept T, keep bool), progress func(done, total int64),
+) ([]T, error) {
 	asking, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	stream, err := js.Stream(asking, name)
+	stream, err := js.Stream(asking, of.Stream)
 	if err != nil {
-		return nil, fmt.Errorf("looking for stream %q: %w", name, cmp.Or(context.Cause(ctx), err))
+		return nil, fmt.Errorf("looking for stream %q: %w", of.Stream, cmp.Or(context.Cause(ctx), err))
 	}
 	state := stream.CachedInfo().State
 	r := &reader[T]{
-		stream: stream, name: name, take: take, progress: progress,
+		stream: stream, of: of, take: take, progress: progress,
 		total: int64(state.Msgs), //nolint:gosec // a count of messages on a disk
 	}
 	if state.Msgs == 0 {
@@ -51,7 +62,7 @@ func Read[T any](
 // reader reads the pieces of a stream.
 type reader[T any] struct {
 	stream jetstream.Stream
-	name   string
+	of     Place
 	take   func(*jetstream.RawStreamMsg) (T, bool)
 
 	mu          sync.Mutex // guards the fields below and calls of progress
@@ -101,7 +112,7 @@ func (r *reader[T]) readPiece(ctx context.Context, from, to uint64) ([]T, error)
 			return part, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("getting message %d of stream %q: %w", from, r.name, cmp.Or(context.Cause(ctx), err))
+			return nil, fmt.Errorf("getting message %d of stream %q: %w", from, r.of.Stream, cmp.Or(context.Cause(ctx), err))
 		}
 		if m.Sequence > to {
 			return part, nil
@@ -119,7 +130,7 @@ func (r *reader[T]) readPiece(ctx context.Context, from, to uint64) ([]T, error)
 func (r *reader[T]) message(ctx context.Context, sequence uint64) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return r.stream.GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(">"))
+	return r.stream.GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(r.of.Subject))
 }
 
 func (r *reader[T]) count() {

@@ -14,9 +14,12 @@ import (
 // Drop is a number of dropped notifications of one category and title.
 type Drop struct {
 	Category string
-	Level    string // that denied them, as store.Decision has it, including store.LevelUnpaired, LevelRoom and LevelClosed
+	Level    string // that denied them, as store.Decision has it: limits.LevelMute, store.LevelUnpaired, LevelRoom, LevelOperator and LevelClosed too
 	Title    string // as plain.Title returns it; "": unknown
 	N        int
+
+	Mute string // text of the mute that denied them; "" for none. They are reported when the mute has ended
+	Keys []Key  // the last states of keys of the mute's events
 }
 
 // Counter counts drops until the reporter takes them. A nil Counter counts nothing. Add may be called concurrently.
@@ -26,9 +29,9 @@ type Counter struct {
 
 	mu       sync.Mutex
 	channels map[string]*channelCounts
-	paths    map[string]*pathCounts // by category: the paths that are counted by name
-	dropping bool                   // drops were counted since take last found none
-	rounds   int64                  // number of times that take returned drops
+	paths    map[place]*pathCounts // the paths that are counted by name
+	dropping bool                  // drops were counted since take last found none
+	rounds   int64                 // number of times that take returned drops
 }
 
 // channelCounts are the counts of one channel.
@@ -36,6 +39,9 @@ type channelCounts struct {
 	Counts                         // without Groups
 	groups map[string]*groupCounts // by first level
 }
+
+// place is a category within the counts of a mute, or outside of all mutes.
+type place struct{ mute, category string }
 
 // groupCounts are the counts of one first level.
 type groupCounts struct {
@@ -46,6 +52,7 @@ type groupCounts struct {
 // pathCounts are the counts of one category. It keeps the first title.
 type pathCounts struct {
 	Path
+	place   place
 	channel *channelCounts
 }
 
@@ -56,7 +63,7 @@ func newCounter(channelOf func(string) string) *Counter {
 }
 
 func (c *Counter) clear() {
-	c.channels, c.paths = make(map[string]*channelCounts), make(map[string]*pathCounts)
+	c.channels, c.paths = make(map[string]*channelCounts), make(map[place]*pathCounts)
 }
 
 // Add counts drops, and returns the number of the round that will take them, starting at 1. The digest with these drops lists that round of
@@ -72,10 +79,16 @@ func (c *Counter) Add(drops []Drop) (round int64) {
 	for i := range drops {
 		d := &drops[i]
 		if d.Level == store.LevelUnpaired {
-			c.channel(d.Category, now).Unpaired += int64(d.N)
+			c.channel(place{category: d.Category}, now).Unpaired += int64(d.N)
 			continue
 		}
-		if path == nil || path.Path.Path != d.Category {
+		if d.Mute != "" {
+			c.channel(place{d.Mute, d.Category}, now).addKeys(d.Keys)
+		}
+		if d.N == 0 {
+			continue
+		}
+		if path == nil || path.place != (place{d.Mute, d.Category}) {
 			path = c.path(d, now)
 		}
 		if path != nil {
@@ -92,9 +105,10 @@ func (c *Counter) Add(drops []Drop) (round int64) {
 	return c.rounds + 1
 }
 
-// channel returns the counts of a category's channel. The caller holds the lock.
-func (c *Counter) channel(category string, now time.Time) *channelCounts {
-	name := c.channelOf(category)
+// channel returns the counts of a category's channel. The counts of a mute are apart from the other counts of a channel. The caller holds
+// the lock.
+func (c *Counter) channel(at place, now time.Time) *channelCounts {
+	name := joinName(c.channelOf(at.category), at.mute)
 	of, known := c.channels[name]
 	if !known {
 		name = strings.Clone(name)
@@ -108,11 +122,12 @@ func (c *Counter) channel(category string, now time.Time) *channelCounts {
 // path returns the counts of a drop's category. If the group has no free path, a larger drop takes the place of the smallest path. A smaller
 // drop is counted in the group's remainder, and path returns nil. The caller holds the lock.
 func (c *Counter) path(d *Drop, now time.Time) *pathCounts {
-	if known, found := c.paths[d.Category]; found {
+	at := place{d.Mute, d.Category}
+	if known, found := c.paths[at]; found {
 		known.channel.Last = now
 		return known
 	}
-	channel := c.channel(d.Category, now)
+	channel := c.channel(at, now)
 	first, _, _ := strings.Cut(d.Category, ".")
 	group, known := channel.groups[first]
 	if !known {
@@ -123,7 +138,7 @@ func (c *Counter) path(d *Drop, now time.Time) *pathCounts {
 		group = &groupCounts{}
 		channel.groups[strings.Clone(first)] = group
 	}
-	at := len(group.paths)
+	number := len(group.paths)
 	if len(group.paths) < maxPaths {
 		group.paths = append(group.paths, nil)
 	} else {
@@ -133,12 +148,28 @@ func (c *Counter) path(d *Drop, now time.Time) *pathCounts {
 			return nil
 		}
 		group.more += smallest.Dropped
-		delete(c.paths, smallest.Path.Path)
-		at = slices.Index(group.paths, smallest)
+		delete(c.paths, smallest.place)
+		number = slices.Index(group.paths, smallest)
 	}
 	path := &pathCounts{channel: channel, Path: Path{Path: strings.Clone(d.Category)}}
-	group.paths[at], c.paths[path.Path.Path] = path, path
+	path.place = place{strings.Clone(d.Mute), path.Path.Path}
+	group.paths[number], c.paths[path.place] = path, path
 	return path
+}
+
+// addKeys notes the states of keys. Beyond maxKeys, it notes only that there are more.
+func (c *channelCounts) addKeys(keys []Key) {
+	for _, key := range keys {
+		known := slices.IndexFunc(c.Keys, func(k Key) bool { return k.Name == key.Name })
+		switch {
+		case known < 0 && len(c.Keys) < maxKeys:
+			c.Keys = append(c.Keys, key)
+		case known < 0:
+			c.MoreKeys = c.MoreKeys || key.Firing
+		case !key.At.Before(c.Keys[known].At):
+			c.Keys[known] = key
+		}
+	}
 }
 
 func (p *pathCounts) add(d *Drop) {
@@ -189,7 +220,7 @@ func (c *Counter) take() (drops []Counts, round int64) {
 // inParts splits drops into parts of at most size paths each. The first part has the counts without paths.
 func inParts(drops Counts, size int) []Counts {
 	groups := drops.Groups
-	drops.Groups = nil
+	drops.Groups = nil // the first part has the keys
 	parts := []Counts{drops}
 	room := size
 	for _, group := range groups {

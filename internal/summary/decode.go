@@ -17,19 +17,22 @@ const restOfGroup = ".>"
 
 // decodeClaim reads the reply of claim_digest.lua.
 func decodeClaim(channel string, reply []any) (claimed Claimed, err error) {
-	if len(reply) != 3 {
+	if len(reply) != 4 {
 		return Claimed{}, fmt.Errorf("%w: %d values of a digest", script.ErrReply, len(reply))
 	}
 	now, hasTime := reply[0].(int64)
 	text, hasText := reply[1].(string)
 	since, hasSince := reply[2].(int64)
-	if !hasTime || !hasText || !hasSince {
-		return Claimed{}, fmt.Errorf("%w: a digest is %T, %T, %T", script.ErrReply, reply[0], reply[1], reply[2])
+	keys, hasKeys := reply[3].(string)
+	if !hasTime || !hasText || !hasSince || !hasKeys {
+		return Claimed{}, fmt.Errorf("%w: a digest is %T, %T, %T, %T", script.ErrReply, reply[0], reply[1], reply[2], reply[3])
 	}
 	if text == "" {
 		return Claimed{}, nil
 	}
-	claimed.Digest, err = decodeDigest(channel, text, time.UnixMicro(now))
+	if claimed.Digest, err = decodeDigest(channel, text, time.UnixMicro(now)); err == nil {
+		err = claimed.Digest.ofMute(channel, keys)
+	}
 	if since > 0 {
 		claimed.InDoubt, claimed.Age = true, time.Duration(now-since)*time.Microsecond
 	}

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -76,7 +77,7 @@ func (s *fakeStore) DueDigests(context.Context) ([]string, error) {
 	}
 	var channels []string
 	for _, digest := range s.due {
-		channels = append(channels, digest.Channel)
+		channels = append(channels, digest.name())
 	}
 	return channels, nil
 }
@@ -93,7 +94,7 @@ func (s *fakeStore) ClaimDigest(_ context.Context, channel, claim string, _ Limi
 		return doubt, nil
 	}
 	digest, known := s.claimed[claim]
-	if at := slices.IndexFunc(s.due, func(d *Digest) bool { return d.Channel == channel }); !known && at >= 0 {
+	if at := slices.IndexFunc(s.due, func(d *Digest) bool { return d.name() == channel }); !known && at >= 0 {
 		digest = s.due[at]
 		s.due = slices.Delete(s.due, at, at+1)
 		if s.claimed == nil {
@@ -165,6 +166,7 @@ type bench struct {
 	changes  LimitChanges
 	find     func(ctx context.Context) (posted, known bool, err error) // nil: nobody can know
 	lookedAt []time.Time                                               // when the digests were claimed that find looked for
+	mutes    bool                                                      // are in force
 }
 
 // startBench starts a reporter in a bubble of synctest. It runs until stop or the end of the test.
@@ -197,6 +199,10 @@ func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, du
 				return false, false, nil
 			}
 			return b.find(ctx)
+		},
+		Ended: func(*limits.Mute) (ended bool) {
+			b.set(func() { ended = !b.mutes })
+			return ended
 		},
 		Observe: func(result string, d Digest) {
 			b.set(func() { b.results, b.observed = append(b.results, result), append(b.observed, d) })

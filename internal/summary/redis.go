@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/lua"
@@ -18,11 +19,14 @@ type Redis struct {
 	spans  []any // durations for the scripts: between digests, of silence before a digest, of retention
 }
 
+// mutedFor is longer than a mute lasts, whose counts wait for its end.
+const mutedFor = limits.LongestMute + 24*time.Hour
+
 // NewRedis returns a store for digests at an interval. Without an instance that claims its counts, it keeps them for the retention and two
-// intervals.
+// intervals, and for longer than a mute lasts.
 func NewRedis(runner *script.Runner, interval, retention time.Duration) *Redis {
 	return &Redis{runner: runner, spans: []any{
-		interval.Microseconds(), quiet(interval).Microseconds(), (retention + 2*interval).Microseconds(),
+		interval.Microseconds(), quiet(interval).Microseconds(), max(retention+2*interval, mutedFor+interval).Microseconds(),
 	}}
 }
 
@@ -49,7 +53,10 @@ func (r *Redis) CountDrops(ctx context.Context, report Report) error {
 	arguments = append(append(arguments, r.spans...), maxGroups, maxPaths, report.Channel)
 	now := time.Now()
 	if report.Channel != "" {
-		arguments = append(arguments, age(now, report.First), age(now, report.Last), report.Unpaired, report.More)
+		arguments = append(arguments, age(now, report.First), age(now, report.Last), report.Unpaired, report.More, report.MoreKeys, len(report.Keys))
+		for _, key := range report.Keys {
+			arguments = append(arguments, key.Name, key.At.UnixMicro(), key.Firing, key.Title)
+		}
 	}
 	for _, group := range report.Groups {
 		arguments = append(arguments, group.Name, group.More, len(group.Paths))

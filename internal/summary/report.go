@@ -8,6 +8,7 @@ const (
 	maxPaths       = 20   // of one first-level category
 	maxLevels      = 8    // of one path, as in lib/digests.lua
 	maxDigestPaths = 10   // in a digest
+	maxKeys        = 100  // of a mute whose last states are known; as in lib/digests.lua
 )
 
 // Report has the counts of one instance for one channel since its last report, by the instance's clock.
@@ -21,11 +22,21 @@ type Report struct {
 
 // Counts are the drops of one channel.
 type Counts struct {
-	Channel     string
+	Channel     string // of a mute's counts, the channel and the text of the mute: see joinName
 	First, Last time.Time
 	Unpaired    int64 // events that resolve nothing; not in any group
 	More        int64 // drops of categories that are not among the groups
 	Groups      []Group
+	Keys        []Key // of a mute
+	MoreKeys    bool  // there are more keys that fire
+}
+
+// Key is the last known state of a key whose events are muted.
+type Key struct {
+	Name   string
+	Title  string
+	At     time.Time // when the event that shows the state was stored
+	Firing bool
 }
 
 // Total is the number of drops.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
@@ -99,6 +100,9 @@ type Options struct {
 	// Changes returns the changes of live limits up to now. It is called before each digest.
 	Changes func(ctx context.Context) LimitChanges
 
+	// Ended reports whether a mute is no longer in force.
+	Ended func(mute *limits.Mute) bool
+
 	// Observe counts a digest with its result, Sent or GivenUp.
 	Observe func(result string, d Digest)
 }
@@ -119,7 +123,7 @@ type Reporter struct {
 	mu       sync.Mutex
 	channels map[string]*channel // with due digests
 
-	counting, looking *oplog.Condition
+	counting, looking, finding *oplog.Condition
 }
 
 // channel is a channel with a due digest.
@@ -136,6 +140,7 @@ func NewReporter(o Options) *Reporter {
 	}
 	r := &Reporter{
 		o: o, channels: make(map[string]*channel), counting: condition("counting drops"), looking: condition("looking for digests"),
+		finding: oplog.NewCondition(o.Logger, "cannot look for a digest that may have been posted", "looked for a digest that may have been posted"),
 	}
 	if o.Interval > 0 {
 		r.counter = newCounter(o.ChannelOf)
@@ -295,9 +300,19 @@ func (r *Reporter) look(ctx, posting context.Context) {
 		}
 	}
 	for _, name := range due {
-		c := cmp.Or(r.channels[name], &channel{})
-		r.channels[name] = c
-		if c.underWay || time.Now().Before(c.again) || underWay >= maxPosts || r.o.Busy(name) {
+		post, mute := splitName(name)
+		if mute != nil && !r.o.Ended(mute) {
+			continue
+		}
+		c := r.channels[name]
+		if c == nil {
+			c = &channel{}
+			if mute != nil { // all instances report what they counted until the end
+				c.again = time.Now().Add(believed)
+			}
+			r.channels[name] = c
+		}
+		if c.underWay || time.Now().Before(c.again) || underWay >= maxPosts || r.o.Busy(post) {
 			continue
 		}
 		c.underWay = true
@@ -314,7 +329,8 @@ func (r *Reporter) look(ctx, posting context.Context) {
 // attempt posts a channel's digest if the channel takes a message at once. It returns the time until the next attempt. The claim comes
 // right before the post, so that the digest has all counts and a busy channel causes no failure.
 func (r *Reporter) attempt(ctx, posting context.Context, name string, c *channel) (again time.Duration) {
-	if wait, err := r.o.Wait(ctx, name, 0); wait > 0 || err != nil {
+	post, _ := splitName(name)
+	if wait, err := r.o.Wait(ctx, post, 0); wait > 0 || err != nil {
 		return min(max(wait, shortestPause), longestPause)
 	}
 	if ctx.Err() != nil {
@@ -354,14 +370,13 @@ func (r *Reporter) find(ctx context.Context, d Digest, since, deadline time.Time
 	looking, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	posted, known, err := r.o.Find(looking, d.Channel, d.Claim, since)
-	logger := r.o.Logger.With("channel", d.Channel, "dropped", d.Dropped)
+	if ctx.Err() == nil {
+		r.finding.Note(err, "channel", d.Channel, "dropped", d.Dropped)
+	}
 	switch {
 	case err != nil:
-		if ctx.Err() == nil {
-			logger.Warn("cannot look for a digest that may have been posted", "error", err)
-		}
 	case !known:
-		logger.Warn("digest may not have been posted; its counts carry over")
+		r.o.Logger.Warn("digest may not have been posted; its counts carry over", "channel", d.Channel, "dropped", d.Dropped)
 		r.end(ctx, d, DigestEnd{State: DigestCarried}, deadline)
 	case posted:
 		r.o.Observe(Sent, d)
@@ -414,7 +429,7 @@ func (r *Reporter) post(ctx context.Context, d Digest, deadline time.Time) {
 // end records the result of a digest. It retries until the deadline, since otherwise the next digest reports the counts again.
 func (r *Reporter) end(ctx context.Context, d Digest, end DigestEnd, deadline time.Time) {
 	for {
-		err := r.o.Store.EndDigest(context.WithoutCancel(ctx), d.Channel, d.Claim, end)
+		err := r.o.Store.EndDigest(context.WithoutCancel(ctx), d.name(), d.Claim, end)
 		if err == nil {
 			return
 		}

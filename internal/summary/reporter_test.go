@@ -358,6 +358,22 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
+// Look-ups that fail log one line. The first look-up that succeeds logs another line.
+func TestDoubtIsLoggedOnce(t *testing.T) {
+	testReporter(t, func(b *bench) {
+		for i, err := range []error{errStore, errStore, errStore, nil, nil} {
+			b.set(func() { b.find = func(context.Context) (bool, bool, error) { return true, true, err } })
+			b.store.set(func() {
+				b.store.doubt, b.store.due = Claimed{due("#a", 0), true, time.Minute}, []*Digest{due("#a", 0)}
+			})
+			after(5 * lookEvery / 4)
+			b.set(func() { testkit.Equal(b, len(b.lookedAt), i+1, "look-ups") })
+		}
+		b.log.WantCount(b, 1, "cannot look for a digest that may have been posted")
+		b.log.WantCount(b, 1, "looked for a digest that may have been posted")
+	})
+}
+
 // Posts that hang end before the lease does. Neither they nor a busy channel delay the others.
 func TestStuckPosts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

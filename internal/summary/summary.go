@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -31,6 +32,7 @@ type Digest struct {
 	FromRevision, BeforeRevision uint64
 
 	Changes []Change // of live limits, the oldest first
+	Mute    *Muted   // that has ended, and denied all these drops; nil: the drops have other reasons
 }
 
 // Claimed is the result of a claim.
@@ -67,6 +69,7 @@ type Reason struct {
 type Change struct {
 	Revision uint64
 	At       time.Time
+	Mute     string // name of the mute that it is about, which digests do not list; "" for a limit
 	Limit    string // its path, global or category
 	Value    string // such as 10/30m; "" if it was unset
 	By       string // author; "": unknown
@@ -94,7 +97,7 @@ func (c LimitChanges) in(d Digest, interval time.Duration) (reported []Change) {
 		if d.FromRevision == 0 {
 			isNew = change.At.After(cmp.Or(d.Since, d.First.Add(-interval)))
 		}
-		if isNew && change.Revision < d.BeforeRevision {
+		if isNew && change.Revision < d.BeforeRevision && change.Mute == "" {
 			reported = append(reported, change)
 		}
 	}
@@ -109,6 +112,13 @@ func (r *Reporter) complete(claimed Digest, known LimitChanges) Digest {
 			path.Reasons[j].Text = r.describe(path.Path, path.Reasons[j].Level)
 		}
 	}
+	if claimed.Mute != nil {
+		claimed.Mute.end(known.Changes, time.Now())
+		for i := range claimed.Paths {
+			claimed.Paths[i].Opens = time.Time{} // other events of the path are not waiting for a slot
+		}
+		return claimed
+	}
 	claimed.Changes = known.in(claimed, r.o.Interval)
 	return claimed
 }
@@ -116,10 +126,14 @@ func (r *Reporter) complete(claimed Digest, known LimitChanges) Digest {
 // describe returns why a level dropped notifications of a category: its limit, or words for a level without a limit.
 func (r *Reporter) describe(category, level string) string {
 	switch level {
+	case limits.LevelMute:
+		return "muted"
 	case store.LevelRoom:
 		return "could not wait: too many waited already"
 	case store.LevelClosed:
 		return "the limits could not be asked"
+	case store.LevelOperator:
+		return "dropped by an operator while they waited"
 	}
 	return strings.TrimSpace(level + " " + r.o.LimitOf(category, level))
 }

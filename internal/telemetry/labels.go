@@ -12,22 +12,22 @@ const other = "other"
 
 // The closed sets of label values. They are part of the public contract: dashboards and alerts name them.
 var (
-	outcomes = closedSet{"sent", "dropped", "duplicate", "dead", "expired"}
+	outcomes = closedSet{"sent", "dropped", "duplicate", "dead", "expired", "folded"}
 	reasons  = closedSet{
 		"bad_json", "bad_utf8", "empty", "too_large", "bad_category", "bad_field",
 		"bad_cloudevent", "rejected",
 	}
 	verdicts = closedSet{
-		"admitted", "denied", "exceeds_capacity", "reclaimed", "leased", "done", "duplicate", "unknown", "unpaired", "deferred",
+		"admitted", "denied", "exceeds_capacity", "reclaimed", "leased", "done", "duplicate", "unknown", "unpaired", "folded", "deferred",
 	}
 	sources = closedSet{"redis", "cache", "local"}
 	results = closedSet{"ok", "rate_limited", "transient", "rejected", "misconfigured", "unknown"}
 
 	summaryResults = closedSet{"sent", "given_up"}
 	pairings       = closedSet{"paired", "unpaired"}
-	waits          = closedSet{"slot", "pair", "redis", "body", "channel", "ready"}
-	refusals       = closedSet{"slot", "pair", "redis", "body", "channel", "part"}
-	paceBudgets    = closedSet{"workspace", "updates"}
+	waits          = closedSet{"slot", "pair", "redis", "body", "channel", "ready", "update"}
+	refusals       = closedSet{"slot", "pair", "redis", "body", "channel", "part", "update"}
+	paceBudgets    = closedSet{"workspace", "updates", "lookups"}
 	places         = closedSet{"room", "dead_letters", "journal", "limits"}
 )
 

@@ -284,7 +284,7 @@ func newWaiting(r registrar) *Waiting {
 		paceUsed: r.gauges("notifier_pace_used",
 			"Requests to Slack in the last window of a budget that all workers share.", "budget"),
 		paceWaiting: r.gauges("notifier_pace_waiting",
-			"What waits for a budget that all workers share: channels for the workspace, reserved updates for the updates.", "budget"),
+			"What waits for a budget that all workers share: channels for the workspace, reserved updates for the updates, reserved look-ups for the look-ups of posts.", "budget"),
 	}
 }
 

@@ -108,8 +108,8 @@ func TestSeriesAtTheStart(t *testing.T) {
 			want = append(want, fmt.Sprintf(format, value))
 		}
 	}
-	add(`notifier_room_refused_total{reason=%q}`, "slot", "pair", "redis", "body", "channel", "part")
-	add(`notifier_events_total{category="other",outcome=%q}`, "sent", "dropped", "duplicate", "dead", "expired")
+	add(`notifier_room_refused_total{reason=%q}`, "slot", "pair", "redis", "body", "channel", "part", "update")
+	add(`notifier_events_total{category="other",outcome=%q}`, "sent", "dropped", "duplicate", "dead", "expired", "folded")
 	add(`notifier_dropped_total{category="other",level=%q}`, "global", "category", "payments.*")
 	for _, reason := range event.Reasons() {
 		add(`notifier_dead_letters_total{reason=%q}`, string(reason))
@@ -189,6 +189,7 @@ var counting = []struct {
 	{func(m *telemetry.Metrics) { m.Waiting.AckPending(7); m.Waiting.AckPending(4) }, `ack_pending`, 4},
 	{func(m *telemetry.Metrics) { m.Waiting.RoomPending("slot", 7); m.Waiting.RoomPending("slot", 4) }, `room_pending{reason="slot"}`, 4},
 	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("updates", 7, 0) }, `pace_used{budget="updates"}`, 7},
+	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("lookups", 9, 0) }, `pace_used{budget="lookups"}`, 9},
 	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("workspace", 0, 3) }, `pace_waiting{budget="workspace"}`, 3},
 	{func(m *telemetry.Metrics) { m.Waiting.RoomPending("ready", 0) }, `room_pending{reason="ready"}`, 0},
 	{func(m *telemetry.Metrics) { m.Waiting.RoomRefused("slot", 2); m.Waiting.RoomRefused("slot", 0) }, `room_refused_total{reason="slot"}`, 2},

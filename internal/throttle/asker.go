@@ -63,17 +63,21 @@ func (a *asker) aside(
 }
 
 // askInTurn denies events that must wait for older events, and asks about the rest. Events that need not wait any more leave their queues.
-// If the queues cannot be read, no event is held back.
+// If the queues cannot be read, no event is held back. An event that is folded needs no slot, so it waits for no older event.
 func (a *asker) askInTurn(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
-	if a.o.Forward || !slices.ContainsFunc(requests, store.Request.StandsInQueue) {
+	stands := func(r store.Request) bool { return r.StandsInQueue() && a.o.Redis.Rules().Muted(r) == nil } // a muted event waits for no slot
+	if a.o.Forward || !slices.ContainsFunc(requests, func(r store.Request) bool { return r.StandsInQueue() || r.HasWaited }) {
 		return a.askByLimits(ctx, requests)
 	}
-	standing := partOf(requests, func(i int) bool { return requests[i].StandsInQueue() })
+	answers, err := a.foldStanding(ctx, requests, stands)
+	if err != nil {
+		return nil, err
+	}
+	standing := partOf(requests, func(i int) bool { return stands(requests[i]) && answers[i].Verdict == 0 })
 	turns, err := a.o.Redis.Queues.Turns(ctx, standing.requests)
 	if err != nil {
-		return a.askByLimits(ctx, requests)
+		return answerOthers(ctx, requests, answers, a.askByLimits)
 	}
-	answers := make([]store.Decision, len(requests))
 	if denied := standing.denyEarly(turns, answers); denied > 0 {
 		a.o.Metrics.Decision(store.Denied.String(), SourceRedis, denied)
 	}
@@ -81,9 +85,33 @@ func (a *asker) askInTurn(ctx context.Context, requests []store.Request) ([]stor
 		return nil, err
 	}
 	leaving := partOf(requests, func(i int) bool {
-		return requests[i].HasWaited && answers[i].Verdict != store.Deferred && answers[i].Verdict != store.Denied
+		d := &answers[i]
+		return requests[i].HasWaited && d.Verdict != store.Deferred && (d.Verdict != store.Denied || d.Muted != nil)
 	})
 	_ = a.o.Redis.Queues.Leave(ctx, leaving.requests) // if this fails, other events wait for these for a while
+	return answers, nil
+}
+
+// foldStanding answers the events of a batch that have their place in a queue and are folded, or wait for a message of their key. Without
+// a cost, a decision takes no slots and leaves the event Unknown otherwise.
+func (a *asker) foldStanding(ctx context.Context, requests []store.Request, stands func(store.Request) bool) ([]store.Decision, error) {
+	answers := make([]store.Decision, len(requests))
+	folding := partOf(requests, func(i int) bool { return stands(requests[i]) && requests[i].MayFold() })
+	if len(folding.requests) == 0 {
+		return answers, nil
+	}
+	for i := range folding.requests {
+		folding.requests[i].Cost = 0
+	}
+	folded, err := a.askFresh(ctx, folding.requests)
+	if err != nil {
+		return nil, err
+	}
+	for i, position := range folding.positions {
+		if folded[i].Verdict == store.Folded || folded[i].Awaits {
+			answers[position] = folded[i]
+		}
+	}
 	return answers, nil
 }
 
@@ -158,6 +186,7 @@ func (a *asker) askOnce(ctx context.Context, nonce string, requests []store.Requ
 	if err != nil {
 		return nil, err
 	}
+	a.staleness.note(asked)
 	err = a.o.Redis.Pairs.Announce(ctx, result.Decisions)
 	if errors.Is(err, script.ErrRefused) { // the events are delivered, although their pairs cannot be stored
 		a.logOnce.report(requests[0].Category, err)
@@ -228,7 +257,7 @@ func (a *asker) askEach(ctx context.Context, requests []store.Request, name func
 func (a *asker) disclaim(ctx context.Context, answers []store.Decision) {
 	for _, answer := range answers {
 		if answer.Grant != nil {
-			answer.Grant.Release(ctx, false)
+			answer.Grant.Release(ctx, answer.Lease.Request.Attempted)
 		}
 	}
 }

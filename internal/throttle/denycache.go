@@ -12,24 +12,42 @@ import (
 // slot opens, counted from before the call to Redis. It expires after ttl at the latest, so that the worker notices refunded slots and
 // limits that were raised elsewhere.
 type denyCache struct {
-	ttl  time.Duration // 0 turns the cache off
-	full *expiring.Map[store.LimitKey, *store.Denial]
+	ttl  time.Duration                                // 0 turns the cache off
+	full *expiring.Map[store.LimitKey, *store.Denial] // the limits of paths
+	keys *expiring.Map[store.LimitKey, *store.Denial] // the limits of each key; they evict no limit of a path
 }
 
-// maxFull bounds the entries.
+// maxFull bounds the entries of each map.
 const maxFull = 4096
 
 func newDenyCache(ttl time.Duration, clock func() time.Time) *denyCache {
-	return &denyCache{ttl: ttl, full: expiring.New[store.LimitKey, *store.Denial](maxFull, clock)}
+	return &denyCache{
+		ttl: ttl, full: expiring.New[store.LimitKey, *store.Denial](maxFull, clock), keys: expiring.New[store.LimitKey, *store.Denial](maxFull, clock),
+	}
+}
+
+// of returns the map with the entry of a limit.
+func (c *denyCache) of(key store.LimitKey) *expiring.Map[store.LimitKey, *store.Denial] {
+	if key.Key == "" {
+		return c.full
+	}
+	return c.keys
+}
+
+func (c *denyCache) isEmpty() bool { return c.full.Len() == 0 && c.keys.Len() == 0 }
+
+func (c *denyCache) clear() {
+	c.full.Clear()
+	c.keys.Clear()
 }
 
 // find returns the cached denial by the first full limit on the route, from the root down. It returns nil if the cache holds none.
 func (c *denyCache) find(r *store.Route) *store.Denial {
-	if c.full.Len() == 0 {
+	if c.isEmpty() {
 		return nil
 	}
 	for i := range r.Keys {
-		if denial, full := c.full.Get(r.Keys[i]); full {
+		if denial, full := c.of(r.Keys[i]).Get(r.Keys[i]); full {
 			return denial
 		}
 	}
@@ -45,7 +63,8 @@ func (c *denyCache) learn(asked time.Time, r *store.Route, d store.Decision, cos
 	if d.Verdict == store.ExceedsCapacity || wait > c.ttl {
 		wait = c.ttl
 	}
-	c.full.Put(r.Key(d.Node, d.Limit), d.Denial(asked), asked.Add(wait))
+	key := r.Key(d.Node, d.Limit)
+	c.of(key).Put(key, d.Denial(asked), asked.Add(wait))
 }
 
 // denials knows the limits that are full: in force, and in the shadow.
@@ -60,12 +79,15 @@ type denials struct {
 // learn remembers the denial in an answer of a store.
 func (d *denials) learn(asked time.Time, source string, request store.Request, decision *store.Decision) {
 	rules := d.redis.Rules()
-	if decision.Verdict == store.Denied {
+	if decision.Muted != nil {
+		return
+	}
+	if decision.Verdict == store.Denied && decision.Node.Key == "" { // no line is logged for each key
 		d.full.denied(decision, asked)
 	}
 	if source == SourceRedis && decision.Verdict.IsDenial() { // a share of a limit is full sooner than the limit
 		decision.Used = rules.InForce.TakenBefore(decision, request.Cost)
-		d.cache.learn(asked, rules.InForce.Route(request.Category), *decision, request.Cost)
+		d.cache.learn(asked, rules.InForce.Route(request.Category, request.Key), *decision, request.Cost)
 	}
 	shadow := decision.Shadow
 	if shadow.Verdict == 0 {
@@ -74,32 +96,34 @@ func (d *denials) learn(asked time.Time, source string, request store.Request, d
 	d.metrics.ShadowDecision(cmp.Or(shadow.Node.Level, LevelNone), shadow.Verdict.String(), 1)
 	if shadow.Verdict.IsDenial() && source == SourceRedis && rules.InShadow != nil {
 		denied := store.Decision{Verdict: shadow.Verdict, Node: shadow.Node, Limit: shadow.Limit, Wait: shadow.Wait}
-		d.shadow.learn(asked, rules.InShadow.Route(request.Category), denied, request.Cost)
+		d.shadow.learn(asked, rules.InShadow.Route(request.Category, request.Key), denied, request.Cost)
 	}
 }
 
-// find returns the cached denial of an event of the category, and counts the decision. It returns nil if there is none. Shadow limits must
-// deny the event too: otherwise they would miss the event.
-func (d *denials) find(category string) *store.Denial {
+// find returns the cached denial of an event of the category and the key, and counts the decision. It returns nil if there is none. Shadow
+// limits must deny the event too: otherwise they would miss the event.
+func (d *denials) find(category, key string) *store.Denial {
 	rules := d.redis.Rules()
-	denial := d.cache.find(rules.InForce.Route(category))
+	denial := d.cache.find(rules.InForce.Route(category, key))
 	if denial == nil {
 		return nil
 	}
 	if rules.InShadow != nil {
-		shadowed := d.shadow.find(rules.InShadow.Route(category))
+		shadowed := d.shadow.find(rules.InShadow.Route(category, key))
 		if shadowed == nil {
 			return nil
 		}
 		d.metrics.ShadowDecision(shadowed.Level, store.Denied.String(), 1)
 	}
 	d.metrics.Decision(store.Denied.String(), SourceCache, 1)
-	d.full.deniedAgain(denial.Path)
+	if denial.Key == "" {
+		d.full.deniedAgain(denial.Path)
+	}
 	return denial
 }
 
 // forget clears the caches, for example after slots were returned.
 func (d *denials) forget() {
-	d.cache.full.Clear()
-	d.shadow.full.Clear()
+	d.cache.clear()
+	d.shadow.clear()
 }

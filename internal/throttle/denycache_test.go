@@ -28,7 +28,7 @@ func TestDenyCache(t *testing.T) {
 		if wait == 0 {
 			d.Verdict = store.ExceedsCapacity
 		}
-		cache.learn(asked, tree.Route("a.b"), d, cost)
+		cache.learn(asked, tree.Route("a.b", ""), d, cost)
 	}
 	for _, step := range []struct {
 		what  string
@@ -59,17 +59,17 @@ func TestDenyCache(t *testing.T) {
 		step.learn(clock.Read())
 		clock.Advance(step.after)
 		for name, want := range step.full {
-			if got := cache.find(tree.Route(name)); (got != nil) != (want != "-") || got != nil && got.Path != want {
+			if got := cache.find(tree.Route(name, "")); (got != nil) != (want != "-") || got != nil && got.Path != want {
 				t.Errorf("%s: %s is full at %+v, want %q", step.what, name, got, want)
 			}
 		}
 	}
 	learn(clock.Read(), global, 0, time.Hour, 1)
 	raised := newRoutes(newTree(t, "200/1h", "10/1h", ""))
-	testkit.Equal(t, cache.find(raised.Route("a")), nil, "full limit after a raise")
+	testkit.Equal(t, cache.find(raised.Route("a", "")), nil, "full limit after a raise")
 	cache = newDenyCache(0, clock.Read)
 	learn(clock.Read(), global, 0, time.Hour, 1)
-	testkit.Equal(t, cache.find(tree.Route("a.b")), nil, "full limit of a cache that is turned off")
+	testkit.Equal(t, cache.find(tree.Route("a.b", "")), nil, "full limit of a cache that is turned off")
 }
 
 func TestDenyCacheIsBounded(t *testing.T) {
@@ -80,8 +80,8 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	for i := range 2 * maxFull {
 		name := fmt.Sprint("a", i)
 		node := tree.Path(name)[0]
-		cache.learn(clock.Read(), tree.Route(name), denied(node, node.Limits[0], time.Hour), 1)
-		if cache.find(tree.Route(name)) == nil {
+		cache.learn(clock.Read(), tree.Route(name, ""), denied(node, node.Limits[0], time.Hour), 1)
+		if cache.find(tree.Route(name, "")) == nil {
 			t.Fatalf("%s was not learned", name)
 		}
 	}
@@ -99,7 +99,7 @@ func TestLimiterCountsADenialFromItsQuestion(t *testing.T) {
 	limiter.one(store.Denied, request("second", "a"))
 	limiter.wantFull("a", limits.LevelCategory)
 	opens := scores(t, limiter.server, "{limiter}:log:a")["first"].Add(time.Hour)
-	if known := limiter.Full("a"); known.Opens.After(opens) {
+	if known := limiter.Full("a", ""); known.Opens.After(opens) {
 		t.Errorf("the limit counts as full for %v after its next slot has opened", known.Opens.Sub(opens))
 	}
 }

@@ -148,7 +148,7 @@ func TestLimiterLogsFullLimits(t *testing.T) {
 	kit := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "1/4s", "")}, DenyCacheTTL: time.Minute})
 	kit.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, request("sent", "payments"), request("dropped", "payments"))
 	for range 10 {
-		if kit.Full("payments") == nil {
+		if kit.Full("payments", "") == nil {
 			t.Fatal("the cache does not know of the denial")
 		}
 	}

@@ -21,9 +21,9 @@ func (m *mirror) ended(g *granted, lease store.Lease) {
 	}
 }
 
-// returned records that the slots are free again. A resolved event had no slots.
+// returned records that the slots are free again. A resolved event had no slots, nor had a released one.
 func (m *mirror) returned(g *granted) {
-	if g.Lease.Resolving {
+	if g.Lease.Resolving || g.Lease.Request.Slotless {
 		return
 	}
 	if g.mirrored {
@@ -42,7 +42,6 @@ type grants struct {
 	extend  *batcher[store.Lease, store.Lease]
 	release *batcher[store.Lease, store.Lease]
 	refund  *batcher[store.Lease, bool]
-	updates *batcher[store.Updated, struct{}]
 }
 
 func newGrants(o *LimiterOptions, mirror *mirror, replay *replay) *grants {
@@ -53,7 +52,7 @@ func newGrants(o *LimiterOptions, mirror *mirror, replay *replay) *grants {
 	}
 	return &grants{
 		o: o, mirror: mirror, replay: replay, finish: newBatcher(o.Redis.Finish), extend: newBatcher(extend(o.Lease)),
-		release: newBatcher(extend(0)), refund: newBatcher(o.Redis.Refund), updates: newBatcher(o.Redis.Pairs.RecordUpdates),
+		release: newBatcher(extend(0)), refund: newBatcher(o.Redis.Refund),
 	}
 }
 
@@ -65,7 +64,7 @@ func (of *grants) give(source string, asked time.Time, decisions []store.Decisio
 	} else if of.o.Policy == Local {
 		var admitted []store.Request
 		for i := range decisions {
-			if decisions[i].Verdict == store.Admitted {
+			if decisions[i].Verdict == store.Admitted && !requests[i].Slotless {
 				admitted = append(admitted, requests[i])
 			}
 		}
@@ -81,7 +80,7 @@ func (of *grants) give(source string, asked time.Time, decisions []store.Decisio
 		}
 		g := &grant{grants: of, granted: granted{
 			Admission: store.Admission{Lease: d.Lease, At: at}, local: source == SourceLocal,
-			mirrored: source == SourceRedis && d.Verdict == store.Admitted && !at.IsZero(),
+			mirrored: source == SourceRedis && d.Verdict == store.Admitted && !requests[i].Slotless && !at.IsZero(),
 		}}
 		d.Grant = g
 		if g.local && d.Verdict == store.Admitted {
@@ -114,12 +113,6 @@ func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
 	}
 	g.grants.replay.finished(&g.granted, receipt)
 	return newly
-}
-
-// Updated implements [Grant]. If the call fails, the next holder of the event updates the messages again.
-func (g *grant) Updated(ctx context.Context, left int) {
-	lease, _ := g.grants.replay.now(&g.granted)
-	_, _ = g.grants.updates.do(ctx, store.Updated{Lease: lease, Left: left})
 }
 
 // Extend implements [Grant].

@@ -37,46 +37,8 @@ func optionsOf(client redis.UniversalClient, prefix string) script.Options {
 	return script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: script.Eval}
 }
 
-// newPlan returns a plan. The text of the rules may be empty.
-func newPlan(t testkit.Test, global, category, rules string) limits.Plan {
-	t.Helper()
-	plan := limits.Plan{Global: testkit.Must(limits.Parse(global))(t), Category: testkit.Must(limits.Parse(category))(t)}
-	if rules != "" {
-		var faults []error
-		if plan.Rules, faults = limits.ParseRules(rules); len(faults) > 0 {
-			t.Fatal(faults)
-		}
-	}
-	return plan
-}
-
-func newTree(t testkit.Test, global, category, rules string) *limits.Tree {
-	t.Helper()
-	return testkit.Must(limits.NewTree(newPlan(t, global, category, rules)))(t)
-}
-
-// guarded returns a plan with guarantees.
-func guarded(t testkit.Test, plan limits.Plan, guarantees string) limits.Plan {
-	t.Helper()
-	var faults []error
-	if plan.Guarantees, faults = limits.ParseGuarantees(guarantees); len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	return plan
-}
-
-// newRuleset returns the limits of a plan, with a shadow if there are overrides for it.
-func newRuleset(t testkit.Test, plan limits.Plan, shadow string) limits.Ruleset {
-	t.Helper()
-	var overrides []limits.Override
-	if shadow != "" {
-		var faults []error
-		if overrides, faults = limits.ParseOverrides(shadow); len(faults) > 0 {
-			t.Fatal(faults)
-		}
-	}
-	return testkit.Must(limits.NewRuleset(plan, nil, overrides, nil))(t)
-}
+// Limits from their texts.
+var newPlan, newTree, guarded, newRuleset = scripttest.Plan, scripttest.Tree, scripttest.Guarded, scripttest.Ruleset
 
 // newRoutes returns the routes of a tree.
 func newRoutes(tree *limits.Tree) *store.Routes {
@@ -120,7 +82,7 @@ func several(n int, name, category string) []store.Request {
 // postponed returns an event denied by the limit 10/30m of path a. The next slot opens in 20 minutes.
 func postponed(r store.Request) store.Postponement {
 	return store.Postponement{
-		Request: r, Wait: 20 * time.Minute, Longest: 4 * time.Hour, Path: "a", Limit: limits.Limit{Count: 10, Window: 30 * time.Minute},
+		Request: r, Wait: 20 * time.Minute, Longest: 4 * time.Hour, Node: limits.Node{Path: "a"}, Limit: limits.Limit{Count: 10, Window: 30 * time.Minute},
 	}
 }
 

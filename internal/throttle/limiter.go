@@ -23,6 +23,8 @@ type Limiter struct {
 	grants    *grants
 	answers   *answers
 	asker     *asker
+
+	Mutes *Mutes // which events operators have muted
 }
 
 // Decide answers a batch. Plans decide about planned events, pairs about resolved events, and limits about the rest. An error is
@@ -131,7 +133,7 @@ func (l *Limiter) act(requests []store.Request) []store.Decision {
 	}
 	asked, decisions := time.Now(), l.grants.mirror.memory.DecideOnce("", requests).Decisions
 	for i := range decisions {
-		if d := &decisions[i]; l.o.Policy == Open && d.Verdict.IsDenial() {
+		if d := &decisions[i]; l.o.Policy == Open && d.Verdict.IsDenial() && d.Muted == nil {
 			*d = store.Decision{Verdict: store.Admitted, Lease: d.Lease}
 		}
 	}
@@ -139,16 +141,17 @@ func (l *Limiter) act(requests []store.Request) []store.Decision {
 	return decisions
 }
 
-// Full returns the cached denial of an event of the category, without asking Redis. It returns nil if there is none.
-func (l *Limiter) Full(category string) *store.Denial {
+// Full returns the cached denial of an event of the category and the key, without asking Redis. It returns nil if there is none. Without a
+// key, it knows the limits of paths alone.
+func (l *Limiter) Full(category, key string) *store.Denial {
 	if l.o.Forward || !l.staleness.current.Load() || l.o.Policy == Open && !l.outage.isAnswering() {
 		return nil
 	}
-	return l.denials.find(category)
+	return l.denials.find(category, key)
 }
 
-// Position returns the position of this instance's limits.
-func (l *Limiter) Position() limits.Position { return l.o.Redis.Rules().Position }
+// Rules returns this instance's limits.
+func (l *Limiter) Rules() *store.Rules { return l.o.Redis.Rules() }
 
 // Await blocks until Decide may work. It returns nil or the context's error. It also waits while this instance lacks the limits in force.
 func (l *Limiter) Await(ctx context.Context) error { return l.outage.await(ctx, l.staleness.lags) }

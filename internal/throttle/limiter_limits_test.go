@@ -27,7 +27,7 @@ func (m *fakeMetrics) wantShadow(t *testing.T, want map[string]int) {
 
 func (k *limiterKit) wantFull(category, level string) {
 	k.t.Helper()
-	if denial := k.Full(category); (denial != nil) != (level != "") || denial != nil && denial.Level != level {
+	if denial := k.Full(category, ""); (denial != nil) != (level != "") || denial != nil && denial.Level != level {
 		k.t.Errorf("%s is denied by %+v, want %q", category, denial, level)
 	}
 }

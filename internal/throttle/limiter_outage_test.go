@@ -194,7 +194,9 @@ func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Policy: Closed, Grace: time.Nanosecond})
 	grant := limiter.one(store.Admitted, request("e", "a"))
 	proxy.DropReplies(true)
-	if _, err := limiter.Decide(t.Context(), []store.Request{request("f", "a")}); !errors.Is(err, script.ErrUnavailable) {
+	attempted := request("g", "a")
+	attempted.Attempted = true
+	if _, err := limiter.Decide(t.Context(), []store.Request{request("f", "a"), attempted}); !errors.Is(err, script.ErrUnavailable) {
 		t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
 	}
 	limiter.until(acting)
@@ -203,8 +205,11 @@ func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	proxy.Cut()
 	limiter.until(answering)
 	limiter.one(store.Done, request("e", "a"))
-	limiter.one(store.Reclaimed, request("f", "a")) // the request arrived, and its reply was lost
-	limiter.wantLogged("a", 2)
+	for id, inDoubt := range map[string]bool{"f": false, "g": true} { // the request arrived, and its reply was lost
+		answer := limiter.want(map[store.Verdict]int{store.Reclaimed: 1}, request(id, "a"))[0]
+		testkit.Equal(t, answer.InDoubt, inDoubt, "%s: in doubt", id)
+	}
+	limiter.wantLogged("a", 3)
 }
 
 // TestLimiterSyncs tells Redis later of single calls that failed.

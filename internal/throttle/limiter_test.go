@@ -49,7 +49,7 @@ func TestLimiterFull(t *testing.T) {
 	for _, category := range []string{"a", "a.b.c"} {
 		limiter.wantFull(category, limits.LevelCategory)
 	}
-	known := limiter.Full("a")
+	known := limiter.Full("a", "")
 	if opens := known.Opens.Sub(asked); opens < 59*time.Minute || opens > time.Hour+time.Minute {
 		t.Errorf("the next slot opens in %v, want about an hour", opens)
 	}

@@ -21,6 +21,9 @@ const (
 // LevelNone is the level of events that no shadow limit denied.
 const LevelNone = "none"
 
+// maxLocalKeys bounds the keys that this instance counts for the time without Redis: some tens of megabytes.
+const maxLocalKeys = 100_000
+
 // Metrics receives the limiter's measurements. Its methods must be safe for concurrent use.
 type Metrics interface {
 	Decision(verdict, source string, n int)
@@ -63,6 +66,7 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	local := o.Settings
 	local.Forward = o.Forward || o.Policy == Open
 	memory := store.NewMemory(local, time.Now, o.Instances)
+	memory.KeepKeys(maxLocalKeys)
 	memory.AdoptRules(rules)
 
 	l := &Limiter{o: &o, full: newFullLimits(o.Logger), unpaired: newUnpaired(o.DenyCacheTTL, time.Now)}
@@ -72,7 +76,8 @@ func NewLimiter(o LimiterOptions) *Limiter {
 		full: l.full, metrics: o.Metrics,
 	}
 	l.outage = newOutage(&o, l.denials, l.unpaired)
-	l.staleness = &staleness{o: &o, outage: l.outage}
+	l.staleness = newStaleness(&o, l.outage)
+	l.Mutes = &Mutes{&o, l.staleness}
 	l.usage = newUsage(o.Redis, l.outage, l.full, o.UsageMetrics)
 	mirror := &mirror{memory: memory, denials: l.denials, metrics: o.Metrics}
 	replay := &replay{contact: contact{&o}, mirror: mirror, logOnce: logOnce}

@@ -65,7 +65,7 @@ func (w *queueWorld) run() {
 		}
 		testkit.Equal(w.t, answers[0].Verdict, store.Denied, "verdict of %q", next.request.ID)
 		verdict, in, err := w.Queues.Delay(w.t.Context(), store.Postponement{
-			Request: next.request, Wait: answers[0].Wait, Longest: time.Hour, Path: answers[0].Node.Path, Limit: answers[0].Limit,
+			Request: next.request, Wait: answers[0].Wait, Longest: time.Hour, Node: answers[0].Node, Limit: answers[0].Limit,
 		}, 1000)
 		if err != nil || verdict != store.ComesBack {
 			w.t.Fatalf("%q: verdict %d, %v", next.request.ID, verdict, err)
@@ -141,7 +141,7 @@ func TestLimiterTurns(t *testing.T) {
 	delay := func(id string, sequence uint64, denied store.Decision) {
 		t.Helper()
 		verdict, _, err := limiter.Delay(t.Context(), store.Postponement{
-			Request: inMessage(sequence, request(id, "a")), Wait: denied.Wait, Longest: 4 * time.Hour, Path: denied.Node.Path, Limit: denied.Limit,
+			Request: inMessage(sequence, request(id, "a")), Wait: denied.Wait, Longest: 4 * time.Hour, Node: denied.Node, Limit: denied.Limit,
 		})
 		if err != nil || verdict != store.ComesBack {
 			t.Fatalf("%q: verdict %d, %v", id, verdict, err)

@@ -45,10 +45,10 @@ type lostReply struct {
 const maxLostReplies = 16
 
 // reach makes the first contact. If Redis works, it calls compare before any decision.
-func (r *recovery) reach(ctx context.Context, compare func(context.Context)) {
+func (r *recovery) reach(ctx context.Context, compare func(context.Context) error) {
 	err := r.contact.works(ctx)
 	if err == nil {
-		compare(ctx)
+		_ = compare(ctx) // keepUp tries again
 	}
 	r.outage.reached(err)
 }
@@ -157,6 +157,7 @@ func (r *recovery) release(ctx context.Context, call lostReply) error {
 	var leases []store.Lease
 	for i := range result.Decisions {
 		if lease := result.Decisions[i].Lease; lease.Request.ID != "" {
+			lease.InDoubt = lease.InDoubt || lease.Request.Attempted // nobody has looked for the post
 			leases = append(leases, lease)
 		}
 	}

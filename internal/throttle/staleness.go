@@ -32,6 +32,9 @@ type staleness struct {
 	outage  *outage
 	current atomic.Bool // this instance's limits are in force, according to the latest answer
 
+	asked      atomic.Pointer[time.Time] // when the newest call began that confirmed this instance's limits; nil: none did
+	confirming *batcher[struct{}, struct{}]
+
 	mu     sync.Mutex
 	everSo bool      // this instance's limits were in force at some time
 	since  time.Time // when fetching newer limits first failed; zero: no newer limits are in force
@@ -40,25 +43,77 @@ type staleness struct {
 	told   bool
 }
 
+// ConfirmedFor is how long no post needs another confirmation of the limits. Whoever mutes a path waits longer, so that no worker posts by
+// older limits afterwards.
+const ConfirmedFor = 500 * time.Millisecond
+
+func newStaleness(o *LimiterOptions, outage *outage) *staleness {
+	s := &staleness{o: o, outage: outage}
+	s.confirming = newBatcher(func(ctx context.Context, all []struct{}) ([]struct{}, error) { return all, s.confirm(ctx) })
+	return s
+}
+
+// confirmed reports whether a call that began less than d ago confirmed this instance's limits.
+func (s *staleness) confirmed(d time.Duration) bool {
+	asked := s.asked.Load()
+	return asked != nil && time.Since(*asked) < d
+}
+
+// note records that a call confirmed this instance's limits.
+func (s *staleness) note(asked time.Time) {
+	if last := s.asked.Load(); last == nil || last.Before(asked) {
+		s.asked.Store(&asked)
+	}
+}
+
+// confirm makes sure that this instance has the limits in force. While Redis does not answer, it asks the bucket of the limits.
+func (s *staleness) confirm(ctx context.Context) error {
+	asked, err := time.Now(), s.outage.mustAnswer()
+	if err == nil {
+		err = s.compare(ctx)
+	}
+	switch {
+	case err == nil, errors.Is(err, script.ErrStale):
+		return err
+	case s.o.Refresh == nil: // the limits never change
+		return nil
+	}
+	refreshing, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+	if err = s.o.Refresh(refreshing); err == nil {
+		s.note(asked)
+	}
+	return err
+}
+
 // keepUp compares this instance's limits with the limits in force until the context ends. Even an instance without events must notice that
 // it lags, and that it has caught up.
 func (s *staleness) keepUp(ctx context.Context) {
 	repeat(ctx, compareEvery, func(time.Time) {
 		if s.outage.isAnswering() {
-			s.compare(ctx)
+			_ = s.compare(ctx) // the next tick tries again
 		}
 	})
 }
 
 // compare checks whether this instance's limits are in force. If not, it fetches newer limits.
-func (s *staleness) compare(ctx context.Context) {
-	err := s.o.Redis.Compare(ctx)
+func (s *staleness) compare(ctx context.Context) error {
+	ask := func() error {
+		asked := time.Now()
+		err := s.o.Redis.Compare(ctx)
+		if err == nil {
+			s.note(asked)
+		}
+		return err
+	}
+	err := ask()
 	switch {
 	case err == nil:
 		s.caughtUp()
 	case errors.Is(err, script.ErrStale):
-		_ = s.catchUp(ctx, err, func() error { return s.o.Redis.Compare(ctx) })
+		err = s.catchUp(ctx, err, ask)
 	}
+	return err
 }
 
 // catchUp adopts newer limits and then asks again. It returns the error of the last attempt. If the context has ended, it returns the

@@ -53,5 +53,5 @@ func TestLimiterLatestUses(t *testing.T) {
 	}
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", ""), Position: limits.Position{Generation: 7, Revision: 9}})
 	testkit.Equal(t, len(limiter.Usage().Latest()), 0, "uses of limits that are gone")
-	testkit.Equal(t, limiter.Position(), limits.Position{Generation: 7, Revision: 9}, "position")
+	testkit.Equal(t, limiter.Rules().Position, limits.Position{Generation: 7, Revision: 9}, "position")
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
 // Question selects the events that meet every condition that is set. It needs at least one condition.
@@ -62,8 +63,14 @@ type Event struct {
 	Note      string          `json:"note,omitempty"`    // a detail that Reason leaves out: until when the event waits, the number of its dead letter
 	Entries   []journal.Entry `json:"entries,omitempty"` // of the journal
 
-	pending *Pending
+	waits   waits
 	letters []Letter
+}
+
+// waits is what the streams have of an event.
+type waits struct {
+	event   *Pending  // the event itself; nil: no stream has it
+	updates []Pending // of messages that the event resolves
 }
 
 // State is the name of an event's outcome. An event without an outcome has one of the states below.
@@ -103,7 +110,7 @@ func (t Total) What() string {
 		if by != "" { // in shadow mode
 			return what + ", though denied by " + by
 		}
-	case journal.Dropped, journal.Duplicate, journal.Dead, journal.Expired, journal.Told, journal.Lost:
+	case journal.Dropped, journal.Duplicate, journal.Dead, journal.Expired, journal.Folded, journal.Told, journal.Lost:
 	}
 	if by != "" {
 		what += " by " + by
@@ -146,6 +153,7 @@ type Pending struct {
 	Reason   string    // what it waits for in the room (room.Reason); Due: its wait is over; "": it is in the producers' stream
 	Since    time.Time // when it arrived there
 	Due      time.Time // when its wait ends; zero: unknown
+	Order    room.Order
 }
 
 // Due is the reason of an event in the room that has waited long enough: the next worker takes it.

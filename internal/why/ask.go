@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -140,14 +141,21 @@ func (s *session) readPending(ctx context.Context) {
 	for _, a := range s.asked {
 		if !a.question.single() {
 			a.answer.Waiting = sayWaiting(a.waiting)
-			for _, n := range a.waiting {
-				a.answer.Found += n
+			for reason, n := range a.waiting {
+				if reason != string(room.Update) {
+					a.answer.Found += n
+				}
 			}
 		}
 		a.forgetOldestPending()
 		for _, p := range a.pending {
 			e := a.events.of(p.ID, p.Category, p.Sequence)
-			e.Title, e.Stored, e.pending = cmp.Or(e.Title, p.Title), p.Stored, &p
+			e.Title, e.Stored = cmp.Or(e.Title, p.Title), p.Stored
+			if p.Reason == string(room.Update) { // the event itself may have ended
+				e.waits.updates = append(e.waits.updates, p)
+			} else {
+				e.waits.event = &p
+			}
 		}
 	}
 }
@@ -287,7 +295,7 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 	last := journal.Entry{
 		ID: entry.LastID, Stream: entry.Stream, Sequence: entry.LastSequence, Stored: entry.LastStored, Category: entry.Category,
 		Result: entry.Result, Reason: entry.Reason, Level: entry.Level, Path: entry.Path, Limit: entry.Limit, Size: entry.Size,
-		Decided: entry.Decided, Channel: entry.Channel, Round: entry.LastRound, Instance: entry.Instance,
+		Decided: entry.Decided, Channel: entry.Channel, Round: entry.LastRound, Instance: entry.Instance, By: entry.By,
 	}
 	return last, last.ID != "" && a.question.Title == "" && a.query.Matches(&last)
 }
@@ -347,26 +355,36 @@ func (a *asking) tellJournal() {
 	}
 }
 
+// kind is a category of events, with a key if a limit of each key denied one.
+type kind struct{ category, key string }
+
+func (k kind) String() string {
+	if k.key == "" {
+		return k.category
+	}
+	return fmt.Sprintf("%s with the key %q", k.category, k.key)
+}
+
 // tellNow adds what would happen now to an event of each category in the question or the answer.
 func (a *asking) tellNow(ctx context.Context) {
-	var categories []string
+	var kinds []kind
 	for _, e := range slices.Backward(a.answer.Events) {
-		if e.Category != "" && !slices.Contains(categories, e.Category) {
-			categories = append(categories, e.Category)
+		if one := e.kind(); one.category != "" && !slices.Contains(kinds, one) {
+			kinds = append(kinds, one)
 		}
 	}
-	if a.question.Category != "" && (!a.question.single() || len(categories) == 0) {
-		categories = []string{a.question.Category}
+	if a.question.Category != "" && (!a.question.single() || len(kinds) == 0) {
+		kinds = []kind{{category: a.question.Category}}
 	}
 	const most = 3
-	for _, category := range categories[:min(most, len(categories))] {
-		explanation, err := a.session.Explain(ctx, store.Request{ID: category + " ", Category: category, Cost: 1})
+	for _, one := range kinds[:min(most, len(kinds))] {
+		explanation, err := a.session.Explain(ctx, store.Request{ID: one.category + " ", Category: one.category, Key: one.key, Cost: 1})
 		if err != nil {
 			a.unknown("the limits cannot be asked", err)
 			return
 		}
-		now := a.words.sayNow(category, explanation)
-		if instead := a.session.Denied(category); instead != "" && explanation.Denial != nil {
+		now := a.words.sayNow(one, explanation)
+		if instead := a.session.Denied(one.category); instead != "" && explanation.Denial != nil {
 			now += "; " + instead
 		}
 		a.answer.Now = append(a.answer.Now, now)

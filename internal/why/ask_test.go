@@ -205,13 +205,13 @@ var sentences = []struct {
 	{"resolved before its firing event is decided", known{pending: []Pending{
 		withKey(inRoom("pair"), "evt-4711", false), withKey(stuck, "evt-4700", true), ofAnotherKey,
 	}}, []string{
-		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until 10:05:00.000`,
+		`is in the room now and waits for the outcome of an earlier event of its key, with the key "db-1", until 10:05:00.000`,
 		"the firing event evt-4700 of 09:59:00.000 is in the stream without an outcome, since 09:59:00.000",
 	}},
 	{"resolved while its firing event is delivered", known{
 		pending: []Pending{withKey(inRoom("pair"), "evt-4711", false)}, record: store.Explanation{Pair: store.PairUnderWay},
 	}, []string{
-		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until 10:05:00.000`,
+		`is in the room now and waits for the outcome of an earlier event of its key, with the key "db-1", until 10:05:00.000`,
 		"the firing event has its slots, and is being delivered",
 	}},
 	{"resolved after its firing event was sent", known{
@@ -225,7 +225,7 @@ var sentences = []struct {
 		pending: []Pending{withKey(inRoom("pair"), "evt-4711", false)},
 		record:  store.Explanation{Pair: store.PairWaits, PairUntil: at("10:31:40")},
 	}, []string{
-		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1", until 10:05:00.000`,
+		`is in the room now and waits for the outcome of an earlier event of its key, with the key "db-1", until 10:05:00.000`,
 		"the firing event waits for a slot, until 10:31:40.000",
 	}},
 	{"back from the room", known{pending: []Pending{inRoom(Due)}}, []string{"is back from the room, and the next worker takes it"}},
@@ -298,6 +298,30 @@ func TestNow(t *testing.T) {
 		k.record, k.delays = test.record, test.delays
 		testkit.EqualSlices(t, k.ask(t, test.question).Now, []string{test.want}, "%s", name)
 	}
+}
+
+// TestNowOfAKey asks the limits about the key of the event, if a limit of each key denied it.
+func TestNowOfAKey(t *testing.T) {
+	t.Parallel()
+	limit := limits.Limit{Count: 1, Window: time.Hour}
+	byKey := refund(journal.Dropped, func(e *journal.Entry) {
+		denied(e)
+		e.Level, e.Limit, e.Used, e.Size, e.Path, e.Key = "payments@key", "1/1h", 1, 1, "payments", "db-1"
+	})
+	sources := known{entries: []journal.Entry{byKey}}.sources()
+	sources.Explain = func(_ context.Context, request store.Request) (store.Explanation, error) {
+		testkit.Equal(t, request.Key, "db-1", "key in the request")
+		next := at("10:30:00")
+		use := limits.UseOf(limits.Node{Path: "payments", Key: limits.HashOfKey("db-1"), Level: "payments@key"}, limit, 1)
+		use.Next = &next
+		return store.Explanation{At: at("10:00:00"), Limits: []limits.Use{use}, Denial: &use}, nil
+	}
+	answer := Ask(t.Context(), sources, Question{ID: "evt-4711"})[0]
+	testkit.Contains(t, "the denial", answer.Events[0].Sentences[0], "by payments@key 1/1h: 1 of 1 used, the next slot opened at 09:31:40")
+	testkit.EqualSlices(t, answer.Now, []string{
+		`an event of payments.refunds with the key "db-1" would be denied now by payments@key 1/1h: 1 of 1 used, the next slot opens at 10:30:00`,
+	}, "now")
+	testkit.Equal(t, answer.Events[0].Entries[0].Key, "db-1", "key of the entry")
 }
 
 // TestAggregatedEntriesAreNoAnswer has entries that count events. The answer shows them as counts.
@@ -531,7 +555,7 @@ func TestGroups(t *testing.T) {
 		got = append(got, group.Reason)
 	}
 	testkit.EqualSlices(t, got, []string{
-		`is in the room now and waits for the outcome of the event that it resolves, with the key "db-1" | evt-6 until 10:05:00.000`,
+		`is in the room now and waits for the outcome of an earlier event of its key, with the key "db-1" | evt-6 until 10:05:00.000`,
 		"sent to #payments | evt-5 | evt-2",
 		"dropped by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40; " +
 			"no digest has told #payments of it, as far as the journal knows | evt-4 | evt-3 | evt-1 | evt-0",

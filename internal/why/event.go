@@ -60,8 +60,12 @@ func (a *asking) tellEvents(ctx context.Context) {
 				}
 			}
 		}
-		if e.settle(); e.pending != nil {
+		if e.settle(); e.waits.event != nil {
 			a.tellPending(ctx, e)
+		}
+		for _, update := range e.waits.updates {
+			where, since, until := a.words.placeOfPending(update)
+			e.tell(where+since+until, where)
 		}
 		for _, l := range e.letters {
 			reason := "is a dead letter: " + reasonOf(l.Reason, l.Error)
@@ -82,6 +86,17 @@ func (a *asking) tellEvents(ctx context.Context) {
 	}
 }
 
+// kind returns the event's category, and the key of its newest denial if a limit of each key denied it.
+func (e *Event) kind() kind {
+	one := kind{category: e.Category}
+	for _, entry := range e.Entries {
+		if entry.Level != "" {
+			one.key = entry.Key
+		}
+	}
+	return one
+}
+
 // tell adds a sentence about the event. The reason is the part of the sentence that may equal the reason of other events.
 func (e *Event) tell(sentence, reason string) {
 	e.Sentences = append(e.Sentences, sentence)
@@ -93,10 +108,10 @@ func (e *Event) tell(sentence, reason string) {
 
 // tellPending adds where an event waits, and for what.
 func (a *asking) tellPending(ctx context.Context, e *Event) {
-	where, since, until := a.words.placeOfPending(*e.pending)
+	where, since, until := a.words.placeOfPending(*e.waits.event)
 	e.tell(where+since+until, where)
 	e.Note = strings.TrimPrefix(until, ", ")
-	e.Sentences = append(e.Sentences, a.sayPair(ctx, *e.pending)...)
+	e.Sentences = append(e.Sentences, a.sayPair(ctx, *e.waits.event)...)
 }
 
 // settle sets the event's state. An event with an outcome no longer waits: a worker is about to acknowledge its message. If it came to the
@@ -108,18 +123,18 @@ func (e *Event) settle() {
 			last = entry
 		}
 	}
-	if e.pending != nil && last.Result != "" && (e.pending.Reason == "" || !e.pending.Since.After(last.Decided)) {
-		e.pending = nil
+	if e.waits.event != nil && last.Result != "" && (e.waits.event.Reason == "" || !e.waits.event.Since.After(last.Decided)) {
+		e.waits.event = nil
 	}
 	isSplit := slices.ContainsFunc(e.Entries, func(entry journal.Entry) bool { return entry.Result == journal.Split })
 	switch {
-	case e.pending != nil && e.pending.Reason != "":
+	case e.waits.event != nil && e.waits.event.Reason != "":
 		e.State = StateWaiting
 	case last.Result != "":
 		e.State = State(last.Result)
 	case isSplit:
-		e.State, e.pending = StateSplit, nil
-	case e.pending != nil:
+		e.State, e.waits.event = StateSplit, nil
+	case e.waits.event != nil:
 		e.State = StateUndecided
 	case len(e.letters) > 0:
 		e.State = State(journal.Dead)
@@ -169,7 +184,7 @@ func (e *Event) admitted() {
 // group. A waiting event's message has that information. For any other event, requests returns both. A derived ID is the place of the message.
 func (e *Event) requests() []store.Request {
 	message := store.Message{Sequence: e.Sequence, Stored: e.Stored}
-	if p := e.pending; p != nil {
+	if p := e.waits.event; p != nil {
 		if p.Identity == "" {
 			return nil
 		}

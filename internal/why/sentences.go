@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -42,7 +44,7 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		if e.Level != "" {
 			how += fmt.Sprintf("; in shadow mode, %s would have denied it", limitOf(e))
 		}
-		return "sent", how
+		return "sent", how + released(e.By)
 	case journal.Dropped:
 		return "dropped", " by " + w.sayDenial(e)
 	case journal.Duplicate:
@@ -51,11 +53,13 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		return "stored as a dead letter", ": " + reasonOf(e.Reason, e.Code)
 	case journal.Expired:
 		return "expired", ": it had become older than NOTIFIER_EVENT_MAX_AGE"
+	case journal.Folded:
+		return "folded", fmt.Sprintf(" into the message of %s as number %d", timeOfDay(e.Message, w.now, "15:04"), e.Number)
 	case journal.Waiting:
 		if how = " for " + waitsFor(e.Reason); e.Level != "" {
 			how += ", denied by " + limitOf(e)
 		}
-		return "began to wait", how
+		return "began to wait", how + released(e.By)
 	case journal.Failed:
 		return "could not be posted", ": " + reasonOf(e.Reason, e.Code) + "; it is tried again"
 	case journal.Split:
@@ -63,6 +67,14 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 	case journal.Told, journal.Lost:
 	}
 	return string(e.Result), ""
+}
+
+// released says who has released an event; "" for nobody.
+func released(by string) string {
+	if by == "" {
+		return ""
+	}
+	return "; released by " + by
 }
 
 // sayUntil says until when an event was to wait.
@@ -83,6 +95,14 @@ func (w words) sayDenial(e journal.Entry) string {
 	switch e.Level {
 	case store.LevelUnpaired:
 		return "unpaired: it resolves what nobody was told of"
+	case limits.LevelMute:
+		text := "mute of " + e.Path
+		if !e.Next.IsZero() {
+			text += " until " + w.second(e.Next)
+		}
+		return strings.TrimSuffix(text+", "+e.Reason, ", ")
+	case store.LevelOperator:
+		return cmp.Or(e.By, "an operator") + " with notifier delayed drop, while it waited"
 	case store.LevelRoom:
 		return "room: too many events of its first-level category were waiting"
 	case store.LevelClosed:
@@ -112,13 +132,15 @@ func waitsFor(reason string) string {
 	case "slot":
 		return "a slot"
 	case "pair":
-		return "the outcome of the event that it resolves"
+		return "the outcome of an earlier event of its key"
 	case "redis":
 		return "redis, which refuses a log on its path"
 	case "body":
 		return "its turn to be decoded"
 	case "channel":
 		return "its channel"
+	case "update":
+		return "the budget of updates"
 	case "part", "replay", Due:
 		return "a worker"
 	}
@@ -144,9 +166,12 @@ func (w words) placeOfPending(p Pending) (where, since, until string) {
 	case "":
 		return "is in the stream without an outcome", ", since " + w.stamp(p.Stored), ""
 	case Due:
-		return "is back from the room, and the next worker takes it", "", ""
+		return "is back from the room, and the next worker takes it" + ordered(p.Order), "", ""
 	}
-	where = "is in the room now and waits for " + waitsFor(p.Reason)
+	where = "is in the room now and waits for " + waitsFor(p.Reason) + ordered(p.Order)
+	if p.Reason == string(room.Update) {
+		where = "an update of a message that it resolves " + where
+	}
 	if p.Key != "" && p.Reason == "pair" {
 		where += fmt.Sprintf(", with the key %q", p.Key)
 	}
@@ -154,6 +179,17 @@ func (w words) placeOfPending(p Pending) (where, since, until string) {
 		until = ", until " + w.stamp(p.Due)
 	}
 	return where, "", until
+}
+
+// ordered says what an operator has ordered; "" for nothing.
+func ordered(order room.Order) string {
+	switch order.Action {
+	case room.Release:
+		return released(order.By)
+	case room.Drop:
+		return "; " + order.By + " has dropped it"
+	}
+	return ""
 }
 
 // sayWaiting says how many events have no outcome, by what they wait for.
@@ -259,11 +295,18 @@ func (s *session) readDigests(ctx context.Context) {
 	slices.SortStableFunc(s.digests, func(x, y journal.Entry) int { return x.Decided.Compare(y.Decided) })
 }
 
-// sayNow says what would happen to an event of a category.
-func (w words) sayNow(category string, known store.Explanation) string {
+// sayNow says what would happen to an event of a kind.
+func (w words) sayNow(one kind, known store.Explanation) string {
+	if mute := known.Muted; mute != nil {
+		text := fmt.Sprintf("an event of %s would be dropped now: %s is muted until %s", one, mute.Path, w.second(mute.Until))
+		if mute.By != "" {
+			text += " by " + mute.By
+		}
+		return text + ": " + mute.Reason
+	}
 	denial := known.Denial
 	if denial == nil {
-		text := fmt.Sprintf("an event of %s would be sent now", category)
+		text := fmt.Sprintf("an event of %s would be sent now", one)
 		var used []string
 		for _, limit := range known.Limits {
 			used = append(used, fmt.Sprintf("%s %d of %d used", limit.Name(), limit.Used, limit.Size))
@@ -274,7 +317,7 @@ func (w words) sayNow(category string, known store.Explanation) string {
 		return text
 	}
 	text := fmt.Sprintf("an event of %s would be denied now by %s %s: %d of %d used",
-		category, denial.Level, denial.Limit, denial.Used, denial.Size)
+		one, denial.Level, denial.Limit, denial.Used, denial.Size)
 	if denial.Next != nil {
 		text += ", the next slot opens at " + w.second(*denial.Next)
 	}

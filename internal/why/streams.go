@@ -53,7 +53,7 @@ func (s Streams) Pending(ctx context.Context, search Search) error {
 		err = s.readAll(ctx, s.Producers, producers)
 	}
 	return errors.Join(err, s.readAll(ctx, s.Room, func(m *jetstream.RawStreamMsg) {
-		if trusted.IsMarked(m.Header) { // workers remove forged messages
+		if trusted.IsMarked(m.Header) && !room.Under(s.Decoder.Prefix).IsReplan(m.Subject) { // workers remove forged messages
 			take(s.waiting(m))
 		}
 	}))
@@ -107,9 +107,9 @@ func (s Streams) waiting(m *jetstream.RawStreamMsg) Pending {
 	if err != nil {
 		return Pending{Since: m.Time, Reason: "unreadable"}
 	}
-	p := Pending{Since: m.Time, Reason: string(entry.Reason)}
+	p := Pending{Since: m.Time, Reason: string(entry.Reason), Order: entry.Order}
 	p.Due, _ = room.DueAt(m.Header)
-	if strings.HasPrefix(m.Subject, string(room.Under(s.Decoder.Prefix))+"."+Due+".") {
+	if strings.HasPrefix(m.Subject, string(room.Under(s.Decoder.Prefix))+"."+Due+".") && entry.Reason != room.Update {
 		p.Reason = Due
 	}
 	return s.pending(event.Message{

@@ -1,7 +1,7 @@
 -- destinations.lua: sorted sets with channel -> time, for the scripts in pacing/.
 
 -- What is paused beside channels. No channel has such a name.
-local WORKSPACE, UPDATES = '\nworkspace', '\nupdates'
+local WORKSPACE, UPDATES, LOOKUPS = '\nworkspace', '\nupdates', '\nlookups'
 
 -- How far ahead of the clock a pause or a slot time may lie: pauses and waits last an hour at most. A time further ahead was
 -- written by a clock that had run ahead.

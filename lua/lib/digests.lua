@@ -7,6 +7,7 @@
 --                      claimed_at generation next_revision". paths is the number of entries. partial is 1 if some drops have no
 --                      entry. claimed_at is when the latest digest was claimed. next_revision is the first change of a live limit
 --                      that no digest of the channel has reported, in a generation of their bucket; 0 if it is unknown.
+--   line feed, keys    of a mute: the last states of keys of its events, see keys_text
 --   line feed, rounds  which rounds of which instances the counts for the next digest are from: "instance first last" for each
 --                      instance, with blanks between. A round is what an instance took from its counter at once.
 --   line feed, claimed the claimed digest, until it has ended: a line "claim state until failures", a line
@@ -30,7 +31,7 @@
 -- name and count of each level that denied events. Drops without entry are shown in an entry with the path
 -- "<first-level category>.>". Times are microseconds.
 
-local HEAD, ROUNDS, CLAIMED = '\nhead', '\nrounds', '\nclaimed'
+local HEAD, ROUNDS, CLAIMED, MUTED_KEYS = '\nhead', '\nrounds', '\nclaimed', '\nkeys'
 local HEAD_NAMES = { 'total', 'first', 'last', 'unpaired', 'paths', 'partial', 'claimed_at', 'generation', 'next_revision' }
 local DIGEST_NAMES = {
   'total', 'first', 'last', 'unpaired', 'paths', 'partial', 'since', 'at_least', 'doubtful', 'from_revision', 'before_revision',
@@ -38,6 +39,9 @@ local DIGEST_NAMES = {
 
 -- How many levels an entry counts. The same as MaxDropLevels in Go.
 local MOST_LEVELS = 8
+
+-- How many keys of a mute are remembered. The same as maxKeys in Go.
+local MOST_KEYS = 100
 
 -- The number of instances with stored rounds: the newest.
 local MOST_INSTANCES = 200
@@ -88,6 +92,48 @@ local function add_rounds(rounds, instance, first, last)
     table.remove(rounds, 1)
   end
   rounds[#rounds + 1] = { instance = instance, first = first, last = last }
+end
+
+-- Reads what keys_text has written.
+local function read_keys(text)
+  local keys = { more = string.sub(text or '', 1, 1) == '+', by_name = {} }
+  for at, firing, name, title in string.gmatch(text or '', '\n(%d+)\t([01])\t([^\t\n]*)\t([^\n]*)') do
+    local key = { at = tonumber(at), firing = firing, name = name, title = title }
+    keys[#keys + 1], keys.by_name[name] = key, key
+  end
+  return keys
+end
+
+-- Returns '+' if there are more keys that fire, otherwise '-', and a line for each key: "time firing name title" with tabs between.
+local function keys_text(keys)
+  local lines = { keys.more and '+' or '-' }
+  for _, key in ipairs(keys) do
+    lines[#lines + 1] = table.concat({ integer(key.at), key.firing, key.name, key.title }, '\t')
+  end
+  return table.concat(lines, '\n')
+end
+
+-- Notes the state of a key. The state of the event that was stored last counts. Beyond MOST_KEYS, a key that no longer fires gives way.
+local function add_key(keys, key)
+  local known = keys.by_name[key.name]
+  if known then
+    if key.at >= known.at then
+      known.at, known.firing, known.title = key.at, key.firing, key.title
+    end
+    return
+  end
+  if #keys >= MOST_KEYS then
+    local ended
+    for i, other in ipairs(keys) do
+      ended = ended or other.firing == '0' and i
+    end
+    if not ended then
+      keys.more = keys.more or key.firing == '1'
+      return
+    end
+    keys.by_name[table.remove(keys, ended).name] = nil
+  end
+  keys[#keys + 1], keys.by_name[key.name] = key, key
 end
 
 local function count_level(entry, name, count)

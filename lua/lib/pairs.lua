@@ -6,11 +6,13 @@
 --     =  the pair is open: its messages, see messages_text
 --     @  the firing event waits for a slot: when it comes back, a blank, its event key
 --   the name of a pair and a line feed
---     ~  firing events that are being delivered, see deliveries_text
+--     ~  firing events that are being delivered, see put_deliveries
+--   the name of a pair and two line feeds
+--     ?  firing events wait for the message of their key, and come back before the field expires
 --   a line feed and the event key of a resolved event
---     =  messages of the pair that the event has taken and has not updated yet; the first one is always there
+--     =  messages of the pair that the event has taken
 
-local OPEN, UNDER_WAY, WAITING = '=', '~', '@'
+local OPEN, UNDER_WAY, WAITING, COMING = '=', '~', '@', '?'
 
 -- How many messages of a pair are remembered. If there are more, it has the first and the newest ones.
 local MOST_MESSAGES = 20
@@ -65,29 +67,38 @@ local function awaited(entry)
 end
 
 -- Returns the text for messages: for each the version of the event, the version of the stored message that it was posted for, the
--- time of the post, the lengths of the event key and of the receipt, then the event key and the receipt. A reminder has the event
--- key and the version of the event that it reminds of.
+-- time of the post, the rank of its severity, what is folded into it (the number of events, their newest version, the time of the newest
+-- one), when it last began to show their number, and that number, the lengths of the event key and of the receipt, then the event key and the receipt. A reminder
+-- has the event key and the version of the event that it reminds of.
 local function messages_text(messages)
   local texts = { OPEN }
   for _, m in ipairs(messages) do
-    texts[#texts + 1] = integer(m.version) .. ' ' .. integer(m.carrier) .. ' ' .. integer(m.time) .. ' '
+    texts[#texts + 1] = integer(m.version) .. ' ' .. integer(m.carrier) .. ' ' .. integer(m.time) .. ' ' .. integer(m.rank) .. ' '
+    texts[#texts + 1] = integer(m.folded) .. ' ' .. integer(m.newest) .. ' ' .. integer(m.last) .. ' ' .. integer(m.shown) .. ' ' .. integer(m.told) .. ' '
     texts[#texts + 1] = #m.event_key .. ' ' .. #m.receipt .. ' ' .. m.event_key .. m.receipt
   end
   return table.concat(texts)
 end
 
+local MESSAGE_NUMBERS = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) '
+
 -- Returns the messages of an open or taken pair; nil for any other pair.
 local function read_messages(entry)
   local text, from, messages = pair_text(entry, OPEN) or '', 1, {}
   while true do
-    local _, upto, version, carrier, time, key_length, receipt_length = string.find(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) ', from)
-    if not upto then
+    local found = { string.find(text, MESSAGE_NUMBERS, from) }
+    if not found[1] then
       return messages[1] and messages
     end
-    local receipt_from = upto + 1 + tonumber(key_length)
-    from = receipt_from + tonumber(receipt_length)
+    local upto = found[2]
+    for i = 3, #found do
+      found[i] = tonumber(found[i])
+    end
+    local receipt_from = upto + 1 + found[12]
+    from = receipt_from + found[13]
     messages[#messages + 1] = {
-      version = tonumber(version), carrier = tonumber(carrier), time = tonumber(time),
+      version = found[3], carrier = found[4], time = found[5], rank = found[6],
+      folded = found[7], newest = found[8], last = found[9], shown = found[10], told = found[11],
       event_key = string.sub(text, upto + 1, receipt_from - 1), receipt = string.sub(text, receipt_from, from - 1),
     }
   end
@@ -139,6 +150,17 @@ local function put_deliveries(book, pair, deliveries)
   end
 end
 
+-- Returns the field for the time until which firing events of a pair come back.
+local function coming_of(pair)
+  return pair .. '\n\n'
+end
+
+-- Returns until when firing events of a pair come back; 0 if none does.
+local function coming_until(book, pair)
+  local entry = read_pair(book, coming_of(pair))
+  return entry and entry.expires or 0
+end
+
 -- Returns the version of the event that has the messages of an event key, `version` if the pair has no message of it.
 local function version_of(messages, event_key, version)
   for _, m in ipairs(messages) do
@@ -149,12 +171,13 @@ local function version_of(messages, event_key, version)
   return version
 end
 
--- Reads the version of the stored message, the event key of the event or of the event that it repeats, and the receipt, from the
--- argument of a call about the delivery of a firing event: version, length of the event key, event key, receipt, a blank behind each number.
+-- Reads the version of the stored message, the event key of the event or of the event that it repeats, the receipt, and the rank of the
+-- severity, from the argument of a call about the delivery of a firing event: version, rank, length of the event key, event key, receipt,
+-- a blank behind each number.
 local function read_delivery(text)
-  local _, upto, version, length = string.find(text, '^(%d+) (%d+) ')
+  local _, upto, version, rank, length = string.find(text, '^(%d+) (%d+) (%d+) ')
   local receipt_from = upto + 1 + tonumber(length)
-  return tonumber(version), string.sub(text, upto + 1, receipt_from - 1), string.sub(text, receipt_from)
+  return tonumber(version), string.sub(text, upto + 1, receipt_from - 1), string.sub(text, receipt_from), tonumber(rank)
 end
 
 -- Records that a firing event is being delivered. Events without a lease (`is_leased` returns false) make room.
@@ -188,10 +211,11 @@ local function settle_pair(book, field, event_key, delivery)
     end
     return
   end
-  local carrier, original, receipt = read_delivery(delivery)
+  local carrier, original, receipt, rank = read_delivery(delivery)
   local messages = read_messages(read_pair(book, field)) or {}
   messages[#messages + 1] = {
-    version = version_of(messages, original, carrier), carrier = carrier, time = book.now, event_key = original, receipt = receipt,
+    version = version_of(messages, original, carrier), carrier = carrier, time = book.now, rank = rank,
+    folded = 0, newest = 0, last = 0, shown = 0, told = 0, event_key = original, receipt = receipt,
   }
   if #messages > MOST_MESSAGES then
     table.remove(messages, 2)

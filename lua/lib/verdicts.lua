@@ -7,5 +7,6 @@ local RECLAIMED = 4 -- the event was admitted before and its lease had ended; th
 local LEASED = 5 -- another caller has the lease of the event or of its firing event, or the event must wait for slots
 local DONE = 6 -- this stored message was delivered
 local DUPLICATE = 7 -- another stored message with this event key was admitted
-local UNKNOWN = 8 -- the cost is 0, and nothing is recorded about the event
+local UNKNOWN = 8 -- the cost is 0 or the event is muted, and nothing is recorded about the event
 local UNPAIRED = 9 -- the event resolves nothing
+local FOLDED = 10 -- the event is counted in a message of its key

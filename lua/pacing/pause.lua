@@ -1,4 +1,4 @@
--- pause.lua: pauses a channel or the updates, for all instances. A longer pause in force stays. No burst follows a pause.
+-- pause.lua: pauses a channel, the updates or the look-ups, for all instances. A longer pause in force stays. No burst follows a pause.
 --
 -- If two channels are limited within a second, it is the workspace that is limited. Then the workspace is paused too, for the
 -- shorter one of the two pauses: the longer one may be the channel's own.
@@ -23,7 +23,7 @@ local calls_key, pauses_key, paces_key, limited_key = KEYS[1], KEYS[2], KEYS[3],
 local name, duration, tolerance = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local now = deployment_time(calls_key)
-local is_channel = name ~= UPDATES and name ~= WORKSPACE
+local is_channel = name ~= UPDATES and name ~= LOOKUPS and name ~= WORKSPACE
 local pause_end = math.max(recorded_time(pauses_key, name, now + MOST_AHEAD), now + duration)
 local workspace_end = recorded_time(pauses_key, WORKSPACE, now + MOST_AHEAD)
 local tat = math.max(tonumber(redis.call('ZSCORE', paces_key, name) or 0), pause_end + tolerance)

@@ -13,38 +13,43 @@
 --   2   leased   sorted set: event key -> end of the lease (see lib/doubt.lua)
 --   3   done     sorted set: event key of a delivered event -> when its record expires
 --   4   message  sorted set: event key -> version of the stored message
---   5…  books of pairs, see read_books
+--   5   taken    sorted set: event key of a folded event -> its number and its message's minute (see lib/folded.lua)
+--   6…  books of pairs, see read_books
 --
 -- ARGV
---   nonce, lease, retention (both microseconds), books (see read_books)
+--   nonce, lease, retention, retention of pairs (microseconds), books (see read_books)
 --   for each event: event key, version, number of its book, pair, version of the stored message also if the event key has it
 --
 -- Returns the time, then for each event
 --   verdict  see lib/verdicts.lua
---   time     microseconds until the lease ends (ADMITTED, RECLAIMED) or asking again is worthwhile (LEASED), otherwise 0
---   receipts ADMITTED, RECLAIMED: of the messages that the event resolves and has not updated yet, none if they have expired
---   doubt    RECLAIMED: 1 if the event is in doubt; otherwise 0
+--   time     microseconds until the lease ends (ADMITTED, RECLAIMED) or asking again is worthwhile (LEASED); FOLDED: the event's number
+--            in its message; otherwise 0
+--   receipts ADMITTED, RECLAIMED: of the messages that the event resolves, each with how many events are folded
+--            into it, the time of the newest one and the rank of the severity; none if they have expired
+--   doubt    RECLAIMED: 1 if the event is in doubt; FOLDED: minutes until its message was posted, since 1970; otherwise 0
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is granted.
 
---@include lib/verdicts lib/batch lib/records lib/doubt lib/pairs
+--@include lib/verdicts lib/batch lib/records lib/doubt lib/pairs lib/folded lib/folds
 
 -- When to ask again about a firing event that has no lease now.
 local LAPSED_WAIT = SECOND
 
-local calls_key, leased_key, done_key, message_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local calls_key, leased_key, done_key, message_key, taken_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local next_argument = reader(ARGV, 0)
-local nonce, lease, retention = next_argument(), tonumber(next_argument()), tonumber(next_argument())
+local nonce, lease, retention, kept = next_argument(), tonumber(next_argument()), tonumber(next_argument()), tonumber(next_argument())
 
 local now, ran_ahead = deployment_time(calls_key)
-local books = read_books(next_argument, reader(KEYS, 4), now, 0)
+local books = read_books(next_argument, reader(KEYS, 5), now, 0)
+local folds = new_folds(now, kept)
 local events, event_keys, fields = {}, {}, {} -- in the order of the batch; fields by book
 for event_key in next_argument do
   local version, book, pair, stored = next_argument(), books[tonumber(next_argument())], next_argument(), tonumber(next_argument())
   events[#events + 1] = { key = event_key, version = version, book = book, pair = pair, stored = stored }
   event_keys[#event_keys + 1] = event_key
   local names = fields[book] or {}
-  fields[book], names[#names + 1], names[#names + 2], names[#names + 3] = names, pair, under_way_of(pair), taken_pair(event_key)
+  fields[book], names[#names + 1], names[#names + 2] = names, pair, under_way_of(pair)
+  names[#names + 1], names[#names + 2] = coming_of(pair), taken_pair(event_key)
 end
 
 -- Most of a flood resolves nothing. A few commands show which events are not recorded and which fields are absent.
@@ -93,7 +98,7 @@ end
 -- Returns when to ask again for a pair because of a firing event that is being delivered; nil without one. It counts only events that were stored
 -- before the resolved event, unless the pair is not open.
 local function wait_for_delivery(book, pair, is_open, stored)
-  local wait
+  local wait = coming_until(book, pair) > now and LAPSED_WAIT or nil
   for event_key, version in pairs(read_deliveries(book, pair)) do
     local its_end = (not is_open or version <= stored) and lease_of(event_key)
     if its_end then
@@ -128,7 +133,7 @@ local function take_pair(book, pair, entry, event_key, stored)
   put_pair(book, taken_pair(event_key), messages_text(taken), entry.expires)
 end
 
--- Returns the verdict, the time, and whether the event is in doubt.
+-- Returns the verdict, the time, and whether the event is in doubt. FOLDED: the event's number and its message's minute.
 local function evaluate(event_key, version, book, pair, stored)
   local lease_end, done_until, known_version
   if recorded[event_key] then
@@ -137,12 +142,16 @@ local function evaluate(event_key, version, book, pair, stored)
   end
   local taken, entry = read_pair(book, taken_pair(event_key)), read_pair(book, pair)
   local is_done = done_until and done_until > now
-  if granted_version[event_key] then
+  local folded = folds.answered[event_key]
+  if folded then
+    return folded.version == version and FOLDED or DUPLICATE, folded.number, folded.minute
+  elseif granted_version[event_key] then
     return granted_version[event_key] == version and LEASED or DUPLICATE, granted_version[event_key] == version and lease or 0
   elseif (is_done or lease_end) and version ~= '' and tonumber(known_version) ~= tonumber(version) then
     return DUPLICATE, 0
   elseif is_done then
-    return DONE, 0
+    local number, minute = folded_as(taken_key, event_key)
+    return number and FOLDED or DONE, number or 0, minute
   elseif lease_end and granted_at and lease_end == granted_at + lease then
     granted_version[event_key] = version
     if mark_of(leased_key, event_key) == lease_end then
@@ -164,6 +173,13 @@ local function evaluate(event_key, version, book, pair, stored)
   local wait = wait_for_delivery(book, pair, is_open, stored)
   if wait then
     return LEASED, wait
+  end
+  local messages = is_open and read_messages(entry)
+  local newest = messages and messages[#messages]
+  if newest and newest.newest > stored then -- it fires again
+    local number, minute = fold_into(folds, book, pair, messages, newest, event_key, version, stored)
+    folds.answered[event_key] = { version = version, number = number, minute = minute }
+    return FOLDED, number, minute
   elseif is_open then
     take_pair(book, pair, entry, event_key, stored)
     grant(event_key, version, done_until)
@@ -183,13 +199,16 @@ for _, event in ipairs(events) do
   reply[#reply + 1] = verdict
   reply[#reply + 1] = time
   local receipts = {}
-  for i, m in ipairs(is_granted and read_messages(read_pair(event.book, taken_pair(event.key))) or {}) do
-    receipts[i] = m.receipt
+  for _, m in ipairs(is_granted and read_messages(read_pair(event.book, taken_pair(event.key))) or {}) do
+    receipts[#receipts + 1] = m.receipt
+    receipts[#receipts + 1] = integer(m.folded) .. ' ' .. integer(m.last) .. ' ' .. integer(m.rank)
   end
   reply[#reply + 1] = receipts
-  reply[#reply + 1] = in_doubt and 1 or 0
+  reply[#reply + 1] = verdict == FOLDED and in_doubt or in_doubt and 1 or 0
 end
+write_folds(folds, { calls = calls_key, leased = leased_key, done = done_key, message = message_key, taken = taken_key }, lease, retention)
 if #leases == 0 then
+  write_books(books)
   return reply
 end
 

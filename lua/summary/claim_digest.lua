@@ -17,8 +17,8 @@
 --   microseconds); how many entries a digest has at most
 --   generation of the bucket of live limits, and the revision after the last change that the caller knows; 0 and 0 if it knows none
 --
--- Returns the time; the stored form of a digest, '' if there is none; and 0 if the caller has claimed the digest, otherwise the
--- time when the digest in doubt was claimed. A retry after a lost reply returns the first digest.
+-- Returns the time; the stored form of a digest, '' if there is none; 0 if the caller has claimed the digest, otherwise the
+-- time when the digest in doubt was claimed; and the keys of a mute (see keys_text), '' for other counts. A retry after a lost reply returns the first digest.
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is claimed.
 
@@ -36,6 +36,7 @@ local upto = complete_until(dropping_key, now, report_within)
 local head = read_numbers(redis.call('HGET', counts_key, HEAD), HEAD_NAMES)
 local rounds = read_rounds(redis.call('HGET', counts_key, ROUNDS))
 local claimed = read_claimed(redis.call('HGET', counts_key, CLAIMED))
+local keys = redis.call('HGET', counts_key, MUTED_KEYS) or ''
 redis.call('ZCARD', top_key)
 
 -- Sorts by count, largest first, then by path.
@@ -119,7 +120,7 @@ if claimed and claimed.state == 'posting' and claimed.claim == claim then
   claimed.lease_end = now + lease
   due, text = claimed.lease_end, claimed_text(claimed)
 elseif not due or due > upto or claimed and claimed.state ~= 'carried' and claimed.lease_end > now then
-  return { now, '', 0 }
+  return { now, '', 0, '' }
 elseif claimed and (claimed.state == 'posting' or claimed.state == 'doubt') then
   claimed.state, claimed.lease_end = 'doubt', now + looking
   due, text, doubted = claimed.lease_end, claimed_text(claimed), head.claimed_at
@@ -157,4 +158,4 @@ if cleared then
   in_pieces('ZREM', top_key, cleared)
 end
 set_due(due_key, channel, due, kept)
-return { now, text, doubted }
+return { now, text, doubted, keys }

@@ -22,7 +22,8 @@
 --   how many first-level categories a channel may have; how many entries each of them may have
 --   channel; '' if nothing was dropped, and then nothing follows
 --   age of the first and of the last drop (microseconds), number of unpaired drops, number of drops without a first-level
---   category
+--   category; 1 if more keys of a mute fire; number of keys; for each key: its name, when its event was stored (microseconds of
+--   another clock), 1 if it fires, otherwise 0, and the title of the event
 --   for each first-level category: its name, number of drops without an entry, number of entries; for each entry: path, count,
 --   time until its next slot opens or 0 (microseconds), title, number of levels; for each level: its name and count
 --
@@ -133,6 +134,17 @@ if channel ~= '' then
   head.total = head.total + unpaired + without_group
   if without_group > 0 then
     head.partial = 1
+  end
+  local has_more_keys, key_count = next_count() == 1, next_count()
+  if has_more_keys or key_count > 0 then
+    local keys = read_keys(redis.call('HGET', counts_key, MUTED_KEYS))
+    for _ = 1, key_count do
+      local name, at = next_argument(), next_count()
+      add_key(keys, { name = name, at = at, firing = next_argument(), title = next_argument() })
+    end
+    keys.more = keys.more or has_more_keys
+    fields[#fields + 1] = MUTED_KEYS
+    fields[#fields + 1] = keys_text(keys)
   end
   local group_count = redis.call('ZCARD', top_key)
   for name in next_argument do

@@ -42,7 +42,7 @@ check_due(due_key, kept)
 if claimed then
   redis.call('HSET', counts_key, CLAIMED, claimed_text(claimed))
 else
-  redis.call('HDEL', counts_key, CLAIMED)
+  redis.call('HDEL', counts_key, CLAIMED, MUTED_KEYS)
 end
 redis.call('PEXPIRE', counts_key, milliseconds(kept))
 set_due(due_key, channel, channel_due(head, claimed, interval, quiet), kept)

@@ -193,6 +193,9 @@ if refusal then
     write_book(book)
   end
   leave_queues()
+  if planned > now then -- it does not wait any more
+    redis.call('ZADD', room_key, 'XX', integer(now), event_key)
+  end
   return { 0, refusal }
 end
 

@@ -42,6 +42,7 @@ const (
 	instances     = 4
 	ackWait       = 4 * time.Second
 	slackTimeout  = time.Second
+	historyDelay  = 1500 * time.Millisecond // Slack shows a message late, within NOTIFIER_SLACK_SETTLE
 	redisTimeout  = 500 * time.Millisecond
 	sendTimeout   = slackTimeout + 2*redisTimeout // the longest that one attempt to post takes
 	denyCacheTTL  = time.Second
@@ -66,6 +67,7 @@ var settings = map[string]string{
 
 	"SLACK_WORKSPACE_RATE": "none",
 	"SLACK_UPDATE_RATE":    "none",
+	"SLACK_LOOKUP_RATE":    "none",
 	"SUMMARY_INTERVAL":     "10s",
 	"EVENT_MAX_AGE":        maxAge.String(),
 	"DENY_CACHE_TTL":       denyCacheTTL.String(),
@@ -135,9 +137,11 @@ func deploy(t *testing.T, folder string, seed uint64) *deployment {
 	d.nats = servertest.StartNATSProcess(t, natsUsers)
 	d.redis = servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec",
 		"--auto-aof-rewrite-percentage", "0", "--maxmemory-policy", "noeviction")
-	d.slack = slacktest.New(t)
-	d.answers = &answers{r: newRandom(seed, 1), lost: make(map[string][]time.Time)}
+	d.slack = slacktest.New(t, slacktest.WithHistoryDelay(historyDelay))
+	d.answers = &answers{seed: seed, asked: make(map[string]uint64), lost: make(map[string][]time.Time)}
 	d.slack.Respond(d.answers.to)
+	d.slack.RespondTo(slacktest.MethodHistory, d.answers.toLookUp)
+	d.slack.RespondTo(slacktest.MethodReplies, d.answers.toLookUp)
 	d.toNATS = servertest.StartProxy(t, strings.TrimPrefix(d.nats.URL, "nats://"))
 	d.toRedis = servertest.StartProxy(t, d.redis.Addr)
 	d.toSlack = servertest.StartProxy(t, d.slack.Address())

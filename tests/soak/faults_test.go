@@ -62,30 +62,46 @@ const (
 	calmLeast, calmMost = time.Second, 6 * time.Second
 )
 
-// run injects faults until the deadline, and ends each of them.
-func (f *faults) run(deadline time.Time) {
-	for {
-		calm := f.r.between(calmLeast, calmMost)
-		if time.Now().Add(calm).After(deadline) {
-			time.Sleep(max(0, time.Until(deadline))) // the soak lasts the given time
-			return
-		}
-		time.Sleep(calm) // the time to recover
+// planned is the begin or the end of a fault, at a time since the start of the soak.
+type planned struct {
+	at time.Duration
+	do func()
+}
+
+// plan draws all faults of a soak and their times, before the first one begins.
+func (f *faults) plan(length time.Duration) (all []planned) {
+	begin := func(at time.Duration, drawn *fault) { all = append(all, planned{at, func() { f.begin(drawn) }}) }
+	end := func(at time.Duration, drawn *fault) { all = append(all, planned{at, func() { f.end(drawn) }}) }
+	for at := f.r.between(calmLeast, calmMost); at < length; at += f.r.between(calmLeast, calmMost) { // the time to recover
 		first := f.draw()
-		f.begin(&first)
+		begin(at, &first)
 		if !f.r.chance(35) {
-			f.endAfter(&first, first.length)
+			at += first.length
+			end(at, &first)
 			continue
 		}
-		time.Sleep(f.r.between(0, first.length)) // the second fault begins during the first
+		at += f.r.between(0, first.length) // the second fault begins during the first
 		second := f.draw()
 		for second.Target == first.Target {
 			second = f.draw()
 		}
-		f.begin(&second)
-		f.endAfter(&first, f.r.between(0, first.length))
-		f.endAfter(&second, second.length)
+		begin(at, &second)
+		at += f.r.between(0, first.length)
+		end(at, &first)
+		at += second.length
+		end(at, &second)
 	}
+	return all
+}
+
+// run does what is planned. A step that takes long, such as the end of a worker, delays the steps after it at most until it has ended.
+func (f *faults) run(length time.Duration) {
+	start := time.Now()
+	for _, next := range f.plan(length) {
+		time.Sleep(time.Until(start.Add(next.at)))
+		next.do()
+	}
+	time.Sleep(time.Until(start.Add(length))) // the soak lasts the given time
 }
 
 func (f *faults) begin(drawn *fault) {
@@ -101,8 +117,7 @@ func (f *faults) begin(drawn *fault) {
 	drawn.begin()
 }
 
-func (f *faults) endAfter(drawn *fault, length time.Duration) {
-	time.Sleep(length) // the length of the fault
+func (f *faults) end(drawn *fault) {
 	drawn.end()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,17 +187,18 @@ func (f *faults) ofNATS() fault {
 		drawn.Kind, drawn.length = "SIGSTOP", f.r.between(100*time.Millisecond, 6*time.Second)
 		drawn.begin, drawn.end = f.d.nats.Pause, f.d.nats.Resume
 	default:
-		drawn.Kind, drawn.begin = "consumer deleted", f.deleteConsumer
+		number := f.r.intN(1000)
+		drawn.Kind, drawn.begin = "consumer deleted", func() { f.deleteConsumer(number) }
 	}
 	return drawn
 }
 
 // deleteConsumer deletes the consumer of the producers' stream, or one of the room.
-func (f *faults) deleteConsumer() {
+func (f *faults) deleteConsumer(drawn int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	stream, name, err := streamName, consumerName, error(nil)
-	if drawn := f.r.intN(1000); drawn >= 400 {
+	if drawn >= 400 {
 		stream = roomName
 		name, err = f.consumerOfRoom(ctx, drawn)
 	}

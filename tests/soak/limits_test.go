@@ -37,13 +37,10 @@ func (v *verdict) checkLost() {
 			must++
 		}
 	}
-	// After a failed attempt whose result is unknown, the full room may refuse an event: it is dropped, and recorded as if delivered.
-	inDoubt := make(map[string]bool)
-	for _, post := range v.d.slack.Posts() {
-		inDoubt[idOf(post)] = !v.journal.recorded[idOf(post)].IsZero()
-	}
 	for id, a := range admitted {
-		if v.entries[id] == nil && !a.Returned && len(v.posts[id]) == 0 && v.hostileDead[id] == 0 && !inDoubt[id] {
+		// The full room may refuse an event that another worker may have posted: it is dropped, and recorded as if delivered.
+		inDoubt := !v.journal.recorded[id].IsZero()
+		if v.entries[id] == nil && !a.Returned && len(v.posts[id]) == 0 && v.hostileDead[id] == 0 && !inDoubt {
 			lost = append(lost, fmt.Sprintf("%s was admitted at %v and never posted", id, moment(a.At)))
 		}
 	}

@@ -52,7 +52,7 @@ type intruder struct {
 	busy    sync.Mutex // held during an attack
 
 	attacks   []attack     // the latest one last
-	published atomic.Int64 // messages that the server may have stored
+	published atomic.Int64 // events that the server may have stored
 }
 
 // attack is a finished attack.
@@ -78,37 +78,58 @@ const (
 )
 
 func (i *intruder) run(end <-chan struct{}) {
+	at := time.Now()
 	for {
+		at = at.Add(i.r.between(attackPauseLeast, attackPauseMost))
+		drawn := i.draw()
 		select {
 		case <-end:
 			return
-		case <-time.After(i.r.between(attackPauseLeast, attackPauseMost)):
+		case <-time.After(max(time.Until(at), attackPauseLeast)):
 		}
 		if !i.resting.Load() {
-			i.attack()
+			i.attack(drawn)
 		}
 	}
 }
 
+// drawnAttack is the next attack.
+type drawnAttack struct {
+	number, messages int
+	victim           string
+}
+
+func (i *intruder) draw() (drawn drawnAttack) {
+	drawn.number = i.r.intN(len(hostile.Attacks))
+	drawn.messages = 1 + i.r.intN(cmp.Or(mostOf[hostile.Attacks[drawn.number].Name], 500))
+	victims := []string{"watched", "vital", "tokens", "later", "soon", "groups", "pairs"}
+	drawn.victim = "notify." + victims[i.r.intN(len(victims))]
+	return drawn
+}
+
 // attack does a drawn attack. It ignores errors, since NATS may be down or refuse.
-func (i *intruder) attack() {
+func (i *intruder) attack(drawn drawnAttack) {
 	i.busy.Lock()
 	defer i.busy.Unlock()
-	drawn := hostile.Attacks[i.r.intN(len(hostile.Attacks))]
-	most := mostOf[drawn.Name]
-	if most == 0 {
-		most = 500
-	}
-	n := 1 + i.r.intN(most)
-	victims := []string{"watched", "vital", "tokens", "later", "soon", "groups", "pairs"}
-	i.producer.Victim = "notify." + victims[i.r.intN(len(victims))]
-	i.producer.IDs = i.p.coming()
-	i.attacks = append(i.attacks, attack{Name: drawn.Name, Messages: n, From: time.Now()})
-	i.published.Add(int64(n))
+	of, n := hostile.Attacks[drawn.number], drawn.messages
+	i.producer.Victim, i.producer.IDs = drawn.victim, i.p.coming()
+	i.attacks = append(i.attacks, attack{Name: of.Name, Messages: n, From: time.Now()})
+	i.published.Add(int64(eventsOf(of.Name, n)))
 	ctx, cancel := context.WithTimeout(context.Background(), attackTimeout)
 	defer cancel()
-	_ = drawn.Do(i.producer, ctx, n)
+	_ = of.Do(i.producer, ctx, n)
 	i.attacks[len(i.attacks)-1].Upto = time.Now()
+}
+
+// eventsOf returns how many events the messages of an attack have at most.
+func eventsOf(name string, messages int) int {
+	switch name {
+	case "sends groups of a thousand alerts":
+		return messages * hostile.AlertsOfGroup
+	case "sends large events behind small ones":
+		return messages + hostile.SmallBefore
+	}
+	return messages
 }
 
 // during describes the latest attack that began before a time.
@@ -330,7 +351,7 @@ func (v *verdict) forged(id string, post slacktest.Post) string {
 	return ""
 }
 
-// checkHostile wants no more outcomes of the hostile producer's events than messages.
+// checkHostile wants no more outcomes of the hostile producer than events.
 func (v *verdict) checkHostile() {
 	var broken []string
 	posted, dead := 0, 0
@@ -348,8 +369,8 @@ func (v *verdict) checkHostile() {
 	told, again := v.told(true)
 	most := int(v.intruder.published.Load())
 	if posted+dead+told > most {
-		broken = append(broken, fmt.Sprintf("%d outcomes of at most %d messages", posted+dead+told, most))
+		broken = append(broken, fmt.Sprintf("%d outcomes of at most %d events", posted+dead+told, most))
 	}
-	v.add("one outcome of the hostile", fmt.Sprintf("%d messages at most: %d posted, %d dead letters are left, %d told as dropped (%d again in doubt)",
+	v.add("one outcome of the hostile", fmt.Sprintf("%d events at most: %d posted, %d dead letters are left, %d told as dropped (%d again in doubt)",
 		most, posted, dead, told, again), broken)
 }

@@ -12,59 +12,51 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 )
 
-// checkPostedOnce looks for second posts of an event without a fault that hid the result of the first post.
+// checkPostedOnce looks for second messages of a post, by the name in their metadata. A second message of an event has another name if the
+// event was published several times. Then Redis must have lost or missed the record of the first one.
 func (v *verdict) checkPostedOnce() {
-	var unexcused []string
-	second, causes := 0, make(map[string]int)
+	var broken []string
+	named := make(map[string]slacktest.Post)
+	for _, post := range v.d.slack.Accepted() {
+		name, _ := post.Metadata.Payload["name"].(string)
+		first, again := named[name]
+		switch {
+		case name == "":
+			broken = append(broken, fmt.Sprintf("%s was posted without a name at %v", nameOf(post), clock(post.Received)))
+		case again:
+			broken = append(broken, v.twice(nameOf(post), first, post))
+		}
+		named[name] = post
+	}
+	copies := 0
 	for id, posts := range v.posts {
 		for i := 1; i < len(posts); i++ {
-			second++
-			if cause := v.unknowable(posts[i-1], posts[i], v.journal.recorded[id]); cause != "" {
-				causes[cause]++
-				continue
+			if posts[i].Metadata.Payload["name"] == posts[i-1].Metadata.Payload["name"] {
+				continue // counted above
 			}
-			unexcused = append(unexcused, fmt.Sprintf("%s by %s at %v and by %s at %v, recorded %v", id,
-				workerOf(posts[i-1]), clock(posts[i-1].Received), workerOf(posts[i]), clock(posts[i].Received), clock(v.journal.recorded[id])))
+			copies++
+			if !v.redisFailed(posts[i-1].Received, posts[i].Received) {
+				broken = append(broken, v.twice(id, posts[i-1], posts[i]))
+			}
 		}
 	}
-	var counted []string
-	for _, cause := range slices.Sorted(maps.Keys(causes)) {
-		counted = append(counted, fmt.Sprintf("%d %s", causes[cause], cause))
-	}
-	v.add(oncePromise, fmt.Sprintf("%d second posts: %s", second, strings.Join(counted, ", ")), unexcused)
+	v.add(oncePromise, fmt.Sprintf("%d names, %d look-ups, %d second messages of events that were published again",
+		len(named), v.d.slack.Calls(slacktest.MethodHistory)+v.d.slack.Calls(slacktest.MethodReplies), copies), broken)
+}
+
+func (v *verdict) twice(id string, first, second slacktest.Post) string {
+	return fmt.Sprintf("%s by %s at %v (withheld: %t) and by %s at %v, recorded %v", id, workerOf(first), clock(first.Received),
+		v.d.answers.withheld(first), workerOf(second), clock(second.Received), clock(v.journal.recorded[id]))
 }
 
 // shortly bounds the difference of two clocks or goroutines.
 const shortly = 200 * time.Millisecond
 
-// unknowable names the fault that hid the result of a post from the next post of its event, or returns "".
-func (v *verdict) unknowable(first, next slacktest.Post, recorded time.Time) string {
-	if v.d.answers.withheld(first) {
-		return "answer withheld"
-	}
-	at := first.Received
-	end := next.Received // the end of the time without a record of the first post
-	if !recorded.IsZero() && recorded.Before(end) {
-		end = recorded
-	}
-	for _, i := range v.incidents {
-		overlaps := func(from, upto time.Time) bool { return i.From.Before(upto) && from.Before(i.Upto) }
-		mine := i.Target == onWorker && i.Worker == workerOf(first)
-		switch {
-		case i.Target == toSlack && overlaps(at.Add(-shortly), at.Add(slackTimeout)):
-			return "on a broken way to Slack"
-		case mine && i.Kind != "SIGTERM" && i.From.After(at.Add(-shortly)) && i.From.Before(end.Add(shortly)):
-			return "before the record, by a worker that was killed or stopped"
-		case mine && i.Kind == "SIGTERM" && overlaps(at, at.Add(shortly)):
-			return "before the record, by a worker that was told to end"
-		case i.Target == onRedis && !strings.HasSuffix(i.Kind, "FLUSH") && overlaps(at.Add(-shortly), end.Add(2*time.Second)):
-			return "while Redis could not record it"
-		case i.Target == onWorker && i.Kind == "SIGSTOP" && i.Worker == workerOf(next) &&
-			i.Upto.Before(next.Received.Add(shortly)) && i.Upto.After(next.Received.Add(-sendTimeout)):
-			return "by a worker that stood still in the middle of a post"
-		}
-	}
-	return ""
+// redisFailed reports whether a worker may have failed to record a post before the next one, or Redis may have lost the record.
+func (v *verdict) redisFailed(first, next time.Time) bool {
+	return slices.ContainsFunc(v.incidents, func(i *incident) bool {
+		return i.Target == onRedis && !strings.HasSuffix(i.Kind, "FLUSH") && i.From.Before(next.Add(2*time.Second)) && first.Add(-shortly).Before(i.Upto)
+	})
 }
 
 // checkGivenBack looks for posts of events with returned slots, and for rejected events without a return.

@@ -45,8 +45,9 @@ type entry struct {
 
 // publisher publishes events, and keeps the ledger.
 type publisher struct {
-	d *deployment
-	r *random
+	d    *deployment
+	seed uint64
+	r    *random // of the present publish
 
 	watching sync.WaitGroup // goroutines that watch messages
 
@@ -55,7 +56,11 @@ type publisher struct {
 	count   int // messages
 	next    int
 	later   []followUp
+	at      time.Time // planned time of the present publish
 }
+
+// publishes numbers the sources of the publishes, apart from the other purposes.
+const publishes = 1 << 32
 
 // followUp is a later publish.
 type followUp struct {
@@ -106,14 +111,18 @@ func (p *publisher) kinds() (kinds []func()) {
 // meanPause gives about the rates of kinds.
 const meanPause = 40 * time.Millisecond
 
-// run publishes until the end, and then all follow-ups.
+// run publishes until the end, and then all follow-ups. Each publish has its own draws and its own time, so a NATS server that is away delays
+// publishes, and changes none of them.
 func (p *publisher) run(end <-chan struct{}) {
 	kinds := p.kinds()
-	for ended := false; !ended; {
+	p.at = time.Now()
+	for n, ended := uint64(0), false; !ended; n++ {
+		p.r = newRandom(p.seed, publishes+n)
+		p.at = p.at.Add(p.r.between(0, 2*meanPause))
 		select {
 		case <-end:
 			ended = true
-		case <-time.After(p.r.between(0, 2*meanPause)):
+		case <-time.After(time.Until(p.at)):
 		}
 		p.follow(ended)
 		kinds[p.r.intN(len(kinds))]()
@@ -133,7 +142,7 @@ func (p *publisher) follow(all bool) {
 }
 
 func (p *publisher) followUp(in time.Duration, do func()) {
-	p.later = append(p.later, followUp{time.Now().Add(in), do})
+	p.later = append(p.later, followUp{p.at.Add(in), do})
 }
 
 func repeat(n int, publish func()) {

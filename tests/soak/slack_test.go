@@ -3,6 +3,7 @@
 package soak
 
 import (
+	"hash/fnv"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,11 +14,13 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 )
 
-// answers draws Slack's answers, and notes the withheld ones.
+// answers draws Slack's answers, and notes the withheld ones. The seed, the event and the number of the attempt draw an answer, so the order
+// of the requests does not matter.
 type answers struct {
-	r *random
+	seed uint64
 
 	mu    sync.Mutex
+	asked map[string]uint64 // by ID: attempts
 	rough bool
 	lost  map[string][]time.Time // by ID: times of accepted posts without an answer
 }
@@ -33,31 +36,54 @@ func (a *answers) to(post slacktest.Post) slacktest.Answer {
 	if strings.Contains(post.Text, "reject me") {
 		return slacktest.Code("invalid_blocks")
 	}
-	a.mu.Lock()
-	rough := a.rough
-	a.mu.Unlock()
+	rough, r := a.draw(nameOf(post))
 	if !rough {
-		return slacktest.Delay(a.r.between(0, 60*time.Millisecond), slacktest.OK())
+		return slacktest.Delay(r.between(0, 60*time.Millisecond), slacktest.OK())
 	}
-	switch drawn := a.r.intN(100); {
+	switch drawn := r.intN(100); {
 	case drawn < 15:
-		return slacktest.RateLimited(time.Duration(1+a.r.intN(2)) * time.Second)
-	case drawn < 30:
-		return slacktest.Status(500+a.r.intN(4), "try again")
-	case drawn < 40:
-		return slacktest.Reset()
-	case drawn < 50:
-		a.note(post)
-		return slacktest.Stored(slacktest.Reset())
-	case drawn < 55:
+		return slacktest.RateLimited(time.Duration(1+r.intN(2)) * time.Second)
+	case drawn < 20:
 		return slacktest.Hold(nil, slacktest.OK()) // the post is not accepted
-	case drawn < 60:
-		return slacktest.HTML(502)
+	case drawn < 45:
+		return unclear(r)
 	case drawn < 65:
-		return slacktest.Code("internal_error")
+		a.note(post)
+		return slacktest.Stored(unclear(r))
 	default:
-		return slacktest.Delay(a.r.between(0, slackTimeout*3/10), slacktest.OK())
+		return slacktest.Delay(r.between(0, slackTimeout*3/10), slacktest.OK())
 	}
+}
+
+// unclear draws an answer after which a worker cannot know whether Slack took the post.
+func unclear(r *random) slacktest.Answer {
+	return []slacktest.Answer{
+		slacktest.Status(500+r.intN(4), "try again"), slacktest.Code("internal_error"), slacktest.Code("fatal_error"), slacktest.HTML(502),
+		slacktest.Truncated(1000, `{"ok`), slacktest.Reset(),
+	}[r.intN(6)]
+}
+
+// toLookUp returns the answer to a look-up of posts.
+func (a *answers) toLookUp() slacktest.Answer {
+	rough, r := a.draw("look-up")
+	switch drawn := r.intN(100); {
+	case rough && drawn < 10:
+		return slacktest.RateLimited(time.Second)
+	case rough && drawn < 40:
+		return unclear(r)
+	default:
+		return slacktest.OK()
+	}
+}
+
+// draw returns whether Slack answers roughly, and the source of the answer to the next attempt at a request.
+func (a *answers) draw(name string) (rough bool, source *random) {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(name))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked[name]++
+	return a.rough, newRandom(a.seed, hash.Sum64()+a.asked[name])
 }
 
 func (a *answers) note(post slacktest.Post) {

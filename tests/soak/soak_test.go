@@ -72,7 +72,7 @@ func TestSoak(t *testing.T) {
 	say("seed %d, %v of faults, notes in %s", seed, *duration, folder)
 
 	d := deploy(t, folder, seed)
-	p := &publisher{d: d, r: newRandom(seed, 2), entries: make(map[string]*entry)}
+	p := &publisher{d: d, seed: seed, entries: make(map[string]*entry)}
 	f := &faults{d: d, r: newRandom(seed, 3)}
 	i := &intruder{producer: &hostile.Producer{JetStream: d.connect("hostile"), Subject: hostileSubject}, p: p, r: newRandom(seed, 4)}
 	w := &watcher{p: p}
@@ -88,7 +88,7 @@ func TestSoak(t *testing.T) {
 	watched := make(chan struct{})
 	go d.watch(p, f, watched)
 
-	f.run(time.Now().Add(*duration))
+	f.run(*duration)
 	say("the faults have stopped")
 	d.measure(w, i)
 	close(publishing)

@@ -23,7 +23,7 @@ import (
 // Promises that checkNeighbours reads.
 const (
 	lossPromise = "nothing lost"
-	oncePromise = "posted twice in doubt only"
+	oncePromise = "posted once"
 )
 
 // promise is one row of the table.

@@ -52,13 +52,9 @@ type Pacer interface {
 	// too late.
 	Reserve(ctx context.Context, ask pacing.Ask) pacing.Reservation
 
-	// ReserveUpdate reserves the next update of a message, unless it is further away than maxWait.
-	ReserveUpdate(ctx context.Context, maxWait time.Duration) pacing.Reservation
-
-	// Pause stops posts to a channel for d, on all instances, and PauseUpdates stops updates. Paused returns the rest of a pause of a channel
-	// that this instance knows. CheckPause looks it up again.
+	// Pause stops posts to a channel for d, on all instances. Paused returns the rest of a pause of a channel that this instance knows.
+	// CheckPause looks it up again.
 	Pause(ctx context.Context, channel string, d time.Duration)
-	PauseUpdates(ctx context.Context, d time.Duration)
 	Paused(channel string) time.Duration
 	CheckPause(ctx context.Context, channel string) time.Duration
 }
@@ -277,19 +273,6 @@ func (l *Lanes) Paused(channel string) time.Duration {
 func (l *Lanes) Pause(ctx context.Context, channel string, d time.Duration) {
 	l.o.Pacer.Pause(ctx, channel, d)
 }
-
-// AwaitUpdate waits until a message may be updated, in any channel. If the update is too far away, ok is false and wait is the time until the
-// update. If the context ends, ok is false and wait is 0.
-func (l *Lanes) AwaitUpdate(ctx context.Context) (wait time.Duration, ok bool) {
-	reserved := l.o.Pacer.ReserveUpdate(ctx, QueuedWait)
-	if !reserved.OK {
-		return reserved.Wait, false
-	}
-	return 0, arrives(ctx, time.After(reserved.Wait))
-}
-
-// PauseUpdates stops updates for d, on all instances.
-func (l *Lanes) PauseUpdates(ctx context.Context, d time.Duration) { l.o.Pacer.PauseUpdates(ctx, d) }
 
 // Busy reports whether a channel is paused, or events wait for it in this process or in the room.
 func (l *Lanes) Busy(channel string) bool {

@@ -28,7 +28,8 @@ type ConnectOptions struct {
 	Password  string
 	Token     string
 	TLS       *tls.Config
-	Inbox     string // prefix of the reply subjects, so permissions can keep other clients from listening there
+	Inbox     string            // prefix of the reply subjects, so permissions can keep other clients from listening there
+	Dialer    nats.CustomDialer // nil: the network
 	Logger    *slog.Logger
 }
 
@@ -84,6 +85,9 @@ func Connect(o ConnectOptions) (*Connection, error) {
 		nats.ReconnectErrHandler(c.reconnectFailed(o.Logger)),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { c.asyncError(o.Logger, sub, err) }),
 		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
+	}
+	if o.Dialer != nil {
+		options = append(options, nats.SetCustomDialer(o.Dialer))
 	}
 	if o.Inbox != "" {
 		options = append(options, nats.CustomInboxPrefix(o.Inbox))

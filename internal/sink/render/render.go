@@ -11,6 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
@@ -59,6 +60,7 @@ func defaultLayout(c content) layout {
 	}
 	details = append(details, fields(c.Fields)...)
 	details = append(details, sectionOf(links(c.Link, c.Links)), contextOf(
+		seen(c.Seen),
 		labelled("category", c.Category),
 		labelled("source", c.Source),
 		dateAndTime(c.Time),
@@ -110,14 +112,18 @@ type content struct {
 	Duration time.Duration // from the firing to the resolved event; 0 if unknown
 	Mention  markup
 	Usage    []limits.Use
-	Reply    bool // the message is a reply in the thread of the first message
-	Rewrite  bool // the message replaces the first message, as resolved
+	Seen     sink.Seen // events that are folded into the message; its Times are 0 if there are none
+	Reply    bool      // the message is a reply in the thread of the first message
+	Rewrite  bool      // the message replaces an earlier one: as resolved, or with more events that are folded into it
 }
 
 func newContent(v View) content {
 	e := v.Event
 	if v.Rewrite && v.Resolved != nil {
 		e = v.Resolved.Event()
+		if v.Event.Status == event.StatusResolved {
+			e.Status = event.StatusResolved
+		}
 	}
 	c := content{
 		ID:       plain.Line(e.ShownID()),
@@ -134,6 +140,7 @@ func newContent(v View) content {
 		Duration: v.Duration(),
 		Mention:  markup(v.Mention),
 		Usage:    v.Usage,
+		Seen:     v.Seen,
 		Reply:    v.Resolved != nil && v.Resolved.Timestamp != "" && !v.Rewrite,
 		Rewrite:  v.Rewrite,
 	}

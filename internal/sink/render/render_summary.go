@@ -31,6 +31,7 @@ type summaryContent struct {
 	OneMinute                    bool     // the first and the last drop fall in one minute
 	Changed                      []string // descriptions of Changes, without times
 	Earlier                      string   // changes that are not shown
+	Muted, Firing                string   // of the digest of a mute that has ended
 }
 
 // suppressed describes the drops of one path.
@@ -76,6 +77,9 @@ func newSummaryContent(d summary.Digest) summaryContent {
 	if earlier > 0 {
 		c.Earlier = fmt.Sprintf("and before that %s: notifier limits history", number(int64(earlier), "change", "changes"))
 	}
+	if d.Mute != nil {
+		c.Muted, c.Firing = mutedText(d.Mute), firingText(d.Mute)
+	}
 	for _, change := range d.Changes {
 		c.Changed = append(c.Changed, changeText(change))
 	}
@@ -109,7 +113,10 @@ func (c summaryContent) line() string {
 	for _, path := range c.Paths {
 		texts = append(texts, path.text(c.Last))
 	}
-	texts = append(texts, c.More, c.Unpaired, c.Doubt)
+	if c.Mute != nil {
+		texts = append([]string{c.Muted + " " + period(c.Mute.Begin, c.Mute.Ended)}, texts...)
+	}
+	texts = append(texts, c.More, c.Firing, c.Unpaired, c.Doubt)
 	for i, change := range c.Changes {
 		texts = append(texts, c.Changed[i]+" at "+moment(change.At, c.Last)+" UTC")
 	}
@@ -138,6 +145,44 @@ func (p suppressed) text(last time.Time) string {
 		text += " (" + strings.Join(details, ", ") + ")"
 	}
 	return text
+}
+
+// mutedText describes a mute that has ended, without its times.
+func mutedText(m *summary.Muted) string {
+	text := m.Path + " was muted"
+	if m.By != "" {
+		text += " by " + m.By
+	}
+	if m.Every != "" {
+		text += " (" + m.Every + ")"
+	}
+	if m.EndedBy != "" {
+		text += ", unmuted by " + m.EndedBy
+	}
+	return plain.Line(text + ": " + m.Reason)
+}
+
+// maxFiring bounds the keys that a digest shows.
+const maxFiring = 10
+
+// firingText lists what still fires; "" if nothing does.
+func firingText(m *summary.Muted) string {
+	shown := m.Firing[:min(len(m.Firing), maxFiring)]
+	if len(shown) == 0 {
+		return ""
+	}
+	var texts []string
+	for _, key := range shown {
+		texts = append(texts, plain.Line(fmt.Sprintf("%s (%s)", key.Title, key.Name)))
+	}
+	if more := len(m.Firing) - len(shown); more > 0 || m.MoreFiring {
+		text := fmt.Sprintf("%d more", more)
+		if m.MoreFiring {
+			text = atLeast + text
+		}
+		texts = append(texts, text)
+	}
+	return "still firing: " + strings.Join(texts, ", ")
 }
 
 // changeText describes a change without its time.

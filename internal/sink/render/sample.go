@@ -63,6 +63,9 @@ func plainTrials() []trial {
 	least := event.Event{ID: "e-1", Category: "payments", Severity: event.SeverityInfo, Cost: 1}
 	titled, untitled := least, least
 	titled.Title, untitled.Text = "Refunds wait", "Refunds wait"
+	counted := resolvedTrials("counted", usualView())[1]
+	counted.view.Ended = time.Time{}
+	counted.view.Seen = sink.Seen{Times: 37, Last: time.Date(2026, 1, 2, 10, 31, 0, 0, time.UTC), Worst: event.SeverityCritical}
 	called := usualView()
 	called.Mention = "<!here> <@U0123ABCD> <!subteam^S0123ABCD>"
 	many := usualView()
@@ -72,6 +75,7 @@ func plainTrials() []trial {
 	return append(all,
 		trial{"with a title alone", View{Delivery: sink.Delivery{Event: titled}}},
 		trial{"with a text alone", View{Delivery: sink.Delivery{Event: untitled}}},
+		trial{"with folded events", counted.view},
 		trial{"with a mention", called},
 		trial{"with many fields", many},
 	)

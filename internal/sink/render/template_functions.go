@@ -18,6 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 )
 
 // Limits in characters after escaping. They keep a message of the default template below the limits of Slack.
@@ -50,6 +51,7 @@ var functions = template.FuncMap{
 	"label":    labelled,
 	"duration": durationText,
 	"usage":    usageText,
+	"seen":     seen,
 	"link":     link,
 	"links":    links,
 	"time":     dateAndTime,
@@ -144,6 +146,15 @@ func durationText(d time.Duration) string {
 		return text
 	}
 	return ""
+}
+
+// seen is how many events are folded into a message: seen 37 times, last 10:31, worst: critical. It is nothing if none is.
+func seen(s sink.Seen) any {
+	if s.Times < 2 {
+		return ""
+	}
+	last, _ := clock(s.Last).(markup)
+	return markup(fmt.Sprintf("seen %d times, last %s, worst: %s", s.Times, last, s.Worst))
 }
 
 // usageText is one line for all limits, the nearest to the event first.

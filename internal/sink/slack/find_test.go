@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,11 +107,10 @@ func TestFindReply(t *testing.T) {
 		d := named(ended)
 		d.Opened = fire(t, s)
 		wantPresence(t, s, doubtful(d), sink.Absent)
-		answers := []slacktest.Answer{slacktest.OK(), slacktest.Stored(slacktest.Reset())}
 		if gone {
 			server.Delete(server.Accepted()[0].Timestamp)
 		}
-		server.Script(answers...)
+		server.Script(slacktest.Stored(slacktest.Reset()))
 		_, err := s.Send(t.Context(), d)
 		wantFailure(t, "the reply", err, sink.Unknown, nil)
 		testkit.Equal(t, server.Accepted()[1].Thread == "", gone, "it was posted to the channel")
@@ -231,29 +231,59 @@ func TestFindFails(t *testing.T) {
 			found, err := s.Find(t.Context(), doubtful(named(hello)))
 			wantFailure(t, "a look-up", err, test.want, nil)
 			testkit.Equal(t, found, sink.Finding{}, "what is known after a failure")
-			if test.want == sink.RateLimited {
-				return // the next one waits
-			}
 			server.RespondTo(slacktest.MethodHistory, nil)
 			wantPresence(t, s, doubtful(named(hello)), sink.Present)
 		})
 	}
 }
 
-// TestFindHonoursRetryAfter has Slack refuse a look-up for a second. No look-up is made meanwhile.
-func TestFindHonoursRetryAfter(t *testing.T) {
+// fakePacer counts what is asked of it. It allows look-ups until their context ends.
+type fakePacer struct {
+	allowed atomic.Int32
+	paused  atomic.Int64
+}
+
+func (f *fakePacer) AwaitLookUp(ctx context.Context) error {
+	f.allowed.Add(1)
+	return ctx.Err()
+}
+
+func (f *fakePacer) PauseLookUps(_ context.Context, d time.Duration) { f.paused.Add(int64(d)) }
+
+// TestFindIsPaced has a pacer allow each request. A refusal by Slack pauses the look-ups of all instances.
+func TestFindIsPaced(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
-	s := newTestSlack(t, lookingUp(server))
-	server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer { return slacktest.RateLimited(time.Second) })
-	_, err := s.Find(t.Context(), doubtful(named(hello)))
-	testkit.Equal(t, failureOf(t, err).RetryAfter, time.Second, "retry after")
-	server.RespondTo(slacktest.MethodHistory, nil)
-	began := time.Now()
-	wantPresence(t, s, doubtful(named(hello)), sink.Absent)
-	if waited := time.Since(began); waited < 900*time.Millisecond {
-		t.Errorf("the next look-up waited for %v, want a second", waited)
+	o, pacer := lookingUp(server), new(fakePacer)
+	o.Pacer = pacer
+	s := newTestSlack(t, o)
+	for range messagesInPage + 10 {
+		testkit.NoError(t, send(t.Context(), s, hello))
 	}
+	wantPresence(t, s, doubtful(named(hello)), sink.Absent)
+	testkit.Equal(t, server.Calls(slacktest.MethodHistory), 2, "pages")
+	testkit.Equal(t, pacer.allowed.Load(), 2, "requests that the pacer has allowed")
+	server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer { return slacktest.RateLimited(7 * time.Second) })
+	_, err := s.Find(t.Context(), doubtful(named(hello)))
+	testkit.Equal(t, failureOf(t, err).RetryAfter, 7*time.Second, "retry after")
+	testkit.Equal(t, time.Duration(pacer.paused.Load()), 7*time.Second, "pause of all look-ups")
+}
+
+// refusingPacer allows no look-up.
+type refusingPacer struct{ fakePacer }
+
+func (*refusingPacer) AwaitLookUp(context.Context) error { return context.DeadlineExceeded }
+
+// TestFindIsNotAllowed has a pacer allow no look-up. Nothing is known of the post, and Slack is not asked.
+func TestFindIsNotAllowed(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	o := lookingUp(server)
+	o.Pacer = new(refusingPacer)
+	found, err := newTestSlack(t, o).Find(t.Context(), doubtful(named(hello)))
+	wantFailure(t, "a look-up", err, sink.Transient, nil)
+	testkit.Equal(t, found, sink.Finding{}, "what is known")
+	testkit.Equal(t, server.Calls(slacktest.MethodHistory), 0, "requests")
 }
 
 // TestFindTogether has many callers in doubt about one channel. They share the requests.
@@ -360,9 +390,6 @@ func TestFindTooMany(t *testing.T) {
 	})
 	o.Channel, o.LookUp = "C0000001", true
 	s := newTestSlack(t, o)
-	for _, budget := range s.history.budgets {
-		budget.limiter.SetLimit(1e6)
-	}
 	wantPresence(t, s, doubtful(named(hello)), sink.Unsearchable)
 }
 
@@ -376,23 +403,6 @@ func TestFindWithAWrongClock(t *testing.T) {
 		testkit.Must(s.Send(t.Context(), named(hello)))(t)
 		now := s.history.now()
 		wantPresence(t, s, sink.Doubt{Delivery: named(hello), First: now, Last: now.Add(-time.Hour)}, sink.Present)
-	}
-}
-
-// TestBudget takes the budget of a method. In any minute a worker makes fewer requests than Slack takes.
-func TestBudget(t *testing.T) {
-	t.Parallel()
-	b := newBudget()
-	testkit.Equal(t, b.limiter.Burst()+int(b.limiter.Limit()*60+0.5), 50, "requests in a minute")
-	for range historyBurst {
-		if failure := b.wait(t.Context(), "m"); failure != nil {
-			t.Fatal(failure)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if failure := b.wait(ctx, "m"); failure == nil || failure.Class != sink.Transient {
-		t.Errorf("above the budget: got %v, want a transient failure", failure)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/slack-go/slack"
-	"golang.org/x/time/rate"
 
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/sink/client"
@@ -26,10 +25,6 @@ const (
 	clockMargin = time.Minute
 	// maxClockGap bounds what an answer can say about Slack's clock.
 	maxClockGap = time.Hour
-
-	// Slack takes 50 requests a minute for each of the two methods. In any minute a worker makes at most burst + rate of them.
-	historyRate  = rate.Limit(40.0 / 60)
-	historyBurst = 10
 )
 
 // thread is a channel or, with a timestamp, a thread in it.
@@ -46,9 +41,9 @@ func (t thread) method() string {
 // history reads the messages of channels and threads. Callers that ask about the same thread share a reading. No reading answers a caller
 // that asked after the reading had begun.
 type history struct {
-	web     *web
-	now     func() time.Time
-	budgets map[string]*budget // by method
+	web   *web
+	pacer Pacer // nil: none
+	now   func() time.Time
 
 	mu      sync.Mutex
 	waiting map[thread]*reading // readings that have not begun
@@ -56,11 +51,8 @@ type history struct {
 	behind  time.Duration       // Slack's clock was behind the clock here by so much
 }
 
-func newHistory(w *web) *history {
-	return &history{
-		web: w, now: time.Now, waiting: make(map[thread]*reading), newest: make(map[thread]*reading),
-		budgets: map[string]*budget{thread{}.method(): newBudget(), thread{timestamp: "1"}.method(): newBudget()},
-	}
+func newHistory(w *web, pacer Pacer) *history {
+	return &history{web: w, pacer: pacer, now: time.Now, waiting: make(map[thread]*reading), newest: make(map[thread]*reading)}
 }
 
 // reading is one pass over the messages since a time.
@@ -119,7 +111,7 @@ func (h *history) join(of thread, since time.Time) *reading {
 	return r
 }
 
-// run reads a thread when the reading before has ended and the method's budget allows.
+// run reads a thread when the reading before has ended and the pacer allows a request.
 func (h *history) run(ctx context.Context, of thread, r *reading) {
 	defer r.cancel()
 	defer close(r.ended)
@@ -139,7 +131,7 @@ func (h *history) run(ctx context.Context, of thread, r *reading) {
 		case <-ctx.Done():
 		}
 	}
-	if r.failure = h.budgets[of.method()].wait(ctx, of.method()); r.failure != nil {
+	if r.failure = h.awaitTurn(ctx, of); r.failure != nil {
 		return
 	}
 	h.mu.Lock()
@@ -160,14 +152,24 @@ func (h *history) run(ctx context.Context, of thread, r *reading) {
 	}
 }
 
-// read reads the pages since a time of Slack's clock. The first request is in the budget already.
+// awaitTurn waits until one more request is allowed.
+func (h *history) awaitTurn(ctx context.Context, of thread) *sink.Error {
+	if h.pacer == nil {
+		return nil
+	}
+	if err := h.pacer.AwaitLookUp(ctx); err != nil {
+		return &sink.Error{Class: sink.Transient, Channel: of.method(), Err: fmt.Errorf("not looked up: %w", err)}
+	}
+	return nil
+}
+
+// read reads the pages since a time of Slack's clock. The first request is allowed already.
 func (h *history) read(ctx context.Context, of thread, since time.Time) (map[string]string, *sink.Error) {
 	posts := make(map[string]string)
 	cursor, limit := "", messagesInPage
-	budget := h.budgets[of.method()]
 	for pages := 0; pages < maxHistoryPages; {
 		if pages > 0 || limit < messagesInPage {
-			if failure := budget.wait(ctx, of.method()); failure != nil {
+			if failure := h.awaitTurn(ctx, of); failure != nil {
 				return nil, failure
 			}
 		}
@@ -177,8 +179,8 @@ func (h *history) read(ctx context.Context, of thread, since time.Time) (map[str
 			limit /= 2
 			continue
 		case failure != nil:
-			if failure.Class == sink.RateLimited {
-				budget.pause(failure.RetryAfter)
+			if failure.Class == sink.RateLimited && h.pacer != nil {
+				h.pacer.PauseLookUps(ctx, failure.RetryAfter)
 			}
 			return nil, failure
 		}
@@ -266,37 +268,6 @@ func (h *history) compareClocks(header http.Header) {
 func timeOf(ts string) time.Time {
 	seconds, _ := strconv.ParseFloat(ts, 64)
 	return time.UnixMicro(int64(seconds * 1e6)).UTC()
-}
-
-// budget bounds the requests of a method.
-type budget struct {
-	limiter *rate.Limiter
-
-	mu    sync.Mutex
-	again time.Time // Slack takes no request before
-}
-
-func newBudget() *budget { return &budget{limiter: rate.NewLimiter(historyRate, historyBurst)} }
-
-func (b *budget) pause(d time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.again = time.Now().Add(d)
-}
-
-// wait waits until one more request is allowed.
-func (b *budget) wait(ctx context.Context, method string) *sink.Error {
-	err := b.limiter.Wait(ctx)
-	b.mu.Lock()
-	again := b.again
-	b.mu.Unlock()
-	if err == nil {
-		err = sleep(ctx, time.Until(again))
-	}
-	if err == nil {
-		return nil
-	}
-	return &sink.Error{Class: sink.Transient, Channel: method, Err: fmt.Errorf("not looked up: %w", err)}
 }
 
 // sleep waits, unless the context ends first.

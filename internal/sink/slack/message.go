@@ -76,7 +76,7 @@ func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m rend
 	return posted, nil
 }
 
-// update makes one request to change a message. If it fails, nothing was posted.
+// update makes one request to change a message. A request whose answer is unknown is repeated, so it counts as transient.
 func (s *Sink) update(ctx context.Context, timeout time.Duration, at place, m render.Message) *sink.Error {
 	// Without these two, chat.update looks for links in the text and keeps the old attachments.
 	all := append(options(m), slack.MsgOptionParse(false))
@@ -96,7 +96,6 @@ func (s *Sink) update(ctx context.Context, timeout time.Duration, at place, m re
 	if failure.Class == sink.Unknown {
 		failure.Class = sink.Transient
 	}
-	failure.Update = true
-	failure.Err = fmt.Errorf("update of the first message: %w", failure.Err)
+	failure.Err = fmt.Errorf("update of a message: %w", failure.Err)
 	return failure
 }

@@ -77,8 +77,14 @@ func TestRequests(t *testing.T) {
 	firing.Event.Title, firing.Event.Status, firing.Mention = "Refunds <stuck> & \"late\"\u2028", event.StatusFiring, "<!here>"
 	opened := resolved(sink.NewReceipt(firing.Event, "C0000001", "C0000001", "1767322800.000100", firing.Event.Time))
 	own := testkit.Must(render.Parse(ownTemplate))(t)
-	deliver := func(d sink.Delivery) func(*Sink) error {
-		return func(s *Sink) error { _, err := s.Send(t.Context(), d); return err }
+	deliver := func(d sink.Delivery) func(*Sink) error { // with its updates, which come first in the golden files
+		return func(s *Sink) error {
+			for _, receipt := range s.Updatable(d) {
+				testkit.NoError(t, s.Update(t.Context(), d, receipt))
+			}
+			_, err := s.Send(t.Context(), d)
+			return err
+		}
 	}
 	for name, test := range map[string]struct {
 		template *render.Template

@@ -3,6 +3,7 @@ package slack
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -19,19 +20,13 @@ func (s *Sink) opened(d sink.Delivery) *sink.Receipt {
 	return opened
 }
 
-// resolve updates the first message and replies in its thread. The timeout bounds both together. The update comes first because
-// it can be repeated; the reply is the delivery. If a reply would reach nobody, the event becomes a message of its own.
-func (s *Sink) resolve(ctx context.Context, v render.View, opened *sink.Receipt) *sink.Error {
+// reply posts a resolved event in the thread of the first message. If a reply would reach nobody, the event becomes a message of its own. The
+// timeout bounds both together.
+func (s *Sink) reply(ctx context.Context, v render.View, opened *sink.Receipt) *sink.Error {
 	deadline := time.Now().Add(s.o.Timeout)
 	own := s.o.route(v.Event.Category)
 	first := place{cmp.Or(opened.Destination, own), opened.Channel, opened.Timestamp, v.Name}
-	rewritten := v
-	rewritten.Rewrite, rewritten.Mention = true, ""
-	// The update takes at most half of the time, and leaves the rest to the reply.
-	failure := s.update(ctx, s.o.Timeout/2, first, s.o.render(rewritten))
-	if failure == nil || failure.Class == sink.Rejected && !isLost(failure) {
-		_, failure = s.post(ctx, time.Until(deadline), first, s.o.render(v))
-	}
+	_, failure := s.post(ctx, s.o.Timeout, first, s.o.render(v))
 	if failure == nil || !isLost(failure) {
 		return failure
 	}
@@ -42,9 +37,9 @@ func (s *Sink) resolve(ctx context.Context, v render.View, opened *sink.Receipt)
 	return failure
 }
 
-// Updatable returns the receipts of d.Others that name their messages. A webhook has none.
+// Updatable returns the receipts that name their messages. A webhook has none.
 func (s *Sink) Updatable(d sink.Delivery) (updatable []string) {
-	for _, d.Opened = range d.Others {
+	for _, d.Opened = range append([]string{d.Opened}, d.Others...) {
 		if s.opened(d).Repliable() {
 			updatable = append(updatable, d.Opened)
 		}
@@ -52,19 +47,22 @@ func (s *Sink) Updatable(d sink.Delivery) (updatable []string) {
 	return updatable
 }
 
-// Update changes one more message, as resolved by d.
+// errOutOfReach is the failure to update a message that the settings no longer reach.
+var errOutOfReach = errors.New("the message cannot be updated with these settings")
+
+// Update changes a message, as resolved by d.
 func (s *Sink) Update(ctx context.Context, d sink.Delivery, receipt string) error {
 	d.Opened = receipt
 	opened := s.opened(d)
 	if !opened.Repliable() {
-		return nil
+		return &sink.Error{Class: sink.Rejected, Channel: s.Destination(d), Err: errOutOfReach}
 	}
 	rewritten := render.NewView(d, opened, time.Now())
 	rewritten.Rewrite, rewritten.Mention = true, ""
 	at := place{cmp.Or(opened.Destination, s.o.route(d.Event.Category)), opened.Channel, opened.Timestamp, ""}
 	failure := s.update(ctx, s.o.Timeout, at, s.o.render(rewritten))
-	if failure != nil && (failure.Class == sink.Rejected || isLost(failure)) {
-		return nil
+	if failure != nil && isLost(failure) {
+		failure.Class = sink.Rejected
 	}
 	return failure.AsError()
 }

@@ -27,13 +27,16 @@ func TestResolved(t *testing.T) {
 
 		testkit.Equal(t, s.Destination(delivery), channel, "destination")
 		testkit.Equal(t, testkit.Must(s.Send(t.Context(), delivery))(t), "", "%s: receipt", channel)
+		testkit.Equal(t, len(server.Updates()), 0, "%s: updates by the post", channel)
+		testkit.EqualSlices(t, s.Updatable(delivery), []string{delivery.Opened}, "%s: updatable", channel)
+		testkit.NoError(t, s.Update(t.Context(), delivery, delivery.Opened))
 		posts, updates := server.Accepted(), server.Updates()
 		if len(posts) != 2 || len(updates) != 1 {
 			t.Fatalf("%s: %d posts and %d updates, want 2 and 1", channel, len(posts), len(updates))
 		}
 		first, update, reply := posts[0], updates[0], posts[1]
-		if update.Timestamp != first.Timestamp || update.Channel != first.ChannelID || update.Received.After(reply.Received) {
-			t.Errorf("%s: updated %+v, want the first message, before the reply", channel, update)
+		if update.Timestamp != first.Timestamp || update.Channel != first.ChannelID {
+			t.Errorf("%s: updated %+v, want the first message", channel, update)
 		}
 		text := textOf(update.Message)
 		testkit.Contains(t, "update", text, "RESOLVED", "refunds fail", "all of them")
@@ -48,7 +51,7 @@ func TestResolved(t *testing.T) {
 	}
 }
 
-// refusals are answers to the update and the reply. Each ends the attempt.
+// refusals are answers to the reply. Each ends the attempt.
 var refusals = []struct {
 	name     string
 	answers  []slacktest.Answer
@@ -56,16 +59,11 @@ var refusals = []struct {
 	channel  string
 	observed []sink.Class
 }{
-	{"update limited", []slacktest.Answer{slacktest.RateLimited(7 * time.Second)}, sink.RateLimited, "#ops", []sink.Class{sink.RateLimited}},
-	{"update failed", []slacktest.Answer{slacktest.Code("internal_error")}, sink.Transient, "#ops", []sink.Class{sink.Unknown}},
-	{"update not allowed", []slacktest.Answer{slacktest.Code("token_revoked")}, sink.Misconfigured, "#ops", []sink.Class{sink.Misconfigured}},
-	{"update failed on the way", []slacktest.Answer{slacktest.Status(503, `{"ok":false,"error":"is_archived"}`)}, sink.Transient, "#ops", []sink.Class{sink.Unknown}},
-	{"update's answer lost", []slacktest.Answer{slacktest.Stored(slacktest.Reset())}, sink.Transient, "#ops", []sink.Class{sink.Unknown}},
-	{"update answered by something else", []slacktest.Answer{slacktest.HTML(200)}, sink.Transient, "#ops", []sink.Class{sink.Unknown}},
-	{"reply limited", []slacktest.Answer{slacktest.OK(), slacktest.RateLimited(7 * time.Second)}, sink.RateLimited, "#ops", []sink.Class{sink.OK, sink.RateLimited}},
-	{"reply failed", []slacktest.Answer{slacktest.OK(), slacktest.Status(503, "")}, sink.Unknown, "#ops", []sink.Class{sink.OK, sink.Unknown}},
-	{"reply refused", []slacktest.Answer{slacktest.OK(), slacktest.Code("invalid_blocks")}, sink.Rejected, "#ops", []sink.Class{sink.OK, sink.Rejected}},
-	{"reply lost", []slacktest.Answer{slacktest.OK(), slacktest.Stored(slacktest.Reset())}, sink.Unknown, "#ops", []sink.Class{sink.OK, sink.Unknown}},
+	{"limited", []slacktest.Answer{slacktest.RateLimited(7 * time.Second)}, sink.RateLimited, "#ops", []sink.Class{sink.RateLimited}},
+	{"failed", []slacktest.Answer{slacktest.Status(503, "")}, sink.Unknown, "#ops", []sink.Class{sink.Unknown}},
+	{"refused", []slacktest.Answer{slacktest.Code("invalid_blocks")}, sink.Rejected, "#ops", []sink.Class{sink.Rejected}},
+	{"not allowed", []slacktest.Answer{slacktest.Code("token_revoked")}, sink.Misconfigured, "#ops", []sink.Class{sink.Misconfigured}},
+	{"lost", []slacktest.Answer{slacktest.Stored(slacktest.Reset())}, sink.Unknown, "#ops", []sink.Class{sink.Unknown}},
 	{
 		"nobody may post any more", []slacktest.Answer{slacktest.Code("channel_not_found"), slacktest.Code("channel_not_found")},
 		sink.Misconfigured, "C0000002", []sink.Class{sink.Misconfigured, sink.Misconfigured},
@@ -105,23 +103,18 @@ func TestResolvedWhenSlackRefuses(t *testing.T) {
 	}
 }
 
-// standIns are answers to the update and the reply. The event is posted all the same.
+// standIns are answers to the reply. The event is posted all the same.
 var standIns = []struct {
 	name    string
 	answers []slacktest.Answer
-	reply   bool // in the thread, else as a message of its own
-	updates int
 }{
-	{"too late to edit", []slacktest.Answer{slacktest.Code("edit_window_closed")}, true, 0},
-	{"edit refused for its blocks", []slacktest.Answer{slacktest.Code("invalid_blocks")}, true, 0},
-	{"message deleted", []slacktest.Answer{slacktest.Code("message_not_found")}, false, 0},
-	{"channel gone", []slacktest.Answer{slacktest.Code("channel_not_found")}, false, 0},
-	{"channel archived", []slacktest.Answer{slacktest.Code("is_archived")}, false, 0},
-	{"channel frozen", []slacktest.Answer{slacktest.Code("is_inactive")}, false, 0},
-	{"thread gone", []slacktest.Answer{slacktest.OK(), slacktest.Code("thread_not_found")}, false, 1},
-	{"thread locked", []slacktest.Answer{slacktest.OK(), slacktest.Code("restricted_action_thread_locked")}, false, 1},
-	{"channel archived in between", []slacktest.Answer{slacktest.OK(), slacktest.Code("is_archived")}, false, 1},
-	{"too late to edit, no thread", []slacktest.Answer{slacktest.Code("edit_window_closed"), slacktest.Code("cannot_reply_to_message")}, false, 0},
+	{"message deleted", []slacktest.Answer{slacktest.Code("message_not_found")}},
+	{"channel gone", []slacktest.Answer{slacktest.Code("channel_not_found")}},
+	{"channel archived", []slacktest.Answer{slacktest.Code("is_archived")}},
+	{"channel frozen", []slacktest.Answer{slacktest.Code("is_inactive")}},
+	{"thread gone", []slacktest.Answer{slacktest.Code("thread_not_found")}},
+	{"thread locked", []slacktest.Answer{slacktest.Code("restricted_action_thread_locked")}},
+	{"no thread", []slacktest.Answer{slacktest.Code("cannot_reply_to_message")}},
 }
 
 func TestResolvedGoesOn(t *testing.T) {
@@ -140,16 +133,14 @@ func TestResolvedGoesOn(t *testing.T) {
 			posts := server.Accepted()
 			testkit.Equal(t, len(posts), 2, "posts")
 			last := posts[1]
-			testkit.Equal(t, last.Channel, map[bool]string{true: "C0000001", false: "C0000002"}[test.reply], "channel")
-			testkit.Equal(t, last.Thread == posts[0].Timestamp, test.reply, "a reply")
-			testkit.Equal(t, last.Options.Has("thread_ts"), test.reply, "a thread is named")
-			testkit.Equal(t, len(server.Updates()), test.updates, "updates")
+			testkit.Equal(t, last.Channel, "C0000002", "channel")
+			testkit.Equal(t, last.Options.Has("thread_ts"), false, "a thread is named")
 			testkit.Contains(t, "posted", textOf(last.Message), "RESOLVED", "5m")
 		})
 	}
 }
 
-// The template knows whether the message is a reply. The reply to a deleted message is a message of its own.
+// The template knows whether the message is a reply, a message of its own or an update.
 func TestResolvedTellsTheTemplate(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
@@ -157,10 +148,10 @@ func TestResolvedTellsTheTemplate(t *testing.T) {
 	o.Template = testkit.Must(render.Parse(`{"text": "reply {{.Reply}}, rewrite {{.Rewrite}}"}`))(t)
 	s := newTestSlack(t, o)
 	receipt := fire(t, s)
-	for range 2 {
-		testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
-		server.Delete(server.Accepted()[0].Timestamp)
-	}
+	testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
+	testkit.NoError(t, s.Update(t.Context(), resolved(receipt), receipt))
+	server.Script(slacktest.Code("thread_not_found"))
+	testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
 	var got []string
 	for _, post := range server.Accepted() {
 		got = append(got, post.Text)
@@ -206,22 +197,15 @@ func TestResolvedWithoutAFirstMessage(t *testing.T) {
 	testkit.Equal(t, server.Calls("chat.update"), 0, "updates")
 }
 
-// The timeout bounds the update and the reply together. The update leaves time for the reply.
+// The timeout bounds the reply and the message of its own together.
 func TestResolvedTimesOut(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
 	o := byToken(server)
 	receipt := fire(t, newTestSlack(t, o))
-	server.Respond(held)
-	o.Timeout = 200 * time.Millisecond
-	_, err := newTestSlack(t, o).Send(t.Context(), resolved(receipt))
-	wantFailure(t, "the update", err, sink.Transient, context.DeadlineExceeded)
-	testkit.Contains(t, "the update", err.Error(), "100ms")
-
-	server.Respond(nil)
 	o.Timeout = 2 * time.Second
-	server.Script(slacktest.Delay(50*time.Millisecond, slacktest.OK()), slacktest.Hold(nil, slacktest.OK()))
-	_, err = newTestSlack(t, o).Send(t.Context(), resolved(receipt))
+	server.Script(slacktest.Delay(50*time.Millisecond, slacktest.Code("thread_not_found")), slacktest.Hold(nil, slacktest.OK()))
+	_, err := newTestSlack(t, o).Send(t.Context(), resolved(receipt))
 	if failure := failureOf(t, err); !errors.Is(failure, context.DeadlineExceeded) || strings.Contains(failure.Error(), "within 2s") {
 		t.Errorf("got %v, want the rest of the timeout", failure)
 	}
@@ -243,15 +227,15 @@ func TestResolvedCancelled(t *testing.T) {
 		cancel()
 		return held(p)
 	})
-	for range 2 { // the second time makes no request
+	for _, class := range []sink.Class{sink.Unknown, sink.Transient} { // the second time makes no request
 		_, err := s.Send(ctx, resolved(receipt))
-		wantFailure(t, "cancelled", err, sink.Transient, context.Canceled)
+		wantFailure(t, "cancelled", err, class, context.Canceled)
 		testkit.EqualSlices(t, observed.results, []sink.Class{sink.Unknown}, "observed")
 	}
-	testkit.Equal(t, len(server.Posts()), 1, "posts, want the first alone")
+	testkit.Equal(t, len(server.Posts()), 2, "posts")
 }
 
-// TestUpdate updates a further message of an alert that has ended, and posts nothing.
+// TestUpdate updates messages of an alert that has ended, and posts nothing.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
@@ -259,11 +243,12 @@ func TestUpdate(t *testing.T) {
 	first, second := fire(t, s), fire(t, s)
 	d := resolved(first)
 	d.Others = []string{second, "no receipt", `{"v":1}`}
-	testkit.EqualSlices(t, s.Updatable(d), []string{second}, "messages that can be updated")
+	testkit.EqualSlices(t, s.Updatable(d), []string{first, second}, "messages that can be updated")
 	webhook := newTestSlack(t, byWebhook(server))
 	testkit.EqualSlices(t, webhook.Updatable(d), nil, "messages that a webhook can update")
-	testkit.NoError(t, webhook.Update(t.Context(), d, second))
-	testkit.NoError(t, s.Update(t.Context(), d, "no receipt"))
+	for _, err := range []error{webhook.Update(t.Context(), d, second), s.Update(t.Context(), d, "no receipt")} {
+		wantFailure(t, "an update without a message", err, sink.Rejected, errOutOfReach)
+	}
 	testkit.Equal(t, len(server.Updates()), 0, "updates without a message")
 
 	testkit.NoError(t, s.Update(t.Context(), d, second))
@@ -277,7 +262,9 @@ func TestUpdate(t *testing.T) {
 		answer slacktest.Answer
 		want   sink.Class
 	}{
-		{slacktest.Code("message_not_found"), sink.OK}, {slacktest.Code("channel_not_found"), sink.OK}, {slacktest.Code("msg_too_long"), sink.OK},
+		{slacktest.OK(), sink.OK}, {slacktest.Code("message_not_found"), sink.Rejected}, {slacktest.Code("channel_not_found"), sink.Rejected},
+		{slacktest.Code("edit_window_closed"), sink.Rejected}, {slacktest.Code("msg_too_long"), sink.Rejected}, {slacktest.Stored(slacktest.Reset()), sink.Transient},
+		{slacktest.Status(503, `{"ok":false,"error":"is_archived"}`), sink.Transient}, {slacktest.HTML(200), sink.Transient},
 		{slacktest.RateLimited(7 * time.Second), sink.RateLimited}, {slacktest.Code("internal_error"), sink.Transient}, {slacktest.Code("token_revoked"), sink.Misconfigured},
 	} {
 		server.Script(test.answer)

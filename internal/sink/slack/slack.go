@@ -48,10 +48,20 @@ type Options struct {
 	// history after Settle.
 	LookUp bool
 	Settle time.Duration
+	// Pacer paces the requests of look-ups; nil means that Find makes them at once.
+	Pacer Pacer
 	// Observe is called after every request of Send, SendSummary and Update, with their context.
 	Observe func(context.Context, sink.Request)
 	// Version is part of the User-Agent header; may be empty.
 	Version string
+}
+
+// Pacer paces look-ups on all instances: pacing.Pacer. Its methods may be called concurrently.
+type Pacer interface {
+	// AwaitLookUp waits until one more request may be made. If the context ends first, it returns the context's error.
+	AwaitLookUp(ctx context.Context) error
+	// PauseLookUps stops look-ups for d.
+	PauseLookUps(ctx context.Context, d time.Duration)
 }
 
 // Sink posts to Slack. Make one with New, and Close it at the end.
@@ -90,7 +100,7 @@ func New(o Options) (*Sink, error) {
 		o: o, web: w, transport: transport,
 		mentions: &mentions{table: o.Mentions, list: w.userGroups, failed: o.MentionFailed, now: time.Now},
 		channels: &channels{web: w, known: make(map[string]string)},
-		history:  newHistory(w),
+		history:  newHistory(w, o.Pacer),
 	}, nil
 }
 
@@ -182,7 +192,7 @@ func (s *Sink) Prepare(d sink.Delivery) sink.Delivery {
 	return d
 }
 
-// Send posts d once. An event that resolves a message updates that message and replies in its thread.
+// Send posts d once. An event that resolves a message is a reply in its thread.
 func (s *Sink) Send(ctx context.Context, d sink.Delivery) (receipt string, err error) {
 	if d.Prepared != nil {
 		return d.Prepared(ctx)
@@ -190,7 +200,7 @@ func (s *Sink) Send(ctx context.Context, d sink.Delivery) (receipt string, err e
 	opened := s.opened(d)
 	v := render.NewView(d, opened, time.Now())
 	if opened.Repliable() {
-		return "", s.resolve(ctx, v, opened).AsError()
+		return "", s.reply(ctx, v, opened).AsError()
 	}
 	return s.deliver(ctx, d, s.o.render(v))
 }

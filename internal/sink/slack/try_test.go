@@ -27,7 +27,7 @@ func TestTry(t *testing.T) {
 		},
 		"update refused": {
 			answers: []slacktest.Answer{slacktest.OK(), slacktest.Code("edit_window_closed")},
-			want:    []string{posted, "Slack update: ! rejected: update of the first message: edit_window_closed", "Slack look-up: found the message TS"},
+			want:    []string{posted, "Slack update: ! rejected: update of a message: edit_window_closed", "Slack look-up: found the message TS"},
 		},
 		"no scope": {option: slacktest.WithScopes("chat:write", "channels:read"), want: []string{
 			posted, updated, "Slack look-up: warning: not possible: missing_scope: the token lacks the scope channels:history; an event may be posted a second time",

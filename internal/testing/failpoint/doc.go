@@ -14,9 +14,13 @@ const (
 	AfterPost    Point = "after-post"    // posted, not recorded
 	AfterRecord  Point = "after-record"  // recorded, its message not settled
 	AfterUpdate  Point = "after-update"  // one of several messages is updated, and that is recorded
+	AfterFold    Point = "after-fold"    // an event is counted in a message of its key, its message not settled
 	AfterPlan    Point = "after-plan"    // a denied event is to come back, which is not stored
 	AfterMove    Point = "after-move"    // events are stored in the room, their messages not settled
 	AfterSplit   Point = "after-split"   // the events of a body are stored, its message not settled
+	AfterRelease Point = "after-release" // the leases of events are released, which are not in the room yet
+	AfterLetter  Point = "after-letter"  // a dead letter is stored, the slots of its event are not returned
+	AfterReturn  Point = "after-return"  // the slots of an undelivered event are returned, its message not settled
 	AfterClaim   Point = "after-claim"   // a digest is claimed, not posted
 	AfterSummary Point = "after-summary" // posted, not recorded
 	AfterReplay  Point = "after-replay"  // a dead letter's event is in the room, the letter not removed

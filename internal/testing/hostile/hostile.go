@@ -230,15 +230,15 @@ func (p *Producer) EmptyAlerts(ctx context.Context, n int) error {
 	return p.publish(ctx, n, func(int) *nats.Msg { return on(p.Subject, body) })
 }
 
-// alertsOfGroup is how many alerts a body may hold.
-const alertsOfGroup = 1000
+// AlertsOfGroup is how many alerts a body may hold.
+const AlertsOfGroup = 1000
 
 // Groups publishes bodies of a thousand new alerts each.
 func (p *Producer) Groups(ctx context.Context, n int) error {
 	begun := time.Now().UnixNano()
 	return p.publish(ctx, n, func(i int) *nats.Msg {
 		body := []byte(`{"receiver":"hostile","status":"firing","alerts":[`)
-		for a := range alertsOfGroup {
+		for a := range AlertsOfGroup {
 			body = fmt.Appendf(body, `{"status":"firing","labels":{"alertname":"Hostile","severity":"critical","instance":"host-%d:9100"},`+
 				`"annotations":{"summary":"hostile %d"},"startsAt":"2026-03-01T10:00:00Z","fingerprint":"%x-%x-%x"},`, a, a, begun, i, a)
 		}
@@ -261,12 +261,12 @@ func (p *Producer) LargeEvents(ctx context.Context, n int) error {
 	})
 }
 
-// smallBefore is how many small events have a worker expect small ones.
-const smallBefore = 3000
+// SmallBefore is how many small events have a worker expect small ones.
+const SmallBefore = 3000
 
 // LargeBehindSmall publishes small events, and then large ones: a worker that goes by the sizes of the last messages asks for too many.
 func (p *Producer) LargeBehindSmall(ctx context.Context, n int) error {
-	if err := p.Flood(ctx, smallBefore); err != nil {
+	if err := p.Flood(ctx, SmallBefore); err != nil {
 		return err
 	}
 	return p.LargeEvents(ctx, n)

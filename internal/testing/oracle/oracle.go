@@ -49,6 +49,7 @@ func Knows(kind Kind) bool { return promises[kind].fits != nil }
 // Limit holds for the events of a path and below it; of "" for all. Times are microseconds.
 type Limit struct {
 	Path   string
+	Keyed  bool // it counts the events of each key by themselves, and no event without a key
 	Kind   Kind
 	Count  int64
 	Window int64
@@ -76,6 +77,7 @@ func (s Span) never() bool { return s == Span{} }
 type Event struct {
 	ID       string
 	Category string
+	Key      string // "" for none
 	Cost     int64
 	At       int64
 	Call     int // events of one call are decided together, in the order of the slice
@@ -148,10 +150,10 @@ func (c *checker) checkAdmission(event Event) {
 	}
 	c.admitted[event.ID] = event
 	for _, limit := range c.Limits {
-		if !within(event.Category, limit.Path) {
+		if !limit.counts(event) {
 			continue
 		}
-		there := c.surelyThere(limit, event.At)
+		there := c.surelyThere(limit, event, event.At)
 		if !c.fits(limit, there, event, event.At) {
 			c.fault("%s of cost %d in %q was admitted at %d, where %s had no room", event.ID, event.Cost, event.Category, event.At, limit)
 		}
@@ -164,17 +166,17 @@ func (c *checker) checkAdmission(event Event) {
 
 func (c *checker) checkDenial(event Event) {
 	place := slices.Index(c.Limits, event.By)
-	if place < 0 || !within(event.Category, event.By.Path) {
+	if place < 0 || !event.By.counts(event) {
 		c.fault("%s in %q was denied by %s, which is no limit of it", event.ID, event.Category, event.By)
 		return
 	}
-	there, perhaps := c.surelyThere(event.By, event.At), c.perhapsThere(event.By, event.At)
+	there, perhaps := c.surelyThere(event.By, event, event.At), c.perhapsThere(event.By, event, event.At)
 	if c.fits(event.By, perhaps, event, event.At) {
 		c.fault("%s of cost %d in %q was denied needlessly at %d: %s had room", event.ID, event.Cost, event.Category, event.At, event.By)
 		return
 	}
 	for _, limit := range c.Limits[:place] {
-		if within(event.Category, limit.Path) && !c.fits(limit, c.surelyThere(limit, event.At), event, event.At) {
+		if limit.counts(event) && !c.fits(limit, c.surelyThere(limit, event, event.At), event, event.At) {
 			c.fault("%s in %q was denied by %s at %d, though %s was full before it", event.ID, event.Category, event.By, event.At, limit)
 		}
 	}
@@ -189,24 +191,25 @@ func (c *checker) checkDenial(event Event) {
 	}
 }
 
-// surelyThere returns the admissions that certainly count for a limit at a time.
-func (c *checker) surelyThere(limit Limit, at int64) []Event {
-	return c.there(limit, func(left Span) bool { return left.From > at })
+// surelyThere returns the admissions that certainly count, for a limit of an event, at a time.
+func (c *checker) surelyThere(limit Limit, event Event, at int64) []Event {
+	return c.there(limit, event, func(left Span) bool { return left.From > at })
 }
 
-// perhapsThere returns the admissions that may count for a limit at a time.
-func (c *checker) perhapsThere(limit Limit, at int64) []Event {
-	return c.there(limit, func(left Span) bool { return promises[limit.Kind].vagueReturns || left.Upto > at })
+// perhapsThere returns the admissions that may count, for a limit of an event, at a time.
+func (c *checker) perhapsThere(limit Limit, event Event, at int64) []Event {
+	return c.there(limit, event, func(left Span) bool { return promises[limit.Kind].vagueReturns || left.Upto > at })
 }
 
-// there returns the admissions that still count for a limit. An admission whose slots left the limit still counts if counts returns true.
-func (c *checker) there(limit Limit, counts func(left Span) bool) (there []Event) {
+// there returns the admissions that still count for a limit of an event. An admission whose slots left the limit still counts if counts
+// returns true.
+func (c *checker) there(limit Limit, event Event, counts func(left Span) bool) (there []Event) {
 	for _, e := range c.history {
 		left := e.Returned
 		if promises[limit.Kind].followsDelivery && left.never() {
 			left = e.Ended
 		}
-		if within(e.Category, limit.Path) && (left.never() || counts(left)) {
+		if limit.counts(e) && (!limit.Keyed || e.Key == event.Key) && (left.never() || counts(left)) {
 			there = append(there, e)
 		}
 	}
@@ -293,6 +296,9 @@ func slotsBetween(events []Event, from, upto int64) int64 {
 	return slots
 }
 
+// counts tells whether a limit applies to an event.
+func (l Limit) counts(e Event) bool { return within(e.Category, l.Path) && (!l.Keyed || e.Key != "") }
+
 // within tells whether a category is a path or lies below it.
 func within(category, path string) bool {
 	return path == "" || category == path || strings.HasPrefix(category, path+".")
@@ -300,5 +306,9 @@ func within(category, path string) bool {
 
 // String names a limit in a fault.
 func (l Limit) String() string {
-	return fmt.Sprintf("the %s limit %d/%dµs of %q", l.Kind, l.Count, l.Window, l.Path)
+	of := ""
+	if l.Keyed {
+		of = "each key of "
+	}
+	return fmt.Sprintf("the %s limit %d/%dµs of %s%q", l.Kind, l.Count, l.Window, of, l.Path)
 }

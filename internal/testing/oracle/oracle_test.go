@@ -15,6 +15,7 @@ var (
 	leaky      = Limit{Kind: Leaky, Count: 3, Window: 10}
 	inFlight   = Limit{Kind: InFlight, Count: 2, Window: 10}
 	below      = Limit{Path: "a.b", Kind: Log, Count: 1, Window: 5}
+	keyed      = Limit{Path: "a", Keyed: true, Kind: Log, Count: 1, Window: 10}
 	guaranteed = Limit{Kind: Log, Count: 5, Window: 10}
 )
 
@@ -48,6 +49,12 @@ func (h history) inCallOf() history {
 	return h
 }
 
+// of gives the latest event a key.
+func (h history) of(key string) history {
+	h[len(h)-1].Key = key
+	return h
+}
+
 // named gives the latest event another ID.
 func (h history) named(id string) history {
 	h[len(h)-1].ID = id
@@ -77,6 +84,11 @@ var ofOneLimit = []struct {
 	fault  string
 }{
 	{"log is full", logLimit, h.admit(100, "a", 2).admit(109, "b", 1).deny(109, "a", 1, logLimit, 110).inCallOf().admit(110, "a", 2), ""},
+	{"key has a slot of its own", keyed, h.admit(100, "a", 1).of("x").admit(101, "a.b", 1).of("y").admit(102, "a", 1).admit(103, "a", 1), ""},
+	{"key is over", keyed, h.admit(100, "a", 1).of("x").admit(101, "a.b", 1).of("x"), "the log limit 1/10µs of each key of \"a\" had no room"},
+	{"key is full", keyed, h.admit(100, "a", 1).of("x").deny(101, "a", 1, keyed, 110).of("x").admit(110, "a", 1).of("x"), ""},
+	{"key of another is full", keyed, h.admit(100, "a", 1).of("x").deny(101, "a", 1, keyed, 110).of("y"), "needlessly"},
+	{"no key is full", keyed, h.admit(100, "a", 1).of("x").deny(101, "a", 1, keyed, 110), "no limit of it"},
 	{"log is over", logLimit, h.admit(100, "a", 2).admit(109, "b", 2), "e2 of cost 2 in \"b\" was admitted at 109"},
 	{"log is over by one call", logLimit, h.admit(100, "a", 2).admit(100, "a", 2).inCallOf(), "e2"},
 

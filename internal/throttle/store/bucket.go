@@ -3,6 +3,7 @@ package store
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -22,7 +23,7 @@ type bucket struct {
 func newBucket(kind string, node limits.Node, own ...limits.Limit) bucket {
 	a := own[0].Algorithm
 	b := bucket{
-		name: bucketName(kind, node.Path), algorithm: a, node: node, limits: own,
+		name: bucketName(kind, node.Place()), algorithm: a, node: node, limits: own,
 		definition: []any{a.String(), len(own)}, fastpath: []any{len(own)},
 	}
 	for _, limit := range own {
@@ -52,11 +53,11 @@ func bucketsOf(node limits.Node) []bucket {
 	return slices.Insert(others, 0, newBucket(logs[0].Algorithm.String(), node, logs...))
 }
 
-func bucketName(kind, path string) string {
-	if path == "" {
+func bucketName(kind, place string) string {
+	if place == "" {
 		return kind
 	}
-	return kind + ":" + path
+	return kind + ":" + place
 }
 
 // guaranteed reports whether the tree's guarantees apply to this bucket: they apply to the global log.
@@ -73,7 +74,7 @@ func (b bucket) sees(e algorithm.Event) algorithm.Event {
 func (b bucket) followsDelivery() bool { return b.algorithm.Description().FollowsDelivery() }
 func (b bucket) timesAdmissions() bool { return b.algorithm.Description().TimesAdmissions }
 
-// Route is what counts for the events of a category. It never changes.
+// Route is what counts for the events of a category, or of a key of it. It never changes.
 type Route struct {
 	nodes     []limits.Node
 	buckets   []bucket   // in the order of the nodes
@@ -82,19 +83,48 @@ type Route struct {
 	follows   bool       // some bucket's slots return when the delivery ends
 	timed     bool       // some bucket needs the time of admission
 	fastpath  bool       // fastpath.lua may evaluate events of cost 1
+	Mutes     Mutes      // that cover the category
+	ofKey     *Route     // of a category: the route of anyKey; nil if no rule limits each key there
+}
+
+// anyKey stands for the hash of a key, in the route from which the routes of all keys of a category are copied.
+const anyKey = "key"
+
+// with returns the route of a key, given by its hash. The receiver is the route of anyKey.
+func (r *Route) with(hash string) *Route {
+	own := *r
+	own.nodes, own.buckets, own.Keys = slices.Clone(r.nodes), slices.Clone(r.buckets), slices.Clone(r.Keys)
+	for i := range own.nodes {
+		if own.nodes[i].Key != "" {
+			own.nodes[i].Key = hash
+		}
+	}
+	for i := range own.buckets {
+		if b := &own.buckets[i]; b.node.Key != "" {
+			b.node.Key = hash
+			b.name = strings.TrimSuffix(b.name, anyKey) + hash
+		}
+	}
+	for i := range own.Keys {
+		if own.Keys[i].Key != "" {
+			own.Keys[i].Key = hash
+		}
+	}
+	return &own
 }
 
 // LimitKey names a limit for the events of a route. The guarantee is part of the key, because a path with guaranteed slots may have room in
 // a global limit that is full for most paths.
 type LimitKey struct {
 	Path      string
+	Key       string // the hash of the event's key, where the limit is of each key; otherwise ""
 	Limit     limits.Limit
 	Guarantee string // the path whose guarantee the events belong to, at the global log; otherwise ""
 }
 
 // Key is the key of a limit of one of the route's nodes.
 func (r *Route) Key(node limits.Node, limit limits.Limit) LimitKey {
-	key := LimitKey{Path: node.Path, Limit: limit}
+	key := LimitKey{Path: node.Path, Key: node.Key, Limit: limit}
 	if (bucket{algorithm: limit.Algorithm, node: node}).guaranteed() {
 		key.Guarantee = r.guarantee
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -26,6 +27,30 @@ var conformance = []conformanceCase{
 		testkit.EqualDeeply(s.t, s.decide(request("last", "orders"))[0], want, "denied as")
 		s.taken("orders", 10, 10)
 		s.taken("refunds", 10, 0)
+	}},
+	{name: "a muted event takes no slot, and keeps what it has", global: "100/30m", category: "2/30m", shadow: "category=1/30m", run: func(s *subject) {
+		admitted := s.admits(1, "", request("before", "payments"))
+		s.clock.Advance(2 * testLease) // its lease ends
+		rules := limits.Ruleset{Tree: s.tree, Shadow: s.shadow, Position: limits.Position{Generation: 1, Revision: 1}}
+		rules.Mutes = []*limits.Mute{{Path: "payments", Spare: "critical", Reason: "migration"}}
+		s.adopt(rules)
+		critical := request("critical", "payments.refunds")
+		critical.Severity = event.SeverityCritical
+		decisions := s.decide(request("before", "payments"), request("muted", "payments.refunds"), critical, request("other", "orders"))
+		testkit.Equal(s.t, decisions[0].Verdict, Reclaimed, "an event that was admitted before")
+		if d := decisions[1]; d.Verdict != Denied || d.Node.Level != limits.LevelMute || d.Muted == nil || d.Muted.Mute.Reason != "migration" || d.Wait != 0 {
+			s.t.Fatalf("a muted event: %+v, want it denied by the mute", d)
+		}
+		testkit.Equal(s.t, decisions[2].Verdict, Admitted, "a critical event")
+		testkit.Equal(s.t, decisions[3].Verdict, Admitted, "an event of another path")
+		s.taken("payments", 3, 2)
+		s.refund(false, admitted...)
+		s.refund(true, decisions[0].Lease)
+		s.taken("payments", 2, 1)
+		s.want(Denied, request("before", "payments"))
+		rules.Mutes, rules.Position.Revision = nil, 2
+		s.adopt(rules)
+		s.admit(request("muted", "payments"))
 	}},
 	{name: "an answer says when", global: "1/1m", run: func(s *subject) {
 		if result := s.result(); result.At != start.UnixMicro() || len(result.Pauses) > 0 {
@@ -238,7 +263,7 @@ func TestConformance(t *testing.T) {
 		"miniredis": func(t *testing.T, s Settings) *subject { return newRedisSubject(t, standIn, s) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, c := range slices.Concat(conformance, recordConformance, algorithmConformance, guaranteeConformance, changeConformance, shadowConformance, endsConformance(), doubtConformance) {
+			for _, c := range slices.Concat(conformance, keyConformance, recordConformance, algorithmConformance, guaranteeConformance, changeConformance, shadowConformance, endsConformance(), doubtConformance) {
 				t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 					t.Parallel()
 					c.run(newSubject(t, c.settings(t)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
@@ -21,13 +22,14 @@ const (
 	Duplicate                          // another stored message with its ID was admitted
 	Unknown                            // the event has no record (Cost 0)
 	Unpaired                           // it resolves an event without an open pair
+	Folded                             // it is counted in a message of its pair, and is not posted
 	Deferred                           // it cannot be decided now, but other events can; no script returns it
 	Planned                            // it was planned to come back; no script returns it, and no metric counts it
 )
 
 // verdictNames are the names in metrics and, in capitals, in the scripts.
 var verdictNames = [...]string{
-	"none", "admitted", "denied", "exceeds_capacity", "reclaimed", "leased", "done", "duplicate", "unknown", "unpaired", "deferred",
+	"none", "admitted", "denied", "exceeds_capacity", "reclaimed", "leased", "done", "duplicate", "unknown", "unpaired", "folded", "deferred",
 	"planned",
 }
 
@@ -45,12 +47,16 @@ type Decision struct {
 	Used    int64         // Denied: lower bound of the limit's slots in use; 0: unknown
 	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends; Planned: until it comes back, 0 if that time is over
 	Opened  string        // of a resolved event to deliver: the receipt of the first message that it resolves; "" if that has expired meanwhile
-	Others  []string      // of a resolved event to deliver: the receipts of the other messages that it has not updated yet
+	Others  []string      // of a resolved event to deliver: the receipts of the other messages that it resolves
+	Counts  []Count       // of a resolved event to deliver: what is folded into these messages, that of Opened first
 	InDoubt bool          // Reclaimed: an earlier holder of the lease may have delivered the event
+	Fold    *Fold         // Folded: where
+	Awaits  bool          // Leased: the event waits for the message of another event of its pair
 	Err     error         // Deferred: why
 
-	Grant  Grant // set by a Limiter for an event to deliver: admitted, reclaimed, or denied in shadow mode; otherwise nil
-	Lease  Lease // set by a Store for an event to deliver
+	Muted  *Denial // Denied: by a mute; nil: by a limit
+	Grant  Grant   // set by a Limiter for an event to deliver: admitted, reclaimed, or denied in shadow mode; otherwise nil
+	Lease  Lease   // set by a Store for an event to deliver
 	Shadow ShadowDecision
 }
 
@@ -58,9 +64,35 @@ type Decision struct {
 type Denial struct {
 	Level string       // of the rule
 	Path  string       // of the limit; empty for the global one
+	Key   string       // hash of the event's key, if the limit is of each key
 	Limit limits.Limit // the zero Limit if no limit denied the event
 	Used  int64        // lower bound of its slots in use; 0: unknown
 	Opens time.Time    // when enough slots open, by this host's clock; zero if that is not known
+	Mute  *Mute        // that muted the event; nil if none did
+}
+
+// Mutes are the denials of some events by the mutes in force, one for each mute.
+type Mutes []*Denial
+
+// Of returns the denial of an event by the first mute that does not spare the event's severity; nil: the event is not muted.
+func (m Mutes) Of(severity event.Severity) *Denial {
+	for _, denial := range m {
+		if !denial.Mute.Spares(severity) {
+			return denial
+		}
+	}
+	return nil
+}
+
+// Mute is a mute that denies events, with its text.
+type Mute struct {
+	*limits.Mute
+	Text string // see [limits.Mute.Text]
+}
+
+// denialBy returns the denial of the events that a mute covers.
+func denialBy(mute *limits.Mute) *Denial {
+	return &Denial{Level: limits.LevelMute, Path: mute.Path, Opens: mute.Until, Mute: &Mute{mute, mute.Text()}}
 }
 
 // ByLimit tells whether a limit denied the event, and not something else.
@@ -70,21 +102,25 @@ func (d *Denial) ByLimit() bool { return d.Limit != (limits.Limit{}) }
 const (
 	LevelClosed   = "closed"   // the closed failure policy denied the event
 	LevelUnpaired = "unpaired" // a resolved event without an open pair
+	LevelFolded   = "folded"   // the event is counted in a message that cannot be updated
 	LevelRoom     = "room"     // the event would have to wait, and too many of its first-level category wait already
+	LevelOperator = "operator" // an operator dropped the event while it waited
 )
 
 // Denials by something else than a limit.
 var (
 	DeniedUnpaired = &Denial{Level: LevelUnpaired}
 	DeniedByRoom   = &Denial{Level: LevelRoom}
+
+	DeniedByOperator = &Denial{Level: LevelOperator}
 )
 
 // Denial describes the full limit, also in shadow mode. It returns nil if no limit denied the event. asked is when the store was asked.
 func (d *Decision) Denial(asked time.Time) *Denial {
-	if !d.Verdict.IsDenial() {
-		return nil
+	if d.Muted != nil || !d.Verdict.IsDenial() {
+		return d.Muted
 	}
-	denial := &Denial{Level: d.Node.Level, Path: d.Node.Path, Limit: d.Limit, Used: d.Used}
+	denial := &Denial{Level: d.Node.Level, Path: d.Node.Path, Key: d.Node.Key, Limit: d.Limit, Used: d.Used}
 	if d.Wait > 0 {
 		denial.Opens = asked.Add(d.Wait)
 	}
@@ -97,6 +133,11 @@ type ShadowDecision struct {
 	Node    limits.Node
 	Limit   limits.Limit
 	Wait    time.Duration
+}
+
+// mutedBy decides that a mute denies an event.
+func (d *Decision) mutedBy(denial *Denial) {
+	*d = Decision{Verdict: Denied, Node: limits.Node{Path: denial.Path, Level: limits.LevelMute}, Muted: denial}
 }
 
 // ofShadow is a decision of the shadow limits.
@@ -117,10 +158,6 @@ type Grant interface {
 	// Release ends the lease without a known delivery: the slots stay taken, and whoever gets the message next may deliver it. In
 	// doubt some attempt may have delivered it after all.
 	Release(ctx context.Context, inDoubt bool)
-
-	// Updated records, for a resolved event, that its messages are updated but for the first one and the last few. The next holder of the
-	// event gets only these messages.
-	Updated(ctx context.Context, left int)
 
 	// Extend renews the lease. If it returns false, another worker may be delivering the event: stop.
 	Extend(ctx context.Context) bool

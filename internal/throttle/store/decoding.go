@@ -53,6 +53,10 @@ func (c *decideCall) decode(reply []any) (BatchResult, error) {
 			result.Decisions[i-events].Shadow = answers[number-1].ofShadow()
 			continue
 		}
+		if answers[number-1].Verdict == Unknown && c.muted[i] != nil {
+			result.Decisions[i].mutedBy(c.muted[i])
+			continue
+		}
 		c.answer(&result.Decisions[i], &answers[number-1], c.requests[i], at)
 	}
 	return result, nil
@@ -62,8 +66,9 @@ func (c *decideCall) decode(reply []any) (BatchResult, error) {
 func (c *decideCall) answer(decision, answer *Decision, request Request, at int64) {
 	decision.Verdict, decision.Wait, decision.InDoubt = answer.Verdict, answer.Wait, answer.InDoubt
 	decision.Node, decision.Limit = answer.Node, answer.Limit
+	decision.Fold, decision.Awaits = answer.Fold, answer.Awaits
 	lease := &decision.Lease
-	lease.End = answer.Lease.End
+	lease.End, lease.slotless = answer.Lease.End, request.Slotless
 	if c.forward && answer.Verdict.IsDenial() {
 		lease.End, lease.slotless = at+c.lease.Microseconds(), true
 	}
@@ -97,7 +102,9 @@ func (c *decideCall) decodeAnswers(reply any, at int64) ([]Decision, error) {
 			decision.Lease.End = at + wait
 			decision.InDoubt = decision.Verdict == Reclaimed && limit == 1
 		case Leased:
-			decision.Wait = micros(wait)
+			decision.Wait, decision.Awaits = micros(wait), limit == 1
+		case Folded:
+			decision.Fold = newFold(limit, wait)
 		case Done, Duplicate, Unknown:
 		default:
 			return nil, fmt.Errorf("%w: verdict %d", script.ErrReply, numbers[0])

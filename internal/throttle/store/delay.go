@@ -18,7 +18,7 @@ type Postponement struct {
 	Request
 	Wait    time.Duration // until its next slot opens
 	Longest time.Duration // that it may still wait
-	Path    string        // the node that denied it
+	Node    limits.Node   // that denied it
 	Limit   limits.Limit  // of that node
 	Weight  int           // how much room it takes; 0 is 1
 }
@@ -38,7 +38,7 @@ const (
 func (r *Queues) queueKeys(category string, nodes []limits.Node) []string {
 	keys := make([]string, len(nodes))
 	for i, node := range nodes {
-		keys[i] = r.d.keys.queue(event.FirstLevel(category), node.Path)
+		keys[i] = r.d.keys.queue(event.FirstLevel(category), node.Place())
 	}
 	return keys
 }
@@ -55,16 +55,16 @@ func (r *Queues) Delay(ctx context.Context, p Postponement, most int) (DelayVerd
 	if !p.Resolves {
 		pair = p.Pair
 	}
-	k, first, nodes := r.d.keys, event.FirstLevel(p.Category), r.d.rules().InForce.Path(p.Category)
+	k, first, nodes, place := r.d.keys, event.FirstLevel(p.Category), r.d.rules().InForce.Route(p.Category, p.Key).nodes, p.Node.Place()
 	queues := r.queueKeys(p.Category, nodes)
-	own := slices.IndexFunc(nodes, func(n limits.Node) bool { return n.Path == p.Path })
+	own := slices.IndexFunc(nodes, func(n limits.Node) bool { return n.Place() == place })
 	if own < 0 { // the limits have changed since
 		own = len(queues)
-		queues = append(queues, k.queue(first, p.Path))
+		queues = append(queues, k.queue(first, place))
 	}
 	log := k.absent
 	if p.Limit.Description().PerNode {
-		log = k.key(inForce + bucketName(p.Limit.Algorithm.String(), p.Path))
+		log = k.key(inForce + bucketName(p.Limit.Algorithm.String(), place))
 	}
 	keys := append([]string{k.calls, k.room(first), k.pairs(first), k.pairsUntil(first), k.leased, log}, queues...)
 	arguments := []any{
@@ -119,15 +119,15 @@ func (r *Queues) newQueueIndex() *queueIndex {
 	return &queueIndex{store: r, tree: r.d.rules().InForce, rooms: make(numbering[string]), queues: make(numbering[string])}
 }
 
-// of appends the numbers of the queues of a category to the arguments, and returns the number of its room.
-func (x *queueIndex) of(arguments []any, category string) ([]any, int) {
-	first, nodes := event.FirstLevel(category), x.tree.Path(category)
+// of appends the numbers of the queues of an event to the arguments, and returns the number of its room.
+func (x *queueIndex) of(arguments []any, request Request) ([]any, int) {
+	first, nodes := event.FirstLevel(request.Category), x.tree.Route(request.Category, request.Key).nodes
 	room, isNew := x.rooms.of(first)
 	if isNew {
 		x.roomKeys = append(x.roomKeys, x.store.d.keys.room(first))
 	}
 	arguments = append(arguments, len(nodes))
-	for i, key := range x.store.queueKeys(category, nodes) {
+	for i, key := range x.store.queueKeys(request.Category, nodes) {
 		number, isNew := x.queues.of(key)
 		if isNew {
 			x.queueKeys = append(x.queueKeys, key)
@@ -144,11 +144,14 @@ func (x *queueIndex) of(arguments []any, category string) ([]any, int) {
 
 // Turns returns for each event whether older events wait for slots on its path.
 func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Turn, error) {
+	if len(requests) == 0 {
+		return nil, nil
+	}
 	index := r.newQueueIndex()
 	var events []any
 	for _, request := range requests {
 		events = append(events, request.eventKey(), request.Message.Stored.UnixMicro(), request.queueMember())
-		events, _ = index.of(events, request.Category)
+		events, _ = index.of(events, request)
 	}
 	keys := slices.Concat([]string{r.d.keys.calls, r.d.keys.leased, r.d.keys.done}, index.roomKeys, index.queueKeys)
 	arguments := slices.Concat([]any{len(index.roomKeys), len(index.queueKeys)}, index.definitions, events)
@@ -158,7 +161,7 @@ func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Turn, error) 
 	}
 	turns := make([]Turn, len(requests))
 	for i, request := range requests {
-		nodes := index.tree.Path(request.Category)
+		nodes := index.tree.Route(request.Category, request.Key).nodes
 		if queue := numbers[2*i]; queue > 0 && queue <= int64(len(nodes)) {
 			limit, _ := slowestOf(nodes[queue-1])
 			turns[i] = Turn{Node: nodes[queue-1], Limit: limit, Wait: micros(numbers[2*i+1])}
@@ -175,7 +178,7 @@ func (r *Queues) Leave(ctx context.Context, requests []Request) error {
 	index := r.newQueueIndex()
 	var events []any
 	for _, request := range requests {
-		queues, room := index.of(nil, request.Category)
+		queues, room := index.of(nil, request)
 		events = append(append(events, request.eventKey(), room, request.queueMember()), queues...)
 	}
 	keys := slices.Concat([]string{r.d.keys.calls}, index.roomKeys, index.queueKeys)
@@ -231,4 +234,9 @@ func (r *Queues) Plans(ctx context.Context, requests []Request) ([]Decision, err
 func (r Request) MayBePlanned() bool { return r.MayWait && r.Again && r.Cost > 0 }
 
 // StandsInQueue reports whether the event waits for older events of its first-level category or has done so.
-func (r Request) StandsInQueue() bool { return r.Cost > 0 && (r.MayWait || r.HasWaited) }
+func (r Request) StandsInQueue() bool { return r.Cost > 0 && !r.Slotless && (r.MayWait || r.HasWaited) }
+
+// Stay is the stay in the room of an event that waits for a slot, from now on for d.
+func (r Request) Stay(d time.Duration) Stay {
+	return Stay{First: event.FirstLevel(r.Category), Member: r.eventKey(), Weight: 1, For: d}
+}

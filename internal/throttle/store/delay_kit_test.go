@@ -16,7 +16,7 @@ import (
 // postponed returns an event denied by the limit 10/30m of path a. The next slot opens in 20 minutes.
 func postponed(r Request) Postponement {
 	return Postponement{
-		Request: r, Wait: 20 * time.Minute, Longest: 4 * time.Hour, Path: "a", Limit: limits.Limit{Count: 10, Window: 30 * time.Minute},
+		Request: r, Wait: 20 * time.Minute, Longest: 4 * time.Hour, Node: limits.Node{Path: "a"}, Limit: limits.Limit{Count: 10, Window: 30 * time.Minute},
 	}
 }
 
@@ -52,16 +52,6 @@ func (k *pairKit) delays(want []time.Duration, postponements ...Postponement) {
 	for i, p := range postponements {
 		testkit.Equal(k.t, k.delay(p, mostDelayed, ComesBack), want[i], "%s comes back in", p.ID)
 	}
-}
-
-// decideOne decides about one event.
-func (k *pairKit) decideOne(want Verdict, r Request) Decision {
-	k.t.Helper()
-	d := testkit.Must(k.Decide(k.t.Context(), []Request{r}))(k.t).Decisions[0]
-	if d.Verdict != want {
-		k.t.Fatalf("%s at %v: verdict %d with a wait of %v, want %d", r.ID, k.clock.Read(), d.Verdict, d.Wait, want)
-	}
-	return d
 }
 
 // leaves removes events from their queues.

@@ -88,7 +88,7 @@ var delayStories = []story{
 			var all []Postponement
 			for n, cost := range kind.costs {
 				p := inQueue(n, path)
-				p.Cost, p.Path, p.Wait = cost, path, second
+				p.Cost, p.Node.Path, p.Wait = cost, path, second
 				p.ID, p.Limit = path+p.ID, limits.Limit{Count: 4, Window: 4 * second, Algorithm: kind.algorithm}
 				all = append(all, p)
 			}
@@ -131,7 +131,7 @@ var delayStories = []story{
 				for i := range 3 {
 					p := inQueue(i, category)
 					p.ID += path
-					p.Path = path
+					p.Node.Path = path
 					k.delays([]time.Duration{p.Wait + time.Duration(i)*time.Second}, p)
 				}
 			}
@@ -143,7 +143,7 @@ var delayStories = []story{
 		k.delays([]time.Duration{first.Wait, first.Wait + time.Second}, first, second)
 		k.clock.Advance(first.Wait)
 		first = first.comeBack()
-		first.Path, first.Wait = "a.b", time.Hour
+		first.Node.Path, first.Wait = "a.b", time.Hour
 		k.delays([]time.Duration{time.Hour}, first)
 		for path, want := range map[string]int64{"a": 1, "a.b": 1} {
 			testkit.Equal(k.t, k.client.ZCard(k.t.Context(), k.d.keys.queue("a", path)).Val(), want, "events wait at %s", path)
@@ -161,7 +161,7 @@ var delayStories = []story{
 	{"who does not come back", func(_ *testing.T, k *pairKit) {
 		k.Adopt(limits.Ruleset{Tree: newTree(k.t, "none", "10/30m", "b=100/1s")})
 		fast := inQueue(0, "b")
-		fast.Path, fast.Limit = "b", limits.Limit{Count: 100, Window: time.Second}
+		fast.Node.Path, fast.Limit = "b", limits.Limit{Count: 100, Window: time.Second}
 		for _, p := range []Postponement{inQueue(0, "a"), fast} {
 			in := k.delay(p, mostDelayed, ComesBack)
 			next := inQueue(1, p.Category)
@@ -180,7 +180,7 @@ var delayStories = []story{
 	{"bound of each first-level category", func(_ *testing.T, k *pairKit) {
 		elsewhere := func(id, category string) Postponement {
 			p := postponed(request(id, category))
-			p.Path = category
+			p.Node.Path = category
 			return p
 		}
 		k.delay(postponed(request("none", "a")), 0, TooMany)
@@ -216,7 +216,7 @@ var delayStories = []story{
 		at := func(path string, n int, longest time.Duration) Postponement {
 			p := inQueue(n, path)
 			p.ID += path
-			p.Path, p.Longest = path, longest
+			p.Node.Path, p.Longest = path, longest
 			return p
 		}
 		in := k.delay(at("a", 1, 4*time.Hour), mostDelayed, ComesBack)
@@ -400,13 +400,13 @@ func TestDelaysOfEveryAlgorithm(t *testing.T) {
 	for _, a := range algorithm.All() {
 		stories = append(stories, story{a.String(), func(t *testing.T, k *pairKit) {
 			k.Adopt(limits.Ruleset{Tree: newTree(t, "none", a.String()+":4/4s", "")})
-			underWay := []Lease{k.decideOne(Admitted, request("filler", "a").withCost(4)).Lease}
+			underWay := []Lease{k.decide(request("filler", "a").withCost(4), Admitted).Lease}
 			var waiting []Postponement
 			var due []time.Time
 			for i, cost := range []int{1, 2, 1, 3, 1, 4} {
 				p := inQueue(i, "a")
 				p.Cost = cost
-				denial := k.decideOne(Denied, p.Request)
+				denial := k.decide(p.Request, Denied)
 				p.Wait, p.Limit = denial.Wait, denial.Limit
 				waiting = append(waiting, p)
 				due = append(due, k.clock.Read().Add(k.delay(p, mostDelayed, ComesBack)))
@@ -420,7 +420,7 @@ func TestDelaysOfEveryAlgorithm(t *testing.T) {
 					}
 					underWay = nil
 				}
-				underWay = append(underWay, k.decideOne(Admitted, p.comeBack().Request).Lease)
+				underWay = append(underWay, k.decide(p.comeBack().Request, Admitted).Lease)
 				k.leaves(p)
 				if a.Description().Frees == algorithm.ByEstimate {
 					break

@@ -98,12 +98,14 @@ type decideCall struct {
 	lease     time.Duration
 	forward   bool
 	limits    []limitAt
+	muted     []*Denial // by request; nil: no mute covers it
 }
 
-// ask is what requests of one category and cost have in common.
+// ask is what requests of one place and cost have in common.
 type ask struct {
-	category string
-	cost     int
+	place    string // see Rules.place
+	cost     int    // negative: the event is muted
+	slotless bool
 }
 
 // askIndex numbers the distinct asks of a call.
@@ -117,8 +119,11 @@ type askIndex struct {
 }
 
 // of returns the number of a request's ask.
-func (x *askIndex) of(request Request) int {
-	number, isNew := x.numbers.of(ask{request.Category, request.Cost})
+func (x *askIndex) of(request Request, muted *Denial) int {
+	if muted != nil {
+		request.Cost = -request.Cost
+	}
+	number, isNew := x.numbers.of(ask{x.rules.place(request), request.Cost, request.Slotless})
 	if isNew {
 		x.arguments = append(x.arguments, request.Cost)
 		x.ask(request, x.rules.InForce, inForce, &x.inForce)
@@ -130,7 +135,10 @@ func (x *askIndex) of(request Request) int {
 }
 
 func (x *askIndex) ask(request Request, tree *Routes, set string, fast *fastpath) {
-	r := tree.Route(request.Category)
+	r := tree.Route(request.Category, request.Key)
+	if request.Slotless && set == inForce {
+		r = &Route{}
+	}
 	if fast.asks == 0 {
 		fast.possible, fast.atRoot, fast.first = true, true, len(x.buckets.limits)+1
 	}
@@ -181,9 +189,11 @@ func newDecideCall(names keys, s Settings, rules *Rules, nonce string, requests 
 		askNumbers = make([]byte, 0, 2*len(requests))
 		eventKeys  = make([]any, 0, 2*len(requests))
 		versions   []any // nil if all are ""
+		muted      = make([]*Denial, len(requests))
 	)
 	for i, request := range requests {
-		askNumbers = binary.BigEndian.AppendUint16(askNumbers, uint16(asks.of(request))) //nolint:gosec // MaxBatch is far below its end
+		muted[i] = rules.Muted(request)
+		askNumbers = binary.BigEndian.AppendUint16(askNumbers, uint16(asks.of(request, muted[i]))) //nolint:gosec // MaxBatch is far below its end
 		eventKey, version := request.keyAndVersion()
 		eventKeys = append(eventKeys, eventKey)
 		if version != "" {
@@ -193,19 +203,41 @@ func newDecideCall(names keys, s Settings, rules *Rules, nonce string, requests 
 			versions[i] = version
 		}
 	}
-	fast, fastShadow := asks.inForce.argument(), asks.shadow.argument()
-	if s.Forward || rules.InShadow != nil && fastShadow == "" {
+	fast, fastShadow, folding := asks.inForce.argument(), asks.shadow.argument(), rules.folding(s)
+	if s.Forward || rules.InShadow != nil && fastShadow == "" || slices.ContainsFunc(requests, folding) {
 		fast, fastShadow = "", ""
 	}
-	arguments := make([]any, 0, 12+len(eventKeys)+len(versions))
+	folds, foldValues := newFolds(buckets, s, requests, folding)
+	arguments := make([]any, 0, 13+len(eventKeys)+len(versions)+len(foldValues))
 	arguments = append(arguments, nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), s.Forward,
 		rules.Position.Generation, rules.Position.Revision,
-		versions != nil, askNumbers, rules.shadowKept(s.Lease), fast, fastShadow, asks.definitions())
+		versions != nil, askNumbers, rules.shadowKept(s.Lease), fast, fastShadow, asks.definitions(), folds)
 	arguments = append(append(arguments, eventKeys...), versions...)
+	arguments = append(arguments, foldValues...)
 	return &decideCall{
 		keys: buckets.keys, arguments: arguments, requests: requests, rules: rules, lease: s.Lease, forward: s.Forward,
-		limits: buckets.limits,
+		limits: buckets.limits, muted: muted,
 	}
+}
+
+// newFolds returns what fold.lua reads: the argument about all events, "" if none may be folded, and the values of each event. It appends the
+// books of pairs to the keys.
+func newFolds(buckets *bucketIndex, s Settings, requests []Request, folding func(Request) bool) (argument string, values []any) {
+	if !slices.ContainsFunc(requests, folding) {
+		return "", nil
+	}
+	books := newPairBooks(buckets.names)
+	var events []any
+	for _, request := range requests {
+		if !folding(request) {
+			events, values = append(events, 0, 0, 0), append(values, "", "")
+			continue
+		}
+		events = append(events, books.of(request), request.Fold.Within.Microseconds(), request.Fold.ComesBack.Microseconds())
+		values = append(values, request.Pair, Lease{Request: request}.pairDelivery())
+	}
+	buckets.keys = append(buckets.keys, books.keys...)
+	return words(append([]any{s.PairTTL.Microseconds(), len(books.numbers)}, events...)), values
 }
 
 // words makes one argument of several, each a number, a name or a boolean, with a blank behind it. As in the client of Redis, a boolean

@@ -160,6 +160,7 @@ func TestArgumentsNameEachLogOnce(t *testing.T) {
 		"nonce", int64(1000000), int64(60000000), false, int64(7), uint64(8), true, []byte{0, 1, 0, 2, 0, 3, 0, 4, 0, 1}, int64(0), "", "",
 		"3 log 1 10 3600000000 10 0 log 1 5 3600000000 5 0 log 1 1 3600000000 1 0 " +
 			"4 1 0 2 1 2 1 0 3 1 2 3 2 0 2 1 2 1 0 1 1 ",
+		"",
 		"1", "2", "3", "EVENTS:4\n1814903193600968", "5", version, version, version, "", version,
 	}
 	testkit.EqualDeeply(t, call.arguments, want, "arguments")
@@ -212,6 +213,14 @@ func TestWhichBatchesMayBeEvaluatedAsOne(t *testing.T) {
 		"a deeper path":     {plan: plain, requests: []Request{request("1", "a.b")}, want: "1 1 3 1 2 10 3600000000 3 60000000 2 1 5 3600000000 3 1 1 3600000000 1 3 1 2 3 "},
 		"no global limit":   {plan: variant(func(p *limits.Plan) { p.Global = nil }), requests: one, want: "0 1 1 1 1 5 3600000000 1 1 1 "},
 		"no limit at all":   {plan: limits.Plan{}, requests: one, want: "0 1 0 1 0 "},
+		"keys without a limit": {
+			plan: plain, requests: []Request{request("1", "a").ofKey("x"), request("2", "a").ofKey("y"), request("3", "a")},
+			want: "1 1 2 1 2 10 3600000000 3 60000000 2 1 5 3600000000 1 2 1 2 ",
+		},
+		"keys with a limit": {
+			plan: newPlan(t, "10/1h", "none", "a@key=1/1h"), requests: []Request{request("1", "a").ofKey("x"), request("2", "a").ofKey("y"), request("3", "a").ofKey("x"), request("4", "a"), request("5", "b").ofKey("x")},
+			want: "1 1 3 1 1 10 3600000000 2 1 1 3600000000 3 1 1 3600000000 4 2 1 2 2 1 3 1 1 1 1 ",
+		},
 		"shadow limits": {
 			plan: plain, settings: Settings{Shadow: newTree(t, "7/1m", "none", "b=2/1m")}, requests: append(several(2, "e", "b"), one...),
 			want:   "1 1 3 1 2 10 3600000000 3 60000000 2 1 5 3600000000 5 1 5 3600000000 2 2 1 2 2 1 5 ",

@@ -19,7 +19,7 @@ import (
 
 func exactLimit(node limits.Node, limit limits.Limit) oracle.Limit {
 	return oracle.Limit{
-		Path: node.Path, Kind: oracle.Kind(limit.Algorithm.String()), Count: limit.Count, Window: limit.Window.Microseconds(), Burst: limit.Capacity(),
+		Path: node.Path, Keyed: node.Key != "", Kind: oracle.Kind(limit.Algorithm.String()), Count: limit.Count, Window: limit.Window.Microseconds(), Burst: limit.Capacity(),
 	}
 }
 
@@ -27,14 +27,14 @@ func exactLimit(node limits.Node, limit limits.Limit) oracle.Limit {
 func exactDeployment(tree *limits.Tree, categories []string) oracle.Deployment {
 	nodes := make(map[string]limits.Node)
 	for _, category := range categories {
-		for _, node := range tree.Path(category) {
-			nodes[node.Path] = node
+		for _, node := range tree.PathOfKey(category, "any") {
+			nodes[node.Path+"\x00"+node.Key] = node // the limits of each key come before the path below
 		}
 	}
 	var d oracle.Deployment
-	for _, path := range slices.Sorted(maps.Keys(nodes)) {
-		for _, limit := range nodes[path].Limits {
-			d.Limits = append(d.Limits, exactLimit(nodes[path], limit))
+	for _, place := range slices.Sorted(maps.Keys(nodes)) {
+		for _, limit := range nodes[place].Limits {
+			d.Limits = append(d.Limits, exactLimit(nodes[place], limit))
 		}
 	}
 	for _, guarantee := range tree.Guarantees() {
@@ -62,7 +62,7 @@ func (o *observer) decided(requests []Request, result BatchResult) (leases []Lea
 	o.calls++
 	for i, d := range result.Decisions {
 		event := oracle.Event{
-			ID: requests[i].ID, Category: requests[i].Category, Cost: int64(requests[i].Cost), At: result.At, Call: o.calls,
+			ID: requests[i].ID, Category: requests[i].Category, Key: requests[i].Key, Cost: int64(requests[i].Cost), At: result.At, Call: o.calls,
 		}
 		switch d.Verdict {
 		case Admitted:
@@ -97,6 +97,9 @@ func (o *observer) check(d oracle.Deployment) {
 	denials := make(map[oracle.Kind]int)
 	for _, event := range o.events {
 		denials[event.By.Kind]++
+	}
+	if !slices.ContainsFunc(o.events, func(e oracle.Event) bool { return e.By.Keyed }) {
+		o.t.Errorf("no limit of each key denied any of %d events: that says nothing of them", len(o.events))
 	}
 	for _, limit := range d.Limits {
 		if denials[limit.Kind] == 0 {
@@ -133,7 +136,7 @@ func checkWindows(admissions []observed, byPath map[string]limits.Limits) error 
 
 // exactTree returns limits of every algorithm, with guarantees.
 func exactTree(t *testing.T) (tree *limits.Tree, categories []string) {
-	rules := "a=10/100ms+40/1s,a.b=fixed:3/100ms,d=leaky:15/1s,e=inflight:3/30s,f=token:3/100ms;burst=2+counter:20/1s"
+	rules := "*@key=9/1s,a@key=2/100ms+fixed:9/1s,g.*@key=token:4/1s;burst=2,e@key=inflight:2/30s,f@key=none,a=10/100ms+40/1s,a.b=fixed:3/100ms,d=leaky:15/1s,e=inflight:3/30s,f=token:3/100ms;burst=2+counter:20/1s"
 	categories = []string{"a", "a.b", "a.b.x", "c", "d", "e", "f", "g", "g.h"}
 	for _, a := range algorithm.All() {
 		rules += fmt.Sprintf(",%s=%s:2/1s", a, a)
@@ -142,6 +145,9 @@ func exactTree(t *testing.T) (tree *limits.Tree, categories []string) {
 	plan := newPlan(t, "40/200ms+token:190/1s;burst=40", "counter:2/100ms", rules)
 	return newRuleset(t, guarded(t, plan, "a.b=4,d=2,g.h=3"), "").Tree, categories
 }
+
+// keysOfExact are the keys of drawn events.
+var keysOfExact = []string{"", "x", "y", "z"}
 
 // TestExactUnderConcurrency has many clients decide, deliver and refund at once, by the server's own clock. The oracle checks the answers.
 func TestExactUnderConcurrency(t *testing.T) {
@@ -164,7 +170,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 					requests := make([]Request, 1+rand.IntN(8))
 					for i := range requests {
 						category := categories[rand.IntN(len(categories))]
-						requests[i] = request(fmt.Sprint(c, "-", g, "-", call, "-", i), category).withCost(1 + rand.IntN(2))
+						requests[i] = request(fmt.Sprint(c, "-", g, "-", call, "-", i), category).withCost(1 + rand.IntN(2)).ofKey(keysOfExact[rand.IntN(len(keysOfExact))])
 					}
 					before := time.Now()
 					result, err := store.Decide(t.Context(), requests)
@@ -238,7 +244,7 @@ func stepByStep(s *subject, random *rand.Rand, categories []string) {
 		requests := make([]Request, 1+random.IntN(6))
 		for i := range requests {
 			category := categories[random.IntN(len(categories))]
-			requests[i] = request(fmt.Sprint(step, "-", i), category).withCost(1 + random.IntN(3)/2)
+			requests[i] = request(fmt.Sprint(step, "-", i), category).withCost(1 + random.IntN(3)/2).ofKey(keysOfExact[random.IntN(len(keysOfExact))])
 		}
 		result := s.result(requests...)
 		underWay = append(underWay, o.decided(requests, result)...)

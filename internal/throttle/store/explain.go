@@ -15,6 +15,7 @@ type Explanation struct {
 	Done    time.Time    // when the record of its delivery expires; zero: no delivery is recorded
 	Another bool         // the record is of another message with the event's identity
 	Limits  []limits.Use // of the category's path, from the root down; a full log has one limit with the time of its next slot
+	Muted   *limits.Mute // that would deny the event, whatever the limits say; nil: none
 	Denial  *limits.Use  // the first limit that would deny the event now, from the root down; nil: the event would be admitted
 
 	Pair      PairState
@@ -38,7 +39,7 @@ func (r *Readings) Explain(ctx context.Context, request Request) (Explanation, e
 	books := newPairBooks(r.d.keys)
 	books.of(request)
 	buckets := newBucketIndex(r.d.keys, append([]string{r.d.keys.calls, r.d.keys.leased, r.d.keys.done, r.d.keys.message}, books.keys...)...)
-	path := buckets.appendRoute([]any{max(1, request.Cost)}, tree, tree.Route(request.Category), inForce)
+	path := buckets.appendRoute([]any{max(1, request.Cost)}, tree, tree.Route(request.Category, request.Key), inForce)
 	eventKey, version := request.keyAndVersion()
 	arguments := []any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds(), eventKey, request.Pair, len(books.numbers)}
 	arguments = append(buckets.appendBuckets(arguments), path...)
@@ -47,9 +48,13 @@ func (r *Readings) Explain(ctx context.Context, request Request) (Explanation, e
 	if err != nil {
 		return Explanation{}, err
 	}
+	request.Cost = max(1, request.Cost)
 	known := Explanation{At: time.UnixMicro(numbers[0]), Leased: recordedTime(numbers[1]), Done: recordedTime(numbers[2])}
 	known.Pair, known.PairUntil = PairState(numbers[4]), recordedTime(numbers[5])
 	known.Another = version != "" && numbers[3] != 0 && numbers[3] != request.Message.version()
+	if denial := r.d.rules().Muted(request); denial != nil {
+		known.Muted = denial.Mute.Mute
+	}
 	known.Limits = make([]limits.Use, len(buckets.limits))
 	exceeds := false // a cost above a limit's capacity is found before any limit is counted
 	for i, at := range buckets.limits {

@@ -15,12 +15,14 @@ import (
 // right sees the paths that rules name.
 func (r *Readings) LevelUsage(ctx context.Context) ([]LevelUse, error) {
 	tree := r.d.rules().InForce
-	paths, err := r.pathsInUse(ctx)
+	paths, keys, err := r.pathsInUse(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, pattern := range tree.Patterns() {
-		paths[pattern.String()] = paths[pattern.String()] || !strings.Contains(pattern.String(), "*")
+	for _, level := range tree.AllLevels() {
+		if event.ValidatePath(level.Level) == nil && level.Level != limits.LevelGlobal && level.Level != limits.LevelCategory {
+			paths[level.Level] = true
+		}
 	}
 	nodes := slices.Clone(tree.Path(""))
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
@@ -34,13 +36,23 @@ func (r *Readings) LevelUsage(ctx context.Context) ([]LevelUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	return FullestOf(tree.Tree, nodes, used), nil
+	uses := FullestOf(tree.Tree, nodes, used)
+	for path, n := range keys {
+		rule, _ := tree.KeyRule(path)
+		if i := slices.IndexFunc(uses, func(use LevelUse) bool { return use.Level == rule.Level }); i >= 0 {
+			uses[i].Keys += n
+		}
+	}
+	return uses, nil
 }
 
-// LevelUse is the use of a level's fullest limit. If no slot is in use, it is the level's first limit, without a path.
+// LevelUse is the use of a level's fullest limit. If no slot is in use, it is the level's first limit, without a path. The use of one key
+// is not known.
 type LevelUse struct {
 	limits.Use
-	Paths int // number of paths of the level that have slots in use
+	Paths  int  // number of paths of the level that have slots in use
+	OfKeys bool // the level limits each key
+	Keys   int  // number of its keys that have buckets
 }
 
 // FullestOf returns the use of each level of a tree, by what is used of the limits of nodes.
@@ -48,7 +60,7 @@ func FullestOf(tree *limits.Tree, nodes []limits.Node, used [][]int64) []LevelUs
 	levels := tree.Levels()
 	uses, at := make([]LevelUse, len(levels)), make(map[string]*LevelUse)
 	for i, level := range levels {
-		uses[i].Use = limits.UseOf(limits.Node{Level: level.Level}, level.Limits[0], 0)
+		uses[i].Use, uses[i].OfKeys = limits.UseOf(limits.Node{Level: level.Level}, level.Limits[0], 0), level.OfKeys()
 		at[level.Level] = &uses[i]
 	}
 	for i, node := range nodes {
@@ -67,23 +79,31 @@ func FullestOf(tree *limits.Tree, nodes []limits.Node, used [][]int64) []LevelUs
 	return uses
 }
 
-// pathsInUse lists the paths that have buckets.
-func (r *Readings) pathsInUse(ctx context.Context) (map[string]bool, error) {
+// pathsInUse lists the paths that have buckets, and counts the keys of each path that have buckets.
+func (r *Readings) pathsInUse(ctx context.Context) (paths map[string]bool, keys map[string]int, err error) {
 	names, err := r.d.runner.Names(ctx, "looking for limits in use")
 	if err != nil && !strings.Contains(err.Error(), "NOPERM") {
-		return nil, err
+		return nil, nil, err
 	}
-	paths := make(map[string]bool)
+	paths, keys = make(map[string]bool), make(map[string]int)
+	places := make(map[string]bool) // a key may have several buckets
 	for _, name := range names {
-		if path, isBucket := pathOfBucket(name); isBucket {
+		place, isBucket := placeOfBucket(name)
+		if !isBucket || places[place] {
+			continue
+		}
+		places[place] = true
+		if path, key := limits.SplitKey(place); key != "" {
+			keys[path]++
+		} else {
 			paths[path] = true
 		}
 	}
-	return paths, nil
+	return paths, keys, nil
 }
 
-// pathOfBucket reads the name of a bucket; see bucketsOf.
-func pathOfBucket(name string) (path string, isBucket bool) {
+// placeOfBucket reads the name of a bucket; see bucketsOf.
+func placeOfBucket(name string) (place string, isBucket bool) {
 	kind, rest, _ := strings.Cut(name, ":")
 	counting, known := algorithm.Named(kind)
 	if !known {
@@ -92,5 +112,6 @@ func pathOfBucket(name string) (path string, isBucket bool) {
 	if !counting.Description().PerNode {
 		_, rest, _ = strings.Cut(rest, ":")
 	}
-	return rest, event.ValidatePath(rest) == nil // otherwise a global bucket or another kind of key
+	path, _ := limits.SplitKey(rest)
+	return rest, event.ValidatePath(path) == nil // otherwise a global bucket or another kind of key
 }

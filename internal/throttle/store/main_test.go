@@ -53,22 +53,8 @@ func parseLimits(t testkit.Test, text string) limits.Limits {
 	return testkit.Must(limits.Parse(text))(t)
 }
 
-func newPlan(t testkit.Test, global, category, rules string) limits.Plan {
-	t.Helper()
-	plan := limits.Plan{Global: parseLimits(t, global), Category: parseLimits(t, category)}
-	if rules != "" {
-		var faults []error
-		if plan.Rules, faults = limits.ParseRules(rules); len(faults) > 0 {
-			t.Fatal(faults)
-		}
-	}
-	return plan
-}
-
-func newTree(t testkit.Test, global, category, rules string) *limits.Tree {
-	t.Helper()
-	return testkit.Must(limits.NewTree(newPlan(t, global, category, rules)))(t)
-}
+// Limits from their texts.
+var newPlan, newTree, guarded, newRuleset = scripttest.Plan, scripttest.Tree, scripttest.Guarded, scripttest.Ruleset
 
 // request asks for one slot for an event with an ID of its producer.
 func request(id, category string) Request {
@@ -77,6 +63,12 @@ func request(id, category string) Request {
 
 func (r Request) withCost(cost int) Request {
 	r.Cost = cost
+	return r
+}
+
+// ofKey returns the same event with a key.
+func (r Request) ofKey(key string) Request {
+	r.Key = key
 	return r
 }
 

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -32,8 +35,14 @@ type Memory struct {
 
 // book holds the buckets of one set of limits.
 type book struct {
-	buckets  map[string]*memoryBucket // by name
-	admitted map[string]int64         // shadow: message -> time of admission
+	buckets  map[string]*memoryBucket              // of paths, by name
+	ofKeys   *simplelru.LRU[string, *memoryBucket] // of keys, by name
+	admitted map[string]int64                      // shadow: message -> time of admission
+}
+
+func newBook() book {
+	ofKeys, _ := simplelru.NewLRU[string, *memoryBucket](math.MaxInt, nil) // fails only if the size is not positive
+	return book{buckets: make(map[string]*memoryBucket), ofKeys: ofKeys, admitted: make(map[string]int64)}
 }
 
 type memoryBucket struct {
@@ -56,6 +65,7 @@ type record struct {
 	doneUntil int64 // when it may be forgotten, once it is delivered
 	released  bool  // the holder has ended the lease, and certainly delivered nothing
 	inDoubt   bool  // an earlier holder of the lease may have delivered it
+	fold      *Fold // where it is counted, if it was folded and not delivered
 }
 
 // records are the records of admitted events.
@@ -91,13 +101,22 @@ func newMemory(s Settings, rules *Rules, clock func() time.Time, share func() in
 	}
 	return &Memory{
 		settings: s, shares: shares{instances: share, lease: s.Lease}, rules: rules,
-		inForce: book{buckets: make(map[string]*memoryBucket)},
-		shadow:  book{buckets: make(map[string]*memoryBucket), admitted: make(map[string]int64)},
+		inForce: newBook(),
+		shadow:  newBook(),
 		records: records{retention: s.Retention, byKey: make(map[string]*record)},
-		pairs:   memoryPairs{ttl: s.PairTTL},
+		pairs:   memoryPairs{ttl: s.PairTTL, underWay: make(map[string][]string), coming: make(map[string]int64)},
 		times:   timeline{clock: clock},
 		sweepAt: minSweep,
 	}
+}
+
+// KeepKeys bounds the keys whose slots this store counts. Beyond them it forgets the slots of the key that was used the longest
+// time ago. Without a call there is no bound.
+func (m *Memory) KeepKeys(most int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inForce.ofKeys.Resize(most)
+	m.shadow.ofKeys.Resize(most)
 }
 
 // AdoptRules puts other limits in force. Counts go on where limits have the same path.
@@ -147,22 +166,43 @@ func (m *Memory) sweep(now int64) {
 	}
 	maps.DeleteFunc(m.records.byKey, func(_ string, r *record) bool { return !m.records.remembered(r, now) })
 	maps.DeleteFunc(m.pairs.byField, func(_ string, pair memoryPair) bool { return pair.expires <= now })
+	maps.DeleteFunc(m.pairs.coming, func(_ string, until int64) bool { return until <= now })
+	maps.DeleteFunc(m.pairs.underWay, func(_ string, names []string) bool {
+		return !slices.ContainsFunc(names, func(name string) bool { return m.records.byKey[name] != nil })
+	})
+	isIdle := func(_ string, bucket *memoryBucket) bool {
+		inUse := func(limit limits.Limit) bool { return bucket.Used(now, m.settings.Lease.Microseconds(), limit) > 0 }
+		return !slices.ContainsFunc(bucket.limits, inUse)
+	}
 	for _, b := range []book{m.inForce, m.shadow} {
-		maps.DeleteFunc(b.buckets, func(_ string, bucket *memoryBucket) bool {
-			inUse := func(limit limits.Limit) bool { return bucket.Used(now, m.settings.Lease.Microseconds(), limit) > 0 }
-			return !slices.ContainsFunc(bucket.limits, inUse)
-		})
+		maps.DeleteFunc(b.buckets, isIdle)
+		for _, name := range b.ofKeys.Keys() {
+			if bucket, found := b.ofKeys.Peek(name); found && isIdle(name, bucket) {
+				b.ofKeys.Remove(name)
+			}
+		}
 	}
 	m.sweepAt = max(minSweep, 2*m.size())
 }
 
 func (m *Memory) size() int {
-	return len(m.records.byKey) + len(m.inForce.buckets) + len(m.shadow.buckets)
+	return len(m.records.byKey) + m.inForce.size() + m.shadow.size()
+}
+
+func (b *book) size() int { return len(b.buckets) + b.ofKeys.Len() }
+
+// find returns the state of a bucket, nil if there is none yet.
+func (b *book) find(m bucket) *memoryBucket {
+	if m.node.Key == "" {
+		return b.buckets[m.name]
+	}
+	state, _ := b.ofKeys.Get(m.name)
+	return state
 }
 
 // of is the state of a bucket: an unused one if there is none yet.
 func (b *book) of(m bucket) *memoryBucket {
-	state := b.buckets[m.name]
+	state := b.find(m)
 	if state == nil {
 		state = &memoryBucket{State: m.algorithm.Description().Memory()}
 	}
@@ -173,7 +213,11 @@ func (b *book) of(m bucket) *memoryBucket {
 func (b *book) take(m bucket, e algorithm.Event) {
 	state := b.of(m)
 	state.Take(m.sees(e), m.limits)
-	b.buckets[m.name] = state
+	if m.node.Key == "" {
+		b.buckets[m.name] = state
+	} else {
+		b.ofKeys.Add(m.name, state)
+	}
 }
 
 // Mirror records admissions that Redis made now, so that this store does not start without any.
@@ -182,7 +226,7 @@ func (m *Memory) Mirror(requests []Request) (at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, request := range requests {
-		r := m.rules.InForce.Route(request.Category)
+		r := m.rules.InForce.Route(request.Category, request.Key)
 		for _, bucket := range r.buckets {
 			m.inForce.take(bucket, m.shares.event(at.UnixMicro(), r, m.rules.InForce, request))
 		}
@@ -213,9 +257,9 @@ func (m *Memory) giveBack(set *book, tree *Routes, request Request, at int64, wa
 	if set == &m.shadow {
 		current = tree // a shadow returns only the slots that it has taken itself
 	}
-	r := current.routeIn(tree, request.Category)
+	r := current.routeIn(tree, request)
 	for _, bucket := range r.buckets {
-		if state := set.buckets[bucket.name]; state != nil && wanted(bucket) {
+		if state := set.find(bucket); state != nil && wanted(bucket) {
 			e := m.shares.event(m.times.now(), r, tree, request)
 			state.GiveBack(bucket.sees(e), at, bucket.limits)
 		}
@@ -233,6 +277,7 @@ func (m *Memory) Finish(_ context.Context, leases []Lease) ([]bool, error) {
 		name := lease.Request.eventKey()
 		r := cmp.Or(m.records.byKey[name], &record{})
 		m.records.byKey[name], r.version = r, lease.Request.Message.version()
+		r.fold = nil
 		if newly[i] = r.doneUntil <= now; newly[i] {
 			m.pairs.settle(lease, now) // not again: meanwhile the pair may have been resolved
 			r.doneUntil = now + m.settings.Retention.Microseconds()
@@ -288,10 +333,10 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 	if shadow == nil {
 		return true
 	}
-	e := m.shares.event(now, shadow.Route(lease.Request.Category), shadow, lease.Request)
+	e := m.shares.event(now, shadow.Route(lease.Request.Category, lease.Request.Key), shadow, lease.Request)
 	e.Lease = kept
-	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Request.Category) {
-		if state := m.shadow.buckets[following.name]; state != nil {
+	for _, following := range shadow.following(lease.shadowOr(shadow), lease.Request) {
+		if state := m.shadow.find(following); state != nil {
 			state.following().Extend(e, following.limits[0])
 		}
 	}

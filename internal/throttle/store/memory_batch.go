@@ -17,11 +17,16 @@ func (b *memoryBatch) decide(request Request) Decision {
 	known := b.memory.records.known(name, b.now)
 	switch {
 	case known == nil && request.Cost > 0:
+		if folded, ends := b.fold(request, name, version); ends {
+			return folded
+		}
 		return b.evaluate(request, name, version)
 	case known == nil:
 		return Decision{Verdict: Unknown}
 	case known.version != version:
 		return Decision{Verdict: Duplicate}
+	case known.fold != nil:
+		return Decision{Verdict: Folded, Fold: known.fold}
 	case known.doneUntil != 0:
 		return Decision{Verdict: Done}
 	case b.granted[name]:
@@ -40,13 +45,14 @@ func (b *memoryBatch) decide(request Request) Decision {
 	if wait := b.memory.resume(b.memory.rules.InForce, request, b.now, b.lease); wait > 0 {
 		return Decision{Verdict: Leased, Wait: micros(wait)}
 	}
-	if b.memory.rules.InForce.Route(request.Category).timed && known.at < b.memory.since {
+	if b.memory.rules.InForce.Route(request.Category, request.Key).timed && known.at < b.memory.since {
 		known.timed = false // older limits admitted it: the limits in force hold none of its slots
 	}
 	known.leaseEnd = b.now + b.lease
 	known.inDoubt, known.released = known.inDoubt || !known.released, false
 	b.granted[name] = true
 	b.grants++
+	b.announce(request, name)
 	return b.takenOver(request, known)
 }
 
@@ -56,12 +62,54 @@ func (b *memoryBatch) takenOver(request Request, known *record) Decision {
 	return Decision{Verdict: Reclaimed, Lease: lease, InDoubt: known.inDoubt}
 }
 
-func (b *memoryBatch) newLease(request Request, end int64) Lease {
-	return Lease{Request: request, End: end, tree: b.memory.rules.InForce, shadow: b.memory.rules.InShadow}
+// fold counts an event in the newest message of its pair, or lets it wait for that message. If it does neither, ends is false.
+func (b *memoryBatch) fold(request Request, name string, version int64) (answer Decision, ends bool) {
+	m := b.memory
+	if m.pairs.byField == nil || !m.rules.folding(m.settings)(request) {
+		return Decision{}, false
+	}
+	if pair, open := m.pairs.of(request.Pair, b.now); open {
+		newest := pair.messages[len(pair.messages)-1]
+		if newest.receipt != "" && newest.severity >= request.Fold.Severity && newest.posted > b.now-request.Fold.Within.Microseconds() {
+			return m.records.folded(name, version, b.now, m.pairs.foldInto(pair, request, b.now)), true
+		}
+	}
+	for _, other := range m.pairs.underWay[request.Pair] {
+		known := m.records.known(other, b.now)
+		if other != name && known != nil && known.doneUntil == 0 {
+			m.pairs.coming[request.Pair] = max(m.pairs.coming[request.Pair], b.now+request.Fold.ComesBack.Microseconds())
+			return Decision{Verdict: Leased, Wait: request.Fold.ComesBack, Awaits: true}, true
+		}
+	}
+	return Decision{}, false
 }
 
-func (b *memoryBatch) evaluate(request Request, name string, version int64) Decision {
-	decision := b.charge(&b.memory.inForce, b.memory.rules.InForce, request)
+// announce records that an event is being delivered, if it may be folded.
+func (b *memoryBatch) announce(request Request, name string) {
+	pairs := &b.memory.pairs
+	if pairs.byField == nil || !b.memory.rules.folding(b.memory.settings)(request) || slices.Contains(pairs.underWay[request.Pair], name) {
+		return
+	}
+	forgotten := func(other string) bool {
+		known := b.memory.records.known(other, b.now)
+		return known == nil || known.doneUntil != 0
+	}
+	pairs.underWay[request.Pair] = append(slices.DeleteFunc(pairs.underWay[request.Pair], forgotten), name)
+}
+
+func (b *memoryBatch) newLease(request Request, end int64) Lease {
+	return Lease{Request: request, End: end, tree: b.memory.rules.InForce, shadow: b.memory.rules.InShadow, slotless: request.Slotless}
+}
+
+func (b *memoryBatch) evaluate(request Request, name string, version int64) (decision Decision) {
+	if denial := b.memory.rules.Muted(request); denial != nil {
+		decision.mutedBy(denial)
+		return decision
+	}
+	decision = Decision{Verdict: Admitted}
+	if !request.Slotless {
+		decision = b.charge(&b.memory.inForce, b.memory.rules.InForce, request)
+	}
 	if b.memory.rules.InShadow != nil {
 		decision.Shadow = b.evaluateInShadow(request)
 	}
@@ -70,13 +118,14 @@ func (b *memoryBatch) evaluate(request Request, name string, version int64) Deci
 		return decision
 	}
 	decision.Lease = b.newLease(request, b.now+b.lease)
-	decision.Lease.slotless = !admitted
+	decision.Lease.slotless = !admitted || request.Slotless
 	b.memory.records.byKey[name] = &record{version: version, leaseEnd: decision.Lease.End}
 	if admitted {
-		b.memory.records.byKey[name].at, b.memory.records.byKey[name].timed = b.now, b.memory.rules.InForce.Route(request.Category).timed
+		b.memory.records.byKey[name].at, b.memory.records.byKey[name].timed = b.now, b.memory.rules.InForce.Route(request.Category, request.Key).timed
 	}
 	b.granted[name] = true
 	b.grants++
+	b.announce(request, name)
 	return decision
 }
 
@@ -97,7 +146,7 @@ func (b *memoryBatch) evaluateInShadow(request Request) ShadowDecision {
 // charge takes an event's slots at all buckets of its path. If a limit denies the event, it takes nothing and returns the first such limit
 // from the root down.
 func (b *memoryBatch) charge(set *book, tree *Routes, request Request) Decision {
-	r := tree.Route(request.Category)
+	r := tree.Route(request.Category, request.Key)
 	e := b.memory.shares.event(b.now, r, tree, request)
 	for _, m := range r.buckets {
 		for _, limit := range m.limits {
@@ -120,11 +169,14 @@ func (b *memoryBatch) charge(set *book, tree *Routes, request Request) Decision 
 // resume renews the slots that follow a delivery which goes on, and takes lost ones again. If other events have these slots, it returns how
 // long the delivery must wait. A limit that has become too small for the event does not hold the event back for ever.
 func (m *Memory) resume(evaluated *Routes, request Request, now, lease int64) (wait int64) {
+	if request.Slotless {
+		return 0
+	}
 	tree := m.rules.InForce
-	e := m.shares.event(now, tree.Route(request.Category), tree, request)
+	e := m.shares.event(now, tree.Route(request.Category, request.Key), tree, request)
 	e.Lease = lease
 	e.Message = request.messageName()
-	following := tree.following(evaluated, request.Category)
+	following := tree.following(evaluated, request)
 	following = slices.DeleteFunc(following, func(b bucket) bool { return e.Cost > b.limits[0].Count })
 	for _, b := range following {
 		state := m.inForce.of(b)

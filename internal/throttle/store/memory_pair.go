@@ -17,6 +17,12 @@ type pairMessage struct {
 	version  int64 // of the event
 	eventKey string
 	receipt  string
+
+	posted   int64
+	severity int
+	folded   int64 // number of events that are folded into it
+	newest   int64 // the newest version of these events
+	last     int64 // when the last one was folded
 }
 
 // mostPairMessages is MOST_MESSAGES of lib/pairs.lua.
@@ -26,6 +32,9 @@ const mostPairMessages = 20
 type memoryPairs struct {
 	ttl     time.Duration
 	byField map[string]memoryPair // by the field name in Redis; nil: pairs are not tracked
+
+	underWay map[string][]string // by pair: event keys of its events that are being delivered, if they may be folded
+	coming   map[string]int64    // by pair: until when events come back that wait for a message
 }
 
 // of is what a field holds that has not expired.
@@ -48,7 +57,10 @@ func (p *memoryPairs) settle(lease Lease, now int64) {
 	if pair, open := p.of(field, now); open {
 		messages = pair.messages
 	}
-	message := pairMessage{lease.Request.Message.version(), lease.Request.eventKey(), lease.Receipt}
+	message := pairMessage{
+		version: lease.Request.Message.version(), eventKey: lease.Request.eventKey(), receipt: lease.Receipt,
+		posted: now, severity: lease.Request.Fold.Severity,
+	}
 	if i := slices.IndexFunc(messages, func(m pairMessage) bool { return m.eventKey == message.eventKey }); i >= 0 {
 		message.version = messages[i].version // of one event all messages have one version
 	}
@@ -57,6 +69,23 @@ func (p *memoryPairs) settle(lease Lease, now int64) {
 		messages = slices.Delete(messages, 1, 2)
 	}
 	p.byField[field] = memoryPair{messages: messages, expires: now + p.ttl.Microseconds()}
+	p.underWay[field] = slices.DeleteFunc(p.underWay[field], func(name string) bool { return name == message.eventKey })
+}
+
+// foldInto counts an event in the newest message of an open pair.
+func (p *memoryPairs) foldInto(pair memoryPair, request Request, now int64) *Fold {
+	messages := slices.Clone(pair.messages)
+	newest := &messages[len(messages)-1]
+	newest.folded, newest.last = newest.folded+1, now
+	newest.newest = max(newest.newest, request.Message.version())
+	p.byField[request.Pair] = memoryPair{messages: messages, expires: now + p.ttl.Microseconds()}
+	return newFold(newest.folded+1, newest.posted/time.Minute.Microseconds())
+}
+
+// folded records an event that is folded.
+func (r *records) folded(name string, version, now int64, fold *Fold) Decision {
+	r.byKey[name] = &record{version: version, doneUntil: now + r.retention.Microseconds(), fold: fold}
+	return Decision{Verdict: Folded, Fold: fold}
 }
 
 // take gives the messages of an open pair to an event that resolves them: the messages of events that were stored before it. If there
@@ -110,9 +139,13 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 			m.records.byKey[name] = &record{version: request.Message.version(), leaseEnd: lease.End, inDoubt: doubt}
 			resolution.Lease, resolution.InDoubt = lease, doubt
 			if taken, there := m.pairs.of(lease.pairField(), now); there {
-				resolution.Opened = taken.messages[0].receipt
-				for _, other := range taken.messages[1:] {
-					resolution.Others = append(resolution.Others, other.receipt)
+				for i, message := range taken.messages {
+					resolution.Counts = append(resolution.Counts, newCount(message.folded, message.last, message.severity))
+					if i == 0 {
+						resolution.Opened = message.receipt
+					} else {
+						resolution.Others = append(resolution.Others, message.receipt)
+					}
 				}
 			}
 		}
@@ -135,6 +168,8 @@ func (m *Memory) resolve(request Request, name string, known *record, now int64)
 	switch {
 	case known != nil && known.version != request.Message.version():
 		return Decision{Verdict: Duplicate}, nil
+	case known != nil && known.fold != nil:
+		return Decision{Verdict: Folded, Fold: known.fold}, nil
 	case known != nil && known.doneUntil != 0:
 		return Decision{Verdict: Done}, nil
 	case known != nil && known.leaseEnd > now:
@@ -143,7 +178,13 @@ func (m *Memory) resolve(request Request, name string, known *record, now int64)
 	if _, taken := m.pairs.of("\n"+name, now); taken || known != nil {
 		return Decision{Verdict: Reclaimed}, nil
 	}
+	if m.pairs.coming[request.Pair] > now {
+		return Decision{Verdict: Leased, Wait: time.Second}, nil
+	}
 	if pair, open := m.pairs.of(request.Pair, now); open {
+		if pair.messages[len(pair.messages)-1].newest > request.Message.version() { // it fires again
+			return m.records.folded(name, request.Message.version(), now, m.pairs.foldInto(pair, request, now)), nil
+		}
 		return Decision{Verdict: Admitted}, m.pairs.take(pair, request)
 	}
 	return Decision{Verdict: Unpaired}, nil

@@ -79,6 +79,9 @@ func drawTree(rt *rapid.T, guarantees *[]limits.Guarantee) *limits.Tree {
 	for _, p := range rapid.SliceOfNDistinct(pattern, 0, 8, rapid.ID[string]).Draw(rt, "patterns") {
 		rules = append(rules, p+"="+texts.Draw(rt, "rule"))
 	}
+	for _, p := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "*", "*.*", "b.*", "*.b.a"}), 0, 3, rapid.ID[string]).Draw(rt, "patterns of keys") {
+		rules = append(rules, p+"@key="+texts.Draw(rt, "rule of each key"))
+	}
 	plan := newPlan(rt, texts.Draw(rt, "global"), texts.Draw(rt, "category"), strings.Join(rules, ","))
 	if *guarantees == nil {
 		*guarantees = append([]limits.Guarantee{}, drawGuarantees(rt, plan.Global)...)
@@ -91,6 +94,9 @@ func drawTree(rt *rapid.T, guarantees *[]limits.Guarantee) *limits.Tree {
 	rt.Logf("limits:\n%sguarantees: %v", tree, plan.Guarantees)
 	return tree
 }
+
+// modelKeys are the keys of drawn events.
+var modelKeys = []string{"", "x", "y"}
 
 // generations is how many stored messages drawRequest draws for an event.
 const generations = 3
@@ -105,6 +111,7 @@ func (m *model) drawRequest(rt *rapid.T) Request {
 	if !known {
 		request.Category = rapid.SampledFrom(m.categories).Draw(rt, "category")
 		request.Cost = rapid.SampledFrom([]int{1, 1, 1, 2, 3, 9}).Draw(rt, "cost")
+		request.Key = rapid.SampledFrom(modelKeys).Draw(rt, "key")
 		request.Message = Message{Stream: "EVENTS", Sequence: uint64(number), Stored: start.Add(time.Duration(generation) * time.Hour)}
 		request.ID, request.Derived = fmt.Sprint("event-", number), isDerived
 		if isDerived {
@@ -165,15 +172,15 @@ func (m *model) refundable(held heldLease) bool {
 
 // leavesBehind tells that an event has slots in a log unknown to its lease, because the limits changed.
 func leavesBehind(held heldLease) bool {
-	known := held.tree.Route(held.Request.Category).buckets
-	return slices.ContainsFunc(held.evaluated.Route(held.Request.Category).buckets, func(log bucket) bool {
+	known := held.tree.Route(held.Request.Category, held.Request.Key).buckets
+	return slices.ContainsFunc(held.evaluated.Route(held.Request.Category, held.Request.Key).buckets, func(log bucket) bool {
 		return log.algorithm.Description().PerNode && !slices.ContainsFunc(known, func(m bucket) bool { return m.name == log.name })
 	})
 }
 
 func (m *model) shortestWindow(category string) int64 {
 	shortest := limits.MaxWindow
-	for _, node := range m.settings.Tree.Path(category) {
+	for _, node := range m.settings.Tree.PathOfKey(category, "any") {
 		for _, limit := range node.Limits {
 			shortest = min(shortest, limit.Window)
 		}

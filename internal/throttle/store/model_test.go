@@ -128,8 +128,10 @@ func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
 func (m *model) listNodes() {
 	nodes := make(map[string]limits.Node)
 	for _, category := range m.categories {
-		for _, node := range m.settings.Tree.Path(category) {
-			nodes[node.Path] = node
+		for _, key := range modelKeys {
+			for _, node := range m.settings.Tree.PathOfKey(category, limits.HashOfKey(key)) {
+				nodes[node.Place()] = node
+			}
 		}
 	}
 	m.nodes = nil
@@ -150,7 +152,11 @@ func (m *model) changeLimits(rt *rapid.T) {
 		}
 	}
 	m.revision++
-	rules := Compile(limits.Ruleset{Tree: m.settings.Tree, Shadow: m.settings.Shadow, Position: limits.Position{Generation: 1, Revision: m.revision}})
+	ruleset := limits.Ruleset{Tree: m.settings.Tree, Shadow: m.settings.Shadow, Position: limits.Position{Generation: 1, Revision: m.revision}}
+	if rapid.IntRange(0, 2).Draw(rt, "mutes") == 0 {
+		ruleset.Mutes = []*limits.Mute{{Path: rapid.SampledFrom([]string{"a", "b", "a.*", "b.a", ">"}).Draw(rt, "muted"), Revision: m.revision}}
+	}
+	rules := Compile(ruleset)
 	m.redis.AdoptRules(rules)
 	if m.behind = rapid.Bool().Draw(rt, "the other is behind"); !m.behind {
 		m.other.AdoptRules(rules)
@@ -178,6 +184,7 @@ func (m *model) decideNew(rt *rapid.T) {
 		} else {
 			requests[i] = request(fmt.Sprint("new-", made), category)
 		}
+		requests[i].Key = rapid.SampledFrom(modelKeys).Draw(rt, "key")
 		m.events[fmt.Sprint("new/", made)] = requests[i]
 	}
 	m.lastCall.nonce, m.lastCall.requests = NewNonce(), requests

@@ -42,13 +42,13 @@ func (l Lease) pairField() string {
 	return l.Request.Pair
 }
 
-// pairDelivery is what a firing event's pair remembers of a delivery: the version of the message, the event, and the receipt.
+// pairDelivery is what a firing event's pair remembers of a delivery: the version of the message, the severity, the event, and the receipt.
 func (l Lease) pairDelivery() string {
 	if l.Request.Pair == "" || l.Resolving {
 		return ""
 	}
-	original := cmp.Or(l.Request.remindsOf, l.Request.eventKey())
-	return fmt.Sprintf("%d %d %s%s", l.Request.Message.version(), len(original), original, l.Receipt)
+	original := cmp.Or(l.Request.RemindsOf, l.Request.eventKey())
+	return fmt.Sprintf("%d %d %d %s%s", l.Request.Message.version(), l.Request.Fold.Severity, len(original), original, l.Receipt)
 }
 
 // Resolve gives resolved events the pairs that they resolve. They take no slots.
@@ -65,8 +65,9 @@ func (r *Pairs) ResolveOnce(ctx context.Context, nonce string, requests []Reques
 		events = append(events, eventKey, version, books.of(request), request.Pair, request.Message.version())
 	}
 	k := r.d.keys
-	keys := append([]string{k.calls, k.leased, k.done, k.message}, books.keys...)
-	arguments := []any{nonce, r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds(), len(books.numbers)}
+	keys := append([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys...)
+	s := r.d.settings
+	arguments := []any{nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), len(books.numbers)}
 	decode := func(reply []any) ([]Decision, error) { return decodeResolutions(reply, requests) }
 	return script.RunDecoded(ctx, r.d.runner, script.Call{
 		Tried: "asking for what is resolved", Script: lua.Resolve, Keys: keys, Arguments: append(arguments, events...),
@@ -96,8 +97,8 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 			return nil, fmt.Errorf("%w: an answer is %T, %T, %T, %T", script.ErrReply, parts[0], parts[1], parts[2], parts[3])
 		}
 		resolution := Decision{Verdict: Verdict(verdict)}
-		if len(receipts) > 0 {
-			resolution.Opened, resolution.Others = receipts[0], receipts[1:]
+		for ; len(receipts) >= 2; receipts = receipts[2:] {
+			resolution.resolves(receipts[0], receipts[1])
 		}
 		switch resolution.Verdict {
 		case Admitted, Reclaimed:
@@ -105,6 +106,8 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 			resolution.Lease = Lease{Request: request, End: at + wait, slotless: true, Resolving: true, InDoubt: resolution.InDoubt}
 		case Leased:
 			resolution.Wait = micros(wait)
+		case Folded:
+			resolution.Fold = newFold(wait, doubt)
 		case Done, Duplicate, Unpaired:
 		default:
 			return nil, fmt.Errorf("%w: verdict %d", script.ErrReply, verdict)
@@ -112,6 +115,18 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 		resolutions[i] = resolution
 	}
 	return resolutions, nil
+}
+
+// resolves adds a message that the event resolves, and what is folded into it.
+func (d *Decision) resolves(receipt, count string) {
+	var folded, last int64
+	var rank int
+	_, _ = fmt.Sscan(count, &folded, &last, &rank)
+	if d.Counts = append(d.Counts, newCount(folded, last, rank)); len(d.Counts) == 1 {
+		d.Opened = receipt
+		return
+	}
+	d.Others = append(d.Others, receipt)
 }
 
 // texts reads a list of strings.
@@ -129,9 +144,9 @@ func texts(list []any) (read []string, ok bool) {
 // Announce notes which events are being delivered that open pairs.
 func (r *Pairs) Announce(ctx context.Context, decisions []Decision) error {
 	var events []any
-	books := newPairBooks(r.d.keys)
+	books, folding := newPairBooks(r.d.keys), r.d.rules().folding(r.d.settings)
 	for i := range decisions {
-		if lease := &decisions[i].Lease; lease.Request.Pair != "" {
+		if lease := &decisions[i].Lease; lease.Request.Pair != "" && !folding(lease.Request) { // else decide.lua has announced it
 			events = append(events, lease.Request.eventKey(), books.of(lease.Request), lease.Request.Pair, lease.pairDelivery())
 		}
 	}
@@ -141,22 +156,4 @@ func (r *Pairs) Announce(ctx context.Context, decisions []Decision) error {
 	arguments := append([]any{r.d.settings.Retention.Microseconds(), r.d.settings.PairTTL.Microseconds(), len(books.numbers)}, events...)
 	_, err := r.d.runner.RunInt(ctx, "announcing deliveries", lua.Announce, append([]string{r.d.keys.calls, r.d.keys.leased}, books.keys...), arguments)
 	return err
-}
-
-// Updated is what a resolved event has updated: all of its messages but the first one and the last few.
-type Updated struct {
-	Lease Lease
-	Left  int
-}
-
-// RecordUpdates records which messages resolved events have updated.
-func (r *Pairs) RecordUpdates(ctx context.Context, all []Updated) ([]struct{}, error) {
-	books := newPairBooks(r.d.keys)
-	var events []any
-	for _, u := range all {
-		events = append(events, u.Lease.Request.eventKey(), books.of(u.Lease.Request), u.Left)
-	}
-	arguments := append([]any{len(books.numbers)}, events...)
-	_, err := r.d.runner.RunInt(ctx, "recording updates", lua.Updated, append([]string{r.d.keys.calls}, books.keys...), arguments)
-	return make([]struct{}, len(all)), err
 }

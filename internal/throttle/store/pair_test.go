@@ -98,22 +98,6 @@ var pairStories = []story{
 		k.wantFields(map[string]string{"a\ndisk": "=r3", "\nresolved": "=r1,r2"})
 		k.resolve(aboutDisk("resolved before all").inMessage(2), Admitted, "r3")
 	}},
-	{"updated one by one", func(t *testing.T, k *pairKit) {
-		for i, receipt := range []string{"r1", "r2", "r3", "r4"} {
-			k.fire(aboutDisk(fmt.Sprint("firing", i)), receipt)
-		}
-		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2", "r3", "r4").Lease
-		for range 2 { // a call is repeated whose reply was lost
-			testkit.Must(k.Pairs.RecordUpdates(t.Context(), []Updated{{resolved, 1}}))(t)
-		}
-		testkit.Must(k.Pairs.RecordUpdates(t.Context(), []Updated{{resolved, 2}}))(t) // one that was late
-		k.release(resolved)
-		resolved = k.resolve(aboutDisk("resolved"), Reclaimed, "r1", "r4").Lease
-		testkit.Must(k.Pairs.RecordUpdates(t.Context(), []Updated{{resolved, 0}}))(t)
-		k.finish(resolved, "")
-		testkit.Must(k.Pairs.RecordUpdates(t.Context(), []Updated{{resolved, 0}}))(t)
-		k.wantFields(nil)
-	}},
 	{"more messages than are remembered", func(_ *testing.T, k *pairKit) {
 		receipts := make([]string, mostPairMessages+3)
 		for i := range receipts {
@@ -362,7 +346,7 @@ func TestPairsAreBounded(t *testing.T) {
 	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range most + beyond {
 			field := fmt.Sprint("a\n", i)
-			p.HSet(t.Context(), k.d.keys.pairs("a"), field, "=1 1 1 1 1 kr")
+			p.HSet(t.Context(), k.d.keys.pairs("a"), field, "=1 1 1 0 0 0 0 0 0 1 1 kr")
 			p.ZAdd(t.Context(), k.d.keys.pairsUntil("a"), redis.Z{Score: float64(k.clock.Read().Add(time.Hour).UnixMicro() + int64(i)), Member: field})
 		}
 		return nil

@@ -232,13 +232,13 @@ func (r *Redis) appendRoutes(arguments []any, buckets *bucketIndex, lease Lease)
 	if shadow == nil {
 		return append(arguments, 0, 0)
 	}
-	return buckets.appendRoute(arguments, shadow, shadow.Route(lease.Request.Category), inShadow)
+	return buckets.appendRoute(arguments, shadow, shadow.Route(lease.Request.Category, lease.Request.Key), inShadow)
 }
 
 func (r *Redis) appendEvaluated(arguments []any, buckets *bucketIndex, lease Lease) []any {
 	tree := r.Rules().InForce
 	evaluated := lease.treeOr(tree)
-	return buckets.appendRoute(arguments, evaluated, tree.routeIn(evaluated, lease.Request.Category), inForce)
+	return buckets.appendRoute(arguments, evaluated, tree.routeIn(evaluated, lease.Request), inForce)
 }
 
 // appendFollowing appends the buckets whose slots return when the event's delivery ends: in force, and in the shadow. While the
@@ -254,9 +254,9 @@ func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lea
 		switch {
 		case set.evaluated == nil, goesOn && set.current == nil, lease.slotless && set.name == inForce, lease.Resolving:
 		case goesOn:
-			following = set.current.following(set.evaluated, lease.Request.Category)
+			following = set.current.following(set.evaluated, lease.Request)
 		default:
-			following = set.evaluated.Route(lease.Request.Category).following()
+			following = set.evaluated.Route(lease.Request.Category, lease.Request.Key).following()
 		}
 		arguments = buckets.appendPath(arguments, set.evaluated, following, set.name)
 	}
@@ -290,7 +290,7 @@ func (r *Redis) Restore(ctx context.Context, admissions []Admission) (leaseEnd i
 		eventKey, version := a.Lease.Request.keyAndVersion()
 		events = append(events, eventKey, version, now.Sub(a.At).Microseconds(), a.Lease.Request.Cost, int(a.Became), a.Lease.InDoubt)
 		events = append(events, books.of(a.Lease.Request), a.Lease.pairField(), a.Lease.pairDelivery())
-		if a.Lease.Resolving {
+		if a.Lease.Resolving || a.Lease.Request.Slotless {
 			events = append(events, 0, 0)
 			continue
 		}

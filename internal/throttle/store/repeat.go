@@ -21,7 +21,7 @@ func (r Request) MayRepeat() bool { return r.Pair != "" && !r.Resolves && !r.Der
 // Reminder is the request to post an event again that has so many messages. No event has its identity: a category holds no '~'.
 func (r Request) Reminder(messages int64) Request {
 	category, id, _ := strings.Cut(r.ID, " ")
-	r.remindsOf = r.eventKey()
+	r.RemindsOf = r.eventKey()
 	r.ID = fmt.Sprintf("%s~%d %s", category, messages, id)
 	return r
 }

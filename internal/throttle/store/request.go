@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
@@ -63,19 +64,38 @@ type Request struct {
 	Derived  bool   // the ID is derived from the message's place in the stream
 	Message  Message
 	Category string
+	Key      string // what the event is about, for the limits of each key; "" for none
+	Severity event.Severity
 	Cost     int    // slots; 0: only look up the event's record
 	Pair     string // of a firing or resolved event: its category, a line feed and what it is about; "" for none
 	Resolves bool   // it resolves its pair, which no limit concerns
+	Slotless bool   // an operator has released it: it takes no slots, and neither limits nor its pair concern it
 
-	remindsOf string // a reminder: event key of the event that it posts again; "" for any other event
+	Fold Folding // when it is counted in a message of its pair instead of being posted
+
+	RemindsOf string // a reminder: event key of the event that it posts again; "" for any other event
 
 	MayWait   bool // if denied, it waits for a slot, behind the waiting events of its first-level category
 	HasWaited bool // it has come back from that
+	Attempted bool // a worker may have posted it, whatever the record has
 	Again     bool // its message may have been delivered before: where it may wait, it may have been planned to come back
 }
 
+// Folding says when an event is folded into the newest message of its pair.
+type Folding struct {
+	Within    time.Duration // how old the message may be; 0: the event is not folded
+	Severity  int           // rank of the event's severity; an event is not folded into a message of a lower severity
+	ComesBack time.Duration // when it is asked about again if it has to wait for a message
+}
+
 // AsksForPair tells whether the event is decided about by its pair, and not by the limits.
-func (r Request) AsksForPair() bool { return r.Resolves && r.Cost > 0 }
+func (r Request) AsksForPair() bool { return r.Resolves && r.Cost > 0 && !r.Slotless }
+
+// MayFold tells whether the event may be counted in a message of its pair. A reminder is a message of its own, and so is a
+// released event.
+func (r Request) MayFold() bool {
+	return r.Fold.Within > 0 && r.Pair != "" && !r.Resolves && !r.Slotless && r.RemindsOf == ""
+}
 
 // eventKey is the event's name in the delivery record: its identity. The version of the message follows a derived identity, which a
 // stream shares with its predecessor of the same name. No identity holds a line feed.
@@ -106,7 +126,7 @@ type Lease struct {
 	End     int64 // microseconds of the store's clock; it also tells one holder from the next
 
 	tree, shadow *Routes // in which the event was evaluated; nil in doubt
-	slotless     bool    // it took no slots: it was denied but forwarded in shadow mode, or it resolves a pair
+	slotless     bool    // it took no slots: it was denied but forwarded in shadow mode, it was released, or it resolves a pair
 	Resolving    bool    // of an event that resolves a pair
 	Receipt      string  // of the delivery, once there is one
 	InDoubt      bool    // the event may have been delivered, by an earlier holder or, at the end, by this one

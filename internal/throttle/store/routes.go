@@ -1,6 +1,9 @@
 package store
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -16,12 +19,60 @@ type Rules struct {
 	limits.Ruleset
 	InForce  *Routes
 	InShadow *Routes // nil: none
+
+	limitsKeys bool // some rule, in force or in the shadow, limits each key
 }
 
 // Compile returns the ruleset with no route made yet.
 func Compile(r limits.Ruleset) *Rules {
-	return &Rules{Ruleset: r, InForce: newRoutes(r.Tree), InShadow: newRoutes(r.Shadow)}
+	rules := &Rules{
+		Ruleset: r, InForce: newRoutes(r.Tree), InShadow: newRoutes(r.Shadow),
+		limitsKeys: slices.ContainsFunc(append(r.Tree.AllLevels(), r.Shadow.AllLevels()...), limits.Node.OfKeys),
+	}
+	for _, mute := range r.Mutes {
+		rules.InForce.mutes = append(rules.InForce.mutes, denialBy(mute))
+	}
+	return rules
 }
+
+// place is what requests of one path have in common: the category, and the key if a rule limits each key of the category.
+func (r *Rules) place(request Request) string {
+	if !r.limitsKeys || request.Key == "" {
+		return request.Category
+	}
+	if r.InForce.ofCategory(request.Category).ofKey == nil && (r.InShadow == nil || r.InShadow.ofCategory(request.Category).ofKey == nil) {
+		return request.Category
+	}
+	return request.Category + "@" + request.Key
+}
+
+// Plan identifies the limits on a category's path and those of each key there. Other limits have another text.
+func (r *Rules) Plan(category string) string {
+	route, sum := r.InForce.ofCategory(category), sha256.New()
+	if route.ofKey != nil {
+		route = route.ofKey
+	}
+	_, _ = fmt.Fprintf(sum, "%s %v", route.guarantee, r.InForce.guarantees)
+	for _, node := range route.nodes {
+		_, _ = fmt.Fprintf(sum, "\n%s=%s", node.Place(), node.Limits)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:planBytes])
+}
+
+// PositionText is the position of the limits in a form that Reaches reads.
+func (r *Rules) PositionText() string {
+	return fmt.Sprintf("%d %d", r.Position.Generation, r.Position.Revision)
+}
+
+// Reaches reports whether these limits are at least as new as a position. It does so for a text that is no position.
+func (r *Rules) Reaches(text string) bool {
+	var position limits.Position
+	_, err := fmt.Sscan(text, &position.Generation, &position.Revision)
+	return err != nil || !r.Position.Before(position)
+}
+
+// planBytes is the length of a plan's hash.
+const planBytes = 8
 
 // algorithms names those that the limits use, of which the scripts are composed.
 func (r *Rules) algorithms() []string {
@@ -47,13 +98,28 @@ func (r *Rules) shadowKept(lease time.Duration) int64 {
 	return max(1, lease.Microseconds(), r.Shadow.LongestWindow().Microseconds())
 }
 
+// Muted returns the denial of an event by a mute; nil: none covers it. A request that only looks up a record is never muted.
+func (r *Rules) Muted(request Request) *Denial {
+	if request.Cost == 0 {
+		return nil
+	}
+	return r.InForce.ofCategory(request.Category).Mutes.Of(request.Severity)
+}
+
+// folding returns a function that tells whether a decision may fold an event. In shadow mode every event is sent, and a muted event is in no
+// message.
+func (r *Rules) folding(s Settings) func(Request) bool {
+	return func(request Request) bool { return !s.Forward && request.MayFold() && r.Muted(request) == nil }
+}
+
 // Routes is a tree and the routes of its categories. It is safe for concurrent use.
 type Routes struct {
 	*limits.Tree
 	guarantees []limits.Guarantee // of the tree
+	mutes      Mutes              // all that are in force
 
 	mu     sync.RWMutex
-	cached map[string]*Route // by category
+	cached map[string]*Route // by category; routes of keys are not cached
 }
 
 // maxCachedRoutes bounds what producers of ever new categories can make a worker remember: a few megabytes.
@@ -68,23 +134,24 @@ func newRoutes(tree *limits.Tree) *Routes {
 }
 
 // Path is [limits.Tree.Path] from the cache. The caller must not change it.
-func (t *Routes) Path(category string) []limits.Node { return t.Route(category).nodes }
+func (t *Routes) Path(category string) []limits.Node { return t.ofCategory(category).nodes }
 
-// following lists a category's buckets that follow deliveries, of those by which an event was evaluated.
-func (t *Routes) following(evaluated *Routes, category string) []bucket {
-	before := evaluated.Route(category)
-	return slices.DeleteFunc(t.Route(category).following(), func(b bucket) bool { return before.named(b.name) < 0 })
+// following lists an event's buckets that follow deliveries, of those by which the event was evaluated.
+func (t *Routes) following(evaluated *Routes, request Request) []bucket {
+	before := evaluated.Route(request.Category, request.Key)
+	return slices.DeleteFunc(t.Route(request.Category, request.Key).following(), func(b bucket) bool { return before.named(b.name) < 0 })
 }
 
-// routeIn is a category's route in the limits by which an event was evaluated. Buckets that these limits have too count by these:
+// routeIn is an event's route in the limits by which the event was evaluated. Buckets that these limits have too count by these:
 // the other slots leave them in the same way.
-func (t *Routes) routeIn(evaluated *Routes, category string) *Route {
+func (t *Routes) routeIn(evaluated *Routes, request Request) *Route {
+	now := t.Route(request.Category, request.Key)
 	if evaluated.Tree == t.Tree {
-		return t.Route(category)
+		return now
 	}
-	r := *evaluated.Route(category)
+	r := *evaluated.Route(request.Category, request.Key)
 	r.buckets = slices.Clone(r.buckets)
-	for _, now := range t.Route(category).buckets {
+	for _, now := range now.buckets {
 		if i := r.named(now.name); i >= 0 {
 			r.buckets[i] = now
 		}
@@ -120,17 +187,46 @@ func (t *Routes) TakenBefore(d *Decision, cost int) int64 {
 	return d.Limit.Capacity()
 }
 
-// Route returns what counts for a category, of "" the root alone.
-func (t *Routes) Route(category string) *Route {
+// Route returns what counts for the events of a category and a key, of the category "" the root alone. An event without a key has the key "".
+func (t *Routes) Route(category, key string) *Route {
+	r := t.ofCategory(category)
+	if key == "" || r.ofKey == nil {
+		return r
+	}
+	return r.ofKey.with(limits.HashOfKey(key))
+}
+
+// ofCategory returns what counts for the events of a category that have no key.
+func (t *Routes) ofCategory(category string) *Route {
 	t.mu.RLock()
 	cached := t.cached[category]
 	t.mu.RUnlock()
 	if cached != nil {
 		return cached
 	}
-	r := &Route{nodes: t.Tree.Path(category), guarantee: t.GuaranteeOf(category)}
+	r := newRoute(t, t.Tree.Path(category), category)
+	if nodes := t.PathOfKey(category, anyKey); len(nodes) > len(r.nodes) {
+		r.ofKey = newRoute(t, nodes, category)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.cached) >= maxCachedRoutes {
+		clear(t.cached)
+	}
+	t.cached[strings.Clone(category)] = r
+	return r
+}
+
+// newRoute returns the route of nodes on the path of a category.
+func newRoute(t *Routes, nodes []limits.Node, category string) *Route {
+	r := &Route{nodes: nodes, guarantee: t.GuaranteeOf(category)}
 	for _, node := range r.nodes {
 		r.buckets = append(r.buckets, bucketsOf(node)...)
+	}
+	for _, denial := range t.mutes {
+		if category != "" && denial.Mute.Covers(category) {
+			r.Mutes = append(r.Mutes, denial)
+		}
 	}
 	for _, b := range r.buckets {
 		for _, limit := range b.limits {
@@ -143,12 +239,6 @@ func (t *Routes) Route(category string) *Route {
 		blocks := func(l limits.Limit) bool { return l.Count == 0 }
 		return !b.algorithm.Description().PerNode || b.guaranteed() && len(t.guarantees) > 0 || slices.ContainsFunc(b.limits, blocks)
 	})
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.cached) >= maxCachedRoutes {
-		clear(t.cached)
-	}
-	t.cached[strings.Clone(category)] = r
 	return r
 }
 

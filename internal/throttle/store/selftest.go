@@ -46,7 +46,8 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 	scratch.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Position: position})
 
 	request := Request{ID: name, Message: Message{Stored: time.Now()}, Category: name, Cost: 1}
-	firing := Lease{Request: Request{ID: "firing", Message: request.Message, Category: name, Pair: pair}, slotless: true}
+	firing := Lease{Request: Request{ID: "firing", Message: request.Message, Category: name, Pair: pair}, slotless: true, Receipt: "receipt"}
+	folding := Request{ID: "folding", Message: request.Message, Category: name, Cost: 1, Pair: pair, Fold: Folding{Within: time.Minute}}
 	result, err := scratch.Decide(ctx, []Request{request})
 	if err != nil {
 		return err
@@ -63,6 +64,9 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		},
 		func() error { return scratch.Pairs.Announce(ctx, []Decision{{Lease: firing}}) },
 		func() error { return errorOf(scratch.Finish(ctx, []Lease{firing})) },
+		func() error { return errorOf(scratch.Decide(ctx, []Request{folding})) },
+		func() error { return errorOf(scratch.Pairs.Uncounted(ctx, []Request{folding})) },
+		func() error { return beginCount(ctx, scratch, folding, firing.Receipt) },
 		func() error { return errorOf(scratch.Pairs.Repeated(ctx, []Request{firing.Request})) },
 		func() error {
 			return resolveAndFinish(ctx, scratch, Request{ID: "resolved", Message: request.Message, Category: name, Pair: pair})
@@ -91,13 +95,15 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 
 func errorOf[T any](_ T, err error) error { return err }
 
+func beginCount(ctx context.Context, r *Redis, folded Request, receipt string) error {
+	_, _, err := r.Pairs.BeginCount(ctx, folded, receipt)
+	return err
+}
+
 // resolveAndFinish takes an event that resolves its pair to its end.
 func resolveAndFinish(ctx context.Context, r *Redis, resolved Request) error {
 	resolutions, err := r.Pairs.Resolve(ctx, []Request{resolved})
 	if err != nil {
-		return err
-	}
-	if err := errorOf(r.Pairs.RecordUpdates(ctx, []Updated{{Lease: resolutions[0].Lease}})); err != nil {
 		return err
 	}
 	return errorOf(r.Finish(ctx, []Lease{resolutions[0].Lease}))

@@ -172,14 +172,20 @@ func (s *subject) used(category string) [][]int64 {
 // taken compares the taken slots of the first limit of each node on the path, the root first.
 func (s *subject) taken(category string, want ...int64) {
 	s.t.Helper()
-	nodes := s.tree.Path(category)
+	s.takenOfKey(category, "", want...)
+}
+
+// takenOfKey is taken for the path of a key.
+func (s *subject) takenOfKey(category, key string, want ...int64) {
+	s.t.Helper()
+	nodes := s.tree.PathOfKey(category, limits.HashOfKey(key))
 	counts := testkit.Must(s.counts(nodes))(s.t)
 	got := make([]int64, len(counts))
 	for i := range counts {
 		got[i] = counts[i][0]
 	}
 	if !reflect.DeepEqual(got, want) {
-		s.t.Fatalf("slots taken on the path to %q: %v, want %v", category, got, want)
+		s.t.Fatalf("slots taken on the path to %q of the key %q: %v, want %v", category, key, got, want)
 	}
 }
 
@@ -244,30 +250,4 @@ func (c conformanceCase) settings(t *testing.T) Settings {
 		settings.Retention = c.retention
 	}
 	return settings
-}
-
-// guarded returns a plan with guarantees.
-func guarded(t testkit.Test, plan limits.Plan, guarantees string) limits.Plan {
-	t.Helper()
-	if guarantees == "" {
-		return plan
-	}
-	var faults []error
-	if plan.Guarantees, faults = limits.ParseGuarantees(guarantees); len(faults) > 0 {
-		t.Fatal(faults)
-	}
-	return plan
-}
-
-// newRuleset returns the limits of a plan, with a shadow if there are overrides for it.
-func newRuleset(t testkit.Test, plan limits.Plan, shadow string) limits.Ruleset {
-	t.Helper()
-	var overrides []limits.Override
-	if shadow != "" {
-		var faults []error
-		if overrides, faults = limits.ParseOverrides(shadow); len(faults) > 0 {
-			t.Fatal(faults)
-		}
-	}
-	return testkit.Must(limits.NewRuleset(plan, nil, overrides, nil))(t)
 }

@@ -21,5 +21,5 @@ func (m mutant) edits() []edit { return append([]edit{{m.file, m.old, m.new}}, m
 
 // table returns all mutants. Each part of the table has a file of its own.
 func table() []mutant {
-	return slices.Concat(ofAlgorithms, ofDeciding, ofRecords, ofDigests, ofThrottle, ofConsume, ofWhy, ofIngest, ofOthers)
+	return slices.Concat(ofAlgorithms, ofDeciding, ofRecords, ofDigests, ofThrottle, ofKeys, ofConsume, ofDelayed, ofWhy, ofIngest, ofOthers)
 }

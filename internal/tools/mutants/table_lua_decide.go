@@ -14,7 +14,7 @@ var ofDeciding = []mutant{
 		name: "done-delivered-again",
 		bug:  "A message that was delivered is delivered again when it comes again.",
 		file: "lua/evaluate.lua",
-		old:  `return constant_answer(batch, DONE)`,
+		old:  `return finished(batch, event_key)`,
 		new: `grant(batch, event_key, version)
     return constant_answer(batch, RECLAIMED)`,
 		test: "./internal/throttle/store -run TestConformance/^redis$/a_redelivery_sees_a_lease",

@@ -3,6 +3,14 @@ package main
 // ofThrottle are the bugs in internal/throttle.
 var ofThrottle = []mutant{
 	{
+		name: "lost-reply-without-doubt",
+		bug:  "An event that may have been posted before is released as certainly not posted, when the reply to its decision was lost.",
+		file: "internal/throttle/recovery.go",
+		old:  `lease.InDoubt = lease.InDoubt || lease.Request.Attempted`,
+		new:  `_ = lease.InDoubt || lease.Request.Attempted`,
+		test: "./internal/throttle -run ^TestLimiterRedisThatAnswersNothing$",
+	},
+	{
 		name: "delay-behind-a-leaky-bucket",
 		bug:  "An event that waits for a leaky bucket comes back before the cost ahead of it has leaked.",
 		file: "internal/algorithm/table.go",
@@ -14,7 +22,7 @@ var ofThrottle = []mutant{
 		name: "deny-cache-after-a-refund",
 		bug:  "The deny cache goes on denying after slots were returned.",
 		file: "internal/throttle/denycache.go",
-		old:  `d.cache.full.Clear()`,
+		old:  `d.cache.clear()`,
 		new:  "",
 		test: "./internal/throttle -run ^TestLimiterFull$",
 	},
@@ -64,9 +72,9 @@ var ofThrottle = []mutant{
 		name: "deny-cache-hides-a-raise",
 		bug:  "A raised limit stays full as long as the deny cache remembers the old one.",
 		file: "internal/throttle/store/bucket.go",
-		old:  `key := LimitKey{Path: node.Path, Limit: limit}`,
+		old:  `key := LimitKey{Path: node.Path, Key: node.Key, Limit: limit}`,
 		new: `limit.Count = 0
-	key := LimitKey{Path: node.Path, Limit: limit}`,
+	key := LimitKey{Path: node.Path, Key: node.Key, Limit: limit}`,
 		test: "./internal/throttle -run ^TestLimiterRaisedLimitShowsAtOnce$",
 	},
 	{
@@ -138,7 +146,7 @@ var ofThrottle = []mutant{
 		name: "queue-overtaken",
 		bug:  "Whoever comes while a slot is free gets it, whoever waits for it.",
 		file: "internal/throttle/asker.go",
-		old:  `if a.o.Forward || !slices.ContainsFunc(requests, store.Request.StandsInQueue) {`,
+		old:  `if a.o.Forward || !slices.ContainsFunc(requests, func(r store.Request) bool { return r.StandsInQueue() || r.HasWaited }) {`,
 		new:  `if a.o.Forward || len(requests) > 0 || slices.ContainsFunc(requests, store.Request.StandsInQueue) {`,
 		test: "./internal/throttle -run TestQueueKeepsTheOrder",
 	},
@@ -204,7 +212,7 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		name: "resolved-takes-a-slot",
 		bug:  "A resolved event that was delivered while Redis was unavailable takes slots.",
 		file: "internal/throttle/store/redis.go",
-		old: `if a.Lease.Resolving {
+		old: `if a.Lease.Resolving || a.Lease.Request.Slotless {
 			events = append(events, 0, 0)
 			continue
 		}`,
@@ -284,11 +292,35 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		test: "./internal/throttle -run ^TestLimiterIsBehindFromTheStart$",
 	},
 	{
+		name: "post-by-unconfirmed-limits",
+		bug:  "A worker posts an admitted event although its limits were not confirmed lately.",
+		file: "internal/throttle/mutes.go",
+		old:  `if !m.staleness.confirmed(ConfirmedFor) {`,
+		new:  `if false {`,
+		test: "./internal/throttle -run ^TestCheckMuteAsksFirst$",
+	},
+	{
+		name: "open-policy-breaks-a-mute",
+		bug:  "While Redis is unavailable, the policy open sends muted events.",
+		file: "internal/throttle/limiter.go",
+		old:  `d.Verdict.IsDenial() && d.Muted == nil {`,
+		new:  `d.Verdict.IsDenial() {`,
+		test: "./internal/throttle -run ^TestMuteWithoutRedis$",
+	},
+	{
+		name: "muted-event-takes-a-slot",
+		bug:  "The script evaluates muted events.",
+		file: "lua/evaluate.lua",
+		old:  `if ask.cost == 0 or ask.is_muted then`,
+		new:  `if ask.cost == 0 then`,
+		test: "./internal/throttle/store -run ^TestConformance$",
+	},
+	{
 		name: "stale-unnoticed-while-idle",
 		bug:  "An idle worker does not compare its limits with those in force.",
 		file: "internal/throttle/staleness.go",
 		old: `if s.outage.isAnswering() {
-			s.compare(ctx)
+			_ = s.compare(ctx) // the next tick tries again
 		}`,
 		new:  "",
 		test: "./internal/throttle -run ^TestIdleLimiterNoticesNewerLimits$",

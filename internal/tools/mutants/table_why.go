@@ -38,7 +38,7 @@ var ofWhy = []mutant{
 		name: "why-says-waiting-of-what-ended",
 		bug:  "An event that gets its outcome while the question is asked is said to wait.",
 		file: "internal/why/event.go",
-		old: `e.pending = nil
+		old: `e.waits.event = nil
 	}
 	isSplit`,
 		new: `e.State = ""

@@ -1,5 +1,6 @@
 // Command pictures draws what each algorithm admits from the same arrivals into docs/limits: `make docs`. The limiter itself decides, by
-// a clock that the command sets. The pictures therefore show what the code does, and are the same in every run.
+// a clock that the command sets. The pictures therefore show what the code does, and are the same in every run. It also draws the week of
+// `notifier simulate --week`.
 package main
 
 import (
@@ -30,7 +31,11 @@ func write(folder string) error {
 			return err
 		}
 	}
-	return nil
+	week, err := pictureOfWeek()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, weekName), week, 0o644) //nolint:gosec // for all to read
 }
 
 // picture is the picture of a limit, and the name of its file.

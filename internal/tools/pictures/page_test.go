@@ -18,13 +18,13 @@ import (
 // exampleForm matches an example of the page: settings, and a table of their effect.
 var (
 	exampleForm = regexp.MustCompile("```env\n((?:NOTIFIER_.*\n)+)```\n\n" + `\| time \| events \|.*\n\|[-|]+\n((?:\|.*\n)+)`)
-	eventsForm  = regexp.MustCompile("^([0-9]+) `([a-z.]+)`$")
+	eventsForm  = regexp.MustCompile("^([0-9]+) `([a-z.]+)(?:@([a-z0-9-]+))?`$")
 )
 
 func TestExamplesAreWhatTheLimiterDoes(t *testing.T) {
 	examples := exampleForm.FindAllStringSubmatch(testkit.Text(t, filepath.Join(docs, "limits.md")), -1)
-	if len(examples) != 3 {
-		t.Fatalf("found %d examples, want 3", len(examples))
+	if len(examples) != 4 {
+		t.Fatalf("found %d examples, want 4", len(examples))
 	}
 	for _, example := range examples {
 		settings, rows := example[1], strings.TrimSpace(example[2])
@@ -60,14 +60,14 @@ func evaluate(
 	t.Helper()
 	form := eventsForm.FindStringSubmatch(events)
 	if form == nil {
-		t.Fatalf("%q is not a number and a category", events)
+		t.Fatalf("%q is not a number and a category, perhaps with a key", events)
 	}
 	count := testkit.Must(strconv.Atoi(form[1]))(t)
 	var requests []store.Request
 	for i := range count {
 		id := fmt.Sprintf("%d-%d", row, i)
 		requests = append(requests, store.Request{
-			ID: id, Message: store.Message{Stored: now}, Category: form[2], Cost: 1,
+			ID: id, Message: store.Message{Stored: now}, Category: form[2], Key: form[3], Cost: 1,
 		})
 	}
 	result := testkit.Must(shared.Decide(t.Context(), requests))(t)

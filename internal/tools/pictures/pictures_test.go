@@ -30,6 +30,13 @@ func TestPicturesAreWhatTheLimiterDoes(t *testing.T) {
 			t.Errorf("docs/limits.md does not show %s", name)
 		}
 	}
+	names = append(names, weekName)
+	if testkit.Text(t, filepath.Join(docs, "limits", weekName)) != string(testkit.Must(pictureOfWeek())(t)) {
+		t.Errorf("docs/limits/%s is not what the limiter does: run make docs", weekName)
+	}
+	if !strings.Contains(page, "](limits/"+weekName+")") {
+		t.Errorf("docs/limits.md does not show %s", weekName)
+	}
 	for _, file := range testkit.Must(os.ReadDir(filepath.Join(docs, "limits")))(t) {
 		if !slices.Contains(names, file.Name()) {
 			t.Errorf("docs/limits/%s is drawn by nothing", file.Name())

@@ -16,7 +16,7 @@ import (
 // advice says of each metric what its values are good for, and what to do about them.
 var advice = map[string]string{
 	"notifier_events_total":                     "See who sends how much. Where `dropped` grows, look at `notifier_dropped_total`; `dead`: `notifier dlq list`; `expired`: [NotifierExpired](operations.md#notifierexpired).",
-	"notifier_dropped_total":                    "Find the loud category and the limit that denies it. `unpaired`, `room` and `closed` stand for drops without a limit: nothing to resolve, [NotifierRoomRefuses](operations.md#notifierroomrefuses), `NOTIFIER_REDIS_FAILURE=closed`. Raise the limit or mend the producer: [NotifierDropsMostEvents](operations.md#notifierdropsmostevents).",
+	"notifier_dropped_total":                    "Find the loud category and the limit that denies it. `mute`, `unpaired`, `room`, `operator` and `closed` stand for drops without a limit: [a mute](limits.md#mutes), nothing to resolve, [NotifierRoomRefuses](operations.md#notifierroomrefuses), `notifier delayed drop`, `NOTIFIER_REDIS_FAILURE=closed`. Raise the limit or mend the producer: [NotifierDropsMostEvents](operations.md#notifierdropsmostevents).",
 	"notifier_decisions_total":                  "Compare `cache` with `redis`: in a flood nearly all comes from the cache. `local` grows only while Redis is unavailable. [Verdicts](#verdicts) explains the values.",
 	"notifier_decision_duration_seconds":        "Above a quarter of a second: [NotifierRedisSlow](operations.md#notifierredisslow).",
 	"notifier_shadow_decisions_total":           "Compare a limit to try with the limits in force before you set it. `verdict` is `admitted`, `denied` or `exceeds_capacity`. Absent without shadow limits.",
@@ -35,8 +35,8 @@ var advice = map[string]string{
 	"notifier_room_refused_total":               "Any growth: [NotifierRoomRefuses](operations.md#notifierroomrefuses).",
 	"notifier_inflight":                         "High for long: [NotifierStuck](operations.md#notifierstuck).",
 	"notifier_held":                             "High for long: a channel takes `NOTIFIER_SLACK_RATE`, and all channels take `NOTIFIER_SLACK_WORKSPACE_RATE`, whatever the number of workers.",
-	"notifier_pace_used":                        "At the count of `NOTIFIER_SLACK_WORKSPACE_RATE` or `NOTIFIER_SLACK_UPDATE_RATE` for long: that budget bounds the deployment. Take the `max` over the workers.",
-	"notifier_pace_waiting":                     "High for long: channels share the workspace's posts. Lower limits or the number of channels. Take the `max` over the workers.",
+	"notifier_pace_used":                        "At the count of `NOTIFIER_SLACK_WORKSPACE_RATE`, `NOTIFIER_SLACK_UPDATE_RATE` or `NOTIFIER_SLACK_LOOKUP_RATE` for long: that budget bounds the deployment. Take the `max` over the workers.",
+	"notifier_pace_waiting":                     "High for long: channels share the workspace's posts: lower limits or the number of channels. `lookups`: events in doubt wait to be [looked up](delivery.md#posted-once). Take the `max` over the workers.",
 	"notifier_ack_pending":                      "Above 15,000: [NotifierAckPending](operations.md#notifierackpending). Take the `max` over the workers.",
 	"notifier_forged_messages_total":            "Any growth: [NotifierForgedMessages](operations.md#notifierforgedmessages).",
 	"notifier_vanished_total":                   "Any growth: [NotifierVanished](operations.md#notifiervanished).",

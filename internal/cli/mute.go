@@ -1,0 +1,313 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/schedule"
+	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
+)
+
+// muteCommand runs one of the commands about mutes.
+type muteCommand struct {
+	command limitsCommand // its flags, and what it is connected to
+
+	until  string
+	every  string
+	reason string
+	spares string
+	weekly schedule.Weekly // of every
+}
+
+func newMuteCommands() []*cobra.Command {
+	m := &muteCommand{}
+	mute := &cobra.Command{
+		Use:   "mute PATH",
+		Short: "Send nothing of a path and everything below it for some time",
+		Long: "Drop the events of a path, or a pattern, and of everything below it until an end. The drops are counted, and the next\n" +
+			"digest of the channel after the end reports them. Resolved events of messages that are out are still sent.\n" +
+			"When the command returns, no worker sends an event of the path any more. > is the path of all events.\n\n" +
+			"With --every, the mute recurs: days (Mon, Mon-Fri, Sat,Sun or daily), times and a time zone. A path may have several\n" +
+			"such schedules, which add up.",
+		Example: "  notifier mute payments --for 2h --reason 'ledger migration'\n" +
+			"  notifier mute 'payments.*' --until 18:00 --reason 'ledger migration'\n" +
+			"  notifier mute payments --until 2026-12-01T06:00:00+01:00 --reason 'provider is down' --except critical\n" +
+			"  notifier mute db --every 'Tue 02:00-04:00 Europe/Paris' --reason 'weekly vacuum'",
+		Args: cobra.MatchAll(exactArguments(1), m.check),
+		RunE: m.command.connected(m.mute),
+	}
+	unmute := &cobra.Command{
+		Use:   "unmute PATH",
+		Short: "End the mutes of a path, or remove a recurring one",
+		Long: "End the mutes of a path that are in force. With --every, remove that schedule of the path, and end the mute that it has\n" +
+			"begun. Without it, the schedules of the path stay: they mute the path again at their next time.",
+		Example: "  notifier unmute payments\n" +
+			"  notifier unmute db --every 'Tue 02:00-04:00 Europe/Paris'",
+		Args: cobra.MatchAll(exactArguments(1), m.checkSchedule),
+		RunE: m.command.connected(m.unmute),
+	}
+	list := &cobra.Command{
+		Use:   "mutes",
+		Short: "List the mutes in force and the recurring ones",
+		RunE:  m.command.connected(m.list),
+	}
+	flags := mute.Flags()
+	flags.Var(&m.command.lasts, "for", "how long, such as 30m, 2h or 7d; at most 30d")
+	flags.Lookup("for").DefValue = "" // there is no default to show
+	flags.StringVar(&m.until, "until", "", "until when: 18:00 today, or a time such as 2026-12-01T06:00:00+01:00")
+	flags.StringVar(&m.reason, "reason", "", "why; workers show it in digests, the journal and notifier why")
+	flags.StringVar(&m.spares, "except", "", "severity of events that are sent all the same: critical")
+	flags.BoolVar(&m.command.yes, "yes", false, "mute all events (>) without asking")
+	for _, changing := range []*cobra.Command{mute, unmute} {
+		changing.Flags().StringVar(&m.every, "every", "", "schedule, such as 'Tue 02:00-04:00 Europe/Paris'")
+		changing.Flags().StringVar(&m.command.by, "as", "", "name of the author (default: the user of the NATS connection, else user@host)")
+	}
+	list.Flags().BoolVar(&m.command.asJSON, "json", false, "print one line of JSON")
+	return []*cobra.Command{mute, unmute, list}
+}
+
+// longestReason bounds a reason.
+const longestReason = 200
+
+// check checks the flags of mute.
+func (m *muteCommand) check(cmd *cobra.Command, arguments []string) error {
+	ends := 0
+	for _, flag := range []string{"for", "until", "every"} {
+		if cmd.Flags().Changed(flag) {
+			ends++
+		}
+	}
+	lasts := time.Duration(m.command.lasts)
+	switch m.reason = strings.TrimSpace(m.reason); {
+	case ends != 1:
+		return errors.New("expected one of --for, --until and --every: a mute has an end")
+	case m.reason == "":
+		return errors.New("expected --reason: people will want to know why nothing is sent")
+	case len([]rune(m.reason)) > longestReason || plain.Line(m.reason) != m.reason:
+		return fmt.Errorf("--reason has more than %d characters or more than one line", longestReason)
+	case cmd.Flags().Changed("for") && (lasts < shortestLength || lasts > limits.LongestMute):
+		return fmt.Errorf("--for %s is not between 1s and 30d", m.command.lasts)
+	case m.spares != "" && m.spares != string(event.SeverityCritical):
+		return fmt.Errorf("--except %.40s: only critical can be excepted", m.spares)
+	case isEverything(arguments[0]) && !m.command.yes:
+		return errors.New("this mutes all events: confirm with --yes")
+	}
+	if _, err := m.end(time.Now()); err != nil {
+		return err
+	}
+	return m.checkSchedule(cmd, arguments)
+}
+
+// checkSchedule reads --every.
+func (m *muteCommand) checkSchedule(_ *cobra.Command, arguments []string) (err error) {
+	if !isEverything(arguments[0]) {
+		if _, err := event.ParsePattern(arguments[0]); err != nil {
+			return err
+		}
+	}
+	if m.every != "" {
+		m.weekly, err = schedule.Parse(m.every)
+	}
+	return err
+}
+
+func isEverything(path string) bool { return path == event.Everything || path == "*" }
+
+// patternOf returns the pattern of a path.
+func patternOf(path string) string {
+	if isEverything(path) {
+		return "*"
+	}
+	return path
+}
+
+// end returns the end of a mute that does not recur, by the clock whose time is now. --until is by the clock of this host.
+func (m *muteCommand) end(now time.Time) (time.Time, error) {
+	if m.until == "" {
+		return now.Add(time.Duration(m.command.lasts)), nil
+	}
+	here := time.Now()
+	until, err := time.Parse(time.RFC3339, m.until)
+	if err != nil {
+		clock, isClock := time.ParseInLocation("15:04", m.until, time.Local)
+		if isClock != nil {
+			return until, fmt.Errorf("--until %.40s is neither a time of today, such as 18:00, nor one such as %s", m.until, here.Format(time.RFC3339))
+		}
+		until = time.Date(here.Year(), here.Month(), here.Day(), clock.Hour(), clock.Minute(), 0, 0, time.Local)
+		if !until.After(here) {
+			tomorrow := time.Date(here.Year(), here.Month(), here.Day()+1, clock.Hour(), clock.Minute(), 0, 0, time.Local)
+			return until, fmt.Errorf("--until %s is in the past; for tomorrow, --until %s", m.until, tomorrow.Format(time.RFC3339))
+		}
+	}
+	switch {
+	case !until.After(here):
+		return until, fmt.Errorf("--until %s is in the past", m.until)
+	case until.Sub(here) > limits.LongestMute:
+		return until, fmt.Errorf("--until %s is more than 30d from now", m.until)
+	}
+	return until, nil
+}
+
+// mute stores a mute. It returns when no worker sends an event of the path any more.
+func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
+	bucket, err := m.command.limits.Bucket()
+	if err != nil {
+		return err
+	}
+	mute := overrides.NewMute(patternOf(arguments[0]), m.reason, m.spares)
+	if m.every != "" {
+		mute = mute.Recurring(m.weekly)
+	}
+	set, err := bucket.SetMute(ctx, mute, func(now time.Time) time.Time {
+		until, _ := m.end(now) // checked before
+		return until
+	})
+	if err != nil {
+		return err
+	}
+	if err := m.command.enforce(ctx, bucket); err != nil {
+		return err
+	}
+	path := set.Name.MutedPath()
+	if set.Until.IsZero() {
+		begin, _ := m.weekly.Next(time.Now())
+		_, _ = fmt.Fprintf(m.command.out, "%s is muted %s, next at %s\n", path, set.Muting.Every, screen.Local(begin))
+		return nil
+	}
+	select { // workers whose limits were confirmed just before may be posting
+	case <-time.After(2 * throttle.ConfirmedFor):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	m.command.warnOfPath(path)
+	_, _ = fmt.Fprintf(m.command.out, "%s is muted until %s%s\n", path, screen.Local(set.Until), spared(set.Muting.Spare))
+	return nil
+}
+
+// mutedText describes a mute in force.
+func mutedText(m *limits.Mute) string {
+	return fmt.Sprintf("%s is muted until %s%s, by %s: %s", m.Path, screen.Local(m.Until), spared(m.Spare), author(m.By), m.Reason)
+}
+
+func spared(severity string) string {
+	if severity == "" {
+		return ""
+	}
+	return ", except " + plain.Line(severity) + " events"
+}
+
+// unmute ends the mutes of a path, or removes one of its schedules.
+func (m *muteCommand) unmute(ctx context.Context, arguments []string) error {
+	bucket, err := m.command.limits.Bucket()
+	if err != nil {
+		return err
+	}
+	s, err := bucket.Load(ctx)
+	if err != nil {
+		return err
+	}
+	pattern, rule := patternOf(arguments[0]), ""
+	if m.every != "" {
+		rule = overrides.NewMute(pattern, "", "").Recurring(m.weekly).Name.Rule
+	}
+	ended, schedules := 0, []string(nil)
+	for _, c := range s.Mutes { // the schedules come first, so none of them begins its mute again
+		switch {
+		case c.Name.Pattern != pattern:
+			continue
+		case c.Name.Kind == overrides.Recurring && rule == "":
+			schedules = append(schedules, "'"+plain.Line(c.Muting.Every)+"'")
+			continue
+		case rule != "" && c.Name.Rule != rule:
+			continue
+		}
+		revision, err := bucket.Unset(ctx, c.Name)
+		if err != nil && !errors.Is(err, overrides.ErrNotSet) {
+			return err
+		}
+		ended++
+		_, _ = fmt.Fprintf(m.command.out, "the %s is removed (revision %d): %s\n", c.Name, revision, plain.Line(c.Value))
+	}
+	if len(schedules) > 0 {
+		_, _ = fmt.Fprintf(m.command.out, "%s is still muted every %s (remove that with --every)\n", arguments[0], strings.Join(schedules, " and "))
+	}
+	if ended == 0 {
+		return fmt.Errorf("%s has no such mute", arguments[0])
+	}
+	return m.command.enforce(ctx, bucket)
+}
+
+// shownMute is a mute in JSON.
+type shownMute struct {
+	Path   string    `json:"path"`
+	Reason string    `json:"reason"`
+	By     string    `json:"by"`
+	Spare  string    `json:"except,omitempty"`
+	Every  string    `json:"every,omitempty"`   // its schedule
+	Since  time.Time `json:"since,omitzero"`    // of a mute in force
+	Until  time.Time `json:"until,omitzero"`    // of a mute in force
+	Next   time.Time `json:"next,omitzero"`     // of a schedule: when its next window begins, or its present one began
+	Fault  string    `json:"ignored,omitempty"` // why workers ignore it
+}
+
+func (m *muteCommand) list(ctx context.Context, _ []string) error {
+	s, _, err := m.command.limits.InForce(ctx)
+	if err != nil {
+		return err
+	}
+	shown := []shownMute{}
+	for _, c := range s.Mutes {
+		shown = append(shown, newShownMute(c))
+	}
+	if m.command.asJSON {
+		return screen.PrintJSON(m.command.out, shown)
+	}
+	if len(shown) == 0 {
+		_, err := fmt.Fprintln(m.command.out, "nothing is muted")
+		return err
+	}
+	rows := [][]string{{"PATH", "MUTED", "BY", "EXCEPT", "REASON"}}
+	for _, mute := range shown {
+		when := "until " + screen.Local(mute.Until)
+		if mute.Until.IsZero() {
+			when = mute.Every + ", next " + screen.Local(mute.Next)
+		}
+		if mute.Fault != "" {
+			when = "not at all: " + mute.Fault
+		}
+		rows = append(rows, []string{mute.Path, when, author(mute.By), cmp.Or(mute.Spare, "-"), mute.Reason})
+	}
+	return screen.PrintTable(m.command.out, rows)
+}
+
+func newShownMute(c overrides.Change) shownMute {
+	shown := shownMute{
+		Path: c.Name.MutedPath(), Reason: plain.Line(c.Value), By: c.By, Spare: plain.Line(c.Muting.Spare), Every: plain.Line(c.Muting.Every), Until: c.Until,
+	}
+	if c.Name.Kind == overrides.Mute {
+		shown.Since = c.Changed.UTC()
+		if c.Until.IsZero() {
+			shown.Fault = "it has no end"
+		}
+		return shown
+	}
+	weekly, err := schedule.Parse(c.Muting.Every)
+	if err != nil {
+		shown.Fault = plain.Line(err.Error())
+		return shown
+	}
+	shown.Next, _ = weekly.Next(time.Now())
+	shown.Next = shown.Next.UTC()
+	return shown
+}

@@ -1,0 +1,157 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// Folds are what a worker asks about messages into which events are folded: [store.Pairs]. Its methods may be called
+// concurrently.
+type Folds interface {
+	// Uncounted lists for each request the messages of its pair that do not show all events that are folded into them.
+	Uncounted(ctx context.Context, requests []store.Request) ([][]store.Uncounted, error)
+
+	// BeginCount returns what a message of the request's pair is to show from now on, or how long it may not be updated. It returns nil if the
+	// pair no longer has the message.
+	BeginCount(ctx context.Context, request store.Request, receipt string) (*store.Count, time.Duration, error)
+}
+
+// folds settles folded events once the room has the updates that show them. Its methods may be called concurrently.
+type folds struct {
+	folds   Folds
+	updater *updater
+	settler *settler
+	pool    *pool
+	shows   bool // see Options.ShowsFolds
+	failing *oplog.Condition
+
+	// coming has the pairs whose messages will be updated, and until when an event that is folded now is certainly shown by that update.
+	coming *lru.Cache[string, time.Time]
+}
+
+const (
+	// mostComing bounds the remembered pairs.
+	mostComing = 10_000
+	// comingEarly is how much earlier than planned an update may read the count that it shows.
+	comingEarly = 5 * time.Second
+)
+
+func newFolds(o Options, updater *updater, settler *settler, pool *pool) *folds {
+	return &folds{
+		folds: o.Limits.Folds, updater: updater, settler: settler, pool: pool, shows: o.ShowsFolds, coming: newCache[string, time.Time](mostComing),
+		failing: oplog.NewCondition(o.Logger, "updates for repeated events cannot be planned", "updates for repeated events can be planned again"),
+	}
+}
+
+// foldedEvent is an event that was folded.
+type foldedEvent struct {
+	candidate
+	request store.Request
+	end     settlement
+}
+
+// settle settles folded events, each of which holds an element of the pool. Before that it stores the updates of their messages in the room.
+// If that fails, the events come back and find what they were folded into.
+func (f *folds) settle(l life, folded []foldedEvent) {
+	defer f.pool.release(len(folded))
+	var err error
+	if f.shows {
+		err = f.show(l.ending(), folded)
+		f.failing.Note(err)
+	}
+	var settled []settlement
+	for _, one := range folded {
+		if err != nil {
+			f.settler.nak(one.message, jitter(undecidedDelay))
+			continue
+		}
+		settled = append(settled, one.end)
+	}
+	f.settler.settle(settled...)
+}
+
+// show stores the updates that show folded events, unless they are stored already.
+func (f *folds) show(ctx context.Context, folded []foldedEvent) error {
+	var events []foldedEvent // one for each pair
+	var requests []store.Request
+	known := make(map[string]bool)
+	for _, one := range folded {
+		until, _ := f.coming.Peek(one.request.Pair)
+		if !known[one.request.Pair] && time.Now().After(until) {
+			known[one.request.Pair] = true
+			events, requests = append(events, one), append(requests, one.request)
+		}
+	}
+	if len(requests) == 0 {
+		return nil
+	}
+	asked := time.Now()
+	uncounted, err := f.folds.Uncounted(ctx, requests)
+	if err != nil {
+		return err
+	}
+	for i, messages := range uncounted {
+		wait := time.Duration(0)
+		for _, m := range messages {
+			err := f.updater.keep(ctx, events[i].message, events[i].event, change{receipt: m.Receipt, order: m.Folded, in: m.Wait})
+			if err != nil {
+				return err
+			}
+			wait = m.Wait
+		}
+		if len(messages) == 1 && wait > comingEarly {
+			f.coming.Add(requests[i].Pair, asked.Add(wait-comingEarly))
+		}
+	}
+	return nil
+}
+
+// seenOf returns what a message shows of a count.
+func seenOf(count store.Count) sink.Seen {
+	if count.Folded == 0 {
+		return sink.Seen{}
+	}
+	return sink.Seen{Times: 1 + count.Folded, Last: count.Last, Worst: event.SeverityOf(count.Severity)}
+}
+
+// countText writes a count for an entry of the room; countOf reads it.
+func countText(count store.Count) string {
+	if count.Folded == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d %d %d", count.Folded, count.Last.UnixMicro(), count.Severity)
+}
+
+func countOf(text string) (count store.Count) {
+	var last int64
+	if n, _ := fmt.Sscan(text, &count.Folded, &last, &count.Severity); n != 3 {
+		return store.Count{}
+	}
+	count.Last = time.UnixMicro(last).UTC()
+	return count
+}
+
+// count begins an update that shows what is folded into a message. ok is false if it is not made now, and m is ended.
+func (u *updater) count(l life, m *message, e event.Event) (seen sink.Seen, ok bool) {
+	request := store.Request{Category: e.Category, Pair: e.Keyed()}
+	count, wait, err := u.states.BeginCount(l.working, request, m.entry.Receipt)
+	switch {
+	case err != nil:
+		u.wait(l, m, e, jitter(updateBackoff))
+	case count == nil: // the event that resolved the message shows its count
+		u.settler.settle(settlement{message: m})
+	case wait > 0:
+		u.wait(l, m, e, wait)
+	default:
+		return seenOf(*count), true
+	}
+	return sink.Seen{}, false
+}

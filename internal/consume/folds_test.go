@@ -1,0 +1,81 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// fakeFolds has one message for each pair, into which everything is folded.
+type fakeFolds struct {
+	uncounted func() ([]store.Uncounted, error)
+	asked     testkit.Counts // calls of Uncounted, by pair
+}
+
+func (f *fakeFolds) Uncounted(_ context.Context, requests []store.Request) ([][]store.Uncounted, error) {
+	found := make([][]store.Uncounted, len(requests))
+	for i, request := range requests {
+		f.asked.Add(request.Pair, 1)
+		messages, err := f.uncounted()
+		if err != nil {
+			return nil, err
+		}
+		found[i] = messages
+	}
+	return found, nil
+}
+
+func (f *fakeFolds) BeginCount(context.Context, store.Request, string) (*store.Count, time.Duration, error) {
+	return nil, 0, nil
+}
+
+// TestFoldedEventComesBack folds an event while the update of its message cannot be stored. The event comes back, and has its outcome once.
+func TestFoldedEventComesBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	failed := false
+	folding := &fakeFolds{uncounted: func() ([]store.Uncounted, error) {
+		if !failed {
+			failed = true
+			return nil, errors.New("redis is away")
+		}
+		return nil, nil
+	}}
+	f.throttle.decideOne = func(_ context.Context, r store.Request) (store.Decision, error) {
+		if r.Pair != "payments\ndisk" || r.Fold.Within != time.Hour || r.Fold.Severity != event.SeverityError.Rank() {
+			t.Errorf("got the request %+v, want one that may be folded", r)
+		}
+		return store.Decision{Verdict: store.Folded, Fold: &store.Fold{Number: 37, Posted: time.Unix(0, 0)}}, nil
+	}
+	f.start(func(o *setup) {
+		o.Limits.Folds, o.ShowsFolds = folding, true
+		o.Fold = func(string) time.Duration { return time.Hour }
+	})
+	f.publish("notify.payments", `{"id": "1", "title": "disk is full", "severity": "error", "key": "disk"}`)
+	f.requireOutcome("folded payments")
+	testkit.Equal(t, folding.asked.Get("payments\ndisk"), 2, "attempts")
+}
+
+// TestFoldsInDigests counts folded events for digests if messages cannot show them.
+func TestFoldsInDigests(t *testing.T) {
+	t.Parallel()
+	batch := []settlement{{message: &message{Msg: body{}, about: about{category: "payments"}}, outcome: Folded}}
+	testkit.Equal(t, len(dropsOf(batch, alike(batch), true)), 0, "drops, if messages show folded events")
+	testkit.Equal(t, len(dropsOf(batch, alike(batch), false)), 1, "drops, if messages do not")
+}
+
+// A count survives the header of an entry of the room.
+func TestCountRoundTrip(t *testing.T) {
+	t.Parallel()
+	count := store.Count{Folded: 36, Last: time.UnixMicro(1767322800000001).UTC(), Severity: event.SeverityCritical.Rank()}
+	testkit.Equal(t, countOf(countText(count)), count, "count")
+	testkit.Equal(t, countText(store.Count{}), "", "text of nothing")
+	testkit.Equal(t, seenOf(count), sink.Seen{Times: 37, Last: count.Last, Worst: event.SeverityCritical}, "what the message shows")
+	testkit.Equal(t, seenOf(countOf("x")), sink.Seen{}, "what an unreadable header shows")
+}

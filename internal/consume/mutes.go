@@ -1,0 +1,91 @@
+package consume
+
+import (
+	"context"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// Mutes tells which events an operator has muted: the mutes of a [throttle.Limiter]. Its methods may be called concurrently. They return nil for
+// an event that no mute covers.
+type Mutes interface {
+	// Muted returns a denial only if the limits of this worker were confirmed lately. KnownMutes returns the mutes that cover a category, as
+	// far as this worker knows.
+	Muted(category string, severity event.Severity) *store.Denial
+	KnownMutes(category string) store.Mutes
+
+	// CheckMute is called right before a post. After an error, the event must not be posted.
+	CheckMute(ctx context.Context, category string, severity event.Severity) (*store.Denial, error)
+}
+
+// anySeverity stands for a severity that is not known. It is the one that a mute may spare.
+const anySeverity = event.SeverityCritical
+
+// muteCheck finds the mutes of deliveries.
+type muteCheck struct{ mutes Mutes }
+
+// known returns the denial of an admitted event that has been muted since; nil: it is not muted. An event that resolves a posted event
+// is never muted.
+func (c muteCheck) known(d *delivery) *store.Denial {
+	if d.event.Resolves() {
+		return nil
+	}
+	return c.mutes.KnownMutes(d.event.Category).Of(d.event.Severity)
+}
+
+func (c muteCheck) covers(d *delivery) bool { return c.known(d) != nil }
+
+// mayPost reports whether an event may be posted now. If it is muted, dropMuted ends it.
+func (c muteCheck) mayPost(ctx context.Context, d *delivery) bool {
+	if d.event.Resolves() {
+		return true
+	}
+	denial, err := c.mutes.CheckMute(ctx, d.event.Category, d.event.Severity)
+	return denial == nil && err == nil
+}
+
+// dropMuted ends the delivery of a muted event, and reports whether it did. The event's slot returns.
+func (v *deliverer) dropMuted(l life, d *delivery) bool {
+	denial := v.mutes.known(d)
+	if denial == nil || d.doubt.open || d.lost.Load() || d.message.lease.left() <= 0 {
+		return false
+	}
+	d.admission.endUndelivered(l.ending())
+	v.settler.settle(settlement{message: d.message, outcome: Dropped, denial: denial})
+	return true
+}
+
+// muteOf returns the text of the mute of a denial; "" for another denial.
+func muteOf(denial *store.Denial) string {
+	if denial == nil || denial.Mute == nil {
+		return ""
+	}
+	return denial.Mute.Text
+}
+
+// appendKey appends the state of the key of a message's event, if the event has a key.
+func (m *message) appendKey(keys []summary.Key) []summary.Key {
+	if m.about.pair == "" {
+		return keys
+	}
+	return append(keys, summary.Key{
+		Name: plain.Title(m.about.pair), At: m.entry.Origin.Stored, Firing: !m.about.resolves, Title: plain.Title(m.about.title),
+	})
+}
+
+// endsUnderMutes returns what the resolved events of a batch change in the reports about mutes: their keys no longer fire.
+func (s *settler) endsUnderMutes(batch []settlement) (ended []summary.Drop) {
+	for i := range batch {
+		m := batch[i].message
+		if !m.about.resolves || m.about.pair == "" {
+			continue
+		}
+		for _, denial := range s.mutes.KnownMutes(m.about.category) {
+			ended = append(ended, summary.Drop{Category: m.about.category, Mute: denial.Mute.Text, Keys: m.appendKey(nil)})
+		}
+	}
+	return ended
+}

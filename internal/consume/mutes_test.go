@@ -1,0 +1,73 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// TestMutedWhileWaiting mutes a category whose events wait for their channel. They are dropped at once, and their slots return.
+func TestMutedWhileWaiting(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	held := newGate(t)
+	f.holdPosts(held)
+	w := f.newWorker(slow)
+	f.run(w)
+	ids := f.numbered("payments", 3)
+	f.eventually("a post", func() bool { return len(f.calls.posted("")) == 1 })
+	f.eventually("decisions", func() bool { return len(f.throttle.asked()) == len(ids) })
+	f.mutes.mute("payments")
+	w.DropMuted()
+	f.eventually("the others are dropped", func() bool { return f.metrics.outcomes()["dropped payments"] == 2 })
+	held.open()
+	f.awaitSettled(len(ids))
+	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 2})
+	testkit.Equal(t, f.calls.count("refund payments-001")+f.calls.count("refund payments-002"), 2, "returned slots")
+	f.requireEmpty()
+}
+
+// TestMutedBeforeThePost mutes a category after the decision about an event. A resolved event of that category is sent.
+func TestMutedBeforeThePost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	muting := &muteAtPost{fakeMutes: f.mutes}
+	f.start(func(o *setup) { o.Limits.Mutes = muting })
+	f.event("payments", "order-1")
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"dropped payments": 1})
+	testkit.Equal(t, len(f.calls.posted("")), 0, "posts of a muted event")
+	testkit.Equal(t, f.calls.count("refund order-1"), 1, "returned slots")
+	f.status(event.StatusResolved)
+	f.awaitSettled(2)
+	testkit.Equal(t, len(f.calls.posted("")), 1, "posts of a resolved event")
+}
+
+// muteAtPost learns of a mute when it is asked right before a post.
+type muteAtPost struct{ *fakeMutes }
+
+func (m *muteAtPost) CheckMute(ctx context.Context, category string, severity event.Severity) (denial *store.Denial, err error) {
+	m.mute(category)
+	return m.fakeMutes.CheckMute(ctx, category, severity)
+}
+
+// TestUnconfirmedLimits has the worker unable to confirm its limits before the first attempt at a post. The event goes out later.
+func TestUnconfirmedLimits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(patience)
+	f.mutes.failing = errors.New("nobody answers")
+	f.start(nil)
+	f.event("payments", "order-1")
+	f.eventually("another decision", func() bool { return len(f.throttle.asked()) > 2 })
+	testkit.Equal(t, len(f.calls.posted("")), 0, "posts by unconfirmed limits")
+	f.mutes.confirm()
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"sent payments": 1})
+}

@@ -1,0 +1,150 @@
+package consume
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/delayed"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
+)
+
+// replanner has the events that wait for slots planned anew after a change of their limits.
+//
+// A worker that has new limits stores a request in the room. The requests of all workers for one position of the limits share one
+// message schedule. One worker takes the request. If this worker dies, another worker takes the request again. The worker makes the events due
+// that other limits have planned, the oldest first. These events are decided and, if a limit denies them, planned anew in the order of their
+// queues. A worker that stores a plan of older limits afterwards stores another request.
+type replanner struct {
+	throttle Throttle
+	room     Room
+	streams  *stream.Client
+	decoder  event.Decoder
+	settler  *settler
+	failing  *oplog.Condition
+	on       bool // some events may wait for slots
+}
+
+const (
+	// rulesEvery is how often a worker looks whether it has other limits.
+	rulesEvery = 250 * time.Millisecond
+
+	// mostReplanned is how many events one request brings back. The next request follows after replanEvery.
+	mostReplanned = 1000
+	replanEvery   = time.Second
+
+	// reachedWithin is how long a request waits for a worker with limits of its position.
+	reachedWithin = time.Minute
+)
+
+// watch requests new plans whenever this worker has other limits, until the context ends.
+func (r *replanner) watch(ctx context.Context) {
+	if !r.on {
+		return
+	}
+	tick := time.NewTicker(rulesEvery)
+	defer tick.Stop()
+	var known *store.Rules
+	for {
+		if rules := r.throttle.Rules(); rules != known && r.streams.Connection.Conn.IsConnected() && r.publish(ctx, rules) == nil {
+			known = rules
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// stored requests new plans if an event of a category was stored with a plan of other limits.
+func (r *replanner) stored(category, plan string) {
+	if r.on && r.throttle.Rules().Plan(category) != plan {
+		r.request()
+	}
+}
+
+// request requests new plans.
+func (r *replanner) request() {
+	if r.on {
+		_ = r.publish(context.Background(), r.throttle.Rules()) // the condition reports a failure
+	}
+}
+
+// publish stores a request in the room, to be taken within replanEvery. The server keeps the newest request for the same limits.
+func (r *replanner) publish(ctx context.Context, rules *store.Rules) error {
+	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
+	defer cancel()
+	position := rules.PositionText()
+	subject, target := r.streams.Names.Room().Replan(position)
+	request := &nats.Msg{Subject: subject, Header: nats.Header{room.HeaderLimits: {position}}}
+	trusted.Mark(request.Header)
+	room.ScheduleAt(request, target, r.streams.Clock.Now().Truncate(replanEvery).Add(replanEvery))
+	_, err := r.streams.JetStream.PublishMsg(ctx, request)
+	if ctx.Err() == nil {
+		r.failing.Note(err)
+	}
+	return err
+}
+
+// asked reports whether a message is a request.
+func (r *replanner) asked(m *message) bool {
+	return m.source.inRoom && r.streams.Names.Room().IsReplan(m.Subject())
+}
+
+// replan fulfils a request.
+func (r *replanner) replan(ctx context.Context, m *message) {
+	rules := r.throttle.Rules()
+	if !rules.Reaches(m.Headers().Get(room.HeaderLimits)) && r.streams.Clock.Since(m.arrival.stored) < reachedWithin {
+		r.settler.nak(m, rulesEvery)
+		return
+	}
+	more, err := r.advance(ctx, rules)
+	if err == nil && more {
+		err = r.publish(ctx, rules)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			r.failing.Note(err)
+		}
+		r.settler.nak(m, jitter(undecidedDelay))
+		return
+	}
+	r.failing.Note(nil)
+	r.settler.settle(settlement{message: m, goesOn: true}) // it has no stay in the room
+}
+
+// advance makes events due that other limits have planned, and returns whether more such events wait.
+func (r *replanner) advance(ctx context.Context, rules *store.Rules) (more bool, err error) {
+	waits := delayed.Store{JetStream: r.streams.JetStream, Room: r.streams.Layout().Room.Stream, Decoder: r.decoder}
+	events, err := waits.Planned(ctx, func(e delayed.Event) bool { return e.Entry.Limits != rules.Plan(e.Category) })
+	if err != nil {
+		return false, err
+	}
+	more = len(events) > mostReplanned
+	events = events[:min(len(events), mostReplanned)]
+	for len(events) > 0 {
+		batch := events[:min(len(events), store.MaxBatch)]
+		events = events[len(batch):]
+		stays := make([]store.Stay, len(batch))
+		for i, e := range batch {
+			request := store.Request{ID: e.Identity, Derived: e.Entry.Derived, Message: store.Message(e.Entry.Origin), Category: e.Category}
+			stays[i] = request.Stay(time.Millisecond)
+		}
+		if _, err := r.room.EnterRoom(ctx, stays); err != nil { // later events in the queues would wait for the old times of these events
+			return false, err
+		}
+		for _, e := range batch {
+			if _, err := waits.Advance(ctx, e, room.Order{}); err != nil {
+				return false, err
+			}
+		}
+	}
+	return more, nil
+}

@@ -1,0 +1,296 @@
+package consume
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+	"github.com/seed-4578ace9/notifier/internal/tracing"
+)
+
+// UpdatePacer paces updates: [pacing.Pacer]. Its methods may be called concurrently.
+type UpdatePacer interface {
+	// BeginUpdate reserves an update and begins it when it is due. If it does not begin, the caller asks again after the wait. Updated ends it.
+	BeginUpdate(ctx context.Context, u pacing.Update) pacing.Reservation
+	Updated(ctx context.Context, message string, order int64)
+
+	// PauseUpdates stops updates for d, on all instances.
+	PauseUpdates(ctx context.Context, d time.Duration)
+}
+
+// updateStates knows which states of messages are shown and are to be shown.
+type updateStates struct {
+	UpdatePacer
+	Folds
+}
+
+// updater makes the updates of posted messages. Each of them is an entry of the room, which survives kills, and in which a newer state of the
+// message takes the place of an older one. No event waits for an update. Its methods may be called concurrently.
+type updater struct {
+	streams     *stream.Client
+	room        Room
+	sink        Sink
+	states      updateStates
+	sendTimeout time.Duration
+	reader      *reader
+	reporter    *reporter
+	settler     *settler
+	pool        *pool
+	metrics     RoomMetrics
+	permits     chan struct{} // has an element for each update that is waited for or made
+	log         updateLog
+}
+
+// updateLog is what an updater logs.
+type updateLog struct {
+	storing, making *oplog.Condition
+	*slog.Logger
+}
+
+func newUpdater(o Options, reader *reader, reporter *reporter, settler *settler, pool *pool) *updater {
+	return &updater{
+		streams: o.Streams, room: o.Limits.Room, sink: o.Sink, states: updateStates{o.Updates, o.Limits.Folds}, sendTimeout: o.SendTimeout, reader: reader, reporter: reporter,
+		settler: settler, pool: pool, metrics: o.Metrics.Room, permits: make(chan struct{}, 4*o.Concurrency),
+		log: updateLog{
+			storing: oplog.NewCondition(o.Logger, "updates of messages cannot be stored", "updates of messages can be stored again"),
+			making:  oplog.NewCondition(o.Logger, "updates of messages fail and are tried again", "updates of messages work again"),
+			Logger:  o.Logger,
+		},
+	}
+}
+
+// change is a state that a posted message is to show: how an event changes it.
+type change struct {
+	receipt string        // of the message
+	order   int64         // of the state: see room.Entry. Below resolvedOrder it is the number of events that are folded into the message.
+	count   store.Count   // of a resolved message: what is folded into it
+	in      time.Duration // until the message may show the state; 0: at once. An earlier time of an older state stays.
+}
+
+// resolvedOrder is the order of the last state of a message.
+const resolvedOrder = pacing.MostOrder
+
+// messageOf names the message of a receipt. A receipt that does not say where its message is stands for the message.
+func messageOf(receipt string) string { return room.Token(cmp.Or(sink.PostedAs(receipt), receipt)) }
+
+// keep stores a change of a message in the room, unless the room has a newer state of the message. After an error nothing is known to be
+// stored. An update that may not stay in the room is dropped: the message keeps its state.
+func (u *updater) keep(ctx context.Context, m *message, e event.Event, c change) error {
+	u.reporter.trace(m, time.Now())
+	entry, first := m.entryFor(e, room.Update), u.reader.firstLevel(m, e)
+	entry.Receipt, entry.State, entry.Count = c.receipt, c.order, countText(c.count)
+	stay := stayOf(first, entry, len(m.Data()), c.in+stayIn)
+	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{stay})
+	if err == nil && !mayStay[0] {
+		u.metrics.RoomRefused(string(room.Update), 1)
+		return nil
+	}
+	err = u.store(ctx, first, waitingUpdate{entry: entry, header: m.Headers(), body: m.Data(), in: c.in})
+	if stream.IsTooLarge(err) {
+		u.metrics.RoomRefused(string(room.Update), 1)
+		return nil
+	}
+	u.log.storing.Note(err)
+	return err
+}
+
+// waitingUpdate is an entry of the room on its way there.
+type waitingUpdate struct {
+	entry  room.Entry
+	header nats.Header
+	body   []byte
+	in     time.Duration // until a worker takes it
+}
+
+// store stores an entry in place of an older state of its message. It changes nothing if the room has this state or a newer one there.
+func (u *updater) store(ctx context.Context, first string, w waitingUpdate) error {
+	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
+	defer cancel()
+	subject, target := u.streams.Names.Room().Schedule(room.Update, first, messageOf(w.entry.Receipt))
+	due := u.streams.Clock.Latest().Add(w.in)
+	if w.in <= 0 {
+		subject = target
+	}
+	for {
+		before, err := u.stored(ctx, subject)
+		if err != nil || before.entry.State >= w.entry.State {
+			return err
+		}
+		toStore := w.entry.Message(subject, w.header, w.body)
+		room.Replace(toStore)
+		if subject != target {
+			if before.due.After(time.Time{}) && before.due.Before(due) {
+				due = before.due
+			}
+			room.ScheduleAt(toStore, target, due)
+		}
+		_, err = u.streams.JetStream.PublishMsg(ctx, toStore, jetstream.WithExpectLastSequencePerSubject(before.sequence))
+		if !isOutrun(err) {
+			return err
+		}
+	}
+}
+
+// storedUpdate is the entry on a subject of the room; the zero value if there is none.
+type storedUpdate struct {
+	sequence uint64
+	entry    room.Entry
+	due      time.Time
+}
+
+// stored reads the entry on a subject of the room. It ignores a forged one.
+func (u *updater) stored(ctx context.Context, subject string) (found storedUpdate, err error) {
+	m, err := u.streams.Layout().Room.Stream.GetLastMsgForSubject(ctx, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return storedUpdate{}, nil
+	}
+	if err != nil {
+		return storedUpdate{}, fmt.Errorf("looking for an earlier update: %w", err)
+	}
+	found.sequence = m.Sequence
+	if entry, err := room.Read(m.Header, m.Time); err == nil {
+		found.entry = entry
+		found.due, _ = room.DueAt(m.Header)
+	}
+	return found, nil
+}
+
+// wrongLastSequence is JetStream's error for a message that expects another message to be the last one of its subject.
+const wrongLastSequence = jetstream.ErrorCode(10071)
+
+// isOutrun reports whether another worker has stored an entry on the subject in the meantime.
+func isOutrun(err error) bool {
+	failure, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && failure.ErrorCode == wrongLastSequence
+}
+
+const (
+	// updateWithin is how long a worker waits for a reserved update. An update that is further away waits in the room.
+	updateWithin = 3 * time.Second
+	// updateEarly is how much earlier than its slot such an update comes back: JetStream stores a schedule up to a second late.
+	updateEarly = 2 * time.Second
+	// longestReserved is how far ahead updates are reserved. Later ones ask again then.
+	longestReserved = time.Hour
+	// updateBackoff is the time between two attempts at an update.
+	updateBackoff = 10 * time.Second
+)
+
+// start begins the update of an entry of the room, or returns the entry to the room if too many are under way: it never blocks.
+func (u *updater) start(l life, m *message) {
+	select {
+	case u.permits <- struct{}{}:
+		u.pool.run(func() {
+			defer func() { <-u.permits }()
+			u.update(l, m)
+		})
+	default:
+		u.settler.nak(m, jitter(pollTime))
+	}
+}
+
+// update makes the update of an entry, if the budget of updates has a place for it soon, and ends the entry. Otherwise the entry stays in the
+// room.
+func (u *updater) update(l life, m *message) {
+	u.reporter.trace(m, time.Now())
+	e, err := m.decode(u.reader.Decoder)
+	if err == nil && u.streams.Clock.Since(m.entry.Since) > stayIn {
+		err = errTooLate
+	}
+	if err != nil {
+		u.giveUp(m, err)
+		return
+	}
+	m.about.category, m.about.shownID, m.about.title = e.Category, e.ShownID(), e.Title
+	state := pacing.Update{
+		Message: messageOf(m.entry.Receipt), Order: m.entry.State, MaxWait: longestReserved, Within: updateWithin, Lasts: 2 * u.sendTimeout,
+	}
+	reserved := u.states.BeginUpdate(l.waiting, state)
+	switch {
+	case reserved.Obsolete:
+		u.settler.settle(settlement{message: m})
+	case l.waiting.Err() != nil:
+		u.settler.nak(m, 0)
+	case !reserved.OK:
+		u.wait(l, m, e, min(reserved.Wait-updateEarly, longestReserved))
+	case !arrives(l.waiting, time.After(reserved.Wait)), !u.holds(l.working, m):
+		u.settler.nak(m, 0)
+	default:
+		u.attempt(l, m, e, state)
+	}
+}
+
+// errTooLate is why an update is given up.
+var errTooLate = errors.New("it has waited for too long")
+
+// holds reports whether the lease of an entry outlasts a request, or was renewed just now.
+func (u *updater) holds(work context.Context, m *message) bool {
+	return work.Err() == nil && (m.lease.left() >= u.sendTimeout || u.settler.extend(work, m) == nil)
+}
+
+// attempt makes one request, and decides what becomes of the entry.
+func (u *updater) attempt(l life, m *message, e event.Event, state pacing.Update) {
+	d := sink.Delivery{Event: e, Opened: m.entry.Receipt, Seen: seenOf(countOf(m.entry.Count))}
+	if state.Order != resolvedOrder {
+		seen, ok := u.count(l, m, e)
+		if !ok {
+			return
+		}
+		d.Seen, d.Event.Status = seen, "" // the message shows its own status
+	}
+	failure := failureOf(u.sink.Update(m.span.In(l.working), d, m.entry.Receipt), u.sink.Destination(d))
+	if failure == nil || failure.Class == sink.Rejected {
+		u.states.Updated(l.ending(), state.Message, state.Order)
+	}
+	switch {
+	case failure == nil:
+		u.log.making.Note(nil)
+		failpoint.Reach(failpoint.AfterUpdate)
+		u.settler.settle(settlement{message: m})
+	case failure.Class == sink.Rejected:
+		u.giveUp(m, failure)
+	case failure.Class == sink.RateLimited:
+		u.states.PauseUpdates(l.working, failure.RetryAfter)
+		u.wait(l, m, e, failure.RetryAfter-updateEarly)
+	default:
+		u.log.making.Note(failure, m.traced()...)
+		u.wait(l, m, e, jitter(updateBackoff))
+	}
+}
+
+// giveUp ends an update that cannot be made. The message keeps its state.
+func (u *updater) giveUp(m *message, err error) {
+	u.log.Warn("a message cannot be updated", m.traced("id", u.reader.shownID(m), "category", m.about.category, "error", err)...)
+	u.settler.settle(settlement{message: m})
+}
+
+// wait keeps an entry in the room for a time. A newer state may take its place meanwhile.
+func (u *updater) wait(l life, m *message, e event.Event, d time.Duration) {
+	if d <= pollTime {
+		u.settler.nak(m, max(d, 0))
+		return
+	}
+	entry := m.entryFor(e, room.Update)
+	err := u.store(l.ending(), u.reader.firstLevel(m, e), waitingUpdate{entry: entry, header: m.Headers(), body: m.Data(), in: d})
+	u.log.storing.Note(err)
+	if err != nil {
+		u.settler.nak(m, jitter(misconfiguredBackoff))
+		return
+	}
+	m.span.Ended(tracing.Waiting)
+	m.span.WaitsFor(string(room.Update))
+	u.settler.settle(settlement{message: m, goesOn: true})
+}

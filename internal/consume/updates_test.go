@@ -1,0 +1,247 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/pacing"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// resolvesMessages admits each event. A resolved event resolves the messages of receipts.
+func (f *fixture) resolvesMessages(receipts ...string) {
+	f.throttle.answers(func(c store.Request) store.Decision {
+		d := f.throttle.admit(c)
+		if c.Resolves {
+			d.Opened, d.Others = receipts[0], receipts[1:]
+		}
+		return d
+	})
+}
+
+// updatesOf lists the updates of a message that the sink was asked for, each by the ID of the event.
+func (f *fixture) updatesOf(receipt string) (ids []string) {
+	for _, line := range f.calls.all() {
+		if id, ok := strings.CutPrefix(line, "update "+receipt+" "); ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// TestUpdates resolves an event that has several messages. Each of them is updated once.
+func TestUpdates(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.resolvesMessages("r1", "r2", "r3")
+	f.start(nil)
+	f.status(event.StatusResolved)
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"sent payments": 1})
+	f.requireRoomEmpty()
+	for _, receipt := range []string{"r1", "r2", "r3"} {
+		testkit.EqualSlices(t, f.updatesOf(receipt), []string{"resolved"}, "updates of %s", receipt)
+	}
+}
+
+// TestUpdateDelaysNothing has updates that wait for their budget, are limited, or fail. The event that they belong to has its outcome, another
+// event is posted, and the updates wait in the room.
+func TestUpdateDelaysNothing(t *testing.T) {
+	t.Parallel()
+	type delayCase struct {
+		begin  func(u pacing.Update) pacing.Reservation
+		update error
+	}
+	each(t, map[string]delayCase{
+		"the budget is used up": {begin: func(pacing.Update) pacing.Reservation { return pacing.Reservation{Wait: time.Minute} }},
+		"limited":               {update: &sink.Error{Class: sink.RateLimited, RetryAfter: time.Minute, Err: errScripted}},
+		"failed":                {update: &sink.Error{Class: sink.Transient, Err: errScripted}},
+		"unknown":               {update: errScripted},
+		"the setup is at fault": {update: &sink.Error{Class: sink.Misconfigured, Err: errScripted}},
+	}, func(t *testing.T, f *fixture, test delayCase) {
+		f.resolvesMessages("r1", "r2")
+		f.pacer.beginUpdate = test.begin
+		f.sink.update = func(context.Context, string) error { return test.update }
+		f.start(nil)
+		f.status(event.StatusResolved)
+		f.event("payments", "other")
+		f.awaitSettled(2)
+		f.requireOutcomes(map[string]int{"sent payments": 2})
+		f.requireHistory("other", "send", "finish")
+		f.eventually("the updates wait", func() bool { return len(f.waiting(room.Update)) == 2 })
+		if test.update == nil {
+			testkit.Equal(t, len(f.updatesOf("r1")), 0, "updates without a place in the budget")
+		}
+		if limited, ok := test.update.(*sink.Error); ok { //nolint:errorlint // as the test made it
+			f.pacer.mu.Lock()
+			testkit.Equal(t, f.pacer.pauses[updates], limited.RetryAfter, "pause of the updates")
+			f.pacer.mu.Unlock()
+		}
+		due, _ := room.DueAt(f.waiting(room.Update)[0].Header)
+		if in := time.Until(due); in <= 0 || in > time.Minute {
+			t.Errorf("the update comes back in %v, want at most a minute", in)
+		}
+	})
+}
+
+// TestUpdateIsRepeated has a worker repeat a failed update until it succeeds.
+func TestUpdateIsRepeated(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.resolvesMessages("r1")
+	asked := 0
+	f.pacer.beginUpdate = func(u pacing.Update) pacing.Reservation {
+		if asked++; asked == 1 {
+			return pacing.Reservation{Wait: updateEarly + 2*pollTime}
+		}
+		return pacing.Reservation{OK: true, Wait: time.Millisecond}
+	}
+	f.start(nil)
+	f.status(event.StatusResolved)
+	f.awaitSettled(1)
+	f.requireRoomEmpty()
+	testkit.EqualSlices(t, f.updatesOf("r1"), []string{"resolved"}, "updates")
+	testkit.Equal(t, asked, 2, "requests for a place in the budget")
+}
+
+// TestUpdateEnds has updates that no worker can or need make. They end.
+func TestUpdateEnds(t *testing.T) {
+	t.Parallel()
+	type endCase struct {
+		begin   func(u pacing.Update) pacing.Reservation
+		update  error
+		since   time.Duration // age of the event
+		updates int
+		logged  int
+	}
+	each(t, map[string]endCase{
+		"obsolete":               {begin: func(pacing.Update) pacing.Reservation { return pacing.Reservation{Obsolete: true} }},
+		"the message is gone":    {update: &sink.Error{Class: sink.Rejected, Code: "message_not_found", Err: errScripted}, updates: 1, logged: 1},
+		"it waited for too long": {since: stayIn + time.Minute, logged: 1},
+	}, func(t *testing.T, f *fixture, test endCase) {
+		f.pacer.beginUpdate = test.begin
+		f.sink.update = func(context.Context, string) error { return test.update }
+		f.start(nil)
+		_, due := testNames.Room().Schedule(room.Update, "payments", "m")
+		f.putInRoom(due, updateEntry("r1", resolvedOrder, time.Now().Add(-test.since)), `{"id": "order-1", "title": "x", "status": "resolved", "key": "k"}`)
+		f.requireRoomEmpty()
+		testkit.Equal(t, len(f.updatesOf("r1")), test.updates, "updates")
+		testkit.Equal(t, f.log.Count("a message cannot be updated"), test.logged, "log lines")
+		ended := 0
+		for _, line := range f.calls.all() {
+			if strings.HasPrefix(line, fmt.Sprintf("updated %d ", resolvedOrder)) {
+				ended++
+			}
+		}
+		testkit.Equal(t, ended, test.updates, "ended updates")
+		f.requireOutcomes(nil)
+	})
+}
+
+// updateEntry returns a state of a message.
+func updateEntry(receipt string, order int64, stored time.Time) room.Entry {
+	stored = stored.Truncate(time.Millisecond)
+	return room.Entry{
+		Reason: room.Update, Subject: "notify.payments", ID: "order-1", Origin: room.Origin{Stream: testNames.Stream, Sequence: 1, Stored: stored},
+		Since: stored, Receipt: receipt, State: order,
+	}
+}
+
+// TestNewestStateStays stores states of a message in any order. The room keeps the newest one, with the earliest time.
+func TestNewestStateStays(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	u := w.decider.deliverer.updater
+	keep := func(receipt string, order int64, in time.Duration) {
+		t.Helper()
+		testkit.NoError(t, u.store(t.Context(), "payments", waitingUpdate{entry: updateEntry(receipt, order, time.Now()), body: fmt.Append(nil, order), in: in}))
+	}
+	keep("r1", 2, time.Hour)
+	keep("r1", 1, time.Minute) // older
+	keep("r2", 1, time.Hour)
+	keep("r1", 3, 2*time.Hour)
+	keep("r1", 3, time.Minute) // again
+	got := make(map[string]string)
+	for _, m := range f.waiting(room.Update) {
+		entry := testkit.Must(room.Read(m.Header, m.Time))(t)
+		due, _ := room.DueAt(m.Header)
+		got[entry.Receipt] += fmt.Sprintf("%d %s %v", entry.State, m.Data, time.Until(due).Round(time.Minute))
+	}
+	testkit.Equal(t, got["r1"], "3 3 1h0m0s", "states of r1")
+	testkit.Equal(t, got["r2"], "1 1 1h0m0s", "states of r2")
+
+	keep("r1", 4, 0)
+	keep("r1", 3, 0)
+	keep("r1", 5, 0)
+	due := f.inRoom("notify-room.due.update.>")
+	testkit.Equal(t, len(due), 1, "states that are due")
+	testkit.Equal(t, string(due[0].Data), "5", "the newest state")
+}
+
+// TestConcurrentStates has workers store states of a message at once. The room keeps the newest one.
+func TestConcurrentStates(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	first, second := f.prepared(nil).decider.deliverer.updater, f.prepared(nil).decider.deliverer.updater
+	done := make(chan error)
+	const states = 20
+	for order := range int64(states) {
+		u := first
+		if order%2 == 0 {
+			u = second
+		}
+		go func() {
+			done <- u.store(context.Background(), "payments", waitingUpdate{entry: updateEntry("r1", order+1, time.Now()), in: time.Hour})
+		}()
+	}
+	for range states {
+		testkit.NoError(t, <-done)
+	}
+	found := f.waiting(room.Update)
+	testkit.Equal(t, len(found), 1, "states")
+	testkit.Equal(t, testkit.Must(room.Read(found[0].Header, found[0].Time))(t).State, states, "order of the state")
+}
+
+// TestUpdatesHaveRoomOfTheirOwn refuses the update a place in the room. The event is posted, and the message keeps its state.
+func TestUpdatesHaveRoomOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.resolvesMessages("r1")
+	f.room.enter = func(stay store.Stay) bool { return stay.First != "payments updates" }
+	f.start(nil)
+	f.status(event.StatusResolved)
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"sent payments": 1})
+	f.requireCount("refused by the room: update", 1)
+	f.requireRoomEmpty()
+	testkit.Equal(t, len(f.updatesOf("r1")), 0, "updates")
+}
+
+// TestUpdateSurvivesAKill loses a worker that has stored an update and not posted its event. The next worker posts the event, and the update
+// is made.
+func TestUpdateSurvivesAKill(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.resolvesMessages("r1")
+	gone := f.prepared(nil)
+	f.status(event.StatusResolved)
+	m := f.taken(gone, patience)
+	e := testkit.Must(m.decode(testDecoder))(t)
+	testkit.NoError(t, gone.decider.deliverer.updater.keep(t.Context(), m, e, change{receipt: "r1", order: resolvedOrder}))
+	gone.settler.nak(m, 0)
+	f.start(nil)
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"sent payments": 1})
+	f.requireRoomEmpty()
+	if n := len(f.updatesOf("r1")); n < 1 || n > 2 {
+		t.Errorf("%d updates, want one, which may be repeated", n)
+	}
+}

@@ -1,0 +1,172 @@
+// Package delayed reads the events that wait in the room, and brings scheduled ones back before they are due.
+//
+// A message schedule is replaced by one that is due at once. The server stores the replacement only if the schedule is still the last
+// message on its subject. An event is therefore never in two places: either the replacement is stored, or a worker has the event already
+// and nothing changes. A server that is making a schedule due while the schedule is replaced removes the replacement, so [Store.Order] gives
+// no order to an event that is due within [Margin].
+//
+// All methods may be called concurrently.
+package delayed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/streamscan"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
+)
+
+// Due is the reason of an event that has waited long enough: the next worker takes it.
+const Due = "due"
+
+// Margin is the shortest time until an event is due at which [Store.Order] gives an order.
+const Margin = 2 * time.Second
+
+// timeout bounds one request. A denied request takes that long.
+const timeout = 5 * time.Second
+
+// Store is the room of a deployment.
+type Store struct {
+	JetStream jetstream.JetStream
+	Room      jetstream.Stream
+	Decoder   event.Decoder // with the workers' settings
+}
+
+// Open finds the room.
+func Open(ctx context.Context, js jetstream.JetStream, name string, decoder event.Decoder) (*Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the room, stream %q: %w", name, err)
+	}
+	return &Store{JetStream: js, Room: stream, Decoder: decoder}, nil
+}
+
+// Event is an event in the room.
+type Event struct {
+	ID       string     `json:"id"` // as workers show it
+	Category string     `json:"category"`
+	Title    string     `json:"title,omitempty"`
+	Reason   string     `json:"reason"`               // what it waits for (room.Reason), or Due
+	Stored   time.Time  `json:"stored"`               // when the producer's message was stored
+	Since    time.Time  `json:"since"`                // when it began to wait for that
+	Due      time.Time  `json:"due,omitzero"`         // when it comes back; zero: not known
+	Order    room.Order `json:"-"`                    // that an operator has given
+	By       string     `json:"ordered_by,omitempty"` // the operator
+
+	Entry    room.Entry `json:"-"`
+	Identity string     `json:"-"` // see event.Event.Identity
+
+	sequence uint64 // in the room
+}
+
+// Scheduled reports whether an order can be given: the event waits as a message schedule.
+func (e Event) Scheduled() bool { return slices.Contains(room.Scheduled(), room.Reason(e.Reason)) }
+
+// List reads the events that wait, the oldest first.
+func (s *Store) List(ctx context.Context, progress func(done, total int64)) ([]Event, error) {
+	return s.read(ctx, s.subjects().All(), func(Event) bool { return true }, progress)
+}
+
+// Planned reads the events that wait for a slot and that a function selects, the oldest first.
+func (s *Store) Planned(ctx context.Context, wanted func(Event) bool) ([]Event, error) {
+	return s.read(ctx, s.subjects().Waiting(room.Slot), wanted, func(int64, int64) {})
+}
+
+func (s *Store) name() string { return s.Room.CachedInfo().Config.Name }
+
+func (s *Store) subjects() room.Subjects { return room.Under(s.Decoder.Prefix) }
+
+func (s *Store) read(ctx context.Context, subject string, wanted func(Event) bool, progress func(done, total int64)) ([]Event, error) {
+	place := streamscan.Place{Stream: s.name(), Subject: subject}
+	events, err := streamscan.ReadSubject(ctx, s.JetStream, place, func(m *jetstream.RawStreamMsg) (Event, bool) {
+		e, isEvent := s.eventOf(m)
+		return e, isEvent && wanted(e)
+	}, progress)
+	slices.SortStableFunc(events, inOrder)
+	return events, err
+}
+
+// inOrder compares the places of two events in the streams of the producers.
+func inOrder(x, y Event) int {
+	if c := x.Stored.Compare(y.Stored); c != 0 {
+		return c
+	}
+	return int(int64(x.Entry.Origin.Sequence) - int64(y.Entry.Origin.Sequence)) //nolint:gosec // sequences of messages are far below the end
+}
+
+// eventOf reads a message of the room. Messages that no worker or operator wrote, requests, and updates of messages are no events.
+func (s *Store) eventOf(m *jetstream.RawStreamMsg) (Event, bool) {
+	entry, err := room.Read(m.Header, m.Time)
+	if err != nil || !trusted.IsMarked(m.Header) || entry.Reason == room.Update {
+		return Event{}, false
+	}
+	decoded, _ := s.Decoder.Decode(event.Message{ // even a faulty event has its ID
+		Subject: entry.Subject, Header: room.Producers(m.Header), Data: m.Data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence,
+		Room: &event.RoomIdentity{ID: entry.ID, Derived: entry.Derived, Part: entry.Part},
+	})
+	e := Event{
+		ID: decoded.ShownID(), Category: decoded.Category, Title: event.QuickTitle(m.Data), Reason: string(entry.Reason), Stored: entry.Origin.Stored,
+		Since: m.Time, Order: entry.Order, By: entry.Order.By, Entry: entry, Identity: decoded.Identity(), sequence: m.Sequence,
+	}
+	if strings.HasPrefix(m.Subject, string(s.subjects())+"."+Due+".") {
+		e.Reason = Due
+	}
+	e.Due, _ = room.DueAt(m.Header)
+	return e, true
+}
+
+// Clock returns a function that tells the latest time that the server's clock may show.
+func (s *Store) Clock(ctx context.Context) (func() time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	asked := time.Now()
+	info, err := s.Room.Info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the time of the server: %w", err)
+	}
+	return func() time.Time { return info.TimeStamp.Add(time.Since(asked)) }, nil
+}
+
+// Order gives an order to an event, at a time of the server's clock. It reports false if the event waits for no schedule, is about to be
+// due or has moved on meanwhile.
+func (s *Store) Order(ctx context.Context, e Event, order room.Order, now time.Time) (ordered bool, err error) {
+	if !e.Scheduled() || e.Due.Sub(now) < Margin {
+		return false, nil
+	}
+	return s.Advance(ctx, e, order)
+}
+
+// Advance makes an event due at once, with an order if there is one. It reports false if the event has moved on meanwhile.
+func (s *Store) Advance(ctx context.Context, e Event, order room.Order) (advanced bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	schedule, err := s.Room.GetMsg(ctx, e.sequence)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("getting message %d of stream %q: %w", e.sequence, s.name(), err)
+	}
+	_, err = s.JetStream.PublishMsg(ctx, room.Advance(schedule, order),
+		jetstream.WithExpectLastSequencePerSubject(e.sequence), jetstream.WithExpectStream(s.name()))
+	if refused, isRefused := errors.AsType[*jetstream.APIError](err); isRefused {
+		switch refused.ErrorCode {
+		case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+			return false, nil
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("publishing to %s: %w", schedule.Subject, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,76 @@
+package overrides
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/schedule"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+func weekly(t *testing.T, text string) schedule.Weekly {
+	t.Helper()
+	return testkit.Must(schedule.Parse(text))(t)
+}
+
+// TestBegin has a recurring mute before, in and after a window, which an operator may have ended.
+func TestBegin(t *testing.T) {
+	t.Parallel()
+	rule := NewMute("db", "vacuum", "critical").Recurring(weekly(t, "Tue 02:00-04:00 UTC"))
+	rule.By = "ann"
+	begin := time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC)
+	name := Name{Pattern: "db", Kind: Mute, Rule: rule.Name.Rule}
+	ended := func(at time.Time, revision uint64) map[Name]Change {
+		return map[Name]Change{name: {Name: name, Deleted: true, Changed: at, Ended: revision}}
+	}
+	for what, c := range map[string]struct {
+		entries map[Name]Change
+		now     time.Time
+		want    bool
+	}{
+		"before the window":              {nil, begin.Add(-time.Second), false},
+		"at the begin":                   {nil, begin, true},
+		"in force":                       {map[Name]Change{name: {Name: name}}, begin.Add(time.Minute), false},
+		"after last week's window":       {ended(begin.AddDate(0, 0, -7).Add(time.Hour), 0), begin, true},
+		"ended by an operator":           {ended(begin.Add(time.Minute), 0), begin.Add(time.Hour), false},
+		"ended by itself in this window": {ended(begin.Add(time.Minute), 5), begin.Add(time.Hour), true},
+		"at the end":                     {nil, begin.Add(2 * time.Hour), false},
+	} {
+		begun, begins := rule.begin(c.entries, c.now)
+		testkit.Equal(t, begins, c.want, "%s: the mute begins", what)
+		if begins && (begun.Name != name || !begun.Until.Equal(begin.Add(2*time.Hour)) || begun.By != "ann" || begun.Muting.Spare != "critical" || begun.Value != "vacuum") {
+			t.Errorf("%s: begins as %+v", what, begun)
+		}
+	}
+}
+
+// TestMutesInTheBucket sets a mute beside a limit, and two schedules, one of which has a window now. A watcher ends the mute, and keeps the
+// limit. A rollback changes no mute.
+func TestMutesInTheBucket(t *testing.T) {
+	t.Parallel()
+	f, b := newBucketFixture(t)
+	f.change(b, "payments=5/1h")
+	f.mirror(f.js, false)
+	set := testkit.Must(b.SetMute(f.context(), NewMute("payments", "migration", ""), func(now time.Time) time.Time { return now.Add(soon) }))(t)
+	_, err := b.SetMute(f.context(), NewMute("payments", "migration", ""), func(now time.Time) time.Time { return now })
+	testkit.Equal(t, errors.Is(err, ErrPast), true, "a mute that ends at once is refused")
+	now := time.Now().UTC().Format("15:04")
+	later := time.Now().UTC().Add(6 * time.Hour).Format("15:04")
+	for _, text := range []string{"daily " + now + "-" + later + " UTC", "daily " + later + "-" + now + " UTC"} {
+		rule := testkit.Must(b.SetMute(f.context(), NewMute("db", "vacuum", "").Recurring(weekly(t, text)), nil))(t)
+		testkit.Equal(t, rule.Until.IsZero(), text != "daily "+now+"-"+later+" UTC", "%s has no window now", text)
+	}
+	testkit.Eventually(t, "the end of the mute", func() bool {
+		s := f.load(b)
+		return len(s.Mutes) == 3 && len(s.Entries) == 1
+	})
+	s := f.load(b)
+	f.requireEntries(s, "payments=5/1h")
+	for i, want := range []Kind{Recurring, Recurring, Mute} {
+		testkit.Equal(t, s.Mutes[i].Name.Kind, want, "kind of mute %d", i)
+		testkit.Equal(t, s.Mutes[i].Name.Pattern, "db", "pattern of mute %d", i)
+	}
+	testkit.Must(b.Rollback(f.context(), set.Revision-1))(t)
+	testkit.Equal(t, len(f.load(b).Mutes), 3, "mutes after a rollback")
+}

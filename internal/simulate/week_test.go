@@ -1,0 +1,58 @@
+package simulate
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// TestWeek replays one week. A limit for each key sends fewer messages about more keys, and every event is reported in both variants.
+func TestWeek(t *testing.T) {
+	t.Parallel()
+	testkit.EqualDeeply(t, Week(7).events, Week(7).events, "week of one seed")
+	if reflect.DeepEqual(Week(7).events, Week(8).events) {
+		t.Error("weeks of two seeds are alike")
+	}
+	plan := limits.Plan{Global: limits.Limits{{Count: 100, Window: 30 * time.Minute}}, Category: limits.Limits{{Count: 10, Window: 30 * time.Minute}}}
+	variants := testkit.Must(WeekVariants(plan, 24*time.Hour, 24*time.Hour))(t)
+	rows := testkit.Must(ReplayWeek(t.Context(), Week(1), variants))(t)
+	testkit.Equal(t, len(rows), 3, "rows")
+	plain, keyed, folded := rows[0], rows[1], rows[2]
+	if keyed.Sent >= plain.Sent || keyed.Keys <= plain.Keys || plain.Silence > time.Hour {
+		t.Errorf("got %+v and %+v, want fewer messages about more keys with a limit of each key", plain, keyed)
+	}
+	if folded.Folded == 0 || folded.Keys <= plain.Keys {
+		t.Errorf("got %+v and %+v, want messages about more keys where repeated events are folded", plain, folded)
+	}
+	for _, row := range rows {
+		sum := 0
+		for _, sent := range row.PerHour {
+			sum += sent
+		}
+		testkit.Equal(t, row.Never, 0, "events of %s that were never reported", row.Name)
+		testkit.Equal(t, row.Events, row.Sent+row.Folded+row.Digested, "events of %s", row.Name)
+		testkit.Equal(t, sum, row.Sent, "events of %s sent in all hours", row.Name)
+	}
+	var table strings.Builder
+	testkit.NoError(t, WriteWeek(&table, rows))
+	testkit.Contains(t, "the table", table.String(), "never reported", "with *@key=1/1h")
+}
+
+// TestReplayOfKeys has lines with keys: each key has its own slot.
+func TestReplayOfKeys(t *testing.T) {
+	t.Parallel()
+	history := testkit.Must(ReadLines(t.Context(), strings.NewReader(strings.Join([]string{
+		lineAt(0, "payments", `, "key": "a"`), lineAt(1, "payments", `, "key": "b"`), lineAt(2, "payments", `, "key": "a"`),
+		lineAt(3, "payments.refunds", `, "key": "b"`), lineAt(4, "payments", ""), lineAt(3601, "payments", `, "key": "a"`),
+	}, "\n")), decoder, func(_, _ int64) {}))(t)
+	rules, faults := limits.ParseRules("payments@key=1/1h")
+	testkit.Equal(t, len(faults), 0, "faults")
+	tree := testkit.Must(limits.NewTree(limits.Plan{Rules: rules}))(t)
+	report := testkit.Must(history.Replay(t.Context(), NewLimiter(Options{Tree: tree, Retention: time.Hour, PairTTL: time.Hour}), func(_, _ int64) {}))(t)
+	testkit.Equal(t, report.Total.Sent, 4, "sent")
+	testkit.EqualMaps(t, report.Total.Dropped, map[string]int{"payments@key": 2}, "dropped")
+}

@@ -1,0 +1,161 @@
+package interleave
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// base is one event with everything that may happen to it.
+var base = config{workers: 2, events: 1, messages: 2, limit: [2]uint8{1, 1}, lookUp: true, busy: true, faults: anyFault}
+
+// with returns the base with changes.
+func with(name string, change func(c *config)) *config {
+	c := base
+	c.name = name
+	change(&c)
+	return &c
+}
+
+// deployments are searched by TestEveryInterleaving. The budget is the number of faults in one run.
+var deployments = []*config{
+	with("one event", func(c *config) { c.budget = 4 }),
+	with("one event, three workers", func(c *config) { c.workers, c.budget = 3, 2 }),
+	with("one event that Slack may reject", func(c *config) { c.budget, c.rejects = 3, true }),
+	with("one event, nobody may look for posts", func(c *config) { c.budget, c.rejects, c.lookUp = 3, true, false }),
+	with("one event, policies local and open", func(c *config) { c.budget, c.policy = 3, decides }),
+	with("one event, policy closed", func(c *config) { c.budget, c.policy = 3, drops }),
+	with("one event in a body", func(c *config) { c.budget, c.body, c.messages = 2, true, 3 }),
+	with("two events and one slot, the limit is raised", func(c *config) {
+		c.budget, c.events, c.messages, c.busy, c.digests = 2, 2, 1, false, true
+		c.revised, c.limit = true, [2]uint8{1, 2}
+	}),
+	with("two events and two slots, the limit is lowered", func(c *config) {
+		c.budget, c.events, c.messages, c.busy = 2, 2, 1, false
+		c.revised, c.limit = true, [2]uint8{2, 1}
+	}),
+	with("two events and one slot, which may wait", func(c *config) {
+		c.budget, c.events, c.messages, c.busy, c.delay = 1, 2, 3, false, true
+	}),
+	with("a firing event and the event that resolves it", func(c *config) {
+		c.budget, c.events, c.resolves, c.limit = 2, 2, 1, [2]uint8{2, 2}
+	}),
+	with("a firing event, the event that resolves it, and another one", func(c *config) {
+		c.budget, c.events, c.messages, c.resolves, c.busy = 1, 3, 1, 2, false
+	}),
+}
+
+// TestEveryInterleaving visits the first states of each deployment, or all states if NOTIFIER_TEST_FORCE is set.
+func TestEveryInterleaving(t *testing.T) {
+	t.Parallel()
+	total, points := 0, make(map[failpoint.Point]bool)
+	for _, c := range deployments {
+		most := 20_000
+		if hostile.Forced() {
+			most = 0
+		}
+		s := newSearch(c, most)
+		found := s.run()
+		t.Logf("%9d states: %s, %d faults", len(s.keys), c.name, c.budget)
+		if found != nil {
+			t.Errorf("%s: %q is broken:\n%s", c.name, found.promise, s.story(found.state))
+		}
+		total += len(s.keys)
+		maps.Copy(points, s.reached)
+		runtime.GC() // the next search needs the memory
+	}
+	t.Logf("%9d states in all", total)
+	if hostile.Forced() {
+		testkit.EqualSlices(t, slices.Sorted(maps.Keys(points)), failPoints(t), "fail points at which a worker was killed")
+	}
+}
+
+// TestFailPoints compares the fail points of the machine with the fail points of the code.
+func TestFailPoints(t *testing.T) {
+	t.Parallel()
+	machine := []failpoint.Point{
+		failpoint.AfterUpdate, failpoint.AfterSplit, failpoint.AfterReplay, failpoint.AfterFold, failpoint.AfterClaim, failpoint.AfterSummary,
+	}
+	machine = slices.AppendSeq(machine, maps.Values(points))
+	slices.Sort(machine)
+	testkit.EqualSlices(t, machine, failPoints(t), "fail points of the machine")
+}
+
+// failPoints returns the fail points of the code.
+func failPoints(t *testing.T) (named []failpoint.Point) {
+	t.Helper()
+	file := testkit.Must(parser.ParseFile(token.NewFileSet(), "../failpoint/doc.go", nil, 0))(t)
+	ast.Inspect(file, func(node ast.Node) bool {
+		if literal, is := node.(*ast.BasicLit); is && literal.Kind == token.STRING {
+			named = append(named, failpoint.Point(testkit.Must(strconv.Unquote(literal.Value))(t)))
+		}
+		return true
+	})
+	slices.Sort(named)
+	return named
+}
+
+// TestPlantedBugs finds the shortest way to what each planted bug breaks.
+func TestPlantedBugs(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		bug     bug
+		with    *config
+		promise string
+		steps   []string
+	}{
+		{refundsInDoubt, with("refunds", func(c *config) { c.budget = 3 }), "a posted event keeps its slots", []string{
+			"worker 1 receives event A",
+			"worker 1 asks Redis about event A",
+			"worker 1 posts event A",
+			"event A becomes too old",
+			"Slack posts event A, and the answer is lost",
+			"worker 1 cannot look for the post of event A, which is too old",
+			"worker 1 returns the slots of event A",
+		}},
+		{forgetsDoubt, with("forgets", func(c *config) { c.budget = 3 }), "no event is posted twice if workers may look for posts", []string{
+			"worker 1 receives event A",
+			"worker 1 asks Redis about event A",
+			"worker 1 posts event A",
+			"worker 1 is killed, and Slack posts event A",
+			"the lease of event A in Redis ends",
+			"worker 1 receives event A",
+			"worker 1 asks Redis about event A",
+			"worker 1 posts event A",
+			"worker 1 is killed, and Slack posts event A",
+		}},
+		{acksBeforeMove, with("acknowledges", func(c *config) { c.budget = 3 }), "every event has an outcome", []string{
+			"worker 1 receives event A",
+			"worker 1 asks Redis about event A",
+			"the channel of event A is busy",
+			"worker 1 releases event A",
+			"worker 1 is killed at after-release",
+		}},
+	} {
+		c := *test.with
+		c.bug = test.bug
+		s := newSearch(&c, 0)
+		found := s.run()
+		if found == nil {
+			t.Errorf("%s: nothing is broken, want %q", c.name, test.promise)
+			continue
+		}
+		testkit.Equal(t, found.promise, test.promise, "%s: the broken promise", c.name)
+		var steps []string
+		for line := range strings.Lines(s.story(found.state)) {
+			_, text, _ := strings.Cut(strings.TrimSpace(line), ". ")
+			steps = append(steps, text)
+		}
+		testkit.EqualSlices(t, steps, test.steps, "%s: the story", c.name)
+	}
+}

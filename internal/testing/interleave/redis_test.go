@@ -1,0 +1,186 @@
+package interleave
+
+// finish records a delivery in Redis, and opens or ends the pair. It returns whether the delivery is new.
+func (of *after) finish() bool {
+	isNew := of.record.lease != done
+	if isNew {
+		if of.i == 0 {
+			of.record.pair = open
+		} else if opener := &of.s.redis.records[0]; opener.pair == given {
+			opener.pair = closed
+		}
+	}
+	of.record.lease, of.record.holder, of.record.mark, of.record.announced = done, nobody, false, false
+	return isNew
+}
+
+// refund returns the slots, if the worker holds the lease.
+func (of *after) refund() {
+	if of.record.holder == of.w && (of.record.lease == leased || of.record.lease == lapsed) {
+		of.event.returned = true
+		*of.record = record{holder: nobody, pair: of.record.pair, planned: of.record.planned}
+	}
+}
+
+// release ends the lease, if the worker holds it. The slots stay taken.
+func (of *after) release() {
+	ends := released
+	if of.work.inDoubt || of.record.mark {
+		ends = lapsed
+	}
+	switch {
+	case of.work.local:
+		of.owed.release = ends
+	case of.s.down:
+	case of.record.holder == of.w && (of.record.lease == leased || of.record.lease == lapsed):
+		of.record.lease, of.record.holder = ends, nobody
+	}
+}
+
+// owes emits what a worker sends to Redis later.
+func (x at) owes() {
+	owed := x.event.owed[x.w]
+	if x.from.down {
+		return
+	}
+	if owed.reply {
+		x.step("%[1]s learns that it had a lease of %[2]s, and releases it", func(of *after) {
+			of.owed.reply, of.owed.doubt = false, false
+			if of.work.phase == idle && of.record.holder == of.w && of.record.lease != done {
+				of.record.lease, of.record.holder = released, nobody
+				if of.record.mark || owed.doubt {
+					of.record.lease = lapsed
+				}
+			}
+		})
+	}
+	switch {
+	case owed.finish:
+		x.step("%[1]s tells Redis that %[2]s is delivered", func(of *after) {
+			if owed.admission && of.record.lease == unknown {
+				of.record.slots = taken
+			}
+			of.finish()
+			*of.owed, of.work.local = owedReply(of.owed), false
+		})
+	case owed.refund:
+		x.step("%[1]s tells Redis to return the slots of %[2]s", func(of *after) {
+			of.refund()
+			*of.owed = owedReply(of.owed)
+		})
+	case owed.admission:
+		x.step("%[1]s tells Redis that it has admitted %[2]s", func(of *after) { of.restore() })
+	}
+}
+
+func owedReply(of *owed) owed { return owed{reply: of.reply, doubt: of.doubt} }
+
+// restore records an admission that the failure policy made.
+func (of *after) restore() {
+	ends := of.owed.release
+	*of.owed, of.work.local = owedReply(of.owed), false
+	if of.record.lease == done {
+		return
+	}
+	switch of.record.lease {
+	case unknown:
+		of.record.slots = taken
+	case lapsed:
+		of.record.mark = true
+	}
+	of.record.announced = true
+	switch {
+	case ends == unknown || of.work.phase != idle:
+		of.record.lease, of.record.holder = leased, of.w
+	case of.record.lease != leased:
+		of.record.lease, of.record.holder = ends, nobody
+		if of.record.mark {
+			of.record.lease = lapsed
+		}
+	}
+}
+
+// broken returns the promise that a state breaks; "" for none.
+func (s *state) broken(c *config, from *state) string {
+	for i := range c.events {
+		of, r := &s.events[i], &s.redis.records[i]
+		resolves := i != 0 && i == c.resolves
+		switch {
+		case of.endsTwice() && !of.forgotten && !of.recounted && !of.exempt:
+			return "an event has one outcome"
+		case of.posts > 1 && c.lookUp && !of.forgotten && (!of.exempt || of.messages[1].status == absent):
+			return "no event is posted twice if workers may look for posts"
+		case of.posts > 0 && r.slots == none && !of.forgotten && !of.exempt && !resolves:
+			return "a posted event keeps its slots"
+		case resolves && of.outcomes[dropped] && s.events[0].outcomes[sent] && !s.events[0].forgotten && !s.events[0].exempt && !of.forgotten:
+			return "a resolved event follows its firing event"
+		}
+	}
+	if s.digest.posts > 1 {
+		return "no digest is posted twice"
+	}
+	if used := s.used(c); used > from.used(c) && used > c.limit[s.redis.revision] && !s.excused(c) {
+		return "admissions stay within the limit"
+	}
+	if s.ended(c) {
+		return s.brokenAtEnd(c)
+	}
+	return ""
+}
+
+// endsTwice reports whether an event has two outcomes. Redis records deliveries only. So if an event has two messages, because the answer
+// to a move was lost, both may end without a delivery.
+func (of *event) endsTwice() bool {
+	outcomes := 0
+	for o, reached := range of.outcomes {
+		if reached && (outcome(o) != dead || of.letter < replayed) {
+			outcomes++
+		}
+	}
+	return outcomes > 1 && (of.outcomes[sent] || of.messages[1].status == absent)
+}
+
+// excused reports whether the limit may be exceeded: a failover lost slots, or the failure policy admitted events.
+func (s *state) excused(c *config) bool {
+	for i := range c.events {
+		if s.events[i].forgotten || s.events[i].exempt {
+			return true
+		}
+	}
+	return false
+}
+
+// ended reports whether no message is left, and no worker has anything to do.
+func (s *state) ended(c *config) bool {
+	if s.digest.telling != nothing && s.digest.telling != over {
+		return false
+	}
+	for i := range c.events {
+		for m := range c.messages {
+			if at := s.events[i].messages[m].status; at != absent && at != settled {
+				return false
+			}
+		}
+		for w := range c.workers {
+			if s.events[i].works[w].phase != idle || s.events[i].owed[w] != (owed{}) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// brokenAtEnd checks the promises about what is left of an event.
+func (s *state) brokenAtEnd(c *config) string {
+	for i := range c.events {
+		of, r := &s.events[i], &s.redis.records[i]
+		if of.outcomes == ([tooOld + 1]bool{}) && r.lease != done && !of.forgotten {
+			return "every event has an outcome"
+		}
+		clean := r.lease == unknown || r.lease == released
+		if r.slots == taken && clean && of.posts == 0 && !of.returned && !of.forgotten && !of.exempt && !s.lags {
+			return "the slots of an event that was not posted are returned"
+		}
+	}
+	return ""
+}

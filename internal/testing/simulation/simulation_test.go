@@ -1,0 +1,288 @@
+package simulation
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/telemetry"
+	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+var (
+	oneSeed = flag.Uint64("simulation.seed", 0, "simulate this seed alone")
+	verbose = flag.Bool("simulation.log", false, "print the logs of the workers")
+)
+
+// length is how long a simulated run is.
+const length = 2 * time.Minute
+
+// TestSimulation simulates some seeds, or 200 if NOTIFIER_TEST_FORCE is set.
+func TestSimulation(t *testing.T) {
+	seeds := 3
+	if hostile.Forced() {
+		seeds = 200
+	}
+	ats.Register() // else the server's ticker would keep the time of the bubble from passing
+	defer ats.Unregister()
+	address := servertest.StartRedis(t).Addr
+	began := time.Now()
+	for seed := uint64(1); seed <= uint64(seeds); seed++ {
+		if *oneSeed > 0 {
+			seed, seeds = *oneSeed, 1
+		}
+		ok := t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			folder := t.TempDir()
+			synctest.Test(t, func(t *testing.T) { simulate(t, seed, address, folder) })
+		})
+		if !ok {
+			t.Logf("repeat it with: go test -count=1 -run '^TestSimulation$' ./internal/testing/simulation -simulation.seed=%d -simulation.log", seed)
+		}
+		// Libraries keep timers in pools. A timer must not get into another bubble, and two collections empty the pools.
+		runtime.GC()
+		runtime.GC()
+	}
+	took := time.Since(began)
+	t.Logf("%d seeds of %v took %v: %.0f times as fast as real time", seeds, length, took, (time.Duration(seeds)*length).Seconds()/took.Seconds())
+}
+
+// counted counts the outcomes of a worker.
+type counted struct {
+	*telemetry.Events
+	*telemetry.Waiting
+	*telemetry.Losses
+	ledger *ledger
+	gone   func() bool
+}
+
+func (c counted) Event(category, outcome string, n int) {
+	if !c.gone() {
+		c.ledger.add(category, outcome, n)
+	}
+}
+
+// ledger has the outcomes of each event, by its category.
+type ledger struct {
+	mu       sync.Mutex
+	outcomes map[string]map[string]int
+	above    []string // limits that were exceeded
+}
+
+func newLedger() *ledger {
+	return &ledger{outcomes: make(map[string]map[string]int)}
+}
+
+func (l *ledger) add(category, outcome string, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.outcomes[category] == nil {
+		l.outcomes[category] = make(map[string]int)
+	}
+	l.outcomes[category][outcome] += n
+}
+
+// most is the largest limit that was in force in a window.
+var most = map[string]int{"log": 40, "log:flood": 7, "log:later": 3, "log:bad": 5}
+
+// look compares the logs in Redis with their limits.
+func (w *world) look() {
+	since, ctx := fmt.Sprint(time.Now().UnixMicro()-window.Microseconds()+1), w.t.Context()
+	counts := make(map[string]*redis.IntCmd, len(most))
+	_, err := w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for key := range most {
+			counts[key] = p.ZCount(ctx, "{"+prefix+"}:"+key, since, "+inf")
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Errorf("count the slots: %v", err)
+	}
+	w.ledger.mu.Lock()
+	defer w.ledger.mu.Unlock()
+	for key, count := range counts {
+		if count.Val() > int64(most[key]) {
+			w.ledger.above = append(w.ledger.above, fmt.Sprintf("%s: %d slots of %d", key, count.Val(), most[key]))
+		}
+	}
+}
+
+// planned is something that the plan of a seed does at a time.
+type planned struct {
+	at   time.Duration
+	text string
+	do   func()
+}
+
+// plan draws all events and faults of a seed.
+func (w *world) plan() (all []planned, events []string) {
+	add := func(at time.Duration, text string, do func()) { all = append(all, planned{at, text, do}) }
+	publish := func(at time.Duration, category, body string) {
+		events = append(events, category)
+		add(at, "", func() {
+			if _, err := w.js.PublishMsg(w.t.Context(), &nats.Msg{Subject: "notify." + category, Data: []byte(body)}); err != nil {
+				w.t.Errorf("publish: %v", err)
+			}
+		})
+	}
+	last := length - 40*time.Second // the rest is for the events to end
+	for i := range 40 + w.random.intN(40) {
+		kind := []string{"flood", "flood", "later", "bad", "pairs"}[w.random.intN(5)]
+		category := fmt.Sprintf("%s.e%d", kind, i)
+		at := w.random.between(time.Second, last)
+		if kind != "pairs" {
+			publish(at, category, `{"title": "an event"}`)
+			continue
+		}
+		publish(at, category, `{"title": "it fires", "status": "firing", "key": "k"}`)
+		add(at+w.random.between(0, 10*time.Second), "", func() {
+			_, _ = w.js.Publish(w.t.Context(), "notify."+category, []byte(`{"title": "it is over", "status": "resolved", "key": "k"}`))
+		})
+	}
+	for i := range 3 { // the faults are over
+		publish(last+20*time.Second, fmt.Sprintf("bad.calm%d", i), `{"title": "an event"}`)
+	}
+	for range 6 + w.random.intN(6) {
+		w.fault(w.random.between(2*time.Second, last), add)
+	}
+	for range 2 {
+		add(w.random.between(5*time.Second, last), "the limits change", func() {
+			w.mu.Lock()
+			w.rules = ruleset(w.t, w.rules.Position.Revision+1)
+			w.mu.Unlock()
+			if limiter := w.workers[0].limiter; limiter != nil {
+				limiter.Adopt(w.inForce())
+			}
+		})
+	}
+	slices.SortStableFunc(all, func(a, b planned) int { return int(a.at - b.at) })
+	return all, events
+}
+
+// fault plans one fault.
+func (w *world) fault(at time.Duration, add func(time.Duration, string, func())) {
+	i, d := w.random.intN(workers), w.random.between(200*time.Millisecond, 5*time.Second)
+	switch kind := w.random.intN(7); kind {
+	case 0, 1, 2:
+		m := manner(kind + 1)
+		for n := range workers {
+			add(at, fmt.Sprintf("redis: %d for %v", m, d), func() { w.workers[n].script.manner.Store(int32(m)) })
+			add(at+d, "", func() { w.workers[n].script.manner.Store(int32(well)) })
+		}
+	case 3:
+		add(at, "a connection is cut", func() { w.workers[i].wire.cut() })
+	case 4:
+		add(at, fmt.Sprintf("a connection stalls for %v", d), func() { w.workers[i].wire.stall(d) })
+	case 5:
+		add(at, fmt.Sprintf("slack is rough for %v", d), func() { w.slack.setRough(true) })
+		add(at+d, "", func() { w.slack.setRough(false) })
+	default:
+		add(at, "a worker is cut off", func() { w.kill(i) })
+	}
+}
+
+func (s *slack) setRough(rough bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rough = rough
+}
+
+// simulate runs a seed.
+func simulate(t *testing.T, seed uint64, address, folder string) {
+	began := time.Now()
+	w := newWorld(t, seed, address, folder)
+	all, events := w.plan()
+	for _, next := range all {
+		time.Sleep(time.Until(began.Add(next.at)))
+		if next.text != "" && *verbose {
+			t.Logf("%v: %s", next.at, next.text)
+		}
+		next.do()
+	}
+	time.Sleep(time.Until(began.Add(length)))
+	w.check(events)
+	for _, k := range w.workers {
+		k.stop()
+	}
+	w.server.Shutdown()
+	w.server.WaitForShutdown()
+	_ = w.redis.Close()
+}
+
+// check checks the promises.
+func (w *world) check(events []string) {
+	t := w.t
+	w.ledger.mu.Lock()
+	defer w.ledger.mu.Unlock()
+	w.slack.mu.Lock()
+	defer w.slack.mu.Unlock()
+	for _, above := range w.ledger.above {
+		t.Errorf("above the limit: %s", above)
+	}
+	for name, n := range w.slack.posts {
+		if n > 1 {
+			t.Errorf("%s is posted %d times", name, n)
+		}
+	}
+	for _, category := range events {
+		w.checkEvent(category)
+	}
+	for _, name := range []string{names.Stream, names.RoomStream} {
+		s := testkit.Must(w.js.Stream(t.Context(), name))(t)
+		testkit.Equal(t, s.CachedInfo().State.Msgs, 0, "messages left in %s", name)
+	}
+	for _, member := range w.redis.ZRange(t.Context(), "{"+prefix+"}:log:bad", 0, -1).Val() {
+		if strings.HasPrefix(member, "bad.calm") { // a fault may leave slots until their window is over
+			t.Errorf("%q keeps its slots, although Slack has rejected it", member)
+		}
+	}
+	dropped, told := 0, 0
+	for _, outcomes := range w.ledger.outcomes {
+		dropped += outcomes["dropped"]
+	}
+	for _, n := range w.slack.digests {
+		told += n
+	}
+	if told > dropped {
+		t.Errorf("digests tell of %d drops, but %d events were dropped", told, dropped)
+	}
+}
+
+// checkEvent checks the outcome of the events of a category: one event, or a firing event and the event that resolves it.
+func (w *world) checkEvent(category string) {
+	outcomes, posts, n := w.ledger.outcomes[category], w.slack.events[category], 1
+	if event.FirstLevel(category) == "pairs" {
+		n = 2
+	}
+	sum := 0
+	for _, count := range outcomes {
+		sum += count
+	}
+	if sum != n || outcomes["sent"] != posts || strings.HasPrefix(category, "bad.") != (outcomes["dead"] > 0) {
+		w.t.Errorf("%s has the outcomes %v and %d posts, want one outcome for each of %d events", category, outcomes, posts, n)
+	}
+}
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silence{})
+	os.Exit(m.Run())
+}
+
+type silence struct{}
+
+// Printf prints nothing.
+func (silence) Printf(context.Context, string, ...any) {}

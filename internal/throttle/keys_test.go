@@ -1,0 +1,89 @@
+package throttle
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// ofKey returns the same event with the key of a limit of each key.
+func ofKey(key string, r store.Request) store.Request {
+	r.Key = key
+	return r
+}
+
+// TestLimiterFullForAKey denies only the events of a full key without asking Redis.
+func TestLimiterFullForAKey(t *testing.T) {
+	t.Parallel()
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "3/1h", "a@key=1/1h")}, DenyCacheTTL: time.Hour})
+	limiter.one(store.Admitted, ofKey("x", request("1", "a")))
+	limiter.one(store.Denied, ofKey("x", request("2", "a")))
+	limiter.wantFull("a", "")
+	wantFullFor := func(key, level string) {
+		t.Helper()
+		if denial := limiter.Full("a", key); (denial != nil) != (level != "") || denial != nil && denial.Level != level {
+			t.Errorf("events of the key %q are denied by %+v, want %q", key, denial, level)
+		}
+	}
+	wantFullFor("x", "a@key")
+	wantFullFor("y", "")
+	testkit.Equal(t, limiter.Full("a", "x").Key, limits.HashOfKey("x"), "key of the denial")
+	limiter.one(store.Admitted, ofKey("y", request("3", "a")))
+	limiter.one(store.Admitted, request("4", "a"))
+	limiter.one(store.Denied, ofKey("z", request("5", "a")))
+	wantFullFor("x", limits.LevelCategory)
+	wantFullFor("new", limits.LevelCategory)
+	limiter.wantFull("a", limits.LevelCategory)
+	limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 3, "denied by redis": 2, "denied by cache": 5})
+	limiter.full.tell(time.Now())
+	testkit.Equal(t, limiter.logs.Count(`"limit_level":"a@key"`), 0, "lines about the limits of keys")
+	testkit.Equal(t, limiter.Usage().LimitOf("a.b", "a@key"), "1/1h", "limit of the rule")
+	testkit.Equal(t, limiter.Usage().LimitOf("b", "a@key"), "", "limit of the rule for another category")
+}
+
+// TestDenyCacheIsBoundedByKeys invents keys: they evict no limit of a path.
+func TestDenyCacheIsBoundedByKeys(t *testing.T) {
+	t.Parallel()
+	clock := testkit.NewClock(nil)
+	cache := newDenyCache(time.Minute, clock.Read)
+	routes := newRoutes(newTree(t, "none", "1/1h", "a@key=1/1h"))
+	other := routes.Path("b")[0]
+	cache.learn(clock.Read(), routes.Route("b", ""), denied(other, other.Limits[0], time.Hour), 1)
+	for i := range 2 * maxFull {
+		key := fmt.Sprint("k", i)
+		node := routes.PathOfKey("a", limits.HashOfKey(key))[1]
+		cache.learn(clock.Read(), routes.Route("a", key), denied(node, node.Limits[0], time.Hour), 1)
+		if cache.find(routes.Route("a", key)) == nil || cache.find(routes.Route("a", "")) != nil {
+			t.Fatalf("%s was not learned, or was learned for all keys", key)
+		}
+	}
+	testkit.Equal(t, cache.keys.Len(), maxFull, "entries of keys")
+	testkit.Equal(t, cache.find(routes.Route("b", "")) != nil, true, "the limit of a path is known to be full")
+	cache.clear()
+	testkit.Equal(t, cache.isEmpty(), true, "the cache is empty")
+}
+
+// TestLimiterCountsKeysWithoutRedis has the instance count the keys that Redis admitted, and tells Redis the keys that it admitted itself.
+func TestLimiterCountsKeysWithoutRedis(t *testing.T) {
+	t.Parallel()
+	limiter := startDurableLimiter(t, LimiterOptions{
+		Settings: store.Settings{Tree: newTree(t, "100/1h", "none", "a@key=1/1h")}, Policy: Local, Grace: time.Nanosecond,
+	})
+	limiter.one(store.Admitted, ofKey("x", request("1", "a")))
+	limiter.loseAndAct()
+	limiter.one(store.Denied, ofKey("x", request("2", "a")))
+	limiter.one(store.Admitted, ofKey("y", request("3", "a")))
+	limiter.one(store.Denied, ofKey("y", request("4", "a")))
+	limiter.one(store.Admitted, ofKey("z", request("5", "a"))).Refund(t.Context())
+	limiter.one(store.Admitted, request("6", "a"))
+	limiter.regain()
+	for key, slots := range map[string]int{"x": 1, "y": 1, "z": 0} {
+		testkit.Equal(t, len(scores(t, limiter.server, "{limiter}:log:a@"+limits.HashOfKey(key))), slots, "slots of the key %s in Redis", key)
+	}
+	limiter.one(store.Denied, ofKey("y", request("7", "a")))
+	limiter.one(store.Admitted, ofKey("z", request("8", "a")))
+}

@@ -1,0 +1,85 @@
+package throttle
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// muted are limits with a mute of the category a, as a change with a revision.
+func muted(t *testing.T, revision uint64) limits.Ruleset {
+	t.Helper()
+	return limits.Ruleset{
+		Tree: newTree(t, "100/1h", "10/1h", ""), Position: limits.Position{Generation: 1, Revision: revision},
+		Mutes: []*limits.Mute{{Path: "a", Reason: "migration", Spare: "critical", Generation: 1, Revision: revision}},
+	}
+}
+
+// TestMuted drops a flood of a muted category without asking Redis, and spares critical events.
+func TestMuted(t *testing.T) {
+	t.Parallel()
+	limiter := startLimiter(t, LimiterOptions{DenyCacheTTL: time.Hour})
+	testkit.Equal(t, limiter.Mutes.Muted("a", event.SeverityInfo) == nil, true, "a category is not muted")
+	limiter.Adopt(muted(t, 1))
+	d := limiter.decide(request("e", "a"))[0]
+	if d.Verdict != store.Denied || d.Muted == nil || d.Grant != nil {
+		t.Fatalf("a muted event: %+v, want it denied by the mute", d)
+	}
+	testkit.Equal(t, limiter.Mutes.Muted("a.b", event.SeverityInfo) != nil, true, "a path below is muted")
+	testkit.Equal(t, limiter.Mutes.Muted("a", event.SeverityCritical) == nil, true, "critical events are sent")
+	testkit.Equal(t, limiter.Full("a", "") == nil, true, "a mute is no full limit")
+	testkit.Equal(t, limiter.Mutes.Ended(muted(t, 1).Mutes[0]), false, "the mute has ended")
+	limiter.wantLogged("a", 0)
+	limiter.fullLogs.Want(t)
+}
+
+// TestCheckMuteAsksFirst mutes a path without a limiter's knowledge. The limiter has decided an event before, and asks Redis before its post.
+func TestCheckMuteAsksFirst(t *testing.T) {
+	t.Parallel()
+	var limiter *limiterKit
+	limiter = startLimiter(t, LimiterOptions{Refresh: func(context.Context) error {
+		limiter.Adopt(muted(t, 1))
+		return nil
+	}})
+	limiter.one(store.Admitted, request("e", "a"))
+	denial, err := limiter.Mutes.CheckMute(t.Context(), "a", event.SeverityInfo)
+	testkit.NoError(t, err)
+	testkit.Equal(t, denial == nil, true, "the path is not muted")
+
+	testkit.Must(store.NewRedis(script.NewRunner(limiter.options), limiter.o.Settings).Positions.Advance(t.Context(), muted(t, 1).Position))(t)
+	limiter.staleness.asked.Store(nil) // as after a while without a decision
+	denial, err = limiter.Mutes.CheckMute(t.Context(), "a", event.SeverityInfo)
+	testkit.NoError(t, err)
+	testkit.Equal(t, denial != nil, true, "the path is muted")
+	denial, err = limiter.Mutes.CheckMute(t.Context(), "b", event.SeverityInfo)
+	testkit.NoError(t, err)
+	testkit.Equal(t, denial == nil, true, "another path is not muted")
+}
+
+// TestMuteWithoutRedis has the failure policies respect a mute. They ask for the newest limits before a post.
+func TestMuteWithoutRedis(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []Policy{Open, Local} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			refreshed := 0
+			limiter := startLimiter(t, LimiterOptions{Policy: policy, Refresh: func(context.Context) error { refreshed++; return nil }})
+			limiter.Adopt(muted(t, 1))
+			limiter.loseAndAct()
+			d := limiter.decide(request("e", "a"))[0]
+			testkit.Equal(t, d.Verdict, store.Denied, "a muted event")
+			limiter.one(store.Admitted, request("other", "b"))
+			limiter.staleness.asked.Store(nil)
+			denial, err := limiter.Mutes.CheckMute(t.Context(), "a", event.SeverityInfo)
+			testkit.NoError(t, err)
+			testkit.Equal(t, denial != nil, true, "the path is muted")
+			testkit.Equal(t, refreshed, 1, "the newest limits were read")
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package throttle
+
+import (
+	"context"
+
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// Mutes tells which events operators have muted, by the limits of this instance. Its methods may be called concurrently.
+type Mutes struct {
+	o         *LimiterOptions
+	staleness *staleness
+}
+
+// Muted returns the denial of an event by a mute, without asking Redis. It returns nil if no mute covers the event, or if Redis has not
+// confirmed the limits of this instance for the time of the deny cache.
+func (m *Mutes) Muted(category string, severity event.Severity) *store.Denial {
+	denial := m.KnownMutes(category).Of(severity)
+	if denial == nil || !m.staleness.confirmed(m.o.DenyCacheTTL) {
+		return nil
+	}
+	m.o.Metrics.Decision(store.Denied.String(), SourceCache, 1)
+	return denial
+}
+
+// CheckMute returns the denial by a mute of an event that is about to be posted; nil: none covers it. If Redis has not just confirmed the
+// limits of this instance, it asks first, in one call for all events. After an error, the event must not be posted now.
+func (m *Mutes) CheckMute(ctx context.Context, category string, severity event.Severity) (*store.Denial, error) {
+	if !m.staleness.confirmed(ConfirmedFor) {
+		if _, err := m.staleness.confirming.do(ctx, struct{}{}); err != nil {
+			return nil, err
+		}
+	}
+	return m.KnownMutes(category).Of(severity), nil
+}
+
+// KnownMutes returns the mutes that cover a category, as far as this instance knows.
+func (m *Mutes) KnownMutes(category string) store.Mutes {
+	return m.o.Redis.Rules().InForce.Route(category, "").Mutes
+}
+
+// Ended reports whether a mute is no longer in force.
+func (m *Mutes) Ended(mute *limits.Mute) bool { return !mute.In(m.o.Redis.Rules().Ruleset) }

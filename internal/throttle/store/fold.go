@@ -1,0 +1,103 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// Fold is where an event is counted that is not posted. It is immutable.
+type Fold struct {
+	Number int64     // of the event in its message, which is number 1 itself
+	Posted time.Time // the minute in which the message was posted
+}
+
+func newFold(number, minute int64) *Fold {
+	return &Fold{Number: number, Posted: time.Unix(60*minute, 0).UTC()}
+}
+
+// Count is what is folded into a message. The zero value is nothing.
+type Count struct {
+	Folded   int64     // events beside the message itself
+	Last     time.Time // when the newest of them was folded
+	Severity int       // rank of the message's severity, which is the highest
+}
+
+func newCount(folded, last int64, rank int) Count {
+	if folded == 0 {
+		return Count{}
+	}
+	return Count{Folded: folded, Last: time.UnixMicro(last).UTC(), Severity: rank}
+}
+
+// Uncounted is a message that does not show all events that are folded into it.
+type Uncounted struct {
+	Receipt string
+	Folded  int64
+	Wait    time.Duration // until it may show them
+}
+
+// CountEvery is the shortest time between two updates that show the count of a message. A minute has at most two of them, although a request
+// may be faster than the one before.
+const CountEvery = 31 * time.Second
+
+// Uncounted lists for each request the messages of its pair that do not show all events that are folded into them.
+func (r *Pairs) Uncounted(ctx context.Context, requests []Request) ([][]Uncounted, error) {
+	reply, err := r.count(ctx, requests, "")
+	if err != nil {
+		return nil, err
+	}
+	found := make([][]Uncounted, len(requests))
+	for i, list := range reply {
+		for ; len(list) >= 3; list = list[3:] {
+			receipt, isText := list[0].(string)
+			numbers, err := script.Numbers(list[1:3], 2)
+			if !isText || err != nil {
+				return nil, fmt.Errorf("%w: a message is %T, %T, %T", script.ErrReply, list[0], list[1], list[2])
+			}
+			found[i] = append(found[i], Uncounted{Receipt: receipt, Folded: numbers[0], Wait: micros(numbers[1])})
+		}
+	}
+	return found, nil
+}
+
+// BeginCount returns what a message of the request's pair is to show, and records that it shows that. If the message may not show it yet, it
+// returns the time until then and records nothing. The count is nil if the pair no longer has the message.
+func (r *Pairs) BeginCount(ctx context.Context, request Request, receipt string) (count *Count, wait time.Duration, err error) {
+	reply, err := r.count(ctx, []Request{request}, receipt)
+	if err != nil || len(reply[0]) == 0 {
+		return nil, 0, err
+	}
+	numbers, err := script.Numbers(reply[0], 4)
+	if err != nil {
+		return nil, 0, err
+	}
+	found := newCount(numbers[1], numbers[2], int(numbers[3]))
+	return &found, micros(numbers[0]), nil
+}
+
+// count makes one call of count.lua.
+func (r *Pairs) count(ctx context.Context, requests []Request, receipt string) ([][]any, error) {
+	books := newPairBooks(r.d.keys)
+	var events []any
+	for _, request := range requests {
+		events = append(events, books.of(request), request.Pair, receipt)
+	}
+	arguments := append([]any{CountEvery.Microseconds(), len(books.numbers)}, events...)
+	return script.RunDecoded(ctx, r.d.runner, script.Call{
+		Tried: "counting what is folded", Script: lua.Count, Keys: append([]string{r.d.keys.calls}, books.keys...), Arguments: arguments,
+	}, func(reply []any) ([][]any, error) {
+		lists := make([][]any, len(reply))
+		for i, value := range reply {
+			list, isList := value.([]any)
+			if !isList || len(reply) != len(requests) {
+				return nil, fmt.Errorf("%w: %d lists for %d pairs, one is %T", script.ErrReply, len(reply), len(requests), value)
+			}
+			lists[i] = list
+		}
+		return lists, nil
+	})
+}

@@ -1,0 +1,272 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
+	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/lua"
+)
+
+// keyConformance has the cases of limits of each key.
+var keyConformance = []conformanceCase{
+	{name: "key: each key has slots of its own, below the slots of the path", global: "20/1h", category: "5/1h", rules: "a@key=1/1h", run: func(s *subject) {
+		s.admit(request("1", "a").ofKey("x"), request("2", "a").ofKey("y"), request("3", "a"), request("4", "b").ofKey("x"))
+		s.takenOfKey("a", "x", 4, 3, 1)
+		s.takenOfKey("a", "y", 4, 3, 1)
+		s.takenOfKey("b", "x", 4, 1)
+		s.clock.Advance(time.Minute)
+		want := Decision{
+			Verdict: Denied, Limit: limits.Limit{Count: 1, Window: time.Hour}, Wait: 59 * time.Minute,
+			Node: limits.Node{Path: "a", Key: limits.HashOfKey("x"), Level: "a@key", Limits: limits.Limits{{Count: 1, Window: time.Hour}}},
+		}
+		testkit.EqualDeeply(s.t, s.decide(request("5", "a").ofKey("x"))[0], want, "denied as")
+		s.admit(request("6", "a"), request("7", "a").ofKey("z"))
+		s.takenOfKey("a", "x", 6, 5, 1)
+		s.deny(limits.LevelCategory, 59*time.Minute-time.Microsecond, request("8", "a").ofKey("w"))
+		s.takenOfKey("a", "w", 6, 5, 0)
+	}},
+	{name: "key: what is denied above takes no slot of its key", global: "2/1h", rules: "a@key=5/1h", run: func(s *subject) {
+		s.admit(several(2, "o", "b")...)
+		s.want(Denied, request("1", "a").ofKey("x"))
+		s.takenOfKey("a", "x", 2, 0)
+	}},
+	{name: "key: the events below the path count with its keys", category: "9/1h", rules: "a@key=2/1h,a.b=9/1h,a.*@key=1/1h,a.c@key=none", run: func(s *subject) {
+		s.admit(request("1", "a.b").ofKey("x"))
+		s.clock.Advance(time.Second)
+		s.deny("a.*@key", time.Hour-time.Second, request("2", "a.b").ofKey("x"))
+		s.admit(request("3", "a.c").ofKey("x"))
+		s.clock.Advance(time.Second)
+		for _, category := range []string{"a", "a.b", "a.b.d", "a.c", "a.d"} {
+			s.deny("a@key", time.Hour-2*time.Second, request("4", category).ofKey("x"))
+		}
+		s.takenOfKey("a.b", "x", 2, 2, 1, 1)
+	}},
+	{name: "key: the first full limit from the root down is named", global: "2/1h", category: "2/2h", rules: "a@key=2/3h,a.b=2/4h", run: func(s *subject) {
+		s.admit(request("1", "a.b").ofKey("x"), request("2", "a.b").ofKey("x"))
+		s.clock.Advance(time.Minute)
+		for i, level := range []string{limits.LevelGlobal, limits.LevelCategory, "a@key", "a.b"} {
+			s.deny(level, time.Hour-time.Minute, request("3", "a.b").ofKey("x"))
+			if i < 3 {
+				s.clock.Advance(time.Hour)
+			}
+		}
+		s.admit(request("4", "a").ofKey("x"))
+	}},
+	{name: "key: a rule of every first level", rules: "*@key=1/1h,b@key=none,c@key=2/1h", run: func(s *subject) {
+		wantVerdicts(s.t, s.decide(
+			request("1", "a").ofKey("x"), request("2", "a").ofKey("x"), request("3", "b").ofKey("x"), request("4", "b").ofKey("x"),
+			request("5", "c").ofKey("x"), request("6", "c").ofKey("x"), request("7", "c").ofKey("x"), request("8", "a.deep").ofKey("x"),
+			request("9", "d").ofKey("x"),
+		), Admitted, Denied, Admitted, Admitted, Admitted, Admitted, Denied, Denied, Admitted)
+	}},
+	{name: "key: a batch of many keys takes one slot of each", global: "1000/1h", rules: "a@key=1/1h", run: func(s *subject) {
+		var batch []Request
+		for i := range 200 {
+			batch = append(batch, request(fmt.Sprint("e", i), "a").ofKey(fmt.Sprint("k", i)))
+		}
+		s.admit(batch...)
+		s.clock.Advance(time.Second)
+		again := s.decide(request("x", "a").ofKey("k0"), request("y", "a").ofKey("new"), request("z", "a").ofKey("k199"), request("w", "a").ofKey("new"))
+		wantVerdicts(s.t, again, Denied, Admitted, Denied, Denied)
+		s.takenOfKey("a", "new", 201, 1)
+	}},
+	{name: "key: a cost above its limit never fits", global: "10/1h", rules: "a@key=2/1h,b@key=0/1h", run: func(s *subject) {
+		testkit.Equal(s.t, s.want(ExceedsCapacity, request("1", "a").ofKey("x").withCost(3))[0].Node.Level, "a@key", "level")
+		s.want(ExceedsCapacity, request("2", "b").ofKey("x"))
+		s.admit(request("3", "a").withCost(3), request("4", "b"))
+		s.takenOfKey("a", "x", 4, 0)
+	}},
+	{name: "key: a slot returns to its key, by every algorithm", rules: withEachKey("1/1h"), run: func(s *subject) {
+		for _, a := range algorithm.All() {
+			kind := a.String()
+			lease := s.admit(request("1"+kind, kind).ofKey("x"))
+			s.admit(request("2"+kind, kind).ofKey("y"))
+			s.clock.Advance(time.Second)
+			s.want(Denied, request("3"+kind, kind).ofKey("x"))
+			s.refund(true, lease...)
+			s.admit(request("4"+kind, kind).ofKey("x"))
+			s.want(Denied, request("5"+kind, kind).ofKey("x"), request("6"+kind, kind).ofKey("y"))
+		}
+	}},
+	{name: "key: a slot that follows the delivery returns with its end", rules: "a@key=inflight:1/1h", run: func(s *subject) {
+		leases := s.admit(request("1", "a").ofKey("x"), request("2", "a").ofKey("y"))
+		s.want(Denied, request("3", "a").ofKey("x"))
+		s.finish(leases[0])
+		s.clock.Advance(time.Microsecond)
+		s.admit(request("4", "a").ofKey("x"))
+		s.want(Denied, request("5", "a").ofKey("y"))
+	}},
+	{name: "key: counts stay where another rule limits the keys of a path", category: "9/1h", rules: "*@key=2/1h", run: func(s *subject) {
+		lease := s.admit(request("1", "a").ofKey("x"))
+		s.change(newPlan(s.t, "none", "9/1h", "a@key=1/1h,*@key=2/1h"))
+		s.takenOfKey("a", "x", 1, 1)
+		s.want(Denied, request("2", "a").ofKey("x"))
+		s.change(newPlan(s.t, "none", "9/1h", ""))
+		s.admit(request("3", "a").ofKey("x"))
+		s.change(newPlan(s.t, "none", "9/1h", "a@key=1/1h"))
+		s.takenOfKey("a", "x", 2, 1)
+		s.refund(true, lease...)
+		s.takenOfKey("a", "x", 1, 0)
+	}},
+	{name: "key: shadow limits of keys that have none", category: "9/1h", shadow: "a@key=1/1h", run: func(s *subject) {
+		s.shadowed([]string{"", "", "", ""}, request("1", "a").ofKey("x"), request("2", "a").ofKey("y"), request("3", "a"), request("4", "b").ofKey("x"))
+		s.clock.Advance(time.Second)
+		s.shadowed([]string{"a@key", "", ""}, request("5", "a").ofKey("x"), request("6", "a"), request("7", "a").ofKey("z"))
+		s.taken("a", 6)
+	}},
+}
+
+// withEachKey returns a rule of each key for a category of each algorithm.
+func withEachKey(limit string) string {
+	var rules []string
+	for _, a := range algorithm.All() {
+		rules = append(rules, fmt.Sprintf("%s@key=%s:%s", a, a, limit))
+	}
+	return strings.Join(rules, ",")
+}
+
+// TestKeysInRedis checks that no Redis key shows an event's key or stays for ever, and that a batch of keys is evaluated as one.
+func TestKeysInRedis(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	tree := newTree(t, "100/1h", "50/1h", "*@key=1/1h,a.b@key=token:5/1h")
+	store := newRedis(client, "keys", Settings{Tree: tree, Shadow: newTree(t, "none", "none", "a@key=1/2h"), Lease: testLease, Retention: testRetention})
+	s := subjectOf(t, store, Settings{Tree: tree})
+	s.admit(request("1", "a.b").ofKey("secret-host"))
+	d := s.want(Denied, request("2", "a.b").ofKey("secret-host"))[0]
+	p := postponed(request("2", "a.b").ofKey("secret-host"))
+	p.Node, p.Limit = d.Node, d.Limit
+	if verdict, _, err := store.Queues.Delay(t.Context(), p, 10); err != nil || verdict != ComesBack {
+		t.Fatalf("delayed: verdict %d, %v", verdict, err)
+	}
+	names := client.Keys(t.Context(), "*").Val()
+	hashed := 0
+	for _, name := range names {
+		if strings.Contains(name, "secret") {
+			t.Errorf("the Redis key %q shows the key of an event", name)
+		}
+		if strings.HasSuffix(name, "@"+limits.HashOfKey("secret-host")) {
+			hashed++
+		}
+		if ttl := client.PTTL(t.Context(), name).Val(); ttl <= 0 && !strings.HasSuffix(name, ":limits") {
+			t.Errorf("the Redis key %q stays for %v", name, ttl)
+		}
+	}
+	testkit.Equal(t, hashed, 4, "Redis keys of the key: a log, a token bucket, a log of the shadow and a queue, of %q", names)
+
+	asOne := newRedis(client, "as one", Settings{Tree: newTree(t, "1000/1h", "none", "a@key=1/1h"), Lease: testLease, Retention: testRetention})
+	asOne.withSource(func(name lua.Script, text string) string {
+		return strings.Replace(text, "-- Read the buckets and the asks.", "error('not evaluated as one')", 1)
+	})
+	var batch []Request
+	for i := range 100 {
+		batch = append(batch, request(fmt.Sprint("e", i), "a").ofKey(fmt.Sprint("k", i)))
+	}
+	for _, d := range testkit.Must(asOne.Decide(t.Context(), batch))(t).Decisions {
+		testkit.Equal(t, d.Verdict, Admitted, "verdict of a batch of keys that is evaluated as one")
+	}
+}
+
+// TestKeysInUse counts the keys of each rule, without naming them.
+func TestKeysInUse(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	store := newRedis(client, "in use", Settings{Tree: newTree(t, "100/1h", "none", "*@key=1/1h+token:9/1h,b@key=2/1h,c=5/1h"), Lease: testLease, Retention: testRetention})
+	testkit.NoError(t, decide(t.Context(), store, request("1", "a").ofKey("x"), request("2", "a").ofKey("y"), request("3", "d").ofKey("x"),
+		request("4", "b").ofKey("x"), request("5", "c")))
+	got := make(map[string]int)
+	for _, use := range testkit.Must(store.Readings.LevelUsage(t.Context()))(t) {
+		got[use.Level] = use.Keys
+		testkit.Equal(t, use.OfKeys, strings.HasSuffix(use.Level, "@key"), "%s is of each key", use.Level)
+	}
+	testkit.EqualMaps(t, got, map[string]int{"global": 0, "c": 0, "*@key": 3, "b@key": 1}, "keys in use")
+}
+
+// TestDelaysOfKeys keeps the events of each key in a queue of their own: no key waits for another one.
+func TestDelaysOfKeys(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	k := newPairKit(t, client, script.Eval)
+	k.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", "a@key=1/1h")})
+	for i, key := range []string{"x", "y"} {
+		k.decide(request("first of "+key, "a").ofKey(key).inMessage(uint64(10*i+1)), Admitted)
+	}
+	delayed := func(key string, sequence uint64, want time.Duration) Postponement {
+		r := request(fmt.Sprint(key, sequence), "a").ofKey(key).inMessage(sequence)
+		d := k.decide(r, Denied)
+		p := Postponement{Request: r, Wait: d.Wait, Longest: 4 * time.Hour, Node: d.Node, Limit: d.Limit}
+		if in := k.delay(p, mostDelayed, ComesBack); in.Round(time.Second) != want {
+			t.Errorf("%s comes back in %v, want %v", r.ID, in, want)
+		}
+		return p
+	}
+	x := delayed("x", 2, time.Hour)
+	delayed("x", 3, 2*time.Hour)
+	delayed("y", 12, time.Hour)
+	k.waits([]time.Duration{0}, Postponement{Request: request("new", "a").ofKey("z").inMessage(20)})
+	turns := testkit.Must(k.Queues.Turns(t.Context(), []Request{request("late", "a").ofKey("x").inMessage(4), request("none", "a").inMessage(5)}))(t)
+	testkit.Equal(t, turns[0].Node.Place(), "a@"+limits.HashOfKey("x"), "a later event of the key waits at")
+	testkit.Equal(t, turns[1].Wait, 0, "wait of an event without a key")
+	k.clock.Advance(time.Hour)
+	k.leaves(x)
+	k.decide(x.comeBack().Request, Admitted)
+}
+
+// TestMemoryIsBoundedByKeys invents keys. The store forgets the keys of long ago, and no path.
+func TestMemoryIsBoundedByKeys(t *testing.T) {
+	t.Parallel()
+	m := NewMemory(Settings{Tree: newTree(t, "100000/1h", "none", "a@key=1/1h"), Lease: time.Second, Retention: time.Minute}, testkit.NewClock(nil).Read, nil)
+	const most = 100
+	m.KeepKeys(most)
+	for i := range 10 * most {
+		wantAdmitted(t, m, request(fmt.Sprint("e", i), "a").ofKey(fmt.Sprint("k", i)))
+		wantVerdicts(t, decisionsOf(t, m, request(fmt.Sprint("f", i), "a").ofKey(fmt.Sprint("k", i))), Denied)
+	}
+	testkit.Equal(t, m.inForce.ofKeys.Len(), most, "keys")
+	testkit.Equal(t, m.Usage(m.rules.Tree.Path(""))[0][0], 10*most, "slots of the root")
+}
+
+// TestMemoryForgetsIdleKeys keeps no key whose slots have left the window.
+func TestMemoryForgetsIdleKeys(t *testing.T) {
+	t.Parallel()
+	clock := testkit.NewClock(nil)
+	m := NewMemory(Settings{Tree: newTree(t, "none", "none", "a@key=1/1m"), Lease: time.Second, Retention: time.Minute}, clock.Read, nil)
+	for round := range 50 {
+		var requests []Request
+		for i := range 200 {
+			requests = append(requests, request(fmt.Sprint(round, "-", i), "a").ofKey(fmt.Sprint(round, "-", i)))
+		}
+		wantAdmitted(t, m, requests...)
+		clock.Advance(2 * time.Minute)
+	}
+	testkit.AtMost(t, m.inForce.ofKeys.Len(), 2*minSweep, "keys kept, of 200 in two minutes")
+}
+
+// TestRoutesOfKeysAreNotCached: no invented key takes the place of a category.
+func TestRoutesOfKeysAreNotCached(t *testing.T) {
+	t.Parallel()
+	tree := newRoutes(newTree(t, "1/1h", "1/1h", "a@key=1/1h+token:2/1h"))
+	plain := tree.Route("b", "x")
+	testkit.Equal(t, plain, tree.Route("b", ""), "route of a key that no rule limits")
+	for i := range 100 {
+		route := tree.Route("a", fmt.Sprint("k", i))
+		hash := limits.HashOfKey(fmt.Sprint("k", i))
+		var names []string
+		for _, b := range route.buckets {
+			names = append(names, b.name)
+		}
+		testkit.EqualSlices(t, names, []string{"log", "log:a", "log:a@" + hash, "token:3600000:a@" + hash}, "buckets")
+		testkit.EqualDeeply(t, route.nodes, tree.PathOfKey("a", hash), "nodes")
+		keys := slices.Clone(route.Keys)
+		testkit.Equal(t, keys[3].Key, hash, "key of the limit %+v", keys[3])
+	}
+	testkit.Equal(t, len(tree.cached), 2, "cached routes")
+	testkit.Equal(t, len(tree.Route("a", "").buckets), 2, "buckets of an event without a key")
+}

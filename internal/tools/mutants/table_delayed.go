@@ -1,0 +1,37 @@
+package main
+
+// ofDelayed are the bugs about orders for waiting events and about new plans.
+var ofDelayed = []mutant{
+	{
+		name: "plans-of-older-limits",
+		bug:  "Waiting events keep their plans after their limit was raised.",
+		file: "internal/consume/replan.go",
+		old:  `e.Entry.Limits != rules.Plan(e.Category)`,
+		new:  `false`,
+		test: "./tests -run ^TestPlannedAnew$",
+	},
+	{
+		name: "dropped-by-an-operator-keeps-its-place",
+		bug:  "An event that an operator drops stays in the queue of its limit.",
+		file: "internal/consume/way.go",
+		old:  `if d.planner.forget(c) {`,
+		new:  `if false {`,
+		test: "./tests -run ^TestDelayedOrders$",
+	},
+	{
+		name: "released-keeps-its-place",
+		bug:  "A released event stays in the queue of its limit.",
+		file: "internal/throttle/asker.go",
+		old:  `return r.StandsInQueue() || r.HasWaited`,
+		new:  `return r.StandsInQueue()`,
+		test: "./tests -run ^TestDelayedOrders$",
+	},
+	{
+		name: "released-by-the-limits",
+		bug:  "A released event needs slots.",
+		file: "internal/throttle/store/encoding.go",
+		old:  `if request.Slotless && set == inForce {`,
+		new:  `if false {`,
+		test: "./tests -run ^TestDelayedOrders$",
+	},
+}

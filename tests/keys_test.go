@@ -1,0 +1,144 @@
+package tests
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// publishOfKeys publishes events of each key, in turns. The ID begins with the key.
+func (d *deployment) publishOfKeys(category, round string, keys []string, count int) {
+	d.t.Helper()
+	for i := range count {
+		for _, key := range keys {
+			body := fmt.Sprintf(`{"id":"%s/%s/%d","title":"an event of %[1]s","key":%[1]q}`, key, round, i)
+			testkit.Must(d.js.PublishAsync(subjectPrefix+"."+category, []byte(body)))(d.t)
+		}
+	}
+	d.awaitStored()
+}
+
+// ofKeys counts the events in Slack by key. Repeated posts of an event count once.
+func ofKeys(posts []slacktest.Post) map[string]int {
+	events := make(map[string]int)
+	for id := range count(posts, "id") {
+		key, _, _ := strings.Cut(id, "/")
+		events[key]++
+	}
+	return events
+}
+
+// wantOfKeys wants a number of events of each key in Slack, and of no other key.
+func (d *deployment) wantOfKeys(want int, keys []string) {
+	d.t.Helper()
+	all := make(map[string]int)
+	for _, key := range keys {
+		all[key] = want
+	}
+	testkit.EqualMaps(d.t, ofKeys(d.slack.Accepted()), all, "events in Slack by key")
+}
+
+// TestLimitOfEachKey sets limits of each key under four workers, two of which are killed. Each key has its own slots, exactly, and nothing but
+// the rule is shown.
+func TestLimitOfEachKey(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	slowPosts(d.slack, 20*time.Millisecond)
+	workers := d.startFleet(4, quick("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none")...)
+	d.limits("set", "payments@key", "1/1h")
+	keys := numbered("secret-host-", 60)
+	d.publishOfKeys("payments", "first", keys, 10)
+	d.awaitPosts(5)
+	workers[0].kill()
+	d.awaitPosts(20)
+	workers[1].kill()
+	d.awaitEmpty()
+	d.wantOfKeys(1, keys)
+	// Of each worker that was killed, as many posts may have been under way, and as many being recorded.
+	testkit.AtMost(t, repeats(d.slack.Accepted()), 2*2*defaultSendings, "posts were repeated")
+
+	// A raised limit gives each key one slot more, and a key below the path counts with it.
+	d.limits("set", "payments@key", "2/1h")
+	d.publishOfKeys("payments.refunds", "second", keys, 5)
+	d.awaitEmpty()
+	d.wantOfKeys(2, keys)
+
+	// Events without a key and of other categories have no such limit.
+	d.wantEvaluated(len(keys)+5, "payments", "1", "2", "3", "4", "5") // the first event of each key was one of payments
+	d.wantEvaluated(3, "deploys", "1", "2", "3")
+
+	wantShown(t, d.limits("payments@"+keys[7]), "payments@"+keys[7], "2 of 2", "would be denied now by payments@key 2/1h")
+	wantShown(t, d.limits("payments@another"), "0 of 2", "would be sent now")
+	wantShown(t, d.limits(), "60 keys in use")
+	d.publish(subjectPrefix+".payments", `{"id":"late","title":"late","key":"secret-host-7"}`)
+	d.awaitEmpty()
+	d.wantWhy("dropped", "by payments@key 2/1h: 2 of 2 used", "late")
+	for _, w := range workers[2:] {
+		if _, shown := w.get("/metrics"); strings.Contains(shown, "secret") || !strings.Contains(shown, `level="payments@key"`) {
+			t.Errorf("%s: the metrics name a key, or lack the rule", w.name)
+		}
+		testkit.Equal(t, w.logLines("secret"), 0, "log lines of %s with a key", w.name)
+	}
+	for _, suppressed := range d.status().Suppressed {
+		testkit.Equal(t, suppressed.Level, "payments@key", "level of suppressed events")
+	}
+	for name := range strings.FieldsSeq(d.redis.CLI("keys", "*@*")) {
+		if strings.Contains(name, "secret") {
+			t.Errorf("the Redis key %s shows the key of an event", name)
+		}
+		if ttl := d.redis.CLI("ttl", name); strings.HasPrefix(ttl, "-") {
+			t.Errorf("the Redis key %s stays: ttl %s", name, ttl)
+		}
+	}
+}
+
+// TestLimitOfEachKeyInAnOutage kills Redis. Workers that decide by themselves count each key, and Redis knows these slots afterwards.
+func TestLimitOfEachKeyInAnOutage(t *testing.T) {
+	t.Parallel()
+	d := newDurableDeployment(t)
+	workers := d.startFleet(1, quick("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "LIMITS", "*@key=1/1h", "REDIS_FAILURE", "local", "REDIS_GRACE", "300ms")...)
+	before, during := numbered("before-", 20), numbered("during-", 20)
+	d.publishOfKeys("payments", "1", before, 2)
+	d.awaitEmpty()
+	d.redis.Kill()
+	workers.awaitSum(1, "notifier_degraded", "policy", "local")
+	d.publishOfKeys("payments", "2", slices.Concat(before, during), 2)
+	d.awaitEmpty()
+	d.redis.Restart()
+	workers.awaitSum(0, "notifier_degraded", "policy", "local")
+	d.publishOfKeys("payments", "3", slices.Concat(before, during), 2)
+	d.awaitEmpty()
+	d.wantOfKeys(1, slices.Concat(before, during))
+}
+
+// TestPairsOfALimitedKey resolves an event whose key is full: a resolved event takes no slot.
+func TestPairsOfALimitedKey(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.startReady("worker", quick("LIMITS", "payments@key=1/1h")...)
+	d.publish(subjectPrefix+".payments", firing("fires", "db-1"))
+	d.publish(subjectPrefix+".payments", firing("fires-too", "db-2"))
+	d.awaitPosts(2)
+	d.publish(subjectPrefix+".payments", firing("fires-again", "db-1"))
+	d.publish(subjectPrefix+".payments", resolved("is-over", "db-1"))
+	d.awaitEmpty()
+	d.wantNotPosted("fires-again")
+	d.wantResolved("fires", "is-over")
+}
+
+// TestDelayOfALimitedKey lets denied events wait for the slot of their key, each key by itself.
+func TestDelayOfALimitedKey(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.startFleet(2, quick("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "LIMITS", "payments@key=1/3s", "DELAY", "payments=1m")...)
+	keys := numbered("host-", 5)
+	d.publishOfKeys("payments", "once", keys, 3)
+	d.awaitPosts(len(keys)) // one of each: no key waits for another one
+	d.awaitEmpty()
+	d.wantOfKeys(3, keys)
+}
