@@ -181,6 +181,9 @@ func TestOrderAtTheLongestWait(t *testing.T) {
 		f.pacer.reserve = func(_ string, within time.Duration) post {
 			switch {
 			case refuses(within) && refused.Add(1) == 1:
+				if !fromRoom {
+					testkit.Soon(func() bool { return f.metrics.Get("held") == len(ids) }) // later events would go straight to the room
+				}
 				return post{wait: lane.MemoryWait + pollTime, tooLate: true}
 			case fromRoom && within == lane.FreshWait:
 				return post{wait: lane.MemoryWait, tooLate: true}

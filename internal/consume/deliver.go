@@ -179,8 +179,10 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 	}
 	d.admission.release(l.ending())
 	if d.fromQueue() && d.place != nil && d.tries.count == 0 && delay > 0 { // the whole queue waits for the channel
-		v.lanes.Rest(d.destination, delay)
-		delay = min(delay, pollTime) // an open request would bring it back behind later events
+		v.lanes.Rest(d.destination, max(delay, lane.MemoryWait+2*pollTime)) // the next request comes well after the nak
+		v.lanes.AwaitFetched(l.waiting, d.message.source.lane())            // the open request would bring the event back behind later ones
+		v.lanes.AwaitFetched(l.waiting, d.destination)
+		delay = 0
 	}
 	v.settler.nak(d.message, delay)
 }

@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -33,6 +34,9 @@ func (s source) token() string {
 	}
 	return room.Token(s.channel)
 }
+
+// lane returns the name of the lane in which requests for the channel's queue wait. A channel that is not known yet has a lane of its own.
+func (s source) lane() string { return cmp.Or(s.channel, s.onlyToken) }
 
 // message is a stored message that this worker received.
 type message struct {

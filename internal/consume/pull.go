@@ -187,11 +187,7 @@ func (p *puller) pullQueue(ctx context.Context, from source) error {
 		if from.channel == "" {
 			from.channel = p.queues.channelOf(from.token()) // known since an event for the channel came
 		}
-		if err := p.awaitPause(ctx, from.channel); err != nil {
-			return err
-		}
-		free, err := p.lanes.AwaitFree(ctx, from.channel)
-		if err != nil {
+		if err := p.awaitPause(ctx, from.lane()); err != nil {
 			return err
 		}
 		consumer, err := p.streams.Layout().Room.Channel(ctx, from.token())
@@ -202,11 +198,18 @@ func (p *puller) pullQueue(ctx context.Context, from source) error {
 			continue
 		}
 		p.finding.Note(nil)
+		free, err := p.lanes.AwaitFree(ctx, from.lane())
+		switch {
+		case err != nil:
+			return err
+		case free == 0:
+			continue
+		}
 		received, _, err := p.fetch(ctx, from, consumer, free)
+		p.lanes.Fetched(from.lane(), received)
 		if err != nil {
 			return err
 		}
-		p.lanes.Fetched(from.channel, received)
 		from.deciding.Wait()
 	}
 }

@@ -243,6 +243,32 @@ func TestRefusedForAll(t *testing.T) {
 	})
 }
 
+// TestRequestBehindARefusal refuses a reservation while a request for the channel's queue is open. The refused event returns to the queue after
+// the request, and before the next one.
+func TestRequestBehindARefusal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanes(&fakePacer{reserve: func(time.Duration) pacing.Reservation {
+			return pacing.Reservation{Wait: MemoryWait + time.Second, Expected: time.Hour}
+		}}, time.Second)
+		testkit.Must(l.AwaitFree(t.Context(), "C1"))(t)
+		_, ok := l.Enter(queued).AwaitPost(t.Context())
+		testkit.Equal(t, ok, false, "the place may post")
+		began, fetched := time.Now(), make(chan time.Duration)
+		go func() {
+			l.AwaitFetched(t.Context(), "C1")
+			fetched <- time.Since(began)
+		}()
+		time.Sleep(time.Second / 2)
+		l.Fetched("C1", 1)
+		testkit.Equal(t, <-fetched, time.Second/2, "time until the request has ended")
+		testkit.Equal(t, testkit.Must(l.AwaitFree(t.Context(), "C1"))(t), 0, "events to request while the channel rests")
+		l.AwaitFetched(t.Context(), "C1")
+		time.Sleep(time.Second)
+		testkit.Equal(t, testkit.Must(l.AwaitFree(t.Context(), "C1"))(t), LeastPlaces-1, "events to request later")
+	})
+}
+
 // TestPermits posts to a channel that takes one post at once. A place that steps aside lets the next place post, and comes again.
 func TestPermits(t *testing.T) {
 	t.Parallel()

@@ -98,6 +98,7 @@ type lane struct {
 	pausedUntil time.Time     // end of the pause that this process last noted
 	refusals    int           // reservations that were refused
 	readAt      int           // refusals when the queue in the room was last read
+	fetching    chan struct{} // closed when the open request for the queue in the room ends; nil: no request is open
 	changed     chan struct{} // closed and replaced when a delivery leaves
 }
 
@@ -187,17 +188,23 @@ func (l *Lanes) full(own *lane) bool {
 	return own.places >= LeastPlaces && time.Since(own.left) > stallTime
 }
 
-// AwaitFree waits until a channel's lane has free places, and returns how many deliveries may enter.
+// AwaitFree waits until a channel's lane has free places, and returns how many deliveries may enter. The caller requests as many events from
+// the channel's queue in the room, and then calls Fetched. It requests none if AwaitFree returns 0: the channel has just been paused for long.
 func (l *Lanes) AwaitFree(ctx context.Context, channel string) (int, error) {
 	for {
 		l.mu.Lock()
 		own := l.of(channel)
 		free, changed := l.capacity-own.places, own.changed
-		own.calm, own.readAt = own.storing == 0, own.refusals
-		l.mu.Unlock()
+		if free > 0 && time.Until(own.pausedUntil) > MemoryWait {
+			l.mu.Unlock()
+			return 0, nil
+		}
 		if free > 0 {
+			own.calm, own.readAt, own.fetching = own.storing == 0, own.refusals, make(chan struct{})
+			l.mu.Unlock()
 			return free, nil
 		}
+		l.mu.Unlock()
 		if !arrives(ctx, changed) {
 			return 0, context.Cause(ctx)
 		}
@@ -210,6 +217,18 @@ func (l *Lanes) Fetched(channel string, received int) {
 	defer l.mu.Unlock()
 	own := l.of(channel)
 	own.backlog = received > 0 || !own.calm
+	close(own.fetching)
+	own.fetching = nil
+}
+
+// AwaitFetched waits until no request for a channel's queue in the room is open, or the context ends.
+func (l *Lanes) AwaitFetched(ctx context.Context, channel string) {
+	l.mu.Lock()
+	fetching := l.of(channel).fetching
+	l.mu.Unlock()
+	if fetching != nil {
+		arrives(ctx, fetching)
+	}
 }
 
 // Storing is an event on its way to its channel's queue in the room.
