@@ -48,7 +48,8 @@ func (d *deployment) wantNoPlaces() {
 	}
 }
 
-// TestPlannedAnew removes a limit while events wait for their slots for an hour. The events are planned anew, even if workers are killed.
+// TestPlannedAnew raises and removes a limit while events wait for their slots for an hour. The events are planned anew, even if workers are
+// killed.
 func TestPlannedAnew(t *testing.T) {
 	t.Parallel()
 	const events = 12
@@ -56,6 +57,11 @@ func TestPlannedAnew(t *testing.T) {
 	workers := d.startFleet(4, delaying("3/1h", "payments=48h", quick()...)...)
 	ids := d.publishEvents([]string{"payments"}, events)
 	d.awaitWaiting(events - 3)
+	workers.awaitEvents(3, "outcome", "sent")
+
+	d.limits("set", "payments", "7/1h")
+	workers.awaitEvents(7, "outcome", "sent")
+	d.awaitWaiting(events - 7)
 
 	for _, w := range workers[:3] {
 		w.kill()
@@ -63,7 +69,7 @@ func TestPlannedAnew(t *testing.T) {
 	d.limits("set", "payments", "none")
 	workers[3].kill()
 	workers = d.startFleet(2, delaying("3/1h", "payments=48h", quick()...)...)
-	workers.awaitEvents(events-3, "outcome", "sent")
+	workers.awaitEvents(events-7, "outcome", "sent")
 	d.awaitEmpty()
 	wantPostedOnce(t, d.slack.Accepted(), ids...)
 }

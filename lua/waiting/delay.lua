@@ -10,8 +10,9 @@
 --   3   pairs:…        hash: a book of pairs (see lib/pairs.lua)
 --   4   pairs:until:…  sorted set: a book of pairs (see lib/pairs.lua)
 --   5   leased         sorted set: event key -> end of the lease (see lib/doubt.lua)
---   6   log:…          sorted set: the log of the limit's path (see algorithms/log.lua) or a key that does not exist
---   7…  line:…         sorted set: the queues of the event's path (see lib/queue.lua)
+--   6   done           sorted set: event key of a delivered event -> when its record expires
+--   7   log:…          sorted set: the log of the limit's path (see algorithms/log.lua) or a key that does not exist
+--   8…  line:…         sorted set: the queues of the event's path (see lib/queue.lua)
 --
 -- ARGV
 --   event key, whether its ID was derived from the stored message ("1" or "0"), when the message was stored (microseconds), its
@@ -40,7 +41,8 @@ local SPREAD = SECOND
 -- How many of the events ahead are looked at one by one, and how many are read at once.
 local LOOKED_AT, AT_ONCE = 256, 64
 
-local calls_key, room_key, until_key, leased_key, log_key = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6]
+local calls_key, room_key, until_key, leased_key, done_key, log_key = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local KEYS_BEFORE_QUEUES = 7
 local next_argument = reader(ARGV, 0)
 local event_key, is_derived, stored = next_argument(), next_argument() == '1', next_argument()
 local member, weight = next_argument(), tonumber(next_argument())
@@ -49,7 +51,7 @@ local freed, window, slots = next_argument(), tonumber(next_argument()), tonumbe
 local cost, max_weight = tonumber(next_argument()), tonumber(next_argument())
 local has_waited, pair = next_argument() == '1', next_argument()
 local queue_count, own = tonumber(next_argument()), tonumber(next_argument())
-local queue_key = KEYS[6 + own]
+local queue_key = KEYS[KEYS_BEFORE_QUEUES + own]
 
 local now = deployment_time(calls_key)
 local book = pair_book(KEYS[3], until_key, now, max_wait + REMEMBERED)
@@ -57,7 +59,7 @@ local waiting = redis.call('ZCOUNT', room_key, '(' .. integer(now), '+inf')
 local planned = tonumber(redis.call('ZSCORE', room_key, event_key) or 0)
 local is_queued = false
 for q = 1, queue_count do
-  is_queued = redis.call('ZSCORE', KEYS[6 + q], member) and true or is_queued
+  is_queued = redis.call('ZSCORE', KEYS[KEYS_BEFORE_QUEUES + q], member) and true or is_queued
 end
 if planned > now and not has_waited then
   if is_queued then
@@ -82,7 +84,8 @@ local function may_mark()
 end
 local marks = pair ~= '' and may_mark()
 
--- Sums up the events ahead in the queue, from the nearest to the first, until their costs leave no room in one window:
+-- Sums up the events ahead in the queue, from the nearest to the first, until their costs leave no room in one window. An event that
+-- was just admitted has its slots, so it does not count although it is still in the queue.
 --   cost     sum of their costs
 --   count    how many they are
 --   last     when the last of them comes back
@@ -98,8 +101,8 @@ local function look_ahead()
     local dues = dues_of(room_key, members)
     for i = #members, 1, -1 do
       local due = tonumber(dues[i] or nil)
-      if due and due > now - LATE then
-        local its_cost = parse_member(members[i])
+      local its_cost, its_key = parse_member(members[i])
+      if due and due > now - LATE and not redis.call('ZSCORE', leased_key, its_key) and not redis.call('ZSCORE', done_key, its_key) then
         ahead.nearest = ahead.count == 0 and its_cost or ahead.nearest
         ahead.count, ahead.cost, ahead.last = ahead.count + 1, ahead.cost + its_cost, math.max(ahead.last, due)
         if ahead.cost + cost > slots then
@@ -175,7 +178,7 @@ end
 local function leave_queues(but)
   for q = 1, queue_count do
     if q ~= but and is_queued then
-      redis.call('ZREM', KEYS[6 + q], member)
+      redis.call('ZREM', KEYS[KEYS_BEFORE_QUEUES + q], member)
     end
   end
 end

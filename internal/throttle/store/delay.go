@@ -66,7 +66,7 @@ func (r *Queues) Delay(ctx context.Context, p Postponement, most int) (DelayVerd
 	if p.Limit.Description().PerNode {
 		log = k.key(inForce + bucketName(p.Limit.Algorithm.String(), place))
 	}
-	keys := append([]string{k.calls, k.room(first), k.pairs(first), k.pairsUntil(first), k.leased, log}, queues...)
+	keys := append([]string{k.calls, k.room(first), k.pairs(first), k.pairsUntil(first), k.leased, k.done, log}, queues...)
 	arguments := []any{
 		p.eventKey(), p.Derived, p.Message.Stored.UnixMicro(), p.queueMember(), max(p.Weight, 1),
 		p.Wait.Microseconds(), p.Longest.Microseconds(),

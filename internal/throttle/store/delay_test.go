@@ -70,6 +70,19 @@ var delayStories = []story{
 			30 * time.Second, 40 * time.Second, 55 * time.Second, 90 * time.Second, 100 * time.Second, 115 * time.Second, 150 * time.Second,
 		}, all...)
 	}},
+	{"behind an event that has just taken its slot, and has not left its queue", func(_ *testing.T, k *pairKit) {
+		k.Adopt(limits.Ruleset{Tree: newTree(k.t, "none", "2/1m", "")})
+		first, second := inQueue(0, "a"), inQueue(1, "a")
+		for _, p := range []*Postponement{&first, &second} {
+			p.Wait, p.Limit = time.Second, limits.Limit{Count: 2, Window: time.Minute}
+		}
+		k.delays([]time.Duration{time.Second, 2 * time.Second}, first, second)
+		k.clock.Advance(time.Second)
+		lease := k.deliver(first.comeBack().Request)
+		k.delays([]time.Duration{time.Second}, second.comeBack())
+		k.finish(lease, "r")
+		k.delays([]time.Duration{time.Second}, second.comeBack())
+	}},
 	{"by algorithm", func(_ *testing.T, k *pairKit) {
 		type kind struct {
 			algorithm algorithm.Algorithm
