@@ -65,6 +65,9 @@ func runScripts(t *testing.T, client redis.UniversalClient, scripting script.Scr
 	return shared.SelfTest(t.Context(), pacing.SelfTest, summary.SelfTest)
 }
 
+// operatorCommands are the commands of the users for operators. TestOperatorRedisUser in internal/cli shows that operators need these.
+var operatorCommands = []string{"eval", "evalsha", "get", "hello", "hget", "info", "set", "time", "zcount", "zrange", "zscore"}
+
 // Each user has the commands that the notifier uses, on the keys of its deployment, and no others. The comment lists the commands.
 func TestRedisUsers(t *testing.T) {
 	t.Parallel()
@@ -76,10 +79,14 @@ func TestRedisUsers(t *testing.T) {
 		t.Error("got a connection of the default user, want none")
 	}
 	plain := slices.Concat(clientCommands, scriptCommands(t))
-	for user, want := range map[string][]string{"notifier": plain, "notifier-cluster": slices.Concat(plain, clusterCommands)} {
+	for user, want := range map[string][]string{
+		"notifier": plain, "notifier-cluster": slices.Concat(plain, clusterCommands),
+		"notifier-operator": operatorCommands, "notifier-operator-cluster": slices.Concat(operatorCommands, clusterCommands),
+	} {
 		testkit.EqualSlices(t, slices.Sorted(slices.Values(allowed(t, user))), slices.Sorted(slices.Values(want)), "the commands of %s", user)
 		client := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}, Username: user})
-		testkit.NoError(t, runScripts(t, client, script.Eval))
+		err := runScripts(t, client, script.Eval)
+		testkit.Equal(t, err == nil, !strings.HasPrefix(user, "notifier-operator"), "whether %s may run all scripts (%v)", user, err)
 		for _, command := range []string{
 			"get {other}:counter", "zadd {other}:log 1 member", "eval return{redis.call('GET',KEYS[1])} 1 {other}:log",
 			"del {notifier}:log", "keys *", "scan 0", "flushall", "config get masterauth", "acl list", "publish channel message",
@@ -147,6 +154,11 @@ func TestRedisClusterUser(t *testing.T) {
 	addUsers(t, server)
 	client := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}, Username: "notifier-cluster", IsClusterMode: true})
 	testkit.NoError(t, runScripts(t, client, script.Eval))
+
+	operator := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}, Username: "notifier-operator-cluster", IsClusterMode: true})
+	shared := store.NewRedis(script.NewRunner(script.Options{Client: operator, Prefix: "notifier", Timeout: testkit.Patience}), store.Settings{})
+	next := limits.Position{Generation: 1, Revision: 1}
+	testkit.Equal(t, testkit.Must(shared.Positions.Advance(t.Context(), next))(t), next, "limits that an operator puts in force")
 }
 
 func TestRedisConfiguration(t *testing.T) {

@@ -40,6 +40,12 @@ type whyKit struct {
 func newWhyKit(t *testing.T) whyKit {
 	t.Helper()
 	natsServer, redisServer := limitsServers(t, map[string]string{"CATEGORY_LIMIT": "2/30m"})
+	return newWhyKitOf(t, natsServer, redisServer)
+}
+
+// newWhyKitOf makes all streams on servers that the settings name.
+func newWhyKitOf(t *testing.T, natsServer *servertest.NATS, redisServer *servertest.Redis) whyKit {
+	t.Helper()
 	k := whyKit{T: t, js: servertest.JetStream(t, natsServer.URL), begin: time.Now().Add(-time.Minute).Truncate(time.Millisecond)}
 	createDeadLetters(t, k.js)
 	settings := loadSettings(t)
