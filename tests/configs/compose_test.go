@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
@@ -76,6 +77,7 @@ func TestComposeSinks(t *testing.T) {
 		loaded := project(t, strings.Fields(given)...)
 		settings := load(t, environment(loaded.Services["worker"]))
 		testkit.Equal(t, settings.Sink, want, "sink with %q", given)
+		testkit.Equal(t, time.Duration(*loaded.Services["worker"].StopGracePeriod) > workerStop(settings), true, "whether the grace period is long enough")
 		requireService(t, loaded, settings.NATS.URL.Reveal())
 		requireService(t, loaded, settings.Redis.URL.Reveal())
 	}
@@ -93,6 +95,7 @@ func TestComposeIngest(t *testing.T) {
 	variables["NOTIFIER_SINK"] = config.SinkConsole // ingest has no sink, and load wants one
 	settings := load(t, variables)
 	requireService(t, loaded, settings.NATS.URL.Reveal())
+	testkit.Equal(t, time.Duration(*service.StopGracePeriod) > settings.Drain+settings.ShutdownTimeout, true, "whether the grace period is long enough")
 	testkit.Equal(t, settings.Ingest.Addr, ":"+service.Ports[0].Published, "address")
 	token := find(t, "../compose.yaml", `Bearer (\S+)'`)
 	hash := sha256.Sum256([]byte(token))
