@@ -91,7 +91,7 @@ func (p statusPrinter) problems(s status.Status) panel {
 		if !w.Ready {
 			add("not ready: ", name+": "+w.NotReady)
 		}
-		if w.Journal != nil && w.Journal.Error != "" {
+		if w.Unjournaled() {
 			add("journal: ", fmt.Sprintf("%s cannot write it since %s: %s", name, p.since(w.Journal.Complete)+" ago", w.Journal.Error))
 		}
 	}

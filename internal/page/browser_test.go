@@ -24,7 +24,7 @@ func TestNumbers(t *testing.T) {
 	b := open(t, start(t), "/")
 	b.awaitLive()
 	for selector, want := range map[string]string{
-		"#state": "degraded: Redis is unavailable, policy local; 1 of 2 workers not ready; 1 limit full; 1 channel paused",
+		"#state": "degraded: Redis is unavailable, policy local; 1 of 2 workers cannot write the journal; 1 of 2 workers not ready; 1 limit full; 1 channel paused",
 		"#full":  "1", "#dropped": "1,234", "#waiting": "5,526", "#letters": "3", "#paused": "1", "#idle": "1", "[data-key=idle]": "of 2",
 		"#undelivered": "4,321", "#unacked": "17", "#room": "1,200 for channel, 5 for slot",
 		"#minute-sent": "12", "#minute-dropped": "1,234", "#minute-delayed": "0", ".plot .y": "2,000 1,000 0", ".plot .x": "60 min ago 45 30 15 now",
@@ -37,7 +37,7 @@ func TestNumbers(t *testing.T) {
 		"[data-part=waiting] [data-key='budget workspace']": "4 of 5/1s used, 12 channels wait, paused until",
 		"[data-part=letters] [data-key=malformed]":          "3 malformed",
 		"[data-part=workers] [data-key=a]":                  "host-a ready 4 12 1,234 0 1:7 v1.2.3",
-		"[data-part=workers] [data-key=b]":                  "host-b not ready: redis is unavailable, degraded: local",
+		"[data-part=workers] [data-key=b]":                  "host-b not ready: redis is unavailable, degraded: local, cannot write the journal since",
 		"[data-part=workers] .facts":                        "primary, version 7.2.4, 1 replica, 5 MiB, slowest call of the last minute 3ms",
 		"[data-part=findings]":                              "Workers differ in NOTIFIER_GLOBAL_LIMIT: 100/30m on host-a 90/30m on host-b",
 		"[data-part=limits] li:nth-child(2)":                "payments",

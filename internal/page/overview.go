@@ -62,7 +62,7 @@ func newOverview(s status.Status) overview {
 	for i, name := range status.Names(s.Workers) {
 		workers = append(workers, worker{s.Workers[i], name})
 	}
-	o.Workers = fold(first(workers, func(w worker) bool { return !w.Ready || w.Degraded != "" }), topWorkers)
+	o.Workers = fold(first(workers, func(w worker) bool { return !w.Ready || w.Degraded != "" || w.Unjournaled() }), topWorkers)
 	return o
 }
 
@@ -104,6 +104,9 @@ func stateOf(s status.Status) (state string, isBad bool) {
 	if policy := degraded(s.Workers); policy != "" {
 		problems = append(problems, "degraded: Redis is unavailable, policy "+policy)
 	}
+	if n := unjournaled(s.Workers); n > 0 {
+		problems = append(problems, fmt.Sprintf("%d of %s cannot write the journal", n, plural(len(s.Workers), "worker")))
+	}
 	if n := notReady(s.Workers); n > 0 {
 		problems = append(problems, fmt.Sprintf("%d of %s not ready", n, plural(len(s.Workers), "worker")))
 	}
@@ -139,6 +142,17 @@ func pausedChannels(s status.Status) int {
 	n := 0
 	for _, c := range s.Channels {
 		if c.PausedUntil.After(s.At) {
+			n++
+		}
+	}
+	return n
+}
+
+// unjournaled is how many workers cannot write the journal.
+func unjournaled(workers []status.Worker) int {
+	n := 0
+	for _, w := range workers {
+		if w.Unjournaled() {
 			n++
 		}
 	}

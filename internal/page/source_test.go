@@ -106,7 +106,8 @@ func busy() status.Status {
 		At: now, Revision: "1:7",
 		Workers: []status.Worker{
 			{Instance: "a", Name: "host-a", Version: "v1.2.3", Started: now, Ready: true, InHand: 4, Revision: "1:7", PerMinute: status.Rates{Sent: 12, Dropped: 1234}},
-			{Instance: "b", Name: "host-b", Version: "v1.2.3", Started: now, NotReady: "redis is unavailable", Degraded: "local", Revision: "1:7"},
+			{Instance: "b", Name: "host-b", Version: "v1.2.3", Started: now, NotReady: "redis is unavailable", Degraded: "local", Revision: "1:7",
+				Journal: &journal.Health{Error: "no responders", Complete: now.Add(-time.Minute)}},
 		},
 		Mismatches: []status.Mismatch{{Variable: "NOTIFIER_GLOBAL_LIMIT", Values: map[string][]string{"100/30m": {"host-a"}, "90/30m": {"host-b"}}}},
 		Backlog:    status.Backlog{Waiting: 4321, Unacked: 17, InRoom: map[string]int64{"slot": 5, "channel": 1200}, Stream: 4338, Bytes: 3 << 20, Capacity: 1 << 30},

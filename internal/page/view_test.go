@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -118,6 +119,8 @@ func TestState(t *testing.T) {
 		{"a channel", func(s *status.Status) { s.Channels = []status.Channel{{PausedUntil: now.Add(time.Minute)}} }, "1 channel paused", false},
 		{"no worker", func(s *status.Status) { s.Workers = nil }, "no worker answers", true},
 		{"a worker", func(s *status.Status) { s.Workers = append(s.Workers, status.Worker{}) }, "1 of 2 workers not ready", true},
+		{"the journal", func(s *status.Status) { s.Workers[0].Journal = &journal.Health{Error: "no responders"} }, "1 of 1 worker cannot write the journal", true},
+		{"a journal that is written again", func(s *status.Status) { s.Workers[0].Journal = &journal.Health{Lost: 7} }, "normal", false},
 		{"redis", func(s *status.Status) { s.Workers[0].Degraded = "local" }, "degraded: Redis is unavailable, policy local", true},
 	} {
 		s := status.Status{At: now, Workers: []status.Worker{worker}}

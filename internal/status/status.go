@@ -45,6 +45,9 @@ type Worker struct {
 	Settings  map[string]string `json:"settings"`          // settings that must be equal on all workers, by variable; no secrets
 }
 
+// Unjournaled reports whether the worker cannot write the journal.
+func (w Worker) Unjournaled() bool { return w.Journal != nil && w.Journal.Error != "" }
+
 // Report is a worker's answer to a request for its status.
 type Report struct {
 	Worker
