@@ -30,8 +30,8 @@ func newWhyCommand() *cobra.Command {
 			"events that wait, the dead letters, the delivery record and the limits, and changes nothing.\n\n" +
 			"An argument is an ID if anything is known of an event with that ID, else a category, else the number of a message,\n" +
 			"such as 371 or '#371'. With --category it is no category. An ID is what the producer gave, however long, or what\n" +
-			"Slack and the commands show. The ID of an alert is that of the message with its alerts; behind a slash the alert\n" +
-			"may be named. Many arguments take hardly longer than one: the journal is read once.\n\n" +
+			"Slack and the commands show. The ID of an alert consists of its fingerprint, its status and its start, such as\n" +
+			"'c2f1a7 firing 2026-01-02T10:00:00Z'. Many arguments take hardly longer than one: the journal is read once.\n\n" +
 			"Workers write the journal once a second, and it keeps entries for NOTIFIER_JOURNAL_AGE. Beyond 100 events a second\n" +
 			"of a category and result it has counts: the command says so, and never guesses which events were counted. With\n" +
 			"--category the delivery record tells of events that were delivered before the journal begins.\n\n" +

@@ -262,6 +262,19 @@ the firing event evt-5 of T is in the stream without an outcome, since T
 	}, "what waits in a category")
 }
 
+// An expired event is explained by the setting that bounds the age of its category.
+func TestWhyExpired(t *testing.T) {
+	k := newWhyKit(t)
+	k.note(k.refund(journal.Expired, time.Hour))
+	for delay, want := range map[string]string{
+		"": "NOTIFIER_EVENT_MAX_AGE", "payments.refunds=59m": "NOTIFIER_EVENT_MAX_AGE",
+		"payments.refunds=6h": "NOTIFIER_DELAY and a minute", "security=6h": "NOTIFIER_EVENT_MAX_AGE",
+	} {
+		t.Setenv("NOTIFIER_DELAY", delay)
+		testkit.Contains(t, "why with the delay "+delay, mustRun(t, "", "why", "evt-4711"), ": it had become older than "+want+"\n")
+	}
+}
+
 // wait stores an event in the room as a worker does.
 func (k whyKit) wait(reason room.Reason, id, body string, due time.Time) {
 	k.Helper()

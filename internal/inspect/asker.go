@@ -99,6 +99,7 @@ func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 			return letters, a.explain(err)
 		},
 		Denied:  func(category string) string { return denied(settings, category) },
+		Expiry:  func(category string) string { return setup.Expiry(settings, category) },
 		Now:     func() time.Time { return time.Now().In(page.ZoneOf(ctx)) },
 		Failing: failing,
 	}, questions...)
@@ -112,7 +113,7 @@ func (a *Asker) askWorkers(ctx context.Context) (settings config.Config, failing
 		return a.settings, nil, err
 	}
 	for _, report := range reports {
-		if report.Journal != nil && report.Journal.Error != "" {
+		if report.Unjournaled() {
 			failing = append(failing, why.Writer{Name: report.Name, Health: *report.Journal})
 		}
 	}

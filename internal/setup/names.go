@@ -56,6 +56,14 @@ func LongestLife(settings config.Config) time.Duration {
 	return consume.LongestLife(settings.Event.MaxAge, settings.Delay.MostPatient())
 }
 
+// Expiry names the age at which events of a category expire.
+func Expiry(settings config.Config, category string) string {
+	if consume.LongestLife(settings.Event.MaxAge, settings.Delay.For(category)) > settings.Event.MaxAge {
+		return "NOTIFIER_DELAY and a minute"
+	}
+	return "NOTIFIER_EVENT_MAX_AGE"
+}
+
 // Overrides returns how to open the bucket of live limits.
 func Overrides(settings config.Config, logger *slog.Logger) overrides.Options {
 	return overrides.Options{

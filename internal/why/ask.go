@@ -29,6 +29,9 @@ type Sources struct {
 
 	// Denied describes what would happen to a denied event of a category, such as "it would wait for a slot". "" means dropped.
 	Denied func(category string) string
+
+	// Expiry names the age at which events of a category expire, such as "NOTIFIER_EVENT_MAX_AGE".
+	Expiry func(category string) string
 }
 
 // Writer is a worker with the health of its journal.
@@ -42,7 +45,7 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 	s := &session{Sources: sources, now: sources.Now()}
 	for _, q := range questions {
 		s.asked = append(s.asked, &asking{
-			session: s, words: words{s.now}, question: q, answer: Answer{Asked: q, Events: []Event{}},
+			session: s, words: words{s.now, s.Expiry}, question: q, answer: Answer{Asked: q, Events: []Event{}},
 			query:  queryOf(q),
 			totals: make(map[Total]int), waiting: make(map[string]int), events: events{index: make(map[string][]*Event)},
 		})

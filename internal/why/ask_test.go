@@ -67,6 +67,7 @@ func (k known) sources() Sources {
 		},
 		Letters: func(context.Context) ([]Letter, error) { return k.letters, k.fails },
 		Denied:  func(string) string { return k.delays },
+		Expiry:  func(category string) string { return "the age of " + category },
 		Now:     func() time.Time { return at("10:00:00") },
 		Failing: k.failing,
 	}
@@ -194,7 +195,7 @@ var sentences = []struct {
 		"dead letter 7 holds it since 09:14:03.000: rejected; notifier dlq replay 7 sends it again",
 	}},
 	{"expired", known{entries: []journal.Entry{refund(journal.Expired, nil)}},
-		[]string{"expired at 09:14:02.119: it had become older than NOTIFIER_EVENT_MAX_AGE"}},
+		[]string{"expired at 09:14:02.119: it had become older than the age of payments.refunds"}},
 	{"in hand", known{pending: []Pending{stuck}, record: store.Explanation{At: at("10:00:00"), Leased: at("10:00:20")}},
 		[]string{"is in the stream without an outcome, since 09:59:00.000", "a worker has it in hand"}},
 	{"settled while the question was asked", known{entries: []journal.Entry{refund(journal.Sent, nil)}, pending: []Pending{stuck}},

@@ -27,7 +27,10 @@ func timeOfDay(t, now time.Time, layout string) string {
 }
 
 // words writes sentences for a reader at a moment.
-type words struct{ now time.Time }
+type words struct {
+	now    time.Time
+	expiry func(category string) string // see Sources.Expiry
+}
 
 func (w words) stamp(t time.Time) string { return Clock(t, w.now) }
 
@@ -52,7 +55,7 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 	case journal.Dead:
 		return "stored as a dead letter", ": " + reasonOf(e.Reason, e.Code)
 	case journal.Expired:
-		return "expired", ": it had become older than NOTIFIER_EVENT_MAX_AGE"
+		return "expired", ": it had become older than " + w.expiry(e.Category)
 	case journal.Folded:
 		return "folded", fmt.Sprintf(" into the message of %s as number %d", timeOfDay(e.Message, w.now, "15:04"), e.Number)
 	case journal.Waiting:
