@@ -65,6 +65,7 @@ type bodyOwners struct {
 	refusals *refusals
 	mover    *mover
 	settler  *settler
+	letters  *letterQueue
 }
 
 func newBodies(o bodyOwners) *bodies {
@@ -259,7 +260,13 @@ func (b *bodies) decode(ctx context.Context, m *message) {
 	b.parts += len(parts)
 	m.about.category = o.reader.categoryOf(m)
 	o.reader.shownID(m)
-	split := o.mover.newSplit(m, parts, bad)
+	split := o.mover.newSplit(m, parts)
+	if bad != nil {
+		split.bury = func() {
+			group, _ := m.decode(o.reader.Decoder)
+			o.letters.add(letter{m, group, bad})
+		}
+	}
 	o.mover.put(split)
 	<-split.ended
 }

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -253,4 +255,41 @@ func TestNoRightToMakeRoom(t *testing.T) {
 	f.eventually("the log says so", func() bool { return len(f.log.Lines("dead letters cannot be stored")) > 0 })
 	testkit.Equal(t, len(f.deadLetters()), 4, "letters")
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "events")
+}
+
+// silentLetters is a JetStream whose dead-letter stream does not answer before the gate opens.
+type silentLetters struct {
+	jetstream.JetStream
+	*gate
+}
+
+func (s silentLetters) PublishMsg(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
+	if strings.HasPrefix(m.Subject, testNames.DeadLetterSubject) {
+		<-s.opened
+	}
+	return s.JetStream.PublishMsg(ctx, m, o...)
+}
+
+// TestLettersDelayNoOther delivers more faulty bodies than a worker holds while the dead-letter stream does not answer. Other events are posted,
+// also events with heavy bodies and the valid alerts of a group with a faulty one. The worker returns the last bodies to their stream.
+func TestLettersDelayNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.throttle.answers(func(c store.Request) store.Decision { return f.throttle.admit(c) })
+	w := f.newWorker(nil)
+	gate := newGate(t)
+	w.streams.JetStream = silentLetters{w.streams.JetStream, gate}
+	const size = heavyBytes - 1000 // a heavy body would go another way
+	var last uint64
+	for range letterBytes/size + poolSize {
+		last = f.publish("notify.payments", brokenBody(size))
+	}
+	f.publish("notify.payments", `{"alerts": [{"labels": {}}, {"status": "firing", "labels": {"alertname": "Valid"}, "fingerprint": "f1"}]}`)
+	f.event("orders", "order-1")
+	f.publish("notify.orders", `{"id": "order-2", "title": "heavy", "text": "`+strings.Repeat("x", heavyBytes)+`"}`)
+	f.run(w)
+	t.Cleanup(gate.open) // before the worker's own cleanup
+	f.eventually("all other events end", func() bool { return f.metrics.ended() == 3 })
+	f.requireOutcomes(map[string]int{"sent orders": 2, "sent payments": 1})
+	f.requirePutOff(last)
 }

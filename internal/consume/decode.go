@@ -68,6 +68,7 @@ type intake struct {
 	bodies   *bodies
 	updater  *updater
 	settler  *settler
+	letters  *letterQueue
 	replans  *replanner
 	pool     *pool
 	metrics  EventMetrics
@@ -125,15 +126,6 @@ func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 		return i.known.Full(e.Category, e.Key), nil
 	}
 	return nil, nil
-}
-
-// bury stores a faulty message as a dead letter, which holds an element of the pool.
-func (i *intake) bury(l life, c candidate, fault *event.Fault) {
-	i.pool.take()
-	i.pool.run(func() {
-		defer i.pool.release(1)
-		i.settler.deadLetter(l.working, c.message, c.event, fault)
-	})
 }
 
 // deliveredBefore reports whether a worker may have received the event before.

@@ -23,7 +23,7 @@ type move struct {
 	stays     []store.Stay // the stay of each message
 	counted   bool         // the stay is already approved
 	admission *admission   // nil: the event is not admitted
-	bad       *event.Fault // if it is a body: the fault of its bad parts, which become one dead letter
+	bury      func()       // ends the message of a body with bad parts once the other parts are stored; nil: there are none
 
 	element *pool         // the pool in which the event holds an element; nil: it holds none
 	storing *lane.Storing // the event's entry in its channel's lane; nil: it has none
@@ -122,11 +122,11 @@ func (m *mover) newMove(c candidate, to goal) *move {
 
 // newSplit returns the move of a body whose parts become messages of their own, with identities that no producer can claim. If one part may
 // not stay, all parts are dropped.
-func (m *mover) newSplit(of *message, parts []event.Part, bad *event.Fault) *move {
+func (m *mover) newSplit(of *message, parts []event.Part) *move {
 	m.reporter.trace(of, time.Now())
 	producer := of.producerTrace()
 	body := &move{
-		message: of, goal: goal{reason: room.Part}, first: m.reader.firstLevel(of, event.Event{}), bad: bad, ended: make(chan struct{}),
+		message: of, goal: goal{reason: room.Part}, first: m.reader.firstLevel(of, event.Event{}), ended: make(chan struct{}),
 	}
 	for i, part := range parts {
 		entry := of.entry

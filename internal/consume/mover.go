@@ -178,13 +178,9 @@ func (m *mover) settle(batch []*move) {
 		case err == nil:
 			stored = append(stored, move)
 			m.stored(move, known)
-			if move.bad != nil {
-				m.ended.Go(func() {
-					defer move.end()
-					group, _ := move.message.decode(m.reader.Decoder)
-					m.settler.deadLetter(context.Background(), move.message, group, move.bad)
-				})
-				continue
+			if move.bury != nil {
+				move.bury()
+				break
 			}
 			settled = append(settled, settlement{message: move.message, goesOn: true})
 		case stream.IsTooLarge(err): // the room's maximum message size has shrunk

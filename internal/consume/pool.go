@@ -24,9 +24,6 @@ func newPool(concurrency int) *pool {
 // size returns how many elements there are.
 func (p *pool) size() int { return cap(p.elements) }
 
-// take waits for a free element and takes it.
-func (p *pool) take() { p.elements <- struct{}{} }
-
 // acquire takes free elements, up to the number wanted. It waits until there are enough for a batch that is worth a request. It takes none
 // if the context ends first.
 func (p *pool) acquire(ctx context.Context, wanted int) int {

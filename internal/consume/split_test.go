@@ -114,8 +114,8 @@ func TestSplitAgain(t *testing.T) {
 		gone := f.prepared(nil)
 		group := f.group()
 		m := f.taken(gone, patience)
-		parts, bad := testDecoder.Parts(m.asStored())
-		for _, part := range gone.mover.newSplit(m, parts, bad).toStore.messages {
+		parts, _ := testDecoder.Parts(m.asStored())
+		for _, part := range gone.mover.newSplit(m, parts).toStore.messages {
 			testkit.Must(f.js.PublishMsg(t.Context(), part))(t)
 		}
 		f.start(nil)

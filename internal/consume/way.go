@@ -90,7 +90,7 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 				settled = append(settled, withoutRecord(m))
 				continue
 			case fault != nil:
-				i.bury(l, c, fault)
+				i.letters.add(letter{m, c.event, fault})
 				continue
 			case denial == nil:
 				candidates = append(candidates, c)

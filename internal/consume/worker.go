@@ -65,6 +65,7 @@ type Worker struct {
 	decider  *decider
 	mover    *mover
 	settler  *settler
+	letters  *letterQueue
 	leases   *leaseRenewer
 	watcher  *watcher
 	replans  *replanner
@@ -99,20 +100,21 @@ func New(o Options) *Worker {
 		Streams: o.Streams, MaxBody: o.Decoder.MaxBytes, Metrics: o.Metrics.Letters, Logger: o.Logger,
 	})
 	settler := newSettler(o, reader, reporter, stays, letters)
+	buried := newLetterQueue(settler)
 	replans.settler, replans.failing = settler, oplog.NewCondition(o.Logger, "waiting events cannot be planned anew", "waiting events can be planned anew again")
 	mover := &mover{
 		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, stays: stays, settler: settler,
 		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
 		storing: oplog.NewCondition(o.Logger, "events that have to wait cannot be stored", "events that have to wait can be stored again"),
 	}
-	bodies := newBodies(bodyOwners{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler})
+	bodies := newBodies(bodyOwners{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler, letters: buried})
 	lanes := lane.New(lane.Options{
 		Pacer: o.Pacer, Pace: o.Pace, Concurrency: o.Concurrency, Poll: pollTime, Metrics: o.Metrics.Deliveries,
 	})
 	updater := newUpdater(o, reader, reporter, settler, pool)
 	leases := newLeaseRenewer(settler, o.Metrics.Deliveries, o.Logger)
 	return &Worker{
-		streams: o.Streams, shutdown: o.Shutdown, health: health, lanes: lanes, mover: mover, settler: settler, leases: leases, replans: replans,
+		streams: o.Streams, shutdown: o.Shutdown, health: health, lanes: lanes, mover: mover, settler: settler, letters: buried, leases: leases, replans: replans,
 		puller: &puller{
 			streams: o.Streams, throttle: o.Limits.Throttle, settler: settler, lanes: lanes, queues: queues, bodies: bodies, health: health,
 			inbox: inbox, hand: newHand(), logger: o.Logger,
@@ -122,7 +124,7 @@ func New(o Options) *Worker {
 			incoming: inbox.messages, throttle: o.Limits.Throttle, pool: pool, refusals: refusals, mover: mover, settler: settler, reporter: reporter,
 			intake: &intake{
 				reader: reader, known: o.Limits.Known, mutes: o.Limits.Mutes, refusals: refusals, bodies: bodies, updater: updater, settler: settler,
-				pool: pool, replans: replans, metrics: o.Metrics.Events, forged: o.Metrics.Streams,
+				letters: buried, pool: pool, replans: replans, metrics: o.Metrics.Events, forged: o.Metrics.Streams,
 			},
 			pairs: &pairs{
 				streams: o.Streams, reader: reader, known: o.Limits.Known, refusals: refusals, metrics: o.Metrics.Events,
@@ -176,6 +178,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	watching.Go(func() { w.watcher.keepRemoving(keeping) })
 	watching.Go(func() { w.replans.watch(keeping) })
 	w.settler.start()
+	w.letters.start(working)
 	w.mover.start()
 	w.decider.start(working)
 
@@ -186,6 +189,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	stop()
 	w.decider.finish()
 	w.mover.close()
+	w.letters.close()
 	stopKeeping()
 	watching.Wait()
 	flushing, endFlushing := context.WithTimeout(context.WithoutCancel(working), settle.ConfirmTimeout)

@@ -138,11 +138,8 @@ func (w *Watcher) Refresh(ctx context.Context) error {
 	}
 }
 
-// mostChanges bounds the result of Changes.
-const mostChanges = 20
-
-// Changes returns the changes of overrides after a time, by the server's clock: the newest 20, the oldest first. It sends a request only if
-// there are any. Before the first snapshot, it returns the error of Unavailable.
+// Changes returns the changes of overrides after a time, by the server's clock, the oldest first. The bucket bounds their number: it keeps the
+// last 64 changes of each override. Changes sends a request only if there are any. Before the first snapshot, it returns the error of Unavailable.
 func (w *Watcher) Changes(ctx context.Context, since time.Time) ([]Change, error) {
 	w.mu.Lock()
 	applied := w.applied
@@ -163,7 +160,7 @@ func (w *Watcher) Changes(ctx context.Context, since time.Time) ([]Change, error
 			changes = append(changes, past.Change)
 		}
 	}
-	return changes[max(0, len(changes)-mostChanges):], nil
+	return changes, nil
 }
 
 // mirror reads the bucket and applies its changes until an error occurs.

@@ -79,7 +79,7 @@ func (m *Muted) end(changes []Change, now time.Time) {
 			m.Ended, m.EndedBy = change.At, change.By
 		}
 	}
-	if m.Ended.After(now) { // too many changes have come since
+	if m.Ended.After(now) { // the bucket no longer has the change that ended it
 		m.Ended = now
 	}
 }
