@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -177,6 +178,44 @@ func TestNamedTestsExist(t *testing.T) {
 			if !slices.Contains(tests, name[1]) {
 				t.Errorf("%s names the test %s, which does not exist", page, name[1])
 			}
+		}
+	}
+}
+
+var (
+	bugRow     = regexp.MustCompile(`(?m)^\| [^|]+ \| [^|]+ \| (.+) \|$`)
+	beforeFix  = regexp.MustCompile("^`scripts/before-fix ([0-9a-f]{7}) (Test\\w+) \\./([\\w/]+)( \\d+)?`$")
+	mutantRun  = regexp.MustCompile("^`make mutants MUTANTS=([a-z-]+)`$")
+	mutantName = regexp.MustCompile(`(?m)^\t\tname: "([a-z-]+)",$`)
+	commit     = regexp.MustCompile(`\b[0-9a-f]{7,40}\b`)
+)
+
+// TestBugsCanBeShown checks the table of bugs in testing.md: each command that shows a bug names a mutant, or a commit with a test. A
+// repository without the whole history may lack the commit.
+func TestBugsCanBeShown(t *testing.T) {
+	t.Parallel()
+	mutants, tests := make(map[string]bool), readSource(t).tests
+	for _, file := range testkit.Must(filepath.Glob(filepath.Join(root, "internal/tools/mutants/table*.go")))(t) {
+		for _, name := range mutantName.FindAllStringSubmatch(testkit.Text(t, file), -1) {
+			mutants[name[1]] = true
+		}
+	}
+	shallow, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--is-shallow-repository").Output()
+	isWhole := err == nil && strings.TrimSpace(string(shallow)) == "false"
+	before, bugs, _ := strings.Cut(read(t, "docs/testing.md"), "\n## Bugs")
+	testkit.EqualSlices(t, commit.FindAllString(before, -1), nil, "commits above the table")
+	for _, row := range bugRow.FindAllStringSubmatch(bugs, -1)[1:] {
+		fix, mutant := beforeFix.FindStringSubmatch(row[1]), mutantRun.FindStringSubmatch(row[1])
+		switch {
+		case mutant != nil:
+			testkit.Equal(t, mutants[mutant[1]], true, "there is a mutant %s", mutant[1])
+		case fix == nil:
+			t.Errorf("the row ends with %s, want a command that shows the bug", row[1])
+		case !slices.Contains(tests[fix[3]], fix[2]):
+			t.Errorf("%s has no test %s", fix[3], fix[2])
+		case isWhole:
+			err := exec.CommandContext(t.Context(), "git", "-C", root, "grep", "-q", "^func "+fix[2]+"(", fix[1], "--", fix[3]).Run()
+			testkit.NoError(t, err)
 		}
 	}
 }

@@ -38,6 +38,7 @@ const (
 	refundsInDoubt     // the slots of an event are returned although it may have been posted
 	forgetsDoubt       // a lease that has lapsed leaves no doubt
 	acksBeforeMove     // a message is acknowledged before its copy is in the room
+	countsAgain        // an event that is folded is not recorded
 )
 
 // config is a small deployment.
@@ -54,6 +55,7 @@ type config struct {
 	rejects                   bool // Slack may reject events
 	body                      bool // event 0 comes in a body of several alerts
 	digests                   bool // a digest tells of dropped events
+	folds                     bool // all events have one key, whose message counts repeats
 	budget                    uint8
 	faults                    fault
 	bug                       bug
@@ -155,7 +157,7 @@ func (e *emitter) ofEvent(i uint8) {
 	of, r := &e.from.events[i], &e.from.redis.records[i]
 	switch age := func(s *state) { s.events[i].old = true }; {
 	case of.old:
-	case i != 0 && e.c.resolves == int(i) && e.from.events[0].left() == 0: // it may wait for an event that has expired, until it expires too
+	case e.waits(i): // until it expires too
 		e.do("%[2]s becomes too old", nobody, i, age)
 	default:
 		e.fail(ages, "%[2]s becomes too old", nobody, i, age)
@@ -176,6 +178,19 @@ func (e *emitter) ofEvent(i uint8) {
 	if e.c.rejects && e.c.messages > 1 {
 		e.replay(i)
 	}
+}
+
+// waits reports whether an event may wait for another event of its key that has ended, and whose record does not tell that.
+func (e *emitter) waits(i uint8) bool {
+	if i != 0 && e.c.resolves == int(i) {
+		return e.from.events[0].left() == 0
+	}
+	for other := range e.c.events {
+		if e.c.folds && e.from.redis.records[other].announced && e.from.events[other].left() == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // unheld reports whether nobody renews the lease of an event.
@@ -215,7 +230,7 @@ func (s *state) failOver() {
 		then.holder = nobody // its end is not the end that a worker knows
 		*now = then
 	}
-	s.redis.revision = s.replica.revision
+	s.redis.revision, s.redis.counted = s.replica.revision, s.replica.counted
 	s.lags, s.replica = false, redis{}
 }
 
@@ -256,6 +271,7 @@ func (s *state) busy(w uint8) bool {
 var points = map[phase]failpoint.Point{
 	posting: failpoint.BeforePost, posted: failpoint.AfterPost, recorded: failpoint.AfterRecord, planned: failpoint.AfterPlan,
 	unleased: failpoint.AfterRelease, stored: failpoint.AfterMove, lettered: failpoint.AfterLetter, unslotted: failpoint.AfterReturn,
+	counted: failpoint.AfterFold,
 }
 
 // pointOf returns the fail point at which a worker is.
@@ -340,6 +356,8 @@ func (e *emitter) work(w, i uint8) {
 		x.recordDelivery()
 	case recorded, ending, stored:
 		x.settle()
+	case counted:
+		x.show()
 	case planned, unleased:
 		x.store()
 	case moving:

@@ -116,6 +116,9 @@ func (s *state) broken(c *config, from *state) string {
 			return "a resolved event follows its firing event"
 		}
 	}
+	if s.redis.counted != s.folded(c) {
+		return "each folded event counts once"
+	}
 	if s.digest.posts > 1 {
 		return "no digest is posted twice"
 	}
@@ -150,6 +153,16 @@ func (s *state) excused(c *config) bool {
 	return false
 }
 
+// folded returns how many events are recorded as folded.
+func (s *state) folded(c *config) (n uint8) {
+	for i := range c.events {
+		if s.redis.records[i].folded {
+			n++
+		}
+	}
+	return n
+}
+
 // ended reports whether no message is left, and no worker has anything to do.
 func (s *state) ended(c *config) bool {
 	if s.digest.telling != nothing && s.digest.telling != over {
@@ -176,6 +189,9 @@ func (s *state) brokenAtEnd(c *config) string {
 		of, r := &s.events[i], &s.redis.records[i]
 		if of.outcomes == ([tooOld + 1]bool{}) && r.lease != done && !of.forgotten {
 			return "every event has an outcome"
+		}
+		if of.outcomes[folded] && (!r.folded || of.posts > 0) && !of.forgotten && !of.exempt {
+			return "each folded event counts once"
 		}
 		clean := r.lease == unknown || r.lease == released
 		if r.slots == taken && clean && of.posts == 0 && !of.returned && !of.forgotten && !of.exempt && !s.lags {

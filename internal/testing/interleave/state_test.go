@@ -79,12 +79,14 @@ type record struct {
 	announced bool // as being delivered
 	awaited   bool // its pair waits for it, since it waits for a slot
 	planned   bool // Redis remembers that it was to come back
+	folded    bool // counted in the message of its key
 }
 
 // redis is the content of Redis.
 type redis struct {
 	records  [mostEvents]record
 	revision uint8 // of the limits in force
+	counted  uint8 // how many events the message of their key counts
 }
 
 // phase is where the work of a worker on an event is.
@@ -106,6 +108,7 @@ const (
 	lettered  // the dead letter is stored, the slots are not returned
 	expired   // too old, the slots are not returned
 	unslotted // the slots are returned, the message is not acknowledged
+	counted   // in the message of its key, nothing shows that
 )
 
 // outcome is how an event ends.
@@ -116,6 +119,7 @@ const (
 	sent
 	dropped
 	dead
+	folded
 	tooOld
 )
 
@@ -220,7 +224,7 @@ func (p *packer) record(r *record, workers *order) {
 	p.put(workers.to(r.holder), 2)
 	p.put(uint8(r.slots), 2)
 	p.put(uint8(r.pair), 2)
-	p.flags(r.mark, r.announced, r.awaited, r.planned)
+	p.flags(r.mark, r.announced, r.awaited, r.planned, r.folded)
 }
 
 func (p *packer) event(e *event, c *config, workers *order) {
@@ -273,6 +277,8 @@ func (s *state) pack(c *config, workers *order) key {
 	p.put(s.redis.revision, 1)
 	p.put(s.replica.revision, 1)
 	p.put(s.operator, 1)
+	p.put(s.redis.counted, 2)
+	p.put(s.replica.counted, 2)
 	p.put(uint8(s.digest.telling), 3)
 	p.put(workers.to(s.digest.holder), 2)
 	p.put(s.digest.posts, 2)

@@ -1,5 +1,7 @@
 package interleave
 
+import "slices"
+
 // at is the work of a worker on an event, before a step.
 type at struct {
 	*emitter
@@ -163,6 +165,8 @@ func (x at) ask(of *after) {
 	}
 	s.redis.revision = max(s.redis.revision, s.revisions[of.w])
 	switch {
+	case r.folded:
+		of.work.phase = counted
 	case r.lease == done:
 		of.end(undecided)
 	case r.lease == leased:
@@ -181,6 +185,7 @@ func (x at) ask(of *after) {
 		of.work.doubt, of.work.inDoubt, r.mark = inDoubt, inDoubt, r.mark || inDoubt
 	case x.resolves():
 		x.pair(of)
+	case x.c.folds && x.fold(of):
 	case s.used(x.c) < x.c.limit[s.revisions[of.w]]:
 		of.grant(x.c)
 		r.slots = taken
@@ -198,7 +203,7 @@ func (x at) ask(of *after) {
 // grant leases the event to the worker.
 func (of *after) grant(c *config) {
 	of.record.lease, of.record.holder = leased, of.w
-	of.record.announced, of.record.awaited = of.i == 0 && c.resolves > 0, false
+	of.record.announced, of.record.awaited = c.folds || of.i == 0 && c.resolves > 0, false
 	of.work.phase = admitted
 	of.owed.reply, of.owed.doubt, of.owed.refund = false, false, false // they are about an earlier lease
 }
@@ -227,6 +232,30 @@ func (x at) pair(of *after) {
 	default:
 		of.end(dropped)
 	}
+}
+
+// fold counts the event in the message of its key, or lets it wait in the room while that message is being delivered.
+func (x at) fold(of *after) bool {
+	records := of.s.redis.records[:x.c.events]
+	switch {
+	case slices.ContainsFunc(records, func(r record) bool { return r.lease == done && !r.folded }):
+		of.s.redis.counted++
+		if x.c.bug != countsAgain {
+			of.record.lease, of.record.folded = done, true
+		}
+		of.work.phase = counted
+	case slices.ContainsFunc(records, func(r record) bool { return r.announced && r.lease != unknown && r.lease != done }):
+		of.nak()
+	default:
+		return false
+	}
+	return true
+}
+
+// show stores the update that shows a folded event.
+func (x at) show() {
+	x.step("%[1]s stores the update that shows %[2]s", func(of *after) { of.end(folded) })
+	x.fault(storeFails, "%[1]s cannot store the update that shows %[2]s", (*after).nak)
 }
 
 // deliver looks for the post of an event in doubt, updates what it resolves, and begins to post it.
