@@ -10,7 +10,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/livelimits"
-	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/selfreport"
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -61,11 +60,9 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 		Logger:    w.logger,
 		ChannelOf: func(category string) string { return s.outlet.Sink.Destination(sink.For(category)) },
 		Busy:      w.busy,
-		Wait: func(ctx context.Context, channel string, maxWait time.Duration) (time.Duration, error) {
-			return p.Pacer.Wait(ctx, pacing.Ask{Channel: channel, Urgency: pacing.Digest, Since: time.Now(), MaxWait: maxWait})
-		},
-		Pause: p.Pacer.Pause,
-		Send:  digests.SendSummary,
+		Wait:      p.Pacer.AwaitDigest,
+		Pause:     p.Pacer.Pause,
+		Send:      digests.SendSummary,
 		Find: func(ctx context.Context, channel, claim string, claimed time.Time) (posted, known bool, err error) {
 			found, err := s.outlet.Digests.FindSummary(ctx, channel, claim, claimed)
 			return found.Presence == sink.Present, found.Presence != sink.Unsearchable, err

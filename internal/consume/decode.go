@@ -26,7 +26,7 @@ func (c candidate) request() store.Request {
 		ID: c.event.Identity(), Derived: c.event.Derived, Message: store.Message(c.entry.Origin),
 		Category: c.event.Category, Key: c.event.Key, Severity: c.event.Severity, Cost: c.event.Cost, Pair: c.event.Pair(), Resolves: c.event.Resolves(),
 		Fold: store.Folding{Severity: c.event.Severity.Rank()}, Slotless: c.entry.Order.Action == room.Release,
-		HasWaited: c.waited(), Again: c.again && !c.source.inRoom, Attempted: c.attempted(),
+		HasWaited: c.waited(), Again: c.again && !c.source.inRoom, Attempted: !c.attempted().IsZero(),
 	}
 	if request.Slotless && request.Resolves { // it does not wait for its firing event
 		request.Pair = ""
@@ -36,9 +36,6 @@ func (c candidate) request() store.Request {
 	}
 	return request
 }
-
-// attempted reports whether an earlier delivery of the message, or of the message before it, may have posted the event.
-func (c candidate) attempted() bool { return c.arrival.delivered > 1 || !c.entry.Attempted.IsZero() }
 
 // withoutRecord returns the settlement of an event that is only looked up and has no delivery record.
 func withoutRecord(m *message) settlement {

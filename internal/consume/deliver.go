@@ -35,9 +35,10 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 	if prepared == nil {
 		prepared = &preparation{delivery: sink.Delivery{Event: c.event, Name: v.doubts.nameOf(c)}}
 	}
+	doubt := v.doubts.about(c, decision)
 	d := &delivery{
-		message: c.message, event: c.event, admission: admission{grant: decision.Grant, inDoubt: decision.InDoubt}, denial: denial,
-		opened: decision.Opened, doubt: v.doubts.about(c, decision), prepared: prepared,
+		message: c.message, event: c.event, admission: admission{grant: decision.Grant, inDoubt: doubt.open}, denial: denial,
+		opened: decision.Opened, doubt: doubt, prepared: prepared, element: v.pool,
 	}
 	out := sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others}
 	if out.Opened != "" {
@@ -63,15 +64,26 @@ func countsOf(decision *store.Decision) map[string]store.Count {
 // enter gives a delivery a place in its channel's lane. It returns false if the event has to wait in the room.
 func (v *deliverer) enter(d *delivery) bool {
 	d.place = v.lanes.Enter(lane.Delivery{
-		Channel: d.destination, Size: d.message.size, Queued: d.fromQueue(), Since: d.message.entry.Since, Critical: d.event.Severity == event.SeverityCritical,
+		Channel: d.destination, Size: d.message.size, Queued: d.fromQueue(), Again: d.tries.count > 0, Since: d.message.entry.Since,
+		Critical: d.event.Severity == event.SeverityCritical,
 	})
 	return d.place != nil
+}
+
+// stepOut gives up a delivery's place in its channel's lane and its element of the pool, which others need. The delivery may enter the lane
+// again.
+func (v *deliverer) stepOut(d *delivery) {
+	if d.place != nil {
+		d.place.Leave()
+		d.place = nil
+	}
+	d.releaseElement()
 }
 
 // awaitTurn waits until a delivery may be attempted. If it returns false, the delivery was postponed or settled.
 func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 	if d.place == nil && !v.enter(d) {
-		<-v.hold(d, nil).ended
+		<-v.hold(d).ended
 		return false
 	}
 	for {
@@ -172,7 +184,7 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 		return
 	}
 	if delay > 0 && d.place != nil && !d.fromQueue() && l.working.Err() == nil {
-		moving := v.hold(d, nil)
+		moving := v.hold(d)
 		d.place.LetNext() // the next delivery may follow it to the room
 		<-moving.ended
 		return
@@ -189,14 +201,15 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 
 // hold moves an admitted event to its channel's queue. The move releases the event's element of the pool, if any. If the event may not
 // stay, its slot is returned.
-func (v *deliverer) hold(d *delivery, element *pool) *move {
+func (v *deliverer) hold(d *delivery) *move {
 	storing := v.lanes.Store(d.destination)
 	goal := goal{reason: room.Channel, channel: d.destination}
 	if d.admission.inDoubt {
 		goal.attempted = v.reporter.reader.streams.Clock.Earliest(d.doubt.first)
 	}
 	moving := v.mover.newMove(candidate{message: d.message, event: d.event}, goal)
-	moving.admission, moving.storing, moving.element = &d.admission, storing, element
+	moving.admission, moving.storing, moving.element = &d.admission, storing, d.element
+	d.element = nil
 	v.mover.put(moving)
 	return moving
 }

@@ -26,7 +26,8 @@ type delivery struct {
 	destination string
 	tries       tries
 	doubt       doubt
-	place       *lane.Place // in its channel's lane
+	place       *lane.Place // in its channel's lane; nil: it has none
+	element     *pool       // the pool in which the event holds an element; nil: it holds none
 
 	lost     atomic.Bool        // another worker may be delivering the event by now
 	stopWait context.CancelFunc // ends its waiting; set when the delivery begins
@@ -54,6 +55,14 @@ func (d *delivery) lose() {
 func (d *delivery) fromQueue() bool {
 	token := d.message.source.token()
 	return token != "" && token == room.Token(d.destination)
+}
+
+// releaseElement releases the event's element of the pool, if any.
+func (d *delivery) releaseElement() {
+	if d.element != nil {
+		d.element.release(1)
+		d.element = nil
+	}
 }
 
 // release ends the lease of an event that another worker may deliver. The event keeps its slot.

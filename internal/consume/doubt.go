@@ -33,7 +33,7 @@ func newDoubts(o Options) *doubts {
 
 // doubt is what is not known about the earlier attempts at a post. The times are by the clock of this process.
 type doubt struct {
-	open         bool // an attempt may have made the post, and nobody has looked
+	open         bool // an attempt may have made the post, and nobody has looked: whoever gets the event next has to look too
 	unsearchable bool // nobody can look
 	first, last  time.Time
 }
@@ -46,12 +46,13 @@ func (u *doubts) nameOf(c candidate) string {
 // about returns the doubt about an event that was just admitted. Redis may have lost the record of an attempt: then only an earlier
 // delivery of the message, or its header from the room, shows that there may have been an attempt.
 func (u *doubts) about(c candidate, decision *store.Decision) doubt {
-	if !decision.InDoubt && (decision.Verdict != store.Admitted || !c.attempted()) {
+	attempted := c.attempted()
+	if !decision.InDoubt && (decision.Verdict != store.Admitted || attempted.IsZero()) {
 		return doubt{}
 	}
-	first := c.arrival.stored
-	if !c.entry.Attempted.IsZero() {
-		first = c.entry.Attempted
+	first := attempted
+	if first.IsZero() {
+		first = c.arrival.stored
 	}
 	return doubt{open: true, first: c.received.Add(-u.streams.Clock.At(c.received).Sub(first)), last: c.received}
 }
@@ -73,7 +74,6 @@ func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
 			v.doubts.finding.Note(err)
 		}
 		if failure := failureOf(err, d.destination); failure != nil {
-			d.admission.inDoubt = true // whoever gets the event next has to look too
 			pause := max(failure.RetryAfter, retryDelay(firstBackoff, tries))
 			if !arrives(l.waiting, time.After(pause)) {
 				v.postpone(l, d, 0)

@@ -5,9 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // finds answers look-ups one after the other, and then with the last answer. A nil error answers with the finding.
@@ -125,6 +128,65 @@ func TestDoubtDelaysNoOther(t *testing.T) {
 	looked.open()
 	f.awaitSettled(2)
 	f.requireHistory("order-1", "find", "send", "finish")
+}
+
+// TestLookUpsHoldNothing has more events in doubt about own attempts than a lane and the pool have places. Look-ups take long. A later event
+// is posted meanwhile.
+func TestLookUpsHoldNothing(t *testing.T) {
+	t.Parallel()
+	type holdCase struct {
+		change func(*setup)
+		events int
+		other  string // category of the later event
+	}
+	each(t, map[string]holdCase{
+		"a place in the lane":    {slow, 2 * lane.LeastPlaces, "payments"},
+		"an element of the pool": {nil, poolSize + 8, "security"},
+	}, func(t *testing.T, f *fixture, test holdCase) {
+		f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
+			if attempt == 1 && e.ID != "later" {
+				return &sink.Error{Class: sink.Unknown, Err: errScripted}
+			}
+			return nil
+		}
+		looked := newGate(t)
+		f.sink.find = func(ctx context.Context, _ sink.Doubt) (sink.Finding, error) {
+			arrives(ctx, looked.opened)
+			return absent, nil
+		}
+		f.provision(patience)
+		f.numbered("payments", test.events)
+		f.event(test.other, "later")
+		f.start(test.change)
+		f.eventually("the later event is posted", func() bool { return f.calls.count("finish later") == 1 })
+		looked.open()
+		f.awaitSettled(test.events + 1)
+		f.requireRoomEmpty()
+	})
+}
+
+// TestDoubtThroughMoves redelivers an event that then waits in the room. Redis admits the event as a new one: only the room knows of the
+// earlier delivery, which may have posted the event.
+func TestDoubtThroughMoves(t *testing.T) {
+	t.Parallel()
+	each(t, map[string]store.Decision{
+		"for a slot": denied(time.Second), "for a pair": {Verdict: store.Leased, Wait: time.Second},
+	}, func(t *testing.T, f *fixture, first store.Decision) {
+		found := f.provision(patience)
+		f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
+		f.deliverOnce(found)
+		f.throttle.answers(func(c store.Request) store.Decision {
+			if len(f.throttle.asked()) > 1 {
+				return f.throttle.admit(c)
+			}
+			return first
+		})
+		f.throttle.delay = comeBackIn(time.Second)
+		f.sink.find = finds(isPosted)
+		f.start(slowDelays)
+		f.awaitSettled(1)
+		f.requireHistory("order-1", "find", keeps, "finish")
+	})
 }
 
 // TestDoubtInTheRoom moves an event to the room after an attempt that may have posted it. The look-up reaches back to that attempt.

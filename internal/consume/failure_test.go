@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -260,33 +261,38 @@ func TestExpiredWhileWaiting(t *testing.T) {
 	})
 }
 
-// admitInDoubt admits each event. inDoubt says that an earlier worker may have delivered it.
+// admitInDoubt admits each event that an earlier worker had admitted. inDoubt says that this worker may have delivered it.
 func (f *fixture) admitInDoubt(inDoubt bool) {
 	f.throttle.answers(func(c store.Request) store.Decision {
 		decision := f.throttle.admit(c)
-		decision.InDoubt = inDoubt
+		decision.Verdict, decision.InDoubt = store.Reclaimed, inDoubt
 		return decision
 	})
 }
 
 // TestRejectedInDoubt has Slack reject an event. If an earlier attempt may have delivered the event, it counts as delivered.
+// Of a redelivered event that Redis does not know, nobody can tell.
 func TestRejectedInDoubt(t *testing.T) {
 	t.Parallel()
 	type rejectedCase struct {
-		inDoubt bool
+		before  func(f *fixture, found stream.Layout)
 		send    func(context.Context, event.Event, int) error
 		history []string
 	}
+	nothing := func(*fixture, stream.Layout) {}
+	inDoubt := func(f *fixture, _ stream.Layout) { f.admitInDoubt(true) }
 	each(t, map[string]rejectedCase{
-		"not in doubt":           {false, inTurn(sink.Rejected), []string{"send", "refund"}},
-		"of a worker before":     {true, inTurn(sink.Rejected), []string{"send", "finish"}},
-		"of an attempt before":   {false, inTurn(sink.Unknown, sink.Rejected), []string{"send", "send", "finish"}},
-		"of a certain one first": {false, inTurn(sink.Transient, sink.Rejected), []string{"send", "send", "refund"}},
+		"not in doubt":           {nothing, inTurn(sink.Rejected), []string{"send", "refund"}},
+		"of a worker before":     {inDoubt, inTurn(sink.Rejected), []string{"send", "finish"}},
+		"of a forgotten worker":  {(*fixture).deliverOnce, inTurn(sink.Rejected), []string{"send", "finish"}},
+		"of an attempt before":   {nothing, inTurn(sink.Unknown, sink.Rejected), []string{"send", "send", "finish"}},
+		"of a certain one first": {nothing, inTurn(sink.Transient, sink.Rejected), []string{"send", "send", "refund"}},
 	}, func(t *testing.T, f *fixture, test rejectedCase) {
-		f.admitInDoubt(test.inDoubt)
+		found := f.provision(patience)
+		f.event("payments", "order-1")
+		test.before(f, found)
 		f.sink.send = test.send
 		f.start(nil)
-		f.event("payments", "order-1")
 		f.awaitSettled(1)
 		f.requireHistory("order-1", test.history...)
 		f.requireOutcomes(map[string]int{"dead payments": 1})

@@ -142,6 +142,15 @@ func (m *message) Size() int { return messageBytes + m.size }
 // forged reports whether the message is in the room, and neither a worker nor an operator wrote it.
 func (m *message) forged() bool { return m.source.inRoom && !trusted.IsMarked(m.Headers()) }
 
+// attempted returns the time before which no delivery of the message, or of the messages before it, has posted the event; zero: none has
+// posted it.
+func (m *message) attempted() time.Time {
+	if m.entry.Attempted.IsZero() && m.arrival.delivered > 1 {
+		return m.arrival.stored
+	}
+	return m.entry.Attempted
+}
+
 // waited reports whether the event has waited for a slot.
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }
 
@@ -181,7 +190,7 @@ func asStored(entry room.Entry, header nats.Header, data []byte) event.Message {
 func (m *message) entryFor(e event.Event, reason room.Reason) room.Entry {
 	entry := m.entry
 	entry.Reason, entry.ID, entry.Derived, entry.Part = reason, e.ID, e.Derived, e.Part
-	entry.Trace = m.traceparent()
+	entry.Trace, entry.Attempted = m.traceparent(), m.attempted()
 	if m.entry.ID == "" {
 		entry.MessageID = m.Headers().Get(nats.MsgIdHdr)
 	}

@@ -204,23 +204,21 @@ func (d *decider) undelivered(c candidate, decision *store.Decision, denial *sto
 }
 
 // start begins a delivery, which holds an element of the pool. If channels are paced, the delivery releases the element. If its channel is
-// paused or has earlier events, the event waits in the room. An event that needs more than a post
-// enters its channel's lane later.
+// paused or has earlier events, the event waits in the room. An event that needs more than a post releases the element, and enters its
+// channel's lane later.
 func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
 		v.mover.queues.learn(d.message.source.token(), d.destination)
 	}
 	enters := !d.doubt.open && len(d.updates) == 0 && !v.mutes.covers(d)
 	if enters && !v.enter(d) {
-		v.hold(d, v.pool)
+		v.hold(d)
 		return
 	}
 	if !enters || v.lanes.Ordered() {
-		v.pool.release(1)
-		v.pool.run(func() { v.deliver(l, d) })
-		return
+		d.releaseElement()
 	}
-	v.pool.run(func() { defer v.pool.release(1); v.deliver(l, d) })
+	v.pool.run(func() { v.deliver(l, d) })
 }
 
 // deliver hands the updates of the messages that the event resolves to the room, looks up what an earlier attempt may have posted, and posts
@@ -246,9 +244,13 @@ func (v *deliverer) deliver(l life, d *delivery) {
 	}
 }
 
-// retries waits until a failed delivery may be attempted again. It returns false if the delivery has ended.
+// retries waits until a failed delivery may be attempted again. If its post has to be looked up first, it steps out of its lane: a look-up
+// may take long, and delays no other event. It returns false if the delivery has ended.
 func (v *deliverer) retries(l life, d *delivery, failure *sink.Error) bool {
 	delay, again := v.failed(l, d, failure)
+	if again && d.doubt.open {
+		v.stepOut(d)
+	}
 	switch {
 	case !again:
 		return false
@@ -319,9 +321,7 @@ func (v *deliverer) end(d *delivery) {
 	d.stopWait()
 	v.leases.remove(d)
 	v.health.leave(d)
-	if d.place != nil {
-		d.place.Leave()
-	}
+	v.stepOut(d)
 }
 
 // settle has messages acknowledged, and their outcomes counted once the server has confirmed the acknowledgement.

@@ -33,7 +33,7 @@ const (
 	Overdue  Urgency = iota // an event that has waited for a minute
 	Critical                // a critical event
 	Ordinary                // any other event
-	Digest
+	Digest                  // any digest, of any instance
 )
 
 // Ask asks for a post.
@@ -44,6 +44,15 @@ type Ask struct {
 
 	// MaxWait is the longest wait. If the post is expected later, nothing is reserved, and the caller does not count as waiting.
 	MaxWait time.Duration
+}
+
+// asker returns the name under which an instance asks. The digests of all instances have one place in a channel's line: an instance that is in
+// line for an event is not in front of itself, and one instance posts the digest.
+func (a Ask) asker(instance string) string {
+	if a.Urgency == Digest {
+		return "digests"
+	}
+	return instance
 }
 
 // urgencyStep separates two urgencies: it exceeds the microseconds between 1970 and any present time.

@@ -63,7 +63,7 @@ func readable(name string) string { return strings.TrimPrefix(name, "\n") }
 func (p *Pacer) Reserve(ctx context.Context, a Ask) Reservation {
 	paused := p.Paused(a.Channel)
 	if (p.o.Budgets.Channel.Interval > 0 || p.o.Budgets.Workspace.Count > 0) && p.available() {
-		if reservation, err := p.shared.post(ctx, p.o.Instance, a, paused); err == nil {
+		if reservation, err := p.shared.post(ctx, a.asker(p.o.Instance), a, paused); err == nil {
 			if reservation.OK {
 				p.local.learnPost(time.Now(), a.Channel, reservation.Wait)
 			}
@@ -73,7 +73,7 @@ func (p *Pacer) Reserve(ctx context.Context, a Ask) Reservation {
 			return Reservation{}
 		}
 	}
-	return p.local.post(time.Now(), p.o.Instance, a, paused)
+	return p.local.post(time.Now(), a.asker(p.o.Instance), a, paused)
 }
 
 // longestLookUpWait is the longest time to a look-up that is reserved.
@@ -147,28 +147,25 @@ func (p *Pacer) Updated(ctx context.Context, message string, order int64) {
 	}
 }
 
-// Wait waits until a channel takes the caller's message, and returns 0. If the expected wait exceeds the longest one, Wait reserves nothing
-// and returns the expected wait. If the context ends first, Wait returns the context's error.
-func (p *Pacer) Wait(ctx context.Context, a Ask) (time.Duration, error) {
-	for {
-		reservation := p.Reserve(ctx, a)
-		switch {
-		case ctx.Err() != nil:
-			return 0, context.Cause(ctx)
-		case reservation.OK && reservation.Wait == 0:
-			return 0, nil
-		case reservation.Expected > a.MaxWait:
-			return reservation.Expected, nil
-		}
+// longestDigestWait is how far away the post of a digest may be that waits in line.
+const longestDigestWait = 10 * time.Minute
+
+// AwaitDigest waits until a channel takes a digest, and returns 0, if the post is due within a second. Otherwise it returns the time until the
+// caller asks again: until then the digest is in line, behind the events of its channel and the channels that have waited longer. If the
+// context ends first, AwaitDigest returns the context's error.
+func (p *Pacer) AwaitDigest(ctx context.Context, channel string) (time.Duration, error) {
+	reservation := p.Reserve(ctx, Ask{Channel: channel, Urgency: Digest, MaxWait: longestDigestWait})
+	if reservation.OK && reservation.Wait > 0 {
 		select {
 		case <-time.After(reservation.Wait):
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
 		}
-		if reservation.OK && p.CheckPause(ctx, a.Channel) == 0 && ctx.Err() == nil { // another instance may have been told to wait since
-			return 0, nil
-		}
+		reservation.Wait = p.CheckPause(ctx, channel) // another instance may have paused the channel since
 	}
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	return reservation.Wait, nil
 }
 
 // Pause has a channel take no post for d, on all instances, since Slack limited a post to it.

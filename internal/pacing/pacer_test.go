@@ -114,37 +114,30 @@ func TestOutage(t *testing.T) {
 	i.logs.WantCount(t, 0, "level=WARN")
 }
 
-// TestWait also begins a pause during the wait, by another instance.
-func TestWait(t *testing.T) {
+// TestAwaitDigest also begins a pause during the wait, by another instance.
+func TestAwaitDigest(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	b := Budgets{Workspace: Window{1, 900 * time.Millisecond}}
 	one, other := startInstance(t, server.Addr, b), startInstance(t, server.Addr, b)
 	other.Pause(t.Context(), "paused", time.Hour)
-	if wait, err := one.Wait(t.Context(), Ask{Channel: "paused", MaxWait: time.Minute}); err != nil || wait == 0 || !within(wait, time.Hour) {
+	if wait, err := one.AwaitDigest(t.Context(), "paused"); err != nil || wait == 0 || !within(wait, time.Hour) {
 		t.Errorf("a pause that is too long: got %v, error %v, want an hour", wait, err)
 	}
-	if wait, err := one.Wait(t.Context(), Ask{Channel: "#a"}); wait != 0 || err != nil {
+	if wait, err := one.AwaitDigest(t.Context(), "#a"); wait != 0 || err != nil {
 		t.Errorf("first message: got a wait of %v, error %v, want none", wait, err)
 	}
-	waited := make(chan string, 1)
+	waited := make(chan time.Duration, 1)
 	go func() {
-		wait, err := one.Wait(t.Context(), Ask{Channel: "#a", MaxWait: time.Minute})
-		waited <- fmt.Sprint(wait, err)
+		wait, err := one.AwaitDigest(t.Context(), "#a")
+		testkit.NoError(t, err)
+		waited <- wait
 	}()
 	testkit.Eventually(t, "the next post to be reserved", func() bool { return server.CLI("ZCARD", key("posts")) == "2" })
-	paused := time.Now()
-	other.Pause(t.Context(), "#a", 3*time.Second)
-	if got := <-waited; got != "0s <nil>" || time.Since(paused) < 3*time.Second {
-		t.Errorf("the next message: %s, %v after a pause of three seconds was told", got, time.Since(paused))
-	}
-	ended, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	for range 2 { // while it waits, and before
-		wait, err := one.Wait(ended, Ask{Channel: "paused", MaxWait: 2 * time.Hour})
-		if wait != 0 || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("after the context ended: got %v, error %v, want %v", wait, err, context.DeadlineExceeded)
-		}
+	other.Pause(t.Context(), "#a", time.Hour)
+	wantPause(t, "during the wait", <-waited, time.Hour)
+	if wait, err := one.AwaitDigest(testkit.Ended(t), "#b"); wait != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("after the context ended: got %v, error %v, want %v", wait, err, context.Canceled)
 	}
 }
 

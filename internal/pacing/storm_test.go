@@ -209,6 +209,47 @@ func TestShares(t *testing.T) {
 	})
 }
 
+// TestDigestInLine has events of other channels use up the budget of the workspace. A digest gets its turn, as a channel does, but not
+// while events wait for its own channel.
+func TestDigestInLine(t *testing.T) {
+	t.Parallel()
+	for name, own := range map[string]int{"no event of its channel": 0, "with events of its channel": 8} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := alone(usual, 4)
+				const others = 20
+				ctx, stop := context.WithCancel(t.Context())
+				var posting sync.WaitGroup
+				for c := range others {
+					posting.Go(func() { w.deliver(ctx, c%len(w.pacers), fmt.Sprint("#", c), 10_000) })
+				}
+				time.Sleep(time.Minute) // the line is full
+				posting.Go(func() { w.deliver(ctx, 0, "#digest", own) })
+				began, posted := time.Now(), make(chan time.Time, len(w.pacers))
+				for _, p := range w.pacers {
+					posting.Go(func() {
+						for ctx.Err() == nil {
+							time.Sleep(time.Second) // as often as a worker looks for digests
+							if wait, err := p.AwaitDigest(ctx, "#digest"); wait == 0 && err == nil {
+								posted <- time.Now()
+								return
+							}
+						}
+					})
+				}
+				took := (<-posted).Sub(began)
+				stop()
+				posting.Wait()
+				_, events := w.server.counts("#digest")
+				testkit.Equal(t, events, own, "events of its channel before the digest")
+				turn := time.Duration(others+1) * time.Second / 5
+				testkit.AtMost(t, took, time.Duration(own+1)*2*turn, "the time until the digest is posted")
+			})
+		})
+	}
+}
+
 // TestPausedChannelDelaysNoOther compares the posts of the other channels with and without a pause.
 func TestPausedChannelDelaysNoOther(t *testing.T) {
 	t.Parallel()

@@ -184,7 +184,7 @@ func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, du
 			b.set(func() { busy = b.busy[channel] })
 			return busy
 		},
-		Wait: func(context.Context, string, time.Duration) (wait time.Duration, _ error) {
+		Wait: func(context.Context, string) (wait time.Duration, _ error) {
 			b.set(func() { b.moments, wait = b.moments+1, b.wait })
 			return wait, nil
 		},

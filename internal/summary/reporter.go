@@ -77,9 +77,10 @@ type Options struct {
 	// Busy reports whether events wait for a channel. A digest waits for these events.
 	Busy func(channel string) bool
 
-	// Wait waits until a channel takes a message, and returns 0: the caller may post one message. If the channel takes none within maxWait,
-	// Wait returns the time until it does. If the context ends first, Wait returns its error.
-	Wait func(ctx context.Context, channel string, maxWait time.Duration) (time.Duration, error)
+	// Wait waits until a channel takes a message, and returns 0: the caller may post one message. If the channel takes none soon, Wait returns
+	// the time until the caller asks again. A digest that asks in time keeps its place in line. If the context ends first, Wait returns its
+	// error.
+	Wait func(ctx context.Context, channel string) (time.Duration, error)
 
 	// Pause pauses a channel on all instances.
 	Pause func(ctx context.Context, channel string, d time.Duration)
@@ -326,12 +327,12 @@ func (r *Reporter) look(ctx, posting context.Context) {
 	}
 }
 
-// attempt posts a channel's digest if the channel takes a message at once. It returns the time until the next attempt. The claim comes
+// attempt posts a channel's digest if the channel takes a message now. It returns the time until the next attempt. The claim comes
 // right before the post, so that the digest has all counts and a busy channel causes no failure.
 func (r *Reporter) attempt(ctx, posting context.Context, name string, c *channel) (again time.Duration) {
 	post, _ := splitName(name)
-	if wait, err := r.o.Wait(ctx, post, 0); wait > 0 || err != nil {
-		return min(max(wait, shortestPause), longestPause)
+	if wait, err := r.o.Wait(ctx, post); wait > 0 || err != nil {
+		return min(wait, longestPause)
 	}
 	if ctx.Err() != nil {
 		return 0

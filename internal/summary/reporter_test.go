@@ -273,7 +273,7 @@ func TestDigestWaitsForEvents(t *testing.T) {
 		most int // moments asked for in ten minutes
 	}{
 		"busy":    {func(b *bench, is bool) { b.set(func() { b.busy["#a"] = is }) }, 0},
-		"paced":   {func(b *bench, is bool) { b.pause(is, time.Second/2) }, 600},
+		"paced":   {func(b *bench, is bool) { b.pause(is, time.Second/2) }, 800},
 		"resting": {func(b *bench, is bool) { b.pause(is, time.Hour) }, 12},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -309,8 +309,8 @@ func TestPauseWhileWaiting(t *testing.T) {
 	})
 }
 
-// TestCriticalFirst has a critical delivery enter a lane behind others. It goes before all of them but the first, which has its turn, and an
-// overdue one.
+// TestCriticalFirst has critical deliveries enter a lane behind others. They go before all of them but the first, which has its turn, and
+// overdue ones, whenever these enter.
 func TestCriticalFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -334,24 +334,33 @@ func TestCriticalFirst(t *testing.T) {
 		enter("ordinary", now, false)
 		enter("critical 1", now, true)
 		enter("critical 2", now, true)
+		enter("overdue too", now.Add(-overdueTime), false)
 		posts.Wait()
-		testkit.EqualSlices(t, order, []string{"first", "overdue", "critical 1", "critical 2", "ordinary"}, "posts")
+		testkit.EqualSlices(t, order, []string{"first", "overdue", "overdue too", "critical 1", "critical 2", "ordinary"}, "posts")
 	})
 }
 
-// TestCriticalBesideTheRoom fills a lane. A critical delivery still enters, and so do as many others as the lane has places.
+// TestCriticalBesideTheRoom fills a lane with ordinary deliveries and with as many critical ones. Neither takes a place of the other, so events
+// of the room are requested however many critical ones come. A delivery that has had a place before enters again.
 func TestCriticalBesideTheRoom(t *testing.T) {
 	t.Parallel()
 	l := newLanes(new(fakePacer), time.Second)
-	for range LeastPlaces {
-		l.Enter(fresh)
-	}
-	testkit.Equal(t, l.Enter(fresh) == nil, true, "an ordinary event stays out of a full lane")
 	critical := Delivery{Channel: "C1", Since: time.Now(), Critical: true}
 	for range LeastPlaces {
-		testkit.Equal(t, l.Enter(critical) == nil, false, "a critical event stays out of a full lane")
+		testkit.Equal(t, l.Enter(critical) == nil, false, "a critical event stays out")
 	}
-	testkit.Equal(t, l.Enter(critical) == nil, true, "a critical event stays out of a lane twice as full")
+	testkit.Equal(t, testkit.Must(l.AwaitFree(t.Context(), "C1"))(t), LeastPlaces, "events to request beside critical ones")
+	l.Fetched("C1", 0)
+	for range LeastPlaces {
+		testkit.Equal(t, l.Enter(fresh) == nil, false, "an ordinary event stays out")
+	}
+	for _, d := range []Delivery{critical, fresh} {
+		testkit.Equal(t, l.Enter(d) == nil, true, "an event stays out of a full lane")
+		d.Again = true
+		again := l.Enter(d)
+		testkit.Equal(t, again == nil, false, "an event that comes again stays out of a full lane")
+		again.Leave()
+	}
 }
 
 // TestAskingAgain has the pacer name a time to ask again. The place asks then, and gives up if it expects to wait for too long.

@@ -85,8 +85,9 @@ type Lanes struct {
 
 // lane is the state of one channel. The lock of Lanes guards it.
 type lane struct {
-	places      int
-	bytes       int           // bytes of the messages of these deliveries
+	places      int           // deliveries, without extras
+	extras      int           // fresh critical deliveries of a paced lane, which take no place of the others
+	bytes       int           // bytes of the messages of all deliveries
 	left        time.Time     // when a delivery last left, or entered the empty lane
 	permits     chan struct{} // has an element for each delivery that may post
 	reserving   turns         // a turn ends when its delivery has reserved its post or left
@@ -130,6 +131,7 @@ type Delivery struct {
 	Channel  string
 	Size     int       // bytes of the message
 	Queued   bool      // it comes from the channel's queue in the room; otherwise it is fresh
+	Again    bool      // it has had a place before, and need not go to the room
 	Since    time.Time // when the event was stored
 	Critical bool      // it goes before other deliveries
 }
@@ -139,6 +141,17 @@ const overdueTime = time.Minute
 
 // overdue reports whether a delivery has waited for so long that nothing goes before it.
 func (d Delivery) overdue() bool { return time.Since(d.Since) >= overdueTime }
+
+// urgency returns the delivery's urgency as it is now.
+func (d Delivery) urgency() pacing.Urgency {
+	switch {
+	case d.overdue():
+		return pacing.Overdue
+	case d.Critical:
+		return pacing.Critical
+	}
+	return pacing.Ordinary
+}
 
 // Enter puts a delivery at the end of its channel's lane. It returns nil if a fresh event has to go to the room: the lane is full, the
 // channel is paused for long or, if channels are paced, the room holds earlier events.
@@ -154,10 +167,13 @@ func (l *Lanes) Enter(d Delivery) *Place {
 		return nil
 	}
 	own.bytes += d.Size
-	if own.places++; own.places == 1 {
+	p := &Place{lanes: l, lane: own, delivery: d, refusals: own.refusals, count: &own.places}
+	if l.paced && d.Critical && !d.Queued {
+		p.count = &own.extras
+	}
+	if *p.count++; own.places+own.extras == 1 {
 		own.left = time.Now()
 	}
-	p := &Place{lanes: l, lane: own, delivery: d, refusals: own.refusals}
 	if d.Queued { // the delivery is behind a refusal since its request, even if it enters later
 		p.refusals = own.readAt
 	}
@@ -170,8 +186,11 @@ func (l *Lanes) Enter(d Delivery) *Place {
 // staysOut reports whether a fresh delivery has to go to the room. A critical one need not wait behind the events of the room: paced lanes
 // have as many places again for critical deliveries. The caller holds the lock.
 func (l *Lanes) staysOut(d Delivery, own *lane) bool {
+	if d.Again {
+		return false
+	}
 	if d.Critical && l.paced {
-		return own.bytes >= MostBytes || own.places >= 2*l.capacity
+		return own.bytes >= MostBytes || own.extras >= l.capacity
 	}
 	return own.backlog && l.paced || l.full(own)
 }
@@ -297,7 +316,7 @@ func (l *Lanes) Pause(ctx context.Context, channel string, d time.Duration) {
 func (l *Lanes) Busy(channel string) bool {
 	l.mu.Lock()
 	own := l.byChannel[channel]
-	waits := own != nil && (own.places > 0 || own.backlog)
+	waits := own != nil && (own.places+own.extras > 0 || own.backlog)
 	l.mu.Unlock()
 	return waits || l.Paused(channel) > 0
 }

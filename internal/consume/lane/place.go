@@ -16,6 +16,7 @@ type Place struct {
 	reserving *turn // nil: lanes have no order
 	posting   *turn // nil: it has not reserved its post yet, or lanes have no order
 	refusals  int   // of its lane when the delivery entered
+	count     *int  // where the lane counts the delivery
 	permitted bool  // it is one of the deliveries that may post at once
 	gone      bool
 }
@@ -100,14 +101,7 @@ func (p *Place) isBehindARefusal() bool {
 
 // ask returns the delivery's request for a post, as urgent as it is now.
 func (p *Place) ask() pacing.Ask {
-	ask := pacing.Ask{Channel: p.delivery.Channel, Urgency: pacing.Ordinary, Since: p.delivery.Since, MaxWait: p.mostWait()}
-	switch {
-	case p.delivery.overdue():
-		ask.Urgency = pacing.Overdue
-	case p.delivery.Critical:
-		ask.Urgency = pacing.Critical
-	}
-	return ask
+	return pacing.Ask{Channel: p.delivery.Channel, Urgency: p.delivery.urgency(), Since: p.delivery.Since, MaxWait: p.mostWait()}
 }
 
 // mostWait returns how far ahead the delivery reserves its post.
@@ -168,7 +162,7 @@ func (p *Place) Leave() {
 	p.StepAside()
 	p.lanes.mu.Lock()
 	defer p.lanes.mu.Unlock()
-	p.lane.places--
+	*p.count--
 	p.lane.bytes -= p.delivery.Size
 	p.lane.left = time.Now()
 	close(p.lane.changed)
@@ -184,11 +178,11 @@ type turn struct {
 	came chan struct{}
 }
 
-// join takes the last position. A critical delivery goes before the deliveries that are neither critical nor overdue, except the first one,
-// which has its turn.
+// join takes the last position of those with the delivery's urgency. A more urgent delivery goes before the others, except the first one, which
+// has its turn.
 func (t *turns) join(d Delivery) *turn {
 	own, at := &turn{of: d, came: make(chan struct{})}, len(t.waiting)
-	for d.Critical && at > 1 && !t.waiting[at-1].of.Critical && !t.waiting[at-1].of.overdue() {
+	for at > 1 && d.urgency() < t.waiting[at-1].of.urgency() {
 		at--
 	}
 	if t.waiting = slices.Insert(t.waiting, at, own); len(t.waiting) == 1 {

@@ -180,10 +180,8 @@ func (k *worker) run(ctx context.Context, streams *stream.Client) {
 		Store: summary.NewRedis(runner, interval, time.Hour), Instance: k.name + "-" + time.Now().Format("150405.000"), Interval: interval, Logger: w.logger,
 		ChannelOf: func(category string) string { return "#" + event.FirstLevel(category) },
 		Busy:      func(channel string) bool { return worker.Load() != nil && worker.Load().Busy(channel) },
-		Wait: func(ctx context.Context, channel string, maxWait time.Duration) (time.Duration, error) {
-			return pacer.Wait(ctx, pacing.Ask{Channel: channel, Urgency: pacing.Digest, Since: time.Now(), MaxWait: maxWait})
-		},
-		Pause: pacer.Pause, Send: outlet.sendDigest,
+		Wait:      pacer.AwaitDigest,
+		Pause:     pacer.Pause, Send: outlet.sendDigest,
 		Find: func(ctx context.Context, _, claim string, _ time.Time) (posted, known bool, err error) {
 			return outlet.findDigest(ctx, claim)
 		},
