@@ -186,7 +186,7 @@ func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
 		return nil
 	}
 	select { // workers whose limits were confirmed just before may be posting
-	case <-time.After(2 * throttle.ConfirmedFor):
+	case <-time.After(throttle.MutedAfter):
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
