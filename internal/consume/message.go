@@ -181,7 +181,7 @@ func asStored(entry room.Entry, header nats.Header, data []byte) event.Message {
 func (m *message) entryFor(e event.Event, reason room.Reason) room.Entry {
 	entry := m.entry
 	entry.Reason, entry.ID, entry.Derived, entry.Part = reason, e.ID, e.Derived, e.Part
-	entry.Trace = m.traceparent()
+	entry.Fires, entry.Trace = false, m.traceparent()
 	if m.entry.ID == "" {
 		entry.MessageID = m.Headers().Get(nats.MsgIdHdr)
 	}
