@@ -186,7 +186,7 @@ func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
 		return nil
 	}
 	select { // workers whose limits were confirmed just before may be posting
-	case <-time.After(2 * throttle.ConfirmedFor):
+	case <-time.After(throttle.MutedAfter):
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -213,31 +213,34 @@ func (m *muteCommand) unmute(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := bucket.Load(ctx)
-	if err != nil {
-		return err
-	}
 	pattern, rule := patternOf(arguments[0]), ""
 	if m.every != "" {
 		rule = overrides.NewMute(pattern, "", "").Recurring(m.weekly).Name.Rule
 	}
 	ended, schedules := 0, []string(nil)
-	for _, c := range s.Mutes { // the schedules come first, so none of them begins its mute again
-		switch {
-		case c.Name.Pattern != pattern:
-			continue
-		case c.Name.Kind == overrides.Recurring && rule == "":
-			schedules = append(schedules, "'"+plain.Line(c.Muting.Every)+"'")
-			continue
-		case rule != "" && c.Name.Rule != rule:
-			continue
-		}
-		revision, err := bucket.Unset(ctx, c.Name)
-		if err != nil && !errors.Is(err, overrides.ErrNotSet) {
+	// A worker may begin the mute of a schedule until the schedule is removed, so the mutes are read afterwards.
+	for _, kind := range []overrides.Kind{overrides.Recurring, overrides.Mute} {
+		s, err := bucket.Load(ctx)
+		if err != nil {
 			return err
 		}
-		ended++
-		_, _ = fmt.Fprintf(m.command.out, "the %s is removed (revision %d): %s\n", c.Name, revision, plain.Line(c.Value))
+		for _, c := range s.Mutes {
+			switch {
+			case c.Name.Pattern != pattern || c.Name.Kind != kind:
+				continue
+			case kind == overrides.Recurring && rule == "":
+				schedules = append(schedules, "'"+plain.Line(c.Muting.Every)+"'")
+				continue
+			case rule != "" && c.Name.Rule != rule:
+				continue
+			}
+			revision, err := bucket.Unset(ctx, c.Name)
+			if err != nil && !errors.Is(err, overrides.ErrNotSet) {
+				return err
+			}
+			ended++
+			_, _ = fmt.Fprintf(m.command.out, "the %s is removed (revision %d): %s\n", c.Name, revision, plain.Line(c.Value))
+		}
 	}
 	if len(schedules) > 0 {
 		_, _ = fmt.Fprintf(m.command.out, "%s is still muted every %s (remove that with --every)\n", arguments[0], strings.Join(schedules, " and "))

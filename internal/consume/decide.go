@@ -66,7 +66,7 @@ func (d *decider) notDecided(l life, candidates []candidate) bool {
 func (d *decider) awaitOther(c candidate, decision *store.Decision) {
 	if c.event.Resolves() || decision.Awaits {
 		to := d.pairs.goalOf(c)
-		to.in = min(decision.Wait, to.in)
+		to.in, to.fires = min(decision.Wait, to.in), !c.event.Resolves()
 		d.mover.hold(c, to, d.pool)
 		return
 	}

@@ -137,17 +137,21 @@ func (v *deliverer) keepUpdates(l life, d *delivery) bool {
 }
 
 // attempt posts once. The lease outlasts the post or was renewed just now. Without such a lease, or after the work context has ended, attempt
-// does not post. Nor does it post an event that is muted by now.
+// does not post. Nor does it post an event that is muted when its request is ready.
 func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
 	leased := work.Err() == nil && (d.message.lease.left() >= v.sendTimeout || v.leases.extend(work, d))
-	if !leased || d.lost.Load() || !v.mutes.mayPost(work, d) {
+	if !leased || d.lost.Load() {
 		return "", nil, false
 	}
 	if d.tries.count++; d.tries.count == 1 {
 		d.tries.first = time.Now()
 	}
 	failpoint.Reach(failpoint.BeforePost)
-	receipt, err := v.sink.Send(d.message.span.In(work), d.toSend())
+	check, refused := v.mutes.ofPost(d)
+	receipt, err := v.sink.Send(sink.WithCheck(d.message.span.In(work), check), d.toSend())
+	if *refused {
+		return "", nil, false
+	}
 	failure = failureOf(err, d.destination)
 	if failure == nil {
 		failpoint.Reach(failpoint.AfterPost)

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -65,11 +66,14 @@ func (f *fakeMutes) Muted(category string, severity event.Severity) *store.Denia
 	return f.KnownMutes(category).Of(severity)
 }
 
-func (f *fakeMutes) CheckMute(_ context.Context, category string, severity event.Severity) (*store.Denial, error) {
+func (f *fakeMutes) CheckMute(_ context.Context, category string, severity event.Severity) (by time.Time, err error) {
 	f.mu.Lock()
-	failing := f.failing
+	err = f.failing
 	f.mu.Unlock()
-	return f.Muted(category, severity), failing
+	if err == nil && f.Muted(category, severity) != nil {
+		err = errors.New("muted")
+	}
+	return by, err
 }
 
 // confirm has CheckMute answer from now on.

@@ -96,6 +96,9 @@ type fakeSink struct {
 
 func (f *fakeSink) Send(ctx context.Context, n sink.Delivery) (receipt string, err error) {
 	e := n.Event
+	if _, refused := sink.Begin(ctx, e.Category); refused != nil {
+		return "", refused
+	}
 	f.mu.Lock()
 	f.attempts[e.ShownID()]++
 	f.events = append(f.events, e)

@@ -62,6 +62,26 @@ func TestFoldedEventComesBack(t *testing.T) {
 	testkit.Equal(t, folding.asked.Get("payments\ndisk"), 2, "attempts")
 }
 
+// TestAwaitingHasItsShare fills the room with events of a first level. An event that waits for the message of its key stays all the same, and is
+// folded. Its stay ends with it.
+func TestAwaitingHasItsShare(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.room.enter = func(stay store.Stay) bool { return stay.First == "payments folds" }
+	awaited := false
+	f.throttle.decideOne = func(context.Context, store.Request) (store.Decision, error) {
+		if !awaited {
+			awaited = true
+			return store.Decision{Verdict: store.Leased, Awaits: true, Wait: time.Millisecond}, nil
+		}
+		return store.Decision{Verdict: store.Folded, Fold: &store.Fold{Number: 2, Posted: time.Unix(0, 0)}}, nil
+	}
+	f.start(func(o *setup) { o.Fold = func(string) time.Duration { return time.Hour } })
+	f.publish("notify.payments", `{"id": "1", "title": "disk is full", "key": "disk"}`)
+	f.requireOutcome("folded payments")
+	f.eventually("the stay ends", func() bool { return len(f.room.inRoom()) == 0 })
+}
+
 // TestFoldsInDigests counts folded events for digests if messages cannot show them.
 func TestFoldsInDigests(t *testing.T) {
 	t.Parallel()

@@ -190,7 +190,7 @@ func asStored(entry room.Entry, header nats.Header, data []byte) event.Message {
 func (m *message) entryFor(e event.Event, reason room.Reason) room.Entry {
 	entry := m.entry
 	entry.Reason, entry.ID, entry.Derived, entry.Part = reason, e.ID, e.Derived, e.Part
-	entry.Trace, entry.Attempted = m.traceparent(), m.attempted()
+	entry.Fires, entry.Trace, entry.Attempted = false, m.traceparent(), m.attempted()
 	if m.entry.ID == "" {
 		entry.MessageID = m.Headers().Get(nats.MsgIdHdr)
 	}

@@ -80,6 +80,7 @@ type goal struct {
 	in      time.Duration // if it waits for its slot, pair, Redis or body: time until it comes back
 	until   uint64        // if it waits for its pair: see room.Entry, as for behind
 	behind  uint64
+	fires   bool          // see room.Entry
 	denial  *store.Denial // if it waits for a slot: the event's denial; nil: not known
 	limits  string        // if it waits for a slot: see room.Entry
 	stored  func()        // if it waits for a slot: called when the room has the event
@@ -98,7 +99,7 @@ func (m *mover) newMove(c candidate, to goal) *move {
 	m.reporter.trace(c.message, time.Now())
 	subjects, first, name := m.streams.Names.Room(), m.reader.firstLevel(c.message, c.event), nameOf(c.message)
 	entry := c.entryFor(c.event, to.reason)
-	entry.Until, entry.Behind, entry.Limits = to.until, to.behind, to.limits
+	entry.Until, entry.Behind, entry.Limits, entry.Fires = to.until, to.behind, to.limits, to.fires
 	if !to.attempted.IsZero() {
 		entry.Attempted = to.attempted
 	}

@@ -116,7 +116,7 @@ func (m *mover) ask(batch []*move) (refused map[*move]bool) {
 		return refused
 	}
 	for _, move := range asking {
-		if refused[move] = slices.Contains(mayStay[:len(move.stays)], false); refused[move] {
+		if refused[move] = slices.Contains(mayStay[:len(move.stays)], false); refused[move] && !move.goal.fires {
 			m.refusals.addCrowded(crowd(move.goal.reason, move.first))
 		}
 		for i, stay := range move.stays {

@@ -2,9 +2,11 @@ package consume
 
 import (
 	"context"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -17,8 +19,9 @@ type Mutes interface {
 	Muted(category string, severity event.Severity) *store.Denial
 	KnownMutes(category string) store.Mutes
 
-	// CheckMute is called right before a post. After an error, the event must not be posted.
-	CheckMute(ctx context.Context, category string, severity event.Severity) (*store.Denial, error)
+	// CheckMute is called right before a post. It returns by when the post must begin; zero: at any time. After an error, the event must not be
+	// posted.
+	CheckMute(ctx context.Context, category string, severity event.Severity) (by time.Time, err error)
 }
 
 // anySeverity stands for a severity that is not known. It is the one that a mute may spare.
@@ -38,13 +41,16 @@ func (c muteCheck) known(d *delivery) *store.Denial {
 
 func (c muteCheck) covers(d *delivery) bool { return c.known(d) != nil }
 
-// mayPost reports whether an event may be posted now. If it is muted, dropMuted ends it.
-func (c muteCheck) mayPost(ctx context.Context, d *delivery) bool {
-	if d.event.Resolves() {
-		return true
-	}
-	denial, err := c.mutes.CheckMute(ctx, d.event.Category, d.event.Severity)
-	return denial == nil && err == nil
+// ofPost returns the check of the requests that post an event, and whether one of them was refused. If the event is muted, dropMuted ends it.
+func (c muteCheck) ofPost(d *delivery) (check sink.Check, refused *bool) {
+	refused = new(bool)
+	return func(ctx context.Context) (by time.Time, err error) {
+		if !d.event.Resolves() {
+			by, err = c.mutes.CheckMute(ctx, d.event.Category, d.event.Severity)
+		}
+		*refused = err != nil
+		return by, err
+	}, refused
 }
 
 // dropMuted ends the delivery of a muted event, and reports whether it did. The event's slot returns.

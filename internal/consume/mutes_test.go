@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // TestMutedWhileWaiting mutes a category whose events wait for their channel. They are dropped at once, and their slots return.
@@ -52,7 +52,7 @@ func TestMutedBeforeThePost(t *testing.T) {
 // muteAtPost learns of a mute when it is asked right before a post.
 type muteAtPost struct{ *fakeMutes }
 
-func (m *muteAtPost) CheckMute(ctx context.Context, category string, severity event.Severity) (denial *store.Denial, err error) {
+func (m *muteAtPost) CheckMute(ctx context.Context, category string, severity event.Severity) (time.Time, error) {
 	m.mute(category)
 	return m.fakeMutes.CheckMute(ctx, category, severity)
 }

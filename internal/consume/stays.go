@@ -44,11 +44,15 @@ const undecodedBytes = 1 << 10
 
 // stayOf returns a message's stay in the room. A message that moves again has the same stay. The undecoded bodies of a first level have a
 // separate share, so they leave room for the parts into which they are split. The updates of posted messages have a share of their own too, so
-// they leave room for events: each message has one place.
+// they leave room for events: each message has one place. So do the events that wait to be folded, so a flood of one key leaves room for resolved
+// events.
 func stayOf(first string, entry room.Entry, size int, d time.Duration) store.Stay {
 	stay := store.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
 	if entry.Reason == room.Body {
 		stay.First, stay.Weight = first+" bodies", 1+size/undecodedBytes
+	}
+	if entry.Fires {
+		stay.First = first + " folds"
 	}
 	if entry.Reason == room.Update {
 		stay.First, stay.Member = first+" updates", "update "+messageOf(entry.Receipt)

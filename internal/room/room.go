@@ -149,6 +149,7 @@ const (
 	HeaderState     = "Notifier-State"
 	HeaderOrder     = "Notifier-Order"
 	HeaderCount     = "Notifier-Count"
+	HeaderFires     = "Notifier-Fires"
 )
 
 // Headers of the server's protocol.
@@ -180,6 +181,7 @@ type Entry struct {
 
 	Attempted time.Time // when the first attempt began that may have posted the event; zero: none has
 
+	Fires  bool   // of an event that waits for its pair: it does not resolve it, but waits to be folded into its message
 	Limits string // of an event that waits for a slot: the limits by which it was planned (store.Route); "" if they are not known
 	Order  Order  // of an operator
 
@@ -209,6 +211,9 @@ func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.
 	header.Set(HeaderID, e.ID)
 	if e.Derived {
 		header.Set(HeaderDerived, "true")
+	}
+	if e.Fires {
+		header.Set(HeaderFires, "true")
 	}
 	if e.Part != "" {
 		header.Set(HeaderPart, e.Part)
@@ -267,6 +272,7 @@ func Read(header nats.Header, stored time.Time) (Entry, error) {
 		Reason: Reason(header.Get(HeaderReason)), Subject: header.Get(HeaderSubject), ID: header.Get(HeaderID),
 		Derived: header.Get(HeaderDerived) == "true", Part: header.Get(HeaderPart),
 		MessageID: header.Get(HeaderMessageID), Trace: header.Get(HeaderTrace), Limits: header.Get(HeaderLimits), Order: readOrder(header),
+		Fires: header.Get(HeaderFires) == "true",
 	}
 	if e.Subject == "" || e.ID == "" {
 		return Entry{}, fmt.Errorf("reading an event of the room: it lacks %s or %s", HeaderSubject, HeaderID)

@@ -72,12 +72,26 @@ func (e *Error) Hopeless() bool { return e.Class == Rejected }
 // Rest returns how long the channel must pause for a reason outside the message; 0 if it need not.
 func (e *Error) Rest() time.Duration { return e.RetryAfter }
 
-// Interrupted returns the failure of a delivery if its context has ended before it began.
-func Interrupted(ctx context.Context, destination string) *Error {
-	if ctx.Err() == nil {
-		return nil
+// Check reports whether a message may be posted, and by when its request must have begun; a zero time is no bound.
+type Check func(context.Context) (by time.Time, err error)
+
+type checkKey struct{}
+
+// WithCheck returns a context in which every request that delivers a message begins with a check.
+func WithCheck(ctx context.Context, check Check) context.Context {
+	return context.WithValue(ctx, checkKey{}, check)
+}
+
+// Begin is called when the request that delivers a message is complete. If it returns a failure, the request must not be made.
+func Begin(ctx context.Context, destination string) (by time.Time, failure *Error) {
+	err := ctx.Err()
+	if check, checks := ctx.Value(checkKey{}).(Check); checks && err == nil {
+		by, err = check(ctx)
 	}
-	return &Error{Class: Transient, Channel: destination, Err: fmt.Errorf("not sent: %w", ctx.Err())}
+	if err != nil {
+		return by, &Error{Class: Transient, Channel: destination, Err: fmt.Errorf("not sent: %w", err)}
+	}
+	return by, nil
 }
 
 // Request is the result of one request of a sink.

@@ -48,6 +48,9 @@ func (s *Suppression) Add(drops []summary.Drop) {
 	defer s.mu.Unlock()
 	now := s.clock()
 	for _, drop := range drops {
+		if drop.N == 0 { // it only changes what a report about a mute has of a key
+			continue
+		}
 		key := Denial{drop.Category, drop.Level}
 		known := s.spells[key]
 		if known == nil || now.Sub(known.last) >= spellEnds {

@@ -2,6 +2,8 @@ package throttle
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -25,15 +27,24 @@ func (m *Mutes) Muted(category string, severity event.Severity) *store.Denial {
 	return denial
 }
 
-// CheckMute returns the denial by a mute of an event that is about to be posted; nil: none covers it. If Redis has not just confirmed the
-// limits of this instance, it asks first, in one call for all events. After an error, the event must not be posted now.
-func (m *Mutes) CheckMute(ctx context.Context, category string, severity event.Severity) (*store.Denial, error) {
+// ErrMuted means that a mute covers an event.
+var ErrMuted = errors.New("a mute covers the event")
+
+// CheckMute returns by when the post of an event must have begun; zero: at any time. If Redis has not just confirmed the limits of this
+// instance, it asks first, in one call for all events. After an error, such as [ErrMuted], the event must not be posted now.
+func (m *Mutes) CheckMute(ctx context.Context, category string, severity event.Severity) (by time.Time, err error) {
 	if !m.staleness.confirmed(ConfirmedFor) {
 		if _, err := m.staleness.confirming.do(ctx, struct{}{}); err != nil {
-			return nil, err
+			return time.Time{}, err
 		}
 	}
-	return m.KnownMutes(category).Of(severity), nil
+	if asked := m.staleness.asked.Load(); asked != nil {
+		by = asked.Add(postedWithin)
+	}
+	if m.KnownMutes(category).Of(severity) != nil {
+		return by, ErrMuted
+	}
+	return by, nil
 }
 
 // KnownMutes returns the mutes that cover a category, as far as this instance knows.

@@ -43,9 +43,14 @@ type staleness struct {
 	told   bool
 }
 
-// ConfirmedFor is how long no post needs another confirmation of the limits. Whoever mutes a path waits longer, so that no worker posts by
-// older limits afterwards.
-const ConfirmedFor = 500 * time.Millisecond
+const (
+	// ConfirmedFor is how long no post needs another confirmation of the limits.
+	ConfirmedFor = 500 * time.Millisecond
+	// postedWithin is how long after a confirmation a post may begin: it may have to wait for a connection.
+	postedWithin = 900 * time.Millisecond
+	// MutedAfter is how long after a change of the limits no worker begins a post by older limits.
+	MutedAfter = time.Second
+)
 
 func newStaleness(o *LimiterOptions, outage *outage) *staleness {
 	s := &staleness{o: o, outage: outage}

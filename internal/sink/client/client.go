@@ -81,13 +81,15 @@ type Verdict struct {
 	RetryAfter time.Duration
 }
 
-// Send makes a request that delivers something, and reports it to Observe. It makes none if ctx has ended.
+// Send makes a request that delivers something, and reports it to Observe. It makes none if ctx has ended or its check fails. If there is no
+// connection in time, the message is not sent.
 func (c *Client) Send(ctx context.Context, call Call) (Reply, *sink.Error) {
-	if failure := sink.Interrupted(ctx, call.Destination); failure != nil {
+	by, failure := sink.Begin(ctx, call.Destination)
+	if failure != nil {
 		return Reply{}, failure
 	}
 	made := sink.Request{Sink: c.name, Method: call.Method, Class: sink.OK, Began: time.Now()}
-	reply, failure := c.Ask(ctx, call)
+	reply, failure := c.ask(ctx, call, by)
 	made.Took, made.Status = time.Since(made.Began), reply.Status
 	if failure != nil {
 		made.Class, made.Code = failure.Class, failure.Code
@@ -97,12 +99,21 @@ func (c *Client) Send(ctx context.Context, call Call) (Reply, *sink.Error) {
 }
 
 // Ask makes a request and classifies its answer.
-func (c *Client) Ask(parent context.Context, call Call) (Reply, *sink.Error) {
+func (c *Client) Ask(ctx context.Context, call Call) (Reply, *sink.Error) {
+	return c.ask(ctx, call, time.Time{})
+}
+
+// ask is Ask. Its request begins by a time, or is not sent; a zero time is no bound.
+func (c *Client) ask(parent context.Context, call Call, by time.Time) (Reply, *sink.Error) {
 	ctx, cancel := context.WithTimeout(parent, call.Timeout)
 	defer cancel()
-	x := &exchange{limit: call.Limit}
+	x := &exchange{limit: call.Limit, by: by}
 	if x.limit == 0 {
 		x.limit = DefaultLimit
+	}
+	if !by.IsZero() { // a dial goes on, so the next request finds a connection
+		x.late = time.AfterFunc(time.Until(by), cancel)
+		defer x.late.Stop()
 	}
 	err := call.Do(x.in(ctx))
 	broken := x.err
@@ -114,6 +125,8 @@ func (c *Client) Ask(parent context.Context, call Call) (Reply, *sink.Error) {
 		switch {
 		case parent.Err() != nil:
 			return parent.Err()
+		case x.answer == nil && !x.begun.Load() && !by.IsZero() && !time.Now().Before(by):
+			return errTooLate
 		case ctx.Err() != nil:
 			return fmt.Errorf("no answer within %v: %w", call.Timeout.Round(time.Millisecond), ctx.Err())
 		default:
@@ -142,12 +155,47 @@ func (c *Client) Ask(parent context.Context, call Call) (Reply, *sink.Error) {
 	return *x.answer, failure
 }
 
+// errTooLate is why a request is not sent that has no connection in time.
+var errTooLate = errors.New("there was no connection in time, so it has to be checked again whether the message may be posted")
+
 // exchange records the request of one call, which the context carries to the recorder.
 type exchange struct {
 	limit  int64
+	by     time.Time   // when the body must be handed to a connection; zero: at any time
+	late   *time.Timer // ends the wait for a connection; nil: there is no such time
 	begun  atomic.Bool // some of the request's body was handed to a connection
 	answer *Reply      // nil if none came
 	err    error       // why there is no answer, or why it is incomplete
+}
+
+// timely is the body of a request that must begin by a time. The process may have been suspended since it got the connection.
+type timely struct {
+	io.ReadCloser
+	of   *exchange
+	read bool
+}
+
+// Read implements io.Reader.
+func (b *timely) Read(p []byte) (int, error) {
+	if !b.read && !time.Now().Before(b.of.by) {
+		return 0, errTooLate
+	}
+	b.read = true
+	b.of.begun.Store(true)
+	return b.ReadCloser.Read(p)
+}
+
+// bind has a request's body refuse to begin too late, also on another connection.
+func (x *exchange) bind(request *http.Request) {
+	anew := request.GetBody
+	if x.by.IsZero() || anew == nil {
+		return
+	}
+	request.Body = &timely{ReadCloser: request.Body, of: x}
+	request.GetBody = func() (io.ReadCloser, error) {
+		body, err := anew()
+		return &timely{ReadCloser: body, of: x}, err
+	}
 }
 
 type exchangeKey struct{}
@@ -159,7 +207,12 @@ func (x *exchange) in(ctx context.Context) context.Context {
 		GetConn: func(string) { x.begun.Store(false) },
 		// WroteRequest would be too late: a cancelled request returns without waiting for it. WroteHeaders runs before the
 		// body is written, and thus before the connection is closed.
-		WroteHeaders: func() { x.begun.Store(true) },
+		WroteHeaders: func() { x.begun.Store(x.by.IsZero() || x.begun.Load()) },
+		GotConn: func(httptrace.GotConnInfo) {
+			if x.late != nil {
+				x.late.Stop()
+			}
+		},
 	})
 }
 
@@ -178,6 +231,7 @@ func (r recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	request = request.Clone(request.Context())
 	request.Header.Set("User-Agent", r.userAgent)
+	x.bind(request)
 	response, err := r.transport.RoundTrip(request)
 	if err != nil {
 		x.err = err

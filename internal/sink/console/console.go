@@ -87,7 +87,7 @@ func (c *Console) SendSummary(ctx context.Context, d summary.Digest) error {
 }
 
 func (c *Console) print(ctx context.Context, line string) error {
-	if failure := sink.Interrupted(ctx, destination); failure != nil {
+	if _, failure := sink.Begin(ctx, destination); failure != nil {
 		return failure
 	}
 	c.mu.Lock()

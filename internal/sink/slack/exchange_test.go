@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -65,6 +66,30 @@ func TestSendOnAStaleConnection(t *testing.T) {
 	}
 	refuse.Store(false)
 	testkit.NoError(t, send(t.Context(), s, hello))
+}
+
+// TestSendInTime has a post that must begin by a time wait for a connection for longer. It is not sent. Nor is a post whose check fails.
+func TestSendInTime(t *testing.T) {
+	t.Parallel()
+	server := slacktest.New(t)
+	s := newTestSlack(t, byToken(server))
+	dial := make(chan struct{})
+	s.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		<-dial
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	within := func(d time.Duration) context.Context {
+		return sink.WithCheck(t.Context(), func(context.Context) (time.Time, error) { return time.Now().Add(d), nil })
+	}
+	failure := failureOf(t, send(within(time.Millisecond), s, hello))
+	testkit.Equal(t, failure.Class, sink.Transient, "class without a connection: %v", failure)
+	testkit.Contains(t, "failure", failure.Error(), "not sent: there was no connection in time")
+	close(dial)
+	testkit.NoError(t, send(within(time.Hour), s, hello))
+	testkit.Equal(t, failureOf(t, send(within(-time.Second), s, hello)).Class, sink.Transient, "class with a connection")
+	refused := sink.WithCheck(t.Context(), func(context.Context) (time.Time, error) { return time.Time{}, errors.New("muted") })
+	testkit.Contains(t, "failure", failureOf(t, send(refused, s, hello)).Error(), "not sent: muted")
+	testkit.Equal(t, len(server.Posts()), 1, "posts")
 }
 
 func TestSendOverHTTP2(t *testing.T) {

@@ -14,8 +14,8 @@ var ofConsume = []mutant{
 		name: "muted-is-posted",
 		bug:  "A worker posts an event that was muted after its decision.",
 		file: "internal/consume/deliver.go",
-		old:  `d.lost.Load() || !v.mutes.mayPost(work, d)`,
-		new:  `d.lost.Load()`,
+		old:  `sink.WithCheck(d.message.span.In(work), check)`,
+		new:  `d.message.span.In(work)`,
 		test: "./internal/consume -run ^TestMutedBeforeThePost$",
 	},
 	{
