@@ -38,8 +38,9 @@
 --   for each event the number of its answer, from 1, then, if there is a shadow, for each event the number of the
 --   shadow's answer, 0 for events that the shadow was not asked about. In an answer
 --     verdict  see lib/verdicts.lua
---     limit    DENIED, EXCEEDS_CAPACITY: number of the limit, from 1 in the order of ARGV; RECLAIMED: 1 if in doubt; LEASED: 1 if the
---              event waits for the message of its key; FOLDED: the event's number in its message; otherwise 0
+--     limit    DENIED, EXCEEDS_CAPACITY: number of the limit, from 1 in the order of ARGV; RECLAIMED: 1 if in doubt; ADMITTED,
+--              RECLAIMED: 2 more if the key is flapping; LEASED: 1 if the event waits for the message of its key; FOLDED: the event's
+--              number in its message, see fold_into; otherwise 0
 --     time     microseconds until the next slot opens (DENIED), the lease ends (ADMITTED, RECLAIMED, LEASED) or the event comes back
 --              (LEASED, 1); FOLDED: minutes until its message was posted, since 1970; otherwise 0
 --
@@ -102,7 +103,7 @@ local next_word, next_key = words(definitions), reader(KEYS, KEYS_BEFORE_BUCKETS
 local buckets = read_buckets(next_word, next_key, now, lease)
 local fold
 if folds ~= '' then
---@include lib/records lib/pairs lib/folds fold
+--@include lib/records lib/pairs lib/folds lib/flaps fold
   fold = read_fold(batch, words(folds), next_key, before_versions + (versioned and event_count or 0))
 end
 
@@ -182,8 +183,11 @@ for index = 1, event_count do
         shadow_reply[index] = evaluate_in_shadow(batch, event_key, version, ask.shadow)
       end
     end
-    if fold and #batch.granted > granted_so_far then
-      fold.announce(fold, index, event_key)
+    if fold then
+      reply[3 + index] = fold.mark(fold, index, reply[3 + index])
+      if #batch.granted > granted_so_far then
+        fold.announce(fold, index, event_key)
+      end
     end
   end
 end

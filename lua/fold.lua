@@ -1,12 +1,12 @@
 -- fold.lua: folds the events of a batch into messages of their keys, for decide.lua.
 --
--- An event is folded if the newest message of its key was posted recently enough, is not resolved, and has at least the severity of the
--- event. Otherwise it waits while a message of its key is being delivered, so that many events at once get one message.
+-- An event is folded if the newest message of its key is not resolved, has at least the severity of the event, and was posted recently enough
+-- or the key is flapping. Otherwise it waits while a message of its key is being delivered, so that many events at once get one message.
 --
 -- ARGV, in one string, each value followed by a blank
---   retention of pairs (microseconds), books (see read_books)
+--   retention of pairs (microseconds), number of changes and window (milliseconds) of the rule for flapping, books (see read_books)
 --   for each event: number of its book, 0 if it is not to be folded; how old its message may be, when it comes back if it has to wait
---   (both microseconds)
+--   (both microseconds); 1 if it counts for the rule for flapping, otherwise 0
 -- and for each event: its pair, its delivery without a receipt (see read_delivery)
 
 -- Returns the answer for an event that has no record: FOLDED, LEASED if the event has to wait; nil if the limits decide.
@@ -19,18 +19,27 @@ local function decide_fold(fold, index, event_key, version)
   local stored, _, _, rank = read_delivery(event.delivery)
   local messages = read_messages(read_pair(book, pair))
   local newest = messages and messages[#messages]
-  if newest and newest.receipt ~= '' and newest.rank >= rank and newest.time > batch.now - event.within then
-    local number, minute = fold_into(fold, book, pair, messages, newest, event_key, version, stored)
+  local is_flapping = event.counts and count_change(fold.flaps, book, pair, true, stored, messages)
+  if newest and newest.receipt ~= '' and newest.rank >= rank and (is_flapping or newest.time > batch.now - event.within) then
+    local number, minute = fold_into(fold, book, pair, messages, newest, event_key, version, stored, is_flapping)
     local folded = { version = version, answer = answer(batch, FOLDED, number, minute) }
     fold.answered[event_key], batch.known[event_key] = folded, true
     return folded.answer
   end
-  for other in pairs(read_deliveries(book, pair)) do
+  for other in pairs((is_flapping or event.within > 0) and read_deliveries(book, pair) or {}) do
     if other ~= event_key and fold.is_leased(other) then
       put_pair(book, coming_of(pair), COMING, math.max(batch.now + event.comes_back, coming_until(book, pair)))
       return answer(batch, LEASED, 1, event.comes_back)
     end
   end
+end
+
+-- Returns the number of the answer, of another one if the event is delivered and its key is flapping.
+local function mark_flapping(fold, index, number)
+  local event, answers = fold.events[index], fold.batch.answers
+  local verdict, limit, duration = unpack(answers, 3 * number - 2, 3 * number)
+  local flap = event and event.counts and (verdict == ADMITTED or verdict == RECLAIMED) and read_flap(event.book, event.pair)
+  return flap and flap.flapping and answer(fold.batch, verdict, limit + 2, duration) or number
 end
 
 -- Records that an event of the batch is being delivered.
@@ -50,12 +59,14 @@ end
 
 local function read_fold(batch, next_word, next_key, before_pairs)
   local fold = new_folds(batch.now, tonumber(next_word()))
-  fold.batch, fold.decide, fold.announce, fold.write = batch, decide_fold, announce_fold, write_fold
+  fold.batch, fold.decide, fold.mark, fold.announce, fold.write = batch, decide_fold, mark_flapping, announce_fold, write_fold
+  fold.flaps = new_flaps(tonumber(next_word()), tonumber(next_word()), fold.kept)
   fold.books, fold.events = read_books(next_word, next_key, batch.now, fold.kept), {}
   for index = 1, batch.count do
     local book, within, comes_back = fold.books[tonumber(next_word())], tonumber(next_word()), tonumber(next_word())
+    local counts = next_word() == '1'
     fold.events[index] = book and {
-      book = book, within = within, comes_back = comes_back,
+      book = book, within = within, comes_back = comes_back, counts = counts,
       pair = batch.values[before_pairs + 2 * index - 1], delivery = batch.values[before_pairs + 2 * index],
     }
   end

@@ -5,6 +5,9 @@
 
 local MINUTE, NUMBERS = 60 * SECOND, 1e8
 
+-- What the number of an event exceeds that was folded because its key is flapping.
+local OF_FLAP = NUMBERS / 2
+
 -- Returns an event's number in its message, and the minute in which the message was posted; nil for an event that is not folded.
 local function folded_as(taken_key, event_key)
   local score = tonumber(redis.call('ZSCORE', taken_key, event_key) or 0)

@@ -9,6 +9,8 @@
 --     ~  firing events that are being delivered, see put_deliveries
 --   the name of a pair and two line feeds
 --     ?  firing events wait for the message of their key, and come back before the field expires
+--   the name of a pair and three line feeds
+--     %  how often the key changed, see lib/flaps.lua
 --   a line feed and the event key of a resolved event
 --     =  messages of the pair that the event has taken
 

@@ -12,11 +12,12 @@
 --   without a receipt: for each message that shows too few events its receipt, how many are folded into it, and the microseconds
 --   until it may show them
 --   with a receipt: the microseconds until the message may show its count; if they are 0, the events that are folded into it, the time
---   of the newest one, and the rank of the severity; nothing if the message is not in the open pair
+--   of the newest one, the rank of the severity, and of the key: 1 if it is flapping, 1 if it fires; nothing if the message is not in the
+--   open pair
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 
---@include lib/records lib/pairs
+--@include lib/records lib/pairs lib/flaps
 
 local next_argument = reader(ARGV, 0)
 local interval = tonumber(next_argument())
@@ -35,7 +36,8 @@ local function begin(book, pair, entry, messages, receipt)
         m.shown, m.told = now, m.folded
         put_pair(book, pair, messages_text(messages), entry.expires)
       end
-      return { wait, m.folded, m.last, m.rank }
+      local flap = read_flap(book, pair) or {}
+      return { wait, m.folded, m.last, m.rank, flap.flapping and 1 or 0, flap.fires and 1 or 0 }
     end
   end
   return {}

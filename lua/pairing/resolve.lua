@@ -4,6 +4,9 @@
 -- that were stored before it or the first message's if there are none. The pair stays open for the remaining messages. The records of
 -- these firing events are renewed, so a late repetition is a duplicate.
 --
+-- A resolved event of a flapping key is folded into the newest message instead, and the pair stays open. The report that such a key is steady
+-- asks here too. If the key is resolved, the report takes the pair as a resolved event does. Otherwise it gets a copy of the newest message.
+--
 -- A pair belongs to the first event that asks for it, until the event's delivery is recorded: whoever gets the event's message
 -- again finds the pair. The script is idempotent by event, like decide.lua, and a call that is repeated because its reply was
 -- lost returns the first answer. A batch is processed in its order.
@@ -17,20 +20,24 @@
 --   6…  books of pairs, see read_books
 --
 -- ARGV
---   nonce, lease, retention, retention of pairs (microseconds), books (see read_books)
---   for each event: event key, version, number of its book, pair, version of the stored message also if the event key has it
+--   nonce, lease, retention, retention of pairs (microseconds), number of changes and window (milliseconds) of the rule for flapping,
+--   books (see read_books)
+--   for each event: event key, version, number of its book, pair, version of the stored message also if the event key has it, 1 if it
+--   counts for the rule for flapping, 2 if it is the report that the key is steady, otherwise 0
+--   a report has the version of the change since which the key is steady in place of the version of its message
 --
 -- Returns the time, then for each event
 --   verdict  see lib/verdicts.lua
 --   time     microseconds until the lease ends (ADMITTED, RECLAIMED) or asking again is worthwhile (LEASED); FOLDED: the event's number
---            in its message; otherwise 0
+--            in its message, see fold_into; otherwise 0
 --   receipts ADMITTED, RECLAIMED: of the messages that the event resolves, each with how many events are folded
---            into it, the time of the newest one and the rank of the severity; none if they have expired
---   doubt    RECLAIMED: 1 if the event is in doubt; FOLDED: minutes until its message was posted, since 1970; otherwise 0
+--            into it, the time of the newest one, the rank of the severity, and 1 if the message stays open; none if they have expired
+--   doubt    RECLAIMED: 1 if the event is in doubt; FOLDED: minutes until its message was posted, since 1970; LEASED: of a report
+--            that comes too early the version of the newest change; otherwise 0
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is granted.
 
---@include lib/verdicts lib/batch lib/records lib/doubt lib/pairs lib/folded lib/folds
+--@include lib/verdicts lib/batch lib/records lib/doubt lib/pairs lib/folded lib/folds lib/flaps
 
 -- When to ask again about a firing event that has no lease now.
 local LAPSED_WAIT = SECOND
@@ -39,17 +46,22 @@ local calls_key, leased_key, done_key, message_key, taken_key = KEYS[1], KEYS[2]
 local next_argument = reader(ARGV, 0)
 local nonce, lease, retention, kept = next_argument(), tonumber(next_argument()), tonumber(next_argument()), tonumber(next_argument())
 
+local flaps = new_flaps(tonumber(next_argument()), tonumber(next_argument()), kept)
+
 local now, ran_ahead = deployment_time(calls_key)
 local books = read_books(next_argument, reader(KEYS, 5), now, 0)
 local folds = new_folds(now, kept)
 local events, event_keys, fields = {}, {}, {} -- in the order of the batch; fields by book
 for event_key in next_argument do
   local version, book, pair, stored = next_argument(), books[tonumber(next_argument())], next_argument(), tonumber(next_argument())
-  events[#events + 1] = { key = event_key, version = version, book = book, pair = pair, stored = stored }
+  local kind = next_argument()
+  events[#events + 1] = {
+    key = event_key, version = version, book = book, pair = pair, stored = stored, counts = kind == '1', is_report = kind == '2',
+  }
   event_keys[#event_keys + 1] = event_key
   local names = fields[book] or {}
   fields[book], names[#names + 1], names[#names + 2] = names, pair, under_way_of(pair)
-  names[#names + 1], names[#names + 2] = coming_of(pair), taken_pair(event_key)
+  names[#names + 1], names[#names + 2], names[#names + 3] = coming_of(pair), taken_pair(event_key), flap_of(pair)
 end
 
 -- Most of a flood resolves nothing. A few commands show which events are not recorded and which fields are absent.
@@ -133,8 +145,35 @@ local function take_pair(book, pair, entry, event_key, stored)
   put_pair(book, taken_pair(event_key), messages_text(taken), entry.expires)
 end
 
--- Returns the verdict, the time, and whether the event is in doubt. FOLDED: the event's number and its message's minute.
-local function evaluate(event_key, version, book, pair, stored)
+-- Returns the answer for the report that a key is steady, as evaluate does: DONE if there is nothing to report. A copy of a message that stays
+-- open has the version 0.
+local function report(event, entry, messages, done_until)
+  local book, pair, flap = event.book, event.pair, read_flap(event.book, event.pair)
+  if not flap or not flap.flapping then
+    return DONE, 0
+  end
+  local newest_change = flap.changes[#flap.changes]
+  if messages and newest_change ~= event.stored then
+    return LEASED, LAPSED_WAIT, newest_change
+  end
+  flap.flapping = false
+  put_flap(flaps, book, pair, flap)
+  if not messages then
+    return DONE, 0
+  elseif flap.fires then
+    local copy = messages[#messages]
+    copy.version = 0
+    put_pair(book, taken_pair(event.key), messages_text({ copy }), entry.expires)
+  else
+    take_pair(book, pair, entry, event.key, math.huge)
+  end
+  grant(event.key, event.version, done_until)
+  return ADMITTED, lease
+end
+
+-- Returns the verdict, the time, and whether the event is in doubt. FOLDED: the event's number and its message's minute. LEASED: see report.
+local function evaluate(event)
+  local event_key, version, book, pair, stored = event.key, event.version, event.book, event.pair, event.stored
   local lease_end, done_until, known_version
   if recorded[event_key] then
     lease_end, done_until = lease_of(event_key), tonumber(redis.call('ZSCORE', done_key, event_key))
@@ -175,9 +214,13 @@ local function evaluate(event_key, version, book, pair, stored)
     return LEASED, wait
   end
   local messages = is_open and read_messages(entry)
+  if event.is_report then
+    return report(event, entry, messages, done_until)
+  end
   local newest = messages and messages[#messages]
-  if newest and newest.newest > stored then -- it fires again
-    local number, minute = fold_into(folds, book, pair, messages, newest, event_key, version, stored)
+  local is_flapping = event.counts and count_change(flaps, book, pair, false, stored, is_open)
+  if newest and (newest.newest > stored or is_flapping and newest.receipt ~= '') then -- it fires again, or soon
+    local number, minute = fold_into(folds, book, pair, messages, newest, event_key, version, stored, is_flapping)
     folds.answered[event_key] = { version = version, number = number, minute = minute }
     return FOLDED, number, minute
   elseif is_open then
@@ -194,17 +237,17 @@ end
 
 local reply = { now }
 for _, event in ipairs(events) do
-  local verdict, time, in_doubt = evaluate(event.key, event.version, event.book, event.pair, event.stored)
+  local verdict, time, in_doubt = evaluate(event)
   local is_granted = verdict == ADMITTED or verdict == RECLAIMED
   reply[#reply + 1] = verdict
   reply[#reply + 1] = time
   local receipts = {}
   for _, m in ipairs(is_granted and read_messages(read_pair(event.book, taken_pair(event.key))) or {}) do
     receipts[#receipts + 1] = m.receipt
-    receipts[#receipts + 1] = integer(m.folded) .. ' ' .. integer(m.last) .. ' ' .. integer(m.rank)
+    receipts[#receipts + 1] = integer(m.folded) .. ' ' .. integer(m.last) .. ' ' .. integer(m.rank) .. ' ' .. (m.version == 0 and 1 or 0)
   end
   reply[#reply + 1] = receipts
-  reply[#reply + 1] = verdict == FOLDED and in_doubt or in_doubt and 1 or 0
+  reply[#reply + 1] = tonumber(in_doubt) or in_doubt and 1 or 0
 end
 write_folds(folds, { calls = calls_key, leased = leased_key, done = done_key, message = message_key, taken = taken_key }, lease, retention)
 if #leases == 0 then

@@ -51,6 +51,8 @@ type Decision struct {
 	Counts  []Count       // of a resolved event to deliver: what is folded into these messages, that of Opened first
 	InDoubt bool          // Reclaimed: an earlier holder of the lease may have delivered the event
 	Fold    *Fold         // Folded: where
+	Flaps   bool          // Admitted, Reclaimed: the key of the event is flapping
+	Changed Change        // Leased, of a report that comes too early: the newest change of the key; otherwise 0
 	Awaits  bool          // Leased: the event waits for the message of another event of its pair
 	Err     error         // Deferred: why
 

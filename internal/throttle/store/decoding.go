@@ -66,7 +66,7 @@ func (c *decideCall) decode(reply []any) (BatchResult, error) {
 func (c *decideCall) answer(decision, answer *Decision, request Request, at int64) {
 	decision.Verdict, decision.Wait, decision.InDoubt = answer.Verdict, answer.Wait, answer.InDoubt
 	decision.Node, decision.Limit = answer.Node, answer.Limit
-	decision.Fold, decision.Awaits = answer.Fold, answer.Awaits
+	decision.Fold, decision.Awaits, decision.Flaps = answer.Fold, answer.Awaits, answer.Flaps
 	lease := &decision.Lease
 	lease.End, lease.slotless = answer.Lease.End, request.Slotless
 	if c.forward && answer.Verdict.IsDenial() {
@@ -100,7 +100,7 @@ func (c *decideCall) decodeAnswers(reply any, at int64) ([]Decision, error) {
 			decision.Wait = micros(wait)
 		case Admitted, Reclaimed:
 			decision.Lease.End = at + wait
-			decision.InDoubt = decision.Verdict == Reclaimed && limit == 1
+			decision.InDoubt, decision.Flaps = limit&1 != 0, limit&2 != 0
 		case Leased:
 			decision.Wait, decision.Awaits = micros(wait), limit == 1
 		case Folded:

@@ -230,14 +230,14 @@ func newFolds(buckets *bucketIndex, s Settings, requests []Request, folding func
 	var events []any
 	for _, request := range requests {
 		if !folding(request) {
-			events, values = append(events, 0, 0, 0), append(values, "", "")
+			events, values = append(events, 0, 0, 0, false), append(values, "", "")
 			continue
 		}
-		events = append(events, books.of(request), request.Fold.Within.Microseconds(), request.Fold.ComesBack.Microseconds())
+		events = append(events, books.of(request), request.Fold.Within.Microseconds(), request.Fold.ComesBack.Microseconds(), request.Fold.Counts)
 		values = append(values, request.Pair, Lease{Request: request}.pairDelivery())
 	}
 	buckets.keys = append(buckets.keys, books.keys...)
-	return words(append([]any{s.PairTTL.Microseconds(), len(books.numbers)}, events...)), values
+	return words(append([]any{s.PairTTL.Microseconds(), s.Flap.Changes, s.Flap.Window.Milliseconds(), len(books.numbers)}, events...)), values
 }
 
 // words makes one argument of several, each a number, a name or a boolean, with a blank behind it. As in the client of Redis, a boolean

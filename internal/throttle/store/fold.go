@@ -13,10 +13,14 @@ import (
 type Fold struct {
 	Number int64     // of the event in its message, which is number 1 itself
 	Posted time.Time // the minute in which the message was posted
+	Flaps  bool      // the event is folded because its key is flapping
 }
 
+// ofFlap is OF_FLAP of lib/folded.lua.
+const ofFlap = 50_000_000
+
 func newFold(number, minute int64) *Fold {
-	return &Fold{Number: number, Posted: time.Unix(60*minute, 0).UTC()}
+	return &Fold{Number: number % ofFlap, Posted: time.Unix(60*minute, 0).UTC(), Flaps: number > ofFlap}
 }
 
 // Count is what is folded into a message. The zero value is nothing.
@@ -24,6 +28,10 @@ type Count struct {
 	Folded   int64     // events beside the message itself
 	Last     time.Time // when the newest of them was folded
 	Severity int       // rank of the message's severity, which is the highest
+
+	Flapping  bool // of the key; the next field is too
+	Fires     bool
+	StaysOpen bool // the event reports that the key of the message fires and is steady
 }
 
 func newCount(folded, last int64, rank int) Count {
@@ -71,11 +79,12 @@ func (r *Pairs) BeginCount(ctx context.Context, request Request, receipt string)
 	if err != nil || len(reply[0]) == 0 {
 		return nil, 0, err
 	}
-	numbers, err := script.Numbers(reply[0], 4)
+	numbers, err := script.Numbers(reply[0], 6)
 	if err != nil {
 		return nil, 0, err
 	}
 	found := newCount(numbers[1], numbers[2], int(numbers[3]))
+	found.Flapping, found.Fires = numbers[4] == 1, numbers[5] == 1
 	return &found, micros(numbers[0]), nil
 }
 

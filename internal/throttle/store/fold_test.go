@@ -194,6 +194,7 @@ func TestFoldedRecordsExpire(t *testing.T) {
 type foldModel struct {
 	pairModel
 	under map[string][2]Lease // deliveries under way in Redis and in memory, by event
+	flaps bool                // the events count for the rule for flapping, and are folded for nothing else
 }
 
 func (m *foldModel) draw(t *rapid.T) Request {
@@ -207,13 +208,16 @@ func (m *foldModel) fire(t *rapid.T) {
 	batch := make([]Request, rapid.IntRange(1, 4).Draw(t, "events"))
 	for i := range batch {
 		batch[i] = m.draw(t).foldable(rapid.IntRange(0, 2).Draw(t, "severity"))
+		if batch[i].Fold.Counts = m.flaps; m.flaps {
+			batch[i].Fold.Within = 0
+		}
 	}
 	inRedis := testkit.Must(m.redis.Decide(context.Background(), batch))(t).Decisions
 	inMemory := m.memory.DecideOnce("", batch).Decisions
 	for i := range batch {
 		one, other := inRedis[i], inMemory[i]
 		sameFold := one.Fold == nil && other.Fold == nil || one.Fold != nil && other.Fold != nil && *one.Fold == *other.Fold
-		if one.Verdict != other.Verdict || one.Lease.End != other.Lease.End || one.Awaits != other.Awaits || !sameFold {
+		if one.Verdict != other.Verdict || one.Lease.End != other.Lease.End || one.Awaits != other.Awaits || one.Flaps != other.Flaps || !sameFold {
 			t.Fatalf("%+v: redis says %s %+v, memory %s %+v", batch[i], one.Verdict, one.Fold, other.Verdict, other.Fold)
 		}
 		if one.Lease.End != 0 {
@@ -242,16 +246,33 @@ func (m *foldModel) resolve(t *rapid.T) {
 		m.deliver(t)
 	}
 	r := m.draw(t)
-	r.Resolves = true
+	r.Resolves, r.Fold.Counts = true, m.flaps
+	m.compareResolved(t, r)
+}
+
+// report asks for the report that a key is steady, first since no change, then since the newest one.
+func (m *foldModel) report(t *rapid.T) {
+	for len(m.under) > 0 {
+		m.deliver(t)
+	}
+	r := m.draw(t)
+	if early := m.compareResolved(t, r.Report(1)); early.Changed > 0 {
+		m.compareResolved(t, r.Report(early.Changed))
+	}
+}
+
+func (m *foldModel) compareResolved(t *rapid.T, r Request) Decision {
 	one := testkit.Must(m.redis.Pairs.Resolve(context.Background(), []Request{r}))(t)[0]
 	both, _ := m.memory.Resolve(context.Background(), []Request{r})
 	other := both[0]
-	if one.Verdict != other.Verdict || one.Opened != other.Opened || (one.Fold == nil) != (other.Fold == nil) || one.Fold != nil && *one.Fold != *other.Fold {
+	same := one.Changed == other.Changed && slices.Equal(one.Counts, other.Counts)
+	if !same || one.Verdict != other.Verdict || one.Opened != other.Opened || (one.Fold == nil) != (other.Fold == nil) || one.Fold != nil && *one.Fold != *other.Fold {
 		t.Fatalf("%+v: redis says %s %q %+v, memory %s %q %+v", r, one.Verdict, one.Opened, one.Fold, other.Verdict, other.Opened, other.Fold)
 	}
 	if one.Lease.End != 0 {
 		m.finish(t, one.Lease, other.Lease)
 	}
+	return one
 }
 
 // TestMemoryFolds compares the answers of both stores about events that may be folded.
@@ -265,10 +286,12 @@ func TestMemoryFolds(t *testing.T) {
 		clock := withFakeTime(t, r)
 		m := &foldModel{
 			pairModel: pairModel{redis: r, memory: NewMemory(settings, clock.Read, nil), clock: clock}, under: make(map[string][2]Lease),
+			flaps: rapid.Bool().Draw(rt, "flaps"),
 		}
 		m.memory.KeepPairs()
 		rt.Repeat(map[string]func(*rapid.T){
 			"fire": m.fire, "fire again": m.fire, "deliver": m.deliver, "deliver another": m.deliver, "resolve": m.resolve,
+			"resolve another": m.resolve, "report": m.report,
 			"wait": func(t *rapid.T) {
 				clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 3 * time.Second, 10 * time.Minute, time.Hour}).Draw(t, "time"))
 			},

@@ -104,7 +104,9 @@ func newMemory(s Settings, rules *Rules, clock func() time.Time, share func() in
 		inForce: newBook(),
 		shadow:  newBook(),
 		records: records{retention: s.Retention, byKey: make(map[string]*record)},
-		pairs:   memoryPairs{ttl: s.PairTTL, underWay: make(map[string][]string), coming: make(map[string]int64)},
+		pairs: memoryPairs{
+			ttl: s.PairTTL, underWay: make(map[string][]string), coming: make(map[string]int64), rule: s.Flap, flaps: make(map[string]*memoryFlap),
+		},
 		times:   timeline{clock: clock},
 		sweepAt: minSweep,
 	}
@@ -148,6 +150,7 @@ func (m *Memory) DecideOnce(nonce string, requests []Request) BatchResult {
 	result := BatchResult{At: batch.now, Decisions: make([]Decision, len(requests))}
 	for i, request := range requests {
 		result.Decisions[i] = batch.decide(request)
+		m.pairs.mark(&result.Decisions[i], request, batch.now)
 	}
 	if batch.grants > 0 {
 		m.times.remember(batch.now, nonce)
@@ -167,6 +170,7 @@ func (m *Memory) sweep(now int64) {
 	maps.DeleteFunc(m.records.byKey, func(_ string, r *record) bool { return !m.records.remembered(r, now) })
 	maps.DeleteFunc(m.pairs.byField, func(_ string, pair memoryPair) bool { return pair.expires <= now })
 	maps.DeleteFunc(m.pairs.coming, func(_ string, until int64) bool { return until <= now })
+	maps.DeleteFunc(m.pairs.flaps, func(_ string, flap *memoryFlap) bool { return flap.expires <= now })
 	maps.DeleteFunc(m.pairs.underWay, func(_ string, names []string) bool {
 		return !slices.ContainsFunc(names, func(name string) bool { return m.records.byKey[name] != nil })
 	})

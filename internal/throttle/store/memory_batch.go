@@ -68,11 +68,16 @@ func (b *memoryBatch) fold(request Request, name string, version int64) (answer 
 	if m.pairs.byField == nil || !m.rules.folding(m.settings)(request) {
 		return Decision{}, false
 	}
+	flaps := m.pairs.countChange(request, b.now)
 	if pair, open := m.pairs.of(request.Pair, b.now); open {
 		newest := pair.messages[len(pair.messages)-1]
-		if newest.receipt != "" && newest.severity >= request.Fold.Severity && newest.posted > b.now-request.Fold.Within.Microseconds() {
-			return m.records.folded(name, version, b.now, m.pairs.foldInto(pair, request, b.now)), true
+		fits := flaps || newest.posted > b.now-request.Fold.Within.Microseconds()
+		if newest.receipt != "" && newest.severity >= request.Fold.Severity && fits {
+			return m.records.folded(name, version, b.now, m.pairs.foldInto(pair, request, b.now, flaps)), true
 		}
+	}
+	if !flaps && request.Fold.Within == 0 {
+		return Decision{}, false
 	}
 	for _, other := range m.pairs.underWay[request.Pair] {
 		known := m.records.known(other, b.now)

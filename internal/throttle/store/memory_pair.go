@@ -23,6 +23,8 @@ type pairMessage struct {
 	folded   int64 // number of events that are folded into it
 	newest   int64 // the newest version of these events
 	last     int64 // when the last one was folded
+
+	staysOpen bool // of a report: the message stays in the open pair
 }
 
 // mostPairMessages is MOST_MESSAGES of lib/pairs.lua.
@@ -35,6 +37,9 @@ type memoryPairs struct {
 
 	underWay map[string][]string // by pair: event keys of its events that are being delivered, if they may be folded
 	coming   map[string]int64    // by pair: until when events come back that wait for a message
+
+	rule  Flap
+	flaps map[string]*memoryFlap // by pair
 }
 
 // of is what a field holds that has not expired.
@@ -72,14 +77,16 @@ func (p *memoryPairs) settle(lease Lease, now int64) {
 	p.underWay[field] = slices.DeleteFunc(p.underWay[field], func(name string) bool { return name == message.eventKey })
 }
 
-// foldInto counts an event in the newest message of an open pair.
-func (p *memoryPairs) foldInto(pair memoryPair, request Request, now int64) *Fold {
+// foldInto counts an event in the newest message of an open pair, whose key is flapping or not.
+func (p *memoryPairs) foldInto(pair memoryPair, request Request, now int64, flaps bool) *Fold {
 	messages := slices.Clone(pair.messages)
 	newest := &messages[len(messages)-1]
 	newest.folded, newest.last = newest.folded+1, now
 	newest.newest = max(newest.newest, request.Message.version())
 	p.byField[request.Pair] = memoryPair{messages: messages, expires: now + p.ttl.Microseconds()}
-	return newFold(newest.folded+1, newest.posted/time.Minute.Microseconds())
+	fold := newFold(newest.folded+1, newest.posted/time.Minute.Microseconds())
+	fold.Flaps = flaps
+	return fold
 }
 
 // folded records an event that is folded.
@@ -91,7 +98,9 @@ func (r *records) folded(name string, version, now int64, fold *Fold) Decision {
 // take gives the messages of an open pair to an event that resolves them: the messages of events that were stored before it. If there
 // are none, it gets the messages of the first event. The pair stays open for the rest.
 func (p *memoryPairs) take(pair memoryPair, request Request) (taken []pairMessage) {
-	resolves := func(message pairMessage) bool { return message.version <= request.Message.version() }
+	resolves := func(message pairMessage) bool {
+		return message.version <= request.Message.version() || request.Steady > 0
+	}
 	if !slices.ContainsFunc(pair.messages, resolves) {
 		first := pair.messages[0].eventKey
 		resolves = func(message pairMessage) bool { return message.eventKey == first }
@@ -140,7 +149,9 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 			resolution.Lease, resolution.InDoubt = lease, doubt
 			if taken, there := m.pairs.of(lease.pairField(), now); there {
 				for i, message := range taken.messages {
-					resolution.Counts = append(resolution.Counts, newCount(message.folded, message.last, message.severity))
+					count := newCount(message.folded, message.last, message.severity)
+					count.StaysOpen = message.staysOpen
+					resolution.Counts = append(resolution.Counts, count)
 					if i == 0 {
 						resolution.Opened = message.receipt
 					} else {
@@ -181,9 +192,14 @@ func (m *Memory) resolve(request Request, name string, known *record, now int64)
 	if m.pairs.coming[request.Pair] > now {
 		return Decision{Verdict: Leased, Wait: time.Second}, nil
 	}
+	if request.Steady > 0 {
+		return m.pairs.report(request, now)
+	}
+	flaps := m.pairs.countChange(request, now)
 	if pair, open := m.pairs.of(request.Pair, now); open {
-		if pair.messages[len(pair.messages)-1].newest > request.Message.version() { // it fires again
-			return m.records.folded(name, request.Message.version(), now, m.pairs.foldInto(pair, request, now)), nil
+		newest := pair.messages[len(pair.messages)-1]
+		if newest.newest > request.Message.version() || flaps && newest.receipt != "" { // it fires again, or soon
+			return m.records.folded(name, request.Message.version(), now, m.pairs.foldInto(pair, request, now, flaps)), nil
 		}
 		return Decision{Verdict: Admitted}, m.pairs.take(pair, request)
 	}

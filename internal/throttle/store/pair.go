@@ -59,15 +59,18 @@ func (r *Pairs) Resolve(ctx context.Context, requests []Request) ([]Decision, er
 // ResolveOnce makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Pairs) ResolveOnce(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
 	books := newPairBooks(r.d.keys)
-	events := make([]any, 0, 5*len(requests))
+	events := make([]any, 0, 6*len(requests))
 	for _, request := range requests {
 		eventKey, version := request.keyAndVersion()
-		events = append(events, eventKey, version, books.of(request), request.Pair, request.Message.version())
+		events = append(events, eventKey, version, books.of(request), request.Pair, cmp.Or(int64(request.Steady), request.Message.version()), request.kind())
 	}
 	k := r.d.keys
 	keys := append([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys...)
 	s := r.d.settings
-	arguments := []any{nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), len(books.numbers)}
+	arguments := []any{
+		nonce, s.Lease.Microseconds(), s.Retention.Microseconds(), s.PairTTL.Microseconds(), s.Flap.Changes, s.Flap.Window.Milliseconds(),
+		len(books.numbers),
+	}
 	decode := func(reply []any) ([]Decision, error) { return decodeResolutions(reply, requests) }
 	return script.RunDecoded(ctx, r.d.runner, script.Call{
 		Tried: "asking for what is resolved", Script: lua.Resolve, Keys: keys, Arguments: append(arguments, events...),
@@ -105,7 +108,7 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 			resolution.InDoubt = doubt == 1
 			resolution.Lease = Lease{Request: request, End: at + wait, slotless: true, Resolving: true, InDoubt: resolution.InDoubt}
 		case Leased:
-			resolution.Wait = micros(wait)
+			resolution.Wait, resolution.Changed = micros(wait), Change(doubt)
 		case Folded:
 			resolution.Fold = newFold(wait, doubt)
 		case Done, Duplicate, Unpaired:
@@ -120,9 +123,11 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 // resolves adds a message that the event resolves, and what is folded into it.
 func (d *Decision) resolves(receipt, count string) {
 	var folded, last int64
-	var rank int
-	_, _ = fmt.Sscan(count, &folded, &last, &rank)
-	if d.Counts = append(d.Counts, newCount(folded, last, rank)); len(d.Counts) == 1 {
+	var rank, staysOpen int
+	_, _ = fmt.Sscan(count, &folded, &last, &rank, &staysOpen)
+	counted := newCount(folded, last, rank)
+	counted.StaysOpen = staysOpen == 1
+	if d.Counts = append(d.Counts, counted); len(d.Counts) == 1 {
 		d.Opened = receipt
 		return
 	}

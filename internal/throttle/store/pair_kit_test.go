@@ -21,6 +21,7 @@ const testPairTTL = 24 * time.Hour
 func pairSettings(t testing.TB) Settings {
 	settings := scriptSettings(t)
 	settings.Tree = newTree(t, "none", "none", "")
+	settings.Flap = Flap{Changes: 4, Window: 20 * time.Minute}
 	return settings
 }
 

@@ -74,6 +74,7 @@ type Request struct {
 	Fold Folding // when it is counted in a message of its pair instead of being posted
 
 	RemindsOf string // a reminder: event key of the event that it posts again; "" for any other event
+	Steady    Change // a report that its key is steady: the change since which it is; 0 for any other event
 
 	MayWait   bool // if denied, it waits for a slot, behind the waiting events of its first-level category
 	HasWaited bool // it has come back from that
@@ -83,7 +84,8 @@ type Request struct {
 
 // Folding says when an event is folded into the newest message of its pair.
 type Folding struct {
-	Within    time.Duration // how old the message may be; 0: the event is not folded
+	Within    time.Duration // how old the message may be; 0: the event is folded only if its key is flapping
+	Counts    bool          // the event counts for the rule for flapping
 	Severity  int           // rank of the event's severity; an event is not folded into a message of a lower severity
 	ComesBack time.Duration // when it is asked about again if it has to wait for a message
 }
@@ -94,7 +96,7 @@ func (r Request) AsksForPair() bool { return r.Resolves && r.Cost > 0 && !r.Slot
 // MayFold tells whether the event may be counted in a message of its pair. A reminder is a message of its own, and so is a
 // released event.
 func (r Request) MayFold() bool {
-	return r.Fold.Within > 0 && r.Pair != "" && !r.Resolves && !r.Slotless && r.RemindsOf == ""
+	return (r.Fold.Within > 0 || r.Fold.Counts) && r.Pair != "" && !r.Resolves && !r.Slotless && r.RemindsOf == ""
 }
 
 // eventKey is the event's name in the delivery record: its identity. The version of the message follows a derived identity, which a
@@ -149,6 +151,7 @@ type Settings struct {
 	Lease     time.Duration // how long a grant lasts unless it is renewed
 	Retention time.Duration // how long delivered and abandoned events are remembered
 	PairTTL   time.Duration // how long a pair can be resolved after its newest message or repetition
+	Flap      Flap          // which keys are flapping
 	Remind    time.Duration // how long after its newest message a repetition of an open event is posted again; 0: never
 	Forward   bool          // shadow mode: denied events are leased too, without taking slots
 }

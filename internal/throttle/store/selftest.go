@@ -41,13 +41,13 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 	if err != nil {
 		return err
 	}
-	scratch := NewRedis(runner, Settings{Tree: tree, Lease: time.Minute, Retention: time.Second, PairTTL: time.Second})
+	scratch := NewRedis(runner, Settings{Tree: tree, Lease: time.Minute, Retention: time.Second, PairTTL: time.Second, Flap: Flap{Changes: 20, Window: time.Second}})
 	position := limits.Position{Generation: 1, Revision: 1}
 	scratch.Adopt(limits.Ruleset{Tree: tree, Shadow: tree, Position: position})
 
 	request := Request{ID: name, Message: Message{Stored: time.Now()}, Category: name, Cost: 1}
 	firing := Lease{Request: Request{ID: "firing", Message: request.Message, Category: name, Pair: pair}, slotless: true, Receipt: "receipt"}
-	folding := Request{ID: "folding", Message: request.Message, Category: name, Cost: 1, Pair: pair, Fold: Folding{Within: time.Minute}}
+	folding := Request{ID: "folding", Message: request.Message, Category: name, Cost: 1, Pair: pair, Fold: Folding{Within: time.Minute, Counts: true}}
 	result, err := scratch.Decide(ctx, []Request{request})
 	if err != nil {
 		return err
@@ -68,6 +68,7 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		func() error { return errorOf(scratch.Pairs.Uncounted(ctx, []Request{folding})) },
 		func() error { return beginCount(ctx, scratch, folding, firing.Receipt) },
 		func() error { return errorOf(scratch.Pairs.Repeated(ctx, []Request{firing.Request})) },
+		func() error { return errorOf(scratch.Pairs.Resolve(ctx, []Request{folding.Report(1)})) },
 		func() error {
 			return resolveAndFinish(ctx, scratch, Request{ID: "resolved", Message: request.Message, Category: name, Pair: pair})
 		},
