@@ -17,38 +17,100 @@ import (
 )
 
 // lostAnswers are answers to a post that Slack has taken, which do not say so.
-var lostAnswers = map[string]slacktest.Answer{
-	"500":            slacktest.Status(http.StatusInternalServerError, "oops"),
-	"fatal_error":    slacktest.Code("fatal_error"),
-	"internal_error": slacktest.Code("internal_error"),
-	"cut":            slacktest.Truncated(1000, `{"ok":true`),
-	"none":           slacktest.Reset(),
+var lostAnswers = []slacktest.Answer{
+	slacktest.Status(http.StatusInternalServerError, "oops"), slacktest.Code("fatal_error"), slacktest.Code("internal_error"),
+	slacktest.Truncated(1000, `{"ok":true`), slacktest.Reset(),
 }
 
-// TestPostedOnceThroughLostAnswers loses the answer to the first post of each event, and shows a post in the history only later. No event is
-// posted twice.
-func TestPostedOnceThroughLostAnswers(t *testing.T) {
+// faulty is a deployment that posts events while the answers to the posts are lost.
+type faulty struct {
+	*deployment
+	proxy   *servertest.Proxy // between the workers and Slack
+	changes []string
+	workers fleet
+	events  int
+}
+
+// publish publishes the events, and returns when Slack has taken a number of posts.
+func (f *faulty) publish(posts int) {
+	f.publishEvents([]string{"payments", "orders"}, f.events/2)
+	await(f.t, time.Duration(f.events)*time.Second, "posts", func() bool { return len(f.slack.Accepted()) >= posts })
+}
+
+// faults lists what goes wrong while the answer to the first post of each event is lost. Each returns the number of faults.
+var faults = map[string]func(f *faulty) int{
+	"answers are lost": func(f *faulty) int {
+		f.publish(f.events)
+		return f.events
+	},
+	"a proxy drops replies": func(f *faulty) int { // to look-ups too
+		f.proxy.DropReplies(true)
+		f.publish(f.events)
+		f.proxy.Cut() // a connection whose reply was lost would pass later replies on as that reply
+		f.proxy.DropReplies(false)
+		return len(f.slack.Accepted())
+	},
+	"redis restarts without its data": func(f *faulty) int {
+		f.publish(f.events)
+		f.redis.Restart()
+		return 2 * f.events
+	},
+	"redis restarts and workers die": func(f *faulty) int {
+		f.publish(f.events)
+		for _, w := range f.workers {
+			w.kill()
+		}
+		f.redis.Restart()
+		f.workers = f.startFleet(len(f.workers), f.changes...)
+		return 2 * f.events
+	},
+}
+
+// TestPostedOnceThroughFaults loses the answer to the first post of each event, in different ways, and shows a post in the history only later.
+// If the token may look posts up, no event is posted twice, whatever else goes wrong during the doubt. Otherwise each fault repeats one post at
+// most.
+func TestPostedOnceThroughFaults(t *testing.T) {
 	t.Parallel()
-	for name, answer := range lostAnswers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const events = 10
-			d := newDeployment(t)
-			d.slack = slacktest.New(t, slacktest.WithHistoryDelay(1500*time.Millisecond))
-			var seen sync.Map
-			d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-				if _, again := seen.LoadOrStore(post.Origin("id"), true); again {
-					return slacktest.OK()
+	workers := 2
+	if hostile.Forced() {
+		workers = 4
+	}
+	for name, inflict := range faults {
+		for _, mayLook := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, may look %t", name, mayLook), func(t *testing.T) {
+				t.Parallel()
+				f := &faulty{deployment: newDeployment(t), events: hostile.Times(t, 2*len(lostAnswers), 100)}
+				options := []slacktest.Option{slacktest.WithHistoryDelay(1500 * time.Millisecond)}
+				if !mayLook {
+					options = append(options, slacktest.WithScopes("chat:write"))
 				}
-				return slacktest.Stored(answer)
+				f.slack = slacktest.New(t, options...)
+				f.proxy = servertest.StartProxy(t, f.slack.Address())
+				var lost sync.Map
+				var posts atomic.Int32
+				f.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+					if _, again := lost.LoadOrStore(post.Origin("id"), true); again {
+						return slacktest.OK()
+					}
+					return slacktest.Stored(lostAnswers[int(posts.Add(1))%len(lostAnswers)])
+				})
+				f.changes = recovering(unlimited("SLACK_API_URL", "http://"+f.proxy.Addr+"/api/", "SLACK_ROUTES", "orders=#orders")...)
+				f.workers = f.startFleet(workers, f.changes...)
+				most := inflict(f)
+				if mayLook {
+					most = 0
+				}
+				await(t, time.Duration(f.events)*time.Second, "events have ended", func() bool {
+					inStream, err := f.left(streamName)
+					inRoom, failed := f.left(roomStreamName)
+					return err == nil && failed == nil && inStream+inRoom == 0
+				})
+				accepted := f.slack.Accepted()
+				testkit.Equal(t, len(count(accepted, "id")), f.events, "events that were posted")
+				testkit.AtMost(t, repeats(accepted), most, "posts that repeat another one")
+				t.Logf("%d events, %d posts that repeat another one, %d look-ups", f.events, repeats(accepted), f.slack.Calls(slacktest.MethodHistory))
 			})
-			workers := d.startFleet(2, unlimited("SLACK_ROUTES", "orders=#orders")...)
-			ids := d.publishEvents([]string{"payments", "orders"}, events)
-			workers.awaitEvents(len(ids), "outcome", "sent")
-			d.awaitEmpty()
-			wantPostedOnce(t, d.slack.Accepted(), ids...)
-			testkit.AtMost(t, d.slack.Calls(slacktest.MethodHistory), len(ids)-1, "look-ups, which several events share")
-		})
+		}
 	}
 }
 
@@ -61,42 +123,6 @@ func TestQuietRunLooksNothingUp(t *testing.T) {
 	workers.awaitEvents(len(ids), "outcome", "sent")
 	wantPostedOnce(t, d.slack.Accepted(), ids...)
 	testkit.Equal(t, d.slack.Calls(slacktest.MethodHistory)+d.slack.Calls(slacktest.MethodReplies), 0, "look-ups")
-}
-
-// TestPostedOnceThroughLostReplies has a proxy lose replies of Slack: one reply of a post at a time, and then all replies for a while. Slack
-// shows a post in the history only later. No event is posted twice.
-func TestPostedOnceThroughLostReplies(t *testing.T) {
-	t.Parallel()
-	const single, silent = 3, 8
-	d := newDeployment(t)
-	d.slack = slacktest.New(t, slacktest.WithHistoryDelay(1500*time.Millisecond))
-	proxy := servertest.StartProxy(t, d.slack.Address())
-	workers := d.startFleet(2, recovering(unlimited("SLACK_API_URL", "http://"+proxy.Addr+"/api/")...)...)
-	var ids []string
-	for i := range single {
-		lost := proxy.CutAfterRequest(slacktest.MethodPost)
-		ids = append(ids, d.publishEvents([]string{fmt.Sprint("payments-", i)}, 1)...)
-		testkit.Eventually(t, "a reply is lost", func() bool {
-			select {
-			case <-lost:
-				return true
-			default:
-				return false
-			}
-		})
-	}
-	workers.awaitEvents(len(ids), "outcome", "sent")
-
-	proxy.DropReplies(true)
-	posted, looked := len(d.slack.Accepted()), d.slack.Calls(slacktest.MethodHistory)
-	ids = append(ids, d.publishEvents([]string{"refunds"}, silent)...)
-	testkit.Eventually(t, "posts whose replies are lost", func() bool { return len(d.slack.Accepted()) == posted+silent })
-	testkit.Eventually(t, "a look-up whose reply is lost", func() bool { return d.slack.Calls(slacktest.MethodHistory) > looked })
-	proxy.Cut() // a connection whose reply was lost would pass later replies on as that reply
-	proxy.DropReplies(false)
-	workers.awaitEvents(len(ids), "outcome", "sent")
-	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Accepted(), ids...)
 }
 
 // TestWorkersShareLookUps brings events of many channels in doubt, on four workers. All workers together keep the rate of look-ups, so Slack
@@ -176,20 +202,4 @@ func TestPostedOnceThroughKills(t *testing.T) {
 			t.Logf("%d kills, %d events, %d posts that repeat another one, %d look-ups", kills, len(ids), repeats(posts), d.slack.Calls(slacktest.MethodHistory))
 		})
 	}
-}
-
-// TestPostedOnceThoughRedisForgets kills a worker between a post and its record, and has Redis lose all data. The redelivery of the message
-// is reason enough to look the event up.
-func TestPostedOnceThoughRedisForgets(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	changes := recovering(unlimited()...)
-	doomed := d.startDoomed(failpoint.AfterPost, 1, changes...)
-	d.publish("notify.payments", eventBody("order-1"))
-	doomed.awaitDoom()
-	d.redis.CLI("flushall")
-	workers := d.startFleet(2, changes...)
-	workers.awaitEvents(1, "outcome", "sent")
-	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Accepted(), "order-1")
 }

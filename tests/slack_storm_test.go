@@ -57,6 +57,85 @@ func TestSlackStorm(t *testing.T) {
 	}
 }
 
+// storming are the settings of workers that share a workspace's budget among channels, each of which alone could use it up.
+func storming() []string {
+	return unlimited("SLACK_ROUTES", "c0=#c0,c1=#c1,c2=#c2,c3=#c3,c4=#c4,c5=#c5,flood=#flood", "SLACK_RATE", "5/s", "SLACK_WORKSPACE_RATE", "5/s")
+}
+
+func isOfFlood(post slacktest.Post) bool { return strings.HasPrefix(post.Origin("id"), "flood") }
+
+// TestFloodedChannelShares has thousands of events wait for one channel when other channels get events. Until these are posted, the channel
+// gets no more posts than each of the others, apart from what its workers had reserved.
+func TestFloodedChannelShares(t *testing.T) {
+	t.Parallel()
+	const channels, each, reserved = 6, 4, 4
+	d := newDeployment(t)
+	workers := d.startFleet(4, storming()...)
+	d.publishEvents([]string{"flood"}, 3000)
+	d.awaitStorm(3 * len(workers)) // all workers post
+	var others []string
+	for c := range channels {
+		others = append(others, d.publishEvents([]string{fmt.Sprint("c", c)}, each)...)
+	}
+	posted := func() (others, flood int) { // of the flood, those since the first other post
+		for _, post := range d.slack.Accepted() {
+			switch {
+			case !isOfFlood(post):
+				others++
+			case others > 0:
+				flood++
+			}
+		}
+		return others, flood
+	}
+	var flood int
+	await(t, time.Minute, "posts of the other channels", func() bool {
+		n, of := posted()
+		flood = of
+		return n == len(others)
+	})
+	testkit.AtMost(t, flood, each+reserved, "posts of the channel for which most events wait")
+}
+
+// TestPausedChannelDelaysNoOther has Slack pause one of several channels. The events of the other channels are posted as soon as without the
+// pause.
+func TestPausedChannelDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	const channels, each = 6, 3
+	stalls := measureStalls(t)
+	run := func(pauses bool) time.Duration {
+		d := newDeployment(t)
+		if pauses {
+			d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+				if isOfFlood(post) {
+					return slacktest.RateLimited(time.Hour)
+				}
+				return slacktest.OK()
+			})
+		}
+		d.startFleet(4, storming()...)
+		d.publishEvents([]string{"flood"}, 2*each)
+		testkit.Eventually(t, "the first post", func() bool { return len(d.slack.Posts()) > 0 })
+		began := time.Now()
+		for c := range channels {
+			d.publishEvents([]string{fmt.Sprint("c", c)}, each)
+		}
+		others := func() (n int) {
+			for _, post := range d.slack.Accepted() {
+				if !isOfFlood(post) {
+					n++
+				}
+			}
+			return n
+		}
+		await(t, time.Minute, "posts of the other channels", func() bool { return others() == channels*each })
+		return time.Since(began)
+	}
+	undisturbed, disturbed := run(false), run(true)
+	t.Logf("the other channels were done after %v, beside a paused channel after %v", undisturbed, disturbed)
+	testkit.AtMost(t, disturbed, undisturbed+stalls.delay(), "time of the other channels beside a paused channel")
+}
+
 // await waits up to a time for a condition.
 func await(t testing.TB, within time.Duration, what string, holds func() bool) {
 	t.Helper()

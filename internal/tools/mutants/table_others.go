@@ -95,7 +95,7 @@ var ofOthers = []mutant{
 		bug:  "A digest is claimed although its channel takes no message.",
 		file: "internal/summary/reporter.go",
 		old:  `if wait, err := r.o.Wait(ctx, post); wait > 0 || err != nil {`,
-		new:  `if wait, err := r.o.Wait(ctx, post, 0); wait < 0 || err != nil {`,
+		new:  `if wait, err := r.o.Wait(ctx, post); wait < 0 || err != nil {`,
 		test: "./internal/summary -run TestDigestWaitsForEvents/resting",
 	},
 	{
