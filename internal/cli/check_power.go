@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
@@ -22,15 +23,43 @@ func (c *check) power(ctx context.Context, connection *stream.Connection, client
 			row = append(row, setting+" "+value)
 		}
 	}
+	servers, fsync := c.keepers(ctx, setup.JetStream(connection)), appendfsync(ctx, client)
 	interval, _ := stream.SyncInterval(ctx, connection.Conn)
-	note("servers of NATS", c.keepers(ctx, setup.JetStream(connection)), "the stream cannot be read")
+	note("servers of NATS", servers, "the stream cannot be read")
 	note("sync_interval", interval, "the NATS user may not ask for it")
-	note("appendfsync", appendfsync(ctx, client), "the Redis user may not ask for it")
+	note("appendfsync", fsync, "the Redis user may not ask for it")
 	text := strings.Join(row, ", ")
 	if len(unknown) > 0 {
-		text += "; unknown: " + strings.Join(unknown, ", ")
+		c.ok("power failures", fmt.Sprintf("%s; the table of docs/delivery.md#power-failures has what each setting loses",
+			strings.TrimPrefix(text+"; unknown: "+strings.Join(unknown, ", "), "; ")))
+		return
 	}
-	c.ok("power failures", fmt.Sprintf("%s; the table of docs/delivery.md#power-failures has what each setting loses", strings.TrimPrefix(text, "; ")))
+	c.ok("power failures", fmt.Sprintf("%s: %s of docs/delivery.md#power-failures", text, powerRow(servers, interval, fsync)))
+}
+
+// powerRow names the row of docs/delivery.md#power-failures for these settings. If there is none, it names the next row that loses less.
+func powerRow(servers, interval, fsync string) string {
+	row, more := []string{"1", "always", "everysec"}, ""
+	if servers >= "3" { // JetStream keeps at most five replicas
+		row[0] = "3"
+	}
+	if every, err := time.ParseDuration(interval); err == nil {
+		row[1] = "10s"
+		if every > 10*time.Second {
+			row[1] = "2m"
+		}
+		if every > 2*time.Minute {
+			more = "more than "
+		}
+	}
+	switch fsync {
+	case "always":
+		row[2] = fsync
+	case "everysec":
+	default:
+		more = "more than "
+	}
+	return more + "row " + strings.Join(row, ", ")
 }
 
 // keepers is how many servers keep the events; "" if that is unknown.

@@ -33,7 +33,10 @@ var deployments = []*config{
 	with("one event, three workers", func(c *config) { c.workers, c.budget = 3, 2 }),
 	with("one event that Slack may reject", func(c *config) { c.budget, c.rejects = 3, true }),
 	with("one event, nobody may look for posts", func(c *config) { c.budget, c.rejects, c.lookUp = 3, true, false }),
-	with("one event, policies local and open", func(c *config) { c.budget, c.policy = 3, decides }),
+	with("one event, policy open", func(c *config) { c.budget, c.policy = 3, admits }),
+	with("two events and one slot, policy local", func(c *config) {
+		c.budget, c.events, c.messages, c.busy, c.policy = 2, 2, 1, false, share
+	}),
 	with("one event, policy closed", func(c *config) { c.budget, c.policy = 3, drops }),
 	with("one event in a body", func(c *config) { c.budget, c.body, c.messages = 2, true, 3 }),
 	with("two events and one slot, the limit is raised", func(c *config) {
@@ -74,7 +77,7 @@ func TestEveryInterleaving(t *testing.T) {
 		found := s.run()
 		t.Logf("%9d states: %s, %d faults", len(s.keys), c.name, c.budget)
 		if found != nil {
-			t.Errorf("%s: %q is broken:\n%s", c.name, found.promise, s.story(found.state))
+			t.Errorf("%s: %q is broken:\n%s", c.name, found.promise, s.story(found))
 		}
 		total += len(s.keys)
 		maps.Copy(points, s.reached)
@@ -127,6 +130,13 @@ func TestPlantedBugs(t *testing.T) {
 			"worker 1 posts event A",
 			"worker 1 is killed, and Slack posts event A",
 		}},
+		{losesNak, with("loses a nak", func(c *config) { c.budget = 3 }), "without further faults every event ends", []string{
+			"worker 1 receives event A",
+			"worker 1 asks Redis about event A",
+			"the channel of event A is busy",
+			"worker 1 releases event A",
+			"worker 1 cannot store event A in the room",
+		}},
 		{countsAgain, with("counts again", func(c *config) { c.budget, c.events, c.messages, c.folds = 2, 2, 1, true }), "each folded event counts once", []string{
 			"worker 1 receives event A",
 			"worker 1 asks Redis about event A",
@@ -154,7 +164,7 @@ func TestPlantedBugs(t *testing.T) {
 		}
 		testkit.Equal(t, found.promise, test.promise, "%s: the broken promise", c.name)
 		var steps []string
-		for line := range strings.Lines(s.story(found.state)) {
+		for line := range strings.Lines(s.story(found)) {
 			_, text, _ := strings.Cut(strings.TrimSpace(line), ". ")
 			steps = append(steps, text)
 		}

@@ -6,9 +6,10 @@ import "github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 type policy uint8
 
 const (
-	waits   policy = iota // hold
-	decides               // local and open: the worker decides alone
-	drops                 // closed
+	waits  policy = iota // hold
+	share                // local: the worker admits what its share of the limit holds
+	admits               // open
+	drops                // closed
 )
 
 // fault is a kind of fault.
@@ -38,6 +39,7 @@ const (
 	refundsInDoubt     // the slots of an event are returned although it may have been posted
 	forgetsDoubt       // a lease that has lapsed leaves no doubt
 	acksBeforeMove     // a message is acknowledged before its copy is in the room
+	losesNak           // a worker keeps a message that it cannot move, and nobody gets it
 	countsAgain        // an event that is folded is not recorded
 )
 
@@ -292,13 +294,14 @@ func (s *state) pointOf(w uint8) failpoint.Point {
 // kill ends a worker. JetStream delivers its messages again. Another worker starts in its place.
 func (s *state) kill(w uint8) {
 	s.faults--
-	s.revisions[w] = s.operator
+	s.revisions[w], s.alone[w] = s.operator, 0
 	if s.digest.holder == w {
 		s.digest.holder = nobody
 	}
 	for i := range s.events {
 		of := &s.events[i]
 		admission := of.owed[w].admission
+		of.open = of.open || of.works[w].phase == posting || of.works[w].phase == posted
 		of.works[w], of.owed[w] = work{}, owed{}
 		for _, other := range of.owed { // else Redis learns of the event from the message alone
 			of.forgotten = of.forgotten || admission && (other.admission || s.redis.records[i].lease != unknown)

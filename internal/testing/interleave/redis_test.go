@@ -110,6 +110,8 @@ func (s *state) broken(c *config, from *state) string {
 			return "an event has one outcome"
 		case of.posts > 1 && c.lookUp && !of.forgotten && (!of.exempt || of.messages[1].status == absent):
 			return "no event is posted twice if workers may look for posts"
+		case of.posts > 1 && !c.lookUp && !of.forgotten && !of.open:
+			return "an event is posted twice only if something came between its post and its record"
 		case of.posts > 0 && r.slots == none && !of.forgotten && !of.exempt && !resolves:
 			return "a posted event keeps its slots"
 		case resolves && of.outcomes[dropped] && s.events[0].outcomes[sent] && !s.events[0].forgotten && !s.events[0].exempt && !of.forgotten:
@@ -122,7 +124,7 @@ func (s *state) broken(c *config, from *state) string {
 	if s.digest.posts > 1 {
 		return "no digest is posted twice"
 	}
-	if used := s.used(c); used > from.used(c) && used > c.limit[s.redis.revision] && !s.excused(c) {
+	if used := s.firm(c); used > from.firm(c) && used > c.limit[s.redis.revision] {
 		return "admissions stay within the limit"
 	}
 	if s.ended(c) {
@@ -143,14 +145,15 @@ func (of *event) endsTwice() bool {
 	return outcomes > 1 && (of.outcomes[sent] || of.messages[1].status == absent)
 }
 
-// excused reports whether the limit may be exceeded: a failover lost slots, or the failure policy admitted events.
-func (s *state) excused(c *config) bool {
+// firm counts the slots that Redis knows, without those of events that the failure policy admitted. They never exceed the limit, so all
+// admissions exceed it by at most the slots that a failover lost, and by those of the failure policy.
+func (s *state) firm(c *config) (n uint8) {
 	for i := range c.events {
-		if s.events[i].forgotten || s.events[i].exempt {
-			return true
+		if s.redis.records[i].slots == taken && !s.events[i].exempt {
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // folded returns how many events are recorded as folded.

@@ -21,10 +21,11 @@ type search struct {
 	most    int // states to visit; 0: all
 }
 
-// broken is a promise that a state breaks.
+// broken is a promise that a state breaks, or a step from that state.
 type broken struct {
 	promise string
 	state   uint32
+	byStep  bool
 }
 
 func newSearch(c *config, most int) *search {
@@ -68,7 +69,7 @@ func (s *search) slot(k *key) uint64 {
 	}
 }
 
-// run visits states until all are visited or a promise is broken.
+// run visits states until all or enough are visited, or a promise is broken.
 func (s *search) run() *broken {
 	first := s.c.start()
 	s.add(s.c.canonical(&first), 0)
@@ -87,7 +88,7 @@ func (s *search) run() *broken {
 					s.calm = append(s.calm, number, reached)
 				}
 				if by.breaks != "" && found == nil {
-					found = &broken{by.breaks, reached}
+					found = &broken{by.breaks, number, true}
 				}
 				if isNew {
 					next, s.ended = append(next, *to), append(s.ended, to.ended(s.c))
@@ -97,7 +98,10 @@ func (s *search) run() *broken {
 				return found
 			}
 			if number++; s.most > 0 && len(s.keys) > s.most {
-				return nil
+				for n := number; int(n) < len(s.ended); n++ {
+					s.ended[n] = true // nobody knows what follows
+				}
+				return s.stuck()
 			}
 		}
 		level = next
@@ -144,35 +148,41 @@ func (s *search) behind(sources, first []uint32) *broken {
 		}
 	}
 	if n := slices.Index(good, false); n >= 0 {
-		return &broken{"without further faults every event ends", uint32(n)}
+		return &broken{"without further faults every event ends", uint32(n), false}
 	}
 	return nil
 }
 
-// story returns the steps from the start to a state, one on each line.
-func (s *search) story(end uint32) string {
+// story returns the steps from the start to a broken promise, one on each line.
+func (s *search) story(found *broken) string {
 	var path []uint32
-	for n := end; n != 0; n = s.parents[n] {
+	for n := found.state; n != 0; n = s.parents[n] {
 		path = append(path, n)
 	}
 	slices.Reverse(path)
 	var told strings.Builder
-	now := s.c.start()
-	for i, n := range path {
+	now, steps := s.c.start(), 0
+	follow := func(is func(step, *state) bool) {
 		var by step
 		var then state
-		found := false
+		known := false
 		s.c.next(&now, func(a step, to *state) {
-			if !found && s.c.canonical(to) == s.keys[n] {
-				by, then, found = a, *to, true
+			if !known && is(a, to) {
+				by, then, known = a, *to, true
 			}
 		})
+		now, steps = then, steps+1
 		text := strings.ReplaceAll(strings.ReplaceAll(by.text, "%[1]s", "worker "+string(rune('1'+by.worker))), "%[2]s", "event "+string(rune('A'+by.event)))
 		if by.point != "" {
 			text += " at " + string(by.point)
 		}
-		fmt.Fprintf(&told, "%3d. %s\n", i+1, text)
-		now = then
+		fmt.Fprintf(&told, "%3d. %s\n", steps, text)
+	}
+	for _, n := range path {
+		follow(func(_ step, to *state) bool { return s.c.canonical(to) == s.keys[n] })
+	}
+	if found.byStep {
+		follow(func(by step, _ *state) bool { return by.breaks == found.promise })
 	}
 	return told.String()
 }

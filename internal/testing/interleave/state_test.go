@@ -157,7 +157,8 @@ type ghost struct {
 	forgotten bool // Redis does not know its holder: a failover lost the lease, or an outage outlasted it
 	returned  bool // its slots were returned; a worker that was late may have taken others
 	recounted bool // docs/metrics.md lets its outcome be counted twice
-	exempt    bool // the failure policy admitted it
+	exempt    bool // the failure policy decided about it
+	open      bool // between a post and its record a worker was killed, the answer was lost or Redis was unavailable
 }
 
 // letter is the state of a dead letter.
@@ -186,7 +187,8 @@ type state struct {
 	lags      bool
 	down      bool // no worker reaches Redis
 	revisions [mostWorkers]uint8
-	operator  uint8 // revision that the operator has set
+	alone     [mostWorkers]uint8 // a bit for each event that the worker has admitted without Redis
+	operator  uint8              // revision that the operator has set
 	digest    digest
 	faults    uint8 // that may still happen
 }
@@ -253,6 +255,9 @@ func (p *packer) event(e *event, c *config, workers *order) {
 	p.flags(e.outcomes[:]...)
 	p.flags(e.rejects, e.fine, e.old, e.forgotten, e.returned, e.recounted, e.exempt)
 	p.put(uint8(e.letter), 2)
+	if !c.lookUp {
+		p.flags(e.open)
+	}
 }
 
 // order renames the workers: the state with the workers in another order is the same state.
@@ -273,6 +278,7 @@ func (s *state) pack(c *config, workers *order) key {
 	p.flags(s.lags, s.down)
 	for i := range c.workers {
 		p.put(s.revisions[workers.at[i]], 1)
+		p.put(s.alone[workers.at[i]], mostEvents)
 	}
 	p.put(s.redis.revision, 1)
 	p.put(s.replica.revision, 1)

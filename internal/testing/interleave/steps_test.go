@@ -1,6 +1,9 @@
 package interleave
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // at is the work of a worker on an event, before a step.
 type at struct {
@@ -144,7 +147,7 @@ func (x at) decideAlone() {
 		x.step("%[1]s gives %[2]s back, as Redis does not answer", (*after).nak)
 	case x.event.owed[x.w].finish:
 		x.step("%[1]s knows that %[2]s is delivered", func(of *after) { of.end(undecided) })
-	case x.c.policy == drops:
+	case x.c.policy == drops, x.shareIsFull():
 		x.step("%[1]s drops %[2]s by the failure policy", func(of *after) {
 			of.event.exempt = true
 			of.end(dropped)
@@ -153,8 +156,17 @@ func (x at) decideAlone() {
 		x.step("%[1]s admits %[2]s by the failure policy", func(of *after) {
 			*of.work = work{phase: admitted, message: of.work.message, valid: true, local: true, doubt: of.message.again || of.message.attempted}
 			of.owed.admission, of.owed.release, of.event.exempt = true, unknown, true
+			if x.c.policy == share {
+				of.s.alone[of.w] |= 1 << of.i
+			}
 		})
 	}
+}
+
+// shareIsFull reports whether the policy local denies the event: the worker has admitted others alone, up to its share of the limit.
+func (x at) shareIsFull() bool {
+	others := x.from.alone[x.w] &^ (1 << x.i)
+	return x.c.policy == share && bits.OnesCount8(others) >= max(1, int(x.c.limit[x.from.revisions[x.w]])/x.c.workers)
 }
 
 // ask decides by the record in Redis, as the scripts do.
@@ -305,7 +317,9 @@ func (x at) look() {
 
 // answer is what comes of a post.
 func (x at) answer() {
-	retry := func(of *after) { of.work.phase, of.work.doubt, of.work.inDoubt = admitted, true, true }
+	retry := func(of *after) {
+		of.work.phase, of.work.doubt, of.work.inDoubt, of.event.open = admitted, true, true, true
+	}
 	if !x.event.rejects {
 		x.step("Slack posts %[2]s", func(of *after) {
 			of.event.post()
@@ -332,7 +346,7 @@ func (x at) recordDelivery() {
 	count := func(of *after) { of.work.phase, of.event.outcomes[sent] = recorded, true }
 	if x.from.down || x.work.local {
 		x.step("%[1]s cannot record %[2]s now", func(of *after) {
-			of.owed.finish, of.event.recounted = true, true
+			of.owed.finish, of.event.recounted, of.event.open = true, true, true
 			count(of)
 		})
 		return
@@ -388,7 +402,13 @@ func (x at) store() {
 			of.nak()
 		})
 	}
-	x.fault(storeFails, "%[1]s cannot store %[2]s in the room", (*after).nak)
+	x.fault(storeFails, "%[1]s cannot store %[2]s in the room", func(of *after) {
+		if x.c.bug == losesNak {
+			of.abandon()
+			return
+		}
+		of.nak()
+	})
 }
 
 // bury stores a dead letter.

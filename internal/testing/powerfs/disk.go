@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // Disk is a mounted disk.
@@ -29,7 +31,7 @@ func Mount(t testing.TB) *Disk {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Fatalf("look for FUSE: %v\nload the kernel module (modprobe fuse), or start the container with --device /dev/fuse --cap-add SYS_ADMIN", err)
 	}
-	root := &node{number: fuse.FUSE_ROOT_ID, mode: syscall.S_IFDIR | 0o700, names: make(map[string]*node)}
+	root := &node{number: fuse.FUSE_ROOT_ID, mode: syscall.S_IFDIR | 0o700, names: make(map[string]*node), durableNames: make(map[string]*node)}
 	d := &Disk{
 		Folder: t.TempDir(), nodes: map[uint64]*node{root.number: root}, newest: root.number,
 		renamed: make(map[*node]bool), listings: make(map[uint64][]fuse.DirEntry),
@@ -39,14 +41,8 @@ func Mount(t testing.TB) *Disk {
 		t.Fatalf("mount a disk with FUSE: %v\nrun the test as root, or install fusermount3: apt-get install -y fuse3", err)
 	}
 	go server.Serve()
-	if err := server.WaitMount(); err != nil {
-		t.Fatalf("mount a disk with FUSE: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := server.Unmount(); err != nil {
-			t.Errorf("unmount %s: %v", d.Folder, err)
-		}
-	})
+	testkit.NoError(t, server.WaitMount())
+	t.Cleanup(func() { testkit.NoError(t, server.Unmount()) })
 	return d
 }
 
@@ -68,7 +64,7 @@ func (d *Disk) restore(n *node) {
 	}
 }
 
-// Sync makes everything durable.
+// Sync makes everything durable, as time does.
 func (d *Disk) Sync() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,11 +9,7 @@
 //   - Nothing else is ever written. A real kernel also writes by itself after some seconds, so real losses are at most as large. A real
 //     disk may keep a part of what was not synced, or tear one write; this disk does neither.
 //
-// [Disk.Sync] writes everything, as time does.
-//
 // A Disk owns its mount and gives it back with the test. Any number of processes may use its folder. Before [Disk.Fail] the caller ends the
 // processes that use the folder, as the power of one machine takes both. A disk needs Linux, /dev/fuse, and the right to mount: root, or the
-// program fusermount3. Without them the test fails and names what is missing.
-//
-// All files have the build tag powerloss, so that no other test needs FUSE.
+// program fusermount3. Without them the test fails and names what is missing. The build tag powerloss keeps other tests from needing FUSE.
 package powerfs

@@ -19,7 +19,7 @@ type node struct {
 	now, durable content          // of a file
 	fresh        map[int]bool     // pages of now that durable does not share
 	names        map[string]*node // of a folder; nil for a file
-	durableNames map[string]*node
+	durableNames map[string]*node // the same
 }
 
 // content is the bytes of a file. A nil page has zeros.
@@ -40,10 +40,7 @@ func (n *node) sync() {
 func (n *node) restore() {
 	n.now = content{slices.Clone(n.durable.pages), n.durable.size}
 	clear(n.fresh)
-	if n.names != nil {
-		n.names = make(map[string]*node, len(n.durableNames))
-		maps.Copy(n.names, n.durableNames)
-	}
+	n.names = maps.Clone(n.durableNames)
 }
 
 // writable returns a page that may be changed without a change of the durable content.

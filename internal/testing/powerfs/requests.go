@@ -64,7 +64,7 @@ func (d requests) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrO
 }
 
 func (d requests) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	return d.create(in.NodeId, name, &node{mode: syscall.S_IFDIR | in.Mode, names: make(map[string]*node)}, out)
+	return d.create(in.NodeId, name, &node{mode: syscall.S_IFDIR | in.Mode, names: make(map[string]*node), durableNames: make(map[string]*node)}, out)
 }
 
 func (d requests) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
@@ -104,8 +104,8 @@ func (d requests) Unlink(_ <-chan struct{}, header *fuse.InHeader, name string) 
 	})
 }
 
-func (d requests) Rmdir(cancel <-chan struct{}, header *fuse.InHeader, name string) fuse.Status {
-	return d.Unlink(cancel, header, name)
+func (d requests) Rmdir(c <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
+	return d.Unlink(c, in, name)
 }
 
 func (d requests) Rename(_ <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
@@ -159,9 +159,7 @@ func (d requests) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	})
 }
 
-func (d requests) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return d.Fsync(cancel, in)
-}
+func (d requests) FsyncDir(c <-chan struct{}, in *fuse.FsyncIn) fuse.Status { return d.Fsync(c, in) }
 
 // OpenDir lists a folder. Later changes do not change the listing.
 func (d requests) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
