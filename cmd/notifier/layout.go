@@ -17,20 +17,31 @@ import (
 // layoutAgain is the time between attempts to store the layout.
 const layoutAgain = 5 * time.Second
 
-// layout keeps workers of two layouts apart.
+// layout keeps workers of two layouts apart. A worker announces its layout before it looks for other layouts, and a worker that replaces a
+// layout looks again afterwards. So of two workers that start at once, at least one finds the other.
 type layout struct {
 	*servers
+	positions  *store.Positions
 	deployment string
 	logger     *slog.Logger
 }
 
-// join refuses to run beside workers that store state in another layout. If Redis does not answer, the worker starts, and compares the
-// layouts as soon as Redis answers.
-func (l layout) join(ctx context.Context, life *lifecycle) error {
-	shared := store.NewRedis(l.runner, store.Settings{})
-	stored, err := shared.Positions.Layout(ctx)
-	if err == nil {
-		return l.use(ctx, shared, stored)
+// join refuses to run beside workers that store state in another layout. If Redis does not answer, stored is false, and only the
+// announcements of running workers are compared.
+func (l layout) join(ctx context.Context) (stored bool, err error) {
+	before, err := l.positions.Layout(ctx)
+	if err != nil {
+		return false, l.awaitNoOther(ctx)
+	}
+	return true, l.use(ctx, before)
+}
+
+// confirm joins again: another layout may have taken over while the worker waited for its streams. If Redis does not answer, confirm goes on
+// in the background, and ends the worker if it finds another layout.
+func (l layout) confirm(ctx context.Context, life *lifecycle, end context.CancelCauseFunc) error {
+	stored, err := l.join(ctx)
+	if stored || err != nil {
+		return err
 	}
 	life.background("storing the layout", func(ctx context.Context) {
 		for {
@@ -39,30 +50,33 @@ func (l layout) join(ctx context.Context, life *lifecycle) error {
 			case <-ctx.Done():
 				return
 			}
-			stored, err := shared.Positions.Layout(ctx)
-			if err != nil {
-				continue // the limiter logs that Redis is unavailable
+			stored, err := l.join(ctx)
+			if err != nil && ctx.Err() == nil {
+				end(unfit{err})
 			}
-			if err := l.use(ctx, shared, stored); err != nil && ctx.Err() == nil {
-				l.logger.Error("this worker runs beside a deployment of another layout, stop it", "error", err)
+			if stored || err != nil {
+				return
 			}
-			return
 		}
 	})
 	return nil
 }
 
-// use stores the layout of this program in Redis, unless workers of the stored layout are running.
-func (l layout) use(ctx context.Context, shared *store.Redis, stored int) error {
-	if stored != 0 && stored != lua.Layout {
+// use stores the layout of this program in Redis, unless workers of another layout are running.
+func (l layout) use(ctx context.Context, before int) error {
+	replaces := before != 0 && before != lua.Layout
+	if replaces {
 		if err := l.awaitNoOther(ctx); err != nil {
 			return err
 		}
-		l.logger.Info("no worker of the layout before is left, this layout takes its place", "layout", lua.Layout, "before", stored)
 	}
-	used, err := shared.Positions.UseLayout(ctx, stored, lua.Layout)
+	used, err := l.positions.UseLayout(ctx, before, lua.Layout)
 	if err == nil && !used {
 		err = fmt.Errorf("a worker of another layout has started at the same time; this program has layout %d", lua.Layout)
+	}
+	if err == nil && replaces {
+		l.logger.Info("no worker of the layout before is left, this layout takes its place", "layout", lua.Layout, "before", before)
+		err = l.awaitNoOther(ctx)
 	}
 	return err
 }

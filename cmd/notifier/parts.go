@@ -30,16 +30,11 @@ type parts struct {
 }
 
 // start makes the parts and starts what they do in the background.
-func (w *worker) start(ctx context.Context, s *servers, settings store.Settings) (*parts, error) {
-	instances, err := fleet.Join(s.connection.Conn, w.fleetOptions(s))
-	if err != nil {
-		return nil, err
-	}
-	w.life.add("the micro service", func(context.Context) error { instances.Leave(); return nil })
-	w.life.background("counting instances", instances.Watch)
+func (w *worker) start(ctx context.Context, s *servers, settings store.Settings) *parts {
+	w.life.background("counting instances", s.instances.Watch)
 
 	p := new(parts)
-	p.Parts, p.folds = w.newDecider(s, settings, instances.Alive)
+	p.Parts, p.folds = w.newDecider(s, settings, s.instances.Alive)
 	w.life.background("watching redis", p.Limiter.Run)
 	w.life.background("counting the budgets", p.Pacer.Run)
 	w.life.background("watching the limits", p.Live.Run)
@@ -75,7 +70,7 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 	})
 	w.parts.Store(p)
 	w.life.background("telling of drops", p.summaries.Run)
-	return p, nil
+	return p
 }
 
 // newDecider makes the limiter and the live limits. They depend on one another.

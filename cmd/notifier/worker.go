@@ -17,6 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/fleet"
 	"github.com/seed-4578ace9/notifier/internal/ingest"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -101,6 +102,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	collectSeldom()
 	v, r, _ := buildInfo()
 	w.logger.Info("notifier starts", "version", v, "revision", r)
+	ctx, end := context.WithCancelCause(ctx) // with the cause unfit: the worker must not run on
+	defer end(nil)
 	defer func() {
 		err = errors.Join(err, w.life.stop())
 		if err == nil {
@@ -124,7 +127,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := (layout{servers, w.settings.Redis.Prefix, w.logger}).join(ctx, w.life); err != nil {
+	layout := layout{servers, store.NewRedis(servers.runner, store.Settings{}).Positions, w.settings.Redis.Prefix, w.logger}
+	if _, err := layout.join(ctx); err != nil {
 		return ended(ctx, err)
 	}
 	found, err := w.findStreams(ctx, servers)
@@ -132,13 +136,10 @@ func (w *worker) run(ctx context.Context) (err error) {
 		return ended(ctx, err)
 	}
 	w.life.background("writing the journal", servers.journal.Run)
-	started, err := w.start(ctx, servers, store.Settings{
+	started := w.start(ctx, servers, store.Settings{
 		Tree: rules.Tree, Shadow: rules.Shadow, Lease: found.AckWait(), Retention: throttle.Retention(found.MaxAge(), setup.LongestLife(w.settings)),
 		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL, Remind: w.settings.Remind,
 	})
-	if err != nil {
-		return err
-	}
 	consumer := consume.New(w.consumeOptions(servers, started))
 	w.consumer.Store(consumer)
 	forged := func(n int) { metrics.Losses.Forged(trusted.Journal, n) }
@@ -148,7 +149,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if at.ingest, err = w.serveIngest(ctx, servers); err != nil {
 		return err
 	}
-	if err := started.Live.AwaitReadable(ctx); err != nil {
+	if err := errors.Join(layout.confirm(ctx, w.life, end), started.Live.AwaitReadable(ctx)); err != nil {
 		return ended(ctx, err)
 	}
 	if w.started != nil {
@@ -205,6 +206,7 @@ type servers struct {
 	outlet     sink.Outlet
 	redis      redis.UniversalClient
 	connection *stream.Connection
+	instances  *fleet.Fleet
 	runner     *script.Runner
 	pacer      *pacing.Pacer
 }
@@ -235,6 +237,10 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 		return nil, err
 	}
 	w.life.add("nats", func(context.Context) error { s.connection.Conn.Close(); return nil })
+	if s.instances, err = fleet.Join(s.connection.Conn, w.fleetOptions(s)); err != nil {
+		return nil, err
+	}
+	w.life.add("the micro service", func(context.Context) error { s.instances.Leave(); return nil })
 	s.journal = w.newJournal(s)
 	w.report.Journal, w.report.Channels = s.journal, s.outlet.Sink.Destinations()
 	return s, nil
@@ -292,8 +298,14 @@ func instanceName() string {
 	return strings.Join(strings.Fields(host), "_") + "-" + strings.ToLower(rand.Text()[:unique])
 }
 
-// ended drops the error that an orderly end leaves behind.
+// unfit is why a worker that was started must not run on.
+type unfit struct{ error }
+
+// ended drops the error that an orderly end leaves behind. It returns why the worker must not run on.
 func ended(ctx context.Context, err error) error {
+	if reason, ends := errors.AsType[unfit](context.Cause(ctx)); ends {
+		return reason.error
+	}
 	if ctx.Err() != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())) {
 		return nil
 	}

@@ -1,12 +1,14 @@
 // Package livelimits puts the limits of the bucket in force in a worker, and reports their changes to digests.
 //
 // [New] returns a [Live] that knows nothing yet. [Live.Run] then follows the bucket until its context ends. A snapshot whose limits conflict
-// is logged and not applied. If a live limit is unreadable, the worker must take no event, since it would apply the limit of its environment
-// instead: [Live.Ready] returns the reason, and [Live.AwaitReadable] waits. All methods may run at once.
+// is logged and not applied. While the bucket has not been read, or if a live limit is unreadable, the worker must take no event, since it would
+// apply the limits of its environment instead: [Live.Ready] returns the reason, and [Live.AwaitReadable] waits. Without a bucket, the limits of
+// the environment are in force. All methods may run at once.
 package livelimits
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -22,8 +24,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
-// firstTimeout bounds the wait for live limits at the start. A worker that has not read them by then starts with the limits of its settings.
-// Redis rejects the decisions of such a worker if newer limits are in force.
+// firstTimeout is how long a worker waits for live limits before it reports that they are missing, and between two looks whether there is a
+// bucket.
 const firstTimeout = 2 * time.Second
 
 // Options are what a [Live] works with.
@@ -45,6 +47,7 @@ type Live struct {
 
 	applied    atomic.Pointer[overrides.Snapshot] // nil: not read yet
 	unreadable atomic.Pointer[error]
+	read       atomic.Bool   // the bucket was read, or there was certainly none
 	readable   chan struct{} // closed when every live limit was readable
 	once       sync.Once
 
@@ -83,9 +86,11 @@ func (l *Live) apply(s overrides.Snapshot) {
 	}
 	if err != nil {
 		l.logger.Error("live limits do not go together, the last ones stay", "revision", s.Revision, "error", err)
+		l.read.Store(true)
 		return
 	}
 	l.adopt(rules)
+	l.read.Store(true)
 	if isFirst := l.applied.Swap(&s) == nil; isFirst || !s.Forged {
 		logLimits(l.logger, rules, len(s.Entries))
 	}
@@ -98,30 +103,42 @@ func (l *Live) Ready() error {
 	if err := l.unreadable.Load(); err != nil {
 		return *err
 	}
-	return nil
+	if l.read.Load() {
+		return nil
+	}
+	err := l.watcher.Unavailable()
+	if err == nil || errors.Is(err, overrides.ErrNoBucket) { // without a bucket, no live limit is missing
+		l.read.Store(true)
+		return nil
+	}
+	return fmt.Errorf("the live limits have not been read: %w", err)
 }
 
-// AwaitReadable waits while a live limit is unreadable.
+// AwaitReadable waits until the bucket is read and every live limit is readable.
 func (l *Live) AwaitReadable(ctx context.Context) error {
 	reason := l.Ready()
 	if reason == nil {
 		return nil
 	}
-	l.logger.Error("no event is taken until a live limit is readable", "error", reason)
-	select {
-	case <-l.readable:
-		l.logger.Info("live limits are readable")
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	l.logger.Error("no event is taken until the live limits are readable", "error", reason)
+	for readable := false; !readable && l.Ready() != nil; {
+		select {
+		case <-l.readable:
+			readable = true
+		case <-time.After(firstTimeout):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
+	l.logger.Info("live limits are readable")
+	return nil
 }
 
-// AwaitFirst waits for the first limits of the bucket. If none arrive in time, it logs that the limits of the settings are in force.
+// AwaitFirst waits for the first limits of the bucket. If there is no bucket, it logs that the limits of the settings are in force.
 func (l *Live) AwaitFirst(ctx context.Context, fromSettings limits.Ruleset) {
 	waiting, cancel := context.WithTimeout(ctx, firstTimeout)
 	defer cancel()
-	if l.Refresh(waiting) != nil && ctx.Err() == nil { // the watcher logs the error
+	if l.Refresh(waiting) != nil && l.Ready() == nil && ctx.Err() == nil {
 		logLimits(l.logger, fromSettings, 0)
 	}
 }
