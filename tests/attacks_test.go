@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -21,20 +24,32 @@ func TestNeighbours(t *testing.T) {
 	for _, attack := range hostile.Attacks {
 		t.Run(attack.Name, func(t *testing.T) {
 			t.Parallel()
-			n := startNeighbours(t, "GLOBAL_LIMIT", "none", "LIMITS", "security=none,security.alerts=none")
+			n := startAttacked(t, "GLOBAL_LIMIT", "none", "LIMITS", "security=none,security.alerts=none")
 			alone := n.during(nil)
 			times := hostile.Times(t, max(1, attack.Told/20), attack.Told)
 			attacked := n.during(func() error { return attack.Do(n.hostile, t.Context(), times) })
 			n.wantNothingForged()
 			memory := n.worker.peakMemory()
-			t.Logf("p99 alone %v, under attack %v; worst %v; worker's memory %d MiB; %d stored, %d refused", percentile(alone, 99), percentile(attacked, 99),
-				percentile(attacked, 100), memory>>20, n.hostile.Stored(), n.hostile.Refused())
+			t.Logf("p99 alone %v, under attack %v; worst %v; worker's memory %d MiB; of the attack's %d messages %d were stored and %d refused; %d times "+
+				"an event of the victim was refused", percentile(alone, 99), percentile(attacked, 99), percentile(attacked, 100), memory>>20, times,
+				n.hostile.Stored(), n.hostile.Refused(), n.refused)
 			testkit.AtMost(t, memory, mostMemory, "bytes of memory")
 			if hostile.Forced() {
 				testkit.AtMost(t, percentile(attacked, 99)-percentile(alone, 99), mostWorse, "delay by the attack, at the 99th percentile")
 			}
 		})
 	}
+}
+
+// startAttacked starts a worker for one attack. A forced attack meets the default bounds of the streams: a small stream would refuse most of
+// its messages.
+func startAttacked(t *testing.T, changes ...string) *neighbours {
+	t.Helper()
+	if !hostile.Forced() {
+		return startNeighbours(t, changes...)
+	}
+	d := deploy(t, servertest.StartNATSProcess(t, twoTeams), nats.UserInfo("worker", "secret"))
+	return startNeighboursWith(t, d, "#security", append([]string{"NATS_USER", "worker", "NATS_PASSWORD", "secret", "SLACK_ROUTES", "security=#security"}, changes...)...)
 }
 
 // during has the victim publish at its pace until an attack has ended and the workers have taken its messages. It returns how long each event

@@ -55,7 +55,13 @@ func startNeighboursIn(t testing.TB, channel string, changes ...string) *neighbo
 func startNeighboursOn(t testing.TB, accounts, channel string, changes ...string) *neighbours {
 	t.Helper()
 	d, settings := deploySmall(t, accounts)
-	n := &neighbours{deployment: d, channel: channel, changes: append(settings, changes...), stored: make(map[string]time.Time), acked: make(map[string]time.Time)}
+	return startNeighboursWith(t, d, channel, append(settings, changes...)...)
+}
+
+// startNeighboursWith starts a worker on servers.
+func startNeighboursWith(t testing.TB, d *deployment, channel string, changes ...string) *neighbours {
+	t.Helper()
+	n := &neighbours{deployment: d, channel: channel, changes: changes, stored: make(map[string]time.Time), acked: make(map[string]time.Time)}
 	n.worker = d.startReady("worker", n.changes...)
 	payments := d.team("payments")
 	n.victim = d.team("security")
