@@ -58,10 +58,12 @@ func (a *arena) createConsumer() {
 }
 
 // fill stores events over 20 categories.
-func (a *arena) fill(count int) {
+func (a *arena) fill(count int) { a.fillWith(count, eventBody) }
+
+func (a *arena) fillWith(count int, body func(i int) []byte) {
 	a.b.Helper()
 	for i := range count {
-		testkit.Must(a.js.PublishAsync(eventSubject(i), eventBody(i)))(a.b)
+		testkit.Must(a.js.PublishAsync(eventSubject(i), body(i)))(a.b)
 		if i%4000 == 3999 {
 			<-a.js.PublishAsyncComplete()
 		}
@@ -83,7 +85,10 @@ func (a *arena) left() int {
 // memory that the contestant had.
 func (a *arena) drain(c contestant, count int) (took time.Duration, mebibytes float64) {
 	a.b.Helper()
-	a.fill(count)
+	if c.body == nil {
+		c.body = eventBody
+	}
+	a.fillWith(count, c.body)
 	if a.anew {
 		testkit.NoError(a.b, a.js.DeleteConsumer(context.Background(), stream, consumer))
 		a.createConsumer()
@@ -116,7 +121,9 @@ type contestant struct {
 	summaries        string // their interval
 	rate             string // of posts to a channel
 	noJournal        bool
-	environment      []string // further variables
+	environment      []string           // further variables
+	commands         [][]string         // of the notifier, that run before it
+	body             func(i int) []byte // of its events; nil: eventBody
 }
 
 func (c contestant) limited(global, category int) contestant {
@@ -139,8 +146,7 @@ func (a *arena) start(c contestant) *os.Process {
 	a.b.Helper()
 	var command *exec.Cmd
 	if c.summaries != "" {
-		command = exec.Command(notifierBinary, "run")
-		command.Env = append(os.Environ(),
+		environment := append(os.Environ(),
 			"NOTIFIER_NATS_URL="+a.nats.URL,
 			"NOTIFIER_REDIS_URL="+a.redis.URL(),
 			"NOTIFIER_SLACK_TOKEN=xoxb-bench", "NOTIFIER_SLACK_CHANNEL="+defaultChannel, "NOTIFIER_SLACK_ROUTES=security=CSECURITY", "NOTIFIER_SLACK_API_URL="+a.slack.url,
@@ -150,9 +156,16 @@ func (a *arena) start(c contestant) *os.Process {
 			fmt.Sprintf("NOTIFIER_CATEGORY_LIMIT=%d/30m", c.category),
 			"NOTIFIER_HTTP_ADDR=off", "NOTIFIER_LOG_LEVEL=error")
 		if c.noJournal {
-			command.Env = append(command.Env, "NOTIFIER_JOURNAL_AGE=0")
+			environment = append(environment, "NOTIFIER_JOURNAL_AGE=0")
 		}
-		command.Env = append(command.Env, c.environment...)
+		environment = append(environment, c.environment...)
+		for _, arguments := range append(c.commands, []string{"run"}) {
+			if command != nil {
+				testkit.NoError(a.b, command.Run())
+			}
+			command = exec.Command(notifierBinary, arguments...)
+			command.Env = environment
+		}
 	} else {
 		command = exec.Command(os.Args[0])
 		command.Env = append(os.Environ(), roleVariable+"="+c.name,

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
@@ -200,6 +202,10 @@ func (l *loader) warnings() []string {
 	}
 	if l.config.Slack.WebhookURL.IsSet() && len(l.config.Slack.Routes.Entries()) > 0 {
 		warnings = append(warnings, "NOTIFIER_SLACK_ROUTES has no effect: a webhook posts to its own channel")
+	}
+	folds := slices.ContainsFunc(l.config.Fold.Entries(), func(e event.ScopeEntry[time.Duration]) bool { return e.Value > 0 })
+	if folds && !l.config.Slack.Token.IsSet() && l.config.SummaryInterval == 0 {
+		warnings = append(warnings, "NOTIFIER_FOLD: nothing reports folded events, since only messages of a bot token can be updated and NOTIFIER_SUMMARY_INTERVAL=0")
 	}
 	if age := l.config.Stream.MaxAge; age > 0 && age <= l.config.Event.MaxAge {
 		warnings = append(warnings, fmt.Sprintf("NOTIFIER_STREAM_MAX_AGE=%s is not above NOTIFIER_EVENT_MAX_AGE=%s: "+

@@ -166,6 +166,10 @@ func TestWarnings(t *testing.T) {
 			env{"SLACK_WEBHOOK_URL": "https://h/x", "SLACK_CHANNEL": "#c", "SLACK_ROUTES": "a=#b"},
 			[]string{"NOTIFIER_SLACK_CHANNEL has no effect", "NOTIFIER_SLACK_ROUTES has no effect"},
 		},
+		"folds that nothing reports": {
+			env{"SLACK_WEBHOOK_URL": "https://h/x", "FOLD": "a=off,b=1h", "SUMMARY_INTERVAL": "0"}, []string{"NOTIFIER_FOLD: nothing reports folded events"},
+		},
+		"folds in digests": {env{"SLACK_WEBHOOK_URL": "https://h/x", "FOLD": ">=1h"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, warnings := load(t, base(tt.set), config.Options{})

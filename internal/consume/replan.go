@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -35,9 +36,8 @@ const (
 	// rulesEvery is how often a worker looks whether it has other limits.
 	rulesEvery = 250 * time.Millisecond
 
-	// mostReplanned is how many events one request brings back. The next request follows after replanEvery.
-	mostReplanned = 1000
-	replanEvery   = time.Second
+	// replanEvery is how often a request is taken.
+	replanEvery = time.Second
 
 	// reachedWithin is how long a request waits for a worker with limits of its position.
 	reachedWithin = time.Minute
@@ -105,11 +105,7 @@ func (r *replanner) replan(ctx context.Context, m *message) {
 		r.settler.nak(m, rulesEvery)
 		return
 	}
-	more, err := r.advance(ctx, rules)
-	if err == nil && more {
-		err = r.publish(ctx, rules)
-	}
-	if err != nil {
+	if err := r.advance(ctx, rules); err != nil {
 		if ctx.Err() == nil {
 			r.failing.Note(err)
 		}
@@ -120,31 +116,31 @@ func (r *replanner) replan(ctx context.Context, m *message) {
 	r.settler.settle(settlement{message: m, goesOn: true}) // it has no stay in the room
 }
 
-// advance makes events due that other limits have planned, and returns whether more such events wait.
-func (r *replanner) advance(ctx context.Context, rules *store.Rules) (more bool, err error) {
+// advance makes the events due that other limits have planned.
+func (r *replanner) advance(ctx context.Context, rules *store.Rules) error {
 	waits := delayed.Store{JetStream: r.streams.JetStream, Room: r.streams.Layout().Room.Stream, Decoder: r.decoder}
-	events, err := waits.Planned(ctx, func(e delayed.Event) bool { return e.Entry.Limits != rules.Plan(e.Category) })
+	plans := make(map[string]string) // by category
+	events, err := waits.Planned(ctx, func(e delayed.Event) bool {
+		if _, known := plans[e.Category]; !known {
+			plans[e.Category] = rules.Plan(e.Category)
+		}
+		return e.Entry.Limits != plans[e.Category]
+	})
 	if err != nil {
-		return false, err
+		return err
 	}
-	more = len(events) > mostReplanned
-	events = events[:min(len(events), mostReplanned)]
-	for len(events) > 0 {
-		batch := events[:min(len(events), store.MaxBatch)]
-		events = events[len(batch):]
+	for batch := range slices.Chunk(events, store.MaxBatch) {
 		stays := make([]store.Stay, len(batch))
 		for i, e := range batch {
 			request := store.Request{ID: e.Identity, Derived: e.Entry.Derived, Message: store.Message(e.Entry.Origin), Category: e.Category}
 			stays[i] = request.Stay(time.Millisecond)
 		}
 		if _, err := r.room.EnterRoom(ctx, stays); err != nil { // later events in the queues would wait for the old times of these events
-			return false, err
+			return err
 		}
-		for _, e := range batch {
-			if _, err := waits.Advance(ctx, e, room.Order{}); err != nil {
-				return false, err
-			}
+		if _, err := waits.Advance(ctx, batch, room.Order{}); err != nil {
+			return err
 		}
 	}
-	return more, nil
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -143,30 +144,65 @@ func (s *Store) Order(ctx context.Context, e Event, order room.Order, now time.T
 	if !e.Scheduled() || e.Due.Sub(now) < Margin {
 		return false, nil
 	}
-	return s.Advance(ctx, e, order)
+	advanced, err := s.Advance(ctx, []Event{e}, order)
+	return advanced == 1, err
 }
 
-// Advance makes an event due at once, with an order if there is one. It reports false if the event has moved on meanwhile.
-func (s *Store) Advance(ctx context.Context, e Event, order room.Order) (advanced bool, err error) {
+// Advance makes events due at once, in their order, with an order if there is one. It returns how many of them had not moved on meanwhile.
+// After an error, some of them may be due.
+func (s *Store) Advance(ctx context.Context, events []Event, order room.Order) (advanced int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	schedule, err := s.Room.GetMsg(ctx, e.sequence)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("getting message %d of stream %q: %w", e.sequence, s.name(), err)
+	schedules, err := s.schedules(ctx, events)
+	if err != nil {
+		return 0, err
 	}
-	_, err = s.JetStream.PublishMsg(ctx, room.Advance(schedule, order),
-		jetstream.WithExpectLastSequencePerSubject(e.sequence), jetstream.WithExpectStream(s.name()))
-	if refused, isRefused := errors.AsType[*jetstream.APIError](err); isRefused {
-		switch refused.ErrorCode {
-		case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
-			return false, nil
+	var stored []jetstream.PubAckFuture
+	for i, schedule := range schedules {
+		if schedule == nil {
+			continue
+		}
+		future, err := s.JetStream.PublishMsgAsync(room.Advance(schedule, order),
+			jetstream.WithExpectLastSequencePerSubject(events[i].sequence), jetstream.WithExpectStream(s.name()))
+		if err != nil {
+			return advanced, fmt.Errorf("publishing to %s: %w", schedule.Subject, err)
+		}
+		stored = append(stored, future)
+	}
+	for _, future := range stored {
+		select {
+		case <-future.Ok():
+			advanced++
+		case err := <-future.Err():
+			if !hasMovedOn(err) {
+				return advanced, fmt.Errorf("publishing to %s: %w", future.Msg().Subject, err)
+			}
+		case <-ctx.Done():
+			return advanced, fmt.Errorf("publishing to %s: %w", future.Msg().Subject, context.Cause(ctx))
 		}
 	}
-	if err != nil {
-		return false, fmt.Errorf("publishing to %s: %w", schedule.Subject, err)
+	return advanced, nil
+}
+
+// hasMovedOn reports whether a schedule was not replaced because it is no longer the last message on its subject.
+func hasMovedOn(err error) bool {
+	refused, isRefused := errors.AsType[*jetstream.APIError](err)
+	return isRefused && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// schedules returns the stored messages of events; nil for an event that has moved on.
+func (s *Store) schedules(ctx context.Context, events []Event) ([]*jetstream.RawStreamMsg, error) {
+	found, failures := make([]*jetstream.RawStreamMsg, len(events)), make([]error, len(events))
+	var reading sync.WaitGroup
+	for i, e := range events {
+		reading.Go(func() {
+			var err error
+			if found[i], err = s.Room.GetMsg(ctx, e.sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+				failures[i] = fmt.Errorf("getting message %d of stream %q: %w", e.sequence, s.name(), err)
+			}
+		})
 	}
-	return true, nil
+	reading.Wait()
+	return found, errors.Join(failures...)
 }

@@ -157,7 +157,7 @@ func (l *Limiter) settle(ctx context.Context, decisions []store.Decision, verdic
 			// Each event comes once, so another event had its identity.
 			verdict.Outcome = Duplicate
 		case store.Folded:
-			verdict.Outcome = Folded
+			*verdict = Verdict{Outcome: Folded, Number: decision.Fold.Number}
 		case store.Unpaired:
 			*verdict = Verdict{Outcome: Dropped, Level: store.LevelUnpaired}
 		default:

@@ -36,6 +36,7 @@ const (
 type Verdict struct {
 	Outcome Outcome
 	Level   string // of a dropped event: the rule that denied it; store.LevelUnpaired without a pair
+	Number  int64  // of a folded event: its number in its message
 }
 
 // Evaluator decides about the events of one instant, in their order, without changing them. Each call has a later instant.

@@ -137,7 +137,7 @@ type WeekRow struct {
 	Keys     int            `json:"keys"`           // of the events that were sent: how many different keys
 	Folded   int            `json:"folded"`         // events that are counted in a message that was sent
 	Digested int            `json:"in_digests"`     // dropped events, which digests report
-	Never    int            `json:"never_reported"` // events that are neither sent nor in a digest, nor folded, nor duplicates of sent ones
+	Never    int            `json:"never_reported"` // events that neither a message nor the count in a message nor a digest shows
 	Silence  time.Duration  `json:"-"`              // the longest time in which events of a category were dropped and none was sent
 	PerHour  [weekHours]int `json:"sent_per_hour"`  // events sent
 }
@@ -146,7 +146,7 @@ type WeekRow struct {
 func ReplayWeek(ctx context.Context, h *History, variants []Variant) ([]WeekRow, error) {
 	rows := make([]WeekRow, len(variants))
 	for i, variant := range variants {
-		counting := weekCounter{Evaluator: variant.Evaluator, row: &rows[i], keys: make(map[string]bool), quiet: make(map[string]time.Time)}
+		counting := weekCounter{Evaluator: variant.Evaluator, row: &rows[i], keys: make(map[string]bool), quiet: make(map[string]time.Time), shown: make(map[string]int64)}
 		report, err := h.Replay(ctx, counting, func(_, _ int64) {})
 		if err != nil {
 			return nil, err
@@ -154,7 +154,6 @@ func ReplayWeek(ctx context.Context, h *History, variants []Variant) ([]WeekRow,
 		total := report.Total
 		rows[i].Name, rows[i].Keys = variant.Name, len(counting.keys)
 		rows[i].Events, rows[i].Sent, rows[i].Folded, rows[i].Digested = total.Seen, total.Sent, total.Folded, total.Drops()
-		rows[i].Never = total.Seen - total.Sent - total.Folded - total.Drops() - total.Duplicate
 	}
 	return rows, nil
 }
@@ -165,6 +164,30 @@ type weekCounter struct {
 	row   *WeekRow
 	keys  map[string]bool
 	quiet map[string]time.Time // by category: the first drop since an event was sent
+	shown map[string]int64     // by category and key: how many events the newest message that is not resolved shows; 0: there is no message
+}
+
+// reports matches an event with a message, the next number of a message of its key, or the level of a digest. It returns false if the
+// event has none of them.
+func (c weekCounter) reports(e Event, verdict Verdict) bool {
+	key := e.Category + "\n" + e.Key
+	switch verdict.Outcome {
+	case Sent:
+		if c.shown[key] = 1; e.Resolves || e.Key == "" {
+			delete(c.shown, key)
+		}
+		return true
+	case Folded:
+		if c.shown[key] == 0 || verdict.Number != c.shown[key]+1 {
+			return false
+		}
+		c.shown[key]++
+		return true
+	case Dropped:
+		return verdict.Level != ""
+	case Duplicate: // each event of a week has an identity of its own
+	}
+	return false
 }
 
 // Evaluate implements [Evaluator].
@@ -172,6 +195,9 @@ func (c weekCounter) Evaluate(ctx context.Context, events []Event) ([]Verdict, e
 	verdicts, err := c.Evaluator.Evaluate(ctx, events)
 	for i, verdict := range verdicts {
 		e := events[i]
+		if !c.reports(e, verdict) {
+			c.row.Never++
+		}
 		since, isQuiet := c.quiet[e.Category]
 		switch verdict.Outcome {
 		case Sent:

@@ -1,7 +1,9 @@
 package simulate
 
 import (
+	"context"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,9 +39,18 @@ func TestWeek(t *testing.T) {
 		testkit.Equal(t, row.Events, row.Sent+row.Folded+row.Digested, "events of %s", row.Name)
 		testkit.Equal(t, sum, row.Sent, "events of %s sent in all hours", row.Name)
 	}
+	lost := testkit.Must(ReplayWeek(t.Context(), Week(1), []Variant{{"without messages", foldsAll{}}}))(t)[0]
+	testkit.Equal(t, lost.Never, lost.Events, "events that were folded into no message")
 	var table strings.Builder
 	testkit.NoError(t, WriteWeek(&table, rows))
 	testkit.Contains(t, "the table", table.String(), "never reported", "with *@key=1/1h")
+}
+
+// foldsAll folds each event, though there is no message.
+type foldsAll struct{}
+
+func (foldsAll) Evaluate(_ context.Context, events []Event) ([]Verdict, error) {
+	return slices.Repeat([]Verdict{{Outcome: Folded, Number: 2}}, len(events)), nil
 }
 
 // TestReplayOfKeys has lines with keys: each key has its own slot.
