@@ -39,6 +39,7 @@ const (
 	Update  Script = "pacing/update"
 	Updated Script = "pacing/updated"
 	LookUp  Script = "pacing/look_up"
+	Channel Script = "pacing/channel"
 	Pause   Script = "pacing/pause"
 	Budgets Script = "pacing/budgets"
 	Mention Script = "pacing/mention"
@@ -56,8 +57,8 @@ const (
 
 // Scripts lists all scripts.
 var Scripts = []Script{
-	Decide, Finish, Extend, Refund, Restore, Passed, Usage, Explain, AdoptLimits, Announce, Repeat, Resolve, Count, Pace, Update, Updated, LookUp, Pause, Budgets,
-	Mention, Delay, Turn, Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
+	Decide, Finish, Extend, Refund, Restore, Passed, Usage, Explain, AdoptLimits, Announce, Repeat, Resolve, Count, Pace, Update, Updated, LookUp,
+	Channel, Pause, Budgets, Mention, Delay, Turn, Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
 }
 
 // Algorithms lists the names of the files in algorithms/.

@@ -165,7 +165,8 @@ var killed = []struct {
 }
 
 // TestPostedOnceThroughKills kills workers between a post and its record, four at a time, as often as it publishes events. If the token may
-// look posts up, every event is posted once, even if Slack shows a post late. Otherwise each kill repeats one post at most.
+// look posts up, every event is posted once, even if Slack shows a post late. Otherwise each kill repeats one post at most. The settings name the
+// channel, and the token may not list channels: a worker learns the ID from the posts of the killed workers.
 func TestPostedOnceThroughKills(t *testing.T) {
 	t.Parallel()
 	const atOnce = 4
@@ -174,8 +175,8 @@ func TestPostedOnceThroughKills(t *testing.T) {
 			t.Parallel()
 			kills := hostile.Times(t, atOnce, 100)
 			d := newDeployment(t)
-			d.slack = slacktest.New(t, slacktest.WithHistoryDelay(test.historyDelay))
-			changes := recovering(unlimited(
+			d.slack = slacktest.New(t, slacktest.WithHistoryDelay(test.historyDelay), slacktest.WithScopes("chat:write", "channels:history"))
+			changes := recovering(unlimited("SLACK_CHANNEL", "#payments",
 				"SLACK_LOOKUP", test.lookUp, "SLACK_SETTLE", test.settle, "CONCURRENCY", "1", "SLACK_RATE", "20/s")...) // one post at a time
 			d.startFleet(1, changes...).stop()                             // it creates the streams
 			ids := d.publishEvents([]string{"payments"}, 2*kills+4*atOnce) // a killed worker may have begun another post

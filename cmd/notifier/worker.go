@@ -227,7 +227,7 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 		Runner: s.runner, Instance: s.instance, Budgets: setup.Budgets(w.settings), Available: w.redisAvailable, Logger: w.logger,
 		Metrics: metrics.Waiting,
 	})
-	w.sink.Pacer = s.pacer
+	w.sink.Pacer, w.sink.IDs = s.pacer, pacing.NewChannels(s.runner, w.redisAvailable)
 	var done func()
 	if s.outlet, done, err = setup.Sink(w.settings, w.sink); err != nil {
 		return nil, err

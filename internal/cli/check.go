@@ -147,7 +147,7 @@ func (c *check) servers(ctx context.Context) {
 			bounded(func(ctx context.Context) { c.power(ctx, connection, client) })
 		}
 	}
-	bounded(c.slack)
+	bounded(func(ctx context.Context) { c.slack(ctx, client) })
 }
 
 func (c *check) nats(ctx context.Context, connection *stream.Connection) {
@@ -238,7 +238,8 @@ func (c *check) readable(js jetstream.JetStream, options overrides.Options, s ov
 	c.ok(subject, fmt.Sprintf("bucket %s holds %s", options.Name, setup.Position(s)))
 }
 
-func (c *check) slack(ctx context.Context) {
+// slack checks the sink. Without a client of Redis it does not know what the workers know.
+func (c *check) slack(ctx context.Context, client redis.UniversalClient) {
 	if c.settings.Sink == config.SinkConsole {
 		c.ok("sink", "console")
 		if c.post != "" {
@@ -246,9 +247,11 @@ func (c *check) slack(ctx context.Context) {
 		}
 		return
 	}
-	destination, err := setup.Slack(c.settings, setup.SinkOptions{
-		Observe: func(context.Context, sink.Request) {}, Logger: slog.New(slog.DiscardHandler),
-	})
+	o := setup.SinkOptions{Observe: func(context.Context, sink.Request) {}, Logger: slog.New(slog.DiscardHandler)}
+	if client != nil {
+		o.IDs = setup.ChannelIDs(client, c.settings.Redis)
+	}
+	destination, err := setup.Slack(c.settings, o)
 	if err != nil {
 		c.fail("slack", err.Error())
 		return

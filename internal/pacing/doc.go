@@ -35,5 +35,8 @@
 // An instance learns of other instances' pauses with each decision of the limits ([Pacer.Learn]) and from [Pacer.CheckPause]. No call returns
 // an error of Redis: without Redis the Pacer decides locally.
 //
+// [Channels] shares the IDs of channels between instances. A look-up needs the ID of a channel, and perhaps only the answer to another
+// instance's post has shown it.
+//
 // Any number of goroutines may use a Pacer at once. [Pacer.Run] counts the use of the budgets, and owns the timers of the log.
 package pacing

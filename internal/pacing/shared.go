@@ -140,6 +140,19 @@ func (s shared) returnMention(ctx context.Context, path, id string) error {
 	return err
 }
 
+// channelID returns the ID of a channel. If id is not empty, it becomes the ID of the channel.
+func (s shared) channelID(ctx context.Context, channel, id string) (string, error) {
+	call := script.Call{Tried: "the ID of a channel", Script: lua.Channel, Keys: s.keys("id:" + channel), Arguments: []any{id}}
+	return script.RunDecoded(ctx, s.runner, call, func(reply []any) (string, error) {
+		if len(reply) == 1 {
+			if id, isText := reply[0].(string); isText {
+				return id, nil
+			}
+		}
+		return "", script.ErrReply
+	})
+}
+
 // SelfTest runs every script of this package, on the keys of a scratch runner. It finds missing rights.
 func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	const name = "selftest"
@@ -150,7 +163,8 @@ func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	_, updates := s.update(ctx, Update{Message: name, Order: 1}, 0)
 	updated := s.updated(ctx, name, 1)
 	_, lookedUp := s.lookUp(ctx, 0, 0)
+	_, noted := s.channelID(ctx, name, name)
 	_, counted := s.use(ctx)
 	_, mentioned := s.mention(ctx, name, name, time.Second)
-	return errors.Join(posted, waits, paused, updates, updated, lookedUp, counted, mentioned)
+	return errors.Join(posted, waits, paused, updates, updated, lookedUp, noted, counted, mentioned)
 }

@@ -31,9 +31,10 @@ func TestScripts(t *testing.T) {
 			_, lookedUp := s.lookUp(ctx, 0, 0)
 			_, mentioned := s.mention(ctx, "seeded", "id", time.Minute)
 			_, paused := s.pause(ctx, "#paused", time.Hour)
-			return errors.Join(post("one", "#first")(ctx, s), updated, lookedUp, mentioned, paused)
+			_, noted := s.channelID(ctx, "#seeded", "C0000001")
+			return errors.Join(post("one", "#first")(ctx, s), updated, lookedUp, mentioned, paused, noted)
 		}),
-		Keys: append(places, "updates", "update:seeded", "update:new", "lookups", "limited", "askers:#here", "mention:seeded", "mention:new"),
+		Keys: append(places, "updates", "update:seeded", "update:new", "lookups", "limited", "askers:#here", "mention:seeded", "mention:new", "id:#seeded", "id:#new"),
 		Operations: []scripttest.Operation{
 			{
 				Name: "pause", Touches: []string{"calls", "pauses", "paces", "limited"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank", "set"},
@@ -74,6 +75,20 @@ func TestScripts(t *testing.T) {
 				Trims: []string{"lookups"},
 				Call: call(func(ctx context.Context, s shared) error {
 					_, err := s.lookUp(ctx, 0, 0)
+					return err
+				}),
+			},
+			{
+				Name: "note the ID of a channel", Touches: []string{"id:#new"}, Writes: []string{"set"},
+				Call: call(func(ctx context.Context, s shared) error {
+					_, err := s.channelID(ctx, "#new", "C0000002")
+					return err
+				}),
+			},
+			{
+				Name: "ID of a channel", Touches: []string{"id:#seeded"},
+				Call: call(func(ctx context.Context, s shared) error {
+					_, err := s.channelID(ctx, "#seeded", "")
 					return err
 				}),
 			},

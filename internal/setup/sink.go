@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
@@ -22,6 +24,7 @@ type SinkOptions struct {
 	Version string    // of this program, for the User-Agent
 	Observe func(context.Context, sink.Request)
 	Pacer   slack.Pacer // nil: look-ups are not paced
+	IDs     slack.IDs   // nil: no other instance knows the ID of a channel
 	Logger  *slog.Logger
 }
 
@@ -62,9 +65,15 @@ func Slack(settings config.Config, o SinkOptions) (*slack.Sink, error) {
 		LookUp:  settings.Slack.LookUp == config.LookUpAuto,
 		Settle:  settings.Slack.Settle,
 		Pacer:   o.Pacer,
+		IDs:     o.IDs,
 		Observe: o.Observe,
 		Version: o.Version,
 	})
+}
+
+// ChannelIDs returns the IDs of channels that the workers share.
+func ChannelIDs(client redis.UniversalClient, settings config.Redis) slack.IDs {
+	return pacing.NewChannels(Runner(client, settings), nil)
 }
 
 // PostNames returns the part of the names of posts (sink.NameOf) that only workers of this deployment know. Another app in a channel could

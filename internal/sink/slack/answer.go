@@ -111,6 +111,17 @@ func judgeUpdate(r client.Reply, err error) client.Verdict {
 	return judge(r, err, a)
 }
 
+// judgeLookUp classifies the answer of a look-up. An error code counts only in the form of Slack's answers: a proxy that refuses for a while
+// must not be taken for Slack.
+func judgeLookUp(r client.Reply, err error, proves bool) client.Verdict {
+	var a answer
+	if r.Successful() {
+		a = decodeAnswer(r.Body)
+	}
+	a.proves = proves
+	return judge(r, err, a)
+}
+
 // judgeMethod classifies the answer of a method that has to be complete.
 func judgeMethod(r client.Reply, err error) client.Verdict {
 	a := decodeAnswer(r.Body)

@@ -63,6 +63,7 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 		if warning, err := c.check(ctx, channel); err != nil {
 			problems = append(problems, sink.Checked{Subject: "Slack channel " + channel, Err: err, Warning: warning})
 		}
+		c.unknownID = c.unknownID || s.o.LookUp && c.isUnknown(ctx, s.o.IDs, channel)
 	}
 	if missing := c.missingScopes(scopes); granted != "" && s.o.LookUp && len(missing) > 0 {
 		problems = append(problems, sink.Checked{Subject: "Slack look-up", Warning: true, Err: fmt.Errorf("the token lacks the scope %s: an event may be "+
@@ -71,11 +72,15 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 	return append(problems, s.mentions.check(ctx)...)
 }
 
-// missingScopes returns the scopes that the token would need to look posts up in the checked channels.
+// missingScopes returns the scopes that the token would need to look posts up in the checked channels. Without the ID of a channel it needs those
+// that list the bot's channels.
 func (c *channelCheck) missingScopes(granted []string) (missing []string) {
 	needed := []string{"channels:history"}
 	if c.private {
 		needed = append(needed, "groups:history")
+	}
+	if c.unknownID {
+		needed = append(needed, "channels:read", "groups:read")
 	}
 	for _, scope := range needed {
 		if !slices.Contains(granted, scope) {
@@ -115,6 +120,17 @@ type channelCheck struct {
 	public  bool                     // the token has publicScope
 	private bool                     // one of the channels is private
 	member  map[string]slack.Channel // the bot's channels by name; nil until loaded
+
+	unknownID bool // one of the channels has an ID that neither Slack nor a worker has told
+}
+
+// isUnknown reports whether the ID of a checked channel is not known.
+func (c *channelCheck) isUnknown(ctx context.Context, shared IDs, channel string) bool {
+	if channelID.MatchString(channel) || userID.MatchString(channel) || c.member[strings.TrimPrefix(channel, "#")].ID != "" {
+		return false
+	}
+	id, _ := shared.ID(ctx, channel)
+	return id == ""
 }
 
 // check returns the reason why messages cannot reach channel. A warning is uncertain.

@@ -30,7 +30,7 @@ var findings = []struct {
 	{"hidden", workspace, "G0000004 #hidden", []string{"G0000004: channel_not_found", "#hidden: not_in_channel"}},
 	{"absent", workspace, "C0000009 #absent", []string{"C0000009: channel_not_found", "#absent: not_in_channel"}},
 	{
-		"may post anywhere", slacktest.WithScopes("chat:write", "chat:write.public", "channels:read"), "C0000002 #out",
+		"may post anywhere", slacktest.WithScopes("chat:write", "chat:write.public", "channels:read", "groups:read"), "C0000002 #out",
 		[]string{"warning: #out: the bot is not in"},
 	},
 	{
@@ -89,24 +89,45 @@ func TestCheckLookUp(t *testing.T) {
 	t.Parallel()
 	both := slacktest.WithChannels(slacktest.Channel{ID: "C0000001", Name: "ops", Member: true},
 		slacktest.Channel{ID: "C0000002", Name: "secret", Member: true, Private: true})
-	const line = "warning: Slack look-up: the token lacks the scope "
+	const read, repeats = " channels:read groups:read", ": an event may be posted a second time"
+	noted := new(fakeIDs)
+	noted.byName.Store("#ops", "C0000001")
+	noted.byName.Store("#secret", "C0000002")
 	for _, test := range []struct {
 		scopes, channels string
-		want             []string
+		ids              IDs
+		want             string // of the line; "" for none
 	}{
-		{"channels:history", "C0000001 #ops", nil},
-		{"", "C0000001 #ops", []string{line + "channels:history: an event may be posted a second time"}},
-		{"channels:history groups:history", "C0000002 #secret", nil},
-		{"channels:history", "C0000002 #secret", []string{line + "groups:history"}},
-		{"", "C0000002 #secret", []string{line + "channels:history, groups:history"}},
+		{"channels:history" + read, "C0000001 #ops", nil, ""},
+		{read, "C0000001 #ops", nil, "channels:history" + repeats},
+		{"channels:history groups:history" + read, "C0000002 #secret", nil, ""},
+		{"channels:history" + read, "C0000002 #secret", nil, "groups:history" + repeats},
+		{read, "C0000002 #secret", nil, "channels:history, groups:history" + repeats},
+		{"channels:history", "C0000001", nil, ""},
+		{"channels:history", "#ops", nil, "channels:read, groups:read" + repeats},
+		{"channels:history channels:read", "#ops", nil, "groups:read" + repeats},
+		{"", "#ops", nil, "channels:history, channels:read, groups:read" + repeats},
+		{"channels:history", "#ops #secret", noted, ""},
 	} {
-		server := slacktest.New(t, both, slacktest.WithScopes(append(strings.Fields(test.scopes), "chat:write", "channels:read")...))
+		server := slacktest.New(t, both, slacktest.WithScopes(append(strings.Fields(test.scopes), "chat:write")...))
 		for channel := range strings.FieldsSeq(test.channels) {
 			o := lookingUp(server)
-			o.Channel = channel
-			checkProblems(t, newTestSlack(t, o), test.want...)
+			o.Channel, o.IDs = channel, test.ids
+			lookUp := func() (lines []string) {
+				for _, problem := range newTestSlack(t, o).Check(t.Context()) {
+					if problem.Subject == "Slack look-up" {
+						testkit.Equal(t, problem.Warning, true, "a warning")
+						lines = append(lines, strings.TrimPrefix(problem.Err.Error(), "the token lacks the scope "))
+					}
+				}
+				return lines
+			}
+			got := lookUp()
+			if len(got) > 1 || (len(got) == 1) != (test.want != "") || len(got) == 1 && !strings.HasPrefix(got[0], test.want) {
+				t.Errorf("%s with %s: got %q, want %q", channel, test.scopes, got, test.want)
+			}
 			o.LookUp = false
-			checkProblems(t, newTestSlack(t, o))
+			testkit.Equal(t, len(lookUp()), 0, "lines without look-ups")
 		}
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 )
 
-// hiddenCodes holds the error codes of a method that reads messages that mean that this token cannot read there. A token that Slack no
-// longer accepts is another matter: it cannot post either.
+// hiddenCodes holds Slack's error codes that mean that this token can never look there. After every other failure the worker looks again.
+// That includes a token that Slack no longer accepts, because such a token cannot post either.
 var hiddenCodes = []string{
 	"missing_scope", "no_permission", "not_allowed_token_type", "team_access_not_granted", "access_denied",
-	"channel_not_found", "not_in_channel", "404 Not Found",
+	"channel_not_found", "not_in_channel", "method_not_supported_for_channel_type", "unknown_method",
+	codeTooMany,
 }
 
 // Find looks for the post of an event in its channel. The reply to a firing event's message is in the thread of that message, or in the
@@ -82,21 +83,19 @@ func (s *Sink) find(ctx context.Context, o search) (at thread, found sink.Findin
 		}
 	}
 	for _, of := range o.threads {
-		posts, failure := s.history.posts(ctx, of, o.first)
+		ts, failure := s.history.find(ctx, of, o.first, o.name)
 		switch {
 		case failure != nil && failure.Code == "thread_not_found":
 		case failure != nil && !isHidden(failure):
 			return at, found, failure
 		case failure != nil:
 			hide(failure.Err.Error())
-		case posts[o.name] != "":
-			return thread{of.channel, posts[o.name]}, sink.Finding{Presence: sink.Present}, nil
+		case ts != "":
+			return thread{of.channel, ts}, sink.Finding{Presence: sink.Present}, nil
 		}
 	}
 	return at, found, nil
 }
 
 // isHidden reports whether a failed look-up would fail for good.
-func isHidden(failure *sink.Error) bool {
-	return failure.Code == codeTooMany || failure.Class == sink.Rejected || failure.Class == sink.Misconfigured && slices.Contains(hiddenCodes, failure.Code)
-}
+func isHidden(failure *sink.Error) bool { return slices.Contains(hiddenCodes, failure.Code) }

@@ -133,25 +133,78 @@ func TestFindDigest(t *testing.T) {
 	}
 }
 
-// TestFindByNameOfChannel has channels that the settings name. A worker that has posted knows the ID; another worker lists its channels.
+// TestFindByNameOfChannel has channels that the settings name. A worker knows the ID from its own posts and from those of other workers, or it
+// lists its channels.
 func TestFindByNameOfChannel(t *testing.T) {
 	t.Parallel()
-	channels := []slacktest.Channel{{ID: "C0000009", Name: "ops", Member: true}}
-	for i := range 2 * channelsInPage {
-		channels = append(channels, slacktest.Channel{ID: fmt.Sprintf("C00001%02d", i), Name: fmt.Sprint("other-", i), Member: true})
+	for name, test := range map[string]struct {
+		scopes  string
+		shared  bool // the workers share what they know
+		private bool
+		want    sink.Presence // for a worker that has not posted
+		pages   int           // of lists of channels that it asks for
+	}{
+		"may list channels": {"channels:history channels:read groups:read", false, false, sink.Present, 3},
+		"may list none":     {"channels:history", false, false, sink.Unsearchable, 1},
+		"shared":            {"channels:history", true, false, sink.Present, 0},
+		"shared, private":   {"groups:history", true, true, sink.Present, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			channels := []slacktest.Channel{{ID: "C0000009", Name: "ops", Member: true, Private: test.private}}
+			for i := range 2 * channelsInPage {
+				channels = append(channels, slacktest.Channel{ID: fmt.Sprint("C00001", i), Name: fmt.Sprint("other-", i), Member: true})
+			}
+			channels[0], channels[len(channels)-1] = channels[len(channels)-1], channels[0]
+			server := slacktest.New(t, slacktest.WithChannels(channels...), slacktest.WithScopes(append(strings.Fields(test.scopes), "chat:write")...))
+			o := lookingUp(server)
+			o.Channel = "#ops"
+			if test.shared {
+				o.IDs = new(fakeIDs)
+			}
+			first, second := newTestSlack(t, o), newTestSlack(t, o)
+			testkit.Must(first.Send(t.Context(), named(hello)))(t)
+			wantPresence(t, first, doubtful(named(hello)), sink.Present)
+			testkit.Equal(t, server.Calls("users.conversations"), 0, "lists of channels by a worker that has posted")
+			for range 2 {
+				wantPresence(t, second, doubtful(named(hello)), test.want)
+			}
+			testkit.Equal(t, server.Calls("users.conversations"), test.pages, "pages of channels that a new worker read")
+		})
 	}
-	channels[0], channels[len(channels)-1] = channels[len(channels)-1], channels[0]
-	server := slacktest.New(t, slacktest.WithChannels(channels...))
-	o := lookingUp(server)
-	o.Channel = "#ops"
-	first, second := newTestSlack(t, o), newTestSlack(t, o)
-	testkit.Must(first.Send(t.Context(), named(hello)))(t)
-	wantPresence(t, first, doubtful(named(hello)), sink.Present)
-	testkit.Equal(t, server.Calls("users.conversations"), 0, "lists of channels by a worker that has posted")
-	for range 2 {
-		wantPresence(t, second, doubtful(named(hello)), sink.Present)
+}
+
+// TestFindWithoutTheID has a worker that does not know a channel's ID. As long as another worker or Slack may know the ID, the worker looks
+// again. Many doubts ask Slack once for the list.
+func TestFindWithoutTheID(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		outage error
+		answer slacktest.Answer
+		want   sink.Class
+	}{
+		"redis is unavailable, and no scope": {errors.New("unavailable"), slacktest.Code("missing_scope"), sink.Transient},
+		"limited":                            {nil, slacktest.RateLimited(7 * time.Second), sink.RateLimited},
+		"refused by a proxy":                 {nil, slacktest.Status(http.StatusForbidden, `{"ok":false,"error":"missing_scope"}`), sink.Misconfigured},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := slacktest.New(t)
+			server.RespondTo("users.conversations", func() slacktest.Answer { return test.answer })
+			o, pacer := lookingUp(server), new(fakePacer)
+			o.Channel, o.Pacer, o.IDs = "#ops", pacer, &fakeIDs{outage: test.outage}
+			s := newTestSlack(t, o)
+			for range 3 {
+				_, err := s.Find(t.Context(), doubtful(named(hello)))
+				wantFailure(t, "a look-up", err, test.want, test.outage)
+			}
+			testkit.Equal(t, server.Calls("users.conversations"), 1, "lists of channels")
+			testkit.Equal(t, pacer.allowed.Load(), 1, "requests that the pacer has allowed")
+			testkit.Equal(t, pacer.paused.Load() > 0, test.want == sink.RateLimited, "look-ups are paused")
+			testkit.NoError(t, send(t.Context(), s, hello)) // its receipt has the ID
+			wantPresence(t, s, doubtful(named(hello)), sink.Absent)
+		})
 	}
-	testkit.Equal(t, server.Calls("users.conversations"), 3, "pages of channels that a new worker read")
 }
 
 // unsearchable are the places where nobody can look. The delivery is as certain as without look-ups.
@@ -178,8 +231,8 @@ var unsearchable = []struct {
 		o.Channel = "#ops"
 		return o
 	}},
-	{"a proxy without the method", func(t *testing.T) Options {
-		o := answeredBy(t, http.NotFound)
+	{"a server without the method", func(t *testing.T) Options {
+		o := alwaysAnswered(t, map[string]string{"conversations.history": `{"ok":false,"error":"unknown_method"}`})
 		o.Channel, o.LookUp = "C0000001", true
 		return o
 	}},
@@ -221,6 +274,12 @@ func TestFindFails(t *testing.T) {
 		"cut":             {slacktest.Truncated(1000, `{"ok":true,"messages":[`), sink.Unknown},
 		"token revoked":   {slacktest.Code("token_revoked"), sink.Misconfigured},
 		"internal error":  {slacktest.Code("internal_error"), sink.Unknown},
+		"unlisted code":   {slacktest.Code("invalid_cursor"), sink.Rejected},
+		"not found":       {slacktest.Status(http.StatusNotFound, ""), sink.Misconfigured},
+		"too large":       {slacktest.Status(http.StatusRequestEntityTooLarge, ""), sink.Rejected},
+		"proxy wants auth": {
+			slacktest.Status(http.StatusProxyAuthRequired, `{"ok":false,"error":"access_denied"}`), sink.Rejected,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -249,6 +308,22 @@ func (f *fakePacer) AwaitLookUp(ctx context.Context) error {
 }
 
 func (f *fakePacer) PauseLookUps(_ context.Context, d time.Duration) { f.paused.Add(int64(d)) }
+
+// fakeIDs knows the IDs that it was given.
+type fakeIDs struct {
+	byName sync.Map
+	outage error
+}
+
+func (f *fakeIDs) ID(_ context.Context, channel string) (string, error) {
+	id, _ := f.byName.LoadOrStore(channel, "")
+	return id.(string), f.outage
+}
+
+func (f *fakeIDs) Note(_ context.Context, channel, id string) error {
+	f.byName.Store(channel, id)
+	return f.outage
+}
 
 // TestFindIsPaced has a pacer allow each request. A refusal by Slack pauses the look-ups of all instances.
 func TestFindIsPaced(t *testing.T) {
@@ -382,15 +457,54 @@ func TestFindInPages(t *testing.T) {
 	testkit.EqualSlices(t, []string{<-asked, <-asked, <-asked}, []string{"200", "100", "50"}, "page sizes")
 }
 
-// TestFindTooMany has a channel without an end. The post cannot be looked up there.
+// gatedPacer allows look-ups when it is open.
+type gatedPacer struct {
+	fakePacer
+	open chan struct{}
+}
+
+func (g *gatedPacer) AwaitLookUp(ctx context.Context) error {
+	<-g.open
+	return ctx.Err()
+}
+
+// TestFindTooMany has a channel without an end, whose first page has a post. Two callers share a reading. The post is found at once. A post that is
+// not among so many messages cannot be looked up. If nobody looks for such a post, the reading ends with the first page.
 func TestFindTooMany(t *testing.T) {
 	t.Parallel()
-	o := alwaysAnswered(t, map[string]string{
-		"conversations.history": `{"ok":true,"messages":[],"has_more":true,"response_metadata":{"next_cursor":"more"}}`,
+	var pages atomic.Int32
+	found := make(chan struct{})
+	o := answeredBy(t, func(w http.ResponseWriter, r *http.Request) {
+		const more = `"has_more":true,"response_metadata":{"next_cursor":"more"}`
+		if pages.Add(1); r.FormValue("cursor") == "" {
+			_, _ = fmt.Fprintf(w, `{"ok":true,"messages":[{"ts":"1.3","metadata":{"event_type":"notifier_event","event_payload":{"name":"%s"}}}],%s}`, named(hello).Name, more)
+			return
+		}
+		<-found
+		_, _ = fmt.Fprintf(w, `{"ok":true,"messages":[],%s}`, more)
 	})
-	o.Channel, o.LookUp = "C0000001", true
+	pacer := &gatedPacer{open: make(chan struct{})}
+	o.Channel, o.LookUp, o.Pacer = "C0000001", true, pacer
 	s := newTestSlack(t, o)
-	wantPresence(t, s, doubtful(named(hello)), sink.Unsearchable)
+	var callers sync.WaitGroup
+	callers.Go(func() {
+		wantPresence(t, s, doubtful(named(hello)), sink.Present)
+		close(found)
+	})
+	callers.Go(func() {
+		wantPresence(t, s, doubtful(named(event.Event{ID: "another", Category: hello.Category, Title: "t"})), sink.Unsearchable)
+	})
+	testkit.Eventually(t, "both callers wait", func() bool {
+		s.history.mu.Lock()
+		defer s.history.mu.Unlock()
+		r := s.history.waiting[thread{channel: "C0000001"}]
+		return r != nil && r.callers == 2
+	})
+	close(pacer.open)
+	callers.Wait()
+	testkit.Equal(t, pages.Load(), maxHistoryPages, "pages for both callers")
+	wantPresence(t, s, doubtful(named(hello)), sink.Present)
+	testkit.Equal(t, pages.Load(), maxHistoryPages+1, "pages with those until the post was found again")
 }
 
 // TestFindWithAWrongClock has the clock of this process ahead of Slack's clock. The look-up begins where the post can be.

@@ -17,8 +17,8 @@ import (
 
 const (
 	messagesInPage = 200
-	// maxHistoryPages bounds the requests of one reading. At one message a second the pages hold more than an hour.
-	maxHistoryPages = 25
+	// maxHistoryPages bounds the requests of one reading. At one message a second the pages hold more than a day.
+	maxHistoryPages = 500
 	// maxHistoryPage bounds one page, in bytes. A page that is larger is read again with fewer messages.
 	maxHistoryPage = 8 << 20
 	// clockMargin is by how much the clocks of Slack and of this process may differ without a second reading.
@@ -41,9 +41,8 @@ func (t thread) method() string {
 // history reads the messages of channels and threads. Callers that ask about the same thread share a reading. No reading answers a caller
 // that asked after the reading had begun.
 type history struct {
-	web   *web
-	pacer Pacer // nil: none
-	now   func() time.Time
+	web *web
+	now func() time.Time
 
 	mu      sync.Mutex
 	waiting map[thread]*reading // readings that have not begun
@@ -51,64 +50,82 @@ type history struct {
 	behind  time.Duration       // Slack's clock was behind the clock here by so much
 }
 
-func newHistory(w *web, pacer Pacer) *history {
-	return &history{web: w, pacer: pacer, now: time.Now, waiting: make(map[thread]*reading), newest: make(map[thread]*reading)}
+func newHistory(w *web) *history {
+	return &history{web: w, now: time.Now, waiting: make(map[thread]*reading), newest: make(map[thread]*reading)}
 }
 
-// reading is one pass over the messages since a time.
+// reading is one pass over the messages since a time, until every wanted post is found.
 type reading struct {
-	since   time.Time // guarded by history.mu until the reading begins
-	callers int       // that wait for it; guarded by history.mu
+	since   time.Time          // guarded by history.mu until the reading begins
+	wanted  map[string]*wanted // by name; guarded by history.mu until the reading begins
+	callers int                // that wait for it; guarded by history.mu
 	cancel  context.CancelFunc
 	before  <-chan struct{} // closed when the reading of the thread before has ended; nil: there is none
 
-	ended   chan struct{} // closed behind the fields below
-	posts   map[string]string
-	failure *sink.Error
+	ended   chan struct{} // closed behind failure
+	failure *sink.Error   // why the posts that are not found may be there
+}
+
+// wanted is a post that callers look for.
+type wanted struct {
+	found chan struct{} // closed behind ts
+	ts    string
 }
 
 // codeTooMany is the code of a list or a reading that did not reach its end.
 const codeTooMany = "too_many"
 
-// posts returns the ts of each named post since a time, by its name. The failure has the code codeTooMany if the thread has more messages
-// than a reading reads.
-func (h *history) posts(ctx context.Context, of thread, since time.Time) (map[string]string, *sink.Error) {
-	r := h.join(of, since)
+// find returns the ts of a post, "" if the post is certainly not among the messages since a time. A post that was found is an answer, whatever
+// becomes of the rest of the reading. The failure has the code codeTooMany if the thread has more messages than a reading reads.
+func (h *history) find(ctx context.Context, of thread, since time.Time, name string) (ts string, failure *sink.Error) {
+	r, post := h.join(of, since, name)
+	defer h.leave(of, r)
 	select {
+	case <-post.found:
 	case <-r.ended:
-		return r.posts, r.failure
-	case <-ctx.Done():
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if r.callers--; r.callers == 0 {
-			r.cancel()
-			if h.waiting[of] == r {
-				delete(h.waiting, of) // it will fail, so nobody else may join it
-			}
+		if post.ts == "" {
+			return "", r.failure
 		}
-		return nil, &sink.Error{Class: sink.Transient, Channel: of.method(), Err: fmt.Errorf("not looked up: %w", ctx.Err())}
+	case <-ctx.Done():
+		return "", notLookedUp(of.method(), ctx.Err())
 	}
+	return post.ts, nil
 }
 
-// join returns the waiting reading of a thread. If there is none, it starts one.
-func (h *history) join(of thread, since time.Time) *reading {
+// join adds a caller to the waiting reading of a thread. If there is none, it starts one.
+func (h *history) join(of thread, since time.Time, name string) (*reading, *wanted) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r := h.waiting[of]; r != nil {
-		r.callers++
-		if since.Before(r.since) {
-			r.since = since
+	r := h.waiting[of]
+	if r == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		r = &reading{since: since, wanted: make(map[string]*wanted), cancel: cancel, ended: make(chan struct{})}
+		if before := h.newest[of]; before != nil {
+			r.before = before.ended
 		}
-		return r
+		h.waiting[of], h.newest[of] = r, r
+		go h.run(ctx, of, r)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &reading{since: since, callers: 1, cancel: cancel, ended: make(chan struct{})}
-	if before := h.newest[of]; before != nil {
-		r.before = before.ended
+	r.callers++
+	if since.Before(r.since) {
+		r.since = since
 	}
-	h.waiting[of], h.newest[of] = r, r
-	go h.run(ctx, of, r)
-	return r
+	if r.wanted[name] == nil {
+		r.wanted[name] = &wanted{found: make(chan struct{})}
+	}
+	return r, r.wanted[name]
+}
+
+// leave ends a reading that nobody waits for any more.
+func (h *history) leave(of thread, r *reading) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.callers--; r.callers == 0 {
+		r.cancel()
+		if h.waiting[of] == r {
+			delete(h.waiting, of) // it will fail, so nobody else may join it
+		}
+	}
 }
 
 // run reads a thread when the reading before has ended and the pacer allows a request.
@@ -131,7 +148,7 @@ func (h *history) run(ctx context.Context, of thread, r *reading) {
 		case <-ctx.Done():
 		}
 	}
-	if r.failure = h.awaitTurn(ctx, of); r.failure != nil {
+	if r.failure = h.web.awaitTurn(ctx, of.method()); r.failure != nil {
 		return
 	}
 	h.mu.Lock()
@@ -141,36 +158,27 @@ func (h *history) run(ctx context.Context, of thread, r *reading) {
 	since, behind := r.since, h.behind
 	h.mu.Unlock()
 	for {
-		r.posts, r.failure = h.read(ctx, of, since.Add(-behind-clockMargin))
+		allFound, failure := h.read(ctx, of, r, since.Add(-behind-clockMargin))
 		h.mu.Lock()
 		more := h.behind - behind
 		behind = h.behind
 		h.mu.Unlock()
-		if r.failure != nil || more < clockMargin/2 {
+		if r.failure = failure; failure != nil || allFound || more < clockMargin/2 {
+			return
+		}
+		if r.failure = h.web.awaitTurn(ctx, of.method()); r.failure != nil {
 			return
 		}
 	}
 }
 
-// awaitTurn waits until one more request is allowed.
-func (h *history) awaitTurn(ctx context.Context, of thread) *sink.Error {
-	if h.pacer == nil {
-		return nil
-	}
-	if err := h.pacer.AwaitLookUp(ctx); err != nil {
-		return &sink.Error{Class: sink.Transient, Channel: of.method(), Err: fmt.Errorf("not looked up: %w", err)}
-	}
-	return nil
-}
-
-// read reads the pages since a time of Slack's clock. The first request is allowed already.
-func (h *history) read(ctx context.Context, of thread, since time.Time) (map[string]string, *sink.Error) {
-	posts := make(map[string]string)
+// read reads the pages since a time of Slack's clock, until every wanted post is found. The first request is allowed already.
+func (h *history) read(ctx context.Context, of thread, r *reading, since time.Time) (allFound bool, failure *sink.Error) {
 	cursor, limit := "", messagesInPage
 	for pages := 0; pages < maxHistoryPages; {
 		if pages > 0 || limit < messagesInPage {
-			if failure := h.awaitTurn(ctx, of); failure != nil {
-				return nil, failure
+			if failure := h.web.awaitTurn(ctx, of.method()); failure != nil {
+				return false, failure
 			}
 		}
 		page, failure := h.page(ctx, of, since, cursor, limit)
@@ -179,22 +187,32 @@ func (h *history) read(ctx context.Context, of thread, since time.Time) (map[str
 			limit /= 2
 			continue
 		case failure != nil:
-			if failure.Class == sink.RateLimited && h.pacer != nil {
-				h.pacer.PauseLookUps(ctx, failure.RetryAfter)
-			}
-			return nil, failure
+			return false, failure
 		}
-		for _, message := range page.Messages {
-			if name := message.name(); name != "" {
-				posts[name] = message.Timestamp
-			}
-		}
-		if cursor = page.Metadata.Cursor; cursor == "" {
-			return posts, nil
+		cursor = page.Metadata.Cursor
+		if allFound = r.note(page.Messages); allFound || cursor == "" {
+			return allFound, nil
 		}
 		pages++
 	}
-	return nil, &sink.Error{Class: sink.Unknown, Code: codeTooMany, Channel: of.method(), Err: fmt.Errorf("more than %d messages since %s", maxHistoryPages*messagesInPage, since.UTC().Format(time.RFC3339))}
+	err := fmt.Errorf("more than %d messages since %s", maxHistoryPages*messagesInPage, since.UTC().Format(time.RFC3339))
+	return false, &sink.Error{Class: sink.Unknown, Code: codeTooMany, Channel: of.method(), Err: err}
+}
+
+// note answers the callers whose posts are among the messages. It reports whether every wanted post is found.
+func (r *reading) note(messages []message) (allFound bool) {
+	for _, message := range messages {
+		if post := r.wanted[message.name()]; post != nil && post.ts == "" {
+			post.ts = message.Timestamp
+			close(post.found)
+		}
+	}
+	for _, post := range r.wanted {
+		if post.ts == "" {
+			return false
+		}
+	}
+	return true
 }
 
 // page is what is read of an answer. Everything else, such as blocks of other apps, does not matter.
@@ -241,12 +259,10 @@ func (h *history) page(ctx context.Context, of thread, since time.Time, cursor s
 	})
 	call.Limit = maxHistoryPage
 	call.Judge = func(r client.Reply, err error) client.Verdict {
-		a := decodeAnswer(r.Body)
 		// slack-go reports an error for blocks that it does not know.
-		a.proves = json.Unmarshal(r.Body, &p) == nil && p.Messages != nil
-		return judge(r, err, a)
+		return judgeLookUp(r, err, json.Unmarshal(r.Body, &p) == nil && p.Messages != nil)
 	}
-	reply, failure := h.web.client.Ask(ctx, call)
+	reply, failure := h.web.lookUp(ctx, call)
 	p.cut = len(reply.Body) >= maxHistoryPage
 	h.compareClocks(reply.Header)
 	return p, failure

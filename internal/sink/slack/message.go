@@ -72,7 +72,9 @@ func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m rend
 		return answer{}, failure
 	}
 	posted := decodeAnswer(reply.Body)
-	s.channels.learn(to.destination, posted.channel)
+	if to.channel == to.destination { // a reply goes to the channel of its message, which may have had this name before
+		s.channels.learn(ctx, to.destination, posted.channel)
+	}
 	return posted, nil
 }
 

@@ -48,8 +48,10 @@ type Options struct {
 	// history after Settle.
 	LookUp bool
 	Settle time.Duration
-	// Pacer paces the requests of look-ups; nil means that Find makes them at once.
+	// Pacer paces the requests of look-ups; nil means that Find makes them at once. IDs holds the IDs of channels for all instances; nil means
+	// that this sink is alone.
 	Pacer Pacer
+	IDs   IDs
 	// Observe is called after every request of Send, SendSummary and Update, with their context.
 	Observe func(context.Context, sink.Request)
 	// Version is part of the User-Agent header; may be empty.
@@ -62,6 +64,14 @@ type Pacer interface {
 	AwaitLookUp(ctx context.Context) error
 	// PauseLookUps stops look-ups for d.
 	PauseLookUps(ctx context.Context, d time.Duration)
+}
+
+// IDs holds the IDs of channels for all instances: pacing.Channels. Its methods may be called concurrently.
+type IDs interface {
+	// ID returns the ID of a channel; "" if no instance has noted it. After an error, an instance may have noted it.
+	ID(ctx context.Context, channel string) (string, error)
+	// Note notes the ID of a channel.
+	Note(ctx context.Context, channel, id string) error
 }
 
 // Sink posts to Slack. Make one with New, and Close it at the end.
@@ -92,15 +102,21 @@ func New(o Options) (*Sink, error) {
 		Sink: "slack", Transport: transport, UserAgent: strings.TrimSuffix("notifier/"+o.Version, "/"),
 		Redactor: client.NewRedactor(o.Token, webhook), Observe: o.Observe,
 	})
+	if o.Pacer == nil {
+		o.Pacer = alone{}
+	}
+	if o.IDs == nil {
+		o.IDs = alone{}
+	}
 	w := &web{
 		api:    slack.New(o.Token, slack.OptionHTTPClient(requests.HTTP()), slack.OptionAPIURL(o.APIURL)),
-		client: requests, timeout: o.Timeout,
+		client: requests, timeout: o.Timeout, pacer: o.Pacer,
 	}
 	return &Sink{
 		o: o, web: w, transport: transport,
 		mentions: &mentions{table: o.Mentions, list: w.userGroups, failed: o.MentionFailed, now: time.Now},
-		channels: &channels{web: w, known: make(map[string]string)},
-		history:  newHistory(w, o.Pacer),
+		channels: newChannels(w, o.IDs),
+		history:  newHistory(w),
 	}, nil
 }
 

@@ -1,7 +1,6 @@
 package slack
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -16,10 +15,15 @@ import (
 
 const (
 	// maxUserGroups bounds the list of user groups, in bytes. Slack sends it as a whole, and a group takes about 600 bytes.
-	maxUserGroups = 4 << 20
-	// A page of channels has to fit in client.DefaultLimit. A channel takes 1 to 1.5 KiB.
-	channelsInPage  = 40
+	maxUserGroups   = 4 << 20
+	channelsInPage  = 200
 	maxChannelPages = 25
+	// maxChannelPage bounds one page of channels, in bytes. A channel takes 1 to 1.5 KiB.
+	maxChannelPage = 1 << 20
+	// noteEvery is the time after which an instance notes the ID of a channel again: Redis may have lost it.
+	noteEvery = time.Hour
+	// failurePause is the time after a list of channels that failed.
+	failurePause = 10 * time.Second
 )
 
 // web makes the requests of Slack's Web API that post nothing.
@@ -27,6 +31,37 @@ type web struct {
 	api     *slack.Client
 	client  *client.Client
 	timeout time.Duration // of one request
+	pacer   Pacer
+}
+
+// alone is the Pacer and the IDs of a sink that shares nothing.
+type alone struct{}
+
+func (alone) AwaitLookUp(ctx context.Context) error       { return ctx.Err() }
+func (alone) PauseLookUps(context.Context, time.Duration) {}
+func (alone) ID(context.Context, string) (string, error)  { return "", nil }
+func (alone) Note(context.Context, string, string) error  { return nil }
+
+// awaitTurn waits until one more look-up is allowed.
+func (w *web) awaitTurn(ctx context.Context, method string) *sink.Error {
+	if err := w.pacer.AwaitLookUp(ctx); err != nil {
+		return notLookedUp(method, err)
+	}
+	return nil
+}
+
+// lookUp makes a request whose turn has come. If Slack limits it, all instances pause.
+func (w *web) lookUp(ctx context.Context, call client.Call) (client.Reply, *sink.Error) {
+	reply, failure := w.client.Ask(ctx, call)
+	if failure != nil && failure.Class == sink.RateLimited {
+		w.pacer.PauseLookUps(ctx, failure.RetryAfter)
+	}
+	return reply, failure
+}
+
+// notLookedUp is the failure of a look-up that made no request.
+func notLookedUp(method string, err error) *sink.Error {
+	return &sink.Error{Class: sink.Transient, Channel: method, Err: fmt.Errorf("not looked up: %w", err)}
 }
 
 // method returns the call of a method. do makes its request with w.api.
@@ -54,7 +89,7 @@ func (w *web) userGroups(ctx context.Context) (map[string]string, *sink.Error) {
 	return groups, nil
 }
 
-// memberships asks Slack for the channels that the bot is in, by name.
+// memberships asks Slack for the channels that the bot is in, by name. The token needs the scopes for public and for private channels.
 func (w *web) memberships(ctx context.Context) (map[string]slack.Channel, *sink.Error) {
 	member := make(map[string]slack.Channel)
 	parameters := slack.GetConversationsForUserParameters{
@@ -65,8 +100,14 @@ func (w *web) memberships(ctx context.Context) (map[string]slack.Channel, *sink.
 		page, parameters.Cursor, err = w.api.GetConversationsForUserContext(ctx, &parameters)
 		return err
 	})
+	list.Limit = maxChannelPage
+	list.Judge = func(r client.Reply, err error) client.Verdict { return judgeLookUp(r, err, err == nil) }
 	for range maxChannelPages {
-		if _, failure := w.client.Ask(ctx, list); failure != nil {
+		failure := w.awaitTurn(ctx, list.Method)
+		if failure == nil {
+			_, failure = w.lookUp(ctx, list)
+		}
+		if failure != nil {
 			return nil, failure
 		}
 		for _, channel := range page {
@@ -77,49 +118,105 @@ func (w *web) memberships(ctx context.Context) (map[string]slack.Channel, *sink.
 		}
 	}
 	err := fmt.Errorf("the bot is in more than %d channels", channelsInPage*maxChannelPages)
-	return nil, &sink.Error{Class: sink.Unknown, Code: codeTooMany, Channel: "users.conversations", Err: err}
+	return nil, &sink.Error{Class: sink.Unknown, Code: codeTooMany, Channel: list.Method, Err: err}
 }
 
 // channels knows the IDs of channels by the names in the settings. The methods that read messages take IDs alone.
 type channels struct {
-	web *web
+	web    *web
+	shared IDs
 
-	listing sync.Mutex               // held during a request, so that concurrent look-ups share it
-	member  map[string]slack.Channel // of the last list, by name; guarded by listing
-	again   time.Time                // when a channel that is not in the list is worth another one; guarded by listing
+	listing chan struct{}            // holds an element during a list, so that concurrent look-ups share it
+	member  map[string]slack.Channel // of the last list that succeeded, by name; guarded by listing
+	failure *sink.Error              // of the last list; guarded by listing
+	again   time.Time                // no list before then; guarded by listing
 
 	mu    sync.Mutex
-	known map[string]string // of learn, by destination
+	known map[string]known // by destination
 }
 
-// learn notes the ID of a channel, as an answer to a post has it.
-func (c *channels) learn(destination, id string) {
-	if !channelID.MatchString(id) {
+// known is the ID of a channel.
+type known struct {
+	id    string
+	noted time.Time // when Redis last had it
+}
+
+func newChannels(w *web, shared IDs) *channels {
+	return &channels{web: w, shared: shared, listing: make(chan struct{}, 1), known: make(map[string]known)}
+}
+
+// learn notes the ID of a channel, for all instances. The next instance may have to look before it posts.
+func (c *channels) learn(ctx context.Context, destination, id string) {
+	if id == destination || !channelID.MatchString(id) {
+		return
+	}
+	now := time.Now()
+	c.mu.Lock()
+	is := c.known[destination]
+	isNoted := is.id == id && now.Sub(is.noted) < noteEvery
+	c.known[destination] = known{id, is.noted}
+	c.mu.Unlock()
+	if isNoted || c.shared.Note(context.WithoutCancel(ctx), destination, id) != nil {
 		return
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known[destination] = id
+	c.known[destination] = known{id, now}
+	c.mu.Unlock()
 }
 
-// id returns the ID of a channel. If no post to the channel has shown its ID, it asks Slack for the bot's channels. It returns "" if the
-// bot is not in the channel.
+// id returns the ID of a channel, "" if the bot is not in the channel. If no post of any instance has shown the ID, it asks Slack for the
+// bot's channels. While Redis cannot tell what other instances know, a channel that Slack does not tell either is no answer.
 func (c *channels) id(ctx context.Context, destination string) (string, *sink.Error) {
-	if channelID.MatchString(destination) {
-		return destination, nil
-	}
-	c.listing.Lock()
-	defer c.listing.Unlock()
 	c.mu.Lock()
-	id := c.known[destination]
+	id := c.known[destination].id
 	c.mu.Unlock()
-	name := strings.ToLower(strings.TrimPrefix(destination, "#"))
-	if id == "" && c.member[name].ID == "" && !time.Now().Before(c.again) {
-		member, failure := c.web.memberships(ctx)
-		if failure != nil {
-			return "", failure
-		}
-		c.member, c.again = member, time.Now().Add(lookUpPause)
+	if channelID.MatchString(destination) {
+		id = destination
 	}
-	return cmp.Or(id, c.member[name].ID), nil
+	if id != "" {
+		return id, nil
+	}
+	id, err := c.shared.ID(ctx, destination)
+	if id != "" {
+		c.mu.Lock()
+		c.known[destination] = known{id, time.Now()}
+		c.mu.Unlock()
+		return id, nil
+	}
+	id, failure := c.listed(ctx, destination)
+	if err != nil && id == "" && (failure == nil || isHidden(failure)) {
+		return "", notLookedUp(destination, fmt.Errorf("the channel's ID: %w", err))
+	}
+	c.learn(ctx, destination, id)
+	return id, failure
+}
+
+// listed returns the ID of a channel from the list of the bot's channels, "" if the channel is not in it. After a failure no other list is
+// asked for at once.
+func (c *channels) listed(ctx context.Context, destination string) (string, *sink.Error) {
+	select {
+	case c.listing <- struct{}{}:
+		defer func() { <-c.listing }()
+	case <-ctx.Done():
+		return "", notLookedUp(destination, ctx.Err())
+	}
+	name := strings.ToLower(strings.TrimPrefix(destination, "#"))
+	if c.member[name].ID == "" && !time.Now().Before(c.again) {
+		member, failure := c.web.memberships(ctx)
+		if failure != nil && ctx.Err() != nil {
+			return "", failure // it says nothing about Slack
+		}
+		pause := lookUpPause
+		if failure != nil && !isHidden(failure) {
+			pause = max(failurePause, failure.RetryAfter)
+		}
+		if failure == nil {
+			c.member = member
+		}
+		c.failure, c.again = failure, time.Now().Add(pause)
+	}
+	if id := c.member[name].ID; id != "" {
+		return id, nil
+	}
+	return "", c.failure
 }

@@ -134,11 +134,12 @@ func microseconds(ts string) int64 {
 	return seconds*1e6 + rest
 }
 
-// serveMemberships lists the bot's channels. If every channel exists, these are the channels that it has posted to.
+// serveMemberships lists the bot's channels, without the private ones unless the request asks for them. If every channel exists, these are the
+// channels that it has posted to.
 func (s *Server) serveMemberships(w http.ResponseWriter, p parameters) {
 	channels := []Channel{}
 	for _, channel := range s.channels {
-		if channel.Member && !channel.Archived {
+		if channel.Member && !channel.Archived && (!channel.Private || strings.Contains(p["types"], "private_channel")) {
 			channels = append(channels, channel)
 		}
 	}

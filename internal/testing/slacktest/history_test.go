@@ -106,9 +106,13 @@ func TestReadingIsRefused(t *testing.T) {
 		testkit.Equal(t, ask(t, s, MethodHistory, "channel", channel).Error, want, "history of %s", channel)
 	}
 	testkit.Equal(t, ask(t, blind, MethodReplies, "ts", "1.000001").Needed, "channels:history", "needed")
-	page := ask(t, s, "users.conversations", "limit", "1")
+	const types = "public_channel,private_channel"
+	testkit.Equal(t, ask(t, s, "users.conversations", "types", types).Needed, "groups:read", "needed for private channels")
+	testkit.Equal(t, len(ask(t, s, "users.conversations").Channels), 1, "public channels")
+	all := New(t, channels)
+	page := ask(t, all, "users.conversations", "types", types, "limit", "1")
 	testkit.Equal(t, page.Channels[0].Name+page.Next.Cursor, "ops1", "first page of channels")
-	page = ask(t, s, "users.conversations", "limit", "1", "cursor", page.Next.Cursor)
+	page = ask(t, all, "users.conversations", "types", types, "limit", "1", "cursor", page.Next.Cursor)
 	testkit.Equal(t, page.Channels[0].Name+page.Next.Cursor, "secret", "last page of channels")
 	everywhere := New(t)
 	testkit.Equal(t, ask(t, everywhere, MethodHistory, "channel", "ops").Error, "channel_not_found", "a name")

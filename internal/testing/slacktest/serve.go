@@ -91,6 +91,9 @@ func (s *Server) serveMethod(w http.ResponseWriter, r *http.Request) {
 	scope := map[string]string{
 		"conversations.info": "channels:read", "users.conversations": "channels:read", "usergroups.list": "usergroups:read",
 	}[method]
+	if method == "users.conversations" && strings.Contains(p["types"], "private_channel") && !slices.Contains(strings.Split(s.scopes, ","), "groups:read") {
+		scope = "groups:read"
+	}
 	if scope != "" && !slices.Contains(strings.Split(s.scopes, ","), scope) {
 		writeJSON(w, map[string]any{"ok": false, "error": "missing_scope", "needed": scope, "provided": s.scopes})
 		return

@@ -123,8 +123,8 @@ func WithToken(token string) Option { return func(s *Server) { s.token = token }
 // WithWebhookSecret sets the last part of the webhook's path.
 func WithWebhookSecret(secret string) Option { return func(s *Server) { s.secret = secret } }
 
-// WithScopes sets the token's scopes. Without channels:read it may not ask about channels, without usergroups:read not
-// about user groups, without channels:history not about messages of public channels, and without groups:history not about messages of
+// WithScopes sets the token's scopes. Without channels:read it may not ask about channels, without groups:read not list private channels,
+// without usergroups:read not ask about user groups, without channels:history not about messages of public channels, and without groups:history not about messages of
 // private channels.
 func WithScopes(scopes ...string) Option {
 	return func(s *Server) { s.scopes = strings.Join(scopes, ",") }
