@@ -115,7 +115,7 @@ HOSTILE ?= true
 soak: ## Run four workers under random faults and attacks for DURATION (10m), drawn from SEED, and check every promise; then check the calls to Redis of as long
 	scripts/need $(REDIS_SERVER) redis-server
 	go test -tags soak -count=1 -timeout 0 -v ./tests/soak -soak.duration $(DURATION) -soak.seed "$(SEED)" -soak.hostile=$(HOSTILE)
-	go test -count=1 -timeout 0 -v -run '^TestHistory$$' ./internal/throttle/store -history.duration=$(DURATION)
+	go test -count=1 -timeout 0 -v -run '^TestHistory$$' ./internal/throttle/store -history.duration=$(DURATION) -history.seed="$(SEED)"
 
 # It takes hours: TIMES=3 measures less often, and ROWS names some rows, such as ROWS=/3_of_NATS.
 TIMES ?= 50

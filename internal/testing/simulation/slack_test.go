@@ -15,15 +15,16 @@ import (
 // slack stands for Slack: it has posts by their names.
 type slack struct {
 	mu      sync.Mutex
-	rough   bool           // it loses answers
-	posts   map[string]int // by name
-	events  map[string]int // by category
-	digests map[string]int // drops told, by claim
+	rough   bool                   // it loses answers
+	posts   map[string]int         // by name
+	events  map[string]int         // by category
+	digests map[string]int         // drops told, by claim
+	starts  map[string][]time.Time // of requests, by channel
 	random  *random
 }
 
 func newSlack(r *random) *slack {
-	return &slack{posts: make(map[string]int), events: make(map[string]int), digests: make(map[string]int), random: r}
+	return &slack{posts: make(map[string]int), events: make(map[string]int), digests: make(map[string]int), starts: make(map[string][]time.Time), random: r}
 }
 
 var errLost = errors.New("the answer is lost")
@@ -46,13 +47,20 @@ func (s *slack) answer() (posts bool, class sink.Class) {
 	return true, sink.OK
 }
 
+func (s *slack) start(channel string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starts[channel] = append(s.starts[channel], time.Now())
+}
+
 // client is the Slack of one worker.
 type client struct {
 	*slack
 	gone func() bool // the worker is cut off
 }
 
-func (c client) request(ctx context.Context, post func()) error {
+func (c client) request(ctx context.Context, channel string, post func()) error {
+	c.start(channel)
 	select {
 	case <-time.After(c.random.between(5*time.Millisecond, 300*time.Millisecond)):
 	case <-ctx.Done():
@@ -80,7 +88,7 @@ func (c client) Send(ctx context.Context, d sink.Delivery) (string, error) {
 	if strings.HasPrefix(d.Event.Category, "bad.") && !c.gone() {
 		return "", &sink.Error{Class: sink.Rejected, Code: "invalid_blocks", Err: errLost}
 	}
-	return d.Name, c.request(ctx, func() {
+	return d.Name, c.request(ctx, c.Destination(d), func() {
 		c.posts[d.Name]++
 		c.events[d.Event.Category]++
 	})
@@ -115,7 +123,7 @@ func (c client) find(ctx context.Context, there func() bool, receipt string) (si
 
 // sendDigest posts a digest.
 func (c client) sendDigest(ctx context.Context, d summary.Digest) error {
-	return c.request(ctx, func() { c.digests[d.Claim] += int(d.Dropped) })
+	return c.request(ctx, d.Channel, func() { c.digests[d.Claim] += int(d.Dropped) })
 }
 
 // findDigest looks for a digest.

@@ -57,42 +57,52 @@ func (s *scripted) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessPipelineHook implements [redis.Hook].
 func (s *scripted) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		return s.process(ctx, func() error { return next(ctx, commands) }, commands...)
+	}
 }
 
 // ProcessHook implements [redis.Hook].
 func (s *scripted) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, command redis.Cmder) error {
-		call := func() error {
-			s.clock()
-			err := next(ctx, command)
-			s.seen()
-			return err
-		}
-		now := manner(s.manner.Load())
-		if s.gone() {
-			now = never
-		}
-		switch now {
-		case late:
-			sleep(ctx, s.random.between(time.Millisecond, 700*time.Millisecond))
-		case twice:
-			_ = call()
-		case never:
-			if s.random.chance(50) && !s.gone() {
-				_ = call()
-			}
-			sleep(ctx, time.Second)
-			err := error(&net.OpError{Op: "read", Err: errors.New("the reply is lost")})
-			command.SetErr(err)
-			return err
-		}
-		if ctx.Err() != nil || s.gone() {
-			command.SetErr(context.DeadlineExceeded)
-			return context.DeadlineExceeded
-		}
-		return call()
+		return s.process(ctx, func() error { return next(ctx, command) }, command)
 	}
+}
+
+// process sends commands in the present manner.
+func (s *scripted) process(ctx context.Context, send func() error, commands ...redis.Cmder) error {
+	call := func() error {
+		s.clock()
+		err := send()
+		s.seen()
+		return err
+	}
+	fail := func(err error) error {
+		for _, command := range commands {
+			command.SetErr(err)
+		}
+		return err
+	}
+	now := manner(s.manner.Load())
+	if s.gone() {
+		now = never
+	}
+	switch now {
+	case late:
+		sleep(ctx, s.random.between(time.Millisecond, 700*time.Millisecond))
+	case twice:
+		_ = call()
+	case never:
+		if s.random.chance(50) && !s.gone() {
+			_ = call()
+		}
+		sleep(ctx, time.Second)
+		return fail(&net.OpError{Op: "read", Err: errors.New("the reply is lost")})
+	}
+	if ctx.Err() != nil || s.gone() {
+		return fail(context.DeadlineExceeded)
+	}
+	return call()
 }
 
 func sleep(ctx context.Context, d time.Duration) {

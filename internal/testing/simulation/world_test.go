@@ -45,20 +45,28 @@ var names = stream.Names{
 	DeadLetters: stream.DeadLetterBounds{PerSubject: 100, Bytes: 64 << 20, Age: time.Hour},
 }
 
+// budget is the pace of a channel.
+var budget = pacing.Pace{Interval: 500 * time.Millisecond, Burst: 2}
+
 // world has the servers and the workers of one seed.
 type world struct {
-	t       *testing.T
-	server  *server.Server
-	redis   *redis.Client // without faults
-	address string
-	source  script.Options
-	clock   *testkit.Clock
-	slack   *slack
-	ledger  *ledger
-	js      jetstream.JetStream
-	random  *random
-	logger  *slog.Logger
-	workers []*worker
+	t         *testing.T
+	server    *server.Server
+	redis     *redis.Client // without faults
+	address   string
+	source    script.Options
+	clock     *testkit.Clock
+	slack     *slack
+	ledger    *ledger
+	js        jetstream.JetStream
+	random    *random
+	refreshes *random // of reading the limits anew
+	logger    *slog.Logger
+	workers   []*worker
+	policy    throttle.Policy
+	kills     int
+	began     time.Time
+	outages   [][2]time.Time // in which Redis answers late, twice or never, and soon after
 
 	mu    sync.Mutex
 	rules limits.Ruleset
@@ -105,7 +113,11 @@ func newWorld(t *testing.T, seed uint64, address, folder string) *world {
 	if *verbose {
 		logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
-	w := &world{t: t, address: address, redis: newRedis(address), random: newRandom(seed, 1), logger: logger, rules: ruleset(t, 1)}
+	w := &world{
+		t: t, address: address, redis: newRedis(address), random: newRandom(seed, 1), refreshes: newRandom(seed, 3), logger: logger,
+		rules: ruleset(t, 1), began: time.Now(),
+		policy: []throttle.Policy{throttle.Hold, throttle.Local, throttle.Open, throttle.Closed}[seed%4],
+	}
 	testkit.NoError(t, w.redis.FlushAll(t.Context()).Err())
 	w.source, w.clock = scripttest.WithClock(t, script.Options{Client: w.redis, Prefix: prefix})
 	w.slack, w.ledger = newSlack(newRandom(seed, 2)), newLedger()
@@ -165,13 +177,19 @@ func (k *worker) run(ctx context.Context, streams *stream.Client) {
 	var limiter *throttle.Limiter
 	pacer := pacing.New(pacing.Options{
 		Runner: runner, Instance: k.name + "-" + time.Now().String(), Logger: w.logger,
-		Budgets:   pacing.Budgets{Channel: pacing.Pace{Interval: 500 * time.Millisecond, Burst: 2}, Workspace: pacing.Window{Count: 25, Length: 5 * time.Second}},
+		Budgets:   pacing.Budgets{Channel: budget, Workspace: pacing.Window{Count: 25, Length: 5 * time.Second}},
 		Available: func() bool { return limiter.Available() },
 	})
 	limiter = throttle.NewLimiter(throttle.LimiterOptions{
-		Settings: settings, Redis: shared, Policy: throttle.Hold, Grace: time.Second, DenyCacheTTL: time.Second, RoomMax: 1000,
-		Refresh: func(context.Context) error { limiter.Adopt(w.inForce()); return nil },
-		Pauses:  pacer.Learn, SelfTests: setup.SelfTests(), Logger: w.logger, Metrics: metrics.Decisions, UsageMetrics: metrics.Decisions,
+		Settings: settings, Redis: shared, Policy: w.policy, Grace: time.Second, DenyCacheTTL: time.Second, RoomMax: 1000,
+		Refresh: func(context.Context) error {
+			if w.refreshes.chance(30) {
+				return errLost
+			}
+			limiter.Adopt(w.inForce())
+			return nil
+		},
+		Pauses: pacer.Learn, SelfTests: setup.SelfTests(), Logger: w.logger, Metrics: metrics.Decisions, UsageMetrics: metrics.Decisions,
 	})
 	limiter.Adopt(rules)
 	outlet := client{w.slack, k.isGone.Load}
@@ -227,6 +245,7 @@ func (k *worker) stop() {
 func (w *world) kill(i int) {
 	k := w.workers[i]
 	k.isGone.Store(true)
+	w.kills++
 	k.wire.cut()
 	w.workers[i] = w.start(k.name)
 	k.stop()

@@ -33,7 +33,7 @@ var ofDeciding = []mutant{
 		file: "lua/decide.lua",
 		old:  `newest[1] > generation or newest[1] == generation and newest[2] > revision`,
 		new:  `false`,
-		test: "./internal/throttle/store -run ^TestHistory$ -history.duration=6s",
+		test: "./internal/throttle/store -run ^TestHistory$ -history.duration=10s",
 	},
 	{
 		name: "duplicate-as-redelivery",

@@ -314,7 +314,7 @@ end`,
 		file: "lua/refund.lua",
 		old:  `local held = current and tonumber(current) == lease_end`,
 		new:  `local held = current`,
-		test: "./internal/throttle/store -run ^TestHistory$ -history.duration=6s",
+		test: "./internal/throttle/store -run ^TestHistory$ -history.duration=10s",
 	},
 	{
 		name: "refund-without-the-lease",
