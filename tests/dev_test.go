@@ -52,9 +52,10 @@ func TestDev(t *testing.T) {
 	t.Parallel()
 	p := start(t, "dev", settings{"HTTP_ADDR": "127.0.0.1:0"}, "dev", "--storm", "50")
 	p.awaitOutput(" RESOLVED after ")
+	p.awaitOutput(", mute ") // the level of a drop
 	wantShown(t, paste(t, p.commandAt("Redis ")), "30/30s", "30 of 30", "6/30s")
 	p.signal(os.Interrupt)
-	p.want(0, "notifier dev --storm 50\n", "limits   global 30/30s, each category 6/30s, a digest every 15s\n",
+	p.want(0, "notifier dev --storm 50\n", "limits   global 30/30s, each category 6/30s, deploys@key 1/30s, a digest every 15s\n",
 		"/metrics\n", " database FIRING Replica is 41 s behind", " DEAD     an event has become a dead letter: bad_json\n")
 	out := p.stdout.String()
 	if strings.Contains(out, escape) {
@@ -63,13 +64,13 @@ func TestDev(t *testing.T) {
 	if sent := len(notification.FindAllString(out, -1)); sent < 25 || sent > 31 {
 		t.Errorf("%d notifications of the storm, want most of the 30 that the limits allow at once:\n%s", sent, out)
 	}
-	totals := regexp.MustCompile(`(?m)^totals  events \d+  sent \d+  dropped \d+ \(.*global \d+.*\)  duplicate 1  dead 1  expired 0  waiting 0  ` +
+	totals := regexp.MustCompile(`(?m)^totals  events \d+  sent \d+  dropped \d+ \(.*deploys@key 1, global \d+.*\)  duplicate 1  dead 1  expired 0  folded \d  waiting \d  ` +
 		`full: global, next slot in \d+s$`)
 	if lines := len(totals.FindAllString(out, -1)); lines < 3 {
 		t.Errorf("%d lines of totals with all outcomes, want one a second:\n%s", lines, out)
 	}
-	table := regexp.MustCompile(`(?s)\d+ events in \d+s\nCATEGORY +EVENTS +SENT +DROPPED +DUPLICATE +DEAD +DROPPED BY\n` +
-		`payments  .*\ndeploys .*\nall +\d+ +3\d +\d+ +1 +1 +(category \d+, )?global \d+\n$`)
+	table := regexp.MustCompile(`(?s)\d+ events in \d+s\nCATEGORY +EVENTS +SENT +DROPPED +DUPLICATE +DEAD +FOLDED +DROPPED BY\n` +
+		`payments  .*\ndeploys .*\nall +\d+ +3\d +\d+ +1 +1 +1 +(category \d+, )?deploys@key 1, global \d+, mute \d+\n$`)
 	if !table.MatchString(out) {
 		t.Errorf("it does not end with the table:\n%s", out)
 	}
@@ -109,7 +110,7 @@ func TestDevShowsLiveLimits(t *testing.T) {
 	run(t, d.settings(), "publish", "payments", "text", "--count", "3").want(0)
 	p.awaitOutput("sent 3  ")
 	run(t, d.settings(), "limits", "set", "payments", "3/30m").want(0)
-	p.awaitOutput("dropped 0  duplicate 0  dead 0  expired 0  waiting 0  full: payments, next slot in ")
+	p.awaitOutput("dropped 0  duplicate 0  dead 0  expired 0  folded 0  waiting 0  full: payments, next slot in ")
 	p.stop()
 }
 

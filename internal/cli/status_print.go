@@ -116,11 +116,11 @@ func (p statusPrinter) workers(s status.Status) panel {
 		}
 		*rows = append(*rows, []string{
 			plain.Short(name, nameWidth), state, fmt.Sprint(w.PerMinute.Sent), fmt.Sprint(w.PerMinute.Dropped), fmt.Sprint(w.PerMinute.Delayed),
-			fmt.Sprint(w.PerMinute.Other), fmt.Sprint(w.InHand), p.since(w.Started), plain.Short(w.Version, 12),
+			fmt.Sprint(w.PerMinute.Folded), fmt.Sprint(w.PerMinute.Other), fmt.Sprint(w.InHand), p.since(w.Started), plain.Short(w.Version, 12),
 		})
 	}
 	return panel{
-		what: "workers", heading: []string{"WORKER", "STATE", "SENT/MIN", "DROPPED/MIN", "DELAYED/MIN", "OTHER/MIN", "IN HAND", "UP", "VERSION"},
+		what: "workers", heading: []string{"WORKER", "STATE", "SENT/MIN", "DROPPED", "DELAYED", "FOLDED", "OTHER", "IN HAND", "UP", "VERSION"},
 		rows: append(faulty, sound...), urgent: len(faulty),
 	}
 }

@@ -20,7 +20,7 @@ func crowdedStatus() status.Status {
 	s := status.Status{
 		At: now, Revision: "7:12",
 		Workers: []status.Worker{{Name: long, Version: long, Started: now.Add(-50 * time.Hour), NotReady: long, InHand: 1 << 20,
-			PerMinute: status.Rates{Sent: 1 << 20, Dropped: 1 << 20, Delayed: 1 << 20, Other: 1 << 20}}},
+			PerMinute: status.Rates{Sent: 1 << 20, Dropped: 1 << 20, Delayed: 1 << 20, Folded: 1 << 20, Other: 1 << 20}}},
 		Mismatches:  []status.Mismatch{{Variable: "NOTIFIER_GLOBAL_LIMIT", Values: map[string][]string{"1/1m": {long}, "": {"b"}}}},
 		Backlog:     status.Backlog{InRoom: map[string]int64{"slot": 3, "pair": 0, "channel": 2}, Bytes: 1536, Capacity: 1 << 30},
 		Redis:       status.Redis{Role: "primary", Version: "7.2.4", SlowestCall: 3 * time.Millisecond},
@@ -131,7 +131,7 @@ func TestStatusTexts(t *testing.T) {
 		"not ready: host/4712: redis is gone", "opens 4/1h 4 of 4 in 4m0s 0", "puzzles 4/1h 4 of 4 not known 0", "muted 0/1h 0 of 0 never 0",
 		"free 4/1h 3 of 4 now 0", "SUPPRESSED EVENTS SINCE NEXT SLOT BY", "opens 1204 1h0m ago in 4m0s category", "puzzles 2 0s ago not known global",
 		"backlog 7 not delivered, 2 delivered and unacknowledged; in the room: none; stream 0 B", "redis slowest call of the last minute 3ms",
-		"WORKER STATE SENT/MIN DROPPED/MIN DELAYED/MIN OTHER/MIN IN HAND UP VERSION", "host/4712 not ready 0 0 0 0 0 1h0m", "host/4711 ready 0 0 3 0 0 1h0m",
+		"WORKER STATE SENT/MIN DROPPED DELAYED FOLDED OTHER IN HAND UP VERSION", "host/4712 not ready 0 0 0 0 0 0 1h0m", "host/4711 ready 0 0 3 0 0 0 1h0m",
 	} {
 		if !slices.Contains(words, want) {
 			t.Errorf("got\n%s\nwant the line %q", shown, want)

@@ -47,9 +47,9 @@ func (s *situation) outcomes(colours screen.Colours) string {
 	if by := total.droppedBy(); by != "" {
 		dropped += " (" + by + ")"
 	}
-	return fmt.Sprintf("events %d  %s  %s  duplicate %d  dead %d  expired %d  waiting %d", total.events,
+	return fmt.Sprintf("events %d  %s  %s  duplicate %d  dead %d  expired %d  folded %d  waiting %d", total.events,
 		colours.Green(fmt.Sprintf("sent %d", total.of(consume.Sent))), colours.Amber(dropped),
-		total.of(consume.Duplicate), total.of(consume.Dead), total.of(consume.Expired), s.waiting)
+		total.of(consume.Duplicate), total.of(consume.Dead), total.of(consume.Expired), total.of(consume.Folded), s.waiting)
 }
 
 // full returns the paths with a full limit, and when the first of them has a slot. A full global limit stands for all.

@@ -18,13 +18,13 @@ import (
 const (
 	maxStorm      = 10_000 // roughly how many sequential publishes per second JetStream sustains on a laptop
 	stormTicks    = 20     // bursts per second
-	muteAfter     = 20 * time.Second
+	muteAfter     = 5 * time.Second
 	muteFor       = 30 * time.Second
 	incidentRound = 30 * time.Second
 )
 
 // story has the incidents in the order of their times, and the categories, the loudest first. Incidents that must be sent come first, while
-// slots are free; two are equal, so that one is a duplicate. The malformed event has no category in its subject, so the deny cache cannot
+// slots are free; two are equal, so that one is a duplicate, and a third one has the same key, so that the key's limit denies it. The malformed event has no category in its subject, so the deny cache cannot
 // drop it before it is decoded.
 var story = func() (s struct {
 	Incidents []incident

@@ -56,6 +56,7 @@ func (r *Rates) add(other Rates) {
 	r.Sent += other.Sent
 	r.Dropped += other.Dropped
 	r.Delayed += other.Delayed
+	r.Folded += other.Folded
 	r.Other += other.Other
 }
 
@@ -66,6 +67,8 @@ func (c *Counts) Event(outcome string, n int) {
 		c.count(Rates{Sent: int64(n)})
 	case "dropped":
 		c.count(Rates{Dropped: int64(n)})
+	case "folded":
+		c.count(Rates{Folded: int64(n)})
 	default:
 		c.count(Rates{Other: int64(n)})
 	}

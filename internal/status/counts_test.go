@@ -16,6 +16,7 @@ func TestCounts(t *testing.T) {
 	c.clock = func() time.Time { return now }
 	c.Event("sent", 3)
 	c.Event("dropped", 2)
+	c.Event("folded", 4)
 	c.Event("duplicate", 1)
 	c.Event("expired", 1)
 	c.Delay()
@@ -42,11 +43,11 @@ func TestCounts(t *testing.T) {
 			t.Errorf("got %d in hand and degraded %v, want 2 and true", told.InHand, told.Degraded)
 		}
 	}
-	first := Rates{Sent: 3, Dropped: 2, Delayed: 1, Other: 2}
+	first := Rates{Sent: 3, Dropped: 2, Delayed: 1, Folded: 4, Other: 2}
 	want(first, 1, 2, 2, 3*time.Millisecond)
 	now = now.Add(50 * time.Second)
 	c.Event("sent", 1)
-	want(Rates{Sent: 4, Dropped: 2, Delayed: 1, Other: 2}, 2, 2, 2, 3*time.Millisecond)
+	want(Rates{Sent: 4, Dropped: 2, Delayed: 1, Folded: 4, Other: 2}, 2, 2, 2, 3*time.Millisecond)
 	testkit.EqualSlices(t, c.Now().Minutes, []Minute{
 		{At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Sent: 3, Dropped: 2, Delayed: 1},
 		{At: time.Date(2026, 3, 1, 12, 1, 0, 0, time.UTC), Sent: 1},

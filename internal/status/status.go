@@ -68,6 +68,7 @@ type Rates struct {
 	Sent    int64 `json:"sent"`
 	Dropped int64 `json:"dropped"`
 	Delayed int64 `json:"delayed"` // began to wait for a slot
+	Folded  int64 `json:"folded"`  // counted in a message of their key
 	Other   int64 `json:"other"`   // duplicate, dead and expired
 }
 
