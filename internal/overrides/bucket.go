@@ -47,7 +47,7 @@ type Bucket struct {
 
 	mu      sync.Mutex
 	noted   time.Time         // creation time of the bucket that warnOnce last checked
-	foreign map[string]uint64 // key that names no limit -> logged revision
+	foreign map[string]uint64 // key that is ignored -> logged revision
 }
 
 // Open opens the bucket. If the bucket is absent, Open creates it if the options allow that, and otherwise returns [ErrNoBucket].
@@ -173,13 +173,21 @@ func (b *Bucket) warnOnce(found *jetstream.StreamInfo) {
 	}
 }
 
+// isNew reports whether nothing was logged about this revision of a key.
+func (b *Bucket) isNew(c Change) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.foreign[c.stored.key] >= c.Revision {
+		return false
+	}
+	b.foreign[c.stored.key] = c.Revision
+	return true
+}
+
 // understands reports whether a change is about a limit. It logs each revision of a foreign key once.
 func (b *Bucket) understands(c Change) bool {
 	if c.stored.foreign && !c.Adopted() && !c.Deleted && !c.stored.forged && !c.stored.overwritten {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.foreign[c.stored.key] < c.Revision {
-			b.foreign[c.stored.key] = c.Revision
+		if b.isNew(c) {
 			b.o.Logger.Warn("ignoring a key of the limits bucket that does not name a limit",
 				"bucket", b.o.Name, "key", c.stored.key, "revision", c.Revision)
 		}

@@ -58,8 +58,12 @@ func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision u
 				Name: entry.Name, stored: stored{key: entry.stored.key}, Value: entry.Then, Deleted: entry.Then == "", Ended: entry.Revision, By: entry.By,
 			})
 		case entry.Name.Kind == Recurring && !entry.Deleted:
-			if begun, begins := entry.begin(s.entries, now); begins {
+			begun, begins, err := entry.begin(s.entries, now)
+			if begins {
 				next = append(next, begun)
+			} else if err != nil && w.bucket.isNew(entry) {
+				w.bucket.o.Logger.Warn("ignoring a recurring mute whose schedule cannot be read",
+					"bucket", w.bucket.o.Name, "level", entry.Name.String(), "schedule", entry.Muting.Every, "error", err)
 			}
 		case entry.stored.overwritten:
 			next = append(next, entry.again())

@@ -50,9 +50,9 @@ func (b *Bucket) SetMute(ctx context.Context, mute Change, until func(now time.T
 	if set, err = b.change(ctx, "setting the", mute.Name, mute, 0); err != nil {
 		return set, err
 	}
-	begun, begins := set.begin(nil, now)
+	begun, begins, err := set.begin(nil, now)
 	if !begins {
-		return set, nil
+		return set, err
 	}
 	set.Until = begun.Until
 	if _, err = b.change(ctx, "beginning the", begun.Name, begun, begun.Until.Sub(now)); errors.Is(err, ErrConflict) {
@@ -74,18 +74,18 @@ func (b *Bucket) now(ctx context.Context) (time.Time, error) {
 }
 
 // begin returns the mute of the window of a recurring mute, if there is a window now, and if neither the mute is in force nor an operator
-// has ended it since the window began.
-func (c Change) begin(entries map[Name]Change, now time.Time) (begun Change, begins bool) {
+// has ended it since the window began. It returns an error if the schedule cannot be read.
+func (c Change) begin(entries map[Name]Change, now time.Time) (begun Change, begins bool, err error) {
 	weekly, err := schedule.Parse(c.Muting.Every)
 	if err != nil {
-		return Change{}, false
+		return Change{}, false, err
 	}
 	from, to := weekly.Next(now)
 	begun = Change{Name: c.Name, Value: c.Value, Muting: c.Muting, By: c.By, Until: to}
 	begun.Name.Kind = Mute
 	if begun.stored.key, err = begun.Name.Key(); err != nil || from.After(now) {
-		return Change{}, false
+		return Change{}, false, err
 	}
 	known, found := entries[begun.Name]
-	return begun, !found || known.Deleted && (known.Ended != 0 || known.Changed.Before(from))
+	return begun, !found || known.Deleted && (known.Ended != 0 || known.Changed.Before(from)), nil
 }

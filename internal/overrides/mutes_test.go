@@ -37,12 +37,16 @@ func TestBegin(t *testing.T) {
 		"ended by itself in this window": {ended(begin.Add(time.Minute), 5), begin.Add(time.Hour), true},
 		"at the end":                     {nil, begin.Add(2 * time.Hour), false},
 	} {
-		begun, begins := rule.begin(c.entries, c.now)
+		begun, begins, err := rule.begin(c.entries, c.now)
+		testkit.NoError(t, err)
 		testkit.Equal(t, begins, c.want, "%s: the mute begins", what)
 		if begins && (begun.Name != name || !begun.Until.Equal(begin.Add(2*time.Hour)) || begun.By != "ann" || begun.Muting.Spare != "critical" || begun.Value != "vacuum") {
 			t.Errorf("%s: begins as %+v", what, begun)
 		}
 	}
+	rule.Muting.Every = "Tue 02:00-04:00 Nowhere/City"
+	_, begins, err := rule.begin(nil, begin)
+	testkit.Equal(t, begins || err == nil, false, "begins in an unknown time zone")
 }
 
 // TestMutesInTheBucket sets a mute beside a limit, and two schedules, one of which has a window now. A watcher ends the mute, and keeps the

@@ -13,10 +13,18 @@ var ofConsume = []mutant{
 	{
 		name: "muted-is-posted",
 		bug:  "A worker posts an event that was muted after its decision.",
-		file: "internal/consume/deliver.go",
-		old:  `sink.WithCheck(d.message.span.In(work), check)`,
-		new:  `d.message.span.In(work)`,
+		file: "internal/consume/mutes.go",
+		old:  `by, err = c.mutes.CheckMute(ctx, d.event.Category, d.event.Severity)`,
+		new:  `by, err = time.Time{}, nil`,
 		test: "./internal/consume -run ^TestMutedBeforeThePost$",
+	},
+	{
+		name: "folds-without-a-share",
+		bug:  "Events that wait to be folded take the place of resolved events in the room.",
+		file: "internal/consume/stays.go",
+		old:  `stay.First = first + " folds"`,
+		new:  `stay.First = first`,
+		test: "./internal/consume -run ^TestAwaitingHasItsShare$",
 	},
 	{
 		name: "look-up-that-forgets-its-doubt",

@@ -3,6 +3,14 @@ package main
 // ofOthers are the bugs in the other packages.
 var ofOthers = []mutant{
 	{
+		name: "posted-too-late",
+		bug:  "A post goes out although its check is too old when there is a connection.",
+		file: "internal/sink/client/client.go",
+		old:  `c.ask(ctx, call, by)`,
+		new:  `c.ask(ctx, call, by.Add(time.Hour))`,
+		test: "./internal/sink/slack -run ^TestSendInTime$",
+	},
+	{
 		name: "stub-for-everybody",
 		bug:  "A web page whose name leads to this host reads the messages of a rehearsal.",
 		file: "internal/slackstub/stub.go",
