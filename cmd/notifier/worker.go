@@ -161,7 +161,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 // findStreams waits for the streams and consumers, and returns what they are like.
 func (w *worker) findStreams(ctx context.Context, s *servers) (found *stream.Layout, err error) {
 	streams, err := stream.NewClient(stream.Options{
-		Connection: s.connection, Names: setup.Names(w.settings), Provision: w.settings.NATS.Provision, AckWait: w.settings.NATS.AckWait, Logger: w.logger,
+		Connection: s.connection, Names: setup.Names(w.settings), Provision: w.settings.NATS.Provision, AckWait: w.settings.NATS.AckWait,
+		Longest: w.settings.SendTimeout(), Logger: w.logger,
 	})
 	if err != nil {
 		return found, err

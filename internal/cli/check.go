@@ -154,6 +154,7 @@ func (c *check) nats(ctx context.Context, connection *stream.Connection) {
 	c.ok("nats", "connected to "+connection.Conn.ConnectedUrlRedacted())
 	options := stream.Options{
 		Connection: connection, Names: setup.Names(c.settings), Provision: c.settings.NATS.Provision, AckWait: c.settings.NATS.AckWait,
+		Longest: c.settings.SendTimeout(),
 	}
 	for _, finding := range stream.Check(ctx, options) {
 		report := c.fail

@@ -35,7 +35,7 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 	}
 	// The lease is shorter than a post, so the worker renews the lease before the post.
 	sequence := f.event("payments", "order-1")
-	f.start(func(o *setup) { o.client.AckWait, o.SendTimeout = ackWait, time.Minute })
+	f.start(func(o *setup) { o.client.AckWait, o.SendTimeout = ackWait, ackWait })
 	f.eventually("it comes again", func() bool { return asked.Load() > 1 })
 	f.requireEmpty()
 	f.requireSaid(sequence, "+ACK")
@@ -127,19 +127,19 @@ func TestAfterTheLease(t *testing.T) {
 	f.requireOutcomes(map[string]int{"dead ": 1, "sent ": 1})
 }
 
-// TestNoPostWithoutALease fails to renew a lease that is shorter than a post.
+// TestNoPostWithoutALease fails to renew a lease that is shorter than a post, then renews it. It posts nothing if even a new lease is
+// shorter than a post.
 func TestNoPostWithoutALease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
-	w := f.prepared(func(o *setup) { // the lease outlasts a busy machine, and a post might take longer still
-		o.client.Connection, o.SendTimeout = f.connect("nats://"+proxy.Addr), 2*patience
-	})
+	w := f.prepared(func(o *setup) { o.client.Connection, o.SendTimeout = f.connect("nats://"+proxy.Addr), patience/2 })
 	f.event("payments", "order-1")
 	d := &delivery{
 		message: f.taken(w, patience), prepared: &preparation{delivery: sink.Delivery{Event: event.Event{ID: "order-1"}}},
 		admission: admission{grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
 	}
+	d.message.lease.extend(time.Now(), patience/4)
 	proxy.DropReplies(true)
 	unanswered, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
@@ -150,6 +150,11 @@ func TestNoPostWithoutALease(t *testing.T) {
 	proxy.DropReplies(false)
 	if _, failure, attempted := w.decider.deliverer.attempt(t.Context(), d); !attempted || failure != nil {
 		t.Errorf("attempt with a renewed lease: got %t, %v, want a post", attempted, failure)
+	}
+	f.requireHistory("order-1", "extend", "send")
+	w.decider.deliverer.sendTimeout = 2 * patience
+	if _, _, attempted := w.decider.deliverer.attempt(t.Context(), d); attempted {
+		t.Error("got a post, want none: a new lease is shorter than a post")
 	}
 	f.requireHistory("order-1", "extend", "send")
 }

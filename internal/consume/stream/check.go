@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func Check(ctx context.Context, o Options) []Finding {
 		return []Finding{{Subject: "jetstream", Err: err}}
 	}
 	names := o.Names
-	c := &check{connection: o.Connection, js: js, names: names, provision: o.Provision, ackWait: o.AckWait}
+	c := &check{connection: o.Connection, js: js, names: names, provision: o.Provision, ackWait: o.AckWait, longest: o.Longest}
 	findings := []Finding{
 		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.Consumer, fit)),
 		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.trusted)),
@@ -84,6 +85,7 @@ type check struct {
 	names      Names
 	provision  bool
 	ackWait    time.Duration
+	longest    time.Duration
 	creates    []string // API subjects on which the worker will request what is absent
 	single     []string // streams with one replica
 }
@@ -109,7 +111,7 @@ func (c *check) consumer(ctx context.Context, stream, name string, fit func(jets
 		return "", c.explain(err)
 	}
 	config := consumer.CachedInfo().Config
-	if err := fit(config); err != nil {
+	if err := cmp.Or(fit(config), outlasts(config, c.longest)); err != nil {
 		return "", err
 	}
 	if err := c.looksAt(ctx, stream); err != nil {

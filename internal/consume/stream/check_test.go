@@ -107,6 +107,8 @@ var checksOfPresence = map[string]checkCase{
 	"no consumer":         {setUp: withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{eventConsumer: "!run notifier provision"}},
 	"no consumer of room": {setUp: withStream(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{roomConsumer: "!run notifier provision"}},
 	"push":                {setUp: withConsumer(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }), want: expected{eventConsumer: "!not a pull consumer"}},
+	"an ack wait shorter than a post": {setUp: withConsumer(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Second }),
+		want: expected{eventConsumer: "!has an acknowledgement wait of 1s, and one post may take 2s"}},
 	"other settings": {setUp: withConsumer(func(c *jetstream.ConsumerConfig) { c.AckWait, c.MaxDeliver = time.Minute, 4 }),
 		want: expected{eventConsumer: "?at most 4 times"}},
 }
@@ -188,7 +190,7 @@ func TestCheck(t *testing.T) {
 					test.names(&names)
 				}
 				before := f.streams()
-				findings := f.check(Options{Connection: f.connectLimited(), Names: names, Provision: test.provision, AckWait: patience})
+				findings := f.check(Options{Connection: f.connectLimited(), Names: names, Provision: test.provision, AckWait: patience, Longest: 2 * time.Second})
 				for subject, want := range test.want {
 					if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == subject && found.says(want) }) {
 						t.Errorf("finding of %s: got %v, want %q", subject, findings, want)

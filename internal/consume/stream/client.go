@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type Options struct {
 	Names      Names
 	Provision  bool          // create absent streams and consumers
 	AckWait    time.Duration // of consumers that the client creates
+	Longest    time.Duration // maximum duration of a post: an existing consumer with a shorter ack wait is unfit
 	Logger     *slog.Logger
 }
 
@@ -102,7 +104,9 @@ func (c *Client) Find(ctx context.Context) error {
 		}
 		var found Layout
 		err := c.Connection.Request(ctx, func(ctx context.Context) (err error) {
-			found, err = find(ctx, c.JetStream, c.options.AckWait, c.options.Logger)
+			if found, err = find(ctx, c.JetStream, c.options.AckWait, c.options.Logger); err == nil {
+				err = cmp.Or(outlasts(found.Consumer.CachedInfo().Config, c.options.Longest), outlasts(found.Room.Consumer.CachedInfo().Config, c.options.Longest))
+			}
 			return err
 		})
 		if ctx.Err() != nil {

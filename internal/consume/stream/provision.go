@@ -135,6 +135,14 @@ type Layout struct {
 // AckWait returns how long a message belongs to the worker that received it: until the earliest redelivery.
 func (l Layout) AckWait() time.Duration { return leaseOf(l.Consumer.CachedInfo().Config) }
 
+// outlasts returns an error if a consumer may deliver an event again during a post of this duration.
+func outlasts(config jetstream.ConsumerConfig, post time.Duration) error {
+	if wait := leaseOf(config); wait <= post {
+		return fmt.Errorf("%w: consumer %q has an acknowledgement wait of %v, and one post may take %v; notifier provision sets NOTIFIER_NATS_ACK_WAIT", ErrUnfit, config.Durable, wait, post)
+	}
+	return nil
+}
+
 // MaxAge returns how long the producers' stream keeps a message; 0 means that it keeps all.
 func (l Layout) MaxAge() time.Duration { return l.Stream.CachedInfo().Config.MaxAge }
 
