@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,7 +31,8 @@ type arena struct {
 	redis *servertest.Redis
 	slack *slackCounter
 	js    jetstream.JetStream
-	anew  bool // the consumer is made anew before a contestant starts
+	anew  bool         // the consumer is made anew before a contestant starts
+	sent  atomic.Int64 // number of the newest request of a producer
 }
 
 func newArena(b *testing.B) *arena {

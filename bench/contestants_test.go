@@ -26,6 +26,7 @@ const (
 	natsVariable  = "BENCH_NATS"
 	redisVariable = "BENCH_REDIS"
 	slackVariable = "BENCH_SLACK"
+	floorVariable = "BENCH_FLOOR"  // address of the server that stores nothing
 	limitVariable = "BENCH_LIMITS" // global and category count
 )
 
@@ -44,6 +45,9 @@ func TestMain(m *testing.M) {
 		return
 	case "plain":
 		plain()
+		return
+	case "floor":
+		serveNothing()
 		return
 	}
 	os.Exit(runAll(m))

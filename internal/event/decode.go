@@ -241,6 +241,10 @@ func stableID(id string) string {
 func isCopyable(id string) bool {
 	before := ' '
 	for _, r := range id {
+		if ' ' < r && r < unicode.MaxASCII { // visible ASCII
+			before = r
+			continue
+		}
 		isSpace := unicode.IsSpace(r) && (r != ' ' || before == ' ')
 		if isSpace || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
 			return false

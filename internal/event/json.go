@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,6 +61,17 @@ func splitObject(data []byte) object {
 		return true
 	})
 	return members
+}
+
+// SplitArray returns the elements of a JSON array, each as written. They share the memory of data. The error is a *Fault with ReasonBadJSON.
+func SplitArray(data []byte) ([][]byte, error) {
+	if fault := checkJSON(data); fault != nil {
+		return nil, fault
+	}
+	if data = bytes.TrimLeft(data, " \t\r\n"); data[0] != '[' {
+		return nil, NewFault(ReasonBadJSON, "the body is not a JSON array", nil)
+	}
+	return splitArray(data), nil
 }
 
 // splitArray splits a JSON array into its elements, each as written.

@@ -58,10 +58,13 @@ func (e *Event) identifyAlert(o object) {
 // QuickIdentity returns the event of m with only the given category and its identity, at the cost of a search. It is not ok if the body or
 // its envelope may contain an ID or alerts, and for a message of the room: only Decode can tell then.
 func (d Decoder) QuickIdentity(m Message, category string) (e Event, ok bool) {
-	e = Event{ID: m.derivedID(), Derived: true, Category: category}
+	e = Event{Derived: true, Category: category}
 	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
 	if m.Room != nil || mayHold(m.Data, `"alerts"`) || e.Derived && (headerAttributes(m.Header) != nil || mayHold(m.Data, `"id"`)) {
 		return Event{}, false
+	}
+	if e.Derived {
+		e.ID = m.derivedID()
 	}
 	return e, true
 }

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -98,8 +97,8 @@ func (m maker) messages(data []byte, asked form) ([]*nats.Msg, *problem) {
 
 // batch returns a message for each event of a batch. It returns none if one is invalid.
 func (m maker) batch(data []byte) ([]*nats.Msg, *problem) {
-	var elements []json.RawMessage
-	if err := json.Unmarshal(data, &elements); err != nil || elements == nil {
+	elements, err := event.SplitArray(data)
+	if err != nil {
 		return nil, refused(event.NewFault(event.ReasonBadJSON, "a batch must be a JSON array of CloudEvents", err))
 	}
 	if len(elements) > maxBatch {
