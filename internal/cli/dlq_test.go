@@ -211,7 +211,7 @@ func TestWithoutNATS(t *testing.T) {
 	testkit.SetSettings(t, map[string]string{"NATS_URL": "nats://" + unused(t)})
 	for line, want := range map[string]string{
 		"dlq list": "nats: connecting to nats", "limits set payments 1/1h": "(check NOTIFIER_NATS_URL)",
-		"publish payments text": "connecting to nats", "simulate --from-stream": "connecting to nats",
+		"publish payments text": "(check NOTIFIER_NATS_URL)", "simulate --from-stream": "(check NOTIFIER_NATS_URL)",
 	} {
 		_, _, err := execute(testkit.Ended(t), "", strings.Fields(line)...)
 		if status := ExitStatus(err, io.Discard); status != Failure || !strings.Contains(err.Error(), want) {

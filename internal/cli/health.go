@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -84,7 +85,10 @@ func askAdmin(ctx context.Context, address, path string) error {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return err
+		if failed, isURL := errors.AsType[*url.Error](err); isURL {
+			err = failed.Err // without the address, which the caller adds
+		}
+		return fmt.Errorf("%w (check NOTIFIER_HTTP_ADDR, and that a worker runs on this host)", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {

@@ -32,7 +32,7 @@ func TestAskAdmin(t *testing.T) {
 	port := healthy[strings.LastIndex(healthy, ":"):]
 	for address, want := range map[string]string{
 		healthy: "", port: "", "0.0.0.0" + port: "", "[::]" + port: "", "localhost" + port: "",
-		unhealthy: "503 Service Unavailable: nats is not connected; the worker is starting", unused(t): "connection refused",
+		unhealthy: "503 Service Unavailable: nats is not connected; the worker is starting", unused(t): "connection refused (check NOTIFIER_HTTP_ADDR",
 		"nowhere": "missing port", "127.0.0.1:x y": "invalid",
 	} {
 		if err := askAdmin(t.Context(), address, "/healthz"); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

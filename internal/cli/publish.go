@@ -136,7 +136,7 @@ func (p *publisher) run(cmd *cobra.Command, arguments []string) error {
 func (p *publisher) publish(ctx context.Context, settings config.Config, body []byte, out io.Writer) error {
 	connection, err := setup.DialNATS(ctx, settings.NATS)
 	if err != nil {
-		return err
+		return fmt.Errorf("nats: %s", setup.ExplainNATS(err))
 	}
 	defer connection.Conn.Close()
 	session := &publishing{js: setup.JetStream(connection, jetstream.WithPublishAsyncTimeout(publishTimeout))}

@@ -285,7 +285,7 @@ func (s *simulation) readFile(ctx context.Context, decoder event.Decoder, in io.
 func readStream(ctx context.Context, settings config.NATS, decoder event.Decoder, progress simulate.Progress) (*simulate.History, error) {
 	connection, err := setup.DialNATS(ctx, settings)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("nats: %s", setup.ExplainNATS(err))
 	}
 	defer connection.Conn.Close()
 	history, err := simulate.ReadStream(ctx, setup.JetStream(connection), settings.Stream, decoder, progress)

@@ -109,7 +109,7 @@ func parseLimit(text string) (Limit, error) {
 func parseBurst(text string, limit Limit) (int64, error) {
 	value, found := strings.CutPrefix(text, "burst=")
 	if !found {
-		return 0, fmt.Errorf("option %q is not burst=<count>", text)
+		return 0, fmt.Errorf("option %q is not burst=<count>; limits of several paths are separated by commas", text)
 	}
 	if !limit.Description().Bursts {
 		bursting := algorithm.Names(func(d *algorithm.Description) bool { return d.Bursts })
@@ -209,7 +209,9 @@ func parseList[T any](text, form string, parse func(name, value string) (T, erro
 }
 
 // ParseRules reads "path=limit,…". It returns the good rules and every fault, each naming its entry.
-func ParseRules(text string) ([]Rule, []error) { return parseList(text, "path=limit", parseRule) }
+func ParseRules(text string) ([]Rule, []error) {
+	return parseList(text, "path=limit, such as payments=40/30m", parseRule)
+}
 
 func parseRule(path, limit string) (Rule, error) {
 	if setting, taken := reserved[path]; taken {

@@ -33,7 +33,7 @@ func parseOverride(level, limits string) (Override, error) {
 // ParseOverrides reads "level=limit,…", where a level is "global", "category" or the level of a Rule. It returns the good overrides and every
 // fault, each naming its entry.
 func ParseOverrides(text string) ([]Override, []error) {
-	return parseList(text, "level=limit", parseOverride)
+	return parseList(text, "level=limit, such as payments=40/30m", parseOverride)
 }
 
 // With returns the plan with some levels overridden. Overridden levels have this origin. With does not change the plan itself.

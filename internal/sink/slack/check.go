@@ -48,7 +48,11 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 		return err
 	}))
 	if failure != nil {
-		return []sink.Checked{{Subject: "Slack token", Err: fmt.Errorf("auth.test: %w", failure.Err)}}
+		setting := "NOTIFIER_SLACK_API_URL, and the network or proxy in between"
+		if failure.Class == sink.Misconfigured {
+			setting = "NOTIFIER_SLACK_TOKEN"
+		}
+		return []sink.Checked{{Subject: "Slack token", Err: fmt.Errorf("auth.test: %w (check %s)", failure.Err, setting)}}
 	}
 	granted := strings.ReplaceAll(auth.Header.Get("X-OAuth-Scopes"), " ", "")
 	scopes := strings.Split(granted, ",")

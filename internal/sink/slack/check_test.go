@@ -24,7 +24,7 @@ var findings = []struct {
 	want     []string
 }{
 	{"fine", workspace, "C0000001 #in in C0000001", nil},
-	{"wrong token", slacktest.WithToken("xoxb-other"), "C0000001", []string{"Slack token: auth.test: invalid_auth"}},
+	{"wrong token", slacktest.WithToken("xoxb-other"), "C0000001", []string{"Slack token: auth.test: invalid_auth (check NOTIFIER_SLACK_TOKEN)"}},
 	{"not in it", workspace, "C0000002 #out", []string{"C0000002: not_in_channel", "#out: not_in_channel"}},
 	{"archived", workspace, "C0000003 #old", []string{"C0000003: is_archived", "#old: not_in_channel"}},
 	{"hidden", workspace, "G0000004 #hidden", []string{"G0000004: channel_not_found", "#hidden: not_in_channel"}},
@@ -145,7 +145,8 @@ func TestCheckWhereNobodyListens(t *testing.T) {
 	server.Close()
 	s := newTestSlack(t, byToken(server))
 	checkProblems(t, s, "Slack token: auth.test: not sent")
-	if problems := s.Check(testkit.Ended(t)); len(problems) != 1 || !strings.Contains(problems[0].Err.Error(), "not sent") {
+	if problems := s.Check(testkit.Ended(t)); len(problems) != 1 || !strings.Contains(problems[0].Err.Error(), "not sent") ||
+		!strings.Contains(problems[0].Err.Error(), "(check NOTIFIER_SLACK_API_URL") {
 		t.Errorf("a cancelled check: got %v, want one request that was not sent", problems)
 	}
 }
