@@ -98,8 +98,10 @@ func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 			letters, err := a.letters(ctx, settings)
 			return letters, a.explain(err)
 		},
-		Denied:  func(category string) string { return denied(settings, category) },
-		Expiry:  func(category string) string { return setup.Expiry(settings, category) },
+		Policy: why.Policy{
+			Denied: func(category string) string { return denied(settings, category) },
+			Expiry: func(category string) string { return setup.Expiry(settings, category) },
+		},
 		Now:     func() time.Time { return time.Now().In(page.ZoneOf(ctx)) },
 		Failing: failing,
 	}, questions...)

@@ -27,6 +27,11 @@ type Sources struct {
 	// Failing lists the workers that cannot write the journal now.
 	Failing []Writer
 
+	Policy Policy
+}
+
+// Policy describes the settings for events of a category.
+type Policy struct {
 	// Denied describes what would happen to a denied event of a category, such as "it would wait for a slot". "" means dropped.
 	Denied func(category string) string
 
@@ -45,7 +50,7 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 	s := &session{Sources: sources, now: sources.Now()}
 	for _, q := range questions {
 		s.asked = append(s.asked, &asking{
-			session: s, words: words{s.now, s.Expiry}, question: q, answer: Answer{Asked: q, Events: []Event{}},
+			session: s, words: words{s.now, s.Policy.Expiry}, question: q, answer: Answer{Asked: q, Events: []Event{}},
 			query:  queryOf(q),
 			totals: make(map[Total]int), waiting: make(map[string]int), events: events{index: make(map[string][]*Event)},
 		})
@@ -387,7 +392,7 @@ func (a *asking) tellNow(ctx context.Context) {
 			return
 		}
 		now := a.words.sayNow(one, explanation)
-		if instead := a.session.Denied(one.category); instead != "" && explanation.Denial != nil {
+		if instead := a.session.Policy.Denied(one.category); instead != "" && explanation.Denial != nil {
 			now += "; " + instead
 		}
 		a.answer.Now = append(a.answer.Now, now)

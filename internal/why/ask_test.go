@@ -66,8 +66,10 @@ func (k known) sources() Sources {
 			return k.fails
 		},
 		Letters: func(context.Context) ([]Letter, error) { return k.letters, k.fails },
-		Denied:  func(string) string { return k.delays },
-		Expiry:  func(category string) string { return "the age of " + category },
+		Policy: Policy{
+			Denied: func(string) string { return k.delays },
+			Expiry: func(category string) string { return "the age of " + category },
+		},
 		Now:     func() time.Time { return at("10:00:00") },
 		Failing: k.failing,
 	}

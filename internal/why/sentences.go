@@ -29,7 +29,7 @@ func timeOfDay(t, now time.Time, layout string) string {
 // words writes sentences for a reader at a moment.
 type words struct {
 	now    time.Time
-	expiry func(category string) string // see Sources.Expiry
+	expiry func(category string) string // see Policy.Expiry
 }
 
 func (w words) stamp(t time.Time) string { return Clock(t, w.now) }

@@ -123,6 +123,7 @@ type deployment struct {
 
 	toNATS, toRedis, toSlack *servertest.Proxy
 
+	shared  bool // the hostile producer is in the workers' account
 	answers *answers
 	js      jetstream.JetStream
 	workers []*worker
@@ -132,9 +133,9 @@ type deployment struct {
 }
 
 func deploy(t *testing.T, folder string, seed uint64) *deployment {
-	d := &deployment{t: t, folder: folder}
+	d := &deployment{t: t, folder: folder, shared: newRandom(seed, 5).chance(50)}
 	d.build()
-	d.nats = servertest.StartNATSProcess(t, natsUsers)
+	d.nats = servertest.StartNATSProcess(t, natsUsers(d.shared))
 	d.redis = servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec",
 		"--auto-aof-rewrite-percentage", "0", "--maxmemory-policy", "noeviction")
 	d.slack = slacktest.New(t, slacktest.WithHistoryDelay(historyDelay))
@@ -162,6 +163,17 @@ func deploy(t *testing.T, folder string, seed uint64) *deployment {
 		return err
 	})
 	return d
+}
+
+// command runs a command of the program as the workers' user, and returns what it prints.
+func (d *deployment) command(arguments ...string) string {
+	command := exec.Command(filepath.Join(d.folder, workerName(0)), arguments...)
+	command.Env = environment(settings, d.workers[0].settings)
+	output, err := command.CombinedOutput()
+	if err != nil {
+		d.t.Errorf("notifier %s: %v: %s", strings.Join(arguments, " "), err, output)
+	}
+	return string(output)
 }
 
 // workerName returns the name of a worker. The name is also the version in the user agent, which tells the worker of a post.

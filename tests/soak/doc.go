@@ -2,8 +2,9 @@
 // outside: the ledger of the publisher, the accepted posts of Slack, the messages left in JetStream, and the append-only file of Redis, which
 // has every admission that Redis has kept.
 //
-// A hostile producer attacks all the time with package hostile. Its NATS user may publish below one subject. After the faults the soak
-// measures the latency of another category, twice with the attacks and twice without.
+// A hostile producer attacks all the time with package hostile. Its NATS user may publish below one subject. Half of the seeds put that user
+// into the account of the workers. After the faults the soak measures the latency of another category, twice with the attacks and twice
+// without.
 //
 // The test has the build tag soak: `make soak`, `make soak DURATION=4h`, `make soak SEED=7`. A seed repeats the events,
 // the faults, Slack's answers and the attacks, each at its planned time. It cannot repeat how the operating system schedules the processes:

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -24,19 +25,23 @@ const (
 	natsPassword    = "secret"
 )
 
-// natsUsers are the workers' user, the soak's user with all rights, and in the account of producers the hostile one, who may publish below one
-// subject.
-const natsUsers = `
-	accounts {
-		SOAK { jetstream: enabled, exports: [{ service: "notify.>" }], users: [
-			{ user: notifier, password: ` + natsPassword + ` }
-			{ user: soak, password: ` + natsPassword + ` }
-		] }
-		PRODUCERS { imports: [{ service: { account: SOAK, subject: "notify.>" } }], users: [
-			{ user: hostile, password: ` + natsPassword + `, permissions: {
-				publish: { allow: ["notify.hostile.>"] }, subscribe: { allow: ["_INBOX_hostile.>"] } } }
-		] }
+// The workers' user, the soak's user with all rights, and the hostile one, who may publish below one subject.
+const (
+	ownUsers    = `{ user: notifier, password: ` + natsPassword + ` }, { user: soak, password: ` + natsPassword + ` }`
+	hostileUser = `{ user: hostile, password: ` + natsPassword + `, permissions: {
+		publish: { allow: ["notify.hostile.>"] }, subscribe: { allow: ["_INBOX_hostile.>"] } } }`
+)
+
+// natsUsers returns the configuration of NATS: the hostile producer shares the workers' account or has one of its own.
+func natsUsers(shared bool) string {
+	if shared {
+		return `accounts { SOAK { jetstream: enabled, users: [` + ownUsers + `, ` + hostileUser + `] } }`
+	}
+	return `accounts {
+		SOAK { jetstream: enabled, exports: [{ service: "notify.>" }], users: [` + ownUsers + `] }
+		PRODUCERS { imports: [{ service: { account: SOAK, subject: "notify.>" } }], users: [` + hostileUser + `] }
 	}`
+}
 
 func isHostile(category string) bool {
 	return category == hostileCategory || strings.HasPrefix(category, hostileCategory+".")
@@ -62,7 +67,10 @@ type attack struct {
 	From, Upto time.Time
 }
 
-// Bounds of an attack's messages; 500 unless named.
+// leastOf is how many messages more than drawn an attack has. To push a live limit out of its history takes 64 messages on one of the reply subjects.
+var leastOf = map[string]int{"forges through reply subjects": 3000}
+
+// Bounds of an attack's drawn messages; 500 unless named.
 var mostOf = map[string]int{
 	"sends what cannot be understood":   12,
 	"sends groups of empty alerts":      60,
@@ -101,7 +109,8 @@ type drawnAttack struct {
 
 func (i *intruder) draw() (drawn drawnAttack) {
 	drawn.number = i.r.intN(len(hostile.Attacks))
-	drawn.messages = 1 + i.r.intN(cmp.Or(mostOf[hostile.Attacks[drawn.number].Name], 500))
+	name := hostile.Attacks[drawn.number].Name
+	drawn.messages = 1 + leastOf[name] + i.r.intN(cmp.Or(mostOf[name], 500))
 	victims := []string{"watched", "vital", "tokens", "later", "soon", "groups", "pairs"}
 	drawn.victim = "notify." + victims[i.r.intN(len(victims))]
 	return drawn
@@ -349,6 +358,30 @@ func (v *verdict) forged(id string, post slacktest.Post) string {
 		return fmt.Sprintf("%s of %s was posted as one of %s", id, v.entries[id].Category, category)
 	}
 	return ""
+}
+
+// The soak sets a live limit, which the reply subjects of the hostile producer attack. It equals the limit of the settings.
+const liveCategory, liveLimit, liveAuthor = "pairs", "15/10s", "soak"
+
+// acknowledgement matches what the server publishes to a reply subject.
+var acknowledgement = regexp.MustCompile(`^\{"stream": ?"`)
+
+// checkForged wants no effect of the server's acknowledgements that the hostile producer sent to others. live is what `limits` printed. In a
+// shared account nothing can keep acknowledgements out of the producers' stream: they become dead letters of the victim's category.
+func (v *verdict) checkForged(live string) {
+	var broken []string
+	if !regexp.MustCompile(`(?m)^` + liveCategory + ` +` + liveLimit + ` +live\b`).MatchString(live) {
+		broken = append(broken, "the live limit is lost: "+live)
+	}
+	for _, subject := range v.unmarked {
+		broken = append(broken, "no worker wrote the dead letter of "+subject)
+	}
+	for subject, n := range v.forgedDead {
+		if !v.d.shared {
+			broken = append(broken, fmt.Sprintf("%d acknowledgements are events of %s", n, subject))
+		}
+	}
+	v.add("nothing forged", fmt.Sprintf("%d subjects with acknowledgements as dead letters; a shared account: %v", len(v.forgedDead), v.d.shared), broken)
 }
 
 // checkHostile wants no more outcomes of the hostile producer than events.

@@ -69,9 +69,9 @@ func TestSoak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	say("seed %d, %v of faults, notes in %s", seed, *duration, folder)
-
 	d := deploy(t, folder, seed)
+	say("seed %d, %v of faults, notes in %s; the hostile producer shares the workers' account: %v", seed, *duration, folder, d.shared)
+	d.command("limits", "set", liveCategory, liveLimit, "--as", liveAuthor)
 	p := &publisher{d: d, seed: seed, entries: make(map[string]*entry)}
 	f := &faults{d: d, r: newRandom(seed, 3)}
 	i := &intruder{producer: &hostile.Producer{JetStream: d.connect("hostile"), Subject: hostileSubject}, p: p, r: newRandom(seed, 4)}
@@ -95,12 +95,14 @@ func TestSoak(t *testing.T) {
 	producers.Wait()
 	drained := d.drain()
 	close(watched)
+	live := d.command("limits")
 	for _, worker := range d.workers {
 		d.stopWorker(worker)
 	}
 	// Requests that hang at Slack have ended with the workers.
 	v := newVerdict(d, p, f, i, drained)
 	v.check()
+	v.checkForged(live)
 	v.print()
 	if v.failed() {
 		v.keep()

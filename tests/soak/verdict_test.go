@@ -18,6 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // Promises that checkNeighbours reads.
@@ -47,6 +48,8 @@ type verdict struct {
 	dead    map[string]int              // dead letters by event
 
 	hostileDead map[string]int // those of the hostile producer
+	forgedDead  map[string]int // those that are acknowledgements of the server, by subject
+	unmarked    []string       // dead letters that no worker wrote
 	journal     *journal
 
 	promises []promise
@@ -57,6 +60,7 @@ func newVerdict(d *deployment, p *publisher, f *faults, i *intruder, drained lef
 		d: d, incidents: f.incidents, left: drained, intruder: i, entries: p.entries,
 		posts:   make(map[string][]slacktest.Post),
 		updates: make(map[string]int), dead: make(map[string]int), hostileDead: make(map[string]int),
+		forgedDead: make(map[string]int),
 	}
 	for _, post := range d.slack.Accepted() {
 		if _, _, isDigest := digestOf(post); isDigest {
@@ -82,6 +86,14 @@ func (v *verdict) readDeadLetters() {
 	ctx, cancel := context.WithTimeout(v.d.t.Context(), time.Minute)
 	defer cancel()
 	for _, letter := range testkit.Must(v.d.read(ctx, deadName))(v.d.t) {
+		if !trusted.IsMarked(letter.Header) {
+			v.unmarked = append(v.unmarked, letter.Subject)
+			continue
+		}
+		if acknowledgement.Match(letter.Data) {
+			v.forgedDead[letter.Header.Get("Notifier-Subject")]++
+			continue
+		}
 		category, _ := strings.CutPrefix(letter.Header.Get("Notifier-Subject"), "notify.")
 		e := event.Event{Category: category, ID: letter.Header.Get("Notifier-Id"), Part: letter.Header.Get("Notifier-Part")}
 		if isHostile(category) {

@@ -52,7 +52,7 @@ var Attacks = []Attack{
 	{"invents subcategories", 5000, (*Producer).Subcategories},
 	{"sends titles of 250 kB", 200, (*Producer).LongTitles},
 	{"floods", 25_000, (*Producer).Flood},
-	{"forges through reply subjects", 1000, (*Producer).ForgeReplies},
+	{"forges through reply subjects", 3000, (*Producer).ForgeReplies},
 }
 
 // Stored is how many messages the server took so far, and Refused how many it did not.
