@@ -188,7 +188,7 @@ func (a *arena) floor(address, _, _ string) *exec.Cmd {
 // serveNothing reads each request and answers as if its event was stored.
 func serveNothing() {
 	answer := []byte(`{"id":"NOTIFICATIONS:1","stream":"NOTIFICATIONS","sequence":1,"duplicate":false}`)
-	panic(http.ListenAndServe(os.Getenv(floorVariable), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { //nolint:gosec // no limits, so that it costs the least
+	panic(http.ListenAndServe(os.Getenv(floorVariable), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusAccepted)

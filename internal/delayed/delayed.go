@@ -163,7 +163,7 @@ func (s *Store) Advance(ctx context.Context, events []Event, order room.Order) (
 			continue
 		}
 		future, err := s.JetStream.PublishMsgAsync(room.Advance(schedule, order),
-			jetstream.WithExpectLastSequencePerSubject(events[i].sequence), jetstream.WithExpectStream(s.name()))
+			jetstream.WithExpectLastSequencePerSubject(schedule.Sequence), jetstream.WithExpectStream(s.name()))
 		if err != nil {
 			return advanced, fmt.Errorf("publishing to %s: %w", schedule.Subject, err)
 		}

@@ -316,8 +316,9 @@ type fakeIDs struct {
 }
 
 func (f *fakeIDs) ID(_ context.Context, channel string) (string, error) {
-	id, _ := f.byName.LoadOrStore(channel, "")
-	return id.(string), f.outage
+	id, _ := f.byName.Load(channel)
+	text, _ := id.(string)
+	return text, f.outage
 }
 
 func (f *fakeIDs) Note(_ context.Context, channel, id string) error {

@@ -37,10 +37,17 @@ type web struct {
 // alone is the Pacer and the IDs of a sink that shares nothing.
 type alone struct{}
 
-func (alone) AwaitLookUp(ctx context.Context) error       { return ctx.Err() }
+// AwaitLookUp implements Pacer.
+func (alone) AwaitLookUp(ctx context.Context) error { return ctx.Err() }
+
+// PauseLookUps implements Pacer.
 func (alone) PauseLookUps(context.Context, time.Duration) {}
-func (alone) ID(context.Context, string) (string, error)  { return "", nil }
-func (alone) Note(context.Context, string, string) error  { return nil }
+
+// ID implements IDs.
+func (alone) ID(context.Context, string) (string, error) { return "", nil }
+
+// Note implements IDs.
+func (alone) Note(context.Context, string, string) error { return nil }
 
 // awaitTurn waits until one more look-up is allowed.
 func (w *web) awaitTurn(ctx context.Context, method string) *sink.Error {
