@@ -16,6 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Names returns the streams, subjects and consumers in JetStream.
@@ -54,6 +55,11 @@ func Decoder(settings config.Config) event.Decoder {
 // LongestLife returns the age at which every event has expired; 0 if no event expires.
 func LongestLife(settings config.Config) time.Duration {
 	return consume.LongestLife(settings.Event.MaxAge, settings.Delay.MostPatient())
+}
+
+// Flap returns the rule for flapping keys.
+func Flap(settings config.Config) store.Flap {
+	return store.Flap{Changes: int(settings.Flap.Count), Window: settings.Flap.Window}
 }
 
 // Overrides returns how to open the bucket of live limits.
