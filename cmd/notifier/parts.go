@@ -144,6 +144,7 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		MaxAge:      w.settings.Event.MaxAge,
 		Concurrency: w.settings.Concurrency,
 		SendTimeout: w.settings.SendTimeout(),
+		Flap:        setup.Flap(w.settings).Window,
 		ShowsFolds:  w.settings.Slack.Token.Reveal() != "",
 		Pace:        setup.Budgets(w.settings).Channel.Interval,
 		Journal:     s.journal,

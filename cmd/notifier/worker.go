@@ -138,7 +138,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	w.life.background("writing the journal", servers.journal.Run)
 	started := w.start(ctx, servers, store.Settings{
 		Tree: rules.Tree, Shadow: rules.Shadow, Lease: found.AckWait(), Retention: throttle.Retention(found.MaxAge(), setup.LongestLife(w.settings)),
-		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL, Remind: w.settings.Remind,
+		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL, Remind: w.settings.Remind, Flap: setup.Flap(w.settings),
 	})
 	consumer := consume.New(w.consumeOptions(servers, started))
 	w.consumer.Store(consumer)

@@ -44,7 +44,7 @@ func newSimulateCommand() *cobra.Command {
 			"A body of Alertmanager or Grafana is one event for each alert. On a line of FILE it may have a time and a\n" +
 			"category beside its alerts: when and where it was published. Otherwise each alert has its own. An event with a\n" +
 			"key and the status resolved takes no slot: it is sent if the firing event with its key was sent, else dropped\n" +
-			"as unpaired. Where NOTIFIER_FOLD is set here, repeats are folded as workers would do it.\n\n" +
+			"as unpaired. Where NOTIFIER_FOLD or NOTIFIER_FLAP is set here, repeats and flapping keys are folded as workers would do it.\n\n" +
 			"The limits are those of the settings here, if one of them is set, else those that running workers have in force.\n" +
 			"Where no worker answers within a second, they are the defaults. The output says which. --limits changes some of\n" +
 			"them: NAME=LIMIT, comma separated, where NAME is a path as in NOTIFIER_LIMITS, global or category. --compare does\n" +
@@ -138,6 +138,7 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 	for _, tree := range trees {
 		limiter := simulate.NewLimiter(simulate.Options{
 			Tree: tree, Retention: throttle.Retention(0, setup.LongestLife(settings)), PairTTL: settings.PairTTL, Fold: settings.FoldOf,
+			Flap: setup.Flap(settings),
 		})
 		limiter.Mute(mutes)
 		report, err := history.Replay(ctx, limiter, bar.Stage("evaluating events"))

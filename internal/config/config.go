@@ -38,6 +38,7 @@ type Config struct {
 	PairTTL         time.Duration               `env:"PAIR_TTL" form:"window" shared:"true" default:"7d" desc:"how long a firing event can be resolved, counted from its newest message or repetition"`
 	Remind          time.Duration               `env:"REMIND" form:"reminder" shared:"true" default:"0" desc:"a firing event that is repeated so long after its newest message, and is not resolved, is posted again; '0': never"`
 	Fold            event.Scopes[time.Duration] `env:"FOLD" form:"folds" shared:"true" desc:"an event whose key has a message of that age or younger, which is not resolved, is counted in that message instead of being posted: 'path=duration,…' or 'path=off'; 'path.>' stands for all paths below, '>' for everything; not set: off"`
+	Flap            Flap                        `env:"FLAP" form:"flap" shared:"true" default:"off" desc:"a key that changes so often between firing and resolved within the window is flapping: its message says so, and further changes are counted in that message until it is steady for a window: '<changes>/<window>', or 'off'"`
 	SummaryInterval time.Duration               `env:"SUMMARY_INTERVAL" form:"summary interval" shared:"true" default:"30m" desc:"shortest time between two digests of dropped events in a channel; '0': no digests"`
 	Delay           Delay
 	Sink            string `env:"SINK" form:"sink" shared:"true" desc:"'slack', or 'console', which prints one line for each message; not set: 'slack' if a Slack token or webhook is set, else an error"`

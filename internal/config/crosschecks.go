@@ -23,6 +23,7 @@ func (l *loader) checkBetween(o Options) {
 	l.checkPair(&l.config.NATS.TLS.CertFile, &l.config.NATS.TLS.KeyFile)
 	l.checkPair(&l.config.Redis.TLS.CertFile, &l.config.Redis.TLS.KeyFile)
 	l.checkPair(&l.config.Ingest.TLS.CertFile, &l.config.Ingest.TLS.KeyFile)
+	l.checkFlap()
 	l.checkClientAuthorities()
 	l.checkLimits()
 }
@@ -40,6 +41,14 @@ func (l *loader) checkAckWait() {
 		}
 		l.settings.add(wait, "not longer than one post may take, %v by %s=%s, %s=%s%s; expected more, or a redelivery overtakes a delivery",
 			longest, slack.Variable, slack.text, redis.Variable, redis.text, also)
+	}
+}
+
+// checkFlap finds a window for flapping in which pairs are forgotten.
+func (l *loader) checkFlap() {
+	flap, kept := l.settings.of(&l.config.Flap), l.settings.of(&l.config.PairTTL)
+	if !flap.faulty && !kept.faulty && l.config.Flap.Window > l.config.PairTTL {
+		l.settings.add(flap, "its window is longer than %s=%s; expected at most that time", kept.Variable, kept.text)
 	}
 }
 

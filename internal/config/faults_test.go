@@ -75,6 +75,7 @@ var badValues = []struct {
 	{"FOLD", `entry "1h" is not path=duration; expected path=duration,… such as payments.>=1h,payments.refunds=off`, []string{"1h"}},
 	{"FOLD", `" is not a duration from 1ms to 366d`, []string{"a=0", "a=on"}},
 	{"FOLD", "upper-case", []string{"A.>=off"}},
+	{"FLAP", "not <changes>/<window> with 2 to 20 changes within 1s to 24h", []string{"4", "1/20m", "21/20m", "4/25h", "4/999ms", "none", "log:4/20m"}},
 	{"DELAY", `entry "2h" is not path=duration; expected path=duration,… such as security=6h,payments.>=2h`, []string{"2h"}},
 	{"DELAY", "is not path=duration", []string{"a=1h,"}},
 	{"DELAY", `" is not a duration from 1ms to 366d`, []string{"a=0", "a=366d1ms"}},
@@ -140,6 +141,7 @@ var badTogether = map[string]struct {
 }{
 	"token with a line feed": {env{"SLACK_TOKEN": "t\r\n", "SLACK_CHANNEL": "#c"}, "SLACK_TOKEN", "white space"},
 	"certificate absent":     {env{"REDIS_TLS_CERT_FILE": "<absent>", "REDIS_TLS_KEY_FILE": "<key>"}, "REDIS_TLS_CERT_FILE", "there is no such file"},
+	"flap beyond the pairs":  {env{"FLAP": "4/20m", "PAIR_TTL": "19m"}, "FLAP", "its window is longer than NOTIFIER_PAIR_TTL=19m"},
 	"key a folder":           {env{"NATS_TLS_CERT_FILE": "<certificate>", "NATS_TLS_KEY_FILE": "<folder>"}, "NATS_TLS_KEY_FILE", "is a folder"},
 	"key of another":         {env{"NATS_TLS_CERT_FILE": "<another certificate>", "NATS_TLS_KEY_FILE": "<key>"}, "NATS_TLS_CERT_FILE", "does not go with"},
 

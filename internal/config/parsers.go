@@ -58,6 +58,7 @@ var forms = map[string]form{
 	"guarantees": as(joined(limits.ParseGuarantees)),
 	"overrides":  as(joined(limits.ParseOverrides)),
 	"rate":       as(rate),
+	"flap":       as(flap),
 
 	"routes":   assigned(routes, event.NewTable[string]),
 	"mentions": assigned(mentions, event.NewTable[[]string]),
@@ -231,6 +232,28 @@ func rate(text string) (limits.Limit, error) {
 		return limits.Limit{}, nil
 	}
 	return parsed[0], nil
+}
+
+// Flap is how often a flapping key changes within a window; the zero Flap means that no key is flapping.
+type Flap limits.Limit
+
+func (f Flap) String() string {
+	if f.Count == 0 {
+		return "off"
+	}
+	return limits.Limit(f).String()
+}
+
+// flap parses a Flap. Redis stores as many changes of each key.
+func flap(text string) (Flap, error) {
+	if text == "off" {
+		return Flap{}, nil
+	}
+	parsed, err := rate(text)
+	if err != nil || parsed.Count < 2 || parsed.Count > 20 || parsed.Window < time.Second || parsed.Window > 24*time.Hour {
+		return Flap{}, errors.New("not <changes>/<window> with 2 to 20 changes within 1s to 24h; expected one such as 4/20m, or off")
+	}
+	return Flap(parsed), nil
 }
 
 // maxNameBytes is the longest name of a stream or a consumer in JetStream.

@@ -145,6 +145,7 @@ var settings = []struct{ variable, fallback, byDefault, text, value string }{
 	{"PAIR_TTL", "7d", "168h0m0s", "366d", "8784h0m0s"},
 	{"REMIND", "0", "0s", "4h", "4h0m0s"},
 	{"FOLD", "", "[]", "payments.>=1h, payments.refunds=off", "[{payments.> 1h0m0s} {payments.refunds 0s}]"},
+	{"FLAP", "off", "off", "4/20m", "4/20m"},
 	{"SUMMARY_INTERVAL", "30m", "30m0s", "1s", "1s"},
 	{"DELAY", "", "[]", "payments.>=2h, security = 1d12h,infra.*=week", "[{payments.> 2h0m0s} {security 36h0m0s} {infra.* 168h0m0s}]"},
 	{"SINK", "", "console", "slack", "slack"},

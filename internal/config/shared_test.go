@@ -33,6 +33,7 @@ func TestShared(t *testing.T) {
 		{"SLACK_ROUTES", "payments=#a,security=#b", "security=#b,payments=#a", "payments=#b,security=#a"},
 		{"PAIR_TTL", "1d", "24h", "2d"},
 		{"REMIND", "4h", "240m", "0"},
+		{"FLAP", "4/20m", "4/1200s", "off"},
 		{"FOLD", "payments=1h,>=off", ">=off, payments=1h", ">=1h"},
 		{"EVENT_MAX_BYTES", "1024", "1024", "1025"},
 		{"SHADOW", "true", "true", "false"},

@@ -24,7 +24,7 @@ func (l Limits) WithShared(shared map[string]string) (Limits, error) {
 	return theirs.config.Limits, nil
 }
 
-// WithShared returns the settings with a running worker's limits, delays, folds, and names of streams and subjects, which decide the outcome of
+// WithShared returns the settings with a running worker's limits, delays, folds, rule for flapping, and names of streams and subjects, which decide the outcome of
 // events. A setting that the worker does not report keeps its value. It returns the errors of [Limits.WithShared].
 func (c Config) WithShared(shared map[string]string) (Config, error) {
 	limits, err := c.Limits.WithShared(shared)
@@ -36,7 +36,7 @@ func (c Config) WithShared(shared map[string]string) (Config, error) {
 	theirs.config.Limits = limits
 	for _, field := range []any{
 		&theirs.config.NATS.Stream, &theirs.config.NATS.Subject, &theirs.config.NATS.AckWait, &theirs.config.Room.Stream, &theirs.config.DLQ.Stream, &theirs.config.DLQ.Subject,
-		&theirs.config.Journal.Stream, &theirs.config.Limits.Bucket, &theirs.config.Limits.Shadow, &theirs.config.Delay.Longest, &theirs.config.Fold, &theirs.config.Event.MaxAge, &theirs.config.Event.MaxBytes,
+		&theirs.config.Journal.Stream, &theirs.config.Limits.Bucket, &theirs.config.Limits.Shadow, &theirs.config.Delay.Longest, &theirs.config.Fold, &theirs.config.Flap, &theirs.config.Event.MaxAge, &theirs.config.Event.MaxBytes,
 	} {
 		s := theirs.settings.of(field)
 		text, told := shared[s.Variable]

@@ -63,7 +63,11 @@ func (d *decider) notDecided(l life, candidates []candidate) bool {
 }
 
 // awaitOther makes an event wait while another worker delivers it. An event that waits for another event of its key waits in the room.
-func (d *decider) awaitOther(c candidate, decision *store.Decision) {
+func (d *decider) awaitOther(l life, c candidate, decision *store.Decision) {
+	if decision.Changed > 0 {
+		d.pool.run(func() { defer d.pool.release(1); d.folds.updater.reportAgain(l, c, decision.Changed) })
+		return
+	}
 	if c.event.Resolves() || decision.Awaits {
 		to := d.pairs.goalOf(c)
 		to.in, to.fires = min(decision.Wait, to.in), !c.event.Resolves()

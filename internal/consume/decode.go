@@ -31,6 +31,10 @@ func (c candidate) request() store.Request {
 	if request.Slotless && request.Resolves { // it does not wait for its firing event
 		request.Pair = ""
 	}
+	if c.entry.IsReport() {
+		request.Pair = c.event.Keyed()
+		request = request.Report(store.Change(c.entry.Steady))
+	}
 	if c.lookUp {
 		request.Cost = 0
 	}
@@ -106,6 +110,9 @@ func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 	c.event = of.event
 	e := &c.event
 	m.about = about{category: e.Category, shownID: e.ShownID(), title: e.Title, key: e.Key, pair: e.Pair(), resolves: e.Resolves(), cost: e.Cost}
+	if m.entry.IsReport() { // the key is neither resolved nor fired by it
+		m.about.pair, m.about.resolves = "", false
+	}
 	switch {
 	case of.fault != nil:
 		return nil, of.fault
@@ -115,7 +122,7 @@ func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 			i.metrics.Resolved("unpaired")
 			return store.DeniedUnpaired, nil
 		}
-	case e.Pair() != "" && !e.Derived:
+	case e.Pair() != "" && (!e.Derived || i.reader.flaps):
 	default:
 		if denial = i.mutes.Muted(e.Category, e.Severity); denial != nil || i.refusals.mayWait(e.Category) || e.Key != "" && i.reader.fold(e.Category) > 0 {
 			return denial, nil

@@ -32,13 +32,18 @@ type deliverer struct {
 }
 
 func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *store.Denial, prepared *preparation) *delivery {
-	if prepared == nil {
-		prepared = &preparation{delivery: sink.Delivery{Event: c.event, Name: v.doubts.nameOf(c)}}
+	if c.entry.IsReport() {
+		becomeReport(&c.event, c.entry, decision)
+		prepared = nil
+	}
+	if prepared == nil || decision.Flaps {
+		seen := sink.Seen{Flapping: decision.Flaps, Fires: true}
+		prepared = &preparation{delivery: sink.Delivery{Event: c.event, Name: v.doubts.nameOf(c), Seen: seen}}
 	}
 	doubt := v.doubts.about(c, decision)
 	d := &delivery{
 		message: c.message, event: c.event, admission: admission{grant: decision.Grant, inDoubt: doubt.open}, denial: denial,
-		opened: decision.Opened, doubt: doubt, prepared: prepared, element: v.pool,
+		opened: decision.Opened, doubt: doubt, prepared: prepared, element: v.pool, flaps: decision.Flaps,
 	}
 	out := sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others}
 	if out.Opened != "" {
@@ -122,18 +127,29 @@ func (d *delivery) toSend() sink.Delivery {
 	return out
 }
 
-// keepUpdates stores the updates of the messages that the event resolves in the room, before the post: they survive whatever becomes of the
-// event, and the event waits for none of them. It returns false if the delivery has ended.
+// keepUpdates stores the updates of the messages that the event resolves in the room, before the post, and the report about a flapping key: they
+// survive whatever becomes of the event, and the event waits for none of them. It returns false if the delivery has ended.
 func (v *deliverer) keepUpdates(l life, d *delivery) bool {
-	for len(d.updates) > 0 {
-		if err := v.updater.keep(l.ending(), d.message, d.event, change{receipt: d.updates[0], order: resolvedOrder, count: d.counts[d.updates[0]]}); err != nil {
-			d.admission.release(l.ending())
-			v.settler.nak(d.message, jitter(misconfiguredBackoff))
-			return false
-		}
-		d.updates = d.updates[1:]
+	var err error
+	if d.flaps {
+		since := store.Request{Message: store.Message(d.message.entry.Origin)}.Change()
+		_, err = v.updater.keepReport(l.ending(), d.message, d.event, since)
+		d.flaps = err != nil
 	}
-	return true
+	for err == nil && len(d.updates) > 0 {
+		next := change{receipt: d.updates[0], order: resolvedOrder, count: d.counts[d.updates[0]]}
+		if next.count.StaysOpen {
+			next.order = countedOrder(next.count.Folded, true)
+		}
+		if err = v.updater.keep(l.ending(), d.message, d.event, next); err == nil {
+			d.updates = d.updates[1:]
+		}
+	}
+	if err != nil {
+		d.admission.release(l.ending())
+		v.settler.nak(d.message, jitter(misconfiguredBackoff))
+	}
+	return err == nil
 }
 
 // attempt posts once. The lease outlasts the post, or was renewed just now for longer than a post takes. Without such a lease, or after the work
@@ -222,6 +238,11 @@ func (v *deliverer) hold(d *delivery) *move {
 func (v *deliverer) reject(l life, d *delivery, failure *sink.Error) {
 	detail := cmp.Or(failure.Code, failure.Error())
 	fault := event.NewFault(event.ReasonRejected, detail, failure)
+	if d.message.entry.IsReport() { // no operator can replay it
+		d.admission.endUndelivered(l.ending())
+		v.updater.giveUp(d.message, failure)
+		return
+	}
 	if !v.settler.storeLetter(l.ending(), d.message, d.event, fault) {
 		d.admission.release(l.ending())
 		return

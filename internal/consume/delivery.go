@@ -21,6 +21,7 @@ type delivery struct {
 	denial      *store.Denial          // the denial of an event in shadow mode; it is only measured
 	opened      string                 // the receipt of the first message that the event resolves; "" for none
 	counts      map[string]store.Count // what is folded into the messages of updates
+	flaps       bool                   // the key of the event is flapping, and the room does not have its report yet
 	updates     []string               // receipts of the messages that the event resolves and whose updates the room does not have yet
 	prepared    *preparation
 	destination string

@@ -35,6 +35,8 @@ type folds struct {
 
 	// coming has the pairs whose messages will be updated, and until when an event that is folded now is certainly shown by that update.
 	coming *lru.Cache[string, time.Time]
+	// reports has the pairs whose reports are in the room, and until when they certainly are.
+	reports *lru.Cache[string, time.Time]
 }
 
 const (
@@ -46,7 +48,8 @@ const (
 
 func newFolds(o Options, updater *updater, settler *settler, pool *pool) *folds {
 	return &folds{
-		folds: o.Limits.Folds, updater: updater, settler: settler, pool: pool, shows: o.ShowsFolds, coming: newCache[string, time.Time](mostComing),
+		folds: o.Limits.Folds, updater: updater, settler: settler, pool: pool, shows: o.ShowsFolds,
+		coming: newCache[string, time.Time](mostComing), reports: newCache[string, time.Time](mostComing),
 		failing: oplog.NewCondition(o.Logger, "updates for repeated events cannot be planned", "updates for repeated events can be planned again"),
 	}
 }
@@ -62,11 +65,11 @@ type foldedEvent struct {
 // If that fails, the events come back and find what they were folded into.
 func (f *folds) settle(l life, folded []foldedEvent) {
 	defer f.pool.release(len(folded))
-	var err error
-	if f.shows {
+	err := f.report(l.ending(), folded)
+	if f.shows && err == nil {
 		err = f.show(l.ending(), folded)
-		f.failing.Note(err)
 	}
+	f.failing.Note(err)
 	var settled []settlement
 	for _, one := range folded {
 		if err != nil {
@@ -101,7 +104,7 @@ func (f *folds) show(ctx context.Context, folded []foldedEvent) error {
 	for i, messages := range uncounted {
 		wait := time.Duration(0)
 		for _, m := range messages {
-			err := f.updater.keep(ctx, events[i].message, events[i].event, change{receipt: m.Receipt, order: m.Folded, in: m.Wait})
+			err := f.updater.keep(ctx, events[i].message, events[i].event, change{receipt: m.Receipt, order: countedOrder(m.Folded, false), in: m.Wait})
 			if err != nil {
 				return err
 			}
@@ -117,9 +120,11 @@ func (f *folds) show(ctx context.Context, folded []foldedEvent) error {
 // seenOf returns what a message shows of a count.
 func seenOf(count store.Count) sink.Seen {
 	if count.Folded == 0 {
-		return sink.Seen{}
+		return sink.Seen{Flapping: count.Flapping, Fires: count.Fires}
 	}
-	return sink.Seen{Times: 1 + count.Folded, Last: count.Last, Worst: event.SeverityOf(count.Severity)}
+	return sink.Seen{
+		Times: 1 + count.Folded, Last: count.Last, Worst: event.SeverityOf(count.Severity), Flapping: count.Flapping, Fires: count.Fires,
+	}
 }
 
 // countText writes a count for an entry of the room; countOf reads it.

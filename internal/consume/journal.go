@@ -51,7 +51,7 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 			entry.Channel = r.sink.Destination(sink.Delivery{Event: event.Event{Category: settled.about.category}})
 		}
 		if settled.fold != nil {
-			entry.Number, entry.Message = settled.fold.Number, settled.fold.Posted
+			entry.Number, entry.Message, entry.Flapping = settled.fold.Number, settled.fold.Posted, settled.fold.Flaps
 		}
 		if settled.fault != nil {
 			entry.Reason = string(settled.fault.Reason)
@@ -65,7 +65,11 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 
 // recordSent records a delivery.
 func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
-	r.journal.Record(d.message.about.category, journal.Sent, levelOf(d.denial), 1, func(_ int, detail journal.Detail) journal.Entry {
+	result := journal.Sent
+	if d.message.entry.IsReport() {
+		result = journal.Steady
+	}
+	r.journal.Record(d.message.about.category, result, levelOf(d.denial), 1, func(_ int, detail journal.Detail) journal.Entry {
 		if detail == journal.Brief {
 			return r.briefEntry(d.message)
 		}
@@ -77,6 +81,9 @@ func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
 
 // recordFailed records a failed post that will be retried.
 func (r *reporter) recordFailed(d *delivery, failure *sink.Error) {
+	if d.message.entry.IsReport() {
+		return
+	}
 	r.journal.Record(d.message.about.category, journal.Failed, "", 1, func(int, journal.Detail) journal.Entry {
 		entry := r.journalEntry(d.message, nil, time.Now())
 		entry.Channel, entry.Reason, entry.Code = d.destination, string(failure.Class), failure.Code
@@ -86,6 +93,9 @@ func (r *reporter) recordFailed(d *delivery, failure *sink.Error) {
 
 // recordMove records that an event, or the parts of a body, were stored in the room.
 func (r *reporter) recordMove(m *move) {
+	if m.message.entry.IsReport() {
+		return
+	}
 	if m.goal.reason == room.Part {
 		r.journal.Record(m.message.about.category, journal.Split, "", 1, func(int, journal.Detail) journal.Entry {
 			return r.journalEntry(m.message, nil, time.Now())

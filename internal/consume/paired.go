@@ -40,11 +40,15 @@ type pairs struct {
 // comesBackLate is how much later than planned an event may come back that waits for a message of its key, before a resolved event overtakes it.
 const comesBackLate = 2 * time.Second
 
-// letFold lets a decision fold an event with a key into a message of its key, if the settings have folds for its category. There an event
-// without a status has a pair too.
+// letFold lets a decision fold an event with a key into a message of its key, if the settings have folds for its category or the key may be
+// flapping. With folds, an event without a status has a pair too.
 func (p *pairs) letFold(c candidate, request *store.Request) {
 	within := p.reader.fold(c.event.Category)
-	if within == 0 || c.event.Key == "" || request.Resolves || request.Cost == 0 {
+	counts := p.reader.flaps && request.Pair != "" && !c.entry.IsReport()
+	if within == 0 && !counts || c.event.Key == "" || request.Cost == 0 {
+		return
+	}
+	if request.Fold.Counts = counts; request.Resolves {
 		return
 	}
 	request.Pair = c.event.Keyed()

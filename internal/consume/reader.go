@@ -14,6 +14,7 @@ type reader struct {
 	maxAge  time.Duration                       // see Options.MaxAge, as for the next field
 	delay   func(category string) time.Duration // never nil
 	fold    func(category string) time.Duration // see Options.Fold; never nil
+	flaps   bool                                // keys may be flapping
 }
 
 // timeToDeliver is how long an event may take from the end of its longest wait for a slot until its post. The slot may open at the very end

@@ -186,6 +186,9 @@ func (s *settler) confirmed(batch []settlement, failed time.Time) {
 
 // countSent counts an event whose delivery this worker was the first to record. Its message may be settled more than once.
 func (s *settler) countSent(d *delivery) {
+	if d.message.entry.IsReport() {
+		return
+	}
 	s.metrics.EventAge(s.streams.Clock.Since(d.message.entry.Since), d.message.span.TraceID())
 	if d.event.Resolves() && d.message.entry.Order.Action == "" {
 		s.metrics.Resolved("paired")

@@ -57,6 +57,9 @@ func stayOf(first string, entry room.Entry, size int, d time.Duration) store.Sta
 	if entry.Reason == room.Update {
 		stay.First, stay.Member = first+" updates", "update "+messageOf(entry.Receipt)
 	}
+	if entry.Steady > 0 {
+		stay.First, stay.Member = first+" updates", "steady "+entry.ID+" "+entry.Origin.String()
+	}
 	return stay
 }
 

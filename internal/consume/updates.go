@@ -36,6 +36,7 @@ type UpdatePacer interface {
 type updateStates struct {
 	UpdatePacer
 	Folds
+	steadyAfter time.Duration // see Options.Flap
 }
 
 // updater makes the updates of posted messages. Each of them is an entry of the room, which survives kills, and in which a newer state of the
@@ -63,7 +64,7 @@ type updateLog struct {
 
 func newUpdater(o Options, reader *reader, reporter *reporter, settler *settler, pool *pool) *updater {
 	return &updater{
-		streams: o.Streams, room: o.Limits.Room, sink: o.Sink, states: updateStates{o.Updates, o.Limits.Folds}, sendTimeout: o.SendTimeout, reader: reader, reporter: reporter,
+		streams: o.Streams, room: o.Limits.Room, sink: o.Sink, states: updateStates{o.Updates, o.Limits.Folds, o.Flap}, sendTimeout: o.SendTimeout, reader: reader, reporter: reporter,
 		settler: settler, pool: pool, metrics: o.Metrics.Room, permits: make(chan struct{}, 4*o.Concurrency),
 		log: updateLog{
 			storing: oplog.NewCondition(o.Logger, "updates of messages cannot be stored", "updates of messages can be stored again"),
@@ -76,13 +77,21 @@ func newUpdater(o Options, reader *reader, reporter *reporter, settler *settler,
 // change is a state that a posted message is to show: how an event changes it.
 type change struct {
 	receipt string        // of the message
-	order   int64         // of the state: see room.Entry. Below resolvedOrder it is the number of events that are folded into the message.
+	order   int64         // of the state: see room.Entry. Below resolvedOrder see countedOrder.
 	count   store.Count   // of a resolved message: what is folded into it
 	in      time.Duration // until the message may show the state; 0: at once. An earlier time of an older state stays.
 }
 
 // resolvedOrder is the order of the last state of a message.
 const resolvedOrder = pacing.MostOrder
+
+// countedOrder is the order of the state in which a message shows what is folded into it, and afterwards that its key is steady.
+func countedOrder(folded int64, steady bool) int64 {
+	if steady {
+		return 2*folded + 1
+	}
+	return 2 * folded
+}
 
 // messageOf names the message of a receipt. A receipt that does not say where its message is stands for the message.
 func messageOf(receipt string) string { return room.Token(cmp.Or(sink.PostedAs(receipt), receipt)) }
@@ -250,6 +259,8 @@ func (u *updater) attempt(l life, m *message, e event.Event, state pacing.Update
 			return
 		}
 		d.Seen, d.Event.Status = seen, "" // the message shows its own status
+	} else if m.entry.IsReport() {
+		d.Event.Status, d.Event.Time = event.StatusResolved, store.Change(m.entry.Steady).At()
 	}
 	failure := failureOf(u.sink.Update(m.span.In(l.working), d, m.entry.Receipt), u.sink.Destination(d))
 	if failure == nil || failure.Class == sink.Rejected {

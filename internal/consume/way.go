@@ -150,7 +150,7 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 		case decision.Verdict == store.Unpaired && !c.certain:
 			unpaired = append(unpaired, c)
 		default:
-			end, ends := d.undelivered(c, decision, denial, rules)
+			end, ends := d.undelivered(l, c, decision, denial, rules)
 			switch {
 			case ends && end.outcome == Folded:
 				folded = append(folded, foldedEvent{c, requests[i], end})
@@ -172,7 +172,9 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 
 // undelivered handles the decision about an event that is not delivered now. If the event ends, it returns the settlement. Otherwise the
 // event waits, and gives up its element of the pool later. The limits that decided were these rules, or newer ones.
-func (d *decider) undelivered(c candidate, decision *store.Decision, denial *store.Denial, rules *store.Rules) (end settlement, ends bool) {
+func (d *decider) undelivered(
+	l life, c candidate, decision *store.Decision, denial *store.Denial, rules *store.Rules,
+) (end settlement, ends bool) {
 	switch decision.Verdict {
 	case store.Denied, store.ExceedsCapacity:
 		if d.planner.add(c, decision, denial, rules) {
@@ -194,7 +196,7 @@ func (d *decider) undelivered(c candidate, decision *store.Decision, denial *sto
 		failpoint.Reach(failpoint.AfterFold)
 		return settlement{message: c.message, outcome: Folded, fold: decision.Fold}, true
 	case store.Leased:
-		d.awaitOther(c, decision)
+		d.awaitOther(l, c, decision)
 	case store.Planned: // the message may not have been settled after the move
 		d.mover.comeBack(c, goal{in: decision.Wait, stored: d.planner.replans.request}, d.pool)
 	case store.Deferred:
@@ -329,6 +331,9 @@ func (s *settler) settle(settled ...settlement) {
 	now := time.Now()
 	for i := range settled {
 		settled[i].decided = now
+		if settled[i].entry.IsReport() {
+			settled[i].outcome = ""
+		}
 		s.reporter.trace(settled[i].message, now)
 		settled[i].leaveHand()
 	}

@@ -35,6 +35,7 @@ type Options struct {
 	Pace        time.Duration                       // minimum time between two messages to a destination; deliveries then keep their order; 0: none
 	Delay       func(category string) time.Duration // how long a denied event may wait for a slot; nil: none may
 	Fold        func(category string) time.Duration // how old the message may be into which an event of its key is folded; nil: none is
+	Flap        time.Duration                       // how long a flapping key has not changed when it is steady; 0: no key is flapping
 	ShowsFolds  bool                                // messages can be updated, so that they show what is folded into them; else digests count it
 	Drops       func([]summary.Drop) (round int64)  // counts dropped events once their settlement is confirmed (summary.Counter.Add); nil: nobody counts them
 	Journal     Journal                             // nil: no journal
@@ -90,7 +91,7 @@ func (o Options) complete() Options {
 func New(o Options) *Worker {
 	replans := &replanner{throttle: o.Limits.Throttle, room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, on: o.Delay != nil}
 	o = o.complete()
-	reader := &reader{Decoder: o.Decoder, streams: o.Streams, maxAge: o.MaxAge, delay: o.Delay, fold: o.Fold}
+	reader := &reader{Decoder: o.Decoder, streams: o.Streams, maxAge: o.MaxAge, delay: o.Delay, fold: o.Fold, flaps: o.Flap > 0}
 	reporter := &reporter{
 		reader: reader, journal: o.Journal, revision: o.Revision, tracer: o.Tracer, sink: o.Sink, logger: o.Logger,
 	}

@@ -105,10 +105,10 @@ func inOrder(x, y Event) int {
 	return int(int64(x.Entry.Origin.Sequence) - int64(y.Entry.Origin.Sequence)) //nolint:gosec // sequences of messages are far below the end
 }
 
-// eventOf reads a message of the room. Messages that no worker or operator wrote, requests, and updates of messages are no events.
+// eventOf reads a message of the room. Messages that no worker or operator wrote, requests, updates and reports are no events.
 func (s *Store) eventOf(m *jetstream.RawStreamMsg) (Event, bool) {
 	entry, err := room.Read(m.Header, m.Time)
-	if err != nil || !trusted.IsMarked(m.Header) || entry.Reason == room.Update {
+	if err != nil || !trusted.IsMarked(m.Header) || !entry.IsEvent() {
 		return Event{}, false
 	}
 	decoded, _ := s.Decoder.Decode(event.Message{ // even a faulty event has its ID
@@ -158,7 +158,7 @@ func (s *Store) Advance(ctx context.Context, events []Event, order room.Order) (
 		return 0, err
 	}
 	var stored []jetstream.PubAckFuture
-	for i, schedule := range schedules {
+	for _, schedule := range schedules {
 		if schedule == nil {
 			continue
 		}

@@ -96,6 +96,9 @@ func appendLine(line []byte, e *Entry) []byte {
 	line = appendText(line, "code", e.Code)
 	line = appendNumber(line, "number", e.Number)
 	line = appendTime(line, "message", e.Message)
+	if e.Flapping {
+		line = append(line, `,"flapping":true`...)
+	}
 	line = appendText(line, "trace", e.Trace)
 	line = appendText(line, "by", e.By)
 	line = appendNumber(line, "count", e.Count)

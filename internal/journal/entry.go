@@ -27,6 +27,7 @@ const (
 	Waiting Result = "waiting" // it was moved to the room; Reason says what it waits for
 	Failed  Result = "failed"  // a post failed, and is repeated later
 	Split   Result = "split"   // the body held several events; each event has its own entries
+	Steady  Result = "steady"  // after an outcome: the key of the event flapped, and the report that it is steady was posted
 )
 
 // Told is not about an event: a digest was posted to Channel at Decided. Count is the number of drops in the digest. Stored and LastStored
@@ -41,7 +42,7 @@ func (r Result) Ends() bool {
 	switch r {
 	case Sent, Dropped, Duplicate, Dead, Expired, Folded:
 		return true
-	case Waiting, Failed, Split, Told, Lost:
+	case Waiting, Failed, Split, Steady, Told, Lost:
 	}
 	return false
 }
@@ -80,6 +81,7 @@ type Entry struct {
 	Code     string    `json:"code,omitempty"`     // Slack's error code
 	Number   int64     `json:"number,omitempty"`   // of a Folded event in its message
 	Message  time.Time `json:"message,omitzero"`   // of a Folded event: the minute in which its message was posted
+	Flapping bool      `json:"flapping,omitempty"` // a Folded event is folded because its key is flapping
 	Trace    string    `json:"trace,omitempty"`    // trace ID
 	By       string    `json:"by,omitempty"`       // the operator who released or dropped the event while it waited
 

@@ -28,10 +28,11 @@ const (
 	Part    Reason = "part"    // an alert of a split body: a worker
 	Replay  Reason = "replay"  // a dead letter: a worker
 	Update  Reason = "update"  // an update of a posted message: its place in the budget of updates
+	Steady  Reason = "steady"  // the report that a flapping key is steady: until the key has not changed for long enough
 )
 
 // Scheduled lists the reasons of message schedules.
-func Scheduled() []Reason { return []Reason{Slot, Pair, Redis, Body, Update} }
+func Scheduled() []Reason { return []Reason{Slot, Pair, Redis, Body, Update, Steady} }
 
 // replan is in the place of a reason in the subjects of requests to plan waiting events anew. Such a request is no event.
 const replan Reason = "replan"
@@ -150,6 +151,7 @@ const (
 	HeaderOrder     = "Notifier-Order"
 	HeaderCount     = "Notifier-Count"
 	HeaderFires     = "Notifier-Fires"
+	HeaderSteady    = "Notifier-Steady"
 )
 
 // Headers of the server's protocol.
@@ -194,7 +196,16 @@ type Entry struct {
 	Receipt string
 	State   int64
 	Count   string // what is folded into the message that the event resolves, as the worker writes it; "" for nothing
+
+	// Of the report that a key is steady, whatever it waits for: the change (store.Change) since which the key is steady. 0 for any other entry.
+	Steady int64
 }
+
+// IsReport reports whether the entry is the report that a key is steady, whatever it waits for.
+func (e Entry) IsReport() bool { return e.Steady > 0 }
+
+// IsEvent reports whether the entry is an event: neither a report nor an update.
+func (e Entry) IsEvent() bool { return e.Reason != Update && !e.IsReport() }
 
 // Replayed reports whether an operator replayed the event.
 func (e Entry) Replayed() bool { return !e.Since.Equal(e.Origin.Stored) }
@@ -236,6 +247,9 @@ func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.
 		if e.Count != "" {
 			header.Set(HeaderCount, e.Count)
 		}
+	}
+	if e.Steady > 0 {
+		header.Set(HeaderSteady, strconv.FormatInt(e.Steady, 10))
 	}
 	for name, sequence := range map[string]uint64{HeaderUntil: e.Until, HeaderBehind: e.Behind} {
 		if sequence > 0 {
@@ -303,6 +317,11 @@ func Read(header nats.Header, stored time.Time) (Entry, error) {
 		}
 		if *sequence, err = strconv.ParseUint(text, 10, 64); err != nil {
 			return Entry{}, fmt.Errorf("reading an event of the room: %s is %q", name, text)
+		}
+	}
+	if text := header.Get(HeaderSteady); text != "" {
+		if e.Steady, err = strconv.ParseInt(text, 10, 64); err != nil {
+			return Entry{}, fmt.Errorf("reading an event of the room: %s is %q", HeaderSteady, text)
 		}
 	}
 	if e.Reason == Update {

@@ -16,6 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // Names returns the streams, subjects and consumers in JetStream.
@@ -62,6 +63,11 @@ func Expiry(settings config.Config, category string) string {
 		return "NOTIFIER_DELAY and a minute"
 	}
 	return "NOTIFIER_EVENT_MAX_AGE"
+}
+
+// Flap returns the rule for flapping keys.
+func Flap(settings config.Config) store.Flap {
+	return store.Flap{Changes: int(settings.Flap.Count), Window: settings.Flap.Window}
 }
 
 // Overrides returns how to open the bucket of live limits.

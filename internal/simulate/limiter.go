@@ -20,6 +20,8 @@ type Limiter struct {
 	mutes    []Mute
 	muting   []bool // which of the mutes are in force
 	fold     func(category string) time.Duration
+	flap     store.Flap
+	reports  reports
 	now      time.Time
 	oneByOne bool
 }
@@ -75,15 +77,17 @@ type Options struct {
 	Retention time.Duration                       // how long an identity is remembered after its event was sent
 	PairTTL   time.Duration                       // how long a pair is remembered
 	Fold      func(category string) time.Duration // how old the message may be into which an event of its key is folded; 0, nil: none is
+	Flap      store.Flap                          // which keys are flapping
 }
 
 // NewLimiter returns a limiter without admissions.
 func NewLimiter(o Options) *Limiter {
-	l := &Limiter{tree: o.Tree, oneByOne: limitsUnderWay(o.Tree), fold: o.Fold}
+	l := &Limiter{tree: o.Tree, oneByOne: limitsUnderWay(o.Tree), fold: o.Fold, flap: o.Flap}
+	l.reports = reports{window: o.Flap.Window, due: make(map[string]dueReport)}
 	if l.fold == nil {
 		l.fold = func(string) time.Duration { return 0 }
 	}
-	settings := store.Settings{Tree: o.Tree, Lease: deliveryLease, Retention: o.Retention, PairTTL: o.PairTTL}
+	settings := store.Settings{Tree: o.Tree, Lease: deliveryLease, Retention: o.Retention, PairTTL: o.PairTTL, Flap: o.Flap}
 	l.memory = store.NewMemory(settings, func() time.Time { return l.now }, nil)
 	l.memory.KeepPairs()
 	return l
@@ -101,6 +105,9 @@ func limitsUnderWay(tree *limits.Tree) bool {
 // Evaluate implements [Evaluator]. Events of one instant are evaluated together, so that all of them count at that instant. Resolved events
 // follow, as in a worker. With an inflight limit, each delivery finishes before the next event is evaluated.
 func (l *Limiter) Evaluate(ctx context.Context, events []Event) ([]Verdict, error) {
+	if err := l.report(ctx, events[0].At); err != nil {
+		return nil, err
+	}
 	l.now = events[0].At
 	l.adoptMutes()
 	var limited, resolving []int // places in events
@@ -118,19 +125,23 @@ func (l *Limiter) Evaluate(ctx context.Context, events []Event) ([]Verdict, erro
 	verdicts := make([]Verdict, len(events))
 	for places := range slices.Chunk(limited, together) {
 		for len(places) > 0 {
-			ruling, err := l.memory.Decide(ctx, l.requests(events, places))
+			requests := l.requests(events, places)
+			ruling, err := l.memory.Decide(ctx, requests)
 			if err != nil {
 				return nil, fmt.Errorf("deciding about events: %w", err)
 			}
+			l.noteFlaps(ruling.Decisions, requests)
 			if places, err = l.settle(ctx, ruling.Decisions, verdicts, places); err != nil {
 				return nil, err
 			}
 		}
 	}
-	resolutions, err := l.memory.Resolve(ctx, l.requests(events, resolving))
+	requests := l.requests(events, resolving)
+	resolutions, err := l.memory.Resolve(ctx, requests)
 	if err != nil {
 		return nil, fmt.Errorf("asking for what is resolved: %w", err)
 	}
+	l.noteFlaps(resolutions, requests)
 	_, err = l.settle(ctx, resolutions, verdicts, resolving)
 	return verdicts, err
 }
@@ -185,7 +196,8 @@ func (l *Limiter) requests(events []Event, places []int) []store.Request {
 			Category: e.Category,
 			Key:      e.Key,
 			Cost:     e.Cost,
-			Fold:     store.Folding{Within: l.fold(e.Category), Severity: e.Severity},
+			Resolves: e.Resolves,
+			Fold:     store.Folding{Within: l.fold(e.Category), Severity: e.Severity, Counts: l.flap.Changes > 0 && e.Key != "" && (e.Fires || e.Resolves)},
 		}
 		if e.Key != "" && (e.Fires || e.Resolves || asked[i].Fold.Within > 0) {
 			asked[i].Pair = event.Event{Category: e.Category, Key: e.Key}.Keyed()

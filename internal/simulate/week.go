@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // weekStart is the Monday with which the generated week begins.
@@ -103,10 +104,17 @@ func (w week) deploys(begin time.Duration) {
 // Variant is a way to handle the events of a week.
 type Variant struct {
 	Name string
-	Evaluator
+	Reporter
 }
 
-// WeekVariants returns the limits of a plan, the same limits with one more for each key, and with repeated events folded.
+// Reporter is an Evaluator that also reports which keys are steady, at the times that Reports returns: a [Limiter].
+type Reporter interface {
+	Evaluator
+	Reports(ctx context.Context, until time.Time) ([]time.Time, error)
+}
+
+// WeekVariants returns the limits of a plan, the same limits with one more for each key, with repeated events folded, and with a rule for
+// flapping.
 func WeekVariants(plan limits.Plan, retention, pairTTL time.Duration) ([]Variant, error) {
 	ofKeys, _ := limits.ParseOverrides("*@key=1/1h") // the text is valid
 	var variants []Variant
@@ -114,17 +122,19 @@ func WeekVariants(plan limits.Plan, retention, pairTTL time.Duration) ([]Variant
 		name      string
 		overrides []limits.Override
 		fold      time.Duration
+		flap      store.Flap
 	}{
 		{name: "the limits of the settings"},
 		{name: "with *@key=1/1h", overrides: ofKeys},
 		{name: "with NOTIFIER_FOLD=>=1h", fold: time.Hour},
+		{name: "with NOTIFIER_FLAP=4/20m", flap: store.Flap{Changes: 4, Window: 20 * time.Minute}},
 	} {
 		tree, err := limits.NewTree(plan.With(v.overrides, limits.FromEnvironment))
 		if err != nil {
 			return nil, err
 		}
 		fold := func(string) time.Duration { return v.fold }
-		variants = append(variants, Variant{v.name, NewLimiter(Options{Tree: tree, Retention: retention, PairTTL: pairTTL, Fold: fold})})
+		variants = append(variants, Variant{v.name, NewLimiter(Options{Tree: tree, Retention: retention, PairTTL: pairTTL, Fold: fold, Flap: v.flap})})
 	}
 	return variants, nil
 }
@@ -134,23 +144,32 @@ type WeekRow struct {
 	Name     string         `json:"name"`
 	Events   int            `json:"events"`
 	Sent     int            `json:"sent"`
+	Steady   int            `json:"steady"`         // reports that a flapping key is steady, which are messages too
 	Keys     int            `json:"keys"`           // of the events that were sent: how many different keys
 	Folded   int            `json:"folded"`         // events that are counted in a message that was sent
 	Digested int            `json:"in_digests"`     // dropped events, which digests report
 	Never    int            `json:"never_reported"` // events that neither a message nor the count in a message nor a digest shows
 	Silence  time.Duration  `json:"-"`              // the longest time in which events of a category were dropped and none was sent
-	PerHour  [weekHours]int `json:"sent_per_hour"`  // events sent
+	PerHour  [weekHours]int `json:"sent_per_hour"`  // messages sent
 }
 
 // ReplayWeek replays a week by each variant.
 func ReplayWeek(ctx context.Context, h *History, variants []Variant) ([]WeekRow, error) {
 	rows := make([]WeekRow, len(variants))
 	for i, variant := range variants {
-		counting := weekCounter{Evaluator: variant.Evaluator, row: &rows[i], keys: make(map[string]bool), quiet: make(map[string]time.Time), shown: make(map[string]int64)}
+		counting := weekCounter{Evaluator: variant.Reporter, row: &rows[i], keys: make(map[string]bool), quiet: make(map[string]time.Time), shown: make(map[string]int64)}
 		report, err := h.Replay(ctx, counting, func(_, _ int64) {})
 		if err != nil {
 			return nil, err
 		}
+		made, err := variant.Reports(ctx, weekStart.Add(weekHours*time.Hour))
+		if err != nil {
+			return nil, err
+		}
+		for _, at := range made {
+			rows[i].PerHour[min(int(at.Sub(weekStart)/time.Hour), weekHours-1)]++
+		}
+		rows[i].Steady = len(made)
 		total := report.Total
 		rows[i].Name, rows[i].Keys = variant.Name, len(counting.keys)
 		rows[i].Events, rows[i].Sent, rows[i].Folded, rows[i].Digested = total.Seen, total.Sent, total.Folded, total.Drops()
@@ -236,7 +255,7 @@ func WriteWeek(out io.Writer, rows []WeekRow) error {
 	table := [][]string{{"on-call week", "events", "messages sent", "different keys", "folded", "in digests", "longest silence", "never reported"}}
 	for _, row := range rows {
 		table = append(table, []string{
-			row.Name, strconv.Itoa(row.Events), strconv.Itoa(row.Sent), strconv.Itoa(row.Keys), strconv.Itoa(row.Folded), strconv.Itoa(row.Digested),
+			row.Name, strconv.Itoa(row.Events), strconv.Itoa(row.Sent + row.Steady), strconv.Itoa(row.Keys), strconv.Itoa(row.Folded), strconv.Itoa(row.Digested),
 			formatSpan(row.Silence), strconv.Itoa(row.Never),
 		})
 	}

@@ -22,13 +22,16 @@ func TestWeek(t *testing.T) {
 	plan := limits.Plan{Global: limits.Limits{{Count: 100, Window: 30 * time.Minute}}, Category: limits.Limits{{Count: 10, Window: 30 * time.Minute}}}
 	variants := testkit.Must(WeekVariants(plan, 24*time.Hour, 24*time.Hour))(t)
 	rows := testkit.Must(ReplayWeek(t.Context(), Week(1), variants))(t)
-	testkit.Equal(t, len(rows), 3, "rows")
-	plain, keyed, folded := rows[0], rows[1], rows[2]
+	testkit.Equal(t, len(rows), 4, "rows")
+	plain, keyed, folded, flapping := rows[0], rows[1], rows[2], rows[3]
 	if keyed.Sent >= plain.Sent || keyed.Keys <= plain.Keys || plain.Silence > time.Hour {
 		t.Errorf("got %+v and %+v, want fewer messages about more keys with a limit of each key", plain, keyed)
 	}
 	if folded.Folded == 0 || folded.Keys <= plain.Keys {
 		t.Errorf("got %+v and %+v, want messages about more keys where repeated events are folded", plain, folded)
+	}
+	if flapping.Steady != 1 || flapping.Sent > plain.Sent/2 {
+		t.Errorf("got %+v and %+v, want one report, and half the messages with a rule for flapping", plain, flapping)
 	}
 	for _, row := range rows {
 		sum := 0
@@ -37,7 +40,7 @@ func TestWeek(t *testing.T) {
 		}
 		testkit.Equal(t, row.Never, 0, "events of %s that were never reported", row.Name)
 		testkit.Equal(t, row.Events, row.Sent+row.Folded+row.Digested, "events of %s", row.Name)
-		testkit.Equal(t, sum, row.Sent, "events of %s sent in all hours", row.Name)
+		testkit.Equal(t, sum, row.Sent+row.Steady, "messages of %s in all hours", row.Name)
 	}
 	lost := testkit.Must(ReplayWeek(t.Context(), Week(1), []Variant{{"without messages", foldsAll{}}}))(t)[0]
 	testkit.Equal(t, lost.Never, lost.Events, "events that were folded into no message")
@@ -52,6 +55,8 @@ type foldsAll struct{}
 func (foldsAll) Evaluate(_ context.Context, events []Event) ([]Verdict, error) {
 	return slices.Repeat([]Verdict{{Outcome: Folded, Number: 2}}, len(events)), nil
 }
+
+func (foldsAll) Reports(context.Context, time.Time) ([]time.Time, error) { return nil, nil }
 
 // TestReplayOfKeys has lines with keys: each key has its own slot.
 func TestReplayOfKeys(t *testing.T) {

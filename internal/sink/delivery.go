@@ -25,11 +25,14 @@ type Delivery struct {
 	annotated bool     // Usage and Mention are complete
 }
 
-// Seen is what a message shows of the events that are folded into it. The zero value is nothing.
+// Seen is what a message shows of the events that are folded into it, and of its key. The zero value is nothing.
 type Seen struct {
 	Times int64 // with the message's own event
 	Last  time.Time
 	Worst event.Severity
+
+	Flapping bool // the key changes again and again
+	Fires    bool // if so: its newest status is firing
 }
 
 // Prepared makes one attempt to deliver a message that was made ahead. Its results are those of Sink.Send.

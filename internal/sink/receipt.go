@@ -113,10 +113,10 @@ func (r *Receipt) Event() event.Event {
 	}
 }
 
-// OpenedBy returns the receipt of the message that d resolves, or that shows d as folded into it. It returns nil if there is none or
+// OpenedBy returns the receipt of the message that d resolves, changes or reports about. It returns nil if there is none or
 // its receipt is unreadable: d is a message of its own then.
 func OpenedBy(d Delivery) *Receipt {
-	if d.Event.Status != event.StatusResolved && d.Seen.Times == 0 || d.Opened == "" {
+	if d.Opened == "" {
 		return nil
 	}
 	r := new(Receipt)

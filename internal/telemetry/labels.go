@@ -25,8 +25,8 @@ var (
 
 	summaryResults = closedSet{"sent", "given_up"}
 	pairings       = closedSet{"paired", "unpaired"}
-	waits          = closedSet{"slot", "pair", "redis", "body", "channel", "ready", "update"}
-	refusals       = closedSet{"slot", "pair", "redis", "body", "channel", "part", "update"}
+	waits          = closedSet{"slot", "pair", "redis", "body", "channel", "ready", "update", "steady"}
+	refusals       = closedSet{"slot", "pair", "redis", "body", "channel", "part", "update", "steady"}
 	paceBudgets    = closedSet{"workspace", "updates", "lookups"}
 	places         = closedSet{"room", "dead_letters", "journal", "limits"}
 )

@@ -108,7 +108,7 @@ func TestSeriesAtTheStart(t *testing.T) {
 			want = append(want, fmt.Sprintf(format, value))
 		}
 	}
-	add(`notifier_room_refused_total{reason=%q}`, "slot", "pair", "redis", "body", "channel", "part", "update")
+	add(`notifier_room_refused_total{reason=%q}`, "slot", "pair", "redis", "body", "channel", "part", "update", "steady")
 	add(`notifier_events_total{category="other",outcome=%q}`, "sent", "dropped", "duplicate", "dead", "expired", "folded")
 	add(`notifier_dropped_total{category="other",level=%q}`, "global", "category", "payments.*")
 	for _, reason := range event.Reasons() {

@@ -110,6 +110,8 @@ func (t Total) What() string {
 		if by != "" { // in shadow mode
 			return what + ", though denied by " + by
 		}
+	case journal.Steady:
+		what = "reports that a key is steady"
 	case journal.Dropped, journal.Duplicate, journal.Dead, journal.Expired, journal.Folded, journal.Told, journal.Lost:
 	}
 	if by != "" {

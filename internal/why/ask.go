@@ -150,7 +150,7 @@ func (s *session) readPending(ctx context.Context) {
 		if !a.question.single() {
 			a.answer.Waiting = sayWaiting(a.waiting)
 			for reason, n := range a.waiting {
-				if reason != string(room.Update) {
+				if reason != string(room.Update) && reason != string(room.Steady) {
 					a.answer.Found += n
 				}
 			}
@@ -159,7 +159,7 @@ func (s *session) readPending(ctx context.Context) {
 		for _, p := range a.pending {
 			e := a.events.of(p.ID, p.Category, p.Sequence)
 			e.Title, e.Stored = cmp.Or(e.Title, p.Title), p.Stored
-			if p.Reason == string(room.Update) { // the event itself may have ended
+			if p.Reason == string(room.Update) || p.Reason == string(room.Steady) { // the event itself may have ended
 				e.waits.updates = append(e.waits.updates, p)
 			} else {
 				e.waits.event = &p

@@ -57,7 +57,7 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 	case journal.Expired:
 		return "expired", ": it had become older than " + w.expiry(e.Category)
 	case journal.Folded:
-		return "folded", fmt.Sprintf(" into the message of %s as number %d", timeOfDay(e.Message, w.now, "15:04"), e.Number)
+		return "folded", fmt.Sprintf(" into the message of %s as number %d%s", timeOfDay(e.Message, w.now, "15:04"), e.Number, ofFlapping(e.Flapping))
 	case journal.Waiting:
 		if how = " for " + waitsFor(e.Reason); e.Level != "" {
 			how += ", denied by " + limitOf(e)
@@ -67,9 +67,19 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		return "could not be posted", ": " + reasonOf(e.Reason, e.Code) + "; it is tried again"
 	case journal.Split:
 		return "its body held several alerts, and was split", " into one event for each"
+	case journal.Steady:
+		return "its key was reported as steady", " to " + e.Channel
 	case journal.Told, journal.Lost:
 	}
 	return string(e.Result), ""
+}
+
+// ofFlapping says that an event was folded because its key was flapping.
+func ofFlapping(flapping bool) string {
+	if flapping {
+		return " of a flapping key"
+	}
+	return ""
 }
 
 // released says who has released an event; "" for nobody.
@@ -144,6 +154,8 @@ func waitsFor(reason string) string {
 		return "its channel"
 	case "update":
 		return "the budget of updates"
+	case "steady":
+		return "no change of its key"
 	case "part", "replay", Due:
 		return "a worker"
 	}
@@ -174,6 +186,9 @@ func (w words) placeOfPending(p Pending) (where, since, until string) {
 	where = "is in the room now and waits for " + waitsFor(p.Reason) + ordered(p.Order)
 	if p.Reason == string(room.Update) {
 		where = "an update of a message that it resolves " + where
+	}
+	if p.Reason == string(room.Steady) {
+		where = "the report about its key " + where
 	}
 	if p.Key != "" && p.Reason == "pair" {
 		where += fmt.Sprintf(", with the key %q", p.Key)

@@ -109,8 +109,11 @@ func (s Streams) waiting(m *jetstream.RawStreamMsg) Pending {
 	}
 	p := Pending{Since: m.Time, Reason: string(entry.Reason), Order: entry.Order}
 	p.Due, _ = room.DueAt(m.Header)
-	if strings.HasPrefix(m.Subject, string(room.Under(s.Decoder.Prefix))+"."+Due+".") && entry.Reason != room.Update {
+	if strings.HasPrefix(m.Subject, string(room.Under(s.Decoder.Prefix))+"."+Due+".") && entry.IsEvent() {
 		p.Reason = Due
+	}
+	if entry.Steady > 0 {
+		p.Reason = string(room.Steady)
 	}
 	return s.pending(event.Message{
 		Subject: entry.Subject, Header: room.Producers(m.Header), Data: m.Data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence,

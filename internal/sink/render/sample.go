@@ -65,7 +65,7 @@ func plainTrials() []trial {
 	titled.Title, untitled.Text = "Refunds wait", "Refunds wait"
 	counted := resolvedTrials("counted", usualView())[1]
 	counted.view.Ended = time.Time{}
-	counted.view.Seen = sink.Seen{Times: 37, Last: time.Date(2026, 1, 2, 10, 31, 0, 0, time.UTC), Worst: event.SeverityCritical}
+	counted.view.Seen = sink.Seen{Times: 37, Last: time.Date(2026, 1, 2, 10, 31, 0, 0, time.UTC), Worst: event.SeverityCritical, Flapping: true}
 	called := usualView()
 	called.Mention = "<!here> <@U0123ABCD> <!subteam^S0123ABCD>"
 	many := usualView()

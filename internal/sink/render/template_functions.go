@@ -148,13 +148,22 @@ func durationText(d time.Duration) string {
 	return ""
 }
 
-// seen is how many events are folded into a message: seen 37 times, last 10:31, worst: critical. It is nothing if none is.
+// seen is how many events are folded into a message: seen 37 times, last 10:31, worst: critical. It is nothing if none is. While the key is
+// flapping, it begins with that: flapping, now resolved; seen 9 times, …
 func seen(s sink.Seen) any {
-	if s.Times < 2 {
-		return ""
+	var texts []string
+	if s.Flapping {
+		now := event.StatusResolved
+		if s.Fires {
+			now = event.StatusFiring
+		}
+		texts = append(texts, "flapping, now "+string(now))
 	}
-	last, _ := clock(s.Last).(markup)
-	return markup(fmt.Sprintf("seen %d times, last %s, worst: %s", s.Times, last, s.Worst))
+	if s.Times > 1 {
+		last, _ := clock(s.Last).(markup)
+		texts = append(texts, fmt.Sprintf("seen %d times, last %s, worst: %s", s.Times, last, s.Worst))
+	}
+	return markup(strings.Join(texts, "; "))
 }
 
 // usageText is one line for all limits, the nearest to the event first.

@@ -561,4 +561,14 @@ var ofConsume = []mutant{
 		return false`,
 		test: "./internal/consume -run ^TestStopReadsAsNoRecovery$",
 	},
+	{
+		name: "report-is-an-event",
+		bug:  "The report that a flapping key is steady counts as an event.",
+		file: "internal/consume/settle.go",
+		old: `	if d.message.entry.IsReport() {
+		return
+	}`,
+		new:  ``,
+		test: "./tests -run ^TestFlappingKey$",
+	},
 }

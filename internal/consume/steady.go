@@ -1,0 +1,117 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// A flapping key has one entry in the room, which comes back when the key may be steady. If the key has changed meanwhile, the entry goes back
+// to the room. Otherwise it becomes the report that the key is steady: a delivery like that of a resolved event, in the thread of the key's
+// message. A report is no event, and has no outcome.
+
+// identityOf returns the identity of what a candidate delivers.
+func identityOf(c candidate) string {
+	if c.entry.IsReport() {
+		return c.request().ID
+	}
+	return c.event.Identity()
+}
+
+// becomeReport turns the event of an entry into the report that its key is steady.
+func becomeReport(e *event.Event, entry room.Entry, decision *store.Decision) {
+	since := store.Change(entry.Steady).At()
+	e.Status, e.Time, e.Fields = event.StatusResolved, since, nil
+	if len(decision.Counts) > 0 && decision.Counts[0].StaysOpen {
+		e.Status = event.StatusFiring
+	}
+	if e.Title != "" {
+		e.Text = e.Title
+	}
+	e.Title = fmt.Sprintf("steady since %s: %s", since.Format("15:04 UTC"), e.Status)
+}
+
+// keepReport stores the entry of a flapping key in the room, unless the room has it. The entry comes back when the key has not changed since
+// a change. Its age counts from then. It returns when the entry comes back, by the server's clock. After an error nothing is known to be stored.
+func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, since store.Change) (due time.Time, err error) {
+	entry, first := m.entryFor(e, room.Steady), u.reader.firstLevel(m, e)
+	now := u.streams.Clock.Latest()
+	if due = since.At().Add(u.states.steadyAfter); due.Before(now) {
+		due = now
+	}
+	entry.Steady, entry.Since, entry.Order = int64(since), due.Truncate(time.Millisecond), room.Order{}
+	entry.Attempted = time.Time{}
+	stay := stayOf(first, entry, len(m.Data()), due.Sub(now)+stayIn)
+	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{stay})
+	if err == nil && !mayStay[0] {
+		u.metrics.RoomRefused(string(room.Steady), 1)
+		return due, nil
+	}
+	if err == nil {
+		due, err = u.storeReport(ctx, m, waitingReport{entry: entry, first: first, pair: e.Keyed(), due: due})
+	}
+	if stream.IsTooLarge(err) {
+		u.metrics.RoomRefused(string(room.Steady), 1)
+		return due, nil
+	}
+	u.log.storing.Note(err)
+	return due, err
+}
+
+// waitingReport is the entry of a flapping key on its way to the room.
+type waitingReport struct {
+	entry       room.Entry
+	first, pair string
+	due         time.Time
+}
+
+func (u *updater) storeReport(ctx context.Context, m *message, w waitingReport) (due time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
+	defer cancel()
+	subject, target := u.streams.Names.Room().Schedule(room.Steady, w.first, w.pair)
+	for {
+		before, err := u.stored(ctx, subject)
+		if err != nil || before.entry.Steady > 0 {
+			return before.due, err
+		}
+		toStore := w.entry.Message(subject, m.Headers(), m.Data())
+		room.Replace(toStore)
+		room.ScheduleAt(toStore, target, w.due)
+		_, err = u.streams.JetStream.PublishMsg(ctx, toStore, jetstream.WithExpectLastSequencePerSubject(before.sequence))
+		if !isOutrun(err) {
+			return w.due, err
+		}
+	}
+}
+
+// reportAgain returns the entry of a key that has changed again to the room.
+func (u *updater) reportAgain(l life, c candidate, since store.Change) {
+	if _, err := u.keepReport(l.ending(), c.message, c.event, since); err != nil {
+		u.settler.nak(c.message, jitter(undecidedDelay))
+		return
+	}
+	u.settler.settle(settlement{message: c.message, goesOn: true})
+}
+
+// report stores the reports about the keys of folded events that are flapping, unless the room has them.
+func (f *folds) report(ctx context.Context, folded []foldedEvent) error {
+	for _, one := range folded {
+		until, _ := f.reports.Peek(one.request.Pair)
+		if !one.end.fold.Flaps || time.Now().Before(until) {
+			continue
+		}
+		due, err := f.updater.keepReport(ctx, one.message, one.event, one.request.Change())
+		if err != nil {
+			return err
+		}
+		f.reports.Add(one.request.Pair, time.Now().Add(-f.updater.streams.Clock.Since(due)/2))
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// reports are the reports about flapping keys that are to be steady.
+type reports struct {
+	window time.Duration
+	due    map[string]dueReport // by pair
+	made   []time.Time          // of those that were posted and not taken yet
+}
+
+// dueReport is a report that is posted if the key has not changed since by its time.
+type dueReport struct {
+	request store.Request
+	since   store.Change
+}
+
+// flaps notes that the key of an event is flapping.
+func (r *reports) flaps(request store.Request) {
+	if _, known := r.due[request.Pair]; !known {
+		r.due[request.Pair] = dueReport{request, request.Change()}
+	}
+}
+
+// noteFlaps notes which events have flapping keys.
+func (l *Limiter) noteFlaps(decisions []store.Decision, requests []store.Request) {
+	for i, d := range decisions {
+		if d.Flaps || d.Fold != nil && d.Fold.Flaps {
+			l.reports.flaps(requests[i])
+		}
+	}
+}
+
+// report posts the reports that are due up to a time.
+func (l *Limiter) report(ctx context.Context, upto time.Time) error {
+	for {
+		pair, at := "", upto
+		for candidate, report := range l.reports.due {
+			due := report.since.At().Add(l.reports.window)
+			if !due.After(at) && (pair == "" || due.Before(at) || candidate < pair) {
+				pair, at = candidate, due
+			}
+		}
+		if pair == "" {
+			return nil
+		}
+		next := l.reports.due[pair]
+		delete(l.reports.due, pair)
+		l.now = at
+		decisions, err := l.memory.Resolve(ctx, []store.Request{next.request.Report(next.since)})
+		if err != nil {
+			return fmt.Errorf("asking whether a key is steady: %w", err)
+		}
+		switch d := decisions[0]; d.Verdict {
+		case store.Leased:
+			l.reports.due[pair] = dueReport{next.request, d.Changed}
+		case store.Admitted:
+			l.reports.made = append(l.reports.made, at)
+			if _, err := l.memory.Finish(ctx, []store.Lease{d.Lease}); err != nil {
+				return fmt.Errorf("finishing a report: %w", err)
+			}
+		default:
+		}
+	}
+}
+
+// Reports returns the times of the reports that keys are steady up to a time, since the last call. They take no slots, and are no events.
+func (l *Limiter) Reports(ctx context.Context, upto time.Time) (made []time.Time, err error) {
+	err = l.report(ctx, upto)
+	made, l.reports.made = l.reports.made, nil
+	return made, err
+}

@@ -1,0 +1,95 @@
+package tests
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// change publishes the n-th event of a key, which fires first, and waits until n events have their outcome.
+func (d *deployment) change(workers fleet, n int) {
+	d.t.Helper()
+	event := firing(fmt.Sprint("event-", n), "a")
+	if n%2 == 0 {
+		event = resolved(fmt.Sprint("event-", n), "a")
+	}
+	d.publish("notify.disks", event)
+	workers.awaitEvents(n)
+}
+
+// awaitSteady waits until the report that the key is steady replies to a message, and returns it. No other reply is one.
+func (d *deployment) awaitSteady(of slacktest.Post, status string) slacktest.Post {
+	d.t.Helper()
+	var reports []slacktest.Post
+	testkit.Eventually(d.t, "the report that the key is steady", func() bool {
+		reports = nil
+		for _, post := range d.slack.Accepted() {
+			if strings.Contains(post.Message.Text, "steady since ") {
+				reports = append(reports, post)
+			}
+		}
+		return len(reports) > 0
+	})
+	d.awaitEmpty()
+	if len(reports) != 1 || !strings.HasSuffix(reports[0].Message.Text, " UTC: "+status) || reports[0].Thread != of.Timestamp {
+		d.t.Errorf("the reports are %+v, want one in the thread of %s that says %s", reports, of.Timestamp, status)
+	}
+	return reports[0]
+}
+
+// TestFlappingKey changes a key again and again. From the fourth change on the message says that the key is flapping, and further changes fold
+// into it without a post or a slot, whichever of four workers gets them. One report says that the key is steady and resolved, and a new
+// firing event is posted.
+func TestFlappingKey(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(4, "FLAP", "4/30s", "GLOBAL_LIMIT", "4/1h", "CATEGORY_LIMIT", "none")
+	for n := range 14 {
+		d.change(workers, n+1)
+	}
+	workers.awaitOutcomes(map[string]int{"sent": 5, "folded": 9})
+	flapping := d.post("event-5")
+	if !strings.Contains(text(flapping.Message), "flapping, now firing") {
+		t.Errorf("the message of the fourth change shows %s, want that the key is flapping", text(flapping.Message))
+	}
+	testkit.Eventually(t, "an update that says that the key is flapping", func() bool {
+		changes := d.updates(flapping)
+		return len(changes) > 0 && strings.Contains(text(changes[0].Message), "flapping, now ")
+	})
+	d.awaitSteady(flapping, "resolved")
+	last := d.awaitSeen(flapping, 10)
+	if colour(last.Message) != resolvedColour || strings.Contains(text(last.Message), "flapping") {
+		t.Errorf("the message shows %s at the end, want that it is resolved", text(last.Message))
+	}
+	workers.awaitEvents(14) // the report is no event
+	d.change(workers, 15)
+	d.post("event-15")
+	d.wantWhy("folded", "of a flapping key", "event-6")
+}
+
+// TestFlappingThroughKills kills workers after a change is folded, before and after the report is posted, and after it is recorded. The key
+// has one report, which says that it fires.
+func TestFlappingThroughKills(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	changes := unlimited(recovering("FLAP", "2/30s")...)
+	doomed := d.startDoomed(failpoint.AfterFold, 1, changes...)
+	for n := range 3 {
+		d.change(doomed.alone(), n+1)
+	}
+	flapping := d.post("event-3")
+	d.publish("notify.disks", resolved("event-4", "a"))
+	d.publish("notify.disks", firing("event-5", "a"))
+	doomed.awaitDoom()
+	for _, point := range []failpoint.Point{failpoint.BeforePost, failpoint.AfterPost, failpoint.AfterRecord} {
+		d.startDoomed(point, 1, changes...).awaitDoom()
+	}
+	d.startFleet(4, changes...)
+	d.awaitLeft(streamName, 0)
+	d.awaitSteady(flapping, "firing")
+	d.awaitSeen(flapping, 3)
+}
