@@ -38,7 +38,7 @@ func TestRetryAfterTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.sink.send = inTurn(sink.Transient, sink.OK)
-	f.start(func(o *setup) { o.client.AckWait, o.SendTimeout = 2*time.Second, 1900*time.Millisecond })
+	f.start(func(o *setup) { o.client.AckWait, o.SendTimeout = 5*time.Second, 4700*time.Millisecond })
 	sequence := f.event("payments", "order-1")
 	f.awaitSettled(1)
 	f.requireRoomEmpty()

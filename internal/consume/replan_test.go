@@ -7,12 +7,13 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// TestReplanInOnePass has thousands of events wait for an hour by older limits. One request makes all of them due.
+// TestReplanInOnePass has several batches of events wait for an hour by older limits. One request makes all of them due.
 func TestReplanInOnePass(t *testing.T) {
 	t.Parallel()
-	const events = 2500
+	const events = 2*store.MaxBatch + 100 // several batches
 	f := newFixture(t)
 	f.provision(patience)
 	w := f.newWorker(mayDelay)
