@@ -1,10 +1,7 @@
 package bench
 
 import (
-	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -64,100 +61,5 @@ func BenchmarkAlgorithms(b *testing.B) {
 				conclude("%s by %s, batch of %d: %.0f/s, %.2f times log", kind.name, a, size, rate, rate/ofLog[size])
 			}
 		}
-	}
-}
-
-// BenchmarkEngineOptions measures what guarantees and shadow limits cost.
-func BenchmarkEngineOptions(b *testing.B) {
-	client := newClient(b)
-	const size = 64
-	for _, kind := range []struct{ name, limit string }{{"denied", "100/30m"}, {"admitted", "10000000/30m"}} {
-		plain := settingsOf(b, kind.limit, kind.limit, nil)
-		guaranteed := settingsOf(b, kind.limit, kind.limit, []limits.Guarantee{
-			{Path: "category1", Slots: 20}, {Path: "category2", Slots: 5},
-		})
-		shadowed := plain
-		shadowed.Shadow = plain.Tree
-		off := perSecond(b, client, kind.name+"/plain", events(client, plain, size))
-		on := perSecond(b, client, kind.name+"/guarantees", events(client, guaranteed, size))
-		conclude("%s, batch of %d: with guarantees %.2f times the cost", kind.name, size, off/on)
-		on = perSecond(b, client, kind.name+"/shadow", events(client, shadowed, size))
-		conclude("%s, batch of %d: with shadow limits %.2f times the cost", kind.name, size, off/on)
-	}
-}
-
-// cellRateScript is the generic cell rate algorithm (ATM Forum, Traffic Management 4.0, 1996): a limit is one time, at which
-// it would be empty again. So do the limiters for Redis that are most in use.
-var cellRateScript = redis.NewScript(`
-local time = redis.call('TIME')
-local now, period, burst = time[1] * 1000000 + time[2], tonumber(ARGV[1]), tonumber(ARGV[2])
-local spacing = period / burst
-local empty_at = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now) + spacing
-if empty_at - now > period then
-  return 0
-end
-redis.call('SET', KEYS[1], string.format('%.0f', empty_at), 'PX', math.ceil((empty_at - now) / 1000))
-return 1`)
-
-// BenchmarkBesideCellRate asks two levels, one event after the other, as an application does that has no batches: this
-// limiter in one call, all or nothing; one by the cell rate in two calls, where an event that the second denies has used up
-// the first.
-func BenchmarkBesideCellRate(b *testing.B) {
-	client := newClient(b)
-	for _, kind := range []struct {
-		name  string
-		count int
-	}{{"denied", 100}, {"admitted", plenty}} {
-		admits := func(place string) (bool, error) {
-			return cellRateScript.Run(context.Background(), client, []string{place}, (30 * time.Minute).Microseconds(), kind.count).Bool()
-		}
-		theirs := perSecond(b, client, kind.name+"/cell-rate", func(worker, round int) (int, error) {
-			admitted, err := admits("global")
-			if err != nil || !admitted {
-				return 1, err
-			}
-			_, err = admits("category" + strconv.Itoa((round*askers+worker)%categoriesAsked))
-			return 1, err
-		})
-		for _, algorithm := range []string{"token", "log"} {
-			text := fmt.Sprintf("%s:%d/30m", algorithm, kind.count)
-			for _, size := range []int{1, 64} {
-				rate := perSecond(b, client, fmt.Sprintf("%s/%s/batch-%d", kind.name, algorithm, size),
-					events(client, settingsOf(b, text, text, nil), size))
-				conclude("%s by %s, batch of %d: %.0f/s, %.1f times one by cell rate (%.0f/s)", kind.name, algorithm, size, rate, rate/theirs, theirs)
-			}
-		}
-	}
-}
-
-// BenchmarkMemory measures what Redis keeps for an admitted event, and for a limit.
-func BenchmarkMemory(b *testing.B) {
-	client := newClient(b)
-	ctx := context.Background()
-	const admitted = 20_000
-	for _, a := range algorithm.All() {
-		if a.Description().Frees == algorithm.BySpacing {
-			continue // it would deny nearly everything
-		}
-		b.Run(a.String(), func(b *testing.B) {
-			testkit.NoError(b, client.FlushAll(ctx).Err())
-			limit := fmt.Sprintf("%s:%d/30m", a, plenty)
-			ask := events(client, settingsOf(b, limit, "none", nil), 100)
-			for round := range admitted / 100 {
-				testkit.Must(ask(0, round))(b)
-			}
-			total, ofLimit := int64(0), int64(0)
-			for _, key := range testkit.Must(client.Keys(ctx, "*").Result())(b) {
-				bytes := testkit.Must(client.MemoryUsage(ctx, key, 0).Result())(b)
-				total += bytes
-				if strings.HasPrefix(key, "{notifier}:"+a.String()) {
-					ofLimit += bytes
-				}
-			}
-			b.ReportMetric(float64(total)/admitted, "bytes/event")
-			conclude("memory, %d events admitted by one %s limit: %.0f bytes an event in all, %d bytes the limit itself (%.1f an event)",
-				admitted, a, float64(total)/admitted, ofLimit, float64(ofLimit)/admitted)
-			once(b)
-		})
 	}
 }

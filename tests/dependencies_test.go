@@ -159,23 +159,6 @@ func TestConsumerDeletedWhileDelivering(t *testing.T) {
 	testkit.Equal(t, len(count(d.slack.Accepted(), "id")), 2, "events were posted")
 }
 
-// TestProvisioned reads the bounds of the streams that a worker creates, and the acknowledgement wait of its consumer.
-func TestProvisioned(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.startReady("worker", "NATS_ACK_WAIT", "20s")
-	for name, want := range map[string]string{
-		streamName:     "1073741824 bytes, -1 messages on a subject, for 168h0m0s",
-		deadStreamName: "268435456 bytes, 1000 messages on a subject, for 720h0m0s",
-	} {
-		c := testkit.Must(d.js.Stream(t.Context(), name))(t).CachedInfo().Config
-		got := fmt.Sprintf("%d bytes, %d messages on a subject, for %v", c.MaxBytes, c.MaxMsgsPerSubject, c.MaxAge)
-		testkit.Equal(t, got, want, "bounds of %s", name)
-	}
-	consumer := testkit.Must(d.js.Consumer(t.Context(), streamName, consumerName))(t)
-	testkit.Equal(t, consumer.CachedInfo().Config.AckWait, 20*time.Second, "acknowledgement wait")
-}
-
 // TestOtherNames changes all names, and uses a NATS token and another Redis database.
 func TestOtherNames(t *testing.T) {
 	t.Parallel()

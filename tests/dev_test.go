@@ -54,6 +54,8 @@ func TestDev(t *testing.T) {
 	p.awaitOutput(" RESOLVED after ")
 	p.awaitOutput(", mute ") // the level of a drop
 	wantShown(t, paste(t, p.commandAt("Redis ")), "30/30s", "30 of 30", "6/30s")
+	paste(t, p.commandAt("NATS "))
+	wantShown(t, paste(t, regexp.MustCompile(`curl -d .*`).FindString(p.stdout.String())), `"duplicate":false}`)
 	p.signal(os.Interrupt)
 	p.want(0, "notifier dev --storm 50\n", "limits   global 30/30s, each category 6/30s, deploys@key 1/30s, a digest every 15s\n",
 		"/metrics\n", " database FIRING Replica is 41 s behind", " DEAD     an event has become a dead letter: bad_json\n")
@@ -77,41 +79,6 @@ func TestDev(t *testing.T) {
 	if text := p.stderr.String(); strings.Contains(text, "ERROR") || strings.Contains(text, "WARN") {
 		t.Errorf("there are troubles in the log:\n%s", text)
 	}
-}
-
-// TestDevBesideDev runs dev twice. The second process finds the usual ports taken, and its commands name other ports.
-func TestDevBesideDev(t *testing.T) {
-	t.Parallel()
-	start(t, "first", nil, "dev").awaitOutput("stop ")
-	second := start(t, "second", nil, "dev")
-	second.awaitOutput("stop ")
-	out := second.stdout.String()
-	wantShown(t, out, "is taken, so NATS", "is taken, so the stand-in for Redis", "127.0.0.1:8080 is taken")
-
-	paste(t, second.commandAt("NATS "))
-	second.awaitOutput("payments card declined")
-	wantShown(t, paste(t, second.commandAt("Redis ")), "1 of 100", "1 of 10 ")
-	wantShown(t, paste(t, regexp.MustCompile(`curl -d .*`).FindString(out)), `"duplicate":false}`)
-	address := regexp.MustCompile(`http://(\S+)/metrics \(`).FindStringSubmatch(out)
-	if address == nil {
-		t.Fatalf("it does not say where its metrics are:\n%s", out)
-	}
-	w := &worker{second, address[1]}
-	w.alone().awaitEvents(2, "category", "payments", "outcome", "sent")
-	second.stop()
-}
-
-// TestDevShowsLiveLimits lowers a limit to its used slots. dev shows the limit as full before the limit denies an event.
-func TestDevShowsLiveLimits(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	p := start(t, "dev", d.settings("HTTP_ADDR", "127.0.0.1:0"), "dev")
-	p.awaitOutput("slots are free")
-	run(t, d.settings(), "publish", "payments", "text", "--count", "3").want(0)
-	p.awaitOutput("sent 3  ")
-	run(t, d.settings(), "limits", "set", "payments", "3/30m").want(0)
-	p.awaitOutput("dropped 0  duplicate 0  dead 0  expired 0  folded 0  waiting 0  full: payments, next slot in ")
-	p.stop()
 }
 
 // TestDevWithServersOfTheSettings runs dev with the servers of the settings.

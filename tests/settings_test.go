@@ -9,7 +9,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
-	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // canary is part of every secret of these tests. No output may show it.
@@ -27,38 +26,6 @@ func wantNoCanary(t testing.TB, what, text string) {
 	t.Helper()
 	if strings.Contains(text, canary) {
 		t.Errorf("%s holds a secret:\n%s", what, text)
-	}
-}
-
-// badSettings have one fault each. TestFaults of internal/config has all faults.
-var badSettings = []struct {
-	changes []string // name, value, …
-	want    string   // the variable named, without the prefix
-	detail  string   // what else the line has to say
-}{
-	{[]string{"NATS_URL", "http://" + canary}, "NATS_URL", "(hidden)"},
-	{[]string{"REDIS_URL", "redis://:" + canary + "@x/db"}, "REDIS_URL", "(hidden)"},
-	{[]string{"SLACK_TOKEN", "", "SLACK_WEBHOOK_URL", "ftp://" + canary}, "SLACK_WEBHOOK_URL", "(hidden)"},
-	{[]string{"SLACK_TOKEN_FILE", "testdata/secret"}, "SLACK_TOKEN_FILE", "NOTIFIER_SLACK_TOKEN"},
-	{[]string{"SLACK_TOKEN", "", "SLACK_TOKEN_FILE", "/nonexistent"}, "SLACK_TOKEN_FILE", "/nonexistent"},
-	{[]string{"REDIS_PASSWORD_FILE", "testdata/empty"}, "REDIS_PASSWORD_FILE", "empty"},
-	{[]string{"REDIS_URL", "", "REDIS_URL_FILE", "testdata/blanks"}, "REDIS_URL_FILE", "nothing but blanks"},
-	{[]string{"SLAKC_TOKEN", canary}, "SLAKC_TOKEN", "NOTIFIER_SLACK_TOKEN"},
-}
-
-func TestBadSettings(t *testing.T) {
-	t.Parallel()
-	for _, test := range badSettings {
-		t.Run(strings.Join(test.changes, " "), func(t *testing.T) {
-			t.Parallel()
-			p := run(t, valid().with(test.changes...), "check", "--offline")
-			testkit.Equal(t, p.wait(), 2, "status")
-			lines := strings.Split(strings.TrimSpace(p.stderr.String()), "\n")
-			if len(lines) != 1 || !strings.HasPrefix(lines[0], "NOTIFIER_"+test.want) || !strings.Contains(lines[0], test.detail) {
-				t.Errorf("printed %q, want one line on NOTIFIER_%s that says %q", lines, test.want, test.detail)
-			}
-			wantNoCanary(t, "the output", p.all())
-		})
 	}
 }
 

@@ -230,7 +230,9 @@ func TestStatusWatchOnATerminal(t *testing.T) {
 	for _, size := range []struct{ width, height uint16 }{{60, 12}, {120, 50}} {
 		s.resize(size.width, size.height)
 		s.awaitShown(`\A\d{4}-`, `^category\d+ +1/30m +1 of 1`, `^not shown: `)
-		for line := range strings.Lines(s.shown()) {
+		frame := strings.TrimSuffix(s.shown(), "\n")
+		testkit.AtMost(t, strings.Count(frame, "\n")+1, int(size.height)-1, "rows of a frame")
+		for line := range strings.Lines(frame) {
 			if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > int(size.width) {
 				t.Errorf("got a line of %d characters on a terminal of %d: %s", width, size.width, line)
 			}
@@ -239,13 +241,6 @@ func TestStatusWatchOnATerminal(t *testing.T) {
 	testkit.Must(s.keyboard.WriteString("\x03"))(t)
 	testkit.Equal(t, s.wait(), 0, "status after Ctrl-C")
 	s.wantAsBefore()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, row := range s.above {
-		if strings.TrimSpace(row) != "" {
-			t.Errorf("got the row %q scrolled away, want each frame to fit", row)
-		}
-	}
 }
 
 // TestStatusInALongTitledFlood drops events with titles of 250 kB. A worker's report would be larger than NATS' max_payload if it had the

@@ -95,6 +95,10 @@ func TestLimitsSetWarns(t *testing.T) {
 		{"set search 200/30m --shadow", ""},
 		{"set payments 2/30m", "3 of 2 are used, so nothing more of it is sent"},
 		{"set global 2/30m", "3 of 2 are used, so nothing more of it is sent"},
+		{"set payments 40/1h", "global 2/30m is full: nothing is sent before "},
+		{"set deploys.* 1/1h", "global 2/30m is full: nothing is sent before "},
+		{"set global none", "nothing bounds all events together now: "},
+		{"set payments.refunds 1/1h", ""},
 	} {
 		shown := mustLimits(t, test.line)
 		if strings.Contains(shown, "warning: ") != (test.want != "") || !strings.Contains(shown, test.want) {

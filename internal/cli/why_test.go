@@ -16,7 +16,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/inspect"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -138,30 +137,6 @@ dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T
 	testkit.Equal(t, k.answer("evt-4711").Events[0].State, why.State(journal.Dropped), "state")
 }
 
-// Each of several arguments has an answer, in their order.
-func TestWhySeveral(t *testing.T) {
-	k := newWhyKit(t)
-	sent := k.refund(journal.Sent, time.Second)
-	sent.ID, sent.Sequence, sent.Channel = "evt-1", 1, ""
-	k.note(k.drop(), sent)
-	k.requireWhy(Failure, "evt-1 evt-2", `
-evt-1  payments.refunds  "card declined"  stored T
-sent at T
-(message 1 of NOTIFICATIONS, limits 1:2, worker worker-1)
-
-`+freeAgain+`
-evt-2: not known; the journal begins at T
-`)
-	output, _, _ := execute(t.Context(), "", strings.Split("why --json --seq 4711,1", " ")...)
-	var states []why.State
-	for decoder := json.NewDecoder(strings.NewReader(output)); decoder.More(); {
-		var answer why.Answer
-		testkit.NoError(t, decoder.Decode(&answer))
-		states = append(states, answer.Events[0].State)
-	}
-	testkit.EqualSlices(t, states, []why.State{"dropped", "sent"}, "states of two messages")
-}
-
 // The answer about a category has the number of events by outcome, and the newest events.
 func TestWhyCategory(t *testing.T) {
 	k := newWhyKit(t)
@@ -202,66 +177,6 @@ an event of payments would be sent now: global 0 of 100 used, payments 0 of 2 us
 	}
 }
 
-func TestWhyNotKnown(t *testing.T) {
-	k := newWhyKit(t)
-	k.requireWhy(Failure, "evt-1", `
-evt-1: not known
-
-the journal cannot be read: there is no journal: stream "NOTIFICATIONS_JOURNAL" does not exist; NOTIFIER_JOURNAL_AGE=0 turns it off
-`)
-	counted := k.drop()
-	counted.ID, counted.Count, counted.LastID, counted.LastSequence = "evt-4000", 1204, "evt-5000", 5000
-	k.note(counted)
-	k.requireWhy(Failure, "evt-4800", "evt-4800: not known; the journal begins at T, and has only counts of 1204 events since then\n")
-	k.requireWhy(Failure, "--seq 4800", `
-message 4800: not known; the journal begins at T
-
-one of at least 1204 events of payments.refunds that were dropped by category 2/30m in the second of T may be it, of messages 4711 to `+
-		`5000: they are counted, not told singly
-`)
-	k.requireWhy(Failure, "payments.refund", "payments.refund: not known; the journal begins at T, and has only counts of 1204 events since then; "+
-		"the nearest category is payments.refunds\n")
-	testkit.Equal(t, k.answer("evt-5000").Events[0].State, why.State(journal.Dropped), "state of the last one that is counted")
-}
-
-// Events without a decision are found in the streams, also without a journal.
-func TestWhyWaiting(t *testing.T) {
-	k := newWhyKit(t)
-	testkit.Must(k.js.Publish(t.Context(), "notify.payments.refunds", []byte(`{"id": "evt-1", "title": "card declined"}`)))(t)
-	testkit.Must(k.js.Publish(t.Context(), "notify.payments", []byte(
-		`{"alerts": [{"labels": {"alertname": "Disk"}, "fingerprint": "f1"}, {"labels": {"alertname": "CPU"}, "fingerprint": "f2"}]}`)))(t)
-	k.wait(room.Slot, "evt-3", `{"title": "refund stuck"}`, time.Now().Add(time.Hour))
-	k.wait(room.Pair, "evt-4", `{"title": "over", "status": "resolved", "key": "db-1"}`, time.Now().Add(time.Hour))
-	testkit.Must(k.js.Publish(t.Context(), "notify.payments.refunds", []byte(`{"id": "evt-5", "title": "down", "status": "firing", "key": "db-1"}`)))(t)
-	noJournal := `
-the journal cannot be read: there is no journal: stream "NOTIFICATIONS_JOURNAL" does not exist; NOTIFIER_JOURNAL_AGE=0 turns it off
-`
-	k.requireWhy(OK, "evt-1", `
-evt-1  payments.refunds  "card declined"  stored T
-is in the stream without an outcome, since T
-no worker has admitted it so far
-(message 1)
-
-`+freeAgain+noJournal)
-	k.requireWhy(OK, "evt-4", `
-evt-4  payments.refunds  "over"  stored T
-is in the room now and waits for the outcome of an earlier event of its key, with the key "db-1", until T
-the firing event evt-5 of T is in the stream without an outcome, since T
-(message 77)
-
-`+freeAgain+noJournal)
-	testkit.Equal(t, k.answer("--seq 77").Events[0].State, why.StateWaiting, "state of what waits in the room")
-	var alerts []string
-	for _, e := range k.answer("--seq 2").Events {
-		alerts = append(alerts, e.ID+" "+e.Title)
-	}
-	testkit.EqualSlices(t, alerts, []string{"NOTIFICATIONS:2/f1 Disk", "NOTIFICATIONS:2/f2 CPU"}, "alerts of a message")
-	testkit.EqualSlices(t, k.answer("--category payments").Waiting, []string{
-		"in the stream of the producers now, without an outcome: 4",
-		"waiting in the room now for the outcome of an earlier event of its key: 1", "waiting in the room now for a slot: 1",
-	}, "what waits in a category")
-}
-
 // An expired event is explained by the setting that bounds the age of its category.
 func TestWhyExpired(t *testing.T) {
 	k := newWhyKit(t)
@@ -286,42 +201,6 @@ func (k whyKit) wait(reason room.Reason, id, body string, due time.Time) {
 	m := entry.Message(schedule, nats.Header{}, []byte(body))
 	room.ScheduleAt(m, target, due)
 	testkit.Must(k.js.PublishMsg(k.Context(), m))(k)
-}
-
-// The answer uses the limits in force, the delivery record and the dead letters.
-func TestWhyRecordAndLetters(t *testing.T) {
-	k := newWhyKit(t)
-	var leases []store.Lease
-	for i := range 2 {
-		e := event.Event{ID: fmt.Sprint("evt-", i), Category: "payments.refunds"}
-		request := store.Request{
-			ID: e.Identity(), Message: store.Message{Stream: "NOTIFICATIONS", Sequence: uint64(i), Stored: k.begin}, Category: e.Category, Cost: 1,
-		}
-		leases = append(leases, testkit.Must(k.store.Decide(t.Context(), []store.Request{request}))(t).Decisions[0].Lease)
-	}
-	testkit.Must(k.store.Finish(t.Context(), leases[:1]))(t)
-	putLetter(t, k.js, "rejected", "evt-9", `{"title": "card declined"}`, "invalid_blocks")
-	k.note(k.drop())
-	for line, want := range map[string]string{
-		"evt-0 --category payments.refunds": "the delivery record has it as delivered",
-		"evt-1 --category payments.refunds": "a worker has it in hand",
-		"evt-9":                             "dead letter 1 holds it since T: rejected: invalid_blocks; notifier dlq replay 1 sends it again",
-	} {
-		answer := k.answer(line)
-		testkit.Equal(t, clockTimes.ReplaceAllString(strings.Join(answer.Events[0].Sentences, "\n"), "T"), want, "sentences of %s", line)
-	}
-	now := "an event of payments.refunds would be denied now by category 2/30m: 2 of 2 used, the next slot opens at T"
-	requireNow := func(want string) {
-		t.Helper()
-		testkit.Equal(t, clockTimes.ReplaceAllString(strings.Join(k.answer("evt-4711").Now, "\n"), "T"), want, "what would happen now")
-	}
-	requireNow(now)
-	t.Setenv("NOTIFIER_DELAY", "payments.>=2h")
-	requireNow(now + "; by NOTIFIER_DELAY it would wait for a slot, 2h at most")
-	t.Setenv("NOTIFIER_SHADOW", "true")
-	requireNow(now + "; NOTIFIER_SHADOW=true sends it all the same")
-	mustLimits(t, "set payments 3/30m")
-	requireNow("an event of payments.refunds would be sent now: global 2 of 100 used, payments 2 of 3 used")
 }
 
 // The answer ends with the sources that why could not read.

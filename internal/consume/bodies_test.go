@@ -84,7 +84,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	testkit.Equal(t, goes, toMemory, "where a body goes that has waited")
 	goes, _ = b.enqueue("b", heavyMessage("b", 1000))
 	testkit.Equal(t, goes, toMemory, "where a body of another first level goes")
-	b.owners.refusals.cache.Add(crowd(room.Body, "a"), refusal{until: time.Now().Add(time.Hour)})
+	b.owners.refusals.crowds.Put(crowd(room.Body, "a"), true, time.Now().Add(time.Hour))
 	goes, _ = b.enqueue("a", heavyMessage("a", 1000))
 	testkit.Equal(t, goes, nowhere, "where a body goes that the room would refuse")
 	testkit.AtMost(t, b.bytes, mostBodies, "bytes of all bodies")

@@ -5,6 +5,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/seed-4578ace9/notifier/internal/expiring"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -25,18 +26,12 @@ type RoomMetrics interface {
 // refusals remembers whose events may not enter the room at present. Its methods may be called concurrently.
 type refusals struct {
 	delay   func(category string) time.Duration // see reader
-	cache   *lru.Cache[string, refusal]         // by category, or by crowd
+	crowds  *expiring.Map[string, bool]         // by category or crowd: whether too many events wait, or the slots open too late
 	metrics RoomMetrics
 }
 
-// refusal records that no more events of a category may wait for slots at present.
-type refusal struct {
-	until   time.Time
-	crowded bool // because too many events wait already
-}
-
 func newRefusals(delay func(string) time.Duration, metrics RoomMetrics) *refusals {
-	return &refusals{delay: delay, cache: newCache[string, refusal](mostRefusals), metrics: metrics}
+	return &refusals{delay: delay, crowds: expiring.New[string, bool](mostRefusals, time.Now), metrics: metrics}
 }
 
 // crowd returns the key of a first level's events that wait in the room for a reason. No category has such a name.
@@ -44,19 +39,18 @@ func crowd(reason room.Reason, first string) string { return string(reason) + " 
 
 // addLate remembers for refusedFor that the slots of a category open too late.
 func (r *refusals) addLate(category string) {
-	r.cache.Add(category, refusal{until: time.Now().Add(refusedFor)})
+	r.crowds.Put(category, false, time.Now().Add(refusedFor))
 }
 
 // addCrowded remembers for refusedFor that too many events wait. The key is a category or a crowd.
 func (r *refusals) addCrowded(key string) {
-	r.cache.Add(key, refusal{until: time.Now().Add(refusedFor), crowded: true})
+	r.crowds.Put(key, true, time.Now().Add(refusedFor))
 }
 
 // of reports whether no more events may wait, and whether the reason is that too many events wait already.
 func (r *refusals) of(key string) (refused, crowded bool) {
-	found, _ := r.cache.Peek(key)
-	refused = time.Now().Before(found.until)
-	return refused, refused && found.crowded
+	crowded, refused = r.crowds.Get(key)
+	return refused, crowded
 }
 
 // crowded reports whether the room has just refused an event of a first level that was to wait for a reason.

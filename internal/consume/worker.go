@@ -89,7 +89,7 @@ func (o Options) complete() Options {
 
 // New returns a worker that does not run yet.
 func New(o Options) *Worker {
-	replans := &replanner{throttle: o.Limits.Throttle, room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, on: o.Delay != nil}
+	mayDelay := o.Delay != nil
 	o = o.complete()
 	reader := &reader{Decoder: o.Decoder, streams: o.Streams, maxAge: o.MaxAge, delay: o.Delay, fold: o.Fold, flaps: o.Flap > 0}
 	reporter := &reporter{
@@ -102,7 +102,10 @@ func New(o Options) *Worker {
 	})
 	settler := newSettler(o, reader, reporter, stays, letters)
 	buried := newLetterQueue(settler)
-	replans.settler, replans.failing = settler, oplog.NewCondition(o.Logger, "waiting events cannot be planned anew", "waiting events can be planned anew again")
+	replans := &replanner{
+		throttle: o.Limits.Throttle, room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, settler: settler, on: mayDelay,
+		failing: oplog.NewCondition(o.Logger, "waiting events cannot be planned anew", "waiting events can be planned anew again"),
+	}
 	mover := &mover{
 		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, stays: stays, settler: settler,
 		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),

@@ -151,15 +151,6 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// A command for another terminal names the settings that it needs, and a shell reads its lines as one command.
-func TestTyped(t *testing.T) {
-	t.Parallel()
-	got := typed("limits", address{assignment: "NOTIFIER_NATS_URL=nats://127.0.0.1:41234"}, address{})
-	testkit.Equal(t, len(got), 2, "lines")
-	testkit.Equal(t, got[0], guideIndent+`NOTIFIER_NATS_URL=nats://127.0.0.1:41234 \`, "the setting")
-	testkit.Equal(t, strings.HasSuffix(got[1], " limits"), true, "the command ends with its arguments")
-}
-
 // A URL with a password is not shown. A URL without one is shown as the assignment of its setting.
 func TestServersOfSettings(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package event
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,10 +75,9 @@ func NewScopes[T any](entries []ScopeEntry[T]) (Scopes[T], error) {
 			alone = append(alone, table)
 		}
 	}
-	var errAlone, errBelow error
-	s.alone, errAlone = NewTable(alone)
-	s.below, errBelow = NewTable(beneath)
-	return s, errors.Join(errAlone, errBelow)
+	s.alone, _ = NewTable(alone) // the scopes have been checked
+	s.below, _ = NewTable(beneath)
+	return s, nil
 }
 
 // Lookup returns the value of the most specific scope of category: a scope that matches the whole category or the deepest scope above it,

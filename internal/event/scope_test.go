@@ -1,8 +1,6 @@
 package event_test
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -83,32 +81,4 @@ func TestScopesLookup(t *testing.T) {
 	if _, ok := zero.Lookup("a.b"); ok || len(zero.Entries()) != 0 {
 		t.Error("zero Scopes: got an entry, want none")
 	}
-}
-
-func TestScopesKeepTheirEntries(t *testing.T) {
-	t.Parallel()
-	parse := func(text string) event.Scope {
-		return testkit.Must(event.ParseScope(text))(t)
-	}
-	given := []event.ScopeEntry[int]{{parse(">"), 1}, {parse("a.>"), 2}, {parse("a"), 3}}
-	s := testkit.Must(event.NewScopes(given))(t)
-	want := slices.Clone(given)
-	given[0].Value = 99
-	s.Entries()[1].Value = 99
-	testkit.EqualSlices(t, s.Entries(), want, "Entries()")
-	if got, _ := s.Lookup("x"); got != 1 {
-		t.Errorf("Lookup(x): got %d, want 1", got)
-	}
-}
-
-func TestNewScopesReportsEveryFault(t *testing.T) {
-	t.Parallel()
-	var entries []event.ScopeEntry[int]
-	for _, text := range []string{"a", "a.>", ">", "a.>", ">", "a.>"} {
-		s := testkit.Must(event.ParseScope(text))(t)
-		entries = append(entries, event.ScopeEntry[int]{Scope: s})
-	}
-	_, err := event.NewScopes(append(entries, event.ScopeEntry[int]{}))
-	want := "scope \"a.>\" is given twice\nscope \">\" is given twice\na scope is empty"
-	testkit.Equal(t, fmt.Sprint(err), want, "error")
 }

@@ -87,13 +87,16 @@ func (a acknowledged) Ok() <-chan *jetstream.PubAck { return a }
 func (a acknowledged) Err() <-chan error            { return nil }
 func (a acknowledged) Msg() *nats.Msg               { return nil }
 
-type uncounted struct{}
+// Counts is a fake of the metrics, for the tests of both packages.
+type Counts struct{ testkit.Counts }
 
-func (uncounted) Request(int)             {}
-func (uncounted) Client(string)           {}
-func (uncounted) Count(string, string)    {}
-func (uncounted) Bytes(int)               {}
-func (uncounted) Published(time.Duration) {}
+func (c *Counts) Request(status int)        { c.Add(http.StatusText(status), 1) }
+func (c *Counts) Client(name string)        { c.Add("client "+name, 1) }
+func (c *Counts) Count(client, what string) { c.Add(what+" "+client, 1) }
+func (c *Counts) Bytes(n int)               { c.Add("bytes", n) }
+func (c *Counts) Published(time.Duration)   { c.Add("published", 1) }
+func (c *Counts) Connections(delta int)     { c.Add("connections", delta) }
+func (c *Counts) Evicted()                  { c.Add("evicted", 1) }
 
 // FuzzGroup splits any body, read in pieces of any size. Every alert of a whole body is published or refused, each as one message that a
 // worker decodes. Nothing of the memory for bodies stays in use.
@@ -107,8 +110,8 @@ func FuzzGroup(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string, size uint8) {
 		publisher := new(stored)
 		h := handler{
-			decoder: event.Decoder{Prefix: "notify", MaxBytes: 1 << 10}, mostGroup: 1 << 16, metrics: uncounted{},
-			store: store{publisher: publisher, available: func() error { return nil }, metrics: uncounted{}, storing: oplog.NewCondition(slog.New(slog.DiscardHandler), "fails", "works")},
+			decoder: event.Decoder{Prefix: "notify", MaxBytes: 1 << 10}, mostGroup: 1 << 16, metrics: new(Counts),
+			store: store{publisher: publisher, available: func() error { return nil }, metrics: new(Counts), storing: oplog.NewCondition(slog.New(slog.DiscardHandler), "fails", "works")},
 		}
 		m := maker{decoder: h.decoder, category: "payments.eu"}
 		in := &room{of: &h.bodies, from: newClient("client", 0, 0)}

@@ -25,24 +25,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const streamName = "NOTIFICATIONS"
 
-// counts is a fake of the metrics.
-type counts struct{ testkit.Counts }
-
-func (c *counts) Request(status int)        { c.Add(http.StatusText(status), 1) }
-func (c *counts) Client(name string)        { c.Add("client "+name, 1) }
-func (c *counts) Count(client, what string) { c.Add(what+" "+client, 1) }
-func (c *counts) Bytes(n int)               { c.Add("bytes", n) }
-func (c *counts) Published(time.Duration)   { c.Add("published", 1) }
-func (c *counts) Connections(delta int)     { c.Add("connections", delta) }
-func (c *counts) Evicted()                  { c.Add("evicted", 1) }
-
 // door is a running server with a NATS server and the stream of events.
 type door struct {
 	t      testing.TB
 	nats   *servertest.NATS
 	js     jetstream.JetStream
 	server *ingest.Server
-	counts *counts
+	counts *ingest.Counts
 	log    *testkit.Log
 	url    string
 	client *http.Client
@@ -53,7 +42,7 @@ func open(t testing.TB, change func(o *ingest.Options), natsOptions ...func(*ser
 	t.Helper()
 	n := servertest.StartNATS(t, natsOptions...)
 	conn := servertest.Connect(t, n.URL)
-	d := &door{t: t, nats: n, counts: new(counts), log: testkit.NewLog(t), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
+	d := &door{t: t, nats: n, counts: new(ingest.Counts), log: testkit.NewLog(t), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
 	d.js = testkit.Must(jetstream.New(conn, jetstream.WithPublishAsyncTimeout(5*time.Second)))(t)
 	testkit.Must(d.js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: streamName, Subjects: []string{"notify", "notify.>"}, Retention: jetstream.WorkQueuePolicy, MaxMsgs: 1000, Discard: jetstream.DiscardNew,

@@ -16,36 +16,22 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// TestLimiterWithoutRightsOfFunctions removes one of the two rights from a user, with functions loaded by another worker and without. The
-// failure policy does not act.
+// TestLimiterWithoutRightsOfFunctions asks as a user who may not load functions. The failure policy does not act.
 func TestLimiterWithoutRightsOfFunctions(t *testing.T) {
 	t.Parallel()
-	server := servertest.StartRedis(t)
-	rights := append(scripttest.Without(scripttest.Without(scripttest.Rights(), "eval"), "evalsha"), "fcall", "function|load")
-	function := func(client redis.UniversalClient) *store.Redis {
-		options := optionsOf(client, scripttest.UserPrefix)
-		options.Scripting = script.Functions
-		return store.NewRedis(script.NewRunner(options), store.Settings{Tree: newTree(t, "6/1h", "5/1h", ""), Lease: testLease, Retention: testRetention})
-	}
-	testkit.NoError(t, function(scripttest.SetUser(t, server, "both", rights)).SelfTest(t.Context()))
-	for _, loaded := range []bool{true, false} {
-		for _, right := range []string{"fcall", "function|load"} {
-			if !loaded {
-				server.CLI("FUNCTION", "FLUSH", "SYNC")
-			}
-			client := scripttest.SetUser(t, server, "without", scripttest.Without(rights, right))
-			asked := new(commandCount)
-			client.AddHook(asked)
-			limiter := newLimiterKit(t, "", LimiterOptions{Redis: function(client), Policy: Local, Grace: time.Nanosecond})
-			limiter.run()
-			testkit.Eventually(t, "the limiter to be refused three times", func() bool { return asked.Load() >= 6 })
-			limiter.logs.Want(t, "redis refuses this worker")
-			_, err := limiter.Decide(t.Context(), several(1, "e", "a"))
-			for _, err := range []error{err, limiter.Ready()} {
-				if !errors.Is(err, script.ErrUnavailable) || !strings.Contains(err.Error(), "lacks the right +"+right+" ") {
-					t.Errorf("without +%s, functions loaded: %t: error %v, want %v that names it", right, loaded, err, script.ErrUnavailable)
-				}
-			}
+	options := optionsOf(scripttest.SetUser(t, servertest.StartRedis(t), "without", append(scripttest.Rights(), "fcall")), scripttest.UserPrefix)
+	options.Scripting = script.Functions
+	asked := new(commandCount)
+	options.Client.AddHook(asked)
+	redisStore := store.NewRedis(script.NewRunner(options), store.Settings{Tree: newTree(t, "6/1h", "5/1h", ""), Lease: testLease, Retention: testRetention})
+	limiter := newLimiterKit(t, "", LimiterOptions{Redis: redisStore, Policy: Local, Grace: time.Nanosecond})
+	limiter.run()
+	testkit.Eventually(t, "the limiter to be refused three times", func() bool { return asked.Load() >= 6 })
+	limiter.logs.Want(t, "redis refuses this worker")
+	_, err := limiter.Decide(t.Context(), several(1, "e", "a"))
+	for _, err := range []error{err, limiter.Ready()} {
+		if !errors.Is(err, script.ErrUnavailable) || !strings.Contains(err.Error(), "lacks the right +function|load ") {
+			t.Errorf("error %v, want %v that names the right", err, script.ErrUnavailable)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 func TestPreview(t *testing.T) {
 	t.Parallel()
-	d := usualView().Delivery
+	d := UsualView().Delivery
 	d.Event.Title = "Refunds <stuck> & late, and with them the payouts of everybody who asked for one since"
 	d.Event.Status, d.Mention = event.StatusFiring, "<!here> <!subteam^S0123ABCD>"
 	d.Event.Fields = append(d.Event.Fields, event.Field{Name: "what to do", Value: "call\nthe bank"})
@@ -65,7 +65,7 @@ func TestPreview(t *testing.T) {
 func TestPreviewOfAFailure(t *testing.T) {
 	t.Parallel()
 	broken := testkit.Must(parseTemplate("template", `{"text": 1}`))(t)
-	message, picture, err := Preview(broken, usualView().Delivery)
+	message, picture, err := Preview(broken, UsualView().Delivery)
 	if err == nil || !json.Valid(message) || !strings.Contains(picture, "Refunds wait") {
 		t.Errorf("got %s, %s and %v, want the default message and an error", message, picture, err)
 	}
@@ -89,7 +89,7 @@ func TestPicture(t *testing.T) {
 			line("┏ grey"), line("┃ 早 Refunds wait"), line("┗"),
 		}},
 	} {
-		d := usualView().Delivery
+		d := UsualView().Delivery
 		d.Event.Title = "早\u0301 Refunds wait"
 		_, picture, err := Preview(test.template, d)
 		testkit.NoError(t, err)

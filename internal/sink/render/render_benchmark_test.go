@@ -9,7 +9,7 @@ import (
 
 func BenchmarkRender(b *testing.B) {
 	parsed := testkit.Must(parseTemplate("t", configs.SlackMessage))(b)
-	v := usualView()
+	v := UsualView()
 	for name, t := range map[string]*Template{"go": nil, "template": parsed} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

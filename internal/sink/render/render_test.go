@@ -314,7 +314,7 @@ var renderedStates = []struct {
 	context []string // without the time
 }{
 	{
-		"firing", func(v *View) { *v = usualView(); v.Event.Status, v.Mention = event.StatusFiring, "<!here>" }, "#dc2626",
+		"firing", func(v *View) { *v = UsualView(); v.Event.Status, v.Mention = event.StatusFiring, "<!here>" }, "#dc2626",
 		[]string{"<!here>", "[FIRING ERROR] Refunds wait"},
 		[]string{"category payments.refunds", "source api-7", "id e-1", "payments 7 of 10 in 30m, global 61 of 100 in 30m"},
 	},
@@ -338,7 +338,7 @@ var renderedStates = []struct {
 
 // resolvedView is the view of an event that resolves one of 125 minutes before.
 func resolvedView() View {
-	v := usualView()
+	v := UsualView()
 	v.Event.ID, v.Event.Title, v.Event.Status, v.Usage = "e-2", "Refunds go on", event.StatusResolved, nil
 	v.Ended = v.Event.Time
 	v.Resolved = &sink.Receipt{

@@ -21,7 +21,7 @@ type trial struct {
 func trials() []trial {
 	all := plainTrials()
 	try := func(name, text string, at ...textPlace) {
-		v := usualView()
+		v := UsualView()
 		for _, place := range at {
 			place.put(&v.Event, text)
 		}
@@ -51,7 +51,7 @@ func plainTrials() []trial {
 		event.SeverityInfo, event.SeverityWarning, event.SeverityError, event.SeverityCritical,
 	} {
 		for _, status := range []event.Status{"", event.StatusFiring, event.StatusResolved} {
-			v := usualView()
+			v := UsualView()
 			v.Event.Severity, v.Event.Status = severity, status
 			name := strings.TrimSpace(string(severity) + " " + string(status))
 			all = append(all, trial{name, v})
@@ -63,12 +63,12 @@ func plainTrials() []trial {
 	least := event.Event{ID: "e-1", Category: "payments", Severity: event.SeverityInfo, Cost: 1}
 	titled, untitled := least, least
 	titled.Title, untitled.Text = "Refunds wait", "Refunds wait"
-	counted := resolvedTrials("counted", usualView())[1]
+	counted := resolvedTrials("counted", UsualView())[1]
 	counted.view.Ended = time.Time{}
 	counted.view.Seen = sink.Seen{Times: 37, Last: time.Date(2026, 1, 2, 10, 31, 0, 0, time.UTC), Worst: event.SeverityCritical, Flapping: true}
-	called := usualView()
+	called := UsualView()
 	called.Mention = "<!here> <@U0123ABCD> <!subteam^S0123ABCD>"
-	many := usualView()
+	many := UsualView()
 	for i := range 3 * maxFields {
 		many.Event.Fields = append(many.Event.Fields, event.Field{Name: fmt.Sprint("name ", i), Value: "value"})
 	}
@@ -94,8 +94,8 @@ func resolvedTrials(name string, v View) []trial {
 	return []trial{{name + ", in a thread", v}, {name + ", the first message", rewritten}}
 }
 
-// usualView has everything that an event may have, with harmless texts.
-func usualView() View {
+// UsualView returns a sample with everything that an event may have, with harmless texts.
+func UsualView() View {
 	return View{Delivery: sink.Delivery{
 		Event: event.Event{
 			ID:       "e-1",

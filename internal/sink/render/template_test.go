@@ -89,7 +89,7 @@ func TestParseTemplateFaults(t *testing.T) {
 func TestTemplateRender(t *testing.T) {
 	t.Parallel()
 	parsed := testkit.Must(Parse(testkit.Text(t, "testdata/templates/own.tmpl")))(t)
-	v := usualView()
+	v := UsualView()
 	v.Event.Title, v.Event.Source, v.Event.Link = `"<!channel>" \ {{.ID}}`, "", ""
 	m := testkit.Must(parsed.render(v))(t)
 	const title = `"&lt;!channel&gt;" \ {{.ID}}`
@@ -121,7 +121,7 @@ func TestTemplateEscapes(t *testing.T) {
 		`{{or "" .Title}}`, `{{index (index .Fields 0).Value 0 | printf "%c"}}{{slice .Title 1}}`, `{{label "" .Title}}`,
 	} {
 		parsed := testkit.Must(parseTemplate("template", `{"text": "`+action+`"}`))(t)
-		v := usualView()
+		v := UsualView()
 		v.Event.Title, v.Event.Fields = text, []event.Field{{Name: "n", Value: text}}
 		if m, err := parsed.render(v); err != nil || strings.TrimSpace(m.Text) != `&lt;!here&gt; &amp; "x" \` {
 			t.Errorf("%s: got %q and %v, want the escaped text", action, m.Text, err)
@@ -129,7 +129,7 @@ func TestTemplateEscapes(t *testing.T) {
 	}
 	// A function of the language turns markup into text.
 	parsed := testkit.Must(parseTemplate("template", `{"text": "{{print (link .Link "Open")}}"}`))(t)
-	if m, err := parsed.render(usualView()); err != nil || m.Text != "&lt;https://example.org/refunds|Open&gt;" {
+	if m, err := parsed.render(UsualView()); err != nil || m.Text != "&lt;https://example.org/refunds|Open&gt;" {
 		t.Errorf("got %q and %v, want the escaped markup", m.Text, err)
 	}
 }

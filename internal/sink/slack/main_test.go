@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/sink/render"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -172,28 +172,7 @@ func (o *observer) observe(_ context.Context, r sink.Request) {
 func held(slacktest.Post) slacktest.Answer { return slacktest.Hold(nil, slacktest.OK()) }
 
 // usual is a delivery with everything that an event may have.
-func usual() sink.Delivery {
-	return sink.Delivery{
-		Event: event.Event{
-			ID:       "e-1",
-			Category: "payments.refunds",
-			Title:    "Refunds wait",
-			Text:     "42 refunds wait\nfor approval",
-			Severity: event.SeverityError,
-			Source:   "api-7",
-			Link:     "https://example.org/refunds",
-			Links:    []event.Field{{Name: "Runbook", Value: "https://example.org/runbooks/refunds"}, {Name: "Silence", Value: "https://example.org/silence"}},
-			Fields:   []event.Field{{Name: "region", Value: "eu-1"}, {Name: "oldest", Value: "2 h"}},
-			Time:     time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-			Cost:     1,
-			Key:      "refunds",
-		},
-		Usage: []limits.Use{
-			{Level: "global", Limit: "100/30m", Used: 61, Size: 100},
-			{Level: "category", Path: "payments", Limit: "10/30m", Used: 7, Size: 10},
-		},
-	}
-}
+func usual() sink.Delivery { return render.UsualView().Delivery }
 
 // sampleSummary is a digest of two paths and a change.
 func sampleSummary() summary.Digest {

@@ -3,11 +3,8 @@ package testkit
 import (
 	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -44,47 +41,18 @@ func TestPoll(t *testing.T) {
 	})
 }
 
-func TestLog(t *testing.T) {
+// TestFailures wants that each wrong expectation fails its test.
+func TestFailures(t *testing.T) {
 	t.Parallel()
-	l := NewLog(t)
-	l.Logger().Debug("begun")
-	l.Logger().With("channel", "ops").Warn("full", "left", 0)
-	l.Want(t, "begun", "full")
-	l.WantCount(t, 1, "level=WARN")
-	got := l.Records()[1]
-	if got.Level != slog.LevelWarn || !maps.Equal(got.Attributes, map[string]string{"channel": "ops", "left": "0"}) {
-		t.Errorf("the second record is %+v", got)
-	}
-	if lines := l.Lines("full"); len(lines) != 1 || !strings.HasSuffix(lines[0], "level=WARN msg=full channel=ops left=0\n") {
-		t.Errorf("lines with a text: %q", lines)
-	}
-	fails := &listener{TB: t}
-	l.Want(fails, "begun")
-	l.WantCount(fails, 2, "full")
-	Equal(t, len(fails.failures), 2, "failures of two wrong expectations")
-}
-
-func TestEqual(t *testing.T) {
-	t.Parallel()
-	fails := &listener{TB: t}
-	Equal(fails, 1, 1, "the same number")
-	EqualSlices(fails, nil, []string{}, "no words")
-	EqualMaps(fails, map[string]int{"a": 1}, map[string]int{"a": 1}, "the same counts")
-	EqualDeeply(fails, []*int{new(int)}, []*int{new(int)}, "the same numbers")
-	AtMost(fails, 2, 2, "the bound")
-	if len(fails.failures) > 0 {
-		t.Errorf("equal values: %q", fails.failures)
-	}
-	Equal(fails, "a", "b", "letter %d", 1)
+	fails, l := &listener{TB: t}, NewLog(t)
+	Equal(fails, "a", "b", "letter")
 	EqualSlices(fails, []string{"a b"}, []string{"a", "b"}, "words")
 	EqualMaps(fails, map[string]int{"a": 1}, map[string]int{"a": 2}, "counts")
-	AtMost(fails, 3, 2, "number %d", 1)
+	AtMost(fails, 3, 2, "number")
 	EqualDeeply(fails, []*int{new(int)}, []*int{nil}, "numbers")
-	want := []string{`letter 1: got "a", want "b"`, `words: got ["a b"], want ["a" "b"]`, "counts: got map[a:1], want map[a:2]",
-		"number 1: got 3, want 2 at most"}
-	if len(fails.failures) != 5 || !slices.Equal(fails.failures[:4], want) {
-		t.Errorf("failures %q, want %q and one more", fails.failures, want)
-	}
+	l.Want(fails, "absent")
+	l.WantCount(fails, 1, "absent")
+	Equal(t, len(fails.failures), 7, "failures %q", fails.failures)
 }
 
 // TestDifferences compares long values: a failure has the lines that differ, and a few lines around them.

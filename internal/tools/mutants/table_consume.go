@@ -373,7 +373,7 @@ var ofConsume = []mutant{
 		return Layout{}, err
 	}`,
 		new:  "",
-		test: "./internal/consume -run ^TestUnfit$",
+		test: "./tests -run ^TestStreamsUnfit$",
 	},
 	{
 		name: "refunded-in-doubt",
@@ -469,7 +469,7 @@ var ofConsume = []mutant{
 		file: "internal/consume/stream/provision.go",
 		old:  `case c.AllowMsgSchedules:`,
 		new:  `case c.AllowMsgSchedules && c.Sealed:`,
-		test: "./internal/consume -run TestUnfit",
+		test: "./internal/consume/stream -run TestCheck/producers_may_schedule",
 	},
 	{
 		name: "sent-counted-though-not-new",
