@@ -94,7 +94,7 @@ func (b *bodies) add(m *message) {
 	case toRoom:
 		e := o.reader.Identify(m.asStored())
 		m.about.category, m.about.shownID = e.Category, e.ShownID()
-		o.mover.hold(candidate{message: m, event: e}, goal{reason: room.Body, in: wait}, nil)
+		o.mover.hold(candidate{message: m, event: e}, goal{reason: room.Body, in: wait})
 	case nowhere:
 		m.about.category, _, _ = o.reader.CategoryOf(m.entry.Subject)
 		o.settler.settle(o.refusals.dropCrowded(m, room.Body))

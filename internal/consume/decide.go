@@ -67,18 +67,17 @@ func (d *decider) awaitOther(c candidate, decision *store.Decision) {
 	if c.event.Resolves() || decision.Awaits {
 		to := d.pairs.goalOf(c)
 		to.in, to.fires = min(decision.Wait, to.in), !c.event.Resolves()
-		d.mover.hold(c, to, d.pool)
+		d.mover.hold(c, to)
 		return
 	}
 	d.settler.nak(c.message, decision.Wait+jitter(50*time.Millisecond))
-	d.pool.release(1)
 }
 
 // sortUnpaired handles resolved events without an open pair: each of them waits in the room, is dropped, or is decided once more.
 func (d *decider) sortUnpaired(l life, events []candidate) {
 	by := d.pairs.sort(l.working, events)
 	for _, c := range by.waiting {
-		d.mover.hold(c.candidate, c.goal, nil)
+		d.mover.hold(c.candidate, c.goal)
 	}
 	d.settler.settle(by.dropped...)
 	for _, m := range d.decideInParts(l, by.again) {

@@ -10,7 +10,7 @@ import (
 )
 
 // planner stores denied events in the room until their slots open. It plans them one by one in the order of their decisions, so they come
-// back in that order. Each event holds an element of the pool.
+// back in that order. Until it is planned, each event holds an element of the pool.
 type planner struct {
 	throttle Throttle
 	clock    *stream.Clock
@@ -78,14 +78,14 @@ func (p *planner) plan(ctx context.Context, next plan) {
 	if next.rules != nil {
 		next.ask.Longest = deadline.Sub(p.clock.Now())
 	}
+	defer p.pool.release(1)
 	verdict, in, err := p.throttle.Delay(ctx, next.ask)
 	if err == nil && verdict == store.ComesBack {
 		failpoint.Reach(failpoint.AfterPlan)
 		planned := next.rules.Plan(c.event.Category)
-		p.mover.comeBack(c, goal{in: in, denial: next.denial, limits: planned, stored: func() { p.replans.stored(c.event.Category, planned) }}, p.pool)
+		p.mover.comeBack(c, goal{in: in, denial: next.denial, limits: planned, stored: func() { p.replans.stored(c.event.Category, planned) }})
 		return
 	}
-	defer p.pool.release(1)
 	switch {
 	case err != nil:
 		p.settler.nak(c.message, jitter(undecidedDelay))

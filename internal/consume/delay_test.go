@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -304,7 +305,7 @@ func TestPlannedEventsDelayNoOther(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	found := f.provision(patience)
-	const events = 20
+	const events = 3 * store.MaxBatch // the pool is smaller, and so is what is stored at once
 	ids := f.numbered("payments", events)
 	var delivered []jetstream.Msg
 	for msg := range testkit.Must(found.Consumer.Fetch(events, jetstream.FetchMaxWait(patience)))(t).Messages() {
@@ -334,6 +335,34 @@ func TestPlannedEventsDelayNoOther(t *testing.T) {
 		}
 	}
 	testkit.EqualSlices(t, came, ids, "events in the order in which they came back")
+}
+
+// TestDeniedEventsDelayNoOther denies more events than a worker holds on their way to the room, while the room does not answer. Events of other
+// categories go on being decided. The worker returns the last denied events to their stream.
+func TestDeniedEventsDelayNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.throttle.answers(func(c store.Request) store.Decision {
+		if c.Category == "payments" {
+			return denied(time.Second)
+		}
+		return f.throttle.admit(c)
+	})
+	f.throttle.delay = comeBackIn(time.Second)
+	w := f.newWorker(mayDelay)
+	gate := newGate(t)
+	w.streams.JetStream = gatedRoom{w.streams.JetStream, gate}
+	const size = heavyBytes - 1000 // a heavy body would go another way
+	var last uint64
+	for i := range moveBytes/size + poolSize {
+		last = f.publish("notify.payments", fmt.Sprintf(`{"id": "order-%d", "title": "x", "text": %q}`, i, strings.Repeat("x", size)))
+	}
+	f.event("orders", "order-1")
+	f.run(w)
+	t.Cleanup(gate.open) // before the worker's own cleanup
+	f.eventually("the other event ends", func() bool { return f.metrics.ended() == 1 })
+	f.requireOutcomes(map[string]int{"sent orders": 1})
+	f.requirePutOff(last)
 }
 
 // TestDelayOfWhatIsTooLarge denies an event that exceeds the room's largest message with its headers. The event is dropped.

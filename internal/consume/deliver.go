@@ -203,8 +203,8 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 	v.settler.nak(d.message, delay)
 }
 
-// hold moves an admitted event to its channel's queue. The move releases the event's element of the pool, if any. If the event may not
-// stay, its slot is returned.
+// hold moves an admitted event to its channel's queue, and releases its element of the pool, if any. If the event may not stay, its slot is
+// returned.
 func (v *deliverer) hold(d *delivery) *move {
 	storing := v.lanes.Store(d.destination)
 	goal := goal{reason: room.Channel, channel: d.destination}
@@ -212,8 +212,8 @@ func (v *deliverer) hold(d *delivery) *move {
 		goal.attempted = v.reporter.reader.streams.Clock.Earliest(d.doubt.first)
 	}
 	moving := v.mover.newMove(candidate{message: d.message, event: d.event}, goal)
-	moving.admission, moving.storing, moving.element = &d.admission, storing, d.element
-	d.element = nil
+	moving.admission, moving.storing = &d.admission, storing
+	d.releaseElement()
 	v.mover.put(moving)
 	return moving
 }

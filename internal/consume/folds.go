@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -29,8 +30,8 @@ type folds struct {
 	folds   Folds
 	updater *updater
 	settler *settler
-	pool    *pool
-	shows   bool // see Options.ShowsFolds
+	part    handPart // events whose update is on its way to the room
+	shows   bool     // see Options.ShowsFolds
 	failing *oplog.Condition
 
 	// coming has the pairs whose messages will be updated, and until when an event that is folded now is certainly shown by that update.
@@ -38,15 +39,17 @@ type folds struct {
 }
 
 const (
+	// foldBytes bounds the folded events whose update is on its way to the room.
+	foldBytes = mostInHand / 8
 	// mostComing bounds the remembered pairs.
 	mostComing = 10_000
 	// comingEarly is how much earlier than planned an update may read the count that it shows.
 	comingEarly = 5 * time.Second
 )
 
-func newFolds(o Options, updater *updater, settler *settler, pool *pool) *folds {
+func newFolds(o Options, updater *updater, settler *settler) *folds {
 	return &folds{
-		folds: o.Limits.Folds, updater: updater, settler: settler, pool: pool, shows: o.ShowsFolds, coming: newCache[string, time.Time](mostComing),
+		folds: o.Limits.Folds, updater: updater, settler: settler, part: handPart{most: foldBytes}, shows: o.ShowsFolds, coming: newCache[string, time.Time](mostComing),
 		failing: oplog.NewCondition(o.Logger, "updates for repeated events cannot be planned", "updates for repeated events can be planned again"),
 	}
 }
@@ -58,10 +61,16 @@ type foldedEvent struct {
 	end     settlement
 }
 
-// settle settles folded events, each of which holds an element of the pool. Before that it stores the updates of their messages in the room.
-// If that fails, the events come back and find what they were folded into.
+// settle settles folded events. Before that it stores the updates of their messages in the room. If that fails, or if too many events wait for
+// the room, the events come back and find what they were folded into.
 func (f *folds) settle(l life, folded []foldedEvent) {
-	defer f.pool.release(len(folded))
+	folded = slices.DeleteFunc(folded, func(one foldedEvent) bool {
+		if f.part.take(one.message) {
+			return false
+		}
+		f.settler.nak(one.message, jitter(misconfiguredBackoff))
+		return true
+	})
 	var err error
 	if f.shows {
 		err = f.show(l.ending(), folded)
@@ -69,6 +78,7 @@ func (f *folds) settle(l life, folded []foldedEvent) {
 	}
 	var settled []settlement
 	for _, one := range folded {
+		f.part.free(one.message)
 		if err != nil {
 			f.settler.nak(one.message, jitter(undecidedDelay))
 			continue

@@ -3,6 +3,8 @@ package consume
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,6 +62,39 @@ func TestFoldedEventComesBack(t *testing.T) {
 	f.publish("notify.payments", `{"id": "1", "title": "disk is full", "severity": "error", "key": "disk"}`)
 	f.requireOutcome("folded payments")
 	testkit.Equal(t, folding.asked.Get("payments\ndisk"), 2, "attempts")
+}
+
+// TestFoldsDelayNoOther folds more events than a worker holds while the updates of their messages cannot be stored. Events of other categories
+// go on being decided. The worker returns the last events to their stream.
+func TestFoldsDelayNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	gate := newGate(t)
+	folding := &fakeFolds{uncounted: func() ([]store.Uncounted, error) {
+		<-gate.opened
+		return nil, nil
+	}}
+	f.throttle.answers(func(c store.Request) store.Decision {
+		if c.Category == "payments" {
+			return store.Decision{Verdict: store.Folded, Fold: &store.Fold{Number: 2, Posted: time.Unix(0, 0)}}
+		}
+		return f.throttle.admit(c)
+	})
+	w := f.newWorker(func(o *setup) {
+		o.Limits.Folds, o.ShowsFolds = folding, true
+		o.Fold = func(string) time.Duration { return time.Hour }
+	})
+	const size = heavyBytes - 1000 // a heavy body would go another way
+	var last uint64
+	for i := range foldBytes/size + 2*poolSize {
+		last = f.publish("notify.payments", fmt.Sprintf(`{"id": "%d", "title": "x", "key": "disk", "text": %q}`, i, strings.Repeat("x", size)))
+	}
+	f.event("orders", "order-1")
+	f.run(w)
+	t.Cleanup(gate.open) // before the worker's own cleanup
+	f.eventually("the other event ends", func() bool { return f.metrics.ended() == 1 })
+	f.requireOutcomes(map[string]int{"sent orders": 1})
+	f.requirePutOff(last)
 }
 
 // TestAwaitingHasItsShare fills the room with events of a first level. An event that waits for the message of its key stays all the same, and is

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 )
 
 // Bounds of the messages in a worker's hand: fetched and not yet settled, returned or lost. The settlers bound the messages that wait to be
@@ -94,4 +95,34 @@ func (h *hand) held() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.bytes
+}
+
+// handPart bounds the bytes of those messages in hand that wait for one stream, so that they leave space for other messages while the stream
+// does not answer. A message larger than the bound is admitted alone. Its methods may be called concurrently.
+type handPart struct {
+	most  int64
+	bytes atomic.Int64
+}
+
+// take admits a message. It never waits: it returns false if the message does not fit.
+func (p *handPart) take(m *message) bool {
+	size := int64(m.Size())
+	if bytes := p.bytes.Add(size); bytes > p.most && bytes > size {
+		p.bytes.Add(-size)
+		return false
+	}
+	return true
+}
+
+// free records that an admitted message no longer waits.
+func (p *handPart) free(m *message) { p.bytes.Add(-int64(m.Size())) }
+
+// handQueue is a queue with a place for each message that its part admits.
+type handQueue[T any] struct {
+	handPart
+	items chan T
+}
+
+func newHandQueue[T any](most int) *handQueue[T] {
+	return &handQueue[T]{handPart: handPart{most: int64(most)}, items: make(chan T, most/messageBytes+1)}
 }

@@ -3,7 +3,6 @@ package consume
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 )
@@ -19,8 +18,7 @@ const (
 // nobody waits for the queue. Its methods may be called concurrently.
 type letterQueue struct {
 	settler *settler
-	queue   chan letter
-	bytes   atomic.Int64 // of the messages in the queue and under way
+	queue   *handQueue[letter] // with the letters under way
 	storing sync.WaitGroup
 }
 
@@ -31,16 +29,15 @@ type letter struct {
 	fault *event.Fault
 }
 
-// newLetterQueue returns a queue that has a place for every letter that its bytes admit.
 func newLetterQueue(s *settler) *letterQueue {
-	return &letterQueue{settler: s, queue: make(chan letter, letterBytes/messageBytes+1)}
+	return &letterQueue{settler: s, queue: newHandQueue[letter](letterBytes)}
 }
 
 // start begins to store letters, until close. The context ends requests.
 func (q *letterQueue) start(ctx context.Context) {
 	for range lettersAtOnce {
 		q.storing.Go(func() {
-			for l := range q.queue {
+			for l := range q.queue.items {
 				q.store(ctx, l)
 			}
 		})
@@ -49,23 +46,21 @@ func (q *letterQueue) start(ctx context.Context) {
 
 // close waits until every letter is stored, or its message is returned to its stream.
 func (q *letterQueue) close() {
-	close(q.queue)
+	close(q.queue.items)
 	q.storing.Wait()
 }
 
-// add queues a letter, or returns its message to its stream if the queue is full. A message larger than the bound is queued alone.
+// add queues a letter, or returns its message to its stream if the queue is full.
 func (q *letterQueue) add(l letter) {
-	size := int64(l.Size())
-	if bytes := q.bytes.Add(size); bytes > letterBytes && bytes > size {
-		q.bytes.Add(-size)
+	if !q.queue.take(l.message) {
 		q.settler.nak(l.message, jitter(misconfiguredBackoff))
 		return
 	}
-	q.queue <- l
+	q.queue.items <- l
 }
 
 func (q *letterQueue) store(ctx context.Context, l letter) {
-	defer q.bytes.Add(-int64(l.Size()))
+	defer q.queue.free(l.message)
 	if l.lease.left() <= 0 { // JetStream delivers it again
 		l.leaveHand()
 		return

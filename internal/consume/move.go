@@ -25,17 +25,13 @@ type move struct {
 	admission *admission   // nil: the event is not admitted
 	bury      func()       // ends the message of a body with bad parts once the other parts are stored; nil: there are none
 
-	element *pool         // the pool in which the event holds an element; nil: it holds none
 	storing *lane.Storing // the event's entry in its channel's lane; nil: it has none
 	ended   chan struct{} // closed when the message is stored, dropped or returned to its stream
 }
 
-// end gives back what a move holds.
+// end ends a move.
 func (m *move) end() {
 	m.storing.End()
-	if m.element != nil {
-		m.element.release(1)
-	}
 	close(m.ended)
 }
 

@@ -16,8 +16,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
+// moveBytes bounds the messages on the way to the room. They do not fill the buffer of unconfirmed publishes.
+const moveBytes = mostInHand / 4
+
 // mover stores moves in the room in the order of their arrival, and settles their messages. It drops an event that may not stay. Nothing
-// cuts it off: it returns what it cannot store to its stream.
+// cuts it off: it returns what it cannot store to its stream. While the room does not answer, the mover fills, and further events are returned
+// to their streams: nobody waits for the mover.
 type mover struct {
 	streams  *stream.Client
 	room     Room
@@ -29,44 +33,60 @@ type mover struct {
 	queues   *channelQueues
 	metrics  RoomMetrics
 	storing  *oplog.Condition
-	moves    chan *move
+	moves    *handQueue[*move] // with the moves on the way
 	ended    sync.WaitGroup
 }
 
 // start begins to store moves, until close.
 func (m *mover) start() { m.ended.Go(m.run) }
 
-// put hands over a move.
-func (m *mover) put(moving *move) { m.moves <- moving }
-
-// hold moves an event that holds an element of the pool, and releases the element at the end.
-func (m *mover) hold(c candidate, to goal, element *pool) {
-	moving := m.newMove(c, to)
-	moving.element = element
-	m.put(moving)
+// put hands over a move. If too many messages are on the way, put returns the message to its stream. Parts of a body always find a place, since
+// one body is split at a time.
+func (m *mover) put(moving *move) {
+	if moving.goal.reason == room.Part || m.moves.take(moving.message) {
+		m.moves.items <- moving
+		return
+	}
+	m.ended.Go(func() {
+		defer moving.end()
+		if moving.admission != nil {
+			moving.admission.release(context.Background())
+		}
+		m.settler.nak(moving.message, jitter(misconfiguredBackoff))
+	})
 }
 
-// comeBack stores an event in the room until its slot opens, and releases its element of the pool at the end. If the event is too large for
-// the room, it is dropped.
-func (m *mover) comeBack(c candidate, to goal, element *pool) {
+// end ends a move that was on the way.
+func (m *mover) end(moving *move) {
+	if moving.goal.reason != room.Part {
+		m.moves.free(moving.message)
+	}
+	moving.end()
+}
+
+// hold moves an event.
+func (m *mover) hold(c candidate, to goal) { m.put(m.newMove(c, to)) }
+
+// comeBack stores an event in the room until its slot opens. If the event is too large for the room, it is dropped.
+func (m *mover) comeBack(c candidate, to goal) {
 	to.reason = room.Slot
 	moving := m.newMove(c, to)
-	moving.counted, moving.element = true, element
+	moving.counted = true
 	m.put(moving)
 }
 
 // close waits until everything handed over is stored or returned to its stream.
 func (m *mover) close() {
-	close(m.moves)
+	close(m.moves.items)
 	m.ended.Wait()
 }
 
 func (m *mover) run() {
 	batch := make([]*move, 0, store.MaxBatch)
-	for next := range m.moves {
+	for next := range m.moves.items {
 		batch = append(batch[:0], next)
-		for size := len(next.toStore.messages); size < store.MaxBatch && len(m.moves) > 0; size += len(next.toStore.messages) {
-			next = <-m.moves
+		for size := len(next.toStore.messages); size < store.MaxBatch && len(m.moves.items) > 0; size += len(next.toStore.messages) {
+			next = <-m.moves.items
 			batch = append(batch, next)
 		}
 		m.store(m.admit(batch))
@@ -81,10 +101,10 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 		case move.message.lease.left() <= 0: // JetStream redelivers the message
 			move.message.span.Left(tracing.Lost)
 			move.message.leaveHand()
-			move.end()
+			m.end(move)
 		case refused[move]:
 			m.ended.Go(func() {
-				defer move.end()
+				defer m.end(move)
 				m.drop(move)
 			})
 		default:
@@ -189,7 +209,7 @@ func (m *mover) settle(batch []*move) {
 		default:
 			m.settler.nak(move.message, jitter(misconfiguredBackoff))
 		}
-		move.end()
+		m.end(move)
 	}
 	if len(settled) > 0 {
 		failpoint.Reach(failpoint.AfterMove)

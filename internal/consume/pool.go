@@ -7,10 +7,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// poolSize is how many decided messages a worker holds at most, beside its concurrent deliveries: one full batch.
+// poolSize is the size of the pool beside the concurrent deliveries: one full batch.
 const poolSize = store.MaxBatch
 
-// pool bounds the messages between decision and settlement: each of them holds an element. It also runs tasks in reused goroutines.
+// pool bounds the decided messages that are not settled, returned to their streams or handed to another owner: each of them holds an element. It also runs tasks in reused goroutines.
 type pool struct {
 	elements chan struct{} // has an element for each message that holds one
 	tasks    chan func()   // feeds idle goroutines

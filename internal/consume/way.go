@@ -159,8 +159,9 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 			}
 		}
 	}
-	d.pool.release(len(settled) + len(unpaired))
-	if len(unpaired) > 0 { // they hold no element of the pool, so other events are decided while the streams are searched
+	// Unpaired and folded events hold no element of the pool, so other events are decided while the streams are searched and the room is written.
+	d.pool.release(len(settled) + len(unpaired) + len(folded))
+	if len(unpaired) > 0 {
 		d.pool.run(func() { d.sortUnpaired(l, unpaired) })
 	}
 	if len(folded) > 0 {
@@ -171,7 +172,7 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 }
 
 // undelivered handles the decision about an event that is not delivered now. If the event ends, it returns the settlement. Otherwise the
-// event waits, and gives up its element of the pool later. The limits that decided were these rules, or newer ones.
+// event waits, and has given up its element of the pool or gives it up once its wait is planned. The limits that decided were these rules, or newer ones.
 func (d *decider) undelivered(c candidate, decision *store.Decision, denial *store.Denial, rules *store.Rules) (end settlement, ends bool) {
 	switch decision.Verdict {
 	case store.Denied, store.ExceedsCapacity:
@@ -196,10 +197,11 @@ func (d *decider) undelivered(c candidate, decision *store.Decision, denial *sto
 	case store.Leased:
 		d.awaitOther(c, decision)
 	case store.Planned: // the message may not have been settled after the move
-		d.mover.comeBack(c, goal{in: decision.Wait, stored: d.planner.replans.request}, d.pool)
+		d.mover.comeBack(c, goal{in: decision.Wait, stored: d.planner.replans.request})
 	case store.Deferred:
-		d.mover.hold(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}, d.pool)
+		d.mover.hold(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)})
 	}
+	d.pool.release(1)
 	return settlement{}, false
 }
 

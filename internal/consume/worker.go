@@ -15,7 +15,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/summary"
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
@@ -104,7 +103,7 @@ func New(o Options) *Worker {
 	replans.settler, replans.failing = settler, oplog.NewCondition(o.Logger, "waiting events cannot be planned anew", "waiting events can be planned anew again")
 	mover := &mover{
 		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, stays: stays, settler: settler,
-		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
+		queues: queues, metrics: o.Metrics.Room, moves: newHandQueue[*move](moveBytes),
 		storing: oplog.NewCondition(o.Logger, "events that have to wait cannot be stored", "events that have to wait can be stored again"),
 	}
 	bodies := newBodies(bodyOwners{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler, letters: buried})
@@ -134,15 +133,15 @@ func New(o Options) *Worker {
 				throttle: o.Limits.Throttle, clock: &o.Streams.Clock, refusals: refusals, mover: mover, settler: settler, pool: pool,
 				replans: replans, queue: make(chan plan, pool.size()), ended: make(chan struct{}),
 			},
-			folds: newFolds(o, updater, settler, pool),
+			folds: newFolds(o, updater, settler),
 			deliverer: &deliverer{
 				lanes: lanes, sink: o.Sink, sendTimeout: o.SendTimeout, settler: settler, mover: mover, pool: pool, leases: leases, health: health,
 				reporter: reporter, doubts: newDoubts(o), mutes: muteCheck{o.Limits.Mutes}, updater: updater,
 			},
 		},
 		watcher: &watcher{
-			streams: o.Streams, positions: o.Limits.Positions, metrics: o.Metrics.Streams, letters: letters, health: health, sink: o.Sink,
-			queues: queues, logger: o.Logger,
+			streams: o.Streams, positions: o.Limits.Positions, metrics: o.Metrics.Streams, health: health, sink: o.Sink,
+			queues: queues, sweeps: newSweeps(o), logger: o.Logger,
 		},
 	}
 }

@@ -227,11 +227,19 @@ var ofConsume = []mutant{
 	},
 	{
 		name: "forged-letters-stay",
-		bug:  "Acknowledgements of the server that a producer had published among the dead letters stay there.",
-		file: "internal/deadletters/forged.go",
+		bug:  "Acknowledgements of the server that a producer had published among the dead letters or into the journal stay there.",
+		file: "internal/consume/stream/sweep.go",
 		old:  `!trusted.IsMarked(m.Headers())`,
 		new:  `!trusted.IsMarked(m.Headers()) && false`,
 		test: "./internal/consume -run ^TestForgedMessages$",
+	},
+	{
+		name: "no-bound-on-the-way-to-the-room",
+		bug:  "A worker holds whatever number of events waits for a room that does not answer, and receives nothing else.",
+		file: "internal/consume/hand.go",
+		old:  `bytes > p.most && bytes > size`,
+		new:  `bytes > p.most && bytes < size`,
+		test: "./internal/consume -run ^TestDeniedEventsDelayNoOther$",
 	},
 	{
 		name: "fresh-event-overtakes-the-queue",
