@@ -64,16 +64,16 @@ func TestForgedReplies(t *testing.T) {
 }
 
 // TestForgedRepliesInASharedAccount has the producer share the workers' account. What the server stores of its acknowledgements in the room, the
-// dead letters, the journal and the live limits is ignored, removed and counted.
+// dead letters, the journal and the live limits is ignored, removed and counted, although no page reads the journal.
 func TestForgedRepliesInASharedAccount(t *testing.T) {
 	t.Parallel()
 	n := startNeighboursOn(t, sharedAccount, "#security", "SLACK_ROUTES", "security=#security",
-		"LIMITS", "security=100/1h", "DELAY", "security.>=5h", "CATEGORY_LIMIT", "5/1h")
+		"LIMITS", "security=100/1h", "DELAY", "security.>=5h", "CATEGORY_LIMIT", "5/1h", "JOURNAL_MAX_BYTES", "4MiB")
 	n.prepare()
 	n.forge(pushesOut)
 	n.awaitLeft(streamName, 0)
 	n.awaitInRoom("notify-room.>", 1)
-	for _, place := range []string{"room", "dead_letters", "limits"} {
+	for _, place := range []string{"room", "dead_letters", "journal", "limits"} {
 		testkit.Eventually(t, "forged messages are counted in "+place, func() bool {
 			return n.worker.alone().sum("notifier_forged_messages_total", "place", place) > 0
 		})

@@ -51,7 +51,6 @@ func runPage(ctx context.Context, out io.Writer) (err error) {
 type pageServer struct {
 	settings   config.Config
 	connection *stream.Connection
-	forged     func(n int) // counts messages in the journal that no worker wrote; nil: nothing counts them
 	logger     *slog.Logger
 	life       *lifecycle
 }
@@ -65,7 +64,6 @@ func (p pageServer) serve(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	source.Journal.Forged = p.forged
 	p.life.add("the page's connection", func(context.Context) error { source.Close(); return nil })
 	options := page.Options{Source: source, Token: p.settings.Page.Token.Reveal(), Logger: p.logger}
 	server, err := page.Listen(ctx, p.settings.Page.Addr, options)

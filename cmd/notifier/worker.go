@@ -33,7 +33,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
-	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 func runWorker(ctx context.Context) error {
@@ -142,8 +141,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	})
 	consumer := consume.New(w.consumeOptions(servers, started))
 	w.consumer.Store(consumer)
-	forged := func(n int) { metrics.Losses.Forged(trusted.Journal, n) }
-	if at.page, err = (pageServer{w.settings, servers.connection, forged, w.logger, w.life}).serve(ctx); err != nil {
+	if at.page, err = (pageServer{w.settings, servers.connection, w.logger, w.life}).serve(ctx); err != nil {
 		return err
 	}
 	if at.ingest, err = w.serveIngest(ctx, servers); err != nil {

@@ -29,7 +29,8 @@ func TestCluster(t *testing.T) {
 	w := f.newWorker(func(o *setup) { o.client.AckWait = 3 * time.Second })
 	testkit.Must(overrides.Open(t.Context(), f.js, overrides.Options{Name: "limits", Provision: true, Logger: slog.New(slog.DiscardHandler)}))(t)
 	testkit.Must(w.streams.Layout().Room.Channel(t.Context(), room.Token("#payments")))(t)
-	f.requireReplicas(3, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream, "KV_limits")
+	testkit.NoError(t, testNames.Journal.Provision(t.Context(), f.js))
+	f.requireReplicas(3, testNames.Journal.Stream, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream, "KV_limits")
 	c := f.connect(cluster.URL)
 	f.eventually("it is connected", c.Conn.IsConnected)
 	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: testNames, AckWait: 3 * time.Second}) {

@@ -46,6 +46,30 @@ func (w *watcher) removeForged(ctx context.Context, reason room.Reason) {
 	}
 }
 
+// newSweeps returns what removes forged messages from the dead letters and from the journal, if there is one.
+func newSweeps(o Options) []*stream.Sweep {
+	names := o.Streams.Names
+	of := func(place, from, subjects string) *stream.Sweep {
+		return &stream.Sweep{
+			JetStream: o.Streams.JetStream, Stream: from, Subjects: subjects, Removed: func() { o.Metrics.Streams.Forged(place, 1) },
+		}
+	}
+	sweeps := []*stream.Sweep{of(trusted.DeadLetters, names.DeadLetterStream, names.DeadLetterSubject+".>")}
+	if names.Journal.Age > 0 {
+		sweeps = append(sweeps, of(trusted.Journal, names.Journal.Stream, names.Journal.All()))
+	}
+	return sweeps
+}
+
+// sweep removes forged messages from the streams besides the room.
+func (w *watcher) sweep(ctx context.Context) {
+	for _, s := range w.sweeps {
+		if err := s.Run(ctx); err != nil {
+			w.logger.Debug("forged messages cannot be looked for", "stream", s.Stream, "error", err)
+		}
+	}
+}
+
 // isServed reports whether a subject belongs to a queue whose messages this worker takes.
 func (w *watcher) isServed(subject string) bool {
 	token, isQueue := w.streams.Names.Room().ChannelOf(subject)

@@ -1,12 +1,14 @@
 package consume
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // forge has the server publish its acknowledgements of events on subjects, as a producer can that shares the workers' account.
@@ -18,8 +20,8 @@ func (f *fixture) forge(subjects ...string) {
 	f.publish("notify.forging", `{"title": "x"}`)
 }
 
-// TestForgedMessages has acknowledgements of the server in the room and among the dead letters. They are removed and counted, and become
-// neither events nor dead letters.
+// TestForgedMessages has acknowledgements of the server in the room, among the dead letters and in the journal. They are removed and counted,
+// and become neither events nor dead letters. Entries that a worker wrote stay.
 func TestForgedMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -30,18 +32,25 @@ func TestForgedMessages(t *testing.T) {
 		"notify-room.part." + first, "notify-room.replay." + first, "notify-room.due.slot." + first + "." + key, queue,
 		testNames.Room().Channel("0123456789abcdef", first), "notify-room.slot." + first, "notify-room.slot." + first + "." + key, "notify-room.pair." + first + "." + key, "notify-room.redis." + first + "." + key,
 	}
-	letters := []string{"notify-dlq.bad_field." + first, "notify-dlq.bad_json._"}
-	f.forge(append(inRoom, letters...)...)
-	const events = 12
+	letters := []string{"notify-dlq.bad_field." + first, "notify-dlq.bad_json._", "notify-dlq." + first}
+	entries := []string{"notify-journal." + first, "notify-journal._"}
+	testkit.NoError(t, testNames.Journal.Provision(t.Context(), f.js))
+	own := nats.NewMsg(entries[0])
+	trusted.Mark(own.Header)
+	testkit.Must(f.js.PublishMsg(t.Context(), own))(t)
+	f.forge(slices.Concat(inRoom, letters, entries)...)
+	const events = 15
 	f.start(nil)
 	f.eventually("the forged messages of the room are counted", func() bool { return f.metrics.Get("forged room") == len(inRoom) })
 	f.eventually("the forged dead letters are counted", func() bool { return f.metrics.Get("forged dead_letters") == len(letters) })
+	f.eventually("the forged entries are counted", func() bool { return f.metrics.Get("forged journal") == len(entries) })
 	f.eventually("all events end", func() bool { return f.metrics.ended() == events })
 	f.requireOutcomes(map[string]int{"sent forging": events})
 	f.eventually("the room is empty", func() bool {
 		return testkit.Must(f.js.Stream(t.Context(), testNames.RoomStream))(t).CachedInfo().State.Msgs == 0
 	})
 	testkit.Equal(t, len(f.deadLetters()), 0, "dead letters")
+	testkit.Equal(t, f.streamInfo(testNames.Journal.Stream).State.Msgs, 1, "entries of the journal")
 }
 
 // TestForgedMessagesOpenNoPair has forged messages in the room where events that may open a pair wait. A resolved event does not wait for them.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -34,6 +35,7 @@ var testNames = stream.Names{
 	RoomStream:       "ROOM",
 	DeadLetterStream: "DEAD", DeadLetterSubject: "notify-dlq",
 	DeadLetters: stream.DeadLetterBounds{PerSubject: 100, Bytes: 64 << 20, Age: 30 * 24 * time.Hour},
+	Journal:     journal.Names{Stream: "JOURNAL", Subject: "notify", Age: 24 * time.Hour, MaxBytes: 1 << 20},
 }
 
 var testDecoder = event.Decoder{Prefix: testNames.Subject, MaxBytes: 1 << 20}

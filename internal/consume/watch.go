@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
-	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
@@ -34,11 +33,11 @@ type watcher struct {
 	streams   *stream.Client
 	positions Positions
 	metrics   StreamMetrics
-	letters   *deadletters.Writer
 	health    *health
 	sink      Sink
 	queues    *channelQueues
-	examined  examined // only watch uses it
+	examined  examined        // only watch uses it, and the sweeps
+	sweeps    []*stream.Sweep // of the streams besides the room
 	logger    *slog.Logger
 }
 
@@ -51,7 +50,7 @@ func (w *watcher) watch(ctx context.Context) {
 		if w.streams.Connection.Conn.IsConnected() {
 			w.lookAtProducers(ctx)
 			w.lookAtRoom(ctx)
-			w.letters.RemoveForged(ctx)
+			w.sweep(ctx)
 		}
 		select {
 		case <-tick.C:

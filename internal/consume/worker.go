@@ -145,8 +145,8 @@ func New(o Options) *Worker {
 			},
 		},
 		watcher: &watcher{
-			streams: o.Streams, positions: o.Limits.Positions, metrics: o.Metrics.Streams, letters: letters, health: health, sink: o.Sink,
-			queues: queues, logger: o.Logger,
+			streams: o.Streams, positions: o.Limits.Positions, metrics: o.Metrics.Streams, health: health, sink: o.Sink,
+			queues: queues, sweeps: newSweeps(o), logger: o.Logger,
 		},
 	}
 }

@@ -1,7 +1,6 @@
 package deadletters
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -111,50 +110,15 @@ type piles map[string][]lying
 // pile lists all letters, without their bodies.
 func (w *Writer) pile(ctx context.Context, letters jetstream.Stream) (piles, error) {
 	found := make(piles)
-	err := w.each(ctx, letters, 1, func(m jetstream.Msg, sequence uint64) error {
+	_, err := stream.Headers{Stream: letters, Subjects: w.o.Streams.Names.DeadLetterSubject + ".*.*", From: 1}.Each(ctx, func(m jetstream.Msg, sequence uint64) error {
 		_, first, _ := strings.Cut(strings.TrimPrefix(m.Subject(), w.o.Streams.Names.DeadLetterSubject+"."), ".")
-		body, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize)) // only the headers were requested
+		body, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize)) // of the body, which was not requested
 		size := stream.Size(m.Subject(), m.Headers(), body)
 		found[first] = append(found[first], lying{subject: m.Subject(), sequence: sequence, size: size})
 		return nil
 	})
 	return found, err
 }
-
-// each calls take for the letters from a sequence on, without their bodies.
-func (w *Writer) each(ctx context.Context, letters jetstream.Stream, from uint64, take func(m jetstream.Msg, sequence uint64) error) error {
-	// The consumer acknowledges nothing, is kept in the memory of one server, and expires by itself.
-	consumer, err := letters.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckNonePolicy, FilterSubject: w.o.Streams.Names.DeadLetterSubject + ".*.*", HeadersOnly: true,
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
-		InactiveThreshold: stream.APITimeout, MemoryStorage: true, Replicas: 1,
-	})
-	if err != nil {
-		return err
-	}
-	for pending := consumer.CachedInfo().NumPending; pending > 0; {
-		batch, err := consumer.Fetch(int(min(pileAtOnce, pending)), jetstream.FetchMaxWait(time.Second))
-		if err != nil {
-			return err
-		}
-		pending = 0
-		var failed error
-		for m := range batch.Messages() { // drained even after an error, so that nothing blocks on unread messages
-			meta, err := m.Metadata()
-			if err == nil && failed == nil {
-				pending = meta.NumPending
-				err = take(m, meta.Sequence.Stream)
-			}
-			failed = cmp.Or(failed, err)
-		}
-		if err := cmp.Or(failed, batch.Error()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-const pileAtOnce = 1000
 
 // More room than needed is made, so that all letters are listed only rarely: up to 1/spareShare of the stream, and up to 1/ownShare of the
 // bytes of the first level that stores the letter.

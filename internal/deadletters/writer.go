@@ -38,7 +38,6 @@ const (
 type Metrics interface {
 	DeadLetter(reason string)
 	DeadLettersDiscarded(n int) // removed to make room for newer letters
-	Forged(place string, n int) // removed messages that no worker wrote
 }
 
 // WriterOptions configure a [Writer].
@@ -49,12 +48,11 @@ type WriterOptions struct {
 	Logger  *slog.Logger
 }
 
-// Writer stores dead letters for a worker. Its methods may be called concurrently, except [Writer.RemoveForged].
+// Writer stores dead letters for a worker. Its methods may be called concurrently.
 type Writer struct {
-	o        WriterOptions
-	log      writeLog
-	owed     atomic.Int64 // removed letters that no stored letter has counted in its header yet
-	examined examined
+	o    WriterOptions
+	log  writeLog
+	owed atomic.Int64 // removed letters that no stored letter has counted in its header yet
 
 	making sync.RWMutex // locked while room is made and taken, read-locked by all other publishes
 }

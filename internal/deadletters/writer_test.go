@@ -29,7 +29,6 @@ type fakeMetrics struct{ testkit.Counts }
 
 func (f *fakeMetrics) DeadLetter(reason string)   { f.Add("letter "+reason, 1) }
 func (f *fakeMetrics) DeadLettersDiscarded(n int) { f.Add("discarded", n) }
-func (f *fakeMetrics) Forged(place string, n int) { f.Add("forged "+place, n) }
 
 // writing is a writer and the stream of its letters.
 type writing struct {

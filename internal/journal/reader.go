@@ -73,7 +73,6 @@ func (e *Entry) mayHold(sequence uint64) bool {
 type Reader struct {
 	JetStream jetstream.JetStream
 	Names     Names
-	Forged    func(n int) // called when Follow ignores messages that no worker wrote; may be nil
 }
 
 // ErrNoJournal means that the journal's stream does not exist.

@@ -227,8 +227,8 @@ var ofConsume = []mutant{
 	},
 	{
 		name: "forged-letters-stay",
-		bug:  "Acknowledgements of the server that a producer had published among the dead letters stay there.",
-		file: "internal/deadletters/forged.go",
+		bug:  "Acknowledgements of the server that a producer had published among the dead letters or into the journal stay there.",
+		file: "internal/consume/stream/sweep.go",
 		old:  `!trusted.IsMarked(m.Headers())`,
 		new:  `!trusted.IsMarked(m.Headers()) && false`,
 		test: "./internal/consume -run ^TestForgedMessages$",

@@ -1,0 +1,125 @@
+package stream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/trusted"
+)
+
+const (
+	sweepEvery   = 10 * time.Second // how often new messages are examined: each pass costs a consumer
+	sweepSilence = time.Minute      // how long nothing is examined after reading or removing failed
+)
+
+// Sweep removes messages that neither a worker nor an operator wrote from a stream that workers only add to: dead letters, or entries of the
+// journal. Each message is examined once. One goroutine uses a Sweep.
+type Sweep struct {
+	JetStream jetstream.JetStream
+	Stream    string
+	Subjects  string // of all messages
+	Removed   func() // called for each message that this Sweep, and not another worker's, has removed
+
+	created time.Time // when the stream was created: a new stream has new sequences
+	upto    uint64    // last examined sequence
+	next    time.Time // when the next pass is due; zero: now
+}
+
+// Run examines up to headersAtOnce new messages if a pass is due.
+func (s *Sweep) Run(ctx context.Context) error {
+	if time.Now().Before(s.next) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	before := s.upto
+	left, err := s.examine(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), err == nil && left == 0:
+		s.next = time.Now().Add(sweepEvery)
+		return nil
+	case s.upto == before:
+		s.next = time.Now().Add(sweepSilence)
+		return err
+	}
+	return nil // the next call continues
+}
+
+// examine examines some of the new messages, and returns how many it leaves.
+func (s *Sweep) examine(ctx context.Context) (left uint64, err error) {
+	in, err := s.JetStream.Stream(ctx, s.Stream)
+	if err != nil {
+		return 0, err
+	}
+	info := in.CachedInfo()
+	if !s.created.Equal(info.Created) {
+		s.created, s.upto = info.Created, 0
+	}
+	if info.State.Msgs > 0 && info.State.LastSeq > s.upto {
+		left, err = Headers{Stream: in, Subjects: s.Subjects, From: s.upto + 1, Most: headersAtOnce}.Each(ctx, func(m jetstream.Msg, sequence uint64) error {
+			if !trusted.IsMarked(m.Headers()) {
+				switch err := in.DeleteMsg(ctx, sequence); {
+				case err == nil:
+					s.Removed()
+				case !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful): // otherwise another worker was faster
+					return err
+				}
+			}
+			s.upto = sequence
+			return nil
+		})
+	}
+	if err == nil && left == 0 {
+		s.upto = max(s.upto, info.State.LastSeq) // the last messages may have been removed
+	}
+	return left, err
+}
+
+// Headers are the messages of a stream without their bodies.
+type Headers struct {
+	Stream   jetstream.Stream
+	Subjects string
+	From     uint64 // first sequence
+	Most     int    // after so many messages no more are requested; 0: all are read
+}
+
+// headersAtOnce bounds the messages of one request.
+const headersAtOnce = 1000
+
+// Each calls take for each message, until take fails. It returns how many messages were not read.
+func (h Headers) Each(ctx context.Context, take func(m jetstream.Msg, sequence uint64) error) (left uint64, err error) {
+	// The consumer acknowledges nothing, is kept in the memory of one server, and expires by itself.
+	consumer, err := h.Stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, FilterSubject: h.Subjects, HeadersOnly: true,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: h.From,
+		InactiveThreshold: APITimeout, MemoryStorage: true, Replicas: 1,
+	})
+	if err != nil {
+		return 0, err
+	}
+	left = consumer.CachedInfo().NumPending
+	for read, before := 0, -1; left > 0 && read > before && (h.Most == 0 || read < h.Most); {
+		batch, err := consumer.Fetch(int(min(headersAtOnce, left)), jetstream.FetchMaxWait(time.Second))
+		if err != nil {
+			return left, err
+		}
+		before = read
+		var failed error
+		for m := range batch.Messages() { // drained even after an error, so that nothing blocks on unread messages
+			meta, err := m.Metadata()
+			if err == nil && failed == nil {
+				read, left = read+1, meta.NumPending
+				err = take(m, meta.Sequence.Stream)
+			}
+			failed = cmp.Or(failed, err)
+		}
+		if err := cmp.Or(failed, batch.Error()); err != nil {
+			return left, err
+		}
+	}
+	return left, nil
+}
