@@ -11,9 +11,42 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
+
+// TestUnfit refuses unsafe streams with a reason.
+func TestUnfit(t *testing.T) {
+	t.Parallel()
+	type unfitCase struct {
+		change func(events, room *jetstream.StreamConfig)
+		says   string
+	}
+	each(t, map[string]unfitCase{
+		"a producers' stream with schedules": {func(events, _ *jetstream.StreamConfig) {
+			events.AllowMsgSchedules, events.AllowRollup, events.DenyPurge, events.Discard = true, true, false, jetstream.DiscardOld
+		}, "allows message schedules"},
+		"a producers' stream with roll-ups": {func(events, _ *jetstream.StreamConfig) { events.AllowRollup, events.DenyPurge = true, false }, "allows roll-ups"},
+		"a room without schedules":          {func(_, room *jetstream.StreamConfig) { room.AllowMsgSchedules, room.AllowRollup = false, false }, "does not allow message schedules"},
+		"a room that is no queue":           {func(_, room *jetstream.StreamConfig) { room.Retention = jetstream.LimitsPolicy }, "expected workqueue"},
+	}, func(t *testing.T, f *fixture, test unfitCase) {
+		events, room := testNames.StreamConfig(), testNames.RoomConfig()
+		test.change(&events, &room)
+		for _, config := range []jetstream.StreamConfig{events, room} {
+			testkit.Must(f.js.CreateStream(t.Context(), config))(t)
+		}
+		c := f.newClient(f.setup().client)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := c.Find(ctx); !errors.Is(err, stream.ErrUnfit) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("error of Find: got %v, want %v with %q", err, stream.ErrUnfit, test.says)
+		}
+		if err := c.Ready(); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("Ready: got %v, want %q", err, test.says)
+		}
+	})
+}
 
 // TestFullStream fills the producers' stream. Workers still store waiting events and dead letters.
 func TestFullStream(t *testing.T) {

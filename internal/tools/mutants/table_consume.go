@@ -373,7 +373,7 @@ var ofConsume = []mutant{
 		return Layout{}, err
 	}`,
 		new:  "",
-		test: "./tests -run ^TestStreamsUnfit$",
+		test: "./internal/consume -run ^TestUnfit$",
 	},
 	{
 		name: "refunded-in-doubt",
@@ -469,7 +469,7 @@ var ofConsume = []mutant{
 		file: "internal/consume/stream/provision.go",
 		old:  `case c.AllowMsgSchedules:`,
 		new:  `case c.AllowMsgSchedules && c.Sealed:`,
-		test: "./internal/consume/stream -run TestCheck/producers_may_schedule",
+		test: "./internal/consume -run TestUnfit",
 	},
 	{
 		name: "sent-counted-though-not-new",
