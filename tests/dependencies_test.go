@@ -136,7 +136,7 @@ func TestMessagesVanish(t *testing.T) {
 	d.awaitEmpty()
 	wantPostedOnce(t, d.slack.Accepted(), append(ids[stored-kept:], "first")...)
 	awaitNumber(t, 1, "lines that messages have left", func() (int, error) {
-		return workers.logLines("messages have left the stream without the workers' doing"), nil
+		return workers.logLines("messages left the stream without being processed"), nil
 	})
 	workers.awaitSum(stored-kept, "notifier_vanished_total")
 }

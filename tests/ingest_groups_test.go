@@ -67,7 +67,7 @@ func TestGroupOf300Alerts(t *testing.T) {
 		"source https://alertmanager.example.com")
 	refused, _ := post(url+"payments.pods", "", "", strings.Repeat(" ", 16<<20+1))
 	testkit.Equal(t, refused, http.StatusRequestEntityTooLarge, "status of a body above NOTIFIER_INGEST_MAX_BYTES")
-	testkit.Equal(t, front.logLines("refused what a client sent"), 1, "lines about the refused body")
+	testkit.Equal(t, front.logLines("refused requests of a client"), 1, "lines about the refused body")
 	testkit.Equal(t, front.scrape().sum("notifier_ingest_refused_total"), 1, "refused requests")
 }
 

@@ -241,8 +241,8 @@ func TestShadowLimits(t *testing.T) {
 }
 
 const (
-	wordOlder   = "limits here are older than those in force, no events are taken"
-	wordCurrent = "limits here are those in force again"
+	wordOlder   = "limits are outdated: pulling no events"
+	wordCurrent = "limits are current again"
 )
 
 // restore kills NATS, replaces its data, and starts it again. It returns when the test is connected.

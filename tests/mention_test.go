@@ -58,9 +58,9 @@ func TestMentions(t *testing.T) {
 		testkit.Equal(t, posts[category], each, "posts of %s", category)
 	}
 	// The line is of the one worker, or of each that made the message.
-	testkit.Eventually(t, "a line that @nobody is left out", func() bool { return workers.logLines("mention is left out") > 0 })
+	testkit.Eventually(t, "a line that @nobody is left out", func() bool { return workers.logLines("omitted a mention") > 0 })
 	for _, w := range workers {
-		testkit.AtMost(t, w.logLines("mention is left out"), 1, "lines of %s that a mention is left out", w.name)
+		testkit.AtMost(t, w.logLines("omitted a mention"), 1, "lines of %s that a omitted a mention", w.name)
 	}
 	testkit.AtMost(t, d.slack.Calls("usergroups.list"), 2*len(workers), "calls to look up the groups")
 

@@ -69,14 +69,14 @@ func runIngest(ctx context.Context) (err error) {
 	}
 	life.add("draining", func(stopping context.Context) error {
 		server.Drain()
-		logger.Info("ingest stops, and takes events for a while", "drain", settings.Drain.String())
+		logger.Info("draining: accepting events until NOTIFIER_DRAIN is over", "drain", settings.Drain.String())
 		select {
 		case <-time.After(settings.Drain):
 		case <-stopping.Done():
 		}
 		return nil
 	})
-	logger.Info("events are taken over http", "address", server.URL())
+	logger.Info("accepting events over HTTP", "address", server.URL())
 	<-ctx.Done()
 	return nil
 }
@@ -89,7 +89,7 @@ func usable(connection *stream.Connection) error {
 	return nil
 }
 
-// ingestServer is what it takes to take events over HTTP.
+// ingestServer holds the parts of the HTTP server that accepts events.
 type ingestServer struct {
 	settings   config.Config
 	connection *stream.Connection

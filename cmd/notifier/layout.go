@@ -75,7 +75,7 @@ func (l layout) use(ctx context.Context, before int) error {
 		err = fmt.Errorf("a worker of another layout has started at the same time; this program has layout %d", lua.Layout)
 	}
 	if err == nil && replaces {
-		l.logger.Info("no worker of the layout before is left, this layout takes its place", "layout", lua.Layout, "before", before)
+		l.logger.Info("no worker of the previous layout is running; taking over", "layout", lua.Layout, "before", before)
 		err = l.awaitNoOther(ctx)
 	}
 	return err

@@ -47,7 +47,7 @@ func runPage(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// pageServer is what it takes to serve the page.
+// pageServer holds the parts of the HTTP server of the page.
 type pageServer struct {
 	settings   config.Config
 	connection *stream.Connection

@@ -202,6 +202,6 @@ func (w *worker) warnOfEviction(ctx context.Context, s *servers, limiter *thrott
 	ctx, cancel := context.WithTimeout(ctx, w.settings.Redis.Timeout)
 	defer cancel()
 	if policy := setup.EvictionPolicy(ctx, s.redis); policy != "" && policy != setup.NoEviction {
-		w.logger.Warn("redis may evict what the limits are counted from", "maxmemory_policy", policy, "expected", setup.NoEviction)
+		w.logger.Warn("Redis may evict limit state", "maxmemory_policy", policy, "expected", setup.NoEviction)
 	}
 }

@@ -233,7 +233,7 @@ func (c *check) readable(js jetstream.JetStream, options overrides.Options, s ov
 		return
 	}
 	if err != nil {
-		c.warn(subject, fmt.Sprintf("they do not go together, so workers keep the last ones that did: %v", err))
+		c.warn(subject, fmt.Sprintf("they conflict, so workers keep the previous ones: %v", err))
 		return
 	}
 	c.ok(subject, fmt.Sprintf("bucket %s holds %s", options.Name, setup.Position(s)))

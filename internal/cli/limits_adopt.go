@@ -132,7 +132,7 @@ func (l *limitsCommand) putInForce(ctx context.Context, shown differing) error {
 		case !put:
 			return errChangedMeanwhile
 		}
-		_, err = fmt.Fprintf(l.out, "in force is %s, in the place of %s\n", next, shown.inForce)
+		_, err = fmt.Fprintf(l.out, "in force is %s, replacing %s\n", next, shown.inForce)
 		return err
 	})
 }

@@ -67,10 +67,10 @@ func TestLimitsAdopt(t *testing.T) {
 		"LEVEL LIMIT SET BY",
 		"payments 5/1h then ann",
 		"shadow errors 6/1h then me",
-		"in force is revision 3 of a generation, in the place of revision 7 of a generation",
+		"in force is revision 3 of a generation, replacing revision 7 of a generation",
 	)
 	requireLimits(t, "adopt --yes", "nothing to adopt: the bucket holds revision 3 of a generation, in force is revision 3 of a generation")
-	testkit.Contains(t, "limits history", withoutTimes(mustLimits(t, "history")), "\n3 then me (adopted) in the place of revision 7 of a generation")
+	testkit.Contains(t, "limits history", withoutTimes(mustLimits(t, "history")), "\n3 then me (adopted) replacing revision 7 of a generation")
 	requireCheck(t, "ok live limits: bucket notifier-limits holds revision 3 of a generation")
 	if shown := mustLimits(t, ""); strings.Contains(shown, "take no events") {
 		t.Errorf("got\n%s\nwant no stale workers", shown)
@@ -111,7 +111,7 @@ func TestLimitsAdoptAsks(t *testing.T) {
 	}
 	wantInForce(t, newer)
 	out, _, err = answered(t, strings.NewReader("y\n"))
-	if err != nil || !strings.HasSuffix(out, "\nin force is revision 1 of a generation, in the place of revision 7 of a generation") {
+	if err != nil || !strings.HasSuffix(out, "\nin force is revision 1 of a generation, replacing revision 7 of a generation") {
 		t.Errorf("got %q and %v, want the state in force", out, err)
 	}
 	testkit.Contains(t, "limits history", withoutTimes(mustLimits(t, "history")), "1 then ann (adopted)")

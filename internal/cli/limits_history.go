@@ -56,7 +56,7 @@ func (l *limitsCommand) history(ctx context.Context, _ []string) (err error) {
 		level, before, after := change.Name.String(), valueOf(change.Old), valueOf(change.Value)
 		switch {
 		case change.Adopted():
-			level, before, after = "(adopted)", "", "in the place of "+plain.Line(change.Value)
+			level, before, after = "(adopted)", "", "replacing "+plain.Line(change.Value)
 		case !change.OldKnown:
 			before = "(not known)"
 		}

@@ -67,7 +67,7 @@ func newMuteCommands() []*cobra.Command {
 	flags.Lookup("for").DefValue = "" // there is no default to show
 	flags.StringVar(&m.until, "until", "", "until when: 18:00 today, or a time such as 2026-12-01T06:00:00+01:00")
 	flags.StringVar(&m.reason, "reason", "", "why; workers show it in digests, the journal and notifier why")
-	flags.StringVar(&m.spares, "except", "", "severity of events that are sent all the same: critical")
+	flags.StringVar(&m.spares, "except", "", "severity of events that are sent anyway: critical")
 	flags.BoolVar(&m.command.yes, "yes", false, "mute all events (>) without asking")
 	for _, changing := range []*cobra.Command{mute, unmute} {
 		changing.Flags().StringVar(&m.every, "every", "", "schedule, such as 'Tue 02:00-04:00 Europe/Paris'")

@@ -36,7 +36,7 @@ func newIngestCommand(run func(ctx context.Context) error) *cobra.Command {
 		Use:   "ingest",
 		Short: "Take events over HTTP and publish them to NATS JetStream",
 		Long: "Take events over HTTP on NOTIFIER_INGEST_ADDR and publish them to NATS JetStream, until SIGTERM or SIGINT: for\n" +
-			"Alertmanager, Grafana, CloudEvents, curl, and all that speaks no NATS. A request is answered with 202 once the\n" +
+			"Alertmanager, Grafana, CloudEvents, curl, and any other client without NATS. A request is answered with 202 once the\n" +
 			"event is stored. Producers show a token of NOTIFIER_INGEST_TOKENS_FILE, which says where each may write.\n" +
 			"GET /openapi.json describes the interface. The command needs neither Redis nor Slack.",
 		Example: "  notifier ingest token alertmanager 'payments.>' >> tokens\n" +

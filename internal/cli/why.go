@@ -23,9 +23,9 @@ func newWhyCommand() *cobra.Command {
 	w := &whyCommand{}
 	command := &cobra.Command{
 		Use:   "why [ID|CATEGORY]...",
-		Short: "Tell what became of events, and why",
-		Long: "Tell what became of an event: sent, dropped and by which limit, waiting and for what, a dead letter, a duplicate.\n" +
-			"The last lines tell what would happen to an event of its category now. Of a category, the command prints how many\n" +
+		Short: "Explain the outcome of events",
+		Long: "Explain the outcome of an event: sent, dropped and by which limit, waiting and for what, a dead letter, a duplicate.\n" +
+			"The last lines report what would happen to an event of its category now. Of a category, the command prints how many\n" +
 			"events had which outcome, and the newest events. It asks the journal (NOTIFIER_JOURNAL_STREAM), the streams of\n" +
 			"events that wait, the dead letters, the delivery record and the limits, and changes nothing.\n\n" +
 			"An argument is an ID if anything is known of an event with that ID, else a category, else the number of a message,\n" +

@@ -98,7 +98,7 @@ func mention(path, text string) (entry event.Entry[[]string], err error) {
 		case !marked || !slackID.MatchString(name) && !slackHandle.MatchString(name):
 			return entry, fmt.Errorf("%q is not @here, @channel, @everyone, the ID of a user or group, or the handle of a group", mention)
 		case slices.Contains(entry.Value, name):
-			return entry, fmt.Errorf("%q is there twice", mention)
+			return entry, fmt.Errorf("%q is set twice", mention)
 		}
 		entry.Value = append(entry.Value, name)
 	}

@@ -50,7 +50,7 @@ type Config struct {
 	Ingest          Ingest
 	Log             Log
 
-	Drain                time.Duration `env:"DRAIN" form:"duration" default:"5s" desc:"time for which 'notifier ingest' goes on taking events after SIGTERM, not ready, until nobody sends it any more"`
+	Drain                time.Duration `env:"DRAIN" form:"duration" default:"5s" desc:"how long 'notifier ingest' keeps accepting events after SIGTERM while it is not ready"`
 	ShutdownTimeout      time.Duration `env:"SHUTDOWN_TIMEOUT" form:"positive" default:"25s" desc:"time for the deliveries under way after SIGTERM, then they are given back to JetStream; of 'notifier ingest', for the requests under way after NOTIFIER_DRAIN"`
 	MetricsMaxCategories int           `env:"METRICS_MAX_CATEGORIES" form:"categories" default:"50" desc:"categories with a label value of their own in the metrics, up to 10000: those named in settings, then the first that come; all others are 'other'"`
 
@@ -209,7 +209,7 @@ type HTTP struct {
 
 // Page is the live page. There is none if Addr is "".
 type Page struct {
-	Addr    string `env:"PAGE_ADDR" form:"address" desc:"address of the live page, such as '127.0.0.1:8081' ('dev': that one); not set or 'off': no page"`
+	Addr    string `env:"PAGE_ADDR" form:"address" desc:"address of the live page, such as '127.0.0.1:8081' (default of 'dev'); not set or 'off': no page"`
 	AddrSet bool   // Addr is not the default
 	Token   Secret `env:"PAGE_TOKEN" form:"secret" secret:"true" desc:"token that readers of the live page need; not set: everybody who reaches the page reads it"`
 }

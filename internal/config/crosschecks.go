@@ -55,7 +55,7 @@ func (l *loader) checkFlap() {
 func (l *loader) checkLogin() {
 	user, password := l.settings.of(&l.config.NATS.User), l.settings.of(&l.config.NATS.Password)
 	if password.given && !user.given {
-		l.settings.add(user, "not set, but %s is; expected the user of that password", password.Variable)
+		l.settings.add(user, "not set, but %s is; set the user name that goes with that password", password.Variable)
 	}
 	first := ""
 	for _, login := range []*setting{l.settings.of(&l.config.NATS.CredsFile), user, l.settings.of(&l.config.NATS.Token)} {

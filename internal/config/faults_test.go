@@ -93,7 +93,7 @@ var badValues = []struct {
 	{"SLACK_MENTIONS", `" is not @here, @channel, @everyone, the ID of a user or group, or the handle of a group`, []string{
 		"a=here", "a=@here+", "a=<!here>", "a=@Oncall", "a=@C0123ABCD", "a=@" + strings.Repeat("h", 81), "a=@jane doe",
 	}},
-	{"SLACK_MENTIONS", `"@here" is there twice`, []string{"a=@here+@here"}},
+	{"SLACK_MENTIONS", `"@here" is set twice`, []string{"a=@here+@here"}},
 	{"SLACK_MENTIONS", "may hold only", []string{"a.>=@here"}},
 	{"SLACK_MENTIONS", "is reserved, use *", []string{"global=@here", "category=@here"}},
 	{"SLACK_WEBHOOK_URL", "expected https://hooks.slack.com", []string{"ftp://h", "https:///x", "https://h/x\n"}},

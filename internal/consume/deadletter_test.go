@@ -252,7 +252,7 @@ func TestNoRightToMakeRoom(t *testing.T) {
 		bounds(o)
 		o.client.Connection = f.connectLimited()
 	})
-	f.eventually("the log says so", func() bool { return len(f.log.Lines("dead letters cannot be stored")) > 0 })
+	f.eventually("the log says so", func() bool { return len(f.log.Lines("cannot store dead letters")) > 0 })
 	testkit.Equal(t, len(f.deadLetters()), 4, "letters")
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "events")
 }

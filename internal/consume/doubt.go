@@ -27,7 +27,7 @@ type doubts struct {
 func newDoubts(o Options) *doubts {
 	return &doubts{
 		finder: o.Finder, deployment: o.Deployment, streams: o.Streams,
-		finding: oplog.NewCondition(o.Logger, "posts in doubt cannot be looked up", "posts in doubt can be looked up again"),
+		finding: oplog.NewCondition(o.Logger, "cannot look up posts in doubt", "looking up posts in doubt again"),
 	}
 }
 

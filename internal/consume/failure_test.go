@@ -27,7 +27,7 @@ func TestRetryInsideTheLease(t *testing.T) {
 	f.requireHistory("order-1", "send", "send", "send", "finish")
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 	testkit.Equal(t, f.metrics.Get("age"), 1, "observed ages")
-	for _, line := range []string{"deliveries fail and are tried again", "deliveries work again"} {
+	for _, line := range []string{"deliveries fail: retrying", "deliveries work again"} {
 		f.log.WantCount(t, 1, line)
 	}
 	testkit.Equal(t, w.Ready(), nil, "Ready")
@@ -133,7 +133,7 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	f.awaitSettled(2)
 	f.requireHistory("order-1", "send", "release", "send", "refund")
 	f.requireOutcomes(map[string]int{"dead payments": 2})
-	for _, line := range []string{"dead letters cannot be stored", "dead letters can be stored again"} {
+	for _, line := range []string{"cannot store dead letters", "storing dead letters again"} {
 		f.log.WantCount(t, 1, line)
 	}
 }

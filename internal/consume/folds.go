@@ -50,7 +50,7 @@ func newFolds(o Options, updater *updater, settler *settler, pool *pool) *folds 
 	return &folds{
 		folds: o.Limits.Folds, updater: updater, settler: settler, pool: pool, shows: o.ShowsFolds,
 		coming: newCache[string, time.Time](mostComing), reports: newCache[string, time.Time](mostComing),
-		failing: oplog.NewCondition(o.Logger, "updates for repeated events cannot be planned", "updates for repeated events can be planned again"),
+		failing: oplog.NewCondition(o.Logger, "cannot plan updates for repeated events", "planning updates for repeated events again"),
 	}
 }
 

@@ -27,8 +27,8 @@ type health struct {
 func newHealth(logger *slog.Logger) *health {
 	return &health{
 		logger:     logger,
-		deliveries: oplog.NewCondition(logger, "deliveries fail and are tried again", "deliveries work again"),
-		unsettled:  oplog.NewCondition(logger, "nothing more is delivered: too many messages are unacknowledged", "messages are delivered again"),
+		deliveries: oplog.NewCondition(logger, "deliveries fail: retrying", "deliveries work again"),
+		unsettled:  oplog.NewCondition(logger, "too many unacknowledged messages: JetStream delivers no more", "JetStream delivers messages again"),
 		stopping:   make(chan struct{}),
 		faults:     make(map[string]*setupFault),
 		changed:    make(chan struct{}),
@@ -82,7 +82,7 @@ func (h *health) misconfigure(d *delivery, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.faults) == 0 {
-		h.logger.Error("deliveries are misconfigured, no more events are asked for",
+		h.logger.Error("sink refuses the setup: pulling no events",
 			d.message.traced("destination", d.destination, "error", err)...)
 	}
 	fault := h.faults[d.destination]
@@ -137,7 +137,7 @@ func (h *health) endFault(destination string) {
 		return
 	}
 	if !h.isStopping() {
-		h.logger.Info("deliveries are no longer known to be misconfigured")
+		h.logger.Info("sink accepts deliveries again")
 	}
 	close(h.changed)
 	h.changed = make(chan struct{})

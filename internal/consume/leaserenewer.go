@@ -58,7 +58,7 @@ func (r *leaseRenewer) stopWaiting(chosen func(*delivery) bool) {
 func (r *leaseRenewer) warnOfAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.logger.Warn("unfinished deliveries are returned to the stream", "count", len(r.deliveries))
+	r.logger.Warn("returned unfinished deliveries to the stream", "count", len(r.deliveries))
 }
 
 // run renews each lease after a third of its duration, until the context ends.

@@ -24,7 +24,7 @@ type Mutes interface {
 	CheckMute(ctx context.Context, category string, severity event.Severity) (by time.Time, err error)
 }
 
-// anySeverity stands for a severity that is not known. It is the one that a mute may spare.
+// anySeverity stands for a severity that is not known. Mutes may except this severity.
 const anySeverity = event.SeverityCritical
 
 // muteCheck finds the mutes of deliveries.

@@ -36,8 +36,8 @@ func TestNoEventIsDecodedForTheLog(t *testing.T) {
 	r.logOutcomes(settlement{outcome: Dropped})
 }
 
-// TestStopReadsAsNoRecovery stops a worker during two faults. The end of its deliveries is no recovery.
-func TestStopReadsAsNoRecovery(t *testing.T) {
+// TestShutdownLogsNoRecovery stops a worker during two faults. The end of its deliveries is no recovery.
+func TestShutdownLogsNoRecovery(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.sink.send = inTurn(sink.Misconfigured)
@@ -48,7 +48,7 @@ func TestStopReadsAsNoRecovery(t *testing.T) {
 	w.cancel()
 	w.wait()
 	w.health.unacknowledged(0, 20_000)
-	for _, recovery := range []string{"no longer known to be misconfigured", "messages are delivered again"} {
+	for _, recovery := range []string{"no longer known to be misconfigured", "JetStream delivers messages again"} {
 		f.log.WantCount(t, 0, recovery)
 	}
 }

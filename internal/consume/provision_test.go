@@ -16,7 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// TestUnfit refuses unsafe streams with a reason.
+// TestUnfit refuses unsafe streams with a reason, and consumers with an ack wait that is no longer than a post.
 func TestUnfit(t *testing.T) {
 	t.Parallel()
 	type unfitCase struct {
@@ -30,13 +30,16 @@ func TestUnfit(t *testing.T) {
 		"a producers' stream with roll-ups": {func(events, _ *jetstream.StreamConfig) { events.AllowRollup, events.DenyPurge = true, false }, "allows roll-ups"},
 		"a room without schedules":          {func(_, room *jetstream.StreamConfig) { room.AllowMsgSchedules, room.AllowRollup = false, false }, "does not allow message schedules"},
 		"a room that is no queue":           {func(_, room *jetstream.StreamConfig) { room.Retention = jetstream.LimitsPolicy }, "expected workqueue"},
+		"an ack wait that a post outlasts":  {func(_, _ *jetstream.StreamConfig) {}, "has an acknowledgement wait of"},
 	}, func(t *testing.T, f *fixture, test unfitCase) {
 		events, room := testNames.StreamConfig(), testNames.RoomConfig()
 		test.change(&events, &room)
 		for _, config := range []jetstream.StreamConfig{events, room} {
 			testkit.Must(f.js.CreateStream(t.Context(), config))(t)
 		}
-		c := f.newClient(f.setup().client)
+		options := f.setup().client
+		options.Longest = options.AckWait
+		c := f.newClient(options)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if err := c.Find(ctx); !errors.Is(err, stream.ErrUnfit) || !strings.Contains(err.Error(), test.says) {

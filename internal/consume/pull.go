@@ -148,7 +148,7 @@ func (p *puller) fetch(ctx context.Context, from source, consumer jetstream.Cons
 func (p *puller) pass(ctx context.Context, msg jetstream.Msg, from source, asked time.Time, connection uint64) time.Duration {
 	m, err := newMessage(msg, from, asked, connection, p.settler.lease())
 	if err != nil {
-		p.logger.Error("a message without JetStream's metadata was left alone", "error", err)
+		p.logger.Error("ignoring a message without JetStream metadata", "error", err)
 		return 0
 	}
 	if !from.inRoom {

@@ -59,8 +59,8 @@ func TestConsumerWithoutALeader(t *testing.T) {
 	testkit.NoError(t, w.puller.pullFailed(t.Context(), consumer, nats.ErrNoResponders))
 	testkit.NoError(t, w.Ready())
 	testkit.Equal(t, consumer.silent, 0, "requests without an answer that are left")
-	f.log.WantCount(t, 1, "nats does not answer whether the consumer exists")
-	f.log.WantCount(t, 1, "nats answers again whether the consumer exists")
+	f.log.WantCount(t, 1, "cannot look for the consumer")
+	f.log.WantCount(t, 1, "looking for the consumer works again")
 	f.log.WantCount(t, 0, "the consumer is not there")
 }
 

@@ -64,8 +64,8 @@ func (w *watcher) removeAcknowledged(ctx context.Context, stream jetstream.Strea
 	attributes := []any{"stream", info.Stream, "consumer", info.Name, "removed", removed}
 	switch {
 	case err != nil && ctx.Err() == nil:
-		w.logger.Warn("acknowledged messages that are in the stream again cannot be removed", append(attributes, "error", err)...)
+		w.logger.Warn("cannot remove acknowledged messages that reappeared in the stream", append(attributes, "error", err)...)
 	case removed > 0:
-		w.logger.Info("acknowledged messages are removed, which were in the stream again", attributes...)
+		w.logger.Info("removed acknowledged messages that reappeared in the stream", attributes...)
 	}
 }

@@ -77,7 +77,7 @@ func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, let
 		streams: o.Streams, ackWait: o.Streams.Layout().AckWait(), tally: newTally(o.Streams.Connection.Conn, o.Metrics.Events),
 		letters: letters, reader: reader, reporter: reporter, stays: stays, mutes: o.Limits.Mutes, metrics: o.Metrics.Events,
 		drops:   dropCounter{o.Drops, o.ShowsFolds},
-		writing: oplog.NewCondition(o.Logger, "dead letters cannot be stored", "dead letters can be stored again"),
+		writing: oplog.NewCondition(o.Logger, "cannot store dead letters", "storing dead letters again"),
 	}
 	s.settlers = newSettlers(o.Streams.Connection.Conn, s.ackWait, s.confirmed)
 	return s

@@ -154,7 +154,7 @@ func TestSplitIsRefused(t *testing.T) {
 		f.requirePutOff(sequence + 1)
 	}
 	f.requireOutcomes(nil)
-	f.log.WantCount(t, 1, "events that have to wait cannot be stored")
+	f.log.WantCount(t, 1, "cannot store waiting events")
 	f.eventually("no publish is pending", func() bool { return w.streams.JetStream.PublishAsyncPending() == 0 })
 	f.provision(patience)
 	f.awaitSettled(2 * groups)

@@ -120,13 +120,13 @@ func TestRoomCannotBeWritten(t *testing.T) {
 		f.requireHistory(fmt.Sprint(i), "release")
 	}
 	f.requireOutcomes(nil)
-	f.log.WantCount(t, 1, "events that have to wait cannot be stored")
+	f.log.WantCount(t, 1, "cannot store waiting events")
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
 	f.provision(patience)
 	f.awaitSettled(2)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 2})
-	f.log.WantCount(t, 1, "events that have to wait can be stored again")
+	f.log.WantCount(t, 1, "storing waiting events again")
 }
 
 // TestStaysEnd ends events that wait in the room in each way. Each end ends the stay, with its whole weight.

@@ -67,8 +67,8 @@ func newUpdater(o Options, reader *reader, reporter *reporter, settler *settler,
 		streams: o.Streams, room: o.Limits.Room, sink: o.Sink, states: updateStates{o.Updates, o.Limits.Folds, o.Flap}, sendTimeout: o.SendTimeout, reader: reader, reporter: reporter,
 		settler: settler, pool: pool, metrics: o.Metrics.Room, permits: make(chan struct{}, 4*o.Concurrency),
 		log: updateLog{
-			storing: oplog.NewCondition(o.Logger, "updates of messages cannot be stored", "updates of messages can be stored again"),
-			making:  oplog.NewCondition(o.Logger, "updates of messages fail and are tried again", "updates of messages work again"),
+			storing: oplog.NewCondition(o.Logger, "cannot store updates of messages", "storing updates of messages again"),
+			making:  oplog.NewCondition(o.Logger, "updates of messages fail: retrying", "updates of messages work again"),
 			Logger:  o.Logger,
 		},
 	}

@@ -72,7 +72,7 @@ func (w *watcher) lookAtProducers(ctx context.Context) {
 		fmt.Sprintf("%s %s %d", w.streams.Names.Stream, w.streams.Names.Consumer, info.Created.UnixMilli()), info.Delivered.Stream, info.Delivered.Consumer)
 	if err == nil && vanished > 0 {
 		w.metrics.Vanished(int(vanished))
-		w.logger.Error("messages have left the stream without the workers' doing", "stream", w.streams.Names.Stream, "at_least", vanished,
+		w.logger.Error("messages left the stream without being processed", "stream", w.streams.Names.Stream, "at_least", vanished,
 			"before_sequence", info.Delivered.Stream+1)
 	}
 }

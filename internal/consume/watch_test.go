@@ -83,7 +83,7 @@ func TestAcknowledgementsAreBounded(t *testing.T) {
 	answers.open()
 	f.awaitSettled(most + 1)
 	f.eventually("it is ready", func() bool { return w.Ready() == nil && f.metrics.Get("ack pending") == 0 })
-	f.log.WantCount(t, 1, "messages are delivered again")
+	f.log.WantCount(t, 1, "JetStream delivers messages again")
 }
 
 // positions counts the calls of Passed.
@@ -122,7 +122,7 @@ func TestVanishedMessages(t *testing.T) {
 	f.awaitSettled(3)
 	f.eventually("what has vanished is counted", func() bool { return f.metrics.Get("vanished") >= 7 })
 	w.stop()
-	if lines := f.log.Lines("messages have left the stream without the workers' doing"); len(lines) == 0 || !strings.Contains(lines[0], "at_least=7") {
+	if lines := f.log.Lines("messages left the stream without being processed"); len(lines) == 0 || !strings.Contains(lines[0], "at_least=7") {
 		t.Errorf("lines: got %q, want at_least=7 in the first one", lines)
 	}
 }

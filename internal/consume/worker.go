@@ -104,12 +104,12 @@ func New(o Options) *Worker {
 	buried := newLetterQueue(settler)
 	replans := &replanner{
 		throttle: o.Limits.Throttle, room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, settler: settler, on: mayDelay,
-		failing: oplog.NewCondition(o.Logger, "waiting events cannot be planned anew", "waiting events can be planned anew again"),
+		failing: oplog.NewCondition(o.Logger, "cannot replan waiting events", "replanning waiting events again"),
 	}
 	mover := &mover{
 		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, stays: stays, settler: settler,
 		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
-		storing: oplog.NewCondition(o.Logger, "events that have to wait cannot be stored", "events that have to wait can be stored again"),
+		storing: oplog.NewCondition(o.Logger, "cannot store waiting events", "storing waiting events again"),
 	}
 	bodies := newBodies(bodyOwners{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler, letters: buried})
 	lanes := lane.New(lane.Options{
@@ -122,7 +122,7 @@ func New(o Options) *Worker {
 		puller: &puller{
 			streams: o.Streams, throttle: o.Limits.Throttle, settler: settler, lanes: lanes, queues: queues, bodies: bodies, health: health,
 			inbox: inbox, hand: newHand(), logger: o.Logger,
-			finding: oplog.NewCondition(o.Logger, "queues of channels cannot be served", "queues of channels can be served again"),
+			finding: oplog.NewCondition(o.Logger, "cannot serve the queues of channels", "serving the queues of channels again"),
 		},
 		decider: &decider{
 			incoming: inbox.messages, throttle: o.Limits.Throttle, pool: pool, refusals: refusals, mover: mover, settler: settler, reporter: reporter,

@@ -84,7 +84,7 @@ func (w *Writer) freeBytes(ctx context.Context, first string, size int) (gone in
 			return gone, err
 		}
 	}
-	w.o.Logger.Warn("the stream of dead letters is full, so older ones were pushed out", "stream", info.Config.Name, "letters", gone)
+	w.o.Logger.Warn("dead-letter stream is full: removed older letters", "stream", info.Config.Name, "letters", gone)
 	return gone, nil
 }
 

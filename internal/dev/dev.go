@@ -163,7 +163,7 @@ func guide(settings config.Config, storm int, at Running, nats, redis address) [
 	}
 	rows := []string{title, "limits   " + strings.Join(limits, ", ")}
 	if storm > 0 && l.Global.String() == demoGlobalLimit && l.Category.String() == demoCategoryLimit {
-		rows = append(rows, guideIndent+"short to be seen; NOTIFIER_GLOBAL_LIMIT, NOTIFIER_CATEGORY_LIMIT change it")
+		rows = append(rows, guideIndent+"short, so that the effect is visible; NOTIFIER_GLOBAL_LIMIT, NOTIFIER_CATEGORY_LIMIT change it")
 	}
 	add := func(name, text string, commands ...string) {
 		if text != "" {

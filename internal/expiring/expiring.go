@@ -21,7 +21,7 @@ type entry[V any] struct {
 	until time.Time
 }
 
-// New makes a map for at most so many entries, which must be more than 0.
+// New makes a map of at most `most` entries, which must be more than 0.
 func New[K comparable, V any](most int, clock func() time.Time) *Map[K, V] {
 	entries, _ := lru.New[K, entry[V]](most) // fails only if most is not positive
 	return &Map[K, V]{entries: entries, clock: clock}

@@ -153,7 +153,7 @@ func TestRefusedAlerts(t *testing.T) {
 	many := d.post("/v1/alertmanager/many", groupOf(strings.Repeat("{},", 20_000)+"{}"))
 	testkit.Equal(t, many.status, http.StatusRequestEntityTooLarge, "status of too many alerts: %s", many.body)
 	testkit.Equal(t, d.counts.Get("refused anyone"), 6, "refused requests")
-	d.log.WantCount(t, 1, "refused what a client sent") // one a minute
+	d.log.WantCount(t, 1, "refused requests of a client") // one a minute
 	d.log.WantCount(t, 1, "alerts[1]: startsAt must be")
 }
 

@@ -72,7 +72,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		open:      newClient(openName, o.Rate, o.Burst),
 		metrics:   o.Metrics,
 		refusals: oplog.NewRepeated(func(client string, requests int, newest []any) {
-			o.Logger.Warn("refused what a client sent", append([]any{"client", client, "requests", requests}, newest...)...)
+			o.Logger.Warn("refused requests of a client", append([]any{"client", client, "requests", requests}, newest...)...)
 		}),
 		origin: http.NewCrossOriginProtection(),
 	}

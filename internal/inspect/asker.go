@@ -156,7 +156,7 @@ func (a *Asker) store(ctx context.Context, settings config.Config) (*store.Redis
 // denied completes the sentence that an event would be denied now.
 func denied(settings config.Config, category string) string {
 	if settings.Limits.Shadow {
-		return "NOTIFIER_SHADOW=true sends it all the same"
+		return "NOTIFIER_SHADOW=true sends it anyway"
 	}
 	if longest := settings.Delay.For(category); longest > 0 {
 		return fmt.Sprintf("by NOTIFIER_DELAY it would wait for a slot, %s at most", model.Duration(longest))

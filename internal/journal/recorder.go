@@ -104,7 +104,7 @@ func NewRecorder(o Options) *Recorder {
 		o: o, second: newSecond(),
 		writing: oplog.NewCondition(logger, "cannot write the journal: notifier why will not know present results", "writing the journal again"),
 		losses: oplog.NewRepeated(func(_ string, entries int, between []any) {
-			logger.Warn("lost entries of the journal: notifier why will never know of these results", append(between, "entries", entries)...)
+			logger.Warn("lost journal entries; notifier why cannot report these events", append(between, "entries", entries)...)
 		}),
 	}
 }

@@ -85,7 +85,7 @@ func (l *Live) apply(s overrides.Snapshot) {
 		return
 	}
 	if err != nil {
-		l.logger.Error("live limits do not go together, the last ones stay", "revision", s.Revision, "error", err)
+		l.logger.Error("live limits conflict; keeping the previous ones", "revision", s.Revision, "error", err)
 		l.read.Store(true)
 		return
 	}
@@ -130,7 +130,7 @@ func (l *Live) AwaitReadable(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	l.logger.Info("live limits are readable")
+	l.logger.Info("live limits are readable again")
 	return nil
 }
 

@@ -110,7 +110,7 @@ func (w *Watcher) tendFailed(c Change, err error) {
 	case c.Ended != 0:
 		o.Logger.Warn("cannot store the end of live limits: expired limits stay in force", attributes...)
 	case c.Muting.Every != "":
-		o.Logger.Warn("cannot store the begin of a recurring mute", attributes...)
+		o.Logger.Warn("cannot store the start of a recurring mute", attributes...)
 	default:
 		o.Logger.Warn("cannot restore live limits that were overwritten by forged messages", attributes...)
 	}

@@ -9,7 +9,7 @@
 // # Turns
 //
 // A post is reserved at most 50 ms before its channel takes it, and at most a second before the workspace takes it. So a pause or the end
-// of an instance wastes little. Who asks earlier is told when to ask again, and counts as waiting until a second after that time. Of the
+// of an instance wastes little. A caller that is too early gets the time of its next attempt, and counts as waiting until a second after that time. Of the
 // askers of one channel the most urgent and oldest message goes first, whichever instance holds it. Channels that wait for the workspace are
 // in a line. A channel has one place in the line, whatever number of messages and instances wait for it, and goes to the end of the line
 // with each post. So between two posts of a waiting channel, no other channel gets more than two.

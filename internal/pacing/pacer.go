@@ -183,7 +183,7 @@ func (p *Pacer) pause(ctx context.Context, name string, d time.Duration) {
 	if p.available() {
 		everywhere, err := p.shared.pause(ctx, name, d)
 		if err != nil {
-			p.o.Logger.Warn("other instances do not know of a pause", "destination", readable(name), "error", err)
+			p.o.Logger.Warn("cannot share a pause with other instances", "destination", readable(name), "error", err)
 		} else {
 			paused = everywhere
 			p.Learn(asked, everywhere)

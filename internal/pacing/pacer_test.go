@@ -221,7 +221,7 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	i.Pause(t.Context(), "#a", time.Hour)
 	wantPause(t, "told so without the key", i.Paused("#a"), time.Hour)
 	i.logs.WantCount(t, 1, "level=WARN")
-	i.logs.WantCount(t, 1, "other instances do not know of a pause")
+	i.logs.WantCount(t, 1, "cannot share a pause with other instances")
 }
 
 func TestPausesOfOtherInstances(t *testing.T) {

@@ -91,7 +91,7 @@ func fromCode(reply string) string {
 	return reply
 }
 
-// Numbers reads a reply of so many numbers.
+// Numbers reads a reply of `count` numbers.
 func Numbers(reply []any, count int) ([]int64, error) {
 	if len(reply) != count {
 		return nil, fmt.Errorf("%w: %d values, expected %d", ErrReply, len(reply), count)

@@ -49,7 +49,7 @@ func (r *Runner) fit(told *redis.InfoCmd, address string) error {
 	return requirements.Redis().Check(version, address)
 }
 
-// unfit is the error of a server that is too old. Its sentence says all.
+// unfit is the error of a server that is too old.
 type unfit struct{ error }
 
 // Is has the error be of the class ErrForbidden.

@@ -56,11 +56,11 @@ func Slack(settings config.Config, o SinkOptions) (*slack.Sink, error) {
 		Timeout:    settings.Slack.Timeout,
 		Mentions:   settings.Slack.Mentions,
 		MentionFailed: func(handle string, err error) {
-			o.Logger.Warn("mention is left out", "handle", handle, "error", err)
+			o.Logger.Warn("omitted a mention", "handle", handle, "error", err)
 		},
 		Template: template,
 		TemplateFailed: func(err error) {
-			o.Logger.Warn("message is rendered with the default template", "error", err)
+			o.Logger.Warn("template failed; used the default template", "error", err)
 		},
 		LookUp:  settings.Slack.LookUp == config.LookUpAuto,
 		Settle:  settings.Slack.Settle,

@@ -159,7 +159,7 @@ type Mute struct {
 	Path   string    `json:"path"`
 	Reason string    `json:"reason"`
 	By     string    `json:"by"`
-	Except string    `json:"except,omitempty"` // severity of the events that are sent all the same
+	Except string    `json:"except,omitempty"` // severity of the events that are sent anyway
 	Every  string    `json:"every,omitempty"`  // the schedule
 	At     time.Time `json:"at"`
 	Until  time.Time `json:"until,omitzero"`

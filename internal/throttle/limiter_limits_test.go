@@ -183,8 +183,8 @@ func (k *limiterKit) outlast() {
 }
 
 const (
-	wordBehind  = "limits here are older than those in force, no events are taken"
-	wordCurrent = "limits here are those in force again"
+	wordBehind  = "limits are outdated: pulling no events"
+	wordCurrent = "limits are current again"
 )
 
 func TestLimiterCannotRefresh(t *testing.T) {

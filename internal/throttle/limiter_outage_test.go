@@ -66,7 +66,7 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 	if _, err := limiter.Decide(cancelled, []store.Request{request("f", "a")}); !errors.Is(err, stopped) {
 		t.Errorf("cancelled decision: got error %v, want %v", err, stopped)
 	}
-	limiter.logs.Want(t, "redis is not there yet", "redis answers")
+	limiter.logs.Want(t, "cannot reach Redis yet", "redis answers")
 }
 
 func TestLimiterDecidesLocally(t *testing.T) {

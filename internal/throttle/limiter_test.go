@@ -100,7 +100,7 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	limiter.start()
 	elsewhere := testkit.NewLog(t)
 	pacing.New(pacing.Options{Runner: script.NewRunner(limiter.options), Logger: elsewhere.Logger()}).Pause(t.Context(), "#here", time.Hour)
-	elsewhere.WantCount(t, 0, "other instances do not know of a pause")
+	elsewhere.WantCount(t, 0, "cannot share a pause with other instances")
 	testkit.Equal(t, pacer.Paused("#here"), 0, "pause that the other instance knows of at once")
 	limiter.one(store.Admitted, request("e", "a"))
 	if paused := pacer.Paused("#here"); paused <= 0 || paused > time.Hour {
@@ -176,7 +176,7 @@ func TestLimiterSaysOnceThatAnEventNeverFits(t *testing.T) {
 		limiter.want(map[store.Verdict]int{store.ExceedsCapacity: 3},
 			costing(4, request(fmt.Sprint("a", round), "a")), costing(100, request(fmt.Sprint("b", round), "b")), request(fmt.Sprint("off", round), "off"))
 	}
-	limiter.logs.Want(t, "event never fits its limit", "event never fits its limit")
+	limiter.logs.Want(t, "event costs more than its limit", "event costs more than its limit")
 }
 
 func TestLimiterConcurrentGrants(t *testing.T) {

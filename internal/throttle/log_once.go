@@ -35,7 +35,7 @@ func (r *logOnce) exceedsCapacity(request store.Request, d store.Decision) {
 		return
 	}
 	r.tooLarge[request.Category] = true
-	r.logger.Warn("event never fits its limit", "category", request.Category, "cost", request.Cost,
+	r.logger.Warn("event costs more than its limit", "category", request.Category, "cost", request.Cost,
 		"limit_level", d.Node.Level, "limit", d.Limit.String())
 }
 

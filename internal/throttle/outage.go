@@ -141,7 +141,7 @@ func (o *outage) reached(err error) {
 		o.o.Logger.Error("redis refuses this worker", "error", err)
 	default:
 		o.enter(unavailable, err)
-		o.o.Logger.Warn("redis is not there yet", "policy", string(o.o.Policy), "grace", o.o.Grace, "error", err)
+		o.o.Logger.Warn("cannot reach Redis yet", "policy", string(o.o.Policy), "grace", o.o.Grace, "error", err)
 	}
 }
 

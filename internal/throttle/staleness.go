@@ -35,12 +35,12 @@ type staleness struct {
 	asked      atomic.Pointer[time.Time] // when the newest call began that confirmed this instance's limits; nil: none did
 	confirming *batcher[struct{}, struct{}]
 
-	mu     sync.Mutex
-	everSo bool      // this instance's limits were in force at some time
-	since  time.Time // when fetching newer limits first failed; zero: no newer limits are in force
-	newer  limits.Position
-	cause  error // why they cannot be fetched; nil: the limits that can be fetched are older
-	told   bool
+	mu         sync.Mutex
+	wasCurrent bool      // this instance's limits were in force at some time
+	since      time.Time // when fetching newer limits first failed; zero: no newer limits are in force
+	newer      limits.Position
+	cause      error // why they cannot be fetched; nil: the limits that can be fetched are older
+	told       bool
 }
 
 const (
@@ -165,7 +165,7 @@ func (s *staleness) fellBehind(newer limits.Position, cause error) {
 	}
 	here := s.o.Redis.Rules().Position
 	s.told = true
-	s.o.Logger.Error("limits here are older than those in force, no events are taken", "generation", here.Generation, "revision", here.Revision,
+	s.o.Logger.Error("limits are outdated: pulling no events", "generation", here.Generation, "revision", here.Revision,
 		"newer_generation", newer.Generation, "newer_revision", newer.Revision, "error", s.reason())
 }
 
@@ -178,9 +178,9 @@ func (s *staleness) caughtUp() {
 	defer s.mu.Unlock()
 	if s.told {
 		here := s.o.Redis.Rules().Position
-		s.o.Logger.Info("limits here are those in force again", "generation", here.Generation, "revision", here.Revision)
+		s.o.Logger.Info("limits are current again", "generation", here.Generation, "revision", here.Revision)
 	}
-	s.everSo, s.since, s.told, s.cause = true, time.Time{}, false, nil
+	s.wasCurrent, s.since, s.told, s.cause = true, time.Time{}, false, nil
 	s.current.Store(true)
 	s.outage.signal()
 }
@@ -200,7 +200,7 @@ func (s *staleness) ready() error {
 	lags := s.lags()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if lags && (s.told || !s.everSo) {
+	if lags && (s.told || !s.wasCurrent) {
 		return fmt.Errorf("%w: %s, here is %s: %w", script.ErrStale, s.newer, s.o.Redis.Rules().Position, s.reason())
 	}
 	return nil

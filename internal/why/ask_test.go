@@ -199,7 +199,7 @@ var sentences = []struct {
 	{"expired", known{entries: []journal.Entry{refund(journal.Expired, nil)}},
 		[]string{"expired at 09:14:02.119: it had become older than the age of payments.refunds"}},
 	{"in hand", known{pending: []Pending{stuck}, record: store.Explanation{At: at("10:00:00"), Leased: at("10:00:20")}},
-		[]string{"is in the stream without an outcome, since 09:59:00.000", "a worker has it in hand"}},
+		[]string{"is in the stream without an outcome, since 09:59:00.000", "a worker is processing it"}},
 	{"settled while the question was asked", known{entries: []journal.Entry{refund(journal.Sent, nil)}, pending: []Pending{stuck}},
 		[]string{"sent at 09:14:02.119 to #payments"}},
 	{"a replayed dead letter", known{

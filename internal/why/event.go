@@ -161,7 +161,7 @@ func (a *asking) sayRecord(ctx context.Context, e *Event) []string {
 			return []string{"the delivery record has it as delivered"}
 		case known.Leased.After(known.At):
 			e.admitted()
-			return []string{"a worker has it in hand"}
+			return []string{"a worker is processing it"}
 		case !known.Leased.IsZero():
 			e.admitted()
 			return []string{"it has its slots, and no worker has it in hand"}

@@ -110,7 +110,7 @@ func TestAnnotatedSettings(t *testing.T) {
 		shown, isCommented := commented[setting.Variable]
 		switch {
 		case isCommented == (isGiven || fromFile):
-			t.Errorf("%s is missing, or there twice", setting.Variable)
+			t.Errorf("%s is missing or listed twice", setting.Variable)
 		case isCommented && shown != setting.Default:
 			t.Errorf("%s is shown with %q, and its default is %q", setting.Variable, shown, setting.Default)
 		}

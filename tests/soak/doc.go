@@ -8,5 +8,5 @@
 //
 // The test has the build tag soak: `make soak`, `make soak DURATION=4h`, `make soak SEED=7`. A seed repeats the events,
 // the faults, Slack's answers and the attacks, each at its planned time. It cannot repeat how the operating system schedules the processes:
-// which worker gets an event, how long a step takes, and so what a step that takes long delays. `make soak HOSTILE=false` leaves the hostile producer out, to compare how long the neighbours' way is under the same faults.
+// which worker gets an event, how long a step takes, and so what a step that takes long delays. `make soak HOSTILE=false` leaves the hostile producer out, to measure the latency of other categories under the same faults.
 package soak

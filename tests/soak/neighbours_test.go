@@ -249,7 +249,7 @@ func (d *deployment) measure(w *watcher, i *intruder) {
 		i.rest(true)
 		d.awaitCalm()
 		i.rest(in == alone)
-		say("the neighbours' way is measured, %s", in)
+		say("measuring the latency of other categories, %s", in)
 		w.enter(in)
 		time.Sleep(lasts) // the length of a phase
 		w.enter(faulty)

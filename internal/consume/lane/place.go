@@ -99,7 +99,7 @@ func (p *Place) isBehindARefusal() bool {
 	return p.refusals < p.lane.refusals
 }
 
-// ask returns the delivery's request for a post, as urgent as it is now.
+// ask returns the delivery's request for a post, with its current priority.
 func (p *Place) ask() pacing.Ask {
 	return pacing.Ask{Channel: p.delivery.Channel, Urgency: p.delivery.urgency(), Since: p.delivery.Since, MaxWait: p.mostWait()}
 }

@@ -88,7 +88,7 @@ func (s *settler[M]) awaitSpace(ctx context.Context) error {
 func (s *settler[M]) run(ctx context.Context, closing <-chan struct{}) {
 	for {
 		batch, since := s.next()
-		n, bytes := len(batch), sizeOf(batch) // whoever gets the batch may change it
+		n, bytes := len(batch), sizeOf(batch) // the receiver owns the batch
 		switch {
 		case len(batch) == 0:
 			if !s.awaitMore(closing) {

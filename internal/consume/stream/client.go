@@ -49,8 +49,8 @@ func NewClient(o Options) (*Client, error) {
 	}
 	return &Client{
 		Connection: o.Connection, JetStream: js, Names: o.Names, options: o,
-		consumer:   oplog.NewCondition(o.Logger, "the consumer is not there", "the consumer is there"),
-		unanswered: oplog.NewCondition(o.Logger, "nats does not answer whether the consumer exists", "nats answers again whether the consumer exists"),
+		consumer:   oplog.NewCondition(o.Logger, "consumer not found", "consumer found"),
+		unanswered: oplog.NewCondition(o.Logger, "cannot look for the consumer", "looking for the consumer works again"),
 	}, nil
 }
 

@@ -184,7 +184,7 @@ func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
 			c.failure = err
 		}
 		if !nobodyLeft && isNew(&c.reported, err.Error(), mostReasons) {
-			logger.Warn("nats cannot be reached", "error", err)
+			logger.Warn("cannot reach nats", "error", err)
 		}
 	}
 }

@@ -43,14 +43,14 @@ func TestConnectWaits(t *testing.T) {
 	f := newFixture(t)
 	f.server.Kill()
 	c := f.connect(ConnectOptions{URL: f.server.URL})
-	f.eventually("the log says that it is unavailable", func() bool { return len(f.log.Lines("nats cannot be reached")) > 0 })
+	f.eventually("the log says that it is unavailable", func() bool { return len(f.log.Lines("cannot reach nats")) > 0 })
 	if err := c.Failure(); err == nil {
 		t.Error("Failure: got nil, want the reason")
 	}
 	f.server.Restart()
 	f.eventually("it is connected", c.Conn.IsConnected)
 	f.eventually("the log says so", func() bool { return len(f.log.Lines("nats is connected")) > 0 })
-	f.log.WantCount(t, 1, "nats cannot be reached")
+	f.log.WantCount(t, 1, "cannot reach nats")
 }
 
 // TestWrongPassword has the server refuse the password. The connection stays open for a repair. The log does not show the password.

@@ -189,7 +189,7 @@ func (s search) layout(ctx context.Context) (Layout, error) {
 			return Layout{}, err
 		}
 		if err != nil {
-			s.logger.Warn("dead-letter stream cannot be made sure of", "error", err)
+			s.logger.Warn("cannot verify the dead-letter stream", "error", err)
 		}
 	}
 	s.warnOf(at.Consumer.CachedInfo().Config) // only here, because the search is repeated until everything exists
@@ -289,7 +289,7 @@ func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config 
 	case err != nil:
 		return nil, fmt.Errorf("creating stream %q: %w", config.Name, err)
 	}
-	logger.Info("stream is created", "stream", config.Name, "replicas", config.Replicas)
+	logger.Info("created the stream", "stream", config.Name, "replicas", config.Replicas)
 	return stream, nil
 }
 
@@ -300,7 +300,7 @@ func (s search) consumer(ctx context.Context, stream string, config jetstream.Co
 	}
 	consumer, created, err := ensureConsumer(ctx, s.js, stream, config)
 	if created {
-		s.logger.Info("consumer is created", "stream", stream, "consumer", config.Durable)
+		s.logger.Info("created the consumer", "stream", stream, "consumer", config.Durable)
 	}
 	return consumer, err
 }

@@ -22,7 +22,7 @@ func (r *Positions) Layout(ctx context.Context) (layout int, err error) {
 	return layout, err
 }
 
-// UseLayout stores a layout in the place of `seen`. It returns false if another layout is stored by now.
+// UseLayout replaces the layout `seen`. It returns false if another layout is stored by now.
 func (r *Positions) UseLayout(ctx context.Context, seen, layout int) (used bool, err error) {
 	err = r.d.runner.Read(ctx, "storing the layout", func(ctx context.Context, client redis.Cmdable) error {
 		if seen == 0 {

@@ -280,7 +280,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 	}
 	put := func(want bool, seen, next limits.Position) {
 		t.Helper()
-		testkit.Equal(t, testkit.Must(first.Positions.PutInForce(t.Context(), seen, next))(t), want, "put in force in the place of %v", seen)
+		testkit.Equal(t, testkit.Must(first.Positions.PutInForce(t.Context(), seen, next))(t), want, "put in force instead of %v", seen)
 	}
 	wantInForce(limits.Position{}, false)
 	testkit.NoError(t, second.Compare(t.Context()))
@@ -313,7 +313,7 @@ func TestLimitsInForceThatCannotBeRead(t *testing.T) {
 	first := newRedis(client, "put", Settings{Tree: newTree(t, "2/1h", "none", "")})
 	server.CLI("lpush", "{put}:limits", "x")
 	if _, err := first.Positions.PutInForce(t.Context(), limits.Position{}, limits.Position{Generation: 1, Revision: 1}); !errors.Is(err, script.ErrRefused) {
-		t.Errorf("put in force in the place of a list: %v", err)
+		t.Errorf("put in force instead of a list: %v", err)
 	}
 	if _, _, err := first.Positions.InForce(t.Context()); !errors.Is(err, script.ErrRefused) {
 		t.Errorf("asked for what a list says: %v", err)

@@ -128,7 +128,7 @@ func pause(t *testing.T, r *Redis, destination string, d time.Duration) {
 	t.Helper()
 	logs := testkit.NewLog(t)
 	pacing.New(pacing.Options{Runner: r.d.runner, Logger: logs.Logger()}).Pause(t.Context(), destination, d)
-	logs.WantCount(t, 0, "other instances do not know of a pause")
+	logs.WantCount(t, 0, "cannot share a pause with other instances")
 }
 
 // wantVerdicts compares the verdicts of decisions.

@@ -16,7 +16,7 @@ type Stay struct {
 	For    time.Duration // until it is due; 0 (in the store): it has left
 }
 
-// EnterRoom tells for each event whether it may wait in the room, where at most so many of a first-level category do at once. An
+// EnterRoom reports for each event whether it may wait in the room, where at most `most` events of a first-level category wait. An
 // event that waits already counts once. Events that have left make room.
 func (r *Queues) EnterRoom(ctx context.Context, stays []Stay, most int) (mayStay []bool, err error) {
 	if len(stays) == 0 {

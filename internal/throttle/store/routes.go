@@ -142,8 +142,8 @@ func (t *Routes) following(evaluated *Routes, request Request) []bucket {
 	return slices.DeleteFunc(t.Route(request.Category, request.Key).following(), func(b bucket) bool { return before.named(b.name) < 0 })
 }
 
-// routeIn is an event's route in the limits by which the event was evaluated. Buckets that these limits have too count by these:
-// the other slots leave them in the same way.
+// routeIn is an event's route in the limits by which the event was evaluated. Buckets that still exist use today's limits; the slots of
+// other buckets expire.
 func (t *Routes) routeIn(evaluated *Routes, request Request) *Route {
 	now := t.Route(request.Category, request.Key)
 	if evaluated.Tree == t.Tree {

@@ -559,7 +559,7 @@ var ofConsume = []mutant{
 		return true`,
 		new: `	case <-h.stopping:
 		return false`,
-		test: "./internal/consume -run ^TestStopReadsAsNoRecovery$",
+		test: "./internal/consume -run ^TestShutdownLogsNoRecovery$",
 	},
 	{
 		name: "report-is-an-event",

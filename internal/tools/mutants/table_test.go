@@ -27,10 +27,10 @@ func TestTable(t *testing.T) {
 	tests := make(map[string][]string) // by package
 	for _, m := range table() {
 		if !nameForm.MatchString(m.name) || names[m.name] {
-			t.Errorf("the name %q has the wrong form, or is there twice", m.name)
+			t.Errorf("the name %q has the wrong form or is used twice", m.name)
 		}
 		if !bugForm.MatchString(m.bug) || bugs[m.bug] {
-			t.Errorf("%s: what is wrong is no sentence, or is there twice: %q", m.name, m.bug)
+			t.Errorf("%s: what is wrong is no sentence or is used twice: %q", m.name, m.bug)
 		}
 		names[m.name], bugs[m.bug] = true, true
 		wantPlanted(t, m)
