@@ -10,6 +10,7 @@ import (
 var quietly = []contestant{
 	notifier.quiet("keys", "NOTIFIER_LIMITS=*@key=1000/30m"),
 	notifier.quiet("folds", "NOTIFIER_FOLD=>=1h"),
+	notifier.quiet("flapping", "NOTIFIER_FLAP=4/20m"),
 	notifier.quiet("mutes").after([]string{"provision"}, []string{"mute", "elsewhere", "--for", "1h", "--reason", "bench"}),
 }
 

@@ -97,7 +97,7 @@ func TestLostLimit(t *testing.T) {
 	n.forge(pushesOut)
 	n.worker = n.startWorker("worker again", n.changes...)
 	n.worker.awaitUnready("the live limit of security is not readable, and no earlier value is known")
-	n.worker.alone().awaitLog(1, "no event is taken until the live limits are readable")
+	n.worker.alone().awaitLog(1, "live limits are unreadable: pulling no events")
 	stored := testkit.Must(n.left(streamName))(t)
 	n.tell(3)
 	wantShown(t, n.command("status"), "not ready: ", "the live limit of global is not readable")

@@ -120,7 +120,7 @@ func (l *Live) AwaitReadable(ctx context.Context) error {
 	if reason == nil {
 		return nil
 	}
-	l.logger.Error("no event is taken until the live limits are readable", "error", reason)
+	l.logger.Error("live limits are unreadable: pulling no events", "error", reason)
 	for readable := false; !readable && l.Ready() != nil; {
 		select {
 		case <-l.readable:
