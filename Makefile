@@ -44,11 +44,11 @@ test: ## Run every test, with the race detector where it can find something, aga
 
 .PHONY: test-raced
 test-raced:
-	CGO_ENABLED=1 go test -race -vet=off -shuffle=on -skip '$(UNRACED)' $(RACED)
+	CGO_ENABLED=1 go test -race -vet=off -shuffle=on -timeout 30m -skip '$(UNRACED)' $(RACED)
 
 .PHONY: test-program
 test-program:
-	go test -vet=off -shuffle=on ./tests
+	go test -vet=off -shuffle=on -timeout 30m ./tests
 	$(THROTTLE) -run '$(UNRACED)' -rapid.checks=200
 
 # Both parts of the model test run as often as -rapid.checks says.
