@@ -152,7 +152,7 @@ func TestJournalCannotBeWritten(t *testing.T) {
 			workers.awaitReady()
 			workers.awaitSum(0, "notifier_journal_lost_total") // they are kept for a while
 			w.stop()
-			w.wantLogLines(1, "lost entries of the journal")
+			w.wantLogLines(1, "lost journal entries")
 		})
 	}
 }

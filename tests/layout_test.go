@@ -44,7 +44,7 @@ func TestOtherLayout(t *testing.T) {
 
 	stop()
 	next := d.startReady("next")
-	awaitNumber(t, 1, "lines about the layout", func() (int, error) { return next.logLines("no worker of the layout before is left"), nil })
+	awaitNumber(t, 1, "lines about the layout", func() (int, error) { return next.logLines("no worker of the previous layout is running"), nil })
 	testkit.Equal(t, d.redis.CLI("GET", "{notifier}:layout"), "1", "layout in redis at the end")
 	d.wantEvaluated(1, "payments", "1")
 }

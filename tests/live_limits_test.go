@@ -282,13 +282,13 @@ func TestBucketRestored(t *testing.T) {
 	}
 	delivered := d.delivered()
 	ids := d.publishEvents([]string{"after"}, 7)
-	with := d.settings("HTTP_ADDR", "off")
+	with := d.settings(quick("HTTP_ADDR", "off")...)
 	run(t, with, "check").want(1, "FAIL  live limits: ", "holds revision 1 of generation ", "in force, revision 2 of generation ", "limits adopt")
 	run(t, with, "limits", "adopt").want(2, "confirm with --yes")
 	workers.awaitUnready("limits adopt")
 	testkit.Equal(t, d.delivered(), delivered, "deliveries while no event could be decided")
 
-	run(t, with, "limits", "adopt", "--yes").want(0, "5/1h", "ann", "in force is revision 2 of generation ", "in the place of revision 2 of generation ")
+	run(t, with, "limits", "adopt", "--yes").want(0, "5/1h", "ann", "in force is revision 2 of generation ", "replacing revision 2 of generation ")
 	workers.awaitReady()
 	d.awaitEmpty()
 	testkit.Equal(t, count(d.slack.Accepted(), "category")["after"], 5, "events were posted")

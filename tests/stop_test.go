@@ -70,7 +70,7 @@ func TestStopWhileSlackHangs(t *testing.T) {
 	first.stop()
 	// Far from the other timeouts, which are in minutes.
 	testkit.AtMost(t, time.Since(began), 30*time.Second, "the time to the end")
-	first.wantLogLines(1, "returned to the stream")
+	first.wantLogLines(1, "returned unfinished deliveries")
 
 	d.slack.Respond(nil)
 	d.startReady("second", changes...)

@@ -42,7 +42,7 @@ func TestTemplate(t *testing.T) {
 		}
 	}
 	w.alone().awaitEvents(len(ids), "outcome", "sent")
-	w.wantLogLines(2, "rendered with the default template")
+	w.wantLogLines(2, "used the default template")
 }
 
 // TestBadTemplate sets a template in which a title can mention a channel, beside another bad setting.

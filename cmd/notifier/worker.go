@@ -126,14 +126,18 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	streams, err := w.newStreams(servers)
+	if err != nil {
+		return err
+	}
 	layout := layout{servers, store.NewRedis(servers.runner, store.Settings{}).Positions, w.settings.Redis.Prefix, w.logger}
 	if _, err := layout.join(ctx); err != nil {
 		return ended(ctx, err)
 	}
-	found, err := w.findStreams(ctx, servers)
-	if err != nil {
+	if err := streams.Find(ctx); err != nil {
 		return ended(ctx, err)
 	}
+	found := streams.Layout()
 	w.life.background("writing the journal", servers.journal.Run)
 	started := w.start(ctx, servers, store.Settings{
 		Tree: rules.Tree, Shadow: rules.Shadow, Lease: found.AckWait(), Retention: throttle.Retention(found.MaxAge(), setup.LongestLife(w.settings)),
@@ -156,20 +160,16 @@ func (w *worker) run(ctx context.Context) (err error) {
 	return ended(ctx, consumer.Run(ctx))
 }
 
-// findStreams waits for the streams and consumers, and returns what they are like.
-func (w *worker) findStreams(ctx context.Context, s *servers) (found *stream.Layout, err error) {
+// newStreams makes the client of the streams and consumers, which knows from now on whether NATS is connected.
+func (w *worker) newStreams(s *servers) (*stream.Client, error) {
 	streams, err := stream.NewClient(stream.Options{
 		Connection: s.connection, Names: setup.Names(w.settings), Provision: w.settings.NATS.Provision, AckWait: w.settings.NATS.AckWait,
 		Longest: w.settings.SendTimeout(), Logger: w.logger,
 	})
-	if err != nil {
-		return found, err
+	if err == nil {
+		w.streams.Store(streams)
 	}
-	w.streams.Store(streams)
-	if err := streams.Find(ctx); err != nil {
-		return found, err
-	}
-	return streams.Layout(), nil
+	return streams, err
 }
 
 func newMetrics(settings config.Config, tree *limits.Tree) *telemetry.Metrics {
