@@ -165,7 +165,7 @@ func TestMisconfigured(t *testing.T) {
 	f.requireSaid(first, "+ACK")
 	f.requireHistory("first", "send", "send", "finish")
 	f.requireOutcomes(map[string]int{"sent payments": 1, "sent errors": 10})
-	f.log.WantCount(t, 1, "deliveries are misconfigured")
+	f.log.WantCount(t, 1, "sink refuses the setup")
 }
 
 // refuseSetup has each post fail as misconfigured until the gate opens.

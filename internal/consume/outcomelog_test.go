@@ -43,12 +43,12 @@ func TestShutdownLogsNoRecovery(t *testing.T) {
 	f.sink.send = inTurn(sink.Misconfigured)
 	w := f.start(nil)
 	f.event("payments", "refused")
-	f.eventually("Slack refuses it", func() bool { return f.log.Count("deliveries are misconfigured") > 0 })
+	f.eventually("Slack refuses it", func() bool { return f.log.Count("sink refuses the setup") > 0 })
 	w.health.unacknowledged(20_000, 20_000)
 	w.cancel()
 	w.wait()
 	w.health.unacknowledged(0, 20_000)
-	for _, recovery := range []string{"no longer known to be misconfigured", "JetStream delivers messages again"} {
+	for _, recovery := range []string{"sink accepts deliveries again", "JetStream delivers messages again"} {
 		f.log.WantCount(t, 0, recovery)
 	}
 }

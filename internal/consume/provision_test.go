@@ -89,14 +89,14 @@ func TestConsumerIsAwaited(t *testing.T) {
 	}
 	prepared := make(chan error, 1)
 	go func() { prepared <- c.Find(context.WithoutCancel(t.Context())) }()
-	f.eventually("the log says what is missing", func() bool { return len(f.log.Lines("the consumer is not there")) == 1 })
+	f.eventually("the log says what is missing", func() bool { return len(f.log.Lines("consumer not found")) == 1 })
 	if err := c.Ready(); err == nil || !strings.Contains(err.Error(), `consumer "notifier" of stream "EVENTS"`) {
 		t.Errorf("Ready: got %v, want an error with the name of the consumer", err)
 	}
 	f.provision(patience)
 	testkit.NoError(t, <-prepared)
 	testkit.Equal(t, c.Ready(), nil, "Ready")
-	f.log.WantCount(t, 2, "the consumer is")
+	f.log.WantCount(t, 2, "msg=\"consumer ")
 }
 
 // TestDeletedWhileRunning deletes the consumer or the stream. A worker that provisions makes them anew. Another one waits for them.
@@ -116,7 +116,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 				f.event("payments", "before")
 				f.awaitSettled(1)
 				testkit.NoError(t, remove(f))
-				f.eventually("that is noticed", func() bool { return len(f.log.Lines("the consumer is not there")) == 1 })
+				f.eventually("that is noticed", func() bool { return len(f.log.Lines("consumer not found")) == 1 })
 				if !provision {
 					if err := w.streams.Ready(); err == nil {
 						t.Error("Ready without a consumer: got no error, want one")
@@ -129,7 +129,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 				f.awaitSettled(2)
 				f.requireHistory("after", "send", "finish")
 				f.requireOutcomes(map[string]int{"sent payments": 2})
-				f.log.WantCount(t, 1, "the consumer is there")
+				f.log.WantCount(t, 1, "consumer found")
 			})
 		}
 	}

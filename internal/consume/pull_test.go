@@ -61,7 +61,7 @@ func TestConsumerWithoutALeader(t *testing.T) {
 	testkit.Equal(t, consumer.silent, 0, "requests without an answer that are left")
 	f.log.WantCount(t, 1, "cannot look for the consumer")
 	f.log.WantCount(t, 1, "looking for the consumer works again")
-	f.log.WantCount(t, 0, "the consumer is not there")
+	f.log.WantCount(t, 0, "consumer not found")
 }
 
 // TestDemandFollowsSizes asks for as many messages as are expected to fit. A large message counts at once, smaller ones little by little.

@@ -80,6 +80,6 @@ func TestConsumerAskedForAfterReconnect(t *testing.T) {
 	receive(t, "the question after the reconnect", consumer.infos)
 	testkit.NoError(t, receive(t, "the end of the questions", ended))
 	testkit.NoError(t, w.Ready())
-	f.log.WantCount(t, 0, "the consumer is not there")
+	f.log.WantCount(t, 0, "consumer not found")
 	f.log.WantCount(t, 0, "nats does not answer")
 }

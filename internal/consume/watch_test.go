@@ -77,7 +77,7 @@ func TestAcknowledgementsAreBounded(t *testing.T) {
 	}
 	seen := f.positions()
 	f.eventually("it is looked at again, and again", func() bool { return f.positions() > seen+1 })
-	if lines := f.log.Lines("nothing more is delivered"); len(lines) != 1 || !strings.Contains(lines[0], fmt.Sprint(most)) {
+	if lines := f.log.Lines("too many unacknowledged messages"); len(lines) != 1 || !strings.Contains(lines[0], fmt.Sprint(most)) {
 		t.Errorf("lines: got %q, want one", lines)
 	}
 	answers.open()

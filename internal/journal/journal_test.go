@@ -306,13 +306,13 @@ func TestHealth(t *testing.T) {
 			record(1000+second*perSecond, perSecond)
 		}
 		testkit.Equal(t, k.Health(), Health{Error: "nats: no response", Complete: begin.Add(time.Second), Kept: maxUnpublished}, "health before entries are lost")
-		k.log.WantCount(t, 0, "lost entries")
+		k.log.WantCount(t, 0, "lost journal entries")
 		record(1000+5*perSecond, perSecond)
 		testkit.Equal(t, k.Health(), Health{Error: "nats: no response", Complete: begin.Add(time.Second), Kept: maxUnpublished, Lost: perSecond}, "health")
 		testkit.Equal(t, k.lost.Get("lost"), perSecond, "lost entries")
-		k.log.WantCount(t, 1, "lost entries")
+		k.log.WantCount(t, 1, "lost journal entries")
 		record(1000+6*perSecond, perSecond)
-		k.log.WantCount(t, 1, "lost entries") // the log says so once a minute
+		k.log.WantCount(t, 1, "lost journal entries") // the log says so once a minute
 
 		k.storage.fail(nil)
 		time.Sleep(publishEvery)
@@ -339,7 +339,7 @@ func TestEndWithoutAJournal(t *testing.T) {
 		k.drop("payments", "category", 7, 5)
 		k.stop()
 		testkit.Equal(t, k.lost.Get("lost"), 12, "lost entries")
-		k.log.WantCount(t, 1, "lost entries of the journal")
+		k.log.WantCount(t, 1, "lost journal entries")
 	})
 }
 

@@ -253,7 +253,7 @@ var sentences = []struct {
 	}, []string{
 		"began to wait at 09:14:02.119 for its channel",
 		"is in the room now and waits for its channel",
-		"it has its slots, and no worker has it in hand",
+		"it has its slots, and no worker is processing it",
 	}},
 	{"not decided yet", known{pending: []Pending{stuck}},
 		[]string{"is in the stream without an outcome, since 09:59:00.000", "no worker has admitted it so far"}},

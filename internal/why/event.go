@@ -164,7 +164,7 @@ func (a *asking) sayRecord(ctx context.Context, e *Event) []string {
 			return []string{"a worker is processing it"}
 		case !known.Leased.IsZero():
 			e.admitted()
-			return []string{"it has its slots, and no worker has it in hand"}
+			return []string{"it has its slots, and no worker is processing it"}
 		}
 	}
 	if e.State == StateUndecided {
