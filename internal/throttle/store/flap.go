@@ -114,12 +114,13 @@ func (p *memoryPairs) mark(d *Decision, request Request, now int64) {
 
 // report decides about the report that a key is steady: report of resolve.lua.
 func (p *memoryPairs) report(request Request, now int64) (resolution Decision, taken []pairMessage) {
-	flap, pair, isOpen := p.flap(request.Pair, now), memoryPair{}, false
+	flap := p.flap(request.Pair, now)
 	if flap == nil || !flap.flapping {
 		return Decision{Verdict: Done}, nil
 	}
 	newest := Change(flap.changes[len(flap.changes)-1])
-	if pair, isOpen = p.of(request.Pair, now); isOpen && newest != request.Steady {
+	pair, isOpen := p.of(request.Pair, now)
+	if isOpen && newest != request.Steady {
 		return Decision{Verdict: Leased, Wait: time.Second, Changed: newest}, nil
 	}
 	flap.flapping = false
