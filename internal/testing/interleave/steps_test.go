@@ -334,8 +334,8 @@ func (x at) answer() {
 		x.step("Slack rejects %[2]s", func(of *after) { of.work.phase, of.event.rejects = rejected, true })
 	}
 	x.fault(answerLost, "the request for %[2]s is lost without an answer", retry)
-	x.fault(postFails, "Slack refuses %[2]s for now", func(of *after) { of.work.phase = admitted })
-	x.fault(postFails, "Slack refuses %[2]s for now, and %[1]s gives it back", func(of *after) {
+	x.fault(postFails, "Slack refuses %[2]s temporarily", func(of *after) { of.work.phase = admitted })
+	x.fault(postFails, "Slack refuses %[2]s temporarily, and %[1]s gives it back", func(of *after) {
 		of.release()
 		of.nak()
 	})

@@ -228,7 +228,7 @@ func (m *foldModel) fire(t *rapid.T) {
 
 func (m *foldModel) deliver(t *rapid.T) {
 	if len(m.under) == 0 {
-		t.Skip("nothing is under way")
+		return
 	}
 	names := make([]string, 0, len(m.under))
 	for name := range m.under {
