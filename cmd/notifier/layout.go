@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/inspect"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/lua"
@@ -20,7 +21,7 @@ const layoutAgain = 5 * time.Second
 // layout keeps workers of two layouts apart. A worker announces its layout before it looks for other layouts, and a worker that replaces a
 // layout looks again afterwards. So of two workers that start at once, at least one finds the other.
 type layout struct {
-	*servers
+	connection *stream.Connection
 	positions  *store.Positions
 	deployment string
 	logger     *slog.Logger

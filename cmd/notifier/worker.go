@@ -130,7 +130,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	layout := layout{servers, store.NewRedis(servers.runner, store.Settings{}).Positions, w.settings.Redis.Prefix, w.logger}
+	layout := layout{servers.connection, store.NewRedis(servers.runner, store.Settings{}).Positions, w.settings.Redis.Prefix, w.logger}
 	if _, err := layout.join(ctx); err != nil {
 		return ended(ctx, err)
 	}

@@ -159,14 +159,15 @@ func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, 
 	if !leased || d.lost.Load() {
 		return "", nil, false
 	}
-	if d.tries.count++; d.tries.count == 1 {
-		d.tries.first = time.Now()
-	}
+	began := time.Now()
 	failpoint.Reach(failpoint.BeforePost)
 	check, refused := v.mutes.ofPost(d)
 	receipt, err := v.sink.Send(sink.WithCheck(d.message.span.In(work), check), d.toSend())
 	if *refused {
 		return "", nil, false
+	}
+	if d.tries.count++; d.tries.count == 1 {
+		d.tries.first = began
 	}
 	failure = failureOf(err, d.destination)
 	if failure == nil {

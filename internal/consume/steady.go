@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -73,22 +73,19 @@ type waitingReport struct {
 }
 
 func (u *updater) storeReport(ctx context.Context, m *message, w waitingReport) (due time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
-	defer cancel()
 	subject, target := u.streams.Names.Room().Schedule(room.Steady, w.first, w.pair)
-	for {
-		before, err := u.stored(ctx, subject)
-		if err != nil || before.entry.Steady > 0 {
-			return before.due, err
+	before, err := u.replace(ctx, subject, func(before storedUpdate) *nats.Msg {
+		if before.entry.Steady > 0 {
+			return nil
 		}
 		toStore := w.entry.Message(subject, m.Headers(), m.Data())
-		room.Replace(toStore)
 		room.ScheduleAt(toStore, target, w.due)
-		_, err = u.streams.JetStream.PublishMsg(ctx, toStore, jetstream.WithExpectLastSequencePerSubject(before.sequence))
-		if !isOutrun(err) {
-			return w.due, err
-		}
+		return toStore
+	})
+	if before.entry.Steady > 0 {
+		return before.due, err
 	}
+	return w.due, err
 }
 
 // reportAgain returns the entry of a key that has changed again to the room.

@@ -127,29 +127,45 @@ type waitingUpdate struct {
 
 // store stores an entry in place of an older state of its message. It changes nothing if the room has this state or a newer one there.
 func (u *updater) store(ctx context.Context, first string, w waitingUpdate) error {
-	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
-	defer cancel()
 	subject, target := u.streams.Names.Room().Schedule(room.Update, first, messageOf(w.entry.Receipt))
 	due := u.streams.Clock.Latest().Add(w.in)
 	if w.in <= 0 {
 		subject = target
 	}
-	for {
-		before, err := u.stored(ctx, subject)
-		if err != nil || before.entry.State >= w.entry.State {
-			return err
+	_, err := u.replace(ctx, subject, func(before storedUpdate) *nats.Msg {
+		if before.entry.State >= w.entry.State {
+			return nil
 		}
 		toStore := w.entry.Message(subject, w.header, w.body)
-		room.Replace(toStore)
 		if subject != target {
 			if before.due.After(time.Time{}) && before.due.Before(due) {
 				due = before.due
 			}
 			room.ScheduleAt(toStore, target, due)
 		}
+		return toStore
+	})
+	return err
+}
+
+// replace stores a message in place of the entry on a subject of the room, again and again until no other worker has stored another entry
+// meanwhile. If next returns nil, the entry stays. It returns the entry before.
+func (u *updater) replace(ctx context.Context, subject string, next func(before storedUpdate) *nats.Msg) (storedUpdate, error) {
+	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
+	defer cancel()
+	for {
+		before, err := u.stored(ctx, subject)
+		if err != nil {
+			return before, err
+		}
+		toStore := next(before)
+		if toStore == nil {
+			return before, nil
+		}
+		room.Replace(toStore)
 		_, err = u.streams.JetStream.PublishMsg(ctx, toStore, jetstream.WithExpectLastSequencePerSubject(before.sequence))
 		if !isOutrun(err) {
-			return err
+			return before, err
 		}
 	}
 }
