@@ -119,13 +119,7 @@ func (r *replanner) replan(ctx context.Context, m *message) {
 // advance makes the events due that other limits have planned.
 func (r *replanner) advance(ctx context.Context, rules *store.Rules) error {
 	waits := delayed.Store{JetStream: r.streams.JetStream, Room: r.streams.Layout().Room.Stream, Decoder: r.decoder}
-	plans := make(map[string]string) // by category
-	events, err := waits.Planned(ctx, func(e delayed.Event) bool {
-		if _, known := plans[e.Category]; !known {
-			plans[e.Category] = rules.Plan(e.Category)
-		}
-		return e.Entry.Limits != plans[e.Category]
-	})
+	events, err := waits.Planned(ctx, func(e delayed.Event) bool { return e.Entry.Limits != rules.Plan(e.Category) })
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (s *Store) List(ctx context.Context, progress func(done, total int64)) ([]E
 	return s.read(ctx, s.subjects().All(), func(Event) bool { return true }, progress)
 }
 
-// Planned reads the events that wait for a slot and that a function selects, the oldest first.
+// Planned reads the events that wait for a slot and that a function selects, the oldest first. It calls the function concurrently.
 func (s *Store) Planned(ctx context.Context, wanted func(Event) bool) ([]Event, error) {
 	return s.read(ctx, s.subjects().Waiting(room.Slot), wanted, func(int64, int64) {})
 }
