@@ -31,8 +31,8 @@ build: ## Build bin/notifier
 
 # What runs in the program that the tests build, in an interpreter, or in one goroutine, runs without the race detector: of the first and the
 # last it sees nothing, and the second takes ten times as long with it. Benchmarks are no tests. Lint does what vet does.
-UNRACED := ^TestModel$$|^TestConformance$$/^miniredis$$
-RACED = $$(go list ./... | grep -v -e '/bench$$' -e '/tests$$')
+UNRACED := ^Test(Model|Conformance|ShadowTouchesNothing|Memory(Folds|Pairs))$$
+RACED = $$(go list ./... | grep -v -e '/bench$$' -e '/tests$$' -e '/interleave$$')
 
 .PHONY: test
 test: ## Run every test, with the race detector where it can find something, against real servers that the tests start
@@ -44,12 +44,12 @@ test: ## Run every test, with the race detector where it can find something, aga
 
 .PHONY: test-raced
 test-raced:
-	CGO_ENABLED=1 go test -race -vet=off -shuffle=on -timeout 30m -skip '$(UNRACED)' $(RACED)
+	GORACE=atexit_sleep_ms=50 CGO_ENABLED=1 go test -race -vet=off -shuffle=on -timeout 30m -skip '$(UNRACED)' $(RACED)
 
 .PHONY: test-program
 test-program:
-	go test -vet=off -shuffle=on -timeout 30m ./tests
-	$(THROTTLE) -run '$(UNRACED)' -rapid.checks=200
+	go test -vet=off -shuffle=on -timeout 30m ./tests ./internal/testing/interleave
+	$(THROTTLE) -run '$(UNRACED)' -rapid.checks=100
 
 # Both parts of the model test run as often as -rapid.checks says.
 THROTTLE := go test -count=1 -vet=off -timeout 60m ./internal/throttle/store -rapid.steps=100

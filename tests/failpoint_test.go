@@ -16,10 +16,16 @@ import (
 // startDoomed starts a worker that kills itself when it reaches a point for the n-th time, and waits until it is ready.
 func (d *deployment) startDoomed(point failpoint.Point, n int, changes ...string) *worker {
 	d.t.Helper()
-	address := freeAddress(d.t)
-	w := &worker{startKillable(d.t, point, n, d.settings("HTTP_ADDR", address).with(changes...)), address}
+	w := d.doom(point, n, changes...)
 	w.awaitReady()
 	return w
+}
+
+// doom starts a worker that kills itself when it reaches a point for the n-th time, perhaps before anybody has seen it ready.
+func (d *deployment) doom(point failpoint.Point, n int, changes ...string) *worker {
+	d.t.Helper()
+	address := freeAddress(d.t)
+	return &worker{startKillable(d.t, point, n, d.settings("HTTP_ADDR", address).with(changes...)), address}
 }
 
 // recovering returns settings with a short acknowledgement wait, and more settings.

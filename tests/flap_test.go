@@ -86,7 +86,7 @@ func TestFlappingThroughKills(t *testing.T) {
 	d.publish("notify.disks", firing("event-5", "a"))
 	doomed.awaitDoom()
 	for _, point := range []failpoint.Point{failpoint.BeforePost, failpoint.AfterPost, failpoint.AfterRecord} {
-		d.startDoomed(point, 1, changes...).awaitDoom()
+		d.doom(point, 1, changes...).awaitDoom()
 	}
 	d.startFleet(4, changes...)
 	d.awaitLeft(streamName, 0)

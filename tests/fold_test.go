@@ -64,7 +64,7 @@ func TestFoldedOnceThroughKills(t *testing.T) {
 	d.publishUntil(first.alone(), "sent", "notify.disks", firing("fired", "a"))
 	first.stop()
 	for n := range kills {
-		doomed := d.startDoomed(failpoint.AfterFold, n+1, changes...)
+		doomed := d.doom(failpoint.AfterFold, n+1, changes...)
 		for i := range each {
 			d.publish("notify.disks", firing(fmt.Sprintf("fired-%d-%d", n, i), "a"))
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -46,7 +47,10 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	servertest.MoreTestsAtOnce(8)
+	if signal.Ignored(os.Interrupt) { // as in the background of a script, which the workers would inherit
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
+	servertest.MoreTestsAtOnce(10)
 	status := m.Run()
 	if status == 0 {
 		if err := goleak.Find(); err != nil {

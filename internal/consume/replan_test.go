@@ -30,7 +30,7 @@ func TestReplanInOnePass(t *testing.T) {
 		testkit.Must(f.js.PublishMsgAsync(m))(t)
 	}
 	<-f.js.PublishAsyncComplete()
-	testkit.NoError(t, w.replans.advance(t.Context(), unlimited))
+	testkit.Await(t, "the events are planned anew", func() error { return w.replans.advance(t.Context(), unlimited) })
 	testkit.Equal(t, len(f.room.inRoom()), events, "events that are due in their queues")
 	f.eventually("no event waits for its slot", func() bool { return len(f.waiting(room.Slot)) == 0 })
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	servertest.MoreTestsAtOnce(16)
+	servertest.MoreTestsAtOnce(8)
 	goleak.VerifyTestMain(m)
 }
 

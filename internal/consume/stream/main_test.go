@@ -17,12 +17,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	servertest.MoreTestsAtOnce(16)
+	servertest.MoreTestsAtOnce(8)
 	goleak.VerifyTestMain(m)
 }
 
 // patience bounds each wait of a test.
-const patience = 30 * time.Second
+const patience = testkit.Patience
 
 var testNames = Names{
 	Stream: "EVENTS", Subject: "notify", Consumer: "notifier", MaxBytes: 64 << 20, MaxAge: 7 * 24 * time.Hour,

@@ -8,12 +8,12 @@ import (
 )
 
 // Patience bounds each wait of a test. It is no expectation of how long something takes.
-const Patience = time.Minute
+const Patience = 2 * time.Minute
 
 // The pauses between two looks of [Await] grow, so that a wait is short where little has to happen, and costs little where much has to.
 const (
 	firstPause = time.Millisecond
-	lastPause  = 20 * time.Millisecond
+	lastPause  = 100 * time.Millisecond
 )
 
 var errNotYet = errors.New("it does not hold")

@@ -6,7 +6,7 @@ var ofDelayed = []mutant{
 		name: "plans-of-older-limits",
 		bug:  "Waiting events keep their plans after their limit was raised.",
 		file: "internal/consume/replan.go",
-		old:  `e.Entry.Limits != plans[e.Category]`,
+		old:  `e.Entry.Limits != rules.Plan(e.Category)`,
 		new:  `false`,
 		test: "./tests -run ^TestPlannedAnew$",
 	},
