@@ -15,7 +15,7 @@ import (
 
 // provisioning is that of the test's names.
 func (f *fixture) provisioning(change func(*Provisioning)) Provisioning {
-	p := Provisioning{JetStream: f.js, Names: testNames, AckWait: patience}
+	p := Provisioning{JetStream: f.js, Names: testNames, AckWait: ackWait}
 	p.Names.Journal = testJournal
 	if change != nil {
 		change(&p)

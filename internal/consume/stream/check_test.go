@@ -61,9 +61,9 @@ func withStreams(change func(*jetstream.StreamConfig)) func(*fixture) {
 			if c.Description == bare || c.Name == testNames.DeadLetterStream {
 				continue
 			}
-			consumer := testNames.ConsumerConfig(patience, c.Subjects)
+			consumer := testNames.ConsumerConfig(ackWait, c.Subjects)
 			if c.Name == testNames.RoomStream {
-				consumer = testNames.RoomConsumerConfig(patience)
+				consumer = testNames.RoomConsumerConfig(ackWait)
 				if !slices.Contains(c.Subjects, testNames.Room().All()) {
 					consumer.FilterSubjects = c.Subjects
 				}
@@ -84,7 +84,7 @@ func withStream(name string, change func(*jetstream.StreamConfig)) func(*fixture
 func withConsumer(change func(*jetstream.ConsumerConfig)) func(*fixture) {
 	return func(f *fixture) {
 		withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare })(f)
-		c := jetstream.ConsumerConfig{Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience}
+		c := jetstream.ConsumerConfig{Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait}
 		change(&c)
 		testkit.NoError(f, f.createConsumer(c))
 	}
@@ -151,7 +151,7 @@ var checksOfSettings = map[string]checkCase{
 		want: expected{roomStream: "!keeps messages for 168h0m0s, and events may wait for 192h0m0s"}},
 	"a consumer of the room that takes all": {setUp: func(f *fixture) {
 		withStream(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Description = bare })(f)
-		c := jetstream.ConsumerConfig{Durable: testNames.roomConsumer(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience}
+		c := jetstream.ConsumerConfig{Durable: testNames.roomConsumer(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait}
 		testkit.Must(f.js.CreateConsumer(f.Context(), testNames.RoomStream, c))(f)
 	}, want: expected{roomConsumer: "!takes everything, expected the filter notify-room.due.>, notify-room.part.>, notify-room.replay.>"}},
 }
@@ -190,7 +190,7 @@ func TestCheck(t *testing.T) {
 					test.names(&names)
 				}
 				before := f.streams()
-				findings := f.check(Options{Connection: f.connectLimited(), Names: names, Provision: test.provision, AckWait: patience, Longest: 2 * time.Second})
+				findings := f.check(Options{Connection: f.connectLimited(), Names: names, Provision: test.provision, AckWait: ackWait, Longest: 2 * time.Second})
 				for subject, want := range test.want {
 					if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == subject && found.says(want) }) {
 						t.Errorf("finding of %s: got %v, want %q", subject, findings, want)
@@ -248,7 +248,7 @@ func TestCheckOfAccounts(t *testing.T) {
 		t.Helper()
 		c := f.connect(ConnectOptions{URL: n.URL, User: user, Password: "secret"})
 		f.eventually("it is connected", c.Conn.IsConnected)
-		findings := f.check(Options{Connection: c, Names: testNames, Provision: true, AckWait: patience})
+		findings := f.check(Options{Connection: c, Names: testNames, Provision: true, AckWait: ackWait})
 		if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == accountFound && found.says(text) }) {
 			t.Errorf("findings of %s: got %v, want %q", user, findings, text)
 		}
@@ -268,7 +268,7 @@ func TestCheckWithoutJetStream(t *testing.T) {
 	f := newFixtureOn(t, n)
 	c := f.connect(ConnectOptions{URL: n.URL})
 	f.eventually("it is connected", c.Conn.IsConnected)
-	findings := f.check(Options{Connection: c, Names: testNames, Provision: true, AckWait: patience})
+	findings := f.check(Options{Connection: c, Names: testNames, Provision: true, AckWait: ackWait})
 	if len(findings) == 0 || findings[0].Err == nil || !strings.Contains(findings[0].Err.Error(), "is JetStream enabled") {
 		t.Errorf("findings: got %+v, want an error about JetStream", findings)
 	}

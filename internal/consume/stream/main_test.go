@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patience bounds each wait of a test.
-const patience = testkit.Patience
+// ackWait is that of the consumers that tests make.
+const ackWait = 30 * time.Second
 
 var testNames = Names{
 	Stream: "EVENTS", Subject: "notify", Consumer: "notifier", MaxBytes: 64 << 20, MaxAge: 7 * 24 * time.Hour,
@@ -94,7 +94,7 @@ func each[C any](t *testing.T, cases map[string]C, run func(t *testing.T, f *fix
 // provision creates the streams and consumers as a worker does.
 func (f *fixture) provision() {
 	f.Helper()
-	testkit.Must(testNames.Provision(f.Context(), f.js, patience, slog.New(slog.DiscardHandler)))(f)
+	testkit.Must(testNames.Provision(f.Context(), f.js, ackWait, slog.New(slog.DiscardHandler)))(f)
 }
 
 // event publishes an event with an ID.
@@ -116,7 +116,7 @@ func (f *fixture) streamInfo(name string) *jetstream.StreamInfo {
 
 func (f *fixture) check(o Options) []Finding {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	ctx, cancel := context.WithTimeout(f.Context(), testkit.Patience)
 	defer cancel()
 	return Check(ctx, o)
 }

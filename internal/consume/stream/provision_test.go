@@ -26,17 +26,17 @@ type provisionCase struct {
 }
 
 func existing(change func(*jetstream.ConsumerConfig)) *jetstream.ConsumerConfig {
-	c := &jetstream.ConsumerConfig{Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: patience, MaxDeliver: -1}
+	c := &jetstream.ConsumerConfig{Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1}
 	change(c)
 	return c
 }
 
 var provisionCases = map[string]provisionCase{
-	"nothing is there":        {maxAge: testNames.MaxAge, ackWait: patience},
-	"as it is made":           {existing: existing(func(*jetstream.ConsumerConfig) {}), maxAge: time.Hour, ackWait: patience},
+	"nothing is there":        {maxAge: testNames.MaxAge, ackWait: ackWait},
+	"as it is made":           {existing: existing(func(*jetstream.ConsumerConfig) {}), maxAge: time.Hour, ackWait: ackWait},
 	"shorter ack wait":        {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckWait = 7 * time.Second }), ackWait: 7 * time.Second, remarks: []string{"acknowledgement wait is 7s, not 30s"}},
 	"longer ack wait":         {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }), ackWait: time.Hour, remarks: []string{"acknowledgement wait is 1h0m0s, not 30s"}},
-	"bounded deliveries":      {existing: existing(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 }), ackWait: patience, remarks: []string{"at most 3 times"}},
+	"bounded deliveries":      {existing: existing(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 }), ackWait: ackWait, remarks: []string{"at most 3 times"}},
 	"push":                    {existing: existing(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }), err: "not a pull consumer"},
 	"without acknowledgement": {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckPolicy, c.AckWait = jetstream.AckNonePolicy, 0 }), err: "acknowledgement policy"},
 	"with a back-off": {existing: existing(func(c *jetstream.ConsumerConfig) {
@@ -57,7 +57,7 @@ func TestProvision(t *testing.T) {
 				before = f.state()
 			}
 		}
-		found, err := testNames.Provision(t.Context(), f.js, patience, f.log.Logger())
+		found, err := testNames.Provision(t.Context(), f.js, ackWait, f.log.Logger())
 		if test.err != "" {
 			if err == nil || !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error: got %v, want one with %q", err, test.err)
@@ -120,12 +120,12 @@ func (f *fixture) requireProvisioned() {
 		}
 	}
 	c := f.consumerConfig()
-	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver != -1 || c.AckWait != patience || c.MaxAckPending != MaxAckPending || c.Durable != testNames.Consumer {
+	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver != -1 || c.AckWait != ackWait || c.MaxAckPending != MaxAckPending || c.Durable != testNames.Consumer {
 		f.Errorf("consumer: got %+v, want that of the settings", c)
 	}
 	consumer := testkit.Must(f.js.Consumer(f.Context(), testNames.RoomStream, testNames.roomConsumer()))(f)
 	c = consumer.CachedInfo().Config
-	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver != -1 || c.AckWait != patience || c.MaxAckPending != MaxAckPending ||
+	if c.AckPolicy != jetstream.AckExplicitPolicy || c.MaxDeliver != -1 || c.AckWait != ackWait || c.MaxAckPending != MaxAckPending ||
 		fmt.Sprint(c.FilterSubjects) != "[notify-room.due.> notify-room.part.> notify-room.replay.>]" {
 		f.Errorf("consumer of the room: got %+v, want that of the settings", c)
 	}
@@ -159,7 +159,7 @@ func TestServerIsTooOld(t *testing.T) {
 	conn := testkit.Must(nats.Connect(servertest.OldNATS(t, "2.11.9")))(t)
 	defer conn.Close()
 	js := testkit.Must(jetstream.New(conn))(t)
-	_, err := testNames.Provision(t.Context(), js, patience, slog.New(slog.DiscardHandler))
+	_, err := testNames.Provision(t.Context(), js, ackWait, slog.New(slog.DiscardHandler))
 	want := "nats-server 2.11.9 at " + conn.ConnectedAddr() + " is older than 2.12: the room needs message schedules"
 	if !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), want) {
 		t.Errorf("error: got %v, want %q", err, want)
@@ -170,7 +170,7 @@ func TestServerIsTooOld(t *testing.T) {
 func TestStoreIsTooSmall(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = 100 << 20 }))
-	_, err := testNames.Provision(t.Context(), f.js, patience, f.log.Logger())
+	_, err := testNames.Provision(t.Context(), f.js, ackWait, f.log.Logger())
 	for _, setting := range []string{`stream "DEAD" with 67108864 bytes`, "NOTIFIER_STREAM_MAX_BYTES", "NOTIFIER_DLQ_MAX_BYTES", "max_file_store"} {
 		if err == nil || !strings.Contains(err.Error(), setting) {
 			t.Errorf("error: got %v, want one with %s", err, setting)
