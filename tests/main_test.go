@@ -50,7 +50,7 @@ func buildAndRun(m *testing.M) int {
 	if signal.Ignored(os.Interrupt) { // as in the background of a script, which the workers would inherit
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
-	servertest.MoreTestsAtOnce(10)
+	servertest.MoreTestsAtOnce(12)
 	status := m.Run()
 	if status == 0 {
 		if err := goleak.Find(); err != nil {

@@ -43,7 +43,7 @@ func TestCluster(t *testing.T) {
 	load := f.load()
 	leader := func(stream string) *servertest.NATS { return cluster.Named(f.streamInfo(stream).Cluster.Leader) }
 	killed := leader(testNames.Stream)
-	some := int64(hostile.Times(t, 500, 1000))
+	some := int64(hostile.Times(t, 100, 1000))
 	load.await(some)
 	killed.Kill()
 	load.await(some)
