@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -212,9 +213,14 @@ func (l *loader) warnings() []string {
 	if l.config.Slack.WebhookURL.IsSet() && len(l.config.Slack.Routes.Entries()) > 0 {
 		warnings = append(warnings, "NOTIFIER_SLACK_ROUTES has no effect: a webhook posts to its own channel")
 	}
-	folds := slices.ContainsFunc(l.config.Fold.Entries(), func(e event.ScopeEntry[time.Duration]) bool { return e.Value > 0 })
-	if folds && !l.config.Slack.Token.IsSet() && l.config.SummaryInterval == 0 {
-		warnings = append(warnings, "NOTIFIER_FOLD: nothing reports folded events, since only messages of a bot token can be updated and NOTIFIER_SUMMARY_INTERVAL=0")
+	folding := map[string]bool{
+		"NOTIFIER_FLAP": l.config.Flap.Count > 0,
+		"NOTIFIER_FOLD": slices.ContainsFunc(l.config.Fold.Entries(), func(e event.ScopeEntry[time.Duration]) bool { return e.Value > 0 }),
+	}
+	for _, name := range slices.Sorted(maps.Keys(folding)) {
+		if folding[name] && !l.config.Slack.Token.IsSet() && l.config.SummaryInterval == 0 {
+			warnings = append(warnings, name+": nothing reports folded events, since only messages of a bot token can be updated and NOTIFIER_SUMMARY_INTERVAL=0")
+		}
 	}
 	if age := l.config.Stream.MaxAge; age > 0 && age <= l.config.Event.MaxAge {
 		warnings = append(warnings, fmt.Sprintf("NOTIFIER_STREAM_MAX_AGE=%s is not above NOTIFIER_EVENT_MAX_AGE=%s: "+

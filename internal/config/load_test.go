@@ -169,6 +169,9 @@ func TestWarnings(t *testing.T) {
 		"folds that nothing reports": {
 			env{"SLACK_WEBHOOK_URL": "https://h/x", "FOLD": "a=off,b=1h", "SUMMARY_INTERVAL": "0"}, []string{"NOTIFIER_FOLD: nothing reports folded events"},
 		},
+		"flapping keys that nothing reports": {
+			env{"SLACK_WEBHOOK_URL": "https://h/x", "FLAP": "4/20m", "SUMMARY_INTERVAL": "0"}, []string{"NOTIFIER_FLAP: nothing reports folded events"},
+		},
 		"folds in digests": {env{"SLACK_WEBHOOK_URL": "https://h/x", "FOLD": ">=1h"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
