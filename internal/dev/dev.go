@@ -32,9 +32,9 @@ import (
 // Limits and interval of --storm unless they are set: within a minute slots run out and open again, and digests arrive.
 const (
 	demoGlobalLimit, demoCategoryLimit = "30/30s", "6/30s"
-	demoKeyLimit                       = "deploys@key=1/30s"
-	demoLimits                         = "global " + demoGlobalLimit + ", each category " + demoCategoryLimit + ", " + demoKeyLimit
-	demoFold                           = "database=1h"
+	demoKeyLimit, demoGuarantee        = "deploys@key=1/30s", "uplinks=4"
+	demoLimits                         = "global " + demoGlobalLimit + ", each category " + demoCategoryLimit + ", " + demoKeyLimit + "; guaranteed: " + demoGuarantee
+	demoFold, demoFlap                 = "database=1h", "4/10s"
 	demoSummaryInterval                = "15s"
 )
 
@@ -67,9 +67,9 @@ func NewCommand(run func(context.Context, Worker) error) *cobra.Command {
 		Long: "Run everything in one process: NATS with JetStream and a stand-in for Redis, both on loopback, and a worker\n" +
 			"that prints notifications. A setting replaces its part: NOTIFIER_NATS_URL, NOTIFIER_REDIS_URL, and\n" +
 			"NOTIFIER_SINK or a Slack token or webhook. The command keeps nothing when it ends.\n\n" +
-			"With --storm it publishes events of 20 categories, among them an alert that is repeated, folded and resolved, an\n" +
-			"event that comes twice, a second event of a key, and an unreadable one. It mutes a category for a while. Unless\n" +
-			"limits are set, these are in force: " + demoLimits + ".\n" +
+			"With --storm it publishes events of 20 categories, among them an alert that is repeated, folded and resolved, a\n" +
+			"link that flaps, an event that comes twice, a second event of a key, and an unreadable one. It mutes a category\n" +
+			"for a while. Unless limits are set, these are in force: " + demoLimits + ".\n" +
 			"Channels get a digest every " + demoSummaryInterval + " unless NOTIFIER_SUMMARY_INTERVAL is set.",
 		Example: "  notifier dev --storm 50\n  NOTIFIER_GLOBAL_LIMIT=20/1m NOTIFIER_CATEGORY_LIMIT=3/10s notifier dev --storm 50",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,10 +97,10 @@ func options(storm int) config.Options {
 		"NOTIFIER_LOG_LEVEL": "warn", "NOTIFIER_LOG_FORMAT": "text",
 	}}
 	if storm > 0 {
-		o.Defaults["NOTIFIER_SUMMARY_INTERVAL"], o.Defaults["NOTIFIER_FOLD"] = demoSummaryInterval, demoFold
+		o.Defaults["NOTIFIER_SUMMARY_INTERVAL"], o.Defaults["NOTIFIER_FOLD"], o.Defaults["NOTIFIER_FLAP"] = demoSummaryInterval, demoFold, demoFlap
 		if !slices.ContainsFunc(limitVariables, func(name string) bool { return os.Getenv(name) != "" }) {
 			o.Defaults["NOTIFIER_GLOBAL_LIMIT"], o.Defaults["NOTIFIER_CATEGORY_LIMIT"] = demoGlobalLimit, demoCategoryLimit
-			o.Defaults["NOTIFIER_LIMITS"] = demoKeyLimit
+			o.Defaults["NOTIFIER_LIMITS"], o.Defaults["NOTIFIER_GUARANTEES"] = demoKeyLimit, demoGuarantee
 		}
 	}
 	return o

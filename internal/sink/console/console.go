@@ -127,13 +127,17 @@ func (c *Console) line(v render.View, now time.Time) string {
 	return c.columns(now, strings.ToUpper(string(severity)), ansi[severity], v.Event.Category, text)
 }
 
-// statusOf returns the status in capitals. For a resolved event it adds the duration if the firing event is known.
+// statusOf returns the status in capitals, and whether the key is flapping. For a resolved event it adds the duration if the firing event is
+// known.
 func statusOf(v render.View) string {
 	status := strings.ToUpper(string(v.Event.Status))
-	if v.Resolved == nil {
-		return status
+	if v.Resolved != nil {
+		status += " after " + v.Duration().Round(time.Second).String()
 	}
-	return status + " after " + v.Duration().Round(time.Second).String()
+	if v.Seen.Flapping {
+		status += ", flapping:"
+	}
+	return status
 }
 
 // detailsOf returns fields and link on one line.

@@ -68,9 +68,12 @@ func TestStatus(t *testing.T) {
 	for _, opened := range []string{receipt, ""} {
 		testkit.Equal(t, testkit.Must(c.Send(t.Context(), sink.Delivery{Event: ended, Opened: opened}))(t), "", "receipt")
 	}
+	flapping := sink.Delivery{Event: fired, Seen: sink.Seen{Times: 1, Flapping: true, Fires: true}}
+	testkit.Must(c.Send(t.Context(), flapping))(t)
 	const want = "03:04:05 ERROR    payments.refunds FIRING refunds fail: all of them\n" +
 		"03:04:05 ERROR    payments.refunds RESOLVED after 5m0s refunds work\n" +
-		"03:04:05 ERROR    payments.refunds RESOLVED refunds work\n"
+		"03:04:05 ERROR    payments.refunds RESOLVED refunds work\n" +
+		"03:04:05 ERROR    payments.refunds FIRING, flapping: refunds fail: all of them\n"
 	testkit.Equal(t, out.String(), want, "printed")
 }
 
