@@ -230,7 +230,7 @@ func TestDigestInLine(t *testing.T) {
 				for _, p := range w.pacers {
 					posting.Go(func() {
 						for ctx.Err() == nil {
-							time.Sleep(time.Second) // as often as a worker looks for digests
+							time.Sleep(10 * time.Millisecond) // more often than the events of its channel ask
 							if wait, err := p.AwaitDigest(ctx, "#digest"); wait == 0 && err == nil {
 								posted <- time.Now()
 								return
