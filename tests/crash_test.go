@@ -121,13 +121,17 @@ func TestServersFail(t *testing.T) {
 	}
 }
 
-// restartNATS kills NATS, waits until no worker is ready, starts NATS again, and waits until all workers are ready.
+// restartNATS kills NATS, waits until no worker is ready, starts NATS again, and waits until all workers are ready. The streams survive, so no
+// worker misses its consumer.
 func (d *deployment) restartNATS(workers fleet) {
 	d.t.Helper()
 	d.nats.Kill()
 	workers.awaitUnready("nats")
 	d.nats.Restart()
 	workers.awaitReady()
+	for _, w := range workers {
+		testkit.Equal(d.t, w.logLines("consumer not found"), 0, "lines of %s that its consumer is gone", w.name)
+	}
 }
 
 // TestSentIsCountedOnce kills NATS three times during posts, before it has their acks. NATS redelivers these events, and no worker posts or

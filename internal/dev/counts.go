@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 )
 
@@ -75,7 +76,9 @@ func (c *counts) add(series string, labels map[string]string, n int) {
 	case "notifier_dead_letters_total":
 		c.dead = append(c.dead, slices.Repeat([]string{labels["reason"]}, n)...)
 	case "notifier_room_pending":
-		c.waiting += n
+		if reason := room.Reason(labels["reason"]); reason != room.Update && reason != room.Steady { // updates and reports are no events
+			c.waiting += n
+		}
 	}
 }
 

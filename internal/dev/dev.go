@@ -32,7 +32,7 @@ import (
 // Limits and interval of --storm unless they are set: within a minute slots run out and open again, and digests arrive.
 const (
 	demoGlobalLimit, demoCategoryLimit = "30/30s", "6/30s"
-	demoKeyLimit, demoGuarantee        = "deploys@key=1/30s", "uplinks=4"
+	demoKeyLimit, demoGuarantee        = "deploys@key=1/30s", "uplinks=3"
 	demoLimits                         = "global " + demoGlobalLimit + ", each category " + demoCategoryLimit + ", " + demoKeyLimit + "; guaranteed: " + demoGuarantee
 	demoFold, demoFlap                 = "database=1h", "4/10s"
 	demoSummaryInterval                = "15s"
@@ -67,7 +67,7 @@ func NewCommand(run func(context.Context, Worker) error) *cobra.Command {
 		Long: "Run everything in one process: NATS with JetStream and a stand-in for Redis, both on loopback, and a worker\n" +
 			"that prints notifications. A setting replaces its part: NOTIFIER_NATS_URL, NOTIFIER_REDIS_URL, and\n" +
 			"NOTIFIER_SINK or a Slack token or webhook. The command keeps nothing when it ends.\n\n" +
-			"With --storm it publishes events of 20 categories, among them an alert that is repeated, folded and resolved, a\n" +
+			"With --storm it publishes events of 21 categories, among them an alert that is repeated, folded and resolved, a\n" +
 			"link that flaps, an event that comes twice, a second event of a key, and an unreadable one. It mutes a category\n" +
 			"for a while. Unless limits are set, these are in force: " + demoLimits + ".\n" +
 			"Channels get a digest every " + demoSummaryInterval + " unless NOTIFIER_SUMMARY_INTERVAL is set.",
@@ -85,7 +85,7 @@ func NewCommand(run func(context.Context, Worker) error) *cobra.Command {
 			return demonstrate(ctx, cmd.OutOrStdout(), storm, run)
 		},
 	}
-	command.Flags().IntVar(&storm, "storm", 0, "publish this many events a second, over 20 categories")
+	command.Flags().IntVar(&storm, "storm", 0, "publish this many events a second, over 21 categories")
 	command.Flags().DurationVar(&length, "for", 0, "end after this time, such as 10s (default: run until interrupted)")
 	return command
 }
