@@ -3,7 +3,6 @@ package config
 import (
 	"crypto/tls"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -213,13 +212,13 @@ func (l *loader) warnings() []string {
 	if l.config.Slack.WebhookURL.IsSet() && len(l.config.Slack.Routes.Entries()) > 0 {
 		warnings = append(warnings, "NOTIFIER_SLACK_ROUTES has no effect: a webhook posts to its own channel")
 	}
-	folding := map[string]bool{
-		"NOTIFIER_FLAP": l.config.Flap.Count > 0,
-		"NOTIFIER_FOLD": slices.ContainsFunc(l.config.Fold.Entries(), func(e event.ScopeEntry[time.Duration]) bool { return e.Value > 0 }),
-	}
-	for _, name := range slices.Sorted(maps.Keys(folding)) {
-		if folding[name] && !l.config.Slack.Token.IsSet() && l.config.SummaryInterval == 0 {
-			warnings = append(warnings, name+": nothing reports folded events, since only messages of a bot token can be updated and NOTIFIER_SUMMARY_INTERVAL=0")
+	if !l.config.Slack.Token.IsSet() && l.config.SummaryInterval == 0 {
+		const unreported = ": nothing reports folded events, since only messages of a bot token can be updated and NOTIFIER_SUMMARY_INTERVAL=0"
+		if slices.ContainsFunc(l.config.Fold.Entries(), func(e event.ScopeEntry[time.Duration]) bool { return e.Value > 0 }) {
+			warnings = append(warnings, "NOTIFIER_FOLD"+unreported)
+		}
+		if l.config.Flap.Count > 0 {
+			warnings = append(warnings, "NOTIFIER_FLAP"+unreported)
 		}
 	}
 	if age := l.config.Stream.MaxAge; age > 0 && age <= l.config.Event.MaxAge {
