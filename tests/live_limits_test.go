@@ -158,7 +158,7 @@ func TestLiveLimitEnds(t *testing.T) {
 	workers[1].stop()
 	d.nats.Kill()
 	d.nats.Restart()
-	testkit.Eventually(t, "the connection", d.js.Conn().IsConnected)
+	servertest.AwaitAnswer(t, d.js)
 	workers[1] = d.startReady("worker 2 again", changes...)
 	workers.awaitLog(1, `"limits in force","revision":3,"overrides":1,"limits":["global=100/30m","category=2/1h"`)
 	for _, category := range []string{"a", "b", "c"} {
@@ -245,13 +245,13 @@ const (
 	wordCurrent = "limits are current again"
 )
 
-// restore kills NATS, replaces its data, and starts it again. It returns when the test is connected.
+// restore kills NATS, replaces its data, and starts it again. It returns when NATS answers the test.
 func (d *deployment) restore(replace func() error) {
 	d.t.Helper()
 	d.nats.Kill()
 	testkit.NoError(d.t, replace())
 	d.nats.Restart()
-	testkit.Eventually(d.t, "the connection", d.js.Conn().IsConnected)
+	servertest.AwaitAnswer(d.t, d.js)
 }
 
 // TestBucketRestored restores an older state of NATS under a running worker, and starts a second one. Both wait until the operator adopts

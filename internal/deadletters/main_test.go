@@ -74,10 +74,7 @@ func (f *fixture) createRoom(config jetstream.StreamConfig) {
 func (f *fixture) restart() {
 	f.Helper()
 	f.server.Restart()
-	testkit.Await(f, "the server answers again", func() error {
-		_, err := f.js.AccountInfo(f.Context())
-		return err
-	})
+	servertest.AwaitAnswer(f, f.js)
 }
 
 // open opens the dead letters anew and lists them.

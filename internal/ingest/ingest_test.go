@@ -364,10 +364,7 @@ func TestUnavailable(t *testing.T) {
 	testkit.Equal(t, last.status, 503, "status of %s", last.body)
 	testkit.Equal(t, last.header.Get("Retry-After"), "2", "Retry-After")
 	d.nats.Restart()
-	testkit.Eventually(t, "the stream after a restart", func() bool {
-		_, err := d.js.Stream(t.Context(), streamName)
-		return err == nil
-	})
+	servertest.AwaitAnswer(t, d.js)
 	testkit.Equal(t, d.left(), accepted, "events after the restart")
 	testkit.NoError(t, testkit.Must(d.js.Stream(t.Context(), streamName))(t).Purge(t.Context()))
 	testkit.Eventually(t, "an event that is stored again", func() bool { return d.post("/v1/events/a", "text").status == 202 })

@@ -94,7 +94,7 @@ func TestWatcherRemembers(t *testing.T) {
 	proxy.Refuse(true)
 	proxy.Cut()
 	f.forge(pushesOut, "a", "b")
-	f.server.Restart()
+	f.restart()
 	proxy.Refuse(false)
 	testkit.Eventually(f, "everything is stored again", func() bool {
 		stored, err := b.Load(f.context()) // the server may not answer yet

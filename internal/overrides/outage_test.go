@@ -31,8 +31,7 @@ func TestServerRestarts(t *testing.T) {
 			w := f.following(f.connect(f.server.URL), "a=1")
 			f.server.Kill()
 			w.requireUnavailable()
-			f.server.Restart()
-			testkit.Eventually(f, "the operator is connected", f.js.Conn().IsConnected)
+			f.restart()
 			w.requireFollows(b, "a=2")
 			w.requireOneOutage()
 			testkit.Equal(t, len(w.snapshots()), 2, "snapshots")
@@ -179,14 +178,11 @@ func TestWatcherProvisions(t *testing.T) {
 	f.log.WantCount(t, 2, "created the limits bucket")
 }
 
-// restart starts the killed server, and waits until it answers the operator. Requests sent before may get lost.
+// restart starts the killed server, and waits until it answers the operator.
 func (f *fixture) restart() {
 	f.Helper()
 	f.server.Restart()
-	testkit.Eventually(f, "the server answers", func() bool {
-		_, err := f.js.AccountInfo(f.context())
-		return err == nil
-	})
+	servertest.AwaitAnswer(f, f.js)
 }
 
 // restore restarts the server with an earlier store.

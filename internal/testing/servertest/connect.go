@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -19,6 +20,18 @@ func Connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	conn := testkit.Must(nats.Connect(url, options...))(t)
 	t.Cleanup(conn.Close)
 	return conn
+}
+
+// AwaitAnswer returns when JetStream answers after a restart of the server. Until the connection has noticed the restart it looks connected, and
+// a request is lost. Each request therefore waits for a second alone.
+func AwaitAnswer(t testing.TB, js jetstream.JetStream) {
+	t.Helper()
+	testkit.Await(t, "JetStream to answer after the restart", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := js.AccountInfo(ctx)
+		return err
+	})
 }
 
 // JetStream connects as [Connect] does.
