@@ -76,17 +76,11 @@ func NewCommand(run func(context.Context, Worker) error) *cobra.Command {
 			if storm < 0 || storm > maxStorm {
 				return &cli.UsageError{Err: fmt.Errorf("--storm %d is not between 0 and %d events a second", storm, maxStorm)}
 			}
-			ctx := cmd.Context()
-			if length > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeoutCause(ctx, length, errors.New("the time is up")) // an end in good order
-				defer cancel()
-			}
-			return demonstrate(ctx, cmd.OutOrStdout(), storm, run)
+			return demonstrate(cmd.Context(), cmd.OutOrStdout(), storm, length, run)
 		},
 	}
 	command.Flags().IntVar(&storm, "storm", 0, "publish this many events a second, over 21 categories")
-	command.Flags().DurationVar(&length, "for", 0, "end after this time, such as 10s (default: run until interrupted)")
+	command.Flags().DurationVar(&length, "for", 0, "end so long after the start of the worker, such as 10s (default: run until interrupted)")
 	return command
 }
 
@@ -106,8 +100,13 @@ func options(storm int) config.Options {
 	return o
 }
 
-// demonstrate runs the servers, the worker and the storm until the context ends, and prints a table of the outcomes.
-func demonstrate(ctx context.Context, out io.Writer, storm int, run func(context.Context, Worker) error) (err error) {
+// demonstrate runs the servers, the worker and the storm until the context ends or, if there is a length, so long after the start of the
+// worker. Then it prints a table of the outcomes.
+func demonstrate(
+	ctx context.Context, out io.Writer, storm int, length time.Duration, run func(context.Context, Worker) error,
+) (err error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	settings, warnings, err := cli.Settings(options(storm))
 	if err != nil {
 		return err
@@ -138,7 +137,10 @@ func demonstrate(ctx context.Context, out io.Writer, storm int, run func(context
 		w.Log = shown // the log must not tear the frame
 	}
 	w.Started = func(running Running) {
-		metrics = running.Metrics
+		metrics, began = running.Metrics, time.Now()
+		if length > 0 {
+			time.AfterFunc(length, func() { end(errors.New("the time is up")) }) // an end in good order
+		}
 		shown.introduce(guide(settings, storm, running, nats, redis))
 		tasks.Go(func() { watch(background, running, shown, nats) })
 		if storm > 0 {
@@ -154,6 +156,9 @@ func guide(settings config.Config, storm int, at Running, nats, redis address) [
 	limits := []string{"global " + l.Global.String(), "each category " + l.Category.String()}
 	for _, rule := range l.Rules {
 		limits = append(limits, rule.Level()+" "+rule.Limits.String())
+	}
+	for _, guarantee := range l.Guarantees {
+		limits = append(limits, fmt.Sprintf("%d slots for %s", guarantee.Slots, guarantee.Path))
 	}
 	if storm > 0 {
 		title += fmt.Sprintf(" --storm %d", storm)
