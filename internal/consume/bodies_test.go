@@ -108,7 +108,7 @@ func largeGroup(id, size int) string {
 func TestBodiesWaitInTheRoom(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	var waited atomic.Int64
 	watching := testkit.Must(f.js.Conn().Subscribe("notify-room.body.payments.>", func(*nats.Msg) { waited.Add(1) }))(t)
 	defer func() { _ = watching.Unsubscribe() }()
@@ -142,7 +142,7 @@ func TestBodiesWaitInTheRoom(t *testing.T) {
 func TestBytesInHand(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	release := newGate(t)
 	f.holdPosts(release)
 	const events, size = 2000, heavyBytes - 1000

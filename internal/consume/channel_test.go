@@ -52,7 +52,7 @@ func (f *fixture) held(channel string) int {
 func TestOrderWithinAChannel(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	const events = 60
 	channels := []string{"one", "two"}
 	want := make(map[string][]string)
@@ -98,7 +98,7 @@ func TestOrderWithinAChannel(t *testing.T) {
 func TestUnpacedChannels(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	f.pacer.Pause(t.Context(), "paused", time.Hour)
 	const events = poolSize + 50
 	f.numbered("paused", events)
@@ -115,7 +115,7 @@ func TestUnpacedChannels(t *testing.T) {
 func TestOrderThroughRests(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	const events = 60
 	ids := f.numbered("payments", events)
 	var posts atomic.Int32
@@ -148,7 +148,7 @@ func TestOrderThroughRests(t *testing.T) {
 func TestOrderThroughAPauseAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	const events = 3 * lane.LeastPlaces
 	ids := f.numbered("payments", events)
 	var posts atomic.Int32
@@ -174,7 +174,7 @@ func TestOrderThroughAPauseAtOnce(t *testing.T) {
 func TestOrderAtTheLongestWait(t *testing.T) {
 	t.Parallel()
 	each(t, map[string]bool{"fresh": false, "from the room": true}, func(t *testing.T, f *fixture, fromRoom bool) {
-		f.provision(patience)
+		f.provision(usualAckWait)
 		ids := f.numbered("payments", 5)
 		refuses := func(within time.Duration) bool { return fromRoom == (within == lane.QueuedWait) }
 		var refused atomic.Int32

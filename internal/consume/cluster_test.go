@@ -171,12 +171,12 @@ func TestClusterOfTwo(t *testing.T) {
 	t.Parallel()
 	cluster := servertest.StartNATSCluster(t, 2)
 	f := newFixtureOn(t, &servertest.NATS{URL: cluster.URL})
-	f.provision(patience)
+	f.provision(usualAckWait)
 	f.requireReplicas(1, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream)
 	c := f.connect(cluster.URL)
 	f.eventually("it is connected", c.Conn.IsConnected)
 	said := false
-	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: testNames, AckWait: patience}) {
+	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: testNames, AckWait: usualAckWait}) {
 		said = said || finding.Subject == "nats replicas" && finding.Warning && strings.Contains(finding.Err.Error(), `in the cluster "test" one server alone keeps EVENTS, ROOM, DEAD`)
 	}
 	if !said {

@@ -116,7 +116,7 @@ func TestDenialIsNamed(t *testing.T) {
 	t.Parallel()
 	const info = "$JS.API.CONSUMER.INFO.EVENTS.notifier"
 	f := limited(t, info)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	c := f.connectLimited()
 	o := f.setup().client
 	o.Connection, o.Provision = c, false

@@ -83,7 +83,7 @@ var letterCases = map[string]letterCase{
 func TestDeadLetter(t *testing.T) {
 	t.Parallel()
 	each(t, letterCases, func(t *testing.T, f *fixture, test letterCase) {
-		f.provision(patience)
+		f.provision(usualAckWait)
 		subject, first := cmp.Or(test.subject, "notify.payments"), cmp.Or(test.first, "payments")
 		sequence := f.publish(subject, test.body, test.headers...)
 		f.start(func(o *setup) {
@@ -148,7 +148,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	f := newFixture(t)
 	w := f.prepared(nil)
 	f.publish("notify.payments", `{"id": "order-1", "title": "an event"}`)
-	m := f.taken(w, patience)
+	m := f.taken(w, usualAckWait)
 	e := testkit.Must(m.decode(testDecoder))(t)
 	fault := event.NewFault(event.ReasonRejected, "invalid_blocks", nil)
 	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
@@ -191,7 +191,7 @@ func (f *fixture) deadLetter(w *Worker, subject string, bodies ...string) {
 	f.Helper()
 	for _, body := range bodies {
 		f.publish(subject, body)
-		m := f.taken(w, patience)
+		m := f.taken(w, usualAckWait)
 		e, fault := m.decode(testDecoder)
 		found, isFault := errors.AsType[*event.Fault](fault)
 		if !isFault {

@@ -238,7 +238,7 @@ func TestDelayVerdicts(t *testing.T) {
 		}, said: "+ACK", outcome: "dropped payments"},
 		"events may not wait": {setUp: func(f *fixture) { f.denyFirst(nil) }, off: true, said: "+ACK", outcome: "dropped payments"},
 	}, func(t *testing.T, f *fixture, test verdictCase) {
-		found := f.provision(patience)
+		found := f.provision(usualAckWait)
 		if test.setUp != nil {
 			test.setUp(f)
 		}
@@ -303,7 +303,7 @@ func (g gatedRoom) PublishMsgAsync(m *nats.Msg, o ...jetstream.PublishOpt) (jets
 func TestPlannedEventsDelayNoOther(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	found := f.provision(patience)
+	found := f.provision(usualAckWait)
 	const events = 20
 	ids := f.numbered("payments", events)
 	var delivered []jetstream.Msg
@@ -341,7 +341,7 @@ func TestDelayOfWhatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	each(t, map[string]bool{"at first": false, "planned before": true}, func(t *testing.T, f *fixture, redeliver bool) {
 		f.smallRoom()
-		found := f.provision(patience)
+		found := f.provision(usualAckWait)
 		f.denyFirst(comeBackIn(time.Hour))
 		f.throttle.planned = func(store.Request) (time.Duration, bool, error) { return time.Hour, true, nil }
 		f.publish("notify.payments", strings.Repeat("x", 450))

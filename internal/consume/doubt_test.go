@@ -64,7 +64,7 @@ func TestDoubtOfAnEarlierWorker(t *testing.T) {
 func TestDoubtOfTheRecord(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	found := f.provision(patience)
+	found := f.provision(usualAckWait)
 	f.event("payments", "order-1")
 	f.deliverOnce(found)
 	f.sink.find = finds(isPosted)
@@ -113,7 +113,7 @@ func TestDoubtOfOwnAttempts(t *testing.T) {
 func TestDoubtDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	found := f.provision(patience)
+	found := f.provision(usualAckWait)
 	f.event("payments", "order-1")
 	f.deliverOnce(found)
 	looked := newGate(t)
@@ -154,7 +154,7 @@ func TestLookUpsHoldNothing(t *testing.T) {
 			arrives(ctx, looked.opened)
 			return absent, nil
 		}
-		f.provision(patience)
+		f.provision(usualAckWait)
 		f.numbered("payments", test.events)
 		f.event(test.other, "later")
 		f.start(test.change)
@@ -172,7 +172,7 @@ func TestDoubtThroughMoves(t *testing.T) {
 	each(t, map[string]store.Decision{
 		"for a slot": denied(time.Second), "for a pair": {Verdict: store.Leased, Wait: time.Second},
 	}, func(t *testing.T, f *fixture, first store.Decision) {
-		found := f.provision(patience)
+		found := f.provision(usualAckWait)
 		f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
 		f.deliverOnce(found)
 		f.throttle.answers(func(c store.Request) store.Decision {
@@ -222,7 +222,7 @@ func TestDoubtInTheRoom(t *testing.T) {
 func TestDoubtOutlivesALook(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	found := f.provision(patience)
+	found := f.provision(usualAckWait)
 	f.event("payments", "order-1")
 	f.deliverOnce(found)
 	f.sink.find = finds(&sink.Error{Class: sink.RateLimited, RetryAfter: patience, Err: errScripted})

@@ -57,7 +57,7 @@ func TestBackoffGoesOn(t *testing.T) {
 	f.event("payments", "order-1")
 	// A delivery from its channel's queue goes back to that queue.
 	d := &delivery{
-		message: f.taken(w, patience), admission: admission{grant: &fakeGrant{calls: f.calls}}, tries: tries{count: 1, first: time.Now()},
+		message: f.taken(w, usualAckWait), admission: admission{grant: &fakeGrant{calls: f.calls}}, tries: tries{count: 1, first: time.Now()},
 		destination: "C1",
 	}
 	d.message.source = source{inRoom: true, channel: "C1"}
@@ -83,7 +83,7 @@ func TestBackoffGoesOn(t *testing.T) {
 func TestRejected(t *testing.T) {
 	t.Parallel()
 	each(t, map[string]string{"with a code": "scripted_code", "without a code": ""}, func(t *testing.T, f *fixture, code string) {
-		f.provision(patience)
+		f.provision(usualAckWait)
 		sequence := f.event("payments", "order-1")
 		f.throttle.answers(func(c store.Request) store.Decision {
 			grant := f.throttle.grant(c)
@@ -116,7 +116,7 @@ func TestRejected(t *testing.T) {
 func TestDeadLettersCannotBeStored(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.DeadLetterStream))
 	f.sink.send = inTurn(sink.Rejected)
 	f.start(func(o *setup) { o.client.Provision = false })
@@ -129,7 +129,7 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	f.requireOutcomes(nil)
 	testkit.Equal(t, f.metrics.Get("letter rejected")+f.metrics.Get("letter bad_json"), 0, "counted dead letters")
 
-	f.provision(patience)
+	f.provision(usualAckWait)
 	f.awaitSettled(2)
 	f.requireHistory("order-1", "send", "release", "send", "refund")
 	f.requireOutcomes(map[string]int{"dead payments": 2})
@@ -163,7 +163,8 @@ func TestMisconfigured(t *testing.T) {
 	f.awaitSettled(11)
 	f.eventually("it is ready", func() bool { return w.Ready() == nil })
 	f.requireSaid(first, "+ACK")
-	f.requireHistory("first", "send", "send", "finish")
+	history := f.calls.about("first")
+	testkit.EqualSlices(t, slices.Compact(history), []string{"send", "finish"}, "the first event, which is tried again after a while")
 	f.requireOutcomes(map[string]int{"sent payments": 1, "sent errors": 10})
 	f.log.WantCount(t, 1, "sink refuses the setup")
 }
@@ -185,7 +186,7 @@ func TestOneDeliveryProbes(t *testing.T) {
 		const events = 20
 		mended := newGate(t)
 		f.refuseSetup(mended)
-		f.provision(patience)
+		f.provision(usualAckWait)
 		f.numbered("payments", events)
 		var concurrency int
 		w := f.start(func(o *setup) { concurrency, o.Pace = o.Concurrency, pace })
@@ -243,7 +244,7 @@ func TestExpiredWhileWaiting(t *testing.T) {
 		"not delivered by a worker before":     {class: sink.Transient, redeliver: true, ends: "refund"},
 		"perhaps delivered by a worker before": {class: sink.Transient, redeliver: true, inDoubt: true, ends: "finish"},
 	}, func(t *testing.T, f *fixture, test expiredCase) {
-		found := f.provision(patience)
+		found := f.provision(usualAckWait)
 		sequence, said := f.event("payments", "order-1"), []string{"+ACK"}
 		if test.redeliver {
 			f.deliverOnce(found)
@@ -288,7 +289,7 @@ func TestRejectedInDoubt(t *testing.T) {
 		"of an attempt before":   {nothing, inTurn(sink.Unknown, sink.Rejected), []string{"send", "send", "finish"}},
 		"of a certain one first": {nothing, inTurn(sink.Transient, sink.Rejected), []string{"send", "send", "refund"}},
 	}, func(t *testing.T, f *fixture, test rejectedCase) {
-		found := f.provision(patience)
+		found := f.provision(usualAckWait)
 		f.event("payments", "order-1")
 		test.before(f, found)
 		f.sink.send = test.send
@@ -319,7 +320,7 @@ func TestOrderAfterAFailure(t *testing.T) {
 		t.Run(string(class), func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			f.provision(patience)
+			f.provision(usualAckWait)
 			ids := f.numbered("payments", 3)
 			var refused, again time.Time
 			f.sink.send = func(_ context.Context, e event.Event, attempt int) error {

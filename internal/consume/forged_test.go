@@ -25,7 +25,7 @@ func (f *fixture) forge(subjects ...string) {
 func TestForgedMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	const first, key = "security", "0123456789abcdef0123456789abcdef"
 	queue := testNames.Room().Channel(room.Token("#alerts"), first)
 	inRoom := []string{

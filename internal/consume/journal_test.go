@@ -169,7 +169,7 @@ func (f *fixture) fails(failure error) {
 func TestJournal(t *testing.T) {
 	t.Parallel()
 	each(t, journalCases, func(t *testing.T, f *fixture, test journalCase) {
-		f.provision(patience)
+		f.provision(usualAckWait)
 		if test.setUp != nil {
 			test.setUp(f)
 		}
@@ -200,7 +200,7 @@ func TestJournal(t *testing.T) {
 func TestJournalOfSplitBody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	sequence := f.publish("notify.payments", twoAlerts)
 	told := f.startWithJournal(nil)
 	f.eventually("all is told", func() bool { return len(told.all()) == 3 })
@@ -217,7 +217,7 @@ func TestJournalOfSplitBody(t *testing.T) {
 func TestJournalOfFlood(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	f.known.full = fullFor("the rule", "")
 	const flood = 1000
 	f.publishAsync(flood, func(i int) (subject, body string) { return "notify.payments", fmt.Sprintf("event %d", i) })

@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 // patience bounds each wait of a test.
 const patience = testkit.Patience
 
+// usualAckWait is the ack wait of most tests. A starved client may give up a request whose events are on their way. They come again within
+// patience.
+const usualAckWait = patience / 3
+
 var testNames = stream.Names{
 	Stream: "EVENTS", Subject: "notify", Consumer: "notifier", MaxBytes: 64 << 20, MaxAge: 7 * 24 * time.Hour,
 	RoomStream:       "ROOM",
@@ -133,7 +137,7 @@ type setup struct {
 
 func (f *fixture) setup() setup {
 	return setup{
-		client: stream.Options{Names: testNames, Provision: true, AckWait: patience, Logger: f.log.Logger()},
+		client: stream.Options{Names: testNames, Provision: true, AckWait: usualAckWait, Logger: f.log.Logger()},
 		Options: Options{
 			Limits: Limits{Known: f.known, Mutes: f.mutes, Throttle: f.throttle, Room: f.room, Positions: f.watched}, Pacer: f.pacer, Updates: f.pacer, Sink: f.sink, Finder: f.sink, Deployment: "notifier",
 			Decoder: testDecoder, Concurrency: 4,

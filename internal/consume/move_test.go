@@ -236,7 +236,7 @@ func TestHostileHeaders(t *testing.T) {
 func TestNonsenseInTheRoom(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	subjects := testNames.Room()
 	origin := room.Origin{Stream: testNames.Stream, Sequence: 100, Stored: time.Now()}
 	_, due := subjects.Schedule(room.Slot, "payments", "x")

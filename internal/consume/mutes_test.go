@@ -14,7 +14,7 @@ import (
 func TestMutedWhileWaiting(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	held := newGate(t)
 	f.holdPosts(held)
 	w := f.newWorker(slow)
@@ -36,7 +36,7 @@ func TestMutedWhileWaiting(t *testing.T) {
 func TestMutedBeforeThePost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	muting := &muteAtPost{fakeMutes: f.mutes}
 	f.start(func(o *setup) { o.Limits.Mutes = muting })
 	f.event("payments", "order-1")
@@ -61,7 +61,7 @@ func (m *muteAtPost) CheckMute(ctx context.Context, category string, severity ev
 func TestUnconfirmedLimits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	f.mutes.failing = errors.New("nobody answers")
 	f.start(nil)
 	f.event("payments", "order-1")

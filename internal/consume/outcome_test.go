@@ -87,7 +87,7 @@ var outcomeCases = map[string]outcomeCase{
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	each(t, outcomeCases, func(t *testing.T, f *fixture, test outcomeCase) {
-		found := f.provision(patience)
+		found := f.provision(usualAckWait)
 		if test.setUp != nil {
 			test.setUp(f)
 		}
@@ -146,7 +146,7 @@ func TestUndecided(t *testing.T) {
 		"someone else delivers it": {first: store.Decision{Verdict: store.Leased, Wait: 300 * time.Millisecond}, shortest: 300 * time.Millisecond, longest: 400 * time.Millisecond},
 		"nothing can be decided":   {err: errScripted, shortest: 700 * time.Millisecond, longest: 1300 * time.Millisecond},
 	}, func(t *testing.T, f *fixture, test undecidedCase) {
-		f.provision(patience)
+		f.provision(usualAckWait)
 		asked := 0
 		f.throttle.decideOne = func(_ context.Context, c store.Request) (store.Decision, error) {
 			if shown(c) == "order-1" {
@@ -177,7 +177,7 @@ func TestInHandIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const concurrency, events = 3, poolSize + 100
-	f.provision(patience)
+	f.provision(usualAckWait)
 	f.numbered("payments", events)
 	release := newGate(t)
 	f.holdPosts(release)
@@ -198,7 +198,7 @@ func TestInHandIsBounded(t *testing.T) {
 func TestThrottleIsAwaited(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	back, waiting := newGate(t), make(chan struct{}, 1)
 	f.throttle.await = func(ctx context.Context) error {
 		select {

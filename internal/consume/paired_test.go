@@ -298,7 +298,7 @@ func (f *fixture) requireWaitsAgain(resolved uint64) {
 func TestPairOpensMeanwhile(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	found := f.provision(patience)
+	found := f.provision(usualAckWait)
 	f.status(event.StatusFiring)
 	elsewhere := testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t)
 	opened := false
@@ -322,7 +322,7 @@ func TestPairOpensMeanwhile(t *testing.T) {
 func TestKnownUnpaired(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	found := f.provision(patience)
+	found := f.provision(usualAckWait)
 	f.known.unpaired["payments\nk"] = true
 	f.status(event.StatusResolved)
 	f.deliverOnce(found)
@@ -340,7 +340,7 @@ func TestUnpairedAfterTheConsumer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.mixedStream()
-	f.provision(patience)
+	f.provision(usualAckWait)
 	anew, settle := newGate(t), newGate(t)
 	f.answerUnpaired(func(c store.Request) store.Decision {
 		switch {
@@ -457,7 +457,7 @@ func TestUnpairedFlood(t *testing.T) {
 		}
 		return others(ctx, c)
 	}
-	f.provision(patience)
+	f.provision(usualAckWait)
 	f.publishAsync(flood, func(i int) (subject, body string) {
 		return "notify.payments", fmt.Sprintf(`{"title": "an event", "status": "resolved", "key": "%d"}`, i)
 	})
@@ -488,7 +488,7 @@ func TestQuota(t *testing.T) {
 func TestUnpairedInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	client := f.newClient(f.setup().client)
 	var blind atomic.Bool
 	client.JetStream = blindable{client.JetStream, &blind}

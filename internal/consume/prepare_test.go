@@ -14,7 +14,7 @@ import (
 func TestPreparedWhileDecided(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	prepared := make(chan struct{})
 	f.sink.prepare = func(e event.Event) string {
 		close(prepared)

@@ -93,7 +93,7 @@ func TestConsumerIsAwaited(t *testing.T) {
 	if err := c.Ready(); err == nil || !strings.Contains(err.Error(), `consumer "notifier" of stream "EVENTS"`) {
 		t.Errorf("Ready: got %v, want an error with the name of the consumer", err)
 	}
-	f.provision(patience)
+	f.provision(usualAckWait)
 	testkit.NoError(t, <-prepared)
 	testkit.Equal(t, c.Ready(), nil, "Ready")
 	f.log.WantCount(t, 2, "msg=\"consumer ")
@@ -111,7 +111,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, provision %t", what, provision), func(t *testing.T) {
 				t.Parallel()
 				f := newFixture(t)
-				f.provision(patience)
+				f.provision(usualAckWait)
 				w := f.start(func(o *setup) { o.client.Provision = provision })
 				f.event("payments", "before")
 				f.awaitSettled(1)
@@ -121,7 +121,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 					if err := w.streams.Ready(); err == nil {
 						t.Error("Ready without a consumer: got no error, want one")
 					}
-					f.provision(patience)
+					f.provision(usualAckWait)
 				}
 				f.eventually("it is ready", func() bool { return w.streams.Ready() == nil })
 				f.eventually("the stream takes messages", f.streamAnswers)

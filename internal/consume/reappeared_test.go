@@ -37,7 +37,7 @@ func reappearedCases() map[string]reappearedCase {
 func TestAcknowledgedMessagesReappear(t *testing.T) {
 	t.Parallel()
 	each(t, reappearedCases(), func(t *testing.T, f *fixture, test reappearedCase) {
-		f.provision(patience)
+		f.provision(usualAckWait)
 		_ = f.js.DeleteConsumer(t.Context(), test.stream, test.consumer.Durable)
 		narrow := test.consumer
 		narrow.FilterSubject, narrow.FilterSubjects = test.narrow, nil
@@ -66,7 +66,7 @@ func TestAcknowledgedMessagesReappear(t *testing.T) {
 func TestUnacknowledgedMessagesStay(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	found := f.provision(patience)
+	found := f.provision(usualAckWait)
 	f.numbered("payments", 3)
 	testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t)
 	testkit.NoError(t, testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))

@@ -15,7 +15,7 @@ func TestReplanInOnePass(t *testing.T) {
 	t.Parallel()
 	const events = 2*store.MaxBatch + 100 // several batches
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	w := f.newWorker(mayDelay)
 	stored := time.Now()
 	for i := range events {

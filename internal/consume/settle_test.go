@@ -26,7 +26,7 @@ import (
 func TestCountedOnceAcrossAKill(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATSProcess(t, "jetstream { sync_interval: always }"))
-	f.provision(patience)
+	f.provision(usualAckWait)
 	const events = 600
 	for i := range events {
 		f.event([]string{"sent", "dropped"}[i%2], fmt.Sprint(i))
@@ -89,7 +89,7 @@ func (c *deafConn) Write(data []byte) (int, error) {
 func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	found := f.provision(patience)
+	found := f.provision(usualAckWait)
 	const events = 4000 // their acks take many writes
 	f.publishAsync(events, func(i int) (subject, body string) { return "notify.payments", fmt.Sprint(i) })
 	messages := testkit.Must(found.Consumer.Fetch(events, jetstream.FetchMaxWait(patience)))(t)
@@ -121,7 +121,7 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 func TestConsumerDeletedWhileSettling(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	decided, deciding := newGate(t), newGate(t)
 	f.throttle.decideOne = func(ctx context.Context, c store.Request) (store.Decision, error) {
 		if c.Category == "payments" {
@@ -150,7 +150,7 @@ func TestConsumerDeletedWhileSettling(t *testing.T) {
 	f.eventually("the room is empty", func() bool { return f.streamInfo(testNames.RoomStream).State.Msgs == 0 })
 	f.requireOutcomes(map[string]int{"sent orders": 1})
 
-	f.provision(patience)
+	f.provision(usualAckWait)
 	f.requireEmpty()
 	f.eventually("all are counted", func() bool { return f.metrics.ended() >= events+1 })
 	f.requireOutcomes(map[string]int{"sent orders": 1, "dropped payments": events})
@@ -162,7 +162,7 @@ func TestSettlerEndsWithTheConnection(t *testing.T) {
 	f := newFixture(t)
 	w := f.prepared(nil)
 	f.event("payments", "order-1")
-	m := f.taken(w, patience)
+	m := f.taken(w, usualAckWait)
 	w.streams.Connection.Conn.Close()
 	w.settler.settlers.Acknowledge(settlement{message: m, outcome: Sent})
 	w.settler.settlers.Close(t.Context())

@@ -120,7 +120,7 @@ func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 func TestStopWithAFullHand(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	const events = poolSize + 1
 	ids := f.numbered("payments", events)
 	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
@@ -158,7 +158,7 @@ func TestStopWithoutNATS(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
-	f.provision(patience)
+	f.provision(usualAckWait)
 	const events = poolSize
 	release := newGate(t)
 	f.holdPosts(release)

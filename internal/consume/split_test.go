@@ -142,7 +142,7 @@ func TestSplitAgain(t *testing.T) {
 func TestSplitIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	w := f.start(func(o *setup) { o.client.Provision = false })
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.RoomStream))
 	const groups = 3
@@ -156,7 +156,7 @@ func TestSplitIsRefused(t *testing.T) {
 	f.requireOutcomes(nil)
 	f.log.WantCount(t, 1, "cannot store waiting events")
 	f.eventually("no publish is pending", func() bool { return w.streams.JetStream.PublishAsyncPending() == 0 })
-	f.provision(patience)
+	f.provision(usualAckWait)
 	f.awaitSettled(2 * groups)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 2 * groups})

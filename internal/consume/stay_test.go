@@ -109,7 +109,7 @@ func TestTooLargeForTheRoom(t *testing.T) {
 func TestRoomCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.provision(patience)
+	f.provision(usualAckWait)
 	f.holdFresh()
 	w := f.start(func(o *setup) { slow(o); o.client.Provision = false })
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.RoomStream))
@@ -122,7 +122,7 @@ func TestRoomCannotBeWritten(t *testing.T) {
 	f.requireOutcomes(nil)
 	f.log.WantCount(t, 1, "cannot store waiting events")
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
-	f.provision(patience)
+	f.provision(usualAckWait)
 	f.awaitSettled(2)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 2})

@@ -34,7 +34,7 @@ func TestAgesByTheServersClock(t *testing.T) {
 	c := candidate{message: m, event: event.Event{ID: "order-1", Category: "payments"}}
 	m.entry.Subject, m.entry.Since = "notify.payments", m.arrival.stored
 	f.event("payments", "order-1")
-	taken := f.taken(w, patience)
+	taken := f.taken(w, usualAckWait)
 	c.Msg = taken.Msg
 	stored := w.mover.newMove(c, goal{reason: room.Slot, in: time.Hour}).toStore.messages[0]
 	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(stored.Header.Get("Nats-Schedule"), "@at "))
