@@ -74,12 +74,14 @@ var settings = map[string]string{
 	"SHUTDOWN_TIMEOUT":     "5s",
 	"HTTP_ADDR":            "off",
 	"LOG_LEVEL":            "debug",
-	"GLOBAL_LIMIT":         "220/10s",
+	"GLOBAL_LIMIT":         "240/10s",
 	"CATEGORY_LIMIT":       "10/10s",
-	"GUARANTEES":           "vital=30,later=8,watched=100",
+	"GUARANTEES":           "vital=30,later=8,watched=100,folded=10,swings=10",
 	"LIMITS": "tokens=token:20/10s;burst=5,spaced=leaky:10/10s,clock=fixed:15/10s,counted=counter:15/10s," +
 		"costly=12/10s+5/2s,deep=20/10s,deep.*=8/5s,busy=inflight:2/10s+15/10s,later=8/10s,soon=8/10s,pairs=15/10s," +
-		"groups=20/10s,vital=none,watched=none",
+		"groups=20/10s,vital=none,watched=none,folded=none,swings=none,keyed@key=2/10s",
+	"FOLD":  ">=off,folded=1h",
+	"FLAP":  "4/" + flapWindow.String(),
 	"DELAY": "later=30m,soon=4s",
 	// The dead letters of the hostile producer fill their stream. Those of other producers have room in it.
 	"STREAM_MAX_BYTES": "64MiB", "DLQ_MAX_BYTES": "24MiB", "DLQ_MAX_PER_SUBJECT": "100000",
@@ -89,7 +91,7 @@ var settings = map[string]string{
 // limits are the limits of settings for package oracle. The journal checks the limit of deliveries under way.
 var limits = oracle.Deployment{
 	Limits: []oracle.Limit{
-		{Path: "", Kind: oracle.Log, Count: 220, Window: 10e6},
+		{Path: "", Kind: oracle.Log, Count: 240, Window: 10e6},
 		{Path: "flood", Kind: oracle.Log, Count: 10, Window: 10e6},
 		{Path: hostileCategory, Kind: oracle.Log, Count: 10, Window: 10e6},
 		{Path: "tokens", Kind: oracle.Token, Count: 20, Window: 10e6, Burst: 5},
@@ -106,8 +108,17 @@ var limits = oracle.Deployment{
 		{Path: "soon", Kind: oracle.Log, Count: 8, Window: 10e6},
 		{Path: "pairs", Kind: oracle.Log, Count: 15, Window: 10e6},
 		{Path: "groups", Kind: oracle.Log, Count: 20, Window: 10e6},
+		{Path: "muted", Kind: oracle.Log, Count: 10, Window: 10e6},
+		{Path: "keyed", Kind: oracle.Log, Count: 10, Window: 10e6},
+		{Path: "keyed.k0", Kind: oracle.Log, Count: 2, Window: 10e6}, // a key has the place of a path below its category
+		{Path: "keyed.k1", Kind: oracle.Log, Count: 2, Window: 10e6},
+		{Path: "keyed.k2", Kind: oracle.Log, Count: 2, Window: 10e6},
+		{Path: "keyed.k3", Kind: oracle.Log, Count: 2, Window: 10e6},
+		{Path: "keyed.k4", Kind: oracle.Log, Count: 2, Window: 10e6},
 	},
-	Guarantees: []oracle.Guarantee{{Path: "vital", Slots: 30}, {Path: "later", Slots: 8}, {Path: "watched", Slots: 100}},
+	Guarantees: []oracle.Guarantee{
+		{Path: "vital", Slots: 30}, {Path: "later", Slots: 8}, {Path: "watched", Slots: 100}, {Path: "folded", Slots: 10}, {Path: "swings", Slots: 10},
+	},
 }
 
 // longestMemory is the longest time for which an admission matters to a limit: two windows of a counter.

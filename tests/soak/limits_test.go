@@ -115,7 +115,7 @@ func (v *verdict) lostAdmissions() (sum int, broken []string) {
 	admitted, lost := v.lastAdmissions(), make(map[*incident]int)
 	for id, posts := range v.posts {
 		e := v.entries[id]
-		if e == nil && !isHostile(v.categoryOf(id)) || e != nil && e.Fate == resolves || admitted[id] != nil {
+		if e == nil && !isHostile(v.categoryOf(id)) || e != nil && (e.Fate == resolves || e.Fate == ends) || admitted[id] != nil {
 			continue
 		}
 		sum++
@@ -141,7 +141,7 @@ func (v *verdict) lossNear(at time.Time) *incident {
 
 func (v *verdict) categoryOf(id string) string {
 	if e := v.entries[id]; e != nil {
-		return e.Category
+		return e.path()
 	}
 	category, _, _ := strings.Cut(id, " ") // the ID is an identity
 	category, _, _ = strings.Cut(category, "#")
@@ -210,7 +210,7 @@ func hadRoom(history []oracle.Event, e *entry, from, upto time.Time) bool {
 	slices.Reverse(moments) // a late moment is the most likely one without room
 	for _, at := range moments {
 		here, _ := slices.BinarySearchFunc(history, at, byTime)
-		asked := oracle.Event{ID: "asked", Category: e.Category, Cost: e.Cost, At: at, Call: len(history), Admitted: true}
+		asked := oracle.Event{ID: "asked", Category: e.path(), Cost: e.Cost, At: at, Call: len(history), Admitted: true}
 		tried := append(slices.Clone(history[begin:here]), asked)
 		if oracle.Check(limits, tried) != nil { // no room, or an earlier violation
 			return false

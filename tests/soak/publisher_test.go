@@ -25,6 +25,8 @@ const (
 	certain  fate = "certain"  // sent: a guarantee has room for it, though it may wait for a slot
 	resolves fate = "resolves" // sent if its firing event was sent, else dropped
 	doomed   fate = "doomed"   // a dead letter
+	counted  fate = "counted"  // sent, or folded into the message of its key
+	ends     fate = "ends"     // ends an alert of such a key, and takes no slot
 )
 
 // entry is one event in the ledger of the publisher.
@@ -32,6 +34,7 @@ type entry struct {
 	ID       string // in posts
 	Identity string // in Redis
 	Category string
+	Key      string `json:",omitempty"` // of its alert
 	Cost     int64
 	Fate     fate
 	Resolves string    `json:",omitempty"` // ID of the firing event
@@ -41,6 +44,14 @@ type entry struct {
 	Retried  bool      // a publish failed, and may have been stored
 	Settled  time.Time // time of the end of its only message; zero if not watched
 	Phase    phase     `json:",omitempty"` // of its publish
+}
+
+// path returns the path of an event's limits, as package oracle has them.
+func (e *entry) path() string {
+	if e.Category == keyedCategory {
+		return e.Category + "." + e.Key
+	}
+	return e.Category
 }
 
 // publisher publishes events, and keeps the ledger.
@@ -55,6 +66,7 @@ type publisher struct {
 	entries map[string]*entry
 	count   int // messages
 	next    int
+	folded  int // events of foldedCategory
 	later   []followUp
 	at      time.Time // planned time of the present publish
 }
@@ -100,6 +112,10 @@ func (p *publisher) kinds() (kinds []func()) {
 		{15, p.group},
 		{15, p.bad},
 		{10, func() { p.publishEvent(entry{Category: "vital.rejected", Fate: doomed}, "reject me") }},
+		{60, p.keyed},
+		{80, p.fold},
+		{5, p.swing},
+		{40, in(mutedCategory)},
 		{60, p.twice},
 		{40, p.text},
 	} {

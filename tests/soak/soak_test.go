@@ -76,9 +76,10 @@ func TestSoak(t *testing.T) {
 	f := &faults{d: d, r: newRandom(seed, 3)}
 	i := &intruder{producer: &hostile.Producer{JetStream: d.connect("hostile"), Subject: hostileSubject}, p: p, r: newRandom(seed, 4)}
 	w := &watcher{p: p}
+	m := &muter{d: d, r: newRandom(seed, 6)}
 	publishing := make(chan struct{})
 	var producers sync.WaitGroup
-	actors := []func(<-chan struct{}){p.run, w.run}
+	actors := []func(<-chan struct{}){p.run, w.run, m.run}
 	if *attacked {
 		actors = append(actors, i.run)
 	}
@@ -102,6 +103,7 @@ func TestSoak(t *testing.T) {
 	// Requests that hang at Slack have ended with the workers.
 	v := newVerdict(d, p, f, i, drained)
 	v.check()
+	v.checkMutes(m)
 	v.checkForged(live)
 	v.print()
 	if v.failed() {

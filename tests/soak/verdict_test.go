@@ -44,6 +44,7 @@ type verdict struct {
 	entries map[string]*entry
 	posts   map[string][]slacktest.Post // accepted, by event
 	digests []slacktest.Post            // accepted
+	reports []slacktest.Post            // accepted: that a key is steady
 	updates map[string]int              // of messages, by channel and ts
 	dead    map[string]int              // dead letters by event
 
@@ -63,9 +64,13 @@ func newVerdict(d *deployment, p *publisher, f *faults, i *intruder, drained lef
 		forgedDead: make(map[string]int),
 	}
 	for _, post := range d.slack.Accepted() {
-		if _, _, isDigest := digestOf(post); isDigest {
+		_, _, isDigest := digestOf(post)
+		switch {
+		case isDigest:
 			v.digests = append(v.digests, post)
-		} else {
+		case strings.Contains(post.Text, "steady since "):
+			v.reports = append(v.reports, post)
+		default:
 			v.posts[idOf(post)] = append(v.posts[idOf(post)], post)
 		}
 	}
@@ -113,6 +118,8 @@ func (v *verdict) check() {
 	v.checkPostedOnce()
 	v.checkGivenBack()
 	v.checkPairs()
+	v.checkFolds()
+	v.checkFlaps()
 	v.checkDigests()
 	v.checkLeft()
 	v.checkHostile()

@@ -1,0 +1,220 @@
+//go:build soak
+
+package soak
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+)
+
+// The categories of the features that keep a channel quiet, see settings.
+const (
+	keyedCategory   = "keyed"  // each key has a limit
+	foldedCategory  = "folded" // repeats of a key are folded into its message
+	swingsCategory  = "swings" // keys flap
+	mutedCategory   = "muted"  // it is muted now and then
+	keysAtOnce      = 5
+	eventsOfAKey    = 40 // of a folded key
+	changesOfSwing  = 8
+	flapWindow      = 15 * time.Second
+	muteLength      = 8 * time.Second
+	firingAlertBody = `{"id":%q,"title":"it began","status":"firing","key":%q,"severity":"error"}`
+	resolvedBody    = `{"id":%q,"title":"it is over","status":"resolved","key":%q}`
+)
+
+// keyed publishes an event of one of few keys.
+func (p *publisher) keyed() {
+	key := fmt.Sprint("k", p.r.intN(keysAtOnce))
+	e := p.enter(entry{ID: p.newID(keyedCategory), Category: keyedCategory, Key: key, Fate: limited})
+	p.publish(e, nil, fmt.Sprintf(`{"id":%q,"title":"something of a key","key":%q}`, e.ID, key))
+}
+
+// fold publishes a firing event of a key that has many of them.
+func (p *publisher) fold() {
+	p.folded++
+	e := p.enter(entry{ID: p.newID(foldedCategory), Category: foldedCategory, Key: fmt.Sprint("fold-", p.folded/eventsOfAKey), Fate: counted})
+	p.publish(e, nil, fmt.Sprintf(firingAlertBody, e.ID, e.Key))
+}
+
+// swing publishes an event of a key, and later its further changes.
+func (p *publisher) swing() {
+	key := p.newID("swing")
+	change := func(n int) {
+		fate, body := counted, firingAlertBody
+		if n%2 == 1 {
+			fate, body = ends, resolvedBody
+		}
+		e := p.enter(entry{ID: fmt.Sprint(key, "-", n), Category: swingsCategory, Key: key, Fate: fate})
+		p.publish(e, nil, fmt.Sprintf(body, e.ID, key))
+	}
+	change(0)
+	for n := 1; n < changesOfSwing; n++ {
+		p.followUp(time.Duration(n)*time.Second, func() { change(n) })
+	}
+}
+
+// mute is a time in which no event of mutedCategory may reach Slack.
+type mute struct{ From, Upto time.Time }
+
+// muter mutes a category now and then.
+type muter struct {
+	d *deployment
+	r *random
+
+	mu    sync.Mutex
+	mutes []mute
+}
+
+func (m *muter) run(end <-chan struct{}) {
+	for {
+		select {
+		case <-end:
+			return
+		case <-time.After(m.r.between(muteLength, 3*muteLength)):
+		}
+		began := time.Now()
+		command := exec.Command(filepath.Join(m.d.folder, workerName(0)),
+			"mute", mutedCategory, "--for", muteLength.String(), "--reason", "a soak", "--as", "soak")
+		command.Env = environment(settings, m.d.workers[0].settings)
+		if output, err := command.CombinedOutput(); err != nil { // it could not reach NATS or Redis, and then it promises nothing
+			say("  (no mute: %v: %.200s)", err, output)
+			continue
+		}
+		m.mu.Lock()
+		m.mutes = append(m.mutes, mute{time.Now(), began.Add(muteLength)})
+		m.mu.Unlock()
+	}
+}
+
+// checkMutes wants no post of a muted event. A request that was on its way when the command returned may arrive a moment later, and a worker
+// that is stopped right before its request sends the request when it goes on.
+func (v *verdict) checkMutes(m *muter) {
+	var broken []string
+	posts := 0
+	for _, post := range v.d.slack.Accepted() {
+		if post.Origin("category") != mutedCategory {
+			continue
+		}
+		posts++
+		for _, during := range m.mutes {
+			late := post.Received.Sub(during.From)
+			if late > 2*slackTimeout && post.Received.Before(during.Upto) && !v.disturbed(post.Received.Add(-late), post.Received, onWorker, onRedis, toSlack) {
+				broken = append(broken, fmt.Sprintf("%s was posted at %v by %s, and its path was muted from %v to %v",
+					nameOf(post), clock(post.Received), workerOf(post), clock(during.From), clock(during.Upto)))
+			}
+		}
+	}
+	v.add("muted is not posted", fmt.Sprintf("%d mutes, %d posts beside them", len(m.mutes), posts), broken)
+}
+
+// disturbed reports whether one of the targets had a fault in a time.
+func (v *verdict) disturbed(from, upto time.Time, targets ...target) bool {
+	return slices.ContainsFunc(v.incidents, func(i *incident) bool {
+		return slices.Contains(targets, i.Target) && i.From.Before(upto) && from.Before(i.Upto.Add(shortly))
+	})
+}
+
+// seenText is what a message says of the events that were folded into it.
+var seenText = regexp.MustCompile(`seen (at least )?(\d+) times`)
+
+// seen returns the events that a message counts, itself among them, and whether it counts them exactly.
+func (v *verdict) seen(post slacktest.Post) (events int, exact bool) {
+	newest := post.Message
+	for _, update := range v.d.slack.Updates() {
+		if update.Channel == post.ChannelID && update.Timestamp == post.Timestamp {
+			newest = update.Message
+		}
+	}
+	for _, shown := range newest.Texts() {
+		if parts := seenText.FindStringSubmatch(shown.Text); parts != nil {
+			events, _ = strconv.Atoi(parts[2])
+			return events, parts[1] == ""
+		}
+	}
+	return 1, true
+}
+
+// alertsOf returns the events of each key of a category, in the order of their publishes.
+func (v *verdict) alertsOf(category string) map[string][]*entry {
+	byKey := make(map[string][]*entry)
+	for _, e := range v.entries {
+		if e.Category == category {
+			byKey[e.Key] = append(byKey[e.Key], e)
+		}
+	}
+	for _, events := range byKey {
+		slices.SortFunc(events, func(a, b *entry) int { return a.Began.Compare(b.Began) })
+	}
+	return byKey
+}
+
+// checkFolds wants one message for each folded key, which counts all events of the key. If Redis loses its newest writes, a key may get a
+// second message, and counts are uncertain.
+func (v *verdict) checkFolds() {
+	var broken []string
+	all, counts, atLeast, uncertain := 0, 0, 0, 0
+	byKey := v.alertsOf(foldedCategory)
+	for key, events := range byKey {
+		var posts []slacktest.Post
+		for _, e := range events {
+			posts = append(posts, v.posts[e.ID]...)
+		}
+		first, last := events[0].Began, events[len(events)-1].Stored.Add(time.Minute)
+		sum, exact := 0, true
+		for _, post := range posts {
+			n, isExact := v.seen(post)
+			sum, exact = sum+n, exact && isExact
+		}
+		all += len(events)
+		counts += sum
+		switch {
+		case len(posts) == 0:
+			broken = append(broken, fmt.Sprintf("%s has %d events and no message", key, len(events)))
+		case v.disturbed(first, last, onRedis):
+			uncertain++
+		case len(posts) > 1:
+			broken = append(broken, fmt.Sprintf("%s has %d messages: %s and %s", key, len(posts), nameOf(posts[0]), nameOf(posts[1])))
+		case !exact:
+			atLeast++
+		case sum != len(events):
+			broken = append(broken, fmt.Sprintf("%s has %d events, and its message of %v counts %d", key, len(events), clock(posts[0].Received), sum))
+		}
+	}
+	v.add("folded is counted", fmt.Sprintf("%d events of %d keys, %d in messages; %d keys with at least, %d beside a fault of Redis",
+		all, len(byKey), counts, atLeast, uncertain), broken)
+}
+
+// checkFlaps wants one report for each key, which flapped, and never two within the time after which a key is steady. A fault may delay the
+// decision about a change until the next change is decided, and then the key does not flap.
+func (v *verdict) checkFlaps() {
+	reports := make(map[string]int)
+	for _, report := range v.reports {
+		key := report.Origin("id")
+		reports[key[:max(0, strings.LastIndexByte(key, '-'))]]++
+	}
+	var broken []string
+	steady, uncertain := 0, 0
+	byKey := v.alertsOf(swingsCategory)
+	for key, events := range byKey {
+		first, last := events[0].Began, events[len(events)-1].Stored
+		hindered := v.disturbed(first, last.Add(2*flapWindow), onRedis) || !v.calm(first, last.Add(time.Second)) || len(events) < changesOfSwing
+		switch {
+		case last.Sub(first) > flapWindow || hindered && reports[key] <= 1:
+			uncertain++
+		case reports[key] != 1:
+			broken = append(broken, fmt.Sprintf("%s changed %d times until %v and has %d reports", key, len(events), clock(last), reports[key]))
+		default:
+			steady++
+		}
+	}
+	v.add("flapping is reported once", fmt.Sprintf("%d keys, %d reported once, %d that cannot be evaluated", len(byKey), steady, uncertain), broken)
+}
