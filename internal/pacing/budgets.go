@@ -99,6 +99,7 @@ func (p Pace) counted(channels []string) []string {
 type Use struct {
 	Workspace, Updates, LookUps BudgetUse
 	Channels                    []ChannelUse // that are at their pace
+	At                          time.Time    // when it was counted, by this instance's clock
 }
 
 // ChannelUse is a channel at its pace: it takes no post now, although it is not paused.

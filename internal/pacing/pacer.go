@@ -244,6 +244,7 @@ func (p *Pacer) countUse(ctx context.Context, channels []string) {
 			use = everywhere
 		}
 	}
+	use.At = time.Now()
 	p.known.Store(&use)
 	if p.o.Metrics != nil {
 		p.o.Metrics.PaceUsed("channels", len(use.Channels), use.waitingChannels())
