@@ -282,7 +282,7 @@ func newWaiting(r registrar) *Waiting {
 		inFlight: r.gauge("notifier_inflight",
 			"Events that this worker has received and that have no outcome yet."),
 		paceUsed: r.gauges("notifier_pace_used",
-			"Use of a budget of requests to Slack that all workers share: channels that are at their pace for channels, requests of the last window for the others.", "budget"),
+			"Use of a budget of requests to Slack that all workers share: the number of channels that are at their pace for channels, requests of the last window for the other budgets.", "budget"),
 		paceWaiting: r.gauges("notifier_pace_waiting",
 			"What waits for a budget that all workers share: channels for their own pace (channels) or for the workspace, reserved updates for the updates, reserved look-ups for the look-ups of posts.", "budget"),
 	}
