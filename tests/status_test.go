@@ -165,6 +165,26 @@ func TestStatusOfBacklog(t *testing.T) {
 	workers.stop()
 }
 
+// TestStatusOfPace has two workers share a slow channel. The status and the gauges of both show that it is at its pace, and what waits for it.
+func TestStatusOfPace(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2, "SLACK_RATE", "1/1m")
+	for i := range 5 {
+		d.publish("notify.search", eventBody(fmt.Sprint("search-", i)))
+	}
+	testkit.Await(t, "a channel at its pace", func() error {
+		told := d.status()
+		if len(told.Channels) != 1 || told.Channels[0].Held != 4 || told.Channels[0].PacedUntil.Before(time.Now()) {
+			return fmt.Errorf("the channels are %+v", told.Channels)
+		}
+		return nil
+	})
+	d.wantScreen("at its pace for")
+	workers.awaitSum(2, "notifier_pace_used", "budget", "channels")
+	workers.awaitSum(2, "notifier_pace_waiting", "budget", "channels")
+}
+
 // TestSettingsMismatch starts a worker with another limit. All workers log the difference once, and status and check show it.
 func TestSettingsMismatch(t *testing.T) {
 	t.Parallel()

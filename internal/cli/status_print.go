@@ -220,11 +220,16 @@ func (p statusPrinter) suppressed(all []status.Suppressed) panel {
 }
 
 func (p statusPrinter) channels(all []status.Channel) panel {
-	var paused, open [][]string
-	for _, channel := range all {
+	var paused, paced, open [][]string
+	for _, channel := range slices.SortedStableFunc(slices.Values(all), status.CompareWaiting) {
 		state, rate, digest, rows := "open", "any rate", "none", &open
-		if channel.PausedUntil.After(p.now) {
+		switch {
+		case channel.PausedUntil.After(p.now):
 			state, rows = "paused for "+screen.Duration(channel.PausedUntil.Sub(p.now)), &paused
+		case channel.PacedUntil.After(p.now):
+			state, rows = "at its pace for "+screen.Duration(channel.PacedUntil.Sub(p.now)), &paced
+		case !channel.PacedUntil.IsZero():
+			state, rows = "at its pace", &paced
 		}
 		if channel.Rate > 0 {
 			rate = fmt.Sprintf("%.3g/s", channel.Rate)
@@ -233,12 +238,12 @@ func (p statusPrinter) channels(all []status.Channel) panel {
 			digest = p.since(channel.LastDigest) + " ago"
 		}
 		*rows = append(*rows, []string{
-			plain.Short(channel.Name, nameWidth), state, fmt.Sprint(channel.Queue), fmt.Sprint(channel.PerMinute), rate, digest,
+			plain.Short(channel.Name, nameWidth), state, fmt.Sprint(channel.Queue), fmt.Sprint(channel.Held), fmt.Sprint(channel.PerMinute), rate, digest,
 		})
 	}
 	return panel{
-		what: "channels", heading: []string{"CHANNEL", "STATE", "QUEUE", "TAKEN/MIN", "RATE", "LAST DIGEST"},
-		rows: append(paused, open...), urgent: len(paused),
+		what: "channels", heading: []string{"CHANNEL", "STATE", "QUEUE", "HELD", "TAKEN/MIN", "RATE", "LAST DIGEST"},
+		rows: slices.Concat(paused, paced, open), urgent: len(paused),
 	}
 }
 

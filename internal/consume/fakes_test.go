@@ -186,7 +186,7 @@ func (f *fakeMetrics) Dropped(category, level string, n int, _ string) {
 func (f *fakeMetrics) DeadLetter(reason string)       { f.Add("letter "+reason, 1) }
 func (f *fakeMetrics) DeadLettersDiscarded(n int)     { f.Add("letters discarded", n) }
 func (f *fakeMetrics) EventAge(time.Duration, string) { f.Add("age", 1) }
-func (f *fakeMetrics) Held(delta int)                 { f.Add("held", delta) }
+func (f *fakeMetrics) Held(_ string, delta int)       { f.Add("held", delta) }
 func (f *fakeMetrics) Resolved(result string)         { f.Add("resolved "+result, 1) }
 func (f *fakeMetrics) Split()                         { f.Add("split", 1) }
 func (f *fakeMetrics) Delayed()                       { f.Add("delayed", 1) }

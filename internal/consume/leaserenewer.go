@@ -21,7 +21,7 @@ type leaseRenewer struct {
 // DeliveryMetrics counts deliveries under way. Its methods may be called concurrently.
 type DeliveryMetrics interface {
 	InFlight(delta int)
-	Held(delta int) // deliveries that wait for their destination in this worker
+	Held(channel string, delta int) // deliveries that wait for a channel in this worker
 }
 
 func newLeaseRenewer(s *settler, metrics DeliveryMetrics, logger *slog.Logger) *leaseRenewer {

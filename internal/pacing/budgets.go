@@ -84,8 +84,47 @@ type Reservation struct {
 	Expected time.Duration // until the slot; an estimate unless OK
 }
 
-// Use is how much of each budget is used, except of the budgets of the channels.
-type Use struct{ Workspace, Updates, LookUps BudgetUse }
+// mostCounted bounds the channels whose use is counted.
+const mostCounted = 1000
+
+// counted returns the channels whose use is counted: none without a pace.
+func (p Pace) counted(channels []string) []string {
+	if p.Interval == 0 {
+		return nil
+	}
+	return channels[:min(len(channels), mostCounted)]
+}
+
+// Use is how much of each budget is used.
+type Use struct {
+	Workspace, Updates, LookUps BudgetUse
+	Channels                    []ChannelUse // that are at their pace
+	At                          time.Time    // when it was counted, by this instance's clock
+}
+
+// ChannelUse is a channel at its pace: it takes no post now, although it is not paused.
+type ChannelUse struct {
+	Channel string
+	Wait    time.Duration // until it takes its next post; more than 0
+	Askers  int           // instances with deliveries that wait for the channel, and one more if digests wait
+}
+
+// addChannel adds the use of a channel, unless its pace allows a post now.
+func (u *Use) addChannel(c ChannelUse) {
+	if c.Wait > 0 {
+		u.Channels = append(u.Channels, c)
+	}
+}
+
+// waitingChannels counts the channels for whose pace something waits.
+func (u Use) waitingChannels() (count int) {
+	for _, channel := range u.Channels {
+		if channel.Askers > 0 {
+			count++
+		}
+	}
+	return count
+}
 
 // BudgetUse is how much of one budget is used.
 type BudgetUse struct {

@@ -25,7 +25,7 @@ type budgeter interface {
 	update(u Update, known time.Duration) Reservation
 	updated(message string, order int64)
 	pause(name string, d time.Duration) map[string]time.Duration
-	use() Use
+	use(channels ...string) Use
 }
 
 // inRedis keeps the budgets in Redis.
@@ -54,7 +54,9 @@ func (r inRedis) pause(name string, d time.Duration) map[string]time.Duration {
 	return testkit.Must(r.shared.pause(context.Background(), name, d))(r)
 }
 
-func (r inRedis) use() Use { return testkit.Must(r.shared.use(context.Background()))(r) }
+func (r inRedis) use(channels ...string) Use {
+	return testkit.Must(r.shared.use(context.Background(), channels))(r)
+}
 
 // inMemory keeps the budgets in memory.
 type inMemory struct {
@@ -82,7 +84,7 @@ func (m inMemory) pause(name string, d time.Duration) map[string]time.Duration {
 	return m.local.pause(m.clock.Read(), name, d)
 }
 
-func (m inMemory) use() Use { return m.local.use(m.clock.Read()) }
+func (m inMemory) use(channels ...string) Use { return m.local.use(m.clock.Read(), channels) }
 
 // newInRedis makes a budgeter with keys and a clock of its own. The keys live by the clock of the server, so they live longer here.
 func newInRedis(t testing.TB, client redis.UniversalClient, way script.Scripting, b Budgets) (inRedis, *testkit.Clock) {
@@ -349,7 +351,8 @@ func tales() []tale {
 			s.pause(lookUps, 10*m)
 			testkit.Equal(s, s.lookUp(0, time.Hour).Wait, 10*m, "a look-up after the pause")
 			s.waits(Update{Message: "b", Order: 1, MaxWait: time.Hour}, m)
-			testkit.Equal(s, s.use(), Use{Updates: BudgetUse{Used: 1, Waiting: 1}, LookUps: BudgetUse{Used: 2, Waiting: 1, Paused: 10 * m}}, "use")
+			testkit.Equal(s, s.use().Updates, BudgetUse{Used: 1, Waiting: 1}, "use of the updates")
+			testkit.Equal(s, s.use().LookUps, BudgetUse{Used: 2, Waiting: 1, Paused: 10 * m}, "use of the look-ups")
 			s.posts("#a", s.now())
 		}},
 		{"a reserved update in a pause", Budgets{Updates: Window{1, m}}, func(s story) {
@@ -392,6 +395,33 @@ func tales() []tale {
 			testkit.Equal(s, s.use().Workspace, BudgetUse{Used: 2, Waiting: 1}, "use")
 			s.clock.Advance(m)
 			testkit.Equal(s, s.use().Workspace, BudgetUse{}, "use a minute later")
+		}},
+		{"use of the channels", Budgets{Channel: Pace{m, 2}}, func(s story) {
+			uses := func(when string, want ...ChannelUse) {
+				s.Helper()
+				testkit.EqualSlices(s, s.use("#a", "#b", "#idle").Channels, want, "channels at their pace %s", when)
+			}
+			s.posts("#a", 0)
+			uses("within a burst")
+			s.posts("#a", 0)
+			uses("after a burst", ChannelUse{"#a", m, 0})
+			s.refused("one", Ask{Channel: "#a"}, m)
+			s.refused("two", Ask{Channel: "#a"}, 2*m)
+			uses("with askers", ChannelUse{"#a", m, 2})
+			testkit.EqualSlices(s, s.use("#b").Channels, nil, "another channel at its pace")
+			s.clock.Advance(m / 2)
+			uses("half an interval later", ChannelUse{"#a", m / 2, 2})
+			s.pause("#b", 10*m)
+			uses("beside a pause", ChannelUse{"#a", m / 2, 2})
+			s.clock.Advance(m / 2)
+			uses("when its next post is due")
+			s.clock.Advance(9 * m)
+			uses("at the end of a pause", ChannelUse{"#b", m / 2, 0})
+		}},
+		{"use of channels without a pace", Budgets{Workspace: Window{1, m}}, func(s story) {
+			s.posts("#a", 0)
+			s.refused("one", Ask{Channel: "#a"}, m)
+			testkit.EqualSlices(s, s.use("#a").Channels, nil, "channels at their pace")
 		}},
 	}
 }
@@ -484,7 +514,7 @@ func TestModel(t *testing.T) {
 				}
 				same("a pause", redis.pause(name, d), model.pause(name, d))
 			},
-			"": func(*rapid.T) { same("use", redis.use(), model.use()) },
+			"": func(*rapid.T) { same("use", redis.use("#0", "#2", "#3"), model.use("#0", "#2", "#3")) },
 		})
 	})
 }

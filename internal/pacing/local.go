@@ -184,7 +184,7 @@ func (l *local) pause(now time.Time, name string, d time.Duration) map[string]ti
 }
 
 // use does what budgets.lua does.
-func (l *local) use(now time.Time) (use Use) {
+func (l *local) use(now time.Time, channels []string) (use Use) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	use.Workspace.Used, _ = l.posts.use(now)
@@ -197,6 +197,11 @@ func (l *local) use(now time.Time) (use Use) {
 	}
 	use.Workspace.Paused = l.pauses.left(now, workspace)
 	use.Updates.Paused, use.LookUps.Paused = l.pauses.left(now, updates), l.pauses.left(now, lookUps)
+	for _, channel := range l.pace.counted(channels) {
+		if wait := l.tats[channel].Add(-l.pace.ahead()).Sub(now); wait <= l.pace.Interval+horizon {
+			use.addChannel(ChannelUse{Channel: channel, Wait: wait, Askers: len(l.askers[channel].counting(now).byName)})
+		}
+	}
 	return use
 }
 

@@ -23,7 +23,8 @@ type Options struct {
 
 // Metrics shows the use of the budgets. Its methods may be called concurrently.
 type Metrics interface {
-	// PaceUsed sets the requests of the last window, and what waits for the budget.
+	// PaceUsed sets the requests of the last window, and what waits for the budget. Of the budget "channels" it sets how many channels are
+	// at their pace, and for how many of them something waits.
 	PaceUsed(budget string, used, waiting int)
 }
 
@@ -223,11 +224,11 @@ func (p *Pacer) Learn(asked time.Time, pauses map[string]time.Duration) {
 // useEvery is the time between two counts of the budgets.
 const useEvery = 5 * time.Second
 
-// Run counts the use of the budgets until ctx ends.
-func (p *Pacer) Run(ctx context.Context) {
+// Run counts the use of the budgets, with those of the channels, until ctx ends.
+func (p *Pacer) Run(ctx context.Context, channels []string) {
 	defer p.log.Stop()
 	for {
-		p.countUse(ctx)
+		p.countUse(ctx, channels)
 		select {
 		case <-ctx.Done():
 			return
@@ -236,15 +237,17 @@ func (p *Pacer) Run(ctx context.Context) {
 	}
 }
 
-func (p *Pacer) countUse(ctx context.Context) {
-	use := p.local.use(time.Now())
+func (p *Pacer) countUse(ctx context.Context, channels []string) {
+	use := p.local.use(time.Now(), channels)
 	if p.available() {
-		if everywhere, err := p.shared.use(ctx); err == nil {
+		if everywhere, err := p.shared.use(ctx, channels); err == nil {
 			use = everywhere
 		}
 	}
+	use.At = time.Now()
 	p.known.Store(&use)
 	if p.o.Metrics != nil {
+		p.o.Metrics.PaceUsed("channels", len(use.Channels), use.waitingChannels())
 		p.o.Metrics.PaceUsed("workspace", use.Workspace.Used, use.Workspace.Waiting)
 		p.o.Metrics.PaceUsed("updates", use.Updates.Used, use.Updates.Waiting)
 		p.o.Metrics.PaceUsed("lookups", use.LookUps.Used, use.LookUps.Waiting)

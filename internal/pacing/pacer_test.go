@@ -292,30 +292,35 @@ func TestPauseOfTheWorkspace(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
-	i := startInstance(t, server.Addr, Budgets{Workspace: Window{1, time.Hour}, Updates: Window{1, time.Hour}, LookUps: Window{1, time.Hour}})
+	i := startInstance(t, server.Addr, Budgets{
+		Channel: Pace{time.Hour, 1}, Workspace: Window{1, time.Hour}, Updates: Window{1, time.Hour}, LookUps: Window{1, time.Hour},
+	})
 	shown := make(gauges)
 	i.o.Metrics = shown
 	i.wantReserved(t, "#a", 1)
 	i.Reserve(t.Context(), Ask{Channel: "#b", MaxWait: time.Hour})
+	i.Reserve(t.Context(), Ask{Channel: "#a", MaxWait: 3 * time.Hour})
 	i.BeginUpdate(t.Context(), next(0))
 	i.BeginUpdate(t.Context(), next(time.Hour))
 	testkit.NoError(t, i.AwaitLookUp(t.Context()))
 	for _, available := range []bool{true, false} {
 		i.available.Store(available)
 		ended, cancel := context.WithCancel(t.Context())
-		i.countUse(ended)
+		i.countUse(ended, []string{"#a", "#b"})
 		cancel()
-		i.Run(ended)
+		i.Run(ended, []string{"#a", "#b"})
 		testkit.Equal(t, i.Use().Updates, BudgetUse{Used: 1, Waiting: 1}, "updates")
 		testkit.Equal(t, i.Use().Workspace.Used, 1, "posts")
 		testkit.Equal(t, shown["updates"], [2]int{1, 1}, "shown updates")
 		testkit.Equal(t, i.Use().LookUps, BudgetUse{Used: 1}, "look-ups")
 		testkit.Equal(t, shown["lookups"], [2]int{1, 0}, "shown look-ups")
+		testkit.Equal(t, shown["channels"][0], 1, "shown channels at their pace")
 	}
 	i.available.Store(true)
-	i.countUse(t.Context())
+	i.countUse(t.Context(), []string{"#a", "#b"})
 	testkit.Equal(t, i.Use().Workspace, BudgetUse{Used: 1, Waiting: 1}, "posts")
 	testkit.Equal(t, shown["workspace"], [2]int{1, 1}, "shown posts")
+	testkit.Equal(t, shown["channels"], [2]int{1, 1}, "shown channels")
 }
 
 // gauges keeps what is shown, by budget.

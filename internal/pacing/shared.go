@@ -112,18 +112,32 @@ func (s shared) paused(ctx context.Context, channel string) (map[string]time.Dur
 	return s.pause(ctx, channel, 0)
 }
 
-// use counts what is used of the budgets.
-func (s shared) use(ctx context.Context) (Use, error) {
-	b, keys := s.budgets, s.keys("calls", "pauses", "posts", "asked", "updates", "lookups")
-	arguments := []any{b.Workspace.Length.Microseconds(), b.Updates.Length.Microseconds(), b.LookUps.Length.Microseconds()}
-	numbers, err := s.runner.RunNumbers(ctx, "counting the budgets", lua.Budgets, keys, arguments, 9)
+// use counts what is used of the budgets, with those of some channels.
+func (s shared) use(ctx context.Context, channels []string) (Use, error) {
+	const beforeChannels, perChannel = 9, 2 // numbers
+	b, keys := s.budgets, s.keys("calls", "pauses", "posts", "asked", "updates", "lookups", "paces")
+	arguments := []any{
+		b.Workspace.Length.Microseconds(), b.Updates.Length.Microseconds(), b.LookUps.Length.Microseconds(),
+		b.Channel.Interval.Microseconds(), max(b.Channel.Burst, 1),
+	}
+	channels = b.Channel.counted(channels)
+	for _, channel := range channels {
+		keys, arguments = append(keys, s.runner.Key("askers:"+channel)), append(arguments, channel)
+	}
+	count := beforeChannels + perChannel*len(channels)
+	numbers, err := s.runner.RunNumbers(ctx, "counting the budgets", lua.Budgets, keys, arguments, count)
 	if err != nil {
 		return Use{}, err
 	}
 	of := func(numbers []int64) BudgetUse {
 		return BudgetUse{Used: int(numbers[0]), Waiting: int(numbers[1]), Paused: micros(numbers[2])}
 	}
-	return Use{Workspace: of(numbers), Updates: of(numbers[3:]), LookUps: of(numbers[6:])}, nil
+	use := Use{Workspace: of(numbers), Updates: of(numbers[3:]), LookUps: of(numbers[6:])}
+	for i, channel := range channels {
+		numbers := numbers[beforeChannels+perChannel*i:]
+		use.addChannel(ChannelUse{Channel: channel, Wait: micros(numbers[0]), Askers: int(numbers[1])})
+	}
+	return use, nil
 }
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
@@ -164,7 +178,7 @@ func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	updated := s.updated(ctx, name, 1)
 	_, lookedUp := s.lookUp(ctx, 0, 0)
 	_, noted := s.channelID(ctx, name, name)
-	_, counted := s.use(ctx)
+	_, counted := s.use(ctx, []string{name})
 	_, mentioned := s.mention(ctx, name, name, time.Second)
 	return errors.Join(posted, waits, paused, updates, updated, lookedUp, noted, counted, mentioned)
 }

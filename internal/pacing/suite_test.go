@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 			_, noted := s.channelID(ctx, "#seeded", "C0000001")
 			return errors.Join(post("one", "#first")(ctx, s), updated, lookedUp, mentioned, paused, noted)
 		}),
-		Keys: append(places, "updates", "update:seeded", "update:new", "lookups", "limited", "askers:#here", "mention:seeded", "mention:new", "id:#seeded", "id:#new"),
+		Keys: append(places, "updates", "update:seeded", "update:new", "lookups", "limited", "askers:#here", "askers:#first", "mention:seeded", "mention:new", "id:#seeded", "id:#new"),
 		Operations: []scripttest.Operation{
 			{
 				Name: "pause", Touches: []string{"calls", "pauses", "paces", "limited"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank", "set"},
@@ -97,9 +97,10 @@ func TestScripts(t *testing.T) {
 				Call: call(func(ctx context.Context, s shared) error { return s.updated(ctx, "seeded", 1) }),
 			},
 			{
-				Name: "use", Touches: []string{"calls", "pauses", "posts", "asked", "updates", "lookups"},
+				Name: "use", Touches: []string{"calls", "pauses", "posts", "asked", "updates", "lookups", "paces", "askers:#first"},
 				Call: call(func(ctx context.Context, s shared) error {
-					_, err := s.use(ctx)
+					s.budgets.Channel.Burst = 1 // so the channel is at its pace
+					_, err := s.use(ctx, []string{"#first"})
 					return err
 				}),
 			},

@@ -25,7 +25,7 @@ type overview struct {
 	Tiles      []tile
 	Chart      chart
 	Suppressed folded[status.Suppressed] // most first
-	Channels   folded[status.Channel]    // paused ones first
+	Channels   folded[status.Channel]    // paused ones first, then those at their pace
 	Workers    folded[worker]            // faulty ones first
 }
 
@@ -55,7 +55,8 @@ func fold[T any](all []T, most int) folded[T] {
 func newOverview(s status.Status) overview {
 	o := overview{Status: s, Tiles: tiles(s), Chart: draw(s), Suppressed: fold(s.Suppressed, topSuppressed)}
 	o.State, o.Bad = stateOf(s)
-	channels := slices.SortedStableFunc(slices.Values(s.Channels), func(a, b status.Channel) int { return cmp.Compare(b.Queue, a.Queue) })
+	channels := slices.SortedStableFunc(slices.Values(s.Channels), status.CompareWaiting)
+	channels = first(channels, func(c status.Channel) bool { return !c.PacedUntil.IsZero() })
 	o.Channels = fold(first(channels, func(c status.Channel) bool { return c.PausedUntil.After(s.At) }), topChannels)
 
 	var workers []worker

@@ -17,6 +17,7 @@ import (
 
 // templates are the pages and their parts. It is read-only.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"ahead":       func(t time.Time) bool { return t.After(time.Now()) },
 	"bytes":       bytes1024,
 	"clock":       clock,
 	"count":       count,

@@ -108,9 +108,16 @@ func (r Reporter) channels(counted status.Counted, pacer *pacing.Pacer) []status
 	if setup.Budgets(r.Settings).Channel.Interval > 0 {
 		rate = float64(r.Settings.Slack.Rate.Count) / r.Settings.Slack.Rate.Window.Seconds()
 	}
+	paced := make(map[string]time.Time)
+	if pacer != nil {
+		use := pacer.Use()
+		for _, channel := range use.Channels {
+			paced[channel.Channel] = use.At.Add(channel.Wait).UTC().Truncate(time.Millisecond)
+		}
+	}
 	var channels []status.Channel
 	for _, name := range r.Channels {
-		channel := status.Channel{Name: name, PerMinute: counted.Taken[name], Rate: rate}
+		channel := status.Channel{Name: name, PerMinute: counted.Taken[name], Rate: rate, Held: counted.Held[name], PacedUntil: paced[name]}
 		if last, known := counted.Digests[name]; known {
 			channel.LastDigest = last.UTC()
 		}

@@ -50,6 +50,12 @@ func (m Outcomes) InFlight(delta int) {
 	m.Counts.InFlight(delta)
 }
 
+// Held implements [consume.DeliveryMetrics].
+func (m Outcomes) Held(channel string, delta int) {
+	m.DeliveryMetrics.Held(channel, delta)
+	m.Counts.Held(channel, delta)
+}
+
 // Outage notes whether the failure policy acts, on its way to the metrics.
 type Outage struct {
 	throttle.Metrics

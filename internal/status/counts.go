@@ -23,6 +23,7 @@ type Counts struct {
 	taken    ring[map[string]int64] // by channel
 	slowest  ring[time.Duration]
 	digests  map[string]time.Time // by channel: the last digest
+	held     map[string]int64     // by channel: deliveries that wait for it
 	inHand   int
 	degraded bool
 }
@@ -40,6 +41,7 @@ func NewCounts() *Counts {
 		taken:   newRing[map[string]int64](time.Second, 60),
 		slowest: newRing[time.Duration](time.Second, 60),
 		digests: make(map[string]time.Time),
+		held:    make(map[string]int64),
 	}
 }
 
@@ -125,6 +127,16 @@ func (c *Counts) InFlight(delta int) {
 	c.inHand += delta
 }
 
+// Held changes the number of deliveries that wait for a channel in this worker.
+func (c *Counts) Held(channel string, delta int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held[channel] += int64(delta)
+	if c.held[channel] == 0 {
+		delete(c.held, channel)
+	}
+}
+
 // PolicyActs records that the failure policy acts.
 func (c *Counts) PolicyActs() {
 	c.mu.Lock()
@@ -146,6 +158,7 @@ type Counted struct {
 	Denials     map[Denial]int64     // of the last minute
 	Taken       map[string]int64     // messages of the last minute, by channel
 	Digests     map[string]time.Time // the last digest, by channel
+	Held        map[string]int64     // deliveries that wait, by channel
 	SlowestCall time.Duration
 	InHand      int
 	Degraded    bool
@@ -158,7 +171,7 @@ func (c *Counts) Now() Counted {
 	now := c.clock()
 	counted := Counted{
 		Denials: make(map[Denial]int64), Taken: make(map[string]int64), Digests: make(map[string]time.Time),
-		InHand: c.inHand, Degraded: c.degraded,
+		Held: maps.Clone(c.held), InHand: c.inHand, Degraded: c.degraded,
 	}
 	c.seconds.each(now, func(_ time.Time, r Rates) { counted.PerMinute.add(r) })
 	c.minutes.each(now, func(begin time.Time, r Rates) {

@@ -62,6 +62,19 @@ func TestCounts(t *testing.T) {
 	want(Rates{}, 0, 0, 0, 0)
 }
 
+// A channel that nothing waits for any more is not kept.
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	c := NewCounts()
+	c.Held("#a", 1)
+	c.Held("#b", 1)
+	c.Held("#a", 1)
+	c.Held("#b", -1)
+	held := c.Now().Held
+	testkit.Equal(t, len(held), 1, "channels that deliveries wait for")
+	testkit.Equal(t, held["#a"], 2, "deliveries that wait for #a")
+}
+
 // Producers choose categories, so the number of counts is bounded.
 func TestCountsAreBounded(t *testing.T) {
 	t.Parallel()

@@ -80,6 +80,10 @@ func (b Budget) with(other Budget) Budget {
 // with merges another worker's report of the channel.
 func (c Channel) with(other Channel) Channel {
 	other.PerMinute += c.PerMinute
+	other.Held += c.Held
+	if c.PacedUntil.After(other.PacedUntil) {
+		other.PacedUntil = c.PacedUntil
+	}
 	if c.PausedUntil.After(other.PausedUntil) {
 		other.PausedUntil = c.PausedUntil
 	}
@@ -88,6 +92,9 @@ func (c Channel) with(other Channel) Channel {
 	}
 	return other
 }
+
+// CompareWaiting orders channels: those with the most waiting deliveries and events first.
+func CompareWaiting(a, b Channel) int { return cmp.Compare(b.Queue+b.Held, a.Queue+a.Held) }
 
 // CompareLimits orders limits: the fullest first, then by denials in descending order.
 func CompareLimits(a, b Limit) int {

@@ -22,14 +22,14 @@ func TestMerge(t *testing.T) {
 	s.merge([]Report{
 		{
 			Worker: Worker{Name: "a", Revision: "7:9"}, Limits: []Limit{search, global}, SlowestCall: time.Second,
-			Channels: []Channel{{Name: "#b", PerMinute: 1, Rate: 1, LastDigest: later}, {Name: "#a"}},
+			Channels: []Channel{{Name: "#b", PerMinute: 1, Rate: 1, Held: 3, PacedUntil: later, LastDigest: later}, {Name: "#a"}},
 			Minutes:  []Minute{{At: at, Sent: 1, Dropped: 2, Delayed: 3}},
 			Budgets:  []Budget{{Name: "updates", Used: 1}, {Name: "lookups", Used: 2}, {Name: "workspace", Used: 4, Waiting: 1, PausedUntil: later}},
 			Changes:  []Change{{Path: "old"}},
 		},
 		{
 			Worker: Worker{Name: "b", Revision: "7:10"}, Omitted: []string{"1 of 2 minutes", "3 of 4 channels"}, Limits: []Limit{global, full, blocked}, SlowestCall: time.Millisecond,
-			Channels: []Channel{{Name: "#b", PerMinute: 2, Rate: 1, PausedUntil: later, LastDigest: at}},
+			Channels: []Channel{{Name: "#b", PerMinute: 2, Rate: 1, Held: 4, PacedUntil: at, PausedUntil: later, LastDigest: at}},
 			Minutes:  []Minute{{At: at, Sent: 10}, {At: later, Sent: 4}},
 			Budgets:  []Budget{{Name: "workspace", Used: 3, Waiting: 2, PausedUntil: at}},
 			Changes:  []Change{{Path: "new"}},
@@ -37,7 +37,7 @@ func TestMerge(t *testing.T) {
 	})
 	full.PerMinute = 7
 	testkit.EqualSlices(t, s.Limits, []Limit{full, blocked, global}, "limits")
-	testkit.EqualSlices(t, s.Channels, []Channel{{Name: "#a"}, {Name: "#b", PerMinute: 3, Rate: 1, PausedUntil: later, LastDigest: later}}, "channels")
+	testkit.EqualSlices(t, s.Channels, []Channel{{Name: "#a"}, {Name: "#b", PerMinute: 3, Rate: 1, Held: 7, PacedUntil: later, PausedUntil: later, LastDigest: later}}, "channels")
 	testkit.EqualSlices(t, s.Budgets, []Budget{{Name: "workspace", Used: 4, Waiting: 2, PausedUntil: later}, {Name: "updates", Used: 1}, {Name: "lookups", Used: 2}}, "budgets")
 	testkit.EqualSlices(t, s.Minutes, []Minute{{At: at, Sent: 11, Dropped: 2, Delayed: 3}, {At: later, Sent: 4}}, "minutes")
 	testkit.EqualSlices(t, s.Changes, []Change{{Path: "new"}}, "changes")

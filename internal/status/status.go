@@ -124,11 +124,13 @@ type Suppressed struct {
 	Until    time.Time `json:"until,omitzero"` // when the next slot opens
 }
 
-// Channel is a destination.
+// Channel is a destination. At its pace it takes no post until PacedUntil, because it has had as many posts as its rate and burst allow.
 type Channel struct {
 	Name        string    `json:"name"`
 	PausedUntil time.Time `json:"paused_until,omitzero"`
-	Queue       int64     `json:"queue"`                // events waiting for it
+	PacedUntil  time.Time `json:"paced_until,omitzero"` // of its next post; it was at its pace when a worker last counted
+	Queue       int64     `json:"queue"`                // events that wait for it in the room
+	Held        int64     `json:"held,omitempty"`       // deliveries that wait for it in workers; some of their events are still in the room
 	PerMinute   int64     `json:"per_minute"`           // accepted messages in the last minute
 	Rate        float64   `json:"rate"`                 // maximum of messages per second; 0: no bound
 	LastDigest  time.Time `json:"last_digest,omitzero"` // posted by a running worker

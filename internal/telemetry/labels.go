@@ -27,7 +27,7 @@ var (
 	pairings       = closedSet{"paired", "unpaired"}
 	waits          = closedSet{"slot", "pair", "redis", "body", "channel", "ready", "update", "steady"}
 	refusals       = closedSet{"slot", "pair", "redis", "body", "channel", "part", "update", "steady"}
-	paceBudgets    = closedSet{"workspace", "updates", "lookups"}
+	paceBudgets    = closedSet{"channels", "workspace", "updates", "lookups"}
 	places         = closedSet{"room", "dead_letters", "journal", "limits"}
 )
 

@@ -282,9 +282,9 @@ func newWaiting(r registrar) *Waiting {
 		inFlight: r.gauge("notifier_inflight",
 			"Events that this worker has received and that have no outcome yet."),
 		paceUsed: r.gauges("notifier_pace_used",
-			"Requests to Slack in the last window of a budget that all workers share.", "budget"),
+			"Use of a budget of requests to Slack that all workers share: the number of channels that are at their pace for channels, requests of the last window for the other budgets.", "budget"),
 		paceWaiting: r.gauges("notifier_pace_waiting",
-			"What waits for a budget that all workers share: channels for the workspace, reserved updates for the updates, reserved look-ups for the look-ups of posts.", "budget"),
+			"What waits for a budget that all workers share: channels for their own pace (channels) or for the workspace, reserved updates for the updates, reserved look-ups for the look-ups of posts.", "budget"),
 	}
 }
 
@@ -303,10 +303,10 @@ func (m *Waiting) RoomPending(reason string, n int) {
 // RoomRefused counts n events that the room did not take for a reason, because too many of their category wait.
 func (m *Waiting) RoomRefused(reason string, n int) { m.roomRefused.add(reason, n) }
 
-// Held changes the number of deliveries that wait for their channel by delta.
-func (m *Waiting) Held(delta int) { m.held.Add(float64(delta)) }
+// Held changes the number of deliveries that wait for their channel by delta. The gauge has no label for the channel.
+func (m *Waiting) Held(_ string, delta int) { m.held.Add(float64(delta)) }
 
-// PaceUsed sets the requests of the last window of a budget, and what waits for the budget. Each instance reports the use of all instances.
+// PaceUsed sets the use of a budget, and what waits for it. Each instance reports the use of all instances.
 func (m *Waiting) PaceUsed(budget string, used, waiting int) {
 	label := paceBudgets.label(budget)
 	m.paceUsed.WithLabelValues(label).Set(float64(used))

@@ -188,6 +188,8 @@ var counting = []struct {
 	{func(m *telemetry.Metrics) { m.Waiting.Delayed() }, `delayed_total`, 1},
 	{func(m *telemetry.Metrics) { m.Waiting.AckPending(7); m.Waiting.AckPending(4) }, `ack_pending`, 4},
 	{func(m *telemetry.Metrics) { m.Waiting.RoomPending("slot", 7); m.Waiting.RoomPending("slot", 4) }, `room_pending{reason="slot"}`, 4},
+	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("channels", 6, 5) }, `pace_used{budget="channels"}`, 6},
+	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("channels", 6, 5) }, `pace_waiting{budget="channels"}`, 5},
 	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("updates", 7, 0) }, `pace_used{budget="updates"}`, 7},
 	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("lookups", 9, 0) }, `pace_used{budget="lookups"}`, 9},
 	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("workspace", 0, 3) }, `pace_waiting{budget="workspace"}`, 3},
@@ -197,7 +199,7 @@ var counting = []struct {
 	{func(m *telemetry.Metrics) { m.Losses.Forged("limits", 3); m.Losses.Forged("limits", 1) }, `forged_messages_total{place="limits"}`, 4},
 	{func(m *telemetry.Metrics) { m.Losses.JournalLost(5) }, `journal_lost_total`, 5},
 	{func(m *telemetry.Metrics) { m.Losses.SpansLost(5) }, `spans_lost_total`, 5},
-	{func(m *telemetry.Metrics) { m.Waiting.Held(3); m.Waiting.Held(-1) }, `held`, 2},
+	{func(m *telemetry.Metrics) { m.Waiting.Held("#a", 3); m.Waiting.Held("#b", -1) }, `held`, 2},
 	{func(m *telemetry.Metrics) { m.Decisions.PolicyActs() }, `degraded{policy="hold"}`, 1},
 	{func(m *telemetry.Metrics) { m.SettingsMismatch(2) }, `settings_mismatch`, 1},
 }

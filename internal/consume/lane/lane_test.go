@@ -51,7 +51,7 @@ func (f *fakePacer) Paused(string) time.Duration                        { return
 // heldNow is the number of deliveries that wait.
 type heldNow struct{ atomic.Int64 }
 
-func (h *heldNow) Held(delta int) { h.Add(int64(delta)) }
+func (h *heldNow) Held(_ string, delta int) { h.Add(int64(delta)) }
 
 func newLanes(pacer *fakePacer, pace time.Duration) *Lanes {
 	return New(Options{Pacer: pacer, Pace: pace, Concurrency: 4, Poll: time.Second, Metrics: &pacer.held})

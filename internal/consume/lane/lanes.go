@@ -60,7 +60,9 @@ type Pacer interface {
 }
 
 // Metrics counts deliveries that wait for their channel in this process. Its method may be called concurrently.
-type Metrics interface{ Held(delta int) }
+type Metrics interface {
+	Held(channel string, delta int)
+}
 
 // Options configure [New].
 type Options struct {

@@ -224,7 +224,7 @@ func (k *worker) run(ctx context.Context, streams *stream.Client) {
 	worker.Store(made)
 	background, end := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
-	for _, run := range []func(context.Context){limiter.Run, pacer.Run, digests.Run} {
+	for _, run := range []func(context.Context){limiter.Run, func(ctx context.Context) { pacer.Run(ctx, nil) }, digests.Run} {
 		parts.Go(func() { run(background) })
 	}
 	k.limiter = limiter
