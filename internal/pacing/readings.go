@@ -12,11 +12,12 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// A waiting instance asks every askEvery for the reading of another instance. An instance that reads renews its claim every keepEvery, several
-// times before the claim expires (CLAIM_KEPT of reading.lua).
+// An instance that waits for another instance's reading asks for it after firstPause, and then less and less often. An instance that reads renews
+// its claim every keepEvery, several times before the claim expires (CLAIM_KEPT of reading.lua).
 const (
-	askEvery  = 250 * time.Millisecond
-	keepEvery = 3 * time.Second
+	firstPause   = 50 * time.Millisecond
+	longestPause = time.Second
+	keepEvery    = 3 * time.Second
 )
 
 // Readings shares between instances what they read of threads: channels, or threads in channels. Its methods may be called concurrently.
@@ -43,48 +44,59 @@ type Reading struct {
 	keys     []string
 	caller   string // a name that no other Reading has
 
-	question int
-	asked    int64 // when the question was asked, by the clock of Redis; 0: it was not
-	seen     int64 // when the newest reading began that Await has returned
-	hasBegun bool
+	questions []question // in their order
+	seen      int64      // when the newest reading began that Await has returned
+	hasBegun  bool
+}
+
+// question is a question, and when it was asked by the clock of Redis.
+type question struct {
+	number int
+	asked  int64
 }
 
 // The answers of the step ask, as in reading.lua.
 const (
 	hasClaim   = 1
 	newReading = 2
-	provesAll  = 3
+	allRead    = 3
 )
 
-// Await waits until another instance has read the thread, and returns the ts of the posts that are there by their names. If isAll is true, no
-// other posts were there when the question was asked, since a time that long ago. The caller numbers its questions: with the same number, it
-// is the same question, which was asked in the first call.
+// Await waits until another instance has read the thread, and returns the ts of the posts that are there by their names. When the questions up
+// to number answered were asked, no other posts were there. next returns the number of the newest question, and how long ago the oldest message
+// is that matters to any question. It is called repeatedly, since questions may be asked while Await waits.
 //
 // Without posts (nil), the caller has the claim and reads the thread itself. The claim lasts until End or until ctx ends. Each error means that
 // the caller reads for itself alone.
-func (r *Reading) Await(ctx context.Context, question int, ago time.Duration) (posts map[string]string, isAll bool, err error) {
-	if question != r.question {
-		r.question, r.asked = question, 0
-	}
-	began := time.Now()
-	for {
-		answer, err := r.call(ctx, "ask", ago+time.Since(began), r.asked, r.seen)
+func (r *Reading) Await(ctx context.Context, next func() (number int, ago time.Duration)) (posts map[string]string, answered int, err error) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		number, ago := next()
+		answer, err := r.call(ctx, "ask", ago, r.seen, "")
 		if err != nil {
-			return nil, false, err
+			return nil, 0, err
 		}
-		r.asked = answer.time
+		if len(r.questions) == 0 || r.questions[len(r.questions)-1].number < number {
+			r.questions = append(r.questions, question{number, answer.time})
+		}
 		switch answer.state {
 		case hasClaim:
 			go r.keep(ctx)
-			return nil, false, nil
-		case newReading, provesAll:
-			r.seen, posts, err = postsOf(answer.reading)
-			return posts, answer.state == provesAll, err
+			return nil, 0, nil
+		case newReading, allRead:
+			if r.seen, posts, err = postsOf(answer.reading); err != nil || answer.state != allRead {
+				return posts, 0, err
+			}
+			for _, asked := range r.questions {
+				if asked.asked < r.seen {
+					answered = asked.number
+				}
+			}
+			return posts, answered, nil
 		}
 		select {
-		case <-time.After(askEvery):
+		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, false, context.Cause(ctx)
+			return nil, 0, context.Cause(ctx)
 		}
 	}
 }

@@ -30,104 +30,113 @@ func newReaders(t *testing.T) readers {
 	return readers{NewReadings(runner, nil), t, server}
 }
 
+// asking returns a question with a number about messages of a time.
+func asking(number int, ago time.Duration) func() (int, time.Duration) {
+	return func() (int, time.Duration) { return number, ago }
+}
+
 // claimed makes a part that has the claim on a thread.
 func (r readers) claimed(ctx context.Context, ago time.Duration) *Reading {
 	r.t.Helper()
 	reading := r.Of("C1")
-	if posts, _, err := reading.Await(ctx, 1, ago); posts != nil || err != nil {
+	if posts, _, err := reading.Await(ctx, asking(1, ago)); posts != nil || err != nil {
 		r.t.Fatalf("got %v and %v, want the claim", posts, err)
 	}
 	return reading
 }
 
-// ask takes one step of a question, without waiting. It returns the state of the answer.
-func (r readers) ask(reading *Reading, ago time.Duration) int64 {
+// wait has a part ask a question while another instance has the claim. It returns when the question is in Redis.
+func (r readers) wait(reading *Reading, number int, ago time.Duration) {
 	r.t.Helper()
-	answer := testkit.Must(reading.call(r.t.Context(), "ask", ago, reading.asked, reading.seen))(r.t)
-	reading.asked = answer.time
-	return answer.state
+	ctx, cancel := context.WithCancel(r.t.Context())
+	asked := 0
+	_, _, err := reading.Await(ctx, func() (int, time.Duration) {
+		if asked++; asked == 2 { // the first call has returned
+			cancel()
+		}
+		return number, ago
+	})
+	if !errors.Is(err, context.Canceled) {
+		r.t.Fatalf("got %v, want that it waits", err)
+	}
+}
+
+// wantAnswered wants what another instance has read, and up to which question it proves what is missing.
+func (r readers) wantAnswered(reading *Reading, number int, ago time.Duration, posts map[string]string, want int) {
+	r.t.Helper()
+	got, answered, err := reading.Await(r.t.Context(), asking(number, ago))
+	if err != nil || got == nil || !maps.Equal(got, posts) || answered != want {
+		r.t.Errorf("got %v, %d and %v, want %v and %d", got, answered, err, posts, want)
+	}
 }
 
 var readPosts = map[string]string{"a": "1.1", "b": "2.2"}
 
-// TestReadingAnswersOthers has an instance read a thread while others wait, and one asks after the reading has begun. All learn what is there. Only
-// those who asked before it began learn what is not there, if the reading went back far enough and reached the end.
+// TestReadingAnswersOthers has an instance read a thread while another one waits, with a question that it asks before the reading begins, or
+// after. It learns what is there, and what is not there if it asked before, and if the reading has reached the end.
 func TestReadingAnswersOthers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		asksLate bool
 		ago      time.Duration
 		isAll    bool
-		want     int64
+		want     int
 	}{
-		"in time":            {false, time.Minute, true, provesAll},
-		"further back":       {false, time.Hour, true, provesAll}, // the reading goes back that far too
-		"late":               {true, time.Minute, true, newReading},
-		"the reading is cut": {false, time.Minute, false, newReading},
+		"in time":            {false, time.Minute, true, 1},
+		"further back":       {false, time.Hour, true, 1}, // the reading goes back that far too
+		"late":               {true, time.Minute, true, 0},
+		"the reading is cut": {false, time.Minute, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newReaders(t)
 			reader, other := r.claimed(t.Context(), time.Minute), r.Of("C1")
-			const waits = 0
 			if !test.asksLate {
-				testkit.Equal(t, r.ask(other, test.ago), int64(waits), "answer while another one has the claim")
+				r.wait(other, 1, test.ago)
 			}
 			ago := reader.Begin(t.Context(), time.Minute)
 			if ago < test.ago || ago > test.ago+time.Minute {
 				t.Errorf("the reading goes back for %v, want %v and a little", ago, test.ago)
 			}
-			if test.asksLate {
-				testkit.Equal(t, r.ask(other, test.ago), int64(waits), "answer during the reading")
-			}
+			r.wait(other, 1, test.ago)
+			r.wait(other, 2, test.ago) // another question, in any case too late
 			reader.End(t.Context(), readPosts, test.isAll)
-			posts, isAll, err := other.Await(t.Context(), other.question, test.ago)
-			testkit.NoError(t, err)
-			testkit.Equal(t, maps.Equal(posts, readPosts), true, "the posts are shared")
-			testkit.Equal(t, isAll, test.want == provesAll, "the reading proves what is not there")
-			if posts, _, err := other.Await(t.Context(), other.question, test.ago); posts != nil || err != nil {
+			r.wantAnswered(other, 2, test.ago, readPosts, test.want)
+			if posts, _, err := other.Await(t.Context(), asking(2, test.ago)); posts != nil || err != nil {
 				t.Errorf("after the reading: got %v and %v, want the claim", posts, err)
 			}
 		})
 	}
 }
 
-// TestReadingOfFurtherBack has a question about older messages than the reading went back to: it was asked after the reading had begun, or its
-// age was not known then.
+// TestReadingOfFurtherBack has a question about messages that are older than what was read, since they mattered only after the reading began.
 func TestReadingOfFurtherBack(t *testing.T) {
 	t.Parallel()
-	r := newReaders(t)
-	reader, other := r.claimed(t.Context(), time.Minute), r.Of("C1")
-	r.ask(other, time.Minute)
-	reader.Begin(t.Context(), time.Minute)
-	reader.End(t.Context(), nil, true)
-	testkit.Equal(t, r.ask(other, time.Hour), newReading, "answer about an older message")
-	testkit.Equal(t, r.ask(other, time.Minute), provesAll, "answer about the message of the question")
-	posts, isAll, err := other.Await(t.Context(), 1, time.Minute) // another question
-	if err != nil || posts == nil || isAll {
-		t.Errorf("a question after the reading: got %v, %t and %v, want no proof", posts, isAll, err)
+	for ago, want := range map[time.Duration]int{time.Minute: 1, time.Hour: 0} {
+		r := newReaders(t)
+		reader, other := r.claimed(t.Context(), time.Minute), r.Of("C1")
+		r.wait(other, 1, time.Minute)
+		reader.Begin(t.Context(), time.Minute)
+		reader.End(t.Context(), nil, true)
+		r.wantAnswered(other, 1, ago, map[string]string{}, want)
 	}
 }
 
-// TestReadingWithoutAnEnd has readings that share nothing: without a beginning, without a claim, and by an instance that is killed. The next
-// instance gets the claim.
+// TestReadingWithoutAnEnd has readings that share nothing: one has not begun, and one has lost its claim. The next instance gets the claim.
 func TestReadingWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	r := newReaders(t)
-	r.claimed(t.Context(), time.Minute).End(t.Context(), readPosts, true) // it has not begun
-	killed, kill := context.WithCancel(t.Context())
-	late := r.claimed(killed, time.Minute)
+	r.claimed(t.Context(), time.Minute).End(t.Context(), readPosts, true)
+	late, other := r.claimed(t.Context(), time.Minute), r.Of("C1")
 	late.Begin(t.Context(), time.Minute)
-	kill()
-	waiting := r.Of("C1")
-	testkit.Equal(t, r.ask(waiting, time.Minute), 0, "answer while the claim of a killed instance lasts")
+	r.wait(other, 1, time.Minute)
 	r.server.CLI("DEL", key("reading:C1")) // as if it had expired
 	next := r.claimed(t.Context(), time.Minute)
 	late.End(t.Context(), readPosts, true)
 	testkit.Equal(t, r.server.CLI("EXISTS", key("read:C1")), "0", "a reading is stored")
 	next.Begin(t.Context(), time.Minute)
 	next.End(t.Context(), nil, true)
-	testkit.Equal(t, r.ask(waiting, time.Minute), provesAll, "answer after the next reading")
+	r.wantAnswered(other, 1, time.Minute, map[string]string{}, 1)
 }
 
 // TestReadingsKeepAClaim has a reading that goes on when its claim is about to expire.
@@ -145,19 +154,19 @@ func TestReadingsWithoutRedis(t *testing.T) {
 	r := newReaders(t)
 	unavailable := *r.Readings
 	unavailable.available = func() bool { return false }
-	_, _, err := unavailable.Of("C1").Await(t.Context(), 1, 0)
+	_, _, err := unavailable.Of("C1").Await(t.Context(), asking(1, 0))
 	if !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("got %v, want %v", err, script.ErrUnavailable)
 	}
 	for _, odd := range []string{"9 0 1 name", "99999999999999999999 0 1"} {
 		r.server.CLI("SET", key("read:C1"), odd)
-		if posts, isAll, err := r.Of("C1").Await(t.Context(), 1, 0); err == nil || posts != nil || isAll {
-			t.Errorf("%q: got %v, %t and %v, want an error", odd, posts, isAll, err)
+		if posts, answered, err := r.Of("C1").Await(t.Context(), asking(1, 0)); err == nil || posts != nil || answered != 0 {
+			t.Errorf("%q: got %v, %d and %v, want an error", odd, posts, answered, err)
 		}
 	}
 	r.server.CLI("SET", key("read:C1"), "odd")
 	r.claimed(t.Context(), 0)
-	_, _, err = r.Of("C1").Await(testkit.Ended(t), 1, 0)
+	_, _, err = r.Of("C1").Await(testkit.Ended(t), asking(1, 0))
 	if err == nil {
 		t.Error("with an ended context: no error")
 	}

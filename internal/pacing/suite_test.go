@@ -40,8 +40,8 @@ func TestScripts(t *testing.T) {
 			_, mentioned := s.mention(ctx, "seeded", "id", time.Minute)
 			_, paused := s.pause(ctx, "#paused", time.Hour)
 			_, noted := s.channelID(ctx, "#seeded", "C0000001")
-			claimed := step("seeded", "one", "ask", 0, 0)(ctx, s)
-			begun := step("begun", "one", "ask", 0, 0)(ctx, s)
+			claimed := step("seeded", "one", "ask", 0, "")(ctx, s)
+			begun := step("begun", "one", "ask", 0, "")(ctx, s)
 			begun = errors.Join(begun, step("begun", "one", "begin", 0, "")(ctx, s))
 			return errors.Join(post("one", "#first")(ctx, s), updated, lookedUp, mentioned, paused, noted, claimed, begun)
 		}),
@@ -91,12 +91,12 @@ func TestScripts(t *testing.T) {
 				}),
 			},
 			{
-				Name: "claim a thread", Touches: []string{"calls", "reading:new", "read:new"}, Writes: []string{"set"}, Call: call(step("new", "two", "ask", 0, 0)),
+				Name: "claim a thread", Touches: []string{"calls", "reading:new", "read:new"}, Writes: []string{"set"}, Call: call(step("new", "two", "ask", 0, "")),
 			},
 			{
 				Name: "wait for the reading of a thread", Touches: []string{"calls", "reading:seeded", "read:seeded"}, Writes: []string{"set"},
 				Call: call(func(ctx context.Context, s shared) error {
-					_, err := NewReadings(s.runner, nil).Of("seeded").call(ctx, "ask", time.Hour, 0, 0) // further back than the seed
+					_, err := NewReadings(s.runner, nil).Of("seeded").call(ctx, "ask", time.Hour, 0, "") // further back than the seed
 					return err
 				}),
 			},

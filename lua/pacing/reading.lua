@@ -12,12 +12,12 @@
 --
 -- ARGV
 --   step, name of the caller for this reading, how long ago the oldest message is that matters (microseconds)
---   step ask: time of the question (0: it is asked now), time of the newest reading that the caller has seen
+--   step ask: time of the newest reading that the caller has seen
 --   step end: 1 if the caller has read all, otherwise 0; names and ts of posts (if it has read neither, nothing is stored)
 --
 -- Returns
 --   step ask: 0 if another instance has the claim, 1 if the caller has it, 2 if there is a reading that the caller has not seen, 3
---     if that reading also proves what is absent; time of the question; the reading
+--     if that reading also has all messages that matter; time of the question; the reading
 --   step begin: 1 if the caller has the claim, otherwise 0; how long ago the oldest message is that matters to anyone; ''
 --   steps keep, end: as begin; 0; ''
 --
@@ -46,13 +46,9 @@ local function save_claim(name, ...)
 end
 
 if step == 'ask' then
-  local asked, seen = tonumber(ARGV[4]), tonumber(ARGV[5])
-  if asked == 0 then
-    asked = math.max(now, newest)
-  end
-  if holder ~= caller and read_begun > seen then
-    local proves = read_all == '1' and read_begun > asked and read_since <= since
-    return { proves and 3 or 2, asked, read }
+  local asked = math.max(now, newest)
+  if holder ~= caller and read_begun > tonumber(ARGV[4]) then
+    return { read_all == '1' and read_since <= since and 3 or 2, asked, read }
   end
   if holder and holder ~= caller then
     if begun == 0 and since < claim_since then

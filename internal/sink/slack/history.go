@@ -61,7 +61,7 @@ func newHistory(w *web, share func(thread string) Reading) *history {
 // reading is one pass over the messages since a time, until every wanted post is found.
 type reading struct {
 	since   time.Time          // guarded by history.mu until the reading begins
-	wanted  map[string]*wanted // by name; guarded by history.mu until the reading begins
+	wanted  map[string]*wanted // what has no answer yet, by name; guarded by history.mu until the reading begins
 	callers int                // that wait for it; guarded by history.mu
 	joined  int                // callers that have ever waited for it; guarded by history.mu
 	cancel  context.CancelFunc
@@ -77,8 +77,9 @@ type reading struct {
 
 // wanted is a post that callers look for.
 type wanted struct {
-	found chan struct{} // closed behind ts
-	ts    string
+	joined   int           // number of the last caller that has joined
+	answered chan struct{} // closed behind ts
+	ts       string        // "": the post is not there
 }
 
 // codeTooMany is the code of a list or a reading that did not reach its end.
@@ -90,7 +91,7 @@ func (h *history) find(ctx context.Context, of thread, since time.Time, name str
 	r, post := h.join(of, since, name)
 	defer h.leave(of, r)
 	select {
-	case <-post.found:
+	case <-post.answered:
 	case <-r.ended:
 		if post.ts == "" {
 			return "", r.failure
@@ -121,8 +122,9 @@ func (h *history) join(of thread, since time.Time, name string) (*reading, *want
 		r.since = since
 	}
 	if r.wanted[name] == nil {
-		r.wanted[name] = &wanted{found: make(chan struct{})}
+		r.wanted[name] = &wanted{answered: make(chan struct{})}
 	}
+	r.wanted[name].joined = r.joined
 	return r, r.wanted[name]
 }
 
@@ -214,7 +216,7 @@ func (h *history) read(ctx context.Context, of thread, r *reading, since time.Ti
 		cursor = page.Metadata.Cursor
 		r.note(page.Messages)
 		r.readsAll = cursor == ""
-		if allFound = r.isComplete(); allFound || r.readsAll {
+		if allFound = len(r.wanted) == 0; allFound || r.readsAll {
 			return allFound, nil
 		}
 		pages++

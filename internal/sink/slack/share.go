@@ -14,10 +14,10 @@ var postName = regexp.MustCompile(`^[a-z2-7]{32}$`)
 
 // Reading is the part of this worker in the reading of a thread by all workers: pacing.Reading. One goroutine uses it, for one reading.
 type Reading interface {
-	// Await returns the posts of another worker's reading, their ts by their names. If isAll is true, no other posts were there when the
-	// question was asked, since a time that long ago; calls with the same number ask the same question. If posts is nil, this worker has to read.
-	// After an error it reads for itself alone.
-	Await(ctx context.Context, question int, ago time.Duration) (posts map[string]string, isAll bool, err error)
+	// Await returns the posts of another worker's reading, their ts by their names. When the questions up to number answered were asked, no
+	// other posts were there. next returns the number of the newest question, and how long ago the oldest message is that matters; it may be
+	// called repeatedly. If posts is nil, this worker has to read. After an error it reads for itself alone.
+	Await(ctx context.Context, next func() (number int, ago time.Duration)) (posts map[string]string, answered int, err error)
 	// Begin records that this worker's reading begins, and returns for how long it has to go back: for ago or longer.
 	Begin(ctx context.Context, ago time.Duration) time.Duration
 	// End shares what this worker has read. isAll is true if there were no other posts.
@@ -28,8 +28,8 @@ type Reading interface {
 type unshared struct{}
 
 // Await implements Reading.
-func (unshared) Await(context.Context, int, time.Duration) (map[string]string, bool, error) {
-	return nil, false, nil
+func (unshared) Await(context.Context, func() (int, time.Duration)) (map[string]string, int, error) {
+	return nil, 0, nil
 }
 
 // Begin implements Reading.
@@ -50,33 +50,37 @@ func (t thread) name() string {
 // returns false, and this worker reads.
 func (h *history) awaitOthers(ctx context.Context, of thread, r *reading) (mine Reading, areAnswered bool) {
 	mine = h.share(of.name())
-	for {
+	next := func() (int, time.Duration) {
 		h.mu.Lock()
-		question, ago := r.joined, h.now().Sub(r.since)
-		h.mu.Unlock()
-		posts, isAll, err := mine.Await(ctx, question, ago)
+		defer h.mu.Unlock()
+		return r.joined, h.now().Sub(r.since)
+	}
+	for {
+		posts, answered, err := mine.Await(ctx, next)
 		switch {
 		case err != nil:
 			return unshared{}, false
 		case posts == nil:
 			return mine, false
-		case h.answer(of, r, posts, isAll, question):
+		case h.answer(of, r, posts, answered):
 			return unshared{}, true
 		}
 	}
 }
 
-// answer answers the callers of a waiting reading with another worker's posts. It reports whether every caller has an answer. A caller that
-// joined after the question has none from a post that is missing.
-func (h *history) answer(of thread, r *reading, posts map[string]string, isAll bool, question int) bool {
+// answer answers callers of a waiting reading with another worker's posts. A post that is missing is an answer for the callers that have joined as
+// the first ones, up to a number. It reports whether every caller has an answer.
+func (h *history) answer(of thread, r *reading, posts map[string]string, answered int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for name := range r.wanted {
+	for name, post := range r.wanted {
 		if ts := posts[name]; messageTimestamp.MatchString(ts) {
-			r.found(name, ts)
+			r.answer(name, ts)
+		} else if ts == "" && post.joined <= answered {
+			r.answer(name, "")
 		}
 	}
-	areAnswered := r.isComplete() || isAll && r.joined == question
+	areAnswered := len(r.wanted) == 0
 	if areAnswered && h.waiting[of] == r {
 		delete(h.waiting, of)
 	}
@@ -87,7 +91,7 @@ func (h *history) answer(of thread, r *reading, posts map[string]string, isAll b
 func (r *reading) note(messages []message) {
 	for _, message := range messages {
 		name := message.name()
-		r.found(name, message.Timestamp)
+		r.answer(name, message.Timestamp)
 		switch {
 		case r.posts[name] != "" || !postName.MatchString(name): // nobody looks for a name of another form
 		case len(r.posts) == maxShared:
@@ -98,20 +102,11 @@ func (r *reading) note(messages []message) {
 	}
 }
 
-// found answers the callers that look for a post.
-func (r *reading) found(name, ts string) {
-	if post := r.wanted[name]; post != nil && post.ts == "" {
+// answer answers the callers that look for a post; ts is "" if the post is not there.
+func (r *reading) answer(name, ts string) {
+	if post := r.wanted[name]; post != nil {
 		post.ts = ts
-		close(post.found)
+		close(post.answered)
+		delete(r.wanted, name)
 	}
-}
-
-// isComplete reports whether every wanted post is found.
-func (r *reading) isComplete() bool {
-	for _, post := range r.wanted {
-		if post.ts == "" {
-			return false
-		}
-	}
-	return true
 }
