@@ -37,8 +37,8 @@ func (r *Readings) Of(thread string) *Reading {
 }
 
 // Reading is the part of one instance in the reading of a thread: it waits for the readings of other instances, or reads and shares what it
-// has read. One goroutine calls its methods: Await, possibly several times, and if it has the claim then, Begin before its first request and
-// End. If anything fails in between, the other instances learn nothing from this reading, and read for themselves.
+// has read. One goroutine calls its methods: Await, possibly several times. When it has the claim, it calls Begin before its first request to
+// Slack, and End in any case. If Redis fails in between, other instances learn nothing from this reading, and read for themselves.
 type Reading struct {
 	readings *Readings
 	keys     []string

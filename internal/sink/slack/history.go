@@ -69,7 +69,7 @@ type reading struct {
 
 	posts    map[string]string // the ts of all posts that this worker has read, by name; at most maxShared
 	leftOut  bool              // posts lacks some of them
-	readsAll bool              // the last pass has read all messages since its time
+	readsAll bool              // this worker has read all messages since the time
 
 	ended   chan struct{} // closed behind failure
 	failure *sink.Error   // why the posts that are not found may be there
@@ -186,7 +186,9 @@ func (h *history) passes(ctx context.Context, of thread, r *reading, mine Readin
 		more := h.behind - behind
 		behind = h.behind
 		h.mu.Unlock()
-		if failure != nil || allFound || more < clockMargin/2 {
+		wentBack := more < clockMargin/2
+		r.readsAll = r.readsAll && wentBack
+		if failure != nil || allFound || wentBack {
 			return failure
 		}
 		if failure := h.web.awaitTurn(ctx, of.method()); failure != nil {

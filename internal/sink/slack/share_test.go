@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -171,17 +172,19 @@ func TestSharedReadingBeganBefore(t *testing.T) {
 	}
 }
 
+// pageOf returns an answer with posts of events.
+func pageOf(cursor string, ids ...string) string {
+	var messages []string
+	for _, id := range ids {
+		messages = append(messages, fmt.Sprintf(`{"ts":"1.3","metadata":{"event_type":"notifier_event","event_payload":{"name":"%s"}}}`, eventNamed(id).Name))
+	}
+	return fmt.Sprintf(`{"ok":true,"messages":[%s],"response_metadata":{"next_cursor":"%s"}}`, strings.Join(messages, ","), cursor)
+}
+
 // TestSharedReadingIsCut has a reading that does not reach the end: it has found its post, it fails, or it has more posts than it shares. Another
 // worker learns from it what is there, and reads for itself what is not.
 func TestSharedReadingIsCut(t *testing.T) {
 	t.Parallel()
-	page := func(cursor string, ids ...string) string {
-		var messages []string
-		for _, id := range ids {
-			messages = append(messages, fmt.Sprintf(`{"ts":"1.3","metadata":{"event_type":"notifier_event","event_payload":{"name":"%s"}}}`, eventNamed(id).Name))
-		}
-		return fmt.Sprintf(`{"ok":true,"messages":[%s],"response_metadata":{"next_cursor":"%s"}}`, strings.Join(messages, ","), cursor)
-	}
 	many := []string{"there"}
 	for i := range maxShared {
 		many = append(many, fmt.Sprint("many-", i))
@@ -192,9 +195,9 @@ func TestSharedReadingIsCut(t *testing.T) {
 		fails bool   // the first request for the second page fails
 		calls int32  // for a post that is there, and then for one that is not
 	}{
-		"has found its post":            {page("more", "there", "own"), "own", false, 1 + 2},
-		"fails":                         {page("more", "there"), "missing", true, 2 + 2},
-		"has more posts than it shares": {page("", many...), "own", false, 1 + 1},
+		"has found its post":            {pageOf("more", "there", "own"), "own", false, 1 + 2},
+		"fails":                         {pageOf("more", "there"), "missing", true, 2 + 2},
+		"has more posts than it shares": {pageOf("", many...), "own", false, 1 + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -209,7 +212,7 @@ func TestSharedReadingIsCut(t *testing.T) {
 					failed <- struct{}{}
 					w.WriteHeader(http.StatusInternalServerError)
 				default:
-					_, _ = io.WriteString(w, page(""))
+					_, _ = io.WriteString(w, pageOf(""))
 				}
 			})
 			o.Channel, o.LookUp = "C0000001", true
@@ -223,6 +226,35 @@ func TestSharedReadingIsCut(t *testing.T) {
 			testkit.Equal(t, calls.Load(), test.calls, "requests")
 		})
 	}
+}
+
+// TestSharedReadingWithAWrongClock has the clock of a worker ahead of Slack's clock. The worker finds its post, but has not gone back as far as the
+// question of another worker does.
+func TestSharedReadingWithAWrongClock(t *testing.T) {
+	t.Parallel()
+	const ahead, ago = 5 * time.Minute, 10 * time.Minute
+	var calls atomic.Int32
+	o := answeredBy(t, func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		ids := []string{"own"}
+		if timeOf(r.FormValue("oldest")).Before(time.Now().Add(-ago + time.Minute)) {
+			ids = append(ids, "older")
+		}
+		_, _ = io.WriteString(w, pageOf("", ids...))
+	})
+	o.Channel, o.LookUp = "C0000001", true
+	w := startWorkers(t, 2, o)
+	now := time.Now
+	w.all[0].history.now = func() time.Time { return now().Add(ahead) }
+	d := sink.Doubt{Delivery: eventNamed("own"), First: now().Add(ahead - ago)}
+	w.finds.Go(func() { wantPresence(t, w.all[0], d, sink.Present) })
+	testkit.Eventually(t, "the first worker has the claim", func() bool { return w.all[0].asked.Load() > 0 })
+	d = sink.Doubt{Delivery: eventNamed("older"), First: now().Add(-ago)}
+	w.finds.Go(func() { wantPresence(t, w.all[1], d, sink.Present) })
+	testkit.Eventually(t, "the question is in redis", func() bool { return w.all[1].asked.Load() > 0 })
+	w.allow()
+	w.finds.Wait()
+	testkit.Equal(t, calls.Load(), 2, "requests of two workers")
 }
 
 // TestSharingFails has Redis be unavailable from the start, and after a worker has claimed the reading. Each worker reads for itself.
