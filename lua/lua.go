@@ -39,6 +39,7 @@ const (
 	Update  Script = "pacing/update"
 	Updated Script = "pacing/updated"
 	LookUp  Script = "pacing/look_up"
+	Reading Script = "pacing/reading"
 	Channel Script = "pacing/channel"
 	Pause   Script = "pacing/pause"
 	Budgets Script = "pacing/budgets"
@@ -58,7 +59,7 @@ const (
 // Scripts lists all scripts.
 var Scripts = []Script{
 	Decide, Finish, Extend, Refund, Restore, Passed, Usage, Explain, AdoptLimits, Announce, Repeat, Resolve, Count, Pace, Update, Updated, LookUp,
-	Channel, Pause, Budgets, Mention, Delay, Turn, Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
+	Reading, Channel, Pause, Budgets, Mention, Delay, Turn, Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
 }
 
 // Algorithms lists the names of the files in algorithms/.

@@ -227,6 +227,7 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 		Metrics: metrics.Waiting,
 	})
 	w.sink.Pacer, w.sink.IDs = s.pacer, pacing.NewChannels(s.runner, w.redisAvailable)
+	w.sink.Readings = pacing.NewReadings(s.runner, w.redisAvailable)
 	var done func()
 	if s.outlet, done, err = setup.Sink(w.settings, w.sink); err != nil {
 		return nil, err

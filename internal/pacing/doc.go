@@ -38,5 +38,10 @@
 // [Channels] shares the IDs of channels between instances. A look-up needs the ID of a channel, and perhaps only the answer to another
 // instance's post has shown it.
 //
+// [Readings] shares what instances read of channels, so that a look-up rarely costs a request for each instance. One instance at a time has the
+// claim on a channel or a thread, renews the claim while it reads, and stores what it has read for a minute. Other instances wait for that
+// reading. Each asks first, and the reading answers the questions that Redis received before the reading began. If the claim expires or Redis
+// fails, an instance reads for itself: nothing is concluded from a reading that was not stored.
+//
 // Any number of goroutines may use a Pacer at once. [Pacer.Run] counts the use of the budgets, and owns the timers of the log.
 package pacing

@@ -180,5 +180,6 @@ func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	_, noted := s.channelID(ctx, name, name)
 	_, counted := s.use(ctx, []string{name})
 	_, mentioned := s.mention(ctx, name, name, time.Second)
-	return errors.Join(posted, waits, paused, updates, updated, lookedUp, noted, counted, mentioned)
+	_, claimed := NewReadings(scratch, nil).Of(name).call(ctx, "ask", 0, 0, "")
+	return errors.Join(posted, waits, paused, updates, updated, lookedUp, noted, counted, mentioned, claimed)
 }

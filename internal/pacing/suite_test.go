@@ -24,6 +24,14 @@ func TestScripts(t *testing.T) {
 			return err
 		}
 	}
+	step := func(thread, caller, step string, first, second any) func(ctx context.Context, s shared) error {
+		return func(ctx context.Context, s shared) error {
+			reading := NewReadings(s.runner, nil).Of(thread)
+			reading.caller = caller
+			_, err := reading.call(ctx, step, time.Minute, first, second)
+			return err
+		}
+	}
 	places := []string{"calls", "pauses", "paces", "posts", "turns", "asked"}
 	scripttest.Suite{
 		Seed: call(func(ctx context.Context, s shared) error {
@@ -32,9 +40,14 @@ func TestScripts(t *testing.T) {
 			_, mentioned := s.mention(ctx, "seeded", "id", time.Minute)
 			_, paused := s.pause(ctx, "#paused", time.Hour)
 			_, noted := s.channelID(ctx, "#seeded", "C0000001")
-			return errors.Join(post("one", "#first")(ctx, s), updated, lookedUp, mentioned, paused, noted)
+			claimed := step("seeded", "one", "ask", 0, "")(ctx, s)
+			begun := step("begun", "one", "ask", 0, "")(ctx, s)
+			begun = errors.Join(begun, step("begun", "one", "begin", 0, "")(ctx, s))
+			return errors.Join(post("one", "#first")(ctx, s), updated, lookedUp, mentioned, paused, noted, claimed, begun)
 		}),
-		Keys: append(places, "updates", "update:seeded", "update:new", "lookups", "limited", "askers:#here", "askers:#first", "mention:seeded", "mention:new", "id:#seeded", "id:#new"),
+		Keys: append(places, "updates", "update:seeded", "update:new", "lookups", "limited", "askers:#here", "askers:#first",
+			"mention:seeded", "mention:new", "id:#seeded", "id:#new",
+			"reading:seeded", "read:seeded", "reading:begun", "read:begun", "reading:new", "read:new"),
 		Operations: []scripttest.Operation{
 			{
 				Name: "pause", Touches: []string{"calls", "pauses", "paces", "limited"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank", "set"},
@@ -77,6 +90,28 @@ func TestScripts(t *testing.T) {
 					_, err := s.lookUp(ctx, 0, 0)
 					return err
 				}),
+			},
+			{
+				Name: "claim a thread", Touches: []string{"calls", "reading:new", "read:new"}, Writes: []string{"set"}, Call: call(step("new", "two", "ask", 0, "")),
+			},
+			{
+				Name: "wait for the reading of a thread", Touches: []string{"calls", "reading:seeded", "read:seeded"}, Writes: []string{"set"},
+				Call: call(func(ctx context.Context, s shared) error {
+					_, err := NewReadings(s.runner, nil).Of("seeded").call(ctx, "ask", time.Hour, 0, "") // further back than the seed
+					return err
+				}),
+			},
+			{
+				Name: "keep the claim", Touches: []string{"calls", "reading:seeded", "read:seeded"}, Writes: []string{"set"},
+				Call: call(step("seeded", "one", "keep", 0, "")),
+			},
+			{
+				Name: "begin a reading", Touches: []string{"calls", "reading:seeded", "read:seeded"}, Writes: []string{"set"},
+				Call: call(step("seeded", "one", "begin", 0, "")),
+			},
+			{
+				Name: "end a reading", Touches: []string{"calls", "reading:begun", "read:begun"}, Writes: []string{"set"},
+				Call: call(step("begun", "one", "end", 1, "name ts ")),
 			},
 			{
 				Name: "note the ID of a channel", Touches: []string{"id:#new"}, Writes: []string{"set"},

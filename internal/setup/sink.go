@@ -19,13 +19,14 @@ import (
 
 // SinkOptions are what a sink needs beside the settings.
 type SinkOptions struct {
-	Console io.Writer // where the console sink prints
-	Colour  bool      // the console sink prints colours
-	Version string    // of this program, for the User-Agent
-	Observe func(context.Context, sink.Request)
-	Pacer   slack.Pacer // nil: look-ups are not paced
-	IDs     slack.IDs   // nil: no other instance knows the ID of a channel
-	Logger  *slog.Logger
+	Console  io.Writer // where the console sink prints
+	Colour   bool      // the console sink prints colours
+	Version  string    // of this program, for the User-Agent
+	Observe  func(context.Context, sink.Request)
+	Pacer    slack.Pacer      // nil: look-ups are not paced
+	IDs      slack.IDs        // nil: no other instance knows the ID of a channel
+	Readings *pacing.Readings // nil: no other instance reads channels
+	Logger   *slog.Logger
 }
 
 // Sink makes what the settings deliver with. The caller calls done when it sends nothing more.
@@ -47,6 +48,10 @@ func Slack(settings config.Config, o SinkOptions) (*slack.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
+	var readings func(thread string) slack.Reading
+	if o.Readings != nil {
+		readings = func(thread string) slack.Reading { return o.Readings.Of(thread) }
+	}
 	return slack.New(slack.Options{
 		Token:      settings.Slack.Token.Reveal(),
 		WebhookURL: settings.Slack.WebhookURL.Reveal(),
@@ -62,12 +67,13 @@ func Slack(settings config.Config, o SinkOptions) (*slack.Sink, error) {
 		TemplateFailed: func(err error) {
 			o.Logger.Warn("template failed; used the default template", "error", err)
 		},
-		LookUp:  settings.Slack.LookUp == config.LookUpAuto,
-		Settle:  settings.Slack.Settle,
-		Pacer:   o.Pacer,
-		IDs:     o.IDs,
-		Observe: o.Observe,
-		Version: o.Version,
+		LookUp:   settings.Slack.LookUp == config.LookUpAuto,
+		Settle:   settings.Slack.Settle,
+		Pacer:    o.Pacer,
+		IDs:      o.IDs,
+		Readings: readings,
+		Observe:  o.Observe,
+		Version:  o.Version,
 	})
 }
 

@@ -12,5 +12,8 @@
 //
 // The handle of a user group is looked up when it is first needed. A message leaves out a handle that cannot be found.
 //
+// A post in doubt is looked up in the messages of its channel. Callers that look for posts of one channel share a reading, and workers share their
+// readings through Options.Readings. After any failure there, a worker reads for itself.
+//
 // Everything exported is safe for concurrent use. No error holds the token, the webhook URL or its path.
 package slack

@@ -38,11 +38,12 @@ func (t thread) method() string {
 	return "conversations.history"
 }
 
-// history reads the messages of channels and threads. Callers that ask about the same thread share a reading. No reading answers a caller
-// that asked after the reading had begun.
+// history reads the messages of channels and threads. Callers that ask about the same thread share a reading, and so do workers. A caller that
+// asked after a reading had begun learns from it only that a post is there, never that a post is missing.
 type history struct {
-	web *web
-	now func() time.Time
+	web   *web
+	share func(thread string) Reading
+	now   func() time.Time
 
 	mu      sync.Mutex
 	waiting map[thread]*reading // readings that have not begun
@@ -50,17 +51,25 @@ type history struct {
 	behind  time.Duration       // Slack's clock was behind the clock here by so much
 }
 
-func newHistory(w *web) *history {
-	return &history{web: w, now: time.Now, waiting: make(map[thread]*reading), newest: make(map[thread]*reading)}
+func newHistory(w *web, share func(thread string) Reading) *history {
+	if share == nil {
+		share = func(string) Reading { return unshared{} }
+	}
+	return &history{web: w, share: share, now: time.Now, waiting: make(map[thread]*reading), newest: make(map[thread]*reading)}
 }
 
 // reading is one pass over the messages since a time, until every wanted post is found.
 type reading struct {
 	since   time.Time          // guarded by history.mu until the reading begins
-	wanted  map[string]*wanted // by name; guarded by history.mu until the reading begins
+	wanted  map[string]*wanted // what has no answer yet, by name; guarded by history.mu until the reading begins
 	callers int                // that wait for it; guarded by history.mu
+	joined  int                // callers that have ever waited for it; guarded by history.mu
 	cancel  context.CancelFunc
 	before  <-chan struct{} // closed when the reading of the thread before has ended; nil: there is none
+
+	posts    map[string]string // the ts of all posts that this worker has read, by name; at most maxShared
+	leftOut  bool              // posts lacks some of them
+	readsAll bool              // this worker has read all messages since the time
 
 	ended   chan struct{} // closed behind failure
 	failure *sink.Error   // why the posts that are not found may be there
@@ -68,8 +77,9 @@ type reading struct {
 
 // wanted is a post that callers look for.
 type wanted struct {
-	found chan struct{} // closed behind ts
-	ts    string
+	joined   int           // number of the last caller that has joined
+	answered chan struct{} // closed behind ts
+	ts       string        // "": the post is not there
 }
 
 // codeTooMany is the code of a list or a reading that did not reach its end.
@@ -81,7 +91,7 @@ func (h *history) find(ctx context.Context, of thread, since time.Time, name str
 	r, post := h.join(of, since, name)
 	defer h.leave(of, r)
 	select {
-	case <-post.found:
+	case <-post.answered:
 	case <-r.ended:
 		if post.ts == "" {
 			return "", r.failure
@@ -99,7 +109,7 @@ func (h *history) join(of thread, since time.Time, name string) (*reading, *want
 	r := h.waiting[of]
 	if r == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		r = &reading{since: since, wanted: make(map[string]*wanted), cancel: cancel, ended: make(chan struct{})}
+		r = &reading{since: since, wanted: make(map[string]*wanted), cancel: cancel, posts: make(map[string]string), ended: make(chan struct{})}
 		if before := h.newest[of]; before != nil {
 			r.before = before.ended
 		}
@@ -107,12 +117,14 @@ func (h *history) join(of thread, since time.Time, name string) (*reading, *want
 		go h.run(ctx, of, r)
 	}
 	r.callers++
+	r.joined++
 	if since.Before(r.since) {
 		r.since = since
 	}
 	if r.wanted[name] == nil {
-		r.wanted[name] = &wanted{found: make(chan struct{})}
+		r.wanted[name] = &wanted{answered: make(chan struct{})}
 	}
+	r.wanted[name].joined = r.joined
 	return r, r.wanted[name]
 }
 
@@ -128,7 +140,7 @@ func (h *history) leave(of thread, r *reading) {
 	}
 }
 
-// run reads a thread when the reading before has ended and the pacer allows a request.
+// run reads a thread when the reading before has ended and the pacer allows a request, unless the readings of other workers answer all callers.
 func (h *history) run(ctx context.Context, of thread, r *reading) {
 	defer r.cancel()
 	defer close(r.ended)
@@ -148,26 +160,39 @@ func (h *history) run(ctx context.Context, of thread, r *reading) {
 		case <-ctx.Done():
 		}
 	}
+	mine, areAnswered := h.awaitOthers(ctx, of, r)
+	if areAnswered {
+		return
+	}
+	defer func() { mine.End(context.WithoutCancel(ctx), r.posts, r.readsAll && !r.leftOut) }()
 	if r.failure = h.web.awaitTurn(ctx, of.method()); r.failure != nil {
 		return
 	}
+	r.failure = h.passes(ctx, of, r, mine)
+}
+
+// passes reads a thread. If Slack's clock turns out to be further behind than was known, it reads the thread again, from an earlier time.
+func (h *history) passes(ctx context.Context, of thread, r *reading, mine Reading) *sink.Error {
 	h.mu.Lock()
 	if h.waiting[of] == r {
 		delete(h.waiting, of)
 	}
-	since, behind := r.since, h.behind
+	now, since, behind := h.now(), r.since, h.behind
 	h.mu.Unlock()
+	since = now.Add(-mine.Begin(ctx, now.Sub(since)))
 	for {
 		allFound, failure := h.read(ctx, of, r, since.Add(-behind-clockMargin))
 		h.mu.Lock()
 		more := h.behind - behind
 		behind = h.behind
 		h.mu.Unlock()
-		if r.failure = failure; failure != nil || allFound || more < clockMargin/2 {
-			return
+		wentBack := more < clockMargin/2
+		r.readsAll = r.readsAll && wentBack
+		if failure != nil || allFound || wentBack {
+			return failure
 		}
-		if r.failure = h.web.awaitTurn(ctx, of.method()); r.failure != nil {
-			return
+		if failure := h.web.awaitTurn(ctx, of.method()); failure != nil {
+			return failure
 		}
 	}
 }
@@ -175,6 +200,7 @@ func (h *history) run(ctx context.Context, of thread, r *reading) {
 // read reads the pages since a time of Slack's clock, until every wanted post is found. The first request is allowed already.
 func (h *history) read(ctx context.Context, of thread, r *reading, since time.Time) (allFound bool, failure *sink.Error) {
 	cursor, limit := "", messagesInPage
+	r.readsAll = false
 	for pages := 0; pages < maxHistoryPages; {
 		if pages > 0 || limit < messagesInPage {
 			if failure := h.web.awaitTurn(ctx, of.method()); failure != nil {
@@ -190,29 +216,15 @@ func (h *history) read(ctx context.Context, of thread, r *reading, since time.Ti
 			return false, failure
 		}
 		cursor = page.Metadata.Cursor
-		if allFound = r.note(page.Messages); allFound || cursor == "" {
+		r.note(page.Messages)
+		r.readsAll = cursor == ""
+		if allFound = len(r.wanted) == 0; allFound || r.readsAll {
 			return allFound, nil
 		}
 		pages++
 	}
 	err := fmt.Errorf("more than %d messages since %s", maxHistoryPages*messagesInPage, since.UTC().Format(time.RFC3339))
 	return false, &sink.Error{Class: sink.Unknown, Code: codeTooMany, Channel: of.method(), Err: err}
-}
-
-// note answers the callers whose posts are among the messages. It reports whether every wanted post is found.
-func (r *reading) note(messages []message) (allFound bool) {
-	for _, message := range messages {
-		if post := r.wanted[message.name()]; post != nil && post.ts == "" {
-			post.ts = message.Timestamp
-			close(post.found)
-		}
-	}
-	for _, post := range r.wanted {
-		if post.ts == "" {
-			return false
-		}
-	}
-	return true
 }
 
 // page is what is read of an answer. Everything else, such as blocks of other apps, does not matter.

@@ -52,6 +52,9 @@ type Options struct {
 	// that this sink is alone.
 	Pacer Pacer
 	IDs   IDs
+	// Readings makes this worker's part in the reading of a thread by all workers: pacing.Readings.Of. nil means that this sink is alone. It may
+	// be called concurrently.
+	Readings func(thread string) Reading
 	// Observe is called after every request of Send, SendSummary and Update, with their context.
 	Observe func(context.Context, sink.Request)
 	// Version is part of the User-Agent header; may be empty.
@@ -116,7 +119,7 @@ func New(o Options) (*Sink, error) {
 		o: o, web: w, transport: transport,
 		mentions: &mentions{table: o.Mentions, list: w.userGroups, failed: o.MentionFailed, now: time.Now},
 		channels: newChannels(w, o.IDs),
-		history:  newHistory(w),
+		history:  newHistory(w, o.Readings),
 	}, nil
 }
 
