@@ -12,6 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -85,6 +86,9 @@ func (f *folds) settle(l life, folded []foldedEvent) {
 		default:
 			settled = append(settled, one.end)
 		}
+	}
+	if len(settled) > 0 {
+		failpoint.Reach(failpoint.AfterKeep)
 	}
 	f.settler.settle(settled...)
 }

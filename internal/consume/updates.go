@@ -284,7 +284,11 @@ func (u *updater) attempt(l life, m *message, e event.Event, state pacing.Update
 	} else if m.entry.IsReport() {
 		d.Event.Status, d.Event.Time = event.StatusResolved, store.Change(m.entry.Steady).At()
 	}
+	failpoint.Reach(failpoint.BeforeUpdate)
 	failure := failureOf(u.sink.Update(m.span.In(l.working), d, m.entry.Receipt), u.sink.Destination(d))
+	if failure == nil {
+		failpoint.Reach(failpoint.AfterShow)
+	}
 	if failure == nil || failure.Class == sink.Rejected {
 		u.states.Updated(l.ending(), state.Message, state.Order)
 	}
