@@ -58,8 +58,11 @@ var deployments = []*config{
 	with("three events of one key, of which two are folded", func(c *config) {
 		c.budget, c.events, c.messages, c.busy, c.folds = 1, 3, 1, false, true
 	}),
+	with("two events of one key, and the update that counts one, kills and lost answers", func(c *config) {
+		c.budget, c.events, c.messages, c.busy, c.folds, c.updates, c.faults = 2, 2, 1, false, true, true, kill|answerLost|replyLost
+	}),
 	with("two events of one key, and the update that counts one", func(c *config) {
-		c.budget, c.events, c.messages, c.busy, c.folds, c.faults = 2, 2, 1, false, true, kill|answerLost|replyLost
+		c.budget, c.events, c.messages, c.busy, c.folds, c.updates = 2, 2, 1, false, true, true
 	}),
 	with("a firing event, the event that resolves it, and another one", func(c *config) {
 		c.budget, c.events, c.messages, c.resolves, c.busy = 1, 3, 1, 2, false
@@ -150,7 +153,7 @@ func TestPlantedBugs(t *testing.T) {
 			"worker 1 asks Redis about event B",
 		}},
 		{losesUpdate, with("loses an update", func(c *config) {
-			c.budget, c.events, c.messages, c.busy, c.folds, c.faults = 1, 2, 1, false, true, kill
+			c.budget, c.events, c.messages, c.busy, c.folds, c.updates, c.faults = 1, 2, 1, false, true, true, kill
 		}), "a message shows all events that are folded into it", []string{
 			"worker 1 receives event A",
 			"worker 1 asks Redis about event A",

@@ -59,6 +59,7 @@ type config struct {
 	body                      bool // event 0 comes in a body of several alerts
 	digests                   bool // a digest tells of dropped events
 	folds                     bool // all events have one key, whose message counts repeats
+	updates                   bool // workers update that message
 	budget                    uint8
 	faults                    fault
 	bug                       bug
@@ -248,7 +249,7 @@ func (e *emitter) ofWorker(w uint8) {
 	if e.c.digests {
 		e.tell(w)
 	}
-	if e.c.folds {
+	if e.c.updates {
 		e.update(w)
 	}
 	if !e.may(kill) || !s.busy(w) {

@@ -288,7 +288,7 @@ func (s *state) pack(c *config, workers *order) key {
 	p.put(s.operator, 1)
 	p.put(s.redis.counted, 2)
 	p.put(s.replica.counted, 2)
-	if c.folds {
+	if c.updates {
 		p.update(s, workers)
 	}
 	p.put(uint8(s.digest.telling), 3)

@@ -267,7 +267,7 @@ func (x at) fold(of *after) bool {
 // show stores the update that shows a folded event.
 func (x at) show() {
 	keep := func(of *after) {
-		if r := &of.s.redis; r.counted > r.told {
+		if r := &of.s.redis; x.c.updates && r.counted > r.told {
 			of.s.update.waiting = max(of.s.update.waiting, r.counted)
 		}
 	}
