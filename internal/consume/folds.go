@@ -79,10 +79,10 @@ func (f *folds) settle(l life, folded []foldedEvent) {
 	for _, one := range folded {
 		in, comesBack := comeBack[one.message]
 		switch {
+		case comesBack: // no earlier, even after an error: see comesBack
+			f.settler.nak(one.message, in)
 		case err != nil:
 			f.settler.nak(one.message, jitter(undecidedDelay))
-		case comesBack:
-			f.settler.nak(one.message, in)
 		default:
 			settled = append(settled, one.end)
 		}
