@@ -71,8 +71,8 @@ func TestFlappingKey(t *testing.T) {
 	d.wantWhy("folded", "of a flapping key", "event-6")
 }
 
-// TestFlappingThroughKills kills workers after a change is folded, before and after the report is posted, and after it is recorded. The key
-// has one report, which says that it fires.
+// TestFlappingThroughKills kills workers after a change is folded, after its update is stored, before and after the report is posted, and after
+// it is recorded. The message says that the key is flapping, and counts each change once. The key has one report, which says that it fires.
 func TestFlappingThroughKills(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -85,11 +85,13 @@ func TestFlappingThroughKills(t *testing.T) {
 	d.publish("notify.disks", resolved("event-4", "a"))
 	d.publish("notify.disks", firing("event-5", "a"))
 	doomed.awaitDoom()
-	for _, point := range []failpoint.Point{failpoint.BeforePost, failpoint.AfterPost, failpoint.AfterRecord} {
+	wantShown(t, text(flapping.Message), "flapping, now firing")
+	for _, point := range []failpoint.Point{failpoint.AfterKeep, failpoint.BeforePost, failpoint.AfterPost, failpoint.AfterRecord} {
 		d.doom(point, 1, changes...).awaitDoom()
 	}
 	d.startFleet(4, changes...)
 	d.awaitLeft(streamName, 0)
 	d.awaitSteady(flapping, "firing")
 	d.awaitSeen(flapping, 3)
+	testkit.Equal(t, len(d.slack.Accepted()), 4, "posts, one of which is the report")
 }

@@ -2,8 +2,10 @@ package tests
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
@@ -30,8 +32,26 @@ func (d *deployment) awaitSeen(of slacktest.Post, times int) slacktest.Update {
 	return newest
 }
 
-// TestRepeatsAreFolded publishes 1,000 firing events of one key at once. They get one message and one slot. At most two updates in any minute
-// count them.
+// lapseCount lets the message of a key of the category disks show its count at once, and not only 31 seconds after it last did.
+func (d *deployment) lapseCount() {
+	d.t.Helper()
+	lapsed := d.redis.CLI("eval", `
+		local lapsed = 0
+		for i, value in ipairs(redis.call('HGETALL', KEYS[1])) do
+			if i % 2 == 0 then
+				local text, found = string.gsub(value, '^(=%d+ %d+ %d+ %d+ %d+ %d+ %d+) %d+', '%1 1')
+				if found > 0 then
+					redis.call('HSET', KEYS[1], redis.call('HGETALL', KEYS[1])[i - 1], text)
+				end
+				lapsed = lapsed + found
+			end
+		end
+		return lapsed`, "1", "{notifier}:pairs:disks")
+	testkit.Equal(d.t, lapsed, "1", "messages of keys")
+}
+
+// TestRepeatsAreFolded publishes 1,000 firing events of one key at once, and kills two of four workers. The events get one message and one slot.
+// At most two updates in any minute count them.
 func TestRepeatsAreFolded(t *testing.T) {
 	t.Parallel()
 	const events = 1000
@@ -40,9 +60,14 @@ func TestRepeatsAreFolded(t *testing.T) {
 	for i := range events {
 		d.publish("notify.disks", firing(fmt.Sprint("fired-", i), "a"))
 	}
-	workers := d.startFleet(4, folds()...)
-	workers.awaitOutcomes(map[string]int{"sent": 1, "folded": events - 1})
+	workers := d.startFleet(4, folds(recovering()...)...)
 	d.awaitPosts(1)
+	workers[0].kill()
+	testkit.Eventually(t, "half of the events are folded", func() bool {
+		left, err := d.left(streamName)
+		return err == nil && left < events/2
+	})
+	workers[1].kill()
 	first := d.slack.Accepted()[0]
 	shown := d.awaitSeen(first, events)
 	if !strings.Contains(text(shown.Message), "worst: error") || !strings.Contains(shown.Message.Text, "FIRING ERROR") || colour(shown.Message) != errorColour {
@@ -50,7 +75,78 @@ func TestRepeatsAreFolded(t *testing.T) {
 	}
 	d.awaitEmpty()
 	testkit.Equal(t, len(d.slack.Accepted()), 1, "posts")
-	testkit.AtMost(t, len(d.updates(first)), 2, "updates within a minute")
+	testkit.Equal(t, len(d.log(rootLog)), 1, "slots")
+	changes := d.updates(first)
+	for i := 2; i < len(changes); i++ {
+		if between := changes[i].Received.Sub(changes[i-2].Received); between < time.Minute {
+			t.Errorf("updates %d to %d come within %v", i-1, i+1, between)
+		}
+	}
+}
+
+// TestUpdateThroughKills kills one of four workers at each step of a folded event and of the update that shows it, and then the other three.
+// New workers show the event, although no further event of its key comes, and then a later one. Each counts once.
+func TestUpdateThroughKills(t *testing.T) {
+	t.Parallel()
+	for _, point := range []failpoint.Point{
+		failpoint.AfterFold, failpoint.AfterKeep, failpoint.BeforeUpdate, failpoint.AfterShow, failpoint.AfterUpdate,
+	} {
+		t.Run(string(point), func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			changes := folds(recovering()...)
+			doomed := make(fleet, 4)
+			for i := range doomed {
+				doomed[i] = d.doom(point, 1, changes...)
+			}
+			doomed.awaitReady()
+			d.publishUntil(doomed, "sent", "notify.disks", firing("fired", "a"))
+			d.publish("notify.disks", firing("again", "a"))
+			testkit.Eventually(t, "a worker that has killed itself", func() bool { return slices.ContainsFunc(doomed, func(w *worker) bool { return w.hasExited() }) })
+			for _, w := range doomed {
+				w.kill()
+			}
+			d.lapseCount()
+
+			d.startFleet(2, changes...)
+			first := d.post("fired")
+			d.awaitSeen(first, 2)
+			d.awaitEmpty() // an update that is repeated is over
+			d.lapseCount()
+			d.publish("notify.disks", firing("last", "a"))
+			d.awaitSeen(first, 3)
+			d.awaitEmpty()
+			testkit.Equal(t, len(d.slack.Accepted()), 1, "posts")
+			testkit.Equal(t, len(d.log(rootLog)), 1, "slots")
+			testkit.AtMost(t, len(d.updates(first)), 3, "updates, of which a kill may repeat one")
+			d.wantWhy("folded", "as number 3", "last")
+		})
+	}
+}
+
+// TestFoldsWaitForPlace folds events into more messages than updates find place in the room. Every message shows its event in the end, although
+// a worker is killed, and no event is lost.
+func TestFoldsWaitForPlace(t *testing.T) {
+	t.Parallel()
+	keys := numbered("key-", 3)
+	d := newDeployment(t)
+	workers := d.startFleet(4, unlimited(recovering("FOLD", ">=1h", "ROOM_MAX", "1", "SLACK_UPDATE_RATE", "1/4s")...)...)
+	for i, key := range keys {
+		d.publish("notify.disks", firing("fired-"+key, key))
+		workers.awaitEvents(i + 1)
+	}
+	for _, key := range keys {
+		d.publish("notify.disks", firing("again-"+key, key))
+	}
+	testkit.Eventually(t, "an update that finds no place", func() bool {
+		return workers.sum("notifier_room_refused_total", "reason", "update") > 0
+	})
+	workers[0].kill()
+	for _, key := range keys {
+		d.awaitSeen(d.post("fired-"+key), 2)
+	}
+	d.awaitEmpty()
+	testkit.Equal(t, len(d.slack.Accepted()), len(keys), "posts")
 }
 
 // TestFoldedOnceThroughKills kills workers that have folded an event and have not settled its message. Each event counts once, in the update

@@ -123,6 +123,16 @@ func (p *process) kill() {
 	<-p.exited
 }
 
+// hasExited reports whether the process has ended.
+func (p *process) hasExited() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
 // wait returns the exit status, or -1 for a process that a signal ended.
 func (p *process) wait() int {
 	p.t.Helper()

@@ -128,12 +128,15 @@ func (d *delivery) toSend() sink.Delivery {
 }
 
 // keepUpdates stores the updates of the messages that the event resolves in the room, before the post, and the report about a flapping key: they
-// survive whatever becomes of the event, and the event waits for none of them. It returns false if the delivery has ended.
+// survive whatever becomes of the event, and the event waits for none of them. A message keeps its state if the room refuses its update. It
+// returns false if the delivery has ended.
 func (v *deliverer) keepUpdates(l life, d *delivery) bool {
 	var err error
 	if d.flaps {
 		since := store.Request{Message: store.Message(d.message.entry.Origin)}.Change()
-		_, err = v.updater.keepReport(l.ending(), d.message, d.event, since)
+		if _, err = v.updater.keepReport(l.ending(), d.message, d.event, since); isRefused(err) {
+			err = nil
+		}
 		d.flaps = err != nil
 	}
 	for err == nil && len(d.updates) > 0 {
@@ -141,7 +144,10 @@ func (v *deliverer) keepUpdates(l life, d *delivery) bool {
 		if next.count.StaysOpen {
 			next.order = countedOrder(next.count.Folded, true)
 		}
-		if err = v.updater.keep(l.ending(), d.message, d.event, next); err == nil {
+		if err = v.updater.keep(l.ending(), d.message, d.event, next); isRefused(err) {
+			err = nil
+		}
+		if err == nil {
 			d.updates = d.updates[1:]
 		}
 	}

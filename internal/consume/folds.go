@@ -2,14 +2,17 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -33,14 +36,14 @@ type folds struct {
 	shows   bool // see Options.ShowsFolds
 	failing *oplog.Condition
 
-	// coming has the pairs whose messages will be updated, and until when an event that is folded now is certainly shown by that update.
+	// coming has the messages that will be updated, by receipt, and until when an event that is folded now is certainly shown by that update.
 	coming *lru.Cache[string, time.Time]
-	// reports has the pairs whose reports are in the room, and until when they certainly are.
+	// reports has the pairs whose reports are in the room or will be stored there, and until when this is certain.
 	reports *lru.Cache[string, time.Time]
 }
 
 const (
-	// mostComing bounds the remembered pairs.
+	// mostComing bounds the remembered messages and pairs.
 	mostComing = 10_000
 	// comingEarly is how much earlier than planned an update may read the count that it shows.
 	comingEarly = 5 * time.Second
@@ -62,39 +65,53 @@ type foldedEvent struct {
 }
 
 // settle settles folded events, each of which holds an element of the pool. Before that it stores the updates of their messages in the room.
-// If that fails, the events come back and find what they were folded into.
+// If that fails, the events come back and find what they were folded into. If the room has no place for an update, one event of the message
+// comes back.
 func (f *folds) settle(l life, folded []foldedEvent) {
 	defer f.pool.release(len(folded))
-	err := f.report(l.ending(), folded)
+	comeBack := make(map[*message]time.Duration)
+	err := f.report(l.ending(), folded, comeBack)
 	if f.shows && err == nil {
-		err = f.show(l.ending(), folded)
+		err = f.show(l.ending(), folded, comeBack)
 	}
 	f.failing.Note(err)
 	var settled []settlement
 	for _, one := range folded {
-		if err != nil {
+		in, comesBack := comeBack[one.message]
+		switch {
+		case comesBack: // no earlier, even after an error: see comesBack
+			f.settler.nak(one.message, in)
+		case err != nil:
 			f.settler.nak(one.message, jitter(undecidedDelay))
-			continue
+		default:
+			settled = append(settled, one.end)
 		}
-		settled = append(settled, one.end)
+	}
+	if len(settled) > 0 {
+		failpoint.Reach(failpoint.AfterKeep)
 	}
 	f.settler.settle(settled...)
 }
 
-// show stores the updates that show folded events, unless they are stored already.
-func (f *folds) show(ctx context.Context, folded []foldedEvent) error {
+// comesBack lets an event come back that found no place in the room for an update or a report. It returns until when the event is certainly
+// not decided again: what is folded before then is in the update or the report that the event stores later.
+func comesBack(one foldedEvent, comeBack map[*message]time.Duration) (until time.Time) {
+	if comeBack[one.message] == 0 {
+		comeBack[one.message] = jitter(misconfiguredBackoff)
+	}
+	return time.Now().Add(min(comeBack[one.message], one.message.lease.left()))
+}
+
+// show stores the updates that show folded events, unless they are stored already. It adds the events that come back to comeBack.
+func (f *folds) show(ctx context.Context, folded []foldedEvent, comeBack map[*message]time.Duration) error {
 	var events []foldedEvent // one for each pair
 	var requests []store.Request
 	known := make(map[string]bool)
 	for _, one := range folded {
-		until, _ := f.coming.Peek(one.request.Pair)
-		if !known[one.request.Pair] && time.Now().After(until) {
+		if !known[one.request.Pair] {
 			known[one.request.Pair] = true
 			events, requests = append(events, one), append(requests, one.request)
 		}
-	}
-	if len(requests) == 0 {
-		return nil
 	}
 	asked := time.Now()
 	uncounted, err := f.folds.Uncounted(ctx, requests)
@@ -102,16 +119,20 @@ func (f *folds) show(ctx context.Context, folded []foldedEvent) error {
 		return err
 	}
 	for i, messages := range uncounted {
-		wait := time.Duration(0)
 		for _, m := range messages {
-			err := f.updater.keep(ctx, events[i].message, events[i].event, change{receipt: m.Receipt, order: countedOrder(m.Folded, false), in: m.Wait})
-			if err != nil {
-				return err
+			if until, _ := f.coming.Peek(m.Receipt); asked.Before(until) {
+				continue
 			}
-			wait = m.Wait
-		}
-		if len(messages) == 1 && wait > comingEarly {
-			f.coming.Add(requests[i].Pair, asked.Add(wait-comingEarly))
+			err := f.updater.keep(ctx, events[i].message, events[i].event, change{receipt: m.Receipt, order: countedOrder(m.Folded, false), in: m.Wait})
+			switch {
+			case errors.Is(err, errNoPlace):
+				f.coming.Add(m.Receipt, comesBack(events[i], comeBack))
+			case stream.IsTooLarge(err): // the update that another event stores shows this one too
+			case err != nil:
+				return err
+			case m.Wait > comingEarly:
+				f.coming.Add(m.Receipt, asked.Add(m.Wait-comingEarly))
+			}
 		}
 	}
 	return nil

@@ -3,10 +3,14 @@ package consume
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -14,6 +18,7 @@ import (
 
 // fakeFolds has one message for each pair, into which everything is folded.
 type fakeFolds struct {
+	mu        sync.Mutex
 	uncounted func() ([]store.Uncounted, error)
 	asked     testkit.Counts // calls of Uncounted, by pair
 }
@@ -22,7 +27,9 @@ func (f *fakeFolds) Uncounted(_ context.Context, requests []store.Request) ([][]
 	found := make([][]store.Uncounted, len(requests))
 	for i, request := range requests {
 		f.asked.Add(request.Pair, 1)
+		f.mu.Lock()
 		messages, err := f.uncounted()
+		f.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
@@ -98,4 +105,62 @@ func TestCountRoundTrip(t *testing.T) {
 	testkit.Equal(t, countText(store.Count{}), "", "text of nothing")
 	testkit.Equal(t, seenOf(count), sink.Seen{Times: 37, Last: count.Last, Worst: event.SeverityCritical}, "what the message shows")
 	testkit.Equal(t, seenOf(countOf("x")), sink.Seen{}, "what an unreadable header shows")
+}
+
+// foldsInto folds each event into a message of its key. Until an update is stored for it, each message of receipts is uncounted, and may be
+// updated after a time.
+func (f *fixture) foldsInto(wait time.Duration, receipts ...string) *fakeFolds {
+	f.throttle.decideOne = func(context.Context, store.Request) (store.Decision, error) {
+		return store.Decision{Verdict: store.Folded, Fold: &store.Fold{Number: 2, Posted: time.Unix(0, 0)}}, nil
+	}
+	return &fakeFolds{uncounted: func() (messages []store.Uncounted, err error) {
+		for _, receipt := range receipts {
+			messages = append(messages, store.Uncounted{Receipt: receipt, Folded: 1, Wait: wait})
+		}
+		return messages, nil
+	}}
+}
+
+// TestFoldedEventWaitsForPlace has the room refuse the update that shows folded events. One of them comes back until the update is stored. The
+// others are settled meanwhile.
+func TestFoldedEventWaitsForPlace(t *testing.T) {
+	t.Parallel()
+	const events = 20
+	f := newFixture(t)
+	var full atomic.Bool
+	full.Store(true)
+	f.room.enter = func(stay store.Stay) bool { return stay.First != "payments updates" || !full.Load() }
+	folding := f.foldsInto(time.Hour, "r1")
+	f.start(func(o *setup) {
+		o.Limits.Folds, o.ShowsFolds = folding, true
+		o.Fold = func(string) time.Duration { return time.Hour }
+	})
+	for i := range events {
+		f.publish("notify.payments", fmt.Sprintf(`{"id": "%d", "title": "disk is full", "key": "disk"}`, i))
+	}
+	f.eventually("all events but one end", func() bool { return f.metrics.ended() == events-1 })
+	testkit.Equal(t, len(f.waiting(room.Update)), 0, "updates")
+	full.Store(false)
+	f.eventually("the last event ends", func() bool { return f.metrics.ended() == events })
+	f.requireOutcomes(map[string]int{"folded payments": events})
+	testkit.Equal(t, len(f.waiting(room.Update)), 1, "updates")
+}
+
+// TestEachMessageIsUpdated folds an event into a message while the update of another message of the key is in the room. Both have one.
+func TestEachMessageIsUpdated(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	folding := f.foldsInto(time.Hour, "r1")
+	f.start(func(o *setup) {
+		o.Limits.Folds, o.ShowsFolds = folding, true
+		o.Fold = func(string) time.Duration { return time.Hour }
+	})
+	f.publish("notify.payments", `{"id": "1", "title": "disk is full", "key": "disk"}`)
+	f.eventually("the event ends", func() bool { return f.metrics.ended() == 1 })
+	folding.mu.Lock()
+	folding.uncounted = f.foldsInto(time.Hour, "r2").uncounted // a worse event was posted
+	folding.mu.Unlock()
+	f.publish("notify.payments", `{"id": "2", "title": "disk is full", "key": "disk"}`)
+	f.eventually("the next event ends", func() bool { return f.metrics.ended() == 2 })
+	testkit.Equal(t, len(f.waiting(room.Update)), 2, "updates")
 }

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -52,14 +53,14 @@ func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, sin
 	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{stay})
 	if err == nil && !mayStay[0] {
 		u.metrics.RoomRefused(string(room.Steady), 1)
-		return due, nil
+		return due, errNoPlace
 	}
 	if err == nil {
 		due, err = u.storeReport(ctx, m, waitingReport{entry: entry, first: first, pair: e.Keyed(), due: due})
 	}
 	if stream.IsTooLarge(err) {
 		u.metrics.RoomRefused(string(room.Steady), 1)
-		return due, nil
+		return due, err
 	}
 	u.log.storing.Note(err)
 	return due, err
@@ -97,18 +98,24 @@ func (u *updater) reportAgain(l life, c candidate, since store.Change) {
 	u.settler.settle(settlement{message: c.message, goesOn: true})
 }
 
-// report stores the reports about the keys of folded events that are flapping, unless the room has them.
-func (f *folds) report(ctx context.Context, folded []foldedEvent) error {
+// report stores the reports about the keys of folded events that are flapping, unless the room has them. It adds the events that come back to
+// comeBack.
+func (f *folds) report(ctx context.Context, folded []foldedEvent, comeBack map[*message]time.Duration) error {
 	for _, one := range folded {
 		until, _ := f.reports.Peek(one.request.Pair)
 		if !one.end.fold.Flaps || time.Now().Before(until) {
 			continue
 		}
 		due, err := f.updater.keepReport(ctx, one.message, one.event, one.request.Change())
-		if err != nil {
+		switch {
+		case errors.Is(err, errNoPlace):
+			f.reports.Add(one.request.Pair, comesBack(one, comeBack))
+		case stream.IsTooLarge(err): // another change stores the report
+		case err != nil:
 			return err
+		default:
+			f.reports.Add(one.request.Pair, time.Now().Add(-f.updater.streams.Clock.Since(due)/2))
 		}
-		f.reports.Add(one.request.Pair, time.Now().Add(-f.updater.streams.Clock.Since(due)/2))
 	}
 	return nil
 }

@@ -96,8 +96,14 @@ func countedOrder(folded int64, steady bool) int64 {
 // messageOf names the message of a receipt. A receipt that does not say where its message is stands for the message.
 func messageOf(receipt string) string { return room.Token(cmp.Or(sink.PostedAs(receipt), receipt)) }
 
+// errNoPlace is the error of an update or a report for which the room has no place: the share of its first level is used up.
+var errNoPlace = errors.New("the room has no place for it")
+
+// isRefused reports whether the room refused an update or a report: another attempt at once fails too.
+func isRefused(err error) bool { return errors.Is(err, errNoPlace) || stream.IsTooLarge(err) }
+
 // keep stores a change of a message in the room, unless the room has a newer state of the message. After an error nothing is known to be
-// stored. An update that may not stay in the room is dropped: the message keeps its state.
+// stored.
 func (u *updater) keep(ctx context.Context, m *message, e event.Event, c change) error {
 	u.reporter.trace(m, time.Now())
 	entry, first := m.entryFor(e, room.Update), u.reader.firstLevel(m, e)
@@ -106,12 +112,12 @@ func (u *updater) keep(ctx context.Context, m *message, e event.Event, c change)
 	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{stay})
 	if err == nil && !mayStay[0] {
 		u.metrics.RoomRefused(string(room.Update), 1)
-		return nil
+		return errNoPlace
 	}
 	err = u.store(ctx, first, waitingUpdate{entry: entry, header: m.Headers(), body: m.Data(), in: c.in})
 	if stream.IsTooLarge(err) {
 		u.metrics.RoomRefused(string(room.Update), 1)
-		return nil
+		return err
 	}
 	u.log.storing.Note(err)
 	return err
@@ -278,7 +284,11 @@ func (u *updater) attempt(l life, m *message, e event.Event, state pacing.Update
 	} else if m.entry.IsReport() {
 		d.Event.Status, d.Event.Time = event.StatusResolved, store.Change(m.entry.Steady).At()
 	}
+	failpoint.Reach(failpoint.BeforeUpdate)
 	failure := failureOf(u.sink.Update(m.span.In(l.working), d, m.entry.Receipt), u.sink.Destination(d))
+	if failure == nil {
+		failpoint.Reach(failpoint.AfterShow)
+	}
 	if failure == nil || failure.Class == sink.Rejected {
 		u.states.Updated(l.ending(), state.Message, state.Order)
 	}

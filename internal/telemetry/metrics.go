@@ -276,7 +276,7 @@ func newWaiting(r registrar) *Waiting {
 		roomPending: r.gauges("notifier_room_pending",
 			"Events of the whole deployment that wait in the room, by what they wait for.", "reason"),
 		roomRefused: newClosedCounter(r.counters("notifier_room_refused_total",
-			"Events dropped because too many of their first-level category wait in the room, by what they would have waited for.", "reason"), refusals),
+			"Events dropped and updates refused because too many of their first-level category wait in the room, by what they would have waited for.", "reason"), refusals),
 		held: r.gauge("notifier_held",
 			"Deliveries of this worker that wait for their channel."),
 		inFlight: r.gauge("notifier_inflight",

@@ -58,6 +58,12 @@ var deployments = []*config{
 	with("three events of one key, of which two are folded", func(c *config) {
 		c.budget, c.events, c.messages, c.busy, c.folds = 1, 3, 1, false, true
 	}),
+	with("two events of one key, and the update that counts one, kills and lost answers", func(c *config) {
+		c.budget, c.events, c.messages, c.busy, c.folds, c.updates, c.faults = 2, 2, 1, false, true, true, kill|answerLost|replyLost
+	}),
+	with("two events of one key, and the update that counts one", func(c *config) {
+		c.budget, c.events, c.messages, c.busy, c.folds, c.updates = 2, 2, 1, false, true, true
+	}),
 	with("a firing event, the event that resolves it, and another one", func(c *config) {
 		c.budget, c.events, c.messages, c.resolves, c.busy = 1, 3, 1, 2, false
 	}),
@@ -145,6 +151,23 @@ func TestPlantedBugs(t *testing.T) {
 			"worker 1 records event A",
 			"worker 1 receives event B",
 			"worker 1 asks Redis about event B",
+		}},
+		{losesUpdate, with("loses an update", func(c *config) {
+			c.budget, c.events, c.messages, c.busy, c.folds, c.updates, c.faults = 1, 2, 1, false, true, true, kill
+		}), "a message shows all events that are folded into it", []string{
+			"worker 1 receives event A",
+			"worker 1 asks Redis about event A",
+			"worker 1 posts event A",
+			"Slack posts event A",
+			"worker 1 records event A",
+			"worker 1 acknowledges event A",
+			"worker 1 receives event B",
+			"worker 1 asks Redis about event B",
+			"worker 1 stores the update that shows event B",
+			"worker 1 begins an update",
+			"worker 1 reads the count",
+			"worker 1 acknowledges event B",
+			"worker 1 is killed at before-update",
 		}},
 		{acksBeforeMove, with("acknowledges", func(c *config) { c.budget = 3 }), "every event has an outcome", []string{
 			"worker 1 receives event A",

@@ -41,6 +41,7 @@ const (
 	acksBeforeMove     // a message is acknowledged before its copy is in the room
 	losesNak           // a worker keeps a message that it cannot move, and nobody gets it
 	countsAgain        // an event that is folded is not recorded
+	losesUpdate        // an update is acknowledged before Slack has it
 )
 
 // config is a small deployment.
@@ -58,6 +59,7 @@ type config struct {
 	body                      bool // event 0 comes in a body of several alerts
 	digests                   bool // a digest tells of dropped events
 	folds                     bool // all events have one key, whose message counts repeats
+	updates                   bool // workers update that message
 	budget                    uint8
 	faults                    fault
 	bug                       bug
@@ -91,7 +93,7 @@ func (c *config) start() state {
 	for i := range c.events {
 		s.events[i].messages[0] = message{status: ready}
 	}
-	s.faults, s.digest.holder = c.budget, nobody
+	s.faults, s.digest.holder, s.update.holder = c.budget, nobody, nobody
 	return s
 }
 
@@ -232,7 +234,9 @@ func (s *state) failOver() {
 		then.holder = nobody // its end is not the end that a worker knows
 		*now = then
 	}
-	s.redis.revision, s.redis.counted = s.replica.revision, s.replica.counted
+	records := s.redis.records
+	s.redis = s.replica
+	s.redis.records = records
 	s.lags, s.replica = false, redis{}
 }
 
@@ -244,6 +248,9 @@ func (e *emitter) ofWorker(w uint8) {
 	}
 	if e.c.digests {
 		e.tell(w)
+	}
+	if e.c.updates {
+		e.update(w)
 	}
 	if !e.may(kill) || !s.busy(w) {
 		return
@@ -266,7 +273,7 @@ func (s *state) busy(w uint8) bool {
 			return true
 		}
 	}
-	return false
+	return s.update.holder == w
 }
 
 // points are the fail points between the steps of a worker.
@@ -284,9 +291,14 @@ func (s *state) pointOf(w uint8) failpoint.Point {
 			return failpoint.AfterUpdate
 		case of.phase == stored && of.goal == asPart:
 			return failpoint.AfterSplit
+		case of.phase == ending && of.ends == folded:
+			return failpoint.AfterKeep
 		case points[of.phase] != "":
 			return points[of.phase]
 		}
+	}
+	if s.update.holder == w {
+		return updatePoints[s.update.stage]
 	}
 	return ""
 }
@@ -297,6 +309,9 @@ func (s *state) kill(w uint8) {
 	s.revisions[w], s.alone[w] = s.operator, 0
 	if s.digest.holder == w {
 		s.digest.holder = nobody
+	}
+	if s.update.holder == w {
+		s.update.goBack()
 	}
 	for i := range s.events {
 		of := &s.events[i]

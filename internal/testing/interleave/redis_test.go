@@ -171,6 +171,9 @@ func (s *state) ended(c *config) bool {
 	if s.digest.telling != nothing && s.digest.telling != over {
 		return false
 	}
+	if s.update.waiting > 0 || s.update.holder != nobody {
+		return false
+	}
 	for i := range c.events {
 		for m := range c.messages {
 			if at := s.events[i].messages[m].status; at != absent && at != settled {
@@ -188,7 +191,9 @@ func (s *state) ended(c *config) bool {
 
 // brokenAtEnd checks the promises about what is left of an event.
 func (s *state) brokenAtEnd(c *config) string {
+	isExact := true
 	for i := range c.events {
+		isExact = isExact && !s.events[i].forgotten && !s.events[i].exempt
 		of, r := &s.events[i], &s.redis.records[i]
 		if of.outcomes == ([tooOld + 1]bool{}) && r.lease != done && !of.forgotten {
 			return "every event has an outcome"
@@ -200,6 +205,9 @@ func (s *state) brokenAtEnd(c *config) string {
 		if r.slots == taken && clean && of.posts == 0 && !of.returned && !of.forgotten && !of.exempt && !s.lags {
 			return "the slots of an event that was not posted are returned"
 		}
+	}
+	if c.updates && isExact && s.update.shown != s.redis.counted {
+		return "a message shows all events that are folded into it"
 	}
 	return ""
 }

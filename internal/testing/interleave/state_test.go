@@ -87,6 +87,8 @@ type redis struct {
 	records  [mostEvents]record
 	revision uint8 // of the limits in force
 	counted  uint8 // how many events the message of their key counts
+	told     uint8 // how many of them an update has begun to show
+	updated  uint8 // order of the newest update that is recorded
 }
 
 // phase is where the work of a worker on an event is.
@@ -190,7 +192,8 @@ type state struct {
 	alone     [mostWorkers]uint8 // a bit for each event that the worker has admitted without Redis
 	operator  uint8              // revision that the operator has set
 	digest    digest
-	faults    uint8 // that may still happen
+	update    update // of the message that counts events
+	faults    uint8  // that may still happen
 }
 
 // key is a state in few bits.
@@ -285,6 +288,9 @@ func (s *state) pack(c *config, workers *order) key {
 	p.put(s.operator, 1)
 	p.put(s.redis.counted, 2)
 	p.put(s.replica.counted, 2)
+	if c.updates {
+		p.update(s, workers)
+	}
 	p.put(uint8(s.digest.telling), 3)
 	p.put(workers.to(s.digest.holder), 2)
 	p.put(s.digest.posts, 2)

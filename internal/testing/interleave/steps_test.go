@@ -266,7 +266,23 @@ func (x at) fold(of *after) bool {
 
 // show stores the update that shows a folded event.
 func (x at) show() {
-	x.step("%[1]s stores the update that shows %[2]s", func(of *after) { of.end(folded) })
+	keep := func(of *after) {
+		if r := &of.s.redis; x.c.updates && r.counted > r.told {
+			of.s.update.waiting = max(of.s.update.waiting, r.counted)
+		}
+	}
+	if x.from.down {
+		x.step("%[1]s gives %[2]s back, as Redis does not answer", (*after).nak)
+		return
+	}
+	x.step("%[1]s stores the update that shows %[2]s", func(of *after) {
+		keep(of)
+		of.end(folded)
+	})
+	x.fault(storeFails, "%[1]s stores the update that shows %[2]s, and the answer is lost", func(of *after) {
+		keep(of)
+		of.nak()
+	})
 	x.fault(storeFails, "%[1]s cannot store the update that shows %[2]s", (*after).nak)
 }
 
