@@ -49,7 +49,7 @@ func TestLimitOfEachKey(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	slowPosts(d.slack, 20*time.Millisecond)
-	workers := d.startFleet(4, quick("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none")...)
+	workers := d.startFleet(4, quick("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "SLACK_SETTLE", "5s")...)
 	d.limits("set", "payments@key", "1/1h")
 	keys := numbered("secret-host-", 60)
 	d.publishOfKeys("payments", "first", keys, 10)
