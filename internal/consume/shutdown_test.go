@@ -132,9 +132,10 @@ func TestStopWithAFullHand(t *testing.T) {
 	}
 	w := f.start(func(o *setup) { o.Shutdown, o.Concurrency = 50*time.Millisecond, 1 })
 	f.eventually("the pool is full", func() bool { return len(f.throttle.asked()) == events })
-	f.publish("notify.payments", "{broken") // waits for the pool
+	waiting := f.event("payments", "waits for the pool")
 	f.eventually("all events are taken", func() bool { return f.consumerInfo().NumAckPending == events+1 })
 	w.stop()
+	f.requireGivenBack(waiting)
 	posts := f.calls.posted("")
 	testkit.Equal(t, len(posts), 1, "posts")
 	for i, id := range ids {

@@ -19,6 +19,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestMutedBeforeThePost$",
 	},
 	{
+		name: "folded-without-its-update",
+		bug:  "A folded event ends although the room has no place for the update that shows it.",
+		file: "internal/consume/folds.go",
+		old:  `f.coming.Add(m.Receipt, comesBack(events[i], comeBack))`,
+		new:  `f.coming.Add(m.Receipt, time.Now().Add(time.Minute))`,
+		test: "./internal/consume -run ^TestFoldedEventWaitsForPlace$",
+	},
+	{
 		name: "folds-without-a-share",
 		bug:  "Events that wait to be folded take the place of resolved events in the room.",
 		file: "internal/consume/stays.go",

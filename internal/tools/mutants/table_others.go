@@ -534,8 +534,8 @@ var ofOthers = []mutant{
 		name: "reading-beyond-its-posts",
 		bug:  "A reading goes on although every post that somebody looks for is found.",
 		file: "internal/sink/slack/history.go",
-		old:  `allFound || cursor == "" {`,
-		new:  `cursor == "" {`,
+		old:  `allFound || r.readsAll {`,
+		new:  `r.readsAll {`,
 		test: "./internal/sink/slack -run ^TestFindTooMany$",
 	},
 	{
@@ -561,9 +561,17 @@ var ofOthers = []mutant{
 		old: `	if h.waiting[of] == r {
 		delete(h.waiting, of)
 	}
-	since, behind`,
-		new:  `	since, behind`,
+	now, since, behind`,
+		new:  `	now, since, behind`,
 		test: "./internal/sink/slack -run ^TestReadingsBegin$",
+	},
+	{
+		name: "shared-reading-that-began-before",
+		bug:  "A worker concludes from another worker's reading that a post is missing, though the reading began before the post was in doubt.",
+		file: "internal/pacing/readings.go",
+		old:  `if asked.asked < r.seen {`,
+		new:  `if true {`,
+		test: "./internal/sink/slack -run ^TestSharedReadingBeganBefore$",
 	},
 	{
 		name: "digest-failed-look-up-as-absence",
