@@ -99,8 +99,9 @@ func TestDevWithServersOfTheSettings(t *testing.T) {
 	p.signal(os.Interrupt)
 	p.want(0, "limits   global 100/30m, each category 1/30m\n", "NATS     "+d.nats.URL+"\n")
 	posts := slices.DeleteFunc(d.slack.Accepted(), func(p slacktest.Post) bool { return strings.Contains(p.Message.Text, "RESOLVED") })
-	testkit.AtMost(t, len(posts), 21, "posts, one of each category")
-	testkit.Equal(t, len(d.log(rootLog)), len(posts), "slots are taken")
+	slots := len(d.log(rootLog)) // events that were on their way keep theirs
+	testkit.AtMost(t, len(posts), slots, "posts")
+	testkit.AtMost(t, slots, 21, "slots, one of each category")
 	testkit.Must(d.left(streamName))(t)
 }
 

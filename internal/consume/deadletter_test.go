@@ -100,7 +100,8 @@ func TestDeadLetter(t *testing.T) {
 		}
 		letter := letters[0]
 		want := map[string]string{
-			deadletters.HeaderReason: string(test.reason), room.HeaderSubject: subject, deadletters.HeaderSequence: "1", deadletters.HeaderDeliveries: "1",
+			deadletters.HeaderReason: string(test.reason), room.HeaderSubject: subject, deadletters.HeaderSequence: "1",
+			deadletters.HeaderDeliveries: fmt.Sprint(1 + f.metrics.Get("redelivered")), // a starved client may lose the first delivery
 		}
 		maps.Copy(want, test.has)
 		kept := test.body
