@@ -17,6 +17,8 @@ REDIS_SERVER ?= redis-server
 export REDIS_SERVER
 
 FUZZTIME ?= 5s
+# The tests of the program and those of the packages run side by side; with JOBS=1 they take longer, and starve each other less.
+JOBS ?= 2
 # The benchmarks repeat by themselves what noise calls for.
 BENCHTIME ?= 1x
 CONTAINER ?= docker
@@ -41,7 +43,7 @@ test: ## Run every test, with the race detector where it can find something, aga
 	scripts/need curl curl
 	scripts/need chromium chromium
 	@$(MAKE) --no-print-directory test-compiled
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=recurse test-raced test-program
+	@$(MAKE) --no-print-directory --jobs=$(JOBS) --output-sync=recurse test-raced test-program
 
 # A compiler beside the tests would starve them of the processors, so everything is compiled before.
 .PHONY: test-compiled
@@ -50,10 +52,9 @@ test-compiled:
 	go list -test -export ./tests ./internal/testing/interleave ./internal/throttle/store >/dev/null
 	for tag in failpoints nodev; do go list -export -tags $$tag ./cmd/notifier >/dev/null; done
 
-# The packages are tested one after the other, beside the tests of the program: those alone keep a processor busy.
 .PHONY: test-raced
 test-raced:
-	GORACE=atexit_sleep_ms=50 CGO_ENABLED=1 go test -p 1 -race -vet=off -shuffle=on -timeout 30m -skip '$(UNRACED)' $(RACED)
+	GORACE=atexit_sleep_ms=50 CGO_ENABLED=1 go test -race -vet=off -shuffle=on -timeout 30m -skip '$(UNRACED)' $(RACED)
 
 .PHONY: test-program
 test-program:
