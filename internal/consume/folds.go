@@ -99,7 +99,7 @@ func comesBack(one foldedEvent, comeBack map[*message]time.Duration) (until time
 	if comeBack[one.message] == 0 {
 		comeBack[one.message] = jitter(misconfiguredBackoff)
 	}
-	return time.Now().Add(min(comeBack[one.message], one.message.lease.left()))
+	return time.Now().Add(min(comeBack[one.message], one.lease.left()))
 }
 
 // show stores the updates that show folded events, unless they are stored already. It adds the events that come back to comeBack.
