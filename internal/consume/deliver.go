@@ -134,9 +134,8 @@ func (v *deliverer) keepUpdates(l life, d *delivery) bool {
 	var err error
 	if d.flaps {
 		since := store.Request{Message: store.Message(d.message.entry.Origin)}.Change()
-		if _, err = v.updater.keepReport(l.ending(), d.message, d.event, since); isRefused(err) {
-			err = nil
-		}
+		_, err = v.updater.keepReport(l.ending(), d.message, d.event, since)
+		err = unlessRefused(err)
 		d.flaps = err != nil
 	}
 	for err == nil && len(d.updates) > 0 {
@@ -144,10 +143,7 @@ func (v *deliverer) keepUpdates(l life, d *delivery) bool {
 		if next.count.StaysOpen {
 			next.order = countedOrder(next.count.Folded, true)
 		}
-		if err = v.updater.keep(l.ending(), d.message, d.event, next); isRefused(err) {
-			err = nil
-		}
-		if err == nil {
+		if err = unlessRefused(v.updater.keep(l.ending(), d.message, d.event, next)); err == nil {
 			d.updates = d.updates[1:]
 		}
 	}

@@ -77,9 +77,9 @@ func (f *folds) settle(l life, folded []foldedEvent) {
 	f.failing.Note(err)
 	var settled []settlement
 	for _, one := range folded {
-		in, comesBack := comeBack[one.message]
+		in, again := comeBack[one.message]
 		switch {
-		case comesBack: // no earlier, even after an error: see comesBack
+		case again: // no earlier, even after an error: see comesBack
 			f.settler.nak(one.message, in)
 		case err != nil:
 			f.settler.nak(one.message, jitter(undecidedDelay))

@@ -99,8 +99,13 @@ func messageOf(receipt string) string { return room.Token(cmp.Or(sink.PostedAs(r
 // errNoPlace is the error of an update or a report for which the room has no place: the share of its first level is used up.
 var errNoPlace = errors.New("the room has no place for it")
 
-// isRefused reports whether the room refused an update or a report: another attempt at once fails too.
-func isRefused(err error) bool { return errors.Is(err, errNoPlace) || stream.IsTooLarge(err) }
+// unlessRefused returns the error of an update or a report, nil if the room refused it: another attempt at once fails too.
+func unlessRefused(err error) error {
+	if errors.Is(err, errNoPlace) || stream.IsTooLarge(err) {
+		return nil
+	}
+	return err
+}
 
 // keep stores a change of a message in the room, unless the room has a newer state of the message. After an error nothing is known to be
 // stored.

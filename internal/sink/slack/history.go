@@ -186,9 +186,9 @@ func (h *history) passes(ctx context.Context, of thread, r *reading, mine Readin
 		more := h.behind - behind
 		behind = h.behind
 		h.mu.Unlock()
-		wentBack := more < clockMargin/2
-		r.readsAll = r.readsAll && wentBack
-		if failure != nil || allFound || wentBack {
+		isFarEnough := more < clockMargin/2
+		r.readsAll = r.readsAll && isFarEnough
+		if failure != nil || allFound || isFarEnough {
 			return failure
 		}
 		if failure := h.web.awaitTurn(ctx, of.method()); failure != nil {

@@ -105,6 +105,15 @@ func eventNamed(id string) sink.Delivery {
 	return named(event.Event{ID: id, Category: "payments", Title: "t"})
 }
 
+// wantOneRequest lets the workers read, and wants one request and one turn of all of them.
+func (w *workers) wantOneRequest(t *testing.T, server *slacktest.Server) {
+	t.Helper()
+	w.allow()
+	w.finds.Wait()
+	testkit.Equal(t, server.Calls(slacktest.MethodHistory), 1, "requests of all workers")
+	testkit.Equal(t, w.pacer.asked.Load(), 1, "turns of all workers")
+}
+
 // TestWorkersShareAReading has four workers in doubt about one channel, each about several posts. One request answers all of them.
 func TestWorkersShareAReading(t *testing.T) {
 	t.Parallel()
@@ -117,10 +126,7 @@ func TestWorkersShareAReading(t *testing.T) {
 		w.look(i, fmt.Sprint("posted-", i), sink.Present)
 		w.look(i, fmt.Sprint("missing-", i), sink.Absent)
 	}
-	w.allow()
-	w.finds.Wait()
-	testkit.Equal(t, server.Calls(slacktest.MethodHistory), 1, "requests of four workers")
-	testkit.Equal(t, w.pacer.asked.Load(), 1, "turns of four workers")
+	w.wantOneRequest(t, server)
 }
 
 // TestSharedReadingAnswers has two workers in doubt, each about one post, before the first one reads.
@@ -134,10 +140,7 @@ func TestSharedReadingAnswers(t *testing.T) {
 		}
 		w.look(0, "one", sink.Absent)
 		w.look(1, "two", second)
-		w.allow()
-		w.finds.Wait()
-		testkit.Equal(t, server.Calls(slacktest.MethodHistory), 1, "requests of two workers")
-		testkit.Equal(t, w.pacer.asked.Load(), 1, "turns of two workers")
+		w.wantOneRequest(t, server)
 	}
 }
 
