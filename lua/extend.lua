@@ -1,7 +1,8 @@
 -- extend.lua: renews the leases that the caller still holds or releases them.
 --
 -- No other caller can get the lease before the end that the caller knows. A later end was recorded by an earlier run of this very
--- call, which is repeated because its reply was lost.
+-- call, which is repeated because its reply was lost. If it is the end of a lease whose holder delivers the event, a call of a holder
+-- that waited is late, and changes nothing.
 --
 -- KEYS
 --   1   calls   sorted set: nonce of a call that granted something -> its time
@@ -11,8 +12,8 @@
 -- ARGV
 --   duration (microseconds; 0 releases: another caller may reclaim the event at once), lease, retention (both microseconds)
 --   buckets (see read_buckets)
---   for each event: event key, version, the end of the lease known to the caller, whether the event is in doubt ("1" or "0"),
---   cost, path (see read_path), path in the shadow
+--   for each event: event key, version, the end of the lease known to the caller, whether the event is in doubt and whether the
+--   caller waits before it delivers the event ("1" or "0"), cost, path (see read_path), path in the shadow
 --
 -- Returns the new end, then 1 or 0 for each event: 0 if the caller no longer holds the lease.
 --
@@ -29,27 +30,33 @@ local now = deployment_time(calls_key)
 local buckets = read_buckets(next_argument, next_key, now, lease)
 read_all(buckets)
 
-local lease_end = integer(now + duration)
 local reply, renewed, held_events = { now + duration }, {}, {}
 for event_key in next_argument do
   local event = { event_key = event_key }
   event.message = message_name(event_key, next_argument())
-  local known, in_doubt = tonumber(next_argument()), next_argument() == '1'
+  local known, in_doubt, waits = tonumber(next_argument()), next_argument() == '1', next_argument() == '1'
   event.cost = tonumber(next_argument())
   event.path, event.shadow = read_path(next_argument, buckets), read_path(next_argument, buckets)
   local current = redis.call('ZSCORE', leased_key, event_key)
   current = current and tonumber(current)
-  local is_released = current and current % 1 ~= 0 -- see lib/doubt.lua
-  local held = current and not is_released and (current == known or current > known and known > now)
+  local current_end = current and math.ceil(current) -- see lib/doubt.lua
+  local held = current_end == known
+  if current and not held and known > now and current_end > now then
+    held = current_end > known and not (waits and current == current_end)
+  end
   if held and duration > 0 and resume(event, event.path) then
     held = false -- the event has lost slots, and others have taken them
   end
   if held then
-    renewed[#renewed + 1] = duration > 0 and lease_end or released(now, in_doubt)
+    if duration > 0 then
+      renewed[#renewed + 1] = lease_score(now + duration, waits)
+    else -- no caller knows the end of a lease that was released without doubt
+      renewed[#renewed + 1] = in_doubt and integer(now) or lease_score(now - 1, true)
+    end
     renewed[#renewed + 1] = event_key
     -- The mark of a lease that is released after its end would lie before that.
     if duration > 0 and in_doubt or duration == 0 and mark_of(leased_key, event_key) >= current then
-      renewed[#renewed + 1] = lease_end
+      renewed[#renewed + 1] = integer(now + duration)
       renewed[#renewed + 1] = doubt_of(event_key)
     end
     held_events[#held_events + 1] = event

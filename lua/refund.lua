@@ -45,7 +45,7 @@ for event_key in next_argument do
   event.name, event.message = log_name(event_key, version), message_name(event_key, version)
   event.other = event.message
   local current = redis.call('ZSCORE', keys.leased, event_key)
-  local held = current and tonumber(current) == lease_end
+  local held = current and math.ceil(tonumber(current)) == lease_end -- see lib/doubt.lua
   if held then
     event.taken = tonumber(redis.call('ZSCORE', keys.taken, event_key))
     event.taken_in_shadow = tonumber(redis.call('ZSCORE', shadow_taken_key, event.message))

@@ -90,7 +90,7 @@ for event_key in next_argument do
       announce_pair(book, pair, event_key, delivery, is_leased)
     end
     if became ~= RELEASED or lease_end <= now then
-      leases[#leases + 1] = became == RELEASED and released(now, in_doubt) or integer(now + lease)
+      leases[#leases + 1] = became == RELEASED and lease_score(now, not in_doubt) or integer(now + lease)
       leases[#leases + 1] = event_key
     end
     if in_doubt then

@@ -92,7 +92,11 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 		return false
 	}
 	for {
-		if wait, ok := d.place.AwaitPost(l.waiting); !ok {
+		wait, ok, lost := d.admission.awaitPost(l, d.place)
+		if lost {
+			d.lose()
+		}
+		if !ok {
 			if v.dropMuted(l, d) {
 				return false
 			}

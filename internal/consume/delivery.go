@@ -66,6 +66,34 @@ func (d *delivery) releaseElement() {
 	}
 }
 
+// shortWait is how long a delivery waits for its post before the worker records in Redis that it waits. Deliveries that are posted at once
+// cost no call.
+const shortWait = 100 * time.Millisecond
+
+// awaitPost waits for the post of a place, as [lane.Place.AwaitPost] does. Redis knows of a longer wait: if the worker dies meanwhile, nobody has
+// to look for the post. If Redis cannot learn that the wait is over, ok is false. If lost is true, another worker may be delivering the event.
+func (a *admission) awaitPost(l life, place *lane.Place) (wait time.Duration, ok, lost bool) {
+	if a.inDoubt {
+		wait, ok = place.AwaitPost(l.waiting)
+		return wait, ok, false
+	}
+	recorded := make(chan struct{})
+	recording := time.AfterFunc(shortWait, func() {
+		defer close(recorded)
+		a.grant.Wait(l.ending())
+	})
+	wait, ok = place.AwaitPost(l.waiting)
+	if recording.Stop() {
+		return wait, ok, false
+	}
+	<-recorded
+	if !ok {
+		return wait, false, false
+	}
+	held, err := a.grant.Begin(l.working)
+	return 0, held, err == nil && !held
+}
+
 // release ends the lease of an event that another worker may deliver. The event keeps its slot.
 func (a admission) release(ctx context.Context) { a.grant.Release(ctx, a.inDoubt) }
 

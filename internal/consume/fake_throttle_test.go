@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -140,10 +141,12 @@ func (f *fakeThrottle) admit(c store.Request) store.Decision {
 type fakeGrant struct {
 	id      string
 	calls   *callLog
-	finish  func() bool        // result of Finish; nil: true
-	extend  func() bool        // result of Extend; nil: true
-	refund  func()             // called by Refund
-	release func(inDoubt bool) // called by Release
+	finish  func() bool                   // result of Finish; nil: true
+	extend  func() bool                   // result of Extend; nil: true
+	begin   func() (held bool, err error) // nil: held
+	waits   atomic.Bool                   // between Wait and Begin
+	refund  func()                        // called by Refund
+	release func(inDoubt bool)            // called by Release
 }
 
 // note logs a call. "too late" marks an ended context, with which a real grant could not reach Redis.
@@ -183,4 +186,15 @@ func (g *fakeGrant) Refund(ctx context.Context) {
 func (g *fakeGrant) Extend(ctx context.Context) bool {
 	g.note(ctx, "extend")
 	return g.extend == nil || g.extend()
+}
+
+// Wait is not logged: most tests do not decide how long a delivery waits.
+func (g *fakeGrant) Wait(context.Context) { g.waits.Store(true) }
+
+func (g *fakeGrant) Begin(context.Context) (held bool, err error) {
+	g.waits.Store(false)
+	if g.begin == nil {
+		return true, nil
+	}
+	return g.begin()
 }

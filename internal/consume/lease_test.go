@@ -43,6 +43,46 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 	f.requireOutcomes(nil)
 }
 
+// TestWaitForThePost has a delivery wait for its post. Redis knows of the wait until the post begins. If Redis cannot learn that the wait is
+// over, or another worker has the grant, the worker does not post, and the event comes again.
+func TestWaitForThePost(t *testing.T) {
+	t.Parallel()
+	type begin struct {
+		held    bool
+		err     error
+		history []string
+	}
+	tests := map[string]begin{
+		"the post begins":       {held: true, history: []string{"send", "finish"}},
+		"Redis does not answer": {err: errScripted, history: []string{"release", "send", "finish"}},
+		"another has the grant": {history: []string{"send", "finish"}},
+	}
+	each(t, tests, func(t *testing.T, f *fixture, test begin) {
+		const ackWait = 4 * time.Second // the server has a sixth of ackWait to answer
+		f.provision(ackWait)
+		var begun atomic.Int32
+		grant := f.throttle.grant(store.Request{ID: "order-1"})
+		grant.begin = func() (bool, error) {
+			if begun.Add(1) > 1 {
+				return true, nil
+			}
+			testkit.Equal(t, f.calls.count("send order-1"), 0, "posts before the wait is over")
+			return test.held, test.err
+		}
+		f.throttle.answers(func(store.Request) store.Decision { return store.Decision{Verdict: store.Admitted, Grant: grant} })
+		f.pacer.reserve = func(string, time.Duration) post { return post{wait: 3 * shortWait} }
+		f.sink.send = func(context.Context, event.Event, int) error {
+			testkit.Equal(t, grant.waits.Load(), false, "Redis knows of a wait during the post")
+			return nil
+		}
+		f.event("payments", "order-1")
+		f.start(func(o *setup) { o.client.AckWait, o.SendTimeout = ackWait, ackWait/4 })
+		f.eventually("Redis knows of the wait", grant.waits.Load)
+		f.awaitSettled(1)
+		f.requireHistory("order-1", test.history...)
+	})
+}
+
 // taken fetches the next message of a worker that does not run.
 func (f *fixture) taken(w *Worker, ackWait time.Duration) *message {
 	f.Helper()

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -92,7 +93,8 @@ func (of *grants) give(source string, asked time.Time, decisions []store.Decisio
 
 // grant is the Grant of a limiter.
 type grant struct {
-	grants *grants
+	grants   *grants
+	renewing sync.Mutex // held during a renewal of the lease
 	granted
 }
 
@@ -115,18 +117,42 @@ func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
 	return newly
 }
 
-// Extend implements [Grant].
+// Extend implements [Grant]. While Redis is unavailable, JetStream's lease still holds the message.
 func (g *grant) Extend(ctx context.Context) bool {
+	g.renewing.Lock()
+	defer g.renewing.Unlock()
+	held, err := g.renew(ctx)
+	return held || err != nil
+}
+
+// Wait implements [Grant]. If the call fails, Begin renews the lease all the same.
+func (g *grant) Wait(ctx context.Context) {
+	g.renewing.Lock()
+	defer g.renewing.Unlock()
+	g.grants.replay.waits(&g.granted, true)
+	_, _ = g.renew(ctx)
+}
+
+// Begin implements [Grant].
+func (g *grant) Begin(ctx context.Context) (held bool, err error) {
+	g.renewing.Lock()
+	defer g.renewing.Unlock()
+	g.grants.replay.waits(&g.granted, false)
+	return g.renew(ctx)
+}
+
+// renew renews the lease. The caller holds the lock renewing, so no renewal that waits comes after Begin.
+func (g *grant) renew(ctx context.Context) (held bool, err error) {
 	lease, local := g.grants.replay.now(&g.granted)
 	if local {
 		extended, _ := g.grants.mirror.memory.Extend(ctx, []store.Lease{lease}, g.grants.o.Lease)
-		return g.grants.replay.renewedLocally(&g.granted, extended[0])
+		return g.grants.replay.renewedLocally(&g.granted, extended[0]), nil
 	}
 	extended, err := g.grants.extend.do(ctx, lease)
 	if err != nil {
-		return true // Redis is unavailable; JetStream's lease still holds the message
+		return false, err
 	}
-	return g.grants.replay.renewed(&g.granted, extended)
+	return g.grants.replay.renewed(&g.granted, extended), nil
 }
 
 // Release implements [Grant].

@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"testing"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 
@@ -39,4 +40,40 @@ func TestGrantInDoubt(t *testing.T) {
 	if !again.Finish(t.Context(), "") || again.Finish(t.Context(), "") {
 		t.Error("a delivery is new once")
 	}
+}
+
+// TestGrantThatWaits has the leases of grants lapse while their holders wait, and after they have begun.
+func TestGrantThatWaits(t *testing.T) {
+	t.Parallel()
+	const lease = time.Second
+	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local, Settings: store.Settings{Lease: lease}})
+	begin := func(grant store.Grant) error {
+		held, err := grant.Begin(t.Context())
+		testkit.Equal(t, held, err == nil, "the lease is held")
+		return err
+	}
+	wait := func(id string) store.Grant {
+		grant := limiter.one(store.Admitted, request(id, "a"))
+		grant.Wait(t.Context())
+		testkit.Equal(t, grant.Extend(t.Context()), true, "%s: the lease is extended", id)
+		return grant
+	}
+	wait("waits")
+	lost := wait("lost")
+	testkit.NoError(t, begin(wait("has begun")))
+	time.Sleep(lease)
+	for id, inDoubt := range map[string]bool{"waits": false, "lost": false, "has begun": true} {
+		answer := limiter.want(map[store.Verdict]int{store.Reclaimed: 1}, request(id, "a"))[0]
+		testkit.Equal(t, answer.InDoubt, inDoubt, "%s: in doubt", id)
+	}
+	held, err := lost.Begin(t.Context())
+	testkit.NoError(t, err)
+	testkit.Equal(t, held, false, "a lease that another worker has taken is held")
+
+	cut := wait("cut off")
+	limiter.loseAndAct()
+	if begin(cut) == nil {
+		t.Error("began without Redis: got no error, want one")
+	}
+	testkit.NoError(t, begin(wait("without redis")))
 }

@@ -90,6 +90,13 @@ func (r *replay) owesRefund(g *granted) {
 	r.remember(g)
 }
 
+// waits records whether the holder of a lease waits before it delivers the event.
+func (r *replay) waits(g *granted, waits bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.Lease.Waits = waits
+}
+
 // renewed records the new end of a lease in Redis.
 func (r *replay) renewed(g *granted, lease store.Lease) (held bool) {
 	r.mu.Lock()

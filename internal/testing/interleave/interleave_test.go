@@ -30,6 +30,8 @@ func with(name string, change func(c *config)) *config {
 // deployments are searched by TestEveryInterleaving. The budget is the number of faults in one run.
 var deployments = []*config{
 	with("one event", func(c *config) { c.budget = 4 }),
+	with("one event that may wait in a worker", func(c *config) { c.budget, c.paced = 3, true }),
+	with("one event that may wait in one of three workers", func(c *config) { c.workers, c.messages, c.busy, c.budget, c.paced = 3, 1, false, 3, true }),
 	with("one event, three workers", func(c *config) { c.workers, c.budget = 3, 2 }),
 	with("one event that Slack may reject", func(c *config) { c.budget, c.rejects = 3, true }),
 	with("one event, nobody may look for posts", func(c *config) { c.budget, c.rejects, c.lookUp = 3, true, false }),
@@ -129,6 +131,18 @@ func TestPlantedBugs(t *testing.T) {
 			"worker 1 receives event A",
 			"worker 1 asks Redis about event A",
 			"worker 1 posts event A",
+			"worker 1 is killed, and Slack posts event A",
+			"the lease of event A in Redis ends",
+			"worker 1 receives event A",
+			"worker 1 asks Redis about event A",
+			"worker 1 posts event A",
+			"worker 1 is killed, and Slack posts event A",
+		}},
+		{beginsUnrecorded, with("begins unrecorded", func(c *config) { c.budget, c.paced = 3, true }), "no event is posted twice if workers may look for posts", []string{
+			"worker 1 receives event A",
+			"worker 1 asks Redis about event A",
+			"worker 1 waits before it posts event A",
+			"worker 1 begins to post event A",
 			"worker 1 is killed, and Slack posts event A",
 			"the lease of event A in Redis ends",
 			"worker 1 receives event A",

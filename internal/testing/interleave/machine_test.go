@@ -35,13 +35,14 @@ const (
 type bug uint8
 
 const (
-	noBug          bug = iota
-	refundsInDoubt     // the slots of an event are returned although it may have been posted
-	forgetsDoubt       // a lease that has lapsed leaves no doubt
-	acksBeforeMove     // a message is acknowledged before its copy is in the room
-	losesNak           // a worker keeps a message that it cannot move, and nobody gets it
-	countsAgain        // an event that is folded is not recorded
-	losesUpdate        // an update is acknowledged before Slack has it
+	noBug            bug = iota
+	refundsInDoubt       // the slots of an event are returned although it may have been posted
+	forgetsDoubt         // a lease that has lapsed leaves no doubt
+	acksBeforeMove       // a message is acknowledged before its copy is in the room
+	losesNak             // a worker keeps a message that it cannot move, and nobody gets it
+	countsAgain          // an event that is folded is not recorded
+	losesUpdate          // an update is acknowledged before Slack has it
+	beginsUnrecorded     // a worker that has waited posts, and Redis does not know that it has begun
 )
 
 // config is a small deployment.
@@ -55,6 +56,7 @@ type config struct {
 	lookUp                    bool // Slack lets workers look for posts
 	delay                     bool // denied events may wait
 	busy                      bool // channels may be busy
+	paced                     bool // events may wait in a worker before they are posted
 	rejects                   bool // Slack may reject events
 	body                      bool // event 0 comes in a body of several alerts
 	digests                   bool // a digest tells of dropped events
@@ -169,14 +171,14 @@ func (e *emitter) ofEvent(i uint8) {
 	if e.c.delay && r.slots == taken && (r.lease == done || r.lease == lapsed) {
 		e.do("the window of the slots of %[2]s is over", nobody, i, func(s *state) { s.redis.records[i].slots = left })
 	}
-	switch lapse := func(s *state) { s.redis.records[i].lease = lapsed }; {
-	case r.lease != leased:
+	switch lapse := func(s *state) { s.redis.records[i].lapse() }; {
+	case r.lease != leased && r.lease != waiting:
 	case e.from.unheld(i):
 		e.do("the lease of %[2]s in Redis ends", nobody, i, lapse)
 	case e.from.down:
 		e.fail(leaseLapses, "the lease of %[2]s in Redis ends, as nobody can renew it", nobody, i, func(s *state) {
 			lapse(s)
-			s.events[i].forgotten = true
+			s.events[i].forgotten = s.events[i].forgotten || r.lease == leased
 		})
 	}
 	if e.c.rejects && e.c.messages > 1 {
@@ -316,6 +318,7 @@ func (s *state) kill(w uint8) {
 	for i := range s.events {
 		of := &s.events[i]
 		admission := of.owed[w].admission
+		of.returned = of.returned || of.owed[w].refund // the slots leave with their window
 		of.open = of.open || of.works[w].phase == posting || of.works[w].phase == posted
 		of.works[w], of.owed[w] = work{}, owed{}
 		for _, other := range of.owed { // else Redis learns of the event from the message alone

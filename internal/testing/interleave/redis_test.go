@@ -16,7 +16,7 @@ func (of *after) finish() bool {
 
 // refund returns the slots, if the worker holds the lease.
 func (of *after) refund() {
-	if of.record.holder == of.w && (of.record.lease == leased || of.record.lease == lapsed) {
+	if of.record.holder == of.w && of.record.lease != done {
 		of.event.returned = true
 		*of.record = record{holder: nobody, pair: of.record.pair, planned: of.record.planned}
 	}
@@ -32,9 +32,18 @@ func (of *after) release() {
 	case of.work.local:
 		of.owed.release = ends
 	case of.s.down:
-	case of.record.holder == of.w && (of.record.lease == leased || of.record.lease == lapsed):
+	case of.record.holder == of.w && of.record.lease != done:
 		of.record.lease, of.record.holder = ends, nobody
 	}
+}
+
+// lapse ends the lease, which nobody renews.
+func (r *record) lapse() {
+	if r.lease == leased || r.mark {
+		r.lease = lapsed
+		return
+	}
+	r.lease = released
 }
 
 // owes emits what a worker sends to Redis later.

@@ -45,6 +45,7 @@ const (
 	leased         // by a worker
 	lapsed         // the lease has ended, and its holder may have posted
 	released       // its holder has certainly not posted
+	waiting        // by a worker that does not post before it has recorded that it begins
 	done           // delivered
 )
 
@@ -135,6 +136,7 @@ type work struct {
 	certain bool    // all earlier events that could open the pair are decided
 	updated bool    // the first message of the pair is updated
 	local   bool    // admitted by the failure policy
+	waits   bool    // it has recorded that it waits before it posts
 	goal    reason  // of a move
 	ends    outcome // with which the event ends
 }
@@ -247,7 +249,7 @@ func (p *packer) event(e *event, c *config, workers *order) {
 		p.put(uint8(w.phase), 4)
 		if w.phase != idle {
 			p.put(w.message, 2)
-			p.flags(w.valid, w.doubt, w.inDoubt, w.certain, w.updated, w.local)
+			p.flags(w.valid, w.doubt, w.inDoubt, w.certain, w.updated, w.local, w.waits)
 			p.put(uint8(w.goal), 3)
 			p.put(uint8(w.ends), 3)
 		}

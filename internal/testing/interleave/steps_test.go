@@ -57,7 +57,7 @@ func (x at) receive() {
 
 // abandon ends the work. Nobody renews or returns its lease.
 func (of *after) abandon() {
-	if of.record.holder == of.w {
+	if of.record.holder == of.w && !of.owed.refund {
 		of.record.holder = nobody
 	}
 	*of.work = work{}
@@ -181,7 +181,7 @@ func (x at) ask(of *after) {
 		of.work.phase = counted
 	case r.lease == done:
 		of.end(undecided)
-	case r.lease == leased:
+	case r.lease == leased, r.lease == waiting:
 		of.nak()
 	case of.event.old && (of.message.reason != forChannel || x.resolves() && r.lease == unknown):
 		if r.slots == taken { // no worker holds them: they leave with their window
@@ -298,12 +298,38 @@ func (x at) deliver() {
 		x.step("%[1]s updates what %[2]s resolves", func(of *after) { of.work.updated = true })
 	case x.event.old:
 		x.step("%[1]s finds %[2]s too old", func(of *after) { of.work.phase = expired })
+	case x.work.waits:
+		x.begin()
 	default:
 		x.step("%[1]s posts %[2]s", func(of *after) { of.work.phase = posting })
+	}
+	if x.c.paced && !x.work.waits && !x.work.local && !x.from.down && x.record.holder == x.w && !x.work.doubt && !x.work.inDoubt {
+		x.step("%[1]s waits before it posts %[2]s", func(of *after) { of.work.waits, of.record.lease = true, waiting })
 	}
 	if x.c.busy && !x.work.doubt && x.message().reason != forChannel && x.canMove() {
 		x.step("the channel of %[2]s is busy", func(of *after) { of.work.phase, of.work.goal = moving, forChannel })
 	}
+}
+
+// begin posts an event that has waited, once Redis knows that its post begins.
+func (x at) begin() {
+	if x.from.down {
+		x.step("%[1]s gives %[2]s back, as Redis does not answer", (*after).nak)
+		return
+	}
+	if x.record.holder != x.w {
+		return // it notices that
+	}
+	x.step("%[1]s begins to post %[2]s", func(of *after) {
+		of.work.waits, of.work.phase = false, posting
+		if x.c.bug != beginsUnrecorded {
+			of.record.lease = leased
+		}
+	})
+	x.fault(replyLost, "%[1]s begins to post %[2]s, the reply is lost, and %[1]s gives it back", func(of *after) {
+		of.record.lease = leased
+		of.nak()
+	})
 }
 
 func (x at) look() {

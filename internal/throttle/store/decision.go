@@ -163,4 +163,11 @@ type Grant interface {
 
 	// Extend renews the lease. If it returns false, another worker may be delivering the event: stop.
 	Extend(ctx context.Context) bool
+
+	// Wait records that the holder delivers nothing before Begin. If the lease lapses meanwhile, the next holder is in no doubt.
+	Wait(ctx context.Context)
+
+	// Begin renews the lease after Wait. If held is false, another worker may be delivering the event. After an error nothing may be
+	// delivered either, because Redis does not know that the delivery begins.
+	Begin(ctx context.Context) (held bool, err error)
 }

@@ -22,6 +22,31 @@ func (s *subject) release(inDoubt bool, leases ...Lease) {
 	}
 }
 
+// waits renews leases as Grant.Wait does.
+func (s *subject) waits(leases ...Lease) []Lease {
+	s.t.Helper()
+	waiting := slices.Clone(leases)
+	for i := range waiting {
+		waiting[i].Waits = true
+	}
+	waiting = s.extend(testLease, waiting...)
+	for _, lease := range waiting {
+		if lease.End == 0 {
+			s.t.Fatalf("the lease of %q was lost", lease.Request.ID)
+		}
+	}
+	return waiting
+}
+
+// begun returns leases as Grant.Begin renews them.
+func begun(leases []Lease) []Lease {
+	begun := slices.Clone(leases)
+	for i := range begun {
+		begun[i].Waits = false
+	}
+	return begun
+}
+
 // takeOver reclaims events whose leases have ended, and compares their doubt.
 func (s *subject) takeOver(inDoubt bool, requests ...Request) []Lease {
 	s.t.Helper()
@@ -92,6 +117,51 @@ var doubtConformance = []conformanceCase{
 		lease[0].InDoubt = false // the releasing worker knows of no doubt
 		s.release(false, lease...)
 		s.takeOver(true, event)
+	}},
+	{name: "doubt: none after a lease that lapsed while its holder waited", global: "10/2h", run: func(s *subject) {
+		events := []Request{request("event", "a"), derived(7, start, "a")}
+		leases := s.admit(events...)
+		for range 3 {
+			s.waits(s.waits(leases...)...)
+			s.clock.Advance(2 * testLease)
+			leases = s.takeOver(false, events...)
+		}
+		s.taken("a", 2)
+	}},
+	{name: "doubt: a lease that lapsed after its holder had waited", global: "10/1h", run: func(s *subject) {
+		s.extend(testLease, begun(s.waits(s.admit(request("event", "a"))...))...)
+		s.clock.Advance(2 * testLease)
+		s.takeOver(true, request("event", "a"))
+	}},
+	{name: "doubt: kept while a later holder waits", global: "10/1h", run: func(s *subject) {
+		event := request("event", "a")
+		s.admit(event)
+		for range 2 {
+			s.clock.Advance(2 * testLease)
+			s.waits(s.takeOver(true, event)...)
+		}
+	}},
+	{name: "doubt: a wait that is recorded too late", global: "10/1h", run: func(s *subject) {
+		event := request("event", "a")
+		lease := s.admit(event)
+		s.clock.Advance(time.Second)
+		waiting := s.waits(lease...)
+		s.clock.Advance(time.Second)
+		s.waits(lease...) // the first call again
+		s.clock.Advance(time.Second)
+		s.extend(testLease, begun(waiting)...)
+		for _, late := range [][]Lease{lease, waiting} {
+			late[0].Waits = true
+			s.lost(testLease, late...)
+		}
+		s.clock.Advance(2 * testLease)
+		s.takeOver(true, event)
+	}},
+	{name: "doubt: slots return while the holder waits", global: "10/1h", run: func(s *subject) {
+		s.refund(true, s.waits(s.admit(request("event", "a"))...)...)
+		s.taken("a", 0)
+		s.release(false, s.waits(s.admit(request("event", "a"))...)...)
+		s.takeOver(false, request("event", "a"))
 	}},
 	{name: "doubt: ends with a delivery", global: "10/1h", run: func(s *subject) {
 		event := request("event", "a")

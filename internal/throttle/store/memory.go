@@ -64,6 +64,7 @@ type record struct {
 	leaseEnd  int64 // of whoever delivers it; it counts if doneUntil is 0
 	doneUntil int64 // when it may be forgotten, once it is delivered
 	released  bool  // the holder has ended the lease, and certainly delivered nothing
+	waits     bool  // the holder has certainly delivered nothing so far
 	inDoubt   bool  // an earlier holder of the lease may have delivered it
 	fold      *Fold // where it is counted, if it was folded and not delivered
 }
@@ -81,6 +82,9 @@ func (r *records) known(eventKey string, now int64) *record {
 	}
 	return nil
 }
+
+// mayBeDelivered reports whether the last holder of the lease, which is over, may have delivered the event, or an earlier holder.
+func (r *record) mayBeDelivered() bool { return r.inDoubt || !r.released && !r.waits }
 
 func (r *records) remembered(one *record, now int64) bool {
 	return one.doneUntil > now || one.doneUntil == 0 && one.leaseEnd > now-r.retention.Microseconds()
@@ -302,10 +306,12 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 		r := m.records.byKey[lease.Request.eventKey()]
 		known := lease.End
 		lease.End = 0
-		held := r != nil && r.doneUntil == 0 && !r.released && (r.leaseEnd == known || r.leaseEnd > known && known > now)
+		held := r != nil && r.doneUntil == 0 && !r.released && (r.leaseEnd == known || r.leaseEnd > known && known > now && (r.waits || !lease.Waits))
 		if held && m.goesOn(lease, now, d) {
 			r.leaseEnd, lease.End = end, end
-			r.released = d == 0 && !lease.InDoubt
+			if r.released, r.waits = d == 0 && !lease.InDoubt, d > 0 && lease.Waits; r.released {
+				r.leaseEnd-- // no caller knows it
+			}
 		}
 		extended[i] = lease
 	}

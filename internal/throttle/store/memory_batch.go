@@ -31,7 +31,7 @@ func (b *memoryBatch) decide(request Request) Decision {
 		return Decision{Verdict: Done}
 	case b.granted[name]:
 		return Decision{Verdict: Leased, Wait: b.memory.settings.Lease}
-	case known.leaseEnd == b.leaseGrantedBefore && !known.released:
+	case known.leaseEnd == b.leaseGrantedBefore && !known.released && !known.waits:
 		b.granted[name] = true
 		if known.inDoubt {
 			return b.takenOver(request, known)
@@ -49,7 +49,7 @@ func (b *memoryBatch) decide(request Request) Decision {
 		known.timed = false // older limits admitted it: the limits in force hold none of its slots
 	}
 	known.leaseEnd = b.now + b.lease
-	known.inDoubt, known.released = known.inDoubt || !known.released, false
+	known.inDoubt, known.released, known.waits = known.mayBeDelivered(), false, false
 	b.granted[name] = true
 	b.grants++
 	b.announce(request, name)

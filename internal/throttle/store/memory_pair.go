@@ -143,7 +143,7 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 		ended = append(ended, taken...)
 		if resolution.Verdict == Admitted || resolution.Verdict == Reclaimed {
 			granted = true
-			doubt := resolution.Verdict == Reclaimed && known != nil && (known.inDoubt || !known.released)
+			doubt := resolution.Verdict == Reclaimed && known != nil && known.mayBeDelivered()
 			lease := Lease{Request: request, End: now + m.settings.Lease.Microseconds(), slotless: true, Resolving: true, InDoubt: doubt}
 			m.records.byKey[name] = &record{version: request.Message.version(), leaseEnd: lease.End, inDoubt: doubt}
 			resolution.Lease, resolution.InDoubt = lease, doubt

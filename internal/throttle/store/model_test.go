@@ -359,6 +359,7 @@ func (m *model) extend(rt *rapid.T) {
 	leases := m.pick(indexes)
 	for i := range leases {
 		leases[i].InDoubt = leases[i].InDoubt || d == 0 && rapid.Bool().Draw(rt, "in doubt")
+		leases[i].Waits = rapid.Bool().Draw(rt, "waits")
 	}
 	got := testkit.Must(m.redis.Extend(context.Background(), leases, d))(rt)
 	want, _ := m.memory.Extend(context.Background(), leases, d)

@@ -185,7 +185,7 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 	events := make([]any, 0, 5*len(leases))
 	for _, lease := range leases {
 		eventKey, version := lease.Request.keyAndVersion()
-		events = append(events, eventKey, version, lease.End, lease.InDoubt, lease.Request.Cost)
+		events = append(events, eventKey, version, lease.End, lease.InDoubt, lease.Waits, lease.Request.Cost)
 		events = r.appendFollowing(events, buckets, lease, d)
 	}
 	arguments := []any{d.Microseconds(), max(d, r.d.settings.Lease).Microseconds(), r.d.settings.Retention.Microseconds()}

@@ -23,7 +23,8 @@ type Store interface {
 	Finish(ctx context.Context, leases []Lease) (newly []bool, err error)
 
 	// Extend renews the leases for d from now, or ends them if d is 0, and returns them with their new ends. A lease that is no longer the
-	// caller's gets the End 0. If a lease was ended in doubt or lapsed, the next holder of the event gets InDoubt.
+	// caller's gets the End 0. If a lease was ended in doubt or lapsed, the next holder of the event gets InDoubt, unless the lease that
+	// lapsed was last renewed with Waits.
 	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
 
 	// Refund returns the slots of events that were definitely not delivered, and forgets the events. It tells for each whether the
@@ -132,6 +133,7 @@ type Lease struct {
 	Resolving    bool    // of an event that resolves a pair
 	Receipt      string  // of the delivery, once there is one
 	InDoubt      bool    // the event may have been delivered, by an earlier holder or, at the end, by this one
+	Waits        bool    // the holder does not deliver the event before it has renewed the lease without Waits
 }
 
 func (l Lease) treeOr(current *Routes) *Routes   { return cmp.Or(l.tree, current) }
