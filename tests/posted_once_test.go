@@ -3,6 +3,7 @@ package tests
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -124,6 +125,32 @@ func TestQuietRunLooksNothingUp(t *testing.T) {
 	workers.awaitEvents(len(ids), "outcome", "sent")
 	wantPostedOnce(t, d.slack.Accepted(), ids...)
 	testkit.Equal(t, d.slack.Calls(slacktest.MethodHistory)+d.slack.Calls(slacktest.MethodReplies), 0, "look-ups")
+}
+
+// TestKilledWhileEventsWait kills a worker while events wait in it for the pace of their channel. Nothing was posted of them, so nobody looks.
+func TestKilledWhileEventsWait(t *testing.T) {
+	t.Parallel()
+	const waiting = 4
+	d := newDeployment(t)
+	killed := d.startReady("killed", recovering(unlimited("SLACK_RATE", "1/1m")...)...)
+	ids := d.publishEvents([]string{"payments"}, 1+waiting)
+	fleet{killed}.awaitEvents(1, "outcome", "sent")
+	await(t, time.Minute, "Redis to know that events wait", func() bool { return d.leasesThatWait() == strconv.Itoa(waiting) })
+	killed.kill()
+	d.startReady("successor", recovering(unlimited("SLACK_RATE", "none")...)...)
+	d.awaitEmpty()
+	wantPostedOnce(t, d.slack.Accepted(), ids...)
+	testkit.Equal(t, d.slack.Calls(slacktest.MethodHistory), 0, "look-ups")
+}
+
+// leasesThatWait counts the leases whose holders have recorded that they wait: see lua/lib/doubt.lua.
+func (d *deployment) leasesThatWait() string {
+	return d.redis.CLI("eval", `
+		local waiting, leases = 0, redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+		for i = 2, #leases, 2 do
+			waiting = waiting + (tonumber(leases[i]) % 1 ~= 0 and 1 or 0)
+		end
+		return waiting`, "1", "{notifier}:leased")
 }
 
 // TestWorkersShareLookUps brings events of many channels in doubt, on four workers. All workers together keep the rate of look-ups, so Slack
