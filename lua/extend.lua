@@ -40,10 +40,8 @@ for event_key in next_argument do
   local current = redis.call('ZSCORE', leased_key, event_key)
   current = current and tonumber(current)
   local current_end = current and math.ceil(current) -- see lib/doubt.lua
-  local held = current_end == known
-  if current and not held and known > now and current_end > now then
-    held = current_end > known and not (waits and current == current_end)
-  end
+  local has_begun = current == current_end
+  local held = current and (current_end == known or current_end > known and known > now and not (waits and has_begun))
   if held and duration > 0 and resume(event, event.path) then
     held = false -- the event has lost slots, and others have taken them
   end

@@ -357,4 +357,12 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		new:  `now.Sub(lines.full) >= 0`,
 		test: "./internal/throttle -run ^TestFullLimitsOfOneLevelShareLines$",
 	},
+	{
+		name: "post-that-begins-unrecorded",
+		bug:  "A worker posts an event that has waited while Redis takes it for waiting: after a kill another worker posts it again.",
+		file: "internal/throttle/grant.go",
+		old:  `g.grants.replay.waits(&g.granted, false)`,
+		new:  `g.grants.replay.waits(&g.granted, true)`,
+		test: "./internal/throttle -run ^TestGrantThatWaits$",
+	},
 }
