@@ -133,12 +133,16 @@ func (g *grant) Wait(ctx context.Context) {
 	_, _ = g.renew(ctx)
 }
 
-// Begin implements [Grant].
+// Begin implements [Grant]. A failure policy other than hold has the delivery begin without Redis, as it admits events without Redis.
 func (g *grant) Begin(ctx context.Context) (held bool, err error) {
 	g.renewing.Lock()
 	defer g.renewing.Unlock()
 	g.grants.replay.waits(&g.granted, false)
-	return g.renew(ctx)
+	held, err = g.renew(ctx)
+	if err != nil && g.grants.o.Policy != Hold {
+		return true, nil
+	}
+	return held, err
 }
 
 // renew renews the lease. The caller holds the lock renewing, so no renewal that waits comes after Begin.

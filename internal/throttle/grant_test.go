@@ -46,7 +46,7 @@ func TestGrantInDoubt(t *testing.T) {
 func TestGrantThatWaits(t *testing.T) {
 	t.Parallel()
 	const lease = time.Second
-	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local, Settings: store.Settings{Lease: lease}})
+	limiter := startDurableLimiter(t, LimiterOptions{Settings: store.Settings{Lease: lease}})
 	begin := func(grant store.Grant) error {
 		held, err := grant.Begin(t.Context())
 		testkit.Equal(t, held, err == nil, "the lease is held")
@@ -71,9 +71,24 @@ func TestGrantThatWaits(t *testing.T) {
 	testkit.Equal(t, held, false, "a lease that another worker has taken is held")
 
 	cut := wait("cut off")
-	limiter.loseAndAct()
+	limiter.lose()
 	if begin(cut) == nil {
 		t.Error("began without Redis: got no error, want one")
 	}
-	testkit.NoError(t, begin(wait("without redis")))
+}
+
+// TestGrantThatWaitsWithoutRedis has Redis fail while the holders of grants wait. The failure policy has their deliveries begin.
+func TestGrantThatWaitsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local})
+	cut := limiter.one(store.Admitted, request("cut off", "a"))
+	cut.Wait(t.Context())
+	limiter.loseAndAct()
+	local := limiter.one(store.Admitted, request("without redis", "a"))
+	local.Wait(t.Context())
+	for _, grant := range []store.Grant{cut, local} {
+		held, err := grant.Begin(t.Context())
+		testkit.NoError(t, err)
+		testkit.Equal(t, held, true, "the lease is held")
+	}
 }

@@ -32,6 +32,7 @@ var deployments = []*config{
 	with("one event", func(c *config) { c.budget = 4 }),
 	with("one event that may wait in a worker", func(c *config) { c.budget, c.paced = 3, true }),
 	with("one event that may wait in one of three workers", func(c *config) { c.workers, c.messages, c.busy, c.budget, c.paced = 3, 1, false, 3, true }),
+	with("one event that may wait in a worker, policy open", func(c *config) { c.budget, c.paced, c.policy = 3, true, admits }),
 	with("one event, three workers", func(c *config) { c.workers, c.budget = 3, 2 }),
 	with("one event that Slack may reject", func(c *config) { c.budget, c.rejects = 3, true }),
 	with("one event, nobody may look for posts", func(c *config) { c.budget, c.rejects, c.lookUp = 3, true, false }),

@@ -1,6 +1,10 @@
 package interleave
 
-import "github.com/seed-4578ace9/notifier/internal/testing/failpoint"
+import (
+	"slices"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
+)
 
 // policy is what happens while Redis is unavailable.
 type policy uint8
@@ -320,6 +324,10 @@ func (s *state) kill(w uint8) {
 		admission := of.owed[w].admission
 		of.returned = of.returned || of.owed[w].refund // the slots leave with their window
 		of.open = of.open || of.works[w].phase == posting || of.works[w].phase == posted
+		isPosted := of.works[w].waits && slices.Contains([]phase{posting, posted, recorded}, of.works[w].phase) || of.owed[w].finish
+		if lease := s.redis.records[i].lease; isPosted && (lease == waiting || lease == released) {
+			of.forgotten = true
+		}
 		of.works[w], of.owed[w] = work{}, owed{}
 		for _, other := range of.owed { // else Redis learns of the event from the message alone
 			of.forgotten = of.forgotten || admission && (other.admission || s.redis.records[i].lease != unknown)

@@ -313,8 +313,12 @@ func (x at) deliver() {
 
 // begin posts an event that has waited, once Redis knows that its post begins.
 func (x at) begin() {
-	if x.from.down {
+	if x.from.down && x.c.policy == waits {
 		x.step("%[1]s gives %[2]s back, as Redis does not answer", (*after).nak)
+		return
+	}
+	if x.from.down {
+		x.step("%[1]s posts %[2]s, and Redis does not know that", func(of *after) { of.work.phase = posting })
 		return
 	}
 	if x.record.holder != x.w {

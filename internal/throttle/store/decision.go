@@ -168,6 +168,6 @@ type Grant interface {
 	Wait(ctx context.Context)
 
 	// Begin renews the lease after Wait. If held is false, another worker may be delivering the event. After an error nothing may be
-	// delivered either, because Redis does not know that the delivery begins.
+	// delivered either: Redis does not know that the delivery begins, and the failure policy is to wait for Redis.
 	Begin(ctx context.Context) (held bool, err error)
 }
