@@ -49,6 +49,8 @@ func TestNumbers(t *testing.T) {
 		testkit.Contains(t, selector, b.text(selector), want)
 	}
 	testkit.Equal(t, b.evaluate(`[...document.querySelectorAll(".tiles a")].filter((a) => !document.querySelector(a.hash)).length`), "0", "counters without details")
+	tops := `new Set([...document.querySelectorAll(".plot .x span")].map((label) => label.getBoundingClientRect().top)).size`
+	testkit.Equal(t, b.number(tops), 1, "lines of labels below the chart")
 	left := b.number(`document.querySelector("[data-path=payments] time").innerText.match(/in (\d+) (s|min)/)[1]`)
 	if left < 1 || left > 90 {
 		t.Errorf("got a next slot in %d s, want 1 to 90", left)

@@ -1,12 +1,14 @@
 // Writes times in the reader's zone. Without a script they are in UTC.
 "use strict";
 
+// Within half a day of now a time needs no date.
+const HALF_A_DAY = 12 * 60 * 60 * 1000;
+
 // localize writes the times below a node.
 function localize(node) {
-	const today = new Date().toDateString();
 	for (const time of node.querySelectorAll("time[datetime]")) {
 		const at = new Date(time.dateTime);
-		const day = at.toDateString() === today ? "" : `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} `;
+		const day = Math.abs(at - Date.now()) < HALF_A_DAY ? "" : `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} `;
 		time.textContent = day + clockOf(at);
 	}
 }

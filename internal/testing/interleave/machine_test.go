@@ -1,10 +1,6 @@
 package interleave
 
-import (
-	"slices"
-
-	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
-)
+import "github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 
 // policy is what happens while Redis is unavailable.
 type policy uint8
@@ -175,7 +171,13 @@ func (e *emitter) ofEvent(i uint8) {
 	if e.c.delay && r.slots == taken && (r.lease == done || r.lease == lapsed) {
 		e.do("the window of the slots of %[2]s is over", nobody, i, func(s *state) { s.redis.records[i].slots = left })
 	}
-	switch lapse := func(s *state) { s.redis.records[i].lapse() }; {
+	lapse := func(s *state) {
+		for w := range uint8(e.c.workers) {
+			s.events[i].forgotten = s.events[i].forgotten || on(s, w, i).hasBegunUnrecorded()
+		}
+		s.redis.records[i].lapse()
+	}
+	switch {
 	case r.lease != leased && r.lease != waiting:
 	case e.from.unheld(i):
 		e.do("the lease of %[2]s in Redis ends", nobody, i, lapse)
@@ -324,10 +326,8 @@ func (s *state) kill(w uint8) {
 		admission := of.owed[w].admission
 		of.returned = of.returned || of.owed[w].refund // the slots leave with their window
 		of.open = of.open || of.works[w].phase == posting || of.works[w].phase == posted
-		isPosted := of.works[w].waits && slices.Contains([]phase{posting, posted, recorded}, of.works[w].phase) || of.owed[w].finish
-		if lease := s.redis.records[i].lease; isPosted && (lease == waiting || lease == released) {
-			of.forgotten = true
-		}
+
+		of.forgotten = of.forgotten || on(s, w, uint8(i)).hasBegunUnrecorded()
 		of.works[w], of.owed[w] = work{}, owed{}
 		for _, other := range of.owed { // else Redis learns of the event from the message alone
 			of.forgotten = of.forgotten || admission && (other.admission || s.redis.records[i].lease != unknown)

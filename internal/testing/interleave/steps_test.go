@@ -55,6 +55,12 @@ func (x at) receive() {
 	}
 }
 
+// hasBegunUnrecorded reports whether the worker may have posted the event without Redis after it has waited, and Redis does not know that yet.
+func (of *after) hasBegunUnrecorded() bool {
+	posts := of.work.waits && (of.work.inDoubt || of.work.phase == posting || of.work.phase == posted || of.work.phase == recorded)
+	return (posts || of.owed.finish) && (of.record.lease == waiting || of.record.lease == released)
+}
+
 // abandon ends the work. Nobody renews or returns its lease.
 func (of *after) abandon() {
 	if of.record.holder == of.w && !of.owed.refund {
@@ -65,6 +71,7 @@ func (of *after) abandon() {
 
 // nak returns the message to JetStream.
 func (of *after) nak() {
+	of.event.forgotten = of.event.forgotten || of.hasBegunUnrecorded()
 	if of.message.status == held && of.message.holder == of.w {
 		of.message.status, of.message.holder, of.message.again = ready, 0, true
 	}
@@ -73,6 +80,7 @@ func (of *after) nak() {
 
 // expire gives the message to another worker. A worker that has not begun to end the event stops.
 func (of *after) expire() {
+	of.event.forgotten = of.event.forgotten || of.hasBegunUnrecorded()
 	of.work.valid = false
 	if of.message.status == held && of.message.holder == of.w {
 		of.message.status, of.message.holder, of.message.again = ready, 0, true
@@ -318,7 +326,10 @@ func (x at) begin() {
 		return
 	}
 	if x.from.down {
-		x.step("%[1]s posts %[2]s, and Redis does not know that", func(of *after) { of.work.phase = posting })
+		x.step("%[1]s posts %[2]s, and Redis does not know that", func(of *after) {
+			of.work.phase = posting
+			of.event.forgotten = of.event.forgotten || of.record.lease != waiting // the outage has outlasted the lease
+		})
 		return
 	}
 	if x.record.holder != x.w {
