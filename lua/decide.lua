@@ -28,7 +28,7 @@
 --     buckets (see read_buckets), with those of the shadow
 --     number of asks; for each: cost, then for the limits in force and, if there is one, for the shadow: number of its
 --     guarantee, otherwise 0, and path (see read_path)
---       a cost of 0 only reads the records of the event or, in a repeated call, what the call granted
+--       a cost of 0 only reads the records of the event or, in a repeated call, what the call granted; the event may be folded
 --       a cost below 0 is that of muted events: those without a record get UNKNOWN and take nothing
 --   '' or, if events may be folded, what fold.lua reads; the books' keys follow the buckets in KEYS
 --   for each event its event key, then for each event its version, then what fold.lua reads for each event

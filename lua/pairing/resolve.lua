@@ -103,8 +103,16 @@ end
 
 -- Returns the end of the latest lease of an event that is not done; nil if its record has expired.
 local function lease_of(event_key)
+  if granted_version[event_key] then
+    return now + lease
+  end
   local lease_end = tonumber(redis.call('ZSCORE', leased_key, event_key))
   return lease_end and lease_end > now - retention and lease_end or nil
+end
+
+-- Returns whether an event was folded, and its record has not expired.
+local function is_folded(event_key)
+  return folded_as(taken_key, event_key) and tonumber(redis.call('ZSCORE', done_key, event_key) or 0) > now
 end
 
 -- Returns when to ask again for a pair because of a firing event that is being delivered; nil without one. It counts only events that were stored
@@ -255,10 +263,12 @@ if #leases == 0 then
   return reply
 end
 
-local ended = {} -- members for done: the firing events of these messages
+-- An event that came again after its record had expired may have been folded: then its record stays.
+local ended, ended_keys = {}, {} -- members for done: the firing events of these messages; their event keys
 for _, m in ipairs(all_taken) do
-  if not granted_version[m.event_key] and not lease_of(m.event_key) then
+  if not lease_of(m.event_key) and not is_folded(m.event_key) then
     remember(m, now + retention, ended, versions)
+    ended_keys[#ended_keys + 1] = m.event_key
   end
 end
 
@@ -270,6 +280,8 @@ end
 redis.call('ZADD', leased_key, 'XX', 0, '')
 write_books(books)
 in_pieces('ZREM', done_key, taken_anew)
+in_pieces('ZREM', leased_key, ended_keys) -- expired leases: removing them later would remove the new records
+in_pieces('ZREM', taken_key, ended_keys)
 -- Unlike note_call, this does not shorten how long decide.lua keeps the calls.
 local is_first_call = redis.call('ZCARD', calls_key) == 0
 redis.call('ZADD', calls_key, integer(now), nonce)

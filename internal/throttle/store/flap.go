@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,6 +38,10 @@ func (r Request) Report(since Change) Request {
 	r.Resolves, r.Slotless, r.Steady = true, false, since
 	return r
 }
+
+// resolvesUpto is the version up to which a resolved event resolves the messages of its pair. For a report it is the change since which the key
+// is steady.
+func (r Request) resolvesUpto() int64 { return cmp.Or(int64(r.Steady), r.Message.version()) }
 
 // kind is how the event counts for the rule for flapping, as resolve.lua reads it.
 func (r Request) kind() int {

@@ -1,13 +1,9 @@
 package store
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -150,6 +146,15 @@ var foldStories = []story{
 		}
 		begin("r", 0, 0)
 	}},
+	{"of an event whose own message is resolved", func(_ *testing.T, k *pairKit) {
+		k.fire(folding("first", 1), "r")
+		k.clock.Advance(testRetention + time.Second)
+		again := folding("first", 1).inMessage(9)
+		again.Fold.Within = testPairTTL
+		k.fold(again, 2)
+		k.finish(k.resolve(aboutDisk("resolved").inMessage(20), Admitted, "r").Lease, "")
+		k.fold(again, 2)
+	}},
 	{"reminder", func(t *testing.T, k *pairKit) {
 		k.fire(folding("a first", 1), "r")
 		k.decide(folding("a first", 1).inMessage(7).Reminder(1), Admitted)
@@ -188,113 +193,4 @@ func TestFoldedRecordsExpire(t *testing.T) {
 			t.Errorf("%s has %d members, want those of the last rounds only", key, n)
 		}
 	}
-}
-
-// foldModel drives Redis and the in-memory store with events of a few keys that may be folded.
-type foldModel struct {
-	pairModel
-	under map[string][2]Lease // deliveries under way in Redis and in memory, by event
-	flaps bool                // the events count for the rule for flapping, and are folded for nothing else
-}
-
-func (m *foldModel) draw(t *rapid.T) Request {
-	category := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "category")
-	r := derived(rapid.Uint64Range(1, 30).Draw(t, "sequence"), m.clock.Read(), category)
-	r.ID, r.Derived = category+" "+rapid.StringMatching("[a-h]").Draw(t, "ID"), false
-	return r.ofPair(rapid.SampledFrom([]string{"disk", "memory"}).Draw(t, "key"))
-}
-
-func (m *foldModel) fire(t *rapid.T) {
-	batch := make([]Request, rapid.IntRange(1, 4).Draw(t, "events"))
-	for i := range batch {
-		batch[i] = m.draw(t).foldable(rapid.IntRange(0, 2).Draw(t, "severity"))
-		if batch[i].Fold.Counts = m.flaps; m.flaps {
-			batch[i].Fold.Within = 0
-		}
-	}
-	inRedis := testkit.Must(m.redis.Decide(context.Background(), batch))(t).Decisions
-	inMemory := m.memory.DecideOnce("", batch).Decisions
-	for i := range batch {
-		one, other := inRedis[i], inMemory[i]
-		sameFold := one.Fold == nil && other.Fold == nil || one.Fold != nil && other.Fold != nil && *one.Fold == *other.Fold
-		if one.Verdict != other.Verdict || one.Lease.End != other.Lease.End || one.Awaits != other.Awaits || one.Flaps != other.Flaps || !sameFold {
-			t.Fatalf("%+v: redis says %s %+v, memory %s %+v", batch[i], one.Verdict, one.Fold, other.Verdict, other.Fold)
-		}
-		if one.Lease.End != 0 {
-			m.under[batch[i].ID] = [2]Lease{one.Lease, other.Lease}
-		}
-	}
-}
-
-func (m *foldModel) deliver(t *rapid.T) {
-	if len(m.under) == 0 {
-		return
-	}
-	names := make([]string, 0, len(m.under))
-	for name := range m.under {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	name := rapid.SampledFrom(names).Draw(t, "delivered")
-	leases := m.under[name]
-	delete(m.under, name)
-	m.finish(t, leases[0], leases[1])
-}
-
-func (m *foldModel) resolve(t *rapid.T) {
-	for len(m.under) > 0 { // the memory opens a pair when it is delivered
-		m.deliver(t)
-	}
-	r := m.draw(t)
-	r.Resolves, r.Fold.Counts = true, m.flaps
-	m.compareResolved(t, r)
-}
-
-// report asks for the report that a key is steady, first since no change, then since the newest one.
-func (m *foldModel) report(t *rapid.T) {
-	for len(m.under) > 0 {
-		m.deliver(t)
-	}
-	r := m.draw(t)
-	if early := m.compareResolved(t, r.Report(1)); early.Changed > 0 {
-		m.compareResolved(t, r.Report(early.Changed))
-	}
-}
-
-func (m *foldModel) compareResolved(t *rapid.T, r Request) Decision {
-	one := testkit.Must(m.redis.Pairs.Resolve(context.Background(), []Request{r}))(t)[0]
-	both, _ := m.memory.Resolve(context.Background(), []Request{r})
-	other := both[0]
-	same := one.Changed == other.Changed && slices.Equal(one.Counts, other.Counts)
-	if !same || one.Verdict != other.Verdict || one.Opened != other.Opened || (one.Fold == nil) != (other.Fold == nil) || one.Fold != nil && *one.Fold != *other.Fold {
-		t.Fatalf("%+v: redis says %s %q %+v, memory %s %q %+v", r, one.Verdict, one.Opened, one.Fold, other.Verdict, other.Opened, other.Fold)
-	}
-	if one.Lease.End != 0 {
-		m.finish(t, one.Lease, other.Lease)
-	}
-	return one
-}
-
-// TestMemoryFolds compares the answers of both stores about events that may be folded.
-func TestMemoryFolds(t *testing.T) {
-	t.Parallel()
-	_, client := startRedis(t)
-	rapid.Check(t, func(rt *rapid.T) {
-		testkit.NoError(rt, client.FlushDB(context.Background()).Err())
-		settings := pairSettings(t)
-		r := newRedis(client, "folds", settings)
-		clock := withFakeTime(t, r)
-		m := &foldModel{
-			pairModel: pairModel{redis: r, memory: NewMemory(settings, clock.Read, nil), clock: clock}, under: make(map[string][2]Lease),
-			flaps: rapid.Bool().Draw(rt, "flaps"),
-		}
-		m.memory.KeepPairs()
-		rt.Repeat(map[string]func(*rapid.T){
-			"fire": m.fire, "fire again": m.fire, "deliver": m.deliver, "deliver another": m.deliver, "resolve": m.resolve,
-			"resolve another": m.resolve, "report": m.report,
-			"wait": func(t *rapid.T) {
-				clock.Advance(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 3 * time.Second, 10 * time.Minute, time.Hour}).Draw(t, "time"))
-			},
-		})
-	})
 }

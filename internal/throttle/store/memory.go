@@ -109,7 +109,7 @@ func newMemory(s Settings, rules *Rules, clock func() time.Time, share func() in
 		shadow:  newBook(),
 		records: records{retention: s.Retention, byKey: make(map[string]*record)},
 		pairs: memoryPairs{
-			ttl: s.PairTTL, underWay: make(map[string][]string), coming: make(map[string]int64), rule: s.Flap, flaps: make(map[string]*memoryFlap),
+			ttl: s.PairTTL, underWay: make(map[string]memoryDeliveries), coming: make(map[string]int64), rule: s.Flap, flaps: make(map[string]*memoryFlap),
 		},
 		times:   timeline{clock: clock},
 		sweepAt: minSweep,
@@ -175,9 +175,7 @@ func (m *Memory) sweep(now int64) {
 	maps.DeleteFunc(m.pairs.byField, func(_ string, pair memoryPair) bool { return pair.expires <= now })
 	maps.DeleteFunc(m.pairs.coming, func(_ string, until int64) bool { return until <= now })
 	maps.DeleteFunc(m.pairs.flaps, func(_ string, flap *memoryFlap) bool { return flap.expires <= now })
-	maps.DeleteFunc(m.pairs.underWay, func(_ string, names []string) bool {
-		return !slices.ContainsFunc(names, func(name string) bool { return m.records.byKey[name] != nil })
-	})
+	maps.DeleteFunc(m.pairs.underWay, func(_ string, deliveries memoryDeliveries) bool { return deliveries.expires <= now })
 	isIdle := func(_ string, bucket *memoryBucket) bool {
 		inUse := func(limit limits.Limit) bool { return bucket.Used(now, m.settings.Lease.Microseconds(), limit) > 0 }
 		return !slices.ContainsFunc(bucket.limits, inUse)

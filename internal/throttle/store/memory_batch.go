@@ -1,6 +1,9 @@
 package store
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // memoryBatch is one call of Decide.
 type memoryBatch struct {
@@ -16,13 +19,11 @@ func (b *memoryBatch) decide(request Request) Decision {
 	name, version := request.eventKey(), request.Message.version()
 	known := b.memory.records.known(name, b.now)
 	switch {
-	case known == nil && request.Cost > 0:
+	case known == nil:
 		if folded, ends := b.fold(request, name, version); ends {
 			return folded
 		}
 		return b.evaluate(request, name, version)
-	case known == nil:
-		return Decision{Verdict: Unknown}
 	case known.version != version:
 		return Decision{Verdict: Duplicate}
 	case known.fold != nil:
@@ -79,7 +80,7 @@ func (b *memoryBatch) fold(request Request, name string, version int64) (answer 
 	if !flaps && request.Fold.Within == 0 {
 		return Decision{}, false
 	}
-	for _, other := range m.pairs.underWay[request.Pair] {
+	for other := range m.pairs.deliveries(request.Pair, b.now) {
 		known := m.records.known(other, b.now)
 		if other != name && known != nil && known.doneUntil == 0 {
 			m.pairs.coming[request.Pair] = max(m.pairs.coming[request.Pair], b.now+request.Fold.ComesBack.Microseconds())
@@ -92,14 +93,21 @@ func (b *memoryBatch) fold(request Request, name string, version int64) (answer 
 // announce records that an event is being delivered, if it may be folded.
 func (b *memoryBatch) announce(request Request, name string) {
 	pairs := &b.memory.pairs
-	if pairs.byField == nil || !b.memory.rules.folding(b.memory.settings)(request) || slices.Contains(pairs.underWay[request.Pair], name) {
+	if pairs.byField == nil || !b.memory.rules.folding(b.memory.settings)(request) {
 		return
 	}
-	forgotten := func(other string) bool {
+	open, _ := pairs.of(request.Pair, b.now)
+	version := versionOf(open.messages, name, request.Message.version())
+	deliveries := pairs.deliveries(request.Pair, b.now)
+	if deliveries[name] == version {
+		return
+	}
+	maps.DeleteFunc(deliveries, func(other string, _ int64) bool {
 		known := b.memory.records.known(other, b.now)
 		return known == nil || known.doneUntil != 0
-	}
-	pairs.underWay[request.Pair] = append(slices.DeleteFunc(pairs.underWay[request.Pair], forgotten), name)
+	})
+	deliveries[name] = version
+	pairs.underWay[request.Pair] = memoryDeliveries{deliveries, b.now + pairs.ttl.Microseconds()}
 }
 
 func (b *memoryBatch) newLease(request Request, end int64) Lease {
@@ -107,6 +115,9 @@ func (b *memoryBatch) newLease(request Request, end int64) Lease {
 }
 
 func (b *memoryBatch) evaluate(request Request, name string, version int64) (decision Decision) {
+	if request.Cost == 0 {
+		return Decision{Verdict: Unknown}
+	}
 	if denial := b.memory.rules.Muted(request); denial != nil {
 		decision.mutedBy(denial)
 		return decision

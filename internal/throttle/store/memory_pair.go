@@ -35,11 +35,25 @@ type memoryPairs struct {
 	ttl     time.Duration
 	byField map[string]memoryPair // by the field name in Redis; nil: pairs are not tracked
 
-	underWay map[string][]string // by pair: event keys of its events that are being delivered, if they may be folded
-	coming   map[string]int64    // by pair: until when events come back that wait for a message
+	underWay map[string]memoryDeliveries // by pair: its events that are being delivered and may be folded
+	coming   map[string]int64            // by pair: until when events come back that wait for a message
 
 	rule  Flap
 	flaps map[string]*memoryFlap // by pair
+}
+
+// memoryDeliveries are the firing events of a pair that are being delivered, as lib/pairs.lua stores them.
+type memoryDeliveries struct {
+	versions map[string]int64 // by event key
+	expires  int64
+}
+
+// deliveries returns the versions of the events of a pair that are being delivered, by event key.
+func (p *memoryPairs) deliveries(pair string, now int64) map[string]int64 {
+	if deliveries := p.underWay[pair]; deliveries.expires > now {
+		return deliveries.versions
+	}
+	return make(map[string]int64)
 }
 
 // of is what a field holds that has not expired.
@@ -66,15 +80,26 @@ func (p *memoryPairs) settle(lease Lease, now int64) {
 		version: lease.Request.Message.version(), eventKey: lease.Request.eventKey(), receipt: lease.Receipt,
 		posted: now, severity: lease.Request.Fold.Severity,
 	}
-	if i := slices.IndexFunc(messages, func(m pairMessage) bool { return m.eventKey == message.eventKey }); i >= 0 {
-		message.version = messages[i].version // of one event all messages have one version
-	}
+	message.version = versionOf(messages, message.eventKey, message.version)
 	messages = append(messages, message)
 	if len(messages) > mostPairMessages {
 		messages = slices.Delete(messages, 1, 2)
 	}
 	p.byField[field] = memoryPair{messages: messages, expires: now + p.ttl.Microseconds()}
-	p.underWay[field] = slices.DeleteFunc(p.underWay[field], func(name string) bool { return name == message.eventKey })
+	if deliveries := p.deliveries(field, now); deliveries[message.eventKey] != 0 {
+		delete(deliveries, message.eventKey)
+		p.underWay[field] = memoryDeliveries{deliveries, now + p.ttl.Microseconds()}
+	}
+}
+
+// versionOf returns the version of an event's messages, which all have one version; version if none is there.
+func versionOf(messages []pairMessage, eventKey string, version int64) int64 {
+	for _, message := range messages {
+		if message.eventKey == eventKey {
+			return message.version
+		}
+	}
+	return version
 }
 
 // foldInto counts an event in the newest message of an open pair, whose key is flapping or not.
@@ -128,8 +153,8 @@ func (m *Memory) KeepPairs() {
 	m.pairs.byField = make(map[string]memoryPair)
 }
 
-// Resolve evaluates resolved events as [Redis.Resolve] does, once KeepPairs was called. Here a firing event opens its pair when it is
-// delivered, not before: until then the resolved event is Unpaired.
+// Resolve evaluates resolved events as [Redis.Resolve] does, once KeepPairs was called. Nobody announces deliveries here: while a firing event
+// that is never folded is being delivered, the resolved event is Unpaired.
 func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,7 +188,7 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 		resolutions[i] = resolution
 	}
 	for _, message := range ended { // a repetition that comes late is a duplicate
-		if known := m.records.known(message.eventKey, now); known != nil && known.doneUntil == 0 {
+		if known := m.records.known(message.eventKey, now); known != nil && (known.doneUntil == 0 || known.fold != nil) {
 			continue
 		}
 		m.records.byKey[message.eventKey] = &record{version: message.version, doneUntil: now + m.settings.Retention.Microseconds()}
@@ -189,8 +214,8 @@ func (m *Memory) resolve(request Request, name string, known *record, now int64)
 	if _, taken := m.pairs.of("\n"+name, now); taken || known != nil {
 		return Decision{Verdict: Reclaimed}, nil
 	}
-	if m.pairs.coming[request.Pair] > now {
-		return Decision{Verdict: Leased, Wait: time.Second}, nil
+	if wait := m.pairs.waitForDelivery(&m.records, request, now); wait > 0 {
+		return Decision{Verdict: Leased, Wait: wait}, nil
 	}
 	if request.Steady > 0 {
 		return m.pairs.report(request, now)
@@ -205,3 +230,27 @@ func (m *Memory) resolve(request Request, name string, known *record, now int64)
 	}
 	return Decision{Verdict: Unpaired}, nil
 }
+
+// waitForDelivery returns when to ask again for a pair because of a firing event that is being delivered or comes back; 0 without one. It counts
+// only events that were stored before the resolved event, unless the pair is not open.
+func (p *memoryPairs) waitForDelivery(records *records, request Request, now int64) (wait time.Duration) {
+	if p.coming[request.Pair] > now {
+		wait = lapsedWait
+	}
+	_, isOpen := p.of(request.Pair, now)
+	for name, version := range p.deliveries(request.Pair, now) {
+		known := records.known(name, now)
+		if known == nil || known.doneUntil != 0 || isOpen && version > request.resolvesUpto() {
+			continue
+		}
+		if known.leaseEnd > now {
+			wait = max(wait, micros(known.leaseEnd-now))
+		} else {
+			wait = max(wait, lapsedWait)
+		}
+	}
+	return wait
+}
+
+// lapsedWait is LAPSED_WAIT of resolve.lua.
+const lapsedWait = time.Second

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -109,9 +110,9 @@ func (m *model) drawRequest(rt *rapid.T) Request {
 	name := fmt.Sprint(number, "/", generation)
 	request, known := m.events[name]
 	if !known {
-		request.Category = rapid.SampledFrom(m.categories).Draw(rt, "category")
+		request.Category = m.categories[number%len(m.categories)] // an identity has its category
 		request.Cost = rapid.SampledFrom([]int{1, 1, 1, 2, 3, 9}).Draw(rt, "cost")
-		request.Key = rapid.SampledFrom(modelKeys).Draw(rt, "key")
+		request = m.drawKey(rt, request)
 		request.Message = Message{Stream: "EVENTS", Sequence: uint64(number), Stored: start.Add(time.Duration(generation) * time.Hour)}
 		request.ID, request.Derived = fmt.Sprint("event-", number), isDerived
 		if isDerived {
@@ -123,6 +124,41 @@ func (m *model) drawRequest(rt *rapid.T) Request {
 		request.Cost = 0
 	}
 	return request
+}
+
+// drawKey draws what an event is about, how severe it is, and whether it may be folded into a message about that.
+func (m *model) drawKey(rt *rapid.T, request Request) Request {
+	request.Key = rapid.SampledFrom(modelKeys).Draw(rt, "key")
+	request.Severity = rapid.SampledFrom([]event.Severity{event.SeverityInfo, event.SeverityCritical}).Draw(rt, "severity")
+	if !m.keyed || request.Key == "" {
+		return request
+	}
+	request.Fold = Folding{
+		Within: rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(rt, "folded within"), Counts: rapid.Bool().Draw(rt, "counts"),
+		Severity: request.Severity.Rank(), ComesBack: 2 * time.Second,
+	}
+	return request.ofPair(request.Key)
+}
+
+// drawResolved draws an event that resolves the key of a drawn event, stored after all events before. It may have the other event's ID.
+func (m *model) drawResolved(rt *rapid.T) Request {
+	if i := rapid.IntRange(0, max(2, len(m.resolved))).Draw(rt, "resolved"); i < len(m.resolved) {
+		return m.resolved[i]
+	}
+	request := m.drawRequest(rt)
+	request.Cost, request.Resolves = 1, true
+	if rapid.Bool().Draw(rt, "own ID") {
+		request.ID = fmt.Sprint("resolved-", len(m.resolved))
+	}
+	request.Message.Stored = m.nextStored()
+	request = request.ofPair(request.Key)
+	m.resolved = append(m.resolved, request)
+	return request
+}
+
+// nextStored returns when the next new event is stored.
+func (m *model) nextStored() time.Time {
+	return start.Add(time.Duration(generations+len(m.events)+len(m.resolved)) * time.Hour)
 }
 
 func (m *model) drawRequests(rt *rapid.T) []Request {
@@ -159,6 +195,9 @@ func (m *model) drawLeases(rt *rapid.T) []int {
 // refundable leaves out refunds that the logs cannot tell apart, since a log knows only a slot's name. A slot of that name may belong
 // to another message with the ID, or the event may have left the slot behind.
 func (m *model) refundable(held heldLease) bool {
+	if held.Resolving {
+		return true
+	}
 	if leavesBehind(held) {
 		return false
 	}

@@ -41,6 +41,8 @@ func TestModel(t *testing.T) {
 					"decide again":      m.decide, // more often than the others
 					"decide and decide": m.decide,
 					"decide new ones":   m.decideNew,
+					"resolve":           m.resolve,
+					"report":            m.report,
 					"two at once":       m.decideAtOnce,
 					"repeat a call":     m.repeat,
 					"finish":            m.finish,
@@ -51,6 +53,7 @@ func TestModel(t *testing.T) {
 					"wait for a slot":   m.waitForSlot,
 					"clock steps":       m.stepClock,
 					"change the limits": m.changeLimits,
+					"mute":              m.mute,
 				})
 			})
 		})
@@ -73,6 +76,7 @@ type model struct {
 	wentBack   bool           // the clock went back
 	times      map[int64]bool // times with slots
 	events     map[string]Request
+	resolved   []Request
 	leases     []heldLease
 	admitted   map[string]int    // admissions less refunds, by record and version
 	taken      map[string]*taken // by record and version
@@ -80,7 +84,10 @@ type model struct {
 		nonce    string
 		requests []Request
 	}
-	lastWait time.Duration // of the latest denial
+	lastWait time.Duration     // of the latest denial
+	keyed    bool              // keyed events have pairs, and may be folded
+	posted   int               // number of receipts
+	changed  map[string]Change // newest changes of flapping keys, by pair
 }
 
 type heldLease struct {
@@ -104,7 +111,14 @@ func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
 		times:    make(map[int64]bool),
 		admitted: make(map[string]int),
 		taken:    make(map[string]*taken),
+		changed:  make(map[string]Change),
+		keyed:    rapid.Bool().Draw(rt, "keys have messages"),
 		settings: Settings{
+			PairTTL: 30 * time.Hour,
+			Flap: Flap{
+				Changes: rapid.IntRange(2, 3).Draw(rt, "changes"),
+				Window:  rapid.SampledFrom([]time.Duration{10 * time.Hour, 50 * time.Hour}).Draw(rt, "window of changes"),
+			},
 			Lease:     rapid.SampledFrom([]time.Duration{time.Second, 30 * time.Second, 5 * time.Minute}).Draw(rt, "lease"),
 			Retention: rapid.SampledFrom([]time.Duration{time.Minute, 10 * time.Minute, 3 * time.Hour}).Draw(rt, "retention"),
 			Forward:   rapid.IntRange(0, 4).Draw(rt, "forward") == 4,
@@ -120,7 +134,14 @@ func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
 	m.other.AdoptRules(m.redis.Rules())
 	m.memory = newMemory(m.settings, m.redis.Rules(), m.clock.Read, nil)
 	m.memory.sweepAt = math.MaxInt // see forget
-	m.categories = rapid.SliceOfNDistinct(rapid.Custom(drawCategory), 1, 6, rapid.ID[string]).Draw(rt, "categories")
+	if m.keyed {
+		m.memory.KeepPairs()
+	}
+	most := 6
+	if m.keyed {
+		most = 2 // so that many events have one pair
+	}
+	m.categories = rapid.SliceOfNDistinct(rapid.Custom(drawCategory), 1, most, rapid.ID[string]).Draw(rt, "categories")
 	m.listNodes()
 	return m
 }
@@ -145,16 +166,28 @@ func (m *model) changeLimits(rt *rapid.T) {
 	m.settings.Tree, m.settings.Shadow = drawTree(rt, &m.guarantees), nil
 	if rapid.Bool().Draw(rt, "has a shadow") {
 		m.settings.Shadow = drawTree(rt, &m.guarantees)
-		// After a change of limits the shadow decides an event anew. The event may still hold an in-flight slot there. The in-memory store
-		// finds that slot in the same call, the script only in the next call.
-		if slices.Contains(Compile(limits.Ruleset{Tree: m.settings.Shadow}).algorithms(), algorithm.InFlight.String()) {
-			m.settings.Shadow = nil
-		}
+	}
+	m.adopt(rt, rapid.IntRange(0, 2).Draw(rt, "mutes") == 0)
+}
+
+// mute begins a mute in both stores, or ends it.
+func (m *model) mute(rt *rapid.T) { m.adopt(rt, rapid.Bool().Draw(rt, "mutes")) }
+
+// adopt puts the limits of the settings in force, with a mute or without any.
+func (m *model) adopt(rt *rapid.T, mutes bool) {
+	// After a change of limits the shadow decides an event anew. The event may still hold an in-flight slot there. The in-memory store
+	// finds that slot in the same call, the script only in the next call.
+	if m.settings.Shadow != nil && slices.Contains(Compile(limits.Ruleset{Tree: m.settings.Shadow}).algorithms(), algorithm.InFlight.String()) {
+		m.settings.Shadow = nil
 	}
 	m.revision++
 	ruleset := limits.Ruleset{Tree: m.settings.Tree, Shadow: m.settings.Shadow, Position: limits.Position{Generation: 1, Revision: m.revision}}
-	if rapid.IntRange(0, 2).Draw(rt, "mutes") == 0 {
-		ruleset.Mutes = []*limits.Mute{{Path: rapid.SampledFrom([]string{"a", "b", "a.*", "b.a", ">"}).Draw(rt, "muted"), Revision: m.revision}}
+	if mutes {
+		ruleset.Mutes = []*limits.Mute{{
+			Path:  rapid.SampledFrom([]string{"a", "b", "a.*", "b.a", ">"}).Draw(rt, "muted"),
+			Spare: rapid.SampledFrom([]string{"", "critical"}).Draw(rt, "except"),
+			Until: m.clock.Read().Add(time.Hour), Revision: m.revision,
+		}}
 	}
 	rules := Compile(ruleset)
 	m.redis.AdoptRules(rules)
@@ -177,14 +210,14 @@ func (m *model) decideNew(rt *rapid.T) {
 	requests := make([]Request, rapid.IntRange(1, 8).Draw(rt, "events"))
 	for i := range requests {
 		made := len(m.events)
-		stored := start.Add(time.Duration(generations+made) * time.Hour)
+		stored := m.nextStored()
 		category := rapid.SampledFrom(m.categories).Draw(rt, "category")
 		if rapid.Bool().Draw(rt, "derived") {
 			requests[i] = derived(rapid.Uint64Range(9, 16).Draw(rt, "sequence"), stored, category)
 		} else {
 			requests[i] = request(fmt.Sprint("new-", made), category)
 		}
-		requests[i].Key = rapid.SampledFrom(modelKeys).Draw(rt, "key")
+		requests[i] = m.drawKey(rt, requests[i])
 		m.events[fmt.Sprint("new/", made)] = requests[i]
 	}
 	m.lastCall.nonce, m.lastCall.requests = NewNonce(), requests
@@ -221,6 +254,11 @@ func (m *model) decideAtOnce(rt *rapid.T) {
 	calls := []*call{
 		{store: m.redis, nonce: NewNonce(), requests: m.drawRequests(rt)},
 		{store: m.other, nonce: NewNonce(), requests: m.drawRequests(rt)},
+	}
+	for _, c := range calls { // two calls that fold events may have one time
+		for i := range c.requests {
+			c.requests[i].Fold = Folding{}
+		}
 	}
 	m.clock.Advance(time.Microsecond)
 	var asking sync.WaitGroup
@@ -266,6 +304,7 @@ func (m *model) call(rt *rapid.T) {
 func (m *model) check(rt *rapid.T, got, want BatchResult) {
 	requests := m.lastCall.requests
 	testkit.Equal(rt, got.At, want.At, "time of the decision, compared with the memory")
+	m.forgetAfterFold(requests, got.At)
 	for i := range requests {
 		if m.wentBack { // the mark of an old lease may lie behind a later end: Redis errs towards doubt
 			want.Decisions[i].InDoubt = want.Decisions[i].InDoubt || got.Decisions[i].InDoubt
@@ -308,10 +347,57 @@ func (m *model) check(rt *rapid.T, got, want BatchResult) {
 	}
 }
 
-// forget drops old records in memory at the end of a delivery, as the scripts do. The in-memory store itself drops records from time to
-// time. The difference shows only if the clock goes back by more than the retention.
-func (m *model) forget() {
-	now := m.memory.times.now()
+// resolve asks for what events resolve.
+func (m *model) resolve(rt *rapid.T) {
+	requests := make([]Request, rapid.IntRange(1, 4).Draw(rt, "events"))
+	for i := range requests {
+		requests[i] = m.drawResolved(rt)
+	}
+	m.resolveAll(rt, requests)
+}
+
+// report asks for the report that a key is steady, since no change or since the newest change that an early report got.
+func (m *model) report(rt *rapid.T) {
+	request := m.drawResolved(rt)
+	request = request.Report(max(1, m.changed[request.Pair]))
+	m.changed[request.Pair] = max(m.changed[request.Pair], m.resolveAll(rt, []Request{request})[0].Changed)
+}
+
+func (m *model) resolveAll(rt *rapid.T, requests []Request) []Decision {
+	if !m.keyed {
+		return make([]Decision, len(requests))
+	}
+	m.tick()
+	at := m.memory.times.now()
+	got := testkit.Must(m.redis.Pairs.Resolve(context.Background(), requests))(rt)
+	want, _ := m.memory.Resolve(context.Background(), requests)
+	m.forgetAfterFold(requests, at)
+	for i, d := range got {
+		if !alike(d, want[i]) {
+			rt.Fatalf("event %d, %+v:\nredis  %+v\nmemory %+v", i, requests[i], d, want[i])
+		}
+		rt.Logf("%s of %q: verdict %d", stampedRecord(requests[i]), requests[i].Pair, d.Verdict)
+		if d.Lease.End > 0 {
+			m.times[at] = true
+			m.leases = append(m.leases, heldLease{Lease: d.Lease, taken: &taken{none: true}})
+		}
+	}
+	return got
+}
+
+// forgetAfterFold calls forget if the call at that time folded an event.
+func (m *model) forgetAfterFold(requests []Request, at int64) {
+	if slices.ContainsFunc(requests, func(request Request) bool {
+		r := m.memory.records.byKey[request.eventKey()]
+		return r != nil && r.fold != nil && r.doneUntil == at+m.settings.Retention.Microseconds()
+	}) {
+		m.forget(at)
+	}
+}
+
+// forget drops old records in memory at the end of a delivery and when an event is folded, as the scripts do. The in-memory store itself drops
+// records from time to time. The difference shows only for a lease that ended long ago, or if the clock goes back by more than the retention.
+func (m *model) forget(now int64) {
 	for name, r := range m.memory.records.byKey {
 		if !m.memory.records.remembered(r, now) {
 			delete(m.memory.records.byKey, name)
@@ -344,7 +430,12 @@ func (m *model) finishAll(rt *rapid.T, leases []Lease) {
 	if len(leases) == 0 {
 		return
 	}
-	m.forget()
+	m.forget(m.memory.times.now())
+	for i := range leases {
+		if m.posted++; rapid.IntRange(0, 9).Draw(rt, "unknown where") > 0 {
+			leases[i].Receipt = fmt.Sprint("receipt ", m.posted)
+		}
+	}
 	got := testkit.Must(m.redis.Finish(context.Background(), leases))(rt)
 	if want, _ := m.memory.Finish(context.Background(), leases); !slices.Equal(got, want) {
 		rt.Fatalf("finished %+v:\nredis  %v\nmemory %v", leases, got, want)
@@ -383,7 +474,7 @@ func (m *model) refund(rt *rapid.T) {
 	older := m.leases[indexes[0]].tree
 	indexes = slices.DeleteFunc(indexes, func(i int) bool {
 		held := m.leases[i]
-		return !m.refundable(held) || held.tree != older && held.tree.Tree != m.settings.Tree
+		return !m.refundable(held) || !held.Resolving && held.tree != older && held.tree.Tree != m.settings.Tree
 	})
 	leases := m.pick(indexes)
 	got := testkit.Must(m.redis.Refund(context.Background(), leases))(rt)
@@ -392,7 +483,7 @@ func (m *model) refund(rt *rapid.T) {
 		rt.Fatalf("refunded %+v:\nredis  %v\nmemory %v", leases, got, want)
 	}
 	if slices.Contains(got, true) {
-		m.forget()
+		m.forget(m.memory.times.now())
 	}
 	for i, returned := range got {
 		rt.Logf("refund of %s: %v", stampedRecord(leases[i].Request), returned)
@@ -418,6 +509,9 @@ func (m *model) stepClock(rt *rapid.T) {
 	step := rapid.SampledFrom([]time.Duration{
 		-time.Second, -59 * time.Second, -time.Minute, -61 * time.Second, -time.Hour, -24 * time.Hour, time.Hour, 24 * time.Hour,
 	}).Draw(rt, "step")
+	if step < 0 && m.keyed { // the script has removed expired fields of pairs, and the in-memory store has not
+		return
+	}
 	m.wentBack = m.wentBack || step < 0
 	m.clock.Advance(step)
 }

@@ -62,7 +62,7 @@ func (r *Pairs) ResolveOnce(ctx context.Context, nonce string, requests []Reques
 	events := make([]any, 0, 6*len(requests))
 	for _, request := range requests {
 		eventKey, version := request.keyAndVersion()
-		events = append(events, eventKey, version, books.of(request), request.Pair, cmp.Or(int64(request.Steady), request.Message.version()), request.kind())
+		events = append(events, eventKey, version, books.of(request), request.Pair, request.resolvesUpto(), request.kind())
 	}
 	k := r.d.keys
 	keys := append([]string{k.calls, k.leased, k.done, k.message, k.taken}, books.keys...)

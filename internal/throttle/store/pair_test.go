@@ -41,6 +41,14 @@ var pairStories = []story{
 		k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2")
 		k.resolve(aboutDisk("resolved too"), Unpaired, "")
 	}},
+	{"resolved after another lease of it has expired", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r")
+		k.clock.Advance(testRetention + time.Second)
+		k.deliver(aboutDisk("firing"))
+		k.clock.Advance(testLease + testRetention + time.Second)
+		k.finish(k.resolve(aboutDisk("resolved"), Admitted, "r").Lease, "")
+		k.decide(aboutDisk("firing"), Done)
+	}},
 	{"resolved while it is on its way", func(t *testing.T, k *pairKit) {
 		firing := k.deliver(aboutDisk("firing"))
 		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {

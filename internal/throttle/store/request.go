@@ -67,7 +67,7 @@ type Request struct {
 	Category string
 	Key      string // what the event is about, for the limits of each key; "" for none
 	Severity event.Severity
-	Cost     int    // slots; 0: only look up the event's record
+	Cost     int    // slots; 0: only look up the event's record, or fold the event
 	Pair     string // of a firing or resolved event: its category, a line feed and what it is about; "" for none
 	Resolves bool   // it resolves its pair, which no limit concerns
 	Slotless bool   // an operator has released it: it takes no slots, and neither limits nor its pair concern it
