@@ -39,7 +39,7 @@
 --   shadow's answer, 0 for events that the shadow was not asked about. In an answer
 --     verdict  see lib/verdicts.lua
 --     limit    DENIED, EXCEEDS_CAPACITY: number of the limit, from 1 in the order of ARGV; RECLAIMED: 1 if in doubt; ADMITTED,
---              RECLAIMED: 2 more if the key is flapping; LEASED: 1 if the event waits for the message of its key; FOLDED: the event's
+--              RECLAIMED, DONE: 2 more if the key is flapping; LEASED: 1 if the event waits for the message of its key; FOLDED: the event's
 --              number in its message, see fold_into; otherwise 0
 --     time     microseconds until the next slot opens (DENIED), the lease ends (ADMITTED, RECLAIMED, LEASED) or the event comes back
 --              (LEASED, 1); FOLDED: minutes until its message was posted, since 1970; otherwise 0

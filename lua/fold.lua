@@ -34,11 +34,11 @@ local function decide_fold(fold, index, event_key, version)
   end
 end
 
--- Returns the number of the answer, of another one if the event is delivered and its key is flapping.
+-- Returns the number of the answer, of another one if the event is or was delivered and its key is flapping.
 local function mark_flapping(fold, index, number)
   local event, answers = fold.events[index], fold.batch.answers
   local verdict, limit, duration = unpack(answers, 3 * number - 2, 3 * number)
-  local flap = event and event.counts and (verdict == ADMITTED or verdict == RECLAIMED) and read_flap(event.book, event.pair)
+  local flap = event and event.counts and (verdict == ADMITTED or verdict == RECLAIMED or verdict == DONE) and read_flap(event.book, event.pair)
   return flap and flap.flapping and answer(fold.batch, verdict, limit + 2, duration) or number
 end
 

@@ -101,6 +101,35 @@ func TestKilledWhileResolving(t *testing.T) {
 	}
 }
 
+// TestResolvedWaitForPlace resolves more messages than updates find place in the room, and kills a worker that has recorded such a resolved event.
+// Each event is posted once, and each message says resolved in the end.
+func TestResolvedWaitForPlace(t *testing.T) {
+	t.Parallel()
+	keys := numbered("key-", 5)
+	d := newDeployment(t)
+	changes := unlimited(recovering("ROOM_MAX", "2", "SLACK_UPDATE_RATE", "1/4s")...) // the kill may keep one place
+	doomed := d.startDoomed(failpoint.AfterRecord, len(keys)+3, changes...)
+	for i, key := range keys {
+		d.publish("notify.disks", firing("fired-"+key, key))
+		doomed.alone().awaitEvents(i + 1)
+	}
+	for _, key := range keys {
+		d.publish("notify.disks", resolved("ended-"+key, key))
+	}
+	doomed.awaitDoom()
+	workers := d.startFleet(2, changes...)
+	testkit.Eventually(t, "an update that finds no place", func() bool {
+		return workers.sum("notifier_room_refused_total", "reason", "update") > 0
+	})
+	d.publish("notify.disks", eventBody("another"))
+	d.awaitPosts(2*len(keys) + 1) // no post waits for the place of an update
+	d.awaitEmpty()
+	for _, key := range keys {
+		d.wantUpdated(d.post("fired-"+key), 2)
+		testkit.Equal(t, len(d.posts("ended-"+key)), 1, "posts of ended-%s", key)
+	}
+}
+
 // wantUpdated wants a message to be updated, at most so many times, to one that says resolved.
 func (d *deployment) wantUpdated(post slacktest.Post, most int) {
 	d.t.Helper()

@@ -43,27 +43,10 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 	doubt := v.doubts.about(c, decision)
 	d := &delivery{
 		message: c.message, event: c.event, admission: admission{grant: decision.Grant, inDoubt: doubt.open}, denial: denial,
-		opened: decision.Opened, doubt: doubt, prepared: prepared, element: v.pool, flaps: decision.Flaps,
+		opened: decision.Opened, unshown: v.updater.unshownOf(c.event, decision), doubt: doubt, prepared: prepared, element: v.pool,
 	}
-	out := sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others}
-	if out.Opened != "" {
-		d.updates, d.counts = v.sink.Updatable(out), countsOf(decision)
-	}
-	d.destination = v.sink.Destination(out)
+	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others})
 	return d
-}
-
-// countsOf returns what is folded into the messages that an event resolves, by receipt.
-func countsOf(decision *store.Decision) map[string]store.Count {
-	counts := make(map[string]store.Count)
-	for i, count := range decision.Counts {
-		if i == 0 {
-			counts[decision.Opened] = count
-		} else if i <= len(decision.Others) {
-			counts[decision.Others[i-1]] = count
-		}
-	}
-	return counts
 }
 
 // enter gives a delivery a place in its channel's lane. It returns false if the event has to wait in the room.
@@ -132,25 +115,10 @@ func (d *delivery) toSend() sink.Delivery {
 }
 
 // keepUpdates stores the updates of the messages that the event resolves in the room, before the post, and the report about a flapping key: they
-// survive whatever becomes of the event, and the event waits for none of them. A message keeps its state if the room refuses its update. It
-// returns false if the delivery has ended.
+// survive whatever becomes of the event, and the event waits for none of them. If the room has no place for them, the event comes back for
+// them after its post. It returns false if the delivery has ended.
 func (v *deliverer) keepUpdates(l life, d *delivery) bool {
-	var err error
-	if d.flaps {
-		since := store.Request{Message: store.Message(d.message.entry.Origin)}.Change()
-		_, err = v.updater.keepReport(l.ending(), d.message, d.event, since)
-		err = unlessRefused(err)
-		d.flaps = err != nil
-	}
-	for err == nil && len(d.updates) > 0 {
-		next := change{receipt: d.updates[0], order: resolvedOrder, count: d.counts[d.updates[0]]}
-		if next.count.StaysOpen {
-			next.order = countedOrder(next.count.Folded, true)
-		}
-		if err = unlessRefused(v.updater.keep(l.ending(), d.message, d.event, next)); err == nil {
-			d.updates = d.updates[1:]
-		}
-	}
+	err := v.updater.keepAll(l.ending(), d.message, d.event, &d.unshown)
 	if err != nil {
 		d.admission.release(l.ending())
 		v.settler.nak(d.message, jitter(misconfiguredBackoff))

@@ -18,11 +18,9 @@ type delivery struct {
 	message     *message
 	event       event.Event
 	admission   admission
-	denial      *store.Denial          // the denial of an event in shadow mode; it is only measured
-	opened      string                 // the receipt of the first message that the event resolves; "" for none
-	counts      map[string]store.Count // what is folded into the messages of updates
-	flaps       bool                   // the key of the event is flapping, and the room does not have its report yet
-	updates     []string               // receipts of the messages that the event resolves and whose updates the room does not have yet
+	denial      *store.Denial // the denial of an event in shadow mode; it is only measured
+	opened      string        // the receipt of the first message that the event resolves; "" for none
+	unshown     unshown
 	prepared    *preparation
 	destination string
 	tries       tries
@@ -80,7 +78,7 @@ func (a *admission) awaitPost(l life, place *lane.Place) (wait time.Duration, ok
 	recorded := make(chan struct{})
 	recording := time.AfterFunc(shortWait, func() {
 		defer close(recorded)
-		a.grant.Wait(l.ending())
+		_, _ = a.grant.SetWaiting(l.ending(), true) // if it fails, the end of the wait is recorded all the same
 	})
 	wait, ok = place.AwaitPost(l.waiting)
 	if recording.Stop() {
@@ -90,7 +88,7 @@ func (a *admission) awaitPost(l life, place *lane.Place) (wait time.Duration, ok
 	if !ok {
 		return wait, false, false
 	}
-	held, err := a.grant.Begin(l.working)
+	held, err := a.grant.SetWaiting(l.working, false)
 	return 0, held, err == nil && !held
 }
 

@@ -143,8 +143,8 @@ type fakeGrant struct {
 	calls   *callLog
 	finish  func() bool                   // result of Finish; nil: true
 	extend  func() bool                   // result of Extend; nil: true
-	begin   func() (held bool, err error) // nil: held
-	waits   atomic.Bool                   // between Wait and Begin
+	begin   func() (held bool, err error) // called by SetWaiting at the end of a wait; nil: held
+	waits   atomic.Bool                   // set by SetWaiting
 	refund  func()                        // called by Refund
 	release func(inDoubt bool)            // called by Release
 }
@@ -164,6 +164,8 @@ func (g *fakeGrant) Finish(ctx context.Context, receipt string) bool {
 	g.note(ctx, "finish")
 	return g.finish == nil || g.finish()
 }
+
+func (g *fakeGrant) KeepPair() { g.calls.add("keep the pair of %s", g.calls.shown(g.id)) }
 
 func (g *fakeGrant) Release(ctx context.Context, inDoubt bool) {
 	if g.release != nil {
@@ -188,12 +190,10 @@ func (g *fakeGrant) Extend(ctx context.Context) bool {
 	return g.extend == nil || g.extend()
 }
 
-// Wait is not logged: most tests do not decide how long a delivery waits.
-func (g *fakeGrant) Wait(context.Context) { g.waits.Store(true) }
-
-func (g *fakeGrant) Begin(context.Context) (held bool, err error) {
-	g.waits.Store(false)
-	if g.begin == nil {
+// SetWaiting is not logged: most tests do not decide how long a delivery waits.
+func (g *fakeGrant) SetWaiting(_ context.Context, waits bool) (held bool, err error) {
+	g.waits.Store(waits)
+	if waits || g.begin == nil {
 		return true, nil
 	}
 	return g.begin()

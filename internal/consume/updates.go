@@ -99,12 +99,58 @@ func messageOf(receipt string) string { return room.Token(cmp.Or(sink.PostedAs(r
 // errNoPlace is the error of an update or a report for which the room has no place: the share of its first level is used up.
 var errNoPlace = errors.New("the room has no place for it")
 
-// unlessRefused returns the error of an update or a report, nil if the room refused it: another attempt at once fails too.
-func unlessRefused(err error) error {
-	if errors.Is(err, errNoPlace) || stream.IsTooLarge(err) {
-		return nil
+// unshown is what the room does not have yet of a posted event.
+type unshown struct {
+	flaps    bool                   // the key of the event is flapping: the report about that
+	receipts []string               // of the messages that the event resolves: their updates
+	counts   map[string]store.Count // what is folded into these messages
+}
+
+func (s *unshown) any() bool { return s.flaps || len(s.receipts) > 0 }
+
+// unshownOf returns what the room is to have of an event that is or was delivered.
+func (u *updater) unshownOf(e event.Event, decision *store.Decision) unshown {
+	s := unshown{flaps: decision.Flaps}
+	if decision.Opened == "" {
+		return s
 	}
-	return err
+	s.receipts = u.sink.Updatable(sink.Delivery{Event: e, Opened: decision.Opened, Others: decision.Others})
+	s.counts = make(map[string]store.Count)
+	for i, count := range decision.Counts {
+		if i == 0 {
+			s.counts[decision.Opened] = count
+		} else if i <= len(decision.Others) {
+			s.counts[decision.Others[i-1]] = count
+		}
+	}
+	return s
+}
+
+// keepAll stores the report and the updates of an event in the room, and leaves those for which the room has no place. It drops those that are
+// too large for the room. After an error nothing is known to be stored.
+func (u *updater) keepAll(ctx context.Context, m *message, e event.Event, s *unshown) error {
+	if s.flaps {
+		_, err := u.keepReport(ctx, m, e, store.Request{Message: store.Message(m.entry.Origin)}.Change())
+		s.flaps = errors.Is(err, errNoPlace)
+		if err != nil && !s.flaps && !stream.IsTooLarge(err) {
+			return err
+		}
+	}
+	var refused []string
+	for _, receipt := range s.receipts {
+		next := change{receipt: receipt, order: resolvedOrder, count: s.counts[receipt]}
+		if next.count.StaysOpen {
+			next.order = countedOrder(next.count.Folded, true)
+		}
+		err := u.keep(ctx, m, e, next)
+		if errors.Is(err, errNoPlace) {
+			refused = append(refused, receipt)
+		} else if err != nil && !stream.IsTooLarge(err) {
+			return err
+		}
+	}
+	s.receipts = refused
+	return nil
 }
 
 // keep stores a change of a message in the room, unless the room has a newer state of the message. After an error nothing is known to be
@@ -126,6 +172,17 @@ func (u *updater) keep(ctx context.Context, m *message, e event.Event, c change)
 	}
 	u.log.storing.Note(err)
 	return err
+}
+
+// show ends an event that was delivered before, once the room has what it had no place for then.
+func (u *updater) show(l life, c candidate, rest unshown) {
+	defer u.pool.release(1)
+	if err := u.keepAll(l.ending(), c.message, c.event, &rest); err != nil || rest.any() {
+		u.settler.nak(c.message, jitter(misconfiguredBackoff))
+		return
+	}
+	failpoint.Reach(failpoint.AfterKeep)
+	u.settler.settle(done(c))
 }
 
 // waitingUpdate is an entry of the room on its way there.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,19 +211,47 @@ func TestConcurrentStates(t *testing.T) {
 	testkit.Equal(t, testkit.Must(room.Read(found[0].Header, found[0].Time))(t).State, states, "order of the state")
 }
 
-// TestUpdatesHaveRoomOfTheirOwn refuses the update a place in the room. The event is posted, and the message keeps its state.
+// keepsPairs admits each event once. A resolved event resolves the messages of receipts, and finds them again after its delivery.
+func (f *fixture) keepsPairs(receipts ...string) {
+	f.throttle.answers(func(c store.Request) store.Decision {
+		f.throttle.mu.Lock()
+		delivered := f.throttle.finished[c.ID]
+		f.throttle.mu.Unlock()
+		d := store.Decision{Verdict: store.Done}
+		if !delivered {
+			d = f.throttle.admit(c)
+		}
+		if d.Flaps = c.Fold.Counts && !c.Resolves; c.Resolves {
+			d.Opened, d.Others = receipts[0], receipts[1:]
+		}
+		return d
+	})
+}
+
+// TestUpdatesHaveRoomOfTheirOwn refuses the updates of a resolved event, and the report about a firing event, a place in the room. Both events are
+// posted, and come back until the room has a place. Another event ends meanwhile.
 func TestUpdatesHaveRoomOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.resolvesMessages("r1")
-	f.room.enter = func(stay store.Stay) bool { return stay.First != "payments updates" }
-	f.start(nil)
+	f.keepsPairs("r1", "r2")
+	var full atomic.Bool
+	full.Store(true)
+	f.room.enter = func(stay store.Stay) bool { return stay.First != "payments updates" || !full.Load() }
+	f.start(func(o *setup) { o.Flap = 20 * time.Minute })
+	f.status(event.StatusFiring)
 	f.status(event.StatusResolved)
-	f.awaitSettled(1)
-	f.requireOutcomes(map[string]int{"sent payments": 1})
-	f.requireCount("refused by the room: update", 1)
-	f.requireRoomEmpty()
-	testkit.Equal(t, len(f.updatesOf("r1")), 0, "updates")
+	f.publish("notify.payments", `{"id": "other", "title": "disk is full"}`)
+	f.eventually("all events are posted", func() bool { return f.metrics.ended() == 3 })
+	f.eventually("both events are refused again", func() bool {
+		return f.metrics.Get("refused by the room: update") >= 4 && f.metrics.Get("refused by the room: steady") >= 2
+	})
+	testkit.Equal(t, len(f.waiting(room.Update))+len(f.waiting(room.Steady)), 0, "entries of the room")
+	full.Store(false)
+	f.awaitSettled(3)
+	f.eventually("both messages are updated", func() bool { return len(f.updatesOf("r1")) == 1 && len(f.updatesOf("r2")) == 1 })
+	testkit.Equal(t, len(f.waiting(room.Steady)), 1, "reports")
+	f.requireOutcomes(map[string]int{"sent payments": 3})
+	testkit.Equal(t, len(f.sink.handed()), 3, "posts")
 }
 
 // TestUpdateSurvivesAKill loses a worker that has stored an update and not posted its event. The next worker posts the event, and the update

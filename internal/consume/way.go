@@ -182,6 +182,10 @@ func (d *decider) undelivered(
 		}
 		return d.refusals.dropped(c.message, denial), true
 	case store.Done:
+		if rest := d.folds.updater.unshownOf(c.event, decision); rest.any() {
+			d.pool.run(func() { d.folds.updater.show(l, c, rest) })
+			return settlement{}, false
+		}
 		return done(c), true
 	case store.Duplicate:
 		return settlement{message: c.message, outcome: Duplicate}, true
@@ -212,7 +216,7 @@ func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
 		v.mover.queues.learn(d.message.source.token(), d.destination)
 	}
-	enters := !d.doubt.open && len(d.updates) == 0 && !v.mutes.covers(d)
+	enters := !d.doubt.open && len(d.unshown.receipts) == 0 && !v.mutes.covers(d)
 	if enters && !v.enter(d) {
 		v.hold(d)
 		return
@@ -271,14 +275,22 @@ func (v *deliverer) delivered(l life, d *delivery, receipt string) {
 	v.record(l, d, receipt)
 }
 
-// record records a delivery. The first worker that records it counts its outcome: its message may be settled more than once.
+// record records a delivery. The first worker that records it counts its outcome: its message may be settled more than once. If the room had no
+// place for what the event changes, the message comes back for that.
 func (v *deliverer) record(l life, d *delivery, receipt string) {
 	d.message.span.Ended(string(Sent))
+	if d.unshown.any() {
+		d.admission.grant.KeepPair()
+	}
 	newly := d.admission.grant.Finish(l.ending(), receipt)
 	failpoint.Reach(failpoint.AfterRecord)
 	if newly {
 		v.settler.countSent(d)
 		defer v.reporter.recordSent(d, receipt, time.Now()) // once the message is handed over to be acknowledged
+	}
+	if d.unshown.any() {
+		v.settler.nak(d.message, jitter(misconfiguredBackoff))
+		return
 	}
 	v.settler.settle(settlement{message: d.message})
 }

@@ -117,6 +117,9 @@ func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
 	return newly
 }
 
+// KeepPair implements [Grant].
+func (g *grant) KeepPair() { g.grants.replay.keepPair(&g.granted) }
+
 // Extend implements [Grant]. While Redis is unavailable, JetStream's lease still holds the message.
 func (g *grant) Extend(ctx context.Context) bool {
 	g.renewing.Lock()
@@ -125,19 +128,11 @@ func (g *grant) Extend(ctx context.Context) bool {
 	return held || err != nil
 }
 
-// Wait implements [Grant]. If the call fails, Begin renews the lease all the same.
-func (g *grant) Wait(ctx context.Context) {
+// SetWaiting implements [Grant]. A failure policy other than hold has the delivery begin without Redis, as it admits events without Redis.
+func (g *grant) SetWaiting(ctx context.Context, waits bool) (held bool, err error) {
 	g.renewing.Lock()
 	defer g.renewing.Unlock()
-	g.grants.replay.waits(&g.granted, true)
-	_, _ = g.renew(ctx)
-}
-
-// Begin implements [Grant]. A failure policy other than hold has the delivery begin without Redis, as it admits events without Redis.
-func (g *grant) Begin(ctx context.Context) (held bool, err error) {
-	g.renewing.Lock()
-	defer g.renewing.Unlock()
-	g.grants.replay.waits(&g.granted, false)
+	g.grants.replay.setWaiting(&g.granted, waits)
 	held, err = g.renew(ctx)
 	if err != nil && g.grants.o.Policy != Hold {
 		return true, nil
@@ -145,7 +140,7 @@ func (g *grant) Begin(ctx context.Context) (held bool, err error) {
 	return held, err
 }
 
-// renew renews the lease. The caller holds the lock renewing, so no renewal that waits comes after Begin.
+// renew renews the lease. The caller holds the lock renewing, so the newest call of SetWaiting is in force.
 func (g *grant) renew(ctx context.Context) (held bool, err error) {
 	lease, local := g.grants.replay.now(&g.granted)
 	if local {

@@ -48,13 +48,13 @@ func TestGrantThatWaits(t *testing.T) {
 	const lease = time.Second
 	limiter := startDurableLimiter(t, LimiterOptions{Settings: store.Settings{Lease: lease}})
 	begin := func(grant store.Grant) error {
-		held, err := grant.Begin(t.Context())
+		held, err := grant.SetWaiting(t.Context(), false)
 		testkit.Equal(t, held, err == nil, "the lease is held")
 		return err
 	}
 	wait := func(id string) store.Grant {
 		grant := limiter.one(store.Admitted, request(id, "a"))
-		grant.Wait(t.Context())
+		testkit.Must(grant.SetWaiting(t.Context(), true))(t)
 		testkit.Equal(t, grant.Extend(t.Context()), true, "%s: the lease is extended", id)
 		return grant
 	}
@@ -66,7 +66,7 @@ func TestGrantThatWaits(t *testing.T) {
 		answer := limiter.want(map[store.Verdict]int{store.Reclaimed: 1}, request(id, "a"))[0]
 		testkit.Equal(t, answer.InDoubt, inDoubt, "%s: in doubt", id)
 	}
-	held, err := lost.Begin(t.Context())
+	held, err := lost.SetWaiting(t.Context(), false)
 	testkit.NoError(t, err)
 	testkit.Equal(t, held, false, "a lease that another worker has taken is held")
 
@@ -82,12 +82,12 @@ func TestGrantThatWaitsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local})
 	cut := limiter.one(store.Admitted, request("cut off", "a"))
-	cut.Wait(t.Context())
+	testkit.Must(cut.SetWaiting(t.Context(), true))(t)
 	limiter.loseAndAct()
 	local := limiter.one(store.Admitted, request("without redis", "a"))
-	local.Wait(t.Context())
+	testkit.Must(local.SetWaiting(t.Context(), true))(t)
 	for _, grant := range []store.Grant{cut, local} {
-		held, err := grant.Begin(t.Context())
+		held, err := grant.SetWaiting(t.Context(), false)
 		testkit.NoError(t, err)
 		testkit.Equal(t, held, true, "the lease is held")
 	}

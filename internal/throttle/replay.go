@@ -60,6 +60,13 @@ func (r *replay) rememberAll(grants []*granted) {
 	}
 }
 
+// keepPair has the delivery leave the event its pair.
+func (r *replay) keepPair(g *granted) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.Lease.Unshown = g.Lease.Resolving
+}
+
 // finished records that the event of a grant was delivered, which Redis knows.
 func (r *replay) finished(g *granted, receipt string) {
 	r.mu.Lock()
@@ -90,8 +97,8 @@ func (r *replay) owesRefund(g *granted) {
 	r.remember(g)
 }
 
-// waits records whether the holder of a lease waits before it delivers the event.
-func (r *replay) waits(g *granted, waits bool) {
+// setWaiting records whether the holder of a lease waits before it delivers the event.
+func (r *replay) setWaiting(g *granted, waits bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g.Lease.Waits = waits

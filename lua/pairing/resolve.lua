@@ -7,8 +7,8 @@
 -- A resolved event of a flapping key is folded into the newest message instead, and the pair stays open. The report that such a key is steady
 -- asks here too. If the key is resolved, the report takes the pair as a resolved event does. Otherwise it gets a copy of the newest message.
 --
--- A pair belongs to the first event that asks for it, until the event's delivery is recorded: whoever gets the event's message
--- again finds the pair. The script is idempotent by event, like decide.lua, and a call that is repeated because its reply was
+-- A pair belongs to the first event that asks for it, until the event's delivery is recorded: whoever gets the event's message again
+-- finds the pair. A record that leaves the event its pair prolongs that until the pair expires. The script is idempotent by event, like decide.lua, and a call that is repeated because its reply was
 -- lost returns the first answer. A batch is processed in its order.
 --
 -- KEYS
@@ -30,7 +30,7 @@
 --   verdict  see lib/verdicts.lua
 --   time     microseconds until the lease ends (ADMITTED, RECLAIMED) or asking again is worthwhile (LEASED); FOLDED: the event's number
 --            in its message, see fold_into; otherwise 0
---   receipts ADMITTED, RECLAIMED: of the messages that the event resolves, each with how many events are folded
+--   receipts ADMITTED, RECLAIMED, DONE if the event keeps its pair: of the messages that the event resolves, each with how many events are folded
 --            into it, the time of the newest one, the rank of the severity, and 1 if the message stays open; none if they have expired
 --   doubt    RECLAIMED: 1 if the event is in doubt; FOLDED: minutes until its message was posted, since 1970; LEASED: of a report
 --            that comes too early the version of the newest change; otherwise 0
@@ -250,7 +250,7 @@ for _, event in ipairs(events) do
   reply[#reply + 1] = verdict
   reply[#reply + 1] = time
   local receipts = {}
-  for _, m in ipairs(is_granted and read_messages(read_pair(event.book, taken_pair(event.key))) or {}) do
+  for _, m in ipairs((is_granted or verdict == DONE) and read_messages(read_pair(event.book, taken_pair(event.key))) or {}) do
     receipts[#receipts + 1] = m.receipt
     receipts[#receipts + 1] = integer(m.folded) .. ' ' .. integer(m.last) .. ' ' .. integer(m.rank) .. ' ' .. (m.version == 0 and 1 or 0)
   end

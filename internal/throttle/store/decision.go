@@ -46,12 +46,12 @@ type Decision struct {
 	Limit   limits.Limit  // Denied, ExceedsCapacity: that limit
 	Used    int64         // Denied: lower bound of the limit's slots in use; 0: unknown
 	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends; Planned: until it comes back, 0 if that time is over
-	Opened  string        // of a resolved event to deliver: the receipt of the first message that it resolves; "" if that has expired meanwhile
-	Others  []string      // of a resolved event to deliver: the receipts of the other messages that it resolves
-	Counts  []Count       // of a resolved event to deliver: what is folded into these messages, that of Opened first
+	Opened  string        // of a resolved event to deliver and of a delivered event that keeps its pair: the receipt of the first message that it resolves; "" if that has expired meanwhile
+	Others  []string      // of a resolved event: the receipts of its other messages
+	Counts  []Count       // of a resolved event: what is folded into these messages, that of Opened first
 	InDoubt bool          // Reclaimed: an earlier holder of the lease may have delivered the event
 	Fold    *Fold         // Folded: where
-	Flaps   bool          // Admitted, Reclaimed: the key of the event is flapping
+	Flaps   bool          // Admitted, Reclaimed, Done: the key of the event is flapping
 	Changed Change        // Leased, of a report that comes too early: the newest change of the key; otherwise 0
 	Awaits  bool          // Leased: the event waits for the message of another event of its pair
 	Err     error         // Deferred: why
@@ -154,6 +154,9 @@ type Grant interface {
 	// the event had been recorded as delivered before, by another holder.
 	Finish(ctx context.Context, receipt string) (newly bool)
 
+	// KeepPair has Finish leave a resolved event its pair: whoever gets the event's message again finds the messages that it resolves.
+	KeepPair()
+
 	// Refund returns the slots of an event that was definitely not delivered, and forgets the event.
 	Refund(ctx context.Context)
 
@@ -164,10 +167,8 @@ type Grant interface {
 	// Extend renews the lease. If it returns false, another worker may be delivering the event: stop.
 	Extend(ctx context.Context) bool
 
-	// Wait records that the holder delivers nothing before Begin. If the lease lapses meanwhile, the next holder is in no doubt.
-	Wait(ctx context.Context)
-
-	// Begin renews the lease after Wait. If held is false, another worker may be delivering the event. After an error nothing may be
-	// delivered either: Redis does not know that the delivery begins, and the failure policy is to wait for Redis.
-	Begin(ctx context.Context) (held bool, err error)
+	// SetWaiting renews the lease, and records whether its holder waits: it does not deliver the event before it has recorded the end of
+	// the wait. If the lease lapses during the wait, the next holder is in no doubt. If held is false, another worker may be delivering the
+	// event. After an error nothing may be delivered either: Redis does not answer, and the failure policy is to wait for Redis.
+	SetWaiting(ctx context.Context, waits bool) (held bool, err error)
 }

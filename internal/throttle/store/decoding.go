@@ -105,7 +105,9 @@ func (c *decideCall) decodeAnswers(reply any, at int64) ([]Decision, error) {
 			decision.Wait, decision.Awaits = micros(wait), limit == 1
 		case Folded:
 			decision.Fold = newFold(limit, wait)
-		case Done, Duplicate, Unknown:
+		case Done:
+			decision.Flaps = limit == 2
+		case Duplicate, Unknown:
 		default:
 			return nil, fmt.Errorf("%w: verdict %d", script.ErrReply, numbers[0])
 		}

@@ -22,7 +22,7 @@ func (s *subject) release(inDoubt bool, leases ...Lease) {
 	}
 }
 
-// waits renews leases as Grant.Wait does.
+// waits renews leases as Grant.SetWaiting does.
 func (s *subject) waits(leases ...Lease) []Lease {
 	s.t.Helper()
 	waiting := slices.Clone(leases)
@@ -38,7 +38,7 @@ func (s *subject) waits(leases ...Lease) []Lease {
 	return waiting
 }
 
-// begun returns leases as Grant.Begin renews them.
+// begun returns leases as Grant.SetWaiting renews them at the end of a wait.
 func begun(leases []Lease) []Lease {
 	begun := slices.Clone(leases)
 	for i := range begun {

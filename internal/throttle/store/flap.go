@@ -109,9 +109,9 @@ func (p *memoryPairs) countChange(request Request, now int64) bool {
 	return flap.flapping
 }
 
-// mark notes in the decision about an event that is delivered whether its key is flapping.
+// mark notes in the decision about an event that is or was delivered whether its key is flapping.
 func (p *memoryPairs) mark(d *Decision, request Request, now int64) {
-	if request.Fold.Counts && (d.Verdict == Admitted || d.Verdict == Reclaimed) {
+	if request.Fold.Counts && (d.Verdict == Admitted || d.Verdict == Reclaimed || d.Verdict == Done) {
 		flap := p.flap(request.Pair, now)
 		d.Flaps = flap != nil && flap.flapping
 	}

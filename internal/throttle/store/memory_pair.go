@@ -65,7 +65,7 @@ func (p *memoryPairs) of(field string, now int64) (pair memoryPair, there bool) 
 // settle records a delivery that is reported for the first time.
 func (p *memoryPairs) settle(lease Lease, now int64) {
 	field := lease.pairField()
-	if p.byField == nil || field == "" {
+	if p.byField == nil || field == "" || lease.Unshown {
 		return
 	}
 	if lease.Resolving {
@@ -172,16 +172,16 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 			lease := Lease{Request: request, End: now + m.settings.Lease.Microseconds(), slotless: true, Resolving: true, InDoubt: doubt}
 			m.records.byKey[name] = &record{version: request.Message.version(), leaseEnd: lease.End, inDoubt: doubt}
 			resolution.Lease, resolution.InDoubt = lease, doubt
-			if taken, there := m.pairs.of(lease.pairField(), now); there {
-				for i, message := range taken.messages {
-					count := newCount(message.folded, message.last, message.severity)
-					count.StaysOpen = message.staysOpen
-					resolution.Counts = append(resolution.Counts, count)
-					if i == 0 {
-						resolution.Opened = message.receipt
-					} else {
-						resolution.Others = append(resolution.Others, message.receipt)
-					}
+		}
+		if taken, there := m.pairs.of("\n"+name, now); there && (resolution.Lease.End > 0 || resolution.Verdict == Done) {
+			for i, message := range taken.messages {
+				count := newCount(message.folded, message.last, message.severity)
+				count.StaysOpen = message.staysOpen
+				resolution.Counts = append(resolution.Counts, count)
+				if i == 0 {
+					resolution.Opened = message.receipt
+				} else {
+					resolution.Others = append(resolution.Others, message.receipt)
 				}
 			}
 		}

@@ -170,10 +170,10 @@ func (m *model) changeLimits(rt *rapid.T) {
 	m.adopt(rt, rapid.IntRange(0, 2).Draw(rt, "mutes") == 0)
 }
 
-// mute begins a mute in both stores, or ends it.
+// mute begins or ends a mute in both stores.
 func (m *model) mute(rt *rapid.T) { m.adopt(rt, rapid.Bool().Draw(rt, "mutes")) }
 
-// adopt puts the limits of the settings in force, with a mute or without any.
+// adopt puts the limits of the settings in force, and a drawn mute if mutes is true.
 func (m *model) adopt(rt *rapid.T, mutes bool) {
 	// After a change of limits the shadow decides an event anew. The event may still hold an in-flight slot there. The in-memory store
 	// finds that slot in the same call, the script only in the next call.
@@ -396,7 +396,7 @@ func (m *model) forgetAfterFold(requests []Request, at int64) {
 }
 
 // forget drops old records in memory at the end of a delivery and when an event is folded, as the scripts do. The in-memory store itself drops
-// records from time to time. The difference shows only for a lease that ended long ago, or if the clock goes back by more than the retention.
+// records from time to time. The difference shows for a lease that ended long ago and after the clock went back by more than the retention.
 func (m *model) forget(now int64) {
 	for name, r := range m.memory.records.byKey {
 		if !m.memory.records.remembered(r, now) {
@@ -435,6 +435,7 @@ func (m *model) finishAll(rt *rapid.T, leases []Lease) {
 		if m.posted++; rapid.IntRange(0, 9).Draw(rt, "unknown where") > 0 {
 			leases[i].Receipt = fmt.Sprint("receipt ", m.posted)
 		}
+		leases[i].Unshown = leases[i].Resolving && rapid.Bool().Draw(rt, "keeps its pair")
 	}
 	got := testkit.Must(m.redis.Finish(context.Background(), leases))(rt)
 	if want, _ := m.memory.Finish(context.Background(), leases); !slices.Equal(got, want) {

@@ -34,6 +34,14 @@ func (b *pairBooks) of(request Request) int {
 	return number
 }
 
+// ofDelivered is the number of the book that a delivery changes, 0 if it changes none.
+func (b *pairBooks) ofDelivered(lease Lease) int {
+	if lease.Unshown {
+		return 0
+	}
+	return b.of(lease.Request)
+}
+
 // pairField is the field of the event's pair in Redis. A resolved event has a field of its own for the pair that it has taken.
 func (l Lease) pairField() string {
 	if l.Resolving {

@@ -28,6 +28,15 @@ var pairStories = []story{
 		k.wantFields(nil)
 		k.resolve(aboutDisk("resolved"), Done, "")
 	}},
+	{"kept by a resolved event", func(_ *testing.T, k *pairKit) {
+		k.fire(aboutDisk("firing"), "r1")
+		k.fire(aboutDisk("firing too"), "r2")
+		d := k.resolve(aboutDisk("resolved"), Admitted, "r1", "r2")
+		d.Lease.Unshown = true
+		k.finish(d.Lease, "")
+		k.resolve(aboutDisk("resolved"), Done, "r1", "r2")
+		k.resolve(aboutDisk("resolved too"), Unpaired, "")
+	}},
 	{"resolved twice", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "r")
 		first := k.resolve(aboutDisk("first"), Admitted, "r")

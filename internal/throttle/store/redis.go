@@ -145,7 +145,7 @@ func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) (
 	events := make([]any, 0, 8*len(leases))
 	for _, lease := range leases {
 		eventKey, version := lease.Request.keyAndVersion()
-		events = append(events, eventKey, version, lease.Request.Cost, books.of(lease.Request), lease.pairField(), lease.pairDelivery())
+		events = append(events, eventKey, version, lease.Request.Cost, books.ofDelivered(lease), lease.pairField(), lease.pairDelivery())
 		events = r.appendFollowing(events, buckets, lease, 0)
 	}
 	arguments := append([]any{nonce}, r.deliveryTimes(books)...)
@@ -289,7 +289,7 @@ func (r *Redis) Restore(ctx context.Context, admissions []Admission) (leaseEnd i
 	for _, a := range admissions {
 		eventKey, version := a.Lease.Request.keyAndVersion()
 		events = append(events, eventKey, version, now.Sub(a.At).Microseconds(), a.Lease.Request.Cost, int(a.Became), a.Lease.InDoubt)
-		events = append(events, books.of(a.Lease.Request), a.Lease.pairField(), a.Lease.pairDelivery())
+		events = append(events, books.ofDelivered(a.Lease), a.Lease.pairField(), a.Lease.pairDelivery())
 		if a.Lease.Resolving || a.Lease.Request.Slotless {
 			events = append(events, 0, 0)
 			continue

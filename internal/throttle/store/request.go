@@ -67,7 +67,7 @@ type Request struct {
 	Category string
 	Key      string // what the event is about, for the limits of each key; "" for none
 	Severity event.Severity
-	Cost     int    // slots; 0: only look up the event's record, or fold the event
+	Cost     int    // slots; 0: look up the event's record, take no slots; the event may be folded
 	Pair     string // of a firing or resolved event: its category, a line feed and what it is about; "" for none
 	Resolves bool   // it resolves its pair, which no limit concerns
 	Slotless bool   // an operator has released it: it takes no slots, and neither limits nor its pair concern it
@@ -131,6 +131,7 @@ type Lease struct {
 	tree, shadow *Routes // in which the event was evaluated; nil in doubt
 	slotless     bool    // it took no slots: it was denied but forwarded in shadow mode, it was released, or it resolves a pair
 	Resolving    bool    // of an event that resolves a pair
+	Unshown      bool    // of an event that resolves a pair: it keeps the pair when it is delivered, as some messages do not show that they are resolved
 	Receipt      string  // of the delivery, once there is one
 	InDoubt      bool    // the event may have been delivered, by an earlier holder or, at the end, by this one
 	Waits        bool    // the holder does not deliver the event before it has renewed the lease without Waits

@@ -544,6 +544,17 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestResolvedIsStoredFirst$",
 	},
 	{
+		name: "update-refused-for-good",
+		bug:  "A resolved event whose update found no place in the room is acknowledged, and its message says firing for ever.",
+		file: "internal/consume/way.go",
+		old: `	if d.unshown.any() {
+		v.settler.nak(d.message, jitter(misconfiguredBackoff))
+		return
+	}`,
+		new:  "",
+		test: "./internal/consume -run ^TestUpdatesHaveRoomOfTheirOwn$",
+	},
+	{
 		name: "vanished-for-nobody",
 		bug:  "Messages that vanished from the stream are not counted.",
 		file: "internal/consume/watch.go",
