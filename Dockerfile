@@ -16,7 +16,7 @@ RUN --mount=type=cache,target=/go/pkg/mod \
     -ldflags "-s -w -X main.version=$VERSION -X main.revision=$REVISION" \
     -o /out/notifier ./cmd/notifier
 
-# Certificates, time zones and a user, and neither a shell nor a package manager.
+# Certificates, time zones (tzdata, for `notifier mute --every`) and a user, and neither a shell nor a package manager.
 FROM gcr.io/distroless/static-debian12:nonroot@sha256:afa5c872c891853ca7fcf1f12c3edb23f7eeef36189728842dd51042ff57f7ab
 ARG VERSION=dev
 ARG REVISION=unknown
