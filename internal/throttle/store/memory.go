@@ -154,7 +154,9 @@ func (m *Memory) DecideOnce(nonce string, requests []Request) BatchResult {
 	result := BatchResult{At: batch.now, Decisions: make([]Decision, len(requests))}
 	for i, request := range requests {
 		result.Decisions[i] = batch.decide(request)
-		m.pairs.mark(&result.Decisions[i], request, batch.now)
+		if m.rules.folding(m.settings)(request) {
+			m.pairs.mark(&result.Decisions[i], request, batch.now)
+		}
 	}
 	if batch.grants > 0 {
 		m.times.remember(batch.now, nonce)

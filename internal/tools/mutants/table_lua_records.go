@@ -210,7 +210,7 @@ end`,
 		file: "lua/lib/records.lua",
 		old:  `math.min(old_calls, counting_calls - 1, SPARE)`,
 		new:  `math.min(old_calls, SPARE)`,
-		test: "./internal/throttle/store -run ^TestModel$ -rapid.checks=200 -rapid.nofailfile -rapid.shrinktime=1s",
+		test: "./internal/throttle/store -run ^TestModel$ -rapid.checks=600 -rapid.nofailfile -rapid.shrinktime=1s",
 	},
 	{
 		name: "numbers-cut",
