@@ -93,8 +93,8 @@ func TestAwaitingHasItsShare(t *testing.T) {
 func TestFoldsInDigests(t *testing.T) {
 	t.Parallel()
 	batch := []settlement{{message: &message{Msg: body{}, about: about{category: "payments"}}, outcome: Folded}}
-	testkit.Equal(t, len(dropsOf(batch, alike(batch), true)), 0, "drops, if messages show folded events")
-	testkit.Equal(t, len(dropsOf(batch, alike(batch), false)), 1, "drops, if messages do not")
+	testkit.Equal(t, len(dropCounter{showsFolds: true}.dropsOf(batch, alike(batch))), 0, "drops, if messages show folded events")
+	testkit.Equal(t, len(dropCounter{showsFolds: false}.dropsOf(batch, alike(batch))), 1, "drops, if messages do not")
 }
 
 // A count survives the header of an entry of the room.

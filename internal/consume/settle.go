@@ -174,7 +174,7 @@ func (s *settler) confirmed(batch []settlement, failed time.Time) {
 	s.reporter.logOutcomes(batch...)
 	var round int64
 	if s.drops.count != nil {
-		if drops := append(dropsOf(batch, groups, s.drops.showsFolds), s.endsUnderMutes(batch)...); len(drops) > 0 {
+		if drops := append(s.drops.dropsOf(batch, groups), s.endsUnderMutes(batch)...); len(drops) > 0 {
 			round = s.drops.count(drops)
 		}
 	}
@@ -242,11 +242,11 @@ func alike(batch []settlement) (groups []outcomes) {
 
 // dropsOf returns the drops of a batch for the digests, and the folded events if their messages cannot show them. Each kind has one title:
 // the first title that an event has.
-func dropsOf(batch []settlement, groups []outcomes, showsFolds bool) (drops []summary.Drop) {
+func (c dropCounter) dropsOf(batch []settlement, groups []outcomes) (drops []summary.Drop) {
 	for _, g := range groups {
 		drop := summary.Drop{Category: g.category, Level: g.level, N: len(g.members), Mute: g.mute}
 		switch {
-		case g.outcome == Folded && !showsFolds:
+		case g.outcome == Folded && !c.showsFolds:
 			drop.Level = store.LevelFolded
 		case g.outcome != Dropped:
 			continue

@@ -230,5 +230,5 @@ func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 		{Category: "payments", Level: "global", Title: "plain text", N: 1},
 		{Category: "logins", Level: "category", Title: strings.Repeat("ü", plain.TitleLength-1) + "…", N: 1},
 	}
-	testkit.EqualDeeply(t, dropsOf(batch, alike(batch), true), want, "drops")
+	testkit.EqualDeeply(t, dropCounter{showsFolds: true}.dropsOf(batch, alike(batch)), want, "drops")
 }
