@@ -17,7 +17,7 @@ const (
 	AfterShow    Point = "after-show"    // Slack has an update, which is not recorded
 	AfterUpdate  Point = "after-update"  // one of several messages is updated, and that is recorded
 	AfterFold    Point = "after-fold"    // an event is counted in a message of its key, and no update is planned that shows it
-	AfterKeep    Point = "after-keep"    // the update that shows folded events is in the room, their messages not settled
+	AfterKeep    Point = "after-keep"    // the updates of folded events, or those that a posted event came back for, are in the room, their messages not settled
 	AfterPlan    Point = "after-plan"    // a denied event is to come back, which is not stored
 	AfterMove    Point = "after-move"    // events are stored in the room, their messages not settled
 	AfterSplit   Point = "after-split"   // the events of a body are stored, its message not settled
