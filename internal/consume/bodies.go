@@ -74,12 +74,12 @@ func newBodies(o bodyOwners) *bodies {
 
 // heavy reports whether bodies decodes a message. A body over the maximum size is not heavy: nobody decodes it. Nor is an event from a
 // channel's queue: it keeps its order, and the limits have admitted it.
-func (i *intake) heavy(m *message) bool {
+func (i *intake) heavy(m *message, hints event.Hints) bool {
 	size := len(m.Data())
 	if m.decoded != nil || m.source.token() != "" || i.reader.MaxBytes > 0 && size > i.reader.MaxBytes {
 		return false
 	}
-	return size >= heavyBytes || event.HintsOf(m.Data()).Group
+	return size >= heavyBytes || hints.Group
 }
 
 // add queues a message or sends it to the room. If the room has just refused a body of that first level, add drops the message.

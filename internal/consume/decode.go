@@ -79,12 +79,11 @@ type intake struct {
 // knownDenial returns a cached denial for a candidate's category, without decoding the message. It returns none for an event that may have
 // been admitted before, for an event that resolves another one (no limit applies), for a firing event of a pair (it may repeat a posted
 // event, which is a duplicate and no drop), for an event that may be folded, and for a group (each alert may have its own category).
-func (i *intake) knownDenial(c *candidate) *store.Denial {
+func (i *intake) knownDenial(c *candidate, hints event.Hints) *store.Denial {
 	category, bare, err := i.reader.CategoryOf(c.entry.Subject)
 	if err != nil || bare {
 		return nil
 	}
-	hints := event.HintsOf(c.Data())
 	if hints.Group && c.decoded == nil {
 		return nil
 	}

@@ -40,10 +40,14 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 	slices.SortFunc(of.members, func(a, b int) int { return cmp.Compare(batch[a].entry.Origin.Sequence, batch[b].entry.Origin.Sequence) })
 	r.journal.Record(of.category, journal.Result(of.outcome), of.level, len(of.members), func(i int, d journal.Detail) journal.Entry {
 		settled := batch[of.members[i]]
-		if d == journal.Brief {
+		switch d {
+		case journal.Place:
+			return journal.Entry{Sequence: settled.entry.Origin.Sequence}
+		case journal.Brief:
 			entry := r.briefEntry(settled.message)
 			entry.Round = round
 			return entry
+		case journal.Full:
 		}
 		entry := r.journalEntry(settled.message, settled.denial, settled.decided)
 		entry.Round = round
@@ -70,7 +74,7 @@ func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
 		result = journal.Steady
 	}
 	r.journal.Record(d.message.about.category, result, levelOf(d.denial), 1, func(_ int, detail journal.Detail) journal.Entry {
-		if detail == journal.Brief {
+		if detail != journal.Full {
 			return r.briefEntry(d.message)
 		}
 		entry := r.journalEntry(d.message, d.denial, decided)

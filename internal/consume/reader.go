@@ -88,15 +88,10 @@ func (r *reader) firstLevel(m *message, e event.Event) string {
 	return r.FirstLevelOf(m.entry.Subject)
 }
 
-// shownID returns the ID of a message's event. It decodes an event that was dropped undecoded, unless decoding takes long.
+// shownID returns the ID of a message's event, which may have been dropped undecoded.
 func (r *reader) shownID(m *message) string {
 	if m.about.shownID == "" {
-		var e event.Event
-		if len(m.Data()) >= heavyBytes {
-			e = r.Identify(m.asStored())
-		} else {
-			e, _ = m.decode(r.Decoder) // even a faulty event has its ID
-		}
+		e := r.Identify(m.asStored())
 		m.about.shownID, m.about.cost = e.ShownID(), e.Cost
 	}
 	return m.about.shownID

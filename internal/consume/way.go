@@ -77,8 +77,9 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 			settled = append(settled, withoutRecord(m))
 			continue
 		}
-		denial := i.knownDenial(&c)
-		if denial == nil && i.heavy(m) {
+		hints := event.HintsOf(m.Data())
+		denial := i.knownDenial(&c, hints)
+		if denial == nil && i.heavy(m, hints) {
 			i.bodies.add(m)
 			continue
 		}

@@ -2,9 +2,12 @@ package event
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
 )
 
 // Hints are what a search of a body finds out about its event without decoding it. A hint that is false is certain; where it is true, only
@@ -28,31 +31,72 @@ func HintsOf(data []byte) Hints {
 	}
 }
 
-// Identify returns the event of m with only its identity and the category of the subject. It reads the envelope and a single alert, and
-// only if they may contain an ID.
+// Identify returns the event of m with only its identity, its cost and the category of the subject. It reads the envelope and a single
+// alert, and only if they may contain an ID or a cost. It does not check whether the body is valid JSON, which would take most of the time:
+// for an invalid body, it may return an ID that Decode does not read.
 func (d Decoder) Identify(m Message) Event {
 	category, _, _ := d.categoryOf(m.Subject)
-	if e, ok := d.QuickIdentity(m, category); ok {
+	if e, ok := d.QuickIdentity(m, category); ok && !mayHold(m.Data, `"cost"`) {
+		e.Cost = 1
 		return e
 	}
-	e, c, fault := d.open(m)
-	if fault == nil {
-		e.identify((&reader{members: c.members}).text("id"))
-		e.identifyAlert(c.members)
+	e, members, plain := d.quickMembers(m, category)
+	if !plain {
+		var c content
+		var fault *Fault
+		if e, c, fault = d.open(m); fault == nil {
+			members = c.members
+		}
 	}
+	e.identify((&reader{members: members}).text("id"))
+	if e.Cost = 1; members.get("cost") != nil && firstAlert(members) == nil {
+		e.Cost = cmp.Or((&reader{members: members}).cost(), 1)
+	}
+	e.identifyAlert(members)
 	m.Room.impose(&e)
 	return e
 }
 
+// quickMembers splits a body that is an object and no CloudEvent, with the event of the subject and the header. The result is not plain for
+// another body: it has to be opened.
+func (d Decoder) quickMembers(m Message, category string) (e Event, members object, plain bool) {
+	if headerAttributes(m.Header) != nil || headerValue(m.Header, "Content-Type") != "" || !looksLikeObject(m.Data) ||
+		d.MaxBytes > 0 && len(m.Data) > d.MaxBytes || !utf8.Valid(m.Data) {
+		return Event{}, nil, false
+	}
+	e = Event{ID: m.derivedID(), Derived: true, Category: category}
+	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
+	members = splitObject(trimStart(m.Data))
+	return e, members, members.get("specversion") == nil
+}
+
 // identifyAlert sets the identity of a single alert.
 func (e *Event) identifyAlert(o object) {
-	elements, ok := alertsOf(o)
-	if !ok || len(elements) != 1 {
+	alert := singleAlert(o)
+	if alert == nil || checkJSON(alert) != nil {
 		return
 	}
-	if a, fault := readAlert(elements[0]); fault == nil && a.id != "" {
+	if a, fault := readAlert(alert); fault == nil && a.id != "" {
 		e.ID, e.Derived = a.id, false
 	}
+}
+
+// singleAlert returns the alert of a group of one alert, nil for any other object.
+func singleAlert(o object) (alert []byte) {
+	value := o.get("alerts")
+	if value == nil || value[0] != '[' {
+		return nil
+	}
+	n := 0
+	parse(value).ForEach(func(_, element gjson.Result) bool {
+		n++
+		alert = value[element.Index : element.Index+len(element.Raw)]
+		return n == 1
+	})
+	if n != 1 || alert[0] != '{' {
+		return nil
+	}
+	return alert
 }
 
 // QuickIdentity returns the event of m with only the given category and its identity, at the cost of a search. It is not ok if the body or
@@ -119,13 +163,32 @@ func bodyTitle(o object) string {
 }
 
 func objectTitle(o object) string {
-	if alerts, ok := alertsOf(o); ok && len(alerts) > 0 {
-		return alertTitle(alerts[0])
+	if alert := firstAlert(o); alert != nil {
+		return alertTitle(alert)
 	}
 	if s := stringValue(o.get("title")); visible(s) {
 		return strings.TrimSpace(s)
 	}
 	return textTitle(o.get("text"))
+}
+
+// firstAlert returns the first alert of a group, nil for any other object. It allocates nothing for the other alerts.
+func firstAlert(o object) (first []byte) {
+	value := o.get("alerts")
+	if value == nil || value[0] != '[' {
+		return nil
+	}
+	parse(value).ForEach(func(_, element gjson.Result) bool {
+		if value[element.Index] != '{' {
+			first = nil
+			return false
+		}
+		if first == nil {
+			first = value[element.Index : element.Index+len(element.Raw)]
+		}
+		return true
+	})
+	return first
 }
 
 // dataTitle returns the title in the data of a CloudEvent.

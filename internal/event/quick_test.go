@@ -97,7 +97,7 @@ func TestQuickTitle(t *testing.T) {
 	}
 }
 
-// FuzzQuick compares HintsOf and QuickTitle with the decoded event.
+// FuzzQuick compares HintsOf, QuickTitle and Identify with the decoded event.
 func FuzzQuick(f *testing.F) {
 	for _, body := range []string{
 		typical, alertmanager, grafana, "a\nb", "\ufeff{\"text\":\"\\n\\u000ax\"}", `{"text":"x","st\u0061tus":"res\u006Flved"}`,
@@ -106,17 +106,22 @@ func FuzzQuick(f *testing.F) {
 		`{"specversion":"1.0","id":"1","source":"/s","type":"t","data\u005fbase64":"eyJ0ZXh0IjoieCIsInN0YXR1cyI6InJlc29sdmVkIn0="}`,
 		`{"text":"x","alerts":[{},1]}`, `{"alerts":[{"status":"resolved","annotations":{"description":"\\\nx"},"labels":{"alertname":"\u200b"}}]}`,
 		`{"title":"\\","text":"\\\\n\n"}`, `{"title":"\ud800","title":"\"}"}`,
+		`{"id":"a","cost":3,"alerts":[{"labels":{"a":}}]}`, `{"id":"a","cost":3,"alerts":[1],"title":"x"}`, `{"\u0063ost":3,"title":"x"}`,
 	} {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		e, err := event.Decoder{Prefix: "notify"}.Decode(event.Message{Subject: "notify.a", Data: body, Stream: "S", Sequence: 1})
-		title, mayResolve := event.QuickTitle(body), event.HintsOf(body).Resolves
+		decoder, m := event.Decoder{Prefix: "notify"}, event.Message{Subject: "notify.a", Data: body, Stream: "S", Sequence: 1}
+		e, err := decoder.Decode(m)
+		title, mayResolve, identified := event.QuickTitle(body), event.HintsOf(body).Resolves, decoder.Identify(m)
 		if err != nil {
 			return
 		}
 		if e.Status == event.StatusResolved && !mayResolve {
 			t.Error("hint: got false, want true for a resolved event")
+		}
+		if identified.ID != e.ID || identified.Derived != e.Derived || identified.Cost != e.Cost {
+			t.Errorf("identity: got %q, derived %t, cost %d, want %q, %t, %d", identified.ID, identified.Derived, identified.Cost, e.ID, e.Derived, e.Cost)
 		}
 		if title != "" && title != e.Heading() {
 			t.Errorf("title: got %q, want %q", title, e.Heading())

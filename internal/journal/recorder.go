@@ -114,7 +114,8 @@ type Detail int
 
 // Details of an entry.
 const (
-	Brief Detail = iota // the ID, the message's sequence and its time
+	Place Detail = iota // the message's sequence
+	Brief               // the ID, too, and the message's time
 	Full
 )
 
@@ -137,7 +138,7 @@ func (r *Recorder) Record(category string, result Result, level string, n int, e
 	if singles == n {
 		return
 	}
-	first, last := entry(singles, Brief), entry(n-1, Brief)
+	first, last := entry(singles, Place).Sequence, entry(n-1, Brief)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.second.count(k, n-singles, first, last, func() Entry { return k.entry(entry(singles, Full)) })
@@ -214,8 +215,8 @@ func (s *second) add(e *Entry) {
 	}
 }
 
-// count aggregates n events of a kind, from the first to the last. The function inFull returns the complete first entry.
-func (s *second) count(k kind, n int, first, last Entry, inFull func() Entry) {
+// count aggregates n events of a kind, from the first sequence to the last event. The function inFull returns the complete first entry.
+func (s *second) count(k kind, n int, first uint64, last Entry, inFull func() Entry) {
 	if !s.mayCount(k) {
 		k.category, k.below = event.FirstLevel(k.category), true
 	}
@@ -224,11 +225,11 @@ func (s *second) count(k kind, n int, first, last Entry, inFull func() Entry) {
 	}
 	counted := s.counted[k]
 	if counted == nil {
-		counted = &Entry{Sequence: first.Sequence + 1}
+		counted = &Entry{Sequence: first + 1}
 		s.counted[k] = counted
 	}
 	so := *counted
-	if first.Sequence < counted.Sequence {
+	if first < counted.Sequence {
 		*counted = inFull()
 		counted.Category, counted.Below = k.category, k.below
 	}
