@@ -91,7 +91,12 @@ func Line(s string) string {
 }
 
 // Short returns Line(s), cut to a number of characters with "…" as the last one if it has more.
-func Short(s string, most int) string { return Cut(Line(s), most) }
+func Short(s string, most int) string {
+	if len(s) > most && isLine(s[:most+1]) { // the rest of a long text is not needed
+		return s[:most-1] + "…"
+	}
+	return Cut(Line(s), most)
+}
 
 // Cut returns s, cut to a number of characters with "…" as the last one if it has more.
 func Cut(s string, most int) string {

@@ -52,8 +52,13 @@ func TestShort(t *testing.T) {
 		" card\r\n\tdeclined\x1b": "card declined",
 		"a\n\u202eb":              "a b",
 		strings.Repeat("a", 1000): strings.Repeat("a", 79) + "…",
-		strings.Repeat("ü", 80):   strings.Repeat("ü", 80),
-		strings.Repeat("ü", 81):   strings.Repeat("ü", 79) + "…",
+
+		strings.Repeat("a", 80):                strings.Repeat("a", 80),
+		strings.Repeat("a", 80) + " \n":        strings.Repeat("a", 80),
+		strings.Repeat("a", 79) + "  b":        strings.Repeat("a", 79) + "…",
+		strings.Repeat("a", 81) + "\u200b\xff": strings.Repeat("a", 79) + "…",
+		strings.Repeat("ü", 80):                strings.Repeat("ü", 80),
+		strings.Repeat("ü", 81):                strings.Repeat("ü", 79) + "…",
 	} {
 		testkit.Equal(t, plain.Short(text, 80), want, "plain.Short(%q, 80)", text)
 	}
