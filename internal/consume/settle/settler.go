@@ -2,6 +2,7 @@ package settle
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,9 +40,10 @@ type settler[M Message] struct {
 	freed   chan struct{} // closed and replaced when the backlog shrinks
 }
 
-// handed holds messages and the time at which they were handed over.
+// handed holds messages, and the time at which they were handed over.
 type handed[M Message] struct {
 	messages []M
+	bytes    int
 	at       time.Time
 }
 
@@ -56,10 +58,11 @@ func newSettler[M Message](o Options[M]) *settler[M] {
 
 // add queues messages.
 func (s *settler[M]) add(messages []M) {
+	bytes := sizeOf(messages)
 	s.mu.Lock()
-	s.waiting = append(s.waiting, handed[M]{messages, time.Now()})
+	s.waiting = append(s.waiting, handed[M]{messages, bytes, time.Now()})
 	s.backlog += len(messages)
-	s.bytes += sizeOf(messages)
+	s.bytes += bytes
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -87,8 +90,8 @@ func (s *settler[M]) awaitSpace(ctx context.Context) error {
 // run acknowledges queued messages until closing is closed and the queue is empty. If the context ends, run abandons the queued messages.
 func (s *settler[M]) run(ctx context.Context, closing <-chan struct{}) {
 	for {
-		batch, since := s.next()
-		n, bytes := len(batch), sizeOf(batch) // the receiver owns the batch
+		batch, bytes, since := s.next()
+		n := len(batch) // the receiver owns the batch
 		switch {
 		case len(batch) == 0:
 			if !s.awaitMore(closing) {
@@ -123,20 +126,27 @@ func (s *settler[M]) awaitMore(closing <-chan struct{}) bool {
 	}
 }
 
-// next takes a batch from the queue, and returns when the first message of the batch was handed over.
-func (s *settler[M]) next() (batch []M, since time.Time) {
+// next takes a batch from the queue, and returns its bytes, and when its first message was handed over.
+func (s *settler[M]) next() (batch []M, bytes int, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
-		return nil, time.Time{}
+		return nil, 0, time.Time{}
+	}
+	taken, n := 0, 0
+	for ; taken < len(s.waiting) && n < mostAtOnce; taken++ {
+		n += len(s.waiting[taken].messages)
+		bytes += s.waiting[taken].bytes
 	}
 	batch, since = s.waiting[0].messages, s.waiting[0].at
-	taken := 1
-	for ; taken < len(s.waiting) && len(batch) < mostAtOnce; taken++ {
-		batch = append(batch, s.waiting[taken].messages...)
+	if taken > 1 {
+		batch = make([]M, 0, n)
+		for _, more := range s.waiting[:taken] {
+			batch = append(batch, more.messages...)
+		}
 	}
-	s.waiting = append(s.waiting[:0], s.waiting[taken:]...)
-	return batch, since
+	s.waiting = slices.Delete(s.waiting, 0, taken)
+	return batch, bytes, since
 }
 
 func (s *settler[M]) free(n, bytes int) {
