@@ -192,9 +192,13 @@ func (b *bodies) take(now time.Time) (first string, m *message, rest time.Durati
 	return "", nil, rest
 }
 
-// restTimes is how many times a body's decoding time its first level rests while producers' messages wait to be delivered: they have
-// priority.
-const restTimes = 3
+// While producers' messages wait to be delivered, they have priority: a first level rests for restTimes the decoding time of its bodies.
+// Splitting a body costs much beyond this worker, since the room stores each part. Rests of up to unrested are forgiven, so a first level
+// with few bodies does not rest.
+const (
+	restTimes = 15
+	unrested  = 2 * time.Second
+)
 
 // done records that a body was decoded, and how long decoding took.
 func (b *bodies) done(first string, m *message, took time.Duration) {
@@ -206,7 +210,10 @@ func (b *bodies) done(first string, m *message, took time.Duration) {
 	turn := time.Duration(len(b.turns)+1) * took
 	if b.owners.inbox.behind.Load() {
 		turn = max(turn, (1+restTimes)*took)
-		q.rests = time.Now().Add(restTimes * took)
+		if forgiven := time.Now().Add(-unrested); q.rests.Before(forgiven) {
+			q.rests = forgiven
+		}
+		q.rests = q.rests.Add(restTimes * took)
 	}
 	const weight = 8 // weight of the earlier measurements
 	q.byteTime = ((weight-1)*q.byteTime + turn/time.Duration(m.size)) / weight

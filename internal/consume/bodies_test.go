@@ -63,6 +63,25 @@ func TestFirstLevelRests(t *testing.T) {
 	testkit.Equal(t, first, "a", "first level with the turn after the rest")
 }
 
+// TestFewBodiesDoNotRest decodes a body that takes little time, and then one that takes more. The first level rests after the second one.
+func TestFewBodiesDoNotRest(t *testing.T) {
+	t.Parallel()
+	b := newBodiesOf(t)
+	b.owners.inbox.behind.Store(true)
+	for _, took := range []time.Duration{unrested / restTimes / 2, unrested} {
+		heavy := heavyMessage("a", 1000)
+		b.enqueue("a", heavy)
+		if _, m, _ := b.take(time.Now()); m != heavy {
+			t.Fatalf("turn before a body that takes %v: got %v, want the body", took, m)
+		}
+		b.done("a", heavy, took)
+	}
+	b.enqueue("a", heavyMessage("a", 1000))
+	if _, m, rest := b.take(time.Now()); m != nil || rest <= 0 {
+		t.Errorf("turn after a body that takes long: got message %v and rest %v, want only a rest", m, rest)
+	}
+}
+
 // TestBodiesAreBounded fills the share of one first level. Its further bodies go to the room, one behind the other. A body that comes back
 // from there has twice the share. Other first levels have shares of their own.
 func TestBodiesAreBounded(t *testing.T) {
