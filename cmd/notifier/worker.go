@@ -96,9 +96,20 @@ func collectSeldom() {
 	}
 }
 
+// memoryLimit is the memory in bytes from which a worker collects more often: large bodies in hand take tens of megabytes, and the heap
+// must not grow to three times as much. GOMEMLIMIT overrides it.
+const memoryLimit = 90 << 20
+
+func limitMemory() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
+}
+
 // run works until the context ends, and then until the deliveries under way are finished or returned to the stream.
 func (w *worker) run(ctx context.Context) (err error) {
 	collectSeldom()
+	limitMemory()
 	v, r, _ := buildInfo()
 	w.logger.Info("notifier starts", "version", v, "revision", r)
 	ctx, end := context.WithCancelCause(ctx) // with the cause unfit: the worker must not run on
