@@ -174,6 +174,7 @@ type Entry struct {
 	Subject string // of the producer's message
 	ID      string
 	Derived bool   // the producer gave no ID
+	Fires   bool   // of an event that waits for its pair: it does not resolve it, but waits to be folded into its message
 	Part    string // the name of the alert in the body that it was split from; "" for none
 	Origin  Origin
 	Since   time.Time // start of the event's age: the time when it was first stored or replayed
@@ -183,7 +184,6 @@ type Entry struct {
 
 	Attempted time.Time // when the first attempt began that may have posted the event; zero: none has
 
-	Fires  bool   // of an event that waits for its pair: it does not resolve it, but waits to be folded into its message
 	Limits string // of an event that waits for a slot: the limits by which it was planned (store.Route); "" if they are not known
 	Order  Order  // of an operator
 
