@@ -99,7 +99,7 @@ var ofWhy = []mutant{
 		name: "journal-counts-without-a-range",
 		bug:  "An entry that counts events names those that a worker came to first and last, not those between which the others are.",
 		file: "internal/journal/recorder.go",
-		old:  `if first.Sequence < counted.Sequence {`,
+		old:  `if first < counted.Sequence {`,
 		new:  `if so.Count == 0 {`,
 		test: "./internal/journal -run ^TestCountsHaveARange$",
 	},
