@@ -30,14 +30,24 @@ func newBatcher[T, R any](call func(ctx context.Context, items []T) ([]R, error)
 
 // do submits one item and waits for its result. A cancelled context ends the wait, not the call.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
+	return b.submit(ctx, item).await(ctx)
+}
+
+// submit submits one item. Items are served in the order of submitting.
+func (b *batcher[T, R]) submit(ctx context.Context, item T) *batched[T, R] {
 	asked := &batched[T, R]{item: item, done: make(chan struct{})}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, asked)
 	if !b.running {
 		b.running = true
 		go b.run(context.WithoutCancel(ctx))
 	}
-	b.mu.Unlock()
+	return asked
+}
+
+// await waits for the result of an item.
+func (asked *batched[T, R]) await(ctx context.Context) (R, error) {
 	select {
 	case <-asked.done:
 		return asked.result, asked.err

@@ -93,9 +93,11 @@ func (of *grants) give(source string, asked time.Time, decisions []store.Decisio
 
 // grant is the Grant of a limiter.
 type grant struct {
-	grants   *grants
-	renewing sync.Mutex // held during a renewal of the lease
+	grants *grants
 	granted
+
+	renewing        sync.Mutex // guards the order of renewals, never during a call to Redis
+	asked, answered int        // numbers of the newest request to renew the lease and of the newest answer
 }
 
 // Finish implements [Grant]. If Redis is unavailable now, the replay reports the delivery later.
@@ -122,36 +124,59 @@ func (g *grant) KeepPair() { g.grants.replay.keepPair(&g.granted) }
 
 // Extend implements [Grant]. While Redis is unavailable, JetStream's lease still holds the message.
 func (g *grant) Extend(ctx context.Context) bool {
-	g.renewing.Lock()
-	defer g.renewing.Unlock()
-	held, err := g.renew(ctx)
+	held, err := g.answer(ctx, g.ask(ctx, nil))
 	return held || err != nil
 }
 
 // SetWaiting implements [Grant]. A failure policy other than hold has the delivery begin without Redis, as it admits events without Redis.
 func (g *grant) SetWaiting(ctx context.Context, waits bool) (held bool, err error) {
-	g.renewing.Lock()
-	defer g.renewing.Unlock()
-	g.grants.replay.setWaiting(&g.granted, waits)
-	held, err = g.renew(ctx)
+	held, err = g.answer(ctx, g.ask(ctx, &waits))
 	if err != nil && g.grants.o.Policy != Hold {
 		return true, nil
 	}
 	return held, err
 }
 
-// renew renews the lease. The caller holds the lock renewing, so the newest call of SetWaiting is in force.
-func (g *grant) renew(ctx context.Context) (held bool, err error) {
+// renewal is a request to renew a lease.
+type renewal struct {
+	number  int // of the grant's requests
+	request *batched[store.Lease, store.Lease]
+	held    bool // the answer, if there is no request to Redis
+}
+
+// ask requests a renewal of the lease, and changes before whether its holder waits; nil: no change. Requests reach Redis in the order of these
+// changes, so no request of a holder that waits comes after the end of its wait.
+func (g *grant) ask(ctx context.Context, waits *bool) renewal {
+	g.renewing.Lock()
+	defer g.renewing.Unlock()
+	if waits != nil {
+		g.grants.replay.setWaiting(&g.granted, *waits)
+	}
 	lease, local := g.grants.replay.now(&g.granted)
 	if local {
 		extended, _ := g.grants.mirror.memory.Extend(ctx, []store.Lease{lease}, g.grants.o.Lease)
-		return g.grants.replay.renewedLocally(&g.granted, extended[0]), nil
+		return renewal{held: g.grants.replay.renewedLocally(&g.granted, extended[0])}
 	}
-	extended, err := g.grants.extend.do(ctx, lease)
+	g.asked++
+	return renewal{number: g.asked, request: g.grants.extend.submit(ctx, lease)}
+}
+
+// answer waits for the answer to a request. The newest answer has the end of the lease.
+func (g *grant) answer(ctx context.Context, of renewal) (held bool, err error) {
+	if of.request == nil {
+		return of.held, nil
+	}
+	lease, err := of.request.await(ctx)
 	if err != nil {
 		return false, err
 	}
-	return g.grants.replay.renewed(&g.granted, extended), nil
+	g.renewing.Lock()
+	defer g.renewing.Unlock()
+	if of.number < g.answered {
+		return lease.End != 0, nil
+	}
+	g.answered = of.number
+	return g.grants.replay.renewed(&g.granted, lease), nil
 }
 
 // Release implements [Grant].
