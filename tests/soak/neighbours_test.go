@@ -384,6 +384,22 @@ func (v *verdict) checkForged(live string) {
 	v.add("nothing forged", fmt.Sprintf("%d subjects with acknowledgements as dead letters; a shared account: %v", len(v.forgedDead), v.d.shared), broken)
 }
 
+// forgedEvents bounds the acknowledgements that the server published on subjects of others' events: see [hostile.Producer.ForgeReplies].
+func (i *intruder) forgedEvents() (most int) {
+	replies, ofEvents := hostile.Replies("notify.victim"), 0
+	for _, reply := range replies {
+		if strings.HasPrefix(reply, "notify.") {
+			ofEvents++
+		}
+	}
+	for _, a := range i.attacks {
+		if leastOf[a.Name] > 0 {
+			most += ofEvents * (a.Messages/len(replies) + 1)
+		}
+	}
+	return most
+}
+
 // checkHostile wants no more outcomes of the hostile producer than events.
 func (v *verdict) checkHostile() {
 	var broken []string

@@ -139,9 +139,13 @@ func (v *verdict) checkPair(firing, resolved []slacktest.Post) string {
 	return ""
 }
 
-// checkDigests bounds the drops in digests. Each stored copy of a message may be dropped. Doubtful drops count in their first digest.
+// checkDigests bounds the drops in digests. Each stored copy of a message may be dropped, and in a shared account each acknowledgement that the
+// hostile producer sent to the subjects of others. Doubtful drops count in their first digest.
 func (v *verdict) checkDigests() {
 	most, known := 0, 0
+	if v.d.shared {
+		most = v.intruder.forgedEvents()
+	}
 	for id, e := range v.entries {
 		copies := e.Copies
 		if len(v.posts[id]) > 0 || v.dead[id] > 0 {
