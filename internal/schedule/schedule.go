@@ -56,17 +56,17 @@ func Parse(text string) (Weekly, error) {
 	if parts[4] == "Local" { // which zone this is depends on the machine
 		return Weekly{}, errors.New("the zone Local is not the same on all machines: name it, such as Europe/Paris or UTC")
 	}
-	w.zone, err = load(parts[4])
+	w.zone, err = zoneOf(parts[4], time.LoadLocation)
 	return w, err
 }
 
-// load returns a zone. Without a database the package time reports every zone but UTC as unknown.
-func load(name string) (*time.Location, error) {
-	zone, err := time.LoadLocation(name)
+// zoneOf returns a zone, which load loads. Without a database [time.LoadLocation] reports every zone but UTC as unknown.
+func zoneOf(name string, load func(string) (*time.Location, error)) (*time.Location, error) {
+	zone, err := load(name)
 	if err == nil {
 		return zone, nil
 	}
-	if _, err := time.LoadLocation("Europe/Paris"); err != nil {
+	if _, err := load("Europe/Paris"); err != nil {
 		return nil, fmt.Errorf("cannot look up the time zone %.60q: this host has no time zone database: install tzdata (/usr/share/zoneinfo) or set ZONEINFO", name)
 	}
 	return nil, fmt.Errorf("%.60q is not a time zone: expected a name such as Europe/Paris or UTC", name)

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -63,5 +64,24 @@ func TestNext(t *testing.T) {
 		begin, end := testkit.Must(Parse(c.schedule))(t).Next(testkit.Must(time.Parse(time.RFC3339, c.at))(t))
 		testkit.Equal(t, begin.UTC().Format(time.RFC3339), c.begin, "%s: begin", c.name)
 		testkit.Equal(t, end.UTC().Format(time.RFC3339), c.end, "%s: end", c.name)
+	}
+}
+
+// TestWithoutZones looks zones up on a host without a time zone database, and on a host with one.
+func TestWithoutZones(t *testing.T) {
+	t.Parallel()
+	without := func(name string) (*time.Location, error) {
+		if name == "UTC" {
+			return time.UTC, nil
+		}
+		return nil, errors.New("unknown time zone " + name)
+	}
+	const noDatabase = "this host has no time zone database"
+	testkit.Equal(t, testkit.Must(zoneOf("UTC", without))(t), time.UTC, "zone UTC without a database")
+	if _, err := zoneOf("Europe/Madrid", without); err == nil || !strings.Contains(err.Error(), noDatabase) {
+		t.Errorf("a zone without a database: got the error %v, want one with %q", err, noDatabase)
+	}
+	if _, err := zoneOf("Europe/Nowhere", time.LoadLocation); err == nil || strings.Contains(err.Error(), noDatabase) {
+		t.Errorf("an unknown zone: got the error %v, want one without %q", err, noDatabase)
 	}
 }

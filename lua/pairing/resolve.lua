@@ -8,8 +8,8 @@
 -- asks here too. If the key is resolved, the report takes the pair as a resolved event does. Otherwise it gets a copy of the newest message.
 --
 -- A pair belongs to the first event that asks for it, until the event's delivery is recorded: whoever gets the event's message again
--- finds the pair. A record that leaves the event its pair prolongs that until the pair expires. The script is idempotent by event, like decide.lua, and a call that is repeated because its reply was
--- lost returns the first answer. A batch is processed in its order.
+-- finds the pair. A record that leaves the event its pair prolongs that until the pair expires. The script is idempotent by event,
+-- like decide.lua, and a call that is repeated because its reply was lost returns the first answer. A batch is processed in its order.
 --
 -- KEYS
 --   1   calls    sorted set: nonce of a call that granted something -> its time
