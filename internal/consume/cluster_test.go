@@ -41,7 +41,20 @@ func TestCluster(t *testing.T) {
 
 	f.run(w)
 	load := f.load()
-	leader := func(stream string) *servertest.NATS { return cluster.Named(f.streamInfo(stream).Cluster.Leader) }
+	// A request that arrives during an election gets no answer.
+	leader := func(stream string) (server *servertest.NATS) {
+		f.eventually(stream+" has a leader", func() bool {
+			ctx, done := context.WithTimeout(t.Context(), time.Second)
+			defer done()
+			s, err := f.js.Stream(ctx, stream)
+			if err != nil || s.CachedInfo().Cluster.Leader == "" {
+				return false
+			}
+			server = cluster.Named(s.CachedInfo().Cluster.Leader)
+			return true
+		})
+		return server
+	}
 	killed := leader(testNames.Stream)
 	some := int64(hostile.Times(t, 100, 1000))
 	load.await(some)
@@ -50,6 +63,8 @@ func TestCluster(t *testing.T) {
 	killed.Restart()
 	cluster.AwaitReady()
 	load.await(200)
+	// A server without its disk may elect one that is behind, and then what both lack is lost.
+	f.requireReplicas(3, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream)
 	bare := leader(testNames.DeadLetterStream)
 	cluster.LoseDisk(bare)
 	load.await(some)
