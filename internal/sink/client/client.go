@@ -256,5 +256,6 @@ func NewTransport() *http.Transport {
 		MaxIdleConnsPerHost:    maxConnections,
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: DefaultLimit,
+		WriteBufferSize:        16 << 10, // a usual request takes one write to the connection, not one for the headers and one for the body
 	}
 }

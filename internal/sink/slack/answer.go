@@ -97,9 +97,8 @@ func decodeAnswer(body []byte) answer {
 	return a
 }
 
-// judgePost classifies the answer of chat.postMessage: only a timestamp proves a post.
-func judgePost(r client.Reply, err error) client.Verdict {
-	a := decodeAnswer(r.Body)
+// judgePost classifies a decoded answer of chat.postMessage: only a timestamp proves a post.
+func judgePost(r client.Reply, err error, a answer) client.Verdict {
 	a.proves = a.ts != ""
 	return judge(r, err, a)
 }

@@ -82,7 +82,7 @@ type judgement func(client.Reply) client.Verdict
 
 func judgedPost(r client.Reply) client.Verdict {
 	_, _, err := slack.New("xoxb-1", slack.OptionHTTPClient(fixed{r})).PostMessage("C0000001", slack.MsgOptionText("t", false))
-	return judgePost(r, err)
+	return judgePost(r, err, decodeAnswer(r.Body))
 }
 
 func judgedMethod(r client.Reply) client.Verdict {

@@ -45,7 +45,12 @@ func options(m render.Message) []slack.MsgOption {
 
 // post makes one request to post a message. The answer names the message, unless it was a webhook's.
 func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m render.Message) (answer, *sink.Error) {
-	call := client.Call{Method: "chat.postMessage", Destination: to.destination, Timeout: timeout, Judge: judgePost}
+	var posted answer
+	call := client.Call{Method: "chat.postMessage", Destination: to.destination, Timeout: timeout}
+	call.Judge = func(r client.Reply, err error) client.Verdict {
+		posted = decodeAnswer(r.Body)
+		return judgePost(r, err, posted)
+	}
 	call.Do = func(ctx context.Context) error {
 		all := options(m)
 		if to.timestamp != "" {
@@ -67,11 +72,9 @@ func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m rend
 			return slack.PostWebhookCustomHTTPContext(ctx, s.o.WebhookURL, s.web.client.HTTP(), whole)
 		}
 	}
-	reply, failure := s.web.client.Send(ctx, call)
-	if failure != nil {
+	if _, failure := s.web.client.Send(ctx, call); failure != nil {
 		return answer{}, failure
 	}
-	posted := decodeAnswer(reply.Body)
 	if to.channel == to.destination { // a reply goes to the channel of its message, which may have had this name before
 		s.channels.learn(ctx, to.destination, posted.channel)
 	}
