@@ -21,14 +21,14 @@ func Start(ctx context.Context) (browser context.Context, stop func(), err error
 	)
 	allocated, free := chromedp.NewExecAllocator(ctx, options...)
 	browser, end := chromedp.NewContext(allocated)
-	stop = func() {
-		_ = chromedp.Cancel(browser) // it ends with free at the latest
+	if err := chromedp.Do(browser); err != nil {
 		end()
 		free()
-	}
-	if err := chromedp.Do(browser); err != nil {
-		stop()
 		return nil, nil, fmt.Errorf("start chromium: %w", err)
 	}
-	return browser, stop, nil
+	return browser, func() {
+		_ = chromedp.Cancel(browser) // waits for the end of a browser that has started
+		end()
+		free()
+	}, nil
 }
