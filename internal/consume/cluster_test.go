@@ -94,6 +94,9 @@ func TestCluster(t *testing.T) {
 	f.requireReplicas(3, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream)
 }
 
+// loadPause follows each try, which leaves processors to the servers: without a leader a try ends at once.
+const loadPause = 5 * time.Millisecond
+
 // load publishes events, and now and then a broken body.
 type load struct {
 	f       *fixture
@@ -122,6 +125,7 @@ func (f *fixture) load() *load {
 				trying, done := context.WithTimeout(ctx, time.Second)
 				_, err := f.js.Publish(trying, "notify.payments", []byte(body), jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 				done()
+				time.Sleep(loadPause)
 				if err != nil {
 					continue
 				}

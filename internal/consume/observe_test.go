@@ -99,12 +99,9 @@ func delayOf(t testing.TB, word string) (delay time.Duration, nak bool) {
 // eventually waits until a condition holds.
 func (f *fixture) eventually(what string, holds func() bool) {
 	f.Helper()
-	testkit.Await(f, what, func() error {
-		if !holds() {
-			return fmt.Errorf("calls: %q\noutcomes: %v", f.calls.all(), f.metrics.outcomes())
-		}
-		return nil
-	})
+	if !testkit.Soon(holds) {
+		f.Fatalf("await %s: calls: %q\noutcomes: %v", what, f.calls.all(), f.metrics.outcomes())
+	}
 }
 
 func (f *fixture) stream(name string) jetstream.Stream {
