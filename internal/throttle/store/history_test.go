@@ -32,9 +32,10 @@ var (
 
 const (
 	historyClients   = 12
-	historyRound     = 15 * time.Second       // each round begins without state, so a check replays few calls
-	historyPause     = 15 * time.Millisecond  // between the calls of a client
-	historyRetry     = 100 * time.Millisecond // a request that lost its reply is executed within this time
+	historyRound     = 15 * time.Second        // each round begins without state, so a check replays few calls
+	historyPause     = 15 * time.Millisecond   // between the calls of a client
+	historyOutage    = 1500 * time.Millisecond // how old an admission without Redis may be
+	historyRetry     = 100 * time.Millisecond  // a request that lost its reply is executed within this time
 	historyLease     = 2 * time.Second
 	historyCheckedIn = time.Minute
 )
@@ -45,7 +46,10 @@ const (
 const historyRules = "log=%[1]d/1s,two=%[1]d/1s+%[2]d/3s,deep=%[2]d/2s,deep.*=%[1]d/1s,fixed=fixed:%[1]d/1s,counter=counter:%[1]d/1s," +
 	"token=token:6/1s;burst=3,leaky=leaky:%[2]d/1s,inflight=inflight:%[1]d/2s,adopted=none"
 
-var historyCategories = []string{"log", "two", "deep.a", "deep.b", "deep", "fixed", "counter", "token", "leaky", "inflight"}
+var historyCategories = append(restorable, "fixed", "counter", "token", "leaky", "inflight")
+
+// restorable are the categories whose admissions without Redis are restored. The in-memory store knows that of sliding logs alone.
+var restorable = []string{"log", "two", "deep.a", "deep.b", "deep"}
 
 // TestHistory lets clients call one Redis under faults, and records when each call began and ended. Porcupine then looks for an order of the
 // calls in which the in-memory store gives the same answers.
@@ -85,6 +89,8 @@ const (
 	callStale  kindOfCall = "decide by older limits"
 	callFinish kindOfCall = "finish"
 	callRefund kindOfCall = "refund"
+
+	callRestore kindOfCall = "restore" // admissions of a client without Redis
 )
 
 // recordedCall is a call with its answer.
@@ -97,6 +103,8 @@ type recordedCall struct {
 
 	nonce     string
 	requests  []Request
+	restored  []Admission
+	clock     time.Time // of the client, at the call
 	result    BatchResult
 	unheard   bool     // the reply was lost: At alone is known, from a repetition of the call
 	tried     []*Rules // if it is unheard: by which of these it decided is not known
@@ -217,7 +225,12 @@ func (c *historyClient) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		category := historyCategories[c.random.IntN(len(historyCategories))]
 		c.store.AdoptRules(c.inForce.Load())
-		leases := c.decide(callDecide, category, c.draw(category))
+		var leases []Lease
+		if c.random.IntN(5) == 0 && slices.Contains(restorable, category) {
+			leases = c.restore(category)
+		} else {
+			leases = c.decide(callDecide, category, c.draw(category))
+		}
 		time.Sleep(below(c.random, historyPause))
 		switch {
 		case len(leases) == 0:
@@ -258,13 +271,77 @@ func (c *historyClient) draw(category string) (requests []Request) {
 			requests = append(requests, again)
 			continue
 		}
-		c.events++
-		r := request(fmt.Sprintf("%s %d-%d", category, c.number, c.events), category).withCost(1 + c.random.IntN(2))
-		r.Message.Sequence = uint64(1 + 2*c.events)
+		r := c.newEvent(category)
 		requests = append(requests, r)
 		c.recent[family] = append(recent[max(0, len(recent)-20):], r)
 	}
 	return requests
+}
+
+func (c *historyClient) newEvent(category string) Request {
+	c.events++
+	r := request(fmt.Sprintf("%s %d-%d", category, c.number, c.events), category).withCost(1 + c.random.IntN(2))
+	r.Message.Sequence = uint64(1 + 2*c.events)
+	return r
+}
+
+// restore has Redis record admissions that this client made without Redis, of events that no other client knows. It returns the leases of
+// those that are not delivered.
+func (c *historyClient) restore(category string) (leases []Lease) {
+	call := recordedCall{
+		kind: callRestore, client: c.number, family: c.family(category), began: time.Since(c.began), rules: c.store.Rules(), clock: time.Now(),
+	}
+	became := Became(c.random.IntN(int(WasDelivered) + 1))
+	for range 1 + c.random.IntN(3) {
+		r, at := c.newEvent(category), call.clock.Add(-below(c.random, historyOutage))
+		call.requests = append(call.requests, r)
+		call.restored = append(call.restored, Admission{Lease: Lease{Request: r}, At: at, Became: became})
+	}
+	for again := true; again; again = c.random.IntN(4) == 0 { // repeating it is harmless
+		call.began = time.Since(c.began)
+		c.restoreOnce(&call)
+		c.record(call)
+	}
+	if became == WasDelivered {
+		return nil
+	}
+	for _, r := range call.requests {
+		leases = append(leases, Lease{Request: r, End: call.result.At + historyLease.Microseconds(), tree: call.rules.InForce})
+	}
+	return leases
+}
+
+// restoreOnce makes a call until it has had an effect. Its time is in the records of the events, even if the reply was lost.
+func (c *historyClient) restoreOnce(call *recordedCall) {
+	earlier, tries := call.result.At, 0
+	_ = c.until(func(ctx context.Context) (err error) {
+		if tries++; tries > 1 {
+			if call.result.At, err = c.restoredAt(ctx, call.restored[0]); err != nil || call.result.At > earlier {
+				return err
+			}
+		}
+		end, err := c.store.restore(ctx, call.restored, call.clock)
+		call.result.At = end - historyLease.Microseconds()
+		return err
+	})
+	call.ended = time.Since(c.began)
+}
+
+// restoredAt returns when Redis recorded an admission; 0 if it has no record.
+func (c *historyClient) restoredAt(ctx context.Context, a Admission) (at int64, err error) {
+	set, kept := c.store.d.keys.leased, c.settings.Lease
+	if a.Became == WasDelivered {
+		set, kept = c.store.d.keys.done, c.settings.Retention
+	}
+	err = c.store.d.runner.Read(ctx, "reading a record", func(ctx context.Context, client redis.Cmdable) error {
+		score, err := client.ZScore(ctx, set, a.Lease.Request.eventKey()).Result()
+		if errors.Is(err, redis.Nil) {
+			return nil
+		}
+		at = int64(score) - kept.Microseconds()
+		return err
+	})
+	return at, err
 }
 
 // adopt puts limits in force with a decision by them.
@@ -521,6 +598,9 @@ func (r *historyReplay) answers(call *recordedCall) bool {
 	case callRefund:
 		flags, _ := r.store.Refund(context.Background(), call.leases)
 		return call.uncertain || slices.Equal(flags, call.flags)
+	case callRestore:
+		r.clock = time.UnixMicro(call.result.At)
+		return r.store.restore(call.restored, call.clock) == call.result.At+historyLease.Microseconds()
 	case callAdopt:
 		if r.store.rules != call.rules {
 			r.store.AdoptRules(call.rules)

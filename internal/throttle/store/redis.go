@@ -283,8 +283,12 @@ const (
 // Restore records admissions without Redis, with their own times. It returns when the leases of undelivered events end. Repeating it is
 // harmless.
 func (r *Redis) Restore(ctx context.Context, admissions []Admission) (leaseEnd int64, err error) {
+	return r.restore(ctx, admissions, time.Now())
+}
+
+// restore is Restore at a time of the clock that the admissions have their times from.
+func (r *Redis) restore(ctx context.Context, admissions []Admission, now time.Time) (leaseEnd int64, err error) {
 	books, buckets := newPairBooks(r.d.keys), newBucketIndex(r.d.keys)
-	now := time.Now()
 	var events []any
 	for _, a := range admissions {
 		eventKey, version := a.Lease.Request.keyAndVersion()
