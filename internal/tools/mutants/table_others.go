@@ -111,7 +111,7 @@ var ofOthers = []mutant{
 		bug:  "A digest does not wait for the events of its channel.",
 		file: "internal/summary/reporter.go",
 		old:  `underWay >= maxPosts || r.o.Busy(post)`,
-		new:  `underWay >= maxPosts`,
+		new:  `underWay >= maxPosts || r.o.Busy(post) && post == ""`,
 		test: "./internal/summary -run TestDigestWaitsForEvents/busy",
 	},
 	{

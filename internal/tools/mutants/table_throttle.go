@@ -90,7 +90,7 @@ var ofThrottle = []mutant{
 		bug:  "The deny cache remembers a denial for longer than its time to live.",
 		file: "internal/throttle/denycache.go",
 		old:  `if d.Verdict == store.ExceedsCapacity || wait > c.ttl {`,
-		new:  `if d.Verdict == ExceedsCapacity {`,
+		new:  `if d.Verdict == store.ExceedsCapacity {`,
 		test: "./internal/throttle -run ^TestDenyCache$",
 	},
 	{
