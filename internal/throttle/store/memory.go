@@ -309,6 +309,7 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 		held := r != nil && r.doneUntil == 0 && !r.released && (r.leaseEnd == known || r.leaseEnd > known && known > now && (r.waits || !lease.Waits))
 		if held && m.goesOn(lease, now, d) {
 			r.leaseEnd, lease.End = end, end
+			r.inDoubt = r.inDoubt || d > 0 && lease.InDoubt
 			if r.released, r.waits = d == 0 && !lease.InDoubt, d > 0 && lease.Waits; r.released {
 				r.leaseEnd-- // no caller knows it
 			}
