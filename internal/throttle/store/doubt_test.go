@@ -141,6 +141,13 @@ var doubtConformance = []conformanceCase{
 			s.waits(s.takeOver(true, event)...)
 		}
 	}},
+	{name: "doubt: kept by a holder that renews a lease it has released in doubt", global: "10/1h", run: func(s *subject) {
+		leases := s.admit(request("event", "a"))
+		leases[0].InDoubt = true
+		s.waits(s.extend(0, leases...)...)
+		s.clock.Advance(2 * testLease)
+		s.takeOver(true, request("event", "a"))
+	}},
 	{name: "doubt: a wait that is recorded too late", global: "10/1h", run: func(s *subject) {
 		event := request("event", "a")
 		lease := s.admit(event)

@@ -86,6 +86,14 @@ var ofThrottle = []mutant{
 		test: "./internal/throttle -run ^TestLimiterRaisedLimitShowsAtOnce$",
 	},
 	{
+		name: "doubt-lost-by-a-renewal",
+		bug:  "The in-memory store forgets the doubt of a lease that was released in doubt and renewed by a holder that waits.",
+		file: "internal/throttle/store/memory.go",
+		old:  `r.inDoubt = r.inDoubt || d > 0 && lease.InDoubt`,
+		new:  ``,
+		test: "./internal/throttle/store -run TestConformance/^memory$/doubt:_kept_by_a_holder",
+	},
+	{
 		name: "deny-cache-too-long",
 		bug:  "The deny cache remembers a denial for longer than its time to live.",
 		file: "internal/throttle/denycache.go",
