@@ -55,7 +55,7 @@ func TestDev(t *testing.T) {
 	t.Parallel()
 	p := start(t, "dev", settings{"HTTP_ADDR": "127.0.0.1:0"}, "dev", "--storm", "50")
 	p.awaitOutput(" RESOLVED after ")
-	p.awaitOutput(", mute ") // the level of a drop
+	p.awaitOutput(", mute ")        // the level of a drop
 	p.awaitOutput(" steady since ") // a key has flapped
 	wantShown(t, paste(t, p.commandAt("Redis ")), "30/30s", " of 30", "6/30s")
 	paste(t, p.commandAt("NATS "))
