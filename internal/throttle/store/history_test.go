@@ -84,12 +84,11 @@ func TestHistory(t *testing.T) {
 type kindOfCall string
 
 const (
-	callDecide kindOfCall = "decide"
-	callAdopt  kindOfCall = "adopt" // the first decision by newer limits
-	callStale  kindOfCall = "decide by older limits"
-	callFinish kindOfCall = "finish"
-	callRefund kindOfCall = "refund"
-
+	callDecide  kindOfCall = "decide"
+	callAdopt   kindOfCall = "adopt" // the first decision by newer limits
+	callStale   kindOfCall = "decide by older limits"
+	callFinish  kindOfCall = "finish"
+	callRefund  kindOfCall = "refund"
 	callRestore kindOfCall = "restore" // admissions of a client without Redis
 )
 
@@ -288,9 +287,7 @@ func (c *historyClient) newEvent(category string) Request {
 // restore has Redis record admissions that this client made without Redis, of events that no other client knows. It returns the leases of
 // those that are not delivered.
 func (c *historyClient) restore(category string) (leases []Lease) {
-	call := recordedCall{
-		kind: callRestore, client: c.number, family: c.family(category), began: time.Since(c.began), rules: c.store.Rules(), clock: time.Now(),
-	}
+	call := recordedCall{kind: callRestore, client: c.number, family: c.family(category), rules: c.store.Rules(), clock: time.Now()}
 	became := Became(c.random.IntN(int(WasDelivered) + 1))
 	for range 1 + c.random.IntN(3) {
 		r, at := c.newEvent(category), call.clock.Add(-below(c.random, historyOutage))
