@@ -2,6 +2,7 @@ package consume
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,18 +26,24 @@ type move struct {
 	admission *admission   // nil: the event is not admitted
 	bury      func()       // ends the message of a body with bad parts once the other parts are stored; nil: there are none
 
-	element *pool         // the pool in which the event holds an element; nil: it holds none
-	storing *lane.Storing // the event's entry in its channel's lane; nil: it has none
-	ended   chan struct{} // closed when the message is stored, dropped or returned to its stream
+	element  *pool         // the pool in which the event holds an element; nil: it holds none
+	released atomic.Bool   // the element is released
+	storing  *lane.Storing // the event's entry in its channel's lane; nil: it has none
+	ended    chan struct{} // closed when the message is stored, dropped or returned to its stream
 }
 
 // end gives back what a move holds.
 func (m *move) end() {
 	m.storing.End()
-	if m.element != nil {
+	m.releaseElement()
+	close(m.ended)
+}
+
+// releaseElement releases the event's element of the pool, if any. It may be called again.
+func (m *move) releaseElement() {
+	if m.element != nil && !m.released.Swap(true) {
 		m.element.release(1)
 	}
-	close(m.ended)
 }
 
 // publication is the messages that a move stores in the room.

@@ -1,8 +1,11 @@
 package consume
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,6 +89,74 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 			testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, most, "messages stored in the room")
 		})
 	}
+}
+
+// silentRoom is a JetStream whose room does not answer before the gate opens.
+type silentRoom struct {
+	jetstream.JetStream
+	*gate
+	asked atomic.Int64
+}
+
+// lateAck is the room's answer to a message that reaches it when the gate opens.
+type lateAck struct {
+	jetstream.PubAckFuture
+	ok     chan *jetstream.PubAck
+	failed chan error
+}
+
+func (a *lateAck) Ok() <-chan *jetstream.PubAck { return a.ok }
+func (a *lateAck) Err() <-chan error            { return a.failed }
+
+func (s *silentRoom) PublishMsgAsync(m *nats.Msg, o ...jetstream.PublishOpt) (jetstream.PubAckFuture, error) {
+	if !strings.HasPrefix(m.Subject, "notify-room.") || s.isOpen() {
+		return s.JetStream.PublishMsgAsync(m, o...)
+	}
+	s.asked.Add(1)
+	late := &lateAck{ok: make(chan *jetstream.PubAck, 1), failed: make(chan error, 1)}
+	go func() {
+		<-s.opened
+		ack, err := s.PublishMsg(context.Background(), m)
+		if err != nil {
+			late.failed <- err
+			return
+		}
+		late.ok <- ack
+	}()
+	return late, nil
+}
+
+// TestSilentRoomDelaysNoOther has more events wait for a slot than a worker holds while the room does not answer. Other events are posted, the
+// worker asks the room for few of those that wait, and returns the others to their stream. All wait when the room answers again.
+func TestSilentRoomDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.throttle.answers(func(c store.Request) store.Decision {
+		if c.Category == "payments" {
+			return denied(time.Hour)
+		}
+		return f.throttle.admit(c)
+	})
+	f.throttle.delay = comeBackIn(time.Hour)
+	w := f.newWorker(slowDelays)
+	silent := &silentRoom{JetStream: w.streams.JetStream, gate: newGate(t)}
+	w.streams.JetStream = silent
+	waiting := 8 * w.decider.pool.size()
+	var last uint64
+	for i := range waiting {
+		last = f.event("payments", fmt.Sprintf("payment-%d", i))
+	}
+	f.event("orders", "order-1")
+	f.run(w)
+	t.Cleanup(silent.open) // before the worker's own cleanup
+	f.eventually("the other event ends", func() bool { return f.metrics.ended() == 1 })
+	f.requireOutcomes(map[string]int{"sent orders": 1})
+	f.requirePutOff(last)
+	if asked := silent.asked.Load(); asked > int64(w.decider.pool.size())+store.MaxBatch {
+		t.Errorf("moves that the silent room was asked for: got %d of %d, want about as many as there are elements", asked, waiting)
+	}
+	silent.open()
+	f.eventually("all wait", func() bool { return f.streamInfo(testNames.RoomStream).State.Msgs == uint64(waiting) })
 }
 
 // TestMovedOnceAcrossALostConnection loses the connection before the confirmation of a step. The room stores the event once.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -16,8 +18,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
+// roomPatience is how long events keep their elements of the pool while the room does not answer. An answer takes milliseconds.
+const roomPatience = 500 * time.Millisecond
+
 // mover stores moves in the room in the order of their arrival, and settles their messages. It drops an event that may not stay. Nothing
-// cuts it off: it returns what it cannot store to its stream.
+// cuts it off: it returns what it cannot store to its stream. While the room does not answer, the mover tries one move at a time and returns
+// the others at once: nobody waits for the room.
 type mover struct {
 	streams  *stream.Client
 	room     Room
@@ -30,6 +36,8 @@ type mover struct {
 	metrics  RoomMetrics
 	storing  *oplog.Condition
 	moves    chan *move
+	underWay atomic.Int64 // batches that the room has not confirmed
+	silent   atomic.Bool  // the room did not answer in time
 	ended    sync.WaitGroup
 }
 
@@ -69,7 +77,34 @@ func (m *mover) run() {
 			next = <-m.moves
 			batch = append(batch, next)
 		}
-		m.store(m.admit(batch))
+		m.store(m.admit(m.withinReach(batch)))
+	}
+}
+
+// withinReach returns the moves to store: all of them unless the room is silent. It returns the messages of the others to their streams.
+func (m *mover) withinReach(batch []*move) []*move {
+	if !m.silent.Load() {
+		return batch
+	}
+	tried := 0
+	if m.underWay.Load() == 0 {
+		tried = 1
+	}
+	if others := slices.Clone(batch[tried:]); len(others) > 0 {
+		m.ended.Go(func() { m.giveBack(others) })
+	}
+	return batch[:tried]
+}
+
+// giveBack ends moves that were not published, and returns their messages to their streams.
+func (m *mover) giveBack(moves []*move) {
+	for _, move := range moves {
+		move.releaseElement()
+	}
+	m.releaseLeases(moves)
+	for _, move := range moves {
+		m.settler.nak(move.message, jitter(misconfiguredBackoff))
+		move.end()
 	}
 }
 
@@ -147,24 +182,42 @@ func (m *mover) drop(moving *move) {
 
 // store ends the leases of the moves, so any worker can take the events from the room, and publishes the moves in order.
 func (m *mover) store(batch []*move) {
-	var releasing sync.WaitGroup
+	if len(batch) == 0 {
+		return
+	}
+	m.releaseLeases(batch)
+	failpoint.Reach(failpoint.AfterRelease)
 	for _, move := range batch {
+		move.toStore.publish(m.streams.JetStream)
+	}
+	m.underWay.Add(1)
+	m.ended.Go(func() {
+		defer m.underWay.Add(-1)
+		m.settle(batch)
+	})
+}
+
+func (m *mover) releaseLeases(moves []*move) {
+	var releasing sync.WaitGroup
+	for _, move := range moves {
 		if move.admission != nil {
 			releasing.Go(func() { move.admission.release(context.Background()) })
 		}
 	}
 	releasing.Wait()
-	failpoint.Reach(failpoint.AfterRelease)
-	for _, move := range batch {
-		move.toStore.publish(m.streams.JetStream)
-	}
-	m.ended.Go(func() { m.settle(batch) })
 }
 
 // settle settles the messages of moves as the server confirms them.
 func (m *mover) settle(batch []*move) {
 	deadline, cancel := context.WithTimeout(context.Background(), stream.APITimeout)
 	defer cancel()
+	patience := time.AfterFunc(roomPatience, func() {
+		m.silent.Store(true)
+		for _, move := range batch {
+			move.releaseElement()
+		}
+	})
+	defer patience.Stop()
 	var (
 		settled []settlement
 		stored  []*move
@@ -176,6 +229,7 @@ func (m *mover) settle(batch []*move) {
 		}
 		switch {
 		case err == nil:
+			m.silent.Store(false)
 			stored = append(stored, move)
 			m.stored(move, known)
 			if move.bury != nil {

@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -51,6 +52,16 @@ func (p *pool) acquire(ctx context.Context, wanted int) int {
 func (p *pool) release(n int) {
 	for range n {
 		<-p.elements
+	}
+}
+
+// lend releases elements when the returned function is called, or when the room does not answer: other events need the elements then.
+func (p *pool) lend(n int) (giveBack func()) {
+	release := sync.OnceFunc(func() { p.release(n) })
+	patience := time.AfterFunc(roomPatience, release)
+	return func() {
+		patience.Stop()
+		release()
 	}
 }
 

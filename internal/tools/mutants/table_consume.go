@@ -3,6 +3,14 @@ package main
 // ofConsume are the bugs in internal/consume.
 var ofConsume = []mutant{
 	{
+		name: "all-wait-for-a-silent-room",
+		bug:  "While the room does not answer, a worker has each event that is to wait there wait for the answer, and has no place left for other events.",
+		file: "internal/consume/mover.go",
+		old:  `m.silent.Store(true)`,
+		new:  ``,
+		test: "./internal/consume -run ^TestSilentRoomDelaysNoOther$",
+	},
+	{
 		name: "muted-keeps-its-slot",
 		bug:  "An admitted event that is muted while it waits for its channel keeps its slot.",
 		file: "internal/consume/mutes.go",
@@ -328,13 +336,7 @@ var ofConsume = []mutant{
 		name: "moved-without-release",
 		bug:  "An event that goes to the room keeps its lease, so whoever takes it from there has to wait.",
 		file: "internal/consume/mover.go",
-		old: `var releasing sync.WaitGroup
-	for _, move := range batch {
-		if move.admission != nil {
-			releasing.Go(func() { move.admission.release(context.Background()) })
-		}
-	}
-	releasing.Wait()`,
+		old:  `m.releaseLeases(batch)`,
 		new:  "",
 		test: "./internal/consume -run ^TestMovedInDoubt$",
 	},
