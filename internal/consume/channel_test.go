@@ -177,23 +177,26 @@ func TestOrderAtTheLongestWait(t *testing.T) {
 		f.provision(usualAckWait)
 		ids := f.numbered("payments", 5)
 		refuses := func(within time.Duration) bool { return fromRoom == (within == lane.QueuedWait) }
+		if fromRoom {
+			f.pacer.Pause(t.Context(), "payments", lane.MemoryWait+3*pollTime) // no fresh event enters the lane
+		}
 		var refused atomic.Int32
 		f.pacer.reserve = func(_ string, within time.Duration) post {
-			switch {
-			case refuses(within) && refused.Add(1) == 1:
-				if !fromRoom {
-					testkit.Soon(func() bool { return f.metrics.Get("held") == len(ids) }) // later events would go straight to the room
-				}
-				return post{wait: lane.MemoryWait + pollTime, tooLate: true}
-			case fromRoom && within == lane.FreshWait:
-				return post{wait: lane.MemoryWait, tooLate: true}
+			if !refuses(within) || refused.Add(1) > 1 {
+				return post{}
 			}
-			return post{}
+			if !fromRoom {
+				testkit.Soon(func() bool { return f.metrics.Get("held") == len(ids) }) // later events would go straight to the room
+			}
+			return post{wait: lane.MemoryWait + pollTime, tooLate: true}
 		}
 		f.start(slow)
 		f.awaitSettled(len(ids))
 		f.requireRoomEmpty()
 		testkit.EqualSlices(t, f.calls.posted(""), ids, "posts")
+		if refused.Load() == 0 {
+			t.Error("got no refused reservation, want one")
+		}
 	})
 }
 

@@ -141,7 +141,7 @@ func TestSilentRoomDelaysNoOther(t *testing.T) {
 	w := f.newWorker(slowDelays)
 	silent := &silentRoom{JetStream: w.streams.JetStream, gate: newGate(t)}
 	w.streams.JetStream = silent
-	waiting := 8 * w.decider.pool.size()
+	waiting := 3 * w.decider.pool.size()
 	var last uint64
 	for i := range waiting {
 		last = f.event("payments", fmt.Sprintf("payment-%d", i))

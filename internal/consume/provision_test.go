@@ -56,12 +56,12 @@ func TestFullStream(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = 64 << 20 }))
 	w := f.newWorker(func(o *setup) {
-		o.client.Names.MaxBytes, o.client.Names.DeadLetters.Bytes = 4<<20, 4<<20
+		o.client.Names.MaxBytes, o.client.Names.DeadLetters.Bytes = 1<<20, 1<<20
 		mayDelay(o)
 	})
 	var err error
 	for i := 0; err == nil; i++ {
-		body := fmt.Sprintf(`{"id": "%d", "title": "x", "text": %q}`, i, strings.Repeat("x", 100_000))
+		body := fmt.Sprintf(`{"id": "%d", "title": "x", "text": %q}`, i, strings.Repeat("x", heavyBytes/2))
 		if i%2 == 1 {
 			body = body[1:] + "{"
 		}
