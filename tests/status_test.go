@@ -130,8 +130,17 @@ func wantLimitsAndRest(t *testing.T, told status.Status) {
 // wantScreen wants the printed status to show texts, in lines of at most 100 characters.
 func (d *deployment) wantScreen(texts ...string) {
 	d.t.Helper()
-	shown := run(d.t, d.settings(), "status")
-	shown.want(0, texts...)
+	var shown *process
+	testkit.Await(d.t, "the status to show all", func() error { // it leaves out a worker of a busy machine that answers late
+		shown = run(d.t, d.settings(), "status")
+		for _, text := range texts {
+			if !strings.Contains(shown.all(), text) {
+				return fmt.Errorf("%q is not shown by %s", text, shown.all())
+			}
+		}
+		return nil
+	})
+	shown.want(0)
 	for line := range strings.Lines(shown.stdout.String()) {
 		if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > 100 {
 			d.t.Errorf("a line of %d characters: %s", width, line)

@@ -19,7 +19,7 @@ import (
 )
 
 // roomPatience is how long events keep their elements of the pool while the room does not answer. An answer takes milliseconds.
-const roomPatience = 500 * time.Millisecond
+const roomPatience = time.Second
 
 // mover stores moves in the room in the order of their arrival, and settles their messages. It drops an event that may not stay. Nothing
 // cuts it off: it returns what it cannot store to its stream. While the room does not answer, the mover tries one move at a time and returns
@@ -34,11 +34,27 @@ type mover struct {
 	settler  *settler
 	queues   *channelQueues
 	metrics  RoomMetrics
-	storing  *oplog.Condition
+	answers  roomAnswers
 	moves    chan *move
-	underWay atomic.Int64 // batches that the room has not confirmed
-	silent   atomic.Bool  // the room did not answer in time
 	ended    sync.WaitGroup
+}
+
+// roomAnswers knows whether the room answers.
+type roomAnswers struct {
+	storing  *oplog.Condition
+	underWay atomic.Int64 // batches that the room has not confirmed
+	silent   atomic.Bool  // it did not answer in time
+}
+
+// tries returns how many moves of a batch to try.
+func (a *roomAnswers) tries(batch int) int {
+	switch {
+	case !a.silent.Load():
+		return batch
+	case a.underWay.Load() == 0:
+		return 1
+	}
+	return 0
 }
 
 // start begins to store moves, until close.
@@ -83,13 +99,7 @@ func (m *mover) run() {
 
 // withinReach returns the moves to store: all of them unless the room is silent. It returns the messages of the others to their streams.
 func (m *mover) withinReach(batch []*move) []*move {
-	if !m.silent.Load() {
-		return batch
-	}
-	tried := 0
-	if m.underWay.Load() == 0 {
-		tried = 1
-	}
+	tried := m.answers.tries(len(batch))
 	if others := slices.Clone(batch[tried:]); len(others) > 0 {
 		m.ended.Go(func() { m.giveBack(others) })
 	}
@@ -190,9 +200,9 @@ func (m *mover) store(batch []*move) {
 	for _, move := range batch {
 		move.toStore.publish(m.streams.JetStream)
 	}
-	m.underWay.Add(1)
+	m.answers.underWay.Add(1)
 	m.ended.Go(func() {
-		defer m.underWay.Add(-1)
+		defer m.answers.underWay.Add(-1)
 		m.settle(batch)
 	})
 }
@@ -212,7 +222,7 @@ func (m *mover) settle(batch []*move) {
 	deadline, cancel := context.WithTimeout(context.Background(), stream.APITimeout)
 	defer cancel()
 	patience := time.AfterFunc(roomPatience, func() {
-		m.silent.Store(true)
+		m.answers.silent.Store(true)
 		for _, move := range batch {
 			move.releaseElement()
 		}
@@ -225,11 +235,11 @@ func (m *mover) settle(batch []*move) {
 	for _, move := range batch {
 		known, err := move.toStore.confirmed(deadline.Done())
 		if !stream.IsTooLarge(err) {
-			m.storing.Note(err)
+			m.answers.storing.Note(err)
 		}
 		switch {
 		case err == nil:
-			m.silent.Store(false)
+			m.answers.silent.Store(false)
 			stored = append(stored, move)
 			m.stored(move, known)
 			if move.bury != nil {

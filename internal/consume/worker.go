@@ -109,7 +109,7 @@ func New(o Options) *Worker {
 	mover := &mover{
 		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, stays: stays, settler: settler,
 		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
-		storing: oplog.NewCondition(o.Logger, "cannot store waiting events", "storing waiting events again"),
+		answers: roomAnswers{storing: oplog.NewCondition(o.Logger, "cannot store waiting events", "storing waiting events again")},
 	}
 	bodies := newBodies(bodyOwners{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler, letters: buried})
 	lanes := lane.New(lane.Options{

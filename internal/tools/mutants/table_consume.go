@@ -6,7 +6,7 @@ var ofConsume = []mutant{
 		name: "all-wait-for-a-silent-room",
 		bug:  "While the room does not answer, a worker has each event that is to wait there wait for the answer, and has no place left for other events.",
 		file: "internal/consume/mover.go",
-		old:  `m.silent.Store(true)`,
+		old:  `m.answers.silent.Store(true)`,
 		new:  ``,
 		test: "./internal/consume -run ^TestSilentRoomDelaysNoOther$",
 	},
