@@ -130,7 +130,7 @@ func (p *proof) wantAnswers(n int) {
 		singly, counted, lost = singly-len(events), counted+c, lost+l
 	}
 	p.t.Logf("of %d events %d are told singly, %d are counted or told with their category, %d were lost with a worker", n, singly, counted, lost)
-	if counted < hostile.Times(p.t, 0, 1) { // a busy machine may drop so few a second that each is told singly
+	if counted == 0 && hostile.Forced() { // fewer events on a busy machine may all be told singly
 		p.t.Error("every event is told singly: the test shows less than it should")
 	}
 }

@@ -23,7 +23,7 @@ const roomPatience = time.Second
 
 // mover stores moves in the room in the order of their arrival, and settles their messages. It drops an event that may not stay. Nothing
 // cuts it off: it returns what it cannot store to its stream. While the room does not answer, the mover tries one move at a time and returns
-// the others at once: nobody waits for the room.
+// the other messages at once: nobody waits for the room.
 type mover struct {
 	streams  *stream.Client
 	room     Room
