@@ -50,6 +50,12 @@ func runIngest(ctx context.Context) (err error) {
 	}
 	life.add("nats", func(context.Context) error { connection.Conn.Close(); return nil })
 	registry := telemetry.NewRegistry(v, r)
+	server, err := ingestServer{
+		settings: settings, connection: connection, metrics: telemetry.NewIngest(registry, ingest.Answered()), logger: logger,
+	}.listen(ctx) // before readiness is served: a client that a load balancer sends here is never refused
+	if err != nil {
+		return err
+	}
 	if _, err := serveAdmin(ctx, life, telemetry.AdminOptions{
 		Addr: settings.HTTP.Addr, Gatherer: registry, Logger: logger,
 		Ready: func() error {
@@ -61,12 +67,7 @@ func runIngest(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	server, err := ingestServer{
-		settings: settings, connection: connection, metrics: telemetry.NewIngest(registry, ingest.Answered()), logger: logger, life: life,
-	}.serve(ctx)
-	if err != nil {
-		return err
-	}
+	accept(life, server)
 	life.add("draining", func(stopping context.Context) error {
 		server.Drain()
 		logger.Info("draining: accepting events until NOTIFIER_DRAIN is over", "drain", settings.Drain.String())
@@ -95,14 +96,13 @@ type ingestServer struct {
 	connection *stream.Connection
 	metrics    *telemetry.Ingest
 	logger     *slog.Logger
-	life       *lifecycle
 }
 
-// serve takes events until the lifecycle stops.
-func (i ingestServer) serve(ctx context.Context) (*ingest.Server, error) {
+// listen reads the files and opens the port. Clients can connect when it returns; [accept] answers them.
+func (i ingestServer) listen(ctx context.Context) (*ingest.Server, error) {
 	settings := i.settings.Ingest
 	limit, burst := ingestRate(settings)
-	server, err := ingest.Listen(ctx, ingest.Options{
+	return ingest.Listen(ctx, ingest.Options{
 		Addr: settings.Addr, Subject: i.settings.NATS.Subject,
 		MaxBytes: i.settings.Event.MaxBytes, MaxGroupBytes: settings.MaxBytes,
 		Publisher: setup.JetStream(i.connection,
@@ -111,12 +111,12 @@ func (i ingestServer) serve(ctx context.Context) (*ingest.Server, error) {
 		TokensFile: settings.TokensFile, TLS: ingest.TLSFiles(settings.TLS),
 		Rate: limit, Burst: burst, Logger: i.logger, Metrics: i.metrics, Connections: i.metrics,
 	})
-	if err != nil {
-		return nil, err
-	}
-	i.life.serve("taking events over http", server)
-	i.life.background("watching the files of ingest", server.Watch)
-	return server, nil
+}
+
+// accept answers clients until the lifecycle stops.
+func accept(life *lifecycle, server *ingest.Server) {
+	life.serve("taking events over http", server)
+	life.background("watching the files of ingest", server.Watch)
 }
 
 // ingestRate returns the rate of one token. The burst is a whole window's events.

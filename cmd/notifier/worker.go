@@ -369,10 +369,11 @@ func (w *worker) serveIngest(ctx context.Context, s *servers) (string, error) {
 	}
 	server, err := ingestServer{
 		settings: w.settings, connection: s.connection,
-		metrics: telemetry.NewIngest(s.metrics.Registry(), ingest.Answered()), logger: w.logger, life: w.life,
-	}.serve(ctx)
+		metrics: telemetry.NewIngest(s.metrics.Registry(), ingest.Answered()), logger: w.logger,
+	}.listen(ctx)
 	if err != nil {
 		return "", err
 	}
+	accept(w.life, server)
 	return server.URL(), nil
 }
