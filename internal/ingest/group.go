@@ -53,8 +53,8 @@ func (h *handler) acceptAlerts(w http.ResponseWriter, r *http.Request, asked req
 	return h.split(r.Body, asked, in)
 }
 
-// split publishes a message for each alert of a body. It succeeds only if all messages are stored. Undeliverable alerts and a fault after
-// the alerts do not prevent the valid alerts from being stored.
+// split publishes a message for each alert of a body. It succeeds only if all messages are stored. Undeliverable alerts, a fault after the
+// alerts, and an alert or a body that is too large do not prevent the valid alerts before them from being stored.
 func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *problem) {
 	g := &group{
 		asked: asked, room: in, input: &metered{body: withoutMark(body), most: h.mostGroup, size: maxAlert * h.decoder.MaxBytes, room: in},
@@ -64,8 +64,8 @@ func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *probl
 	g.input.json = g.json
 	refusal := g.read()
 	g.asked.conn.work()
-	if refusal == nil {
-		refusal = g.flow()
+	if refusal == nil || refusal.Status == http.StatusRequestEntityTooLarge { // Alertmanager does not repeat a body that is too large
+		refusal = cmp.Or(g.flow(), refusal)
 	}
 	g.outbox.awaitAll()
 	g.asked.from.owe(g.outbox.published - 1)

@@ -137,7 +137,7 @@ func TestRefusedAlerts(t *testing.T) {
 	}{
 		{"a bad one", []string{alertOf(1, 0), `{"labels":{"alertname":"x"},"startsAt":"noon"}`, alertOf(2, 0), `{}`}, 422, "2 of 4 alerts are refused; alerts[1]: startsAt must be", 2},
 		{"a large one", []string{alertOf(1, 0), alertOf(3, 64<<10), alertOf(2, 0)}, 413, "1 of 3 alerts are refused; alerts[1]: the body has", 2},
-		{"one that is too large to skip", []string{alertOf(1, 0), alertOf(3, 4*64<<10), alertOf(2, 0)}, 413, "larger than 262144 bytes", 0},
+		{"one that is too large to skip", []string{alertOf(1, 0), alertOf(3, 4*64<<10), alertOf(2, 0)}, 413, "larger than 262144 bytes", 1},
 		{"not UTF-8", []string{"{\"labels\":{\"alertname\":\"\xff\"}}", alertOf(2, 0)}, 400, "alerts[0]: the body is not valid UTF-8", 1},
 		{"nothing but bad ones", []string{"{}", "{}"}, 422, "2 of 2 alerts are refused", 0},
 	} {

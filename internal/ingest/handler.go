@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/httpserver"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
@@ -68,6 +69,7 @@ type handler struct {
 	metrics   Metrics
 	refusals  *oplog.Repeated[string] // requests that would fail again, by client: most clients do not show their answers to anyone
 	origin    *http.CrossOriginProtection
+	host      string      // of the address to listen on
 	leaving   atomic.Bool // clients should use another connection, because the server is about to stop
 }
 
@@ -137,6 +139,9 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 	if err := h.origin.Check(r); err != nil {
 		return nil, newProblem(http.StatusForbidden, "browsers may not send events for other sites")
 	}
+	if h.isMisnamed(r) {
+		return nil, newProblem(http.StatusForbidden, "a server without tokens accepts requests to localhost, a loopback address or the host of NOTIFIER_INGEST_ADDR")
+	}
 	from, mayWrite := h.authenticate(r)
 	if from == nil {
 		return nil, newProblem(http.StatusUnauthorized, "expected the header Authorization: Bearer with a token of this server")
@@ -159,6 +164,12 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 		h.refusals.Add(from.name, 1, "category", path, "status", refusal.Status, "detail", refusal.Detail)
 	}
 	return answer, refusal
+}
+
+// isMisnamed reports whether a request calls a server without tokens by another host's name. If the name of a web page resolves to this host, a
+// browser sends the page's requests under that name, as to the page's own site. With TLS the browser rejects the certificate.
+func (h *handler) isMisnamed(r *http.Request) bool {
+	return h.tokens.Load() == nil && r.TLS == nil && !httpserver.NamesThisHost(r.Host) && httpserver.HostOf(r.Host) != h.host
 }
 
 // headerBytes is the size of a request without its body, as clients usually write it.

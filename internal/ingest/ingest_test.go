@@ -105,6 +105,7 @@ func (d *door) send(method, path, body string, headers ...string) answer {
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Add(headers[i], headers[i+1])
 	}
+	request.Host = request.Header.Get("Host")
 	response, err := d.client.Do(request)
 	testkit.NoError(d.t, err)
 	defer func() { _ = response.Body.Close() }()
@@ -235,6 +236,7 @@ func TestRefused(t *testing.T) {
 		{"category", "POST", "/v1/events/a..b", "x", nil, 400, "bad_category", "empty level"},
 		{"wildcard", "POST", "/v1/events/%3E", "x", nil, 400, "bad_category", ""},
 		{"browser", "POST", "/v1/events/a", "x", []string{"Sec-Fetch-Site", "cross-site", "Origin", "https://example.com"}, 403, "", "browsers"},
+		{"browser with a name of this host", "POST", "/v1/events/a", "x", []string{"Host", "example.com:8082", "Origin", "http://example.com:8082"}, 403, "", "localhost"},
 		{"type", "POST", "/v1/events/a", "x", []string{"Content-Type", "image/png"}, 415, "", "Content-Type"},
 		{"format of CloudEvents", "POST", "/v1/events/a", "x", []string{"Content-Type", "application/cloudevents+avro"}, 415, "", ""},
 		{"compressed", "POST", "/v1/events/a", "x", []string{"Content-Encoding", "gzip"}, 415, "", "compressed"},

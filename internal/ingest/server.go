@@ -75,6 +75,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 			o.Logger.Warn("refused requests of a client", append([]any{"client", client, "requests", requests}, newest...)...)
 		}),
 		origin: http.NewCrossOriginProtection(),
+		host:   httpserver.HostOf(o.Addr),
 	}
 	if o.TokensFile == "" {
 		s.handler.open.mostHeld = maxHeld // there is no other client

@@ -29,8 +29,8 @@ func TestSlowClients(t *testing.T) {
 	d := open(t, func(o *ingest.Options) { o.TokensFile, o.MaxConnections = file, 200 })
 	address := strings.TrimPrefix(d.url, "http://")
 	begun := []string{
-		"", "POST /v1", "POST /v1/events/a HTTP/1.1\r\nHost: x\r\n", "\x16\x03\x01\x02", "POST /v1/events/a HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\nx",
-		"POST /v1/events/a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + good + "\r\nContent-Length: 60000\r\n\r\n{",
+		"", "POST /v1", "POST /v1/events/a HTTP/1.1\r\nHost: localhost\r\n", "\x16\x03\x01\x02", "POST /v1/events/a HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\nx",
+		"POST /v1/events/a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + good + "\r\nContent-Length: 60000\r\n\r\n{",
 		"GET / HTTP/1.1\r\n" + strings.Repeat("A: b\r\n", 100),
 	}
 	var opened atomic.Int64
@@ -90,7 +90,7 @@ func TestUnparsed(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(own.certificate)
 	plain, secured := open(t, nil), open(t, func(o *ingest.Options) { o.TLS = files })
-	const post = "POST /v1/events/a HTTP/1.1\r\nHost: x\r\n"
+	const post = "POST /v1/events/a HTTP/1.1\r\nHost: localhost\r\n"
 	for _, test := range []struct {
 		name, request string
 		status        int
@@ -99,7 +99,7 @@ func TestUnparsed(t *testing.T) {
 		{"headers above what the server reads", post + "X-Long: " + strings.Repeat("a", 100_000) + "\r\n\r\n", 431},
 		{"headers above what is documented", post + "X-Long: " + strings.Repeat("a", 16<<10) + "\r\n\r\n", 431},
 		{"Transfer-Encoding", post + "Transfer-Encoding: gzip\r\n\r\n", 501},
-		{"version", "POST /v1/events/a HTTP/3.0\r\nHost: x\r\n\r\n", 505},
+		{"version", "POST /v1/events/a HTTP/3.0\r\nHost: localhost\r\n\r\n", 505},
 		{"no HTTP", "hello\r\n\r\n", 400},
 		{"no host", "POST /v1/events/a HTTP/1.1\r\n\r\n", 400},
 	} {
@@ -157,7 +157,7 @@ func TestStoppingServer(t *testing.T) {
 	d := open(t, nil)
 	begun := func(path, body string) net.Conn {
 		conn := testkit.Must(net.Dial("tcp", d.address()))(t)
-		testkit.Must(fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body[:len(body)/2]))(t)
+		testkit.Must(fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body[:len(body)/2]))(t)
 		return conn
 	}
 	event, group := `{"title":"slow"}`, groupOf(alertsOf(30, 0)...)
