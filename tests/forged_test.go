@@ -87,7 +87,7 @@ func TestForgedRepliesInASharedAccount(t *testing.T) {
 }
 
 // TestLostLimit has a producer in the workers' account push a live limit out of the bucket while no worker runs. A worker that starts takes no
-// events and says why, until somebody sets the limit.
+// events and says why, until somebody sets the limit. It takes events although a mute is lost.
 func TestLostLimit(t *testing.T) {
 	t.Parallel()
 	n := startNeighboursOn(t, sharedAccount, "#security", "SLACK_ROUTES", "security=#security", "LIMITS", "security=100/1h")
@@ -112,4 +112,8 @@ func TestLostLimit(t *testing.T) {
 	n.worker.awaitReady()
 	n.awaitLeft(streamName, 0)
 	testkit.Equal(t, len(n.toVictim()) <= 3, true, "the victim's limit is in force")
+	n.worker.alone().awaitLog(1, "a mute was overwritten by forged messages: set it again or remove it")
+	wantShown(t, n.command("mutes"), "security  not at all: forged messages have replaced it")
+	wantShown(t, n.command("unmute", "security"), "is removed")
+	wantShown(t, n.command("mutes"), "nothing is muted")
 }

@@ -228,7 +228,7 @@ func (m *muteCommand) unmute(ctx context.Context, arguments []string) error {
 			switch {
 			case c.Name.Pattern != pattern || c.Name.Kind != kind:
 				continue
-			case kind == overrides.Recurring && rule == "":
+			case kind == overrides.Recurring && rule == "" && !c.Lost:
 				schedules = append(schedules, "'"+plain.Line(c.Muting.Every)+"'")
 				continue
 			case rule != "" && c.Name.Rule != rule:
@@ -297,6 +297,10 @@ func (m *muteCommand) list(ctx context.Context, _ []string) error {
 func newShownMute(c overrides.Change) shownMute {
 	shown := shownMute{
 		Path: c.Name.MutedPath(), Reason: plain.Line(c.Value), By: c.By, Spare: plain.Line(c.Muting.Spare), Every: plain.Line(c.Muting.Every), Until: c.Until,
+	}
+	if c.Lost {
+		shown.Fault = "forged messages have replaced it; set it again or remove it with notifier unmute"
+		return shown
 	}
 	if c.Name.Kind == overrides.Mute {
 		shown.Since = c.Changed.UTC()

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,7 @@ type Live struct {
 	read       atomic.Bool   // the bucket was read, or there was certainly none
 	readable   chan struct{} // closed when every live limit was readable
 	once       sync.Once
+	lost       []overrides.Name // the lost mutes that were logged; only apply uses it
 
 	mu      sync.Mutex
 	changes summary.LimitChanges // up to the applied snapshot
@@ -89,6 +91,7 @@ func (l *Live) apply(s overrides.Snapshot) {
 		l.read.Store(true)
 		return
 	}
+	l.logLost(s)
 	l.adopt(rules)
 	l.read.Store(true)
 	if isFirst := l.applied.Swap(&s) == nil; isFirst || !s.Forged {
@@ -96,6 +99,17 @@ func (l *Live) apply(s overrides.Snapshot) {
 	}
 	l.unreadable.Store(nil)
 	l.once.Do(func() { close(l.readable) })
+}
+
+// logLost logs each mute once that forged messages have replaced before this worker started. The worker posts what it would mute: nobody
+// knows the mute, and a stop would suppress much more.
+func (l *Live) logLost(s overrides.Snapshot) {
+	for _, mute := range s.Mutes {
+		if mute.Lost && !slices.Contains(l.lost, mute.Name) {
+			l.lost = append(l.lost, mute.Name)
+			l.logger.Error("a mute was overwritten by forged messages: set it again or remove it", "level", mute.Name.String())
+		}
+	}
 }
 
 // Ready returns why the worker must take no events, or nil.

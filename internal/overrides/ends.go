@@ -57,6 +57,8 @@ func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision u
 			next = append(next, Change{
 				Name: entry.Name, stored: stored{key: entry.stored.key}, Value: entry.Then, Deleted: entry.Then == "", Ended: entry.Revision, By: entry.By,
 			})
+		case entry.stored.overwritten:
+			next = append(next, entry.again())
 		case entry.Name.Kind == Recurring && !entry.Deleted:
 			begun, begins, err := entry.begin(s.entries, now)
 			if begins {
@@ -65,8 +67,6 @@ func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision u
 				w.bucket.o.Logger.Warn("ignoring a recurring mute whose schedule cannot be read",
 					"bucket", w.bucket.o.Name, "level", entry.Name.String(), "schedule", entry.Muting.Every, "error", err)
 			}
-		case entry.stored.overwritten:
-			next = append(next, entry.again())
 		}
 	}
 	o := w.bucket.o

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/schedule"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -75,8 +76,15 @@ func TestWatcherRepairs(t *testing.T) {
 			t.Errorf("%s ends at %v", entry.Name, entry.Until)
 		}
 	}
-	if n := forged.Load(); n < 64 || n > 4*pushesOut { // some are pushed out before they are read
-		t.Errorf("%d forged messages were counted, want up to %d", n, 4*pushesOut)
+	weekly := testkit.Must(schedule.Parse("Tue 02:00-04:00 UTC"))(t)
+	every := testkit.Must(b.SetMute(f.context(), NewMute("db", "vacuum", "").Recurring(weekly), nil))(t)
+	f.forge(pushesOut, testkit.Must(every.Name.Key())(t))
+	testkit.Eventually(f, "the schedule is stored again", func() bool {
+		mutes := f.load(b).Mutes
+		return len(mutes) == 1 && mutes[0].Muting.Every == every.Muting.Every && !overwritten(f.newest(b))
+	})
+	if n := forged.Load(); n < 64 || n > 5*pushesOut { // some are pushed out before they are read
+		t.Errorf("%d forged messages were counted, want up to %d", n, 5*pushesOut)
 	}
 	if lines := f.log.Count("restored live limits"); lines == 0 || lines > pushesOut {
 		t.Errorf("%d lines of repairs, want a few", lines)

@@ -299,7 +299,7 @@ func Replies(victim string) []string {
 	first, _, _ := strings.Cut(rest, ".")
 	const key = "0123456789abcdef0123456789abcdef"
 	return []string{
-		"$KV.notifier-limits." + first, "$KV.notifier-limits.global", "$KV.notifier-limits.state/adopted",
+		"$KV.notifier-limits." + first, "$KV.notifier-limits.global", "$KV.notifier-limits.state/adopted", "$KV.notifier-limits.mute/" + first,
 		prefix + "-dlq.bad_field." + first, prefix + "-dlq.rejected." + first,
 		prefix + "-room.slot." + first, prefix + "-room.slot." + first + "." + key, prefix + "-room.pair." + first + "." + key,
 		prefix + "-room.redis." + first + "." + key, prefix + "-room.due.slot." + first + "." + key,
