@@ -155,7 +155,6 @@ func (w *worker) run(ctx context.Context) (err error) {
 		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL, Remind: w.settings.Remind, Flap: setup.Flap(w.settings),
 	})
 	consumer := consume.New(w.consumeOptions(servers, started))
-	w.consumer.Store(consumer)
 	if at.page, err = (pageServer{w.settings, servers.connection, w.logger, w.life}).serve(ctx); err != nil {
 		return err
 	}
@@ -165,6 +164,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err := errors.Join(layout.confirm(ctx, w.life, end), started.Live.AwaitReadable(ctx)); err != nil {
 		return ended(ctx, err)
 	}
+	w.consumer.Store(consumer) // nothing can prevent its run any more, so the worker may be ready
 	if w.started != nil {
 		w.started(servers, started, at)
 	}
@@ -328,7 +328,7 @@ func (w *worker) ready(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return errors.New("the worker is stopping")
 	}
-	err := errors.New("the worker is starting")
+	var err error
 	if started := w.parts.Load(); started != nil {
 		err = errors.Join(started.Limiter.Ready(), started.Live.Ready())
 	}
@@ -338,7 +338,7 @@ func (w *worker) ready(ctx context.Context) error {
 	if streams := w.streams.Load(); streams != nil {
 		err = errors.Join(err, streams.Ready())
 	}
-	return err
+	return errors.Join(err, errors.New("the worker is starting"))
 }
 
 // busy reports whether events wait for a channel. Before the consumer runs, no event waits.
