@@ -3,6 +3,7 @@ package tests
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,13 +99,15 @@ func TestDelayOrder(t *testing.T) {
 	}
 }
 
-// TestRoomMax wants at most ROOM_MAX events to wait, and drops of the others.
+// TestRoomMax wants at most ROOM_MAX events to wait, and drops of the others. Each event counts twice for its size.
 func TestRoomMax(t *testing.T) {
 	t.Parallel()
 	const events, most = 10, 3
 	d := newDeployment(t)
-	workers := d.startFleet(2, delaying("1/4s", "payments=1m", "ROOM_MAX", fmt.Sprint(most))...)
-	d.publishEvents([]string{"payments"}, events)
+	workers := d.startFleet(2, delaying("1/4s", "payments=1m", "ROOM_MAX", fmt.Sprint(2*most))...)
+	for i := range events {
+		d.publish("notify.payments", fmt.Sprintf(`{"id":"%d","title":"large","text":%q}`, i, strings.Repeat("a", 20<<10)))
+	}
 	workers.awaitOutcomes(map[string]int{"sent": 1 + most, "dropped": events - 1 - most})
 	workers.awaitSum(events-1-most, "notifier_dropped_total", "level", "category")
 	workers.awaitSum(events-1-most, "notifier_room_refused_total", "reason", "slot")

@@ -71,7 +71,7 @@ func (d *decider) awaitOther(l life, c candidate, decision *store.Decision) {
 	if c.event.Resolves() || decision.Awaits {
 		to := d.pairs.goalOf(c)
 		to.in, to.fires = min(decision.Wait, to.in), !c.event.Resolves()
-		d.mover.hold(c, to, d.pool)
+		d.mover.hold(c, to, d.pool.hold(1))
 		return
 	}
 	d.settler.nak(c.message, decision.Wait+jitter(50*time.Millisecond))

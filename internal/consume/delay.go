@@ -56,6 +56,7 @@ func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denia
 	}
 	p.queue <- plan{candidate: c, denial: denial, rules: rules, ask: store.Postponement{
 		Request: c.request(), Wait: decision.Wait, Node: decision.Node, Limit: decision.Limit,
+		Weight: weightOf(len(c.Data())),
 	}}
 	return true
 }
@@ -82,7 +83,7 @@ func (p *planner) plan(ctx context.Context, next plan) {
 	if err == nil && verdict == store.ComesBack {
 		failpoint.Reach(failpoint.AfterPlan)
 		planned := next.rules.Plan(c.event.Category)
-		p.mover.comeBack(c, goal{in: in, denial: next.denial, limits: planned, stored: func() { p.replans.stored(c.event.Category, planned) }}, p.pool)
+		p.mover.hold(c, goal{reason: room.Slot, in: in, denial: next.denial, limits: planned, stored: func() { p.replans.stored(c.event.Category, planned) }}, p.pool.hold(1))
 		return
 	}
 	defer p.pool.release(1)

@@ -107,6 +107,8 @@ func TestDelayOutlivesTheMaxAge(t *testing.T) {
 		testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(test.last), m), false, "%s %s is too old after %v", test.subject, test.body, test.last)
 		testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(test.last+time.Nanosecond), m), true, "%s %s is too old after more than %v", test.subject, test.body, test.last)
 	}
+	report := &message{Msg: dataOnly{}, entry: room.Entry{Subject: "notify.payments", Since: stored, Steady: 1}}
+	testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(24*time.Hour), report), false, "a report is too old after a day")
 	testkit.Equal(t, LongestLife(time.Hour, 6*time.Hour), 6*time.Hour+timeToDeliver, "longest life with a long delay")
 	testkit.Equal(t, LongestLife(time.Hour, time.Minute), time.Hour, "longest life with a short delay")
 	testkit.Equal(t, LongestLife(time.Hour, 0), time.Hour, "longest life without delays")

@@ -43,7 +43,7 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 	doubt := v.doubts.about(c, decision)
 	d := &delivery{
 		message: c.message, event: c.event, admission: admission{grant: decision.Grant, inDoubt: doubt.open}, denial: denial,
-		opened: decision.Opened, unshown: v.updater.unshownOf(c.event, decision), doubt: doubt, prepared: prepared, element: v.pool,
+		opened: decision.Opened, unshown: v.updater.unshownOf(c.event, decision), doubt: doubt, prepared: prepared, element: v.pool.hold(1),
 	}
 	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others})
 	return d
@@ -65,7 +65,7 @@ func (v *deliverer) stepOut(d *delivery) {
 		d.place.Leave()
 		d.place = nil
 	}
-	d.releaseElement()
+	d.element.release()
 }
 
 // awaitTurn waits until a delivery may be attempted. If it returns false, the delivery was postponed or settled.
@@ -204,7 +204,6 @@ func (v *deliverer) hold(d *delivery) *move {
 	}
 	moving := v.mover.newMove(candidate{message: d.message, event: d.event}, goal)
 	moving.admission, moving.storing, moving.element = &d.admission, storing, d.element
-	d.element = nil
 	v.mover.put(moving)
 	return moving
 }

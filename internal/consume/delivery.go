@@ -26,7 +26,7 @@ type delivery struct {
 	tries       tries
 	doubt       doubt
 	place       *lane.Place // in its channel's lane; nil: it has none
-	element     *pool       // the pool in which the event holds an element; nil: it holds none
+	element     *held       // of the pool
 
 	lost     atomic.Bool        // another worker may be delivering the event by now
 	stopWait context.CancelFunc // ends its waiting; set when the delivery begins
@@ -54,14 +54,6 @@ func (d *delivery) lose() {
 func (d *delivery) fromQueue() bool {
 	token := d.message.source.token()
 	return token != "" && token == room.Token(d.destination)
-}
-
-// releaseElement releases the event's element of the pool, if any.
-func (d *delivery) releaseElement() {
-	if d.element != nil {
-		d.element.release(1)
-		d.element = nil
-	}
 }
 
 // shortWait is how long a delivery waits for its post before the worker records in Redis that it waits. Deliveries that are posted at once

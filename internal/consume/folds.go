@@ -68,7 +68,7 @@ type foldedEvent struct {
 // If that fails, the events come back and find what they were folded into. If the room has no place for an update, one event of the message
 // comes back.
 func (f *folds) settle(l life, folded []foldedEvent) {
-	defer f.pool.lend(len(folded))()
+	defer f.pool.hold(len(folded)).whileRoomAnswers()()
 	comeBack := make(map[*message]time.Duration)
 	err := f.report(l.ending(), folded, comeBack)
 	if f.shows && err == nil {

@@ -1,8 +1,10 @@
 package consume
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -65,4 +67,25 @@ func TestForgedMessagesOpenNoPair(t *testing.T) {
 	})
 	first := testkit.Must(w.decider.pairs.firstOfRoom(t.Context(), at, 0))(t)
 	testkit.Equal(t, first, 3, "sequence of the first event that may open a pair")
+}
+
+// TestForgedQueues has forged messages in the queues of more channels than may wait to be served. A worker serves the other queues, also that of
+// a channel that the settings no longer name, and makes no consumer for the forged ones.
+func TestForgedQueues(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	for i := range mostUnserved + 1 {
+		testkit.Must(f.js.PublishAsync(testNames.Room().Channel(room.Token(fmt.Sprint("#forged", i)), "security"), nil))(t)
+	}
+	<-f.js.PublishAsyncComplete()
+	earlier := testNames.Room().Channel(room.Token("#earlier"), "security")
+	testkit.Must(f.js.Publish(t.Context(), earlier, nil))(t) // forged too
+	f.putInRoom(earlier, room.Entry{
+		Reason: room.Channel, Subject: "notify.security", ID: "held", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: time.Now()}, Since: time.Now(),
+	}, `{"title": "an event"}`)
+	f.start(nil)
+	f.eventually("the event of the queue ends", func() bool { return f.metrics.ended() == 1 })
+	f.requireOutcomes(map[string]int{"sent security": 1})
+	testkit.AtMost(t, f.streamInfo(testNames.RoomStream).State.Consumers, 20, "consumers of the room")
 }

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,28 +21,22 @@ type move struct {
 	due       time.Time    // when the event comes back, by the server's clock; zero: not known
 	toStore   publication  // the event, or the parts
 	stays     []store.Stay // the stay of each message
-	counted   bool         // the stay is already approved
 	admission *admission   // nil: the event is not admitted
 	bury      func()       // ends the message of a body with bad parts once the other parts are stored; nil: there are none
 
-	element  *pool         // the pool in which the event holds an element; nil: it holds none
-	released atomic.Bool   // the element is released
-	storing  *lane.Storing // the event's entry in its channel's lane; nil: it has none
-	ended    chan struct{} // closed when the message is stored, dropped or returned to its stream
+	element *held         // of the pool; nil: the event holds none
+	storing *lane.Storing // the event's entry in its channel's lane; nil: it has none
+	ended   chan struct{} // closed when the message is stored, dropped or returned to its stream
 }
+
+// isPlanned reports whether the event waits for a slot: the plan for its return has approved its stay.
+func (m *move) isPlanned() bool { return m.goal.reason == room.Slot }
 
 // end gives back what a move holds.
 func (m *move) end() {
 	m.storing.End()
-	m.releaseElement()
+	m.element.release()
 	close(m.ended)
-}
-
-// releaseElement releases the event's element of the pool, if any. It may be called again.
-func (m *move) releaseElement() {
-	if m.element != nil && !m.released.Swap(true) {
-		m.element.release(1)
-	}
 }
 
 // publication is the messages that a move stores in the room.

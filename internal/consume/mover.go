@@ -63,19 +63,11 @@ func (m *mover) start() { m.ended.Go(m.run) }
 // put hands over a move.
 func (m *mover) put(moving *move) { m.moves <- moving }
 
-// hold moves an event that holds an element of the pool, and releases the element at the end.
-func (m *mover) hold(c candidate, to goal, element *pool) {
+// hold stores an event in the room until it reaches its goal, and releases its element of the pool at the end. If the event is too large for
+// the room, it is dropped.
+func (m *mover) hold(c candidate, to goal, element *held) {
 	moving := m.newMove(c, to)
 	moving.element = element
-	m.put(moving)
-}
-
-// comeBack stores an event in the room until its slot opens, and releases its element of the pool at the end. If the event is too large for
-// the room, it is dropped.
-func (m *mover) comeBack(c candidate, to goal, element *pool) {
-	to.reason = room.Slot
-	moving := m.newMove(c, to)
-	moving.counted, moving.element = true, element
 	m.put(moving)
 }
 
@@ -109,7 +101,7 @@ func (m *mover) withinReach(batch []*move) []*move {
 // giveBack ends moves that were not published, and returns their messages to their streams.
 func (m *mover) giveBack(moves []*move) {
 	for _, move := range moves {
-		move.releaseElement()
+		move.element.release()
 	}
 	m.releaseLeases(moves)
 	for _, move := range moves {
@@ -148,7 +140,7 @@ func (m *mover) ask(batch []*move) (refused map[*move]bool) {
 		switch {
 		case slices.ContainsFunc(move.toStore.messages, m.exceedsRoom):
 			refused[move] = true
-		case !move.counted:
+		case !move.isPlanned():
 			asking = append(asking, move)
 			stays = append(stays, move.stays...)
 		}
@@ -224,16 +216,17 @@ func (m *mover) settle(batch []*move) {
 	patience := time.AfterFunc(roomPatience, func() {
 		m.answers.silent.Store(true)
 		for _, move := range batch {
-			move.releaseElement()
+			move.element.release()
 		}
 	})
-	defer patience.Stop()
 	var (
-		settled []settlement
-		stored  []*move
+		settled  []settlement
+		stored   []*move
+		answered bool // of the last move
 	)
 	for _, move := range batch {
 		known, err := move.toStore.confirmed(deadline.Done())
+		answered = err == nil
 		if !stream.IsTooLarge(err) {
 			m.answers.storing.Note(err)
 		}
@@ -251,9 +244,16 @@ func (m *mover) settle(batch []*move) {
 			m.stays.leave(move.stays...)
 			m.drop(move)
 		default:
+			if !move.isPlanned() { // the event may come back when it need not wait any more
+				m.stays.leave(move.stays...)
+			}
 			m.settler.nak(move.message, jitter(misconfiguredBackoff))
 		}
 		move.end()
+	}
+	patience.Stop()
+	if answered { // although it took longer
+		m.answers.silent.Store(false)
 	}
 	if len(settled) > 0 {
 		failpoint.Reach(failpoint.AfterMove)
@@ -267,7 +267,7 @@ func (m *mover) settle(batch []*move) {
 // stored records a stored move. Known marks the messages that the room held before.
 func (m *mover) stored(moving *move, known []bool) {
 	for i, stay := range moving.stays {
-		if known[i] && !moving.counted {
+		if known[i] && !moving.isPlanned() {
 			m.stays.leave(stay) // its event may have ended, so nothing else would end this stay
 		}
 	}

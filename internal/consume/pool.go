@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -55,13 +56,28 @@ func (p *pool) release(n int) {
 	}
 }
 
-// lend releases elements when the returned function is called, or when the room does not answer: other events need the elements then.
-func (p *pool) lend(n int) (giveBack func()) {
-	release := sync.OnceFunc(func() { p.release(n) })
-	patience := time.AfterFunc(roomPatience, release)
+// held is acquired elements that are released once. Its methods may be called again and concurrently. A nil held has no elements.
+type held struct {
+	pool     *pool
+	n        int
+	released atomic.Bool
+}
+
+// hold returns acquired elements.
+func (p *pool) hold(n int) *held { return &held{pool: p, n: n} }
+
+func (h *held) release() {
+	if h != nil && !h.released.Swap(true) {
+		h.pool.release(h.n)
+	}
+}
+
+// whileRoomAnswers releases the elements when the returned function is called, or when the room does not answer: other events need them then.
+func (h *held) whileRoomAnswers() (end func()) {
+	patience := time.AfterFunc(roomPatience, h.release)
 	return func() {
 		patience.Stop()
-		release()
+		h.release()
 	}
 }
 

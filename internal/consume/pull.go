@@ -73,9 +73,13 @@ func (p *puller) pullAll(ctx context.Context) error {
 		return p.pull(ctx, source{inRoom: true}, func() jetstream.Consumer { return p.streams.Layout().Room.Consumer })
 	})
 	p.pulling.Go(func() { p.bodies.run(ctx) })
-	for _, queue := range p.queues.list(ctx) {
-		p.queues.serve(queue)
-	}
+	p.pulling.Go(func() {
+		p.queues.each(ctx, func(queue source) {
+			if p.queues.claim(queue) {
+				start(func(ctx context.Context) error { return p.pullQueue(ctx, queue) })
+			}
+		})
+	})
 	p.pulling.Go(func() {
 		for {
 			select {

@@ -1,14 +1,17 @@
 package consume
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // mostUnserved bounds the channel queues that wait for a puller.
@@ -29,36 +32,98 @@ func newChannelQueues(streams *stream.Client, by Sink, logger *slog.Logger) *cha
 
 // serve starts a puller for a channel's queue, once.
 func (q *channelQueues) serve(queue source) {
-	if _, served := q.served.LoadOrStore(queue.token(), queue.channel); !served {
+	if q.claim(queue) {
 		q.unserved <- queue
 	}
 }
 
-// list lists the channel queues that are served from the start: the channels of the settings, and, by token, the channels with events in
-// the room.
-func (q *channelQueues) list(ctx context.Context) []source {
-	var queues []source
+// claim reports whether the caller is to serve a channel's queue: nobody has claimed it before.
+func (q *channelQueues) claim(queue source) bool {
+	_, served := q.served.LoadOrStore(queue.token(), queue.channel)
+	return !served
+}
+
+// lookedAtOnce bounds the tokens whose queues are looked at concurrently.
+const lookedAtOnce = 16
+
+// each calls take for each channel queue that is served from the start: the channels of the settings, then, by token, the channels with events
+// in the room. A token with forged messages alone has no queue: each queue takes a consumer. It calls take from one goroutine at a time.
+func (q *channelQueues) each(ctx context.Context, take func(source)) {
+	var known []string
 	for _, channel := range q.sink.Destinations() {
-		queues = append(queues, source{inRoom: true, channel: channel})
+		queue := source{inRoom: true, channel: channel}
+		known = append(known, queue.token())
+		take(queue)
 	}
-	subjects := q.streams.Names.Room()
-	asking, cancel := context.WithTimeout(ctx, stream.APITimeout)
-	defer cancel()
-	info, err := q.streams.Layout().Room.Stream.Info(asking, jetstream.WithSubjectFilter(subjects.ChannelFilter("*")))
-	if ctx.Err() != nil {
-		return queues // the worker stops
+	tokens, err := q.tokens(ctx)
+	unknown := make(chan string)
+	var (
+		looking sync.WaitGroup
+		mu      sync.Mutex
+	)
+	for range lookedAtOnce {
+		looking.Go(func() {
+			for token := range unknown {
+				found, failure := q.hasEvents(ctx, token)
+				mu.Lock()
+				if found {
+					take(source{inRoom: true, onlyToken: token})
+				}
+				err = cmp.Or(err, failure)
+				mu.Unlock()
+			}
+		})
 	}
-	if err != nil {
-		q.logger.Warn("queues of channels that the settings no longer name are not served", "error", err)
-		return queues
-	}
-	for subject := range info.State.Subjects {
-		token, isQueue := subjects.ChannelOf(subject)
-		if isQueue && !slices.ContainsFunc(queues, func(queue source) bool { return queue.token() == token }) {
-			queues = append(queues, source{inRoom: true, onlyToken: token})
+	for _, token := range tokens {
+		if !slices.Contains(known, token) {
+			unknown <- token
 		}
 	}
-	return queues
+	close(unknown)
+	if looking.Wait(); err != nil && ctx.Err() == nil {
+		q.logger.Warn("queues of channels that the settings no longer name are not served", "error", err)
+	}
+}
+
+// tokens returns the token of each channel queue with messages in the room.
+func (q *channelQueues) tokens(ctx context.Context) (tokens []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
+	defer cancel()
+	subjects := q.streams.Names.Room()
+	info, err := q.streams.Layout().Room.Stream.Info(ctx, jetstream.WithSubjectFilter(subjects.ChannelFilter("*")))
+	if err != nil {
+		return nil, err
+	}
+	for subject := range info.State.Subjects {
+		if token, isQueue := subjects.ChannelOf(subject); isQueue {
+			tokens = append(tokens, token)
+		}
+	}
+	slices.Sort(tokens)
+	return slices.Compact(tokens), nil // a queue has a subject for each first level
+}
+
+// hasEvents reports whether a worker has written a message of the queue with a token.
+func (q *channelQueues) hasEvents(ctx context.Context, token string) (bool, error) {
+	for sequence := uint64(1); ; {
+		m, err := q.first(ctx, token, sequence)
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			return false, nil
+		case err != nil:
+			return false, fmt.Errorf("reading the queue %s: %w", token, err)
+		case trusted.IsMarked(m.Header):
+			return true, nil
+		}
+		sequence = m.Sequence + 1
+	}
+}
+
+// first returns the first message of the queue with a token, from a sequence on.
+func (q *channelQueues) first(ctx context.Context, token string, sequence uint64) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
+	defer cancel()
+	return q.streams.Layout().Room.Stream.GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(q.streams.Names.Room().ChannelFilter(token)))
 }
 
 // serves reports whether this worker pulls from the queue with a token.

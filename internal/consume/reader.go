@@ -34,8 +34,12 @@ func LongestLife(maxAge, longestDelay time.Duration) time.Duration {
 func (r *reader) at(t time.Time) time.Time { return r.streams.Clock.At(t) }
 
 // tooOld reports whether an event has expired at a time of this host's clock. If the event's category may wait for slots, the event lives
-// at least until the end of the longest wait, plus timeToDeliver.
+// at least until the end of the longest wait, plus timeToDeliver. A report never expires: without its decision, its key would be flapping for
+// as long as its pair is remembered, and its next event would be folded.
 func (r *reader) tooOld(now time.Time, m *message) bool {
+	if m.entry.IsReport() {
+		return false
+	}
 	age := r.at(now).Sub(m.entry.Since)
 	if r.maxAge == 0 || age <= r.maxAge {
 		return false

@@ -27,11 +27,11 @@ func (w *watcher) removeReappeared(ctx context.Context) {
 	at, subjects := w.streams.Layout(), w.streams.Names.Room()
 	w.removeAcknowledged(ctx, at.Stream, at.Consumer, w.streams.Names.Subjects())
 	w.removeAcknowledged(ctx, at.Room.Stream, at.Room.Consumer, subjects.Ready())
-	for _, queue := range w.queues.list(ctx) {
+	w.queues.each(ctx, func(queue source) {
 		if consumer, err := at.Room.Channel(ctx, queue.token()); err == nil {
 			w.removeAcknowledged(ctx, at.Room.Stream, consumer, []string{subjects.ChannelFilter(queue.token())})
 		}
-	}
+	})
 }
 
 // removeAcknowledged removes the messages on a consumer's subjects up to the consumer's acknowledgement floor.

@@ -4,10 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // reappearedCase is a message behind the acknowledgement floor of a consumer.
@@ -42,7 +44,9 @@ func TestAcknowledgedMessagesReappear(t *testing.T) {
 		narrow := test.consumer
 		narrow.FilterSubject, narrow.FilterSubjects = test.narrow, nil
 		consumer := testkit.Must(f.js.CreateConsumer(t.Context(), test.stream, narrow))(t)
-		f.publish(test.behind, `{"id": "settled", "title": "an event"}`)
+		behind := &nats.Msg{Subject: test.behind, Header: nats.Header{}, Data: []byte(`{"id": "settled", "title": "an event"}`)}
+		trusted.Mark(behind.Header)
+		testkit.Must(f.js.PublishMsg(t.Context(), behind))(t)
 		f.publish(test.narrow, `{}`)
 		testkit.NoError(t, testkit.Must(consumer.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))
 		wide := testkit.Must(f.js.UpdateConsumer(t.Context(), test.stream, test.consumer))(t).CachedInfo()

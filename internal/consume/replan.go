@@ -127,7 +127,7 @@ func (r *replanner) advance(ctx context.Context, rules *store.Rules) error {
 		stays := make([]store.Stay, len(batch))
 		for i, e := range batch {
 			request := store.Request{ID: e.Identity, Derived: e.Entry.Derived, Message: store.Message(e.Entry.Origin), Category: e.Category}
-			stays[i] = request.Stay(time.Millisecond)
+			stays[i] = request.Stay(weightOf(e.Size), time.Millisecond)
 		}
 		if _, err := r.room.EnterRoom(ctx, stays); err != nil { // later events in the queues would wait for the old times of these events
 			return err

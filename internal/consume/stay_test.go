@@ -121,6 +121,7 @@ func TestRoomCannotBeWritten(t *testing.T) {
 	}
 	f.requireOutcomes(nil)
 	f.log.WantCount(t, 1, "cannot store waiting events")
+	f.eventually("neither counts in the room", func() bool { return len(f.room.inRoom()) == 0 })
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
 	f.provision(usualAckWait)
 	f.awaitSettled(2)

@@ -39,6 +39,9 @@ const comesBackWithin = 5 * time.Minute
 // weightBytes is the body size for which an event counts as one more event in the room.
 const weightBytes = 16 << 10
 
+// weightOf returns for how many events an event with a body of a size counts in the room.
+func weightOf(size int) int { return 1 + size/weightBytes }
+
 // undecodedBytes is the weightBytes of an undecoded body, which may hold an alert in every few hundred bytes.
 const undecodedBytes = 1 << 10
 
@@ -47,7 +50,7 @@ const undecodedBytes = 1 << 10
 // they leave room for events: each message has one place. So do the events that wait to be folded, so a flood of one key leaves room for resolved
 // events.
 func stayOf(first string, entry room.Entry, size int, d time.Duration) store.Stay {
-	stay := store.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: 1 + size/weightBytes, For: d}
+	stay := store.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: weightOf(size), For: d}
 	if entry.Reason == room.Body {
 		stay.First, stay.Weight = first+" bodies", 1+size/undecodedBytes
 	}

@@ -39,9 +39,12 @@ func becomeReport(e *event.Event, entry room.Entry, decision *store.Decision) {
 	e.Title = fmt.Sprintf("steady since %s: %s", since.Format("15:04 UTC"), e.Status)
 }
 
-// keepReport stores the entry of a flapping key in the room, unless the room has it. The entry comes back when the key has not changed since
-// a change. Its age counts from then. It returns when the entry comes back, by the server's clock. After an error nothing is known to be stored.
+// keepReport stores the entry of a flapping key in the room, unless the room has one. The entry comes back when the key has not changed since
+// a change. Its age counts from then. It returns when the room's entry comes back, by the server's clock. After an error nothing is known to be
+// stored.
 func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, since store.Change) (due time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
+	defer cancel()
 	entry, first := m.entryFor(e, room.Steady), u.reader.firstLevel(m, e)
 	now := u.streams.Clock.Latest()
 	if due = since.At().Add(u.states.steadyAfter); due.Before(now) {
@@ -49,44 +52,57 @@ func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, sin
 	}
 	entry.Steady, entry.Since, entry.Order = int64(since), due.Truncate(time.Millisecond), room.Order{}
 	entry.Attempted = time.Time{}
-	stay := stayOf(first, entry, len(m.Data()), due.Sub(now)+stayIn)
-	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{stay})
-	if err == nil && !mayStay[0] {
-		u.metrics.RoomRefused(string(room.Steady), 1)
-		return due, errNoPlace
+	report := waitingReport{entry: entry, stay: stayOf(first, entry, len(m.Data()), due.Sub(now)+stayIn), due: due}
+	report.subject, report.target = u.streams.Names.Room().Schedule(room.Steady, first, e.Keyed())
+	before, err := u.stored(ctx, report.subject)
+	stores := err == nil && before.entry.Steady == 0
+	if stores {
+		before, err = u.storeReport(ctx, m, report)
 	}
-	if err == nil {
-		due, err = u.storeReport(ctx, m, waitingReport{entry: entry, first: first, pair: e.Keyed(), due: due})
+	if err == nil && before.entry.Steady > 0 {
+		due = before.due
+		if own := stayOf(first, before.entry, 0, 0).Member == report.stay.Member; !own && (stores || m.entry.IsReport()) {
+			u.settler.stays.leave(report.stay)
+		}
 	}
-	if stream.IsTooLarge(err) {
-		u.metrics.RoomRefused(string(room.Steady), 1)
-		return due, err
+	if !errors.Is(err, errNoPlace) && !stream.IsTooLarge(err) {
+		u.log.storing.Note(err)
 	}
-	u.log.storing.Note(err)
 	return due, err
 }
 
 // waitingReport is the entry of a flapping key on its way to the room.
 type waitingReport struct {
-	entry       room.Entry
-	first, pair string
-	due         time.Time
+	entry           room.Entry
+	stay            store.Stay
+	subject, target string
+	due             time.Time
 }
 
-func (u *updater) storeReport(ctx context.Context, m *message, w waitingReport) (due time.Time, err error) {
-	subject, target := u.streams.Names.Room().Schedule(room.Steady, w.first, w.pair)
-	before, err := u.replace(ctx, subject, func(before storedUpdate) *nats.Msg {
-		if before.entry.Steady > 0 {
-			return nil
+// storeReport stores a report if the room has a place for it, and no report of the key yet. It returns the room's entry before.
+func (u *updater) storeReport(ctx context.Context, m *message, r waitingReport) (before storedUpdate, err error) {
+	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{r.stay})
+	switch {
+	case err != nil:
+	case mayStay[0]:
+		before, err = u.replace(ctx, r.subject, func(before storedUpdate) *nats.Msg {
+			if before.entry.Steady > 0 {
+				return nil
+			}
+			toStore := r.entry.Message(r.subject, m.Headers(), m.Data())
+			room.ScheduleAt(toStore, r.target, r.due)
+			return toStore
+		})
+		if stream.IsTooLarge(err) {
+			u.settler.stays.leave(r.stay)
 		}
-		toStore := w.entry.Message(subject, m.Headers(), m.Data())
-		room.ScheduleAt(toStore, target, w.due)
-		return toStore
-	})
-	if before.entry.Steady > 0 {
-		return before.due, err
+	default:
+		err = errNoPlace
 	}
-	return w.due, err
+	if errors.Is(err, errNoPlace) || stream.IsTooLarge(err) {
+		u.metrics.RoomRefused(string(room.Steady), 1)
+	}
+	return before, err
 }
 
 // reportAgain returns the entry of a key that has changed again to the room.

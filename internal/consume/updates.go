@@ -176,7 +176,7 @@ func (u *updater) keep(ctx context.Context, m *message, e event.Event, c change)
 
 // show ends an event that was delivered before, once the room has what it had no place for then.
 func (u *updater) show(l life, c candidate, rest unshown) {
-	defer u.pool.lend(1)()
+	defer u.pool.hold(1).whileRoomAnswers()()
 	if err := u.keepAll(l.ending(), c.message, c.event, &rest); err != nil || rest.any() {
 		u.settler.nak(c.message, jitter(misconfiguredBackoff))
 		return

@@ -254,6 +254,29 @@ func TestUpdatesHaveRoomOfTheirOwn(t *testing.T) {
 	testkit.Equal(t, len(f.sink.handed()), 3, "posts")
 }
 
+// TestOneReportOfAKey has two events of a flapping key, and a report of the key that goes back to the room. The room has one report, which counts
+// once.
+func TestOneReportOfAKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(func(o *setup) { o.Flap = 20 * time.Minute })
+	w.settler.start()
+	for _, isReport := range []bool{false, false, true} {
+		f.status(event.StatusFiring)
+		m := f.taken(w, patience)
+		e := testkit.Must(m.decode(testDecoder))(t)
+		change := store.Request{Message: store.Message(m.entry.Origin)}.Change()
+		if isReport {
+			m.entry.Steady = int64(change)
+			testkit.Must(f.room.EnterRoom(t.Context(), []store.Stay{stayOf("payments", m.entryFor(e, room.Steady), 0, time.Hour)}))(t)
+		}
+		testkit.Must(w.decider.deliverer.updater.keepReport(t.Context(), m, e, change))(t)
+	}
+	w.settler.stays.close()
+	testkit.Equal(t, len(f.waiting(room.Steady)), 1, "reports")
+	testkit.Equal(t, len(f.room.inRoom()), 1, "stays")
+}
+
 // TestUpdateSurvivesAKill loses a worker that has stored an update and not posted its event. The next worker posts the event, and the update
 // is made.
 func TestUpdateSurvivesAKill(t *testing.T) {

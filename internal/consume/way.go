@@ -203,9 +203,9 @@ func (d *decider) undelivered(
 	case store.Leased:
 		d.awaitOther(l, c, decision)
 	case store.Planned: // the message may not have been settled after the move
-		d.mover.comeBack(c, goal{in: decision.Wait, stored: d.planner.replans.request}, d.pool)
+		d.mover.hold(c, goal{reason: room.Slot, in: decision.Wait, stored: d.planner.replans.request}, d.pool.hold(1))
 	case store.Deferred:
-		d.mover.hold(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}, d.pool)
+		d.mover.hold(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}, d.pool.hold(1))
 	}
 	return settlement{}, false
 }
@@ -223,7 +223,7 @@ func (v *deliverer) start(l life, d *delivery) {
 		return
 	}
 	if !enters || v.lanes.Ordered() {
-		d.releaseElement()
+		d.element.release()
 	}
 	v.pool.run(func() { v.deliver(l, d) })
 }

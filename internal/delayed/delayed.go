@@ -67,6 +67,8 @@ type Event struct {
 	Entry    room.Entry `json:"-"`
 	Identity string     `json:"-"` // see event.Event.Identity
 
+	Size int `json:"-"` // of its body
+
 	sequence uint64 // in the room
 }
 
@@ -117,7 +119,7 @@ func (s *Store) eventOf(m *jetstream.RawStreamMsg) (Event, bool) {
 	})
 	e := Event{
 		ID: decoded.ShownID(), Category: decoded.Category, Title: event.QuickTitle(m.Data), Reason: string(entry.Reason), Stored: entry.Origin.Stored,
-		Since: m.Time, Order: entry.Order, By: entry.Order.By, Entry: entry, Identity: decoded.Identity(), sequence: m.Sequence,
+		Since: m.Time, Order: entry.Order, By: entry.Order.By, Entry: entry, Identity: decoded.Identity(), Size: len(m.Data), sequence: m.Sequence,
 	}
 	if strings.HasPrefix(m.Subject, string(s.subjects())+"."+Due+".") {
 		e.Reason = Due

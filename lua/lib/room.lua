@@ -7,6 +7,29 @@ local REMEMBERED, MOST_REMEMBERED = 3600 * SECOND, 50000
 -- Longer than the lifetime of every record of a waiting event.
 local LONGEST_KEPT = 366 * 24 * 3600 * SECOND
 
+-- Returns the members of an event that are due after a time.
+local function waiting_members(key, event, time)
+  local members, weight = {}, 1
+  local due = redis.call('ZSCORE', key, event)
+  while due do
+    if tonumber(due) > time then
+      members[#members + 1] = slot_member(event, weight)
+    end
+    weight = weight + 1
+    due = redis.call('ZSCORE', key, slot_member(event, weight))
+  end
+  return members
+end
+
+-- Makes members due at a time.
+local function make_due(key, members, time)
+  local scored = {}
+  for i, member in ipairs(members) do
+    scored[2 * i - 1], scored[2 * i] = integer(time), member
+  end
+  in_pieces('ZADD', key, scored)
+end
+
 -- Adds { time, event, … }, removes events, and removes events that were due long ago. Returns the expiry of the set
 -- (milliseconds).
 local function write_room(key, added, removed, now)

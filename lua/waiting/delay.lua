@@ -196,9 +196,7 @@ if refusal then
     write_book(book)
   end
   leave_queues()
-  if planned > now then -- it does not wait any more
-    redis.call('ZADD', room_key, 'XX', integer(now), event_key)
-  end
+  make_due(room_key, waiting_members(room_key, event_key, now), now) -- it does not wait any more
   return { 0, refusal }
 end
 

@@ -14,19 +14,21 @@
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 
+--@include lib/records lib/room
+
 local next_argument = reader(ARGV, 0)
 local now = deployment_time(KEYS[1])
 local room_count = tonumber(next_argument())
 local events = {}
 for event_key in next_argument do
-  local event = { event_key = event_key, room_key = KEYS[1 + tonumber(next_argument())], member = next_argument(), queues = {} }
-  event.due = tonumber(redis.call('ZSCORE', event.room_key, event_key) or 0)
+  local event = { room_key = KEYS[1 + tonumber(next_argument())], member = next_argument(), queues = {} }
   for q = 1, tonumber(next_argument()) do
     local queue_key = KEYS[1 + room_count + tonumber(next_argument())]
     if redis.call('ZSCORE', queue_key, event.member) then
       event.queues[q] = queue_key
     end
   end
+  event.waiting = next(event.queues) and waiting_members(event.room_key, event_key, now) or {}
   events[#events + 1] = event
 end
 
@@ -34,9 +36,7 @@ for _, event in ipairs(events) do
   redis.call('ZADD', event.room_key, 'XX', 0, '')
   for _, queue_key in pairs(event.queues) do
     redis.call('ZREM', queue_key, event.member)
-    if event.due > now then
-      redis.call('ZADD', event.room_key, 'XX', integer(now), event.event_key)
-    end
   end
+  make_due(event.room_key, event.waiting, now)
 end
 return 1

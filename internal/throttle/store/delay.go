@@ -20,7 +20,7 @@ type Postponement struct {
 	Longest time.Duration // that it may still wait
 	Node    limits.Node   // that denied it
 	Limit   limits.Limit  // of that node
-	Weight  int           // how much room it takes; 0 is 1
+	Weight  int           // for how many events it counts in the room; 0 is 1
 }
 
 // DelayVerdict says what becomes of a denied event.
@@ -236,7 +236,7 @@ func (r Request) MayBePlanned() bool { return r.MayWait && r.Again && r.Cost > 0
 // StandsInQueue reports whether the event waits for older events of its first-level category or has done so.
 func (r Request) StandsInQueue() bool { return r.Cost > 0 && !r.Slotless && (r.MayWait || r.HasWaited) }
 
-// Stay is the stay in the room of an event that waits for a slot, from now on for d.
-func (r Request) Stay(d time.Duration) Stay {
-	return Stay{First: event.FirstLevel(r.Category), Member: r.eventKey(), Weight: 1, For: d}
+// Stay is the stay in the room of an event that waits for a slot, from now on for d. It has the weight of the event's [Postponement].
+func (r Request) Stay(weight int, d time.Duration) Stay {
+	return Stay{First: event.FirstLevel(r.Category), Member: r.eventKey(), Weight: weight, For: d}
 }

@@ -225,6 +225,21 @@ var delayStories = []story{
 		k.clock.Advance(in)
 		k.delay(postponed(request("one more", "a")), 5, ComesBack)
 	}},
+	{"large ones that leave early", func(_ *testing.T, k *pairKit) {
+		large, next := postponed(request("large", "a")), postponed(request("next", "a"))
+		large.Weight, next.Weight = 3, 3
+		k.delay(large, 3, ComesBack)
+		k.delay(next, 3, TooMany)
+		k.leaves(large)
+		k.delay(next, 3, ComesBack)
+		next.Longest = 0 // an operator drops it
+		k.delay(next.comeBack(), 3, TooLate)
+		k.delay(large, 3, ComesBack)
+		soon := []Stay{large.Stay(3, time.Millisecond)} // it is planned anew
+		testkit.EqualSlices(k.t, testkit.Must(k.Queues.EnterRoom(k.t.Context(), soon, 3))(k.t), []bool{true}, "may stay")
+		k.clock.Advance(time.Second)
+		k.delay(postponed(request("after it", "a")), 1, ComesBack)
+	}},
 	{"too late", func(_ *testing.T, k *pairKit) {
 		at := func(path string, n int, longest time.Duration) Postponement {
 			p := inQueue(n, path)

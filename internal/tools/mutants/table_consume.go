@@ -608,4 +608,47 @@ var ofConsume = []mutant{
 		new:  ``,
 		test: "./tests -run ^TestFlappingKey$",
 	},
+	{
+		name: "report-expires",
+		bug:  "A report that a key is steady expires, and its key stays flapping.",
+		file: "internal/consume/reader.go",
+		old: `	if m.entry.IsReport() {
+		return false
+	}
+	age`,
+		new:  `	age`,
+		test: "./internal/consume -run ^TestDelayOutlivesTheMaxAge$",
+	},
+	{
+		name: "each-look-at-a-report-takes-a-place",
+		bug:  "Each event of a flapping key takes a place in the room for the key's report.",
+		file: "internal/consume/steady.go",
+		old:  `u.settler.stays.leave(report.stay)`,
+		new:  `_ = report.stay`,
+		test: "./internal/consume -run ^TestOneReportOfAKey$",
+	},
+	{
+		name: "size-of-delayed-events-does-not-count",
+		bug:  "Large events that wait for slots count once in the room.",
+		file: "internal/consume/delay.go",
+		old:  `weightOf(len(c.Data()))`,
+		new:  `1`,
+		test: "./tests -run ^TestRoomMax$",
+	},
+	{
+		name: "forged-queues-are-served",
+		bug:  "A worker serves the queues of channels that exist in forged messages alone.",
+		file: "internal/consume/queues.go",
+		old:  `case trusted.IsMarked(m.Header):`,
+		new:  `default:`,
+		test: "./internal/consume -run ^TestForgedQueues$",
+	},
+	{
+		name: "failed-move-keeps-its-place",
+		bug:  "An event that could not be stored in the room counts there for a day.",
+		file: "internal/consume/mover.go",
+		old:  `if !move.isPlanned() { // the event`,
+		new:  `if false { // the event`,
+		test: "./internal/consume -run ^TestRoomCannotBeWritten$",
+	},
 }
