@@ -144,8 +144,8 @@ func (p *publisher) publish(ctx context.Context, settings config.Config, body []
 	if p.stdin {
 		refused, err = p.lines(func(body []byte) error { return session.publish(ctx, p.subject, body) })
 	} else {
-		for range p.count {
-			err = errors.Join(err, session.publish(ctx, p.subject, body))
+		for n := 0; n < p.count && err == nil; n++ {
+			err = session.publish(ctx, p.subject, body)
 		}
 	}
 	stored, storeErr := session.await(ctx)
@@ -221,7 +221,12 @@ func (p *publishing) await(ctx context.Context) (stored int, err error) {
 		case failure := <-future.Err():
 			err = fmt.Errorf("publishing to %s: %w", future.Msg().Subject, p.explain(ctx, failure))
 		case <-ctx.Done():
-			err = context.Cause(ctx)
+			select {
+			case <-future.Ok():
+				p.stored++
+			default:
+				err = context.Cause(ctx)
+			}
 		}
 	}
 	p.pending = p.pending[:0]

@@ -78,7 +78,7 @@ func (m *message) appendKey(keys []summary.Key) []summary.Key {
 		return keys
 	}
 	return append(keys, summary.Key{
-		Name: plain.Title(m.about.pair), At: m.entry.Origin.Stored, Firing: !m.about.resolves, Title: plain.Title(m.about.title),
+		Name: plain.Line(m.about.pair), At: m.entry.Origin.Stored, Firing: !m.about.resolves, Title: plain.Title(m.about.title),
 	})
 }
 

@@ -3,10 +3,12 @@ package consume
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -70,4 +72,17 @@ func TestUnconfirmedLimits(t *testing.T) {
 	f.mutes.confirm()
 	f.awaitSettled(1)
 	f.requireOutcomes(map[string]int{"sent payments": 1})
+}
+
+// TestKeysUnderMutes has two keys of one long category whose first 80 characters are equal. A digest keeps them apart.
+func TestKeysUnderMutes(t *testing.T) {
+	t.Parallel()
+	prefix := "infrastructure.kubernetes\n" + strings.Repeat("k", 60)
+	var keys []summary.Key
+	for _, end := range []string{"a", "b"} {
+		keys = (&message{about: about{pair: prefix + end, title: "node is down"}}).appendKey(keys)
+	}
+	if keys[0].Name == keys[1].Name {
+		t.Errorf("both keys have the name %s", keys[0].Name)
+	}
 }

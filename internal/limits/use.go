@@ -8,12 +8,14 @@ import (
 
 // Use is how full one limit of one path is.
 type Use struct {
-	Level string     `json:"level"` // the rule of the limit, as in metrics
-	Path  string     `json:"path"`  // "" is the root
-	Limit string     `json:"limit"` // such as 10/30m
-	Used  int64      `json:"used"`
-	Size  int64      `json:"size"`                // the capacity of the limit
-	Next  *time.Time `json:"next_slot,omitempty"` // nil: a slot is free or the time is unknown
+	Level string `json:"level"` // the rule of the limit, as in metrics
+	Path  string `json:"path"`  // "" is the root
+	Limit string `json:"limit"` // such as 10/30m
+	Used  int64  `json:"used"`
+	Size  int64  `json:"size"` // the capacity of the limit
+	// Next is when an event that the limit denied finds its slots. Where guarantees reserve slots, that is an event without a guarantee. nil: no
+	// event was denied, or the time is not known.
+	Next *time.Time `json:"next_slot,omitempty"`
 }
 
 // UseOf returns the use of a limit of a node, without the time of its next slot.
@@ -29,8 +31,8 @@ func (u Use) Name() string {
 	return cmp.Or(u.Path, LevelGlobal)
 }
 
-// Full reports whether no slot is free.
-func (u Use) Full() bool { return u.Used >= u.Size }
+// Full reports whether no slot is free, other than for guarantees.
+func (u Use) Full() bool { return u.Used >= u.Size || u.Next != nil }
 
 // Share is how full the limit is, from 0 to 1. A limit of no slots is full.
 func (u Use) Share() float64 {

@@ -314,7 +314,7 @@ func TestKeyboard(t *testing.T) {
 	b.awaitText("#stop", "Stop")
 
 	b.evaluate(`document.querySelector("[data-path=search] a").focus()`)
-	b.source.change(func(s *status.Status) { s.Limits[3].Used, s.Limits[1].Used = 10, 1 })
+	b.source.change(func(s *status.Status) { s.Limits[3].Used, s.Limits[1].Used, s.Limits[1].Next = 10, 1, nil })
 	b.awaitText("[data-part=limits] li:nth-child(2)", "search")
 	testkit.Equal(t, b.evaluate(`document.activeElement.closest("[data-path]").dataset.path`), "search", "what has the focus after its row has moved")
 

@@ -48,11 +48,11 @@ func (c *categories) all() []string {
 	return slices.Sorted(maps.Keys(c.known))
 }
 
-// exactPaths returns the labels of rules that name a single category.
+// exactPaths returns the categories that rules name by their labels, also those of the rules for each key of a category.
 func exactPaths(levels []string) (paths []string) {
 	for _, level := range levels {
-		if level != "global" && level != "category" && !strings.Contains(level, "*") {
-			paths = append(paths, level)
+		if path, _, _ := strings.Cut(level, "@"); path != "global" && path != "category" && !strings.Contains(path, "*") {
+			paths = append(paths, path)
 		}
 	}
 	return paths
@@ -101,6 +101,7 @@ type perCategory struct {
 	vec        *prometheus.CounterVec
 	categories *categories
 	values     labels
+	closed     closedSet // the values, if their set is closed: each category has all of them from its first event on
 
 	mu       sync.RWMutex
 	counters map[categoryValue]prometheus.Counter
@@ -115,6 +116,7 @@ func newPerCategory(vec *prometheus.CounterVec, c *categories, values labels) *p
 		values:     values,
 		counters:   make(map[categoryValue]prometheus.Counter),
 	}
+	p.closed, _ = values.(closedSet)
 	for _, value := range values.all() {
 		p.resolve(categoryValue{other, value})
 	}
@@ -131,6 +133,9 @@ func (p *perCategory) addExample(category, value string, n int, trace string) {
 		// The keys are labels, not categories: an unbounded stream of category names must not fill the map.
 		key = categoryValue{p.categories.label(category), p.values.label(value)}
 		if counter, ok = p.lookup(key); !ok {
+			for _, value := range p.closed {
+				p.resolve(categoryValue{key.category, value})
+			}
 			counter = p.resolve(key)
 		}
 	}

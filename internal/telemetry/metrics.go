@@ -101,9 +101,7 @@ func newEvents(r registrar, categories *categories, levels *growingSet) *Events 
 // from has the events of categories counted from 0.
 func (m *Events) from(categories []string) {
 	for _, category := range categories {
-		for _, outcome := range outcomes {
-			m.events.add(category, outcome, 0)
-		}
+		m.events.add(category, outcomes[0], 0)
 	}
 }
 

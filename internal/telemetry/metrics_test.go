@@ -332,7 +332,7 @@ func TestConfiguredCategories(t *testing.T) {
 		testkit.EqualSlices(t, slices.Sorted(maps.Keys(got)), want, "labels")
 	}
 	labels("a", "b.c", "other")
-	m.Decisions.Levels([]string{"global", "category", "live", "p.*"}, []string{"global", "category"})
+	m.Decisions.Levels([]string{"global", "category", "live", "live@key", "p.*", "p.*@key"}, []string{"global", "category"})
 	labels("a", "b.c", "live", "other")
 	for i := range 1000 {
 		m.Events.Event(fmt.Sprint("junk-", i), "sent", 1)
@@ -343,12 +343,13 @@ func TestConfiguredCategories(t *testing.T) {
 	m.Events.Event("b.c", "sent", 1)
 	m.Events.Event("too-late", "sent", 1)
 	expect(t, m, map[string]float64{
-		`notifier_events_total{category="a",outcome="sent"}`:      0,
-		`notifier_events_total{category="b.c",outcome="sent"}`:    1,
-		`notifier_events_total{category="live",outcome="dead"}`:   0,
-		`notifier_events_total{category="junk-0",outcome="sent"}`: 1,
-		`notifier_events_total{category="junk-1",outcome="sent"}`: 1,
-		`notifier_events_total{category="other",outcome="sent"}`:  999,
+		`notifier_events_total{category="a",outcome="sent"}`:         0,
+		`notifier_events_total{category="b.c",outcome="sent"}`:       1,
+		`notifier_events_total{category="junk-0",outcome="expired"}`: 0,
+		`notifier_events_total{category="live",outcome="dead"}`:      0,
+		`notifier_events_total{category="junk-0",outcome="sent"}`:    1,
+		`notifier_events_total{category="junk-1",outcome="sent"}`:    1,
+		`notifier_events_total{category="other",outcome="sent"}`:     999,
 	})
 }
 

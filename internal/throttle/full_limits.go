@@ -98,6 +98,14 @@ func (f *fullLimits) opensAt(path string) time.Time {
 	return time.Time{}
 }
 
+// denies reports whether the latest denial of a path was by this limit.
+func (f *fullLimits) denies(use limits.Use) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	node := f.full[use.Path]
+	return node != nil && node.Level == use.Level && node.limit.String() == use.Limit
+}
+
 // adopt logs and forgets full limits that are no longer in force.
 func (f *fullLimits) adopt(tree *limits.Tree) {
 	f.mu.Lock()

@@ -200,9 +200,10 @@ func (u *Usage) Latest() []limits.Use {
 	u.mu.Lock()
 	uses := slices.Clone(u.latest)
 	u.mu.Unlock()
-	now := time.Now()
+	now, reserves := time.Now(), len(u.redis.Rules().InForce.Guarantees()) > 0
 	for i, use := range uses {
-		if opens := u.full.opensAt(use.Path).UTC(); opens.After(now) && use.Full() {
+		opens := u.full.opensAt(use.Path).UTC()
+		if opens.After(now) && (use.Full() || reserves && u.full.denies(use)) {
 			uses[i].Next = &opens
 		}
 	}

@@ -55,3 +55,22 @@ func TestLimiterLatestUses(t *testing.T) {
 	testkit.Equal(t, len(limiter.Usage().Latest()), 0, "uses of limits that are gone")
 	testkit.Equal(t, limiter.Rules().Position, limits.Position{Generation: 7, Revision: 9}, "position")
 }
+
+// A limit is full while only slots that are reserved for a guarantee are free: it denies everybody else.
+func TestLimiterLatestUsesWithAGuarantee(t *testing.T) {
+	t.Parallel()
+	tree := testkit.Must(limits.NewTree(limits.Plan{
+		Global: testkit.Must(limits.Parse("10/1h"))(t), Guarantees: []limits.Guarantee{{Path: "security", Slots: 4}},
+	}))(t)
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: tree}})
+	latest := func() limits.Use {
+		testkit.NoError(t, limiter.usage.refresh(t.Context()))
+		return limiter.Usage().Latest()[0]
+	}
+	limiter.want(map[store.Verdict]int{store.Admitted: 6}, several(6, "deploy", "deploys")...)
+	testkit.Equal(t, latest().Full(), false, "full before a denial")
+	limiter.one(store.Denied, request("denied", "deploys"))
+	if use := latest(); !use.Full() || use.Used != 6 || use.Next == nil || time.Until(*use.Next) < 50*time.Minute {
+		t.Errorf("use: got %+v, want a full limit with 6 used slots and the time of its next slot", use)
+	}
+}

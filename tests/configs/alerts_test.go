@@ -16,44 +16,47 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// scrape is the result of a scrape: a sample of up.
-type scrape struct {
+// sample is a value that a scrape found.
+type sample struct {
 	minute int
-	up     float64
+	value  float64
 }
 
-func (s scrape) T() int64 {
+func (s sample) T() int64 {
 	return time.UnixMilli(0).Add(time.Duration(s.minute) * time.Minute).UnixMilli()
 }
-func (s scrape) ST() int64                     { return 0 }
-func (s scrape) F() float64                    { return s.up }
-func (s scrape) H() *histogram.Histogram       { return nil }
-func (s scrape) FH() *histogram.FloatHistogram { return nil }
-func (s scrape) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
-func (s scrape) Copy() chunks.Sample           { return s }
+func (s sample) ST() int64                     { return 0 }
+func (s sample) F() float64                    { return s.value }
+func (s sample) H() *histogram.Histogram       { return nil }
+func (s sample) FH() *histogram.FloatHistogram { return nil }
+func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
+func (s sample) Copy() chunks.Sample           { return s }
 
-// target is what scrapes of a target found, once a minute from the first one on.
-type target struct {
-	job, instance string
-	up            float64
-	minutes       int
+// scraped is what scrapes found of a series, once a minute.
+type scraped struct {
+	labels []string // names and values
+	from   int      // the first minute
+	values []float64
 }
 
-func (target target) series() storage.Series {
-	var scrapes []chunks.Sample
-	for minute := range target.minutes {
-		scrapes = append(scrapes, scrape{minute, target.up})
+// steady returns a value that scrapes found for some minutes.
+func steady(value float64, minutes int) []float64 { return slices.Repeat([]float64{value}, minutes) }
+
+func (s scraped) series() storage.Series {
+	var samples []chunks.Sample
+	for i, value := range s.values {
+		samples = append(samples, sample{s.from + i, value})
 	}
-	return storage.NewListSeries(labels.FromStrings("__name__", "up", "job", target.job, "instance", target.instance), scrapes)
+	return storage.NewListSeries(labels.FromStrings(s.labels...), samples)
 }
 
-// found is a storage of these targets.
-func found(targets []target) storage.Queryable {
+// found is a storage of these series.
+func found(all []scraped) storage.Queryable {
 	return &storage.MockQueryable{MockQuerier: &storage.MockQuerier{
 		SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 			var matching []storage.Series
-			for _, target := range targets {
-				series := target.series()
+			for _, one := range all {
+				series := one.series()
 				if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !m.Matches(series.Labels().Get(m.Name)) }) {
 					matching = append(matching, series)
 				}
@@ -74,29 +77,55 @@ func (s *seriesSet) At() storage.Series                { return s.series[s.at] }
 func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return nil }
 
-// TestIngestDown evaluates the rule for a dead ingest: it fires if no target answers or none is left, and not where ingest has never run.
-func TestIngestDown(t *testing.T) {
+// up returns what scrapes of a target found.
+func up(job, instance string, value float64, minutes int) scraped {
+	return scraped{[]string{"__name__", "up", "job", job, "instance", instance}, 0, steady(value, minutes)}
+}
+
+// counter returns what scrapes found of a counter of events with a label.
+func counter(name, label, value string, from int, values ...float64) scraped {
+	return scraped{[]string{"__name__", name, label, value, "instance", "a"}, from, values}
+}
+
+// TestAlertExpressions evaluates rules after two hours. A dead ingest: the rule fires if no target answers or none is left, and not where ingest has never
+// run. Expired events: it fires for the first ones of a category too. The global limit: it fires where only reserved slots are free.
+func TestAlertExpressions(t *testing.T) {
 	t.Parallel()
-	expression := ""
+	expressions := make(map[string]string)
 	for _, rule := range rules(t) {
-		if rule.Alert == "NotifierIngestDown" {
-			expression = rule.Expr
+		expressions[rule.Alert] = rule.Expr
+	}
+	const ingest, events, dropped = "notifier-ingest", "notifier_events_total", "notifier_dropped_total"
+	slots := func(used, size float64) []scraped {
+		return []scraped{
+			counter("notifier_limit_used", "level", "global", 0, steady(used, 120)...),
+			counter("notifier_limit_size", "level", "global", 0, steady(size, 120)...),
 		}
 	}
-	const job = "notifier-ingest"
-	for name, test := range map[string]struct {
-		targets []target
-		fires   bool
+	drops := counter(dropped, "level", "global", 100, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)
+	for _, test := range []struct {
+		alert, name string
+		found       []scraped
+		fires       bool
 	}{
-		"one of two answers": {[]target{{job, "a", 1, 120}, {job, "b", 0, 120}}, false},
-		"none answers":       {[]target{{job, "a", 0, 120}, {job, "b", 0, 120}}, true},
-		"none is left":       {[]target{{job, "a", 1, 30}}, true},
-		"it never ran":       {[]target{{"notifier", "a", 1, 120}}, false},
+		{"NotifierIngestDown", "one of two answers", []scraped{up(ingest, "a", 1, 120), up(ingest, "b", 0, 120)}, false},
+		{"NotifierIngestDown", "none answers", []scraped{up(ingest, "a", 0, 120), up(ingest, "b", 0, 120)}, true},
+		{"NotifierIngestDown", "none is left", []scraped{up(ingest, "a", 1, 30)}, true},
+		{"NotifierIngestDown", "it never ran", []scraped{up("notifier", "a", 1, 120)}, false},
+		{"NotifierExpired", "none", []scraped{counter(events, "outcome", "expired", 0, steady(0, 120)...)}, false},
+		{"NotifierExpired", "long ago", []scraped{counter(events, "outcome", "expired", 0, steady(7, 120)...)}, false},
+		{"NotifierExpired", "some more", []scraped{counter(events, "outcome", "expired", 110, 0, 0, 3, 3, 3, 3, 3, 3, 3, 3)}, true},
+		{"NotifierExpired", "the first of a category", []scraped{counter(events, "outcome", "expired", 115, steady(9, 5)...)}, true},
+		{"NotifierExpired", "other outcomes", []scraped{counter(events, "outcome", "sent", 115, steady(9, 5)...)}, false},
+		{"NotifierGlobalLimitFull", "free slots", slots(80, 100), false},
+		{"NotifierGlobalLimitFull", "no limit", slots(0, 0), false},
+		{"NotifierGlobalLimitFull", "no free slot", slots(100, 100), true},
+		{"NotifierGlobalLimitFull", "free slots for guarantees", append(slots(80, 100), drops), true},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(test.alert+" "+test.name, func(t *testing.T) {
 			t.Parallel()
 			engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
-			query := testkit.Must(engine.NewInstantQuery(t.Context(), found(test.targets), nil, expression, time.UnixMilli(0).Add(119*time.Minute)))(t)
+			query := testkit.Must(engine.NewInstantQuery(t.Context(), found(test.found), nil, expressions[test.alert], time.UnixMilli(0).Add(119*time.Minute)))(t)
 			defer query.Close()
 			result := query.Exec(t.Context())
 			testkit.NoError(t, result.Err)

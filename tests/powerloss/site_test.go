@@ -85,7 +85,7 @@ func build(t *testing.T, r row) *site {
 	}
 	for name, value := range map[string]string{
 		"NATS_URL": natsURL, "NATS_ACK_WAIT": "5s", "REDIS_URL": redis.URL(), "REDIS_FAILURE": "hold",
-		"SLACK_API_URL": s.slack.APIURL(), "SLACK_TOKEN": slacktest.DefaultToken, "SLACK_CHANNEL": "#alerts", "SLACK_RATE": "none",
+		"SLACK_API_URL": s.slack.APIURL(), "SLACK_TOKEN": slacktest.DefaultToken, "SLACK_CHANNEL": "#alerts", "SLACK_RATE": "none", "SLACK_WORKSPACE_RATE": "none", "SLACK_LOOKUP_RATE": "none",
 		"SLACK_TIMEOUT": "2s", "SUMMARY_INTERVAL": "0", "HTTP_ADDR": "off",
 		"GLOBAL_LIMIT": "none", "CATEGORY_LIMIT": fmt.Sprintf("%d/1h", categoryLimit), "LIMITS": "vital=none,doomed=none",
 		"STREAM_MAX_BYTES": "64MiB", "DLQ_MAX_BYTES": "64MiB", "JOURNAL_MAX_BYTES": "64MiB",

@@ -173,7 +173,7 @@ func firingText(m *summary.Muted) string {
 	}
 	var texts []string
 	for _, key := range shown {
-		texts = append(texts, plain.Line(fmt.Sprintf("%s (%s)", key.Title, key.Name)))
+		texts = append(texts, plain.Line(fmt.Sprintf("%s (%s)", key.Title, plain.Title(key.Name))))
 	}
 	if more := len(m.Firing) - len(shown); more > 0 || m.MoreFiring {
 		text := fmt.Sprintf("%d more", more)
