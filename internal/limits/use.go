@@ -13,8 +13,8 @@ type Use struct {
 	Limit string `json:"limit"` // such as 10/30m
 	Used  int64  `json:"used"`
 	Size  int64  `json:"size"` // the capacity of the limit
-	// Next is when an event that the limit denied finds its slots. Where guarantees reserve slots, that is an event without a guarantee. nil: no
-	// event was denied, or the time is not known.
+	// Next is when an event that the limit denied finds its slots: if guarantees reserve slots, an event without a guarantee. It is nil unless
+	// such a time is known.
 	Next *time.Time `json:"next_slot,omitempty"`
 }
 
