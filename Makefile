@@ -135,7 +135,7 @@ soak: ## Run four workers under random faults and attacks for DURATION (10m), dr
 	go test -tags soak -count=1 -timeout 0 -v ./tests/soak -soak.duration $(DURATION) -soak.seed "$(SEED)" -soak.hostile=$(HOSTILE)
 	go test -count=1 -timeout 0 -v -run '^TestHistory$$' ./internal/throttle/store -history.duration=$(DURATION) -history.seed="$(SEED)"
 
-# It takes hours: TIMES=3 measures less often, and ROWS names some rows, such as ROWS=/3_of_NATS.
+# It takes more than an hour: TIMES=3 measures less often, and ROWS names some rows, such as ROWS=/3_of_NATS.
 TIMES ?= 50
 ROWS ?=
 
@@ -143,7 +143,7 @@ ROWS ?=
 powerloss: ## Cut the power of NATS and Redis under load, TIMES (50) times for each setting, and print the table of docs/delivery.md; needs /dev/fuse
 	scripts/need $(REDIS_SERVER) redis-server
 	go test -tags powerloss -count=1 ./internal/testing/powerfs
-	go test -tags powerloss -count=1 -timeout 0 -parallel 4 -v ./tests/powerloss -run 'TestPowerLoss/rows$(ROWS)' -powerloss.times $(TIMES)
+	go test -tags powerloss -count=1 -timeout 0 -parallel 10 -v ./tests/powerloss -run 'TestPowerLoss/rows$(ROWS)' -powerloss.times $(TIMES)
 
 .PHONY: comparison
 comparison: ## Compile and run Alertmanager and envoy ratelimit, and check what docs/comparison.md says of them

@@ -82,7 +82,7 @@ func TestIngestDrains(t *testing.T) {
 	group := podGroup(300, 600)
 	upload := testkit.Must(net.Dial("tcp", address))(t)
 	defer func() { _ = upload.Close() }()
-	testkit.Must(fmt.Fprintf(upload, "POST /v1/alertmanager/a HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(group), group[:len(group)/2]))(t)
+	testkit.Must(fmt.Fprintf(upload, "POST /v1/alertmanager/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(group), group[:len(group)/2]))(t)
 
 	var answered, failed atomic.Int64
 	enough := make(chan struct{})
@@ -153,7 +153,7 @@ func TestHugeGroups(t *testing.T) {
 		conn := testkit.Must(net.Dial("tcp", address))(t)
 		defer func() { _ = conn.Close() }()
 		go func() {
-			_, _ = fmt.Fprintf(conn, "POST /v1/alertmanager/alerts.a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+			_, _ = fmt.Fprintf(conn, "POST /v1/alertmanager/alerts.a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
 				hostileToken, len(body), body[:1<<20]) // the server may close the connection
 		}()
 	}

@@ -34,6 +34,12 @@ func (w *watcher) removeReappeared(ctx context.Context) {
 	})
 }
 
+// isOfReconnect reports whether a time of the server's clock is after the latest reconnect.
+func (w *watcher) isOfReconnect(t time.Time) bool {
+	reconnect := w.streams.Connection.LastReconnect()
+	return !reconnect.IsZero() && t.After(w.streams.Clock.At(reconnect))
+}
+
 // removeAcknowledged removes the messages on a consumer's subjects up to the consumer's acknowledgement floor.
 func (w *watcher) removeAcknowledged(ctx context.Context, stream jetstream.Stream, consumer jetstream.Consumer, subjects []string) {
 	info, err := w.streams.Info(ctx, consumer)
@@ -45,8 +51,9 @@ func (w *watcher) removeAcknowledged(ctx context.Context, stream jetstream.Strea
 		for from := uint64(1); err == nil; {
 			var first *jetstream.RawStreamMsg
 			first, err = stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
-			// A later message may belong to a stream that was recreated meanwhile.
-			if err != nil || first.Sequence > info.AckFloor.Stream || first.Time.After(info.TimeStamp) {
+			// A later message may belong to a stream that was recreated meanwhile. A message that was stored after the reconnect has not
+			// reappeared: a server that lost messages gives their sequences to new ones.
+			if err != nil || first.Sequence > info.AckFloor.Stream || first.Time.After(info.TimeStamp) || w.isOfReconnect(first.Time) {
 				break
 			}
 			from = first.Sequence + 1

@@ -3,6 +3,7 @@ package consume
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -77,4 +78,19 @@ func TestUnacknowledgedMessagesStay(t *testing.T) {
 	w := f.newWorker(nil)
 	w.watcher.removeReappeared(t.Context())
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, uint64(2), "messages in the stream")
+}
+
+// TestMessagesOfAReconnect tells messages that were stored after a reconnect, which have not reappeared, from earlier ones.
+func TestMessagesOfAReconnect(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	w := f.newWorker(nil)
+	stored := time.Now()
+	testkit.Equal(t, w.watcher.isOfReconnect(stored.Add(time.Minute)), false, "without a reconnect, a message is of it")
+	before := w.streams.Connection.UntilReconnect()
+	testkit.NoError(t, w.streams.Connection.Conn.ForceReconnect())
+	<-before.Done()
+	testkit.Equal(t, w.watcher.isOfReconnect(stored.Add(-time.Minute)), false, "an earlier message is of the reconnect")
+	testkit.Equal(t, w.watcher.isOfReconnect(stored.Add(time.Minute)), true, "a later message is of the reconnect")
 }

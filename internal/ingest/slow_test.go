@@ -29,7 +29,7 @@ func TestSlowClients(t *testing.T) {
 	d := open(t, func(o *ingest.Options) { o.TokensFile, o.MaxConnections = file, 200 })
 	address := strings.TrimPrefix(d.url, "http://")
 	begun := []string{
-		"", "POST /v1", "POST /v1/events/a HTTP/1.1\r\nHost: localhost\r\n", "\x16\x03\x01\x02", "POST /v1/events/a HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\nx",
+		"", "POST /v1", "POST /v1/events/a HTTP/1.1\r\nHost: localhost\r\n", "\x16\x03\x01\x02", "POST /v1/events/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\nx",
 		"POST /v1/events/a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + good + "\r\nContent-Length: 60000\r\n\r\n{",
 		"GET / HTTP/1.1\r\n" + strings.Repeat("A: b\r\n", 100),
 	}

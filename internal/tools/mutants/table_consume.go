@@ -517,7 +517,7 @@ var ofConsume = []mutant{
 		name: "stay-entered-after-its-end",
 		bug:  "A redelivery of an event that has ended in the room enters its stay anew.",
 		file: "internal/consume/mover.go",
-		old:  `if known[i] && !moving.counted {`,
+		old:  `if known[i] && !moving.isPlanned() {`,
 		new:  `if false && known[i] {`,
 		test: "./internal/consume -run ^TestSplitAgain$",
 	},
