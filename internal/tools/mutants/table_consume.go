@@ -640,7 +640,7 @@ var ofConsume = []mutant{
 		bug:  "A worker serves the queues of channels that exist in forged messages alone.",
 		file: "internal/consume/queues.go",
 		old:  `case trusted.IsMarked(m.Header):`,
-		new:  `default:`,
+		new:  `case trusted.IsMarked(m.Header) || m != nil:`,
 		test: "./internal/consume -run ^TestForgedQueues$",
 	},
 	{
