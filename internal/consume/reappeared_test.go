@@ -80,7 +80,7 @@ func TestUnacknowledgedMessagesStay(t *testing.T) {
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, uint64(2), "messages in the stream")
 }
 
-// TestMessagesOfAReconnect tells messages that were stored after a reconnect, which have not reappeared, from earlier ones.
+// TestMessagesOfAReconnect distinguishes messages that were stored after a reconnect, which have not reappeared, from earlier messages.
 func TestMessagesOfAReconnect(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -190,13 +190,14 @@ elseif waiting + weight > max_weight and not has_waited and planned <= now then
   refusal = TOO_MANY
 end
 if refusal then
+  local waits = planned > now and waiting_members(room_key, event_key, now) or {}
   if waiter == event_key then
     check_rights(until_key, LONGEST_KEPT)
     remove_pair(book, pair)
     write_book(book)
   end
   leave_queues()
-  make_due(room_key, waiting_members(room_key, event_key, now), now) -- it does not wait any more
+  make_due(room_key, waits, now) -- it does not wait any more
   return { 0, refusal }
 end
 
