@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,7 +80,8 @@ func TestWaitForThePost(t *testing.T) {
 		f.start(func(o *setup) { o.client.AckWait, o.SendTimeout = ackWait, ackWait/4 })
 		f.eventually("Redis knows of the wait", grant.waits.Load)
 		f.awaitSettled(1)
-		f.requireHistory("order-1", test.history...)
+		history := slices.DeleteFunc(f.calls.about("order-1"), func(call string) bool { return call == "extend" }) // on a slow machine
+		testkit.EqualSlices(t, history, test.history, "calls about the event")
 	})
 }
 
