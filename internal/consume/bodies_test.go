@@ -17,7 +17,7 @@ import (
 
 // heavyMessage makes a message with a body of a size on a subject.
 func heavyMessage(category string, size int) *message {
-	return &message{entry: room.Entry{Subject: "notify." + category}, size: size}
+	return &message{entry: &room.Entry{Subject: "notify." + category}, size: size}
 }
 
 // newBodiesOf makes the bodies of a worker that does not run.

@@ -153,8 +153,8 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	e := testkit.Must(m.decode(testDecoder))(t)
 	fault := event.NewFault(event.ReasonRejected, "invalid_blocks", nil)
 	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
-		moved := &message{Msg: m.Msg, arrival: arrival{stream: testNames.RoomStream, sequence: sequence}, entry: m.entryFor(e, room.Channel)}
-		change(&moved.entry)
+		moved := &message{Msg: m.Msg, arrival: arrival{stream: testNames.RoomStream, sequence: sequence}, entry: new(m.entryFor(e, room.Channel))}
+		change(moved.entry)
 		return moved
 	}
 	part := func(name string) func(*room.Entry) { return func(entry *room.Entry) { entry.Part = name } }

@@ -26,7 +26,7 @@ func (c candidate) request() store.Request {
 		ID: c.event.Identity(), Derived: c.event.Derived, Message: store.Message(c.entry.Origin),
 		Category: c.event.Category, Key: c.event.Key, Severity: c.event.Severity, Cost: c.event.Cost, Pair: c.event.Pair(), Resolves: c.event.Resolves(),
 		Fold: store.Folding{Severity: c.event.Severity.Rank()}, Slotless: c.entry.Order.Action == room.Release,
-		HasWaited: c.waited(), Again: c.again && !c.source.inRoom, Attempted: !c.attempted().IsZero(),
+		HasWaited: c.waited(), Again: c.again && !c.from.inRoom, Attempted: !c.attempted().IsZero(),
 	}
 	if request.Slotless && request.Resolves { // it does not wait for its firing event
 		request.Pair = ""
@@ -133,5 +133,5 @@ func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 
 // deliveredBefore reports whether a worker may have received the event before.
 func (m *message) deliveredBefore(forgotten time.Time) bool {
-	return m.arrival.delivered > 1 || m.source.inRoom || m.arrival.stored.Before(forgotten)
+	return m.arrival.delivered > 1 || m.from.inRoom || m.arrival.stored.Before(forgotten)
 }

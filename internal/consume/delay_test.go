@@ -103,11 +103,11 @@ func TestDelayOutlivesTheMaxAge(t *testing.T) {
 		{"notify", `{"title": "an event"}`, time.Hour},
 		{"notify", `{"broken`, time.Hour},
 	} {
-		m := &message{Msg: dataOnly{data: test.body}, entry: room.Entry{Subject: test.subject, Since: stored}}
+		m := &message{Msg: dataOnly{data: test.body}, entry: &room.Entry{Subject: test.subject, Since: stored}}
 		testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(test.last), m), false, "%s %s is too old after %v", test.subject, test.body, test.last)
 		testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(test.last+time.Nanosecond), m), true, "%s %s is too old after more than %v", test.subject, test.body, test.last)
 	}
-	report := &message{Msg: dataOnly{}, entry: room.Entry{Subject: "notify.payments", Since: stored, Steady: 1}}
+	report := &message{Msg: dataOnly{}, entry: &room.Entry{Subject: "notify.payments", Since: stored, Steady: 1}}
 	testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(24*time.Hour), report), false, "a report is too old after a day")
 	testkit.Equal(t, LongestLife(time.Hour, 6*time.Hour), 6*time.Hour+timeToDeliver, "longest life with a long delay")
 	testkit.Equal(t, LongestLife(time.Hour, time.Minute), time.Hour, "longest life with a short delay")

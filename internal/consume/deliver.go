@@ -33,7 +33,7 @@ type deliverer struct {
 
 func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *store.Denial, prepared *preparation) *delivery {
 	if c.entry.IsReport() {
-		becomeReport(&c.event, c.entry, decision)
+		becomeReport(&c.event, *c.entry, decision)
 		prepared = nil
 	}
 	if prepared == nil || decision.Flaps {
@@ -187,7 +187,7 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 	d.admission.release(l.ending())
 	if d.fromQueue() && d.place != nil && d.tries.count == 0 && delay > 0 { // the whole queue waits for the channel
 		v.lanes.Rest(d.destination, max(delay, lane.MemoryWait+2*pollTime)) // the next request comes well after the nak
-		v.lanes.AwaitFetched(l.waiting, d.message.source.lane())            // the open request would bring the event back behind later ones
+		v.lanes.AwaitFetched(l.waiting, d.message.from.lane())              // the open request would bring the event back behind later ones
 		v.lanes.AwaitFetched(l.waiting, d.destination)
 		delay = 0
 	}

@@ -52,7 +52,7 @@ func (d *delivery) lose() {
 
 // fromQueue reports whether the event comes from its channel's queue in the room.
 func (d *delivery) fromQueue() bool {
-	token := d.message.source.token()
+	token := d.message.from.token()
 	return token != "" && token == room.Token(d.destination)
 }
 

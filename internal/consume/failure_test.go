@@ -11,6 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -60,7 +61,7 @@ func TestBackoffGoesOn(t *testing.T) {
 		message: f.taken(w, usualAckWait), admission: admission{grant: &fakeGrant{calls: f.calls}}, tries: tries{count: 1, first: time.Now()},
 		destination: "C1",
 	}
-	d.message.source = source{inRoom: true, channel: "C1"}
+	d.message.from = &pullRequest{source: source{inRoom: true, channel: "C1"}}
 	for deliveries, want := range map[uint64]time.Duration{1: firstBackoff, 2: 4 * time.Second, 3: longestBackoff, 1000: longestBackoff} {
 		d.message.arrival.delivered = deliveries
 		delay, _ := w.decider.deliverer.failed(lifeOf(t.Context()), d, &sink.Error{Class: sink.Transient, Err: errScripted})
@@ -203,7 +204,7 @@ func TestOneDeliveryProbes(t *testing.T) {
 func TestProberLeaves(t *testing.T) {
 	t.Parallel()
 	health := newHealth(slog.New(slog.DiscardHandler))
-	one := &message{}
+	one := &message{entry: new(room.Entry)}
 	prober, other := &delivery{message: one, destination: "C1"}, &delivery{message: one, destination: "C1"}
 	health.misconfigure(prober, errScripted)
 	testkit.Equal(t, health.turn(t.Context(), &delivery{destination: "C2"}), true, "turn of another destination")

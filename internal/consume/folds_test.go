@@ -92,7 +92,7 @@ func TestAwaitingHasItsShare(t *testing.T) {
 // TestFoldsInDigests counts folded events for digests if messages cannot show them.
 func TestFoldsInDigests(t *testing.T) {
 	t.Parallel()
-	batch := []settlement{{message: &message{Msg: body{}, about: about{category: "payments"}}, outcome: Folded}}
+	batch := []settlement{{message: &message{Msg: body{}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: Folded}}
 	testkit.Equal(t, len(dropCounter{showsFolds: true}.dropsOf(batch, alike(batch))), 0, "drops, if messages show folded events")
 	testkit.Equal(t, len(dropCounter{showsFolds: false}.dropsOf(batch, alike(batch))), 1, "drops, if messages do not")
 }

@@ -90,7 +90,7 @@ func (f *fixture) taken(w *Worker, ackWait time.Duration) *message {
 	f.Helper()
 	asked := time.Now()
 	msg := testkit.Must(f.fetch(w))(f)
-	return testkit.Must(newMessage(msg, source{}, asked, w.streams.Connection.Conn.Stats().Reconnects, ackWait))(f)
+	return testkit.Must(newMessage(msg, &pullRequest{asked: asked, connection: w.streams.Connection.Conn.Stats().Reconnects}, ackWait))(f)
 }
 
 func (f *fixture) fetch(w *Worker) (jetstream.Msg, error) {

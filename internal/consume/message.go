@@ -38,30 +38,37 @@ func (s source) token() string {
 // lane returns the name of the lane in which requests for the channel's queue wait. A channel that is not known yet has a lane of its own.
 func (s source) lane() string { return cmp.Or(s.channel, s.onlyToken) }
 
-// message is a stored message that this worker received.
+// pullRequest is one request for messages of a source.
+type pullRequest struct {
+	source
+	asked      time.Time // the server's acknowledgement wait began after that time
+	connection uint64    // number of reconnects at that time
+}
+
+// message is a stored message that this worker received. A worker allocates one for each event of a flood: objects of more than 512 bytes
+// cost the garbage collector more.
 type message struct {
 	jetstream.Msg
 	spanState
 	arrival arrival
 	lease   lease
 	about   about
-	source  source
-	entry   room.Entry // origin of the event, and what it waited for
-	size    int        // bytes of the subject, the headers and the body
-	decoded *decoded   // result of bodies; nil: not decoded
+	from    *pullRequest
+	entry   *room.Entry // origin of the event, and what it waited for; not nil
+	size    int         // bytes of the subject, the headers and the body
+	decoded *decoded    // result of bodies; nil: not decoded
 	hand    *hand
 	weight  atomic.Int64 // bytes that count in hand; 0: the message is not in hand
 }
 
 // arrival is where a message is stored, and how it was delivered.
 type arrival struct {
-	stream     string // the stream that stores the message
-	consumer   string // the consumer that delivered the message
-	sequence   uint64
-	stored     time.Time
-	behind     uint64 // undelivered messages of its source at that time
-	delivered  uint64 // number of deliveries by the consumer, including this one
-	connection uint64 // number of reconnects when the message was requested
+	stream    string // the stream that stores the message
+	consumer  string // the consumer that delivered the message
+	sequence  uint64
+	stored    time.Time
+	behind    uint64 // undelivered messages of its source at that time
+	delivered uint64 // number of deliveries by the consumer, including this one
 }
 
 // about is what is known of a message's event, beside its entry.
@@ -99,8 +106,8 @@ func decodedOf(e event.Event, err error) *decoded {
 	return of
 }
 
-// newMessage wraps a message that was requested at the time asked. The server's acknowledgement wait began after that time.
-func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint64, ackWait time.Duration) (*message, error) {
+// newMessage wraps a message that was requested.
+func newMessage(msg jetstream.Msg, by *pullRequest, ackWait time.Duration) (*message, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("reading where a message is stored: %w", err)
@@ -110,24 +117,24 @@ func newMessage(msg jetstream.Msg, from source, asked time.Time, connection uint
 		Msg: msg,
 		arrival: arrival{
 			stream: meta.Stream, consumer: meta.Consumer, sequence: meta.Sequence.Stream, stored: meta.Timestamp, behind: meta.NumPending,
-			delivered: meta.NumDelivered, connection: connection,
+			delivered: meta.NumDelivered,
 		},
-		lease:  lease{deadline: asked.Add(ackWait)},
-		source: from,
-		entry:  entryOf(from, msg.Subject(), msg.Headers(), at),
-		size:   stream.Size(msg.Subject(), msg.Headers(), len(msg.Data())),
+		lease: lease{deadline: by.asked.Add(ackWait)},
+		from:  by,
+		entry: entryOf(by.source, msg.Subject(), msg.Headers(), at),
+		size:  stream.Size(msg.Subject(), msg.Headers(), len(msg.Data())),
 	}, nil
 }
 
 // entryOf returns the entry of a stored message's event. It trusts headers only in the room. A message in the room without these headers
 // has no category, and ends as a dead letter.
-func entryOf(from source, subject string, header nats.Header, at room.Origin) room.Entry {
+func entryOf(from source, subject string, header nats.Header, at room.Origin) *room.Entry {
 	if from.inRoom {
 		if entry, err := room.Read(header, at.Stored); err == nil {
-			return entry
+			return &entry
 		}
 	}
-	return room.Entry{Subject: subject, Origin: at, Since: at.Stored}
+	return &room.Entry{Subject: subject, Origin: at, Since: at.Stored}
 }
 
 // Consumer implements settle.Message, with Sequence, Size and Reply.
@@ -140,7 +147,7 @@ func (m *message) Sequence() uint64 { return m.arrival.sequence }
 func (m *message) Size() int { return messageBytes + m.size }
 
 // forged reports whether the message is in the room, and neither a worker nor an operator wrote it.
-func (m *message) forged() bool { return m.source.inRoom && !trusted.IsMarked(m.Headers()) }
+func (m *message) forged() bool { return m.from.inRoom && !trusted.IsMarked(m.Headers()) }
 
 // attempted returns the time before which no delivery of the message, or of the messages before it, has posted the event; zero: none has
 // posted it.
@@ -175,7 +182,7 @@ func (l *lease) extend(asked time.Time, ackWait time.Duration) {
 
 func (m *message) decode(d event.Decoder) (event.Event, error) { return d.Decode(m.asStored()) }
 
-func (m *message) asStored() event.Message { return asStored(m.entry, m.Headers(), m.Data()) }
+func (m *message) asStored() event.Message { return asStored(*m.entry, m.Headers(), m.Data()) }
 
 // asStored returns a message as its producer published it, with the identity from the room.
 func asStored(entry room.Entry, header nats.Header, data []byte) event.Message {
@@ -188,7 +195,7 @@ func asStored(entry room.Entry, header nats.Header, data []byte) event.Message {
 
 // entryFor returns the entry with which the message's event goes to the room.
 func (m *message) entryFor(e event.Event, reason room.Reason) room.Entry {
-	entry := m.entry
+	entry := *m.entry
 	entry.Reason, entry.ID, entry.Derived, entry.Part = reason, e.ID, e.Derived, e.Part
 	entry.Fires, entry.Trace, entry.Attempted = false, m.traceparent(), m.attempted()
 	if m.entry.ID == "" {

@@ -130,7 +130,7 @@ func (m *mover) newSplit(of *message, parts []event.Part) *move {
 		message: of, goal: goal{reason: room.Part}, first: m.reader.firstLevel(of, event.Event{}), ended: make(chan struct{}),
 	}
 	for i, part := range parts {
-		entry := of.entry
+		entry := *of.entry
 		entry.Reason, entry.Subject, entry.Attempted = room.Part, part.Subject, of.attempted()
 		entry.ID, entry.Derived, entry.Part, entry.Trace = part.Room.ID, part.Room.Derived, part.Room.Part, of.traceparent()
 		category, _, _ := m.reader.CategoryOf(part.Subject)

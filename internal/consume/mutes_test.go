@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -80,7 +81,7 @@ func TestKeysUnderMutes(t *testing.T) {
 	prefix := "infrastructure.kubernetes\n" + strings.Repeat("k", 60)
 	var keys []summary.Key
 	for _, end := range []string{"a", "b"} {
-		keys = (&message{about: about{pair: prefix + end, title: "node is down"}}).appendKey(keys)
+		keys = (&message{entry: new(room.Entry), about: about{pair: prefix + end, title: "node is down"}}).appendKey(keys)
 	}
 	if keys[0].Name == keys[1].Name {
 		t.Errorf("both keys have the name %s", keys[0].Name)

@@ -120,7 +120,7 @@ func (p *puller) fetch(ctx context.Context, from source, consumer jetstream.Cons
 	}
 	demand = p.hand.demand(consumer.CachedInfo().Name, demand)
 	reconnected := p.streams.Connection.UntilReconnect().Done()
-	asked, connection := time.Now(), p.streams.Connection.Conn.Stats().Reconnects
+	by := &pullRequest{source: from, asked: time.Now(), connection: p.streams.Connection.Conn.Stats().Reconnects}
 	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, p.settler.lease()/4)))
 	for open := err == nil; open; {
 		var msg jetstream.Msg
@@ -128,15 +128,16 @@ func (p *puller) fetch(ctx context.Context, from source, consumer jetstream.Cons
 		case msg, open = <-batch.Messages():
 			if open {
 				received++
-				handing += p.pass(ctx, msg, from, asked, connection)
+				handing += p.pass(ctx, msg, by)
 			} else {
 				err = batch.Error()
 			}
 		case <-reconnected:
-			from.deciding = nil
+			late := *by
+			late.deciding = nil
 			p.pulling.Go(func() { // a server that was not restarted may still answer the request
 				for msg := range batch.Messages() {
-					p.pass(ctx, msg, from, asked, connection)
+					p.pass(ctx, msg, &late)
 				}
 			})
 			return received, handing, nil
@@ -149,17 +150,17 @@ func (p *puller) fetch(ctx context.Context, from source, consumer jetstream.Cons
 }
 
 // pass hands a message on, and returns how long the message waited.
-func (p *puller) pass(ctx context.Context, msg jetstream.Msg, from source, asked time.Time, connection uint64) time.Duration {
-	m, err := newMessage(msg, from, asked, connection, p.settler.lease())
+func (p *puller) pass(ctx context.Context, msg jetstream.Msg, by *pullRequest) time.Duration {
+	m, err := newMessage(msg, by, p.settler.lease())
 	if err != nil {
 		p.logger.Error("ignoring a message without JetStream metadata", "error", err)
 		return 0
 	}
-	if !from.inRoom {
+	if !by.inRoom {
 		p.inbox.behind.Store(m.arrival.behind > 0)
 	}
-	if from.deciding != nil {
-		from.deciding.Add(1)
+	if by.deciding != nil {
+		by.deciding.Add(1)
 	}
 	start := time.Now()
 	p.hand.arrived(m.arrival.consumer, m.Size())

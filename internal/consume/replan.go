@@ -95,7 +95,7 @@ func (r *replanner) publish(ctx context.Context, rules *store.Rules) error {
 
 // asked reports whether a message is a request.
 func (r *replanner) asked(m *message) bool {
-	return m.source.inRoom && r.streams.Names.Room().IsReplan(m.Subject())
+	return m.from.inRoom && r.streams.Names.Room().IsReplan(m.Subject())
 }
 
 // replan fulfils a request.

@@ -152,7 +152,7 @@ func (t *tally) count(batch []settlement, failed time.Time) (counted []settlemen
 	}
 	now, connection := time.Now(), t.conn.Stats().Reconnects
 	counted = slices.DeleteFunc(batch, func(settled settlement) bool {
-		late := settled.arrival.connection != connection || settled.lease.leftAt(now) <= 0 || settled.decided.Before(failed)
+		late := settled.from.connection != connection || settled.lease.leftAt(now) <= 0 || settled.decided.Before(failed)
 		if late {
 			return t.settledAgain(settled.message)
 		}

@@ -95,7 +95,7 @@ func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
 	messages := testkit.Must(found.Consumer.Fetch(events, jetstream.FetchMaxWait(patience)))(t)
 	var batch []settlement
 	for msg := range messages.Messages() {
-		m := testkit.Must(newMessage(msg, source{}, time.Now(), 0, patience))(t)
+		m := testkit.Must(newMessage(msg, &pullRequest{asked: time.Now()}, patience))(t)
 		batch = append(batch, settlement{message: m, outcome: Dropped})
 	}
 
@@ -174,7 +174,7 @@ func TestCountedOnceThoughLate(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	other := func(sequence uint64, stored time.Time, connection uint64, deadline time.Time) *message {
-		return &message{arrival: arrival{sequence: sequence, stored: stored, connection: connection}, lease: lease{deadline: deadline}}
+		return &message{arrival: arrival{sequence: sequence, stored: stored}, from: &pullRequest{connection: connection}, entry: new(room.Entry), lease: lease{deadline: deadline}}
 	}
 	on := func(connection uint64, deadline time.Time) *message { return other(7, start, connection, deadline) }
 	inTime, over := start.Add(time.Hour), start.Add(-time.Second) // other tests may run in between
@@ -215,12 +215,12 @@ func (b body) Data() []byte { return []byte(b.data) }
 func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	t.Parallel()
 	dropped := func(category, level, data string) settlement {
-		return settlement{message: &message{Msg: body{data: data}, about: about{category: category}}, outcome: Dropped, denial: &store.Denial{Level: level}}
+		return settlement{message: &message{Msg: body{data: data}, entry: new(room.Entry), about: about{category: category}}, outcome: Dropped, denial: &store.Denial{Level: level}}
 	}
 	batch := []settlement{
 		dropped("payments", "category", `{"text":""}`),
 		dropped("payments", "global", "plain text\nof two lines"),
-		{message: &message{Msg: body{data: "sent"}, about: about{category: "payments"}}, outcome: Sent},
+		{message: &message{Msg: body{data: "sent"}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: Sent},
 		dropped("payments", "category", `{"title":"card declined"}`),
 		dropped("payments", "category", `{"title":"card stolen"}`),
 		dropped("logins", "category", `{"title":"`+strings.Repeat("ü", 125_000)+`"}`),

@@ -79,11 +79,11 @@ func (s *stays) leaveSettled(settled []settlement) {
 
 // of returns the stay of a message in the room. A message outside the room has none.
 func (s *stays) of(m *message) (stay store.Stay, waited bool) {
-	if !m.source.inRoom {
+	if !m.from.inRoom {
 		return store.Stay{}, false
 	}
 	first := s.names.Room().First(m.Subject())
-	return stayOf(first, m.entry, len(m.Data()), 0), first != ""
+	return stayOf(first, *m.entry, len(m.Data()), 0), first != ""
 }
 
 // leavingQueue is how many batches of ended stays may be queued. Stays of further batches expire.

@@ -26,7 +26,7 @@ func TestAgesByTheServersClock(t *testing.T) {
 	w := f.newWorker(func(o *setup) { mayDelay(o); o.MaxAge = time.Hour })
 	const doubt = 2 * patience
 	skew(w, -48*time.Hour, doubt) // as of a host that is two days ahead
-	m := &message{arrival: arrival{stored: time.Now().Add(-48 * time.Hour)}}
+	m := &message{from: new(pullRequest), entry: new(room.Entry), arrival: arrival{stored: time.Now().Add(-48 * time.Hour)}}
 	m.entry.Since = m.arrival.stored
 	testkit.Equal(t, w.decider.intake.reader.tooOld(time.Now(), m), false, "a fresh message is too old")
 	m.entry.Since = m.arrival.stored.Add(-61 * time.Minute)

@@ -31,8 +31,8 @@ func (d *decider) receive(l life) {
 			undecided = append(undecided, d.decideInParts(l, d.intake.decode(l, batch))...)
 		}
 		for _, m := range batch {
-			if m.source.deciding != nil {
-				m.source.deciding.Done()
+			if m.from.deciding != nil {
+				m.from.deciding.Done()
 			}
 		}
 	}
@@ -215,7 +215,7 @@ func (d *decider) undelivered(
 // channel's lane later.
 func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
-		v.mover.queues.learn(d.message.source.token(), d.destination)
+		v.mover.queues.learn(d.message.from.token(), d.destination)
 	}
 	enters := !d.doubt.open && len(d.unshown.receipts) == 0 && !v.mutes.covers(d)
 	if enters && !v.enter(d) {

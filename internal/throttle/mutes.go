@@ -49,7 +49,7 @@ func (m *Mutes) CheckMute(ctx context.Context, category string, severity event.S
 
 // KnownMutes returns the mutes that cover a category, as far as this instance knows.
 func (m *Mutes) KnownMutes(category string) store.Mutes {
-	return m.o.Redis.Rules().InForce.Route(category, "").Mutes
+	return m.o.Redis.Rules().MutesOf(category)
 }
 
 // Ended reports whether a mute is no longer in force.

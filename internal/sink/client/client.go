@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -107,7 +108,7 @@ func (c *Client) Ask(ctx context.Context, call Call) (Reply, *sink.Error) {
 func (c *Client) ask(parent context.Context, call Call, by time.Time) (Reply, *sink.Error) {
 	ctx, cancel := context.WithTimeout(parent, call.Timeout)
 	defer cancel()
-	x := &exchange{limit: call.Limit, by: by}
+	x := &exchange{limit: call.Limit, by: by, cancel: cancel}
 	if x.limit == 0 {
 		x.limit = DefaultLimit
 	}
@@ -125,7 +126,7 @@ func (c *Client) ask(parent context.Context, call Call, by time.Time) (Reply, *s
 		switch {
 		case parent.Err() != nil:
 			return parent.Err()
-		case x.answer == nil && !x.begun.Load() && !by.IsZero() && !time.Now().Before(by):
+		case x.answer == nil && !x.begun.Load() && x.isLate():
 			return errTooLate
 		case ctx.Err() != nil:
 			return fmt.Errorf("no answer within %v: %w", call.Timeout.Round(time.Millisecond), ctx.Err())
@@ -163,12 +164,19 @@ type exchange struct {
 	limit  int64
 	by     time.Time   // when the body must be handed to a connection; zero: at any time
 	late   *time.Timer // ends the wait for a connection; nil: there is no such time
+	cancel func()      // ends the request
+	plain  bool        // the request is made without TLS, over a connection that serves no other request meanwhile
+	conn   net.Conn    // of the request; nil until there is one
 	begun  atomic.Bool // some of the request's body was handed to a connection
 	answer *Reply      // nil if none came
 	err    error       // why there is no answer, or why it is incomplete
 }
 
-// timely is the body of a request that must begin by a time. The process may have been suspended since it got the connection.
+// isLate reports whether a request that must begin by a time may not begin any more. The process may have been suspended since it got the
+// connection.
+func (x *exchange) isLate() bool { return !x.by.IsZero() && !time.Now().Before(x.by) }
+
+// timely is the body of a request that must begin by a time.
 type timely struct {
 	io.ReadCloser
 	of   *exchange
@@ -177,7 +185,7 @@ type timely struct {
 
 // Read implements io.Reader.
 func (b *timely) Read(p []byte) (int, error) {
-	if !b.read && !time.Now().Before(b.of.by) {
+	if !b.read && b.of.isLate() {
 		return 0, errTooLate
 	}
 	b.read = true
@@ -185,10 +193,12 @@ func (b *timely) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// bind has a request's body refuse to begin too late, also on another connection.
+// bind has a request's body refuse to begin too late, also on another connection. Without TLS, [exchange.headersWritten] refuses instead: with
+// such a body, the transport would send the headers apart.
 func (x *exchange) bind(request *http.Request) {
+	x.plain = request.URL.Scheme == "http"
 	anew := request.GetBody
-	if x.by.IsZero() || anew == nil {
+	if x.plain || x.by.IsZero() || anew == nil {
 		return
 	}
 	request.Body = &timely{ReadCloser: request.Body, of: x}
@@ -207,13 +217,25 @@ func (x *exchange) in(ctx context.Context) context.Context {
 		GetConn: func(string) { x.begun.Store(false) },
 		// WroteRequest would be too late: a cancelled request returns without waiting for it. WroteHeaders runs before the
 		// body is written, and thus before the connection is closed.
-		WroteHeaders: func() { x.begun.Store(x.by.IsZero() || x.begun.Load()) },
-		GotConn: func(httptrace.GotConnInfo) {
+		WroteHeaders: x.headersWritten,
+		GotConn: func(got httptrace.GotConnInfo) {
+			x.conn = got.Conn
 			if x.late != nil {
 				x.late.Stop()
 			}
 		},
 	})
+}
+
+// headersWritten is called when the headers are written, without TLS into a buffer. Then the body follows.
+func (x *exchange) headersWritten() {
+	switch {
+	case x.plain && x.isLate(): // the transport finds the connection closed, and asks for no other one
+		x.cancel()
+		_ = x.conn.Close()
+	case x.plain || x.by.IsZero():
+		x.begun.Store(true)
+	}
 }
 
 // recorder is the transport of a client. It reads each answer itself, up to the limit of the call: what came of an answer that

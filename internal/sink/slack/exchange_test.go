@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -90,6 +91,52 @@ func TestSendInTime(t *testing.T) {
 	refused := sink.WithCheck(t.Context(), func(context.Context) (time.Time, error) { return time.Time{}, errors.New("muted") })
 	testkit.Contains(t, "failure", failureOf(t, send(refused, s, hello)).Error(), "not sent: muted")
 	testkit.Equal(t, len(server.Posts()), 1, "posts")
+}
+
+// TestSendAfterSuspension has time pass between the connection and the request, over each protocol. Nothing is posted too late.
+func TestSendAfterSuspension(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(*httptest.Server){
+		"HTTP/1.1":          (*httptest.Server).Start,
+		"HTTP/1.1 with TLS": (*httptest.Server).StartTLS,
+		"HTTP/2": func(server *httptest.Server) {
+			server.EnableHTTP2 = true
+			server.StartTLS()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			posted := make(chan string, 2)
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if text := r.FormValue("text"); text != "" { // the headers alone are no post
+					posted <- r.Proto
+				}
+				_, _ = io.WriteString(w, `{"ok":true,"ts":"1.000001"}`)
+			}))
+			start(server)
+			t.Cleanup(server.Close)
+			s := newTestSlack(t, Options{Token: "xoxb-1", Channel: "C0000001", APIURL: server.URL})
+			if certificate := server.Certificate(); certificate != nil {
+				roots := x509.NewCertPool()
+				roots.AddCert(certificate)
+				s.transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+			}
+			by := time.Now().Add(time.Hour)
+			checked := sink.WithCheck(t.Context(), func(context.Context) (time.Time, error) { return by, nil })
+			testkit.NoError(t, send(checked, s, hello))
+			testkit.Contains(t, "protocol", <-posted, strings.Fields(name)[0])
+			suspended := httptrace.WithClientTrace(checked, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+				time.Sleep(time.Until(by))
+			}})
+			by = time.Now().Add(100 * time.Millisecond)
+			failure := failureOf(t, send(suspended, s, hello))
+			testkit.Equal(t, failure.Class, sink.Transient, "class: %v", failure)
+			by = time.Now().Add(time.Hour)
+			testkit.NoError(t, send(checked, s, hello))
+			<-posted
+			testkit.Equal(t, len(posted), 0, "late posts")
+		})
+	}
 }
 
 func TestSendOverHTTP2(t *testing.T) {

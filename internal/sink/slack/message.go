@@ -48,7 +48,9 @@ func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m rend
 	var posted answer
 	call := client.Call{Method: "chat.postMessage", Destination: to.destination, Timeout: timeout}
 	call.Judge = func(r client.Reply, err error) client.Verdict {
-		posted = decodeAnswer(r.Body)
+		if err != nil { // an answer that was cut short may prove a post
+			posted = decodeAnswer(r.Body)
+		}
 		return judgePost(r, err, posted)
 	}
 	call.Do = func(ctx context.Context) error {
@@ -59,7 +61,8 @@ func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m rend
 		if to.name != "" {
 			all = append(all, metadata(to.name))
 		}
-		_, _, err := s.web.api.PostMessageContext(ctx, to.channel, all...)
+		channel, ts, err := s.web.api.PostMessageContext(ctx, to.channel, all...)
+		posted = answer{ok: err == nil, channel: channel, ts: ts}
 		return err
 	}
 	if s.o.WebhookURL != "" {

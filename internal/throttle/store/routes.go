@@ -103,7 +103,15 @@ func (r *Rules) Muted(request Request) *Denial {
 	if request.Cost == 0 {
 		return nil
 	}
-	return r.InForce.ofCategory(request.Category).Mutes.Of(request.Severity)
+	return r.MutesOf(request.Category).Of(request.Severity)
+}
+
+// MutesOf returns the mutes that cover a category. Without any mute in force, it costs nothing.
+func (r *Rules) MutesOf(category string) Mutes {
+	if len(r.InForce.mutes) == 0 {
+		return nil
+	}
+	return r.InForce.ofCategory(category).Mutes
 }
 
 // folding returns a function that tells whether a decision may fold an event. In shadow mode every event is sent, and a muted event is in no
