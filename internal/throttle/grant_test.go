@@ -42,6 +42,27 @@ func TestGrantInDoubt(t *testing.T) {
 	}
 }
 
+// TestGrantReleasedDuringReplay releases a grant while Redis is being told of its admission. Nobody waits for the lease.
+func TestGrantReleasedDuringReplay(t *testing.T) {
+	t.Parallel()
+	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Policy: Local})
+	proxy.Refuse(true)
+	proxy.Cut()
+	limiter.until(acting)
+	clean := limiter.one(store.Admitted, request("clean", "a"))
+	uncertain := limiter.one(store.Admitted, request("uncertain", "a"))
+	proxy.Delay(50 * time.Millisecond)
+	proxy.Refuse(false)
+	testkit.Eventually(t, "the admissions are being sent", limiter.recovery.replay.isEmpty)
+	clean.Release(t.Context(), false)
+	uncertain.Release(t.Context(), true)
+	limiter.until(answering)
+	for id, inDoubt := range map[string]bool{"clean": false, "uncertain": true} {
+		answer := limiter.want(map[store.Verdict]int{store.Reclaimed: 1}, request(id, "a"))[0]
+		testkit.Equal(t, answer.InDoubt, inDoubt, "%s: in doubt", id)
+	}
+}
+
 // TestGrantThatWaits has the leases of grants lapse while their holders wait, and after they have begun.
 func TestGrantThatWaits(t *testing.T) {
 	t.Parallel()

@@ -238,15 +238,24 @@ func (r *replay) tell(ctx context.Context, batch []*granted) error {
 	if err != nil {
 		return err
 	}
+	_, _ = r.contact.o.Redis.Extend(ctx, r.restored(restored, admissions, leaseEnd), 0) // if this fails, the leases lapse by themselves
+	return nil
+}
+
+// restored records that Redis knows of grants with these admissions. It returns the leases that were released in the meantime.
+func (r *replay) restored(grants []*granted, sent []store.Admission, leaseEnd int64) (released []store.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, g := range restored {
-		if g.Became == store.GoesOn && g.local {
+	for i, g := range grants {
+		if sent[i].Became == store.GoesOn && g.Became != store.WasDelivered && g.local {
 			g.local, g.Lease.End = false, leaseEnd
+			if g.Became == store.WasReleased {
+				released = append(released, g.Lease)
+			}
 		}
 		if g.refunded && !g.local {
 			r.remember(g) // now that Redis knows of the admission, it can be refunded
 		}
 	}
-	return nil
+	return released
 }
