@@ -87,6 +87,7 @@ func TestDelayedOrders(t *testing.T) {
 	testkit.Equal(t, strings.Count(list, "\n"), events, "lines of %s", list)
 	wantShown(t, d.delayed("list", "orders"), "no event waits")
 	run(t, d.settings(), "delayed", "drop", "payments").want(2, "confirm with --yes")
+	run(t, d.settings("HTTP_ADDR", "off"), "delayed", "drop", "payments", "nosuch", "--yes").want(1, "nosuch: no such event waits")
 
 	wantShown(t, d.delayed("release", "payments", waits[0], "--as", "alice", "--yes"), "released 1 event")
 	workers.awaitEvents(2, "outcome", "sent")

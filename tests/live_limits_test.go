@@ -139,6 +139,8 @@ func TestLimitsSetWarns(t *testing.T) {
 	d := newDeployment(t)
 	d.startReady("worker", quick("LIMITS", "payments=5/1h")...)
 	wantShown(t, d.limits("set", "paymets", "1/1h"), "warning: no event of paymets is known; payments exists\n")
+	shown := d.notifier("mute", "pyments", "--every", "Tue 02:00-02:01 UTC", "--reason", "backup")
+	wantShown(t, shown, "warning: no event of pyments is known; payments exists\n")
 	me, err := user.Current()
 	testkit.NoError(t, err)
 	wantShown(t, d.limits("history"), " "+me.Username+"@")

@@ -43,6 +43,10 @@ func TestMuteIsExact(t *testing.T) {
 	shown := d.notifier("mute", "payments", "--for", "1h", "--reason", "ledger migration", "--except", "critical", "--as", "ann")
 	posted := count(d.slack.Accepted(), "category")["payments.refunds"]
 	wantShown(t, shown, "payments is muted until ", ", except critical events\n")
+	for _, other := range [][]string{{"--for", "5s", "--except", "critical"}, {"--for", "2h"}} {
+		arguments := append([]string{"mute", "payments", "--reason", "in a hurry"}, other...)
+		run(t, d.settings("HTTP_ADDR", "off"), arguments...).want(2, ", by ann: ledger migration; to end this mute earlier, or to change its exception, confirm with --yes")
+	}
 	workers[1].kill()
 	workers[0].signal(syscall.SIGCONT)
 	workers[1] = d.startReady("worker 2 again", changes...)

@@ -158,6 +158,8 @@ var usageFaults = map[string]string{
 	"mute a --every Tue --reason x":                  `"Tue" is not a weekly schedule`,
 	"mute > --for 1h --reason x":                     "this mutes all events: confirm with --yes",
 	"mute * --for 1h --reason x":                     "this mutes all events: confirm with --yes",
+	"mute global --for 1h --reason x":                `"global" is a limit and no path of events; '>' mutes all events`,
+	"mute category --for 1h --reason x":              `"category" is a limit and no path of events`,
 	"mute a --for 1h --reason x --except error":      "--except error: only critical can be excepted",
 	"unmute":                               "expected: notifier unmute PATH",
 	"unmute a --every Tue":                 `"Tue" is not a weekly schedule`,

@@ -213,6 +213,7 @@ func (d *delayedCommand) order(ctx context.Context, o delayedOrder, arguments []
 	if err != nil {
 		return err
 	}
+	missing := d.reportMissing(ids, events)
 	held := len(events)
 	events = slices.DeleteFunc(events, func(e delayed.Event) bool { return !e.Scheduled() && e.Reason != delayed.Due })
 	if held -= len(events); held > 0 {
@@ -231,7 +232,22 @@ func (d *delayedCommand) order(ctx context.Context, o delayedOrder, arguments []
 	if orders.gone > 0 {
 		_, _ = fmt.Fprintf(d.out, "(a worker has decided %s meanwhile)\n", countEvents(orders.gone))
 	}
+	if err == nil && missing > 0 {
+		err = errReported
+	}
 	return err
+}
+
+// reportMissing prints the IDs that no event has, and returns their number.
+func (d *delayedCommand) reportMissing(ids []string, events []delayed.Event) (missing int) {
+	for _, id := range ids {
+		shown := event.ShownAs(id)
+		if !slices.ContainsFunc(events, func(e delayed.Event) bool { return slices.Contains(shown, e.ID) }) {
+			_, _ = fmt.Fprintf(d.problems, "%s: no such event waits\n", plain.Line(id))
+			missing++
+		}
+	}
+	return missing
 }
 
 func countEvents(n int) string { return screen.Numbered(n, "event", "events") }

@@ -33,7 +33,7 @@ func newDLQCommand() *cobra.Command {
 		Short: "List, replay or drop dead letters",
 		Long: "Dead letters are events that cannot be delivered: Slack rejected the message, or the worker cannot decode the\n" +
 			"body. They are kept in a stream of their own (NOTIFIER_DLQ_STREAM).\n\n" +
-			"ID is the number of a letter, which dlq list shows, or the ID of its event.",
+			"ID is the number of a letter, which dlq list shows, or the ID of its event. If that is a number, write id:4711.",
 		Example: "  notifier dlq list --reason rejected --since 24h\n" +
 			"  notifier dlq show 17\n" +
 			"  notifier dlq replay --reason rejected --dry-run\n" +
@@ -230,11 +230,11 @@ func (d *dlqCommand) read(ctx context.Context, ids []string) (all, chosen []dead
 	if d.flags.since > 0 {
 		filter.Since = time.Now().Add(-time.Duration(d.flags.since))
 	}
-	chosen, absent, err := filter.Select(all)
+	chosen, absent := filter.Select(all)
 	for _, id := range absent {
 		_, _ = fmt.Fprintf(d.problems, "%s: %v\n", plain.Line(id), deadletters.ErrNotFound)
 	}
-	return all, chosen, len(absent), err
+	return all, chosen, len(absent), nil
 }
 
 func (d *dlqCommand) list(ctx context.Context, _ []string) error {

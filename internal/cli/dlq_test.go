@@ -182,6 +182,7 @@ func TestDLQProblems(t *testing.T) {
 	testkit.Must(js.PublishMsg(t.Context(), bare))(t)
 	putLetter(t, js, "rejected", "order-2", "text", "no_text")
 	putLetter(t, js, "rejected", "2", "text", "no_text")
+	putLetter(t, js, "rejected", "9", "text", "no_text")
 	requirePart := func(line, output, says string) {
 		t.Helper()
 		got, problems, err := dlq(t, strings.Fields(line)...)
@@ -189,7 +190,10 @@ func TestDLQProblems(t *testing.T) {
 			t.Errorf("dlq %s prints %q and %q, %v, want %q and %q", line, got, problems, err, output, says)
 		}
 	}
-	requireFailure(t, Failure, "dlq replay 2", "is the number of one dead letter and the event's ID of another one, 3")
+	requirePart("drop 9 --yes", "dropped 0 letters", "9: no such dead letter") // no event takes the place of a letter
+	if got, problems, err := dlq(t, "drop", "id:9", "--yes"); err != nil || strings.TrimSpace(got) != "dropped 1 letter" {
+		t.Errorf("dlq drop id:9 prints %q and %q, %v", got, problems, err)
+	}
 	requirePart("replay 1 order-2 nothing\x1b", "replayed 1 letter",
 		"nothing: no such dead letter\nletter 1: it cannot be replayed: it does not say on which subject")
 	requireHeld(t, js, 1, 2)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -196,7 +197,7 @@ func (l *limitsCommand) rollback(cmd *cobra.Command, arguments []string) error {
 		if err != nil {
 			return err
 		}
-		changes, err := bucket.Rollback(ctx, revision)
+		changes, err := bucket.Rollback(ctx, revision, func(changes []overrides.Change) error { return checkAll(ctx, l.limits.Live, bucket, changes) })
 		for _, change := range changes {
 			_, _ = fmt.Fprintf(l.out, "%s: %s -> %s (revision %d)\n", change.Name, valueOf(change.Old), valueOf(change.Value)+ending(change.Change), change.Revision)
 		}
@@ -208,6 +209,28 @@ func (l *limitsCommand) rollback(cmd *cobra.Command, arguments []string) error {
 		}
 		return errors.Join(err, l.enforce(ctx, bucket))
 	})(cmd, arguments)
+}
+
+// checkAll rejects changes to a bucket that workers would ignore.
+func checkAll(ctx context.Context, live *limits.Live, bucket *overrides.Bucket, changes []overrides.Change) error {
+	s, err := bucket.Load(ctx)
+	if err != nil {
+		return err
+	}
+	for _, change := range changes {
+		s.Entries = slices.DeleteFunc(s.Entries, func(e overrides.Change) bool { return e.Name == change.Name })
+		if change.Deleted {
+			continue
+		}
+		if _, err := live.Check(setup.LiveEntry(change)); err != nil {
+			return &UsageError{fmt.Errorf("workers would ignore %s: %w", change.Name, err)}
+		}
+		s.Entries = append(s.Entries, change)
+	}
+	if _, err = live.Ruleset(s.Generation, s.Revision, setup.LiveEntries(s)); err != nil {
+		return &UsageError{err}
+	}
+	return nil
 }
 
 // withStore connects to Redis with the limits of a tree, calls use, and closes the connection.

@@ -154,6 +154,17 @@ func TestLimitsFaults(t *testing.T) {
 	)
 }
 
+// A rollback to a limit that workers would ignore changes nothing. A worker that starts with such a limit would take no events.
+func TestLimitsRollbackIsChecked(t *testing.T) {
+	limitsServers(t, nil)
+	mustLimits(t, "set global 30/30m")
+	mustLimits(t, "unset global")
+	t.Setenv("NOTIFIER_GUARANTEES", "security=50")
+	requireFailure(t, Usage, "limits rollback 1", "rolling back to revision 1: workers would ignore global: ", "guarantees of 50 slots")
+	t.Setenv("NOTIFIER_GUARANTEES", "")
+	testkit.Contains(t, "limits rollback 1", mustLimits(t, "rollback 1"), "global: (unset) -> 30/30m (revision 3)")
+}
+
 // Without the bucket the list has the limits of the settings. Changes fail.
 func TestLimitsWithoutBucket(t *testing.T) {
 	limitsServers(t, map[string]string{"NATS_PROVISION": "false", "LIMITS_BUCKET": "team-limits"})

@@ -16,6 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/schedule"
 	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
@@ -68,7 +69,7 @@ func newMuteCommands() []*cobra.Command {
 	flags.StringVar(&m.until, "until", "", "until when: 18:00 today, or a time such as 2026-12-01T06:00:00+01:00")
 	flags.StringVar(&m.reason, "reason", "", "why; workers show it in digests, the journal and notifier why")
 	flags.StringVar(&m.spares, "except", "", "severity of events that are sent anyway: critical")
-	flags.BoolVar(&m.command.yes, "yes", false, "mute all events (>) without asking")
+	flags.BoolVar(&m.command.yes, "yes", false, "mute all events (>), or replace a mute that is longer or has no exception, without asking")
 	for _, changing := range []*cobra.Command{mute, unmute} {
 		changing.Flags().StringVar(&m.every, "every", "", "schedule, such as 'Tue 02:00-04:00 Europe/Paris'")
 		changing.Flags().StringVar(&m.command.by, "as", "", "name of the author (default: the user of the NATS connection, else user@host)")
@@ -100,6 +101,8 @@ func (m *muteCommand) check(cmd *cobra.Command, arguments []string) error {
 		return fmt.Errorf("--for %s is not between 1s and 30d", m.command.lasts)
 	case m.spares != "" && m.spares != string(event.SeverityCritical):
 		return fmt.Errorf("--except %.40s: only critical can be excepted", m.spares)
+	case arguments[0] == limits.LevelGlobal || arguments[0] == limits.LevelCategory:
+		return fmt.Errorf("%q is a limit and no path of events; '>' mutes all events", arguments[0])
 	case isEverything(arguments[0]) && !m.command.yes:
 		return errors.New("this mutes all events: confirm with --yes")
 	}
@@ -169,6 +172,9 @@ func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
 	if m.every != "" {
 		mute = mute.Recurring(m.weekly)
 	}
+	if err := m.replace(ctx, bucket, mute.Name); err != nil {
+		return err
+	}
 	set, err := bucket.SetMute(ctx, mute, func(now time.Time) time.Time {
 		until, _ := m.end(now) // checked before
 		return until
@@ -180,6 +186,7 @@ func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
 		return err
 	}
 	path := set.Name.MutedPath()
+	m.command.warnOfPath(path)
 	if set.Until.IsZero() {
 		begin, _ := m.weekly.Next(time.Now())
 		_, _ = fmt.Fprintf(m.command.out, "%s is muted %s, next at %s\n", path, set.Muting.Every, screen.Local(begin))
@@ -190,8 +197,26 @@ func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	m.command.warnOfPath(path)
 	_, _ = fmt.Fprintf(m.command.out, "%s is muted until %s%s\n", path, screen.Local(set.Until), spared(set.Muting.Spare))
+	return nil
+}
+
+// replace prints the mute in force that a mute replaces. It returns an error if that changes what is muted now, unless the user has confirmed.
+func (m *muteCommand) replace(ctx context.Context, bucket *overrides.Bucket, name overrides.Name) error {
+	s, err := bucket.Load(ctx)
+	if err != nil {
+		return err
+	}
+	until, _ := m.end(time.Now())
+	for _, mute := range setup.Mutes(s) {
+		switch {
+		case name.Kind != overrides.Mute || mute.Path != name.MutedPath() || mute.Rule != "":
+			continue
+		case !m.command.yes && (until.Before(mute.Until) || m.spares != mute.Spare):
+			return &UsageError{fmt.Errorf("%s; to end this mute earlier, or to change its exception, confirm with --yes", mutedText(mute))}
+		}
+		_, _ = fmt.Fprintf(m.command.out, "replaced: %s\n", mutedText(mute))
+	}
 	return nil
 }
 

@@ -86,8 +86,8 @@ type TLS struct {
 
 // Stream bounds the producers' stream, where it is created.
 type Stream struct {
-	MaxBytes int64         `env:"STREAM_MAX_BYTES" form:"size" default:"1GiB" desc:"size of the stream when it is created: bytes, or '512MiB', '2GB'; '0': unbounded. A full stream refuses its producers"`
-	MaxAge   time.Duration `env:"STREAM_MAX_AGE" form:"max age" default:"7d" desc:"how long the stream keeps an event that no worker takes, set when it is created; '0': for ever"`
+	MaxBytes int64         `env:"STREAM_MAX_BYTES" form:"size" default:"1GiB" desc:"size of the stream: bytes, or '512MiB', '2GB'; '0': unbounded. A full stream refuses its producers. 'notifier provision' changes it later"`
+	MaxAge   time.Duration `env:"STREAM_MAX_AGE" form:"max age" default:"7d" desc:"how long the stream keeps an event that no worker takes; '0': for ever. 'notifier provision' changes it later"`
 }
 
 // Room is the workers' own stream. Its subjects are below the subject of NATS with "-room" appended.
@@ -101,16 +101,16 @@ type DLQ struct {
 	Stream        string        `env:"DLQ_STREAM" form:"stream" shared:"true" default:"NOTIFICATIONS_DLQ" desc:"stream of dead letters"`
 	Subject       string        `env:"DLQ_SUBJECT" form:"subject" shared:"true" default:"notify-dlq" desc:"subject prefix of dead letters: 'notify-dlq.<reason>.<first level of the category>'"`
 	MaxPerSubject int           `env:"DLQ_MAX_PER_SUBJECT" form:"dead letters" shared:"true" default:"1000" desc:"dead letters that are kept of one reason and first-level category, up to 1000000; newer ones push out the oldest"`
-	MaxBytes      int64         `env:"DLQ_MAX_BYTES" form:"size" default:"256MiB" desc:"size of the stream of dead letters when it is created; '0': unbounded"`
-	MaxAge        time.Duration `env:"DLQ_MAX_AGE" form:"max age" default:"30d" desc:"how long a dead letter is kept, set when the stream is created; '0': for ever"`
+	MaxBytes      int64         `env:"DLQ_MAX_BYTES" form:"size" default:"256MiB" desc:"size of the stream of dead letters; '0': unbounded. 'notifier provision' changes it later"`
+	MaxAge        time.Duration `env:"DLQ_MAX_AGE" form:"max age" default:"30d" desc:"how long a dead letter is kept; '0': for ever. 'notifier provision' changes it later"`
 }
 
 // Journal is the stream in which workers record the outcomes of events. Its subjects are below the subject of NATS with "-journal"
 // appended.
 type Journal struct {
 	Stream   string        `env:"JOURNAL_STREAM" form:"stream" shared:"true" default:"NOTIFICATIONS_JOURNAL" desc:"stream in which workers note what became of every event, on 'notify-journal.>'"`
-	Age      time.Duration `env:"JOURNAL_AGE" form:"journal age" default:"24h" desc:"how long it is known what became of an event, set when the stream is created; '0': no journal"`
-	MaxBytes int64         `env:"JOURNAL_MAX_BYTES" form:"size" default:"256MiB" desc:"size of the journal when it is created, in which newer entries push out the oldest; '0': unbounded"`
+	Age      time.Duration `env:"JOURNAL_AGE" form:"journal age" default:"24h" desc:"how long it is known what became of an event; '0': no journal. 'notifier provision' changes it later"`
+	MaxBytes int64         `env:"JOURNAL_MAX_BYTES" form:"size" default:"256MiB" desc:"size of the journal, in which newer entries push out the oldest; '0': unbounded. 'notifier provision' changes it later"`
 }
 
 // Redis is the server that holds the shared budget.

@@ -68,6 +68,7 @@ func TestDelay(t *testing.T) {
 		t.Errorf("wait: got %v, want at least a second", took)
 	}
 	f.requireOutcomes(map[string]int{"sent payments": 1})
+	testkit.Equal(t, f.metrics.Get("age"), 0, "observed ages of events that waited for a slot")
 	f.requireHistory("order-1", "send", "finish")
 
 	long := time.Now().Add(-24 * time.Hour)

@@ -44,7 +44,7 @@ func done(c candidate) settlement {
 type EventMetrics interface {
 	Event(category, outcome string, n int)
 	Dropped(category, level string, n int, trace string) // trace: the trace ID of one of the events, "" for none
-	EventAge(d time.Duration, trace string)              // age of a sent event, and its trace ID, "" for none
+	EventAge(d time.Duration, trace string)              // age of a sent event that waited for no slot, and its trace ID, "" for none
 	Redelivered(n int)
 	Resolved(result string) // "paired", "unpaired"
 }
@@ -189,7 +189,10 @@ func (s *settler) countSent(d *delivery) {
 	if d.message.entry.IsReport() {
 		return
 	}
-	s.metrics.EventAge(s.streams.Clock.Since(d.message.entry.Since), d.message.span.TraceID())
+	// What waited for a slot is late by intent. In its channel's queue it is not known of an event whether it did.
+	if m := d.message; !m.waited() && (!m.holdsSlots() || s.reporter.reader.delay(m.about.category) == 0) {
+		s.metrics.EventAge(s.streams.Clock.Since(m.entry.Since), m.span.TraceID())
+	}
 	if d.event.Resolves() && d.message.entry.Order.Action == "" {
 		s.metrics.Resolved("paired")
 		if ended := s.endsUnderMutes([]settlement{{message: d.message}}); s.drops.count != nil && len(ended) > 0 {

@@ -1,7 +1,6 @@
 package deadletters
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,17 +14,14 @@ type Filter struct {
 	Reasons []string  // none for every reason
 	Under   string    // a category, with all below it; "" for every category
 	Since   time.Time // earliest time; zero for all
-	IDs     []string  // letter numbers or event IDs, in the producers' form or in the form for people; none for all
+	IDs     []string  // letter numbers or event IDs, in the producers' form or in the form for people, perhaps after "id:"; none for all
 }
 
-// Select picks letters. It returns the filter's IDs that no letter has as missing. An ID is refused if it is the number of one letter and
-// the event's ID of another letter.
-func (f Filter) Select(letters []Letter) (chosen []Letter, missing []string, err error) {
+// Select picks letters. It returns the filter's IDs that no letter has as missing.
+func (f Filter) Select(letters []Letter) (chosen []Letter, missing []string) {
 	var named map[uint64]bool
 	if len(f.IDs) > 0 {
-		if named, missing, err = f.named(letters); err != nil {
-			return nil, nil, err
-		}
+		named, missing = f.named(letters)
 	}
 	for _, l := range letters {
 		if (named == nil || named[l.Number]) && !l.Stored.Before(f.Since) &&
@@ -34,43 +30,44 @@ func (f Filter) Select(letters []Letter) (chosen []Letter, missing []string, err
 			chosen = append(chosen, l)
 		}
 	}
-	return chosen, missing, nil
+	return chosen, missing
 }
 
-// named returns the numbers of the letters that have one of the IDs.
-func (f Filter) named(letters []Letter) (numbers map[uint64]bool, missing []string, err error) {
+// ofEvent is the prefix of an event's ID that may look like the number of a letter.
+const ofEvent = "id:"
+
+// named returns the numbers of the letters that have one of the IDs. A number is always that of a letter, even if the letter is gone: a producer
+// chooses the IDs of its events, and must not put an event in the place of a letter that somebody names again.
+func (f Filter) named(letters []Letter) (numbers map[uint64]bool, missing []string) {
 	byID := make(map[string][]uint64)
-	byNumber := make(map[uint64]bool)
+	numbers = make(map[uint64]bool)
+	exists := make(map[uint64]bool)
 	for _, l := range letters {
+		exists[l.Number] = true
 		if l.ID != "" {
 			byID[l.ID] = append(byID[l.ID], l.Number)
 		}
 		if shown := l.ShownID(); shown != l.ID {
 			byID[shown] = append(byID[shown], l.Number)
 		}
-		byNumber[l.Number] = true
 	}
-	numbers = make(map[uint64]bool)
 	for _, id := range f.IDs {
-		var ofEvent []uint64
-		for _, shown := range event.ShownAs(id) {
-			ofEvent = append(ofEvent, byID[shown]...)
+		var found []uint64
+		if number, err := strconv.ParseUint(id, 10, 64); err == nil {
+			if exists[number] {
+				found = []uint64{number}
+			}
+		} else {
+			for _, shown := range append(event.ShownAs(id), event.ShownAs(strings.TrimPrefix(id, ofEvent))...) {
+				found = append(found, byID[shown]...)
+			}
 		}
-		number, err := strconv.ParseUint(id, 10, 64)
-		isNumber := err == nil && byNumber[number]
-		if isNumber && len(ofEvent) > 0 && !slices.Equal(ofEvent, []uint64{number}) {
-			return nil, nil, fmt.Errorf("%s is the number of one dead letter and the event's ID of another one, %d: name them by the other of the two",
-				id, ofEvent[0])
-		}
-		if isNumber {
-			numbers[number] = true
-		}
-		for _, n := range ofEvent {
+		for _, n := range found {
 			numbers[n] = true
 		}
-		if !isNumber && len(ofEvent) == 0 {
+		if len(found) == 0 {
 			missing = append(missing, id)
 		}
 	}
-	return numbers, missing, nil
+	return numbers, missing
 }

@@ -72,7 +72,11 @@ func (b *bodies) read(r *http.Request, in *room) (*body, *problem) {
 	}
 	for {
 		if len(read.data) == cap(read.data) {
+			ownShare := in.from.held.Load()+int64(cap(read.data)) > in.from.mostHeld
 			if problem := in.take(cap(read.data)); problem != nil {
+				if ownShare { // this server has no trouble
+					problem = newProblem(http.StatusTooManyRequests, "too many large requests of this token are under way").later(busyPause)
+				}
 				return nil, problem
 			}
 			read.data = append(make([]byte, 0, 2*cap(read.data)), read.data...)

@@ -33,7 +33,7 @@ type Metrics interface {
 const (
 	Stored    = "stored"    // an event that JetStream has stored now
 	Duplicate = "duplicate" // an event that JetStream had already stored
-	Limited   = "limited"   // a request above the client's rate
+	Limited   = "limited"   // a request above the client's rate, or above its share of the memory
 	Refused   = "refused"   // a request that would fail again, such as a request with an invalid body
 )
 
@@ -159,6 +159,9 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 			maker{decoder: h.decoder, category: category, header: r.Header}, from, connectionOf(r.Context()), alerts,
 		})
 	}
+	if refusal != nil && refusal.Status == http.StatusTooManyRequests {
+		h.metrics.Count(from.name, Limited)
+	}
 	if refusal != nil && refusal.isFinal() {
 		h.metrics.Count(from.name, Refused)
 		h.refusals.Add(from.name, 1, "category", path, "status", refusal.Status, "detail", refusal.Detail)
@@ -234,7 +237,6 @@ type request struct {
 // the size of a group is unknown until all of it is stored.
 func (h *handler) admit(w http.ResponseWriter, r *http.Request, asked request) ([]byte, *problem) {
 	if wait := asked.from.spend(); wait > 0 {
-		h.metrics.Count(asked.from.name, Limited)
 		return nil, newProblem(http.StatusTooManyRequests, "more events than the rate of this token allows").later(wait)
 	}
 	form, refusal := formOf(r.Header)

@@ -199,7 +199,7 @@ func TestContextEnds(t *testing.T) {
 		"set":      func() error { _, err := b.Set(ctx, enforced("a"), "1/1m", 0); return err },
 		"unset":    func() error { _, err := b.Unset(ctx, enforced("a")); return err },
 		"history":  func() error { _, err := b.History(ctx); return err },
-		"rollback": func() error { _, err := b.Rollback(ctx, 1); return err },
+		"rollback": func() error { _, err := b.Rollback(ctx, 1, unchecked); return err },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: got error %v, want %v", what, err, context.Canceled)
@@ -271,7 +271,7 @@ func TestRights(t *testing.T) {
 			f.change(b, "shadow global=1/1m", "-payments.*")
 			f.load(b)
 			testkit.Must(b.History(f.context()))(f)
-			testkit.Equal(f, len(testkit.Must(b.Rollback(f.context(), first))(f)), 2, "overrides rolled back")
+			testkit.Equal(f, len(testkit.Must(b.Rollback(f.context(), first, unchecked))(f)), 2, "overrides rolled back")
 		}},
 		"provisioning": {slices.Concat(readRights, provisionRights), func(f *fixture, js jetstream.JetStream) {
 			f.load(testkit.Must(Open(f.context(), js, f.options(true)))(f))

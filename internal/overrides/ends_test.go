@@ -209,7 +209,7 @@ func TestRollbackOfEnds(t *testing.T) {
 	}{
 		{long.Revision, []string{"a=2"}}, {over.Revision, []string{"a=3"}}, {1, []string{"a=1"}},
 	} {
-		testkit.Must(b.Rollback(f.context(), test.to))(t)
+		testkit.Must(b.Rollback(f.context(), test.to, unchecked))(t)
 		s := f.load(b)
 		f.requireEntries(s, test.want...)
 		if test.to == long.Revision && (!s.Entries[0].Until.Equal(long.Until) || s.Entries[0].Then != "1") {

@@ -3,7 +3,6 @@ package overrides
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -66,9 +65,10 @@ func (b *Bucket) Earlier(ctx context.Context, name Name) ([]string, error) {
 
 // Rollback restores the state right after a revision, and returns its changes in the order of their names. An override that had an end
 // gets that end again. If the end has passed, Rollback restores the value that followed. It returns [ErrUnknownRevision] if the revision
-// does not exist or the changes up to it are no longer stored. It returns [ErrConflict] if an override has been changed concurrently. With an error,
-// it returns the changes made so far. A second call makes the remaining changes.
-func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]PastChange, error) {
+// does not exist or the changes up to it are no longer stored. It returns the error of check, which gets all changes before any is made. It returns
+// [ErrConflict] if an override has been changed concurrently. With an error, it returns the changes made so far. A second call makes the remaining
+// changes.
+func (b *Bucket) Rollback(ctx context.Context, revision uint64, check func([]Change) error) ([]PastChange, error) {
 	h, err := b.history(ctx)
 	if err != nil {
 		return nil, err
@@ -77,17 +77,19 @@ func (b *Bucket) Rollback(ctx context.Context, revision uint64) ([]PastChange, e
 		return nil, err
 	}
 	changes := h.back(revision)
+	if err := check(changes); err != nil {
+		return nil, fmt.Errorf("rolling back to revision %d: %w", revision, err)
+	}
 	now := newestOf(h.changes, h.last, h.limit)
 	var made []PastChange
-	for i, name := range slices.SortedFunc(maps.Keys(changes), Name.Compare) {
-		replaced := now[changes[name].stored.key]
-		stored, err := b.store(ctx, changes[name], replaced.Revision)
+	for i, change := range changes {
+		replaced := now[change.stored.key]
+		stored, err := b.store(ctx, change, replaced.Revision)
 		if err != nil {
 			return made, fmt.Errorf("rolling back to revision %d, with %d of %d changes made: changing %s: %w",
-				revision, i, len(changes), name, err)
+				revision, i, len(changes), change.Name, err)
 		}
-		change := changes[name]
-		change.Name, change.Revision = name, stored
+		change.Revision = stored
 		made = append(made, PastChange{Change: change, Old: replaced.Value, OldKnown: true})
 	}
 	return made, nil
@@ -112,13 +114,13 @@ func (b *Bucket) history(ctx context.Context) (history, error) {
 	}, nil
 }
 
-// back returns the changes from the present state to the state after a revision, each with the revision that it replaces.
-func (h history) back(revision uint64) map[Name]Change {
+// back returns the changes from the present state to the state after a revision, in the order of their names, each with the revision that it
+// replaces.
+func (h history) back(revision uint64) (changes []Change) {
 	then, now := newestOf(h.changes, revision, h.limit), newestOf(h.changes, h.last, h.limit)
-	changes := make(map[Name]Change)
 	for key, current := range now {
 		earlier, known := then[key]
-		again := Change{stored: stored{key: key}, Deleted: true, Revision: current.Revision}
+		again := Change{Name: current.Name, stored: stored{key: key}, Deleted: true, Revision: current.Revision}
 		switch {
 		case !known || earlier.Deleted:
 		case earlier.due(h.read):
@@ -128,9 +130,10 @@ func (h history) back(revision uint64) map[Name]Change {
 		}
 		isSame := again.Deleted == current.Deleted && (again.Deleted || again.Value == current.Value && again.Until.Equal(current.Until))
 		if !current.stored.foreign && !isSame && current.Name.Kind == Limit { // what an operator muted or unmuted since stays so
-			changes[current.Name] = again
+			changes = append(changes, again)
 		}
 	}
+	slices.SortFunc(changes, func(a, b Change) int { return a.Name.Compare(b.Name) })
 	return changes
 }
 

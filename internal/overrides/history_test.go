@@ -63,7 +63,7 @@ func (f *fixture) requireUnknown(b *Bucket, revision uint64, says string) {
 	f.Helper()
 	_, err := at(f.context(), b, revision)
 	f.wantError(err, ErrUnknownRevision, says)
-	_, err = b.Rollback(f.context(), revision)
+	_, err = b.Rollback(f.context(), revision, unchecked)
 	f.wantError(err, ErrUnknownRevision, says)
 }
 
@@ -193,7 +193,7 @@ func TestRollback(t *testing.T) {
 	f.change(b, "changed.*=other", "-shadow removed", "-blank", "added=new", "never=again")
 
 	want := []Name{enforced("added"), enforced("blank"), enforced("changed.*"), enforced("never"), shadow("removed")}
-	made := testkit.Must(b.Rollback(f.context(), target))(t)
+	made := testkit.Must(b.Rollback(f.context(), target, unchecked))(t)
 	testkit.EqualSlices(t, namesOf(made), want, "changes of the rollback")
 	if changed := made[2]; changed.Old != "other" || changed.Value != "2" || changed.Revision != target+6+3 {
 		t.Errorf("third change: got %+v, want changed.* from other to 2 in revision %d", changed, target+6+3)
@@ -204,8 +204,8 @@ func TestRollback(t *testing.T) {
 	testkit.Equal(t, testkit.Must(f.keyValue().Get(f.context(), "Foreign"))(t).Revision(), target+1, "revision of the key that names no limit")
 
 	// A second rollback changes nothing. A rollback can be rolled back.
-	testkit.Equal(t, len(testkit.Must(b.Rollback(f.context(), target))(t)), 0, "changes of a second rollback")
-	testkit.Must(b.Rollback(f.context(), target+6))(t)
+	testkit.Equal(t, len(testkit.Must(b.Rollback(f.context(), target, unchecked))(t)), 0, "changes of a second rollback")
+	testkit.Must(b.Rollback(f.context(), target+6, unchecked))(t)
 	f.requireEntries(f.load(b), "added=new", "changed.*=other", "kept=1", "never=again")
 }
 
@@ -221,13 +221,13 @@ func TestRollbackLosesRace(t *testing.T) {
 			f.change(b, "b=theirs")
 		}
 	}}, f.options(false))
-	changed, err := loser.Rollback(f.context(), target)
+	changed, err := loser.Rollback(f.context(), target, unchecked)
 	if !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "1 of 3 changes made") || !slices.Equal(namesOf(changed), []Name{enforced("a")}) {
 		t.Errorf("changed: %v, %v; want the first, and ErrConflict", changed, err)
 	}
 	f.requireEntries(f.load(b), "a=1", "b=theirs", "c=4")
 
-	rest := testkit.Must(b.Rollback(f.context(), target))(t)
+	rest := testkit.Must(b.Rollback(f.context(), target, unchecked))(t)
 	testkit.EqualSlices(t, namesOf(rest), []Name{enforced("b"), enforced("c")}, "changes of the next rollback")
 	f.requireEntries(f.load(b), "a=1")
 }
@@ -238,4 +238,28 @@ func namesOf(changes []PastChange) []Name {
 		names[i] = change.Name
 	}
 	return names
+}
+
+// unchecked accepts every rollback.
+func unchecked([]Change) error { return nil }
+
+// TestRollbackIsChecked rejects a rollback before it changes anything.
+func TestRollbackIsChecked(t *testing.T) {
+	t.Parallel()
+	f, b := newBucketFixture(t)
+	first := f.change(b, "payments=1/1h")
+	last := f.change(b, "security=2/1h", "payments=3/1h")
+	rejected := errors.New("rejected")
+	var checked []string
+	made, err := b.Rollback(f.context(), first, func(changes []Change) error {
+		for _, change := range changes {
+			checked = append(checked, fmt.Sprintf("%s %s %t", change.Name, change.Value, change.Deleted))
+		}
+		return rejected
+	})
+	if !errors.Is(err, rejected) || len(made) > 0 {
+		t.Errorf("rollback: got %v, %v, want no change and the error of the check", made, err)
+	}
+	testkit.EqualSlices(t, checked, []string{"payments 1/1h false", "security  true"}, "changes checked")
+	testkit.Equal(t, f.load(b).Revision, last, "newest revision")
 }

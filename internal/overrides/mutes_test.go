@@ -75,6 +75,6 @@ func TestMutesInTheBucket(t *testing.T) {
 		testkit.Equal(t, s.Mutes[i].Name.Kind, want, "kind of mute %d", i)
 		testkit.Equal(t, s.Mutes[i].Name.Pattern, "db", "pattern of mute %d", i)
 	}
-	testkit.Must(b.Rollback(f.context(), set.Revision-1))(t)
+	testkit.Must(b.Rollback(f.context(), set.Revision-1, unchecked))(t)
 	testkit.Equal(t, len(f.load(b).Mutes), 3, "mutes after a rollback")
 }

@@ -41,7 +41,7 @@ func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
 	m.stored = r.counters("notifier_ingest_events_total",
 		"Events over HTTP that JetStream has acknowledged: stored, or duplicate if it had their ID.", "client", "result")
 	m.limited = r.counters("notifier_ingest_limited_total",
-		"Requests for events above the rate of their client.", "client")
+		"Requests for events above the rate of their client, or above its share of the memory for bodies.", "client")
 	m.refused = r.counters("notifier_ingest_refused_total",
 		"Requests of a client that were refused and are not sent again, such as a body that no worker could deliver.", "client")
 	m.bytes = r.counter("notifier_ingest_bytes_total",

@@ -1,6 +1,7 @@
 package configs_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -34,9 +35,9 @@ func (s sample) Copy() chunks.Sample           { return s }
 
 // scraped is what scrapes found of a series, once a minute.
 type scraped struct {
-	labels []string // names and values
-	from   int      // the first minute
-	values []float64
+	labels []string  // names and values
+	from   int       // the first minute
+	values []float64 // NaN: no scrape
 }
 
 // steady returns a value that scrapes found for some minutes.
@@ -45,7 +46,9 @@ func steady(value float64, minutes int) []float64 { return slices.Repeat([]float
 func (s scraped) series() storage.Series {
 	var samples []chunks.Sample
 	for i, value := range s.values {
-		samples = append(samples, sample{s.from + i, value})
+		if !math.IsNaN(value) {
+			samples = append(samples, sample{s.from + i, value})
+		}
 	}
 	return storage.NewListSeries(labels.FromStrings(s.labels...), samples)
 }
@@ -82,13 +85,19 @@ func up(job, instance string, value float64, minutes int) scraped {
 	return scraped{[]string{"__name__", "up", "job", job, "instance", instance}, 0, steady(value, minutes)}
 }
 
-// counter returns what scrapes found of a counter of events with a label.
+// counter returns what scrapes of a worker found of a counter with a label.
 func counter(name, label, value string, from int, values ...float64) scraped {
-	return scraped{[]string{"__name__", name, label, value, "instance", "a"}, from, values}
+	return counterOf("notifier", name, label, value, from, values...)
+}
+
+// counterOf is counter for a worker of a job.
+func counterOf(job, name, label, value string, from int, values ...float64) scraped {
+	return scraped{[]string{"__name__", name, "job", job, label, value, "instance", "a"}, from, values}
 }
 
 // TestAlertExpressions evaluates rules after two hours. A dead ingest: the rule fires if no target answers or none is left, and not where ingest has never
-// run. Expired events: it fires for the first ones of a category too. The global limit: it fires where only reserved slots are free.
+// run. Expired events: it fires for the first ones of a category too, and not after a gap. The global limit: it fires where only reserved slots are free.
+// A deployment that works hides no other one.
 func TestAlertExpressions(t *testing.T) {
 	t.Parallel()
 	expressions := make(map[string]string)
@@ -102,7 +111,14 @@ func TestAlertExpressions(t *testing.T) {
 			counter("notifier_limit_size", "level", "global", 0, steady(size, 120)...),
 		}
 	}
-	drops := counter(dropped, "level", "global", 100, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)
+	grows := []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}
+	drops := counter(dropped, "level", "global", 100, grows...)
+	gap := slices.Concat(steady(7, 96), steady(math.NaN(), 8), steady(7, 16))
+	stuck := []scraped{
+		counter(events, "outcome", "sent", 0, steady(7, 120)...), counter("notifier_inflight", "kind", "messages", 0, steady(1, 120)...),
+	}
+	failing := counter("notifier_sink_requests_total", "result", "transient", 100, grows...)
+	const staging = "notifier-staging"
 	for _, test := range []struct {
 		alert, name string
 		found       []scraped
@@ -116,11 +132,16 @@ func TestAlertExpressions(t *testing.T) {
 		{"NotifierExpired", "long ago", []scraped{counter(events, "outcome", "expired", 0, steady(7, 120)...)}, false},
 		{"NotifierExpired", "some more", []scraped{counter(events, "outcome", "expired", 110, 0, 0, 3, 3, 3, 3, 3, 3, 3, 3)}, true},
 		{"NotifierExpired", "the first of a category", []scraped{counter(events, "outcome", "expired", 115, steady(9, 5)...)}, true},
+		{"NotifierExpired", "long ago, before a gap", []scraped{counter(events, "outcome", "expired", 0, gap...)}, false},
 		{"NotifierExpired", "other outcomes", []scraped{counter(events, "outcome", "sent", 115, steady(9, 5)...)}, false},
 		{"NotifierGlobalLimitFull", "free slots", slots(80, 100), false},
 		{"NotifierGlobalLimitFull", "no limit", slots(0, 0), false},
 		{"NotifierGlobalLimitFull", "no free slot", slots(100, 100), true},
 		{"NotifierGlobalLimitFull", "free slots for guarantees", append(slots(80, 100), drops), true},
+		{"NotifierStuck", "beside a deployment that works", append(stuck, counterOf(staging, events, "outcome", "sent", 100, grows...)), true},
+		{"NotifierSinkFailing", "beside a deployment that works", []scraped{
+			failing, counterOf(staging, "notifier_sink_requests_total", "result", "ok", 100, grows...), counterOf(staging, "notifier_sink_requests_total", "result", "ok", 99, grows...),
+		}, true},
 	} {
 		t.Run(test.alert+" "+test.name, func(t *testing.T) {
 			t.Parallel()

@@ -157,6 +157,9 @@ func rules(t *testing.T) (all []rulefmt.Rule) {
 	return all
 }
 
+// ofDeployment matches a metric of the notifier in an expression, with the matcher of its job if there is one.
+var ofDeployment = regexp.MustCompile(`notifier_[a-z_]+(\{job="notifier(?:-ingest)?")?`)
+
 // TestAlerts wants each rule to be an alert with its own name, about metrics that exist, with a summary and a description.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
@@ -167,6 +170,11 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("got the alert %q, want a name that no other alert has", rule.Alert)
 		}
 		names[rule.Alert] = true
+		for _, selected := range ofDeployment.FindAllStringSubmatch(rule.Expr, -1) {
+			if selected[1] == "" {
+				t.Errorf("%s: %s is of every deployment, want a matcher of its job", rule.Alert, selected[0])
+			}
+		}
 		testkit.Must(inspect(metrics, rule.Expr))(t)
 		if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) {
 			t.Errorf("%s: got severity %q, want critical, warning or info", rule.Alert, rule.Labels["severity"])

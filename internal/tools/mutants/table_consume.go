@@ -253,8 +253,8 @@ var ofConsume = []mutant{
 		name: "forged-is-an-event",
 		bug:  "An acknowledgement of the server that a producer had published into the room becomes a dead letter of a neighbour.",
 		file: "internal/consume/message.go",
-		old:  `m.source.inRoom && !trusted.IsMarked(m.Headers())`,
-		new:  `m.source.inRoom && !trusted.IsMarked(m.Headers()) && false`,
+		old:  `m.from.inRoom && !trusted.IsMarked(m.Headers())`,
+		new:  `m.from.inRoom && !trusted.IsMarked(m.Headers()) && false`,
 		test: "./internal/consume -run ^TestForgedMessages$",
 	},
 	{
