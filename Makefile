@@ -31,10 +31,13 @@ help: ## Show this list
 build: ## Build bin/notifier
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/notifier ./cmd/notifier
 
-# What runs in the program that the tests build, in an interpreter, or in one goroutine, runs without the race detector: of the first and the
-# last it sees nothing, and the second takes ten times as long with it. Benchmarks are no tests. Lint does what vet does.
-UNRACED := ^Test(Model|Conformance|ShadowTouchesNothing|Memory(Folds|Pairs))$$
-RACED = $$(go list ./... | grep -v -e '/bench$$' -e '/tests$$' -e '/interleave$$')
+# What runs in the program that the tests build, in Redis, in an interpreter, or in one goroutine, runs without the race detector: it sees
+# nothing of the others, and an interpreter takes ten times as long with it. Benchmarks are no tests. Lint does what vet does.
+UNRACED := ^Test(Model|Conformance|ShadowTouchesNothing|Memory(Folds|Pairs)|Scripts|Delays|ExplainSaysWhatDecideDoes|ExactStepByStep)$$
+# Packages without goroutines.
+SERIAL := configs|docs|lua|internal/(algorithm|config|event|limits|plain|replicas|requirements|room|schedule|simulate|sink/render|testing/(doctest|interleave|oracle)|tools/[a-z]+)
+RACED = $$(go list ./... | grep -v -E '/(bench|tests|$(SERIAL))$$')
+UNRACED_PACKAGES = $$(go list ./... | grep -E '/(tests|$(SERIAL))$$')
 
 .PHONY: test
 test: ## Run every test, with the race detector where it can find something, against real servers that the tests start
@@ -49,7 +52,7 @@ test: ## Run every test, with the race detector where it can find something, aga
 .PHONY: test-compiled
 test-compiled:
 	CGO_ENABLED=1 go list -race -test -export $(RACED) >/dev/null
-	go list -test -export ./tests ./internal/testing/interleave ./internal/throttle/store >/dev/null
+	go list -test -export $(UNRACED_PACKAGES) $(SCRIPTED) >/dev/null
 	for tag in failpoints nodev; do go list -export -tags $$tag ./cmd/notifier >/dev/null; done
 
 # A server in the process of a raced test would be raced too, which finds nothing of ours and takes several times as long.
@@ -66,8 +69,12 @@ test-raced: bin/nats-server
 
 .PHONY: test-program
 test-program:
-	$(IN_MEMORY) go test -vet=off -shuffle=on -timeout 30m ./tests ./internal/testing/interleave
+	$(IN_MEMORY) go test -vet=off -shuffle=on -timeout 30m $(UNRACED_PACKAGES)
 	$(THROTTLE) -run '$(UNRACED)' -rapid.checks=100
+	go test -vet=off -shuffle=on -run '$(UNRACED)' $(filter-out ./internal/throttle/store,$(SCRIPTED))
+
+# Packages with tests that UNRACED names.
+SCRIPTED := ./internal/throttle/store ./internal/pacing ./internal/summary
 
 # Both parts of the model test run as often as -rapid.checks says.
 THROTTLE := go test -count=1 -vet=off -timeout 60m ./internal/throttle/store -rapid.steps=100

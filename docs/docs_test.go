@@ -170,6 +170,27 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
+// TestEachTestIsRun checks the Makefile: the tests that it runs without the race detector are in packages where it runs them.
+func TestEachTestIsRun(t *testing.T) {
+	t.Parallel()
+	makefile := read(t, "Makefile")
+	variable := func(name string) string {
+		value := regexp.MustCompile(`(?m)^` + name + ` := (.+)$`).FindStringSubmatch(makefile)
+		if value == nil {
+			t.Fatalf("the Makefile does not set %s", name)
+		}
+		return strings.ReplaceAll(value[1], "$$", "$")
+	}
+	unraced, serial := regexp.MustCompile(variable("UNRACED")), regexp.MustCompile("^(?:"+variable("SERIAL")+")$")
+	for folder, tests := range readSource(t).tests {
+		for _, test := range tests {
+			if unraced.MatchString(test) && !serial.MatchString(folder) && !slices.Contains(strings.Fields(variable("SCRIPTED")), "./"+folder) {
+				t.Errorf("make test does not run %s of %s", test, folder)
+			}
+		}
+	}
+}
+
 var (
 	bugRow     = regexp.MustCompile(`(?m)^\| [^|]+ \| [^|]+ \| (.+) \|$`)
 	beforeFix  = regexp.MustCompile("^`scripts/before-fix ([0-9a-f]{7}) (Test\\w+) \\./([\\w/]+)( \\d+)?`$")

@@ -235,6 +235,10 @@ func TestStatusWatch(t *testing.T) {
 	d.publish("notify.search", eventBody("search"))
 	workers.awaitEvents(1, "outcome", "sent")
 	watching.awaitOutput("1 of 100")
+	another := d.startFleet(1)
+	watching.awaitOutput(fmt.Sprintf("/%d ", another[0].command.Process.Pid)) // two workers of one host
+	watching.awaitOutput(fmt.Sprintf("/%d ", workers[0].command.Process.Pid))
+	another.stop()
 	workers.stop()
 	if strings.Contains(watching.stdout.String(), "\x1b") {
 		t.Error("without a terminal it draws")

@@ -36,10 +36,15 @@ func loadSettings(t *testing.T) config.Config {
 
 // execute runs a command line and returns its outputs.
 func execute(ctx context.Context, input string, arguments ...string) (output, problems string, err error) {
+	return executeReading(ctx, strings.NewReader(input), arguments...)
+}
+
+// executeReading is execute with another input.
+func executeReading(ctx context.Context, in io.Reader, arguments ...string) (output, problems string, err error) {
 	var out, err2 bytes.Buffer
 	root := newRoot()
 	root.SetArgs(arguments)
-	root.SetIn(strings.NewReader(input))
+	root.SetIn(in)
 	root.SetOut(&out)
 	root.SetErr(&err2)
 	err = root.ExecuteContext(ctx)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // show prints the Slack message of each event and publishes nothing.
-func (p *publisher) show(settings config.Config, body []byte, out io.Writer) error {
+func (p *publisher) show(ctx context.Context, settings config.Config, body []byte, out io.Writer) error {
 	template, err := setup.SlackTemplate(settings)
 	if err != nil {
 		return err
@@ -22,7 +23,7 @@ func (p *publisher) show(settings config.Config, body []byte, out io.Writer) err
 	if !p.stdin {
 		return preview(body)
 	}
-	refused, err := p.lines(preview)
+	refused, err := p.lines(ctx, preview)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -128,7 +127,7 @@ func (p *publisher) run(cmd *cobra.Command, arguments []string) error {
 		}
 	}
 	if p.preview {
-		return p.show(settings, body, cmd.OutOrStdout())
+		return p.show(cmd.Context(), settings, body, cmd.OutOrStdout())
 	}
 	return p.publish(cmd.Context(), settings, body, cmd.OutOrStdout())
 }
@@ -142,7 +141,7 @@ func (p *publisher) publish(ctx context.Context, settings config.Config, body []
 	session := &publishing{js: setup.JetStream(connection, jetstream.WithPublishAsyncTimeout(publishTimeout))}
 	refused := 0
 	if p.stdin {
-		refused, err = p.lines(func(body []byte) error { return session.publish(ctx, p.subject, body) })
+		refused, err = p.lines(ctx, func(body []byte) error { return session.publish(ctx, p.subject, body) })
 	} else {
 		for n := 0; n < p.count && err == nil; n++ {
 			err = session.publish(ctx, p.subject, body)
@@ -199,6 +198,9 @@ type publishing struct {
 }
 
 func (p *publishing) publish(ctx context.Context, subject string, body []byte) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if len(p.pending) == maxPending {
 		if _, err := p.await(ctx); err != nil {
 			return err
@@ -253,12 +255,24 @@ func (p *publishing) explain(ctx context.Context, err error) error {
 // maxLine is the longest line of standard input: the largest body that a setting allows, and a line feed.
 const maxLine = 64<<20 + 1
 
-// lines publishes each line that a worker would accept. For every refused line it prints the reason.
-func (p *publisher) lines(publish func(body []byte) error) (refused int, err error) {
-	lines := bufio.NewScanner(p.in)
-	lines.Buffer(nil, maxLine)
-	for number := 1; lines.Scan(); number++ {
-		body := bytes.TrimSpace(bytes.Clone(lines.Bytes()))
+// lines publishes each line that a worker would accept, until the input or the context ends. For every refused line it prints the reason.
+func (p *publisher) lines(ctx context.Context, publish func(body []byte) error) (refused int, err error) {
+	lines, ended := make(chan []byte), make(chan error, 1)
+	go func() { // a read from a silent input cannot be interrupted
+		ended <- p.readLines(ctx, lines)
+		close(lines)
+	}()
+	for number := 1; ; number++ {
+		var body []byte
+		var more bool
+		select {
+		case body, more = <-lines:
+		case <-ctx.Done():
+			return refused, context.Cause(ctx)
+		}
+		if !more {
+			break
+		}
 		if len(body) == 0 {
 			continue
 		}
@@ -271,8 +285,22 @@ func (p *publisher) lines(publish func(body []byte) error) (refused int, err err
 			return refused, err
 		}
 	}
-	if err := lines.Err(); err != nil && !errors.Is(err, os.ErrClosed) {
-		return refused, fmt.Errorf("reading standard input: %w", err)
+	return refused, <-ended
+}
+
+// readLines passes on each line, without blanks around it.
+func (p *publisher) readLines(ctx context.Context, lines chan<- []byte) error {
+	scanner := bufio.NewScanner(p.in)
+	scanner.Buffer(nil, maxLine)
+	for scanner.Scan() {
+		select {
+		case lines <- bytes.TrimSpace(bytes.Clone(scanner.Bytes())):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	return refused, nil
+	if err := scanner.Err(); err != nil {
+		return fmt.Errorf("reading standard input: %w", err)
+	}
+	return nil
 }

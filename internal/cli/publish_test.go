@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
@@ -91,5 +95,12 @@ func TestPublish(t *testing.T) {
 	}
 	if _, _, err := execute(testkit.Ended(t), "", "publish", "payments", "text"); err == nil {
 		t.Error("an interrupted publish: got no error")
+	}
+	silent, input := io.Pipe()
+	defer func() { _ = input.Close() }()
+	ctx, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, interrupt)
+	if output, _, err := executeReading(ctx, silent, "publish", "--stdin"); !errors.Is(err, context.Canceled) || output != "published 0\n" {
+		t.Errorf("interrupted while it reads: got %q, %v", output, err)
 	}
 }

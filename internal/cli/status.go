@@ -98,7 +98,6 @@ func (s *statusCommand) follow(ctx context.Context, options status.Options) erro
 		if err := show(shown); err != nil {
 			return err
 		}
-		options.Expected = len(shown.Workers)
 		for waiting := true; waiting; {
 			select {
 			case <-again.C:

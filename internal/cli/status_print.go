@@ -213,7 +213,7 @@ func (p statusPrinter) suppressed(all []status.Suppressed) panel {
 			next = "in " + screen.Duration(s.Until.Sub(p.now))
 		}
 		b.rows = append(b.rows, []string{
-			plain.Short(s.Category, nameWidth), fmt.Sprint(s.Count), p.since(s.Since) + " ago", next, plain.Short(s.Level, nameWidth),
+			plain.Short(cmp.Or(s.Category, "(not decoded)"), nameWidth), fmt.Sprint(s.Count), p.since(s.Since) + " ago", next, plain.Short(s.Level, nameWidth),
 		})
 	}
 	return b

@@ -171,7 +171,7 @@ func TestReports(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
 	asker := servertest.Connect(t, n.URL)
-	testkit.Equal(t, len(testkit.Must(Ask(t.Context(), asker, "of a test", 0))(t)), 0, "reports without an instance")
+	testkit.Equal(t, len(testkit.Must(Ask(t.Context(), asker, "of a test"))(t)), 0, "reports without an instance")
 	for i, deployment := range []string{"of a test", "of a test", "another"} {
 		report := func(instance string, _ int64) ([]byte, error) {
 			return json.Marshal(map[string]any{"number": i, "instance": instance})
@@ -180,7 +180,7 @@ func TestReports(t *testing.T) {
 	}
 	testkit.Await(t, "both reports", func() error {
 		seen := make(map[int]string)
-		for _, report := range testkit.Must(Ask(t.Context(), asker, "of a test", 2))(t) {
+		for _, report := range testkit.Must(Ask(t.Context(), asker, "of a test"))(t) {
 			var told struct {
 				Number   int
 				Instance string
@@ -194,7 +194,7 @@ func TestReports(t *testing.T) {
 		return nil
 	})
 	asker.Close()
-	if _, err := Ask(t.Context(), asker, "of a test", 0); err == nil {
+	if _, err := Ask(t.Context(), asker, "of a test"); err == nil {
 		t.Error("without a connection there is no error")
 	}
 }
@@ -213,7 +213,7 @@ func TestReportThatFails(t *testing.T) {
 		return []byte(`"` + strings.Repeat("x", int(most)-2) + `"`), nil
 	}})
 	join(t, n.URL, Options{Report: func(string, int64) ([]byte, error) { return []byte(`"sound"`), nil }})
-	ask := func() ([]json.RawMessage, error) { return Ask(t.Context(), asker, "of a test", 2) }
+	ask := func() ([]json.RawMessage, error) { return Ask(t.Context(), asker, "of a test") }
 
 	reports := testkit.Must(ask())(t)
 	longest := slices.MaxFunc(reports, func(a, b json.RawMessage) int { return cmp.Compare(len(a), len(b)) })

@@ -110,7 +110,7 @@ func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 // askWorkers returns the settings of a running worker, and the workers that cannot write the journal. If no worker answers, it returns the
 // settings of this process.
 func (a *Asker) askWorkers(ctx context.Context) (settings config.Config, failing []why.Writer, err error) {
-	reports, err := status.Workers(ctx, a.connection.Conn, a.settings.Redis.Prefix, 0)
+	reports, err := status.Workers(ctx, a.connection.Conn, a.settings.Redis.Prefix)
 	if err != nil || len(reports) == 0 {
 		return a.settings, nil, err
 	}
@@ -208,9 +208,9 @@ func (s *Source) Status(ctx context.Context) (status.Status, error) {
 	return status.Collect(ctx, s.StatusOptions())
 }
 
-// Why returns what became of the events that a text names.
-func (s *Source) Why(ctx context.Context, text string, since time.Time) why.Answer {
-	return s.Finder().Find(ctx, why.Meanings(text, why.Question{Since: since}))[0]
+// Why returns what became of the events that a text names and that meet the conditions.
+func (s *Source) Why(ctx context.Context, text string, conditions why.Question) why.Answer {
+	return s.Finder().Find(ctx, why.Meanings(text, conditions))[0]
 }
 
 // firstDecisions is the age of the oldest decision that the page shows at once.

@@ -26,7 +26,7 @@ type WorkersLimits struct {
 
 // Workers asks all running workers for their limits. Limits that the workers do not report come from the settings.
 func Workers(ctx context.Context, connection *stream.Connection, settings config.Config) (WorkersLimits, error) {
-	reports, err := status.Workers(ctx, connection.Conn, settings.Redis.Prefix, 0)
+	reports, err := status.Workers(ctx, connection.Conn, settings.Redis.Prefix)
 	if err != nil || len(reports) == 0 {
 		return WorkersLimits{}, err
 	}

@@ -29,6 +29,7 @@ var names = Names{Stream: "JOURNAL", Subject: "notify", Age: 24 * time.Hour, Max
 type storage struct {
 	mu      sync.Mutex
 	fails   error
+	refused string        // the first level whose messages are too large
 	slow    time.Duration // the length of a publish
 	entries []Entry
 	stored  []string // subjects of the messages
@@ -42,6 +43,9 @@ func (s *storage) PublishMsg(ctx context.Context, message *nats.Msg, _ ...jetstr
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.refused != "" && strings.HasSuffix(message.Subject, "."+s.refused) {
+		return nil, nats.ErrMaxPayload
+	}
 	if s.fails != nil {
 		return nil, s.fails
 	}
@@ -242,6 +246,37 @@ func TestUnpublishedEntriesAreKept(t *testing.T) {
 		k.log.WantCount(t, 1, "writing the journal again")
 		testkit.Equal(t, k.lost.Get("lost"), 0, "lost entries")
 	})
+}
+
+// TestTooLargeBatchIsLost has a batch that the server does not take. It is counted as lost, and the entries of others are written.
+func TestTooLargeBatchIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := start(t)
+		k.storage.refused = "evil"
+		k.drop("evil", "category", 0, 3)
+		k.drop("payments", "category", 0, 1)
+		time.Sleep(publishEvery + time.Millisecond)
+		results := make(map[Result]int)
+		for _, e := range k.storage.all() {
+			results[e.Result] += e.Counts()
+		}
+		testkit.EqualMaps(t, results, map[Result]int{Dropped: 1, Lost: 3}, "entries")
+		testkit.Equal(t, k.lost.Get("lost"), 3, "lost entries")
+		k.log.WantCount(t, 0, "cannot write the journal")
+	})
+}
+
+// TestBatchesAreBounded records long entries. No message is much larger than a full batch.
+func TestBatchesAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newSecond()
+	for i := range 200 {
+		s.add(&Entry{ID: strings.Repeat("i", 1000), Sequence: uint64(i), Category: "payments", Result: Dropped})
+	}
+	testkit.Equal(t, len(s.full), 3, "full batches")
+	for _, p := range s.full {
+		testkit.AtMost(t, len(p.lines), fullBatch+2000, "bytes of a batch")
+	}
 }
 
 // TestEndDuringAPublish ends the context while a batch is published. The batch is published again, and the log has no complaint.

@@ -38,8 +38,12 @@ const publishTimeout = 2 * time.Second
 // maxUnpublished is the maximum number of entries that stay in memory after publishing failed.
 const maxUnpublished = 20_000
 
-// maxBatch is the maximum number of entries in a message: about 100 KB before compression.
-const maxBatch = 500
+// maxBatch is the maximum number of entries in a message, and fullBatch the size from which a message takes no more, in bytes before
+// compression. A server may take far less than the usual 1 MiB.
+const (
+	maxBatch  = 500
+	fullBatch = 64 << 10
+)
 
 // Publisher stores messages. [jetstream.JetStream] implements it.
 type Publisher interface {
@@ -209,7 +213,7 @@ func (s *second) add(e *Entry) {
 	if e.Decided.After(p.to) {
 		p.to = e.Decided
 	}
-	if p.n++; p.n == maxBatch {
+	if p.n++; p.n == maxBatch || len(p.lines) >= fullBatch {
 		s.full = append(s.full, *p)
 		*p = pile{first: first}
 	}
@@ -286,12 +290,17 @@ func (r *Recorder) Run(ctx context.Context) {
 }
 
 // publish publishes the batches that could not be published earlier, and then the new ones. It stops at the first failure and leaves the
-// rest to the next second.
+// rest to the next second. A batch that is too large for the server is lost.
 func (r *Recorder) publish(ctx context.Context) {
 	r.unpublished = append(r.unpublished, r.batches()...)
 	var err error
 	for len(r.unpublished) > 0 {
-		if err = r.publishBatch(ctx, r.unpublished[0].message); err != nil {
+		err = r.publishBatch(ctx, r.unpublished[0].message)
+		if errors.Is(err, nats.ErrMaxPayload) { // the server will never take it
+			r.lose(r.unpublished[:1])
+			err = nil
+		}
+		if err != nil {
 			break
 		}
 		r.unpublished = r.unpublished[1:]

@@ -49,9 +49,9 @@ func (n Name) String() string {
 	case n.Shadow:
 		return "shadow " + n.Pattern
 	case n.Kind == Recurring:
-		return "recurring mute of " + n.Pattern
+		return "recurring mute of " + n.MutedPath()
 	case n.Kind == Mute:
-		return "mute of " + n.Pattern
+		return "mute of " + n.MutedPath()
 	}
 	return n.Pattern
 }

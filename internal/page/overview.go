@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
@@ -111,6 +112,11 @@ func stateOf(s status.Status) (state string, isBad bool) {
 	if n := notReady(s.Workers); n > 0 {
 		problems = append(problems, fmt.Sprintf("%d of %s not ready", n, plural(len(s.Workers), "worker")))
 	}
+	for _, mute := range s.Mutes {
+		if mute.Path == event.Everything && mute.Until.After(s.At) {
+			problems = append(problems, "all events are muted")
+		}
+	}
 	full := fullLimits(s)
 	if i := slices.IndexFunc(full, func(l status.Limit) bool { return l.Path == "" }); i >= 0 {
 		problems = append(problems, "the global limit "+full[i].Limit+" is full")
@@ -121,6 +127,9 @@ func stateOf(s status.Status) (state string, isBad bool) {
 	}
 	if n := pausedChannels(s); n > 0 {
 		problems = append(problems, plural(n, "channel")+" paused")
+	}
+	if n := mutedPaths(s); n > 0 {
+		problems = append(problems, plural(n, "path")+" muted")
 	}
 	return cmp.Or(strings.Join(problems, "; "), "normal"), isBad
 }
@@ -137,6 +146,17 @@ func news(s status.Status) string {
 
 func fullLimits(s status.Status) []status.Limit {
 	return slices.DeleteFunc(slices.Clone(s.Limits), func(l status.Limit) bool { return !l.Full() })
+}
+
+// mutedPaths returns the number of paths, below everything, with a mute in force.
+func mutedPaths(s status.Status) int {
+	muted := make(map[string]bool)
+	for _, mute := range s.Mutes {
+		if mute.Path != event.Everything && mute.Until.After(s.At) {
+			muted[mute.Path] = true
+		}
+	}
+	return len(muted)
 }
 
 func pausedChannels(s status.Status) int {

@@ -18,8 +18,9 @@ import (
 type Source interface {
 	// Status returns the present state of the deployment.
 	Status(ctx context.Context) (status.Status, error)
-	// Why explains the events that a text selects by an ID, a category or the number of a message. A zero since selects the whole journal.
-	Why(ctx context.Context, text string, since time.Time) why.Answer
+	// Why explains the events that a text selects by an ID, a category or the number of a message, and that meet the conditions. Without a text,
+	// it explains the events that meet the conditions.
+	Why(ctx context.Context, text string, conditions why.Question) why.Answer
 	// Decisions sends the decisions until ctx ends, the newest last. It may start with recent decisions. It closes the channel when it
 	// cannot go on.
 	Decisions(ctx context.Context) (<-chan []journal.Entry, error)

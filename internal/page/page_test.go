@@ -224,7 +224,7 @@ func TestQuestions(t *testing.T) {
 	for _, test := range []struct{ text, shows string }{
 		{"evt-4711", "sent at 09:14:02.119"},
 		{"#47", "Not known"},
-		{"payments.refund", `The nearest category is <a href="why?q=payments.refunds">`},
+		{"payments.refund", `The nearest category is <a href="why?category=payments.refunds">`},
 		{" outer  blanks\tand\n", "Not known"},
 		{arn, "Not known"},
 		{strings.Repeat("é", maxID/2), "Not known"},
@@ -236,10 +236,19 @@ func TestQuestions(t *testing.T) {
 		if len(s.source.questions) != 1 || s.source.questions[0].text != text {
 			t.Fatalf("%q: got the questions %v, want one about the text as it is", text, s.source.questions)
 		}
-		if ago := time.Since(s.source.questions[0].since); ago < 59*time.Minute || ago > 61*time.Minute {
-			t.Errorf("%q: got a question since %s, want since an hour ago", text, s.source.questions[0].since)
+		if ago := time.Since(s.source.questions[0].Since); ago < 59*time.Minute || ago > 61*time.Minute {
+			t.Errorf("%q: got a question since %s, want since an hour ago", text, s.source.questions[0].Since)
 		}
 	}
+	s.source.answers["payments"] = why.Answer{
+		Found: 21, Events: []why.Event{{ID: "evt-1", Category: "payments.refunds", Sentences: []string{"sent at 09:14:02.119"}}},
+	}
+	body := s.do(http.MethodGet, "/why?category=Payments").body
+	testkit.Contains(t, "a category", body, "The newest 1 of 21 events", `href="why?q=evt-1&amp;category=payments.refunds"`, `href="why?category=payments"`)
+	if asked := s.source.questions[len(s.source.questions)-1]; asked.text != "" || asked.Category != "payments" {
+		t.Errorf("a category: got the question %v", asked)
+	}
+	testkit.Equal(t, s.do(http.MethodGet, "/why?category=%3E").code, http.StatusBadRequest, "status of no category")
 	testkit.Contains(t, "without a text", s.do(http.MethodGet, "/why?q=").body, "Give the ID")
 	tooLong := s.do(http.MethodGet, "/why?q="+strings.Repeat("a", maxID+1))
 	testkit.Equal(t, tooLong.code, http.StatusRequestURITooLong, "status of a text that is too long")

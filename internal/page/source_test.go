@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -33,8 +34,8 @@ type scripted struct {
 
 // question is what Why was asked.
 type question struct {
-	text  string
-	since time.Time
+	text string
+	why.Question
 }
 
 func newScripted() *scripted {
@@ -48,12 +49,12 @@ func (s *scripted) Status(context.Context) (status.Status, error) {
 	return s.state, s.fails
 }
 
-func (s *scripted) Why(ctx context.Context, text string, since time.Time) why.Answer {
+func (s *scripted) Why(ctx context.Context, text string, conditions why.Question) why.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.zone = ZoneOf(ctx).String()
-	s.questions = append(s.questions, question{text, since})
-	return s.answers[text]
+	s.questions = append(s.questions, question{text, conditions})
+	return s.answers[cmp.Or(text, conditions.Category)]
 }
 
 func (s *scripted) Decisions(ctx context.Context) (<-chan []journal.Entry, error) {

@@ -117,6 +117,10 @@ func TestState(t *testing.T) {
 		}, "the global limit 100/30m is full; 1 limit full", true},
 		{"a category", func(s *status.Status) { s.Limits = []status.Limit{{Use: limits.Use{Path: "a", Used: 1, Size: 1}}} }, "1 limit full", false},
 		{"a channel", func(s *status.Status) { s.Channels = []status.Channel{{PausedUntil: now.Add(time.Minute)}} }, "1 channel paused", false},
+		{"everything", func(s *status.Status) { s.Mutes = []status.Mute{{Path: ">", Until: now.Add(time.Minute)}} }, "all events are muted", true},
+		{"a path", func(s *status.Status) {
+			s.Mutes = []status.Mute{{Path: "a", Until: now.Add(time.Minute)}, {Path: "a", Every: "daily 01:00-02:00 UTC"}, {Path: ">", Every: "Tue 01:00-02:00 UTC"}}
+		}, "1 path muted", false},
 		{"no worker", func(s *status.Status) { s.Workers = nil }, "no worker answers", true},
 		{"a worker", func(s *status.Status) { s.Workers = append(s.Workers, status.Worker{}) }, "1 of 2 workers not ready", true},
 		{"the journal", func(s *status.Status) { s.Workers[0].Journal = &journal.Health{Error: "no responders"} }, "1 of 1 worker cannot write the journal", true},

@@ -44,7 +44,7 @@ func (c *Comparison) Compare(ctx context.Context, differing int) {
 		c.logged, c.asked = "", 0
 		return
 	}
-	reports, _ := status.Workers(ctx, c.conn, c.deployment, 0) // without an answer, no worker is known to differ
+	reports, _ := status.Workers(ctx, c.conn, c.deployment) // without an answer, no worker is known to differ
 	found := inspect.Mismatches(reports)
 	values := "" // without the names of workers, which come and go
 	for _, m := range found {

@@ -12,6 +12,7 @@ import (
 type reports struct {
 	window time.Duration
 	due    map[string]dueReport // by pair
+	next   time.Time            // no report is due earlier
 	made   []time.Time          // of those that were posted and not taken yet
 }
 
@@ -24,9 +25,16 @@ type dueReport struct {
 // flaps notes that the key of an event is flapping.
 func (r *reports) flaps(request store.Request) {
 	if _, known := r.due[request.Pair]; !known {
-		r.due[request.Pair] = dueReport{request, request.Change()}
+		report := dueReport{request, request.Change()}
+		if at := r.at(report); len(r.due) == 0 || at.Before(r.next) {
+			r.next = at
+		}
+		r.due[request.Pair] = report
 	}
 }
+
+// at returns when a report is due.
+func (r *reports) at(report dueReport) time.Time { return report.since.At().Add(r.window) }
 
 // noteFlaps notes which events have flapping keys.
 func (l *Limiter) noteFlaps(decisions []store.Decision, requests []store.Request) {
@@ -39,15 +47,14 @@ func (l *Limiter) noteFlaps(decisions []store.Decision, requests []store.Request
 
 // report posts the reports that are due up to a time.
 func (l *Limiter) report(ctx context.Context, upto time.Time) error {
-	for {
-		pair, at := "", upto
+	for len(l.reports.due) > 0 && !l.reports.next.After(upto) { // most calls end here
+		pair, at := "", time.Time{}
 		for candidate, report := range l.reports.due {
-			due := report.since.At().Add(l.reports.window)
-			if !due.After(at) && (pair == "" || due.Before(at) || candidate < pair) {
+			if due := l.reports.at(report); pair == "" || due.Before(at) || due.Equal(at) && candidate < pair {
 				pair, at = candidate, due
 			}
 		}
-		if pair == "" {
+		if l.reports.next = at; at.After(upto) {
 			return nil
 		}
 		next := l.reports.due[pair]
@@ -68,6 +75,7 @@ func (l *Limiter) report(ctx context.Context, upto time.Time) error {
 		default:
 		}
 	}
+	return nil
 }
 
 // Reports returns the times of the reports that keys are steady up to a time, since the last call. They take no slots, and are no events.

@@ -30,9 +30,6 @@ type Options struct {
 
 	// RedisInfo returns the sections of Redis' INFO. nil: Collect does not ask Redis.
 	RedisInfo func(ctx context.Context) (map[string]map[string]string, error)
-
-	// Expected is the number of workers. Collect stops waiting after that many answers. 0: unknown.
-	Expected int
 }
 
 // partTimeout bounds each part. A forbidden request runs into it.
@@ -50,8 +47,8 @@ type collecting struct {
 
 // Workers returns the reports of the workers of a deployment, ordered by name. If workers answer with an error, Workers returns these errors
 // and the reports of all other workers.
-func Workers(ctx context.Context, conn *nats.Conn, deployment string, expected int) ([]Report, error) {
-	answers, failed := fleet.Ask(ctx, conn, deployment, expected)
+func Workers(ctx context.Context, conn *nats.Conn, deployment string) ([]Report, error) {
+	answers, failed := fleet.Ask(ctx, conn, deployment)
 	var reports []Report
 	for _, answer := range answers {
 		var report Report
@@ -103,7 +100,7 @@ func (c *collecting) unknown(what string, err error) {
 }
 
 func (c *collecting) askWorkers(ctx context.Context) {
-	reports, err := Workers(ctx, c.o.Conn, c.o.Deployment, c.o.Expected)
+	reports, err := Workers(ctx, c.o.Conn, c.o.Deployment)
 	if err == nil && len(reports) == 0 {
 		err = errors.New("none answers")
 	}

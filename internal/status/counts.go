@@ -6,11 +6,36 @@ import (
 	"time"
 )
 
-// Per span, Counts keeps up to mostDenials pairs of category and level, and up to mostChannels channels. It ignores further ones.
+// Per span, Counts keeps up to mostDenials pairs of category and level, up to mostOfFirst of them of one first level, and up to mostChannels
+// channels. It ignores further ones.
 const (
 	mostDenials  = 2000
 	mostChannels = 1000
 )
+
+// denials counts denied events.
+type denials struct {
+	n      map[Denial]int64
+	shares shares
+}
+
+func (d *denials) add(of Denial, n int64) {
+	if d.n == nil {
+		d.n, d.shares = make(map[Denial]int64), make(shares)
+	}
+	_, known := d.n[of]
+	if !known {
+		of = d.shares.place(of)
+		_, known = d.n[of]
+	}
+	if !known && len(d.n) >= mostDenials {
+		return
+	}
+	if !known {
+		d.shares.enter(of)
+	}
+	d.n[of] += n
+}
 
 // Counts counts events and calls for a worker's [Report]. Its methods may be called concurrently.
 type Counts struct {
@@ -19,7 +44,7 @@ type Counts struct {
 	mu       sync.Mutex
 	seconds  ring[Rates]
 	minutes  ring[Rates]
-	denials  ring[map[Denial]int64]
+	denials  ring[denials]
 	taken    ring[map[string]int64] // by channel
 	slowest  ring[time.Duration]
 	digests  map[string]time.Time // by channel: the last digest
@@ -37,7 +62,7 @@ func NewCounts() *Counts {
 		clock:   time.Now,
 		seconds: newRing[Rates](time.Second, 60),
 		minutes: newRing[Rates](time.Minute, 60),
-		denials: newRing[map[Denial]int64](5*time.Second, 12),
+		denials: newRing[denials](5*time.Second, 12),
 		taken:   newRing[map[string]int64](time.Second, 60),
 		slowest: newRing[time.Duration](time.Second, 60),
 		digests: make(map[string]time.Time),
@@ -83,7 +108,7 @@ func (c *Counts) Delay() { c.count(Rates{Delayed: 1}) }
 func (c *Counts) Denied(category, level string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	addTo(c.denials.now(c.clock()), Denial{category, level}, int64(n), mostDenials)
+	c.denials.now(c.clock()).add(Denial{category, level}, int64(n))
 }
 
 // Took counts one message that a channel accepted.
@@ -177,8 +202,8 @@ func (c *Counts) Now() Counted {
 	c.minutes.each(now, func(begin time.Time, r Rates) {
 		counted.Minutes = append(counted.Minutes, Minute{At: begin, Sent: r.Sent, Dropped: r.Dropped, Delayed: r.Delayed})
 	})
-	c.denials.each(now, func(_ time.Time, denials map[Denial]int64) {
-		for denial, n := range denials {
+	c.denials.each(now, func(_ time.Time, d denials) {
+		for denial, n := range d.n {
 			counted.Denials[denial] += n
 		}
 	})

@@ -91,4 +91,13 @@ func TestCountsAreBounded(t *testing.T) {
 	testkit.Equal(t, len(told.Digests), mostChannels, "channels with a digest")
 	testkit.Equal(t, len(told.Taken), mostChannels, "channels that took messages")
 	testkit.Equal(t, told.Denials[Denial{"category0", "category"}], 2, "denials of a category that is known")
+
+	now = now.Add(time.Hour)
+	for i := range mostDenials {
+		c.Denied(fmt.Sprint("evil.q", i), "category", 1)
+	}
+	c.Denied("payments", "category", 1)
+	told = c.Now()
+	testkit.Equal(t, told.Denials[Denial{"payments", "category"}], 1, "denials beside a flood of paths")
+	testkit.Equal(t, told.Denials[Denial{"evil", "category"}], mostDenials-mostOfFirst, "denials that are counted together")
 }

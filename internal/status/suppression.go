@@ -21,12 +21,37 @@ const (
 	mostTitles = 3
 )
 
+// mostOfFirst bounds the categories and levels that are counted one by one of one first-level category. Its further drops are counted together,
+// under the first level. So a flood of invented categories cannot hide the drops of other categories.
+const mostOfFirst = 200
+
+// shares counts, by first-level category, what is counted one by one.
+type shares map[string]int
+
+// place returns where a denial that is not counted yet is counted.
+func (s shares) place(d Denial) Denial {
+	if first := event.FirstLevel(d.Category); s[first] >= mostOfFirst {
+		d.Category = first
+	}
+	return Denial{strings.Clone(d.Category), strings.Clone(d.Level)} // they may be part of a large body
+}
+
+func (s shares) enter(d Denial) { s[event.FirstLevel(d.Category)]++ }
+
+func (s shares) leave(d Denial) {
+	first := event.FirstLevel(d.Category)
+	if s[first]--; s[first] == 0 {
+		delete(s, first)
+	}
+}
+
 // Suppression counts drops by category and level since they began. Its methods may be called concurrently.
 type Suppression struct {
 	clock func() time.Time
 
 	mu      sync.Mutex
 	spells  map[Denial]*spell
+	shares  shares    // of the spells
 	nextEnd time.Time // no spell ends earlier
 }
 
@@ -38,11 +63,10 @@ type spell struct {
 
 // NewSuppression returns a Suppression without drops.
 func NewSuppression() *Suppression {
-	return &Suppression{clock: time.Now, spells: make(map[Denial]*spell)}
+	return &Suppression{clock: time.Now, spells: make(map[Denial]*spell), shares: make(shares)}
 }
 
-// Add counts drops. With mostSpells spells, it ignores new categories and levels until a spell has ended. So a flood of invented categories
-// cannot push out the spells of other categories.
+// Add counts drops. With mostSpells spells, it ignores new categories and levels until a spell has ended.
 func (s *Suppression) Add(drops []summary.Drop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,22 +75,37 @@ func (s *Suppression) Add(drops []summary.Drop) {
 		if drop.N == 0 { // it only changes what a report about a mute has of a key
 			continue
 		}
-		key := Denial{drop.Category, drop.Level}
-		known := s.spells[key]
-		if known == nil || now.Sub(known.last) >= spellEnds {
-			if known == nil && len(s.spells) >= mostSpells && !s.forget(now) {
-				continue
-			}
-			known = &spell{since: now}
-			s.spells[key] = known
+		known := s.spell(now, Denial{drop.Category, drop.Level})
+		if known == nil {
+			continue
 		}
 		known.last = now
 		known.count += int64(drop.N)
 		if drop.Title != "" && !slices.Contains(known.titles, drop.Title) {
-			known.titles = append([]string{drop.Title}, known.titles...)
+			known.titles = append([]string{strings.Clone(drop.Title)}, known.titles...) // a short title may be part of a large body
 			known.titles = known.titles[:min(mostTitles, len(known.titles))]
 		}
 	}
+}
+
+// spell returns the present spell of a denial; nil if there is no place for it.
+func (s *Suppression) spell(now time.Time, of Denial) *spell {
+	known := s.spells[of]
+	if known == nil {
+		of = s.shares.place(of)
+		known = s.spells[of]
+	}
+	switch {
+	case known == nil && len(s.spells) >= mostSpells && !s.forget(now):
+		return nil
+	case known == nil:
+		s.shares.enter(of)
+		known = &spell{since: now}
+		s.spells[of] = known
+	case now.Sub(known.last) >= spellEnds:
+		*known = spell{since: now}
+	}
+	return known
 }
 
 // forget removes ended spells, and reports whether there were any. It looks through the spells only if one may have ended: drops of
@@ -80,6 +119,7 @@ func (s *Suppression) forget(now time.Time) bool {
 	for key, known := range s.spells {
 		if end := known.last.Add(spellEnds); !now.Before(end) {
 			delete(s.spells, key)
+			s.shares.leave(key)
 		} else if end.Before(s.nextEnd) {
 			s.nextEnd = end
 		}
@@ -135,7 +175,7 @@ func (s *Status) addEnds() {
 			}
 		}
 		for _, limit := range s.Limits {
-			if limit.Level == suppressed.Level && limit.Next != nil && event.IsBelow(suppressed.Category, limit.Path) {
+			if limit.Level == suppressed.Level && limit.Next != nil && event.IsBelow(suppressed.Category, limit.Path) && limit.Next.After(suppressed.Until) {
 				suppressed.Until = *limit.Next
 			}
 		}

@@ -2,8 +2,10 @@ package status
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -52,6 +54,19 @@ func TestSuppressionIsBounded(t *testing.T) {
 		s.Add([]summary.Drop{{Category: fmt.Sprint("junk", i), Level: "category", N: 1, Title: fmt.Sprint(i)}})
 	}
 	testkit.Equal(t, len(s.spells), mostSpells, "spells")
+	clock.Advance(spellEnds)
+	body := "title" + strings.Repeat(" ", 250_000)
+	for i := range 2 * mostOfFirst {
+		s.Add([]summary.Drop{{Category: fmt.Sprint("evil.q", i), Level: "category", N: 1, Title: strings.TrimSpace(body)}})
+	}
+	s.Add([]summary.Drop{{Category: "payments", Level: "category", N: 1}})
+	shown := s.Now()
+	testkit.Equal(t, len(shown), mostOfFirst+2, "suppressed beside a flood of paths")
+	testkit.Equal(t, shown[0].Count, mostOfFirst, "drops of the first level that are counted together")
+	testkit.Equal(t, shown[0].Category, "evil", "category of these drops")
+	if title := shown[1].Titles[0]; unsafe.StringData(title) == unsafe.StringData(body) {
+		t.Error("a title keeps the body that it comes from in memory")
+	}
 	clock.Advance(spellEnds)
 	s.Add([]summary.Drop{{Category: "security", Level: "category", N: 1}})
 	testkit.Equal(t, len(s.Now()), 1, "suppressed after the spells have ended")

@@ -200,10 +200,10 @@ func (u *Usage) Latest() []limits.Use {
 	u.mu.Lock()
 	uses := slices.Clone(u.latest)
 	u.mu.Unlock()
-	now, reserves := time.Now(), len(u.redis.Rules().InForce.Guarantees()) > 0
+	now := time.Now()
 	for i, use := range uses {
 		opens := u.full.opensAt(use.Path).UTC()
-		if opens.After(now) && (use.Full() || reserves && u.full.denies(use)) {
+		if opens.After(now) && u.full.denies(use) {
 			uses[i].Next = &opens
 		}
 	}

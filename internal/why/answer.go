@@ -27,8 +27,8 @@ const maxEvents = 20
 // Answer describes the results of the selected events, and what would happen to a new event.
 type Answer struct {
 	Asked   Question `json:"asked"`
-	Found   int      `json:"found,omitempty"`   // for a question about many: number of events with an outcome and of waiting events
-	Events  []Event  `json:"events"`            // at most maxEvents, the newest last
+	Found   int      `json:"found,omitempty"`   // for a question about many: number of events with an outcome and of waiting events; else of events, if not all are in Events
+	Events  []Event  `json:"events"`            // at most maxEvents, the newest last; for a question about one event, some of each first level
 	Totals  []Total  `json:"totals,omitempty"`  // for a question about many: events by result, level and limit
 	Waiting []string `json:"waiting,omitempty"` // sentences, for a question about many: number of events without an outcome
 	Counted []string `json:"counted,omitempty"` // sentences: aggregated events that may include the selected events

@@ -52,7 +52,7 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 		s.asked = append(s.asked, &asking{
 			session: s, words: words{s.now, s.Policy.Expiry}, question: q, answer: Answer{Asked: q, Events: []Event{}},
 			query:  queryOf(q),
-			totals: make(map[Total]int), waiting: make(map[string]int), events: events{index: make(map[string][]*Event)},
+			totals: make(map[Total]int), waiting: make(map[string]int), events: events{index: make(map[string][]*Event), mixed: q.single()},
 		})
 	}
 	// Read the waiting events first: if one gets its outcome in the meantime, the journal has it.
@@ -100,7 +100,7 @@ type asking struct {
 	answer   Answer
 
 	read    journal.Read
-	counted []journal.Entry
+	counted aggregated
 	totals  map[Total]int // the keys have no Count
 
 	waiting map[string]int // number of events without an outcome, by Pending.Reason
@@ -284,7 +284,7 @@ func (a *asking) take(entry journal.Entry) {
 
 func (a *asking) takeCounted(entry journal.Entry) {
 	if entry.Count > 0 && (a.question.single() || a.question.Title != "") {
-		a.counted = append(a.counted, entry)
+		a.counted.add(entry)
 	}
 }
 
@@ -317,7 +317,7 @@ func (a *asking) add(entry journal.Entry) {
 	}
 	e.Entries = append(e.Entries, entry)
 	if len(a.events.all) >= 2*keptEvents {
-		a.events.keepNewest(keptEvents)
+		a.events.keep(keptEvents)
 	}
 }
 

@@ -296,6 +296,8 @@ func TestNow(t *testing.T) {
 			"an event of payments.refunds would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00"},
 		"a category, full, with delays": {Question{Category: "payments"}, ofCategory(10, 5*time.Minute), "it would wait for a slot",
 			"an event of payments would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00; it would wait for a slot"},
+		"muted": {single, store.Explanation{Muted: &limits.Mute{Path: "payments", Reason: "upgrade", By: "ann", Spare: "critical", Until: at("11:00:00")}}, "",
+			"an event of payments.refunds would be dropped now: payments is muted until 11:00:00, except critical events by ann: upgrade"},
 		"no limits": {single, store.Explanation{}, "", "an event of payments.refunds would be sent now"},
 	} {
 		k.record, k.delays = test.record, test.delays
@@ -385,6 +387,27 @@ func TestTheSameIDTwice(t *testing.T) {
 	answer := known{entries: []journal.Entry{refund(journal.Sent, nil), again}}.ask(t, Question{ID: "evt-4711"})
 	testkit.Equal(t, len(answer.Events), 2, "events")
 	testkit.Equal(t, answer.Events[1].Sequence, uint64(4800), "sequence of the second")
+}
+
+// TestIDsOfOthers asks about an ID that other producers use too, and that its own producer repeats. The answer has the event that was sent, and says
+// that it does not have all events.
+func TestIDsOfOthers(t *testing.T) {
+	t.Parallel()
+	entry := func(category string, sequence uint64, result journal.Result) journal.Entry {
+		return refund(result, func(e *journal.Entry) {
+			e.Category, e.Sequence, e.Stored = category, sequence, at("09:00:00").Add(time.Duration(sequence)*time.Second)
+		})
+	}
+	entries := []journal.Entry{entry("payments.refunds", 1, journal.Sent)}
+	for i := range uint64(5 * keptEvents / 2) {
+		entries = append(entries, entry(fmt.Sprint("evil.q", i), 2+2*i, journal.Dropped), entry("payments.refunds", 3+2*i, journal.Duplicate))
+	}
+	answer := known{entries: entries}.ask(t, Question{ID: "evt-4711"})
+	testkit.Equal(t, len(answer.Events), maxEvents, "events")
+	testkit.Equal(t, answer.Found, len(entries), "events found")
+	if sent := answer.Events[0]; sent.Sequence != 1 || sent.Category != "payments.refunds" {
+		t.Errorf("the first event: got %+v, want the one that was sent", sent)
+	}
 }
 
 func TestOnlyTheNewestEventsAreReported(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +17,8 @@ import (
 type events struct {
 	all   []*Event
 	index map[string][]*Event // by category and ID
+	found int                 // with the events that are no longer kept
+	mixed bool                // some events of each first level are kept
 }
 
 // of returns the event of an identity and a message. If there is none, it adds one. A sequence of 0 means unknown.
@@ -30,6 +33,7 @@ func (e *events) of(id, category string, sequence uint64) *Event {
 	added := &Event{ID: id, Category: category, Sequence: sequence}
 	e.all = append(e.all, added)
 	e.index[name] = append(e.index[name], added)
+	e.found++
 	return added
 }
 
@@ -40,15 +44,64 @@ func (e *events) keepNewest(kept int) {
 	slices.SortStableFunc(e.all, func(x, y *Event) int { return x.Stored.Compare(y.Stored) })
 	e.all = slices.Clone(e.all[max(0, len(e.all)-kept):])
 	clear(e.index)
-	for _, event := range e.all {
-		name := nameOfEvent(event.ID, event.Category)
-		e.index[name] = append(e.index[name], event)
+	for _, one := range e.all {
+		name := nameOfEvent(one.ID, one.Category)
+		e.index[name] = append(e.index[name], one)
 	}
+}
+
+// keepOfEach keeps events of each first level in turns, because other producers may use an ID too. Of one first level, duplicates go last: each of
+// them has the ID of an event that says more. Events of one kind go by their times, the newest first.
+func (e *events) keepOfEach(kept int) {
+	levels := make(map[string][]*Event)
+	for _, one := range e.all {
+		first := event.FirstLevel(one.Category)
+		levels[first] = append(levels[first], one)
+	}
+	for _, level := range levels {
+		slices.SortStableFunc(level, func(x, y *Event) int {
+			switch {
+			case x.isDuplicate() == y.isDuplicate():
+				return y.Stored.Compare(x.Stored)
+			case x.isDuplicate():
+				return 1
+			default:
+				return -1
+			}
+		})
+	}
+	var chosen []*Event
+	for turn := 0; len(chosen) < min(kept, len(e.all)); turn++ {
+		for _, first := range slices.Sorted(maps.Keys(levels)) {
+			if turn < len(levels[first]) {
+				chosen = append(chosen, levels[first][turn])
+			}
+		}
+	}
+	e.all = chosen[:min(kept, len(chosen))]
+	e.keepNewest(kept)
+}
+
+// isDuplicate reports whether all that is known of an event is that its ID was admitted before.
+func (e *Event) isDuplicate() bool {
+	return len(e.Entries) > 0 && !slices.ContainsFunc(e.Entries, func(entry journal.Entry) bool { return entry.Result != journal.Duplicate })
+}
+
+// keep keeps so many events.
+func (e *events) keep(most int) {
+	if e.mixed {
+		e.keepOfEach(most)
+		return
+	}
+	e.keepNewest(most)
 }
 
 // tellEvents describes the newest events.
 func (a *asking) tellEvents(ctx context.Context) {
-	a.events.keepNewest(maxEvents)
+	a.events.keep(maxEvents)
+	if a.question.single() && a.events.found > len(a.events.all) {
+		a.answer.Found = a.events.found
+	}
 	for _, e := range a.events.all {
 		slices.SortStableFunc(e.Entries, func(x, y journal.Entry) int { return x.Decided.Compare(y.Decided) })
 		for i, entry := range e.Entries {

@@ -12,14 +12,18 @@ import (
 )
 
 // Meanings returns the questions that a text may stand for, the likeliest first: an event's ID, a category, the number of a message of the
-// producers' stream, with or without "#". Every question has the conditions of q. If q has a category, the text is not a category.
+// producers' stream, with or without "#". Every question has the conditions of q. If q has a category, the text is not a category. No text stands
+// for q.
 func Meanings(text string, q Question) []Question {
+	if text == "" {
+		return []Question{q}
+	}
 	ofID, ofCategory, ofMessage := q, q, q
 	ofID.ID = text
 	meanings := []Question{ofID}
 	text = strings.TrimSpace(text)
-	if q.Category == "" && event.ValidatePath(text) == nil {
-		ofCategory.Category = text
+	if category := strings.ToLower(text); q.Category == "" && event.ValidatePath(category) == nil { // as publish and workers read it
+		ofCategory.Category = category
 		meanings = append(meanings, ofCategory)
 	}
 	if sequence, err := strconv.ParseUint(strings.TrimPrefix(text, "#"), 10, 64); err == nil && sequence > 0 {

@@ -22,6 +22,8 @@ func TestMeanings(t *testing.T) {
 		"-1":         {{ID: "-1"}, {Category: "-1"}},
 		"a  b":       {{ID: "a  b"}},
 		long:         {{ID: long}},
+		"Payments":   {{ID: "Payments"}, {Category: "payments"}},
+		"":           {{}},
 	} {
 		testkit.EqualSlices(t, Meanings(text, Question{}), want, "meanings of %q", text)
 	}

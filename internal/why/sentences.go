@@ -230,23 +230,35 @@ func (w words) sayLetter(l Letter) string {
 		l.Number, w.stamp(l.Stored), reasonOf(l.Reason, l.Error), l.Number)
 }
 
+// aggregated are aggregated entries that may include the selected events, in the order of their times. A flood leaves millions of them.
+type aggregated struct {
+	first   []journal.Entry // at most mostAggregated
+	entries int
+	events  int
+	last    time.Time
+}
+
+// mostAggregated is how many aggregated entries are described one by one.
+const mostAggregated = 5
+
+func (c *aggregated) add(entry journal.Entry) {
+	if c.entries++; c.entries <= mostAggregated {
+		c.first = append(c.first, entry)
+	}
+	c.events, c.last = c.events+entry.Count, entry.Decided
+}
+
 // sayCounts describes the aggregated entries that may include the selected events, one sentence each. If there are many, it describes
 // their sum in one sentence.
 func (a *asking) sayCounts() (sentences []string) {
-	const most = 5
-	if len(a.counted) <= most {
-		for _, entry := range a.counted {
-			sentences = append(sentences, a.words.sayCounted(entry))
-		}
-		return sentences
+	if a.counted.entries > mostAggregated {
+		return []string{fmt.Sprintf("%d events more that may be meant were counted between %s and %s, and are not told singly",
+			a.counted.events, a.words.second(a.counted.first[0].Decided), a.words.second(a.counted.last))}
 	}
-	total := 0
-	for _, entry := range a.counted {
-		total += entry.Count
+	for _, entry := range a.counted.first {
+		sentences = append(sentences, a.words.sayCounted(entry))
 	}
-	first, last := a.counted[0], a.counted[len(a.counted)-1]
-	return []string{fmt.Sprintf("%d events more that may be meant were counted between %s and %s, and are not told singly",
-		total, a.words.second(first.Decided), a.words.second(last.Decided))}
+	return sentences
 }
 
 // sayCounted describes an aggregated entry that may include a selected event.
@@ -317,6 +329,9 @@ func (s *session) readDigests(ctx context.Context) {
 func (w words) sayNow(one kind, known store.Explanation) string {
 	if mute := known.Muted; mute != nil {
 		text := fmt.Sprintf("an event of %s would be dropped now: %s is muted until %s", one, mute.Path, w.second(mute.Until))
+		if mute.Spare != "" {
+			text += ", except " + mute.Spare + " events"
+		}
 		if mute.By != "" {
 			text += " by " + mute.By
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -124,7 +125,8 @@ func (s Streams) waiting(m *jetstream.RawStreamMsg) Pending {
 // pending fills in the fields that the message of an event determines.
 func (s Streams) pending(message event.Message, origin room.Origin, p Pending) Pending {
 	e, err := s.Decoder.Decode(message)
-	p.ID, p.Derived, p.Category, p.Title = e.ShownID(), e.Derived, e.Category, event.QuickTitle(message.Data)
+	p.ID, p.Derived, p.Category = e.ShownID(), e.Derived, e.Category
+	p.Title = strings.Clone(plain.Title(event.QuickTitle(message.Data))) // a short title may be part of a large body
 	p.Stream, p.Sequence, p.Stored = origin.Stream, origin.Sequence, origin.Stored
 	if err != nil {
 		return p

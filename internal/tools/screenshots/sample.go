@@ -58,7 +58,7 @@ func (s sample) Status(context.Context) (status.Status, error) {
 }
 
 // Why is not asked for a picture.
-func (s sample) Why(context.Context, string, time.Time) why.Answer { return why.Answer{} }
+func (s sample) Why(context.Context, string, why.Question) why.Answer { return why.Answer{} }
 
 // Decisions hands over a few, once.
 func (s sample) Decisions(ctx context.Context) (<-chan []journal.Entry, error) {
