@@ -54,7 +54,11 @@ func TestReadWorkQueue(t *testing.T) {
 			testkit.NoError(t, m.DoubleAck(t.Context()))
 		}
 	}
-	before := testkit.Must(consumer.Info(t.Context()))(t)
+	var before *jetstream.ConsumerInfo
+	testkit.Eventually(t, "the consumer counts all messages", func() bool { // the server counts them after it has acknowledged them
+		before = testkit.Must(consumer.Info(t.Context()))(t)
+		return before.NumPending == count-100
+	})
 
 	h := readStream(t, js)
 	if inHand != 100 || h.Len() != count-len(acked) || h.Invalid != 0 {
