@@ -73,6 +73,8 @@ func TestLimitOfEachKey(t *testing.T) {
 
 	wantShown(t, d.limits("payments@"+keys[7]), "payments@"+keys[7], "2 of 2", "would be denied now by payments@key 2/1h")
 	wantShown(t, d.limits("payments@another"), "0 of 2", "would be sent now")
+	sent := postedIn(d.slack.Accepted(), "payments.refunds")[0]
+	wantShown(t, d.notifier("why", sent), "sent at ", `with the key "`+strings.Split(sent, "/")[0]+`" would be denied now by payments@key 2/1h`)
 	wantShown(t, d.limits(), "60 keys in use")
 	d.publish(subjectPrefix+".payments", `{"id":"late","title":"late","key":"secret-host-7"}`)
 	d.awaitEmpty()

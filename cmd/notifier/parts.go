@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume"
@@ -148,7 +147,6 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		ShowsFolds:  w.settings.Slack.Token.Reveal() != "",
 		Pace:        setup.Budgets(w.settings).Channel.Interval,
 		Journal:     s.journal,
-		Revision:    func() string { return revisionOf(p.Limiter.Rules().Position) },
 		Shutdown:    w.settings.ShutdownTimeout,
 		Tracer:      s.tracer,
 		Logger:      w.logger,
@@ -184,14 +182,6 @@ func observeDigest(s *servers, now func() time.Time, result string, d summary.Di
 			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: now(), Rounds: rounds,
 		}
 	})
-}
-
-// revisionOf returns a position of the limits as the journal has it.
-func revisionOf(in limits.Position) string {
-	if in == (limits.Position{}) {
-		return ""
-	}
-	return strconv.FormatInt(in.Generation, 10) + ":" + strconv.FormatUint(in.Revision, 10)
 }
 
 // warnOfEviction waits for Redis, and warns if Redis may evict logs. An evicted log admits a whole limit once more.

@@ -54,7 +54,7 @@ func (f *fakeThrottle) Rules() *store.Rules { return unlimited }
 
 var unlimited = func() *store.Rules {
 	tree, _ := limits.NewTree(limits.Plan{}) // a plan without rules is valid
-	return store.Compile(limits.Ruleset{Tree: tree})
+	return store.Compile(limits.Ruleset{Tree: tree, Position: limits.Position{Generation: 1, Revision: 2}})
 }()
 
 func (f *fakeThrottle) Await(ctx context.Context) error {

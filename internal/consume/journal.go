@@ -5,10 +5,12 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -26,7 +28,7 @@ type Journal interface {
 type reporter struct {
 	reader   *reader
 	journal  Journal
-	revision func() string   // nil: unknown
+	throttle Throttle
 	tracer   *tracing.Tracer // nil: events have no spans
 	sink     Sink            // names the channels of dropped events
 	logger   *slog.Logger
@@ -79,6 +81,9 @@ func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
 		}
 		entry := r.journalEntry(d.message, d.denial, decided)
 		entry.Channel, entry.Receipt = d.destination, sink.PostedAs(receipt)
+		if r.throttle.Rules().LimitsKey(d.message.about.category) {
+			entry.Key = d.message.about.key
+		}
 		return entry
 	})
 }
@@ -128,8 +133,8 @@ func (r *reporter) journalEntry(m *message, denial *store.Denial, decided time.T
 	if m.about.cost > 1 {
 		entry.Cost = m.about.cost
 	}
-	if r.revision != nil {
-		entry.Revision = r.revision()
+	if in := r.throttle.Rules().Position; in != (limits.Position{}) {
+		entry.Revision = strconv.FormatInt(in.Generation, 10) + ":" + strconv.FormatUint(in.Revision, 10)
 	}
 	entry.By = m.entry.Order.By
 	if denial != nil && denial.Mute != nil {

@@ -48,7 +48,7 @@ func (f *fixture) startWithJournal(change func(*setup)) *fakeJournal {
 	f.Helper()
 	told := &fakeJournal{}
 	f.start(func(o *setup) {
-		o.Journal, o.Revision = told, func() string { return "1:2" }
+		o.Journal = told
 		if change != nil {
 			change(o)
 		}

@@ -39,7 +39,6 @@ type Options struct {
 	ShowsFolds  bool                                // messages can be updated, so that they show what is folded into them; else digests count it
 	Drops       func([]summary.Drop) (round int64)  // counts dropped events once their settlement is confirmed (summary.Counter.Add); nil: nobody counts them
 	Journal     Journal                             // nil: no journal
-	Revision    func() string                       // of the limits in force, for the journal
 	Shutdown    time.Duration                       // time to finish the deliveries under way
 	Tracer      *tracing.Tracer                     // nil: events have no spans
 	Logger      *slog.Logger
@@ -93,7 +92,7 @@ func New(o Options) *Worker {
 	o = o.complete()
 	reader := &reader{Decoder: o.Decoder, streams: o.Streams, maxAge: o.MaxAge, delay: o.Delay, fold: o.Fold, flaps: o.Flap > 0}
 	reporter := &reporter{
-		reader: reader, journal: o.Journal, revision: o.Revision, tracer: o.Tracer, sink: o.Sink, logger: o.Logger,
+		reader: reader, journal: o.Journal, throttle: o.Limits.Throttle, tracer: o.Tracer, sink: o.Sink, logger: o.Logger,
 	}
 	refusals, stays := newRefusals(o.Delay, o.Metrics.Room), newStays(o.Limits.Room, o.Streams.Names)
 	queues, health, inbox, pool := newChannelQueues(o.Streams, o.Sink, o.Logger), newHealth(o.Logger), newInbox(), newPool(o.Concurrency)

@@ -327,6 +327,9 @@ func TestNowOfAKey(t *testing.T) {
 		`an event of payments.refunds with the key "db-1" would be denied now by payments@key 1/1h: 1 of 1 used, the next slot opens at 10:30:00`,
 	}, "now")
 	testkit.Equal(t, answer.Events[0].Entries[0].Key, "db-1", "key of the entry")
+	sent := refund(journal.Sent, func(e *journal.Entry) { e.Key = "db-1" })
+	sources.Entries = known{entries: []journal.Entry{sent}}.sources().Entries
+	testkit.EqualSlices(t, Ask(t.Context(), sources, Question{ID: "evt-4711"})[0].Now, answer.Now, "now, after an event that was sent")
 }
 
 // TestAggregatedEntriesAreNoAnswer has entries that count events. The answer shows them as counts.

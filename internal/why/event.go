@@ -143,7 +143,7 @@ func (a *asking) tellEvents(ctx context.Context) {
 func (e *Event) kind() kind {
 	one := kind{category: e.Category}
 	for _, entry := range e.Entries {
-		if entry.Level != "" {
+		if entry.Level != "" || entry.Key != "" {
 			one.key = entry.Key
 		}
 	}

@@ -37,13 +37,15 @@ func Compile(r limits.Ruleset) *Rules {
 
 // place is what requests of one path have in common: the category, and the key if a rule limits each key of the category.
 func (r *Rules) place(request Request) string {
-	if !r.limitsKeys || request.Key == "" {
-		return request.Category
-	}
-	if r.InForce.ofCategory(request.Category).ofKey == nil && (r.InShadow == nil || r.InShadow.ofCategory(request.Category).ofKey == nil) {
+	if request.Key == "" || !r.LimitsKey(request.Category) {
 		return request.Category
 	}
 	return request.Category + "@" + request.Key
+}
+
+// LimitsKey reports whether a rule limits each key of a category, in force or in the shadow.
+func (r *Rules) LimitsKey(category string) bool {
+	return r.limitsKeys && (r.InForce.ofCategory(category).ofKey != nil || r.InShadow != nil && r.InShadow.ofCategory(category).ofKey != nil)
 }
 
 // Plan identifies the limits on a category's path and those of each key there. Other limits have another text.
