@@ -5,12 +5,10 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
-	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -133,9 +131,7 @@ func (r *reporter) journalEntry(m *message, denial *store.Denial, decided time.T
 	if m.about.cost > 1 {
 		entry.Cost = m.about.cost
 	}
-	if in := r.throttle.Rules().Position; in != (limits.Position{}) {
-		entry.Revision = strconv.FormatInt(in.Generation, 10) + ":" + strconv.FormatUint(in.Revision, 10)
-	}
+	entry.Revision = r.throttle.Rules().RevisionText()
 	entry.By = m.entry.Order.By
 	if denial != nil && denial.Mute != nil {
 		mute := denial.Mute.Mute

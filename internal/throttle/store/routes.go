@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -64,6 +65,14 @@ func (r *Rules) Plan(category string) string {
 // PositionText is the position of the limits in a form that Reaches reads.
 func (r *Rules) PositionText() string {
 	return fmt.Sprintf("%d %d", r.Position.Generation, r.Position.Revision)
+}
+
+// RevisionText is the position of the limits in the journal; "" without live limits.
+func (r *Rules) RevisionText() string {
+	if r.Position == (limits.Position{}) {
+		return ""
+	}
+	return strconv.FormatInt(r.Position.Generation, 10) + ":" + strconv.FormatUint(r.Position.Revision, 10)
 }
 
 // Reaches reports whether these limits are at least as new as a position. It does so for a text that is no position.
