@@ -104,19 +104,26 @@ func (p *puller) pull(ctx context.Context, from source, consumer func() jetstrea
 		if err := p.mayPull(ctx); err != nil {
 			return err
 		}
-		received, handing, err := p.fetch(ctx, from, consumer(), demand)
+		got, err := p.fetch(ctx, from, consumer(), demand)
 		if err != nil {
 			return err
 		}
-		demand = nextDemand(demand, received, handing, p.settler.lease())
+		demand = nextDemand(demand, got.received, got.handing, p.settler.lease())
 	}
 }
 
-// fetch sends one request for messages and passes on what it receives. It returns how many messages it received, and how long they waited
-// to be passed on. It returns early after a reconnect: a restarted server does not know the request.
-func (p *puller) fetch(ctx context.Context, from source, consumer jetstream.Consumer, demand int) (received int, handing time.Duration, err error) {
+// fetched is the result of one request for messages.
+type fetched struct {
+	received int
+	handing  time.Duration // how long the messages waited to be passed on
+	answered bool          // the server has no more messages than these, or more than were requested
+}
+
+// fetch sends one request for messages and passes on what it receives. It returns early after a reconnect: a restarted server does not know
+// the request.
+func (p *puller) fetch(ctx context.Context, from source, consumer jetstream.Consumer, demand int) (got fetched, err error) {
 	if err := p.settler.awaitSpace(ctx, consumer.CachedInfo().Name); err != nil {
-		return 0, 0, err
+		return got, err
 	}
 	demand = p.hand.demand(consumer.CachedInfo().Name, demand)
 	reconnected := p.streams.Connection.UntilReconnect().Done()
@@ -127,8 +134,8 @@ func (p *puller) fetch(ctx context.Context, from source, consumer jetstream.Cons
 		select {
 		case msg, open = <-batch.Messages():
 			if open {
-				received++
-				handing += p.pass(ctx, msg, by)
+				got.received++
+				got.handing += p.pass(ctx, msg, by)
 			} else {
 				err = batch.Error()
 			}
@@ -140,13 +147,14 @@ func (p *puller) fetch(ctx context.Context, from source, consumer jetstream.Cons
 					p.pass(ctx, msg, &late)
 				}
 			})
-			return received, handing, nil
+			return got, nil
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		return received, handing, p.pullFailed(ctx, consumer, err)
+		return got, p.pullFailed(ctx, consumer, err)
 	}
-	return received, handing, nil
+	got.answered = err == nil
+	return got, nil
 }
 
 // pass hands a message on, and returns how long the message waited.
@@ -210,8 +218,12 @@ func (p *puller) pullQueue(ctx context.Context, from source) error {
 		case free == 0:
 			continue
 		}
-		received, _, err := p.fetch(ctx, from, consumer, free)
-		p.lanes.Fetched(from.lane(), received)
+		got, err := p.fetch(ctx, from, consumer, free)
+		if got.answered || got.received > 0 {
+			p.lanes.Fetched(from.lane(), got.received)
+		} else {
+			p.lanes.FetchFailed(from.lane())
+		}
 		if err != nil {
 			return err
 		}

@@ -99,7 +99,7 @@ func TestFetchFollowsSizes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w.puller.pulling.Go(func() {
 		for ctx.Err() == nil {
-			_, _, _ = w.puller.fetch(ctx, source{}, w.streams.Layout().Consumer, largestFetch)
+			_, _ = w.puller.fetch(ctx, source{}, w.streams.Layout().Consumer, largestFetch)
 		}
 	})
 	delivered := func() int { return testkit.Must(w.streams.Layout().Consumer.Info(t.Context()))(t).NumAckPending }

@@ -54,6 +54,7 @@ func IsGroup(data []byte) bool {
 	if !looksLikeObject(data) || !mayHold(data, `"alerts"`) {
 		return false
 	}
-	elements, ok := alertsOf(splitObject(trimStart(data)))
-	return ok && len(elements) > 0
+	o := splitObject(trimStart(data))
+	elements, ok := alertsOf(o)
+	return ok && len(elements) > 0 && o.get("specversion") == nil
 }

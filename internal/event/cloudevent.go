@@ -31,12 +31,15 @@ var attributeNames = []string{"specversion", "id", "source", "type", "time", "da
 // requiredAttributes is the number of required attributes.
 const requiredAttributes = 4
 
+// inID has the last slash separate the source and the ID: without it, the ID "b/c" of the source "a" would be the ID "c" of the source "a/b".
+var inID = strings.NewReplacer("%", "%25", "/", "%2F")
+
 // id returns "<source>/<id>", empty if one of them is missing.
 func (a attributes) id() string {
 	if a["source"] == "" || a["id"] == "" {
 		return ""
 	}
-	return a["source"] + "/" + a["id"]
+	return a["source"] + "/" + inID.Replace(a["id"])
 }
 
 // headerAttributes returns the attributes in "ce-" headers, nil if all required ones are missing: the message is then not a CloudEvent in

@@ -82,11 +82,10 @@ func ChannelIDs(client redis.UniversalClient, settings config.Redis) slack.IDs {
 	return pacing.NewChannels(Runner(client, settings), nil)
 }
 
-// PostNames returns the part of the names of posts (sink.NameOf) that only workers of this deployment know. Another app in a channel could
-// otherwise post the name of an event that is yet to come.
-func PostNames(settings config.Config) string {
-	return sink.NameOf(settings.Redis.Prefix, settings.Slack.Token.Reveal(), settings.Slack.WebhookURL.Reveal())
-}
+// PostNames returns the part of the names of posts (sink.NameOf) that the deployments of a channel do not share. It outlives a new token: an
+// operator sets one while posts are in doubt. Nobody can post the name of an event that is yet to come, which depends on the nanosecond in which
+// the event is stored.
+func PostNames(settings config.Config) string { return sink.NameOf(settings.Redis.Prefix, "", "") }
 
 // SlackTemplate returns the template of the settings. It returns nil for the default template.
 func SlackTemplate(settings config.Config) (*render.Template, error) {

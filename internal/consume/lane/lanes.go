@@ -232,12 +232,24 @@ func (l *Lanes) AwaitFree(ctx context.Context, channel string) (int, error) {
 	}
 }
 
-// Fetched records how many events a request to a channel's queue in the room returned. The caller called AwaitFree before the request.
+// Fetched records how many events an answered request to a channel's queue in the room returned. The caller called AwaitFree before the request.
 func (l *Lanes) Fetched(channel string, received int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := l.of(channel)
 	own.backlog = received > 0 || !own.calm
+	own.fetched()
+}
+
+// FetchFailed records that a request to a channel's queue was not answered: nobody knows whether the queue is empty.
+func (l *Lanes) FetchFailed(channel string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of(channel).fetched()
+}
+
+// fetched records the end of a request. The caller holds the lock.
+func (own *lane) fetched() {
 	close(own.fetching)
 	own.fetching = nil
 }

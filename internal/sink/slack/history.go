@@ -3,6 +3,7 @@ package slack
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -217,7 +218,10 @@ func (h *history) read(ctx context.Context, of thread, r *reading, since time.Ti
 		}
 		cursor = page.Metadata.Cursor
 		r.note(page.Messages)
-		r.readsAll = cursor == ""
+		if r.readsAll = cursor == "" && !page.More; cursor == "" && page.More {
+			err := errors.New("there are more messages, and no cursor to read them")
+			return false, &sink.Error{Class: sink.Transient, Channel: of.method(), Err: err}
+		}
 		if allFound = len(r.wanted) == 0; allFound || r.readsAll {
 			return allFound, nil
 		}
@@ -230,6 +234,7 @@ func (h *history) read(ctx context.Context, of thread, r *reading, since time.Ti
 // page is what is read of an answer. Everything else, such as blocks of other apps, does not matter.
 type page struct {
 	Messages []message `json:"messages"`
+	More     bool      `json:"has_more"`
 	Metadata struct {
 		Cursor string `json:"next_cursor"`
 	} `json:"response_metadata"`

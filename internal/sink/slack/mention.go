@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,8 +89,10 @@ type mentions struct {
 	failed func(handle string, err error)
 	now    func() time.Time
 
-	told   sync.Map   // handles that were reported to failed
-	mu     sync.Mutex // held during a look-up, so that concurrent deliveries share one request
+	told    sync.Map   // handles that were reported to failed
+	listing sync.Mutex // held during a look-up, so that concurrent deliveries of unknown handles share one request
+
+	mu     sync.Mutex
 	groups map[string]string
 	fault  error     // of the last look-up
 	again  time.Time // no look-up before then
@@ -118,28 +121,45 @@ func (m *mentions) userGroup(handle string) string {
 	return ""
 }
 
-// lookUp finds the ID of a handle. IDs never change, so it looks up each handle only until it is found.
+// lookUp finds the ID of a handle. IDs never change, so it looks up each handle only until it is found, and a known handle waits for no look-up.
 func (m *mentions) lookUp(handle string) (string, error) {
+	id, mayList, err := m.known(handle)
+	if !mayList {
+		return id, err
+	}
+	m.listing.Lock()
+	defer m.listing.Unlock()
+	if _, mayList, _ = m.known(handle); mayList { // another delivery may have listed meanwhile
+		groups, failure := m.list(context.Background())
+		m.learn(handle, groups, failure)
+	}
+	id, _, err = m.known(handle)
+	return id, err
+}
+
+// known returns the ID of a handle as of the last look-up. mayList is true if the ID is not known and the time for another look-up has come.
+func (m *mentions) known(handle string) (id string, mayList bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.groups[handle] == "" && !m.now().Before(m.again) {
-		groups, failure := m.list(context.Background())
-		m.fault = nil
-		if failure != nil {
-			m.fault = fmt.Errorf("list the user groups: %w", failure)
-		} else {
-			m.groups = groups
-		}
-		if m.groups[handle] == "" {
-			m.again = m.now().Add(lookUpPause)
-		}
+	if id = m.groups[handle]; id != "" {
+		return id, false, nil
 	}
-	switch id := m.groups[handle]; {
-	case id != "":
-		return id, nil
-	case m.fault != nil:
-		return "", m.fault
-	default:
-		return "", errNoUserGroup
+	return "", !m.now().Before(m.again), cmp.Or(m.fault, errNoUserGroup)
+}
+
+// learn records the result of a look-up for a handle. Slack bans an app that does not wait for as long as it was told.
+func (m *mentions) learn(handle string, groups map[string]string, failure *sink.Error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fault = nil
+	pause := lookUpPause
+	if failure == nil {
+		m.groups = groups
+	} else {
+		m.fault = fmt.Errorf("list the user groups: %w", failure)
+		pause = max(pause, failure.RetryAfter)
+	}
+	if m.groups[handle] == "" {
+		m.again = m.now().Add(pause)
 	}
 }
