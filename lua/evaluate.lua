@@ -144,7 +144,7 @@ local function recall(batch, event_key, version, ask, lease_end, is_done)
   end
   if ask.follows then
     local wait = resume(event_of(batch, event_key, version, ask), ask.path)
-    if wait then
+    if wait and not batch.forward then
       return answer(batch, LEASED, 0, wait)
     end
     ask.set.charges = ask.set.charges + 1

@@ -10,7 +10,8 @@
 --   3…  the buckets that follow deliveries, see read_buckets
 --
 -- ARGV
---   duration (microseconds; 0 releases: another caller may reclaim the event at once), lease, retention (both microseconds)
+--   duration (microseconds; 0 releases: another caller may reclaim the event at once), lease, retention (both microseconds), "1" if denied
+--   events are forwarded: an event that has lost its slots goes on
 --   buckets (see read_buckets)
 --   for each event: event key, version, the end of the lease known to the caller, whether the event is in doubt and whether the
 --   caller waits before it delivers the event ("1" or "0"), cost, path (see read_path), path in the shadow
@@ -25,6 +26,7 @@ local calls_key, leased_key = KEYS[1], KEYS[2]
 local next_argument = reader(ARGV, 0)
 local next_key = reader(KEYS, 2)
 local duration, lease, retention = tonumber(next_argument()), tonumber(next_argument()), tonumber(next_argument())
+local forward = next_argument() == '1'
 
 local now = deployment_time(calls_key)
 local buckets = read_buckets(next_argument, next_key, now, lease)
@@ -42,7 +44,7 @@ for event_key in next_argument do
   local current_end = current and math.ceil(current) -- see lib/doubt.lua
   local has_begun = current == current_end
   local held = current and (current_end == known or current_end > known and known > now and not (waits and has_begun))
-  if held and duration > 0 and resume(event, event.path) then
+  if held and duration > 0 and resume(event, event.path) and not forward then
     held = false -- the event has lost slots, and others have taken them
   end
   if held then

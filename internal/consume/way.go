@@ -309,6 +309,9 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 	switch failure.Class {
 	case sink.RateLimited:
 		v.lanes.Pause(l.working, d.destination, failure.RetryAfter)
+		if failure.Channel != "" && failure.Channel != d.destination { // the thread is lost, and the event went to its own channel
+			v.lanes.Pause(l.working, failure.Channel, failure.RetryAfter)
+		}
 		return 0, true
 	case sink.Misconfigured:
 		v.health.misconfigure(d, failure)

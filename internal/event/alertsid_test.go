@@ -18,6 +18,7 @@ func TestIsGroup(t *testing.T) {
 	}
 	for _, body := range []string{
 		"", "text", `{"title":"x"}`, `{"alerts":[]}`, `{"alerts":{}}`, `{"alerts":["x"]}`, `[{"alerts":[{}]}]`, `{"specversion":"1.0","data":{"alerts":[{}]}}`,
+		`{"specversion":"1.0","id":"1","source":"/a","type":"t","data":{"title":"x"},"alerts":[{}]}`,
 	} {
 		testkit.Equal(t, event.IsGroup([]byte(body)), false, "%s", body)
 	}

@@ -111,6 +111,22 @@ var badEnvelopes = map[string][]string{
 	"data_base64 is not base64":             {`"data":null,"data_base64":"a"`, `"data":null,"data_base64":"%%%%"`},
 }
 
+// TestCloudEventsOfTwoSources wants different IDs where a slash is in the source of one event and in the ID of the other.
+func TestCloudEventsOfTwoSources(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]string)
+	for _, source := range []string{"/shop", "/shop/orders", "/shop/orders/eu"} {
+		for _, id := range []string{"1", "orders/1", "orders%2F1", "eu/1", "orders/eu/1"} {
+			body := fmt.Sprintf(`{"specversion":"1.0","type":"t","source":%q,"id":%q,"data":{"title":"x"}}`, source, id)
+			e := testkit.Must(event.Decoder{Prefix: "notify"}.Decode(message(body)))(t)
+			if other := seen[e.ID]; other != "" {
+				t.Errorf("the ID %s is of %s and of %s", e.ID, body, other)
+			}
+			seen[e.ID] = body
+		}
+	}
+}
+
 func TestDecodeStructuredCloudEventFaults(t *testing.T) {
 	t.Parallel()
 	const contentType = "application/cloudevents+json"

@@ -19,12 +19,15 @@ local OPEN, UNDER_WAY, WAITING, COMING = '=', '~', '@', '?'
 -- How many messages of a pair are remembered. If there are more, it has the first and the newest ones.
 local MOST_MESSAGES = 20
 
+-- How many firing events of a pair are remembered as being delivered: the newest ones, which are delivered last.
+local MOST_DELIVERIES = 100
+
 -- How many fields a book may have. Beyond that, the fields that expire first are removed.
 local MOST_PAIRS = 50000
 
 -- Returns a book. A call collects its changes in the book and writes them with write_book.
 local function pair_book(key, until_key, now, kept)
-  return { key = key, until_key = until_key, now = now, kept = kept, entries = {}, changed = {} }
+  return { key = key, until_key = until_key, now = now, kept = kept, entries = {}, changed = {}, deliveries = {}, unwritten = {}, announced = {} }
 end
 
 -- Reads the books of a call: their number from ARGV, two keys for each from KEYS. An event gives the number of its book, 0 for none.
@@ -128,7 +131,11 @@ end
 
 -- Returns the firing events of a pair that are being delivered, with the announced versions: event key -> version.
 local function read_deliveries(book, pair)
+  if book.deliveries[pair] then
+    return book.deliveries[pair]
+  end
   local text, from, deliveries = pair_text(read_pair(book, under_way_of(pair)), UNDER_WAY) or '', 1, {}
+  book.deliveries[pair] = deliveries
   while true do
     local _, upto, version, length = string.find(text, '^(%d+) (%d+) ', from)
     if not upto then
@@ -182,7 +189,7 @@ local function read_delivery(text)
   return tonumber(version), string.sub(text, upto + 1, receipt_from - 1), string.sub(text, receipt_from), tonumber(rank)
 end
 
--- Records that a firing event is being delivered. Events without a lease (`is_leased` returns false) make room.
+-- Records that a firing event is being delivered. write_book leaves out earlier events without a lease (`is_leased` returns false).
 local function announce_pair(book, pair, event_key, delivery, is_leased)
   local carrier, original = read_delivery(delivery)
   local version = version_of(read_messages(read_pair(book, pair)) or {}, original, carrier)
@@ -194,13 +201,12 @@ local function announce_pair(book, pair, event_key, delivery, is_leased)
   if deliveries[event_key] == version then
     return
   end
-  for other in pairs(deliveries) do
-    if not is_leased(other) then
-      deliveries[other] = nil
-    end
-  end
-  deliveries[event_key] = version
-  put_deliveries(book, pair, deliveries)
+  deliveries[event_key], book.announced[event_key] = version, true
+  book.unwritten[pair] = is_leased
+end
+
+local function always()
+  return true
 end
 
 -- Records a delivery (see read_delivery). A delivered firing event opens its pair or adds a message to it. A delivered resolved
@@ -226,13 +232,33 @@ local function settle_pair(book, field, event_key, delivery)
   local deliveries = read_deliveries(book, field)
   if deliveries[event_key] then
     deliveries[event_key] = nil
-    put_deliveries(book, field, deliveries)
+    book.unwritten[field] = book.unwritten[field] or always
+  end
+end
+
+-- Writes the deliveries of the pairs for which they changed, once for each pair: a flood of one key announces many in one call.
+local function write_deliveries(book)
+  for pair, is_leased in pairs(book.unwritten) do
+    local newest, kept, count = {}, {}, 0
+    for event_key, version in pairs(book.deliveries[pair]) do
+      newest[#newest + 1] = { event_key = event_key, version = version }
+    end
+    table.sort(newest, function(a, b)
+      return a.version > b.version or a.version == b.version and a.event_key > b.event_key
+    end)
+    for _, one in ipairs(newest) do
+      if count < MOST_DELIVERIES and (book.announced[one.event_key] or is_leased(one.event_key)) then
+        kept[one.event_key], count = one.version, count + 1
+      end
+    end
+    put_deliveries(book, pair, kept)
   end
 end
 
 -- Writes the changes of a book. Removes fields that have expired or exceed MOST_PAIRS. The commands that change nothing come
 -- first, so that missing rights show before anything is written.
 local function write_book(book)
+  write_deliveries(book)
   if not next(book.changed) then
     return
   end

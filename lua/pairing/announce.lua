@@ -30,7 +30,7 @@ for event_key in next_argument do
   announce_pair(book, next_argument(), event_key, next_argument(), is_leased)
 end
 for _, book in ipairs(books) do
-  if next(book.changed) then
+  if next(book.changed) or next(book.unwritten) then
     check_rights(book.until_key, kept)
     write_book(book)
   end

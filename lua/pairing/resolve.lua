@@ -101,12 +101,15 @@ local function grant(event_key, version, is_forgotten)
   end
 end
 
+local lease_ends = {} -- event key -> end of the lease in Redis
+
 -- Returns the end of the latest lease of an event that is not done; nil if its record has expired.
 local function lease_of(event_key)
   if granted_version[event_key] then
     return now + lease
   end
-  local lease_end = tonumber(redis.call('ZSCORE', leased_key, event_key))
+  local lease_end = lease_ends[event_key] or tonumber(redis.call('ZSCORE', leased_key, event_key))
+  lease_ends[event_key] = lease_end
   return lease_end and lease_end > now - retention and lease_end or nil
 end
 

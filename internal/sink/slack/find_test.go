@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -469,6 +470,19 @@ func (g *gatedPacer) AwaitLookUp(ctx context.Context) error {
 	g.asked.Add(1)
 	<-g.open
 	return ctx.Err()
+}
+
+// TestFindWithoutACursor has an answer that promises more messages, and no way to read them. It does not show that the post is absent.
+func TestFindWithoutACursor(t *testing.T) {
+	t.Parallel()
+	o := answeredBy(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"ok":true,"messages":[],"has_more":true}`)
+	})
+	o.Channel, o.LookUp = "C0000001", true
+	found, err := newTestSlack(t, o).Find(t.Context(), doubtful(named(hello)))
+	if failure, known := errors.AsType[*sink.Error](err); !known || failure.Class != sink.Transient {
+		t.Errorf("got %+v, %v, want a transient failure", found, err)
+	}
 }
 
 // TestFindTooMany has a channel without an end, whose first page has a post. Two callers share a reading. The post is found at once. A post that is

@@ -130,6 +130,35 @@ func TestHandlesAreLookedUpAgain(t *testing.T) {
 	l.fault, l.groups = nil, map[string]string{"one": "S1", "two": "S2"}
 	expect("created meanwhile", "b", "<!subteam^S2>", 6, 2)
 	testkit.Contains(t, "told", l.told[0], "one: list the user groups", "not sent")
+
+	limited := &lookUps{fault: &sink.Error{Class: sink.RateLimited, RetryAfter: time.Hour, Err: errors.New("slow down")}}
+	m = &mentions{table: m.table, list: limited.list, failed: limited.failed, now: clock.Read}
+	l = limited
+	expect("limited", "a", "", 1, 1)
+	clock.Advance(time.Hour - time.Second)
+	expect("still limited", "a", "", 1, 1)
+	clock.Advance(time.Second)
+	expect("asks again", "a", "", 2, 1)
+}
+
+// TestKnownHandleWaitsForNoLookUp has the look-up of one handle hang. A category whose handle is known does not wait for it.
+func TestKnownHandleWaitsForNoLookUp(t *testing.T) {
+	t.Parallel()
+	begun, end := make(chan struct{}), make(chan struct{})
+	m := &mentions{
+		table: mentioned(t, "a", "one", "b", "two"), groups: map[string]string{"one": "S1"}, failed: func(string, error) {}, now: time.Now,
+		list: func(context.Context) (map[string]string, *sink.Error) {
+			close(begun)
+			<-end
+			return map[string]string{"one": "S1", "two": "S2"}, nil
+		},
+	}
+	found := make(chan string)
+	go func() { found <- m.of("b") }()
+	<-begun
+	testkit.Equal(t, m.of("a"), "<!subteam^S1>", "a known handle")
+	close(end)
+	testkit.Equal(t, <-found, "<!subteam^S2>", "the handle that was looked up")
 }
 
 // Deliveries that need the same handle share one request. None waits longer than the timeout.

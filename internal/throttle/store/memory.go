@@ -337,7 +337,7 @@ func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 		return true
 	}
 	kept := max(d, m.settings.Lease).Microseconds()
-	if !lease.slotless && m.resume(lease.treeOr(m.rules.InForce), lease.Request, now, kept) > 0 {
+	if !lease.slotless && m.resume(lease.treeOr(m.rules.InForce), lease.Request, now, kept) > 0 && !m.settings.Forward {
 		return false
 	}
 	shadow := m.rules.InShadow

@@ -43,7 +43,7 @@ func (b *memoryBatch) decide(request Request) Decision {
 	case request.Cost == 0:
 		return Decision{Verdict: Unknown}
 	}
-	if wait := b.memory.resume(b.memory.rules.InForce, request, b.now, b.lease); wait > 0 {
+	if wait := b.memory.resume(b.memory.rules.InForce, request, b.now, b.lease); wait > 0 && !b.memory.settings.Forward {
 		return Decision{Verdict: Leased, Wait: micros(wait)}
 	}
 	if b.memory.rules.InForce.Route(request.Category, request.Key).timed && known.at < b.memory.since {
@@ -107,6 +107,9 @@ func (b *memoryBatch) announce(request Request, name string) {
 		return known == nil || known.doneUntil != 0
 	})
 	deliveries[name] = version
+	if len(deliveries) > mostDeliveries {
+		delete(deliveries, oldestOf(deliveries))
+	}
 	pairs.underWay[request.Pair] = memoryDeliveries{deliveries, b.now + pairs.ttl.Microseconds()}
 }
 

@@ -30,6 +30,9 @@ type pairMessage struct {
 // mostPairMessages is MOST_MESSAGES of lib/pairs.lua.
 const mostPairMessages = 20
 
+// mostDeliveries is MOST_DELIVERIES of lib/pairs.lua.
+const mostDeliveries = 100
+
 // memoryPairs are the pairs of a memory store.
 type memoryPairs struct {
 	ttl     time.Duration
@@ -54,6 +57,16 @@ func (p *memoryPairs) deliveries(pair string, now int64) map[string]int64 {
 		return deliveries.versions
 	}
 	return make(map[string]int64)
+}
+
+// oldestOf returns the event with the oldest version. Of equal versions it is the one whose key is the smallest.
+func oldestOf(deliveries map[string]int64) (oldest string) {
+	for eventKey, version := range deliveries {
+		if oldest == "" || version < deliveries[oldest] || version == deliveries[oldest] && eventKey < oldest {
+			oldest = eventKey
+		}
+	}
+	return oldest
 }
 
 // of is what a field holds that has not expired.

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -388,6 +390,51 @@ func TestPairsAreBounded(t *testing.T) {
 	k.resolve(request("resolved", "a").ofPair(fmt.Sprint(beyond)), Unpaired, "")
 	k.resolve(request("resolved", "a").ofPair(fmt.Sprint(most)), Admitted, "r")
 	k.resolve(request("resolved too", "a").ofPair("new0"), Admitted, "r")
+}
+
+// TestDeliveriesOfAPairAreBounded announces and resolves many events of one key. No call looks at all of them for each event, and both stores
+// remember the newest ones.
+func TestDeliveriesOfAPairAreBounded(t *testing.T) {
+	t.Parallel()
+	const events = 6 * MaxBatch
+	server, client := startRedis(t)
+	settings := pairSettings(t)
+	r, m := newRedis(client, "bounded", settings), newMemory(settings, Compile(limits.Ruleset{Tree: settings.Tree}), time.Now, nil)
+	m.KeepPairs()
+	for batch := range events / MaxBatch {
+		var requests, resolving []Request
+		for i := range MaxBatch {
+			number := batch*MaxBatch + i
+			fires := aboutDisk(fmt.Sprintf("e%05d", number))
+			fires.Fold.Counts, fires.Message.Stored = true, start.Add(time.Duration(number)*time.Millisecond)
+			ends := aboutDisk(fmt.Sprintf("r%05d", number))
+			ends.Resolves, ends.Message.Stored = true, start
+			requests, resolving = append(requests, fires), append(resolving, ends)
+		}
+		decided := testkit.Must(r.Decide(t.Context(), requests))(t)
+		testkit.NoError(t, r.Pairs.Announce(t.Context(), decided.Decisions))
+		testkit.Must(r.Pairs.Resolve(t.Context(), resolving))(t)
+		testkit.Must(m.Decide(t.Context(), requests))(t)
+	}
+	looked := regexp.MustCompile(`cmdstat_zscore:calls=(\d+)`).FindStringSubmatch(server.CLI("INFO", "commandstats"))
+	testkit.AtMost(t, testkit.Must(strconv.Atoi(looked[1]))(t), 10*events, "looks for leases")
+	kept := client.HGet(t.Context(), r.d.keys.pairs("a"), aboutDisk("").Pair+"\n").Val()
+	testkit.Equal(t, strings.Count(kept, " e"), mostDeliveries, "events that are being delivered, in Redis")
+	testkit.Equal(t, len(m.pairs.deliveries(aboutDisk("").Pair, math.MinInt64)), mostDeliveries, "events that are being delivered, in memory")
+	testkit.Contains(t, "the newest", kept, fmt.Sprintf(" e%05d", events-1), fmt.Sprintf(" e%05d", events-mostDeliveries))
+}
+
+// TestRestoredTogether restores two events of a key that are being delivered in one call. A resolved event waits for both.
+func TestRestoredTogether(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	r := newRedis(client, "together", pairSettings(t))
+	now := time.Now()
+	end := testkit.Must(r.Restore(t.Context(), []Admission{{Lease: Lease{Request: aboutDisk("one")}, At: now}, {Lease: Lease{Request: aboutDisk("two")}, At: now}}))(t)
+	testkit.NoError(t, finish(t.Context(), r, Lease{Request: aboutDisk("two"), End: end, Receipt: "two"}))
+	ends := aboutDisk("ends")
+	ends.Resolves = true
+	testkit.Equal(t, testkit.Must(r.Pairs.Resolve(t.Context(), []Request{ends}))(t)[0].Verdict, Leased, "the resolved event")
 }
 
 func TestDecodeResolutions(t *testing.T) {

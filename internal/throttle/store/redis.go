@@ -188,7 +188,7 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 		events = append(events, eventKey, version, lease.End, lease.InDoubt, lease.Waits, lease.Request.Cost)
 		events = r.appendFollowing(events, buckets, lease, d)
 	}
-	arguments := []any{d.Microseconds(), max(d, r.d.settings.Lease).Microseconds(), r.d.settings.Retention.Microseconds()}
+	arguments := []any{d.Microseconds(), max(d, r.d.settings.Lease).Microseconds(), r.d.settings.Retention.Microseconds(), r.d.settings.Forward}
 	arguments = append(buckets.appendBuckets(arguments), events...)
 	numbers, err := r.d.runner.RunNumbers(ctx, "extending leases", lua.Extend, buckets.keys, arguments, 1+len(leases))
 	if err != nil {
