@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -65,6 +66,41 @@ func TestSlackFails(t *testing.T) {
 				return w.alone().sum("notifier_sink_requests_total", "result", test.result) > 0
 			})
 			w.alone().awaitSum(len(ids)-test.lost, "notifier_sink_requests_total", "result", "ok")
+		})
+	}
+}
+
+// TestArchivedChannel has Slack refuse one channel, with and without a pace. Events for another channel go out at once, and those of the channel
+// when Slack accepts it again.
+func TestArchivedChannel(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []string{"none", "20/1s"} {
+		t.Run("at "+rate, func(t *testing.T) {
+			t.Parallel()
+			const archived = 200
+			d := newDeployment(t)
+			d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+				if post.Channel == "#money" {
+					return slacktest.Code("is_archived")
+				}
+				return slacktest.OK()
+			})
+			changes := unlimited("SLACK_ROUTES", "money=#money", "SLACK_RATE", rate, "CONCURRENCY", "8")
+			workers := d.startFleet(2, changes...)
+			ids := d.publishEvents([]string{"money"}, archived)
+			workers[0].awaitUnready("is_archived")
+			for i := range 3 {
+				id := fmt.Sprint("critical-", i)
+				d.publish(subjectPrefix+".db", eventBody(id))
+				testkit.Eventually(t, "the post of "+id, func() bool { return len(d.posts(id)) == 1 })
+			}
+			d.slack.Respond(nil)
+			d.awaitEmpty()
+			wantPostedOnce(t, d.slack.Accepted(), append(ids, "critical-0", "critical-1", "critical-2")...)
+			for _, w := range workers {
+				w.awaitReady()
+				testkit.AtMost(t, w.logLines("a channel refuses messages"), 3, "log lines of %s about the channel", w.name)
+			}
 		})
 	}
 }

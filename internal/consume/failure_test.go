@@ -200,13 +200,42 @@ func TestOneDeliveryProbes(t *testing.T) {
 	})
 }
 
+// TestChannelRefuses has a channel refuse messages, and another one the whole setup. Only the fault of the setup keeps the worker from pulling.
+func TestChannelRefuses(t *testing.T) {
+	t.Parallel()
+	health := newHealth(slog.New(slog.DiscardHandler))
+	of := func(destination string) *delivery {
+		return &delivery{message: &message{entry: new(room.Entry)}, destination: destination}
+	}
+	archived := &sink.Error{Class: sink.Misconfigured, OfChannel: true, Code: "is_archived", Err: errScripted}
+	revoked := &sink.Error{Class: sink.Misconfigured, Code: "token_revoked", Err: errScripted}
+	requireState := func(step string, pulls, isReady bool) {
+		t.Helper()
+		_, fault := health.misconfiguration()
+		testkit.Equal(t, fault == nil, pulls, "%s: it may pull", step)
+		testkit.Equal(t, health.ready() == nil, isReady, "%s: it is ready", step)
+	}
+	health.misconfigure(of("C1"), archived)
+	requireState("a channel refuses", true, false)
+	other := of("C2")
+	health.misconfigure(other, revoked)
+	requireState("the setup is refused", false, false)
+	changed, _ := health.misconfiguration()
+	health.misconfigure(other, archived)
+	<-changed
+	requireState("two channels refuse", true, false)
+	health.mended("C1")
+	health.mended("C2")
+	requireState("both accept", true, true)
+}
+
 // TestProberLeaves ends a prober without an answer. A waiting delivery takes over. If none waits, the fault ends.
 func TestProberLeaves(t *testing.T) {
 	t.Parallel()
 	health := newHealth(slog.New(slog.DiscardHandler))
 	one := &message{entry: new(room.Entry)}
 	prober, other := &delivery{message: one, destination: "C1"}, &delivery{message: one, destination: "C1"}
-	health.misconfigure(prober, errScripted)
+	health.misconfigure(prober, &sink.Error{Class: sink.Misconfigured, Err: errScripted})
 	testkit.Equal(t, health.turn(t.Context(), &delivery{destination: "C2"}), true, "turn of another destination")
 	looked := make(chan bool)
 	go func() { looked <- health.turn(t.Context(), other) }()

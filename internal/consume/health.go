@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 )
 
 // health tracks what keeps the worker from its work. Its methods may be called concurrently.
@@ -21,7 +23,7 @@ type health struct {
 
 	mu      sync.Mutex
 	faults  map[string]*setupFault // by destination
-	changed chan struct{}          // closed and replaced when there are no more faults
+	changed chan struct{}          // closed and replaced when no fault of the whole setup is left
 }
 
 func newHealth(logger *slog.Logger) *health {
@@ -69,32 +71,56 @@ func (h *health) isStopping() bool {
 }
 
 // setupFault is a destination that accepts no messages until an operator fixes the setup. One delivery, the prober, keeps trying. The other
-// deliveries wait for the prober.
+// deliveries wait for the prober. If it is the channel that refuses, they wait in the room, and the worker pulls events for other channels.
 type setupFault struct {
-	err     error
+	err     *sink.Error
 	prober  *delivery // nil: no delivery is trying
 	waiting int
 	changed chan struct{} // closed when the waiting deliveries should check again
 }
 
 // misconfigure records that a delivery failed because of the setup.
-func (h *health) misconfigure(d *delivery, err error) {
+func (h *health) misconfigure(d *delivery, err *sink.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.faults) == 0 {
-		h.logger.Error("sink refuses the setup: pulling no events",
-			d.message.traced("destination", d.destination, "error", err)...)
-	}
 	fault := h.faults[d.destination]
+	attributes := d.message.traced("destination", d.destination, "error", err)
+	switch {
+	case err.OfChannel && fault == nil:
+		h.logger.Error("a channel refuses messages: its events wait", attributes...)
+	case !err.OfChannel && h.ofSetup() == nil:
+		h.logger.Error("sink refuses the setup: pulling no events", attributes...)
+	}
 	if fault == nil {
 		fault = &setupFault{prober: d, changed: make(chan struct{})}
 		h.faults[d.destination] = fault
 	}
+	before := h.ofSetup()
 	fault.err = err
+	h.resume(before)
+}
+
+// ofSetup returns a fault of the whole setup; nil: there is none. The caller holds the lock.
+func (h *health) ofSetup() *sink.Error {
+	for _, fault := range h.faults {
+		if fault.err != nil && !fault.err.OfChannel {
+			return fault.err
+		}
+	}
+	return nil
+}
+
+// resume lets the worker pull events if there was a fault of the whole setup before, and there is none now. The caller holds the lock.
+func (h *health) resume(before *sink.Error) {
+	if before != nil && h.ofSetup() == nil {
+		close(h.changed)
+		h.changed = make(chan struct{})
+	}
 }
 
 // turn reports whether a delivery may be attempted. While another delivery probes its destination, turn waits for a change, at most for the
-// longest back-off, and returns false.
+// longest back-off, and returns false. If it is the channel that refuses, turn waits briefly: then the channel is paused, and the delivery
+// goes to the room.
 func (h *health) turn(ctx context.Context, d *delivery) bool {
 	h.mu.Lock()
 	fault := h.faults[d.destination]
@@ -106,11 +132,14 @@ func (h *health) turn(ctx context.Context, d *delivery) bool {
 		return true
 	}
 	fault.waiting++
-	changed := fault.changed
+	changed, patience := fault.changed, longestBackoff
+	if fault.err.OfChannel {
+		patience = lane.MemoryWait
+	}
 	h.mu.Unlock()
 	select {
 	case <-changed:
-	case <-time.After(longestBackoff):
+	case <-time.After(patience):
 	case <-ctx.Done():
 	}
 	h.mu.Lock()
@@ -131,16 +160,13 @@ func (h *health) endFault(destination string) {
 	if fault == nil {
 		return
 	}
+	before := h.ofSetup()
 	delete(h.faults, destination)
 	close(fault.changed)
-	if len(h.faults) > 0 {
-		return
-	}
-	if !h.isStopping() {
+	if len(h.faults) == 0 && !h.isStopping() {
 		h.logger.Info("sink accepts deliveries again")
 	}
-	close(h.changed)
-	h.changed = make(chan struct{})
+	h.resume(before)
 }
 
 // leave records the end of a delivery. If the delivery was the prober, a waiting delivery takes over. If none waits, the fault ends, and
@@ -161,18 +187,19 @@ func (h *health) leave(d *delivery) {
 	fault.changed = make(chan struct{})
 }
 
-// misconfiguration returns one of the setup faults, or nil, and a channel that is closed when no fault is left.
+// misconfiguration returns a fault of the whole setup, or nil, and a channel that is closed when no such fault is left.
 func (h *health) misconfiguration() (changed <-chan struct{}, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, fault := range h.faults {
-		return h.changed, fault.err
-	}
-	return nil, nil
+	return h.changed, h.ofSetup().AsError()
 }
 
 // ready joins the errors that keep the worker from its work.
 func (h *health) ready() error {
-	_, misconfigured := h.misconfiguration()
-	return errors.Join(h.unsettled.Err(), misconfigured)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, fault := range h.faults {
+		return errors.Join(h.unsettled.Err(), fault.err)
+	}
+	return h.unsettled.Err()
 }

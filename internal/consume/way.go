@@ -315,7 +315,11 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		return 0, true
 	case sink.Misconfigured:
 		v.health.misconfigure(d, failure)
-		return retryDelay(misconfiguredBackoff, d.tries.count-1), true
+		delay = retryDelay(misconfiguredBackoff, d.tries.count-1)
+		if failure.OfChannel {
+			v.lanes.Pause(l.working, d.destination, delay)
+		}
+		return delay, true
 	case sink.Unknown:
 		d.admission.inDoubt = true
 		d.doubt.attempted(d.tries.first, time.Now())

@@ -35,6 +35,8 @@ type Error struct {
 	Code string
 	// Channel is the destination that must pause or is misconfigured, as Sink.Destination names it.
 	Channel string
+	// OfChannel is true for Misconfigured if it is the channel that refuses, not the whole setup: other channels may take messages.
+	OfChannel bool
 	// RetryAfter is how long the channel must pause: 1s to 1h for RateLimited, otherwise 0.
 	RetryAfter time.Duration
 	// Err is never nil and holds no secret. errors.Is finds a cancelled or expired context in it.

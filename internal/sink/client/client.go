@@ -77,6 +77,7 @@ type Reply struct {
 // Verdict classifies a reply. Code and detail are neither bounded nor redacted.
 type Verdict struct {
 	Class      sink.Class
+	OfChannel  bool // as in sink.Error
 	Code       string
 	Detail     string // in words; may be empty
 	RetryAfter time.Duration
@@ -144,7 +145,9 @@ func (c *Client) ask(parent context.Context, call Call, by time.Time) (Reply, *s
 	if v.Class == sink.OK {
 		return *x.answer, nil
 	}
-	failure := &sink.Error{Class: v.Class, Code: c.redactor.Text(v.Code, maxCode), Channel: call.Destination, RetryAfter: v.RetryAfter}
+	failure := &sink.Error{
+		Class: v.Class, OfChannel: v.OfChannel, Code: c.redactor.Text(v.Code, maxCode), Channel: call.Destination, RetryAfter: v.RetryAfter,
+	}
 	switch {
 	case v.Class == sink.Unknown && broken != nil:
 		failure.Err = fmt.Errorf("%s: the answer broke off: %w", failure.Code, cause())

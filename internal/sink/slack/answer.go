@@ -29,6 +29,9 @@ var codes = map[sink.Class][]string{
 	},
 }
 
+// channelCodes are the codes of Misconfigured that say nothing about other channels.
+var channelCodes = []string{"channel_not_found", "not_in_channel", "is_archived"}
+
 // classOf returns the class of an error code. Every other code, documented or not, is Rejected: such an event can be replayed
 // from the dead letters.
 func classOf(code string) sink.Class {
@@ -150,7 +153,7 @@ func judge(r client.Reply, err error, a answer) client.Verdict {
 
 // judgeRefusal classifies an answer by its error code.
 func judgeRefusal(r client.Reply, refusal slack.SlackErrorResponse) client.Verdict {
-	v := client.Verdict{Class: classOf(refusal.Err), Code: refusal.Err}
+	v := client.Verdict{Class: classOf(refusal.Err), OfChannel: slices.Contains(channelCodes, refusal.Err), Code: refusal.Err}
 	if v.Class == sink.RateLimited {
 		v.RetryAfter = r.RetryAfter()
 	}

@@ -19,6 +19,14 @@ var ofOthers = []mutant{
 		test: "./internal/sink/slack -run ^TestSendAfterSuspension$",
 	},
 	{
+		name: "channel-stops-all",
+		bug:  "A channel that is archived stops the events for all other channels.",
+		file: "internal/consume/health.go",
+		old:  `fault.err != nil && !fault.err.OfChannel`,
+		new:  `fault.err != nil`,
+		test: "./internal/consume -run ^TestChannelRefuses$",
+	},
+	{
 		name: "stub-for-everybody",
 		bug:  "A web page whose name leads to this host reads the messages of a rehearsal.",
 		file: "internal/slackstub/stub.go",
