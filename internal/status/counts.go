@@ -128,9 +128,9 @@ func (c *Counts) Digest(channel string) {
 	}
 }
 
-func addTo[K comparable](counts *map[K]int64, key K, n int64, most int) {
+func addTo(counts *map[string]int64, key string, n int64, most int) {
 	if *counts == nil {
-		*counts = make(map[K]int64)
+		*counts = make(map[string]int64)
 	}
 	if _, known := (*counts)[key]; known || len(*counts) < most {
 		(*counts)[key] += n

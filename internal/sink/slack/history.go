@@ -218,12 +218,13 @@ func (h *history) read(ctx context.Context, of thread, r *reading, since time.Ti
 		}
 		cursor = page.Metadata.Cursor
 		r.note(page.Messages)
-		if r.readsAll = cursor == "" && !page.More; cursor == "" && page.More {
-			err := errors.New("there are more messages, and no cursor to read them")
-			return false, &sink.Error{Class: sink.Transient, Channel: of.method(), Err: err}
-		}
+		r.readsAll = cursor == "" && !page.More
 		if allFound = len(r.wanted) == 0; allFound || r.readsAll {
 			return allFound, nil
+		}
+		if cursor == "" {
+			err := errors.New("there are more messages, and no cursor to read them")
+			return false, &sink.Error{Class: sink.Transient, Channel: of.method(), Err: err}
 		}
 		pages++
 	}
