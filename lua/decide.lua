@@ -14,7 +14,7 @@
 --   4   message         sorted set: event key -> version of the stored message, for IDs that producers gave
 --   5   pauses          sorted set: channel -> end of its pause
 --   6   limits          string: generation and revision of the newest limits that evaluated an event, time of the change
---   7   taken           sorted set: event key -> time of admission, where a bucket needs it to return slots
+--   7   taken           hash: event key -> time of admission and timed buckets (see lib/buckets.lua); of a folded event, see lib/folded.lua
 --   8   shadow:taken:…  sorted set: message name -> time of admission by this version of the shadow limits
 --   9…  buckets         see read_buckets
 --
@@ -62,7 +62,7 @@ local before_versions = before_event_keys + event_count
 
 -- Read the records.
 
-local newest = load_numbers(limits_key) or { 0, 0, 0 }
+local newest = load_numbers(limits_key) or { 0, 0 }
 if newest[1] > generation or newest[1] == generation and newest[2] > revision then
   return redis.error_reply('STALELIMITS ' .. integer(newest[1]) .. ' ' .. integer(newest[2]))
 end
@@ -121,9 +121,10 @@ local function read_view(set, cost)
         view.exceeds = view.exceeds or limit
       end
     end
-    view.timed = view.timed or bucket.algorithm.times_admissions
     view.follows = view.follows or bucket.algorithm.follows_delivery
   end
+  local timed = not set.is_shadow and timed_buckets(view.path)
+  view.timed = timed and time .. ' ' .. timed
   return view
 end
 
@@ -146,12 +147,10 @@ end
 
 -- Decide.
 
-batch.in_force_since = is_newer and now or newest[3] or 0
 batch.ran_before = nil -- when this very call ran before; false if it did not, nil until granted_before asks
 batch.answers, batch.constant_answers = {}, {} -- the answers of the reply; verdict -> number of an answer with a constant time
 batch.granted, batch.granted_version = {}, {} -- event keys that get a lease; event key -> version
-batch.timed, batch.shadow_timed = {}, {} -- { time, event key, … } and { time, message name, … } of admissions
-batch.taken_elsewhere = {} -- event keys of reclaimed events that older limits admitted
+batch.timed, batch.shadow_timed = {}, {} -- { event key, value of taken, … } and { time, message name, … } of admissions
 if has_shadow then
   batch.shadow_taken = scores(shadow_taken_key, stored_messages(batch), 0, event_count)
 end
@@ -223,8 +222,8 @@ if #granted > 0 then
     end
   end
   in_pieces('ZREM', done_key, taken_anew)
-  in_pieces('ZREM', taken_key, batch.taken_elsewhere)
   note_call(calls_key, nonce, time, math.max(retention, longest_window))
+  put_for(taken_key, batch.timed, milliseconds(lease + retention))
 end
 
 write_changed(buckets)
@@ -241,7 +240,6 @@ if #granted > 0 then
   local records_kept = milliseconds(lease + retention)
   add_for(leased_key, leases, records_kept)
   add_for(message_key, messages, records_kept)
-  add_for(taken_key, batch.timed, records_kept)
 end
 write_shadow_taken(batch, batch.shadow_timed)
 return reply

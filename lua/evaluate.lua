@@ -71,8 +71,8 @@ local function evaluate(batch, event_key, version, ask)
     grant(batch, event_key, version)
   end
   if not denied and ask.timed then
-    batch.timed[#batch.timed + 1] = batch.time
     batch.timed[#batch.timed + 1] = event_key
+    batch.timed[#batch.timed + 1] = ask.timed
   end
   return denied or constant_answer(batch, ADMITTED)
 end
@@ -148,12 +148,6 @@ local function recall(batch, event_key, version, ask, lease_end, is_done)
       return answer(batch, LEASED, 0, wait)
     end
     ask.set.charges = ask.set.charges + 1
-  end
-  -- If the limits changed since the admission, the slots are in buckets that the new limits may not have. Forgetting the
-  -- time of admission prevents that their buckets return slots which they did not give.
-  local at = ask.timed and redis.call('ZSCORE', batch.taken_key, event_key)
-  if at and tonumber(at) < batch.in_force_since then
-    batch.taken_elsewhere[#batch.taken_elsewhere + 1] = event_key
   end
   grant(batch, event_key, version)
   local in_doubt = ended_in_doubt(batch.leased_key, event_key, lease_end)

@@ -7,7 +7,7 @@
 --   2   leased   sorted set: event key -> end of the lease (see lib/doubt.lua)
 --   3   done     sorted set: event key or a line feed and the nonce of a call of this script -> when the record expires
 --   4   message  sorted set: event key -> version of the stored message
---   5   taken    sorted set: event key -> time of admission, where a bucket needs it to return slots
+--   5   taken    hash: event key -> time of admission and timed buckets (see lib/buckets.lua)
 --   6…  books of pairs, see read_books; then the buckets that follow deliveries, see read_buckets
 --
 -- ARGV
@@ -31,7 +31,7 @@ local pairs_kept = tonumber(next_argument())
 local now = deployment_time(keys.calls)
 redis.call('ZCARD', keys.leased)
 redis.call('ZCARD', keys.message)
-redis.call('ZCARD', keys.taken)
+redis.call('HDEL', keys.taken, '')
 local books = read_books(next_argument, next_key, now, pairs_kept)
 local buckets = read_buckets(next_argument, next_key, now, lease)
 read_all(buckets)
@@ -87,7 +87,7 @@ end
 add_and_keep(keys.done, dones, retention)
 add_and_keep(keys.message, messages, lease + retention)
 in_pieces('ZREM', keys.leased, leases)
-in_pieces('ZREM', keys.taken, event_keys)
+in_pieces('HDEL', keys.taken, event_keys)
 for _, event in ipairs(events) do
   event.message = message_name(event.event_key, event.version)
   for _, path in ipairs(event.paths) do

@@ -1,14 +1,15 @@
 -- refund.lua: returns the slots of events that were definitely not delivered, and removes their records.
 --
 -- The holder of the lease alone returns slots, so a repeated call changes nothing. If the event was reclaimed after a change of
--- limits, the slots stay taken in buckets that only the old limits had; they leave with their windows.
+-- limits, the slots stay taken in buckets that only the old limits had; they leave with their windows. A bucket returns no slots
+-- of an event that other buckets admitted.
 --
 -- KEYS
 --   1   calls           sorted set: nonce of a call that granted something -> its time
 --   2   leased          sorted set: event key -> end of the lease (see lib/doubt.lua)
 --   3   done            sorted set: event key of a delivered event -> when its record expires
 --   4   message         sorted set: event key -> version of the stored message
---   5   taken           sorted set: event key -> time of admission, where a bucket needs it to return slots
+--   5   taken           hash: event key -> time of admission and timed buckets (see lib/buckets.lua)
 --   6   shadow:taken:…  sorted set: message name -> time of admission by this version of the shadow limits
 --   7…  buckets         see read_buckets
 --
@@ -31,6 +32,7 @@ local lease, retention = tonumber(next_argument()), tonumber(next_argument())
 
 redis.call('ZCARD', keys.done)
 redis.call('ZCARD', keys.message)
+redis.call('HDEL', keys.taken, '')
 local now = deployment_time(keys.calls)
 local buckets = read_buckets(next_argument, next_key, now, lease)
 read_all(buckets)
@@ -47,7 +49,8 @@ for event_key in next_argument do
   local current = redis.call('ZSCORE', keys.leased, event_key)
   local held = current and math.ceil(tonumber(current)) == lease_end -- see lib/doubt.lua
   if held then
-    event.taken = tonumber(redis.call('ZSCORE', keys.taken, event_key))
+    local at, timed = string.match(redis.call('HGET', keys.taken, event_key) or '', '^(%d+) (%x+)$')
+    event.taken = timed == timed_buckets(event.path) and tonumber(at)
     event.taken_in_shadow = tonumber(redis.call('ZSCORE', shadow_taken_key, event.message))
     refunds[#refunds + 1] = event
   end
@@ -72,7 +75,7 @@ forget(keys, now, retention)
 for _, event in ipairs(refunds) do
   redis.call('ZREM', keys.leased, event.event_key, doubt_of(event.event_key))
   redis.call('ZREM', keys.message, event.event_key)
-  redis.call('ZREM', keys.taken, event.event_key)
+  redis.call('HDEL', keys.taken, event.event_key)
   give_back(event, event.path)
   if event.taken_in_shadow then
     event.taken, event.guarantee = event.taken_in_shadow, event.shadow_guarantee

@@ -8,7 +8,7 @@
 --   2   leased   sorted set: event key -> end of the lease (see lib/doubt.lua)
 --   3   done     sorted set: event key of a delivered event -> when its record expires
 --   4   message  sorted set: event key -> version of the stored message
---   5   taken    sorted set: event key -> time of admission, where a bucket needs it to return slots
+--   5   taken    hash: event key -> time of admission and timed buckets (see lib/buckets.lua)
 --   6…  books of pairs, see read_books; then buckets, see read_buckets
 --
 -- ARGV
@@ -35,7 +35,7 @@ local pairs_kept = tonumber(next_argument())
 redis.call('ZCARD', leased_key)
 redis.call('ZCARD', done_key)
 redis.call('ZCARD', message_key)
-redis.call('ZCARD', taken_key)
+redis.call('HGET', taken_key, '')
 local now = deployment_time(calls_key)
 local books = read_books(next_argument, next_key, now, pairs_kept)
 local buckets = read_buckets(next_argument, next_key, now, lease)
@@ -62,12 +62,10 @@ for event_key in next_argument do
   local known = is_done or lease_end > now - retention
   if not known and not counted[event_key] then
     admissions[#admissions + 1] = event
-    for _, bucket in ipairs(event.path) do
-      if bucket.algorithm.times_admissions then
-        times[#times + 1] = integer(at)
-        times[#times + 1] = event_key
-        break
-      end
+    local timed = timed_buckets(event.path)
+    if timed then
+      times[#times + 1] = event_key
+      times[#times + 1] = integer(at) .. ' ' .. timed
     end
   end
   counted[event_key] = true
@@ -106,6 +104,7 @@ for event_key in next_argument do
 end
 
 check_rights(leased_key, lease + retention)
+put_for(taken_key, times, milliseconds(lease + retention))
 local trim = new_trimmer()
 for _, bucket in ipairs(buckets) do
   if bucket.algorithm.trim then
@@ -121,7 +120,6 @@ for _, event in ipairs(admissions) do
   end
 end
 write_changed(buckets)
-add_and_keep(taken_key, times, lease + retention)
 add_and_keep(message_key, messages, lease + retention)
 add_and_keep(leased_key, leases, lease + retention)
 add_and_keep(done_key, dones, retention)

@@ -57,6 +57,17 @@ local function exceeds(bucket, limit, cost, guarantee)
   return cost > limit.burst - others
 end
 
+-- Returns a name for the buckets of a path that need the time of admission to return slots; false if there are none.
+local function timed_buckets(path)
+  local keys = {}
+  for _, bucket in ipairs(path) do
+    if bucket.algorithm.times_admissions then
+      keys[#keys + 1] = bucket.key
+    end
+  end
+  return #keys > 0 and string.sub(redis.sha1hex(table.concat(keys, ' ')), 1, 8)
+end
+
 local function read_once(bucket)
   if not bucket.was_read then
     bucket.algorithm.read(bucket)

@@ -13,8 +13,8 @@ local function fold_into(folds, book, pair, messages, message, event_key, versio
   put_pair(book, pair, messages_text(messages), folds.now + folds.kept)
   local number, minute = math.min(message.folded + 1, OF_FLAP - 1) + (is_flapping and OF_FLAP or 0), math.floor(message.time / MINUTE)
   folds.dones[#folds.dones + 1] = event_key
-  folds.taken[#folds.taken + 1] = integer(-minute * NUMBERS - number)
   folds.taken[#folds.taken + 1] = event_key
+  folds.taken[#folds.taken + 1] = folded_value(number, minute)
   if version ~= '' then
     folds.versions[#folds.versions + 1] = version
     folds.versions[#folds.versions + 1] = event_key
@@ -35,5 +35,5 @@ local function write_folds(folds, keys, lease, retention)
   forget(keys, folds.now, retention)
   add_and_keep(keys.done, dones, retention)
   add_and_keep(keys.message, folds.versions, lease + retention)
-  add_and_keep(keys.taken, folds.taken, lease + retention)
+  put_for(keys.taken, folds.taken, milliseconds(lease + retention))
 end

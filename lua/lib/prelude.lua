@@ -113,6 +113,14 @@ local function add_for(key, members, kept)
   end
 end
 
+-- Sets fields of a hash and keeps the hash that long (milliseconds). Does nothing without fields.
+local function put_for(key, fields, kept)
+  if #fields > 0 then
+    in_pieces('HSET', key, fields)
+    redis.call('PEXPIRE', key, kept)
+  end
+end
+
 -- Reads whole numbers that are stored as one string with blanks between them.
 local function load_numbers(key)
   local text = redis.call('GET', key)

@@ -26,7 +26,7 @@ local function forget(keys, now, retention)
     if #forgotten > 0 then
       redis.call('ZREM', key, unpack(forgotten))
       redis.call('ZREM', keys.message, unpack(forgotten))
-      redis.call('ZREM', keys.taken, unpack(forgotten))
+      redis.call('HDEL', keys.taken, unpack(forgotten))
     end
   end
   forget_until(keys.done, now)

@@ -16,7 +16,7 @@
 --   2   leased   sorted set: event key -> end of the lease (see lib/doubt.lua)
 --   3   done     sorted set: event key of a delivered event -> when its record expires
 --   4   message  sorted set: event key -> version of the stored message
---   5   taken    sorted set: event key of a folded event -> its number and its message's minute (see lib/folded.lua)
+--   5   taken    hash: event key of a folded event -> its number and its message's minute (see lib/folded.lua)
 --   6…  books of pairs, see read_books
 --
 -- ARGV
@@ -284,7 +284,7 @@ redis.call('ZADD', leased_key, 'XX', 0, '')
 write_books(books)
 in_pieces('ZREM', done_key, taken_anew)
 in_pieces('ZREM', leased_key, ended_keys) -- expired leases: removing them later would remove the new records
-in_pieces('ZREM', taken_key, ended_keys)
+in_pieces('HDEL', taken_key, ended_keys)
 -- Unlike note_call, this does not shorten how long decide.lua keeps the calls.
 local is_first_call = redis.call('ZCARD', calls_key) == 0
 redis.call('ZADD', calls_key, integer(now), nonce)

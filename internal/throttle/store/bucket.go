@@ -81,10 +81,19 @@ type Route struct {
 	Keys      []LimitKey // of the limits of the buckets, in their order
 	guarantee string     // the path whose guarantee the events belong to, "" for none
 	follows   bool       // some bucket's slots return when the delivery ends
-	timed     bool       // some bucket needs the time of admission
 	fastpath  bool       // fastpath.lua may evaluate events of cost 1
 	Mutes     Mutes      // that cover the category
 	ofKey     *Route     // of a category: the route of anyKey; nil if no rule limits each key there
+}
+
+// timedBuckets names the buckets that need the time of admission to return slots. It returns "" if there are none.
+func (r *Route) timedBuckets() (names string) {
+	for _, b := range r.buckets {
+		if b.timesAdmissions() {
+			names += b.name + " "
+		}
+	}
+	return names
 }
 
 // anyKey stands for the hash of a key, in the route from which the routes of all keys of a category are copied.

@@ -128,6 +128,14 @@ var changeConformance = []conformanceCase{
 		s.refund(true, again...)
 		s.taken("a", 1)
 	}},
+	{name: "change: a delivery that is taken over returns its slots to buckets that stayed", category: "token:2/1h", run: func(s *subject) {
+		event := request("event", "a")
+		s.admit(event)
+		s.clock.Advance(testLease)
+		s.change(newPlan(s.t, "10/1h", "token:2/1h", ""))
+		s.refund(true, leasesOf(s.want(Reclaimed, event))...)
+		s.taken("a", 0, 0)
+	}},
 	{name: "change: slots that were left behind hide no others", category: "3/1h", run: func(s *subject) {
 		event := request("event", "a")
 		for range 2 {
@@ -193,6 +201,31 @@ var changeConformance = []conformanceCase{
 			s.refund(true, d.Lease)
 			s.taken("a", 1)
 		}},
+}
+
+// TestRefundByOtherEnvironment has workers whose environments set different limits of one path, as in a rollout. A worker that takes an
+// event over and cannot deliver it returns no slot of its own limit, which other events have taken.
+func TestRefundByOtherEnvironment(t *testing.T) {
+	t.Parallel()
+	_, client := startRedis(t)
+	worker := func(global string) *Redis {
+		return newRedis(client, "rollout", Settings{Tree: newTree(t, global, "none", ""), Lease: testLease, Retention: testRetention})
+	}
+	older, newer := worker("counter:10/1h"), worker("fixed:10/1h")
+	decide := func(w *Redis, want Verdict, id string) Lease {
+		t.Helper()
+		result := testkit.Must(w.Decide(t.Context(), []Request{request(id, "a")}))(t)
+		testkit.Equal(t, result.Decisions[0].Verdict, want, "verdict of %s", id)
+		return result.Decisions[0].Lease
+	}
+	lease := decide(older, Admitted, "event")
+	for n := range 10 {
+		decide(newer, Admitted, fmt.Sprint("e", n))
+	}
+	testkit.Must(older.Extend(t.Context(), []Lease{lease}, 0))(t)
+	lease = decide(newer, Reclaimed, "event")
+	testkit.EqualSlices(t, testkit.Must(newer.Refund(t.Context(), []Lease{lease}))(t), []bool{true}, "refunds")
+	decide(newer, Denied, "eleventh")
 }
 
 // TestOlderLimitsAreTurnedAway has instances with different revisions decide in turn.

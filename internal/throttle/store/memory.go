@@ -23,8 +23,6 @@ type Memory struct {
 
 	mu      sync.Mutex
 	rules   *Rules
-	adopted bool  // no call has used these rules yet
-	since   int64 // time of the first call with these rules
 	inForce book
 	shadow  book
 	records records
@@ -59,14 +57,14 @@ func (b *memoryBucket) following() algorithm.Following {
 // record is what is remembered of an admitted event.
 type record struct {
 	version   int64
-	at        int64 // time of admission; 0 if it took no slots
-	timed     bool  // some bucket needs that time
-	leaseEnd  int64 // of whoever delivers it; it counts if doneUntil is 0
-	doneUntil int64 // when it may be forgotten, once it is delivered
-	released  bool  // the holder has ended the lease, and certainly delivered nothing
-	waits     bool  // the holder has certainly delivered nothing so far
-	inDoubt   bool  // an earlier holder of the lease may have delivered it
-	fold      *Fold // where it is counted, if it was folded and not delivered
+	at        int64  // time of admission; 0 if it took no slots
+	timed     string // the buckets that need this time, as Route.timedBuckets names them
+	leaseEnd  int64  // of whoever delivers it; it counts if doneUntil is 0
+	doneUntil int64  // when it may be forgotten, once it is delivered
+	released  bool   // the holder has ended the lease, and certainly delivered nothing
+	waits     bool   // the holder has certainly delivered nothing so far
+	inDoubt   bool   // an earlier holder of the lease may have delivered it
+	fold      *Fold  // where it is counted, if it was folded and not delivered
 }
 
 // records are the records of admitted events.
@@ -129,7 +127,7 @@ func (m *Memory) KeepKeys(most int) {
 func (m *Memory) AdoptRules(rules *Rules) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rules, m.adopted = rules, true
+	m.rules = rules
 	clear(m.shadow.admitted) // admitted by the previous shadow limits
 }
 
@@ -143,9 +141,6 @@ func (m *Memory) DecideOnce(nonce string, requests []Request) BatchResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	batch := memoryBatch{memory: m, now: m.times.now(), lease: m.settings.Lease.Microseconds(), granted: make(map[string]bool)}
-	if m.adopted {
-		m.since, m.adopted = batch.now, false
-	}
 	for _, call := range m.times.calls {
 		if nonce != "" && call.nonce == nonce && call.at > batch.now-nonceKept.Microseconds() {
 			batch.leaseGrantedBefore = call.at + batch.lease
@@ -367,8 +362,10 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 		m.times.forget(m.times.now())
 		delete(m.records.byKey, lease.Request.eventKey())
 		if !lease.slotless {
-			wanted := func(b bucket) bool { return r.timed || !b.timesAdmissions() }
-			m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, r.at, wanted)
+			tree := lease.treeOr(m.rules.InForce)
+			timed := tree.Route(lease.Request.Category, lease.Request.Key).timedBuckets()
+			wanted := func(b bucket) bool { return r.timed == timed || !b.timesAdmissions() }
+			m.giveBack(&m.inForce, tree, lease.Request, r.at, wanted)
 		}
 		name := lease.Request.messageName()
 		at, admitted := m.shadow.admitted[name]

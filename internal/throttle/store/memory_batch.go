@@ -46,9 +46,6 @@ func (b *memoryBatch) decide(request Request) Decision {
 	if wait := b.memory.resume(b.memory.rules.InForce, request, b.now, b.lease); wait > 0 && !b.memory.settings.Forward {
 		return Decision{Verdict: Leased, Wait: micros(wait)}
 	}
-	if b.memory.rules.InForce.Route(request.Category, request.Key).timed && known.at < b.memory.since {
-		known.timed = false // older limits admitted it: the limits in force hold none of its slots
-	}
 	known.leaseEnd = b.now + b.lease
 	known.inDoubt, known.released, known.waits = known.mayBeDelivered(), false, false
 	b.granted[name] = true
@@ -140,7 +137,8 @@ func (b *memoryBatch) evaluate(request Request, name string, version int64) (dec
 	decision.Lease.slotless = !admitted || request.Slotless
 	b.memory.records.byKey[name] = &record{version: version, leaseEnd: decision.Lease.End}
 	if admitted {
-		b.memory.records.byKey[name].at, b.memory.records.byKey[name].timed = b.now, b.memory.rules.InForce.Route(request.Category, request.Key).timed
+		route := b.memory.rules.InForce.Route(request.Category, request.Key)
+		b.memory.records.byKey[name].at, b.memory.records.byKey[name].timed = b.now, route.timedBuckets()
 	}
 	b.granted[name] = true
 	b.grants++

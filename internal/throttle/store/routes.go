@@ -253,7 +253,6 @@ func newRoute(t *Routes, nodes []limits.Node, category string) *Route {
 		}
 	}
 	r.follows = slices.ContainsFunc(r.buckets, bucket.followsDelivery)
-	r.timed = slices.ContainsFunc(r.buckets, bucket.timesAdmissions)
 	r.fastpath = !slices.ContainsFunc(r.buckets, func(b bucket) bool {
 		blocks := func(l limits.Limit) bool { return l.Count == 0 }
 		return !b.algorithm.Description().PerNode || b.guaranteed() && len(t.guarantees) > 0 || slices.ContainsFunc(b.limits, blocks)

@@ -158,10 +158,11 @@ var shadowConformance = []conformanceCase{
 // after each call.
 func TestShadowTouchesNothing(t *testing.T) {
 	t.Parallel()
-	_, client := startRedis(t)
+	server, client := startRedis(t)
+	other := newClient(t, redis.Options{Addr: server.Addr, DB: 1})
 	for n := range 12 {
 		seed := rand.Uint64()
-		p := newShadowPair(t, client, fmt.Sprint("pair", n), rand.New(rand.NewPCG(seed, 0)))
+		p := newShadowPair(t, client, other, fmt.Sprint("pair", n), rand.New(rand.NewPCG(seed, 0)))
 		for step := range 60 {
 			p.step()
 			if t.Failed() {
@@ -174,12 +175,13 @@ func TestShadowTouchesNothing(t *testing.T) {
 	}
 }
 
-// shadowPair has two deployments, one with a shadow and one without. Their keys expire by the server's clock.
+// shadowPair has two deployments of one name, one with a shadow and one without, in two databases of a server. Their keys expire by the
+// server's clock.
 type shadowPair struct {
 	t             *testing.T
-	client        *redis.Client
 	random        *rand.Rand
 	with, without *Redis
+	clients       map[*Redis]*redis.Client
 	clocks        [2]*testkit.Clock
 	calls         int
 	deniedApart   int           // decisions that differ in the shadow
@@ -187,17 +189,18 @@ type shadowPair struct {
 	leases        [2][]Lease
 }
 
-func newShadowPair(t *testing.T, client *redis.Client, name string, random *rand.Rand) *shadowPair {
+func newShadowPair(t *testing.T, client, other *redis.Client, name string, random *rand.Rand) *shadowPair {
 	plan := newPlan(t, "8/1m", "counter:6/1m+token:30/1m;burst=12+inflight:5/40s",
 		"a.b=fixed:4/1m,a.b.c=leaky:60/1m,off=0/1m,b=6/20s")
 	plan = guarded(t, plan, "a.b=2")
 	shadow := "global=5/2m,category=4/1m,a=leaky:60/1m+inflight:2/1m,a.b=token:6/1m,a.b.c=none,b=fixed:3/1m+counter:4/2m"
 	rules := newRuleset(t, plan, shadow)
-	p := &shadowPair{t: t, client: client, random: random}
+	p := &shadowPair{t: t, random: random}
 	settings := Settings{Tree: rules.Tree, Lease: 30 * time.Second, Retention: time.Minute, Forward: random.IntN(4) == 0}
-	p.without = newRedis(client, name+"-without", settings)
+	p.without = newRedis(other, name, settings)
 	settings.Shadow = rules.Shadow
-	p.with = newRedis(client, name+"-with", settings)
+	p.with = newRedis(client, name, settings)
+	p.clients = map[*Redis]*redis.Client{p.with: client, p.without: other}
 	p.clocks = [2]*testkit.Clock{withFakeTime(t, p.with), withFakeTime(t, p.without)}
 	return p
 }
@@ -309,13 +312,14 @@ type keptKey struct {
 func (p *shadowPair) keys(r *Redis) (inForceKeys map[string]keptKey, ofShadow int) {
 	p.t.Helper()
 	inForceKeys = make(map[string]keptKey)
-	for _, key := range p.client.Keys(p.t.Context(), r.d.runner.Key("")+"*").Val() {
+	client := p.clients[r]
+	for _, key := range client.Keys(p.t.Context(), r.d.runner.Key("")+"*").Val() {
 		name := strings.TrimPrefix(key, r.d.runner.Key(""))
 		if strings.HasPrefix(name, inShadow) {
 			ofShadow++
 			continue
 		}
-		kept := keptKey{p.client.Dump(p.t.Context(), key).Val(), p.client.PTTL(p.t.Context(), key).Val()}
+		kept := keptKey{client.Dump(p.t.Context(), key).Val(), client.PTTL(p.t.Context(), key).Val()}
 		if kept.dump == "" || kept.expires <= 0 {
 			p.t.Errorf("%s: %+v", key, kept)
 		}

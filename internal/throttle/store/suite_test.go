@@ -45,7 +45,7 @@ var operations = []operation{
 			forwarding.d.settings.Forward = true
 			return decide(ctx, forwarding, several(10, "new", scriptPath)...)
 		}},
-	{"finish", "calls leased done message", "zadd pexpire zrem zremrangebyrank",
+	{"finish", "calls leased done message", "zadd pexpire zrem zremrangebyrank hdel",
 		func(ctx context.Context, r *Redis, lease Lease) error { return finish(ctx, r, lease) }},
 	{"announce", "calls pairs:a pairs:until:a", "zadd pexpire zrem hset hdel",
 		func(ctx context.Context, r *Redis, _ Lease) error {
@@ -82,7 +82,7 @@ var operations = []operation{
 			_, err := r.Extend(ctx, []Lease{lease}, 0)
 			return err
 		}},
-	{"refund", "calls leased done message log log:a log:a.b", "pexpire zrem zremrangebyrank",
+	{"refund", "calls leased done message log log:a log:a.b", "pexpire zrem zremrangebyrank hdel",
 		func(ctx context.Context, r *Redis, lease Lease) error {
 			_, err := r.Refund(ctx, []Lease{lease})
 			return err

@@ -161,7 +161,7 @@ var ofDeciding = []mutant{
 		name: "time-of-admission-lost",
 		bug:  "The time of an admission is not kept, so that only logs get their slots back.",
 		file: "lua/decide.lua",
-		old:  `add_for(taken_key, batch.timed, records_kept)`,
+		old:  `put_for(taken_key, batch.timed, milliseconds(lease + retention))`,
 		new:  "",
 		test: "./internal/throttle/store -run TestConformance/^redis$/limits_of_all_algorithms",
 	},
