@@ -153,6 +153,7 @@ func (m *Memory) DecideOnce(nonce string, requests []Request) BatchResult {
 			m.pairs.mark(&result.Decisions[i], request, batch.now)
 		}
 	}
+	batch.forgetDeliveries()
 	if batch.grants > 0 {
 		m.times.remember(batch.now, nonce)
 		m.sweep(batch.now)

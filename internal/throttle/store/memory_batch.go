@@ -12,6 +12,7 @@ type memoryBatch struct {
 	leaseGrantedBefore int64           // the end of the leases that this very call granted before
 	granted            map[string]bool // records whose lease this call has given away
 	shadowAdmitted     bool            // the shadow admitted something new
+	announced          []string        // pairs of events whose deliveries begin with this call
 	grants             int             // number of leases newly granted
 }
 
@@ -99,15 +100,23 @@ func (b *memoryBatch) announce(request Request, name string) {
 	if deliveries[name] == version {
 		return
 	}
-	maps.DeleteFunc(deliveries, func(other string, _ int64) bool {
-		known := b.memory.records.known(other, b.now)
-		return known == nil || known.doneUntil != 0
-	})
 	deliveries[name] = version
-	if len(deliveries) > mostDeliveries {
-		delete(deliveries, oldestOf(deliveries))
-	}
 	pairs.underWay[request.Pair] = memoryDeliveries{deliveries, b.now + pairs.ttl.Microseconds()}
+	b.announced = append(b.announced, request.Pair)
+}
+
+// forgetDeliveries removes deliveries that have ended, and the oldest above the bound, from the pairs to which this call added some.
+func (b *memoryBatch) forgetDeliveries() {
+	for _, pair := range b.announced {
+		deliveries := b.memory.pairs.underWay[pair].versions
+		maps.DeleteFunc(deliveries, func(name string, _ int64) bool {
+			known := b.memory.records.known(name, b.now)
+			return known == nil || known.doneUntil != 0
+		})
+		for len(deliveries) > mostDeliveries {
+			delete(deliveries, oldestOf(deliveries))
+		}
+	}
 }
 
 func (b *memoryBatch) newLease(request Request, end int64) Lease {
