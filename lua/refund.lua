@@ -2,7 +2,7 @@
 --
 -- The holder of the lease alone returns slots, so a repeated call changes nothing. If the event was reclaimed after a change of
 -- limits, the slots stay taken in buckets that only the old limits had; they leave with their windows. A bucket returns no slots
--- of an event that other buckets admitted.
+-- of an event that it did not count.
 --
 -- KEYS
 --   1   calls           sorted set: nonce of a call that granted something -> its time
@@ -49,8 +49,8 @@ for event_key in next_argument do
   local current = redis.call('ZSCORE', keys.leased, event_key)
   local held = current and math.ceil(tonumber(current)) == lease_end -- see lib/doubt.lua
   if held then
-    local at, timed = string.match(redis.call('HGET', keys.taken, event_key) or '', '^(%d+) (%x+)$')
-    event.taken = timed == timed_buckets(event.path) and tonumber(at)
+    local at, timed = string.match(redis.call('HGET', keys.taken, event_key) or '', '^(%d+) ([%x ]+)$')
+    event.taken, event.timed = tonumber(at), timed
     event.taken_in_shadow = tonumber(redis.call('ZSCORE', shadow_taken_key, event.message))
     refunds[#refunds + 1] = event
   end
@@ -61,9 +61,14 @@ if #refunds == 0 then
   return reply
 end
 
+-- A bucket that needs the time of admission returns slots only if it counted the event. In the shadow, all buckets did.
+local function gave(bucket, event)
+  return event.taken and (not event.timed or string.find(event.timed, name_of(bucket), 1, true))
+end
+
 local function give_back(event, path)
   for _, bucket in ipairs(path) do
-    if event.taken or not bucket.algorithm.times_admissions then
+    if not bucket.algorithm.times_admissions or gave(bucket, event) then
       bucket.algorithm.give_back(bucket, event)
       bucket.changed = true
     end
@@ -78,7 +83,7 @@ for _, event in ipairs(refunds) do
   redis.call('HDEL', keys.taken, event.event_key)
   give_back(event, event.path)
   if event.taken_in_shadow then
-    event.taken, event.guarantee = event.taken_in_shadow, event.shadow_guarantee
+    event.taken, event.timed, event.guarantee = event.taken_in_shadow, nil, event.shadow_guarantee
     event.name, event.other = event.message, event.message .. '\n' .. integer(event.taken)
     give_back(event, event.shadow)
     not_in_shadow[#not_in_shadow + 1] = event.message

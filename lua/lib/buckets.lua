@@ -57,15 +57,19 @@ local function exceeds(bucket, limit, cost, guarantee)
   return cost > limit.burst - others
 end
 
--- Returns a name for the buckets of a path that need the time of admission to return slots; false if there are none.
+local function name_of(bucket)
+  return string.sub(redis.sha1hex(bucket.key), 1, 8)
+end
+
+-- Returns the names of the buckets of a path that need the time of admission to return slots; false if there are none.
 local function timed_buckets(path)
-  local keys = {}
+  local names = {}
   for _, bucket in ipairs(path) do
     if bucket.algorithm.times_admissions then
-      keys[#keys + 1] = bucket.key
+      names[#names + 1] = name_of(bucket)
     end
   end
-  return #keys > 0 and string.sub(redis.sha1hex(table.concat(keys, ' ')), 1, 8)
+  return #names > 0 and table.concat(names, ' ')
 end
 
 local function read_once(bucket)

@@ -86,14 +86,9 @@ type Route struct {
 	ofKey     *Route     // of a category: the route of anyKey; nil if no rule limits each key there
 }
 
-// timedBuckets names the buckets that need the time of admission to return slots. It returns "" if there are none.
-func (r *Route) timedBuckets() (names string) {
-	for _, b := range r.buckets {
-		if b.timesAdmissions() {
-			names += b.name + " "
-		}
-	}
-	return names
+// counts reports whether a bucket counts the events of the route. The nil route counts nothing.
+func (r *Route) counts(b bucket) bool {
+	return r != nil && slices.ContainsFunc(r.buckets, func(own bucket) bool { return own.name == b.name })
 }
 
 // anyKey stands for the hash of a key, in the route from which the routes of all keys of a category are copied.

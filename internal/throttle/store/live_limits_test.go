@@ -136,6 +136,16 @@ var changeConformance = []conformanceCase{
 		s.refund(true, leasesOf(s.want(Reclaimed, event))...)
 		s.taken("a", 0, 0)
 	}},
+	{name: "change: another limit of the path changes", global: "fixed:3/1h", category: "token:2/1h", run: func(s *subject) {
+		event := request("event", "a")
+		s.admit(event)
+		s.clock.Advance(testLease)
+		s.change(newPlan(s.t, "fixed:3/1h", "counter:2/1h", ""))
+		s.admit(request("other", "a"))
+		s.clock.Advance(time.Microsecond)
+		s.refund(true, leasesOf(s.want(Reclaimed, event))...)
+		s.taken("a", 1, 1)
+	}},
 	{name: "change: slots that were left behind hide no others", category: "3/1h", run: func(s *subject) {
 		event := request("event", "a")
 		for range 2 {

@@ -58,7 +58,7 @@ func (b *memoryBucket) following() algorithm.Following {
 type record struct {
 	version   int64
 	at        int64  // time of admission; 0 if it took no slots
-	timed     string // the buckets that need this time, as Route.timedBuckets names them
+	route     *Route // whose buckets counted the event then
 	leaseEnd  int64  // of whoever delivers it; it counts if doneUntil is 0
 	doneUntil int64  // when it may be forgotten, once it is delivered
 	released  bool   // the holder has ended the lease, and certainly delivered nothing
@@ -364,8 +364,7 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 		delete(m.records.byKey, lease.Request.eventKey())
 		if !lease.slotless {
 			tree := lease.treeOr(m.rules.InForce)
-			timed := tree.Route(lease.Request.Category, lease.Request.Key).timedBuckets()
-			wanted := func(b bucket) bool { return r.timed == timed || !b.timesAdmissions() }
+			wanted := func(b bucket) bool { return !b.timesAdmissions() || r.route.counts(b) }
 			m.giveBack(&m.inForce, tree, lease.Request, r.at, wanted)
 		}
 		name := lease.Request.messageName()

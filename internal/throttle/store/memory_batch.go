@@ -147,7 +147,7 @@ func (b *memoryBatch) evaluate(request Request, name string, version int64) (dec
 	b.memory.records.byKey[name] = &record{version: version, leaseEnd: decision.Lease.End}
 	if admitted {
 		route := b.memory.rules.InForce.Route(request.Category, request.Key)
-		b.memory.records.byKey[name].at, b.memory.records.byKey[name].timed = b.now, route.timedBuckets()
+		b.memory.records.byKey[name].at, b.memory.records.byKey[name].route = b.now, route
 	}
 	b.granted[name] = true
 	b.grants++

@@ -33,7 +33,7 @@ func (m *Memory) admitEarlier(request Request, at int64) *record {
 	for _, bucket := range route.buckets {
 		m.inForce.take(bucket, m.shares.event(at, route, m.rules.InForce, request))
 	}
-	r := &record{version: request.Message.version(), at: at, timed: route.timedBuckets()}
+	r := &record{version: request.Message.version(), at: at, route: route}
 	m.records.byKey[request.eventKey()] = r
 	return r
 }
