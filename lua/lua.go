@@ -41,6 +41,7 @@ const (
 	LookUp  Script = "pacing/look_up"
 	Reading Script = "pacing/reading"
 	Channel Script = "pacing/channel"
+	Routes  Script = "pacing/routes"
 	Pause   Script = "pacing/pause"
 	Budgets Script = "pacing/budgets"
 	Mention Script = "pacing/mention"
@@ -59,7 +60,7 @@ const (
 // Scripts lists all scripts.
 var Scripts = []Script{
 	Decide, Finish, Extend, Refund, Restore, Passed, Usage, Explain, AdoptLimits, Announce, Repeat, Resolve, Count, Pace, Update, Updated, LookUp,
-	Reading, Channel, Pause, Budgets, Mention, Delay, Turn, Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
+	Reading, Channel, Routes, Pause, Budgets, Mention, Delay, Turn, Leave, Room, CountDrops, DueDigests, ClaimDigest, EndDigest,
 }
 
 // Algorithms lists the names of the files in algorithms/.

@@ -6,7 +6,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 )
 
-// Channels knows the IDs of channels, as any instance has noted them. Its methods may be called concurrently. Their errors have the classes of
+// Channels knows the IDs of channels and the routes to them, as any instance has noted them. Its methods may be called concurrently. Their errors have the classes of
 // the package script: no instance can tell alone what another one has noted.
 type Channels struct {
 	shared    shared
@@ -27,6 +27,14 @@ func (c *Channels) ID(ctx context.Context, channel string) (string, error) {
 func (c *Channels) Note(ctx context.Context, channel, id string) error {
 	_, err := c.call(ctx, channel, id)
 	return err
+}
+
+// Routes notes the routes of this instance, as text, and returns those of other instances, the last noted first.
+func (c *Channels) Routes(ctx context.Context, own string) (others []string, err error) {
+	if c.available != nil && !c.available() {
+		return nil, script.ErrUnavailable
+	}
+	return c.shared.routes(ctx, own)
 }
 
 func (c *Channels) call(ctx context.Context, channel, id string) (string, error) {

@@ -167,6 +167,21 @@ func (s shared) channelID(ctx context.Context, channel, id string) (string, erro
 	})
 }
 
+// routes notes routes, and returns those that other instances have noted.
+func (s shared) routes(ctx context.Context, own string) ([]string, error) {
+	call := script.Call{Tried: "the routes of other workers", Script: lua.Routes, Keys: s.keys("routes"), Arguments: []any{own}}
+	return script.RunDecoded(ctx, s.runner, call, func(reply []any) ([]string, error) {
+		others := make([]string, len(reply))
+		for i, routes := range reply {
+			var isText bool
+			if others[i], isText = routes.(string); !isText {
+				return nil, script.ErrReply
+			}
+		}
+		return others, nil
+	})
+}
+
 // SelfTest runs every script of this package, on the keys of a scratch runner. It finds missing rights.
 func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	const name = "selftest"
@@ -178,8 +193,9 @@ func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	updated := s.updated(ctx, name, 1)
 	_, lookedUp := s.lookUp(ctx, 0, 0)
 	_, noted := s.channelID(ctx, name, name)
+	_, routed := s.routes(ctx, name)
 	_, counted := s.use(ctx, []string{name})
 	_, mentioned := s.mention(ctx, name, name, time.Second)
 	_, claimed := NewReadings(scratch, nil).Of(name).call(ctx, "ask", 0, 0, "")
-	return errors.Join(posted, waits, paused, updates, updated, lookedUp, noted, counted, mentioned, claimed)
+	return errors.Join(posted, waits, paused, updates, updated, lookedUp, noted, routed, counted, mentioned, claimed)
 }

@@ -45,7 +45,7 @@ func TestScripts(t *testing.T) {
 			begun = errors.Join(begun, step("begun", "one", "begin", 0, "")(ctx, s))
 			return errors.Join(post("one", "#first")(ctx, s), updated, lookedUp, mentioned, paused, noted, claimed, begun)
 		}),
-		Keys: append(places, "updates", "update:seeded", "update:new", "lookups", "limited", "askers:#here", "askers:#first",
+		Keys: append(places, "updates", "routes", "update:seeded", "update:new", "lookups", "limited", "askers:#here", "askers:#first",
 			"mention:seeded", "mention:new", "id:#seeded", "id:#new",
 			"reading:seeded", "read:seeded", "reading:begun", "read:begun", "reading:new", "read:new"),
 		Operations: []scripttest.Operation{
@@ -117,6 +117,13 @@ func TestScripts(t *testing.T) {
 				Name: "note the ID of a channel", Touches: []string{"id:#new"}, Writes: []string{"set"},
 				Call: call(func(ctx context.Context, s shared) error {
 					_, err := s.channelID(ctx, "#new", "C0000002")
+					return err
+				}),
+			},
+			{
+				Name: "note routes", Touches: []string{"routes"}, Writes: []string{"zadd", "pexpire", "zremrangebyrank"},
+				Call: call(func(ctx context.Context, s shared) error {
+					_, err := s.routes(ctx, "own")
 					return err
 				}),
 			},

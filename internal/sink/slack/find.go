@@ -17,7 +17,7 @@ var hiddenCodes = []string{
 }
 
 // Find looks for the post of an event in its channel. The reply to a firing event's message is in the thread of that message, or in the
-// channel if the message is gone.
+// channel if the message is gone. Instances with other routes may have posted the event to another channel.
 func (s *Sink) Find(ctx context.Context, d sink.Doubt) (sink.Finding, error) {
 	own := s.o.route(d.Delivery.Event.Category)
 	search := search{name: d.Delivery.Name, first: d.First, last: d.Last}
@@ -29,6 +29,12 @@ func (s *Sink) Find(ctx context.Context, d sink.Doubt) (sink.Finding, error) {
 		search.destination = own
 	}
 	at, found, failure := s.find(ctx, search)
+	if failure == nil && found.Presence != sink.Present && s.o.WebhookURL == "" && s.o.LookUp {
+		var destination string
+		if at, destination, failure = s.findElsewhere(ctx, search, own, d.Delivery.Event.Category); destination != "" {
+			own, found = destination, sink.Finding{Presence: sink.Present}
+		}
+	}
 	if failure != nil {
 		return sink.Finding{}, failure
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -193,7 +194,8 @@ func TestFindWithoutTheID(t *testing.T) {
 			server := slacktest.New(t)
 			server.RespondTo("users.conversations", func() slacktest.Answer { return test.answer })
 			o, pacer := lookingUp(server), new(fakePacer)
-			o.Channel, o.Pacer, o.IDs = "#ops", pacer, &fakeIDs{outage: test.outage}
+			ids := &fakeIDs{outage: test.outage}
+			o.Channel, o.Pacer, o.IDs = "#ops", pacer, ids
 			s := newTestSlack(t, o)
 			for range 3 {
 				_, err := s.Find(t.Context(), doubtful(named(hello)))
@@ -202,6 +204,7 @@ func TestFindWithoutTheID(t *testing.T) {
 			testkit.Equal(t, server.Calls("users.conversations"), 1, "lists of channels")
 			testkit.Equal(t, pacer.allowed.Load(), 1, "requests that the pacer has allowed")
 			testkit.Equal(t, pacer.paused.Load() > 0, test.want == sink.RateLimited, "look-ups are paused")
+			ids.outage = nil
 			testkit.NoError(t, send(t.Context(), s, hello)) // its receipt has the ID
 			wantPresence(t, s, doubtful(named(hello)), sink.Absent)
 		})
@@ -314,6 +317,19 @@ func (f *fakePacer) PauseLookUps(_ context.Context, d time.Duration) { f.paused.
 type fakeIDs struct {
 	byName sync.Map
 	outage error
+
+	mu     sync.Mutex
+	routes []string
+}
+
+func (f *fakeIDs) Routes(_ context.Context, own string) (others []string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	others = slices.DeleteFunc(slices.Clone(f.routes), func(noted string) bool { return noted == own })
+	if f.outage == nil {
+		f.routes = append([]string{own}, others...)
+	}
+	return others, f.outage
 }
 
 func (f *fakeIDs) ID(_ context.Context, channel string) (string, error) {
@@ -325,6 +341,51 @@ func (f *fakeIDs) ID(_ context.Context, channel string) (string, error) {
 func (f *fakeIDs) Note(_ context.Context, channel, id string) error {
 	f.byName.Store(channel, id)
 	return f.outage
+}
+
+// TestFindByEarlierRoutes has a worker look for a post in doubt of a worker with other routes.
+func TestFindByEarlierRoutes(t *testing.T) {
+	t.Parallel()
+	refunds := event.Event{ID: "refund", Category: "payments.refunds", Title: "t", Key: "k", Status: event.StatusFiring}
+	for name, test := range map[string]struct {
+		earlier, now string // channels of payments
+		unreadable   bool   // the earlier channel cannot be read any more
+		outage       error
+		want         sink.Presence
+		fails        bool
+	}{
+		"another channel":           {earlier: "C0000011", now: "C0000012", want: sink.Present},
+		"a channel that is gone":    {earlier: "C0000011", now: "C0000012", unreadable: true, want: sink.Absent},
+		"the same channel":          {earlier: "C0000012", now: "C0000012", want: sink.Present},
+		"the routes cannot be read": {earlier: "C0000011", now: "C0000012", outage: errors.New("no answer"), fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, ids := slacktest.New(t), new(fakeIDs)
+			worker := func(channel string) sink.Sink {
+				o := lookingUp(server)
+				o.IDs, o.Routes = ids, routes(t, "payments", channel)
+				return newTestSlack(t, o)
+			}
+			lost(t, worker(test.earlier), server, named(refunds), slacktest.Code("fatal_error"))
+			if test.unreadable {
+				var reads atomic.Int64
+				server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer {
+					if reads.Add(1) == 1 { // of the present channel
+						return slacktest.OK()
+					}
+					return slacktest.Code("not_in_channel")
+				})
+			}
+			ids.outage = test.outage
+			found, err := worker(test.now).(sink.Finder).Find(t.Context(), doubtful(named(refunds)))
+			testkit.Equal(t, err != nil, test.fails, "the look-up fails")
+			testkit.Equal(t, found.Presence, test.want, "presence")
+			if test.want == sink.Present {
+				testkit.Equal(t, sink.PostedAs(found.Receipt), test.earlier+" "+server.Accepted()[0].Timestamp, "the receipt found")
+			}
+		})
+	}
 }
 
 // TestFindIsPaced has a pacer allow each request. A refusal by Slack pauses the look-ups of all instances.

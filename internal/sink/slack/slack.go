@@ -69,12 +69,14 @@ type Pacer interface {
 	PauseLookUps(ctx context.Context, d time.Duration)
 }
 
-// IDs holds the IDs of channels for all instances: pacing.Channels. Its methods may be called concurrently.
+// IDs holds the IDs of channels and the routes for all instances: pacing.Channels. Its methods may be called concurrently.
 type IDs interface {
 	// ID returns the ID of a channel; "" if no instance has noted it. After an error, an instance may have noted it.
 	ID(ctx context.Context, channel string) (string, error)
 	// Note notes the ID of a channel.
 	Note(ctx context.Context, channel, id string) error
+	// Routes notes this instance's routes, and returns those of other instances, the last noted first.
+	Routes(ctx context.Context, own string) (others []string, err error)
 }
 
 // Sink posts to Slack. Make one with New, and Close it at the end.
@@ -84,6 +86,7 @@ type Sink struct {
 	transport *http.Transport
 	mentions  *mentions
 	channels  *channels
+	routes    *notedRoutes
 	history   *history
 }
 
@@ -119,6 +122,7 @@ func New(o Options) (*Sink, error) {
 		o: o, web: w, transport: transport,
 		mentions: &mentions{table: o.Mentions, list: w.userGroups, failed: o.MentionFailed, now: time.Now},
 		channels: newChannels(w, o.IDs),
+		routes:   newRoutes(&o),
 		history:  newHistory(w, o.Readings),
 	}, nil
 }
@@ -227,6 +231,9 @@ func (s *Sink) Send(ctx context.Context, d sink.Delivery) (receipt string, err e
 // deliver posts the message of d to its channel.
 func (s *Sink) deliver(ctx context.Context, d sink.Delivery, m render.Message) (receipt string, err error) {
 	destination := s.o.route(d.Event.Category)
+	if destination != webhookDestination {
+		s.routes.note(ctx)
+	}
 	posted, failure := s.post(ctx, s.o.Timeout, place{destination: destination, channel: destination, name: d.Name}, m)
 	if failure != nil {
 		return "", failure

@@ -49,6 +49,9 @@ func (alone) ID(context.Context, string) (string, error) { return "", nil }
 // Note implements IDs.
 func (alone) Note(context.Context, string, string) error { return nil }
 
+// Routes implements IDs.
+func (alone) Routes(context.Context, string) ([]string, error) { return nil, nil }
+
 // awaitTurn waits until one more look-up is allowed.
 func (w *web) awaitTurn(ctx context.Context, method string) *sink.Error {
 	if err := w.pacer.AwaitLookUp(ctx); err != nil {
