@@ -24,7 +24,7 @@ import (
 type parts struct {
 	selfreport.Parts
 	folds      *store.Pairs
-	deliveries selfreport.Sink
+	deliveries *sink.Annotated
 	summaries  *summary.Reporter
 }
 
@@ -39,14 +39,10 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 	w.life.background("watching the limits", p.Live.Run)
 	p.Live.AwaitFirst(ctx, limits.Ruleset{Tree: settings.Tree, Shadow: settings.Shadow})
 	w.life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, s, p.Limiter) })
-	p.deliveries = selfreport.Sink{
-		Annotated: &sink.Annotated{
-			Sink: s.outlet.Sink, Limits: p.Limiter.Usage(), Pacer: p.Pacer, Mention: s.outlet.Mention,
-			Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval,
-		},
-		Counts: w.report.Counts,
+	p.deliveries = &sink.Annotated{
+		Sink: s.outlet.Sink, Limits: p.Limiter.Usage(), Pacer: p.Pacer, Mention: s.outlet.Mention,
+		Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval, Sent: w.report.Counts.Took,
 	}
-	digests := selfreport.Digests{Digests: s.outlet.Digests, Counts: w.report.Counts}
 	p.summaries = summary.NewReporter(summary.Options{
 		Store:     summary.NewRedis(s.runner, w.settings.SummaryInterval, settings.Retention),
 		Instance:  s.instance,
@@ -56,7 +52,7 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 		Busy:      w.busy,
 		Wait:      p.Pacer.AwaitDigest,
 		Pause:     p.Pacer.Pause,
-		Send:      digests.SendSummary,
+		Send:      s.outlet.Digests.SendSummary,
 		Find: func(ctx context.Context, channel, claim string, claimed time.Time) (posted, known bool, err error) {
 			found, err := s.outlet.Digests.FindSummary(ctx, channel, claim, claimed)
 			return found.Presence == sink.Present, found.Presence != sink.Unsearchable, err
@@ -65,7 +61,7 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 		Opens:   p.Limiter.Usage().Opens,
 		Changes: p.Live.Changes,
 		Ended:   p.Limiter.Mutes.Ended,
-		Observe: func(result string, d summary.Digest) { observeDigest(s, w.streams.Load().Now, result, d) },
+		Observe: func(result string, d summary.Digest) { w.observeDigest(s, result, d) },
 	})
 	w.parts.Store(p)
 	w.life.background("telling of drops", p.summaries.Run)
@@ -98,7 +94,7 @@ func (w *worker) newDecider(s *servers, settings store.Settings, instances func(
 		Pauses:       made.Pacer.Learn,
 		SelfTests:    setup.SelfTests(),
 		Logger:       w.logger,
-		Metrics:      selfreport.Outage{Metrics: s.metrics.Decisions, Counts: w.report.Counts},
+		Metrics:      s.metrics.Decisions,
 		UsageMetrics: s.metrics.Decisions,
 	})
 	return made, shared.Pairs
@@ -168,18 +164,19 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 }
 
 // observeDigest counts a finished digest, and records a posted one in the journal.
-func observeDigest(s *servers, now func() time.Time, result string, d summary.Digest) {
+func (w *worker) observeDigest(s *servers, result string, d summary.Digest) {
 	s.metrics.Posts.Summary(result)
 	if result != summary.Sent {
 		return
 	}
+	w.report.Counts.Digest(d.Channel)
 	var rounds journal.Rounds
 	for _, of := range d.Rounds {
 		rounds = rounds.With(of.Instance, of.First, of.Last)
 	}
 	s.journal.Record("", journal.Told, "", 1, func(int, journal.Detail) journal.Entry {
 		return journal.Entry{
-			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: now(), Rounds: rounds,
+			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: w.streams.Load().Now(), Rounds: rounds,
 		}
 	})
 }

@@ -63,11 +63,11 @@ func (r Reporter) Report(instance string) status.Report {
 	if health := r.Journal.Health(); health != (journal.Health{}) {
 		report.Journal = &health
 	}
-	if counted.Degraded {
-		report.Degraded = r.Settings.Redis.Failure
-	}
 	parts, found := r.Parts()
 	if found {
+		if parts.Limiter.PolicyActs() {
+			report.Degraded = r.Settings.Redis.Failure
+		}
 		position := parts.Limiter.Rules().Position
 		report.Revision = fmt.Sprintf("%d:%d", position.Generation, position.Revision)
 		report.Limits = limitsInUse(parts.Limiter.Usage(), counted)

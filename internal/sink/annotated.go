@@ -36,6 +36,7 @@ type Annotated struct {
 	Mention    Mentioner             // nil: messages mention nobody
 	Mentions   event.Table[[]string] // categories whose messages may mention somebody
 	MentionFor time.Duration         // one event of a category may mention people in this time; 0: half an hour
+	Sent       func(channel string)  // called after each message that the sink accepted; nil: nobody counts them
 }
 
 // Prepare makes an event's message, unless the message needs a request to Redis first.
@@ -56,6 +57,9 @@ func (a *Annotated) Send(ctx context.Context, d Delivery) (receipt string, err e
 		d.Mention, takesMention = a.mention(ctx, d.Event)
 	}
 	receipt, err = a.Sink.Send(ctx, d)
+	if err == nil && a.Sent != nil {
+		a.Sent(a.Destination(d))
+	}
 	// Another event may mention people only if no attempt of this one can have done so.
 	if failure, known := errors.AsType[*Error](err); known && takesMention && failure.NotPosted() {
 		a.Pacer.ReturnMention(context.WithoutCancel(ctx), d.Event.Category, d.Event.Identity())

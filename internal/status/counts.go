@@ -41,16 +41,15 @@ func (d *denials) add(of Denial, n int64) {
 type Counts struct {
 	clock func() time.Time
 
-	mu       sync.Mutex
-	seconds  ring[Rates]
-	minutes  ring[Rates]
-	denials  ring[denials]
-	taken    ring[map[string]int64] // by channel
-	slowest  ring[time.Duration]
-	digests  map[string]time.Time // by channel: the last digest
-	held     map[string]int64     // by channel: deliveries that wait for it
-	inHand   int
-	degraded bool
+	mu      sync.Mutex
+	seconds ring[Rates]
+	minutes ring[Rates]
+	denials ring[denials]
+	taken   ring[map[string]int64] // by channel
+	slowest ring[time.Duration]
+	digests map[string]time.Time // by channel: the last digest
+	held    map[string]int64     // by channel: deliveries that wait for it
+	inHand  int
 }
 
 // Denial identifies denied events of a category.
@@ -162,20 +161,6 @@ func (c *Counts) Held(channel string, delta int) {
 	}
 }
 
-// PolicyActs records that the failure policy acts.
-func (c *Counts) PolicyActs() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.degraded = true
-}
-
-// PolicyRests records that the failure policy does not act.
-func (c *Counts) PolicyRests() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.degraded = false
-}
-
 // Counted holds the counts at one moment.
 type Counted struct {
 	PerMinute   Rates
@@ -186,7 +171,6 @@ type Counted struct {
 	Held        map[string]int64     // deliveries that wait, by channel
 	SlowestCall time.Duration
 	InHand      int
-	Degraded    bool
 }
 
 // Now returns the counts. The last minute is the last sixty seconds, including the present second.
@@ -196,7 +180,7 @@ func (c *Counts) Now() Counted {
 	now := c.clock()
 	counted := Counted{
 		Denials: make(map[Denial]int64), Taken: make(map[string]int64), Digests: make(map[string]time.Time),
-		Held: maps.Clone(c.held), InHand: c.inHand, Degraded: c.degraded,
+		Held: maps.Clone(c.held), InHand: c.inHand,
 	}
 	c.seconds.each(now, func(_ time.Time, r Rates) { counted.PerMinute.add(r) })
 	c.minutes.each(now, func(begin time.Time, r Rates) {

@@ -117,12 +117,17 @@ func (o *outage) ready() error {
 	return nil
 }
 
+// isPolicy reports whether the failure policy applies in a state. The policy hold applies at once.
+func (o *outage) isPolicy(state outageState) bool {
+	return state == acting || state == unavailable && o.o.Policy == Hold
+}
+
 // enter changes the state. The caller holds the lock.
 func (o *outage) enter(state outageState, cause error) {
 	o.state, o.cause, o.since = state, cause, time.Now()
 	o.answered = o.answered || state == answering
 	o.signalLocked()
-	if state == acting || state == unavailable && o.o.Policy == Hold {
+	if o.isPolicy(state) {
 		o.o.Metrics.PolicyActs()
 	} else {
 		o.o.Metrics.PolicyRests()
