@@ -17,11 +17,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
-// The interval of --watch, and of checks for a new size of the terminal.
-const (
-	watchStatusEvery = time.Second
-	lookAtSizeEvery  = 100 * time.Millisecond
-)
+// watchStatusEvery is the interval of --watch.
+const watchStatusEvery = time.Second
 
 type statusCommand struct {
 	watch, asJSON bool
@@ -76,17 +73,17 @@ func (s *statusCommand) run(ctx context.Context, settings config.Config, connect
 
 // follow prints the status each second until the context ends. On a terminal it always fits the present size.
 func (s *statusCommand) follow(ctx context.Context, options status.Options) error {
-	show, resized := s.print, func() bool { return false }
-	if canvas, found := screen.NewCanvas(s.out); found && !s.asJSON {
-		resized = canvas.Resized
+	show := s.print
+	pane := screen.NewPane(s.out)
+	defer pane.Close()
+	if pane.IsDrawn() && !s.asJSON {
 		show = func(shown status.Status) error {
-			return canvas.Draw(func(width, height int) []string { return statusRows(shown, width, height) })
+			pane.Show(func(width, height int) []string { return statusRows(shown, width, height) })
+			return nil
 		}
 	}
 	again := time.NewTicker(watchStatusEvery)
 	defer again.Stop()
-	look := time.NewTicker(lookAtSizeEvery)
-	defer look.Stop()
 	for {
 		shown, err := status.Collect(ctx, options)
 		if ctx.Err() != nil {
@@ -98,20 +95,10 @@ func (s *statusCommand) follow(ctx context.Context, options status.Options) erro
 		if err := show(shown); err != nil {
 			return err
 		}
-		for waiting := true; waiting; {
-			select {
-			case <-again.C:
-				waiting = false
-			case <-look.C:
-				if !resized() {
-					continue
-				}
-				if err := show(shown); err != nil {
-					return err
-				}
-			case <-ctx.Done():
-				return nil
-			}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil
 		}
 	}
 }

@@ -16,6 +16,15 @@ func drawable(out io.Writer) (file *os.File, found bool) {
 	return file, isFile && IsTerminal(file) && os.Getenv("TERM") != "dumb"
 }
 
+// sizeOf returns the size of a terminal.
+func sizeOf(file *os.File) (width, height int) {
+	width, height, err := term.GetSize(int(file.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		return 80, 24 // the usual size
+	}
+	return width, height
+}
+
 // Control sequences of a frame.
 const (
 	hideCursor, showCursor = "\x1b[?25l", "\x1b[?25h"
@@ -27,53 +36,6 @@ const (
 	nextRow                = "\r\n"
 	endOfColour            = "\x1b[0m"
 )
-
-// Canvas draws frames in place on a terminal. Each frame is one write, which leaves the cursor visible below the rows and lines wrapped.
-// What was on the terminal before moves to its scrollback.
-type Canvas struct {
-	out           io.Writer
-	size          func() (width, height int)
-	width, height int // of the last frame; 0 before the first
-}
-
-// NewCanvas returns a Canvas, if the output is a terminal that understands control sequences.
-func NewCanvas(out io.Writer) (c *Canvas, found bool) {
-	file, found := drawable(out)
-	return &Canvas{out: out, size: func() (width, height int) {
-		width, height, err := term.GetSize(int(file.Fd()))
-		if err != nil || width <= 0 || height <= 0 {
-			return 80, 24 // the usual size
-		}
-		return width, height
-	}}, found
-}
-
-// Resized reports whether the size of the terminal has changed since the last frame.
-func (c *Canvas) Resized() bool {
-	width, height := c.size()
-	return width != c.width || height != c.height
-}
-
-// Draw draws a frame of at most the given number of rows, which rows returns.
-func (c *Canvas) Draw(rows func(width, height int) []string) error {
-	width, height := c.size()
-	var frame strings.Builder
-	if c.height == 0 {
-		frame.WriteString(strings.Repeat("\n", height))
-	}
-	frame.WriteString(hideCursor + stopWrapping)
-	if width != c.width || height != c.height {
-		frame.WriteString(clearAll)
-	}
-	frame.WriteString(toTheTop)
-	for _, row := range rows(width, max(1, height-1)) {
-		frame.WriteString(clearOfRight + row + nextRow) // clearing behind a row of the full width would clear its last character
-	}
-	frame.WriteString(clearOfBelow + wrap + showCursor)
-	c.width, c.height = width, height
-	_, err := io.WriteString(c.out, frame.String())
-	return err
-}
 
 // colours matches what begins or ends a colour.
 var colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)

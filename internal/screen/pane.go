@@ -12,18 +12,22 @@ import (
 
 // Pane shows rows that change, and below them lines that scroll. On a terminal it redraws a frame; elsewhere it prints the lines alone. Its
 // methods may run at once.
+//
+// Each frame is one write, which leaves the cursor visible below the rows and lines wrapped. What was on the terminal before moves to its
+// scrollback.
 type Pane struct {
 	Colours
-	out    io.Writer
-	canvas *Canvas // nil: print lines
-	stop   chan struct{}
-	done   sync.WaitGroup
+	out  io.Writer
+	size func() (width, height int) // of the terminal; nil: print lines
+	stop chan struct{}
+	done sync.WaitGroup
 
-	mu       sync.Mutex
-	top      func(width, height int) []string
-	scrolled []string // the newest last
-	drawn    string   // rows and lines of the last frame
-	closed   bool
+	mu            sync.Mutex
+	top           func(width, height int) []string
+	scrolled      []string // the newest last
+	drawn         string   // rows and lines of the last frame
+	width, height int      // of the terminal at the last frame; 0 before the first
+	closed        bool
 }
 
 const (
@@ -35,15 +39,15 @@ const (
 // NewPane returns a Pane on an output. It shows no rows above the lines until Show is called.
 func NewPane(out io.Writer) *Pane {
 	p := &Pane{Colours: Colours{IsTerminal(out) && os.Getenv("NO_COLOR") == ""}, out: out, stop: make(chan struct{})}
-	if canvas, found := NewCanvas(out); found {
-		p.canvas = canvas
+	if file, found := drawable(out); found {
+		p.size = func() (width, height int) { return sizeOf(file) }
 		p.done.Go(p.redraw)
 	}
 	return p
 }
 
 // IsDrawn reports whether the pane redraws a frame.
-func (p *Pane) IsDrawn() bool { return p.canvas != nil }
+func (p *Pane) IsDrawn() bool { return p.size != nil }
 
 // Show shows what top returns for a width and a number of rows, in the next frames.
 func (p *Pane) Show(top func(width, height int) []string) {
@@ -92,25 +96,40 @@ func (p *Pane) redraw() {
 	}
 }
 
-// draw draws a frame if it differs from the last one.
+// draw draws a frame if it differs from the last one. There is no frame before there are rows.
 func (p *Pane) draw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	width, height := p.canvas.size()
+	width, height := p.size()
 	rows := p.rows(width, max(1, height-1))
-	contents := strings.Join(rows, "\n")
-	if contents == p.drawn && !p.canvas.Resized() {
+	contents, resized := strings.Join(rows, "\n"), width != p.width || height != p.height
+	if contents == p.drawn && (!resized || contents == "") {
 		return
 	}
-	p.drawn = contents
-	_ = p.canvas.Draw(func(int, int) []string { return rows })
+	var frame strings.Builder
+	if p.height == 0 {
+		frame.WriteString(strings.Repeat("\n", height))
+	}
+	frame.WriteString(hideCursor + stopWrapping)
+	if resized {
+		frame.WriteString(clearAll)
+	}
+	frame.WriteString(toTheTop)
+	for _, row := range rows {
+		frame.WriteString(clearOfRight + row + nextRow) // clearing behind a row of the full width would clear its last character
+	}
+	frame.WriteString(clearOfBelow + wrap + showCursor)
+	p.drawn, p.width, p.height = contents, width, height
+	_, _ = io.WriteString(p.out, frame.String())
 }
 
-// rows returns a frame of exactly height rows.
+// rows returns a frame of at most height rows. Rows at the top have all of it as long as there are no lines.
 func (p *Pane) rows(width, height int) []string {
 	var top []string
-	if room := height - shortestList - 1; room > 0 && p.top != nil {
+	if room := height - shortestList - 1; room > 0 && p.top != nil && len(p.scrolled) > 0 {
 		top = append(p.top(width, room), p.Faint(strings.Repeat("-", width)))
+	} else if p.top != nil && len(p.scrolled) == 0 {
+		top = p.top(width, height)
 	}
 	for i, row := range top {
 		top[i] = Fold(row, width, 1)[0]
@@ -124,7 +143,7 @@ func (p *Pane) rows(width, height int) []string {
 		}
 		list = append(folded, list...)
 	}
-	return append(append(top, list...), make([]string, free-len(list))...)
+	return append(top, list...)
 }
 
 // Colours colours texts, if it is on.
