@@ -105,15 +105,15 @@ func TestDevOnATerminal(t *testing.T) {
 	}, 100, 36)
 	s.awaitShown(
 		`\Anotifier dev --storm 50   running \d+s   Ctrl-C`, `^limits   global 5/2s, each category 2/2s, a digest every 2s$`, `^NATS `, `^Redis `,
-		`^metrics  http://`, `^events \d+  sent \d+  dropped \d+`, `^full: global, next slot in \ds$`,
-		`^global +5/2s +\[#{20}\] 5 of 5, full, next slot in \ds$`, `^\d\d:\d\d:\d\d DEAD `, `^\d\d:\d\d:\d\d SUMMARY +console \d+ notifications`,
-		`^events \d+  sent 1\d  `, // slots have opened again
+		`^metrics  http://`, `^events \d+  sent \d+  dropped \d+`, `^LIMIT +SLOTS +USED +NEXT SLOT`,
+		`^\(all\) +5/2s +5 of 5 +in `, `^\d\d:\d\d:\d\d DEAD `, `^\d\d:\d\d:\d\d SUMMARY +console \d+ notifications`,
+		`^events \d+  sent [1-9]\d+  `, // slots have opened again
 	)
 	if !colours.MatchString(s.stdout.String()) {
 		t.Error("there is no colour")
 	}
 	s.resize(50, 12)
-	s.awaitShown(`\Anotifier dev --storm 50   running \d+s`, `^full: `, `^-{50}$`)
+	s.awaitShown(`\Anotifier dev --storm 50   running \d+s`, `^events \d+`, `^-{50}$`)
 	if strings.Contains(s.shown(), "NATS ") {
 		t.Error("a small terminal has the guide")
 	}

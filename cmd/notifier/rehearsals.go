@@ -25,9 +25,9 @@ func runDemonstration(ctx context.Context, d dev.Worker) error {
 		logger.Warn("settings", "detail", warning)
 	}
 	w := newWorker(d.Settings, setup.SinkOptions{Console: d.Console, Colour: d.Colour}, logger)
-	w.started = func(s *servers, p *parts, at addresses) {
+	w.started = func(s *servers, at addresses) {
 		d.Started(dev.Running{
-			Admin: at.admin, Page: at.page, Ingest: at.ingest, Metrics: s.metrics.Registry(), Explain: p.Limiter.Usage().Explain,
+			Admin: at.admin, Page: at.page, Ingest: at.ingest, Metrics: s.metrics.Registry(),
 		})
 	}
 	return w.run(ctx)

@@ -57,7 +57,7 @@ type worker struct {
 
 	// started, if set, is called when the worker begins to take events. Such a worker belongs to the demonstration: it also takes events
 	// over HTTP.
-	started func(*servers, *parts, addresses)
+	started func(*servers, addresses)
 
 	streams  atomic.Pointer[stream.Client]  // once connecting has begun
 	consumer atomic.Pointer[consume.Worker] // once everything that it uses has started
@@ -166,7 +166,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	w.consumer.Store(consumer) // nothing can prevent its run any more, so the worker may be ready
 	if w.started != nil {
-		w.started(servers, started, at)
+		w.started(servers, at)
 	}
 	return ended(ctx, consumer.Run(ctx))
 }

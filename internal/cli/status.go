@@ -78,7 +78,7 @@ func (s *statusCommand) follow(ctx context.Context, options status.Options) erro
 	defer pane.Close()
 	if pane.IsDrawn() && !s.asJSON {
 		show = func(shown status.Status) error {
-			pane.Show(func(width, height int) []string { return statusRows(shown, width, height) })
+			pane.Show(func(width, height int) []string { return StatusRows(shown, width, height) })
 			return nil
 		}
 	}

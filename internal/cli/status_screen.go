@@ -67,11 +67,11 @@ func (b panel) linesAlone() int {
 
 // statusText returns the status for an output without a height.
 func statusText(s status.Status) string {
-	return strings.Join(statusRows(s, statusWidth, 0), "\n") + "\n"
+	return strings.Join(StatusRows(s, statusWidth, 0), "\n") + "\n"
 }
 
-// statusRows returns the status as lines that fit a width and a height; a height of 0 sets no bound.
-func statusRows(s status.Status, width, height int) []string {
+// StatusRows returns the status as lines that fit a width and a height; a height of 0 sets no bound.
+func StatusRows(s status.Status, width, height int) []string {
 	lines, sentenceLines := height, 0
 	if height > 0 {
 		lines++ // above the first panel there is no blank line

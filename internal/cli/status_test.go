@@ -72,7 +72,7 @@ func TestStatusFitsATerminal(t *testing.T) {
 		{20, 3, []string{"not shown: "}},
 		{1, 1, nil},
 	} {
-		rows := statusRows(s, size.width, size.height)
+		rows := StatusRows(s, size.width, size.height)
 		if len(rows) > size.height {
 			t.Errorf("got %d lines on a terminal of %d", len(rows), size.height)
 		}
@@ -84,7 +84,7 @@ func TestStatusFitsATerminal(t *testing.T) {
 		testkit.Contains(t, "status", strings.Join(rows, "\n"), size.want...)
 	}
 	for height := range 40 { // full limits stand before workers that are ready, and these before limits beyond the first
-		shown := strings.Join(statusRows(s, 100, height+1), "\n")
+		shown := strings.Join(StatusRows(s, 100, height+1), "\n")
 		if strings.Contains(shown, "\nsecond") && !strings.Contains(shown, "10 of 10") {
 			t.Errorf("got in %d lines a sound worker and no full limit:\n%s", height+1, shown)
 		}

@@ -2,12 +2,11 @@
 // also has the stand-in for Slack.
 //
 // The package owns the servers inside the process, the storm, and what a person sees of both: a frame that is redrawn on a terminal, lines
-// elsewhere, and a table at the end. It reads the worker's metrics and asks its limits, as anybody could. The caller runs the worker; see
+// elsewhere, and a table at the end. It reads the worker's metrics and asks for its status, as anybody could. The caller runs the worker; see
 // [Worker]. Servers listen on loopback and keep nothing. If one does not start, the command ends with its error.
 package dev
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,10 +22,10 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/cli"
 	"github.com/seed-4578ace9/notifier/internal/config"
-	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/inspect"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
 // Limits and interval of --storm unless they are set: within a minute slots run out and open again, and digests arrive.
@@ -54,7 +53,6 @@ type Worker struct {
 type Running struct {
 	Admin, Page, Ingest string
 	Metrics             prometheus.Gatherer
-	Explain             func(context.Context, store.Request) (store.Explanation, error)
 }
 
 // NewCommand returns the command dev. run runs a worker until the context ends.
@@ -142,10 +140,18 @@ func demonstrate(
 			time.AfterFunc(length, func() { end(errors.New("the time is up")) }) // an end in good order
 		}
 		shown.introduce(guide(settings, storm, running, nats, redis))
-		tasks.Go(func() { watch(background, running, shown, nats) })
-		if storm > 0 {
-			tasks.Go(func() { publishStorm(background, settings, storm, shown) })
-		}
+		tasks.Go(func() {
+			connection, err := setup.DialNATS(background, settings.NATS)
+			if err != nil {
+				shown.Line("cannot connect to NATS: %v", err)
+				return
+			}
+			defer connection.Conn.Close()
+			if storm > 0 {
+				tasks.Go(func() { publishStorm(background, settings, setup.JetStream(connection), storm, shown) })
+			}
+			watch(background, inspect.StatusOptions(settings, connection, nil), running.Metrics, shown, nats)
+		})
 	}
 	return run(ctx, w)
 }
@@ -222,13 +228,14 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// watch shows the counts and the limits each second, and reports new dead letters.
-func watch(ctx context.Context, running Running, shown *display, nats address) {
+// watch shows the counts and the status each second, and reports new dead letters.
+func watch(ctx context.Context, options status.Options, metrics prometheus.Gatherer, shown *display, nats address) {
+	options.RedisInfo = nil // the stand-in has no INFO
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	reported := 0
 	for {
-		now := countsOf(running.Metrics)
+		now := countsOf(metrics)
 		for _, reason := range now.dead[min(reported, len(now.dead)):] {
 			shown.Line("%s %s an event has become a dead letter: %s",
 				shown.Faint(time.Now().Format(time.TimeOnly)), shown.Red(fmt.Sprintf("%-8s", "DEAD")), reason)
@@ -236,10 +243,8 @@ func watch(ctx context.Context, running Running, shown *display, nats address) {
 				shown.Line("shown by\n%s", strings.Join(typed("dlq list", nats), "\n"))
 			}
 		}
-		s := situation{counts: now, at: time.Now()}
-		s.limits, s.unknown = limitsNow(ctx, running.Explain, now.busiest())
-		if ctx.Err() == nil {
-			shown.update(s)
+		if s, err := status.Collect(ctx, options); err == nil {
+			shown.update(now, s)
 		}
 		select {
 		case <-ctx.Done():
@@ -247,29 +252,4 @@ func watch(ctx context.Context, running Running, shown *display, nats address) {
 		case <-ticker.C:
 		}
 	}
-}
-
-// lookAt bounds the categories whose limits are shown.
-const lookAt = 20
-
-// limitsNow asks for the limits of the busiest categories, the global ones first.
-func limitsNow(
-	ctx context.Context, explain func(context.Context, store.Request) (store.Explanation, error), categories []string,
-) (found []limits.Use, unknown bool) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	for _, category := range append([]string{""}, categories[:min(len(categories), lookAt)]...) {
-		known, err := explain(ctx, store.Request{ID: cmp.Or(category, "global") + " ", Category: category, Cost: 1})
-		if err != nil {
-			return nil, true
-		}
-		for _, limit := range known.Limits {
-			if !slices.ContainsFunc(found, func(other limits.Use) bool {
-				return other.Path == limit.Path && other.Limit == limit.Limit
-			}) {
-				found = append(found, limit)
-			}
-		}
-	}
-	return found, false
 }

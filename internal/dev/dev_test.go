@@ -3,9 +3,6 @@ package dev
 import (
 	"bytes"
 	"cmp"
-	"context"
-	"errors"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,9 +14,9 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/screen"
+	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // gathered returns the counts of metrics with the events of two categories.
@@ -38,73 +35,51 @@ func gathered(t *testing.T) (counts, *telemetry.Metrics) {
 	return countsOf(m.Registry()), m
 }
 
-func situationOf(t *testing.T, states ...limits.Use) situation {
-	t.Helper()
-	c, _ := gathered(t)
-	return situation{counts: c, limits: states, at: asked}
-}
-
-var (
-	globalFree   = stateOf("", 30, 29, 0)
-	globalFull   = stateOf("", 30, 30, 11*time.Second+1)
-	paymentsFull = stateOf("payments", 6, 6, 20*time.Second)
-	errorsFull   = stateOf("errors", 6, 6, 7*time.Second)
-	mutedFull    = stateOf("debug", 0, 0, 0)
-)
-
-// asked is when the limits were asked.
-var asked = testkit.Start
-
-// stateOf is what is used of a limit, which exceeds it if it has no slots.
-func stateOf(path string, size, used int64, wait time.Duration) limits.Use {
-	use := limits.UseOf(limits.Node{Path: path}, limits.Limit{Count: size, Window: 30 * time.Second}, used)
-	if wait > 0 {
-		next := asked.Add(wait)
-		use.Next = &next
+// statusOf is a status in which the limits of some paths are full.
+func statusOf(full ...string) status.Status {
+	s := status.Status{Workers: []status.Worker{{Name: "host", Ready: true}}}
+	for _, path := range full {
+		s.Limits = append(s.Limits, status.Limit{Use: limits.Use{Path: path, Limit: "6/30s", Used: 6, Size: 6}})
 	}
-	return use
+	s.Limits = append(s.Limits, status.Limit{Use: limits.Use{Path: "deploys", Limit: "6/30s", Used: 5, Size: 6}})
+	return s
 }
 
 func TestTotals(t *testing.T) {
 	t.Parallel()
-	s := situationOf(t, globalFree)
-	testkit.EqualSlices(t, s.dead, []string{"bad_json", "bad_json"}, "dead letters")
-	testkit.Equal(t, s.outcomes(screen.Colours{}), "events 10  sent 3  dropped 5 (category 4, global 1)  duplicate 0  dead 2  expired 0  folded 0  waiting 2", "outcomes")
-	testkit.Equal(t, s.outcomes(screen.Colours{On: true}), "events 10  \x1b[32msent 3\x1b[0m  \x1b[33mdropped 5 (category 4, global 1)\x1b[0m"+
-		"  duplicate 0  dead 2  expired 0  folded 0  waiting 2", "outcomes in colours")
-	for want, states := range map[string][]limits.Use{
-		"slots are free":                                       {globalFree},
-		"full: global, next slot in 12s":                       {globalFull, paymentsFull},
-		"full: payments, errors, next slot in 7s":              {globalFree, paymentsFull, errorsFull, errorsFull},
-		"full: debug, no slot opens":                           {globalFree, mutedFull},
-		"full: debug, payments, errors, next slot in 7s":       {mutedFull, paymentsFull, errorsFull},
-		"full: a, debug, payments and 1 more, next slot in 7s": {stateOf("a", 0, 0, 0), mutedFull, paymentsFull, errorsFull},
+	c, _ := gathered(t)
+	testkit.EqualSlices(t, c.dead, []string{"bad_json", "bad_json"}, "dead letters")
+	testkit.Equal(t, c.totals(screen.Colours{}), "events 10  sent 3  dropped 5 (category 4, global 1)  duplicate 0  dead 2  expired 0  folded 0  waiting 2", "totals")
+	testkit.Equal(t, c.totals(screen.Colours{On: true}), "events 10  \x1b[32msent 3\x1b[0m  \x1b[33mdropped 5 (category 4, global 1)\x1b[0m"+
+		"  duplicate 0  dead 2  expired 0  folded 0  waiting 2", "totals in colours")
+	for want, s := range map[string]status.Status{
+		"slots are free":             statusOf(),
+		"full: global":               statusOf("payments", ""),
+		"full: payments, errors":     statusOf("payments", "errors", "errors"),
+		"full: a, b, c and 2 more":   statusOf("a", "b", "c", "d", "e"),
+		"the limits cannot be asked": {},
 	} {
-		testkit.Equal(t, (&situation{limits: states, at: asked}).slots(), want, "slots")
+		testkit.Equal(t, slots(s), want, "slots")
 	}
-	testkit.Equal(t, (&situation{unknown: true}).slots(), "the limits cannot be asked", "slots without Redis")
 }
 
-// Totals are printed when a count changes and when a limit becomes full or opens. The time to the next slot is no change.
+// Totals are printed when a count changes and when a limit becomes full or opens.
 func TestTotalsOnlyOfChanges(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	d := newDisplay(&out)
 	c, m := gathered(t)
-	later := globalFull
-	next := later.Next.Add(-time.Second)
-	later.Next = &next
 	printed := 0
 	for i, step := range []struct {
-		state limits.Use
-		event bool
-		lines int
-	}{{state: globalFull, lines: 1}, {state: later}, {state: globalFree, lines: 1}, {state: globalFree}, {state: globalFree, event: true, lines: 1}} {
+		status status.Status
+		event  bool
+		lines  int
+	}{{status: statusOf(""), lines: 1}, {status: statusOf("")}, {status: statusOf(), lines: 1}, {status: statusOf(), event: true, lines: 1}} {
 		if step.event {
 			m.Events.Event("payments", string(consume.Duplicate), 1)
 			c = countsOf(m.Registry())
 		}
-		d.update(situation{counts: c, limits: []limits.Use{step.state}, at: asked})
+		d.update(c, step.status)
 		printed += step.lines
 		testkit.Equal(t, strings.Count(out.String(), "\n"), printed, "lines after step %d", i)
 	}
@@ -132,15 +107,15 @@ func TestDevTable(t *testing.T) {
 	testkit.Equal(t, out.String(), "\n0 events in 1s\n", "a table of nothing")
 }
 
-// A large terminal shows counts, limits and the guide. A small one leaves out the guide first.
+// A large terminal shows totals, the status and the guide. A small one leaves out the guide first.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	d := newDisplay(new(bytes.Buffer))
 	d.introduce([]string{"notifier dev --storm 50", "limits   global 30/30s", "NATS     nats://127.0.0.1:41234"})
-	d.update(situationOf(t, globalFull, paymentsFull))
-	testkit.Contains(t, "20 rows", strings.Join(d.rows(120, 20), "\n"),
-		"notifier dev --storm 50   running 0s   Ctrl-C ends it with a table\n", "nats://127.0.0.1:41234", "events 10  sent 3",
-		"full: global, next slot in 12s", "payments 6/30s    [####################] 6 of 6, full, next slot in 20s",
+	c, _ := gathered(t)
+	d.update(c, statusOf("", "payments"))
+	testkit.Contains(t, "24 rows", strings.Join(d.rows(120, 24), "\n"),
+		"notifier dev --storm 50   running 0s   Ctrl-C ends it with a table\n", "nats://127.0.0.1:41234", "events 10  sent 3", "payments  6/30s  6 of 6",
 	)
 	for height := range 20 {
 		testkit.AtMost(t, len(d.rows(120, height)), max(1, height), "rows in %d", height)
@@ -160,6 +135,19 @@ func TestServersOfSettings(t *testing.T) {
 	testkit.Equal(t, open.assignment, "NOTIFIER_REDIS_URL='redis://localhost:1?addr=a&addr=b'", "a URL without")
 }
 
+// The guide has the limits, and for each address a command with the settings that it needs.
+func TestGuide(t *testing.T) {
+	testkit.SetSettings(t, nil)
+	settings, _, err := config.Load(options(50))
+	testkit.NoError(t, err)
+	at := Running{Admin: "127.0.0.1:41", Page: "127.0.0.1:42", Ingest: "http://127.0.0.1:43"}
+	rows := guide(settings, 50, at, address{"nats://a", "NOTIFIER_NATS_URL=nats://a"}, address{"redis://b", ""})
+	testkit.Contains(t, "guide", strings.Join(rows, "\n"), "notifier dev --storm 50\nlimits   global 30/30s, each category 6/30s, deploys@key 1/30s, 3 slots for uplinks, a digest every 15s\n",
+		"short, so that the effect is visible", "NATS     nats://a\n         NOTIFIER_NATS_URL=nats://a \\\n", ` publish payments "card declined"`,
+		"curl -d 'card declined' http://127.0.0.1:43/v1/events/payments",
+		"metrics  http://127.0.0.1:41/metrics (127.0.0.1:8080 is taken)", "page     http://127.0.0.1:42/  the live page")
+}
+
 // A worker accepts each event of the storm.
 func TestStormKinds(t *testing.T) {
 	t.Parallel()
@@ -175,31 +163,6 @@ func TestStormKinds(t *testing.T) {
 		t.Error("got incidents in another order than that of their times")
 	}
 	testkit.Equal(t, incidentAt(2*len(story.Incidents)-1), incidentRound+6*time.Second, "the last incident of the second round")
-}
-
-// A limit may be full before it has denied an event.
-func TestLimitsNow(t *testing.T) {
-	t.Parallel()
-	global := stateOf("", 30, 7, 0)
-	explain := func(_ context.Context, request store.Request) (store.Explanation, error) {
-		known := store.Explanation{Limits: []limits.Use{global}}
-		if request.Category != "" {
-			known.Limits = append(known.Limits, stateOf(request.Category, 6, 6, 20*time.Second))
-		}
-		return known, nil
-	}
-	states, unknown := limitsNow(t.Context(), explain, []string{"payments"})
-	if want := []limits.Use{global, paymentsFull}; !reflect.DeepEqual(states, want) {
-		t.Errorf("limits: got %v, want %v", states, want)
-	}
-	testkit.Equal(t, unknown, false, "unknown")
-
-	gone := func(context.Context, store.Request) (store.Explanation, error) {
-		return store.Explanation{}, errors.New("redis is unavailable")
-	}
-	if states, unknown := limitsNow(t.Context(), gone, nil); states != nil || !unknown {
-		t.Errorf("without Redis: got %v, %t, want no limits and true", states, unknown)
-	}
 }
 
 // A storm has short limits and frequent digests, unless the settings name others.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/setup"
@@ -58,14 +60,8 @@ func incidentAt(n int) time.Duration {
 }
 
 // publishStorm publishes events evenly, and incidents at their times, until the context ends.
-func publishStorm(ctx context.Context, settings config.Config, perSecond int, shown *display) {
-	connection, err := setup.NATS(settings.NATS, "", slog.New(slog.DiscardHandler))
-	if err != nil {
-		shown.Line("the storm cannot start: %v", err)
-		return
-	}
-	defer connection.Conn.Close()
-	js, start := setup.JetStream(connection), time.Now()
+func publishStorm(ctx context.Context, settings config.Config, js jetstream.JetStream, perSecond int, shown *display) {
+	start := time.Now()
 	muting := time.AfterFunc(muteAfter, func() {
 		bucket, err := overrides.Open(ctx, js, setup.Overrides(settings, slog.New(slog.DiscardHandler)))
 		if err == nil {

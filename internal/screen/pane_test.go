@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -99,4 +100,6 @@ func TestPaneWithoutATerminal(t *testing.T) {
 	})
 	p.Close()
 	testkit.Equal(t, out.String(), strings.Repeat("a whole line\n", 1000), "the output")
+	width, height := sizeOf(os.Stdin)
+	testkit.Equal(t, width > 0 && height > 0, true, "a file has the usual size of a terminal")
 }

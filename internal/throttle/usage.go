@@ -268,8 +268,3 @@ func (u *Usage) Opens(category string) time.Time {
 	}
 	return opens
 }
-
-// Explain is [store.Readings.Explain] by the limits in force.
-func (u *Usage) Explain(ctx context.Context, request store.Request) (store.Explanation, error) {
-	return u.redis.Readings.Explain(ctx, request)
-}
