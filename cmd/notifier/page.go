@@ -60,7 +60,7 @@ func (p pageServer) serve(ctx context.Context) (string, error) {
 	if p.settings.Page.Addr == "" {
 		return "", nil
 	}
-	source, err := inspect.NewSource(p.settings, p.connection)
+	source, err := inspect.NewAsker(p.settings, p.connection)
 	if err != nil {
 		return "", err
 	}

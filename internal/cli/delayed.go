@@ -215,7 +215,7 @@ func (d *delayedCommand) order(ctx context.Context, o delayedOrder, arguments []
 	}
 	missing := d.reportMissing(ids, events)
 	held := len(events)
-	events = slices.DeleteFunc(events, func(e delayed.Event) bool { return !e.Scheduled() && e.Reason != delayed.Due })
+	events = slices.DeleteFunc(events, func(e delayed.Event) bool { return !e.Undecided() })
 	if held -= len(events); held > 0 {
 		_, _ = fmt.Fprintf(d.problems, "%s not %s: they are on their way to a channel or to a worker\n", countEvents(held), o.done)
 	}
@@ -296,8 +296,7 @@ func (o *orders) give(ctx context.Context, events []delayed.Event, read func() (
 			return err
 		}
 		events = slices.DeleteFunc(events, func(e delayed.Event) bool {
-			waits := e.Scheduled() || e.Reason == delayed.Due
-			return !undecided[e.Entry.Origin.String()+e.Identity] || !waits || e.Order.Action != ""
+			return !undecided[e.Entry.Origin.String()+e.Identity] || !e.Undecided() || e.Order.Action != ""
 		})
 		o.gone += len(undecided) - len(events)
 	}

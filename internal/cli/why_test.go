@@ -246,7 +246,7 @@ func TestWhySampleRights(t *testing.T) {
 			testkit.Equal(t, answer.Events[0].State, want, "state of %s, as %s is told", id, user)
 		}
 		testkit.NoError(t, withNATS(t.Context(), func(settings config.Config, connection *stream.Connection) error {
-			source := testkit.Must(inspect.NewSource(settings, connection))(t)
+			source := testkit.Must(inspect.NewAsker(settings, connection))(t)
 			defer source.Close()
 			decisions := testkit.Must(source.Decisions(testkit.Context(t)))(t)
 			testkit.Equal(t, (<-decisions)[0].ID, "evt-4711", "decision on the page of %s", user)

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,9 +23,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
-
-// Due is the reason of an event that has waited long enough: the next worker takes it.
-const Due = "due"
 
 // Margin is the shortest time until an event is due at which [Store.Order] gives an order.
 const Margin = 2 * time.Second
@@ -57,7 +53,7 @@ type Event struct {
 	ID       string     `json:"id"` // as workers show it
 	Category string     `json:"category"`
 	Title    string     `json:"title,omitempty"`
-	Reason   string     `json:"reason"`               // what it waits for (room.Reason), or Due
+	Reason   string     `json:"reason"`               // what it waits for (room.Reason), or room.Due
 	Stored   time.Time  `json:"stored"`               // when the producer's message was stored
 	Since    time.Time  `json:"since"`                // when it began to wait for that
 	Due      time.Time  `json:"due,omitzero"`         // when it comes back; zero: not known
@@ -74,6 +70,9 @@ type Event struct {
 
 // Scheduled reports whether an order can be given: the event waits as a message schedule.
 func (e Event) Scheduled() bool { return slices.Contains(room.Scheduled(), room.Reason(e.Reason)) }
+
+// Undecided reports whether a worker decides the event when its wait is over, or has it in hand now.
+func (e Event) Undecided() bool { return e.Scheduled() || e.Reason == room.Due }
 
 // List reads the events that wait, the oldest first.
 func (s *Store) List(ctx context.Context, progress func(done, total int64)) ([]Event, error) {
@@ -121,8 +120,8 @@ func (s *Store) eventOf(m *jetstream.RawStreamMsg) (Event, bool) {
 		ID: decoded.ShownID(), Category: decoded.Category, Title: event.QuickTitle(m.Data), Reason: string(entry.Reason), Stored: entry.Origin.Stored,
 		Since: m.Time, Order: entry.Order, By: entry.Order.By, Entry: entry, Identity: decoded.Identity(), Size: len(m.Data), sequence: m.Sequence,
 	}
-	if strings.HasPrefix(m.Subject, string(s.subjects())+"."+Due+".") {
-		e.Reason = Due
+	if s.subjects().IsDue(m.Subject) {
+		e.Reason = room.Due
 	}
 	e.Due, _ = room.DueAt(m.Header)
 	return e, true

@@ -30,7 +30,7 @@ const (
 	categoriesTimeout = 10 * time.Second
 )
 
-// Asker answers questions about events from NATS and Redis. It is used until Close.
+// Asker answers questions about the deployment and its events from NATS and Redis, for commands and for the live page. It is used until Close.
 type Asker struct {
 	settings   config.Config
 	connection *stream.Connection
@@ -50,11 +50,6 @@ func NewAsker(settings config.Config, connection *stream.Connection) (*Asker, er
 
 // Close ends the connection to Redis.
 func (a *Asker) Close() { _ = a.redis.Close() }
-
-// StatusOptions returns how to collect the status of the deployment.
-func (a *Asker) StatusOptions() status.Options {
-	return StatusOptions(a.settings, a.connection, a.redis)
-}
 
 // Finder returns what finds events by an ID, a category or the number of a message.
 func (a *Asker) Finder() why.Finder {
@@ -188,35 +183,20 @@ func OpenLetters(ctx context.Context, connection *stream.Connection, settings co
 	})
 }
 
-// Source provides what the live page shows: the status of the deployment, the outcomes of events, and new journal entries.
-type Source struct {
-	*Asker
-	Journal journal.Reader
-}
-
-// NewSource returns a Source with a connection to Redis of its own, until Close.
-func NewSource(settings config.Config, connection *stream.Connection) (*Source, error) {
-	asker, err := NewAsker(settings, connection)
-	if err != nil {
-		return nil, err
-	}
-	return &Source{asker, journal.Reader{JetStream: asker.js, Names: setup.JournalNames(settings)}}, nil
-}
-
 // Status returns what the deployment does now.
-func (s *Source) Status(ctx context.Context) (status.Status, error) {
-	return status.Collect(ctx, s.StatusOptions())
+func (a *Asker) Status(ctx context.Context) (status.Status, error) {
+	return status.Collect(ctx, StatusOptions(a.settings, a.connection, a.redis))
 }
 
 // Why returns what became of the events that a text names and that meet the conditions.
-func (s *Source) Why(ctx context.Context, text string, conditions why.Question) why.Answer {
-	return s.Finder().Find(ctx, why.Meanings(text, conditions))[0]
+func (a *Asker) Why(ctx context.Context, text string, conditions why.Question) why.Answer {
+	return a.Finder().Find(ctx, why.Meanings(text, conditions))[0]
 }
 
 // firstDecisions is the age of the oldest decision that the page shows at once.
 const firstDecisions = time.Minute
 
 // Decisions follows the journal.
-func (s *Source) Decisions(ctx context.Context) (<-chan []journal.Entry, error) {
-	return s.Journal.Follow(ctx, time.Now().Add(-firstDecisions))
+func (a *Asker) Decisions(ctx context.Context) (<-chan []journal.Entry, error) {
+	return journal.Reader{JetStream: a.js, Names: setup.JournalNames(a.settings)}.Follow(ctx, time.Now().Add(-firstDecisions))
 }

@@ -37,8 +37,8 @@ func Scheduled() []Reason { return []Reason{Slot, Pair, Redis, Body, Update, Ste
 // replan is in the place of a reason in the subjects of requests to plan waiting events anew. Such a request is no event.
 const replan Reason = "replan"
 
-// due replaces the reason at the start of the subject of a due message.
-const due = "due"
+// Due replaces the reason at the start of the subject of a message that has waited long enough: the next worker takes it.
+const Due = "due"
 
 // Subjects is the prefix of the room's subjects, such as notify-room.
 type Subjects string
@@ -51,7 +51,12 @@ func (s Subjects) All() string { return string(s) + ".>" }
 
 // Ready lists the subjects for the consumer of the room: everything except the channels' queues and pending schedules.
 func (s Subjects) Ready() []string {
-	return []string{string(s) + "." + due + ".>", s.Waiting(Part), s.Waiting(Replay)}
+	return []string{string(s) + "." + Due + ".>", s.Waiting(Part), s.Waiting(Replay)}
+}
+
+// IsDue reports whether a subject is that of a due message.
+func (s Subjects) IsDue(subject string) bool {
+	return strings.HasPrefix(subject, string(s)+"."+Due+".")
 }
 
 // Waiting matches the messages of a reason; for a schedule, the pending ones.
@@ -61,7 +66,7 @@ func (s Subjects) Waiting(reason Reason) string { return string(s) + "." + strin
 func (s Subjects) Undecided() []string {
 	undecided := []string{s.Waiting(Part), s.Waiting(Replay)}
 	for _, reason := range []Reason{Redis, Body} {
-		undecided = append(undecided, s.Waiting(reason), string(s)+"."+due+"."+string(reason)+".>")
+		undecided = append(undecided, s.Waiting(reason), string(s)+"."+Due+"."+string(reason)+".>")
 	}
 	return undecided
 }
@@ -96,7 +101,7 @@ func (s Subjects) First(subject string) string {
 	}
 	tokens := strings.Split(rest, ".")
 	place := 1
-	if tokens[0] == due || tokens[0] == string(Channel) {
+	if tokens[0] == Due || tokens[0] == string(Channel) {
 		place = 2
 	}
 	if len(tokens) <= place {
@@ -109,7 +114,7 @@ func (s Subjects) First(subject string) string {
 // for each subject.
 func (s Subjects) Schedule(reason Reason, first, key string) (schedule, target string) {
 	tail := string(reason) + "." + first + "." + hashed(key)
-	return string(s) + "." + tail, string(s) + "." + due + "." + tail
+	return string(s) + "." + tail, string(s) + "." + Due + "." + tail
 }
 
 // Replan is [Subjects.Schedule] for a request to plan the events anew that wait for slots. The key distinguishes requests.
@@ -120,7 +125,7 @@ func (s Subjects) Replan(key string) (schedule, target string) {
 // IsReplan reports whether a subject is that of a request to plan waiting events anew.
 func (s Subjects) IsReplan(subject string) bool {
 	rest, _ := strings.CutPrefix(subject, string(s)+".")
-	return strings.HasPrefix(strings.TrimPrefix(rest, due+"."), string(replan)+".")
+	return strings.HasPrefix(strings.TrimPrefix(rest, Due+"."), string(replan)+".")
 }
 
 // Token identifies a channel in subjects and consumers. A channel's name may be invalid in a subject, and a webhook's is secret.

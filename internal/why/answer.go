@@ -152,14 +152,11 @@ type Pending struct {
 	Stream   string    // of the producer's message
 	Sequence uint64    // of the producer's message
 	Stored   time.Time // when the producer's message was stored
-	Reason   string    // what it waits for in the room (room.Reason); Due: its wait is over; "": it is in the producers' stream
+	Reason   string    // what it waits for in the room (room.Reason); room.Due: its wait is over; "": it is in the producers' stream
 	Since    time.Time // when it arrived there
 	Due      time.Time // when its wait ends; zero: unknown
 	Order    room.Order
 }
-
-// Due is the reason of an event in the room that has waited long enough: the next worker takes it.
-const Due = "due"
 
 // Search selects events without an outcome.
 type Search struct {

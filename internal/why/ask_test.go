@@ -11,6 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -231,7 +232,7 @@ var sentences = []struct {
 		`is in the room now and waits for the outcome of an earlier event of its key, with the key "db-1", until 10:05:00.000`,
 		"the firing event waits for a slot, until 10:31:40.000",
 	}},
-	{"back from the room", known{pending: []Pending{inRoom(Due)}}, []string{"is back from the room, and the next worker takes it"}},
+	{"back from the room", known{pending: []Pending{inRoom(room.Due)}}, []string{"is back from the room, and the next worker takes it"}},
 	{"lost on its way", known{entries: []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.Reason = "part" })}}, []string{
 		"began to wait at 09:14:02.119 for a worker",
 		"what became of it then is not known: it waits nowhere, and the journal has no outcome of it",

@@ -156,7 +156,7 @@ func waitsFor(reason string) string {
 		return "the budget of updates"
 	case "steady":
 		return "no change of its key"
-	case "part", "replay", Due:
+	case "part", "replay", room.Due:
 		return "a worker"
 	}
 	return reason
@@ -180,7 +180,7 @@ func (w words) placeOfPending(p Pending) (where, since, until string) {
 	switch p.Reason {
 	case "":
 		return "is in the stream without an outcome", ", since " + w.stamp(p.Stored), ""
-	case Due:
+	case room.Due:
 		return "is back from the room, and the next worker takes it" + ordered(p.Order), "", ""
 	}
 	where = "is in the room now and waits for " + waitsFor(p.Reason) + ordered(p.Order)

@@ -110,8 +110,8 @@ func (s Streams) waiting(m *jetstream.RawStreamMsg) Pending {
 	}
 	p := Pending{Since: m.Time, Reason: string(entry.Reason), Order: entry.Order}
 	p.Due, _ = room.DueAt(m.Header)
-	if strings.HasPrefix(m.Subject, string(room.Under(s.Decoder.Prefix))+"."+Due+".") && entry.IsEvent() {
-		p.Reason = Due
+	if room.Under(s.Decoder.Prefix).IsDue(m.Subject) && entry.IsEvent() {
+		p.Reason = room.Due
 	}
 	if entry.Steady > 0 {
 		p.Reason = string(room.Steady)
