@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/httpserver"
 	"github.com/seed-4578ace9/notifier/internal/ingest"
 )
 
@@ -71,8 +71,7 @@ func newIngestCommand(run func(ctx context.Context) error) *cobra.Command {
 // isLoopback reports whether only this host reaches addresses, which are separated by commas.
 func isLoopback(addresses string) bool {
 	for address := range strings.SplitSeq(addresses, ",") {
-		host, _, _ := net.SplitHostPort(address) // the setting has been checked
-		if host != "localhost" && !net.ParseIP(host).IsLoopback() {
+		if !httpserver.NamesThisHost(address) {
 			return false
 		}
 	}

@@ -144,7 +144,7 @@ func (p statusPrinter) servers(s status.Status) panel {
 		}
 		add("dead     ", strings.Join(counts, ", "))
 	}
-	if text := redisText(s.Redis); text != "" {
+	if text := s.Redis.String(); text != "" {
 		add("redis    ", text)
 	}
 	if n := s.NATS; n.Server != "" {
@@ -157,21 +157,6 @@ func (p statusPrinter) servers(s status.Status) panel {
 	}
 	b.urgent = len(b.rows)
 	return b
-}
-
-// redisText returns the known facts about Redis.
-func redisText(r status.Redis) string {
-	var known []string
-	if r.Role != "" {
-		known = append(known, strings.TrimSpace(r.Role+" "+r.Version), fmt.Sprintf("replicas: %d", r.Replicas))
-	}
-	if r.Memory > 0 {
-		known = append(known, "memory "+screen.Bytes(r.Memory, r.MaxMemory))
-	}
-	if r.SlowestCall > 0 {
-		known = append(known, "slowest call of the last minute "+screen.Duration(r.SlowestCall))
-	}
-	return strings.Join(known, ", ")
 }
 
 // limits lists the full limits, and at least the fullest few.

@@ -42,7 +42,7 @@ func TestNumbers(t *testing.T) {
 		"[data-part=letters] [data-key=malformed]":          "3 malformed",
 		"[data-part=workers] [data-key=a]":                  "host-a ready 4 12 1,234 0 0 1:7 v1.2.3",
 		"[data-part=workers] [data-key=b]":                  "host-b not ready: redis is unavailable, degraded: local, cannot write the journal since",
-		"[data-part=workers] .facts":                        "primary, version 7.2.4, 1 replica, 5 MiB, slowest call of the last minute 3ms",
+		"[data-part=workers] .facts":                        "primary 7.2.4, replicas: 1, memory 5 MiB, slowest call of the last minute 3ms",
 		"[data-part=findings]":                              "Workers differ in NOTIFIER_GLOBAL_LIMIT: 100/30m on host-a 90/30m on host-b",
 		"[data-part=limits] li:nth-child(2)":                "payments",
 	} {

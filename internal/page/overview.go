@@ -86,7 +86,7 @@ func tiles(s status.Status) []tile {
 	for _, l := range s.DeadLetters {
 		letters += l.Count
 	}
-	full, paused, idle := int64(len(fullLimits(s))), int64(pausedChannels(s)), int64(notReady(s.Workers))
+	full, paused, idle := int64(len(fullLimits(s))), int64(pausedChannels(s)), int64(number(s.Workers, isNotReady))
 	return []tile{
 		{"full", "Full limits", full, full > 0, fmt.Sprintf("of %d in use", len(s.Limits)), "limits-title"},
 		{"dropped", "Dropped a minute", dropped, dropped > 0, "", "suppressed-title"},
@@ -103,13 +103,13 @@ func stateOf(s status.Status) (state string, isBad bool) {
 	if len(s.Workers) == 0 {
 		problems = append(problems, "no worker answers")
 	}
-	if policy := degraded(s.Workers); policy != "" {
-		problems = append(problems, "degraded: Redis is unavailable, policy "+policy)
+	if i := slices.IndexFunc(s.Workers, func(w status.Worker) bool { return w.Degraded != "" }); i >= 0 {
+		problems = append(problems, "degraded: Redis is unavailable, policy "+s.Workers[i].Degraded)
 	}
-	if n := unjournaled(s.Workers); n > 0 {
+	if n := number(s.Workers, status.Worker.Unjournaled); n > 0 {
 		problems = append(problems, fmt.Sprintf("%d of %s cannot write the journal", n, plural(len(s.Workers), "worker")))
 	}
-	if n := notReady(s.Workers); n > 0 {
+	if n := number(s.Workers, isNotReady); n > 0 {
 		problems = append(problems, fmt.Sprintf("%d of %s not ready", n, plural(len(s.Workers), "worker")))
 	}
 	for _, mute := range s.Mutes {
@@ -160,42 +160,17 @@ func mutedPaths(s status.Status) int {
 }
 
 func pausedChannels(s status.Status) int {
-	n := 0
-	for _, c := range s.Channels {
-		if c.PausedUntil.After(s.At) {
+	return number(s.Channels, func(c status.Channel) bool { return c.PausedUntil.After(s.At) })
+}
+
+func isNotReady(w status.Worker) bool { return !w.Ready }
+
+// number returns how many elements are chosen.
+func number[T any](all []T, chosen func(T) bool) (n int) {
+	for _, each := range all {
+		if chosen(each) {
 			n++
 		}
 	}
 	return n
-}
-
-// unjournaled is how many workers cannot write the journal.
-func unjournaled(workers []status.Worker) int {
-	n := 0
-	for _, w := range workers {
-		if w.Unjournaled() {
-			n++
-		}
-	}
-	return n
-}
-
-func notReady(workers []status.Worker) int {
-	n := 0
-	for _, w := range workers {
-		if !w.Ready {
-			n++
-		}
-	}
-	return n
-}
-
-// degraded is the failure policy that is active on a worker; "": none is.
-func degraded(workers []status.Worker) string {
-	for _, w := range workers {
-		if w.Degraded != "" {
-			return w.Degraded
-		}
-	}
-	return ""
 }

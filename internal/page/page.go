@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/httpserver"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/status"
@@ -78,14 +79,10 @@ func (p *page) handler() http.Handler {
 		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header := w.Header()
-		header.Set("Content-Security-Policy", policy)
-		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("Referrer-Policy", "no-referrer")
-		header.Set("Cache-Control", "no-store")
+		httpserver.Protect(w.Header(), policy)
 		switch {
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
-			header.Set("Allow", "GET, HEAD")
+			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, "this page is read-only", http.StatusMethodNotAllowed)
 		case p.local && !p.isNamed(r.Host):
 			http.Error(w, "this page is for this host alone: open it as localhost, or set NOTIFIER_PAGE_TOKEN", http.StatusForbidden)
@@ -93,6 +90,11 @@ func (p *page) handler() http.Handler {
 			mux.ServeHTTP(w, r)
 		}
 	})
+}
+
+// isNamed reports whether a request names this host or the page's address.
+func (p *page) isNamed(host string) bool {
+	return httpserver.NamesThisHost(host) || httpserver.HostOf(host) == p.host && p.host != ""
 }
 
 // serveOverview serves the whole page.

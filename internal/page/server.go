@@ -30,7 +30,7 @@ func Listen(ctx context.Context, address string, o Options) (*Server, error) {
 		return nil, err
 	}
 	p := newPage(o)
-	p.local, p.host = o.Token == "" && isLocal(server.Listener.Addr()), httpserver.HostOf(address)
+	p.local, p.host = o.Token == "" && httpserver.NamesThisHost(server.Addr()), httpserver.HostOf(address)
 	server.HTTP = &http.Server{
 		Handler:           p.handler(),
 		ReadHeaderTimeout: readTimeout,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
@@ -18,7 +19,7 @@ import (
 // templates are the pages and their parts. It is read-only.
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"ahead":       func(t time.Time) bool { return t.After(time.Now()) },
-	"bytes":       bytes1024,
+	"bytes":       screen.Bytes,
 	"clock":       clock,
 	"count":       count,
 	"iso":         func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
@@ -27,7 +28,6 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"line":        func(text string) string { return plain.Short(text, maxTitle) },
 	"percent":     func(l status.Limit) string { return fmt.Sprintf("%.0f", 100*l.Share()) },
 	"plural":      plural,
-	"redis":       redisText,
 	"room":        room,
 	"said":        said,
 }).ParseFS(assets, "assets/*.html"))
@@ -58,37 +58,6 @@ func plural(n int, what string) string {
 		return "1 " + what
 	}
 	return count(n) + " " + what + "s"
-}
-
-// redisText describes Redis.
-func redisText(r status.Redis) string {
-	var known []string
-	if r.Role != "" {
-		known = append(known, r.Role+", version "+r.Version, plural(r.Replicas, "replica"))
-	}
-	if r.Memory > 0 {
-		memory := bytes1024(r.Memory)
-		if r.MaxMemory > 0 {
-			memory += " of " + bytes1024(r.MaxMemory)
-		}
-		known = append(known, memory)
-	}
-	if r.SlowestCall > 0 {
-		known = append(known, "slowest call of the last minute "+r.SlowestCall.Round(time.Microsecond).String())
-	}
-	return strings.Join(known, ", ")
-}
-
-// bytes1024 formats a size with a unit that leaves few digits.
-func bytes1024(n int64) string {
-	size, unit := float64(n), "B"
-	for _, larger := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if size < 1024 {
-			break
-		}
-		size, unit = size/1024, larger
-	}
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", size), ".0") + " " + unit
 }
 
 // room says how many events wait for what.

@@ -140,7 +140,4 @@ func TestTexts(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000"} {
 		testkit.Equal(t, count(n), want, "count")
 	}
-	for n, want := range map[int64]string{0: "0 B", 1536: "1.5 KiB", 1 << 30: "1 GiB"} {
-		testkit.Equal(t, bytes1024(n), want, "size")
-	}
 }

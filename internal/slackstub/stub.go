@@ -3,7 +3,6 @@ package slackstub
 import (
 	"embed"
 	"html/template"
-	"net"
 	"net/http"
 
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
@@ -41,23 +40,13 @@ func newPage(s *slacktest.Server, address string) http.Handler {
 		w.Header().Set("Content-Type", "text/css; charset=utf-8")
 		http.ServeFileFS(w, r, assets, "assets/messages.css")
 	})
-	isLocal := isLoopback(address)
+	isLocal := httpserver.NamesThisHost(address)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header := w.Header()
-		header.Set("Content-Security-Policy", policy)
-		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("Referrer-Policy", "no-referrer")
-		header.Set("Cache-Control", "no-store")
+		httpserver.Protect(w.Header(), policy)
 		if isLocal && !httpserver.NamesThisHost(r.Host) {
 			http.Error(w, "this page is for this host alone: open it as localhost", http.StatusForbidden)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
-}
-
-// isLoopback reports whether only this host reaches an address.
-func isLoopback(address string) bool {
-	host := httpserver.HostOf(address)
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

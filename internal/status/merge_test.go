@@ -92,3 +92,14 @@ func TestMismatches(t *testing.T) {
 		})
 	}
 }
+
+// Only what is known of Redis is in its words.
+func TestRedisInWords(t *testing.T) {
+	t.Parallel()
+	for want, r := range map[string]Redis{
+		"": {}, "replica, replicas: 0": {Role: "replica"}, "slowest call of the last minute 3ms": {SlowestCall: 3 * time.Millisecond},
+		"primary 7.2.4, replicas: 1, memory 5 MiB of 1 GiB": {Role: "primary", Version: "7.2.4", Replicas: 1, Memory: 5 << 20, MaxMemory: 1 << 30},
+	} {
+		testkit.Equal(t, r.String(), want, "words")
+	}
+}

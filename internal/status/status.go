@@ -1,10 +1,13 @@
 package status
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/screen"
 )
 
 // Status is the state of a deployment at one moment. If a part did not answer, its fields are empty and Unknown has the reason.
@@ -96,6 +99,21 @@ type Redis struct {
 	Memory      int64         `json:"memory_bytes"`
 	MaxMemory   int64         `json:"memory_max_bytes"`
 	SlowestCall time.Duration `json:"slowest_call_ns"` // of the workers' calls of the last minute
+}
+
+// String returns what is known about Redis; "" for nothing.
+func (r Redis) String() string {
+	var known []string
+	if r.Role != "" {
+		known = append(known, strings.TrimSpace(r.Role+" "+r.Version), fmt.Sprintf("replicas: %d", r.Replicas))
+	}
+	if r.Memory > 0 {
+		known = append(known, "memory "+screen.Bytes(r.Memory, r.MaxMemory))
+	}
+	if r.SlowestCall > 0 {
+		known = append(known, "slowest call of the last minute "+screen.Duration(r.SlowestCall))
+	}
+	return strings.Join(known, ", ")
 }
 
 // NATS is the server or the cluster.

@@ -437,7 +437,7 @@ var ofOthers = []mutant{
 		name: "page-without-a-policy",
 		bug:  "The live page sends no content security policy.",
 		file: "internal/page/page.go",
-		old:  `header.Set("Content-Security-Policy", policy)`,
+		old:  `httpserver.Protect(w.Header(), policy)`,
 		new:  "",
 		test: "./internal/page -run ^TestHeaders$",
 	},
