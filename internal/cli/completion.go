@@ -8,12 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/inspect"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/setup"
-	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
 // addCompletions adds completions of arguments and flags. If workers do not answer in time, words are missing without a message, since a shell
@@ -89,11 +87,8 @@ func onlyFirst(words func(deployment) []string) cobra.CompletionFunc {
 	}
 }
 
-// deployment has the words that a deployment uses.
-type deployment struct {
-	limits  config.Limits // of the workers; if none answers, of the settings here
-	reports []status.Report
-}
+// deployment has the words that a deployment uses. If no worker answers, its limits are those of the settings here.
+type deployment struct{ inspect.WorkersLimits }
 
 // askDeployment asks the workers. With invalid settings the result is empty.
 func askDeployment(ctx context.Context) (d deployment) {
@@ -101,7 +96,7 @@ func askDeployment(ctx context.Context) (d deployment) {
 	if err != nil {
 		return d
 	}
-	d.limits = settings.Limits
+	d.Settings = settings.Limits
 	ctx, cancel := context.WithTimeout(ctx, askWorkersFor)
 	defer cancel()
 	connection, err := setup.DialNATS(ctx, settings.NATS)
@@ -110,7 +105,7 @@ func askDeployment(ctx context.Context) (d deployment) {
 	}
 	defer connection.Conn.Close()
 	if theirs, err := inspect.Workers(ctx, connection, settings); err == nil && len(theirs.Reports) > 0 {
-		d.limits, d.reports = theirs.Settings, theirs.Reports
+		d.WorkersLimits = theirs
 	}
 	return d
 }
@@ -118,7 +113,7 @@ func askDeployment(ctx context.Context) (d deployment) {
 // rules returns the rules and the categories that a limit can be set for.
 func (d deployment) rules() []string {
 	var words []string
-	if tree, err := limits.NewTree(d.limits.Plan()); err == nil {
+	if tree, err := limits.NewTree(d.Settings.Plan()); err == nil {
 		for _, level := range tree.AllLevels() {
 			words = append(words, level.Level)
 		}
@@ -126,7 +121,7 @@ func (d deployment) rules() []string {
 			words = append(words, guarantee.Path)
 		}
 	}
-	for _, report := range d.reports {
+	for _, report := range d.Reports {
 		for _, limit := range report.Limits {
 			words = append(words, cmp.Or(limit.Path, limits.LevelGlobal))
 		}
@@ -146,7 +141,7 @@ func (d deployment) categories() []string {
 
 // live returns the rules with a live limit.
 func (d deployment) live() (words []string) {
-	for _, report := range d.reports {
+	for _, report := range d.Reports {
 		for _, change := range report.Changes {
 			words = append(words, change.Path)
 		}
@@ -156,7 +151,7 @@ func (d deployment) live() (words []string) {
 
 // muted returns the paths with a mute.
 func (d deployment) muted() (words []string) {
-	for _, report := range d.reports {
+	for _, report := range d.Reports {
 		for _, mute := range report.Mutes {
 			words = append(words, mute.Path)
 		}

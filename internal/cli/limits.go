@@ -113,8 +113,7 @@ type limitsCommand struct {
 	limitsFlags
 
 	settings config.Config // with the limits of the running workers, if any answers
-	workers  int           // how many answer
-	theirs   deployment    // what they report
+	theirs   deployment    // what the workers report
 	limits   inspect.Limits
 	out      io.Writer
 }
@@ -141,9 +140,8 @@ func (l *limitsCommand) open(ctx context.Context, connection *stream.Connection)
 	if err != nil {
 		return err
 	}
-	if l.workers = len(theirs.Reports); l.workers > 0 {
+	if l.theirs = (deployment{theirs}); len(theirs.Reports) > 0 {
 		l.settings.Limits = theirs.Settings
-		l.theirs = deployment{reports: theirs.Reports, limits: theirs.Settings}
 	}
 	author := cmp.Or(l.by, setup.NATSUser(l.settings.NATS), setup.UserAtHost())
 	l.limits, err = inspect.OpenLimits(ctx, connection, l.settings, author)

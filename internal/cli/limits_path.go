@@ -35,7 +35,7 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, argument 
 		return err
 	})
 	in := rules.Position
-	shown := shownLimits{Workers: l.workers, Generation: in.Generation, Revision: in.Revision, Path: view.onPath(path, key, known)}
+	shown := shownLimits{Workers: len(l.theirs.Reports), Generation: in.Generation, Revision: in.Revision, Path: view.onPath(path, key, known)}
 	if l.asJSON {
 		if err := screen.PrintJSON(l.out, shown); err != nil {
 			return err
@@ -58,7 +58,7 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, argument 
 		if rule.Next != nil {
 			next = "in " + screen.Duration(rule.Next.Sub(known.At))
 		}
-		rows = append(rows, []string{cmp.Or(rule.Path, "(all)"), rule.Level, rule.Limit, view.origin(rules.Tree, rule.Level), used, next})
+		rows = append(rows, []string{cmp.Or(rule.Path, "(all)"), rule.Level, rule.Limit, origin(rule.From, rule.Until), used, next})
 	}
 	if err := screen.PrintTable(l.out, rows); err != nil {
 		return err

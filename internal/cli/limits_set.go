@@ -136,7 +136,7 @@ func (l *limitsCommand) warnOfPath(level string) {
 	path, _ := limits.SplitKey(level)
 	path = strings.TrimSuffix(path, ".*")
 	known := l.theirs.categories()
-	if l.workers == 0 || event.ValidatePath(path) != nil || slices.ContainsFunc(known, func(other string) bool {
+	if len(l.theirs.Reports) == 0 || event.ValidatePath(path) != nil || slices.ContainsFunc(known, func(other string) bool {
 		return other == path || strings.HasPrefix(other, path+".")
 	}) {
 		return

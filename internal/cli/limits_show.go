@@ -37,18 +37,19 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	view := limitsView{rules: rules, workers: l.workers, ends: endsOf(s)}
+	view := limitsView{rules: rules, workers: len(l.theirs.Reports), ends: endsOf(s)}
 	if len(arguments) > 0 {
 		return l.showPath(ctx, view, arguments[0])
 	}
 	uses, inForce, problem := l.usage(ctx, rules.Tree)
+	shown := view.levels(uses)
 	if l.asJSON {
-		if err := screen.PrintJSON(l.out, view.levels(uses)); err != nil {
+		if err := screen.PrintJSON(l.out, shown); err != nil {
 			return err
 		}
 		return notKnown(problem)
 	}
-	if err := screen.PrintTable(l.out, view.levelRows(wordsOf(uses))); err != nil {
+	if err := screen.PrintTable(l.out, shown.rows(wordsOf(uses))); err != nil {
 		return err
 	}
 	for _, mute := range rules.Mutes {
@@ -103,14 +104,12 @@ type limitsView struct {
 	ends    map[overrides.Name]time.Time // of the live limits that end by themselves
 }
 
-// origin returns where the limit of a level comes from, and when it ends.
-func (v limitsView) origin(tree *limits.Tree, level string) string {
-	shadow := tree == v.rules.Shadow
-	text := string(tree.Origin(level))
-	if end, has := v.ends[overrides.Name{Pattern: level, Shadow: shadow}]; has {
-		text += " until " + screen.Local(end)
+// origin returns where a limit comes from, and when it ends.
+func origin(from string, until time.Time) string {
+	if until.IsZero() {
+		return from
 	}
-	return text
+	return from + " until " + screen.Local(until)
 }
 
 // source returns the owner of the limits.
@@ -158,22 +157,20 @@ func (v limitsView) levels(uses []store.LevelUse) shownLimits {
 	return shown
 }
 
-// levelRows lists the levels in force, and the shadow limits that differ from them.
-func (v limitsView) levelRows(used map[string]string) [][]string {
-	tree, shadow := v.rules.Tree, v.rules.Shadow
+// rows lists the levels in force, and the shadow limits that differ from them.
+func (s shownLimits) rows(used map[string]string) [][]string {
 	rows := [][]string{{"LEVEL", "LIMIT", "FROM", "USED"}}
-	for _, level := range tree.AllLevels() {
-		rows = append(rows, []string{level.Level, level.Limits.String(), v.origin(tree, level.Level), used[level.Level]})
-	}
-	if shadow == nil {
-		return rows
-	}
-	for _, level := range shadow.Levels() {
-		if !slices.ContainsFunc(tree.Levels(), func(n limits.Node) bool {
-			return n.Level == level.Level && n.Limits.String() == level.Limits.String()
-		}) {
-			rows = append(rows, []string{"shadow " + level.Level, level.Limits.String(), v.origin(shadow, level.Level), ""})
+	for _, level := range s.Levels {
+		name := level.Level
+		if level.Shadow {
+			name = "shadow " + name
+			if level.Limit == "none" || slices.ContainsFunc(s.Levels, func(other shownLevel) bool {
+				return !other.Shadow && other.Level == level.Level && other.Limit == level.Limit
+			}) {
+				continue
+			}
 		}
+		rows = append(rows, []string{name, level.Limit, origin(level.From, level.Until), used[name]})
 	}
 	return rows
 }
