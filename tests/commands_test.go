@@ -107,17 +107,6 @@ func TestCheckOfRunningDeployment(t *testing.T) {
 	w.alone().awaitSum(0, "notifier_dead_letters_total")
 }
 
-func TestHealth(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	w := d.startReady("worker")
-	run(t, settings{"HTTP_ADDR": w.address}, "health").want(0)
-	run(t, settings{"HTTP_ADDR": ":" + w.address[strings.LastIndex(w.address, ":")+1:]}, "health").want(0)
-	w.stop()
-	run(t, settings{"HTTP_ADDR": w.address}, "health").want(1, w.address)
-	run(t, settings{"HTTP_ADDR": "off"}, "health").want(0)
-}
-
 // TestHTTPServer asks for known and unknown paths, and starts workers without a server and on a taken port.
 func TestHTTPServer(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
 	"github.com/seed-4578ace9/notifier/internal/cli"
@@ -50,9 +51,8 @@ func runIngest(ctx context.Context) (err error) {
 	}
 	life.add("nats", func(context.Context) error { connection.Conn.Close(); return nil })
 	registry := telemetry.NewRegistry(v, r)
-	server, err := ingestServer{
-		settings: settings, connection: connection, metrics: telemetry.NewIngest(registry, ingest.Answered()), logger: logger,
-	}.listen(ctx) // before readiness is served: a client that a load balancer sends here is never refused
+	// Before readiness is served: a client that a load balancer sends here is never refused.
+	server, err := listenIngest(ctx, settings, connection, registry, logger)
 	if err != nil {
 		return err
 	}
@@ -90,26 +90,20 @@ func usable(connection *stream.Connection) error {
 	return nil
 }
 
-// ingestServer holds the parts of the HTTP server that accepts events.
-type ingestServer struct {
-	settings   config.Config
-	connection *stream.Connection
-	metrics    *telemetry.Ingest
-	logger     *slog.Logger
-}
-
-// listen reads the files and opens the port. Clients can connect when it returns; [accept] answers them.
-func (i ingestServer) listen(ctx context.Context) (*ingest.Server, error) {
-	settings := i.settings.Ingest
-	limit, burst := ingestRate(settings)
+// listenIngest reads the files and opens the port. Clients can connect when it returns; [accept] answers them.
+func listenIngest(
+	ctx context.Context, settings config.Config, connection *stream.Connection, registry *prometheus.Registry, logger *slog.Logger,
+) (*ingest.Server, error) {
+	limit, burst := ingestRate(settings.Ingest)
+	metrics := telemetry.NewIngest(registry, ingest.Answered())
 	return ingest.Listen(ctx, ingest.Options{
-		Addr: settings.Addr, Subject: i.settings.NATS.Subject,
-		MaxBytes: i.settings.Event.MaxBytes, MaxGroupBytes: settings.MaxBytes,
-		Publisher: setup.JetStream(i.connection,
+		Addr: settings.Ingest.Addr, Subject: settings.NATS.Subject,
+		MaxBytes: settings.Event.MaxBytes, MaxGroupBytes: settings.Ingest.MaxBytes,
+		Publisher: setup.JetStream(connection,
 			jetstream.WithPublishAsyncTimeout(ingestTimeout), jetstream.WithPublishAsyncMaxPending(ingestPending)),
-		Available:  func() error { return usable(i.connection) },
-		TokensFile: settings.TokensFile, TLS: ingest.TLSFiles(settings.TLS),
-		Rate: limit, Burst: burst, Logger: i.logger, Metrics: i.metrics, Connections: i.metrics,
+		Available:  func() error { return usable(connection) },
+		TokensFile: settings.Ingest.TokensFile, TLS: ingest.TLSFiles(settings.Ingest.TLS),
+		Rate: limit, Burst: burst, Logger: logger, Metrics: metrics, Connections: metrics,
 	})
 }
 

@@ -36,7 +36,7 @@ func runPage(ctx context.Context, out io.Writer) (err error) {
 	life := &lifecycle{timeout: settings.ShutdownTimeout}
 	defer func() { err = errors.Join(err, life.stop()) }()
 	logger := telemetry.NewLogger(os.Stderr, settings.Log.Level, settings.Log.Format)
-	address, err := pageServer{settings: settings, connection: connection, logger: logger, life: life}.serve(ctx)
+	address, err := servePage(ctx, life, settings, connection, logger)
 	if err != nil {
 		return err
 	}
@@ -47,29 +47,22 @@ func runPage(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// pageServer holds the parts of the HTTP server of the page.
-type pageServer struct {
-	settings   config.Config
-	connection *stream.Connection
-	logger     *slog.Logger
-	life       *lifecycle
-}
-
-// serve serves the page until the lifecycle stops, and returns its address; "" if the settings have no address.
-func (p pageServer) serve(ctx context.Context) (string, error) {
-	if p.settings.Page.Addr == "" {
+// servePage serves the page until the lifecycle stops, and returns its address; "" if the settings have no address.
+func servePage(
+	ctx context.Context, life *lifecycle, settings config.Config, connection *stream.Connection, logger *slog.Logger,
+) (string, error) {
+	if settings.Page.Addr == "" {
 		return "", nil
 	}
-	source, err := inspect.NewAsker(p.settings, p.connection)
+	source, err := inspect.NewAsker(settings, connection)
 	if err != nil {
 		return "", err
 	}
-	p.life.add("the page's connection", func(context.Context) error { source.Close(); return nil })
-	options := page.Options{Source: source, Token: p.settings.Page.Token.Reveal(), Logger: p.logger}
-	server, err := page.Listen(ctx, p.settings.Page.Addr, options)
+	life.add("the page's connection", func(context.Context) error { source.Close(); return nil })
+	server, err := page.Listen(ctx, settings.Page.Addr, page.Options{Source: source, Token: settings.Page.Token.Reveal(), Logger: logger})
 	if err != nil {
 		return "", err
 	}
-	p.life.serve("the page", server)
+	life.serve("the page", server)
 	return server.Addr(), nil
 }

@@ -102,7 +102,9 @@ func (w *worker) newDecider(s *servers, settings store.Settings, instances func(
 
 // fleetOptions are what this worker announces, and how it reports about itself.
 func (w *worker) fleetOptions(s *servers) fleet.Options {
-	comparison := selfreport.NewComparison(s.connection.Conn, w.settings.Redis.Prefix, s.metrics.SettingsMismatch, w.logger)
+	comparison := &selfreport.Comparison{
+		Conn: s.connection.Conn, Deployment: w.settings.Redis.Prefix, Gauge: s.metrics.SettingsMismatch, Logger: w.logger,
+	}
 	return fleet.Options{
 		Deployment: w.settings.Redis.Prefix,
 		Version:    w.report.Version,

@@ -18,7 +18,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/fleet"
-	"github.com/seed-4578ace9/notifier/internal/ingest"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/livelimits"
@@ -155,7 +154,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL, Remind: w.settings.Remind, Flap: setup.Flap(w.settings),
 	})
 	consumer := consume.New(w.consumeOptions(servers, started))
-	if at.page, err = (pageServer{w.settings, servers.connection, w.logger, w.life}).serve(ctx); err != nil {
+	if at.page, err = servePage(ctx, w.life, w.settings, servers.connection, w.logger); err != nil {
 		return err
 	}
 	if at.ingest, err = w.serveIngest(ctx, servers); err != nil {
@@ -367,10 +366,7 @@ func (w *worker) serveIngest(ctx context.Context, s *servers) (string, error) {
 	if err := cli.CheckIngest(w.settings.Ingest); err != nil {
 		return "", err
 	}
-	server, err := ingestServer{
-		settings: w.settings, connection: s.connection,
-		metrics: telemetry.NewIngest(s.metrics.Registry(), ingest.Answered()), logger: w.logger,
-	}.listen(ctx)
+	server, err := listenIngest(ctx, w.settings, s.connection, s.metrics.Registry(), w.logger)
 	if err != nil {
 		return "", err
 	}

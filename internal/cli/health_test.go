@@ -50,7 +50,11 @@ func TestHealthWaits(t *testing.T) {
 	never, _ := adminServer(t, "/readyz", http.StatusServiceUnavailable)
 	t.Setenv("NOTIFIER_HTTP_ADDR", never)
 	requireFailure(t, Failure, "health --wait 200ms", "not ready within 200ms: 503 Service Unavailable: nats is not connected; the worker is starting")
-	t.Setenv("NOTIFIER_HTTP_ADDR", unused(t))
+	t.Setenv("NOTIFIER_HTTP_ADDR", "off")
+	testkit.Equal(t, mustRun(t, "", "health"), "", "output without a server")
+	address = unused(t)
+	t.Setenv("NOTIFIER_HTTP_ADDR", address)
+	requireFailure(t, Failure, "health", "asking "+address)
 	requireFailure(t, Failure, "health --wait 1ms", "not ready within 1ms")
 	requireFailure(t, Usage, "health --wait soon", "invalid argument")
 }

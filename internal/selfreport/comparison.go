@@ -17,18 +17,13 @@ import (
 
 // Comparison logs when the shared settings of the workers begin and cease to differ.
 type Comparison struct {
-	conn       *nats.Conn
-	deployment string
-	gauge      func(differing int)
-	logger     *slog.Logger
+	Conn       *nats.Conn
+	Deployment string
+	Gauge      func(differing int) // set at each comparison
+	Logger     *slog.Logger
 
 	logged string // the variables and values of the last warning; "" if no settings differ
 	asked  int    // number of unanswered questions to other workers
-}
-
-// NewComparison returns a Comparison for the workers of a deployment. It sets the gauge at each comparison.
-func NewComparison(conn *nats.Conn, deployment string, gauge func(differing int), logger *slog.Logger) *Comparison {
-	return &Comparison{conn: conn, deployment: deployment, gauge: gauge, logger: logger}
 }
 
 // unanswered is how many questions may stay without an answer before the log reports unknown differences.
@@ -36,15 +31,15 @@ const unanswered = 3
 
 // Compare logs once which settings differ, if a number of other workers announces other hashes of its settings.
 func (c *Comparison) Compare(ctx context.Context, differing int) {
-	c.gauge(differing)
+	c.Gauge(differing)
 	if differing == 0 {
 		if c.logged != "" {
-			c.logger.Info("settings of the workers are equal again")
+			c.Logger.Info("settings of the workers are equal again")
 		}
 		c.logged, c.asked = "", 0
 		return
 	}
-	reports, _ := status.Workers(ctx, c.conn, c.deployment) // without an answer, no worker is known to differ
+	reports, _ := status.Workers(ctx, c.Conn, c.Deployment) // without an answer, no worker is known to differ
 	found := inspect.Mismatches(reports)
 	values := "" // without the names of workers, which come and go
 	for _, m := range found {
@@ -60,6 +55,6 @@ func (c *Comparison) Compare(ctx context.Context, differing int) {
 		return
 	}
 	c.logged = values
-	c.logger.Warn("settings of the workers differ",
+	c.Logger.Warn("settings of the workers differ",
 		"differences", cmp.Or(inspect.DescribeMismatches(found), "not known: no other worker answers on "+fleet.StatusSubject))
 }

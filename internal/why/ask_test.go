@@ -477,24 +477,6 @@ func TestRecordAlone(t *testing.T) {
 	testkit.EqualSlices(t, answer.Events[0].Sentences, []string{"the delivery record has it as delivered"}, "sentences")
 }
 
-// TestIDsWithSlashes asks about an ID of a producer, and about an ID of a group and a part.
-func TestIDsWithSlashes(t *testing.T) {
-	t.Parallel()
-	part := event.Event{ID: "shop/7", Part: "disk", Category: "payments.refunds"}
-	for id, identity := range map[string]string{
-		"shop/7":      "payments.refunds shop/7",
-		"shop/7/disk": part.Identity(),
-	} {
-		k := known{
-			entries:  []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.ID = id })},
-			record:   store.Explanation{At: at("10:00:00"), Done: at("11:00:00")},
-			recorded: identity,
-		}
-		answer := k.ask(t, Question{ID: id})
-		testkit.Equal(t, answer.Events[0].State, State(journal.Sent), "state of %s", id)
-	}
-}
-
 // TestManyWaitingEvents asks about a category with waiting events.
 func TestManyWaitingEvents(t *testing.T) {
 	t.Parallel()
@@ -620,6 +602,8 @@ func TestProducersIDs(t *testing.T) {
 		{" a  b\n", event.Named(" a  b\n")[0]},
 		{long + "/shop/7", event.Named(long + "/shop/7")[0]},
 		{long + "/disk", event.Event{ID: event.Named(long)[0].ID, Part: "disk"}},
+		{"shop/7", event.Event{ID: "shop/7"}},
+		{"shop/7/disk", event.Event{ID: "shop/7", Part: "disk"}}, // of a group and a part
 	} {
 		id, identity := test.id, test.identity
 		identity.Category = "payments.refunds"
@@ -629,10 +613,15 @@ func TestProducersIDs(t *testing.T) {
 		dead := known{letters: []Letter{{ID: identity.ShownID(), Category: identity.Category}}}
 		recorded := known{record: store.Explanation{At: at("10:00:00"), Done: at("11:00:00")}, recorded: identity.Identity()}
 		testkit.Equal(t, recorded.ask(t, Question{ID: id, Category: identity.Category}).Known(), true, "known by the delivery record")
-		for want, k := range map[State]known{"sent": sent, StateWaiting: waits, "dead": dead} {
+		delivered := recorded // after it has waited
+		delivered.entries = []journal.Entry{refund(journal.Waiting, func(e *journal.Entry) { e.ID = identity.ShownID() })}
+		for _, k := range []struct {
+			known
+			want State
+		}{{sent, "sent"}, {waits, StateWaiting}, {dead, "dead"}, {delivered, "sent"}} {
 			answer := k.ask(t, Question{ID: id, Category: identity.Category})
-			if len(answer.Events) != 1 || answer.Events[0].State != want {
-				t.Errorf("%.20q: got %+v, want one event, %s", id, answer.Events, want)
+			if len(answer.Events) != 1 || answer.Events[0].State != k.want {
+				t.Errorf("%.20q: got %+v, want one event, %s", id, answer.Events, k.want)
 			}
 		}
 	}
