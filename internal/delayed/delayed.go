@@ -71,7 +71,7 @@ type Event struct {
 // Scheduled reports whether an order can be given: the event waits as a message schedule.
 func (e Event) Scheduled() bool { return slices.Contains(room.Scheduled(), room.Reason(e.Reason)) }
 
-// Undecided reports whether a worker decides the event when its wait is over, or has it in hand now.
+// Undecided reports whether a worker is yet to decide the event.
 func (e Event) Undecided() bool { return e.Scheduled() || e.Reason == room.Due }
 
 // List reads the events that wait, the oldest first.

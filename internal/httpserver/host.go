@@ -15,8 +15,8 @@ func Protect(header http.Header, policy string) {
 	header.Set("Cache-Control", "no-store")
 }
 
-// NamesThisHost reports whether an address, or the Host header of a request, names this host alone, by localhost or a loopback address. If
-// a web page of another origin has a name that resolves to this host, the browser sends that name.
+// NamesThisHost reports whether an address names this host alone, by localhost or a loopback address. The address may be the Host header
+// of a request: if a web page of another origin has a name that resolves to this host, the browser sends that name.
 func NamesThisHost(address string) bool {
 	name := HostOf(address)
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") {

@@ -33,7 +33,6 @@ type hub struct {
 	stop     context.CancelFunc // ends the goroutines; nil: there is no watcher
 	running  sync.WaitGroup
 	newest   *snapshot // nil: there was no request yet
-	silent   string    // why no decisions arrive
 
 	decisions feed
 }
@@ -44,7 +43,8 @@ type feed struct {
 
 	mu     sync.Mutex
 	last   []decision
-	number int // of the newest decision
+	number int    // of the newest decision
+	silent string // why no decisions arrive
 }
 
 // watcher is one open page.
@@ -146,8 +146,8 @@ func (h *hub) current() *snapshot {
 		s = status.Status{At: s.At, Workers: s.Workers, Unknown: []string{problem}}
 	}
 	h.state.Note(err)
-	if h.silent != "" {
-		s.Unknown = append(slices.Clip(s.Unknown), h.silent)
+	if silent := h.decisions.whySilent(); silent != "" {
+		s.Unknown = append(slices.Clip(s.Unknown), silent)
 	}
 	h.newest = newSnapshot(s, asked, h.logger)
 	return h.newest
@@ -165,9 +165,9 @@ func (h *hub) follow(ctx context.Context) {
 	for {
 		decisions, err := h.source.Decisions(ctx)
 		if err != nil {
-			h.setSilent("the last decisions cannot be read: " + err.Error())
+			h.decisions.setSilent("the last decisions cannot be read: " + err.Error())
 		} else {
-			h.setSilent("")
+			h.decisions.setSilent("")
 			for entries := range decisions {
 				h.decisions.add(entries)
 			}
@@ -187,10 +187,16 @@ func (f *feed) clear() {
 	f.last = nil
 }
 
-func (h *hub) setSilent(why string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.silent = why
+func (f *feed) setSilent(why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.silent = why
+}
+
+func (f *feed) whySilent() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.silent
 }
 
 // add keeps the newest decisions. It counts all decisions, including those that arrive too fast to be shown.

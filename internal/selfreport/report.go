@@ -65,7 +65,7 @@ func (r Reporter) Report(instance string) status.Report {
 	}
 	parts, found := r.Parts()
 	if found {
-		if parts.Limiter.PolicyActs() {
+		if parts.Limiter.Usage().PolicyActs() {
 			report.Degraded = r.Settings.Redis.Failure
 		}
 		position := parts.Limiter.Rules().Position

@@ -167,11 +167,5 @@ func (l *Limiter) Ready() error {
 // Available reports whether this instance considers Redis available.
 func (l *Limiter) Available() bool { return l.outage.isAnswering() }
 
-// PolicyActs reports whether the failure policy applies, because Redis is unavailable.
-func (l *Limiter) PolicyActs() bool {
-	state, _ := l.outage.current()
-	return l.outage.isPolicy(state)
-}
-
 // Usage answers how full the limits are.
 func (l *Limiter) Usage() *Usage { return l.usage }

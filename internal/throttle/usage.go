@@ -31,8 +31,8 @@ type UsageMetrics interface {
 	LimitSize(level string, size int64)
 }
 
-// Usage answers how full the limits are. It also updates notifier_limit_used and notifier_limit_size, and exports the usage of a level only
-// after it has read one of the level's nodes. It is safe for concurrent use.
+// Usage answers how full the limits are, and whether the failure policy counts instead of Redis. It also updates notifier_limit_used and
+// notifier_limit_size, and exports the usage of a level only after it has read one of the level's nodes. It is safe for concurrent use.
 type Usage struct {
 	redis   *store.Redis
 	outage  *outage
@@ -193,6 +193,12 @@ func usedByPath(nodes []limits.Node, used [][]int64) map[string][]int64 {
 		byPath[node.Path] = used[i]
 	}
 	return byPath
+}
+
+// PolicyActs reports whether the failure policy applies, because Redis is unavailable.
+func (u *Usage) PolicyActs() bool {
+	state, _ := u.outage.current()
+	return u.outage.isPolicy(state)
 }
 
 // Latest lists the limits that have slots in use, as of the last second, on the paths that this instance decides about.
