@@ -2,12 +2,10 @@ package consume
 
 import (
 	"context"
-	"errors"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/streamscan"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -28,21 +26,20 @@ func (w *watcher) removeForged(ctx context.Context, reason room.Reason) {
 	if w.examined.topology != at { // the stream may have been recreated, with new sequences
 		w.examined.topology, w.examined.upto = at, make(map[room.Reason]uint64)
 	}
-	for range examinedAtOnce {
-		upto := w.examined.upto[reason]
-		m, err := w.messageAfter(ctx, at, reason, upto)
+	left := examinedAtOnce
+	for m, err := range streamscan.From(ctx, at.Room.Stream, w.streams.Names.Room().Waiting(reason), w.examined.upto[reason]+1) {
 		if err != nil {
-			return // there is no further message, or the next call tries again
+			return // the next call tries again
 		}
 		if !trusted.IsMarked(m.Header) && !w.isServed(m.Subject) {
-			switch err := w.deleteFromRoom(ctx, at, m.Sequence); {
-			case err == nil:
-				w.metrics.Forged(trusted.Room, 1)
-			case !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful): // otherwise another worker was faster
+			if err := stream.Remove(ctx, at.Room.Stream, m.Sequence, func() { w.metrics.Forged(trusted.Room, 1) }); err != nil {
 				return
 			}
 		}
 		w.examined.upto[reason] = m.Sequence
+		if left--; left == 0 {
+			return
+		}
 	}
 }
 
@@ -74,16 +71,4 @@ func (w *watcher) sweep(ctx context.Context) {
 func (w *watcher) isServed(subject string) bool {
 	token, isQueue := w.streams.Names.Room().ChannelOf(subject)
 	return isQueue && w.queues.serves(token)
-}
-
-func (w *watcher) messageAfter(ctx context.Context, at *stream.Layout, reason room.Reason, sequence uint64) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
-	defer cancel()
-	return at.Room.Stream.GetMsg(ctx, sequence+1, jetstream.WithGetMsgSubject(w.streams.Names.Room().Waiting(reason)))
-}
-
-func (w *watcher) deleteFromRoom(ctx context.Context, at *stream.Layout, sequence uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
-	defer cancel()
-	return at.Room.Stream.DeleteMsg(ctx, sequence)
 }

@@ -3,7 +3,6 @@ package consume
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/streamscan"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -106,25 +106,15 @@ func (q *channelQueues) tokens(ctx context.Context) (tokens []string, err error)
 
 // hasEvents reports whether a worker has written a message of the queue with a token.
 func (q *channelQueues) hasEvents(ctx context.Context, token string) (bool, error) {
-	for sequence := uint64(1); ; {
-		m, err := q.first(ctx, token, sequence)
+	for m, err := range streamscan.From(ctx, q.streams.Layout().Room.Stream, q.streams.Names.Room().ChannelFilter(token), 1) {
 		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-			return false, nil
 		case err != nil:
 			return false, fmt.Errorf("reading the queue %s: %w", token, err)
 		case trusted.IsMarked(m.Header):
 			return true, nil
 		}
-		sequence = m.Sequence + 1
 	}
-}
-
-// first returns the first message of the queue with a token, from a sequence on.
-func (q *channelQueues) first(ctx context.Context, token string, sequence uint64) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
-	defer cancel()
-	return q.streams.Layout().Room.Stream.GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(q.streams.Names.Room().ChannelFilter(token)))
+	return false, nil
 }
 
 // serves reports whether this worker pulls from the queue with a token.

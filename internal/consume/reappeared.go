@@ -2,10 +2,12 @@ package consume
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/streamscan"
 )
 
 // keepRemoving calls removeReappeared at once and after each reconnect, until the context ends. A server may bring back many thousands of
@@ -41,31 +43,25 @@ func (w *watcher) isOfReconnect(t time.Time) bool {
 }
 
 // removeAcknowledged removes the messages on a consumer's subjects up to the consumer's acknowledgement floor.
-func (w *watcher) removeAcknowledged(ctx context.Context, stream jetstream.Stream, consumer jetstream.Consumer, subjects []string) {
+func (w *watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream, consumer jetstream.Consumer, subjects []string) {
 	info, err := w.streams.Info(ctx, consumer)
 	if err != nil {
 		return // the connection is lost again
 	}
 	removed := 0
 	for _, subject := range subjects {
-		for from := uint64(1); err == nil; {
-			var first *jetstream.RawStreamMsg
-			first, err = stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+		for m, failure := range streamscan.From(ctx, from, subject, 1) {
 			// A later message may belong to a stream that was recreated meanwhile. A message that was stored after the reconnect has not
 			// reappeared: a server that lost messages gives their sequences to new ones.
-			if err != nil || first.Sequence > info.AckFloor.Stream || first.Time.After(info.TimeStamp) || w.isOfReconnect(first.Time) {
+			if err = failure; err != nil || m.Sequence > info.AckFloor.Stream || m.Time.After(info.TimeStamp) || w.isOfReconnect(m.Time) {
 				break
 			}
-			from = first.Sequence + 1
-			switch err = stream.DeleteMsg(ctx, first.Sequence); {
-			case err == nil:
-				removed++
-			case errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful): // another worker was faster, or the stream forbids deletion
-				err = nil
+			if err = stream.Remove(ctx, from, m.Sequence, func() { removed++ }); err != nil {
+				break
 			}
 		}
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			err = nil
+		if err != nil {
+			break
 		}
 	}
 	attributes := []any{"stream", info.Stream, "consumer", info.Name, "removed", removed}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -106,18 +107,13 @@ func (r *reader[T]) read(ctx context.Context, first, last uint64) ([]T, error) {
 // readPiece reads the messages with the sequences from..to. There may be gaps.
 func (r *reader[T]) readPiece(ctx context.Context, from, to uint64) ([]T, error) {
 	var part []T
-	for from <= to {
-		m, err := r.message(ctx, from)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return part, nil
-		}
+	for m, err := range From(ctx, r.stream, r.of.Subject, from) {
 		if err != nil {
-			return nil, fmt.Errorf("getting message %d of stream %q: %w", from, r.of.Stream, cmp.Or(context.Cause(ctx), err))
+			return nil, fmt.Errorf("getting the messages from %d of stream %q: %w", from, r.of.Stream, cmp.Or(context.Cause(ctx), err))
 		}
 		if m.Sequence > to {
-			return part, nil
+			break
 		}
-		from = m.Sequence + 1
 		r.count()
 		if kept, keep := r.take(m); keep {
 			part = append(part, kept)
@@ -126,11 +122,22 @@ func (r *reader[T]) readPiece(ctx context.Context, from, to uint64) ([]T, error)
 	return part, nil
 }
 
-// message returns the first message at or after a sequence.
-func (r *reader[T]) message(ctx context.Context, sequence uint64) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return r.stream.GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(r.of.Subject))
+// From gets the messages that a stream holds on a subject, from a sequence on, one after the other. It ends after an error.
+func From(ctx context.Context, stream jetstream.Stream, subject string, sequence uint64) iter.Seq2[*jetstream.RawStreamMsg, error] {
+	get := func() (*jetstream.RawStreamMsg, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return stream.GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(subject))
+	}
+	return func(yield func(*jetstream.RawStreamMsg, error) bool) {
+		for {
+			m, err := get()
+			if errors.Is(err, jetstream.ErrMsgNotFound) || !yield(m, err) || err != nil {
+				return
+			}
+			sequence = m.Sequence + 1
+		}
+	}
 }
 
 func (r *reader[T]) count() {

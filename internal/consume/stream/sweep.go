@@ -62,10 +62,7 @@ func (s *Sweep) examine(ctx context.Context) (left uint64, err error) {
 	if info.State.Msgs > 0 && info.State.LastSeq > s.upto {
 		left, err = Headers{Stream: in, Subjects: s.Subjects, From: s.upto + 1, Most: headersAtOnce}.Each(ctx, func(m jetstream.Msg, sequence uint64) error {
 			if !trusted.IsMarked(m.Headers()) {
-				switch err := in.DeleteMsg(ctx, sequence); {
-				case err == nil:
-					s.Removed()
-				case !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful): // otherwise another worker was faster
+				if err := Remove(ctx, in, sequence, s.Removed); err != nil {
 					return err
 				}
 			}
@@ -77,6 +74,20 @@ func (s *Sweep) examine(ctx context.Context) (left uint64, err error) {
 		s.upto = max(s.upto, info.State.LastSeq) // the last messages may have been removed
 	}
 	return left, err
+}
+
+// Remove deletes a message, and calls removed if this call has deleted it. Otherwise another worker was faster, or the stream forbids deletion.
+func Remove(ctx context.Context, from jetstream.Stream, sequence uint64, removed func()) error {
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	err := from.DeleteMsg(ctx, sequence)
+	if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		return nil
+	}
+	if err == nil {
+		removed()
+	}
+	return err
 }
 
 // Headers are the messages of a stream without their bodies.
