@@ -39,14 +39,6 @@ func fullnessOf(err error) fullness {
 	return notFull
 }
 
-// makeRoom removes older letters for a letter that the server refused, and returns their number. The caller holds the lock.
-func (w *Writer) makeRoom(ctx context.Context, l outgoing, size int, how fullness) (gone int, err error) {
-	if how == subjectFull {
-		return w.freeSubject(ctx, l.subject)
-	}
-	return w.freeBytes(ctx, l.first, size)
-}
-
 // freeSubject removes the oldest letters of a full subject until one more fits, and returns their number.
 func (w *Writer) freeSubject(ctx context.Context, subject string) (gone int, err error) {
 	letters, err := w.stream(ctx)

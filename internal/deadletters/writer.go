@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -51,15 +52,17 @@ type WriterOptions struct {
 // Writer stores dead letters for a worker. Its methods may be called concurrently.
 type Writer struct {
 	o    WriterOptions
-	log  writeLog
-	owed atomic.Int64 // removed letters that no stored letter has counted in its header yet
+	log  *oplog.Repeated[event.Reason] // the newest letter of each reason, and their number
+	owed atomic.Int64                  // removed letters that no stored letter has counted in its header yet
 
 	making sync.RWMutex // locked while room is made and taken, read-locked by all other publishes
 }
 
 // NewWriter returns a writer. [Writer.Close] writes the rest of its log.
 func NewWriter(o WriterOptions) *Writer {
-	return &Writer{o: o, log: newWriteLog(o.Logger)}
+	return &Writer{o: o, log: oplog.NewRepeated(func(reason event.Reason, count int, newest []any) {
+		o.Logger.Info("events ended as dead letters", append([]any{"reason", string(reason), "count", count}, newest...)...)
+	})}
 }
 
 // Dead is an event that cannot be delivered, as a worker received it.
@@ -84,9 +87,18 @@ func (w *Writer) Store(ctx context.Context, d Dead) error {
 	if err != nil {
 		return err
 	}
-	w.o.Metrics.DeadLetter(string(d.Fault.Reason))
-	w.log.add(d)
+	w.stored(d)
 	return nil
+}
+
+// stored counts and logs a letter.
+func (w *Writer) stored(d Dead) {
+	w.o.Metrics.DeadLetter(string(d.Fault.Reason))
+	attributes := []any{"subject", plain.Header(d.Entry.Subject), "error", plain.Header(d.Fault.Detail)}
+	if d.TraceID != "" {
+		attributes = append(attributes, "trace_id", d.TraceID)
+	}
+	w.log.Add(d.Fault.Reason, 1, attributes...)
 }
 
 // Close logs the letters that no line of the log has counted yet.
@@ -205,7 +217,13 @@ func (w *Writer) store(ctx context.Context, l outgoing, which headers, most int)
 	w.making.Lock()
 	defer w.making.Unlock()
 	for range mostRooms {
-		gone, failure := w.makeRoom(ctx, l, size, fullnessOf(err))
+		var gone int
+		var failure error
+		if fullnessOf(err) == subjectFull {
+			gone, failure = w.freeSubject(ctx, l.subject)
+		} else {
+			gone, failure = w.freeBytes(ctx, l.first, size)
+		}
 		w.o.Metrics.DeadLettersDiscarded(gone)
 		w.owed.Add(int64(gone))
 		if failure != nil {

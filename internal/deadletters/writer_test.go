@@ -93,6 +93,7 @@ func (w *writing) numbers() map[string][]int {
 
 // TestPushedOutLettersAreCounted has goroutines store letters of one subject at once, from an empty subject to far beyond its bound. The
 // metric and the headers of the stored letters count exactly the letters that are gone. Letters that the stream has already push out none.
+// Another subject keeps its letter.
 func TestPushedOutLettersAreCounted(t *testing.T) {
 	t.Parallel()
 	const most, more, goroutines = 50, 600, 32
@@ -106,6 +107,7 @@ func TestPushedOutLettersAreCounted(t *testing.T) {
 		counted.Add(int64(n))
 	})
 	testkit.NoError(t, err)
+	testkit.NoError(t, w.Store(t.Context(), number("security", most+more, "{")))
 	var together sync.WaitGroup
 	for i := range goroutines {
 		together.Go(func() {
@@ -118,8 +120,9 @@ func TestPushedOutLettersAreCounted(t *testing.T) {
 	}
 	together.Wait()
 	testkit.NoError(t, w.Store(t.Context(), number("payments", most+more-1, "{"))) // the stream has it
-	testkit.Eventually(t, "every stored letter is seen", func() bool { delivered, _ := stored.Delivered(); return delivered == most+more })
+	testkit.Eventually(t, "every stored letter is seen", func() bool { delivered, _ := stored.Delivered(); return delivered == 1+most+more })
 	testkit.Equal(t, len(w.numbers()["payments"]), most, "letters that are left")
+	testkit.Equal(t, len(w.numbers()["security"]), 1, "letters of another subject")
 	testkit.Equal(t, w.metrics.Get("discarded"), more, "discarded letters")
 	testkit.Equal(t, counted.Load(), more, "letters pushed out by the headers")
 }
@@ -225,10 +228,10 @@ func TestDeadLettersAreLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := testkit.NewLog(t)
-		l := newWriteLog(log.Logger())
+		w := NewWriter(WriterOptions{Metrics: new(fakeMetrics), Logger: log.Logger()})
 		bury := func(reason event.Reason, subject string, n int) {
 			for range n {
-				l.add(Dead{Entry: room.Entry{Subject: subject}, Fault: event.NewFault(reason, "line\nbreak", nil)})
+				w.stored(Dead{Entry: room.Entry{Subject: subject}, Fault: event.NewFault(reason, "line\nbreak", nil)})
 			}
 		}
 		counts := func() (counts []string) {
@@ -247,7 +250,7 @@ func TestDeadLettersAreLogged(t *testing.T) {
 		time.Sleep(10 * oplog.Every)
 		bury(event.ReasonBadJSON, "notify.login", 3)
 		testkit.EqualSlices(t, counts()[3:], []string{"bad_json 1 notify.login"}, "after a pause")
-		l.Stop()
+		w.Close()
 		testkit.EqualSlices(t, counts()[4:], []string{"bad_json 2 notify.login"}, "at the end")
 		log.WantCount(t, 5, `error="line break"`)
 	})

@@ -1,8 +1,7 @@
 // Package oplog keeps the log of a long failure short.
 //
 // A [Condition] logs when something begins to fail and when it recovers. [Repeated] logs the first of many equal events at once, and the
-// following ones at most once per interval, with their number. [Limited] allows at most one log line per interval, for callers that need
-// no number.
+// following ones at most once per interval, with their number.
 //
 // All methods may be called concurrently. Logging never fails. Repeated owns timers, and [Repeated.Stop] ends them.
 package oplog
@@ -49,24 +48,6 @@ func (c *Condition) Err() error {
 		return *err
 	}
 	return nil
-}
-
-// Limited allows one log line per interval. The zero value allows the first line.
-type Limited struct {
-	mu   sync.Mutex
-	last time.Time
-}
-
-// Allow reports whether a line may be logged now. If it returns true, it returns false for the next interval.
-func (l *Limited) Allow(interval time.Duration) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	if !l.last.IsZero() && now.Sub(l.last) < interval {
-		return false
-	}
-	l.last = now
-	return true
 }
 
 // Repeated summarises events that may come in large numbers, separately for each key. The caller bounds the number of keys.

@@ -30,18 +30,6 @@ func TestCondition(t *testing.T) {
 	log.WantCount(t, 1, "bucket=c")
 }
 
-func TestLimited(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var l Limited
-		testkit.Equal(t, l.Allow(Every), true, "the first line")
-		time.Sleep(Every - time.Second)
-		testkit.Equal(t, l.Allow(Every), false, "within the interval")
-		time.Sleep(time.Second)
-		testkit.Equal(t, l.Allow(Every), true, "after the interval")
-	})
-}
-
 func TestRepeated(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

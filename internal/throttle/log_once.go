@@ -3,6 +3,7 @@ package throttle
 import (
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 
@@ -18,7 +19,7 @@ type logOnce struct {
 
 	mu       sync.Mutex
 	tooLarge map[string]bool
-	reported oplog.Limited
+	reported time.Time // when the last line of report was written
 }
 
 // exceedsCapacity logs once per category that an event costs more slots than a limit has. It ignores a limit of 0, which blocks on purpose.
@@ -41,7 +42,10 @@ func (r *logOnce) exceedsCapacity(request store.Request, d store.Decision) {
 
 // report logs that an event cannot be evaluated, at most once a minute.
 func (r *logOnce) report(category string, err error) {
-	if r.reported.Allow(oplog.Every) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.Sub(r.reported) >= oplog.Every {
+		r.reported = now
 		r.logger.Error("event cannot be evaluated", "category", category, "error", err)
 	}
 }
