@@ -2,8 +2,6 @@ package journal
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -50,16 +48,6 @@ const apiTimeout = 5 * time.Second
 func (n Names) Provision(ctx context.Context, js jetstream.JetStream) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	_, err := js.Stream(ctx, n.Stream)
-	if !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return err
-	}
-	return replicas.Create(ctx, n.Replicas, func(replicas int) error {
-		config := n.Config()
-		config.Replicas = replicas
-		if _, err := js.CreateStream(ctx, config); err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return fmt.Errorf("creating stream %q: %w", n.Stream, err)
-		}
-		return nil
-	})
+	_, _, err := replicas.EnsureStream(ctx, js, n.Config(), n.Replicas)
+	return err
 }

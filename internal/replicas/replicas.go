@@ -1,11 +1,12 @@
 // Package replicas decides how many servers of a cluster keep a stream or a bucket that is created.
 //
-// Users of an ordinary account may not ask for the number of servers, so [Create] finds out by trying.
+// Users of an ordinary account may not ask for the number of servers, so [Create] and [EnsureStream] find out by trying.
 package replicas
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -54,6 +55,28 @@ func Create(ctx context.Context, wanted int, create func(replicas int) error) er
 			return err
 		}
 	}
+}
+
+// EnsureStream finds a stream or creates it with the wanted number of replicas. created is the number of replicas of a stream that it has
+// created, and 0 for an existing stream.
+func EnsureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, wanted int) (stream jetstream.Stream, created int, err error) {
+	stream, err = js.Stream(ctx, config.Name)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return stream, 0, err
+	}
+	err = Create(ctx, wanted, func(count int) (err error) {
+		config.Replicas = count
+		stream, err = js.CreateStream(ctx, config)
+		return err
+	})
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another instance was faster
+		stream, err = js.Stream(ctx, config.Name)
+		return stream, 0, err
+	case err != nil:
+		return nil, 0, fmt.Errorf("creating stream %q: %w", config.Name, err)
+	}
+	return stream, config.Replicas, nil
 }
 
 func tooFew(err error) (code jetstream.ErrorCode, few bool) {

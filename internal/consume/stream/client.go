@@ -94,17 +94,14 @@ func (c *Client) Find(ctx context.Context) error {
 	if c.layout.Load() != before { // another goroutine has found them meanwhile
 		return nil
 	}
-	find := c.Names.Find
-	if c.options.Provision {
-		find = c.Names.Provision
-	}
+	search := search{js: c.JetStream, names: c.Names, create: c.options.Provision, ackWait: c.options.AckWait, logger: c.options.Logger}
 	for {
 		if err := c.AwaitConnected(ctx); err != nil {
 			return err
 		}
 		var found Layout
 		err := c.Connection.Request(ctx, func(ctx context.Context) (err error) {
-			if found, err = find(ctx, c.JetStream, c.options.AckWait, c.options.Logger); err == nil {
+			if found, err = search.layout(ctx); err == nil {
 				err = cmp.Or(outlasts(found.Consumer.CachedInfo().Config, c.options.Longest), outlasts(found.Room.Consumer.CachedInfo().Config, c.options.Longest))
 			}
 			return err

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -152,11 +151,6 @@ const APITimeout = 5 * time.Second
 // ErrUnfit means that an existing stream cannot be used as it is configured, or that the server is too old.
 var ErrUnfit = errors.New("nats is not fit for use")
 
-// Find finds the streams and consumers. It creates only consumers of an existing room.
-func (n Names) Find(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (Layout, error) {
-	return search{js: js, names: n, ackWait: ackWait, logger: logger}.layout(ctx)
-}
-
 // Provision finds the streams and consumers, and creates absent ones. It never changes an existing one.
 func (n Names) Provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (Layout, error) {
 	return search{js: js, names: n, create: true, ackWait: ackWait, logger: logger}.layout(ctx)
@@ -166,15 +160,16 @@ func (n Names) Provision(ctx context.Context, js jetstream.JetStream, ackWait ti
 type search struct {
 	js      jetstream.JetStream
 	names   Names
-	create  bool          // create absent streams and consumers
+	create  bool          // create absent streams and consumers; otherwise only consumers of an existing room
 	ackWait time.Duration // of consumers that are created
 	logger  *slog.Logger
 }
 
 // layout finds all streams and consumers.
 func (s search) layout(ctx context.Context) (Layout, error) {
-	if err := fitServer(s.js.Conn()); err != nil {
-		return Layout{}, err
+	conn := s.js.Conn()
+	if err := requirements.NATS().Check(conn.ConnectedServerVersion(), conn.ConnectedAddr()); err != nil {
+		return Layout{}, fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
 	at, err := s.events(ctx)
 	if err != nil {
@@ -229,14 +224,6 @@ func (n Names) trusted(c jetstream.StreamConfig) error {
 	return nil
 }
 
-// fitServer returns an error if the server is too old.
-func fitServer(conn *nats.Conn) error {
-	if err := requirements.NATS().Check(conn.ConnectedServerVersion(), conn.ConnectedAddr()); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnfit, err)
-	}
-	return nil
-}
-
 // fitRoom returns why the room cannot be used, or nil.
 func (n Names) fitRoom(c jetstream.StreamConfig) error {
 	switch {
@@ -272,25 +259,14 @@ func (s search) stream(ctx context.Context, config jetstream.StreamConfig) (jets
 
 // ensureStream finds a stream or creates it.
 func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger) (jetstream.Stream, error) {
-	stream, err := js.Stream(ctx, config.Name)
-	if !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return stream, err
-	}
-	err = replicas.Create(ctx, n.Replicas, func(count int) (err error) {
-		config.Replicas = count
-		stream, err = js.CreateStream(ctx, config)
-		return err
-	})
+	stream, created, err := replicas.EnsureStream(ctx, js, config, n.Replicas)
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // another instance was faster
-		return js.Stream(ctx, config.Name)
 	case noSpace(err):
-		return nil, fmt.Errorf("creating stream %q with %d bytes: %w: %w", config.Name, config.MaxBytes, errNoSpace, err)
-	case err != nil:
-		return nil, fmt.Errorf("creating stream %q: %w", config.Name, err)
+		return nil, fmt.Errorf("stream %q with %d bytes: %w: %w", config.Name, config.MaxBytes, errNoSpace, err)
+	case created > 0:
+		logger.Info("created the stream", "stream", config.Name, "replicas", created)
 	}
-	logger.Info("created the stream", "stream", config.Name, "replicas", config.Replicas)
-	return stream, nil
+	return stream, err
 }
 
 // consumer finds a consumer, or creates it if the search may.
