@@ -243,7 +243,7 @@ func (b *bodies) run(ctx context.Context) {
 // decode splits a group of alerts, or passes a decoded event on for a decision.
 func (b *bodies) decode(ctx context.Context, m *message) {
 	o := b.owners
-	if m.lease.left() < o.settler.lease()/2 {
+	if m.lease.left() < o.settler.lease/2 {
 		_ = o.settler.extend(ctx, m) // on failure the lease has no time left
 	}
 	if m.lease.left() <= 0 { // JetStream delivers it again

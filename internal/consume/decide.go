@@ -38,9 +38,6 @@ type decider struct {
 	deliverer *deliverer
 }
 
-// start begins to plan delays, until finish. The context ends calls to the throttle.
-func (d *decider) start(ctx context.Context) { d.planner.start(ctx) }
-
 // finish returns when everything that was decided is settled, handed to the mover or returned to its stream.
 func (d *decider) finish() {
 	d.pool.close()

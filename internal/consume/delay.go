@@ -75,7 +75,7 @@ func (p *planner) forget(c candidate) bool {
 
 // plan stores a denied event in the room until its slot opens. It drops the event if the slot opens too late or too many events wait.
 func (p *planner) plan(ctx context.Context, next plan) {
-	c, deadline := next.candidate, next.entry.Since.Add(p.refusals.longestWait(next.event.Category))
+	c, deadline := next.candidate, next.entry.Since.Add(p.refusals.delay(next.event.Category))
 	if next.rules != nil {
 		next.ask.Longest = deadline.Sub(p.clock.Now())
 	}

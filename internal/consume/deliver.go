@@ -129,7 +129,7 @@ func (v *deliverer) keepUpdates(l life, d *delivery) bool {
 // attempt posts once. The lease outlasts the post, or was renewed just now for longer than a post takes. Without such a lease, or after the work
 // context has ended, attempt does not post. Nor does it post an event that is muted when its request is ready.
 func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
-	leased := work.Err() == nil && (d.message.lease.left() >= v.sendTimeout || v.settler.lease() >= v.sendTimeout && v.leases.extend(work, d))
+	leased := work.Err() == nil && (d.message.lease.left() >= v.sendTimeout || v.settler.lease >= v.sendTimeout && v.leases.extend(work, d))
 	if !leased || d.lost.Load() {
 		return "", nil, false
 	}
@@ -197,13 +197,13 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 // hold moves an admitted event to its channel's queue. The move releases the event's element of the pool, if any. If the event may not
 // stay, its slot is returned.
 func (v *deliverer) hold(d *delivery) *move {
-	storing := v.lanes.Store(d.destination)
+	stored := v.lanes.Store(d.destination)
 	goal := goal{reason: room.Channel, channel: d.destination}
 	if d.admission.inDoubt {
 		goal.attempted = v.reporter.reader.streams.Clock.Earliest(d.doubt.first)
 	}
 	moving := v.mover.newMove(candidate{message: d.message, event: d.event}, goal)
-	moving.admission, moving.storing, moving.element = &d.admission, storing, d.element
+	moving.admission, moving.stored, moving.element = &d.admission, stored, d.element
 	v.mover.put(moving)
 	return moving
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
@@ -19,7 +20,7 @@ type health struct {
 	deliveries *oplog.Condition // a rejection or a pause by the destination is no fault
 	unsettled  *oplog.Condition // reached max_ack_pending, so the server delivers no more
 
-	stopping chan struct{} // closed when the worker stops, after which no recovery is logged
+	stopping atomic.Bool // the worker stops: no recovery is logged
 
 	mu      sync.Mutex
 	faults  map[string]*setupFault // by destination
@@ -31,14 +32,10 @@ func newHealth(logger *slog.Logger) *health {
 		logger:     logger,
 		deliveries: oplog.NewCondition(logger, "deliveries fail: retrying", "deliveries work again"),
 		unsettled:  oplog.NewCondition(logger, "too many unacknowledged messages: JetStream delivers no more", "JetStream delivers messages again"),
-		stopping:   make(chan struct{}),
 		faults:     make(map[string]*setupFault),
 		changed:    make(chan struct{}),
 	}
 }
-
-// stop records that the worker stops. It is called once.
-func (h *health) stop() { close(h.stopping) }
 
 // posted records that a delivery succeeded.
 func (h *health) posted(d *delivery) {
@@ -51,7 +48,7 @@ func (h *health) failed(d *delivery, err error) { h.deliveries.Note(err, d.messa
 
 // unacknowledged records how many messages all workers together have not acknowledged.
 func (h *health) unacknowledged(n, most int) {
-	if h.isStopping() {
+	if h.stopping.Load() {
 		return
 	}
 	var err error
@@ -59,15 +56,6 @@ func (h *health) unacknowledged(n, most int) {
 		err = fmt.Errorf("%d messages are unacknowledged: the server delivers no more (max_ack_pending)", most)
 	}
 	h.unsettled.Note(err, "max_ack_pending", most)
-}
-
-func (h *health) isStopping() bool {
-	select {
-	case <-h.stopping:
-		return true
-	default:
-		return false
-	}
 }
 
 // setupFault is a destination that accepts no messages until an operator fixes the setup. One delivery, the prober, keeps trying. The other
@@ -163,7 +151,7 @@ func (h *health) endFault(destination string) {
 	before := h.ofSetup()
 	delete(h.faults, destination)
 	close(fault.changed)
-	if len(h.faults) == 0 && !h.isStopping() {
+	if len(h.faults) == 0 && !h.stopping.Load() {
 		h.logger.Info("sink accepts deliveries again")
 	}
 	h.resume(before)

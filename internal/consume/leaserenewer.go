@@ -10,7 +10,6 @@ import (
 // leaseRenewer renews the JetStream lease and the throttle lease of each delivery under way.
 type leaseRenewer struct {
 	settler *settler
-	ackWait time.Duration
 	metrics DeliveryMetrics
 	logger  *slog.Logger
 
@@ -25,7 +24,7 @@ type DeliveryMetrics interface {
 }
 
 func newLeaseRenewer(s *settler, metrics DeliveryMetrics, logger *slog.Logger) *leaseRenewer {
-	return &leaseRenewer{settler: s, ackWait: s.lease(), metrics: metrics, logger: logger, deliveries: make(map[*delivery]bool)}
+	return &leaseRenewer{settler: s, metrics: metrics, logger: logger, deliveries: make(map[*delivery]bool)}
 }
 
 // add keeps the leases of a delivery renewed until remove.
@@ -63,7 +62,7 @@ func (r *leaseRenewer) warnOfAll() {
 
 // run renews each lease after a third of its duration, until the context ends.
 func (r *leaseRenewer) run(ctx context.Context) {
-	beat := time.NewTicker(max(r.ackWait/12, time.Millisecond))
+	beat := time.NewTicker(max(r.settler.lease/12, time.Millisecond))
 	defer beat.Stop()
 	for {
 		select {
@@ -84,7 +83,7 @@ func (r *leaseRenewer) due() []*delivery {
 	defer r.mu.Unlock()
 	var due []*delivery
 	for d := range r.deliveries {
-		if d.message.lease.left() <= r.ackWait*2/3 {
+		if d.message.lease.left() <= r.settler.lease*2/3 {
 			due = append(due, d)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -25,7 +24,7 @@ type move struct {
 	bury      func()       // ends the message of a body with bad parts once the other parts are stored; nil: there are none
 
 	element *held         // of the pool; nil: the event holds none
-	storing *lane.Storing // the event's entry in its channel's lane; nil: it has none
+	stored  func()        // ends the event's entry in its channel's lane; nil: it has none
 	ended   chan struct{} // closed when the message is stored, dropped or returned to its stream
 }
 
@@ -34,7 +33,9 @@ func (m *move) isPlanned() bool { return m.goal.reason == room.Slot }
 
 // end gives back what a move holds.
 func (m *move) end() {
-	m.storing.End()
+	if m.stored != nil {
+		m.stored()
+	}
 	m.element.release()
 	close(m.ended)
 }

@@ -83,7 +83,7 @@ func (p *puller) pullAll(ctx context.Context) error {
 	p.pulling.Go(func() {
 		for {
 			select {
-			case queue := <-p.queues.next():
+			case queue := <-p.queues.unserved:
 				start(func(ctx context.Context) error { return p.pullQueue(ctx, queue) })
 			case <-ctx.Done():
 				return
@@ -108,7 +108,7 @@ func (p *puller) pull(ctx context.Context, from source, consumer func() jetstrea
 		if err != nil {
 			return err
 		}
-		demand = nextDemand(demand, got.received, got.handing, p.settler.lease())
+		demand = nextDemand(demand, got.received, got.handing, p.settler.lease)
 	}
 }
 
@@ -122,13 +122,13 @@ type fetched struct {
 // fetch sends one request for messages and passes on what it receives. It returns early after a reconnect: a restarted server does not know
 // the request.
 func (p *puller) fetch(ctx context.Context, from source, consumer jetstream.Consumer, demand int) (got fetched, err error) {
-	if err := p.settler.awaitSpace(ctx, consumer.CachedInfo().Name); err != nil {
+	if err := p.settler.settlers.AwaitSpace(ctx, consumer.CachedInfo().Name); err != nil {
 		return got, err
 	}
 	demand = p.hand.demand(consumer.CachedInfo().Name, demand)
 	reconnected := p.streams.Connection.UntilReconnect().Done()
 	by := &pullRequest{source: from, asked: time.Now(), connection: p.streams.Connection.Conn.Stats().Reconnects}
-	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, p.settler.lease()/4)))
+	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, p.settler.lease/4)))
 	for open := err == nil; open; {
 		var msg jetstream.Msg
 		select {
@@ -159,7 +159,7 @@ func (p *puller) fetch(ctx context.Context, from source, consumer jetstream.Cons
 
 // pass hands a message on, and returns how long the message waited.
 func (p *puller) pass(ctx context.Context, msg jetstream.Msg, by *pullRequest) time.Duration {
-	m, err := newMessage(msg, by, p.settler.lease())
+	m, err := newMessage(msg, by, p.settler.lease)
 	if err != nil {
 		p.logger.Error("ignoring a message without JetStream metadata", "error", err)
 		return 0

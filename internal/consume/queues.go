@@ -123,9 +123,6 @@ func (q *channelQueues) serves(token string) bool {
 	return served
 }
 
-// next passes on queues that a puller is to serve.
-func (q *channelQueues) next() <-chan source { return q.unserved }
-
 // learn records the channel of a token.
 func (q *channelQueues) learn(token, channel string) { q.served.Store(token, channel) }
 

@@ -59,9 +59,6 @@ func (r *refusals) crowded(reason room.Reason, first string) bool {
 	return refused
 }
 
-// longestWait returns how long denied events of a category may wait for a slot; 0: they may not.
-func (r *refusals) longestWait(category string) time.Duration { return r.delay(category) }
-
 // waits reports whether the settings let denied events of a category wait for a slot.
 func (r *refusals) waits(category string) bool { return r.delay(category) > 0 }
 

@@ -53,7 +53,7 @@ type EventMetrics interface {
 // concurrently.
 type settler struct {
 	streams  *stream.Client
-	ackWait  time.Duration
+	lease    time.Duration // how long a message belongs to a worker that has received it or extended its lease
 	settlers *settle.Settlers[settlement]
 	tally    *tally
 	letters  *deadletters.Writer
@@ -74,25 +74,17 @@ type dropCounter struct {
 
 func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, letters *deadletters.Writer) *settler {
 	s := &settler{
-		streams: o.Streams, ackWait: o.Streams.Layout().AckWait(), tally: newTally(o.Streams.Connection.Conn, o.Metrics.Events),
+		streams: o.Streams, lease: o.Streams.Layout().AckWait(), tally: newTally(o.Streams.Connection.Conn, o.Metrics.Events),
 		letters: letters, reader: reader, reporter: reporter, stays: stays, mutes: o.Limits.Mutes, metrics: o.Metrics.Events,
 		drops:   dropCounter{o.Drops, o.ShowsFolds},
 		writing: oplog.NewCondition(o.Logger, "cannot store dead letters", "storing dead letters again"),
 	}
-	s.settlers = newSettlers(o.Streams.Connection.Conn, s.ackWait, s.confirmed)
+	s.settlers = newSettlers(o.Streams.Connection.Conn, s.lease, s.confirmed)
 	return s
 }
 
 // start begins to end stays, until close.
 func (s *settler) start() { go s.stays.run() }
-
-// lease returns how long a message belongs to a worker that has received it or extended its lease.
-func (s *settler) lease() time.Duration { return s.ackWait }
-
-// awaitSpace waits while too much of a consumer waits to be acknowledged.
-func (s *settler) awaitSpace(ctx context.Context, consumer string) error {
-	return s.settlers.AwaitSpace(ctx, consumer)
-}
 
 // close waits until all messages are acknowledged, and what was reported of them is written. It gives up when the context ends.
 func (s *settler) close(ctx context.Context) {
@@ -152,11 +144,12 @@ func (t *tally) count(batch []settlement, failed time.Time) (counted []settlemen
 	}
 	now, connection := time.Now(), t.conn.Stats().Reconnects
 	counted = slices.DeleteFunc(batch, func(settled settlement) bool {
-		late := settled.from.connection != connection || settled.lease.leftAt(now) <= 0 || settled.decided.Before(failed)
-		if late {
-			return t.settledAgain(settled.message)
+		// It is late on a lost connection, with an expired lease, or for a consumer that may have been recreated before it confirmed.
+		if settled.from.connection != connection || settled.lease.leftAt(now) <= 0 || settled.decided.Before(failed) {
+			before, _ := t.late.ContainsOrAdd(storedAs(settled.message), struct{}{})
+			return before
 		}
-		return t.settledLate(settled.message)
+		return t.late.Len() > 0 && t.late.Contains(storedAs(settled.message))
 	})
 	groups = alike(counted)
 	for _, g := range groups {
@@ -269,16 +262,6 @@ func (c dropCounter) dropsOf(batch []settlement, groups []outcomes) (drops []sum
 	return drops
 }
 
-// settledLate reports whether a message had a late settlement: on a lost connection, with an expired lease, or for a consumer that may have
-// been recreated before it confirmed the settlement.
-func (t *tally) settledLate(m *message) bool { return t.late.Len() > 0 && t.late.Contains(storedAs(m)) }
-
-// settledAgain remembers the late settlement of a message, and reports whether the message had one before.
-func (t *tally) settledAgain(m *message) bool {
-	before, _ := t.late.ContainsOrAdd(storedAs(m), struct{}{})
-	return before
-}
-
 // nak returns a message to JetStream, to be delivered again after the delay. If the lease may have run out, the message is
 // delivered again anyway.
 func (s *settler) nak(m *message, delay time.Duration) {
@@ -331,12 +314,12 @@ func (s *settler) extend(ctx context.Context, m *message) error {
 	if left <= 0 {
 		return fmt.Errorf("extending the lease on message %d: it has run out", m.arrival.sequence)
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(left, s.ackWait/6))
+	ctx, cancel := context.WithTimeout(ctx, min(left, s.lease/6))
 	defer cancel()
 	asked := time.Now()
 	if err := settle.Extend(ctx, s.streams.Connection.Conn, m); err != nil {
 		return fmt.Errorf("extending a lease: %w", err)
 	}
-	m.lease.extend(asked, s.ackWait)
+	m.lease.extend(asked, s.lease)
 	return nil
 }

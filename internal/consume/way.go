@@ -331,7 +331,7 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 	}
 	v.health.failed(d, failure)
 	delay = retryDelay(firstBackoff, d.tries.count-1+attemptsPerDelivery*int(min(d.message.arrival.delivered-1, enoughDoublings)))
-	if time.Since(d.tries.first)+delay+v.sendTimeout > v.settler.lease() { // another attempt would not end within the first lease
+	if time.Since(d.tries.first)+delay+v.sendTimeout > v.settler.lease { // another attempt would not end within the first lease
 		v.postpone(l, d, delay)
 		return 0, false
 	}

@@ -167,7 +167,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer abandon(nil)
 	waiting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := sync.OnceFunc(func() {
-		w.health.stop() // before the cancellation ends anything
+		w.health.stopping.Store(true) // before the cancellation ends anything
 		cancel(context.Cause(ctx))
 	})
 	defer stop()
@@ -183,7 +183,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.settler.start()
 	w.letters.start(working)
 	w.mover.start()
-	w.decider.start(working)
+	w.decider.planner.start(working)
 
 	pulled := make(chan error, 1)
 	go func() { pulled <- w.puller.pullAll(waiting) }()

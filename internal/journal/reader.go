@@ -176,18 +176,16 @@ func linesOf(queries []Query) func(line []byte) bool {
 			return nil
 		}
 	}
-	if len(texts) > fewTexts || slices.ContainsFunc(texts, hasEscaped) {
+	mayBeEscaped := func(text []byte) bool { // a quote at the beginning belongs to the line's syntax
+		return bytes.ContainsFunc(bytes.TrimPrefix(text, []byte(`"`)), isEscaped)
+	}
+	if len(texts) > fewTexts || slices.ContainsFunc(texts, mayBeEscaped) {
 		return nil
 	}
 	return func(line []byte) bool {
 		return bytes.Contains(line, []byte(`"count":`)) ||
 			slices.ContainsFunc(texts, func(text []byte) bool { return bytes.Contains(line, text) })
 	}
-}
-
-// hasEscaped reports whether a line may hold a text in escaped form. A quote at the beginning belongs to the line's syntax.
-func hasEscaped(text []byte) bool {
-	return bytes.ContainsFunc(bytes.TrimPrefix(text, []byte(`"`)), isEscaped)
 }
 
 // subjectsOf lists the subjects of entries that may match. nil means all subjects.
@@ -206,11 +204,6 @@ func (r Reader) subjectsOf(queries []Query) []string {
 	return slices.Compact(subjects)
 }
 
-// oldest is the earliest time that a query asks for.
-func oldest(queries []Query) time.Time {
-	return slices.MinFunc(queries, func(a, b Query) int { return a.Since.Compare(b.Since) }).Since
-}
-
 // each calls take for every message that may hold a matching entry.
 func (r Reader) each(ctx context.Context, queries []Query, take func(jetstream.Msg)) error {
 	asking, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -218,7 +211,8 @@ func (r Reader) each(ctx context.Context, queries []Query, take func(jetstream.M
 	config := jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverAllPolicy, FilterSubjects: r.subjectsOf(queries), InactiveThreshold: inactiveReader,
 	}
-	if since := oldest(queries); !since.IsZero() {
+	oldest := slices.MinFunc(queries, func(a, b Query) int { return a.Since.Compare(b.Since) })
+	if since := oldest.Since; !since.IsZero() {
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &since
 	}
 	consumer, messages, err := r.open(asking, config)

@@ -8,9 +8,6 @@ import (
 // A forged message lacks the header that workers, operators and NATS' key-value clients set: see package trusted. It changes no override.
 // But it takes a revision, and it pushes an older change of its key out of the bucket.
 
-// isForged reports whether neither a worker nor an operator made the change.
-func (c Change) isForged() bool { return c.stored.forged }
-
 // overwrittenBy returns the change after a forged message has replaced it. The zero value of c means that the key had no change.
 func (c Change) overwrittenBy(forged Change) Change {
 	if c.Revision == 0 {

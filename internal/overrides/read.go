@@ -184,7 +184,7 @@ func (s source) read(ctx context.Context, policy jetstream.DeliverPolicy) (*read
 		r.stop()
 		return nil, err
 	}
-	if policy == jetstream.DeliverLastPerSubjectPolicy && slices.ContainsFunc(r.stored, Change.isForged) {
+	if policy == jetstream.DeliverLastPerSubjectPolicy && slices.ContainsFunc(r.stored, func(c Change) bool { return c.stored.forged }) {
 		r.stop()
 		return s.read(ctx, jetstream.DeliverAllPolicy) // the last good changes stand before the forged ones
 	}

@@ -20,7 +20,6 @@ type Ingest struct {
 	bytes, evicted  prometheus.Counter
 	publishDuration prometheus.Histogram
 	connections     prometheus.Gauge
-	statuses        map[int]string // never changes
 	mu              sync.RWMutex
 	counters        map[string]clientCounters // by client; guarded by mu
 }
@@ -30,11 +29,10 @@ type clientCounters map[string]prometheus.Counter // by what they count; never c
 // NewIngest registers the metrics of the server for events. The server answers with these statuses only.
 func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
 	r := registrar{promauto.With(registry)}
-	m := &Ingest{statuses: make(map[int]string), counters: make(map[string]clientCounters)}
+	m := &Ingest{counters: make(map[string]clientCounters)}
 	var codes closedSet
 	for _, status := range statuses {
-		m.statuses[status] = strconv.Itoa(status)
-		codes = append(codes, m.statuses[status])
+		codes = append(codes, strconv.Itoa(status))
 	}
 	m.requests = newClosedCounter(r.counters("notifier_ingest_requests_total",
 		"Requests for events over HTTP, by the status of the answer.", "code"), codes)
@@ -58,7 +56,7 @@ func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
 }
 
 // Request counts a request that was answered.
-func (m *Ingest) Request(status int) { m.requests.add(m.statuses[status], 1) }
+func (m *Ingest) Request(status int) { m.requests.add(strconv.Itoa(status), 1) }
 
 // Client has the series of a client at zero, so that its first refused request is seen as an increase.
 func (m *Ingest) Client(name string) { m.of(name) }

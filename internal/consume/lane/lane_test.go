@@ -91,14 +91,14 @@ func TestLaneIsBounded(t *testing.T) {
 		t.Errorf("waiting for a full lane: got %v, want %v", err, context.Canceled)
 	}
 	requireEnters(fresh, false, "a fresh event at the bound")
-	storing := l.Store("C1")
+	stored := l.Store("C1")
 	places[0].Leave()
 	places[0].Leave()
 	requireEnters(fresh, false, "a fresh event behind a move to the room")
 	testkit.Equal(t, testkit.Must(l.AwaitFree(ctx, "C1"))(t), 1, "free places")
 	l.Fetched("C1", 0) // before the end of the move
 	requireEnters(fresh, false, "a fresh event behind a move that the request did not see")
-	storing.End()
+	stored()
 	testkit.Must(l.AwaitFree(ctx, "C1"))(t)
 	l.FetchFailed("C1")
 	requireEnters(fresh, false, "a fresh event after a request that was not answered")

@@ -264,30 +264,18 @@ func (l *Lanes) AwaitFetched(ctx context.Context, channel string) {
 	}
 }
 
-// Storing is an event on its way to its channel's queue in the room.
-type Storing struct {
-	lanes *Lanes
-	lane  *lane
-}
-
-// Store records that an event for a channel is on its way to the room, until [Storing.End].
-func (l *Lanes) Store(channel string) *Storing {
+// Store records that an event for a channel is on its way to the room, until end is called.
+func (l *Lanes) Store(channel string) (end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := l.of(channel)
 	own.backlog, own.calm = true, false
 	own.storing++
-	return &Storing{l, own}
-}
-
-// End records that the move has ended. A nil Storing has no effect.
-func (s *Storing) End() {
-	if s == nil {
-		return
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		own.storing--
 	}
-	s.lanes.mu.Lock()
-	defer s.lanes.mu.Unlock()
-	s.lane.storing--
 }
 
 // Rest records that a channel takes no posts from this process for a time.

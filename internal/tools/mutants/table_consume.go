@@ -140,7 +140,7 @@ var ofConsume = []mutant{
 		file: "internal/consume/settle/settler.go",
 		old:  `|| s.bytes >= mostBytes`,
 		new:  `|| s.bytes < 0`,
-		test: "./internal/consume/settle -run ^TestAwaitSpaceInBytes$",
+		test: "./internal/consume/settle -run ^TestAwaitSpace$",
 	},
 	{
 		name: "few-bodies-rest",
@@ -247,7 +247,7 @@ var ofConsume = []mutant{
 		file: "internal/consume/delivery.go",
 		old:  `a.grant.Release(ctx, a.inDoubt)`,
 		new:  `a.grant.Release(ctx, false)`,
-		test: "./internal/consume -run ^TestMovedInDoubt$",
+		test: "./internal/consume -run ^TestDoubtInTheRoom$",
 	},
 	{
 		name: "forged-is-an-event",
@@ -338,7 +338,7 @@ var ofConsume = []mutant{
 		file: "internal/consume/mover.go",
 		old:  `m.releaseLeases(batch)`,
 		new:  "",
-		test: "./internal/consume -run ^TestMovedInDoubt$",
+		test: "./internal/consume -run ^TestDoubtInTheRoom$",
 	},
 	{
 		name: "parts-without-bound",
@@ -592,10 +592,8 @@ var ofConsume = []mutant{
 		name: "stop-reads-as-a-recovery",
 		bug:  "A worker that stops while Slack refuses the setup says that the fault is over.",
 		file: "internal/consume/health.go",
-		old: `	case <-h.stopping:
-		return true`,
-		new: `	case <-h.stopping:
-		return false`,
+		old:  `len(h.faults) == 0 && !h.stopping.Load()`,
+		new:  `len(h.faults) == 0`,
 		test: "./internal/consume -run ^TestShutdownLogsNoRecovery$",
 	},
 	{
