@@ -42,6 +42,12 @@ func (f *fakeFolds) BeginCount(context.Context, store.Request, string) (*store.C
 	return nil, 0, nil
 }
 
+// shown has a worker fold events into messages that show them.
+func (f *fakeFolds) shown(o *setup) {
+	o.Limits.Folds, o.ShowsFolds = f, true
+	o.Fold = func(string) time.Duration { return time.Hour }
+}
+
 // TestFoldedEventComesBack folds an event while the update of its message cannot be stored. The event comes back, and has its outcome once.
 func TestFoldedEventComesBack(t *testing.T) {
 	t.Parallel()
@@ -60,10 +66,7 @@ func TestFoldedEventComesBack(t *testing.T) {
 		}
 		return store.Decision{Verdict: store.Folded, Fold: &store.Fold{Number: 37, Posted: time.Unix(0, 0)}}, nil
 	}
-	f.start(func(o *setup) {
-		o.Limits.Folds, o.ShowsFolds = folding, true
-		o.Fold = func(string) time.Duration { return time.Hour }
-	})
+	f.start(folding.shown)
 	f.publish("notify.payments", `{"id": "1", "title": "disk is full", "severity": "error", "key": "disk"}`)
 	f.requireOutcome("folded payments")
 	testkit.Equal(t, folding.asked.Get("payments\ndisk"), 2, "attempts")
@@ -92,7 +95,7 @@ func TestAwaitingHasItsShare(t *testing.T) {
 // TestFoldsInDigests counts folded events for digests if messages cannot show them.
 func TestFoldsInDigests(t *testing.T) {
 	t.Parallel()
-	batch := []settlement{{message: &message{Msg: body{}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: Folded}}
+	batch := []settlement{{message: &message{Msg: dataOnly{}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: Folded}}
 	testkit.Equal(t, len(dropCounter{showsFolds: true}.dropsOf(batch, alike(batch))), 0, "drops, if messages show folded events")
 	testkit.Equal(t, len(dropCounter{showsFolds: false}.dropsOf(batch, alike(batch))), 1, "drops, if messages do not")
 }
@@ -131,10 +134,7 @@ func TestFoldedEventWaitsForPlace(t *testing.T) {
 	full.Store(true)
 	f.room.enter = func(stay store.Stay) bool { return stay.First != "payments updates" || !full.Load() }
 	folding := f.foldsInto(time.Hour, "r1")
-	f.start(func(o *setup) {
-		o.Limits.Folds, o.ShowsFolds = folding, true
-		o.Fold = func(string) time.Duration { return time.Hour }
-	})
+	f.start(folding.shown)
 	for i := range events {
 		f.publish("notify.payments", fmt.Sprintf(`{"id": "%d", "title": "disk is full", "key": "disk"}`, i))
 	}
@@ -151,10 +151,7 @@ func TestEachMessageIsUpdated(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	folding := f.foldsInto(time.Hour, "r1")
-	f.start(func(o *setup) {
-		o.Limits.Folds, o.ShowsFolds = folding, true
-		o.Fold = func(string) time.Duration { return time.Hour }
-	})
+	f.start(folding.shown)
 	f.publish("notify.payments", `{"id": "1", "title": "disk is full", "key": "disk"}`)
 	f.eventually("the event ends", func() bool { return f.metrics.ended() == 1 })
 	folding.mu.Lock()

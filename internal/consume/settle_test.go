@@ -1,17 +1,13 @@
 package consume
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -50,70 +46,6 @@ func TestCountedOnceAcrossAKill(t *testing.T) {
 	testkit.Equal(t, f.metrics.Get("by the rule dropped"), events/2, "drops by the rule")
 	f.log.WantCount(t, 1, "nats is disconnected")
 	f.log.WantCount(t, 1, "nats is connected again")
-}
-
-// deafDialer makes connections that lose acks. Once it is armed, the next write with an ack is swallowed, and the connection breaks.
-type deafDialer struct {
-	mu    sync.Mutex
-	armed bool
-}
-
-func (d *deafDialer) Dial(network, address string) (net.Conn, error) {
-	conn, err := net.Dial(network, address)
-	if err != nil {
-		return nil, err
-	}
-	return &deafConn{Conn: conn, dialer: d}, nil
-}
-
-type deafConn struct {
-	net.Conn
-	dialer *deafDialer
-}
-
-func (c *deafConn) Write(data []byte) (int, error) {
-	c.dialer.mu.Lock()
-	deaf := c.dialer.armed && bytes.Contains(data, []byte(sayAck))
-	if deaf {
-		c.dialer.armed = false
-	}
-	c.dialer.mu.Unlock()
-	if deaf {
-		_ = c.Close()
-		return len(data), nil
-	}
-	return c.Conn.Write(data)
-}
-
-// TestAcknowledgementsLostWithTheConnection loses acks in the middle of a batch. The settler repeats all of them on the next connection.
-func TestAcknowledgementsLostWithTheConnection(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	found := f.provision(usualAckWait)
-	const events = 4000 // their acks take many writes
-	f.publishAsync(events, func(i int) (subject, body string) { return "notify.payments", fmt.Sprint(i) })
-	messages := testkit.Must(found.Consumer.Fetch(events, jetstream.FetchMaxWait(patience)))(t)
-	var batch []settlement
-	for msg := range messages.Messages() {
-		m := testkit.Must(newMessage(msg, &pullRequest{asked: time.Now()}, patience))(t)
-		batch = append(batch, settlement{message: m, outcome: Dropped})
-	}
-
-	dialer := &deafDialer{}
-	conn := servertest.Connect(t, f.server.URL, nats.SetCustomDialer(dialer), nats.ReconnectWait(time.Millisecond),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-	dialer.mu.Lock()
-	dialer.armed = true
-	dialer.mu.Unlock()
-	counting := newTally(conn, f.metrics)
-	s := newSettlers(conn, patience, func(batch []settlement, failed time.Time) { counting.count(batch, failed) })
-	s.Acknowledge(batch...)
-	s.Close(t.Context())
-	if conn.Stats().Reconnects == 0 {
-		t.Fatal("reconnects: got none, want one")
-	}
-	f.requireEmpty()
-	f.requireOutcomes(map[string]int{"dropped ": events})
 }
 
 // TestConsumerDeletedWhileSettling deletes the producers' consumer while its messages are settled. They are acknowledged seldom, events of
@@ -156,19 +88,6 @@ func TestConsumerDeletedWhileSettling(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent orders": 1, "dropped payments": events})
 }
 
-// TestSettlerEndsWithTheConnection closes the connection. The settler ends, and counts no message without an ack.
-func TestSettlerEndsWithTheConnection(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	w := f.prepared(nil)
-	f.event("payments", "order-1")
-	m := f.taken(w, usualAckWait)
-	w.streams.Connection.Conn.Close()
-	w.settler.settlers.Acknowledge(settlement{message: m, outcome: Sent})
-	w.settler.settlers.Close(t.Context())
-	f.requireOutcomes(nil)
-}
-
 // TestCountedOnceThoughLate settles a message late, and its redelivery too.
 func TestCountedOnceThoughLate(t *testing.T) {
 	t.Parallel()
@@ -202,25 +121,17 @@ func TestCountedOnceThoughLate(t *testing.T) {
 	}
 }
 
-// body is a message of data alone.
-type body struct {
-	jetstream.Msg
-	data string
-}
-
-func (b body) Data() []byte { return []byte(b.data) }
-
 // TestDropsHaveOneTitleOfEachKind groups the drops of a batch by category and level. Each group has its first visible title, cut to the
 // length that counts, reports and digests keep.
 func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	t.Parallel()
 	dropped := func(category, level, data string) settlement {
-		return settlement{message: &message{Msg: body{data: data}, entry: new(room.Entry), about: about{category: category}}, outcome: Dropped, denial: &store.Denial{Level: level}}
+		return settlement{message: &message{Msg: dataOnly{data: data}, entry: new(room.Entry), about: about{category: category}}, outcome: Dropped, denial: &store.Denial{Level: level}}
 	}
 	batch := []settlement{
 		dropped("payments", "category", `{"text":""}`),
 		dropped("payments", "global", "plain text\nof two lines"),
-		{message: &message{Msg: body{data: "sent"}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: Sent},
+		{message: &message{Msg: dataOnly{data: "sent"}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: Sent},
 		dropped("payments", "category", `{"title":"card declined"}`),
 		dropped("payments", "category", `{"title":"card stolen"}`),
 		dropped("logins", "category", `{"title":"`+strings.Repeat("ü", 125_000)+`"}`),

@@ -165,7 +165,7 @@ func (u *updater) keep(ctx context.Context, m *message, e event.Event, c change)
 		u.metrics.RoomRefused(string(room.Update), 1)
 		return errNoPlace
 	}
-	err = u.store(ctx, first, waitingUpdate{entry: entry, header: m.Headers(), body: m.Data(), in: c.in})
+	err = u.store(ctx, first, m, entry, c.in)
 	if stream.IsTooLarge(err) {
 		u.metrics.RoomRefused(string(room.Update), 1)
 		return err
@@ -185,26 +185,19 @@ func (u *updater) show(l life, c candidate, rest unshown) {
 	u.settler.settle(done(c))
 }
 
-// waitingUpdate is an entry of the room on its way there.
-type waitingUpdate struct {
-	entry  room.Entry
-	header nats.Header
-	body   []byte
-	in     time.Duration // until a worker takes it
-}
-
-// store stores an entry in place of an older state of its message. It changes nothing if the room has this state or a newer one there.
-func (u *updater) store(ctx context.Context, first string, w waitingUpdate) error {
-	subject, target := u.streams.Names.Room().Schedule(room.Update, first, messageOf(w.entry.Receipt))
-	due := u.streams.Clock.Latest().Add(w.in)
-	if w.in <= 0 {
+// store stores an entry, with the body of a message, in place of an older state of the posted message. A worker takes it after a time. It changes
+// nothing if the room has this state or a newer one there.
+func (u *updater) store(ctx context.Context, first string, m *message, entry room.Entry, in time.Duration) error {
+	subject, target := u.streams.Names.Room().Schedule(room.Update, first, messageOf(entry.Receipt))
+	due := u.streams.Clock.Latest().Add(in)
+	if in <= 0 {
 		subject = target
 	}
 	_, err := u.replace(ctx, subject, func(before storedUpdate) *nats.Msg {
-		if before.entry.State >= w.entry.State {
+		if before.entry.State >= entry.State {
 			return nil
 		}
-		toStore := w.entry.Message(subject, w.header, w.body)
+		toStore := entry.Message(subject, m.Headers(), m.Data())
 		if subject != target {
 			if before.due.After(time.Time{}) && before.due.Before(due) {
 				due = before.due
@@ -382,8 +375,7 @@ func (u *updater) wait(l life, m *message, e event.Event, d time.Duration) {
 		u.settler.nak(m, max(d, 0))
 		return
 	}
-	entry := m.entryFor(e, room.Update)
-	err := u.store(l.ending(), u.reader.firstLevel(m, e), waitingUpdate{entry: entry, header: m.Headers(), body: m.Data(), in: d})
+	err := u.store(l.ending(), u.reader.firstLevel(m, e), m, m.entryFor(e, room.Update), d)
 	u.log.storing.Note(err)
 	if err != nil {
 		u.settler.nak(m, jitter(misconfiguredBackoff))

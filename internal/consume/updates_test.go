@@ -37,11 +37,18 @@ func (f *fixture) updatesOf(receipt string) (ids []string) {
 	return ids
 }
 
-// TestUpdates resolves an event that has several messages. Each of them is updated once.
+// TestUpdates resolves an event that has several messages. Each of them is updated once, also one whose update has to wait.
 func TestUpdates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.resolvesMessages("r1", "r2", "r3")
+	var asked atomic.Int32
+	f.pacer.beginUpdate = func(pacing.Update) pacing.Reservation {
+		if asked.Add(1) == 1 {
+			return pacing.Reservation{Wait: updateEarly + 2*pollTime}
+		}
+		return pacing.Reservation{OK: true, Wait: time.Millisecond}
+	}
 	f.start(nil)
 	f.status(event.StatusResolved)
 	f.awaitSettled(1)
@@ -50,6 +57,7 @@ func TestUpdates(t *testing.T) {
 	for _, receipt := range []string{"r1", "r2", "r3"} {
 		testkit.EqualSlices(t, f.updatesOf(receipt), []string{"resolved"}, "updates of %s", receipt)
 	}
+	testkit.Equal(t, asked.Load(), 4, "requests for a place in the budget")
 }
 
 // TestUpdateDelaysNothing has updates that wait for their budget, are limited, or fail. The event that they belong to has its outcome, another
@@ -90,26 +98,6 @@ func TestUpdateDelaysNothing(t *testing.T) {
 			t.Errorf("the update comes back in %v, want at most a minute", in)
 		}
 	})
-}
-
-// TestUpdateIsRepeated has a worker repeat a failed update until it succeeds.
-func TestUpdateIsRepeated(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.resolvesMessages("r1")
-	asked := 0
-	f.pacer.beginUpdate = func(u pacing.Update) pacing.Reservation {
-		if asked++; asked == 1 {
-			return pacing.Reservation{Wait: updateEarly + 2*pollTime}
-		}
-		return pacing.Reservation{OK: true, Wait: time.Millisecond}
-	}
-	f.start(nil)
-	f.status(event.StatusResolved)
-	f.awaitSettled(1)
-	f.requireRoomEmpty()
-	testkit.EqualSlices(t, f.updatesOf("r1"), []string{"resolved"}, "updates")
-	testkit.Equal(t, asked, 2, "requests for a place in the budget")
 }
 
 // TestUpdateEnds has updates that no worker can or need make. They end.
@@ -163,7 +151,7 @@ func TestNewestStateStays(t *testing.T) {
 	u := w.decider.deliverer.updater
 	keep := func(receipt string, order int64, in time.Duration) {
 		t.Helper()
-		testkit.NoError(t, u.store(t.Context(), "payments", waitingUpdate{entry: updateEntry(receipt, order, time.Now()), body: fmt.Append(nil, order), in: in}))
+		testkit.NoError(t, u.store(t.Context(), "payments", &message{Msg: dataOnly{data: fmt.Sprint(order)}}, updateEntry(receipt, order, time.Now()), in))
 	}
 	keep("r1", 2, time.Hour)
 	keep("r1", 1, time.Minute) // older
@@ -200,7 +188,7 @@ func TestConcurrentStates(t *testing.T) {
 			u = second
 		}
 		go func() {
-			done <- u.store(context.Background(), "payments", waitingUpdate{entry: updateEntry("r1", order+1, time.Now()), in: time.Hour})
+			done <- u.store(context.Background(), "payments", &message{Msg: dataOnly{}}, updateEntry("r1", order+1, time.Now()), time.Hour)
 		}()
 	}
 	for range states {
@@ -275,25 +263,4 @@ func TestOneReportOfAKey(t *testing.T) {
 	w.settler.stays.close()
 	testkit.Equal(t, len(f.waiting(room.Steady)), 1, "reports")
 	testkit.Equal(t, len(f.room.inRoom()), 1, "stays")
-}
-
-// TestUpdateSurvivesAKill loses a worker that has stored an update and not posted its event. The next worker posts the event, and the update
-// is made.
-func TestUpdateSurvivesAKill(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.resolvesMessages("r1")
-	gone := f.prepared(nil)
-	f.status(event.StatusResolved)
-	m := f.taken(gone, patience)
-	e := testkit.Must(m.decode(testDecoder))(t)
-	testkit.NoError(t, gone.decider.deliverer.updater.keep(t.Context(), m, e, change{receipt: "r1", order: resolvedOrder}))
-	gone.settler.nak(m, 0)
-	f.start(nil)
-	f.awaitSettled(1)
-	f.requireOutcomes(map[string]int{"sent payments": 1})
-	f.requireRoomEmpty()
-	if n := len(f.updatesOf("r1")); n < 1 || n > 2 {
-		t.Errorf("%d updates, want one, which may be repeated", n)
-	}
 }
