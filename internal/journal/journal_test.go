@@ -292,31 +292,6 @@ func TestEndDuringAPublish(t *testing.T) {
 	})
 }
 
-func TestOldestIsLostFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := start(t)
-		k.storage.fail(errors.New("nats: no response"))
-		time.Sleep(publishEvery / 2)
-		const perSecond, seconds = singlesPerFirst, maxUnpublished/singlesPerFirst + 10
-		for second := range seconds {
-			for i := range perSecond / SinglesPerCategory {
-				k.drop(fmt.Sprintf("payments.c%d", i), "category", second*perSecond+i*SinglesPerCategory, SinglesPerCategory)
-			}
-			time.Sleep(publishEvery)
-		}
-		k.storage.fail(nil)
-		time.Sleep(publishEvery + time.Millisecond)
-		entries := slices.DeleteFunc(k.storage.all(), func(e Entry) bool { return e.Result == Lost })
-		testkit.Equal(t, len(entries), maxUnpublished, "kept entries")
-		testkit.Equal(t, k.lost.Get("lost"), seconds*perSecond-maxUnpublished, "lost entries")
-		for _, e := range entries {
-			if e.Sequence < 10*perSecond {
-				t.Fatalf("kept entries: got message %d, want none before %d", e.Sequence, 10*perSecond)
-			}
-		}
-	})
-}
-
 // TestHealth has a worker that cannot write. Its health says since when, what is kept and what is lost; the log says so when entries begin
 // to be lost. Later the journal itself says what it lacks.
 func TestHealth(t *testing.T) {
@@ -360,6 +335,7 @@ func TestHealth(t *testing.T) {
 		time.Sleep(10 * publishEvery)
 		testkit.Equal(t, len(k.storage.all()), len(entries), "entries later")
 		var nobody *Recorder
+		nobody.Record("payments", Sent, "", 1, numbered(0))
 		testkit.Equal(t, nobody.Health(), Health{}, "health without a journal")
 	})
 }
@@ -376,11 +352,6 @@ func TestEndWithoutAJournal(t *testing.T) {
 		testkit.Equal(t, k.lost.Get("lost"), 12, "lost entries")
 		k.log.WantCount(t, 1, "lost journal entries")
 	})
-}
-
-func TestNilRecorder(*testing.T) {
-	var none *Recorder
-	none.Record("payments", Sent, "", 1, numbered(0))
 }
 
 // TestRecorderIsUsedByMany records from several goroutines. The end of the recorder publishes all entries.

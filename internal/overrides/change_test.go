@@ -1,9 +1,6 @@
 package overrides
 
 import (
-	"errors"
-	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -18,22 +15,14 @@ func TestSetAndUnset(t *testing.T) {
 		testkit.Equal(t, f.change(b, change), uint64(i+1), "revision of %s", change)
 	}
 	f.requireEntries(f.load(b))
-	for _, absent := range []string{"-payments.*", "-shadow payments.*", "-never"} {
-		_, err := f.apply(b, absent)
-		f.wantError(err, ErrNotSet)
+	for change, want := range map[string]error{
+		"-payments.*": ErrNotSet, "-shadow payments.*": ErrNotSet, "-never": ErrNotSet, "a b=1/1m": ErrName, "-A": ErrName,
+	} {
+		_, err := f.apply(b, change)
+		f.wantError(err, want)
 	}
 	testkit.Equal(t, f.change(b, "payments.*=3/1m"), 5, "revision after a deletion")
 	f.requireEntries(f.load(b), "payments.*=3/1m")
-}
-
-func TestChangesWithInvalidNames(t *testing.T) {
-	t.Parallel()
-	f, b := newBucketFixture(t)
-	for _, change := range []string{"a b=1/1m", "-A"} {
-		_, err := f.apply(b, change)
-		f.wantError(err, ErrName)
-	}
-	testkit.Equal(t, f.load(b).Revision, 0, "revision")
 }
 
 // A change that expects an outdated revision fails and changes nothing.
@@ -78,37 +67,4 @@ func TestChangeInAnotherStream(t *testing.T) {
 	}
 	stream := testkit.Must(f.js.Stream(f.context(), other.Name))(t)
 	testkit.Equal(t, stream.CachedInfo().State.LastSeq, 0, "messages of the other stream")
-}
-
-// Of many changes made at once, each has a revision of its own or fails with ErrConflict.
-func TestManyChangesAtOnce(t *testing.T) {
-	t.Parallel()
-	f, b := newBucketFixture(t)
-	var working sync.WaitGroup
-	var mu sync.Mutex
-	stored := make(map[uint64]bool)
-	for i := range 8 {
-		working.Go(func() {
-			for j := range 8 {
-				set, err := b.Set(f.context(), enforced("a"), fmt.Sprintf("%d/%dm", i+1, j+1), 0)
-				revision := set.Revision
-				switch {
-				case errors.Is(err, ErrConflict):
-				case err != nil:
-					f.Error(err)
-				default:
-					mu.Lock()
-					if stored[revision] {
-						f.Errorf("got the revision %d twice, want each once", revision)
-					}
-					stored[revision] = true
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	working.Wait()
-	if s := f.load(b); len(stored) == 0 || s.Revision != uint64(len(stored)) {
-		t.Errorf("after %d changes: got revision %d, want their number", len(stored), s.Revision)
-	}
 }

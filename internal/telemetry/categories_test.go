@@ -29,12 +29,6 @@ func TestFirstLevelTakesAtMostItsShare(t *testing.T) {
 	testkit.Equal(t, c.label("late"), other, "a category that came late")
 }
 
-func TestLabelsRunOut(t *testing.T) {
-	t.Parallel()
-	testkit.Equal(t, countLabels(newCategories(1, nil), "a.%d", 10), 1, "labels of one")
-	testkit.Equal(t, countLabels(newCategories(2, []string{"a", "b", "c"}), "%d", 10), 0, "labels beside configured categories that take all")
-}
-
 func BenchmarkJunk(b *testing.B) {
 	for name, format := range map[string]string{"below one category": "payments.%d", "at the first level": "junk-%d"} {
 		b.Run(name, func(b *testing.B) {

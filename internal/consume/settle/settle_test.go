@@ -297,45 +297,34 @@ func TestConnectionLost(t *testing.T) {
 	})
 }
 
-// TestAwaitSpace holds back whoever asks for more messages of a consumer that confirms nothing, and nobody else.
+// TestAwaitSpace holds back whoever asks for more messages of a consumer that confirms nothing, while its messages are many or take many bytes.
+// It holds back nobody else.
 func TestAwaitSpace(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		server := newServer("a")
-		settlers, _ := start(server)
-		settlers.Acknowledge(messages("b", 1)...)
-		settlers.Acknowledge(messages("a", 8191)...)
-		testkit.NoError(t, settlers.AwaitSpace(t.Context(), "a"))
-		settlers.Acknowledge(messages("a", 1)...)
-		for _, other := range []string{"b", "unknown"} {
-			testkit.NoError(t, settlers.AwaitSpace(t.Context(), other))
-		}
-		waiting, stop := context.WithTimeout(t.Context(), time.Minute)
-		testkit.Equal(t, settlers.AwaitSpace(waiting, "a"), context.DeadlineExceeded, "error while no message is settled")
-		stop()
-		server.elect("a")
-		testkit.NoError(t, settlers.AwaitSpace(t.Context(), "a"))
-		settlers.Close(t.Context())
-	})
-}
-
-// TestAwaitSpaceInBytes holds back whoever asks for more messages of a consumer while few messages take many bytes.
-func TestAwaitSpaceInBytes(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		server := newServer("a")
-		settlers, results := start(server)
-		large := func(sequence uint64, size int) { settlers.Acknowledge(delivered{"a", sequence, size}) }
-		large(1, 12<<20-1)
-		testkit.NoError(t, settlers.AwaitSpace(t.Context(), "a"))
-		large(2, 1)
-		testkit.NoError(t, settlers.AwaitSpace(t.Context(), "b"))
-		waiting, stop := context.WithTimeout(t.Context(), time.Minute)
-		testkit.Equal(t, settlers.AwaitSpace(waiting, "a"), context.DeadlineExceeded, "error while no message is settled")
-		stop()
-		server.elect("a")
-		testkit.NoError(t, settlers.AwaitSpace(t.Context(), "a"))
-		settlers.Close(t.Context())
-		results.want(t, map[string]int{"a": 2}, nil)
-	})
+	for name, test := range map[string]struct{ below, last []delivered }{
+		"many messages": {messages("a", 8191), messages("a", 1)},
+		"many bytes":    {[]delivered{{"a", 1, 12<<20 - 1}}, []delivered{{"a", 2, 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server := newServer("a")
+				settlers, results := start(server)
+				settlers.Acknowledge(messages("b", 1)...)
+				settlers.Acknowledge(test.below...)
+				testkit.NoError(t, settlers.AwaitSpace(t.Context(), "a"))
+				settlers.Acknowledge(test.last...)
+				for _, other := range []string{"b", "unknown"} {
+					testkit.NoError(t, settlers.AwaitSpace(t.Context(), other))
+				}
+				waiting, stop := context.WithTimeout(t.Context(), time.Minute)
+				testkit.Equal(t, settlers.AwaitSpace(waiting, "a"), context.DeadlineExceeded, "error while no message is settled")
+				stop()
+				server.elect("a")
+				testkit.NoError(t, settlers.AwaitSpace(t.Context(), "a"))
+				settlers.Close(t.Context())
+				results.want(t, map[string]int{"a": len(test.below) + len(test.last), "b": 1}, nil)
+			})
+		})
+	}
 }
