@@ -155,34 +155,13 @@ func TestResolvedWaitsForDelayed(t *testing.T) {
 	d.wantResolved("fired", "ended")
 }
 
-// TestStreamsUnfit creates streams with settings that a worker refuses.
+// TestStreamsUnfit has a room in which no event can wait for a slot. The check and the worker name the fault.
 func TestStreamsUnfit(t *testing.T) {
 	t.Parallel()
-	ofProducers, ofRoom := (*deployment).createStream, (*deployment).createRoom
-	for _, test := range []struct {
-		name   string
-		create func(*deployment, ...func(*jetstream.StreamConfig))
-		change func(*jetstream.StreamConfig)
-		want   string
-	}{
-		{"producers may schedule", ofProducers, func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.AllowRollup = true, true },
-			"allows message schedules (allow_msg_schedules)"},
-		{"no schedules", ofRoom, func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = false }, "does not allow message schedules (allow_msg_schedules)"},
-		{"a consumer that takes what is not due", ofRoom, nil, "takes everything"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			if test.change != nil {
-				test.create(d, test.change)
-			} else {
-				test.create(d)
-				all := jetstream.ConsumerConfig{Durable: consumerName + "-room", AckPolicy: jetstream.AckExplicitPolicy}
-				testkit.Must(d.js.CreateConsumer(t.Context(), roomStreamName, all))(t)
-			}
-			delay := []string{"DELAY", "payments=1m"}
-			run(t, d.settings(delay...), "check").want(1, "FAIL", test.want)
-			d.startWorker("worker", delay...).want(1, "nats is not fit for use", test.want)
-		})
-	}
+	const fault = "does not allow message schedules (allow_msg_schedules)"
+	d := newDeployment(t)
+	d.createRoom(func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = false })
+	delay := []string{"DELAY", "payments=1m"}
+	run(t, d.settings(delay...), "check").want(1, "FAIL", fault)
+	d.startWorker("worker", delay...).want(1, "nats is not fit for use", fault)
 }

@@ -156,17 +156,3 @@ func TestJournalCannotBeWritten(t *testing.T) {
 		})
 	}
 }
-
-// TestJournalIsDeleted deletes the stream of the journal. The worker creates it again.
-func TestJournalIsDeleted(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	w := d.startReady("worker")
-	d.publishUntil(w.alone(), "sent", "notify.payments", eventBody("before"))
-	d.awaitNoted(map[string]string{"before": "sent"})
-	testkit.NoError(t, d.js.DeleteStream(t.Context(), journalStreamName))
-	d.publishUntil(w.alone(), "sent", "notify.payments", eventBody("after"))
-	entries := d.awaitNoted(map[string]string{"after": "sent"})
-	testkit.Equal(t, len(entries), 1, "entries in the new stream")
-	w.wantLogLines(0, "cannot write the journal")
-}

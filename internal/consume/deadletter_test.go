@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -201,41 +200,6 @@ func (f *fixture) deadLetter(w *Worker, subject string, bodies ...string) {
 		testkit.Equal(f, w.settler.storeLetter(f.Context(), m, e, found), true, "the letter is stored")
 		testkit.NoError(f, m.DoubleAck(f.Context()))
 	}
-}
-
-// origins lists the sequences of the letters' events, by the letters' subjects.
-func (f *fixture) origins() map[string][]uint64 {
-	f.Helper()
-	origins := make(map[string][]uint64)
-	for _, letter := range f.deadLetters() {
-		entry := testkit.Must(room.Read(letter.Header, letter.Time))(f)
-		origins[letter.Subject] = append(origins[letter.Subject], entry.Origin.Sequence)
-	}
-	return origins
-}
-
-// TestDeadLettersOfOneSubject fills one subject. Its oldest letters go, and are counted. Other subjects keep theirs.
-func TestDeadLettersOfOneSubject(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const most, more = 5, 3
-	w := f.prepared(func(o *setup) { o.client.Names.DeadLetters.PerSubject = most })
-	f.deadLetter(w, "notify.security.doors", "{")
-	for range most + more {
-		f.deadLetter(w, "notify.payments.cards", "{")
-	}
-	f.deadLetter(w, "notify.payments", "")
-	origins := f.origins()
-	testkit.EqualSlices(t, origins["notify-dlq.bad_json.payments"], []uint64{5, 6, 7, 8, 9}, "events of the letters of payments")
-	testkit.Equal(t, len(origins["notify-dlq.bad_json.security"]), 1, "letters of security")
-	testkit.Equal(t, len(origins["notify-dlq.empty.payments"]), 1, "letters of another reason")
-	testkit.Equal(t, f.metrics.Get("letters discarded"), more, "discarded letters")
-	pushedOut := 0
-	for _, letter := range f.deadLetters() {
-		n, _ := strconv.Atoi(letter.Header.Get(deadletters.HeaderPushedOut))
-		pushedOut += n
-	}
-	testkit.Equal(t, pushedOut, more, "sum of the headers "+deadletters.HeaderPushedOut)
 }
 
 // TestNoRightToMakeRoom denies the right to purge. The log says so. Neither the event nor a letter is lost.

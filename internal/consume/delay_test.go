@@ -266,30 +266,6 @@ func TestDelayVerdicts(t *testing.T) {
 	})
 }
 
-// TestDelayWhoseSettlementWasLost stores an event for later without settling its message. The redelivery stores nothing more and plans
-// nothing anew.
-func TestDelayWhoseSettlementWasLost(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	gone := f.prepared(mayDelay)
-	sequence := f.event("payments", "order-1")
-	m := f.taken(gone, patience)
-	e := testkit.Must(m.decode(testDecoder))(t)
-	const wait = time.Hour // so the event does not come back during the test
-	testkit.Must(f.js.PublishMsg(t.Context(), gone.mover.newMove(candidate{message: m, event: e}, goal{reason: room.Slot, in: wait}).toStore.messages[0]))(t)
-	gone.settler.nak(m, 0)
-
-	f.denyFirst(nil) // a second plan would panic
-	f.throttle.planned = func(c store.Request) (time.Duration, bool, error) {
-		return wait, c.Message.Sequence == sequence, nil
-	}
-	f.start(mayDelay)
-	f.requireSaid(sequence, sayNak, "+ACK")
-	f.requireOutcomes(nil)
-	f.requireHistory("order-1")
-	testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, 1, "messages stored in the room: the schedule")
-}
-
 // gatedRoom is a JetStream that stores nothing before its gate opens.
 type gatedRoom struct {
 	jetstream.JetStream

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -37,51 +38,33 @@ var (
 	unreadable   = &sink.Error{Class: sink.Transient, Code: "503", Err: errScripted}
 )
 
-// TestDoubtOfAnEarlierWorker takes over an event that another worker may have posted.
+// TestDoubtOfAnEarlierWorker takes over an event that another worker may have posted. Redis knows of that worker, or it may have lost the record:
+// then the redelivery says so. Nobody looks up a fresh event.
 func TestDoubtOfAnEarlierWorker(t *testing.T) {
 	t.Parallel()
 	type doubtCase struct {
+		before  func(*fixture, stream.Layout)
 		answers []any
 		history []string
 	}
+	inDoubt := func(f *fixture, _ stream.Layout) { f.admitInDoubt(true) }
 	each(t, map[string]doubtCase{
-		"it is posted":             {[]any{isPosted}, []string{"find", keeps, "finish"}},
-		"it is not posted":         {[]any{absent}, []string{"find", "send", "finish"}},
-		"nobody can tell":          {[]any{unsearchable}, []string{"find", "send", "finish"}},
-		"known at the second look": {[]any{unreadable, isPosted}, []string{"find", "find", keeps, "finish"}},
+		"it is posted":                   {inDoubt, []any{isPosted}, []string{"find", keeps, "finish"}},
+		"it is posted, and not recorded": {(*fixture).deliverOnce, []any{isPosted}, []string{"find", keeps, "finish"}},
+		"it is not posted":               {inDoubt, []any{absent}, []string{"find", "send", "finish"}},
+		"nobody can tell":                {inDoubt, []any{unsearchable}, []string{"find", "send", "finish"}},
+		"known at the second look":       {inDoubt, []any{unreadable, isPosted}, []string{"find", "find", keeps, "finish"}},
+		"it is fresh":                    {func(*fixture, stream.Layout) {}, []any{isPosted}, []string{"send", "finish"}},
 	}, func(t *testing.T, f *fixture, test doubtCase) {
-		f.admitInDoubt(true)
+		found := f.provision(usualAckWait)
+		f.event("payments", "order-1")
+		test.before(f, found)
 		f.sink.find = finds(test.answers...)
 		f.start(nil)
-		f.event("payments", "order-1")
 		f.awaitSettled(1)
 		f.requireHistory("order-1", test.history...)
 		f.requireOutcomes(map[string]int{"sent payments": 1})
 	})
-}
-
-// TestDoubtOfTheRecord redelivers an event of which Redis knows nothing: it may have lost the record of a post.
-func TestDoubtOfTheRecord(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	found := f.provision(usualAckWait)
-	f.event("payments", "order-1")
-	f.deliverOnce(found)
-	f.sink.find = finds(isPosted)
-	f.start(nil)
-	f.awaitSettled(1)
-	f.requireHistory("order-1", "find", keeps, "finish")
-}
-
-// TestNoDoubt delivers a fresh event, which nobody looks up.
-func TestNoDoubt(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.sink.find = finds(isPosted)
-	f.start(nil)
-	f.event("payments", "order-1")
-	f.awaitSettled(1)
-	f.requireHistory("order-1", "send", "finish")
 }
 
 // TestDoubtOfOwnAttempts has Slack answer a post in a way that says nothing. The worker looks before it posts again.

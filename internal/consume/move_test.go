@@ -15,7 +15,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -372,20 +371,6 @@ func TestReplayed(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestMovedInDoubt moves an event in doubt to its channel's queue. The doubt stays.
-func TestMovedInDoubt(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.sink.send = inTurn(sink.Unknown, sink.RateLimited, sink.OK)
-	f.start(slow)
-	f.event("payments", "order-1")
-	f.eventually("it is held", func() bool { return f.held("payments") == 1 })
-	f.pacer.Pause(t.Context(), "payments", 0)
-	f.awaitSettled(1)
-	f.requireRoomEmpty()
-	f.requireHistory("order-1", "send", "send", "release in doubt", "send", "finish")
 }
 
 // publishAsync stores messages without a wait for each ack.

@@ -36,17 +36,20 @@ func TestNoEventIsDecodedForTheLog(t *testing.T) {
 	r.logOutcomes(settlement{outcome: Dropped})
 }
 
-// TestShutdownLogsNoRecovery stops a worker during two faults. The end of its deliveries is no recovery.
+// TestShutdownLogsNoRecovery stops a worker during two faults. The end of its deliveries is no recovery. The event that waits for another attempt
+// goes back at once, and keeps its slot.
 func TestShutdownLogsNoRecovery(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.sink.send = inTurn(sink.Misconfigured)
 	w := f.start(nil)
-	f.event("payments", "refused")
+	sequence := f.event("payments", "refused")
 	f.eventually("Slack refuses it", func() bool { return f.log.Count("sink refuses the setup") > 0 })
 	w.health.unacknowledged(20_000, 20_000)
-	w.cancel()
-	w.wait()
+	w.stop()
+	f.requireGivenBack(sequence)
+	f.requireHistory("refused", "send", "release")
+	f.requireOutcomes(nil)
 	w.health.unacknowledged(0, 20_000)
 	for _, recovery := range []string{"sink accepts deliveries again", "JetStream delivers messages again"} {
 		f.log.WantCount(t, 0, recovery)

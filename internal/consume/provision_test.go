@@ -77,28 +77,6 @@ func TestFullStream(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": (stored + 1) / 2, "dead ": stored / 2})
 }
 
-// TestConsumerIsAwaited starts a worker that may create nothing. The worker logs the absent consumer once, and is ready when it is there.
-func TestConsumerIsAwaited(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	o := f.setup().client
-	o.Provision = false
-	c := f.newClient(o)
-	if err := c.Ready(); err == nil {
-		t.Error("Ready before Find: got no error, want one")
-	}
-	prepared := make(chan error, 1)
-	go func() { prepared <- c.Find(context.WithoutCancel(t.Context())) }()
-	f.eventually("the log says what is missing", func() bool { return len(f.log.Lines("consumer not found")) == 1 })
-	if err := c.Ready(); err == nil || !strings.Contains(err.Error(), `consumer "notifier" of stream "EVENTS"`) {
-		t.Errorf("Ready: got %v, want an error with the name of the consumer", err)
-	}
-	f.provision(usualAckWait)
-	testkit.NoError(t, <-prepared)
-	testkit.Equal(t, c.Ready(), nil, "Ready")
-	f.log.WantCount(t, 2, "msg=\"consumer ")
-}
-
 // TestDeletedWhileRunning deletes the consumer or the stream. A worker that provisions makes them anew. Another one waits for them.
 func TestDeletedWhileRunning(t *testing.T) {
 	t.Parallel()
@@ -118,9 +96,10 @@ func TestDeletedWhileRunning(t *testing.T) {
 				testkit.NoError(t, remove(f))
 				f.eventually("that is noticed", func() bool { return len(f.log.Lines("consumer not found")) == 1 })
 				if !provision {
-					if err := w.streams.Ready(); err == nil {
-						t.Error("Ready without a consumer: got no error, want one")
-					}
+					f.eventually("the probe names the consumer", func() bool {
+						err := w.streams.Ready()
+						return err != nil && strings.Contains(err.Error(), `consumer "notifier" of stream "EVENTS"`)
+					})
 					f.provision(usualAckWait)
 				}
 				f.eventually("it is ready", func() bool { return w.streams.Ready() == nil })

@@ -76,24 +76,6 @@ func TestStopGivesBackWhatIsUndecided(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 10})
 }
 
-// TestStopGivesBackWhatWaits stops a worker before the next attempt of a delivery. The event goes back at once, and keeps its slot.
-func TestStopGivesBackWhatWaits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	failed := make(chan struct{})
-	f.sink.send = func(context.Context, event.Event, int) error {
-		close(failed)
-		return &sink.Error{Class: sink.Misconfigured, Err: errScripted} // the back-off takes some seconds
-	}
-	w := f.start(nil)
-	sequence := f.event("payments", "order-1")
-	<-failed
-	w.stop()
-	f.requireGivenBack(sequence)
-	f.requireHistory("order-1", "send", "release")
-	f.requireOutcomes(nil)
-}
-
 // TestStopSettlesWhatWasDeliveredLast has a post succeed at the cut. The event is recorded, acknowledged and counted.
 func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 	t.Parallel()

@@ -137,27 +137,3 @@ func TestSplitAgain(t *testing.T) {
 		f.requireSplit()
 	})
 }
-
-// TestSplitIsRefused deletes the room. The groups get a nak. The log says so once.
-func TestSplitIsRefused(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
-	w := f.start(func(o *setup) { o.client.Provision = false })
-	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.RoomStream))
-	const groups = 3
-	for range groups {
-		f.publish("notify.payments", twoAlerts)
-	}
-	for sequence := range uint64(groups) {
-		f.requireSaid(sequence+1, "-NAK…")
-		f.requirePutOff(sequence + 1)
-	}
-	f.requireOutcomes(nil)
-	f.log.WantCount(t, 1, "cannot store waiting events")
-	f.eventually("no publish is pending", func() bool { return w.streams.JetStream.PublishAsyncPending() == 0 })
-	f.provision(usualAckWait)
-	f.awaitSettled(2 * groups)
-	f.requireRoomEmpty()
-	f.requireOutcomes(map[string]int{"sent payments": 2 * groups})
-}

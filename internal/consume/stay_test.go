@@ -3,7 +3,6 @@ package consume
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -105,7 +104,7 @@ func TestTooLargeForTheRoom(t *testing.T) {
 	}
 }
 
-// TestRoomCannotBeWritten deletes the room. The events get a nak and keep their slots. The log says so once.
+// TestRoomCannotBeWritten deletes the room. The events keep their slots, and get a nak like a group. The log says so once.
 func TestRoomCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -113,20 +112,22 @@ func TestRoomCannotBeWritten(t *testing.T) {
 	f.holdFresh()
 	w := f.start(func(o *setup) { slow(o); o.client.Provision = false })
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.RoomStream))
-	sequences := []uint64{f.event("payments", "0"), f.event("payments", "1")}
-	for i, sequence := range sequences {
+	sequences := []uint64{f.event("payments", "0"), f.event("payments", "1"), f.publish("notify.payments", twoAlerts)}
+	for _, sequence := range sequences {
 		f.requireSaid(sequence, "-NAK…")
 		f.requirePutOff(sequence)
-		f.requireHistory(fmt.Sprint(i), "release")
 	}
+	f.requireHistory("0", "release")
+	f.requireHistory("1", "release")
 	f.requireOutcomes(nil)
 	f.log.WantCount(t, 1, "cannot store waiting events")
-	f.eventually("neither counts in the room", func() bool { return len(f.room.inRoom()) == 0 })
+	f.eventually("no publish is pending", func() bool { return w.streams.JetStream.PublishAsyncPending() == 0 })
+	f.eventually("nothing counts in the room", func() bool { return len(f.room.inRoom()) == 0 })
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
 	f.provision(usualAckWait)
-	f.awaitSettled(2)
+	f.awaitSettled(4)
 	f.requireRoomEmpty()
-	f.requireOutcomes(map[string]int{"sent payments": 2})
+	f.requireOutcomes(map[string]int{"sent payments": 4})
 	f.log.WantCount(t, 1, "storing waiting events again")
 }
 
