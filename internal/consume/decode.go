@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -44,9 +45,9 @@ func (c candidate) request() store.Request {
 // withoutRecord returns the settlement of an event that is only looked up and has no delivery record.
 func withoutRecord(m *message) settlement {
 	if m.entry.Order.Action == room.Drop {
-		return settlement{message: m, outcome: Dropped, denial: store.DeniedByOperator}
+		return settlement{message: m, outcome: journal.Dropped, denial: store.DeniedByOperator}
 	}
-	return settlement{message: m, outcome: Expired}
+	return settlement{message: m, outcome: journal.Expired}
 }
 
 // Known is what a worker knows about events without a decision: a part of [throttle.Limiter]. Its methods may be called concurrently.

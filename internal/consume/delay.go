@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -91,7 +92,7 @@ func (p *planner) plan(ctx context.Context, next plan) {
 	case err != nil:
 		p.settler.nak(c.message, jitter(undecidedDelay))
 	case verdict == store.AlreadyWaiting:
-		p.settler.settle(settlement{message: c.message, outcome: Duplicate})
+		p.settler.settle(settlement{message: c.message, outcome: journal.Duplicate})
 	default:
 		switch {
 		case verdict == store.TooMany:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
@@ -104,7 +105,7 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 func (v *deliverer) expire(l life, d *delivery) {
 	d.admission.endUndelivered(l.ending())
 	failpoint.Reach(failpoint.AfterReturn)
-	v.settler.settle(settlement{message: d.message, outcome: Expired})
+	v.settler.settle(settlement{message: d.message, outcome: journal.Expired})
 }
 
 // toSend returns what the sink sends, once it is prepared.

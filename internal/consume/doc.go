@@ -2,8 +2,8 @@
 //
 // It owns the room and the writing of dead letters. Package stream finds the streams and consumers. Only this package acknowledges
 // messages, through package settle. For each stored message it asks a [Throttle], hands admitted events to a [Sink], and ends with one
-// [Outcome]. It makes no decisions about limits and does not depend on Slack: the interfaces declared here use the terms of packages
-// throttle, sink and summary.
+// outcome. It makes no decisions about limits and does not depend on Slack: the interfaces declared here use the terms of packages
+// throttle, sink, summary and journal.
 //
 // The file way.go has the way of an event, from top to bottom:
 //

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -215,7 +216,7 @@ func (f *fakeMetrics) outcomes() map[string]int {
 	outcomes := f.All()
 	maps.DeleteFunc(outcomes, func(name string, _ int) bool {
 		outcome, _, _ := strings.Cut(name, " ")
-		return !slices.Contains([]Outcome{Sent, Dropped, Duplicate, Dead, Expired, Folded}, Outcome(outcome))
+		return !journal.Result(outcome).Ends()
 	})
 	return outcomes
 }

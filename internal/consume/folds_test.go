@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -95,7 +96,7 @@ func TestAwaitingHasItsShare(t *testing.T) {
 // TestFoldsInDigests counts folded events for digests if messages cannot show them.
 func TestFoldsInDigests(t *testing.T) {
 	t.Parallel()
-	batch := []settlement{{message: &message{Msg: dataOnly{}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: Folded}}
+	batch := []settlement{{message: &message{Msg: dataOnly{}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: journal.Folded}}
 	testkit.Equal(t, len(dropCounter{showsFolds: true}.dropsOf(batch, alike(batch))), 0, "drops, if messages show folded events")
 	testkit.Equal(t, len(dropCounter{showsFolds: false}.dropsOf(batch, alike(batch))), 1, "drops, if messages do not")
 }

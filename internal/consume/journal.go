@@ -34,11 +34,11 @@ type reporter struct {
 
 // recordOutcomes records outcomes that the server has confirmed. Round is the digest round in which drops were counted.
 func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) {
-	if of.outcome != Dropped {
+	if of.outcome != journal.Dropped {
 		round = 0
 	}
 	slices.SortFunc(of.members, func(a, b int) int { return cmp.Compare(batch[a].entry.Origin.Sequence, batch[b].entry.Origin.Sequence) })
-	r.journal.Record(of.category, journal.Result(of.outcome), of.level, len(of.members), func(i int, d journal.Detail) journal.Entry {
+	r.journal.Record(of.category, of.outcome, of.level, len(of.members), func(i int, d journal.Detail) journal.Entry {
 		settled := batch[of.members[i]]
 		switch d {
 		case journal.Place:
@@ -51,7 +51,7 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 		}
 		entry := r.journalEntry(settled.message, settled.denial, settled.decided)
 		entry.Round = round
-		if settled.outcome == Dropped {
+		if settled.outcome == journal.Dropped {
 			entry.Channel = r.sink.Destination(sink.Delivery{Event: event.Event{Category: settled.about.category}})
 		}
 		if settled.fold != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -161,9 +162,9 @@ func TestAfterTheLease(t *testing.T) {
 	testkit.EqualSlices(t, f.calls.all(), nil, "calls of a grant that another worker may have")
 
 	// The owner of the redelivery can still settle the message.
-	w.settler.settlers.Acknowledge(settlement{message: current, outcome: Dead})
+	w.settler.settlers.Acknowledge(settlement{message: current, outcome: journal.Dead})
 	f.event("payments", "another")
-	w.settler.settlers.Acknowledge(settlement{message: f.taken(w, ackWait), outcome: Sent})
+	w.settler.settlers.Acknowledge(settlement{message: f.taken(w, ackWait), outcome: journal.Sent})
 	f.awaitSettled(2)
 	f.requireSaid(sequence, "+ACK", "+ACK")
 	f.requireOutcomes(map[string]int{"dead ": 1, "sent ": 1})

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -60,7 +61,7 @@ func (v *deliverer) dropMuted(l life, d *delivery) bool {
 		return false
 	}
 	d.admission.endUndelivered(l.ending())
-	v.settler.settle(settlement{message: d.message, outcome: Dropped, denial: denial})
+	v.settler.settle(settlement{message: d.message, outcome: journal.Dropped, denial: denial})
 	return true
 }
 

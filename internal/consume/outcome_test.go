@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -20,8 +21,8 @@ type outcomeCase struct {
 	redeliver bool   // another worker had the message before
 	maxAge    time.Duration
 
-	outcome Outcome // "": none is counted
-	said    string  // "" for +ACK
+	outcome journal.Result // "": none is counted
+	said    string         // "" for +ACK
 	history []string
 	level   string
 	unasked bool // the throttle gets no request
@@ -50,37 +51,37 @@ func knownFull(f *fixture) {
 var posted = []string{"send", "finish"}
 
 var outcomeCases = map[string]outcomeCase{
-	"sent":   {outcome: Sent, history: posted},
-	"denied": {setUp: func(f *fixture) { f.throttle.answers(always(denied(0))) }, outcome: Dropped, level: "the rule"},
+	"sent":   {outcome: journal.Sent, history: posted},
+	"denied": {setUp: func(f *fixture) { f.throttle.answers(always(denied(0))) }, outcome: journal.Dropped, level: "the rule"},
 	"exceeds a capacity": {setUp: func(f *fixture) {
 		f.throttle.answers(always(store.Decision{Verdict: store.ExceedsCapacity, Node: limits.Node{Level: "the rule"}}))
-	}, outcome: Dropped, level: "the rule"},
+	}, outcome: journal.Dropped, level: "the rule"},
 	"reclaimed": {setUp: func(f *fixture) {
 		f.throttle.answers(func(c store.Request) store.Decision {
 			return store.Decision{Verdict: store.Reclaimed, Grant: f.throttle.grant(c)}
 		})
-	}, outcome: Sent, history: posted},
-	"duplicate":                            {setUp: decided(store.Duplicate), outcome: Duplicate},
+	}, outcome: journal.Sent, history: posted},
+	"duplicate":                            {setUp: decided(store.Duplicate), outcome: journal.Duplicate},
 	"done":                                 {setUp: decided(store.Done), redeliver: true},
 	"delivered, which was recorded before": {setUp: func(f *fixture) { f.throttle.finished["payments order-1"] = true }, history: posted},
 
-	"denied in shadow mode":             {setUp: inShadow(store.Denied), outcome: Sent, history: posted, level: "the rule"},
-	"exceeds a capacity in shadow mode": {setUp: inShadow(store.ExceedsCapacity), outcome: Sent, history: posted, level: "the rule"},
+	"denied in shadow mode":             {setUp: inShadow(store.Denied), outcome: journal.Sent, history: posted, level: "the rule"},
+	"exceeds a capacity in shadow mode": {setUp: inShadow(store.ExceedsCapacity), outcome: journal.Sent, history: posted, level: "the rule"},
 
-	"known to be full, undecoded": {setUp: knownFull, body: "{broken", outcome: Dropped, level: "the rule", unasked: true},
+	"known to be full, undecoded": {setUp: knownFull, body: "{broken", outcome: journal.Dropped, level: "the rule", unasked: true},
 	"known to be full, by its body": {setUp: knownFull, subject: "notify", body: `{"title": "x", "category": "payments"}`,
-		outcome: Dropped, level: "the rule", unasked: true},
-	"known to be full, but delivered before": {setUp: knownFull, redeliver: true, outcome: Sent, history: posted},
+		outcome: journal.Dropped, level: "the rule", unasked: true},
+	"known to be full, but delivered before": {setUp: knownFull, redeliver: true, outcome: journal.Sent, history: posted},
 
-	"broken":                   {body: "{broken", outcome: Dead, said: "+TERM bad_json: …", unasked: true},
-	"broken, without category": {subject: "notify.PÄY", noCategory: true, outcome: Dead, said: "+TERM bad_category: …", unasked: true},
-	"expired":                  {maxAge: time.Nanosecond, outcome: Expired, unasked: true},
+	"broken":                   {body: "{broken", outcome: journal.Dead, said: "+TERM bad_json: …", unasked: true},
+	"broken, without category": {subject: "notify.PÄY", noCategory: true, outcome: journal.Dead, said: "+TERM bad_category: …", unasked: true},
+	"expired":                  {maxAge: time.Nanosecond, outcome: journal.Expired, unasked: true},
 	"expired, with its category in the body": {subject: "notify", body: `{"title": "x", "category": "payments"}`,
-		maxAge: time.Nanosecond, outcome: Expired, unasked: true},
-	"expired, without a category that can be read": {subject: "notify", body: "{broken", maxAge: time.Nanosecond, outcome: Expired,
+		maxAge: time.Nanosecond, outcome: journal.Expired, unasked: true},
+	"expired, without a category that can be read": {subject: "notify", body: "{broken", maxAge: time.Nanosecond, outcome: journal.Expired,
 		noCategory: true, unasked: true},
-	"expired, broken, delivered before":  {maxAge: time.Nanosecond, redeliver: true, body: "{broken", outcome: Expired, unasked: true},
-	"expired, delivered before, unknown": {setUp: decided(store.Unknown), maxAge: time.Nanosecond, redeliver: true, outcome: Expired},
+	"expired, broken, delivered before":  {maxAge: time.Nanosecond, redeliver: true, body: "{broken", outcome: journal.Expired, unasked: true},
+	"expired, delivered before, unknown": {setUp: decided(store.Unknown), maxAge: time.Nanosecond, redeliver: true, outcome: journal.Expired},
 	"expired, delivered before, done":    {setUp: decided(store.Done), maxAge: time.Nanosecond, redeliver: true},
 }
 
@@ -112,7 +113,7 @@ func TestOutcomes(t *testing.T) {
 		f.requireCount("by the rule payments", len(test.level)/len("the rule"))
 		f.requireAsked(sequence, !test.unasked, test.maxAge > 0)
 		tried, sent := len(test.history)/2, 0
-		if tried > 0 && test.outcome == Sent {
+		if tried > 0 && test.outcome == journal.Sent {
 			sent = 1
 		}
 		f.eventually("it is under way no more", func() bool { return f.metrics.Get("under way") == 0 && len(w.decider.pool.elements) == 0 })

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -33,7 +34,7 @@ func TestOutcomesAreLogged(t *testing.T) {
 func TestNoEventIsDecodedForTheLog(t *testing.T) {
 	t.Parallel()
 	r := &reporter{logger: slog.New(slog.DiscardHandler)}
-	r.logOutcomes(settlement{outcome: Dropped})
+	r.logOutcomes(settlement{outcome: journal.Dropped})
 }
 
 // TestShutdownLogsNoRecovery stops a worker during two faults. The end of its deliveries is no recovery. The event that waits for another attempt

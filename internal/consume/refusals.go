@@ -6,6 +6,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/seed-4578ace9/notifier/internal/expiring"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -78,7 +79,7 @@ func (r *refusals) dropped(m *message, denial *store.Denial) settlement {
 			r.metrics.RoomRefused(string(room.Slot), 1)
 		}
 	}
-	return settlement{message: m, outcome: Dropped, denial: denial}
+	return settlement{message: m, outcome: journal.Dropped, denial: denial}
 }
 
 // dropCrowded returns the settlement of a message whose event may not wait because the room holds too many events.

@@ -13,6 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -23,19 +24,19 @@ import (
 // settlement is a message whose outcome is durable.
 type settlement struct {
 	*message
-	outcome Outcome       // "": the outcome is already counted, or the event goes on in another message
-	goesOn  bool          // the event goes on in the room
-	denial  *store.Denial // denial of a dropped event
-	fold    *store.Fold   // of a folded event
-	fault   *event.Fault  // fault of a dead letter
-	decided time.Time     // time of the decision, by this host's clock
+	outcome journal.Result // "": the outcome is already counted, or the event goes on in another message
+	goesOn  bool           // the event goes on in the room
+	denial  *store.Denial  // denial of a dropped event
+	fold    *store.Fold    // of a folded event
+	fault   *event.Fault   // fault of a dead letter
+	decided time.Time      // time of the decision, by this host's clock
 }
 
 // done returns the settlement of an event that was delivered before. Its delivery is already counted, except that a replay is another
 // message with the same ID.
 func done(c candidate) settlement {
 	if c.entry.Replayed() {
-		return settlement{message: c.message, outcome: Duplicate}
+		return settlement{message: c.message, outcome: journal.Duplicate}
 	}
 	return settlement{message: c.message}
 }
@@ -192,8 +193,8 @@ func (s *settler) countSent(d *delivery) {
 			s.drops.count(ended)
 		}
 	}
-	s.metrics.Event(d.message.about.category, string(Sent), 1)
-	s.reporter.logOutcomes(settlement{message: d.message, outcome: Sent, denial: d.denial})
+	s.metrics.Event(d.message.about.category, string(journal.Sent), 1)
+	s.reporter.logOutcomes(settlement{message: d.message, outcome: journal.Sent, denial: d.denial})
 	if d.denial != nil {
 		s.metrics.Dropped(d.message.about.category, d.denial.Level, 1, d.message.span.TraceID())
 	}
@@ -202,7 +203,7 @@ func (s *settler) countSent(d *delivery) {
 // kind is the key by which outcomes are counted together.
 type kind struct {
 	category string
-	outcome  Outcome
+	outcome  journal.Result
 	level    string
 	mute     string // text of the mute that denied the events; "" for none
 }
@@ -242,9 +243,9 @@ func (c dropCounter) dropsOf(batch []settlement, groups []outcomes) (drops []sum
 	for _, g := range groups {
 		drop := summary.Drop{Category: g.category, Level: g.level, N: len(g.members), Mute: g.mute}
 		switch {
-		case g.outcome == Folded && !c.showsFolds:
+		case g.outcome == journal.Folded && !c.showsFolds:
 			drop.Level = store.LevelFolded
-		case g.outcome != Dropped:
+		case g.outcome != journal.Dropped:
 			continue
 		}
 		for _, member := range g.members {
@@ -297,7 +298,7 @@ func (s *settler) storeLetter(ctx context.Context, m *message, e event.Event, fa
 
 // terminate ends a message whose dead letter is stored, and sends the reason.
 func (s *settler) terminate(m *message, fault *event.Fault) {
-	settled := settlement{message: m, outcome: Dead, fault: fault, decided: time.Now()}
+	settled := settlement{message: m, outcome: journal.Dead, fault: fault, decided: time.Now()}
 	if m.lease.left() > 0 {
 		if settle.Terminate(s.streams.Connection.Conn, m, string(fault.Reason)+": "+plain.Header(fault.Detail)) == nil {
 			m.leaveHand()

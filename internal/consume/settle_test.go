@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -114,8 +115,8 @@ func TestCountedOnceThoughLate(t *testing.T) {
 			t.Parallel()
 			metrics := &fakeMetrics{}
 			counting := newTally(&nats.Conn{}, metrics)
-			counting.count([]settlement{{message: test.first, outcome: Sent, decided: start}}, test.failed)
-			counting.count([]settlement{{message: test.second, outcome: Sent, decided: start}}, time.Time{})
+			counting.count([]settlement{{message: test.first, outcome: journal.Sent, decided: start}}, test.failed)
+			counting.count([]settlement{{message: test.second, outcome: journal.Sent, decided: start}}, time.Time{})
 			testkit.Equal(t, metrics.ended(), test.want, "outcomes")
 		})
 	}
@@ -126,12 +127,12 @@ func TestCountedOnceThoughLate(t *testing.T) {
 func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	t.Parallel()
 	dropped := func(category, level, data string) settlement {
-		return settlement{message: &message{Msg: dataOnly{data: data}, entry: new(room.Entry), about: about{category: category}}, outcome: Dropped, denial: &store.Denial{Level: level}}
+		return settlement{message: &message{Msg: dataOnly{data: data}, entry: new(room.Entry), about: about{category: category}}, outcome: journal.Dropped, denial: &store.Denial{Level: level}}
 	}
 	batch := []settlement{
 		dropped("payments", "category", `{"text":""}`),
 		dropped("payments", "global", "plain text\nof two lines"),
-		{message: &message{Msg: dataOnly{data: "sent"}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: Sent},
+		{message: &message{Msg: dataOnly{data: "sent"}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: journal.Sent},
 		dropped("payments", "category", `{"title":"card declined"}`),
 		dropped("payments", "category", `{"title":"card stolen"}`),
 		dropped("logins", "category", `{"title":"`+strings.Repeat("ü", 125_000)+`"}`),

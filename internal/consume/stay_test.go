@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -138,16 +139,16 @@ func TestStaysEnd(t *testing.T) {
 		verdict  store.Verdict // about the event from the room
 		recorded bool          // another worker delivered it meanwhile
 		send     func(context.Context, event.Event, int) error
-		outcome  Outcome // "": none
+		outcome  journal.Result // "": none
 	}
 	each(t, map[string]endCase{
-		"sent":            {verdict: store.Admitted, outcome: Sent},
-		"dropped":         {verdict: store.Denied, outcome: Dropped},
-		"dead":            {verdict: store.Admitted, send: inTurn(sink.Rejected), outcome: Dead},
-		"duplicate":       {verdict: store.Duplicate, outcome: Duplicate},
+		"sent":            {verdict: store.Admitted, outcome: journal.Sent},
+		"dropped":         {verdict: store.Denied, outcome: journal.Dropped},
+		"dead":            {verdict: store.Admitted, send: inTurn(sink.Rejected), outcome: journal.Dead},
+		"duplicate":       {verdict: store.Duplicate, outcome: journal.Duplicate},
 		"done":            {verdict: store.Done},
 		"recorded before": {verdict: store.Admitted, recorded: true},
-		"expired":         {verdict: store.Unknown, outcome: Expired},
+		"expired":         {verdict: store.Unknown, outcome: journal.Expired},
 	}, func(t *testing.T, f *fixture, test endCase) {
 		const size = 6 * weightBytes
 		f.holdFresh()

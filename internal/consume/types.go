@@ -8,19 +8,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// Outcome is how an event ended. Each event has exactly one outcome.
-type Outcome string
-
-// The outcomes.
-const (
-	Sent      Outcome = "sent"
-	Dropped   Outcome = "dropped"   // denied by a limit
-	Duplicate Outcome = "duplicate" // another message with the same ID was admitted
-	Dead      Outcome = "dead"      // stored as a dead letter
-	Expired   Outcome = "expired"   // stored too long ago
-	Folded    Outcome = "folded"    // counted in a message of its key
-)
-
 // Sink delivers events: a [sink.Sink]. Its methods may be called concurrently.
 type Sink interface {
 	// Prepare does in advance what Send would do for an event, and returns the delivery for Send.

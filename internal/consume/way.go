@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
@@ -153,7 +154,7 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 		default:
 			end, ends := d.undelivered(l, c, decision, denial, rules)
 			switch {
-			case ends && end.outcome == Folded:
+			case ends && end.outcome == journal.Folded:
 				folded = append(folded, foldedEvent{c, requests[i], end})
 			case ends:
 				settled = append(settled, end)
@@ -189,7 +190,7 @@ func (d *decider) undelivered(
 		}
 		return done(c), true
 	case store.Duplicate:
-		return settlement{message: c.message, outcome: Duplicate}, true
+		return settlement{message: c.message, outcome: journal.Duplicate}, true
 	case store.Unknown: // no worker has delivered it
 		if d.planner.forget(c) {
 			return settlement{}, false
@@ -199,7 +200,7 @@ func (d *decider) undelivered(
 		return d.pairs.neverOpened(c), true
 	case store.Folded:
 		failpoint.Reach(failpoint.AfterFold)
-		return settlement{message: c.message, outcome: Folded, fold: decision.Fold}, true
+		return settlement{message: c.message, outcome: journal.Folded, fold: decision.Fold}, true
 	case store.Leased:
 		d.awaitOther(l, c, decision)
 	case store.Planned: // the message may not have been settled after the move
@@ -279,7 +280,7 @@ func (v *deliverer) delivered(l life, d *delivery, receipt string) {
 // record records a delivery. The first worker that records it counts its outcome: its message may be settled more than once. If the room had no
 // place for what the event changes, the message comes back for that.
 func (v *deliverer) record(l life, d *delivery, receipt string) {
-	d.message.span.Ended(string(Sent))
+	d.message.span.Ended(string(journal.Sent))
 	if d.unshown.any() {
 		d.admission.grant.KeepPair()
 	}

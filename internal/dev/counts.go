@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 )
@@ -25,7 +25,7 @@ type count struct {
 }
 
 // of returns how many events had an outcome.
-func (c *count) of(outcome consume.Outcome) int { return c.outcomes[string(outcome)] }
+func (c *count) of(outcome journal.Result) int { return c.outcomes[string(outcome)] }
 
 // droppedBy returns how many events each level dropped; "" for none.
 func (c *count) droppedBy() string {
@@ -105,8 +105,8 @@ func (c *counts) print(out io.Writer, took time.Duration) error {
 	if total.events == 0 || err != nil {
 		return err
 	}
-	shown := []consume.Outcome{consume.Sent, consume.Dropped, consume.Duplicate, consume.Dead, consume.Expired, consume.Folded}
-	shown = slices.DeleteFunc(shown, func(o consume.Outcome) bool { return o != consume.Sent && o != consume.Dropped && total.of(o) == 0 })
+	shown := []journal.Result{journal.Sent, journal.Dropped, journal.Duplicate, journal.Dead, journal.Expired, journal.Folded}
+	shown = slices.DeleteFunc(shown, func(o journal.Result) bool { return o != journal.Sent && o != journal.Dropped && total.of(o) == 0 })
 	header := []string{"CATEGORY", "EVENTS"}
 	for _, outcome := range shown {
 		header = append(header, strings.ToUpper(string(outcome)))

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
-	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/status"
@@ -23,11 +23,11 @@ import (
 func gathered(t *testing.T) (counts, *telemetry.Metrics) {
 	t.Helper()
 	m := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 10, Levels: []string{"global", "category"}})
-	m.Events.Event("payments", string(consume.Sent), 3)
-	m.Events.Event("payments", string(consume.Dropped), 5)
+	m.Events.Event("payments", string(journal.Sent), 3)
+	m.Events.Event("payments", string(journal.Dropped), 5)
 	m.Events.Dropped("payments", "global", 1, "")
 	m.Events.Dropped("payments", "category", 4, "")
-	m.Events.Event("deploys", string(consume.Dead), 2)
+	m.Events.Event("deploys", string(journal.Dead), 2)
 	m.Losses.DeadLetter("bad_json")
 	m.Losses.DeadLetter("bad_json")
 	m.Waiting.RoomPending("slot", 1)
@@ -76,7 +76,7 @@ func TestTotalsOnlyOfChanges(t *testing.T) {
 		lines  int
 	}{{status: statusOf(""), lines: 1}, {status: statusOf("")}, {status: statusOf(), lines: 1}, {status: statusOf(), event: true, lines: 1}} {
 		if step.event {
-			m.Events.Event("payments", string(consume.Duplicate), 1)
+			m.Events.Event("payments", string(journal.Duplicate), 1)
 			c = countsOf(m.Registry())
 		}
 		d.update(c, step.status)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/cli"
-	"github.com/seed-4578ace9/notifier/internal/consume"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/status"
@@ -18,13 +18,13 @@ import (
 // totals returns the outcomes of all events.
 func (c *counts) totals(colours screen.Colours) string {
 	total := c.of("")
-	dropped := fmt.Sprintf("dropped %d", total.of(consume.Dropped))
+	dropped := fmt.Sprintf("dropped %d", total.of(journal.Dropped))
 	if by := total.droppedBy(); by != "" {
 		dropped += " (" + by + ")"
 	}
 	return fmt.Sprintf("events %d  %s  %s  duplicate %d  dead %d  expired %d  folded %d  waiting %d", total.events,
-		colours.Green(fmt.Sprintf("sent %d", total.of(consume.Sent))), colours.Amber(dropped),
-		total.of(consume.Duplicate), total.of(consume.Dead), total.of(consume.Expired), total.of(consume.Folded), c.waiting)
+		colours.Green(fmt.Sprintf("sent %d", total.of(journal.Sent))), colours.Amber(dropped),
+		total.of(journal.Duplicate), total.of(journal.Dead), total.of(journal.Expired), total.of(journal.Folded), c.waiting)
 }
 
 // maxNamed bounds the full limits that are named.

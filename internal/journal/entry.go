@@ -15,11 +15,11 @@ type Result string
 // The outcomes, named like the label of notifier_events_total. Every event ends in exactly one outcome.
 const (
 	Sent      Result = "sent"
-	Dropped   Result = "dropped"
-	Duplicate Result = "duplicate"
-	Dead      Result = "dead"
-	Expired   Result = "expired"
-	Folded    Result = "folded"
+	Dropped   Result = "dropped"   // denied by a limit
+	Duplicate Result = "duplicate" // another message with the same ID was admitted
+	Dead      Result = "dead"      // stored as a dead letter
+	Expired   Result = "expired"   // stored too long ago
+	Folded    Result = "folded"    // counted in a message of its key
 )
 
 // The steps. An event may take any number of them, and has an outcome later.

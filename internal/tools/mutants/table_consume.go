@@ -238,7 +238,7 @@ var ofConsume = []mutant{
 		bug:  "An event that somebody delivered before is counted once more.",
 		file: "internal/consume/settle.go",
 		old:  `return settlement{message: c.message}`,
-		new:  `return settlement{message: c.message, outcome: Sent}`,
+		new:  `return settlement{message: c.message, outcome: journal.Sent}`,
 		test: "./internal/consume -run ^TestOutcomes$/^done$",
 	},
 	{
@@ -585,7 +585,7 @@ var ofConsume = []mutant{
 		bug:  "An event that somebody else is delivering is acknowledged, and lost if they fail.",
 		file: "internal/consume/decide.go",
 		old:  `d.settler.nak(c.message, decision.Wait+jitter(50*time.Millisecond))`,
-		new:  `d.settler.settle(settlement{message: c.message, outcome: Duplicate})`,
+		new:  `d.settler.settle(settlement{message: c.message, outcome: journal.Duplicate})`,
 		test: "./internal/consume -run ^TestUndecided$",
 	},
 	{
