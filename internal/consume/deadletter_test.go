@@ -152,7 +152,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	e := testkit.Must(m.decode(testDecoder))(t)
 	fault := event.NewFault(event.ReasonRejected, "invalid_blocks", nil)
 	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
-		moved := &message{Msg: m.Msg, arrival: arrival{stream: testNames.RoomStream, sequence: sequence}, entry: new(m.entryFor(e, room.Channel))}
+		moved := &message{Msg: m.Msg, meta: &jetstream.MsgMetadata{Stream: testNames.RoomStream, Sequence: jetstream.SequencePair{Stream: sequence}}, entry: new(m.entryFor(e, room.Channel))}
 		change(moved.entry)
 		return moved
 	}

@@ -134,5 +134,5 @@ func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 
 // deliveredBefore reports whether a worker may have received the event before.
 func (m *message) deliveredBefore(forgotten time.Time) bool {
-	return m.arrival.delivered > 1 || m.from.inRoom || m.arrival.stored.Before(forgotten)
+	return m.meta.NumDelivered > 1 || m.from.inRoom || m.meta.Timestamp.Before(forgotten)
 }

@@ -53,7 +53,7 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 // enter gives a delivery a place in its channel's lane. It returns false if the event has to wait in the room.
 func (v *deliverer) enter(d *delivery) bool {
 	d.place = v.lanes.Enter(lane.Delivery{
-		Channel: d.destination, Size: d.message.size, Queued: d.fromQueue(), Again: d.tries.count > 0, Since: d.message.entry.Since,
+		Channel: d.destination, Size: d.message.size, Queued: d.fromQueue(), Again: d.attempts > 0, Since: d.message.entry.Since,
 		Critical: d.event.Severity == event.SeverityCritical,
 	})
 	return d.place != nil
@@ -141,8 +141,8 @@ func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, 
 	if *refused {
 		return "", nil, false
 	}
-	if d.tries.count++; d.tries.count == 1 {
-		d.tries.first = began
+	if d.attempts++; d.attempts == 1 {
+		d.began = began
 	}
 	failure = failureOf(err, d.destination)
 	if failure == nil {
@@ -186,7 +186,7 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 		return
 	}
 	d.admission.release(l.ending())
-	if d.fromQueue() && d.place != nil && d.tries.count == 0 && delay > 0 { // the whole queue waits for the channel
+	if d.fromQueue() && d.place != nil && d.attempts == 0 && delay > 0 { // the whole queue waits for the channel
 		v.lanes.Rest(d.destination, max(delay, lane.MemoryWait+2*pollTime)) // the next request comes well after the nak
 		v.lanes.AwaitFetched(l.waiting, d.message.from.lane())              // the open request would bring the event back behind later ones
 		v.lanes.AwaitFetched(l.waiting, d.destination)

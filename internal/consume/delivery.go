@@ -23,7 +23,8 @@ type delivery struct {
 	unshown     unshown
 	prepared    *preparation
 	destination string
-	tries       tries
+	attempts    int       // of this worker at the post
+	began       time.Time // when the first of them began
 	doubt       doubt
 	place       *lane.Place // in its channel's lane; nil: it has none
 	element     *held       // of the pool
@@ -36,12 +37,6 @@ type delivery struct {
 type admission struct {
 	grant   store.Grant
 	inDoubt bool // an attempt, perhaps of another worker, may have delivered the event
-}
-
-// tries are the attempts of this worker at the post.
-type tries struct {
-	count int
-	first time.Time // when the first of them began
 }
 
 // lose records that another worker may be delivering the event by now.

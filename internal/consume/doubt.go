@@ -52,7 +52,7 @@ func (u *doubts) about(c candidate, decision *store.Decision) doubt {
 	}
 	first := attempted
 	if first.IsZero() {
-		first = c.arrival.stored
+		first = c.meta.Timestamp
 	}
 	return doubt{open: true, first: c.received.Add(-u.streams.Clock.At(c.received).Sub(first)), last: c.received}
 }

@@ -58,12 +58,12 @@ func TestBackoffGoesOn(t *testing.T) {
 	f.event("payments", "order-1")
 	// A delivery from its channel's queue goes back to that queue.
 	d := &delivery{
-		message: f.taken(w, usualAckWait), admission: admission{grant: &fakeGrant{calls: f.calls}}, tries: tries{count: 1, first: time.Now()},
+		message: f.taken(w, usualAckWait), admission: admission{grant: &fakeGrant{calls: f.calls}}, attempts: 1, began: time.Now(),
 		destination: "C1",
 	}
 	d.message.from = &pullRequest{source: source{inRoom: true, channel: "C1"}}
 	for deliveries, want := range map[uint64]time.Duration{1: firstBackoff, 2: 4 * time.Second, 3: longestBackoff, 1000: longestBackoff} {
-		d.message.arrival.delivered = deliveries
+		d.message.meta.NumDelivered = deliveries
 		delay, _ := w.decider.deliverer.failed(lifeOf(t.Context()), d, &sink.Error{Class: sink.Transient, Err: errScripted})
 		if again := want < patience/2; again && (delay < want*3/4 || delay > want*5/4) {
 			t.Errorf("back-off after delivery %d: got %v, want about %v", deliveries, delay, want)

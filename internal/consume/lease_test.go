@@ -149,8 +149,8 @@ func TestAfterTheLease(t *testing.T) {
 	sequence := f.event("payments", "order-1")
 	late := f.taken(w, ackWait)
 	current := f.taken(w, ackWait) // the redelivery
-	if late.lease.left() > 0 || current.arrival.delivered != 2 {
-		t.Fatalf("got %v left of the lease and delivery %d, want none left and delivery 2", late.lease.left(), current.arrival.delivered)
+	if late.lease.left() > 0 || current.meta.NumDelivered != 2 {
+		t.Fatalf("got %v left of the lease and delivery %d, want none left and delivery 2", late.lease.left(), current.meta.NumDelivered)
 	}
 
 	w.settler.nak(late, 0)

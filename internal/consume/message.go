@@ -49,26 +49,17 @@ type pullRequest struct {
 // cost the garbage collector more.
 type message struct {
 	jetstream.Msg
-	spanState
-	arrival arrival
-	lease   lease
-	about   about
-	from    *pullRequest
-	entry   *room.Entry // origin of the event, and what it waited for; not nil
-	size    int         // bytes of the subject, the headers and the body
-	decoded *decoded    // result of bodies; nil: not decoded
-	hand    *hand
-	weight  atomic.Int64 // bytes that count in hand; 0: the message is not in hand
-}
-
-// arrival is where a message is stored, and how it was delivered.
-type arrival struct {
-	stream    string // the stream that stores the message
-	consumer  string // the consumer that delivered the message
-	sequence  uint64
-	stored    time.Time
-	behind    uint64 // undelivered messages of its source at that time
-	delivered uint64 // number of deliveries by the consumer, including this one
+	span     *tracing.Span          // of its event; nil: no span
+	untraced bool                   // no span yet; one is started only if the event is admitted
+	meta     *jetstream.MsgMetadata // where it is stored, and how it was delivered; NumPending: undelivered messages of its source at that time
+	lease    lease
+	about    about
+	from     *pullRequest
+	entry    *room.Entry // origin of the event, and what it waited for; not nil
+	size     int         // bytes of the subject, the headers and the body
+	decoded  *decoded    // result of bodies; nil: not decoded
+	hand     *hand
+	weight   atomic.Int64 // bytes that count in hand; 0: the message is not in hand
 }
 
 // about is what is known of a message's event, beside its entry.
@@ -80,12 +71,6 @@ type about struct {
 	cost     int
 	pair     string // of a firing or resolved event; "" for none
 	resolves bool
-}
-
-// spanState is whether a message's event has a span.
-type spanState struct {
-	span     *tracing.Span // nil: no span
-	untraced bool          // no span yet; one is started only if the event is admitted
 }
 
 // lease is how long a message certainly belongs to this worker. Its methods may be called concurrently.
@@ -114,11 +99,8 @@ func newMessage(msg jetstream.Msg, by *pullRequest, ackWait time.Duration) (*mes
 	}
 	at := room.Origin{Stream: meta.Stream, Sequence: meta.Sequence.Stream, Stored: meta.Timestamp}
 	return &message{
-		Msg: msg,
-		arrival: arrival{
-			stream: meta.Stream, consumer: meta.Consumer, sequence: meta.Sequence.Stream, stored: meta.Timestamp, behind: meta.NumPending,
-			delivered: meta.NumDelivered,
-		},
+		Msg:   msg,
+		meta:  meta,
 		lease: lease{deadline: by.asked.Add(ackWait)},
 		from:  by,
 		entry: entryOf(by.source, msg.Subject(), msg.Headers(), at),
@@ -138,10 +120,10 @@ func entryOf(from source, subject string, header nats.Header, at room.Origin) *r
 }
 
 // Consumer implements settle.Message, with Sequence, Size and Reply.
-func (m *message) Consumer() string { return m.arrival.consumer }
+func (m *message) Consumer() string { return m.meta.Consumer }
 
 // Sequence returns the message's sequence in its stream.
-func (m *message) Sequence() uint64 { return m.arrival.sequence }
+func (m *message) Sequence() uint64 { return m.meta.Sequence.Stream }
 
 // Size returns roughly how many bytes the message takes in memory.
 func (m *message) Size() int { return messageBytes + m.size }
@@ -152,8 +134,8 @@ func (m *message) forged() bool { return m.from.inRoom && !trusted.IsMarked(m.He
 // attempted returns the time before which no delivery of the message, or of the messages before it, has posted the event; zero: none has
 // posted it.
 func (m *message) attempted() time.Time {
-	if m.entry.Attempted.IsZero() && m.arrival.delivered > 1 {
-		return m.arrival.stored
+	if m.entry.Attempted.IsZero() && m.meta.NumDelivered > 1 {
+		return m.meta.Timestamp
 	}
 	return m.entry.Attempted
 }

@@ -92,7 +92,7 @@ type goal struct {
 // nameOf returns the name (Nats-Msg-Id) with which a message goes to the room. A redelivery has the same name, so JetStream stores the
 // message once.
 func nameOf(m *message) string {
-	return fmt.Sprintf("room-%s-%d-%d", m.arrival.stream, m.arrival.sequence, m.arrival.stored.UnixMilli())
+	return fmt.Sprintf("room-%s-%d-%d", m.meta.Stream, m.meta.Sequence.Stream, m.meta.Timestamp.UnixMilli())
 }
 
 // newMove returns the move of an event.

@@ -165,13 +165,13 @@ func (p *puller) pass(ctx context.Context, msg jetstream.Msg, by *pullRequest) t
 		return 0
 	}
 	if !by.inRoom {
-		p.inbox.behind.Store(m.arrival.behind > 0)
+		p.inbox.behind.Store(m.meta.NumPending > 0)
 	}
 	if by.deciding != nil {
 		by.deciding.Add(1)
 	}
 	start := time.Now()
-	p.hand.arrived(m.arrival.consumer, m.Size())
+	p.hand.arrived(m.meta.Consumer, m.Size())
 	p.hand.take(ctx, m)
 	p.inbox.messages <- m
 	return time.Since(start)

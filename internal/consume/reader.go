@@ -51,8 +51,8 @@ func (r *reader) tooOld(now time.Time, m *message) bool {
 // leastAge returns the minimum time since an event was stored, by the server's clock.
 func (r *reader) leastAge(m *message) time.Duration {
 	latest := r.streams.Clock.Earliest(time.Now())
-	if m.arrival.stored.After(latest) { // the time at which it came back from the room
-		latest = m.arrival.stored
+	if m.meta.Timestamp.After(latest) { // the time at which it came back from the room
+		latest = m.meta.Timestamp
 	}
 	return latest.Sub(m.entry.Since)
 }

@@ -57,7 +57,7 @@ func TestPullAfterReconnect(t *testing.T) {
 	testkit.NoError(t, w.streams.Connection.Conn.ForceReconnect())
 	second := receive(t, "the request after the reconnect", consumer.asked)
 	first <- late
-	testkit.Equal(t, receive(t, "the message of the first request", w.puller.inbox.messages).arrival.sequence, 1, "sequence of the message")
+	testkit.Equal(t, receive(t, "the message of the first request", w.puller.inbox.messages).meta.Sequence.Stream, 1, "sequence of the message")
 
 	cancel()
 	close(first)

@@ -101,7 +101,7 @@ func (r *replanner) asked(m *message) bool {
 // replan fulfils a request.
 func (r *replanner) replan(ctx context.Context, m *message) {
 	rules := r.throttle.Rules()
-	if !rules.Reaches(m.Headers().Get(room.HeaderLimits)) && r.streams.Clock.Since(m.arrival.stored) < reachedWithin {
+	if !rules.Reaches(m.Headers().Get(room.HeaderLimits)) && r.streams.Clock.Since(m.meta.Timestamp) < reachedWithin {
 		r.settler.nak(m, rulesEvery)
 		return
 	}

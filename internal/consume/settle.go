@@ -115,7 +115,7 @@ type stored struct {
 
 // storedAs returns the identity of a message.
 func storedAs(m *message) stored {
-	return stored{m.arrival.stream, m.arrival.sequence, m.arrival.stored.UnixNano()}
+	return stored{m.meta.Stream, m.meta.Sequence.Stream, m.meta.Timestamp.UnixNano()}
 }
 
 // mostLate bounds the remembered late settlements: more than all instances together can have unacknowledged.
@@ -287,7 +287,7 @@ func (s *settler) storeLetter(ctx context.Context, m *message, e event.Event, fa
 	s.reporter.trace(m, time.Now())
 	err := s.letters.Store(ctx, deadletters.Dead{
 		Entry: m.entryFor(e, ""), First: s.reader.firstLevel(m, e), Header: m.Headers(), Body: m.Data(),
-		Sequence: m.arrival.sequence, Deliveries: m.arrival.delivered, Fault: fault, TraceID: m.span.TraceID(),
+		Sequence: m.meta.Sequence.Stream, Deliveries: m.meta.NumDelivered, Fault: fault, TraceID: m.span.TraceID(),
 	})
 	s.writing.Note(err)
 	if err != nil {
@@ -313,7 +313,7 @@ func (s *settler) terminate(m *message, fault *event.Fault) {
 func (s *settler) extend(ctx context.Context, m *message) error {
 	left := m.lease.left()
 	if left <= 0 {
-		return fmt.Errorf("extending the lease on message %d: it has run out", m.arrival.sequence)
+		return fmt.Errorf("extending the lease on message %d: it has run out", m.meta.Sequence.Stream)
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(left, s.lease/6))
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/plain"
@@ -94,7 +95,7 @@ func TestCountedOnceThoughLate(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	other := func(sequence uint64, stored time.Time, connection uint64, deadline time.Time) *message {
-		return &message{arrival: arrival{sequence: sequence, stored: stored}, from: &pullRequest{connection: connection}, entry: new(room.Entry), lease: lease{deadline: deadline}}
+		return &message{meta: &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: sequence}, Timestamp: stored}, from: &pullRequest{connection: connection}, entry: new(room.Entry), lease: lease{deadline: deadline}}
 	}
 	on := func(connection uint64, deadline time.Time) *message { return other(7, start, connection, deadline) }
 	inTime, over := start.Add(time.Hour), start.Add(-time.Second) // other tests may run in between

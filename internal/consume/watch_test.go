@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -26,19 +28,19 @@ func TestAgesByTheServersClock(t *testing.T) {
 	w := f.newWorker(func(o *setup) { mayDelay(o); o.MaxAge = time.Hour })
 	const doubt = 2 * patience
 	skew(w, -48*time.Hour, doubt) // as of a host that is two days ahead
-	m := &message{from: new(pullRequest), entry: new(room.Entry), arrival: arrival{stored: time.Now().Add(-48 * time.Hour)}}
-	m.entry.Since = m.arrival.stored
+	m := &message{from: new(pullRequest), entry: new(room.Entry), meta: &jetstream.MsgMetadata{Timestamp: time.Now().Add(-48 * time.Hour)}}
+	m.entry.Since = m.meta.Timestamp
 	testkit.Equal(t, w.decider.intake.reader.tooOld(time.Now(), m), false, "a fresh message is too old")
-	m.entry.Since = m.arrival.stored.Add(-61 * time.Minute)
+	m.entry.Since = m.meta.Timestamp.Add(-61 * time.Minute)
 	testkit.Equal(t, w.decider.intake.reader.tooOld(time.Now(), m), true, "a message of 61 minutes ago is too old")
 	c := candidate{message: m, event: event.Event{ID: "order-1", Category: "payments"}}
-	m.entry.Subject, m.entry.Since = "notify.payments", m.arrival.stored
+	m.entry.Subject, m.entry.Since = "notify.payments", m.meta.Timestamp
 	f.event("payments", "order-1")
 	taken := f.taken(w, usualAckWait)
 	c.Msg = taken.Msg
 	stored := w.mover.newMove(c, goal{reason: room.Slot, in: time.Hour}).toStore.messages[0]
 	at, err := time.Parse(time.RFC3339, strings.TrimPrefix(stored.Header.Get("Nats-Schedule"), "@at "))
-	if in := at.Sub(m.arrival.stored) - doubt; err != nil || in < time.Hour || in > time.Hour+patience {
+	if in := at.Sub(m.meta.Timestamp) - doubt; err != nil || in < time.Hour || in > time.Hour+patience {
 		t.Errorf("it comes back in %v of the latest time that the server may show (%v), want an hour", in, err)
 	}
 	m.entry.Since = w.streams.Clock.Now()

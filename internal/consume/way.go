@@ -62,7 +62,7 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 			i.pool.run(func() { i.replans.replan(l.working, m) })
 			continue
 		}
-		if m.arrival.delivered > 1 && m.decoded == nil {
+		if m.meta.NumDelivered > 1 && m.decoded == nil {
 			i.metrics.Redelivered(1)
 		}
 		if m.entry.Reason == room.Update {
@@ -316,14 +316,14 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		return 0, true
 	case sink.Misconfigured:
 		v.health.misconfigure(d, failure)
-		delay = retryDelay(misconfiguredBackoff, d.tries.count-1)
+		delay = retryDelay(misconfiguredBackoff, d.attempts-1)
 		if failure.OfChannel {
 			v.lanes.Pause(l.working, d.destination, delay)
 		}
 		return delay, true
 	case sink.Unknown:
 		d.admission.inDoubt = true
-		d.doubt.attempted(d.tries.first, time.Now())
+		d.doubt.attempted(d.began, time.Now())
 	case sink.Transient, sink.Rejected, sink.OK:
 	}
 	if l.working.Err() != nil {
@@ -331,8 +331,8 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		return 0, false
 	}
 	v.health.failed(d, failure)
-	delay = retryDelay(firstBackoff, d.tries.count-1+attemptsPerDelivery*int(min(d.message.arrival.delivered-1, enoughDoublings)))
-	if time.Since(d.tries.first)+delay+v.sendTimeout > v.settler.lease { // another attempt would not end within the first lease
+	delay = retryDelay(firstBackoff, d.attempts-1+attemptsPerDelivery*int(min(d.message.meta.NumDelivered-1, enoughDoublings)))
+	if time.Since(d.began)+delay+v.sendTimeout > v.settler.lease { // another attempt would not end within the first lease
 		v.postpone(l, d, delay)
 		return 0, false
 	}

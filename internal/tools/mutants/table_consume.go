@@ -328,8 +328,8 @@ var ofConsume = []mutant{
 		name: "moved-under-another-name",
 		bug:  "An event that is delivered again after its move is stored in the room once more.",
 		file: "internal/consume/move.go",
-		old:  `fmt.Sprintf("room-%s-%d-%d", m.arrival.stream, m.arrival.sequence, m.arrival.stored.UnixMilli())`,
-		new:  `fmt.Sprintf("room-%s-%d-%d-%d", m.arrival.stream, m.arrival.sequence, m.arrival.stored.UnixMilli(), m.arrival.delivered)`,
+		old:  `fmt.Sprintf("room-%s-%d-%d", m.meta.Stream, m.meta.Sequence.Stream, m.meta.Timestamp.UnixMilli())`,
+		new:  `fmt.Sprintf("room-%s-%d-%d-%d", m.meta.Stream, m.meta.Sequence.Stream, m.meta.Timestamp.UnixMilli(), m.meta.NumDelivered)`,
 		test: "./internal/consume -run ^TestMovedOnceAfterACrash$",
 	},
 	{
