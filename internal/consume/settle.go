@@ -80,7 +80,14 @@ func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, let
 		drops:   dropCounter{o.Drops, o.ShowsFolds},
 		writing: oplog.NewCondition(o.Logger, "cannot store dead letters", "storing dead letters again"),
 	}
-	s.settlers = newSettlers(o.Streams.Connection.Conn, s.lease, s.confirmed)
+	s.settlers = settle.New(settle.Options[settlement]{
+		Conn: o.Streams.Connection.Conn, Confirmed: s.confirmed, Patience: patientFor * s.lease,
+		Abandoned: func(batch []settlement) {
+			for _, settled := range batch {
+				settled.span.Left(tracing.Unconfirmed)
+			}
+		},
+	})
 	return s
 }
 
@@ -124,18 +131,6 @@ const mostLate = 2 * stream.MaxAckPending
 // patientFor is how long a settler waits for the confirmation of an acknowledgement, as a multiple of the acknowledgement wait. After that,
 // the server's redelivery settles the message.
 const patientFor = 4
-
-// newSettlers creates the settlers of all consumers. They call confirmed with the messages whose acknowledgements are confirmed.
-func newSettlers(conn *nats.Conn, ackWait time.Duration, confirmed func(batch []settlement, failed time.Time)) *settle.Settlers[settlement] {
-	return settle.New(settle.Options[settlement]{
-		Conn: conn, Confirmed: confirmed, Patience: patientFor * ackWait,
-		Abandoned: func(batch []settlement) {
-			for _, settled := range batch {
-				settled.span.Left(tracing.Unconfirmed)
-			}
-		},
-	})
-}
 
 // count counts confirmed settlements, and returns them with their kinds. If a late settlement was preceded by a redelivery, only the first
 // of the two is counted and returned. Failed is when the consumer last failed to confirm; zero: never.

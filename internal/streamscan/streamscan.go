@@ -109,7 +109,7 @@ func (r *reader[T]) readPiece(ctx context.Context, from, to uint64) ([]T, error)
 	var part []T
 	for m, err := range From(ctx, r.stream, r.of.Subject, from) {
 		if err != nil {
-			return nil, fmt.Errorf("getting the messages from %d of stream %q: %w", from, r.of.Stream, cmp.Or(context.Cause(ctx), err))
+			return nil, fmt.Errorf("reading stream %q from message %d on: %w", r.of.Stream, from, cmp.Or(context.Cause(ctx), err))
 		}
 		if m.Sequence > to {
 			break
