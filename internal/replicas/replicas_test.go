@@ -1,15 +1,19 @@
 package replicas_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/replicas"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // One replica is the answer to a cluster that is too small, and to nothing else.
@@ -73,4 +77,39 @@ func TestCreateInYoungCluster(t *testing.T) {
 			t.Errorf("tried %v replicas, %v, want three again", tried, err)
 		}
 	})
+}
+
+// late is a JetStream that finds no stream at first: another instance creates the stream meanwhile.
+type late struct {
+	jetstream.JetStream
+	asked bool
+}
+
+func (l *late) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	if !l.asked {
+		l.asked = true
+		return nil, jetstream.ErrStreamNotFound
+	}
+	return l.JetStream.Stream(ctx, name)
+}
+
+// A stream is created once, and never changed.
+func TestEnsureStream(t *testing.T) {
+	t.Parallel()
+	js := servertest.JetStream(t, servertest.StartNATS(t).URL)
+	config := jetstream.StreamConfig{Name: "EVENTS", Subjects: []string{"events"}, Description: "first"}
+	for _, test := range []struct {
+		js   jetstream.JetStream
+		want int
+	}{{js, 1}, {js, 0}, {&late{JetStream: js}, 0}} {
+		stream, created, err := replicas.EnsureStream(t.Context(), test.js, config, replicas.Auto)
+		testkit.NoError(t, err)
+		testkit.Equal(t, created, test.want, "replicas that were created")
+		testkit.Equal(t, stream.CachedInfo().Config.Description, "first", "description")
+		config.Description = "later"
+	}
+	config.Name = "OTHERS"
+	if _, _, err := replicas.EnsureStream(t.Context(), js, config, 1); err == nil || !strings.Contains(err.Error(), `creating stream "OTHERS"`) {
+		t.Errorf("error of a stream with subjects of another one: got %v, want one with its name", err)
+	}
 }
