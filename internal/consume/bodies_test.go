@@ -165,10 +165,7 @@ func TestBytesInHand(t *testing.T) {
 	release := newGate(t)
 	f.holdPosts(release)
 	const events, size = 2000, heavyBytes - 1000
-	for range events {
-		testkit.Must(f.js.PublishAsync("notify.payments", []byte(strings.Repeat("x", size))))(t)
-	}
-	<-f.js.PublishAsyncComplete()
+	f.publishAsync(events, func(int) (subject, body string) { return "notify.payments", strings.Repeat("x", size) })
 	w := f.start(func(o *setup) { o.Concurrency = events })
 	f.eventually("all events are delivered to the worker, and few are in hand", func() bool {
 		testkit.AtMost(t, w.puller.hand.held(), mostInHand, "bytes in hand")

@@ -1,8 +1,6 @@
 package consume
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -109,27 +107,4 @@ func (f *fixture) connectLimited() *stream.Connection {
 	c := f.connectAs(stream.ConnectOptions{URL: f.server.URL, User: "limited", Password: "secret"})
 	f.eventually("it is connected", c.Conn.IsConnected)
 	return c
-}
-
-// TestDenialIsNamed denies a subject. The log and Ready name it. Without the name the denial looks like a timeout.
-func TestDenialIsNamed(t *testing.T) {
-	t.Parallel()
-	const info = "$JS.API.CONSUMER.INFO.EVENTS.notifier"
-	f := limited(t, info)
-	f.provision(usualAckWait)
-	c := f.connectLimited()
-	o := f.setup().client
-	o.Connection, o.Provision = c, false
-	client := f.newClient(o)
-	ctx, cancel := context.WithCancel(t.Context())
-	prepared := make(chan error, 1)
-	go func() { prepared <- client.Find(ctx) }()
-	f.eventually("the probe names it", func() bool { err := client.Ready(); return err != nil && strings.Contains(err.Error(), info) })
-	cancel()
-	if err := <-prepared; !errors.Is(err, context.Canceled) {
-		t.Errorf("error of Find: got %v, want %v", err, context.Canceled)
-	}
-	if lines := f.log.Lines("nats permission is missing"); len(lines) != 1 || !strings.Contains(lines[0], info) {
-		t.Errorf("lines: got %q, want one with %s", lines, info)
-	}
 }

@@ -75,10 +75,9 @@ func TestForgedQueues(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(usualAckWait)
-	for i := range mostUnserved + 1 {
-		testkit.Must(f.js.PublishAsync(testNames.Room().Channel(room.Token(fmt.Sprint("#forged", i)), "security"), nil))(t)
-	}
-	<-f.js.PublishAsyncComplete()
+	f.publishAsync(mostUnserved+1, func(i int) (subject, body string) {
+		return testNames.Room().Channel(room.Token(fmt.Sprint("#forged", i)), "security"), ""
+	})
 	earlier := testNames.Room().Channel(room.Token("#earlier"), "security")
 	testkit.Must(f.js.Publish(t.Context(), earlier, nil))(t) // forged too
 	f.putInRoom(earlier, room.Entry{

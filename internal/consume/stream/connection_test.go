@@ -1,6 +1,8 @@
 package stream
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -95,5 +97,25 @@ func TestReconnectsSoon(t *testing.T) {
 	o := f.connect(ConnectOptions{URL: f.server.URL}).Conn.Opts
 	if wait := o.ReconnectWait + max(o.ReconnectJitter, o.ReconnectJitterTLS); wait > 200*time.Millisecond {
 		t.Errorf("longest wait between attempts to reconnect: got %v, want at most 200ms", wait)
+	}
+}
+
+// TestDenialIsNamed denies a subject. The log and Ready name it. Without the name the denial looks like a timeout.
+func TestDenialIsNamed(t *testing.T) {
+	t.Parallel()
+	const info = "$JS.API.CONSUMER.INFO.EVENTS.notifier"
+	f := limited(t, info)
+	f.provision()
+	client := testkit.Must(NewClient(Options{Connection: f.connectLimited(), Names: testNames, AckWait: ackWait, Logger: f.log.Logger()}))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	prepared := make(chan error, 1)
+	go func() { prepared <- client.Find(ctx) }()
+	f.eventually("the probe names it", func() bool { err := client.Ready(); return err != nil && strings.Contains(err.Error(), info) })
+	cancel()
+	if err := <-prepared; !errors.Is(err, context.Canceled) {
+		t.Errorf("error of Find: got %v, want %v", err, context.Canceled)
+	}
+	if lines := f.log.Lines("nats permission is missing"); len(lines) != 1 || !strings.Contains(lines[0], info) {
+		t.Errorf("lines: got %q, want one with %s", lines, info)
 	}
 }
