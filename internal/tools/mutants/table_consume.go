@@ -585,7 +585,7 @@ var ofConsume = []mutant{
 		bug:  "An event that somebody else is delivering is acknowledged, and lost if they fail.",
 		file: "internal/consume/decide.go",
 		old:  `d.settler.nak(c.message, decision.Wait+jitter(50*time.Millisecond))`,
-		new:  `d.settler.settle(settlement{message: c.message, outcome: journal.Duplicate})`,
+		new:  `d.settler.settle(settlement{message: c.message, outcome: "duplicate"})`,
 		test: "./internal/consume -run ^TestUndecided$",
 	},
 	{
