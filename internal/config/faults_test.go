@@ -91,7 +91,7 @@ var badValues = []struct {
 	{"SLACK_ROUTES", "is reserved, use NOTIFIER_SLACK_CHANNEL", []string{"*=#c", "global=#c"}},
 	{"SLACK_MENTIONS", `entry "@here" is not path=mention; expected path=mention,… such as`, []string{"@here"}},
 	{"SLACK_MENTIONS", `" is not @here, @channel, @everyone, the ID of a user or group, or the handle of a group`, []string{
-		"a=here", "a=@here+", "a=<!here>", "a=@Oncall", "a=@C0123ABCD", "a=@" + strings.Repeat("h", 81), "a=@jane doe",
+		"a=here", "a=@here+", "a=<!here>", "a=@Oncall", "a=@C0123ABCD", "a=@" + strings.Repeat("h", 81), "a=@jane doe", "a=@x>", "a=@x|y", "a=@été", "a=@B0123ABCD",
 	}},
 	{"SLACK_MENTIONS", `"@here" is set twice`, []string{"a=@here+@here"}},
 	{"SLACK_MENTIONS", "may hold only", []string{"a.>=@here"}},

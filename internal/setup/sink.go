@@ -74,7 +74,7 @@ func Slack(settings config.Config, o SinkOptions) (*slack.Sink, error) {
 		Readings: readings,
 		Observe:  o.Observe,
 		Version:  o.Version,
-	})
+	}), nil
 }
 
 // ChannelIDs returns the IDs of channels that the workers share.

@@ -53,7 +53,7 @@ func newTestSlack(t testing.TB, o Options) *Sink {
 	if o.TemplateFailed == nil {
 		o.TemplateFailed = func(error) {}
 	}
-	s := testkit.Must(New(o))(t)
+	s := New(o)
 	t.Cleanup(s.Close)
 	return s
 }

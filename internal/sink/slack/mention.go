@@ -12,60 +12,40 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 )
 
-const (
-	// lookUpPause is the time between unsuccessful look-ups of handles.
-	lookUpPause = time.Minute
-)
+// lookUpPause is the time between unsuccessful look-ups of handles.
+const lookUpPause = time.Minute
 
 var (
-	mentionedUser   = regexp.MustCompile(`^[UW][A-Z0-9]{2,}$`)
-	mentionedGroup  = regexp.MustCompile(`^S[A-Z0-9]{2,}$`)
-	mentionedHandle = regexp.MustCompile(`^[a-z0-9._-]{1,80}$`)
+	mentionedUser  = regexp.MustCompile(`^[UW][A-Z0-9]{2,}$`)
+	mentionedGroup = regexp.MustCompile(`^S[A-Z0-9]{2,}$`)
 )
 
 var errNoUserGroup = errors.New("no user group has this handle")
 
 // mentionMarkup returns Slack's markup for a mention. It returns "" for the handle of a user group: its markup needs its ID.
-func mentionMarkup(name string) (string, error) {
+func mentionMarkup(name string) string {
 	switch {
 	case name == "here", name == "channel", name == "everyone":
-		return "<!" + name + ">", nil
+		return "<!" + name + ">"
 	case mentionedUser.MatchString(name):
-		return "<@" + name + ">", nil
+		return "<@" + name + ">"
 	case mentionedGroup.MatchString(name):
-		return userGroupMarkup(name), nil
-	case mentionedHandle.MatchString(name):
-		return "", nil
+		return userGroupMarkup(name)
 	}
-	return "", fmt.Errorf("mention %q is not @here, @channel, @everyone, a user's ID such as @U0123ABCD, a user group's ID"+
-		" such as @S0123ABCD, or a user group's handle such as @oncall-security", "@"+plain.Short(name, 100))
+	return ""
 }
 
 func userGroupMarkup(id string) string { return "<!subteam^" + id + ">" }
-
-// mentionNames returns every mention in the table, each once.
-func mentionNames(table event.Table[[]string]) []string {
-	var names []string
-	for _, entry := range table.Entries() {
-		for _, name := range entry.Value {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
-	}
-	return names
-}
 
 // mentionsOf returns the mentions of a category, joined by blanks. It leaves out a handle if group returns "".
 func mentionsOf(table event.Table[[]string], category string, group func(handle string) string) string {
 	entry, _ := table.Nearest(category)
 	var found []string
 	for _, name := range entry.Value {
-		markup, _ := mentionMarkup(name)
+		markup := mentionMarkup(name)
 		if markup == "" {
 			markup = group(name)
 		}
@@ -99,11 +79,15 @@ type mentions struct {
 }
 
 // handles returns the handles in the table, each once.
-func (m *mentions) handles() []string {
-	return slices.DeleteFunc(mentionNames(m.table), func(name string) bool {
-		markup, _ := mentionMarkup(name)
-		return markup != ""
-	})
+func (m *mentions) handles() (handles []string) {
+	for _, entry := range m.table.Entries() {
+		for _, name := range entry.Value {
+			if mentionMarkup(name) == "" && !slices.Contains(handles, name) {
+				handles = append(handles, name)
+			}
+		}
+	}
+	return handles
 }
 
 // of returns the mentions of a category, joined by blanks.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,36 +15,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
-
-func TestMentionMarkup(t *testing.T) {
-	t.Parallel()
-	for _, handle := range []string{"on.call_2", "7x24"} {
-		testkit.Equal(t, testkit.Must(mentionMarkup(handle))(t), "", "markup of the handle %s", handle)
-	}
-	for _, name := range []string{
-		"", "@here", "<!here>", "here ", " here", "Here", "HERE", "C0123ABCD", "B0123ABCD", "on call", "oncall,", "oncall>", "oncall|x",
-		"été", "x\n", "\u202ex", strings.Repeat("x", 81),
-	} {
-		got, err := mentionMarkup(name)
-		if err == nil || got != "" {
-			t.Errorf("%q: got %q, want an error", name, got)
-		} else if message := err.Error(); strings.ContainsAny(message, "\n\u202e") || len(message) > 400 {
-			t.Errorf("%q: got %q, want one line of 400 bytes at most", name, message)
-		}
-	}
-}
-
-func FuzzMentionMarkup(f *testing.F) {
-	for _, name := range []string{"here", "U0123ABCD", "S0123ABCD", "oncall", "<!here>", "a|b", "\x00"} {
-		f.Add(name)
-	}
-	f.Fuzz(func(t *testing.T, name string) {
-		markup, err := mentionMarkup(name)
-		if err == nil && (strings.ContainsAny(name, "<>|&! \n") || markup != "" && strings.Count(markup, "<") != 1) {
-			t.Errorf("%q: got %q, want an error or one mention", name, markup)
-		}
-	})
-}
 
 func TestMention(t *testing.T) {
 	t.Parallel()

@@ -3,8 +3,6 @@ package slack
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -23,7 +21,7 @@ import (
 // webhookDestination is the Destination of every event with a webhook.
 const webhookDestination = "webhook"
 
-// Options are the settings of a Slack sink. The functions are required and must not block.
+// Options are the settings of a Slack sink, as package config has checked them. The functions are required and must not block.
 type Options struct {
 	// Token makes a bot post with chat.postMessage. WebhookURL is an incoming webhook. One of them is set.
 	Token, WebhookURL string
@@ -96,13 +94,10 @@ var (
 	_ sink.Finder  = (*Sink)(nil)
 )
 
-// New makes a sink without calling Slack. Its error joins every fault of the options and holds no secret.
-func New(o Options) (*Sink, error) {
+// New makes a sink without calling Slack.
+func New(o Options) *Sink {
 	o.APIURL = strings.TrimRight(cmp.Or(o.APIURL, slack.APIURL), "/") + "/"
-	webhook := parseURL(o.WebhookURL)
-	if err := errors.Join(o.faults(webhook)...); err != nil {
-		return nil, err
-	}
+	webhook, _ := url.Parse(o.WebhookURL)
 	transport := client.NewTransport()
 	requests := client.New(client.Options{
 		Sink: "slack", Transport: transport, UserAgent: strings.TrimSuffix("notifier/"+o.Version, "/"),
@@ -124,47 +119,7 @@ func New(o Options) (*Sink, error) {
 		channels: newChannels(w, o.IDs),
 		routes:   newRoutes(&o),
 		history:  newHistory(w, o.Readings),
-	}, nil
-}
-
-// faults returns every fault of the options. webhook is the parsed WebhookURL.
-func (o *Options) faults(webhook *url.URL) []error {
-	var faults []error
-	api := parseURL(o.APIURL)
-	for _, rule := range []struct {
-		broken bool
-		fault  string
-	}{
-		{o.Token == "" && o.WebhookURL == "", "a token or a webhook URL is needed"},
-		{o.Token != "" && o.WebhookURL != "", "a token and a webhook URL exclude each other"},
-		{o.Token != "" && o.Channel == "", "a token needs a channel"},
-		{o.Timeout <= 0, fmt.Sprintf("the timeout must be positive, not %v", o.Timeout)},
-		{api == nil || api.User != nil || api.RawQuery != "" || api.Fragment != "", "the API URL is not of the form https://host/path/"},
-		{o.WebhookURL != "" && webhook == nil, "the webhook URL is not of the form https://host/path"},
-	} {
-		if rule.broken {
-			faults = append(faults, fmt.Errorf("slack: %s", rule.fault))
-		}
 	}
-	for _, name := range mentionNames(o.Mentions) {
-		markup, err := mentionMarkup(name)
-		switch {
-		case err != nil:
-			faults = append(faults, fmt.Errorf("slack: %w", err))
-		case markup == "" && o.WebhookURL != "":
-			faults = append(faults, fmt.Errorf("slack: the handle @%s needs a token, since a webhook cannot look it up; give the user group's ID", name))
-		}
-	}
-	return faults
-}
-
-// parseURL returns nil unless text is an absolute http or https URL.
-func parseURL(text string) *url.URL {
-	parsed, err := url.Parse(text)
-	if err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" {
-		return nil
-	}
-	return parsed
 }
 
 // Close closes idle connections. It does not disturb requests under way.

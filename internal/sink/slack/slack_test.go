@@ -246,33 +246,3 @@ func TestTemplateFails(t *testing.T) {
 	testkit.Equal(t, posts[0].Text, "[INFO] hello", "by the default template")
 	testkit.Equal(t, posts[3].Text, "refunds fa", "by the template")
 }
-
-func TestNewSlackFaults(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		change func(*Options)
-		want   []string
-	}{
-		"nothing":                 {func(o *Options) { o.Token = "" }, []string{"a token or a webhook URL is needed"}},
-		"both":                    {func(o *Options) { o.WebhookURL = "https://example.org/x" }, []string{"exclude each other"}},
-		"no channel":              {func(o *Options) { o.Channel = "" }, []string{"a token needs a channel"}},
-		"no timeout":              {func(o *Options) { o.Timeout = 0 }, []string{"timeout must be positive"}},
-		"API URL":                 {func(o *Options) { o.APIURL = "slack.com/api" }, []string{"the API URL"}},
-		"API URL with a query":    {func(o *Options) { o.APIURL = "https://slack.com/api?x=1" }, []string{"the API URL"}},
-		"API URL with a password": {func(o *Options) { o.APIURL = "https://me:secret@slack.com/api" }, []string{"the API URL"}},
-		"webhook URL":             {func(o *Options) { o.Token, o.WebhookURL = "", "://" }, []string{"the webhook URL"}},
-		"handle without a token": {
-			func(o *Options) {
-				o.Token, o.WebhookURL, o.Mentions = "", "https://example.org/x", mentioned(t, "a", "here+oncall")
-			},
-			[]string{"the handle @oncall needs a token"},
-		},
-		"mentions": {func(o *Options) { o.Mentions = mentioned(t, "a", "<!here>+C0123ABCD") }, []string{`"@<!here>"`, `"@C0123ABCD"`}},
-		"several":  {func(o *Options) { *o = Options{WebhookURL: "ftp://x/y"} }, []string{"the webhook URL", "timeout"}},
-	} {
-		o := Options{Token: "xoxb-1", Channel: "C0000001", Timeout: time.Second}
-		test.change(&o)
-		_, err := New(o)
-		testkit.Contains(t, name, fmt.Sprint(err), test.want...)
-	}
-}
