@@ -263,6 +263,7 @@ func TestPausedChannelDelaysNoOther(t *testing.T) {
 			for worker := range w.pacers {
 				first.Go(func() { w.deliver(ctx, worker, "#0", 50) })
 			}
+			synctest.Wait() // in both runs #0 has the first post
 			for c := range 30 {
 				others.Go(func() { w.deliver(ctx, c%len(w.pacers), fmt.Sprint("#", c+1), 5) })
 			}
