@@ -8,18 +8,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-func TestHeading(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ title, text, want string }{
-		{" t\n", "x", "t"},
-		{"", " \n\u200b\r x \ny", "x"},
-		{"\x00", "x", "x"},
-		{"", "", ""},
-	} {
-		testkit.Equal(t, (event.Event{Title: test.title, Text: test.text}).Heading(), test.want, "heading of %q, %q", test.title, test.text)
-	}
-}
-
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	longest := event.Event{Category: strings.Repeat("c", event.MaxPathBytes), ID: strings.Repeat("i", event.MaxIDBytes), Part: "p"}

@@ -49,10 +49,15 @@ func (d Decoder) Identify(m Message) Event {
 		}
 	}
 	e.identify((&reader{members: members}).text("id"))
-	if e.Cost = 1; members.get("cost") != nil && firstAlert(members) == nil {
+	alert, alerts := firstAlert(members)
+	if e.Cost = 1; alerts == 0 {
 		e.Cost = cmp.Or((&reader{members: members}).cost(), 1)
 	}
-	e.identifyAlert(members)
+	if alerts == 1 && checkJSON(alert) == nil {
+		if a, fault := readAlert(alert); fault == nil && a.id != "" {
+			e.ID, e.Derived = a.id, false
+		}
+	}
 	m.Room.impose(&e)
 	return e
 }
@@ -68,35 +73,6 @@ func (d Decoder) quickMembers(m Message, category string) (e Event, members obje
 	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
 	members = splitObject(trimStart(m.Data))
 	return e, members, members.get("specversion") == nil
-}
-
-// identifyAlert sets the identity of a single alert.
-func (e *Event) identifyAlert(o object) {
-	alert := singleAlert(o)
-	if alert == nil || checkJSON(alert) != nil {
-		return
-	}
-	if a, fault := readAlert(alert); fault == nil && a.id != "" {
-		e.ID, e.Derived = a.id, false
-	}
-}
-
-// singleAlert returns the alert of a group of one alert, nil for any other object.
-func singleAlert(o object) (alert []byte) {
-	value := o.get("alerts")
-	if value == nil || value[0] != '[' {
-		return nil
-	}
-	n := 0
-	parse(value).ForEach(func(_, element gjson.Result) bool {
-		n++
-		alert = value[element.Index : element.Index+len(element.Raw)]
-		return n == 1
-	})
-	if n != 1 || alert[0] != '{' {
-		return nil
-	}
-	return alert
 }
 
 // QuickIdentity returns the event of m with only the given category and its identity, at the cost of a search. It is not ok if the body or
@@ -163,7 +139,7 @@ func bodyTitle(o object) string {
 }
 
 func objectTitle(o object) string {
-	if alert := firstAlert(o); alert != nil {
+	if alert, alerts := firstAlert(o); alerts > 0 {
 		return alertTitle(alert)
 	}
 	if s := stringValue(o.get("title")); visible(s) {
@@ -172,23 +148,23 @@ func objectTitle(o object) string {
 	return textTitle(o.get("text"))
 }
 
-// firstAlert returns the first alert of a group, nil for any other object. It allocates nothing for the other alerts.
-func firstAlert(o object) (first []byte) {
+// firstAlert returns the first alert of a group and the number of its alerts, 0 for any other object. It allocates nothing.
+func firstAlert(o object) (first []byte, alerts int) {
 	value := o.get("alerts")
 	if value == nil || value[0] != '[' {
-		return nil
+		return nil, 0
 	}
 	parse(value).ForEach(func(_, element gjson.Result) bool {
 		if value[element.Index] != '{' {
-			first = nil
+			first, alerts = nil, 0
 			return false
 		}
-		if first == nil {
+		if alerts++; alerts == 1 {
 			first = value[element.Index : element.Index+len(element.Raw)]
 		}
 		return true
 	})
-	return first
+	return first, alerts
 }
 
 // dataTitle returns the title in the data of a CloudEvent.

@@ -162,8 +162,8 @@ var ofConsume = []mutant{
 		name: "undecoded-alert-without-identity",
 		bug:  "A single alert whose body waits undecoded loses its identity.",
 		file: "internal/event/quick.go",
-		old:  `e.identifyAlert(members)`,
-		new:  `_ = e.identifyAlert`,
+		old:  `alerts == 1 && checkJSON(alert) == nil`,
+		new:  `alerts < 0 && checkJSON(alert) == nil`,
 		test: "./internal/event -run ^TestIdentify$",
 	},
 	{
