@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -101,7 +102,7 @@ func formatSpan(span time.Duration) string {
 	const day = 24 * time.Hour
 	switch {
 	case span < time.Second:
-		return span.Round(time.Millisecond).String()
+		span = span.Round(time.Millisecond)
 	case span < time.Minute:
 		span = span.Round(100 * time.Millisecond)
 	case span < time.Hour:
@@ -114,17 +115,7 @@ func formatSpan(span time.Duration) string {
 	if span < time.Minute {
 		return span.String()
 	}
-	var text strings.Builder
-	for _, unit := range []struct {
-		size time.Duration
-		name string
-	}{{day, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
-		if n := span / unit.size; n > 0 {
-			fmt.Fprintf(&text, "%d%s", n, unit.name)
-			span %= unit.size
-		}
-	}
-	return text.String()
+	return algorithm.FormatWindow(span)
 }
 
 // writeColumns aligns columns to the right, but the given columns of texts to the left.
