@@ -17,9 +17,14 @@ const (
 
 var (
 	channelID = regexp.MustCompile(`^[CDG][A-Z0-9]{2,63}$`)
-	// messageTimestamp is the form of Slack's ts.
-	messageTimestamp = regexp.MustCompile(`^[0-9]{1,20}\.[0-9]{1,20}$`)
+	timestamp = regexp.MustCompile(`^[0-9]{1,20}\.[0-9]{1,20}$`)
 )
+
+// IsChannelID reports whether a text has the form of an ID of a channel of Slack.
+func IsChannelID(text string) bool { return channelID.MatchString(text) }
+
+// IsTimestamp reports whether a text has the form of Slack's ts.
+func IsTimestamp(text string) bool { return timestamp.MatchString(text) }
 
 // Receipt is where the message of a firing event is, and enough of the event to render it again. Texts may be cut.
 type Receipt struct {
@@ -55,7 +60,7 @@ func NewReceipt(e event.Event, destination, channel, timestamp string, now time.
 	if r.Time.IsZero() {
 		r.Time = now.UTC()
 	}
-	if channelID.MatchString(channel) && messageTimestamp.MatchString(timestamp) {
+	if IsChannelID(channel) && IsTimestamp(timestamp) {
 		r.Channel, r.Timestamp = channel, timestamp
 	}
 	for _, l := range e.Links {
@@ -123,7 +128,7 @@ func OpenedBy(d Delivery) *Receipt {
 	if json.Unmarshal([]byte(d.Opened), r) != nil || r.Version != receiptVersion {
 		return nil
 	}
-	if !channelID.MatchString(r.Channel) || !messageTimestamp.MatchString(r.Timestamp) {
+	if !IsChannelID(r.Channel) || !IsTimestamp(r.Timestamp) {
 		r.Channel, r.Timestamp = "", ""
 	}
 	return r

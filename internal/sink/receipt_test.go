@@ -101,7 +101,7 @@ func FuzzReceipt(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text, title, body, destination string) {
 		if r := reopened(text); r != nil {
-			if r.Repliable() && (!channelID.MatchString(r.Channel) || !messageTimestamp.MatchString(r.Timestamp)) {
+			if r.Repliable() && (!IsChannelID(r.Channel) || !IsTimestamp(r.Timestamp)) {
 				t.Errorf("%q: replies to %q in %q, want a timestamp and the ID of a channel", text, r.Timestamp, r.Channel)
 			}
 		}

@@ -22,12 +22,7 @@ const (
 	publicScope = "chat:write.public"
 )
 
-var (
-	channelID = regexp.MustCompile(`^[CDG][A-Z0-9]{2,}$`)
-	// messageTimestamp is the form of Slack's ts.
-	messageTimestamp = regexp.MustCompile(`^[0-9]{1,20}\.[0-9]{1,20}$`)
-	userID           = regexp.MustCompile(`^(@.*|[UW][A-Z0-9]{2,})$`)
-)
+var userID = regexp.MustCompile(`^(@.*|[UW][A-Z0-9]{2,})$`)
 
 var olderPostScopes = []string{"chat:write:bot", "chat:write:user", "bot"}
 
@@ -130,7 +125,7 @@ type channelCheck struct {
 
 // isUnknown reports whether the ID of a checked channel is not known.
 func (c *channelCheck) isUnknown(ctx context.Context, shared IDs, channel string) bool {
-	if channelID.MatchString(channel) || userID.MatchString(channel) || c.member[strings.TrimPrefix(channel, "#")].ID != "" {
+	if sink.IsChannelID(channel) || userID.MatchString(channel) || c.member[strings.TrimPrefix(channel, "#")].ID != "" {
 		return false
 	}
 	id, _ := shared.ID(ctx, channel)
@@ -150,7 +145,7 @@ func (c *channelCheck) check(ctx context.Context, channel string) (warning bool,
 	if failure != nil {
 		switch failure.Code {
 		case "channel_not_found":
-			if channelID.MatchString(channel) {
+			if sink.IsChannelID(channel) {
 				return false, errors.New("channel_not_found: no such channel, or it is private and the bot is not in it")
 			}
 			return c.checkName(ctx, strings.TrimPrefix(channel, "#"))

@@ -93,16 +93,31 @@ func TestSendInTime(t *testing.T) {
 	testkit.Equal(t, len(server.Posts()), 1, "posts")
 }
 
+func startHTTP2(server *httptest.Server) {
+	server.EnableHTTP2 = true
+	server.StartTLS()
+}
+
+// trusting makes a sink that trusts the certificate of a started server, which ends with the test.
+func trusting(t *testing.T, server *httptest.Server) *Sink {
+	t.Helper()
+	t.Cleanup(server.Close)
+	s := newTestSlack(t, Options{Token: "xoxb-1", Channel: "C0000001", APIURL: server.URL})
+	if certificate := server.Certificate(); certificate != nil {
+		roots := x509.NewCertPool()
+		roots.AddCert(certificate)
+		s.transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	}
+	return s
+}
+
 // TestSendAfterSuspension has time pass between the connection and the request, over each protocol. Nothing is posted too late.
 func TestSendAfterSuspension(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(*httptest.Server){
 		"HTTP/1.1":          (*httptest.Server).Start,
 		"HTTP/1.1 with TLS": (*httptest.Server).StartTLS,
-		"HTTP/2": func(server *httptest.Server) {
-			server.EnableHTTP2 = true
-			server.StartTLS()
-		},
+		"HTTP/2":            startHTTP2,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,13 +129,7 @@ func TestSendAfterSuspension(t *testing.T) {
 				_, _ = io.WriteString(w, `{"ok":true,"ts":"1.000001"}`)
 			}))
 			start(server)
-			t.Cleanup(server.Close)
-			s := newTestSlack(t, Options{Token: "xoxb-1", Channel: "C0000001", APIURL: server.URL})
-			if certificate := server.Certificate(); certificate != nil {
-				roots := x509.NewCertPool()
-				roots.AddCert(certificate)
-				s.transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-			}
+			s := trusting(t, server)
 			by := time.Now().Add(time.Hour)
 			checked := sink.WithCheck(t.Context(), func(context.Context) (time.Time, error) { return by, nil })
 			testkit.NoError(t, send(checked, s, hello))
@@ -151,14 +160,8 @@ func TestSendOverHTTP2(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, `{"ok":true,"ts":"1.000001"}`)
 	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	s := newTestSlack(t, Options{Token: "xoxb-1", Channel: "C0000001", APIURL: server.URL})
-	roots := x509.NewCertPool()
-	roots.AddCert(server.Certificate())
-	s.transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-
+	startHTTP2(server)
+	s := trusting(t, server)
 	testkit.NoError(t, send(t.Context(), s, hello))
 	testkit.Equal(t, <-requests, "HTTP/2.0 [INFO] hello", "request")
 	ctx, cancel := context.WithCancel(t.Context())

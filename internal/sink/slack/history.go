@@ -254,7 +254,7 @@ func (m message) name() string {
 		EventType string            `json:"event_type"`
 		Payload   map[string]string `json:"event_payload"`
 	}
-	if len(m.Metadata) == 0 || json.Unmarshal(m.Metadata, &carried) != nil || carried.EventType != metadataEvent || !messageTimestamp.MatchString(m.Timestamp) {
+	if len(m.Metadata) == 0 || json.Unmarshal(m.Metadata, &carried) != nil || carried.EventType != metadataEvent || !sink.IsTimestamp(m.Timestamp) {
 		return ""
 	}
 	return carried.Payload[metadataName]

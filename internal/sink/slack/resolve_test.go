@@ -214,27 +214,6 @@ func TestResolvedTimesOut(t *testing.T) {
 	wantFailure(t, "no time left", late.AsError(), sink.Transient, context.DeadlineExceeded)
 }
 
-func TestResolvedCancelled(t *testing.T) {
-	t.Parallel()
-	server := slacktest.New(t)
-	var observed observer
-	o := byToken(server)
-	receipt := fire(t, newTestSlack(t, o))
-	o.Observe = observed.observe
-	s := newTestSlack(t, o)
-	ctx, cancel := context.WithCancel(t.Context())
-	server.Respond(func(p slacktest.Post) slacktest.Answer {
-		cancel()
-		return held(p)
-	})
-	for _, class := range []sink.Class{sink.Unknown, sink.Transient} { // the second time makes no request
-		_, err := s.Send(ctx, resolved(receipt))
-		wantFailure(t, "cancelled", err, class, context.Canceled)
-		testkit.EqualSlices(t, observed.results, []sink.Class{sink.Unknown}, "observed")
-	}
-	testkit.Equal(t, len(server.Posts()), 2, "posts")
-}
-
 // TestUpdate updates messages of an alert that has ended, and posts nothing.
 func TestUpdate(t *testing.T) {
 	t.Parallel()

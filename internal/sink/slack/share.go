@@ -4,6 +4,8 @@ import (
 	"context"
 	"regexp"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/sink"
 )
 
 // maxShared bounds the posts of a reading that are shared. A post takes about 50 bytes.
@@ -74,7 +76,7 @@ func (h *history) answer(of thread, r *reading, posts map[string]string, answere
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, post := range r.wanted {
-		if ts := posts[name]; messageTimestamp.MatchString(ts) {
+		if ts := posts[name]; sink.IsTimestamp(ts) {
 			r.answer(name, ts)
 		} else if ts == "" && post.joined <= answered {
 			r.answer(name, "")

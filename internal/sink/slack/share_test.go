@@ -129,21 +129,6 @@ func TestWorkersShareAReading(t *testing.T) {
 	w.wantOneRequest(t, server)
 }
 
-// TestSharedReadingAnswers has two workers in doubt, each about one post, before the first one reads.
-func TestSharedReadingAnswers(t *testing.T) {
-	t.Parallel()
-	for _, second := range []sink.Presence{sink.Present, sink.Absent} {
-		server := slacktest.New(t)
-		w := startWorkers(t, 2, lookingUp(server))
-		if second == sink.Present {
-			testkit.Must(w.all[0].Send(t.Context(), eventNamed("two")))(t)
-		}
-		w.look(0, "one", sink.Absent)
-		w.look(1, "two", second)
-		w.wantOneRequest(t, server)
-	}
-}
-
 // TestSharedReadingBeganBefore has a worker ask during the reading of another worker, which does not show the post. It is not taken for missing,
 // and neither is the post of a caller that joins a question that was asked in time.
 func TestSharedReadingBeganBefore(t *testing.T) {

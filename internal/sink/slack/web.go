@@ -157,7 +157,7 @@ func newChannels(w *web, shared IDs) *channels {
 
 // learn notes the ID of a channel, for all instances. The next instance may have to look before it posts.
 func (c *channels) learn(ctx context.Context, destination, id string) {
-	if id == destination || !channelID.MatchString(id) {
+	if id == destination || !sink.IsChannelID(id) {
 		return
 	}
 	now := time.Now()
@@ -180,7 +180,7 @@ func (c *channels) id(ctx context.Context, destination string) (string, *sink.Er
 	c.mu.Lock()
 	id := c.known[destination].id
 	c.mu.Unlock()
-	if channelID.MatchString(destination) {
+	if sink.IsChannelID(destination) {
 		id = destination
 	}
 	if id != "" {
