@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -131,21 +130,6 @@ func TestParts(t *testing.T) {
 	if total != whole.Total() || !reflect.DeepEqual(groups, whole.Groups) {
 		t.Errorf("the parts have %d drops, want %d", total, whole.Total())
 	}
-}
-
-func TestCounterIsUsedByMany(t *testing.T) {
-	t.Parallel()
-	c := newCounter(channelOf)
-	var total atomic.Int64
-	testkit.AtOnce(8, func(i int) {
-		for range 1000 {
-			c.Add([]Drop{{Category: fmt.Sprint("c", i%3), Level: "global", Title: "title", N: 1}})
-			for _, counts := range takeCounts(c) {
-				total.Add(counts.Total())
-			}
-		}
-	})
-	testkit.Equal(t, total.Load(), 8000, "drops")
 }
 
 func TestNoCounter(t *testing.T) {

@@ -57,7 +57,7 @@ func TestMalformedDigests(t *testing.T) {
 		"a count that is none":     {now, head + "\na\tx\t0\ttitle\t", int64(0)},
 		"a level's that is none":   {now, head + "\na\t1\t0\ttitle\tglobal\tx\t", int64(0)},
 	} {
-		if claimed, err := decodeClaim("#a", reply); !errors.Is(err, script.ErrReply) || claimed != (Claimed{}) {
+		if claimed, err := decodeClaim("#a", append(reply, "")); !errors.Is(err, script.ErrReply) || claimed != (Claimed{}) {
 			t.Errorf("%s: got %+v and %v, want %v", name, claimed, err, script.ErrReply)
 		}
 	}
