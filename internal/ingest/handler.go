@@ -295,9 +295,8 @@ func (h *handler) receipts(messages []*nats.Msg, m request) ([]receipt, *problem
 			refusal = cmp.Or(refusal, result.refusal)
 			continue
 		}
-		ack := result.ack
-		h.metrics.Count(m.from.name, countedAs(ack))
-		receipts[i] = receipt{ID: m.idOf(messages[i], ack), Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
+		h.metrics.Count(m.from.name, countedAs(result.ack))
+		receipts[i] = m.receipt(messages[i], result.ack)
 	}
 	return receipts, refusal
 }

@@ -146,6 +146,11 @@ func stable(category, id string) string {
 	return named.ID
 }
 
+// receipt returns the answer to the event of a stored message.
+func (m maker) receipt(stored *nats.Msg, ack *jetstream.PubAck) receipt {
+	return receipt{ID: m.idOf(stored, ack), Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate}
+}
+
 // idOf returns the ID that the worker will give to the event of a stored message or to a body with several alerts.
 func (m maker) idOf(stored *nats.Msg, ack *jetstream.PubAck) string {
 	message := event.Message{Subject: stored.Subject, Header: stored.Header, Data: stored.Data, Stream: ack.Stream, Sequence: ack.Sequence}

@@ -105,7 +105,7 @@ func (o *outbox) await() {
 		o.duplicates++
 	}
 	if len(o.receipts) < maxReceipts {
-		o.receipts = append(o.receipts, receipt{ID: o.maker.idOf(oldest.message, ack), Stream: ack.Stream, Sequence: ack.Sequence, Duplicate: ack.Duplicate})
+		o.receipts = append(o.receipts, o.maker.receipt(oldest.message, ack))
 	}
 }
 
@@ -125,5 +125,3 @@ type groupReceipt struct {
 	Duplicates int       `json:"duplicates"`
 	Events     []receipt `json:"events"` // of the first alerts
 }
-
-func (o *outbox) receipt() groupReceipt { return groupReceipt{o.stored, o.duplicates, o.receipts} }

@@ -70,19 +70,20 @@ func NewReceipt(e event.Event, destination, channel, timestamp string, now time.
 		r.Fields = append(r.Fields, event.Field{Name: plain.Text(field.Name), Value: plain.Text(field.Value)})
 	}
 	for limit := 800; limit > 20; limit /= 2 {
-		if text := r.shortened(limit).encoded(); len(text) <= maxReceipt {
+		if text := JSON(r.shortened(limit)); len(text) <= maxReceipt {
 			return text
 		}
 	}
-	return r.shortened(0).encoded()
+	return JSON(r.shortened(0))
 }
 
-// encoded returns r as JSON without escapes for < and >. It returns "" for a time beyond the year 9999.
-func (r Receipt) encoded() string {
+// JSON returns a value without escapes for < and >. It returns "" for a time beyond the year 9999; no other value of a message or receipt
+// fails.
+func JSON(value any) string {
 	var text strings.Builder
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	if encoder.Encode(r) != nil {
+	if encoder.Encode(value) != nil {
 		return ""
 	}
 	return strings.TrimSuffix(text.String(), "\n")

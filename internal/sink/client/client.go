@@ -37,23 +37,15 @@ type Options struct {
 
 // Client makes requests.
 type Client struct {
-	name     string
-	http     *http.Client
-	redactor Redactor
-	observe  func(context.Context, sink.Request)
+	HTTP *http.Client // Call.Do has to use it
+	o    Options
 }
 
 // New makes a client. The caller closes the idle connections of the transport at the end.
 func New(o Options) *Client {
 	stop := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{
-		name: o.Sink, redactor: o.Redactor, observe: o.Observe,
-		http: &http.Client{Transport: recorder{o.Transport, o.UserAgent}, CheckRedirect: stop},
-	}
+	return &Client{&http.Client{Transport: recorder{o.Transport, o.UserAgent}, CheckRedirect: stop}, o}
 }
-
-// HTTP returns the client that Call.Do has to use.
-func (c *Client) HTTP() *http.Client { return c.http }
 
 // Call is one HTTP request.
 type Call struct {
@@ -90,13 +82,13 @@ func (c *Client) Send(ctx context.Context, call Call) (Reply, *sink.Error) {
 	if failure != nil {
 		return Reply{}, failure
 	}
-	made := sink.Request{Sink: c.name, Method: call.Method, Class: sink.OK, Began: time.Now()}
+	made := sink.Request{Sink: c.o.Sink, Method: call.Method, Class: sink.OK, Began: time.Now()}
 	reply, failure := c.ask(ctx, call, by)
 	made.Took, made.Status = time.Since(made.Began), reply.Status
 	if failure != nil {
 		made.Class, made.Code = failure.Class, failure.Code
 	}
-	c.observe(ctx, made)
+	c.o.Observe(ctx, made)
 	return reply, failure
 }
 
@@ -132,7 +124,7 @@ func (c *Client) ask(parent context.Context, call Call, by time.Time) (Reply, *s
 		case ctx.Err() != nil:
 			return fmt.Errorf("no answer within %v: %w", call.Timeout.Round(time.Millisecond), ctx.Err())
 		default:
-			return c.redactor.Error(broken)
+			return c.o.Redactor.Error(broken)
 		}
 	}
 	switch {
@@ -146,13 +138,13 @@ func (c *Client) ask(parent context.Context, call Call, by time.Time) (Reply, *s
 		return *x.answer, nil
 	}
 	failure := &sink.Error{
-		Class: v.Class, OfChannel: v.OfChannel, Code: c.redactor.Text(v.Code, maxCode), Channel: call.Destination, RetryAfter: v.RetryAfter,
+		Class: v.Class, OfChannel: v.OfChannel, Code: c.o.Redactor.Text(v.Code, maxCode), Channel: call.Destination, RetryAfter: v.RetryAfter,
 	}
 	switch {
 	case v.Class == sink.Unknown && broken != nil:
 		failure.Err = fmt.Errorf("%s: the answer broke off: %w", failure.Code, cause())
 	case v.Detail != "":
-		failure.Err = fmt.Errorf("%s: %s", failure.Code, c.redactor.Text(v.Detail, maxDetail))
+		failure.Err = fmt.Errorf("%s: %s", failure.Code, c.o.Redactor.Text(v.Detail, maxDetail))
 	default:
 		failure.Err = errors.New(failure.Code)
 	}

@@ -2,7 +2,6 @@ package render
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -75,13 +74,13 @@ func printed(value any) string {
 		if value.empty() {
 			return "null"
 		}
-		return encodeReadably(value)
+		return sink.JSON(value)
 	case []block:
-		return encodeReadably(value)
+		return sink.JSON(value)
 	case markup:
-		return withoutQuotes(encodeReadably(value))
+		return withoutQuotes(sink.JSON(value))
 	default:
-		return withoutQuotes(encodeReadably(escape(plainText(value))))
+		return withoutQuotes(sink.JSON(escape(plainText(value))))
 	}
 }
 
@@ -96,18 +95,6 @@ func plainText(value any) string {
 		return plain.Text(value)
 	}
 	return plain.Text(fmt.Sprint(value))
-}
-
-// encodeReadably returns a value as JSON without escapes for < and >. It returns "" for a time beyond the year 9999; no
-// other value fails.
-func encodeReadably(value any) string {
-	var text strings.Builder
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if encoder.Encode(value) != nil {
-		return ""
-	}
-	return strings.TrimSuffix(text.String(), "\n")
 }
 
 // labelled puts the name before the value. It returns "" for an empty value.

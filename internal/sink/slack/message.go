@@ -72,7 +72,7 @@ func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m rend
 			if len(m.Blocks) > 0 {
 				whole.Blocks = &slack.Blocks{BlockSet: m.Blocks}
 			}
-			return slack.PostWebhookCustomHTTPContext(ctx, s.o.WebhookURL, s.web.client.HTTP(), whole)
+			return slack.PostWebhookCustomHTTPContext(ctx, s.o.WebhookURL, s.web.client.HTTP, whole)
 		}
 	}
 	if _, failure := s.web.client.Send(ctx, call); failure != nil {

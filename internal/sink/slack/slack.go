@@ -110,7 +110,7 @@ func New(o Options) *Sink {
 		o.IDs = alone{}
 	}
 	w := &web{
-		api:    slack.New(o.Token, slack.OptionHTTPClient(requests.HTTP()), slack.OptionAPIURL(o.APIURL)),
+		api:    slack.New(o.Token, slack.OptionHTTPClient(requests.HTTP), slack.OptionAPIURL(o.APIURL)),
 		client: requests, timeout: o.Timeout, pacer: o.Pacer,
 	}
 	return &Sink{
