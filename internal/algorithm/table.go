@@ -134,6 +134,3 @@ func (d *Description) FollowsDelivery() bool { return d.Frees == OnDelivery }
 
 // Firm reports whether the wait of a denial is a lower bound: no slot opens sooner unless slots are refunded.
 func (d *Description) Firm() bool { return d.Frees != OnDelivery }
-
-// ByTheClock reports whether windows begin at multiples of their length since 1970.
-func (d *Description) ByTheClock() bool { return d.Frees == AtBoundaries || d.Frees == ByEstimate }

@@ -98,9 +98,6 @@ func (e Event) Identity() string {
 // partHashBytes is the length of a part's hash in an identity. It distinguishes the parts of one group only.
 const partHashBytes = 8
 
-// MaxIdentityBytes is the length of the longest Identity.
-const MaxIdentityBytes = MaxPathBytes + len("#") + 2*partHashBytes + len(" ") + MaxIDBytes
-
 // ShownID returns the ID for people, with the part after the ID of its group. It is not unique, unlike Identity.
 func (e Event) ShownID() string {
 	if e.Part == "" {

@@ -10,8 +10,6 @@ import (
 
 func TestIdentity(t *testing.T) {
 	t.Parallel()
-	longest := event.Event{Category: strings.Repeat("c", event.MaxPathBytes), ID: strings.Repeat("i", event.MaxIDBytes), Part: "p"}
-	testkit.Equal(t, len(longest.Identity()), event.MaxIdentityBytes, "length of the longest identity")
 	for _, test := range []struct {
 		e    event.Event
 		want string

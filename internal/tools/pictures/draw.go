@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/template"
 	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/algorithm"
 )
 
 // Where things are, in units of the picture.
@@ -55,7 +57,7 @@ func draw(r run) ([]byte, error) {
 		}
 	}
 	for at := time.Duration(0); at <= length; at += r.limit.Window {
-		if r.limit.Description().ByTheClock() {
+		if frees := r.limit.Description().Frees; frees == algorithm.AtBoundaries || frees == algorithm.ByEstimate { // windows of the clock
 			v.Edges = append(v.Edges, number(x(at)))
 		}
 		v.Times = append(v.Times, mark{X: number(x(at)), Text: fmt.Sprintf("%d:00", int(at.Minutes()))})

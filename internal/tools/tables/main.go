@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/seed-4578ace9/notifier/internal/config"
 )
 
 // written are the pages with a table that is written.
@@ -15,7 +13,7 @@ var written = []struct {
 	page  string
 	table func() (string, error)
 }{
-	{"docs/settings.md", func() (string, error) { return config.Markdown(), nil }},
+	{"docs/settings.md", settings},
 	{"docs/metrics.md", metrics},
 }
 
