@@ -26,7 +26,7 @@ func TestNeighbours(t *testing.T) {
 			t.Parallel()
 			n := startAttacked(t, "GLOBAL_LIMIT", "none", "LIMITS", "security=none,security.alerts=none")
 			alone := n.during(nil)
-			times := hostile.Times(t, max(1, attack.Told/20), attack.Told)
+			times := hostile.Times(t, max(1, attack.Told/40), attack.Told)
 			attacked := n.during(func() error { return attack.Do(n.hostile, t.Context(), times) })
 			n.wantNothingForged()
 			memory := n.worker.peakMemory()

@@ -1,24 +1,12 @@
 package tests
 
 import (
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
-
-func TestVersionAndHelp(t *testing.T) {
-	t.Parallel()
-	run(t, nil, "version").want(0, "notifier ", "revision ", "go1.")
-	run(t, nil, "--help").want(0, "run", "dev", "check", "publish", "version", "NOTIFIER_")
-	syntax := exec.Command("bash", "-n")
-	syntax.Stdin = strings.NewReader(run(t, nil, "completion", "bash").stdout.String())
-	if output, err := syntax.CombinedOutput(); err != nil {
-		t.Errorf("bash does not read its completion: %v\n%s", err, output)
-	}
-}
 
 // checks are settings, given as name, value, …, and servers, with the output and the status of check.
 var checks = []struct {
@@ -29,17 +17,13 @@ var checks = []struct {
 	prints  []string
 }{
 	{"all is well", nil, withChannels(alertsChannel, moneyChannel), 0, []string{"100/30m", "10/30m", "ok"}},
-	{"webhook", nil, func(_ *testing.T, d *deployment) []string { return withWebhook(d.slack.WebhookURL()) }, 0, []string{"webhook"}},
-	{"wrong Slack token", []string{"SLACK_TOKEN", "xoxb-another"}, nil, 1, []string{"FAIL", "invalid_auth"}},
 	{"a channel that the bot is not in", nil, withChannels(alertsChannel, slacktest.Channel{ID: "C0000000002", Name: "money"}), 1,
 		[]string{"FAIL", "#money", "not_in_channel"}},
-	{"Redis down", []string{"REDIS_URL", "redis://127.0.0.1:1"}, nil, 1, []string{"FAIL  redis", "refused"}},
 	{"a Redis user without a command", nil, withRedisUserLacking("zremrangebyrank"), 1, []string{"FAIL  redis", "configs/redis"}},
 	{"a key of the wrong type", nil, func(_ *testing.T, d *deployment) []string {
 		d.redis.CLI("set", rootLog, "x")
 		return nil
 	}, 1, []string{"FAIL  redis", "NOTIFIER_REDIS_PREFIX"}},
-	{"NATS down", []string{"NATS_URL", "nats://127.0.0.1:1"}, nil, 1, []string{"FAIL  nats", "refused", "NOTIFIER_NATS_URL"}},
 	{"nothing there, nothing to be created", []string{"NATS_PROVISION", "false"}, nil, 1, []string{"FAIL  nats", "NOTIFIER_NATS_PROVISION"}},
 	{"a limit that cannot be reached", []string{"CATEGORY_LIMIT", "200/30m"}, nil, 0, []string{"warn", "NOTIFIER_CATEGORY_LIMIT"}},
 }
@@ -107,7 +91,7 @@ func TestCheckOfRunningDeployment(t *testing.T) {
 	w.alone().awaitSum(0, "notifier_dead_letters_total")
 }
 
-// TestHTTPServer asks for known and unknown paths, and starts workers without a server and on a taken port.
+// TestHTTPServer asks for known and unknown paths, also with the command health. It starts workers without a server and on a taken port.
 func TestHTTPServer(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -116,12 +100,16 @@ func TestHTTPServer(t *testing.T) {
 		status, _ := w.get(path)
 		testkit.Equal(t, status, want, "status of %s", path)
 	}
+	run(t, settings{"HTTP_ADDR": w.address}, "health").want(0)
+	run(t, settings{"HTTP_ADDR": "off"}, "health").want(0)
 	off := d.startWorker("without a server", "HTTP_ADDR", "off")
 	off.awaitOutput("nats is connected")
 	off.stop()
 	taken := d.startWorker("on a taken port", "HTTP_ADDR", w.address)
 	taken.want(1, w.address, "address already in use")
 	w.wantHealthy()
+	w.stop()
+	run(t, settings{"HTTP_ADDR": w.address}, "health").want(1, w.address)
 }
 
 func (p *process) awaitOutput(text string) {

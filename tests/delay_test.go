@@ -67,35 +67,39 @@ func TestDelay(t *testing.T) {
 // workers race for the slots that are free at first, and for slots that open together.
 func TestDelayOrder(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		limits                       string
+	limits := map[string]struct {
+		limit                        string
 		cost, events, free, together int
 	}{
-		{"4/2s", 4, 8, 1, 1},
-		{"leaky:1/1s", 1, 12, 1, 1},
-		{"3/3s", 1, 18, 3, 3},
-		{"token:4/4s;burst=2", 1, 12, 2, 1},
-	} {
-		t.Run(test.limits, func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			workers := d.startFleet(3, delaying(test.limits, "payments=2m", "SLACK_RATE", "none")...)
-			var ids []string
-			for i := range test.events {
-				ids = append(ids, fmt.Sprintf("e-%02d", i))
-				d.publish("notify.payments", fmt.Sprintf(`{"id":%q,"title":"an event","cost":%d}`, ids[i], test.cost))
-			}
-			workers.awaitOutcomes(map[string]int{"sent": test.events})
-			posts := d.slack.Posts()
-			wantPostedOnce(t, posts, ids...)
-			got := postedIn(posts, "payments")
-			for opened := range slices.Chunk(got[test.free:], test.together) {
-				slices.Sort(opened)
-			}
-			if !slices.IsSorted(got[test.free:]) {
-				t.Errorf("the events were posted in the order %v", got)
-			}
-		})
+		"costly": {"4/2s", 4, 8, 1, 1},
+		"leaky":  {"leaky:1/1s", 1, 12, 1, 1},
+		"many":   {"3/3s", 1, 18, 3, 3},
+		"token":  {"token:4/4s;burst=2", 1, 12, 2, 1},
+	}
+	var rules, delays []string
+	for category, of := range limits {
+		rules, delays = append(rules, category+"="+of.limit), append(delays, category+"=2m")
+	}
+	d := newDeployment(t)
+	workers := d.startFleet(3, delaying("none", strings.Join(delays, ","), "LIMITS", strings.Join(rules, ","), "SLACK_RATE", "none")...)
+	total := 0
+	for category, of := range limits {
+		for i := range of.events {
+			d.publish("notify."+category, fmt.Sprintf(`{"id":"%s-%02d","title":"an event","cost":%d}`, category, i, of.cost))
+		}
+		total += of.events
+	}
+	workers.awaitOutcomes(map[string]int{"sent": total})
+	testkit.Equal(t, repeats(d.slack.Posts()), 0, "repeated posts")
+	for category, of := range limits {
+		got := postedIn(d.slack.Posts(), category)
+		testkit.Equal(t, len(got), of.events, "posts of %s", category)
+		for opened := range slices.Chunk(got[of.free:], of.together) {
+			slices.Sort(opened)
+		}
+		if !slices.IsSorted(got[of.free:]) {
+			t.Errorf("the events were posted in the order %v", got)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package tests
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -114,28 +113,22 @@ func TestDevForATime(t *testing.T) {
 // exported methods, most of them of go-redis.
 const leanest = 31 << 20
 
-// TestWithoutDev builds the program of the image, which has no command dev. Neither help nor errors name dev.
+// TestWithoutDev runs a program that has no command dev, as that of the image. Neither help nor errors name dev.
 func TestWithoutDev(t *testing.T) {
 	t.Parallel()
-	lean := filepath.Join(t.TempDir(), "notifier")
-	testkit.NoError(t, build(lean, "-tags", "nodev"))
+	lean := testkit.Must(withFailPoints())(t)
 	testkit.AtMost(t, testkit.Must(os.Stat(lean))(t).Size(), leanest, "bytes of the program without dev")
-	execute := func(arguments ...string) *process {
-		command := exec.CommandContext(t.Context(), lean, arguments...)
+	for _, test := range []struct {
+		command string
+		status  int
+		says    string
+	}{{"dev", 2, `unknown command "dev"`}, {"--help", 0, "publish"}, {"run", 2, "NOTIFIER_SINK"}} {
+		command := exec.CommandContext(t.Context(), lean, test.command)
 		command.Env = settings{}.environment()
 		p := launch(t, "without dev", command)
-		p.wait()
-		return p
-	}
-	execute("dev").want(2, `unknown command "dev"`)
-	help := execute("--help")
-	help.want(0, "publish")
-	if regexp.MustCompile(`\bdev\b`).MatchString(help.all()) {
-		t.Errorf("its help speaks of dev:\n%s", help.all())
-	}
-	without := execute("run")
-	without.want(2, "NOTIFIER_SINK")
-	if regexp.MustCompile(`\bdev\b`).MatchString(without.all()) {
-		t.Errorf("an error speaks of dev:\n%s", without.all())
+		p.want(test.status, test.says)
+		if test.command != "dev" && regexp.MustCompile(`\bdev\b`).MatchString(p.all()) {
+			t.Errorf("%s names dev:\n%s", test.command, p.all())
+		}
 	}
 }

@@ -68,7 +68,7 @@ func TestDeadLettersOfProducers(t *testing.T) {
 func TestWaitingHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	const mayWait, told = 20_000, 25_000
-	events := hostile.Times(t, 10_000, told)
+	events := hostile.Times(t, 3000, told)
 	harder := max(1, events/told)
 	n := startNeighbours(t, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "SLACK_RATE", "20/s", "ROOM_MAX", fmt.Sprint(mayWait))
 	n.slack.Respond(func(post slacktest.Post) slacktest.Answer {

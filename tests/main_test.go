@@ -17,10 +17,10 @@ import (
 // program is the built program. TestMain sets it, and nothing changes it afterwards.
 var program string
 
-// withFailPoints builds the program once more, with its fail points, for the first test that asks.
+// withFailPoints builds the program once more, with its fail points and without the command dev, for the first test that asks.
 var withFailPoints = sync.OnceValues(func() (string, error) {
 	killable := program + "-failpoints"
-	return killable, build(killable, "-tags", "failpoints")
+	return killable, build(killable, "-tags", "failpoints,nodev")
 })
 
 func build(program string, flags ...string) error {

@@ -146,7 +146,7 @@ func (p *page) compile(block doctest.Block) {
 	overlay := testkit.Must(json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(place, "main.go"): source}}))(p.t)
 	file := filepath.Join(p.folder, "overlay.json")
 	testkit.NoError(p.t, os.WriteFile(file, overlay, 0o600))
-	output, err := exec.Command("go", "build", "-overlay", file, "-o", filepath.Join(p.folder, "example"), place).CombinedOutput()
+	output, err := exec.Command("go", "build", "-ldflags", "-s -w", "-overlay", file, "-o", filepath.Join(p.folder, "example"), place).CombinedOutput()
 	if err != nil {
 		p.t.Fatalf("%s:%d: %v\n%s", p.file, block.Line, err, output)
 	}

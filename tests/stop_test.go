@@ -80,39 +80,28 @@ func TestStopWhileSlackHangs(t *testing.T) {
 
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		t.Run(signal.String(), func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			d.slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Hold(nil, slacktest.OK()) })
-			w := d.startReady("worker", unlimited("NATS_ACK_WAIT", "20m", "SLACK_TIMEOUT", "10m", "SHUTDOWN_TIMEOUT", "10m")...)
-			d.publishEvents([]string{"errors"}, 1)
-			testkit.Eventually(t, "a request under way", func() bool { return len(d.slack.Posts()) > 0 })
-			w.signal(signal)
-			w.awaitUnready("stopping")
-			w.wantHealthy()
-			w.signal(signal)
-			if status := w.wait(); status == 0 {
-				t.Error("the status after a second signal is 0, as after an orderly end")
-			}
-		})
+	d := newDeployment(t)
+	d.slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Hold(nil, slacktest.OK()) })
+	w := d.startReady("worker", unlimited("NATS_ACK_WAIT", "20m", "SLACK_TIMEOUT", "10m", "SHUTDOWN_TIMEOUT", "10m")...)
+	d.publishEvents([]string{"errors"}, 1)
+	testkit.Eventually(t, "a request under way", func() bool { return len(d.slack.Posts()) > 0 })
+	w.signal(syscall.SIGTERM)
+	w.awaitUnready("stopping")
+	w.wantHealthy()
+	w.signal(syscall.SIGTERM)
+	if status := w.wait(); status == 0 {
+		t.Error("the status after a second signal is 0, as after an orderly end")
 	}
 }
 
 // TestStopIdle stops an idle worker, and a worker without servers.
 func TestStopIdle(t *testing.T) {
 	t.Parallel()
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		t.Run(signal.String(), func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			ready := d.startReady("ready")
-			waiting := d.startWorker("waiting", "NATS_URL", "nats://127.0.0.1:1", "REDIS_URL", "redis://127.0.0.1:1")
-			waiting.awaitUnready("")
-			for _, w := range []*worker{ready, waiting} {
-				w.signal(signal)
-				testkit.Equal(t, w.wait(), 0, "status of %s after %v", w.name, signal)
-			}
-		})
-	}
+	d := newDeployment(t)
+	ready := d.startReady("ready")
+	waiting := d.startWorker("waiting", "NATS_URL", "nats://127.0.0.1:1", "REDIS_URL", "redis://127.0.0.1:1")
+	waiting.awaitUnready("")
+	ready.signal(syscall.SIGINT)
+	testkit.Equal(t, ready.wait(), 0, "status after SIGINT")
+	waiting.stop()
 }

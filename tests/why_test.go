@@ -203,7 +203,7 @@ func TestWhyNamesTheDigest(t *testing.T) {
 	for len(d.digests(defaultChannel)) < 4 {
 		d.publish(fmt.Sprintf("notify.c%d", published%categories), eventBody(fmt.Sprint("evt-", published)))
 		published++
-		time.Sleep(3 * time.Millisecond) // events of a flood are counted, not told singly
+		time.Sleep(10 * time.Millisecond) // events of a flood are counted, not told singly
 	}
 	d.awaitTold(defaultChannel, published)
 	testkit.Await(t, "the journal knows of all digests", func() error {
