@@ -34,8 +34,8 @@ build: ## Build bin/notifier
 # What runs in the program that the tests build, in Redis, in an interpreter, or in one goroutine, runs without the race detector: it sees
 # nothing of the others, and an interpreter takes ten times as long with it. Benchmarks are no tests. Lint does what vet does.
 UNRACED := ^Test(Model|Conformance|ShadowTouchesNothing|Memory(Folds|Pairs)|Scripts|Delays|ExplainSaysWhatDecideDoes|ExactStepByStep)$$
-# Packages without goroutines.
-SERIAL := configs|docs|lua|internal/(algorithm|config|event|limits|plain|replicas|requirements|room|schedule|simulate|sink/render|testing/(doctest|interleave|oracle)|tools/[a-z]+)
+# Packages that start no goroutines, and support for tests, which runs with the race detector in the tests that use it.
+SERIAL := configs|docs|lua|internal/(algorithm|config|event|expiring|limits|plain|replicas|requirements|room|schedule|setup|simulate|sink|sink/render|slackstub|testing/(doctest|interleave|oracle|servertest|slacktest|testkit)|tools/[a-z]+|tracing)
 RACED = $$(go list ./... | grep -v -E '/(bench|tests|$(SERIAL))$$')
 UNRACED_PACKAGES = $$(go list ./... | grep -E '/(tests|$(SERIAL))$$')
 

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
-	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestSentinelFailover wants that a primary that is cut off takes its last write with it.
@@ -20,14 +19,4 @@ func TestSentinelFailover(t *testing.T) {
 	if kept, lost := next.CLI("GET", "kept"), next.CLI("GET", "lost"); next == primary || kept != "1" || lost != "(nil)" {
 		t.Errorf("got the replicated value %q and the other value %q, want 1 and (nil)", kept, lost)
 	}
-}
-
-func TestRestartLoading(t *testing.T) {
-	t.Parallel()
-	r := servertest.StartRedis(t)
-	r.CLI("SET", "key", "value")
-	r.RestartLoading()
-	requireError(t, r, "LOADING ", "GET", "key")
-	r.EndLoading()
-	testkit.Equal(t, r.CLI("GET", "key"), "value", "key")
 }

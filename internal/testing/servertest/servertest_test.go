@@ -19,19 +19,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestRedisPause(t *testing.T) {
-	t.Parallel()
-	r := servertest.StartRedis(t)
-	other := servertest.StartRedis(t)
-	connection := dial(t, r.Addr)
-	r.Pause()
-	send(t, connection, "PING\r\n")
-	requireSilence(t, connection)
-	testkit.Equal(t, other.CLI("ping"), "PONG", "answer of another server")
-	r.Resume()
-	requireLine(t, connection, "+PONG")
-}
-
 func TestReservedPortsDiffer(t *testing.T) {
 	t.Parallel()
 	taken := make(map[int]bool)

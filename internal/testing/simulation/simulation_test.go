@@ -35,7 +35,7 @@ const length = 2 * time.Minute
 
 // TestSimulation simulates some seeds, or 200 if NOTIFIER_TEST_FORCE is set.
 func TestSimulation(t *testing.T) {
-	seeds := 3
+	seeds := 2
 	if hostile.Forced() {
 		seeds = 200
 	}

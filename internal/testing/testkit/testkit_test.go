@@ -3,8 +3,6 @@ package testkit
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -83,13 +81,4 @@ func TestDifferences(t *testing.T) {
 	if same := changes("a", "a"); same != "" {
 		t.Errorf("equal texts: got %q, want no change", same)
 	}
-}
-
-func TestGolden(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "golden")
-	NoError(t, os.WriteFile(file, []byte("old"), 0o600))
-	Equal(t, Golden(t, file, "new"), "old", "golden file")
-	*update = true
-	defer func() { *update = false }()
-	Equal(t, Golden(t, file, "new"), "new", "golden file after -update")
 }
