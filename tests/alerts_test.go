@@ -141,29 +141,6 @@ func TestGroupChanges(t *testing.T) {
 	d.awaitEmpty()
 }
 
-// TestGroupGrows sends a group of one alert, of two, and so on up to eight, under the default limits. Then all alerts end.
-func TestGroupGrows(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(2, "SLACK_RATE", "none")
-	names := strings.Split("ABCDEFGH", "")
-	duplicates := 0
-	for i := range names {
-		d.publish("notify.alerts", groupOf(names[:i+1]...))
-		duplicates += i
-		workers.awaitOutcomes(map[string]int{"sent": i + 1, "duplicate": duplicates})
-	}
-	d.wantAlerts(1, names...)
-	var over []string
-	for _, name := range names {
-		over = append(over, "-"+name)
-	}
-	d.publish("notify.alerts", groupOf(over...))
-	workers.awaitOutcomes(map[string]int{"sent": 2 * len(names), "duplicate": duplicates})
-	d.wantOver(names...)
-	d.awaitEmpty()
-}
-
 // TestDroppedAlertIsRepeated repeats a group whose last alert was dropped. When there is a slot, that alert is posted.
 func TestDroppedAlertIsRepeated(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -18,6 +19,7 @@ func TestMission(t *testing.T) {
 	d.awaitEmpty()
 
 	testkit.Equal(t, len(d.slack.Posts()), 100, "posts")
+	testkit.Equal(t, d.slack.Calls(slacktest.MethodHistory)+d.slack.Calls(slacktest.MethodReplies), 0, "look-ups")
 	d.wantDefaultLimits()
 	d.wantLogged()
 

@@ -116,17 +116,6 @@ func TestPostedOnceThroughFaults(t *testing.T) {
 	}
 }
 
-// TestQuietRunLooksNothingUp posts events without a fault. The worker asks Slack for nothing else.
-func TestQuietRunLooksNothingUp(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(2, unlimited()...)
-	ids := d.publishEvents(twentyCategories(), 2)
-	workers.awaitEvents(len(ids), "outcome", "sent")
-	wantPostedOnce(t, d.slack.Accepted(), ids...)
-	testkit.Equal(t, d.slack.Calls(slacktest.MethodHistory)+d.slack.Calls(slacktest.MethodReplies), 0, "look-ups")
-}
-
 // TestKilledWhileEventsWait kills a worker while events wait in it for the pace of their channel. Nothing was posted of them, so nobody looks.
 func TestKilledWhileEventsWait(t *testing.T) {
 	t.Parallel()
