@@ -19,6 +19,8 @@ var checks = []struct {
 	{"all is well", nil, withChannels(alertsChannel, moneyChannel), 0, []string{"100/30m", "10/30m", "ok"}},
 	{"a channel that the bot is not in", nil, withChannels(alertsChannel, slacktest.Channel{ID: "C0000000002", Name: "money"}), 1,
 		[]string{"FAIL", "#money", "not_in_channel"}},
+	{"Redis down", []string{"REDIS_URL", "redis://127.0.0.1:1"}, nil, 1, []string{"FAIL  redis", "refused"}},
+	{"NATS down", []string{"NATS_URL", "nats://127.0.0.1:1"}, nil, 1, []string{"FAIL  nats", "refused", "NOTIFIER_NATS_URL"}},
 	{"a Redis user without a command", nil, withRedisUserLacking("zremrangebyrank"), 1, []string{"FAIL  redis", "configs/redis"}},
 	{"a key of the wrong type", nil, func(_ *testing.T, d *deployment) []string {
 		d.redis.CLI("set", rootLog, "x")
