@@ -246,6 +246,8 @@ func TestRefused(t *testing.T) {
 		{"field", "POST", "/v1/events/a", `{"title":"x","severity":"loud"}`, nil, 422, "bad_field", "severity"},
 		{"large", "POST", "/v1/events/a", large, nil, 413, "too_large", "65536"},
 		{"CloudEvent", "POST", "/v1/events/a", `{"specversion":"0.3","id":"1"}`, []string{"Content-Type", "application/cloudevents+json"}, 422, "bad_cloudevent", "specversion"},
+		{"CloudEvent with an invalid alert", "POST", "/v1/events/a", `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"alerts":[{"labels":{"alertname":"A"}},{"labels":{}}]}}`,
+			[]string{"Content-Type", "application/cloudevents+json"}, 422, "empty", "alerts[1]"},
 		{"no alerts", "POST", "/v1/alertmanager/a", `{"title":"x"}`, nil, 422, "bad_field", "alerts"},
 		{"alerts without content", "POST", "/v1/alertmanager/a", `{"alerts":[{},{}]}`, nil, 422, "empty", "2 of 2"},
 		{"batch of alerts", "POST", "/v1/alertmanager/a", `[]`, []string{"Content-Type", "application/cloudevents-batch+json"}, 422, "bad_field", "no alerts"},

@@ -126,10 +126,12 @@ func (m maker) message(data []byte, in form, key string) (*nats.Msg, *problem) {
 	header := m.forwarded(in)
 	asked := event.Message{Subject: m.decoder.Prefix + "." + m.category, Header: header, Data: data}
 	decoded, err := m.decoder.Decode(asked)
-	if fault, is := errors.AsType[*event.Fault](err); is {
-		if parts, _ := m.decoder.Parts(asked); len(parts) == 0 {
-			return nil, refused(fault)
-		}
+	fault, _ := errors.AsType[*event.Fault](err)
+	switch parts, bad := m.decoder.Parts(asked); {
+	case bad != nil:
+		return nil, refused(bad)
+	case fault != nil && len(parts) == 0:
+		return nil, refused(fault)
 	}
 	if key != "" || !decoded.Derived {
 		header[headerMessageID] = []string{m.messageID(cmp.Or(key, decoded.ID))}

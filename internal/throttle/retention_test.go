@@ -11,7 +11,7 @@ import (
 func TestRetention(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ streamAge, maxAge, want time.Duration }{
-		{0, time.Hour, 2 * time.Hour},
+		{0, time.Hour, 7*24*time.Hour + time.Hour},
 		{24 * time.Hour, time.Hour, 25 * time.Hour},
 		{time.Hour, 24 * time.Hour, 25 * time.Hour},
 		{24 * time.Hour, 0, 25 * time.Hour},

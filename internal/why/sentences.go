@@ -147,7 +147,7 @@ func waitsFor(reason string) string {
 	case "pair":
 		return "the outcome of an earlier event of its key"
 	case "redis":
-		return "redis, which refuses a log on its path"
+		return "redis, which is unavailable or refuses a key on its path"
 	case "body":
 		return "its turn to be decoded"
 	case "channel":
