@@ -101,6 +101,23 @@ func TestKilledWhileResolving(t *testing.T) {
 	}
 }
 
+// TestKilledInARolloutOfRoutes kills a worker between a post and its record. Its successors have other routes, and find the post where it is.
+func TestKilledInARolloutOfRoutes(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	routed := func(channel string) []string { return recovering(unlimited("SLACK_ROUTES", "disks="+channel)...) }
+	doomed := d.startDoomed(failpoint.AfterPost, 1, routed("C0000011")...)
+	d.publish("notify.disks", firing("fired", "a"))
+	doomed.awaitDoom()
+	workers := d.startFleet(2, routed("C0000012")...)
+	d.awaitEmpty()
+	workers.awaitEvents(1, "outcome", "sent")
+	testkit.Equal(t, d.post("fired").ChannelID, "C0000011", "channel of the only post")
+	d.publish("notify.disks", resolved("ended", "a"))
+	workers.awaitEvents(2, "outcome", "sent")
+	testkit.Equal(t, d.post("ended").Thread, d.post("fired").Timestamp, "thread of the reply")
+}
+
 // TestResolvedWaitForPlace resolves more messages than updates find place in the room, and kills a worker that has recorded such a resolved event.
 // Each event is posted once, and each message says resolved in the end.
 func TestResolvedWaitForPlace(t *testing.T) {

@@ -531,6 +531,14 @@ var ofOthers = []mutant{
 		test: "./internal/sink/slack -run ^TestClassifyPost$",
 	},
 	{
+		name: "look-up-by-own-routes",
+		bug:  "A post that a worker with other routes may have made is looked for in the wrong channel, and made again.",
+		file: "internal/sink/slack/find.go",
+		old:  `found.Presence != sink.Present && s.o.WebhookURL == ""`,
+		new:  `found.Presence == sink.Present && s.o.WebhookURL == ""`,
+		test: "./internal/sink/slack -run ^TestFindByEarlierRoutes$",
+	},
+	{
 		name: "failed-look-up-as-absence",
 		bug:  "A post whose look-up failed counts as not there.",
 		file: "internal/sink/slack/find.go",
