@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -240,11 +239,9 @@ type Log struct {
 // SendTimeout is the maximum duration of one attempt to post. An attempt asks Redis for the usage and for a mention, then posts. With
 // mentions it may ask Slack for the ID of a group, and return an unneeded mention.
 func (c *Config) SendTimeout() time.Duration {
-	const bound = math.MaxInt64 / 8 // the sum does not overflow
-	slack, redis := min(c.Slack.Timeout, bound), min(c.Redis.Timeout, bound)
-	longest := slack + 2*redis
+	longest := c.Slack.Timeout + 2*c.Redis.Timeout
 	if len(c.Slack.Mentions.Entries()) > 0 {
-		longest += slack + redis
+		longest += c.Slack.Timeout + c.Redis.Timeout
 	}
 	return longest
 }

@@ -38,8 +38,8 @@ var forms = map[string]form{
 	"size":         as(size),
 	"replicas":     as(replicas),
 
-	"positive":         as(duration(1, "not a duration above 0; expected one such as 500ms, 10s or 1m30s")),
-	"duration":         as(duration(0, "not a duration; expected 0, or one such as 500ms, 10s or 1h30m")),
+	"positive":         as(duration(1, "not a duration above 0 and up to 366d; expected one such as 500ms, 10s or 1m30s")),
+	"duration":         as(duration(0, "not a duration up to 366d; expected 0, or one such as 500ms, 10s or 1h30m")),
 	"window":           as(window),
 	"summary interval": as(noneOr(time.Second, "not a duration from 1s to 366d; expected one such as 30m, 12h or 1d, or 0 for no summaries")),
 	"reminder":         as(noneOr(time.Second, "not a duration from 1s to 366d; expected one such as 90m, 4h or 1d, or 0 for no reminders")),
@@ -169,7 +169,7 @@ func replicas(text string) (int, error) {
 func duration(least time.Duration, problem string) func(text string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
 		d, err := model.ParseDuration(text)
-		if err != nil || time.Duration(d) < least {
+		if err != nil || time.Duration(d) < least || time.Duration(d) > limits.MaxWindow {
 			return 0, errors.New(problem)
 		}
 		return time.Duration(d), nil
