@@ -274,8 +274,8 @@ var ofOthers = []mutant{
 		name: "redelivery-overtakes-a-delivery",
 		bug:  "Settings are accepted that let a redelivery overtake a delivery.",
 		file: "internal/config/config.go",
-		old:  `longest := slack + 2*redis`,
-		new:  `longest := slack + redis`,
+		old:  `longest := c.Slack.Timeout + 2*c.Redis.Timeout`,
+		new:  `longest := c.Slack.Timeout + c.Redis.Timeout`,
 		test: "./internal/config -run ^TestFaults$",
 	},
 	{
