@@ -29,15 +29,16 @@ func (d *deployment) announceOther() (stop func()) {
 // TestOtherLayout starts workers beside a worker of another layout, and after it has gone.
 func TestOtherLayout(t *testing.T) {
 	t.Parallel()
+	const own = "2"
 	d := newDeployment(t)
 	d.startReady("first").stop()
-	testkit.Equal(t, d.redis.CLI("GET", "{notifier}:layout"), "1", "layout in redis")
+	testkit.Equal(t, d.redis.CLI("GET", "{notifier}:layout"), own, "layout in redis")
 	check := func() string { return run(t, d.settings("HTTP_ADDR", "off"), "check").all() }
-	wantShown(t, check(), "ok    layout: 1, and no worker of another layout is running")
+	wantShown(t, check(), "ok    layout: "+own+", and no worker of another layout is running")
 
 	d.redis.CLI("SET", "{notifier}:layout", "999")
 	stop := d.announceOther()
-	wantShown(t, check(), "FAIL  layout: this program stores its state in layout 1, and "+refusal, "(layout 999, version 9.9.9)")
+	wantShown(t, check(), "FAIL  layout: this program stores its state in layout "+own+", and "+refusal, "(layout 999, version 9.9.9)")
 	refused := run(t, d.settings("HTTP_ADDR", "off"), "run")
 	refused.want(1, refusal)
 	testkit.Equal(t, d.redis.CLI("GET", "{notifier}:layout"), "999", "layout in redis after the refusal")
@@ -45,7 +46,7 @@ func TestOtherLayout(t *testing.T) {
 	stop()
 	next := d.startReady("next")
 	awaitNumber(t, 1, "lines about the layout", func() (int, error) { return next.logLines("no worker of the previous layout is running"), nil })
-	testkit.Equal(t, d.redis.CLI("GET", "{notifier}:layout"), "1", "layout in redis at the end")
+	testkit.Equal(t, d.redis.CLI("GET", "{notifier}:layout"), own, "layout in redis at the end")
 	d.wantEvaluated(1, "payments", "1")
 }
 

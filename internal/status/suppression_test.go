@@ -72,18 +72,25 @@ func TestSuppressionIsBounded(t *testing.T) {
 	testkit.Equal(t, len(s.Now()), 1, "suppressed after the spells have ended")
 }
 
-// TestFullSuppressionIsQuick adds drops of ever new categories to a full suppression. It does not look through all spells for each of them.
-func TestFullSuppressionIsQuick(t *testing.T) {
+// TestFullSuppressionLooksOnce adds drops of new categories to a full suppression. It looks through the spells once, and again when the first of
+// them may have ended.
+func TestFullSuppressionLooksOnce(t *testing.T) {
 	t.Parallel()
+	clock := testkit.NewClock(nil)
 	s := NewSuppression()
-	drops := make([]summary.Drop, 200_000)
-	for i := range drops {
-		drops[i] = summary.Drop{Category: fmt.Sprint("junk", i), Level: "category", N: 1}
+	s.clock = clock.Read
+	add := func(category string) (added bool) {
+		s.Add([]summary.Drop{{Category: category, Level: "category", N: 1}})
+		return s.spells[Denial{category, "category"}] != nil
 	}
-	began := time.Now()
-	s.Add(drops)
-	testkit.AtMost(t, time.Since(began), time.Second, "time for many drops")
-	testkit.Equal(t, len(s.Now()), mostSpells, "spells")
+	for i := range mostSpells {
+		testkit.Equal(t, add(fmt.Sprint("junk", i)), true, "there is a place for the category %d", i)
+	}
+	testkit.Equal(t, add("one more"), false, "there is a place in a full suppression")
+	s.spells[Denial{"junk0", "category"}].last = clock.Read().Add(-spellEnds) // only a look finds this end
+	testkit.Equal(t, add("another"), false, "there is a place without another look")
+	clock.Advance(spellEnds)
+	testkit.Equal(t, add("later"), true, "there is a place after spells have ended")
 }
 
 func TestSuppressedOfAllWorkers(t *testing.T) {
