@@ -64,6 +64,7 @@ func TestIdleWorkerNoticesRedis(t *testing.T) {
 	w := d.startReady("worker", unlimited("REDIS_FAILURE", "hold", "REDIS_TIMEOUT", "500ms")...)
 	d.redis.Kill()
 	w.awaitUnready("redis")
+	w.awaitOutput(`"grace":"5s"`)
 	w.alone().awaitSum(1, "notifier_degraded", "policy", "hold")
 	d.redis.Restart()
 	w.awaitReady()
