@@ -174,6 +174,16 @@ func (f *fakeSink) mostAtOnce() int {
 	return f.most
 }
 
+// unknown is the number that the fake has while a worker cannot read it.
+const unknown = -1
+
+func known(n int, err error) int {
+	if err != nil {
+		return unknown
+	}
+	return n
+}
+
 type fakeMetrics struct {
 	testkit.Counts
 	mu   sync.Mutex
@@ -193,8 +203,10 @@ func (f *fakeMetrics) Split()                         { f.Add("split", 1) }
 func (f *fakeMetrics) Delayed()                       { f.Add("delayed", 1) }
 func (f *fakeMetrics) Redelivered(n int)              { f.Add("redelivered", n) }
 
-func (f *fakeMetrics) AckPending(n int)                 { f.Set("ack pending", n) }
-func (f *fakeMetrics) RoomPending(reason string, n int) { f.Set("in the room: "+reason, n) }
+func (f *fakeMetrics) AckPending(n int, err error) { f.Set("ack pending", known(n, err)) }
+func (f *fakeMetrics) RoomPending(reason string, n int, err error) {
+	f.Set("in the room: "+reason, known(n, err))
+}
 func (f *fakeMetrics) RoomRefused(reason string, n int) { f.Add("refused by the room: "+reason, n) }
 func (f *fakeMetrics) Vanished(n int)                   { f.Add("vanished", n) }
 func (f *fakeMetrics) Forged(place string, n int)       { f.Add("forged "+place, n) }

@@ -6,6 +6,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/room"
 )
@@ -22,10 +25,10 @@ type Positions interface {
 
 // StreamMetrics counts what a worker sees in the streams. Its methods may be called concurrently.
 type StreamMetrics interface {
-	AckPending(n int)                 // messages that all workers together have not acknowledged
-	RoomPending(reason string, n int) // events that wait in the room
-	Vanished(n int)                   // messages that something other than a worker removed from the stream
-	Forged(place string, n int)       // messages that neither a worker nor an operator wrote, in a place of package trusted
+	AckPending(n int, err error)                 // messages that all workers together have not acknowledged; err: the number cannot be read
+	RoomPending(reason string, n int, err error) // events that wait in the room; err: the number cannot be read
+	Vanished(n int)                              // messages that something other than a worker removed from the stream
+	Forged(place string, n int)                  // messages that neither a worker nor an operator wrote, in a place of package trusted
 }
 
 // watcher looks at the streams and consumers from time to time, and removes what does not belong there.
@@ -42,7 +45,8 @@ type watcher struct {
 }
 
 // watch checks the consumers until the context ends. It learns the server's time, the number of unacknowledged messages, the number of
-// events that wait in the room, and whether messages have vanished.
+// events that wait in the room, and whether messages have vanished. It also reports that it cannot read a number, because an old number
+// would look like a fresh one.
 func (w *watcher) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -51,6 +55,8 @@ func (w *watcher) watch(ctx context.Context) {
 			w.lookAtProducers(ctx)
 			w.lookAtRoom(ctx)
 			w.sweep(ctx)
+		} else {
+			w.unread(nats.ErrDisconnected)
 		}
 		select {
 		case <-tick.C:
@@ -64,9 +70,10 @@ func (w *watcher) lookAtProducers(ctx context.Context) {
 	at := w.streams.Layout()
 	info, err := w.streams.Info(ctx, at.Consumer)
 	if err != nil {
+		w.metrics.AckPending(0, err)
 		return
 	}
-	w.metrics.AckPending(info.NumAckPending)
+	w.metrics.AckPending(info.NumAckPending, nil)
 	w.health.unacknowledged(info.NumAckPending, info.Config.MaxAckPending)
 	vanished, err := w.positions.Passed(ctx,
 		fmt.Sprintf("%s %s %d", w.streams.Names.Stream, w.streams.Names.Consumer, info.Created.UnixMilli()), info.Delivered.Stream, info.Delivered.Consumer)
@@ -79,29 +86,49 @@ func (w *watcher) lookAtProducers(ctx context.Context) {
 
 func (w *watcher) lookAtRoom(ctx context.Context) {
 	at := w.streams.Layout()
-	if info, err := w.streams.Info(ctx, at.Room.Consumer); err == nil {
-		w.metrics.RoomPending(stream.ReadyReason, int(info.NumPending)+info.NumAckPending) //nolint:gosec // far below the end of an int
-	}
+	ready, err := w.unfinished(ctx, at.Room.Consumer)
+	w.metrics.RoomPending(stream.ReadyReason, ready, err)
 	for _, reason := range room.Scheduled() {
-		if n, err := at.Room.Waiting(ctx, reason); err == nil {
-			w.metrics.RoomPending(string(reason), n)
-			if n > 0 {
-				w.removeForged(ctx, reason)
-			}
+		n, err := at.Room.Waiting(ctx, reason)
+		w.metrics.RoomPending(string(reason), n, err)
+		if err == nil && n > 0 {
+			w.removeForged(ctx, reason)
 		}
 	}
 	w.removeForged(ctx, room.Channel)
-	held := 0
+	held, err := w.held(ctx, at.Room)
+	w.metrics.RoomPending(string(room.Channel), held, err)
+}
+
+// held counts the events that wait for the channels of the sink.
+func (w *watcher) held(ctx context.Context, at *stream.Room) (held int, err error) {
 	for _, channel := range w.sink.Destinations() {
-		consumer, err := at.Room.Channel(ctx, room.Token(channel))
+		consumer, err := at.Channel(ctx, room.Token(channel))
 		if err != nil {
-			return
+			return 0, err
 		}
-		info, err := w.streams.Info(ctx, consumer)
+		n, err := w.unfinished(ctx, consumer)
 		if err != nil {
-			return
+			return 0, err
 		}
-		held += int(info.NumPending) + info.NumAckPending //nolint:gosec // far below the end of an int
+		held += n
 	}
-	w.metrics.RoomPending(string(room.Channel), held)
+	return held, nil
+}
+
+// unfinished counts the messages of a consumer that are not acknowledged, whether they are delivered or not.
+func (w *watcher) unfinished(ctx context.Context, consumer jetstream.Consumer) (int, error) {
+	info, err := w.streams.Info(ctx, consumer)
+	if err != nil {
+		return 0, err
+	}
+	return int(info.NumPending) + info.NumAckPending, nil //nolint:gosec // far below the end of an int
+}
+
+// unread reports that no number can be read.
+func (w *watcher) unread(err error) {
+	w.metrics.AckPending(0, err)
+	for _, reason := range append(room.Scheduled(), room.Channel, stream.ReadyReason) {
+		w.metrics.RoomPending(string(reason), 0, err)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -156,4 +157,33 @@ func TestRoomIsCounted(t *testing.T) {
 		testkit.Equal(t, f.metrics.Get("in the room: "+empty), 0, "events that wait for %s", empty)
 	}
 	testkit.Equal(t, len(f.inRoom(testNames.Room().All())), 6, "messages in the room")
+}
+
+// TestNumbersAreUnknownWithoutNATS stops the server, and starts it again. Meanwhile no number of the streams is reported, since an old number
+// would look like a fresh one.
+func TestNumbersAreUnknownWithoutNATS(t *testing.T) {
+	t.Parallel()
+	f := newFixtureOn(t, servertest.StartNATSProcess(t, "jetstream {}"))
+	f.sink.named = []string{"paused"}
+	f.pacer.Pause(t.Context(), "paused", time.Hour)
+	f.start(nil)
+	f.numbered("paused", 3)
+	names := []string{"ack pending", "in the room: " + string(room.Channel), "in the room: " + stream.ReadyReason}
+	for _, reason := range room.Scheduled() {
+		names = append(names, "in the room: "+string(reason))
+	}
+	unknowns := func() (count int) {
+		for _, name := range names {
+			if f.metrics.Get(name) == unknown {
+				count++
+			}
+		}
+		return count
+	}
+	const waiting = "in the room: " + string(room.Channel)
+	f.eventually("the events are counted", func() bool { return f.metrics.Get(waiting) == 3 })
+	f.server.Kill()
+	f.eventually("every number is unknown", func() bool { return unknowns() == len(names) })
+	f.server.Restart()
+	f.eventually("every number is known again", func() bool { return unknowns() == 0 && f.metrics.Get(waiting) == 3 })
 }

@@ -30,8 +30,8 @@ func gathered(t *testing.T) (counts, *telemetry.Metrics) {
 	m.Events.Event("deploys", string(journal.Dead), 2)
 	m.Losses.DeadLetter("bad_json")
 	m.Losses.DeadLetter("bad_json")
-	m.Waiting.RoomPending("slot", 1)
-	m.Waiting.RoomPending("channel", 1)
+	m.Waiting.RoomPending("slot", 1, nil)
+	m.Waiting.RoomPending("channel", 1, nil)
 	return countsOf(m.Registry()), m
 }
 

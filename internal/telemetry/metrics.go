@@ -20,7 +20,8 @@ type MetricsOptions struct {
 }
 
 // Metrics counts what the notifier does, in a registry of its own. Every value of a closed label of a counter is there from the
-// start, at 0, so that a rate sees the first occurrence. A gauge of external state is exported once it has a value.
+// start, at 0, so that a rate sees the first occurrence. A gauge of external state is exported while the
+// worker has a value.
 // A count of n adds nothing if n is below 1.
 type Metrics struct {
 	Events    *Events
@@ -290,12 +291,24 @@ func newWaiting(r registrar) *Waiting {
 func (m *Waiting) Delayed() { m.delays.Inc() }
 
 // AckPending sets how many messages of the producers' consumer wait for an acknowledgement. Each instance reports the messages of all
-// instances.
-func (m *Waiting) AckPending(n int) { m.ackPending.WithLabelValues().Set(float64(n)) }
+// instances. With an error the number cannot be read, and the gauge is removed: an old value would look like a fresh one.
+func (m *Waiting) AckPending(n int, err error) {
+	if err != nil {
+		m.ackPending.Reset()
+		return
+	}
+	m.ackPending.WithLabelValues().Set(float64(n))
+}
 
-// RoomPending sets how many events wait in the room for a reason. Each instance reports the events of all instances.
-func (m *Waiting) RoomPending(reason string, n int) {
-	m.roomPending.WithLabelValues(waits.label(reason)).Set(float64(n))
+// RoomPending sets how many events wait in the room for a reason. Each instance reports the events of all instances. The error is that of
+// AckPending.
+func (m *Waiting) RoomPending(reason string, n int, err error) {
+	label := waits.label(reason)
+	if err != nil {
+		m.roomPending.DeleteLabelValues(label)
+		return
+	}
+	m.roomPending.WithLabelValues(label).Set(float64(n))
 }
 
 // RoomRefused counts n events that the room did not take for a reason, because too many of their category wait.

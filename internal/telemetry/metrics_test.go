@@ -1,6 +1,7 @@
 package telemetry_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -186,14 +187,17 @@ var counting = []struct {
 	{func(m *telemetry.Metrics) { m.Posts.Summary("sent") }, `summaries_total{result="sent"}`, 1},
 	{func(m *telemetry.Metrics) { m.Posts.Summary("given_up") }, `summaries_total{result="given_up"}`, 1},
 	{func(m *telemetry.Metrics) { m.Waiting.Delayed() }, `delayed_total`, 1},
-	{func(m *telemetry.Metrics) { m.Waiting.AckPending(7); m.Waiting.AckPending(4) }, `ack_pending`, 4},
-	{func(m *telemetry.Metrics) { m.Waiting.RoomPending("slot", 7); m.Waiting.RoomPending("slot", 4) }, `room_pending{reason="slot"}`, 4},
+	{func(m *telemetry.Metrics) { m.Waiting.AckPending(7, nil); m.Waiting.AckPending(4, nil) }, `ack_pending`, 4},
+	{func(m *telemetry.Metrics) {
+		m.Waiting.RoomPending("slot", 7, nil)
+		m.Waiting.RoomPending("slot", 4, nil)
+	}, `room_pending{reason="slot"}`, 4},
 	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("channels", 6, 5) }, `pace_used{budget="channels"}`, 6},
 	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("channels", 6, 5) }, `pace_waiting{budget="channels"}`, 5},
 	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("updates", 7, 0) }, `pace_used{budget="updates"}`, 7},
 	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("lookups", 9, 0) }, `pace_used{budget="lookups"}`, 9},
 	{func(m *telemetry.Metrics) { m.Waiting.PaceUsed("workspace", 0, 3) }, `pace_waiting{budget="workspace"}`, 3},
-	{func(m *telemetry.Metrics) { m.Waiting.RoomPending("ready", 0) }, `room_pending{reason="ready"}`, 0},
+	{func(m *telemetry.Metrics) { m.Waiting.RoomPending("ready", 0, nil) }, `room_pending{reason="ready"}`, 0},
 	{func(m *telemetry.Metrics) { m.Waiting.RoomRefused("slot", 2); m.Waiting.RoomRefused("slot", 0) }, `room_refused_total{reason="slot"}`, 2},
 	{func(m *telemetry.Metrics) { m.Losses.Vanished(3); m.Losses.Vanished(-1) }, `vanished_total`, 3},
 	{func(m *telemetry.Metrics) { m.Losses.Forged("limits", 3); m.Losses.Forged("limits", 1) }, `forged_messages_total{place="limits"}`, 4},
@@ -217,7 +221,7 @@ func TestCounting(t *testing.T) {
 	expect(t, m, want)
 }
 
-// A gauge is absent until it has a value. A removed limit has no gauge.
+// A gauge is absent until it has a value, and while its value cannot be read. A removed limit has no gauge.
 func TestGaugesUntilTheyAreKnown(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(50)
@@ -243,9 +247,15 @@ func TestGaugesUntilTheyAreKnown(t *testing.T) {
 	m.Decisions.Levels([]string{"global", "category"}, nil)
 	want(`notifier_limit_size{level="category"}`)
 	m.Decisions.PolicyRests()
-	m.Waiting.AckPending(0)
-	m.Waiting.RoomPending("pair", 0)
+	m.Waiting.AckPending(0, nil)
+	m.Waiting.RoomPending("pair", 0, nil)
 	want(`notifier_ack_pending`, `notifier_degraded{policy="hold"}`, `notifier_limit_size{level="category"}`, `notifier_room_pending{reason="pair"}`)
+	m.Waiting.RoomPending("slot", 0, nil)
+	m.Waiting.RoomPending("pair", 0, errors.New("unread"))
+	m.Waiting.AckPending(0, errors.New("unread"))
+	want(`notifier_degraded{policy="hold"}`, `notifier_limit_size{level="category"}`, `notifier_room_pending{reason="slot"}`)
+	m.Waiting.AckPending(0, nil)
+	want(`notifier_ack_pending`, `notifier_degraded{policy="hold"}`, `notifier_limit_size{level="category"}`, `notifier_room_pending{reason="slot"}`)
 }
 
 // All values outside a closed set share one series.
@@ -264,7 +274,7 @@ func TestClosedLabels(t *testing.T) {
 		m.Decisions.LimitSize(wrong, 1)
 		m.Events.Resolved(wrong)
 		m.Posts.Summary(wrong)
-		m.Waiting.RoomPending(wrong, 1)
+		m.Waiting.RoomPending(wrong, 1, nil)
 		m.Waiting.RoomRefused(wrong, 1)
 		m.Waiting.PaceUsed(wrong, 1, 2)
 	}

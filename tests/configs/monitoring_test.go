@@ -34,9 +34,9 @@ func exported(t *testing.T) map[string]metric {
 	metrics.SettingsMismatch(0)
 	metrics.Decisions.LimitUsed("global", 0)
 	metrics.Decisions.LimitSize("global", 0)
-	metrics.Waiting.AckPending(0)
+	metrics.Waiting.AckPending(0, nil)
 	for _, reason := range telemetry.RoomReasons() {
-		metrics.Waiting.RoomPending(reason, 0)
+		metrics.Waiting.RoomPending(reason, 0, nil)
 	}
 	for _, budget := range telemetry.PaceBudgets() {
 		metrics.Waiting.PaceUsed(budget, 0, 0)

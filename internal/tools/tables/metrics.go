@@ -100,7 +100,7 @@ func metrics() (string, error) {
 func populated() *prometheus.Registry {
 	m := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 1})
 	for _, reason := range telemetry.RoomReasons() {
-		m.Waiting.RoomPending(reason, 0)
+		m.Waiting.RoomPending(reason, 0, nil)
 	}
 	for _, budget := range telemetry.PaceBudgets() {
 		m.Waiting.PaceUsed(budget, 0, 0)
