@@ -216,6 +216,7 @@ func TestChartRefuses(t *testing.T) {
 		"replicas: many":                       "want integer",
 		"image: {digest: latest}":              "digest",
 		"goMemoryLimit: 200Mi":                 "goMemoryLimit",
+		"ingest: {resources: {memory: 64Mi}}":  "'memory' not allowed",
 		"keda: {prometheus: prometheus:9090}":  "prometheus",
 	} {
 		if _, err := render(t, "notifier", changed); err == nil || !strings.Contains(err.Error(), says) {

@@ -25,7 +25,10 @@ keda: {enabled: true}
 serviceMonitor: {enabled: true, labels: {release: prometheus}, interval: 30s}
 prometheusRule: {enabled: true, labels: {release: prometheus}}
 dashboard: {enabled: true}
+resources: {limits: {memory: 300Mi}}
+provision: {resources: {limits: {memory: 100Mi}}}
 ingest:
+  resources: {limits: {memory: 200Mi}}
   serviceAnnotations: {balancer: internal}
   ingress: {enabled: true, className: nginx, annotations: {issuer: acme}, host: events.example.com, tlsSecret: events-tls}
   httpRoute: {enabled: true, annotations: {owner: ops}, parentRefs: [{name: public, namespace: gateways}], hostnames: [events.example.com]}
@@ -48,11 +51,12 @@ func TestChartPods(t *testing.T) {
 	rendered := testkit.Must(render(t, "notifier", everything))(t)
 	values := make(object)
 	testkit.NoError(t, yaml.Unmarshal([]byte(everything), &values))
-	for _, id := range []string{"Deployment notifier", "Deployment notifier-ingest", "Job notifier-provision"} {
+	for id, memory := range map[string]string{"Deployment notifier": "300Mi", "Deployment notifier-ingest": "200Mi", "Job notifier-provision": "100Mi"} {
 		o := rendered[id]
 		template := o.at("spec", "template")
 		pod := template.at("spec")
 		container := pod.first("containers")
+		testkit.Equal(t, container.at("resources", "limits").text("memory"), memory, "memory limit of %s", id)
 		for _, name := range []string{"nodeSelector", "tolerations", "affinity", "priorityClassName", "imagePullSecrets"} {
 			testkit.EqualDeeply(t, pod[name], values[name], "%s of %s", name, id)
 		}

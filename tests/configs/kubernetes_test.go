@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -262,5 +264,22 @@ func TestIngestManifests(t *testing.T) {
 	} {
 		testkit.Equal(t, selects(t, of, pods), true, "%v selects the pods with %v", of, pods)
 		testkit.Equal(t, selects(t, of, workers), false, "%v selects the workers", of)
+	}
+}
+
+// TestWorkerMemory wants the memory of the sizing table in the manifest, and the bound of the garbage collector below the limit.
+func TestWorkerMemory(t *testing.T) {
+	t.Parallel()
+	worker := manifest[*appsv1.Deployment](t, "deployment.yaml").Spec.Template.Spec.Containers[0]
+	row := regexp.MustCompile(`\| worker \| (\d+) MiB, and a limit of twice that;`).FindSubmatch(read(t, "../../docs/operations.md"))
+	if row == nil {
+		t.Fatal("docs/operations.md names no memory of a worker")
+	}
+	requested, limit := worker.Resources.Requests.Memory(), worker.Resources.Limits.Memory()
+	testkit.Equal(t, requested.String(), string(row[1])+"Mi", "requested memory")
+	testkit.Equal(t, limit.Value(), 2*requested.Value(), "limit in bytes")
+	collector := resource.MustParse(strings.TrimSuffix(worker.Env[0].Value, "B"))
+	if worker.Env[0].Name != "GOMEMLIMIT" || collector.Cmp(*limit) >= 0 {
+		t.Errorf("got %v, want GOMEMLIMIT below the limit of %v", worker.Env[0], limit)
 	}
 }
