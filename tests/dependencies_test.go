@@ -14,7 +14,16 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// TestServersDownAtStart starts a worker before NATS and Redis.
+// wantReadyGauge wants the gauge of readiness to exist with a value.
+func (w *worker) wantReadyGauge(want float64) {
+	w.t.Helper()
+	series := w.scrape()["notifier_ready"].GetMetric()
+	if len(series) != 1 || series[0].GetGauge().GetValue() != want {
+		w.t.Errorf("notifier_ready is %v, want %v", series, want)
+	}
+}
+
+// TestServersDownAtStart starts a worker before NATS and Redis, and kills NATS at the end. The gauge of readiness agrees with /readyz.
 func TestServersDownAtStart(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"hold", "local"} {
@@ -35,6 +44,7 @@ func TestServersDownAtStart(t *testing.T) {
 				}
 			}
 			unknown("notifier_limit_size", "notifier_limit_used", "notifier_degraded", "notifier_ack_pending", "notifier_room_pending")
+			w.wantReadyGauge(0)
 			time.Sleep(3 * time.Second) // for several attempts, of which the log is to mention the first: none can be seen from outside
 			testkit.AtMost(t, w.logLines(""), 3, "lines of the log, one for each server and one for the start")
 
@@ -50,7 +60,11 @@ func TestServersDownAtStart(t *testing.T) {
 
 			d.redis.Restart()
 			w.awaitReady()
+			w.wantReadyGauge(1)
 			d.awaitEmpty()
+			d.nats.Kill()
+			w.awaitUnready("nats is not connected")
+			w.wantReadyGauge(0)
 			wantPostedOnce(t, d.slack.Accepted(), ids...)
 			testkit.AtMost(t, w.logLines(`"level":"WARN"`)+w.logLines(`"level":"ERROR"`), 3, "warnings, one for each server and one for the consumer")
 		})

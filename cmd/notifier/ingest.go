@@ -57,7 +57,7 @@ func runIngest(ctx context.Context) (err error) {
 		return err
 	}
 	if _, err := serveAdmin(ctx, life, telemetry.AdminOptions{
-		Addr: settings.HTTP.Addr, Gatherer: registry, Logger: logger,
+		Addr: settings.HTTP.Addr, Registry: registry, Logger: logger,
 		Ready: func() error {
 			if ctx.Err() != nil {
 				return errors.New("ingest is stopping")

@@ -128,7 +128,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	metrics := newMetrics(w.settings, rules.Tree)
 	w.report.Ready = func() error { return w.ready(ctx) }
 	var at addresses
-	admin := telemetry.AdminOptions{Addr: w.settings.HTTP.Addr, Gatherer: metrics.Registry(), Ready: w.report.Ready, Logger: w.logger}
+	admin := telemetry.AdminOptions{Addr: w.settings.HTTP.Addr, Registry: metrics.Registry(), Ready: w.report.Ready, Logger: w.logger}
 	if at.admin, err = serveAdmin(ctx, w.life, admin); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
@@ -24,22 +25,23 @@ const (
 
 // AdminOptions configures the admin server. All fields must be set.
 type AdminOptions struct {
-	Addr     string              // host:port; port 0 is any free one
-	Gatherer prometheus.Gatherer // what /metrics shows
-	Ready    func() error        // returns the joined reasons for not being ready; nil: ready
+	Addr     string               // host:port; port 0 is any free one
+	Registry *prometheus.Registry // of the metrics that /metrics shows; ListenAdmin adds notifier_ready
+	Ready    func() error         // returns the joined reasons for not being ready; nil: ready
 	Logger   *slog.Logger
 }
 
 // ListenAdmin takes the port of the HTTP server for operators: /metrics for Prometheus, /healthz and /readyz for probes. It fails
-// before anything else starts if the port is in use. The server answers GET and HEAD only. It calls Ready for each request, several
-// times at once, and shows the text to the client.
+// before anything else starts if the port is in use. The server answers GET and HEAD only. It calls Ready for each probe and for each
+// scrape, several times at once. /readyz shows the text of the error to the client.
 func ListenAdmin(ctx context.Context, o AdminOptions) (*httpserver.Server, error) {
 	server, err := httpserver.Listen(ctx, "metrics and probes", o.Addr)
 	if err != nil {
 		return nil, err
 	}
 	errorLog := httpserver.ErrorLog(o.Logger, slog.LevelWarn, "admin server")
-	metrics := promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
+	RegisterReady(o.Registry, o.Ready)
+	metrics := promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{
 		ErrorLog:            errorLog,
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
@@ -73,5 +75,17 @@ func probe(word string, check func() error) http.Handler {
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, text+"\n") // the client may have left
+	})
+}
+
+// RegisterReady registers the gauge of readiness. Each scrape calls ready, so the gauge agrees with /readyz.
+func RegisterReady(registry *prometheus.Registry, ready func() error) {
+	registrar{promauto.With(registry)}.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "notifier_ready", Help: "1 while /readyz answers that this process is ready, else 0.",
+	}, func() float64 {
+		if ready() != nil {
+			return 0
+		}
+		return 1
 	})
 }

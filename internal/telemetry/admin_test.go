@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -24,7 +23,7 @@ import (
 func options() telemetry.AdminOptions {
 	return telemetry.AdminOptions{
 		Addr:     "127.0.0.1:0",
-		Gatherer: newMetrics(1).Registry(),
+		Registry: newMetrics(1).Registry(),
 		Ready:    func() error { return nil },
 		Logger:   slog.New(slog.DiscardHandler),
 	}
@@ -103,6 +102,10 @@ func TestAdminProbes(t *testing.T) {
 		t.Helper()
 		testkit.Equal(t, do(t, http.MethodGet, url+"/healthz"), answer{http.StatusOK, plain, "alive\n"}, "alive")
 		testkit.Equal(t, do(t, http.MethodGet, url+"/readyz"), ready, "ready")
+		gauge := map[int]string{http.StatusOK: "\nnotifier_ready 1\n", http.StatusServiceUnavailable: "\nnotifier_ready 0\n"}[ready.status]
+		if metrics := do(t, http.MethodGet, url+"/metrics").body; !strings.Contains(metrics, gauge) {
+			t.Errorf("the gauge disagrees with /readyz: got %s, want%s", metrics, gauge)
+		}
 	}
 	both := errors.Join(errors.New("NATS is not connected"), errors.New("Slack refuses the token"))
 	unready.Store(&both)
@@ -179,14 +182,22 @@ func TestAdminShutdownDeadline(t *testing.T) {
 
 type failing struct{}
 
-func (failing) Gather() ([]*dto.MetricFamily, error) { return nil, errors.New("broken collector") }
+func (failing) Describe(chan<- *prometheus.Desc) {}
 
+func (failing) Collect(metrics chan<- prometheus.Metric) {
+	metrics <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(errors.New("broken collector")), errors.New("broken collector"))
+}
+
+// A broken collector costs a scrape its own metrics only, and the log has its error.
 func TestAdminLogsFailedScrape(t *testing.T) {
 	t.Parallel()
 	log := testkit.NewLog(t)
 	o := options()
-	o.Gatherer, o.Logger = prometheus.Gatherers{failing{}}, log.Logger()
-	testkit.Equal(t, do(t, http.MethodGet, start(t, o)+"/metrics").status, http.StatusInternalServerError, "status")
+	o.Registry, o.Logger = prometheus.NewRegistry(), log.Logger()
+	o.Registry.MustRegister(failing{})
+	if metrics := do(t, http.MethodGet, start(t, o)+"/metrics"); metrics.status != http.StatusOK || !strings.Contains(metrics.body, "\nnotifier_ready 1\n") {
+		t.Errorf("got %v, want the other metrics", metrics)
+	}
 	if got := log.String(); !strings.Contains(got, `msg="admin server"`) || !strings.Contains(got, "broken collector") {
 		t.Errorf("logged %q, want the error of the collector", got)
 	}

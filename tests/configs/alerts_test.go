@@ -96,7 +96,7 @@ func counterOf(job, name, label, value string, from int, values ...float64) scra
 }
 
 // TestAlertExpressions evaluates rules after two hours. A dead ingest: the rule fires if no target answers or none is left, and not where ingest has never
-// run. Expired events: it fires for the first ones of a category too, and not after a gap. The global limit: it fires where only reserved slots are free.
+// run. Workers that are not ready: one ready worker is enough. Expired events: it fires for the first ones of a category too, and not after a gap. The global limit: it fires where only reserved slots are free.
 // A deployment that works hides no other one.
 func TestAlertExpressions(t *testing.T) {
 	t.Parallel()
@@ -118,12 +118,18 @@ func TestAlertExpressions(t *testing.T) {
 		counter(events, "outcome", "sent", 0, steady(7, 120)...), counter("notifier_inflight", "kind", "messages", 0, steady(1, 120)...),
 	}
 	failing := counter("notifier_sink_requests_total", "result", "transient", 100, grows...)
+	ready := func(instance string, value float64) scraped {
+		return scraped{[]string{"__name__", "notifier_ready", "job", "notifier", "instance", instance}, 0, steady(value, 120)}
+	}
 	const staging = "notifier-staging"
 	for _, test := range []struct {
 		alert, name string
 		found       []scraped
 		fires       bool
 	}{
+		{"NotifierNotReady", "one of two is ready", []scraped{ready("a", 0), ready("b", 1)}, false},
+		{"NotifierNotReady", "none is ready", []scraped{ready("a", 0), ready("b", 0)}, true},
+		{"NotifierNotReady", "none is reached", []scraped{up("notifier", "a", 0, 120)}, false},
 		{"NotifierIngestDown", "one of two answers", []scraped{up(ingest, "a", 1, 120), up(ingest, "b", 0, 120)}, false},
 		{"NotifierIngestDown", "none answers", []scraped{up(ingest, "a", 0, 120), up(ingest, "b", 0, 120)}, true},
 		{"NotifierIngestDown", "none is left", []scraped{up(ingest, "a", 1, 30)}, true},

@@ -41,6 +41,7 @@ func exported(t *testing.T) map[string]metric {
 	for _, budget := range telemetry.PaceBudgets() {
 		metrics.Waiting.PaceUsed(budget, 0, 0)
 	}
+	telemetry.RegisterReady(metrics.Registry(), func() error { return nil })
 	front := telemetry.NewIngest(metrics.Registry(), ingest.Answered())
 	front.Count("client", ingest.Stored)
 	front.Count("client", ingest.Limited)

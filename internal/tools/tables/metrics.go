@@ -44,6 +44,7 @@ var advice = map[string]string{
 	"notifier_spans_lost_total":                 "Any growth: the collector of [traces](operations.md#traces) is slow or unavailable. Events are not affected.",
 	"notifier_redeliveries_total":               "A few after a restart are normal. Steady growth: deliveries take longer than `NOTIFIER_NATS_ACK_WAIT`.",
 	"notifier_refunds_total":                    "As many as `dead` and `expired` events that had been admitted.",
+	"notifier_ready":                            "0: [NotifierNotReady](operations.md#notifiernotready). `/readyz` has the reason.",
 	"notifier_degraded":                         "1: [NotifierDegraded](operations.md#notifierdegraded).",
 	"notifier_settings_mismatch":                "1: [NotifierSettingsDiffer](operations.md#notifiersettingsdiffer).",
 	"notifier_ingest_requests_total":            "503: [NotifierIngestRefuses](operations.md#notifieringestrefuses). 429: see which client it is by `notifier_ingest_limited_total`; the other 4xx: by `notifier_ingest_refused_total`, except 401, whose client is not known.",
@@ -106,6 +107,7 @@ func populated() *prometheus.Registry {
 		m.Waiting.PaceUsed(budget, 0, 0)
 	}
 	telemetry.NewIngest(m.Registry(), ingest.Answered())
+	telemetry.RegisterReady(m.Registry(), func() error { return nil })
 	return m.Registry()
 }
 
