@@ -21,8 +21,7 @@ type MetricsOptions struct {
 
 // Metrics counts what the notifier does, in a registry of its own. Every value of a closed label of a counter is there from the
 // start, at 0, so that a rate sees the first occurrence. A gauge of external state is exported while the
-// worker has a value.
-// A count of n adds nothing if n is below 1.
+// worker has a value. A count of n adds nothing if n is below 1.
 type Metrics struct {
 	Events    *Events
 	Decisions *Decisions
