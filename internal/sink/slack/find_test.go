@@ -362,7 +362,7 @@ func TestFindByEarlierRoutes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server, ids := slacktest.New(t), new(fakeIDs)
-			worker := func(channel string) sink.Sink {
+			worker := func(channel string) *Sink {
 				o := lookingUp(server)
 				o.IDs, o.Routes = ids, routes(t, "payments", channel)
 				return newTestSlack(t, o)
@@ -378,7 +378,7 @@ func TestFindByEarlierRoutes(t *testing.T) {
 				})
 			}
 			ids.outage = test.outage
-			found, err := worker(test.now).(sink.Finder).Find(t.Context(), doubtful(named(refunds)))
+			found, err := worker(test.now).Find(t.Context(), doubtful(named(refunds)))
 			testkit.Equal(t, err != nil, test.fails, "the look-up fails")
 			testkit.Equal(t, found.Presence, test.want, "presence")
 			if test.want == sink.Present {
