@@ -363,9 +363,8 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 		m.times.forget(m.times.now())
 		delete(m.records.byKey, lease.Request.eventKey())
 		if !lease.slotless {
-			tree := lease.treeOr(m.rules.InForce)
 			wanted := func(b bucket) bool { return !b.timesAdmissions() || r.route.counts(b) }
-			m.giveBack(&m.inForce, tree, lease.Request, r.at, wanted)
+			m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, r.at, wanted)
 		}
 		name := lease.Request.messageName()
 		at, admitted := m.shadow.admitted[name]

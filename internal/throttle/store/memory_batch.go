@@ -144,11 +144,11 @@ func (b *memoryBatch) evaluate(request Request, name string, version int64) (dec
 	}
 	decision.Lease = b.newLease(request, b.now+b.lease)
 	decision.Lease.slotless = !admitted || request.Slotless
-	b.memory.records.byKey[name] = &record{version: version, leaseEnd: decision.Lease.End}
+	r := &record{version: version, leaseEnd: decision.Lease.End}
 	if admitted {
-		route := b.memory.rules.InForce.Route(request.Category, request.Key)
-		b.memory.records.byKey[name].at, b.memory.records.byKey[name].route = b.now, route
+		r.at, r.route = b.now, b.memory.rules.InForce.Route(request.Category, request.Key)
 	}
+	b.memory.records.byKey[name] = r
 	b.granted[name] = true
 	b.grants++
 	b.announce(request, name)
