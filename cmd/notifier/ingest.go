@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/cli"
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
@@ -71,10 +72,7 @@ func runIngest(ctx context.Context) (err error) {
 	life.add("draining", func(stopping context.Context) error {
 		server.Drain()
 		logger.Info("draining: accepting events until NOTIFIER_DRAIN is over", "drain", settings.Drain.String())
-		select {
-		case <-time.After(settings.Drain):
-		case <-stopping.Done():
-		}
+		await.For(stopping, settings.Drain)
 		return nil
 	})
 	logger.Info("accepting events over HTTP", "address", server.URL())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/inspect"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -46,9 +47,7 @@ func (l layout) confirm(ctx context.Context, life *lifecycle, end context.Cancel
 	}
 	life.background("storing the layout", func(ctx context.Context) {
 		for {
-			select {
-			case <-time.After(layoutAgain):
-			case <-ctx.Done():
+			if !await.For(ctx, layoutAgain) {
 				return
 			}
 			stored, err := l.join(ctx)
@@ -89,9 +88,7 @@ func (l layout) awaitNoOther(ctx context.Context) error {
 		if !errors.Is(err, nats.ErrDisconnected) {
 			return err
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
+		if !await.For(ctx, 100*time.Millisecond) {
 			return context.Cause(ctx)
 		}
 	}

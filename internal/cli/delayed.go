@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/delayed"
@@ -287,9 +288,7 @@ func (o *orders) give(ctx context.Context, events []delayed.Event, read func() (
 		if time.Since(began) > decidedWithin {
 			return fmt.Errorf("%s left: no worker has decided about them in time; run the command again", countEvents(len(undecided)))
 		}
-		select {
-		case <-time.After(orderAgain):
-		case <-ctx.Done():
+		if !await.For(ctx, orderAgain) {
 			return context.Cause(ctx)
 		}
 		if events, err = read(); err != nil {

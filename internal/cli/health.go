@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/seed-4578ace9/notifier/internal/await"
 )
 
 // newHealthCommand returns the health check for containers without a shell.
@@ -60,9 +62,7 @@ func awaitReady(ctx context.Context, address string, wait time.Duration) error {
 		if last == nil || ctx.Err() == nil { // otherwise the deadline interrupted the request
 			last = err
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
+		if !await.For(ctx, 100*time.Millisecond) {
 			return fmt.Errorf("not ready within %s: %w", wait, last)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
@@ -192,9 +193,7 @@ func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
 		_, _ = fmt.Fprintf(m.command.out, "%s is muted %s, next at %s\n", path, set.Muting.Every, screen.Local(begin))
 		return nil
 	}
-	select { // workers whose limits were confirmed just before may be posting
-	case <-time.After(throttle.MutedAfter):
-	case <-ctx.Done():
+	if !await.For(ctx, throttle.MutedAfter) { // workers whose limits were confirmed just before may be posting
 		return context.Cause(ctx)
 	}
 	_, _ = fmt.Fprintf(m.command.out, "%s is muted until %s%s\n", path, screen.Local(set.Until), spared(set.Muting.Spare))

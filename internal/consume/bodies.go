@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -165,7 +166,7 @@ func (b *bodies) next(ctx context.Context) (first string, m *message) {
 			return first, m
 		}
 		resting, cancel := context.WithTimeout(ctx, rest)
-		arrives(resting, b.added)
+		await.Ready(resting, b.added)
 		cancel()
 	}
 	return "", nil
@@ -289,7 +290,7 @@ func (b *bodies) awaitTaken(ctx context.Context) bool {
 		if err == nil {
 			b.parts = int(info.NumPending) //nolint:gosec // far below the end of an int
 		}
-		if b.parts >= mostParts && !arrives(ctx, time.After(pause)) {
+		if b.parts >= mostParts && !await.For(ctx, pause) {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -75,7 +76,7 @@ func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
 		}
 		if failure := failureOf(err, d.destination); failure != nil {
 			pause := max(failure.RetryAfter, retryDelay(firstBackoff, tries))
-			if !arrives(l.waiting, time.After(pause)) {
+			if !await.For(l.waiting, pause) {
 				v.postpone(l, d, 0)
 				return false
 			}

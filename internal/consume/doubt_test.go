@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -101,7 +102,7 @@ func TestDoubtDelaysNoOther(t *testing.T) {
 	f.deliverOnce(found)
 	looked := newGate(t)
 	f.sink.find = func(ctx context.Context, _ sink.Doubt) (sink.Finding, error) {
-		arrives(ctx, looked.opened)
+		await.Ready(ctx, looked.opened)
 		return absent, nil
 	}
 	f.start(slow)
@@ -134,7 +135,7 @@ func TestLookUpsHoldNothing(t *testing.T) {
 		}
 		looked := newGate(t)
 		f.sink.find = func(ctx context.Context, _ sink.Doubt) (sink.Finding, error) {
-			arrives(ctx, looked.opened)
+			await.Ready(ctx, looked.opened)
 			return absent, nil
 		}
 		f.provision(usualAckWait)

@@ -3,6 +3,8 @@ package consume
 import (
 	"context"
 	"sync"
+
+	"github.com/seed-4578ace9/notifier/internal/await"
 )
 
 // Bounds of the messages in a worker's hand: fetched and not yet settled, returned or lost. The settlers bound the messages that wait to be
@@ -70,7 +72,7 @@ func (h *hand) take(ctx context.Context, m *message) {
 		}
 		freed := h.freed
 		h.mu.Unlock()
-		arrives(ctx, freed)
+		await.Ready(ctx, freed)
 	}
 }
 

@@ -10,16 +10,3 @@ type life struct {
 
 // ending returns a context for the end of an event, which nothing cuts off.
 func (l life) ending() context.Context { return context.WithoutCancel(l.working) }
-
-// arrives waits for a channel, and reports whether the channel was ready before the context ended. A nil channel is ready.
-func arrives[T any](ctx context.Context, channel <-chan T) bool {
-	if channel == nil {
-		return true
-	}
-	select {
-	case <-channel:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

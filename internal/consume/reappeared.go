@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
 )
@@ -16,7 +17,7 @@ func (w *watcher) keepRemoving(ctx context.Context) {
 	for {
 		present := w.streams.Connection.UntilReconnect()
 		_ = w.streams.Connection.Request(ctx, func(ctx context.Context) error { w.removeReappeared(ctx); return nil })
-		if !arrives(ctx, present.Done()) || !arrives(ctx, time.After(watchEvery)) {
+		if !await.Ready(ctx, present.Done()) || !await.For(ctx, watchEvery) {
 			return
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
@@ -312,7 +313,7 @@ func (u *updater) update(l life, m *message) {
 		u.settler.nak(m, 0)
 	case !reserved.OK:
 		u.wait(l, m, e, min(reserved.Wait-updateEarly, longestReserved))
-	case !arrives(l.waiting, time.After(reserved.Wait)), !u.holds(l.working, m):
+	case !await.For(l.waiting, reserved.Wait), !u.holds(l.working, m):
 		u.settler.nak(m, 0)
 	default:
 		u.attempt(l, m, e, state)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -264,7 +265,7 @@ func (v *deliverer) retries(l life, d *delivery, failure *sink.Error) bool {
 		return false
 	case failure.Class == sink.RateLimited: // the turn comes when the pause is over
 		return true
-	case !arrives(l.waiting, time.After(delay)):
+	case !await.For(l.waiting, delay):
 		v.postpone(l, d, 0)
 		return false
 	}

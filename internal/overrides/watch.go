@@ -13,6 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 )
 
@@ -290,10 +291,8 @@ func (w *Watcher) release(next waiter) {
 // sleep waits before the next attempt. Refresh shortens the pause, but not below shortestPause.
 func (w *Watcher) sleep(ctx context.Context, pause time.Duration) {
 	least := min(pause, shortestPause)
-	select {
-	case <-ctx.Done():
+	if !await.For(ctx, least) {
 		return
-	case <-time.After(least):
 	}
 	select {
 	case <-ctx.Done():

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/script"
 )
@@ -91,10 +92,7 @@ func (p *Pacer) AwaitLookUp(ctx context.Context) error {
 	}
 	for {
 		reservation := p.reserveLookUp(ctx)
-		select {
-		case <-time.After(reservation.Wait):
-		case <-ctx.Done():
-		}
+		await.For(ctx, reservation.Wait)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -157,10 +155,7 @@ const longestDigestWait = 10 * time.Minute
 func (p *Pacer) AwaitDigest(ctx context.Context, channel string) (time.Duration, error) {
 	reservation := p.Reserve(ctx, Ask{Channel: channel, Urgency: Digest, MaxWait: longestDigestWait})
 	if reservation.OK && reservation.Wait > 0 {
-		select {
-		case <-time.After(reservation.Wait):
-		case <-ctx.Done():
-		}
+		await.For(ctx, reservation.Wait)
 		reservation.Wait = p.CheckPause(ctx, channel) // another instance may have paused the channel since
 	}
 	if ctx.Err() != nil {
@@ -227,13 +222,9 @@ const useEvery = 5 * time.Second
 // Run counts the use of the budgets, with those of the channels, until ctx ends.
 func (p *Pacer) Run(ctx context.Context, channels []string) {
 	defer p.log.Stop()
-	for {
+	p.countUse(ctx, channels)
+	for await.For(ctx, useEvery) {
 		p.countUse(ctx, channels)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(useEvery):
-		}
 	}
 }
 

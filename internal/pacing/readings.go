@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/lua"
 )
@@ -93,9 +94,7 @@ func (r *Reading) Await(ctx context.Context, next func() (number int, ago time.D
 			}
 			return posts, answered, nil
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !await.For(ctx, pause) {
 			return nil, 0, context.Cause(ctx)
 		}
 	}
@@ -103,13 +102,8 @@ func (r *Reading) Await(ctx context.Context, next func() (number int, ago time.D
 
 // keep renews the claim until ctx ends.
 func (r *Reading) keep(ctx context.Context) {
-	for {
-		select {
-		case <-time.After(keepEvery):
-			_, _ = r.call(ctx, "keep", 0, 0, "") // if the claim expires, another instance reads too
-		case <-ctx.Done():
-			return
-		}
+	for await.For(ctx, keepEvery) {
+		_, _ = r.call(ctx, "keep", 0, 0, "") // if the claim expires, another instance reads too
 	}
 }
 

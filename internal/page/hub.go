@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/status"
@@ -172,9 +173,7 @@ func (h *hub) follow(ctx context.Context) {
 				h.decisions.add(entries)
 			}
 		}
-		select {
-		case <-time.After(5 * askEvery):
-		case <-ctx.Done():
+		if !await.For(ctx, 5*askEvery) {
 			return
 		}
 	}

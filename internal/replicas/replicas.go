@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/await"
 )
 
 // Auto means three replicas in a cluster of three servers or more, and one replica in any other.
@@ -49,9 +51,7 @@ func Create(ctx context.Context, wanted int, create func(replicas int) error) er
 		case code == errNotClustered || try == tries:
 			return create(1)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !await.For(ctx, pause) {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/requirements"
 	"github.com/seed-4578ace9/notifier/lua"
 )
@@ -40,9 +41,7 @@ func (l *library) run(ctx context.Context, client redis.UniversalClient, script 
 		}
 		if loaded {
 			// The client's map of the slots is older than the owner that a server named. The client is reading a new map.
-			select {
-			case <-time.After(reloadEvery):
-			case <-ctx.Done():
+			if !await.For(ctx, reloadEvery) {
 				return reply
 			}
 		}

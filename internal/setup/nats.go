@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/requirements"
@@ -47,9 +48,7 @@ func DialNATS(ctx context.Context, settings config.NATS) (*stream.Connection, er
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	for !connection.Conn.IsConnected() {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
+		if !await.For(ctx, 10*time.Millisecond) {
 			err := fmt.Errorf("connecting to nats: %w", cmp.Or(connection.Failure(), context.Cause(ctx)))
 			connection.Conn.Close()
 			return nil, err

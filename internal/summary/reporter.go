@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/script"
@@ -257,7 +258,7 @@ func (r *Reporter) tellLast(ctx context.Context) {
 func (r *Reporter) deliver(ctx context.Context) {
 	posting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	for rest(ctx, lookEvery*3/4+mathrand.N(lookEvery/2)) { //nolint:gosec // no secret depends on it
+	for await.For(ctx, lookEvery*3/4+mathrand.N(lookEvery/2)) { //nolint:gosec // no secret depends on it
 		r.look(ctx, posting)
 	}
 	r.unfinished.stop()
@@ -265,16 +266,6 @@ func (r *Reporter) deliver(ctx context.Context) {
 	defer end.Stop()
 	r.posts.Wait()
 	r.unfinished.tell(r.o.Logger)
-}
-
-// rest waits. It returns false if the context has ended.
-func rest(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // look starts an attempt for each due channel without waiting events.
@@ -434,7 +425,7 @@ func (r *Reporter) end(ctx context.Context, d Digest, end DigestEnd, deadline ti
 		if err == nil {
 			return
 		}
-		if time.Now().After(deadline) || !rest(ctx, endAgain) {
+		if time.Now().After(deadline) || !await.For(ctx, endAgain) {
 			if !r.unfinished.add(d.Channel, d.Dropped, err) {
 				r.o.Logger.Warn("cannot record the end of a digest", "channel", d.Channel, "error", err)
 			}

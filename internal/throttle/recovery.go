@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -89,10 +90,7 @@ func (r *recovery) probe(ctx context.Context) {
 		return
 	}
 	r.outage.stay(err)
-	select {
-	case <-time.After(probeEvery):
-	case <-ctx.Done():
-	}
+	await.For(ctx, probeEvery)
 }
 
 // recover sends Redis what it has missed, and lets Redis decide again. The next tick of run sends what is queued meanwhile.

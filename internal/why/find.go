@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 )
@@ -51,12 +52,8 @@ func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 		all = append(all, i)
 	}
 	f.find(ctx, arguments, all, answers)
-	if again := slices.DeleteFunc(all, func(i int) bool { return answers[i].Final() }); len(again) > 0 {
-		select {
-		case <-time.After(journalDelay):
-			f.find(ctx, arguments, again, answers)
-		case <-ctx.Done():
-		}
+	if again := slices.DeleteFunc(all, func(i int) bool { return answers[i].Final() }); len(again) > 0 && await.For(ctx, journalDelay) {
+		f.find(ctx, arguments, again, answers)
 	}
 	f.suggest(ctx, arguments, answers)
 	return answers

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 )
 
@@ -226,7 +227,7 @@ func (l *Lanes) AwaitFree(ctx context.Context, channel string) (int, error) {
 			return free, nil
 		}
 		l.mu.Unlock()
-		if !arrives(ctx, changed) {
+		if !await.Ready(ctx, changed) {
 			return 0, context.Cause(ctx)
 		}
 	}
@@ -260,7 +261,7 @@ func (l *Lanes) AwaitFetched(ctx context.Context, channel string) {
 	fetching := l.of(channel).fetching
 	l.mu.Unlock()
 	if fetching != nil {
-		arrives(ctx, fetching)
+		await.Ready(ctx, fetching)
 	}
 }
 
@@ -321,14 +322,4 @@ func (l *Lanes) Busy(channel string) bool {
 	waits := own != nil && (own.places+own.extras > 0 || own.backlog)
 	l.mu.Unlock()
 	return waits || l.Paused(channel) > 0
-}
-
-// arrives waits for a channel, and reports whether it was ready before the context ended.
-func arrives[T any](ctx context.Context, channel <-chan T) bool {
-	select {
-	case <-channel:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 )
 
@@ -41,7 +42,7 @@ func (p *Place) AwaitPost(ctx context.Context) (wait time.Duration, ok bool) {
 		if wait == 0 {
 			return 0, p.begin(ctx, due)
 		}
-		if !arrives(ctx, time.After(wait)) {
+		if !await.For(ctx, wait) {
 			return 0, false
 		}
 		if p.lanes.o.Pacer.CheckPause(ctx, p.delivery.Channel) == 0 && ctx.Err() == nil { // the channel may have paused another instance since
@@ -74,7 +75,7 @@ func (p *Place) reserve(ctx context.Context) (wait time.Duration, ok bool) {
 	}
 	reserved := p.lanes.o.Pacer.Reserve(ctx, p.ask())
 	for !reserved.OK && reserved.Expected <= p.mostWait() {
-		if !arrives(ctx, time.After(reserved.Wait)) {
+		if !await.For(ctx, reserved.Wait) {
 			return 0, false
 		}
 		reserved = p.lanes.o.Pacer.Reserve(ctx, p.ask())
@@ -125,7 +126,7 @@ func (p *Place) begin(ctx context.Context, due time.Time) bool {
 		p.lanes.mu.Lock()
 		apart := time.Until(p.lane.began.Add(p.lanes.o.Pace))
 		p.lanes.mu.Unlock()
-		if !arrives(ctx, time.After(apart)) {
+		if !await.For(ctx, apart) {
 			return false
 		}
 	}
@@ -204,4 +205,4 @@ func (t *turns) end(ended *turn) {
 }
 
 // await waits for a turn, and reports whether it came before the context ended. A nil turn has come.
-func (t *turn) await(ctx context.Context) bool { return t == nil || arrives(ctx, t.came) }
+func (t *turn) await(ctx context.Context) bool { return t == nil || await.Ready(ctx, t.came) }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/seed-4578ace9/notifier/internal/await"
 )
 
 // Bounds of one consumer's messages: the largest batch of acknowledgements, and the backlog at which pullers wait.
@@ -213,19 +215,9 @@ func (s *settler[M]) confirms(ctx context.Context, m M) bool {
 func (s *settler[M]) rest(ctx context.Context, until time.Time) bool {
 	for !s.o.Conn.IsConnected() {
 		s.pauses.Reset()
-		if s.o.Conn.IsClosed() || time.Now().After(until) || !sleep(ctx, connectedPoll) {
+		if s.o.Conn.IsClosed() || time.Now().After(until) || !await.For(ctx, connectedPoll) {
 			return false
 		}
 	}
-	return sleep(ctx, s.pauses.NextBackOff())
-}
-
-// sleep waits and returns false if the context ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return await.For(ctx, s.pauses.NextBackOff())
 }

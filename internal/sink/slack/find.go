@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 )
 
@@ -70,8 +71,8 @@ func (s *Sink) find(ctx context.Context, o search) (at thread, found sink.Findin
 	case o.name == "":
 		return at, sink.Finding{Reason: "the post has no name"}, nil
 	}
-	if err := sleep(ctx, time.Until(o.last.Add(s.o.Settle))); err != nil {
-		return at, found, &sink.Error{Class: sink.Transient, Channel: o.destination, Err: err}
+	if !await.For(ctx, time.Until(o.last.Add(s.o.Settle))) {
+		return at, found, &sink.Error{Class: sink.Transient, Channel: o.destination, Err: ctx.Err()}
 	}
 	found.Presence = sink.Absent
 	hide := func(reason string) { found = sink.Finding{Reason: reason} }

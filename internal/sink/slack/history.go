@@ -303,16 +303,3 @@ func timeOf(ts string) time.Time {
 	seconds, _ := strconv.ParseFloat(ts, 64)
 	return time.UnixMicro(int64(seconds * 1e6)).UTC()
 }
-
-// sleep waits, unless the context ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

@@ -448,8 +448,8 @@ var ofConsume = []mutant{
 		name: "settler-without-growing-pauses",
 		bug:  "A consumer that confirms nothing is asked again after the same short pause each time.",
 		file: "internal/consume/settle/settler.go",
-		old:  `return sleep(ctx, s.pauses.NextBackOff())`,
-		new:  `return sleep(ctx, firstPause)`,
+		old:  `return await.For(ctx, s.pauses.NextBackOff())`,
+		new:  `return await.For(ctx, firstPause)`,
 		test: "./internal/consume/settle -run ^TestNoAnswerForLong$",
 	},
 	{
