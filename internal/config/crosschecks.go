@@ -201,11 +201,7 @@ func (l *loader) checkLimits() {
 }
 
 // warnings returns warnings of valid settings without an effect or with an unwanted one.
-func (l *loader) warnings() []string {
-	warnings := unreachable("NOTIFIER_CATEGORY_LIMIT", l.config.Limits.Category, l.config.Limits.Global)
-	for _, rule := range l.config.Limits.Rules {
-		warnings = append(warnings, unreachable(fmt.Sprintf("NOTIFIER_LIMITS: %s", rule.Level()), rule.Limits, l.config.Limits.Global)...)
-	}
+func (l *loader) warnings() (warnings []string) {
 	if l.config.Slack.WebhookURL.IsSet() && l.config.Slack.Channel != "" {
 		warnings = append(warnings, "NOTIFIER_SLACK_CHANNEL has no effect: a webhook posts to its own channel")
 	}
@@ -227,25 +223,6 @@ func (l *loader) warnings() []string {
 	}
 	if l.settings.of(&l.config.Slack.Burst).given && l.config.Slack.Rate == (limits.Limit{}) {
 		warnings = append(warnings, "NOTIFIER_SLACK_BURST has no effect: NOTIFIER_SLACK_RATE is "+l.settings.of(&l.config.Slack.Rate).text)
-	}
-	return warnings
-}
-
-// unreachable warns of limits that can never be full, since a global limit admits less in an equal window. The number of global windows
-// that cover one window of the limit is rounded up. Each global window admits no more than the global count.
-func unreachable(name string, own, global limits.Limits) []string {
-	var warnings []string
-	for _, limit := range own {
-		for _, whole := range global {
-			if !limit.Description().Exact || !whole.Description().Exact {
-				continue // only exact limits are comparable
-			}
-			windows := int64((limit.Window + whole.Window - 1) / whole.Window)
-			if limit.Count > whole.Count*windows {
-				warnings = append(warnings, fmt.Sprintf("%s=%s is above NOTIFIER_GLOBAL_LIMIT=%s, which is always full first", name, limit, whole))
-				break
-			}
-		}
 	}
 	return warnings
 }

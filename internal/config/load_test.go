@@ -136,22 +136,6 @@ func TestWarnings(t *testing.T) {
 		set  env
 		want []string // starts of the warnings
 	}{
-		"as large":      {env{"CATEGORY_LIMIT": "100/30m"}, nil},
-		"above":         {env{"CATEGORY_LIMIT": "101/30m"}, []string{"NOTIFIER_CATEGORY_LIMIT=101/30m is above NOTIFIER_GLOBAL_LIMIT=100/30m"}},
-		"longer window": {env{"CATEGORY_LIMIT": "200/31m"}, nil},
-		"too large even so": {
-			env{"CATEGORY_LIMIT": "201/31m"}, []string{"NOTIFIER_CATEGORY_LIMIT=201/31m is above"},
-		},
-		"no global limit":   {env{"GLOBAL_LIMIT": "none", "CATEGORY_LIMIT": "101/30m"}, nil},
-		"no category limit": {env{"CATEGORY_LIMIT": "none"}, nil},
-		"largest numbers": {
-			env{"GLOBAL_LIMIT": "10000000/1ms", "CATEGORY_LIMIT": "10000000/366d"}, nil,
-		},
-		"one of several": {
-			env{"GLOBAL_LIMIT": "100/30m+5/1m", "CATEGORY_LIMIT": "10/30m+6/1m"},
-			[]string{"NOTIFIER_CATEGORY_LIMIT=6/1m is above NOTIFIER_GLOBAL_LIMIT=5/1m"},
-		},
-		"another algorithm": {env{"CATEGORY_LIMIT": "token:500/30m"}, nil},
 		"a burst without a pace": {
 			env{"SLACK_RATE": "none", "SLACK_BURST": "5"}, []string{"NOTIFIER_SLACK_BURST has no effect: NOTIFIER_SLACK_RATE is none"},
 		},
@@ -161,7 +145,6 @@ func TestWarnings(t *testing.T) {
 		},
 		"a stream that forgets last":  {env{"STREAM_MAX_AGE": "61m"}, nil},
 		"a stream that never forgets": {env{"STREAM_MAX_AGE": "0"}, nil},
-		"a rule":                      {env{"LIMITS": "a=1/1m,b.*=500/30m"}, []string{"NOTIFIER_LIMITS: b.*=500/30m is above"}},
 		"webhook with channels": {
 			env{"SLACK_WEBHOOK_URL": "https://h/x", "SLACK_CHANNEL": "#c", "SLACK_ROUTES": "a=#b"},
 			[]string{"NOTIFIER_SLACK_CHANNEL has no effect", "NOTIFIER_SLACK_ROUTES has no effect"},

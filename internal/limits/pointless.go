@@ -34,8 +34,9 @@ func (t *Tree) Pointless() []Pointless {
 	return pointless
 }
 
-// boundAbove finds a log on the way to every path of a level that allows no more in the time of a limit than the limit does. The
-// log above counts every event that the limit counts, so it is full no later.
+// boundAbove finds a log on the way to every path of a level that allows no more in the time of a limit than the limit does: its count for
+// each of its windows that cover one window of the limit. The log above counts every event that the limit counts. Where the limit is
+// full, each of these windows is full too, and so is the newest.
 func (t *Tree) boundAbove(level string, limit Limit) (Pointless, bool) {
 	if level == LevelGlobal || !limit.Description().Exact {
 		return Pointless{}, false
@@ -46,7 +47,8 @@ func (t *Tree) boundAbove(level string, limit Limit) (Pointless, bool) {
 			continue
 		}
 		for _, bound := range above.Limits {
-			if bound.Description().Exact && bound.Count <= limit.Count && bound.Window >= limit.Window {
+			windows := int64((limit.Window + bound.Window - 1) / bound.Window)
+			if bound.Description().Exact && bound.Count*windows <= limit.Count {
 				return Pointless{Level: level, Limit: limit, Above: cmp.Or(above.Path, LevelGlobal), Bound: bound}, true
 			}
 		}

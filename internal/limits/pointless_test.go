@@ -16,7 +16,9 @@ func TestPointless(t *testing.T) {
 		{"100/30m", "10/30m", "", nil},
 		{"100/30m", "100/30m", "", []string{"100/30m of category never denies anything: global above it allows no more than 100/30m"}},
 		{"100/30m", "99/30m+200/1m", "", []string{"200/1m of category never denies anything: global above it allows no more than 100/30m"}},
-		{"100/30m", "100/31m", "search=token:200/30m,a=none", nil},
+		{"100/30m", "200/31m", "", []string{"200/31m of category never denies anything: global above it allows no more than 100/30m"}},
+		{"100/30m", "199/31m", "search=token:200/30m,a=none", nil},
+		{"10000000/1ms", "10000000/366d", "", nil},
 		{"token:5/1h", "10/30m", "", nil},
 		{"100/30m", "10/30m", "a=5/1h,a@key=5/1h,*@key=100/30m,b.c@key=10/30m,a.b=9/2h,a.b@key=4/1h", []string{
 			"5/1h of a@key never denies anything: a above it allows no more than 5/1h",
