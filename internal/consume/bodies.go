@@ -76,7 +76,7 @@ func newBodies(o bodyOwners) *bodies {
 // heavy reports whether bodies decodes a message. A body over the maximum size is not heavy: nobody decodes it. Nor is an event from a
 // channel's queue: it keeps its order, and the limits have admitted it.
 func (i *intake) heavy(m *message, hints event.Hints) bool {
-	size := len(m.Data())
+	size := len(m.Data)
 	if m.decoded != nil || m.from.token() != "" || i.reader.MaxBytes > 0 && size > i.reader.MaxBytes {
 		return false
 	}

@@ -41,7 +41,7 @@ const maxPayload = 1 << 20 // default of the server
 
 var (
 	largeValue  = strings.Repeat("v", 1500)
-	largeHeader = len("NATS/1.0\r\nX-Large: \r\n\r\n") + len(largeValue)
+	largeHeader = len("NATS/1.0\r\nce-subject: \r\n\r\n") + len(largeValue)
 )
 
 func thousandHeaders() (headers []string) {
@@ -54,9 +54,9 @@ func thousandHeaders() (headers []string) {
 func brokenBody(size int) string { return "{" + strings.Repeat("x", size-1) }
 
 var letterCases = map[string]letterCase{
-	"small": {body: "{broken", headers: []string{"X-Trace", "7", "Nats-Msg-Id", "id", "Nats-Expected-Stream", testNames.Stream},
-		reason: event.ReasonBadJSON, has: map[string]string{"X-Trace": "7", room.HeaderMessageID: "id", room.HeaderID: "id"},
-		hasNot: []string{"Nats-Expected-Stream", room.HeaderDerived, room.HeaderPart, room.HeaderSince, deadletters.HeaderBodyLength, deadletters.HeaderPushedOut}},
+	"small": {body: "{broken", headers: []string{"ce-subject", "7", "X-Trace", "7", "Nats-Msg-Id", "id", "Nats-Expected-Stream", testNames.Stream},
+		reason: event.ReasonBadJSON, has: map[string]string{"ce-subject": "7", room.HeaderMessageID: "id", room.HeaderID: "id"},
+		hasNot: []string{"X-Trace", "Nats-Expected-Stream", room.HeaderDerived, room.HeaderPart, room.HeaderSince, deadletters.HeaderBodyLength, deadletters.HeaderPushedOut}},
 	"of a producer who forges headers": {body: "{broken", headers: []string{
 		deadletters.HeaderReason, "forged", "notifier-error", "forged", room.HeaderSubject, "notify.security", room.HeaderOrigin, "1 1 EVENTS", room.HeaderPart, "2",
 		room.HeaderSince, "1", "Notifier-Deadline", "1", deadletters.HeaderPushedOut, "9", deadletters.HeaderBodyLength, "9", "Notifier-Trace", "1", "Nats-Rollup-Not", "all",
@@ -68,11 +68,11 @@ var letterCases = map[string]letterCase{
 	"bad category below a first level":   {subject: "notify.Payments.ä", body: "text", reason: event.ReasonBadCategory},
 	"no category at all":                 {subject: "notify", body: "{broken", reason: event.ReasonBadJSON, first: event.NoLevel},
 	"a category in the body":             {subject: "notify", body: `{"category": "infra.disk"}`, reason: event.ReasonEmpty, first: "infra"},
-	"a thousand headers":                 {body: "{broken", headers: thousandHeaders(), reason: event.ReasonBadJSON, has: map[string]string{"X-0": "0", "X-999": "999"}},
-	"no room for the producer's headers": {body: brokenBody(maxPayload - largeHeader), headers: []string{"X-Large", largeValue}, reason: event.ReasonBadJSON, has: map[string]string{room.HeaderID: "EVENTS:1"}, hasNot: []string{"X-Large"}},
+	"a thousand headers":                 {body: "{broken", headers: thousandHeaders(), reason: event.ReasonBadJSON, hasNot: []string{"X-0", "X-999"}},
+	"no room for the producer's headers": {body: brokenBody(maxPayload - largeHeader), headers: []string{"ce-subject", largeValue}, reason: event.ReasonBadJSON, has: map[string]string{room.HeaderID: "EVENTS:1"}, hasNot: []string{"ce-subject"}},
 	"room for the mark alone":            {body: brokenBody(maxPayload - 100), reason: event.ReasonBadJSON, bare: true},
 	"no room for any header":             {body: brokenBody(maxPayload), reason: event.ReasonBadJSON, kept: maxPayload / 2},
-	"too large":                          {body: brokenBody(5000), headers: []string{"X-Large", largeValue}, reason: event.ReasonTooLarge, kept: 1000, has: map[string]string{"X-Large": largeValue}},
+	"too large":                          {body: brokenBody(5000), headers: []string{"ce-subject", largeValue}, reason: event.ReasonTooLarge, kept: 1000, has: map[string]string{"ce-subject": largeValue}},
 	"cut, with no room for any header":   {body: brokenBody(maxPayload), reason: event.ReasonTooLarge, most: maxPayload - 1, kept: (maxPayload - 1) / 2},
 	"too large, as large as can be":      {body: brokenBody(maxPayload), reason: event.ReasonTooLarge, kept: 1000},
 }
@@ -152,7 +152,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	e := testkit.Must(m.decode(testDecoder))(t)
 	fault := event.NewFault(event.ReasonRejected, "invalid_blocks", nil)
 	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
-		moved := &message{Msg: m.Msg, meta: &jetstream.MsgMetadata{Stream: testNames.RoomStream, Sequence: jetstream.SequencePair{Stream: sequence}}, entry: new(m.entryFor(e, room.Channel))}
+		moved := &message{Msg: m.Msg, meta: &nats.MsgMetadata{Stream: testNames.RoomStream, Sequence: nats.SequencePair{Stream: sequence}}, entry: new(m.entryFor(e, room.Channel))}
 		change(moved.entry)
 		return moved
 	}
@@ -198,7 +198,7 @@ func (f *fixture) deadLetter(w *Worker, subject string, bodies ...string) {
 			f.Fatalf("fault of the body %.20q: got %v, want a fault", body, fault)
 		}
 		testkit.Equal(f, w.settler.storeLetter(f.Context(), m, e, found), true, "the letter is stored")
-		testkit.NoError(f, m.DoubleAck(f.Context()))
+		f.acknowledge(w, m)
 	}
 }
 

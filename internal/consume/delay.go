@@ -57,7 +57,7 @@ func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denia
 	}
 	p.queue <- plan{candidate: c, denial: denial, rules: rules, ask: store.Postponement{
 		Request: c.request(), Wait: decision.Wait, Node: decision.Node, Limit: decision.Limit,
-		Weight: weightOf(len(c.Data())),
+		Weight: weightOf(keptOf(c.message)),
 	}}
 	return true
 }

@@ -104,26 +104,17 @@ func TestDelayOutlivesTheMaxAge(t *testing.T) {
 		{"notify", `{"title": "an event"}`, time.Hour},
 		{"notify", `{"broken`, time.Hour},
 	} {
-		m := &message{Msg: dataOnly{data: test.body}, entry: &room.Entry{Subject: test.subject, Since: stored}}
+		m := &message{Msg: &nats.Msg{Data: []byte(test.body)}, entry: &room.Entry{Subject: test.subject, Since: stored}}
 		testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(test.last), m), false, "%s %s is too old after %v", test.subject, test.body, test.last)
 		testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(test.last+time.Nanosecond), m), true, "%s %s is too old after more than %v", test.subject, test.body, test.last)
 	}
-	report := &message{Msg: dataOnly{}, entry: &room.Entry{Subject: "notify.payments", Since: stored, Steady: 1}}
+	report := &message{Msg: new(nats.Msg), entry: &room.Entry{Subject: "notify.payments", Since: stored, Steady: 1}}
 	testkit.Equal(t, w.decider.intake.reader.tooOld(stored.Add(24*time.Hour), report), false, "a report is too old after a day")
 	testkit.Equal(t, LongestLife(time.Hour, 6*time.Hour), 6*time.Hour+timeToDeliver, "longest life with a long delay")
 	testkit.Equal(t, LongestLife(time.Hour, time.Minute), time.Hour, "longest life with a short delay")
 	testkit.Equal(t, LongestLife(time.Hour, 0), time.Hour, "longest life without delays")
 	testkit.Equal(t, LongestLife(0, 6*time.Hour), 0, "longest life without a maximum age")
 }
-
-// dataOnly is a message of which only the body is read.
-type dataOnly struct {
-	jetstream.Msg
-	data string
-}
-
-func (d dataOnly) Data() []byte         { return []byte(d.data) }
-func (d dataOnly) Headers() nats.Header { return nil }
 
 // TestDelayEnds delays an event three times. The third one comes too late, so the event is dropped. Younger events can still wait.
 func TestDelayEnds(t *testing.T) {

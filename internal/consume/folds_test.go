@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -96,7 +98,7 @@ func TestAwaitingHasItsShare(t *testing.T) {
 // TestFoldsInDigests counts folded events for digests if messages cannot show them.
 func TestFoldsInDigests(t *testing.T) {
 	t.Parallel()
-	batch := []settlement{{message: &message{Msg: dataOnly{}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: journal.Folded}}
+	batch := []settlement{{message: &message{Msg: new(nats.Msg), entry: new(room.Entry), about: about{category: "payments"}}, outcome: journal.Folded}}
 	testkit.Equal(t, len(dropCounter{showsFolds: true}.dropsOf(batch, alike(batch))), 0, "drops, if messages show folded events")
 	testkit.Equal(t, len(dropCounter{showsFolds: false}.dropsOf(batch, alike(batch))), 1, "drops, if messages do not")
 }

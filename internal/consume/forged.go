@@ -48,7 +48,7 @@ func newSweeps(o Options) []*stream.Sweep {
 	names := o.Streams.Names
 	of := func(place, from, subjects string) *stream.Sweep {
 		return &stream.Sweep{
-			JetStream: o.Streams.JetStream, Stream: from, Subjects: subjects, Removed: func() { o.Metrics.Streams.Forged(place, 1) },
+			Client: o.Streams, Stream: from, Subjects: subjects, Removed: func() { o.Metrics.Streams.Forged(place, 1) },
 		}
 	}
 	sweeps := []*stream.Sweep{of(trusted.DeadLetters, names.DeadLetterStream, names.DeadLetterSubject+".>")}

@@ -13,6 +13,7 @@ const (
 	mostInHand   = 8 << 20 // bytes of all messages in hand
 	fetchBytes   = 4 << 20 // estimated bytes of one request
 	messageBytes = 1 << 10 // overhead of a message beside its subject, headers and body
+	headerBytes  = 150     // overhead of a header beside its name and values, in a map
 )
 
 // Estimating the size of a consumer's next messages: a message larger than the estimate replaces it, a smaller message lowers it by a part.

@@ -126,7 +126,7 @@ func (r *reporter) journalEntry(m *message, denial *store.Denial, decided time.T
 	entry := r.briefEntry(m)
 	entry.Title, entry.Decided, entry.Trace = m.about.title, r.reader.at(decided), m.traceID()
 	if entry.Title == "" {
-		entry.Title = event.QuickTitle(m.Data())
+		entry.Title = event.QuickTitle(m.Data)
 	}
 	if m.about.cost > 1 {
 		entry.Cost = m.about.cost

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -89,13 +87,18 @@ func TestWaitForThePost(t *testing.T) {
 // taken fetches the next message of a worker that does not run.
 func (f *fixture) taken(w *Worker, ackWait time.Duration) *message {
 	f.Helper()
-	asked := time.Now()
-	msg := testkit.Must(f.fetch(w))(f)
-	return testkit.Must(newMessage(msg, &pullRequest{asked: asked, connection: w.streams.Connection.Conn.Stats().Reconnects}, ackWait))(f)
+	requests := w.streams.Connection.NewRequests(patience)
+	defer requests.Close()
+	testkit.NoError(f, requests.Ask(w.streams.Layout().Consumer, 1, patience))
+	msg, request, err := requests.Receive(patience)
+	testkit.NoError(f, err)
+	return testkit.Must(newMessage(msg, &pullRequest{Request: request}, ackWait))(f)
 }
 
-func (f *fixture) fetch(w *Worker) (jetstream.Msg, error) {
-	return w.streams.Layout().Consumer.Next(jetstream.FetchMaxWait(patience))
+// acknowledge acknowledges a message that taken has fetched.
+func (f *fixture) acknowledge(w *Worker, m *message) {
+	f.Helper()
+	testkit.Must(w.streams.Connection.Conn.Request(m.Reply(), []byte("+ACK"), patience))(f)
 }
 
 // prepared makes a worker that settles messages, but does not run.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -41,17 +40,16 @@ func (s source) lane() string { return cmp.Or(s.channel, s.onlyToken) }
 // pullRequest is one request for messages of a source.
 type pullRequest struct {
 	source
-	asked      time.Time // the server's acknowledgement wait began after that time
-	connection uint64    // number of reconnects at that time
+	*stream.Request
 }
 
 // message is a stored message that this worker received. A worker allocates one for each event of a flood: objects of more than 512 bytes
 // cost the garbage collector more.
 type message struct {
-	jetstream.Msg
-	span     *tracing.Span          // of its event; nil: no span
-	untraced bool                   // no span yet; one is started only if the event is admitted
-	meta     *jetstream.MsgMetadata // where it is stored, and how it was delivered; NumPending: undelivered messages of its source at that time
+	*nats.Msg
+	span     *tracing.Span     // of its event; nil: no span
+	untraced bool              // no span yet; one is started only if the event is admitted
+	meta     *nats.MsgMetadata // where it is stored, and how it was delivered; NumPending: undelivered messages of its source at that time
 	lease    lease
 	about    about
 	from     *pullRequest
@@ -92,7 +90,7 @@ func decodedOf(e event.Event, err error) *decoded {
 }
 
 // newMessage wraps a message that was requested.
-func newMessage(msg jetstream.Msg, by *pullRequest, ackWait time.Duration) (*message, error) {
+func newMessage(msg *nats.Msg, by *pullRequest, ackWait time.Duration) (*message, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("reading where a message is stored: %w", err)
@@ -101,10 +99,10 @@ func newMessage(msg jetstream.Msg, by *pullRequest, ackWait time.Duration) (*mes
 	return &message{
 		Msg:   msg,
 		meta:  meta,
-		lease: lease{deadline: by.asked.Add(ackWait)},
+		lease: lease{deadline: by.Asked.Add(ackWait)},
 		from:  by,
-		entry: entryOf(by.source, msg.Subject(), msg.Headers(), at),
-		size:  stream.Size(msg.Subject(), msg.Headers(), len(msg.Data())),
+		entry: entryOf(by.source, msg.Subject, msg.Header, at),
+		size:  stream.Size(msg.Subject, msg.Header, len(msg.Data)) + headerBytes*len(msg.Header),
 	}, nil
 }
 
@@ -122,6 +120,9 @@ func entryOf(from source, subject string, header nats.Header, at room.Origin) *r
 // Consumer implements settle.Message, with Sequence, Size and Reply.
 func (m *message) Consumer() string { return m.meta.Consumer }
 
+// Reply returns the subject for acknowledgements of the message.
+func (m *message) Reply() string { return m.Msg.Reply }
+
 // Sequence returns the message's sequence in its stream.
 func (m *message) Sequence() uint64 { return m.meta.Sequence.Stream }
 
@@ -129,7 +130,7 @@ func (m *message) Sequence() uint64 { return m.meta.Sequence.Stream }
 func (m *message) Size() int { return messageBytes + m.size }
 
 // forged reports whether the message is in the room, and neither a worker nor an operator wrote it.
-func (m *message) forged() bool { return m.from.inRoom && !trusted.IsMarked(m.Headers()) }
+func (m *message) forged() bool { return m.from.inRoom && !trusted.IsMarked(m.Header) }
 
 // attempted returns the time before which no delivery of the message, or of the messages before it, has posted the event; zero: none has
 // posted it.
@@ -164,7 +165,7 @@ func (l *lease) extend(asked time.Time, ackWait time.Duration) {
 
 func (m *message) decode(d event.Decoder) (event.Event, error) { return d.Decode(m.asStored()) }
 
-func (m *message) asStored() event.Message { return asStored(*m.entry, m.Headers(), m.Data()) }
+func (m *message) asStored() event.Message { return asStored(*m.entry, m.Header, m.Data) }
 
 // asStored returns a message as its producer published it, with the identity from the room.
 func asStored(entry room.Entry, header nats.Header, data []byte) event.Message {
@@ -181,7 +182,7 @@ func (m *message) entryFor(e event.Event, reason room.Reason) room.Entry {
 	entry.Reason, entry.ID, entry.Derived, entry.Part = reason, e.ID, e.Derived, e.Part
 	entry.Fires, entry.Trace, entry.Attempted = false, m.traceparent(), m.attempted()
 	if m.entry.ID == "" {
-		entry.MessageID = m.Headers().Get(nats.MsgIdHdr)
+		entry.MessageID = m.Header.Get(nats.MsgIdHdr)
 	}
 	return entry
 }

@@ -109,7 +109,7 @@ func (m *mover) newMove(c candidate, to goal) *move {
 		subject, target = subjects.Schedule(to.reason, first, name)
 		staysFor = to.in + comesBackWithin
 	}
-	toStore := entry.Message(subject, c.Headers(), c.Data())
+	toStore := entry.Message(subject, c.Header, c.Data)
 	toStore.Header.Set(nats.MsgIdHdr, name)
 	var due time.Time
 	if target != "" {
@@ -118,7 +118,7 @@ func (m *mover) newMove(c candidate, to goal) *move {
 	}
 	return &move{
 		message: c.message, goal: to, first: first, due: due, ended: make(chan struct{}),
-		toStore: publication{messages: []*nats.Msg{toStore}}, stays: []store.Stay{stayOf(first, entry, len(c.Data()), staysFor)},
+		toStore: publication{messages: []*nats.Msg{toStore}}, stays: []store.Stay{stayOf(first, entry, keptOf(c.message), staysFor)},
 	}
 }
 

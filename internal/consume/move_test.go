@@ -181,7 +181,7 @@ func TestMovedOnceAcrossALostConnection(t *testing.T) {
 	})
 }
 
-// TestSameThroughMoves moves an event several times. Its identity, its origin, its age, its body and its producer's headers stay.
+// TestSameThroughMoves moves an event several times. Its identity, its origin, its age, its body and the headers that say something about it stay.
 func TestSameThroughMoves(t *testing.T) {
 	t.Parallel()
 	each(t, map[string]string{"its own ID": "producer's", "a derived ID": ""}, func(t *testing.T, f *fixture, messageID string) {
@@ -213,7 +213,7 @@ func TestSameThroughMoves(t *testing.T) {
 		if entry.Origin.String() != want.String() || entry.Replayed() || entry.MessageID != messageID || entry.Subject != "notify.payments" || entry.Part != "" {
 			t.Errorf("held entry: got %+v, want the origin %+v", entry, want)
 		}
-		if string(held.Data) != body || !slices.Equal(held.Header.Values("X-Trace"), []string{"1", "2"}) || held.Header.Get("ce-source") != ceSource {
+		if string(held.Data) != body || held.Header.Get("X-Trace") != "" || held.Header.Get("ce-source") != ceSource {
 			t.Errorf("held message: got %q with %v, want %q with the producer's headers", held.Data, held.Header, body)
 		}
 		f.pacer.Pause(t.Context(), "payments", 0)

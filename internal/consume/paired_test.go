@@ -479,7 +479,7 @@ func TestUnpairedInDoubt(t *testing.T) {
 	client.JetStream = blindable{client.JetStream, &blind}
 	w := f.newWorker(func(o *setup) { o.Streams = client })
 	f.event("errors", "of another instance") // keeps the ack floor below the resolved event
-	elsewhere := testkit.Must(f.fetch(w))(t)
+	elsewhere := f.taken(w, usualAckWait)
 	blind.Store(true)
 	if first, err := w.decider.pairs.firstOfProducers(t.Context(), w.streams.Layout(), 5); !errors.Is(err, jetstream.ErrStreamNotFound) || first != 5 {
 		t.Errorf("first message that may open a pair: got %d (%v), want %v", first, err, jetstream.ErrStreamNotFound)
@@ -491,7 +491,7 @@ func TestUnpairedInDoubt(t *testing.T) {
 	f.requireOutcomes(nil)
 
 	blind.Store(false)
-	testkit.NoError(t, elsewhere.Ack())
+	f.acknowledge(w, elsewhere)
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"dropped payments": 1})

@@ -17,15 +17,16 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// Number of messages per request: few at first, more while they are handled quickly, fewer when they wait. So a worker pulls no more
-// messages than it handles well within the acknowledgement wait.
+// Number of messages that a worker requests at once: few at first, more while they are handled quickly, fewer when they wait. So a worker
+// pulls no more messages than it handles well within the acknowledgement wait. The largest number bounds the memory: nobody knows how large
+// the next messages are.
 const (
-	firstDemand   = 64
-	smallestFetch = 16
-	largestFetch  = 2000
+	firstDemand    = 64
+	smallestDemand = 16
+	largestDemand  = 128
 )
 
-// pollTime is how long the server waits for messages before it returns an empty answer. It bounds the duration of a shutdown.
+// pollTime is how long the server waits for messages at most before it ends a request. It bounds the duration of a shutdown.
 const pollTime = time.Second
 
 // puller requests messages and passes them on.
@@ -97,68 +98,86 @@ func (p *puller) pullAll(ctx context.Context) error {
 	return nil
 }
 
-// pull requests messages and passes them on, until the context ends. It requests none while the worker could not handle them.
+// pull requests messages and passes them on, until the context ends. It requests none while the worker could not handle them, and more as soon
+// as half of those requested have come.
 func (p *puller) pull(ctx context.Context, from source, consumer func() jetstream.Consumer) error {
+	requests := p.streams.Connection.NewRequests(p.settler.lease)
+	defer requests.Close()
+	defer p.drain(ctx, requests, from)
 	demand := firstDemand
 	for {
 		if err := p.mayPull(ctx); err != nil {
 			return err
 		}
-		got, err := p.fetch(ctx, from, consumer(), demand)
+		to := consumer()
+		wanted, err := p.ask(ctx, requests, to, demand)
 		if err != nil {
 			return err
 		}
-		demand = nextDemand(demand, got.received, got.handing, p.settler.lease)
-	}
-}
-
-// fetched is the result of one request for messages.
-type fetched struct {
-	received int
-	handing  time.Duration // how long the messages waited to be passed on
-	answered bool          // the server has no more messages than these, or more than were requested
-}
-
-// fetch sends one request for messages and passes on what it receives. It returns early after a reconnect: a restarted server does not know
-// the request.
-func (p *puller) fetch(ctx context.Context, from source, consumer jetstream.Consumer, demand int) (got fetched, err error) {
-	if err := p.settler.settlers.AwaitSpace(ctx, consumer.CachedInfo().Name); err != nil {
-		return got, err
-	}
-	demand = p.hand.demand(consumer.CachedInfo().Name, demand)
-	reconnected := p.streams.Connection.UntilReconnect().Done()
-	by := &pullRequest{source: from, asked: time.Now(), connection: p.streams.Connection.Conn.Stats().Reconnects}
-	batch, err := consumer.Fetch(demand, jetstream.FetchMaxWait(min(pollTime, p.settler.lease/4)))
-	for open := err == nil; open; {
-		var msg jetstream.Msg
-		select {
-		case msg, open = <-batch.Messages():
-			if open {
-				got.received++
-				got.handing += p.pass(ctx, msg, by)
-			} else {
-				err = batch.Error()
+		got, err := p.receive(ctx, requests, from, wanted/2)
+		demand = nextDemand(demand, got, p.settler.lease)
+		if err != nil {
+			demand = smallestDemand // the server may yet answer this request and the next one
+			if err := p.pullFailed(ctx, to, err); err != nil {
+				return err
 			}
-		case <-reconnected:
-			late := *by
-			late.deciding = nil
-			p.pulling.Go(func() { // a server that was not restarted may still answer the request
-				for msg := range batch.Messages() {
-					p.pass(ctx, msg, &late)
-				}
-			})
-			return got, nil
 		}
 	}
-	if err != nil && ctx.Err() == nil {
-		return got, p.pullFailed(ctx, consumer, err)
+}
+
+// drain passes on what the server sends for open requests, until it has answered each.
+func (p *puller) drain(ctx context.Context, requests *stream.Requests, from source) {
+	for requests.Left() > 0 {
+		if _, err := p.receive(ctx, requests, from, 0); err != nil {
+			return
+		}
 	}
-	got.answered = err == nil
+}
+
+// received is what came of requests for messages.
+type received struct {
+	messages int
+	handing  time.Duration // how long the messages waited to be passed on
+	full     bool          // as many came as were requested: the server may have more
+}
+
+// ask requests messages, until the server may send as many as are wanted, and returns this number.
+func (p *puller) ask(ctx context.Context, requests *stream.Requests, consumer jetstream.Consumer, demand int) (wanted int, err error) {
+	name := consumer.CachedInfo().Name
+	if err := p.settler.settlers.AwaitSpace(ctx, name); err != nil {
+		return 0, err
+	}
+	wanted = p.hand.demand(name, demand)
+	if more := wanted - requests.Left(); more > 0 {
+		return wanted, requests.Ask(consumer, more, p.wait())
+	}
+	return wanted, nil
+}
+
+// wait is how long the server waits for messages before it ends a request.
+func (p *puller) wait() time.Duration { return min(pollTime, p.settler.lease/4) }
+
+// receive passes messages on, until the server may send only a few more or has no more. The error is the server's, or says that it does not
+// answer.
+func (p *puller) receive(ctx context.Context, requests *stream.Requests, from source, few int) (got received, err error) {
+	by := &pullRequest{source: from}
+	for requests.Left() > few {
+		msg, request, err := requests.Receive(p.wait())
+		if msg == nil {
+			return got, err
+		}
+		if by.Request != request {
+			by = &pullRequest{source: from, Request: request}
+		}
+		got.messages++
+		got.handing += p.pass(ctx, msg, by)
+	}
+	got.full = true
 	return got, nil
 }
 
 // pass hands a message on, and returns how long the message waited.
-func (p *puller) pass(ctx context.Context, msg jetstream.Msg, by *pullRequest) time.Duration {
+func (p *puller) pass(ctx context.Context, msg *nats.Msg, by *pullRequest) time.Duration {
 	m, err := newMessage(msg, by, p.settler.lease)
 	if err != nil {
 		p.logger.Error("ignoring a message without JetStream metadata", "error", err)
@@ -177,14 +196,14 @@ func (p *puller) pass(ctx context.Context, msg jetstream.Msg, by *pullRequest) t
 	return time.Since(start)
 }
 
-// nextDemand doubles the demand after a full batch that was passed on in a small part of the acknowledgement wait. It lowers the demand
-// after a batch that waited for a large part of the acknowledgement wait.
-func nextDemand(demand, received int, handing, ackWait time.Duration) int {
+// nextDemand doubles the demand after messages that were passed on in a small part of the acknowledgement wait, if there may be more. It
+// lowers the demand after messages that waited for a large part of the acknowledgement wait.
+func nextDemand(demand int, got received, ackWait time.Duration) int {
 	switch {
-	case handing > ackWait/8:
-		return max(smallestFetch, demand/4)
-	case received == demand && handing < ackWait/32:
-		return min(largestFetch, demand*2)
+	case got.handing > ackWait/8:
+		return max(smallestDemand, demand/4)
+	case got.full && got.handing < ackWait/32:
+		return min(largestDemand, demand*2)
 	}
 	return demand
 }
@@ -193,6 +212,8 @@ func nextDemand(demand, received int, handing, ackWait time.Duration) int {
 // the previous events are decided.
 func (p *puller) pullQueue(ctx context.Context, from source) error {
 	from.deciding = new(sync.WaitGroup)
+	requests := p.streams.Connection.NewRequests(p.settler.lease)
+	defer requests.Close()
 	for {
 		if err := p.mayPull(ctx); err != nil {
 			return err
@@ -218,14 +239,19 @@ func (p *puller) pullQueue(ctx context.Context, from source) error {
 		case free == 0:
 			continue
 		}
-		got, err := p.fetch(ctx, from, consumer, free)
-		if got.answered || got.received > 0 {
-			p.lanes.Fetched(from.lane(), got.received)
+		var got received
+		if _, err = p.ask(ctx, requests, consumer, free); err == nil {
+			got, err = p.receive(ctx, requests, from, 0)
+		}
+		if err == nil || got.messages > 0 {
+			p.lanes.Fetched(from.lane(), got.messages)
 		} else {
 			p.lanes.FetchFailed(from.lane())
 		}
 		if err != nil {
-			return err
+			if err := p.pullFailed(ctx, consumer, err); err != nil {
+				return err
+			}
 		}
 		from.deciding.Wait()
 	}
@@ -289,6 +315,9 @@ func (p *puller) mayPull(ctx context.Context) error {
 func (p *puller) pullFailed(ctx context.Context, consumer jetstream.Consumer, err error) error {
 	gone := errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
 		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
+	if errors.Is(err, stream.ErrReconnected) {
+		return nil
+	}
 	if !gone {
 		p.logger.Debug("a request for messages ended", "error", err)
 		return p.streams.Connection.Sleep(ctx, 100*time.Millisecond)

@@ -17,21 +17,23 @@ func TestNextDemand(t *testing.T) {
 	t.Parallel()
 	const ackWait = 32 * time.Second
 	for name, test := range map[string]struct {
-		demand, received int
-		handing          time.Duration
-		want             int
+		demand  int
+		full    bool
+		handing time.Duration
+		want    int
 	}{
-		"all came, and were taken over at once": {64, 64, 0, 128},
-		"all came, and were taken over quickly": {64, 64, time.Second - 1, 128},
-		"all came, and were taken over less so": {64, 64, time.Second, 64},
-		"fewer came":                            {64, 63, 0, 64},
-		"few came and had to wait":              {64, 3, 4*time.Second + 1, 16},
-		"at the smallest":                       {smallestFetch, smallestFetch, ackWait, smallestFetch},
-		"just above the smallest":               {smallestFetch + 1, 1, ackWait, smallestFetch},
-		"at the largest":                        {largestFetch, largestFetch, 0, largestFetch},
-		"just below the largest":                {largestFetch - 1, largestFetch - 1, 0, largestFetch},
+		"all came, and were taken over at once": {32, true, 0, 64},
+		"all came, and were taken over quickly": {32, true, time.Second - 1, 64},
+		"all came, and were taken over less so": {32, true, time.Second, 32},
+		"fewer came":                            {32, false, 0, 32},
+		"few came and had to wait":              {64, false, 4*time.Second + 1, 16},
+		"at the smallest":                       {smallestDemand, true, ackWait, smallestDemand},
+		"just above the smallest":               {smallestDemand + 1, false, ackWait, smallestDemand},
+		"at the largest":                        {largestDemand, true, 0, largestDemand},
+		"just below the largest":                {largestDemand - 1, true, 0, largestDemand},
 	} {
-		testkit.Equal(t, nextDemand(test.demand, test.received, test.handing, ackWait), test.want, "%s: next demand", name)
+		got := received{full: test.full, handing: test.handing}
+		testkit.Equal(t, nextDemand(test.demand, got, ackWait), test.want, "%s: next demand", name)
 	}
 }
 
@@ -98,9 +100,7 @@ func TestFetchFollowsSizes(t *testing.T) {
 	w.puller.inbox.messages = make(chan *message, events)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.puller.pulling.Go(func() {
-		for ctx.Err() == nil {
-			_, _ = w.puller.fetch(ctx, source{}, w.streams.Layout().Consumer, largestFetch)
-		}
+		_ = w.puller.pull(ctx, source{}, func() jetstream.Consumer { return w.streams.Layout().Consumer })
 	})
 	delivered := func() int { return testkit.Must(w.streams.Layout().Consumer.Info(t.Context()))(t).NumAckPending }
 	f.eventually("the messages in hand are as many as fit", func() bool { return w.puller.hand.held() > mostInHand-2*size })

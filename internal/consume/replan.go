@@ -95,13 +95,13 @@ func (r *replanner) publish(ctx context.Context, rules *store.Rules) error {
 
 // asked reports whether a message is a request.
 func (r *replanner) asked(m *message) bool {
-	return m.from.inRoom && r.streams.Names.Room().IsReplan(m.Subject())
+	return m.from.inRoom && r.streams.Names.Room().IsReplan(m.Subject)
 }
 
 // replan fulfils a request.
 func (r *replanner) replan(ctx context.Context, m *message) {
 	rules := r.throttle.Rules()
-	if !rules.Reaches(m.Headers().Get(room.HeaderLimits)) && r.streams.Clock.Since(m.meta.Timestamp) < reachedWithin {
+	if !rules.Reaches(m.Header.Get(room.HeaderLimits)) && r.streams.Clock.Since(m.meta.Timestamp) < reachedWithin {
 		r.settler.nak(m, rulesEvery)
 		return
 	}

@@ -141,7 +141,7 @@ func (t *tally) count(batch []settlement, failed time.Time) (counted []settlemen
 	now, connection := time.Now(), t.conn.Stats().Reconnects
 	counted = slices.DeleteFunc(batch, func(settled settlement) bool {
 		// It is late on a lost connection, with an expired lease, or for a consumer that may have been recreated before it confirmed.
-		if settled.from.connection != connection || settled.lease.leftAt(now) <= 0 || settled.decided.Before(failed) {
+		if settled.from.Reconnects != connection || settled.lease.leftAt(now) <= 0 || settled.decided.Before(failed) {
 			before, _ := t.late.ContainsOrAdd(storedAs(settled.message), struct{}{})
 			return before
 		}
@@ -249,7 +249,7 @@ func (c dropCounter) dropsOf(batch []settlement, groups []outcomes) (drops []sum
 			}
 		}
 		for _, member := range g.members {
-			if drop.Title = plain.Title(event.QuickTitle(batch[member].Data())); drop.Title != "" {
+			if drop.Title = plain.Title(event.QuickTitle(batch[member].Data)); drop.Title != "" {
 				break
 			}
 		}
@@ -281,7 +281,7 @@ func (s *settler) deadLetter(ctx context.Context, m *message, e event.Event, fau
 func (s *settler) storeLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) bool {
 	s.reporter.trace(m, time.Now())
 	err := s.letters.Store(ctx, deadletters.Dead{
-		Entry: m.entryFor(e, ""), First: s.reader.firstLevel(m, e), Header: m.Headers(), Body: m.Data(),
+		Entry: m.entryFor(e, ""), First: s.reader.firstLevel(m, e), Header: m.Header, Body: m.Data,
 		Sequence: m.meta.Sequence.Stream, Deliveries: m.meta.NumDelivered, Fault: fault, TraceID: m.span.TraceID(),
 	})
 	s.writing.Note(err)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -95,7 +95,7 @@ func TestCountedOnceThoughLate(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	other := func(sequence uint64, stored time.Time, connection uint64, deadline time.Time) *message {
-		return &message{meta: &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: sequence}, Timestamp: stored}, from: &pullRequest{connection: connection}, entry: new(room.Entry), lease: lease{deadline: deadline}}
+		return &message{meta: &nats.MsgMetadata{Sequence: nats.SequencePair{Stream: sequence}, Timestamp: stored}, from: &pullRequest{Request: &stream.Request{Reconnects: connection}}, entry: new(room.Entry), lease: lease{deadline: deadline}}
 	}
 	on := func(connection uint64, deadline time.Time) *message { return other(7, start, connection, deadline) }
 	inTime, over := start.Add(time.Hour), start.Add(-time.Second) // other tests may run in between
@@ -128,12 +128,12 @@ func TestCountedOnceThoughLate(t *testing.T) {
 func TestDropsHaveOneTitleOfEachKind(t *testing.T) {
 	t.Parallel()
 	dropped := func(category, level, data string) settlement {
-		return settlement{message: &message{Msg: dataOnly{data: data}, entry: new(room.Entry), about: about{category: category}}, outcome: journal.Dropped, denial: &store.Denial{Level: level}}
+		return settlement{message: &message{Msg: &nats.Msg{Data: []byte(data)}, entry: new(room.Entry), about: about{category: category}}, outcome: journal.Dropped, denial: &store.Denial{Level: level}}
 	}
 	batch := []settlement{
 		dropped("payments", "category", `{"text":""}`),
 		dropped("payments", "global", "plain text\nof two lines"),
-		{message: &message{Msg: dataOnly{data: "sent"}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: journal.Sent},
+		{message: &message{Msg: &nats.Msg{Data: []byte("sent")}, entry: new(room.Entry), about: about{category: "payments"}}, outcome: journal.Sent},
 		dropped("payments", "category", `{"title":"card declined"}`),
 		dropped("payments", "category", `{"title":"card stolen"}`),
 		dropped("logins", "category", `{"title":"`+strings.Repeat("ü", 125_000)+`"}`),

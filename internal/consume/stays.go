@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -36,14 +37,17 @@ const stayIn = 24 * time.Hour
 // comesBackWithin is how much longer than planned a returning event counts.
 const comesBackWithin = 5 * time.Minute
 
-// weightBytes is the body size for which an event counts as one more event in the room.
+// weightBytes is the size for which an event counts as one more event in the room.
 const weightBytes = 16 << 10
 
-// weightOf returns for how many events an event with a body of a size counts in the room.
+// weightOf returns for how many events an event of a size counts in the room.
 func weightOf(size int) int { return 1 + size/weightBytes }
 
 // undecodedBytes is the weightBytes of an undecoded body, which may hold an alert in every few hundred bytes.
 const undecodedBytes = 1 << 10
+
+// keptOf returns how many bytes of a message the room keeps, beside the headers of the workers.
+func keptOf(m *message) int { return stream.HeaderSize(event.Headers(m.Header)) + len(m.Data) }
 
 // stayOf returns a message's stay in the room. A message that moves again has the same stay. The undecoded bodies of a first level have a
 // separate share, so they leave room for the parts into which they are split. The updates of posted messages have a share of their own too, so
@@ -82,8 +86,8 @@ func (s *stays) of(m *message) (stay store.Stay, waited bool) {
 	if !m.from.inRoom {
 		return store.Stay{}, false
 	}
-	first := s.names.Room().First(m.Subject())
-	return stayOf(first, *m.entry, len(m.Data()), 0), first != ""
+	first := s.names.Room().First(m.Subject)
+	return stayOf(first, *m.entry, keptOf(m), 0), first != ""
 }
 
 // leavingQueue is how many batches of ended stays may be queued. Stays of further batches expire.

@@ -52,7 +52,7 @@ func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, sin
 	}
 	entry.Steady, entry.Since, entry.Order = int64(since), due.Truncate(time.Millisecond), room.Order{}
 	entry.Attempted = time.Time{}
-	report := waitingReport{entry: entry, stay: stayOf(first, entry, len(m.Data()), due.Sub(now)+stayIn), due: due}
+	report := waitingReport{entry: entry, stay: stayOf(first, entry, keptOf(m), due.Sub(now)+stayIn), due: due}
 	report.subject, report.target = u.streams.Names.Room().Schedule(room.Steady, first, e.Keyed())
 	before, err := u.stored(ctx, report.subject)
 	stores := err == nil && before.entry.Steady == 0
@@ -89,7 +89,7 @@ func (u *updater) storeReport(ctx context.Context, m *message, r waitingReport) 
 			if before.entry.Steady > 0 {
 				return nil
 			}
-			toStore := r.entry.Message(r.subject, m.Headers(), m.Data())
+			toStore := r.entry.Message(r.subject, m.Header, m.Data)
 			room.ScheduleAt(toStore, r.target, r.due)
 			return toStore
 		})

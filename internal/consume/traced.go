@@ -33,7 +33,7 @@ func (r *reporter) traceAdmitted(m *message, begun time.Time) {
 func (r *reporter) startSpan(m *message, begun time.Time) {
 	m.span = r.tracer.Process(tracing.Message{
 		Subject: m.entry.Subject, Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, ID: r.reader.shownID(m), Category: m.about.category,
-		Size: len(m.Data()), Delivered: m.meta.NumDelivered, WaitedFor: string(m.entry.Reason), Producer: m.producerSpan(), Parent: m.entry.Trace,
+		Size: len(m.Data), Delivered: m.meta.NumDelivered, WaitedFor: string(m.entry.Reason), Producer: m.producerSpan(), Parent: m.entry.Trace,
 	}, begun)
 }
 

@@ -160,7 +160,7 @@ func (u *updater) keep(ctx context.Context, m *message, e event.Event, c change)
 	u.reporter.trace(m, time.Now())
 	entry, first := m.entryFor(e, room.Update), u.reader.firstLevel(m, e)
 	entry.Receipt, entry.State, entry.Count = c.receipt, c.order, countText(c.count)
-	stay := stayOf(first, entry, len(m.Data()), c.in+stayIn)
+	stay := stayOf(first, entry, keptOf(m), c.in+stayIn)
 	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{stay})
 	if err == nil && !mayStay[0] {
 		u.metrics.RoomRefused(string(room.Update), 1)
@@ -198,7 +198,7 @@ func (u *updater) store(ctx context.Context, first string, m *message, entry roo
 		if before.entry.State >= entry.State {
 			return nil
 		}
-		toStore := entry.Message(subject, m.Headers(), m.Data())
+		toStore := entry.Message(subject, m.Header, m.Data)
 		if subject != target {
 			if before.due.After(time.Time{}) && before.due.Before(due) {
 				due = before.due

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -151,7 +153,7 @@ func TestNewestStateStays(t *testing.T) {
 	u := w.decider.deliverer.updater
 	keep := func(receipt string, order int64, in time.Duration) {
 		t.Helper()
-		testkit.NoError(t, u.store(t.Context(), "payments", &message{Msg: dataOnly{data: fmt.Sprint(order)}}, updateEntry(receipt, order, time.Now()), in))
+		testkit.NoError(t, u.store(t.Context(), "payments", &message{Msg: &nats.Msg{Data: []byte(fmt.Sprint(order))}}, updateEntry(receipt, order, time.Now()), in))
 	}
 	keep("r1", 2, time.Hour)
 	keep("r1", 1, time.Minute) // older
@@ -188,7 +190,7 @@ func TestConcurrentStates(t *testing.T) {
 			u = second
 		}
 		go func() {
-			done <- u.store(context.Background(), "payments", &message{Msg: dataOnly{}}, updateEntry("r1", order+1, time.Now()), time.Hour)
+			done <- u.store(context.Background(), "payments", &message{Msg: new(nats.Msg)}, updateEntry("r1", order+1, time.Now()), time.Hour)
 		}()
 	}
 	for range states {

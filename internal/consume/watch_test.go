@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -29,7 +29,7 @@ func TestAgesByTheServersClock(t *testing.T) {
 	w := f.newWorker(func(o *setup) { mayDelay(o); o.MaxAge = time.Hour })
 	const doubt = 2 * patience
 	skew(w, -48*time.Hour, doubt) // as of a host that is two days ahead
-	m := &message{from: new(pullRequest), entry: new(room.Entry), meta: &jetstream.MsgMetadata{Timestamp: time.Now().Add(-48 * time.Hour)}}
+	m := &message{from: new(pullRequest), entry: new(room.Entry), meta: &nats.MsgMetadata{Timestamp: time.Now().Add(-48 * time.Hour)}}
 	m.entry.Since = m.meta.Timestamp
 	testkit.Equal(t, w.decider.intake.reader.tooOld(time.Now(), m), false, "a fresh message is too old")
 	m.entry.Since = m.meta.Timestamp.Add(-61 * time.Minute)

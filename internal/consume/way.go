@@ -79,7 +79,7 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 			settled = append(settled, withoutRecord(m))
 			continue
 		}
-		hints := event.HintsOf(m.Data())
+		hints := event.HintsOf(m.Data)
 		denial := i.knownDenial(&c, hints)
 		if denial == nil && i.heavy(m, hints) {
 			i.bodies.add(m)

@@ -81,7 +81,7 @@ func (s *Store) letterOf(m *jetstream.RawStreamMsg) Letter {
 // decode decodes the message that became this letter, as the worker did.
 func (s *Store) decode(m *jetstream.RawStreamMsg, l Letter) (event.Event, error) {
 	return s.o.Decoder.Decode(event.Message{
-		Subject: m.Header.Get(room.HeaderSubject), Header: room.Producers(m.Header), Data: m.Data,
+		Subject: m.Header.Get(room.HeaderSubject), Header: event.Headers(m.Header), Data: m.Data,
 		Room: &event.RoomIdentity{ID: l.entry.ID, Derived: l.entry.Derived, Part: l.entry.Part},
 	})
 }

@@ -41,7 +41,7 @@ func TestReplay(t *testing.T) {
 	want := nats.Header{
 		room.HeaderReason: {"replay"}, room.HeaderSubject: {"notify.payments.cards"}, room.HeaderID: {"order-1"}, room.HeaderDerived: {"true"},
 		room.HeaderPart: {"f1/2"}, room.HeaderOrigin: {origin.String()}, room.HeaderMessageID: {"produced"},
-		"X-Trace": {"7"}, "Content-Type": {"text/plain"}, nats.MsgIdHdr: {name}, nats.ExpectedStreamHdr: {"ROOM"},
+		"Content-Type": {"text/plain"}, nats.MsgIdHdr: {name}, nats.ExpectedStreamHdr: {"ROOM"},
 	}
 	trusted.Mark(want)
 	testkit.EqualDeeply(t, m.Header, want, "headers")

@@ -102,11 +102,12 @@ type piles map[string][]lying
 // pile lists all letters, without their bodies.
 func (w *Writer) pile(ctx context.Context, letters jetstream.Stream) (piles, error) {
 	found := make(piles)
-	_, err := stream.Headers{Stream: letters, Subjects: w.o.Streams.Names.DeadLetterSubject + ".*.*", From: 1}.Each(ctx, func(m jetstream.Msg, sequence uint64) error {
-		_, first, _ := strings.Cut(strings.TrimPrefix(m.Subject(), w.o.Streams.Names.DeadLetterSubject+"."), ".")
-		body, _ := strconv.Atoi(m.Headers().Get(nats.MsgSize)) // of the body, which was not requested
-		size := stream.Size(m.Subject(), m.Headers(), body)
-		found[first] = append(found[first], lying{subject: m.Subject(), sequence: sequence, size: size})
+	headers := stream.Headers{Client: w.o.Streams, Stream: letters, Subjects: w.o.Streams.Names.DeadLetterSubject + ".*.*", From: 1}
+	_, err := headers.Each(ctx, func(m *nats.Msg, sequence uint64) error {
+		_, first, _ := strings.Cut(strings.TrimPrefix(m.Subject, w.o.Streams.Names.DeadLetterSubject+"."), ".")
+		body, _ := strconv.Atoi(m.Header.Get(nats.MsgSize)) // of the body, which was not requested
+		size := stream.Size(m.Subject, m.Header, body)
+		found[first] = append(found[first], lying{subject: m.Subject, sequence: sequence, size: size})
 		return nil
 	})
 	return found, err

@@ -126,7 +126,7 @@ func (w *Writer) letterOf(d Dead) outgoing {
 	return outgoing{
 		subject: w.o.Streams.Names.DeadLetterSubject + "." + string(d.Fault.Reason) + "." + d.First, first: d.First,
 		id:  letterID(entry),
-		own: own, producer: room.Producers(d.Header), body: d.Body,
+		own: own, producer: event.Headers(d.Header), body: d.Body,
 	}
 }
 

@@ -113,7 +113,7 @@ func (s *Store) eventOf(m *jetstream.RawStreamMsg) (Event, bool) {
 		return Event{}, false
 	}
 	decoded, _ := s.Decoder.Decode(event.Message{ // even a faulty event has its ID
-		Subject: entry.Subject, Header: room.Producers(m.Header), Data: m.Data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence,
+		Subject: entry.Subject, Header: event.Headers(m.Header), Data: m.Data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence,
 		Room: &event.RoomIdentity{ID: entry.ID, Derived: entry.Derived, Part: entry.Part},
 	})
 	e := Event{

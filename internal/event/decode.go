@@ -275,6 +275,25 @@ func headerValue(header map[string][]string, name string) string {
 	return value
 }
 
+// Headers returns the headers of a message that say something about its event, each once and without those that are empty. Nats-Msg-Id, which
+// commands the server, is not among them. All others mean nothing to the notifier.
+func Headers(header map[string][]string) map[string][]string {
+	kept := make(map[string][]string)
+	if len(header) == 0 {
+		return kept
+	}
+	names := []string{"Content-Type", "traceparent", "tracestate", "ce-traceparent", "ce-tracestate"}
+	for _, name := range attributeNames {
+		names = append(names, "ce-"+name)
+	}
+	for _, name := range names {
+		if value := headerValue(header, name); value != "" {
+			kept[name] = []string{value}
+		}
+	}
+	return kept
+}
+
 // mediaType returns the media type of a Content-Type in lower case, without its parameters.
 func mediaType(contentType string) string {
 	media, _, _ := strings.Cut(contentType, ";")

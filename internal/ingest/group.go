@@ -231,13 +231,11 @@ func (g *group) publish(place int, element []byte) *problem {
 		g.outbox.refusals.add(place, refused(fault))
 		return nil
 	}
-	id := alert.ID
-	if key := first(g.asked.header, headerKey); id == "" && key != "" {
-		id = key + "/" + strconv.Itoa(place)
-	}
 	header := g.asked.forwarded(plainForm)
-	if id != "" {
-		header[headerMessageID] = []string{g.asked.messageID(id)}
+	if key := first(g.asked.header, headerKey); alert.ID != "" {
+		header[headerMessageID] = []string{g.asked.secretMessageID(alert.ID)}
+	} else if key != "" {
+		header[headerMessageID] = []string{g.asked.messageID(key + "/" + strconv.Itoa(place))}
 	}
 	return g.outbox.publish(place, &nats.Msg{Subject: g.asked.decoder.Prefix + "." + g.asked.category, Header: header, Data: alert.Data})
 }

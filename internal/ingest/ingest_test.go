@@ -1,6 +1,7 @@
 package ingest_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -330,14 +331,14 @@ func TestBatch(t *testing.T) {
 	testkit.Equal(t, d.left(), 10, "stored messages")
 }
 
-// refusing refuses messages whose ID ends with a text.
+// refusing refuses messages whose ID ends with a text, or whose body has a text.
 type refusing struct {
 	ingest.Publisher
-	id string
+	id, body string
 }
 
 func (r *refusing) PublishMsgAsync(m *nats.Msg, options ...jetstream.PublishOpt) (jetstream.PubAckFuture, error) {
-	if r.id != "" && strings.HasSuffix(m.Header.Get(nats.MsgIdHdr), r.id) {
+	if r.id != "" && strings.HasSuffix(m.Header.Get(nats.MsgIdHdr), r.id) || r.body != "" && bytes.Contains(m.Data, []byte(r.body)) {
 		return nil, jetstream.ErrTooManyStalledMsgs
 	}
 	return r.Publisher.PublishMsgAsync(m, options...)

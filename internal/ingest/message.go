@@ -2,6 +2,10 @@ package ingest
 
 import (
 	"cmp"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -141,6 +145,24 @@ func (m maker) message(data []byte, in form, key string) (*nats.Msg, *problem) {
 
 // messageID returns the value of Nats-Msg-Id. A category contains no '/', so the values of different categories differ.
 func (m maker) messageID(id string) string { return m.category + "/" + stable(m.category, id) }
+
+// secretMessageID returns the value of Nats-Msg-Id for an alert. It depends on the client's token: anyone can guess the ID of an alert, and a
+// producer of another category could store a message with that value first, so that JetStream would discard the alert.
+func (m maker) secretMessageID(id string) string {
+	secret := []byte(first(m.header, "Authorization"))
+	if len(secret) == 0 {
+		secret = ownSecret[:] // the client has a certificate
+	}
+	sum := hmac.New(sha256.New, secret)
+	_, _ = sum.Write([]byte(m.category + "/" + id)) // it never fails
+	return m.category + "/" + hex.EncodeToString(sum.Sum(nil)[:20])
+}
+
+// ownSecret takes the place of a token. Other instances have other secrets, so the workers recognise what is repeated to another instance.
+var ownSecret = func() (secret [32]byte) {
+	_, _ = rand.Read(secret[:]) // it never fails
+	return secret
+}()
 
 // stable returns the ID that a worker reads from a header: a hash replaces a long ID, and an ID that a header cannot carry.
 func stable(category, id string) string {

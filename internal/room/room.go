@@ -5,13 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net/textproto"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -215,9 +215,9 @@ func (e Entry) IsEvent() bool { return e.Reason != Update && !e.IsReport() }
 // Replayed reports whether an operator replayed the event.
 func (e Entry) Replayed() bool { return !e.Since.Equal(e.Origin.Stored) }
 
-// Message returns an event for the room on a subject, with the harmless headers of the producer.
+// Message returns an event for the room on a subject, with the headers of the producer that say something about the event.
 func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.Msg {
-	header := Producers(producer)
+	header := nats.Header(event.Headers(producer))
 	if e.MessageID != "" {
 		header.Set(HeaderMessageID, e.MessageID)
 	}
@@ -358,16 +358,4 @@ func parseOrigin(text string) (Origin, error) {
 		return Origin{}, fmt.Errorf("%s is %q: %w", HeaderOrigin, text, err)
 	}
 	return Origin{Stream: parts[2], Sequence: sequence, Stored: time.Unix(0, nanoseconds).UTC()}, nil
-}
-
-// Producers returns the headers that are no commands to the server or the workers.
-func Producers(header nats.Header) nats.Header {
-	kept := make(nats.Header, len(header)+8)
-	for name, values := range header {
-		canonical := textproto.CanonicalMIMEHeaderKey(name)
-		if !strings.HasPrefix(canonical, "Nats-") && !strings.HasPrefix(canonical, "Notifier-") {
-			kept[name] = values
-		}
-	}
-	return kept
 }

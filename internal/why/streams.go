@@ -117,7 +117,7 @@ func (s Streams) waiting(m *jetstream.RawStreamMsg) Pending {
 		p.Reason = string(room.Steady)
 	}
 	return s.pending(event.Message{
-		Subject: entry.Subject, Header: room.Producers(m.Header), Data: m.Data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence,
+		Subject: entry.Subject, Header: event.Headers(m.Header), Data: m.Data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence,
 		Room: &event.RoomIdentity{ID: entry.ID, Derived: entry.Derived, Part: entry.Part},
 	}, entry.Origin, p)
 }

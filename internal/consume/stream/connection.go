@@ -225,6 +225,9 @@ func (c *Connection) asyncError(logger *slog.Logger, sub *nats.Subscription, err
 		}
 		return
 	}
+	if errors.Is(err, nats.ErrBadHeaderMsg) {
+		return // a producer's message, which is received without its headers
+	}
 	subject := ""
 	if sub != nil {
 		subject = sub.Subject

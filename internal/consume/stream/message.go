@@ -10,7 +10,11 @@ import (
 // Size returns an upper estimate of the bytes that a message takes in a stream.
 func Size(subject string, header nats.Header, body int) int {
 	const around = 64 // overhead of the server
-	size := around + len(subject) + body
+	return around + len(subject) + HeaderSize(header) + body
+}
+
+// HeaderSize returns the bytes of headers.
+func HeaderSize(header nats.Header) (size int) {
 	for name, values := range header {
 		for _, value := range values {
 			size += len(name) + len(value) + len(": \r\n")
@@ -19,9 +23,9 @@ func Size(subject string, header nats.Header, body int) int {
 	return size
 }
 
-// IsTooLarge reports whether the client, or a stream with a bound of its own, refused a message because of its size.
+// IsTooLarge reports whether the client, the server, or a stream with a bound of its own, refused a message because of its size.
 func IsTooLarge(err error) bool {
-	const messageSize = jetstream.ErrorCode(10054)
+	const messageSize, headersSize = jetstream.ErrorCode(10054), jetstream.ErrorCode(10097)
 	refusal, refused := errors.AsType[*jetstream.APIError](err)
-	return errors.Is(err, nats.ErrMaxPayload) || refused && refusal.ErrorCode == messageSize
+	return errors.Is(err, nats.ErrMaxPayload) || refused && (refusal.ErrorCode == messageSize || refusal.ErrorCode == headersSize)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -19,10 +20,10 @@ const (
 // Sweep removes messages that neither a worker nor an operator wrote from a stream that workers only add to: dead letters, or entries of the
 // journal. Each message is examined once. One goroutine uses a Sweep.
 type Sweep struct {
-	JetStream jetstream.JetStream
-	Stream    string
-	Subjects  string // of all messages
-	Removed   func() // called for each message that this Sweep, and not another worker's, has removed
+	Client   *Client
+	Stream   string
+	Subjects string // of all messages
+	Removed  func() // called for each message that this Sweep, and not another worker's, has removed
 
 	created time.Time // when the stream was created: a new stream has new sequences
 	upto    uint64    // last examined sequence
@@ -51,7 +52,7 @@ func (s *Sweep) Run(ctx context.Context) error {
 
 // examine examines some of the new messages, and returns how many it leaves.
 func (s *Sweep) examine(ctx context.Context) (left uint64, err error) {
-	in, err := s.JetStream.Stream(ctx, s.Stream)
+	in, err := s.Client.JetStream.Stream(ctx, s.Stream)
 	if err != nil {
 		return 0, err
 	}
@@ -60,8 +61,8 @@ func (s *Sweep) examine(ctx context.Context) (left uint64, err error) {
 		s.created, s.upto = info.Created, 0
 	}
 	if info.State.Msgs > 0 && info.State.LastSeq > s.upto {
-		left, err = Headers{Stream: in, Subjects: s.Subjects, From: s.upto + 1, Most: headersAtOnce}.Each(ctx, func(m jetstream.Msg, sequence uint64) error {
-			if !trusted.IsMarked(m.Headers()) {
+		left, err = Headers{Client: s.Client, Stream: in, Subjects: s.Subjects, From: s.upto + 1, Most: headersAtOnce}.Each(ctx, func(m *nats.Msg, sequence uint64) error {
+			if !trusted.IsMarked(m.Header) {
 				if err := Remove(ctx, in, sequence, s.Removed); err != nil {
 					return err
 				}
@@ -92,6 +93,7 @@ func Remove(ctx context.Context, from jetstream.Stream, sequence uint64, removed
 
 // Headers are the messages of a stream without their bodies.
 type Headers struct {
+	Client   *Client
 	Stream   jetstream.Stream
 	Subjects string
 	From     uint64 // first sequence
@@ -102,7 +104,7 @@ type Headers struct {
 const headersAtOnce = 1000
 
 // Each calls take for each message, until take fails. It returns how many messages were not read.
-func (h Headers) Each(ctx context.Context, take func(m jetstream.Msg, sequence uint64) error) (left uint64, err error) {
+func (h Headers) Each(ctx context.Context, take func(m *nats.Msg, sequence uint64) error) (left uint64, err error) {
 	// The consumer acknowledges nothing, is kept in the memory of one server, and expires by itself.
 	consumer, err := h.Stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, FilterSubject: h.Subjects, HeadersOnly: true,
@@ -112,24 +114,29 @@ func (h Headers) Each(ctx context.Context, take func(m jetstream.Msg, sequence u
 	if err != nil {
 		return 0, err
 	}
+	requests := h.Client.Connection.NewRequests(APITimeout)
+	defer requests.Close()
 	left = consumer.CachedInfo().NumPending
 	for read, before := 0, -1; left > 0 && read > before && (h.Most == 0 || read < h.Most); {
-		batch, err := consumer.Fetch(int(min(headersAtOnce, left)), jetstream.FetchMaxWait(time.Second))
-		if err != nil {
+		if err := requests.Ask(consumer, int(min(headersAtOnce, left)), time.Second); err != nil {
 			return left, err
 		}
-		before = read
-		var failed error
-		for m := range batch.Messages() { // drained even after an error, so that nothing blocks on unread messages
-			meta, err := m.Metadata()
-			if err == nil && failed == nil {
-				read, left = read+1, meta.NumPending
-				err = take(m, meta.Sequence.Stream)
+		for before = read; requests.Left() > 0; read++ {
+			m, _, err := requests.Receive(time.Second)
+			if m == nil && err == nil {
+				break
 			}
-			failed = cmp.Or(failed, err)
-		}
-		if err := cmp.Or(failed, batch.Error()); err != nil {
-			return left, err
+			if err := cmp.Or(err, ctx.Err()); err != nil {
+				return left, err
+			}
+			meta, err := m.Metadata()
+			if err != nil {
+				return left, err
+			}
+			left = meta.NumPending
+			if err := take(m, meta.Sequence.Stream); err != nil {
+				return left, err
+			}
 		}
 	}
 	return left, nil

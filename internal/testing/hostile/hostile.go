@@ -53,6 +53,7 @@ var Attacks = []Attack{
 	{"sends titles of 250 kB", 200, (*Producer).LongTitles},
 	{"floods", 25_000, (*Producer).Flood},
 	{"forges through reply subjects", 3000, (*Producer).ForgeReplies},
+	{"answers requests for messages", 300, (*Producer).Answer},
 }
 
 // Stored is how many messages the server took so far, and Refused how many it did not.
@@ -228,6 +229,24 @@ func (p *Producer) Garble(ctx context.Context, n int) error {
 func (p *Producer) EmptyAlerts(ctx context.Context, n int) error {
 	body := `{"alerts": [{}` + strings.Repeat(",{}", 999) + `]}`
 	return p.publish(ctx, n, func(int) *nats.Msg { return on(p.Subject, body) })
+}
+
+// headersBytes are nearly as many bytes of headers as the server accepts.
+const headersBytes = 65_000
+
+// Answer publishes messages with the headers of the server's answers to requests for messages, and messages whose headers leave no place for
+// another header.
+func (p *Producer) Answer(ctx context.Context, n int) error {
+	return p.publish(ctx, n, func(i int) *nats.Msg {
+		switch status := []string{"100", "404", "408", "409", "503", "pin", "large"}[i%7]; status {
+		case "pin":
+			return on(p.Subject, titled(i), "Nats-Pin-Id", "hostile")
+		case "large":
+			return on(p.Subject, `{"title": 1}`, "ce-subject", strings.Repeat("x", headersBytes))
+		default:
+			return on(p.Subject, "", "Status", status, "Description", "Consumer Deleted")
+		}
+	})
 }
 
 // AlertsOfGroup is how many alerts a body may hold.

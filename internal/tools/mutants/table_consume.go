@@ -3,6 +3,35 @@ package main
 // ofConsume are the bugs in internal/consume.
 var ofConsume = []mutant{
 	{
+		name: "producers-answer-requests",
+		bug:  "A worker takes a message with the header Status for the server's answer, so a producer can end its requests.",
+		file: "internal/consume/stream/requests.go",
+		old:  `isMessage := m.Reply != ""`,
+		new:  `isMessage := m.Header.Get("Status") == ""`,
+		test: "./internal/consume/stream -run ^TestRequestsObeyNoHeaders$",
+	},
+	{
+		name: "late-messages-are-lost",
+		bug:  "A worker discards messages that arrive after it has given up their request, and JetStream delivers them again after the ack wait.",
+		file: "internal/consume/stream/requests.go",
+		old: `		request.left = 0
+	}
+	r.left = 0`,
+		new: `		request.left = 0
+	}
+	clear(r.open)
+	r.left = 0`,
+		test: "./internal/consume/stream -run ^TestLateMessages$",
+	},
+	{
+		name: "large-headers-are-never-stored",
+		bug:  "A worker stores a dead letter again and again that the server refuses because of its headers.",
+		file: "internal/consume/stream/message.go",
+		old:  `refusal.ErrorCode == messageSize || refusal.ErrorCode == headersSize`,
+		new:  `refusal.ErrorCode == messageSize`,
+		test: "./tests -run ^TestNeighbours$/answers",
+	},
+	{
 		name: "all-wait-for-a-silent-room",
 		bug:  "While the room does not answer, a worker has each event that is to wait there wait for the answer, and has no place left for other events.",
 		file: "internal/consume/mover.go",
@@ -130,8 +159,8 @@ var ofConsume = []mutant{
 		name: "demand-without-sizes",
 		bug:  "A worker asks for as many messages as ever, whatever their sizes.",
 		file: "internal/consume/pull.go",
-		old:  `demand = p.hand.demand(consumer.CachedInfo().Name, demand)`,
-		new:  `_ = p.hand.demand(consumer.CachedInfo().Name, demand)`,
+		old:  `wanted = p.hand.demand(name, demand)`,
+		new:  `wanted = demand`,
 		test: "./internal/consume -run ^TestFetchFollowsSizes$",
 	},
 	{
@@ -253,16 +282,16 @@ var ofConsume = []mutant{
 		name: "forged-is-an-event",
 		bug:  "An acknowledgement of the server that a producer had published into the room becomes a dead letter of a neighbour.",
 		file: "internal/consume/message.go",
-		old:  `m.from.inRoom && !trusted.IsMarked(m.Headers())`,
-		new:  `m.from.inRoom && !trusted.IsMarked(m.Headers()) && false`,
+		old:  `m.from.inRoom && !trusted.IsMarked(m.Header)`,
+		new:  `m.from.inRoom && !trusted.IsMarked(m.Header) && false`,
 		test: "./internal/consume -run ^TestForgedMessages$",
 	},
 	{
 		name: "forged-letters-stay",
 		bug:  "Acknowledgements of the server that a producer had published among the dead letters or into the journal stay there.",
 		file: "internal/consume/stream/sweep.go",
-		old:  `!trusted.IsMarked(m.Headers())`,
-		new:  `!trusted.IsMarked(m.Headers()) && false`,
+		old:  `!trusted.IsMarked(m.Header)`,
+		new:  `!trusted.IsMarked(m.Header) && false`,
 		test: "./internal/consume -run ^TestForgedMessages$",
 	},
 	{
@@ -442,7 +471,7 @@ var ofConsume = []mutant{
 		file: "internal/consume/stream/connection.go",
 		old:  `		c.renew()`,
 		new:  `		_ = c.renew`,
-		test: "./internal/consume -run ^TestPullAfterReconnect$",
+		test: "./internal/consume/stream -run ^TestRequestsAfterReconnect$",
 	},
 	{
 		name: "settler-without-growing-pauses",
@@ -629,7 +658,7 @@ var ofConsume = []mutant{
 		name: "size-of-delayed-events-does-not-count",
 		bug:  "Large events that wait for slots count once in the room.",
 		file: "internal/consume/delay.go",
-		old:  `weightOf(len(c.Data()))`,
+		old:  `weightOf(keptOf(c.message))`,
 		new:  `1`,
 		test: "./tests -run ^TestRoomMax$",
 	},

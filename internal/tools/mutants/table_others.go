@@ -298,8 +298,8 @@ var ofOthers = []mutant{
 		name: "room-keeps-commands-of-producers",
 		bug:  "An event takes its producer's headers that command the server along into the room.",
 		file: "internal/room/room.go",
-		old:  `!strings.HasPrefix(canonical, "Nats-") && `,
-		new:  "",
+		old:  `nats.Header(event.Headers(producer))`,
+		new:  `nats.Header(event.Headers(producer)); for name, values := range producer { header[name] = values }`,
 		test: "./internal/room -run ^TestProducersHeadersCommandNothing$",
 	},
 	{

@@ -1,0 +1,188 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// answerPatience is how long a request may stay without an answer beyond the time for which the server keeps it.
+	answerPatience = time.Second
+
+	// mostArrivals bounds the messages that the server may send before they are received. nats.go discards more, and JetStream delivers
+	// them again after the ack wait.
+	mostArrivals = 1024
+)
+
+// heartbeat is the status of a message that answers nothing.
+const heartbeat = "100"
+
+var (
+	// ErrReconnected means that the connection was lost and is there again: a restarted server does not know the request.
+	ErrReconnected = errors.New("nats is connected again since the request for messages")
+
+	errSilent = errors.New("nats does not answer the request for messages")
+)
+
+// Request is one request for messages.
+type Request struct {
+	Asked      time.Time // the ack wait of its messages began after that time
+	Reconnects uint64    // of the connection at that time
+
+	left int // messages that the server may still send
+}
+
+// Requests asks a consumer for messages and receives them. It speaks the protocol itself, for two reasons. It also receives messages that arrive
+// long after their request, such as after a stall of the network; nats.go discards them, and JetStream would deliver them again only after the ack
+// wait. And it does not obey headers of messages, which a producer may have written: nats.go takes an empty message with the header Status
+// for an answer of the server, and repeats the header Nats-Pin-Id in its requests. One goroutine uses Requests.
+type Requests struct {
+	connection *Connection
+	arrivals   chan *nats.Msg
+	kept       time.Duration
+	open       map[*nats.Subscription]*Request // also those without an answer, while their messages can be of use
+	idle       []*nats.Subscription            // of requests that have ended
+	left       int                             // of all requests that the server knows
+	present    context.Context                 // ends when the server may have forgotten the requests
+}
+
+// NewRequests returns Requests without a request. Messages that arrive later than kept after their request are discarded.
+func (c *Connection) NewRequests(kept time.Duration) *Requests {
+	return &Requests{
+		connection: c, arrivals: make(chan *nats.Msg, mostArrivals), kept: kept, open: make(map[*nats.Subscription]*Request), present: c.UntilReconnect(),
+	}
+}
+
+// Close ends the subscriptions. Messages that are still to come are delivered again after the ack wait.
+func (r *Requests) Close() {
+	for _, sub := range slices.AppendSeq(r.idle, maps.Keys(r.open)) {
+		_ = sub.Unsubscribe() // it fails only if the connection is closed
+	}
+}
+
+// Left returns how many messages the server may still send for the requests that it knows.
+func (r *Requests) Left() int { return r.left }
+
+// Ask requests messages. The server keeps the request for the given time.
+func (r *Requests) Ask(consumer jetstream.Consumer, messages int, wait time.Duration) error {
+	if r.present.Err() != nil {
+		r.giveUp()
+		r.present = r.connection.UntilReconnect()
+	}
+	sub, err := r.subscription()
+	if err != nil {
+		return fmt.Errorf("subscribing to messages: %w", err)
+	}
+	request := &Request{Asked: time.Now(), Reconnects: r.connection.Conn.Stats().Reconnects, left: messages}
+	info := consumer.CachedInfo()
+	err = r.connection.Conn.PublishRequest(jetstream.DefaultAPIPrefix+"CONSUMER.MSG.NEXT."+info.Stream+"."+info.Name, sub.Subject,
+		fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, messages, wait.Nanoseconds()))
+	if err != nil {
+		r.idle = append(r.idle, sub)
+		return fmt.Errorf("requesting messages: %w", err)
+	}
+	r.open[sub] = request
+	r.left += messages
+	return nil
+}
+
+// subscription returns a subscription for the answers to a request. It ends those of requests whose messages are of no use any more.
+func (r *Requests) subscription() (*nats.Subscription, error) {
+	for sub, request := range r.open {
+		if request.left == 0 && time.Since(request.Asked) > r.kept {
+			delete(r.open, sub)
+			_ = sub.Unsubscribe()
+		}
+	}
+	if n := len(r.idle); n > 0 {
+		sub := r.idle[n-1]
+		r.idle = r.idle[:n-1]
+		return sub, nil
+	}
+	return r.connection.Conn.ChanSubscribe(r.connection.Conn.NewInbox(), r.arrivals)
+}
+
+// giveUp expects no more of the open requests. What arrives all the same is received.
+func (r *Requests) giveUp() {
+	for _, request := range r.open {
+		request.left = 0
+	}
+	r.left = 0
+}
+
+// end records that the server sends nothing more for a request.
+func (r *Requests) end(sub *nats.Subscription, request *Request) {
+	r.left -= request.left
+	delete(r.open, sub)
+	r.idle = append(r.idle, sub)
+}
+
+// Receive waits for the next message. It returns none when a request has ended before all its messages came: err is nil if the server has no more
+// messages now. Otherwise err is the server's reason, or no answer came in the time for which the server keeps a request.
+func (r *Requests) Receive(wait time.Duration) (m *nats.Msg, by *Request, err error) {
+	for {
+		select {
+		case m = <-r.arrivals:
+		default:
+			if m, err = r.await(wait + answerPatience); err != nil {
+				r.giveUp()
+				return nil, nil, err
+			}
+		}
+		if by = r.open[m.Sub]; by == nil {
+			continue // it is of no use any more
+		}
+		switch isMessage := m.Reply != ""; {
+		case isMessage && by.left > 1:
+			by.left--
+			r.left--
+			return m, by, nil
+		case isMessage && by.left == 1:
+			r.end(m.Sub, by)
+			return m, by, nil
+		case isMessage: // the request was given up, and is being answered
+			return m, by, nil
+		case m.Header.Get("Status") != heartbeat:
+			r.end(m.Sub, by)
+			return nil, nil, failureOf(m.Header)
+		}
+	}
+}
+
+// await waits for a message.
+func (r *Requests) await(patience time.Duration) (*nats.Msg, error) {
+	silence := time.NewTimer(patience)
+	defer silence.Stop()
+	select {
+	case m := <-r.arrivals:
+		return m, nil
+	case <-r.present.Done():
+		return nil, ErrReconnected
+	case <-r.connection.Closed():
+		return nil, ErrClosed
+	case <-silence.C:
+		return nil, errSilent
+	}
+}
+
+// failureOf returns why the server ended a request; nil if it has no more messages.
+func failureOf(answer nats.Header) error {
+	code, description := answer.Get("Status"), answer.Get("Description")
+	switch {
+	case code == "404", code == "408": // no messages; the request's time is over
+		return nil
+	case code == "503":
+		return nats.ErrNoResponders
+	case strings.EqualFold(description, "Consumer Deleted"):
+		return jetstream.ErrConsumerDeleted
+	}
+	return fmt.Errorf("nats: %s %s", code, description)
+}

@@ -1,0 +1,129 @@
+package stream
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+const requestTime = 100 * time.Millisecond // for which the server keeps the requests of these tests
+
+// requests returns Requests over a connection, and the consumer of the producers' stream.
+func (f *fixture) requests(c *Connection) (*Requests, jetstream.Consumer) {
+	f.Helper()
+	f.provision()
+	f.eventually("it is connected", c.Conn.IsConnected)
+	r := c.NewRequests(ackWait)
+	f.Cleanup(r.Close)
+	return r, testkit.Must(f.js.Consumer(f.Context(), testNames.Stream, testNames.Consumer))(f)
+}
+
+// receive wants the next message to have a body.
+func (f *fixture) receive(r *Requests, want string) *Request {
+	f.Helper()
+	m, by, err := r.Receive(requestTime)
+	testkit.NoError(f, err)
+	testkit.Equal(f, string(m.Data), want, "body of the next message")
+	return by
+}
+
+// TestRequestsObeyNoHeaders receives messages whose producer gave them the headers of the server's answers. They end no request and change
+// none.
+func TestRequestsObeyNoHeaders(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r, consumer := f.requests(f.connect(ConnectOptions{URL: f.server.URL}))
+	headers := [][]string{
+		{"Status", "100"}, {"Status", "404"}, {"Status", "408"}, {"Status", "409", "Description", "Consumer Deleted"}, {"Status", "503"},
+		{"Nats-Pin-Id", "x"},
+	}
+	for _, pairs := range headers {
+		m := nats.NewMsg("notify.payments")
+		for i := 0; i < len(pairs); i += 2 {
+			m.Header.Set(pairs[i], pairs[i+1])
+		}
+		testkit.Must(f.js.PublishMsg(t.Context(), m))(t)
+	}
+	testkit.Must(f.js.Publish(t.Context(), "notify.security", []byte("the last")))(t)
+	testkit.NoError(t, r.Ask(consumer, 3, requestTime))
+	testkit.NoError(t, r.Ask(consumer, len(headers)+1, requestTime))
+	for range headers {
+		f.receive(r, "")
+	}
+	f.receive(r, "the last")
+	for left := 3; r.Left() > 0; left-- {
+		m, _, err := r.Receive(requestTime)
+		if m != nil || err != nil || left == 0 {
+			t.Fatalf("got the message %v (%v) with %d left, want the end of each request", m, err, r.Left())
+		}
+	}
+}
+
+// TestLateMessages stalls the network for longer than a request waits for its answer. The message arrives late, and is received. Its lease
+// began with its own request.
+func TestLateMessages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	proxy := servertest.StartProxy(t, strings.TrimPrefix(f.server.URL, "nats://"))
+	r, consumer := f.requests(f.connect(ConnectOptions{URL: "nats://" + proxy.Addr}))
+	testkit.NoError(t, r.Ask(consumer, 2, requestTime))
+	if m, _, err := r.Receive(requestTime); m != nil || err != nil || r.Left() != 0 {
+		t.Fatalf("got the message %v (%v) with %d left, want the end of the request", m, err, r.Left())
+	}
+	proxy.Delay(answerPatience + 3*requestTime)
+	asked := time.Now()
+	testkit.NoError(t, r.Ask(consumer, 1, time.Minute))
+	f.event("payments", "late")
+	if _, _, err := r.Receive(requestTime); err == nil || r.Left() != 0 {
+		t.Fatalf("got no error with %d left, want a request without an answer", r.Left())
+	}
+	proxy.Delay(0)
+	again := time.Now()
+	testkit.NoError(t, r.Ask(consumer, 1, time.Minute))
+	f.event("payments", "in time")
+	for range 2 {
+		m, by, err := r.Receive(testkit.Patience)
+		testkit.NoError(t, err)
+		if first := strings.Contains(string(m.Data), "late"); by.Asked.Before(asked) || by.Asked.Before(again) != first {
+			t.Errorf("request of %s: got one of %v, want its own", m.Data, by.Asked)
+		}
+	}
+}
+
+// TestRequestsAfterReconnect loses the connection. The requests before are given up at once, and the next request is answered.
+func TestRequestsAfterReconnect(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.connect(ConnectOptions{URL: f.server.URL})
+	r, consumer := f.requests(c)
+	testkit.NoError(t, r.Ask(consumer, 5, time.Minute))
+	testkit.NoError(t, c.Conn.ForceReconnect())
+	_, _, err := r.Receive(time.Minute)
+	testkit.Equal(t, errors.Is(err, ErrReconnected), true, "%v is that error", err)
+	testkit.Equal(t, r.Left(), 0, "messages that the server may still send")
+	testkit.Must(f.js.Publish(t.Context(), "notify.payments", []byte("the next")))(t)
+	testkit.NoError(t, r.Ask(consumer, 1, time.Minute))
+	testkit.Equal(t, f.receive(r, "the next").Reconnects, 1, "reconnects before the request")
+}
+
+// TestRequestsOfAnAbsentConsumer tells why a request ended.
+func TestRequestsOfAnAbsentConsumer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r, consumer := f.requests(f.connect(ConnectOptions{URL: f.server.URL}))
+	testkit.NoError(t, r.Ask(consumer, 1, time.Minute))
+	f.eventually("the server has the request", func() bool { return testkit.Must(consumer.Info(t.Context()))(t).NumWaiting == 1 })
+	testkit.NoError(t, f.js.DeleteConsumer(t.Context(), testNames.Stream, testNames.Consumer))
+	_, _, err := r.Receive(time.Minute)
+	testkit.Equal(t, errors.Is(err, jetstream.ErrConsumerDeleted), true, "%v is that error", err)
+	testkit.NoError(t, r.Ask(consumer, 1, time.Minute))
+	_, _, err = r.Receive(time.Minute)
+	testkit.Equal(t, errors.Is(err, nats.ErrNoResponders), true, "%v is that error", err)
+}
