@@ -28,8 +28,8 @@ func newWhyCommand() *cobra.Command {
 			"The last lines report what would happen to an event of its category now. Of a category, the command prints how many\n" +
 			"events had which outcome, and the newest events. It asks the journal (NOTIFIER_JOURNAL_STREAM), the streams of\n" +
 			"events that wait, the dead letters, the delivery record and the limits, and changes nothing.\n\n" +
-			"An argument is an ID if anything is known of an event with that ID, else a category, else the number of a message,\n" +
-			"such as 371 or '#371'. With --category it is no category. An ID is what the producer gave, however long, or what\n" +
+			"An argument is a category if anything is known of its events, else an ID, else the number of a message; '#371' is a\n" +
+			"number first. With --category an argument is no category. An ID is what the producer gave, however long, or what\n" +
 			"Slack and the commands show. The ID of an alert consists of its fingerprint, its status and its start, such as\n" +
 			"'c2f1a7 firing 2026-01-02T10:00:00Z'. Many arguments take hardly longer than one: the journal is read once.\n\n" +
 			"Workers write the journal once a second, and it keeps entries for NOTIFIER_JOURNAL_AGE. Beyond 100 events a second\n" +
@@ -85,7 +85,7 @@ func (w *whyCommand) checkArguments(cmd *cobra.Command, arguments []string) erro
 	return nil
 }
 
-// questions returns the possible meanings of each argument, the most likely first.
+// questions returns the possible meanings of each argument.
 func (w *whyCommand) questions(arguments []string, now time.Time) (questions [][]why.Question) {
 	q := w.question
 	if w.since > 0 {

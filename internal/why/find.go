@@ -12,26 +12,30 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/plain"
 )
 
-// Meanings returns the questions that a text may stand for, the likeliest first: an event's ID, a category, the number of a message of the
-// producers' stream, with or without "#". Every question has the conditions of q. If q has a category, the text is not a category. No text stands
-// for q.
+// Meanings returns the questions that a text may stand for: a category, the number of a message of the producers' stream with "#", an event's
+// ID, and such a number without "#". Where several have events, the first counts: any producer may choose an ID that looks like another
+// meaning. Every question has the conditions of q. If q has a category, the text is not a category. No text stands for q.
 func Meanings(text string, q Question) []Question {
 	if text == "" {
 		return []Question{q}
 	}
 	ofID, ofCategory, ofMessage := q, q, q
 	ofID.ID = text
-	meanings := []Question{ofID}
+	var meanings []Question
 	text = strings.TrimSpace(text)
 	if category := strings.ToLower(text); q.Category == "" && event.ValidatePath(category) == nil { // as publish and workers read it
 		ofCategory.Category = category
 		meanings = append(meanings, ofCategory)
 	}
-	if sequence, err := strconv.ParseUint(strings.TrimPrefix(text, "#"), 10, 64); err == nil && sequence > 0 {
-		ofMessage.Sequence = sequence
-		meanings = append(meanings, ofMessage)
+	number, marked := strings.CutPrefix(text, "#")
+	sequence, err := strconv.ParseUint(number, 10, 64)
+	switch ofMessage.Sequence = sequence; {
+	case err != nil || sequence == 0:
+		return append(meanings, ofID)
+	case marked:
+		return append(meanings, ofMessage, ofID)
 	}
-	return meanings
+	return append(meanings, ofID, ofMessage)
 }
 
 // Finder answers what people type. Its methods may be called concurrently.
@@ -43,8 +47,8 @@ type Finder struct {
 // journalDelay is longer than the delay of the journal.
 const journalDelay = 2 * time.Second
 
-// Find answers, for each argument, its first meaning for which a source has events. If no meaning has events, Find answers the first
-// meaning, and adds the aggregated entries of the other meanings. If an answer is not final, Find asks a second time after journalDelay.
+// Find answers, for each argument, its first meaning for which a source has events. If no meaning has events, Find answers the ID, and adds
+// the aggregated entries of the other meanings. If an answer is not final, Find asks a second time after journalDelay.
 func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 	answers := make([]Answer, len(arguments))
 	var all []int
@@ -59,28 +63,32 @@ func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 	return answers
 }
 
-// find answers the arguments with the given numbers, meaning by meaning.
+// find answers the arguments with the given numbers.
 func (f Finder) find(ctx context.Context, arguments [][]Question, numbers []int, answers []Answer) {
-	for meaning := 0; len(numbers) > 0; meaning++ {
-		var questions []Question
-		for _, i := range numbers {
-			questions = append(questions, arguments[i][meaning])
-		}
-		var unknown []int
-		for k, answer := range f.Ask(ctx, questions...) {
-			i := numbers[k]
-			switch {
-			case meaning == 0, answer.Known():
-				answers[i] = answer
-			default:
-				answers[i].Counted = append(answers[i].Counted, answer.Counted...)
-			}
-			if !answer.Known() && meaning+1 < len(arguments[i]) {
-				unknown = append(unknown, i)
-			}
-		}
-		numbers = unknown
+	var questions []Question
+	for _, i := range numbers {
+		questions = append(questions, arguments[i]...)
 	}
+	found := f.Ask(ctx, questions...)
+	for _, i := range numbers {
+		answers[i] = best(found[:len(arguments[i])])
+		found = found[len(arguments[i]):]
+	}
+}
+
+// best returns the first answer with events among those of one argument.
+func best(meanings []Answer) Answer {
+	if known := slices.IndexFunc(meanings, Answer.Known); known >= 0 {
+		return meanings[known]
+	}
+	chosen := max(0, slices.IndexFunc(meanings, func(a Answer) bool { return a.Asked.ID != "" }))
+	answer := meanings[chosen]
+	for i, other := range meanings {
+		if i != chosen {
+			answer.Counted = append(answer.Counted, other.Counted...)
+		}
+	}
+	return answer
 }
 
 // suggest adds the nearest category to answers without events, if the argument may be a category.

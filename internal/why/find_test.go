@@ -13,16 +13,16 @@ func TestMeanings(t *testing.T) {
 	t.Parallel()
 	const long = "arn:aws:lambda:eu-central-1:123456789012:function:payments-refunds-prod:42"
 	for text, want := range map[string][]Question{
-		"order-4711": {{ID: "order-4711"}, {Category: "order-4711"}},
-		"#371":       {{ID: "#371"}, {Sequence: 371}},
-		"371":        {{ID: "371"}, {Category: "371"}, {Sequence: 371}},
-		" 371 ":      {{ID: " 371 "}, {Category: "371"}, {Sequence: 371}},
-		"0":          {{ID: "0"}, {Category: "0"}},
+		"order-4711": {{Category: "order-4711"}, {ID: "order-4711"}},
+		"#371":       {{Sequence: 371}, {ID: "#371"}},
+		"371":        {{Category: "371"}, {ID: "371"}, {Sequence: 371}},
+		" 371 ":      {{Category: "371"}, {ID: " 371 "}, {Sequence: 371}},
+		"0":          {{Category: "0"}, {ID: "0"}},
 		"#0":         {{ID: "#0"}},
-		"-1":         {{ID: "-1"}, {Category: "-1"}},
+		"-1":         {{Category: "-1"}, {ID: "-1"}},
 		"a  b":       {{ID: "a  b"}},
 		long:         {{ID: long}},
-		"Payments":   {{ID: "Payments"}, {Category: "payments"}},
+		"Payments":   {{Category: "payments"}, {ID: "Payments"}},
 		"":           {{}},
 	} {
 		testkit.EqualSlices(t, Meanings(text, Question{}), want, "meanings of %q", text)
@@ -71,6 +71,8 @@ func TestFind(t *testing.T) {
 		found := Answer{Events: []Event{{State: "sent"}}}
 		a := &asked{answers: map[Question]Answer{
 			{ID: "evt-1"}:          found,
+			{ID: "payments"}:       found,
+			{ID: "#371"}:           found,
 			{Category: "payments"}: {Totals: []Total{{Result: "sent", Count: 1}}},
 			{Sequence: 371}:        found,
 			{Sequence: 372}:        {Counted: []string{"one of at least 9 events may be it"}},
