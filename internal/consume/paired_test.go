@@ -38,6 +38,8 @@ func TestResolvedIsNeverDroppedUnasked(t *testing.T) {
 		"resolved":            {`{"id": "order-1", "title": "x", "status": "resolved", "key": "k"}`, true},
 		"resolved, escaped":   {`{"id": "order-1", "title": "x", "st\u0061tus": "r\u0065solved", "key": "k"}`, true},
 		"of an alert":         {`{"id": "order-1", "alerts": [{"status": "resolved", "labels": {"alertname": "x"}, "fingerprint": "f"}]}`, true},
+		"of a firing alert":   {`{"alerts": [{"status": "firing", "startsAt": "2026-01-02T10:00:00Z", "labels": {"alertname": "x"}, "fingerprint": "f"}]}`, true},
+		"without a status":    {`{"id": "order-1", "title": "x", "key": "k"}`, false},
 		"firing, without ID":  {`{"title": "x", "status": "firing", "key": "k"}`, false},
 		"firing, without key": {`{"id": "order-1", "title": "x", "status": "firing"}`, false},
 		"firing":              {`{"id": "order-1", "title": "resolved", "status": "firing", "key": "k"}`, true},
