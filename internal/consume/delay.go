@@ -81,25 +81,38 @@ func (p *planner) plan(ctx context.Context, next plan) {
 		next.ask.Longest = deadline.Sub(p.clock.Now())
 	}
 	verdict, in, err := p.throttle.Delay(ctx, next.ask)
-	if err == nil && verdict == store.ComesBack {
+	if err != nil {
+		p.mover.hold(c, p.unplanned(c), p.pool.hold(1))
+		return
+	}
+	if verdict == store.ComesBack {
 		failpoint.Reach(failpoint.AfterPlan)
 		planned := next.rules.Plan(c.event.Category)
 		p.mover.hold(c, goal{reason: room.Slot, in: in, denial: next.denial, limits: planned, stored: func() { p.replans.stored(c.event.Category, planned) }}, p.pool.hold(1))
 		return
 	}
 	defer p.pool.release(1)
-	switch {
-	case err != nil:
-		p.settler.nak(c.message, jitter(undecidedDelay))
-	case verdict == store.AlreadyWaiting:
+	switch verdict {
+	case store.AlreadyWaiting:
 		p.settler.settle(settlement{message: c.message, outcome: journal.Duplicate})
+		return
+	case store.TooMany:
+		p.refusals.addCrowded(c.event.Category)
 	default:
-		switch {
-		case verdict == store.TooMany:
-			p.refusals.addCrowded(c.event.Category)
-		case !c.waited() && next.ask.Node.Key == "": // neither an event that ran out of time nor a full key tells about other events
+		if !c.waited() && next.ask.Node.Key == "" { // neither an event that ran out of time nor a full key tells about other events
 			p.refusals.addLate(c.event.Category)
 		}
-		p.settler.settle(p.refusals.dropped(c.message, next.denial))
 	}
+	p.settler.settle(p.refusals.dropped(c.message, next.denial))
+}
+
+// unplanned returns the goal of an event that cannot be planned, because Redis is unavailable or refuses a key. A nak would leave the event in
+// doubt: its next delivery does not show that this one has posted nothing. An event that has waited keeps its places in the queues.
+func (p *planner) unplanned(c candidate) goal {
+	to := goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}
+	if c.waited() {
+		to.reason, to.limits = room.Slot, c.entry.Limits
+		to.stored = func() { p.replans.stored(c.event.Category, to.limits) }
+	}
+	return to
 }

@@ -222,7 +222,6 @@ func TestDelayVerdicts(t *testing.T) {
 	}
 	each(t, map[string]verdictCase{
 		"another message with its ID waits": {setUp: planned(store.AlreadyWaiting, nil), said: "+ACK", outcome: "duplicate payments"},
-		"the plan cannot be made":           {setUp: planned(0, errScripted), said: "-NAK…"},
 		"it cannot be looked up": {setUp: func(f *fixture) {
 			f.throttle.planned = func(store.Request) (time.Duration, bool, error) { return 0, false, errScripted }
 		}, redeliver: true, said: "-NAK…"},
@@ -254,6 +253,37 @@ func TestDelayVerdicts(t *testing.T) {
 		}
 		f.awaitSettled(1)
 		f.requireOutcomes(map[string]int{test.outcome: 1})
+	})
+}
+
+// TestUnplannedEventIsNotInDoubt fails to plan an event, at first or once it has waited. The event goes on waiting, and no worker has to look
+// for its post.
+func TestUnplannedEventIsNotInDoubt(t *testing.T) {
+	t.Parallel()
+	type unplannedCase struct {
+		plans int32 // that succeed before
+		waits room.Reason
+	}
+	each(t, map[string]unplannedCase{"new": {0, room.Redis}, "waited": {1, room.Slot}}, func(t *testing.T, f *fixture, test unplannedCase) {
+		var asked atomic.Int32
+		f.throttle.answers(always(denied(time.Second)))
+		f.throttle.delay = func(store.Request, time.Duration) (store.DelayVerdict, time.Duration, error) {
+			if asked.Add(1) > test.plans {
+				return 0, 0, errScripted
+			}
+			return store.ComesBack, time.Second, nil
+		}
+		f.start(mayDelay)
+		sequence := f.event("payments", "order-1")
+		var waiting []*jetstream.RawStreamMsg
+		f.eventually("the event waits without a plan", func() bool {
+			waiting = f.waiting(test.waits)
+			return asked.Load() == test.plans+1 && len(waiting) == 1
+		})
+		f.requireSaid(sequence, "+ACK")
+		entry := testkit.Must(room.Read(waiting[0].Header, waiting[0].Time))(t)
+		testkit.Equal(t, entry.Attempted.IsZero(), true, "no attempt may have posted it")
+		f.requireOutcomes(nil)
 	})
 }
 

@@ -22,7 +22,7 @@ type Reason string
 const (
 	Slot    Reason = "slot"    // a slot of a full limit
 	Pair    Reason = "pair"    // a resolved event: the outcome of its firing event
-	Redis   Reason = "redis"   // Redis is unavailable to a resolved event, or refuses a key on the event's path
+	Redis   Reason = "redis"   // Redis, which is unavailable or refuses a key: it has the event's pair, its queues or its limits
 	Body    Reason = "body"    // a large body or a group of alerts: its turn to be decoded
 	Channel Reason = "channel" // its channel is paused or has earlier events
 	Part    Reason = "part"    // an alert of a split body: a worker
