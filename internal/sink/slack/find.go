@@ -29,10 +29,17 @@ func (s *Sink) Find(ctx context.Context, d sink.Doubt) (sink.Finding, error) {
 	if !opened.Repliable() || opened.Destination != own {
 		search.destination = own
 	}
+	var others []string
+	if s.o.WebhookURL == "" && s.o.LookUp { // before a request to Slack, which would be useless without the routes
+		var err error
+		if others, err = s.routes.others(ctx); err != nil {
+			return sink.Finding{}, notLookedUp("the routes of other workers", err)
+		}
+	}
 	at, found, failure := s.find(ctx, search)
-	if failure == nil && found.Presence != sink.Present && s.o.WebhookURL == "" && s.o.LookUp {
+	if failure == nil && found.Presence != sink.Present {
 		var destination string
-		if at, destination, failure = s.findElsewhere(ctx, search, own, d.Delivery.Event.Category); destination != "" {
+		if at, destination, failure = s.findElsewhere(ctx, search, own, channelsOf(others, d.Delivery.Event.Category)); destination != "" {
 			own, found = destination, sink.Finding{Presence: sink.Present}
 		}
 	}

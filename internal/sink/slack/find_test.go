@@ -194,9 +194,11 @@ func TestFindWithoutTheID(t *testing.T) {
 			server := slacktest.New(t)
 			server.RespondTo("users.conversations", func() slacktest.Answer { return test.answer })
 			o, pacer := lookingUp(server), new(fakePacer)
-			ids := &fakeIDs{outage: test.outage}
+			ids := new(fakeIDs)
 			o.Channel, o.Pacer, o.IDs = "#ops", pacer, ids
 			s := newTestSlack(t, o)
+			s.routes.note(t.Context())
+			ids.outage = test.outage
 			for range 3 {
 				_, err := s.Find(t.Context(), doubtful(named(hello)))
 				wantFailure(t, "a look-up", err, test.want, test.outage)
@@ -381,6 +383,9 @@ func TestFindByEarlierRoutes(t *testing.T) {
 			found, err := worker(test.now).Find(t.Context(), doubtful(named(refunds)))
 			testkit.Equal(t, err != nil, test.fails, "the look-up fails")
 			testkit.Equal(t, found.Presence, test.want, "presence")
+			if test.fails {
+				testkit.Equal(t, server.Calls(slacktest.MethodHistory), 0, "requests for the history")
+			}
 			if test.want == sink.Present {
 				testkit.Equal(t, sink.PostedAs(found.Receipt), test.earlier+" "+server.Accepted()[0].Timestamp, "the receipt found")
 			}

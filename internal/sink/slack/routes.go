@@ -74,12 +74,8 @@ func channelsOf(others []string, category string) (channels []string) {
 
 // findElsewhere looks for a post in the channels to which other instances would have posted it. It skips a channel that cannot be read: it may
 // have been archived with the change of the routes.
-func (s *Sink) findElsewhere(ctx context.Context, o search, own, category string) (at thread, destination string, failure *sink.Error) {
-	others, err := s.routes.others(ctx)
-	if err != nil {
-		return at, "", notLookedUp("the routes of other workers", err)
-	}
-	for _, channel := range channelsOf(others, category) {
+func (s *Sink) findElsewhere(ctx context.Context, o search, own string, channels []string) (at thread, destination string, failure *sink.Error) {
+	for _, channel := range channels {
 		if channel == own {
 			continue
 		}

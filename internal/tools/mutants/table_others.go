@@ -534,8 +534,8 @@ var ofOthers = []mutant{
 		name: "look-up-by-own-routes",
 		bug:  "A post that a worker with other routes may have made is looked for in the wrong channel, and made again.",
 		file: "internal/sink/slack/find.go",
-		old:  `found.Presence != sink.Present && s.o.WebhookURL == ""`,
-		new:  `found.Presence == sink.Present && s.o.WebhookURL == ""`,
+		old:  `failure == nil && found.Presence != sink.Present {`,
+		new:  `failure == nil && found.Presence == sink.Present {`,
 		test: "./internal/sink/slack -run ^TestFindByEarlierRoutes$",
 	},
 	{
