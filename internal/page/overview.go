@@ -25,7 +25,7 @@ type overview struct {
 	Bad        bool   // events may be lost or late
 	Tiles      []tile
 	Chart      chart
-	Suppressed folded[status.Suppressed] // most first
+	Suppressed folded[status.Suppressed] // the largest of each first level first
 	Channels   folded[status.Channel]    // paused ones first, then those at their pace
 	Workers    folded[worker]            // faulty ones first
 }

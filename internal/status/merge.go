@@ -51,7 +51,7 @@ func (s *Status) merge(reports []Report) {
 	}
 	s.Limits = slices.AppendSeq([]Limit{}, maps.Values(limits)) // never null
 	slices.SortFunc(s.Limits, CompareLimits)
-	s.Suppressed = slices.SortedFunc(maps.Values(suppressed), compareSuppressed)
+	s.Suppressed = byFirstLevel(slices.Collect(maps.Values(suppressed)))
 	s.addEnds()
 	s.Channels = slices.SortedFunc(maps.Values(channels), func(a, b Channel) int { return strings.Compare(a.Name, b.Name) })
 	s.Budgets = slices.SortedFunc(maps.Values(budgets), func(a, b Budget) int { return strings.Compare(b.Name, a.Name) })

@@ -127,7 +127,7 @@ func (s *Suppression) forget(now time.Time) bool {
 	return len(s.spells) < before
 }
 
-// Now returns the present spells, by drops in descending order.
+// Now returns the present spells, in the order of byFirstLevel.
 func (s *Suppression) Now() []Suppressed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,13 +138,26 @@ func (s *Suppression) Now() []Suppressed {
 			Category: key.Category, Level: key.Level, Count: known.count, Titles: slices.Clone(known.titles), Since: known.since,
 		})
 	}
-	slices.SortFunc(all, compareSuppressed)
-	return all
+	return byFirstLevel(all)
 }
 
-// compareSuppressed orders by drops, in descending order.
-func compareSuppressed(a, b Suppressed) int {
-	return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Category, b.Category), strings.Compare(a.Level, b.Level))
+// byFirstLevel sorts by drops, in descending order, with the largest entry of each first level before all other entries. Readers see the first
+// few entries, so the categories of one first level cannot hide another first level.
+func byFirstLevel(all []Suppressed) []Suppressed {
+	slices.SortFunc(all, func(a, b Suppressed) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Category, b.Category), strings.Compare(a.Level, b.Level))
+	})
+	var largest, rest []Suppressed
+	seen := make(map[string]bool)
+	for _, each := range all {
+		if first := event.FirstLevel(each.Category); seen[first] {
+			rest = append(rest, each)
+		} else {
+			seen[first] = true
+			largest = append(largest, each)
+		}
+	}
+	return append(largest, rest...)
 }
 
 // with adds the drops of another worker.

@@ -64,7 +64,8 @@ func TestSuppressionIsBounded(t *testing.T) {
 	testkit.Equal(t, len(shown), mostOfFirst+2, "suppressed beside a flood of paths")
 	testkit.Equal(t, shown[0].Count, mostOfFirst, "drops of the first level that are counted together")
 	testkit.Equal(t, shown[0].Category, "evil", "category of these drops")
-	if title := shown[1].Titles[0]; unsafe.StringData(title) == unsafe.StringData(body) {
+	testkit.Equal(t, shown[1].Category, "payments", "the next category beside categories of evil with as many drops")
+	if title := shown[2].Titles[0]; unsafe.StringData(title) == unsafe.StringData(body) {
 		t.Error("a title keeps the body that it comes from in memory")
 	}
 	clock.Advance(spellEnds)
@@ -108,4 +109,21 @@ func TestSuppressedOfAllWorkers(t *testing.T) {
 	want := of(7, now.Add(-time.Minute), "a", "b")
 	want[0].Until = next
 	testkit.EqualDeeply(t, s.Suppressed, want, "suppressed")
+}
+
+// TestSuppressedShowsEachFirstLevel has many categories of one first level on one worker, and a smaller one of another first level on another
+// worker.
+func TestSuppressedShowsEachFirstLevel(t *testing.T) {
+	t.Parallel()
+	var flood []Suppressed
+	for i := range 20 {
+		flood = append(flood, Suppressed{Category: fmt.Sprint("evil.q", i), Level: "category", Count: int64(100 - i)})
+	}
+	var s Status
+	s.merge([]Report{{Suppressed: flood}, {Suppressed: []Suppressed{{Category: "payments", Level: "category", Count: 2}}}})
+	var categories []string
+	for _, shown := range s.Suppressed[:3] {
+		categories = append(categories, shown.Category)
+	}
+	testkit.EqualSlices(t, categories, []string{"evil.q0", "payments", "evil.q1"}, "first categories")
 }
