@@ -62,6 +62,7 @@ func TestDelay(t *testing.T) {
 		t.Errorf("wait: got %v (%v) with %v, want about 2 s", in, err, waiting[0].Header)
 	}
 	testkit.Equal(t, f.metrics.Get("delayed"), 1, "delayed events")
+	testkit.Equal(t, f.metrics.Get("denied payments by the rule"), 1, "denials of the rule")
 	f.awaitSettled(1)
 	f.requireRoomEmpty()
 	if took := time.Since(start); took < time.Second {

@@ -200,8 +200,11 @@ func (f *fakeMetrics) EventAge(time.Duration, string) { f.Add("age", 1) }
 func (f *fakeMetrics) Held(_ string, delta int)       { f.Add("held", delta) }
 func (f *fakeMetrics) Resolved(result string)         { f.Add("resolved "+result, 1) }
 func (f *fakeMetrics) Split()                         { f.Add("split", 1) }
-func (f *fakeMetrics) Delayed()                       { f.Add("delayed", 1) }
-func (f *fakeMetrics) Redelivered(n int)              { f.Add("redelivered", n) }
+func (f *fakeMetrics) Delayed(category, level string) {
+	f.Add("delayed", 1)
+	f.Add("denied "+category+" by "+level, 1)
+}
+func (f *fakeMetrics) Redelivered(n int) { f.Add("redelivered", n) }
 
 func (f *fakeMetrics) AckPending(n int, err error) { f.Set("ack pending", known(n, err)) }
 func (f *fakeMetrics) RoomPending(reason string, n int, err error) {

@@ -284,7 +284,7 @@ func (m *mover) stored(moving *move, known []bool) {
 	moving.message.span.WaitsFor(string(moving.goal.reason))
 	switch moving.goal.reason {
 	case room.Slot:
-		m.metrics.Delayed()
+		m.metrics.Delayed(moving.message.about.category, levelOf(moving.goal.denial))
 		moving.goal.stored()
 	case room.Channel:
 		m.queues.serve(source{inRoom: true, channel: moving.goal.channel})

@@ -20,7 +20,7 @@ const mostRefusals = 10_000
 // RoomMetrics counts events on their way to the room. Its methods may be called concurrently.
 type RoomMetrics interface {
 	Split()                           // a body that held several events
-	Delayed()                         // an event that waits for a slot
+	Delayed(category, level string)   // an event that waits for a slot; level: of the rule that denied it, "" if not known
 	RoomRefused(reason string, n int) // events refused because the room was full for their category
 }
 

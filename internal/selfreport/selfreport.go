@@ -36,9 +36,9 @@ func (m Outcomes) Dropped(category, level string, n int, trace string) {
 }
 
 // Delayed implements [consume.RoomMetrics].
-func (m Outcomes) Delayed() {
-	m.RoomMetrics.Delayed()
-	m.Counts.Delay()
+func (m Outcomes) Delayed(category, level string) {
+	m.RoomMetrics.Delayed(category, level)
+	m.Counts.Delay(category, level)
 }
 
 // InFlight implements [consume.DeliveryMetrics].

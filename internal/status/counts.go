@@ -100,8 +100,13 @@ func (c *Counts) Event(outcome string, n int) {
 	}
 }
 
-// Delay counts one event that begins to wait for a slot.
-func (c *Counts) Delay() { c.count(Rates{Delayed: 1}) }
+// Delay counts one event of a category that begins to wait for a slot, and its denial by the rule of a level; "" if the level is not known.
+func (c *Counts) Delay(category, level string) {
+	c.count(Rates{Delayed: 1})
+	if level != "" {
+		c.Denied(category, level, 1)
+	}
+}
 
 // Denied counts n events of a category that the rule of a level denied.
 func (c *Counts) Denied(category, level string, n int) {

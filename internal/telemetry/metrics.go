@@ -287,7 +287,7 @@ func newWaiting(r registrar) *Waiting {
 }
 
 // Delayed counts one denied event that was stored to wait for a slot.
-func (m *Waiting) Delayed() { m.delays.Inc() }
+func (m *Waiting) Delayed(_, _ string) { m.delays.Inc() }
 
 // AckPending sets how many messages of the producers' consumer wait for an acknowledgement. Each instance reports the messages of all
 // instances. With an error the number cannot be read, and the gauge is removed: an old value would look like a fresh one.

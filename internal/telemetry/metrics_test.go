@@ -186,7 +186,7 @@ var counting = []struct {
 	{func(m *telemetry.Metrics) { m.Events.Resolved("unpaired") }, `resolved_total{result="unpaired"}`, 1},
 	{func(m *telemetry.Metrics) { m.Posts.Summary("sent") }, `summaries_total{result="sent"}`, 1},
 	{func(m *telemetry.Metrics) { m.Posts.Summary("given_up") }, `summaries_total{result="given_up"}`, 1},
-	{func(m *telemetry.Metrics) { m.Waiting.Delayed() }, `delayed_total`, 1},
+	{func(m *telemetry.Metrics) { m.Waiting.Delayed("payments", "category") }, `delayed_total`, 1},
 	{func(m *telemetry.Metrics) { m.Waiting.AckPending(7, nil); m.Waiting.AckPending(4, nil) }, `ack_pending`, 4},
 	{func(m *telemetry.Metrics) {
 		m.Waiting.RoomPending("slot", 7, nil)
