@@ -22,6 +22,9 @@ const (
 
 	// maxTouched bounds the categories that an instance tracks.
 	maxTouched = 1000
+
+	// recalledEvents is how many of the events delivered last show an instance, at its start, which categories to track.
+	recalledEvents = 5000
 )
 
 // UsageMetrics receives how full the limits are. Its methods must be safe for concurrent use.
@@ -40,11 +43,12 @@ type Usage struct {
 	metrics UsageMetrics
 	uses    *expiring.Map[usesKey, []limits.Use] // of the limits on a category's path
 
-	mu      sync.Mutex
-	tree    *store.Routes
-	known   map[string]bool // levels with a node that was read
-	touched map[string]bool // categories evaluated since their logs were last seen empty
-	latest  []limits.Use    // as read last
+	mu       sync.Mutex
+	tree     *store.Routes
+	known    map[string]bool // levels with a node that was read
+	touched  map[string]bool // categories that were evaluated or recalled since their slots were last seen free
+	recalled bool            // touched has the categories of events that were delivered before the start
+	latest   []limits.Use    // as read last
 }
 
 // usesKey is a category in the limits of one moment.
@@ -99,6 +103,9 @@ func (u *Usage) touch(category string) {
 // refresh exports, for each rule, the fullest limit of its nodes. It always calls Redis, so that an idle worker notices when Redis is
 // unavailable.
 func (u *Usage) refresh(ctx context.Context) error {
+	if err := u.recall(ctx); err != nil {
+		return err
+	}
 	asked := time.Now()
 	tree, nodes, categories := u.nodes()
 	if len(nodes) == 0 {
@@ -115,7 +122,28 @@ func (u *Usage) refresh(ctx context.Context) error {
 	for _, category := range categories {
 		u.learn(category, asked, tree, byPath)
 	}
-	u.forgetIdle(categories, byPath)
+	u.forgetIdle(tree, categories, byPath)
+	return nil
+}
+
+// recall tracks the categories whose slots were taken before this instance started, once.
+func (u *Usage) recall(ctx context.Context) error {
+	u.mu.Lock()
+	recalled := u.recalled
+	u.mu.Unlock()
+	if recalled {
+		return nil
+	}
+	categories, err := u.redis.Readings.Delivered(ctx, recalledEvents)
+	if err != nil {
+		return err
+	}
+	for _, category := range categories {
+		u.touch(category)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.recalled = true
 	return nil
 }
 
@@ -162,14 +190,21 @@ func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64) {
 	}
 }
 
-// forgetIdle stops tracking categories that have no slots in use below the root.
-func (u *Usage) forgetIdle(categories []string, byPath map[string][]int64) {
+// forgetIdle stops tracking categories that have no slots in use below the root. While a category has no limit there, its slots are not known: a
+// live limit may count them again. It is forgotten only to make room for others.
+func (u *Usage) forgetIdle(tree *store.Routes, categories []string, byPath map[string][]int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.tree != tree {
+		return
+	}
+	isFull := len(u.touched) >= maxTouched
 	isTaken := func(slots int64) bool { return slots > 0 }
+	isLimited := func(n limits.Node) bool { return n.Path != "" }
+	inUse := func(n limits.Node) bool { return isLimited(n) && slices.ContainsFunc(byPath[n.Path], isTaken) }
 	for _, category := range categories {
-		inUse := func(n limits.Node) bool { return n.Path != "" && slices.ContainsFunc(byPath[n.Path], isTaken) }
-		if !slices.ContainsFunc(u.tree.Path(category), inUse) {
+		path := tree.Path(category)
+		if !slices.ContainsFunc(path, inUse) && (isFull || slices.ContainsFunc(path, isLimited)) {
 			delete(u.touched, category)
 		}
 	}
@@ -201,7 +236,7 @@ func (u *Usage) PolicyActs() bool {
 	return u.outage.isPolicy(state)
 }
 
-// Latest lists the limits that have slots in use, as of the last second, on the paths that this instance decides about.
+// Latest lists the limits that have slots in use, as of the last second, on the paths of the categories that this instance tracks.
 func (u *Usage) Latest() []limits.Use {
 	u.mu.Lock()
 	uses := slices.Clone(u.latest)

@@ -74,3 +74,43 @@ func TestLimiterLatestUsesWithAGuarantee(t *testing.T) {
 		t.Errorf("use: got %+v, want a full limit with 6 used slots and the time of its next slot", use)
 	}
 }
+
+// TestLimiterRemembersFullLimits has a full category whose limit is removed and restored, and then a worker that starts. No event of the category
+// arrives.
+func TestLimiterRemembersFullLimits(t *testing.T) {
+	t.Parallel()
+	full := store.Settings{Tree: newTree(t, "none", "2/1h", "")}
+	limiter := startLimiter(t, LimiterOptions{Settings: full})
+	for _, r := range []store.Request{request("a.b order-1", "a.b"), request("a.b#0123456789abcdef order-1", "a.b")} {
+		limiter.one(store.Admitted, r).Finish(t.Context(), "")
+	}
+	wantFull := func(limiter *limiterKit) {
+		t.Helper()
+		testkit.NoError(t, limiter.usage.refresh(t.Context()))
+		uses := limiter.Usage().Latest()
+		if len(uses) != 1 || uses[0].Path != "a" || !uses[0].Full() {
+			t.Errorf("uses: got %+v, want a full limit of a", uses)
+		}
+	}
+	wantFull(limiter)
+	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", "")})
+	testkit.NoError(t, limiter.usage.refresh(t.Context()))
+	testkit.Equal(t, len(limiter.Usage().Latest()), 0, "uses without a limit")
+	limiter.Adopt(limits.Ruleset{Tree: full.Tree})
+	wantFull(limiter)
+	wantFull(startLimiterAt(t, limiter.server, LimiterOptions{Settings: full}))
+}
+
+// TestLimiterForgetsCategoriesWithoutLimits evaluates more categories without a limit than an instance tracks. They leave room for a category
+// with a limit.
+func TestLimiterForgetsCategoriesWithoutLimits(t *testing.T) {
+	t.Parallel()
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "none", "limited=1/1h")}})
+	for i := range maxTouched {
+		limiter.usage.touch(fmt.Sprint("free", i))
+	}
+	testkit.NoError(t, limiter.usage.refresh(t.Context()))
+	limiter.one(store.Admitted, request("first", "limited"))
+	testkit.NoError(t, limiter.usage.refresh(t.Context()))
+	testkit.Equal(t, len(limiter.Usage().Latest()), 1, "uses")
+}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -100,6 +102,25 @@ func (r *Readings) pathsInUse(ctx context.Context) (paths map[string]bool, keys 
 		}
 	}
 	return paths, keys, nil
+}
+
+// Delivered lists the categories of the events whose deliveries were recorded last, the newest first. It reads at most so many events.
+func (r *Readings) Delivered(ctx context.Context, most int64) (categories []string, err error) {
+	var recorded []string
+	err = r.d.runner.Read(ctx, "looking for delivered events", func(ctx context.Context, client redis.Cmdable) (err error) {
+		recorded, err = client.ZRange(ctx, r.d.keys.done, -most, -1).Result()
+		return err
+	})
+	seen := make(map[string]bool)
+	for _, eventKey := range slices.Backward(recorded) {
+		identity, _, _ := strings.Cut(eventKey, " ")
+		category, _, _ := strings.Cut(identity, "#") // in front of the name of a part: see event.Identity
+		if !seen[category] && event.ValidatePath(category) == nil {
+			seen[category] = true
+			categories = append(categories, category)
+		}
+	}
+	return categories, err
 }
 
 // placeOfBucket reads the name of a bucket; see bucketsOf.
