@@ -127,6 +127,9 @@ func (l *Limiter) act(requests []store.Request) []store.Decision {
 		decisions := make([]store.Decision, len(requests))
 		for i := range decisions {
 			decisions[i] = store.Decision{Verdict: store.Denied, Node: limits.Node{Level: store.LevelClosed}}
+			if denial := l.Rules().Muted(requests[i]); denial != nil { // the report about the mute counts the event
+				decisions[i].MutedBy(denial)
+			}
 		}
 		l.o.Metrics.Decision(store.Denied.String(), SourceLocal, len(requests))
 		return decisions

@@ -137,8 +137,8 @@ type ShadowDecision struct {
 	Wait    time.Duration
 }
 
-// mutedBy decides that a mute denies an event.
-func (d *Decision) mutedBy(denial *Denial) {
+// MutedBy decides that a mute denies an event.
+func (d *Decision) MutedBy(denial *Denial) {
 	*d = Decision{Verdict: Denied, Node: limits.Node{Path: denial.Path, Level: limits.LevelMute}, Muted: denial}
 }
 

@@ -54,7 +54,7 @@ func (c *decideCall) decode(reply []any) (BatchResult, error) {
 			continue
 		}
 		if answers[number-1].Verdict == Unknown && c.muted[i] != nil {
-			result.Decisions[i].mutedBy(c.muted[i])
+			result.Decisions[i].MutedBy(c.muted[i])
 			continue
 		}
 		c.answer(&result.Decisions[i], &answers[number-1], c.requests[i], at)

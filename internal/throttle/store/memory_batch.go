@@ -128,7 +128,7 @@ func (b *memoryBatch) evaluate(request Request, name string, version int64) (dec
 		return Decision{Verdict: Unknown}
 	}
 	if denial := b.memory.rules.Muted(request); denial != nil {
-		decision.mutedBy(denial)
+		decision.MutedBy(denial)
 		return decision
 	}
 	decision = Decision{Verdict: Admitted}
