@@ -58,7 +58,7 @@ var budgets = []struct {
 		map[string]int{"security": 50, "errors": 10, "a.b": 2, "a.c": 1, "z.c": 3},
 		map[string]int{"debug": 7, "category": 10, "a.b": 3, "a.*": 4, "*.c": 2}},
 	{"shadow", []string{"GLOBAL_LIMIT", "4/30m", "SHADOW", "true"},
-		map[string]int{"errors": 12}, map[string]int{"errors": 12}, map[string]int{"global": 8}},
+		map[string]int{"errors": 12}, map[string]int{"errors": 12}, nil},
 }
 
 func TestLimits(t *testing.T) {

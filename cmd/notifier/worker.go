@@ -110,7 +110,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	collectSeldom()
 	limitMemory()
 	v, r, _ := buildInfo()
-	w.logger.Info("notifier starts", "version", v, "revision", r)
+	w.logger.Info("notifier starts", "version", v, "revision", r, "shadow_mode", w.settings.Limits.Shadow)
 	ctx, end := context.WithCancelCause(ctx) // with the cause unfit: the worker must not run on
 	defer end(nil)
 	defer func() {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/inspect"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/screen"
@@ -74,7 +75,11 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, argument 
 		}
 		verdict := "an event of %s would be sent now\n"
 		if denial := known.Denial; denial != nil {
-			verdict = "an event of %s would be denied now by " + denial.Level + " " + denial.Limit + "\n"
+			verdict = "an event of %s would be denied now by " + denial.Level + " " + denial.Limit
+			if l.settings.Limits.Shadow {
+				verdict += "; " + inspect.SentAnyway
+			}
+			verdict += "\n"
 		}
 		_, _ = fmt.Fprintf(l.out, verdict, what)
 	}

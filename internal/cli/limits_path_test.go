@@ -43,6 +43,9 @@ func TestLimitsOfAPath(t *testing.T) {
 	if len(told.Levels) != 6 || told.Levels[0] != (shownLevel{Use: limits.Use{Level: "global", Limit: "100/30m", Used: 2, Size: 100}, From: "default", Paths: 1}) {
 		t.Errorf("got %+v, want six levels, two slots of the first in use", told.Levels)
 	}
+	t.Setenv("NOTIFIER_SHADOW", "true")
+	testkit.Contains(t, "limits payments.refunds in shadow mode", mustLimits(t, "payments.refunds"),
+		"an event of payments.refunds would be denied now by payments.refunds 2/30m; NOTIFIER_SHADOW=true sends it anyway\n")
 }
 
 // The rules of each key stand below the rules of their path, with the use of the key that the argument names.

@@ -19,7 +19,7 @@ func crowdedStatus() status.Status {
 	long := strings.Repeat("long\x1b[2J\n", 40)
 	s := status.Status{
 		At: now, Revision: "7:12",
-		Workers: []status.Worker{{Name: long, Version: long, Started: now.Add(-50 * time.Hour), NotReady: long, InHand: 1 << 20,
+		Workers: []status.Worker{{Name: long, Version: long, Settings: map[string]string{"NOTIFIER_SHADOW": "true"}, Started: now.Add(-50 * time.Hour), NotReady: long, InHand: 1 << 20,
 			PerMinute: status.Rates{Sent: 1 << 20, Dropped: 1 << 20, Delayed: 1 << 20, Folded: 1 << 20, Other: 1 << 20}}},
 		Mismatches:  []status.Mismatch{{Variable: "NOTIFIER_GLOBAL_LIMIT", Values: map[string][]string{"1/1m": {long}, "": {"b"}}}},
 		Backlog:     status.Backlog{InRoom: map[string]int64{"slot": 3, "pair": 0, "channel": 2}, Bytes: 1536, Capacity: 1 << 30},
@@ -50,7 +50,7 @@ func TestStatusFitsALine(t *testing.T) {
 		t.Error("got an escape sequence, want none")
 	}
 	testkit.Contains(t, "status", shown,
-		"2d2h", "not ready", "1048576", "settings differ: NOTIFIER_GLOBAL_LIMIT is", "not set on b", "2 for channel, 3 for slot;", "1.5 KiB of 1 GiB",
+		"2d2h", "not ready", "1048576", "settings differ: NOTIFIER_GLOBAL_LIMIT is", "not set on b", "shadow mode: limits deny no event", "2 for channel, 3 for slot;", "1.5 KiB of 1 GiB",
 		"slowest call of the last minute 3ms", "replicas: 3 (1 lagging)", "7 bad_json", "10 of 10", "in 1h30m", "not shown: limits: 40;",
 		"paused for 1h30m", "at its pace for 1h30m", "4 of 5/1s", "12 channels", "3 updates", "0.25/s", "1m0s ago", "shadow long", "not known: long", "limits of revision 12",
 	)

@@ -82,13 +82,13 @@ func TestNotShared(t *testing.T) {
 
 // WithShared reads the limits of another worker, with their origins.
 func TestLimitsOfShared(t *testing.T) {
-	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "LIMITS", "payments=5/1m", "GUARANTEES", "payments=3", "SHADOW_LIMITS", "category=1/1m").Shared
+	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "LIMITS", "payments=5/1m", "GUARANTEES", "payments=3", "SHADOW_LIMITS", "category=1/1m", "SHADOW", "true").Shared
 	own := loadShared(t, "LIMITS", "search=7/1m", "CATEGORY_LIMIT", "1/1m", "LIMITS_BUCKET", "own")
 	read, err := own.Limits.WithShared(theirs)
 	testkit.NoError(t, err)
 	plan := read.Plan()
 	if plan.Global.String() != "50/30m" || plan.Category.String() != "10/30m" || len(plan.Rules) != 1 || plan.Rules[0].Pattern.String() != "payments" ||
-		len(plan.Guarantees) != 1 || len(read.ShadowLimits) != 1 || read.Bucket != "own" {
+		len(plan.Guarantees) != 1 || len(read.ShadowLimits) != 1 || !read.Shadow || read.Bucket != "own" {
 		t.Errorf("got the limits %+v, want those of the other worker in the own bucket", read)
 	}
 	testkit.EqualMaps(t, plan.Origins, map[string]limits.Origin{

@@ -7,6 +7,7 @@ func (l Limits) WithShared(shared map[string]string) (Limits, error) {
 	theirs.config.Limits = l
 	for _, field := range []any{
 		&theirs.config.Limits.Global, &theirs.config.Limits.Category, &theirs.config.Limits.Rules, &theirs.config.Limits.Guarantees, &theirs.config.Limits.ShadowLimits,
+		&theirs.config.Limits.Shadow,
 	} {
 		s := theirs.settings.of(field)
 		s.field.SetZero()
@@ -36,7 +37,7 @@ func (c Config) WithShared(shared map[string]string) (Config, error) {
 	theirs.config.Limits = limits
 	for _, field := range []any{
 		&theirs.config.NATS.Stream, &theirs.config.NATS.Subject, &theirs.config.NATS.AckWait, &theirs.config.Room.Stream, &theirs.config.DLQ.Stream, &theirs.config.DLQ.Subject,
-		&theirs.config.Journal.Stream, &theirs.config.Limits.Bucket, &theirs.config.Limits.Shadow, &theirs.config.Delay.Longest, &theirs.config.Fold, &theirs.config.Flap, &theirs.config.Event.MaxAge, &theirs.config.Event.MaxBytes,
+		&theirs.config.Journal.Stream, &theirs.config.Limits.Bucket, &theirs.config.Delay.Longest, &theirs.config.Fold, &theirs.config.Flap, &theirs.config.Event.MaxAge, &theirs.config.Event.MaxBytes,
 	} {
 		s := theirs.settings.of(field)
 		text, told := shared[s.Variable]

@@ -65,8 +65,8 @@ var outcomeCases = map[string]outcomeCase{
 	"done":                                 {setUp: decided(store.Done), redeliver: true},
 	"delivered, which was recorded before": {setUp: func(f *fixture) { f.throttle.finished["payments order-1"] = true }, history: posted},
 
-	"denied in shadow mode":             {setUp: inShadow(store.Denied), outcome: journal.Sent, history: posted, level: "the rule"},
-	"exceeds a capacity in shadow mode": {setUp: inShadow(store.ExceedsCapacity), outcome: journal.Sent, history: posted, level: "the rule"},
+	"denied in shadow mode":             {setUp: inShadow(store.Denied), outcome: journal.Sent, history: posted},
+	"exceeds a capacity in shadow mode": {setUp: inShadow(store.ExceedsCapacity), outcome: journal.Sent, history: posted},
 
 	"known to be full, undecoded": {setUp: knownFull, body: "{broken", outcome: journal.Dropped, level: "the rule", unasked: true},
 	"known to be full, by its body": {setUp: knownFull, subject: "notify", body: `{"title": "x", "category": "payments"}`,

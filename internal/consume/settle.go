@@ -190,9 +190,6 @@ func (s *settler) countSent(d *delivery) {
 	}
 	s.metrics.Event(d.message.about.category, string(journal.Sent), 1)
 	s.reporter.logOutcomes(settlement{message: d.message, outcome: journal.Sent, denial: d.denial})
-	if d.denial != nil {
-		s.metrics.Dropped(d.message.about.category, d.denial.Level, 1, d.message.span.TraceID())
-	}
 }
 
 // kind is the key by which outcomes are counted together.

@@ -148,10 +148,13 @@ func (a *Asker) store(ctx context.Context, settings config.Config) (*store.Redis
 	return shared, nil
 }
 
+// SentAnyway completes the sentence that an event would be denied now, in shadow mode.
+const SentAnyway = "NOTIFIER_SHADOW=true sends it anyway"
+
 // denied completes the sentence that an event would be denied now.
 func denied(settings config.Config, category string) string {
 	if settings.Limits.Shadow {
-		return "NOTIFIER_SHADOW=true sends it anyway"
+		return SentAnyway
 	}
 	if longest := settings.Delay.For(category); longest > 0 {
 		return fmt.Sprintf("by NOTIFIER_DELAY it would wait for a slot, %s at most", model.Duration(longest))

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,11 @@ type Status struct {
 	Minutes     []Minute     `json:"minutes,omitempty"`      // of the last hour, the oldest first, summed over the workers
 	Unknown     []string     `json:"unknown,omitempty"`      // sentences: which part did not answer, and why
 	Omitted     []string     `json:"omitted,omitempty"`      // sentences: which worker left entries out of its report
+}
+
+// InShadowMode reports whether a worker sends events that limits deny.
+func (s Status) InShadowMode() bool {
+	return slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Settings["NOTIFIER_SHADOW"] == "true" })
 }
 
 // Worker is an instance's report of itself.

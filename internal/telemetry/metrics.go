@@ -82,7 +82,7 @@ func newEvents(r registrar, categories *categories, levels *growingSet) *Events 
 				"of its last sync_interval: events that were not sent are then decided and counted again.",
 			"category", "outcome"), categories, outcomes),
 		dropped: newPerCategory(r.counters("notifier_dropped_total",
-			"Dropped events, by the rule that denied them.", "category", "level"), categories, levels),
+			"Dropped events, by the rule that denied them. In shadow mode, limits drop no event.", "category", "level"), categories, levels),
 		redeliveries: r.counter("notifier_redeliveries_total",
 			"Messages that JetStream delivered again."),
 		splits: r.counter("notifier_split_total",

@@ -112,6 +112,7 @@ func TestAlertExpressions(t *testing.T) {
 		}
 	}
 	grows := []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}
+	waiting := counter("notifier_room_pending", "reason", "slot", 0, steady(3, 120)...)
 	drops := counter(dropped, "level", "global", 100, grows...)
 	gap := slices.Concat(steady(7, 96), steady(math.NaN(), 8), steady(7, 16))
 	stuck := []scraped{
@@ -141,8 +142,9 @@ func TestAlertExpressions(t *testing.T) {
 		{"NotifierExpired", "long ago, before a gap", []scraped{counter(events, "outcome", "expired", 0, gap...)}, false},
 		{"NotifierExpired", "other outcomes", []scraped{counter(events, "outcome", "sent", 115, steady(9, 5)...)}, false},
 		{"NotifierGlobalLimitFull", "free slots", slots(80, 100), false},
-		{"NotifierGlobalLimitFull", "no limit", slots(0, 0), false},
-		{"NotifierGlobalLimitFull", "no free slot", slots(100, 100), true},
+		{"NotifierGlobalLimitFull", "shadow mode", slots(100, 100), false},
+		{"NotifierGlobalLimitFull", "events wait", append(slots(100, 100), waiting), true},
+		{"NotifierGlobalLimitFull", "events wait for another limit", append(slots(80, 100), waiting), false},
 		{"NotifierGlobalLimitFull", "free slots for guarantees", append(slots(80, 100), drops), true},
 		{"NotifierStuck", "beside a deployment that works", append(stuck, counterOf(staging, events, "outcome", "sent", 100, grows...)), true},
 		{"NotifierSinkFailing", "beside a deployment that works", []scraped{
