@@ -177,9 +177,13 @@ func (w *worker) observeDigest(s *servers, result string, d summary.Digest) {
 		rounds = rounds.With(of.Instance, of.First, of.Last)
 	}
 	s.journal.Record("", journal.Told, "", 1, func(int, journal.Detail) journal.Entry {
-		return journal.Entry{
+		told := journal.Entry{
 			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: w.streams.Load().Now(), Rounds: rounds,
 		}
+		if d.Mute != nil {
+			told.Mute = d.Mute.ID()
+		}
+		return told
 	})
 }
 

@@ -49,7 +49,7 @@ type fakeMutes struct {
 func (f *fakeMutes) mute(category string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	mute := &limits.Mute{Path: category, Reason: "migration", By: "ann"}
+	mute := &limits.Mute{Path: category, Reason: "migration", By: "ann", Generation: 5, Revision: 7}
 	f.covers, f.muted = category, store.Mutes{{Level: limits.LevelMute, Path: category, Mute: &store.Mute{Mute: mute, Text: mute.Text()}}}
 }
 

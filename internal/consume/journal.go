@@ -135,7 +135,7 @@ func (r *reporter) journalEntry(m *message, denial *store.Denial, decided time.T
 	entry.By = m.entry.Order.By
 	if denial != nil && denial.Mute != nil {
 		mute := denial.Mute.Mute
-		entry.Path, entry.Next, entry.Reason = mute.Path, mute.Until, mute.Reason
+		entry.Path, entry.Next, entry.Reason, entry.Mute = mute.Path, mute.Until, mute.Reason, mute.ID()
 		if mute.By != "" {
 			entry.Reason = mute.By + ": " + mute.Reason
 		}

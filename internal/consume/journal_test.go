@@ -61,6 +61,7 @@ func aboutEntry(e journal.Entry) string {
 	said := []string{string(e.Result)}
 	for _, part := range []struct{ name, value string }{
 		{"because", e.Reason}, {"by", e.Level}, {"of", e.Path}, {"key", e.Key}, {"limit", e.Limit}, {"to", e.Channel}, {"receipt", e.Receipt}, {"code", e.Code},
+		{"mute", e.Mute},
 	} {
 		if part.value != "" {
 			said = append(said, part.name+" "+part.value)
@@ -119,6 +120,10 @@ var journalCases = map[string]journalCase{
 		},
 		body: `{"id": "order-1", "title": "an event", "key": "db-1"}`,
 		want: []string{"dropped, by payments@key, of payments, key db-1, limit 10/1h, to payments, 10 of 10 used, next slot known"},
+	},
+	"dropped by a mute": {
+		setUp: func(f *fixture) { f.mutes.mute("payments") },
+		want:  []string{"dropped, because ann: migration, by mute, of payments, to payments, mute 5:7"},
 	},
 	"sent in shadow mode": {
 		setUp: func(f *fixture) {

@@ -92,6 +92,7 @@ func appendLine(line []byte, e *Entry) []byte {
 	line = appendText(line, "channel", e.Channel)
 	line = appendNumber(line, "round", e.Round)
 	line = appendText(line, "rounds", string(e.Rounds))
+	line = appendText(line, "mute", e.Mute)
 	line = appendText(line, "receipt", e.Receipt)
 	line = appendText(line, "code", e.Code)
 	line = appendNumber(line, "number", e.Number)

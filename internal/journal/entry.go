@@ -77,6 +77,7 @@ type Entry struct {
 	Channel  string    `json:"channel,omitempty"`  // that gets the event or its digest
 	Round    int64     `json:"round,omitempty"`    // of a Dropped event: the worker's round that counted it for a digest (summary.Counter)
 	Rounds   Rounds    `json:"rounds,omitempty"`   // of a digest
+	Mute     string    `json:"mute,omitempty"`     // ID of the mute that denied the event or that the digest reports (limits.Mute)
 	Receipt  string    `json:"receipt,omitempty"`  // Slack's channel and timestamp of a firing event that was sent
 	Code     string    `json:"code,omitempty"`     // Slack's error code
 	Number   int64     `json:"number,omitempty"`   // of a Folded event in its message

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -47,6 +48,9 @@ func (m *Mute) Spares(severity event.Severity) bool {
 
 // Name identifies the mute among those in force: no two have equal paths and schedules.
 func (m *Mute) Name() string { return strings.TrimSpace(m.Path + " " + m.Rule) }
+
+// ID identifies the mute among all mutes, also in the place of an earlier one.
+func (m *Mute) ID() string { return fmt.Sprintf("%d:%d", m.Generation, m.Revision) }
 
 // In reports whether the mute, or a newer one in its place, is in force with these limits. Limits that are older than the mute do not know.
 func (m *Mute) In(rules Ruleset) bool {

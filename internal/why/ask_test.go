@@ -147,6 +147,12 @@ func told(clock string, count int, rounds journal.Rounds) journal.Entry {
 	return journal.Entry{Result: journal.Told, Channel: "#payments", Count: count, LastStored: at(clock), Decided: at(clock), Rounds: rounds}
 }
 
+// ofMute makes an entry about the events of a mute.
+func ofMute(e journal.Entry) journal.Entry {
+	e.Mute = "5:7"
+	return e
+}
+
 // sentences has the data about evt-4711 and the answer.
 var sentences = []struct {
 	name  string
@@ -160,6 +166,14 @@ var sentences = []struct {
 	{"dropped, and told of in two reports", known{entries: []journal.Entry{digest, told("09:29:00", 5, "worker-1 3 3"), refund(journal.Dropped, denied)}}, []string{
 		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
 		"#payments was told in the digest of 09:29:00 (5 suppressed), or of 09:30:00 (38 suppressed)",
+	}},
+	{"dropped by a mute", known{entries: []journal.Entry{digest, ofMute(told("09:40:00", 2, "worker-1 3 3")), ofMute(refund(journal.Dropped, denied))}}, []string{
+		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
+		"#payments was told in the digest of 09:40:00 (2 suppressed)",
+	}},
+	{"dropped beside a mute", known{entries: []journal.Entry{ofMute(digest), refund(journal.Dropped, denied)}}, []string{
+		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
+		"no digest has told #payments of it, as far as the journal knows",
 	}},
 	{"dropped and not told", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		denied(e)

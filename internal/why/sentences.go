@@ -294,8 +294,8 @@ func (a *asking) sayMissing() string {
 	return text
 }
 
-// sayDigest says when a digest reported a drop to the channel. The digest lists the worker's round that counted the drop. If a digest is
-// claimed between two reports of one round, two digests list that round.
+// sayDigest says when a digest reported a drop to the channel. The digest lists the worker's round that counted the drop, and is about the
+// same mute or none: one round counts for both. If a digest is claimed between two reports of one round, two digests list that round.
 func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string {
 	if dropped.Channel == "" {
 		return nil
@@ -305,7 +305,7 @@ func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string 
 	}
 	var told []string
 	for _, digest := range a.session.digests {
-		if digest.Channel == dropped.Channel && digest.Rounds.Hold(dropped.Instance, dropped.Round) {
+		if digest.Channel == dropped.Channel && digest.Mute == dropped.Mute && digest.Rounds.Hold(dropped.Instance, dropped.Round) {
 			told = append(told, fmt.Sprintf("%s (%d suppressed)", a.words.second(digest.Decided), digest.Count))
 		}
 	}
