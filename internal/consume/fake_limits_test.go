@@ -42,7 +42,8 @@ type fakeMutes struct {
 	mu      sync.Mutex
 	covers  string // category
 	muted   store.Mutes
-	failing error // of CheckMute
+	past    []string // texts of past mutes of every category
+	failing error    // of CheckMute
 }
 
 // mute mutes a category.
@@ -61,6 +62,8 @@ func (f *fakeMutes) KnownMutes(category string) store.Mutes {
 	}
 	return f.muted
 }
+
+func (f *fakeMutes) UnreportedMutes(string) []string { return f.past }
 
 func (f *fakeMutes) Muted(category string, severity event.Severity) *store.Denial {
 	return f.KnownMutes(category).Of(severity)

@@ -16,9 +16,10 @@ import (
 // an event that no mute covers.
 type Mutes interface {
 	// Muted returns a denial only if the limits of this worker were confirmed lately. KnownMutes returns the mutes that cover a category, as
-	// far as this worker knows.
+	// far as this worker knows. UnreportedMutes returns the texts of these mutes and of past ones whose reports may not be posted yet.
 	Muted(category string, severity event.Severity) *store.Denial
 	KnownMutes(category string) store.Mutes
+	UnreportedMutes(category string) []string
 
 	// CheckMute is called right before a post. It returns by when the post must begin; zero: at any time. After an error, the event must not be
 	// posted.
@@ -90,8 +91,8 @@ func (s *settler) endsUnderMutes(batch []settlement) (ended []summary.Drop) {
 		if !m.about.resolves || m.about.pair == "" {
 			continue
 		}
-		for _, denial := range s.mutes.KnownMutes(m.about.category) {
-			ended = append(ended, summary.Drop{Category: m.about.category, Mute: denial.Mute.Text, Keys: m.appendKey(nil)})
+		for _, text := range s.mutes.UnreportedMutes(m.about.category) {
+			ended = append(ended, summary.Drop{Category: m.about.category, Mute: text, Keys: m.appendKey(nil)})
 		}
 	}
 	return ended

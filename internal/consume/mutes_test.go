@@ -75,6 +75,22 @@ func TestUnconfirmedLimits(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 1})
 }
 
+// TestResolvedUnderPastMutes resolves a key after the end of a mute. The report about the mute learns of it.
+func TestResolvedUnderPastMutes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	f.mutes.past = []string{"a past mute"}
+	counted := make(chan []summary.Drop, 1)
+	f.start(func(o *setup) { o.Drops = func(drops []summary.Drop) int64 { counted <- drops; return 1 } })
+	f.status(event.StatusResolved)
+	drops := receive(f, "the drops", counted)
+	last := drops[len(drops)-1]
+	if last.Mute != "a past mute" || last.N != 0 || len(last.Keys) != 1 || last.Keys[0].Firing || last.Keys[0].Name != "payments k" {
+		t.Errorf("got %+v, want a key of the mute that does not fire", drops)
+	}
+}
+
 // TestKeysUnderMutes has two keys of one long category whose first 80 characters are equal. A digest keeps them apart.
 func TestKeysUnderMutes(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ import (
 type Mutes struct {
 	o         *LimiterOptions
 	staleness *staleness
+	past      *pastMutes
 }
 
 // Muted returns the denial of an event by a mute, without asking Redis. It returns nil if no mute covers the event, or if Redis has not
@@ -52,5 +53,19 @@ func (m *Mutes) KnownMutes(category string) store.Mutes {
 	return m.o.Redis.Rules().MutesOf(category)
 }
 
-// Ended reports whether a mute is no longer in force.
-func (m *Mutes) Ended(mute *limits.Mute) bool { return !mute.In(m.o.Redis.Rules().Ruleset) }
+// UnreportedMutes returns the texts of the mutes that cover a category and whose reports may not be posted yet: those in force, as far as this
+// instance knows, and past ones.
+func (m *Mutes) UnreportedMutes(category string) []string {
+	texts := m.past.covering(category, time.Now())
+	for _, denial := range m.KnownMutes(category) {
+		texts = append(texts, denial.Mute.Text)
+	}
+	return texts
+}
+
+// Ended reports whether a mute is no longer in force. Its report is due.
+func (m *Mutes) Ended(mute *limits.Mute) bool {
+	rules := m.o.Redis.Rules().Ruleset
+	m.past.note(mute, rules, time.Now())
+	return !mute.In(rules)
+}

@@ -77,7 +77,7 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	}
 	l.outage = newOutage(&o, l.denials, l.unpaired)
 	l.staleness = newStaleness(&o, l.outage)
-	l.Mutes = &Mutes{&o, l.staleness}
+	l.Mutes = &Mutes{&o, l.staleness, new(pastMutes)}
 	l.usage = newUsage(o.Redis, l.outage, l.full, o.UsageMetrics)
 	mirror := &mirror{memory: memory, denials: l.denials, metrics: o.Metrics}
 	replay := &replay{contact: contact{&o}, mirror: mirror, logOnce: logOnce}
@@ -94,7 +94,8 @@ func NewLimiter(o LimiterOptions) *Limiter {
 // Adopt puts other limits in force for all later decisions.
 func (l *Limiter) Adopt(adopted limits.Ruleset) {
 	rules := store.Compile(adopted)
-	l.usage.adopt(rules) // first: a denial by a new rule counts as its own
+	l.Mutes.past.adopt(adopted, time.Now()) // first: no mute may be unknown meanwhile
+	l.usage.adopt(rules)                    // first: a denial by a new rule counts as its own
 	l.o.Redis.AdoptRules(rules)
 	l.grants.mirror.memory.AdoptRules(rules)
 	l.full.adopt(adopted.Tree)
