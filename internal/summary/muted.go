@@ -17,6 +17,7 @@ type Muted struct {
 	limits.Mute
 	Ended      time.Time
 	EndedBy    string // who ended it before its time; "": nobody did, or it is not known who
+	Replaced   bool   // another mute of the path ended it
 	Firing     []Key  // the keys whose last event fired, the oldest first
 	MoreFiring bool   // there may be more of them
 
@@ -76,7 +77,7 @@ func (d *Digest) ofMute(name, keys string) error {
 func (m *Muted) end(changes []Change, now time.Time) {
 	for _, change := range changes {
 		if change.Mute == m.Name() && change.Revision > m.Revision && change.At.Before(m.Ended) {
-			m.Ended, m.EndedBy = change.At, change.By
+			m.Ended, m.EndedBy, m.Replaced = change.At, change.By, change.Value != ""
 		}
 	}
 	if m.Ended.After(now) { // the bucket no longer has the change that ended it

@@ -92,7 +92,7 @@ func TestReportAfterTheEnd(t *testing.T) {
 		b.set(func() {
 			b.mutes = true
 			b.changes = LimitChanges{Generation: 1, Revision: 9, Changes: []Change{
-				{Revision: 8, At: end, Mute: "other", By: "eve"}, {Revision: 9, At: end, Mute: "a", By: "bob"},
+				{Revision: 8, At: end, Mute: "other", By: "eve"}, {Revision: 9, At: end, Mute: "a", By: "bob", Value: "it takes longer"}, {Revision: 10, At: end.Add(time.Second), Mute: "a", By: "eve"},
 			}}
 		})
 		b.store.set(func() {
@@ -108,6 +108,7 @@ func TestReportAfterTheEnd(t *testing.T) {
 		testkit.Equal(t, len(posts), 1, "posts after the end")
 		testkit.Equal(t, posts[0].Mute.Ended, end, "end of the mute")
 		testkit.Equal(t, posts[0].Mute.EndedBy, "bob", "who ended the mute")
+		testkit.Equal(t, posts[0].Mute.Replaced, true, "another mute is in its place")
 		ends := b.store.ends()
 		testkit.Equal(t, slices.ContainsFunc(ends, func(e ended) bool { return e.channel == posts[0].name() }), true, "the end of the digest is recorded")
 	})

@@ -71,7 +71,7 @@ type Change struct {
 	At       time.Time
 	Mute     string // name of the mute that it is about, which digests do not list; "" for a limit
 	Limit    string // its path, global or category
-	Value    string // such as 10/30m; "" if it was unset
+	Value    string // such as 10/30m, of a mute its reason; "" if it was unset
 	By       string // author; "": unknown
 }
 

@@ -156,7 +156,11 @@ func mutedText(m *summary.Muted) string {
 	if m.Every != "" {
 		text += " (" + m.Every + ")"
 	}
-	if m.EndedBy != "" {
+	switch {
+	case m.EndedBy == "":
+	case m.Replaced:
+		text += ", replaced by " + m.EndedBy
+	default:
 		text += ", unmuted by " + m.EndedBy
 	}
 	return plain.Line(text + ": " + m.Reason)
