@@ -61,6 +61,7 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 		Opens:   p.Limiter.Usage().Opens,
 		Changes: p.Live.Changes,
 		Ended:   p.Limiter.Mutes.Ended,
+		Now:     func() time.Time { return w.streams.Load().Now() },
 		Observe: func(result string, d summary.Digest) { w.observeDigest(s, result, d) },
 	})
 	w.parts.Store(p)

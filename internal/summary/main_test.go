@@ -200,6 +200,7 @@ func startBench(t *testing.T, send func(ctx context.Context, d Digest) error, du
 			}
 			return b.find(ctx)
 		},
+		Now: time.Now,
 		Ended: func(*limits.Mute) (ended bool) {
 			b.set(func() { ended = !b.mutes })
 			return ended

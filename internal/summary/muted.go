@@ -73,7 +73,8 @@ func (d *Digest) ofMute(name, keys string) error {
 	return nil
 }
 
-// end finds the end of the mute among the changes of live limits. Without one it ended at its time.
+// end finds the end of the mute among the changes of live limits. Without one it ended at its time. now is by the clock of NATS, as the times of
+// mutes are.
 func (m *Muted) end(changes []Change, now time.Time) {
 	for _, change := range changes {
 		if change.Mute == m.Name() && change.Revision > m.Revision && change.At.Before(m.Ended) {

@@ -113,3 +113,16 @@ func TestReportAfterTheEnd(t *testing.T) {
 		testkit.Equal(t, slices.ContainsFunc(ends, func(e ended) bool { return e.channel == posts[0].name() }), true, "the end of the digest is recorded")
 	})
 }
+
+// TestMuteEndsByTheClockOfNATS has a mute whose end no change of live limits shows. The clock of the host does not matter.
+func TestMuteEndsByTheClockOfNATS(t *testing.T) {
+	t.Parallel()
+	for now, want := range map[time.Time]time.Time{
+		aMute.Until.Add(time.Minute): aMute.Until,
+		aMute.Begin.Add(time.Minute): aMute.Begin.Add(time.Minute),
+	} {
+		r := &Reporter{o: Options{Now: func() time.Time { return now }}}
+		d := r.complete(Digest{Mute: &Muted{Mute: aMute, Ended: aMute.Until}}, LimitChanges{})
+		testkit.Equal(t, d.Mute.Ended, want, "end of the mute, reported at %v", now)
+	}
+}

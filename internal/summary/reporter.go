@@ -105,6 +105,9 @@ type Options struct {
 	// Ended reports whether a mute is no longer in force.
 	Ended func(mute *limits.Mute) bool
 
+	// Now returns the time by the clock of NATS, which dates mutes. The clock of this host may be wrong.
+	Now func() time.Time
+
 	// Observe counts a digest with its result, Sent or GivenUp.
 	Observe func(result string, d Digest)
 }

@@ -113,7 +113,7 @@ func (r *Reporter) complete(claimed Digest, known LimitChanges) Digest {
 		}
 	}
 	if claimed.Mute != nil {
-		claimed.Mute.end(known.Changes, time.Now())
+		claimed.Mute.end(known.Changes, r.o.Now())
 		for i := range claimed.Paths {
 			claimed.Paths[i].Opens = time.Time{} // other events of the path are not waiting for a slot
 		}
