@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
@@ -212,6 +213,25 @@ func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 		testkit.Equal(t, answer.InDoubt, inDoubt, "%s: in doubt", id)
 	}
 	limiter.wantLogged("a", 3)
+}
+
+// TestLengthOfAnOutage has the failure policy act during an outage. The log has the length of the whole outage.
+func TestLengthOfAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		logs := testkit.NewLog(t)
+		o := newOutage(&LimiterOptions{
+			Policy: Local, Grace: 5 * time.Second, Instances: func() int { return 1 }, Metrics: new(fakeMetrics), Logger: logs.Logger(),
+		}, nil, nil)
+		o.reached(nil)
+		time.Sleep(time.Hour)
+		o.becomesUnavailable(script.ErrUnavailable)
+		time.Sleep(5 * time.Second)
+		o.stay(script.ErrUnavailable)
+		time.Sleep(10 * time.Second)
+		o.resume(0)
+		logs.WantCount(t, 1, "unavailable=15s")
+	})
 }
 
 // TestLimiterSyncs tells Redis later of single calls that failed.

@@ -30,7 +30,7 @@ type outage struct {
 	mu       sync.Mutex
 	state    outageState
 	changed  chan struct{} // closed and replaced at each change that may end a wait
-	since    time.Time     // of the state
+	since    time.Time     // when Redis stopped answering; before the first answer, when this worker started
 	cause    error         // why Redis does not answer
 	answered bool          // Redis has answered once
 }
@@ -124,7 +124,10 @@ func (o *outage) isPolicy(state outageState) bool {
 
 // enter changes the state. The caller holds the lock.
 func (o *outage) enter(state outageState, cause error) {
-	o.state, o.cause, o.since = state, cause, time.Now()
+	if o.state == answering {
+		o.since = time.Now()
+	}
+	o.state, o.cause = state, cause
 	o.answered = o.answered || state == answering
 	o.signalLocked()
 	if o.isPolicy(state) {
