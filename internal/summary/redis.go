@@ -16,7 +16,7 @@ const believed = 5 * time.Second
 // Redis is the Store that all instances of a deployment share. It uses the server's clock.
 type Redis struct {
 	runner *script.Runner
-	spans  []any // durations for the scripts: between digests, of silence before a digest, of retention
+	spans  []any // durations for the scripts: the interval between digests, of silence before a digest, of retention
 }
 
 // mutedFor is longer than a mute lasts, whose counts wait for its end.
@@ -77,7 +77,8 @@ func age(now, then time.Time) int64 { return max(0, now.Sub(then)).Microseconds(
 // DueDigests lists the channels with a due digest: their drops are over, or their first drop was an interval ago. A channel has at most one
 // digest per interval.
 func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
-	reply, err := r.runner.Run(ctx, "looking for digests", lua.DueDigests, []string{r.calls(), r.due(), r.dropping()}, []any{believed.Microseconds()})
+	arguments := []any{believed.Microseconds(), r.spans[0], lease.Microseconds()}
+	reply, err := r.runner.Run(ctx, "looking for digests", lua.DueDigests, []string{r.calls(), r.due(), r.dropping()}, arguments)
 	if err != nil {
 		return nil, err
 	}

@@ -314,6 +314,41 @@ func TestManyLevelsOfAPath(t *testing.T) {
 	})
 }
 
+// TestClockOfDropsGoesBack has the clock of the server go back by a day, as after a failover: with drops, while a digest is posted, and after
+// a digest. Digests go on.
+func TestClockOfDropsGoesBack(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		goesBack := func() {
+			d.clock.Advance(-24 * time.Hour)
+			d.reports += (24 * time.Hour).Microseconds() // the clock of the instance goes on
+		}
+		d.clock.Advance(24 * 365 * time.Hour)
+		d.drop(path("a", 1))
+		goesBack()
+		d.wantDue("#a")
+		digest := d.wantDrops(1, 0)
+		d.wantDue()
+
+		goesBack()
+		d.wantDue("#a")
+		claimed := testkit.Must(d.ClaimDigest(d.Context(), "#a", "another", d.known))(d)
+		if !claimed.InDoubt || claimed.Age < time.Hour || claimed.Age > 2*time.Hour || claimed.Digest.Claim != digest.Claim {
+			t.Fatalf("claimed %+v, want the digest in doubt since about an hour", claimed)
+		}
+		d.end(digest, done)
+
+		d.drop(path("a", 2))
+		d.clock.Advance(interval)
+		d.end(d.wantDrops(2, 0), done)
+		goesBack()
+		d.drop(path("a", 4))
+		d.wantDue()
+		d.clock.Advance(time.Minute)
+		d.wantDue("#a")
+		d.wantDrops(4, 0)
+	})
+}
+
 // Foreign values in the keys do not stop the counting.
 func TestStrangeCounts(t *testing.T) {
 	testDrops(t, func(d *dropTest) {

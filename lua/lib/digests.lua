@@ -226,6 +226,28 @@ local function claimed_text(digest)
   return table.concat(lines, '\n') .. entries_text(digest.entries)
 end
 
+-- How long ago a digest counts as claimed, beyond an interval, if the clock has stepped back since.
+local LONG_AGO = 3600 * SECOND
+
+-- Reads the head of a channel. If the clock has stepped back by more than TOLERANCE, its times lie ahead. Then the drops count as
+-- of now, and the digest before as old enough for another one.
+local function read_head(text, now, interval)
+  local head = read_numbers(text, HEAD_NAMES)
+  local latest = now + TOLERANCE
+  if head.claimed_at > latest then
+    head.claimed_at = now - interval - LONG_AGO
+  end
+  head.first = head.first > latest and now or head.first
+  head.last = head.last > latest and now or head.last
+  return head
+end
+
+-- Returns the latest time at which a channel can be due. A later time is of a clock that has stepped back, or of a long back-off, and
+-- is due.
+local function latest_due(now, interval, lease)
+  return now + math.max(interval, lease) + TOLERANCE
+end
+
 -- Returns when the counts of a channel are due: `quiet` after the last drop, but at most `interval` after the first drop, and
 -- at least `interval` after the digest before. Returns nil if there are no counts.
 local function counts_due(head, interval, quiet)

@@ -33,11 +33,16 @@ local generation, next_revision = tonumber(ARGV[10]), tonumber(ARGV[11])
 local now = deployment_time(calls_key)
 local due = tonumber(redis.call('ZSCORE', due_key, channel) or nil)
 local upto = complete_until(dropping_key, now, report_within)
-local head = read_numbers(redis.call('HGET', counts_key, HEAD), HEAD_NAMES)
+local latest = latest_due(now, interval, lease)
+local head = read_head(redis.call('HGET', counts_key, HEAD), now, interval)
 local rounds = read_rounds(redis.call('HGET', counts_key, ROUNDS))
 local claimed = read_claimed(redis.call('HGET', counts_key, CLAIMED))
 local keys = redis.call('HGET', counts_key, MUTED_KEYS) or ''
 redis.call('ZCARD', top_key)
+local is_ahead = due and due > latest
+if claimed and claimed.lease_end > latest then
+  claimed.lease_end = now
+end
 
 -- Sorts by count, largest first, then by path.
 local function larger(a, b)
@@ -119,13 +124,14 @@ local text, cleared, doubted = '', nil, 0
 if claimed and claimed.state == 'posting' and claimed.claim == claim then
   claimed.lease_end = now + lease
   due, text = claimed.lease_end, claimed_text(claimed)
-elseif not due or due > upto or claimed and claimed.state ~= 'carried' and claimed.lease_end > now then
+elseif not due or due > upto and not is_ahead or claimed and claimed.state ~= 'carried' and claimed.lease_end > now then
   return { now, '', 0, '' }
 elseif claimed and (claimed.state == 'posting' or claimed.state == 'doubt') then
   claimed.state, claimed.lease_end = 'doubt', now + looking
   due, text, doubted = claimed.lease_end, claimed_text(claimed), head.claimed_at
 else
   due = counts_due(head, interval, quiet)
+  due = due and is_ahead and upto or due
   if claimed and claimed.state == 'failed' or due and due <= upto then
     local from_revision = head.generation == generation and head.next_revision or 0
     local before_revision = next_revision > 0 and math.max(next_revision, from_revision) or 0

@@ -127,7 +127,7 @@ end
 if channel ~= '' then
   local first, last = now - next_count(), now - next_count()
   local unpaired, without_group = next_count(), next_count()
-  head = read_numbers(redis.call('HGET', counts_key, HEAD), HEAD_NAMES)
+  head = read_head(redis.call('HGET', counts_key, HEAD), now, interval)
   head.first = head.total > 0 and math.min(head.first, first) or first
   head.last = math.max(head.last, last)
   head.unpaired = head.unpaired + unpaired

@@ -8,15 +8,21 @@
 --   3   drops:dropping  sorted set: instance that may have unreported counts -> deadline of its next report
 --
 -- ARGV
---   report_within (see count_drops.lua, microseconds)
+--   report_within, interval (see count_drops.lua), lease of a claimed digest (microseconds)
 --
--- Returns channels, the longest due first.
+-- Returns channels, the longest due first. The last ones are due at a time that no clock can have recorded which is right now.
 --
 -- Errors: WRONGTYPE.
 
 --@include lib/records lib/digests
 
-local calls_key, due_key, dropping_key, report_within = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1])
+local calls_key, due_key, dropping_key = KEYS[1], KEYS[2], KEYS[3]
+local report_within, interval, lease = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
-local upto = complete_until(dropping_key, deployment_time(calls_key), report_within)
-return redis.call('ZRANGE', due_key, '-inf', integer(upto), 'BYSCORE', 'LIMIT', 0, PIECE)
+local now = deployment_time(calls_key)
+local upto, latest = complete_until(dropping_key, now, report_within), latest_due(now, interval, lease)
+local due = redis.call('ZRANGE', due_key, '-inf', integer(upto), 'BYSCORE', 'LIMIT', 0, PIECE)
+for _, channel in ipairs(redis.call('ZRANGE', due_key, '(' .. integer(latest), '+inf', 'BYSCORE', 'LIMIT', 0, PIECE)) do
+  due[#due + 1] = channel
+end
+return due

@@ -30,7 +30,7 @@ local claimed = read_claimed(redis.call('HGET', counts_key, CLAIMED))
 if not claimed or claimed.claim ~= claim or claimed.state == 'failed' then
   return 0
 end
-local head = read_numbers(redis.call('HGET', counts_key, HEAD), HEAD_NAMES)
+local head = read_head(redis.call('HGET', counts_key, HEAD), now, interval)
 if state == 'done' then
   claimed = nil
 else
