@@ -12,8 +12,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/requirements"
 )
 
-// CheckServer checks the version of the server that has the deployment's keys. If the server is too old, the error is of the class
-// ErrForbidden. If the user may not ask for the version, CheckServer returns nil.
+// CheckServer checks the version of the server that has the deployment's keys. If the server is too old or rejects the password, the error is
+// of the class ErrForbidden. If the user may not ask for the version, CheckServer returns nil.
 func (r *Runner) CheckServer(ctx context.Context) error {
 	var told *redis.InfoCmd
 	var address string
@@ -26,7 +26,7 @@ func (r *Runner) CheckServer(ctx context.Context) error {
 		return told.Err()
 	})
 	switch {
-	case errors.Is(err, ErrUnavailable):
+	case errors.Is(err, ErrUnavailable), isUnauthenticated(err):
 		return err
 	case err != nil:
 		return nil //nolint:nilerr // the user may not ask
@@ -35,6 +35,12 @@ func (r *Runner) CheckServer(ctx context.Context) error {
 		return unfit{err}
 	}
 	return nil
+}
+
+// isUnauthenticated reports whether the server wants another password. To a longer call, such a server answers only "ERR Protocol error".
+func isUnauthenticated(err error) bool {
+	reply, answered := errors.AsType[redis.Error](err)
+	return answered && (strings.HasPrefix(reply.Error(), "NOAUTH") || strings.HasPrefix(reply.Error(), "WRONGPASS"))
 }
 
 // fit compares the version that a server reports with the required version.

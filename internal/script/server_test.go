@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -32,6 +35,15 @@ func TestCheckServer(t *testing.T) {
 	testkit.NoError(t, newRunner(t, server.Addr, script.Eval).CheckServer(t.Context()))
 	server.CLI("ACL", "SETUSER", "default", "-info")
 	testkit.NoError(t, newRunner(t, server.Addr, script.Eval).CheckServer(t.Context()))
+	server.CLI("ACL", "SETUSER", "default", "+info")
+	server.CLI("CONFIG", "SET", "requirepass", "right")
+	for password, want := range map[string]string{"": "NOAUTH", "wrong": "WRONGPASS", "right": ""} {
+		client := scripttest.NewClient(t, redis.Options{Addr: server.Addr, Password: password})
+		err := script.NewRunner(script.Options{Client: client, Prefix: "test", Timeout: scripttest.Patience}).CheckServer(t.Context())
+		if errors.Is(err, script.ErrForbidden) != (want != "") || want != "" && !strings.Contains(err.Error(), want) {
+			t.Errorf("with the password %q: error %v, want %s", password, err, want)
+		}
+	}
 	server.Kill()
 	if err := newRunner(t, server.Addr, script.Eval).CheckServer(t.Context()); !errors.Is(err, script.ErrUnavailable) {
 		t.Errorf("error %v, want %v", err, script.ErrUnavailable)
