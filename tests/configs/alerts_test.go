@@ -95,15 +95,22 @@ func counterOf(job, name, label, value string, from int, values ...float64) scra
 	return scraped{[]string{"__name__", name, "job", job, label, value, "instance", "a"}, from, values}
 }
 
-// TestAlertExpressions evaluates rules after two hours. A dead ingest: the rule fires if no target answers or none is left, and not where ingest has never
-// run. Workers that are not ready: one ready worker is enough. Expired events: it fires for the first ones of a category too, and not after a gap. The global limit: it fires where only reserved slots are free.
-// A deployment that works hides no other one.
-func TestAlertExpressions(t *testing.T) {
-	t.Parallel()
+// alertExpressions returns the expressions of the alerts by their names.
+func alertExpressions(t *testing.T) map[string]string {
+	t.Helper()
 	expressions := make(map[string]string)
 	for _, rule := range rules(t) {
 		expressions[rule.Alert] = rule.Expr
 	}
+	return expressions
+}
+
+// TestAlertExpressions evaluates rules after two hours. A dead ingest: the rule fires if no target answers or none is left, and not where ingest has never
+// run. Workers that are not ready: one ready worker is enough. The global limit: it fires where only reserved slots are free.
+// A deployment that works hides no other one.
+func TestAlertExpressions(t *testing.T) {
+	t.Parallel()
+	expressions := alertExpressions(t)
 	const ingest, events, dropped = "notifier-ingest", "notifier_events_total", "notifier_dropped_total"
 	slots := func(used, size float64) []scraped {
 		return []scraped{
@@ -114,7 +121,6 @@ func TestAlertExpressions(t *testing.T) {
 	grows := []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}
 	waiting := counter("notifier_room_pending", "reason", "slot", 0, steady(3, 120)...)
 	drops := counter(dropped, "level", "global", 100, grows...)
-	gap := slices.Concat(steady(7, 96), steady(math.NaN(), 8), steady(7, 16))
 	stuck := []scraped{
 		counter(events, "outcome", "sent", 0, steady(7, 120)...), counter("notifier_inflight", "kind", "messages", 0, steady(1, 120)...),
 	}
@@ -135,11 +141,6 @@ func TestAlertExpressions(t *testing.T) {
 		{"NotifierIngestDown", "none answers", []scraped{up(ingest, "a", 0, 120), up(ingest, "b", 0, 120)}, true},
 		{"NotifierIngestDown", "none is left", []scraped{up(ingest, "a", 1, 30)}, true},
 		{"NotifierIngestDown", "it never ran", []scraped{up("notifier", "a", 1, 120)}, false},
-		{"NotifierExpired", "none", []scraped{counter(events, "outcome", "expired", 0, steady(0, 120)...)}, false},
-		{"NotifierExpired", "long ago", []scraped{counter(events, "outcome", "expired", 0, steady(7, 120)...)}, false},
-		{"NotifierExpired", "some more", []scraped{counter(events, "outcome", "expired", 110, 0, 0, 3, 3, 3, 3, 3, 3, 3, 3)}, true},
-		{"NotifierExpired", "the first of a category", []scraped{counter(events, "outcome", "expired", 115, steady(9, 5)...)}, true},
-		{"NotifierExpired", "long ago, before a gap", []scraped{counter(events, "outcome", "expired", 0, gap...)}, false},
 		{"NotifierExpired", "other outcomes", []scraped{counter(events, "outcome", "sent", 115, steady(9, 5)...)}, false},
 		{"NotifierGlobalLimitFull", "free slots", slots(80, 100), false},
 		{"NotifierGlobalLimitFull", "shadow mode", slots(100, 100), false},
@@ -153,12 +154,55 @@ func TestAlertExpressions(t *testing.T) {
 	} {
 		t.Run(test.alert+" "+test.name, func(t *testing.T) {
 			t.Parallel()
-			engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
-			query := testkit.Must(engine.NewInstantQuery(t.Context(), found(test.found), nil, expressions[test.alert], time.UnixMilli(0).Add(119*time.Minute)))(t)
-			defer query.Close()
-			result := query.Exec(t.Context())
-			testkit.NoError(t, result.Err)
-			testkit.Equal(t, len(testkit.Must(result.Vector())(t)) > 0, test.fires, "it fires: %v;", result)
+			result := evaluated(t, expressions[test.alert], test.found)
+			testkit.Equal(t, len(result) > 0, test.fires, "it fires: %v;", result)
 		})
+	}
+}
+
+// evaluated returns what an expression finds after two hours.
+func evaluated(t *testing.T, expression string, in []scraped) promql.Vector {
+	t.Helper()
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
+	query := testkit.Must(engine.NewInstantQuery(t.Context(), found(in), nil, expression, time.UnixMilli(0).Add(119*time.Minute)))(t)
+	defer query.Close()
+	result := query.Exec(t.Context())
+	testkit.NoError(t, result.Err)
+	return slices.Clone(testkit.Must(result.Vector())(t))
+}
+
+// TestAlertsOfOneFault wants the alerts about faults that may happen once to fire if the fault was counted before the first scrape of the
+// worker, and not for faults of long ago.
+func TestAlertsOfOneFault(t *testing.T) {
+	t.Parallel()
+	expressions := alertExpressions(t)
+	for alert, of := range map[string][4]string{
+		"NotifierDeadLetters":          {"notifier", "notifier_dead_letters_total", "reason", "malformed"},
+		"NotifierDeadLettersDiscarded": {"notifier", "notifier_dead_letters_discarded_total", "pod", "x"},
+		"NotifierExpired":              {"notifier", "notifier_events_total", "outcome", "expired"},
+		"NotifierSummariesGivenUp":     {"notifier", "notifier_summaries_total", "result", "given_up"},
+		"NotifierRoomRefuses":          {"notifier", "notifier_room_refused_total", "reason", "slot"},
+		"NotifierVanished":             {"notifier", "notifier_vanished_total", "pod", "x"},
+		"NotifierForgedMessages":       {"notifier", "notifier_forged_messages_total", "place", "room"},
+		"NotifierIngestRefusesClient":  {"notifier-ingest", "notifier_ingest_refused_total", "client", "x"},
+	} {
+		for _, test := range []struct {
+			name   string
+			from   int
+			values []float64
+			fires  bool
+		}{
+			{"none", 0, steady(0, 120), false},
+			{"long ago", 0, steady(7, 120), false},
+			{"long ago, before a gap", 0, slices.Concat(steady(7, 96), steady(math.NaN(), 8), steady(7, 16)), false},
+			{"one more", 110, []float64{0, 0, 1, 1, 1, 1, 1, 1, 1, 1}, true},
+			{"one before the first scrape", 115, steady(1, 5), true},
+		} {
+			t.Run(alert+" "+test.name, func(t *testing.T) {
+				t.Parallel()
+				result := evaluated(t, expressions[alert], []scraped{counterOf(of[0], of[1], of[2], of[3], test.from, test.values...)})
+				testkit.Equal(t, len(result) > 0, test.fires, "it fires: %v;", result)
+			})
+		}
 	}
 }
