@@ -263,6 +263,27 @@ func TestDashboards(t *testing.T) {
 	}
 }
 
+// TestDashboardCountsTheFirstEvents wants the panels of rare events to count what a worker counted before its first scrape.
+func TestDashboardCountsTheFirstEvents(t *testing.T) {
+	t.Parallel()
+	var d dashboard
+	testkit.NoError(t, json.Unmarshal(read(t, glob(t, "grafana/dashboards/notifier.json")[0]), &d))
+	counters := map[string]scraped{
+		"Dead letters": counter("notifier_dead_letters_total", "reason", "malformed", 115, steady(3, 5)...),
+		"Expired":      counter("notifier_events_total", "outcome", "expired", 115, steady(3, 5)...),
+	}
+	for _, panel := range d.Panels {
+		if series, rare := counters[panel.Title]; rare {
+			query := strings.NewReplacer("$__range", "1h", "$job", "notifier").Replace(panel.Targets[0].Expr)
+			if shown := evaluated(t, query, []scraped{series}); len(shown) != 1 || shown[0].F != 3 {
+				t.Errorf("%s: got %v, want 3", panel.Title, shown)
+			}
+			delete(counters, panel.Title)
+		}
+	}
+	testkit.Equal(t, len(counters), 0, "counters without a panel")
+}
+
 // checkLayout checks that no two panels share an ID, a title or a place, and that none lies beyond the edge.
 func checkLayout(t *testing.T, d dashboard) {
 	t.Helper()
