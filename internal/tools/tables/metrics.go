@@ -26,7 +26,7 @@ var advice = map[string]string{
 	"notifier_dead_letters_discarded_total":     "Any growth: [NotifierDeadLettersDiscarded](operations.md#notifierdeadlettersdiscarded).",
 	"notifier_sink_requests_total":              "`misconfigured`: [NotifierMisconfigured](operations.md#notifiermisconfigured). `rate_limited`, `transient`, `unknown`: [NotifierSinkFailing](operations.md#notifiersinkfailing). `rejected`: look at the dead letters.",
 	"notifier_sink_request_duration_seconds":    "Near `NOTIFIER_SLACK_TIMEOUT` posts fail and are repeated: look at the way to Slack.",
-	"notifier_event_age_seconds":                "Above five minutes: [NotifierSlow](operations.md#notifierslow). Events that waited for a slot count with their whole age.",
+	"notifier_event_age_seconds":                "Above five minutes: [NotifierSlow](operations.md#notifierslow). Events that waited for a slot do not count.",
 	"notifier_summaries_total":                  "`given_up`: [NotifierSummariesGivenUp](operations.md#notifiersummariesgivenup).",
 	"notifier_resolved_total":                   "Many `unpaired` ones: their firing events were dropped, or the key of both differs.",
 	"notifier_split_total":                      "None. It says how many bodies of Alertmanager and Grafana came with several alerts.",
