@@ -215,6 +215,16 @@ func TestSourceFails(t *testing.T) {
 	})
 }
 
+func TestNothingIsSuppressed(t *testing.T) {
+	t.Parallel()
+	for name, mutes := range map[string][]status.Mute{"no mute": nil, "a mute": {{Path: "payments", Reason: "maintenance", Until: time.Now().Add(time.Hour)}}} {
+		source := newScripted()
+		source.change(func(s *status.Status) { s.Suppressed, s.Mutes = nil, mutes })
+		body := serve(t, source, "127.0.0.1:0", "").do(http.MethodGet, "/").body
+		testkit.Equal(t, strings.Contains(body, "Nothing is suppressed."), len(mutes) == 0, "with %s: nothing is suppressed", name)
+	}
+}
+
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	const arn = "arn:aws:lambda:eu-central-1:123456789012:function:payments-refunds-prod:42"
