@@ -26,6 +26,10 @@ func newHealthCommand() *cobra.Command {
 			"at most that long. The command prints nothing unless it fails.",
 		Example: "  notifier run > worker.log 2>&1 &\n  notifier health --wait 30s",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			waits := cmd.Flags().Changed("wait")
+			if waits && wait <= 0 {
+				return usageOf(cmd, fmt.Errorf("--wait %s is not above 0", wait))
+			}
 			settings, err := commandSettings()
 			if err != nil {
 				return err
@@ -34,7 +38,7 @@ func newHealthCommand() *cobra.Command {
 			switch {
 			case address == "": // the server is off
 				return nil
-			case wait > 0:
+			case waits:
 				err = awaitReady(cmd.Context(), address, wait)
 			default:
 				err = askAdmin(cmd.Context(), address, "/healthz")

@@ -74,6 +74,9 @@ func NewCommand(run func(context.Context, Worker) error) *cobra.Command {
 			if storm < 0 || storm > maxStorm {
 				return &cli.UsageError{Err: fmt.Errorf("--storm %d is not between 0 and %d events a second", storm, maxStorm)}
 			}
+			if cmd.Flags().Changed("for") && length <= 0 {
+				return &cli.UsageError{Err: fmt.Errorf("--for %s is not above 0", length)}
+			}
 			return demonstrate(cmd.Context(), cmd.OutOrStdout(), storm, length, run)
 		},
 	}
