@@ -38,6 +38,12 @@ func newCheckCommand() *cobra.Command {
 			"and posts nothing, except a test message with --post. The status is 1 if a server or a permission is missing, 2 if\n" +
 			"the settings are wrong.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch posts := cmd.Flags().Changed("post"); {
+			case posts && offline:
+				return usageOf(cmd, errors.New("--offline posts nothing: leave out --offline or --post"))
+			case posts && c.post == "":
+				return usageOf(cmd, errors.New("--post names no channel"))
+			}
 			c.out = cmd.OutOrStdout()
 			var parts []func(context.Context)
 			if !offline {
@@ -49,7 +55,6 @@ func newCheckCommand() *cobra.Command {
 	command.Flags().BoolVar(&offline, "offline", false, "check the settings alone")
 	command.Flags().BoolVar(&c.asJSON, "json", false, "print one line of JSON")
 	command.Flags().StringVar(&c.post, "post", "", "post a test message to this channel (a webhook: to its own), update it and look it up")
-	command.MarkFlagsMutuallyExclusive("offline", "post")
 	return command
 }
 

@@ -99,6 +99,8 @@ var usageFaults = map[string]string{
 	"bogus":                                  `unknown command "bogus" for "notifier"`,
 	"--bogus":                                "unknown flag",
 	"check redis":                            `unknown command "redis" for "notifier check"`,
+	"check --offline --post #a":              "leave out --offline or --post",
+	"check --post=":                          "--post names no channel",
 	"run fast":                               "fast",
 	"version 1":                              "1",
 	"health now":                             "now",
