@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 )
 
 // The explanation of a server's error names the setting to look at.
@@ -24,6 +25,7 @@ func TestExplain(t *testing.T) {
 	}
 	for err, want := range map[error]string{
 		nats.ErrAuthorization: "NOTIFIER_NATS_USER", nats.ErrNoServers: "NOTIFIER_NATS_URL", nats.ErrTimeout: "",
+		nkeys.ErrNoSeedFound: "(check NOTIFIER_NATS_CREDS_FILE)", nkeys.ErrInvalidSeed: "(check NOTIFIER_NATS_CREDS_FILE)",
 	} {
 		got := ExplainNATS(fmt.Errorf("connecting to nats: %w", err))
 		if !strings.Contains(got, err.Error()) || !strings.Contains(got, want) {

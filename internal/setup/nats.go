@@ -75,6 +75,9 @@ func ExplainNATS(err error) string {
 	if _, tooOld := errors.AsType[requirements.TooOld](err); tooOld {
 		return err.Error()
 	}
+	if strings.Contains(err.Error(), "nkeys: ") {
+		return err.Error() + " (check NOTIFIER_NATS_CREDS_FILE)"
+	}
 	if errors.Is(err, nats.ErrAuthorization) {
 		return err.Error() + " (check NOTIFIER_NATS_CREDS_FILE, NOTIFIER_NATS_USER and NOTIFIER_NATS_PASSWORD, or NOTIFIER_NATS_TOKEN)"
 	}

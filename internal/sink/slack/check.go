@@ -44,7 +44,7 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 	}))
 	if failure != nil {
 		setting := "NOTIFIER_SLACK_API_URL, and the network or proxy in between"
-		if failure.Class == sink.Misconfigured {
+		if classOf(failure.Code) == sink.Misconfigured { // a code of Slack, and no HTTP status of another server
 			setting = "NOTIFIER_SLACK_TOKEN"
 		}
 		return []sink.Checked{{Subject: "Slack token", Err: fmt.Errorf("auth.test: %w (check %s)", failure.Err, setting)}}

@@ -2,6 +2,7 @@ package slack
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -25,6 +26,10 @@ var findings = []struct {
 }{
 	{"fine", workspace, "C0000001 #in in C0000001", nil},
 	{"wrong token", slacktest.WithToken("xoxb-other"), "C0000001", []string{"Slack token: auth.test: invalid_auth (check NOTIFIER_SLACK_TOKEN)"}},
+	{
+		"another server", slacktest.WithHandler("/api/auth.test", func(*slacktest.Server) http.Handler { return http.NotFoundHandler() }), "C0000001",
+		[]string{"Slack token: auth.test: 404 Not Found (check NOTIFIER_SLACK_API_URL, "},
+	},
 	{"not in it", workspace, "C0000002 #out", []string{"C0000002: not_in_channel", "#out: not_in_channel"}},
 	{"archived", workspace, "C0000003 #old", []string{"C0000003: is_archived", "#old: not_in_channel"}},
 	{"hidden", workspace, "G0000004 #hidden", []string{"G0000004: channel_not_found", "#hidden: not_in_channel"}},
