@@ -173,16 +173,16 @@ func (c *check) nats(ctx context.Context, connection *stream.Connection) {
 
 func (c *check) redis(ctx context.Context, client redis.UniversalClient, shared *store.Redis) {
 	if err := client.Ping(ctx).Err(); err != nil {
-		c.fail("redis", setup.ExplainRedis(err))
+		c.fail("redis", setup.ExplainRedis(err, c.settings.Redis))
 		return
 	}
 	c.ok("redis", "answers")
 	if err := shared.SelfTest(ctx, setup.SelfTests()...); err != nil {
-		c.fail("redis scripts", setup.ExplainRedis(err))
+		c.fail("redis scripts", setup.ExplainRedis(err, c.settings.Redis))
 	} else {
 		c.ok("redis scripts", "run as this user")
 		if err := shared.Probe(ctx); err != nil {
-			c.fail("redis keys", setup.ExplainRedis(err))
+			c.fail("redis keys", setup.ExplainRedis(err, c.settings.Redis))
 		}
 	}
 	switch policy := setup.EvictionPolicy(ctx, client); policy {

@@ -179,7 +179,7 @@ func (l *limitsCommand) enforce(ctx context.Context, bucket *overrides.Bucket) e
 	})
 	if err != nil {
 		return fmt.Errorf("revision %d is stored, and workers apply it as soon as NATS delivers it; a worker that is suspended or cut off from NATS "+
-			"may still decide by older limits, as redis does not know the revision: %s", s.Revision, setup.ExplainRedis(err))
+			"may still decide by older limits, as redis does not know the revision: %s", s.Revision, setup.ExplainRedis(err, l.settings.Redis))
 	}
 	l.warnOfNewer(s, inForce)
 	return nil

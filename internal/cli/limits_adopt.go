@@ -76,7 +76,7 @@ func (l *limitsCommand) compare(ctx context.Context) (d differing, err error) {
 		return err
 	})
 	if err != nil {
-		return d, fmt.Errorf("redis: %s", setup.ExplainRedis(err))
+		return d, fmt.Errorf("redis: %s", setup.ExplainRedis(err, l.settings.Redis))
 	}
 	return d, nil
 }
@@ -128,7 +128,7 @@ func (l *limitsCommand) putInForce(ctx context.Context, shown differing) error {
 		put, err := shared.Positions.PutInForce(ctx, shown.inForce, next)
 		switch {
 		case err != nil:
-			return fmt.Errorf("redis: %s", setup.ExplainRedis(err))
+			return fmt.Errorf("redis: %s", setup.ExplainRedis(err, l.settings.Redis))
 		case !put:
 			return errChangedMeanwhile
 		}

@@ -41,7 +41,7 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, argument 
 		if err := screen.PrintJSON(l.out, shown); err != nil {
 			return err
 		}
-		return notKnown(problem)
+		return notKnown(problem, l.settings.Redis)
 	}
 	rows := [][]string{{"PATH", "LEVEL", "LIMIT", "FROM", "USED", "NEXT SLOT"}}
 	for _, rule := range shown.Path {
@@ -84,7 +84,7 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, argument 
 		_, _ = fmt.Fprintf(l.out, verdict, what)
 	}
 	_, _ = fmt.Fprintln(l.out, view.source())
-	return notKnown(problem)
+	return notKnown(problem, l.settings.Redis)
 }
 
 // onPath lists the rules, with a row for each limit of a rule in force. A rule of each key has the use of the key, "" for none.

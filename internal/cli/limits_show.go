@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/screen"
@@ -47,7 +48,7 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 		if err := screen.PrintJSON(l.out, shown); err != nil {
 			return err
 		}
-		return notKnown(problem)
+		return notKnown(problem, l.settings.Redis)
 	}
 	if err := screen.PrintTable(l.out, shown.rows(wordsOf(uses))); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	}
 	l.warnOfNewer(s, inForce)
 	_, _ = fmt.Fprintln(l.out, view.source())
-	return notKnown(problem)
+	return notKnown(problem, l.settings.Redis)
 }
 
 // warnOfNewer prints a warning if Redis has newer limits in force than the bucket, as after a restore of NATS.
@@ -125,11 +126,11 @@ func (v limitsView) source() string {
 }
 
 // notKnown is the failure of a command that could not ask Redis for the use.
-func notKnown(problem error) error {
+func notKnown(problem error, settings config.Redis) error {
 	if problem == nil {
 		return nil
 	}
-	return fmt.Errorf("what is used is not known: redis: %s", setup.ExplainRedis(problem))
+	return fmt.Errorf("what is used is not known: redis: %s", setup.ExplainRedis(problem, settings))
 }
 
 func (v limitsView) levels(uses []store.LevelUse) shownLimits {

@@ -84,7 +84,7 @@ func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 				return store.Explanation{}, problem
 			}
 			if explanation, err = redis.Readings.Explain(ctx, request); err != nil {
-				err = fmt.Errorf("redis: %s", setup.ExplainRedis(err))
+				err = fmt.Errorf("redis: %s", setup.ExplainRedis(err, settings.Redis))
 			}
 			return explanation, err
 		},

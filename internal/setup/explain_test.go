@@ -1,14 +1,40 @@
 package setup
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
+
+// If Redis is silent, the explanation names the server, and whether the client uses TLS.
+func TestExplainSilence(t *testing.T) {
+	t.Parallel()
+	const on, off = "TLS is on: does the server speak TLS?", "TLS is off: does the server require TLS?"
+	for _, test := range []struct {
+		err  error
+		url  string
+		tls  config.TLS
+		want string
+	}{
+		{io.EOF, "redis://user:canary@a:1/0", config.TLS{}, "no answer from a:1; " + off},
+		{io.EOF, "redis://user:canary@a:1/0", config.TLS{CAFile: "ca.pem"}, "no answer from a:1; " + on},
+		{context.DeadlineExceeded, "rediss://user:canary@a:1/0", config.TLS{}, "no answer from a:1; " + on},
+		{os.ErrDeadlineExceeded, "rediss://user:canary@a:1?addr=b:2", config.TLS{}, "no answer from a:1, b:2; " + on},
+	} {
+		got := ExplainRedis(fmt.Errorf("asking: %w", test.err), config.Redis{URL: config.NewSecret(test.url), TLS: test.tls})
+		testkit.Equal(t, got, fmt.Sprintf("asking: %v (check NOTIFIER_REDIS_URL: %s)", test.err, test.want), "%s", test.url)
+	}
+}
 
 // The explanation of a server's error names the setting to look at.
 func TestExplain(t *testing.T) {
@@ -18,13 +44,13 @@ func TestExplain(t *testing.T) {
 		"NOPERM this user has no permissions": "configs/redis", "WRONGTYPE Operation against a key": "NOTIFIER_REDIS_PREFIX",
 		"MOVED 1 127.0.0.1:7000": "?addr=host:port", "CROSSSLOT Keys in request": "?addr=host:port", "i/o timeout": "NOTIFIER_REDIS_URL",
 	} {
-		got := ExplainRedis(errors.New(text))
+		got := ExplainRedis(errors.New(text), config.Redis{})
 		if !strings.HasPrefix(got, text) || !strings.Contains(got, want) {
 			t.Errorf("%q: got %q, want %q in it", text, got, want)
 		}
 	}
 	for err, want := range map[error]string{
-		nats.ErrAuthorization: "NOTIFIER_NATS_USER", nats.ErrNoServers: "NOTIFIER_NATS_URL", nats.ErrTimeout: "",
+		nats.ErrAuthorization: "NOTIFIER_NATS_USER", nats.ErrNoServers: "NOTIFIER_NATS_URL", nats.ErrSecureConnWanted: "does the server speak TLS?", nats.ErrTimeout: "",
 		nkeys.ErrNoSeedFound: "(check NOTIFIER_NATS_CREDS_FILE)", nkeys.ErrInvalidSeed: "(check NOTIFIER_NATS_CREDS_FILE)",
 	} {
 		got := ExplainNATS(fmt.Errorf("connecting to nats: %w", err))

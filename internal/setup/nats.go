@@ -49,7 +49,7 @@ func DialNATS(ctx context.Context, settings config.NATS) (*stream.Connection, er
 	defer cancel()
 	for !connection.Conn.IsConnected() {
 		if !await.For(ctx, 10*time.Millisecond) {
-			err := fmt.Errorf("connecting to nats: %w", cmp.Or(connection.Failure(), context.Cause(ctx)))
+			err := fmt.Errorf("connecting to nats at %s: %w", hosts(settings.URL.Reveal()), cmp.Or(connection.Failure(), context.Cause(ctx)))
 			connection.Conn.Close()
 			return nil, err
 		}
@@ -59,6 +59,17 @@ func DialNATS(ctx context.Context, settings config.NATS) (*stream.Connection, er
 		return nil, err
 	}
 	return connection, nil
+}
+
+// hosts returns the hosts of URLs, without users and passwords.
+func hosts(urls string) string {
+	var hosts []string
+	for text := range strings.SplitSeq(urls, ",") {
+		if parsed, err := url.Parse(strings.TrimSpace(text)); err == nil {
+			hosts = append(hosts, parsed.Host)
+		}
+	}
+	return strings.Join(hosts, ", ")
 }
 
 // JetStream returns a client of JetStream on a connection.
@@ -80,6 +91,9 @@ func ExplainNATS(err error) string {
 	}
 	if errors.Is(err, nats.ErrAuthorization) {
 		return err.Error() + " (check NOTIFIER_NATS_CREDS_FILE, NOTIFIER_NATS_USER and NOTIFIER_NATS_PASSWORD, or NOTIFIER_NATS_TOKEN)"
+	}
+	if errors.Is(err, nats.ErrSecureConnWanted) {
+		return err.Error() + " (check NOTIFIER_NATS_URL; TLS is on: does the server speak TLS?)"
 	}
 	return err.Error() + " (check NOTIFIER_NATS_URL)"
 }

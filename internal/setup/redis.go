@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -136,8 +138,8 @@ func Store(client redis.UniversalClient, settings config.Redis, s store.Settings
 // SelfTests returns the self-tests of the scripts that a worker runs beside the scripts of the store.
 func SelfTests() []store.SelfTest { return []store.SelfTest{pacing.SelfTest, summary.SelfTest} }
 
-// ExplainRedis returns the text of an error, with the setting or permission to check.
-func ExplainRedis(err error) string {
+// ExplainRedis returns the text of an error, with the setting or permission to check. It names the servers if the error does not.
+func ExplainRedis(err error, settings config.Redis) string {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
@@ -150,10 +152,26 @@ func ExplainRedis(err error) string {
 		text += " (the server is a cluster: name another node as ?addr=host:port in NOTIFIER_REDIS_URL)"
 	default:
 		if _, answered := errors.AsType[redis.Error](err); !answered && !errors.Is(err, script.ErrRefused) {
-			text += " (check NOTIFIER_REDIS_URL)"
+			text += " (check NOTIFIER_REDIS_URL" + silence(err, settings) + ")"
 		}
 	}
 	return text
+}
+
+// silence describes the connection if the server may have been silent because only one side uses TLS. It returns "" for other errors.
+func silence(err error, settings config.Redis) string {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return ""
+	}
+	o, err := redisOptions(settings.URL.Reveal())
+	if err != nil {
+		return ""
+	}
+	question := "TLS is off: does the server require TLS?"
+	if o.TLSConfig != nil || settings.TLS != (config.TLS{}) {
+		question = "TLS is on: does the server speak TLS?"
+	}
+	return ": no answer from " + strings.Join(o.Addrs, ", ") + "; " + question
 }
 
 // RedisInfo returns the sections of INFO of the server that holds the deployment's keys.
@@ -163,13 +181,13 @@ func RedisInfo(ctx context.Context, client redis.UniversalClient, settings confi
 	if cluster, isCluster := client.(*redis.ClusterClient); isCluster {
 		node, err := cluster.MasterForKey(ctx, "{"+settings.Prefix+"}:calls")
 		if err != nil {
-			return nil, errors.New(ExplainRedis(err))
+			return nil, errors.New(ExplainRedis(err, settings))
 		}
 		client = node
 	}
 	info, err := client.InfoMap(ctx).Result()
 	if err != nil {
-		return nil, errors.New(ExplainRedis(err))
+		return nil, errors.New(ExplainRedis(err, settings))
 	}
 	return info, nil
 }

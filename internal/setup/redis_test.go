@@ -88,8 +88,8 @@ func TestRedisPassword(t *testing.T) {
 		client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
 		err := client.Ping(t.Context()).Err()
 		testkit.Equal(t, err == nil, works, "whether the password %q works (%v)", password, err)
-		if err != nil && (strings.Contains(ExplainRedis(err), "canary") || !strings.Contains(ExplainRedis(err), "NOTIFIER_REDIS_PASSWORD")) {
-			t.Errorf("explained as %q, want the setting and no password", ExplainRedis(err))
+		if err != nil && (strings.Contains(ExplainRedis(err, settings), "canary") || !strings.Contains(ExplainRedis(err, settings), "NOTIFIER_REDIS_PASSWORD")) {
+			t.Errorf("explained as %q, want the setting and no password", ExplainRedis(err, settings))
 		}
 		testkit.NoError(t, client.Close())
 	}
