@@ -20,7 +20,10 @@ import (
 // runPage serves the page alone, until the context ends.
 func runPage(ctx context.Context, out io.Writer) (err error) {
 	settings, _, err := cli.Settings(config.Options{
-		Sink: config.SinkConsole, Defaults: map[string]string{"NOTIFIER_PAGE_ADDR": cli.PageAddr, "NOTIFIER_LOG_FORMAT": "text"},
+		Sink: config.SinkConsole, Defaults: map[string]string{
+			"NOTIFIER_PAGE_ADDR": cli.PageAddr, "NOTIFIER_LOG_FORMAT": "text",
+			"NOTIFIER_HTTP_ADDR": "off", // the page may have the usual address of metrics, which this command does not serve
+		},
 	})
 	if err != nil {
 		return err

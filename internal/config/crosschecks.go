@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ func (l *loader) checkBetween(o Options) {
 	l.checkPair(&l.config.Redis.TLS.CertFile, &l.config.Redis.TLS.KeyFile)
 	l.checkPair(&l.config.Ingest.TLS.CertFile, &l.config.Ingest.TLS.KeyFile)
 	l.checkFlap()
+	l.checkAddresses()
 	l.checkClientAuthorities()
 	l.checkLimits()
 }
@@ -50,6 +52,21 @@ func (l *loader) checkFlap() {
 	if !flap.faulty && !kept.faulty && l.config.Flap.Window > l.config.PairTTL {
 		l.settings.add(flap, "its window is longer than %s=%s; expected at most that time", kept.Variable, kept.text)
 	}
+}
+
+// checkAddresses finds a page that cannot listen beside the metrics of its worker.
+func (l *loader) checkAddresses() {
+	metrics, page := l.settings.of(&l.config.HTTP.Addr), l.settings.of(&l.config.Page.Addr)
+	if page.given && sameAddress(l.config.HTTP.Addr, l.config.Page.Addr) {
+		l.settings.add(page, "the same address as %s=%s; expected another port", metrics.Variable, metrics.text)
+	}
+}
+
+// sameAddress reports whether only one of two addresses can be listened on. The empty address stands for none, and port 0 for any free one.
+func sameAddress(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	return errA == nil && errB == nil && portA == portB && portA != "0" && (hostA == hostB || hostA == "" || hostB == "")
 }
 
 func (l *loader) checkLogin() {

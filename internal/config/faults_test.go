@@ -172,6 +172,8 @@ var badTogether = map[string]struct {
 		env{"SLACK_WEBHOOK_URL": "https://h/x", "SLACK_MENTIONS": "a=@here,b=@U01+@oncall"}, "SLACK_MENTIONS",
 		`a webhook cannot look up the handle "@oncall" of b; expected the ID of the group, such as @S0123456789, or NOTIFIER_SLACK_TOKEN`,
 	},
+	"page at the metrics":      {env{"HTTP_ADDR": "127.0.0.1:1", "PAGE_ADDR": "127.0.0.1:1"}, "PAGE_ADDR", "the same address as NOTIFIER_HTTP_ADDR=127.0.0.1:1; expected another port"},
+	"page at default metrics":  {env{"PAGE_ADDR": "127.0.0.1:8080"}, "PAGE_ADDR", "the same address as NOTIFIER_HTTP_ADDR=:8080"},
 	"no sink":                  {env{"SINK": ""}, "SINK", "nowhere to send to"},
 	"slack without a way":      {env{"SINK": "slack"}, "SINK", "without a way to post"},
 	"same stream":              {env{"NATS_STREAM": "S", "DLQ_STREAM": "S"}, "DLQ_STREAM", "the same stream as NOTIFIER_NATS_STREAM"},
