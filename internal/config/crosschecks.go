@@ -86,11 +86,20 @@ func (l *loader) checkLogin() {
 	}
 }
 
-// checkStreams reports two settings that name one stream.
+// checkStreams reports two settings that name one stream. A bucket is a stream too.
 func (l *loader) checkStreams() {
-	streams := []*setting{l.settings.of(&l.config.NATS.Stream), l.settings.of(&l.config.Room.Stream), l.settings.of(&l.config.DLQ.Stream), l.settings.of(&l.config.Journal.Stream)}
+	bucket := l.settings.of(&l.config.Limits.Bucket)
+	streams := []*setting{
+		l.settings.of(&l.config.NATS.Stream), l.settings.of(&l.config.Room.Stream), l.settings.of(&l.config.DLQ.Stream), l.settings.of(&l.config.Journal.Stream), bucket,
+	}
+	name := func(s *setting) string {
+		if s == bucket {
+			return "KV_" + s.text
+		}
+		return s.text
+	}
 	for i, stream := range streams {
-		same := slices.IndexFunc(streams[:i], func(other *setting) bool { return !other.faulty && !stream.faulty && other.text == stream.text })
+		same := slices.IndexFunc(streams[:i], func(other *setting) bool { return !other.faulty && !stream.faulty && name(other) == name(stream) })
 		if same >= 0 {
 			l.settings.add(stream, "the same stream as %s; expected another one", streams[same].Variable)
 		}

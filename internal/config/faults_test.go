@@ -179,6 +179,7 @@ var badTogether = map[string]struct {
 	"same stream":              {env{"NATS_STREAM": "S", "DLQ_STREAM": "S"}, "DLQ_STREAM", "the same stream as NOTIFIER_NATS_STREAM"},
 	"room in the stream":       {env{"NATS_STREAM": "S", "ROOM_STREAM": "S"}, "ROOM_STREAM", "the same stream as NOTIFIER_NATS_STREAM"},
 	"letters in the room":      {env{"DLQ_STREAM": "S", "ROOM_STREAM": "S"}, "DLQ_STREAM", "the same stream as NOTIFIER_ROOM_STREAM"},
+	"limits in the stream":     {env{"NATS_STREAM": "KV_X", "LIMITS_BUCKET": "X"}, "LIMITS_BUCKET", "the same stream as NOTIFIER_NATS_STREAM"},
 	"journal in the room":      {env{"JOURNAL_STREAM": "S", "ROOM_STREAM": "S"}, "JOURNAL_STREAM", "the same stream as NOTIFIER_ROOM_STREAM"},
 	"letters in the journal":   {env{"DLQ_SUBJECT": "notify-journal.dead"}, "DLQ_SUBJECT", `overlaps "notify-journal", where the journal is`},
 	"same subject":             {env{"DLQ_SUBJECT": "notify"}, "DLQ_SUBJECT", "overlaps NOTIFIER_NATS_SUBJECT"},
