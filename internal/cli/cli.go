@@ -160,6 +160,9 @@ func Settings(o config.Options) (settings config.Config, warnings []string, err 
 	if settings, warnings, err = config.Load(o); err != nil {
 		return settings, nil, &UsageError{err}
 	}
+	if err = setup.CheckRedisURL(settings.Redis); err != nil {
+		return settings, nil, &UsageError{err}
+	}
 	return settings, warnings, nil
 }
 

@@ -199,4 +199,6 @@ func TestBadSettings(t *testing.T) {
 			requireFailure(t, Usage, line, "NOTIFIER_CONCURRENCY", "NOTIFIER_GLOBAL_LIMIT")
 		})
 	}
+	testkit.SetSettings(t, map[string]string{"SINK": "console", "REDIS_URL": "redis://127.0.0.1:1?foo=bar"})
+	requireFailure(t, Usage, "check --offline", "NOTIFIER_REDIS_URL: ", "unexpected option: foo")
 }

@@ -33,7 +33,7 @@ func Redis(settings config.Redis, logger *slog.Logger) (redis.UniversalClient, e
 	redis.SetLogger(redisLog{logger})
 	o, err := redisOptions(settings.URL.Reveal())
 	if err != nil {
-		return nil, fmt.Errorf("NOTIFIER_REDIS_URL: %w", err)
+		return nil, err
 	}
 	if settings.Password.Reveal() != "" {
 		o.Password = settings.Password.Reveal()
@@ -57,11 +57,17 @@ func Redis(settings config.Redis, logger *slog.Logger) (redis.UniversalClient, e
 	return redis.NewUniversalClient(o), nil
 }
 
+// CheckRedisURL returns an error if the client does not understand the URL. The package config knows its form, but not the client's options.
+func CheckRedisURL(settings config.Redis) error {
+	_, err := redisOptions(settings.URL.Reveal())
+	return err
+}
+
 // redisOptions parses the URL. Its errors do not contain the URL, which may hold a password.
 func redisOptions(text string) (*redis.UniversalOptions, error) {
 	parsed, err := url.Parse(text)
 	if err != nil {
-		return nil, errors.New("not a URL")
+		return nil, errors.New("NOTIFIER_REDIS_URL: not a URL")
 	}
 	query := parsed.Query()
 	switch {
@@ -101,9 +107,9 @@ func redacted(err error, secret string) error {
 		hide = hide || set && strings.Contains(text, password)
 	}
 	if hide {
-		return errors.New("not a URL that the client understands")
+		return errors.New("NOTIFIER_REDIS_URL: not a URL that the client understands")
 	}
-	return fmt.Errorf("not a URL that the client understands: %s", text)
+	return fmt.Errorf("NOTIFIER_REDIS_URL: not a URL that the client understands: %s", text)
 }
 
 // redisLog logs the client's own messages at the level debug. The limiter reports outages.
