@@ -289,9 +289,9 @@ func (d *dlqCommand) show(ctx context.Context, arguments []string) error {
 	return nil
 }
 
-// numbers returns the numbers of the letters with an ID. The number of a letter needs no search.
+// numbers returns the numbers of the letters with an ID. The number of a letter needs no search. No letter has the number 0.
 func (d *dlqCommand) numbers(ctx context.Context, id string) ([]uint64, error) {
-	if number, err := strconv.ParseUint(id, 10, 64); err == nil {
+	if number, err := strconv.ParseUint(id, 10, 64); err == nil && number > 0 {
 		if _, err := d.store.Read(ctx, number); !errors.Is(err, deadletters.ErrNotFound) {
 			return []uint64{number}, err
 		}

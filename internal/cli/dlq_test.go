@@ -200,6 +200,7 @@ func TestDLQProblems(t *testing.T) {
 	requirePart("drop 4 --yes", "dropped 0 letters", "4: no such dead letter")
 	requirePart("drop 4 --dry-run", "would drop 0 letters\nno dead letters", "4: no such dead letter")
 	requirePart("show 4", "", "4: no such dead letter")
+	requirePart("show 0", "", "0: no such dead letter")
 	requirePart("replay 1 --json", `{"action":"replay","dry_run":false,"missing":0,"letters":[{"number":1,"id":"","outcome":"unfit",`+
 		`"error":"it cannot be replayed: it does not say on which subject it was published"}]}`, "letter 1: it cannot be replayed")
 
