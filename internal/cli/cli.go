@@ -117,6 +117,7 @@ func New(p Programs) *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	addCompletions(root)
 	complete(root)
+	rejectUnknownTopics(root)
 	return root
 }
 
@@ -129,19 +130,36 @@ func complete(command *cobra.Command) {
 		command.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	command.Args = func(cmd *cobra.Command, arguments []string) error {
-		if err := check(cmd, arguments); err != nil {
-			if question := didYouMean(cmd, arguments); question != "" {
-				err = fmt.Errorf("%w; %s", err, question)
-			}
-			return usageOf(cmd, err)
-		}
-		return nil
+		return argumentFault(cmd, arguments, check(cmd, arguments))
 	}
 	if !command.Runnable() {
 		command.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	for _, below := range command.Commands() {
 		complete(below)
+	}
+}
+
+// argumentFault returns a fault of the arguments as a usage error, with a suggestion if a command has a similar name.
+func argumentFault(cmd *cobra.Command, arguments []string, fault error) error {
+	if fault == nil {
+		return nil
+	}
+	if question := didYouMean(cmd, arguments); question != "" {
+		fault = fmt.Errorf("%w; %s", fault, question)
+	}
+	return usageOf(cmd, fault)
+}
+
+// rejectUnknownTopics has the command help fail for words that name no command. The library prints the help of the program then.
+func rejectUnknownTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	below(root, "help").Args = func(_ *cobra.Command, words []string) error {
+		topic, rest, err := root.Find(words)
+		if err == nil {
+			err = cobra.NoArgs(topic, rest)
+		}
+		return argumentFault(topic, rest, err)
 	}
 }
 

@@ -121,6 +121,9 @@ var usageFaults = map[string]string{
 	"publish payments text --field novalue":  "novalue",
 	"publish payments text --link ftp://a":   "the worker would refuse this event",
 	"publish payments text --cost 101":       "the worker would refuse this event",
+	"help nosuch":                            `unknown command "nosuch" for "notifier"`,
+	"help stauts":                            "did you mean 'notifier status'?",
+	"help dlq nosuch":                        `unknown command "nosuch" for "notifier dlq"`,
 
 	"why":                                            "which event?",
 	"why evt-1 evt-2 --seq 1":                        "goes with no ID",
@@ -186,6 +189,12 @@ func TestUsageErrors(t *testing.T) {
 	}
 	requireFailure(t, Usage, "check redis", "\nSee 'notifier check --help'")
 	requireFailure(t, Usage, "publish --bogus", "\nSee 'notifier publish --help'")
+}
+
+func TestHelp(t *testing.T) {
+	for line, usage := range map[string]string{"help": "notifier [command]", "help dlq": "notifier dlq [command]", "help dlq show": "notifier dlq show ID"} {
+		testkit.Contains(t, line, mustRun(t, "", strings.Fields(line)...), usage)
+	}
 }
 
 // Wrong settings end each command with status 2. The error names all of them.
