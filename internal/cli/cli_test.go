@@ -121,6 +121,8 @@ var usageFaults = map[string]string{
 	"publish payments text --field novalue":  "novalue",
 	"publish payments text --link ftp://a":   "the worker would refuse this event",
 	"publish payments text --cost 101":       "the worker would refuse this event",
+	"publish payments text --cost 0":         "--cost is below 1",
+	"publish payments text --cost -1":        "--cost is below 1",
 	"help nosuch":                            `unknown command "nosuch" for "notifier"`,
 	"help stauts":                            "did you mean 'notifier status'?",
 	"help dlq nosuch":                        `unknown command "nosuch" for "notifier dlq"`,

@@ -89,7 +89,7 @@ type publishedEvent struct {
 	Fields   map[string]string `json:"fields,omitempty"`
 }
 
-func (p *publisher) checkArguments(_ *cobra.Command, arguments []string) error {
+func (p *publisher) checkArguments(cmd *cobra.Command, arguments []string) error {
 	switch {
 	case p.stdin && len(arguments) > 1:
 		return errors.New("--stdin takes at most a category")
@@ -99,6 +99,8 @@ func (p *publisher) checkArguments(_ *cobra.Command, arguments []string) error {
 		return errors.New("--count is below 1")
 	case p.count > 1 && p.body.ID != "":
 		return errors.New("--count with --id would publish duplicates")
+	case cmd.Flags().Changed("cost") && p.body.Cost < 1: // the body leaves a cost of 0 out
+		return errors.New("--cost is below 1")
 	case len(arguments) > 0:
 		return event.ValidatePath(strings.ToLower(arguments[0])) // as the worker does
 	}
