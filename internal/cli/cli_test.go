@@ -147,6 +147,8 @@ var usageFaults = map[string]string{
 	"dlq drop --all":                                 "standard input is no terminal: confirm with --yes",
 	"limits payments bogus":                          "expected: notifier limits [PATH[@KEY]]",
 	"limits payments..refunds":                       "payments..refunds",
+	"limits global":                                  `"global" is a limit and no path of events; notifier limits without a path shows it`,
+	"limits category@a":                              `"category" is a limit and no path of events`,
 	"limits set":                                     "expected: notifier limits set PATH LIMIT",
 	"limits set payments 1/1h --bogus":               "unknown flag",
 	"limits unset":                                   "expected: notifier limits unset PATH",

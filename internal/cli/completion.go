@@ -135,7 +135,7 @@ func (d deployment) rules() []string {
 // categories returns the categories that have their own limit, used slots or suppressed events.
 func (d deployment) categories() []string {
 	return slices.DeleteFunc(d.rules(), func(word string) bool {
-		return word == limits.LevelGlobal || word == limits.LevelCategory || event.ValidatePath(word) != nil
+		return isLevel(word) || event.ValidatePath(word) != nil
 	})
 }
 

@@ -93,11 +93,17 @@ func onePathAtMost(cmd *cobra.Command, arguments []string) error {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s is taken for a category; %s\n", arguments[0], question)
 		}
 		path, _ := limits.SplitKey(arguments[0])
+		if isLevel(path) {
+			return fmt.Errorf("%q is a limit and no path of events; notifier limits without a path shows it", path)
+		}
 		return event.ValidatePath(path)
 	default:
 		return fmt.Errorf("expected: %s", cmd.UseLine())
 	}
 }
+
+// isLevel reports whether a word names one of the limits that every event has, instead of a path.
+func isLevel(word string) bool { return word == limits.LevelGlobal || word == limits.LevelCategory }
 
 // limitsFlags are the flags of the limits commands.
 type limitsFlags struct {

@@ -102,7 +102,7 @@ func (m *muteCommand) check(cmd *cobra.Command, arguments []string) error {
 		return fmt.Errorf("--for %s is not between 1s and 30d", m.command.lasts)
 	case m.spares != "" && m.spares != string(event.SeverityCritical):
 		return fmt.Errorf("--except %.40s: only critical can be excepted", m.spares)
-	case arguments[0] == limits.LevelGlobal || arguments[0] == limits.LevelCategory:
+	case isLevel(arguments[0]):
 		return fmt.Errorf("%q is a limit and no path of events; '>' mutes all events", arguments[0])
 	case isEverything(arguments[0]) && !m.command.yes:
 		return errors.New("this mutes all events: confirm with --yes")
