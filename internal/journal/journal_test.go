@@ -465,6 +465,10 @@ func TestRealStream(t *testing.T) {
 	if age := time.Since(read.Begins); age < 0 || age > time.Since(begin) {
 		t.Errorf("begin of the journal: got %v, want a time since %v", read.Begins, begin)
 	}
+	for _, q := range []Query{{Category: "orders"}, {Category: "nothing"}, {Since: time.Now().Add(time.Hour)}} {
+		filtered := testkit.Must(reader.Search(t.Context(), []Query{q}, func(int, Entry) {}))(t)[0]
+		testkit.Equal(t, filtered.Begins, read.Begins, "begin of the journal for %+v", q)
+	}
 	unreadable := nats.NewMsg("notify-journal.x")
 	trusted.Mark(unreadable.Header)
 	testkit.Must(js.PublishMsg(t.Context(), unreadable))(t)

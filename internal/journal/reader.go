@@ -93,9 +93,16 @@ type Read struct {
 // Search reads what the stream holds at the time of the call. It calls take for each entry that matches, with the number of its query,
 // roughly in the order of the decisions. It returns a Read for each query.
 func (r Reader) Search(ctx context.Context, queries []Query, take func(query int, e Entry)) ([]Read, error) {
+	begins, err := r.begins(ctx)
+	if err != nil {
+		return nil, err
+	}
 	reads := make([]Read, len(queries))
+	for i := range reads {
+		reads[i].Begins = begins
+	}
 	wanted := linesOf(queries)
-	err := r.each(ctx, queries, func(message jetstream.Msg) {
+	err = r.each(ctx, queries, func(message jetstream.Msg) {
 		metadata, err := message.Metadata()
 		if err != nil {
 			return // not a message of the stream
@@ -113,9 +120,6 @@ func (r Reader) Search(ctx context.Context, queries []Query, take func(query int
 				reads[i].Forged++
 				continue
 			}
-			if reads[i].Begins.IsZero() {
-				reads[i].Begins = metadata.Timestamp
-			}
 			if err != nil {
 				reads[i].Unreadable++
 			}
@@ -132,6 +136,21 @@ func (r Reader) Search(ctx context.Context, queries []Query, take func(query int
 		}
 	})
 	return reads, err
+}
+
+// begins returns when the oldest message of the stream was published. A search does not know that: it reads a part of the stream.
+func (r Reader) begins(ctx context.Context) (time.Time, error) {
+	asking, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	stream, err := r.JetStream.Stream(asking, r.Names.Stream)
+	if err != nil {
+		return time.Time{}, r.explain(err)
+	}
+	state := stream.CachedInfo().State
+	if state.Msgs == 0 {
+		return time.Time{}, nil
+	}
+	return state.FirstTime, nil
 }
 
 // Categories lists the categories in the stream, sorted. With an error, it returns the categories found until then.
@@ -223,7 +242,7 @@ func (r Reader) each(ctx context.Context, queries []Query, take func(jetstream.M
 	for left := consumer.CachedInfo().NumPending; left > 0; {
 		message, err := nextWithin(ctx, messages)
 		if err != nil {
-			return fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
+			return r.explain(err)
 		}
 		take(message)
 		left--
@@ -238,17 +257,22 @@ func (r Reader) each(ctx context.Context, queries []Query, take func(jetstream.M
 // server bounds their number.
 func (r Reader) open(ctx context.Context, config jetstream.OrderedConsumerConfig) (jetstream.Consumer, jetstream.MessagesContext, error) {
 	consumer, err := r.JetStream.OrderedConsumer(ctx, r.Names.Stream, config)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil, fmt.Errorf("%w: stream %q does not exist", ErrNoJournal, r.Names.Stream)
-	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
+		return nil, nil, r.explain(err)
 	}
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(fetchBatch))
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
+		return nil, nil, r.explain(err)
 	}
 	return consumer, messages, nil
+}
+
+// explain names the stream in an error, and turns that of a missing stream into ErrNoJournal.
+func (r Reader) explain(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w: stream %q does not exist", ErrNoJournal, r.Names.Stream)
+	}
+	return fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
 }
 
 // nextWithin waits up to apiTimeout for a message.
