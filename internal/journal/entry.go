@@ -96,9 +96,6 @@ type Entry struct {
 	Instance string `json:"instance,omitempty"` // the worker; stored in the message's header
 }
 
-// Counts is the number of events that the entry is about.
-func (e Entry) Counts() int { return max(1, e.Count) }
-
 // holds reports whether the entry may be about an event of a category.
 func (e Entry) holds(category string) bool {
 	return e.Category == category || e.Below && event.IsBelow(category, e.Category)

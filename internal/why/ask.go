@@ -102,6 +102,7 @@ type asking struct {
 	read    journal.Read
 	counted aggregated
 	totals  map[Total]int // the keys have no Count
+	ended   int           // number of events with an outcome, without those that were counted as waiting
 
 	waiting map[string]int // number of events without an outcome, by Pending.Reason
 	pending []Pending      // the newest events without an outcome
@@ -271,15 +272,22 @@ func (a *asking) take(entry journal.Entry) {
 			return
 		}
 	}
-	if entry.Count > 0 {
-		a.takeCounted(entry)
-	}
-	if entry.Count == 0 || a.question.Title == "" {
-		a.totals[Total{Result: entry.Result, Level: entry.Level, Limit: entry.Limit}] += entry.Counts()
-	}
 	if entry.Count == 0 {
 		a.add(entry)
+		return
 	}
+	a.takeCounted(entry)
+	if a.question.Title == "" {
+		a.totals[totalOf(entry)] += entry.Count
+		if entry.Result.Ends() {
+			a.ended += entry.Count
+		}
+	}
+}
+
+// totalOf returns the total that an entry belongs to, without a count.
+func totalOf(entry journal.Entry) Total {
+	return Total{Result: entry.Result, Level: entry.Level, Limit: entry.Limit}
 }
 
 func (a *asking) takeCounted(entry journal.Entry) {
@@ -308,12 +316,20 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 	return last, last.ID != "" && a.question.Title == "" && a.query.Matches(&last)
 }
 
-// add adds an entry to its event.
+// add adds an entry to its event, and counts it. An event may have several outcomes, such as a dead letter that was replayed: each total counts
+// the event once, and so does the number of events.
 func (a *asking) add(entry journal.Entry) {
 	e := a.events.of(entry.ID, entry.Category, entry.Sequence)
 	e.Title = cmp.Or(e.Title, entry.Title)
 	if e.Stored.IsZero() {
 		e.Stored = entry.Stored
+	}
+	total, ends := totalOf(entry), entry.Result.Ends()
+	if ends && e.waits.event == nil && !e.has(func(earlier journal.Entry) bool { return earlier.Result.Ends() }) {
+		a.ended++
+	}
+	if !ends || !e.has(func(earlier journal.Entry) bool { return totalOf(earlier) == total }) {
+		a.totals[total]++
 	}
 	e.Entries = append(e.Entries, entry)
 	if len(a.events.all) >= 2*keptEvents {
@@ -326,10 +342,9 @@ func (a *asking) tellTotals() {
 	if a.question.single() {
 		return
 	}
+	a.answer.Found += a.ended
 	for total, n := range a.totals {
-		if total.Count = n; total.Result.Ends() {
-			a.answer.Found += n
-		}
+		total.Count = n
 		a.answer.Totals = append(a.answer.Totals, total)
 	}
 	slices.SortFunc(a.answer.Totals, func(x, y Total) int {

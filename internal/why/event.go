@@ -84,7 +84,12 @@ func (e *events) keepOfEach(kept int) {
 
 // isDuplicate reports whether all that is known of an event is that its ID was admitted before.
 func (e *Event) isDuplicate() bool {
-	return len(e.Entries) > 0 && !slices.ContainsFunc(e.Entries, func(entry journal.Entry) bool { return entry.Result != journal.Duplicate })
+	return len(e.Entries) > 0 && !e.has(func(entry journal.Entry) bool { return entry.Result != journal.Duplicate })
+}
+
+// has reports whether one of the entries has a property.
+func (e *Event) has(property func(journal.Entry) bool) bool {
+	return slices.ContainsFunc(e.Entries, property)
 }
 
 // keep keeps so many events.
@@ -179,7 +184,7 @@ func (e *Event) settle() {
 	if e.waits.event != nil && last.Result != "" && (e.waits.event.Reason == "" || !e.waits.event.Since.After(last.Decided)) {
 		e.waits.event = nil
 	}
-	isSplit := slices.ContainsFunc(e.Entries, func(entry journal.Entry) bool { return entry.Result == journal.Split })
+	isSplit := e.has(func(entry journal.Entry) bool { return entry.Result == journal.Split })
 	switch {
 	case e.waits.event != nil && e.waits.event.Reason != "":
 		e.State = StateWaiting
