@@ -27,7 +27,7 @@ var checks = []struct {
 		return nil
 	}, 1, []string{"FAIL  redis", "NOTIFIER_REDIS_PREFIX"}},
 	{"nothing there, nothing to be created", []string{"NATS_PROVISION", "false"}, nil, 1, []string{"FAIL  nats", "NOTIFIER_NATS_PROVISION"}},
-	{"a limit that cannot be reached", []string{"CATEGORY_LIMIT", "200/30m"}, nil, 0, []string{"warn", "NOTIFIER_CATEGORY_LIMIT"}},
+	{"a limit that cannot be reached", []string{"CATEGORY_LIMIT", "200/30m"}, nil, 0, []string{"warn", "limit without effect", "200/30m of category"}},
 }
 
 var (

@@ -146,6 +146,9 @@ func TestDevOnPlainTerminals(t *testing.T) {
 			t.Parallel()
 			s := startDevOnTerminal(t, settings{"HTTP_ADDR": "127.0.0.1:0"}, 80, 200, variable)
 			s.awaitShown(`^.{8} CRITICAL +database FIRING`)
+			if variable == "TERM=dumb" {
+				s.awaitShown(`^totals `)
+			}
 			testkit.Must(s.keyboard.WriteString("\x03"))(t)
 			testkit.Equal(t, s.wait(), 0, "status after Ctrl-C")
 			s.awaitShown(`^all +\d+`)

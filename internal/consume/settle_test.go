@@ -68,6 +68,8 @@ func TestConsumerDeletedWhileSettling(t *testing.T) {
 	f.numbered("payments", events)
 	f.start(func(o *setup) { o.client.Provision = false })
 	f.eventually("it decides", deciding.isOpen)
+	consumer := testkit.Must(f.js.Consumer(t.Context(), testNames.Stream, testNames.Consumer))(t)
+	f.eventually("all are delivered", func() bool { return testkit.Must(consumer.Info(t.Context()))(t).NumAckPending == events })
 	testkit.NoError(t, f.js.DeleteConsumer(t.Context(), testNames.Stream, testNames.Consumer))
 	decided.open()
 

@@ -57,7 +57,7 @@ func Workers(ctx context.Context, conn *nats.Conn, deployment string) ([]Report,
 		}
 		reports = append(reports, report)
 	}
-	slices.SortFunc(reports, func(a, b Report) int { return compareWorkers(a.Worker, b.Worker) })
+	slices.SortStableFunc(reports, func(a, b Report) int { return compareWorkers(a.Worker, b.Worker) })
 	return reports, failed
 }
 

@@ -53,9 +53,10 @@ func (s *Status) merge(reports []Report) {
 	slices.SortFunc(s.Limits, CompareLimits)
 	s.Suppressed = byFirstLevel(slices.Collect(maps.Values(suppressed)))
 	s.addEnds()
-	s.Channels = slices.SortedFunc(maps.Values(channels), func(a, b Channel) int { return strings.Compare(a.Name, b.Name) })
-	s.Budgets = slices.SortedFunc(maps.Values(budgets), func(a, b Budget) int { return strings.Compare(b.Name, a.Name) })
-	s.Minutes = slices.SortedFunc(maps.Values(minutes), func(a, b Minute) int { return a.At.Compare(b.At) })
+	// A stable sort takes half the code in the program.
+	s.Channels = slices.SortedStableFunc(maps.Values(channels), func(a, b Channel) int { return strings.Compare(a.Name, b.Name) })
+	s.Budgets = slices.SortedStableFunc(maps.Values(budgets), func(a, b Budget) int { return strings.Compare(b.Name, a.Name) })
+	s.Minutes = slices.SortedStableFunc(maps.Values(minutes), func(a, b Minute) int { return a.At.Compare(b.At) })
 }
 
 // with merges another worker's report of the limit. All workers share the used slots, and each worker counts its own denials.
@@ -170,7 +171,7 @@ func Mismatches(workers []Worker) []Mismatch {
 			mismatches = append(mismatches, Mismatch{Variable: variable, Values: byValue})
 		}
 	}
-	slices.SortFunc(mismatches, func(a, b Mismatch) int { return strings.Compare(a.Variable, b.Variable) })
+	slices.SortStableFunc(mismatches, func(a, b Mismatch) int { return strings.Compare(a.Variable, b.Variable) })
 	return mismatches
 }
 
