@@ -89,11 +89,20 @@ func decodedOf(e event.Event, err error) *decoded {
 	return of
 }
 
+// fewHeaders is how many headers of a producer's message are left alone. Of more, newMessage keeps those that count: thousands of short
+// headers take many times their bytes in memory.
+const fewHeaders = 32
+
 // newMessage wraps a message that was requested.
 func newMessage(msg *nats.Msg, by *pullRequest, ackWait time.Duration) (*message, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("reading where a message is stored: %w", err)
+	}
+	if !by.inRoom && len(msg.Header) > fewHeaders {
+		messageID := msg.Header[nats.MsgIdHdr]
+		msg.Header = event.Headers(msg.Header)
+		msg.Header[nats.MsgIdHdr] = messageID
 	}
 	at := room.Origin{Stream: meta.Stream, Sequence: meta.Sequence.Stream, Stored: meta.Timestamp}
 	return &message{

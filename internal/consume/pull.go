@@ -23,7 +23,7 @@ import (
 const (
 	firstDemand    = 64
 	smallestDemand = 16
-	largestDemand  = 128
+	largestDemand  = 512
 )
 
 // pollTime is how long the server waits for messages at most before it ends a request. It bounds the duration of a shutdown.

@@ -135,7 +135,7 @@ func eventsOf(name string, messages int) int {
 	switch name {
 	case "sends groups of a thousand alerts":
 		return messages * hostile.AlertsOfGroup
-	case "sends large events behind small ones":
+	case "sends large events behind small ones", "sends many headers behind small events":
 		return messages + hostile.SmallBefore
 	}
 	return messages

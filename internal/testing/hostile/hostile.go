@@ -54,6 +54,7 @@ var Attacks = []Attack{
 	{"floods", 25_000, (*Producer).Flood},
 	{"forges through reply subjects", 3000, (*Producer).ForgeReplies},
 	{"answers requests for messages", 300, (*Producer).Answer},
+	{"sends many headers behind small events", 60, (*Producer).ManyHeaders},
 }
 
 // Stored is how many messages the server took so far, and Refused how many it did not.
@@ -246,6 +247,22 @@ func (p *Producer) Answer(ctx context.Context, n int) error {
 		default:
 			return on(p.Subject, "", "Status", status, "Description", "Consumer Deleted")
 		}
+	})
+}
+
+// ManyHeaders publishes small events, and then events whose headers are as many as the server accepts: each takes much more memory than its
+// bytes.
+func (p *Producer) ManyHeaders(ctx context.Context, n int) error {
+	const names = headersBytes / len("aaaa: \r\n")
+	header := make(nats.Header, names)
+	for i := range names {
+		header[fmt.Sprintf("%04x", i)] = []string{""}
+	}
+	if err := p.Flood(ctx, SmallBefore); err != nil {
+		return err
+	}
+	return p.publish(ctx, n, func(i int) *nats.Msg {
+		return &nats.Msg{Subject: p.Subject, Header: header, Data: []byte(titled(i))}
 	})
 }
 
