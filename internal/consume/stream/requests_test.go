@@ -26,12 +26,11 @@ func (f *fixture) requests(c *Connection) (*Requests, jetstream.Consumer) {
 }
 
 // receive wants the next message to have a body.
-func (f *fixture) receive(r *Requests, want string) *Request {
+func (f *fixture) receive(r *Requests, want string) {
 	f.Helper()
-	m, by, err := r.Receive(requestTime)
+	m, _, err := r.Receive(requestTime)
 	testkit.NoError(f, err)
 	testkit.Equal(f, string(m.Data), want, "body of the next message")
-	return by
 }
 
 // TestRequestsObeyNoHeaders receives messages whose producer gave them the headers of the server's answers. They end no request and change
@@ -97,7 +96,8 @@ func TestLateMessages(t *testing.T) {
 	}
 }
 
-// TestRequestsAfterReconnect loses the connection. The requests before are given up at once, and the next request is answered.
+// TestRequestsAfterReconnect loses the connection. The requests before are given up at once, and the next message comes: the server, which was
+// not restarted, may still answer the first request.
 func TestRequestsAfterReconnect(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -110,7 +110,7 @@ func TestRequestsAfterReconnect(t *testing.T) {
 	testkit.Equal(t, r.Left(), 0, "messages that the server may still send")
 	testkit.Must(f.js.Publish(t.Context(), "notify.payments", []byte("the next")))(t)
 	testkit.NoError(t, r.Ask(consumer, 1, time.Minute))
-	testkit.Equal(t, f.receive(r, "the next").Reconnects, 1, "reconnects before the request")
+	f.receive(r, "the next")
 }
 
 // TestRequestsOfAnAbsentConsumer tells why a request ended.
