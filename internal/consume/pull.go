@@ -110,11 +110,11 @@ func (p *puller) pull(ctx context.Context, from source, consumer func() jetstrea
 			return err
 		}
 		to := consumer()
+		var got received
 		wanted, err := p.ask(ctx, requests, to, demand)
-		if err != nil {
-			return err
+		if err == nil {
+			got, err = p.receive(ctx, requests, from, wanted/2)
 		}
-		got, err := p.receive(ctx, requests, from, wanted/2)
 		demand = nextDemand(demand, got, p.settler.lease)
 		if err != nil {
 			demand = smallestDemand // the server may yet answer this request and the next one
