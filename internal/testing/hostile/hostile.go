@@ -233,7 +233,7 @@ func (p *Producer) EmptyAlerts(ctx context.Context, n int) error {
 }
 
 // headersBytes are nearly as many bytes of headers as the server accepts.
-const headersBytes = 65_000
+const headersBytes = 65_400
 
 // Answer publishes messages with the headers of the server's answers to requests for messages, and messages whose headers leave no place for
 // another header.
