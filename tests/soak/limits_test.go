@@ -184,7 +184,8 @@ func (v *verdict) checkNeedlessDrops() {
 	var needless []string
 	evaluated := 0
 	for id, e := range v.entries {
-		watched := e.Fate == limited && e.Copies == 1 && !e.Settled.IsZero() && e.Category != "soon" && e.Category != "busy"
+		watched := e.Fate == limited && e.Copies == 1 && !e.Settled.IsZero() && e.Category != "soon" && e.Category != "busy" &&
+			e.Category != mutedCategory // a mute drops events while there is room
 		if !watched || len(v.posts[id]) > 0 || evaluated == mostEvaluated || v.journal.root[id] != nil {
 			continue
 		}
