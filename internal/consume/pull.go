@@ -313,11 +313,11 @@ func (p *puller) mayPull(ctx context.Context) error {
 // if allowed. While a cluster elects a leader, nobody knows whether they are gone: the worker asks until the server answers, and is not
 // ready meanwhile.
 func (p *puller) pullFailed(ctx context.Context, consumer jetstream.Consumer, err error) error {
-	gone := errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
-		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 	if errors.Is(err, stream.ErrReconnected) {
 		return nil
 	}
+	gone := errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, jetstream.ErrConsumerNotFound) ||
+		errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 	if !gone {
 		p.logger.Debug("a request for messages ended", "error", err)
 		return p.streams.Connection.Sleep(ctx, 100*time.Millisecond)

@@ -117,12 +117,12 @@ func TestReportAfterTheEnd(t *testing.T) {
 // TestMuteEndsByTheClockOfNATS has a mute whose end no change of live limits shows. The clock of the host does not matter.
 func TestMuteEndsByTheClockOfNATS(t *testing.T) {
 	t.Parallel()
-	for now, want := range map[time.Time]time.Time{
+	for reported, want := range map[time.Time]time.Time{
 		aMute.Until.Add(time.Minute): aMute.Until,
 		aMute.Begin.Add(time.Minute): aMute.Begin.Add(time.Minute),
 	} {
-		r := &Reporter{o: Options{Now: func() time.Time { return now }}}
+		r := &Reporter{o: Options{Now: func() time.Time { return reported }}}
 		d := r.complete(Digest{Mute: &Muted{Mute: aMute, Ended: aMute.Until}}, LimitChanges{})
-		testkit.Equal(t, d.Mute.Ended, want, "end of the mute, reported at %v", now)
+		testkit.Equal(t, d.Mute.Ended, want, "end of the mute, reported at %v", reported)
 	}
 }

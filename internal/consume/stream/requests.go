@@ -125,6 +125,18 @@ func (r *Requests) end(sub *nats.Subscription, request *Request) {
 	r.idle = append(r.idle, sub)
 }
 
+// came records a message of a request. A request that was given up may yet be answered, and expects nothing.
+func (r *Requests) came(sub *nats.Subscription, request *Request) {
+	if request.left == 0 {
+		return
+	}
+	request.left--
+	r.left--
+	if request.left == 0 {
+		r.end(sub, request)
+	}
+}
+
 // Receive waits for the next message. It returns none when a request has ended before all its messages came: err is nil if the server has no more
 // messages now. Otherwise err is the server's reason, or no answer came in the time for which the server keeps a request.
 func (r *Requests) Receive(wait time.Duration) (m *nats.Msg, by *Request, err error) {
@@ -141,14 +153,8 @@ func (r *Requests) Receive(wait time.Duration) (m *nats.Msg, by *Request, err er
 			continue // it is of no use any more
 		}
 		switch isMessage := m.Reply != ""; {
-		case isMessage && by.left > 1:
-			by.left--
-			r.left--
-			return m, by, nil
-		case isMessage && by.left == 1:
-			r.end(m.Sub, by)
-			return m, by, nil
-		case isMessage: // the request was given up, and is being answered
+		case isMessage:
+			r.came(m.Sub, by)
 			return m, by, nil
 		case m.Header.Get("Status") != heartbeat:
 			r.end(m.Sub, by)
