@@ -69,10 +69,12 @@ func oldestOf(deliveries map[string]int64) (oldest string) {
 	return oldest
 }
 
-// of is what a field holds that has not expired.
+// of returns what a field holds; an expired field holds nothing.
 func (p *memoryPairs) of(field string, now int64) (pair memoryPair, there bool) {
-	pair, there = p.byField[field]
-	return pair, there && pair.expires > now
+	if pair = p.byField[field]; pair.expires > now {
+		return pair, true
+	}
+	return memoryPair{}, false
 }
 
 // settle records a delivery that is reported for the first time.

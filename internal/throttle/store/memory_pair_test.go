@@ -48,3 +48,19 @@ func TestMemoryAwaitsDeliveries(t *testing.T) {
 	wantVerdicts(t, decisionsOf(t, m, folding("second", 1).withCost(0)), Folded)
 	testkit.Equal(t, resolve().Opened, "r", "message of the resolved event")
 }
+
+// TestMemoryForgetsExpiredMessages delivers another message of an ID after the pair with the earlier message has expired.
+func TestMemoryForgetsExpiredMessages(t *testing.T) {
+	t.Parallel()
+	clock := testkit.NewClock(func(time.Time) {})
+	settings := pairSettings(t)
+	m := NewMemory(settings, clock.Read, nil)
+	m.KeepPairs()
+	earlier, later := folding("firing", 1), folding("firing", 1)
+	later.Message.Sequence++
+	testkit.NoError(t, finish(t.Context(), m, wantAdmitted(t, m, earlier)...))
+	clock.Advance(max(settings.PairTTL, settings.Retention) + time.Minute)
+	wantAdmitted(t, m, later)
+	underWay := m.pairs.underWay[later.Pair].versions[later.eventKey()]
+	testkit.Equal(t, underWay, later.Message.version(), "version of the event that is being delivered")
+}
