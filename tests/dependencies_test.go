@@ -66,7 +66,7 @@ func TestServersDownAtStart(t *testing.T) {
 			w.awaitUnready("nats is not connected")
 			w.wantReadyGauge(0)
 			wantPostedOnce(t, d.slack.Accepted(), ids...)
-			testkit.AtMost(t, w.logLines(`"level":"WARN"`)+w.logLines(`"level":"ERROR"`), 3, "warnings, one for each server and one for the consumer")
+			testkit.AtMost(t, w.logLines(`"level":"WARN"`)+w.logLines(`"level":"ERROR"`), 4, "warnings, one for each server at the start and two for the end of nats")
 		})
 	}
 }
