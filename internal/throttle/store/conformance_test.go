@@ -255,15 +255,10 @@ func TestConformance(t *testing.T) {
 	genuine := newClient(t, redis.Options{Addr: server.Addr})
 	imitation := miniredis.RunT(t)
 	standIn := newClient(t, redis.Options{Addr: imitation.Addr()})
-	for name, newSubject := range map[string]func(t *testing.T, s Settings) *subject{
-		"memory":    newMemorySubject,
-		"redis":     func(t *testing.T, s Settings) *subject { return newRedisSubject(t, genuine, s) },
-		"evaluated": func(t *testing.T, s Settings) *subject { return newSingleSubject(t, genuine, s) },
-		"functions": func(t *testing.T, s Settings) *subject { return newFunctionsSubject(t, genuine, s) },
-		"miniredis": func(t *testing.T, s Settings) *subject { return newRedisSubject(t, standIn, s) },
-	} {
+	others := slices.Concat(keyConformance, recordConformance, algorithmConformance, guaranteeConformance, changeConformance, shadowConformance, endsConformance(), doubtConformance)
+	run := func(name string, newSubject func(*testing.T, Settings) *subject, cases []conformanceCase) {
 		t.Run(name, func(t *testing.T) {
-			for _, c := range slices.Concat(conformance, keyConformance, recordConformance, algorithmConformance, guaranteeConformance, changeConformance, shadowConformance, endsConformance(), doubtConformance) {
+			for _, c := range cases {
 				t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 					t.Parallel()
 					c.run(newSubject(t, c.settings(t)))
@@ -271,6 +266,12 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
+	run("memory", newMemorySubject, slices.Concat(conformance, others))
+	run("redis", func(t *testing.T, s Settings) *subject { return newRedisSubject(t, genuine, s) }, slices.Concat(conformance, others))
+	// The same scripts, called in other ways and executed by another interpreter.
+	run("evaluated", func(t *testing.T, s Settings) *subject { return newSingleSubject(t, genuine, s) }, conformance)
+	run("functions", func(t *testing.T, s Settings) *subject { return newFunctionsSubject(t, genuine, s) }, conformance)
+	run("miniredis", func(t *testing.T, s Settings) *subject { return newRedisSubject(t, standIn, s) }, conformance)
 }
 
 var (
