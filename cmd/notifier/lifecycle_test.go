@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,9 +34,7 @@ func TestLifecycle(t *testing.T) {
 	step("fourth", errors.New("neither did this"))
 	err := l.stop()
 	testkit.EqualSlices(t, stopped, []string{"fourth", "third", "second", "first"}, "stopped")
-	if !errors.Is(err, errStep) || !strings.Contains(err.Error(), "stopping first: it did not stop") || !strings.Contains(err.Error(), "stopping fourth: ") {
-		t.Errorf("the error is %v, want both, with the names of their steps", err)
-	}
+	testkit.Fails(t, "error", err, errStep, "stopping first: it did not stop", "stopping fourth: ")
 }
 
 // All steps share one deadline. A step that hangs does not keep the others running.
@@ -54,9 +51,7 @@ func TestLifecycleTimeout(t *testing.T) {
 		l.background("a task that hangs", func(context.Context) { <-hang })
 		start := time.Now()
 		err := l.stop()
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "a task that hangs") {
-			t.Errorf("got %v, want the deadline and the name of the task", err)
-		}
+		testkit.Fails(t, "error", err, context.DeadlineExceeded, "a task that hangs")
 		if took := time.Since(start); took != 5*time.Second || !reached {
 			t.Errorf("took %v, the other step was stopped: %t, want 5s and true", took, reached)
 		}

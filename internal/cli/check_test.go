@@ -69,9 +69,7 @@ func TestCheckNamesUnfitServers(t *testing.T) {
 	} {
 		testkit.SetSettings(t, map[string]string{"SINK": "console", "NATS_URL": oldNATS, "REDIS_URL": "redis://" + addr})
 		out, _, err := execute(t.Context(), "", "check")
-		if !errors.Is(err, errReported) {
-			t.Errorf("the error is %v, want %v", err, errReported)
-		}
+		testkit.Fails(t, "error", err, errReported)
 		host := strings.TrimPrefix(oldNATS, "nats://")
 		testkit.Contains(t, "check", out, "FAIL  nats: nats-server 2.11.9 at "+host+" is older than 2.12: the room needs message schedules\n", want)
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -128,9 +127,7 @@ func TestLimitsAdoptOfAnotherState(t *testing.T) {
 	} {
 		inForce(t, redisServer, newer)
 		_, _, err := answered(t, readerFunc(func(p []byte) (int, error) { change(); return copy(p, "y\n"), nil }))
-		if !errors.Is(err, errChangedMeanwhile) {
-			t.Errorf("%s: %v, want that it was changed meanwhile", name, err)
-		}
+		testkit.Fails(t, name, err, errChangedMeanwhile)
 	}
 	redisServer.Kill()
 	requireFailure(t, Failure, "limits adopt --yes", "NOTIFIER_REDIS_URL")

@@ -93,9 +93,8 @@ func TestPublish(t *testing.T) {
 			testkit.EqualSlices(t, stored(t, stream), test.want, "stored messages")
 		})
 	}
-	if _, _, err := execute(testkit.Ended(t), "", "publish", "payments", "text"); err == nil {
-		t.Error("an interrupted publish: got no error")
-	}
+	_, _, err := execute(testkit.Ended(t), "", "publish", "payments", "text")
+	testkit.Fails(t, "an interrupted publish", err, nil)
 	silent, input := io.Pipe()
 	defer func() { _ = input.Close() }()
 	ctx, interrupt := context.WithCancel(t.Context())

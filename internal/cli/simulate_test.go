@@ -182,9 +182,8 @@ func TestSimulateInterrupted(t *testing.T) {
 func TestSimulateFromStream(t *testing.T) {
 	server := servertest.StartNATS(t)
 	testkit.SetSettings(t, map[string]string{"NATS_URL": server.URL, "CATEGORY_LIMIT": "2/1h"})
-	if _, _, err := execute(t.Context(), "", "simulate", "--from-stream"); !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Errorf("without a stream: got %v, want %v", err, jetstream.ErrStreamNotFound)
-	}
+	_, _, err := execute(t.Context(), "", "simulate", "--from-stream")
+	testkit.Fails(t, "without a stream", err, jetstream.ErrStreamNotFound)
 	js := servertest.JetStream(t, server.URL)
 	testkit.Must(js.CreateStream(t.Context(), setup.Names(loadSettings(t)).StreamConfig()))(t)
 	testkit.Must(js.Publish(t.Context(), "notify.payments", []byte("payment")))(t)

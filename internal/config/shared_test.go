@@ -94,9 +94,8 @@ func TestLimitsOfShared(t *testing.T) {
 	testkit.EqualMaps(t, plan.Origins, map[string]limits.Origin{
 		"global": limits.FromEnvironment, "category": limits.FromDefault, "payments": limits.FromEnvironment,
 	}, "origins")
-	if _, err := own.Limits.WithShared(map[string]string{"NOTIFIER_GLOBAL_LIMIT": "lots"}); err == nil {
-		t.Error("got no fault for an unreadable limit")
-	}
+	_, err = own.Limits.WithShared(map[string]string{"NOTIFIER_GLOBAL_LIMIT": "lots"})
+	testkit.Fails(t, "an unreadable limit", err, nil)
 }
 
 // WithShared reads the streams, delays and ages of another worker. It keeps the other settings.
@@ -111,7 +110,6 @@ func TestSettingsOfShared(t *testing.T) {
 		read.Limits.Plan().Global.String(), read.Limits.Shadow, read.Delay.For("a"), read.Delay.For("b.x"), read.Delay.For("c"), read.NATS.Stream,
 		read.Journal.Stream, read.Event.MaxAge, read.Room.Stream, read.NATS.Inbox,
 	}, []any{"50/30m", true, 2 * time.Hour, 90 * time.Minute, time.Duration(0), "EVENTS", "WHY", 36 * time.Hour, "OWN", "_INBOX_own"}, "settings")
-	if _, err := own.WithShared(map[string]string{"NOTIFIER_DELAY": "soon"}); err == nil {
-		t.Error("got no fault for an unreadable delay")
-	}
+	_, err = own.WithShared(map[string]string{"NOTIFIER_DELAY": "soon"})
+	testkit.Fails(t, "an unreadable delay", err, nil)
 }

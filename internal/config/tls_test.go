@@ -30,8 +30,7 @@ func TestTLSClientConfig(t *testing.T) {
 		"key of another":        {CertFile: certificate, KeyFile: otherKey},
 		"certificate without a": {CertFile: certificate},
 	} {
-		if got, err := files.ClientConfig(); err == nil {
-			t.Errorf("%s: got %+v, want an error", name, got)
-		}
+		_, err := files.ClientConfig()
+		testkit.Fails(t, name, err, nil)
 	}
 }

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"testing"
@@ -248,9 +247,8 @@ func TestProberLeaves(t *testing.T) {
 	testkit.Equal(t, <-looked, false, "turn without a second look")
 	testkit.Equal(t, health.turn(t.Context(), other), true, "turn of the waiting delivery")
 	health.leave(prober) // the former prober
-	if _, err := health.misconfiguration(); !errors.Is(err, errScripted) {
-		t.Errorf("fault: got %v, want %v", err, errScripted)
-	}
+	_, err := health.misconfiguration()
+	testkit.Fails(t, "fault", err, errScripted)
 	changed, _ := health.misconfiguration()
 	health.leave(other)
 	if _, err := health.misconfiguration(); err != nil {

@@ -42,12 +42,8 @@ func TestUnfit(t *testing.T) {
 		c := f.newClient(options)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		if err := c.Find(ctx); !errors.Is(err, stream.ErrUnfit) || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("error of Find: got %v, want %v with %q", err, stream.ErrUnfit, test.says)
-		}
-		if err := c.Ready(); err == nil || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("Ready: got %v, want %q", err, test.says)
-		}
+		testkit.Fails(t, "error of Find", c.Find(ctx), stream.ErrUnfit, test.says)
+		testkit.Fails(t, "Ready", c.Ready(), nil, test.says)
 	})
 }
 

@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -107,9 +106,7 @@ func TestStopWithAFullHand(t *testing.T) {
 	ids := f.numbered("payments", events)
 	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {
 		<-ctx.Done()
-		if !errors.Is(context.Cause(ctx), errShutdown) {
-			t.Errorf("cause of the cut: got %v, want %v", context.Cause(ctx), errShutdown)
-		}
+		testkit.Fails(t, "cause of the cut", context.Cause(ctx), errShutdown)
 		return &sink.Error{Class: sink.Unknown, Err: ctx.Err()}
 	}
 	w := f.start(func(o *setup) { o.Shutdown, o.Concurrency = 50*time.Millisecond, 1 })
@@ -165,13 +162,9 @@ func TestClosedConnection(t *testing.T) {
 	f := newFixture(t)
 	w := f.start(nil)
 	w.streams.Connection.Conn.Close()
-	if err := receive(t, "the end of the worker", w.result); !errors.Is(err, stream.ErrClosed) {
-		t.Errorf("error of the worker: got %v, want %v", err, stream.ErrClosed)
-	}
+	testkit.Fails(t, "error of the worker", receive(t, "the end of the worker", w.result), stream.ErrClosed)
 	if w.Ready() == nil {
 		t.Error("Ready without a connection: got no error, want one")
 	}
-	if err := f.newClient(stream.Options{Connection: w.streams.Connection, Logger: f.log.Logger()}).Find(t.Context()); !errors.Is(err, stream.ErrClosed) {
-		t.Errorf("error of Find: got %v, want %v", err, stream.ErrClosed)
-	}
+	testkit.Fails(t, "error of Find", f.newClient(stream.Options{Connection: w.streams.Connection, Logger: f.log.Logger()}).Find(t.Context()), stream.ErrClosed)
 }

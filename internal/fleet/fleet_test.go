@@ -161,9 +161,8 @@ func TestJoinWithoutConnection(t *testing.T) {
 	n := servertest.StartNATS(t)
 	conn := servertest.Connect(t, n.URL)
 	conn.Close()
-	if _, err := Join(conn, Options{Version: "1.0.0", Logger: slog.New(slog.DiscardHandler)}); err == nil {
-		t.Error("got no error of a closed connection")
-	}
+	_, err := Join(conn, Options{Version: "1.0.0", Logger: slog.New(slog.DiscardHandler)})
+	testkit.Fails(t, "a closed connection", err, nil)
 }
 
 // Only instances of the deployment answer with a report.
@@ -194,9 +193,8 @@ func TestReports(t *testing.T) {
 		return nil
 	})
 	asker.Close()
-	if _, err := Ask(t.Context(), asker, "of a test"); err == nil {
-		t.Error("without a connection there is no error")
-	}
+	_, err := Ask(t.Context(), asker, "of a test")
+	testkit.Fails(t, "without a connection", err, nil)
 }
 
 // A report may have as many bytes as NATS takes. An instance that cannot report logs it once, and its answer is an error.

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -16,9 +15,8 @@ import (
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	js, reader, recorder := startServer(t, testkit.NewLog(t))
-	if _, err := reader.Follow(t.Context(), time.Now()); !errors.Is(err, ErrNoJournal) {
-		t.Fatalf("error without a stream: got %v, want %v", err, ErrNoJournal)
-	}
+	_, err := reader.Follow(t.Context(), time.Now())
+	testkit.Fails(t, "error without a stream", err, ErrNoJournal)
 	testkit.NoError(t, names.Provision(t.Context(), js))
 	record := func(first, n int) {
 		recorder.Record("orders", Dropped, "category", n, numbered(first))

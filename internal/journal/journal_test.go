@@ -430,9 +430,7 @@ func TestRealStream(t *testing.T) {
 	log := testkit.NewLog(t)
 	js, reader, recorder := startServer(t, log)
 	_, err := reader.Search(t.Context(), []Query{{}}, nil)
-	if !errors.Is(err, ErrNoJournal) {
-		t.Fatalf("error without a stream: got %v, want %v", err, ErrNoJournal)
-	}
+	testkit.Fails(t, "error without a stream", err, ErrNoJournal)
 
 	begin := time.Now()
 	record := func(category string, first, n int) {

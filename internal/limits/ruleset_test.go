@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -20,12 +19,10 @@ func TestNewRuleset(t *testing.T) {
 		t.Errorf("a shadow of no overrides: %v, %v", rules.Shadow, err)
 	}
 	plan.Guarantees = []Guarantee{{Path: "a", Slots: 50}}
-	if _, err := NewRuleset(plan, parse("global=49/1h"), nil, nil); err == nil {
-		t.Error("limits that cannot keep the guarantees are no fault")
-	}
-	if _, err := NewRuleset(plan, nil, parse("global=49/1h"), nil); err == nil || !strings.Contains(err.Error(), "shadow") {
-		t.Errorf("a shadow that cannot keep the guarantees: %v", err)
-	}
+	_, err := NewRuleset(plan, parse("global=49/1h"), nil, nil)
+	testkit.Fails(t, "limits that cannot keep the guarantees", err, nil)
+	_, err = NewRuleset(plan, nil, parse("global=49/1h"), nil)
+	testkit.Fails(t, "a shadow that cannot keep the guarantees", err, nil, "shadow")
 }
 
 func TestPositions(t *testing.T) {

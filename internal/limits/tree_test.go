@@ -110,9 +110,8 @@ func TestTreeRuleGivenTwice(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"a=1/1h": "limit rules: ", "a@key=1/1h": "of each key: "} {
 		rules := newPlan(t, "none", "none", text).Rules
-		if _, err := NewTree(Plan{Rules: append(rules, rules...)}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s twice: error %v, want one with %q", text, err, want)
-		}
+		_, err := NewTree(Plan{Rules: append(rules, rules...)})
+		testkit.Fails(t, text+" twice", err, nil, want)
 	}
 }
 

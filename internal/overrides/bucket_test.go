@@ -2,7 +2,6 @@ package overrides
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,9 +75,8 @@ func TestStreamThatIsNoBucket(t *testing.T) {
 	_, err := Open(f.context(), f.js, f.options(true))
 	f.wantError(err, jetstream.ErrBadBucket)
 	for _, name := range []string{"", "a.b", "a b", "*"} {
-		if b, err := Open(f.context(), f.js, Options{Name: name, Provision: true, Logger: f.log.Logger()}); err == nil {
-			t.Errorf("bucket %q was opened: %v", name, b)
-		}
+		_, err := Open(f.context(), f.js, Options{Name: name, Provision: true, Logger: f.log.Logger()})
+		testkit.Fails(t, "bucket "+name, err, nil)
 	}
 }
 
@@ -201,9 +199,7 @@ func TestContextEnds(t *testing.T) {
 		"history":  func() error { _, err := b.History(ctx); return err },
 		"rollback": func() error { _, err := b.Rollback(ctx, 1, unchecked); return err },
 	} {
-		if err := call(); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: got error %v, want %v", what, err, context.Canceled)
-		}
+		testkit.Fails(t, what, call(), context.Canceled)
 	}
 	f.load(b)
 	testkit.Equal(t, b.source.js.Conn().NumSubscriptions(), before, "subscriptions")

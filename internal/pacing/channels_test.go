@@ -1,7 +1,6 @@
 package pacing
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -36,8 +35,6 @@ func TestChannels(t *testing.T) {
 	isAvailable = false
 	_, err := second.ID(t.Context(), "#a")
 	for _, err := range []error{err, second.Note(t.Context(), "#a", "C0000001")} {
-		if !errors.Is(err, script.ErrUnavailable) {
-			t.Errorf("without redis: got %v, want %v", err, script.ErrUnavailable)
-		}
+		testkit.Fails(t, "without redis", err, script.ErrUnavailable)
 	}
 }

@@ -164,9 +164,7 @@ func TestLookUps(t *testing.T) {
 	var callers sync.WaitGroup
 	for _, i := range []*instance{first, first, first, second, second} {
 		callers.Go(func() {
-			if err := i.AwaitLookUp(waiting); !errors.Is(err, context.Canceled) {
-				t.Errorf("a caller that leaves: got %v, want that it was cancelled", err)
-			}
+			testkit.Fails(t, "a caller that leaves", i.AwaitLookUp(waiting), context.Canceled)
 		})
 	}
 	testkit.Eventually(t, "each instance has reserved a look-up", func() bool { return server.CLI("ZCARD", key("lookups")) == "4" })
@@ -181,9 +179,7 @@ func TestLookUps(t *testing.T) {
 	ended, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	for range 2 { // while it waits, and before
-		if err := first.AwaitLookUp(ended); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("without redis: got %v, want %v", err, context.DeadlineExceeded)
-		}
+		testkit.Fails(t, "without redis", first.AwaitLookUp(ended), context.DeadlineExceeded)
 	}
 }
 

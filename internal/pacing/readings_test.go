@@ -155,9 +155,7 @@ func TestReadingsWithoutRedis(t *testing.T) {
 	unavailable := *r.Readings
 	unavailable.available = func() bool { return false }
 	_, _, err := unavailable.Of("C1").Await(t.Context(), asking(1, 0))
-	if !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("got %v, want %v", err, script.ErrUnavailable)
-	}
+	testkit.Fails(t, "error", err, script.ErrUnavailable)
 	for _, odd := range []string{"9 0 1 name", "99999999999999999999 0 1"} {
 		r.server.CLI("SET", key("read:C1"), odd)
 		if posts, answered, err := r.Of("C1").Await(t.Context(), asking(1, 0)); err == nil || posts != nil || answered != 0 {
@@ -167,7 +165,5 @@ func TestReadingsWithoutRedis(t *testing.T) {
 	r.server.CLI("SET", key("read:C1"), "odd")
 	r.claimed(t.Context(), 0)
 	_, _, err = r.Of("C1").Await(testkit.Ended(t), asking(1, 0))
-	if err == nil {
-		t.Error("with an ended context: no error")
-	}
+	testkit.Fails(t, "with an ended context", err, nil)
 }

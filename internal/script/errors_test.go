@@ -73,9 +73,7 @@ func TestClassify(t *testing.T) {
 		"ERR Could not find scripting engine 'lua'", "ERR Engine 'LUA' not found",
 		"ERR unknown command `evalsha`, with args beginning with: `x`, ", "ERR unknown command 'evalsha', with args beginning with: 'x' ",
 	} {
-		if err := classify("trying", explainLack(reply)); !errors.Is(err, ErrForbidden) || !strings.Contains(err.Error(), "libvalkeylua.so") {
-			t.Errorf("%q: got %v, want %v and the module to load", reply, err, ErrForbidden)
-		}
+		testkit.Fails(t, string(reply), classify("trying", explainLack(reply)), ErrForbidden, "libvalkeylua.so")
 	}
 	if err := explainLack(io.EOF); err != io.EOF { //nolint:errorlint // explainLack returns it unchanged
 		t.Errorf("got %v, want %v unchanged", err, io.EOF)

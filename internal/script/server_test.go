@@ -45,7 +45,5 @@ func TestCheckServer(t *testing.T) {
 		}
 	}
 	server.Kill()
-	if err := newRunner(t, server.Addr, script.Eval).CheckServer(t.Context()); !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("error %v, want %v", err, script.ErrUnavailable)
-	}
+	testkit.Fails(t, "error", newRunner(t, server.Addr, script.Eval).CheckServer(t.Context()), script.ErrUnavailable)
 }

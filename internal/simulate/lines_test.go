@@ -88,16 +88,14 @@ func (f failing) Write([]byte) (int, error) { return 0, f.error }
 func TestReadLinesEnds(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	if _, err := ReadLines(t.Context(), failing{broken}, decoder, unwatched); !errors.Is(err, broken) {
-		t.Errorf("an input that fails: got %v, want %v", err, broken)
-	}
+	_, err := ReadLines(t.Context(), failing{broken}, decoder, unwatched)
+	testkit.Fails(t, "an input that fails", err, broken)
 	tooLong := bytes.NewReader(bytes.Repeat([]byte("x"), maxLine+1))
-	if _, err := ReadLines(t.Context(), tooLong, decoder, unwatched); !errors.Is(err, bufio.ErrTooLong) {
-		t.Errorf("a line without end: got %v, want %v", err, bufio.ErrTooLong)
-	}
+	_, err = ReadLines(t.Context(), tooLong, decoder, unwatched)
+	testkit.Fails(t, "a line without end", err, bufio.ErrTooLong)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	text, told := strings.Repeat("\n", 3*progressEvery), int64(0)
-	_, err := ReadLines(ctx, strings.NewReader(text), decoder, func(done, total int64) {
+	_, err = ReadLines(ctx, strings.NewReader(text), decoder, func(done, total int64) {
 		told = done
 		cancel(broken)
 	})

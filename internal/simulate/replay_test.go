@@ -138,9 +138,8 @@ func TestReplayEnds(t *testing.T) {
 	h := readLines(t, strings.Repeat(lineAt(0, "a", ""), progressEvery)+lineAt(1, "a", "")+lineAt(2, "a", ""))
 	broken := errors.New("broken")
 	fails := evaluatorFunc(func([]Event) ([]Verdict, error) { return nil, broken })
-	if _, err := h.Replay(t.Context(), fails, unwatched); !errors.Is(err, broken) {
-		t.Errorf("an evaluator that fails: got %v, want %v", err, broken)
-	}
+	_, err := h.Replay(t.Context(), fails, unwatched)
+	testkit.Fails(t, "an evaluator that fails", err, broken)
 
 	asked := 0
 	counts := evaluatorFunc(func(events []Event) ([]Verdict, error) {
@@ -148,7 +147,7 @@ func TestReplayEnds(t *testing.T) {
 		return make([]Verdict, len(events)), nil
 	})
 	ctx, cancel := context.WithCancelCause(t.Context())
-	_, err := h.Replay(ctx, counts, func(done, total int64) {
+	_, err = h.Replay(ctx, counts, func(done, total int64) {
 		if done != progressEvery || total != progressEvery+2 {
 			t.Errorf("progress: got %d of %d, want %d of %d", done, total, progressEvery, progressEvery+2)
 		}

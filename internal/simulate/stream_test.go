@@ -190,11 +190,8 @@ func TestReadStreamEnds(t *testing.T) {
 		}
 		cancel(stopped)
 	})
-	if !errors.Is(err, stopped) {
-		t.Errorf("end of the context: got %v, want %v", err, stopped)
-	}
+	testkit.Fails(t, "end of the context", err, stopped)
 	testkit.NoError(t, js.DeleteStream(t.Context(), "EVENTS"))
-	if _, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Errorf("without a stream: got %v, want %v", err, jetstream.ErrStreamNotFound)
-	}
+	_, err = ReadStream(t.Context(), js, "EVENTS", decoder, unwatched)
+	testkit.Fails(t, "without a stream", err, jetstream.ErrStreamNotFound)
 }

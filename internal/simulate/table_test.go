@@ -119,8 +119,6 @@ func TestTableCannotBePrinted(t *testing.T) {
 	t.Parallel()
 	full := failing{errors.New("disk is full")}
 	for what, err := range map[string]error{"table": WriteTable(full, sample, 0), "comparison": WriteComparison(full, sample, sample, 0)} {
-		if !errors.Is(err, full.error) {
-			t.Errorf("%s: got %v, want %v", what, err, full.error)
-		}
+		testkit.Fails(t, what, err, full.error)
 	}
 }

@@ -121,14 +121,12 @@ func TestAdminTakenPort(t *testing.T) {
 
 	o := options()
 	o.Addr = taken.Addr().String()
-	if _, err := telemetry.ListenAdmin(t.Context(), o); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), o.Addr) {
-		t.Errorf("Listen: got %v, want %v with the address", err, syscall.EADDRINUSE)
-	}
+	_, err := telemetry.ListenAdmin(t.Context(), o)
+	testkit.Fails(t, "Listen", err, syscall.EADDRINUSE, o.Addr)
 
 	o.Addr = "127.0.0.1"
-	if _, err := telemetry.ListenAdmin(t.Context(), o); err == nil {
-		t.Errorf("an address without a port: got no error of %s", o.Addr)
-	}
+	_, err = telemetry.ListenAdmin(t.Context(), o)
+	testkit.Fails(t, "an address without a port", err, nil)
 }
 
 func TestAdminShutdownWithoutServe(t *testing.T) {
@@ -173,9 +171,7 @@ func TestAdminShutdownDeadline(t *testing.T) {
 		}
 	})
 	<-asked
-	if err := admin.Shutdown(testkit.Ended(t)); !errors.Is(err, context.Canceled) {
-		t.Errorf("Shutdown: got %v, want %v", err, context.Canceled)
-	}
+	testkit.Fails(t, "Shutdown", admin.Shutdown(testkit.Ended(t)), context.Canceled)
 	close(release)
 	all.Wait()
 }

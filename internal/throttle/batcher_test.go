@@ -55,9 +55,8 @@ func TestBatcherErrorIsEverybodys(t *testing.T) {
 	var work sync.WaitGroup
 	for range 20 {
 		work.Go(func() {
-			if _, err := b.do(t.Context(), 1); !errors.Is(err, broken) {
-				t.Errorf("got error %v, want %v", err, broken)
-			}
+			_, err := b.do(t.Context(), 1)
+			testkit.Fails(t, "error", err, broken)
 		})
 	}
 	work.Wait()
@@ -81,9 +80,7 @@ func TestBatcherCancelledWaitLeavesTheCallAlone(t *testing.T) {
 		}()
 		synctest.Wait()
 		cancel(stopped)
-		if err := <-result; !errors.Is(err, stopped) {
-			t.Errorf("got error %v, want %v", err, stopped)
-		}
+		testkit.Fails(t, "error", <-result, stopped)
 		close(release)
 		synctest.Wait()
 		testkit.Equal(t, done, true, "the call outlives the wait")

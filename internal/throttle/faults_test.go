@@ -159,9 +159,7 @@ func startBusy(t *testing.T) faulty {
 		},
 		func() {
 			server.CLI("SCRIPT", "KILL")
-			if err := <-ended; err == nil || !strings.Contains(err.Error(), "killed") {
-				t.Errorf("the script ended with %v", err)
-			}
+			testkit.Fails(t, "the script", <-ended, nil, "killed")
 		},
 	}
 }

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -30,9 +29,7 @@ func TestLimiterWithoutRightsOfFunctions(t *testing.T) {
 	limiter.logs.Want(t, "redis refuses this worker")
 	_, err := limiter.Decide(t.Context(), several(1, "e", "a"))
 	for _, err := range []error{err, limiter.Ready()} {
-		if !errors.Is(err, script.ErrUnavailable) || !strings.Contains(err.Error(), "lacks the right +function|load ") {
-			t.Errorf("error %v, want %v that names the right", err, script.ErrUnavailable)
-		}
+		testkit.Fails(t, "error", err, script.ErrUnavailable, "lacks the right +function|load ")
 	}
 }
 

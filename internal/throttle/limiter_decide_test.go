@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -62,9 +60,7 @@ func TestLimiterDecidesByLimitsAndPairs(t *testing.T) {
 	testkit.Equal(t, check(" 1", store.Admitted, store.Admitted, store.Unpaired, store.Admitted, store.Unknown)[0].Opened, "r", "receipt")
 	limiter.loseAndAct()
 	decisions := check(" 3", store.Deferred, store.Admitted, store.Deferred, store.Admitted, store.Unknown)
-	if !errors.Is(decisions[0].Err, script.ErrUnavailable) {
-		t.Errorf("deferred because of %v", decisions[0].Err)
-	}
+	testkit.Fails(t, "the deferred decision", decisions[0].Err, script.ErrUnavailable)
 }
 
 // TestLeaveRoom ends a stay before its time.

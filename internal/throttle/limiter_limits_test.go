@@ -170,9 +170,7 @@ func (k *limiterKit) wantBehind() {
 	}
 	ended, cancel := context.WithCancel(k.t.Context())
 	cancel()
-	if err := k.Await(ended); !errors.Is(err, context.Canceled) {
-		k.t.Errorf("with outdated limits the wait ended with %v, want %v", err, context.Canceled)
-	}
+	testkit.Fails(k.t, "the wait with outdated limits", k.Await(ended), context.Canceled)
 }
 
 // outlast makes the limiter outdated for longer than behindAtMost.
@@ -259,9 +257,7 @@ func TestLimiterIsBehindFromTheStart(t *testing.T) {
 	limiter.run()
 	limiter.until(answering)
 	limiter.wantBehind()
-	if err := limiter.Ready(); !errors.Is(err, script.ErrStale) || !strings.Contains(err.Error(), "not read yet") {
-		t.Errorf("ready: %v, want that newer limits are in force", err)
-	}
+	testkit.Fails(t, "ready", limiter.Ready(), script.ErrStale, "not read yet")
 	close(known)
 	limiter.await()
 	limiter.wantReady(nil)

@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -12,7 +13,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -28,9 +28,8 @@ func TestLimiterHolds(t *testing.T) {
 	go func() { waiting <- limiter.Await(ctx) }()
 	mixed := append(resolving(aboutDisk("resolved")), request("limited", "a"))
 	for _, requests := range [][]store.Request{several(5, "e", "a"), mixed, mixed[:1]} {
-		if _, err := limiter.Decide(t.Context(), requests); !errors.Is(err, script.ErrUnavailable) {
-			t.Errorf("%d events: error %v, want %v", len(requests), err, script.ErrUnavailable)
-		}
+		_, err := limiter.Decide(t.Context(), requests)
+		testkit.Fails(t, fmt.Sprintf("%d events", len(requests)), err, script.ErrUnavailable)
 	}
 	select {
 	case err := <-waiting:
@@ -60,15 +59,12 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 	cancelled, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("stopped")
 	cancel(stopped)
-	if err := limiter.Await(cancelled); !errors.Is(err, stopped) {
-		t.Errorf("cancelled wait: got error %v, want %v", err, stopped)
-	}
+	testkit.Fails(t, "cancelled wait", limiter.Await(cancelled), stopped)
 	server.Restart()
 	limiter.await()
 	limiter.one(store.Admitted, request("e", "a"))
-	if _, err := limiter.Decide(cancelled, []store.Request{request("f", "a")}); !errors.Is(err, stopped) {
-		t.Errorf("cancelled decision: got error %v, want %v", err, stopped)
-	}
+	_, err := limiter.Decide(cancelled, []store.Request{request("f", "a")})
+	testkit.Fails(t, "cancelled decision", err, stopped)
 	limiter.logs.Want(t, "cannot reach Redis yet", "redis answers")
 }
 
@@ -199,9 +195,8 @@ func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	proxy.DropReplies(true)
 	attempted := request("g", "a")
 	attempted.Attempted = true
-	if _, err := limiter.Decide(t.Context(), []store.Request{request("f", "a"), attempted}); !errors.Is(err, script.ErrUnavailable) {
-		t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
-	}
+	_, err := limiter.Decide(t.Context(), []store.Request{request("f", "a"), attempted})
+	testkit.Fails(t, "error", err, script.ErrUnavailable)
 	limiter.until(acting)
 	grant.Finish(t.Context(), "")
 	proxy.DropReplies(false)

@@ -71,9 +71,7 @@ func TestLimiterDisclaims(t *testing.T) {
 		}
 		return limiter.asker.askOnce(ctx, nonce, group)
 	}, script.ErrRefused)
-	if !errors.Is(err, script.ErrUnavailable) {
-		t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
-	}
+	testkit.Fails(t, "error", err, script.ErrUnavailable)
 	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
 	if answer := limiter.decide(request("e", "a"))[0]; answer.Verdict != store.Reclaimed || answer.InDoubt {
 		t.Errorf("got %+v, want %s without doubt", answer, store.Reclaimed)

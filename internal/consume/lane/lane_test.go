@@ -2,7 +2,6 @@ package lane
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -87,9 +86,8 @@ func TestLaneIsBounded(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := l.AwaitFree(ended, "C1"); !errors.Is(err, context.Canceled) {
-		t.Errorf("waiting for a full lane: got %v, want %v", err, context.Canceled)
-	}
+	_, err := l.AwaitFree(ended, "C1")
+	testkit.Fails(t, "waiting for a full lane", err, context.Canceled)
 	requireEnters(fresh, false, "a fresh event at the bound")
 	stored := l.Store("C1")
 	places[0].Leave()

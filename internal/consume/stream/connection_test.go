@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -46,9 +45,7 @@ func TestConnectWaits(t *testing.T) {
 	f.server.Kill()
 	c := f.connect(ConnectOptions{URL: f.server.URL})
 	f.eventually("the log says that it is unavailable", func() bool { return len(f.log.Lines("cannot reach nats")) > 0 })
-	if err := c.Failure(); err == nil {
-		t.Error("Failure: got nil, want the reason")
-	}
+	testkit.Fails(t, "Failure", c.Failure(), nil)
 	f.server.Restart()
 	f.eventually("it is connected", c.Conn.IsConnected)
 	f.eventually("the log says so", func() bool { return len(f.log.Lines("nats is connected")) > 0 })
@@ -112,9 +109,7 @@ func TestDenialIsNamed(t *testing.T) {
 	go func() { prepared <- client.Find(ctx) }()
 	f.eventually("the probe names it", func() bool { err := client.Ready(); return err != nil && strings.Contains(err.Error(), info) })
 	cancel()
-	if err := <-prepared; !errors.Is(err, context.Canceled) {
-		t.Errorf("error of Find: got %v, want %v", err, context.Canceled)
-	}
+	testkit.Fails(t, "error of Find", <-prepared, context.Canceled)
 	if lines := f.log.Lines("nats permission is missing"); len(lines) != 1 || !strings.Contains(lines[0], info) {
 		t.Errorf("lines: got %q, want one with %s", lines, info)
 	}

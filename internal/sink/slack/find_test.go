@@ -95,9 +95,8 @@ func TestFindWaits(t *testing.T) {
 	s := newTestSlack(t, o)
 	lost(t, s, server, named(hello), slacktest.Reset())
 	wantPresence(t, s, doubtful(named(hello)), sink.Present)
-	if _, err := s.Find(testkit.Ended(t), doubtful(named(hello))); !errors.Is(err, context.Canceled) {
-		t.Errorf("with an ended context: got %v, want that it was cancelled", err)
-	}
+	_, err := s.Find(testkit.Ended(t), doubtful(named(hello)))
+	testkit.Fails(t, "with an ended context", err, context.Canceled)
 }
 
 // TestFindReply finds a reply in its thread, and in the channel if the message was gone when it was posted.
@@ -457,9 +456,8 @@ func TestFindTogether(t *testing.T) {
 	testkit.Eventually(t, "the first look-up is under way", func() bool { return server.Calls(slacktest.MethodHistory) == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := s.Find(ctx, doubtful(named(hello))); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a caller that leaves: got %v, want its deadline", err)
-	}
+	_, err := s.Find(ctx, doubtful(named(hello)))
+	testkit.Fails(t, "a caller that leaves", err, context.DeadlineExceeded)
 	close(release)
 	all.Wait()
 	if calls := server.Calls(slacktest.MethodHistory); calls > 3 {

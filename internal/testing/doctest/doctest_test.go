@@ -27,9 +27,8 @@ func TestBadBlocks(t *testing.T) {
 		"```sh\nx\n", "```output\nx\n```\n", "```sh not run: why\nx\n```\n```output\nx\n```\n", "```sh\nx\n```\n```output status x\nx\n```\n",
 		"```sh\nx\n```\n```output not run: why\nx\n```\n", "```json\n{}\n```\n```output\nx\n```\n",
 	} {
-		if blocks, err := Blocks(page); err == nil {
-			t.Errorf("%q: no error, and the blocks %+v", page, blocks)
-		}
+		_, err := Blocks(page)
+		testkit.Fails(t, page, err, nil)
 	}
 }
 

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -45,5 +46,18 @@ func EqualDeeply[T any](t Test, got, want T, format string, arguments ...any) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {
 		differ(t, got, want, format, arguments...)
+	}
+}
+
+// Fails wants an error. One of its causes is the given one, unless that is nil, and its text has each part. The first argument says what fails.
+func Fails(t Test, what string, err, cause error, says ...string) {
+	t.Helper()
+	switch {
+	case err == nil:
+		t.Errorf("%s: got no error", what)
+	case cause != nil && !errors.Is(err, cause):
+		t.Errorf("%s: got the error %v, want %v", what, err, cause)
+	default:
+		Contains(t, what, err.Error(), says...)
 	}
 }

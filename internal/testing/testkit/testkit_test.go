@@ -3,6 +3,7 @@ package testkit
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -48,9 +49,12 @@ func TestFailures(t *testing.T) {
 	EqualMaps(fails, map[string]int{"a": 1}, map[string]int{"a": 2}, "counts")
 	AtMost(fails, 3, 2, "number")
 	EqualDeeply(fails, []*int{new(int)}, []*int{nil}, "numbers")
+	Fails(fails, "success", nil, nil)
+	Fails(fails, "cause", errNotYet, io.EOF)
+	Fails(fails, "text", errNotYet, errNotYet, "holds")
 	l.Want(fails, "absent")
 	l.WantCount(fails, 1, "absent")
-	Equal(t, len(fails.failures), 7, "failures %q", fails.failures)
+	Equal(t, len(fails.failures), 10, "failures %q", fails.failures)
 }
 
 // TestDifferences compares long values: a failure has the lines that differ, and a few lines around them.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -77,9 +76,8 @@ func TestDecodeReplyOfAnotherForm(t *testing.T) {
 		"answer 2 of 1":         list(int64(1), list(), numbers(1, 0, 1), int64(2), int64(1)),
 		"a number of an answer": list(int64(1), list(), numbers(1, 0, 1), "1", int64(1)),
 	} {
-		if result, err := call.decode(reply); !errors.Is(err, script.ErrReply) {
-			t.Errorf("%s: got %+v, error %v, want %v", name, result, err, script.ErrReply)
-		}
+		_, err := call.decode(reply)
+		testkit.Fails(t, name, err, script.ErrReply)
 	}
 }
 
@@ -104,9 +102,7 @@ func FuzzReply(f *testing.F) {
 		call := replyCall(t, forward)
 		result, err := call.decode(redisValues(values))
 		if err != nil {
-			if !errors.Is(err, script.ErrReply) {
-				t.Fatalf("got error %v, want %v", err, script.ErrReply)
-			}
+			testkit.Fails(t, "error", err, script.ErrReply)
 			return
 		}
 		if len(result.Decisions) != len(call.requests) {

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestServerWithoutFunctions uses a server without the command FUNCTION, as before Redis 7.
@@ -21,9 +22,7 @@ func TestServerWithoutFunctions(t *testing.T) {
 	r := newRedisBy(client, "none", script.Functions, scriptSettings(t))
 	_, err := r.Decide(t.Context(), nil)
 	for _, err := range []error{err, r.SelfTest(t.Context(), pacing.SelfTest)} {
-		if !errors.Is(err, script.ErrForbidden) || !strings.Contains(err.Error(), "Redis 7") {
-			t.Errorf("error %v, want %v that names the version", err, script.ErrForbidden)
-		}
+		testkit.Fails(t, "error", err, script.ErrForbidden, "Redis 7")
 	}
 }
 

@@ -295,9 +295,8 @@ func TestNewerLimitsAreKnownFromADenial(t *testing.T) {
 	older.Adopt(limits.Ruleset{Tree: settings.Tree, Position: limits.Position{Generation: 1, Revision: 1}})
 	newer.Adopt(limits.Ruleset{Tree: newTree(t, "0/1h", "none", ""), Position: limits.Position{Generation: 1, Revision: 2}})
 	wantVerdicts(t, decisionsOf(t, newer, request("event", "a")), ExceedsCapacity)
-	if _, err := older.Decide(t.Context(), []Request{request("event", "a")}); !errors.Is(err, script.ErrStale) {
-		t.Fatalf("error %v, want %v", err, script.ErrStale)
-	}
+	_, err := older.Decide(t.Context(), []Request{request("event", "a")})
+	testkit.Fails(t, "error", err, script.ErrStale)
 	scripttest.WantExpiries(t, client)
 }
 
@@ -340,9 +339,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 	wantInForce(older, true)
 	scripttest.WantExpiries(t, client)
 	wantVerdicts(t, decisionsOf(t, first, request("b", "a"), request("c", "a")), Admitted, Denied)
-	if err := instance(limits.Position{Generation: older.Generation, Revision: 1}).Compare(t.Context()); !errors.Is(err, script.ErrStale) {
-		t.Errorf("a state before the one in force: got error %v, want %v", err, script.ErrStale)
-	}
+	testkit.Fails(t, "a state before the one in force", instance(limits.Position{Generation: older.Generation, Revision: 1}).Compare(t.Context()), script.ErrStale)
 
 	server.CLI("del", "{put}:limits")
 	put(false, newer, older)
@@ -355,14 +352,11 @@ func TestLimitsInForceThatCannotBeRead(t *testing.T) {
 	server, client := startRedis(t)
 	first := newRedis(client, "put", Settings{Tree: newTree(t, "2/1h", "none", "")})
 	server.CLI("lpush", "{put}:limits", "x")
-	if _, err := first.Positions.PutInForce(t.Context(), limits.Position{}, limits.Position{Generation: 1, Revision: 1}); !errors.Is(err, script.ErrRefused) {
-		t.Errorf("put in force instead of a list: %v", err)
-	}
-	if _, _, err := first.Positions.InForce(t.Context()); !errors.Is(err, script.ErrRefused) {
-		t.Errorf("asked for what a list says: %v", err)
-	}
+	_, err := first.Positions.PutInForce(t.Context(), limits.Position{}, limits.Position{Generation: 1, Revision: 1})
+	testkit.Fails(t, "put in force instead of a list", err, script.ErrRefused)
+	_, _, err = first.Positions.InForce(t.Context())
+	testkit.Fails(t, "asked for what a list says", err, script.ErrRefused)
 	server.Kill()
-	if _, _, err := first.Positions.InForce(t.Context()); !errors.Is(err, script.ErrUnavailable) {
-		t.Errorf("asked without a server: %v", err)
-	}
+	_, _, err = first.Positions.InForce(t.Context())
+	testkit.Fails(t, "asked without a server", err, script.ErrUnavailable)
 }

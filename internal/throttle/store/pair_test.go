@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -445,9 +444,8 @@ func TestDecodeResolutions(t *testing.T) {
 		{int64(1), int64(1), "1", "r"}, {int64(1), int64(1), int64(1), int64(1)}, {int64(1), int64(Denied), int64(1), ""},
 		{int64(1), int64(1), int64(1), "r", "more"},
 	} {
-		if resolutions, err := decodeResolutions(reply, events); !errors.Is(err, script.ErrReply) {
-			t.Errorf("%v: got %+v, error %v, want %v", reply, resolutions, err, script.ErrReply)
-		}
+		_, err := decodeResolutions(reply, events)
+		testkit.Fails(t, fmt.Sprint(reply), err, script.ErrReply)
 	}
 }
 

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // TestPlans plans returns at times before now, because the look-up uses the server's own clock. One call looks up events of several rooms.
@@ -42,7 +42,6 @@ func TestPlans(t *testing.T) {
 	want("e3", true, 21*time.Minute)
 
 	server.CLI("SET", k.d.keys.room("a"), "text")
-	if _, err := k.Queues.Plans(t.Context(), []Request{request("e1", "a")}); !errors.Is(err, script.ErrRefused) {
-		t.Errorf("of a key of the wrong type: %v", err)
-	}
+	_, err := k.Queues.Plans(t.Context(), []Request{request("e1", "a")})
+	testkit.Fails(t, "of a key of the wrong type", err, script.ErrRefused)
 }

@@ -40,9 +40,7 @@ func TestSelfTestFindsAMissingRight(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			client := scripttest.SetUser(t, server, "without-"+command, scripttest.Without(scripttest.Rights(), command))
 			err := newStore(t, client, script.Eval).SelfTest(t.Context(), pacing.SelfTest, summary.SelfTest)
-			if !errors.Is(err, script.ErrRefused) {
-				t.Fatalf("a self-test without %s: %v", command, err)
-			}
+			testkit.Fails(t, fmt.Sprintf("a self-test without %s", command), err, script.ErrRefused)
 			server.CLI("SCRIPT", "FLUSH", "SYNC") // so that each self-test needs eval
 		})
 	}

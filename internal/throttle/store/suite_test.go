@@ -234,8 +234,6 @@ func TestMissingRightToForget(t *testing.T) {
 	before := scripttest.Contents(t, admin)
 	client := scripttest.SetUser(t, server, "without-zrem", scripttest.Without(scripttest.Rights(), "zrem"))
 	err := decide(t.Context(), newRedis(client, scripttest.UserPrefix, scriptSettings(t)), request("forgotten", scriptPath).withCost(2))
-	if !errors.Is(err, script.ErrRefused) {
-		t.Errorf("error %v, want %v", err, script.ErrRefused)
-	}
+	testkit.Fails(t, "error", err, script.ErrRefused)
 	scripttest.WantUnchanged(t, admin, before)
 }

@@ -70,9 +70,7 @@ func TestRunner(t *testing.T) {
 		{name: testNotBuilt, file: "half.go", old: "n / 2", new: "n / 3", test: "./none -run TestHalf"},
 	}
 	var report, progress strings.Builder
-	if err := r.tryAll(t.Context(), mutants, &report, &progress); !errors.Is(err, errNotCaught) {
-		t.Errorf("a surviving mutant: got %v, want %v", err, errNotCaught)
-	}
+	testkit.Fails(t, "a surviving mutant", r.tryAll(t.Context(), mutants, &report, &progress), errNotCaught)
 	var verdicts, wanted []string
 	for line := range strings.Lines(progress.String()) {
 		if !strings.HasPrefix(line, "    ") { // the output behind a verdict
@@ -92,9 +90,8 @@ func TestRunner(t *testing.T) {
 		testkit.Equal(t, testkit.Text(t, filepath.Join(folder, name)), text, "content of %s", name)
 	}
 	testkit.NoError(t, r.close())
-	if _, err := os.Stat(r.work); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v, want no folder after close", err)
-	}
+	_, err := os.Stat(r.work)
+	testkit.Fails(t, "the folder after close", err, os.ErrNotExist)
 }
 
 func TestChoose(t *testing.T) {

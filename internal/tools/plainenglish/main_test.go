@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,9 +59,7 @@ func TestRun(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.md")
 	testkit.NoError(t, os.WriteFile(page, []byte("The worker is told the limits.\n"), 0o600))
 	report, err := run([]string{"--hits", page}, nil)
-	if !errors.Is(err, errAboveBound) {
-		t.Errorf("a share above its bound: got %v, want %v", err, errAboveBound)
-	}
+	testkit.Fails(t, "a share above its bound", err, errAboveBound)
 	for _, want := range []string{page + ":1: The worker is told the limits.", "100.0% !   1.4%  is told"} {
 		if !strings.Contains(report, want) {
 			t.Errorf("got\n%s\nwant a line with %q", report, want)

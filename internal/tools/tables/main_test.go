@@ -33,8 +33,7 @@ func TestWithTable(t *testing.T) {
 	got := testkit.Must(withTable("head\n"+begin+"old\n"+end+"tail\n", "new\n"))(t)
 	testkit.Equal(t, got, "head\n"+begin+"new\n"+end+"tail\n", "page")
 	for _, text := range []string{"", begin, end, end + begin} {
-		if _, err := withTable(text, ""); err == nil {
-			t.Errorf("%q: got no error", text)
-		}
+		_, err := withTable(text, "")
+		testkit.Fails(t, text, err, nil)
 	}
 }
