@@ -93,7 +93,7 @@ func (b *bodies) add(m *message) {
 		default:
 		}
 	case toRoom:
-		e := o.reader.Identify(m.asStored())
+		e := o.reader.Identify(m.published())
 		m.about.category, m.about.shownID = e.Category, e.ShownID()
 		o.mover.hold(candidate{message: m, event: e}, goal{reason: room.Body, in: wait}, nil)
 	case nowhere:
@@ -251,7 +251,7 @@ func (b *bodies) decode(ctx context.Context, m *message) {
 		m.leaveHand()
 		return
 	}
-	parts, bad := o.reader.Parts(m.asStored())
+	parts, bad := o.reader.Parts(m.published())
 	if parts == nil {
 		m.decoded = decodedOf(m.decode(o.reader.Decoder))
 		select {

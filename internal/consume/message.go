@@ -172,18 +172,10 @@ func (l *lease) extend(asked time.Time, ackWait time.Duration) {
 	l.deadline = asked.Add(ackWait)
 }
 
-func (m *message) decode(d event.Decoder) (event.Event, error) { return d.Decode(m.asStored()) }
+func (m *message) decode(d event.Decoder) (event.Event, error) { return d.Decode(m.published()) }
 
-func (m *message) asStored() event.Message { return asStored(*m.entry, m.Header, m.Data) }
-
-// asStored returns a message as its producer published it, with the identity from the room.
-func asStored(entry room.Entry, header nats.Header, data []byte) event.Message {
-	stored := event.Message{Subject: entry.Subject, Header: header, Data: data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence}
-	if entry.ID != "" {
-		stored.Room = &event.RoomIdentity{ID: entry.ID, Derived: entry.Derived, Part: entry.Part}
-	}
-	return stored
-}
+// published is the message as its producer published it, with the identity from the room.
+func (m *message) published() event.Message { return m.entry.Published(m.Header, m.Data) }
 
 // entryFor returns the entry with which the message's event goes to the room.
 func (m *message) entryFor(e event.Event, reason room.Reason) room.Entry {

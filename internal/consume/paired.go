@@ -301,7 +301,7 @@ func (p *pairs) opensNone(stored *jetstream.RawStreamMsg) bool {
 		return false
 	}
 	entry := entryOf(source{inRoom: inRoom}, stored.Subject, stored.Header, room.Origin{Sequence: stored.Sequence, Stored: stored.Time})
-	m := asStored(*entry, stored.Header, stored.Data)
+	m := entry.Published(stored.Header, stored.Data)
 	if parts, _ := p.reader.Parts(m); parts != nil {
 		return false
 	}

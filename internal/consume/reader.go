@@ -95,7 +95,7 @@ func (r *reader) firstLevel(m *message, e event.Event) string {
 // shownID returns the ID of a message's event, which may have been dropped undecoded.
 func (r *reader) shownID(m *message) string {
 	if m.about.shownID == "" {
-		e := r.Identify(m.asStored())
+		e := r.Identify(m.published())
 		m.about.shownID, m.about.cost = e.ShownID(), e.Cost
 	}
 	return m.about.shownID

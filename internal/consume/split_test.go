@@ -114,7 +114,7 @@ func TestSplitAgain(t *testing.T) {
 		gone := f.prepared(nil)
 		group := f.group()
 		m := f.taken(gone, patience)
-		parts, _ := testDecoder.Parts(m.asStored())
+		parts, _ := testDecoder.Parts(m.published())
 		for _, part := range gone.mover.newSplit(m, parts).toStore.messages {
 			testkit.Must(f.js.PublishMsg(t.Context(), part))(t)
 		}

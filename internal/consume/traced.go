@@ -57,7 +57,7 @@ func (r *reporter) traceDecision(c *candidate, by roundTrip, d *store.Decision, 
 }
 
 // producerSpan returns the span in which the event was published.
-func (m *message) producerSpan() tracing.Context { return tracing.Parse(m.asStored().TraceContext()) }
+func (m *message) producerSpan() tracing.Context { return tracing.Parse(m.published().TraceContext()) }
 
 // traceID returns the ID of the event's trace, or of its producer's trace; "" if there is none.
 func (m *message) traceID() string {

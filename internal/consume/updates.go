@@ -226,7 +226,7 @@ func (u *updater) replace(ctx context.Context, subject string, next func(before 
 		}
 		room.Replace(toStore)
 		_, err = u.streams.JetStream.PublishMsg(ctx, toStore, jetstream.WithExpectLastSequencePerSubject(before.sequence))
-		if !isOutrun(err) {
+		if !room.IsOutrun(err) {
 			return before, err
 		}
 	}
@@ -254,15 +254,6 @@ func (u *updater) stored(ctx context.Context, subject string) (found storedUpdat
 		found.due, _ = room.DueAt(m.Header)
 	}
 	return found, nil
-}
-
-// wrongLastSequence is JetStream's error for a message that expects another message to be the last one of its subject.
-const wrongLastSequence = jetstream.ErrorCode(10071)
-
-// isOutrun reports whether another worker has stored an entry on the subject in the meantime.
-func isOutrun(err error) bool {
-	failure, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && failure.ErrorCode == wrongLastSequence
 }
 
 const (

@@ -112,10 +112,7 @@ func (s *Store) eventOf(m *jetstream.RawStreamMsg) (Event, bool) {
 	if err != nil || !trusted.IsMarked(m.Header) || !entry.IsEvent() {
 		return Event{}, false
 	}
-	decoded, _ := s.Decoder.Decode(event.Message{ // even a faulty event has its ID
-		Subject: entry.Subject, Header: event.Headers(m.Header), Data: m.Data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence,
-		Room: &event.RoomIdentity{ID: entry.ID, Derived: entry.Derived, Part: entry.Part},
-	})
+	decoded, _ := s.Decoder.Decode(entry.Published(event.Headers(m.Header), m.Data)) // even a faulty event has its ID
 	e := Event{
 		ID: decoded.ShownID(), Category: decoded.Category, Title: event.QuickTitle(m.Data), Reason: string(entry.Reason), Stored: entry.Origin.Stored,
 		Since: m.Time, Order: entry.Order, By: entry.Order.By, Entry: entry, Identity: decoded.Identity(), Size: len(m.Data), sequence: m.Sequence,
@@ -175,7 +172,7 @@ func (s *Store) Advance(ctx context.Context, events []Event, order room.Order) (
 		case <-future.Ok():
 			advanced++
 		case err := <-future.Err():
-			if !hasMovedOn(err) {
+			if !room.IsOutrun(err) {
 				return advanced, fmt.Errorf("publishing to %s: %w", future.Msg().Subject, err)
 			}
 		case <-ctx.Done():
@@ -183,13 +180,6 @@ func (s *Store) Advance(ctx context.Context, events []Event, order room.Order) (
 		}
 	}
 	return advanced, nil
-}
-
-// hasMovedOn reports whether a schedule was not replaced because it is no longer the last message on its subject.
-func hasMovedOn(err error) bool {
-	refused, isRefused := errors.AsType[*jetstream.APIError](err)
-	return isRefused && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
-		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
 // schedules returns the stored messages of events; nil for an event that has moved on.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -262,6 +263,22 @@ func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.
 		}
 	}
 	return &nats.Msg{Subject: subject, Header: header, Data: data}
+}
+
+// Published returns an event of the room for decoding: the message of its producer, with the identity that the room has for it.
+func (e Entry) Published(header nats.Header, data []byte) event.Message {
+	m := event.Message{Subject: e.Subject, Header: header, Data: data, Stream: e.Origin.Stream, Sequence: e.Origin.Sequence}
+	if e.ID != "" {
+		m.Room = &event.RoomIdentity{ID: e.ID, Derived: e.Derived, Part: e.Part}
+	}
+	return m
+}
+
+// IsOutrun reports whether JetStream has not stored a message because another one is the last of its subject by now.
+func IsOutrun(err error) bool {
+	refusal, refused := errors.AsType[*jetstream.APIError](err)
+	return refused && (refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
 // Replace makes a message take the place of the messages on its subject.

@@ -116,10 +116,7 @@ func (s Streams) waiting(m *jetstream.RawStreamMsg) Pending {
 	if entry.Steady > 0 {
 		p.Reason = string(room.Steady)
 	}
-	return s.pending(event.Message{
-		Subject: entry.Subject, Header: event.Headers(m.Header), Data: m.Data, Stream: entry.Origin.Stream, Sequence: entry.Origin.Sequence,
-		Room: &event.RoomIdentity{ID: entry.ID, Derived: entry.Derived, Part: entry.Part},
-	}, entry.Origin, p)
+	return s.pending(entry.Published(event.Headers(m.Header), m.Data), entry.Origin, p)
 }
 
 // pending fills in the fields that the message of an event determines.
