@@ -102,13 +102,16 @@ func (c *check) fail(subject, detail string) {
 	c.line("FAIL", subject, detail)
 }
 
-// found adds a result of the check: a note, or an error that is reported as a warning or a failure.
-func (c *check) found(subject, note string, err error, report func(subject, detail string)) {
-	if err != nil {
-		report(subject, err.Error())
-		return
+// found adds what a part of the program found: a note or an error.
+func (c *check) found(f sink.Checked) {
+	switch {
+	case f.Err == nil:
+		c.ok(f.Subject, f.Note)
+	case f.Warning:
+		c.warn(f.Subject, f.Err.Error())
+	default:
+		c.fail(f.Subject, f.Err.Error())
 	}
-	c.ok(subject, note)
 }
 
 func (c *check) line(mark, subject, detail string) {
@@ -162,13 +165,12 @@ func (c *check) nats(ctx context.Context, connection *stream.Connection) {
 		Longest: c.settings.SendTimeout(),
 	}
 	for _, finding := range stream.Check(ctx, options) {
-		report := c.fail
-		if finding.Warning {
-			report = c.warn
-		}
-		c.found(finding.Subject, finding.Note, finding.Err, report)
+		c.found(sink.Checked(finding))
 	}
-	c.found("layout", fmt.Sprintf("%d, and no worker of another layout is running", lua.Layout), inspect.OtherLayouts(ctx, connection.Conn, c.settings.Redis.Prefix), c.fail)
+	c.found(sink.Checked{
+		Subject: "layout", Note: fmt.Sprintf("%d, and no worker of another layout is running", lua.Layout),
+		Err: inspect.OtherLayouts(ctx, connection.Conn, c.settings.Redis.Prefix),
+	})
 }
 
 func (c *check) redis(ctx context.Context, client redis.UniversalClient, shared *store.Redis) {
@@ -269,11 +271,7 @@ func (c *check) slack(ctx context.Context, client redis.UniversalClient) {
 		checked = append(checked, destination.Try(ctx, c.post)...)
 	}
 	for _, found := range checked {
-		report := c.fail
-		if found.Warning {
-			report = c.warn
-		}
-		c.found(found.Subject, found.Note, found.Err, report)
+		c.found(found)
 	}
 	if c.failures == failures {
 		c.ok("slack", "nothing found that would keep messages from being posted")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -15,8 +16,8 @@ func TestCheckPrints(t *testing.T) {
 	var out bytes.Buffer
 	c := &check{out: &out}
 	c.ok("settings", "")
-	c.found("redis", "", errors.New("one\ntwo"), c.warn)
-	c.found("nats", "", errors.New("not there"), c.fail)
+	c.found(sink.Checked{Subject: "redis", Err: errors.New("one\ntwo"), Warning: true})
+	c.found(sink.Checked{Subject: "nats", Err: errors.New("not there")})
 	testkit.Equal(t, out.String(), "ok    settings\nwarn  redis: one; two\nFAIL  nats: not there\n", "it prints")
 	testkit.Equal(t, c.failures, 1, "failures")
 }
