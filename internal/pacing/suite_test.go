@@ -10,6 +10,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 )
 
+func TestMain(m *testing.M) { scripttest.Main(m) }
+
 // suiteBudgets are full after the seed of TestScripts.
 var suiteBudgets = Budgets{Channel: Pace{time.Minute, 5}, Workspace: Window{2, time.Hour}, Updates: Window{4, time.Hour}, LookUps: Window{4, time.Hour}}
 

@@ -78,3 +78,14 @@ func TestTitle(t *testing.T) {
 		testkit.Equal(t, plain.Title(title), want, "%q", title)
 	}
 }
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	names := []string{"payments", "payments.refunds", "security", "db"}
+	for text, want := range map[string]string{
+		"paymets": "payments", "payment.refund": "payments.refunds", "securty": "security", "d": "db",
+		"payments": "", "deploys": "", "": "", "x": "",
+	} {
+		testkit.Equal(t, plain.Nearest(text, names), want, "nearest to %q", text)
+	}
+}

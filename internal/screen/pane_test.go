@@ -10,8 +10,12 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"go.uber.org/goleak"
+
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // newTestPane returns a pane with rows and lines that is not redrawn by itself.
 func newTestPane(out *bytes.Buffer, size func() (int, int)) *Pane {
@@ -102,4 +106,24 @@ func TestPaneWithoutATerminal(t *testing.T) {
 	testkit.Equal(t, out.String(), strings.Repeat("a whole line\n", 1000), "the output")
 	width, height := sizeOf(os.Stdin)
 	testkit.Equal(t, width > 0 && height > 0, true, "a file has the usual size of a terminal")
+}
+
+func TestFold(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		text        string
+		width, most int
+		want        []string
+	}{
+		{"", 10, 3, []string{""}},
+		{"0123456789", 10, 1, []string{"0123456789"}},
+		{"0123456789a", 10, 1, []string{"012345678…"}},
+		{"0123456789a", 10, 2, []string{"0123456789", "a"}},
+		{"äöüß", 2, 3, []string{"äö", "üß"}},
+		{"\x1b[31mred\x1b[0m", 3, 1, []string{"\x1b[31mred\x1b[0m"}},
+		{"\x1b[31mreddest\x1b[0m", 3, 2, []string{"\x1b[31mred\x1b[0m", "de…"}},
+		{"\x1b[31mreddest", 3, 1, []string{"\x1b[31mre…\x1b[0m"}},
+	} {
+		testkit.EqualSlices(t, Fold(test.text, test.width, test.most), test.want, "%q in %d rows of %d", test.text, test.most, test.width)
+	}
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
+func TestMain(m *testing.M) { scripttest.Main(m) }
+
 func newRunner(t *testing.T, address string, scripting script.Scripting) *script.Runner {
 	client := scripttest.NewClient(t, redis.Options{Addr: address, MaxRetries: -1})
 	return script.NewRunner(script.Options{Client: client, Prefix: "a*b", Timeout: scripttest.Patience, Scripting: scripting})

@@ -15,10 +15,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func options() telemetry.AdminOptions {
 	return telemetry.AdminOptions{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/slack-go/slack"
 
+	"github.com/seed-4578ace9/notifier/configs"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -367,5 +368,18 @@ func TestRenderStatus(t *testing.T) {
 		}
 		testkit.EqualSlices(t, first, test.first, "%s: above the bar", test.name)
 		testkit.EqualSlices(t, context, test.context, "%s: small print", test.name)
+	}
+}
+
+func BenchmarkRender(b *testing.B) {
+	parsed := testkit.Must(parseTemplate("t", configs.SlackMessage))(b)
+	v := UsualView()
+	for name, t := range map[string]*Template{"go": nil, "template": parsed} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				testkit.Must(t.render(v))(b)
+			}
+		})
 	}
 }

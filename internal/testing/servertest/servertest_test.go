@@ -7,10 +7,12 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
@@ -119,5 +121,56 @@ func requireBroken(t *testing.T, c *client) {
 	_ = c.SetReadDeadline(time.Now().Add(testkit.Patience))
 	if line, err := c.reader.ReadString('\n'); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("answer = %q, %v; want a broken connection", line, err)
+	}
+}
+
+func newClient(t *testing.T, address string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: address, MaxRetries: -1})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// requireError sends a command to one node and compares the start of its error.
+func requireError(t *testing.T, node *servertest.Redis, begins string, command ...any) {
+	t.Helper()
+	err := newClient(t, node.Addr).Do(t.Context(), command...).Err()
+	if err == nil || !strings.HasPrefix(err.Error(), begins) {
+		t.Errorf("%v at %s: error %v, want one that begins with %s", command, node.Addr, err, begins)
+	}
+}
+
+// TestClusterMovesASlot wants the redirections of a slot that moves. Without them, tests of a move would show nothing.
+func TestClusterMovesASlot(t *testing.T) {
+	t.Parallel()
+	c := servertest.StartCluster(t, 3)
+	slot := c.Slot("{tag}a")
+	home := c.Owner(slot)
+	others := slices.DeleteFunc(slices.Clone(c.Nodes), func(r *servertest.Redis) bool { return r == home })
+	home.CLI("MSET", "{tag}a", "1", "{tag}b", "2")
+	move := c.MoveSlot(slot, others[0])
+	requireError(t, home, "ASK ", "GET", "{tag}absent")
+	if !move.Keys(1) || !move.Keys(5) || move.Keys(1) {
+		t.Error("got other steps of the move, want two")
+	}
+	requireError(t, home, "ASK ", "GET", "{tag}a")
+	move.End()
+	requireError(t, home, "MOVED ", "GET", "{tag}a")
+	testkit.Equal(t, others[0].CLI("MGET", "{tag}a", "{tag}b"), "1\n2", "keys after the move")
+	c.AwaitOK()
+}
+
+// TestSentinelFailover wants that a primary that is cut off takes its last write with it.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	s := servertest.StartSentinel(t)
+	primary := s.Primary()
+	primary.CLI("SET", "kept", "1")
+	s.AwaitReplicas()
+	s.CutReplicas()
+	primary.CLI("SET", "lost", "1")
+	next := s.AwaitFailover(s.KillPrimary())
+	if kept, lost := next.CLI("GET", "kept"), next.CLI("GET", "lost"); next == primary || kept != "1" || lost != "(nil)" {
+		t.Errorf("got the replicated value %q and the other value %q, want 1 and (nil)", kept, lost)
 	}
 }
