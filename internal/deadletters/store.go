@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -101,4 +102,18 @@ func (s *Store) Drop(ctx context.Context, l Letter) error {
 		}
 	}
 	return fmt.Errorf("deleting message %d of stream %q: %w", l.Number, s.o.Stream, err)
+}
+
+// Counts returns the number of dead letters by reason, with the state of their stream.
+func Counts(ctx context.Context, js jetstream.JetStream, names stream.Names) (*jetstream.StreamInfo, map[string]int64, error) {
+	info, err := stream.Info(ctx, js, names.DeadLetterStream, names.DeadLetterSubject+".>")
+	if err != nil {
+		return nil, nil, err
+	}
+	counts := make(map[string]int64)
+	for subject, messages := range info.State.Subjects {
+		reason, _, _ := strings.Cut(strings.TrimPrefix(subject, names.DeadLetterSubject+"."), ".")
+		counts[reason] += int64(messages) //nolint:gosec // a count of messages on a disk
+	}
+	return info, counts, nil
 }

@@ -6,6 +6,8 @@ package plain
 import (
 	"strings"
 	"unicode"
+
+	"github.com/agext/levenshtein"
 )
 
 // Text returns s as valid UTF-8 without control characters except line feed and tab, and without zero-width characters that change the
@@ -138,4 +140,26 @@ func isPlain(s string) bool {
 		}
 	}
 	return true
+}
+
+// Header returns text without control characters, so that it fits into one line of a header. One space replaces each run of control
+// characters.
+func Header(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }), " ")
+}
+
+// Nearest returns the name nearest to a text, if they differ in few characters: one, and one more for each four bytes of the text. It
+// returns "" if there is none or the text itself is a name.
+func Nearest(text string, names []string) string {
+	const always, each = 1, 4
+	best, least := "", always+len(text)/each+1
+	for _, name := range names {
+		if distance := levenshtein.Distance(text, name, nil); distance < least {
+			best, least = name, distance
+		}
+	}
+	if best == text {
+		return ""
+	}
+	return best
 }

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -123,4 +124,13 @@ func repeat(ctx context.Context, every time.Duration, do func(now time.Time)) {
 			return
 		}
 	}
+}
+
+// unboundedRetention is how long deliveries are remembered if the stream keeps messages for ever.
+const unboundedRetention = 7 * 24 * time.Hour
+
+// Retention returns how long deliveries are remembered: longer than a message can be redelivered and still be sent. streamAge is the maximum
+// age of a message in the stream, and maxAge of an event that is sent; 0 means no bound.
+func Retention(streamAge, maxAge time.Duration) time.Duration {
+	return max(cmp.Or(streamAge, unboundedRetention), maxAge) + time.Hour
 }

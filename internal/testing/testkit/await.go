@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 )
@@ -61,4 +62,21 @@ func Context(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// Ended returns a context that was cancelled.
+func Ended(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// AtOnce runs n calls concurrently, and waits for all of them. Each call gets its number.
+func AtOnce(n int, call func(i int)) {
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() { call(i) })
+	}
+	calls.Wait()
 }

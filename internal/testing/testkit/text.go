@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"flag"
 	"os"
 	"strings"
 )
@@ -19,4 +20,15 @@ func Contains(t Test, what, text string, parts ...string) {
 			t.Errorf("%s: got %q, want %q in it", what, text, part)
 		}
 	}
+}
+
+var update = flag.Bool("update", false, "rewrite golden files with the results of the tests")
+
+// Golden returns the content of a golden file. With the flag -update it first writes the result of the test to the file.
+func Golden(t Test, file, got string) string {
+	t.Helper()
+	if *update {
+		NoError(t, os.WriteFile(file, []byte(got), 0o600))
+	}
+	return Text(t, file)
 }
