@@ -45,7 +45,7 @@ func TestAlertGroups(t *testing.T) {
 			testkit.EqualSlices(t, slices.Sorted(maps.Keys(countTexts(first))), slices.Sorted(slices.Values(test.titles)), "messages")
 			testkit.Equal(t, len(first), alerts, "posts")
 			message := text(first[slices.IndexFunc(first, func(post slacktest.Post) bool { return post.Text == test.titles[0] })].Message)
-			wantShown(t, message, test.shown...)
+			testkit.Contains(t, "shown", message, test.shown...)
 
 			// The sender repeats the group with all alerts resolved.
 			over := strings.NewReplacer(`"firing"`, `"resolved"`, `"0001-01-01T00:00:00Z"`, `"2026-01-02T05:10:00Z"`).Replace(string(body))

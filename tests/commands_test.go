@@ -69,9 +69,7 @@ func TestCheck(t *testing.T) {
 				return
 			}
 			for key := range strings.FieldsSeq(d.redis.CLI("keys", "*")) {
-				if !strings.Contains(key, ":scratch:") {
-					t.Errorf("check wrote the key %s", key)
-				}
+				testkit.Contains(t, "key that check wrote", key, ":scratch:")
 			}
 		})
 	}

@@ -104,9 +104,7 @@ func TestInput(t *testing.T) {
 	wantPostedOnce(t, d.slack.Accepted(), slices.Collect(maps.Keys(events))...)
 	for _, post := range d.slack.Accepted() {
 		in := events[post.Origin("id")]
-		if shown := text(post.Message); !strings.Contains(shown, in.says) {
-			t.Errorf("%s: the post does not show %q: %.500q", in.name, in.says, shown)
-		}
+		testkit.Contains(t, in.name+": post", text(post.Message), in.says)
 	}
 	for _, letter := range d.deadLetters() {
 		name := letter.Header.Get("Notifier-Msg-Id")

@@ -42,7 +42,7 @@ func TestMuteIsExact(t *testing.T) {
 	workers[0].signal(syscall.SIGSTOP)
 	shown := d.notifier("mute", "payments", "--for", "1h", "--reason", "ledger migration", "--except", "critical", "--as", "ann")
 	posted := count(d.slack.Accepted(), "category")["payments.refunds"]
-	wantShown(t, shown, "payments is muted until ", ", except critical events\n")
+	testkit.Contains(t, "shown", shown, "payments is muted until ", ", except critical events\n")
 	for _, other := range [][]string{{"--for", "5s", "--except", "critical"}, {"--for", "2h"}} {
 		arguments := append([]string{"mute", "payments", "--reason", "in a hurry"}, other...)
 		run(t, d.settings("HTTP_ADDR", "off"), arguments...).want(2, ", by ann: ledger migration; to end this mute earlier, or to change its exception, confirm with --yes")
@@ -60,19 +60,19 @@ func TestMuteIsExact(t *testing.T) {
 	d.post("other")
 	testkit.Equal(t, len(d.posts("muted")), 0, "posts of a muted event")
 	testkit.Equal(t, len(d.log(rootLog+":payments")), posted+1, "slots of the muted path that are taken")
-	wantShown(t, d.notifier("why", "muted"), "dropped", "by mute of payments until ", ", ann: ledger migration")
-	wantShown(t, d.notifier("why", "--category", "payments"), "payments is muted until ")
-	wantShown(t, d.notifier("mutes"), "payments", "until ", "ann", "critical", "ledger migration")
-	wantShown(t, d.notifier("status"), "MUTED", "payments", "ledger migration")
+	testkit.Contains(t, "shown", d.notifier("why", "muted"), "dropped", "by mute of payments until ", ", ann: ledger migration")
+	testkit.Contains(t, "shown", d.notifier("why", "--category", "payments"), "payments is muted until ")
+	testkit.Contains(t, "shown", d.notifier("mutes"), "payments", "until ", "ann", "critical", "ledger migration")
+	testkit.Contains(t, "shown", d.notifier("status"), "MUTED", "payments", "ledger migration")
 	if dropped := workers.sum("notifier_dropped_total", "level", "mute"); dropped < events/10 {
 		t.Errorf("%d events were dropped with the level mute", dropped)
 	}
 
-	wantShown(t, d.notifier("unmute", "payments"), "the mute of payments is removed")
+	testkit.Contains(t, "shown", d.notifier("unmute", "payments"), "the mute of payments is removed")
 	d.publish(subjectPrefix+".payments", eventBody("again"))
 	d.awaitEmpty()
 	d.post("again")
-	wantShown(t, d.notifier("mutes"), "nothing is muted")
+	testkit.Contains(t, "shown", d.notifier("mutes"), "nothing is muted")
 	run(t, d.settings("HTTP_ADDR", "off"), "unmute", "payments").want(1, "payments has no such mute")
 }
 
@@ -86,7 +86,7 @@ func TestMuteEnds(t *testing.T) {
 	d.publish(subjectPrefix+".db", firing("before", "replica 1"))
 	d.awaitPosted("db", 1)
 	shown := d.notifier("mute", "db", "--for", "8s", "--reason", "weekly vacuum", "--as", "bob")
-	wantShown(t, shown, "db is muted until ")
+	testkit.Contains(t, "shown", shown, "db is muted until ")
 	flood := d.flood("db.vacuum", "flood", "table is locked", 500)
 	d.publish(subjectPrefix+".db", firing("fires", "replica 2"))
 	d.publish(subjectPrefix+".db", firing("ended", "replica 3"))
@@ -106,9 +106,9 @@ func TestMuteEnds(t *testing.T) {
 	if !report.atLeast { // the killed worker had reported its counts
 		testkit.Equal(t, report.paths["db.vacuum"], flood, "drops of the flood in the digest of the mute")
 		testkit.Equal(t, report.paths["db"], 2, "drops of muted alerts in the digest of the mute")
-		wantShown(t, report.Message.Text, "still firing: ", "replica 2")
+		testkit.Contains(t, "shown", report.Message.Text, "still firing: ", "replica 2")
 	}
-	wantShown(t, report.Message.Text, "db was muted by bob: weekly vacuum ", "such as table is locked")
+	testkit.Contains(t, "shown", report.Message.Text, "db was muted by bob: weekly vacuum ", "such as table is locked")
 	_, stillFiring, _ := strings.Cut(report.Message.Text, "still firing: ")
 	if strings.Contains(stillFiring, "replica 3") || strings.Contains(stillFiring, "replica 1") {
 		t.Errorf("the digest has a key that is resolved: %s", report.Message.Text)
@@ -144,7 +144,7 @@ func TestMuteIsReplaced(t *testing.T) {
 		}
 		return false
 	})
-	wantShown(t, report.Message.Text, "db was muted by ann, replaced by bob: weekly vacuum ", "still firing: disk of replica 3 is full (db replica 3)")
+	testkit.Contains(t, "shown", report.Message.Text, "db was muted by ann, replaced by bob: weekly vacuum ", "still firing: disk of replica 3 is full (db replica 3)")
 }
 
 // TestRecurringMute mutes a path by two schedules, one of which has a window now.
@@ -155,19 +155,19 @@ func TestRecurringMute(t *testing.T) {
 	now := time.Now().UTC()
 	inForce := fmt.Sprintf("daily %02d:00-%02d:00 UTC", now.Hour(), (now.Hour()+2)%24)
 	later := fmt.Sprintf("daily %02d:00-%02d:00 UTC", (now.Hour()+6)%24, (now.Hour()+7)%24)
-	wantShown(t, d.notifier("mute", "db", "--every", later, "--reason", "backup"), "db is muted "+later+", next at ")
+	testkit.Contains(t, "shown", d.notifier("mute", "db", "--every", later, "--reason", "backup"), "db is muted "+later+", next at ")
 	d.publish(subjectPrefix+".db", eventBody("before"))
 	d.awaitEmpty()
 	d.post("before")
-	wantShown(t, d.notifier("mute", "db", "--every", inForce, "--reason", "vacuum"), "db is muted until ")
+	testkit.Contains(t, "shown", d.notifier("mute", "db", "--every", inForce, "--reason", "vacuum"), "db is muted until ")
 	d.publish(subjectPrefix+".db", eventBody("muted"))
 	d.awaitEmpty()
 	testkit.Equal(t, len(d.posts("muted")), 0, "posts during the window")
 	workers.awaitSum(1, "notifier_dropped_total", "level", "mute")
-	wantShown(t, d.notifier("mutes"), "backup", "vacuum", inForce, later)
+	testkit.Contains(t, "shown", d.notifier("mutes"), "backup", "vacuum", inForce, later)
 
 	// What an operator ends stays ended until the next window.
-	wantShown(t, d.notifier("unmute", "db"), "db is still muted every", later)
+	testkit.Contains(t, "shown", d.notifier("unmute", "db"), "db is still muted every", later)
 	workers[0].stop()
 	workers[0] = d.startReady("worker 1 again", quick()...)
 	time.Sleep(5 * time.Second) // more than two looks of a worker at the schedules
@@ -176,5 +176,5 @@ func TestRecurringMute(t *testing.T) {
 	d.post("unmuted")
 	d.notifier("unmute", "db", "--every", inForce)
 	d.notifier("unmute", "db", "--every", later)
-	wantShown(t, d.notifier("mutes"), "nothing is muted")
+	testkit.Contains(t, "shown", d.notifier("mutes"), "nothing is muted")
 }

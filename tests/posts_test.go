@@ -45,16 +45,6 @@ func text(message slacktest.Message) string {
 	return strings.Join(all, "\n")
 }
 
-// wantShown checks that a text contains others.
-func wantShown(t testing.TB, shown string, wants ...string) {
-	t.Helper()
-	for _, want := range wants {
-		if !strings.Contains(shown, want) {
-			t.Errorf("%q is not shown by %s", want, shown)
-		}
-	}
-}
-
 // count counts posts by their event's ID or category.
 func count(posts []slacktest.Post, by string) map[string]int {
 	counts := make(map[string]int)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // canary is part of every secret of these tests. No output may show it.
@@ -24,9 +25,7 @@ func valid() settings {
 
 func wantNoCanary(t testing.TB, what, text string) {
 	t.Helper()
-	if strings.Contains(text, canary) {
-		t.Errorf("%s holds a secret:\n%s", what, text)
-	}
+	testkit.Lacks(t, what, text, canary)
 }
 
 const secretToken = "xoxb-" + canary + "-slack"

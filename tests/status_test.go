@@ -204,7 +204,7 @@ func TestSettingsMismatch(t *testing.T) {
 	all.awaitSum(3, "notifier_settings_mismatch")
 	for _, w := range all {
 		w.wantLogLines(1, "settings of the workers differ")
-		wantShown(t, w.stderr.String(), "NOTIFIER_GLOBAL_LIMIT is 100/30m on", "50/30m on", "NOTIFIER_SLACK_ROUTES is not set on", "search=#search on")
+		testkit.Contains(t, "shown", w.stderr.String(), "NOTIFIER_GLOBAL_LIMIT is 100/30m on", "50/30m on", "NOTIFIER_SLACK_ROUTES is not set on", "search=#search on")
 	}
 	told := d.status()
 	if len(told.Mismatches) != 2 || told.Mismatches[0].Variable != "NOTIFIER_GLOBAL_LIMIT" || len(told.Mismatches[0].Values["100/30m"]) != 2 ||
@@ -240,9 +240,7 @@ func TestStatusWatch(t *testing.T) {
 	watching.awaitOutput(fmt.Sprintf("/%d ", workers[0].command.Process.Pid))
 	another.stop()
 	workers.stop()
-	if strings.Contains(watching.stdout.String(), "\x1b") {
-		t.Error("without a terminal it draws")
-	}
+	testkit.Lacks(t, "output without a terminal", watching.stdout.String(), "\x1b")
 	watching.stop()
 }
 
@@ -311,9 +309,7 @@ func TestStatusInALongTitledFlood(t *testing.T) {
 	testkit.NoError(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	shown := string(testkit.Must(io.ReadAll(answer.Body))(t))
-	wantShown(t, shown, "alerts0", "Suppressed now")
-	if strings.Contains(shown, "No worker answers") {
-		t.Error("the page says that no worker answers")
-	}
+	testkit.Contains(t, "shown", shown, "alerts0", "Suppressed now")
+	testkit.Lacks(t, "page", shown, "No worker answers")
 	w.wantLogLines(0, "cannot report the status")
 }

@@ -100,7 +100,7 @@ func (f floods) wantFirstDigest(channel string, categories []string) {
 		testkit.Equal(f.t, digests[0].paths[category], dropped, "drops of %s that the digest tells", category)
 		testkit.Equal(f.t, len(f.log(rootLog+":"+category)), digestSlots, "slots of %s that are taken: digests take none", category)
 	}
-	wantShown(f.t, text(digests[0].Message), fmt.Sprintf("%d × %s\n%s", dropped, categories[0], "&lt;!channel&gt; disk full"),
+	testkit.Contains(f.t, "shown", text(digests[0].Message), fmt.Sprintf("%d × %s\n%s", dropped, categories[0], "&lt;!channel&gt; disk full"),
 		fmt.Sprintf("category %d/%v", digestSlots, digestWindow), "next slot opens <!date^")
 	// A whole flood may be dropped in one call, at one time.
 	line := fmt.Sprintf("%d notifications were suppressed ", len(categories)*dropped)

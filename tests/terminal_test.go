@@ -114,9 +114,7 @@ func TestDevOnATerminal(t *testing.T) {
 	}
 	s.resize(50, 12)
 	s.awaitShown(`\Anotifier dev --storm 50   running \d+s`, `^events \d+`, `^-{50}$`)
-	if strings.Contains(s.shown(), "NATS ") {
-		t.Error("a small terminal has the guide")
-	}
+	testkit.Lacks(t, "small terminal", s.shown(), "NATS ")
 	s.resize(100, 40)
 	s.awaitShown(`^NATS `)
 	testkit.Must(s.keyboard.WriteString("\x03"))(t)
@@ -133,9 +131,7 @@ func TestDevCrashesOnATerminal(t *testing.T) {
 	s.signal(syscall.SIGQUIT)
 	testkit.Equal(t, s.wait(), 2, "status of a crash")
 	s.wantAsBefore()
-	if !strings.Contains(s.stdout.String(), "SIGQUIT: quit") {
-		t.Error("the terminal has not shown why it ended")
-	}
+	testkit.Contains(t, "terminal", s.stdout.String(), "SIGQUIT: quit")
 }
 
 // TestDevOnPlainTerminals wants no colour with NO_COLOR, and plain lines on a dumb terminal.

@@ -163,9 +163,7 @@ func TestWhyProducersIDs(t *testing.T) {
 		d.wantWhy("sent", "sent at", id)
 		d.wantWhy("sent", "sent at", d.why(id).Events[0].ID) // as it is shown
 		shown := fetch(t, "http://"+address+"/why?"+url.Values{"q": {id}}.Encode())
-		if !strings.Contains(shown, "sent at") {
-			t.Errorf("%s: the page says %s, want that it was sent", name, shown)
-		}
+		testkit.Contains(t, name+": page", shown, "sent at")
 	}
 	long := strings.Repeat("l", 80)
 	d.publishUntil(workers, "dead", "notify.ids", fmt.Sprintf(`{"id": %q, "title": "x", "severity": 5}`, long))

@@ -89,9 +89,7 @@ func checkFault(t testing.TB, err error, reason event.Reason, detail string) {
 		return
 	}
 	testkit.Equal(t, fault.Reason, reason, "reason of %v", fault)
-	if !strings.Contains(fault.Detail, detail) {
-		t.Errorf("detail: got %q, want %q in it", fault.Detail, detail)
-	}
+	testkit.Contains(t, "detail", fault.Detail, detail)
 	if fault.Detail == "" || len(fault.Detail) > 200 || !utf8.ValidString(fault.Detail) ||
 		strings.ContainsFunc(fault.Detail, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		t.Errorf("detail: got %q, want one printable line of at most 200 bytes", fault.Detail)

@@ -17,9 +17,7 @@ func wantFaults(t *testing.T, text string, faults []error, parts []string) {
 		return
 	}
 	for i, part := range parts {
-		if !strings.Contains(faults[i].Error(), part) {
-			t.Errorf("%q: got fault %q, want one with %q", text, faults[i], part)
-		}
+		testkit.Contains(t, "fault of "+text, faults[i].Error(), part)
 	}
 }
 

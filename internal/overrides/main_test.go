@@ -124,11 +124,7 @@ func (f *fixture) wantError(err, class error, says ...string) {
 		f.Errorf("error = %v, want %v", err, class)
 		return
 	}
-	for _, text := range says {
-		if !strings.Contains(err.Error(), text) {
-			f.Errorf("error = %v, want that it says %s", err, text)
-		}
-	}
+	testkit.Contains(f, "error", err.Error(), says...)
 }
 
 func (f *fixture) load(b *Bucket) Snapshot {

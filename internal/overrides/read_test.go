@@ -2,7 +2,6 @@ package overrides
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -66,9 +65,7 @@ func TestChangeOfMessage(t *testing.T) {
 				t.Fatalf("error = %v, want %v", err, test.wantErr)
 			}
 			if err != nil {
-				if !strings.Contains(err.Error(), test.says) {
-					t.Errorf("error = %v, want %s", err, test.says)
-				}
+				testkit.Contains(t, "error", err.Error(), test.says)
 				return
 			}
 			test.want.Name, test.want.stored.key, test.want.Changed = enforced("a.*"), "a.=", time.Unix(1, 0)

@@ -167,8 +167,6 @@ func TestNeighbourAlone(t *testing.T) {
 		fmt.Sprintf("%+v", Verdict{Outcome: Duplicate}), fmt.Sprintf("%+v", Verdict{Outcome: Dropped, Level: store.LevelUnpaired}),
 		"bad_json", "alerts[1]: neither title nor text",
 	} {
-		if !strings.Contains(told, want) {
-			t.Errorf("verdicts: got no %s, want one in\n%s", want, told)
-		}
+		testkit.Contains(t, "verdicts", told, want)
 	}
 }

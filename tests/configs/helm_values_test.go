@@ -227,18 +227,12 @@ func TestChartMonitoring(t *testing.T) {
 		testkit.NoError(t, yaml.Unmarshal(read(t, samples+"prometheus/rules/notifier.yml"), &want))
 		testkit.EqualDeeply(t, got, want, "rules with the jobs %v", jobs)
 		for _, job := range jobs {
-			if !strings.Contains(text, `up{job="`+job+`"}`) {
-				t.Errorf("no rule is about the job %s", job)
-			}
+			testkit.Contains(t, "rules", text, `up{job="`+job+`"}`)
 		}
-		if strings.Contains(text, `job="notifier`) {
-			t.Errorf("a rule is about a job of another name:\n%s", text)
-		}
+		testkit.Lacks(t, "rules", text, `job="notifier`)
 	}
 	rendered := testkit.Must(render(t, "second", everything+"settings: {NOTIFIER_NATS_CONSUMER: team}"))(t)
-	if text := fmt.Sprint(rendered["PrometheusRule second"]); !strings.Contains(text, `=~"team|team-room"`) {
-		t.Error("the alert for the backlog is about another consumer")
-	}
+	testkit.Contains(t, "alert for the backlog", fmt.Sprint(rendered["PrometheusRule second"]), `=~"team|team-room"`)
 	testkit.Equal(t, rendered["ConfigMap second-dashboard"].at("data").text("notifier.json"),
 		strings.TrimSpace(string(read(t, samples+"grafana/dashboards/notifier.json"))), "dashboard")
 	testkit.Equal[any](t, rendered["ConfigMap second-dashboard"].at("metadata", "labels")["grafana_dashboard"], "1", "label of the dashboard")
@@ -314,8 +308,6 @@ func TestChartPackage(t *testing.T) {
 	testkit.EqualSlices(t, used, groups(string(read(t, "go.mod")), `helm\.sh/helm/v4 (\S+)`), "Helm of release.yml")
 	for _, step := range []string{"package configs/helm", "push ", "oci://", "cosign sign", "attest-build-provenance"} {
 		_, job, _ := strings.Cut(workflow, "\n  chart:\n")
-		if !strings.Contains(job, step) {
-			t.Errorf("the job of the chart has no %q", step)
-		}
+		testkit.Contains(t, "job of the chart", job, step)
 	}
 }

@@ -52,9 +52,11 @@ func TestFailures(t *testing.T) {
 	Fails(fails, "success", nil, nil)
 	Fails(fails, "cause", errNotYet, io.EOF)
 	Fails(fails, "text", errNotYet, errNotYet, "holds")
+	Contains(fails, "text", "a b", "a", "c")
+	Lacks(fails, "text", "a b", "c", "b")
 	l.Want(fails, "absent")
 	l.WantCount(fails, 1, "absent")
-	Equal(t, len(fails.failures), 10, "failures %q", fails.failures)
+	Equal(t, len(fails.failures), 12, "failures %q", fails.failures)
 }
 
 // TestDifferences compares long values: a failure has the lines that differ, and a few lines around them.
