@@ -240,12 +240,7 @@ func receive[T any](t testing.TB, what string, values <-chan T) (value T) {
 // each runs a parallel test with a fixture of its own for each case.
 func each[C any](t *testing.T, cases map[string]C, run func(t *testing.T, f *fixture, test C)) {
 	t.Helper()
-	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, newFixture(t), test)
-		})
-	}
+	testkit.Each(t, cases, func(t *testing.T, test C) { run(t, newFixture(t), test) })
 }
 
 // gate is a point at which a fake waits until the test opens it.

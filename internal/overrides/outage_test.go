@@ -19,25 +19,22 @@ import (
 // During an outage the last snapshot stays applied. After it the watcher applies what it missed.
 func TestServerRestarts(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*testing.T) *servertest.NATS{
+	testkit.Each(t, map[string]func(*testing.T) *servertest.NATS{
 		"orderly": func(t *testing.T) *servertest.NATS { return servertest.StartNATS(t) },
 		"killed":  func(t *testing.T) *servertest.NATS { return servertest.StartNATSProcess(t, "") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixtureOn(t, start(t))
-			b := f.open()
-			f.change(b, "a=1")
-			w := f.following(f.connect(f.server.URL), "a=1")
-			f.server.Kill()
-			w.requireUnavailable()
-			f.restart()
-			w.requireFollows(b, "a=2")
-			w.requireOneOutage()
-			testkit.Equal(t, len(w.snapshots()), 2, "snapshots")
-			w.requireFollows(b, "a=3")
-		})
-	}
+	}, func(t *testing.T, start func(*testing.T) *servertest.NATS) {
+		f := newFixtureOn(t, start(t))
+		b := f.open()
+		f.change(b, "a=1")
+		w := f.following(f.connect(f.server.URL), "a=1")
+		f.server.Kill()
+		w.requireUnavailable()
+		f.restart()
+		w.requireFollows(b, "a=2")
+		w.requireOneOutage()
+		testkit.Equal(t, len(w.snapshots()), 2, "snapshots")
+		w.requireFollows(b, "a=3")
+	})
 }
 
 // A watcher notices a server that hangs.

@@ -162,20 +162,17 @@ func (w *workers) wantPaced(t *testing.T, done []time.Duration, posts, rate int)
 
 func TestStorm(t *testing.T) {
 	t.Parallel()
-	for name, kills := range map[string]bool{"calm": false, "a worker is killed": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := alone(usual, 4)
-				var killed chan struct{}
-				if kills {
-					killed = make(chan struct{})
-					time.AfterFunc(20*time.Second, func() { close(killed) })
-				}
-				w.wantPaced(t, w.storm(t.Context(), 200, 2, killed), 400, 5)
-			})
+	testkit.Each(t, map[string]bool{"calm": false, "a worker is killed": true}, func(t *testing.T, kills bool) {
+		synctest.Test(t, func(t *testing.T) {
+			w := alone(usual, 4)
+			var killed chan struct{}
+			if kills {
+				killed = make(chan struct{})
+				time.AfterFunc(20*time.Second, func() { close(killed) })
+			}
+			w.wantPaced(t, w.storm(t.Context(), 200, 2, killed), 400, 5)
 		})
-	}
+	})
 }
 
 // TestShares has one channel have many more messages than the others. It gets no more posts than each of them, while they wait.
@@ -213,41 +210,38 @@ func TestShares(t *testing.T) {
 // while events wait for its own channel.
 func TestDigestInLine(t *testing.T) {
 	t.Parallel()
-	for name, own := range map[string]int{"no event of its channel": 0, "with events of its channel": 8} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := alone(usual, 4)
-				const others = 20
-				ctx, stop := context.WithCancel(t.Context())
-				var posting sync.WaitGroup
-				for c := range others {
-					posting.Go(func() { w.deliver(ctx, c%len(w.pacers), fmt.Sprint("#", c), 10_000) })
-				}
-				time.Sleep(time.Minute) // the line is full
-				posting.Go(func() { w.deliver(ctx, 0, "#digest", own) })
-				began, posted := time.Now(), make(chan time.Time, len(w.pacers))
-				for _, p := range w.pacers {
-					posting.Go(func() {
-						for ctx.Err() == nil {
-							time.Sleep(10 * time.Millisecond) // more often than the events of its channel ask
-							if wait, err := p.AwaitDigest(ctx, "#digest"); wait == 0 && err == nil {
-								posted <- time.Now()
-								return
-							}
+	testkit.Each(t, map[string]int{"no event of its channel": 0, "with events of its channel": 8}, func(t *testing.T, own int) {
+		synctest.Test(t, func(t *testing.T) {
+			w := alone(usual, 4)
+			const others = 20
+			ctx, stop := context.WithCancel(t.Context())
+			var posting sync.WaitGroup
+			for c := range others {
+				posting.Go(func() { w.deliver(ctx, c%len(w.pacers), fmt.Sprint("#", c), 10_000) })
+			}
+			time.Sleep(time.Minute) // the line is full
+			posting.Go(func() { w.deliver(ctx, 0, "#digest", own) })
+			began, posted := time.Now(), make(chan time.Time, len(w.pacers))
+			for _, p := range w.pacers {
+				posting.Go(func() {
+					for ctx.Err() == nil {
+						time.Sleep(10 * time.Millisecond) // more often than the events of its channel ask
+						if wait, err := p.AwaitDigest(ctx, "#digest"); wait == 0 && err == nil {
+							posted <- time.Now()
+							return
 						}
-					})
-				}
-				took := (<-posted).Sub(began)
-				stop()
-				posting.Wait()
-				_, events := w.server.counts("#digest")
-				testkit.Equal(t, events, own, "events of its channel before the digest")
-				turn := time.Duration(others+1) * time.Second / 5
-				testkit.AtMost(t, took, time.Duration(own+1)*2*turn, "the time until the digest is posted")
-			})
+					}
+				})
+			}
+			took := (<-posted).Sub(began)
+			stop()
+			posting.Wait()
+			_, events := w.server.counts("#digest")
+			testkit.Equal(t, events, own, "events of its channel before the digest")
+			turn := time.Duration(others+1) * time.Second / 5
+			testkit.AtMost(t, took, time.Duration(own+1)*2*turn, "the time until the digest is posted")
 		})
-	}
+	})
 }
 
 // TestPausedChannelDelaysNoOther compares the posts of the other channels with and without a pause.

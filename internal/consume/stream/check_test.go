@@ -178,32 +178,29 @@ var checksOfRights = map[string]checkCase{
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	for _, cases := range []map[string]checkCase{checksOfPresence, checksOfSettings, checksOfRights} {
-		for name, test := range cases {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				f := limited(t, test.denied...)
-				if test.setUp != nil {
-					test.setUp(f)
+		testkit.Each(t, cases, func(t *testing.T, test checkCase) {
+			f := limited(t, test.denied...)
+			if test.setUp != nil {
+				test.setUp(f)
+			}
+			names := testNames
+			if test.names != nil {
+				test.names(&names)
+			}
+			before := f.streams()
+			findings := f.check(Options{Connection: f.connectLimited(), Names: names, Provision: test.provision, AckWait: ackWait, Longest: 2 * time.Second})
+			for subject, want := range test.want {
+				if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == subject && found.says(want) }) {
+					t.Errorf("finding of %s: got %v, want %q", subject, findings, want)
 				}
-				names := testNames
-				if test.names != nil {
-					test.names(&names)
+			}
+			for _, found := range findings {
+				if want, named := test.want[found.Subject]; found.Err != nil && !found.Warning && (!named || !strings.HasPrefix(want, "!")) && len(test.denied) == 0 {
+					t.Errorf("%s: got %v, want no error", found.Subject, found.Err)
 				}
-				before := f.streams()
-				findings := f.check(Options{Connection: f.connectLimited(), Names: names, Provision: test.provision, AckWait: ackWait, Longest: 2 * time.Second})
-				for subject, want := range test.want {
-					if !slices.ContainsFunc(findings, func(found Finding) bool { return found.Subject == subject && found.says(want) }) {
-						t.Errorf("finding of %s: got %v, want %q", subject, findings, want)
-					}
-				}
-				for _, found := range findings {
-					if want, named := test.want[found.Subject]; found.Err != nil && !found.Warning && (!named || !strings.HasPrefix(want, "!")) && len(test.denied) == 0 {
-						t.Errorf("%s: got %v, want no error", found.Subject, found.Err)
-					}
-				}
-				testkit.Equal(t, f.streams(), before, "streams after the check")
-			})
-		}
+			}
+			testkit.Equal(t, f.streams(), before, "streams after the check")
+		})
 	}
 }
 

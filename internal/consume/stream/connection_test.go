@@ -18,24 +18,21 @@ import (
 // TestConnectErrors has faults that no wait can mend. The error comes at once, without a secret.
 func TestConnectErrors(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]ConnectOptions{
+	testkit.Each(t, map[string]ConnectOptions{
 		"no file of credentials": {URL: "nats://127.0.0.1:1", CredsFile: filepath.Join(t.TempDir(), "absent.creds")},
 		"not a URL":              {URL: "nats://user:canary@127.0.0.1:port"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			log := testkit.NewLog(t)
-			o.Logger = log.Logger()
-			c, err := Connect(o)
-			if err == nil {
-				c.Conn.Close()
-				t.Fatal("got no error, want one")
-			}
-			if strings.Contains(err.Error(), "canary") || len(log.Lines("canary")) > 0 {
-				t.Errorf("got a secret in %v, want none", err)
-			}
-		})
-	}
+	}, func(t *testing.T, o ConnectOptions) {
+		log := testkit.NewLog(t)
+		o.Logger = log.Logger()
+		c, err := Connect(o)
+		if err == nil {
+			c.Conn.Close()
+			t.Fatal("got no error, want one")
+		}
+		if strings.Contains(err.Error(), "canary") || len(log.Lines("canary")) > 0 {
+			t.Errorf("got a secret in %v, want none", err)
+		}
+	})
 }
 
 // TestConnectWaits starts the server after the worker. The log says once that the server is unavailable.

@@ -133,31 +133,28 @@ func TestWorkersShareAReading(t *testing.T) {
 // and neither is the post of a caller that joins a question that was asked in time.
 func TestSharedReadingBeganBefore(t *testing.T) {
 	t.Parallel()
-	for name, asksInTime := range map[string]bool{"the worker asks late": false, "a caller joins late": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := slacktest.New(t)
-			w := startWorkers(t, 2, lookingUp(server))
-			release := make(chan struct{})
-			server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer {
-				if server.Calls(slacktest.MethodHistory) == 1 {
-					return slacktest.Hold(release, slacktest.Status(200, `{"ok":true,"messages":[]}`))
-				}
-				return slacktest.OK()
-			})
-			w.look(0, "one", sink.Absent)
-			if asksInTime {
-				w.look(1, "two", sink.Absent)
+	testkit.Each(t, map[string]bool{"the worker asks late": false, "a caller joins late": true}, func(t *testing.T, asksInTime bool) {
+		server := slacktest.New(t)
+		w := startWorkers(t, 2, lookingUp(server))
+		release := make(chan struct{})
+		server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer {
+			if server.Calls(slacktest.MethodHistory) == 1 {
+				return slacktest.Hold(release, slacktest.Status(200, `{"ok":true,"messages":[]}`))
 			}
-			w.allow()
-			testkit.Eventually(t, "the first request is under way", func() bool { return server.Calls(slacktest.MethodHistory) == 1 })
-			testkit.Must(w.all[0].Send(t.Context(), eventNamed("late")))(t)
-			w.look(1, "late", sink.Present)
-			close(release)
-			w.finds.Wait()
-			testkit.Equal(t, server.Calls(slacktest.MethodHistory), 2, "requests of two workers")
+			return slacktest.OK()
 		})
-	}
+		w.look(0, "one", sink.Absent)
+		if asksInTime {
+			w.look(1, "two", sink.Absent)
+		}
+		w.allow()
+		testkit.Eventually(t, "the first request is under way", func() bool { return server.Calls(slacktest.MethodHistory) == 1 })
+		testkit.Must(w.all[0].Send(t.Context(), eventNamed("late")))(t)
+		w.look(1, "late", sink.Present)
+		close(release)
+		w.finds.Wait()
+		testkit.Equal(t, server.Calls(slacktest.MethodHistory), 2, "requests of two workers")
+	})
 }
 
 // pageOf returns an answer with posts of events.

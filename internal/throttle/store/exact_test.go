@@ -15,6 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/oracle"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 func exactLimit(node limits.Node, limit limits.Limit) oracle.Limit {
@@ -213,19 +214,16 @@ func endDelivery(o *observer, store Store, lease Lease, delivered bool) {
 func TestExactStepByStep(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
-	for name, newSubject := range map[string]func(t *testing.T, s Settings) *subject{
+	testkit.Each(t, map[string]func(t *testing.T, s Settings) *subject{
 		"memory": newMemorySubject,
 		"redis":  func(t *testing.T, s Settings) *subject { return newRedisSubject(t, client, s) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
-			tree, categories := exactTree(t)
-			s := newSubject(t, Settings{Tree: tree, Lease: testLease, Retention: testRetention})
-			stepByStep(s, rand.New(rand.NewPCG(seed, 0)), categories)
-		})
-	}
+	}, func(t *testing.T, newSubject func(t *testing.T, s Settings) *subject) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		tree, categories := exactTree(t)
+		s := newSubject(t, Settings{Tree: tree, Lease: testLease, Retention: testRetention})
+		stepByStep(s, rand.New(rand.NewPCG(seed, 0)), categories)
+	})
 }
 
 func stepByStep(s *subject, random *rand.Rand, categories []string) {

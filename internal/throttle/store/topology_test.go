@@ -321,12 +321,9 @@ func TestClusterReshardWithEveryKey(t *testing.T) {
 // most once more by its own count.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
-	for name, cut := range map[string]bool{"replicas keep up": false, "replicas are cut off before": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			testFailover(t, cut)
-		})
-	}
+	testkit.Each(t, map[string]bool{"replicas keep up": false, "replicas are cut off before": true}, func(t *testing.T, cut bool) {
+		testFailover(t, cut)
+	})
 }
 
 func testFailover(t *testing.T, cut bool) {
