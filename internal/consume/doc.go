@@ -5,18 +5,7 @@
 // outcome. It makes no decisions about limits and does not depend on Slack: the interfaces declared here use the terms of packages
 // throttle, sink, summary and journal.
 //
-// The file way.go has the way of an event, from top to bottom:
-//
-//	stream ─┐
-//	        ├ receive ─► decode ─► decide ─► its channel's turn ─► deliver ─► settle
-//	room ───┘              │         │               │                │
-//	 ▲                     │         │               │                │
-//	 ├─ part ◄─────────────┤         │               │                │
-//	 ├─ slot, pair, redis ◄──────────┤               │                │
-//	 ├─ channel ◄──────────┼─────────┼───────────────┴────────────────┤  the slot kept
-//	 │  dropped ◄──────────┼─────────┘                                │
-//	 │  dead letter ◄──────┴──────────────────────────────────────────┘  the slot returned
-//	 └── replay
+// The file way.go has the way of an event, from top to bottom. docs/architecture.md has a drawing of it.
 //
 // # Trust
 //

@@ -15,25 +15,7 @@
 // Reading takes nothing from the stream. A replay puts a letter's event into the room, where producers cannot publish, together with the
 // event's identity. So the event goes through the limits like any event, and a worker treats it as a duplicate if it is already delivered.
 //
-// # A replay that is interrupted
-//
-// A replay has two steps: publish the event, remove the letter. In this order nothing is lost. A replay that is interrupted between the
-// steps leaves a letter whose event is on its way, and the next replay publishes the event again. Two things prevent a second post:
-//
-//   - The server. The name of the message (Nats-Msg-Id) contains the letter's number and time, so the room stores the message once
-//     within its duplicate window. A restarted server knows the names of the messages that it still holds.
-//   - The identity. Both messages hold the same event: category, ID, part and origin. A worker looks up the event in the delivery record.
-//     While one message is being delivered, the worker returns the other message. While one message waits in the room, the other
-//     message goes on with its slots. A message that comes after the delivery is a duplicate. A rejected event leaves no record, and
-//     is evaluated again.
-//
-// The identity alone is enough, except in three cases. In each of them, the replay was killed between its two steps, its event was
-// delivered, and the replay runs again after the server has forgotten the name. Then the event is posted a second time:
-//
-//   - The delivery record has forgotten the event: it is older than the stream's maximum age or NOTIFIER_EVENT_MAX_AGE,
-//     whichever is longer, plus an hour.
-//   - Redis has lost its data since the delivery.
-//   - Redis is unavailable, and two workers decide about one message each, by a failure policy other than hold.
-//
-// An event that a limit has dropped is not delivered: the next replay may send it.
+// A replay publishes the event, then removes the letter, so an interrupted replay loses nothing and can be repeated. The server recognises the
+// name of the message, and workers recognise the identity of the event, which both messages have. docs/delivery.md lists the cases in which
+// such an event is posted a second time.
 package deadletters

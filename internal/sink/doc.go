@@ -1,7 +1,7 @@
 // Package sink defines what a sink is: it delivers events and digests, and reports how a delivery failed.
 //
-// The implementations are in the packages below. [client] makes the HTTP requests of any sink, [render] makes Slack's messages,
-// [slack] posts them, and [console] prints lines.
+// The implementations are in the packages below. Package client makes the HTTP requests of any sink, render makes Slack's messages, slack posts
+// them, and console prints lines.
 //
 // A sink makes one attempt. It does not retry, wait or pace. A failure is an *Error whose Class determines what the caller does:
 //
@@ -20,9 +20,4 @@
 // [Annotated] wraps a sink. It adds the use of the event's limits and the people whom the message mentions.
 //
 // Everything exported is safe for concurrent use. No error holds a token, a secret URL or its path.
-//
-// [client]: https://pkg.go.dev/github.com/seed-4578ace9/notifier/internal/sink/client
-// [render]: https://pkg.go.dev/github.com/seed-4578ace9/notifier/internal/sink/render
-// [slack]: https://pkg.go.dev/github.com/seed-4578ace9/notifier/internal/sink/slack
-// [console]: https://pkg.go.dev/github.com/seed-4578ace9/notifier/internal/sink/console
 package sink
