@@ -40,8 +40,7 @@ type team struct {
 
 func (d *deployment) team(name string) *team {
 	d.t.Helper()
-	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
-	return &team{d.t, servertest.JetStream(d.t, d.nats.URL, nats.UserInfo(name, "secret"), quiet), subjectPrefix + "." + name + ".alerts", 0}
+	return &team{d.t, servertest.JetStream(d.t, d.nats.URL, nats.UserInfo(name, "secret")), subjectPrefix + "." + name + ".alerts", 0}
 }
 
 // publish stores an event; the headers are name, value, …

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -95,13 +94,7 @@ func TestSampleRightsAreEnough(t *testing.T) {
 // limited starts a server with a user who may not publish on the denied subjects.
 func limited(t *testing.T, denied ...string) *fixture {
 	t.Helper()
-	n := servertest.StartNATS(t, func(o *server.Options) {
-		o.Users = []*server.User{
-			{Username: "all", Password: "secret"},
-			{Username: "limited", Password: "secret", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: denied}}},
-		}
-	})
-	return newFixtureOn(t, n, nats.UserInfo("all", "secret"))
+	return newFixtureOn(t, servertest.StartNATS(t, servertest.Limited(denied...)), nats.UserInfo("all", "secret"))
 }
 
 func (f *fixture) connectLimited() *stream.Connection {

@@ -72,9 +72,7 @@ func newFixture(t *testing.T) *fixture {
 
 func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option) *fixture {
 	t.Helper()
-	conn := servertest.Connect(t, server.URL, append(options, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
-	js := testkit.Must(jetstream.New(conn))(t)
-	calls := &callLog{}
+	js, calls := servertest.JetStream(t, server.URL, options...), &callLog{}
 	return &fixture{
 		TB: t, server: server, js: js, calls: calls,
 		throttle: &fakeThrottle{calls: calls, finished: make(map[string]bool), released: make(map[string]bool)},
@@ -83,7 +81,7 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 		room:     &fakeRoom{entered: make(map[string]store.Stay)}, watched: &fakePositions{},
 		sink:    &fakeSink{calls: calls, attempts: make(map[string]int), prepared: make(map[string]string)},
 		mutes:   new(fakeMutes),
-		metrics: &fakeMetrics{}, log: testkit.NewLog(t), said: newSpy(t, conn),
+		metrics: &fakeMetrics{}, log: testkit.NewLog(t), said: newSpy(t, js.Conn()),
 	}
 }
 

@@ -45,8 +45,7 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 // connect returns a connection that reconnects by itself.
 func (f *fixture) connect(url string, options ...nats.Option) jetstream.JetStream {
 	f.Helper()
-	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
-	return servertest.JetStream(f, url, append([]nats.Option{quiet}, options...)...)
+	return servertest.JetStream(f, url, options...)
 }
 
 func (f *fixture) options(provision bool) Options {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
@@ -46,20 +45,13 @@ func newFixture(t *testing.T) *fixture {
 
 func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option) *fixture {
 	t.Helper()
-	conn := servertest.Connect(t, server.URL, append(options, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
-	return &fixture{TB: t, server: server, js: testkit.Must(jetstream.New(conn))(t), log: testkit.NewLog(t)}
+	return &fixture{TB: t, server: server, js: servertest.JetStream(t, server.URL, options...), log: testkit.NewLog(t)}
 }
 
 // limited starts a server with a user who may not publish on the denied subjects.
 func limited(t *testing.T, denied ...string) *fixture {
 	t.Helper()
-	n := servertest.StartNATS(t, func(o *server.Options) {
-		o.Users = []*server.User{
-			{Username: "all", Password: "secret"},
-			{Username: "limited", Password: "secret", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: denied}}},
-		}
-	})
-	return newFixtureOn(t, n, nats.UserInfo("all", "secret"))
+	return newFixtureOn(t, servertest.StartNATS(t, servertest.Limited(denied...)), nats.UserInfo("all", "secret"))
 }
 
 func (f *fixture) connectLimited() *Connection {

@@ -11,11 +11,13 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// Connect connects to NATS and closes the connection with the test. It reconnects after a connection loss, without a time limit.
+// Connect connects to NATS and closes the connection with the test. It reconnects after a connection loss, without a time limit, and does not
+// print the errors that a server tells without being asked, such as a missing right.
 func Connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	options = append([]nats.Option{
 		nats.MaxReconnects(-1), nats.ReconnectWait(20 * time.Millisecond), nats.ReconnectJitter(0, 0), nats.Timeout(startTimeout),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 	}, options...)
 	conn := testkit.Must(nats.Connect(url, options...))(t)
 	t.Cleanup(conn.Close)

@@ -70,6 +70,16 @@ func StartNATS(t testing.TB, options ...func(*server.Options)) *NATS {
 	return n
 }
 
+// Limited adds two users to a server: all, and limited, who may not publish on the denied subjects. Their password is "secret".
+func Limited(denied ...string) func(*server.Options) {
+	return func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "all", Password: "secret"},
+			{Username: "limited", Password: "secret", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: denied}}},
+		}
+	}
+}
+
 // SampleUsers are the users of configs/nats/notifier.conf.
 var SampleUsers = []string{"operator", "notifier", "limits", "replayer", "ingest", "producer", "provisioner"}
 
