@@ -166,9 +166,7 @@ func TestLabelsBehindJunk(t *testing.T) {
 	junk := hostile.Times(t, 500, 50)
 	n := startNeighboursIn(t, defaultChannel, "GLOBAL_LIMIT", "10/30m", "METRICS_MAX_CATEGORIES", fmt.Sprint(labels), "LIMITS", "payments.cards=5/1h,*.x=1/1h")
 	w := n.worker.alone()
-	if got := n.worker.scrape().labels("notifier_events_total", "category"); !slices.Equal(got, []string{"other", "payments.cards"}) {
-		t.Errorf("the labels at the start are %q, want the configured category's", got)
-	}
+	testkit.EqualSlices(t, n.worker.scrape().labels("notifier_events_total", "category"), []string{"other", "payments.cards"}, "labels at the start")
 	testkit.NoError(t, n.hostile.Subcategories(t.Context(), junk))
 	w.awaitEvents(junk)
 	n.tell(3)

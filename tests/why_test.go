@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,9 +106,7 @@ func TestWhy(t *testing.T) {
 	d.wantWhy("sent", "sent at", "group-1/f2")
 	d.wantWhy("waiting", "for a slot", "wait-2")
 	d.wantWhy("waiting", "for a slot", "--seq", "13")
-	if states := d.states("refund-0"); !slices.Equal(states, []string{"sent", "duplicate"}) {
-		t.Errorf("the messages with one ID are %v", states)
-	}
+	testkit.EqualSlices(t, d.states("refund-0"), []string{"sent", "duplicate"}, "states of the messages with one ID")
 	testkit.Equal(t, len(d.why("group-1").Events) >= 2, true, "alerts of a group are told of")
 	d.awaitTold(defaultChannel, 3)
 	testkit.Eventually(t, "the journal knows of the digest", func() bool {

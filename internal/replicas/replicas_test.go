@@ -51,9 +51,7 @@ func TestCreate(t *testing.T) {
 					return nil
 				})
 			})
-			if !slices.Equal(tried, test.tried) {
-				t.Errorf("tried %v replicas, want %v", tried, test.tried)
-			}
+			testkit.EqualSlices(t, tried, test.tried, "tried replicas")
 			if want := tried[len(tried)-1] > 1; (err != nil) != (want && test.err != nil) {
 				t.Errorf("the error is %v", err)
 			}

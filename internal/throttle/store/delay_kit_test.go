@@ -85,9 +85,8 @@ func (k *pairKit) awaiting(back time.Duration, id string) string {
 func (k *pairKit) wantDelayed(room, queue []string) {
 	k.t.Helper()
 	remembered := k.client.ZRange(k.t.Context(), k.d.keys.room("a"), 0, -1).Val()
-	if slices.Sort(remembered); !slices.Equal(remembered, room) {
-		k.t.Errorf("the room remembers %q, want %q", remembered, room)
-	}
+	slices.Sort(remembered)
+	testkit.EqualSlices(k.t, remembered, room, "events that the room remembers")
 	stand := k.client.ZRange(k.t.Context(), k.d.keys.queue("a", "a"), 0, -1).Val()
 	for i, member := range stand {
 		stand[i] = member[strings.LastIndex(member, " ")+1:]

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -130,9 +129,7 @@ func (k *pairKit) wantFields(want map[string]string) {
 	for field, value := range got {
 		got[field] = shortened(value)
 	}
-	if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
-		k.t.Errorf("pairs %q, want %q", got, want)
-	}
+	testkit.EqualMaps(k.t, got, want, "pairs")
 	for _, field := range k.client.ZRange(k.t.Context(), k.d.keys.pairsUntil("a"), 0, -1).Val() {
 		if _, there := got[field]; !there {
 			k.t.Errorf("%q is to expire, and is not there", field)
