@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -156,14 +155,6 @@ func (f *fixture) requireOutcome(number uint64, want Outcome) {
 	f.Helper()
 	if outcome, err := f.replay(number); outcome != want || err != nil {
 		f.Errorf("replay of letter %d: got %q, %v, want %s", number, outcome, err, want)
-	}
-}
-
-// wantError compares the class and a part of an error. A nil class means any error.
-func (f *fixture) wantError(err, class error, says string) {
-	f.Helper()
-	if err == nil || class != nil && !errors.Is(err, class) || !strings.Contains(err.Error(), says) {
-		f.Errorf("error: got %v, want %v with %q", err, class, says)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestUnfit(t *testing.T) {
 		"its body had 2000 by": f.letter("too_large", "{", HeaderBodyLength, "2000", HeaderBodySHA256, "abc"),
 	} {
 		_, err := f.replay(number)
-		f.wantError(err, ErrUnfit, what)
+		testkit.Fails(f, "error", err, ErrUnfit, what)
 	}
 	f.requireEvents(nil)
 	testkit.Equal(t, len(f.waiting(options.Stream)), 5, "letters")
@@ -90,7 +90,7 @@ func TestReplayRefused(t *testing.T) {
 	testkit.Must(f.js.Publish(t.Context(), "notify-room.part.full", []byte("text")))(t)
 	number := f.rejected("a")
 	_, err := f.replay(number)
-	f.wantError(err, nil, "publishing to notify-room.replay.payments")
+	testkit.Fails(f, "error", err, nil, "publishing to notify-room.replay.payments")
 	f.requireLetters("dead.rejected.payments")
 	f.awaitTaken()
 	f.requireOutcome(number, Replayed)

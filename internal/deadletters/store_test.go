@@ -52,7 +52,7 @@ func TestList(t *testing.T) {
 	}
 	store, _ := f.open()
 	_, err := store.Read(t.Context(), forged.Sequence)
-	f.wantError(err, ErrNotFound, "")
+	testkit.Fails(f, "error", err, ErrNotFound)
 }
 
 func TestRead(t *testing.T) {
@@ -66,7 +66,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("letter: got %+v, %v, want order with %q", got, err, body)
 	}
 	_, err = store.Read(t.Context(), number+1)
-	f.wantError(err, ErrNotFound, "")
+	testkit.Fails(f, "error", err, ErrNotFound)
 }
 
 // TestDrop drops a letter twice.
@@ -90,17 +90,17 @@ func TestWithoutStreams(t *testing.T) {
 	store, letters := f.open()
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), options.Room))
 	_, err := store.Replay(t.Context(), letters[0])
-	f.wantError(err, jetstream.ErrNoStreamResponse, "notify-room")
+	testkit.Fails(f, "error", err, jetstream.ErrNoStreamResponse, "notify-room")
 	f.requireLetters("dead.rejected.payments")
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), options.Stream))
 	_, err = Open(t.Context(), f.conn, options)
-	f.wantError(err, jetstream.ErrStreamNotFound, "LETTERS")
+	testkit.Fails(f, "error", err, jetstream.ErrStreamNotFound, "LETTERS")
 	f.createStream(jetstream.StreamConfig{Name: options.Stream, Subjects: []string{"dead.>"}, DenyDelete: true})
 	f.createRoom(jetstream.StreamConfig{})
 	f.rejected("a")
 	store, letters = f.open()
 	_, err = store.Replay(t.Context(), letters[0])
-	f.wantError(err, nil, "delete")
+	testkit.Fails(f, "error", err, nil, "delete")
 	f.requireEvents(nil)
 	f.requireLetters("dead.rejected.payments")
 }
@@ -160,10 +160,10 @@ func TestEnded(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := store.Replay(ended, letters[0])
-	f.wantError(err, context.Canceled, "")
-	f.wantError(store.Drop(ended, letters[0]), nil, fmt.Sprintf("deleting message %d of stream", number))
+	testkit.Fails(f, "error", err, context.Canceled)
+	testkit.Fails(f, "error", store.Drop(ended, letters[0]), nil, fmt.Sprintf("deleting message %d of stream", number))
 	_, err = store.Read(ended, number)
-	f.wantError(err, context.Canceled, "getting message")
+	testkit.Fails(f, "error", err, context.Canceled, "getting message")
 	_, err = store.List(ended, unwatched)
-	f.wantError(err, context.Canceled, "")
+	testkit.Fails(f, "error", err, context.Canceled)
 }

@@ -21,7 +21,7 @@ func TestApply(t *testing.T) {
 	}
 	apply(false, true)
 	_, err := f.js.KeyValue(f.context(), bucketName)
-	f.wantError(err, jetstream.ErrBucketNotFound)
+	testkit.Fails(f, "error", err, jetstream.ErrBucketNotFound)
 	apply(true, true)
 	apply(true, false)
 

@@ -21,9 +21,9 @@ func TestAbsentBucket(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	_, err := Open(f.context(), f.js, f.options(false))
-	f.wantError(err, ErrNoBucket, `"limits"`)
+	testkit.Fails(f, "error", err, ErrNoBucket, `"limits"`)
 	_, err = f.js.KeyValue(f.context(), bucketName)
-	f.wantError(err, jetstream.ErrBucketNotFound)
+	testkit.Fails(f, "error", err, jetstream.ErrBucketNotFound)
 }
 
 // Instances that start at once create one bucket.
@@ -73,7 +73,7 @@ func TestStreamThatIsNoBucket(t *testing.T) {
 	f := newFixture(t)
 	testkit.Must(f.js.CreateStream(f.context(), jetstream.StreamConfig{Name: "KV_limits", Subjects: []string{"$KV.limits.>"}}))(t)
 	_, err := Open(f.context(), f.js, f.options(true))
-	f.wantError(err, jetstream.ErrBadBucket)
+	testkit.Fails(f, "error", err, jetstream.ErrBadBucket)
 	for _, name := range []string{"", "a.b", "a b", "*"} {
 		_, err := Open(f.context(), f.js, Options{Name: name, Provision: true, Logger: f.log.Logger()})
 		testkit.Fails(t, "bucket "+name, err, nil)
@@ -119,7 +119,7 @@ func TestOtherClients(t *testing.T) {
 	// Each client sets keys after the other.
 	f.change(b, "-kept.*")
 	_, err := kv.Get(f.context(), "kept.=")
-	f.wantError(err, jetstream.ErrKeyNotFound)
+	testkit.Fails(f, "error", err, jetstream.ErrKeyNotFound)
 	testkit.Must(kv.Create(f.context(), "kept.=", []byte("4/1m")))(t)
 	testkit.Must(kv.PutString(f.context(), "shadow/payments.=", "6/10m"))(t)
 	f.change(b, "purged=5/1m")
@@ -181,7 +181,7 @@ func TestBucketRecreatedWhileReading(t *testing.T) {
 		f.open()
 	}}, f.options(false))
 	_, err := b.Load(f.context())
-	f.wantError(err, errMadeAnew)
+	testkit.Fails(f, "error", err, errMadeAnew)
 }
 
 // A call ends with its context and leaves no subscription behind.
@@ -305,7 +305,7 @@ func TestMissingRights(t *testing.T) {
 				f.open()
 				_, err = f.apply(newBucket(js, f.options(false)), "a=1/1m")
 			}
-			f.wantError(err, context.DeadlineExceeded, right, `"limits"`)
+			testkit.Fails(f, "error", err, context.DeadlineExceeded, right, `"limits"`)
 		})
 	}
 }

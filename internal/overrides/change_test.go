@@ -19,7 +19,7 @@ func TestSetAndUnset(t *testing.T) {
 		"-payments.*": ErrNotSet, "-shadow payments.*": ErrNotSet, "-never": ErrNotSet, "a b=1/1m": ErrName, "-A": ErrName,
 	} {
 		_, err := f.apply(b, change)
-		f.wantError(err, want)
+		testkit.Fails(f, "error", err, want)
 	}
 	testkit.Equal(t, f.change(b, "payments.*=3/1m"), 5, "revision after a deletion")
 	f.requireEntries(f.load(b), "payments.*=3/1m")
@@ -44,7 +44,7 @@ func TestLostRace(t *testing.T) {
 			f.change(b, test.before...)
 			loser := newBucket(rival{JetStream: f.js, before: func() { f.change(b, test.theirs) }}, f.options(false))
 			_, err := f.apply(loser, test.ours)
-			f.wantError(err, ErrConflict)
+			testkit.Fails(f, "error", err, ErrConflict)
 			f.requireEntries(f.load(b), test.want...)
 		})
 	}

@@ -47,7 +47,7 @@ func TestForgedMessages(t *testing.T) {
 	testkit.Equal(t, f.setFor(b, "fence", "6", time.Hour).Then, "", "value that follows")
 	f.requireEntries(f.load(b), "a=5", "fence=6", "shadow-less=1", "shadow d=4")
 	_, err := b.Unset(f.context(), enforced("never"))
-	f.wantError(err, ErrNotSet)
+	testkit.Fails(f, "error", err, ErrNotSet)
 	f.forge(1, "a")
 	testkit.Equal(t, f.setFor(b, "a", "7", time.Hour).Then, "5", "value that follows a forged message")
 	testkit.Must(b.Rollback(f.context(), 2, unchecked))(t)

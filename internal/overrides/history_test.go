@@ -62,9 +62,9 @@ func (f *fixture) requireAt(b *Bucket, revision uint64, want ...string) {
 func (f *fixture) requireUnknown(b *Bucket, revision uint64, says string) {
 	f.Helper()
 	_, err := at(f.context(), b, revision)
-	f.wantError(err, ErrUnknownRevision, says)
+	testkit.Fails(f, "error", err, ErrUnknownRevision, says)
 	_, err = b.Rollback(f.context(), revision, unchecked)
-	f.wantError(err, ErrUnknownRevision, says)
+	testkit.Fails(f, "error", err, ErrUnknownRevision, says)
 }
 
 // A limit keeps 64 changes. Older values are not known.

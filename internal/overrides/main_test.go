@@ -2,7 +2,6 @@ package overrides
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -114,16 +113,6 @@ func (f *fixture) change(b *Bucket, changes ...string) (revision uint64) {
 		revision = testkit.Must(f.apply(b, change))(f)
 	}
 	return revision
-}
-
-// wantError compares the class of an error, and finds texts in the error.
-func (f *fixture) wantError(err, class error, says ...string) {
-	f.Helper()
-	if !errors.Is(err, class) {
-		f.Errorf("error = %v, want %v", err, class)
-		return
-	}
-	testkit.Contains(f, "error", err.Error(), says...)
 }
 
 func (f *fixture) load(b *Bucket) Snapshot {
