@@ -389,13 +389,9 @@ func TestUnpairedCrowd(t *testing.T) {
 	_, body := resolved(0)
 	f.putInRoom(testNames.Room().Queue(room.Part, "payments"), entry, body)
 	f.putInRoom(testNames.Room().Channel(room.Token("payments"), "payments"), entry, `{"title": "firing, and decided"}`)
-	if first, err := w.decider.pairs.firstOfRoom(t.Context(), at, 0); err != nil || first != 3 {
-		t.Errorf("first message of the room that may open a pair: got %d (%v), want none of 2", first, err)
-	}
+	testkit.Equal(t, testkit.Must(w.decider.pairs.firstOfRoom(t.Context(), at, 0))(t), 3, "first message of the room that may open a pair, which are none of 2")
 	f.putInRoom(testNames.Room().Queue(room.Part, "errors"), entry, `{"title": "firing"}`)
-	if first, err := w.decider.pairs.firstOfRoom(t.Context(), at, 0); err != nil || first != 3 {
-		t.Errorf("first message of the room that may open a pair: got %d (%v), want 3", first, err)
-	}
+	testkit.Equal(t, testkit.Must(w.decider.pairs.firstOfRoom(t.Context(), at, 0))(t), 3, "first message of the room that may open a pair")
 	f.event("security", "order-1")
 	f.start(nil)
 	f.awaitSettled(crowd + 3) // the two firing events have one ID

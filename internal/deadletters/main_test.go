@@ -153,9 +153,7 @@ func (f *fixture) replay(number uint64) (Outcome, error) {
 
 func (f *fixture) requireOutcome(number uint64, want Outcome) {
 	f.Helper()
-	if outcome, err := f.replay(number); outcome != want || err != nil {
-		f.Errorf("replay of letter %d: got %q, %v, want %s", number, outcome, err, want)
-	}
+	testkit.Equal(f, testkit.Must(f.replay(number))(f), want, "replay of letter %d", number)
 }
 
 // requireLetters compares the subjects in the dead-letter stream.

@@ -108,9 +108,7 @@ func TestReplayGone(t *testing.T) {
 	other, _ := f.open()
 	testkit.NoError(t, other.Drop(t.Context(), letters[1]))
 	for _, l := range letters {
-		if outcome, err := slow.Replay(t.Context(), l); outcome != Gone || err != nil {
-			t.Errorf("replay of letter %d: got %q, %v, want %s", l.Number, outcome, err, Gone)
-		}
+		testkit.Equal(t, testkit.Must(slow.Replay(t.Context(), l))(t), Gone, "replay of letter %d", l.Number)
 	}
 	f.requireEvents(nil, "a")
 	f.requireLetters()

@@ -175,13 +175,10 @@ func TestDecodeAlertCategory(t *testing.T) {
 		"Payments.Refunds": "payments.refunds", "a": "a", "": event.Default, "no, not one": event.Default, "a.>": event.Default,
 	} {
 		body := []byte(`{"category":"no","alerts":[{"labels":{"alertname":"x","category":"` + label + `"}}]}`)
-		got, err := decoder().Decode(event.Message{Subject: "notify", Data: body})
-		if err != nil || got.Category != want {
-			t.Errorf("label %q: got category %q, %v, want %q", label, got.Category, err, want)
-		}
-		if got, err := decoder().Decode(event.Message{Subject: "notify.b.c", Data: body}); err != nil || got.Category != "b.c" {
-			t.Errorf("label %q below the prefix: got category %q, %v, want b.c", label, got.Category, err)
-		}
+		got := testkit.Must(decoder().Decode(event.Message{Subject: "notify", Data: body}))(t)
+		testkit.Equal(t, got.Category, want, "category by the label %q", label)
+		got = testkit.Must(decoder().Decode(event.Message{Subject: "notify.b.c", Data: body}))(t)
+		testkit.Equal(t, got.Category, "b.c", "category by the label %q below the prefix", label)
 	}
 }
 

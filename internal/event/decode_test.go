@@ -187,10 +187,8 @@ func TestDecodeCategory(t *testing.T) {
 		{"notify", `{"text":"x","category":"global"}`, "global"},
 		{"notify", `{"text":"x","category":1,"category":"a"}`, "a"},
 	} {
-		got, err := decode(test.subject, test.body)
-		if err != nil || got.Category != test.want {
-			t.Errorf("%s %s: got category %q, %v, want %q", test.subject, test.body, got.Category, err, test.want)
-		}
+		got := testkit.Must(decode(test.subject, test.body))(t)
+		testkit.Equal(t, got.Category, test.want, "category of %s %s", test.subject, test.body)
 	}
 	for value, fault := range map[string]string{
 		"7": "category must be a string, not 7", `["a"]`: "category must be a string", `"a b"`: `category "a b"`, `" "`: `category " "`,

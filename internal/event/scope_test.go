@@ -21,9 +21,7 @@ func scopes(t testing.TB, texts ...string) event.Scopes[string] {
 func TestParseScope(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{">", "a", "a.>", "*", "*.>", "payments.*.failed", "payments.*.>", "a.b.c.d.e.f.g.>", "a.b.c.d.e.f.g.h"} {
-		if s, err := event.ParseScope(text); err != nil || s.String() != text {
-			t.Errorf("ParseScope(%q): got %q, %v, want the text", text, s, err)
-		}
+		testkit.Equal(t, testkit.Must(event.ParseScope(text))(t).String(), text, "scope")
 	}
 	parse := func(text string) error {
 		s, err := event.ParseScope(text)

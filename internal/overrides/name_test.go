@@ -79,10 +79,7 @@ func FuzzParseKey(f *testing.F) {
 			testkit.Fails(t, "key "+key, err, ErrName)
 			return
 		}
-		back, err := name.Key()
-		if err != nil || back != key {
-			t.Errorf("key %q is %+v, whose key is %q, %v", key, name, back, err)
-		}
+		testkit.Equal(t, testkit.Must(name.Key())(t), key, "key of %+v", name)
 		if strings.ContainsAny(key, "*> \t\r\n") || strings.HasPrefix(key, ".") || strings.Contains(key, "..") {
 			t.Errorf("key %q cannot be stored", key)
 		}

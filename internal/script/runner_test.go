@@ -105,9 +105,7 @@ func TestAdopt(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	t.Parallel()
-	if numbers, err := script.Numbers([]any{int64(1), int64(2)}, 2); err != nil || !slices.Equal(numbers, []int64{1, 2}) {
-		t.Errorf("got %v and %v, want 1 and 2", numbers, err)
-	}
+	testkit.EqualSlices(t, testkit.Must(script.Numbers([]any{int64(1), int64(2)}, 2))(t), []int64{1, 2}, "numbers")
 	for _, reply := range [][]any{nil, {int64(1)}, {int64(1), "2"}, {int64(1), int64(2), int64(3)}} {
 		if _, err := script.Numbers(reply, 2); !errors.Is(err, script.ErrReply) || !errors.Is(err, script.ErrRefused) {
 			t.Errorf("%v: error %v, want %v", reply, err, script.ErrReply)
