@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"strconv"
 	"time"
 
 	"github.com/klauspost/compress/s2"
@@ -14,8 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// The body of a message is S2-compressed JSON lines, one per [Entry]. Workers encode entries while they handle a flood, so appendLine
-// avoids reflection: BenchmarkEncode compares it with encoding/json. Readers use encoding/json.
+// The body of a message is S2-compressed JSON lines, one per [Entry].
 
 // headerInstance is the header with the name of the worker that wrote a message.
 const headerInstance = "Notifier-Instance"
@@ -68,102 +66,22 @@ func categoriesOf(data []byte) iter.Seq[string] {
 	}
 }
 
-// appendLine appends an entry without its instance.
-func appendLine(line []byte, e *Entry) []byte {
-	line = append(line, `{"result":`...)
-	line = appendQuoted(line, string(e.Result))
-	line = appendText(line, "id", e.ID)
-	line = appendText(line, "in", e.Stream)
-	line = appendNumber(line, "seq", e.Sequence)
-	line = appendText(line, "category", e.Category)
-	line = appendText(line, "title", e.Title)
-	line = appendText(line, "reason", e.Reason)
-	line = appendText(line, "level", e.Level)
-	line = appendText(line, "path", e.Path)
-	line = appendText(line, "key", e.Key)
-	line = appendText(line, "limit", e.Limit)
-	line = appendNumber(line, "cost", e.Cost)
-	line = appendNumber(line, "used", e.Used)
-	line = appendNumber(line, "size", e.Size)
-	line = appendTime(line, "next", e.Next)
-	line = appendText(line, "revision", e.Revision)
-	line = appendTime(line, "stored", e.Stored)
-	line = appendTime(line, "decided", e.Decided)
-	line = appendText(line, "channel", e.Channel)
-	line = appendNumber(line, "round", e.Round)
-	line = appendText(line, "rounds", string(e.Rounds))
-	line = appendText(line, "mute", e.Mute)
-	line = appendText(line, "receipt", e.Receipt)
-	line = appendText(line, "code", e.Code)
-	line = appendNumber(line, "number", e.Number)
-	line = appendTime(line, "message", e.Message)
-	if e.Flapping {
-		line = append(line, `,"flapping":true`...)
+// appendLine appends an entry without its instance. A line begins with the result, and has no printable ASCII in escaped form beside quotes
+// and backslashes: linesOf and categoriesOf rely on that.
+func appendLine(lines []byte, e Entry) []byte {
+	for _, at := range []*time.Time{&e.Next, &e.Stored, &e.Decided, &e.Message, &e.LastStored} {
+		*at = at.UTC()
 	}
-	line = appendText(line, "trace", e.Trace)
-	line = appendText(line, "by", e.By)
-	line = appendNumber(line, "count", e.Count)
-	line = appendText(line, "last_id", e.LastID)
-	line = appendNumber(line, "last_seq", e.LastSequence)
-	line = appendTime(line, "last_stored", e.LastStored)
-	line = appendNumber(line, "last_round", e.LastRound)
-	if e.Below {
-		line = append(line, `,"below":true`...)
-	}
-	return append(line, '}', '\n')
-}
-
-func appendName(line []byte, name string) []byte {
-	line = append(line, `,"`...)
-	line = append(line, name...)
-	return append(line, `":`...)
-}
-
-func appendText(line []byte, name, text string) []byte {
-	if text == "" {
-		return line
-	}
-	return appendQuoted(appendName(line, name), text)
-}
-
-func appendNumber[N int | int64 | uint64](line []byte, name string, n N) []byte {
-	switch {
-	case n == 0:
-		return line
-	case n < 0:
-		return strconv.AppendInt(appendName(line, name), int64(n), 10)
-	}
-	return strconv.AppendUint(appendName(line, name), uint64(n), 10)
-}
-
-func appendTime(line []byte, name string, t time.Time) []byte {
-	if t.IsZero() {
-		return line
-	}
-	line = append(appendName(line, name), '"')
-	line = t.UTC().AppendFormat(line, time.RFC3339Nano)
-	return append(line, '"')
-}
-
-// appendQuoted appends a JSON string. It does not escape printable ASCII: linesOf relies on that.
-func appendQuoted(line []byte, text string) []byte {
-	for _, c := range []byte(text) {
-		if isEscaped(rune(c)) {
-			return appendEscaped(line, text)
-		}
-	}
-	line = append(line, '"')
-	line = append(line, text...)
-	return append(line, '"')
+	buffer := bytes.NewBuffer(lines)
+	encoder := json.NewEncoder(buffer)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(struct { // whose fields replace those of the entry; every entry can be encoded
+		Result   Result `json:"result"`
+		Instance string `json:"instance,omitempty"` // "": the message has it
+		*Entry
+	}{Result: e.Result, Entry: &e})
+	return buffer.Bytes()
 }
 
 // isEscaped reports whether a line may hold a character in escaped form.
 func isEscaped(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }
-
-func appendEscaped(line []byte, text string) []byte {
-	var quoted bytes.Buffer
-	encoder := json.NewEncoder(&quoted)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(text) // a string can be encoded
-	return append(line, bytes.TrimSuffix(quoted.Bytes(), []byte("\n"))...)
-}

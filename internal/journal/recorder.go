@@ -206,7 +206,7 @@ func (s *second) add(e *Entry) {
 		p = &pile{first: first}
 		s.piles[first] = p
 	}
-	p.lines = appendLine(p.lines, e)
+	p.lines = appendLine(p.lines, *e)
 	if p.from.IsZero() || e.Decided.Before(p.from) {
 		p.from = e.Decided
 	}
@@ -306,7 +306,7 @@ func (r *Recorder) publish(ctx context.Context) {
 		r.unpublished = r.unpublished[1:]
 	}
 	if err == nil && r.lost.Count > 0 {
-		if err = r.publishBatch(ctx, r.nextMessage(event.NoLevel, appendLine(nil, &r.lost))); err == nil {
+		if err = r.publishBatch(ctx, r.nextMessage(event.NoLevel, appendLine(nil, r.lost))); err == nil {
 			r.lost = Entry{}
 		}
 	}

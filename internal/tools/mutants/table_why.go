@@ -106,9 +106,9 @@ var ofWhy = []mutant{
 	{
 		name: "journal-forgets-a-field",
 		bug:  "A field of an entry is not written.",
-		file: "internal/journal/encode.go",
-		old:  `line = appendText(line, "trace", e.Trace)`,
-		new:  ``,
+		file: "internal/journal/entry.go",
+		old:  "`json:\"trace,omitempty\"`",
+		new:  "`json:\"-\"`",
 		test: "./internal/journal -run ^TestLinesHoldEntries$",
 	},
 	{
