@@ -3,7 +3,6 @@ package event
 import (
 	"bytes"
 	"cmp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -125,7 +124,7 @@ func QuickTitle(data []byte) string {
 	if body := trimStart(data); bytes.HasPrefix(body, []byte("{")) {
 		title = bodyTitle(splitObject(body))
 	} else {
-		title = plainTitle(bytes.TrimPrefix(data, []byte(byteOrderMark)))
+		title = firstLine(string(bytes.TrimPrefix(data, []byte(byteOrderMark))))
 	}
 	return strings.ToValidUTF8(title, string(utf8.RuneError))
 }
@@ -177,7 +176,7 @@ func dataTitle(value []byte) string {
 	case value[0] == '"':
 		return textTitle(value)
 	default:
-		return plainTitle(value)
+		return firstLine(string(value))
 	}
 }
 
@@ -194,44 +193,8 @@ func alertTitle(data []byte) string {
 	return textTitle(annotations.get("message"))
 }
 
-// plainTitle returns the first visible line of plain text.
-func plainTitle(text []byte) string {
-	for line := range bytes.Lines(text) {
-		if title := firstLine(string(line)); title != "" {
-			return title
-		}
-	}
-	return ""
-}
-
-// textTitle returns the first visible line of a JSON string. It unescapes only that line, because long texts may have many escapes.
-func textTitle(value []byte) string {
-	if absent(value) || value[0] != '"' {
-		return ""
-	}
-	for rest := value[1 : len(value)-1]; len(rest) > 0; {
-		end, next := lineEnd(rest)
-		if title := firstLine(unescaped(rest[:end])); title != "" {
-			return title
-		}
-		rest = rest[next:]
-	}
-	return ""
-}
-
-// lineEnd returns the end of the first line within a JSON string and the start of the next line.
-func lineEnd(inside []byte) (end, next int) {
-	for i := 0; ; {
-		backslash := bytes.IndexByte(inside[i:], '\\')
-		if backslash < 0 || i+backslash+1 >= len(inside) {
-			return len(inside), len(inside)
-		}
-		if i += backslash; inside[i+1] == 'n' {
-			return i, i + len(`\n`)
-		}
-		i += len(`\\`)
-	}
-}
+// textTitle returns the first visible line of a JSON string.
+func textTitle(value []byte) string { return firstLine(stringValue(value)) }
 
 // stringValue returns the value of a JSON string, "" for any other value.
 func stringValue(value []byte) string {
@@ -239,14 +202,6 @@ func stringValue(value []byte) string {
 		return ""
 	}
 	return unquote(value)
-}
-
-// unescaped is unquote for a part of a JSON string.
-func unescaped(inside []byte) string {
-	if bytes.IndexByte(inside, '\\') < 0 {
-		return string(inside)
-	}
-	return unquote(slices.Concat([]byte{'"'}, inside, []byte{'"'}))
 }
 
 // absent reports whether a member is missing or null.
