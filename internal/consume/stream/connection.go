@@ -55,6 +55,9 @@ const (
 	reconnectJitter = 100 * time.Millisecond
 )
 
+// writeTimeout bounds one write to the server. Whoever calls the connection waits while a write blocks, and no ping is sent.
+const writeTimeout = 5 * time.Second
+
 // Connect starts connecting and does not wait. It fails only if waiting does not help, for example if a credentials file is unreadable.
 func Connect(o ConnectOptions) (*Connection, error) {
 	c := &Connection{closed: make(chan struct{})}
@@ -69,6 +72,7 @@ func Connect(o ConnectOptions) (*Connection, error) {
 		nats.Timeout(5 * time.Second),
 		nats.PingInterval(5 * time.Second), // a server that hangs is noticed within 15 s
 		nats.MaxPingsOutstanding(2),
+		nats.FlusherTimeout(writeTimeout),
 		nats.ConnectHandler(func(nc *nats.Conn) {
 			c.connected(time.Time{})
 			o.Logger.Info("nats is connected", "server", nc.ConnectedUrlRedacted())

@@ -49,6 +49,14 @@ func TestConnectWaits(t *testing.T) {
 	f.log.WantCount(t, 1, "cannot reach nats")
 }
 
+// TestBlockedWrite looks for the longest time of a write to a server that reads nothing. The client sends no ping meanwhile, so the write has
+// to end before the pings would.
+func TestBlockedWrite(t *testing.T) {
+	t.Parallel()
+	c := newFixture(t).connect(ConnectOptions{URL: "nats://127.0.0.1:1"})
+	testkit.AtMost(t, c.Conn.Opts.FlusherTimeout, c.Conn.Opts.PingInterval, "longest write")
+}
+
 // TestWrongPassword has the server refuse the password. The connection stays open for a repair. The log does not show the password.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
