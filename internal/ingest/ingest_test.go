@@ -294,7 +294,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestBatch fails to store one event of a batch. The answer names the event. The client can send the whole batch again.
+// TestBatch fails to publish one event of a batch. The events behind it are not published: each of them would wait too. The answer names the events
+// that are not stored. The client can send the whole batch again.
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	refuse := new(refusing)
@@ -319,14 +320,14 @@ func TestBatch(t *testing.T) {
 	testkit.NoError(t, json.Unmarshal([]byte(partly.body), &problem))
 	testkit.Equal(t, len(problem.Events), 5, "events of the answer")
 	for i, event := range problem.Events {
-		testkit.Equal(t, event.Problem == "", i != 3, "event %d is stored", i)
+		testkit.Equal(t, event.Problem == "", i < 3, "event %d is stored", i)
 	}
 	refuse.id = ""
 	var receipts []receipt
 	testkit.NoError(t, json.Unmarshal([]byte(d.post("/v1/events/b", batch(5), "Content-Type", kind).body), &receipts))
 	testkit.Equal(t, len(receipts), 5, "events of the repeated batch")
 	for i, event := range receipts {
-		testkit.Equal(t, event.Duplicate, i != 3, "event %d is a duplicate", i)
+		testkit.Equal(t, event.Duplicate, i < 3, "event %d is a duplicate", i)
 	}
 	testkit.Equal(t, d.left(), 10, "stored messages")
 }

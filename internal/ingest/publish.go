@@ -38,13 +38,22 @@ type result struct {
 	refusal *problem
 }
 
-// publish stores messages and waits for all of them. It does not change them.
+// publish stores messages and waits for all of them. It does not change them. Once JetStream may not store a message, the messages behind it
+// are not published: each of them would wait too.
 func (s *store) publish(messages []*nats.Msg) []result {
 	results := make([]result, len(messages))
 	futures := make([]jetstream.PubAckFuture, len(messages))
 	began := time.Now()
+	var failed *problem
 	for i, m := range messages {
-		futures[i], results[i].refusal = s.begin(m)
+		if failed == nil {
+			futures[i], results[i].refusal = s.begin(m)
+		} else {
+			results[i].refusal = failed
+		}
+		if refusal := results[i].refusal; refusal != nil && !refusal.isFinal() {
+			failed = refusal
+		}
 	}
 	for i, future := range futures {
 		if future != nil {
