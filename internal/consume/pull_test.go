@@ -3,6 +3,7 @@ package consume
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -64,6 +65,32 @@ func TestConsumerWithoutALeader(t *testing.T) {
 	f.log.WantCount(t, 1, "cannot look for the consumer")
 	f.log.WantCount(t, 1, "looking for the consumer works again")
 	f.log.WantCount(t, 0, "consumer not found")
+}
+
+// TestAnotherConsumerWithoutALeader has a worker ask for a consumer while nobody answers for another one.
+func TestAnotherConsumerWithoutALeader(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	at := w.streams.Layout()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended, answered := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(ended)
+		_ = w.puller.pullFailed(ctx, &leaderless{at.Room.Consumer, math.MaxInt}, nats.ErrNoResponders) // until the context ends
+	}()
+	f.eventually("nobody answers", func() bool { return len(f.log.Lines("cannot look for the consumer")) > 0 })
+	go func() { answered <- w.puller.pullFailed(ctx, at.Consumer, nats.ErrNoResponders) }()
+	select {
+	case err := <-answered:
+		testkit.NoError(t, err)
+	case <-time.After(testkit.Patience):
+		t.Error("asking for a consumer: got no answer while nobody answers for another one")
+	}
+	cancel()
+	<-ended
+	f.log.WantCount(t, 1, "cannot look for the consumer")
+	f.log.WantCount(t, 0, "looking for the consumer works again")
 }
 
 // TestDemandFollowsSizes asks for as many messages as are expected to fit. A large message counts at once, smaller ones little by little.

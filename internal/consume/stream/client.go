@@ -37,7 +37,8 @@ type Client struct {
 	consumer   *oplog.Condition // the consumers exist
 	unanswered *oplog.Condition // the server answers whether they exist
 
-	finding sync.Mutex // held during a search
+	asking  atomic.Int64 // goroutines that ask whether a consumer exists
+	finding sync.Mutex   // held during a search
 	layout  atomic.Pointer[Layout]
 }
 
@@ -144,27 +145,40 @@ func (c *Client) searched(err error) {
 	}
 }
 
-// Exists asks for a consumer until the server answers whether it exists. One goroutine asks at a time, so the log reports an election
-// once. While a cluster elects a leader, nobody answers, and the client is not ready. The error is the context's cause or [ErrClosed].
-func (c *Client) Exists(ctx context.Context, consumer jetstream.Consumer) (bool, error) {
+// Exists asks for a consumer until the server answers whether it exists. While a cluster elects a leader, nobody answers, and the client is not
+// ready. Questions for other consumers, which have leaders of their own, are answered meanwhile. The error is the context's cause or
+// [ErrClosed].
+func (c *Client) Exists(ctx context.Context, consumer jetstream.Consumer) (exists bool, err error) {
+	c.asking.Add(1)
+	exists, err = c.ask(ctx, consumer)
+	if c.asking.Add(-1) == 0 && err == nil { // so the log reports an election once
+		c.unanswered.Note(nil)
+	}
+	return exists, err
+}
+
+// askTimeout bounds one question for a consumer. Nobody answers a question that came before the leader.
+const askTimeout = 2 * time.Second
+
+// ask is Exists, without the end of the time in which nobody answers.
+func (c *Client) ask(ctx context.Context, consumer jetstream.Consumer) (exists bool, err error) {
 	const pause = 100 * time.Millisecond
-	c.finding.Lock()
-	defer c.finding.Unlock()
 	for {
-		asking, cancel := context.WithTimeout(ctx, APITimeout)
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
 		err := c.Connection.Request(asking, func(ctx context.Context) error {
 			_, err := consumer.Info(ctx)
 			return err
 		})
 		cancel()
-		if err == nil || c.Connection.Conn.IsConnected() && ctx.Err() == nil {
-			c.searched(err)
-		}
 		switch {
 		case err == nil:
+			c.consumer.Note(nil)
 			return true, nil
 		case errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrStreamNotFound):
+			c.consumer.Note(err)
 			return false, nil
+		case c.Connection.Conn.IsConnected() && ctx.Err() == nil:
+			c.searched(err)
 		}
 		if err := c.Connection.Sleep(ctx, pause); err != nil {
 			return false, err
