@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +44,7 @@ func TestExplain(t *testing.T) {
 		"NOAUTH Authentication required.": "NOTIFIER_REDIS_PASSWORD", "WRONGPASS invalid username-password pair": "NOTIFIER_REDIS_PASSWORD",
 		"NOPERM this user has no permissions": "configs/redis", "WRONGTYPE Operation against a key": "NOTIFIER_REDIS_PREFIX",
 		"MOVED 1 127.0.0.1:7000": "?addr=host:port", "CROSSSLOT Keys in request": "?addr=host:port", "i/o timeout": "NOTIFIER_REDIS_URL",
+		"tls: failed to verify certificate: x509: certificate signed by unknown authority": "(check NOTIFIER_REDIS_TLS_CA_FILE)",
 	} {
 		got := ExplainRedis(errors.New(text), config.Redis{})
 		if !strings.HasPrefix(got, text) || !strings.Contains(got, want) {
@@ -52,6 +54,7 @@ func TestExplain(t *testing.T) {
 	for err, want := range map[error]string{
 		nats.ErrAuthorization: "NOTIFIER_NATS_USER", nats.ErrNoServers: "NOTIFIER_NATS_URL", nats.ErrSecureConnWanted: "does the server speak TLS?", nats.ErrTimeout: "",
 		nkeys.ErrNoSeedFound: "(check NOTIFIER_NATS_CREDS_FILE)", nkeys.ErrInvalidSeed: "(check NOTIFIER_NATS_CREDS_FILE)",
+		x509.UnknownAuthorityError{}: "(check NOTIFIER_NATS_TLS_CA_FILE)",
 	} {
 		got := ExplainNATS(fmt.Errorf("connecting to nats: %w", err))
 		if !strings.Contains(got, err.Error()) || !strings.Contains(got, want) {

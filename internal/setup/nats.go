@@ -81,6 +81,9 @@ func JetStream(connection *stream.Connection, options ...jetstream.JetStreamOpt)
 	return js
 }
 
+// unknownAuthority is in the error about a server's certificate that no trusted authority has signed.
+const unknownAuthority = "certificate signed by unknown authority"
+
 // ExplainNATS returns the text of an error, with the setting to check.
 func ExplainNATS(err error) string {
 	if _, tooOld := errors.AsType[requirements.TooOld](err); tooOld {
@@ -91,6 +94,9 @@ func ExplainNATS(err error) string {
 	}
 	if errors.Is(err, nats.ErrAuthorization) {
 		return err.Error() + " (check NOTIFIER_NATS_CREDS_FILE, NOTIFIER_NATS_USER and NOTIFIER_NATS_PASSWORD, or NOTIFIER_NATS_TOKEN)"
+	}
+	if strings.Contains(err.Error(), unknownAuthority) {
+		return err.Error() + " (check NOTIFIER_NATS_TLS_CA_FILE)"
 	}
 	if errors.Is(err, nats.ErrSecureConnWanted) {
 		return err.Error() + " (check NOTIFIER_NATS_URL; TLS is on: does the server speak TLS?)"

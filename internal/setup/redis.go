@@ -156,6 +156,8 @@ func ExplainRedis(err error, settings config.Redis) string {
 		text += " (something else uses the keys of NOTIFIER_REDIS_PREFIX)"
 	case strings.Contains(text, "MOVED"), strings.Contains(text, "CROSSSLOT"):
 		text += " (the server is a cluster: name another node as ?addr=host:port in NOTIFIER_REDIS_URL)"
+	case strings.Contains(text, unknownAuthority):
+		text += " (check NOTIFIER_REDIS_TLS_CA_FILE)"
 	default:
 		if _, answered := errors.AsType[redis.Error](err); !answered && !errors.Is(err, script.ErrRefused) {
 			text += " (check NOTIFIER_REDIS_URL" + silence(err, settings) + ")"
