@@ -38,16 +38,17 @@ func TestNextDemand(t *testing.T) {
 	}
 }
 
-// leaderless is a consumer of which the server tells nothing for so many requests.
+// leaderless is a consumer of which the server tells nothing for so many requests, which fail with an error.
 type leaderless struct {
 	jetstream.Consumer
 	silent int
+	fails  error
 }
 
 func (l *leaderless) Info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	if l.silent > 0 {
 		l.silent--
-		return nil, context.DeadlineExceeded
+		return nil, l.fails
 	}
 	return l.Consumer.Info(ctx)
 }
@@ -58,12 +59,14 @@ func TestConsumerWithoutALeader(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.prepared(nil)
-	consumer := &leaderless{w.streams.Layout().Consumer, 2}
-	testkit.NoError(t, w.puller.pullFailed(t.Context(), consumer, nats.ErrNoResponders))
-	testkit.NoError(t, w.Ready())
-	testkit.Equal(t, consumer.silent, 0, "requests without an answer that are left")
-	f.log.WantCount(t, 1, "cannot look for the consumer")
-	f.log.WantCount(t, 1, "looking for the consumer works again")
+	for i, fails := range []error{context.DeadlineExceeded, &jetstream.APIError{Code: 503, ErrorCode: 10008, Description: "JetStream system temporarily unavailable"}} {
+		consumer := &leaderless{w.streams.Layout().Consumer, 2, fails}
+		testkit.NoError(t, w.puller.pullFailed(t.Context(), consumer, nats.ErrNoResponders))
+		testkit.NoError(t, w.Ready())
+		testkit.Equal(t, consumer.silent, 0, "requests without an answer that are left")
+		f.log.WantCount(t, i+1, "cannot look for the consumer")
+		f.log.WantCount(t, i+1, "looking for the consumer works again")
+	}
 	f.log.WantCount(t, 0, "consumer not found")
 }
 
@@ -77,7 +80,7 @@ func TestAnotherConsumerWithoutALeader(t *testing.T) {
 	ended, answered := make(chan struct{}), make(chan error, 1)
 	go func() {
 		defer close(ended)
-		_ = w.puller.pullFailed(ctx, &leaderless{at.Room.Consumer, math.MaxInt}, nats.ErrNoResponders) // until the context ends
+		_ = w.puller.pullFailed(ctx, &leaderless{at.Room.Consumer, math.MaxInt, context.DeadlineExceeded}, nats.ErrNoResponders) // until the context ends
 	}()
 	f.eventually("nobody answers", func() bool { return len(f.log.Lines("cannot look for the consumer")) > 0 })
 	go func() { answered <- w.puller.pullFailed(ctx, at.Consumer, nats.ErrNoResponders) }()

@@ -137,12 +137,19 @@ func (c *Client) searched(err error) {
 	case err == nil:
 		c.unanswered.Note(nil)
 		c.consumer.Note(nil)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders), isUnavailable(err):
 		c.unanswered.Note(err)
 	default:
 		c.unanswered.Note(nil)
 		c.consumer.Note(err)
 	}
+}
+
+// isUnavailable reports whether a cluster answered that it cannot answer now, since it has no leader.
+func isUnavailable(err error) bool {
+	const unavailable = jetstream.ErrorCode(10008)
+	answer, answered := errors.AsType[*jetstream.APIError](err)
+	return answered && answer.ErrorCode == unavailable
 }
 
 // Exists asks for a consumer until the server answers whether it exists. While a cluster elects a leader, nobody answers, and the client is not
