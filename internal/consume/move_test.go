@@ -94,7 +94,8 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 type silentRoom struct {
 	jetstream.JetStream
 	*gate
-	asked atomic.Int64
+	leaderless bool // the first message is refused at once
+	asked      atomic.Int64
 }
 
 // lateAck is the room's answer to a message that reaches it when the gate opens.
@@ -111,8 +112,11 @@ func (s *silentRoom) PublishMsgAsync(m *nats.Msg, o ...jetstream.PublishOpt) (je
 	if !strings.HasPrefix(m.Subject, "notify-room.") || s.isOpen() {
 		return s.JetStream.PublishMsgAsync(m, o...)
 	}
-	s.asked.Add(1)
 	late := &lateAck{ok: make(chan *jetstream.PubAck, 1), failed: make(chan error, 1)}
+	if s.asked.Add(1) == 1 && s.leaderless {
+		late.failed <- jetstream.ErrNoStreamResponse
+		return late, nil
+	}
 	go func() {
 		<-s.opened
 		ack, err := s.PublishMsg(context.Background(), m)
@@ -156,6 +160,34 @@ func TestSilentRoomDelaysNoOther(t *testing.T) {
 	}
 	silent.open()
 	f.eventually("all wait", func() bool { return f.streamInfo(testNames.RoomStream).State.Msgs == uint64(waiting) })
+}
+
+// TestRoomWithoutALeaderDelaysNoOther has the server answer that the room has no leader. The worker asks the room for few of the events that wait
+// then, and returns the others to their stream. Another event is posted.
+func TestRoomWithoutALeaderDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.throttle.answers(func(c store.Request) store.Decision {
+		if c.Category == "payments" {
+			return denied(time.Hour)
+		}
+		return f.throttle.admit(c)
+	})
+	f.throttle.delay = comeBackIn(time.Hour)
+	w := f.newWorker(slowDelays)
+	silent := &silentRoom{JetStream: w.streams.JetStream, gate: newGate(t), leaderless: true}
+	w.streams.JetStream = silent
+	first := f.event("payments", "payment")
+	f.run(w)
+	t.Cleanup(silent.open) // before the worker's own cleanup
+	f.requirePutOff(first)
+	for i := range 2 * w.decider.pool.size() {
+		f.event("payments", fmt.Sprintf("payment-%d", i))
+	}
+	f.event("orders", "order-1")
+	f.eventually("the other event ends", func() bool { return f.metrics.ended() == 1 })
+	f.requireOutcomes(map[string]int{"sent orders": 1})
+	testkit.AtMost(t, silent.asked.Load(), store.MaxBatch/8, "moves that the room was asked for")
 }
 
 // TestMovedOnceAcrossALostConnection loses the connection before the confirmation of a step. The room stores the event once.

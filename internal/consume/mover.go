@@ -3,12 +3,14 @@ package consume
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
@@ -43,7 +45,7 @@ type mover struct {
 type roomAnswers struct {
 	storing  *oplog.Condition
 	underWay atomic.Int64 // batches that the room has not confirmed
-	silent   atomic.Bool  // it did not answer in time
+	silent   atomic.Bool  // it did not answer in time, or has no leader
 }
 
 // tries returns how many moves of a batch to try.
@@ -244,6 +246,9 @@ func (m *mover) settle(batch []*move) {
 			m.stays.leave(move.stays...)
 			m.drop(move)
 		default:
+			if errors.Is(err, jetstream.ErrNoStreamResponse) { // the server said at once that nobody answers
+				m.answers.silent.Store(true)
+			}
 			if !move.isPlanned() { // the event may come back when it need not wait any more
 				m.stays.leave(move.stays...)
 			}
