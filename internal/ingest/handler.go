@@ -170,9 +170,9 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 }
 
 // isMisnamed reports whether a request calls a server without tokens by another host's name. If the name of a web page resolves to this host, a
-// browser sends the page's requests under that name, as to the page's own site. With TLS the browser rejects the certificate.
+// browser sends the page's requests under that name, as to the page's own site.
 func (h *handler) isMisnamed(r *http.Request) bool {
-	return h.tokens.Load() == nil && r.TLS == nil && !httpserver.NamesThisHost(r.Host) && httpserver.HostOf(r.Host) != h.host
+	return h.tokens.Load() == nil && !httpserver.NamesThisHost(r.Host) && httpserver.HostOf(r.Host) != h.host
 }
 
 // headerBytes is the size of a request without its body, as clients usually write it.
