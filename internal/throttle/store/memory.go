@@ -298,12 +298,15 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 	now := m.times.now()
 	end := now + d.Microseconds()
 	extended := make([]Lease, len(leases))
+	held := make([]bool, len(leases)) // before this call, which may renew a lease twice
+	for i, lease := range leases {
+		r, known := m.records.byKey[lease.Request.eventKey()], lease.End
+		held[i] = r != nil && r.doneUntil == 0 && !r.released && (r.leaseEnd == known || r.leaseEnd > known && known > now && (r.waits || !lease.Waits))
+	}
 	for i, lease := range leases {
 		r := m.records.byKey[lease.Request.eventKey()]
-		known := lease.End
 		lease.End = 0
-		held := r != nil && r.doneUntil == 0 && !r.released && (r.leaseEnd == known || r.leaseEnd > known && known > now && (r.waits || !lease.Waits))
-		if held && m.goesOn(lease, now, d) {
+		if held[i] && m.goesOn(lease, now, d) {
 			r.leaseEnd, lease.End = end, end
 			r.inDoubt = r.inDoubt || d > 0 && lease.InDoubt
 			if r.released, r.waits = d == 0 && !lease.InDoubt, d > 0 && lease.Waits; r.released {

@@ -116,6 +116,15 @@ var recordConformance = []conformanceCase{
 		s.lost(testLease, second...) // the event was reclaimed
 		s.lost(testLease, Lease{Request: request("never", "a"), End: 1})
 	}},
+	{name: "one call renews a lease twice", global: "5/1h", run: func(s *subject) {
+		begins := s.admit(request("event", "a"))[0]
+		waits := begins
+		waits.Waits = true
+		s.clock.Advance(testLease / 2)
+		renewed := s.extend(testLease, begins, waits)
+		end := s.clock.Read().Add(testLease).UnixMicro()
+		testkit.Equal(s.t, [2]int64{renewed[0].End, renewed[1].End}, [2]int64{end, end}, "ends of the renewed lease")
+	}},
 	{name: "a delivery counts whoever held the lease, and however often it is told", global: "5/1h", run: func(s *subject) {
 		event := request("event", "a")
 		first := s.admit(event)
