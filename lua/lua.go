@@ -154,5 +154,5 @@ func read(name string) string {
 	if err != nil {
 		panic("lua: " + err.Error())
 	}
-	return string(text)
+	return marked(string(text))
 }

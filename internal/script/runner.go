@@ -137,7 +137,7 @@ func RunDecoded[T any](ctx context.Context, r *Runner, c Call, decode func(reply
 func (r *Runner) call(ctx context.Context, script lua.Script, keys []string, arguments []any) *redis.Cmd {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
-	keys = append(keys, r.Absent())
+	keys = r.marked(ctx, append(keys, r.Absent()))
 	if r.library != nil {
 		return r.library.run(ctx, r.o.Client, script, keys, arguments)
 	}

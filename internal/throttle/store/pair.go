@@ -67,6 +67,7 @@ func (r *Pairs) Resolve(ctx context.Context, requests []Request) ([]Decision, er
 
 // ResolveOnce makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Pairs) ResolveOnce(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
+	ctx, recording := r.d.record(ctx, recorded{Kind: "resolve", Nonce: nonce, Requests: requests})
 	books := newPairBooks(r.d.keys)
 	events := make([]any, 0, 6*len(requests))
 	for _, request := range requests {
@@ -81,9 +82,11 @@ func (r *Pairs) ResolveOnce(ctx context.Context, nonce string, requests []Reques
 		len(books.numbers),
 	}
 	decode := func(reply []any) ([]Decision, error) { return decodeResolutions(reply, requests) }
-	return script.RunDecoded(ctx, r.d.runner, script.Call{
+	resolutions, err := script.RunDecoded(ctx, r.d.runner, script.Call{
 		Tried: "asking for what is resolved", Script: lua.Resolve, Keys: keys, Arguments: append(arguments, events...),
 	}, decode)
+	recording.end(recorded{Decisions: resolutions}, err)
+	return resolutions, err
 }
 
 // resolutionParts are a verdict, a time, receipts, and whether the event is in doubt.

@@ -126,8 +126,13 @@ func (r *Redis) Decide(ctx context.Context, requests []Request) (BatchResult, er
 
 // DecideOnce makes one script call. Calling it again with the same nonce and requests gives the same answer.
 func (r *Redis) DecideOnce(ctx context.Context, nonce string, requests []Request) (BatchResult, error) {
-	call := newDecideCall(r.d.keys, r.d.settings, r.Rules(), nonce, requests)
-	return script.RunDecoded(ctx, r.d.runner, script.Call{Tried: "asking the limits", Script: lua.Decide, Keys: call.keys, Arguments: call.arguments}, call.decode)
+	rules := r.Rules()
+	ctx, recording := r.d.record(ctx, recorded{Kind: "decide", rules: rules, Nonce: nonce, Requests: requests})
+	call := newDecideCall(r.d.keys, r.d.settings, rules, nonce, requests)
+	asked := script.Call{Tried: "asking the limits", Script: lua.Decide, Keys: call.keys, Arguments: call.arguments}
+	result, err := script.RunDecoded(ctx, r.d.runner, asked, call.decode)
+	recording.end(recorded{At: result.At, Decisions: result.Decisions}, err)
+	return result, err
 }
 
 // Finish implements [Store].
@@ -141,6 +146,7 @@ func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) (
 	if len(leases) == 0 {
 		return nil, nil
 	}
+	ctx, recording := r.d.record(ctx, recorded{Kind: "finish", Nonce: nonce, Leases: leases})
 	books, buckets := newPairBooks(r.d.keys), newBucketIndex(r.d.keys)
 	events := make([]any, 0, 8*len(leases))
 	for _, lease := range leases {
@@ -150,7 +156,9 @@ func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) (
 	}
 	arguments := append([]any{nonce}, r.deliveryTimes(books)...)
 	arguments = append(buckets.appendBuckets(arguments), events...)
-	return flags(r.d.runner.RunNumbers(ctx, "recording deliveries", lua.Finish, r.deliveryKeys(books, buckets), arguments, len(leases)))
+	newly, err := flags(r.d.runner.RunNumbers(ctx, "recording deliveries", lua.Finish, r.deliveryKeys(books, buckets), arguments, len(leases)))
+	recording.end(recorded{Flags: newly}, err)
+	return newly, err
 }
 
 // flags reads 1 or 0 for each event.
@@ -181,6 +189,7 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 	if len(leases) == 0 {
 		return nil, nil
 	}
+	ctx, recording := r.d.record(ctx, recorded{Kind: "extend", Leases: leases, Lasts: d})
 	buckets := newBucketIndex(r.d.keys, r.d.keys.calls, r.d.keys.leased)
 	events := make([]any, 0, 5*len(leases))
 	for _, lease := range leases {
@@ -192,12 +201,14 @@ func (r *Redis) Extend(ctx context.Context, leases []Lease, d time.Duration) ([]
 	arguments = append(buckets.appendBuckets(arguments), events...)
 	numbers, err := r.d.runner.RunNumbers(ctx, "extending leases", lua.Extend, buckets.keys, arguments, 1+len(leases))
 	if err != nil {
+		recording.end(recorded{}, err)
 		return nil, err
 	}
 	extended := slices.Clone(leases)
 	for i := range extended {
 		extended[i].End = numbers[0] * numbers[1+i]
 	}
+	recording.end(recorded{At: numbers[0] - d.Microseconds(), Leases: extended}, nil)
 	return extended, nil
 }
 
@@ -206,6 +217,7 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	if len(leases) == 0 {
 		return nil, nil
 	}
+	ctx, recording := r.d.record(ctx, recorded{Kind: "refund", Leases: leases})
 	k := r.d.keys
 	buckets := newBucketIndex(k, k.calls, k.leased, k.done, k.message, k.taken, k.shadowTaken(r.Rules()))
 	var events []any
@@ -215,7 +227,9 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 		events = r.appendRoutes(events, buckets, lease)
 	}
 	arguments := buckets.appendBuckets([]any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds()})
-	return flags(r.d.runner.RunNumbers(ctx, "returning slots", lua.Refund, buckets.keys, append(arguments, events...), len(leases)))
+	returned, err := flags(r.d.runner.RunNumbers(ctx, "returning slots", lua.Refund, buckets.keys, append(arguments, events...), len(leases)))
+	recording.end(recorded{Flags: returned}, err)
+	return returned, err
 }
 
 // appendRoutes appends an event's routes in the limits by which it was evaluated and in their shadow.
@@ -288,6 +302,7 @@ func (r *Redis) Restore(ctx context.Context, admissions []Admission) (leaseEnd i
 
 // restore is Restore at a time of the clock that the admissions have their times from.
 func (r *Redis) restore(ctx context.Context, admissions []Admission, now time.Time) (leaseEnd int64, err error) {
+	ctx, recording := r.d.record(ctx, recorded{Kind: "restore", Admissions: admissions, Clock: now})
 	books, buckets := newPairBooks(r.d.keys), newBucketIndex(r.d.keys)
 	var events []any
 	for _, a := range admissions {
@@ -302,6 +317,7 @@ func (r *Redis) restore(ctx context.Context, admissions []Admission, now time.Ti
 	}
 	arguments := append(buckets.appendBuckets(r.deliveryTimes(books)), events...)
 	restored, err := r.d.runner.RunInt(ctx, "restoring admissions", lua.Restore, r.deliveryKeys(books, buckets), arguments)
+	recording.end(recorded{At: restored}, err)
 	if err != nil {
 		return 0, err
 	}
@@ -366,8 +382,10 @@ func (r *Positions) InForce(ctx context.Context) (in limits.Position, since time
 
 // PutInForce puts a position in force, even an older one. It does nothing and returns false if another position than `seen` is in force.
 func (r *Positions) PutInForce(ctx context.Context, seen, next limits.Position) (bool, error) {
+	ctx, recording := r.d.record(ctx, recorded{Kind: "put in force", Seen: seen, Rules: next})
 	arguments := []any{seen.Generation, seen.Revision, next.Generation, next.Revision}
 	put, err := r.d.runner.RunInt(ctx, "putting limits in force", lua.AdoptLimits, []string{r.d.keys.calls, r.d.keys.limits}, arguments)
+	recording.end(recorded{Flags: []bool{put == 1}}, err)
 	return put == 1, err
 }
 
