@@ -5,10 +5,7 @@ import (
 	"errors"
 	goflag "flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -80,39 +76,6 @@ func TestHistory(t *testing.T) {
 	t.Logf("all rounds were checked in %v", took.Round(time.Millisecond))
 }
 
-// kindOfCall is a method of the store.
-type kindOfCall string
-
-const (
-	callDecide  kindOfCall = "decide"
-	callAdopt   kindOfCall = "adopt" // the first decision by newer limits
-	callStale   kindOfCall = "decide by older limits"
-	callFinish  kindOfCall = "finish"
-	callRefund  kindOfCall = "refund"
-	callRestore kindOfCall = "restore" // admissions of a client without Redis
-)
-
-// recordedCall is a call with its answer.
-type recordedCall struct {
-	kind         kindOfCall
-	client       int
-	family       string // the first level of the categories; "" for all
-	began, ended time.Duration
-	rules        *Rules
-
-	nonce     string
-	requests  []Request
-	restored  []Admission
-	clock     time.Time // of the client, at the call
-	result    BatchResult
-	unheard   bool     // the reply was lost: At alone is known, from a repetition of the call
-	tried     []*Rules // if it is unheard: by which of these it decided is not known
-	place     int      // among the calls of its family with At, in the order of At
-	leases    []Lease
-	flags     []bool
-	uncertain bool // a repetition answered, and its answer may differ
-}
-
 // history records the calls to one deployment.
 type history struct {
 	prefix   string
@@ -126,6 +89,8 @@ type history struct {
 	mu     sync.Mutex
 	calls  []*recordedCall
 	recent map[string][]Request // by family
+
+	reached *historyState // of calls that were checked before; nil: none
 }
 
 // run makes the calls.
@@ -409,7 +374,7 @@ func (c *historyClient) settle(call recordedCall, do func(context.Context) ([]bo
 		call.flags, err = do(ctx)
 		return err
 	})
-	call.ended, call.uncertain = time.Since(c.began), tries > 1 && call.kind == callRefund
+	call.ended, call.unheard = time.Since(c.began), tries > 1 && call.kind == callRefund
 	if err == nil {
 		c.record(call)
 	}
@@ -458,176 +423,4 @@ func (h *history) byFamily() map[string][]*recordedCall {
 		}
 	}
 	return families
-}
-
-func callOf(o porcupine.Operation) *recordedCall {
-	call, _ := o.Input.(*recordedCall)
-	return call
-}
-
-// check fails with a picture if no order of the calls explains the answers. It returns how long it took.
-func (h *history) check(t *testing.T) (took time.Duration) {
-	var operations []porcupine.Operation
-	for _, calls := range h.byFamily() {
-		for _, call := range calls {
-			operations = append(operations, porcupine.Operation{ClientId: call.client, Input: call, Output: call, Call: int64(call.began), Return: int64(call.ended)})
-		}
-	}
-	began := time.Now()
-	model := h.model()
-	result, info := porcupine.CheckOperationsVerbose(model, operations, historyCheckedIn)
-	took = time.Since(began)
-	t.Logf("%d calls checked in %v: %s", len(operations), took.Round(time.Millisecond), result)
-	if result == porcupine.Ok {
-		return took
-	}
-	for _, part := range info.PartialLinearizationsOperations() {
-		h.tell(t, operations, slices.MaxFunc(part, func(a, b []porcupine.Operation) int { return len(a) - len(b) }))
-	}
-	picture := filepath.Join(os.TempDir(), fmt.Sprintf("notifier-%s-%d.html", h.prefix, os.Getpid()))
-	testkit.NoError(t, porcupine.VisualizePath(model, info, picture))
-	t.Fatalf("no order of the calls explains their answers (%s): see %s", result, picture)
-	return took
-}
-
-// tell logs the end of an order of calls of one family, and the calls that do not follow.
-func (h *history) tell(t *testing.T, all, order []porcupine.Operation) {
-	const told = 4
-	placed := make(map[any]bool)
-	for _, o := range order {
-		placed[o.Input] = true
-	}
-	family := callOf(order[0]).family
-	left := slices.DeleteFunc(slices.Clone(all), func(o porcupine.Operation) bool { return placed[o.Input] || callOf(o).family != family })
-	if len(left) == 0 {
-		return
-	}
-	slices.SortFunc(left, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
-	for _, o := range order[max(0, len(order)-told):] {
-		t.Logf("client %d from %v to %v: %v", o.ClientId, time.Duration(o.Call), time.Duration(o.Return), o.Input)
-	}
-	for _, o := range left[:min(told, len(left))] {
-		t.Logf("does not follow: client %d from %v to %v: %v", o.ClientId, time.Duration(o.Call), time.Duration(o.Return), o.Input)
-	}
-}
-
-// historyState is the state after some of the calls. It is replayed from the calls, and only the newest state is kept replayed.
-type historyState struct {
-	before *historyState // nil: the state without a call
-	call   *recordedCall
-	count  int // of calls
-	place  int // of the newest call with a place
-	replay *historyReplay
-}
-
-// historyReplay is the store of one family.
-type historyReplay struct {
-	history *history
-	store   *Memory
-	clock   time.Time
-	state   *historyState // of the store; nil: none
-}
-
-func (h *history) model() porcupine.Model {
-	return porcupine.Model{
-		Partition: func(all []porcupine.Operation) (parts [][]porcupine.Operation) {
-			families := make(map[string][]porcupine.Operation)
-			for _, operation := range all {
-				family := callOf(operation).family
-				families[family] = append(families[family], operation)
-			}
-			for _, family := range slices.Sorted(maps.Keys(families)) {
-				parts = append(parts, families[family])
-			}
-			return parts
-		},
-		Init: func() any { return &historyState{replay: &historyReplay{history: h}} },
-		Step: func(state, input, _ any) (bool, any) {
-			s, call := as[*historyState](state), as[*recordedCall](input)
-			next := &historyState{before: s, call: call, count: s.count + 1, place: s.place, replay: s.replay}
-			if call.place > 0 {
-				if call.place != s.place+1 { // the times of Redis order the decisions
-					return false, nil
-				}
-				next.place = call.place
-			}
-			return s.replay.step(s, next), next
-		},
-		// Porcupine compares states after the same calls. The order of the decisions is the same too, and so are all answers.
-		Equal:             func(a, b any) bool { return as[*historyState](a).count == as[*historyState](b).count },
-		DescribeOperation: func(input, _ any) string { return as[*recordedCall](input).String() },
-	}
-}
-
-// as returns a value that Porcupine holds, which has one type only.
-func as[T any](value any) T {
-	typed, _ := value.(T)
-	return typed
-}
-
-// step makes the call of the next state, and returns whether the answer is the recorded one.
-func (r *historyReplay) step(s, next *historyState) bool {
-	if r.state != s {
-		r.store = newMemory(r.history.settings, r.history.first, func() time.Time { return r.clock }, nil)
-		var calls []*recordedCall
-		for ; s.before != nil; s = s.before {
-			calls = append(calls, s.call)
-		}
-		for _, call := range slices.Backward(calls) {
-			r.answers(call)
-		}
-	}
-	r.state = nil
-	if r.answers(next.call) {
-		r.state = next
-	}
-	return r.state != nil
-}
-
-// answers makes a call to the in-memory store, and returns whether the answer is the recorded one.
-func (r *historyReplay) answers(call *recordedCall) bool {
-	switch call.kind {
-	case callStale:
-		return call.rules.Position.Before(r.store.rules.Position)
-	case callFinish:
-		flags, _ := r.store.Finish(context.Background(), call.leases)
-		return slices.Equal(flags, call.flags)
-	case callRefund:
-		flags, _ := r.store.Refund(context.Background(), call.leases)
-		return call.uncertain || slices.Equal(flags, call.flags)
-	case callRestore:
-		r.clock = time.UnixMicro(call.result.At)
-		return r.store.restore(call.restored, call.clock) == call.result.At+historyLease.Microseconds()
-	case callAdopt:
-		if r.store.rules != call.rules {
-			r.store.AdoptRules(call.rules)
-		}
-	}
-	if r.store.rules != call.rules && !slices.Contains(call.tried, r.store.rules) {
-		return false
-	}
-	r.clock = time.UnixMicro(call.result.At)
-	result := r.store.DecideOnce(call.nonce, call.requests)
-	return call.unheard || result.At == call.result.At && slices.EqualFunc(result.Decisions, call.result.Decisions, sameDecision)
-}
-
-func sameDecision(a, b Decision) bool { return a.describe() == b.describe() }
-
-// describe is the part of a decision that both stores tell.
-func (d Decision) describe() string {
-	return fmt.Sprint(d.Verdict, " ", d.Node.Path, " ", d.Limit, " ", d.Wait, " ", d.Lease.End, " ", d.InDoubt)
-}
-
-func (c *recordedCall) String() string {
-	text := fmt.Sprintf("%s by limits %d", c.kind, c.rules.Position.Revision)
-	for i, request := range c.requests {
-		text += fmt.Sprintf("; %s (message %d, cost %d)", request.ID, request.Message.Sequence, request.Cost)
-		if i < len(c.result.Decisions) {
-			text += ": " + c.result.Decisions[i].describe()
-		}
-	}
-	for i, lease := range c.leases {
-		text += fmt.Sprintf("; %s until %d: %v", lease.Request.ID, lease.End, c.flags[i])
-	}
-	return fmt.Sprintf("%s; at %d", text, c.result.At)
 }

@@ -185,7 +185,7 @@ func TestMemoryForgetsExpiredMessages(t *testing.T) {
 	testkit.Equal(t, underWay, later.Message.version(), "version of the event that is being delivered")
 }
 
-// restore is [Redis.restore] in memory, for events without pairs in limits of sliding logs.
+// restore is [Redis.restore] in memory, for new events in limits of sliding logs, and events of any limits that have a record.
 func (m *Memory) restore(admissions []Admission, clock time.Time) (leaseEnd int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,6 +202,8 @@ func (m *Memory) restore(admissions []Admission, clock time.Time) (leaseEnd int6
 		switch {
 		case r.doneUntil > now:
 		case a.Became == WasDelivered:
+			m.pairs.settle(a.Lease, now)
+			r.version = request.Message.version()
 			r.doneUntil = now + m.settings.Retention.Microseconds()
 		default:
 			r.leaseEnd, r.released, r.waits, r.inDoubt = leaseEnd, false, false, r.inDoubt || a.Lease.InDoubt
@@ -214,6 +216,9 @@ func (m *Memory) restore(admissions []Admission, clock time.Time) (leaseEnd int6
 func (m *Memory) admitEarlier(request Request, at int64) *record {
 	route := m.rules.InForce.Route(request.Category, request.Key)
 	for _, bucket := range route.buckets {
+		if request.AsksForPair() || request.Slotless {
+			break // it takes no slots
+		}
 		m.inForce.take(bucket, m.shares.event(at, route, m.rules.InForce, request))
 	}
 	r := &record{version: request.Message.version(), at: at, route: route}

@@ -78,7 +78,7 @@ func (r *runner) try(ctx context.Context, m mutant) (verdict string, output []by
 	if len(test) == 0 {
 		return namesNoTest, nil
 	}
-	if verdict, output := r.trySound(ctx, test); verdict != "" {
+	if verdict, output := r.trySound(ctx, test, m.tags); verdict != "" {
 		return verdict, output
 	}
 	overlay, err := r.plant(m)
@@ -90,7 +90,7 @@ func (r *runner) try(ctx context.Context, m mutant) (verdict string, output []by
 		return doesNotCompile, output
 	}
 	program := filepath.Join(r.work, "mutant.test")
-	if output, err := r.build(ctx, program, test[0], overlay); err != nil {
+	if output, err := r.build(ctx, program, test[0], m.tags, overlay); err != nil {
 		return doesNotCompile, output
 	}
 	output, err = r.runTest(ctx, program, test, overlay)
@@ -107,14 +107,14 @@ func (r *runner) try(ctx context.Context, m mutant) (verdict string, output []by
 }
 
 // trySound runs a test without a bug, once for all mutants of the test. The verdict is empty if the test passes.
-func (r *runner) trySound(ctx context.Context, test []string) (verdict string, output []byte) {
+func (r *runner) trySound(ctx context.Context, test []string, tags string) (verdict string, output []byte) {
 	folder, name := test[0], strings.Join(test, " ")
 	if r.sound[name] {
 		return "", nil
 	}
 	if r.programs[folder] == "" {
 		program := filepath.Join(r.work, "sound-"+strconv.Itoa(len(r.programs))+".test")
-		if output, err := r.build(ctx, program, folder, ""); err != nil {
+		if output, err := r.build(ctx, program, folder, tags, ""); err != nil {
 			return testNotBuilt, output
 		}
 		r.programs[folder] = program
@@ -187,8 +187,8 @@ func (r *runner) compile(ctx context.Context, m mutant, overlay string) ([]byte,
 }
 
 // build builds the test program of a package.
-func (r *runner) build(ctx context.Context, program, folder, overlay string) ([]byte, error) {
-	return r.command(ctx, r.root, overlay, "go", "test", "-c", "-vet=off", "-ldflags=-w", "-o", program, folder)
+func (r *runner) build(ctx context.Context, program, folder, tags, overlay string) ([]byte, error) {
+	return r.command(ctx, r.root, overlay, "go", "test", "-c", "-vet=off", "-ldflags=-w", "-tags", tags, "-o", program, folder)
 }
 
 // runTest runs a test program as `go test` does.

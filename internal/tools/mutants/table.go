@@ -12,6 +12,7 @@ type mutant struct {
 	more           []edit // further changes that the bug needs
 
 	test string // the package and the flags of `go test`, separated by spaces
+	tags string // build tags of the test
 }
 
 // edit is a change of a file.

@@ -3,6 +3,15 @@ package main
 // ofAlgorithms are the bugs in lua/algorithms.
 var ofAlgorithms = []mutant{
 	{
+		name: "soon-enough-for-one-slot",
+		bug:  "A full sliding log denies an event of several slots until there is room for one.",
+		file: "lua/algorithms/log.lua",
+		old:  `local leaving = cost + limit.stored`,
+		new:  `local leaving = 1 + limit.stored`,
+		test: "./internal/throttle/store -run ^TestRecordedHistory$ -history.duration=10s",
+		tags: "histories",
+	},
+	{
 		name: "counter-forgets-the-window-before",
 		bug:  "A sliding counter counts its current window alone.",
 		file: "lua/algorithms/counter.lua",

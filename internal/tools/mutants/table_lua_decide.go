@@ -28,6 +28,21 @@ var ofDeciding = []mutant{
 		test: "./internal/throttle/store -run TestConformance/^redis$/doubt:_a_call_that_is_repeated",
 	},
 	{
+		name: "duplicate-as-delivered",
+		bug:  "Another message with the ID of a delivered event is reported as delivered.",
+		file: "lua/evaluate.lua",
+		old: `constant_answer(batch, DUPLICATE)
+    end
+  end
+  if is_done then`,
+		new: `constant_answer(batch, is_done and DONE or DUPLICATE)
+    end
+  end
+  if is_done then`,
+		test: "./internal/throttle/store -run ^TestRecordedHistory$ -history.duration=10s",
+		tags: "histories",
+	},
+	{
 		name: "decided-by-older-limits",
 		bug:  "A worker with older limits decides although newer ones are in force.",
 		file: "lua/decide.lua",
