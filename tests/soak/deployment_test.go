@@ -145,6 +145,7 @@ type deployment struct {
 
 func deploy(t *testing.T, folder string, seed uint64) *deployment {
 	d := &deployment{t: t, folder: folder, shared: newRandom(seed, 5).chance(50)}
+	testkit.NoError(t, os.Mkdir(d.calls(), 0o700))
 	d.build()
 	d.nats = servertest.StartNATSProcess(t, natsUsers(d.shared))
 	d.redis = servertest.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec",
@@ -179,7 +180,7 @@ func deploy(t *testing.T, folder string, seed uint64) *deployment {
 // command runs a command of the program as the workers' user, and returns what it prints.
 func (d *deployment) command(arguments ...string) string {
 	command := exec.Command(filepath.Join(d.folder, workerName(0)), arguments...)
-	command.Env = environment(settings, d.workers[0].settings)
+	command.Env = append(environment(settings, d.workers[0].settings), d.recording()...)
 	output, err := command.CombinedOutput()
 	if err != nil {
 		d.t.Errorf("notifier %s: %v: %s", strings.Join(arguments, " "), err, output)
@@ -195,7 +196,7 @@ func workerName(i int) string { return fmt.Sprintf("soak-worker-%d", i+1) }
 func (d *deployment) build() {
 	const linked = "soak-worker-X"
 	path := filepath.Join(d.folder, linked)
-	command := exec.Command("go", "build", "-ldflags", "-X main.version="+linked, "-o", path, "../../cmd/notifier")
+	command := exec.Command("go", "build", "-tags", "histories", "-ldflags", "-X main.version="+linked, "-o", path, "../../cmd/notifier")
 	if output, err := command.CombinedOutput(); err != nil {
 		d.t.Fatalf("build the program: %v\n%s", err, output)
 	}
@@ -239,7 +240,7 @@ func (d *deployment) startWorker(w *worker) {
 	command := exec.Command(filepath.Join(d.folder, w.name))
 	defer func() { _ = log.Close() }() // the worker has its own descriptor
 	command.Stdout, command.Stderr = log, log
-	command.Env = environment(settings, w.settings)
+	command.Env = append(environment(settings, w.settings), d.recording()...)
 	exited, expected := testkit.Must(servertest.StartChild(command))(d.t), new(atomic.Bool)
 	w.command, w.exited, w.expected = command, exited, expected
 	go func() {

@@ -1,6 +1,7 @@
 // Package soak runs a deployment under random faults for a given time, and then checks every promise of the program. The evidence comes from
 // outside: the ledger of the publisher, the accepted posts of Slack, the messages left in JetStream, and the append-only file of Redis, which
-// has every admission that Redis has kept.
+// has every admission that Redis has kept. The workers also record their calls to Redis, which TestRecordedHistory of internal/throttle/store
+// compares with the in-memory limiter.
 //
 // A hostile producer attacks all the time with package hostile. Its NATS user may publish below one subject. Half of the seeds put that user
 // into the account of the workers. After the faults the soak measures the latency of another category, twice with the attacks and twice

@@ -37,6 +37,7 @@ type journal struct {
 	recorded   map[string]time.Time // ID -> when its delivery was recorded first
 	faults     []string             // against all or nothing
 	overInUse  []string             // against the limit of deliveries under way
+	runs       []string             // of recorded calls: the time and the call
 
 	nameOf func(identity string) string // returns the ID in the ledger
 
@@ -57,6 +58,7 @@ const (
 	doneKey     = keyPrefix + "done"
 	leasedKey   = keyPrefix + "leased"
 	inFlightKey = keyPrefix + "inflight:10000:busy"
+	markOfCall  = keyPrefix + "history:"
 )
 
 // readJournal reads the append-only file in a folder of Redis. nameOf returns the ID of an identity in the ledger.
@@ -166,6 +168,8 @@ func (j *journal) apply(commands [][]string) {
 			unleased = append(unleased, c[2:]...)
 		case key == inFlightKey:
 			j.applyToInFlight(name, c[2:])
+		case name == "SET" && strings.HasPrefix(key, markOfCall):
+			j.runs = append(j.runs, c[2]+" "+strings.TrimPrefix(key, markOfCall))
 		}
 	}
 	for _, record := range unleased {

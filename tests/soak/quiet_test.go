@@ -84,7 +84,7 @@ func (m *muter) run(end <-chan struct{}) {
 		began := time.Now()
 		command := exec.Command(filepath.Join(m.d.folder, workerName(0)),
 			"mute", mutedCategory, "--for", muteLength.String(), "--reason", "a soak", "--as", "soak")
-		command.Env = environment(settings, m.d.workers[0].settings)
+		command.Env = append(environment(settings, m.d.workers[0].settings), m.d.recording()...)
 		if output, err := command.CombinedOutput(); err != nil { // it could not reach NATS or Redis, and then it promises nothing
 			say("  (no mute: %v: %.200s)", err, output)
 			continue

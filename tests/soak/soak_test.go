@@ -105,6 +105,7 @@ func TestSoak(t *testing.T) {
 	v.check()
 	v.checkMutes(m)
 	v.checkForged(live)
+	v.checkCalls()
 	v.print()
 	if v.failed() {
 		v.keep()
