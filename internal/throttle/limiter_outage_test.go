@@ -210,6 +210,23 @@ func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	limiter.wantLogged("a", 3)
 }
 
+// TestSlotsOfALostReply takes the one slot of deliveries under way in a call without a reply. It is free again as soon as Redis answers.
+func TestSlotsOfALostReply(t *testing.T) {
+	t.Parallel()
+	tree := newTree(t, "100/1h", "inflight:1/1h", "")
+	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Policy: Hold, Settings: store.Settings{Tree: tree, Lease: time.Hour, Retention: testRetention}})
+	limiter.one(store.Admitted, request("connects", "b"))
+	proxy.DropReplies(true)
+	if _, err := limiter.Decide(t.Context(), []store.Request{request("e", "a")}); !errors.Is(err, script.ErrUnavailable) {
+		t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
+	}
+	proxy.DropReplies(false)
+	proxy.Cut()
+	limiter.until(answering)
+	limiter.one(store.Admitted, request("f", "a"))
+	limiter.one(store.Leased, request("e", "a"))
+}
+
 // TestLengthOfAnOutage has the failure policy act during an outage. The log has the length of the whole outage.
 func TestLengthOfAnOutage(t *testing.T) {
 	t.Parallel()

@@ -114,13 +114,9 @@ func (r *recovery) recover(ctx context.Context) error {
 
 // noReply records that a call got no reply and Redis is lost. It returns the error for the caller.
 func (r *recovery) noReply(nonce string, requests []store.Request, cause error) error {
-	lookups := slices.Clone(requests)
-	for i := range lookups {
-		lookups[i].Cost = 0 // the repeated call must not admit anything new
-	}
 	r.mu.Lock()
 	if len(r.lostReplies) < maxLostReplies {
-		r.lostReplies = append(r.lostReplies, lostReply{nonce, lookups})
+		r.lostReplies = append(r.lostReplies, lostReply{nonce, slices.Clone(requests)})
 	}
 	r.mu.Unlock()
 	r.outage.lost(cause)
@@ -148,13 +144,18 @@ func (r *recovery) releaseLost(ctx context.Context) error {
 
 // release repeats a call, gets its answer again, and ends the leases in it.
 func (r *recovery) release(ctx context.Context, call lostReply) error {
-	result, err := r.contact.o.Redis.DecideOnce(ctx, call.nonce, call.requests)
+	lookups := slices.Clone(call.requests)
+	for i := range lookups {
+		lookups[i].Cost = 0 // the repeated call must not admit anything new
+	}
+	result, err := r.contact.o.Redis.DecideOnce(ctx, call.nonce, lookups)
 	if err != nil {
 		return err
 	}
 	var leases []store.Lease
 	for i := range result.Decisions {
 		if lease := result.Decisions[i].Lease; lease.Request.ID != "" {
+			lease.Request.Cost = call.requests[i].Cost               // slots that follow a delivery return by their number
 			lease.InDoubt = lease.InDoubt || lease.Request.Attempted // nobody has looked for the post
 			leases = append(leases, lease)
 		}

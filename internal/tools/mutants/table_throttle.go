@@ -3,6 +3,14 @@ package main
 // ofThrottle are the bugs in internal/throttle.
 var ofThrottle = []mutant{
 	{
+		name: "lost-reply-keeps-its-slots",
+		bug:  "A delivery that was granted in a lost reply keeps its slots of deliveries under way.",
+		file: "internal/throttle/recovery.go",
+		old:  `lease.Request.Cost = call.requests[i].Cost`,
+		new:  "",
+		test: "./internal/throttle -run ^TestSlotsOfALostReply$",
+	},
+	{
 		name: "lost-reply-without-doubt",
 		bug:  "An event that may have been posted before is released as certainly not posted, when the reply to its decision was lost.",
 		file: "internal/throttle/recovery.go",
