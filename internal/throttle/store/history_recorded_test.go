@@ -189,8 +189,11 @@ func (h *readHistory) call(r run, isRepeated bool) *recordedCall {
 		result: BatchResult{At: r.at, Decisions: answer.Decisions}, leases: begin.Leases, flags: answer.Flags, lasts: begin.Lasts, seen: begin.Seen,
 		unheard: answer.Call == "" || answer.Err != "",
 	}
-	if call.kind == callExtend {
+	switch call.kind {
+	case callExtend:
 		call.result.Decisions = extensions(answer.Leases)
+	case callResolve:
+		call.requests, call.result.Decisions = withoutWaits(begin.Requests, answer.Decisions)
 	}
 	for i := range call.leases {
 		lease := &call.leases[i]
@@ -201,6 +204,20 @@ func (h *readHistory) call(r run, isRepeated bool) *recordedCall {
 		call.unheard = call.unheard || answer.At != 0 && answer.At != r.at || call.kind == callRefund || call.kind == callPut
 	}
 	return call
+}
+
+// withoutWaits leaves out the resolved events that have to wait. That has no effect, and may be due to a firing event that waits for a slot, which
+// the in-memory store does not know of.
+func withoutWaits(requests []Request, decisions []Decision) (left []Request, answers []Decision) {
+	if len(decisions) == 0 {
+		return requests, nil
+	}
+	for i, d := range decisions {
+		if d.Verdict != Leased {
+			left, answers = append(left, requests[i]), append(answers, d)
+		}
+	}
+	return left, answers
 }
 
 // checkUnrun wants a run of each call that was answered before the last run. With appendfsync everysec, a Redis that is killed may lose its
