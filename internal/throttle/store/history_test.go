@@ -306,10 +306,15 @@ func (c *historyClient) restoredAt(ctx context.Context, a Admission) (at int64, 
 	return at, err
 }
 
-// adopt puts limits in force with a decision by them.
+// adopt puts limits in force with a decision by them. A try without a reply may have put them in force before the answered one.
 func (c *historyClient) adopt(rules *Rules) {
+	put := recordedCall{
+		kind: callPut, client: c.number, family: c.family(""), began: time.Since(c.began), rules: rules, seen: c.inForce.Load().Position, unheard: true,
+	}
 	c.store.AdoptRules(rules)
 	c.decide(callAdopt, "", []Request{request(fmt.Sprint("adopted ", rules.Position.Revision), "adopted")})
+	put.ended = time.Since(c.began)
+	c.record(put)
 	c.inForce.Store(rules)
 }
 
