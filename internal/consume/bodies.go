@@ -28,6 +28,7 @@ const mostParts = 2 * store.MaxBatch
 // Times of bodies that wait in the room.
 const (
 	shortestBodyWait = 500 * time.Millisecond
+	longestBodyWait  = 30 * time.Second      // the room may refuse bodies that were counted, and a first level need not rest any more
 	firstByteTime    = 200 * time.Nanosecond // assumed decoding time of a byte, until it is measured
 )
 
@@ -134,7 +135,9 @@ func (b *bodies) enqueue(first string, m *message) (goes whereTo, wait time.Dura
 		if turn := now.Add(max(shortestBodyWait, time.Duration(q.bytes)*q.byteTime)); q.back.Before(turn) {
 			q.back = turn
 		}
-		q.back = q.back.Add(time.Duration(size) * q.byteTime)
+		if q.back = q.back.Add(time.Duration(size) * q.byteTime); q.back.Sub(now) > longestBodyWait {
+			q.back = now.Add(longestBodyWait)
+		}
 		return toRoom, q.back.Sub(now)
 	}
 	if q.waiting = append(q.waiting, m); len(q.waiting) == 1 {

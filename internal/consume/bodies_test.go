@@ -82,6 +82,21 @@ func TestFewBodiesDoNotRest(t *testing.T) {
 	}
 }
 
+// TestBodiesComeBackSoon sends many bodies to the room after bodies that took long. The last one comes back while the first level may still rest,
+// and then waits once more.
+func TestBodiesComeBackSoon(t *testing.T) {
+	t.Parallel()
+	b := newBodiesOf(t)
+	heavy := heavyMessage("a", bodiesOfFirst)
+	b.enqueue("a", heavy)
+	b.queues["a"].byteTime = time.Millisecond
+	for range 3 {
+		goes, wait := b.enqueue("a", heavy)
+		testkit.Equal(t, goes, toRoom, "where a further body goes")
+		testkit.Equal(t, wait, longestBodyWait, "wait of a further body")
+	}
+}
+
 // TestBodiesAreBounded fills the share of one first level. Its further bodies go to the room, one behind the other. A body that comes back
 // from there has twice the share. Other first levels have shares of their own.
 func TestBodiesAreBounded(t *testing.T) {
