@@ -171,6 +171,25 @@ func TestAfterTheLease(t *testing.T) {
 	f.requireOutcomes(map[string]int{"dead ": 1, "sent ": 1})
 }
 
+// TestEndedBeforeItsRedelivery has a message delivered again before its late ack arrives. The event has ended, so nobody decides about it again.
+func TestEndedBeforeItsRedelivery(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const ackWait = 500 * time.Millisecond
+	w := f.prepared(func(o *setup) { o.client.AckWait = ackWait })
+	sequence := f.event("payments", "order-1")
+	late, redelivered := f.taken(w, ackWait), f.taken(w, patience)
+	w.settler.settle(settlement{message: late, outcome: journal.Dropped})
+	f.awaitSettled(1)
+	candidates := w.decider.intake.decode(lifeOf(t.Context()), []*message{redelivered})
+	testkit.Equal(t, len(candidates), 0, "events to decide about")
+	f.event("payments", "another")
+	w.settler.settle(settlement{message: f.taken(w, ackWait), outcome: journal.Sent})
+	f.awaitSettled(2)
+	f.requireSaid(sequence, "+ACK", "+ACK")
+	f.requireOutcomes(map[string]int{"dropped ": 1, "sent ": 1})
+}
+
 // TestNoPostWithoutALease fails to renew a lease that is shorter than a post, then renews it. It posts nothing if even a new lease is
 // shorter than a post.
 func TestNoPostWithoutALease(t *testing.T) {

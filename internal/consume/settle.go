@@ -128,6 +128,10 @@ func storedAs(m *message) stored {
 // mostLate bounds the remembered late settlements: more than all instances together can have unacknowledged.
 const mostLate = 2 * stream.MaxAckPending
 
+// knows reports whether the event of a redelivered message has ended here: the server delivered the message again before it handled a late
+// acknowledgement.
+func (t *tally) knows(m *message) bool { return t.late.Len() > 0 && t.late.Contains(storedAs(m)) }
+
 // patientFor is how long a settler waits for the confirmation of an acknowledgement, as a multiple of the acknowledgement wait. After that,
 // the server's redelivery settles the message.
 const patientFor = 4
@@ -145,7 +149,7 @@ func (t *tally) count(batch []settlement, failed time.Time) (counted []settlemen
 			before, _ := t.late.ContainsOrAdd(storedAs(settled.message), struct{}{})
 			return before
 		}
-		return t.late.Len() > 0 && t.late.Contains(storedAs(settled.message))
+		return t.knows(settled.message)
 	})
 	groups = alike(counted)
 	for _, g := range groups {

@@ -53,6 +53,10 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 			m.leaveHand()
 			continue
 		}
+		if m.meta.NumDelivered > 1 && i.settler.tally.knows(m) {
+			settled = append(settled, settlement{message: m})
+			continue
+		}
 		if m.forged() {
 			i.forged.Forged(trusted.Room, 1)
 			settled = append(settled, settlement{message: m})

@@ -48,6 +48,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestRoomWithoutALeaderDelaysNoOther$",
 	},
 	{
+		name: "ended-events-are-decided-again",
+		bug:  "A worker decides anew about an event that it has ended with a late acknowledgement, when its message is delivered again.",
+		file: "internal/consume/way.go",
+		old:  "m.meta.NumDelivered > 1 && i.settler.tally.knows(m)",
+		new:  "m.meta.NumDelivered > 1 && false",
+		test: "./internal/consume -run ^TestEndedBeforeItsRedelivery$",
+	},
+	{
 		name: "muted-keeps-its-slot",
 		bug:  "An admitted event that is muted while it waits for its channel keeps its slot.",
 		file: "internal/consume/mutes.go",
