@@ -129,11 +129,8 @@ func (s *silentRoom) PublishMsgAsync(m *nats.Msg, o ...jetstream.PublishOpt) (je
 	return late, nil
 }
 
-// TestSilentRoomDelaysNoOther has more events wait for a slot than a worker holds while the room does not answer. Other events are posted, the
-// worker asks the room for few of those that wait, and returns the others to their stream. All wait when the room answers again.
-func TestSilentRoomDelaysNoOther(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
+// besideSilentRoom makes a worker whose room does not answer. Events of payments wait for a slot, and all others are admitted.
+func (f *fixture) besideSilentRoom(leaderless bool) (*Worker, *silentRoom) {
 	f.throttle.answers(func(c store.Request) store.Decision {
 		if c.Category == "payments" {
 			return denied(time.Hour)
@@ -142,8 +139,17 @@ func TestSilentRoomDelaysNoOther(t *testing.T) {
 	})
 	f.throttle.delay = comeBackIn(time.Hour)
 	w := f.newWorker(slowDelays)
-	silent := &silentRoom{JetStream: w.streams.JetStream, gate: newGate(t)}
+	silent := &silentRoom{JetStream: w.streams.JetStream, gate: newGate(f), leaderless: leaderless}
 	w.streams.JetStream = silent
+	return w, silent
+}
+
+// TestSilentRoomDelaysNoOther has more events wait for a slot than a worker holds while the room does not answer. Other events are posted, the
+// worker asks the room for few of those that wait, and returns the others to their stream. All wait when the room answers again.
+func TestSilentRoomDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w, silent := f.besideSilentRoom(false)
 	waiting := 3 * w.decider.pool.size()
 	var last uint64
 	for i := range waiting {
@@ -167,16 +173,7 @@ func TestSilentRoomDelaysNoOther(t *testing.T) {
 func TestRoomWithoutALeaderDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.throttle.answers(func(c store.Request) store.Decision {
-		if c.Category == "payments" {
-			return denied(time.Hour)
-		}
-		return f.throttle.admit(c)
-	})
-	f.throttle.delay = comeBackIn(time.Hour)
-	w := f.newWorker(slowDelays)
-	silent := &silentRoom{JetStream: w.streams.JetStream, gate: newGate(t), leaderless: true}
-	w.streams.JetStream = silent
+	w, silent := f.besideSilentRoom(true)
 	first := f.event("payments", "payment")
 	f.run(w)
 	t.Cleanup(silent.open) // before the worker's own cleanup

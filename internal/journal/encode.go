@@ -72,14 +72,11 @@ func appendLine(lines []byte, e Entry) []byte {
 	for _, at := range []*time.Time{&e.Next, &e.Stored, &e.Decided, &e.Message, &e.LastStored} {
 		*at = at.UTC()
 	}
+	e.Instance = "" // the message has it
 	buffer := bytes.NewBuffer(lines)
 	encoder := json.NewEncoder(buffer)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(struct { // whose fields replace those of the entry; every entry can be encoded
-		Result   Result `json:"result"`
-		Instance string `json:"instance,omitempty"` // "": the message has it
-		*Entry
-	}{Result: e.Result, Entry: &e})
+	_ = encoder.Encode(e) // every entry can be encoded
 	return buffer.Bytes()
 }
 

@@ -53,13 +53,14 @@ func (r Result) ofEvents() bool { return r != Told && r != Lost }
 // Entry is the result of one event. If Count is set, Entry is the result of Count events: LastID and its neighbours describe the last
 // event, all other fields the first.
 type Entry struct {
+	Result Result `json:"result"` // begins a stored line
+
 	ID       string `json:"id,omitempty"`  // as people see it (event.Event.ShownID); empty if the body was not decoded
 	Stream   string `json:"in,omitempty"`  // stream of the producer's message
 	Sequence uint64 `json:"seq,omitempty"` // of the producer's message
 	Category string `json:"category,omitempty"`
 	Title    string `json:"title,omitempty"` // as plain.Title returns it
 
-	Result Result `json:"result"`
 	Reason string `json:"reason,omitempty"` // Waiting: what for (room.Reason); Dead: why (event.Reason); Failed: class of the error; Dropped by a mute: its author and reason
 
 	Level string    `json:"level,omitempty"` // that denied the event; of a Sent event, the shadow limit that would have denied it
