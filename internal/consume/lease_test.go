@@ -190,6 +190,40 @@ func TestEndedBeforeItsRedelivery(t *testing.T) {
 	f.requireOutcomes(map[string]int{"dropped ": 1, "sent ": 1})
 }
 
+// TestEndedByAnotherWorker has the late ack of another worker arrive while a worker decides about the redelivered message. Without the message,
+// the event is not posted.
+func TestEndedByAnotherWorker(t *testing.T) {
+	t.Parallel()
+	type endedCase struct {
+		ends    bool
+		finding sink.Finding
+		history []string
+	}
+	each(t, map[string]endedCase{
+		"it has not ended":          {false, absent, []string{"find", "send", "finish"}},
+		"it ended without a post":   {true, absent, []string{"find", "refund"}},
+		"it ended with a post":      {true, isPosted, []string{"find", keeps, "finish"}},
+		"nobody can tell of a post": {true, unsearchable, []string{"find", "finish"}},
+	}, func(t *testing.T, f *fixture, test endedCase) {
+		found := f.provision(usualAckWait)
+		sequence := f.event("payments", "order-1")
+		f.deliverOnce(found)
+		f.sink.find = finds(test.finding)
+		f.throttle.answers(func(c store.Request) store.Decision {
+			if test.ends {
+				testkit.NoError(f, found.Stream.DeleteMsg(f.Context(), sequence))
+			}
+			return f.throttle.admit(c)
+		})
+		w := f.start(nil)
+		f.eventually("it is under way no more", func() bool {
+			return len(f.calls.about("order-1")) >= len(test.history) && len(w.decider.pool.elements) == 0
+		})
+		f.requireHistory("order-1", test.history...)
+		f.requireEmpty()
+	})
+}
+
 // TestNoPostWithoutALease fails to renew a lease that is shorter than a post, then renews it. It posts nothing if even a new lease is
 // shorter than a post.
 func TestNoPostWithoutALease(t *testing.T) {

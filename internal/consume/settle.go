@@ -2,12 +2,14 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/settle"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
@@ -303,6 +305,28 @@ func (s *settler) terminate(m *message, fault *event.Fault) {
 		}
 	}
 	s.settle(settled) // late or unconfirmed: an extra acknowledgement does no harm
+}
+
+// endedElsewhere ends a delivery whose event another worker has ended meanwhile: the server delivered the message again before it handled that
+// worker's late ack. The event was admitted here alone, so its slots are returned. If NATS does not answer, the event is delivered.
+func (s *settler) endedElsewhere(l life, d *delivery) bool {
+	if !d.decidedAnew {
+		return false
+	}
+	at := s.streams.Layout()
+	messages := at.Stream
+	if d.message.from.inRoom {
+		messages = at.Room.Stream
+	}
+	ctx, cancel := context.WithTimeout(l.waiting, s.lease/6)
+	defer cancel()
+	if _, err := messages.GetMsg(ctx, d.message.Sequence()); !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false
+	}
+	d.admission.endUndelivered(l.ending())
+	d.message.span.Left(tracing.Lost)
+	d.message.leaveHand()
+	return true
 }
 
 // extend renews the lease on a message. Only the server's confirmation moves the deadline.

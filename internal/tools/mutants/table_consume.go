@@ -56,6 +56,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestEndedBeforeItsRedelivery$",
 	},
 	{
+		name: "posted-after-another-worker-ended-it",
+		bug:  "A worker posts an event of a redelivered message that another worker has ended with a late acknowledgement.",
+		file: "internal/consume/settle.go",
+		old:  "if !d.decidedAnew {",
+		new:  "if true {",
+		test: "./internal/consume -run ^TestEndedByAnotherWorker$",
+	},
+	{
 		name: "muted-keeps-its-slot",
 		bug:  "An admitted event that is muted while it waits for its channel keeps its slot.",
 		file: "internal/consume/mutes.go",
