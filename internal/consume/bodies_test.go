@@ -195,7 +195,7 @@ func TestBytesInHand(t *testing.T) {
 // TestHand takes messages until one more does not fit. It is taken when another one has left.
 func TestHand(t *testing.T) {
 	t.Parallel()
-	h := newHand()
+	h := new(hand)
 	first, second := &message{size: mostInHand}, &message{size: 1000}
 	h.take(t.Context(), first) // larger than the bound with what a message takes
 	taken := make(chan struct{})

@@ -11,49 +11,15 @@ import (
 // acknowledged.
 const (
 	mostInHand   = 8 << 20 // bytes of all messages in hand
-	fetchBytes   = 4 << 20 // estimated bytes of one request
 	messageBytes = 1 << 10 // overhead of a message beside its subject, headers and body
 	headerBytes  = 150     // overhead of a header beside its name and values, in a map
 )
 
-// Estimating the size of a consumer's next messages: a message larger than the estimate replaces it, a smaller message lowers it by a part.
-// A byte bound kept by the server would be exact, but a consumer of a cluster stalled with one.
-const (
-	firstEstimate  = 128 << 10 // bytes, for a consumer that has delivered nothing yet
-	estimateWeight = 64        // weight of the earlier messages against a smaller one
-)
-
 // hand bounds the bytes of the messages in hand. A message larger than the bound is admitted alone.
 type hand struct {
-	mu        sync.Mutex
-	bytes     int
-	estimates map[string]int // estimated size of a message, by consumer
-	freed     chan struct{}  // closed when a message leaves; nil: nobody waits
-}
-
-func newHand() *hand { return &hand{estimates: make(map[string]int)} }
-
-// demand returns how many messages to request from a consumer: at least one and at most the given number. The messages are expected to fit.
-func (h *hand) demand(consumer string, most int) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return max(1, min(most, min(fetchBytes, mostInHand-h.bytes)/h.estimate(consumer)))
-}
-
-// estimate returns the expected size of a consumer's next messages. The caller holds the lock.
-func (h *hand) estimate(consumer string) int {
-	if estimate, known := h.estimates[consumer]; known {
-		return estimate
-	}
-	return firstEstimate
-}
-
-// arrived records the size of a message that a consumer delivered.
-func (h *hand) arrived(consumer string, size int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	before := h.estimate(consumer)
-	h.estimates[consumer] = max(size, before-(before-size)/estimateWeight)
+	mu    sync.Mutex
+	bytes int
+	freed chan struct{} // closed when a message leaves; nil: nobody waits
 }
 
 // take waits until a message fits. It does not wait after the end of the context, since the worker then requests no more messages.

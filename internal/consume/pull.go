@@ -18,8 +18,7 @@ import (
 )
 
 // Number of messages that a worker requests at once: few at first, more while they are handled quickly, fewer when they wait. So a worker
-// pulls no more messages than it handles well within the acknowledgement wait. The largest number bounds the memory: nobody knows how large
-// the next messages are.
+// pulls no more messages than it handles well within the acknowledgement wait.
 const (
 	firstDemand    = 64
 	smallestDemand = 16
@@ -111,9 +110,9 @@ func (p *puller) pull(ctx context.Context, from source, consumer func() jetstrea
 		}
 		to := consumer()
 		var got received
-		wanted, err := p.ask(ctx, requests, to, demand)
+		err := p.ask(ctx, requests, to, demand)
 		if err == nil {
-			got, err = p.receive(ctx, requests, from, wanted/2)
+			got, err = p.receive(ctx, requests, from, demand/2)
 		}
 		demand = nextDemand(demand, got, p.settler.lease)
 		if err != nil {
@@ -141,17 +140,15 @@ type received struct {
 	full     bool          // as many came as were requested: the server may have more
 }
 
-// ask requests messages, until the server may send as many as are wanted, and returns this number.
-func (p *puller) ask(ctx context.Context, requests *stream.Requests, consumer jetstream.Consumer, demand int) (wanted int, err error) {
-	name := consumer.CachedInfo().Name
-	if err := p.settler.settlers.AwaitSpace(ctx, name); err != nil {
-		return 0, err
+// ask requests messages, until the server may send as many as are wanted.
+func (p *puller) ask(ctx context.Context, requests *stream.Requests, consumer jetstream.Consumer, wanted int) error {
+	if err := p.settler.settlers.AwaitSpace(ctx, consumer.CachedInfo().Name); err != nil {
+		return err
 	}
-	wanted = p.hand.demand(name, demand)
 	if more := wanted - requests.Left(); more > 0 {
-		return wanted, requests.Ask(consumer, more, p.wait())
+		return requests.Ask(consumer, more, p.wait())
 	}
-	return wanted, nil
+	return nil
 }
 
 // wait is how long the server waits for messages before it ends a request.
@@ -190,7 +187,6 @@ func (p *puller) pass(ctx context.Context, msg *nats.Msg, by *pullRequest) time.
 		by.deciding.Add(1)
 	}
 	start := time.Now()
-	p.hand.arrived(m.meta.Consumer, m.Size())
 	p.hand.take(ctx, m)
 	p.inbox.messages <- m
 	return time.Since(start)
@@ -240,7 +236,7 @@ func (p *puller) pullQueue(ctx context.Context, from source) error {
 			continue
 		}
 		var got received
-		if _, err = p.ask(ctx, requests, consumer, free); err == nil {
+		if err = p.ask(ctx, requests, consumer, free); err == nil {
 			got, err = p.receive(ctx, requests, from, 0)
 		}
 		if err == nil || got.messages > 0 {

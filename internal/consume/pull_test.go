@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -96,38 +95,15 @@ func TestAnotherConsumerWithoutALeader(t *testing.T) {
 	f.log.WantCount(t, 0, "looking for the consumer works again")
 }
 
-// TestDemandFollowsSizes asks for as many messages as are expected to fit. A large message counts at once, smaller ones little by little.
-func TestDemandFollowsSizes(t *testing.T) {
-	t.Parallel()
-	h := newHand()
-	const many = 1_000_000
-	testkit.Equal(t, h.demand("a", many), fetchBytes/firstEstimate, "messages of a consumer that has delivered nothing")
-	for range 1000 {
-		h.arrived("a", 2<<10)
-	}
-	testkit.AtMost(t, fetchBytes/h.demand("a", many), 2<<10+estimateWeight, "bytes expected of a small message")
-	testkit.Equal(t, h.demand("a", 100), 100, "messages, of which fewer are wanted than fit")
-	h.arrived("a", 512<<10)
-	testkit.Equal(t, h.demand("a", many), fetchBytes/(512<<10), "messages after a large one")
-	h.arrived("a", 2<<10)
-	testkit.AtMost(t, h.demand("a", many), fetchBytes/(512<<10)+1, "messages after a large one and a small one")
-	testkit.Equal(t, h.demand("b", many), fetchBytes/firstEstimate, "messages of another consumer")
-	h.take(t.Context(), &message{size: mostInHand - messageBytes - 600<<10})
-	testkit.Equal(t, h.demand("a", many), 1, "messages while few bytes are free")
-	h.take(t.Context(), &message{size: 500 << 10})
-	testkit.Equal(t, h.demand("a", many), 1, "messages while no other one fits")
-}
-
-// TestFetchFollowsSizes asks a consumer of large messages, none of which is settled. The server delivers about as many as fit.
-func TestFetchFollowsSizes(t *testing.T) {
+// TestLargeMessagesInHand has large messages follow many small ones. None is settled. The server delivers about as many large ones as fit.
+func TestLargeMessagesInHand(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.prepared(nil)
-	const events, size = 64, 400_000
-	for i := range events {
-		f.publish("notify.payments", strings.Repeat("x", size), "Nats-Msg-Id", fmt.Sprint("large-", i))
-	}
-	w.puller.inbox.messages = make(chan *message, events)
+	const small, large, size = 2 * largestDemand, 64, 400_000
+	f.publishAsync(small, func(int) (subject, body string) { return "notify.payments", "{}" })
+	f.publishAsync(large, func(int) (subject, body string) { return "notify.payments", strings.Repeat("x", size) })
+	w.puller.inbox.messages = make(chan *message, small+large)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.puller.pulling.Go(func() {
 		_ = w.puller.pull(ctx, source{}, func() jetstream.Consumer { return w.streams.Layout().Consumer })
@@ -135,7 +111,7 @@ func TestFetchFollowsSizes(t *testing.T) {
 	delivered := func() int { return testkit.Must(w.streams.Layout().Consumer.Info(t.Context()))(t).NumAckPending }
 	f.eventually("the messages in hand are as many as fit", func() bool { return w.puller.hand.held() > mostInHand-2*size })
 	f.eventually("one more message waits for its turn", func() bool { return delivered() > len(w.puller.inbox.messages) })
-	testkit.AtMost(t, delivered()*size, mostInHand+2*fetchBytes, "bytes that the server has delivered")
+	testkit.AtMost(t, (delivered()-small)*size, 2*mostInHand, "bytes of the large messages that the server has delivered")
 	cancel()
 	w.puller.pulling.Wait()
 }

@@ -121,7 +121,7 @@ func New(o Options) *Worker {
 		streams: o.Streams, shutdown: o.Shutdown, health: health, lanes: lanes, mover: mover, settler: settler, letters: buried, leases: leases, replans: replans,
 		puller: &puller{
 			streams: o.Streams, throttle: o.Limits.Throttle, settler: settler, lanes: lanes, queues: queues, bodies: bodies, health: health,
-			inbox: inbox, hand: newHand(), logger: o.Logger,
+			inbox: inbox, hand: new(hand), logger: o.Logger,
 			finding: oplog.NewCondition(o.Logger, "cannot serve the queues of channels", "serving the queues of channels again"),
 		},
 		decider: &decider{

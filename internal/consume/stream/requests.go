@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,10 +21,19 @@ const (
 	// mostArrivals bounds the messages that the server may send before they are received. nats.go discards more, and JetStream delivers
 	// them again after the ack wait.
 	mostArrivals = 1024
+
+	// requestBytes bounds the messages of one request. A server closes the connection of a client for which more than 64 MiB are waiting.
+	requestBytes = 4 << 20
 )
 
 // heartbeat is the status of a message that answers nothing.
 const heartbeat = "100"
+
+// Why the server has ended a request for messages of bounded size.
+const (
+	requestIsFilled   = "Message Size Exceeds MaxBytes" // the next message has more bytes than the request has left
+	requestIsComplete = "Batch Completed"               // it has sent all messages
+)
 
 var (
 	// ErrReconnected means that the connection was lost and is there again: a restarted server does not know the request.
@@ -37,7 +47,9 @@ type Request struct {
 	Asked      time.Time // the ack wait of its messages began after that time
 	Reconnects uint64    // of the connection at that time
 
-	left int // messages that the server may still send
+	left  int  // messages that the server may still send
+	bytes int  // of messages that the server may still send; not positive: no bound
+	ended bool // the server has reported the end, or does not report it
 }
 
 // Requests asks a consumer for messages and receives them. It speaks the protocol itself, for two reasons. It also receives messages that arrive
@@ -51,6 +63,7 @@ type Requests struct {
 	open       map[*nats.Subscription]*Request // also those without an answer, while their messages can be of use
 	idle       []*nats.Subscription            // of requests that have ended
 	left       int                             // of all requests that the server knows
+	oversized  bool                            // the next message has more bytes than a request may
 	present    context.Context                 // ends when the server may have forgotten the requests
 }
 
@@ -71,7 +84,7 @@ func (r *Requests) Close() {
 // Left returns how many messages the server may still send for the requests that it knows.
 func (r *Requests) Left() int { return r.left }
 
-// Ask requests messages. The server keeps the request for the given time.
+// Ask requests messages of at most requestBytes together, or a single larger message. The server keeps the request for the given time.
 func (r *Requests) Ask(consumer jetstream.Consumer, messages int, wait time.Duration) error {
 	if r.present.Err() != nil {
 		r.giveUp()
@@ -81,16 +94,19 @@ func (r *Requests) Ask(consumer jetstream.Consumer, messages int, wait time.Dura
 	if err != nil {
 		return fmt.Errorf("subscribing to messages: %w", err)
 	}
-	request := &Request{Asked: time.Now(), Reconnects: r.connection.Conn.Stats().Reconnects, left: messages}
+	request := &Request{Asked: time.Now(), Reconnects: r.connection.Conn.Stats().Reconnects, left: messages, bytes: requestBytes}
+	if r.oversized {
+		request.left, request.bytes, r.oversized = 1, 0, false
+	}
 	info := consumer.CachedInfo()
 	err = r.connection.Conn.PublishRequest(jetstream.DefaultAPIPrefix+"CONSUMER.MSG.NEXT."+info.Stream+"."+info.Name, sub.Subject,
-		fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, messages, wait.Nanoseconds()))
+		fmt.Appendf(nil, `{"batch":%d,"max_bytes":%d,"expires":%d}`, request.left, request.bytes, wait.Nanoseconds()))
 	if err != nil {
 		r.idle = append(r.idle, sub)
 		return fmt.Errorf("requesting messages: %w", err)
 	}
 	r.open[sub] = request
-	r.left += messages
+	r.left += request.left
 	return nil
 }
 
@@ -118,27 +134,50 @@ func (r *Requests) giveUp() {
 	r.left = 0
 }
 
-// end records that the server sends nothing more for a request.
-func (r *Requests) end(sub *nats.Subscription, request *Request) {
-	r.left -= request.left
-	delete(r.open, sub)
-	r.idle = append(r.idle, sub)
-}
-
-// came records a message of a request. A request that was given up may yet be answered, and expects nothing.
-func (r *Requests) came(sub *nats.Subscription, request *Request) {
+// came records a message of a request. A request that was given up may yet be answered, and expects nothing. The server reports the end of a
+// request, unless its bytes are used up exactly or have no bound.
+func (r *Requests) came(m *nats.Msg, request *Request) {
 	if request.left == 0 {
 		return
 	}
-	request.left--
-	r.left--
-	if request.left == 0 {
-		r.end(sub, request)
+	request.bytes -= m.Size()
+	if request.bytes == 0 {
+		r.expect(0, request)
+	} else {
+		r.expect(request.left-1, request)
+	}
+	request.ended = request.ended || request.bytes <= 0
+	r.reuse(m.Sub, request)
+}
+
+// ended records that the server has ended a request. A server of a cluster reports it before the last messages of the request.
+func (r *Requests) ended(answer *nats.Msg, request *Request) {
+	request.ended = true
+	unsent := request.left
+	if reason := answer.Header.Get("Description"); reason == requestIsFilled || reason == requestIsComplete {
+		unsent, _ = strconv.Atoi(answer.Header.Get("Nats-Pending-Messages"))
+		r.oversized = answer.Header.Get("Nats-Pending-Bytes") == strconv.Itoa(requestBytes)
+	}
+	r.expect(max(0, request.left-unsent), request)
+	r.reuse(answer.Sub, request)
+}
+
+// expect changes how many messages the server may still send for a request.
+func (r *Requests) expect(messages int, request *Request) {
+	r.left += messages - request.left
+	request.left = messages
+}
+
+// reuse keeps the subscription of a request for another one, if the server sends nothing more for the request.
+func (r *Requests) reuse(sub *nats.Subscription, request *Request) {
+	if request.ended && request.left == 0 {
+		delete(r.open, sub)
+		r.idle = append(r.idle, sub)
 	}
 }
 
 // Receive waits for the next message. It returns none when a request has ended before all its messages came: err is nil if the server has no more
-// messages now. Otherwise err is the server's reason, or no answer came in the time for which the server keeps a request.
+// messages now, or if the next message goes into another request. Otherwise err is the server's reason, or no answer came in the time for which the server keeps a request.
 func (r *Requests) Receive(wait time.Duration) (m *nats.Msg, by *Request, err error) {
 	for {
 		select {
@@ -154,11 +193,12 @@ func (r *Requests) Receive(wait time.Duration) (m *nats.Msg, by *Request, err er
 		}
 		switch isMessage := m.Reply != ""; {
 		case isMessage:
-			r.came(m.Sub, by)
+			r.came(m, by)
 			return m, by, nil
 		case m.Header.Get("Status") != heartbeat:
-			r.end(m.Sub, by)
-			return nil, nil, failureOf(m.Header)
+			if r.ended(m, by); m.Header.Get("Description") != requestIsComplete {
+				return nil, nil, failureOf(m.Header)
+			}
 		}
 	}
 }
@@ -179,11 +219,11 @@ func (r *Requests) await(patience time.Duration) (*nats.Msg, error) {
 	}
 }
 
-// failureOf returns why the server ended a request; nil if it has no more messages.
+// failureOf returns why the server ended a request; nil if another request may follow at once.
 func failureOf(answer nats.Header) error {
 	code, description := answer.Get("Status"), answer.Get("Description")
 	switch {
-	case code == "404", code == "408": // no messages; the request's time is over
+	case code == "404", code == "408", description == requestIsFilled: // no messages; the request's time is over
 		return nil
 	case code == "503":
 		return nats.ErrNoResponders

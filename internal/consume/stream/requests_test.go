@@ -2,10 +2,12 @@ package stream
 
 import (
 	"errors"
+	"sort"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -63,6 +65,68 @@ func TestRequestsObeyNoHeaders(t *testing.T) {
 			t.Fatalf("got the message %v (%v) with %d left, want the end of each request", m, err, r.Left())
 		}
 	}
+}
+
+// takeLarge publishes messages of these sizes, requests all of them, and receives each once and in order. It requests more when no request is
+// open. It returns how many messages came for each of its requests.
+func (f *fixture) takeLarge(r *Requests, consumer jetstream.Consumer, sizes ...int) (came []int) {
+	f.Helper()
+	for _, size := range sizes {
+		testkit.Must(f.js.Publish(f.Context(), "notify.payments", make([]byte, size)))(f)
+	}
+	var asked []time.Time
+	for len(sizes) > 0 {
+		if r.Left() == 0 {
+			asked, came = append(asked, time.Now()), append(came, 0)
+			testkit.NoError(f, r.Ask(consumer, len(sizes)+1, time.Minute))
+		}
+		if len(came) > 10 {
+			f.Fatalf("messages of each request: got %v, want a message of %d bytes", came, sizes[0])
+		}
+		m, by, err := r.Receive(testkit.Patience)
+		testkit.NoError(f, err)
+		if m == nil {
+			continue
+		}
+		testkit.Equal(f, len(m.Data), sizes[0], "bytes of the next message")
+		testkit.Equal(f, testkit.Must(m.Metadata())(f).NumDelivered, 1, "deliveries of the message")
+		sizes = sizes[1:]
+		came[sort.Search(len(asked), func(i int) bool { return asked[i].After(by.Asked) })-1]++
+	}
+	return came
+}
+
+// TestLargeMessages requests more than a request may have. The server ends each request when its bytes are used up.
+func TestLargeMessages(t *testing.T) {
+	t.Parallel()
+	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.MaxPayload = 2 * requestBytes }))
+	r, consumer := f.requests(f.connect(ConnectOptions{URL: f.server.URL}))
+	const large = requestBytes * 2 / 7 // three of them go into a request
+	testkit.EqualSlices(t, f.takeLarge(r, consumer, large, large, large, large, large, large, large), []int{3, 3, 1}, "messages of each request")
+	testkit.EqualSlices(t, f.takeLarge(r, consumer, requestBytes+1, 1), []int{0, 1, 1}, "messages of each request after an open one")
+	testkit.EqualSlices(t, f.takeLarge(r, consumer, requestBytes+1), []int{0, 1}, "messages of each request after another open one")
+}
+
+// TestLargeMessagesOfACluster requests more than a request may have from a cluster, which sends messages after the end of their request.
+func TestLargeMessagesOfACluster(t *testing.T) {
+	t.Parallel()
+	f := newFixtureOn(t, &servertest.NATS{URL: servertest.StartNATSCluster(t, 3).URL})
+	r, consumer := f.requests(f.connect(ConnectOptions{URL: f.server.URL}))
+	const large = requestBytes * 2 / 9 // four of them go into a request
+	testkit.EqualSlices(t, f.takeLarge(r, consumer, large, 1, large, large, large, large, 2, large, large, large, large), []int{5, 5, 1}, "messages of each request")
+}
+
+// TestRequestIsUsedUp requests messages of exactly as many bytes as a request may have. The server reports no end of the request.
+func TestRequestIsUsedUp(t *testing.T) {
+	t.Parallel()
+	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.MaxPayload = 2 * requestBytes }))
+	r, consumer := f.requests(f.connect(ConnectOptions{URL: f.server.URL}))
+	f.event("payments", "first")
+	testkit.NoError(t, r.Ask(consumer, 1, time.Minute))
+	m, _, err := r.Receive(testkit.Patience)
+	testkit.NoError(t, err)
+	testkit.EqualSlices(t, f.takeLarge(r, consumer, requestBytes-m.Size()+len(m.Data)), []int{1}, "messages of each request")
+	testkit.Equal(t, r.Left(), 0, "messages that the server may still send")
 }
 
 // TestLateMessages stalls the network for longer than a request waits for its answer. The message arrives late, and is received. Its lease
