@@ -14,7 +14,7 @@ type candidate struct {
 	*message
 	event    event.Event
 	received time.Time // when it was decoded
-	lookUp   bool      // expired, or dropped by an operator: only look up the delivery record
+	lookUp   bool      // expired or dropped by an operator: only look up the delivery record
 	again    bool      // a worker may have received the event before
 	certain  bool      // all earlier events that could open its pair have been decided
 
@@ -101,7 +101,7 @@ func (i *intake) knownDenial(c *candidate, hints event.Hints) *store.Denial {
 	return i.known.Full(category, "")
 }
 
-// read decodes the event of a candidate. It returns a cached denial for the event's category, or a decoding fault.
+// read decodes the event of a candidate. It returns a cached denial for the event's category or a decoding fault.
 func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 	m, of := c.message, c.decoded
 	if of == nil {

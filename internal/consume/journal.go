@@ -98,7 +98,7 @@ func (r *reporter) recordFailed(d *delivery, failure *sink.Error) {
 	})
 }
 
-// recordMove records that an event, or the parts of a body, were stored in the room.
+// recordMove records that an event or the parts of a body were stored in the room.
 func (r *reporter) recordMove(m *move) {
 	if m.message.entry.IsReport() {
 		return

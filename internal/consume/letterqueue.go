@@ -53,7 +53,7 @@ func (q *letterQueue) close() {
 	q.storing.Wait()
 }
 
-// add queues a letter, or returns its message to its stream if the queue is full. A message larger than the bound is queued alone.
+// add queues a letter or returns its message to its stream if the queue is full. A message larger than the bound is queued alone.
 func (q *letterQueue) add(l letter) {
 	size := int64(l.Size())
 	if bytes := q.bytes.Add(size); bytes > letterBytes && bytes > size {

@@ -12,13 +12,13 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// move is an event, or the parts of a body, on the way to the room. The event keeps its slots and its identity.
+// move is an event or the parts of a body on the way to the room. The event keeps its slots and its identity.
 type move struct {
 	message   *message
 	goal      goal
 	first     string       // first level of the event's category
 	due       time.Time    // when the event comes back, by the server's clock; zero: not known
-	toStore   publication  // the event, or the parts
+	toStore   publication  // the event or the parts
 	stays     []store.Stay // the stay of each message
 	admission *admission   // nil: the event is not admitted
 	bury      func()       // ends the message of a body with bad parts once the other parts are stored; nil: there are none

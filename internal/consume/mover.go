@@ -45,7 +45,7 @@ type mover struct {
 type roomAnswers struct {
 	storing  *oplog.Condition
 	underWay atomic.Int64 // batches that the room has not confirmed
-	silent   atomic.Bool  // it did not answer in time, or has no leader
+	silent   atomic.Bool  // it did not answer in time or has no leader
 }
 
 // tries returns how many moves of a batch to try.

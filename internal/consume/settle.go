@@ -26,7 +26,7 @@ import (
 // settlement is a message whose outcome is durable.
 type settlement struct {
 	*message
-	outcome journal.Result // "": the outcome is already counted, or the event goes on in another message
+	outcome journal.Result // "": the outcome is already counted or the event goes on in another message
 	goesOn  bool           // the event goes on in the room
 	denial  *store.Denial  // denial of a dropped event
 	fold    *store.Fold    // of a folded event
@@ -307,7 +307,7 @@ func (s *settler) terminate(m *message, fault *event.Fault) {
 	s.settle(settled) // late or unconfirmed: an extra acknowledgement does no harm
 }
 
-// endedElsewhere ends a delivery whose event another worker has ended meanwhile: the server delivered the message again before it handled that
+// endedElsewhere ends a delivery whose event another worker has ended meanwhile. The server delivered the message again before it handled that
 // worker's late ack. The event was admitted here alone, so its slots are returned. If NATS does not answer, the event is delivered.
 func (s *settler) endedElsewhere(l life, d *delivery) bool {
 	if !d.decidedAnew {

@@ -91,7 +91,7 @@ type lane struct {
 	places      int           // deliveries, without extras
 	extras      int           // fresh critical deliveries of a paced lane, which take no place of the others
 	bytes       int           // bytes of the messages of all deliveries
-	left        time.Time     // when a delivery last left, or entered the empty lane
+	left        time.Time     // when a delivery last left or entered the empty lane
 	permits     chan struct{} // has an element for each delivery that may post
 	reserving   turns         // a turn ends when its delivery has reserved its post or left
 	posting     turns         // a turn ends when its delivery has begun its post or left

@@ -15,7 +15,7 @@ type Place struct {
 	lane      *lane
 	delivery  Delivery
 	reserving *turn // nil: lanes have no order
-	posting   *turn // nil: it has not reserved its post yet, or lanes have no order
+	posting   *turn // nil: it has not reserved its post yet or lanes have no order
 	refusals  int   // of its lane when the delivery entered
 	count     *int  // where the lane counts the delivery
 	permitted bool  // it is one of the deliveries that may post at once

@@ -48,7 +48,7 @@ type Request struct {
 	Reconnects uint64    // of the connection at that time
 
 	left  int  // messages that the server may still send
-	bytes int  // of messages that the server may still send; not positive: no bound
+	bytes int  // that the server may still send in these messages; 0 or less means no bound
 	ended bool // the server has reported the end, or does not report it
 }
 

@@ -204,14 +204,6 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestHand$",
 	},
 	{
-		name: "demand-without-sizes",
-		bug:  "A worker asks for as many messages as ever, whatever their sizes.",
-		file: "internal/consume/pull.go",
-		old:  `wanted = p.hand.demand(name, demand)`,
-		new:  `wanted = demand`,
-		test: "./internal/consume -run ^TestFetchFollowsSizes$",
-	},
-	{
 		name: "backlog-without-bytes",
 		bug:  "Settled messages that wait for their acknowledgement take any number of bytes.",
 		file: "internal/consume/settle/settler.go",
