@@ -68,6 +68,22 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 	limiter.logs.Want(t, "cannot reach Redis yet", "redis answers")
 }
 
+// TestLimiterIsNotReadyBeforeTheFirstContact has the failure policy act before Redis has answered once. It decides, but the settings of Redis
+// may be wrong, and a rollout must not go on.
+func TestLimiterIsNotReadyBeforeTheFirstContact(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t)
+	server.Kill()
+	limiter := newLimiterKit(t, server.Addr, LimiterOptions{Policy: Local, Grace: time.Nanosecond, Instances: func() int { return 1 }})
+	limiter.run()
+	limiter.await()
+	limiter.one(store.Admitted, request("e", "a"))
+	limiter.wantReady(script.ErrUnavailable)
+	server.Restart()
+	testkit.Eventually(t, "the limiter is ready", func() bool { return limiter.Ready() == nil })
+	limiter.logs.Want(t, "cannot reach Redis yet", "redis stays unavailable, the failure policy acts", "redis answers")
+}
+
 func TestLimiterDecidesLocally(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{

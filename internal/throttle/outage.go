@@ -109,10 +109,13 @@ func (o *outage) await(ctx context.Context, blocked func() bool) error {
 	}
 }
 
-// ready returns nil while Redis or the failure policy decides.
+// ready returns nil while Redis or the failure policy decides. Before Redis has answered once, its settings may be wrong: a rollout with such
+// settings ends at its first worker, which is not ready.
 func (o *outage) ready() error {
-	if state, cause := o.current(); state == unavailable {
-		return unavailableBecause(cause)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.state == unavailable || !o.answered {
+		return unavailableBecause(o.cause)
 	}
 	return nil
 }
