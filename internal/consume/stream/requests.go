@@ -48,7 +48,7 @@ type Request struct {
 	Reconnects uint64    // of the connection at that time
 
 	left  int  // messages that the server may still send
-	bytes int  // that the server may still send in these messages; 0 or less means no bound
+	bytes int  // of these messages at most; 0 or less means no bound
 	ended bool // the server has reported the end, or does not report it
 }
 
@@ -176,8 +176,9 @@ func (r *Requests) reuse(sub *nats.Subscription, request *Request) {
 	}
 }
 
-// Receive waits for the next message. It returns none when a request has ended before all its messages came: err is nil if the server has no more
-// messages now, or if the next message goes into another request. Otherwise err is the server's reason, or no answer came in the time for which the server keeps a request.
+// Receive waits for the next message. It returns none when a request has ended before all its messages came. Then err is nil if the server has
+// no more messages now or if the next message is too large for the rest of the request. Otherwise err is the server's reason, or no answer
+// came in the time for which the server keeps a request.
 func (r *Requests) Receive(wait time.Duration) (m *nats.Msg, by *Request, err error) {
 	for {
 		select {
