@@ -102,6 +102,17 @@ func (r *Room) Waiting(ctx context.Context, reason room.Reason) (int, error) {
 	return int(info.NumPending), nil //nolint:gosec // far below the end of an int
 }
 
+// Messages counts all messages of the room.
+func (r *Room) Messages(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	info, err := r.Stream.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("counting the messages of the room: %w", err)
+	}
+	return info.State.Msgs, nil
+}
+
 // find finds a consumer of the room or creates it.
 func (r *Room) find(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	r.mu.Lock()
