@@ -162,7 +162,7 @@ func (x at) decideAlone() {
 		})
 	default:
 		x.step("%[1]s admits %[2]s by the failure policy", func(of *after) {
-			*of.work = work{phase: admitted, message: of.work.message, valid: true, local: true, doubt: of.message.again || of.message.attempted}
+			*of.work = work{phase: admitted, message: of.work.message, valid: true, local: true, doubt: of.message.again || of.message.attempted, anew: of.message.again}
 			of.owed.admission, of.owed.release, of.event.exempt = true, unknown, true
 			if x.c.policy == share {
 				of.s.alone[of.w] |= 1 << of.i
@@ -209,7 +209,7 @@ func (x at) ask(of *after) {
 	case s.used(x.c) < x.c.limit[s.revisions[of.w]]:
 		of.grant(x.c)
 		r.slots = taken
-		of.work.doubt = of.message.again || of.message.attempted
+		of.work.doubt, of.work.anew = of.message.again || of.message.attempted, of.message.again
 	case x.c.delay && x.canMove():
 		r.planned, r.awaited = true, x.i == 0 && x.c.resolves > 0
 		of.work.phase, of.work.goal = planned, forSlot
@@ -244,7 +244,7 @@ func (x at) pair(of *after) {
 	case opener.pair == open:
 		opener.pair = given
 		of.grant(x.c)
-		of.work.doubt = of.message.again || of.message.attempted
+		of.work.doubt, of.work.anew = of.message.again || of.message.attempted, of.message.again
 	case opener.awaited, opener.announced && opener.lease != unknown && opener.lease != done, !isDecided && !of.work.certain:
 		of.nak() // in the room
 	case !of.work.certain:
@@ -306,6 +306,8 @@ func (x at) deliver() {
 		x.step("%[1]s updates what %[2]s resolves", func(of *after) { of.work.updated = true })
 	case x.event.old:
 		x.step("%[1]s finds %[2]s too old", func(of *after) { of.work.phase = expired })
+	case x.work.anew && x.message().status == settled:
+		x.step("%[1]s finds that another worker has ended %[2]s", func(of *after) { of.work.phase = expired })
 	case x.work.waits:
 		x.begin()
 	default:
