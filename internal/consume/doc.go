@@ -54,8 +54,8 @@
 // One [Worker] pulls from the stream, from the room, and from each channel's queue, in a goroutine each. One goroutine settles for each
 // consumer. Further goroutines decide, decode heavy bodies, plan delays, move events, watch the consumers, and remove messages that
 // reappear. The deciding goroutine waits for batches and never for a single event. The bytes of the messages in hand and of a request are
-// bounded. Deliveries run concurrently: each channel has as many posts at once as configured. A paced channel has as
-// many as its pace needs, in the order of their decisions.
+// bounded. Deliveries run concurrently: each channel has as many posts at once as configured. A paced channel has as many as its pace needs,
+// in the order of their decisions.
 //
 // When its context ends, a worker requests no more messages, returns undecided and waiting messages to the stream, finishes the deliveries
 // under way, and returns. The type life tells what ends at once and what may finish. A worker waits out failures of NATS for as long as they
