@@ -122,6 +122,28 @@ func TestWhy(t *testing.T) {
 	run(t, d.settings(), "why", "refund-9").want(1, "not known")
 }
 
+// TestWhyOfARecreatedStream deletes the producers' stream, so the next event gets the number of an earlier event. Each is an event of its own.
+func TestWhyOfARecreatedStream(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2)
+	d.publishUntil(workers, "sent", "notify.payments", `{"title":"before"}`)
+	testkit.NoError(t, d.js.DeleteStream(t.Context(), streamName))
+	d.publishUntil(workers, "sent", "notify.payments", `{"title":"after"}`)
+	testkit.Await(t, "both events are in the journal", func() error {
+		answer := d.why("--seq", "1")
+		if len(answer.Events) != 2 {
+			return fmt.Errorf("got %d events, want 2", len(answer.Events))
+		}
+		for _, e := range answer.Events {
+			if e.State != "sent" || len(e.Entries) != 1 {
+				return fmt.Errorf("%s is %s by %d entries, want sent by one", e.ID, e.State, len(e.Entries))
+			}
+		}
+		return nil
+	})
+}
+
 // producersIDs are IDs that workers replace by a hash, or nearly.
 var producersIDs = map[string]string{
 	"an ARN":                             "arn:aws:lambda:eu-central-1:123456789012:function:payments-refunds-prod:42",

@@ -172,7 +172,7 @@ func (a *Asker) letters(ctx context.Context, settings config.Config) ([]why.Lett
 	for _, l := range found {
 		letter := why.Letter{Number: l.Number, ID: l.ShownID(), Category: l.Category, Title: l.Title, Reason: l.Reason, Error: l.Error, Stored: l.Stored}
 		if entry, err := l.Event(); err == nil {
-			letter.Sequence = entry.Origin.Sequence
+			letter.Sequence, letter.Published = entry.Origin.Sequence, entry.Origin.Stored
 		}
 		letters = append(letters, letter)
 	}

@@ -166,12 +166,13 @@ type Search struct {
 
 // Letter is a dead letter.
 type Letter struct {
-	Number   uint64 // in the dead-letter stream
-	ID       string // as workers show it
-	Category string
-	Title    string
-	Reason   string
-	Error    string
-	Sequence uint64    // of the producer's message; 0 if the letter does not have it
-	Stored   time.Time // when it became a dead letter
+	Number    uint64 // in the dead-letter stream
+	ID        string // as workers show it
+	Category  string
+	Title     string
+	Reason    string
+	Error     string
+	Sequence  uint64    // of the producer's message; 0 if the letter does not have it
+	Published time.Time // when the producer's message was stored; zero if the letter does not have it
+	Stored    time.Time // when it became a dead letter
 }

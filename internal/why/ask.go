@@ -158,8 +158,8 @@ func (s *session) readPending(ctx context.Context) {
 		}
 		a.forgetOldestPending()
 		for _, p := range a.pending {
-			e := a.events.of(p.ID, p.Category, p.Sequence)
-			e.Title, e.Stored = cmp.Or(e.Title, p.Title), p.Stored
+			e := a.events.of(p.ID, p.Category, p.Sequence, p.Stored)
+			e.Title = cmp.Or(e.Title, p.Title)
 			if p.Reason == string(room.Update) || p.Reason == string(room.Steady) { // the event itself may have ended
 				e.waits.updates = append(e.waits.updates, p)
 			} else {
@@ -197,7 +197,7 @@ func (s *session) readLetters(ctx context.Context) {
 		for _, l := range letters {
 			isRecent := a.question.single() || !l.Stored.Before(a.question.Since) // Since does not apply to a single event
 			if isRecent && a.query.Matches(&journal.Entry{ID: l.ID, Category: l.Category, Title: l.Title, Sequence: l.Sequence}) {
-				e := a.events.of(l.ID, l.Category, l.Sequence)
+				e := a.events.of(l.ID, l.Category, l.Sequence, l.Published)
 				e.Title, e.letters = cmp.Or(e.Title, l.Title), append(e.letters, l)
 			}
 		}
@@ -319,11 +319,8 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 // add adds an entry to its event, and counts it. An event may have several outcomes, such as a dead letter that was replayed: each total counts
 // the event once, and so does the number of events.
 func (a *asking) add(entry journal.Entry) {
-	e := a.events.of(entry.ID, entry.Category, entry.Sequence)
+	e := a.events.of(entry.ID, entry.Category, entry.Sequence, entry.Stored)
 	e.Title = cmp.Or(e.Title, entry.Title)
-	if e.Stored.IsZero() {
-		e.Stored = entry.Stored
-	}
 	total, ends := totalOf(entry), entry.Result.Ends()
 	if ends && e.waits.event == nil && !e.has(func(earlier journal.Entry) bool { return earlier.Result.Ends() }) {
 		a.ended++

@@ -215,7 +215,7 @@ var sentences = []struct {
 		[]string{"expired at 09:14:02.119: it had become older than the age of payments.refunds"}},
 	{"in hand", known{pending: []Pending{stuck}, record: store.Explanation{At: at("10:00:00"), Leased: at("10:00:20")}},
 		[]string{"is in the stream without an outcome, since 09:59:00.000", "a worker is processing it"}},
-	{"settled while the question was asked", known{entries: []journal.Entry{refund(journal.Sent, nil)}, pending: []Pending{stuck}},
+	{"settled while the question was asked", known{entries: []journal.Entry{refund(journal.Sent, nil)}, pending: []Pending{inRoom("")}},
 		[]string{"sent at 09:14:02.119 to #payments"}},
 	{"a replayed dead letter", known{
 		entries: []journal.Entry{refund(journal.Dead, func(e *journal.Entry) { e.Reason = "bad_json" })}, pending: []Pending{inRoom("replay")},
@@ -407,6 +407,33 @@ func TestTheSameIDTwice(t *testing.T) {
 	testkit.Equal(t, answer.Events[1].Sequence, uint64(4800), "sequence of the second")
 }
 
+// TestTheSameSequenceTwice has a stream that was recreated: two events have one sequence, and a dead letter and a waiting event of each.
+func TestTheSameSequenceTwice(t *testing.T) {
+	t.Parallel()
+	before, after := at("09:00:00"), at("09:30:00")
+	var k known
+	for title, stored := range map[string]time.Time{"before": before, "after": after} {
+		k.entries = append(k.entries, refund(journal.Sent, func(e *journal.Entry) {
+			e.Title, e.Stored, e.Decided = title, stored, stored.Add(time.Second)
+		}))
+		k.letters = append(k.letters, Letter{
+			ID: "evt-4711", Category: "payments.refunds", Sequence: 4711, Published: stored, Title: title, Stored: stored.Add(time.Minute), Reason: title,
+		})
+		update := inRoom(string(room.Update))
+		update.Stored, update.Title = stored, title
+		k.pending = append(k.pending, update)
+	}
+	answer := k.ask(t, Question{Sequence: 4711})
+	testkit.Equal(t, len(answer.Events), 2, "events")
+	for i, title := range []string{"before", "after"} {
+		e := answer.Events[i]
+		if e.Title != title || len(e.Entries) != 1 || e.Entries[0].Title != title ||
+			len(e.letters) != 1 || e.letters[0].Reason != title || len(e.waits.updates) != 1 || e.waits.updates[0].Title != title {
+			t.Errorf("event %d: got %+v, want one outcome, one letter and one update, each titled %q", i, e, title)
+		}
+	}
+}
+
 // TestIDsOfOthers asks about an ID that other producers use too, and that its own producer repeats. The answer has the event that was sent, and says
 // that it does not have all events.
 func TestIDsOfOthers(t *testing.T) {
@@ -484,7 +511,7 @@ func TestStates(t *testing.T) {
 		"waiting":    {known{entries: waiting, pending: []Pending{inRoom("slot")}}, StateWaiting, true},
 		"undecided":  {known{pending: []Pending{stuck}}, StateUndecided, true},
 		"admitted":   {known{pending: []Pending{stuck}, record: leased}, StateAdmitted, true},
-		"split":      {known{entries: []journal.Entry{refund(journal.Split, nil)}, pending: []Pending{stuck}}, StateSplit, true},
+		"split":      {known{entries: []journal.Entry{refund(journal.Split, nil)}, pending: []Pending{inRoom("")}}, StateSplit, true},
 		"on its way": {known{entries: waiting}, StateUnknown, false},
 		"delivered":  {known{entries: waiting, record: store.Explanation{Done: at("11:00:00")}}, "sent", true},
 	} {

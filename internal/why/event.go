@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -21,16 +22,21 @@ type events struct {
 	mixed bool                // some events of each first level are kept
 }
 
-// of returns the event of an identity and a message. If there is none, it adds one. A sequence of 0 means unknown.
-func (e *events) of(id, category string, sequence uint64) *Event {
+// of returns the event of an identity and a message. If there is none, it adds one. A sequence of 0 and a zero time mean unknown. The time
+// distinguishes messages with the same sequence: a stream that was recreated, or that lost messages, gives their sequences to new messages.
+func (e *events) of(id, category string, sequence uint64, stored time.Time) *Event {
 	name := nameOfEvent(id, category)
 	for _, found := range e.index[name] {
-		if found.Sequence == sequence || id != "" && (found.Sequence == 0 || sequence == 0) {
+		same := found.Sequence == sequence && (found.Stored.Equal(stored) || found.Stored.IsZero() || stored.IsZero())
+		if same || id != "" && (found.Sequence == 0 || sequence == 0) {
 			found.Sequence = cmp.Or(found.Sequence, sequence)
+			if found.Stored.IsZero() {
+				found.Stored = stored
+			}
 			return found
 		}
 	}
-	added := &Event{ID: id, Category: category, Sequence: sequence}
+	added := &Event{ID: id, Category: category, Sequence: sequence, Stored: stored}
 	e.all = append(e.all, added)
 	e.index[name] = append(e.index[name], added)
 	e.found++
