@@ -293,7 +293,7 @@ func (p *puller) mayPull(ctx context.Context) error {
 			case <-changed:
 			case <-ctx.Done():
 			case <-p.streams.Connection.Closed():
-				return stream.ErrClosed
+				return p.streams.Connection.ClosedError()
 			}
 		case !p.streams.Connection.Conn.IsConnected():
 			if err := p.streams.AwaitConnected(ctx); err != nil {

@@ -132,6 +132,14 @@ func (c *Connection) LastReconnect() time.Time {
 // ErrClosed means that the connection is closed for good.
 var ErrClosed = errors.New("the connection to nats is closed")
 
+// ClosedError returns [ErrClosed] with the server's reason, such as a message above a max_payload that was lowered meanwhile.
+func (c *Connection) ClosedError() error {
+	if reason := c.Conn.LastError(); reason != nil {
+		return fmt.Errorf("%w: %w", ErrClosed, reason)
+	}
+	return ErrClosed
+}
+
 // Sleep waits for a time. It returns early, with the context's cause or [ErrClosed], if the context or the connection ends.
 func (c *Connection) Sleep(ctx context.Context, d time.Duration) error {
 	select {
@@ -140,7 +148,7 @@ func (c *Connection) Sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-c.closed:
-		return ErrClosed
+		return c.ClosedError()
 	}
 }
 

@@ -57,6 +57,16 @@ func TestBlockedWrite(t *testing.T) {
 	testkit.AtMost(t, c.Conn.Opts.FlusherTimeout, c.Conn.Opts.PingInterval, "longest write")
 }
 
+// TestClosedByServer sends what the server answers by the end of the connection. The error has the server's reason.
+func TestClosedByServer(t *testing.T) {
+	t.Parallel()
+	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.MaxControlLine = 512 }))
+	c := f.connect(ConnectOptions{URL: f.server.URL})
+	f.eventually("it is connected", c.Conn.IsConnected)
+	testkit.NoError(t, c.Conn.Publish(strings.Repeat("a", 1024), nil))
+	testkit.Fails(t, "Sleep", c.Sleep(t.Context(), time.Hour), ErrClosed, "maximum control line exceeded")
+}
+
 // TestWrongPassword has the server refuse the password. The connection stays open for a repair. The log does not show the password.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()

@@ -297,8 +297,8 @@ func ensureConsumer(
 }
 
 // errNoSpace means that the store has less free space than a stream reserves.
-var errNoSpace = errors.New("the server's store has not left what NOTIFIER_STREAM_MAX_BYTES and NOTIFIER_DLQ_MAX_BYTES " +
-	"reserve together: lower them, or raise max_file_store and the account's max_store")
+var errNoSpace = errors.New("the server's store has not left what NOTIFIER_STREAM_MAX_BYTES, NOTIFIER_DLQ_MAX_BYTES and " +
+	"NOTIFIER_JOURNAL_MAX_BYTES reserve together: lower them, or raise max_file_store and the account's max_store")
 
 // Error codes of the server for a store that is too small.
 const (

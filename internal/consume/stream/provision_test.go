@@ -164,7 +164,9 @@ func TestStoreIsTooSmall(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = 100 << 20 }))
 	_, err := testNames.Provision(t.Context(), f.js, ackWait, f.log.Logger())
-	for _, setting := range []string{`stream "DEAD" with 67108864 bytes`, "NOTIFIER_STREAM_MAX_BYTES", "NOTIFIER_DLQ_MAX_BYTES", "max_file_store"} {
+	for _, setting := range []string{
+		`stream "DEAD" with 67108864 bytes`, "NOTIFIER_STREAM_MAX_BYTES", "NOTIFIER_DLQ_MAX_BYTES", "NOTIFIER_JOURNAL_MAX_BYTES", "max_file_store",
+	} {
 		testkit.Fails(t, "error", err, nil, setting)
 	}
 }

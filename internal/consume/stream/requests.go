@@ -214,7 +214,7 @@ func (r *Requests) await(patience time.Duration) (*nats.Msg, error) {
 	case <-r.present.Done():
 		return nil, ErrReconnected
 	case <-r.connection.Closed():
-		return nil, ErrClosed
+		return nil, r.connection.ClosedError()
 	case <-silence.C:
 		return nil, errSilent
 	}
