@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -487,6 +488,28 @@ func TestRealStream(t *testing.T) {
 	testkit.NoError(t, js.DeleteStream(t.Context(), names.Stream))
 	record("orders", 2000, 1)
 	wantIDs(Query{}, "evt-2000")
+	log.WantCount(t, 0, "cannot write the journal")
+}
+
+// TestTooLargeForTheStream has a stream with a bound for one message. A batch above it is lost, and later batches are written.
+func TestTooLargeForTheStream(t *testing.T) {
+	t.Parallel()
+	log := testkit.NewLog(t)
+	js, reader, recorder := startServer(t, log)
+	config := names.Config()
+	config.MaxMsgSize = 1000
+	testkit.Must(js.CreateStream(t.Context(), config))(t)
+	const large = 50
+	recorder.Record("evil", Dropped, "category", large, func(int, Detail) Entry { return Entry{ID: rand.Text() + rand.Text()} })
+	recorder.publish(t.Context())
+	recorder.Record("orders", Dropped, "category", 1, numbered(1))
+	recorder.publish(t.Context())
+	var ids []string
+	read := testkit.Must(reader.Search(t.Context(), []Query{{}}, func(_ int, e Entry) { ids = append(ids, e.ID) }))(t)[0]
+	testkit.EqualSlices(t, ids, []string{"evt-1"}, "entries")
+	if len(read.Lost) != 1 || read.Lost[0].Count != large {
+		t.Errorf("what the journal lacks: got %+v, want %d entries", read.Lost, large)
+	}
 	log.WantCount(t, 0, "cannot write the journal")
 }
 

@@ -290,13 +290,13 @@ func (r *Recorder) Run(ctx context.Context) {
 }
 
 // publish publishes the batches that could not be published earlier, and then the new ones. It stops at the first failure and leaves the
-// rest to the next second. A batch that is too large for the server is lost.
+// rest to the next second. A batch that is too large for the server or for the stream is lost.
 func (r *Recorder) publish(ctx context.Context) {
 	r.unpublished = append(r.unpublished, r.batches()...)
 	var err error
 	for len(r.unpublished) > 0 {
 		err = r.publishBatch(ctx, r.unpublished[0].message)
-		if errors.Is(err, nats.ErrMaxPayload) { // the server will never take it
+		if isTooLarge(err) { // it will never be stored
 			r.lose(r.unpublished[:1])
 			err = nil
 		}
@@ -312,6 +312,13 @@ func (r *Recorder) publish(ctx context.Context) {
 	}
 	r.dropOldest()
 	r.report(err)
+}
+
+// isTooLarge reports whether the client, or a stream with a bound of its own, refused a message because of its size.
+func isTooLarge(err error) bool {
+	const messageSize = jetstream.ErrorCode(10054)
+	refusal, refused := errors.AsType[*jetstream.APIError](err)
+	return errors.Is(err, nats.ErrMaxPayload) || refused && refusal.ErrorCode == messageSize
 }
 
 // batches takes the recorded entries, one batch or more per first level.
