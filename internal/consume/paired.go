@@ -119,8 +119,9 @@ type ends struct{ producers, room func() uint64 }
 // sequences the streams have to be searched.
 func (p *pairs) openersAreDecided(ctx context.Context, to *goal, ends ends) bool {
 	at := p.streams.Layout()
-	if to.until == 0 {
-		to.until = ends.producers()
+	// The stream ends earlier than before if it was recreated, or lost its newest messages.
+	if end := ends.producers(); to.until == 0 || end > 0 && end < to.until {
+		to.until = end
 	}
 	if to.behind == 0 && to.until > 0 && p.producers.noneBefore(ctx, to.until+1, at, p.firstOfProducers) {
 		to.behind = ends.room()

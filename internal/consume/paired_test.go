@@ -361,6 +361,22 @@ func TestUnpairedAfterTheConsumer(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1})
 }
 
+// TestUnpairedAfterTheStream has a resolved event wait for messages of a stream that was recreated. Its firing event can only be among the
+// messages of the new stream.
+func TestUnpairedAfterTheStream(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.answerUnpaired(nil)
+	f.start(nil)
+	old := room.Origin{Stream: testNames.Stream, Sequence: 1000, Stored: time.Now().Add(-10 * time.Second)}
+	f.putInRoom(testNames.Room().Queue(room.Part, "payments"), room.Entry{
+		Reason: room.Pair, Subject: "notify.payments", ID: "resolved", Origin: old, Since: old.Stored, Until: old.Sequence,
+	}, `{"title": "an event", "status": "resolved", "key": "k"}`)
+	f.eventually("it ends", func() bool { return f.metrics.ended() == 1 })
+	f.requireRoomEmpty()
+	f.requireOutcomes(map[string]int{"dropped payments": 1})
+}
+
 // TestUnpairedCrowd searches both streams for the first message that may open a pair, among many that cannot.
 func TestUnpairedCrowd(t *testing.T) {
 	t.Parallel()

@@ -626,7 +626,7 @@ var ofConsume = []mutant{
 		name: "unpaired-before-what-came-meanwhile",
 		bug:  "A resolved event is dropped while a firing event is undecided that was stored after it.",
 		file: "internal/consume/paired.go",
-		old:  `to.until = ends.producers()`,
+		old:  `to.until = end`,
 		new:  `to.until = 1`,
 		test: "./internal/consume -run ^TestResolvedIsStoredFirst$",
 	},
