@@ -112,29 +112,6 @@ func (o *observer) check(d oracle.Deployment) {
 	}
 }
 
-// observed is an admission that a client was told of. Its time is in microseconds.
-type observed struct {
-	id       string
-	category string
-	at       int64
-	cost     int64
-}
-
-// checkWindows checks that no admission exceeds the log limits of a path.
-func checkWindows(admissions []observed, byPath map[string]limits.Limits) error {
-	var d oracle.Deployment
-	for path, all := range byPath {
-		for _, limit := range all {
-			d.Limits = append(d.Limits, exactLimit(limits.Node{Path: path}, limit))
-		}
-	}
-	events := make([]oracle.Event, len(admissions))
-	for i, a := range admissions {
-		events[i] = oracle.Event{ID: fmt.Sprint(a.id, "/", i), Category: a.category, Cost: a.cost, At: a.at, Call: i, Admitted: true}
-	}
-	return oracle.Check(d, events)
-}
-
 // exactTree returns limits of every algorithm, with guarantees.
 func exactTree(t *testing.T) (tree *limits.Tree, categories []string) {
 	rules := "*@key=9/1s,a@key=2/100ms+fixed:9/1s,g.*@key=token:4/1s;burst=2,e@key=inflight:2/30s,f@key=none,a=10/100ms+40/1s,a.b=fixed:3/100ms,d=leaky:15/1s,e=inflight:3/30s,f=token:3/100ms;burst=2+counter:20/1s"
