@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -154,203 +154,74 @@ var shadowConformance = []conformanceCase{
 	}},
 }
 
-// TestShadowTouchesNothing makes the same calls with and without shadow limits, and compares the answers and keys of the limits in force
-// after each call.
+// deployed is what a deployment answered to [callDeployment], and what it left in Redis.
+type deployed struct {
+	answers []BatchResult
+	apart   int                      // decisions that differ in the shadow
+	kept    map[string]string        // keys of the limits in force
+	expires map[string]time.Duration // of the same keys
+	shadow  int                      // keys of the shadow
+}
+
+// callDeployment makes the same calls of each kind to a deployment, with a shadow or without.
+func callDeployment(t *testing.T, client *redis.Client, s Settings) deployed {
+	t.Helper()
+	r := newRedis(client, "deployment", s)
+	clock := withFakeTime(t, r)
+	made := deployed{kept: make(map[string]string), expires: make(map[string]time.Duration)}
+	for round, category := range []string{"a", "a.b", "b", "c", "b", "c"} {
+		nonce, requests := fmt.Sprint("nonce", round), several(6, fmt.Sprint("e", round, "-"), category)
+		var leases []Lease
+		for range 2 { // the second call is the first one again
+			result := testkit.Must(r.DecideOnce(t.Context(), nonce, requests))(t)
+			for i, d := range result.Decisions {
+				if d.Shadow.Verdict != 0 && d.Shadow.Verdict != d.Verdict {
+					made.apart++
+				}
+				if d.Lease.End > 0 {
+					leases = append(leases, d.Lease)
+				}
+				result.Decisions[i].Shadow, result.Decisions[i].Lease.shadow, result.Decisions[i].Lease.tree = ShadowDecision{}, nil, nil
+			}
+			made.answers = append(made.answers, result)
+			clock.Advance(time.Second)
+		}
+		extended := testkit.Must(r.Extend(t.Context(), leases[:2], testLease))(t)
+		testkit.Must(r.Refund(t.Context(), extended[:1]))(t)
+		testkit.Must(r.finishBatch(t.Context(), "finish "+nonce, extended[1:]))(t)
+		clock.Advance(12 * time.Second)
+	}
+	for name, dump := range scripttest.Contents(t, client) {
+		if strings.HasPrefix(name, r.d.runner.Key(inShadow)) {
+			made.shadow++
+			continue
+		}
+		made.kept[name], made.expires[name] = dump, client.PTTL(t.Context(), name).Val()
+	}
+	return made
+}
+
+// TestShadowTouchesNothing makes the same calls with and without shadow limits, and compares the answers and the keys of the limits in force.
 func TestShadowTouchesNothing(t *testing.T) {
 	t.Parallel()
 	server, client := startRedis(t)
-	other := newClient(t, redis.Options{Addr: server.Addr, DB: 1})
-	for n := range 12 {
-		seed := rand.Uint64()
-		p := newShadowPair(t, client, other, fmt.Sprint("pair", n), rand.New(rand.NewPCG(seed, 0)))
-		for step := range 60 {
-			p.step()
-			if t.Failed() {
-				t.Fatalf("seed %d, step %d", seed, step)
-			}
+	plan := newPlan(t, "18/1m", "counter:6/1m+token:30/1m;burst=12+inflight:5/40s", "a.b=fixed:4/1m,b=6/20s,c=3/1m+2/20s")
+	rules := newRuleset(t, guarded(t, plan, "a.b=2"), "global=9/2m,category=4/1m,a=leaky:60/1m+inflight:2/1m,a.b=token:6/1m,b=counter:4/2m,c=1/1m")
+	for _, forward := range []bool{false, true} {
+		began := time.Now()
+		testkit.NoError(t, client.FlushAll(t.Context()).Err())
+		settings := Settings{Tree: rules.Tree, Lease: testLease, Retention: testRetention, Forward: forward}
+		without := callDeployment(t, newClient(t, redis.Options{Addr: server.Addr, DB: 1}), settings)
+		settings.Shadow = rules.Shadow
+		with := callDeployment(t, client, settings)
+		testkit.EqualDeeply(t, with.answers, without.answers, "answers")
+		testkit.EqualMaps(t, with.kept, without.kept, "keys of the limits in force")
+		for name, expires := range with.expires {
+			testkit.AtMost(t, (expires - without.expires[name]).Abs(), time.Since(began), "difference of the expiries of %s", name)
 		}
-		if p.shadowKeys() == 0 || p.deniedApart == 0 {
-			t.Fatalf("seed %d: the shadow has %d keys and disagreed %d times: that says nothing", seed, p.shadowKeys(), p.deniedApart)
-		}
-	}
-}
-
-// shadowPair has two deployments of one name, one with a shadow and one without, in two databases of a server. Their keys expire by the
-// server's clock.
-type shadowPair struct {
-	t             *testing.T
-	random        *rand.Rand
-	with, without *Redis
-	clients       map[*Redis]*redis.Client
-	clocks        [2]*testkit.Clock
-	calls         int
-	deniedApart   int           // decisions that differ in the shadow
-	slack         time.Duration // how much expiries of one key may differ: the longest step
-	leases        [2][]Lease
-}
-
-func newShadowPair(t *testing.T, client, other *redis.Client, name string, random *rand.Rand) *shadowPair {
-	plan := newPlan(t, "8/1m", "counter:6/1m+token:30/1m;burst=12+inflight:5/40s",
-		"a.b=fixed:4/1m,a.b.c=leaky:60/1m,off=0/1m,b=6/20s")
-	plan = guarded(t, plan, "a.b=2")
-	shadow := "global=5/2m,category=4/1m,a=leaky:60/1m+inflight:2/1m,a.b=token:6/1m,a.b.c=none,b=fixed:3/1m+counter:4/2m"
-	rules := newRuleset(t, plan, shadow)
-	p := &shadowPair{t: t, random: random}
-	settings := Settings{Tree: rules.Tree, Lease: 30 * time.Second, Retention: time.Minute, Forward: random.IntN(4) == 0}
-	p.without = newRedis(other, name, settings)
-	settings.Shadow = rules.Shadow
-	p.with = newRedis(client, name, settings)
-	p.clients = map[*Redis]*redis.Client{p.with: client, p.without: other}
-	p.clocks = [2]*testkit.Clock{withFakeTime(t, p.with), withFakeTime(t, p.without)}
-	return p
-}
-
-func (p *shadowPair) step() {
-	p.t.Helper()
-	for _, clock := range p.clocks {
-		clock.Advance(time.Microsecond)
-	}
-	began := time.Now()
-	switch p.random.IntN(10) {
-	default:
-		p.decide()
-	case 5:
-		p.calls++
-		nonce := fmt.Sprint("finish", p.calls)
-		p.each(func(r *Redis, leases []Lease) (any, error) { return r.finishBatch(p.t.Context(), nonce, leases) })
-	case 6:
-		p.each(func(r *Redis, leases []Lease) (any, error) {
-			returned, err := r.Refund(p.t.Context(), leases)
-			return returned, err
-		})
-	case 7:
-		d := time.Duration(p.random.IntN(2)) * 30 * time.Second
-		p.each(func(r *Redis, leases []Lease) (any, error) {
-			extended, err := r.Extend(p.t.Context(), leases, d)
-			return plainLeases(extended), err
-		})
-	case 8, 9:
-		d := []time.Duration{time.Second, 10 * time.Second, 45 * time.Second, 2 * time.Minute, -30 * time.Second}[p.random.IntN(5)]
-		for _, clock := range p.clocks {
-			clock.Advance(d)
-		}
-		return
-	}
-	p.slack = max(p.slack, time.Since(began)+2*time.Millisecond)
-	p.compareKeys()
-}
-
-func (p *shadowPair) decide() {
-	p.t.Helper()
-	requests := make([]Request, 1+p.random.IntN(6))
-	for i := range requests {
-		number := p.random.IntN(40)
-		category := []string{"a", "a.b", "a.b.c", "b", "off"}[number%5]
-		requests[i] = request(fmt.Sprint("e", number), category).withCost([]int{1, 1, 2, 0}[number%4])
-		if number > 30 {
-			requests[i] = derived(uint64(number), start, category)
-		}
-		requests[i].Message.Sequence += uint64(p.random.IntN(8) / 7)
-	}
-	p.calls++
-	nonce := fmt.Sprint("nonce", p.calls-p.random.IntN(6)/5) // some calls are repeated, with the same events or others
-	var results [2]BatchResult
-	for i, r := range []*Redis{p.with, p.without} {
-		result := testkit.Must(r.DecideOnce(p.t.Context(), nonce, requests))(p.t)
-		for _, d := range result.Decisions {
-			if d.Lease.Request.ID != "" {
-				p.leases[i] = append(p.leases[i], d.Lease)
-			}
-		}
-		results[i] = result
-	}
-	for i, d := range results[0].Decisions {
-		if d.Shadow.Verdict != 0 && d.Shadow.Verdict != d.Verdict {
-			p.deniedApart++
-		}
-		testkit.EqualDeeply(p.t, results[1].Decisions[i].Shadow, ShadowDecision{}, "decision without a shadow")
-		d.Shadow, d.Lease.shadow = ShadowDecision{}, nil
-		results[0].Decisions[i] = d
-	}
-	testkit.EqualDeeply(p.t, results[0], results[1], "answers with a shadow, compared with those without, to %+v", requests)
-}
-
-// each makes the same call to both deployments, about some of their leases.
-func (p *shadowPair) each(call func(r *Redis, leases []Lease) (any, error)) {
-	p.t.Helper()
-	if len(p.leases[0]) == 0 {
-		return
-	}
-	from := max(0, len(p.leases[0])-10)
-	at := from + p.random.IntN(len(p.leases[0])-from)
-	upto := min(len(p.leases[0]), at+1+p.random.IntN(3))
-	var answers [2]any
-	for i, r := range []*Redis{p.with, p.without} {
-		var err error
-		if answers[i], err = call(r, p.leases[i][at:upto]); err != nil {
-			p.t.Fatal(err)
-		}
-	}
-	testkit.EqualDeeply(p.t, answers[0], answers[1], "answers with a shadow, compared with those without")
-}
-
-func plainLeases(leases []Lease) []Lease {
-	plain := make([]Lease, len(leases))
-	for i, lease := range leases {
-		lease.shadow = nil
-		plain[i] = lease
-	}
-	return plain
-}
-
-type keptKey struct {
-	dump    string
-	expires time.Duration
-}
-
-// keys returns the keys of the limits in force without their prefix, and the number of keys of the shadow.
-func (p *shadowPair) keys(r *Redis) (inForceKeys map[string]keptKey, ofShadow int) {
-	p.t.Helper()
-	inForceKeys = make(map[string]keptKey)
-	client := p.clients[r]
-	for _, key := range client.Keys(p.t.Context(), r.d.runner.Key("")+"*").Val() {
-		name := strings.TrimPrefix(key, r.d.runner.Key(""))
-		if strings.HasPrefix(name, inShadow) {
-			ofShadow++
-			continue
-		}
-		kept := keptKey{client.Dump(p.t.Context(), key).Val(), client.PTTL(p.t.Context(), key).Val()}
-		if kept.dump == "" || kept.expires <= 0 {
-			p.t.Errorf("%s: %+v", key, kept)
-		}
-		inForceKeys[name] = kept
-	}
-	return inForceKeys, ofShadow
-}
-
-func (p *shadowPair) shadowKeys() int {
-	_, n := p.keys(p.with)
-	return n
-}
-
-func (p *shadowPair) compareKeys() {
-	p.t.Helper()
-	began := time.Now()
-	with, _ := p.keys(p.with)
-	without, strange := p.keys(p.without)
-	slack := p.slack + time.Since(began)
-	testkit.Equal(p.t, strange, 0, "keys of a shadow where there is none")
-	for name, kept := range with {
-		other, there := without[name]
-		if !there || kept.dump != other.dump {
-			p.t.Errorf("%s differs, or is not there without a shadow: %v", name, there)
-		} else if apart := (kept.expires - other.expires).Abs(); apart > slack {
-			p.t.Errorf("%s expires after %v with a shadow, after %v without", name, kept.expires, other.expires)
-		}
-	}
-	for name := range without {
-		if _, there := with[name]; !there {
-			p.t.Errorf("%s is not there with a shadow", name)
+		testkit.Equal(t, without.shadow, 0, "keys of a shadow where there is none")
+		if with.shadow == 0 || with.apart == 0 {
+			t.Errorf("the shadow has %d keys and disagreed %d times: that says nothing", with.shadow, with.apart)
 		}
 	}
 }
