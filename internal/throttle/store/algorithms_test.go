@@ -78,15 +78,6 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(time.Second)
 		s.opens(limits.LevelCategory, (2571428572-2057142858)*time.Microsecond-time.Second, request("fifth", "a"))
 	}},
-	{name: "token: a rate holds for ten windows", category: "token:7/1s", run: func(s *subject) {
-		s.admit(several(7, "e", "a")...)
-		for n := 1; n <= 70; n++ {
-			s.clock.Set(start.Add(time.Duration((n*1_000_000+6)/7)*time.Microsecond - time.Microsecond))
-			s.deny(limits.LevelCategory, time.Microsecond, request(fmt.Sprint("n", n), "a"))
-			s.clock.Advance(time.Microsecond)
-			s.admit(request(fmt.Sprint("n", n), "a"))
-		}
-	}},
 	{name: "token: tokens are returned, but not to a bucket that was full since", category: "token:6/1h", run: func(s *subject) {
 		leases := s.admit(request("two", "a").withCost(2), request("one", "a"))
 		s.refund(true, leases[0])
@@ -267,27 +258,6 @@ var algorithmConformance = []conformanceCase{
 				s.taken(a.String(), 0)
 			}
 		}},
-	{name: "a denial at one level takes nothing at any other, whatever the algorithms", rules: everyPair(), run: func(s *subject) {
-		deny := func(category, level string, n int) {
-			s.t.Helper()
-			before := s.used(category)
-			s.clock.Advance(time.Microsecond)
-			x := request(fmt.Sprint("x", n), category)
-			d := s.want(Denied, x, x.inMessage(2), request(fmt.Sprint("y", n), category))[0]
-			testkit.Equal(s.t, d.Node.Level, level, "%s: level that denies", category)
-			testkit.EqualDeeply(s.t, s.used(category), before, "%s: slots after a denial by %q", category, level)
-		}
-		for _, above := range algorithm.All() {
-			for _, below := range algorithm.All() {
-				wide, narrow := "wide-"+above.String()+"-"+below.String(), "narrow-"+above.String()+"-"+below.String()
-				s.admit(request(wide, wide+".in"), request(narrow, narrow+".in"))
-				s.clock.Advance(2 * time.Second)
-				deny(wide+".in", wide+".in", 1)
-				deny(narrow+".in", narrow, 2)
-				s.admit(request("beside "+wide, wide))
-			}
-		}
-	}},
 	{name: "limits of all algorithms at all levels are evaluated in one call",
 		global: "token:9/1h;burst=6+8/1h", category: "counter:7/1h", rules: "a.b=fixed:5/1h+inflight:4/1m,a.b.c=leaky:3600/1h+log:3/1h", run: func(s *subject) {
 			decisions := s.decide(
@@ -318,19 +288,6 @@ func withEach(limit string) string {
 		rules = append(rules, fmt.Sprintf("%s=%s:%s", a, a, limit))
 	}
 	return strings.Join(rules, ",")
-}
-
-// everyPair returns rules for each pair of algorithms: one event fills the lower level of "wide", and the upper level of "narrow".
-func everyPair() string {
-	var rules string
-	for _, above := range algorithm.All() {
-		for _, below := range algorithm.All() {
-			wide, narrow := "wide-"+above.String()+"-"+below.String(), "narrow-"+above.String()+"-"+below.String()
-			rules += fmt.Sprintf("%s=%s:3600/1h,%s.in=%s:1/1h,", wide, above.String(), wide, below.String())
-			rules += fmt.Sprintf("%s=%s:1/1h,%s.in=%s:3600/1h,", narrow, above.String(), narrow, below.String())
-		}
-	}
-	return rules[:len(rules)-1]
 }
 
 // TestEveryAlgorithmHasCases fails where a new algorithm has no conformance cases.

@@ -241,12 +241,6 @@ var conformance = []conformanceCase{
 		s.taken("a", 2, 1)
 		s.taken("b", 2, 1)
 	}},
-	{name: "one that comes twice in several forms takes one slot", global: "10/1h", category: "5/1h", run: func(s *subject) {
-		event := request("event", "a")
-		wantVerdicts(s.t, s.decide(event, request("event", "b").inMessage(2), event.withCost(0)), Admitted, Duplicate, Leased)
-		s.taken("a", 1, 1)
-		s.taken("b", 1, 0)
-	}},
 }
 
 func TestConformance(t *testing.T) {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -94,38 +93,18 @@ func TestMemoryShareHoldsAnyEventThatFitsTheLimit(t *testing.T) {
 
 func TestMemoryConcurrently(t *testing.T) {
 	t.Parallel()
-	tree := newTree(t, "100/1h", "60/1h", "")
-	m := NewMemory(Settings{Tree: tree, Lease: time.Hour, Retention: time.Hour}, time.Now, nil)
-	var (
-		mu       sync.Mutex
-		admitted = make(map[string]int)
-		work     sync.WaitGroup
-	)
-	for worker := range 8 {
-		work.Go(func() {
-			for i := range 50 {
-				category := fmt.Sprint("c", i%3)
-				result, err := m.Decide(t.Context(), []Request{request(fmt.Sprint(worker, "-", i), category)})
-				if err != nil {
-					t.Error(err)
-				}
-				if result.Decisions[0].Verdict == Admitted {
-					mu.Lock()
-					admitted[category]++
-					mu.Unlock()
-				}
-				m.Usage(tree.Path(category))
+	m := NewMemory(Settings{Tree: newTree(t, "100/1h", "60/1h", ""), Lease: time.Hour, Retention: time.Hour}, time.Now, nil)
+	var admitted testkit.Counts
+	testkit.AtOnce(8, func(worker int) {
+		for i := range 50 {
+			category := fmt.Sprint("c", i%3)
+			for _, d := range testkit.Must(m.Decide(t.Context(), []Request{request(fmt.Sprint(worker, "-", i), category)}))(t).Decisions {
+				admitted.Add(d.Verdict.String(), 1)
 			}
-		})
-	}
-	work.Wait()
-	total := 0
-	for category, n := range admitted {
-		if total += n; n > 60 {
-			t.Errorf("%d admitted in %s", n, category)
+			testkit.AtMost(t, m.Usage(m.rules.Tree.Path(category))[1][0], 60, "slots taken of %s", category)
 		}
-	}
-	testkit.Equal(t, total, 100, "admitted in all")
+	})
+	testkit.EqualMaps(t, admitted.All(), map[string]int{"admitted": 100, "denied": 300}, "verdicts")
 }
 
 // Memory keeps pairs only after KeepPairs, and not for ever.
@@ -148,25 +127,6 @@ func TestMemoryForgetsPairs(t *testing.T) {
 	if kept := len(m.pairs.byField); kept < minSweep || kept > 2*minSweep+minSweep/2 {
 		t.Errorf("%d pairs are kept, %d of them open", kept, minSweep)
 	}
-}
-
-// TestMemoryAwaitsDeliveries resolves a key while its event is being delivered, and looks for an event that is folded.
-func TestMemoryAwaitsDeliveries(t *testing.T) {
-	t.Parallel()
-	clock := testkit.NewClock(func(time.Time) {})
-	m := NewMemory(pairSettings(t), clock.Read, nil)
-	m.KeepPairs()
-	leases := wantAdmitted(t, m, folding("firing", 1))
-	resolve := func() Decision {
-		return testkit.Must(m.Resolve(t.Context(), []Request{aboutDisk("resolved")}))(t)[0]
-	}
-	testkit.Equal(t, resolve().Wait, testLease-time.Microsecond, "wait for the delivery")
-	clock.Advance(testLease + time.Second) // the message may be out
-	testkit.Equal(t, resolve().Wait, time.Second, "wait for a lapsed delivery")
-	leases[0].Receipt = "r"
-	testkit.NoError(t, finish(t.Context(), m, leases...))
-	wantVerdicts(t, decisionsOf(t, m, folding("second", 1).withCost(0)), Folded)
-	testkit.Equal(t, resolve().Opened, "r", "message of the resolved event")
 }
 
 // TestMemoryForgetsExpiredMessages delivers another message of an ID after the pair with the earlier message has expired.

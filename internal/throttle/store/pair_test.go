@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -446,41 +445,5 @@ func TestDecodeResolutions(t *testing.T) {
 	} {
 		_, err := decodeResolutions(reply, events)
 		testkit.Fails(t, fmt.Sprint(reply), err, script.ErrReply)
-	}
-}
-
-// TestPairsRace has instances resolve the same pairs at once. One instance gets each pair.
-func TestPairsRace(t *testing.T) {
-	t.Parallel()
-	server, client := startRedis(t)
-	const pairs, instances = 100, 4
-	firing := newRedis(client, "race", pairSettings(t))
-	for i := range pairs {
-		lease := Lease{Request: request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint(i)), Receipt: fmt.Sprint(i)}
-		testkit.Must(firing.Finish(t.Context(), []Lease{lease}))(t)
-	}
-	var (
-		got     testkit.Counts // by receipt
-		running sync.WaitGroup
-	)
-	for instance := range instances {
-		resolver := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "race", pairSettings(t))
-		running.Go(func() {
-			for i := range pairs {
-				resolved := request(fmt.Sprint("resolved", i, "by", instance), "a").ofPair(fmt.Sprint(i))
-				resolutions, err := resolver.Pairs.Resolve(t.Context(), []Request{resolved})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if resolutions[0].Verdict == Admitted {
-					got.Add(resolutions[0].Opened, 1)
-				}
-			}
-		})
-	}
-	running.Wait()
-	for i := range pairs {
-		testkit.Equal(t, got.Get(fmt.Sprint(i)), 1, "instances that got pair %d", i)
 	}
 }
