@@ -3,6 +3,7 @@ package pacing
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,151 +16,104 @@ func TestMain(m *testing.M) { scripttest.Main(m) }
 // suiteBudgets are full after the seed of TestScripts.
 var suiteBudgets = Budgets{Channel: Pace{time.Minute, 5}, Workspace: Window{2, time.Hour}, Updates: Window{4, time.Hour}, LookUps: Window{4, time.Hour}}
 
+// operation is a call of a script after the seed of TestScripts. Keys and commands are separated by blanks.
+type operation struct {
+	name, touches, writes, trims string
+	call                         func(ctx context.Context, s shared) error
+}
+
+// posts asks for a post.
+func posts(asker, channel string) func(ctx context.Context, s shared) error {
+	return func(ctx context.Context, s shared) error {
+		return scripttest.Only(s.post(ctx, asker, Ask{Channel: channel, MaxWait: 2 * time.Hour}, 0))
+	}
+}
+
+// reads takes a step in the reading of a thread.
+func reads(thread, caller, step string, first, second any) func(ctx context.Context, s shared) error {
+	return func(ctx context.Context, s shared) error {
+		reading := NewReadings(s.runner, nil).Of(thread)
+		reading.caller = caller
+		return scripttest.Only(reading.call(ctx, step, time.Minute, first, second))
+	}
+}
+
+const places = "calls pauses paces posts turns asked "
+
+var operations = []operation{
+	{"pause", "calls pauses paces limited", "zadd pexpire zrem zremrangebyrank set", "calls pauses paces",
+		func(ctx context.Context, s shared) error {
+			return scripttest.Only(s.pause(ctx, "#elsewhere", time.Hour))
+		}},
+	{"paused", "calls pauses paces limited", "", "",
+		func(ctx context.Context, s shared) error { return scripttest.Only(s.paused(ctx, "#paused")) }},
+	{"post", places + "askers:#here", "zadd pexpire zrem zremrangebyrank", "paces posts asked", posts("one", "#here")},
+	{"post that waits", places + "askers:#here", "zadd pexpire zrem set", "",
+		func(ctx context.Context, s shared) error {
+			s.budgets = Budgets{Channel: suiteBudgets.Channel, Workspace: Window{1, time.Hour}} // full after the seed
+			return posts("one", "#here")(ctx, s)
+		}},
+	{"update", "calls pauses updates update:new", "set zadd pexpire zrem zremrangebyrank", "updates",
+		func(ctx context.Context, s shared) error {
+			return scripttest.Only(s.update(ctx, Update{Message: "new", Order: 1}, 0))
+		}},
+	{"look-up", "calls pauses lookups", "zadd pexpire zrem zremrangebyrank", "lookups",
+		func(ctx context.Context, s shared) error { return scripttest.Only(s.lookUp(ctx, 0, 0)) }},
+	{"claim a thread", "calls reading:new read:new", "set", "", reads("new", "two", "ask", 0, "")},
+	{"wait for the reading of a thread", "calls reading:seeded read:seeded", "set", "",
+		func(ctx context.Context, s shared) error {
+			return scripttest.Only(NewReadings(s.runner, nil).Of("seeded").call(ctx, "ask", time.Hour, 0, "")) // further back than the seed
+		}},
+	{"keep the claim", "calls reading:seeded read:seeded", "set", "", reads("seeded", "one", "keep", 0, "")},
+	{"begin a reading", "calls reading:seeded read:seeded", "set", "", reads("seeded", "one", "begin", 0, "")},
+	{"end a reading", "calls reading:begun read:begun", "set", "", reads("begun", "one", "end", 1, "name ts ")},
+	{"note the ID of a channel", "id:#new", "set", "",
+		func(ctx context.Context, s shared) error {
+			return scripttest.Only(s.channelID(ctx, "#new", "C0000002"))
+		}},
+	{"note routes", "routes", "zadd pexpire zremrangebyrank", "",
+		func(ctx context.Context, s shared) error { return scripttest.Only(s.routes(ctx, "own")) }},
+	{"ID of a channel", "id:#seeded", "", "",
+		func(ctx context.Context, s shared) error { return scripttest.Only(s.channelID(ctx, "#seeded", "")) }},
+	{"updated", "update:seeded", "set", "",
+		func(ctx context.Context, s shared) error { return s.updated(ctx, "seeded", 1) }},
+	{"use", "calls pauses posts asked updates lookups paces askers:#first", "", "",
+		func(ctx context.Context, s shared) error {
+			s.budgets.Channel.Burst = 1 // so the channel is at its pace
+			return scripttest.Only(s.use(ctx, []string{"#first"}))
+		}},
+	{"mention", "mention:new", "set", "",
+		func(ctx context.Context, s shared) error {
+			return scripttest.Only(s.mention(ctx, "new", "id", time.Minute))
+		}},
+	{"return a mention", "mention:seeded", "pexpire", "",
+		func(ctx context.Context, s shared) error { return s.returnMention(ctx, "seeded", "id") }},
+}
+
+func seed(ctx context.Context, s shared) error {
+	return errors.Join(
+		posts("one", "#first")(ctx, s),
+		scripttest.Only(s.update(ctx, Update{Message: "seeded", Order: 1}, 0)),
+		scripttest.Only(s.lookUp(ctx, 0, 0)),
+		scripttest.Only(s.mention(ctx, "seeded", "id", time.Minute)),
+		scripttest.Only(s.pause(ctx, "#paused", time.Hour)),
+		scripttest.Only(s.channelID(ctx, "#seeded", "C0000001")),
+		reads("seeded", "one", "ask", 0, "")(ctx, s), reads("begun", "one", "ask", 0, "")(ctx, s), reads("begun", "one", "begin", 0, "")(ctx, s),
+	)
+}
+
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	call := func(do func(ctx context.Context, s shared) error) func(context.Context, *script.Runner) error {
 		return func(ctx context.Context, runner *script.Runner) error { return do(ctx, shared{runner, suiteBudgets}) }
 	}
-	post := func(asker, channel string) func(ctx context.Context, s shared) error {
-		return func(ctx context.Context, s shared) error {
-			_, err := s.post(ctx, asker, Ask{Channel: channel, MaxWait: 2 * time.Hour}, 0)
-			return err
-		}
+	suite := scripttest.Suite{Seed: call(seed), SelfTest: SelfTest, Keys: strings.Fields(places +
+		"updates routes update:seeded update:new lookups limited askers:#here askers:#first mention:seeded mention:new id:#seeded id:#new " +
+		"reading:seeded read:seeded reading:begun read:begun reading:new read:new")}
+	for _, o := range operations {
+		suite.Operations = append(suite.Operations, scripttest.Operation{
+			Name: o.name, Touches: strings.Fields(o.touches), Writes: strings.Fields(o.writes), Trims: strings.Fields(o.trims), Call: call(o.call),
+		})
 	}
-	step := func(thread, caller, step string, first, second any) func(ctx context.Context, s shared) error {
-		return func(ctx context.Context, s shared) error {
-			reading := NewReadings(s.runner, nil).Of(thread)
-			reading.caller = caller
-			_, err := reading.call(ctx, step, time.Minute, first, second)
-			return err
-		}
-	}
-	places := []string{"calls", "pauses", "paces", "posts", "turns", "asked"}
-	scripttest.Suite{
-		Seed: call(func(ctx context.Context, s shared) error {
-			_, updated := s.update(ctx, Update{Message: "seeded", Order: 1}, 0)
-			_, lookedUp := s.lookUp(ctx, 0, 0)
-			_, mentioned := s.mention(ctx, "seeded", "id", time.Minute)
-			_, paused := s.pause(ctx, "#paused", time.Hour)
-			_, noted := s.channelID(ctx, "#seeded", "C0000001")
-			claimed := step("seeded", "one", "ask", 0, "")(ctx, s)
-			begun := step("begun", "one", "ask", 0, "")(ctx, s)
-			begun = errors.Join(begun, step("begun", "one", "begin", 0, "")(ctx, s))
-			return errors.Join(post("one", "#first")(ctx, s), updated, lookedUp, mentioned, paused, noted, claimed, begun)
-		}),
-		Keys: append(places, "updates", "routes", "update:seeded", "update:new", "lookups", "limited", "askers:#here", "askers:#first",
-			"mention:seeded", "mention:new", "id:#seeded", "id:#new",
-			"reading:seeded", "read:seeded", "reading:begun", "read:begun", "reading:new", "read:new"),
-		Operations: []scripttest.Operation{
-			{
-				Name: "pause", Touches: []string{"calls", "pauses", "paces", "limited"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank", "set"},
-				Trims: []string{"calls", "pauses", "paces"},
-				Call: call(func(ctx context.Context, s shared) error {
-					_, err := s.pause(ctx, "#elsewhere", time.Hour)
-					return err
-				}),
-			},
-			{
-				Name: "paused", Touches: []string{"calls", "pauses", "paces", "limited"},
-				Call: call(func(ctx context.Context, s shared) error {
-					_, err := s.paused(ctx, "#paused")
-					return err
-				}),
-			},
-			{
-				Name: "post", Touches: append(places, "askers:#here"), Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
-				Trims: []string{"paces", "posts", "asked"}, Call: call(post("one", "#here")),
-			},
-			{
-				Name: "post that waits", Touches: append(places, "askers:#here"), Writes: []string{"zadd", "pexpire", "zrem", "set"},
-				Call: func(ctx context.Context, runner *script.Runner) error {
-					full := Budgets{Channel: suiteBudgets.Channel, Workspace: Window{1, time.Hour}} // after the seed
-					return post("one", "#here")(ctx, shared{runner, full})
-				},
-			},
-			{
-				Name: "update", Touches: []string{"calls", "pauses", "updates", "update:new"}, Writes: []string{"set", "zadd", "pexpire", "zrem", "zremrangebyrank"},
-				Trims: []string{"updates"},
-				Call: call(func(ctx context.Context, s shared) error {
-					_, err := s.update(ctx, Update{Message: "new", Order: 1}, 0)
-					return err
-				}),
-			},
-			{
-				Name: "look-up", Touches: []string{"calls", "pauses", "lookups"}, Writes: []string{"zadd", "pexpire", "zrem", "zremrangebyrank"},
-				Trims: []string{"lookups"},
-				Call: call(func(ctx context.Context, s shared) error {
-					_, err := s.lookUp(ctx, 0, 0)
-					return err
-				}),
-			},
-			{
-				Name: "claim a thread", Touches: []string{"calls", "reading:new", "read:new"}, Writes: []string{"set"}, Call: call(step("new", "two", "ask", 0, "")),
-			},
-			{
-				Name: "wait for the reading of a thread", Touches: []string{"calls", "reading:seeded", "read:seeded"}, Writes: []string{"set"},
-				Call: call(func(ctx context.Context, s shared) error {
-					_, err := NewReadings(s.runner, nil).Of("seeded").call(ctx, "ask", time.Hour, 0, "") // further back than the seed
-					return err
-				}),
-			},
-			{
-				Name: "keep the claim", Touches: []string{"calls", "reading:seeded", "read:seeded"}, Writes: []string{"set"},
-				Call: call(step("seeded", "one", "keep", 0, "")),
-			},
-			{
-				Name: "begin a reading", Touches: []string{"calls", "reading:seeded", "read:seeded"}, Writes: []string{"set"},
-				Call: call(step("seeded", "one", "begin", 0, "")),
-			},
-			{
-				Name: "end a reading", Touches: []string{"calls", "reading:begun", "read:begun"}, Writes: []string{"set"},
-				Call: call(step("begun", "one", "end", 1, "name ts ")),
-			},
-			{
-				Name: "note the ID of a channel", Touches: []string{"id:#new"}, Writes: []string{"set"},
-				Call: call(func(ctx context.Context, s shared) error {
-					_, err := s.channelID(ctx, "#new", "C0000002")
-					return err
-				}),
-			},
-			{
-				Name: "note routes", Touches: []string{"routes"}, Writes: []string{"zadd", "pexpire", "zremrangebyrank"},
-				Call: call(func(ctx context.Context, s shared) error {
-					_, err := s.routes(ctx, "own")
-					return err
-				}),
-			},
-			{
-				Name: "ID of a channel", Touches: []string{"id:#seeded"},
-				Call: call(func(ctx context.Context, s shared) error {
-					_, err := s.channelID(ctx, "#seeded", "")
-					return err
-				}),
-			},
-			{
-				Name: "updated", Touches: []string{"update:seeded"}, Writes: []string{"set"},
-				Call: call(func(ctx context.Context, s shared) error { return s.updated(ctx, "seeded", 1) }),
-			},
-			{
-				Name: "use", Touches: []string{"calls", "pauses", "posts", "asked", "updates", "lookups", "paces", "askers:#first"},
-				Call: call(func(ctx context.Context, s shared) error {
-					s.budgets.Channel.Burst = 1 // so the channel is at its pace
-					_, err := s.use(ctx, []string{"#first"})
-					return err
-				}),
-			},
-			{
-				Name: "mention", Touches: []string{"mention:new"}, Writes: []string{"set"},
-				Call: call(func(ctx context.Context, s shared) error {
-					_, err := s.mention(ctx, "new", "id", time.Minute)
-					return err
-				}),
-			},
-			{
-				Name: "return a mention", Touches: []string{"mention:seeded"}, Writes: []string{"pexpire"},
-				Call: call(func(ctx context.Context, s shared) error { return s.returnMention(ctx, "seeded", "id") }),
-			},
-		},
-		SelfTest: SelfTest,
-	}.Run(t)
+	suite.Run(t)
 }

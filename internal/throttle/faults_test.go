@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -186,20 +185,11 @@ func startUnsaved(t *testing.T) faulty {
 	}
 }
 
-// commandCount is a hook that counts a client's commands.
-type commandCount struct{ atomic.Int64 }
-
-func (c *commandCount) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, command redis.Cmder) error {
-		defer c.Add(1)
-		return next(ctx, command)
-	}
-}
-
-func (*commandCount) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+// countCommands returns how many commands a client has made from now on.
+func countCommands(client redis.UniversalClient) *atomic.Int64 {
+	asked := new(atomic.Int64)
+	client.AddHook(scripttest.Hook(func(redis.Cmder, error) { asked.Add(1) }))
+	return asked
 }
 
 // TestFaults gives a server each fault. The error has the right class and names the fault, and the limiter holds. After the fault the
@@ -219,8 +209,7 @@ func testFault(t *testing.T, f fault) {
 	server := f.start(t)
 	limiter := newLimiterKit(t, server.address, LimiterOptions{Policy: Hold, Settings: store.Settings{Tree: newTree(t, "7/1h", "6/1h", "")}})
 	limiter.start()
-	redis, asked := limiter.o.Redis, new(commandCount)
-	limiter.options.Client.AddHook(asked)
+	redis, asked := limiter.o.Redis, countCommands(limiter.options.Client)
 	limiter.one(store.Admitted, request("finished before", "a")).Finish(t.Context(), "")
 	finished := limiter.one(store.Admitted, request("finished", "a"))
 	returned := limiter.one(store.Admitted, request("returned", "a"))

@@ -20,8 +20,7 @@ func TestLimiterWithoutRightsOfFunctions(t *testing.T) {
 	t.Parallel()
 	options := optionsOf(scripttest.SetUser(t, servertest.StartRedis(t), "without", append(scripttest.Rights(), "fcall")), scripttest.UserPrefix)
 	options.Scripting = script.Functions
-	asked := new(commandCount)
-	options.Client.AddHook(asked)
+	asked := countCommands(options.Client)
 	redisStore := store.NewRedis(script.NewRunner(options), store.Settings{Tree: newTree(t, "6/1h", "5/1h", ""), Lease: testLease, Retention: testRetention})
 	limiter := newLimiterKit(t, "", LimiterOptions{Redis: redisStore, Policy: Local, Grace: time.Nanosecond})
 	limiter.run()

@@ -1,10 +1,8 @@
 package slack
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -46,7 +44,11 @@ func startWorkers(t *testing.T, count int, o Options) *workers {
 	for range count {
 		made := new(worker)
 		client := scripttest.NewClient(t, redis.Options{Addr: w.redis.Addr, MaxRetries: -1})
-		client.AddHook(answers{&made.asked})
+		client.AddHook(scripttest.Hook(func(command redis.Cmder, err error) {
+			if err == nil && strings.HasPrefix(command.Name(), "eval") {
+				made.asked.Add(1)
+			}
+		}))
 		readings := pacing.NewReadings(script.NewRunner(script.Options{Client: client, Prefix: "workers", Timeout: scripttest.Patience}), nil)
 		o.Readings = func(thread string) Reading { return readings.Of(thread) }
 		made.Sink = newTestSlack(t, o)
@@ -76,29 +78,6 @@ func (w *workers) look(at int, id string, want sink.Presence) {
 
 // allow lets the workers make requests to Slack.
 func (w *workers) allow() { close(w.pacer.open) }
-
-// answers counts the calls of scripts that Redis has answered.
-type answers struct{ count *atomic.Int32 }
-
-func (answers) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		return next(ctx, network, address)
-	}
-}
-
-func (a answers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, command redis.Cmder) error {
-		err := next(ctx, command)
-		if err == nil && strings.HasPrefix(command.Name(), "eval") {
-			a.count.Add(1)
-		}
-		return err
-	}
-}
-
-func (answers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
 
 // eventNamed is a delivery of an event with an ID.
 func eventNamed(id string) sink.Delivery {

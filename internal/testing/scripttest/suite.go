@@ -25,6 +25,9 @@ type Operation struct {
 	Call    func(ctx context.Context, runner *script.Runner) error
 }
 
+// Only returns the error of a call whose answer does not matter.
+func Only[T any](_ T, err error) error { return err }
+
 // Suite is what a set of scripts has to pass.
 type Suite struct {
 	Seed       func(ctx context.Context, runner *script.Runner) error

@@ -1,10 +1,8 @@
 package store_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -45,41 +43,22 @@ func TestSelfTestFindsAMissingRight(t *testing.T) {
 	}
 }
 
-// functionCalls is a hook that records called functions.
-type functionCalls struct {
-	mu     sync.Mutex
-	called map[string]bool
-}
-
-func (f *functionCalls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, command redis.Cmder) error {
-		if arguments := command.Args(); command.Name() == "fcall" {
-			f.mu.Lock()
-			f.called[fmt.Sprint(arguments[1])] = true
-			f.mu.Unlock()
-		}
-		return next(ctx, command)
-	}
-}
-
-func (*functionCalls) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*functionCalls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 // TestSelfTestRunsEveryScript checks that a self-test runs each script, with keys of its own.
 func TestSelfTestRunsEveryScript(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	client := scripttest.NewClient(t, redis.Options{Addr: server.Addr})
-	calls := &functionCalls{called: make(map[string]bool)}
-	client.AddHook(calls)
+	var called testkit.Counts
+	client.AddHook(scripttest.Hook(func(command redis.Cmder, _ error) {
+		if command.Name() == "fcall" {
+			called.Add(fmt.Sprint(command.Args()[1]), 1)
+		}
+	}))
 	r := newStore(t, client, script.Functions)
 	testkit.NoError(t, errors.Join(r.SelfTest(t.Context(), pacing.SelfTest, summary.SelfTest), r.Probe(t.Context())))
 	name, _ := lua.Library()
 	for _, script := range lua.Scripts {
-		if !calls.called[lua.Function(name, script)] {
+		if called.Get(lua.Function(name, script)) == 0 {
 			t.Errorf("%s was not run", script)
 		}
 	}

@@ -58,8 +58,7 @@ var operations = []operation{
 		}},
 	{"resolve", "calls leased done message pairs:a pairs:until:a", "zadd pexpire zrem hset hdel",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.Pairs.Resolve(ctx, []Request{request("new", scriptPath).ofPair("open")})
-			return err
+			return scripttest.Only(r.Pairs.Resolve(ctx, []Request{request("new", scriptPath).ofPair("open")}))
 		}},
 	{"finish a resolved", "calls leased done message pairs:a pairs:until:a", "zadd pexpire zrem zremrangebyrank hdel",
 		func(ctx context.Context, r *Redis, lease Lease) error {
@@ -69,23 +68,19 @@ var operations = []operation{
 	{"restore a firing", "calls leased done message pairs:a pairs:until:a log log:a log:a.b", "zadd pexpire zrem zremrangebyrank hset hdel",
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			restored := Lease{Request: request("restored", scriptPath).ofPair("new")}
-			_, err := r.Restore(ctx, []Admission{{Lease: restored, At: time.Now(), Became: WasDelivered}})
-			return err
+			return scripttest.Only(r.Restore(ctx, []Admission{{Lease: restored, At: time.Now(), Became: WasDelivered}}))
 		}},
 	{"extend", "calls leased", "zadd pexpire zrem",
 		func(ctx context.Context, r *Redis, lease Lease) error {
-			_, err := r.Extend(ctx, []Lease{lease}, time.Minute)
-			return err
+			return scripttest.Only(r.Extend(ctx, []Lease{lease}, time.Minute))
 		}},
 	{"release", "calls leased", "zadd pexpire zrem",
 		func(ctx context.Context, r *Redis, lease Lease) error {
-			_, err := r.Extend(ctx, []Lease{lease}, 0)
-			return err
+			return scripttest.Only(r.Extend(ctx, []Lease{lease}, 0))
 		}},
 	{"refund", "calls leased done message log log:a log:a.b", "pexpire zrem zremrangebyrank hdel",
 		func(ctx context.Context, r *Redis, lease Lease) error {
-			_, err := r.Refund(ctx, []Lease{lease})
-			return err
+			return scripttest.Only(r.Refund(ctx, []Lease{lease}))
 		}},
 	{"restore", "calls leased done message log log:a log:a.b", "zadd pexpire zrem zremrangebyrank",
 		func(ctx context.Context, r *Redis, _ Lease) error {
@@ -98,23 +93,19 @@ var operations = []operation{
 		}},
 	{"usage", "calls log log:a log:a.b", "",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.Readings.Usage(ctx, r.d.settings.Tree.Path(scriptPath))
-			return err
+			return scripttest.Only(r.Readings.Usage(ctx, r.d.settings.Tree.Path(scriptPath)))
 		}},
 	{"delay", "calls room:a line:a:a", "zadd pexpire zrem",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, _, err := r.Queues.Delay(ctx, postponed(request("new", scriptPath)), 10)
-			return err
+			return delay(ctx, r, postponed(request("new", scriptPath)))
 		}},
 	{"enter the room", "calls room:a", "zadd pexpire zrem",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.Queues.EnterRoom(ctx, []Stay{{First: "a", Member: "new", Weight: 2, For: time.Minute}}, 10)
-			return err
+			return scripttest.Only(r.Queues.EnterRoom(ctx, []Stay{{First: "a", Member: "new", Weight: 2, For: time.Minute}}, 10))
 		}},
 	{"turn", "calls leased done room:a line:a:a", "",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, err := r.Queues.Turns(ctx, []Request{request("new", scriptPath).inMessage(9)})
-			return err
+			return scripttest.Only(r.Queues.Turns(ctx, []Request{request("new", scriptPath).inMessage(9)}))
 		}},
 	{"leave", "calls room:a line:a:a", "zrem zadd",
 		func(ctx context.Context, r *Redis, _ Lease) error {
@@ -122,20 +113,22 @@ var operations = []operation{
 		}},
 	{"delay a firing", "calls room:a line:a:a pairs:a pairs:until:a leased", "zadd pexpire zrem hset hdel",
 		func(ctx context.Context, r *Redis, _ Lease) error {
-			_, _, err := r.Queues.Delay(ctx, postponed(request("new", scriptPath).ofPair("under way")), 10)
-			return err
+			return delay(ctx, r, postponed(request("new", scriptPath).ofPair("under way")))
 		}},
 	{"refuse a firing", "calls room:a line:a:a pairs:a pairs:until:a", "zadd pexpire zrem hdel",
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			p := postponed(request("waits", scriptPath).ofPair("waits"))
 			p.Longest, p.HasWaited = 0, true
-			_, _, err := r.Queues.Delay(ctx, p, 10)
-			return err
+			return delay(ctx, r, p)
 		}},
 }
 
 func decide(ctx context.Context, r *Redis, requests ...Request) error {
-	_, err := r.Decide(ctx, requests)
+	return scripttest.Only(r.Decide(ctx, requests))
+}
+
+func delay(ctx context.Context, r *Redis, p Postponement) error {
+	_, _, err := r.Queues.Delay(ctx, p, 10)
 	return err
 }
 
@@ -143,7 +136,6 @@ func decide(ctx context.Context, r *Redis, requests ...Request) error {
 func seed(ctx context.Context, r *Redis) error {
 	firing := Lease{Request: request("firing", scriptPath).ofPair("open"), Receipt: "r"}
 	lapsed := Lease{Request: request("lapsed", scriptPath).ofPair("under way")}
-	_, _, delayed := r.Queues.Delay(ctx, postponed(request("waits", scriptPath).ofPair("waits")), 10)
 	result, err := r.Decide(ctx, []Request{request("leased", scriptPath), request("delivered", scriptPath)})
 	if err != nil {
 		return err
@@ -151,7 +143,7 @@ func seed(ctx context.Context, r *Redis) error {
 	pacing.New(pacing.Options{Runner: r.d.runner, Logger: slog.New(slog.DiscardHandler)}).Pause(ctx, "#here", time.Hour)
 	client := r.d.runner.Options().Client
 	taken := Lease{Request: request("leased", scriptPath), Resolving: true}.pairField()
-	return errors.Join(delayed, r.Pairs.Announce(ctx, []Decision{{Lease: lapsed}}),
+	return errors.Join(delay(ctx, r, postponed(request("waits", scriptPath).ofPair("waits"))), r.Pairs.Announce(ctx, []Decision{{Lease: lapsed}}),
 		finish(ctx, r, firing), finish(ctx, r, result.Decisions[1].Lease),
 		client.HSet(ctx, r.d.keys.pairs("a"), taken, "=r").Err(),
 		client.ZAdd(ctx, r.d.keys.pairsUntil("a"), redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMicro()), Member: taken}).Err(),
