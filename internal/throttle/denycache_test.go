@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -70,22 +69,6 @@ func TestDenyCache(t *testing.T) {
 	cache = newDenyCache(0, clock.Read)
 	learn(clock.Read(), global, 0, time.Hour, 1)
 	testkit.Equal(t, cache.find(tree.Route("a.b", "")), nil, "full limit of a cache that is turned off")
-}
-
-func TestDenyCacheIsBounded(t *testing.T) {
-	t.Parallel()
-	clock := testkit.NewClock(nil)
-	cache := newDenyCache(time.Minute, clock.Read)
-	tree := newRoutes(newTree(t, "none", "1/1h", ""))
-	for i := range 2 * maxFull {
-		name := fmt.Sprint("a", i)
-		node := tree.Path(name)[0]
-		cache.learn(clock.Read(), tree.Route(name, ""), denied(node, node.Limits[0], time.Hour), 1)
-		if cache.find(tree.Route(name, "")) == nil {
-			t.Fatalf("%s was not learned", name)
-		}
-	}
-	testkit.Equal(t, cache.full.Len(), maxFull, "entries")
 }
 
 // TestLimiterCountsADenialFromItsQuestion compares entries of the deny cache with the next slot's time in Redis. The cache counts from

@@ -45,24 +45,30 @@ func TestLimiterFullForAKey(t *testing.T) {
 	testkit.Equal(t, limiter.Usage().LimitOf("b", "a@key"), "", "limit of the rule for another category")
 }
 
-// TestDenyCacheIsBoundedByKeys invents keys: they evict no limit of a path.
-func TestDenyCacheIsBoundedByKeys(t *testing.T) {
+// TestDenyCacheIsBounded invents categories and then keys. Each entry is learned, and entries of keys evict no entry of a path.
+func TestDenyCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	clock := testkit.NewClock(nil)
 	cache := newDenyCache(time.Minute, clock.Read)
 	routes := newRoutes(newTree(t, "none", "1/1h", "a@key=1/1h"))
-	other := routes.Path("b")[0]
-	cache.learn(clock.Read(), routes.Route("b", ""), denied(other, other.Limits[0], time.Hour), 1)
-	for i := range 2 * maxFull {
-		key := fmt.Sprint("k", i)
-		node := routes.PathOfKey("a", limits.HashOfKey(key))[1]
-		cache.learn(clock.Read(), routes.Route("a", key), denied(node, node.Limits[0], time.Hour), 1)
-		if cache.find(routes.Route("a", key)) == nil || cache.find(routes.Route("a", "")) != nil {
-			t.Fatalf("%s was not learned, or was learned for all keys", key)
+	learn := func(category, key string, node limits.Node) {
+		t.Helper()
+		cache.learn(clock.Read(), routes.Route(category, key), denied(node, node.Limits[0], time.Hour), 1)
+		if cache.find(routes.Route(category, key)) == nil || cache.find(routes.Route("a", "")) != nil {
+			t.Fatalf("%s, %q was not learned, or was learned for all keys", category, key)
 		}
 	}
+	for i := range 2 * maxFull {
+		category := fmt.Sprint("b", i)
+		learn(category, "", routes.Path(category)[0])
+	}
+	testkit.Equal(t, cache.full.Len(), maxFull, "entries of paths")
+	for i := range 2 * maxFull {
+		key := fmt.Sprint("k", i)
+		learn("a", key, routes.PathOfKey("a", limits.HashOfKey(key))[1])
+	}
 	testkit.Equal(t, cache.keys.Len(), maxFull, "entries of keys")
-	testkit.Equal(t, cache.find(routes.Route("b", "")) != nil, true, "the limit of a path is known to be full")
+	testkit.Equal(t, cache.full.Len(), maxFull, "entries of paths beside those of keys")
 	cache.clear()
 	testkit.Equal(t, cache.isEmpty(), true, "the cache is empty")
 }

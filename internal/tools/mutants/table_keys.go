@@ -32,7 +32,7 @@ var ofKeys = []mutant{
 		file: "internal/throttle/denycache.go",
 		old:  `return c.keys`,
 		new:  `return c.full`,
-		test: "./internal/throttle -run ^TestDenyCacheIsBoundedByKeys$",
+		test: "./internal/throttle -run ^TestDenyCacheIsBounded$",
 	},
 	{
 		name: "key-in-a-redis-key",
