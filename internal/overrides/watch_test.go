@@ -152,21 +152,10 @@ func TestWatch(t *testing.T) {
 		}
 		testkit.NoError(t, w.Unavailable())
 	}
+	late := f.following(f.js, "shadow global=3/1m")
+	testkit.Equal(t, len(late.snapshots()), 1, "snapshots of a watcher that begins with the current state")
+	testkit.Equal(t, late.last().Revision, loaded.Revision, "revision of its snapshot")
 	f.log.Want(t, "created the limits bucket")
-}
-
-func TestWatchBeginsWithTheCurrentState(t *testing.T) {
-	t.Parallel()
-	f, b := newBucketFixture(t)
-	for i := range 100 {
-		f.change(b, fmt.Sprintf("c%02d=1/1m", i))
-	}
-	f.change(b, "-c00")
-	w := f.mirror(f.js, false)
-	testkit.Eventually(f, "the first snapshot", func() bool { return len(w.snapshots()) > 0 })
-	first := w.snapshots()[0]
-	testkit.Equal(t, first.Revision, 101, "revision of the first snapshot")
-	testkit.Equal(t, len(first.Entries), 99, "entries of the first snapshot")
 }
 
 func TestSnapshotsShareNothing(t *testing.T) {
@@ -300,9 +289,7 @@ func TestRefreshWaits(t *testing.T) {
 	w.requireUnavailable()
 	testkit.Fails(f, "error", w.Unavailable(), ErrNoBucket, `"limits"`)
 	testkit.Equal(t, len(w.snapshots()), 0, "snapshots of no bucket")
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	testkit.Fails(f, "error", w.Refresh(ended), context.Canceled)
+	testkit.Fails(f, "error", w.Refresh(testkit.Ended(t)), context.Canceled)
 	refreshed := make(chan error, 1)
 	go func() { refreshed <- w.Refresh(f.context()) }()
 	f.change(f.open(), "a=1")

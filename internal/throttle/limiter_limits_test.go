@@ -168,9 +168,7 @@ func (k *limiterKit) wantBehind() {
 	if !errors.Is(err, script.ErrStale) || len(answers) > 0 {
 		k.t.Fatalf("answered %+v, %v; want %v", answers, err, script.ErrStale)
 	}
-	ended, cancel := context.WithCancel(k.t.Context())
-	cancel()
-	testkit.Fails(k.t, "the wait with outdated limits", k.Await(ended), context.Canceled)
+	testkit.Fails(k.t, "the wait with outdated limits", k.Await(testkit.Ended(k.t)), context.Canceled)
 }
 
 // outlast makes the limiter outdated for longer than behindAtMost.
@@ -266,9 +264,7 @@ func TestIdleLimiterNoticesNewerLimits(t *testing.T) {
 	t.Parallel()
 	limiter, server := staleLimiter(t, func(context.Context, *limiterKit, limits.Ruleset) error { return errors.New("no bucket") })
 	testkit.Eventually(t, "the limiter is behind", func() bool {
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		return limiter.Await(ended) != nil
+		return limiter.Await(testkit.Ended(t)) != nil
 	})
 	limiter.outlast()
 	testkit.Eventually(t, "the limiter is not ready", func() bool { return limiter.Ready() != nil })

@@ -428,18 +428,19 @@ func TestFindIsNotAllowed(t *testing.T) {
 	testkit.Equal(t, server.Calls(slacktest.MethodHistory), 0, "requests")
 }
 
-// TestFindTogether has many callers in doubt about one channel. They share the requests.
+// TestFindTogether has many callers post at once, and be in doubt about one channel at once. They share the requests that look for posts.
 func TestFindTogether(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
 	s := newTestSlack(t, lookingUp(server))
 	release := make(chan struct{})
 	const callers = 100
-	for i := range callers {
-		if i%2 == 0 {
-			testkit.Must(s.Send(t.Context(), named(event.Event{ID: fmt.Sprint(i), Category: "payments", Title: "t"})))(t)
+	testkit.AtOnce(callers/2, func(i int) {
+		if _, err := s.Send(t.Context(), eventNamed(fmt.Sprint(2*i))); err != nil {
+			t.Error(err)
 		}
-	}
+	})
+	testkit.Equal(t, len(server.Accepted()), callers/2, "posts")
 	server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer { return slacktest.Hold(release, slacktest.OK()) })
 	var all sync.WaitGroup
 	for i := range callers {
@@ -448,7 +449,7 @@ func TestFindTogether(t *testing.T) {
 			if i%2 == 0 {
 				want = sink.Present
 			}
-			d := doubtful(named(event.Event{ID: fmt.Sprint(i), Category: "payments", Title: "t"}))
+			d := doubtful(eventNamed(fmt.Sprint(i)))
 			d.First = d.First.Add(-time.Minute)
 			wantPresence(t, s, d, want)
 		})

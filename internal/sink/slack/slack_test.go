@@ -3,7 +3,6 @@ package slack
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -161,22 +160,6 @@ func TestSendCancelled(t *testing.T) {
 		testkit.EqualSlices(t, observed.results, []sink.Class{sink.Unknown}, "observed")
 		testkit.Equal(t, len(server.Posts()), 1, "requests")
 	}
-}
-
-func TestSendConcurrently(t *testing.T) {
-	t.Parallel()
-	server := slacktest.New(t)
-	s := newTestSlack(t, byToken(server))
-	testkit.AtOnce(64, func(i int) {
-		if err := send(context.Background(), s, event.Event{Category: "c", Title: fmt.Sprint("title ", i)}); err != nil {
-			t.Error(err)
-		}
-	})
-	texts := make(map[string]bool)
-	for _, post := range server.Accepted() {
-		texts[post.Text] = true
-	}
-	testkit.Equal(t, len(texts), 64, "different posts")
 }
 
 func TestSendSummary(t *testing.T) {
