@@ -69,31 +69,25 @@ func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 	scripttest.WantUnchanged(t, client, before)
 }
 
+// TestPausesAreShared compares the pauses in the answers of decisions. The tales of package pacing tell how pauses begin and end.
 func TestPausesAreShared(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
 	r := newRedis(client, "pauses", scriptSettings(t))
 	clock := withFakeTime(t, r)
-	steps := []struct {
-		pause   string
-		d, wait time.Duration
-		want    map[string]time.Duration
-	}{
-		{"#a", time.Minute, 0, map[string]time.Duration{"#a": time.Minute}},
-		{"#b\n", 5 * time.Second, 2 * time.Second, map[string]time.Duration{"#a": 58 * time.Second, "#b\n": 5 * time.Second}},
-		{"#a", time.Second, 2 * time.Second, map[string]time.Duration{"#a": 56 * time.Second, "#b\n": 3 * time.Second}},
-		{"#c", 1500 * time.Microsecond, 4 * time.Second, map[string]time.Duration{"#a": 52 * time.Second, "#c": 1500 * time.Microsecond}},
-		{"#c", time.Hour, 52 * time.Second, map[string]time.Duration{"#c": time.Hour}},
-		{"#d", time.Minute, time.Second, map[string]time.Duration{"#c": time.Hour - time.Second, "#d": time.Minute, "\nworkspace": time.Minute}},
+	want := func(pauses map[string]time.Duration) {
+		t.Helper()
+		testkit.EqualMaps(t, testkit.Must(r.Decide(t.Context(), nil))(t).Pauses, pauses, "pauses at %v", clock.Read())
 	}
-	for i, step := range steps {
-		clock.Advance(step.wait)
-		pause(t, r, step.pause, step.d)
-		result := testkit.Must(r.Decide(t.Context(), nil))(t)
-		testkit.EqualMaps(t, result.Pauses, step.want, "step %d: pauses", i)
-	}
-	clock.Advance(time.Hour)
-	testkit.Equal(t, len(testkit.Must(r.Decide(t.Context(), nil))(t).Pauses), 0, "pauses left at the end")
+	pause(t, r, "#a", time.Minute)
+	want(map[string]time.Duration{"#a": time.Minute})
+	clock.Advance(2 * time.Second)
+	pause(t, r, "#b\n", 1500*time.Microsecond)
+	want(map[string]time.Duration{"#a": 58 * time.Second, "#b\n": 1500 * time.Microsecond})
+	clock.Advance(2 * time.Millisecond)
+	want(map[string]time.Duration{"#a": 58*time.Second - 2*time.Millisecond})
+	clock.Advance(time.Minute)
+	want(nil)
 }
 
 // TestRestoreForgottenEvent restores an event with the ID of an expired record that Redis still holds.
