@@ -96,23 +96,6 @@ func wantVerdicts(t testkit.Test, decisions []store.Decision, want ...store.Verd
 	testkit.EqualSlices(t, got, want, "verdicts")
 }
 
-// storeKit is a store with a clock of the test.
-type storeKit struct {
-	*store.Redis
-	t      *testing.T
-	client redis.UniversalClient
-	clock  *testkit.Clock
-	prefix string
-}
-
-// newStoreKit uses keys of its own on a server.
-func newStoreKit(t *testing.T, client redis.UniversalClient, tree *limits.Tree) *storeKit {
-	prefix := fmt.Sprintf("kit-%x", t.Name())
-	options, clock := scripttest.WithClock(t, script.NewRunner(optionsOf(client, prefix)).Options())
-	settings := store.Settings{Tree: tree, Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}
-	return &storeKit{Redis: store.NewRedis(script.NewRunner(options), settings), t: t, client: client, clock: clock, prefix: prefix}
-}
-
 // startRedis starts a server, with a client of it.
 func startRedis(t testing.TB) (*servertest.Redis, *redis.Client) {
 	t.Helper()

@@ -95,6 +95,11 @@ type limiterKit struct {
 }
 
 func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
+	return newLimiterKitWithin(t, patience, address, o)
+}
+
+// newLimiterKitWithin bounds each call of a script.
+func newLimiterKitWithin(t *testing.T, timeout time.Duration, address string, o LimiterOptions) *limiterKit {
 	kit := &limiterKit{t: t, metrics: new(fakeMetrics), logs: testkit.NewLog(t), fullLogs: testkit.NewLog(t)}
 	if o.Tree == nil {
 		o.Tree = newTree(t, "100/1h", "10/1h", "")
@@ -109,6 +114,7 @@ func newLimiterKit(t *testing.T, address string, o LimiterOptions) *limiterKit {
 	if o.Redis == nil {
 		client := newClient(t, redis.Options{Addr: address, MaxRetries: 1, DialTimeout: patience, DialerRetries: 1})
 		kit.options = optionsOf(client, "limiter")
+		kit.options.Timeout = timeout
 		o.Redis = store.NewRedis(script.NewRunner(kit.options), o.Settings)
 	}
 	o.Metrics, o.UsageMetrics, o.Logger = kit.metrics, kit.metrics, kit.logs.Logger()
@@ -200,18 +206,8 @@ func startLimiterBehindProxy(t *testing.T, o LimiterOptions) (*limiterKit, *serv
 	t.Helper()
 	server := servertest.StartRedis(t)
 	proxy := servertest.StartProxy(t, server.Addr)
-	if o.Tree == nil {
-		o.Tree = newTree(t, "100/1h", "10/1h", "")
-	}
-	if o.Lease == 0 {
-		o.Lease = time.Hour
-	}
-	o.Retention = testRetention
-	options := optionsOf(newClient(t, redis.Options{Addr: proxy.Addr, MaxRetries: 1, DialTimeout: patience, DialerRetries: 1}), "limiter")
-	options.Timeout = time.Second
-	o.Redis = store.NewRedis(script.NewRunner(options), o.Settings)
-	limiter := newLimiterKit(t, proxy.Addr, o)
-	limiter.server, limiter.options = server, options
+	limiter := newLimiterKitWithin(t, time.Second, proxy.Addr, o)
+	limiter.server = server
 	limiter.start()
 	return limiter, proxy
 }

@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -22,8 +25,11 @@ type coming struct {
 // queueWorld is a deployment with a real Redis and a simulated JetStream. JetStream delivers an event some time after it was published
 // or due, and looks at schedules every quarter of a second.
 type queueWorld struct {
-	*storeKit
+	t        *testing.T
+	runner   *script.Runner
+	store    *store.Redis
 	limiter  *Limiter
+	clock    *testkit.Clock
 	random   *rand.Rand
 	coming   []coming // sorted by time
 	admitted []string // IDs of the events that waited, in order
@@ -35,6 +41,16 @@ const (
 	scheduleTick = 250 * time.Millisecond
 	latency      = 200 * time.Millisecond
 )
+
+// newQueueWorld makes a deployment with keys of its own and one limit for each first-level category.
+func newQueueWorld(t *testing.T, client redis.UniversalClient, limit string, seed uint64) *queueWorld {
+	options, clock := scripttest.WithClock(t, script.NewRunner(optionsOf(client, fmt.Sprintf("queue-%x", t.Name()))).Options())
+	settings := store.Settings{Tree: newTree(t, "none", limit, ""), Lease: testLease, Retention: testRetention}
+	runner := script.NewRunner(options)
+	shared := store.NewRedis(runner, settings)
+	limiter := newLimiterKit(t, "", LimiterOptions{Redis: shared, Settings: settings}).Limiter
+	return &queueWorld{t: t, runner: runner, store: shared, limiter: limiter, clock: clock, random: rand.New(rand.NewPCG(seed, 0))}
+}
 
 func (w *queueWorld) comes(r store.Request, due time.Time) {
 	next := coming{due.Add(time.Duration(w.random.Int64N(int64(latency)))), r}
@@ -63,7 +79,7 @@ func (w *queueWorld) run() {
 			continue
 		}
 		testkit.Equal(w.t, answers[0].Verdict, store.Denied, "verdict of %q", next.request.ID)
-		verdict, in, err := w.Queues.Delay(w.t.Context(), store.Postponement{
+		verdict, in, err := w.store.Queues.Delay(w.t.Context(), store.Postponement{
 			Request: next.request, Wait: answers[0].Wait, Longest: time.Hour, Node: answers[0].Node, Limit: answers[0].Limit,
 		}, 1000)
 		if err != nil || verdict != store.ComesBack {
@@ -101,8 +117,7 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 		t.Run(test.limits+fmt.Sprint(test.costs), func(t *testing.T) {
 			t.Parallel()
 			seed := rand.Uint64()
-			w := &queueWorld{storeKit: newStoreKit(t, client, newTree(t, "none", test.limits, "")), random: rand.New(rand.NewPCG(seed, 0))}
-			w.limiter = newLimiterKitOf(t, w.Redis)
+			w := newQueueWorld(t, client, test.limits, seed)
 			for i := range test.events {
 				r := costing(test.costs[i%len(test.costs)], inMessage(uint64(i+1), request(fmt.Sprintf("e%02d", i), "a")))
 				r.MayWait = true
@@ -116,15 +131,9 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 			testkit.AtMost(t, took, test.ideal+time.Duration(test.events)*test.late, "seed %d: time until the last admission", seed)
 			testkit.AtMost(t, w.asked, 8*test.events, "seed %d: questions", seed)
 			t.Logf("%v instead of %v, asked %d times for %d", took, test.ideal, w.asked, test.events)
-			testkit.Equal(t, client.ZCard(t.Context(), "{"+w.prefix+"}:line:a:a").Val(), 0, "events stand in the queue after all")
+			testkit.Equal(t, client.ZCard(t.Context(), w.runner.Key("line:a:a")).Val(), 0, "events stand in the queue after all")
 		})
 	}
-}
-
-// newLimiterKitOf returns a limiter of a store.
-func newLimiterKitOf(t *testing.T, r *store.Redis) *Limiter {
-	t.Helper()
-	return newLimiterKit(t, "", LimiterOptions{Redis: r, Settings: r.Settings()}).Limiter
 }
 
 // TestLimiterTurns denies an event that would overtake waiting events.
