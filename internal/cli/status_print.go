@@ -95,8 +95,8 @@ func (p statusPrinter) problems(s status.Status) panel {
 			add("journal: ", fmt.Sprintf("%s cannot write it since %s: %s", name, p.since(w.Journal.Complete)+" ago", w.Journal.Error))
 		}
 	}
-	if s.InShadowMode() {
-		add("shadow mode: ", "limits deny no event, since NOTIFIER_SHADOW is true")
+	if shadow := s.ShadowMode(); shadow != "" {
+		add("shadow mode: ", shadow+", since NOTIFIER_SHADOW is true")
 	}
 	for _, m := range s.Mismatches {
 		add("settings differ: ", m.String())

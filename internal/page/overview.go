@@ -122,8 +122,8 @@ func stateOf(s status.Status) (state string, isBad bool) {
 		problems = append(problems, "the global limit "+full[i].Limit+" is full")
 	}
 	isBad = len(problems) > 0
-	if s.InShadowMode() {
-		problems = append(problems, "shadow mode, limits deny no event")
+	if shadow := s.ShadowMode(); shadow != "" {
+		problems = append(problems, "shadow mode, "+shadow)
 	}
 	if n := len(full); n > 0 {
 		problems = append(problems, plural(n, "limit")+" full")

@@ -126,6 +126,9 @@ func TestState(t *testing.T) {
 		{"the journal", func(s *status.Status) { s.Workers[0].Journal = &journal.Health{Error: "no responders"} }, "1 of 1 worker cannot write the journal", true},
 		{"a journal that is written again", func(s *status.Status) { s.Workers[0].Journal = &journal.Health{Lost: 7} }, "normal", false},
 		{"shadow mode", func(s *status.Status) { s.Workers[0].Settings = map[string]string{"NOTIFIER_SHADOW": "true"} }, "shadow mode, limits deny no event", false},
+		{"shadow mode during a rollout", func(s *status.Status) {
+			s.Workers = append(s.Workers, status.Worker{Ready: true, Settings: map[string]string{"NOTIFIER_SHADOW": "true"}})
+		}, "shadow mode, limits deny no event on 1 of 2 workers", false},
 		{"redis", func(s *status.Status) { s.Workers[0].Degraded = "local" }, "degraded: Redis is unavailable, policy local", true},
 	} {
 		s := status.Status{At: now, Workers: []status.Worker{worker}}

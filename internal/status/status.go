@@ -2,7 +2,6 @@ package status
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,9 +31,22 @@ type Status struct {
 	Omitted     []string     `json:"omitted,omitempty"`      // sentences: which worker left entries out of its report
 }
 
-// InShadowMode reports whether a worker sends events that limits deny.
-func (s Status) InShadowMode() bool {
-	return slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Settings["NOTIFIER_SHADOW"] == "true" })
+// ShadowMode is a sentence about the workers that send events although limits deny them; "" if there is none. During a rollout of
+// NOTIFIER_SHADOW only some workers do.
+func (s Status) ShadowMode() string {
+	n := 0
+	for _, w := range s.Workers {
+		if w.Settings["NOTIFIER_SHADOW"] == "true" {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return ""
+	case len(s.Workers):
+		return "limits deny no event"
+	}
+	return fmt.Sprintf("limits deny no event on %d of %d workers", n, len(s.Workers))
 }
 
 // Worker is an instance's report of itself.
