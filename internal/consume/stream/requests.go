@@ -50,6 +50,7 @@ type Request struct {
 	left  int  // messages that the server may still send
 	bytes int  // of these messages at most; 0 or less means no bound
 	ended bool // the server has reported the end, or does not report it
+	late  bool // it was given up, so nobody knows which of its messages are still to come
 }
 
 // Requests asks a consumer for messages and receives them. It speaks the protocol itself, for two reasons. It also receives messages that arrive
@@ -129,7 +130,7 @@ func (r *Requests) subscription() (*nats.Subscription, error) {
 // giveUp expects no more of the open requests. What arrives all the same is received.
 func (r *Requests) giveUp() {
 	for _, request := range r.open {
-		request.left = 0
+		request.left, request.late = 0, true
 	}
 	r.left = 0
 }
@@ -170,7 +171,7 @@ func (r *Requests) expect(messages int, request *Request) {
 
 // reuse keeps the subscription of a request for another one, if the server sends nothing more for the request.
 func (r *Requests) reuse(sub *nats.Subscription, request *Request) {
-	if request.ended && request.left == 0 {
+	if request.ended && request.left == 0 && !request.late {
 		delete(r.open, sub)
 		r.idle = append(r.idle, sub)
 	}

@@ -116,6 +116,35 @@ func TestLargeMessagesOfACluster(t *testing.T) {
 	testkit.EqualSlices(t, f.takeLarge(r, consumer, large, 1, large, large, large, large, 2, large, large, large, large), []int{5, 5, 1}, "messages of each request")
 }
 
+// TestLateMessagesOfACluster stalls the network for longer than a request waits for its answer. The end of the request arrives late, and after it
+// the messages of the request, which are received.
+func TestLateMessagesOfACluster(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.StartNATSCluster(t, 3)
+	f := newFixtureOn(t, &servertest.NATS{URL: cluster.URL})
+	address, _, _ := strings.Cut(strings.TrimPrefix(cluster.URL, "nats://"), ",")
+	proxy := servertest.StartProxy(t, address)
+	r, consumer := f.requests(f.connect(ConnectOptions{URL: "nats://" + proxy.Addr}))
+	for range 5 { // of which four go into a request
+		testkit.Must(f.js.Publish(t.Context(), "notify.payments", make([]byte, requestBytes*2/9)))(t)
+	}
+	proxy.Delay(answerPatience + 3*requestTime)
+	testkit.NoError(t, r.Ask(consumer, 5, time.Minute))
+	if _, _, err := r.Receive(requestTime); err == nil || r.Left() != 0 {
+		t.Fatalf("got no error with %d left, want a request without an answer", r.Left())
+	}
+	proxy.Delay(0)
+	for came := 0; came < 4; {
+		m, _, err := r.Receive(10 * time.Second)
+		testkit.NoError(t, err)
+		if m != nil {
+			testkit.Equal(t, testkit.Must(m.Metadata())(t).NumDelivered, 1, "deliveries of a message")
+			came++
+		}
+	}
+	testkit.Equal(t, r.Left(), 0, "messages that the server may still send")
+}
+
 // TestRequestIsUsedUp requests messages of exactly as many bytes as a request may have. The server reports no end of the request.
 func TestRequestIsUsedUp(t *testing.T) {
 	t.Parallel()

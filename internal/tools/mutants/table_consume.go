@@ -64,6 +64,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume/stream -run ^TestLargeMessagesOfACluster$",
 	},
 	{
+		name: "late-end-loses-messages",
+		bug:  "A worker discards messages that a cluster sends after it has reported late the end of their request.",
+		file: "internal/consume/stream/requests.go",
+		old:  "request.left == 0 && !request.late",
+		new:  "request.left == 0",
+		test: "./internal/consume/stream -run ^TestLateMessagesOfACluster$",
+	},
+	{
 		name: "oversized-messages-never-come",
 		bug:  "A message that is larger than a request may be is requested in vain, again and again.",
 		file: "internal/consume/stream/requests.go",
