@@ -14,13 +14,11 @@ var ofConsume = []mutant{
 		name: "late-messages-are-lost",
 		bug:  "A worker discards messages that arrive after it has given up their request, and JetStream delivers them again after the ack wait.",
 		file: "internal/consume/stream/requests.go",
-		old: `		request.left = 0
+		old: `request.left, request.late = 0, true
+	}`,
+		new: `request.left, request.late = 0, true
 	}
-	r.left = 0`,
-		new: `		request.left = 0
-	}
-	clear(r.open)
-	r.left = 0`,
+	clear(r.open)`,
 		test: "./internal/consume/stream -run ^TestLateMessages$",
 	},
 	{
