@@ -138,8 +138,11 @@ func (p statusPrinter) servers(s status.Status) panel {
 			inRoom = append(inRoom, fmt.Sprintf("%d for %s", n, reason))
 		}
 	}
-	add("backlog  ", fmt.Sprintf("%d not delivered, %d delivered and unacknowledged; in the room: %s; stream %s",
-		s.Backlog.Waiting, s.Backlog.Unacked, cmp.Or(strings.Join(inRoom, ", "), "none"), screen.Bytes(s.Backlog.Bytes, s.Backlog.Capacity)))
+	known := s.Knows(status.BacklogPart)
+	if known {
+		add("backlog  ", fmt.Sprintf("%d not delivered, %d delivered and unacknowledged; in the room: %s; stream %s",
+			s.Backlog.Waiting, s.Backlog.Unacked, cmp.Or(strings.Join(inRoom, ", "), "none"), screen.Bytes(s.Backlog.Bytes, s.Backlog.Capacity)))
+	}
 	if len(s.DeadLetters) > 0 {
 		var counts []string
 		for _, letters := range s.DeadLetters {
@@ -155,8 +158,11 @@ func (p statusPrinter) servers(s status.Status) panel {
 		if n.Cluster != "" {
 			cluster = " of the cluster " + n.Cluster
 		}
-		add("nats     ", fmt.Sprintf("%s%s %s, replicas: %d (%d lagging), %s stored",
-			n.Server, cluster, n.Version, n.Replicas, n.Lagging, screen.Bytes(n.Bytes, 0)))
+		stored := ""
+		if known {
+			stored = fmt.Sprintf(", replicas: %d (%d lagging), %s stored", n.Replicas, n.Lagging, screen.Bytes(n.Bytes, 0))
+		}
+		add("nats     ", n.Server+cluster+" "+n.Version+stored)
 	}
 	b.urgent = len(b.rows)
 	return b

@@ -102,6 +102,14 @@ func TestStatusShowsTheFullestLimits(t *testing.T) {
 	testkit.Contains(t, "status", shown, "no worker answers")
 }
 
+// A backlog that did not answer has no numbers, which would all be 0.
+func TestStatusWithoutTheBacklog(t *testing.T) {
+	t.Parallel()
+	shown := statusText(status.Status{NATS: status.NATS{Server: "nats-1", Version: "2.12.0"}, Unknown: []string{"backlog: timeout"}})
+	testkit.Contains(t, "status", shown, "not known: backlog: timeout", "nats     nats-1 2.12.0\n")
+	testkit.Equal(t, strings.Contains(shown, "not delivered"), false, "the status has a backlog")
+}
+
 // Workers of one host have different names, what is suppressed is listed, a next slot is never empty, and what Redis does not tell is left out.
 func TestStatusTexts(t *testing.T) {
 	t.Parallel()

@@ -262,6 +262,11 @@ func TestHostileTitles(t *testing.T) {
 		}
 	}
 	check("2")
+	testkit.NoError(t, chromedp.Do(b.ctx, chromedp.EmulateViewport(1200, 800)))
+	testkit.Equal(t, b.evaluate(`(() => {
+		const list = document.querySelector("[data-part=channels]").getBoundingClientRect();
+		return [...document.querySelectorAll("[data-part=channels] th + td")].every((state) => state.getBoundingClientRect().left < list.left + 0.6 * list.width);
+	})()`), "true", "whether the states of channels with long names are in sight")
 	testkit.NoError(t, chromedp.Do(b.ctx, chromedp.SendKeys(chromedp.CSS("#search"), hostileTexts[0]+kb.Enter)))
 	b.awaitText("h2", "<script>window.pwned = 1</script>")
 	check("1")

@@ -140,11 +140,7 @@ func (h *hub) current() *snapshot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
-		problem := "the state cannot be asked: " + err.Error()
-		if newest != nil {
-			s = newest.status
-		}
-		s = status.Status{At: s.At, Workers: s.Workers, Unknown: []string{problem}}
+		s = status.Status{Unknown: []string{status.Everything + ": " + err.Error()}}
 	}
 	h.state.Note(err)
 	if silent := h.decisions.whySilent(); silent != "" {

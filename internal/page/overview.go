@@ -23,6 +23,7 @@ type overview struct {
 	status.Status
 	State      string // problems and full limits; "normal" if there are none
 	Bad        bool   // events may be lost or late
+	Reported   bool   // at least one worker's report is in the status
 	Tiles      []tile
 	Chart      chart
 	Suppressed folded[status.Suppressed] // the largest of each first level first
@@ -33,6 +34,7 @@ type overview struct {
 // tile is one counter, which links to its details.
 type tile struct {
 	Key, Name string
+	Known     bool
 	Count     int64
 	Bad       bool
 	Note      string // such as "of 12"; may be empty
@@ -54,7 +56,7 @@ func fold[T any](all []T, most int) folded[T] {
 }
 
 func newOverview(s status.Status) overview {
-	o := overview{Status: s, Tiles: tiles(s), Chart: draw(s), Suppressed: fold(s.Suppressed, topSuppressed)}
+	o := overview{Status: s, Tiles: tiles(s), Chart: draw(s), Suppressed: fold(s.Suppressed, topSuppressed), Reported: isReported(s)}
 	o.State, o.Bad = stateOf(s)
 	channels := slices.SortedStableFunc(slices.Values(s.Channels), status.CompareWaiting)
 	channels = first(channels, func(c status.Channel) bool { return !c.PacedUntil.IsZero() })
@@ -87,18 +89,25 @@ func tiles(s status.Status) []tile {
 		letters += l.Count
 	}
 	full, paused, idle := int64(len(fullLimits(s))), int64(pausedChannels(s)), int64(number(s.Workers, isNotReady))
+	reported := isReported(s)
 	return []tile{
-		{"full", "Full limits", full, full > 0, fmt.Sprintf("of %d in use", len(s.Limits)), "limits-title"},
-		{"dropped", "Dropped a minute", dropped, dropped > 0, "", "suppressed-title"},
-		{"waiting", "Waiting", s.Backlog.Waiting + inRoom, false, "", "waiting-title"},
-		{"letters", "Dead letters", letters, letters > 0, "", "letters-title"},
-		{"paused", "Paused channels", paused, paused > 0, fmt.Sprintf("of %d", len(s.Channels)), "channels-title"},
-		{"idle", "Workers not ready", idle, idle > 0 || len(s.Workers) == 0, fmt.Sprintf("of %d", len(s.Workers)), "workers-title"},
+		{"full", "Full limits", reported, full, full > 0, fmt.Sprintf("of %d in use", len(s.Limits)), "limits-title"},
+		{"dropped", "Dropped a minute", reported, dropped, dropped > 0, "", "suppressed-title"},
+		{"waiting", "Waiting", s.Knows(status.BacklogPart), s.Backlog.Waiting + inRoom, false, "", "waiting-title"},
+		{"letters", "Dead letters", s.Knows(status.DeadLettersPart), letters, letters > 0, "", "letters-title"},
+		{"paused", "Paused channels", reported, paused, paused > 0, fmt.Sprintf("of %d", len(s.Channels)), "channels-title"},
+		{"idle", "Workers not ready", s.Knows(status.Everything), idle, idle > 0 || len(s.Workers) == 0, fmt.Sprintf("of %d", len(s.Workers)), "workers-title"},
 	}
 }
 
+// isReported reports whether the status has the report of a worker. Without one nothing is known about limits, drops and channels.
+func isReported(s status.Status) bool { return len(s.Workers) > 0 }
+
 // stateOf describes the problems, the worst first, and reports whether events may be lost or late.
 func stateOf(s status.Status) (state string, isBad bool) {
+	if !s.Knows(status.Everything) {
+		return "not known", true
+	}
 	var problems []string
 	if len(s.Workers) == 0 {
 		problems = append(problems, "no worker answers")

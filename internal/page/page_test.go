@@ -209,10 +209,43 @@ func TestSourceFails(t *testing.T) {
 		source.fails = errors.New("nats: <b>no responders</b>")
 		source.mu.Unlock()
 		time.Sleep(2 * time.Second)
-		if body := read(); !strings.Contains(body, "the state cannot be asked: nats: &lt;b&gt;no responders") || strings.Contains(body, "4,321") {
+		if body := read(); !strings.Contains(body, "the state cannot be asked: nats: &lt;b&gt;no responders") || strings.Contains(body, "4,321") || strings.Contains(body, "host-a") {
 			t.Errorf("after the failure: got %s, want the escaped error", body)
 		}
 	})
+}
+
+// Of a part that did not answer, the page shows no number: a zero would say that there is nothing.
+func TestPartsThatAreNotKnown(t *testing.T) {
+	t.Parallel()
+	const none, nothing, noLimit, stored = "None.", "Nothing is suppressed.", "No limit is used.", "0 B stored"
+	for name, test := range map[string]struct {
+		unknown            []string
+		workers            []status.Worker
+		state              string
+		questionMarks      int // of the counters and of the chart
+		present, forbidden []string
+	}{
+		"all answer":      {nil, []status.Worker{{Ready: true}}, "normal", 0, []string{none, nothing, noLimit, stored, "not delivered"}, []string{"ot known"}},
+		"no worker":       {[]string{"workers: none answers"}, nil, "no worker answers", 6, []string{none, stored, "No worker answers."}, []string{nothing, noLimit}},
+		"no backlog":      {[]string{"backlog: timeout"}, []status.Worker{{Ready: true}}, "normal", 1, []string{none, nothing}, []string{"not delivered", stored}},
+		"no dead letters": {[]string{"dead letters: timeout"}, []status.Worker{{Ready: true}}, "normal", 1, []string{nothing, stored}, []string{none}},
+		"nothing":         {[]string{status.Everything + ": timeout"}, nil, "not known", 9, nil, []string{none, nothing, noLimit, "not delivered", "No worker answers."}},
+	} {
+		source := newScripted()
+		source.change(func(s *status.Status) {
+			*s = status.Status{At: s.At, Workers: test.workers, Unknown: test.unknown}
+			if test.unknown == nil || s.Knows(status.Everything) {
+				s.NATS.Version = "2.12.0"
+			}
+		})
+		body := serve(t, source, "127.0.0.1:0", "").do(http.MethodGet, "/").body
+		testkit.Contains(t, name, body, append(test.present, ">"+test.state+"</p>")...)
+		testkit.Equal(t, strings.Count(body, ">?</b>"), test.questionMarks, "%s: unknown numbers", name)
+		for _, text := range test.forbidden {
+			testkit.Equal(t, strings.Contains(body, text), false, "%s: the page says %q", name, text)
+		}
+	}
 }
 
 func TestNothingIsSuppressed(t *testing.T) {

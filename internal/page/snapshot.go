@@ -45,7 +45,9 @@ func (n *snapshot) all(filter string) map[string]template.HTML {
 	defer n.mu.Unlock()
 	limits, known := n.filtered[filter]
 	if !known {
-		limits = rendered("limits", listLimits(n.status.Limits, n.status.Changes, filter), n.logger)
+		list := listLimits(n.status.Limits, n.status.Changes, filter)
+		list.Reported = isReported(n.status)
+		limits = rendered("limits", list, n.logger)
 		n.filtered[filter] = limits
 	}
 	all := maps.Clone(n.rendered)

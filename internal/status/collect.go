@@ -117,7 +117,7 @@ func (c *collecting) askWorkers(ctx context.Context) {
 func (c *collecting) askBacklog(ctx context.Context) {
 	backlog, err := c.o.Names.Backlog(ctx, c.js)
 	if err != nil {
-		c.unknown("backlog", err)
+		c.unknown(BacklogPart, err)
 	}
 	conn := c.o.Conn
 	c.set(func(s *Status) {
@@ -148,7 +148,7 @@ func (c *collecting) askBacklog(ctx context.Context) {
 func (c *collecting) askDeadLetters(ctx context.Context) {
 	stream, counts, err := deadletters.Counts(ctx, c.js, c.o.Names)
 	if err != nil {
-		c.unknown("dead letters", err)
+		c.unknown(DeadLettersPart, err)
 		return
 	}
 	c.set(func(s *Status) {

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,21 @@ type Status struct {
 	Minutes     []Minute     `json:"minutes,omitempty"`      // of the last hour, the oldest first, summed over the workers
 	Unknown     []string     `json:"unknown,omitempty"`      // sentences: which part did not answer, and why
 	Omitted     []string     `json:"omitted,omitempty"`      // sentences: which worker left entries out of its report
+}
+
+// The parts of a deployment that may not answer. A sentence of Unknown begins with its part. Everything stands for all parts.
+const (
+	Everything      = "the state cannot be asked"
+	BacklogPart     = "backlog"
+	DeadLettersPart = "dead letters"
+)
+
+// Knows reports whether a part of the deployment answered. If it did not, the part's numbers are 0 without meaning.
+func (s Status) Knows(part string) bool {
+	return !slices.ContainsFunc(s.Unknown, func(sentence string) bool {
+		what, _, _ := strings.Cut(sentence, ": ")
+		return what == part || what == Everything
+	})
 }
 
 // ShadowMode is a sentence about the workers that send events although limits deny them; "" if there is none. During a rollout of
