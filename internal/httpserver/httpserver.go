@@ -44,6 +44,7 @@ func (s *Server) Addr() string { return s.Listener.Addr().String() }
 
 // Serve answers requests until Shutdown, and then returns nil.
 func (s *Server) Serve() error {
+	s.HTTP.DisableGeneralOptionsHandler = true // net/http would answer "OPTIONS *" past the handler, which counts and protects
 	if err := s.HTTP.Serve(s.Listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s on %s: %w", s.serves, s.Addr(), err)
 	}

@@ -101,6 +101,7 @@ func TestUnparsed(t *testing.T) {
 		{"Transfer-Encoding", post + "Transfer-Encoding: gzip\r\n\r\n", 501},
 		{"version", "POST /v1/events/a HTTP/3.0\r\nHost: localhost\r\n\r\n", 505},
 		{"no HTTP", "hello\r\n\r\n", 400},
+		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", 404},
 		{"no host", "POST /v1/events/a HTTP/1.1\r\n\r\n", 400},
 	} {
 		for kind, d := range map[string]*door{"plain": plain, "TLS": secured} {
