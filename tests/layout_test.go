@@ -50,6 +50,25 @@ func TestOtherLayout(t *testing.T) {
 	d.wantEvaluated(1, "payments", "1")
 }
 
+// TestRedisStoresNothing starts a worker while Redis answers and refuses to store the layout. The worker becomes ready when Redis stores again.
+func TestRedisStoresNothing(t *testing.T) {
+	t.Parallel()
+	for name, commands := range map[string]struct{ refuse, store []string }{
+		"a replica":     {[]string{"REPLICAOF", "127.0.0.1", "1"}, []string{"REPLICAOF", "NO", "ONE"}},
+		"a full server": {[]string{"CONFIG", "SET", "maxmemory", "1"}, []string{"CONFIG", "SET", "maxmemory", "0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			d.redis.CLI(commands.refuse...)
+			w := d.startWorker("a worker")
+			w.awaitUnready("redis")
+			d.redis.CLI(commands.store...)
+			w.awaitReady()
+		})
+	}
+}
+
 // TestOtherLayoutComesLater has another layout take over while a worker waits for its streams, or while Redis does not answer. The worker ends
 // with one sentence.
 func TestOtherLayoutComesLater(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/inspect"
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/lua"
 )
@@ -28,14 +29,17 @@ type layout struct {
 	logger     *slog.Logger
 }
 
-// join refuses to run beside workers that store state in another layout. If Redis does not answer, stored is false, and only the
-// announcements of running workers are compared.
+// join refuses to run beside workers that store state in another layout. If Redis does not answer or stores nothing at present, such as a
+// replica during a failover or a full server, stored is false, and only the announcements of running workers are compared.
 func (l layout) join(ctx context.Context) (stored bool, err error) {
 	before, err := l.positions.Layout(ctx)
-	if err != nil {
-		return false, l.awaitNoOther(ctx)
+	if err == nil {
+		err = l.use(ctx, before)
+		if !errors.Is(err, script.ErrUnavailable) && !errors.Is(err, script.ErrRefused) {
+			return true, err
+		}
 	}
-	return true, l.use(ctx, before)
+	return false, l.awaitNoOther(ctx)
 }
 
 // confirm joins again: another layout may have taken over while the worker waited for its streams. If Redis does not answer, confirm goes on
