@@ -12,8 +12,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/requirements"
 )
 
-// CheckServer checks the version of the server that has the deployment's keys. If the server is too old or rejects the password, the error is
-// of the class ErrForbidden. If the user may not ask for the version, CheckServer returns nil.
+// CheckServer checks the kind and version of the server that has the deployment's keys. If the server is a Sentinel, too old, or rejects the
+// password, the error is of the class ErrForbidden. If the user may not ask for the version, CheckServer returns nil.
 func (r *Runner) CheckServer(ctx context.Context) error {
 	var told *redis.InfoCmd
 	var address string
@@ -43,8 +43,11 @@ func isUnauthenticated(err error) bool {
 	return answered && (strings.HasPrefix(reply.Error(), "NOAUTH") || strings.HasPrefix(reply.Error(), "WRONGPASS"))
 }
 
-// fit compares the version that a server reports with the required version.
+// fit returns an error if the server is a Sentinel, or older than the required version.
 func (r *Runner) fit(told *redis.InfoCmd, address string) error {
+	if told.Item("Server", "redis_mode") == "sentinel" {
+		return errors.New("the server is a Sentinel: add ?master_name=… to NOTIFIER_REDIS_URL")
+	}
 	if version := told.Item("Server", "valkey_version"); version != "" {
 		return requirements.Valkey().Check(version, address)
 	}
@@ -55,7 +58,7 @@ func (r *Runner) fit(told *redis.InfoCmd, address string) error {
 	return requirements.Redis().Check(version, address)
 }
 
-// unfit is the error of a server that is too old.
+// unfit is the error of a server that can never do the work, such as one that is too old.
 type unfit struct{ error }
 
 // Is has the error be of the class ErrForbidden.

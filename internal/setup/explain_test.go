@@ -21,6 +21,7 @@ import (
 func TestExplainSilence(t *testing.T) {
 	t.Parallel()
 	const on, off = "TLS is on: does the server speak TLS?", "TLS is off: does the server require TLS?"
+	const byFile = "a file of NOTIFIER_REDIS_TLS_… turns TLS on: does the server speak TLS?"
 	for _, test := range []struct {
 		err  error
 		url  string
@@ -28,7 +29,7 @@ func TestExplainSilence(t *testing.T) {
 		want string
 	}{
 		{io.EOF, "redis://user:canary@a:1/0", config.TLS{}, "no answer from a:1; " + off},
-		{io.EOF, "redis://user:canary@a:1/0", config.TLS{CAFile: "ca.pem"}, "no answer from a:1; " + on},
+		{io.EOF, "redis://user:canary@a:1/0", config.TLS{CAFile: "ca.pem"}, "no answer from a:1; " + byFile},
 		{context.DeadlineExceeded, "rediss://user:canary@a:1/0", config.TLS{}, "no answer from a:1; " + on},
 		{os.ErrDeadlineExceeded, "rediss://user:canary@a:1?addr=b:2", config.TLS{}, "no answer from a:1, b:2; " + on},
 	} {
@@ -44,6 +45,9 @@ func TestExplain(t *testing.T) {
 		"NOAUTH Authentication required.": "NOTIFIER_REDIS_PASSWORD", "WRONGPASS invalid username-password pair": "NOTIFIER_REDIS_PASSWORD",
 		"NOPERM this user has no permissions": "configs/redis", "WRONGTYPE Operation against a key": "NOTIFIER_REDIS_PREFIX",
 		"MOVED 1 127.0.0.1:7000": "?addr=host:port", "CROSSSLOT Keys in request": "?addr=host:port", "i/o timeout": "NOTIFIER_REDIS_URL",
+		"ERR SELECT is not allowed in cluster mode":                                        "(a cluster has only database 0: correct the number in NOTIFIER_REDIS_URL)",
+		"redis: all sentinels specified in configuration are unreachable: redis: nil":      "(the Sentinels do not know the master_name of NOTIFIER_REDIS_URL)",
+		"READONLY You can't write against a read only replica.":                            "(the server is a replica: NOTIFIER_REDIS_URL must lead to its primary)",
 		"tls: failed to verify certificate: x509: certificate signed by unknown authority": "(check NOTIFIER_REDIS_TLS_CA_FILE)",
 	} {
 		got := ExplainRedis(errors.New(text), config.Redis{})

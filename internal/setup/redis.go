@@ -144,24 +144,38 @@ func Store(client redis.UniversalClient, settings config.Redis, s store.Settings
 // SelfTests returns the self-tests of the scripts that a worker runs beside the scripts of the store.
 func SelfTests() []store.SelfTest { return []store.SelfTest{pacing.SelfTest, summary.SelfTest} }
 
+// redisHints are the settings and permissions to check, by what an error says.
+var redisHints = []struct{ sign, hint string }{
+	{"NOAUTH", checkRedisUser}, {"WRONGPASS", checkRedisUser},
+	{"NOPERM", checkRedisRights}, {"ACL failure", checkRedisRights}, {"The user executing the script can't", checkRedisRights},
+	{"WRONGTYPE", "something else uses the keys of NOTIFIER_REDIS_PREFIX"},
+	{"MOVED", addRedisNode}, {"CROSSSLOT", addRedisNode},
+	{"cluster support disabled", "the server is not a cluster: remove addr= from NOTIFIER_REDIS_URL"},
+	{"not allowed in cluster mode", "a cluster has only database 0: correct the number in NOTIFIER_REDIS_URL"},
+	{"DB index is out of range", "check the number of the database in NOTIFIER_REDIS_URL"},
+	{"get-master-addr-by-name", "the server is not a Sentinel: remove master_name= from NOTIFIER_REDIS_URL"},
+	{"unreachable: redis: nil", "the Sentinels do not know the master_name of NOTIFIER_REDIS_URL"},
+	{"READONLY", "the server is a replica: NOTIFIER_REDIS_URL must lead to its primary"},
+	{"OOM command", "Redis has reached its maxmemory: raise it; running workers may go on, and no worker that starts becomes ready"},
+	{unknownAuthority, "check NOTIFIER_REDIS_TLS_CA_FILE"},
+}
+
+const (
+	checkRedisUser   = "check NOTIFIER_REDIS_PASSWORD and the user in NOTIFIER_REDIS_URL"
+	checkRedisRights = "the user lacks a command or the keys; configs/redis has one with what is needed"
+	addRedisNode     = "the server is a cluster: name another node as ?addr=host:port in NOTIFIER_REDIS_URL"
+)
+
 // ExplainRedis returns the text of an error, with the setting or permission to check. It names the servers if the error does not.
 func ExplainRedis(err error, settings config.Redis) string {
 	text := err.Error()
-	switch {
-	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
-		text += " (check NOTIFIER_REDIS_PASSWORD and the user in NOTIFIER_REDIS_URL)"
-	case strings.Contains(text, "NOPERM"), strings.Contains(text, "ACL failure"), strings.Contains(text, "The user executing the script can't"):
-		text += " (the user lacks a command or the keys; configs/redis has one with what is needed)"
-	case strings.Contains(text, "WRONGTYPE"):
-		text += " (something else uses the keys of NOTIFIER_REDIS_PREFIX)"
-	case strings.Contains(text, "MOVED"), strings.Contains(text, "CROSSSLOT"):
-		text += " (the server is a cluster: name another node as ?addr=host:port in NOTIFIER_REDIS_URL)"
-	case strings.Contains(text, unknownAuthority):
-		text += " (check NOTIFIER_REDIS_TLS_CA_FILE)"
-	default:
-		if _, answered := errors.AsType[redis.Error](err); !answered && !errors.Is(err, script.ErrRefused) {
-			text += " (check NOTIFIER_REDIS_URL" + silence(err, settings) + ")"
+	for _, h := range redisHints {
+		if strings.Contains(text, h.sign) {
+			return text + " (" + h.hint + ")"
 		}
+	}
+	if _, answered := errors.AsType[redis.Error](err); !answered && !errors.Is(err, script.ErrRefused) {
+		text += " (check NOTIFIER_REDIS_URL" + silence(err, settings) + ")"
 	}
 	return text
 }
@@ -176,8 +190,11 @@ func silence(err error, settings config.Redis) string {
 		return ""
 	}
 	question := "TLS is off: does the server require TLS?"
-	if o.TLSConfig != nil || settings.TLS != (config.TLS{}) {
+	switch {
+	case o.TLSConfig != nil:
 		question = "TLS is on: does the server speak TLS?"
+	case settings.TLS != config.TLS{}:
+		question = "a file of NOTIFIER_REDIS_TLS_… turns TLS on: does the server speak TLS?"
 	}
 	return ": no answer from " + strings.Join(o.Addrs, ", ") + "; " + question
 }

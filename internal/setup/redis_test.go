@@ -119,6 +119,26 @@ func TestWrongRedisPort(t *testing.T) {
 	}
 }
 
+// TestWrongRedisURL wants the explanation of a server's answer to name what is wrong in the URL, and that the server has no memory left.
+func TestWrongRedisURL(t *testing.T) {
+	t.Parallel()
+	server := servertest.StartRedis(t, "--maxmemory", "1mb", "--maxmemory-policy", "noeviction")
+	server.CLI("EVAL", "for i = 1, 2000 do redis.call('SET', i, string.rep('x', 1000)) end", "0")
+	for url, want := range map[string]string{
+		"/99":                  "(check the number of the database in NOTIFIER_REDIS_URL)",
+		"?addr=" + server.Addr: "(the server is not a cluster: remove addr= from NOTIFIER_REDIS_URL)",
+		"?master_name=main":    "(the server is not a Sentinel: remove master_name= from NOTIFIER_REDIS_URL)",
+		"/0":                   "(Redis has reached its maxmemory: ",
+	} {
+		settings := config.Redis{URL: config.NewSecret("redis://" + server.Addr + url), Timeout: testkit.Patience}
+		client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
+		err := client.Set(t.Context(), "key", "value", 0).Err()
+		testkit.Fails(t, url, err, nil)
+		testkit.Contains(t, url, ExplainRedis(err, settings), want)
+		testkit.NoError(t, client.Close())
+	}
+}
+
 // EvictionPolicy needs the right to INFO alone.
 func TestEvictionPolicy(t *testing.T) {
 	server := servertest.StartRedis(t, "--maxmemory-policy", "allkeys-lru")
