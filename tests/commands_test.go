@@ -106,7 +106,7 @@ func TestHTTPServer(t *testing.T) {
 	off.awaitOutput("nats is connected")
 	off.stop()
 	taken := d.startWorker("on a taken port", "HTTP_ADDR", w.address)
-	taken.want(1, w.address, "address already in use")
+	taken.want(1, w.address, "address already in use (check NOTIFIER_HTTP_ADDR)")
 	w.wantHealthy()
 	w.stop()
 	run(t, settings{"HTTP_ADDR": w.address}, "health").want(1, w.address)

@@ -23,9 +23,9 @@ type Server struct {
 	serves   string
 }
 
-// Listen listens on an address for a server of something, such as "the page". Of several addresses, separated by commas, it takes the first
-// whose port is not in use.
-func Listen(ctx context.Context, serves, addresses string) (*Server, error) {
+// Listen listens on the address of a setting for a server of something, such as "the page". Of several addresses, separated by commas, it takes
+// the first whose port is not in use.
+func Listen(ctx context.Context, serves, setting, addresses string) (*Server, error) {
 	for {
 		address, others, more := strings.Cut(addresses, ",")
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
@@ -33,7 +33,7 @@ func Listen(ctx context.Context, serves, addresses string) (*Server, error) {
 		case err == nil:
 			return &Server{Listener: listener, serves: serves}, nil
 		case !more || !errors.Is(err, syscall.EADDRINUSE):
-			return nil, fmt.Errorf("%s: listen on %s: %w", serves, address, err)
+			return nil, fmt.Errorf("%s: listen on %s: %w (check %s)", serves, address, err, setting)
 		}
 		addresses = others
 	}

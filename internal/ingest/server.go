@@ -92,7 +92,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		}
 	}
 	var err error
-	if s.Server, err = httpserver.Listen(ctx, "events over HTTP", o.Addr); err != nil {
+	if s.Server, err = httpserver.Listen(ctx, "events over HTTP", "NOTIFIER_INGEST_ADDR", o.Addr); err != nil {
 		return nil, err
 	}
 	s.Listener = &guard{Listener: s.Listener, most: cmp.Or(o.MaxConnections, maxConnections), metrics: o.Connections}

@@ -25,7 +25,7 @@ type Server struct {
 
 // Listen opens a listener. The caller must call Serve or Shutdown.
 func Listen(ctx context.Context, address string, o Options) (*Server, error) {
-	server, err := httpserver.Listen(ctx, "the page", address)
+	server, err := httpserver.Listen(ctx, "the page", "NOTIFIER_PAGE_ADDR", address)
 	if err != nil {
 		return nil, err
 	}

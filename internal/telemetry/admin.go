@@ -35,7 +35,7 @@ type AdminOptions struct {
 // before anything else starts if the port is in use. The server answers GET and HEAD only. It calls Ready for each probe and for each
 // scrape, several times at once. /readyz shows the text of the error to the client.
 func ListenAdmin(ctx context.Context, o AdminOptions) (*httpserver.Server, error) {
-	server, err := httpserver.Listen(ctx, "metrics and probes", o.Addr)
+	server, err := httpserver.Listen(ctx, "metrics and probes", "NOTIFIER_HTTP_ADDR", o.Addr)
 	if err != nil {
 		return nil, err
 	}
