@@ -151,6 +151,10 @@ func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit f
 	stream, err := c.js.Stream(ctx, wanted.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
+		if c.provision && c.anotherHas(ctx, wanted.Subjects) {
+			return "", fmt.Errorf("absent, and no worker can create it: another stream has a subject of %s; correct %s",
+				strings.Join(wanted.Subjects, ", "), c.settingOf(wanted.Name))
+		}
 		return "absent; the worker creates it: " + bounds(wanted), c.absent(err, "$JS.API.STREAM.CREATE."+wanted.Name)
 	case err != nil:
 		return "", c.explain(err)
@@ -258,15 +262,41 @@ func (c *check) explain(err error) error {
 // stream has the subject.
 const errUnexpected = jetstream.ErrorCode(10060)
 
-// stored publishes a message that every stream refuses, to check whether a message would be stored.
+// try publishes a message that every stream refuses. It returns nil if a stream has the subject.
+func (c *check) try(ctx context.Context, subject string) error {
+	_, err := c.js.PublishMsg(ctx, nats.NewMsg(subject), jetstream.WithExpectStream("notifier-check-no-such-stream"), jetstream.WithRetryAttempts(0))
+	if refusal, refused := errors.AsType[*jetstream.APIError](err); refused && refusal.ErrorCode == errUnexpected {
+		return nil
+	}
+	return err
+}
+
+// anotherHas reports whether a stream has one of the subjects of an absent stream. The server then refuses to create the absent stream.
+func (c *check) anotherHas(ctx context.Context, subjects []string) bool {
+	return slices.ContainsFunc(subjects, func(subject string) bool { return c.try(ctx, strings.Replace(subject, ">", "check", 1)) == nil })
+}
+
+// settingOf returns the setting with the name of a stream.
+func (c *check) settingOf(stream string) string {
+	switch stream {
+	case c.names.Stream:
+		return "NOTIFIER_NATS_STREAM"
+	case c.names.RoomStream:
+		return "NOTIFIER_ROOM_STREAM"
+	case c.names.DeadLetterStream:
+		return "NOTIFIER_DLQ_STREAM"
+	}
+	return "NOTIFIER_JOURNAL_STREAM"
+}
+
+// stored checks whether a message would be stored.
 func (c *check) stored(ctx context.Context, stream, subject string) (note string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()
-	_, err = c.js.PublishMsg(ctx, nats.NewMsg(subject), jetstream.WithExpectStream("notifier-check-no-such-stream"), jetstream.WithRetryAttempts(0))
-	refusal, refused := errors.AsType[*jetstream.APIError](err)
+	err = c.try(ctx, subject)
 	absent := errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
 	switch {
-	case err == nil, refused && refusal.ErrorCode == errUnexpected:
+	case err == nil:
 		return "would be stored", nil
 	case absent && c.provision:
 		return "no stream yet; the worker creates it", nil
@@ -282,8 +312,8 @@ func (c *check) permissions(ctx context.Context) []Finding {
 	const channel = "check"
 	const malformed = "check" // nothing is delivered or created
 	requests := map[string]string{
-		"$JS.API.STREAM.MSG.DELETE." + c.names.DeadLetterStream: malformed,
-		"$SRV.PING.notifier": malformed,
+		"$SRV.PING.notifier":   malformed,
+		"$SRV.STATUS.notifier": malformed,
 		fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s.%s", c.names.RoomStream, c.names.ChannelConsumer(channel), c.names.Room().ChannelFilter(channel)): malformed,
 		// No letter has this subject, so nothing is purged.
 		"$JS.API.STREAM.PURGE." + c.names.DeadLetterStream: fmt.Sprintf(`{"filter":%q}`, c.names.DeadLetterSubject+".check.check"),
@@ -297,6 +327,11 @@ func (c *check) permissions(ctx context.Context) []Finding {
 			requests[fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.%s", stream, consumer)] = malformed
 		}
 	}
+	for stream, subjects := range c.swept() {
+		requests[fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.check.%s", stream, subjects)] = malformed
+		requests[fmt.Sprintf("$JS.API.CONSUMER.MSG.NEXT.%s.check", stream)] = malformed
+		requests["$JS.API.STREAM.MSG.DELETE."+stream] = malformed
+	}
 	for _, subject := range c.creates {
 		requests[subject] = malformed
 	}
@@ -308,6 +343,8 @@ func (c *check) permissions(ctx context.Context) []Finding {
 		}
 		return subscription.Unsubscribe()
 	}}
+	inbox := c.connection.Conn.NewInbox()
+	uses[inbox] = func(conn *nats.Conn) error { return answer(ctx, conn, inbox) }
 	for subject, body := range requests {
 		uses[subject] = func(conn *nats.Conn) error { return conn.Publish(subject, []byte(body)) }
 	}
@@ -317,6 +354,9 @@ func (c *check) permissions(ctx context.Context) []Finding {
 		if err != nil {
 			return []Finding{about("nats permissions")("", err)}
 		}
+		if denial != "" && subject == inbox {
+			denial += " (with allow_responses a worker may answer the requests by which others count it)"
+		}
 		if denial != "" {
 			findings = append(findings, about("nats permissions")("", errors.New(denial)))
 		}
@@ -325,6 +365,39 @@ func (c *check) permissions(ctx context.Context) []Finding {
 		findings = append(findings, about("nats permissions")("what a worker publishes and subscribes to is allowed", nil))
 	}
 	return findings
+}
+
+// swept returns the subjects of the streams from which a worker removes messages that no worker wrote.
+func (c *check) swept() map[string]string {
+	swept := map[string]string{c.names.DeadLetterStream: c.names.DeadLetterSubject + ".>"}
+	if c.names.Journal.Age > 0 {
+		swept[c.names.Journal.Stream] = c.names.Journal.All()
+	}
+	return swept
+}
+
+// answer sends a request as a worker that counts workers, with a reply subject, and answers it as another worker.
+func answer(ctx context.Context, conn *nats.Conn, reply string) error {
+	const ping = "$SRV.PING.notifier"
+	subscription, err := conn.SubscribeSync(ping)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = subscription.Unsubscribe() }()
+	if err := conn.PublishMsg(&nats.Msg{Subject: ping, Reply: reply}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for {
+		request, err := subscription.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil // a denied subscription or request is another finding
+		}
+		if request.Reply == reply {
+			return request.Respond(nil)
+		}
+	}
 }
 
 // denial returns the server's answer if the server denies the use of a subject, or "". The server sends a denial before the answer to the

@@ -100,6 +100,10 @@ var checksOfPresence = map[string]checkCase{
 		eventConsumer: "!run notifier provision", roomConsumer: "!run notifier provision", eventStream: "!run notifier provision", roomStream: "!run notifier provision", letterStream: "!run notifier provision", roomStored: "!no stream takes them",
 		lettersStored: "!no stream takes them", permissionsFound: "is allowed",
 	}},
+	"another stream has the subjects": {setUp: provisioned, provision: true, names: func(n *Names) { n.Stream, n.RoomStream, n.DeadLetterStream = "E", "R", "D" }, want: expected{
+		`nats stream "E"`: "!no worker can create it: another stream has a subject of notify, notify.>; correct NOTIFIER_NATS_STREAM", `nats stream "R"`: "!correct NOTIFIER_ROOM_STREAM",
+		`nats stream "D"`: "!correct NOTIFIER_DLQ_STREAM",
+	}},
 	"nothing is there, and can be made": {provision: true, want: expected{
 		eventConsumer: "the worker creates it", roomConsumer: "the worker creates it", eventStream: "creates it: at most 64MiB, for 7d", roomStream: "creates it: no bound",
 		letterStream: "the worker creates it", roomStored: "the worker creates it", lettersStored: "the worker creates it", permissionsFound: "is allowed",
@@ -171,7 +175,13 @@ var checksOfRights = map[string]checkCase{
 	"no right to see the consumer":   {setUp: provisioned, denied: []string{"$JS.API.CONSUMER.INFO.EVENTS.>"}, want: expected{eventConsumer: "!CONSUMER.INFO.EVENTS.notifier"}},
 	"no right to see the account":    {setUp: provisioned, denied: []string{"$SYS.REQ.USER.INFO"}, want: expected{accountFound: "?the right to publish $SYS.REQ.USER.INFO is missing"}},
 	"no right to remove letters":     {setUp: provisioned, denied: []string{"$JS.API.STREAM.MSG.DELETE.DEAD"}, want: expected{permissionsFound: "!STREAM.MSG.DELETE.DEAD"}},
-	"no right to see the streams":    {setUp: provisioned, denied: []string{"$JS.API.STREAM.INFO.EVENTS"}, want: expected{eventStream: "!STREAM.INFO.EVENTS"}},
+	"no right to answer":             {setUp: provisioned, denied: []string{"_INBOX.>"}, want: expected{permissionsFound: "!allow_responses"}},
+	"no right to ask for settings":   {setUp: provisioned, denied: []string{"$SRV.STATUS.notifier"}, want: expected{permissionsFound: "!$SRV.STATUS.notifier"}},
+	"no right to sweep letters":      {setUp: provisioned, denied: []string{"$JS.API.CONSUMER.CREATE.DEAD.>"}, want: expected{permissionsFound: "!CONSUMER.CREATE.DEAD.check.notify-dlq.>"}},
+	"no right to read letters":       {setUp: provisioned, denied: []string{"$JS.API.CONSUMER.MSG.NEXT.DEAD.>"}, want: expected{permissionsFound: "!CONSUMER.MSG.NEXT.DEAD.check"}},
+	"no right to sweep the journal": {setUp: provisioned, names: func(n *Names) { n.Journal = testJournal }, denied: []string{"$JS.API.STREAM.MSG.DELETE.JOURNAL"},
+		want: expected{permissionsFound: "!STREAM.MSG.DELETE.JOURNAL"}},
+	"no right to see the streams": {setUp: provisioned, denied: []string{"$JS.API.STREAM.INFO.EVENTS"}, want: expected{eventStream: "!STREAM.INFO.EVENTS"}},
 }
 
 // TestCheck finds each fault of a setup and the bounds of the streams. Check changes nothing.
