@@ -270,6 +270,7 @@ func TestHostileTitles(t *testing.T) {
 	testkit.NoError(t, chromedp.Do(b.ctx, chromedp.SendKeys(chromedp.CSS("#search"), hostileTexts[0]+kb.Enter)))
 	b.awaitText("h2", "<script>window.pwned = 1</script>")
 	check("1")
+	testkit.Equal(t, b.evaluate(`getComputedStyle(document.querySelector(".event h3")).overflow`), "clip", "whether stacked marks of a title are drawn over other events")
 }
 
 // The content security policy stops scripts and images in the page.
