@@ -216,7 +216,7 @@ func logLevel(text string) (level slog.Level, err error) {
 }
 
 func channel(text string) (string, error) {
-	if strings.ContainsAny(text, ",=") || strings.ContainsFunc(text, blank) {
+	if name := strings.TrimPrefix(text, "#"); name == "" || strings.ContainsAny(name, "#,=") || strings.ContainsFunc(name, blank) {
 		return "", errors.New("not a channel; expected one name such as #alerts or one ID such as C0123456789")
 	}
 	return text, nil
