@@ -5,9 +5,9 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -64,11 +64,11 @@ func TestDev(t *testing.T) {
 		"/metrics\n", " database FIRING Replica is 41 s behind", " DEAD     an event has become a dead letter: bad_json\n")
 	out := p.stdout.String()
 	testkit.Lacks(t, "output in a pipe", out, escape)
-	length := regexp.MustCompile(`(?m)^\d+ events in (\d+)s$`).FindStringSubmatch(out)
+	length := regexp.MustCompile(`(?m)^\d+ events in (\S+)$`).FindStringSubmatch(out)
 	if length == nil {
 		t.Fatalf("it does not say how long it ran:\n%s", out)
 	}
-	windows := 1 + testkit.Must(strconv.Atoi(length[1]))(t)/30 // of the global limit; a busy machine makes the run longer
+	windows := 1 + int(testkit.Must(time.ParseDuration(length[1]))(t)/(30*time.Second)) // of the global limit; a busy machine makes the run longer
 	if sent := len(notification.FindAllString(out, -1)); sent < 25 || sent > 36*windows {
 		t.Errorf("%d notifications of the storm in %d windows, want most of the 30 that the limits allow at once:\n%s", sent, windows, out)
 	}
@@ -76,7 +76,7 @@ func TestDev(t *testing.T) {
 	if lines := len(totals.FindAllString(out, -1)); lines < 3 {
 		t.Errorf("%d lines of totals with all outcomes, want one a second:\n%s", lines, out)
 	}
-	table := regexp.MustCompile(`(?s)\d+ events in \d+s\nCATEGORY +EVENTS +SENT +DROPPED +DUPLICATE +DEAD +FOLDED +DROPPED BY\n` +
+	table := regexp.MustCompile(`(?s)\d+ events in \S+\nCATEGORY +EVENTS +SENT +DROPPED +DUPLICATE +DEAD +FOLDED +DROPPED BY\n` +
 		`payments  .*\ndeploys .*\nall +(\d+ +){6}(category \d+, )?deploys@key \d+, global \d+, mute \d+`)
 	if !table.MatchString(out) {
 		t.Errorf("it does not end with the table:\n%s", out)
