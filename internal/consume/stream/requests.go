@@ -61,6 +61,7 @@ type Requests struct {
 	connection *Connection
 	arrivals   chan *nats.Msg
 	kept       time.Duration
+	most       int                             // bytes of one request
 	open       map[*nats.Subscription]*Request // also those without an answer, while their messages can be of use
 	idle       []*nats.Subscription            // of requests that have ended
 	left       int                             // of all requests that the server knows
@@ -71,7 +72,7 @@ type Requests struct {
 // NewRequests returns Requests without a request. Messages that arrive later than kept after their request are discarded.
 func (c *Connection) NewRequests(kept time.Duration) *Requests {
 	return &Requests{
-		connection: c, arrivals: make(chan *nats.Msg, mostArrivals), kept: kept, open: make(map[*nats.Subscription]*Request), present: c.UntilReconnect(),
+		connection: c, arrivals: make(chan *nats.Msg, mostArrivals), kept: kept, most: requestBytes, open: make(map[*nats.Subscription]*Request), present: c.UntilReconnect(),
 	}
 }
 
@@ -95,7 +96,7 @@ func (r *Requests) Ask(consumer jetstream.Consumer, messages int, wait time.Dura
 	if err != nil {
 		return fmt.Errorf("subscribing to messages: %w", err)
 	}
-	request := &Request{Asked: time.Now(), Reconnects: r.connection.Conn.Stats().Reconnects, left: messages, bytes: requestBytes}
+	request := &Request{Asked: time.Now(), Reconnects: r.connection.Conn.Stats().Reconnects, left: messages, bytes: r.most}
 	if r.oversized {
 		request.left, request.bytes, r.oversized = 1, 0, false
 	}
@@ -157,7 +158,7 @@ func (r *Requests) ended(answer *nats.Msg, request *Request) {
 	unsent := request.left
 	if reason := answer.Header.Get("Description"); reason == requestIsFilled || reason == requestIsComplete {
 		unsent, _ = strconv.Atoi(answer.Header.Get("Nats-Pending-Messages"))
-		r.oversized = answer.Header.Get("Nats-Pending-Bytes") == strconv.Itoa(requestBytes)
+		r.oversized = answer.Header.Get("Nats-Pending-Bytes") == strconv.Itoa(r.most)
 	}
 	r.expect(max(0, request.left-unsent), request)
 	r.reuse(answer.Sub, request)

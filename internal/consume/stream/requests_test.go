@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -15,7 +14,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-const requestTime = 100 * time.Millisecond // for which the server keeps the requests of these tests
+const (
+	requestTime  = 100 * time.Millisecond // for which the server keeps the requests of these tests
+	smallRequest = 64 << 10               // bytes of one request, where messages are large in comparison
+)
 
 // requests returns Requests over a connection, and the consumer of the producers' stream.
 func (f *fixture) requests(c *Connection) (*Requests, jetstream.Consumer) {
@@ -99,12 +101,13 @@ func (f *fixture) takeLarge(r *Requests, consumer jetstream.Consumer, sizes ...i
 // TestLargeMessages requests more than a request may have. The server ends each request when its bytes are used up.
 func TestLargeMessages(t *testing.T) {
 	t.Parallel()
-	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.MaxPayload = 2 * requestBytes }))
+	f := newFixture(t)
 	r, consumer := f.requests(f.connect(ConnectOptions{URL: f.server.URL}))
-	const large = requestBytes * 2 / 7 // three of them go into a request
+	r.most = smallRequest
+	const large = smallRequest * 2 / 7 // three of them go into a request
 	testkit.EqualSlices(t, f.takeLarge(r, consumer, large, large, large, large, large, large, large), []int{3, 3, 1}, "messages of each request")
-	testkit.EqualSlices(t, f.takeLarge(r, consumer, requestBytes+1, 1), []int{0, 1, 1}, "messages of each request after an open one")
-	testkit.EqualSlices(t, f.takeLarge(r, consumer, requestBytes+1), []int{0, 1}, "messages of each request after another open one")
+	testkit.EqualSlices(t, f.takeLarge(r, consumer, smallRequest+1, 1), []int{0, 1, 1}, "messages of each request after an open one")
+	testkit.EqualSlices(t, f.takeLarge(r, consumer, smallRequest+1), []int{0, 1}, "messages of each request after another open one")
 }
 
 // TestLargeMessagesOfACluster requests more than a request may have from a cluster, which sends messages after the end of their request.
@@ -112,7 +115,8 @@ func TestLargeMessagesOfACluster(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, &servertest.NATS{URL: servertest.StartNATSCluster(t, 3).URL})
 	r, consumer := f.requests(f.connect(ConnectOptions{URL: f.server.URL}))
-	const large = requestBytes * 2 / 9 // four of them go into a request
+	r.most = smallRequest
+	const large = smallRequest * 2 / 9 // four of them go into a request
 	testkit.EqualSlices(t, f.takeLarge(r, consumer, large, 1, large, large, large, large, 2, large, large, large, large), []int{5, 5, 1}, "messages of each request")
 }
 
@@ -125,8 +129,9 @@ func TestLateMessagesOfACluster(t *testing.T) {
 	address, _, _ := strings.Cut(strings.TrimPrefix(cluster.URL, "nats://"), ",")
 	proxy := servertest.StartProxy(t, address)
 	r, consumer := f.requests(f.connect(ConnectOptions{URL: "nats://" + proxy.Addr}))
+	r.most = smallRequest
 	for range 5 { // of which four go into a request
-		testkit.Must(f.js.Publish(t.Context(), "notify.payments", make([]byte, requestBytes*2/9)))(t)
+		testkit.Must(f.js.Publish(t.Context(), "notify.payments", make([]byte, smallRequest*2/9)))(t)
 	}
 	proxy.Delay(answerPatience + 3*requestTime)
 	testkit.NoError(t, r.Ask(consumer, 5, time.Minute))
@@ -148,13 +153,14 @@ func TestLateMessagesOfACluster(t *testing.T) {
 // TestRequestIsUsedUp requests messages of exactly as many bytes as a request may have. The server reports no end of the request.
 func TestRequestIsUsedUp(t *testing.T) {
 	t.Parallel()
-	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.MaxPayload = 2 * requestBytes }))
+	f := newFixture(t)
 	r, consumer := f.requests(f.connect(ConnectOptions{URL: f.server.URL}))
+	r.most = smallRequest
 	f.event("payments", "first")
 	testkit.NoError(t, r.Ask(consumer, 1, time.Minute))
 	m, _, err := r.Receive(testkit.Patience)
 	testkit.NoError(t, err)
-	testkit.EqualSlices(t, f.takeLarge(r, consumer, requestBytes-m.Size()+len(m.Data)), []int{1}, "messages of each request")
+	testkit.EqualSlices(t, f.takeLarge(r, consumer, smallRequest-m.Size()+len(m.Data)), []int{1}, "messages of each request")
 	testkit.Equal(t, r.Left(), 0, "messages that the server may still send")
 }
 

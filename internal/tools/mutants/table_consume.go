@@ -73,7 +73,7 @@ var ofConsume = []mutant{
 		name: "oversized-messages-never-come",
 		bug:  "A message that is larger than a request may be is requested in vain, again and again.",
 		file: "internal/consume/stream/requests.go",
-		old:  `r.oversized = answer.Header.Get("Nats-Pending-Bytes") == strconv.Itoa(requestBytes)`,
+		old:  `r.oversized = answer.Header.Get("Nats-Pending-Bytes") == strconv.Itoa(r.most)`,
 		new:  ``,
 		test: "./internal/consume/stream -run ^TestLargeMessages$",
 	},
