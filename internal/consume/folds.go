@@ -8,8 +8,8 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
-	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
@@ -127,7 +127,7 @@ func (f *folds) show(ctx context.Context, folded []foldedEvent, comeBack map[*me
 			switch {
 			case errors.Is(err, errNoPlace):
 				f.coming.Add(m.Receipt, comesBack(events[i], comeBack))
-			case stream.IsTooLarge(err): // the update that another event stores shows this one too
+			case messagesize.IsTooLarge(err): // the update that another event stores shows this one too
 			case err != nil:
 				return err
 			case m.Wait > comingEarly:

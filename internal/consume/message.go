@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -111,7 +112,7 @@ func newMessage(msg *nats.Msg, by *pullRequest, ackWait time.Duration) (*message
 		lease: lease{deadline: by.Asked.Add(ackWait)},
 		from:  by,
 		entry: entryOf(by.source, msg.Subject, msg.Header, at),
-		size:  stream.Size(msg.Subject, msg.Header, len(msg.Data)) + headerBytes*len(msg.Header),
+		size:  messagesize.Of(msg.Subject, msg.Header, len(msg.Data)) + headerBytes*len(msg.Header),
 	}, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
@@ -229,7 +230,7 @@ func (m *mover) settle(batch []*move) {
 	for _, move := range batch {
 		known, err := move.toStore.confirmed(deadline.Done())
 		answered = err == nil
-		if !stream.IsTooLarge(err) {
+		if !messagesize.IsTooLarge(err) {
 			m.answers.storing.Note(err)
 		}
 		switch {
@@ -242,7 +243,7 @@ func (m *mover) settle(batch []*move) {
 				break
 			}
 			settled = append(settled, settlement{message: move.message, goesOn: true})
-		case stream.IsTooLarge(err): // the room's maximum message size has shrunk
+		case messagesize.IsTooLarge(err): // the room's maximum message size has shrunk
 			m.stays.leave(move.stays...)
 			m.drop(move)
 		default:

@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -47,7 +48,7 @@ func weightOf(size int) int { return 1 + size/weightBytes }
 const undecodedBytes = 1 << 10
 
 // keptOf returns how many bytes of a message the room keeps, beside the headers of the workers.
-func keptOf(m *message) int { return stream.HeaderSize(event.Headers(m.Header)) + len(m.Data) }
+func keptOf(m *message) int { return messagesize.OfHeader(event.Headers(m.Header)) + len(m.Data) }
 
 // stayOf returns a message's stay in the room. A message that moves again has the same stay. The undecoded bodies of a first level have a
 // separate share, so they leave room for the parts into which they are split. The updates of posted messages have a share of their own too, so

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -65,7 +66,7 @@ func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, sin
 			u.settler.stays.leave(report.stay)
 		}
 	}
-	if !errors.Is(err, errNoPlace) && !stream.IsTooLarge(err) {
+	if !errors.Is(err, errNoPlace) && !messagesize.IsTooLarge(err) {
 		u.log.storing.Note(err)
 	}
 	return due, err
@@ -93,13 +94,13 @@ func (u *updater) storeReport(ctx context.Context, m *message, r waitingReport) 
 			room.ScheduleAt(toStore, r.target, r.due)
 			return toStore
 		})
-		if stream.IsTooLarge(err) {
+		if messagesize.IsTooLarge(err) {
 			u.settler.stays.leave(r.stay)
 		}
 	default:
 		err = errNoPlace
 	}
-	if errors.Is(err, errNoPlace) || stream.IsTooLarge(err) {
+	if errors.Is(err, errNoPlace) || messagesize.IsTooLarge(err) {
 		u.metrics.RoomRefused(string(room.Steady), 1)
 	}
 	return before, err
@@ -126,7 +127,7 @@ func (f *folds) report(ctx context.Context, folded []foldedEvent, comeBack map[*
 		switch {
 		case errors.Is(err, errNoPlace):
 			f.reports.Add(one.request.Pair, comesBack(one, comeBack))
-		case stream.IsTooLarge(err): // another change stores the report
+		case messagesize.IsTooLarge(err): // another change stores the report
 		case err != nil:
 			return err
 		default:

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -133,7 +134,7 @@ func (u *updater) keepAll(ctx context.Context, m *message, e event.Event, s *uns
 	if s.flaps {
 		_, err := u.keepReport(ctx, m, e, store.Request{Message: store.Message(m.entry.Origin)}.Change())
 		s.flaps = errors.Is(err, errNoPlace)
-		if err != nil && !s.flaps && !stream.IsTooLarge(err) {
+		if err != nil && !s.flaps && !messagesize.IsTooLarge(err) {
 			return err
 		}
 	}
@@ -146,7 +147,7 @@ func (u *updater) keepAll(ctx context.Context, m *message, e event.Event, s *uns
 		err := u.keep(ctx, m, e, next)
 		if errors.Is(err, errNoPlace) {
 			refused = append(refused, receipt)
-		} else if err != nil && !stream.IsTooLarge(err) {
+		} else if err != nil && !messagesize.IsTooLarge(err) {
 			return err
 		}
 	}
@@ -167,7 +168,7 @@ func (u *updater) keep(ctx context.Context, m *message, e event.Event, c change)
 		return errNoPlace
 	}
 	err = u.store(ctx, first, m, entry, c.in)
-	if stream.IsTooLarge(err) {
+	if messagesize.IsTooLarge(err) {
 		u.metrics.RoomRefused(string(room.Update), 1)
 		return err
 	}

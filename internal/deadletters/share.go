@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 )
 
 // fullness is the server's wording for a letter that does not fit.
@@ -106,7 +107,7 @@ func (w *Writer) pile(ctx context.Context, letters jetstream.Stream) (piles, err
 	_, err := headers.Each(ctx, func(m *nats.Msg, sequence uint64) error {
 		_, first, _ := strings.Cut(strings.TrimPrefix(m.Subject, w.o.Streams.Names.DeadLetterSubject+"."), ".")
 		body, _ := strconv.Atoi(m.Header.Get(nats.MsgSize)) // of the body, which was not requested
-		size := stream.Size(m.Subject, m.Header, body)
+		size := messagesize.Of(m.Subject, m.Header, body)
 		found[first] = append(found[first], lying{subject: m.Subject, sequence: sequence, size: size})
 		return nil
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -189,7 +190,7 @@ func (w *Writer) storeShortened(ctx context.Context, l outgoing) error {
 	for which := allHeaders; ; {
 		err := w.store(ctx, l, which, most)
 		switch {
-		case !stream.IsTooLarge(err) || most == 0:
+		case !messagesize.IsTooLarge(err) || most == 0:
 			return err
 		case which == markOnly, which == ownHeaders && cut:
 			which, cut = ownHeaders, true
@@ -253,5 +254,5 @@ func (w *Writer) publish(ctx context.Context, l outgoing, which headers, most in
 	if err != nil || stored.Duplicate || which == markOnly {
 		w.owed.Add(owed)
 	}
-	return stream.Size(m.Subject, m.Header, len(m.Data)), err
+	return messagesize.Of(m.Subject, m.Header, len(m.Data)), err
 }

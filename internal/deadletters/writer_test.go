@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
@@ -133,7 +134,7 @@ func TestPushedOutLettersAreOwed(t *testing.T) {
 	w := newWriter(t, servertest.StartNATS(t), stream.DeadLetterBounds{PerSubject: 100}, 0)
 	w.owed.Add(7)
 	tooLong := w.letterOf(number("payments", 1, strings.Repeat("x", 2<<20)))
-	if err := w.store(t.Context(), tooLong, allHeaders, 2<<20); !stream.IsTooLarge(err) {
+	if err := w.store(t.Context(), tooLong, allHeaders, 2<<20); !messagesize.IsTooLarge(err) {
 		t.Fatalf("storing a letter above the server's bound: got %v, want a refusal", err)
 	}
 	letters := testkit.Must(w.js.Stream(t.Context(), "DEAD"))(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 )
@@ -296,7 +297,7 @@ func (r *Recorder) publish(ctx context.Context) {
 	var err error
 	for len(r.unpublished) > 0 {
 		err = r.publishBatch(ctx, r.unpublished[0].message)
-		if isTooLarge(err) { // it will never be stored
+		if messagesize.IsTooLarge(err) { // it will never be stored
 			r.lose(r.unpublished[:1])
 			err = nil
 		}
@@ -312,13 +313,6 @@ func (r *Recorder) publish(ctx context.Context) {
 	}
 	r.dropOldest()
 	r.report(err)
-}
-
-// isTooLarge reports whether the client, or a stream with a bound of its own, refused a message because of its size.
-func isTooLarge(err error) bool {
-	const messageSize = jetstream.ErrorCode(10054)
-	refusal, refused := errors.AsType[*jetstream.APIError](err)
-	return errors.Is(err, nats.ErrMaxPayload) || refused && refusal.ErrorCode == messageSize
 }
 
 // batches takes the recorded entries, one batch or more per first level.

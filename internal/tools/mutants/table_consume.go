@@ -24,7 +24,7 @@ var ofConsume = []mutant{
 	{
 		name: "large-headers-are-never-stored",
 		bug:  "A worker stores a dead letter again and again that the server refuses because of its headers.",
-		file: "internal/consume/stream/message.go",
+		file: "internal/messagesize/messagesize.go",
 		old:  `refusal.ErrorCode == messageSize || refusal.ErrorCode == headersSize`,
 		new:  `refusal.ErrorCode == messageSize`,
 		test: "./tests -run ^TestNeighbours$/answers",

@@ -1,4 +1,6 @@
-package stream
+// Package messagesize has what NATS counts as the size of a message, and recognizes that a message was refused because of its size. Its functions
+// have no state.
+package messagesize
 
 import (
 	"errors"
@@ -7,14 +9,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Size returns an upper estimate of the bytes that a message takes in a stream.
-func Size(subject string, header nats.Header, body int) int {
+// Of returns an upper estimate of the bytes that a message takes in a stream.
+func Of(subject string, header nats.Header, body int) int {
 	const around = 64 // overhead of the server
-	return around + len(subject) + HeaderSize(header) + body
+	return around + len(subject) + OfHeader(header) + body
 }
 
-// HeaderSize returns the bytes of headers.
-func HeaderSize(header nats.Header) (size int) {
+// OfHeader returns the bytes of headers.
+func OfHeader(header nats.Header) (size int) {
 	for name, values := range header {
 		for _, value := range values {
 			size += len(name) + len(value) + len(": \r\n")
