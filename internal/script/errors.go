@@ -16,8 +16,8 @@ var ErrUnavailable = errors.New("redis is unavailable")
 // to act.
 var ErrRefused = errors.New("redis refused")
 
-// ErrForbidden is the class of refusals that concern the user: a missing right, a missing or wrong password, a server without scripts or
-// functions, a server that is too old. Redis may still answer other users.
+// ErrForbidden is the class of refusals that concern the user or the address: a missing right, a missing or wrong password, a wrong database, a
+// server without scripts or functions, a server that is too old or of another kind. Redis may still answer others.
 var ErrForbidden = fmt.Errorf("%w this user", ErrRefused)
 
 // ErrStale is the class of errors with which a script reports newer limits in force. The script decided nothing. The caller may repeat the
@@ -30,6 +30,7 @@ var ErrReply = fmt.Errorf("%w: the script's reply is not of the expected form", 
 // forbidden lists texts in replies of the class ErrForbidden.
 var forbidden = append([]string{
 	"NOPERM", "NOAUTH", "WRONGPASS", "ACL failure", "The user executing the script can't", "unauthenticated", "unknown command",
+	"DB index is out of range", "not allowed in cluster mode", "cluster support disabled",
 }, lackOfScripts...)
 
 // lackOfScripts lists texts in replies of servers that run no scripts: Valkey without its Lua module, for EVAL and for FUNCTION LOAD, and a
@@ -53,6 +54,15 @@ func Newer(stale error) string {
 		}
 	}
 	return ""
+}
+
+// classify is the function classify, but to a client of a single server the answer "MOVED" means that the server is a node of a cluster.
+func (r *Runner) classify(tried string, err error) error {
+	_, isSingle := r.o.Client.(*redis.Client)
+	if _, moved := redis.IsMovedError(err); moved && isSingle {
+		return fmt.Errorf("%s: %w: %w", tried, ErrForbidden, err)
+	}
+	return classify(tried, err)
 }
 
 // classify wraps an error of go-redis in its class.

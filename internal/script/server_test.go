@@ -48,3 +48,26 @@ func TestCheckServer(t *testing.T) {
 	server.Kill()
 	testkit.Fails(t, "error", newRunner(t, server.Addr, script.Eval).CheckServer(t.Context()), script.ErrUnavailable)
 }
+
+// TestWrongAddress calls scripts with settings for another kind of server.
+func TestWrongAddress(t *testing.T) {
+	t.Parallel()
+	single := servertest.StartRedis(t)
+	cluster, _, home, other := scripttest.StartPair(t, "{test}:calls")
+	for name, test := range map[string]struct {
+		client redis.UniversalClient
+		want   string // "" if the address is right
+	}{
+		"a database that does not exist": {scripttest.NewClient(t, redis.Options{Addr: single.Addr, DB: 99}), "DB index is out of range"},
+		"a cluster at a single server":   {redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{single.Addr}}), "cluster support disabled"},
+		"a database of a cluster":        {scripttest.NewClient(t, redis.Options{Addr: home.Addr, DB: 1}), "not allowed in cluster mode"},
+		"a node without the keys":        {scripttest.NewClient(t, redis.Options{Addr: other.Addr}), "MOVED"},
+		"a cluster":                      {redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}), ""},
+	} {
+		t.Cleanup(func() { _ = test.client.Close() })
+		_, err := mention(t.Context(), script.NewRunner(script.Options{Client: test.client, Prefix: "test", Timeout: scripttest.Patience}))
+		if errors.Is(err, script.ErrForbidden) != (test.want != "") || test.want != "" && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v, want %s", name, err, test.want)
+		}
+	}
+}
