@@ -53,7 +53,8 @@ func (p *page) fill(m *message, sent map[string]string, number int, filter strin
 	newest := p.hub.latest()
 	m.At, m.News, m.Parts = time.Now().UnixMilli(), newest.news, make(map[string]string)
 	for name, part := range newest.all(filter) {
-		if text := string(part); sent[name] != text {
+		text := string(part)
+		if old, known := sent[name]; !known || old != text {
 			m.Parts[name], sent[name] = text, text
 		}
 	}
