@@ -187,6 +187,9 @@ func (c *check) redis(ctx context.Context, client redis.UniversalClient, shared 
 			c.fail("redis keys", setup.ExplainRedis(err, c.settings.Redis))
 		}
 	}
+	if _, isSingle := client.(*redis.Client); isSingle && client.InfoMap(ctx, "server").Item("Server", "redis_mode") == "cluster" {
+		c.warn("redis cluster", "the server is a node of a cluster, which may give the keys to another node: name a second node as ?addr=host:port in NOTIFIER_REDIS_URL")
+	}
 	switch policy := setup.EvictionPolicy(ctx, client); policy {
 	case "":
 		c.warn("redis eviction", "this user may not ask for it (info); make sure that maxmemory-policy is "+setup.NoEviction)

@@ -26,7 +26,7 @@ func TestCheckPrints(t *testing.T) {
 	testkit.Equal(t, c.failures, 1, "failures")
 }
 
-// check warns of a Redis without persistence. Each key that it leaves expires.
+// check warns of a Redis without persistence, and of a cluster that is addressed like a single server. Each key that it leaves expires.
 func TestCheckOfRedis(t *testing.T) {
 	natsServer, redisServer := servertest.StartNATS(t), servertest.StartRedis(t)
 	testkit.SetSettings(t, map[string]string{"SINK": "console", "NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(), "LIMITS": "payments.*=3/1m"})
@@ -39,6 +39,12 @@ func TestCheckOfRedis(t *testing.T) {
 			t.Errorf("the key %s has no expiry", key)
 		}
 	}
+	testkit.Equal(t, strings.Contains(out, "redis cluster"), false, "a single server is the node of a cluster")
+
+	t.Setenv("NOTIFIER_REDIS_URL", servertest.StartCluster(t, 1).Nodes[0].URL())
+	out, _, err = execute(t.Context(), "", "check")
+	testkit.NoError(t, err)
+	testkit.Contains(t, "check of a node that has all keys", out, "warn  redis cluster: the server is a node of a cluster, which may give the keys to another node")
 }
 
 // check names the right that a user of functions lacks, also after another worker has loaded them.
