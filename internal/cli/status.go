@@ -66,7 +66,7 @@ func (s *statusCommand) run(ctx context.Context, settings config.Config, connect
 		return err
 	}
 	if len(shown.Workers) == 0 {
-		return errors.New("no worker answers; a worker of an older version, or one with another NOTIFIER_REDIS_PREFIX, does not")
+		return setup.WithDenied(errors.New("no worker answers; a worker of an older version, or one with another NOTIFIER_REDIS_PREFIX, does not"), connection)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -100,6 +101,13 @@ func TestStatusShowsTheFullestLimits(t *testing.T) {
 	shown := statusText(s)
 	testkit.Equal(t, strings.Count(shown, "1 of 10"), fewLimits, "limits that are shown")
 	testkit.Contains(t, "status", shown, "no worker answers")
+}
+
+// A user without the right to ask the workers reads why none answers.
+func TestStatusNamesTheMissingRight(t *testing.T) {
+	natsServer := servertest.StartNATSProcess(t, `jetstream: enabled, authorization { users: [ { user: u, password: p, permissions { publish { deny: "$SRV.>" } } } ] }`)
+	testkit.SetSettings(t, map[string]string{"NATS_URL": natsServer.URL, "NATS_USER": "u", "NATS_PASSWORD": "p", "REDIS_URL": servertest.StartRedis(t).URL()})
+	requireFailure(t, Failure, "status", "no worker answers", `Permissions Violation for Publish to "$SRV.`)
 }
 
 // A backlog that did not answer has no numbers, which would all be 0.

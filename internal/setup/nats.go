@@ -104,10 +104,18 @@ func ExplainNATS(err error) string {
 	return err.Error() + " (check NOTIFIER_NATS_URL)"
 }
 
-// ExplainDenied adds the permissions that the server denied to a timeout: the server does not answer a request that it denies.
+// ExplainDenied is [WithDenied] for a timeout. It returns any other error unchanged.
 func ExplainDenied(err error, connection *stream.Connection) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return WithDenied(err, connection)
+}
+
+// WithDenied adds the permissions that the server denied to the error of a missing answer: the server does not answer a request that it denies.
+func WithDenied(err error, connection *stream.Connection) error {
 	denied := strings.Join(connection.Denied(), "; ")
-	if !errors.Is(err, context.DeadlineExceeded) || denied == "" {
+	if denied == "" {
 		return err
 	}
 	if strings.Contains(denied, "for Subscription to") {
