@@ -131,7 +131,7 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 	options := consume.Options{
 		Streams: w.streams.Load(),
 		Limits: consume.Limits{
-			Known: p.Limiter, Mutes: p.Limiter.Mutes, Throttle: p.Limiter, Room: p.Limiter, Positions: p.Limiter, Folds: p.folds,
+			Known: p.Limiter, Mutes: p.Limiter.Mutes, Throttle: p.Limiter, Room: p.Limiter.Room(), Positions: p.Limiter, Folds: p.folds,
 		},
 		Pacer:       p.Pacer,
 		Updates:     p.Pacer,

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
@@ -19,6 +20,7 @@ type planner struct {
 	mover    *mover
 	settler  *settler
 	replans  *replanner
+	recounts *recounter
 	pool     *pool
 	queue    chan plan
 	ended    chan struct{}
@@ -84,6 +86,9 @@ func (p *planner) plan(ctx context.Context, next plan) {
 	if err != nil {
 		p.mover.hold(c, p.unplanned(c), p.pool.hold(1))
 		return
+	}
+	if verdict == store.ComesBack || verdict == store.TooMany {
+		p.recounts.add(event.FirstLevel(c.event.Category))
 	}
 	if verdict == store.ComesBack {
 		failpoint.Reach(failpoint.AfterPlan)

@@ -161,6 +161,8 @@ type fakeRoom struct {
 	mu         sync.Mutex
 	entered    map[string]store.Stay // present stays, by category and member
 	mostInRoom int                   // stays at once
+	claim      bool                  // whether this worker may recount
+	moving     string                // the member whose end is later at each look
 }
 
 func (f *fakeRoom) EnterRoom(_ context.Context, stays []store.Stay) ([]bool, error) {
@@ -190,6 +192,27 @@ func (f *fakeRoom) LeaveRoom(_ context.Context, stays []store.Stay) error {
 	}
 	return nil
 }
+
+// Stays has the time of each stay as its end.
+func (f *fakeRoom) Stays(_ context.Context, first string) (map[store.Stay]time.Time, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ends := make(map[store.Stay]time.Time)
+	for _, stay := range f.entered {
+		for _, unit := range stay.Units() {
+			end := time.Unix(0, 0).Add(unit.For)
+			if stay.Member == f.moving {
+				end = time.Now()
+			}
+			if unit.For = 0; stay.First == first {
+				ends[unit] = end
+			}
+		}
+	}
+	return ends, f.enterFails
+}
+
+func (f *fakeRoom) ClaimRecount(context.Context, time.Duration) (bool, error) { return f.claim, nil }
 
 // inRoom lists the present stays.
 func (f *fakeRoom) inRoom() []store.Stay {

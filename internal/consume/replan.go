@@ -105,7 +105,7 @@ func (r *replanner) replan(ctx context.Context, m *message) {
 		r.settler.nak(m, rulesEvery)
 		return
 	}
-	if err := r.advance(ctx, rules); err != nil {
+	if err := r.advance(ctx, func(e delayed.Event) bool { return e.Entry.Limits != rules.Plan(e.Category) }); err != nil {
 		if ctx.Err() == nil {
 			r.failing.Note(err)
 		}
@@ -116,18 +116,17 @@ func (r *replanner) replan(ctx context.Context, m *message) {
 	r.settler.settle(settlement{message: m, goesOn: true}) // it has no stay in the room
 }
 
-// advance makes the events due that other limits have planned.
-func (r *replanner) advance(ctx context.Context, rules *store.Rules) error {
+// advance makes the events due that wait for slots and that a function selects. It calls the function concurrently.
+func (r *replanner) advance(ctx context.Context, wanted func(delayed.Event) bool) error {
 	waits := delayed.Store{JetStream: r.streams.JetStream, Room: r.streams.Layout().Room.Stream, Decoder: r.decoder}
-	events, err := waits.Planned(ctx, func(e delayed.Event) bool { return e.Entry.Limits != rules.Plan(e.Category) })
+	events, err := waits.Planned(ctx, wanted)
 	if err != nil {
 		return err
 	}
 	for batch := range slices.Chunk(events, store.MaxBatch) {
 		stays := make([]store.Stay, len(batch))
 		for i, e := range batch {
-			request := store.Request{ID: e.Identity, Derived: e.Entry.Derived, Message: store.Message(e.Entry.Origin), Category: e.Category}
-			stays[i] = request.Stay(weightOf(e.Size), time.Millisecond)
+			stays[i] = slotStay(e.Identity, e.Category, e.Entry, e.Size, time.Millisecond)
 		}
 		if _, err := r.room.EnterRoom(ctx, stays); err != nil { // later events in the queues would wait for the old times of these events
 			return err
@@ -137,4 +136,10 @@ func (r *replanner) advance(ctx context.Context, rules *store.Rules) error {
 		}
 	}
 	return nil
+}
+
+// slotStay returns the stay of an event that waits for a slot; see [keptOf] for its size.
+func slotStay(identity, category string, entry room.Entry, size int, d time.Duration) store.Stay {
+	request := store.Request{ID: identity, Derived: entry.Derived, Message: store.Message(entry.Origin), Category: category}
+	return request.Stay(weightOf(size), d)
 }

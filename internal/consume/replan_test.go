@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/delayed"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -30,7 +31,9 @@ func TestReplanInOnePass(t *testing.T) {
 		testkit.Must(f.js.PublishMsgAsync(m))(t)
 	}
 	<-f.js.PublishAsyncComplete()
-	testkit.Await(t, "the events are planned anew", func() error { return w.replans.advance(t.Context(), unlimited) })
+	testkit.Await(t, "the events are planned anew", func() error {
+		return w.replans.advance(t.Context(), func(e delayed.Event) bool { return e.Entry.Limits == "older" })
+	})
 	testkit.Equal(t, len(f.room.inRoom()), events, "events that are due in their queues")
 	f.eventually("no event waits for its slot", func() bool { return len(f.waiting(room.Slot)) == 0 })
 }

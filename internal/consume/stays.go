@@ -11,12 +11,16 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// Room bounds the events that wait in the room: a part of [throttle.Limiter]. Its methods may be called concurrently, and repeated.
+// Room bounds the events that wait in the room: a [throttle.Room]. Its methods may be called concurrently, and repeated.
 type Room interface {
 	// EnterRoom asks for each stay whether the event may wait in the room, where each first-level category has a bound. LeaveRoom ends
 	// stays.
 	EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error)
 	LeaveRoom(ctx context.Context, stays []store.Stay) error
+
+	// Stays returns the stays of a first level with their ends: see [store.Queues.Stays]. ClaimRecount returns true for one worker in each period.
+	Stays(ctx context.Context, first string) (map[store.Stay]time.Time, error)
+	ClaimRecount(ctx context.Context, period time.Duration) (bool, error)
 }
 
 // stays ends the stays of events that no longer wait in the room, in a goroutine of its own. A stay that is not ended here expires.
@@ -57,18 +61,30 @@ func keptOf(m *message) int { return messagesize.OfHeader(event.Headers(m.Header
 func stayOf(first string, entry room.Entry, size int, d time.Duration) store.Stay {
 	stay := store.Stay{First: first, Member: entry.Origin.String() + " " + entry.Part, Weight: weightOf(size), For: d}
 	if entry.Reason == room.Body {
-		stay.First, stay.Weight = first+" bodies", 1+size/undecodedBytes
+		stay.First, stay.Weight = first+shareOfBodies, 1+size/undecodedBytes
 	}
 	if entry.Fires {
-		stay.First = first + " folds"
+		stay.First = first + shareOfFolds
 	}
 	if entry.Reason == room.Update {
-		stay.First, stay.Member = first+" updates", "update "+messageOf(entry.Receipt)
+		stay.First, stay.Member = first+shareOfUpdates, "update "+messageOf(entry.Receipt)
 	}
 	if entry.Steady > 0 {
-		stay.First, stay.Member = first+" updates", "steady "+entry.ID+" "+entry.Origin.String()
+		stay.First, stay.Member = first+shareOfUpdates, "steady "+entry.ID+" "+entry.Origin.String()
 	}
 	return stay
+}
+
+// The separate shares of a first level. Each is counted like a first level of its own, with a name that no category has.
+const (
+	shareOfBodies  = " bodies"
+	shareOfFolds   = " folds"
+	shareOfUpdates = " updates"
+)
+
+// sharesOf returns all shares of a first level.
+func sharesOf(first string) []string {
+	return []string{first, first + shareOfBodies, first + shareOfFolds, first + shareOfUpdates}
 }
 
 // leaveSettled ends the stays of events that go on in no other message, without waiting. A stay that is not ended here expires.

@@ -41,6 +41,7 @@ type watcher struct {
 	queues    *channelQueues
 	examined  examined        // only watch uses it, and the sweeps
 	sweeps    []*stream.Sweep // of the streams besides the room
+	recounts  *recounter
 	logger    *slog.Logger
 }
 

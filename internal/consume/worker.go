@@ -106,6 +106,8 @@ func New(o Options) *Worker {
 		throttle: o.Limits.Throttle, room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, settler: settler, on: mayDelay,
 		failing: oplog.NewCondition(o.Logger, "cannot replan waiting events", "replanning waiting events again"),
 	}
+	recounts := newRecounter(o, replans)
+	o.Limits.Room = recounts // it learns from each refusal
 	mover := &mover{
 		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, stays: stays, settler: settler,
 		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
@@ -115,8 +117,7 @@ func New(o Options) *Worker {
 	lanes := lane.New(lane.Options{
 		Pacer: o.Pacer, Pace: o.Pace, Concurrency: o.Concurrency, Poll: pollTime, Metrics: o.Metrics.Deliveries,
 	})
-	updater := newUpdater(o, reader, reporter, settler, pool)
-	leases := newLeaseRenewer(settler, o.Metrics.Deliveries, o.Logger)
+	updater, leases := newUpdater(o, reader, reporter, settler, pool), newLeaseRenewer(settler, o.Metrics.Deliveries, o.Logger)
 	return &Worker{
 		streams: o.Streams, shutdown: o.Shutdown, health: health, lanes: lanes, mover: mover, settler: settler, letters: buried, leases: leases, replans: replans,
 		puller: &puller{
@@ -136,7 +137,7 @@ func New(o Options) *Worker {
 			},
 			planner: &planner{
 				throttle: o.Limits.Throttle, clock: &o.Streams.Clock, refusals: refusals, mover: mover, settler: settler, pool: pool,
-				replans: replans, queue: make(chan plan, pool.size()), ended: make(chan struct{}),
+				replans: replans, recounts: recounts, queue: make(chan plan, pool.size()), ended: make(chan struct{}),
 			},
 			folds: newFolds(o, updater, settler, pool),
 			deliverer: &deliverer{
@@ -146,7 +147,7 @@ func New(o Options) *Worker {
 		},
 		watcher: &watcher{
 			streams: o.Streams, positions: o.Limits.Positions, metrics: o.Metrics.Streams, health: health, sink: o.Sink,
-			queues: queues, sweeps: newSweeps(o), logger: o.Logger,
+			queues: queues, sweeps: newSweeps(o), recounts: recounts, logger: o.Logger,
 		},
 	}
 }
@@ -180,6 +181,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	watching.Go(func() { w.leases.run(keeping) })
 	watching.Go(func() { w.watcher.watch(keeping) })
 	watching.Go(func() { w.watcher.keepRemoving(keeping) })
+	watching.Go(func() { w.watcher.recounts.run(keeping) })
 	watching.Go(func() { w.replans.watch(keeping) })
 	w.settler.start()
 	w.letters.start(working)

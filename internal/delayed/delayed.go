@@ -19,9 +19,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
-	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // Margin is the shortest time until an event is due at which [Store.Order] gives an order.
@@ -63,7 +63,7 @@ type Event struct {
 	Entry    room.Entry `json:"-"`
 	Identity string     `json:"-"` // see event.Event.Identity
 
-	Size int `json:"-"` // of its body
+	Size int `json:"-"` // of its body and of the producer's headers that the room keeps
 
 	sequence uint64 // in the room
 }
@@ -109,13 +109,14 @@ func inOrder(x, y Event) int {
 // eventOf reads a message of the room. Messages that no worker or operator wrote, requests, updates and reports are no events.
 func (s *Store) eventOf(m *jetstream.RawStreamMsg) (Event, bool) {
 	entry, err := room.Read(m.Header, m.Time)
-	if err != nil || !trusted.IsMarked(m.Header) || !entry.IsEvent() {
+	if err != nil || !entry.IsEvent() {
 		return Event{}, false
 	}
-	decoded, _ := s.Decoder.Decode(entry.Published(event.Headers(m.Header), m.Data)) // even a faulty event has its ID
+	headers := event.Headers(m.Header)
+	decoded, _ := s.Decoder.Decode(entry.Published(headers, m.Data)) // even a faulty event has its ID
 	e := Event{
 		ID: decoded.ShownID(), Category: decoded.Category, Title: event.QuickTitle(m.Data), Reason: string(entry.Reason), Stored: entry.Origin.Stored,
-		Since: m.Time, Order: entry.Order, By: entry.Order.By, Entry: entry, Identity: decoded.Identity(), Size: len(m.Data), sequence: m.Sequence,
+		Since: m.Time, Order: entry.Order, By: entry.Order.By, Entry: entry, Identity: decoded.Identity(), Size: messagesize.OfHeader(headers) + len(m.Data), sequence: m.Sequence,
 	}
 	if s.subjects().IsDue(m.Subject) {
 		e.Reason = room.Due

@@ -56,15 +56,6 @@ func Newer(stale error) string {
 	return ""
 }
 
-// classify is the function classify, but to a client of a single server the answer "MOVED" means that the server is a node of a cluster.
-func (r *Runner) classify(tried string, err error) error {
-	_, isSingle := r.o.Client.(*redis.Client)
-	if _, moved := redis.IsMovedError(err); moved && isSingle {
-		return fmt.Errorf("%s: %w: %w", tried, ErrForbidden, err)
-	}
-	return classify(tried, err)
-}
-
 // classify wraps an error of go-redis in its class.
 func classify(tried string, err error) error {
 	if err == nil {

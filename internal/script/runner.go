@@ -100,13 +100,13 @@ func (r *Runner) Absent() string { return r.Key("absent") }
 // Run calls a script. An error says what was tried, and has a class.
 func (r *Runner) Run(ctx context.Context, tried string, script lua.Script, keys []string, arguments []any) ([]any, error) {
 	reply, err := r.call(ctx, script, keys, arguments).Slice()
-	return reply, r.classify(tried, err)
+	return reply, classify(tried, err)
 }
 
 // RunInt calls a script that answers with one number.
 func (r *Runner) RunInt(ctx context.Context, tried string, script lua.Script, keys []string, arguments []any) (int64, error) {
 	number, err := r.call(ctx, script, keys, arguments).Int64()
-	return number, r.classify(tried, err)
+	return number, classify(tried, err)
 }
 
 // RunNumbers calls a script that answers with so many numbers.
@@ -157,7 +157,7 @@ func (r *Runner) Load(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
-	return r.classify("loading the functions", r.library.load(ctx, r.o.Client, r.Key("calls")))
+	return classify("loading the functions", r.library.load(ctx, r.o.Client, r.Key("calls")))
 }
 
 // Read makes other calls than scripts, within the timeout of one call. An error of read gets a class. A key that does not exist is no
@@ -169,7 +169,7 @@ func (r *Runner) Read(ctx context.Context, tried string, read func(ctx context.C
 	if errors.Is(err, redis.Nil) {
 		return nil
 	}
-	return r.classify(tried, err)
+	return classify(tried, err)
 }
 
 // owner is the server that has a key: in a cluster no other one has any key of the deployment.
@@ -191,12 +191,12 @@ const scanned = 1000
 func (r *Runner) Names(ctx context.Context, tried string) ([]string, error) {
 	node, err := owner(ctx, r.o.Client, r.Key("calls"))
 	if err != nil {
-		return nil, r.classify(tried, err)
+		return nil, classify(tried, err)
 	}
 	var names []string
 	keys := node.Scan(ctx, 0, globs.Replace(r.prefix)+"*", scanned).Iterator()
 	for keys.Next(ctx) {
 		names = append(names, strings.TrimPrefix(keys.Val(), r.prefix))
 	}
-	return names, r.classify(tried, keys.Err())
+	return names, classify(tried, keys.Err())
 }

@@ -53,7 +53,7 @@ func TestCheckServer(t *testing.T) {
 func TestWrongAddress(t *testing.T) {
 	t.Parallel()
 	single := servertest.StartRedis(t)
-	cluster, _, home, other := scripttest.StartPair(t, "{test}:calls")
+	cluster, _, home, _ := scripttest.StartPair(t, "{test}:calls")
 	for name, test := range map[string]struct {
 		client redis.UniversalClient
 		want   string // "" if the address is right
@@ -61,7 +61,6 @@ func TestWrongAddress(t *testing.T) {
 		"a database that does not exist": {scripttest.NewClient(t, redis.Options{Addr: single.Addr, DB: 99}), "DB index is out of range"},
 		"a cluster at a single server":   {redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{single.Addr}}), "cluster support disabled"},
 		"a database of a cluster":        {scripttest.NewClient(t, redis.Options{Addr: home.Addr, DB: 1}), "not allowed in cluster mode"},
-		"a node without the keys":        {scripttest.NewClient(t, redis.Options{Addr: other.Addr}), "MOVED"},
 		"a cluster":                      {redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}), ""},
 	} {
 		t.Cleanup(func() { _ = test.client.Close() })

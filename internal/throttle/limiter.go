@@ -3,7 +3,6 @@ package throttle
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -182,22 +181,9 @@ func (l *Limiter) Delay(ctx context.Context, p store.Postponement) (store.DelayV
 	return l.o.Redis.Queues.Delay(ctx, p, l.o.RoomMax)
 }
 
-// EnterRoom is [store.Queues.EnterRoom]. While Redis is unavailable nothing is counted.
-func (l *Limiter) EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error) {
-	if err := l.outage.mustAnswer(); err != nil {
-		return nil, err
-	}
-	return l.o.Redis.Queues.EnterRoom(ctx, stays, l.o.RoomMax)
-}
-
-// LeaveRoom ends stays, to make room for other events. While Redis is unavailable, stays end by themselves.
-func (l *Limiter) LeaveRoom(ctx context.Context, stays []store.Stay) error {
-	left := slices.Clone(stays)
-	for i := range left {
-		left[i].For = 0
-	}
-	_, err := l.EnterRoom(ctx, left)
-	return err
+// Room returns the bound of the events that wait.
+func (l *Limiter) Room() *Room {
+	return &Room{outage: l.outage, queues: l.o.Redis.Queues, most: l.o.RoomMax}
 }
 
 // Passed returns how many messages, at least, have left a stream undelivered since an instance last reported the consumer's position. A

@@ -70,13 +70,13 @@ func TestLeaveRoom(t *testing.T) {
 	stay := func(n int) store.Stay { return store.Stay{First: "a", Member: fmt.Sprint(n), Weight: 1, For: patience} }
 	enter := func(n int, want bool) {
 		t.Helper()
-		testkit.Equal(t, testkit.Must(limiter.EnterRoom(t.Context(), []store.Stay{stay(n)}))(t)[0], want, "event %d may stay", n)
+		testkit.Equal(t, testkit.Must(limiter.Room().EnterRoom(t.Context(), []store.Stay{stay(n)}))(t)[0], want, "event %d may stay", n)
 	}
 	enter(1, true)
 	enter(2, true)
 	enter(3, false)
 	stays := []store.Stay{stay(1)}
-	testkit.NoError(t, limiter.LeaveRoom(t.Context(), stays))
+	testkit.NoError(t, limiter.Room().LeaveRoom(t.Context(), stays))
 	testkit.Equal(t, stays[0].For, patience, "time of the caller's stay")
 	enter(3, true)
 }

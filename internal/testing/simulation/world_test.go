@@ -209,7 +209,7 @@ func (k *worker) run(ctx context.Context, streams *stream.Client) {
 	})
 	counted := counted{metrics.Events, metrics.Waiting, metrics.Losses, w.ledger, k.isGone.Load}
 	made := consume.New(consume.Options{
-		Streams: streams, Limits: consume.Limits{Known: limiter, Mutes: limiter.Mutes, Throttle: limiter, Room: limiter, Positions: limiter}, Pacer: pacer, Updates: pacer,
+		Streams: streams, Limits: consume.Limits{Known: limiter, Mutes: limiter.Mutes, Throttle: limiter, Room: limiter.Room(), Positions: limiter}, Pacer: pacer, Updates: pacer,
 		Sink: outlet, Finder: outlet, Deployment: prefix, Decoder: event.Decoder{Prefix: "notify", MaxBytes: 1 << 20}, Concurrency: 4,
 		SendTimeout: 2 * time.Second, Pace: 500 * time.Millisecond, Shutdown: 5 * time.Second, Logger: w.logger,
 		Delay: func(category string) time.Duration {

@@ -2,8 +2,12 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/lua"
 )
@@ -14,6 +18,19 @@ type Stay struct {
 	Member string        // names the event
 	Weight int           // how many of those it counts for
 	For    time.Duration // until it is due; 0 (in the store): it has left
+}
+
+// Units returns a stay for each event that the stay counts for. Redis has each of them as a member of its own: see slot_member in
+// lua/lib/prelude.lua.
+func (s Stay) Units() []Stay {
+	units := make([]Stay, s.Weight)
+	for u := range units {
+		units[u] = Stay{First: s.First, Member: s.Member, Weight: 1, For: s.For}
+		if u > 0 {
+			units[u].Member += fmt.Sprintf("\n%d", u+1)
+		}
+	}
+	return units
 }
 
 // EnterRoom reports for each event whether it may wait in the room, where at most `most` events of a first-level category wait. An
@@ -33,6 +50,54 @@ func (r *Queues) EnterRoom(ctx context.Context, stays []Stay, most int) (mayStay
 		arguments = append(arguments, room, stay.Member, stay.Weight, stay.For.Microseconds())
 	}
 	return flags(r.d.runner.RunNumbers(ctx, "entering the room", lua.Room, keys, arguments, len(stays)))
+}
+
+// staysAtOnce is how many stays one call reads.
+const staysAtOnce = 1000
+
+// Stays returns when the stays of a first level end that have not ended. Each counts for one event (see [Stay.Units]) and has no For. A stay that
+// begins or changes meanwhile may be missing.
+func (r *Queues) Stays(ctx context.Context, first string) (map[Stay]time.Time, error) {
+	key, ends := r.d.keys.room(first), make(map[Stay]time.Time)
+	next := int64(-1) // rank of the next stay
+	for {
+		var read []redis.Z
+		err := r.d.runner.Read(ctx, "reading the stays in the room", func(ctx context.Context, client redis.Cmdable) error {
+			if next < 0 {
+				now, err := client.Time(ctx).Result()
+				if err != nil {
+					return err
+				}
+				if next, err = client.ZCount(ctx, key, "-inf", fmt.Sprint(now.UnixMicro())).Result(); err != nil {
+					return err
+				}
+			}
+			var err error
+			read, err = client.ZRangeWithScores(ctx, key, next, next+staysAtOnce-1).Result()
+			return err
+		})
+		if err != nil || len(read) == 0 {
+			return ends, err
+		}
+		for _, z := range read {
+			member, _ := z.Member.(string)
+			ends[Stay{First: first, Member: member, Weight: 1}] = time.UnixMicro(int64(z.Score))
+		}
+		next += int64(len(read))
+	}
+}
+
+// ClaimRecount returns true for one instance of the deployment in each period.
+func (r *Queues) ClaimRecount(ctx context.Context, period time.Duration) (claimed bool, err error) {
+	err = r.d.runner.Read(ctx, "claiming the recount of the room", func(ctx context.Context, client redis.Cmdable) error {
+		err := client.SetArgs(ctx, r.d.keys.key("recount"), 1, redis.SetArgs{Mode: "NX", TTL: period}).Err()
+		claimed = err == nil
+		if errors.Is(err, redis.Nil) { // another instance has claimed it
+			return nil
+		}
+		return err
+	})
+	return claimed, err
 }
 
 // positionKept is how long a consumer's position is remembered after its last report.

@@ -121,7 +121,7 @@ var ofConsume = []mutant{
 		name: "folds-without-a-share",
 		bug:  "Events that wait to be folded take the place of resolved events in the room.",
 		file: "internal/consume/stays.go",
-		old:  `stay.First = first + " folds"`,
+		old:  `stay.First = first + shareOfFolds`,
 		new:  `stay.First = first`,
 		test: "./internal/consume -run ^TestAwaitingHasItsShare$",
 	},

@@ -11,6 +11,22 @@ var ofDelayed = []mutant{
 		test: "./tests -run ^TestPlannedAnew$",
 	},
 	{
+		name: "lost-events-keep-their-places",
+		bug:  "The room refuses events in place of events that it has lost.",
+		file: "internal/consume/recount.go",
+		old:  `			r.add(first)`,
+		new:  `			_ = first`,
+		test: "./internal/consume -run ^TestRecount$",
+	},
+	{
+		name: "events-on-their-way-lose-their-places",
+		bug:  "A recount ends the stay of an event that is on its way to the room.",
+		file: "internal/consume/recount.go",
+		old:  `return !missing[stay].Equal(end)`,
+		new:  `return missing[stay].IsZero()`,
+		test: "./internal/consume -run ^TestRecount$",
+	},
+	{
 		name: "dropped-by-an-operator-keeps-its-place",
 		bug:  "An event that an operator drops stays in the queue of its limit.",
 		file: "internal/consume/way.go",

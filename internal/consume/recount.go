@@ -1,0 +1,186 @@
+package consume
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/await"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/delayed"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/streamscan"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+)
+
+// recounter ends the stays of events that the room does not have. It is the [Room] of what moves events there.
+//
+// A stay outlives its event if the worker that ends the event dies or loses Redis before it ends the stay, or if the room loses the event: an
+// operator purges the stream, or power fails. Such a stay takes the place of another event. If its event waited for a slot, later events wait
+// behind it.
+//
+// The recounter compares the stays of a first level with the messages of the room if events of this first level wait for slots or were
+// refused. One worker of the deployment does so at a time. An event has its stay before the room has the event, so a stay ends only if its event is
+// missing in two looks.
+type recounter struct {
+	Room
+	streams *stream.Client
+	decoder event.Decoder
+	replans *replanner
+	logger  *slog.Logger
+	failing *oplog.Condition
+	between time.Duration // the two looks
+
+	mu     sync.Mutex
+	firsts map[string]bool // the first levels to recount
+}
+
+const (
+	// recountEvery is how often a worker recounts, unless another worker has recounted within recountedFor.
+	recountEvery = 10 * time.Minute
+	recountedFor = recountEvery / 2
+
+	// lookAgainAfter is longer than an event is on its way to the room while NATS works.
+	lookAgainAfter = time.Minute
+
+	// mostRecounted bounds the first levels of a recount.
+	mostRecounted = 1000
+)
+
+// newRecounter returns a recounter that counts when it runs.
+func newRecounter(o Options, replans *replanner) *recounter {
+	return &recounter{
+		Room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, replans: replans, logger: o.Logger, between: lookAgainAfter,
+		failing: oplog.NewCondition(o.Logger, "cannot recount the events that wait", "recounting the events that wait again"),
+		firsts:  make(map[string]bool),
+	}
+}
+
+// EnterRoom implements [Room].
+func (r *recounter) EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error) {
+	mayStay, err = r.Room.EnterRoom(ctx, stays)
+	for i, stay := range stays {
+		if err == nil && !mayStay[i] {
+			first, _, _ := strings.Cut(stay.First, " ") // without the name of a share
+			r.add(first)
+		}
+	}
+	return mayStay, err
+}
+
+// add adds a first level to the next recount.
+func (r *recounter) add(first string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.firsts) < mostRecounted {
+		r.firsts[first] = true
+	}
+}
+
+// run recounts every now and then until the context ends.
+func (r *recounter) run(ctx context.Context) {
+	for await.For(ctx, jitter(recountEvery)) {
+		if err := r.recount(ctx); ctx.Err() == nil {
+			r.failing.Note(err)
+		}
+	}
+}
+
+// recount ends the stays of events that the room has lost, unless another worker does. Events that waited behind them are planned anew.
+func (r *recounter) recount(ctx context.Context) error {
+	r.mu.Lock()
+	isIdle := len(r.firsts) == 0
+	r.mu.Unlock()
+	if isIdle {
+		return nil
+	}
+	claimed, err := r.ClaimRecount(ctx, recountedFor)
+	if err != nil || !claimed {
+		return err
+	}
+	r.mu.Lock()
+	firsts := r.firsts
+	r.firsts = make(map[string]bool)
+	r.mu.Unlock()
+
+	missing, err := r.missing(ctx, firsts)
+	if err != nil || len(missing) == 0 || !await.For(ctx, r.between) {
+		return err
+	}
+	again, err := r.missing(ctx, firsts)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(again, func(stay store.Stay, end time.Time) bool { return !missing[stay].Equal(end) })
+	lost, behind := slices.Collect(maps.Keys(again)), make(map[string]bool)
+	for batch := range slices.Chunk(lost, store.MaxBatch) {
+		if err := r.LeaveRoom(ctx, batch); err != nil {
+			return err
+		}
+	}
+	for _, stay := range lost {
+		behind[stay.First] = true
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	r.logger.Warn("waiting events were counted that the room does not have", "places", len(lost))
+	return r.replans.advance(ctx, func(e delayed.Event) bool { return behind[event.FirstLevel(e.Category)] })
+}
+
+// missing returns the stays of first levels whose events the room does not have, and their ends.
+func (r *recounter) missing(ctx context.Context, firsts map[string]bool) (map[store.Stay]time.Time, error) {
+	stays := make(map[store.Stay]time.Time)
+	for first := range firsts {
+		for _, share := range sharesOf(first) {
+			found, err := r.Stays(ctx, share)
+			if err != nil {
+				return nil, err
+			}
+			maps.Copy(stays, found)
+		}
+	}
+	if len(stays) == 0 {
+		return nil, nil
+	}
+	name := r.streams.Names.RoomStream
+	present, err := streamscan.Read(ctx, r.streams.JetStream, name, func(m *jetstream.RawStreamMsg) (store.Stay, bool) {
+		return r.stayOf(m, firsts)
+	}, func(int64, int64) {})
+	if err != nil {
+		return nil, fmt.Errorf("counting the events that wait: %w", err)
+	}
+	for _, stay := range present {
+		for _, unit := range stay.Units() {
+			delete(stays, unit)
+		}
+	}
+	return stays, nil
+}
+
+// stayOf returns the stay of a message in the room. It returns false for a message of another first level, and for a message that no
+// worker wrote.
+func (r *recounter) stayOf(m *jetstream.RawStreamMsg, firsts map[string]bool) (stay store.Stay, isFound bool) {
+	first := r.streams.Names.Room().First(m.Subject)
+	entry, err := room.Read(m.Header, m.Time)
+	if !firsts[first] || err != nil {
+		return store.Stay{}, false
+	}
+	headers := event.Headers(m.Header)
+	size := messagesize.OfHeader(headers) + len(m.Data)
+	if entry.Reason != room.Slot {
+		return stayOf(first, entry, size, 0), true
+	}
+	decoded, _ := r.decoder.Decode(entry.Published(headers, m.Data)) // even a faulty event has its ID
+	return slotStay(decoded.Identity(), decoded.Category, entry, size, 0), true
+}

@@ -1,0 +1,99 @@
+package consume
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
+)
+
+// recountKit has a room with an event for each kind of stay, and a worker that does not run.
+type recountKit struct {
+	*fixture
+	*recounter
+	stays []store.Stay // of the events in the room, one for each place
+}
+
+func newRecountKit(t *testing.T) *recountKit {
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	f.room.claim = true
+	k := &recountKit{fixture: f, recounter: f.newWorker(mayDelay).watcher.recounts}
+	k.between = time.Millisecond
+	names := testNames.Room()
+	slot, _ := names.Schedule(room.Slot, "payments", "a slot")
+	const size = weightBytes + 1 // two places
+	for subject, entry := range map[string]room.Entry{
+		slot: {Reason: room.Slot, ID: "a slot"},
+		names.Channel("0123456789abcdef", "payments"): {Reason: room.Channel, ID: "a channel"},
+		names.Queue(room.Part, "payments"):            {Reason: room.Part, ID: "a part", Part: "2"},
+		string(names) + ".due.body.payments.x":        {Reason: room.Body, ID: "a body"},
+		string(names) + ".due.update.payments.x":      {Reason: room.Update, ID: "an update", Receipt: "C1 1.2"},
+		string(names) + ".due.pair.payments.x":        {Reason: room.Pair, ID: "a fold", Fires: true},
+		string(names) + ".due.steady.payments.x":      {Reason: room.Steady, ID: "a report", Steady: 1},
+	} {
+		entry = from(entry, uint64(len(k.stays))+1)
+		message := entry.Message(subject, nil, []byte(strings.Repeat(" ", size)))
+		stay := stayOf("payments", entry, size, time.Hour)
+		if entry.Reason == room.Slot {
+			room.ScheduleAt(message, string(names)+".due.slot.payments.x", time.Now().Add(time.Hour))
+			stay = slotStay("payments a slot", "payments", entry, size, time.Hour)
+		}
+		testkit.Must(k.js.PublishMsg(t.Context(), message))(t)
+		k.stays = append(k.stays, stay.Units()...)
+	}
+	testkit.Must(k.EnterRoom(t.Context(), k.stays))(t)
+	return k
+}
+
+// from returns an entry of an event from a message of a producer.
+func from(entry room.Entry, sequence uint64) room.Entry {
+	at := time.UnixMilli(1_700_000_000_000)
+	entry.Subject, entry.Since = "notify.payments", at
+	entry.Origin = room.Origin{Stream: "EVENTS", Sequence: sequence, Stored: at}
+	return entry
+}
+
+// want recounts, and checks that the stays of the events in the room are left, and so many others.
+func (k *recountKit) want(others int, what string) {
+	k.Helper()
+	testkit.NoError(k, k.recount(k.Context()))
+	left := make(map[store.Stay]bool)
+	for _, stay := range k.room.inRoom() {
+		left[stay] = true
+	}
+	for _, stay := range k.stays {
+		testkit.Equal(k, left[stay], true, "%s: whether the stay of %q is left", what, stay.Member)
+	}
+	testkit.Equal(k, len(left)-len(k.stays), others, "%s: stays without an event", what)
+}
+
+func TestRecount(t *testing.T) {
+	t.Parallel()
+	k := newRecountKit(t)
+	forging := from(room.Entry{Reason: room.Part, ID: "forged"}, 1000)
+	forged := forging.Message(testNames.Room().Queue(room.Part, "payments"), nil, nil)
+	forged.Header.Del(trusted.Header)
+	testkit.Must(k.js.PublishMsg(t.Context(), forged))(t)
+	lost := []store.Stay{stayOf("payments", forging, 0, time.Hour)}
+	for _, share := range []string{"payments", "payments bodies", "payments folds", "payments updates", "search"} {
+		lost = append(lost, store.Stay{First: share, Member: "lost", Weight: 1, For: time.Hour})
+	}
+	lost = append(lost, store.Stay{First: "payments", Member: "on its way", Weight: 1, For: time.Hour})
+	testkit.Must(k.EnterRoom(t.Context(), lost))(t)
+	k.room.moving = "on its way"
+
+	k.want(7, "while no event is refused")
+	k.room.enter = func(store.Stay) bool { return false }
+	testkit.Must(k.EnterRoom(t.Context(), []store.Stay{{First: "payments updates", Member: "refused", Weight: 1, For: time.Hour}}))(t)
+	k.room.claim = false
+	k.want(7, "while another worker recounts")
+	k.room.claim = true
+	k.want(2, "after a refusal")
+	k.eventually("the event that waited behind a lost event is due", func() bool { return len(k.waiting(room.Slot)) == 0 })
+	k.log.WantCount(t, 1, "waiting events were counted that the room does not have")
+}
