@@ -2,8 +2,13 @@ package consume
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/await"
@@ -11,30 +16,58 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
 )
 
-// keepRemoving calls removeReappeared at once and after each reconnect, until the context ends. A server may bring back many thousands of
-// messages, so keepRemoving has a goroutine of its own. After a reconnect it waits until pulling has resumed.
+// keepRemoving removes reappeared messages at the start and after each reconnect, until the context ends. A server may bring back many thousands
+// of messages, so keepRemoving has a goroutine of its own. After a reconnect it waits until pulling has resumed.
 func (w *watcher) keepRemoving(ctx context.Context) {
 	for {
 		present := w.streams.Connection.UntilReconnect()
-		_ = w.streams.Connection.Request(ctx, func(ctx context.Context) error { w.removeReappeared(ctx); return nil })
+		for before := make(map[string]uint64); present.Err() == nil; {
+			isDone := false
+			err := w.streams.Connection.Request(ctx, func(ctx context.Context) (err error) {
+				isDone, err = w.removeReappeared(ctx, before)
+				return err
+			})
+			if ctx.Err() == nil && !errors.Is(err, nats.ErrDisconnected) {
+				w.removing.Note(err)
+			}
+			if isDone {
+				break
+			}
+			if !await.For(ctx, removeEvery) {
+				return
+			}
+		}
 		if !await.Ready(ctx, present.Done()) || !await.For(ctx, watchEvery) {
 			return
 		}
 	}
 }
 
+// removeEvery is the time between two looks for reappeared messages.
+const removeEvery = 5 * time.Second
+
 // removeReappeared removes acknowledged messages that have reappeared in a stream. A server that was killed may bring them back (seen with
 // nats-server 2.15), because it deletes the record of a deletion too early. It redelivers none of them. Until they expired, they would take
 // up space and could keep resolved events waiting.
-func (w *watcher) removeReappeared(ctx context.Context) {
+//
+// Above the acknowledgement floor of its consumer a reappeared message looks like a message that a worker has. So removeReappeared is repeated
+// until each consumer has passed what it had delivered at first. It notes that position in before, and 0 for a consumer that is done.
+func (w *watcher) removeReappeared(ctx context.Context, before map[string]uint64) (isDone bool, err error) {
 	at, subjects := w.streams.Layout(), w.streams.Names.Room()
-	w.removeAcknowledged(ctx, at.Stream, at.Consumer, w.streams.Names.Subjects())
-	w.removeAcknowledged(ctx, at.Room.Stream, at.Room.Consumer, subjects.Ready())
+	errs := []error{
+		w.removeAcknowledged(ctx, at.Stream, at.Consumer, w.streams.Names.Subjects(), before),
+		w.removeAcknowledged(ctx, at.Room.Stream, at.Room.Consumer, subjects.Ready(), before),
+	}
 	w.queues.each(ctx, func(queue source) {
-		if consumer, err := at.Room.Channel(ctx, queue.token()); err == nil {
-			w.removeAcknowledged(ctx, at.Room.Stream, consumer, []string{subjects.ChannelFilter(queue.token())})
+		consumer, err := at.Room.Channel(ctx, queue.token())
+		if err == nil {
+			err = w.removeAcknowledged(ctx, at.Room.Stream, consumer, []string{subjects.ChannelFilter(queue.token())}, before)
 		}
+		errs = append(errs, err)
 	})
+	isOpen := slices.ContainsFunc(slices.Collect(maps.Values(before)), func(position uint64) bool { return position > 0 })
+	err = errors.Join(errs...)
+	return err == nil && !isOpen, err
 }
 
 // isOfReconnect reports whether a time of the server's clock is after the latest reconnect.
@@ -43,11 +76,19 @@ func (w *watcher) isOfReconnect(t time.Time) bool {
 	return !reconnect.IsZero() && t.After(w.streams.Clock.At(reconnect))
 }
 
-// removeAcknowledged removes the messages on a consumer's subjects up to the consumer's acknowledgement floor.
-func (w *watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream, consumer jetstream.Consumer, subjects []string) {
+// removeAcknowledged is removeReappeared for one consumer and its subjects. It removes messages up to the consumer's acknowledgement floor.
+func (w *watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream, consumer jetstream.Consumer, subjects []string, before map[string]uint64) error {
+	name := consumer.CachedInfo().Stream + " " + consumer.CachedInfo().Name
+	position, known := before[name]
+	if known && position == 0 {
+		return nil
+	}
 	info, err := w.streams.Info(ctx, consumer)
 	if err != nil {
-		return // the connection is lost again
+		return fmt.Errorf("asking for consumer %s: %w", name, err)
+	}
+	if !known {
+		position = info.Delivered.Stream
 	}
 	removed := 0
 	for _, subject := range subjects {
@@ -65,11 +106,15 @@ func (w *watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream,
 			break
 		}
 	}
-	attributes := []any{"stream", info.Stream, "consumer", info.Name, "removed", removed}
-	switch {
-	case err != nil && ctx.Err() == nil:
-		w.logger.Warn("cannot remove acknowledged messages that reappeared in the stream", append(attributes, "error", err)...)
-	case removed > 0:
-		w.logger.Info("removed acknowledged messages that reappeared in the stream", attributes...)
+	if removed > 0 {
+		w.logger.Info("removed acknowledged messages that reappeared in the stream", "stream", info.Stream, "consumer", info.Name, "removed", removed)
 	}
+	if err != nil {
+		return fmt.Errorf("removing acknowledged messages of consumer %s: %w", name, err)
+	}
+	if info.NumAckPending == 0 || info.AckFloor.Stream >= position {
+		position = 0
+	}
+	before[name] = position
+	return nil
 }

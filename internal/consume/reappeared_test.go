@@ -76,8 +76,40 @@ func TestUnacknowledgedMessagesStay(t *testing.T) {
 	testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t)
 	testkit.NoError(t, testkit.Must(found.Consumer.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))
 	w := f.newWorker(nil)
-	w.watcher.removeReappeared(t.Context())
+	isDone, err := w.watcher.removeReappeared(t.Context(), make(map[string]uint64))
+	testkit.NoError(t, err)
+	testkit.Equal(t, isDone, false, "done, while a worker has a message")
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, uint64(2), "messages in the stream")
+}
+
+// TestReappearedAboveTheFloor has a message reappear between one that a worker has and one that is acknowledged. It is removed once the first is
+// acknowledged.
+func TestReappearedAboveTheFloor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	wide := testNames.ConsumerConfig(usualAckWait, testNames.Subjects())
+	testkit.NoError(t, f.js.DeleteConsumer(t.Context(), testNames.Stream, wide.Durable))
+	narrow := wide
+	narrow.FilterSubject, narrow.FilterSubjects = "notify.settled", nil
+	consumer := testkit.Must(f.js.CreateConsumer(t.Context(), testNames.Stream, narrow))(t)
+	for _, subject := range []string{"notify.settled", "notify.payments", "notify.settled"} {
+		f.publish(subject, `{}`)
+	}
+	held := testkit.Must(consumer.Next(jetstream.FetchMaxWait(patience)))(t)
+	testkit.NoError(t, testkit.Must(consumer.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))
+	testkit.Must(f.js.UpdateConsumer(t.Context(), testNames.Stream, wide))(t)
+
+	w, before := f.newWorker(nil), make(map[string]uint64)
+	for _, left := range []uint64{2, 0} {
+		isDone, err := w.watcher.removeReappeared(t.Context(), before)
+		testkit.NoError(t, err)
+		testkit.Equal(t, isDone, left == 0, "done with %d messages left", left)
+		testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, left, "messages in the stream")
+		if !isDone {
+			testkit.NoError(t, held.DoubleAck(t.Context()))
+		}
+	}
 }
 
 // TestMessagesOfAReconnect distinguishes messages that were stored after a reconnect, which have not reappeared, from earlier messages.

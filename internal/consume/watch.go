@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
@@ -39,10 +40,19 @@ type watcher struct {
 	health    *health
 	sink      Sink
 	queues    *channelQueues
-	examined  examined        // only watch uses it, and the sweeps
-	sweeps    []*stream.Sweep // of the streams besides the room
+	examined  examined         // only watch uses it, and the sweeps
+	sweeps    []*stream.Sweep  // of the streams besides the room
+	removing  *oplog.Condition // of reappeared messages
 	recounts  *recounter
 	logger    *slog.Logger
+}
+
+func newWatcher(o Options, health *health, queues *channelQueues, recounts *recounter) *watcher {
+	return &watcher{
+		streams: o.Streams, positions: o.Limits.Positions, metrics: o.Metrics.Streams, health: health, sink: o.Sink,
+		queues: queues, sweeps: newSweeps(o), recounts: recounts, logger: o.Logger,
+		removing: oplog.NewCondition(o.Logger, "cannot remove acknowledged messages that reappeared", "removing messages that reappeared again"),
+	}
 }
 
 // watch checks the consumers until the context ends. It learns the server's time, the number of unacknowledged messages, the number of

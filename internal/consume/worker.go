@@ -145,10 +145,7 @@ func New(o Options) *Worker {
 				reporter: reporter, doubts: newDoubts(o), mutes: muteCheck{o.Limits.Mutes}, updater: updater,
 			},
 		},
-		watcher: &watcher{
-			streams: o.Streams, positions: o.Limits.Positions, metrics: o.Metrics.Streams, health: health, sink: o.Sink,
-			queues: queues, sweeps: newSweeps(o), recounts: recounts, logger: o.Logger,
-		},
+		watcher: newWatcher(o, health, queues, recounts),
 	}
 }
 

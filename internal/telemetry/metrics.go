@@ -191,6 +191,9 @@ func (m *Decisions) LimitUsed(level string, used int64) {
 	m.limitUsed.WithLabelValues(m.levels.label(level)).Set(float64(used))
 }
 
+// LimitsUnread removes the numbers of used slots until they are set again.
+func (m *Decisions) LimitsUnread() { m.limitUsed.Reset() }
+
 // LimitSize sets how many slots a level's limit has.
 func (m *Decisions) LimitSize(level string, size int64) {
 	m.limitSize.WithLabelValues(m.levels.label(level)).Set(float64(size))

@@ -25,6 +25,7 @@ type fakeMetrics struct {
 	refunded  atomic.Int64
 
 	used, size testkit.Counts // by level
+	unread     atomic.Int64
 
 	mu       sync.Mutex
 	degraded []bool // each change
@@ -62,6 +63,8 @@ func (m *fakeMetrics) Levels(inForce, shadow []string) {
 }
 
 func (m *fakeMetrics) LimitUsed(level string, used int64) { m.used.Set(level, int(used)) }
+
+func (m *fakeMetrics) LimitsUnread() { m.unread.Add(1) }
 
 func (m *fakeMetrics) LimitSize(level string, size int64) { m.size.Set(level, int(size)) }
 

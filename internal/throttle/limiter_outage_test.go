@@ -119,6 +119,9 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	}
 	limiter.recovery.replay.mu.Unlock()
 
+	if limiter.metrics.unread.Load() == 0 {
+		t.Error("without Redis: the numbers of used slots are old")
+	}
 	decided := time.Now()
 	limiter.regain()
 	limiter.logs.Want(t, "redis is unavailable", "redis stays unavailable, the failure policy acts", "redis answers")

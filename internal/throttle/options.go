@@ -110,7 +110,7 @@ func (l *Limiter) Run(ctx context.Context) {
 	keeping.Go(func() { l.staleness.keepUp(ctx) })
 	keeping.Go(func() { repeat(ctx, fullLimitsEvery, l.full.tell) })
 	_ = l.usage.refresh(ctx) // the next tick tries again
-	l.recovery.run(ctx, usageEvery, l.usage.refresh)
+	l.recovery.run(ctx, usageEvery, l.usage)
 }
 
 // repeat calls do at each tick until the context ends.

@@ -54,13 +54,14 @@ func (r *recovery) reach(ctx context.Context, compare func(context.Context) erro
 	r.outage.reached(err)
 }
 
-// run probes Redis until the context ends. While Redis answers, each tick sends what single calls failed to send. Then check makes a call,
-// so that an idle worker notices that Redis is unavailable.
-func (r *recovery) run(ctx context.Context, every time.Duration, check func(context.Context) error) {
+// run probes Redis until the context ends. While Redis answers, each tick sends what single calls failed to send. Then it reads the usage, so an
+// idle worker notices that Redis is unavailable.
+func (r *recovery) run(ctx context.Context, every time.Duration, usage *Usage) {
 	ticks := time.Tick(every)
 	for ctx.Err() == nil {
 		state, changed := r.outage.watch()
 		if state != answering {
+			usage.unread()
 			r.probe(ctx)
 			continue
 		}
@@ -72,7 +73,7 @@ func (r *recovery) run(ctx context.Context, every time.Duration, check func(cont
 				r.outage.lost(err)
 				continue
 			}
-			if err := check(ctx); errors.Is(err, script.ErrUnavailable) && ctx.Err() == nil {
+			if err := usage.refresh(ctx); errors.Is(err, script.ErrUnavailable) && ctx.Err() == nil {
 				r.outage.lost(err)
 			}
 		}

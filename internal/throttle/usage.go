@@ -32,6 +32,7 @@ type UsageMetrics interface {
 	Levels(inForce, shadow []string) // the rules that can deny have changed
 	LimitUsed(level string, used int64)
 	LimitSize(level string, size int64)
+	LimitsUnread() // no use can be read: old numbers would look like fresh ones
 }
 
 // Usage answers how full the limits are, and whether the failure policy counts instead of Redis. It also updates notifier_limit_used and
@@ -125,6 +126,9 @@ func (u *Usage) refresh(ctx context.Context) error {
 	u.forgetIdle(tree, categories, byPath)
 	return nil
 }
+
+// unread reports that no use can be read.
+func (u *Usage) unread() { u.metrics.LimitsUnread() }
 
 // recall tracks the categories whose slots were taken before this instance started, once.
 func (u *Usage) recall(ctx context.Context) error {

@@ -194,7 +194,8 @@ func (v *verdict) checkFolds() {
 }
 
 // checkFlaps wants one report for each key, which flapped, and never two within the time after which a key is steady. A fault may delay the
-// decision about a change until the next change is decided, and then the key does not flap.
+// decision about a change until the next change is decided, and then the key does not flap. Nor may a key flap whose last changes were published at
+// once, when the publisher ended.
 func (v *verdict) checkFlaps() {
 	reports := make(map[string]int)
 	for _, report := range v.reports {
@@ -206,7 +207,8 @@ func (v *verdict) checkFlaps() {
 	byKey := v.alertsOf(swingsCategory)
 	for key, events := range byKey {
 		first, last := events[0].Began, events[len(events)-1].Stored
-		hindered := v.disturbed(first, last.Add(2*flapWindow), onRedis) || !v.calm(first, last.Add(time.Second)) || len(events) < changesOfSwing
+		hindered := v.disturbed(first, last.Add(2*flapWindow), onRedis) || !v.calm(first, last.Add(time.Second)) || len(events) < changesOfSwing ||
+			last.Sub(first) < (changesOfSwing-1)*time.Second
 		switch {
 		case last.Sub(first) > flapWindow || hindered && reports[key] <= 1:
 			uncertain++
