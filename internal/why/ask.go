@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -307,11 +308,14 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 	if a.query.Matches(&single) {
 		return single, true
 	}
-	// The other fields of the entry describe the first event.
+	// The other fields of the entry describe the first event. The last event may have another reason, another mute and another operator.
 	last := journal.Entry{
 		ID: entry.LastID, Stream: entry.Stream, Sequence: entry.LastSequence, Stored: entry.LastStored, Category: entry.Category,
-		Result: entry.Result, Reason: entry.Reason, Level: entry.Level, Path: entry.Path, Limit: entry.Limit, Size: entry.Size,
-		Decided: entry.Decided, Channel: entry.Channel, Round: entry.LastRound, Instance: entry.Instance, By: entry.By,
+		Result: entry.Result, Level: entry.Level, Path: entry.Path, Limit: entry.Limit, Size: entry.Size,
+		Decided: entry.Decided, Channel: entry.Channel, Round: entry.LastRound, Instance: entry.Instance,
+	}
+	if last.Level == limits.LevelMute {
+		last.Path = ""
 	}
 	return last, last.ID != "" && a.question.Title == "" && a.query.Matches(&last)
 }

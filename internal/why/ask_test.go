@@ -94,6 +94,13 @@ func refund(result journal.Result, change func(*journal.Entry)) journal.Entry {
 	return e
 }
 
+// asLast is an entry about twelve events, of which evt-4711 is the last. All details are of the first.
+func asLast(result journal.Result, change func(*journal.Entry)) journal.Entry {
+	e := refund(result, change)
+	e.ID, e.Sequence, e.Count, e.LastID, e.LastSequence, e.LastStored = "another", 4700, 12, e.ID, e.Sequence, e.Stored
+	return e
+}
+
 func denied(e *journal.Entry) {
 	e.Level, e.Limit, e.Used, e.Size, e.Next, e.Round = "category", "10/30m", 10, 10, at("09:31:40"), 3
 }
@@ -259,6 +266,31 @@ var sentences = []struct {
 		denied(e)
 		e.ID, e.Count, e.LastID, e.LastSequence, e.Channel = "another", 12, "evt-4711", 4800, ""
 	})}}, []string{"dropped at 09:14:02.119 by category 10/30m: it was full"}},
+	{"the last of those folded", known{entries: []journal.Entry{asLast(journal.Folded, func(e *journal.Entry) {
+		e.Number, e.Message, e.Flapping = 37, at("09:02:00"), true
+	})}}, []string{"folded at 09:14:02.119 into a message of its key"}},
+	{"the last of those muted", known{entries: []journal.Entry{
+		digest, ofMute(told("09:40:00", 2, "worker-1 3 3")),
+		asLast(journal.Dropped, func(e *journal.Entry) {
+			e.Level, e.Path, e.Reason, e.Mute, e.LastRound = "mute", "payments", "ann: upgrade", "5:6", 3
+		}),
+	}}, []string{"dropped at 09:14:02.119 by a mute", "#payments was told in the digest of 09:40:00 (2 suppressed)"}},
+	{"the last of the dead letters", known{entries: []journal.Entry{asLast(journal.Dead, func(e *journal.Entry) { e.Reason = "bad_json" })}},
+		[]string{"stored as a dead letter at 09:14:02.119"}},
+	{"the last of those released", known{entries: []journal.Entry{asLast(journal.Sent, func(e *journal.Entry) { e.By = "ann" })}},
+		[]string{"sent at 09:14:02.119 to #payments"}},
+	{"the last of the failed posts", known{entries: []journal.Entry{
+		asLast(journal.Failed, func(e *journal.Entry) { e.Reason = "transient" }),
+		asLast(journal.Waiting, func(e *journal.Entry) { e.Reason = "channel" }),
+		refund(journal.Sent, func(e *journal.Entry) { e.Decided = at("09:15:00") }),
+	}}, []string{"could not be posted at 09:14:02.119; it is tried again", "began to wait at 09:14:02.119", "sent at 09:15:00.000 to #payments"}},
+	{"folded, and not shown yet", known{
+		entries: []journal.Entry{refund(journal.Folded, func(e *journal.Entry) { e.Number, e.Message = 37, at("09:02:00") })},
+		pending: []Pending{inRoom("update")},
+	}, []string{
+		"folded at 09:14:02.119 into the message of 09:02 as number 37",
+		"an update of a message of its key is in the room now and waits for its turn among the updates",
+	}},
 	{"of yesterday", known{entries: []journal.Entry{refund(journal.Sent, func(e *journal.Entry) { e.Decided = e.Decided.AddDate(0, 0, -1) })}},
 		[]string{"sent at 2026-11-21 09:14:02.119 to #payments"}},
 	{"still waiting", known{

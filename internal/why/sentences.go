@@ -53,18 +53,21 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 	case journal.Duplicate:
 		return "duplicate", ": another message with its ID was admitted before"
 	case journal.Dead:
-		return "stored as a dead letter", ": " + reasonOf(e.Reason, e.Code)
+		return "stored as a dead letter", after(": ", reasonOf(e.Reason, e.Code))
 	case journal.Expired:
 		return "expired", ": it had become older than " + w.expiry(e.Category)
 	case journal.Folded:
+		if e.Message.IsZero() {
+			return "folded", " into a message of its key"
+		}
 		return "folded", fmt.Sprintf(" into the message of %s as number %d%s", timeOfDay(e.Message, w.now, "15:04"), e.Number, ofFlapping(e.Flapping))
 	case journal.Waiting:
-		if how = " for " + waitsFor(e.Reason); e.Level != "" {
+		if how = after(" for ", waitsFor(e.Reason)); e.Level != "" {
 			how += ", denied by " + limitOf(e)
 		}
 		return "began to wait", how + released(e.By)
 	case journal.Failed:
-		return "could not be posted", ": " + reasonOf(e.Reason, e.Code) + "; it is tried again"
+		return "could not be posted", after(": ", reasonOf(e.Reason, e.Code)) + "; it is tried again"
 	case journal.Split:
 		return "its body held several alerts, and was split", " into one event for each"
 	case journal.Steady:
@@ -72,6 +75,14 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 	case journal.Told, journal.Lost:
 	}
 	return string(e.Result), ""
+}
+
+// after returns a text behind the words that lead to it; "" without a text.
+func after(words, text string) string {
+	if text == "" {
+		return ""
+	}
+	return words + text
 }
 
 // ofFlapping says that an event was folded because its key was flapping.
@@ -109,6 +120,9 @@ func (w words) sayDenial(e journal.Entry) string {
 	case store.LevelUnpaired:
 		return "unpaired: it resolves what nobody was told of"
 	case limits.LevelMute:
+		if e.Path == "" {
+			return "a mute"
+		}
 		text := "mute of " + e.Path
 		if !e.Next.IsZero() {
 			text += " until " + w.second(e.Next)
@@ -153,7 +167,7 @@ func waitsFor(reason string) string {
 	case "channel":
 		return "its channel"
 	case "update":
-		return "the budget of updates"
+		return "its turn among the updates"
 	case "steady":
 		return "no change of its key"
 	case "part", "replay", room.Due:
@@ -185,7 +199,7 @@ func (w words) placeOfPending(p Pending) (where, since, until string) {
 	}
 	where = "is in the room now and waits for " + waitsFor(p.Reason) + ordered(p.Order)
 	if p.Reason == string(room.Update) {
-		where = "an update of a message that it resolves " + where
+		where = "an update of a message of its key " + where
 	}
 	if p.Reason == string(room.Steady) {
 		where = "the report about its key " + where
@@ -305,7 +319,11 @@ func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string 
 	}
 	var told []string
 	for _, digest := range a.session.digests {
-		if digest.Channel == dropped.Channel && digest.Mute == dropped.Mute && digest.Rounds.Hold(dropped.Instance, dropped.Round) {
+		ofMute := digest.Mute == dropped.Mute
+		if dropped.Level == limits.LevelMute && dropped.Mute == "" { // by any mute
+			ofMute = digest.Mute != ""
+		}
+		if digest.Channel == dropped.Channel && ofMute && digest.Rounds.Hold(dropped.Instance, dropped.Round) {
 			told = append(told, fmt.Sprintf("%s (%d suppressed)", a.words.second(digest.Decided), digest.Count))
 		}
 	}
