@@ -165,6 +165,8 @@ func TestRecurringMute(t *testing.T) {
 	testkit.Equal(t, len(d.posts("muted")), 0, "posts during the window")
 	workers.awaitSum(1, "notifier_dropped_total", "level", "mute")
 	testkit.Contains(t, "shown", d.notifier("mutes"), "backup", "vacuum", inForce, later)
+	next := time.Date(now.Year(), now.Month(), now.Day()+1, now.Hour(), 0, 0, 0, time.UTC)
+	testkit.Contains(t, "shown", d.notifier("mutes", "--json"), `"every":"`+inForce+`","next":"`+next.Format(time.RFC3339)+`"`)
 
 	// What an operator ends stays ended until the next window.
 	testkit.Contains(t, "shown", d.notifier("unmute", "db"), "db is still muted every", later)

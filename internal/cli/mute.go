@@ -284,7 +284,7 @@ type shownMute struct {
 	Every  string    `json:"every,omitempty"`   // its schedule
 	Since  time.Time `json:"since,omitzero"`    // of a mute in force
 	Until  time.Time `json:"until,omitzero"`    // of a mute in force
-	Next   time.Time `json:"next,omitzero"`     // of a schedule: when its next window begins, or its present one began
+	Next   time.Time `json:"next,omitzero"`     // of a schedule: when its next window begins
 	Fault  string    `json:"ignored,omitempty"` // why workers ignore it
 }
 
@@ -338,7 +338,11 @@ func newShownMute(c overrides.Change) shownMute {
 		shown.Fault = plain.Line(err.Error())
 		return shown
 	}
-	shown.Next, _ = weekly.Next(time.Now())
-	shown.Next = shown.Next.UTC()
+	now := time.Now()
+	begin, end := weekly.Next(now)
+	if !begin.After(now) { // the present window is a mute of its own, unless somebody has ended it
+		begin, _ = weekly.Next(end)
+	}
+	shown.Next = begin.UTC()
 	return shown
 }
