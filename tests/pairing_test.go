@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -188,6 +189,38 @@ func TestResolvedWaitsForEarlier(t *testing.T) {
 				d.wantResolved("earlier", "later")
 			}
 		})
+	}
+}
+
+// TestDurationOfLateMessages resolves an event while Slack pauses the posts and the updates. The events have no time, so both messages show the
+// time between them in JetStream, however late Slack takes the messages.
+func TestDurationOfLateMessages(t *testing.T) {
+	t.Parallel()
+	const pause = 5 * time.Second
+	d := newDeployment(t)
+	workers := d.startFleet(2, unlimited()...)
+	untimed := func(id, status string) string {
+		return fmt.Sprintf(`{"id":%q,"title":"disk is full","status":%q,"key":"a"}`, id, status)
+	}
+	began := time.Now()
+	d.publishUntil(workers, "sent", "notify.disks", untimed("fired", "firing"))
+	var paused sync.Map // by methods
+	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+		if _, isPaused := paused.LoadOrStore(post.Method, true); isPaused {
+			return slacktest.OK()
+		}
+		return slacktest.RateLimited(pause)
+	})
+	d.publish("notify.disks", untimed("ended", "resolved"))
+	apart := max(time.Since(began), time.Second) // the shortest duration that is shown
+	workers.awaitEvents(2, "outcome", "sent")
+	d.awaitEmpty()
+	changes := d.updates(d.post("fired"))
+	for name, shown := range map[string]slacktest.Message{"update": changes[len(changes)-1].Message, "reply": d.post("ended").Message} {
+		testkit.Equal(t, colour(shown), resolvedColour, "colour of the %s", name)
+		_, after, _ := strings.Cut(text(shown), "after ")
+		after, _, _ = strings.Cut(after, "\n")
+		testkit.AtMost(t, testkit.Must(time.ParseDuration(strings.ReplaceAll(after, " ", "")))(t), apart, "duration in the %s", name)
 	}
 }
 

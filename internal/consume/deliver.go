@@ -39,7 +39,7 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 	}
 	if prepared == nil || decision.Flaps {
 		seen := sink.Seen{Flapping: decision.Flaps, Fires: true}
-		prepared = &preparation{delivery: sink.Delivery{Event: c.event, Name: v.doubts.nameOf(c), Seen: seen}}
+		prepared = &preparation{delivery: sink.Delivery{Event: c.event, Stored: c.entry.Origin.Stored, Name: v.doubts.nameOf(c), Seen: seen}}
 	}
 	doubt := v.doubts.about(c, decision)
 	d := &delivery{
@@ -255,7 +255,7 @@ func (v *deliverer) prepare(candidates []candidate) []*preparation {
 		return all
 	}
 	for i, c := range candidates {
-		all[i] = &preparation{delivery: sink.Delivery{Event: c.event, Name: v.doubts.nameOf(c)}, done: make(chan struct{})}
+		all[i] = &preparation{delivery: sink.Delivery{Event: c.event, Stored: c.entry.Origin.Stored, Name: v.doubts.nameOf(c)}, done: make(chan struct{})}
 	}
 	go func() {
 		for _, p := range all {

@@ -322,7 +322,7 @@ func (u *updater) holds(work context.Context, m *message) bool {
 
 // attempt makes one request, and decides what becomes of the entry.
 func (u *updater) attempt(l life, m *message, e event.Event, state pacing.Update) {
-	d := sink.Delivery{Event: e, Opened: m.entry.Receipt, Seen: seenOf(countOf(m.entry.Count))}
+	d := sink.Delivery{Event: e, Stored: m.entry.Origin.Stored, Opened: m.entry.Receipt, Seen: seenOf(countOf(m.entry.Count))}
 	if state.Order != resolvedOrder {
 		seen, ok := u.count(l, m, e)
 		if !ok {

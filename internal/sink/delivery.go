@@ -14,6 +14,7 @@ import (
 // Delivery is an event and what its message shows beside it.
 type Delivery struct {
 	Event   event.Event
+	Stored  time.Time    // when JetStream stored the event: the time of an event that has none; zero if unknown
 	Name    string       // of the post, made by NameOf: the same in every attempt; empty if the post cannot be looked up
 	Opened  string       // receipt of the message that a resolved event resolves; empty if there is none
 	Others  []string     // receipts of further messages that the event resolves

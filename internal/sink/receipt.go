@@ -41,14 +41,14 @@ type Receipt struct {
 	Link      string         `json:"link,omitempty"`
 	Links     []event.Field  `json:"links,omitempty"`
 	Fields    []event.Field  `json:"fields,omitempty"`
-	Time      time.Time      `json:"time,omitzero"` // of the event; of the post if the event has no time
+	Time      time.Time      `json:"time,omitzero"` // of the event; when the event was stored if it has no time
 	// Destination is where the message went, as Sink.Destination named it. Slack may know the channel by another name.
 	Destination string `json:"to,omitempty"`
 }
 
 // NewReceipt returns the receipt of e, posted to channel as the message timestamp. Both are empty if the sink cannot update a
 // message. It returns "" for a resolved event, and for an event with neither a status nor a key.
-func NewReceipt(e event.Event, destination, channel, timestamp string, now time.Time) string {
+func NewReceipt(e event.Event, destination, channel, timestamp string, stored time.Time) string {
 	if e.Status == event.StatusResolved || e.Status == "" && e.Key == "" {
 		return ""
 	}
@@ -58,7 +58,7 @@ func NewReceipt(e event.Event, destination, channel, timestamp string, now time.
 		Destination: plain.Cut(destination, 100),
 	}
 	if r.Time.IsZero() {
-		r.Time = now.UTC()
+		r.Time = stored
 	}
 	if IsChannelID(channel) && IsTimestamp(timestamp) {
 		r.Channel, r.Timestamp = channel, timestamp

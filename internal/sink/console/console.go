@@ -75,10 +75,10 @@ func (c *Console) Prepare(d sink.Delivery) sink.Delivery { return d }
 // Send prints d. A failed write is Transient, or Unknown if part of the line was written.
 func (c *Console) Send(ctx context.Context, d sink.Delivery) (receipt string, err error) {
 	now := c.now()
-	if err := c.print(ctx, c.line(render.NewView(d, sink.OpenedBy(d), now), now)); err != nil {
+	if err := c.print(ctx, c.line(render.NewView(d, sink.OpenedBy(d)), now)); err != nil {
 		return "", err
 	}
-	return sink.NewReceipt(d.Event, destination, "", "", now), nil
+	return sink.NewReceipt(d.Event, destination, "", "", d.Stored), nil
 }
 
 // SendSummary prints d on one line.

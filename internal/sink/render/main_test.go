@@ -3,7 +3,6 @@ package render
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -21,7 +20,7 @@ func FuzzReceipt(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		d := sink.Delivery{Event: event.Event{ID: "e-2", Title: "t", Status: event.StatusResolved}, Opened: text}
 		for _, rewrite := range []bool{false, true} {
-			v := NewView(d, sink.OpenedBy(d), time.Now())
+			v := NewView(d, sink.OpenedBy(d))
 			v.Rewrite = rewrite
 			if _, err := (*Template)(nil).Event(v); err != nil {
 				t.Errorf("%q: %v", text, err)

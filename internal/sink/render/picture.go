@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/slack-go/slack"
@@ -20,7 +19,7 @@ import (
 // template is the default. If t fails on d, both show the message of the default template, which would be sent, and the error
 // reports why.
 func Preview(t *Template, d sink.Delivery) (message []byte, picture string, err error) {
-	l, err := t.render(NewView(d, sink.OpenedBy(d), time.Now()))
+	l, err := t.render(NewView(d, sink.OpenedBy(d)))
 	var indented bytes.Buffer
 	encoder := json.NewEncoder(&indented)
 	encoder.SetEscapeHTML(false)

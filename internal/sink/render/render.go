@@ -189,19 +189,14 @@ type View struct {
 	Resolved *sink.Receipt
 	// Rewrite renders the message of Resolved again, instead of the event's own message.
 	Rewrite bool
-	Ended   time.Time // time of a resolved event; the time of the delivery if the event has none
+	Ended   time.Time // time of a resolved event
 }
 
 // NewView returns the view of d. opened is nil if the firing event is unknown.
-func NewView(d sink.Delivery, opened *sink.Receipt, now time.Time) View {
-	v := View{Delivery: d}
-	if d.Event.Status != event.StatusResolved {
-		v.Resolved = opened
-		return v
-	}
-	v.Resolved, v.Ended = opened, d.Event.Time
-	if v.Ended.IsZero() {
-		v.Ended = now.UTC()
+func NewView(d sink.Delivery, opened *sink.Receipt) View {
+	v := View{Delivery: d, Resolved: opened}
+	if d.Event.Status == event.StatusResolved {
+		v.Ended = cmp.Or(d.Event.Time, d.Stored)
 	}
 	return v
 }

@@ -47,7 +47,7 @@ func (s *Sink) Find(ctx context.Context, d sink.Doubt) (sink.Finding, error) {
 		return sink.Finding{}, failure
 	}
 	if found.Presence == sink.Present {
-		found.Receipt = sink.NewReceipt(d.Delivery.Event, own, at.channel, at.timestamp, timeOf(at.timestamp))
+		found.Receipt = sink.NewReceipt(d.Delivery.Event, own, at.channel, at.timestamp, d.Delivery.Stored)
 	}
 	return found, nil
 }

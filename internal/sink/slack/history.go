@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -296,10 +295,4 @@ func (h *history) compareClocks(header http.Header) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.behind = min(max(0, behind), maxClockGap)
-}
-
-// timeOf returns the time of a ts.
-func timeOf(ts string) time.Time {
-	seconds, _ := strconv.ParseFloat(ts, 64)
-	return time.UnixMicro(int64(seconds * 1e6)).UTC()
 }

@@ -57,7 +57,7 @@ func (s *Sink) Update(ctx context.Context, d sink.Delivery, receipt string) erro
 	if !opened.Repliable() {
 		return &sink.Error{Class: sink.Rejected, Channel: s.Destination(d), Err: errOutOfReach}
 	}
-	rewritten := render.NewView(d, opened, time.Now())
+	rewritten := render.NewView(d, opened)
 	rewritten.Rewrite, rewritten.Mention = true, ""
 	at := place{cmp.Or(opened.Destination, s.o.route(d.Event.Category)), opened.Channel, opened.Timestamp, ""}
 	failure := s.update(ctx, s.o.Timeout, at, s.o.render(rewritten))

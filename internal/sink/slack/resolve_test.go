@@ -210,7 +210,7 @@ func TestResolvedTimesOut(t *testing.T) {
 		t.Errorf("got %v, want the rest of the timeout", failure)
 	}
 	s := newTestSlack(t, byToken(server))
-	_, late := s.post(t.Context(), -time.Second, place{channel: "C0000001"}, s.o.render(render.NewView(resolved(""), nil, time.Now())))
+	_, late := s.post(t.Context(), -time.Second, place{channel: "C0000001"}, s.o.render(render.NewView(resolved(""), nil)))
 	wantFailure(t, "no time left", late.AsError(), sink.Transient, context.DeadlineExceeded)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -241,4 +242,10 @@ func TestSharingFails(t *testing.T) {
 		w.finds.Wait()
 		testkit.Equal(t, server.Calls(slacktest.MethodHistory), 2, "requests of two workers")
 	}
+}
+
+// timeOf returns the time of a ts.
+func timeOf(ts string) time.Time {
+	seconds, _ := strconv.ParseFloat(ts, 64)
+	return time.UnixMicro(int64(seconds * 1e6)).UTC()
 }

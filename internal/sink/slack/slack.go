@@ -176,7 +176,7 @@ func (s *Sink) Send(ctx context.Context, d sink.Delivery) (receipt string, err e
 		return d.Prepared(ctx)
 	}
 	opened := s.opened(d)
-	v := render.NewView(d, opened, time.Now())
+	v := render.NewView(d, opened)
 	if opened.Repliable() {
 		return "", s.reply(ctx, v, opened).AsError()
 	}
@@ -193,7 +193,7 @@ func (s *Sink) deliver(ctx context.Context, d sink.Delivery, m render.Message) (
 	if failure != nil {
 		return "", failure
 	}
-	return sink.NewReceipt(d.Event, destination, posted.channel, posted.ts, time.Now()), nil
+	return sink.NewReceipt(d.Event, destination, posted.channel, posted.ts, d.Stored), nil
 }
 
 // SendSummary posts d once.
