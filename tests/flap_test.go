@@ -103,3 +103,32 @@ func TestFlappingThroughKills(t *testing.T) {
 	d.awaitSeen(flapping, 3)
 	testkit.Equal(t, len(d.slack.Accepted()), 4, "posts, one of which is the report")
 }
+
+// TestWhyAfterSteadyReport pauses the updates of messages. Once the report about a flapping key is posted, the update that follows it waits, and no
+// report does.
+func TestWhyAfterSteadyReport(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+		if post.Method == slacktest.MethodUpdate {
+			return slacktest.RateLimited(time.Hour)
+		}
+		return slacktest.OK()
+	})
+	workers := d.startFleet(2, unlimited("FLAP", "2/10s")...)
+	for n := range 5 {
+		d.change(workers, n+1)
+	}
+	d.awaitPosts(4) // the last one is the report
+	report := d.slack.Accepted()[3]
+	testkit.Contains(t, "shown", report.Message.Text, "steady since ")
+	var shown string
+	testkit.Eventually(t, "the report in the journal", func() bool {
+		shown = d.notifier("why", "event-3")
+		return strings.Contains(shown, "its key was reported as steady")
+	})
+	testkit.Contains(t, "shown", shown, "an update of a message of its key is in the room now")
+	if strings.Contains(shown, "the report about its key is in the room") {
+		t.Errorf("the report that was posted still waits: %s", shown)
+	}
+}

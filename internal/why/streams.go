@@ -113,7 +113,7 @@ func (s Streams) waiting(m *jetstream.RawStreamMsg) Pending {
 	if room.Under(s.Decoder.Prefix).IsDue(m.Subject) && entry.IsEvent() {
 		p.Reason = room.Due
 	}
-	if entry.Steady > 0 {
+	if entry.IsReport() && entry.Reason != room.Update { // the update of a message that a report changes is none
 		p.Reason = string(room.Steady)
 	}
 	return s.pending(entry.Published(event.Headers(m.Header), m.Data), entry.Origin, p)
