@@ -197,6 +197,33 @@ func TestWorseIsPosted(t *testing.T) {
 	wantPosts(t, d.slack.Accepted(), map[string]int{"error-1": 1, "critical-1": 1, "ended": 1})
 }
 
+// TestReminderOfFolded repeats a folded event, which still fires, for longer than NOTIFIER_REMIND. One worker posts it, then posts it again, and the
+// resolved event updates all messages.
+func TestReminderOfFolded(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(3, unlimited("FOLD", ">=1h", "REMIND", "2s")...)
+	d.publishUntil(workers, "sent", "notify.disks", firing("fired", "a"))
+	d.publishUntil(workers, "folded", "notify.disks", firing("again", "a"))
+	events := 2
+	testkit.Eventually(t, "two reminders", func() bool {
+		d.publish("notify.disks", firing("again", "a"))
+		events++
+		workers.awaitEvents(events)
+		return len(d.posts("again")) == 2
+	})
+	workers.awaitOutcomes(map[string]int{"sent": 3, "folded": 1, "duplicate": events - 4})
+	d.publish("notify.disks", resolved("ended", "a"))
+	workers.awaitEvents(events + 1)
+	d.awaitEmpty()
+	for _, post := range append(d.posts("again"), d.post("fired")) {
+		changes := d.updates(post)
+		if len(changes) == 0 || colour(changes[len(changes)-1].Message) != resolvedColour {
+			t.Errorf("the updates of the message %s are %+v, want that it is resolved", post.Timestamp, changes)
+		}
+	}
+}
+
 // TestWebhookFoldsIntoDigests folds repeats with a webhook, whose messages cannot be updated. The digest counts them.
 func TestWebhookFoldsIntoDigests(t *testing.T) {
 	t.Parallel()

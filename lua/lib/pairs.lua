@@ -170,14 +170,16 @@ local function coming_until(book, pair)
   return entry and entry.expires or 0
 end
 
--- Returns the version of the event that has the messages of an event key, `version` if the pair has no message of it.
-local function version_of(messages, event_key, version)
+-- Returns the version of the event that has the messages of `original`. If the pair has no message of it, it is `version`: of a reminder, the
+-- version of the newest folded event, which the reminder is about.
+local function version_of(messages, event_key, original, version)
   for _, m in ipairs(messages) do
-    if m.event_key == event_key then
+    if m.event_key == original then
       return m.version
     end
   end
-  return version
+  local newest = messages[#messages]
+  return event_key ~= original and newest and newest.newest > 0 and math.min(newest.newest, version) or version
 end
 
 -- Reads the version of the stored message, the event key of the event or of the event that it repeats, the receipt, and the rank of the
@@ -192,7 +194,7 @@ end
 -- Records that a firing event is being delivered. write_book leaves out earlier events without a lease (`is_leased` returns false).
 local function announce_pair(book, pair, event_key, delivery, is_leased)
   local carrier, original = read_delivery(delivery)
-  local version = version_of(read_messages(read_pair(book, pair)) or {}, original, carrier)
+  local version = version_of(read_messages(read_pair(book, pair)) or {}, event_key, original, carrier)
   local _, waiter = awaited(read_pair(book, pair))
   if waiter == event_key then
     remove_pair(book, pair)
@@ -222,7 +224,7 @@ local function settle_pair(book, field, event_key, delivery)
   local carrier, original, receipt, rank = read_delivery(delivery)
   local messages = read_messages(read_pair(book, field)) or {}
   messages[#messages + 1] = {
-    version = version_of(messages, original, carrier), carrier = carrier, time = book.now, rank = rank,
+    version = version_of(messages, event_key, original, carrier), carrier = carrier, time = book.now, rank = rank,
     folded = 0, newest = 0, last = 0, shown = 0, told = 0, event_key = original, receipt = receipt,
   }
   if #messages > MOST_MESSAGES then

@@ -1,5 +1,6 @@
--- repeat.lua: looks for firing events among the messages of open pairs. An event that is there was delivered, so its message repeats it:
--- its record and its pair are renewed. Returns which events are due to be posted again as reminders.
+-- repeat.lua: looks for firing events among the messages of open pairs, and among the events that are folded into the newest messages. An event
+-- that is there was delivered or folded, so its message repeats it: its record and its pair are renewed. Returns which events are due to be posted
+-- again as reminders.
 --
 -- KEYS
 --   1   calls    sorted set: nonce of a call that granted something -> its time
@@ -15,7 +16,7 @@
 -- Returns for each event
 --   0   it has no message in an open pair or is not due
 --   -1  its message was posted for this very stored message
---   n   it is due, and has n messages
+--   n   it is due, and has n messages; MOST_MESSAGES if it is folded
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 
@@ -45,6 +46,12 @@ local function answer(event_key, version, book, pair)
       end
       count, last = count + 1, m
     end
+  end
+  local newest = messages[#messages]
+  local folded = not last and newest and newest.newest > 0 and tonumber(redis.call('ZSCORE', message_key, event_key) or 0)
+  if folded and folded == newest.newest and folded ~= version then
+    -- An event that has messages has fewer, so no later reminder of the event has this number.
+    count, last = MOST_MESSAGES, { event_key = event_key, version = folded, time = newest.time }
   end
   if not last then
     return 0

@@ -155,6 +155,30 @@ var foldStories = []story{
 		k.finish(k.resolve(aboutDisk("resolved").inMessage(20), Admitted, "r").Lease, "")
 		k.fold(again, 2)
 	}},
+	{"reminder of a folded event", func(_ *testing.T, k *pairKit) {
+		k.d.settings.Remind = testRetention / 4
+		k.fire(folding("first", 1).inMessage(5), "r")
+		second := folding("second", 1).inMessage(10)
+		k.fold(second, 2)
+		k.repeat(second.inMessage(30), NotDue)
+		k.clock.Advance(k.d.settings.Remind + time.Second)
+		k.repeat(folding("other", 1).inMessage(30), NotDue)
+		k.repeat(second, NotDue) // the folded message itself
+		k.fold(second, 2)
+		k.repeat(second.inMessage(30), mostPairMessages)
+		lease := k.deliver(second.inMessage(30).Reminder(mostPairMessages))
+		k.decide(second.inMessage(31).Reminder(mostPairMessages), Duplicate) // another worker has another repetition
+		k.resolve(aboutDisk("resolved").inMessage(20), Leased, "")           // stored before the repetition: the reminder goes with its event
+		k.finish(lease, "r2")
+		k.repeat(second.inMessage(30), Posted)
+		k.repeat(second.inMessage(31), NotDue)
+		k.clock.Advance(k.d.settings.Remind + time.Second)
+		k.repeat(second.inMessage(32), 1)
+		k.fire(second.inMessage(32).Reminder(1), "r3")
+		k.resolve(aboutDisk("resolved").inMessage(20), Admitted, "r", "r2", "r3")
+		k.clock.Advance(k.d.settings.Remind + time.Second)
+		k.repeat(second.inMessage(33), NotDue)
+	}},
 	{"reminder", func(t *testing.T, k *pairKit) {
 		k.fire(folding("a first", 1), "r")
 		k.decide(folding("a first", 1).inMessage(7).Reminder(1), Admitted)

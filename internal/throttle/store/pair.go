@@ -182,7 +182,7 @@ const (
 	NotDue = 0
 )
 
-// MayRepeat tells whether the event may be a repetition of one that was posted and goes on. An event with a derived ID is never repeated.
+// MayRepeat tells whether the event may be a repetition of one that was posted or folded, and goes on. An event with a derived ID is never repeated.
 func (r Request) MayRepeat() bool { return r.Pair != "" && !r.Resolves && !r.Derived && r.Cost > 0 }
 
 // Reminder is the request to post an event again that has so many messages. No event has its identity: a category holds no '~'.
@@ -193,7 +193,7 @@ func (r Request) Reminder(messages int64) Request {
 	return r
 }
 
-// Repeated looks for events among the messages of open pairs, and keeps what is known of those anew.
+// Repeated looks for events among the messages of open pairs and what is folded into them, and keeps what is known of those anew.
 func (r *Pairs) Repeated(ctx context.Context, requests []Request) ([]int64, error) {
 	books := newPairBooks(r.d.keys)
 	var events []any
