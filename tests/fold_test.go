@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -195,6 +196,32 @@ func TestWorseIsPosted(t *testing.T) {
 	workers.awaitEvents(3, "outcome", "sent")
 	d.awaitSeen(d.post("critical-1"), 3)
 	wantPosts(t, d.slack.Accepted(), map[string]int{"error-1": 1, "critical-1": 1, "ended": 1})
+}
+
+// TestResolvedBehindAFailedUpdate resolves an event whose count could not be shown: Slack gave an answer that leaves the update open. The message
+// shows that it is resolved once the update must have ended, and nobody asks for it all the time until then.
+func TestResolvedBehindAFailedUpdate(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(2, unlimited("FOLD", ">=1h")...)
+	d.publishUntil(workers, "sent", "notify.disks", firing("fired", "a"))
+	var updates atomic.Int32
+	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+		if post.Method == slacktest.MethodUpdate && updates.Add(1) == 1 {
+			return slacktest.Status(503, "")
+		}
+		return slacktest.OK()
+	})
+	d.publishUntil(workers, "folded", "notify.disks", firing("again", "a"))
+	testkit.Eventually(t, "the update that fails", func() bool { return updates.Load() > 0 })
+	d.publishUntil(workers, "sent", "notify.disks", resolved("ended", "a"))
+	first := d.post("fired")
+	testkit.Eventually(t, "the resolved message", func() bool {
+		changes := d.updates(first)
+		return len(changes) > 0 && colour(changes[len(changes)-1].Message) == resolvedColour
+	})
+	d.awaitEmpty()
+	testkit.AtMost(t, workers.sum("notifier_redeliveries_total"), 50, "redeliveries")
 }
 
 // TestReminderOfFolded repeats a folded event, which still fires, for longer than NOTIFIER_REMIND. One worker posts it, then posts it again, and the

@@ -303,6 +303,8 @@ func (u *updater) update(l life, m *message) {
 		u.settler.settle(settlement{message: m})
 	case l.waiting.Err() != nil:
 		u.settler.nak(m, 0)
+	case !reserved.OK && reserved.Wait <= updateWithin: // another state of the message is under way
+		u.wait(l, m, e, reserved.Wait)
 	case !reserved.OK:
 		u.wait(l, m, e, min(reserved.Wait-updateEarly, longestReserved))
 	case !await.For(l.waiting, reserved.Wait), !u.holds(l.working, m):
