@@ -724,4 +724,20 @@ var ofConsume = []mutant{
 		new:  `if false { // the event`,
 		test: "./internal/consume -run ^TestRoomCannotBeWritten$",
 	},
+	{
+		name: "update-asks-all-the-time",
+		bug:  "An update behind a failed one of its message asks for its turn thousands of times a second.",
+		file: "internal/consume/updates.go",
+		old:  `case !reserved.OK && reserved.Wait <= updateWithin:`,
+		new:  `case false:`,
+		test: "./tests -run ^TestResolvedBehindAFailedUpdate$",
+	},
+	{
+		name: "duration-until-the-update",
+		bug:  "A resolved event that has no time lasts until its message is updated.",
+		file: "internal/consume/updates.go",
+		old:  `Stored: m.entry.Origin.Stored, Opened`,
+		new:  `Stored: time.Now(), Opened`,
+		test: "./tests -run ^TestDurationOfLateMessages$",
+	},
 }
