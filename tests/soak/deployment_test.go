@@ -139,12 +139,13 @@ type deployment struct {
 	js      jetstream.JetStream
 	workers []*worker
 
-	mu      sync.Mutex
-	mishaps []string // unexpected ends of processes
+	mu           sync.Mutex
+	mishaps      []string             // unexpected ends of processes
+	acknowledged map[uint64]time.Time // when workers acknowledged messages of the room, by sequence
 }
 
 func deploy(t *testing.T, folder string, seed uint64) *deployment {
-	d := &deployment{t: t, folder: folder, shared: newRandom(seed, 5).chance(50)}
+	d := &deployment{t: t, folder: folder, shared: newRandom(seed, 5).chance(50), acknowledged: make(map[uint64]time.Time)}
 	testkit.NoError(t, os.Mkdir(d.calls(), 0o700))
 	d.build()
 	d.nats = servertest.StartNATSProcess(t, natsUsers(d.shared))
@@ -159,6 +160,7 @@ func deploy(t *testing.T, folder string, seed uint64) *deployment {
 	d.toRedis = servertest.StartProxy(t, d.redis.Addr)
 	d.toSlack = servertest.StartProxy(t, d.slack.Address())
 	d.js = d.connect("soak")
+	d.noteAcks()
 	for i := range instances {
 		w := &worker{d: d, name: workerName(i), settings: map[string]string{
 			"NATS_URL":      "nats://" + d.toNATS.Addr,
@@ -214,6 +216,20 @@ func (d *deployment) connect(user string) jetstream.JetStream {
 	conn := servertest.Connect(d.t, d.nats.URL, nats.UserInfo(user, natsPassword), nats.CustomInboxPrefix("_INBOX_"+user),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // ignores missing rights
 	return testkit.Must(jetstream.New(conn, jetstream.WithPublishAsyncTimeout(2*time.Second)))(d.t) // NATS does not answer a publish without a right
+}
+
+// noteAcks notes when workers acknowledge messages of the room: what is left in the end was acknowledged, or the server never delivered it again.
+func (d *deployment) noteAcks() {
+	acks := testkit.Must(d.js.Conn().Subscribe("$JS.ACK."+roomName+".>", func(m *nats.Msg) {
+		const place = 5 // of the sequence: $JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.…
+		sequence, err := strconv.ParseUint(strings.Split(m.Subject, ".")[place], 10, 64)
+		if err == nil && bytes.HasPrefix(m.Data, []byte("+ACK")) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.acknowledged[sequence] = time.Now()
+		}
+	}))(d.t)
+	testkit.NoError(d.t, acks.SetPendingLimits(-1, -1))
 }
 
 // mishap notes a failure that no fault excuses.
@@ -373,7 +389,10 @@ func (d *deployment) listLeft() {
 			say("  (%v)", err)
 		}
 		for _, m := range messages[:min(len(messages), 20)] {
-			say("  left: %d, stored %v, %s %v %.100s", m.Sequence, clock(m.Time), m.Subject, m.Header, m.Data)
+			d.mu.Lock()
+			at, isAcknowledged := d.acknowledged[m.Sequence]
+			d.mu.Unlock()
+			say("  left: %d, stored %v, acknowledged %t at %v, %s %v %.100s", m.Sequence, clock(m.Time), isAcknowledged && name == roomName, clock(at), m.Subject, m.Header, m.Data)
 		}
 	}
 }
