@@ -3,6 +3,7 @@ package tests
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -37,10 +38,11 @@ func TestAlertGroups(t *testing.T) {
 			t.Parallel()
 			body := testkit.Must(os.ReadFile(test.file))(t)
 			d := newDeployment(t)
-			workers := d.startFleet(2, unlimited()...)
+			workers := d.startFleet(2, unlimited("PAIR_TTL", "90m")...)
 			alerts := len(test.titles)
 			d.publish("notify.alerts", string(body))
 			workers.awaitEvents(alerts, "outcome", "sent")
+			testkit.AtMost(t, toInt(d.redis.CLI("ttl", "{notifier}:pairs:alerts")), 90*60, "seconds for which the pairs are kept")
 			first := d.slack.Accepted()
 			testkit.EqualSlices(t, slices.Sorted(maps.Keys(countTexts(first))), slices.Sorted(slices.Values(test.titles)), "messages")
 			testkit.Equal(t, len(first), alerts, "posts")
@@ -114,53 +116,50 @@ func (d *deployment) wantOver(names ...string) {
 	}
 }
 
-// TestGroupChanges sends a group again whenever one of its alerts changes. Each alert is posted once, and updated when it ends.
+// TestGroupChanges sends a group again whenever one of its alerts changes, over HTTP and over NATS in turns. Each alert is posted once, and
+// updated when it ends.
 func TestGroupChanges(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	workers := d.startFleet(2) // with the default limits
+	_, url := d.startIngest()
+	url = strings.Replace(url, "/v1/events/", "/v1/alertmanager/", 1)
 	outcomes := map[string]int{}
-	send := func(body string, sent, duplicate int) {
+	settle := func(sent, duplicate int) {
 		t.Helper()
-		d.publish("notify.alerts", body)
 		outcomes["sent"] += sent
 		outcomes["duplicate"] += duplicate
 		workers.awaitOutcomes(outcomes)
 	}
-	send(groupOf("A"), 1, 0)
-	send(groupOf("A"), 0, 1) // Alertmanager repeats the body
-	send(groupOf("A", "B"), 1, 1)
-	send(groupOf("-A", "B"), 1, 1)
+	overNATS := func(body string, sent, duplicate int) {
+		t.Helper()
+		d.publish("notify.alerts", body)
+		settle(sent, duplicate)
+	}
+	overHTTP := func(body string, sent, duplicate int) {
+		t.Helper()
+		status, _ := post(url+"alerts", "", "", body)
+		testkit.Equal(t, status, http.StatusAccepted, "status")
+		settle(sent, duplicate)
+	}
+	overHTTP(groupOf("A"), 1, 0)
+	overHTTP(groupOf("A"), 0, 0) // JetStream has A under its ID
+	overNATS(groupOf("A"), 0, 1)
+	overNATS(groupOf("A", "B"), 1, 1)
+	overNATS(groupOf("-A", "B"), 1, 1)
 	d.wantAlerts(1, "A", "B")
 	d.wantOver("A")
 	testkit.Equal(t, len(d.updates(d.posted("B")[0])), 0, "updates of the alert that goes on")
-	send(groupOf("-A", "B"), 0, 2)
-	send(groupOf("A", "-B"), 1, 1) // a body that comes late tells of A before its end
-	d.wantAlerts(1, "A", "B")
-	d.wantOver("A", "B")
+	overNATS(groupOf("-A", "B"), 0, 2)
+	overNATS(groupOf("A", "-B"), 1, 1) // a body that comes late tells of A before its end
+	overHTTP(groupOf("C"), 1, 0)
+	overHTTP(groupOf("-C"), 1, 0)
+	d.wantAlerts(1, "A", "B", "C")
+	d.wantOver("A", "B", "C")
+	status, _ := post(url+"alerts", "", "", strings.Repeat(" ", 16<<20+1))
+	testkit.Equal(t, status, http.StatusRequestEntityTooLarge, "status of a body above NOTIFIER_INGEST_MAX_BYTES")
+	testkit.Contains(t, "why, of an alert that was sent", run(t, d.settings(), "why", "f-A firing 2026-01-02T03:00:00.5Z").all(), "sent at")
 	d.awaitEmpty()
-}
-
-// TestDroppedAlertIsRepeated repeats a group whose last alert was dropped. When there is a slot, that alert is posted.
-func TestDroppedAlertIsRepeated(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(1, "LIMITS", "alerts=1/3s", "DENY_CACHE_TTL", "0")
-	d.publish("notify.alerts", groupOf("A"))
-	workers.awaitOutcomes(map[string]int{"sent": 1})
-	d.publish("notify.alerts", groupOf("A", "B"))
-	dropped := 0
-	testkit.Eventually(t, "the post of the alert that was dropped", func() bool {
-		workers.awaitEvents(3 + 2*dropped)
-		if len(d.posted("B")) > 0 {
-			return true
-		}
-		dropped++
-		d.publish("notify.alerts", groupOf("A", "B"))
-		return false
-	})
-	workers.awaitOutcomes(map[string]int{"sent": 2, "duplicate": 1 + dropped, "dropped": dropped})
-	d.wantAlerts(1, "A", "B")
 }
 
 // TestReminder repeats a group for longer than NOTIFIER_REMIND. One worker posts the alert again. When the alert ends, both messages
@@ -189,20 +188,4 @@ func TestReminder(t *testing.T) {
 	workers.awaitEvents(2*bodies + 2)
 	d.wantOver("A", "B")
 	d.awaitEmpty()
-}
-
-// TestRepetitionIsNoDrop repeats an alert while its category is full. The repetition is a duplicate.
-func TestRepetitionIsNoDrop(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(2, "LIMITS", "alerts=1/30m")
-	d.publish("notify.alerts", groupOf("A"))
-	workers.awaitOutcomes(map[string]int{"sent": 1})
-	for i := range 10 {
-		d.publish("notify.alerts", groupOf("B")) // has each worker know that the category is full
-		d.publish("notify.alerts", groupOf("A"))
-		workers.awaitOutcomes(map[string]int{"sent": 1, "dropped": i + 1, "duplicate": i + 1})
-	}
-	d.wantAlerts(1, "A")
-	d.wantAlerts(0, "B")
 }

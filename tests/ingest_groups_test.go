@@ -1,10 +1,8 @@
 package tests
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -13,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -39,98 +35,6 @@ func podGroup(count, padding int) string {
 		alerts[i] = podAlert(i, padding)
 	}
 	return `{"receiver":"team","status":"firing","alerts":[` + strings.Join(alerts, ",") + `],"externalURL":"https://alertmanager.example.com"}`
-}
-
-// TestGroupOf300Alerts sends a group whose body is larger than an event may be, as Alertmanager repeats and changes it. Each alert is posted
-// once, with its links.
-func TestGroupOf300Alerts(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.startReady("worker", unlimited()...)
-	front, url := d.startIngest()
-	url = strings.Replace(url, "/v1/events/", "/v1/alertmanager/", 1)
-	body := podGroup(300, 600)
-	if len(body) < 262144 {
-		t.Fatalf("the body has %d bytes, want more than NOTIFIER_EVENT_MAX_BYTES", len(body))
-	}
-	for range 2 {
-		status, _ := post(url+"payments.pods", "", "", body)
-		testkit.Equal(t, status, http.StatusAccepted, "status")
-	}
-	status, _ := post(url+"payments.pods", "", "", podGroup(301, 600))
-	testkit.Equal(t, status, http.StatusAccepted, "status of the group with one more alert")
-	d.awaitPosts(301)
-	d.awaitEmpty()
-	posts := d.slack.Accepted()
-	testkit.Equal(t, len(posts), 301, "posts")
-	testkit.Contains(t, "shown", text(posts[0].Message), "<https://runbooks.example.com/crash|Runbook>", "<https://prometheus.example.com/graph?g0.expr=up|Source>",
-		"source https://alertmanager.example.com")
-	refused, _ := post(url+"payments.pods", "", "", strings.Repeat(" ", 16<<20+1))
-	testkit.Equal(t, refused, http.StatusRequestEntityTooLarge, "status of a body above NOTIFIER_INGEST_MAX_BYTES")
-	testkit.Equal(t, front.logLines("refused requests of a client"), 1, "lines about the refused body")
-	testkit.Equal(t, front.scrape().sum("notifier_ingest_refused_total"), 1, "refused requests")
-}
-
-// TestIngestDrains stops ingest while clients send on connections of their own. Until NOTIFIER_DRAIN is over, every one of them is answered,
-// though ingest is not ready any more. An upload that began before is answered even later.
-func TestIngestDrains(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.createStream()
-	front, url := d.startIngest("DRAIN", "8s")
-	address := strings.Split(url, "/")[2]
-	group := podGroup(300, 600)
-	upload := testkit.Must(net.Dial("tcp", address))(t)
-	defer func() { _ = upload.Close() }()
-	testkit.Must(fmt.Fprintf(upload, "POST /v1/alertmanager/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(group), group[:len(group)/2]))(t)
-
-	var answered, failed atomic.Int64
-	enough := make(chan struct{})
-	var senders sync.WaitGroup
-	for range 4 {
-		senders.Go(func() {
-			own := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-			for {
-				select {
-				case <-enough:
-					return
-				default:
-				}
-				response, err := own.Post(url+"a", "text/plain", strings.NewReader("event"))
-				if err != nil {
-					failed.Add(1)
-					t.Errorf("a request while ingest drains: %v", err)
-					return
-				}
-				_ = response.Body.Close()
-				if response.StatusCode != http.StatusAccepted {
-					t.Errorf("a request while ingest drains: got status %d, want 202", response.StatusCode)
-				}
-				answered.Add(1)
-			}
-		})
-	}
-	testkit.Eventually(t, "some answers", func() bool { return answered.Load() > 20 })
-	front.signal(syscall.SIGTERM)
-	front.awaitUnready("stopping")
-	before := answered.Load()
-	testkit.Eventually(t, "answers of an ingest that is not ready", func() bool { return answered.Load() > before+20 || failed.Load() > 0 })
-	close(enough)
-	senders.Wait()
-	testkit.Eventually(t, "the end of the listener", func() bool {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err != nil
-	})
-	testkit.Must(io.WriteString(upload, group[len(group)/2:]))(t)
-	response, err := http.ReadResponse(bufio.NewReader(upload), nil)
-	testkit.NoError(t, err)
-	defer func() { _ = response.Body.Close() }()
-	testkit.Equal(t, response.StatusCode, http.StatusAccepted, "status of an upload that began before SIGTERM")
-	testkit.Equal(t, front.wait(), 0, "status of ingest after SIGTERM")
-	d.awaitLeft(streamName, int(answered.Load())+300)
 }
 
 // TestHugeGroups has many clients send groups of 16 MiB at once, and others groups that never end. Memory stays bounded, every whole group is

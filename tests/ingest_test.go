@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -155,31 +156,16 @@ func TestIngestRefusesToStart(t *testing.T) {
 	run(t, settings{}, "ingest", "token", "name", "Upper").want(2, "upper-case")
 }
 
-// TestAlertsOverHTTPAndNATS sends the same groups over HTTP and over NATS. Each alert is posted once.
-func TestAlertsOverHTTPAndNATS(t *testing.T) {
+// TestIngestDrains stops ingest. It is not ready any more, and answers clients until NOTIFIER_DRAIN is over.
+func TestIngestDrains(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	workers := d.startFleet(2, unlimited()...)
-	_, url := d.startIngest()
-	url = strings.Replace(url, "/v1/events/", "/v1/alertmanager/", 1)
-	send := func(body string) {
-		t.Helper()
-		if status, _ := post(url+"alerts", "", "", body); status != http.StatusAccepted {
-			t.Fatalf("status: got %d, want %d", status, http.StatusAccepted)
-		}
-	}
-	send(groupOf("A"))
-	workers.awaitOutcomes(map[string]int{"sent": 1})
-	d.publish("notify.alerts", groupOf("A"))
-	workers.awaitOutcomes(map[string]int{"sent": 1, "duplicate": 1})
-	d.publish("notify.alerts", groupOf("B", "A"))
-	workers.awaitOutcomes(map[string]int{"sent": 2, "duplicate": 2})
-	send(groupOf("A", "B", "C")) // JetStream has A under its ID
-	workers.awaitOutcomes(map[string]int{"sent": 3, "duplicate": 3})
-	d.wantAlerts(1, "A", "B", "C")
-	send(groupOf("-A", "-B", "-C"))
-	workers.awaitOutcomes(map[string]int{"sent": 6, "duplicate": 3})
-	d.wantOver("A", "B", "C")
-	testkit.Contains(t, "why, of an alert that was sent", run(t, d.settings(), "why", "f-A firing 2026-01-02T03:00:00.5Z").all(), "sent at")
-	d.awaitEmpty()
+	d.createStream()
+	front, url := d.startIngest("DRAIN", "3s")
+	front.signal(syscall.SIGTERM)
+	front.awaitUnready("stopping")
+	status, _ := post(url+"a", "", "", "event")
+	testkit.Equal(t, status, http.StatusAccepted, "status while ingest drains")
+	testkit.Equal(t, front.wait(), 0, "status of ingest after SIGTERM")
+	d.awaitLeft(streamName, 1)
 }
