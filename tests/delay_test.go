@@ -29,7 +29,7 @@ func postedIn(posts []slacktest.Post, category string) []string {
 	return ids
 }
 
-// TestDelay wants the events of some categories to wait for slots, and drops of the others.
+// TestDelay wants the events of some categories to wait for slots, in the order of the stream, and drops of the others.
 func TestDelay(t *testing.T) {
 	t.Parallel()
 	const events, slots, window = 6, 2, 6 * time.Second
@@ -61,45 +61,12 @@ func TestDelay(t *testing.T) {
 		}
 	}
 	wantPostedOnce(t, waited, ids...)
-}
-
-// TestDelayOrder publishes more events than there are slots to three workers. Waiting events are posted in the order of the stream. The
-// workers race for the slots that are free at first, and for slots that open together.
-func TestDelayOrder(t *testing.T) {
-	t.Parallel()
-	limits := map[string]struct {
-		limit                        string
-		cost, events, free, together int
-	}{
-		"costly": {"4/2s", 4, 8, 1, 1},
-		"leaky":  {"leaky:1/1s", 1, 12, 1, 1},
-		"many":   {"3/3s", 1, 18, 3, 3},
-		"token":  {"token:4/4s;burst=2", 1, 12, 2, 1},
-	}
-	var rules, delays []string
-	for category, of := range limits {
-		rules, delays = append(rules, category+"="+of.limit), append(delays, category+"=2m")
-	}
-	d := newDeployment(t)
-	workers := d.startFleet(3, delaying("none", strings.Join(delays, ","), "LIMITS", strings.Join(rules, ","), "SLACK_RATE", "none")...)
-	total := 0
-	for category, of := range limits {
-		for i := range of.events {
-			d.publish("notify."+category, fmt.Sprintf(`{"id":"%s-%02d","title":"an event","cost":%d}`, category, i, of.cost))
-		}
-		total += of.events
-	}
-	workers.awaitOutcomes(map[string]int{"sent": total})
-	testkit.Equal(t, repeats(d.slack.Posts()), 0, "repeated posts")
-	for category, of := range limits {
-		got := postedIn(d.slack.Posts(), category)
-		testkit.Equal(t, len(got), of.events, "posts of %s", category)
-		for opened := range slices.Chunk(got[of.free:], of.together) {
+	for _, category := range waiting {
+		posted := postedIn(d.slack.Accepted(), category)
+		for opened := range slices.Chunk(posted, slots) { // the workers race for slots that open together
 			slices.Sort(opened)
 		}
-		if !slices.IsSorted(got[of.free:]) {
-			t.Errorf("the events were posted in the order %v", got)
-		}
+		testkit.Equal(t, slices.IsSorted(posted[slots:]), true, "the events of %s are posted in order: %v", category, posted)
 	}
 }
 
@@ -142,30 +109,4 @@ func TestDelayOverRestarts(t *testing.T) {
 	d.awaitEmpty()
 	wantPostedOnce(t, d.slack.Posts(), ids...)
 	workers.awaitSum(0, "notifier_room_pending", "reason", "slot")
-}
-
-// TestResolvedWaitsForDelayed resolves an event that waits for its slot.
-func TestResolvedWaitsForDelayed(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(2, longLeases(delaying("1/3s", "disks=1m")...)...)
-	d.publishUntil(workers, "sent", "notify.disks", eventBody("first"))
-	d.publish("notify.disks", firing("fired", "a"))
-	workers.awaitSum(1, "notifier_delayed_total")
-	d.publish("notify.disks", resolved("ended", "a"))
-	workers.awaitOutcomes(map[string]int{"sent": 3})
-	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Posts(), "first", "fired", "ended")
-	d.wantResolved("fired", "ended")
-}
-
-// TestStreamsUnfit has a room in which no event can wait for a slot. The check and the worker name the fault.
-func TestStreamsUnfit(t *testing.T) {
-	t.Parallel()
-	const fault = "does not allow message schedules (allow_msg_schedules)"
-	d := newDeployment(t)
-	d.createRoom(func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = false })
-	delay := []string{"DELAY", "payments=1m"}
-	run(t, d.settings(delay...), "check").want(1, "FAIL", fault)
-	d.startWorker("worker", delay...).want(1, "nats is not fit for use", fault)
 }

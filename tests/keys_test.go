@@ -2,7 +2,6 @@ package tests
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,25 +95,6 @@ func TestLimitOfEachKey(t *testing.T) {
 	}
 }
 
-// TestLimitOfEachKeyInAnOutage kills Redis. Workers that decide by themselves count each key, and Redis knows these slots afterwards.
-func TestLimitOfEachKeyInAnOutage(t *testing.T) {
-	t.Parallel()
-	d := newDurableDeployment(t)
-	workers := d.startFleet(1, quick("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "LIMITS", "*@key=1/1h", "REDIS_FAILURE", "local", "REDIS_GRACE", "300ms")...)
-	before, during := numbered("before-", 20), numbered("during-", 20)
-	d.publishOfKeys("payments", "1", before, 2)
-	d.awaitEmpty()
-	d.redis.Kill()
-	workers.awaitSum(1, "notifier_degraded", "policy", "local")
-	d.publishOfKeys("payments", "2", slices.Concat(before, during), 2)
-	d.awaitEmpty()
-	d.redis.Restart()
-	workers.awaitSum(0, "notifier_degraded", "policy", "local")
-	d.publishOfKeys("payments", "3", slices.Concat(before, during), 2)
-	d.awaitEmpty()
-	d.wantOfKeys(1, slices.Concat(before, during))
-}
-
 // TestPairsOfALimitedKey resolves an event whose key is full: a resolved event takes no slot.
 func TestPairsOfALimitedKey(t *testing.T) {
 	t.Parallel()
@@ -128,16 +108,4 @@ func TestPairsOfALimitedKey(t *testing.T) {
 	d.awaitEmpty()
 	d.wantNotPosted("fires-again")
 	d.wantResolved("fires", "is-over")
-}
-
-// TestDelayOfALimitedKey lets denied events wait for the slot of their key, each key by itself.
-func TestDelayOfALimitedKey(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.startFleet(2, quick("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "LIMITS", "payments@key=1/3s", "DELAY", "payments=1m")...)
-	keys := numbered("host-", 5)
-	d.publishOfKeys("payments", "once", keys, 3)
-	d.awaitPosts(len(keys)) // one of each: no key waits for another one
-	d.awaitEmpty()
-	d.wantOfKeys(3, keys)
 }

@@ -3,47 +3,9 @@ package tests
 import (
 	"fmt"
 	"testing"
-	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
-
-// TestDuplicates repeats event IDs after the end of JetStream's duplicate window.
-func TestDuplicates(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.createStream(func(c *jetstream.StreamConfig) { c.Duplicates = 100 * time.Millisecond })
-	workers := d.startFleet(2)
-	ended := 0
-	publish := func(outcome string, subject, body string, headers ...string) {
-		t.Helper()
-		d.publishUntil(workers, outcome, subject, body, headers...)
-		ended++
-	}
-	publish("sent", "notify.errors", "by header", "Nats-Msg-Id", "h1")
-	publish("sent", "notify.errors", `{"text":"by body","id":"b1"}`)
-	publish("sent", "notify.errors", `{"specversion":"1.0","source":"/s","id":"c1","type":"t","data":"by CloudEvent"}`)
-	publish("sent", "notify.errors", "by nothing")
-	publish("sent", "notify.errors", "by nothing")
-	testkit.Eventually(t, "the end of JetStream's window", func() bool {
-		ack, err := d.js.Publish(t.Context(), "notify.errors", []byte("by header"), jetstream.WithMsgID("h1"))
-		return err == nil && !ack.Duplicate
-	})
-	workers.awaitEvents(1, "outcome", "duplicate")
-	ended++
-	publish("duplicate", "notify.errors", `{"text":"again","id":"b1"}`)
-	publish("sent", "notify.other.category", `{"text":"an ID belongs to its category","id":"b1"}`)
-	publish("duplicate", "notify.errors", `{"text":"the header's ID in the body","id":"h1"}`)
-	publish("duplicate", "notify.errors", "binary", "ce-specversion", "1.0", "ce-source", "/s", "ce-id", "c1", "ce-type", "t")
-	publish("sent", "notify.errors", `{"text":"the header wins","id":"b1"}`, "Nats-Msg-Id", "h2")
-	publish("sent", "notify.errors", `{"specversion":"1.0","source":"/other","id":"c1","type":"t","data":"of another source"}`)
-	d.awaitEmpty()
-	workers.awaitSum(ended, "notifier_events_total")
-	testkit.Equal(t, len(d.slack.Accepted()), 8, "posts")
-	testkit.Equal(t, d.redis.CLI("zcard", rootLog), "8", "slots are taken")
-}
 
 // budgets are limits, with what they admit of a batch and which level denies the rest.
 var budgets = []struct {

@@ -14,11 +14,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
-
-// bucketName is the bucket of live limits.
-const bucketName = "notifier-limits"
 
 // limits runs `notifier limits`, wants success, and returns the output.
 func (d *deployment) limits(arguments ...string) string {
@@ -169,33 +165,6 @@ func TestLiveLimitEnds(t *testing.T) {
 	testkit.Contains(t, "shown", d.limits("history"), "4/1h for 3s, until ", "2/1h, as revision 2 has ended")
 	testkit.Contains(t, "shown", run(t, d.settings("HTTP_ADDR", "off"), "check").stdout.String(), "limits: from 2 workers (revision 3)",
 		"warn  limit without effect: 9/1h of payments.refunds never denies anything")
-}
-
-// TestLiveLimitsAtStart starts a worker after events and 2000 overrides. The worker reads all overrides before the first event.
-func TestLiveLimitsAtStart(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.createStream()
-	d.limits("set", "category", "2/1h")
-	d.limits("set", "errors", "3/1h")
-	for i := range 2000 {
-		override := message(fmt.Sprintf("$KV.%s.unused-%d", bucketName, i), "1/1h")
-		trusted.Mark(override.Header)
-		testkit.Must(d.js.PublishMsgAsync(override))(t)
-	}
-	<-d.js.PublishAsyncComplete()
-	d.publishEvents([]string{"errors", "other"}, 20)
-	w := d.startReady("worker")
-	d.awaitEmpty()
-	w.alone().awaitEvents(5, "outcome", "sent")
-	w.alone().awaitSum(17, "notifier_dropped_total", "level", "errors")
-	w.stop()
-	d.limits("set", "errors", "4/1h")
-	d.publishEvents([]string{"errors.later"}, 5)
-	d.startReady("worker again")
-	d.awaitEmpty()
-	counts := count(d.slack.Accepted(), "category")
-	testkit.EqualMaps(t, counts, map[string]int{"errors": 3, "errors.later": 1, "other": 2}, "posts")
 }
 
 // TestGuarantees floods two categories. The guaranteed slots of a third one stay free.

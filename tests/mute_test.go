@@ -120,33 +120,6 @@ func TestMuteEnds(t *testing.T) {
 	testkit.Equal(t, len(reports), 1, "digests of the mute")
 }
 
-// TestMuteIsReplaced replaces a mute while two keys fire. One of them is resolved under the new mute, the other one after both.
-func TestMuteIsReplaced(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.startFleet(2, quick("SUMMARY_INTERVAL", "20s")...)
-	d.notifier("mute", "db", "--for", "1h", "--reason", "weekly vacuum", "--as", "ann")
-	for _, key := range []string{"replica 1", "replica 2", "replica 3"} {
-		d.publish(subjectPrefix+".db", firing("fires on "+key, key))
-	}
-	d.awaitEmpty()
-	d.notifier("mute", "db", "--for", "2h", "--reason", "it takes longer", "--as", "bob")
-	d.publish(subjectPrefix+".db", resolved("ended", "replica 1"))
-	d.awaitEmpty()
-	d.notifier("unmute", "db")
-	d.publish(subjectPrefix+".db", resolved("ended later", "replica 2"))
-	var report digest
-	testkit.Eventually(t, "the digest of the first mute", func() bool {
-		for _, report = range d.digests(defaultChannel) {
-			if report.shows("weekly vacuum") {
-				return true
-			}
-		}
-		return false
-	})
-	testkit.Contains(t, "shown", report.Message.Text, "db was muted by ann, replaced by bob: weekly vacuum ", "still firing: disk of replica 3 is full (db replica 3)")
-}
-
 // TestRecurringMute mutes a path by two schedules, one of which has a window now.
 func TestRecurringMute(t *testing.T) {
 	t.Parallel()

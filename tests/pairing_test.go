@@ -136,62 +136,6 @@ func (f fleet) within(t testing.TB) fleet {
 // longLeases returns settings with leases longer than the test, so a test that passes has not waited for the end of a lease.
 func longLeases(more ...string) []string { return append([]string{"NATS_ACK_WAIT", "10m"}, more...) }
 
-// TestManyPairs stores firing and resolved events of many keys before the workers start.
-func TestManyPairs(t *testing.T) {
-	t.Parallel()
-	const keys = 40
-	d := newDeployment(t)
-	slowPosts(d.slack, 20*time.Millisecond)
-	d.createStream()
-	for key := range keys {
-		d.publish("notify.disks", firing(fmt.Sprintf("firing-%d", key), fmt.Sprint(key)))
-		if key%2 == 0 {
-			d.publish("notify.disks", resolved(fmt.Sprintf("resolved-%d", key), fmt.Sprint(key)))
-		}
-	}
-	for key := 1; key < keys; key += 2 {
-		d.publish("notify.disks", resolved(fmt.Sprintf("resolved-%d", key), fmt.Sprint(key)))
-	}
-	workers := d.startFleet(3, longLeases(unlimited()...)...)
-	workers.awaitOutcomes(map[string]int{"sent": 2 * keys})
-	workers.awaitSum(keys, "notifier_resolved_total", "result", "paired")
-	d.awaitEmpty()
-	for key := range keys {
-		d.wantResolved(fmt.Sprintf("firing-%d", key), fmt.Sprintf("resolved-%d", key))
-	}
-	testkit.Equal(t, len(d.slack.Accepted()), 2*keys, "posts")
-}
-
-// TestResolvedWaitsForEarlier publishes a resolved event during the post of an earlier event.
-func TestResolvedWaitsForEarlier(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name, earlier string
-		sent          int
-	}{
-		{"which it resolves", firing("earlier", "a"), 2},
-		{"which is about something else", firing("earlier", "b"), 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			workers := d.startFleet(2, longLeases(unlimited()...)...)
-			release := make(chan struct{})
-			d.slack.Script(slacktest.Hold(release, slacktest.OK()))
-			d.publish("notify.disks", test.earlier)
-			d.publish("notify.disks", resolved("later", "a"))
-			d.awaitInRoom("notify-room.pair.disks.>", 1)
-			testkit.Equal(t, workers.sum("notifier_events_total")+len(d.slack.Accepted()), 0, "outcomes and posts before the first post ended")
-			close(release)
-			workers.awaitOutcomes(map[string]int{"sent": test.sent, "dropped": 2 - test.sent})
-			workers.awaitSum(2-test.sent, "notifier_dropped_total", "level", "unpaired")
-			if test.sent == 2 {
-				d.wantResolved("earlier", "later")
-			}
-		})
-	}
-}
-
 // TestDurationOfLateMessages resolves an event while Slack pauses the posts and the updates. The events have no time, so both messages show the
 // time between them in JetStream, however late Slack takes the messages.
 func TestDurationOfLateMessages(t *testing.T) {
@@ -224,48 +168,31 @@ func TestDurationOfLateMessages(t *testing.T) {
 	}
 }
 
-func TestPairExpires(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	w := d.startReady("worker", unlimited("PAIR_TTL", "1s")...)
-	d.publishUntil(w.alone(), "sent", "notify.disks", firing("fired", "a"))
-	testkit.Eventually(t, "the end of the pair", func() bool { return d.redis.CLI("exists", "{notifier}:pairs:disks") == "0" })
-	d.publish("notify.disks", resolved("ended", "a"))
-	w.alone().awaitEvents(2)
-	w.alone().awaitSum(1, "notifier_dropped_total", "level", "unpaired")
-	d.wantNotPosted("ended")
-}
-
 // TestResolvedIsStoredFirst stores resolved events of many keys, and their firing events some time later. Those within two seconds pair.
 func TestResolvedIsStoredFirst(t *testing.T) {
 	t.Parallel()
-	const keys, patience = 6, 2 * time.Second
-	for _, gap := range []time.Duration{300 * time.Millisecond, 1500 * time.Millisecond} {
-		t.Run(gap.String(), func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			workers := d.startFleet(3, longLeases(unlimited()...)...)
-			events, certain := 0, make(map[string]string)
-			for round := 0; len(certain) < keys && round < 20; round++ { // a busy machine may need longer than the patience between two events
-				began := time.Now()
-				for key := range keys {
-					d.publish("notify.disks", resolved(fmt.Sprintf("resolved-%d-%d", round, key), fmt.Sprint(round, key)))
-				}
-				time.Sleep(gap) // the gap is what is tested
-				for key := range keys {
-					fired := fmt.Sprintf("firing-%d-%d", round, key)
-					d.publish("notify.disks", firing(fired, fmt.Sprint(round, key)))
-					if time.Since(began) < patience {
-						certain[fired] = fmt.Sprintf("resolved-%d-%d", round, key)
-					}
-				}
-				events += 2 * keys
+	const keys, gap, patience = 6, 1500 * time.Millisecond, 2 * time.Second
+	d := newDeployment(t)
+	workers := d.startFleet(3, longLeases(unlimited()...)...)
+	events, certain := 0, make(map[string]string)
+	for round := 0; len(certain) < keys && round < 20; round++ { // a busy machine may need longer than the patience between two events
+		began := time.Now()
+		for key := range keys {
+			d.publish("notify.disks", resolved(fmt.Sprintf("resolved-%d-%d", round, key), fmt.Sprint(round, key)))
+		}
+		time.Sleep(gap) // the gap is what is tested
+		for key := range keys {
+			fired := fmt.Sprintf("firing-%d-%d", round, key)
+			d.publish("notify.disks", firing(fired, fmt.Sprint(round, key)))
+			if time.Since(began) < patience {
+				certain[fired] = fmt.Sprintf("resolved-%d-%d", round, key)
 			}
-			workers.awaitEvents(events)
-			for fired, ended := range certain {
-				d.wantResolved(fired, ended)
-			}
-			d.awaitEmpty()
-		})
+		}
+		events += 2 * keys
 	}
+	workers.awaitEvents(events)
+	for fired, ended := range certain {
+		d.wantResolved(fired, ended)
+	}
+	d.awaitEmpty()
 }
