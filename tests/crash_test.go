@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -132,26 +131,6 @@ func (d *deployment) restartNATS(workers fleet) {
 	for _, w := range workers {
 		testkit.Equal(d.t, w.logLines("consumer not found"), 0, "lines of %s that its consumer is gone", w.name)
 	}
-}
-
-// TestSentIsCountedOnce kills NATS three times during posts, before it has their acks. NATS redelivers these events, and no worker posts or
-// counts them again.
-func TestSentIsCountedOnce(t *testing.T) {
-	t.Parallel()
-	const each = 30
-	d := deploy(t, servertest.StartNATSProcess(t, ""))
-	slowPosts(d.slack, 50*time.Millisecond)
-	workers := d.startFleet(3, quick(unlimited()...)...)
-	ids := d.publishEvents(twentyCategories(), each)
-	for kill := range 3 {
-		d.awaitPosts(len(ids) * (kill + 1) / 5)
-		d.nats.Pause()
-		time.Sleep(500 * time.Millisecond) // NATS cannot tell of the posts under way while it is paused: they end meanwhile
-		d.restartNATS(workers)
-	}
-	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Accepted(), ids...)
-	workers.awaitOutcomes(map[string]int{"sent": len(ids)})
 }
 
 // TestWorkerPausedPastItsLease pauses a worker during deliveries until another worker has taken them over. The resumed worker must see that

@@ -2,11 +2,9 @@ package tests
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
@@ -73,80 +71,6 @@ func TestKilledBetweenSteps(t *testing.T) {
 	}
 }
 
-// TestKilledWhileResolving kills a worker between two steps of the delivery of a resolved event.
-func TestKilledWhileResolving(t *testing.T) {
-	t.Parallel()
-	for _, test := range killings {
-		t.Run(string(test.point), func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			doomed := d.startDoomed(test.point, 2, recovering(unlimited()...)...)
-			d.publishUntil(doomed.alone(), "sent", "notify.disks", firing("fired", "a"))
-			d.publish("notify.disks", resolved("ended", "a"))
-			doomed.awaitDoom()
-			workers := d.startFleet(2, recovering(unlimited()...)...)
-			d.awaitEmpty()
-			workers.awaitEvents(test.counted, "outcome", "sent")
-			wantPosts(t, d.slack.Accepted(), map[string]int{"fired": 1, "ended": test.posts})
-			first := d.post("fired")
-			for _, reply := range d.posts("ended") {
-				testkit.Equal(t, reply.Thread, first.Timestamp, "thread of a reply")
-			}
-			d.wantUpdated(first, 2)
-			// The first resolved event has closed the pair.
-			d.publish("notify.disks", resolved("ended again", "a"))
-			workers.awaitSum(1, "notifier_dropped_total", "level", "unpaired")
-			workers.awaitEvents(test.counted + 1)
-		})
-	}
-}
-
-// TestKilledInARolloutOfRoutes kills a worker between a post and its record. Its successors have other routes, and find the post where it is.
-func TestKilledInARolloutOfRoutes(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	routed := func(channel string) []string { return recovering(unlimited("SLACK_ROUTES", "disks="+channel)...) }
-	doomed := d.startDoomed(failpoint.AfterPost, 1, routed("C0000011")...)
-	d.publish("notify.disks", firing("fired", "a"))
-	doomed.awaitDoom()
-	workers := d.startFleet(2, routed("C0000012")...)
-	d.awaitEmpty()
-	workers.awaitEvents(1, "outcome", "sent")
-	testkit.Equal(t, d.post("fired").ChannelID, "C0000011", "channel of the only post")
-	d.publish("notify.disks", resolved("ended", "a"))
-	workers.awaitEvents(2, "outcome", "sent")
-	testkit.Equal(t, d.post("ended").Thread, d.post("fired").Timestamp, "thread of the reply")
-}
-
-// TestResolvedWaitForPlace resolves more messages than updates find place in the room, and kills a worker that has recorded such a resolved event.
-// Each event is posted once, and each message says resolved in the end.
-func TestResolvedWaitForPlace(t *testing.T) {
-	t.Parallel()
-	keys := numbered("key-", 5)
-	d := newDeployment(t)
-	changes := unlimited(recovering("ROOM_MAX", "2", "SLACK_UPDATE_RATE", "1/4s")...) // the kill may keep one place
-	doomed := d.startDoomed(failpoint.AfterRecord, len(keys)+3, changes...)
-	for i, key := range keys {
-		d.publish("notify.disks", firing("fired-"+key, key))
-		doomed.alone().awaitEvents(i + 1)
-	}
-	for _, key := range keys {
-		d.publish("notify.disks", resolved("ended-"+key, key))
-	}
-	doomed.awaitDoom()
-	workers := d.startFleet(2, changes...)
-	testkit.Eventually(t, "an update that finds no place", func() bool {
-		return workers.sum("notifier_room_refused_total", "reason", "update") > 0
-	})
-	d.publish("notify.disks", eventBody("another"))
-	d.awaitPosts(2*len(keys) + 1) // no post waits for the place of an update
-	d.awaitEmpty()
-	for _, key := range keys {
-		d.wantUpdated(d.post("fired-"+key), 2)
-		testkit.Equal(t, len(d.posts("ended-"+key)), 1, "posts of ended-%s", key)
-	}
-}
-
 // wantUpdated wants a message to be updated, at most so many times, to one that says resolved.
 func (d *deployment) wantUpdated(post slacktest.Post, most int) {
 	d.t.Helper()
@@ -161,49 +85,26 @@ func (d *deployment) wantUpdated(post slacktest.Post, most int) {
 	}
 }
 
-// TestKilledBetweenUpdates kills a worker that has updated some of the messages of an alert that has ended. Other workers update the others,
-// and may repeat the updates that were under way.
-func TestKilledBetweenUpdates(t *testing.T) {
+// TestKilledWhileMoving kills a worker while it moves events to the room, for each reason to do so: a group of alerts, events that wait for
+// their slot, and events that wait for their channel. Each event is posted once.
+func TestKilledWhileMoving(t *testing.T) {
 	t.Parallel()
-	const messages = 4
-	d := newDeployment(t)
-	doomed := d.startDoomed(failpoint.AfterUpdate, 2, recovering(unlimited()...)...)
-	for i := range messages {
-		d.publish("notify.disks", firing(fmt.Sprint("fired-", i), "a"))
-		doomed.alone().awaitEvents(i+1, "outcome", "sent")
+	for _, point := range []failpoint.Point{failpoint.AfterSplit, failpoint.AfterPlan, failpoint.AfterMove, failpoint.AfterRelease} {
+		t.Run(string(point), func(t *testing.T) {
+			t.Parallel()
+			alerts, waiting := numbered("alert", 12), 3
+			d := newDeployment(t)
+			changes := unlimited(recovering("LIMITS", "waiting=1/1s", "DELAY", "waiting=1m")...)
+			doomed := d.startDoomed(point, 1, append(changes, "SLACK_RATE", "2/s")...)
+			d.publish("notify.alerts", groupOf(alerts...))
+			d.publishEvents([]string{"waiting"}, waiting)
+			doomed.awaitDoom()
+			d.startFleet(2, changes...)
+			d.awaitEmpty()
+			testkit.Equal(t, len(d.slack.Accepted()), len(alerts)+waiting, "posts")
+			testkit.Equal(t, len(countTexts(d.slack.Accepted())), len(alerts)+waiting, "events that were posted")
+		})
 	}
-	d.publish("notify.disks", resolved("ended", "a"))
-	doomed.awaitDoom()
-	d.startFleet(2, recovering(unlimited()...)...)
-	d.awaitEmpty() // the killed worker may have posted the reply already
-	for i := range messages {
-		post := d.post(fmt.Sprint("fired-", i))
-		d.wantUpdated(post, 2)
-	}
-	testkit.Equal(t, d.post("ended").Thread, d.post("fired-0").Timestamp, "thread of the reply")
-}
-
-// TestKilledAfterSplit kills a worker that has stored the alerts of a group, before it acks the group.
-func TestKilledAfterSplit(t *testing.T) {
-	t.Parallel()
-	const alerts = 3
-	body := testkit.Must(os.ReadFile("testdata/alertmanager.json"))(t)
-	changes := recovering("CATEGORY_LIMIT", fmt.Sprintf("%d/30m", alerts))
-	d := newDeployment(t)
-	slowPosts(d.slack, 200*time.Millisecond) // nothing is posted before the worker is killed
-	doomed := d.startDoomed(failpoint.AfterSplit, 1, changes...)
-	d.publish("notify.alerts", string(body))
-	doomed.awaitDoom()
-	d.awaitLeft(streamName, 1) // the group
-	d.awaitInRoom("notify-room.part.alerts", alerts)
-	workers := d.startFleet(2, changes...)
-	workers.awaitEvents(alerts, "outcome", "sent")
-	d.awaitEmpty()
-	workers.awaitEvents(alerts)
-	workers.awaitSum(1, "notifier_split_total")
-	posts := d.slack.Accepted()
-	testkit.Equal(t, len(posts), alerts, "posts")
-	testkit.Equal(t, len(countTexts(posts)), alerts, "alerts that were posted")
 }
 
 // countTexts counts posts by their text.
@@ -213,28 +114,6 @@ func countTexts(posts []slacktest.Post) map[string]int {
 		counts[post.Text]++
 	}
 	return counts
-}
-
-// TestKilledWhileDelaying kills a worker while it moves an event to the room.
-func TestKilledWhileDelaying(t *testing.T) {
-	t.Parallel()
-	for _, point := range []failpoint.Point{failpoint.AfterPlan, failpoint.AfterMove} {
-		t.Run(string(point), func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			changes := recovering("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "1/2s", "DELAY", "payments=1m")
-			doomed := d.startDoomed(point, 1, changes...)
-			d.publishUntil(doomed.alone(), "sent", "notify.payments", eventBody("first"))
-			d.publish("notify.payments", eventBody("second"))
-			doomed.awaitDoom()
-			workers := d.startFleet(2, changes...)
-			workers.awaitEvents(1, "outcome", "sent")
-			d.awaitEmpty()
-			workers.awaitEvents(1)
-			workers.awaitSum(0, "notifier_room_pending", "reason", "slot")
-			wantPostedOnce(t, d.slack.Posts(), "first", "second")
-		})
-	}
 }
 
 // lapseDigest ends the lease of the claimed digest of the default channel, and waits until a worker marks the digest as in doubt.
@@ -264,10 +143,8 @@ func TestKilledWhileTelling(t *testing.T) {
 		dropped  []int // by the digests
 		doubtful int   // of the last digest
 	}{
-		{failpoint.AfterClaim, "auto", []int{dropped, later}, 0},
 		{failpoint.AfterSummary, "auto", []int{dropped, later}, 0},
 		{failpoint.AfterClaim, "off", []int{dropped + later}, dropped},
-		{failpoint.AfterSummary, "off", []int{dropped, dropped + later}, dropped},
 	} {
 		t.Run(string(test.point)+" "+test.lookUp, func(t *testing.T) {
 			t.Parallel()
@@ -334,20 +211,4 @@ func TestKilledWhileRejecting(t *testing.T) {
 			d.awaitEmpty()
 		})
 	}
-}
-
-// TestKilledWhileReleasing kills a worker that has released events on their way to the room. Each event is posted once.
-func TestKilledWhileReleasing(t *testing.T) {
-	t.Parallel()
-	const events = 30
-	changes := recovering(unlimited("SLACK_RATE", "2/s")...)
-	d := newDeployment(t)
-	doomed := d.startDoomed(failpoint.AfterRelease, 1, changes...)
-	d.publishEvents([]string{"disks"}, events)
-	doomed.awaitDoom()
-	workers := d.startFleet(2, recovering(unlimited("SLACK_RATE", "none")...)...)
-	d.awaitEmpty()
-	testkit.Equal(t, len(countTexts(d.slack.Accepted())), events, "events that were posted")
-	testkit.Equal(t, len(d.slack.Accepted()), events, "posts")
-	workers.stop()
 }

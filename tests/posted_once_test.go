@@ -3,8 +3,6 @@ package tests
 import (
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -114,61 +112,6 @@ func TestPostedOnceThroughFaults(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestKilledWhileEventsWait kills a worker while events wait in it for the pace of their channel. Nothing was posted of them, so nobody looks.
-func TestKilledWhileEventsWait(t *testing.T) {
-	t.Parallel()
-	const waiting = 4
-	d := newDeployment(t)
-	killed := d.startReady("killed", recovering(unlimited("SLACK_RATE", "1/1m")...)...)
-	ids := d.publishEvents([]string{"payments"}, 1+waiting)
-	fleet{killed}.awaitEvents(1, "outcome", "sent")
-	await(t, time.Minute, "Redis to know that events wait", func() bool { return d.leasesThatWait() == strconv.Itoa(waiting) })
-	killed.kill()
-	d.startReady("successor", recovering(unlimited("SLACK_RATE", "none")...)...)
-	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Accepted(), ids...)
-	testkit.Equal(t, d.slack.Calls(slacktest.MethodHistory), 0, "look-ups")
-}
-
-// leasesThatWait counts the leases whose holders have recorded that they wait: see lua/lib/doubt.lua.
-func (d *deployment) leasesThatWait() string {
-	return d.redis.CLI("eval", `
-		local waiting, leases = 0, redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
-		for i = 2, #leases, 2 do
-			waiting = waiting + (tonumber(leases[i]) % 1 ~= 0 and 1 or 0)
-		end
-		return waiting`, "1", "{notifier}:leased")
-}
-
-// TestWorkersShareLookUps brings events of many channels in doubt, on four workers. All workers together keep the rate of look-ups, so Slack
-// refuses no look-up. The rate is lower than Slack's, because a request may be a second late here.
-func TestWorkersShareLookUps(t *testing.T) {
-	t.Parallel()
-	const channels = 12
-	d := newDeployment(t)
-	d.slack = slacktest.New(t, slacktest.WithLimits(slacktest.Limits{
-		Methods: map[string]slacktest.Limit{slacktest.MethodHistory: {Count: 4, Window: 2 * time.Second}},
-	}))
-	var categories, routes []string
-	for i := range channels {
-		categories = append(categories, fmt.Sprint("c", i))
-		routes = append(routes, fmt.Sprintf("c%d=#c%d", i, i))
-	}
-	var seen sync.Map
-	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-		if _, again := seen.LoadOrStore(post.Origin("id"), true); again {
-			return slacktest.OK()
-		}
-		return slacktest.Stored(slacktest.Reset())
-	})
-	workers := d.startFleet(4, unlimited("SLACK_ROUTES", strings.Join(routes, ","), "SLACK_SETTLE", "100ms", "SLACK_LOOKUP_RATE", "4/3s")...)
-	ids := d.publishEvents(categories, 1)
-	workers.awaitEvents(len(ids), "outcome", "sent")
-	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Accepted(), ids...)
-	testkit.Equal(t, d.slack.Limited(slacktest.MethodHistory), 0, "look-ups that Slack refused")
 }
 
 // killed are the ways in which workers of TestPostedOnceThroughKills look posts up.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
-	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -311,48 +310,4 @@ func (p *proof) wantTotals() {
 		p.t.Errorf("the journal has %d outcomes, and %d events have one (%d may be lost)", sum, all, lost)
 	}
 	p.t.Logf("the journal has %v", told)
-}
-
-// wantStatus compares `notifier status` with the outcomes seen from outside.
-func (p *proof) wantStatus() {
-	p.t.Helper()
-	told := p.status()
-	testkit.Equal(p.t, len(told.Workers), len(p.workers), "workers that answer")
-	for _, w := range told.Workers {
-		if !w.Ready || w.InHand > 0 {
-			p.t.Errorf("a worker tells %+v", w)
-		}
-	}
-	letters := make(map[string]int64)
-	for _, reason := range p.letters {
-		letters[reason]++
-	}
-	for _, limit := range told.Limits {
-		most := p.used(limit.Path)
-		least := most
-		if limit.Path == "" {
-			least -= int(letters["rejected"]) // they gave their slots back, but for those that a killed worker may have delivered
-		}
-		if int(limit.Used) < least || int(limit.Used) > most {
-			p.t.Errorf("%d slots of %q are said to be used, want %d to %d", limit.Used, limit.Path, least, most)
-		}
-	}
-	testkit.EqualMaps(p.t, lettersOf(told), letters, "dead letters by reason")
-	maps.DeleteFunc(told.Backlog.InRoom, func(_ string, n int64) bool { return n == 0 })
-	testkit.EqualMaps(p.t, told.Backlog.InRoom, map[string]int64{"slot": int64(len(p.waiting))}, "what waits")
-	testkit.EqualSlices(p.t, []int64{told.Backlog.Waiting, told.Backlog.Unacked, told.Backlog.Stream}, []int64{0, 0, 0}, "backlog")
-	if len(told.Changes) != 1 || told.Changes[0].Path != "muted" || told.Changes[0].By != "ada" {
-		p.t.Errorf("the live limits are %+v", told.Changes)
-	}
-	if len(told.Unknown)+len(told.Mismatches) > 0 {
-		p.t.Errorf("not known: %q, settings: %v", told.Unknown, told.Mismatches)
-	}
-}
-
-func lettersOf(told status.Status) map[string]int64 {
-	letters := make(map[string]int64)
-	for _, l := range told.DeadLetters {
-		letters[l.Reason] = l.Count
-	}
-	return letters
 }
