@@ -2,7 +2,6 @@ package tests
 
 import (
 	"fmt"
-	"net/http"
 	"testing"
 	"time"
 
@@ -34,53 +33,33 @@ func TestRetryAfterHoldsForAllInstances(t *testing.T) {
 	workers.awaitSum(1, "notifier_sink_requests_total", "result", "rate_limited")
 }
 
-// TestSlackFails has posts fail in each way whose result is not known. Each event is posted once.
-func TestSlackFails(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.slack.Script(slacktest.Status(http.StatusServiceUnavailable, "upstream"), slacktest.HTML(http.StatusBadGateway), slacktest.Code("internal_error"),
-		slacktest.Reset(), slacktest.Stored(slacktest.Reset()), slacktest.Hold(nil, slacktest.OK()))
-	w := d.startReady("worker", unlimited("SLACK_TIMEOUT", "5s")...)
-	ids := d.publishEvents([]string{"errors"}, 10)
-	w.alone().awaitEvents(len(ids), "outcome", "sent")
-	d.awaitEmpty()
-	wantPostedOnce(t, d.slack.Accepted(), ids...)
-	w.alone().awaitSum(6, "notifier_sink_requests_total", "result", "unknown")
-	w.alone().awaitSum(len(ids)-1, "notifier_sink_requests_total", "result", "ok") // a post whose answer was lost is found
-}
-
-// TestArchivedChannel has Slack refuse one channel, with and without a pace. Events for another channel go out at once, and those of the channel
+// TestArchivedChannel has Slack refuse one channel. Events for another channel go out at once, and those of the channel
 // when Slack accepts it again.
 func TestArchivedChannel(t *testing.T) {
 	t.Parallel()
-	for _, rate := range []string{"none", "20/1s"} {
-		t.Run("at "+rate, func(t *testing.T) {
-			t.Parallel()
-			const archived = 200
-			d := newDeployment(t)
-			d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-				if post.Channel == "#money" {
-					return slacktest.Code("is_archived")
-				}
-				return slacktest.OK()
-			})
-			changes := unlimited("SLACK_ROUTES", "money=#money", "SLACK_RATE", rate, "CONCURRENCY", "8")
-			workers := d.startFleet(2, changes...)
-			ids := d.publishEvents([]string{"money"}, archived)
-			workers[0].awaitUnready("is_archived")
-			for i := range 3 {
-				id := fmt.Sprint("critical-", i)
-				d.publish(subjectPrefix+".db", eventBody(id))
-				testkit.Eventually(t, "the post of "+id, func() bool { return len(d.posts(id)) == 1 })
-			}
-			d.slack.Respond(nil)
-			d.awaitEmpty()
-			wantPostedOnce(t, d.slack.Accepted(), append(ids, "critical-0", "critical-1", "critical-2")...)
-			for _, w := range workers {
-				w.awaitReady()
-				testkit.AtMost(t, w.logLines("a channel refuses messages"), 3, "log lines of %s about the channel", w.name)
-			}
-		})
+	const archived = 200
+	d := newDeployment(t)
+	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+		if post.Channel == "#money" {
+			return slacktest.Code("is_archived")
+		}
+		return slacktest.OK()
+	})
+	changes := unlimited("SLACK_ROUTES", "money=#money", "SLACK_RATE", "20/1s", "CONCURRENCY", "8")
+	workers := d.startFleet(2, changes...)
+	ids := d.publishEvents([]string{"money"}, archived)
+	workers[0].awaitUnready("is_archived")
+	for i := range 3 {
+		id := fmt.Sprint("critical-", i)
+		d.publish(subjectPrefix+".db", eventBody(id))
+		testkit.Eventually(t, "the post of "+id, func() bool { return len(d.posts(id)) == 1 })
+	}
+	d.slack.Respond(nil)
+	d.awaitEmpty()
+	wantPostedOnce(t, d.slack.Accepted(), append(ids, "critical-0", "critical-1", "critical-2")...)
+	for _, w := range workers {
+		w.awaitReady()
+		testkit.AtMost(t, w.logLines("a channel refuses messages"), 3, "log lines of %s about the channel", w.name)
 	}
 }
 
