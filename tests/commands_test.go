@@ -19,15 +19,8 @@ var checks = []struct {
 	{"all is well", nil, withChannels(alertsChannel, moneyChannel), 0, []string{"100/30m", "10/30m", "ok"}},
 	{"a channel that the bot is not in", nil, withChannels(alertsChannel, slacktest.Channel{ID: "C0000000002", Name: "money"}), 1,
 		[]string{"FAIL", "#money", "not_in_channel"}},
-	{"Redis down", []string{"REDIS_URL", "redis://127.0.0.1:1"}, nil, 1, []string{"FAIL  redis", "refused"}},
 	{"NATS down", []string{"NATS_URL", "nats://127.0.0.1:1"}, nil, 1, []string{"FAIL  nats", "refused", "NOTIFIER_NATS_URL"}},
-	{"a Redis user without a command", nil, withRedisUserLacking("zremrangebyrank"), 1, []string{"FAIL  redis", "configs/redis"}},
-	{"a key of the wrong type", nil, func(_ *testing.T, d *deployment) []string {
-		d.redis.CLI("set", rootLog, "x")
-		return nil
-	}, 1, []string{"FAIL  redis", "NOTIFIER_REDIS_PREFIX"}},
 	{"nothing there, nothing to be created", []string{"NATS_PROVISION", "false"}, nil, 1, []string{"FAIL  nats", "NOTIFIER_NATS_PROVISION"}},
-	{"a limit that cannot be reached", []string{"CATEGORY_LIMIT", "200/30m"}, nil, 0, []string{"warn", "limit without effect", "200/30m of category"}},
 }
 
 var (
@@ -39,13 +32,6 @@ func withChannels(channels ...slacktest.Channel) func(*testing.T, *deployment) [
 	return func(t *testing.T, _ *deployment) []string {
 		slack := slacktest.New(t, slacktest.WithChannels(channels...))
 		return []string{"SLACK_API_URL", slack.APIURL(), "SLACK_CHANNEL", alertsChannel.ID, "SLACK_ROUTES", "payments=#money"}
-	}
-}
-
-func withRedisUserLacking(command string) func(*testing.T, *deployment) []string {
-	return func(_ *testing.T, d *deployment) []string {
-		d.redis.CLI("acl", "setuser", "limited", "on", ">secret", "~*", "+@all", "-"+command)
-		return []string{"REDIS_URL", "redis://limited:secret@" + d.redis.Addr}
 	}
 }
 

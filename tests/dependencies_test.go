@@ -26,49 +26,44 @@ func (w *worker) wantReadyGauge(want float64) {
 // TestServersDownAtStart starts a worker before NATS and Redis, and kills NATS at the end. The gauge of readiness agrees with /readyz.
 func TestServersDownAtStart(t *testing.T) {
 	t.Parallel()
-	for _, policy := range []string{"hold", "local"} {
-		t.Run(policy, func(t *testing.T) {
-			t.Parallel()
-			d := newDeployment(t)
-			d.nats.Kill()
-			d.redis.Kill()
-			w := d.startWorker("worker", "REDIS_FAILURE", policy, "REDIS_GRACE", "10m")
-			w.awaitUnready("nats is not connected")
-			w.wantHealthy()
-			unknown := func(names ...string) {
-				t.Helper()
-				for _, name := range names {
-					if series := w.scrape()[name].GetMetric(); len(series) > 0 {
-						t.Errorf("%s is %v, and nobody knows it yet", name, series)
-					}
-				}
+	d := newDeployment(t)
+	d.nats.Kill()
+	d.redis.Kill()
+	w := d.startWorker("worker", "REDIS_FAILURE", "local", "REDIS_GRACE", "10m")
+	w.awaitUnready("nats is not connected")
+	w.wantHealthy()
+	unknown := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if series := w.scrape()[name].GetMetric(); len(series) > 0 {
+				t.Errorf("%s is %v, and nobody knows it yet", name, series)
 			}
-			unknown("notifier_limit_size", "notifier_limit_used", "notifier_degraded", "notifier_ack_pending", "notifier_room_pending")
-			w.wantReadyGauge(0)
-			time.Sleep(3 * time.Second) // for several attempts, of which the log is to mention the first: none can be seen from outside
-			testkit.AtMost(t, w.logLines(""), 3, "lines of the log, one for each server and one for the start")
-
-			d.nats.Restart()
-			w.awaitUnready("redis")
-			ids := d.publishEvents([]string{"errors"}, 5)
-			w.awaitOutput("redis")
-			time.Sleep(time.Second) // for several attempts, which cannot be seen from outside
-			testkit.Equal(t, w.logLines("redis"), 1, "lines about redis")
-			testkit.Equal(t, len(d.slack.Posts()), 0, "posts before redis was there")
-			unknown("notifier_limit_used")
-			w.alone().awaitSum(100, "notifier_limit_size", "level", "global")
-
-			d.redis.Restart()
-			w.awaitReady()
-			w.wantReadyGauge(1)
-			d.awaitEmpty()
-			d.nats.Kill()
-			w.awaitUnready("nats is not connected")
-			w.wantReadyGauge(0)
-			wantPostedOnce(t, d.slack.Accepted(), ids...)
-			testkit.AtMost(t, w.logLines(`"level":"WARN"`)+w.logLines(`"level":"ERROR"`), 4, "warnings, one for each server at the start and two for the end of nats")
-		})
+		}
 	}
+	unknown("notifier_limit_size", "notifier_limit_used", "notifier_degraded", "notifier_ack_pending", "notifier_room_pending")
+	w.wantReadyGauge(0)
+	time.Sleep(3 * time.Second) // for several attempts, of which the log is to mention the first: none can be seen from outside
+	testkit.AtMost(t, w.logLines(""), 3, "lines of the log, one for each server and one for the start")
+
+	d.nats.Restart()
+	w.awaitUnready("redis")
+	ids := d.publishEvents([]string{"errors"}, 5)
+	w.awaitOutput("redis")
+	time.Sleep(time.Second) // for several attempts, which cannot be seen from outside
+	testkit.Equal(t, w.logLines("redis"), 1, "lines about redis")
+	testkit.Equal(t, len(d.slack.Posts()), 0, "posts before redis was there")
+	unknown("notifier_limit_used")
+	w.alone().awaitSum(100, "notifier_limit_size", "level", "global")
+
+	d.redis.Restart()
+	w.awaitReady()
+	w.wantReadyGauge(1)
+	d.awaitEmpty()
+	d.nats.Kill()
+	w.awaitUnready("nats is not connected")
+	w.wantReadyGauge(0)
+	wantPostedOnce(t, d.slack.Accepted(), ids...)
+	testkit.AtMost(t, w.logLines(`"level":"WARN"`)+w.logLines(`"level":"ERROR"`), 4, "warnings, one for each server at the start and two for the end of nats")
 }
 
 // TestIdleWorkerNoticesRedis kills Redis while the worker has no event, and reads no limit there.
@@ -94,36 +89,6 @@ func withRights(t *testing.T, permissions string) (*deployment, []string) {
 			{ user: worker, password: worker, permissions: { subscribe: ">", %s } }
 		] } }`, permissions))
 	return deploy(t, n, nats.UserInfo("admin", "admin")), []string{"NATS_USER", "worker", "NATS_PASSWORD", "worker"}
-}
-
-// TestPermissionsMissing gives the worker a NATS user without a permission. The log has one line for each subject.
-func TestPermissionsMissing(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		lacks string
-		most  int // lines of the log: one for each subject
-		ready bool
-	}{
-		{"$JS.API.STREAM.CREATE", 2, false},
-		{"$JS.API.CONSUMER.MSG.NEXT", 3, true}, // of the producers' stream, of the room and of a channel
-		{"$JS.ACK", 2, true},
-	} {
-		t.Run(test.lacks, func(t *testing.T) {
-			t.Parallel()
-			d, user := withRights(t, fmt.Sprintf(`publish: { deny: "%s.>" }`, test.lacks))
-			w := d.startWorker("worker", user...)
-			if test.ready {
-				w.awaitReady()
-				d.publishEvents([]string{"errors"}, 10)
-			} else {
-				w.awaitUnready("")
-			}
-			w.awaitOutput(test.lacks)
-			w.wantHealthy()
-			w.stop()
-			testkit.AtMost(t, w.logLines("permission is missing"), test.most, "lines about permissions, one for each that is missing")
-		})
-	}
 }
 
 // TestMessagesVanish purges undelivered events. One worker logs and counts the loss.

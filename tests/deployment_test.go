@@ -197,19 +197,6 @@ func has(series *dto.Metric, labels []string) bool {
 	return true
 }
 
-// labels lists the values of one label of a metric.
-func (s samples) labels(metric, label string) []string {
-	var values []string
-	for _, series := range s[metric].GetMetric() {
-		for _, pair := range series.GetLabel() {
-			if pair.GetName() == label && !slices.Contains(values, pair.GetValue()) {
-				values = append(values, pair.GetValue())
-			}
-		}
-	}
-	return values
-}
-
 // fleet is several workers of one deployment.
 type fleet []*worker
 
@@ -294,18 +281,7 @@ func (f fleet) awaitOutcomes(outcomes map[string]int) {
 // createStream creates the producers' stream before any worker, with changes.
 func (d *deployment) createStream(changes ...func(*jetstream.StreamConfig)) {
 	d.t.Helper()
-	d.create(jetstream.StreamConfig{Name: streamName, Subjects: []string{subjectPrefix, subjectPrefix + ".>"}}, changes)
-}
-
-// createRoom creates the room before any worker, with changes.
-func (d *deployment) createRoom(changes ...func(*jetstream.StreamConfig)) {
-	d.t.Helper()
-	d.create(jetstream.StreamConfig{Name: roomStreamName, Subjects: []string{"notify-room.>"}, AllowMsgSchedules: true, AllowRollup: true}, changes)
-}
-
-func (d *deployment) create(stream jetstream.StreamConfig, changes []func(*jetstream.StreamConfig)) {
-	d.t.Helper()
-	stream.Retention = jetstream.WorkQueuePolicy
+	stream := jetstream.StreamConfig{Name: streamName, Subjects: []string{subjectPrefix, subjectPrefix + ".>"}, Retention: jetstream.WorkQueuePolicy}
 	for _, change := range changes {
 		change(&stream)
 	}

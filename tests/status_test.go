@@ -15,7 +15,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
-	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -148,37 +147,11 @@ func (d *deployment) wantScreen(texts ...string) {
 	}
 }
 
-// TestStatusOfBacklog wants the status to show a paused channel, its end and its queue.
-func TestStatusOfBacklog(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.slack.Script(slacktest.RateLimited(10 * time.Minute))
-	workers := d.startFleet(2, "SLACK_RATE", "1/s")
-	d.publish("notify.search", eventBody("first"))
-	d.awaitInRoom("notify-room.channel.>", 1)
-	for i := range 4 {
-		d.publish("notify.search", eventBody(fmt.Sprint("search-", i)))
-	}
-	d.awaitInRoom("notify-room.channel.>", 5)
-	testkit.Await(t, "the pause on every worker", func() error {
-		told := d.status()
-		if len(told.Channels) != 1 || told.Channels[0].Queue != 5 || told.Channels[0].PausedUntil.Before(time.Now()) || told.Channels[0].Rate != 1 {
-			return fmt.Errorf("the channels are %+v", told.Channels)
-		}
-		if told.Backlog.InRoom["channel"] != 5 {
-			return fmt.Errorf("the backlog is %+v", told.Backlog)
-		}
-		return nil
-	})
-	d.wantScreen("paused for", "5 for channel")
-	workers.stop()
-}
-
 // TestStatusOfPace has two workers share a slow channel. The status and the gauges of both show that it is at its pace, and what waits for it.
 func TestStatusOfPace(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	workers := d.startFleet(2, "SLACK_RATE", "1/1m")
+	workers := d.startFleet(2, "SLACK_RATE", "1/1m", "SLACK_UPDATE_RATE", "8/1m", "SLACK_LOOKUP_RATE", "9/1m")
 	for i := range 5 {
 		d.publish("notify.search", eventBody(fmt.Sprint("search-", i)))
 	}
@@ -190,6 +163,11 @@ func TestStatusOfPace(t *testing.T) {
 		return nil
 	})
 	d.wantScreen("at its pace for")
+	budgets := make(map[string]string)
+	for _, budget := range d.status().Budgets {
+		budgets[budget.Name] = budget.Limit
+	}
+	testkit.Equal(t, budgets["updates"]+" "+budgets["lookups"], "8/1m 9/1m", "limits of updates and look-ups")
 	workers.awaitSum(2, "notifier_pace_used", "budget", "channels")
 	workers.awaitSum(2, "notifier_pace_waiting", "budget", "channels")
 }

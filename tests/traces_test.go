@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
@@ -146,27 +144,6 @@ func (w *worker) wantTraced(id, trace, series string) {
 		found = found || strings.HasPrefix(line, series) && strings.Contains(line, `# {trace_id="`)
 	}
 	testkit.Equal(w.t, found, true, "an example of %s", series)
-}
-
-// TestTracesInAFlood wants few spans of a flood, without the webhook's URL.
-func TestTracesInAFlood(t *testing.T) {
-	t.Parallel()
-	const limit, flood = 10, 3000
-	d, c := newDeployment(t), newCollector(t)
-	w := d.startTraced(c.server.URL, "SLACK_TOKEN", "", "SLACK_CHANNEL", "", "SLACK_WEBHOOK_URL", d.slack.WebhookURL(), "CATEGORY_LIMIT", fmt.Sprint(limit, "/30m"))
-	began := time.Now()
-	d.publishEvents([]string{"basket"}, flood)
-	w.alone().awaitOutcomes(map[string]int{"sent": limit, "dropped": flood - limit})
-	took := time.Since(began)
-	testkit.Eventually(t, "spans of all that was sent", func() bool { return len(c.named("POST slack")) >= limit })
-	w.stop() // it sends the rest
-	testkit.Equal(t, len(c.named("POST slack")), limit, "requests to Slack")
-	testkit.AtMost(t, len(c.named("process")), limit+5*(2+int(took/time.Second)), "spans of %d events in %v", flood, took)
-	if denied := len(c.named("process")) - limit; denied == 0 {
-		t.Error("no denial has a span")
-	}
-	secret := testkit.Must(url.Parse(d.slack.WebhookURL()))(t).Path
-	testkit.Equal(t, strings.Contains(c.came(), secret), false, "the spans hold the webhook's path")
 }
 
 // TestUnavailableCollector delivers events without a collector. The log has one line about the collector.

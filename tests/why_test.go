@@ -3,12 +3,8 @@ package tests
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -120,139 +116,6 @@ func TestWhy(t *testing.T) {
 	run(t, d.settings(), "why", "payments", "--since", "1h").want(0, "2 dropped by category", "2 sent", "1 duplicate")
 	run(t, d.settings(), "why", "--title", "REFUND-3").want(0, "refund-3")
 	run(t, d.settings(), "why", "refund-9").want(1, "not known")
-}
-
-// TestWhyOfARecreatedStream deletes the producers' stream, so the next event gets the number of an earlier event. Each is an event of its own.
-func TestWhyOfARecreatedStream(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(2)
-	d.publishUntil(workers, "sent", "notify.payments", `{"title":"before"}`)
-	testkit.NoError(t, d.js.DeleteStream(t.Context(), streamName))
-	d.publishUntil(workers, "sent", "notify.payments", `{"title":"after"}`)
-	testkit.Await(t, "both events are in the journal", func() error {
-		answer := d.why("--seq", "1")
-		if len(answer.Events) != 2 {
-			return fmt.Errorf("got %d events, want 2", len(answer.Events))
-		}
-		for _, e := range answer.Events {
-			if e.State != "sent" || len(e.Entries) != 1 {
-				return fmt.Errorf("%s is %s by %d entries, want sent by one", e.ID, e.State, len(e.Entries))
-			}
-		}
-		return nil
-	})
-}
-
-// producersIDs are IDs that workers replace by a hash, or nearly.
-var producersIDs = map[string]string{
-	"an ARN":                             "arn:aws:lambda:eu-central-1:123456789012:function:payments-refunds-prod:42",
-	"a tab":                              "order\t1",
-	"a line feed":                        "order\n2",
-	"outer blanks":                       " order 3 ",
-	"double blanks":                      "order  4",
-	"a character that ends at the bound": strings.Repeat("x", 62) + "é",
-	"a character across the bound":       strings.Repeat("x", 63) + "é",
-	"a mark that nobody sees":            "order\u200b5",
-	"a hash":                             "#7",
-}
-
-// TestWhyProducersIDs asks about events by the IDs that their producers gave: the command, the page, and the command for dead letters.
-func TestWhyProducersIDs(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	address := freeAddress(t)
-	workers := d.startReady("worker", "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "PAGE_ADDR", address).alone()
-	_, events := d.startIngest()
-	source, id := "/clusters/eu-central-1/namespaces/payments/deployments/refunds", strings.Repeat("7f3a", 8)
-	d.publishUntil(workers, "sent", "notify.ids", cloudEvent(source, id, "stock is low"))
-	want := map[string]string{"a CloudEvent": source + "/" + id}
-	for name, id := range producersIDs {
-		want[name] = id
-		d.publishUntil(workers, "sent", "notify.ids", string(testkit.Must(json.Marshal(map[string]string{"id": id, "title": name}))(t)))
-	}
-	d.publishUntil(workers, "sent", "notify.ids", "an event", "Nats-Msg-Id", "order-8")
-	want["a header that drops outer blanks"] = " order-8 "
-	overHTTP := strings.Repeat("k", 60)
-	status, _ := post(events+"ids", "", overHTTP, `{"title": "over HTTP"}`)
-	testkit.Equal(t, status, http.StatusAccepted, "status of an event over HTTP")
-	want["a key of a request"] = overHTTP
-	workers.awaitEvents(len(want), "outcome", "sent")
-	for name, id := range want {
-		d.wantWhy("sent", "sent at", id)
-		d.wantWhy("sent", "sent at", d.why(id).Events[0].ID) // as it is shown
-		shown := fetch(t, "http://"+address+"/why?"+url.Values{"q": {id}}.Encode())
-		testkit.Contains(t, name+": page", shown, "sent at")
-	}
-	long := strings.Repeat("l", 80)
-	d.publishUntil(workers, "dead", "notify.ids", fmt.Sprintf(`{"id": %q, "title": "x", "severity": 5}`, long))
-	d.wantWhy("dead", "bad_field", long)
-	run(t, d.settings(), "dlq", "show", long).want(0, "bad_field")
-}
-
-// TestWhySince asks since a time at which the event waited already. It still waits.
-func TestWhySince(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	workers := d.startFleet(1, delaying("1/1h", "payments=1h")...)
-	d.publishUntil(workers, "sent", "notify.payments", eventBody("first"))
-	d.publish("notify.payments", eventBody("second"))
-	d.awaitInRoom("notify-room.slot.>", 1)
-	d.awaitNoted(map[string]string{"first": "sent", "second": "waiting slot"})
-	time.Sleep(2 * time.Second) // the journal's entry becomes older than the time that is asked about
-	d.wantWhy("waiting", "is in the room now and waits for a slot", "second", "--since", "1s")
-	d.wantWhy("waiting", "is in the room now and waits for a slot", "--category", "payments", "--since", "1s")
-	d.wantWhy("waiting", "for a slot", "2")
-	d.wantWhy("sent", "sent at", "#1")
-	run(t, d.settings(), "why", "payments").want(0, "1 began to wait, denied by category 1/1h", "began to wait for a slot, denied by category 1/1h; ")
-	run(t, d.settings(), "why", "paymets").want(1, "paymets: not known", "the nearest category is payments")
-	run(t, d.settings(), "dlq", "drop", "--all").want(2, "standard input is no terminal: confirm with --yes")
-}
-
-// TestWhyNamesTheDigest has drops all the time, while digests are posted. The drops that are said to be told in a digest are as many as the
-// digest counts.
-func TestWhyNamesTheDigest(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.startFleet(2, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "0/1h", "SUMMARY_INTERVAL", "2s")
-	const categories = 10
-	published := 0
-	for len(d.digests(defaultChannel)) < 4 {
-		d.publish(fmt.Sprintf("notify.c%d", published%categories), eventBody(fmt.Sprint("evt-", published)))
-		published++
-		time.Sleep(10 * time.Millisecond) // events of a flood are counted, not told singly
-	}
-	d.awaitTold(defaultChannel, published)
-	testkit.Await(t, "the journal knows of all digests", func() error {
-		entries, err := d.entries(journal.Query{Result: journal.Told})
-		if digests := len(d.digests(defaultChannel)); err == nil && len(entries) != digests {
-			err = fmt.Errorf("it knows of %d of %d", len(entries), digests)
-		}
-		return err
-	})
-	var sequences []string
-	for i := range published {
-		sequences = append(sequences, fmt.Sprint(i+1))
-	}
-	said := make(map[string]int) // by what is said of the digest
-	for _, answer := range d.whyAll("--seq", strings.Join(sequences, ",")) {
-		testkit.Equal(t, len(answer.Events), 1, "events of a message")
-		said[answer.Events[0].Sentences[1]]++
-	}
-	for sentence, n := range said {
-		if !strings.Contains(sentence, "was told in the digest of ") || !strings.HasSuffix(sentence, fmt.Sprintf(" (%d suppressed)", n)) {
-			t.Errorf("said of %d drops: %s", n, sentence)
-		}
-	}
-}
-
-// fetch returns the body of a page.
-func fetch(t testing.TB, address string) string {
-	t.Helper()
-	response, err := client.Get(address)
-	testkit.NoError(t, err)
-	defer func() { _ = response.Body.Close() }()
-	return string(testkit.Must(io.ReadAll(response.Body))(t))
 }
 
 // states returns the states of the messages with an ID, in the order of the stream.
