@@ -12,7 +12,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -94,23 +93,6 @@ func TestOrderWithinAChannel(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent one": events, "sent two": events})
 }
 
-// TestUnpacedChannels pauses one of two channels. The paused channel holds up no event of the other channel.
-func TestUnpacedChannels(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
-	f.pacer.Pause(t.Context(), "paused", time.Hour)
-	const events = poolSize + 50
-	f.numbered("paused", events)
-	f.numbered("quiet", 10)
-	f.start(nil)
-	f.eventually("the quiet channel gets everything", func() bool { return f.metrics.Get("sent quiet") == 10 })
-	f.eventually("the others wait in the room", func() bool { return f.held("paused") == events })
-	f.pacer.Pause(t.Context(), "paused", 0)
-	f.awaitSettled(events + 10)
-	f.requireRoomEmpty()
-}
-
 // TestOrderThroughRests pauses a channel again and again.
 func TestOrderThroughRests(t *testing.T) {
 	t.Parallel()
@@ -142,62 +124,6 @@ func TestOrderThroughRests(t *testing.T) {
 	if refused.Load() == 0 {
 		t.Error("got no event in memory at the beginning of a pause, want some")
 	}
-}
-
-// TestOrderThroughAPauseAtOnce pauses a channel while fresh events wait for it in memory and later ones wait in the room.
-func TestOrderThroughAPauseAtOnce(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
-	const events = 3 * lane.LeastPlaces
-	ids := f.numbered("payments", events)
-	var posts atomic.Int32
-	f.sink.send = func(context.Context, event.Event, int) error {
-		if posts.Add(1) > 1 {
-			return nil
-		}
-		testkit.Soon(func() bool { return f.held("payments") == events-lane.LeastPlaces })
-		return &sink.Error{Class: sink.RateLimited, RetryAfter: 3 * time.Second}
-	}
-	f.pacer.reserve = func(channel string, maxWait time.Duration) post {
-		paused := f.pacer.pause(channel)
-		return post{wait: paused, tooLate: 10*paused > maxWait} // the pause stands for one of thirty seconds
-	}
-	f.start(slow)
-	f.awaitSettled(events)
-	f.requireRoomEmpty()
-	testkit.EqualSlices(t, f.calls.posted(""), append(ids[:1:1], ids...), "posts, the first of them tried twice")
-}
-
-// TestOrderAtTheLongestWait has the longest wait end between the reservations of two events that wait in memory. The second event does not
-// overtake.
-func TestOrderAtTheLongestWait(t *testing.T) {
-	t.Parallel()
-	each(t, map[string]bool{"fresh": false, "from the room": true}, func(t *testing.T, f *fixture, fromRoom bool) {
-		f.provision(usualAckWait)
-		ids := f.numbered("payments", 5)
-		refuses := func(within time.Duration) bool { return fromRoom == (within == lane.QueuedWait) }
-		if fromRoom {
-			f.pacer.Pause(t.Context(), "payments", lane.MemoryWait+3*pollTime) // no fresh event enters the lane
-		}
-		var refused atomic.Int32
-		f.pacer.reserve = func(_ string, within time.Duration) post {
-			if !refuses(within) || refused.Add(1) > 1 {
-				return post{}
-			}
-			if !fromRoom {
-				testkit.Soon(func() bool { return f.metrics.Get("held") == len(ids) }) // later events would go straight to the room
-			}
-			return post{wait: lane.MemoryWait + pollTime, tooLate: true}
-		}
-		f.start(slow)
-		f.awaitSettled(len(ids))
-		f.requireRoomEmpty()
-		testkit.EqualSlices(t, f.calls.posted(""), ids, "posts")
-		if refused.Load() == 0 {
-			t.Error("got no refused reservation, want one")
-		}
-	})
 }
 
 // TestWaitingKeepsTheLease has a delivery wait for its reserved time, and then post slowly. Another delivery waits behind it. Both

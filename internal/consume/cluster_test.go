@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -183,27 +182,4 @@ func (f *fixture) requireReplicas(want int, streams ...string) {
 			return info.Config.Replicas == want && current == want && replicated
 		})
 	}
-}
-
-// TestClusterOfTwo makes everything with one replica in a cluster of two. Check warns of that.
-func TestClusterOfTwo(t *testing.T) {
-	t.Parallel()
-	cluster := servertest.StartNATSCluster(t, 2)
-	f := newFixtureOn(t, &servertest.NATS{URL: cluster.URL})
-	f.provision(usualAckWait)
-	f.requireReplicas(1, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream)
-	c := f.connect(cluster.URL)
-	f.eventually("it is connected", c.Conn.IsConnected)
-	said := false
-	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: testNames, AckWait: usualAckWait}) {
-		said = said || finding.Subject == "nats replicas" && finding.Warning && strings.Contains(finding.Err.Error(), `in the cluster "test" one server alone keeps EVENTS, ROOM, DEAD`)
-	}
-	if !said {
-		t.Error("check: got no warning of one replica, want one")
-	}
-	names := testNames
-	names.Stream, names.Subject, names.RoomStream, names.DeadLetterStream, names.DeadLetterSubject = "A", "a", "B", "C", "c"
-	names.Replicas = 3
-	_, err := names.Provision(t.Context(), f.js, patience, f.log.Logger())
-	testkit.Fails(t, "three replicas in a cluster of two", err, nil)
 }

@@ -91,19 +91,6 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	}
 }
 
-// limited starts a server with a user who may not publish on the denied subjects.
-func limited(t *testing.T, denied ...string) *fixture {
-	t.Helper()
-	return newFixtureOn(t, servertest.StartNATS(t, servertest.Limited(denied...)), nats.UserInfo("all", "secret"))
-}
-
-func (f *fixture) connectLimited() *stream.Connection {
-	f.Helper()
-	c := f.connectAs(stream.ConnectOptions{URL: f.server.URL, User: "limited", Password: "secret"})
-	f.eventually("it is connected", c.Conn.IsConnected)
-	return c
-}
-
 // forgetful is a consumer of which the server tells nothing for so many questions.
 type forgetful struct {
 	jetstream.Consumer

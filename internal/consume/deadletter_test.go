@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -184,42 +181,6 @@ func TestDeadLetterStreamIsMadeAnew(t *testing.T) {
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+TERM bad_json: …")
 	testkit.Equal(t, len(f.deadLetters()), 1, "dead letters")
-}
-
-// deadLetter stores the dead letters of bodies, as a worker does.
-func (f *fixture) deadLetter(w *Worker, subject string, bodies ...string) {
-	f.Helper()
-	for _, body := range bodies {
-		f.publish(subject, body)
-		m := f.taken(w, usualAckWait)
-		e, fault := m.decode(testDecoder)
-		found, isFault := errors.AsType[*event.Fault](fault)
-		if !isFault {
-			f.Fatalf("fault of the body %.20q: got %v, want a fault", body, fault)
-		}
-		testkit.Equal(f, w.settler.storeLetter(f.Context(), m, e, found), true, "the letter is stored")
-		f.acknowledge(w, m)
-	}
-}
-
-// TestNoRightToMakeRoom denies the right to purge. The log says so. Neither the event nor a letter is lost.
-func TestNoRightToMakeRoom(t *testing.T) {
-	t.Parallel()
-	f := limited(t, "$JS.API.STREAM.PURGE.>")
-	bounds := func(o *setup) { o.client.Names.DeadLetters = stream.DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20} }
-	w := f.prepared(func(o *setup) {
-		bounds(o)
-		o.client.Connection = f.connectAs(stream.ConnectOptions{URL: f.server.URL, User: "all", Password: "secret"})
-	})
-	f.deadLetter(w, "notify.payments", slices.Repeat([]string{"{" + strings.Repeat("x", 250_000)}, 4)...)
-	f.publish("notify.payments", "{"+strings.Repeat("x", 250_000))
-	f.start(func(o *setup) {
-		bounds(o)
-		o.client.Connection = f.connectLimited()
-	})
-	f.eventually("the log says so", func() bool { return len(f.log.Lines("cannot store dead letters")) > 0 })
-	testkit.Equal(t, len(f.deadLetters()), 4, "letters")
-	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "events")
 }
 
 // silentLetters is a JetStream whose dead-letter stream does not answer before the gate opens.

@@ -366,25 +366,3 @@ func (f *fixture) smallRoom() {
 	config.MaxMsgSize = 500
 	testkit.Must(f.js.CreateStream(f.Context(), config))(f)
 }
-
-// TestDelayIsTurnedOff restarts the worker with settings that let no event wait. A delayed event that is denied again is dropped.
-func TestDelayIsTurnedOff(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.denyFirst(comeBackIn(time.Second))
-	w := f.start(mayDelay)
-	f.event("payments", "admitted")
-	f.event("payments", "denied")
-	f.eventually("both wait", func() bool { return f.metrics.Get("delayed") == 2 })
-	w.stop()
-	f.throttle.answers(func(c store.Request) store.Decision {
-		if shown(c) == "admitted" {
-			return f.throttle.admit(c)
-		}
-		return denied(time.Second)
-	})
-	f.start(nil)
-	f.awaitSettled(2)
-	f.requireRoomEmpty()
-	f.requireOutcomes(map[string]int{"dropped payments": 1, "sent payments": 1})
-}

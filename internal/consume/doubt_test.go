@@ -93,27 +93,6 @@ func TestDoubtOfOwnAttempts(t *testing.T) {
 	})
 }
 
-// TestDoubtDelaysNoOther looks up an event for long. Later events of its channel are posted meanwhile.
-func TestDoubtDelaysNoOther(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	found := f.provision(usualAckWait)
-	f.event("payments", "order-1")
-	f.deliverOnce(found)
-	looked := newGate(t)
-	f.sink.find = func(ctx context.Context, _ sink.Doubt) (sink.Finding, error) {
-		await.Ready(ctx, looked.opened)
-		return absent, nil
-	}
-	f.start(slow)
-	f.event("payments", "order-2")
-	f.eventually("the other event is posted", func() bool { return f.metrics.ended() == 1 })
-	f.requireHistory("order-2", "send", "finish")
-	looked.open()
-	f.awaitSettled(2)
-	f.requireHistory("order-1", "find", "send", "finish")
-}
-
 // TestLookUpsHoldNothing has more events in doubt about own attempts than a lane and the pool have places. Look-ups take long. A later event
 // is posted meanwhile.
 func TestLookUpsHoldNothing(t *testing.T) {

@@ -95,12 +95,6 @@ func (f *fixture) taken(w *Worker, ackWait time.Duration) *message {
 	return testkit.Must(newMessage(msg, &pullRequest{Request: request}, ackWait))(f)
 }
 
-// acknowledge acknowledges a message that taken has fetched.
-func (f *fixture) acknowledge(w *Worker, m *message) {
-	f.Helper()
-	testkit.Must(w.streams.Connection.Conn.Request(m.Reply(), []byte("+ACK"), patience))(f)
-}
-
 // prepared makes a worker that settles messages, but does not run.
 func (f *fixture) prepared(change func(*setup)) *Worker {
 	f.Helper()

@@ -15,7 +15,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -185,29 +184,6 @@ func TestRoomWithoutALeaderDelaysNoOther(t *testing.T) {
 	f.eventually("the other event ends", func() bool { return f.metrics.ended() == 1 })
 	f.requireOutcomes(map[string]int{"sent orders": 1})
 	testkit.AtMost(t, silent.asked.Load(), store.MaxBatch/8, "moves that the room was asked for")
-}
-
-// TestMovedOnceAcrossALostConnection loses the connection before the confirmation of a step. The room stores the event once.
-func TestMovedOnceAcrossALostConnection(t *testing.T) {
-	t.Parallel()
-	each(t, map[string]string{"it is stored": "notify-room.channel.", "it is acknowledged": "+ACK"}, func(t *testing.T, f *fixture, request string) {
-		const ackWait = 2 * time.Second
-		f.provision(ackWait)
-		f.holdFresh()
-		proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
-		f.start(func(o *setup) {
-			slow(o)
-			o.client.Connection, o.client.AckWait, o.SendTimeout = f.connect("nats://"+proxy.Addr), ackWait, ackWait/4
-		})
-		cut := proxy.CutAfterRequest(request)
-		f.event("payments", "order-1")
-		receive(t, "the loss of the connection", cut)
-		f.awaitSettled(1)
-		f.requireRoomEmpty()
-		f.requireOutcomes(map[string]int{"sent payments": 1})
-		testkit.Equal(t, f.calls.count("send order-1"), 1, "posts")
-		testkit.Equal(t, f.streamInfo(testNames.RoomStream).State.LastSeq, 1, "messages stored in the room")
-	})
 }
 
 // TestSameThroughMoves moves an event several times. Its identity, its origin, its age, its body and the headers that say something about it stay.

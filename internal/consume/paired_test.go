@@ -3,7 +3,6 @@ package consume
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -82,6 +81,7 @@ func (f *fixture) mixedStream() {
 // unpairedCase is a firing event before a resolved one, and the reason why the firing event has no decision yet.
 type unpairedCase struct {
 	ackWait time.Duration         // 0: patience
+	mixed   bool                  // the stream has other subjects too
 	stored  bool                  // the firing event, in the producers' stream
 	taken   bool                  // a worker that is gone has it
 	keeps   func(*fixture, *gate) // keeps it undecided until the gate opens; may be nil
@@ -114,36 +114,30 @@ func TestUnpaired(t *testing.T) {
 	t.Parallel()
 	subjects := testNames.Room()
 	schedule, due := subjects.Schedule(room.Redis, "payments", "x")
-	for name, test := range map[string]unpairedCase{
+	each(t, map[string]unpairedCase{
 		"before it is nothing":                   {},
+		"before it are messages of others":       {mixed: true},
 		"before it is one that a worker holds":   {ends: "finish", stored: true, keeps: (*fixture).holdPosts},
 		"before it is one that got a nak":        {ends: "finish", stored: true, keeps: nakSent},
-		"before it is one that comes again":      {ends: "finish", stored: true, ackWait: 4 * time.Second, taken: true},
+		"before it is one that comes again":      {ends: "finish", stored: true, mixed: true, ackWait: 4 * time.Second, taken: true},
 		"in the room is a part that got a nak":   {ends: "finish", keeps: keptInRoom(subjects.Queue(room.Part, "payments"), room.Part)},
 		"in the room is a replay that got a nak": {ends: "finish", keeps: keptInRoom(subjects.Queue(room.Replay, "payments"), room.Replay)},
 		"in the room is what Redis refused":      {ends: "finish", keeps: keptInRoom(due, room.Redis)},
 		"in the room is what Redis refused, not due yet": {keeps: keptInRoom(schedule, room.Redis), removes: func(f *fixture) {
 			testkit.NoError(f, f.stream(testNames.RoomStream).Purge(f.Context(), jetstream.WithPurgeSubject(schedule)))
 		}},
-	} {
-		for _, mixed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, mixed stream %t", name, mixed), func(t *testing.T) {
-				t.Parallel()
-				newFixture(t).requireUnpaired(test, mixed)
-			})
-		}
-	}
+	}, func(_ *testing.T, f *fixture, test unpairedCase) { f.requireUnpaired(test) })
 }
 
-func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
+func (f *fixture) requireUnpaired(test unpairedCase) {
 	f.Helper()
-	if mixed {
+	if test.mixed {
 		f.mixedStream()
 	}
 	ackWait := cmp.Or(test.ackWait, patience)
 	found, settle := f.provision(ackWait), newGate(f)
 	f.answerUnpaired(nil)
-	f.others(mixed)
+	f.others(test.mixed)
 	if test.stored {
 		f.status(event.StatusFiring)
 	}
@@ -153,9 +147,9 @@ func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
 	if test.keeps != nil {
 		test.keeps(f, settle)
 	}
-	f.others(mixed)
+	f.others(test.mixed)
 	began, resolved := time.Now(), f.status(event.StatusResolved)
-	f.others(mixed)
+	f.others(test.mixed)
 	early := make(chan bool, 1) // the drop came before the end of pairPatience or of the firing event
 	f.start(func(o *setup) {
 		o.client.AckWait = ackWait
@@ -194,16 +188,13 @@ func (f *fixture) requireUnpaired(test unpairedCase, mixed bool) {
 // decision about the firing event takes.
 func TestResolvedIsStoredFirst(t *testing.T) {
 	t.Parallel()
-	each(t, map[string]struct {
+	type firstCase struct {
 		gap  time.Duration
 		late bool // the decision comes when the resolved event has waited twice
-	}{
-		"300 ms": {300 * time.Millisecond, false}, "300 ms, decided late": {300 * time.Millisecond, true},
-		"1.5 s": {1500 * time.Millisecond, false}, "1.5 s, decided late": {1500 * time.Millisecond, true},
-	}, func(t *testing.T, f *fixture, test struct {
-		gap  time.Duration
-		late bool
-	}) {
+	}
+	each(t, map[string]firstCase{
+		"300 ms, decided late": {300 * time.Millisecond, true}, "1.5 s": {1500 * time.Millisecond, false},
+	}, func(t *testing.T, f *fixture, test firstCase) {
 		settle := newGate(t)
 		nakSent(f, settle)
 		others := f.throttle.decideOne
@@ -415,32 +406,6 @@ func TestUnpairedCrowd(t *testing.T) {
 	f.requireOutcomes(map[string]int{"dropped payments": crowd + 1, "sent payments": 1, "sent security": 1})
 }
 
-// blindable is a JetStream whose producers' stream cannot be read while blind is set.
-type blindable struct {
-	jetstream.JetStream
-	blind *atomic.Bool
-}
-
-func (b blindable) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
-	found, err := b.JetStream.Stream(ctx, name)
-	if err != nil || name != testNames.Stream {
-		return found, err
-	}
-	return blindStream{found, b.blind}, nil
-}
-
-type blindStream struct {
-	jetstream.Stream
-	blind *atomic.Bool
-}
-
-func (s blindStream) Info(ctx context.Context, options ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
-	if s.blind.Load() {
-		return nil, jetstream.ErrStreamNotFound
-	}
-	return s.Stream.Info(ctx, options...)
-}
-
 // TestUnpairedFlood resolves what nobody opened. Most of these events are dropped at once, while a resolved event of another first level waits, and
 // pairs.
 func TestUnpairedFlood(t *testing.T) {
@@ -481,34 +446,6 @@ func TestQuota(t *testing.T) {
 	testkit.Equal(t, q.take("payments", now.Add(pairPatience-1)), false, "an event beyond the quota")
 	testkit.Equal(t, q.take("errors", now), true, "an event of another first level")
 	testkit.Equal(t, q.take("payments", now.Add(pairPatience)), true, "an event after the counts have ended")
-}
-
-// TestUnpairedInDoubt cannot search the streams. The resolved event waits in the room.
-func TestUnpairedInDoubt(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
-	client := f.newClient(f.setup().client)
-	var blind atomic.Bool
-	client.JetStream = blindable{client.JetStream, &blind}
-	w := f.newWorker(func(o *setup) { o.Streams = client })
-	f.event("errors", "of another instance") // keeps the ack floor below the resolved event
-	elsewhere := f.taken(w, usualAckWait)
-	blind.Store(true)
-	if first, err := w.decider.pairs.firstOfProducers(t.Context(), w.streams.Layout(), 5); !errors.Is(err, jetstream.ErrStreamNotFound) || first != 5 {
-		t.Errorf("first message that may open a pair: got %d (%v), want %v", first, err, jetstream.ErrStreamNotFound)
-	}
-	f.answerUnpaired(nil)
-	f.run(w)
-	f.status(event.StatusResolved)
-	f.eventually("it waits again and again", func() bool { return f.streamInfo(testNames.RoomStream).State.LastSeq > 4 })
-	f.requireOutcomes(nil)
-
-	blind.Store(false)
-	f.acknowledge(w, elsewhere)
-	f.awaitSettled(1)
-	f.requireRoomEmpty()
-	f.requireOutcomes(map[string]int{"dropped payments": 1})
 }
 
 // TestFirstOpening caches how far a stream has no message that may open a pair. Other streams clear the cache.

@@ -60,19 +60,6 @@ func TestSplit(t *testing.T) {
 	testkit.Equal(t, f.room.mostInRoom, 2, "stays at once")
 }
 
-// TestSplitInAFullCategory splits a group though its category is full.
-func TestSplitInAFullCategory(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.known.full = fullFor("the rule", "")
-	f.start(nil)
-	f.group()
-	f.awaitSettled(2)
-	f.requireRoomEmpty()
-	// Another worker may have had the messages of the room, so the worker asks about both.
-	f.requireOutcomes(map[string]int{"sent payments": 2})
-}
-
 // TestSplitWithBadAlerts stores one dead letter for all bad alerts of a group. The good alerts go on.
 func TestSplitWithBadAlerts(t *testing.T) {
 	t.Parallel()
