@@ -182,17 +182,6 @@ var algorithmConformance = []conformanceCase{
 		s.finish(leases...)
 		s.admit(request("x", "a"))
 	}},
-	{name: "inflight: whoever takes a delivery over has its slot", category: "inflight:1/1m", run: func(s *subject) {
-		event := request("event", "a")
-		s.admit(event)
-		s.clock.Advance(45 * time.Second)
-		second := leasesOf(s.want(Reclaimed, event))
-		s.taken("a", 1)
-		s.clock.Advance(16 * time.Second) // the first lease's slot would have come back
-		s.deny(limits.LevelCategory, 44*time.Second, request("x", "a"))
-		s.finish(second...)
-		s.admit(request("x", "a"))
-	}},
 	{name: "inflight: whoever takes over a delivery without a slot takes one, or waits", category: "inflight:1/5s", run: func(s *subject) {
 		event := request("event", "a")
 		s.admit(event)
@@ -218,25 +207,6 @@ var algorithmConformance = []conformanceCase{
 		s.taken("a", 1)
 		s.finish(other...)
 	}},
-	{name: "inflight: a slot counts in a renewal that is shorter than its lease",
-		category: "inflight:1/5s", lease: 5 * time.Minute, run: func(s *subject) {
-			late := s.admit(request("late", "a"))
-			s.clock.Advance(5 * time.Minute)
-			s.admit(request("other", "a"))
-			s.clock.Advance(time.Second)
-			s.lost(time.Second, late...) // else two deliveries would be in flight
-			s.taken("a", 1)
-		}},
-	{name: "inflight: a slot that a clock ran ahead with is lost to its delivery too", category: "inflight:1/1m", run: func(s *subject) {
-		early := s.admit(request("early", "a"))
-		s.clock.Advance(-2 * tolerance)
-		other := s.admit(request("other", "a"))
-		s.clock.Advance(time.Second)
-		s.lost(testLease, early...) // else two deliveries would be in flight
-		s.finish(other...)
-		s.extend(testLease, early...)
-		s.taken("a", 1)
-	}},
 	{name: "inflight: a released delivery needs its slot again", category: "inflight:1/1m", run: func(s *subject) {
 		event := request("event", "a")
 		s.extend(0, s.admit(event)...)
@@ -248,16 +218,6 @@ var algorithmConformance = []conformanceCase{
 		s.want(Reclaimed, event)
 		s.taken("a", 1)
 	}},
-	{name: "a count of 0 blocks with every algorithm",
-		rules: withEach("0/1h"), run: func(s *subject) {
-			for _, a := range algorithm.All() {
-				d := s.want(ExceedsCapacity, request("x", a.String()))[0]
-				if d.Node.Level != a.String() || d.Limit != (limits.Limit{Window: time.Hour, Algorithm: a}) {
-					s.t.Fatalf("got %+v, want a denial by the level %s", d, a.String())
-				}
-				s.taken(a.String(), 0)
-			}
-		}},
 	{name: "limits of all algorithms at all levels are evaluated in one call",
 		global: "token:9/1h;burst=6+8/1h", category: "counter:7/1h", rules: "a.b=fixed:5/1h+inflight:4/1m,a.b.c=leaky:3600/1h+log:3/1h", run: func(s *subject) {
 			decisions := s.decide(

@@ -158,20 +158,6 @@ var conformance = []conformanceCase{
 		s.admit(request("four more", "a").withCost(4))
 		s.taken("a", 10, 4)
 	}},
-	{name: "a cost above a limit never fits, full or not", global: "10/1h", category: "3/1h+2/1m", run: func(s *subject) {
-		check := func(r Request, level string, limit limits.Limit) {
-			s.t.Helper()
-			if d := s.want(ExceedsCapacity, r)[0]; d.Node.Level != level || d.Limit != limit || d.Wait != 0 {
-				s.t.Fatalf("cost %d: got %+v, want a denial by %v of %s without a wait", r.Cost, d, limit, level)
-			}
-		}
-		check(request("x", "a").withCost(3), limits.LevelCategory, limits.Limit{Count: 2, Window: time.Minute})
-		check(request("x", "a").withCost(4), limits.LevelCategory, limits.Limit{Count: 3, Window: time.Hour})
-		check(request("x", "a").withCost(11), limits.LevelGlobal, limits.Limit{Count: 10, Window: time.Hour})
-		s.admit(request("two", "a").withCost(2))
-		check(request("x", "a").withCost(3), limits.LevelCategory, limits.Limit{Count: 2, Window: time.Minute})
-		s.taken("a", 2, 2)
-	}},
 	{name: "a batch is evaluated in its order", global: "4/1h", category: "3/1h", run: func(s *subject) {
 		s.admit(request("old", "a"))
 		s.clock.Advance(time.Minute)

@@ -94,16 +94,6 @@ var doubtConformance = []conformanceCase{
 		s.release(true, s.admit(request("event", "a"))...)
 		s.takeOver(true, request("event", "a"))
 	}},
-	{name: "doubt: kept by a release after the end of the lease", global: "10/1h", run: func(s *subject) {
-		event := request("event", "a")
-		s.admit(event)
-		s.clock.Advance(testLease)
-		lease := s.takeOver(true, event)
-		s.clock.Advance(2 * testLease)
-		lease[0].InDoubt = false // the releasing worker knows of no doubt
-		s.release(false, lease...)
-		s.takeOver(true, event)
-	}},
 	{name: "doubt: kept as long as the delivery is renewed", global: "100/1h", retention: time.Minute, run: func(s *subject) {
 		event := request("event", "a")
 		s.admit(event)
@@ -133,14 +123,6 @@ var doubtConformance = []conformanceCase{
 		s.clock.Advance(2 * testLease)
 		s.takeOver(true, request("event", "a"))
 	}},
-	{name: "doubt: kept while a later holder waits", global: "10/1h", run: func(s *subject) {
-		event := request("event", "a")
-		s.admit(event)
-		for range 2 {
-			s.clock.Advance(2 * testLease)
-			s.waits(s.takeOver(true, event)...)
-		}
-	}},
 	{name: "doubt: kept by a holder that renews a lease it has released in doubt", global: "10/1h", run: func(s *subject) {
 		leases := s.admit(request("event", "a"))
 		leases[0].InDoubt = true
@@ -163,22 +145,6 @@ var doubtConformance = []conformanceCase{
 		}
 		s.clock.Advance(2 * testLease)
 		s.takeOver(true, event)
-	}},
-	{name: "doubt: slots return while the holder waits", global: "10/1h", run: func(s *subject) {
-		s.refund(true, s.waits(s.admit(request("event", "a"))...)...)
-		s.taken("a", 0)
-		s.release(false, s.waits(s.admit(request("event", "a"))...)...)
-		s.takeOver(false, request("event", "a"))
-	}},
-	{name: "doubt: ends with a delivery", global: "10/1h", run: func(s *subject) {
-		event := request("event", "a")
-		s.admit(event)
-		s.clock.Advance(testLease)
-		s.finish(s.takeOver(true, event)...)
-		s.want(Done, event)
-		s.clock.Advance(testRetention + time.Second)
-		s.release(false, s.admit(event)...)
-		s.takeOver(false, event)
 	}},
 	{name: "doubt: a call that is repeated", global: "10/1h", run: func(s *subject) {
 		lapsed, released := request("lapsed", "a"), request("released", "a")

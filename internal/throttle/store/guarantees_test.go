@@ -22,13 +22,6 @@ var guaranteeConformance = []conformanceCase{
 			s.admits(2, limits.LevelGlobal, several(3, "refunds", "payments.refunds")...)
 			s.taken("orders", 10)
 		}},
-	{name: "guarantee: it does not break a mute", global: "10/1h", guarantees: "security=3", run: func(s *subject) {
-		s.adopt(limits.Ruleset{Tree: s.tree, Position: limits.Position{Generation: 1, Revision: 1}, Mutes: []*limits.Mute{{Path: "security"}}})
-		d := s.want(Denied, request("s", "security.login"))[0]
-		testkit.Equal(s.t, d.Node.Level, limits.LevelMute, "level of the denial")
-		s.taken("security", 0)
-		s.admits(7, limits.LevelGlobal, several(8, "o", "orders")...)
-	}},
 	{name: "guarantee: others wait for a slot of others", global: "10/1h", guarantees: "security=3,refunds=2", run: func(s *subject) {
 		s.admit(request("s", "security"))
 		for i := range 5 {

@@ -32,11 +32,6 @@ var keyConformance = []conformanceCase{
 		s.deny(limits.LevelCategory, 59*time.Minute-time.Microsecond, request("8", "a").ofKey("w"))
 		s.takenOfKey("a", "w", 6, 5, 0)
 	}},
-	{name: "key: what is denied above takes no slot of its key", global: "2/1h", rules: "a@key=5/1h", run: func(s *subject) {
-		s.admit(several(2, "o", "b")...)
-		s.want(Denied, request("1", "a").ofKey("x"))
-		s.takenOfKey("a", "x", 2, 0)
-	}},
 	{name: "key: the events below the path count with its keys", category: "9/1h", rules: "a@key=2/1h,a.b=9/1h,a.*@key=1/1h,a.c@key=none", run: func(s *subject) {
 		s.admit(request("1", "a.b").ofKey("x"))
 		s.clock.Advance(time.Second)
@@ -47,41 +42,6 @@ var keyConformance = []conformanceCase{
 			s.deny("a@key", time.Hour-2*time.Second, request("4", category).ofKey("x"))
 		}
 		s.takenOfKey("a.b", "x", 2, 2, 1, 1)
-	}},
-	{name: "key: the first full limit from the root down is named", global: "2/1h", category: "2/2h", rules: "a@key=2/3h,a.b=2/4h", run: func(s *subject) {
-		s.admit(request("1", "a.b").ofKey("x"), request("2", "a.b").ofKey("x"))
-		s.clock.Advance(time.Minute)
-		for i, level := range []string{limits.LevelGlobal, limits.LevelCategory, "a@key", "a.b"} {
-			s.deny(level, time.Hour-time.Minute, request("3", "a.b").ofKey("x"))
-			if i < 3 {
-				s.clock.Advance(time.Hour)
-			}
-		}
-		s.admit(request("4", "a").ofKey("x"))
-	}},
-	{name: "key: a rule of every first level", rules: "*@key=1/1h,b@key=none,c@key=2/1h", run: func(s *subject) {
-		wantVerdicts(s.t, s.decide(
-			request("1", "a").ofKey("x"), request("2", "a").ofKey("x"), request("3", "b").ofKey("x"), request("4", "b").ofKey("x"),
-			request("5", "c").ofKey("x"), request("6", "c").ofKey("x"), request("7", "c").ofKey("x"), request("8", "a.deep").ofKey("x"),
-			request("9", "d").ofKey("x"),
-		), Admitted, Denied, Admitted, Admitted, Admitted, Admitted, Denied, Denied, Admitted)
-	}},
-	{name: "key: a batch of many keys takes one slot of each", global: "1000/1h", rules: "a@key=1/1h", run: func(s *subject) {
-		var batch []Request
-		for i := range 200 {
-			batch = append(batch, request(fmt.Sprint("e", i), "a").ofKey(fmt.Sprint("k", i)))
-		}
-		s.admit(batch...)
-		s.clock.Advance(time.Second)
-		again := s.decide(request("x", "a").ofKey("k0"), request("y", "a").ofKey("new"), request("z", "a").ofKey("k199"), request("w", "a").ofKey("new"))
-		wantVerdicts(s.t, again, Denied, Admitted, Denied, Denied)
-		s.takenOfKey("a", "new", 201, 1)
-	}},
-	{name: "key: a cost above its limit never fits", global: "10/1h", rules: "a@key=2/1h,b@key=0/1h", run: func(s *subject) {
-		testkit.Equal(s.t, s.want(ExceedsCapacity, request("1", "a").ofKey("x").withCost(3))[0].Node.Level, "a@key", "level")
-		s.want(ExceedsCapacity, request("2", "b").ofKey("x"))
-		s.admit(request("3", "a").withCost(3), request("4", "b"))
-		s.takenOfKey("a", "x", 4, 0)
 	}},
 	{name: "key: a slot returns to its key, by every algorithm", rules: withEachKey("1/1h"), run: func(s *subject) {
 		for _, a := range algorithm.All() {
@@ -94,14 +54,6 @@ var keyConformance = []conformanceCase{
 			s.admit(request("4"+kind, kind).ofKey("x"))
 			s.want(Denied, request("5"+kind, kind).ofKey("x"), request("6"+kind, kind).ofKey("y"))
 		}
-	}},
-	{name: "key: a slot that follows the delivery returns with its end", rules: "a@key=inflight:1/1h", run: func(s *subject) {
-		leases := s.admit(request("1", "a").ofKey("x"), request("2", "a").ofKey("y"))
-		s.want(Denied, request("3", "a").ofKey("x"))
-		s.finish(leases[0])
-		s.clock.Advance(time.Microsecond)
-		s.admit(request("4", "a").ofKey("x"))
-		s.want(Denied, request("5", "a").ofKey("y"))
 	}},
 	{name: "key: counts stay where another rule limits the keys of a path", category: "9/1h", rules: "*@key=2/1h", run: func(s *subject) {
 		lease := s.admit(request("1", "a").ofKey("x"))

@@ -56,13 +56,6 @@ var changeConformance = []conformanceCase{
 				}
 			}
 		}},
-	{name: "change: another window of a log counts the same admissions", category: "3/1h", run: func(s *subject) {
-		s.admit(several(3, "e", "a")...)
-		s.clock.Advance(9 * time.Minute)
-		s.change(newPlan(s.t, "none", "3/10m", ""))
-		s.opens(limits.LevelCategory, time.Minute, request("x", "a"))
-		s.taken("a", 1)
-	}},
 	{name: "change: another algorithm starts with its own count", category: "3/1h", run: func(s *subject) {
 		s.admit(several(3, "e", "a")...)
 		s.clock.Advance(time.Second)
@@ -107,16 +100,6 @@ var changeConformance = []conformanceCase{
 		}
 		s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
 	}},
-	{name: "change: slots return at the rate of now", category: "token:60/1h", run: func(s *subject) {
-		old := s.admit(request("old", "a"))
-		s.clock.Advance(30 * time.Second)
-		s.change(newPlan(s.t, "none", "token:2/1h", ""))
-		recent := s.admit(request("recent", "a"))
-		s.clock.Advance(time.Microsecond)
-		s.refund(true, old[0], recent[0])
-		s.taken("a", 0)
-		s.admits(2, limits.LevelCategory, several(3, "again", "a")...)
-	}},
 	{name: "change: a delivery that is taken over returns no slot of others", category: "token:2/1h", run: func(s *subject) {
 		event := request("event", "a")
 		s.admit(event)
@@ -127,24 +110,6 @@ var changeConformance = []conformanceCase{
 		again := leasesOf(s.want(Reclaimed, event))
 		s.refund(true, again...)
 		s.taken("a", 1)
-	}},
-	{name: "change: a delivery that is taken over returns its slots to buckets that stayed", category: "token:2/1h", run: func(s *subject) {
-		event := request("event", "a")
-		s.admit(event)
-		s.clock.Advance(testLease)
-		s.change(newPlan(s.t, "10/1h", "token:2/1h", ""))
-		s.refund(true, leasesOf(s.want(Reclaimed, event))...)
-		s.taken("a", 0, 0)
-	}},
-	{name: "change: another limit of the path changes", global: "fixed:3/1h", category: "token:2/1h", run: func(s *subject) {
-		event := request("event", "a")
-		s.admit(event)
-		s.clock.Advance(testLease)
-		s.change(newPlan(s.t, "fixed:3/1h", "counter:2/1h", ""))
-		s.admit(request("other", "a"))
-		s.clock.Advance(time.Microsecond)
-		s.refund(true, leasesOf(s.want(Reclaimed, event))...)
-		s.taken("a", 1, 1)
 	}},
 	{name: "change: slots that were left behind hide no others", category: "3/1h", run: func(s *subject) {
 		event := request("event", "a")
@@ -158,14 +123,6 @@ var changeConformance = []conformanceCase{
 		s.admit(event) // at 12:02; the slots left behind are of 12:00 and 12:01
 		s.clock.Advance(time.Hour - time.Second)
 		s.taken("a", 1)
-	}},
-	{name: "change: a slot in flight comes back where it was taken", category: "inflight:1/1m", run: func(s *subject) {
-		old := s.admit(request("old", "a"))
-		s.clock.Advance(time.Second)
-		s.change(newPlan(s.t, "none", "none", ""))
-		s.finish(old...)
-		s.change(newPlan(s.t, "none", "inflight:1/1m", ""))
-		s.taken("a", 0)
 	}},
 	{name: "change: a delivery that is taken over takes the slot that is new", run: func(s *subject) {
 		event := request("event", "a")

@@ -125,22 +125,6 @@ var recordConformance = []conformanceCase{
 		end := s.clock.Read().Add(testLease).UnixMicro()
 		testkit.Equal(s.t, [2]int64{renewed[0].End, renewed[1].End}, [2]int64{end, end}, "ends of the renewed lease")
 	}},
-	{name: "a delivery counts whoever held the lease, and however often it is told", global: "5/1h", run: func(s *subject) {
-		event := request("event", "a")
-		first := s.admit(event)
-		s.clock.Advance(testLease)
-		second := leasesOf(s.want(Reclaimed, event))
-		s.finish(first...)
-		s.want(Done, event)
-		s.finish(second...)
-		s.finish(first...)
-		s.want(Done, event)
-		s.refund(false, second...)
-		s.taken("a", 1)
-		s.finish(Lease{Request: request("from before", "a")})
-		s.want(Done, request("from before", "a"))
-		s.taken("a", 1)
-	}},
 	{name: "what is known of an event may be asked without admitting it", global: "1/1h", run: func(s *subject) {
 		event := request("event", "a")
 		s.want(Unknown, event.withCost(0))
@@ -156,20 +140,6 @@ var recordConformance = []conformanceCase{
 		s.want(Done, event.withCost(0))
 		s.want(Duplicate, event.inMessage(2).withCost(0))
 		s.taken("a", 1)
-	}},
-	{name: "a derived ID in a stream that was made anew is another event", global: "5/1h", category: "3/1h", run: func(s *subject) {
-		later := start.Add(time.Hour)
-		lease := s.admit(derived(1, start, "a"))
-		s.want(Leased, derived(1, start, "a"))
-		s.admit(derived(1, later, "a"))
-		s.taken("a", 2, 2)
-		s.finish(lease...)
-		s.want(Done, derived(1, start, "a"))
-		s.want(Leased, derived(1, later, "a"))
-		s.clock.Advance(testLease + time.Second)
-		s.refund(true, leasesOf(s.want(Reclaimed, derived(1, later, "a")))...)
-		s.taken("a", 1, 1)
-		s.want(Done, derived(1, start, "a"))
 	}},
 	{name: "derived IDs of a stream that was made anew come among others", global: "9/1h", category: "5/1h", run: func(s *subject) {
 		later := start.Add(time.Hour)
@@ -293,19 +263,6 @@ var recordConformance = []conformanceCase{
 		s.want(Denied, request("y", "a"))
 		s.clock.Advance(2 * time.Second)
 		s.admit(request("y", "a"))
-	}},
-	{name: "a clock that steps back further is believed", global: "1/10m", run: func(s *subject) {
-		s.admit(request("ahead", "a"))
-		s.clock.Advance(-time.Hour)
-		result := s.result(request("event", "a"))
-		if result.At != s.clock.Read().UnixMicro() || result.Decisions[0].Verdict != Admitted {
-			s.t.Fatalf("got %+v, want it admitted at %v", result, s.clock.Read())
-		}
-		s.clock.Advance(time.Minute)
-		s.deny(limits.LevelGlobal, 9*time.Minute, request("x", "a"))
-		s.taken("a", 1)
-		s.clock.Advance(9 * time.Minute)
-		s.admit(request("x", "a"))
 	}},
 	{name: "a clock that was far ahead once does not block for ever", global: "2/10m", run: func(s *subject) {
 		s.admit(request("before", "a"))
