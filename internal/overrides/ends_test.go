@@ -137,22 +137,6 @@ func TestEndsBeforeTheStart(t *testing.T) {
 	f.requireEntries(w.last(), "a=1", "c=9")
 }
 
-// An end that passes during an outage of the server is made up after the outage.
-func TestEndsAfterAnOutage(t *testing.T) {
-	t.Parallel()
-	f := newFixtureOn(t, servertest.StartNATSProcess(t, ""))
-	b := f.open()
-	f.change(b, "a=1")
-	w := f.following(f.connect(f.server.URL), "a=1")
-	f.setFor(b, "a", "9", soon)
-	f.server.Kill()
-	w.requireUnavailable()
-	f.restart()
-	w.requireAvailable()
-	testkit.Eventually(f, "the end", func() bool { return len(f.lines(b)) == 3 })
-	w.requireLast("a=1")
-}
-
 // A watcher ends no override of an outdated state.
 func TestEndsNothingOutdated(t *testing.T) {
 	t.Parallel()

@@ -213,19 +213,6 @@ func TestWatcherReportsChanges(t *testing.T) {
 	want(time.Now().Add(time.Hour)) // without new changes, no server is asked
 }
 
-// A watcher without a right names that right, and tries again. [TestMissingRights] covers each right.
-func TestWatcherWithoutRight(t *testing.T) {
-	t.Parallel()
-	has, missing := readRights[0], readRights[1]
-	f, js, denied := restricted(t, has)
-	f.open()
-	w := f.mirror(js, false)
-	w.requireUnavailable()
-	testkit.Fails(f, "error", w.Unavailable(), context.DeadlineExceeded, missing, `"limits"`)
-	testkit.Eventually(f, "the watcher tries again", func() bool { return denied.Count("Permissions Violation") > 1 })
-	f.log.WantCount(t, 1, textLoss)
-}
-
 // Refresh returns after all changes confirmed before the call are applied.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
