@@ -146,7 +146,7 @@ func TestBodiesWaitInTheRoom(t *testing.T) {
 	var waited atomic.Int64
 	watching := testkit.Must(f.js.Conn().Subscribe("notify-room.body.payments.>", func(*nats.Msg) { waited.Add(1) }))(t)
 	defer func() { _ = watching.Unsubscribe() }()
-	const groups, size = 20, 200_000
+	const groups, size = 12, 200_000
 	for i := range groups {
 		f.publish("notify.payments", largeGroup(i, size), "Nats-Msg-Id", fmt.Sprint("group-", i))
 	}
@@ -179,7 +179,7 @@ func TestBytesInHand(t *testing.T) {
 	f.provision(usualAckWait)
 	release := newGate(t)
 	f.holdPosts(release)
-	const events, size = 2000, heavyBytes - 1000
+	const events, size = 800, heavyBytes - 1000
 	f.publishAsync(events, func(int) (subject, body string) { return "notify.payments", strings.Repeat("x", size) })
 	w := f.start(func(o *setup) { o.Concurrency = events })
 	f.eventually("all events are delivered to the worker, and few are in hand", func() bool {

@@ -75,7 +75,10 @@ func TestForgedQueues(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.provision(usualAckWait)
-	f.publishAsync(mostUnserved+1, func(i int) (subject, body string) {
+	const few = 100
+	w := f.newWorker(nil)
+	w.puller.queues.unserved = make(chan source, few)
+	f.publishAsync(few+1, func(i int) (subject, body string) {
 		return testNames.Room().Channel(room.Token(fmt.Sprint("#forged", i)), "security"), ""
 	})
 	earlier := testNames.Room().Channel(room.Token("#earlier"), "security")
@@ -83,7 +86,7 @@ func TestForgedQueues(t *testing.T) {
 	f.putInRoom(earlier, room.Entry{
 		Reason: room.Channel, Subject: "notify.security", ID: "held", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: time.Now()}, Since: time.Now(),
 	}, `{"title": "an event"}`)
-	f.start(nil)
+	f.run(w)
 	f.eventually("the event of the queue ends", func() bool { return f.metrics.ended() == 1 })
 	f.requireOutcomes(map[string]int{"sent security": 1})
 	testkit.AtMost(t, f.streamInfo(testNames.RoomStream).State.Consumers, 20, "consumers of the room")
