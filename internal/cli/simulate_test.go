@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -154,28 +152,16 @@ func TestSimulateUnusableLines(t *testing.T) {
 // An interrupt ends simulate while it waits for input.
 func TestSimulateInterrupted(t *testing.T) {
 	testkit.SetSettings(t, withLimits)
-	in, producer := io.Pipe()
-	defer func() { _ = producer.Close() }()
-	ctx, cancel := context.WithCancel(t.Context())
-	root := newRoot()
-	root.SetArgs([]string{"simulate"})
-	root.SetIn(in)
-	var out bytes.Buffer
-	root.SetOut(&out)
-	root.SetErr(&out)
-	ended := make(chan error, 1)
-	go func() { ended <- root.ExecuteContext(ctx) }()
-	if _, err := io.WriteString(producer, pastEvents); err != nil { // it is being read
-		t.Fatal(err)
-	}
-	cancel()
-	select {
-	case err := <-ended:
-		if !errors.Is(err, context.Canceled) || out.Len() > 0 {
-			t.Errorf("got %v and the output %q, want %v and none", err, &out, context.Canceled)
-		}
-	case <-time.After(testkit.Patience):
-		t.Fatal("the command did not end")
+	silent, producer := io.Pipe()
+	ctx, interrupt := context.WithCancel(t.Context())
+	go func() {
+		defer interrupt()
+		_, _ = io.WriteString(producer, pastEvents) // it is being read
+	}()
+	output, problems, err := executeReading(ctx, silent, "simulate")
+	_ = producer.Close()
+	if !errors.Is(err, context.Canceled) || output+problems != "" {
+		t.Errorf("got %v, the output %q and the problems %q, want %v and none", err, output, problems, context.Canceled)
 	}
 }
 

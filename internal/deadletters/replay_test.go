@@ -1,12 +1,8 @@
 package deadletters
 
 import (
-	"context"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
@@ -199,71 +194,4 @@ func (f *fixture) forget() {
 			return
 		}
 	}
-}
-
-// TestReplayOnce interrupts two concurrent replays again and again while a worker takes their events. Each letter is replayed once.
-func TestReplayOnce(t *testing.T) {
-	t.Parallel()
-	const count = 40
-	f := newFixture(t)
-	for i := range count {
-		f.rejected(fmt.Sprint("event ", i))
-	}
-	deadline := time.Now().Add(patience)
-	var programs sync.WaitGroup
-	for range 2 {
-		conn := servertest.Connect(t, f.server.URL)
-		programs.Go(func() {
-			for time.Now().Before(deadline) {
-				left, err := f.replayForAWhile(conn)
-				if err != nil {
-					t.Error(err)
-				}
-				if err != nil || left == 0 {
-					return
-				}
-			}
-		})
-	}
-	finished := make(chan struct{})
-	go func() { programs.Wait(); close(finished) }()
-	var taken []string
-	for over := false; !over; {
-		select {
-		case <-finished:
-			over = true
-		default:
-		}
-		taken = append(taken, f.take()...)
-	}
-	slices.Sort(taken)
-	if distinct := slices.Compact(slices.Clone(taken)); len(taken) != count || len(distinct) != count {
-		t.Errorf("replayed events: got %d and %d different ones, want %d", len(taken), len(distinct), count)
-	}
-	f.requireLetters()
-}
-
-// replayForAWhile replays letters until a random time is over. It returns the number of letters at the beginning.
-func (f *fixture) replayForAWhile(conn *nats.Conn) (left int, err error) {
-	started := time.Now()
-	store, err := Open(f.Context(), conn, options)
-	if err != nil {
-		return 0, err
-	}
-	letters, err := store.List(f.Context(), unwatched)
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(f.Context(), rand.N(time.Since(started)+time.Millisecond)) // long enough for some letters on a slow machine
-	defer cancel()
-	for _, l := range letters {
-		outcome, err := store.Replay(ctx, l)
-		if ctx.Err() != nil {
-			break
-		}
-		if err != nil {
-			return 0, fmt.Errorf("letter %d: %q, %w", l.Number, outcome, err)
-		}
-	}
-	return len(letters), nil
 }

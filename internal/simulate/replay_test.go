@@ -3,14 +3,11 @@ package simulate
 import (
 	"context"
 	"errors"
-	"maps"
 	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -91,47 +88,6 @@ func TestSilence(t *testing.T) {
 			t.Errorf("%s: got %+v, want %v", name, got, test.want)
 		}
 	}
-}
-
-// TestEveryEventEnds draws events and limits. Each event ends in one way. The total is the sum of the paths. The order of the lines has no
-// effect.
-func TestEveryEventEnds(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		count := rapid.IntRange(0, 200).Draw(rt, "count")
-		lines := make([]string, count)
-		for i := range lines {
-			members := ""
-			if id := rapid.IntRange(0, 20).Draw(rt, "id"); id > 0 {
-				members += `, "id": "` + strings.Repeat("x", id) + `"`
-			}
-			if cost := rapid.IntRange(0, 4).Draw(rt, "cost"); cost > 0 {
-				members += `, "cost": ` + string(rune('0'+cost))
-			}
-			category := rapid.SampledFrom([]string{"a", "a.b", "a.b.c", "b", "c.b"}).Draw(rt, "category")
-			lines[i] = lineAt(float64(i)+rapid.Float64Range(0, 0.9).Draw(rt, "fraction"), category, members)
-		}
-		sets := rapid.SampledFrom([][3]string{
-			{"10/1m", "3/30s", ""}, {"none", "2/10s+1/1s", "a.b=0/1s"}, {"5/10s", "none", "*.b=1/20s,b=none"}, {"none", "none", ""},
-		}).Draw(rt, "limits")
-		report := replay(t, strings.Join(lines, ""), newLimiter(t, sets[0], sets[1], sets[2]))
-		whole := sum(report.Paths)
-		for _, path := range append(report.Paths, report.Total) {
-			if path.Seen != path.Sent+path.Drops()+path.Duplicate || path.Seen == 0 != (count == 0) {
-				rt.Errorf("path: got %+v, want one end for each event", path)
-			}
-		}
-		if !maps.Equal(whole.Dropped, report.Total.Dropped) || whole.Seen != count || whole.Sent != report.Total.Sent {
-			rt.Errorf("total of %d events: got %+v, want that of the paths, %+v", count, report.Total, whole)
-		}
-		for i := range lines {
-			j := rapid.IntRange(0, i).Draw(rt, "swap")
-			lines[i], lines[j] = lines[j], lines[i]
-		}
-		if again := replay(t, strings.Join(lines, ""), newLimiter(t, sets[0], sets[1], sets[2])); !reflect.DeepEqual(again, report) {
-			rt.Errorf("in another order: got %+v, want %+v", again, report)
-		}
-	})
 }
 
 func TestReplayEnds(t *testing.T) {

@@ -99,19 +99,3 @@ func TestLimiterPairsOfTheWrongType(t *testing.T) {
 	limiter.resolve(store.Admitted, "r", aboutDisk("resolved"))
 	limiter.logs.Want(t, "event cannot be evaluated")
 }
-
-// TestLimiterPairsWithoutAReply loses the reply of a call that Redis executed. The next call reclaims the event.
-func TestLimiterPairsWithoutAReply(t *testing.T) {
-	t.Parallel()
-	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Settings: store.Settings{PairTTL: testPairTTL}})
-	limiter.one(store.Admitted, aboutDisk("firing")).Finish(t.Context(), "r")
-	proxy.DropReplies(true)
-	if answers, err := limiter.Decide(t.Context(), resolving(aboutDisk("resolved"))); !errors.Is(err, script.ErrUnavailable) {
-		t.Fatalf("got %+v, error %v, want %v", answers, err, script.ErrUnavailable)
-	}
-	proxy.DropReplies(false)
-	proxy.Cut()
-	limiter.until(answering)
-	limiter.resolve(store.Reclaimed, "r", aboutDisk("resolved")).Finish(t.Context(), "")
-	limiter.resolve(store.Unpaired, "", aboutDisk("other"))
-}

@@ -71,15 +71,6 @@ func TestLimiterUses(t *testing.T) {
 	limiter.wantUses("a.c")
 }
 
-// A full token bucket reports its burst as its size: 20 of 20, not 20 of 100.
-func TestLimiterUsesOfABurst(t *testing.T) {
-	t.Parallel()
-	const limit = "token:100/1h;burst=20"
-	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", limit, "")}})
-	limiter.want(map[store.Verdict]int{store.Admitted: 20, store.Denied: 1}, several(21, "e", "a")...)
-	limiter.wantUses("a", limits.Use{Level: "category", Path: "a", Limit: limit, Used: 20, Size: 20})
-}
-
 func TestLimiterUsesThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{})
