@@ -31,23 +31,6 @@ func rejectedPosts(slack *slacktest.Server) {
 	})
 }
 
-func TestWorkersKilled(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	slowPosts(d.slack, 50*time.Millisecond)
-	workers := d.startFleet(3, quick()...)
-	d.publishEvents(twentyCategories(), 30)
-	d.awaitPosts(10)
-	workers[0].kill()
-	d.awaitPosts(50)
-	workers[1].kill()
-	d.awaitEmpty()
-	d.wantDefaultLimits()
-	d.wantLogged()
-	// Of each worker that was killed, as many posts may have been under way, and as many being recorded.
-	testkit.AtMost(t, repeats(d.slack.Accepted()), 2*2*defaultSendings, "posts were repeated")
-}
-
 // failures are failures of servers during a flood. A paused server keeps its connections open and answers nothing.
 var failures = []struct {
 	name, policy string
@@ -67,12 +50,7 @@ var failures = []struct {
 		d.redis.Restart()
 		workers.awaitSum(0, "notifier_degraded", "policy", "local")
 	}},
-	{"redis is paused, hold", "hold", 1, func(d *deployment, workers fleet) {
-		d.redis.Pause()
-		workers.awaitUnready("redis")
-		d.redis.Resume()
-	}},
-	{"redis is paused, local", "local", 1, func(d *deployment, workers fleet) {
+	{"redis is paused", "local", 1, func(d *deployment, workers fleet) {
 		d.redis.Pause()
 		workers.awaitSum(1, "notifier_degraded", "policy", "local")
 		d.awaitPosts(90)

@@ -3,7 +3,6 @@ package tests
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
@@ -28,23 +27,6 @@ func TestStreamCommandsOfProducers(t *testing.T) {
 	n.awaitToVictim(ids)
 	n.wantNothingForged()
 	n.worker.alone().awaitSum(0, "notifier_vanished_total")
-}
-
-// TestDeadlinesOfProducers has a producer forge headers under which its events would wait. Its events do not wait, and those of a category
-// with a delay do.
-func TestDeadlinesOfProducers(t *testing.T) {
-	t.Parallel()
-	n := startNeighbours(t, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "LIMITS", "security.alerts=1/3s,payments.alerts=1/1h",
-		"DELAY", "security.>=5m")
-	attacked := make(chan error, 1)
-	go func() { attacked <- n.hostile.Forge(t.Context(), hostile.Times(t, 3000, 12_000)) }()
-	n.awaitToVictim(n.tell(4))
-	testkit.NoError(t, <-attacked)
-	n.awaitEmpty()
-	n.awaitToVictim(n.tell(2))
-	n.worker.alone().awaitEvents(int(n.hostile.Stored())-1, "category", "payments.alerts", "outcome", "dropped")
-	testkit.AtMost(t, n.worker.alone().sum("notifier_delayed_total"), 2*len(n.stored), "events were delayed, those of the victim alone")
-	n.wantNothingForged()
 }
 
 // TestDeadLettersOfProducers has a producer send more bad messages than the dead-letter stream holds. The dead letters of others stay.
@@ -119,49 +101,4 @@ func TestPathsOfProducers(t *testing.T) {
 		d.wantSum(t)
 	}
 	testkit.Equal(t, len(notifications(n.toVictim())), slots+len(ids), "posts beside the digests")
-}
-
-// TestLongLogsStallNobody fills logs with expired members, up to a million. Each call of a script trims a bounded number of members, so no
-// call blocks Redis for long, and no expired member takes a slot.
-func TestLongLogsStallNobody(t *testing.T) {
-	t.Parallel()
-	const events, piece, some = 30, 2000, 20_000
-	longest := 2 * time.Second // by the clock on the wall, on a machine that may be busy
-	if hostile.Forced() {
-		longest = 100 * time.Millisecond
-	}
-	members := hostile.Times(t, 200_000, 1_000_000)
-	d := newDeployment(t)
-	logs := []string{rootLog, rootLog + ":security"}
-	for _, log := range logs {
-		for from := 0; from < members; from += some {
-			d.redis.CLI("EVAL", `
-				for from = tonumber(ARGV[1]), tonumber(ARGV[2]), 1000 do
-					local members = {}
-					for i = from, from + 999 do
-						members[#members + 1] = i
-						members[#members + 1] = 'payments ' .. i
-					end
-					redis.call('ZADD', KEYS[1], unpack(members))
-				end`, "1", log, strconv.Itoa(from+1), strconv.Itoa(from+some))
-		}
-		d.redis.CLI("EXPIRE", log, "86400")
-	}
-	w := d.startReady("worker", "GLOBAL_LIMIT", fmt.Sprintf("%d/1h", events), "CATEGORY_LIMIT", fmt.Sprintf("%d/1h", events)).alone()
-	d.redis.CLI("CONFIG", "SET", "slowlog-log-slower-than", fmt.Sprint(longest.Microseconds()))
-	d.redis.CLI("SLOWLOG", "RESET")
-	for i := range events {
-		d.publish("notify.security", eventBody(fmt.Sprint("security-", i)))
-		d.awaitPosts(i + 1)
-	}
-	w.awaitEvents(events, "outcome", "sent")
-	if slow := d.redis.CLI("SLOWLOG", "GET"); slow != "" {
-		t.Errorf("calls took longer than %v:\n%s", longest, slow)
-	}
-	for _, log := range logs {
-		left, err := strconv.Atoi(d.redis.CLI("ZCARD", log))
-		if err != nil || left >= members || left < members-4*events*piece {
-			t.Errorf("%d of %d members are left in %s after %d events, %v", left, members, log, events, err)
-		}
-	}
 }

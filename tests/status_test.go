@@ -3,8 +3,6 @@ package tests
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -12,9 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/status"
-	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -250,44 +246,4 @@ func TestStatusWatchOnATerminal(t *testing.T) {
 	testkit.Must(s.keyboard.WriteString("\x03"))(t)
 	testkit.Equal(t, s.wait(), 0, "status after Ctrl-C")
 	s.wantAsBefore()
-}
-
-// TestStatusInALongTitledFlood drops events with titles of 250 kB. A worker's report would be larger than NATS' max_payload if it had the
-// titles, and status, limits, check and the page would find no worker.
-func TestStatusInALongTitledFlood(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	page := freeAddress(t)
-	w := d.startReady("the worker", "CATEGORY_LIMIT", "1/30m", "PAGE_ADDR", page)
-	const categories, each = 6, 5
-	producer := &hostile.Producer{JetStream: d.js, Subject: "notify.alerts"}
-	for i := range categories {
-		producer.Subject = fmt.Sprintf("notify.alerts%d", i)
-		testkit.NoError(t, producer.LongTitles(t.Context(), each))
-	}
-	w.alone().awaitEvents(categories*(each-1), "outcome", "dropped")
-
-	told := d.status()
-	testkit.Equal(t, len(told.Suppressed), categories, "suppressed categories")
-	for _, suppressed := range told.Suppressed {
-		if len(suppressed.Titles) == 0 {
-			t.Errorf("%s has no title", suppressed.Category)
-		}
-		for _, title := range suppressed.Titles {
-			testkit.Equal(t, utf8.RuneCountInString(title), plain.TitleLength, "characters of a title")
-		}
-	}
-	testkit.Eventually(t, "the use of the limits", func() bool { // workers read it once a second
-		return strings.Contains(run(t, d.settings(), "status").stdout.String(), "1 of 1")
-	})
-	d.wantScreen("alerts0", "1 of 1")
-	run(t, d.settings(), "limits").want(0, "1/30m", "these are the limits of the running worker")
-	run(t, d.settings(), "check").want(0, "limits: from 1 worker")
-	answer, err := http.Get("http://" + page + "/")
-	testkit.NoError(t, err)
-	defer func() { _ = answer.Body.Close() }()
-	shown := string(testkit.Must(io.ReadAll(answer.Body))(t))
-	testkit.Contains(t, "shown", shown, "alerts0", "Suppressed now")
-	testkit.Lacks(t, "page", shown, "No worker answers")
-	w.wantLogLines(0, "cannot report the status")
 }
