@@ -36,81 +36,73 @@ func (f *faulty) publish(posts int) {
 	await(f.t, time.Duration(f.events)*time.Second, "posts", func() bool { return len(f.slack.Accepted()) >= posts })
 }
 
-// faults lists what goes wrong while the answer to the first post of each event is lost. Each returns the number of faults.
-var faults = map[string]func(f *faulty) int{
-	"answers are lost": func(f *faulty) int {
-		f.publish(f.events)
-		return f.events
-	},
-	"a proxy drops replies": func(f *faulty) int { // to look-ups too, so an event that was redelivered before its first post is not posted meanwhile
+// faults lists what goes wrong while the answer to the first post of each event is lost.
+var faults = map[string]struct {
+	inflict    func(f *faulty)
+	mayNotLook bool // then each lost answer may repeat a post
+}{
+	"answers are lost":               {inflict: func(f *faulty) { f.publish(f.events) }},
+	"answers are lost, may not look": {inflict: func(f *faulty) { f.publish(f.events) }, mayNotLook: true},
+	"a proxy drops replies": {inflict: func(f *faulty) { // to look-ups too, so an event that was redelivered before its first post is not posted meanwhile
 		f.proxy.DropReplies(true)
 		f.publish(f.events / 4)
 		f.proxy.Cut() // a connection whose reply was lost would pass later replies on as that reply
 		f.proxy.DropReplies(false)
-		return len(f.slack.Accepted()) + f.events
-	},
-	"redis restarts without its data": func(f *faulty) int {
+	}},
+	"redis restarts without its data": {inflict: func(f *faulty) {
 		f.publish(f.events)
 		f.redis.Restart()
-		return 2 * f.events
-	},
-	"redis restarts and workers die": func(f *faulty) int {
+	}},
+	"redis restarts and workers die": {inflict: func(f *faulty) {
 		f.publish(f.events)
 		for _, w := range f.workers {
 			w.kill()
 		}
 		f.redis.Restart()
 		f.workers = f.startFleet(len(f.workers), f.changes...)
-		return 2 * f.events
-	},
+	}},
 }
 
 // TestPostedOnceThroughFaults loses the answer to the first post of each event, in different ways, and shows a post in the history only later.
-// If the token may look posts up, no event is posted twice, whatever else goes wrong during the doubt. Otherwise each fault repeats one post at
-// most.
+// If the token may look posts up, no event is posted twice, whatever else goes wrong during the doubt.
 func TestPostedOnceThroughFaults(t *testing.T) {
 	t.Parallel()
 	workers := 2
 	if hostile.Forced() {
 		workers = 4
 	}
-	for name, inflict := range faults {
-		for _, mayLook := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, may look %t", name, mayLook), func(t *testing.T) {
-				t.Parallel()
-				f := &faulty{deployment: newDeployment(t), events: hostile.Times(t, 2*len(lostAnswers), 100)}
-				options := []slacktest.Option{slacktest.WithHistoryDelay(1500 * time.Millisecond)}
-				if !mayLook {
-					options = append(options, slacktest.WithScopes("chat:write"))
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &faulty{deployment: newDeployment(t), events: hostile.Times(t, 2*len(lostAnswers), 100)}
+			options, most := []slacktest.Option{slacktest.WithHistoryDelay(1500 * time.Millisecond)}, 0
+			if fault.mayNotLook {
+				options, most = append(options, slacktest.WithScopes("chat:write")), f.events
+			}
+			f.slack = slacktest.New(t, options...)
+			f.proxy = servertest.StartProxy(t, f.slack.Address())
+			var lost sync.Map
+			var posts atomic.Int32
+			f.slack.Respond(func(post slacktest.Post) slacktest.Answer {
+				if _, again := lost.LoadOrStore(post.Origin("id"), true); again {
+					return slacktest.OK()
 				}
-				f.slack = slacktest.New(t, options...)
-				f.proxy = servertest.StartProxy(t, f.slack.Address())
-				var lost sync.Map
-				var posts atomic.Int32
-				f.slack.Respond(func(post slacktest.Post) slacktest.Answer {
-					if _, again := lost.LoadOrStore(post.Origin("id"), true); again {
-						return slacktest.OK()
-					}
-					return slacktest.Stored(lostAnswers[int(posts.Add(1))%len(lostAnswers)])
-				})
-				f.changes = recovering(unlimited("SLACK_API_URL", "http://"+f.proxy.Addr+"/api/", "SLACK_ROUTES", "orders=#orders",
-					"SLACK_SETTLE", "5s")...) // the server may take a post seconds after the worker gave up, if the machine is busy
-				f.workers = f.startFleet(workers, f.changes...)
-				most := inflict(f)
-				if mayLook {
-					most = 0
-				}
-				await(t, time.Duration(f.events)*time.Second, "events have ended", func() bool {
-					inStream, err := f.left(streamName)
-					inRoom, failed := f.left(roomStreamName)
-					return err == nil && failed == nil && inStream+inRoom == 0
-				})
-				accepted := f.slack.Accepted()
-				testkit.Equal(t, len(count(accepted, "id")), f.events, "events that were posted")
-				testkit.AtMost(t, repeats(accepted), most, "posts that repeat another one")
-				t.Logf("%d events, %d posts that repeat another one, %d look-ups", f.events, repeats(accepted), f.slack.Calls(slacktest.MethodHistory))
+				return slacktest.Stored(lostAnswers[int(posts.Add(1))%len(lostAnswers)])
 			})
-		}
+			f.changes = recovering(unlimited("SLACK_API_URL", "http://"+f.proxy.Addr+"/api/", "SLACK_ROUTES", "orders=#orders",
+				"SLACK_SETTLE", "5s")...) // the server may take a post seconds after the worker gave up, if the machine is busy
+			f.workers = f.startFleet(workers, f.changes...)
+			fault.inflict(f)
+			await(t, time.Duration(f.events)*time.Second, "events have ended", func() bool {
+				inStream, err := f.left(streamName)
+				inRoom, failed := f.left(roomStreamName)
+				return err == nil && failed == nil && inStream+inRoom == 0
+			})
+			accepted := f.slack.Accepted()
+			testkit.Equal(t, len(count(accepted, "id")), f.events, "events that were posted")
+			testkit.AtMost(t, repeats(accepted), most, "posts that repeat another one")
+			t.Logf("%d events, %d posts that repeat another one, %d look-ups", f.events, repeats(accepted), f.slack.Calls(slacktest.MethodHistory))
+		})
 	}
 }
 

@@ -29,15 +29,12 @@ type whyAnswer struct {
 	Unknown []string
 }
 
-// why runs `notifier why --json`.
-func (d *deployment) why(arguments ...string) (answer whyAnswer) {
+// why asks `notifier why` one question.
+func (d *deployment) why(arguments ...string) whyAnswer {
 	d.t.Helper()
-	p := run(d.t, d.settings("HTTP_ADDR", "off"), append([]string{"why", "--json"}, arguments...)...)
-	if err := json.Unmarshal([]byte(p.stdout.String()), &answer); err != nil {
-		d.t.Fatalf("why %s: %v: %s", strings.Join(arguments, " "), err, p.all())
-	}
-	testkit.EqualSlices(d.t, answer.Unknown, nil, "what could not be asked about %s", strings.Join(arguments, " "))
-	return answer
+	answers := d.whyAll(arguments...)
+	testkit.Equal(d.t, len(answers), 1, "answers to why %s", strings.Join(arguments, " "))
+	return answers[0]
 }
 
 // whyAll asks `notifier why` several questions in one call.
@@ -47,7 +44,7 @@ func (d *deployment) whyAll(arguments ...string) (answers []whyAnswer) {
 	for decoder := json.NewDecoder(strings.NewReader(asking.stdout.String())); decoder.More(); {
 		var answer whyAnswer
 		testkit.NoError(d.t, decoder.Decode(&answer))
-		testkit.EqualSlices(d.t, answer.Unknown, nil, "what could not be asked")
+		testkit.EqualSlices(d.t, answer.Unknown, nil, "what could not be asked about %s", strings.Join(arguments, " "))
 		answers = append(answers, answer)
 	}
 	return answers
