@@ -32,7 +32,6 @@ type digest struct {
 	atLeast, moreAtLeast        bool
 	paths                       map[string]int // those below one are path.>
 	morePaths, moreDropped      int
-	others                      []string // what else it says
 }
 
 func readDigest(post slacktest.Post) digest {
@@ -51,8 +50,6 @@ func readDigest(post slacktest.Post) digest {
 			d.unpaired = toInt(parts[1])
 		} else if parts := doubtfulText.FindStringSubmatch(text); parts != nil {
 			d.doubtful = toInt(parts[1])
-		} else {
-			d.others = append(d.others, text)
 		}
 	}
 	return d

@@ -133,9 +133,6 @@ func (f fleet) within(t testing.TB) fleet {
 	return seen
 }
 
-// longLeases returns settings with leases longer than the test, so a test that passes has not waited for the end of a lease.
-func longLeases(more ...string) []string { return append([]string{"NATS_ACK_WAIT", "10m"}, more...) }
-
 // TestDurationOfLateMessages resolves an event while Slack pauses the posts and the updates. The events have no time, so both messages show the
 // time between them in JetStream, however late Slack takes the messages.
 func TestDurationOfLateMessages(t *testing.T) {
@@ -166,33 +163,4 @@ func TestDurationOfLateMessages(t *testing.T) {
 		after, _, _ = strings.Cut(after, "\n")
 		testkit.AtMost(t, testkit.Must(time.ParseDuration(strings.ReplaceAll(after, " ", "")))(t), apart, "duration in the %s", name)
 	}
-}
-
-// TestResolvedIsStoredFirst stores resolved events of many keys, and their firing events some time later. Those within two seconds pair.
-func TestResolvedIsStoredFirst(t *testing.T) {
-	t.Parallel()
-	const keys, gap, patience = 6, 1500 * time.Millisecond, 2 * time.Second
-	d := newDeployment(t)
-	workers := d.startFleet(3, longLeases(unlimited()...)...)
-	events, certain := 0, make(map[string]string)
-	for round := 0; len(certain) < keys && round < 20; round++ { // a busy machine may need longer than the patience between two events
-		began := time.Now()
-		for key := range keys {
-			d.publish("notify.disks", resolved(fmt.Sprintf("resolved-%d-%d", round, key), fmt.Sprint(round, key)))
-		}
-		time.Sleep(gap) // the gap is what is tested
-		for key := range keys {
-			fired := fmt.Sprintf("firing-%d-%d", round, key)
-			d.publish("notify.disks", firing(fired, fmt.Sprint(round, key)))
-			if time.Since(began) < patience {
-				certain[fired] = fmt.Sprintf("resolved-%d-%d", round, key)
-			}
-		}
-		events += 2 * keys
-	}
-	workers.awaitEvents(events)
-	for fired, ended := range certain {
-		d.wantResolved(fired, ended)
-	}
-	d.awaitEmpty()
 }

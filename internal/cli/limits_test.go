@@ -99,17 +99,6 @@ func TestLimits(t *testing.T) {
 		"shadow category: 5/30m -> (unset) (revision 10)",
 	)
 	requireLimits(t, "rollback 2", "nothing to change")
-	requireLimits(t, "",
-		limitsHeading,
-		"global 3/1m+200/30m live 0 of 3",
-		"category 10/30m environment 0 of 10",
-		"payments 50/30m live 0 of 50",
-		"debug.* none environment",
-		"shadow global 25/30m environment",
-		"shadow category 11/30m environment",
-		"shadow a.* 1/1h environment",
-		"revision 10 of the bucket notifier-limits",
-	)
 }
 
 // limitsFaults are command lines with their status and error.
