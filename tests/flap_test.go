@@ -42,14 +42,6 @@ func (d *deployment) awaitSteady(of slacktest.Post, status string) slacktest.Pos
 	return reports[0]
 }
 
-// awaitNoStays waits until nothing counts in a share of the room.
-func (d *deployment) awaitNoStays(share string) {
-	d.t.Helper()
-	testkit.Eventually(d.t, "the end of all stays of "+share, func() bool {
-		return d.redis.CLI("zcount", "{notifier}:room:"+share, fmt.Sprint(time.Now().UnixMicro()), "+inf") == "0"
-	})
-}
-
 // TestFlappingKey changes a key again and again. From the fourth change on the message says that the key is flapping, and further changes fold
 // into it without a post or a slot, whichever of four workers gets them. One report says that the key is steady and resolved, and a new
 // firing event is posted.
@@ -73,7 +65,9 @@ func TestFlappingKey(t *testing.T) {
 		t.Errorf("the message shows %s at the end, want that it is resolved", text(last.Message))
 	}
 	workers.awaitEvents(14) // the report is no event
-	d.awaitNoStays("disks updates")
+	testkit.Eventually(t, "the end of all stays of updates in the room", func() bool {
+		return d.redis.CLI("zcount", "{notifier}:room:disks updates", fmt.Sprint(time.Now().UnixMicro()), "+inf") == "0"
+	})
 	d.change(workers, 15)
 	d.post("event-15")
 	d.wantWhy("folded", "of a flapping key", "event-6")

@@ -20,23 +20,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// podAlert is a firing alert with the labels of Kubernetes, and with so many bytes more.
-func podAlert(number, padding int) string {
-	return fmt.Sprintf(`{"status":"firing","labels":{"alertname":"KubePodCrashLooping","severity":"warning","namespace":"payments","pod":"api-%d"},`+
-		`"annotations":{"summary":"Pod api-%d crashes","description":"%s","runbook_url":"https://runbooks.example.com/crash"},`+
-		`"startsAt":"2026-01-02T03:04:05Z","endsAt":"0001-01-01T00:00:00Z","generatorURL":"https://prometheus.example.com/graph?g0.expr=up","fingerprint":"f%d"}`,
-		number, number, strings.Repeat("a", padding), number)
-}
-
-// podGroup is a webhook body of Alertmanager with so many alerts.
-func podGroup(count, padding int) string {
-	alerts := make([]string, count)
-	for i := range alerts {
-		alerts[i] = podAlert(i, padding)
-	}
-	return `{"receiver":"team","status":"firing","alerts":[` + strings.Join(alerts, ",") + `],"externalURL":"https://alertmanager.example.com"}`
-}
-
 // TestHugeGroups has many clients send groups of 16 MiB at once, and others groups that never end. Memory stays bounded, every whole group is
 // stored once its client has repeated it, and a producer of single events is answered meanwhile.
 func TestHugeGroups(t *testing.T) {
@@ -49,7 +32,7 @@ func TestHugeGroups(t *testing.T) {
 	testkit.NoError(t, os.WriteFile(file, []byte(hostileLine+goodLine), 0o600))
 	front, url := d.startIngest("INGEST_TOKENS_FILE", file)
 	const alerts = 160
-	body := podGroup(alerts, 100<<10)
+	body := groupOf(numbered(strings.Repeat("a", 50<<10), alerts)...) // the name is a fingerprint too
 	address := strings.Split(url, "/")[2]
 	whole, slow := hostile.Times(t, 4, 60), hostile.Times(t, 100, 400)
 

@@ -80,7 +80,7 @@ func TestWaitingHoldsUpNobody(t *testing.T) {
 func TestPathsOfProducers(t *testing.T) {
 	t.Parallel()
 	const slots, interval = 3, 5 * time.Second
-	n := startNeighboursIn(t, defaultChannel, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "LIMITS", fmt.Sprintf("payments=%d/1h", slots),
+	n := startNeighboursOn(t, twoTeams, defaultChannel, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "LIMITS", fmt.Sprintf("payments=%d/1h", slots),
 		"SLACK_RATE", "1/s", "SUMMARY_INTERVAL", interval.String())
 	attacked := make(chan error, 1)
 	go func() { attacked <- n.hostile.Subcategories(t.Context(), hostile.Times(t, 1000, 5000)) }()

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -22,24 +21,18 @@ func (d *deployment) publishOfKeys(category, round string, keys []string, count 
 	d.awaitStored()
 }
 
-// ofKeys counts the events in Slack by key. Repeated posts of an event count once.
-func ofKeys(posts []slacktest.Post) map[string]int {
-	events := make(map[string]int)
-	for id := range count(posts, "id") {
-		key, _, _ := strings.Cut(id, "/")
-		events[key]++
-	}
-	return events
-}
-
-// wantOfKeys wants a number of events of each key in Slack, and of no other key.
+// wantOfKeys wants a number of events of each key in Slack, and of no other key. Repeated posts of an event count once.
 func (d *deployment) wantOfKeys(want int, keys []string) {
 	d.t.Helper()
-	all := make(map[string]int)
+	wanted, posted := make(map[string]int), make(map[string]int)
 	for _, key := range keys {
-		all[key] = want
+		wanted[key] = want
 	}
-	testkit.EqualMaps(d.t, ofKeys(d.slack.Accepted()), all, "events in Slack by key")
+	for id := range count(d.slack.Accepted(), "id") {
+		key, _, _ := strings.Cut(id, "/")
+		posted[key]++
+	}
+	testkit.EqualMaps(d.t, posted, wanted, "events in Slack by key")
 }
 
 // TestLimitOfEachKey sets limits of each key under four workers, two of which are killed. Each key has its own slots, exactly, and nothing but

@@ -23,20 +23,14 @@ func (d *deployment) limits(arguments ...string) string {
 	return p.stdout.String()
 }
 
-// evaluated publishes events of a category, waits until all have outcomes, and returns the number of posts of the category so far.
-func (d *deployment) evaluated(category string, ids ...string) int {
+// wantEvaluated publishes events of a category, waits until all have outcomes, and wants a number of posts of the category so far.
+func (d *deployment) wantEvaluated(want int, category string, ids ...string) {
 	d.t.Helper()
 	for _, id := range ids {
 		d.publish(subjectPrefix+"."+category, eventBody(category+"-"+id))
 	}
 	d.awaitEmpty()
-	return count(d.slack.Accepted(), "category")[category]
-}
-
-// wantEvaluated publishes events as evaluated does, and wants a number of posts.
-func (d *deployment) wantEvaluated(want int, category string, ids ...string) {
-	d.t.Helper()
-	testkit.Equal(d.t, d.evaluated(category, ids...), want, "posts of %s", category)
+	testkit.Equal(d.t, count(d.slack.Accepted(), "category")[category], want, "posts of %s", category)
 }
 
 func (f fleet) awaitLog(want int, text string) {

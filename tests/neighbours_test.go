@@ -42,16 +42,10 @@ type neighbours struct {
 // startNeighbours starts a worker that posts the victim's events to another channel.
 func startNeighbours(t testing.TB, changes ...string) *neighbours {
 	t.Helper()
-	return startNeighboursIn(t, "#security", append([]string{"SLACK_ROUTES", "security=#security"}, changes...)...)
+	return startNeighboursOn(t, twoTeams, "#security", append([]string{"SLACK_ROUTES", "security=#security"}, changes...)...)
 }
 
-// startNeighboursIn starts a worker that posts the victim's events to a channel.
-func startNeighboursIn(t testing.TB, channel string, changes ...string) *neighbours {
-	t.Helper()
-	return startNeighboursOn(t, twoTeams, channel, changes...)
-}
-
-// startNeighboursOn starts a worker on NATS with accounts.
+// startNeighboursOn starts a worker on NATS with accounts. The worker posts the victim's events to a channel.
 func startNeighboursOn(t testing.TB, accounts, channel string, changes ...string) *neighbours {
 	t.Helper()
 	d, settings := deploySmall(t, accounts)

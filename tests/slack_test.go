@@ -37,7 +37,7 @@ func TestRetryAfterHoldsForAllInstances(t *testing.T) {
 // when Slack accepts it again.
 func TestArchivedChannel(t *testing.T) {
 	t.Parallel()
-	const archived = 200
+	const archived = 100
 	d := newDeployment(t)
 	d.slack.Respond(func(post slacktest.Post) slacktest.Answer {
 		if post.Channel == "#money" {
@@ -61,21 +61,4 @@ func TestArchivedChannel(t *testing.T) {
 		w.awaitReady()
 		testkit.AtMost(t, w.logLines("a channel refuses messages"), 3, "log lines of %s about the channel", w.name)
 	}
-}
-
-// TestMisconfigured has Slack refuse the token, and then accept it.
-func TestMisconfigured(t *testing.T) {
-	t.Parallel()
-	d := newDeployment(t)
-	d.slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Code("invalid_auth") })
-	w := d.startReady("worker", unlimited()...)
-	ids := d.publishEvents([]string{"errors"}, 50)
-	w.awaitUnready("invalid_auth")
-	w.wantLogLines(1, "misconfigured")
-	d.awaitLeft(streamName, 50)
-	d.slack.Respond(nil)
-	d.awaitEmpty()
-	w.awaitReady()
-	wantPostedOnce(t, d.slack.Accepted(), ids...)
-	w.alone().awaitEvents(50, "outcome", "sent")
 }

@@ -122,22 +122,11 @@ func (f *fixture) waiting(stream string) []*jetstream.RawStreamMsg {
 	return messages
 }
 
-// take acknowledges the events in the room and returns their IDs.
-func (f *fixture) take() []string {
-	f.Helper()
-	batch := testkit.Must(f.worker.FetchNoWait(1000))(f)
-	var ids []string
-	for m := range batch.Messages() {
-		ids = append(ids, m.Headers().Get(room.HeaderID))
-		testkit.NoError(f, m.DoubleAck(f.Context()))
-	}
-	return ids
-}
-
-// awaitTaken takes events until there was one. A stored event reaches the consumer a moment after its publisher has the answer.
+// awaitTaken waits until the room has an event, and acknowledges it.
 func (f *fixture) awaitTaken() {
 	f.Helper()
-	testkit.Eventually(f, "an event is taken", func() bool { return len(f.take()) > 0 })
+	m := testkit.Must(f.worker.Next(jetstream.FetchMaxWait(patience)))(f)
+	testkit.NoError(f, m.DoubleAck(f.Context()))
 }
 
 // replay opens the dead letters anew and replays one.
