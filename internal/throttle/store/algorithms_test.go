@@ -207,6 +207,16 @@ var algorithmConformance = []conformanceCase{
 		s.taken("a", 1)
 		s.finish(other...)
 	}},
+	{name: "inflight: a slot that a clock ran ahead with is lost to its delivery too", category: "inflight:1/1m", run: func(s *subject) {
+		early := s.admit(request("early", "a"))
+		s.clock.Advance(-2 * tolerance)
+		other := s.admit(request("other", "a"))
+		s.clock.Advance(time.Second)
+		s.lost(testLease, early...) // else two deliveries would be in flight
+		s.finish(other...)
+		s.extend(testLease, early...)
+		s.taken("a", 1)
+	}},
 	{name: "inflight: a released delivery needs its slot again", category: "inflight:1/1m", run: func(s *subject) {
 		event := request("event", "a")
 		s.extend(0, s.admit(event)...)

@@ -94,6 +94,16 @@ var doubtConformance = []conformanceCase{
 		s.release(true, s.admit(request("event", "a"))...)
 		s.takeOver(true, request("event", "a"))
 	}},
+	{name: "doubt: kept by a release after the end of the lease", global: "10/1h", run: func(s *subject) {
+		event := request("event", "a")
+		s.admit(event)
+		s.clock.Advance(testLease)
+		lease := s.takeOver(true, event)
+		s.clock.Advance(2 * testLease)
+		lease[0].InDoubt = false // the releasing worker knows of no doubt
+		s.release(false, lease...)
+		s.takeOver(true, event)
+	}},
 	{name: "doubt: kept as long as the delivery is renewed", global: "100/1h", retention: time.Minute, run: func(s *subject) {
 		event := request("event", "a")
 		s.admit(event)

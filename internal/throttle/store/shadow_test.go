@@ -118,6 +118,19 @@ var shadowConformance = []conformanceCase{
 		s.refund(true, decisions[0].Lease)
 		s.shadowed([]string{""}, request("y", "a"))
 	}},
+	{name: "shadow: deliveries under way are counted", shadow: "a=inflight:1/1m", run: func(s *subject) {
+		lease := s.shadowed([]string{""}, request("event", "a"))[0].Lease
+		s.clock.Advance(20 * time.Second)
+		lease = s.extend(testLease, lease)[0]
+		s.clock.Advance(50 * time.Second)
+		testkit.Equal(s.t, s.shadowed([]string{"a"}, request("x", "a"))[0].Shadow.Wait, 10*time.Second, "wait in the shadow")
+		s.finish(lease)
+		s.shadowed([]string{"", "a"}, request("y", "a"), request("z", "a"))
+	}},
+	{name: "shadow: a raised global limit beside guarantees", global: "3/1h", guarantees: "security=1", shadow: "global=4/1h", run: func(s *subject) {
+		s.shadowed([]string{"", "", "", limits.LevelGlobal, "", limits.LevelGlobal}, append(several(4, "o", "orders"), several(2, "s", "security")...)...)
+		s.taken("orders", 3)
+	}},
 	{name: "shadow: another shadow counts on, none counts nothing", shadow: "a=1/1h", run: func(s *subject) {
 		s.shadowed([]string{"", "a"}, several(2, "e", "a")...)
 		shadow := func(overrides string) {
