@@ -99,7 +99,7 @@ func TestWhy(t *testing.T) {
 	d.wantWhy("sent", "sent at", "group-1/f2")
 	d.wantWhy("waiting", "for a slot", "wait-2")
 	d.wantWhy("waiting", "for a slot", "--seq", "13")
-	testkit.EqualSlices(t, d.states("refund-0"), []string{"sent", "duplicate"}, "states of the messages with one ID")
+	testkit.EqualSlices(t, d.why("refund-0").outcomes(), []string{"duplicate", "sent"}, "outcomes of the messages with one ID")
 	testkit.Equal(t, len(d.why("group-1").Events) >= 2, true, "alerts of a group are told of")
 	d.awaitTold(defaultChannel, 3)
 	testkit.Eventually(t, "the journal knows of the digest", func() bool {
@@ -113,13 +113,4 @@ func TestWhy(t *testing.T) {
 	run(t, d.settings(), "why", "payments", "--since", "1h").want(0, "2 dropped by category", "2 sent", "1 duplicate")
 	run(t, d.settings(), "why", "--title", "REFUND-3").want(0, "refund-3")
 	run(t, d.settings(), "why", "refund-9").want(1, "not known")
-}
-
-// states returns the states of the messages with an ID, in the order of the stream.
-func (d *deployment) states(id string) (states []string) {
-	d.t.Helper()
-	for _, e := range d.why(id).Events {
-		states = append(states, e.State)
-	}
-	return states
 }

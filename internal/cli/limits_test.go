@@ -133,14 +133,7 @@ func TestLimitsFaults(t *testing.T) {
 	for _, test := range limitsFaults {
 		requireFailure(t, test.status, "limits "+test.line, test.says)
 	}
-	requireLimits(t, "",
-		limitsHeading,
-		"global 100/30m default 0 of 100",
-		"category 10/30m default 0 of 10",
-		"payments 1/1h live 0 of 1",
-		"20 slots of each global window belong to security",
-		"revision 1 of the bucket notifier-limits",
-	)
+	testkit.Contains(t, "limits", mustLimits(t, ""), "\npayments 1/1h live 0 of 1\n", "\n20 slots of each global window belong to security\n", "\nrevision 1 of ")
 }
 
 // A rollback to a limit that workers would ignore changes nothing. A worker that starts with such a limit would take no events.

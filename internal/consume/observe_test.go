@@ -187,13 +187,6 @@ func (f *fixture) requireOutcome(want string) {
 	f.requireOutcomes(map[string]int{want: 1})
 }
 
-// requireCount compares a count that may follow its outcome by a moment.
-func (f *fixture) requireCount(name string, want int) {
-	f.Helper()
-	testkit.Soon(func() bool { return f.metrics.Get(name) >= want })
-	testkit.Equal(f, f.metrics.Get(name), want, "%q", name)
-}
-
 func (f *fixture) requireHistory(id string, want ...string) {
 	f.Helper()
 	testkit.EqualSlices(f, f.calls.about(id), want, "event %s", id)
