@@ -363,8 +363,8 @@ func (v *verdict) forged(id string, post slacktest.Post) string {
 // The soak sets a live limit, which the reply subjects of the hostile producer attack. It equals the limit of the settings.
 const liveCategory, liveLimit, liveAuthor = "pairs", "15/10s", "soak"
 
-// acknowledgement matches what the server publishes to a reply subject.
-var acknowledgement = regexp.MustCompile(`^\{"stream": ?"`)
+// acknowledgement matches what the server publishes to a reply subject, also if the stream was full.
+var acknowledgement = regexp.MustCompile(`^\{("error": ?\{[^}]*\}, ?)?"stream": ?"`)
 
 // checkForged wants no effect of the server's acknowledgements that the hostile producer sent to others. live is what `limits` printed. In a
 // shared account nothing can keep acknowledgements out of the producers' stream: they become dead letters of the victim's category.
