@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -65,9 +63,15 @@ func (w *watcher) removeReappeared(ctx context.Context, before map[string]uint64
 		}
 		errs = append(errs, err)
 	})
-	isOpen := slices.ContainsFunc(slices.Collect(maps.Values(before)), func(position uint64) bool { return position > 0 })
-	err = errors.Join(errs...)
-	return err == nil && !isOpen, err
+	if err = errors.Join(errs...); err != nil {
+		return false, err
+	}
+	for _, position := range before {
+		if position > 0 {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // isOfReconnect reports whether a time of the server's clock is after the latest reconnect.

@@ -23,7 +23,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// recounter ends the stays of events that the room does not have. It is the [Room] of what moves events there.
+// recounter ends the stays of events that the room does not have.
 //
 // A stay outlives its event if the worker that ends the event dies or loses Redis before it ends the stay, or if the room loses the event: an
 // operator purges the stream, or power fails. Such a stay takes the place of another event. If its event waited for a slot, later events wait
@@ -33,7 +33,7 @@ import (
 // refused. One worker of the deployment does so at a time. An event has its stay before the room has the event, so a stay ends only if its event is
 // missing in two looks.
 type recounter struct {
-	Room
+	room    Room
 	streams *stream.Client
 	decoder event.Decoder
 	replans *replanner
@@ -60,19 +60,26 @@ const (
 // newRecounter returns a recounter that counts when it runs.
 func newRecounter(o Options, replans *replanner) *recounter {
 	return &recounter{
-		Room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, replans: replans, logger: o.Logger, between: lookAgainAfter,
+		room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, replans: replans, logger: o.Logger, between: lookAgainAfter,
 		failing: oplog.NewCondition(o.Logger, "cannot recount the events that wait", "recounting the events that wait again"),
 		firsts:  make(map[string]bool),
 	}
 }
 
+// watchedRoom is a [Room] that reports the first level of each refused event. It is not the recounter itself: in an interface, the linker would
+// keep every method of the recounter's fields, since templates call methods by name.
+type watchedRoom struct {
+	Room
+	refused func(first string)
+}
+
 // EnterRoom implements [Room].
-func (r *recounter) EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error) {
+func (r watchedRoom) EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error) {
 	mayStay, err = r.Room.EnterRoom(ctx, stays)
 	for i, stay := range stays {
 		if err == nil && !mayStay[i] {
 			first, _, _ := strings.Cut(stay.First, " ") // without the name of a share
-			r.add(first)
+			r.refused(first)
 		}
 	}
 	return mayStay, err
@@ -104,7 +111,7 @@ func (r *recounter) recount(ctx context.Context) error {
 	if isIdle {
 		return nil
 	}
-	claimed, err := r.ClaimRecount(ctx, recountedFor)
+	claimed, err := r.room.ClaimRecount(ctx, recountedFor)
 	if err != nil || !claimed {
 		return err
 	}
@@ -121,18 +128,21 @@ func (r *recounter) recount(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(again, func(stay store.Stay, end time.Time) bool { return !missing[stay].Equal(end) })
-	lost, behind := slices.Collect(maps.Keys(again)), make(map[string]bool)
-	for batch := range slices.Chunk(lost, store.MaxBatch) {
-		if err := r.LeaveRoom(ctx, batch); err != nil {
-			return err
+	var lost []store.Stay
+	behind := make(map[string]bool)
+	for stay, end := range again {
+		if missing[stay].Equal(end) {
+			lost = append(lost, stay)
+			behind[stay.First] = true
 		}
-	}
-	for _, stay := range lost {
-		behind[stay.First] = true
 	}
 	if len(lost) == 0 {
 		return nil
+	}
+	for batch := range slices.Chunk(lost, store.MaxBatch) {
+		if err := r.room.LeaveRoom(ctx, batch); err != nil {
+			return err
+		}
 	}
 	r.logger.Warn("waiting events were counted that the room does not have", "places", len(lost))
 	return r.replans.advance(ctx, func(e delayed.Event) bool { return behind[event.FirstLevel(e.Category)] })
@@ -143,7 +153,7 @@ func (r *recounter) missing(ctx context.Context, firsts map[string]bool) (map[st
 	stays := make(map[store.Stay]time.Time)
 	for first := range firsts {
 		for _, share := range sharesOf(first) {
-			found, err := r.Stays(ctx, share)
+			found, err := r.room.Stays(ctx, share)
 			if err != nil {
 				return nil, err
 			}
@@ -153,34 +163,34 @@ func (r *recounter) missing(ctx context.Context, firsts map[string]bool) (map[st
 	if len(stays) == 0 {
 		return nil, nil
 	}
-	name := r.streams.Names.RoomStream
-	present, err := streamscan.Read(ctx, r.streams.JetStream, name, func(m *jetstream.RawStreamMsg) (store.Stay, bool) {
-		return r.stayOf(m, firsts)
-	}, func(int64, int64) {})
-	if err != nil {
-		return nil, fmt.Errorf("counting the events that wait: %w", err)
-	}
-	for _, stay := range present {
-		for _, unit := range stay.Units() {
+	began := r.streams.Clock.Latest()
+	for m, err := range streamscan.From(ctx, r.streams.Layout().Room.Stream, r.streams.Names.Room().All(), 1) {
+		if err != nil {
+			return nil, fmt.Errorf("counting the events that wait: %w", err)
+		}
+		if m.Time.After(began) {
+			break
+		}
+		for _, unit := range r.unitsOf(m, firsts) {
 			delete(stays, unit)
 		}
 	}
 	return stays, nil
 }
 
-// stayOf returns the stay of a message in the room. It returns false for a message of another first level, and for a message that no
+// unitsOf returns the stays of a message in the room, one for each place. A message of another first level has none, nor has a message that no
 // worker wrote.
-func (r *recounter) stayOf(m *jetstream.RawStreamMsg, firsts map[string]bool) (stay store.Stay, isFound bool) {
+func (r *recounter) unitsOf(m *jetstream.RawStreamMsg, firsts map[string]bool) []store.Stay {
 	first := r.streams.Names.Room().First(m.Subject)
 	entry, err := room.Read(m.Header, m.Time)
 	if !firsts[first] || err != nil {
-		return store.Stay{}, false
+		return nil
 	}
 	headers := event.Headers(m.Header)
 	size := messagesize.OfHeader(headers) + len(m.Data)
 	if entry.Reason != room.Slot {
-		return stayOf(first, entry, size, 0), true
+		return stayOf(first, entry, size, 0).Units()
 	}
 	decoded, _ := r.decoder.Decode(entry.Published(headers, m.Data)) // even a faulty event has its ID
-	return slotStay(decoded.Identity(), decoded.Category, entry, size, 0), true
+	return slotStay(decoded.Identity(), decoded.Category, entry, size, 0).Units()
 }

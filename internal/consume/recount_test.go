@@ -46,7 +46,7 @@ func newRecountKit(t *testing.T) *recountKit {
 		testkit.Must(k.js.PublishMsg(t.Context(), message))(t)
 		k.stays = append(k.stays, stay.Units()...)
 	}
-	testkit.Must(k.EnterRoom(t.Context(), k.stays))(t)
+	testkit.Must(f.room.EnterRoom(t.Context(), k.stays))(t)
 	return k
 }
 
@@ -63,7 +63,7 @@ func (k *recountKit) want(others int, what string) {
 	k.Helper()
 	testkit.NoError(k, k.recount(k.Context()))
 	left := make(map[store.Stay]bool)
-	for _, stay := range k.room.inRoom() {
+	for _, stay := range k.fixture.room.inRoom() {
 		left[stay] = true
 	}
 	for _, stay := range k.stays {
@@ -84,15 +84,15 @@ func TestRecount(t *testing.T) {
 		lost = append(lost, store.Stay{First: share, Member: "lost", Weight: 1, For: time.Hour})
 	}
 	lost = append(lost, store.Stay{First: "payments", Member: "on its way", Weight: 1, For: time.Hour})
-	testkit.Must(k.EnterRoom(t.Context(), lost))(t)
-	k.room.moving = "on its way"
+	testkit.Must(k.fixture.room.EnterRoom(t.Context(), lost))(t)
+	k.fixture.room.moving = "on its way"
 
 	k.want(7, "while no event is refused")
-	k.room.enter = func(store.Stay) bool { return false }
-	testkit.Must(k.EnterRoom(t.Context(), []store.Stay{{First: "payments updates", Member: "refused", Weight: 1, For: time.Hour}}))(t)
-	k.room.claim = false
+	k.fixture.room.enter = func(store.Stay) bool { return false }
+	testkit.Must(watchedRoom{k.fixture.room, k.add}.EnterRoom(t.Context(), []store.Stay{{First: "payments updates", Member: "refused", Weight: 1, For: time.Hour}}))(t)
+	k.fixture.room.claim = false
 	k.want(7, "while another worker recounts")
-	k.room.claim = true
+	k.fixture.room.claim = true
 	k.want(2, "after a refusal")
 	k.eventually("the event that waited behind a lost event is due", func() bool { return len(k.waiting(room.Slot)) == 0 })
 	k.log.WantCount(t, 1, "waiting events were counted that the room does not have")

@@ -107,7 +107,7 @@ func New(o Options) *Worker {
 		failing: oplog.NewCondition(o.Logger, "cannot replan waiting events", "replanning waiting events again"),
 	}
 	recounts := newRecounter(o, replans)
-	o.Limits.Room = recounts // it learns from each refusal
+	o.Limits.Room = watchedRoom{o.Limits.Room, recounts.add}
 	mover := &mover{
 		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, stays: stays, settler: settler,
 		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
