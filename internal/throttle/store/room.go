@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -91,10 +90,7 @@ func (r *Queues) Stays(ctx context.Context, first string) (map[Stay]time.Time, e
 func (r *Queues) ClaimRecount(ctx context.Context, period time.Duration) (claimed bool, err error) {
 	err = r.d.runner.Read(ctx, "claiming the recount of the room", func(ctx context.Context, client redis.Cmdable) error {
 		err := client.SetArgs(ctx, r.d.keys.key("recount"), 1, redis.SetArgs{Mode: "NX", TTL: period}).Err()
-		claimed = err == nil
-		if errors.Is(err, redis.Nil) { // another instance has claimed it
-			return nil
-		}
+		claimed = err == nil // redis.Nil: another instance has claimed it
 		return err
 	})
 	return claimed, err
