@@ -161,7 +161,7 @@ type fakeRoom struct {
 	mu         sync.Mutex
 	entered    map[string]store.Stay // present stays, by category and member
 	mostInRoom int                   // stays at once
-	claim      bool                  // whether this worker may recount
+	claim      bool                  // whether this worker may have a task
 	moving     string                // the member whose end is later at each look
 }
 
@@ -212,7 +212,9 @@ func (f *fakeRoom) Stays(_ context.Context, first string) (map[store.Stay]time.T
 	return ends, f.enterFails
 }
 
-func (f *fakeRoom) ClaimRecount(context.Context, time.Duration) (bool, error) { return f.claim, nil }
+func (f *fakeRoom) Claim(context.Context, store.Task, time.Duration) (bool, error) {
+	return f.claim, nil
+}
 
 // inRoom lists the present stays.
 func (f *fakeRoom) inRoom() []store.Stay {

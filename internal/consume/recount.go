@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/await"
@@ -23,7 +25,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// recounter ends the stays of events that the room does not have.
+// recounter ends the stays of events that the room does not have, and makes message schedules due that the server has forgotten.
 //
 // A stay outlives its event if the worker that ends the event dies or loses Redis before it ends the stay, or if the room loses the event: an
 // operator purges the stream, or power fails. Such a stay takes the place of another event. If its event waited for a slot, later events wait
@@ -32,14 +34,18 @@ import (
 // The recounter compares the stays of a first level with the messages of the room if events of this first level wait for slots or were
 // refused. One worker of the deployment does so at a time. An event has its stay before the room has the event, so a stay ends only if its event is
 // missing in two looks.
+//
+// For forgotten schedules, see [delayed.Store.AdvanceOverdue]. The recounter looks for them after each start and reconnect.
 type recounter struct {
 	room    Room
 	streams *stream.Client
 	decoder event.Decoder
 	replans *replanner
 	logger  *slog.Logger
-	failing *oplog.Condition
-	between time.Duration // the two looks
+	failing *oplog.Condition // of recounts
+	advance *oplog.Condition // of forgotten schedules
+	between time.Duration    // the two looks
+	overdue time.Duration    // how late a forgotten schedule is
 
 	mu     sync.Mutex
 	firsts map[string]bool // the first levels to recount
@@ -53,6 +59,12 @@ const (
 	// lookAgainAfter is longer than an event is on its way to the room while NATS works.
 	lookAgainAfter = time.Minute
 
+	// overdueAfter is how late a schedule is that the server has forgotten. A server that works makes a schedule due within seconds.
+	overdueAfter = time.Minute
+
+	// lookedFor is shorter than overdueAfter: a look does not count for an outage that began after it.
+	lookedFor = overdueAfter / 2
+
 	// mostRecounted bounds the first levels of a recount.
 	mostRecounted = 1000
 )
@@ -60,8 +72,9 @@ const (
 // newRecounter returns a recounter that counts when it runs.
 func newRecounter(o Options, replans *replanner) *recounter {
 	return &recounter{
-		room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, replans: replans, logger: o.Logger, between: lookAgainAfter,
+		room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, replans: replans, logger: o.Logger, between: lookAgainAfter, overdue: overdueAfter,
 		failing: oplog.NewCondition(o.Logger, "cannot recount the events that wait", "recounting the events that wait again"),
+		advance: oplog.NewCondition(o.Logger, "cannot make forgotten message schedules due", "making forgotten message schedules due again"),
 		firsts:  make(map[string]bool),
 	}
 }
@@ -103,6 +116,38 @@ func (r *recounter) run(ctx context.Context) {
 	}
 }
 
+// keepAdvancing makes forgotten schedules due after the start and each reconnect, when they are late, until the context ends.
+func (r *recounter) keepAdvancing(ctx context.Context) {
+	for {
+		present := r.streams.Connection.UntilReconnect()
+		for isDone := false; !isDone && present.Err() == nil; {
+			if !await.For(ctx, r.overdue) {
+				return
+			}
+			err := r.streams.Connection.Request(ctx, r.advanceOverdue)
+			if isDone = err == nil; ctx.Err() == nil && !errors.Is(err, nats.ErrDisconnected) {
+				r.advance.Note(err)
+			}
+		}
+		if !await.Ready(ctx, present.Done()) {
+			return
+		}
+	}
+}
+
+// advanceOverdue makes forgotten schedules due, unless another worker does.
+func (r *recounter) advanceOverdue(ctx context.Context) error {
+	claimed, err := r.room.Claim(ctx, store.Overdue, lookedFor)
+	if err != nil || !claimed {
+		return err
+	}
+	advanced, err := r.replans.waits().AdvanceOverdue(ctx, r.streams.Clock.Now().Add(-r.overdue))
+	if advanced > 0 {
+		r.logger.Warn("made message schedules due that the server had forgotten", "schedules", advanced)
+	}
+	return err
+}
+
 // recount ends the stays of events that the room has lost, unless another worker does. Events that waited behind them are planned anew.
 func (r *recounter) recount(ctx context.Context) error {
 	r.mu.Lock()
@@ -111,7 +156,7 @@ func (r *recounter) recount(ctx context.Context) error {
 	if isIdle {
 		return nil
 	}
-	claimed, err := r.room.ClaimRecount(ctx, recountedFor)
+	claimed, err := r.room.Claim(ctx, store.Recount, recountedFor)
 	if err != nil || !claimed {
 		return err
 	}

@@ -116,9 +116,13 @@ func (r *replanner) replan(ctx context.Context, m *message) {
 	r.settler.settle(settlement{message: m, goesOn: true}) // it has no stay in the room
 }
 
+func (r *replanner) waits() *delayed.Store {
+	return &delayed.Store{JetStream: r.streams.JetStream, Room: r.streams.Layout().Room.Stream, Decoder: r.decoder}
+}
+
 // advance makes the events due that wait for slots and that a function selects. It calls the function concurrently.
 func (r *replanner) advance(ctx context.Context, wanted func(delayed.Event) bool) error {
-	waits := delayed.Store{JetStream: r.streams.JetStream, Room: r.streams.Layout().Room.Stream, Decoder: r.decoder}
+	waits := r.waits()
 	events, err := waits.Planned(ctx, wanted)
 	if err != nil {
 		return err

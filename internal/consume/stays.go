@@ -18,9 +18,9 @@ type Room interface {
 	EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error)
 	LeaveRoom(ctx context.Context, stays []store.Stay) error
 
-	// Stays returns the stays of a first level with their ends: see [store.Queues.Stays]. ClaimRecount returns true for one worker in each period.
+	// Stays returns the stays of a first level with their ends: see [store.Queues.Stays]. Claim returns true for one worker in each period.
 	Stays(ctx context.Context, first string) (map[store.Stay]time.Time, error)
-	ClaimRecount(ctx context.Context, period time.Duration) (bool, error)
+	Claim(ctx context.Context, task store.Task, period time.Duration) (bool, error)
 }
 
 // stays ends the stays of events that no longer wait in the room, in a goroutine of its own. A stay that is not ended here expires.

@@ -179,6 +179,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	watching.Go(func() { w.watcher.watch(keeping) })
 	watching.Go(func() { w.watcher.keepRemoving(keeping) })
 	watching.Go(func() { w.watcher.recounts.run(keeping) })
+	watching.Go(func() { w.watcher.recounts.keepAdvancing(keeping) })
 	watching.Go(func() { w.replans.watch(keeping) })
 	w.settler.start()
 	w.letters.start(working)

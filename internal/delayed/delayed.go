@@ -22,10 +22,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
+	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
 // Margin is the shortest time until an event is due at which [Store.Order] gives an order.
 const Margin = 2 * time.Second
+
+// mostAtOnce is how many schedules AdvanceOverdue gets and replaces within the timeout.
+const mostAtOnce = 256
 
 // timeout bounds one request. A denied request takes that long.
 const timeout = 5 * time.Second
@@ -178,6 +182,26 @@ func (s *Store) Advance(ctx context.Context, events []Event, order room.Order) (
 			}
 		case <-ctx.Done():
 			return advanced, fmt.Errorf("publishing to %s: %w", future.Msg().Subject, context.Cause(ctx))
+		}
+	}
+	return advanced, nil
+}
+
+// AdvanceOverdue makes message schedules due at once that were due before a time of the server's clock, whatever they are for. It returns their
+// number. A server that was killed may bring back a schedule that was due already, and never makes it due again (seen with nats-server 2.15):
+// it deletes the record of the schedule's deletion too early, and its list of schedules does not have the schedule.
+func (s *Store) AdvanceOverdue(ctx context.Context, before time.Time) (advanced int, err error) {
+	overdue, err := streamscan.Read(ctx, s.JetStream, s.name(), func(m *jetstream.RawStreamMsg) (Event, bool) {
+		due, isSchedule := room.DueAt(m.Header)
+		return Event{sequence: m.Sequence}, isSchedule && due.Before(before) && trusted.IsMarked(m.Header)
+	}, func(int64, int64) {})
+	if err != nil {
+		return 0, err
+	}
+	for batch := range slices.Chunk(overdue, mostAtOnce) {
+		n, err := s.Advance(ctx, batch, room.Order{})
+		if advanced += n; err != nil {
+			return advanced, err
 		}
 	}
 	return advanced, nil

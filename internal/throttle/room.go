@@ -39,7 +39,7 @@ func (r *Room) Stays(ctx context.Context, first string) (map[store.Stay]time.Tim
 	return r.queues.Stays(ctx, first)
 }
 
-// ClaimRecount is [store.Queues.ClaimRecount].
-func (r *Room) ClaimRecount(ctx context.Context, period time.Duration) (bool, error) {
-	return r.queues.ClaimRecount(ctx, period)
+// Claim is [store.Queues.Claim].
+func (r *Room) Claim(ctx context.Context, task store.Task, period time.Duration) (bool, error) {
+	return r.queues.Claim(ctx, task, period)
 }

@@ -86,10 +86,19 @@ func (r *Queues) Stays(ctx context.Context, first string) (map[Stay]time.Time, e
 	}
 }
 
-// ClaimRecount returns true for one instance of the deployment in each period.
-func (r *Queues) ClaimRecount(ctx context.Context, period time.Duration) (claimed bool, err error) {
-	err = r.d.runner.Read(ctx, "claiming the recount of the room", func(ctx context.Context, client redis.Cmdable) error {
-		err := client.SetArgs(ctx, r.d.keys.key("recount"), 1, redis.SetArgs{Mode: "NX", TTL: period}).Err()
+// Task is a task for one instance of the deployment at a time. It is the name of a key.
+type Task string
+
+// The tasks in the room.
+const (
+	Recount Task = "recount" // compare the stays with the room
+	Overdue Task = "overdue" // make forgotten schedules due
+)
+
+// Claim returns true for one instance of the deployment in each period.
+func (r *Queues) Claim(ctx context.Context, task Task, period time.Duration) (claimed bool, err error) {
+	err = r.d.runner.Read(ctx, "claiming a task in the room", func(ctx context.Context, client redis.Cmdable) error {
+		err := client.SetArgs(ctx, r.d.keys.key(string(task)), 1, redis.SetArgs{Mode: "NX", TTL: period}).Err()
 		claimed = err == nil // redis.Nil: another instance has claimed it
 		return err
 	})

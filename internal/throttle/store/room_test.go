@@ -37,14 +37,14 @@ func TestStays(t *testing.T) {
 	testkit.Equal(t, len(testkit.Must(r.Queues.Stays(t.Context(), "a"))(t)), staysAtOnce, "places after the large event has left")
 }
 
-// One instance recounts in a period.
-func TestClaimRecount(t *testing.T) {
+// One instance has a task in a period.
+func TestClaim(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)
 	r := newRedis(client, "recount", scriptSettings(t))
 	for i, want := range []bool{true, false} {
-		testkit.Equal(t, testkit.Must(r.Queues.ClaimRecount(t.Context(), time.Hour))(t), want, "claim %d", i)
+		testkit.Equal(t, testkit.Must(r.Queues.Claim(t.Context(), Recount, time.Hour))(t), want, "claim %d", i)
 	}
 	testkit.NoError(t, client.PExpire(t.Context(), r.d.keys.key("recount"), 0).Err())
-	testkit.Equal(t, testkit.Must(r.Queues.ClaimRecount(t.Context(), time.Hour))(t), true, "claim in the next period")
+	testkit.Equal(t, testkit.Must(r.Queues.Claim(t.Context(), Recount, time.Hour))(t), true, "claim in the next period")
 }
