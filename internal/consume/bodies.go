@@ -84,7 +84,8 @@ func (i *intake) heavy(m *message, hints event.Hints) bool {
 	return size >= heavyBytes || hints.Group
 }
 
-// add queues a message or sends it to the room. If the room has just refused a body of that first level, add drops the message.
+// add queues a message or sends it to the room. If the room has just refused a body of that first level, add drops the message,
+// unless the event may have been admitted.
 func (b *bodies) add(m *message) {
 	o, first := b.owners, b.owners.reader.firstLevel(m, event.Event{})
 	switch goes, wait := b.enqueue(first, m); goes {
@@ -129,7 +130,7 @@ func (b *bodies) enqueue(first string, m *message) (goes whereTo, wait time.Dura
 		most, behind = 2*most, false
 	}
 	if behind || q.bytes > 0 && q.bytes+size > most || b.bytes > 0 && b.bytes+size > mostBodies {
-		if b.owners.refusals.crowded(room.Body, first) {
+		if b.owners.refusals.crowded(room.Body, first) && !m.redelivered(b.owners.reader.forgottenUntil()) {
 			return nowhere, 0
 		}
 		if turn := now.Add(max(shortestBodyWait, time.Duration(q.bytes)*q.byteTime)); q.back.Before(turn) {

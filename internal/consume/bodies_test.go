@@ -13,11 +13,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // heavyMessage makes a message with a body of a size on a subject.
 func heavyMessage(category string, size int) *message {
-	return &message{entry: &room.Entry{Subject: "notify." + category}, size: size}
+	return &message{entry: &room.Entry{Subject: "notify." + category}, size: size, meta: &nats.MsgMetadata{NumDelivered: 1, Timestamp: time.Now()}}
 }
 
 // newBodiesOf makes the bodies of a worker that does not run.
@@ -121,6 +122,10 @@ func TestBodiesAreBounded(t *testing.T) {
 	b.owners.refusals.crowds.Put(crowd(room.Body, "a"), true, time.Now().Add(time.Hour))
 	goes, _ = b.enqueue("a", heavyMessage("a", 1000))
 	testkit.Equal(t, goes, nowhere, "where a body goes that the room would refuse")
+	redelivered := heavyMessage("a", 1000)
+	redelivered.meta.NumDelivered = 2
+	goes, _ = b.enqueue("a", redelivered)
+	testkit.Equal(t, goes, toRoom, "where a body goes whose event may have been admitted")
 	testkit.AtMost(t, b.bytes, mostBodies, "bytes of all bodies")
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -170,6 +175,41 @@ func TestBodiesWaitInTheRoom(t *testing.T) {
 	testkit.Equal(t, f.metrics.Get("split"), groups, "messages counted as split")
 	f.eventually("all stays have ended", func() bool { return len(f.room.inRoom()) == 0 })
 	testkit.Equal(t, w.puller.hand.held(), 0, "bytes in hand")
+}
+
+// TestRefusedAfterALostAnswer has the room refuse an undecided event. A redelivered event may have been admitted, so it comes back; any other
+// event is dropped.
+func TestRefusedAfterALostAnswer(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []room.Reason{room.Body, room.Redis} {
+		for _, redelivered := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, redelivered %t", reason, redelivered), func(t *testing.T) {
+				t.Parallel()
+				f := newFixture(t)
+				f.provision(usualAckWait)
+				f.room.enter = func(store.Stay) bool { return false }
+				w := f.prepared(nil)
+				w.mover.start()
+				defer w.mover.close()
+				sequence := f.event("payments", "order-1")
+				m := f.taken(w, patience)
+				m.about.category = "payments"
+				if redelivered {
+					m.meta.NumDelivered = 2
+				}
+				w.mover.hold(candidate{message: m, event: testkit.Must(m.decode(testDecoder))(t)}, goal{reason: reason, in: time.Minute}, nil)
+				f.eventually("the message is settled", func() bool { return len(f.said.about(sequence)) > 0 })
+				if redelivered {
+					f.requirePutOff(sequence)
+					f.requireOutcomes(map[string]int{})
+				} else {
+					f.awaitSettled(1)
+					f.requireOutcomes(map[string]int{"dropped payments": 1})
+				}
+				testkit.Equal(t, f.metrics.Get("refused by the room: "+string(reason)), 1, "refusals")
+			})
+		}
+	}
 }
 
 // TestBytesInHand publishes more bytes than a worker takes in hand, while no post ends. The worker sends to the room what it does not take.

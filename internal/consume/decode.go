@@ -132,7 +132,7 @@ func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 	return nil, nil
 }
 
-// deliveredBefore reports whether a worker may have received the event before.
-func (m *message) deliveredBefore(forgotten time.Time) bool {
-	return m.meta.NumDelivered > 1 || m.from.inRoom || m.meta.Timestamp.Before(forgotten)
+// redelivered reports whether a worker may have received this message before.
+func (m *message) redelivered(forgotten time.Time) bool {
+	return m.meta.NumDelivered > 1 || m.meta.Timestamp.Before(forgotten)
 }

@@ -59,7 +59,7 @@ func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denia
 	}
 	p.queue <- plan{candidate: c, denial: denial, rules: rules, ask: store.Postponement{
 		Request: c.request(), Wait: decision.Wait, Node: decision.Node, Limit: decision.Limit,
-		Weight: weightOf(keptOf(c.message)),
+		Weight: weightOf(room.Kept(c.Header, c.Data)),
 	}}
 	return true
 }

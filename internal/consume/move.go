@@ -89,6 +89,9 @@ type goal struct {
 	attempted time.Time // see room.Entry
 }
 
+// isUndecided reports whether an event goes to the room without a decision.
+func (g goal) isUndecided() bool { return g.reason == room.Body || g.reason == room.Redis }
+
 // nameOf returns the name (Nats-Msg-Id) with which a message goes to the room. A redelivery has the same name, so JetStream stores the
 // message once.
 func nameOf(m *message) string {
@@ -118,7 +121,7 @@ func (m *mover) newMove(c candidate, to goal) *move {
 	}
 	return &move{
 		message: c.message, goal: to, first: first, due: due, ended: make(chan struct{}),
-		toStore: publication{messages: []*nats.Msg{toStore}}, stays: []store.Stay{stayOf(first, entry, keptOf(c.message), staysFor)},
+		toStore: publication{messages: []*nats.Msg{toStore}}, stays: []store.Stay{stayOf(first, entry, room.Kept(c.Header, c.Data), staysFor)},
 	}
 }
 

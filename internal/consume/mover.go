@@ -179,6 +179,10 @@ func (m *mover) exceedsRoom(message *nats.Msg) bool {
 // drop ends an event that may not stay in the room. Its slot is returned unless an attempt may have delivered the event.
 func (m *mover) drop(moving *move) {
 	m.metrics.RoomRefused(string(moving.goal.reason), 1)
+	if moving.goal.isUndecided() && moving.message.redelivered(m.reader.forgottenUntil()) { // Redis may have admitted it, and the answer was lost
+		m.settler.nak(moving.message, jitter(misconfiguredBackoff))
+		return
+	}
 	if moving.admission != nil {
 		moving.admission.endUndelivered(context.Background())
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/delayed"
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
@@ -231,11 +230,10 @@ func (r *recounter) unitsOf(m *jetstream.RawStreamMsg, firsts map[string]bool) [
 	if !firsts[first] || err != nil {
 		return nil
 	}
-	headers := event.Headers(m.Header)
-	size := messagesize.OfHeader(headers) + len(m.Data)
+	size := room.Kept(m.Header, m.Data)
 	if entry.Reason != room.Slot {
 		return stayOf(first, entry, size, 0).Units()
 	}
-	decoded, _ := r.decoder.Decode(entry.Published(headers, m.Data)) // even a faulty event has its ID
+	decoded, _ := r.decoder.Decode(entry.Published(event.Headers(m.Header), m.Data)) // even a faulty event has its ID
 	return slotStay(decoded.Identity(), decoded.Category, entry, size, 0).Units()
 }

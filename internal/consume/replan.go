@@ -142,7 +142,7 @@ func (r *replanner) advance(ctx context.Context, wanted func(delayed.Event) bool
 	return nil
 }
 
-// slotStay returns the stay of an event that waits for a slot; see [keptOf] for its size.
+// slotStay returns the stay of an event that waits for a slot; see [room.Kept] for its size.
 func slotStay(identity, category string, entry room.Entry, size int, d time.Duration) store.Stay {
 	request := store.Request{ID: identity, Derived: entry.Derived, Message: store.Message(entry.Origin), Category: category}
 	return request.Stay(weightOf(size), d)

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
-	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -50,9 +48,6 @@ func weightOf(size int) int { return 1 + size/weightBytes }
 
 // undecodedBytes is the weightBytes of an undecoded body, which may hold an alert in every few hundred bytes.
 const undecodedBytes = 1 << 10
-
-// keptOf returns how many bytes of a message the room keeps, beside the headers of the workers.
-func keptOf(m *message) int { return messagesize.OfHeader(event.Headers(m.Header)) + len(m.Data) }
 
 // stayOf returns a message's stay in the room. A message that moves again has the same stay. The undecoded bodies of a first level have a
 // separate share, so they leave room for the parts into which they are split. The updates of posted messages have a share of their own too, so
@@ -104,7 +99,7 @@ func (s *stays) of(m *message) (stay store.Stay, waited bool) {
 		return store.Stay{}, false
 	}
 	first := s.names.Room().First(m.Subject)
-	return stayOf(first, *m.entry, keptOf(m), 0), first != ""
+	return stayOf(first, *m.entry, room.Kept(m.Header, m.Data), 0), first != ""
 }
 
 // leavingQueue is how many batches of ended stays may be queued. Stays of further batches expire.

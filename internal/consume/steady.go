@@ -53,7 +53,7 @@ func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, sin
 	}
 	entry.Steady, entry.Since, entry.Order = int64(since), due.Truncate(time.Millisecond), room.Order{}
 	entry.Attempted = time.Time{}
-	report := waitingReport{entry: entry, stay: stayOf(first, entry, keptOf(m), due.Sub(now)+stayIn), due: due}
+	report := waitingReport{entry: entry, stay: stayOf(first, entry, room.Kept(m.Header, m.Data), due.Sub(now)+stayIn), due: due}
 	report.subject, report.target = u.streams.Names.Room().Schedule(room.Steady, first, e.Keyed())
 	before, err := u.stored(ctx, report.subject)
 	stores := err == nil && before.entry.Steady == 0

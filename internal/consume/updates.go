@@ -161,7 +161,7 @@ func (u *updater) keep(ctx context.Context, m *message, e event.Event, c change)
 	u.reporter.trace(m, time.Now())
 	entry, first := m.entryFor(e, room.Update), u.reader.firstLevel(m, e)
 	entry.Receipt, entry.State, entry.Count = c.receipt, c.order, countText(c.count)
-	stay := stayOf(first, entry, keptOf(m), c.in+stayIn)
+	stay := stayOf(first, entry, room.Kept(m.Header, m.Data), c.in+stayIn)
 	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{stay})
 	if err == nil && !mayStay[0] {
 		u.metrics.RoomRefused(string(room.Update), 1)

@@ -19,7 +19,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/streamscan"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -67,7 +66,7 @@ type Event struct {
 	Entry    room.Entry `json:"-"`
 	Identity string     `json:"-"` // see event.Event.Identity
 
-	Size int `json:"-"` // of its body and of the producer's headers that the room keeps
+	Size int `json:"-"` // see room.Kept
 
 	sequence uint64 // in the room
 }
@@ -120,7 +119,7 @@ func (s *Store) eventOf(m *jetstream.RawStreamMsg) (Event, bool) {
 	decoded, _ := s.Decoder.Decode(entry.Published(headers, m.Data)) // even a faulty event has its ID
 	e := Event{
 		ID: decoded.ShownID(), Category: decoded.Category, Title: event.QuickTitle(m.Data), Reason: string(entry.Reason), Stored: entry.Origin.Stored,
-		Since: m.Time, Order: entry.Order, By: entry.Order.By, Entry: entry, Identity: decoded.Identity(), Size: messagesize.OfHeader(headers) + len(m.Data), sequence: m.Sequence,
+		Since: m.Time, Order: entry.Order, By: entry.Order.By, Entry: entry, Identity: decoded.Identity(), Size: room.Kept(m.Header, m.Data), sequence: m.Sequence,
 	}
 	if s.subjects().IsDue(m.Subject) {
 		e.Reason = room.Due

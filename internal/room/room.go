@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
@@ -263,6 +264,11 @@ func (e Entry) Message(subject string, producer nats.Header, data []byte) *nats.
 		}
 	}
 	return &nats.Msg{Subject: subject, Header: header, Data: data}
+}
+
+// Kept returns how many bytes of a message the room keeps: of its body and of the producer's headers, not of the headers of the workers.
+func Kept(header nats.Header, data []byte) int {
+	return messagesize.OfHeader(event.Headers(header)) + len(data)
 }
 
 // Published returns an event of the room for decoding: the message of its producer, with the identity that the room has for it.

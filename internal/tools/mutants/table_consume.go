@@ -704,7 +704,7 @@ var ofConsume = []mutant{
 		name: "size-of-delayed-events-does-not-count",
 		bug:  "Large events that wait for slots count once in the room.",
 		file: "internal/consume/delay.go",
-		old:  `weightOf(keptOf(c.message))`,
+		old:  `weightOf(room.Kept(c.Header, c.Data))`,
 		new:  `1`,
 		test: "./tests -run ^TestRoomMax$",
 	},

@@ -27,6 +27,22 @@ var ofDelayed = []mutant{
 		test: "./internal/consume -run ^TestRecount$",
 	},
 	{
+		name: "refused-after-a-lost-answer",
+		bug:  "An event that Redis admitted, but whose answer was lost, is dropped because the room is full.",
+		file: "internal/consume/mover.go",
+		old:  `if moving.goal.isUndecided() && moving.message.redelivered(m.reader.forgottenUntil()) {`,
+		new:  `if false {`,
+		test: "./internal/consume -run ^TestRefusedAfterALostAnswer$",
+	},
+	{
+		name: "forgotten-schedules-stay",
+		bug:  "A message schedule that a killed server brought back stays in the room.",
+		file: "internal/delayed/delayed.go",
+		old:  `isSchedule && due.Before(before)`,
+		new:  `isSchedule && due.After(before)`,
+		test: "./internal/consume -run ^TestForgottenSchedules$",
+	},
+	{
 		name: "dropped-by-an-operator-keeps-its-place",
 		bug:  "An event that an operator drops stays in the queue of its limit.",
 		file: "internal/consume/way.go",
