@@ -182,6 +182,7 @@ func TestKilledWhileRejecting(t *testing.T) {
 			doomed := d.startDoomed(point, 1, changes...)
 			d.publish("notify.others", eventBody("first"))
 			d.awaitPosted("others", 1) // Slack has the channel now, so workers may look there
+			d.awaitEmpty()             // otherwise another worker counts this event
 			d.publish("notify.disks", eventBody("rejected-1"))
 			doomed.awaitDoom()
 			workers := d.startFleet(2, changes...)

@@ -176,10 +176,11 @@ func (m *mover) exceedsRoom(message *nats.Msg) bool {
 	return size > m.streams.Connection.Conn.MaxPayload() || most > 0 && size > most
 }
 
-// drop ends an event that may not stay in the room. Its slot is returned unless an attempt may have delivered the event.
+// drop ends an event that may not stay in the room. Its slot is returned unless an attempt may have delivered the event. The message of an
+// undecided event that Redis may have admitted goes back to its stream instead, since the answer to an earlier delivery may have been lost.
 func (m *mover) drop(moving *move) {
 	m.metrics.RoomRefused(string(moving.goal.reason), 1)
-	if moving.goal.isUndecided() && moving.message.redelivered(m.reader.forgottenUntil()) { // Redis may have admitted it, and the answer was lost
+	if moving.goal.isUndecided() && moving.message.redelivered(m.reader.forgottenUntil()) {
 		m.settler.nak(moving.message, jitter(misconfiguredBackoff))
 		return
 	}

@@ -36,15 +36,15 @@ import (
 //
 // For forgotten schedules, see [delayed.Store.AdvanceOverdue]. The recounter looks for them after each start and reconnect.
 type recounter struct {
-	room    Room
-	streams *stream.Client
-	decoder event.Decoder
-	replans *replanner
-	logger  *slog.Logger
-	failing *oplog.Condition // of recounts
-	advance *oplog.Condition // of forgotten schedules
-	between time.Duration    // the two looks
-	overdue time.Duration    // how late a forgotten schedule is
+	room      Room
+	streams   *stream.Client
+	decoder   event.Decoder
+	replans   *replanner
+	logger    *slog.Logger
+	counting  *oplog.Condition // of stays
+	advancing *oplog.Condition // of forgotten schedules
+	between   time.Duration    // the two looks
+	overdue   time.Duration    // how late a forgotten schedule is
 
 	mu     sync.Mutex
 	firsts map[string]bool // the first levels to recount
@@ -72,9 +72,9 @@ const (
 func newRecounter(o Options, replans *replanner) *recounter {
 	return &recounter{
 		room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, replans: replans, logger: o.Logger, between: lookAgainAfter, overdue: overdueAfter,
-		failing: oplog.NewCondition(o.Logger, "cannot recount the events that wait", "recounting the events that wait again"),
-		advance: oplog.NewCondition(o.Logger, "cannot make forgotten message schedules due", "making forgotten message schedules due again"),
-		firsts:  make(map[string]bool),
+		counting:  oplog.NewCondition(o.Logger, "cannot recount the events that wait", "recounting the events that wait again"),
+		advancing: oplog.NewCondition(o.Logger, "cannot make forgotten message schedules due", "making forgotten message schedules due again"),
+		firsts:    make(map[string]bool),
 	}
 }
 
@@ -110,7 +110,7 @@ func (r *recounter) add(first string) {
 func (r *recounter) run(ctx context.Context) {
 	for await.For(ctx, jitter(recountEvery)) {
 		if err := r.recount(ctx); ctx.Err() == nil {
-			r.failing.Note(err)
+			r.counting.Note(err)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (r *recounter) keepAdvancing(ctx context.Context) {
 			}
 			err := r.streams.Connection.Request(ctx, r.advanceOverdue)
 			if isDone = err == nil; ctx.Err() == nil && !errors.Is(err, nats.ErrDisconnected) {
-				r.advance.Note(err)
+				r.advancing.Note(err)
 			}
 		}
 		if !await.Ready(ctx, present.Done()) {
