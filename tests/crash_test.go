@@ -3,6 +3,7 @@ package tests
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -109,6 +110,29 @@ func (d *deployment) restartNATS(workers fleet) {
 	for _, w := range workers {
 		testkit.Equal(d.t, w.logLines("consumer not found"), 0, "lines of %s that its consumer is gone", w.name)
 	}
+}
+
+// TestRedisFailsBeforeTheRecord has Redis fail between a post and its record, and the worker die before Redis is back. Another worker finds the
+// post, so the event that resolves it later updates its message.
+func TestRedisFailsBeforeTheRecord(t *testing.T) {
+	t.Parallel()
+	d := newDurableDeployment(t)
+	var fails sync.Once
+	d.slack.Respond(func(slacktest.Post) slacktest.Answer {
+		fails.Do(d.redis.Kill)
+		return slacktest.OK()
+	})
+	changes := recovering(unlimited()...)
+	doomed := d.startFleet(1, changes...)
+	d.publish("notify.payments", firing("firing-1", "disk"))
+	doomed.awaitEvents(1, "outcome", "sent")
+	doomed[0].kill()
+	d.redis.Restart()
+	d.startReady("next", changes...)
+	d.publish("notify.payments", resolved("resolved-1", "disk"))
+	d.awaitEmpty()
+	d.wantResolved("firing-1", "resolved-1")
+	testkit.Equal(t, repeats(d.slack.Accepted()), 0, "posts were repeated")
 }
 
 // TestWorkerPausedPastItsLease pauses a worker during deliveries until another worker has taken them over. The resumed worker must see that

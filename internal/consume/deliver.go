@@ -104,9 +104,9 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 
 // expire ends an event that has become too old to be delivered.
 func (v *deliverer) expire(l life, d *delivery) {
-	d.admission.endUndelivered(l.ending())
+	owed := d.admission.endUndelivered(l.ending())
 	failpoint.Reach(failpoint.AfterReturn)
-	v.settler.settle(settlement{message: d.message, outcome: journal.Expired})
+	v.settler.settleAfter(owed, settlement{message: d.message, outcome: journal.Expired})
 }
 
 // toSend returns what the sink sends, once it is prepared.
@@ -215,8 +215,7 @@ func (v *deliverer) reject(l life, d *delivery, failure *sink.Error) {
 	detail := cmp.Or(failure.Code, failure.Error())
 	fault := event.NewFault(event.ReasonRejected, detail, failure)
 	if d.message.entry.IsReport() { // no operator can replay it
-		d.admission.endUndelivered(l.ending())
-		v.updater.giveUp(d.message, failure)
+		v.updater.giveUp(d.message, failure, d.admission.endUndelivered(l.ending()))
 		return
 	}
 	if !v.settler.storeLetter(l.ending(), d.message, d.event, fault) {
@@ -224,9 +223,9 @@ func (v *deliverer) reject(l life, d *delivery, failure *sink.Error) {
 		return
 	}
 	failpoint.Reach(failpoint.AfterLetter)
-	d.admission.endUndelivered(l.ending())
+	owed := d.admission.endUndelivered(l.ending())
 	failpoint.Reach(failpoint.AfterReturn)
-	v.settler.terminate(d.message, fault)
+	v.settler.terminate(d.message, fault, owed)
 }
 
 // fewCandidates is up to how many candidates are prepared during their decision. With more of them, a worker is not waiting for Redis, and

@@ -84,13 +84,13 @@ func (a *admission) awaitPost(l life, place *lane.Place) (wait time.Duration, ok
 func (a admission) release(ctx context.Context) { a.grant.Release(ctx, a.inDoubt) }
 
 // endUndelivered ends the grant of an event that is not retried. The slot is returned unless an attempt may have delivered the event. Such
-// an event counts as delivered, so a replay does not post it again.
-func (a admission) endUndelivered(ctx context.Context) {
+// an event counts as delivered, so a replay does not post it again. The event's message is settled after owed.
+func (a admission) endUndelivered(ctx context.Context) (owed <-chan struct{}) {
 	if a.inDoubt {
-		a.grant.Finish(ctx, "")
-		return
+		_, owed = a.grant.Finish(ctx, "")
+		return owed
 	}
-	a.grant.Refund(ctx)
+	return a.grant.Refund(ctx)
 }
 
 // Back-off between attempts: 0.5 s doubling to 30 s, and at least 5 s while the setup is at fault.

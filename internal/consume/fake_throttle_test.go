@@ -146,6 +146,7 @@ type fakeGrant struct {
 	begin   func() (held bool, err error) // called by SetWaiting at the end of a wait; nil: held
 	waits   atomic.Bool                   // set by SetWaiting
 	refund  func()                        // called by Refund
+	owed    chan struct{}                 // result of Finish and Refund
 	release func(inDoubt bool)            // called by Release
 }
 
@@ -157,12 +158,12 @@ func (g *fakeGrant) note(ctx context.Context, word string) {
 	g.calls.add("%s %s", word, g.calls.shown(g.id))
 }
 
-func (g *fakeGrant) Finish(ctx context.Context, receipt string) bool {
+func (g *fakeGrant) Finish(ctx context.Context, receipt string) (newly bool, owed <-chan struct{}) {
 	if receipt != "" {
 		g.calls.add("keep %s %s", receipt, g.calls.shown(g.id))
 	}
 	g.note(ctx, "finish")
-	return g.finish == nil || g.finish()
+	return g.finish == nil || g.finish(), g.owed
 }
 
 func (g *fakeGrant) KeepPair() { g.calls.add("keep the pair of %s", g.calls.shown(g.id)) }
@@ -178,11 +179,12 @@ func (g *fakeGrant) Release(ctx context.Context, inDoubt bool) {
 	g.note(ctx, "release")
 }
 
-func (g *fakeGrant) Refund(ctx context.Context) {
+func (g *fakeGrant) Refund(ctx context.Context) (owed <-chan struct{}) {
 	if g.refund != nil {
 		g.refund()
 	}
 	g.note(ctx, "refund")
+	return g.owed
 }
 
 func (g *fakeGrant) Extend(ctx context.Context) bool {

@@ -184,10 +184,11 @@ func (m *mover) drop(moving *move) {
 		m.settler.nak(moving.message, jitter(misconfiguredBackoff))
 		return
 	}
+	var owed <-chan struct{}
 	if moving.admission != nil {
-		moving.admission.endUndelivered(context.Background())
+		owed = moving.admission.endUndelivered(context.Background())
 	}
-	m.settler.settle(m.refusals.dropped(moving.message, cmp.Or(moving.goal.denial, store.DeniedByRoom)))
+	m.settler.settleAfter(owed, m.refusals.dropped(moving.message, cmp.Or(moving.goal.denial, store.DeniedByRoom)))
 }
 
 // store ends the leases of the moves, so any worker can take the events from the room, and publishes the moves in order.

@@ -61,8 +61,8 @@ func (v *deliverer) dropMuted(l life, d *delivery) bool {
 	if denial == nil || d.doubt.open || d.lost.Load() || d.message.lease.left() <= 0 {
 		return false
 	}
-	d.admission.endUndelivered(l.ending())
-	v.settler.settle(settlement{message: d.message, outcome: journal.Dropped, denial: denial})
+	owed := d.admission.endUndelivered(l.ending())
+	v.settler.settleAfter(owed, settlement{message: d.message, outcome: journal.Dropped, denial: denial})
 	return true
 }
 

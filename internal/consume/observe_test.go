@@ -60,6 +60,18 @@ func (s *spy) about(sequence uint64) []string {
 	return slices.DeleteFunc(slices.Clone(s.words[sequence]), func(word string) bool { return word == sayInProgress })
 }
 
+// renewals counts the extensions of a message's lease.
+func (s *spy) renewals(sequence uint64) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, word := range s.words[sequence] {
+		if word == sayInProgress {
+			n++
+		}
+	}
+	return n
+}
+
 // delays lists the delay of each nak of a message.
 func (s *spy) delays(t testing.TB, sequence uint64) []time.Duration {
 	t.Helper()

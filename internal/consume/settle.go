@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -59,14 +60,26 @@ type settler struct {
 	lease    time.Duration // how long a message belongs to a worker that has received it or extended its lease
 	settlers *settle.Settlers[settlement]
 	tally    *tally
-	letters  *deadletters.Writer
-	writing  *oplog.Condition // storing dead letters
+	letters  letterStore
+	owing    owing
 	reader   *reader
 	reporter *reporter
 	stays    *stays
 	drops    dropCounter
 	mutes    Mutes
 	metrics  EventMetrics
+}
+
+// letterStore stores dead letters.
+type letterStore struct {
+	writer *deadletters.Writer
+	health *oplog.Condition
+}
+
+// owing are the settlements that wait until Redis has the end of their events' grants.
+type owing struct {
+	waiting  sync.WaitGroup
+	stopping chan struct{} // closed when the worker ends
 }
 
 // dropCounter counts for digests.
@@ -78,9 +91,10 @@ type dropCounter struct {
 func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, letters *deadletters.Writer) *settler {
 	s := &settler{
 		streams: o.Streams, lease: o.Streams.Layout().AckWait(), tally: newTally(o.Streams.Connection.Conn, o.Metrics.Events),
-		letters: letters, reader: reader, reporter: reporter, stays: stays, mutes: o.Limits.Mutes, metrics: o.Metrics.Events,
+		reader: reader, reporter: reporter, stays: stays, mutes: o.Limits.Mutes, metrics: o.Metrics.Events,
+		letters: letterStore{letters, oplog.NewCondition(o.Logger, "cannot store dead letters", "storing dead letters again")},
+		owing:   owing{stopping: make(chan struct{})},
 		drops:   dropCounter{o.Drops, o.ShowsFolds},
-		writing: oplog.NewCondition(o.Logger, "cannot store dead letters", "storing dead letters again"),
 	}
 	s.settlers = settle.New(settle.Options[settlement]{
 		Conn: o.Streams.Connection.Conn, Confirmed: s.confirmed, Patience: patientFor * s.lease,
@@ -96,10 +110,13 @@ func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, let
 // start begins to end stays, until close.
 func (s *settler) start() { go s.stays.run() }
 
-// close waits until all messages are acknowledged, and what was reported of them is written. It gives up when the context ends.
+// close waits until all messages are acknowledged or returned to their streams, and what was reported of them is written. It gives up when the
+// context ends.
 func (s *settler) close(ctx context.Context) {
+	close(s.owing.stopping)
+	s.owing.waiting.Wait()
 	s.settlers.Close(ctx)
-	s.letters.Close()
+	s.letters.writer.Close()
 	s.stays.close()
 	_ = s.streams.Connection.Conn.FlushWithContext(ctx)
 }
@@ -275,7 +292,7 @@ func (s *settler) nak(m *message, delay time.Duration) {
 // deadLetter stores a message as a dead letter and terminates the message.
 func (s *settler) deadLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) {
 	if s.storeLetter(ctx, m, e, fault) {
-		s.terminate(m, fault)
+		s.terminate(m, fault, nil)
 	}
 }
 
@@ -283,28 +300,55 @@ func (s *settler) deadLetter(ctx context.Context, m *message, e event.Event, fau
 // ID.
 func (s *settler) storeLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) bool {
 	s.reporter.trace(m, time.Now())
-	err := s.letters.Store(ctx, deadletters.Dead{
+	err := s.letters.writer.Store(ctx, deadletters.Dead{
 		Entry: m.entryFor(e, ""), First: s.reader.firstLevel(m, e), Header: m.Header, Body: m.Data,
 		Sequence: m.meta.Sequence.Stream, Deliveries: m.meta.NumDelivered, Fault: fault, TraceID: m.span.TraceID(),
 	})
-	s.writing.Note(err)
+	s.letters.health.Note(err)
 	if err != nil {
 		s.nak(m, jitter(misconfiguredBackoff))
 	}
 	return err == nil
 }
 
-// terminate ends a message whose dead letter is stored, and sends the reason.
-func (s *settler) terminate(m *message, fault *event.Fault) {
+// terminate ends a message whose dead letter is stored, and sends the reason. A message that has to wait, as settleAfter describes, is
+// acknowledged instead.
+func (s *settler) terminate(m *message, fault *event.Fault, owed <-chan struct{}) {
 	settled := settlement{message: m, outcome: journal.Dead, fault: fault, decided: time.Now()}
-	if m.lease.left() > 0 {
+	if m.lease.left() > 0 && owed == nil {
 		if settle.Terminate(s.streams.Connection.Conn, m, string(fault.Reason)+": "+plain.Header(fault.Detail)) == nil {
 			m.leaveHand()
 			s.confirmed([]settlement{settled}, time.Time{})
 			return
 		}
 	}
-	s.settle(settled) // late or unconfirmed: an extra acknowledgement does no harm
+	s.settleAfter(owed, settled) // late or unconfirmed: an extra acknowledgement does no harm
+}
+
+// settleAfter settles a message once Redis has the end of its event's grant: see [store.Grant]. Until then it renews the lease on the message. If the
+// worker ends before, it returns the message to its stream, and another worker finds out what became of the event.
+func (s *settler) settleAfter(owed <-chan struct{}, settled settlement) {
+	if owed == nil {
+		s.settle(settled)
+		return
+	}
+	settled.leaveHand()
+	s.owing.waiting.Go(func() {
+		renewal := time.NewTicker(s.lease / 3)
+		defer renewal.Stop()
+		for {
+			_ = s.extend(context.Background(), settled.message) // if it fails, the settlement is late
+			select {
+			case <-owed:
+				s.settle(settled)
+				return
+			case <-s.owing.stopping:
+				s.nak(settled.message, jitter(misconfiguredBackoff))
+				return
+			case <-renewal.C:
+			}
+		}
+	})
 }
 
 // endedElsewhere ends a delivery whose event another worker has ended meanwhile. The server delivered the message again before it handled that
@@ -323,7 +367,7 @@ func (s *settler) endedElsewhere(l life, d *delivery) bool {
 	if _, err := messages.GetMsg(ctx, d.message.Sequence()); !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return false
 	}
-	d.admission.endUndelivered(l.ending())
+	d.admission.endUndelivered(l.ending()) // its message is gone, so nothing is left to wait with
 	d.message.span.Left(tracing.Lost)
 	d.message.leaveHand()
 	return true

@@ -290,7 +290,7 @@ func (u *updater) update(l life, m *message) {
 		err = errTooLate
 	}
 	if err != nil {
-		u.giveUp(m, err)
+		u.giveUp(m, err, nil)
 		return
 	}
 	m.about.category, m.about.shownID, m.about.title = e.Category, e.ShownID(), e.Title
@@ -348,7 +348,7 @@ func (u *updater) attempt(l life, m *message, e event.Event, state pacing.Update
 		failpoint.Reach(failpoint.AfterUpdate)
 		u.settler.settle(settlement{message: m})
 	case failure.Class == sink.Rejected:
-		u.giveUp(m, failure)
+		u.giveUp(m, failure, nil)
 	case failure.Class == sink.RateLimited:
 		u.states.PauseUpdates(l.working, failure.RetryAfter)
 		u.wait(l, m, e, failure.RetryAfter-updateEarly)
@@ -358,10 +358,10 @@ func (u *updater) attempt(l life, m *message, e event.Event, state pacing.Update
 	}
 }
 
-// giveUp ends an update that cannot be made. The message keeps its state.
-func (u *updater) giveUp(m *message, err error) {
+// giveUp ends an update that cannot be made, or a report, whose message is settled after owed. The posted message keeps its state.
+func (u *updater) giveUp(m *message, err error, owed <-chan struct{}) {
 	u.log.Warn("a message cannot be updated", m.traced("id", u.reader.shownID(m), "category", m.about.category, "error", err)...)
-	u.settler.settle(settlement{message: m})
+	u.settler.settleAfter(owed, settlement{message: m})
 }
 
 // wait keeps an entry in the room for a time. A newer state may take its place meanwhile.

@@ -289,7 +289,7 @@ func (v *deliverer) record(l life, d *delivery, receipt string) {
 	if d.unshown.any() {
 		d.admission.grant.KeepPair()
 	}
-	newly := d.admission.grant.Finish(l.ending(), receipt)
+	newly, owed := d.admission.grant.Finish(l.ending(), receipt)
 	failpoint.Reach(failpoint.AfterRecord)
 	if newly {
 		v.settler.countSent(d)
@@ -299,7 +299,7 @@ func (v *deliverer) record(l life, d *delivery, receipt string) {
 		v.settler.nak(d.message, jitter(misconfiguredBackoff))
 		return
 	}
-	v.settler.settle(settlement{message: d.message})
+	v.settler.settleAfter(owed, settlement{message: d.message})
 }
 
 // failed decides what follows a failed attempt: a retry after a delay, or the end.

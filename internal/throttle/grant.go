@@ -101,7 +101,7 @@ type grant struct {
 }
 
 // Finish implements [Grant]. If Redis is unavailable now, the replay reports the delivery later.
-func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
+func (g *grant) Finish(ctx context.Context, receipt string) (newly bool, owed <-chan struct{}) {
 	lease, local := g.grants.replay.now(&g.granted)
 	lease.Receipt = receipt
 	var err error
@@ -112,11 +112,10 @@ func (g *grant) Finish(ctx context.Context, receipt string) (newly bool) {
 		newly, err = g.grants.finish.do(ctx, lease)
 	}
 	if local || err != nil {
-		g.grants.replay.owesFinish(&g.granted, receipt)
-		return true
+		return true, g.grants.replay.owesFinish(&g.granted, receipt)
 	}
 	g.grants.replay.finished(&g.granted, receipt)
-	return newly
+	return newly, nil
 }
 
 // KeepPair implements [Grant].
@@ -193,20 +192,25 @@ func (g *grant) Release(ctx context.Context, inDoubt bool) {
 }
 
 // Refund implements [Grant].
-func (g *grant) Refund(ctx context.Context) {
+func (g *grant) Refund(ctx context.Context) (owed <-chan struct{}) {
 	lease, local := g.grants.replay.now(&g.granted)
 	if local {
 		results, _ := g.grants.mirror.memory.Refund(ctx, []store.Lease{lease})
-		if results[0] && g.grants.replay.disown(&g.granted) {
+		if !results[0] {
+			return nil
+		}
+		disowned, owed := g.grants.replay.disown(&g.granted)
+		if disowned {
 			g.grants.mirror.returned(&g.granted)
 		}
-		return
+		return owed
 	}
 	returned, err := g.grants.refund.do(ctx, lease)
 	switch {
 	case err != nil:
-		g.grants.replay.owesRefund(&g.granted)
+		return g.grants.replay.owesRefund(&g.granted)
 	case returned:
 		g.grants.mirror.returned(&g.granted)
 	}
+	return nil
 }

@@ -28,18 +28,56 @@ func TestGrantInDoubt(t *testing.T) {
 	limiter.one(store.Admitted, request("clean without redis", "a")).Release(t.Context(), false)
 	limiter.one(store.Admitted, request("uncertain without redis", "a")).Release(t.Context(), true)
 	takeOver("uncertain without redis", true).Release(t.Context(), false)
-	if newly := limiter.one(store.Admitted, request("delivered without redis", "a")).Finish(t.Context(), ""); !newly {
-		t.Error("a delivery without Redis is not new")
-	}
+	newly, owed := limiter.one(store.Admitted, request("delivered without redis", "a")).Finish(t.Context(), "")
+	testkit.Equal(t, newly, true, "a delivery without Redis is new")
+	testkit.Equal(t, owed == nil, true, "nothing is owed about an event that Redis does not know")
 	limiter.regain()
 	takeOver("clean", false).Release(t.Context(), false)
 	takeOver("clean without redis", false)
 	again := takeOver("uncertain", true)
 	takeOver("uncertain without redis", true)
 	limiter.one(store.Done, request("delivered without redis", "a"))
-	if !again.Finish(t.Context(), "") || again.Finish(t.Context(), "") {
-		t.Error("a delivery is new once")
+	for _, want := range []bool{true, false} {
+		newly, _ := again.Finish(t.Context(), "")
+		testkit.Equal(t, newly, want, "a delivery is new once")
 	}
+}
+
+// TestGrantOwed has grants end while Redis is unavailable. Redis knows of the events, or may know of them. The ends are owed until Redis has them,
+// or cannot take them.
+func TestGrantOwed(t *testing.T) {
+	t.Parallel()
+	limiter := startDurableLimiter(t, LimiterOptions{Policy: Local, Grace: time.Nanosecond})
+	finished := limiter.one(store.Admitted, request("finished", "a"))
+	refunded := limiter.one(store.Admitted, request("refunded", "a"))
+	refused := limiter.one(store.Admitted, request("refused", "b"))
+	testkit.NoError(t, limiter.options.Client.Set(t.Context(), "{limiter}:log:b", "of the wrong type", 0).Err())
+	limiter.loseAndAct()
+	redelivered := request("redelivered", "a")
+	redelivered.Attempted = true
+	owed := make(map[string]<-chan struct{})
+	_, owed["finished"] = finished.Finish(t.Context(), "")
+	_, owed["redelivered"] = limiter.one(store.Admitted, redelivered).Finish(t.Context(), "")
+	owed["refunded"] = refunded.Refund(t.Context())
+	owed["refused"] = refused.Refund(t.Context())
+	isOwed := func(id string) bool {
+		select {
+		case <-owed[id]:
+			return false
+		default:
+			return true
+		}
+	}
+	for id := range owed {
+		testkit.Equal(t, isOwed(id), true, "%s: the end is owed during the outage", id)
+	}
+	limiter.regain()
+	for id := range owed {
+		testkit.Eventually(t, id+" is owed no more", func() bool { return !isOwed(id) })
+	}
+	limiter.one(store.Done, request("finished", "a"))
+	limiter.one(store.Done, request("redelivered", "a"))
+	limiter.one(store.Admitted, request("refunded", "a"))
 }
 
 // TestGrantReleasedDuringReplay releases a grant while Redis is being told of its admission. Nobody waits for the lease.

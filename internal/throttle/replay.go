@@ -21,6 +21,22 @@ type granted struct {
 	local    bool // Redis does not know of it
 	refunded bool // the refund has not been sent to Redis yet
 	unsynced bool // queued for replay to Redis
+
+	sent chan struct{} // closed once Redis has the end of the grant or cannot take it; nil: nobody waits for that
+}
+
+// owed returns what is closed once Redis has the end of the grant or cannot take it. The caller holds the lock.
+func (g *granted) owed() <-chan struct{} {
+	g.sent = make(chan struct{})
+	return g.sent
+}
+
+// leaveReplay records that Redis has the end of the grant or cannot take it. The caller holds the lock.
+func (g *granted) leaveReplay() {
+	if g.sent != nil {
+		close(g.sent)
+		g.sent = nil
+	}
 }
 
 // delivered records the delivery. The caller holds the lock.
@@ -74,12 +90,17 @@ func (r *replay) finished(g *granted, receipt string) {
 	g.delivered(receipt)
 }
 
-// owesFinish records that the event of a grant was delivered, and queues the grant: Redis does not know of the delivery.
-func (r *replay) owesFinish(g *granted, receipt string) {
+// owesFinish records that the event of a grant was delivered, and queues the grant: Redis does not know of the delivery. It returns nil if Redis
+// knows nothing of the event: without its record, the event is as if it had never come. Of a redelivered event Redis may have an earlier admission.
+func (r *replay) owesFinish(g *granted, receipt string) (owed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g.delivered(receipt)
 	r.remember(g)
+	if g.local && !g.Lease.Request.Attempted {
+		return nil
+	}
+	return g.owed()
 }
 
 // released records the end of a lease that Redis does not know of.
@@ -90,11 +111,12 @@ func (r *replay) released(g *granted, lease store.Lease) {
 }
 
 // owesRefund queues a refund that Redis did not take.
-func (r *replay) owesRefund(g *granted) {
+func (r *replay) owesRefund(g *granted) (owed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g.refunded = true
 	r.remember(g)
+	return g.owed()
 }
 
 // setWaiting records whether the holder of a lease waits before it delivers the event.
@@ -118,19 +140,19 @@ func (r *replay) renewedLocally(g *granted, lease store.Lease) (held bool) {
 	return !g.local || g.renewed(lease)
 }
 
-// disown removes a refunded grant from the replay queue. It returns false if the grant is not queued, because the admission is being sent or
-// Redis has it from an earlier grant. Then it queues the refund too.
-func (r *replay) disown(g *granted) bool {
+// disown removes a refunded grant from the replay queue. If the grant is not queued, because the admission is being sent or Redis has it from an
+// earlier grant, it queues the refund instead.
+func (r *replay) disown(g *granted) (disowned bool, owed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i := slices.Index(r.unsynced, g); i >= 0 {
 		r.unsynced = slices.Concat(r.unsynced[:i], r.unsynced[i+1:])
 		g.unsynced = false
-		return true
+		return true, nil
 	}
 	g.refunded = true
 	r.remember(g)
-	return false
+	return false, g.owed()
 }
 
 // isEmpty reports whether Redis was sent everything.
@@ -147,6 +169,7 @@ func (r *replay) remember(g *granted) {
 	}
 	if len(r.unsynced) == maxUnsynced {
 		r.unsynced[0].unsynced = false
+		r.unsynced[0].leaveReplay()
 		r.unsynced = r.unsynced[1:]
 	}
 	g.unsynced = true
@@ -197,6 +220,7 @@ func (r *replay) tellEach(ctx context.Context, batch []*granted) error {
 		switch {
 		case errors.Is(err, script.ErrRefused):
 			r.logOnce.report(g.Lease.Request.Category, err)
+			r.leave(g)
 		case err != nil:
 			return err
 		}
@@ -230,6 +254,7 @@ func (r *replay) tell(ctx context.Context, batch []*granted) error {
 		if returned[i] {
 			r.mirror.returned(g)
 		}
+		r.leave(g)
 	}
 	if len(restored) == 0 {
 		return nil
@@ -242,6 +267,13 @@ func (r *replay) tell(ctx context.Context, batch []*granted) error {
 	return nil
 }
 
+// leave records that Redis has the end of a grant or cannot take it.
+func (r *replay) leave(g *granted) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.leaveReplay()
+}
+
 // restored records that Redis knows of grants with these admissions. It returns the leases that were released in the meantime.
 func (r *replay) restored(grants []*granted, sent []store.Admission, leaseEnd int64) (released []store.Lease) {
 	r.mu.Lock()
@@ -252,6 +284,9 @@ func (r *replay) restored(grants []*granted, sent []store.Admission, leaseEnd in
 			if g.Became == store.WasReleased {
 				released = append(released, g.Lease)
 			}
+		}
+		if sent[i].Became == store.WasDelivered {
+			g.leaveReplay()
 		}
 		if g.refunded && !g.local {
 			r.remember(g) // now that Redis knows of the admission, it can be refunded

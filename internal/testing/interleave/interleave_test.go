@@ -151,6 +151,16 @@ func TestPlantedBugs(t *testing.T) {
 			"worker 1 posts event A",
 			"worker 1 is killed, and Slack posts event A",
 		}},
+		{acksOwed, with("acknowledges what is owed", func(c *config) { c.budget = 3 }), "Redis has the end of each event that it has admitted", []string{
+			"worker 1 receives event A",
+			"worker 1 asks Redis about event A",
+			"Redis is unavailable",
+			"worker 1 posts event A",
+			"Slack posts event A",
+			"worker 1 cannot record event A now",
+			"worker 1 acknowledges event A",
+			"worker 1 is killed",
+		}},
 		{losesNak, with("loses a nak", func(c *config) { c.budget = 3 }), "without further faults every event ends", []string{
 			"worker 1 receives event A",
 			"worker 1 asks Redis about event A",

@@ -42,6 +42,7 @@ const (
 	losesNak             // a worker keeps a message that it cannot move, and nobody gets it
 	countsAgain          // an event that is folded is not recorded
 	losesUpdate          // an update is acknowledged before Slack has it
+	acksOwed             // a message is acknowledged before Redis has the end of its event
 	beginsUnrecorded     // a worker that has waited posts, and Redis does not know that it has begun
 )
 
@@ -192,17 +193,22 @@ func (e *emitter) ofEvent(i uint8) {
 	}
 }
 
-// waits reports whether an event may wait for another event of its key that has ended, and whose record does not tell that.
+// waits reports whether an event may wait for another event of its key that has ended, and whose record does not show that.
 func (e *emitter) waits(i uint8) bool {
 	if i != 0 && e.c.resolves == int(i) {
-		return e.from.events[0].left() == 0
+		return e.from.events[0].mayLackItsEnd()
 	}
 	for other := range e.c.events {
-		if e.c.folds && e.from.redis.records[other].announced && e.from.events[other].left() == 0 {
+		if e.c.folds && e.from.redis.records[other].announced && e.from.events[other].mayLackItsEnd() {
 			return true
 		}
 	}
 	return false
+}
+
+// mayLackItsEnd reports whether Redis may keep a lease of the event for good, although no message of it is left.
+func (of *event) mayLackItsEnd() bool {
+	return of.left() == 0 && (of.outcomes[tooOld] || of.returned || of.forgotten || of.exempt)
 }
 
 // unheld reports whether nobody renews the lease of an event.

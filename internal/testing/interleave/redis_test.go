@@ -210,6 +210,9 @@ func (s *state) brokenAtEnd(c *config) string {
 		if of.outcomes[folded] && (!r.folded || of.posts > 0) && !of.forgotten && !of.exempt {
 			return "each folded event counts once"
 		}
+		if r.lease != unknown && r.lease != done && !of.mayLackItsEnd() && !s.lags {
+			return "Redis has the end of each event that it has admitted"
+		}
 		clean := r.lease == unknown || r.lease == released
 		if r.slots == taken && clean && of.posts == 0 && !of.returned && !of.forgotten && !of.exempt && !s.lags {
 			return "the slots of an event that was not posted are returned"

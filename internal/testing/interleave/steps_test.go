@@ -423,8 +423,13 @@ func (x at) recordDelivery() {
 	})
 }
 
-// settle acknowledges the message.
+// settle acknowledges the message, once Redis has the end of an event that it knows.
 func (x at) settle() {
+	owed := x.event.owed[x.w]
+	mayKnow := !x.work.local || x.message().again
+	if (owed.finish || owed.refund) && mayKnow && x.c.bug != acksOwed {
+		return
+	}
 	x.step("%[1]s acknowledges %[2]s", func(of *after) {
 		isFirst := of.message.status != settled
 		if of.work.ends != undecided && !of.work.valid { // another worker may be delivering the event by now

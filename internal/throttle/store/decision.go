@@ -149,16 +149,20 @@ func (d *Decision) ofShadow() ShadowDecision {
 
 // Grant is the lease of one event, in the hands of whoever delivers the event. Finish, Refund or Release ends the grant, once. Its
 // methods may be called while another one runs.
+//
+// If Redis knows of the event and does not answer, Finish and Refund return a channel, which is closed once Redis has the end of the grant or
+// cannot take it. Until then only the event's message leads another worker to the event: the message must not be settled. Otherwise they
+// return nil.
 type Grant interface {
 	// Finish records that the event was delivered, and where: the receipt comes back to what resolves it. Newly is false where
 	// the event had been recorded as delivered before, by another holder.
-	Finish(ctx context.Context, receipt string) (newly bool)
+	Finish(ctx context.Context, receipt string) (newly bool, owed <-chan struct{})
 
 	// KeepPair has Finish leave a resolved event its pair: whoever gets the event's message again finds the messages that it resolves.
 	KeepPair()
 
 	// Refund returns the slots of an event that was definitely not delivered, and forgets the event.
-	Refund(ctx context.Context)
+	Refund(ctx context.Context) (owed <-chan struct{})
 
 	// Release ends the lease without a known delivery: the slots stay taken, and whoever gets the message next may deliver it. In
 	// doubt some attempt may have delivered it after all.

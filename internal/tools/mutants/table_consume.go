@@ -94,11 +94,19 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestEndedByAnotherWorker$",
 	},
 	{
+		name: "acknowledged-before-its-record",
+		bug:  "An event that is posted while Redis is unavailable is acknowledged, and its record dies with its worker.",
+		file: "internal/consume/settle.go",
+		old:  `if owed == nil {`,
+		new:  `if true {`,
+		test: "./internal/consume -run ^TestEndOwedToRedis$",
+	},
+	{
 		name: "muted-keeps-its-slot",
 		bug:  "An admitted event that is muted while it waits for its channel keeps its slot.",
 		file: "internal/consume/mutes.go",
-		old:  `d.admission.endUndelivered(l.ending())`,
-		new:  ``,
+		old:  `owed := d.admission.endUndelivered(l.ending())`,
+		new:  `var owed <-chan struct{}`,
 		test: "./internal/consume -run ^TestMutedWhileWaiting$",
 	},
 	{
@@ -481,8 +489,8 @@ var ofConsume = []mutant{
 		bug:  "An event that was perhaps delivered gets its slot back, and a replay posts it again.",
 		file: "internal/consume/delivery.go",
 		old: `if a.inDoubt {
-		a.grant.Finish(ctx, "")
-		return
+		_, owed = a.grant.Finish(ctx, "")
+		return owed
 	}`,
 		new:  "",
 		test: "./internal/consume -run ^TestRejectedInDoubt$",
@@ -491,7 +499,7 @@ var ofConsume = []mutant{
 		name: "refused-by-the-room-keeps-its-slot",
 		bug:  "An event that the room refuses keeps its slot.",
 		file: "internal/consume/mover.go",
-		old:  `moving.admission.endUndelivered(context.Background())`,
+		old:  `owed = moving.admission.endUndelivered(context.Background())`,
 		new:  "",
 		test: "./internal/consume -run ^TestRoomIsFull$",
 	},
