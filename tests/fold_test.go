@@ -86,6 +86,27 @@ func TestRepeatsAreFolded(t *testing.T) {
 	}
 }
 
+// TestRepeatsOfADeletedMessage has a person delete the message that counts the repeats of a key. A later repeat is posted again, and counts the
+// next ones.
+func TestRepeatsOfADeletedMessage(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(1, unlimited("FOLD", ">=off,disks=1h")...)
+	d.publish("notify.disks", firing("first", "a"))
+	d.awaitPosts(1)
+	d.slack.Delete(d.post("first").Timestamp)
+	d.publish("notify.disks", firing("second", "a"))
+	workers.awaitLog(1, "a message cannot be updated")
+	d.publish("notify.disks", firing("third", "a"))
+	d.awaitPosts(2)
+	d.publish("notify.disks", firing("fourth", "a"))
+	d.awaitSeen(d.post("third"), 2)
+	d.publish("notify.disks", resolved("resolved", "a"))
+	d.awaitEmpty()
+	d.wantNotPosted("second")
+	testkit.Equal(t, d.post("resolved").Thread, "", "thread of the resolved event")
+}
+
 // TestUpdateThroughKills kills one of two workers at each step of a folded event and of the update that shows it, and then the other one.
 // New workers show the event, although no further event of its key comes, and then a later one. Each counts once.
 func TestUpdateThroughKills(t *testing.T) {

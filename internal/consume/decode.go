@@ -132,7 +132,8 @@ func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 	return nil, nil
 }
 
-// redelivered reports whether a worker may have received this message before.
+// redelivered reports whether a worker may have received this message before. Of a message in the room, it also reports whether an earlier message of
+// the event was redelivered.
 func (m *message) redelivered(forgotten time.Time) bool {
-	return m.meta.NumDelivered > 1 || m.meta.Timestamp.Before(forgotten)
+	return !m.attempted().IsZero() || m.meta.Timestamp.Before(forgotten)
 }

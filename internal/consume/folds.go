@@ -25,6 +25,9 @@ type Folds interface {
 	// BeginCount returns what a message of the request's pair is to show from now on, or how long it may not be updated. It returns nil if the
 	// pair no longer has the message.
 	BeginCount(ctx context.Context, request store.Request, receipt string) (*store.Count, time.Duration, error)
+
+	// GiveUp gives up a message of the request's pair that cannot be updated: no further event is folded into it.
+	GiveUp(ctx context.Context, request store.Request, receipt string) error
 }
 
 // folds settles folded events once the room has the updates that show them. Its methods may be called concurrently.
@@ -165,10 +168,14 @@ func countOf(text string) (count store.Count) {
 	return count
 }
 
+// countedIn names the pair whose messages count the repeats of an event.
+func countedIn(e event.Event) store.Request {
+	return store.Request{Category: e.Category, Pair: e.Keyed()}
+}
+
 // count begins an update that shows what is folded into a message. ok is false if it is not made now, and m is ended.
 func (u *updater) count(l life, m *message, e event.Event) (seen sink.Seen, ok bool) {
-	request := store.Request{Category: e.Category, Pair: e.Keyed()}
-	count, wait, err := u.states.BeginCount(l.working, request, m.entry.Receipt)
+	count, wait, err := u.states.BeginCount(l.working, countedIn(e), m.entry.Receipt)
 	switch {
 	case err != nil:
 		u.wait(l, m, e, jitter(updateBackoff))

@@ -23,7 +23,10 @@ import (
 type fakeFolds struct {
 	mu        sync.Mutex
 	uncounted func() ([]store.Uncounted, error)
+	count     *store.Count   // answer of BeginCount; nil: the pair has no such message
 	asked     testkit.Counts // calls of Uncounted, by pair
+	givenUp   testkit.Counts // by receipt
+	giveUp    error
 }
 
 func (f *fakeFolds) Uncounted(_ context.Context, requests []store.Request) ([][]store.Uncounted, error) {
@@ -42,7 +45,15 @@ func (f *fakeFolds) Uncounted(_ context.Context, requests []store.Request) ([][]
 }
 
 func (f *fakeFolds) BeginCount(context.Context, store.Request, string) (*store.Count, time.Duration, error) {
-	return nil, 0, nil
+	if f.count == nil {
+		return nil, 0, nil
+	}
+	return f.count, 0, nil
+}
+
+func (f *fakeFolds) GiveUp(_ context.Context, request store.Request, receipt string) error {
+	f.givenUp.Add(request.Pair+" "+receipt, 1)
+	return f.giveUp
 }
 
 // shown has a worker fold events into messages that show them.

@@ -339,7 +339,11 @@ func (u *updater) attempt(l life, m *message, e event.Event, state pacing.Update
 	if failure == nil {
 		failpoint.Reach(failpoint.AfterShow)
 	}
-	if failure == nil || failure.Class == sink.Rejected {
+	isOver := failure == nil || failure.Class == sink.Rejected
+	if isOver && failure != nil && state.Order != resolvedOrder {
+		isOver = u.states.GiveUp(l.ending(), countedIn(e), m.entry.Receipt) == nil
+	}
+	if isOver {
 		u.states.Updated(l.ending(), state.Message, state.Order)
 	}
 	switch {
@@ -347,7 +351,7 @@ func (u *updater) attempt(l life, m *message, e event.Event, state pacing.Update
 		u.log.making.Note(nil)
 		failpoint.Reach(failpoint.AfterUpdate)
 		u.settler.settle(settlement{message: m})
-	case failure.Class == sink.Rejected:
+	case isOver:
 		u.giveUp(m, failure, nil)
 	case failure.Class == sink.RateLimited:
 		u.states.PauseUpdates(l.working, failure.RetryAfter)

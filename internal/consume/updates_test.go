@@ -266,3 +266,33 @@ func TestOneReportOfAKey(t *testing.T) {
 	testkit.Equal(t, len(f.waiting(room.Steady)), 1, "reports")
 	testkit.Equal(t, len(f.room.inRoom()), 1, "stays")
 }
+
+// TestCountOfALostMessage has Slack refuse the update that counts repeats. The message is given up, so that later repeats are posted, before the
+// update ends.
+func TestCountOfALostMessage(t *testing.T) {
+	t.Parallel()
+	type lostCase struct {
+		giveUp error
+		logged int
+	}
+	each(t, map[string]lostCase{
+		"it is given up":        {nil, 1},
+		"Redis does not answer": {errScripted, 0},
+	}, func(t *testing.T, f *fixture, test lostCase) {
+		folding := &fakeFolds{count: &store.Count{Folded: 3}, giveUp: test.giveUp}
+		f.sink.update = func(context.Context, string) error {
+			return &sink.Error{Class: sink.Rejected, Code: "message_not_found", Err: errScripted}
+		}
+		f.start(folding.shown)
+		_, due := testNames.Room().Schedule(room.Update, "payments", "m")
+		f.putInRoom(due, updateEntry("r1", countedOrder(3, false), time.Now()), `{"id": "order-1", "title": "x", "key": "k"}`)
+		f.eventually("the message is given up", func() bool { return folding.givenUp.Get("payments\nk r1") == 1 })
+		if test.giveUp == nil {
+			f.requireRoomEmpty()
+		} else {
+			f.eventually("the update waits", func() bool { return len(f.waiting(room.Update)) == 1 })
+		}
+		testkit.Equal(t, f.log.Count("a message cannot be updated"), test.logged, "log lines")
+		testkit.Equal(t, f.calls.count("updated 6 "+messageOf("r1")), test.logged, "ended updates")
+	})
+}

@@ -54,7 +54,7 @@ const CountEvery = 31 * time.Second
 
 // Uncounted lists for each request the messages of its pair that do not show all events that are folded into them.
 func (r *Pairs) Uncounted(ctx context.Context, requests []Request) ([][]Uncounted, error) {
-	reply, err := r.count(ctx, requests, "")
+	reply, err := r.count(ctx, "list", requests, "")
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (r *Pairs) Uncounted(ctx context.Context, requests []Request) ([][]Uncounte
 // BeginCount returns what a message of the request's pair is to show, and records that it shows that. If the message may not show it yet, it
 // returns the time until then and records nothing. The count is nil if the pair no longer has the message.
 func (r *Pairs) BeginCount(ctx context.Context, request Request, receipt string) (count *Count, wait time.Duration, err error) {
-	reply, err := r.count(ctx, []Request{request}, receipt)
+	reply, err := r.count(ctx, "begin", []Request{request}, receipt)
 	if err != nil || len(reply[0]) == 0 {
 		return nil, 0, err
 	}
@@ -88,14 +88,21 @@ func (r *Pairs) BeginCount(ctx context.Context, request Request, receipt string)
 	return &found, micros(numbers[0]), nil
 }
 
+// GiveUp gives up a message of the request's pair that cannot be updated. The pair stays open, but no further event is folded into the message.
+// Repeating it is harmless.
+func (r *Pairs) GiveUp(ctx context.Context, request Request, receipt string) error {
+	_, err := r.count(ctx, "give up", []Request{request}, receipt)
+	return err
+}
+
 // count makes one call of count.lua.
-func (r *Pairs) count(ctx context.Context, requests []Request, receipt string) ([][]any, error) {
+func (r *Pairs) count(ctx context.Context, action string, requests []Request, receipt string) ([][]any, error) {
 	books := newPairBooks(r.d.keys)
 	var events []any
 	for _, request := range requests {
 		events = append(events, books.of(request), request.Pair, receipt)
 	}
-	arguments := append([]any{CountEvery.Microseconds(), len(books.numbers)}, events...)
+	arguments := append([]any{action, CountEvery.Microseconds(), len(books.numbers)}, events...)
 	return script.RunDecoded(ctx, r.d.runner, script.Call{
 		Tried: "counting what is folded", Script: lua.Count, Keys: append([]string{r.d.keys.calls}, books.keys...), Arguments: arguments,
 	}, func(reply []any) ([][]any, error) {

@@ -90,6 +90,18 @@ var foldStories = []story{
 		k.fire(folding("first", 1), "")
 		k.decide(folding("second", 1), Admitted)
 	}},
+	{"into a message that cannot be updated", func(t *testing.T, k *pairKit) {
+		k.fire(folding("first", 1), "r1")
+		k.fold(folding("second", 1), 2)
+		for range 2 {
+			testkit.NoError(t, k.Pairs.GiveUp(t.Context(), folding("any", 1), "r1"))
+		}
+		testkit.EqualSlices(t, testkit.Must(k.Pairs.Uncounted(t.Context(), []Request{folding("any", 1)}))(t)[0], nil, "messages that show too little")
+		k.fold(folding("second", 1), 2) // it has ended
+		k.fire(folding("third", 1), "r2")
+		k.fold(folding("fourth", 1), 2)
+		k.resolve(aboutDisk("resolved"), Admitted, "", "r2")
+	}},
 	{"behind a resolved event that was stored before", func(_ *testing.T, k *pairKit) {
 		k.fire(folding("first", 1).inMessage(10), "r")
 		k.fold(folding("second", 1).inMessage(30), 2)

@@ -67,6 +67,7 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		func() error { return errorOf(scratch.Decide(ctx, []Request{folding})) },
 		func() error { return errorOf(scratch.Pairs.Uncounted(ctx, []Request{folding})) },
 		func() error { return beginCount(ctx, scratch, folding, firing.Receipt) },
+		func() error { return scratch.Pairs.GiveUp(ctx, folding, firing.Receipt) },
 		func() error { return errorOf(scratch.Pairs.Repeated(ctx, []Request{firing.Request})) },
 		func() error { return errorOf(scratch.Pairs.Resolve(ctx, []Request{folding.Report(1)})) },
 		func() error {

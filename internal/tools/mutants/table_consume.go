@@ -102,6 +102,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestEndOwedToRedis$",
 	},
 	{
+		name: "deleted-message-takes-repeats",
+		bug:  "Repeats are folded into a message that a person has deleted, and nobody sees them.",
+		file: "internal/consume/updates.go",
+		old:  `isOver = u.states.GiveUp(l.ending(), countedIn(e), m.entry.Receipt) == nil`,
+		new:  `_ = countedIn`,
+		test: "./internal/consume -run ^TestCountOfALostMessage$",
+	},
+	{
 		name: "muted-keeps-its-slot",
 		bug:  "An admitted event that is muted while it waits for its channel keeps its slot.",
 		file: "internal/consume/mutes.go",
