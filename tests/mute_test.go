@@ -64,6 +64,7 @@ func TestMuteIsExact(t *testing.T) {
 	testkit.Contains(t, "shown", d.notifier("why", "--category", "payments"), "payments is muted until ")
 	testkit.Contains(t, "shown", d.notifier("mutes"), "payments", "until ", "ann", "critical", "ledger migration")
 	testkit.Contains(t, "shown", d.notifier("status"), "MUTED", "payments", "ledger migration")
+	testkit.Contains(t, "shown", d.notifier("limits", "history"), "ledger migration, except critical for 1h, until ")
 	if dropped := workers.sum("notifier_dropped_total", "level", "mute"); dropped < events/10 {
 		t.Errorf("%d events were dropped with the level mute", dropped)
 	}
@@ -152,4 +153,10 @@ func TestRecurringMute(t *testing.T) {
 	d.notifier("unmute", "db", "--every", inForce)
 	d.notifier("unmute", "db", "--every", later)
 	testkit.Contains(t, "shown", d.notifier("mutes"), "nothing is muted")
+	testkit.Contains(t, "shown", d.notifier("limits", "history"), "backup, every "+later, "vacuum, every "+inForce)
+	testkit.Contains(t, "shown", d.notifier("limits", "history", "--json"), `"every":"`+later+`"`)
+
+	workers.stop() // nobody stores that a mute has ended
+	d.notifier("mute", "db", "--for", "1s", "--reason", "a moment")
+	testkit.Eventually(t, "the mute to have ended", func() bool { return strings.Contains(d.notifier("mutes"), "nothing is muted") })
 }

@@ -28,6 +28,8 @@ type shownChange struct {
 	Old      *string   `json:"old"` // "": the override was not set; null: what was set is no longer stored
 	New      string    `json:"new"` // "": the override is not set
 	Until    time.Time `json:"until,omitzero"`
+	Every    string    `json:"every,omitempty"`          // of a mute: its schedule
+	Except   string    `json:"except,omitempty"`         // of a mute: the severity that it does not mute
 	Ended    uint64    `json:"ended_revision,omitempty"` // revision of the override that ended by itself with this change
 	Adopted  string    `json:"adopted_in_place_of,omitempty"`
 }
@@ -60,6 +62,12 @@ func (l *limitsCommand) history(ctx context.Context, _ []string) (err error) {
 		case !change.OldKnown:
 			before = "(not known)"
 		}
+		if every := plain.Line(change.Muting.Every); every != "" {
+			after += ", every " + every
+		}
+		if spare := plain.Line(change.Muting.Spare); spare != "" {
+			after += ", except " + spare
+		}
 		if !change.Until.IsZero() {
 			after += " for " + setup.Length(change.Change) + ", until " + screen.Local(change.Until)
 		}
@@ -74,7 +82,7 @@ func (l *limitsCommand) history(ctx context.Context, _ []string) (err error) {
 func inHistory(change overrides.PastChange) shownChange {
 	shown := shownChange{
 		Revision: change.Revision, At: change.Changed.UTC(), By: change.By, Level: change.Name.Pattern, Shadow: change.Name.Shadow,
-		New: change.Value, Until: change.Until, Ended: change.Ended,
+		New: change.Value, Until: change.Until, Every: change.Muting.Every, Except: change.Muting.Spare, Ended: change.Ended,
 	}
 	if change.OldKnown {
 		shown.Old = &change.Old

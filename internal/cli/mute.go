@@ -295,7 +295,9 @@ func (m *muteCommand) list(ctx context.Context, _ []string) error {
 	}
 	shown := []shownMute{}
 	for _, c := range s.Mutes {
-		shown = append(shown, newShownMute(c))
+		if c.Until.IsZero() || c.Until.After(time.Now()) { // a worker that starts ends the others
+			shown = append(shown, newShownMute(c))
+		}
 	}
 	if m.command.asJSON {
 		return screen.PrintJSON(m.command.out, shown)

@@ -73,7 +73,9 @@ func (v *deliverer) stepOut(d *delivery) {
 // awaitTurn waits until a delivery may be attempted. If it returns false, the delivery was postponed or settled.
 func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 	if d.place == nil && !v.enter(d) {
-		<-v.hold(d).ended
+		if !v.settler.endedElsewhere(l, d) {
+			<-v.hold(d).ended
+		}
 		return false
 	}
 	for {
@@ -121,7 +123,7 @@ func (d *delivery) toSend() sink.Delivery {
 // them after its post. It returns false if the delivery has ended.
 func (v *deliverer) keepUpdates(l life, d *delivery) bool {
 	err := v.updater.keepAll(l.ending(), d.message, d.event, &d.unshown)
-	if err != nil {
+	if err != nil && !v.settler.endedElsewhere(l, d) {
 		d.admission.release(l.ending())
 		v.settler.nak(d.message, jitter(misconfiguredBackoff))
 	}
@@ -173,8 +175,11 @@ func isOfAll(failure *sink.Error) bool {
 
 // postpone puts an event that waits for its destination at the end of the channel's queue. An event from that queue keeps its place. An event
 // that has not entered its channel's lane comes back after the delay.
-// Without a delay, the event goes to the next worker. It keeps its slot.
+// Without a delay, the event goes to the next worker. It keeps its slot, unless another worker has ended it: nobody gets its message again.
 func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
+	if v.settler.endedElsewhere(l, d) {
+		return
+	}
 	if d.lost.Load() || d.message.lease.left() <= 0 { // someone else may have the lease by now
 		d.message.span.Left(tracing.Lost)
 		d.message.leaveHand()

@@ -218,6 +218,43 @@ func TestEndedByAnotherWorker(t *testing.T) {
 	})
 }
 
+// TestEndedByAnotherWorkerWhileItWaits has the late ack of another worker arrive while the redelivered event waits for its post, or before it goes to
+// its channel's queue. Nobody gets the message again, so the slots return.
+func TestEndedByAnotherWorkerWhileItWaits(t *testing.T) {
+	t.Parallel()
+	for _, paused := range []bool{false, true} {
+		name := "Redis does not answer at the post"
+		if paused {
+			name = "its channel is paused"
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			found := f.provision(usualAckWait)
+			sequence := f.event("payments", "order-1")
+			f.deliverOnce(found)
+			f.sink.find = finds(absent)
+			if !paused {
+				f.pacer.reserve = func(string, time.Duration) post { return post{wait: 3 * shortWait} }
+			}
+			f.throttle.answers(func(c store.Request) store.Decision {
+				testkit.NoError(f, found.Stream.DeleteMsg(f.Context(), sequence))
+				grant := f.throttle.grant(c)
+				grant.begin = func() (bool, error) { return false, errScripted }
+				if paused {
+					f.pacer.Pause(t.Context(), "payments", time.Hour)
+				}
+				return store.Decision{Verdict: store.Admitted, Grant: grant}
+			})
+			w := f.start(nil)
+			f.eventually("its slots return", func() bool { return f.calls.count("refund order-1") == 1 && len(w.decider.pool.elements) == 0 })
+			testkit.Equal(t, len(f.calls.posted("")), 0, "posts")
+			testkit.Equal(t, f.calls.count("release order-1"), 0, "released leases")
+			f.requireRoomEmpty()
+		})
+	}
+}
+
 // TestNoPostWithoutALease fails to renew a lease that is shorter than a post, then renews it. It posts nothing if even a new lease is
 // shorter than a post.
 func TestNoPostWithoutALease(t *testing.T) {

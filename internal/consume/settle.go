@@ -362,7 +362,7 @@ func (s *settler) endedElsewhere(l life, d *delivery) bool {
 	if d.message.from.inRoom {
 		messages = at.Room.Stream
 	}
-	ctx, cancel := context.WithTimeout(l.waiting, s.lease/6)
+	ctx, cancel := context.WithTimeout(l.working, s.lease/6)
 	defer cancel()
 	if _, err := messages.GetMsg(ctx, d.message.Sequence()); !errors.Is(err, jetstream.ErrMsgNotFound) {
 		return false

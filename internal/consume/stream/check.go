@@ -27,14 +27,14 @@ type Finding struct {
 
 // Check reports whether a worker with these options could work: whether streams and consumers exist or can be created and are fit for use, how they are
 // bounded, whether each subject that the worker publishes to is permitted, and whether producers share the worker's account. It takes no
-// event, stores nothing and creates nothing.
-func Check(ctx context.Context, o Options) []Finding {
+// event, stores nothing and creates nothing. The further subjects belong to streams that this package does not know.
+func Check(ctx context.Context, o Options, further ...string) []Finding {
 	js, err := jetstream.New(o.Connection.Conn, jetstream.WithDefaultTimeout(APITimeout))
 	if err != nil {
 		return []Finding{{Subject: "jetstream", Err: err}}
 	}
 	names := o.Names
-	c := &check{connection: o.Connection, js: js, names: names, provision: o.Provision, ackWait: o.AckWait, longest: o.Longest}
+	c := &check{connection: o.Connection, js: js, names: names, provision: o.Provision, ackWait: o.AckWait, longest: o.Longest, further: further}
 	findings := []Finding{
 		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.Consumer, fit)),
 		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.trusted)),
@@ -86,6 +86,7 @@ type check struct {
 	provision  bool
 	ackWait    time.Duration
 	longest    time.Duration
+	further    []string // see Check
 	creates    []string // API subjects on which the worker will request what is absent
 	single     []string // streams with one replica
 }
@@ -262,9 +263,12 @@ func (c *check) explain(err error) error {
 // stream has the subject.
 const errUnexpected = jetstream.ErrorCode(10060)
 
+// unexpected is the name of a stream that does not exist.
+const unexpected = "notifier-check-no-such-stream"
+
 // try publishes a message that every stream refuses. It returns nil if a stream has the subject.
 func (c *check) try(ctx context.Context, subject string) error {
-	_, err := c.js.PublishMsg(ctx, nats.NewMsg(subject), jetstream.WithExpectStream("notifier-check-no-such-stream"), jetstream.WithRetryAttempts(0))
+	_, err := c.js.PublishMsg(ctx, nats.NewMsg(subject), jetstream.WithExpectStream(unexpected), jetstream.WithRetryAttempts(0))
 	if refusal, refused := errors.AsType[*jetstream.APIError](err); refused && refusal.ErrorCode == errUnexpected {
 		return nil
 	}
@@ -345,6 +349,11 @@ func (c *check) permissions(ctx context.Context) []Finding {
 	}}
 	inbox := c.connection.Conn.NewInbox()
 	uses[inbox] = func(conn *nats.Conn) error { return answer(ctx, conn, inbox) }
+	for _, subject := range c.further {
+		uses[subject] = func(conn *nats.Conn) error {
+			return conn.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{jetstream.ExpectedStreamHeader: {unexpected}}})
+		}
+	}
 	for subject, body := range requests {
 		uses[subject] = func(conn *nats.Conn) error { return conn.Publish(subject, []byte(body)) }
 	}

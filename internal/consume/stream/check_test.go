@@ -181,6 +181,7 @@ var checksOfRights = map[string]checkCase{
 	"no right to read letters":       {setUp: provisioned, denied: []string{"$JS.API.CONSUMER.MSG.NEXT.DEAD.>"}, want: expected{permissionsFound: "!CONSUMER.MSG.NEXT.DEAD.check"}},
 	"no right to sweep the journal": {setUp: provisioned, names: func(n *Names) { n.Journal = testJournal }, denied: []string{"$JS.API.STREAM.MSG.DELETE.JOURNAL"},
 		want: expected{permissionsFound: "!STREAM.MSG.DELETE.JOURNAL"}},
+	"no right to end live limits": {setUp: provisioned, denied: []string{"$KV.limits.>"}, want: expected{permissionsFound: "!$KV.limits.check"}},
 	"no right to see the streams": {setUp: provisioned, denied: []string{"$JS.API.STREAM.INFO.EVENTS"}, want: expected{eventStream: "!STREAM.INFO.EVENTS"}},
 }
 

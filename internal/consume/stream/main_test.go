@@ -105,5 +105,5 @@ func (f *fixture) check(o Options) []Finding {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), testkit.Patience)
 	defer cancel()
-	return Check(ctx, o)
+	return Check(ctx, o, "$KV.limits.check")
 }

@@ -102,6 +102,17 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestEndOwedToRedis$",
 	},
 	{
+		name: "given-back-to-nobody",
+		bug:  "A worker returns an event to a stream that has it no more, and the event's slots stay taken.",
+		file: "internal/consume/deliver.go",
+		old: `	if v.settler.endedElsewhere(l, d) {
+		return
+	}
+	if d.lost.Load()`,
+		new:  `	if d.lost.Load()`,
+		test: "./internal/consume -run ^TestEndedByAnotherWorkerWhileItWaits$",
+	},
+	{
 		name: "deleted-message-takes-repeats",
 		bug:  "Repeats are folded into a message that a person has deleted, and nobody sees them.",
 		file: "internal/consume/updates.go",
