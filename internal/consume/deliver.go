@@ -13,7 +13,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
-	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
 // deliverer delivers admitted events. Each delivery has a goroutine.
@@ -177,12 +176,11 @@ func isOfAll(failure *sink.Error) bool {
 // that has not entered its channel's lane comes back after the delay.
 // Without a delay, the event goes to the next worker. It keeps its slot, unless another worker has ended it: nobody gets its message again.
 func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
-	if v.settler.endedElsewhere(l, d) {
+	if d.lost.Load() || d.message.lease.left() <= 0 { // someone else may have the lease by now
+		v.settler.leaveLost(l, d)
 		return
 	}
-	if d.lost.Load() || d.message.lease.left() <= 0 { // someone else may have the lease by now
-		d.message.span.Left(tracing.Lost)
-		d.message.leaveHand()
+	if v.settler.endedElsewhere(l, d) {
 		return
 	}
 	if delay > 0 && d.place != nil && !d.fromQueue() && l.working.Err() == nil {

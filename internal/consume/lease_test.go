@@ -255,6 +255,29 @@ func TestEndedByAnotherWorkerWhileItWaits(t *testing.T) {
 	}
 }
 
+// TestLostBeforeALateAck has a worker lose its lease of a redelivered event. The late ack of another worker then removes the message before anyone
+// gets it again, so the slots return.
+func TestLostBeforeALateAck(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const ackWait = 3 * time.Second // the server has a sixth of ackWait to answer
+	found := f.provision(ackWait)
+	sequence := f.event("payments", "order-1")
+	f.deliverOnce(found)
+	f.sink.find = finds(absent)
+	f.pacer.reserve = func(string, time.Duration) post { return post{wait: time.Hour} }
+	f.throttle.answers(func(c store.Request) store.Decision {
+		grant := f.throttle.grant(c)
+		grant.extend = func() bool { return false }
+		return store.Decision{Verdict: store.Admitted, Grant: grant}
+	})
+	f.start(func(o *setup) { o.client.AckWait, o.SendTimeout = ackWait, ackWait/4 })
+	f.eventually("its lease is lost", func() bool { return f.calls.count("extend order-1") > 0 })
+	testkit.NoError(t, found.Stream.DeleteMsg(t.Context(), sequence))
+	f.eventually("its slots return", func() bool { return f.calls.count("refund order-1") == 1 })
+	testkit.Equal(t, len(f.calls.posted("")), 0, "posts")
+}
+
 // TestNoPostWithoutALease fails to renew a lease that is shorter than a post, then renews it. It posts nothing if even a new lease is
 // shorter than a post.
 func TestNoPostWithoutALease(t *testing.T) {

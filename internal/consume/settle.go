@@ -354,23 +354,49 @@ func (s *settler) settleAfter(owed <-chan struct{}, settled settlement) {
 // endedElsewhere ends a delivery whose event another worker has ended meanwhile. The server delivered the message again before it handled that
 // worker's late ack. The event was admitted here alone, so its slots are returned. If NATS does not answer, the event is delivered.
 func (s *settler) endedElsewhere(l life, d *delivery) bool {
-	if !d.decidedAnew {
-		return false
-	}
-	at := s.streams.Layout()
-	messages := at.Stream
-	if d.message.from.inRoom {
-		messages = at.Room.Stream
-	}
-	ctx, cancel := context.WithTimeout(l.working, s.lease/6)
-	defer cancel()
-	if _, err := messages.GetMsg(ctx, d.message.Sequence()); !errors.Is(err, jetstream.ErrMsgNotFound) {
+	if !d.decidedAnew || !s.isGone(l.working, d.message) {
 		return false
 	}
 	d.admission.endUndelivered(l.ending()) // its message is gone, so nothing is left to wait with
 	d.message.span.Left(tracing.Lost)
 	d.message.leaveHand()
 	return true
+}
+
+// leaveLost ends a delivery whose lease another worker may have. If the late ack of another worker removes the message before anyone gets it again,
+// nobody else returns the slots. Redis returns them only to the last holder of the event.
+func (s *settler) leaveLost(l life, d *delivery) {
+	d.message.span.Left(tracing.Lost)
+	d.message.leaveHand()
+	if !d.decidedAnew || d.attempts > 0 {
+		return
+	}
+	s.owing.waiting.Go(func() {
+		for range patientFor {
+			select {
+			case <-s.owing.stopping:
+				return
+			case <-time.After(s.lease):
+			}
+			if s.isGone(l.working, d.message) {
+				d.admission.grant.Refund(l.ending())
+				return
+			}
+		}
+	})
+}
+
+// isGone reports whether the stream of a message certainly has it no more.
+func (s *settler) isGone(ctx context.Context, m *message) bool {
+	at := s.streams.Layout()
+	messages := at.Stream
+	if m.from.inRoom {
+		messages = at.Room.Stream
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.lease/6)
+	defer cancel()
+	_, err := messages.GetMsg(ctx, m.Sequence())
+	return errors.Is(err, jetstream.ErrMsgNotFound)
 }
 
 // extend renews the lease on a message. Only the server's confirmation moves the deadline.

@@ -89,8 +89,8 @@ var ofConsume = []mutant{
 		name: "posted-after-another-worker-ended-it",
 		bug:  "A worker posts an event of a redelivered message that another worker has ended with a late acknowledgement.",
 		file: "internal/consume/settle.go",
-		old:  "if !d.decidedAnew {",
-		new:  "if true {",
+		old:  `if !d.decidedAnew || !s.isGone(l.working, d.message) {`,
+		new:  `if true {`,
 		test: "./internal/consume -run ^TestEndedByAnotherWorker$",
 	},
 	{
@@ -102,14 +102,22 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestEndOwedToRedis$",
 	},
 	{
+		name: "lost-with-its-slots",
+		bug:  "An event that a worker has lost, and that a late ack then removes, keeps its slots.",
+		file: "internal/consume/settle.go",
+		old:  `if s.isGone(l.working, d.message) {`,
+		new:  `if false {`,
+		test: "./internal/consume -run ^TestLostBeforeALateAck$",
+	},
+	{
 		name: "given-back-to-nobody",
 		bug:  "A worker returns an event to a stream that has it no more, and the event's slots stay taken.",
 		file: "internal/consume/deliver.go",
 		old: `	if v.settler.endedElsewhere(l, d) {
 		return
 	}
-	if d.lost.Load()`,
-		new:  `	if d.lost.Load()`,
+	if delay`,
+		new:  `	if delay`,
 		test: "./internal/consume -run ^TestEndedByAnotherWorkerWhileItWaits$",
 	},
 	{
