@@ -340,7 +340,7 @@ func (u *updater) attempt(l life, m *message, e event.Event, state pacing.Update
 		failpoint.Reach(failpoint.AfterShow)
 	}
 	isOver := failure == nil || failure.Class == sink.Rejected
-	if isOver && failure != nil && state.Order != resolvedOrder {
+	if isOver && failure != nil && state.Order != resolvedOrder { // later repeats would be hidden in this message
 		isOver = u.states.GiveUp(l.ending(), countedIn(e), m.entry.Receipt) == nil
 	}
 	if isOver {
