@@ -44,7 +44,7 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 	d := &delivery{
 		message: c.message, event: c.event, admission: admission{grant: decision.Grant, inDoubt: doubt.open}, denial: denial,
 		opened: decision.Opened, unshown: v.updater.unshownOf(c.event, decision), doubt: doubt, prepared: prepared, element: v.pool.hold(1),
-		decidedAnew: decision.Verdict != store.Reclaimed && c.meta.NumDelivered > 1,
+		decidedAnew: decision.Verdict != store.Reclaimed,
 	}
 	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others})
 	return d

@@ -26,7 +26,7 @@ type delivery struct {
 	attempts    int       // of this worker at the post
 	began       time.Time // when the first of them began
 	doubt       doubt
-	decidedAnew bool        // the message was delivered before, and Redis knew of no admission
+	decidedAnew bool        // Redis knew of no admission
 	place       *lane.Place // in its channel's lane; nil: it has none
 	element     *held       // of the pool
 

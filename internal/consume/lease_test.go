@@ -39,7 +39,9 @@ func TestGrantLostToSomeoneElse(t *testing.T) {
 	f.eventually("it comes again", func() bool { return asked.Load() > 1 })
 	f.requireEmpty()
 	f.requireSaid(sequence, "+ACK")
-	f.requireHistory("order-1", "extend")
+	// Redis refuses the refund that may follow, since another worker has the grant.
+	history := slices.DeleteFunc(f.calls.about("order-1"), func(call string) bool { return call == "refund" })
+	testkit.EqualSlices(t, history, []string{"extend"}, "calls about the event")
 	f.requireOutcomes(nil)
 }
 
@@ -255,15 +257,20 @@ func TestEndedByAnotherWorkerWhileItWaits(t *testing.T) {
 	}
 }
 
-// TestLostBeforeALateAck has a worker lose its lease of a redelivered event. The late ack of another worker then removes the message before anyone
-// gets it again, so the slots return.
+// TestLostBeforeALateAck has a worker lose its lease of an event. The ack of another worker then removes the message before anyone gets it again, so
+// the slots return. A worker that was suspended before its decision does not know that the message was delivered again.
 func TestLostBeforeALateAck(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	each(t, map[string]bool{"redelivered": true, "the worker was suspended": false}, testLostBeforeALateAck)
+}
+
+func testLostBeforeALateAck(t *testing.T, f *fixture, redelivered bool) {
 	const ackWait = 3 * time.Second // the server has a sixth of ackWait to answer
 	found := f.provision(ackWait)
 	sequence := f.event("payments", "order-1")
-	f.deliverOnce(found)
+	if redelivered {
+		f.deliverOnce(found)
+	}
 	f.sink.find = finds(absent)
 	f.pacer.reserve = func(string, time.Duration) post { return post{wait: time.Hour} }
 	f.throttle.answers(func(c store.Request) store.Decision {

@@ -354,7 +354,7 @@ func (s *settler) settleAfter(owed <-chan struct{}, settled settlement) {
 // endedElsewhere ends a delivery whose event another worker has ended meanwhile. The server delivered the message again before it handled that
 // worker's late ack. The event was admitted here alone, so its slots are returned. If NATS does not answer, the event is delivered.
 func (s *settler) endedElsewhere(l life, d *delivery) bool {
-	if !d.decidedAnew || !s.isGone(l.working, d.message) {
+	if !d.decidedAnew || d.message.meta.NumDelivered == 1 || !s.isGone(l.working, d.message) {
 		return false
 	}
 	d.admission.endUndelivered(l.ending()) // its message is gone, so nothing is left to wait with

@@ -96,8 +96,24 @@ type grant struct {
 	grants *grants
 	granted
 
-	renewing        sync.Mutex // guards the order of renewals, never during a call to Redis
-	asked, answered int        // numbers of the newest request to renew the lease and of the newest answer
+	renewals renewals
+}
+
+// renewals are the renewals of one lease.
+type renewals struct {
+	mu       sync.Mutex // guards the order of the requests, never during a call to Redis
+	newest   renewal    // the newest request
+	answered int        // number of the newest answer
+	ended    bool       // the lease is renewed no more
+}
+
+// endRenewals has nothing renew the lease any more, and waits for the answer to the newest request: Redis knows the holder of a lease by its end.
+func (g *grant) endRenewals(ctx context.Context) {
+	g.renewals.mu.Lock()
+	newest := g.renewals.newest
+	g.renewals.ended = true
+	g.renewals.mu.Unlock()
+	_, _ = g.answer(ctx, newest) // without an answer, the last known end is the best guess
 }
 
 // Finish implements [Grant]. If Redis is unavailable now, the replay reports the delivery later.
@@ -146,8 +162,8 @@ type renewal struct {
 // ask requests a renewal of the lease, and changes before whether its holder waits; nil: no change. Requests reach Redis in the order of these
 // changes, so no request of a holder that waits comes after the end of its wait.
 func (g *grant) ask(ctx context.Context, waits *bool) renewal {
-	g.renewing.Lock()
-	defer g.renewing.Unlock()
+	g.renewals.mu.Lock()
+	defer g.renewals.mu.Unlock()
 	if waits != nil {
 		g.grants.replay.setWaiting(&g.granted, *waits)
 	}
@@ -156,8 +172,11 @@ func (g *grant) ask(ctx context.Context, waits *bool) renewal {
 		extended, _ := g.grants.mirror.memory.Extend(ctx, []store.Lease{lease}, g.grants.o.Lease)
 		return renewal{held: g.grants.replay.renewedLocally(&g.granted, extended[0])}
 	}
-	g.asked++
-	return renewal{number: g.asked, request: g.grants.extend.submit(ctx, lease)}
+	if g.renewals.ended {
+		return renewal{held: true}
+	}
+	g.renewals.newest = renewal{number: g.renewals.newest.number + 1, request: g.grants.extend.submit(ctx, lease)}
+	return g.renewals.newest
 }
 
 // answer waits for the answer to a request. The newest answer has the end of the lease.
@@ -169,17 +188,18 @@ func (g *grant) answer(ctx context.Context, of renewal) (held bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	g.renewing.Lock()
-	defer g.renewing.Unlock()
-	if of.number < g.answered {
+	g.renewals.mu.Lock()
+	defer g.renewals.mu.Unlock()
+	if of.number < g.renewals.answered {
 		return lease.End != 0, nil
 	}
-	g.answered = of.number
+	g.renewals.answered = of.number
 	return g.grants.replay.renewed(&g.granted, lease), nil
 }
 
 // Release implements [Grant].
 func (g *grant) Release(ctx context.Context, inDoubt bool) {
+	g.endRenewals(ctx)
 	lease, local := g.grants.replay.now(&g.granted)
 	lease.InDoubt = lease.InDoubt || inDoubt
 	if local {
@@ -193,6 +213,7 @@ func (g *grant) Release(ctx context.Context, inDoubt bool) {
 
 // Refund implements [Grant].
 func (g *grant) Refund(ctx context.Context) (owed <-chan struct{}) {
+	g.endRenewals(ctx)
 	lease, local := g.grants.replay.now(&g.granted)
 	if local {
 		results, _ := g.grants.mirror.memory.Refund(ctx, []store.Lease{lease})

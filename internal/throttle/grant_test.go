@@ -43,6 +43,23 @@ func TestGrantInDoubt(t *testing.T) {
 	}
 }
 
+// TestGrantRefundedDuringARenewal returns the slots of a grant whose lease is being renewed. Redis knows the holder by the end of the lease.
+func TestGrantRefundedDuringARenewal(t *testing.T) {
+	t.Parallel()
+	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Policy: Hold})
+	returned := limiter.one(store.Admitted, request("returned", "a"))
+	proxy.Delay(50 * time.Millisecond)
+	renewed := make(chan bool)
+	go func() { renewed <- returned.Extend(t.Context()) }()
+	time.Sleep(10 * time.Millisecond) // the renewal is under way
+	returned.Refund(t.Context())
+	testkit.Equal(t, <-renewed, true, "the lease is renewed")
+	testkit.Equal(t, returned.Extend(t.Context()), true, "a renewal after the end")
+	proxy.Delay(0)
+	limiter.wantLogged("a", 0)
+	limiter.one(store.Admitted, request("returned", "a"))
+}
+
 // TestGrantOwed has grants end while Redis is unavailable. Redis knows of the events, or may know of them. The ends are owed until Redis has them,
 // or cannot take them.
 func TestGrantOwed(t *testing.T) {

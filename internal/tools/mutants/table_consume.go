@@ -89,7 +89,7 @@ var ofConsume = []mutant{
 		name: "posted-after-another-worker-ended-it",
 		bug:  "A worker posts an event of a redelivered message that another worker has ended with a late acknowledgement.",
 		file: "internal/consume/settle.go",
-		old:  `if !d.decidedAnew || !s.isGone(l.working, d.message) {`,
+		old:  `if !d.decidedAnew || d.message.meta.NumDelivered == 1 || !s.isGone(l.working, d.message) {`,
 		new:  `if true {`,
 		test: "./internal/consume -run ^TestEndedByAnotherWorker$",
 	},

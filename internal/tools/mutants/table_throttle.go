@@ -11,6 +11,14 @@ var ofThrottle = []mutant{
 		test: "./internal/throttle -run ^TestSlotsOfALostReply$",
 	},
 	{
+		name: "refund-during-a-renewal",
+		bug:  "Slots that are returned while a lease is renewed stay taken.",
+		file: "internal/throttle/grant.go",
+		old:  `_, _ = g.answer(ctx, newest) //`,
+		new:  `_ = newest //`,
+		test: "./internal/throttle -run ^TestGrantRefundedDuringARenewal$",
+	},
+	{
 		name: "lost-reply-without-doubt",
 		bug:  "An event that may have been posted before is released as certainly not posted, when the reply to its decision was lost.",
 		file: "internal/throttle/recovery.go",
