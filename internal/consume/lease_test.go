@@ -81,7 +81,10 @@ func TestWaitForThePost(t *testing.T) {
 		f.start(func(o *setup) { o.client.AckWait, o.SendTimeout = ackWait, ackWait/4 })
 		f.eventually("Redis knows of the wait", grant.waits.Load)
 		f.awaitSettled(1)
-		history := slices.DeleteFunc(f.calls.about("order-1"), func(call string) bool { return call == "extend" }) // on a slow machine
+		history := slices.DeleteFunc(f.calls.about("order-1"), func(call string) bool {
+			refused := !test.held && test.err == nil && call == "refund" // by Redis, since another has the grant
+			return call == "extend" || refused                           // it is extended on a slow machine
+		})
 		testkit.EqualSlices(t, history, test.history, "calls about the event")
 	})
 }
