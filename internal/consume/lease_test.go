@@ -227,37 +227,29 @@ func TestEndedByAnotherWorker(t *testing.T) {
 // its channel's queue. Nobody gets the message again, so the slots return.
 func TestEndedByAnotherWorkerWhileItWaits(t *testing.T) {
 	t.Parallel()
-	for _, paused := range []bool{false, true} {
-		name := "Redis does not answer at the post"
-		if paused {
-			name = "its channel is paused"
+	each(t, map[string]bool{"Redis does not answer at the post": false, "its channel is paused": true}, func(t *testing.T, f *fixture, paused bool) {
+		found := f.provision(usualAckWait)
+		sequence := f.event("payments", "order-1")
+		f.deliverOnce(found)
+		f.sink.find = finds(absent)
+		if !paused {
+			f.pacer.reserve = func(string, time.Duration) post { return post{wait: 3 * shortWait} }
 		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			found := f.provision(usualAckWait)
-			sequence := f.event("payments", "order-1")
-			f.deliverOnce(found)
-			f.sink.find = finds(absent)
-			if !paused {
-				f.pacer.reserve = func(string, time.Duration) post { return post{wait: 3 * shortWait} }
+		f.throttle.answers(func(c store.Request) store.Decision {
+			testkit.NoError(f, found.Stream.DeleteMsg(f.Context(), sequence))
+			if paused {
+				f.pacer.Pause(t.Context(), "payments", time.Hour)
 			}
-			f.throttle.answers(func(c store.Request) store.Decision {
-				testkit.NoError(f, found.Stream.DeleteMsg(f.Context(), sequence))
-				grant := f.throttle.grant(c)
-				grant.begin = func() (bool, error) { return false, errScripted }
-				if paused {
-					f.pacer.Pause(t.Context(), "payments", time.Hour)
-				}
-				return store.Decision{Verdict: store.Admitted, Grant: grant}
-			})
-			w := f.start(nil)
-			f.eventually("its slots return", func() bool { return f.calls.count("refund order-1") == 1 && len(w.decider.pool.elements) == 0 })
-			testkit.Equal(t, len(f.calls.posted("")), 0, "posts")
-			testkit.Equal(t, f.calls.count("release order-1"), 0, "released leases")
-			f.requireRoomEmpty()
+			grant := f.throttle.grant(c)
+			grant.begin = func() (bool, error) { return false, errScripted }
+			return store.Decision{Verdict: store.Admitted, Grant: grant}
 		})
-	}
+		w := f.start(nil)
+		f.eventually("its slots return", func() bool { return f.calls.count("refund order-1") == 1 && len(w.decider.pool.elements) == 0 })
+		testkit.Equal(t, len(f.calls.posted("")), 0, "posts")
+		testkit.Equal(t, f.calls.count("release order-1"), 0, "released leases")
+		f.requireRoomEmpty()
+	})
 }
 
 // TestLostBeforeALateAck has a worker lose its lease of an event. The ack of another worker then removes the message before anyone gets it again, so
