@@ -123,13 +123,13 @@ func (s *settler) close(ctx context.Context) {
 
 // tally counts each settlement that the server has confirmed once. Its methods may be called concurrently.
 type tally struct {
-	conn    *nats.Conn
-	metrics EventMetrics
-	late    *lru.Cache[stored, struct{}] // messages that were settled late
+	conn       *nats.Conn
+	metrics    EventMetrics
+	remembered *lru.Cache[stored, struct{}] // messages that were settled late or in a second delivery
 }
 
 func newTally(conn *nats.Conn, metrics EventMetrics) *tally {
-	return &tally{conn: conn, metrics: metrics, late: newCache[stored, struct{}](mostLate)}
+	return &tally{conn: conn, metrics: metrics, remembered: newCache[stored, struct{}](mostRemembered)}
 }
 
 // stored identifies a message, even if its stream is recreated.
@@ -144,19 +144,21 @@ func storedAs(m *message) stored {
 	return stored{m.meta.Stream, m.meta.Sequence.Stream, m.meta.Timestamp.UnixNano()}
 }
 
-// mostLate bounds the remembered late settlements: more than all instances together can have unacknowledged.
-const mostLate = 2 * stream.MaxAckPending
+// mostRemembered bounds the messages that a tally remembers: more than all instances together can have unacknowledged.
+const mostRemembered = 2 * stream.MaxAckPending
 
 // knows reports whether the event of a redelivered message has ended here: the server delivered the message again before it handled a late
 // acknowledgement.
-func (t *tally) knows(m *message) bool { return t.late.Len() > 0 && t.late.Contains(storedAs(m)) }
+func (t *tally) knows(m *message) bool {
+	return t.remembered.Len() > 0 && t.remembered.Contains(storedAs(m))
+}
 
 // patientFor is how long a settler waits for the confirmation of an acknowledgement, as a multiple of the acknowledgement wait. After that,
 // the server's redelivery settles the message.
 const patientFor = 4
 
-// count counts confirmed settlements, and returns them with their kinds. If a late settlement was preceded by a redelivery, only the first
-// of the two is counted and returned. Failed is when the consumer last failed to confirm; zero: never.
+// count counts confirmed settlements, and returns them with their kinds. If a message was delivered again because its settlement was late, the
+// first of its two settlements is counted and returned, whichever it is. Failed is when the consumer last failed to confirm; zero: never.
 func (t *tally) count(batch []settlement, failed time.Time) (counted []settlement, groups []outcomes) {
 	for _, settled := range batch {
 		settled.span.Settled(string(settled.outcome), settled.decided)
@@ -164,8 +166,9 @@ func (t *tally) count(batch []settlement, failed time.Time) (counted []settlemen
 	now, connection := time.Now(), t.conn.Stats().Reconnects
 	counted = slices.DeleteFunc(batch, func(settled settlement) bool {
 		// It is late on a lost connection, with an expired lease, or for a consumer that may have been recreated before it confirmed.
-		if settled.from.Reconnects != connection || settled.lease.leftAt(now) <= 0 || settled.decided.Before(failed) {
-			before, _ := t.late.ContainsOrAdd(storedAs(settled.message), struct{}{})
+		late := settled.from.Reconnects != connection || settled.lease.leftAt(now) <= 0 || settled.decided.Before(failed)
+		if late || settled.meta.NumDelivered > 1 {
+			before, _ := t.remembered.ContainsOrAdd(storedAs(settled.message), struct{}{})
 			return before
 		}
 		return t.knows(settled.message)

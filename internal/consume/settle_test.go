@@ -105,6 +105,8 @@ func TestCountedOnceThoughLate(t *testing.T) {
 	}
 	on := func(connection uint64, deadline time.Time) *message { return other(7, start, connection, deadline) }
 	inTime, over := start.Add(time.Hour), start.Add(-time.Second) // other tests may run in between
+	redelivered := on(0, inTime)
+	redelivered.meta.NumDelivered = 2
 	for name, test := range map[string]struct {
 		first, second *message
 		failed        time.Time // when the consumer of the first one did not confirm
@@ -114,6 +116,7 @@ func TestCountedOnceThoughLate(t *testing.T) {
 		"after its lease":              {first: on(0, over), second: on(0, inTime), want: 1},
 		"before its consumer failed":   {first: on(0, inTime), second: on(0, inTime), failed: start.Add(time.Second), want: 1},
 		"after its consumer failed":    {first: on(0, inTime), second: on(0, inTime), failed: start.Add(-time.Second), want: 2},
+		"after its redelivery":         {first: redelivered, second: on(1, inTime), want: 1},
 		"twice after its lease":        {first: on(0, over), second: on(0, over), want: 1},
 		"another message":              {first: on(0, over), second: other(8, start, 0, inTime), want: 2},
 		"its namesake in a new stream": {first: on(0, over), second: other(7, start.Add(time.Hour), 0, inTime), want: 2},

@@ -128,7 +128,8 @@ func (s *server) Stats() nats.Statistics {
 type results struct {
 	mu                   sync.Mutex
 	confirmed, abandoned map[string]int
-	failed               time.Time // of the latest confirmation
+	latest               []delivered // the latest batch
+	failed               time.Time   // of the latest confirmation
 }
 
 func (r *results) add(counts *map[string]int, settled []delivered) {
@@ -137,6 +138,7 @@ func (r *results) add(counts *map[string]int, settled []delivered) {
 	if *counts == nil {
 		*counts = make(map[string]int)
 	}
+	r.latest = settled
 	for _, m := range settled {
 		(*counts)[m.consumer]++
 	}
@@ -247,15 +249,17 @@ func TestNoAnswerForLong(t *testing.T) {
 	})
 }
 
-// TestHighestSequenceConfirms asks for the confirmation of the message with the highest sequence, wherever it stands in the batch.
+// TestHighestSequenceConfirms asks for the confirmation of the message with the highest sequence, wherever it stands in the batch. The messages
+// keep the order of their deliveries, which their sizes show.
 func TestHighestSequenceConfirms(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := newServer()
 		settlers, results := start(server)
-		settlers.Acknowledge(delivered{"a", 2, 0}, delivered{"a", 9, 0}, delivered{"a", 5, 0})
+		settlers.Acknowledge(delivered{"a", 2, 1}, delivered{"a", 9, 1}, delivered{"a", 9, 2}, delivered{"a", 5, 1}, delivered{"a", 5, 2})
 		settlers.Close(t.Context())
-		results.want(t, map[string]int{"a": 3}, nil)
+		results.want(t, map[string]int{"a": 5}, nil)
+		testkit.EqualSlices(t, results.latest, []delivered{{"a", 2, 1}, {"a", 9, 1}, {"a", 5, 1}, {"a", 5, 2}, {"a", 9, 2}}, "settled messages")
 		testkit.EqualSlices(t, slices.Collect(maps.Keys(server.requests)), []string{"a.9"}, "messages that were to be confirmed")
 	})
 }

@@ -180,18 +180,20 @@ func (s *settler[M]) acknowledge(ctx context.Context, batch []M, until time.Time
 	return false
 }
 
-// putHighestLast moves the message with the highest sequence to the end of a batch and returns it. A recreated consumer ignores the
-// acknowledgement of a message that it has not delivered yet. If it confirms the highest sequence, it has not ignored any other message.
+// putHighestLast moves the message with the highest sequence to the end of a batch and returns it. The others keep their order, so that a message
+// that was delivered twice is settled in the order of its deliveries. A recreated consumer ignores the acknowledgement of a message that it has
+// not delivered yet. If it confirms the highest sequence, it has not ignored any other message.
 func putHighestLast[M Message](batch []M) M {
-	end := len(batch) - 1
-	highest := end
+	highest := 0
 	for i := range batch {
-		if batch[i].Sequence() > batch[highest].Sequence() {
+		if batch[i].Sequence() >= batch[highest].Sequence() {
 			highest = i
 		}
 	}
-	batch[highest], batch[end] = batch[end], batch[highest]
-	return batch[end]
+	last := batch[highest]
+	copy(batch[highest:], batch[highest+1:])
+	batch[len(batch)-1] = last
+	return last
 }
 
 // send acknowledges a batch once and reports whether the consumer confirmed it.

@@ -102,6 +102,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestEndOwedToRedis$",
 	},
 	{
+		name: "redelivery-and-late-settlement-counted",
+		bug:  "An event is counted twice if its redelivery is settled before its late settlement.",
+		file: "internal/consume/settle.go",
+		old:  `if late || settled.meta.NumDelivered > 1 {`,
+		new:  `if late {`,
+		test: "./internal/consume -run ^TestCountedOnceThoughLate$",
+	},
+	{
 		name: "lost-with-its-slots",
 		bug:  "An event that a worker has lost, and that a late ack then removes, keeps its slots.",
 		file: "internal/consume/settle.go",
