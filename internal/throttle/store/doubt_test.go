@@ -268,6 +268,25 @@ func TestResolvedInDoubt(t *testing.T) {
 	want(false) // as a replayed dead letter
 }
 
+// TestMarkOfDoubtEnds ends events that were reclaimed in doubt. Nothing of their leases stays in Redis.
+func TestMarkOfDoubtEnds(t *testing.T) {
+	t.Parallel()
+	k := startPairKit(t)
+	for name, end := range map[string]func(Lease){
+		"finished": func(l Lease) { k.finish(l, "receipt") },
+		"refunded": func(l Lease) { k.refund(l) },
+		"restored": func(l Lease) { k.restore(Admission{Lease: l, At: time.Now(), Became: WasDelivered}) },
+	} {
+		r := request(name, "a")
+		k.deliver(r)
+		k.clock.Advance(testLease + time.Second)
+		reclaimed := k.decide(r, Reclaimed).Lease
+		testkit.Equal(t, k.client.ZCard(t.Context(), k.d.keys.leased).Val(), 2, "%s: the lease and its mark before", name)
+		end(reclaimed)
+		testkit.Equal(t, k.client.ZCard(t.Context(), k.d.keys.leased).Val(), 0, "%s: leases and marks", name)
+	}
+}
+
 // TestRestoreInDoubt restores local admissions of events in each state in Redis.
 func TestRestoreInDoubt(t *testing.T) {
 	t.Parallel()
