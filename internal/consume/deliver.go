@@ -42,9 +42,9 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 	}
 	doubt := v.doubts.about(c, decision)
 	d := &delivery{
-		message: c.message, event: c.event, admission: admission{grant: decision.Grant, inDoubt: doubt.open}, denial: denial,
-		opened: decision.Opened, unshown: v.updater.unshownOf(c.event, decision), doubt: doubt, prepared: prepared, element: v.pool.hold(1),
-		decidedAnew: decision.Verdict != store.Reclaimed,
+		message: c.message, event: c.event, denial: denial,
+		admission: admission{grant: decision.Grant, inDoubt: doubt.open, anew: decision.Verdict != store.Reclaimed},
+		opened:    decision.Opened, unshown: v.updater.unshownOf(c.event, decision), doubt: doubt, prepared: prepared, element: v.pool.hold(1),
 	}
 	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others})
 	return d
@@ -122,9 +122,8 @@ func (d *delivery) toSend() sink.Delivery {
 // them after its post. It returns false if the delivery has ended.
 func (v *deliverer) keepUpdates(l life, d *delivery) bool {
 	err := v.updater.keepAll(l.ending(), d.message, d.event, &d.unshown)
-	if err != nil && !v.settler.endedElsewhere(l, d) {
-		d.admission.release(l.ending())
-		v.settler.nak(d.message, jitter(misconfiguredBackoff))
+	if err != nil {
+		v.settler.giveBack(d.message, d.admission, jitter(misconfiguredBackoff))
 	}
 	return err == nil
 }
@@ -177,26 +176,25 @@ func isOfAll(failure *sink.Error) bool {
 // Without a delay, the event goes to the next worker. It keeps its slot, unless another worker has ended it: nobody gets its message again.
 func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 	if d.lost.Load() || d.message.lease.left() <= 0 { // someone else may have the lease by now
-		v.settler.leaveLost(l, d)
-		return
-	}
-	if v.settler.endedElsewhere(l, d) {
+		v.settler.leaveLost(d)
 		return
 	}
 	if delay > 0 && d.place != nil && !d.fromQueue() && l.working.Err() == nil {
+		if v.settler.endedElsewhere(l, d) {
+			return
+		}
 		moving := v.hold(d)
 		d.place.LetNext() // the next delivery may follow it to the room
 		<-moving.ended
 		return
 	}
-	d.admission.release(l.ending())
 	if d.fromQueue() && d.place != nil && d.attempts == 0 && delay > 0 { // the whole queue waits for the channel
 		v.lanes.Rest(d.destination, max(delay, lane.MemoryWait+2*pollTime)) // the next request comes well after the nak
 		v.lanes.AwaitFetched(l.waiting, d.message.from.lane())              // the open request would bring the event back behind later ones
 		v.lanes.AwaitFetched(l.waiting, d.destination)
 		delay = 0
 	}
-	v.settler.nak(d.message, delay)
+	v.settler.giveBack(d.message, d.admission, delay)
 }
 
 // hold moves an admitted event to its channel's queue. The move releases the event's element of the pool, if any. If the event may not

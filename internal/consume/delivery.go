@@ -26,7 +26,6 @@ type delivery struct {
 	attempts    int       // of this worker at the post
 	began       time.Time // when the first of them began
 	doubt       doubt
-	decidedAnew bool        // Redis knew of no admission
 	place       *lane.Place // in its channel's lane; nil: it has none
 	element     *held       // of the pool
 
@@ -38,6 +37,7 @@ type delivery struct {
 type admission struct {
 	grant   store.Grant
 	inDoubt bool // an attempt, perhaps of another worker, may have delivered the event
+	anew    bool // Redis knew of no earlier admission
 }
 
 // lose records that another worker may be delivering the event by now.

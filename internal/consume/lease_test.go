@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -250,6 +252,55 @@ func TestEndedByAnotherWorkerWhileItWaits(t *testing.T) {
 		testkit.Equal(t, f.calls.count("release order-1"), 0, "released leases")
 		f.requireRoomEmpty()
 	})
+}
+
+// TestSilentStreamAtAReturn has the stream give no answer while a redelivered event is returned. The event keeps its lease until the stream
+// says whether another worker has ended the event.
+func TestSilentStreamAtAReturn(t *testing.T) {
+	t.Parallel()
+	each(t, map[string]bool{"another worker has ended it": true, "nobody has ended it": false}, testSilentStreamAtAReturn)
+}
+
+func testSilentStreamAtAReturn(t *testing.T, f *fixture, ended bool) {
+	const ackWait = 10 * time.Second // the stream has a sixth of ackWait to answer
+	found := f.provision(ackWait)
+	sequence := f.event("payments", "order-1")
+	f.deliverOnce(found)
+	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
+	var returned atomic.Bool
+	var asked atomic.Int64 // since then
+	_ = testkit.Must(f.js.Conn().Subscribe("$JS.API.STREAM.MSG.GET.>", func(*nats.Msg) {
+		if returned.Load() {
+			proxy.DropReplies(asked.Add(1) == 1)
+		}
+	}))(t)
+	f.sink.find = finds(absent)
+	f.pacer.reserve = func(string, time.Duration) post { return post{wait: 3 * shortWait} }
+	f.throttle.answers(func(c store.Request) store.Decision {
+		grant := f.throttle.grant(c)
+		grant.begin = func() (bool, error) {
+			if returned.Swap(true) {
+				return true, nil
+			}
+			proxy.DropReplies(true)
+			if ended {
+				testkit.NoError(f, found.Stream.DeleteMsg(f.Context(), sequence))
+			}
+			return false, errScripted
+		}
+		return store.Decision{Verdict: store.Admitted, Grant: grant}
+	})
+	f.start(func(o *setup) { o.client.Connection, o.client.AckWait = f.connect("nats://"+proxy.Addr), ackWait })
+	last, want := "finish order-1", []string{"find", "release", "find", "send", "finish"}
+	if ended {
+		last, want = "refund order-1", []string{"find", "refund"}
+	}
+	f.eventually("it is under way no more", func() bool { return f.calls.count(last) == 1 })
+	f.requireHistory("order-1", want...)
+	if n := asked.Load(); n < 2 {
+		t.Errorf("the stream was asked %d times, want at least twice", n)
+	}
+	f.requireEmpty()
 }
 
 // TestLostBeforeALateAck has a worker lose its lease of an event. The ack of another worker then removes the message before anyone gets it again, so

@@ -106,11 +106,18 @@ func (m *mover) giveBack(moves []*move) {
 	for _, move := range moves {
 		move.element.release()
 	}
-	m.releaseLeases(moves)
+	var returning sync.WaitGroup
 	for _, move := range moves {
-		m.settler.nak(move.message, jitter(misconfiguredBackoff))
-		move.end()
+		returning.Go(func() {
+			defer move.end()
+			if move.admission == nil {
+				m.settler.nak(move.message, jitter(misconfiguredBackoff))
+				return
+			}
+			m.settler.giveBack(move.message, *move.admission, jitter(misconfiguredBackoff))
+		})
 	}
+	returning.Wait()
 }
 
 // admit returns the moves that may stay in the room, and ends the others.

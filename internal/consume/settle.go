@@ -357,40 +357,89 @@ func (s *settler) settleAfter(owed <-chan struct{}, settled settlement) {
 // endedElsewhere ends a delivery whose event another worker has ended meanwhile. The server delivered the message again before it handled that
 // worker's late ack. The event was admitted here alone, so its slots are returned. If NATS does not answer, the event is delivered.
 func (s *settler) endedElsewhere(l life, d *delivery) bool {
-	if !d.decidedAnew || d.message.meta.NumDelivered == 1 || !s.isGone(l.working, d.message) {
+	if !mayHaveEnded(d.message, d.admission) {
 		return false
 	}
-	d.admission.endUndelivered(l.ending()) // its message is gone, so nothing is left to wait with
-	d.message.span.Left(tracing.Lost)
-	d.message.leaveHand()
-	return true
+	gone, _ := s.isGone(l.working, d.message)
+	if gone {
+		s.leaveEnded(d.message, d.admission)
+	}
+	return gone
+}
+
+// mayHaveEnded reports whether another worker may have ended an admitted event unknown to Redis, because it dropped the event.
+func mayHaveEnded(m *message, a admission) bool { return a.anew && m.meta.NumDelivered > 1 }
+
+// leaveEnded returns the slots of an event whose message is gone. Nothing is left to wait with until Redis has the end.
+func (s *settler) leaveEnded(m *message, a admission) {
+	m.span.Left(tracing.Lost)
+	m.leaveHand()
+	a.endUndelivered(context.Background())
+}
+
+// giveBack ends the lease of an admitted event and returns its message to its stream after the delay. If another worker has ended the event,
+// nobody gets the message again, and the slots return instead. The event keeps its lease until the stream says which of the two it is.
+func (s *settler) giveBack(m *message, a admission, delay time.Duration) {
+	back := func() {
+		a.release(context.Background())
+		s.nak(m, delay)
+	}
+	if !mayHaveEnded(m, a) {
+		back()
+		return
+	}
+	m.leaveHand()
+	s.owing.waiting.Go(func() {
+		for m.lease.left() > 0 {
+			gone, err := s.isGone(context.Background(), m)
+			switch {
+			case gone:
+				s.leaveEnded(m, a)
+				return
+			case err == nil || s.stopsWithin(s.lease/12):
+				back()
+				return
+			}
+		}
+		s.watchLost(m, a)
+	})
 }
 
 // leaveLost ends a delivery whose lease another worker may have. If the late ack of another worker removes the message before anyone gets it again,
 // nobody else returns the slots. Redis returns them only to the last holder of the event.
-func (s *settler) leaveLost(l life, d *delivery) {
+func (s *settler) leaveLost(d *delivery) {
 	d.message.span.Left(tracing.Lost)
 	d.message.leaveHand()
-	if !d.decidedAnew || d.attempts > 0 {
-		return
+	if d.admission.anew && d.attempts == 0 {
+		s.owing.waiting.Go(func() { s.watchLost(d.message, d.admission) })
 	}
-	s.owing.waiting.Go(func() {
-		for range patientFor {
-			select {
-			case <-s.owing.stopping:
-				return
-			case <-time.After(s.lease):
-			}
-			if s.isGone(l.working, d.message) {
-				d.admission.grant.Refund(l.ending())
-				return
-			}
-		}
-	})
 }
 
-// isGone reports whether the stream of a message certainly has it no more.
-func (s *settler) isGone(ctx context.Context, m *message) bool {
+// watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event.
+func (s *settler) watchLost(m *message, a admission) {
+	for range patientFor {
+		if a.inDoubt || s.stopsWithin(s.lease) {
+			return
+		}
+		if gone, _ := s.isGone(context.Background(), m); gone {
+			a.grant.Refund(context.Background())
+			return
+		}
+	}
+}
+
+// stopsWithin waits, and reports whether the worker ends meanwhile.
+func (s *settler) stopsWithin(d time.Duration) bool {
+	select {
+	case <-s.owing.stopping:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// isGone reports whether the stream of a message has it no more. The error says that the stream does not answer.
+func (s *settler) isGone(ctx context.Context, m *message) (bool, error) {
 	at := s.streams.Layout()
 	messages := at.Stream
 	if m.from.inRoom {
@@ -398,8 +447,13 @@ func (s *settler) isGone(ctx context.Context, m *message) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.lease/6)
 	defer cancel()
-	_, err := messages.GetMsg(ctx, m.Sequence())
-	return errors.Is(err, jetstream.ErrMsgNotFound)
+	switch _, err := messages.GetMsg(ctx, m.Sequence()); {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("asking the stream for message %d: %w", m.Sequence(), err)
+	}
+	return false, nil
 }
 
 // extend renews the lease on a message. Only the server's confirmation moves the deadline.

@@ -89,7 +89,7 @@ var ofConsume = []mutant{
 		name: "posted-after-another-worker-ended-it",
 		bug:  "A worker posts an event of a redelivered message that another worker has ended with a late acknowledgement.",
 		file: "internal/consume/settle.go",
-		old:  `if !d.decidedAnew || d.message.meta.NumDelivered == 1 || !s.isGone(l.working, d.message) {`,
+		old:  `if !mayHaveEnded(d.message, d.admission) {`,
 		new:  `if true {`,
 		test: "./internal/consume -run ^TestEndedByAnotherWorker$",
 	},
@@ -113,20 +113,25 @@ var ofConsume = []mutant{
 		name: "lost-with-its-slots",
 		bug:  "An event that a worker has lost, and that a late ack then removes, keeps its slots.",
 		file: "internal/consume/settle.go",
-		old:  `if s.isGone(l.working, d.message) {`,
+		old:  `if gone, _ := s.isGone(context.Background(), m); gone {`,
 		new:  `if false {`,
 		test: "./internal/consume -run ^TestLostBeforeALateAck$",
 	},
 	{
 		name: "given-back-to-nobody",
 		bug:  "A worker returns an event to a stream that has it no more, and the event's slots stay taken.",
-		file: "internal/consume/deliver.go",
-		old: `	if v.settler.endedElsewhere(l, d) {
-		return
-	}
-	if delay`,
-		new:  `	if delay`,
+		file: "internal/consume/settle.go",
+		old:  `if !mayHaveEnded(m, a) {`,
+		new:  `if true {`,
 		test: "./internal/consume -run ^TestEndedByAnotherWorkerWhileItWaits$",
+	},
+	{
+		name: "given-back-to-a-silent-stream",
+		bug:  "A worker returns an event while its stream does not say whether another worker has ended it, and the event's slots stay taken.",
+		file: "internal/consume/settle.go",
+		old:  `case err == nil || s.stopsWithin(s.lease/12):`,
+		new:  `case err == nil || err != nil:`,
+		test: "./internal/consume -run ^TestSilentStreamAtAReturn$",
 	},
 	{
 		name: "deleted-message-takes-repeats",
@@ -172,8 +177,8 @@ var ofConsume = []mutant{
 		name: "look-up-that-forgets-its-doubt",
 		bug:  "A worker that could not look for a post releases the event as certainly not posted.",
 		file: "internal/consume/deliver.go",
-		old:  `inDoubt: doubt.open}`,
-		new:  `inDoubt: decision.InDoubt}`,
+		old:  `inDoubt: doubt.open, anew`,
+		new:  `inDoubt: decision.InDoubt, anew`,
 		test: "./internal/consume -run ^TestDoubtOutlivesALook$",
 	},
 	{
