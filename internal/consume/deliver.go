@@ -8,7 +8,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
@@ -69,12 +68,11 @@ func (v *deliverer) stepOut(d *delivery) {
 	d.element.release()
 }
 
-// awaitTurn waits until a delivery may be attempted. If it returns false, the delivery was postponed or settled.
+// awaitTurn waits until a delivery may be attempted. If it returns false, the delivery was postponed or settled. If the stream does not say whether
+// another worker has ended the event, the event is delivered.
 func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 	if d.place == nil && !v.enter(d) {
-		if !v.settler.endedElsewhere(l, d) {
-			<-v.hold(d).ended
-		}
+		v.waitInRoom(l, d)
 		return false
 	}
 	for {
@@ -90,24 +88,18 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 			return false
 		}
 		if v.reporter.reader.tooOld(time.Now(), d.message) {
-			v.expire(l, d)
+			v.settler.expire(l, d)
 			return false
 		}
 		if v.health.turn(l.waiting, d) {
-			return true
+			ended, _ := v.settler.endedElsewhere(l, d)
+			return !ended
 		}
 		if l.waiting.Err() != nil {
 			v.postpone(l, d, 0)
 			return false
 		}
 	}
-}
-
-// expire ends an event that has become too old to be delivered.
-func (v *deliverer) expire(l life, d *delivery) {
-	owed := d.admission.endUndelivered(l.ending())
-	failpoint.Reach(failpoint.AfterReturn)
-	v.settler.settleAfter(owed, settlement{message: d.message, outcome: journal.Expired})
 }
 
 // toSend returns what the sink sends, once it is prepared.
@@ -180,12 +172,7 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 		return
 	}
 	if delay > 0 && d.place != nil && !d.fromQueue() && l.working.Err() == nil {
-		if v.settler.endedElsewhere(l, d) {
-			return
-		}
-		moving := v.hold(d)
-		d.place.LetNext() // the next delivery may follow it to the room
-		<-moving.ended
+		v.waitInRoom(l, d)
 		return
 	}
 	if d.fromQueue() && d.place != nil && d.attempts == 0 && delay > 0 { // the whole queue waits for the channel
@@ -195,6 +182,24 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 		delay = 0
 	}
 	v.settler.giveBack(d.message, d.admission, delay)
+}
+
+// waitInRoom moves an event to its channel's queue unless another worker has ended it, and waits for the end of the move. While the stream does not
+// answer, nor would the room.
+func (v *deliverer) waitInRoom(l life, d *delivery) {
+	ended, err := v.settler.endedElsewhere(l, d)
+	switch {
+	case ended:
+		return
+	case err != nil:
+		v.settler.giveBack(d.message, d.admission, jitter(misconfiguredBackoff))
+		return
+	}
+	moving := v.hold(d)
+	if d.place != nil {
+		d.place.LetNext() // the next delivery may follow it to the room
+	}
+	<-moving.ended
 }
 
 // hold moves an admitted event to its channel's queue. The move releases the event's element of the pool, if any. If the event may not

@@ -81,7 +81,7 @@ func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
 				return false
 			}
 			if v.reporter.reader.tooOld(time.Now(), d.message) {
-				v.expire(l, d)
+				v.settler.expire(l, d)
 				return false
 			}
 			continue

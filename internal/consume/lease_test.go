@@ -258,41 +258,60 @@ func TestEndedByAnotherWorkerWhileItWaits(t *testing.T) {
 // says whether another worker has ended the event.
 func TestSilentStreamAtAReturn(t *testing.T) {
 	t.Parallel()
-	each(t, map[string]bool{"another worker has ended it": true, "nobody has ended it": false}, testSilentStreamAtAReturn)
+	each(t, map[string]silentCase{
+		"another worker has ended it":             {ended: true},
+		"nobody has ended it":                     {},
+		"another worker has ended it, in a pause": {ended: true, paused: true},
+	}, testSilentStreamAtAReturn)
 }
 
-func testSilentStreamAtAReturn(t *testing.T, f *fixture, ended bool) {
+type silentCase struct {
+	ended  bool
+	paused bool // the event would go to its channel's queue
+}
+
+func testSilentStreamAtAReturn(t *testing.T, f *fixture, test silentCase) {
 	const ackWait = 10 * time.Second // the stream has a sixth of ackWait to answer
 	found := f.provision(ackWait)
 	sequence := f.event("payments", "order-1")
 	f.deliverOnce(found)
 	proxy := servertest.StartProxy(t, f.server.URL[len("nats://"):])
-	var returned atomic.Bool
+	var silent atomic.Bool // has it been?
 	var asked atomic.Int64 // since then
 	_ = testkit.Must(f.js.Conn().Subscribe("$JS.API.STREAM.MSG.GET.>", func(*nats.Msg) {
-		if returned.Load() {
+		if silent.Load() {
 			proxy.DropReplies(asked.Add(1) == 1)
 		}
 	}))(t)
+	silence := func() {
+		silent.Store(true)
+		proxy.DropReplies(true)
+		if test.ended {
+			testkit.NoError(f, found.Stream.DeleteMsg(f.Context(), sequence))
+		}
+	}
 	f.sink.find = finds(absent)
-	f.pacer.reserve = func(string, time.Duration) post { return post{wait: 3 * shortWait} }
+	f.pacer.reserve = func(string, time.Duration) post {
+		if test.paused && !silent.Load() {
+			silence()
+			return post{wait: time.Hour, tooLate: true}
+		}
+		return post{wait: 3 * shortWait}
+	}
 	f.throttle.answers(func(c store.Request) store.Decision {
 		grant := f.throttle.grant(c)
 		grant.begin = func() (bool, error) {
-			if returned.Swap(true) {
+			if silent.Load() {
 				return true, nil
 			}
-			proxy.DropReplies(true)
-			if ended {
-				testkit.NoError(f, found.Stream.DeleteMsg(f.Context(), sequence))
-			}
+			silence()
 			return false, errScripted
 		}
 		return store.Decision{Verdict: store.Admitted, Grant: grant}
 	})
 	f.start(func(o *setup) { o.client.Connection, o.client.AckWait = f.connect("nats://"+proxy.Addr), ackWait })
 	last, want := "finish order-1", []string{"find", "release", "find", "send", "finish"}
-	if ended {
+	if test.ended {
 		last, want = "refund order-1", []string{"find", "refund"}
 	}
 	f.eventually("it is under way no more", func() bool { return f.calls.count(last) == 1 })
@@ -301,6 +320,7 @@ func testSilentStreamAtAReturn(t *testing.T, f *fixture, ended bool) {
 		t.Errorf("the stream was asked %d times, want at least twice", n)
 	}
 	f.requireEmpty()
+	f.requireRoomEmpty()
 }
 
 // TestLostBeforeALateAck has a worker lose its lease of an event. The ack of another worker then removes the message before anyone gets it again, so

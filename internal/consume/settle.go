@@ -20,6 +20,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/summary"
+	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
@@ -354,17 +355,24 @@ func (s *settler) settleAfter(owed <-chan struct{}, settled settlement) {
 	})
 }
 
+// expire ends an event that has become too old to be delivered.
+func (s *settler) expire(l life, d *delivery) {
+	owed := d.admission.endUndelivered(l.ending())
+	failpoint.Reach(failpoint.AfterReturn)
+	s.settleAfter(owed, settlement{message: d.message, outcome: journal.Expired})
+}
+
 // endedElsewhere ends a delivery whose event another worker has ended meanwhile. The server delivered the message again before it handled that
-// worker's late ack. The event was admitted here alone, so its slots are returned. If NATS does not answer, the event is delivered.
-func (s *settler) endedElsewhere(l life, d *delivery) bool {
+// worker's late ack. The event was admitted here alone, so its slots are returned. The error says that the stream does not answer.
+func (s *settler) endedElsewhere(l life, d *delivery) (ended bool, err error) {
 	if !mayHaveEnded(d.message, d.admission) {
-		return false
+		return false, nil
 	}
-	gone, _ := s.isGone(l.working, d.message)
-	if gone {
+	ended, err = s.isGone(l.working, d.message)
+	if ended {
 		s.leaveEnded(d.message, d.admission)
 	}
-	return gone
+	return ended, err
 }
 
 // mayHaveEnded reports whether another worker may have ended an admitted event unknown to Redis, because it dropped the event.

@@ -240,7 +240,7 @@ func (v *deliverer) deliver(l life, d *delivery) {
 	l.waiting, d.stopWait = context.WithCancel(l.waiting)
 	v.leases.add(d)
 	defer v.end(d)
-	for v.keepUpdates(l, d) && v.settleDoubt(l, d) && !v.dropMuted(l, d) && v.awaitTurn(l, d) && !v.settler.endedElsewhere(l, d) {
+	for v.keepUpdates(l, d) && v.settleDoubt(l, d) && !v.dropMuted(l, d) && v.awaitTurn(l, d) {
 		receipt, failure, attempted := v.attempt(l.working, d)
 		switch {
 		case !attempted:
