@@ -44,6 +44,8 @@ type fakeMutes struct {
 	muted   store.Mutes
 	past    []string // texts of past mutes of every category
 	failing error    // of CheckMute
+
+	confirmed time.Time // by when a post must begin
 }
 
 // mute mutes a category.
@@ -76,7 +78,7 @@ func (f *fakeMutes) CheckMute(_ context.Context, category string, severity event
 	if err == nil && f.Muted(category, severity) != nil {
 		err = errors.New("muted")
 	}
-	return by, err
+	return f.confirmed, err
 }
 
 // confirm has CheckMute answer from now on.

@@ -97,7 +97,11 @@ type fakeSink struct {
 
 func (f *fakeSink) Send(ctx context.Context, n sink.Delivery) (receipt string, err error) {
 	e := n.Event
-	if _, refused := sink.Begin(ctx, e.Category); refused != nil {
+	by, refused := sink.Begin(ctx, e.Category)
+	if refused == nil && !by.IsZero() && !time.Now().Before(by) {
+		refused = &sink.Error{Class: sink.Transient, Channel: e.Category, Err: errScripted}
+	}
+	if refused != nil {
 		return "", refused
 	}
 	f.mu.Lock()

@@ -160,10 +160,12 @@ func (m *message) holdsSlots() bool { return m.entry.Reason == room.Channel }
 // left returns how long the message still belongs to this worker.
 func (l *lease) left() time.Duration { return l.leftAt(time.Now()) }
 
-func (l *lease) leftAt(now time.Time) time.Duration {
+func (l *lease) leftAt(now time.Time) time.Duration { return l.ends().Sub(now) }
+
+func (l *lease) ends() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.deadline.Sub(now)
+	return l.deadline
 }
 
 // extend moves the deadline after the server has confirmed an extension that was requested at the time asked.

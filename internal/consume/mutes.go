@@ -43,7 +43,8 @@ func (c muteCheck) known(d *delivery) *store.Denial {
 
 func (c muteCheck) covers(d *delivery) bool { return c.known(d) != nil }
 
-// ofPost returns the check of the requests that post an event, and whether one of them was refused. If the event is muted, dropMuted ends it.
+// ofPost returns the check of the requests that post an event, and whether one of them was refused. If the event is muted, dropMuted ends it. A
+// request must begin before the lease ends, even if the process is suspended meanwhile: then another worker may have the event.
 func (c muteCheck) ofPost(d *delivery) (check sink.Check, refused *bool) {
 	refused = new(bool)
 	return func(ctx context.Context) (by time.Time, err error) {
@@ -51,6 +52,9 @@ func (c muteCheck) ofPost(d *delivery) (check sink.Check, refused *bool) {
 			by, err = c.mutes.CheckMute(ctx, d.event.Category, d.event.Severity)
 		}
 		*refused = err != nil
+		if ends := d.message.lease.ends(); by.IsZero() || ends.Before(by) {
+			by = ends
+		}
 		return by, err
 	}, refused
 }

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -58,6 +60,59 @@ type muteAtPost struct{ *fakeMutes }
 func (m *muteAtPost) CheckMute(ctx context.Context, category string, severity event.Severity) (time.Time, error) {
 	m.mute(category)
 	return m.fakeMutes.CheckMute(ctx, category, severity)
+}
+
+// TestBoundOfThePost compares by when a post must begin: while the mutes are confirmed, and before the lease ends.
+func TestBoundOfThePost(t *testing.T) {
+	t.Parallel()
+	ends := time.Now().Add(time.Second)
+	for name, test := range map[string]struct {
+		status    event.Status
+		confirmed time.Time
+		want      time.Time
+	}{
+		"the mutes are confirmed for longer": {event.StatusFiring, ends.Add(time.Second), ends},
+		"the lease lasts longer":             {event.StatusFiring, ends.Add(-time.Second), ends.Add(-time.Second)},
+		"nothing was confirmed":              {event.StatusFiring, time.Time{}, ends},
+		"it resolves":                        {event.StatusResolved, ends.Add(-time.Second), ends},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := &delivery{message: &message{lease: lease{deadline: ends}}, event: event.Event{Key: "k", Status: test.status}}
+			check, _ := muteCheck{&fakeMutes{confirmed: test.confirmed}}.ofPost(d)
+			testkit.Equal(t, testkit.Must(check(t.Context()))(t), test.want, "by when the post must begin")
+		})
+	}
+}
+
+// TestSuspendedAtThePost ends the lease while a worker confirms the mutes, as if the process were suspended meanwhile. It does not post the event.
+func TestSuspendedAtThePost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	suspended := &suspendedAtPost{fakeMutes: f.mutes}
+	w := f.prepared(func(o *setup) { o.Limits.Mutes = suspended })
+	f.event("payments", "order-1")
+	d := &delivery{
+		message: f.taken(w, usualAckWait), prepared: &preparation{delivery: sink.Delivery{Event: event.Event{ID: "order-1"}}},
+		admission: admission{grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
+	}
+	suspended.of = d.message
+	if receipt, failure, _ := w.decider.deliverer.attempt(t.Context(), d); failure == nil {
+		t.Errorf("got a post with the receipt %q, want none", receipt)
+	}
+	f.requireHistory("order-1")
+}
+
+// suspendedAtPost ends the lease of a message.
+type suspendedAtPost struct {
+	*fakeMutes
+	of *message
+}
+
+func (s *suspendedAtPost) CheckMute(context.Context, string, event.Severity) (by time.Time, err error) {
+	s.of.lease.extend(time.Now(), -time.Millisecond)
+	return time.Time{}, nil
 }
 
 // TestUnconfirmedLimits has the worker unable to confirm its limits before the first attempt at a post. The event goes out later.

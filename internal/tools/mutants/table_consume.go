@@ -110,6 +110,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestCountedOnceThoughLate$",
 	},
 	{
+		name: "posted-after-its-lease",
+		bug:  "A worker that was suspended while it confirmed its limits posts events that another worker has posted.",
+		file: "internal/consume/mutes.go",
+		old:  `if ends := d.message.lease.ends(); by.IsZero() || ends.Before(by) {`,
+		new:  `if ends := d.message.lease.ends(); ends.IsZero() {`,
+		test: "./internal/consume -run ^TestSuspendedAtThePost$",
+	},
+	{
 		name: "lost-with-its-slots",
 		bug:  "An event that a worker has lost, and that a late ack then removes, keeps its slots.",
 		file: "internal/consume/settle.go",
