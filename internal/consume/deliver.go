@@ -168,7 +168,7 @@ func isOfAll(failure *sink.Error) bool {
 // Without a delay, the event goes to the next worker. It keeps its slot, unless another worker has ended it: nobody gets its message again.
 func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 	if d.lost.Load() || d.message.lease.left() <= 0 { // someone else may have the lease by now
-		v.settler.leaveLost(d)
+		v.settler.leaveLost(d.message, d.admission)
 		return
 	}
 	if delay > 0 && d.place != nil && !d.fromQueue() && l.working.Err() == nil {

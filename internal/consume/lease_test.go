@@ -351,6 +351,26 @@ func testLostBeforeALateAck(t *testing.T, f *fixture, redelivered bool) {
 	testkit.Equal(t, len(f.calls.posted("")), 0, "posts")
 }
 
+// TestLostAfterAnAttempt has a worker lose an event after a failed attempt at its post, and removes the message. The slots return unless the attempt may
+// have delivered the event.
+func TestLostAfterAnAttempt(t *testing.T) {
+	t.Parallel()
+	each(t, map[string]bool{"it certainly failed": false, "it may have delivered the event": true}, func(t *testing.T, f *fixture, inDoubt bool) {
+		const ackWait = time.Second
+		w := f.prepared(func(o *setup) { o.client.AckWait = ackWait })
+		sequence := f.event("payments", "order-1")
+		message := f.taken(w, ackWait)
+		testkit.NoError(t, w.settler.streams.Layout().Stream.DeleteMsg(t.Context(), sequence))
+		w.settler.leaveLost(message, admission{grant: &fakeGrant{id: "order-1", calls: f.calls}, inDoubt: inDoubt, anew: true})
+		w.settler.owing.waiting.Wait()
+		if inDoubt {
+			f.requireHistory("order-1")
+		} else {
+			f.requireHistory("order-1", "refund")
+		}
+	})
+}
+
 // TestNoPostWithoutALease fails to renew a lease that is shorter than a post, then renews it. It posts nothing if even a new lease is
 // shorter than a post.
 func TestNoPostWithoutALease(t *testing.T) {

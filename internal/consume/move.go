@@ -31,6 +31,14 @@ type move struct {
 // isPlanned reports whether the event waits for a slot: the plan for its return has approved its stay.
 func (m *move) isPlanned() bool { return m.goal.reason == room.Slot }
 
+// admitted returns the event's admission; zero if it is not admitted.
+func (m *move) admitted() admission {
+	if m.admission == nil {
+		return admission{}
+	}
+	return *m.admission
+}
+
 // end gives back what a move holds.
 func (m *move) end() {
 	if m.stored != nil {

@@ -126,8 +126,7 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 	for _, move := range batch {
 		switch {
 		case move.message.lease.left() <= 0: // JetStream redelivers the message
-			move.message.span.Left(tracing.Lost)
-			move.message.leaveHand()
+			m.settler.leaveLost(move.message, move.admitted())
 			move.end()
 		case refused[move]:
 			m.ended.Go(func() {

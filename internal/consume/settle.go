@@ -413,17 +413,18 @@ func (s *settler) giveBack(m *message, a admission, delay time.Duration) {
 	})
 }
 
-// leaveLost ends a delivery whose lease another worker may have. If the late ack of another worker removes the message before anyone gets it again,
-// nobody else returns the slots. Redis returns them only to the last holder of the event.
-func (s *settler) leaveLost(d *delivery) {
-	d.message.span.Left(tracing.Lost)
-	d.message.leaveHand()
-	if d.admission.anew && d.attempts == 0 {
-		s.owing.waiting.Go(func() { s.watchLost(d.message, d.admission) })
+// leaveLost leaves a message whose lease another worker may have. If the late ack of another worker removes the message before anyone gets it again,
+// nobody else returns the slots of its event. Redis returns them only to the last holder of the event.
+func (s *settler) leaveLost(m *message, a admission) {
+	m.span.Left(tracing.Lost)
+	m.leaveHand()
+	if a.anew {
+		s.owing.waiting.Go(func() { s.watchLost(m, a) })
 	}
 }
 
-// watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event.
+// watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event or an attempt may
+// have delivered it.
 func (s *settler) watchLost(m *message, a admission) {
 	for range patientFor {
 		if a.inDoubt || s.stopsWithin(s.lease) {
