@@ -184,8 +184,8 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 	v.settler.giveBack(d.message, d.admission, delay)
 }
 
-// waitInRoom moves an event to its channel's queue unless another worker has ended it, and waits for the end of the move. While the stream does not
-// answer, nor would the room.
+// waitInRoom moves an event to its channel's queue unless another worker has ended it, and waits for the end of the move. If the stream does not say
+// whether another worker has, the event goes back to its stream, because the room would not answer either.
 func (v *deliverer) waitInRoom(l life, d *delivery) {
 	ended, err := v.settler.endedElsewhere(l, d)
 	switch {

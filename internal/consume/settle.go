@@ -375,7 +375,8 @@ func (s *settler) endedElsewhere(l life, d *delivery) (ended bool, err error) {
 	return ended, err
 }
 
-// mayHaveEnded reports whether another worker may have ended an admitted event unknown to Redis, because it dropped the event.
+// mayHaveEnded reports whether another worker may have dropped an event that was admitted here: the message was delivered before, and Redis knew of no
+// earlier admission.
 func mayHaveEnded(m *message, a admission) bool { return a.anew && m.meta.NumDelivered > 1 }
 
 // leaveEnded returns the slots of an event whose message is gone. Nothing is left to wait with until Redis has the end.
@@ -426,8 +427,11 @@ func (s *settler) leaveLost(m *message, a admission) {
 // watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event or an attempt may
 // have delivered it.
 func (s *settler) watchLost(m *message, a admission) {
+	if a.inDoubt {
+		return
+	}
 	for range patientFor {
-		if a.inDoubt || s.stopsWithin(s.lease) {
+		if s.stopsWithin(s.lease) {
 			return
 		}
 		if gone, _ := s.isGone(context.Background(), m); gone {
