@@ -211,7 +211,7 @@ func (v *deliverer) hold(d *delivery) *move {
 		goal.attempted = v.reporter.reader.streams.Clock.Earliest(d.doubt.first)
 	}
 	moving := v.mover.newMove(candidate{message: d.message, event: d.event}, goal)
-	moving.admission, moving.stored, moving.element = &d.admission, stored, d.element
+	moving.admission, moving.stored, moving.element = d.admission, stored, d.element
 	v.mover.put(moving)
 	return moving
 }

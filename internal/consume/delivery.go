@@ -33,11 +33,11 @@ type delivery struct {
 	stopWait context.CancelFunc // ends its waiting; set when the delivery begins
 }
 
-// admission is the grant of an admitted event.
+// admission is the grant of an admitted event. The zero admission belongs to an event that is not admitted: it has nothing to end.
 type admission struct {
-	grant   store.Grant
-	inDoubt bool // an attempt, perhaps of another worker, may have delivered the event
-	anew    bool // Redis knew of no earlier admission
+	grant   store.Grant // nil: the event is not admitted
+	inDoubt bool        // an attempt, perhaps of another worker, may have delivered the event
+	anew    bool        // Redis knew of no earlier admission
 }
 
 // lose records that another worker may be delivering the event by now.
@@ -81,12 +81,19 @@ func (a *admission) awaitPost(l life, place *lane.Place) (wait time.Duration, ok
 }
 
 // release ends the lease of an event that another worker may deliver. The event keeps its slot.
-func (a admission) release(ctx context.Context) { a.grant.Release(ctx, a.inDoubt) }
+func (a admission) release(ctx context.Context) {
+	if a.grant != nil {
+		a.grant.Release(ctx, a.inDoubt)
+	}
+}
 
 // endUndelivered ends the grant of an event that is not retried. The slot is returned unless an attempt may have delivered the event. Such
 // an event counts as delivered, so a replay does not post it again. The event's message is settled after owed.
 func (a admission) endUndelivered(ctx context.Context) (owed <-chan struct{}) {
-	if a.inDoubt {
+	switch {
+	case a.grant == nil:
+		return nil
+	case a.inDoubt:
 		_, owed = a.grant.Finish(ctx, "")
 		return owed
 	}

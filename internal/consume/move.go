@@ -20,7 +20,7 @@ type move struct {
 	due       time.Time    // when the event comes back, by the server's clock; zero: not known
 	toStore   publication  // the event or the parts
 	stays     []store.Stay // the stay of each message
-	admission *admission   // nil: the event is not admitted
+	admission admission    // zero: the event is not admitted
 	bury      func()       // ends the message of a body with bad parts once the other parts are stored; nil: there are none
 
 	element *held         // of the pool; nil: the event holds none
@@ -30,14 +30,6 @@ type move struct {
 
 // isPlanned reports whether the event waits for a slot: the plan for its return has approved its stay.
 func (m *move) isPlanned() bool { return m.goal.reason == room.Slot }
-
-// admitted returns the event's admission; zero if it is not admitted.
-func (m *move) admitted() admission {
-	if m.admission == nil {
-		return admission{}
-	}
-	return *m.admission
-}
 
 // end gives back what a move holds.
 func (m *move) end() {

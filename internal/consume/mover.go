@@ -110,11 +110,7 @@ func (m *mover) giveBack(moves []*move) {
 	for _, move := range moves {
 		returning.Go(func() {
 			defer move.end()
-			if move.admission == nil {
-				m.settler.nak(move.message, jitter(misconfiguredBackoff))
-				return
-			}
-			m.settler.giveBack(move.message, *move.admission, jitter(misconfiguredBackoff))
+			m.settler.giveBack(move.message, move.admission, jitter(misconfiguredBackoff))
 		})
 	}
 	returning.Wait()
@@ -126,7 +122,7 @@ func (m *mover) admit(batch []*move) (admitted []*move) {
 	for _, move := range batch {
 		switch {
 		case move.message.lease.left() <= 0: // JetStream redelivers the message
-			m.settler.leaveLost(move.message, move.admitted())
+			m.settler.leaveLost(move.message, move.admission)
 			move.end()
 		case refused[move]:
 			m.ended.Go(func() {
@@ -190,10 +186,7 @@ func (m *mover) drop(moving *move) {
 		m.settler.nak(moving.message, jitter(misconfiguredBackoff))
 		return
 	}
-	var owed <-chan struct{}
-	if moving.admission != nil {
-		owed = moving.admission.endUndelivered(context.Background())
-	}
+	owed := moving.admission.endUndelivered(context.Background())
 	m.settler.settleAfter(owed, m.refusals.dropped(moving.message, cmp.Or(moving.goal.denial, store.DeniedByRoom)))
 }
 
@@ -217,9 +210,7 @@ func (m *mover) store(batch []*move) {
 func (m *mover) releaseLeases(moves []*move) {
 	var releasing sync.WaitGroup
 	for _, move := range moves {
-		if move.admission != nil {
-			releasing.Go(func() { move.admission.release(context.Background()) })
-		}
+		releasing.Go(func() { move.admission.release(context.Background()) })
 	}
 	releasing.Wait()
 }

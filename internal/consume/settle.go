@@ -368,7 +368,7 @@ func (s *settler) endedElsewhere(l life, d *delivery) (ended bool, err error) {
 	if !mayHaveEnded(d.message, d.admission) {
 		return false, nil
 	}
-	ended, err = s.isGone(l.working, d.message)
+	ended, err = s.isGone(l.working, storedAs(d.message))
 	if ended {
 		s.leaveEnded(d.message, d.admission)
 	}
@@ -400,7 +400,7 @@ func (s *settler) giveBack(m *message, a admission, delay time.Duration) {
 	m.leaveHand()
 	s.owing.waiting.Go(func() {
 		for m.lease.left() > 0 {
-			gone, err := s.isGone(context.Background(), m)
+			gone, err := s.isGone(context.Background(), storedAs(m))
 			switch {
 			case gone:
 				s.leaveEnded(m, a)
@@ -410,7 +410,7 @@ func (s *settler) giveBack(m *message, a admission, delay time.Duration) {
 				return
 			}
 		}
-		s.watchLost(m, a)
+		s.watchLost(storedAs(m), a)
 	})
 }
 
@@ -419,14 +419,14 @@ func (s *settler) giveBack(m *message, a admission, delay time.Duration) {
 func (s *settler) leaveLost(m *message, a admission) {
 	m.span.Left(tracing.Lost)
 	m.leaveHand()
-	if a.anew {
-		s.owing.waiting.Go(func() { s.watchLost(m, a) })
+	if at := storedAs(m); a.anew {
+		s.owing.waiting.Go(func() { s.watchLost(at, a) })
 	}
 }
 
 // watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event or an attempt may
-// have delivered it.
-func (s *settler) watchLost(m *message, a admission) {
+// have delivered it. It keeps only the message's identity in memory, because a lost message counts in hand no more.
+func (s *settler) watchLost(at stored, a admission) {
 	if a.inDoubt {
 		return
 	}
@@ -434,7 +434,7 @@ func (s *settler) watchLost(m *message, a admission) {
 		if s.stopsWithin(s.lease) {
 			return
 		}
-		if gone, _ := s.isGone(context.Background(), m); gone {
+		if gone, _ := s.isGone(context.Background(), at); gone {
 			a.grant.Refund(context.Background())
 			return
 		}
@@ -451,20 +451,20 @@ func (s *settler) stopsWithin(d time.Duration) bool {
 	}
 }
 
-// isGone reports whether the stream of a message has it no more. The error says that the stream does not answer.
-func (s *settler) isGone(ctx context.Context, m *message) (bool, error) {
-	at := s.streams.Layout()
-	messages := at.Stream
-	if m.from.inRoom {
-		messages = at.Room.Stream
+// isGone reports whether its stream has a message no more. The error says that the stream does not answer.
+func (s *settler) isGone(ctx context.Context, at stored) (bool, error) {
+	layout := s.streams.Layout()
+	messages := layout.Stream
+	if at.stream != s.streams.Names.Stream {
+		messages = layout.Room.Stream
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.lease/6)
 	defer cancel()
-	switch _, err := messages.GetMsg(ctx, m.Sequence()); {
+	switch _, err := messages.GetMsg(ctx, at.sequence); {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("asking the stream for message %d: %w", m.Sequence(), err)
+		return false, fmt.Errorf("asking the stream for message %d: %w", at.sequence, err)
 	}
 	return false, nil
 }

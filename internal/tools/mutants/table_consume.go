@@ -121,7 +121,7 @@ var ofConsume = []mutant{
 		name: "lost-with-its-slots",
 		bug:  "An event that a worker has lost, and that a late ack then removes, keeps its slots.",
 		file: "internal/consume/settle.go",
-		old:  `if gone, _ := s.isGone(context.Background(), m); gone {`,
+		old:  `if gone, _ := s.isGone(context.Background(), at); gone {`,
 		new:  `if false {`,
 		test: "./internal/consume -run ^TestLostBeforeALateAck$",
 	},
@@ -536,10 +536,10 @@ var ofConsume = []mutant{
 		name: "refunded-in-doubt",
 		bug:  "An event that was perhaps delivered gets its slot back, and a replay posts it again.",
 		file: "internal/consume/delivery.go",
-		old: `if a.inDoubt {
+		old: `case a.inDoubt:
 		_, owed = a.grant.Finish(ctx, "")
 		return owed
-	}`,
+	`,
 		new:  "",
 		test: "./internal/consume -run ^TestRejectedInDoubt$",
 	},
@@ -547,8 +547,8 @@ var ofConsume = []mutant{
 		name: "refused-by-the-room-keeps-its-slot",
 		bug:  "An event that the room refuses keeps its slot.",
 		file: "internal/consume/mover.go",
-		old:  `owed = moving.admission.endUndelivered(context.Background())`,
-		new:  "",
+		old:  `owed := moving.admission.endUndelivered(context.Background())`,
+		new:  "var owed <-chan struct{}",
 		test: "./internal/consume -run ^TestRoomIsFull$",
 	},
 	{
