@@ -137,7 +137,7 @@ local function recall(batch, event_key, version, ask, lease_end, is_done)
       return answer(batch, RECLAIMED, 1, lease_end - now)
     end
     return answer(batch, ADMITTED, 0, lease_end - now)
-  elseif lease_end > now then
+  elseif is_held(lease_end, now, batch.lease) then
     return answer(batch, LEASED, 0, math.ceil(lease_end - now))
   elseif ask.cost == 0 then
     return constant_answer(batch, UNKNOWN)

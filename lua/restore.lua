@@ -81,13 +81,13 @@ for event_key in next_argument do
     delivered_keys[#delivered_keys + 1] = doubt_of(event_key)
   elseif not is_done then
     -- A lease that has not ended may have been recorded by an earlier run of this call, whose reply was lost.
-    if known and lease_end <= now then
+    if known and not is_held(lease_end, now, lease) then
       in_doubt = in_doubt or ended_in_doubt(leased_key, event_key, lease_end)
     end
     if book and string.sub(pair, 1, 1) ~= '\n' then
       announce_pair(book, pair, event_key, delivery, is_leased)
     end
-    if became ~= RELEASED or lease_end <= now then
+    if became ~= RELEASED or not is_held(lease_end, now, lease) then
       leases[#leases + 1] = became == RELEASED and lease_score(now, not in_doubt) or integer(now + lease)
       leases[#leases + 1] = event_key
     end

@@ -19,10 +19,14 @@ type tokenLow struct{ at, missing float64 }
 // maxLows is LOWS of token.lua.
 const maxLows = 8
 
-// missing returns what is missing from a full bucket, times the window. The conversion keeps the compiler from fusing the product and the
-// difference, because a fused operation rounds differently.
+// missing returns what is missing from a full bucket, times the window. A window after its latest change the bucket is full. The conversion
+// keeps the compiler from fusing the product and the difference, because a fused operation rounds differently.
 func (b tokenBucket) missing(at float64, limit Limit) float64 {
-	return b.owed - float64(max(0, at-b.since)*float64(limit.Count))
+	elapsed := max(0, at-b.since)
+	if elapsed >= float64(limit.Window.Microseconds()) {
+		return 0
+	}
+	return b.owed - float64(elapsed*float64(limit.Count))
 }
 
 // advanced returns the state at a later time.
@@ -42,17 +46,20 @@ func (b tokenBucket) isAhead(now int64) bool { return b.since > float64(now+Tole
 // Wait implements [State].
 func (b *tokenBucket) Wait(e Event, limits []Limit) (int, int64) {
 	limit := limits[0]
-	state := b.advanced(e.Now, limit)
-	count, window := float64(limit.Count), float64(limit.Window.Microseconds())
-	needed := state.owed + float64((float64(e.Cost)-float64(limit.Capacity()))*window)
-	if max(0, float64(e.Now)-state.since)*count >= needed {
+	now, count, window := float64(e.Now), float64(limit.Count), float64(limit.Window.Microseconds())
+	state := *b
+	if b.isAhead(e.Now) {
+		state = tokenBucket{}
+	}
+	needed := max(0, state.missing(now, limit)) + float64((float64(e.Cost)-float64(limit.Capacity()))*window)
+	if needed <= 0 {
 		return 0, 0
 	}
 	elapsed := math.Ceil(needed / count)
 	if elapsed*count < needed {
 		elapsed++ // corrects the rounding
 	}
-	return 0, int64(state.since + elapsed - float64(e.Now))
+	return 0, int64(min(max(state.since, now)+elapsed, state.since+window) - now)
 }
 
 // noteLow records how much is missing, and drops the lows that are not lower.

@@ -137,7 +137,7 @@ func (l *Limiter) act(requests []store.Request) []store.Decision {
 	asked, decisions := time.Now(), l.grants.mirror.memory.DecideOnce("", requests).Decisions
 	for i := range decisions {
 		if d := &decisions[i]; l.o.Policy == Open && d.Verdict.IsDenial() && d.Muted == nil {
-			*d = store.Decision{Verdict: store.Admitted, Lease: d.Lease}
+			*d = store.Decision{Verdict: store.Admitted, Lease: d.Lease.Counted()}
 		}
 	}
 	l.answers.take(SourceLocal, asked, decisions, requests)

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -171,14 +174,50 @@ func TestLimiterOpens(t *testing.T) {
 	limiter.want(map[store.Verdict]int{store.Admitted: 10, store.Denied: 5}, several(15, "before", "a")...)
 	limiter.loseAndAct()
 	answers := limiter.want(map[store.Verdict]int{store.Admitted: 25}, several(25, "open", "a")...)
-	for _, answer := range answers {
+	for _, answer := range answers[:20] {
 		answer.Grant.Finish(t.Context(), "")
 	}
 	limiter.one(store.Done, request("open1", "a"))
 	limiter.regain()
 	limiter.wantLogged("a", 35)
-	limiter.one(store.Done, request("open25", "a"))
+	for _, answer := range answers[20:] {
+		answer.Grant.Refund(t.Context())
+	}
+	limiter.wantLogged("a", 30)
+	limiter.one(store.Done, request("open20", "a"))
 	limiter.one(store.Denied, request("after", "a"))
+}
+
+// TestLimiterRestoresByTheNewestLimits has an operator lengthen a window during an outage.
+func TestLimiterRestoresByTheNewestLimits(t *testing.T) {
+	t.Parallel()
+	newer := limits.Ruleset{Tree: newTree(t, "none", "3/2h", ""), Position: limits.Position{Generation: 1, Revision: 2}}
+	var limiter *limiterKit
+	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{
+		Settings: store.Settings{Tree: newTree(t, "none", "3/30m", "")}, Policy: Local, Grace: time.Nanosecond,
+		Refresh: func(context.Context) error {
+			limiter.Adopt(newer)
+			return nil
+		},
+	})
+	proxy.Refuse(true)
+	proxy.Cut()
+	_, _ = limiter.Decide(t.Context(), []store.Request{request("lost", "b")})
+	limiter.until(acting)
+	limiter.one(store.Admitted, request("local", "a"))
+	limiter.grants.replay.mu.Lock()
+	limiter.grants.replay.unsynced[0].At = time.Now().Add(-time.Hour)
+	limiter.grants.replay.mu.Unlock()
+	client := newClient(t, redis.Options{Addr: limiter.server.Addr})
+	other := newRedis(client, "limiter", store.Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
+	other.Adopt(newer)
+	testkit.Must(other.Decide(t.Context(), []store.Request{request("other", "a")}))(t)
+	proxy.Refuse(false)
+	limiter.until(answering)
+	limiter.wantLogged("a", 2) // the window of the older limit would leave out the slot of an hour ago
+	if kept := testkit.Must(client.TTL(t.Context(), limiterKey("log:a")).Result())(t); kept < 2*time.Hour {
+		t.Errorf("the log is kept for %v, want more than its window", kept)
+	}
 }
 
 func TestLimiterCloses(t *testing.T) {
@@ -271,7 +310,7 @@ func TestLimiterSyncs(t *testing.T) {
 	server := servertest.StartRedis(t)
 	proxy := servertest.StartProxy(t, server.Addr)
 	limiter := newLimiterKit(t, proxy.Addr, LimiterOptions{Policy: Local})
-	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
+	limiter.recovery.reach(t.Context())
 	grants := limiter.want(map[store.Verdict]int{store.Admitted: 3}, several(3, "e", "a")...)
 	proxy.Refuse(true)
 	proxy.Cut()

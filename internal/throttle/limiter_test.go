@@ -78,8 +78,9 @@ func TestLimiterShadow(t *testing.T) {
 		answers := limiter.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1, store.ExceedsCapacity: 1}, request(name+"1", name), request(name+"2", name), request(name+"3", "off"))
 		for i, answer := range answers {
 			if answer.Grant == nil {
-				t.Errorf("event %d is not forwarded: %+v", i+1, answer)
+				t.Fatalf("event %d is not forwarded: %+v", i+1, answer)
 			}
+			answer.Grant.Finish(t.Context(), "")
 		}
 		limiter.wantFull(name, "")
 	}
@@ -87,6 +88,8 @@ func TestLimiterShadow(t *testing.T) {
 	limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 1, "denied by redis": 1, "exceeds_capacity by redis": 1})
 	limiter.loseAndAct()
 	check("b")
+	limiter.regain()
+	limiter.wantLogged("b", 1)
 }
 
 // TestLimiterTellsOfPauses learns another instance's pause from a decision.
@@ -125,7 +128,7 @@ func TestLimiterNeedsEverySelfTest(t *testing.T) {
 		Redis:     newRedis(scripttest.SetUser(t, server, "without", scripttest.Without(scripttest.Rights(), "set")), scripttest.UserPrefix, store.Settings{Tree: newTree(t, "6/1h", "5/1h", "a.b=4/1h"), Lease: testLease, Retention: testRetention, PairTTL: testPairTTL}),
 		SelfTests: []store.SelfTest{pacing.SelfTest},
 	})
-	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
+	limiter.recovery.reach(t.Context())
 	limiter.wantReady(script.ErrForbidden)
 	testkit.Equal(t, limiter.Available(), false, "available")
 }
@@ -134,7 +137,7 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	limiter := newLimiterKit(t, server.Addr, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "10/1h+20/2h", "a.b=4/1h,off=0/1h,none=none,c.*=3/1h")}})
-	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
+	limiter.recovery.reach(t.Context())
 	sizes := map[string]int{limits.LevelGlobal: 100, limits.LevelCategory: 10, "a.b": 4, "off": 0, "c.*": 3}
 	check := func(want map[string]int) {
 		t.Helper()

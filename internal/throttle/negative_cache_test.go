@@ -62,7 +62,7 @@ func TestLimiterDisclaims(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	limiter := newLimiterKit(t, server.Addr, LimiterOptions{})
-	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
+	limiter.recovery.reach(t.Context())
 	requests := []store.Request{request("e", "a"), request("f", "b")}
 	calls := 0
 	_, err := limiter.asker.askEach(t.Context(), requests, logsOf, func(ctx context.Context, nonce string, group []store.Request) ([]store.Decision, error) {
@@ -72,7 +72,7 @@ func TestLimiterDisclaims(t *testing.T) {
 		return limiter.asker.askOnce(ctx, nonce, group)
 	}, script.ErrRefused)
 	testkit.Fails(t, "error", err, script.ErrUnavailable)
-	limiter.recovery.reach(t.Context(), limiter.staleness.compare)
+	limiter.recovery.reach(t.Context())
 	if answer := limiter.decide(request("e", "a"))[0]; answer.Verdict != store.Reclaimed || answer.InDoubt {
 		t.Errorf("got %+v, want %s without doubt", answer, store.Reclaimed)
 	}

@@ -82,7 +82,7 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	l.usage = newUsage(o.Redis, l.outage, l.full, o.UsageMetrics)
 	mirror := &mirror{memory: memory, denials: l.denials, metrics: o.Metrics}
 	replay := &replay{contact: contact{&o}, mirror: mirror, logOnce: logOnce}
-	l.recovery = &recovery{contact: contact{&o}, outage: l.outage, replay: replay}
+	l.recovery = &recovery{contact: contact{&o}, outage: l.outage, staleness: l.staleness, replay: replay}
 	l.grants = newGrants(&o, mirror, replay)
 	l.answers = &answers{o: &o, denials: l.denials, usage: l.usage, grants: l.grants, logOnce: logOnce}
 	l.asker = &asker{
@@ -104,7 +104,7 @@ func (l *Limiter) Adopt(adopted limits.Ruleset) {
 
 // Run connects to Redis, handles outages and updates the usage metrics, until the context ends.
 func (l *Limiter) Run(ctx context.Context) {
-	l.recovery.reach(ctx, l.staleness.compare)
+	l.recovery.reach(ctx)
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	keeping.Go(func() { l.staleness.keepUp(ctx) })

@@ -28,9 +28,10 @@ func (c contact) works(ctx context.Context) error {
 
 // recovery probes Redis, sends it what it has missed, and lets it decide again.
 type recovery struct {
-	contact contact
-	outage  *outage
-	replay  *replay
+	contact   contact
+	outage    *outage
+	staleness *staleness
+	replay    *replay
 
 	mu          sync.Mutex
 	lostReplies []lostReply
@@ -45,11 +46,11 @@ type lostReply struct {
 // maxLostReplies bounds the calls that are remembered. The leases of further calls lapse.
 const maxLostReplies = 16
 
-// reach makes the first contact. If Redis works, it calls compare before any decision.
-func (r *recovery) reach(ctx context.Context, compare func(context.Context) error) {
+// reach makes the first contact. If Redis works, this instance learns of newer limits before any decision.
+func (r *recovery) reach(ctx context.Context) {
 	err := r.contact.works(ctx)
 	if err == nil {
-		_ = compare(ctx) // keepUp tries again
+		_ = r.staleness.compare(ctx) // keepUp tries again
 	}
 	r.outage.reached(err)
 }
@@ -94,8 +95,12 @@ func (r *recovery) probe(ctx context.Context) {
 	await.For(ctx, probeEvery)
 }
 
-// recover sends Redis what it has missed, and lets Redis decide again. The next tick of run sends what is queued meanwhile.
+// recover sends Redis what it has missed, and lets Redis decide again. The next tick of run sends what is queued meanwhile. It first fetches the
+// limits in force, since Redis keeps the slots of a path as long as the window of the limit that comes with them.
 func (r *recovery) recover(ctx context.Context) error {
+	if err := r.staleness.compare(ctx); errors.Is(err, script.ErrUnavailable) {
+		return err
+	}
 	if err := r.releaseLost(ctx); err != nil {
 		return err
 	}

@@ -4,6 +4,9 @@
 -- Promise: exact: in any span of time at most burst + count × span / window slots. The time of the next slot is exact, in whole
 -- microseconds, rounded up. Burst at the edge: `burst`. Memory: three numbers and at most LOWS pairs of numbers.
 --
+-- A bucket is full a window after its latest change, even if more was missing than an empty bucket lacks, by a larger burst before or by
+-- admissions without Redis. So nobody waits for longer than a window, and the bucket is full when its key expires.
+--
 -- The state counts what is missing from a full bucket, in whole units of token / window: a token is `window` units, and `count`
 -- units are refilled in each microsecond. The parser of limits rejects count × window above MOST. A low records the time when an event
 -- took a token, and how much was missing just before. A returned token brings at most what the bucket had room for at all times since
@@ -18,7 +21,8 @@ local MOST = 2 ^ 53
 
 -- Returns how much is missing at a time.
 local function missing(bucket, at)
-  return bucket.owed - math.max(0, at - bucket.since) * bucket.limit.count
+  local elapsed = math.max(0, at - bucket.since)
+  return elapsed < bucket.limit.window and bucket.owed - elapsed * bucket.limit.count or 0
 end
 
 -- Moves the state to a later time.
@@ -43,14 +47,14 @@ function algorithms.token.read(bucket)
 end
 
 function algorithms.token.wait(bucket, cost)
-  advance(bucket, bucket.now)
-  local count, needed = bucket.limit.count, bucket.owed + (cost - bucket.limit.burst) * bucket.limit.window
-  if needed > math.max(0, bucket.now - bucket.since) * count then
+  local now, count, window = bucket.now, bucket.limit.count, bucket.limit.window
+  local needed = math.max(0, missing(bucket, now)) + (cost - bucket.limit.burst) * window
+  if needed > 0 then
     local elapsed = math.ceil(needed / count)
     if elapsed * count < needed then
       elapsed = elapsed + 1 -- corrects rounding
     end
-    return bucket.limit, bucket.since + elapsed - bucket.now
+    return bucket.limit, math.min(math.max(bucket.since, now) + elapsed, bucket.since + window) - now
   end
 end
 
@@ -78,6 +82,7 @@ local function take_at(bucket, at, cost)
 end
 
 function algorithms.token.take(bucket, event)
+  advance(bucket, bucket.now)
   take_at(bucket, bucket.now, event.cost)
 end
 

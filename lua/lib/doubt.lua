@@ -12,6 +12,11 @@ local function doubt_of(event_key)
   return '\n' .. event_key
 end
 
+-- Returns whether a lease has not lapsed. An end that lies beyond every lease that could be granted now is of a clock that ran ahead.
+local function is_held(lease_end, now, lease)
+  return lease_end > now and lease_end <= now + lease + TOLERANCE
+end
+
 -- Returns the score of a lease with that end: whether its holder delivered nothing so far.
 local function lease_score(lease_end, delivered_nothing)
   return delivered_nothing and integer(lease_end - 1) .. '.5' or integer(lease_end)

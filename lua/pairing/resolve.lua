@@ -125,7 +125,7 @@ local function wait_for_delivery(book, pair, is_open, stored)
   for event_key, version in pairs(read_deliveries(book, pair)) do
     local its_end = (not is_open or version <= stored) and lease_of(event_key)
     if its_end then
-      wait = math.max(wait or 0, its_end > now and math.ceil(its_end - now) or LAPSED_WAIT)
+      wait = math.max(wait or 0, is_held(its_end, now, lease) and math.ceil(its_end - now) or LAPSED_WAIT)
     end
   end
   return wait
@@ -208,7 +208,7 @@ local function evaluate(event)
       return RECLAIMED, lease_end - now, true
     end
     return ADMITTED, lease_end - now
-  elseif lease_end and lease_end > now then
+  elseif lease_end and is_held(lease_end, now, lease) then
     return LEASED, math.ceil(lease_end - now)
   elseif lease_end or taken then
     grant(event_key, version, done_until)

@@ -63,6 +63,8 @@ var algorithmConformance = []conformanceCase{
 		s.clock.Advance(24 * time.Hour)
 		s.taken("a", 0)
 		s.admits(2, limits.LevelCategory, several(3, "idle", "a")...)
+		s.clock.Advance(50 * time.Minute) // less than a window, and more than the burst takes
+		s.admits(2, limits.LevelCategory, several(3, "later", "a")...)
 		s.clock.Advance(time.Second)
 		s.opens(limits.LevelCategory, 20*time.Minute-time.Second, request("two", "a").withCost(2))
 		s.clock.Advance(time.Second)

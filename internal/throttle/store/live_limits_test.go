@@ -56,6 +56,18 @@ var changeConformance = []conformanceCase{
 				}
 			}
 		}},
+	{name: "change: an emptied token bucket that got smaller is full after a window", category: "token:100/1h", run: func(s *subject) {
+		s.admits(100, limits.LevelCategory, several(101, "e", "a")...)
+		s.clock.Advance(time.Minute)
+		s.change(newPlan(s.t, "none", "token:10/1h", ""))
+		s.deny(limits.LevelCategory, 59*time.Minute, request("x", "a"))
+		s.change(newPlan(s.t, "none", "token:100/1h", ""))
+		s.admits(1, limits.LevelCategory, several(3, "back", "a")...) // a minute refills one token
+		s.change(newPlan(s.t, "none", "token:10/1h", ""))
+		s.clock.Advance(time.Second)
+		s.opens(limits.LevelCategory, time.Hour-time.Second, request("x", "a"))
+		s.admits(9, limits.LevelCategory, several(10, "full", "a")...)
+	}},
 	{name: "change: another algorithm starts with its own count", category: "3/1h", run: func(s *subject) {
 		s.admit(several(3, "e", "a")...)
 		s.clock.Advance(time.Second)

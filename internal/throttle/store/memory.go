@@ -45,7 +45,7 @@ func newBook() book {
 
 type memoryBucket struct {
 	algorithm.State
-	limits []limits.Limit // from the latest use
+	limits []limits.Limit // from the latest admission
 }
 
 // following is the state of a bucket that follows deliveries.
@@ -70,6 +70,7 @@ type record struct {
 // records are the records of admitted events.
 type records struct {
 	retention time.Duration
+	lease     time.Duration // the longest lease that is granted now
 	byKey     map[string]*record
 }
 
@@ -83,6 +84,11 @@ func (r *records) known(eventKey string, now int64) *record {
 
 // mayBeDelivered reports whether the last holder of the lease, which is over, may have delivered the event, or an earlier holder.
 func (r *record) mayBeDelivered() bool { return r.inDoubt || !r.released && !r.waits }
+
+// isHeld reports whether the lease of an event has not lapsed, as is_held of doubt.lua.
+func (r *records) isHeld(one *record, now int64) bool {
+	return one.leaseEnd > now && one.leaseEnd <= now+(r.lease+algorithm.Tolerance).Microseconds()
+}
 
 func (r *records) remembered(one *record, now int64) bool {
 	return one.doneUntil > now || one.doneUntil == 0 && one.leaseEnd > now-r.retention.Microseconds()
@@ -105,7 +111,7 @@ func newMemory(s Settings, rules *Rules, clock func() time.Time, share func() in
 		settings: s, shares: shares{instances: share, lease: s.Lease}, rules: rules,
 		inForce: newBook(),
 		shadow:  newBook(),
-		records: records{retention: s.Retention, byKey: make(map[string]*record)},
+		records: records{retention: s.Retention, lease: s.Lease, byKey: make(map[string]*record)},
 		pairs: memoryPairs{
 			ttl: s.PairTTL, underWay: make(map[string]memoryDeliveries), coming: make(map[string]int64), rule: s.Flap, flaps: make(map[string]*memoryFlap),
 		},
@@ -210,13 +216,14 @@ func (b *book) of(m bucket) *memoryBucket {
 	if state == nil {
 		state = &memoryBucket{State: m.algorithm.Description().Memory()}
 	}
-	state.limits = m.limits
 	return state
 }
 
-func (b *book) take(m bucket, e algorithm.Event) {
+// take takes an event's slots by the limits of the bucket, or by a share of them.
+func (b *book) take(m bucket, e algorithm.Event, own []limits.Limit) {
 	state := b.of(m)
-	state.Take(m.sees(e), m.limits)
+	state.limits = own
+	state.Take(m.sees(e), own)
 	if m.node.Key == "" {
 		b.buckets[m.name] = state
 	} else {
@@ -224,7 +231,8 @@ func (b *book) take(m bucket, e algorithm.Event) {
 	}
 }
 
-// Mirror records admissions that Redis made now, so that this store does not start without any.
+// Mirror records admissions that Redis made now, so that this store does not start without any. While Redis decides, this instance may use a
+// limit alone, so the buckets refill by whole limits, not by shares.
 func (m *Memory) Mirror(requests []Request) (at time.Time) {
 	at = m.times.clock()
 	m.mu.Lock()
@@ -232,7 +240,7 @@ func (m *Memory) Mirror(requests []Request) (at time.Time) {
 	for _, request := range requests {
 		r := m.rules.InForce.Route(request.Category, request.Key)
 		for _, bucket := range r.buckets {
-			m.inForce.take(bucket, m.shares.event(at.UnixMicro(), r, m.rules.InForce, request))
+			m.inForce.take(bucket, m.shares.event(at.UnixMicro(), r, m.rules.InForce, request), bucket.limits)
 		}
 	}
 	m.sweep(at.UnixMicro())
@@ -265,7 +273,7 @@ func (m *Memory) giveBack(set *book, tree *Routes, request Request, at int64, wa
 	for _, bucket := range r.buckets {
 		if state := set.find(bucket); state != nil && wanted(bucket) {
 			e := m.shares.event(m.times.now(), r, tree, request)
-			state.GiveBack(bucket.sees(e), at, bucket.limits)
+			state.GiveBack(bucket.sees(e), at, state.limits)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package store
 import (
 	"maps"
 	"slices"
+
+	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
 // memoryBatch is one call of Decide.
@@ -39,7 +41,7 @@ func (b *memoryBatch) decide(request Request) Decision {
 			return b.takenOver(request, known)
 		}
 		return Decision{Verdict: Admitted, Lease: b.newLease(request, known.leaseEnd)}
-	case known.leaseEnd > b.now:
+	case b.memory.records.isHeld(known, b.now):
 		return Decision{Verdict: Leased, Wait: micros(known.leaseEnd - b.now)}
 	case request.Cost == 0:
 		return Decision{Verdict: Unknown}
@@ -181,13 +183,15 @@ func (b *memoryBatch) charge(set *book, tree *Routes, request Request) Decision 
 			}
 		}
 	}
-	for _, m := range r.buckets {
-		if full, wait := set.of(m).Wait(m.sees(e), b.memory.shares.divided(m, e, tree)); wait > 0 {
+	own := make([][]limits.Limit, len(r.buckets))
+	for i, m := range r.buckets {
+		own[i] = b.memory.shares.divided(m, e, tree)
+		if full, wait := set.of(m).Wait(m.sees(e), own[i]); wait > 0 {
 			return Decision{Verdict: Denied, Node: m.node, Limit: m.limits[full], Wait: micros(wait)}
 		}
 	}
-	for _, m := range r.buckets {
-		set.take(m, e)
+	for i, m := range r.buckets {
+		set.take(m, e, own[i])
 	}
 	return Decision{Verdict: Admitted}
 }
@@ -214,7 +218,7 @@ func (m *Memory) resume(evaluated *Routes, request Request, now, lease int64) (w
 		}
 	}
 	for _, b := range following {
-		m.inForce.take(b, e)
+		m.inForce.take(b, e, b.limits)
 	}
 	return 0
 }

@@ -223,7 +223,7 @@ func (m *Memory) resolve(request Request, name string, known *record, now int64)
 		return Decision{Verdict: Folded, Fold: known.fold}, nil
 	case known != nil && known.doneUntil != 0:
 		return Decision{Verdict: Done}, nil
-	case known != nil && known.leaseEnd > now:
+	case known != nil && m.records.isHeld(known, now):
 		return Decision{Verdict: Leased, Wait: micros(known.leaseEnd - now)}, nil
 	}
 	if _, taken := m.pairs.of("\n"+name, now); taken || known != nil {
@@ -258,7 +258,7 @@ func (p *memoryPairs) waitForDelivery(records *records, request Request, now int
 		if known == nil || known.doneUntil != 0 || isOpen && version > request.resolvesUpto() {
 			continue
 		}
-		if known.leaseEnd > now {
+		if records.isHeld(known, now) {
 			wait = max(wait, micros(known.leaseEnd-now))
 		} else {
 			wait = max(wait, lapsedWait)

@@ -81,6 +81,25 @@ func TestMemoryShares(t *testing.T) {
 	}
 }
 
+// TestMemoryShareRefills floods an instance that has a third of a token bucket, and later returns an event.
+func TestMemoryShareRefills(t *testing.T) {
+	t.Parallel()
+	clock := testkit.NewClock(nil)
+	m := NewMemory(Settings{Tree: newTree(t, "token:6/1h", "none", ""), Lease: time.Second, Retention: time.Minute}, clock.Read, func() int { return 3 })
+	var admitted []Lease
+	for minute := range 120 {
+		for _, d := range decisionsOf(t, m, several(3, fmt.Sprint(minute, "-"), "a")...) {
+			if d.Verdict == Admitted {
+				admitted = append(admitted, d.Lease)
+			}
+		}
+		clock.Advance(time.Minute)
+	}
+	testkit.Equal(t, len(admitted), 5, "admitted by a burst of two and less than two hours of two an hour")
+	clock.Advance(time.Minute)
+	wantVerdicts(t, decisionsOf(t, m, several(2, "later", "a")...), Admitted, Denied)
+}
+
 // TestMemoryShareHoldsAnyEventThatFitsTheLimit admits an event with a cost above the instance's share.
 func TestMemoryShareHoldsAnyEventThatFitsTheLimit(t *testing.T) {
 	t.Parallel()
@@ -178,7 +197,7 @@ func (m *Memory) admitEarlier(request Request, at int64) *record {
 		if request.AsksForPair() || request.Slotless {
 			break // it takes no slots
 		}
-		m.inForce.take(bucket, m.shares.event(at, route, m.rules.InForce, request))
+		m.inForce.take(bucket, m.shares.event(at, route, m.rules.InForce, request), bucket.limits)
 	}
 	r := &record{version: request.Message.version(), at: at, route: route}
 	m.records.byKey[request.eventKey()] = r

@@ -283,6 +283,17 @@ var recordConformance = []conformanceCase{
 		s.clock.Advance(10*time.Minute + 30*time.Second)
 		s.admit(several(2, "at last", "a")...)
 	}},
+	{name: "leases that a clock left far ahead have lapsed", run: func(s *subject) {
+		s.clock.Advance(24 * time.Hour)
+		held := s.admit(request("held", "a"))[0]
+		waits := s.admit(request("waits", "a"))[0]
+		waits.Waits = true
+		waits = s.extend(testLease, waits)[0]
+		s.clock.Set(start)
+		s.want(Reclaimed, request("held", "a"), request("waits", "a"))
+		s.want(Leased, request("held", "a"), request("waits", "a"))
+		s.lost(testLease, held, waits)
+	}},
 	{name: "slots that a clock left ahead are waited for in their place", global: "3/10m", run: func(s *subject) {
 		s.clock.Advance(70 * time.Second)
 		s.admit(request("ahead", "a"))

@@ -309,7 +309,7 @@ func (r *Redis) restore(ctx context.Context, admissions []Admission, now time.Ti
 		eventKey, version := a.Lease.Request.keyAndVersion()
 		events = append(events, eventKey, version, now.Sub(a.At).Microseconds(), a.Lease.Request.Cost, int(a.Became), a.Lease.InDoubt)
 		events = append(events, books.ofDelivered(a.Lease), a.Lease.pairField(), a.Lease.pairDelivery())
-		if a.Lease.Resolving || a.Lease.Request.Slotless {
+		if a.Lease.Resolving || a.Lease.slotless {
 			events = append(events, 0, 0)
 			continue
 		}

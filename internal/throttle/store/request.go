@@ -137,6 +137,12 @@ type Lease struct {
 	Waits        bool    // the holder does not deliver the event before it has renewed the lease without Waits
 }
 
+// Counted returns the lease of an event that a failure policy admits although a limit is full: once Redis answers, the event takes slots.
+func (l Lease) Counted() Lease {
+	l.slotless = l.Request.Slotless
+	return l
+}
+
 func (l Lease) treeOr(current *Routes) *Routes   { return cmp.Or(l.tree, current) }
 func (l Lease) shadowOr(current *Routes) *Routes { return cmp.Or(l.shadow, current) }
 

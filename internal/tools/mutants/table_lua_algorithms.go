@@ -249,6 +249,14 @@ var ofAlgorithms = []mutant{
 		test: "./internal/throttle/store -run TestConformance/^redis$/token:_times_that_are_no_whole",
 	},
 	{
+		name: "token-debt-for-ever",
+		bug:  "A token bucket that got smaller promises its next slot later than its key expires.",
+		file: "lua/algorithms/token.lua",
+		old:  `math.min(math.max(bucket.since, now) + elapsed, bucket.since + window) - now`,
+		new:  `math.max(bucket.since, now) + elapsed - now`,
+		test: "./internal/throttle/store -run TestConformance/^redis$/change:_an_emptied_token_bucket",
+	},
+	{
 		name: "token-without-bound",
 		bug:  "A token bucket saves tokens beyond its burst while nothing comes.",
 		file: "lua/algorithms/token.lua",

@@ -3,6 +3,14 @@ package main
 // ofRecords are the bugs in the scripts for events, leases, pairs and lines, and in what all scripts share.
 var ofRecords = []mutant{
 	{
+		name: "lease-of-a-clock-ahead",
+		bug:  "A lease that a clock left far ahead holds its event until the clock reaches it.",
+		file: "lua/lib/doubt.lua",
+		old:  `return lease_end > now and lease_end <= now + lease + TOLERANCE`,
+		new:  `return lease_end > now`,
+		test: "./internal/throttle/store -run TestConformance/^redis$/leases_that_a_clock",
+	},
+	{
 		name: "adopt-what-was-not-seen",
 		bug:  "Adopting limits overwrites what was put in force meanwhile.",
 		file: "lua/adopt_limits.lua",

@@ -11,6 +11,40 @@ var ofThrottle = []mutant{
 		test: "./internal/throttle -run ^TestSlotsOfALostReply$",
 	},
 	{
+		name: "share-refilled-by-the-limit",
+		bug:  "While Redis is unavailable, the token bucket of an instance's share is refilled at the rate of the whole limit.",
+		file: "internal/throttle/store/memory_batch.go",
+		old:  `set.take(m, e, own[i])`,
+		new:  `set.take(m, e, append(own[i][:0:0], m.limits...))`,
+		test: "./internal/throttle/store -run ^TestMemoryShareRefills$",
+	},
+	{
+		name: "open-without-slots",
+		bug:  "The slots of an event that the policy open admits are counted, and never returned.",
+		file: "internal/throttle/limiter.go",
+		old:  `Lease: d.Lease.Counted()`,
+		new:  `Lease: d.Lease`,
+		test: "./internal/throttle -run ^TestLimiterOpens$",
+	},
+	{
+		name: "shadow-counted-after-an-outage",
+		bug:  "An event that was denied in shadow mode takes slots if its delivery is recorded after an outage.",
+		file: "internal/throttle/store/redis.go",
+		old:  `if a.Lease.Resolving || a.Lease.slotless {`,
+		new:  `if a.Lease.Resolving || a.Lease.Request.Slotless {`,
+		test: "./internal/throttle -run ^TestLimiterShadow$",
+	},
+	{
+		name: "restored-by-older-limits",
+		bug:  "An instance that comes back from an outage shortens logs to the windows of older limits.",
+		file: "internal/throttle/recovery.go",
+		old: `if err := r.staleness.compare(ctx); errors.Is(err, script.ErrUnavailable) {
+		return err
+	}`,
+		new:  "",
+		test: "./internal/throttle -run ^TestLimiterRestoresByTheNewestLimits$",
+	},
+	{
 		name: "refund-during-a-renewal",
 		bug:  "Slots that are returned while a lease is renewed stay taken.",
 		file: "internal/throttle/grant.go",
