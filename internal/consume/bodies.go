@@ -123,7 +123,7 @@ func (b *bodies) enqueue(first string, m *message) (goes whereTo, wait time.Dura
 	if b.closed {
 		return back, 0
 	}
-	now, size := time.Now(), m.size
+	now, size := time.Now(), m.Size()
 	q := b.of(first, now)
 	most, behind := bodiesOfFirst, now.Before(q.back)
 	if m.entry.Reason == room.Body { // it has waited
@@ -210,8 +210,8 @@ func (b *bodies) done(first string, m *message, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q := b.queues[first]
-	q.bytes -= m.size
-	b.bytes -= m.size
+	q.bytes -= m.Size()
+	b.bytes -= m.Size()
 	turn := time.Duration(len(b.turns)+1) * took
 	if b.owners.inbox.behind.Load() {
 		turn = max(turn, (1+restTimes)*took)
@@ -221,7 +221,7 @@ func (b *bodies) done(first string, m *message, took time.Duration) {
 		q.rests = q.rests.Add(restTimes * took)
 	}
 	const weight = 8 // weight of the earlier measurements
-	q.byteTime = ((weight-1)*q.byteTime + turn/time.Duration(m.size)) / weight
+	q.byteTime = ((weight-1)*q.byteTime + turn/time.Duration(m.Size())) / weight
 }
 
 // run decodes bodies until the context ends, and then returns the remaining bodies to their streams.

@@ -113,7 +113,7 @@ func TestBodiesAreBounded(t *testing.T) {
 		}
 		last = wait
 	}
-	comesBack := heavyMessage("a", bodiesOfFirst)
+	comesBack := heavyMessage("a", bodiesOfFirst-2*messageBytes)
 	comesBack.entry.Reason = room.Body
 	goes, _ := b.enqueue("a", comesBack)
 	testkit.Equal(t, goes, toMemory, "where a body goes that has waited")
@@ -213,6 +213,22 @@ func TestRefusedAfterALostAnswer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestTinyBodiesLeaveRoomInHand queues so many tiny bodies of several first levels that they would fill a worker's hand. Half of it stays free, as
+// the parts of earlier bodies need it.
+func TestTinyBodiesLeaveRoomInHand(t *testing.T) {
+	t.Parallel()
+	b := newBodiesOf(t)
+	inHand := 0
+	for i := range mostInHand / messageBytes {
+		first := fmt.Sprint("c", i%8)
+		tiny := heavyMessage(first, 100)
+		if goes, _ := b.enqueue(first, tiny); goes == toMemory {
+			inHand += tiny.Size()
+		}
+	}
+	testkit.AtMost(t, inHand, mostInHand/2, "bytes in hand")
 }
 
 // TestBytesInHand publishes more bytes than a worker takes in hand, while no post ends. The worker sends to the room what it does not take.

@@ -47,6 +47,7 @@ var Attacks = []Attack{
 	{"sends what cannot be understood", 68, (*Producer).Garble},
 	{"sends groups of empty alerts", 50, (*Producer).EmptyAlerts},
 	{"sends groups of a thousand alerts", 800, (*Producer).Groups},
+	{"sends tiny groups", 25_000, (*Producer).TinyGroups},
 	{"sends large events", 800, (*Producer).LargeEvents},
 	{"sends large events behind small ones", 800, (*Producer).LargeBehindSmall},
 	{"invents subcategories", 5000, (*Producer).Subcategories},
@@ -230,6 +231,11 @@ func (p *Producer) Garble(ctx context.Context, n int) error {
 func (p *Producer) EmptyAlerts(ctx context.Context, n int) error {
 	body := `{"alerts": [{}` + strings.Repeat(",{}", 999) + `]}`
 	return p.publish(ctx, n, func(int) *nats.Msg { return on(p.Subject, body) })
+}
+
+// TinyGroups publishes events that look like groups of alerts until they are decoded.
+func (p *Producer) TinyGroups(ctx context.Context, n int) error {
+	return p.publish(ctx, n, func(int) *nats.Msg { return on(p.Subject, `{"title":"x","alerts":0}`) })
 }
 
 // headersBytes are nearly as many bytes of headers as the server accepts.
