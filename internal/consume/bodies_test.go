@@ -272,6 +272,12 @@ func TestHand(t *testing.T) {
 	receive(t, "the second message", taken)
 	second.leaveHand()
 	testkit.Equal(t, h.held(), 0, "bytes in hand")
+	small, large := &message{size: mostInHand/2 - messageBytes}, &message{size: 2 * mostInHand}
+	h.take(t.Context(), small)
+	h.take(testkit.Context(t), large) // small messages that never leave all of the hand do not keep it out
+	testkit.Equal(t, h.held(), small.Size()+large.Size(), "bytes in hand")
+	small.leaveHand()
+	large.leaveHand()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	h.take(ended, &message{size: mostInHand})

@@ -176,6 +176,7 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 		return
 	}
 	if d.fromQueue() && d.place != nil && d.attempts == 0 && delay > 0 { // the whole queue waits for the channel
+		d.message.leaveHand()                                               // for which the open request may wait
 		v.lanes.Rest(d.destination, max(delay, lane.MemoryWait+2*pollTime)) // the next request comes well after the nak
 		v.lanes.AwaitFetched(l.waiting, d.message.from.lane())              // the open request would bring the event back behind later ones
 		v.lanes.AwaitFetched(l.waiting, d.destination)

@@ -257,6 +257,23 @@ func TestProberLeaves(t *testing.T) {
 	<-changed
 }
 
+// TestLastProberLeaves has the prober's delivery end, and then the delivery that was to take over, before it has a turn. The fault ends with it, or
+// the worker would pull nothing for ever.
+func TestLastProberLeaves(t *testing.T) {
+	t.Parallel()
+	health := newHealth(slog.New(slog.DiscardHandler))
+	one := &message{entry: new(room.Entry)}
+	prober, other := &delivery{message: one, destination: "C1"}, &delivery{message: one, destination: "C1"}
+	health.misconfigure(prober, &sink.Error{Class: sink.Misconfigured, Err: errScripted})
+	health.faults["C1"].waiting = 1
+	health.leave(prober)
+	health.faults["C1"].waiting = 0 // the other one is awake
+	health.leave(other)
+	if _, err := health.misconfiguration(); err != nil {
+		t.Errorf("fault without a delivery: got %v, want none", err)
+	}
+}
+
 // TestExpiredWhileWaiting lets an event become too old between its attempts. The slot is returned unless an attempt may have delivered
 // the event. The throttle says so of an earlier worker. The number of deliveries says nothing.
 func TestExpiredWhileWaiting(t *testing.T) {

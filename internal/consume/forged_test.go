@@ -66,7 +66,7 @@ func TestForgedMessagesOpenNoPair(t *testing.T) {
 		return testkit.Must(f.js.Stream(t.Context(), testNames.RoomStream))(t).CachedInfo().State.Msgs == 2
 	})
 	first := testkit.Must(w.decider.pairs.firstOfRoom(t.Context(), at, 0))(t)
-	testkit.Equal(t, first, 3, "sequence of the first event that may open a pair")
+	testkit.Equal(t, first, openings{first: 3}, "sequence of the first event that may open a pair")
 }
 
 // TestForgedQueues has forged messages in the queues of more channels than may wait to be served. A worker serves the other queues, also that of

@@ -15,7 +15,8 @@ const (
 	headerBytes  = 150     // overhead of a header beside its name and values, in a map
 )
 
-// hand bounds the bytes of the messages in hand. A message larger than the bound is admitted alone.
+// hand bounds the bytes of the messages in hand. A message larger than half of the bound needs a half that is free: small messages, which arrive all
+// the time, would never leave more.
 type hand struct {
 	mu    sync.Mutex
 	bytes int
@@ -25,9 +26,10 @@ type hand struct {
 // take waits until a message fits. It does not wait after the end of the context, since the worker then requests no more messages.
 func (h *hand) take(ctx context.Context, m *message) {
 	weight := m.Size()
+	needed := min(weight, mostInHand/2)
 	for {
 		h.mu.Lock()
-		if h.bytes == 0 || h.bytes+weight <= mostInHand || ctx.Err() != nil {
+		if h.bytes+needed <= mostInHand || ctx.Err() != nil {
 			h.bytes += weight
 			m.hand = h
 			m.weight.Store(int64(weight))

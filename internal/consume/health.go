@@ -158,12 +158,12 @@ func (h *health) endFault(destination string) {
 }
 
 // leave records the end of a delivery. If the delivery was the prober, a waiting delivery takes over. If none waits, the fault ends, and
-// the next delivery tests the setup.
+// the next delivery tests the setup. A delivery that was to take over may end before it does, so the fault ends with the last one.
 func (h *health) leave(d *delivery) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	fault := h.faults[d.destination]
-	if fault == nil || fault.prober != d {
+	if fault == nil || fault.prober != nil && fault.prober != d {
 		return
 	}
 	if fault.waiting == 0 {

@@ -371,6 +371,30 @@ func TestLostAfterAnAttempt(t *testing.T) {
 	})
 }
 
+// TestPostponedLeavesTheHand returns an event to its channel's queue while a request for more of the queue is open. The request may wait for a place in
+// the hand, so the event leaves the hand first.
+func TestPostponedLeavesTheHand(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	f.event("payments", "order-1")
+	m := f.taken(w, usualAckWait)
+	m.from = &pullRequest{source: source{inRoom: true, channel: "C1"}}
+	w.puller.hand.take(t.Context(), m)
+	testkit.Must(w.lanes.AwaitFree(t.Context(), "C1"))(t) // the request is open from now on
+	d := &delivery{
+		message: m, destination: "C1", admission: admission{grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
+	}
+	postponed := make(chan struct{})
+	go func() {
+		w.decider.deliverer.postpone(lifeOf(t.Context()), d, time.Second)
+		close(postponed)
+	}()
+	f.eventually("the hand is empty", func() bool { return w.puller.hand.held() == 0 })
+	w.lanes.Fetched("C1", 0)
+	receive(t, "the end of the delivery", postponed)
+}
+
 // TestNoPostWithoutALease fails to renew a lease that is shorter than a post, then renews it. It posts nothing if even a new lease is
 // shorter than a post.
 func TestNoPostWithoutALease(t *testing.T) {

@@ -32,9 +32,9 @@ func (f *fixture) holdFresh() {
 }
 
 // putInRoom stores a message in the room, as a worker or an operator does.
-func (f *fixture) putInRoom(subject string, entry room.Entry, body string) {
+func (f *fixture) putInRoom(subject string, entry room.Entry, body string) (sequence uint64) {
 	f.Helper()
-	testkit.Must(f.js.PublishMsg(f.Context(), entry.Message(subject, nil, []byte(body))))(f)
+	return testkit.Must(f.js.PublishMsg(f.Context(), entry.Message(subject, nil, []byte(body))))(f).Sequence
 }
 
 // TestMovedOnceAfterACrash loses a worker between storing an event in the room and settling its message. The room stores the event once.

@@ -248,7 +248,12 @@ func (m *mover) settle(batch []*move) {
 			settled = append(settled, settlement{message: move.message, goesOn: true})
 		case messagesize.IsTooLarge(err): // the room's maximum message size has shrunk
 			m.stays.leave(move.stays...)
-			m.drop(move)
+			if move.admission.grant == nil {
+				m.drop(move)
+				break
+			}
+			// Its lease is released, so its slots would stay taken. When it is admitted again, exceedsRoom knows the new size.
+			m.settler.nak(move.message, jitter(misconfiguredBackoff))
 		default:
 			if errors.Is(err, jetstream.ErrNoStreamResponse) { // the server said at once that nobody answers
 				m.answers.silent.Store(true)

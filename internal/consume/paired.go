@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -123,10 +124,20 @@ func (p *pairs) openersAreDecided(ctx context.Context, to *goal, ends ends) bool
 	if end := ends.producers(); to.until == 0 || end > 0 && end < to.until {
 		to.until = end
 	}
-	if to.behind == 0 && to.until > 0 && p.producers.noneBefore(ctx, to.until+1, at, p.firstOfProducers) {
-		to.behind = ends.room()
+	if to.behind == 0 && to.until > 0 {
+		if _, none := p.producers.noneBefore(ctx, to.until+1, at, p.firstOfProducers); none {
+			to.behind = ends.room()
+		}
 	}
-	return to.behind > 0 && p.room.noneBefore(ctx, to.behind+1, at, p.firstOfRoom)
+	if to.behind == 0 {
+		return false
+	}
+	found, none := p.room.noneBefore(ctx, to.behind+1, at, p.firstOfRoom)
+	if none && found.origin > 0 && found.origin <= to.until && found.sequence > to.behind {
+		to.behind = found.sequence // an earlier event has moved on: it was due, Redis refused it again, or it is a part of a body
+		return false
+	}
+	return none
 }
 
 // neverOpened returns the settlement of a resolved event whose pair certainly never opens.
@@ -169,59 +180,66 @@ func (q *quota) take(first string, now time.Time) bool {
 // openingKept is how long a firstOpening is cached.
 const openingKept = 200 * time.Millisecond
 
-// firstOpening is the sequence below which a stream holds no undecided message that could open a pair.
+// openings are what a search found of the undecided messages in a stream that may open a pair.
+type openings struct {
+	first uint64 // no such message has a lower sequence
+	// In the room: the earliest event of the messages found, by its sequence in the producers' stream, and the sequence of its message. 0: none.
+	origin, sequence uint64
+}
+
+// firstOpening caches the openings of a stream.
 type firstOpening struct {
 	mu       sync.Mutex
 	topology *stream.Layout
-	first    uint64 // no such message has a lower sequence
+	found    openings
 	asked    time.Time
 }
 
 // noneBefore reports whether no message below a sequence may open a pair. In doubt it returns false. It also returns false while another
 // goroutine searches: otherwise a crowd of resolved events would all wait for each search.
 func (o *firstOpening) noneBefore(
-	ctx context.Context, sequence uint64, at *stream.Layout, look func(ctx context.Context, at *stream.Layout, from uint64) (uint64, error),
-) bool {
+	ctx context.Context, sequence uint64, at *stream.Layout, look func(ctx context.Context, at *stream.Layout, from uint64) (openings, error),
+) (found openings, none bool) {
 	if !o.mu.TryLock() {
-		return false
+		return openings{}, false
 	}
 	defer o.mu.Unlock()
 	if o.topology != at { // the streams may have been recreated, with new sequences
-		o.topology, o.first, o.asked = at, 0, time.Time{}
+		o.topology, o.found, o.asked = at, openings{}, time.Time{}
 	}
-	if o.first < sequence && time.Since(o.asked) > openingKept {
-		o.first, _ = look(ctx, at, o.first)
+	if o.found.first < sequence && time.Since(o.asked) > openingKept {
+		o.found, _ = look(ctx, at, o.found.first)
 		o.asked = time.Now()
 	}
-	return o.first >= sequence
+	return o.found, o.found.first >= sequence
 }
 
 // firstOfProducers finds the first message above the acknowledgement floor that may open a pair. The floor alone is not enough: it does not
 // advance past other subjects and deleted messages.
-func (p *pairs) firstOfProducers(ctx context.Context, at *stream.Layout, known uint64) (uint64, error) {
+func (p *pairs) firstOfProducers(ctx context.Context, at *stream.Layout, known uint64) (openings, error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
 	end, err := endOf(ctx, at.Stream)
 	if err != nil {
-		return known, err
+		return openings{first: known}, err
 	}
 	info, err := at.Consumer.Info(ctx)
 	if err != nil {
-		return known, err
+		return openings{first: known}, err
 	}
 	from := max(known, info.AckFloor.Stream+1)
-	return p.firstThatOpens(ctx, at.Stream, p.streams.Names.Subjects(), from, max(from, end+1))
+	return p.openingsOf(ctx, newHeads(at.Stream, p.streams.Names.Subjects()), from, max(from, end+1))
 }
 
-// firstOfRoom finds the first undecided event in the room that may open a pair. Redis has the decided events.
-func (p *pairs) firstOfRoom(ctx context.Context, at *stream.Layout, known uint64) (uint64, error) {
+// firstOfRoom finds the first undecided events in the room that may open a pair. Redis has the decided events.
+func (p *pairs) firstOfRoom(ctx context.Context, at *stream.Layout, known uint64) (openings, error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
 	end, err := endOf(ctx, at.Room.Stream)
 	if err != nil {
-		return known, err
+		return openings{first: known}, err
 	}
-	return p.firstThatOpens(ctx, at.Room.Stream, p.streams.Names.Room().Undecided(), max(known, 1), end+1)
+	return p.openingsOf(ctx, newHeads(at.Room.Stream, p.streams.Names.Room().Undecided()), max(known, 1), end+1)
 }
 
 // endOf returns the latest sequence of a stream. An empty stream counts as a stream that has had one message.
@@ -238,23 +256,35 @@ func endOf(ctx context.Context, messages jetstream.Stream) (uint64, error) {
 // mostLooks bounds the messages that one search examines.
 const mostLooks = 16
 
-// firstThatOpens returns the sequence of the first message on the subjects that may open a pair, or end. After an error it returns how far
-// it came. It skips events that resolve: they open no pair, and a crowd of them would wait for each other.
-func (p *pairs) firstThatOpens(ctx context.Context, stream jetstream.Stream, subjects []string, from, end uint64) (uint64, error) {
-	heads := newHeads(stream, subjects)
+// openingsOf searches messages from a sequence to the end of their stream. After an error it returns what it has found. It skips events that
+// resolve: they open no pair, and a crowd of them would wait for each other.
+func (p *pairs) openingsOf(ctx context.Context, heads heads, from, end uint64) (found openings, err error) {
+	defer func() { found.first = cmp.Or(found.first, from) }()
 	for range mostLooks {
 		next, err := heads.first(ctx, from)
 		switch {
 		case err != nil:
-			return from, err
+			return found, err
 		case next == nil:
-			return end, nil
-		case !p.opensNone(next):
-			return next.Sequence, nil
+			from = end
+			return found, nil
+		case p.opensNone(next):
+		case !p.inRoom(next):
+			return openings{first: next.Sequence}, nil
+		default:
+			found.add(next.Sequence, p.entryOfStored(next).Origin, p.streams.Names.Stream)
 		}
 		from = next.Sequence + 1
 	}
-	return from, nil
+	return found, nil
+}
+
+// add notes a message that may open a pair, whose event came to the producers' stream, or to another stream, at its origin.
+func (o *openings) add(sequence uint64, origin room.Origin, producers string) {
+	o.first = cmp.Or(o.first, sequence)
+	if origin.Stream == producers && (o.origin == 0 || origin.Sequence < o.origin) {
+		o.origin, o.sequence = origin.Sequence, sequence
+	}
 }
 
 // heads holds the first messages of a stream on some subjects, at or above a sequence that only grows.
@@ -294,18 +324,26 @@ func (h heads) first(ctx context.Context, from uint64) (first *jetstream.RawStre
 
 // opensNone reports whether a message certainly opens no pair: it is a forged message, or a single event that resolves another event.
 func (p *pairs) opensNone(stored *jetstream.RawStreamMsg) bool {
-	inRoom := p.streams.Names.Room().First(stored.Subject) != ""
-	if inRoom && !trusted.IsMarked(stored.Header) {
+	if p.inRoom(stored) && !trusted.IsMarked(stored.Header) {
 		return true
 	}
 	if !event.HintsOf(stored.Data).Resolves || len(stored.Data) >= heavyBytes {
 		return false
 	}
-	entry := entryOf(source{inRoom: inRoom}, stored.Subject, stored.Header, room.Origin{Sequence: stored.Sequence, Stored: stored.Time})
-	m := entry.Published(stored.Header, stored.Data)
+	m := p.entryOfStored(stored).Published(stored.Header, stored.Data)
 	if parts, _ := p.reader.Parts(m); parts != nil {
 		return false
 	}
 	e, err := p.reader.Decode(m)
 	return err == nil && e.Resolves()
+}
+
+// inRoom reports whether a message is in the room, rather than in the producers' stream.
+func (p *pairs) inRoom(stored *jetstream.RawStreamMsg) bool {
+	return p.streams.Names.Room().First(stored.Subject) != ""
+}
+
+// entryOfStored returns the entry of a message that no worker has received.
+func (p *pairs) entryOfStored(stored *jetstream.RawStreamMsg) *room.Entry {
+	return entryOf(source{inRoom: p.inRoom(stored)}, stored.Subject, stored.Header, room.Origin{Sequence: stored.Sequence, Stored: stored.Time})
 }

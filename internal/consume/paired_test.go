@@ -295,6 +295,37 @@ func TestPairOpensMeanwhile(t *testing.T) {
 	f.requireHistory("earlier", "send", "finish")
 }
 
+// TestOpenerMovesOn moves an undecided firing event on in the room, as a worker does when the event is due and Redis refuses it again. A resolved
+// event that waits for it waits on, even behind other events. It does not wait for events that came later than its search.
+func TestOpenerMovesOn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	stored := func(id string, origin uint64) (sequence uint64) {
+		_, subject := testNames.Room().Schedule(room.Redis, "payments", id)
+		return f.putInRoom(subject, room.Entry{
+			Reason: room.Redis, Subject: "notify.payments", ID: id, Origin: room.Origin{Stream: testNames.Stream, Sequence: origin, Stored: time.Now()}, Since: time.Now(),
+		}, `{"id": "`+id+`", "title": "an event", "status": "firing", "key": "k"}`)
+	}
+	at := w.streams.Layout()
+	first := stored("firing", 1)
+	to := goal{until: 1, behind: first}
+	decided := func() bool {
+		w.decider.pairs.room.asked = time.Time{}
+		return w.decider.pairs.openersAreDecided(t.Context(), &to, ends{producers: func() uint64 { return 1 }})
+	}
+	testkit.Equal(t, decided(), false, "decided while the firing event waits")
+	stored("later", 2)
+	again := stored("firing again", 1)
+	testkit.NoError(t, at.Room.Stream.DeleteMsg(t.Context(), first))
+	testkit.Equal(t, decided(), false, "decided after the firing event has moved on")
+	testkit.Equal(t, to.behind, again, "sequence up to which the room has to be searched")
+	testkit.NoError(t, at.Room.Stream.DeleteMsg(t.Context(), first+1))
+	testkit.NoError(t, at.Room.Stream.DeleteMsg(t.Context(), again))
+	stored("last", 3)
+	testkit.Equal(t, decided(), true, "decided although a later event waits")
+}
+
 // TestKnownUnpaired drops a resolved event of a known closed pair without asking the throttle. A redelivery is not dropped: another
 // worker may have had it.
 func TestKnownUnpaired(t *testing.T) {
@@ -384,7 +415,8 @@ func TestUnpairedCrowd(t *testing.T) {
 	found := uint64(0)
 	f.eventually("the group is found, which may open a pair", func() bool {
 		before := found
-		found, _ = w.decider.pairs.firstOfProducers(t.Context(), at, before)
+		openings, _ := w.decider.pairs.firstOfProducers(t.Context(), at, before)
+		found = openings.first
 		if found < before || found > group {
 			t.Fatalf("first message that may open a pair: got %d after %d, want the group, %d", found, before, group)
 		}
@@ -396,9 +428,9 @@ func TestUnpairedCrowd(t *testing.T) {
 	_, body := resolved(0)
 	f.putInRoom(testNames.Room().Queue(room.Part, "payments"), entry, body)
 	f.putInRoom(testNames.Room().Channel(room.Token("payments"), "payments"), entry, `{"title": "firing, and decided"}`)
-	testkit.Equal(t, testkit.Must(w.decider.pairs.firstOfRoom(t.Context(), at, 0))(t), 3, "first message of the room that may open a pair, which are none of 2")
+	testkit.Equal(t, testkit.Must(w.decider.pairs.firstOfRoom(t.Context(), at, 0))(t), openings{first: 3}, "first message of the room that may open a pair, which are none of 2")
 	f.putInRoom(testNames.Room().Queue(room.Part, "errors"), entry, `{"title": "firing"}`)
-	testkit.Equal(t, testkit.Must(w.decider.pairs.firstOfRoom(t.Context(), at, 0))(t), 3, "first message of the room that may open a pair")
+	testkit.Equal(t, testkit.Must(w.decider.pairs.firstOfRoom(t.Context(), at, 0))(t), openings{first: 3}, "first message of the room that may open a pair")
 	f.event("security", "order-1")
 	f.start(nil)
 	f.awaitSettled(crowd + 3) // the two firing events have one ID
@@ -454,13 +486,13 @@ func TestFirstOpening(t *testing.T) {
 	var o firstOpening
 	at, looks, found := new(stream.Layout), 0, uint64(10)
 	var failure error
-	look := func(_ context.Context, _ *stream.Layout, from uint64) (uint64, error) {
+	look := func(_ context.Context, _ *stream.Layout, from uint64) (openings, error) {
 		looks++
-		return max(from, found), failure
+		return openings{first: max(from, found)}, failure
 	}
 	none := func(sequence uint64, want bool, wantLooks int) {
 		t.Helper()
-		if got := o.noneBefore(t.Context(), sequence, at, look); got != want || looks != wantLooks {
+		if _, got := o.noneBefore(t.Context(), sequence, at, look); got != want || looks != wantLooks {
 			t.Errorf("none before %d: got %t after %d looks, want %t after %d", sequence, got, looks, want, wantLooks)
 		}
 	}

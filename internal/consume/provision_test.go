@@ -108,6 +108,21 @@ func TestDeletedWhileRunning(t *testing.T) {
 	}
 }
 
+// TestUnfitWhileRunning makes the stream anew as no worker can use it. The worker ends with an error.
+func TestUnfitWhileRunning(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	w := f.start(func(o *setup) { o.client.Provision = false })
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.Stream))
+	events := testNames.StreamConfig()
+	events.AllowRollup, events.DenyPurge = true, false
+	testkit.Must(f.js.CreateStream(t.Context(), events))(t)
+	f.eventually("that is noticed", func() bool { return len(f.log.Lines("consumer not found")) == 1 })
+	testkit.Must(f.js.CreateConsumer(t.Context(), testNames.Stream, testNames.ConsumerConfig(usualAckWait, events.Subjects)))(t)
+	testkit.Fails(t, "error of the worker", receive(t, "the end of the worker", w.result), stream.ErrUnfit)
+}
+
 // anotherStream is how a stream refuses a message that expects another stream.
 const anotherStream = jetstream.ErrorCode(10060)
 

@@ -91,7 +91,7 @@ func (p *puller) pullAll(ctx context.Context) error {
 		}
 	})
 	p.pulling.Wait()
-	if cause := context.Cause(ctx); errors.Is(cause, stream.ErrClosed) {
+	if cause := context.Cause(ctx); errors.Is(cause, stream.ErrClosed) || errors.Is(cause, stream.ErrUnfit) {
 		return cause
 	}
 	return nil

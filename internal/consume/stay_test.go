@@ -105,6 +105,28 @@ func TestTooLargeForTheRoom(t *testing.T) {
 	}
 }
 
+// TestRoomShrinks has the room accept smaller messages than a worker knows. The worker has released the lease of an admitted event by then, so the
+// event comes back with its slots.
+func TestRoomShrinks(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	sequence := f.publish("notify.payments", `{"id": "order-1", "title": "an event", "text": "`+strings.Repeat("x", 450)+`"}`)
+	d := &delivery{
+		message: f.taken(w, usualAckWait), event: event.Event{ID: "order-1", Category: "payments"}, destination: "C1",
+		admission: admission{grant: &fakeGrant{id: "order-1", calls: f.calls}},
+	}
+	smaller := testNames.RoomConfig()
+	smaller.MaxMsgSize = 500
+	testkit.Must(f.js.UpdateStream(t.Context(), smaller))(t)
+	w.decider.deliverer.mover.start()
+	moving := w.decider.deliverer.hold(d)
+	receive(t, "the end of the move", moving.ended)
+	w.decider.deliverer.mover.close()
+	f.requireSaid(sequence, "-NAK…")
+	f.requireHistory("order-1", "release")
+}
+
 // TestRoomCannotBeWritten deletes the room. The events keep their slots, and get a nak like a group. The log says so once.
 func TestRoomCannotBeWritten(t *testing.T) {
 	t.Parallel()

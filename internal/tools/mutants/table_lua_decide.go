@@ -86,7 +86,7 @@ var ofDeciding = []mutant{
 		name: "lease-taken-while-held",
 		bug:  "A redelivery takes over a lease that somebody else still holds.",
 		file: "lua/evaluate.lua",
-		old: `elseif lease_end > now then
+		old: `elseif is_held(lease_end, now, batch.lease) then
     return answer(batch, LEASED, 0, math.ceil(lease_end - now))`,
 		new:  "",
 		test: "./internal/throttle/store -run TestConformance/^redis$/a_redelivery_sees_a_lease",

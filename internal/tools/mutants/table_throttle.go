@@ -278,7 +278,7 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		name: "resolved-takes-a-slot",
 		bug:  "A resolved event that was delivered while Redis was unavailable takes slots.",
 		file: "internal/throttle/store/redis.go",
-		old: `if a.Lease.Resolving || a.Lease.Request.Slotless {
+		old: `if a.Lease.Resolving || a.Lease.slotless {
 			events = append(events, 0, 0)
 			continue
 		}`,
