@@ -74,7 +74,7 @@ func (f *fixture) answerUnpaired(other func(store.Request) store.Decision) {
 func (f *fixture) mixedStream() {
 	f.Helper()
 	config := testNames.StreamConfig()
-	config.Subjects, config.Retention, config.DenyDelete = append(config.Subjects, "other.>"), jetstream.LimitsPolicy, true
+	config.Subjects, config.DenyDelete = append(config.Subjects, "other.>"), true
 	testkit.Must(f.js.CreateStream(f.Context(), config))(f)
 }
 
@@ -342,45 +342,6 @@ func TestKnownUnpaired(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1, "sent errors": 1})
 	f.requireHistory("another")
 	testkit.Equal(t, f.metrics.Get("by unpaired payments"), 1, "drops by level")
-}
-
-// TestUnpairedAfterTheConsumer makes the consumer anew. The new consumer settles the earlier events again before the resolved one.
-func TestUnpairedAfterTheConsumer(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.mixedStream()
-	f.provision(usualAckWait)
-	anew, settle := newGate(t), newGate(t)
-	f.answerUnpaired(func(c store.Request) store.Decision {
-		switch {
-		case !anew.isOpen():
-			return f.throttle.admit(c)
-		case settle.isOpen():
-			return store.Decision{Verdict: store.Done}
-		}
-		return store.Decision{Verdict: store.Leased, Wait: 300 * time.Millisecond}
-	})
-	f.status(event.StatusFiring)
-	f.start(nil)
-	f.eventually("the firing one is settled", func() bool { return f.metrics.ended() == 1 && f.consumerInfo().NumAckPending == 0 })
-
-	anew.open()
-	testkit.NoError(t, f.js.DeleteConsumer(t.Context(), testNames.Stream, testNames.Consumer))
-	f.status(event.StatusResolved)
-	f.eventually("the resolved one is asked about again, and again", func() bool {
-		n := 0
-		for _, c := range f.throttle.asked() {
-			if c.Resolves {
-				n++
-			}
-		}
-		return n > 2
-	})
-	f.requireOutcomes(map[string]int{"sent payments": 1})
-	settle.open()
-	f.eventually("it ends", func() bool { return f.metrics.ended() == 2 })
-	f.requireRoomEmpty()
-	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1})
 }
 
 // TestUnpairedAfterTheStream has a resolved event wait for messages of a stream that was recreated. Its firing event can only be among the

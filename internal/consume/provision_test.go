@@ -27,10 +27,11 @@ func TestUnfit(t *testing.T) {
 		"a producers' stream with schedules": {func(events, _ *jetstream.StreamConfig) {
 			events.AllowMsgSchedules, events.AllowRollup, events.DenyPurge, events.Discard = true, true, false, jetstream.DiscardOld
 		}, "allows message schedules"},
-		"a producers' stream with roll-ups": {func(events, _ *jetstream.StreamConfig) { events.AllowRollup, events.DenyPurge = true, false }, "allows roll-ups"},
-		"a room without schedules":          {func(_, room *jetstream.StreamConfig) { room.AllowMsgSchedules, room.AllowRollup = false, false }, "does not allow message schedules"},
-		"a room that is no queue":           {func(_, room *jetstream.StreamConfig) { room.Retention = jetstream.LimitsPolicy }, "expected workqueue"},
-		"an ack wait that a post outlasts":  {func(_, _ *jetstream.StreamConfig) {}, "has an acknowledgement wait of"},
+		"a producers' stream with roll-ups":    {func(events, _ *jetstream.StreamConfig) { events.AllowRollup, events.DenyPurge = true, false }, "allows roll-ups"},
+		"a producers' stream that is no queue": {func(events, _ *jetstream.StreamConfig) { events.Retention = jetstream.LimitsPolicy }, "has retention Limits, expected workqueue"},
+		"a room without schedules":             {func(_, room *jetstream.StreamConfig) { room.AllowMsgSchedules, room.AllowRollup = false, false }, "does not allow message schedules"},
+		"a room that is no queue":              {func(_, room *jetstream.StreamConfig) { room.Retention = jetstream.LimitsPolicy }, "expected workqueue"},
+		"an ack wait that a post outlasts":     {func(_, _ *jetstream.StreamConfig) {}, "has an acknowledgement wait of"},
 	}, func(t *testing.T, f *fixture, test unfitCase) {
 		events, room := testNames.StreamConfig(), testNames.RoomConfig()
 		test.change(&events, &room)

@@ -125,9 +125,10 @@ func TestAlertExpressions(t *testing.T) {
 		counter(events, "outcome", "sent", 0, steady(7, 120)...), counter("notifier_inflight", "kind", "messages", 0, steady(1, 120)...),
 	}
 	failing := counter("notifier_sink_requests_total", "result", "transient", 100, grows...)
-	ready := func(instance string, value float64) scraped {
-		return scraped{[]string{"__name__", "notifier_ready", "job", "notifier", "instance", instance}, 0, steady(value, 120)}
+	readyOf := func(job, instance string, value float64) scraped {
+		return scraped{[]string{"__name__", "notifier_ready", "job", job, "instance", instance}, 0, steady(value, 120)}
 	}
+	ready := func(instance string, value float64) scraped { return readyOf("notifier", instance, value) }
 	const staging = "notifier-staging"
 	for _, test := range []struct {
 		alert, name string
@@ -137,6 +138,8 @@ func TestAlertExpressions(t *testing.T) {
 		{"NotifierNotReady", "one of two is ready", []scraped{ready("a", 0), ready("b", 1)}, false},
 		{"NotifierNotReady", "none is ready", []scraped{ready("a", 0), ready("b", 0)}, true},
 		{"NotifierNotReady", "none is reached", []scraped{up("notifier", "a", 0, 120)}, false},
+		{"NotifierIngestNotReady", "one of two is ready", []scraped{readyOf(ingest, "a", 0), readyOf(ingest, "b", 1), ready("c", 0)}, false},
+		{"NotifierIngestNotReady", "none is ready", []scraped{readyOf(ingest, "a", 0), ready("c", 1)}, true},
 		{"NotifierIngestDown", "one of two answers", []scraped{up(ingest, "a", 1, 120), up(ingest, "b", 0, 120)}, false},
 		{"NotifierIngestDown", "none answers", []scraped{up(ingest, "a", 0, 120), up(ingest, "b", 0, 120)}, true},
 		{"NotifierIngestDown", "none is left", []scraped{up(ingest, "a", 1, 30)}, true},

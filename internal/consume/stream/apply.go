@@ -34,11 +34,11 @@ type Provisioned struct {
 
 // Apply provisions the streams and consumers one by one. After a failure it continues with the next one.
 func (p Provisioning) Apply(ctx context.Context) []Provisioned {
-	events, subjects := p.stream(ctx, p.Names.StreamConfig(), p.Names.trusted)
+	events, subjects := p.stream(ctx, p.Names.StreamConfig(), p.Names.fitStream)
 	room, _ := p.stream(ctx, p.Names.RoomConfig(), p.Names.fitRoom)
 	letters, _ := p.stream(ctx, p.Names.DeadLetterConfig(), nil)
 	all := []Provisioned{
-		events, p.consumer(ctx, p.Names.Stream, p.Names.ConsumerConfig(p.AckWait, subjects), fit),
+		events, p.consumer(ctx, p.Names.Stream, p.Names.ConsumerConfig(p.AckWait, subjects), nil),
 		room, p.consumer(ctx, p.Names.RoomStream, p.Names.RoomConsumerConfig(p.AckWait), p.Names.fitRoomConsumer),
 		letters,
 	}
@@ -88,7 +88,7 @@ func failed(done Provisioned, err error) Provisioned {
 	return Provisioned{Subject: done.Subject, Err: err}
 }
 
-// consumer provisions a consumer. fit reports why the result cannot be used.
+// consumer provisions a consumer. fit reports why the result cannot be used; nil: it can.
 func (p Provisioning) consumer(ctx context.Context, stream string, wanted jetstream.ConsumerConfig, fit func(jetstream.ConsumerConfig) error) Provisioned {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()
@@ -109,13 +109,14 @@ func (p Provisioning) consumer(ctx context.Context, stream string, wanted jetstr
 		return failed(done, err)
 	}
 	config, changes := changedConsumer(found.CachedInfo().Config, wanted)
-	if err := fit(config); err != nil {
-		return failed(done, err)
+	if fit != nil {
+		err = fit(config)
 	}
-	if len(changes) > 0 && !p.DryRun {
-		if _, err := p.JetStream.UpdateConsumer(ctx, stream, config); err != nil {
-			return failed(done, err)
-		}
+	if err == nil && len(changes) > 0 && !p.DryRun {
+		_, err = p.JetStream.UpdateConsumer(ctx, stream, config)
+	}
+	if err != nil {
+		return failed(done, err)
 	}
 	done.Changes = changes
 	return done

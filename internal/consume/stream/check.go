@@ -36,8 +36,8 @@ func Check(ctx context.Context, o Options, further ...string) []Finding {
 	names := o.Names
 	c := &check{connection: o.Connection, js: js, names: names, provision: o.Provision, ackWait: o.AckWait, longest: o.Longest, further: further}
 	findings := []Finding{
-		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.Consumer, fit)),
-		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.trusted)),
+		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.Consumer, func(jetstream.ConsumerConfig) error { return nil })),
+		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.fitStream)),
 		about("nats consumer %q of stream %q", names.roomConsumer(), names.RoomStream)(
 			c.consumer(ctx, names.RoomStream, names.roomConsumer(), names.fitRoomConsumer)),
 		about("nats stream %q", names.RoomStream)(c.stream(ctx, names.RoomConfig(), names.fitRoom)),

@@ -147,6 +147,8 @@ var checksOfSettings = map[string]checkCase{
 	},
 	"a room without schedules": {setUp: withStream(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.AllowMsgSchedules, c.AllowRollup = false, false }),
 		want: expected{roomStream: "!does not allow message schedules"}},
+	"a producers' stream of limits": {setUp: withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }),
+		want: expected{eventStream: "!has retention Limits"}},
 	"a room of limits": {setUp: withStream(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Retention = jetstream.LimitsPolicy }),
 		want: expected{roomStream: "!has retention Limits"}},
 	"a room of another subject": {setUp: withStream(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Subjects = []string{"notify-room.due.>"} }),

@@ -203,19 +203,18 @@ func (s search) events(ctx context.Context) (Layout, error) {
 	if err != nil {
 		return Layout{}, fmt.Errorf("looking for consumer %q of stream %q: %w", n.Consumer, n.Stream, err)
 	}
-	if err := fit(consumer.CachedInfo().Config); err != nil {
-		return Layout{}, err
-	}
-	if err := n.trusted(stream.CachedInfo().Config); err != nil {
+	if err := n.fitStream(stream.CachedInfo().Config); err != nil {
 		return Layout{}, err
 	}
 	return Layout{Stream: stream, Consumer: consumer, Created: consumer.CachedInfo().Created}, nil
 }
 
-// trusted returns why the producers' stream must not be used, or nil.
-func (n Names) trusted(c jetstream.StreamConfig) error {
+// fitStream returns why the producers' stream cannot or must not be used, or nil.
+func (n Names) fitStream(c jetstream.StreamConfig) error {
 	const harm = "so each of its publishers can delete and forge the events of others"
 	switch {
+	case c.Retention != jetstream.WorkQueuePolicy:
+		return fmt.Errorf("%w: stream %q has retention %s, expected workqueue; that cannot be changed: make the stream anew", ErrUnfit, n.Stream, c.Retention)
 	case c.AllowMsgSchedules:
 		return fmt.Errorf("%w: stream %q allows message schedules (allow_msg_schedules), %s; that cannot be undone: make the stream anew", ErrUnfit, n.Stream, harm)
 	case c.AllowRollup:
@@ -246,7 +245,7 @@ func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
 		return fmt.Errorf("%w: consumer %q takes %s, expected the filter %s",
 			ErrUnfit, c.Durable, cmp.Or(strings.Join(filters, ", "), "everything"), strings.Join(ready, ", "))
 	}
-	return fit(c)
+	return nil
 }
 
 // stream finds a stream, or creates it if the search may.
@@ -312,14 +311,6 @@ func noSpace(err error) bool {
 	refusal, refused := errors.AsType[*jetstream.APIError](err)
 	return refused && (refusal.ErrorCode == errStorageExceeded || refusal.ErrorCode == errAccountExceeded ||
 		refusal.ErrorCode == errNoPeers && strings.Contains(refusal.Description, insufficientStorage))
-}
-
-// fit returns why a pull consumer cannot be used, or nil.
-func fit(c jetstream.ConsumerConfig) error {
-	if c.AckPolicy != jetstream.AckExplicitPolicy {
-		return fmt.Errorf("consumer %q has acknowledgement policy %s, expected explicit", c.Durable, c.AckPolicy)
-	}
-	return nil
 }
 
 // warnOf logs how a consumer differs from the settings.

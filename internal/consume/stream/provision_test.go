@@ -30,13 +30,12 @@ func existing(change func(*jetstream.ConsumerConfig)) *jetstream.ConsumerConfig 
 }
 
 var provisionCases = map[string]provisionCase{
-	"nothing is there":        {maxAge: testNames.MaxAge, ackWait: ackWait},
-	"as it is made":           {existing: existing(func(*jetstream.ConsumerConfig) {}), maxAge: time.Hour, ackWait: ackWait},
-	"shorter ack wait":        {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckWait = 7 * time.Second }), ackWait: 7 * time.Second, remarks: []string{"acknowledgement wait is 7s, not 30s"}},
-	"longer ack wait":         {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }), ackWait: time.Hour, remarks: []string{"acknowledgement wait is 1h0m0s, not 30s"}},
-	"bounded deliveries":      {existing: existing(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 }), ackWait: ackWait, remarks: []string{"at most 3 times"}},
-	"push":                    {existing: existing(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }), err: "not a pull consumer"},
-	"without acknowledgement": {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckPolicy, c.AckWait = jetstream.AckNonePolicy, 0 }), err: "acknowledgement policy"},
+	"nothing is there":   {maxAge: testNames.MaxAge, ackWait: ackWait},
+	"as it is made":      {existing: existing(func(*jetstream.ConsumerConfig) {}), maxAge: time.Hour, ackWait: ackWait},
+	"shorter ack wait":   {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckWait = 7 * time.Second }), ackWait: 7 * time.Second, remarks: []string{"acknowledgement wait is 7s, not 30s"}},
+	"longer ack wait":    {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }), ackWait: time.Hour, remarks: []string{"acknowledgement wait is 1h0m0s, not 30s"}},
+	"bounded deliveries": {existing: existing(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 }), ackWait: ackWait, remarks: []string{"at most 3 times"}},
+	"push":               {existing: existing(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }), err: "not a pull consumer"},
 	"with a back-off": {existing: existing(func(c *jetstream.ConsumerConfig) {
 		c.BackOff, c.MaxDeliver = []time.Duration{4 * time.Second, 2 * time.Second, time.Minute}, 5
 	}), ackWait: 2 * time.Second, remarks: []string{"back-off", "at most 5 times", "acknowledgement wait is 2s"}},
@@ -48,7 +47,9 @@ func TestProvision(t *testing.T) {
 	each(t, provisionCases, func(t *testing.T, f *fixture, test provisionCase) {
 		before := ""
 		if test.existing != nil {
-			stream := jetstream.StreamConfig{Name: testNames.Stream, Subjects: []string{"notify.>"}, MaxAge: test.maxAge, Description: "by hand"}
+			stream := jetstream.StreamConfig{
+				Name: testNames.Stream, Subjects: []string{"notify.>"}, Retention: jetstream.WorkQueuePolicy, MaxAge: test.maxAge, Description: "by hand",
+			}
 			testkit.Must(f.js.CreateStream(t.Context(), stream))(t)
 			testkit.NoError(t, f.createConsumer(*test.existing))
 			if test.err == "" {

@@ -24,13 +24,17 @@ var codes = map[sink.Class][]string{
 	sink.Unknown: {"internal_error", "fatal_error", "request_timeout"},
 	sink.Misconfigured: {
 		"invalid_auth", "not_authed", "token_revoked", "token_expired", "not_allowed_token_type", "account_inactive",
-		"missing_scope", "no_permission", "org_login_required", "team_access_not_granted", "restricted_action",
-		"channel_not_found", "not_in_channel", "is_archived",
+		"missing_scope", "org_login_required", "team_access_not_granted", "access_denied", "accesslimited", "ekm_access_denied",
+		"channel_not_found", "not_in_channel", "is_archived", "no_permission",
+		"restricted_action", "restricted_action_read_only_channel", "restricted_action_thread_only_channel",
 	},
 }
 
 // channelCodes are the codes of Misconfigured that say nothing about other channels.
-var channelCodes = []string{"channel_not_found", "not_in_channel", "is_archived"}
+var channelCodes = []string{
+	"channel_not_found", "not_in_channel", "is_archived", "no_permission",
+	"restricted_action", "restricted_action_read_only_channel", "restricted_action_thread_only_channel",
+}
 
 // classOf returns the class of an error code. Every other code, documented or not, is Rejected: such an event can be replayed
 // from the dead letters.

@@ -65,7 +65,19 @@ var classifiedCodes = map[sink.Class]string{
 	sink.Unknown:     "internal_error fatal_error request_timeout",
 	sink.Rejected:    "msg_too_long no_text invalid_blocks msg_blocks_too_long invalid_attachments an_unknown_code",
 	sink.Misconfigured: "invalid_auth token_revoked account_inactive missing_scope channel_not_found not_in_channel " +
-		"is_archived not_authed token_expired",
+		"is_archived not_authed token_expired no_permission restricted_action restricted_action_read_only_channel " +
+		"restricted_action_thread_only_channel access_denied accesslimited ekm_access_denied",
+}
+
+// TestRefusedByOneChannel has Slack refuse a post. Only some refusals say nothing about other channels, which the worker then serves.
+func TestRefusedByOneChannel(t *testing.T) {
+	t.Parallel()
+	ofChannel := strings.Fields("channel_not_found not_in_channel is_archived no_permission restricted_action " +
+		"restricted_action_read_only_channel restricted_action_thread_only_channel")
+	for code := range strings.FieldsSeq(classifiedCodes[sink.Misconfigured]) {
+		verdict := judgedPost(client.Reply{Status: 200, Body: []byte(`{"ok":false,"error":"` + code + `"}`)})
+		testkit.Equal(t, verdict.OfChannel, slices.Contains(ofChannel, code), "%s is of the channel", code)
+	}
 }
 
 // fixed answers slack-go's requests with a reply.

@@ -281,8 +281,10 @@ var ofConsume = []mutant{
 		name: "dry-run-that-is-none",
 		bug:  "A dry run of provisioning updates the streams.",
 		file: "internal/consume/stream/apply.go",
-		old:  `if err == nil && len(changes) > 0 && !p.DryRun {`,
-		new:  `if err == nil && len(changes) > 0 {`,
+		old: `if err == nil && len(changes) > 0 && !p.DryRun {
+		_, err = p.JetStream.UpdateStream(ctx, config)`,
+		new: `if err == nil && len(changes) > 0 {
+		_, err = p.JetStream.UpdateStream(ctx, config)`,
 		test: "./internal/consume/stream -run ^TestApplyUpdates$",
 	},
 	{
@@ -574,7 +576,7 @@ var ofConsume = []mutant{
 		name: "producers-may-command-the-server",
 		bug:  "A stream in which each publisher can forge the events of others is worked on.",
 		file: "internal/consume/stream/provision.go",
-		old: `if err := n.trusted(stream.CachedInfo().Config); err != nil {
+		old: `if err := n.fitStream(stream.CachedInfo().Config); err != nil {
 		return Layout{}, err
 	}`,
 		new:  "",
