@@ -46,6 +46,30 @@ func (f *fixture) held(channel string) int {
 	return len(f.inRoom(testNames.Room().ChannelFilter(room.Token(channel))))
 }
 
+// TestHangingChannel has the posts to a channel without a rate hang, and admits more of its events than a worker holds between decision and
+// settlement. The event of another channel is posted.
+func TestHangingChannel(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	release := newGate(t)
+	f.sink.send = func(ctx context.Context, e event.Event, _ int) error {
+		if e.Category == "hanging" {
+			_ = release.pass(ctx)
+		}
+		return nil
+	}
+	f.publishAsync(2*poolSize, func(i int) (subject, body string) {
+		return "notify.hanging", fmt.Sprintf(`{"id": "hanging-%03d", "title": "an event"}`, i)
+	})
+	f.event("other", "other-1")
+	f.start(nil)
+	f.eventually("the event of another channel is posted", func() bool { return len(f.calls.posted("other")) == 1 })
+	testkit.Equal(t, len(f.calls.posted("hanging")) < poolSize, true, "some events of the channel wait")
+	release.open()
+	f.awaitSettled(2*poolSize + 1)
+}
+
 // TestOrderWithinAChannel posts more events than the queues in memory take, so events pass through the room. Each channel gets its
 // events one by one in the order of storing. Two channels get events at once.
 func TestOrderWithinAChannel(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/await"
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -216,9 +217,9 @@ func (d *decider) undelivered(
 	return settlement{}, false
 }
 
-// start begins a delivery, which holds an element of the pool. If channels are paced, the delivery releases the element. If its channel is
-// paused or has earlier events, the event waits in the room. An event that needs more than a post releases the element, and enters its
-// channel's lane later.
+// start begins a delivery, which holds an element of the pool. If channels are paced, the delivery releases the element at once, and otherwise when
+// it takes long: a slow channel may not hold what other channels need. If its channel is paused or has earlier events, the event waits in the room.
+// An event that needs more than a post releases the element, and enters its channel's lane later.
 func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
 		v.mover.queues.learn(d.message.from.token(), d.destination)
@@ -240,6 +241,7 @@ func (v *deliverer) deliver(l life, d *delivery) {
 	l.waiting, d.stopWait = context.WithCancel(l.waiting)
 	v.leases.add(d)
 	defer v.end(d)
+	defer time.AfterFunc(lane.StallTime, d.element.release).Stop()
 	for v.keepUpdates(l, d) && v.settleDoubt(l, d) && !v.dropMuted(l, d) && v.awaitTurn(l, d) {
 		receipt, failure, attempted := v.attempt(l.working, d)
 		switch {

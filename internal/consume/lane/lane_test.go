@@ -128,7 +128,7 @@ func TestStalledChannel(t *testing.T) {
 		for range 2 * LeastPlaces {
 			first = l.Enter(fresh)
 		}
-		time.Sleep(stallTime + 1)
+		time.Sleep(StallTime + 1)
 		testkit.Equal(t, l.Enter(fresh) == nil, true, "a fresh event stays out of a lane that stalls")
 		first.Leave()
 		testkit.Equal(t, l.Enter(fresh) == nil, false, "a fresh event stays out after a delivery has left")

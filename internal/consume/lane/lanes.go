@@ -40,8 +40,8 @@ const (
 	postTime    = 250 * time.Millisecond // typical duration of a post; a channel with a shorter pace has several posts at once
 )
 
-// A channel stalls when no post to it ends for stallTime, and LeastPlaces deliveries wait.
-const stallTime = 2 * time.Second
+// A channel stalls when no post to it ends for StallTime, and LeastPlaces deliveries wait.
+const StallTime = 2 * time.Second
 
 // A post that is later than late behind its reserved time is spaced from the previous post again. Otherwise posts that all missed their
 // times would go out at once, in any order.
@@ -207,7 +207,7 @@ func (l *Lanes) full(own *lane) bool {
 	if l.paced {
 		return own.places >= l.capacity
 	}
-	return own.places >= LeastPlaces && time.Since(own.left) > stallTime
+	return own.places >= LeastPlaces && time.Since(own.left) > StallTime
 }
 
 // AwaitFree waits until a channel's lane has free places, and returns how many deliveries may enter. The caller requests as many events from

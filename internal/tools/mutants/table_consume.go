@@ -142,6 +142,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestPostponedLeavesTheHand$",
 	},
 	{
+		name: "hanging-channel-holds-the-pool",
+		bug:  "Deliveries to a channel without a rate, whose posts hang, keep what a worker needs for the events of other channels.",
+		file: "internal/consume/way.go",
+		old:  `defer time.AfterFunc(lane.StallTime, d.element.release).Stop()`,
+		new:  `_ = lane.StallTime`,
+		test: "./internal/consume -run ^TestHangingChannel$",
+	},
+	{
 		name: "opener-moved-on",
 		bug:  "A resolved event is dropped although its firing event has only moved on in the room.",
 		file: "internal/consume/paired.go",
