@@ -9,7 +9,7 @@ import (
 )
 
 // guard is a listener that bounds the number of connections. A further connection closes the connection that has waited longest for its
-// client, and connections that never had a valid token first. A connection with a complete request is never closed. Slow or silent clients
+// client, and connections that never had a valid token first. It is closed itself only if all other connections are at work. A connection with a complete request is never closed. Slow or silent clients
 // therefore take no connection from active ones.
 type guard struct {
 	net.Listener
@@ -34,15 +34,20 @@ type guarded struct {
 // listener needs no room: the server stops, and its clients may finish.
 func (g *guard) Accept() (net.Conn, error) {
 	accepted, err := g.Listener.Accept()
-	g.mu.Lock()
 	conn := &guarded{Conn: accepted, guard: g}
+	g.mu.Lock()
+	var evicted *guarded
+	if err == nil && g.open >= g.most || err != nil && !errors.Is(err, net.ErrClosed) {
+		evicted = g.longestWaiting()
+	}
+	// The new connection joins the strangers after the choice. If it joined them before, it would be the only stranger among connections with
+	// good tokens, and these would keep out every new client.
 	if err == nil {
 		g.open++
 		conn.put(&g.strangers)
-	}
-	var evicted *guarded
-	if err != nil && !errors.Is(err, net.ErrClosed) || g.open > g.most {
-		evicted = g.longestWaiting()
+		if evicted == nil && g.open > g.most {
+			evicted = conn // all other connections are at work
+		}
 	}
 	g.mu.Unlock()
 	if evicted != nil {

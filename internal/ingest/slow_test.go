@@ -81,6 +81,42 @@ func TestSlowClients(t *testing.T) {
 	testkit.Equal(t, d.left(), 102, "stored events")
 }
 
+// TestNewClientAmongGoodOnes fills the server with connections that have sent a good token. A new client is served, at the cost of the
+// connection that has waited longest.
+func TestNewClientAmongGoodOnes(t *testing.T) {
+	t.Parallel()
+	good, line := newToken(t, "good", ">")
+	file := write(t, filepath.Join(t.TempDir(), "tokens"), line)
+	d := open(t, func(o *ingest.Options) { o.TokensFile, o.MaxConnections = file, 3 })
+	ask := func(conn net.Conn) error {
+		const body = "kept open"
+		_, _ = fmt.Fprintf(conn, "POST /v1/events/a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", good, len(body), body)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		_, err = io.Copy(io.Discard, response.Body)
+		testkit.Equal(t, response.StatusCode, 202, "status of a connection that stays open")
+		return err
+	}
+	var kept []net.Conn
+	for range 3 {
+		conn := testkit.Must(net.Dial("tcp", d.address()))(t)
+		defer func() { _ = conn.Close() }()
+		testkit.NoError(t, ask(conn))
+		kept = append(kept, conn)
+	}
+	d.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	testkit.Equal(t, d.post("/v1/events/a", "new", bearer(good)...).status, 202, "status of the event of a new client")
+	if err := ask(kept[0]); err == nil {
+		t.Error("the connection that has waited longest is still served, want it closed")
+	}
+	testkit.NoError(t, ask(kept[1]))
+	testkit.NoError(t, ask(kept[2]))
+	testkit.Equal(t, d.counts.Get("evicted"), 1, "closed connections")
+}
+
 // TestUnparsed sends what never reaches a handler. The answers are problem details, and are counted.
 func TestUnparsed(t *testing.T) {
 	t.Parallel()

@@ -54,6 +54,14 @@ var ofIngest = []mutant{
 		test: "./internal/ingest -run ^TestSlowClients$",
 	},
 	{
+		name: "ingest-new-client-locked-out",
+		bug:  "A new connection is closed itself while all others have sent a good token.",
+		file: "internal/ingest/guard.go",
+		old:  `if evicted == nil && g.open > g.most {`,
+		new:  `if g.open > g.most && g.strangers.Front() == conn.element {`,
+		test: "./internal/ingest -run ^TestNewClientAmongGoodOnes$",
+	},
+	{
 		name: "ingest-half-of-a-batch",
 		bug:  "The events of a batch before a bad one are stored.",
 		file: "internal/ingest/handler.go",
@@ -83,8 +91,8 @@ var ofIngest = []mutant{
 		name: "ingest-stop-evicts",
 		bug:  "The end of the listener is taken for a lack of room, and ends an upload.",
 		file: "internal/ingest/guard.go",
-		old:  `err != nil && !errors.Is(err, net.ErrClosed) || g.open`,
-		new:  `err != nil || errors.Is(err, net.ErrClosed) || g.open`,
+		old:  `err != nil && !errors.Is(err, net.ErrClosed)`,
+		new:  `err != nil`,
 		test: "./internal/ingest -run ^TestStoppingServer$",
 	},
 }
