@@ -36,7 +36,9 @@ func newHealthCommand() *cobra.Command {
 			}
 			address := settings.HTTP.Addr
 			switch {
-			case address == "": // the server is off
+			case address == "" && waits:
+				return usageOf(cmd, errors.New("--wait needs NOTIFIER_HTTP_ADDR, which is off; expected an address such as :8080"))
+			case address == "": // a container without the server counts as healthy
 				return nil
 			case waits:
 				err = awaitReady(cmd.Context(), address, wait)

@@ -52,6 +52,7 @@ func TestHealthWaits(t *testing.T) {
 	requireFailure(t, Failure, "health --wait 200ms", "not ready within 200ms: 503 Service Unavailable: nats is not connected; the worker is starting")
 	t.Setenv("NOTIFIER_HTTP_ADDR", "off")
 	testkit.Equal(t, mustRun(t, "", "health"), "", "output without a server")
+	requireFailure(t, Usage, "health --wait 30s", "--wait needs NOTIFIER_HTTP_ADDR", "See 'notifier health --help'")
 	address = unused(t)
 	t.Setenv("NOTIFIER_HTTP_ADDR", address)
 	requireFailure(t, Failure, "health", "asking "+address)

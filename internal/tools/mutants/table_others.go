@@ -394,6 +394,14 @@ var ofOthers = []mutant{
 		test: "./internal/cli -run ^TestBadSettings$",
 	},
 	{
+		name: "health-waits-for-nobody",
+		bug:  "health --wait reports a ready worker while NOTIFIER_HTTP_ADDR is off.",
+		file: "internal/cli/health.go",
+		old:  `case address == "" && waits:`,
+		new:  `case address == "off" && waits:`,
+		test: "./internal/cli -run ^TestHealthWaits$",
+	},
+	{
 		name: "digests-a-line-each-at-the-stop",
 		bug:  "Each digest that a stop cuts off has a line in the log.",
 		file: "internal/summary/unfinished.go",
