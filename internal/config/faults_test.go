@@ -129,7 +129,7 @@ var badValues = []struct {
 	{"REDIS_TLS_CA_FILE", "holds no certificate", []string{"<text>"}},
 	{"SLACK_TEMPLATE_FILE", "larger than 262144", []string{"<huge>"}},
 	{"NATS_TOKEN_FILE", "larger than 65536", []string{"<large>"}},
-	{"REDIS_PASSWORD_FILE", "is empty", []string{"<line feed>"}},
+	{"REDIS_PASSWORD_FILE", "is empty", []string{"<line feed>", "<line end>"}},
 	{"REDIS_URL_FILE", "expected redis://", []string{"<text>"}},
 }
 

@@ -48,13 +48,13 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readSecret reads a secret from a file. A final line feed is not part of the secret.
+// readSecret reads a secret from a file. A line end at the end is not part of the secret, be it of Unix or of Windows.
 func readSecret(path string) (string, error) {
 	content, err := readFile(path, maxSecretBytes)
 	if err != nil {
 		return "", err
 	}
-	text := strings.TrimSuffix(string(content), "\n")
+	text := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
 	switch {
 	case text == "":
 		return "", errEmptyFile

@@ -54,7 +54,7 @@ func TestAccepted(t *testing.T) {
 
 func TestSecretFiles(t *testing.T) {
 	for name, value := range secretValues {
-		for _, end := range []string{"", "\n"} {
+		for _, end := range []string{"", "\n", "\r\n"} {
 			t.Run(name+end, func(t *testing.T) {
 				c, _ := load(t, base(withNeeds(name, env{name: "", name + "_FILE": write(t, value+end)})), config.Options{})
 				testkit.Equal(t, values(reflect.ValueOf(c), "")[name], value, "value")
@@ -65,9 +65,11 @@ func TestSecretFiles(t *testing.T) {
 		}
 	}
 
-	t.Run("only one line feed is dropped", func(t *testing.T) {
-		c, _ := load(t, base(env{"REDIS_PASSWORD_FILE": write(t, "a\n\n")}), config.Options{})
-		testkit.Equal(t, c.Redis.Password.Reveal(), "a\n", "value")
+	t.Run("only one line end is dropped", func(t *testing.T) {
+		for content, want := range map[string]string{"a\n\n": "a\n", "a\r\n\r\n": "a\r\n", "a\r\r\n": "a\r", "a\n\r\n": "a\n"} {
+			c, _ := load(t, base(env{"REDIS_PASSWORD_FILE": write(t, content)}), config.Options{})
+			testkit.Equal(t, c.Redis.Password.Reveal(), want, "value of the file %q", content)
+		}
 	})
 }
 

@@ -60,7 +60,7 @@ func newFiles(t *testing.T) files {
 	t.Helper()
 	all := files{"<absent>": filepath.Join(t.TempDir(), "absent"), "<folder>": t.TempDir()}
 	for name, content := range map[string]string{
-		"<empty>": "", "<line feed>": "\n", "<blanks>": " \t \n", "<text>": "text",
+		"<empty>": "", "<line feed>": "\n", "<line end>": "\r\n", "<blanks>": " \t \n", "<text>": "text",
 		"<large>": strings.Repeat("x", 64<<10+1), "<huge>": strings.Repeat("x", 256<<10+1),
 	} {
 		all[name] = write(t, content)

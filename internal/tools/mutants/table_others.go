@@ -386,6 +386,14 @@ var ofOthers = []mutant{
 		test: "./internal/overrides -run ^TestBucketIsRestored$",
 	},
 	{
+		name: "secret-with-a-carriage-return",
+		bug:  "A secret keeps the carriage return of a file with line ends of Windows.",
+		file: "internal/config/files.go",
+		old:  `strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")`,
+		new:  `strings.TrimSuffix(string(content), "\n")`,
+		test: "./internal/config -run ^TestSecretFiles$",
+	},
+	{
 		name: "wrong-settings-as-a-failure",
 		bug:  "Wrong settings end the program with the status of a failure.",
 		file: "internal/cli/cli.go",
