@@ -44,7 +44,7 @@ func listLimits(limits []status.Limit, changes []status.Change, filter string) l
 		at(limit.Path).Limits = append(at(limit.Path).Limits, limit)
 	}
 	for _, change := range changes {
-		at(change.Path).Changes = append(at(change.Path).Changes, change)
+		at(change.LimitPath()).Changes = append(at(change.LimitPath()).Changes, change)
 	}
 	wanted := make(map[string]bool)
 	for name := range paths {

@@ -3,9 +3,12 @@ package page
 import (
 	"context"
 	"errors"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -257,6 +260,31 @@ func TestNothingIsSuppressed(t *testing.T) {
 		body := serve(t, source, "127.0.0.1:0", "").do(http.MethodGet, "/").body
 		testkit.Equal(t, strings.Contains(body, "Nothing is suppressed."), len(mutes) == 0, "with %s: nothing is suppressed", name)
 	}
+}
+
+// TestLinksOfPaths follows every link of a path. Patterns are texts, since only categories can be looked up.
+func TestLinksOfPaths(t *testing.T) {
+	t.Parallel()
+	source := newScripted()
+	source.change(func(s *status.Status) {
+		s.Mutes = []status.Mute{{Path: ">", Every: "daily 01:00-02:00 UTC"}, {Path: "db.*", Until: time.Now().Add(time.Hour)}, {Path: "vacuum", Until: time.Now().Add(time.Hour)}}
+		for _, path := range []string{"global", "infra.*", "*@key", "billing"} {
+			s.Changes = append(s.Changes, status.Change{Path: path, Limit: "1/1h"})
+		}
+	})
+	s := serve(t, source, "127.0.0.1:0", "")
+	body := s.do(http.MethodGet, "/").body
+	var linked []string
+	for _, link := range regexp.MustCompile(`href="(why\?category=([^"]*))"`).FindAllStringSubmatch(body, -1) {
+		linked = append(linked, link[2])
+		testkit.Equal(t, s.do(http.MethodGet, "/"+html.UnescapeString(link[1])).code, http.StatusOK, "status of the link %s", link[1])
+	}
+	slices.Sort(linked)
+	testkit.EqualSlices(t, slices.Compact(linked), []string{"billing", "debug", "payments", "payments.refunds", "search", "vacuum"}, "linked categories")
+	for _, pattern := range []string{"&gt;", "db.*", "infra.*", "*@key"} {
+		testkit.Contains(t, "a pattern", body, `<span class="path">`+pattern+"</span>")
+	}
+	testkit.Lacks(t, "the global limit", body, `data-path="global"`)
 }
 
 func TestQuestions(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/screen"
@@ -22,6 +23,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"bytes":       screen.Bytes,
 	"clock":       clock,
 	"count":       count,
+	"isCategory":  isCategory,
 	"iso":         func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"listed":      listed,
 	"newestFirst": newestFirst,
@@ -31,6 +33,9 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"room":        room,
 	"said":        said,
 }).ParseFS(assets, "assets/*.html"))
+
+// isCategory reports whether a path can be looked up. Mutes and limits may have patterns, which the page "why" refuses.
+func isCategory(path string) bool { return event.ValidatePath(path) == nil }
 
 // maxTitle is how many characters of a title are shown.
 const maxTitle = 160

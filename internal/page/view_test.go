@@ -13,14 +13,18 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// outline prints the paths of a list in one line, each with the number of its limits. A bar stands before those that are folded away.
+// outline prints the paths of a list in one line, each with the numbers of its limits and changes. A bar stands before the folded paths.
 func outline(l limitList) string {
 	var all []string
 	for i, p := range slices.Concat(l.First, l.Rest) {
 		if i == len(l.First) {
 			all = append(all, "|")
 		}
-		all = append(all, fmt.Sprintf("%s:%d", p.Path, len(p.Limits)))
+		text := fmt.Sprintf("%s:%d", p.Path, len(p.Limits))
+		if len(p.Changes) > 0 {
+			text += fmt.Sprintf("+%d", len(p.Changes))
+		}
+		all = append(all, text)
 	}
 	return strings.Join(all, " ")
 }
@@ -44,7 +48,9 @@ func TestLimits(t *testing.T) {
 		{"no slots", []status.Limit{used("a", 9, 10), used("b", 0, 0)}, nil, "", "b:1 a:1"},
 		{"filtered, with what is above", []status.Limit{used("", 1, 9), used("a", 1, 9), used("a.x", 1, 9), used("b", 1, 9)}, nil, " A.X", ":1 a:1 a.x:1"},
 		{"filtered away", []status.Limit{used("", 1, 9), used("a", 1, 9)}, nil, "x", ""},
-		{"muted and not used", []status.Limit{used("a", 1, 9)}, []status.Change{{Path: "debug.noise"}}, "", "a:1 debug.noise:0"},
+		{"muted and not used", []status.Limit{used("a", 1, 9)}, []status.Change{{Path: "debug.noise"}}, "", "a:1 debug.noise:0+1"},
+		{"the global one changed", []status.Limit{used("", 1, 9), used("a", 1, 9)}, []status.Change{{Path: "global"}}, "", ":1+1 a:1"},
+		{"the global one changed and not used", []status.Limit{used("a", 1, 9)}, []status.Change{{Path: "global"}, {Path: "global", Shadow: true}}, "", ":0+2 a:1"},
 	}
 	for _, test := range tests {
 		testkit.Equal(t, outline(listLimits(test.limits, test.changes, test.filter)), test.want, "%s", test.name)

@@ -208,6 +208,14 @@ type Change struct {
 	Until  time.Time `json:"until,omitzero"` // when it expires
 }
 
+// LimitPath returns the path of the limits that the change replaces, as [Limit] has it: "" for the global limit.
+func (c Change) LimitPath() string {
+	if c.Path == limits.LevelGlobal {
+		return ""
+	}
+	return c.Path
+}
+
 // Mute is a mute in force or, without an end, the schedule of a recurring mute.
 type Mute struct {
 	Path   string    `json:"path"`

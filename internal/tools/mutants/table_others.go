@@ -483,6 +483,22 @@ var ofOthers = []mutant{
 		test: "./internal/page -run ^TestState$",
 	},
 	{
+		name: "page-change-of-the-global-limit",
+		bug:  "The live page shows a live change of the global limit as the change of a path of its own.",
+		file: "internal/status/status.go",
+		old:  `if c.Path == limits.LevelGlobal {`,
+		new:  `if c.Path == limits.LevelCategory {`,
+		test: "./internal/page -run ^TestLimits$",
+	},
+	{
+		name: "page-links-patterns",
+		bug:  "The live page links the pattern of a mute to a page that refuses it.",
+		file: "internal/page/templates.go",
+		old:  `return event.ValidatePath(path) == nil`,
+		new:  `return path != ""`,
+		test: "./internal/page -run ^TestLinksOfPaths$",
+	},
+	{
 		name: "page-renews-in-utc",
 		bug:  "A part of the live page that changes has its times in UTC.",
 		file: "internal/page/assets/page.js",
