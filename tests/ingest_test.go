@@ -156,6 +156,20 @@ func TestIngestRefusesToStart(t *testing.T) {
 	run(t, settings{}, "ingest", "token", "name", "Upper").want(2, "upper-case")
 }
 
+// TestConnectionClosedForGood has NATS close the connections of ingest and of the page. No reconnect follows, so both end with an error, and
+// ingest does not drain: it could only refuse events.
+func TestConnectionClosedForGood(t *testing.T) {
+	t.Parallel()
+	url, violate := servertest.ClosingNATS(t)
+	d := &deployment{t: t, nats: &servertest.NATS{URL: url}}
+	front, _ := d.startIngest("DRAIN", "1h")
+	page := start(t, "page", settings{"NATS_URL": url, "PAGE_ADDR": "127.0.0.1:0"}, "page")
+	page.awaitOutput("the page: http://")
+	violate()
+	front.want(1, "the connection to nats is closed", "Maximum Payload Violation")
+	page.want(1, "the connection to nats is closed", "Maximum Payload Violation")
+}
+
 // TestIngestDrains stops ingest. It is not ready any more, and answers clients until NOTIFIER_DRAIN is over.
 func TestIngestDrains(t *testing.T) {
 	t.Parallel()

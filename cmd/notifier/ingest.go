@@ -27,7 +27,7 @@ const (
 )
 
 // runIngest serves until the context ends. Then it reports that it is not ready, keeps serving until load balancers have noticed, and
-// answers the requests under way.
+// answers the requests under way. It returns an error if NATS closes the connection for good, since only a new process connects again.
 func runIngest(ctx context.Context) (err error) {
 	settings, warnings, err := cli.Settings(config.Options{Sink: config.SinkConsole})
 	if err != nil {
@@ -71,13 +71,26 @@ func runIngest(ctx context.Context) (err error) {
 	accept(life, server)
 	life.add("draining", func(stopping context.Context) error {
 		server.Drain()
+		if connection.Conn.IsClosed() {
+			return nil // every event would be refused
+		}
 		logger.Info("draining: accepting events until NOTIFIER_DRAIN is over", "drain", settings.Drain.String())
 		await.For(stopping, settings.Drain)
 		return nil
 	})
 	logger.Info("accepting events over HTTP", "address", server.URL())
-	<-ctx.Done()
-	return nil
+	return untilClosed(ctx, connection)
+}
+
+// untilClosed waits until the context ends. It returns an error if the connection is closed for good before, for example because a message
+// was above a max_payload that was lowered meanwhile. No reconnect follows then.
+func untilClosed(ctx context.Context, connection *stream.Connection) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-connection.Closed():
+		return connection.ClosedError()
+	}
 }
 
 // usable returns an error if NATS cannot take events.

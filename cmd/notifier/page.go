@@ -17,7 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 )
 
-// runPage serves the page alone, until the context ends.
+// runPage serves the page alone, until the context ends. It returns an error if NATS closes the connection for good.
 func runPage(ctx context.Context, out io.Writer) (err error) {
 	settings, _, err := cli.Settings(config.Options{
 		Sink: config.SinkConsole, Defaults: map[string]string{
@@ -46,8 +46,7 @@ func runPage(ctx context.Context, out io.Writer) (err error) {
 	if _, err := fmt.Fprintf(out, "the page: http://%s/\n", address); err != nil {
 		return fmt.Errorf("printing the address: %w", err)
 	}
-	<-ctx.Done()
-	return nil
+	return untilClosed(ctx, connection)
 }
 
 // servePage serves the page until the lifecycle stops, and returns its address; "" if the settings have no address.

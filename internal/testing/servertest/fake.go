@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -16,7 +18,7 @@ import (
 func OldRedis(t testing.TB, version string) (addr string) {
 	t.Helper()
 	info := "# Server\r\nredis_version:" + version + "\r\n"
-	return serveLines(t, "", func(line string) string {
+	addr, _ = serveLines(t, "", func(line string) string {
 		switch strings.ToLower(line) { // a command is a line for its number of words, then two for each word
 		case "ping":
 			return "+PONG\r\n"
@@ -27,22 +29,39 @@ func OldRedis(t testing.TB, version string) (addr string) {
 		}
 		return ""
 	})
+	return addr
 }
 
 // OldNATS starts what passes for a NATS server of a version, without JetStream. It listens on the URL that it returns.
 func OldNATS(t testing.TB, version string) (url string) {
 	t.Helper()
+	url, _ = fakeNATS(t, version)
+	return url
+}
+
+// ClosingNATS starts what passes for a NATS server without JetStream. A call of violate tells all clients that they have sent too large a
+// message, as a server does whose max_payload was lowered by a reload. The clients then close their connections for good.
+func ClosingNATS(t testing.TB) (url string, violate func()) {
+	t.Helper()
+	url, send := fakeNATS(t, server.VERSION)
+	return url, func() { send("-ERR 'Maximum Payload Violation'\r\n") }
+}
+
+// fakeNATS starts what passes for a NATS server. It answers pings alone. A call of send writes a text to all clients.
+func fakeNATS(t testing.TB, version string) (url string, send func(text string)) {
+	t.Helper()
 	greeting := `INFO {"server_id":"old","version":"` + version + `","proto":1,"max_payload":1048576,"headers":true}` + "\r\n"
-	return "nats://" + serveLines(t, greeting, func(line string) string {
+	addr, send := serveLines(t, greeting, func(line string) string {
 		if line == "PING" {
 			return "PONG\r\n"
 		}
 		return ""
 	})
+	return "nats://" + addr, send
 }
 
-// serveLines greets every connection, and answers each line that it reads.
-func serveLines(t testing.TB, greeting string, answer func(line string) string) (addr string) {
+// serveLines greets every connection, and answers each line that it reads. A call of send writes a text to all connections.
+func serveLines(t testing.TB, greeting string, answer func(line string) string) (addr string, send func(text string)) {
 	t.Helper()
 	listener := testkit.Must((&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0"))(t)
 	var serving sync.WaitGroup
@@ -74,5 +93,11 @@ func serveLines(t testing.TB, greeting string, answer func(line string) string) 
 			})
 		}
 	})
-	return listener.Addr().String()
+	return listener.Addr().String(), func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, connection := range open {
+			_, _ = connection.Write([]byte(text)) // a client may have left
+		}
+	}
 }

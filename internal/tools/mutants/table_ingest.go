@@ -62,6 +62,14 @@ var ofIngest = []mutant{
 		test: "./internal/ingest -run ^TestNewClientAmongGoodOnes$",
 	},
 	{
+		name: "ingest-outlives-its-connection",
+		bug:  "Ingest and the page run on after NATS has closed their connection for good.",
+		file: "cmd/notifier/ingest.go",
+		old:  `case <-connection.Closed():`,
+		new:  `case <-chan struct{}(nil):`,
+		test: "./tests -run ^TestConnectionClosedForGood$",
+	},
+	{
 		name: "ingest-half-of-a-batch",
 		bug:  "The events of a batch before a bad one are stored.",
 		file: "internal/ingest/handler.go",
