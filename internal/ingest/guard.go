@@ -9,8 +9,8 @@ import (
 )
 
 // guard is a listener that bounds the number of connections. A further connection closes the connection that has waited longest for its
-// client, and connections that never had a valid token first. It is closed itself only if all other connections are at work. A connection with a complete request is never closed. Slow or silent clients
-// therefore take no connection from active ones.
+// client, and connections that never had a valid token first. It is closed itself only if all other connections are at work. A connection
+// with a complete request is never closed. Slow or silent clients therefore take no connection from active ones.
 type guard struct {
 	net.Listener
 	most    int

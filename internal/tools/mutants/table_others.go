@@ -403,7 +403,7 @@ var ofOthers = []mutant{
 	},
 	{
 		name: "health-waits-for-nobody",
-		bug:  "health --wait reports a ready worker while NOTIFIER_HTTP_ADDR is off.",
+		bug:  "The command health --wait reports a ready worker while NOTIFIER_HTTP_ADDR is off.",
 		file: "internal/cli/health.go",
 		old:  `case address == "" && waits:`,
 		new:  `case address == "off" && waits:`,
