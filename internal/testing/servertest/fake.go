@@ -39,8 +39,8 @@ func OldNATS(t testing.TB, version string) (url string) {
 	return url
 }
 
-// ClosingNATS starts what passes for a NATS server without JetStream. A call of violate tells all clients that they have sent too large a
-// message, as a server does whose max_payload was lowered by a reload. The clients then close their connections for good.
+// ClosingNATS starts what passes for a NATS server without JetStream. A call of violate sends every client the error about a message above
+// max_payload. A real server sends it after a reload with a lower max_payload. The clients then close their connections for good.
 func ClosingNATS(t testing.TB) (url string, violate func()) {
 	t.Helper()
 	url, send := fakeNATS(t, server.VERSION)

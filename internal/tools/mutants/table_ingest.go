@@ -100,7 +100,7 @@ var ofIngest = []mutant{
 		bug:  "The end of the listener is taken for a lack of room, and ends an upload.",
 		file: "internal/ingest/guard.go",
 		old:  `err != nil && !errors.Is(err, net.ErrClosed)`,
-		new:  `err != nil`,
+		new:  `err != nil || errors.Is(err, net.ErrClosed)`,
 		test: "./internal/ingest -run ^TestStoppingServer$",
 	},
 }
