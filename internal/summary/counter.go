@@ -38,6 +38,8 @@ type Counter struct {
 type channelCounts struct {
 	Counts                         // without Groups
 	groups map[string]*groupCounts // by first level
+	keys   map[string]int          // positions in Keys, by name
+	firing int                     // number of Keys that fire
 }
 
 // place is a category within the counts of a mute, or outside of all mutes.
@@ -112,7 +114,7 @@ func (c *Counter) channel(at place, now time.Time) *channelCounts {
 	of, known := c.channels[name]
 	if !known {
 		name = strings.Clone(name)
-		of = &channelCounts{Counts: Counts{Channel: name, First: now}, groups: make(map[string]*groupCounts)}
+		of = &channelCounts{Counts: Counts{Channel: name, First: now}, groups: make(map[string]*groupCounts), keys: make(map[string]int)}
 		c.channels[name] = of
 	}
 	of.Last = now
@@ -157,19 +159,32 @@ func (c *Counter) path(d *Drop, now time.Time) *pathCounts {
 	return path
 }
 
-// addKeys notes the states of keys. Beyond maxKeys, it notes only that there are more.
+// addKeys notes the states of keys. Beyond maxKeys that fire, it notes only that there are more. It notes far more keys that do not fire: other
+// rounds may have reported them as firing.
 func (c *channelCounts) addKeys(keys []Key) {
 	for _, key := range keys {
-		known := slices.IndexFunc(c.Keys, func(k Key) bool { return k.Name == key.Name })
+		at, known := c.keys[key.Name]
 		switch {
-		case known < 0 && len(c.Keys) < maxKeys:
+		case known && key.At.Before(c.Keys[at].At):
+		case known:
+			c.firing += counted(key) - counted(c.Keys[at])
+			c.Keys[at] = key
+		case key.Firing && c.firing >= maxKeys:
+			c.MoreKeys = true
+		case key.Firing || len(c.Keys)-c.firing < maxEndedKeys:
+			c.firing += counted(key)
+			c.keys[key.Name] = len(c.Keys)
 			c.Keys = append(c.Keys, key)
-		case known < 0:
-			c.MoreKeys = c.MoreKeys || key.Firing
-		case !key.At.Before(c.Keys[known].At):
-			c.Keys[known] = key
 		}
 	}
+}
+
+// counted returns 1 for a key that fires.
+func counted(key Key) int {
+	if key.Firing {
+		return 1
+	}
+	return 0
 }
 
 func (p *pathCounts) add(d *Drop) {

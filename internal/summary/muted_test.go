@@ -40,6 +40,19 @@ func TestCountsOfAMute(t *testing.T) {
 	counts, _ = c.take()
 	testkit.Equal(t, len(counts[0].Keys), maxKeys, "states of keys")
 	testkit.Equal(t, counts[0].MoreKeys, true, "there are more keys")
+
+	// All of these keys recover at once. Earlier reports may have some of them as firing.
+	for i := range many {
+		many[i].At, many[i].Firing = at, false
+	}
+	for i := range 2 * maxEndedKeys {
+		many = append(many, Key{Name: fmt.Sprint("later", i)})
+	}
+	c.Add([]Drop{{Category: "a", Mute: aMute.Text(), Keys: many}})
+	counts, _ = c.take()
+	testkit.Equal(t, len(counts[0].Keys), maxEndedKeys, "states of keys that do not fire")
+	testkit.EqualSlices(t, counts[0].Keys[:maxKeys+5], many[:maxKeys+5], "states of the keys that fired")
+	testkit.Equal(t, counts[0].MoreKeys, false, "there are more keys that fire")
 }
 
 // TestDigestOfAMute has two instances report keys, not in the order in which their events were stored. The digest has what still fires.

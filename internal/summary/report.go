@@ -8,7 +8,8 @@ const (
 	maxPaths       = 20   // of one first-level category
 	maxLevels      = 8    // of one path, as in lib/digests.lua
 	maxDigestPaths = 10   // in a digest
-	maxKeys        = 100  // of a mute whose last states are known; as in lib/digests.lua
+	maxKeys        = 100  // of a mute that fire, as in lib/digests.lua
+	maxEndedKeys   = 1000 // of a mute that do not fire, in one report
 )
 
 // Report has the counts of one instance for one channel since its last report, by the instance's clock.
