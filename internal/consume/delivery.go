@@ -37,6 +37,7 @@ type delivery struct {
 type admission struct {
 	grant   store.Grant // nil: the event is not admitted
 	inDoubt bool        // an attempt, perhaps of another worker, may have delivered the event
+	own     bool        // in doubt: it is an attempt of this worker
 	anew    bool        // Redis knew of no earlier admission
 }
 
@@ -98,6 +99,17 @@ func (a admission) endUndelivered(ctx context.Context) (owed <-chan struct{}) {
 		return owed
 	}
 	return a.grant.Refund(ctx)
+}
+
+// endAfterOther ends the grant of an event that another worker has ended, and that was admitted here anew. Redis knew of no attempt of others, so the
+// slot is returned unless an attempt of this worker may have delivered the event. Nor may the event count as delivered: it may go on in the room,
+// undecided.
+func (a admission) endAfterOther(ctx context.Context) {
+	if a.own {
+		a.grant.Finish(ctx, "")
+		return
+	}
+	a.grant.Refund(ctx)
 }
 
 // Back-off between attempts: 0.5 s doubling to 30 s, and at least 5 s while the setup is at fault.

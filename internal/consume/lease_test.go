@@ -351,20 +351,45 @@ func testLostBeforeALateAck(t *testing.T, f *fixture, redelivered bool) {
 	testkit.Equal(t, len(f.calls.posted("")), 0, "posts")
 }
 
-// TestLostAfterAnAttempt has a worker lose an event after a failed attempt at its post, and removes the message. The slots return unless the attempt may
-// have delivered the event.
+// attemptsBefore are what may have delivered an event before another worker ends it.
+var attemptsBefore = map[string]admission{
+	"no attempt":                         {},
+	"an attempt of nobody that is known": {inDoubt: true},
+	"an attempt of this worker":          {inDoubt: true, own: true},
+}
+
+// TestLostAfterAnAttempt has a worker lose an event, and removes the message. The slots return unless an attempt of the worker may have delivered the
+// event: Redis knew of no other.
 func TestLostAfterAnAttempt(t *testing.T) {
 	t.Parallel()
-	each(t, map[string]bool{"it certainly failed": false, "it may have delivered the event": true}, func(t *testing.T, f *fixture, inDoubt bool) {
+	each(t, attemptsBefore, func(t *testing.T, f *fixture, attempted admission) {
 		const ackWait = time.Second
 		w := f.prepared(func(o *setup) { o.client.AckWait = ackWait })
 		sequence := f.event("payments", "order-1")
 		message := f.taken(w, ackWait)
 		testkit.NoError(t, w.settler.streams.Layout().Stream.DeleteMsg(t.Context(), sequence))
-		w.settler.leaveLost(message, admission{grant: &fakeGrant{id: "order-1", calls: f.calls}, inDoubt: inDoubt, anew: true})
+		attempted.grant, attempted.anew = &fakeGrant{id: "order-1", calls: f.calls}, true
+		w.settler.leaveLost(message, attempted)
 		w.settler.owing.waiting.Wait()
-		if inDoubt {
+		if attempted.own {
 			f.requireHistory("order-1")
+		} else {
+			f.requireHistory("order-1", "refund")
+		}
+	})
+}
+
+// TestEndedByOther has a worker find that another worker has ended the event. It records no delivery unless its own attempt may be one: an undecided
+// event may go on in the room.
+func TestEndedByOther(t *testing.T) {
+	t.Parallel()
+	each(t, attemptsBefore, func(t *testing.T, f *fixture, attempted admission) {
+		w := f.prepared(nil)
+		f.event("payments", "order-1")
+		attempted.grant, attempted.anew = &fakeGrant{id: "order-1", calls: f.calls}, true
+		w.settler.leaveEnded(f.taken(w, usualAckWait), attempted)
+		if attempted.own {
+			f.requireHistory("order-1", "finish")
 		} else {
 			f.requireHistory("order-1", "refund")
 		}

@@ -383,7 +383,7 @@ func mayHaveEnded(m *message, a admission) bool { return a.anew && m.meta.NumDel
 func (s *settler) leaveEnded(m *message, a admission) {
 	m.span.Left(tracing.Lost)
 	m.leaveHand()
-	a.endUndelivered(context.Background())
+	a.endAfterOther(context.Background())
 }
 
 // giveBack ends the lease of an admitted event and returns its message to its stream after the delay. If another worker has ended the event,
@@ -424,10 +424,10 @@ func (s *settler) leaveLost(m *message, a admission) {
 	}
 }
 
-// watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event or an attempt may
-// have delivered it. It keeps only the message's identity in memory, because a lost message counts in hand no more.
+// watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event or an attempt of
+// this worker may have delivered it. It keeps only the message's identity in memory, because a lost message counts in hand no more.
 func (s *settler) watchLost(at stored, a admission) {
-	if a.inDoubt {
+	if a.own {
 		return
 	}
 	for range patientFor {

@@ -40,7 +40,7 @@ const (
 	postTime    = 250 * time.Millisecond // typical duration of a post; a channel with a shorter pace has several posts at once
 )
 
-// A channel stalls when no post to it ends for StallTime, and LeastPlaces deliveries wait.
+// StallTime is how long no post to a channel ends, while LeastPlaces deliveries wait, until the channel counts as stalled.
 const StallTime = 2 * time.Second
 
 // A post that is later than late behind its reserved time is spaced from the previous post again. Otherwise posts that all missed their

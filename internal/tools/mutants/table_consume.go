@@ -174,6 +174,16 @@ var ofConsume = []mutant{
 		test: "./internal/consume -run ^TestRoomShrinks$",
 	},
 	{
+		name: "ended-by-another-and-delivered",
+		bug:  "A redelivered event that another worker has dropped or moved counts as delivered, and its slots stay taken.",
+		file: "internal/consume/delivery.go",
+		old: `if a.own {
+		a.grant.Finish(ctx, "")`,
+		new: `if a.inDoubt {
+		a.grant.Finish(ctx, "")`,
+		test: "./internal/consume -run ^TestEndedByOther$",
+	},
+	{
 		name: "lost-with-its-slots",
 		bug:  "An event that a worker has lost, and that a late ack then removes, keeps its slots.",
 		file: "internal/consume/settle.go",
