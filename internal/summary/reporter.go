@@ -360,7 +360,8 @@ func (r *Reporter) claim(ctx context.Context, name string, c *channel, known Lim
 }
 
 // find looks for a digest in doubt. If its channel has it, it has ended; if not, its counts are claimed again. If nobody can know, its
-// counts carry over. After a failure, the next look-up follows.
+// counts carry over; but no later digest has the counts of a mute, which are therefore posted once more. After a failure, the next look-up
+// follows.
 func (r *Reporter) find(ctx context.Context, d Digest, since, deadline time.Time) {
 	looking, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -370,6 +371,9 @@ func (r *Reporter) find(ctx context.Context, d Digest, since, deadline time.Time
 	}
 	switch {
 	case err != nil:
+	case !known && d.Mute != nil && d.Failures == 0:
+		r.o.Logger.Warn("digest of a mute may not have been posted; it is posted once more", "channel", d.Channel, "dropped", d.Dropped)
+		r.end(ctx, d, DigestEnd{State: DigestFailed, Failure: true}, deadline)
 	case !known:
 		r.o.Logger.Warn("digest may not have been posted; its counts carry over", "channel", d.Channel, "dropped", d.Dropped)
 		r.end(ctx, d, DigestEnd{State: DigestCarried}, deadline)

@@ -319,17 +319,26 @@ func TestClaimWithoutAnswer(t *testing.T) {
 
 // A digest in doubt is looked for. What was found is recorded; after a failure nothing is.
 func TestDoubt(t *testing.T) {
+	const carried, again = "its counts carry over", "it is posted once more"
+	ofMute := func(failures int) *Digest {
+		d := due("#a", failures)
+		d.Mute = &Muted{Mute: aMute}
+		return d
+	}
 	for name, test := range map[string]struct {
+		digest        *Digest
 		posted, known bool
 		err           error
 		want          []DigestEnd
 		results       []string
 		logged        string // with the number of drops
 	}{
-		"posted":          {true, true, nil, []DigestEnd{{State: DigestDone}}, []string{Sent}, ""},
-		"not posted":      {false, true, nil, []DigestEnd{{State: DigestFailed}}, nil, ""},
-		"nobody can know": {false, false, nil, []DigestEnd{{State: DigestCarried}}, nil, "its counts carry over"},
-		"look-up failed":  {false, false, errStore, nil, nil, "cannot look for a digest"},
+		"posted":                       {due("#a", 0), true, true, nil, []DigestEnd{{State: DigestDone}}, []string{Sent}, ""},
+		"not posted":                   {due("#a", 0), false, true, nil, []DigestEnd{{State: DigestFailed}}, nil, ""},
+		"nobody can know":              {due("#a", 0), false, false, nil, []DigestEnd{{State: DigestCarried}}, nil, carried},
+		"look-up failed":               {due("#a", 0), false, false, errStore, nil, nil, "cannot look for a digest"},
+		"of a mute":                    {ofMute(0), false, false, nil, []DigestEnd{{State: DigestFailed, Failure: true}}, nil, again},
+		"of a mute, posted repeatedly": {ofMute(1), false, false, nil, []DigestEnd{{State: DigestCarried}}, nil, carried},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testReporter(t, func(b *bench) {
@@ -338,7 +347,7 @@ func TestDoubt(t *testing.T) {
 					b.find = func(context.Context) (bool, bool, error) { return test.posted, test.known, test.err }
 				})
 				b.store.set(func() {
-					b.store.doubt, b.store.due = Claimed{due("#a", 0), true, time.Minute}, []*Digest{due("#a", 0)}
+					b.store.doubt, b.store.due = Claimed{test.digest, true, time.Minute}, []*Digest{due("#a", 0)}
 				})
 				after(5 * lookEvery / 4)
 				b.wantEnds(test.want...)
