@@ -60,7 +60,7 @@ type door struct {
 func open(t *testing.T) *door {
 	t.Helper()
 	d := &door{t: t, js: servertest.JetStream(t, servertest.StartNATS(t).URL)}
-	testkit.Must(d.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify.>"}, Retention: jetstream.WorkQueuePolicy, MaxMsgs: 50, Discard: jetstream.DiscardNew}))(t)
+	testkit.Must(d.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify.>"}, MaxMsgs: 50, Discard: jetstream.DiscardNew}))(t)
 	token, line, err := ingest.NewToken("client", "open.>")
 	testkit.NoError(t, err)
 	d.token = token
