@@ -204,7 +204,7 @@ func TestEndedByAnotherWorker(t *testing.T) {
 		"it has not ended":          {false, absent, []string{"find", "send", "finish"}},
 		"it ended without a post":   {true, absent, []string{"find", "refund"}},
 		"it ended with a post":      {true, isPosted, []string{"find", keeps, "finish"}},
-		"nobody can tell of a post": {true, unsearchable, []string{"find", "finish"}},
+		"nobody can tell of a post": {true, unsearchable, []string{"find", "refund"}},
 	}, func(t *testing.T, f *fixture, test endedCase) {
 		found := f.provision(usualAckWait)
 		sequence := f.event("payments", "order-1")
