@@ -634,9 +634,17 @@ var ofOthers = []mutant{
 		bug:  "A digest whose look-up failed is posted again.",
 		file: "internal/summary/reporter.go",
 		old: `	case err != nil:
-	case !known:`,
-		new:  `	case err == nil && !known:`,
+	case !known && d.Mute`,
+		new:  `	case err == nil && !known && d.Mute`,
 		test: "./internal/summary -run ^TestDoubt$/look-up_failed",
+	},
+	{
+		name: "digest-of-a-mute-lost-in-doubt",
+		bug:  "The digest of a mute is never posted again if nobody can look for its post.",
+		file: "internal/summary/reporter.go",
+		old:  `d.Mute != nil && d.Failures == 0`,
+		new:  `d.Mute != nil && d.Failures < 0`,
+		test: "./internal/summary -run ^TestDoubt$/of_a_mute$",
 	},
 	{
 		name: "flood-of-spans",
