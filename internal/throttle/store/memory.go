@@ -273,7 +273,7 @@ func (m *Memory) giveBack(set *book, tree *Routes, request Request, at int64, wa
 	for _, bucket := range r.buckets {
 		if state := set.find(bucket); state != nil && wanted(bucket) {
 			e := m.shares.event(m.times.now(), r, tree, request)
-			state.GiveBack(bucket.sees(e), at, state.limits)
+			state.GiveBack(bucket.sees(e), at, m.shares.divided(bucket, e, tree))
 		}
 	}
 }
