@@ -176,7 +176,8 @@ func (v *deliverer) postpone(l life, d *delivery, delay time.Duration) {
 		return
 	}
 	if d.fromQueue() && d.place != nil && d.attempts == 0 && delay > 0 { // the whole queue waits for the channel
-		d.message.leaveHand()                                               // for which the open request may wait
+		// The open request may wait for a place in the hand.
+		d.message.leaveHand()
 		v.lanes.Rest(d.destination, max(delay, lane.MemoryWait+2*pollTime)) // the next request comes well after the nak
 		v.lanes.AwaitFetched(l.waiting, d.message.from.lane())              // the open request would bring the event back behind later ones
 		v.lanes.AwaitFetched(l.waiting, d.destination)

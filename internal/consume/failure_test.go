@@ -228,13 +228,19 @@ func TestChannelRefuses(t *testing.T) {
 	requireState("both accept", true, true)
 }
 
+// refused is the health of a worker whose setup is refused, the delivery that probes it, and another one to the same destination.
+func refused() (h *health, prober, other *delivery) {
+	h = newHealth(slog.New(slog.DiscardHandler))
+	one := &message{entry: new(room.Entry)}
+	prober, other = &delivery{message: one, destination: "C1"}, &delivery{message: one, destination: "C1"}
+	h.misconfigure(prober, &sink.Error{Class: sink.Misconfigured, Err: errScripted})
+	return h, prober, other
+}
+
 // TestProberLeaves ends a prober without an answer. A waiting delivery takes over. If none waits, the fault ends.
 func TestProberLeaves(t *testing.T) {
 	t.Parallel()
-	health := newHealth(slog.New(slog.DiscardHandler))
-	one := &message{entry: new(room.Entry)}
-	prober, other := &delivery{message: one, destination: "C1"}, &delivery{message: one, destination: "C1"}
-	health.misconfigure(prober, &sink.Error{Class: sink.Misconfigured, Err: errScripted})
+	health, prober, other := refused()
 	testkit.Equal(t, health.turn(t.Context(), &delivery{destination: "C2"}), true, "turn of another destination")
 	looked := make(chan bool)
 	go func() { looked <- health.turn(t.Context(), other) }()
@@ -261,10 +267,7 @@ func TestProberLeaves(t *testing.T) {
 // the worker would pull nothing for ever.
 func TestLastProberLeaves(t *testing.T) {
 	t.Parallel()
-	health := newHealth(slog.New(slog.DiscardHandler))
-	one := &message{entry: new(room.Entry)}
-	prober, other := &delivery{message: one, destination: "C1"}, &delivery{message: one, destination: "C1"}
-	health.misconfigure(prober, &sink.Error{Class: sink.Misconfigured, Err: errScripted})
+	health, prober, other := refused()
 	health.faults["C1"].waiting = 1
 	health.leave(prober)
 	health.faults["C1"].waiting = 0 // the other one is awake

@@ -22,12 +22,10 @@ var codes = map[sink.Class][]string{
 		"team_added_to_org", // the workspace is being moved
 	},
 	sink.Unknown: {"internal_error", "fatal_error", "request_timeout"},
-	sink.Misconfigured: {
+	sink.Misconfigured: append([]string{
 		"invalid_auth", "not_authed", "token_revoked", "token_expired", "not_allowed_token_type", "account_inactive",
 		"missing_scope", "org_login_required", "team_access_not_granted", "access_denied", "accesslimited", "ekm_access_denied",
-		"channel_not_found", "not_in_channel", "is_archived", "no_permission",
-		"restricted_action", "restricted_action_read_only_channel", "restricted_action_thread_only_channel",
-	},
+	}, channelCodes...),
 }
 
 // channelCodes are the codes of Misconfigured that say nothing about other channels.

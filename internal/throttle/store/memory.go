@@ -263,7 +263,8 @@ func (m *Memory) Ended(lease Lease) {
 
 func anyBucket(bucket) bool { return true }
 
-// giveBack returns an event's slots at those buckets of its path that are wanted.
+// giveBack returns an event's slots at those buckets of its path that are wanted. A bucket of tokens is refilled by this instance's share up to then,
+// even if Redis made the admissions: it never has more than it should.
 func (m *Memory) giveBack(set *book, tree *Routes, request Request, at int64, wanted func(bucket) bool) {
 	current := m.rules.InForce
 	if set == &m.shadow {

@@ -137,7 +137,7 @@ var ofConsume = []mutant{
 		name: "postponed-in-the-hand",
 		bug:  "Events that return to their channel's queue keep the place in the hand that the queue's open request waits for.",
 		file: "internal/consume/deliver.go",
-		old:  `	d.message.leaveHand()  `,
+		old:  `d.message.leaveHand()`,
 		new:  "",
 		test: "./internal/consume -run ^TestPostponedLeavesTheHand$",
 	},
