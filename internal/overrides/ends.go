@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -45,30 +46,37 @@ func (c Change) headers(by string) map[string]string {
 	return headers
 }
 
-// tend stores the values that follow expired overrides, and the mutes that begin, by the server's clock. It restores overwritten changes. It returns the newest
-// revision that it stored; 0: it stored none. Every watcher of the bucket does that, and only one succeeds, since each change names the
-// revision that it replaces.
-func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision uint64) {
-	var next []Change
+// due returns the changes to store at a time. A mute that begins precedes the restored end of the same mute. Stored before the mute, that
+// end would seem to end it.
+func (w *Watcher) due(s *state, now time.Time) []Change {
+	var begin, others []Change
 	for _, entry := range s.entries {
 		switch {
 		case entry.Lost:
 		case entry.due(now):
-			next = append(next, Change{
+			others = append(others, Change{
 				Name: entry.Name, stored: stored{key: entry.stored.key}, Value: entry.Then, Deleted: entry.Then == "", Ended: entry.Revision, By: entry.By,
 			})
 		case entry.stored.overwritten:
-			next = append(next, entry.again())
+			others = append(others, entry.again())
 		case entry.Name.Kind == Recurring && !entry.Deleted:
 			begun, begins, err := entry.begin(s.entries, now)
 			if begins {
-				next = append(next, begun)
+				begin = append(begin, begun)
 			} else if err != nil && w.bucket.isNew(entry) {
 				w.bucket.o.Logger.Warn("ignoring a recurring mute whose schedule cannot be read",
 					"bucket", w.bucket.o.Name, "level", entry.Name.String(), "schedule", entry.Muting.Every, "error", err)
 			}
 		}
 	}
+	return slices.Concat(begin, others)
+}
+
+// tend stores the values that follow expired overrides, and the mutes that begin, by the server's clock. It restores overwritten changes. It returns the newest
+// revision that it stored; 0: it stored none. Every watcher of the bucket does that, and only one succeeds, since each change names the
+// revision that it replaces.
+func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision uint64) {
+	next := w.due(s, now)
 	o := w.bucket.o
 	if len(next) == 0 || time.Now().Before(w.tendAgain) || o.Outdated != nil && o.Outdated(ctx, s.snapshot()) {
 		return 0

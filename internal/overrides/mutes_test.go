@@ -49,6 +49,23 @@ func TestBegin(t *testing.T) {
 	testkit.Equal(t, begins || err == nil, false, "begins in an unknown time zone")
 }
 
+// TestBeginsBeforeItsForgedEnd has a forged message on the end of last week's mute when a window begins. The mute begins: the end is not
+// restored into this window.
+func TestBeginsBeforeItsForgedEnd(t *testing.T) {
+	t.Parallel()
+	rule := NewMute("db", "vacuum", "").Recurring(weekly(t, "Tue 02:00-04:00 UTC"))
+	begin := time.Date(2026, 11, 24, 2, 0, 0, 0, time.UTC)
+	name := Name{Pattern: "db", Kind: Mute, Rule: rule.Name.Rule}
+	end := Change{Name: name, Deleted: true, Changed: begin.AddDate(0, 0, -7), Revision: 7}
+	forged := end.overwrittenBy(Change{Name: name, Revision: 9})
+	for range 20 { // the entries are in a map
+		due := (&Watcher{}).due(&state{entries: map[Name]Change{name: forged, rule.Name: rule}}, begin)
+		if len(due) != 2 || due[0].Deleted || !due[0].Until.Equal(begin.Add(2*time.Hour)) || !due[1].Deleted {
+			t.Fatalf("changes to store: %+v, want the mute before its old end", due)
+		}
+	}
+}
+
 // TestMutesInTheBucket sets a mute beside a limit, and two schedules, one of which has a window now. A watcher ends the mute, and keeps the
 // limit. A rollback changes no mute.
 func TestMutesInTheBucket(t *testing.T) {

@@ -289,7 +289,13 @@ func TestEachChangeInOneDigest(t *testing.T) {
 		d.end(second, failed)
 		third := next(1, 5, time.Hour)
 		want(third, 1, 6) // with the changes of the digest that was not posted
-		d.end(third, done)
+		d.end(third, failed)
+		fewer := next(1, 2, time.Hour)
+		want(fewer, 1, 3) // this instance has not read the changes 3 to 5
+		d.end(fewer, done)
+		fourth := next(1, 5, time.Hour)
+		want(fourth, 3, 6)
+		d.end(fourth, done)
 		late := next(1, 4, time.Hour)
 		want(late, 6, 6) // this instance has not read the newest change
 		d.end(late, done)

@@ -105,10 +105,6 @@ local function add_claimed(digest)
   digest.paths = math.max(digest.paths, claimed.paths, #digest.entries)
   digest.total, digest.unpaired = digest.total + claimed.total, digest.unpaired + claimed.unpaired
   digest.since, digest.at_least = claimed.since, math.max(digest.at_least, claimed.at_least)
-  if claimed.before_revision > 0 then
-    digest.from_revision = claimed.from_revision
-    digest.before_revision = math.max(digest.before_revision, claimed.before_revision)
-  end
   digest.entries = largest_of(digest.entries)
   for _, of in ipairs(claimed.rounds) do
     add_rounds(digest.rounds, of.instance, of.first, of.last)
@@ -133,7 +129,9 @@ else
   due = counts_due(head, interval, quiet)
   due = due and is_ahead and upto or due
   if claimed and claimed.state == 'failed' or due and due <= upto then
-    local from_revision = head.generation == generation and head.next_revision or 0
+    -- The changes of a digest that nobody may have seen are reported again, as far as this caller knows them: it may know fewer.
+    local unreported = claimed and claimed.before_revision > 0 and claimed.from_revision or head.next_revision
+    local from_revision = head.generation == generation and unreported or 0
     local before_revision = next_revision > 0 and math.max(next_revision, from_revision) or 0
     local digest = {
       claim = claim, state = 'posting', lease_end = now + lease, failures = 0, entries = largest_entries(),
@@ -146,7 +144,7 @@ else
     end
     due, text = digest.lease_end, claimed_text(digest)
     cleared = redis.call('ZRANGE', top_key, 0, -1)
-    local reported = before_revision > 0 and { generation, before_revision } or { head.generation, head.next_revision }
+    local reported = before_revision > 0 and { generation, before_revision } or { head.generation, unreported }
     head = read_numbers('', HEAD_NAMES)
     head.claimed_at, head.generation, head.next_revision = now, reported[1], reported[2]
   end
