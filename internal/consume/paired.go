@@ -85,10 +85,7 @@ type waiting struct {
 func (p *pairs) sort(ctx context.Context, events []candidate) (by sorted) {
 	now := p.streams.Clock.Earliest(time.Now())
 	at := p.streams.Layout()
-	ends := ends{ // 0 if not known
-		producers: sync.OnceValue(func() uint64 { end, _ := endOf(ctx, at.Stream); return end }),
-		room:      sync.OnceValue(func() uint64 { end, _ := endOf(ctx, at.Room.Stream); return end }),
-	}
+	end := sync.OnceValue(func() uint64 { end, _ := endOf(ctx, at.Stream); return end }) // 0 if not known
 	for _, c := range events {
 		first := event.FirstLevel(c.event.Category)
 		if c.entry.Reason != room.Pair && (p.refusals.crowded(room.Pair, first) || !p.begun.take(first, time.Now())) {
@@ -100,7 +97,7 @@ func (p *pairs) sort(ctx context.Context, events []candidate) (by sorted) {
 		switch {
 		case to.until == 0 && patience > 0:
 			to.in = patience
-		case p.openersAreDecided(ctx, &to, ends):
+		case p.openersAreDecided(ctx, &to, end):
 			c.certain = true
 			if c.entry.Until == 0 {
 				c.decidedUpTo = now
@@ -113,20 +110,17 @@ func (p *pairs) sort(ctx context.Context, events []candidate) (by sorted) {
 	return by
 }
 
-// ends are the latest sequences of the streams. They are read on first use.
-type ends struct{ producers, room func() uint64 }
-
 // openersAreDecided reports whether every event that may open the pair of a resolved event is decided. It stores in the goal up to which
-// sequences the streams have to be searched.
-func (p *pairs) openersAreDecided(ctx context.Context, to *goal, ends ends) bool {
+// sequences the streams have to be searched. The argument end returns the latest sequence of the producers' stream.
+func (p *pairs) openersAreDecided(ctx context.Context, to *goal, end func() uint64) bool {
 	at := p.streams.Layout()
 	// The stream ends earlier than before if it was recreated, or lost its newest messages.
-	if end := ends.producers(); to.until == 0 || end > 0 && end < to.until {
+	if end := end(); to.until == 0 || end > 0 && end < to.until {
 		to.until = end
 	}
 	if to.behind == 0 && to.until > 0 {
-		if _, none := p.producers.noneBefore(ctx, to.until+1, at, p.firstOfProducers); none {
-			to.behind = ends.room()
+		if found, none := p.producers.noneBefore(ctx, to.until+1, at, p.firstOfProducers); none {
+			to.behind = found.roomEnd
 		}
 	}
 	if to.behind == 0 {
@@ -185,6 +179,8 @@ type openings struct {
 	first uint64 // no such message has a lower sequence
 	// In the room: the earliest event of the messages found, by its sequence in the producers' stream, and the sequence of its message. 0: none.
 	origin, sequence uint64
+	// In the producers' stream: the latest sequence of the room after the search. A message below first that has moved to the room is not above it.
+	roomEnd uint64
 }
 
 // firstOpening caches the openings of a stream.
@@ -198,7 +194,7 @@ type firstOpening struct {
 // noneBefore reports whether no message below a sequence may open a pair. In doubt it returns false. It also returns false while another
 // goroutine searches: otherwise a crowd of resolved events would all wait for each search.
 func (o *firstOpening) noneBefore(
-	ctx context.Context, sequence uint64, at *stream.Layout, look func(ctx context.Context, at *stream.Layout, from uint64) (openings, error),
+	ctx context.Context, sequence uint64, at *stream.Layout, look func(ctx context.Context, at *stream.Layout, known openings) openings,
 ) (found openings, none bool) {
 	if !o.mu.TryLock() {
 		return openings{}, false
@@ -208,7 +204,7 @@ func (o *firstOpening) noneBefore(
 		o.topology, o.found, o.asked = at, openings{}, time.Time{}
 	}
 	if o.found.first < sequence && time.Since(o.asked) > openingKept {
-		o.found, _ = look(ctx, at, o.found.first)
+		o.found = look(ctx, at, o.found)
 		o.asked = time.Now()
 	}
 	return o.found, o.found.first >= sequence
@@ -216,30 +212,34 @@ func (o *firstOpening) noneBefore(
 
 // firstOfProducers finds the first message above the acknowledgement floor that may open a pair. The floor alone is not enough: it does not
 // advance past other subjects and deleted messages.
-func (p *pairs) firstOfProducers(ctx context.Context, at *stream.Layout, known uint64) (openings, error) {
+func (p *pairs) firstOfProducers(ctx context.Context, at *stream.Layout, known openings) openings {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
 	end, err := endOf(ctx, at.Stream)
 	if err != nil {
-		return openings{first: known}, err
+		return known
 	}
 	info, err := at.Consumer.Info(ctx)
 	if err != nil {
-		return openings{first: known}, err
+		return known
 	}
-	from := max(known, info.AckFloor.Stream+1)
-	return p.openingsOf(ctx, newHeads(at.Stream, p.streams.Names.Subjects()), from, max(from, end+1))
+	from := max(known.first, info.AckFloor.Stream+1)
+	found := p.openingsOf(ctx, newHeads(at.Stream, p.streams.Names.Subjects()), from, max(from, end+1))
+	if found.roomEnd, err = endOf(ctx, at.Room.Stream); err != nil {
+		return known
+	}
+	return found
 }
 
 // firstOfRoom finds the first undecided events in the room that may open a pair. Redis has the decided events.
-func (p *pairs) firstOfRoom(ctx context.Context, at *stream.Layout, known uint64) (openings, error) {
+func (p *pairs) firstOfRoom(ctx context.Context, at *stream.Layout, known openings) openings {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
 	end, err := endOf(ctx, at.Room.Stream)
 	if err != nil {
-		return openings{first: known}, err
+		return known
 	}
-	return p.openingsOf(ctx, newHeads(at.Room.Stream, p.streams.Names.Room().Undecided()), max(known, 1), end+1)
+	return p.openingsOf(ctx, newHeads(at.Room.Stream, p.streams.Names.Room().Undecided()), max(known.first, 1), end+1)
 }
 
 // endOf returns the latest sequence of a stream. An empty stream counts as a stream that has had one message.
@@ -258,25 +258,25 @@ const mostLooks = 16
 
 // openingsOf searches messages from a sequence to the end of their stream. After an error it returns what it has found. It skips events that
 // resolve: they open no pair, and a crowd of them would wait for each other.
-func (p *pairs) openingsOf(ctx context.Context, heads heads, from, end uint64) (found openings, err error) {
+func (p *pairs) openingsOf(ctx context.Context, heads heads, from, end uint64) (found openings) {
 	defer func() { found.first = cmp.Or(found.first, from) }()
 	for range mostLooks {
 		next, err := heads.first(ctx, from)
 		switch {
 		case err != nil:
-			return found, err
+			return found
 		case next == nil:
 			from = end
-			return found, nil
+			return found
 		case p.opensNone(next):
 		case !p.inRoom(next):
-			return openings{first: next.Sequence}, nil
+			return openings{first: next.Sequence}
 		default:
 			found.add(next.Sequence, p.entryOfStored(next).Origin, p.streams.Names.Stream)
 		}
 		from = next.Sequence + 1
 	}
-	return found, nil
+	return found
 }
 
 // add notes a message that may open a pair, whose event came to the producers' stream, or to another stream, at its origin.

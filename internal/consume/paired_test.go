@@ -312,7 +312,7 @@ func TestOpenerMovesOn(t *testing.T) {
 	to := goal{until: 1, behind: first}
 	decided := func() bool {
 		w.decider.pairs.room.asked = time.Time{}
-		return w.decider.pairs.openersAreDecided(t.Context(), &to, ends{producers: func() uint64 { return 1 }})
+		return w.decider.pairs.openersAreDecided(t.Context(), &to, func() uint64 { return 1 })
 	}
 	testkit.Equal(t, decided(), false, "decided while the firing event waits")
 	stored("later", 2)
@@ -342,6 +342,28 @@ func TestKnownUnpaired(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 1, "sent errors": 1})
 	f.requireHistory("another")
 	testkit.Equal(t, f.metrics.Get("by unpaired payments"), 1, "drops by level")
+}
+
+// TestOpenerMovesToTheRoom moves firing events from the producers' stream to the room between the searches for two resolved events. The search
+// for the second resolved event finds the event that has moved since the first search.
+func TestOpenerMovesToTheRoom(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	at := w.streams.Layout()
+	for i := range uint64(2) {
+		opener := f.publish("notify.payments", `{"title": "an event", "status": "firing", "key": "k"}`)
+		_, subject := testNames.Room().Schedule(room.Redis, "payments", "opener")
+		moved := f.putInRoom(subject, room.Entry{
+			Reason: room.Redis, Subject: "notify.payments", ID: fmt.Sprint(i), Origin: room.Origin{Stream: testNames.Stream, Sequence: opener, Stored: time.Now()}, Since: time.Now(),
+		}, `{"title": "an event", "status": "firing", "key": "k"}`)
+		testkit.NoError(t, at.Stream.DeleteMsg(t.Context(), opener))
+		w.decider.pairs.producers.asked, w.decider.pairs.room.asked = time.Time{}, time.Time{}
+		to := goal{}
+		testkit.Equal(t, w.decider.pairs.openersAreDecided(t.Context(), &to, func() uint64 { return opener }), false, "decided while event %d waits", i)
+		testkit.Equal(t, to.behind, moved, "sequence up to which the room has to be searched")
+		testkit.NoError(t, at.Room.Stream.DeleteMsg(t.Context(), moved))
+	}
 }
 
 // TestUnpairedAfterTheStream has a resolved event wait for messages of a stream that was recreated. Its firing event can only be among the
@@ -376,8 +398,7 @@ func TestUnpairedCrowd(t *testing.T) {
 	found := uint64(0)
 	f.eventually("the group is found, which may open a pair", func() bool {
 		before := found
-		openings, _ := w.decider.pairs.firstOfProducers(t.Context(), at, before)
-		found = openings.first
+		found = w.decider.pairs.firstOfProducers(t.Context(), at, openings{first: before}).first
 		if found < before || found > group {
 			t.Fatalf("first message that may open a pair: got %d after %d, want the group, %d", found, before, group)
 		}
@@ -389,9 +410,9 @@ func TestUnpairedCrowd(t *testing.T) {
 	_, body := resolved(0)
 	f.putInRoom(testNames.Room().Queue(room.Part, "payments"), entry, body)
 	f.putInRoom(testNames.Room().Channel(room.Token("payments"), "payments"), entry, `{"title": "firing, and decided"}`)
-	testkit.Equal(t, testkit.Must(w.decider.pairs.firstOfRoom(t.Context(), at, 0))(t), openings{first: 3}, "first message of the room that may open a pair, which are none of 2")
+	testkit.Equal(t, w.decider.pairs.firstOfRoom(t.Context(), at, openings{}), openings{first: 3}, "first message of the room that may open a pair, which are none of 2")
 	f.putInRoom(testNames.Room().Queue(room.Part, "errors"), entry, `{"title": "firing"}`)
-	testkit.Equal(t, testkit.Must(w.decider.pairs.firstOfRoom(t.Context(), at, 0))(t), openings{first: 3}, "first message of the room that may open a pair")
+	testkit.Equal(t, w.decider.pairs.firstOfRoom(t.Context(), at, openings{}), openings{first: 3}, "first message of the room that may open a pair")
 	f.event("security", "order-1")
 	f.start(nil)
 	f.awaitSettled(crowd + 3) // the two firing events have one ID
@@ -446,10 +467,9 @@ func TestFirstOpening(t *testing.T) {
 	t.Parallel()
 	var o firstOpening
 	at, looks, found := new(stream.Layout), 0, uint64(10)
-	var failure error
-	look := func(_ context.Context, _ *stream.Layout, from uint64) (openings, error) {
+	look := func(_ context.Context, _ *stream.Layout, known openings) openings {
 		looks++
-		return openings{first: max(from, found)}, failure
+		return openings{first: max(known.first, found)}
 	}
 	none := func(sequence uint64, want bool, wantLooks int) {
 		t.Helper()
@@ -462,10 +482,10 @@ func TestFirstOpening(t *testing.T) {
 	none(11, false, 1) // the last look was a moment ago
 	o.asked = time.Now().Add(-2 * openingKept)
 	none(11, false, 2)
-	o.asked, found, failure = time.Now().Add(-2*openingKept), 12, errScripted
-	none(12, true, 3) // the look came to 12 before it failed
+	o.asked, found = time.Now().Add(-2*openingKept), 12
+	none(12, true, 3)
 	o.asked, found = time.Now().Add(-2*openingKept), 0
 	none(13, false, 4)
-	at, failure = new(stream.Layout), nil
+	at = new(stream.Layout)
 	none(5, false, 5)
 }

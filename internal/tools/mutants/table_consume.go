@@ -745,7 +745,7 @@ var ofConsume = []mutant{
 		bug:  "A resolved event is dropped while the producers' stream holds an unsettled one before it that may open its pair.",
 		file: "internal/consume/paired.go",
 		old:  `p.producers.noneBefore(ctx, to.until+1, at, p.firstOfProducers); none {`,
-		new:  `p.producers.noneBefore(ctx, 0, at, p.firstOfProducers); none {`,
+		new:  `p.producers.noneBefore(ctx, 1, at, p.firstOfProducers); none {`,
 		test: "./internal/consume -run ^TestUnpaired$",
 	},
 	{
