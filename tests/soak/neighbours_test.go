@@ -175,9 +175,10 @@ func (i *intruder) String() string {
 func (p *publisher) coming() (ids []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for n := max(0, p.next-20); n < p.next+60; n++ {
-		for _, name := range []string{"watched-%d", "vital-%d", "tokens-%d", "deep_a-%d", "firing-key-%d", "later-%d", "twice-%d", "group-%d-firing"} {
-			ids = append(ids, fmt.Sprintf(name, n))
+	for n := -20; n < 60; n++ {
+		ids = append(ids, fmt.Sprintf(watchedID, max(0, p.ofWatcher+n)))
+		for _, name := range []string{"vital-%d", "tokens-%d", "deep_a-%d", "firing-key-%d", "later-%d", "twice-%d", "group-%d-firing"} {
+			ids = append(ids, fmt.Sprintf(name, max(0, p.next+n)))
 		}
 	}
 	return ids
@@ -198,7 +199,18 @@ const (
 	watchedOften  = 110 * time.Millisecond
 )
 
-const watchedCategory = "watched"
+const (
+	watchedCategory = "watched"
+	watchedID       = watchedCategory + "-%d"
+)
+
+// newWatchedID counts the events of the watcher apart from those of the publisher: the IDs of the publisher do not depend on the time.
+func (p *publisher) newWatchedID() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ofWatcher++
+	return fmt.Sprintf(watchedID, p.ofWatcher)
+}
 
 // watcher publishes the events whose latency is measured.
 type watcher struct {
@@ -230,7 +242,10 @@ func (w *watcher) run(end <-chan struct{}) {
 		case <-time.After(pause):
 		}
 		// A late answer to a publish delays no other publish.
-		w.published.Go(func() { w.p.publishEvent(entry{Category: watchedCategory, Fate: certain, Phase: in}, "") })
+		id := w.p.newWatchedID()
+		w.published.Go(func() {
+			w.p.publishEvent(entry{ID: id, Category: watchedCategory, Fate: certain, Phase: in}, "something of the watcher")
+		})
 	}
 }
 

@@ -58,17 +58,18 @@ func (e *entry) path() string {
 type publisher struct {
 	d    *deployment
 	seed uint64
-	r    *random // of the present publish
+	r    *random // of the present publish; only the goroutine of run draws from it
 
 	watching sync.WaitGroup // goroutines that watch messages
 
-	mu      sync.Mutex
-	entries map[string]*entry
-	count   int // messages
-	next    int
-	folded  int // events of foldedCategory
-	later   []followUp
-	at      time.Time // planned time of the present publish
+	mu        sync.Mutex
+	entries   map[string]*entry
+	count     int // messages
+	next      int
+	folded    int // events of foldedCategory
+	ofWatcher int // events of the watcher
+	later     []followUp
+	at        time.Time // planned time of the present publish
 }
 
 // publishes numbers the sources of the publishes, apart from the other purposes.
@@ -271,8 +272,10 @@ func (p *publisher) group() {
 	})
 }
 
-// publish publishes a message until JetStream acks it.
+// publish publishes a message until JetStream acks it. It draws before the first try, and nothing for a later message of an event, so neither a
+// failed publish nor the time of a follow-up changes later draws.
 func (p *publisher) publish(e *entry, header nats.Header, body string) {
+	isWatched := e.Fate == limited && e.Copies == 0 && p.r.chance(watched)
 	message := &nats.Msg{Subject: "notify." + e.Category, Header: header, Data: []byte(body)}
 	for {
 		p.mu.Lock()
@@ -286,7 +289,10 @@ func (p *publisher) publish(e *entry, header nats.Header, body string) {
 		ack, err := p.d.js.PublishMsg(ctx, message, jetstream.WithRetryAttempts(0))
 		cancel()
 		if err == nil {
-			p.stored(e, ack.Sequence)
+			p.stored(e)
+			if isWatched && e.Copies == 1 { // the end of one of several messages says nothing about the event
+				p.watching.Go(func() { p.watch(e, ack.Sequence) })
+			}
 			return
 		}
 		p.mu.Lock()
@@ -299,14 +305,11 @@ func (p *publisher) publish(e *entry, header nats.Header, body string) {
 // watched is the percentage of messages that are watched until their end.
 const watched = 10
 
-func (p *publisher) stored(e *entry, sequence uint64) {
+func (p *publisher) stored(e *entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e.Stored.IsZero() {
 		e.Stored = time.Now()
-	}
-	if e.Fate == limited && e.Copies == 1 && p.r.chance(watched) {
-		p.watching.Go(func() { p.watch(e, sequence) })
 	}
 }
 
