@@ -30,9 +30,9 @@ func TestNeighbours(t *testing.T) {
 			attacked := n.during(func() error { return attack.Do(n.hostile, t.Context(), times) })
 			n.wantNothingForged()
 			memory := n.worker.peakMemory()
-			t.Logf("p99 alone %v, under attack %v; worst %v; worker's memory %d MiB; of the attack's %d messages %d were stored and %d refused; %d times "+
-				"an event of the victim was refused", percentile(alone, 99), percentile(attacked, 99), percentile(attacked, 100), memory>>20, times,
-				n.hostile.Stored(), n.hostile.Refused(), n.refused)
+			t.Logf("p99 alone %v, under attack %v; worst %v; worker's memory %d MiB; of the attack's %d messages %d were stored, %d refused and %d "+
+				"not answered; %d times an event of the victim was refused", percentile(alone, 99), percentile(attacked, 99), percentile(attacked, 100),
+				memory>>20, times, n.hostile.Stored(), n.hostile.Refused(), n.hostile.Unanswered(), n.refused)
 			testkit.AtMost(t, memory, mostMemory, "bytes of memory")
 			if hostile.Forced() {
 				testkit.AtMost(t, percentile(attacked, 99)-percentile(alone, 99), mostWorse, "delay by the attack, at the 99th percentile")

@@ -83,6 +83,7 @@ var mostOf = map[string]int{
 const (
 	attackPauseLeast, attackPauseMost = 100 * time.Millisecond, 1500 * time.Millisecond
 	attackTimeout                     = 20 * time.Second
+	attackPatience                    = 3 * time.Second // with answers, as NATS may be down
 )
 
 func (i *intruder) run(end <-chan struct{}) {
@@ -168,7 +169,8 @@ func (i *intruder) String() string {
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		attacks = append(attacks, fmt.Sprintf("%s %d×", name, counts[name]))
 	}
-	return fmt.Sprintf("%d messages stored, %d refused; it %s", i.producer.Stored(), i.producer.Refused(), strings.Join(attacks, ", "))
+	return fmt.Sprintf("%d messages stored, %d refused, %d unanswered; it %s", i.producer.Stored(), i.producer.Refused(), i.producer.Unanswered(),
+		strings.Join(attacks, ", "))
 }
 
 // coming lists recent and next IDs of the publisher.

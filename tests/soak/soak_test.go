@@ -74,7 +74,8 @@ func TestSoak(t *testing.T) {
 	d.command("limits", "set", liveCategory, liveLimit, "--as", liveAuthor)
 	p := &publisher{d: d, seed: seed, entries: make(map[string]*entry)}
 	f := &faults{d: d, r: newRandom(seed, 3)}
-	i := &intruder{producer: &hostile.Producer{JetStream: d.connect("hostile"), Subject: hostileSubject}, p: p, r: newRandom(seed, 4)}
+	producer := &hostile.Producer{JetStream: d.connect("hostile"), Subject: hostileSubject, Patience: attackPatience}
+	i := &intruder{producer: producer, p: p, r: newRandom(seed, 4)}
 	w := &watcher{p: p}
 	m := &muter{d: d, r: newRandom(seed, 6)}
 	publishing := make(chan struct{})

@@ -6,6 +6,7 @@
 package hostile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,9 @@ type Producer struct {
 	Victim    string   // a subject of somebody else, such as notify.security.alerts
 	IDs       []string // that the victim is going to use
 
-	stored, refused atomic.Int64
+	Patience time.Duration // how long the answers to some publishes may take; 0: patience
+
+	stored, refused, unanswered atomic.Int64
 }
 
 // Attack is one way to do harm, n times.
@@ -64,10 +67,13 @@ func (p *Producer) Stored() int64 { return p.stored.Load() }
 // Refused is how many messages the server did not take.
 func (p *Producer) Refused() int64 { return p.refused.Load() }
 
-// A producer publishes atOnce messages, then waits up to answerTime for their answers.
+// Unanswered is how many messages got no answer in time: the server may have taken them.
+func (p *Producer) Unanswered() int64 { return p.unanswered.Load() }
+
+// A producer publishes atOnce messages, then waits for their answers. Tests have as much patience with everything.
 const (
-	atOnce     = 500
-	answerTime = 3 * time.Second
+	atOnce   = 500
+	patience = 2 * time.Minute
 )
 
 // permitted reports whether the producer may publish on a subject. A forbidden publish gets no answer, so the producer does not wait for an
@@ -80,29 +86,6 @@ func (p *Producer) permitted(subject string) bool {
 // publish publishes n messages and waits for the server's answers to all permitted messages.
 func (p *Producer) publish(ctx context.Context, n int, message func(i int) *nats.Msg) error {
 	futures := make([]jetstream.PubAckFuture, 0, atOnce)
-	settle := func() error {
-		late := time.After(answerTime)
-		unanswered := make(chan struct{})
-		for _, future := range futures {
-			select {
-			case <-future.Ok():
-				p.stored.Add(1)
-			case refusal := <-future.Err():
-				if refusal != nil {
-					p.refused.Add(1)
-				}
-			case <-late:
-				close(unanswered)
-				p.refused.Add(1)
-			case <-unanswered:
-				p.refused.Add(1)
-			case <-ctx.Done():
-				return fmt.Errorf("waiting for a publish to be answered: %w", context.Cause(ctx))
-			}
-		}
-		futures = futures[:0]
-		return nil
-	}
 	for i := range n {
 		m := message(i)
 		if !p.permitted(m.Subject) {
@@ -121,12 +104,55 @@ func (p *Producer) publish(ctx context.Context, n int, message func(i int) *nats
 			futures = append(futures, future)
 		}
 		if len(futures) == atOnce {
-			if err := settle(); err != nil {
+			if err := p.settle(ctx, futures); err != nil {
 				return err
 			}
+			futures = futures[:0]
 		}
 	}
-	return settle()
+	return p.settle(ctx, futures)
+}
+
+// settle waits for the server's answers to some publishes, and counts them.
+func (p *Producer) settle(ctx context.Context, futures []jetstream.PubAckFuture) error {
+	late := time.After(cmp.Or(p.Patience, patience))
+	for i, future := range futures {
+		select {
+		case <-future.Ok():
+			p.stored.Add(1)
+		case refusal := <-future.Err():
+			p.refuse(refusal)
+		case <-late:
+			p.countAnswered(futures[i:])
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a publish to be answered: %w", context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// refuse counts a publish that failed. The client of JetStream has its own patience with answers.
+func (p *Producer) refuse(refusal error) {
+	if errors.Is(refusal, jetstream.ErrAsyncPublishTimeout) {
+		p.unanswered.Add(1)
+	} else {
+		p.refused.Add(1)
+	}
+}
+
+// countAnswered counts the answers that have arrived, and waits for no other one.
+func (p *Producer) countAnswered(futures []jetstream.PubAckFuture) {
+	for _, future := range futures {
+		select {
+		case <-future.Ok():
+			p.stored.Add(1)
+		case refusal := <-future.Err():
+			p.refuse(refusal)
+		default:
+			p.unanswered.Add(1)
+		}
+	}
 }
 
 // on makes a message on a subject; headers are name, value, …
