@@ -47,7 +47,8 @@ const (
 	sendTimeout   = slackTimeout + 2*redisTimeout // the longest that one attempt to post takes
 	denyCacheTTL  = time.Second
 	maxAge        = time.Hour
-	recordsKept   = maxAge + time.Hour // how long a delivery is remembered
+	streamAge     = 7 * 24 * time.Hour
+	recordsKept   = streamAge + time.Hour // how long a delivery is remembered
 	globalWindow  = 10 * time.Second
 	inFlightCount = 2
 	inFlightFor   = 10 * time.Second
@@ -84,7 +85,7 @@ var settings = map[string]string{
 	"FLAP":  "4/" + flapWindow.String(),
 	"DELAY": "later=30m,soon=4s",
 	// The dead letters of the hostile producer fill their stream. Those of other producers have room in it.
-	"STREAM_MAX_BYTES": "64MiB", "DLQ_MAX_BYTES": "24MiB", "DLQ_MAX_PER_SUBJECT": "100000",
+	"STREAM_MAX_AGE": streamAge.String(), "STREAM_MAX_BYTES": "64MiB", "DLQ_MAX_BYTES": "24MiB", "DLQ_MAX_PER_SUBJECT": "100000",
 	"NATS_USER": "notifier", "NATS_PASSWORD": natsPassword,
 }
 

@@ -32,8 +32,24 @@ type incident struct {
 	Worker string    `json:",omitempty"`
 	From   time.Time // before it had any effect
 	Upto   time.Time // after it had none
-	Loses  bool      `json:",omitempty"` // Redis may have lost its last writes
+	Loses  bool      `json:",omitempty"` // Redis may have lost its last writes: see unwritten
 }
+
+// unwritten is how long appendfsync everysec may leave an answered call unwritten.
+const unwritten = 5 * time.Second
+
+// losses returns the incidents in which Redis may have lost a write of a time.
+func (v *verdict) losses(from, upto time.Time) (losses []*incident) {
+	for _, i := range v.incidents {
+		if i.Loses && i.From.Add(-unwritten).Before(upto) && from.Before(i.Upto) {
+			losses = append(losses, i)
+		}
+	}
+	return losses
+}
+
+// mayLose reports whether Redis may have lost a write of a time.
+func (v *verdict) mayLose(from, upto time.Time) bool { return len(v.losses(from, upto)) > 0 }
 
 // faults injects one fault or two at a time, with calm times between.
 type faults struct {

@@ -34,7 +34,7 @@ type admission struct {
 // calls, so each admission is there once.
 type journal struct {
 	admissions []*admission
-	recorded   map[string]time.Time // ID -> when its delivery was recorded first
+	recorded   map[string]time.Time // ID -> when it was recorded first as delivered or folded
 	faults     []string             // against all or nothing
 	overInUse  []string             // against the limit of deliveries under way
 	runs       []string             // of recorded calls: the time and the call

@@ -17,7 +17,7 @@ import (
 func (v *verdict) checkPostedOnce() {
 	var broken []string
 	named := make(map[string]slacktest.Post)
-	for _, post := range v.d.slack.Accepted() {
+	for _, post := range v.accepted {
 		name, _ := post.Metadata.Payload["name"].(string)
 		first, again := named[name]
 		switch {

@@ -100,7 +100,7 @@ func (m *muter) run(end <-chan struct{}) {
 func (v *verdict) checkMutes(m *muter) {
 	var broken []string
 	posts := 0
-	for _, post := range v.d.slack.Accepted() {
+	for _, post := range v.accepted {
 		if post.Origin("category") != mutedCategory {
 			continue
 		}
@@ -124,23 +124,17 @@ func (v *verdict) disturbed(from, upto time.Time, targets ...target) bool {
 }
 
 // seenText is what a message says of the events that were folded into it.
-var seenText = regexp.MustCompile(`seen (at least )?(\d+) times`)
+var seenText = regexp.MustCompile(`seen (\d+) times`)
 
-// seen returns the events that a message counts, itself among them, and whether it counts them exactly.
-func (v *verdict) seen(post slacktest.Post) (events int, exact bool) {
-	newest := post.Message
-	for _, update := range v.d.slack.Updates() {
-		if update.Channel == post.ChannelID && update.Timestamp == post.Timestamp {
-			newest = update.Message
-		}
-	}
-	for _, shown := range newest.Texts() {
+// seen returns the events that a message counts, itself among them.
+func (v *verdict) seen(post slacktest.Post) int {
+	for _, shown := range v.shown[post.ChannelID+" "+post.Timestamp].Texts() {
 		if parts := seenText.FindStringSubmatch(shown.Text); parts != nil {
-			events, _ = strconv.Atoi(parts[2])
-			return events, parts[1] == ""
+			events, _ := strconv.Atoi(parts[1])
+			return events
 		}
 	}
-	return 1, true
+	return 1
 }
 
 // alertsOf returns the events of each key of a category, in the order of their publishes.
@@ -157,66 +151,115 @@ func (v *verdict) alertsOf(category string) map[string][]*entry {
 	return byKey
 }
 
-// checkFolds wants one message for each folded key, which counts all events of the key. If Redis loses its newest writes, a key may get a
-// second message, and counts are uncertain.
+// distant is after every soak.
+var distant = began.AddDate(1, 0, 0)
+
+// recordedBy returns when Redis had recorded each of some events as delivered or folded. It is distant if a record is missing: the event was
+// dropped or the record was lost, at any time.
+func (v *verdict) recordedBy(events ...*entry) (last time.Time) {
+	for _, e := range events {
+		recorded := v.journal.recorded[e.ID]
+		if recorded.IsZero() {
+			return distant
+		}
+		if recorded.After(last) {
+			last = recorded
+		}
+	}
+	return last
+}
+
+// checkFolds wants one message for each folded key, which counts all events of the key. Only if Redis loses its newest writes, a key may get a
+// second message, and counts are uncertain: the policy `hold` decides nothing without Redis, and an event that lost its reply or its worker is
+// recorded with its number.
 func (v *verdict) checkFolds() {
 	var broken []string
-	all, counts, atLeast, uncertain := 0, 0, 0, 0
+	all, counts, uncertain := 0, 0, 0
 	byKey := v.alertsOf(foldedCategory)
 	for key, events := range byKey {
 		var posts []slacktest.Post
+		sum := 0
 		for _, e := range events {
-			posts = append(posts, v.posts[e.ID]...)
-		}
-		first, last := events[0].Began, events[len(events)-1].Stored.Add(time.Minute)
-		sum, exact := 0, true
-		for _, post := range posts {
-			n, isExact := v.seen(post)
-			sum, exact = sum+n, exact && isExact
+			for _, post := range v.posts[e.ID] {
+				posts = append(posts, post)
+				sum += v.seen(post)
+			}
 		}
 		all += len(events)
 		counts += sum
 		switch {
 		case len(posts) == 0:
 			broken = append(broken, fmt.Sprintf("%s has %d events and no message", key, len(events)))
-		case v.disturbed(first, last, onRedis):
+		case v.mayLose(events[0].Began, v.recordedBy(events...)):
 			uncertain++
 		case len(posts) > 1:
 			broken = append(broken, fmt.Sprintf("%s has %d messages: %s and %s", key, len(posts), nameOf(posts[0]), nameOf(posts[1])))
-		case !exact:
-			atLeast++
 		case sum != len(events):
 			broken = append(broken, fmt.Sprintf("%s has %d events, and its message of %v counts %d", key, len(events), clock(posts[0].Received), sum))
 		}
 	}
-	v.add("folded is counted", fmt.Sprintf("%d events of %d keys, %d in messages; %d keys with at least, %d beside a fault of Redis",
-		all, len(byKey), counts, atLeast, uncertain), broken)
+	v.add("folded is counted", fmt.Sprintf("%d events of %d keys, %d in messages; %d keys beside a loss of Redis", all, len(byKey), counts, uncertain), broken)
 }
 
-// checkFlaps wants one report for each key, which flapped, and never two within the time after which a key is steady. A fault may delay the
-// decision about a change until the next change is decided, and then the key does not flap. Nor may a key flap whose last changes were published at
-// once, when the publisher ended.
-func (v *verdict) checkFlaps() {
-	reports := make(map[string]int)
-	for _, report := range v.reports {
-		key := report.Origin("id")
-		reports[key[:max(0, strings.LastIndexByte(key, '-'))]]++
-	}
-	var broken []string
-	steady, uncertain := 0, 0
-	byKey := v.alertsOf(swingsCategory)
-	for key, events := range byKey {
-		first, last := events[0].Began, events[len(events)-1].Stored
-		hindered := v.disturbed(first, last.Add(2*flapWindow), onRedis) || !v.calm(first, last.Add(time.Second)) || len(events) < changesOfSwing ||
-			last.Sub(first) < (changesOfSwing-1)*time.Second
-		switch {
-		case last.Sub(first) > flapWindow || hindered && reports[key] <= 1:
-			uncertain++
-		case reports[key] != 1:
-			broken = append(broken, fmt.Sprintf("%s changed %d times until %v and has %d reports", key, len(events), clock(last), reports[key]))
-		default:
-			steady++
+// swung is what became of a key that changed.
+type swung struct {
+	events  []*entry
+	reports []slacktest.Post
+}
+
+// hasFlapped reports whether the key certainly flapped: each change was recorded before the next one was published. A change that waits, such as
+// for the post of the change before, may be decided after the next one, and then it does not count.
+func (v *verdict) hasFlapped(s swung) bool {
+	first, last := s.events[0].Began, s.events[len(s.events)-1].Stored
+	for n, e := range s.events {
+		next := distant
+		if n+1 < len(s.events) {
+			next = s.events[n+1].Began
+		}
+		if !v.recordedBy(e).Before(next) {
+			return false
 		}
 	}
-	v.add("flapping is reported once", fmt.Sprintf("%d keys, %d reported once, %d that cannot be evaluated", len(byKey), steady, uncertain), broken)
+	return len(s.events) == changesOfSwing && last.Sub(first) <= flapWindow && !v.mayLose(first, last.Add(2*flapWindow))
+}
+
+// mostReports bounds the reports of a key. The first one comes when the key has not changed for flapWindow. Each further report needs a change that
+// was decided after the earlier report.
+func (v *verdict) mostReports(s swung) int {
+	steady, most := s.events[0].Began.Add(flapWindow-shortly), 1
+	for _, e := range s.events {
+		if v.recordedBy(e).After(steady) {
+			most++
+		}
+	}
+	return most
+}
+
+// checkFlaps wants one report for each key that flapped, and a second report only of a key that changed again. If Redis loses its newest writes,
+// it may forget changes and a report.
+func (v *verdict) checkFlaps() {
+	reports := make(map[string][]slacktest.Post)
+	for _, report := range v.reports {
+		key := report.Origin("id")
+		key = key[:max(0, strings.LastIndexByte(key, '-'))]
+		reports[key] = append(reports[key], report)
+	}
+	var broken []string
+	once, uncertain := 0, 0
+	byKey := v.alertsOf(swingsCategory)
+	for key, events := range byKey {
+		s := swung{events, reports[key]}
+		text := fmt.Sprintf("%s changed %d times from %v and has %d reports", key, len(events), clock(events[0].Began), len(s.reports))
+		switch n := len(s.reports); {
+		case n == 0 && v.hasFlapped(s):
+			broken = append(broken, text)
+		case n > v.mostReports(s) && !v.mayLose(events[0].Began, s.reports[n-1].Received):
+			broken = append(broken, text)
+		case n == 1:
+			once++
+		default:
+			uncertain++
+		}
+	}
+	v.add("flapping is reported once", fmt.Sprintf("%d keys, %d reported once, %d that cannot be evaluated", len(byKey), once, uncertain), broken)
 }

@@ -41,12 +41,14 @@ type verdict struct {
 	left      left
 	intruder  *intruder
 
-	entries map[string]*entry
-	posts   map[string][]slacktest.Post // accepted, by event
-	digests []slacktest.Post            // accepted
-	reports []slacktest.Post            // accepted: that a key is steady
-	updates map[string]int              // of messages, by channel and ts
-	dead    map[string]int              // dead letters by event
+	entries  map[string]*entry
+	accepted []slacktest.Post
+	posts    map[string][]slacktest.Post  // accepted, by event
+	digests  []slacktest.Post             // accepted
+	reports  []slacktest.Post             // accepted: that a key is steady
+	updates  map[string]int               // of messages, by channel and ts
+	shown    map[string]slacktest.Message // what a message shows since its newest update, by channel and ts
+	dead     map[string]int               // dead letters by event
 
 	hostileDead map[string]int // those of the hostile producer
 	forgedDead  map[string]int // those that are acknowledgements of the server, by subject
@@ -58,12 +60,12 @@ type verdict struct {
 
 func newVerdict(d *deployment, p *publisher, f *faults, i *intruder, drained left) *verdict {
 	v := &verdict{
-		d: d, incidents: f.incidents, left: drained, intruder: i, entries: p.entries,
+		d: d, incidents: f.incidents, left: drained, intruder: i, entries: p.entries, accepted: d.slack.Accepted(),
 		posts:   make(map[string][]slacktest.Post),
-		updates: make(map[string]int), dead: make(map[string]int), hostileDead: make(map[string]int),
+		updates: make(map[string]int), shown: make(map[string]slacktest.Message), dead: make(map[string]int), hostileDead: make(map[string]int),
 		forgedDead: make(map[string]int),
 	}
-	for _, post := range d.slack.Accepted() {
+	for _, post := range v.accepted {
 		_, _, isDigest := digestOf(post)
 		switch {
 		case isDigest:
@@ -75,7 +77,9 @@ func newVerdict(d *deployment, p *publisher, f *faults, i *intruder, drained lef
 		}
 	}
 	for _, update := range d.slack.Updates() {
-		v.updates[update.Channel+" "+update.Timestamp]++
+		message := update.Channel + " " + update.Timestamp
+		v.updates[message]++
+		v.shown[message] = update.Message
 	}
 	v.readDeadLetters()
 	names := make(map[string]string)

@@ -1,0 +1,146 @@
+//go:build soak
+
+package soak
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
+	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// The tests of this file have the verdict judge histories that are made up: each promise finds its planted violation, and nothing in the
+// same history with an excuse. Times are seconds since the start.
+
+func at(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
+
+// plant returns a verdict about an empty history.
+func plant(t *testing.T) *verdict {
+	return &verdict{
+		d:        &deployment{t: t, slack: slacktest.New(t), answers: &answers{}},
+		intruder: &intruder{producer: &hostile.Producer{}},
+		entries:  make(map[string]*entry), posts: make(map[string][]slacktest.Post), updates: make(map[string]int),
+		shown: make(map[string]slacktest.Message), dead: make(map[string]int), hostileDead: make(map[string]int),
+		journal: &journal{recorded: make(map[string]time.Time), root: make(map[string]*admission)},
+	}
+}
+
+// publishes plants an event, and returns its place in the ledger.
+func (v *verdict) publishes(id, category string, published float64) *entry {
+	e := &entry{ID: id, Category: category, Cost: 1, Copies: 1, Fate: limited, Began: at(published), Stored: at(published)}
+	v.entries[id] = e
+	return e
+}
+
+// says is a message with one text.
+func says(text string) slacktest.Message {
+	return slacktest.Message{Blocks: []slacktest.Block{{Text: &slacktest.Text{Type: "plain_text", Text: text}}}}
+}
+
+// accepts plants a post of an event. name is in its metadata.
+func (v *verdict) accepts(id, name string, received float64) slacktest.Post {
+	post := slacktest.Post{
+		ChannelID: "C1", Timestamp: fmt.Sprint(received), Received: at(received), Message: says("id " + id),
+		Metadata: slacktest.Metadata{Payload: map[string]any{"name": name}},
+	}
+	v.accepted = append(v.accepted, post)
+	v.posts[id] = append(v.posts[id], post)
+	return post
+}
+
+// records plants the record of an event.
+func (v *verdict) records(id string, recorded float64) { v.journal.recorded[id] = at(recorded) }
+
+// happens plants an incident.
+func (v *verdict) happens(of target, from, upto float64) *incident {
+	i := &incident{Target: of, From: at(from), Upto: at(upto)}
+	v.incidents = append(v.incidents, i)
+	return i
+}
+
+// loses plants a kill of Redis of one second.
+func (v *verdict) loses(from float64) { v.happens(onRedis, from, from+1).Loses = true }
+
+// planting is a history, and the number of violations that a check finds in it.
+type planting struct {
+	name   string
+	plant  func(v *verdict)
+	broken int
+}
+
+func judge(t *testing.T, check func(v *verdict), plantings []planting) {
+	for _, p := range plantings {
+		t.Run(p.name, func(t *testing.T) {
+			v := plant(t)
+			p.plant(v)
+			check(v)
+			var broken []string
+			for _, promise := range v.promises {
+				broken = append(broken, promise.Broken...)
+			}
+			testkit.Equal(t, len(broken), p.broken, "violations: %v", broken)
+		})
+	}
+}
+
+// folds plants a key with three events, the last of which is recorded at a time, and a message that counts some of them.
+func (v *verdict) folds(recorded float64, counts int) {
+	for n := range 3 {
+		e := v.publishes(fmt.Sprint("folded-", n), foldedCategory, float64(100+n))
+		e.Key = "fold-1"
+		v.records(e.ID, float64(100+n))
+	}
+	v.records("folded-2", recorded)
+	post := v.accepts("folded-0", "first", 100)
+	v.shown[post.ChannelID+" "+post.Timestamp] = says(fmt.Sprintf("seen %d times, last 10:31, worst: error", counts))
+}
+
+func TestVerdictOfFolds(t *testing.T) {
+	judge(t, (*verdict).checkFolds, []planting{
+		{"all are counted", func(v *verdict) { v.folds(103, 3) }, 0},
+		{"one is not counted", func(v *verdict) { v.folds(103, 2) }, 1},
+		{"a second message", func(v *verdict) { v.folds(103, 2); v.accepts("folded-2", "second", 104) }, 1},
+		{"Redis was slow", func(v *verdict) { v.folds(103, 2); v.happens(onRedis, 101, 102) }, 1},
+		{"Redis lost its writes", func(v *verdict) { v.folds(103, 2); v.loses(107) }, 0},
+		{"Redis lost later writes", func(v *verdict) { v.folds(103, 2); v.loses(109) }, 1},
+		{"Redis lost its writes before a late fold", func(v *verdict) { v.folds(140, 2); v.loses(120) }, 0},
+		{"Redis lost a record", func(v *verdict) {
+			v.folds(103, 2)
+			delete(v.journal.recorded, "folded-2")
+			v.loses(101)
+		}, 0},
+	})
+}
+
+// swings plants a key whose changes are recorded some time after their publishes, and its reports.
+func (v *verdict) swings(delay float64, reports ...float64) {
+	for n := range changesOfSwing {
+		e := v.publishes(fmt.Sprint("swing-1-", n), swingsCategory, float64(100+n))
+		e.Key = "swing-1"
+		v.records(e.ID, float64(100+n)+delay)
+	}
+	for n, report := range reports {
+		v.reports = append(v.reports, v.accepts("swing-1-4", fmt.Sprint("report-", n), report))
+	}
+}
+
+func TestVerdictOfFlaps(t *testing.T) {
+	judge(t, (*verdict).checkFlaps, []planting{
+		{"one report", func(v *verdict) { v.swings(0.1, 122.1) }, 0},
+		{"no report", func(v *verdict) { v.swings(0.1) }, 1},
+		{"no report beside a fault that delayed nothing", func(v *verdict) { v.swings(0.1); v.happens(onWorker, 101, 103) }, 1},
+		{"no report of changes that were decided after the next ones", func(v *verdict) { v.swings(1.1) }, 0},
+		{"no report, and Redis lost changes", func(v *verdict) { v.swings(0.1); v.loses(108) }, 0},
+		{"two reports", func(v *verdict) { v.swings(0.1, 122.1, 130) }, 1},
+		{"two reports beside a fault", func(v *verdict) { v.swings(1.1, 122.1, 130); v.happens(onRedis, 101, 103) }, 1},
+		{"two reports of changes that were decided after the first one", func(v *verdict) { v.swings(16, 122.1, 130) }, 0},
+		{"two reports, and Redis lost the first one", func(v *verdict) { v.swings(0.1, 122.1, 130); v.loses(124) }, 0},
+		{"two reports of a slow swing", func(v *verdict) {
+			v.swings(0.1, 122.1, 130)
+			v.entries["swing-1-7"].Stored = at(116)
+		}, 1},
+	})
+}
