@@ -82,7 +82,7 @@ func (v *verdict) checkOutcomes() {
 }
 
 // checkLimits checks the admissions against the limits in pieces, which overlap by longestMemory, and wants an admission of each post.
-// A killed Redis may have lost admissions: at most one global limit for each kill.
+// A killed Redis may have lost admissions: see lostAdmissions.
 func (v *verdict) checkLimits() {
 	events := v.journal.events(v.categoryOf)
 	var broken []string
@@ -110,33 +110,64 @@ func (v *verdict) checkLimits() {
 	v.add("all or nothing", fmt.Sprintf("%d logs", len(v.journal.seen)), v.journal.faults)
 }
 
-// lostAdmissions counts the posts without an admission, and returns those that no kill of Redis explains.
+// lostSlots are the slots of posts without an admission that one limit counts, and the kills of Redis that may have lost them.
+type lostSlots struct {
+	slots  int64
+	losses map[*incident]bool
+}
+
+// lostAdmissions counts the posts without an admission, and returns those that no kill of Redis explains. An event is admitted between its
+// publish and its post, however long it waits meanwhile. A kill loses the newest admissions, no more than the limits let pass in that time.
 func (v *verdict) lostAdmissions() (sum int, broken []string) {
-	admitted, lost := v.lastAdmissions(), make(map[*incident]int)
+	admitted, lost := v.lastAdmissions(), make([]lostSlots, len(limits.Limits))
 	for id, posts := range v.posts {
-		e := v.entries[id]
-		if e == nil && !isHostile(v.categoryOf(id)) || e != nil && (e.Fate == resolves || e.Fate == ends) || admitted[id] != nil {
+		e, path := v.entries[id], v.categoryOf(id)
+		if e == nil && !isHostile(path) || e != nil && (e.Fate == resolves || e.Fate == ends) || admitted[id] != nil {
 			continue
 		}
 		sum++
-		loss := v.lossNear(posts[0].Received)
-		if lost[loss]++; loss == nil {
+		published, cost := time.Time{}, int64(1) // of a hostile event, which no ledger has
+		if e != nil {
+			published, cost = e.Began, e.Cost
+		}
+		losses := v.losses(published, posts[0].Received)
+		if len(losses) == 0 {
 			broken = append(broken, fmt.Sprintf("%s was posted at %v, and Redis has never admitted it", id, clock(posts[0].Received)))
-		} else if lost[loss] > int(limits.Limits[0].Count) {
-			broken = append(broken, fmt.Sprintf("%s was posted at %v: more than one limit is missing after one loss", id, clock(posts[0].Received)))
+			continue
+		}
+		for i, limit := range limits.Limits {
+			if limit.Path == "" || strings.HasPrefix(path+".", limit.Path+".") {
+				lost[i].add(cost, losses)
+			}
+		}
+	}
+	for i, of := range lost {
+		if most := mostLost(limits.Limits[i]) * int64(len(of.losses)); of.slots > most {
+			broken = append(broken, fmt.Sprintf("%d slots of %v are missing after %d losses, want %d at most", of.slots, limits.Limits[i], len(of.losses), most))
 		}
 	}
 	return sum, broken
 }
 
-// lossNear returns a kill of Redis within a minute of a post, or nil.
-func (v *verdict) lossNear(at time.Time) *incident {
-	for _, i := range v.incidents {
-		if i.Loses && at.After(i.From.Add(-time.Minute)) && at.Before(i.Upto.Add(time.Minute)) {
-			return i
-		}
+// add counts the slots of a post whose admission one of the losses explains.
+func (l *lostSlots) add(slots int64, losses []*incident) {
+	if l.losses == nil {
+		l.losses = make(map[*incident]bool)
 	}
-	return nil
+	l.slots += slots
+	for _, loss := range losses {
+		l.losses[loss] = true
+	}
+}
+
+// mostLost bounds the slots that one kill loses of a limit.
+func mostLost(limit oracle.Limit) int64 {
+	const killed = time.Second // from the time of an incident to the end of the process
+	windows := (unwritten+killed).Microseconds()/limit.Window + 1
+	if limit.Kind != oracle.Log { // a span as long as a window touches two of them
+		windows++
+	}
+	return windows * (limit.Count + limit.Burst)
 }
 
 func (v *verdict) categoryOf(id string) string {

@@ -144,3 +144,24 @@ func TestVerdictOfFlaps(t *testing.T) {
 		}, 1},
 	})
 }
+
+func TestVerdictOfLimits(t *testing.T) {
+	posted := func(v *verdict, events int, published, received float64) {
+		for n := range events {
+			id := fmt.Sprint("soon-", n)
+			v.publishes(id, "soon", published)
+			v.accepts(id, id, received)
+		}
+	}
+	judge(t, (*verdict).checkLimits, []planting{
+		{"a post without an admission", func(v *verdict) { posted(v, 1, 100, 101) }, 1},
+		{"Redis was slow", func(v *verdict) { posted(v, 1, 100, 101); v.happens(onRedis, 100, 103) }, 1},
+		{"Redis lost the admission", func(v *verdict) { posted(v, 1, 100, 101); v.loses(103) }, 0},
+		{"Redis lost the admission of a late post", func(v *verdict) { posted(v, 1, 100, 400); v.loses(103) }, 0},
+		{"Redis lost later admissions", func(v *verdict) { posted(v, 1, 100, 101); v.loses(107) }, 1},
+		{"Redis lost earlier admissions", func(v *verdict) { posted(v, 1, 100, 101); v.loses(98) }, 1},
+		{"Redis lost all admissions of a limit", func(v *verdict) { posted(v, 8, 100, 101); v.loses(103) }, 0},
+		{"more than the limit is missing", func(v *verdict) { posted(v, 9, 100, 101); v.loses(103) }, 1},
+		{"two losses", func(v *verdict) { posted(v, 9, 100, 101); v.loses(102); v.loses(104) }, 0},
+	})
+}
