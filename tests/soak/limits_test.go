@@ -206,7 +206,7 @@ const mostEvaluated = 3000
 
 // checkNeedlessDrops evaluates the drops of watched events. A worker decided about such an event between its publish and the end of its
 // message, by a state that the deny cache may have kept for its time to live. With room for the event in all of that time the drop was
-// needless.
+// needless, unless admissions of that time are missing because Redis lost them.
 func (v *verdict) checkNeedlessDrops() {
 	history := v.journal.events(v.categoryOf)
 	for i := range history {
@@ -217,11 +217,12 @@ func (v *verdict) checkNeedlessDrops() {
 	for id, e := range v.entries {
 		watched := e.Fate == limited && e.Copies == 1 && !e.Settled.IsZero() && e.Category != "soon" && e.Category != "busy" &&
 			e.Category != mutedCategory // a mute drops events while there is room
-		if !watched || len(v.posts[id]) > 0 || evaluated == mostEvaluated || v.journal.root[id] != nil {
+		from := e.Began.Add(-denyCacheTTL)
+		if !watched || len(v.posts[id]) > 0 || evaluated == mostEvaluated || v.journal.root[id] != nil || v.mayLose(from, e.Settled) {
 			continue
 		}
 		evaluated++
-		if hadRoom(history, e, e.Began.Add(-denyCacheTTL), e.Settled) {
+		if hadRoom(history, e, from, e.Settled) {
 			needless = append(needless, fmt.Sprintf("%s of %s, cost %d, was dropped between %v and %v", id, e.Category, e.Cost, clock(e.Began), clock(e.Settled)))
 		}
 	}

@@ -165,3 +165,55 @@ func TestVerdictOfLimits(t *testing.T) {
 		{"two losses", func(v *verdict) { posted(v, 9, 100, 101); v.loses(102); v.loses(104) }, 0},
 	})
 }
+
+func TestVerdictOfNeedlessDrops(t *testing.T) {
+	dropped := func(v *verdict) { v.publishes("clock-1", "clock", 100).Settled = at(100.5) }
+	judge(t, (*verdict).checkNeedlessDrops, []planting{
+		{"a drop with room", dropped, 1},
+		{"Redis was slow", func(v *verdict) { dropped(v); v.happens(onRedis, 99, 103) }, 1},
+		{"Redis lost what made the limit full", func(v *verdict) { dropped(v); v.loses(103) }, 0},
+		{"Redis lost what made the limit full in a deny cache", func(v *verdict) { dropped(v); v.loses(98.5) }, 0},
+		{"Redis lost later admissions", func(v *verdict) { dropped(v); v.loses(107) }, 1},
+	})
+}
+
+func TestVerdictOfPosts(t *testing.T) {
+	posted := func(v *verdict, received ...float64) {
+		v.publishes("clock-1", "clock", 100)
+		for _, at := range received {
+			v.accepts("clock-1", "name", at)
+		}
+	}
+	judge(t, (*verdict).checkPostedOnce, []planting{
+		{"one post", func(v *verdict) { posted(v, 101) }, 0},
+		{"two posts", func(v *verdict) { posted(v, 101, 110) }, 1},
+		{"two posts beside another fault", func(v *verdict) { posted(v, 101, 110); v.happens(onRedis, 102, 105) }, 1},
+		{"Redis lost the record of the first one", func(v *verdict) { posted(v, 101, 110); v.loses(104) }, 0},
+		{"Redis lost the lease of the first one", func(v *verdict) { posted(v, 101, 110); v.loses(98) }, 0},
+		{"Redis lost earlier writes", func(v *verdict) { posted(v, 101, 110); v.loses(90) }, 1},
+		{"Redis lost later writes", func(v *verdict) { posted(v, 101, 110); v.loses(116) }, 1},
+	})
+}
+
+func TestVerdictOfPairs(t *testing.T) {
+	unpaired := func(v *verdict, posted, recorded float64) {
+		v.publishes("firing", "pairs", 100)
+		v.accepts("firing", "firing", posted)
+		v.records("firing", recorded)
+		resolved := v.publishes("resolved", "pairs", recorded+5)
+		resolved.Fate, resolved.Resolves = resolves, "firing"
+	}
+	judge(t, (*verdict).checkPairs, []planting{
+		{"the resolved event is missing", func(v *verdict) { unpaired(v, 101, 101.1) }, 1},
+		{"Redis was slow", func(v *verdict) { unpaired(v, 101, 101.1); v.happens(onRedis, 100, 104) }, 1},
+		{"Redis lost the pair", func(v *verdict) { unpaired(v, 101, 101.1); v.loses(105) }, 0},
+		{"Redis lost the pair of a late post", func(v *verdict) { unpaired(v, 130, 130.1); v.loses(134) }, 0},
+		{"Redis lost that the post was to come", func(v *verdict) { unpaired(v, 130, 130.1); v.loses(104) }, 0},
+		{"Redis lost the record too", func(v *verdict) {
+			unpaired(v, 101, 101.1)
+			delete(v.journal.recorded, "firing")
+			v.loses(109)
+		}, 0},
+		{"Redis lost later writes", func(v *verdict) { unpaired(v, 101, 101.1); v.loses(107) }, 1},
+	})
+}
