@@ -56,5 +56,5 @@ func (v *verdict) checkCalls() {
 		broken = append(brokenCalls.FindAllString(string(output), -1), err.Error())
 		testkit.NoError(t, os.WriteFile(filepath.Join(folder, "verdict"), output, 0o600))
 	}
-	v.add("answers as in memory", strings.Join(seen, "; "), broken)
+	v.add("answers as in memory", len(seen), strings.Join(seen, "; "), broken)
 }

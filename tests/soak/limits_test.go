@@ -44,7 +44,7 @@ func (v *verdict) checkLost() {
 			lost = append(lost, fmt.Sprintf("%s was admitted at %v and never posted", id, moment(a.At)))
 		}
 	}
-	v.add(lossPromise, fmt.Sprintf("%d events: %d posted, %d dropped, %d dead; %d had to be posted, %d were admitted",
+	v.add(lossPromise, posted, fmt.Sprintf("%d events: %d posted, %d dropped, %d dead; %d had to be posted, %d were admitted",
 		len(v.entries), posted, dropped, len(v.dead), must, len(admitted)), lost)
 }
 
@@ -78,7 +78,7 @@ func (v *verdict) checkOutcomes() {
 			wrong = append(wrong, fmt.Sprintf("%s was posted", id))
 		}
 	}
-	v.add("one outcome", fmt.Sprintf("%d dead letters", len(v.dead)), wrong)
+	v.add("one outcome", len(v.dead), fmt.Sprintf("%d dead letters", len(v.dead)), wrong)
 }
 
 // checkLimits checks the admissions against the limits in pieces, which overlap by longestMemory, and wants an admission of each post.
@@ -105,9 +105,9 @@ func (v *verdict) checkLimits() {
 	slices.Sort(broken)
 	broken = append(slices.Compact(broken), v.journal.overInUse...)
 	lost, ofLost := v.lostAdmissions()
-	v.add("never above a limit", fmt.Sprintf("%d admissions under %d limits; %d were lost in kills of Redis (appendfsync everysec)",
+	v.add("never above a limit", len(events), fmt.Sprintf("%d admissions under %d limits; %d were lost in kills of Redis (appendfsync everysec)",
 		len(events), len(limits.Limits)+1, lost), append(broken, ofLost...))
-	v.add("all or nothing", fmt.Sprintf("%d logs", len(v.journal.seen)), v.journal.faults)
+	v.add("all or nothing", len(v.journal.seen), fmt.Sprintf("%d logs", len(v.journal.seen)), v.journal.faults)
 }
 
 // lostSlots are the slots of posts without an admission that one limit counts, and the kills of Redis that may have lost them.
@@ -198,7 +198,7 @@ func (v *verdict) checkCountedOnce() {
 			twice = append(twice, fmt.Sprintf("%s of cost %d took %d slots", a.ID, e.Cost, a.Slots))
 		}
 	}
-	v.add("counted once", fmt.Sprintf("%d admissions of %d events", len(v.journal.admissions), len(before)), twice)
+	v.add("counted once", len(before), fmt.Sprintf("%d admissions of %d events", len(v.journal.admissions), len(before)), twice)
 }
 
 // mostEvaluated bounds the evaluated drops, since each takes a while.
@@ -226,7 +226,7 @@ func (v *verdict) checkNeedlessDrops() {
 			needless = append(needless, fmt.Sprintf("%s of %s, cost %d, was dropped between %v and %v", id, e.Category, e.Cost, clock(e.Began), clock(e.Settled)))
 		}
 	}
-	v.add("no needless drop", fmt.Sprintf("%d drops evaluated", evaluated), needless)
+	v.add("no needless drop", evaluated, fmt.Sprintf("%d drops evaluated", evaluated), needless)
 }
 
 // hadRoom tells whether all limits had room for an event throughout a time: at its beginning, and after each admission in it.

@@ -64,8 +64,12 @@ type intruder struct {
 type attack struct {
 	Name       string
 	Messages   int
+	Stored     int64 // of those to which the server answers
 	From, Upto time.Time
 }
+
+// refusedAttacks have only messages that the server refuses.
+var refusedAttacks = []string{"rolls the stream up", "schedules messages on others' subjects"}
 
 // leastOf is how many messages more than drawn an attack has. To push a live limit out of its history takes 64 messages on one of the reply subjects.
 var leastOf = map[string]int{"forges through reply subjects": 3000}
@@ -127,8 +131,10 @@ func (i *intruder) attack(drawn drawnAttack) {
 	i.published.Add(int64(eventsOf(of.Name, n)))
 	ctx, cancel := context.WithTimeout(context.Background(), attackTimeout)
 	defer cancel()
+	before := i.producer.Stored()
 	_ = of.Do(i.producer, ctx, n)
-	i.attacks[len(i.attacks)-1].Upto = time.Now()
+	last := &i.attacks[len(i.attacks)-1]
+	last.Stored, last.Upto = i.producer.Stored()-before, time.Now()
 }
 
 // eventsOf returns how many events the messages of an attack have at most.
@@ -339,7 +345,7 @@ func (v *verdict) checkNeighbours() {
 	}
 	alone, disturbed := v.ways(alone), v.ways(disturbed)
 	if len(alone) == 0 || len(disturbed) == 0 {
-		v.add("neighbours unharmed", "nothing", append(broken, "no way was measured"))
+		v.add("neighbours unharmed", 0, "nothing", append(broken, "no way was measured"))
 		return
 	}
 	seen := v.intruder.String()
@@ -357,7 +363,7 @@ func (v *verdict) checkNeighbours() {
 		say("%s took %v (stored after %v): %s", slow.e.ID, slow.took.Round(time.Millisecond), slow.e.Stored.Sub(slow.e.Began).Round(time.Millisecond),
 			v.intruder.during(slow.e.Began))
 	}
-	v.add("neighbours unharmed", seen, broken)
+	v.add("neighbours unharmed", len(disturbed), seen, broken)
 }
 
 // forged describes a wrong category or channel of a post.
@@ -398,7 +404,24 @@ func (v *verdict) checkForged(live string) {
 			broken = append(broken, fmt.Sprintf("%d acknowledgements are events of %s", n, subject))
 		}
 	}
-	v.add("nothing forged", fmt.Sprintf("%d subjects with acknowledgements as dead letters; a shared account: %v", len(v.forgedDead), v.d.shared), broken)
+	forging := v.intruder.forging()
+	if !*attacked {
+		forging = 1 // only the live limit is checked
+	}
+	v.add("nothing forged", forging, fmt.Sprintf("%d subjects with acknowledgements as dead letters; a shared account: %v", len(v.forgedDead), v.d.shared), broken)
+}
+
+// forges reports whether an attack makes the server publish acknowledgements on others' subjects.
+func (a attack) forges() bool { return leastOf[a.Name] > 0 }
+
+// forging counts these attacks.
+func (i *intruder) forging() (attacks int) {
+	for _, a := range i.attacks {
+		if a.forges() {
+			attacks++
+		}
+	}
+	return attacks
 }
 
 // forgedEvents bounds the acknowledgements that the server published on subjects of others' events: see [hostile.Producer.ForgeReplies].
@@ -410,11 +433,29 @@ func (i *intruder) forgedEvents() (most int) {
 		}
 	}
 	for _, a := range i.attacks {
-		if leastOf[a.Name] > 0 {
+		if a.forges() {
 			most += ofEvents * (a.Messages/len(replies) + 1)
 		}
 	}
 	return most
+}
+
+// checkStored wants messages of each kind of attack to be stored, or the soak would attack with nothing. One attack may meet a full stream.
+func (v *verdict) checkStored() (broken []string) {
+	const some = 3 // attacks while nothing fails
+	stored, undisturbed := make(map[string]int64), make(map[string]int)
+	for _, a := range v.intruder.attacks {
+		stored[a.Name] += a.Stored
+		if v.calm(a.From, a.Upto) {
+			undisturbed[a.Name]++
+		}
+	}
+	for name, n := range undisturbed {
+		if n >= some && stored[name] == 0 && !slices.Contains(refusedAttacks, name) {
+			broken = append(broken, fmt.Sprintf("it %s %d times without a fault, and the server has stored nothing", name, n))
+		}
+	}
+	return broken
 }
 
 // checkHostile wants no more outcomes of the hostile producer than events.
@@ -437,6 +478,7 @@ func (v *verdict) checkHostile() {
 	if posted+dead+told > most {
 		broken = append(broken, fmt.Sprintf("%d outcomes of at most %d events", posted+dead+told, most))
 	}
-	v.add("one outcome of the hostile", fmt.Sprintf("%d events at most: %d posted, %d dead letters are left, %d told as dropped (%d again in doubt)",
+	broken = append(broken, v.checkStored()...)
+	v.add("one outcome of the hostile", int(v.intruder.producer.Stored()), fmt.Sprintf("%d events at most: %d posted, %d dead letters are left, %d told as dropped (%d again in doubt)",
 		most, posted, dead, told, again), broken)
 }

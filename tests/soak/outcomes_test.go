@@ -41,7 +41,7 @@ func (v *verdict) checkPostedOnce() {
 			}
 		}
 	}
-	v.add(oncePromise, fmt.Sprintf("%d names, %d look-ups, %d second messages of events that were published again",
+	v.add(oncePromise, len(named), fmt.Sprintf("%d names, %d look-ups, %d second messages of events that were published again",
 		len(named), v.d.slack.Calls(slacktest.MethodHistory)+v.d.slack.Calls(slacktest.MethodReplies), copies), broken)
 }
 
@@ -88,7 +88,7 @@ func (v *verdict) checkGivenBack() {
 			kept++
 		}
 	}
-	v.add("given back", fmt.Sprintf("%d events, %d in doubt", returned, kept), wrong)
+	v.add("given back", returned, fmt.Sprintf("%d events, %d in doubt", returned, kept), wrong)
 }
 
 // calm tells whether a time had no fault.
@@ -123,7 +123,7 @@ func (v *verdict) checkPairs() {
 			}
 		}
 	}
-	v.add("resolved where it began", fmt.Sprintf("%d pairs, %d of neither, %d that cannot be evaluated", paired, unpaired, uncertain), broken)
+	v.add("resolved where it began", paired, fmt.Sprintf("%d pairs, %d of neither, %d that cannot be evaluated", paired, unpaired, uncertain), broken)
 }
 
 func (v *verdict) checkPair(firing, resolved []slacktest.Post) string {
@@ -162,7 +162,7 @@ func (v *verdict) checkDigests() {
 	if told > most {
 		broken = append(broken, fmt.Sprintf("digests tell of %d drops, of at most %d (%d events)", told, most, known))
 	}
-	v.add("digests tell no more", fmt.Sprintf("%d digests of %d drops; %d events were dropped; %d were told again in doubt",
+	v.add("digests tell no more", len(v.digests), fmt.Sprintf("%d digests of %d drops; %d events were dropped; %d were told again in doubt",
 		len(v.digests), told, known, again), broken)
 }
 
@@ -184,6 +184,6 @@ func (v *verdict) checkLeft() {
 	if !v.left.none() {
 		broken = append(broken, v.left.String())
 	}
-	v.add("nothing left", v.left.String(), broken)
-	v.add("workers live and end", fmt.Sprintf("%d faults", len(v.incidents)), v.d.mishaps)
+	v.add("nothing left", len(v.entries), v.left.String(), broken)
+	v.add("workers live and end", len(v.incidents), fmt.Sprintf("%d faults", len(v.incidents)), v.d.mishaps)
 }

@@ -217,3 +217,47 @@ func TestVerdictOfPairs(t *testing.T) {
 		{"Redis lost later writes", func(v *verdict) { unpaired(v, 101, 101.1); v.loses(107) }, 1},
 	})
 }
+
+func TestVerdictOfMutes(t *testing.T) {
+	fails := func(v *verdict) {
+		v.checkMutes(&muter{failed: []failedMute{{mute{at(100), at(105)}, "exit status 1"}}})
+	}
+	judge(t, fails, []planting{
+		{"a mute fails", func(*verdict) {}, 1},
+		{"a mute fails beside a fault of a worker", func(v *verdict) { v.happens(onWorker, 101, 102) }, 1},
+		{"NATS was away", func(v *verdict) { v.happens(onNATS, 101, 102) }, 0},
+		{"Redis had been away", func(v *verdict) { v.happens(onRedis, 95, 97) }, 0},
+		{"nothing was muted in a long soak", func(v *verdict) { v.happens(onNATS, 101, 102); v.lasted = longSoak }, 1},
+	})
+}
+
+func TestVerdictOfAttacks(t *testing.T) {
+	attacks := func(v *verdict, name string, stored int64) {
+		for n := range 3 {
+			v.intruder.attacks = append(v.intruder.attacks, attack{Name: name, Stored: stored, From: at(float64(100 + n)), Upto: at(float64(101 + n))})
+		}
+	}
+	judge(t, (*verdict).checkHostile, []planting{
+		{"what is stored", func(v *verdict) { attacks(v, "floods", 1) }, 0},
+		{"what is not stored", func(v *verdict) { attacks(v, "floods", 0) }, 1},
+		{"what is not stored beside a fault", func(v *verdict) { attacks(v, "floods", 0); v.happens(onNATS, 101.5, 101.6) }, 0},
+		{"what the server refuses", func(v *verdict) { attacks(v, "rolls the stream up", 0) }, 0},
+		{"nothing is stored in a long soak", func(v *verdict) { v.lasted = longSoak }, 1},
+	})
+}
+
+// TestVerdictOfNothing checks nothing in a long soak.
+func TestVerdictOfNothing(t *testing.T) {
+	for name, check := range map[string]func(v *verdict){
+		"nothing lost": (*verdict).checkLost, "one outcome": (*verdict).checkOutcomes, "counted once": (*verdict).checkCountedOnce,
+		"no needless drop": (*verdict).checkNeedlessDrops, "posted once": (*verdict).checkPostedOnce, "given back": (*verdict).checkGivenBack,
+		"pairs": (*verdict).checkPairs, "folds": (*verdict).checkFolds, "flaps": (*verdict).checkFlaps, "digests": (*verdict).checkDigests,
+	} {
+		t.Run(name, func(t *testing.T) {
+			judge(t, check, []planting{
+				{"a long soak", func(v *verdict) { v.lasted = longSoak }, 1},
+				{"a short soak", func(v *verdict) { v.lasted = time.Minute }, 0},
+			})
+		})
+	}
+}

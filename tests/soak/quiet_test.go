@@ -70,8 +70,16 @@ type muter struct {
 	d *deployment
 	r *random
 
-	mu    sync.Mutex
-	mutes []mute
+	mu     sync.Mutex
+	mutes  []mute
+	failed []failedMute
+}
+
+// failedMute is a command that promised nothing.
+type failedMute struct {
+	mute
+
+	Output string
 }
 
 func (m *muter) run(end <-chan struct{}) {
@@ -85,8 +93,9 @@ func (m *muter) run(end <-chan struct{}) {
 		command := exec.Command(filepath.Join(m.d.folder, workerName(0)),
 			"mute", mutedCategory, "--for", muteLength.String(), "--reason", "a soak", "--as", "soak")
 		command.Env = append(environment(settings, m.d.workers[0].settings), m.d.recording()...)
-		if output, err := command.CombinedOutput(); err != nil { // it could not reach NATS or Redis, and then it promises nothing
+		if output, err := command.CombinedOutput(); err != nil {
 			say("  (no mute: %v: %.200s)", err, output)
+			m.failed = append(m.failed, failedMute{mute{began, time.Now()}, fmt.Sprintf("%v: %.200s", err, output)})
 			continue
 		}
 		m.mu.Lock()
@@ -95,7 +104,10 @@ func (m *muter) run(end <-chan struct{}) {
 	}
 }
 
-// checkMutes wants no post of a muted event. A request that was on its way when the command returned may arrive a moment later, and a worker
+// recovers bounds the time after a fault in which a new client may fail.
+const recovers = 5 * time.Second
+
+// checkMutes wants no post of a muted event. A mute may fail only if it could not reach NATS or Redis. A request that was on its way when the command returned may arrive a moment later, and a worker
 // that is stopped right before its request sends the request when it goes on.
 func (v *verdict) checkMutes(m *muter) {
 	var broken []string
@@ -113,7 +125,12 @@ func (v *verdict) checkMutes(m *muter) {
 			}
 		}
 	}
-	v.add("muted is not posted", fmt.Sprintf("%d mutes, %d posts beside them", len(m.mutes), posts), broken)
+	for _, failed := range m.failed {
+		if !v.disturbed(failed.From.Add(-recovers), failed.Upto, onNATS, onRedis) {
+			broken = append(broken, fmt.Sprintf("no mute from %v to %v: %s", clock(failed.From), clock(failed.Upto), failed.Output))
+		}
+	}
+	v.add("muted is not posted", len(m.mutes), fmt.Sprintf("%d mutes, %d failed, %d posts beside them", len(m.mutes), len(m.failed), posts), broken)
 }
 
 // disturbed reports whether one of the targets had a fault in a time.
@@ -198,7 +215,7 @@ func (v *verdict) checkFolds() {
 			broken = append(broken, fmt.Sprintf("%s has %d events, and its message of %v counts %d", key, len(events), clock(posts[0].Received), sum))
 		}
 	}
-	v.add("folded is counted", fmt.Sprintf("%d events of %d keys, %d in messages; %d keys beside a loss of Redis", all, len(byKey), counts, uncertain), broken)
+	v.add("folded is counted", len(byKey)-uncertain, fmt.Sprintf("%d events of %d keys, %d in messages; %d keys beside a loss of Redis", all, len(byKey), counts, uncertain), broken)
 }
 
 // swung is what became of a key that changed.
@@ -261,5 +278,5 @@ func (v *verdict) checkFlaps() {
 			uncertain++
 		}
 	}
-	v.add("flapping is reported once", fmt.Sprintf("%d keys, %d reported once, %d that cannot be evaluated", len(byKey), once, uncertain), broken)
+	v.add("flapping is reported once", once, fmt.Sprintf("%d keys, %d reported once, %d that cannot be evaluated", len(byKey), once, uncertain), broken)
 }

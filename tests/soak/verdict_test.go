@@ -30,13 +30,18 @@ const (
 // promise is one row of the table.
 type promise struct {
 	Name   string
+	Count  int      // of what was checked
 	Seen   string   // what was checked
 	Broken []string // violations
 }
 
+// longSoak is how long a soak lasts that has something to check for every promise.
+const longSoak = 8 * time.Minute
+
 // verdict compares the ledgers with each other.
 type verdict struct {
 	d         *deployment
+	lasted    time.Duration // how long faults happened
 	incidents []*incident
 	left      left
 	intruder  *intruder
@@ -60,7 +65,7 @@ type verdict struct {
 
 func newVerdict(d *deployment, p *publisher, f *faults, i *intruder, drained left) *verdict {
 	v := &verdict{
-		d: d, incidents: f.incidents, left: drained, intruder: i, entries: p.entries, accepted: d.slack.Accepted(),
+		d: d, lasted: *duration, incidents: f.incidents, left: drained, intruder: i, entries: p.entries, accepted: d.slack.Accepted(),
 		posts:   make(map[string][]slacktest.Post),
 		updates: make(map[string]int), shown: make(map[string]slacktest.Message), dead: make(map[string]int), hostileDead: make(map[string]int),
 		forgedDead: make(map[string]int),
@@ -126,13 +131,19 @@ func (v *verdict) check() {
 	v.checkFlaps()
 	v.checkDigests()
 	v.checkLeft()
-	v.checkHostile()
+	if *attacked {
+		v.checkHostile()
+	}
 	v.checkNeighbours()
 }
 
-func (v *verdict) add(name, seen string, broken []string) {
+// add adds a promise. A promise of which a long soak has checked nothing is broken: nobody knows whether it is kept.
+func (v *verdict) add(name string, count int, seen string, broken []string) {
+	if count == 0 && v.lasted >= longSoak {
+		broken = append(broken, fmt.Sprintf("nothing was checked in %v", v.lasted))
+	}
 	slices.Sort(broken)
-	v.promises = append(v.promises, promise{name, seen, broken})
+	v.promises = append(v.promises, promise{name, count, seen, broken})
 }
 
 func (v *verdict) print() {
