@@ -132,6 +132,7 @@ type deployment struct {
 	nats   *servertest.NATS
 	redis  *servertest.Redis
 	slack  *slacktest.Server
+	stalls *stalls
 
 	toNATS, toRedis, toSlack *servertest.Proxy
 
@@ -146,7 +147,7 @@ type deployment struct {
 }
 
 func deploy(t *testing.T, folder string, seed uint64) *deployment {
-	d := &deployment{t: t, folder: folder, shared: newRandom(seed, 5).chance(50), acknowledged: make(map[uint64]time.Time)}
+	d := &deployment{t: t, folder: folder, stalls: measureStalls(t), shared: newRandom(seed, 5).chance(50), acknowledged: make(map[uint64]time.Time)}
 	testkit.NoError(t, os.Mkdir(d.calls(), 0o700))
 	d.build()
 	d.nats = servertest.StartNATSProcess(t, natsUsers(d.shared))

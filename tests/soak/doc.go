@@ -5,7 +5,7 @@
 //
 // A hostile producer attacks all the time with package hostile. Its NATS user may publish below one subject. Half of the seeds put that user
 // into the account of the workers. After the faults the soak measures the latency of another category, twice with the attacks and twice
-// without.
+// without. A phase in which other processes use the machine is measured again, and the latency is not judged if that never ends.
 //
 // The test has the build tag soak: `make soak`, `make soak DURATION=4h`, `make soak SEED=7`. A seed repeats the events,
 // the faults, Slack's answers and the attacks, each at its planned time. It cannot repeat how the operating system schedules the processes:

@@ -23,6 +23,8 @@ const (
 	onNATS   target = "nats"
 	onSlack  target = "slack"   // its answers
 	toSlack  target = "toslack" // the network to it
+
+	onMachine target = "machine" // it stalled, which nobody has planned
 )
 
 // incident is a fault that happened.

@@ -4,7 +4,9 @@ package soak
 
 import (
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
@@ -35,15 +37,18 @@ func (v *verdict) publishes(id, category string, published float64) *entry {
 	return e
 }
 
-// says is a message with one text.
-func says(text string) slacktest.Message {
-	return slacktest.Message{Blocks: []slacktest.Block{{Text: &slacktest.Text{Type: "plain_text", Text: text}}}}
+// says is a message with some texts.
+func says(texts ...string) (m slacktest.Message) {
+	for _, text := range texts {
+		m.Blocks = append(m.Blocks, slacktest.Block{Text: &slacktest.Text{Type: "plain_text", Text: text}})
+	}
+	return m
 }
 
-// accepts plants a post of an event. name is in its metadata.
+// accepts plants a post of a published event. name is in its metadata.
 func (v *verdict) accepts(id, name string, received float64) slacktest.Post {
 	post := slacktest.Post{
-		ChannelID: "C1", Timestamp: fmt.Sprint(received), Received: at(received), Message: says("id " + id),
+		ChannelID: "C1", Timestamp: fmt.Sprint(received), Received: at(received), Message: says("id "+id, "category "+v.entries[id].Category),
 		Metadata: slacktest.Metadata{Payload: map[string]any{"name": name}},
 	}
 	v.accepted = append(v.accepted, post)
@@ -260,4 +265,82 @@ func TestVerdictOfNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestVerdictOfNeighbours(t *testing.T) {
+	took := func(v *verdict, in phase, seconds float64) {
+		for n := range 10 {
+			id := fmt.Sprintf("%s-%d", in, n)
+			v.publishes(id, watchedCategory, float64(100+n)).Phase = in
+			v.accepts(id, id, float64(100+n)+seconds)
+		}
+	}
+	slow := func(v *verdict) { took(v, alone, 0.01); took(v, disturbed, 0.7); v.measured = &measurement{} }
+	judge(t, (*verdict).checkNeighbours, []planting{
+		{"as fast under attack", func(v *verdict) { took(v, alone, 0.01); took(v, disturbed, 0.01); v.measured = &measurement{} }, 0},
+		{"slow under attack, at the median and the 99th percentile", slow, 2},
+		{"slow on a machine that stalled", func(v *verdict) { slow(v); v.measured.busy.stall = 200 * time.Millisecond }, 0},
+		{"a phase that was not measured", func(v *verdict) {
+			slow(v)
+			v.measured = &measurement{busy: busy{stall: time.Second}, missing: []string{"alone"}}
+		}, 1},
+		{"slow on a machine that was busy with others", func(v *verdict) { slow(v); v.measured.busy.others = 0.5 }, 0},
+	})
+}
+
+// measured measures the phases with a watcher, while the machine stalls in some of them, and returns the events of each phase.
+func measured(t *testing.T, m *measurement) map[phase]int {
+	events := make(map[phase]int)
+	synctest.Test(t, func(*testing.T) {
+		m.w = &watcher{p: &publisher{d: &deployment{js: &failing{messages: make(map[string]bool)}}, entries: make(map[string]*entry)}}
+		m.rest = func(bool) {}
+		end := make(chan struct{})
+		var actors sync.WaitGroup
+		actors.Go(func() { m.w.run(end) })
+		m.run(phaseLeast)
+		close(end)
+		actors.Wait()
+		for _, e := range m.w.p.entries {
+			events[e.Phase]++
+		}
+	})
+	return events
+}
+
+func TestMeasurement(t *testing.T) {
+	isCalm := func() bool { return true }
+	stalls := func(times int) func() func() busy {
+		return func() func() busy {
+			return func() busy {
+				if times == 0 {
+					return busy{}
+				}
+				times--
+				return busy{stall: time.Second}
+			}
+		}
+	}
+	t.Run("the machine never stalls", func(t *testing.T) {
+		m := &measurement{awaitCalm: isCalm, observe: stalls(0)}
+		events := measured(t, m)
+		testkit.Equal(t, events[discarded], 0, "discarded events")
+		testkit.Equal(t, events[alone] > 0 && events[disturbed] > 0, true, "events of both phases")
+	})
+	t.Run("the machine stalls once", func(t *testing.T) {
+		m := &measurement{awaitCalm: isCalm, observe: stalls(1)}
+		events := measured(t, m)
+		testkit.Equal(t, events[discarded] > 0 && events[alone] > events[discarded], true, "one phase is measured again")
+		testkit.Equal(t, m.busy.stall, 0, "longest stall of the phases that count")
+	})
+	t.Run("the machine stalls all the time", func(t *testing.T) {
+		m := &measurement{awaitCalm: isCalm, observe: stalls(1000)}
+		events := measured(t, m)
+		testkit.Equal(t, events[alone] > 0 && events[disturbed] > 0, true, "the last tries count")
+		testkit.Equal(t, m.busy.stall, time.Second, "longest stall of the phases that count")
+	})
+	t.Run("the backlog never ends", func(t *testing.T) {
+		m := &measurement{awaitCalm: func() bool { return false }, observe: stalls(0)}
+		measured(t, m)
+		testkit.Equal(t, len(m.missing), 4, "missing phases")
+	})
 }

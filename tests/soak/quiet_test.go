@@ -107,8 +107,8 @@ func (m *muter) run(end <-chan struct{}) {
 // recovers bounds the time after a fault in which a new client may fail.
 const recovers = 5 * time.Second
 
-// checkMutes wants no post of a muted event. A mute may fail only if it could not reach NATS or Redis. A request that was on its way when the command returned may arrive a moment later, and a worker
-// that is stopped right before its request sends the request when it goes on.
+// checkMutes wants no post of a muted event. A request that was on its way when the command returned may arrive a moment later, and a worker
+// that is stopped right before its request sends the request when it goes on. A mute may fail only if it could not reach NATS or Redis.
 func (v *verdict) checkMutes(m *muter) {
 	var broken []string
 	posts := 0
@@ -119,14 +119,14 @@ func (v *verdict) checkMutes(m *muter) {
 		posts++
 		for _, during := range m.mutes {
 			late := post.Received.Sub(during.From)
-			if late > 2*slackTimeout && post.Received.Before(during.Upto) && !v.disturbed(post.Received.Add(-late), post.Received, onWorker, onRedis, toSlack) {
+			if late > 2*slackTimeout && post.Received.Before(during.Upto) && !v.disturbed(post.Received.Add(-late), post.Received, onWorker, onRedis, toSlack, onMachine) {
 				broken = append(broken, fmt.Sprintf("%s was posted at %v by %s, and its path was muted from %v to %v",
 					nameOf(post), clock(post.Received), workerOf(post), clock(during.From), clock(during.Upto)))
 			}
 		}
 	}
 	for _, failed := range m.failed {
-		if !v.disturbed(failed.From.Add(-recovers), failed.Upto, onNATS, onRedis) {
+		if !v.disturbed(failed.From.Add(-recovers), failed.Upto, onNATS, onRedis, onMachine) {
 			broken = append(broken, fmt.Sprintf("no mute from %v to %v: %s", clock(failed.From), clock(failed.Upto), failed.Output))
 		}
 	}

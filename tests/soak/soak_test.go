@@ -92,7 +92,8 @@ func TestSoak(t *testing.T) {
 
 	f.run(*duration)
 	say("the faults have stopped")
-	d.measure(w, i)
+	measured := &measurement{w: w, rest: i.rest, awaitCalm: d.awaitCalm, observe: d.stalls.observe}
+	measured.run(min(max(*duration/phaseShare, phaseLeast), phaseMost))
 	close(publishing)
 	producers.Wait()
 	drained := d.drain()
@@ -103,6 +104,7 @@ func TestSoak(t *testing.T) {
 	}
 	// Requests that hang at Slack have ended with the workers.
 	v := newVerdict(d, p, f, i, drained)
+	v.measured = measured
 	v.check()
 	v.checkMutes(m)
 	v.checkForged(live)

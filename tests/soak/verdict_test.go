@@ -45,6 +45,7 @@ type verdict struct {
 	incidents []*incident
 	left      left
 	intruder  *intruder
+	measured  *measurement
 
 	entries  map[string]*entry
 	accepted []slacktest.Post
@@ -65,7 +66,7 @@ type verdict struct {
 
 func newVerdict(d *deployment, p *publisher, f *faults, i *intruder, drained left) *verdict {
 	v := &verdict{
-		d: d, lasted: *duration, incidents: f.incidents, left: drained, intruder: i, entries: p.entries, accepted: d.slack.Accepted(),
+		d: d, lasted: *duration, incidents: slices.Concat(f.incidents, d.stalls.incidents()), left: drained, intruder: i, entries: p.entries, accepted: d.slack.Accepted(),
 		posts:   make(map[string][]slacktest.Post),
 		updates: make(map[string]int), shown: make(map[string]slacktest.Message), dead: make(map[string]int), hostileDead: make(map[string]int),
 		forgedDead: make(map[string]int),
