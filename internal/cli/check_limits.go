@@ -42,6 +42,9 @@ func (c *check) workers(ctx context.Context, connection *stream.Connection) {
 		c.warn(subject, err.Error())
 		return
 	}
+	if theirs.Failed != nil {
+		c.warn(subject, theirs.Failed.Error())
+	}
 	if len(theirs.Reports) == 0 { // no worker runs yet
 		c.shown.from += ": no worker answers"
 		return

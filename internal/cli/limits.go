@@ -132,6 +132,9 @@ func (l *limitsCommand) connected(work func(ctx context.Context, arguments []str
 		return withNATS(ctx, func(settings config.Config, connection *stream.Connection) error {
 			l.settings, l.out = settings, cmd.OutOrStdout()
 			err := l.open(ctx, connection)
+			if l.theirs.Failed != nil {
+				warn(cmd.ErrOrStderr(), "not every worker answers with its limits: "+l.theirs.Failed.Error())
+			}
 			if err == nil {
 				err = work(ctx, arguments)
 			}

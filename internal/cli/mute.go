@@ -295,9 +295,7 @@ func (m *muteCommand) list(ctx context.Context, _ []string) error {
 	}
 	shown := []shownMute{}
 	for _, c := range s.Mutes {
-		if c.Until.IsZero() || c.Until.After(time.Now()) { // a worker that starts ends the others
-			shown = append(shown, newShownMute(c))
-		}
+		shown = append(shown, newShownMute(c))
 	}
 	if m.command.asJSON {
 		return screen.PrintJSON(m.command.out, shown)
@@ -309,8 +307,11 @@ func (m *muteCommand) list(ctx context.Context, _ []string) error {
 	rows := [][]string{{"PATH", "MUTED", "BY", "EXCEPT", "REASON"}}
 	for _, mute := range shown {
 		when := "until " + screen.Local(mute.Until)
-		if mute.Until.IsZero() {
+		switch {
+		case mute.Until.IsZero():
 			when = mute.Every + ", next " + screen.Local(mute.Next)
+		case !mute.Until.After(time.Now()):
+			when += ", which no worker has stored yet"
 		}
 		if mute.Fault != "" {
 			when = "not at all: " + mute.Fault

@@ -216,7 +216,10 @@ func (p statusPrinter) suppressed(all []status.Suppressed) panel {
 func (p statusPrinter) channels(all []status.Channel) panel {
 	var paused, paced, open [][]string
 	for _, channel := range slices.SortedStableFunc(slices.Values(all), status.CompareWaiting) {
-		state, rate, digest, rows := "open", "any rate", "none", &open
+		state, queue, rate, digest, rows := "open", "not known", "any rate", "none", &open
+		if channel.Queue != nil {
+			queue = fmt.Sprint(*channel.Queue)
+		}
 		switch {
 		case channel.PausedUntil.After(p.now):
 			state, rows = "paused for "+screen.Duration(channel.PausedUntil.Sub(p.now)), &paused
@@ -232,7 +235,7 @@ func (p statusPrinter) channels(all []status.Channel) panel {
 			digest = p.since(channel.LastDigest) + " ago"
 		}
 		*rows = append(*rows, []string{
-			plain.Short(channel.Name, nameWidth), state, fmt.Sprint(channel.Queue), fmt.Sprint(channel.Held), fmt.Sprint(channel.PerMinute), rate, digest,
+			plain.Short(channel.Name, nameWidth), state, queue, fmt.Sprint(channel.Held), fmt.Sprint(channel.PerMinute), rate, digest,
 		})
 	}
 	return panel{

@@ -112,6 +112,9 @@ func (r *reporter) recordMove(m *move) {
 	r.journal.Record(m.message.about.category, journal.Waiting, levelOf(m.goal.denial), 1, func(int, journal.Detail) journal.Entry {
 		entry := r.journalEntry(m.message, m.goal.denial, time.Now())
 		entry.Reason, entry.Next, entry.Channel = string(m.goal.reason), m.due, m.goal.channel
+		if m.message.entry.Order.Action != room.Release { // the operator has not made it wait
+			entry.By = ""
+		}
 		return entry
 	})
 }

@@ -93,7 +93,7 @@ const maxTitle = 200
 func excerpt(text string) string {
 	for line := range strings.Lines(text) {
 		if short := plain.Short(line, maxTitle); short != "" {
-			return short
+			return strings.Clone(short) // not the whole body
 		}
 	}
 	return ""

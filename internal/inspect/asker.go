@@ -102,12 +102,12 @@ func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 	}, questions...)
 }
 
-// askWorkers returns the settings of a running worker, and the workers that cannot write the journal. If no worker answers, it returns the
+// askWorkers returns the settings of a running worker, and the workers that cannot write the journal. If no worker has a report, it returns the
 // settings of this process.
 func (a *Asker) askWorkers(ctx context.Context) (settings config.Config, failing []why.Writer, err error) {
-	reports, err := status.Workers(ctx, a.connection.Conn, a.settings.Redis.Prefix)
-	if err != nil || len(reports) == 0 {
-		return a.settings, nil, err
+	reports, failed := status.Workers(ctx, a.connection.Conn, a.settings.Redis.Prefix)
+	if len(reports) == 0 {
+		return a.settings, nil, failed
 	}
 	for _, report := range reports {
 		if report.Unjournaled() {

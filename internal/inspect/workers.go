@@ -22,20 +22,22 @@ import (
 type WorkersLimits struct {
 	Reports  []status.Report
 	Settings config.Limits // of the worker with the newest limits
+	Failed   error         // of workers without a readable report
 }
 
-// Workers asks all running workers for their limits. Limits that the workers do not report come from the settings.
+// Workers asks all running workers for their limits. Limits that the workers do not report come from the settings. Workers fails if it has an
+// answer, but no report.
 func Workers(ctx context.Context, connection *stream.Connection, settings config.Config) (WorkersLimits, error) {
-	reports, err := status.Workers(ctx, connection.Conn, settings.Redis.Prefix)
-	if err != nil || len(reports) == 0 {
-		return WorkersLimits{}, err
+	reports, failed := status.Workers(ctx, connection.Conn, settings.Redis.Prefix)
+	if len(reports) == 0 {
+		return WorkersLimits{}, failed
 	}
 	newest := status.Newest(reports)
 	theirs, err := settings.Limits.WithShared(newest.Settings)
 	if err != nil {
 		return WorkersLimits{}, fmt.Errorf("reading the limits of the worker %s: %w", newest.Name, err)
 	}
-	return WorkersLimits{Reports: reports, Settings: theirs}, nil
+	return WorkersLimits{Reports: reports, Settings: theirs, Failed: failed}, nil
 }
 
 // Plan returns the limits that these workers have in force: the limits of their settings, overridden by the live limits.

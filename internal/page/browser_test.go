@@ -83,7 +83,7 @@ func crowd(s *status.Status) {
 			Category: path, Level: "payments.*", Count: int64(10_000 - i), Since: s.At.Add(-time.Hour), Until: next,
 			Titles: []string{"card declined by the bank of the customer, and then declined once more by the other", "3-D Secure timed out", "refund is overdue"},
 		})
-		s.Channels = append(s.Channels, status.Channel{Name: "#" + path, Queue: int64(i), PerMinute: 58, Rate: 1, LastDigest: s.At.Add(-time.Minute)})
+		s.Channels = append(s.Channels, status.Channel{Name: "#" + path, Queue: new(int64(i)), PerMinute: 58, Rate: 1, LastDigest: s.At.Add(-time.Minute)})
 	}
 	for i := range 12 {
 		s.Workers = append(s.Workers, status.Worker{
@@ -166,6 +166,8 @@ func TestListed(t *testing.T) {
 	testkit.Contains(t, "events", b.text("main"), "newer older")
 	b.visit("/why?q=search")
 	b.awaitText("#listed", "All 2 events, the newest first.")
+	some.Asked.ID = "shared"
+	testkit.Equal(t, listed(some), "2 of 1,204 events, the newest first.", "of an ID, of which the answer has some of each first level")
 }
 
 func TestBurst(t *testing.T) {

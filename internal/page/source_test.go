@@ -121,7 +121,7 @@ func busy() status.Status {
 			{Use: limits.Use{Level: "category", Path: "search", Limit: "10/30m", Used: 7, Size: 10}},
 		},
 		Suppressed:  []status.Suppressed{{Category: "payments", Level: "category", Count: 1204, Titles: []string{"card declined"}, Since: now.Add(-time.Hour), Until: opens}},
-		Channels:    []status.Channel{{Name: "#payments", PausedUntil: opens, Queue: 31, PerMinute: 58, Rate: 1}, {Name: "#search", Rate: 1, PacedUntil: now.Add(-time.Second), Held: 8}, {Name: "#infra", PacedUntil: opens}, {Name: "#idle"}},
+		Channels:    []status.Channel{{Name: "#payments", PausedUntil: opens, Queue: new(int64(31)), PerMinute: 58, Rate: 1}, {Name: "#search", Queue: new(int64(0)), Rate: 1, PacedUntil: now.Add(-time.Second), Held: 8}, {Name: "#infra", PacedUntil: opens}, {Name: "#idle", Queue: new(int64(0))}},
 		Budgets:     []status.Budget{{Name: "workspace", Limit: "5/1s", Used: 4, Size: 5, Waiting: 12, PausedUntil: opens}},
 		Changes:     []status.Change{{Path: "debug", Limit: "0/1h", By: "alice", At: now.Add(-time.Hour), Until: opens}},
 		DeadLetters: []status.DeadLetter{{Reason: "malformed", Count: 3}},

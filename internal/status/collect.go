@@ -53,7 +53,8 @@ func Workers(ctx context.Context, conn *nats.Conn, deployment string) ([]Report,
 	for _, answer := range answers {
 		var report Report
 		if err := json.Unmarshal(answer, &report); err != nil {
-			return nil, errors.Join(fmt.Errorf("reading a worker's report: %w", err), failed)
+			failed = errors.Join(failed, fmt.Errorf("reading a worker's report: %w", err))
+			continue
 		}
 		reports = append(reports, report)
 	}
@@ -82,7 +83,9 @@ func Collect(ctx context.Context, o Options) (Status, error) {
 		return Status{}, context.Cause(ctx)
 	}
 	for i := range c.status.Channels {
-		c.status.Channels[i].Queue = c.queues[room.Token(c.status.Channels[i].Name)]
+		if c.queues != nil {
+			c.status.Channels[i].Queue = new(c.queues[room.Token(c.status.Channels[i].Name)])
+		}
 	}
 	slices.Sort(c.status.Unknown)
 	return c.status, nil
@@ -200,10 +203,13 @@ func (c *collecting) askOverrides(ctx context.Context) {
 	c.set(func(s *Status) { s.Changes, s.Mutes = Changes(found), Mutes(found) })
 }
 
-// Mutes returns the mutes of a bucket.
+// Mutes returns the mutes of a bucket that workers apply.
 func Mutes(s overrides.Snapshot) []Mute {
 	var mutes []Mute
 	for _, c := range s.Mutes {
+		if c.Lost || c.Name.Kind == overrides.Mute && c.Until.IsZero() { // workers ignore it
+			continue
+		}
 		mutes = append(mutes, Mute{
 			Path: c.Name.MutedPath(), Reason: c.Value, By: c.By, Except: c.Muting.Spare, Every: c.Muting.Every, At: c.Changed.UTC(), Until: c.Until,
 		})

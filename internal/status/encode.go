@@ -80,7 +80,7 @@ func (r *Report) leastFirst() []*part {
 			r.Suppressed[i].Titles = nil
 		}
 	}
-	minutes, channels := r.Minutes, r.Channels
+	minutes, channels, mutes := r.Minutes, r.Channels, r.Mutes
 	named := func(name string, size int, cut func(kept int)) *part { return &part{name: name, size: size, cut: cut} }
 	return []*part{
 		named("suppressed categories with titles", titled, func(kept int) { titled = kept; trim() }),
@@ -89,5 +89,6 @@ func (r *Report) leastFirst() []*part {
 		named("minutes", len(minutes), func(kept int) { r.Minutes = minutes[len(minutes)-kept:] }),
 		named("channels", len(channels), func(kept int) { r.Channels = channels[:kept] }),
 		named("full limits", len(full), func(kept int) { keptFull = kept; join() }),
+		named("mutes", len(mutes), func(kept int) { r.Mutes = mutes[:kept] }),
 	}
 }

@@ -95,7 +95,7 @@ func (c Channel) with(other Channel) Channel {
 }
 
 // CompareWaiting orders channels: those with the most waiting deliveries and events first.
-func CompareWaiting(a, b Channel) int { return cmp.Compare(b.Queue+b.Held, a.Queue+a.Held) }
+func CompareWaiting(a, b Channel) int { return cmp.Compare(b.Queued()+b.Held, a.Queued()+a.Held) }
 
 // CompareLimits orders limits: the fullest first, then by denials in descending order.
 func CompareLimits(a, b Limit) int {

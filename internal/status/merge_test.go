@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -101,5 +102,18 @@ func TestRedisInWords(t *testing.T) {
 		"primary 7.2.4, replicas: 1, memory 5 MiB of 1 GiB": {Role: "primary", Version: "7.2.4", Replicas: 1, Memory: 5 << 20, MaxMemory: 1 << 30},
 	} {
 		testkit.Equal(t, r.String(), want, "words")
+	}
+}
+
+// TestMutesThatWorkersIgnore leaves out a mute that forged messages have replaced, and a mute without an end.
+func TestMutesThatWorkersIgnore(t *testing.T) {
+	t.Parallel()
+	mute, every := overrides.NewMute("db", "vacuum", ""), overrides.NewMute("search", "reindex", "")
+	mute.Until, every.Name.Kind, every.Muting.Every = time.Now().Add(time.Hour), overrides.Recurring, "daily 02:00-04:00 UTC"
+	endless, lost := mute, every
+	endless.Until, lost.Lost = time.Time{}, true
+	shown := Mutes(overrides.Snapshot{Mutes: []overrides.Change{mute, endless, lost, every}})
+	if len(shown) != 2 || shown[0].Path != "db" || shown[1].Path != "search" {
+		t.Errorf("mutes: got %+v, want those that workers apply", shown)
 	}
 }

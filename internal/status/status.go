@@ -181,11 +181,19 @@ type Channel struct {
 	Name        string    `json:"name"`
 	PausedUntil time.Time `json:"paused_until,omitzero"`
 	PacedUntil  time.Time `json:"paced_until,omitzero"` // of its next post; it was at its pace when a worker last counted
-	Queue       int64     `json:"queue"`                // events that wait for it in the room
+	Queue       *int64    `json:"queue,omitempty"`      // events that wait for it in the room; nil: not known
 	Held        int64     `json:"held,omitempty"`       // deliveries that wait for it in workers; some of their events are still in the room
 	PerMinute   int64     `json:"per_minute"`           // accepted messages in the last minute
 	Rate        float64   `json:"rate"`                 // maximum of messages per second; 0: no bound
 	LastDigest  time.Time `json:"last_digest,omitzero"` // posted by a running worker
+}
+
+// Queued is the number of events that wait for the channel in the room, as far as it is known.
+func (c Channel) Queued() int64 {
+	if c.Queue == nil {
+		return 0
+	}
+	return *c.Queue
 }
 
 // Budget is the use of a number of requests to Slack that all workers share.

@@ -82,7 +82,8 @@ func (d *denials) learn(asked time.Time, source string, request store.Request, d
 	if decision.Muted != nil {
 		return
 	}
-	if decision.Verdict == store.Denied && decision.Node.Key == "" { // no line is logged for each key
+	// No line is logged for each key, and a limit without room for a costly event may have free slots.
+	if decision.Verdict == store.Denied && decision.Node.Key == "" && request.Cost == 1 {
 		d.full.denied(decision, asked)
 	}
 	if source == SourceRedis && decision.Verdict.IsDenial() { // a share of a limit is full sooner than the limit

@@ -18,7 +18,7 @@ type fullLimits struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
-	full   map[string]*fullNode   // by the node's path
+	full   byPath[*fullNode]
 	levels map[string]*levelLines // by level, from its first line on
 }
 
@@ -59,20 +59,19 @@ const (
 )
 
 func newFullLimits(logger *slog.Logger) *fullLimits {
-	return &fullLimits{logger: logger, full: make(map[string]*fullNode), levels: make(map[string]*levelLines)}
+	return &fullLimits{logger: logger, full: newByPath[*fullNode](), levels: make(map[string]*levelLines)}
 }
 
 // denied records a denial by Redis or by the local store.
 func (f *fullLimits) denied(d *store.Decision, asked time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	node := f.full[d.Node.Path]
+	node := f.full.values[d.Node.Path]
 	if node == nil {
-		if len(f.full) >= maxTouched {
+		node = &fullNode{Node: d.Node, since: asked}
+		if !f.full.put(d.Node.Path, node) {
 			return
 		}
-		node = &fullNode{Node: d.Node, since: asked}
-		f.full[d.Node.Path] = node
 	}
 	node.limit, node.opens = d.Limit, asked.Add(d.Wait)
 	node.denied++
@@ -82,7 +81,7 @@ func (f *fullLimits) denied(d *store.Decision, asked time.Time) {
 func (f *fullLimits) deniedAgain(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if node := f.full[path]; node != nil {
+	if node := f.full.values[path]; node != nil {
 		node.denied++
 	}
 }
@@ -92,7 +91,7 @@ func (f *fullLimits) deniedAgain(path string) {
 func (f *fullLimits) opensAt(path string) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if node := f.full[path]; node != nil {
+	if node := f.full.values[path]; node != nil {
 		return node.opens
 	}
 	return time.Time{}
@@ -102,7 +101,7 @@ func (f *fullLimits) opensAt(path string) time.Time {
 func (f *fullLimits) denies(use limits.Use) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	node := f.full[use.Path]
+	node := f.full.values[use.Path]
 	return node != nil && node.Level == use.Level && node.limit.String() == use.Limit
 }
 
@@ -111,14 +110,14 @@ func (f *fullLimits) adopt(tree *limits.Tree) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	changed := make(map[string]*opened)
-	for path, node := range f.full {
+	for path, node := range f.full.values {
 		inForce := slices.ContainsFunc(tree.Path(path), func(n limits.Node) bool {
 			return n.Path == path && n.Level == node.Level && slices.Contains(n.Limits, node.limit)
 		})
 		if inForce {
 			continue
 		}
-		delete(f.full, path)
+		f.full.remove(path)
 		changed[node.Level] = cmp.Or(changed[node.Level], new(opened))
 		changed[node.Level].add(node)
 	}
@@ -132,9 +131,9 @@ func (f *fullLimits) tell(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	untold := make(map[string][]*fullNode) // by level
-	for path, node := range f.full {
+	for path, node := range f.full.values {
 		if !now.Before(node.opens) {
-			delete(f.full, path)
+			f.full.remove(path)
 			f.linesOf(node.Level).untold.add(node)
 		} else if !node.told {
 			untold[node.Level] = append(untold[node.Level], node)

@@ -135,10 +135,10 @@ func TestFullLimitsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k := startFullLimits(t)
-		for i := range maxTouched + 10 {
+		for i := range maxPaths + 10 {
 			k.deny(fmt.Sprint("service-", i), 1, time.Hour)
 		}
-		k.pass(2*time.Second, fmt.Sprintf("limit is full path=service-0 limits=%d", maxTouched))
+		k.pass(2*time.Second, fmt.Sprintf("limit is full path=service-0 limits=%d", maxPaths))
 	})
 }
 
@@ -155,4 +155,18 @@ func TestLimiterLogsFullLimits(t *testing.T) {
 	testkit.Eventually(t, "a line", func() bool { return kit.fullLogs.Count("limit is full") == 1 })
 	testkit.Eventually(t, "another one", func() bool { return kit.fullLogs.Count("limit has slots again") == 1 })
 	kit.fullLogs.WantCount(t, 1, "denied=11")
+}
+
+// TestLimiterCostlyDenialIsNotFull has a limit without room for a costly event. The limit has free slots, so it is not full.
+func TestLimiterCostlyDenialIsNotFull(t *testing.T) {
+	t.Parallel()
+	kit := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "10/1h", "none", "")}})
+	costly := request("costly", "payments")
+	costly.Cost = 10
+	kit.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, request("sent", "payments"), costly)
+	testkit.NoError(t, kit.usage.refresh(t.Context()))
+	uses := kit.Usage().Latest()
+	if len(uses) != 1 || uses[0].Full() || uses[0].Used != 1 {
+		t.Errorf("uses: %+v, want one slot of the global limit in use", uses)
+	}
 }

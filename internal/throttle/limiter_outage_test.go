@@ -125,6 +125,7 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	if limiter.metrics.unread.Load() == 0 {
 		t.Error("without Redis: the numbers of used slots are old")
 	}
+	testkit.Equal(t, len(limiter.Usage().Latest()), 0, "uses without Redis")
 	decided := time.Now()
 	limiter.regain()
 	limiter.logs.Want(t, "redis is unavailable", "redis stays unavailable, the failure policy acts", "redis answers")

@@ -157,7 +157,7 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	check(map[string]int{limits.LevelGlobal: 21, limits.LevelCategory: 3, "a.b": 3, "off": 0, "c.*": 2})
 	server.CLI("FLUSHDB")
 	check(map[string]int{limits.LevelGlobal: 0, limits.LevelCategory: 0, "a.b": 0, "off": 0, "c.*": 0})
-	testkit.EqualDeeply(t, limiter.usage.touched, map[string]bool{"none": true}, "categories tracked without slots")
+	testkit.EqualDeeply(t, limiter.usage.touched.values, map[string]bool{"none": true}, "categories tracked without slots")
 	testkit.EqualMaps(t, limiter.metrics.size.All(), sizes, "sizes")
 
 	// Usage read for replaced limits is not shown.

@@ -20,9 +20,6 @@ const (
 	// usesKept is how long cached usage is valid: normally until the usage metrics are read again.
 	usesKept = 2 * usageEvery
 
-	// maxTouched bounds the categories that an instance tracks.
-	maxTouched = 1000
-
 	// recalledEvents is how many of the events delivered last show an instance, at its start, which categories to track.
 	recalledEvents = 5000
 )
@@ -47,7 +44,7 @@ type Usage struct {
 	mu       sync.Mutex
 	tree     *store.Routes
 	known    map[string]bool // levels with a node that was read
-	touched  map[string]bool // categories that were evaluated or recalled since their slots were last seen free
+	touched  byPath[bool]    // categories that were evaluated or recalled since their slots were last seen free
 	recalled bool            // touched has the categories of events that were delivered before the start
 	latest   []limits.Use    // as read last
 }
@@ -61,8 +58,8 @@ type usesKey struct {
 func newUsage(redis *store.Redis, outage *outage, full *fullLimits, metrics UsageMetrics) *Usage {
 	u := &Usage{
 		redis: redis, outage: outage, full: full, metrics: metrics,
-		uses:  expiring.New[usesKey, []limits.Use](maxTouched, time.Now),
-		known: make(map[string]bool), touched: make(map[string]bool),
+		uses:  expiring.New[usesKey, []limits.Use](maxPaths, time.Now),
+		known: make(map[string]bool), touched: newByPath[bool](),
 	}
 	u.adopt(redis.Rules())
 	return u
@@ -96,9 +93,7 @@ func namesOf(levels []limits.Node) []string {
 func (u *Usage) touch(category string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.touched) < maxTouched {
-		u.touched[category] = true
-	}
+	u.touched.put(category, true)
 }
 
 // refresh exports, for each rule, the fullest limit of its nodes. It always calls Redis, so that an idle worker notices when Redis is
@@ -127,8 +122,13 @@ func (u *Usage) refresh(ctx context.Context) error {
 	return nil
 }
 
-// unread reports that no use can be read.
-func (u *Usage) unread() { u.metrics.LimitsUnread() }
+// unread forgets the use of the limits, which cannot be read.
+func (u *Usage) unread() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.latest = nil
+	u.metrics.LimitsUnread()
+}
 
 // recall tracks the categories whose slots were taken before this instance started, once.
 func (u *Usage) recall(ctx context.Context) error {
@@ -156,7 +156,7 @@ func (u *Usage) nodes() (tree *store.Routes, nodes []limits.Node, categories []s
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	tree = u.tree
-	nodes, categories = slices.Clone(tree.Path("")), slices.Collect(maps.Keys(u.touched))
+	nodes, categories = slices.Clone(tree.Path("")), slices.Collect(maps.Keys(u.touched.values))
 	seen := map[string]bool{"": true}
 	for _, category := range categories {
 		for _, node := range tree.Path(category) {
@@ -202,14 +202,13 @@ func (u *Usage) forgetIdle(tree *store.Routes, categories []string, byPath map[s
 	if u.tree != tree {
 		return
 	}
-	isFull := len(u.touched) >= maxTouched
 	isTaken := func(slots int64) bool { return slots > 0 }
 	isLimited := func(n limits.Node) bool { return n.Path != "" }
 	inUse := func(n limits.Node) bool { return isLimited(n) && slices.ContainsFunc(byPath[n.Path], isTaken) }
 	for _, category := range categories {
 		path := tree.Path(category)
-		if !slices.ContainsFunc(path, inUse) && (isFull || slices.ContainsFunc(path, isLimited)) {
-			delete(u.touched, category)
+		if !slices.ContainsFunc(path, inUse) && (!u.touched.hasRoom(category) || slices.ContainsFunc(path, isLimited)) {
+			u.touched.remove(category)
 		}
 	}
 }
@@ -240,7 +239,8 @@ func (u *Usage) PolicyActs() bool {
 	return u.outage.isPolicy(state)
 }
 
-// Latest lists the limits that have slots in use, as of the last second, on the paths of the categories that this instance tracks.
+// Latest lists the limits that have slots in use, as of the last second, on the paths of the categories that this instance tracks. It lists
+// none while Redis is unavailable.
 func (u *Usage) Latest() []limits.Use {
 	u.mu.Lock()
 	uses := slices.Clone(u.latest)

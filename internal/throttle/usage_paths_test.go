@@ -106,7 +106,7 @@ func TestLimiterRemembersFullLimits(t *testing.T) {
 func TestLimiterForgetsCategoriesWithoutLimits(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "none", "limited=1/1h")}})
-	for i := range maxTouched {
+	for i := range maxPaths {
 		limiter.usage.touch(fmt.Sprint("free", i))
 	}
 	testkit.NoError(t, limiter.usage.refresh(t.Context()))

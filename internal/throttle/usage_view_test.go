@@ -85,11 +85,11 @@ func TestLimiterUsesAreBounded(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{})
 	limiter.wantUses("a", useOf(t, "", "100/1h", 0), useOf(t, "a", "10/1h", 0))
-	for i := range maxTouched {
+	for i := range maxPaths {
 		limiter.keep(fmt.Sprint("a", i), time.Hour)
 	}
 	limiter.wantUses("b", useOf(t, "", "100/1h", 0), useOf(t, "b", "10/1h", 0))
-	testkit.AtMost(t, limiter.usage.uses.Len(), maxTouched, "categories whose uses are kept")
+	testkit.AtMost(t, limiter.usage.uses.Len(), maxPaths, "categories whose uses are kept")
 }
 
 func TestLimiterLimitOf(t *testing.T) {

@@ -277,6 +277,10 @@ func (a *asking) take(entry journal.Entry) {
 		a.add(entry)
 		return
 	}
+	if entry.Below && !event.IsBelow(entry.Category, a.question.Category) { // most of its events may have other categories
+		a.counted.add(entry)
+		return
+	}
 	a.takeCounted(entry)
 	if a.question.Title == "" {
 		a.totals[totalOf(entry)] += entry.Count

@@ -189,6 +189,13 @@ var sentences = []struct {
 		"dropped at 09:14:02.119 by category 10/30m (the event takes 3 slots): it was full, the next slot opens at 10:31:40",
 		"no digest has told #payments of it, as far as the journal knows",
 	}},
+	{"dropped since it can never fit", known{entries: []journal.Entry{digest, refund(journal.Dropped, func(e *journal.Entry) {
+		denied(e)
+		e.Next, e.Used, e.Cost = time.Time{}, 0, 20
+	})}}, []string{
+		"dropped at 09:14:02.119 by category 10/30m (the event takes 20 slots): it can never fit, since the limit has 10 slots",
+		"#payments was told in the digest of 09:30:00 (38 suppressed)",
+	}},
 	{"unpaired", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		e.Level, e.Channel = store.LevelUnpaired, ""
 	})}}, []string{"dropped at 09:14:02.119 by unpaired: it resolves what nobody was told of"}},
@@ -390,7 +397,7 @@ func TestAggregatedEntriesAreNoAnswer(t *testing.T) {
 	answer := k.ask(t, Question{Sequence: 4711})
 	testkit.Equal(t, answer.Known(), false, "known")
 	testkit.EqualSlices(t, answer.Counted, []string{
-		"one of at least 1204 events of payments.refunds that were dropped by category 10/30m in the second of 09:14:02 may be it, " +
+		"at least 1204 events of payments.refunds that were dropped by category 10/30m in the second of 09:14:02 may be meant, " +
 			"of messages 4000 to 5000: they are counted, not told singly",
 	}, "counted")
 	testkit.EqualSlices(t, k.ask(t, Question{Sequence: 5001}).Counted, nil, "counted, for another message")
@@ -402,6 +409,13 @@ func TestAggregatedEntriesAreNoAnswer(t *testing.T) {
 
 	answer = k.ask(t, Question{Category: "payments"})
 	testkit.EqualSlices(t, answer.Totals, []Total{{journal.Dropped, "category", "10/30m", 1204}}, "totals")
+	below := counted
+	below.Category, below.Below = "payments", true
+	answer = known{entries: []journal.Entry{below}}.ask(t, Question{Category: "payments.refunds"})
+	testkit.EqualSlices(t, answer.Totals, nil, "totals of a category, of events of other categories beside it")
+	testkit.Equal(t, len(answer.Counted), 1, "counted, for a category that may be one of several")
+	testkit.EqualSlices(t, known{entries: []journal.Entry{below}}.ask(t, Question{Category: "payments"}).Totals,
+		[]Total{{journal.Dropped, "category", "10/30m", 1204}}, "totals of all the categories")
 	answer = k.ask(t, Question{Title: "card"})
 	testkit.EqualSlices(t, answer.Totals, nil, "totals of a title, which counts do not tell")
 	testkit.Equal(t, len(answer.Counted), 1, "counts among which the title may be")

@@ -139,9 +139,12 @@ func (w words) sayDenial(e journal.Entry) string {
 	if e.Cost > 1 {
 		text += fmt.Sprintf(" (the event takes %d slots)", e.Cost)
 	}
-	if e.Used > 0 {
+	switch {
+	case e.Size > 0 && int64(e.Cost) > e.Size:
+		return text + fmt.Sprintf(": it can never fit, since the limit has %d slots", e.Size)
+	case e.Used > 0:
 		text += fmt.Sprintf(": %d of %d used", e.Used, e.Size)
-	} else {
+	default:
 		text += ": it was full"
 	}
 	if !e.Next.IsZero() {
@@ -285,7 +288,7 @@ func (w words) sayCounted(e journal.Entry) string {
 	if e.Below {
 		category = strings.TrimPrefix(category+" and below", " ")
 	}
-	return fmt.Sprintf("one of at least %d events of %s that were %s in the second of %s may be it, of messages %d to %d: they are counted, "+
+	return fmt.Sprintf("at least %d events of %s that were %s in the second of %s may be meant, of messages %d to %d: they are counted, "+
 		"not told singly", e.Count, cmp.Or(category, "all categories"), what, w.second(e.Decided), e.Sequence, e.LastSequence)
 }
 

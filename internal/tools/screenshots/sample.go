@@ -35,8 +35,8 @@ func (s sample) Status(context.Context) (status.Status, error) {
 			{Category: "payments.refunds", Level: "payments.*", Count: 87, Titles: []string{"refund is overdue"}, Since: s.now.Add(-9 * time.Minute), Until: later},
 		},
 		Channels: []status.Channel{
-			{Name: "#payments", PausedUntil: s.now.Add(30 * time.Second), Queue: 6, PerMinute: 48, Rate: 1, LastDigest: s.now.Add(-8 * time.Minute)},
-			{Name: "#infra", PerMinute: 3, Rate: 1},
+			{Name: "#payments", PausedUntil: s.now.Add(30 * time.Second), Queue: new(int64(6)), PerMinute: 48, Rate: 1, LastDigest: s.now.Add(-8 * time.Minute)},
+			{Name: "#infra", Queue: new(int64(0)), PerMinute: 3, Rate: 1},
 		},
 		Changes:     []status.Change{{Path: "debug", Limit: "0/1h", By: "alice", At: s.now.Add(-20 * time.Minute), Until: s.now.Add(40 * time.Minute)}},
 		DeadLetters: []status.DeadLetter{{Reason: "bad_json", Count: 2}},
