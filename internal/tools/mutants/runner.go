@@ -29,6 +29,9 @@ const (
 	testFails      = "test fails without it"
 )
 
+// testTimeout is twice as long as a test waits for a condition ([testkit.Patience]), so that the test reports what it waited for.
+const testTimeout = 4 * time.Minute
+
 // brokenScript is how the server reports a script that does not compile, or that ends with an error.
 var brokenScript = regexp.MustCompile(`ERR (user_script|user_function|Error (compiling|running) script)`)
 
@@ -102,6 +105,9 @@ func (r *runner) try(ctx context.Context, m mutant) (verdict string, output []by
 		return notRun, append(output, err.Error()...)
 	case brokenScript.Match(output):
 		return breaksScript, output
+	}
+	if again, err := r.runTest(ctx, r.programs[test[0]], test, ""); err != nil { // the machine or the test may be at fault, not the bug
+		return testFails, again
 	}
 	return caught, output
 }
@@ -193,7 +199,7 @@ func (r *runner) build(ctx context.Context, program, folder, tags, overlay strin
 
 // runTest runs a test program as `go test` does.
 func (r *runner) runTest(ctx context.Context, program string, test []string, overlay string) ([]byte, error) {
-	arguments := []string{"-test.timeout=2m"}
+	arguments := []string{"-test.timeout=" + testTimeout.String()}
 	for _, flag := range test[1:] {
 		if flag == "-run" {
 			flag = "-test.run"

@@ -21,7 +21,9 @@ var sample = map[string]string{
 	"half_test.go": `package sample
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 )
 
@@ -44,6 +46,12 @@ func TestProgram(t *testing.T) {
 }
 
 func TestBroken(t *testing.T) { t.Fatal("fails without a bug") }
+
+func TestPassesOnce(t *testing.T) {
+	if err := os.Mkdir(filepath.Join(os.TempDir(), "passed"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
 `,
 }
 
@@ -67,6 +75,7 @@ func TestRunner(t *testing.T) {
 		{name: namesNoTest, file: "half.go", old: "n / 2", new: "n / 3", test: ". -run TestThird"},
 		{name: namesNoTest, file: "half.go", old: "n / 2", new: "n / 3"},
 		{name: testFails, file: "half.go", old: "n / 2", new: "n / 3", test: ". -run TestBroken"},
+		{name: testFails, file: "half.go", old: "n / 2", new: "n / 3", test: ". -run TestPassesOnce"},
 		{name: testNotBuilt, file: "half.go", old: "n / 2", new: "n / 3", test: "./none -run TestHalf"},
 	}
 	var report, progress strings.Builder
@@ -81,8 +90,8 @@ func TestRunner(t *testing.T) {
 		wanted = append(wanted, m.name+": "+m.name)
 	}
 	testkit.EqualSlices(t, verdicts, wanted, "verdicts of the progress\n%s", progress.String())
-	if !strings.HasSuffix(report.String(), "\n3 of 12 caught\n") {
-		t.Errorf("got the report %s, want 3 of 12 caught", report.String())
+	if !strings.HasSuffix(report.String(), "\n3 of 13 caught\n") {
+		t.Errorf("got the report %s, want 3 of 13 caught", report.String())
 	}
 	testkit.NoError(t, r.tryAll(t.Context(), mutants[:1], &report, &progress))
 
