@@ -40,9 +40,12 @@ type runner struct {
 	root string // the module's folder
 	work string // a folder for what is built, and for what the tests leave behind
 
-	programs map[string]string // the test programs without a bug, by package
-	sound    map[string]bool   // the tests that pass without a bug
+	programs map[built]string // the test programs without a bug
+	sound    map[string]bool  // the tests that pass without a bug, by build tags, package and flags
 }
+
+// built is how a test program is built.
+type built struct{ folder, tags string }
 
 func newRunner(root string) (*runner, error) {
 	root, err := filepath.Abs(root)
@@ -53,7 +56,7 @@ func newRunner(root string) (*runner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for the mutants: %w", err)
 	}
-	r := &runner{root: root, work: work, programs: make(map[string]string), sound: make(map[string]bool)}
+	r := &runner{root: root, work: work, programs: make(map[built]string), sound: make(map[string]bool)}
 	if err := os.Mkdir(r.temporary(), 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("making a folder for the tests: %w", err), r.close())
 	}
@@ -106,7 +109,7 @@ func (r *runner) try(ctx context.Context, m mutant) (verdict string, output []by
 	case brokenScript.Match(output):
 		return breaksScript, output
 	}
-	if again, err := r.runTest(ctx, r.programs[test[0]], test, ""); err != nil { // the machine or the test may be at fault, not the bug
+	if again, err := r.runTest(ctx, r.programs[built{test[0], m.tags}], test, ""); err != nil { // the machine or the test may be at fault, not the bug
 		return testFails, again
 	}
 	return caught, output
@@ -114,18 +117,18 @@ func (r *runner) try(ctx context.Context, m mutant) (verdict string, output []by
 
 // trySound runs a test without a bug, once for all mutants of the test. The verdict is empty if the test passes.
 func (r *runner) trySound(ctx context.Context, test []string, tags string) (verdict string, output []byte) {
-	folder, name := test[0], strings.Join(test, " ")
+	of, name := built{test[0], tags}, tags+" "+strings.Join(test, " ")
 	if r.sound[name] {
 		return "", nil
 	}
-	if r.programs[folder] == "" {
+	if r.programs[of] == "" {
 		program := filepath.Join(r.work, "sound-"+strconv.Itoa(len(r.programs))+".test")
-		if output, err := r.build(ctx, program, folder, tags, ""); err != nil {
+		if output, err := r.build(ctx, program, of.folder, of.tags, ""); err != nil {
 			return testNotBuilt, output
 		}
-		r.programs[folder] = program
+		r.programs[of] = program
 	}
-	output, err := r.runTest(ctx, r.programs[folder], test, "")
+	output, err := r.runTest(ctx, r.programs[of], test, "")
 	switch {
 	case err != nil:
 		return testFails, output

@@ -16,6 +16,7 @@ var sample = map[string]string{
 	"half.go": "package sample\n\nimport _ \"embed\"\n\n//go:embed greeting.txt\nvar greeting string\n\nfunc half(n int) int { return n / 2 }\n",
 
 	"greeting.txt":    "hello\n",
+	"tagged_test.go":  "//go:build tagged\n\npackage sample\n\nimport \"testing\"\n\nfunc TestTagged(t *testing.T) { TestHalf(t) }\n",
 	"program/main.go": "package main\n\nfunc main() { print(2 + 2) }\n",
 
 	"half_test.go": `package sample
@@ -67,6 +68,7 @@ func TestRunner(t *testing.T) {
 		{name: caught, file: "half.go", old: "n / 2", new: "n / 3", test: ". -run TestHalf"},
 		{name: caught, file: "greeting.txt", old: "hello", new: "bye", test: ". -run TestGreeting"},
 		{name: caught, file: "program/main.go", old: "2 + 2", new: "2 + 3", test: ". -run TestProgram"},
+		{name: caught, file: "half.go", old: "n / 2", new: "n / 3", test: ". -run TestTagged", tags: "tagged"},
 		{name: survived, file: "half.go", old: "n / 2", new: "n >> 1", test: ". -run TestHalf"},
 		{name: doesNotCompile, file: "program/main.go", old: "2 + 2", new: "x", test: ". -run TestProgram"},
 		{name: notPlanted, file: "half.go", old: "n / 4", new: "n / 5", test: ". -run TestHalf"},
@@ -90,8 +92,8 @@ func TestRunner(t *testing.T) {
 		wanted = append(wanted, m.name+": "+m.name)
 	}
 	testkit.EqualSlices(t, verdicts, wanted, "verdicts of the progress\n%s", progress.String())
-	if !strings.HasSuffix(report.String(), "\n3 of 13 caught\n") {
-		t.Errorf("got the report %s, want 3 of 13 caught", report.String())
+	if !strings.HasSuffix(report.String(), "\n4 of 14 caught\n") {
+		t.Errorf("got the report %s, want 4 of 14 caught", report.String())
 	}
 	testkit.NoError(t, r.tryAll(t.Context(), mutants[:1], &report, &progress))
 
