@@ -49,8 +49,11 @@ func (r row) measure(t *testing.T) (sum result) {
 				one := l.run(s.down(sum.times))
 				say("%s: %v", r.name(), &one)
 				sum.add(one)
-				if one.unsettled > 0 {
+				if one.unsettled > 0 { // the streams still have events that count as lost
 					return
+				}
+				if r.losesNothing() && one.lost+one.limitsLost > 0 {
+					t.Errorf("lost %d of %d events and %d of %d live limits, want none", one.lost, one.events, one.limitsLost, one.limits)
 				}
 			}
 		})

@@ -54,6 +54,12 @@ func rows() (all []row) {
 	return all
 }
 
+// losesNothing reports whether docs/delivery.md promises that the power failures of the row lose nothing that NATS has acknowledged: NATS keeps its
+// power, one of three servers fails, or a single server syncs each write.
+func (r row) losesNothing() bool {
+	return r.fails.nats == 0 || r.servers == 3 && r.fails.nats == 1 || r.servers == 1 && r.syncInterval == "always"
+}
+
 // result is the cost of the failures of one row.
 type result struct {
 	times                int
