@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -42,14 +43,14 @@ func TestSimulation(t *testing.T) {
 	ats.Register() // else the server's ticker would keep the time of the bubble from passing
 	defer ats.Unregister()
 	address := servertest.StartRedis(t).Addr
-	began := time.Now()
+	began, full := time.Now(), make(map[string]int)
 	for seed := uint64(1); seed <= uint64(seeds); seed++ {
 		if *oneSeed > 0 {
 			seed, seeds = *oneSeed, 1
 		}
 		ok := t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			folder := t.TempDir()
-			synctest.Test(t, func(t *testing.T) { simulate(t, seed, address, folder) })
+			synctest.Test(t, func(t *testing.T) { maps.Copy(full, simulate(t, seed, address, folder)) })
 		})
 		if !ok {
 			t.Logf("repeat it with: go test -count=1 -run '^TestSimulation$' ./internal/testing/simulation -simulation.seed=%d -simulation.log", seed)
@@ -57,6 +58,11 @@ func TestSimulation(t *testing.T) {
 		// Libraries keep timers in pools. A timer must not get into another bubble, and two collections empty the pools.
 		runtime.GC()
 		runtime.GC()
+	}
+	for path := range slotsOf(1) {
+		if full[path] == 0 && *oneSeed == 0 {
+			t.Errorf("no seed has used all slots of the limit %q, so none could have exceeded it", path)
+		}
 	}
 	took := time.Since(began)
 	t.Logf("%d seeds of %v took %v: %.0f times as fast as real time", seeds, length, took, (time.Duration(seeds)*length).Seconds()/took.Seconds())
@@ -81,11 +87,13 @@ func (c counted) Event(category, outcome string, n int) {
 type ledger struct {
 	mu       sync.Mutex
 	outcomes map[string]map[string]int
-	above    []string // limits that were exceeded
+	changes  []change       // of the limits in force, in their order
+	full     map[string]int // how often a limit was seen without a free slot, by its path
+	above    []string       // limits that were exceeded
 }
 
 func newLedger() *ledger {
-	return &ledger{outcomes: make(map[string]map[string]int)}
+	return &ledger{outcomes: make(map[string]map[string]int), full: make(map[string]int)}
 }
 
 func (l *ledger) add(category, outcome string, n int) {
@@ -95,31 +103,6 @@ func (l *ledger) add(category, outcome string, n int) {
 		l.outcomes[category] = make(map[string]int)
 	}
 	l.outcomes[category][outcome] += n
-}
-
-// most is the largest limit that was in force in a window.
-var most = map[string]int{"log": 40, "log:flood": 7, "log:later": 3, "log:bad": 5}
-
-// look compares the logs in Redis with their limits.
-func (w *world) look() {
-	since, ctx := fmt.Sprint(time.Now().UnixMicro()-window.Microseconds()+1), w.t.Context()
-	counts := make(map[string]*redis.IntCmd, len(most))
-	_, err := w.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for key := range most {
-			counts[key] = p.ZCount(ctx, "{"+prefix+"}:"+key, since, "+inf")
-		}
-		return nil
-	})
-	if err != nil {
-		w.t.Errorf("count the slots: %v", err)
-	}
-	w.ledger.mu.Lock()
-	defer w.ledger.mu.Unlock()
-	for key, count := range counts {
-		if count.Val() > int64(most[key]) {
-			w.ledger.above = append(w.ledger.above, fmt.Sprintf("%s: %d slots of %d", key, count.Val(), most[key]))
-		}
-	}
 }
 
 // planned is something that the plan of a seed does at a time.
@@ -141,18 +124,25 @@ func (w *world) plan() (all []planned, events []string) {
 		})
 	}
 	last := length - 40*time.Second // the rest is for the events to end
-	for i := range 40 + w.random.intN(40) {
-		kind := []string{"flood", "flood", "later", "bad", "pairs"}[w.random.intN(5)]
-		category := fmt.Sprintf("%s.e%d", kind, i)
-		at := w.random.between(time.Second, last)
-		if kind != "pairs" {
+	occurs := func(at time.Duration, category string) {
+		if event.FirstLevel(category) != "pairs" {
 			publish(at, category, `{"title": "an event"}`)
-			continue
+			return
 		}
 		publish(at, category, `{"title": "it fires", "status": "firing", "key": "k"}`)
 		add(at+w.random.between(0, 10*time.Second), "", func() {
 			_, _ = w.js.Publish(w.t.Context(), "notify."+category, []byte(`{"title": "it is over", "status": "resolved", "key": "k"}`))
 		})
+	}
+	for i := range 25 + w.random.intN(25) {
+		kind := []string{"flood", "flood", "later", "bad", "pairs"}[w.random.intN(5)]
+		at, n := w.random.between(time.Second, last), 1
+		if w.random.chance(20) { // a burst fills limits, early enough for its events that wait
+			at, n = at/2, 4+w.random.intN(8)
+		}
+		for j := range n {
+			occurs(at+w.random.between(0, 500*time.Millisecond), fmt.Sprintf("%s.e%d-%d", kind, i, j))
+		}
 	}
 	for i := range 3 { // the faults are over
 		publish(last+20*time.Second, fmt.Sprintf("bad.calm%d", i), `{"title": "an event"}`)
@@ -190,6 +180,7 @@ func (w *world) fault(at time.Duration, add func(time.Duration, string, func()))
 	case 4:
 		d += time.Duration(w.random.intN(2)) * ackWait // JetStream may deliver the worker's messages to another one
 		add(at, fmt.Sprintf("a connection stalls for %v", d), func() { w.workers[i].wire.stall(d) })
+		w.stallsLong = w.stallsLong || d >= ackWait
 	case 5:
 		add(at, fmt.Sprintf("slack is rough for %v", d), func() { w.slack.setRough(true) })
 		add(at+d, "", func() { w.slack.setRough(false) })
@@ -204,8 +195,8 @@ func (s *slack) setRough(rough bool) {
 	s.rough = rough
 }
 
-// simulate runs a seed.
-func simulate(t *testing.T, seed uint64, address, folder string) {
+// simulate runs a seed. It returns how often limits were full that the seed's policy keeps.
+func simulate(t *testing.T, seed uint64, address, folder string) (full map[string]int) {
 	w := newWorld(t, seed, address, folder)
 	began := w.began
 	all, events := w.plan()
@@ -224,7 +215,14 @@ func simulate(t *testing.T, seed uint64, address, folder string) {
 	w.server.Shutdown()
 	w.server.WaitForShutdown()
 	_ = w.redis.Close()
+	if w.keepsLimits() {
+		full = w.ledger.full
+	}
+	return full
 }
+
+// keepsLimits reports whether the policy keeps the limits while Redis is unavailable.
+func (w *world) keepsLimits() bool { return w.policy == throttle.Hold || w.policy == throttle.Closed }
 
 // check checks the promises.
 func (w *world) check(events []string) {
@@ -233,14 +231,17 @@ func (w *world) check(events []string) {
 	defer w.ledger.mu.Unlock()
 	w.slack.mu.Lock()
 	defer w.slack.mu.Unlock()
-	for _, above := range w.ledger.above {
-		if w.policy == throttle.Hold || w.policy == throttle.Closed {
+	if *verbose {
+		t.Logf("how often limits were full: %v", w.ledger.full)
+	}
+	if w.keepsLimits() {
+		for _, above := range w.ledger.above {
 			t.Errorf("above the limit: %s", above)
 		}
 	}
 	w.checkPace()
 	for name, n := range w.slack.posts {
-		if n > 1 {
+		if n > 1 && !w.mayRepeatPosts() {
 			t.Errorf("%s is posted %d times", name, n)
 		}
 	}
@@ -267,6 +268,17 @@ func (w *world) check(events []string) {
 	if told > dropped || told < dropped && w.kills == 0 {
 		t.Errorf("digests tell of %d drops, but %d events were dropped", told, dropped)
 	}
+}
+
+// mayRepeatPosts reports whether docs/delivery.md permits posts of one event by two workers: while Redis was unavailable, a worker that may post
+// without Redis was killed or lost its events to another worker.
+func (w *world) mayRepeatPosts() bool {
+	return w.policy != throttle.Hold && (w.killsInOutages > 0 || w.stallsLong && len(w.outages) > 0)
+}
+
+// isOutage reports whether Redis is unavailable at a time, or was so a moment before.
+func (w *world) isOutage(at time.Time) bool {
+	return slices.ContainsFunc(w.outages, func(o [2]time.Time) bool { return at.After(o[0]) && at.Before(o[1]) })
 }
 
 // recovers is how soon after a fault of Redis workers pace together again.
@@ -296,10 +308,17 @@ func (w *world) checkEvent(category string) (waiting int) {
 	for _, count := range outcomes {
 		sum += count
 	}
+	if w.mayRepeatPosts() {
+		posts = min(posts, outcomes["sent"])
+	}
+	if w.stallsLong && outcomes["dropped"] > 0 && sum == n+1 { // as docs/metrics.md permits: the drop was acknowledged late
+		sum = n
+	}
 	if n == 2 && sum == 1 && w.policy == throttle.Closed && outcomes["dropped"] == 1 {
 		waiting, n = 1, 1
 	}
-	isRejected := strings.HasPrefix(category, "bad.") && (w.policy == throttle.Hold || outcomes["dropped"] == 0) // else a policy may drop it
+	isCalm := strings.HasPrefix(category, "bad.calm") && w.policy == throttle.Hold
+	isRejected := strings.HasPrefix(category, "bad.") && (isCalm || outcomes["dropped"] == 0) // else a limit or a policy may drop it
 	if sum != n || outcomes["sent"] != posts || isRejected != (outcomes["dead"] > 0) {
 		w.t.Errorf("%s has the outcomes %v and %d posts, want one outcome for each of %d events", category, outcomes, posts, n)
 	}

@@ -176,6 +176,14 @@ var ofAlgorithms = []mutant{
 		test: "./internal/throttle/store -run TestConformance/^redis$/a_limit_is_reached_exactly",
 	},
 	{
+		name: "log-one-too-many-in-simulation",
+		bug:  "A sliding log without guarantees admits one slot more than its limit has.",
+		file: "lua/algorithms/log.lua",
+		old:  `if cost <= bucket.room then`,
+		new:  `if cost <= bucket.room + 1 then`,
+		test: "./internal/testing/simulation -run ^TestSimulation$",
+	},
+	{
 		name: "log-readding-moves-time",
 		bug:  "Adding a name that a log has already moves its time.",
 		file: "lua/algorithms/log.lua",
