@@ -194,6 +194,20 @@ func TestPlantedBugs(t *testing.T) {
 			"worker 1 acknowledges event B",
 			"worker 1 is killed at before-update",
 		}},
+		{postsEnded, with("posts what has ended", func(c *config) {
+			c.budget, c.messages, c.busy, c.revised, c.limit = 1, 1, false, true, [2]uint8{0, 1}
+		}), "no worker posts an event that another worker has ended", []string{
+			"an operator changes the limit",
+			"worker 1 adopts the new limit",
+			"worker 2 receives event A",
+			"worker 2 asks Redis about event A",
+			"the ack wait of event A is over for worker 2",
+			"worker 1 receives event A",
+			"worker 1 asks Redis about event A",
+			"worker 1 finds no post of event A",
+			"worker 2 acknowledges event A",
+			"worker 1 posts event A",
+		}},
 		{acksBeforeMove, with("acknowledges", func(c *config) { c.budget = 3 }), "every event has an outcome", []string{
 			"worker 1 receives event A",
 			"worker 1 asks Redis about event A",

@@ -44,6 +44,7 @@ const (
 	losesUpdate          // an update is acknowledged before Slack has it
 	acksOwed             // a message is acknowledged before Redis has the end of its event
 	beginsUnrecorded     // a worker that has waited posts, and Redis does not know that it has begun
+	postsEnded           // a worker posts an event without asking whether another worker has ended it
 )
 
 // config is a small deployment.
@@ -208,7 +209,7 @@ func (e *emitter) waits(i uint8) bool {
 
 // mayLackItsEnd reports whether Redis may keep a lease of the event for good, although no message of it is left.
 func (of *event) mayLackItsEnd() bool {
-	return of.left() == 0 && (of.outcomes[tooOld] || of.returned || of.forgotten || of.exempt)
+	return of.left() == 0 && (of.outcomes[tooOld] || of.returned || of.missed || of.forgotten || of.exempt)
 }
 
 // unheld reports whether nobody renews the lease of an event.
@@ -331,6 +332,7 @@ func (s *state) kill(w uint8) {
 		of := &s.events[i]
 		admission := of.owed[w].admission
 		of.returned = of.returned || of.owed[w].refund // the slots leave with their window
+		of.missed = of.missed || of.isGoneFor(w)
 		of.open = of.open || of.works[w].phase == posting || of.works[w].phase == posted
 
 		of.forgotten = of.forgotten || on(s, w, uint8(i)).hasBegunUnrecorded()

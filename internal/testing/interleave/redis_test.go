@@ -79,10 +79,15 @@ func (x at) owes() {
 		})
 	case owed.admission:
 		x.step("%[1]s tells Redis that it has admitted %[2]s", func(of *after) { of.restore() })
+	case owed.lost > 0 && x.event.isGoneFor(x.w):
+		x.step("%[1]s finds that another worker has ended %[2]s, which it had lost, and returns the slots", func(of *after) {
+			of.refund()
+			of.owed.lost = 0
+		})
 	}
 }
 
-func owedReply(of *owed) owed { return owed{reply: of.reply, doubt: of.doubt} }
+func owedReply(of *owed) owed { return owed{reply: of.reply, doubt: of.doubt, lost: of.lost} }
 
 // restore records an admission that the failure policy made.
 func (of *after) restore() {
@@ -115,6 +120,8 @@ func (s *state) broken(c *config, from *state) string {
 		of, r := &s.events[i], &s.redis.records[i]
 		resolves := i != 0 && i == c.resolves
 		switch {
+		case of.isPostedAfterItsEnd(&from.events[i]):
+			return "no worker posts an event that another worker has ended"
 		case of.endsTwice() && !of.forgotten && !of.recounted && !of.exempt:
 			return "an event has one outcome"
 		case of.posts > 1 && c.lookUp && !of.forgotten && (!of.exempt || of.messages[1].status == absent):
@@ -140,6 +147,16 @@ func (s *state) broken(c *config, from *state) string {
 		return s.brokenAtEnd(c)
 	}
 	return ""
+}
+
+// isPostedAfterItsEnd reports whether a worker has just begun to post the event, whose message is gone.
+func (of *event) isPostedAfterItsEnd(before *event) bool {
+	for w := range of.works {
+		if of.works[w].phase == posting && before.works[w].phase != posting && of.isGoneFor(uint8(w)) {
+			return true
+		}
+	}
+	return false
 }
 
 // endsTwice reports whether an event has two outcomes. Redis records deliveries only. So if an event has two messages, because the answer
@@ -214,7 +231,7 @@ func (s *state) brokenAtEnd(c *config) string {
 			return "Redis has the end of each event that it has admitted"
 		}
 		clean := r.lease == unknown || r.lease == released
-		if r.slots == taken && clean && of.posts == 0 && !of.returned && !of.forgotten && !of.exempt && !s.lags {
+		if r.slots == taken && clean && of.posts == 0 && !of.returned && !of.missed && !of.forgotten && !of.exempt && !s.lags {
 			return "the slots of an event that was not posted are returned"
 		}
 	}

@@ -147,8 +147,9 @@ type owed struct {
 	finish, refund bool
 	admission      bool // which the failure policy made
 	release        lease
-	reply          bool // the reply to a decision was lost
-	doubt          bool // the event of that decision may have been posted before
+	reply          bool  // the reply to a decision was lost
+	doubt          bool  // the event of that decision may have been posted before
+	lost           uint8 // 1 and the number of a message that the worker has lost: it returns the slots if another worker has ended the event; 0: none
 }
 
 // ghost is what really happened to an event, which no process knows.
@@ -161,7 +162,8 @@ type ghost struct {
 	old       bool
 	forgotten bool // Redis does not know its holder: a failover lost the lease, or an outage outlasted it
 	returned  bool // its slots were returned; a worker that was late may have taken others
-	recounted bool // docs/metrics.md lets its outcome be counted twice
+	missed    bool // its last message went when no worker was to ask for the message any more: its slots leave with their window
+	recounted bool // docs/metrics.md lets its outcome be counted twice, for instance after a late acknowledgement
 	exempt    bool // the failure policy decided about it
 	open      bool // between a post and its record a worker was killed, the answer was lost or Redis was unavailable
 }
@@ -256,10 +258,11 @@ func (p *packer) event(e *event, c *config, workers *order) {
 		}
 		p.flags(o.finish, o.refund, o.admission, o.reply, o.doubt)
 		p.put(uint8(o.release), 3)
+		p.put(o.lost, 2)
 	}
 	p.put(e.posts, 2)
 	p.flags(e.outcomes[:]...)
-	p.flags(e.rejects, e.fine, e.old, e.forgotten, e.returned, e.recounted, e.exempt)
+	p.flags(e.rejects, e.fine, e.old, e.forgotten, e.returned, e.missed, e.recounted, e.exempt)
 	p.put(uint8(e.letter), 2)
 	if !c.lookUp {
 		p.flags(e.open)

@@ -55,42 +55,6 @@ func (x at) receive() {
 	}
 }
 
-// hasBegunUnrecorded reports whether the worker may have posted the event without Redis after it has waited, and Redis does not know that yet.
-func (of *after) hasBegunUnrecorded() bool {
-	posts := of.work.waits && (of.work.inDoubt || of.work.phase == posting || of.work.phase == posted || of.work.phase == recorded)
-	return (posts || of.owed.finish) && (of.record.lease == waiting || of.record.lease == released)
-}
-
-// abandon ends the work. Nobody renews or returns its lease.
-func (of *after) abandon() {
-	if of.record.holder == of.w && !of.owed.refund {
-		of.record.holder = nobody
-	}
-	*of.work = work{}
-}
-
-// nak returns the message to JetStream.
-func (of *after) nak() {
-	of.event.forgotten = of.event.forgotten || of.hasBegunUnrecorded()
-	if of.message.status == held && of.message.holder == of.w {
-		of.message.status, of.message.holder, of.message.again = ready, 0, true
-	}
-	of.abandon()
-}
-
-// expire gives the message to another worker. A worker that has not begun to end the event stops.
-func (of *after) expire() {
-	of.event.forgotten = of.event.forgotten || of.hasBegunUnrecorded()
-	of.work.valid = false
-	if of.message.status == held && of.message.holder == of.w {
-		of.message.status, of.message.holder, of.message.again = ready, 0, true
-	}
-	switch of.work.phase {
-	case received, admitted, planned, moving:
-		of.abandon()
-	}
-}
-
 // end decides how the event ends. The message is not acknowledged yet.
 func (of *after) end(with outcome) { of.work.phase, of.work.ends = ending, with }
 
@@ -110,6 +74,7 @@ func (x at) decide() {
 		x.fault(replyLost, "%[1]s asks Redis about %[2]s, and the reply is lost", func(of *after) {
 			x.ask(of)
 			of.owed.reply, of.owed.doubt = of.work.phase == admitted, of.work.phase == admitted && of.work.doubt
+			of.event.missed = of.event.missed || of.event.isGoneFor(of.w) // the worker does not know that it has to ask for the message
 			holder := of.record.holder
 			of.nak()
 			of.record.holder = holder
@@ -222,10 +187,15 @@ func (x at) ask(of *after) {
 
 // grant leases the event to the worker.
 func (of *after) grant(c *config) {
+	isReclaimed := of.record.lease != unknown // then the worker does not ask for the message
+	of.event.returned, of.event.missed = false, isReclaimed && (of.event.missed || of.message.status == settled)
 	of.record.lease, of.record.holder = leased, of.w
 	of.record.announced, of.record.awaited = c.folds || of.i == 0 && c.resolves > 0, false
 	of.work.phase = admitted
 	of.owed.reply, of.owed.doubt, of.owed.refund = false, false, false // they are about an earlier lease
+	for w := range of.event.owed {
+		of.event.owed[w].lost = 0
+	}
 }
 
 // pair decides about a resolved event: it takes its pair, waits for its firing event, or is dropped.
@@ -306,7 +276,7 @@ func (x at) deliver() {
 		x.step("%[1]s updates what %[2]s resolves", func(of *after) { of.work.updated = true })
 	case x.event.old:
 		x.step("%[1]s finds %[2]s too old", func(of *after) { of.work.phase = expired })
-	case x.work.anew && x.message().status == settled:
+	case x.event.isGoneFor(x.w) && x.c.bug != postsEnded:
 		x.step("%[1]s finds that another worker has ended %[2]s", func(of *after) { of.work.phase = expired })
 	case x.work.waits:
 		x.begin()
@@ -316,7 +286,7 @@ func (x at) deliver() {
 	if x.c.paced && !x.work.waits && !x.work.local && !x.from.down && x.record.holder == x.w && !x.work.doubt && !x.work.inDoubt {
 		x.step("%[1]s waits before it posts %[2]s", func(of *after) { of.work.waits, of.record.lease = true, waiting })
 	}
-	if x.c.busy && !x.work.doubt && x.message().reason != forChannel && x.canMove() {
+	if x.c.busy && !x.work.doubt && !x.event.isGoneFor(x.w) && x.message().reason != forChannel && x.canMove() {
 		x.step("the channel of %[2]s is busy", func(of *after) { of.work.phase, of.work.goal = moving, forChannel })
 	}
 }
@@ -324,7 +294,7 @@ func (x at) deliver() {
 // begin posts an event that has waited, once Redis knows that its post begins.
 func (x at) begin() {
 	if x.from.down && x.c.policy == waits {
-		x.step("%[1]s gives %[2]s back, as Redis does not answer", (*after).nak)
+		x.step("%[1]s gives %[2]s back, as Redis does not answer", func(of *after) { of.giveBack(x.c) })
 		return
 	}
 	if x.from.down {
@@ -345,7 +315,9 @@ func (x at) begin() {
 	})
 	x.fault(replyLost, "%[1]s begins to post %[2]s, the reply is lost, and %[1]s gives it back", func(of *after) {
 		of.record.lease = leased
-		of.nak()
+		if !of.leaveEnded(x.c) {
+			of.nak()
+		}
 	})
 }
 
@@ -362,9 +334,11 @@ func (x at) look() {
 		return
 	}
 	x.fault(lookUpFails, "%[1]s cannot look for the post of %[2]s, and gives it back", func(of *after) {
-		of.work.inDoubt = true
-		of.release()
-		of.nak()
+		if !of.leaveEnded(x.c) {
+			of.work.inDoubt = true
+			of.release()
+			of.nak()
+		}
 	})
 	if x.event.old {
 		x.fault(lookUpFails, "%[1]s cannot look for the post of %[2]s, which is too old", func(of *after) {
@@ -394,10 +368,7 @@ func (x at) answer() {
 	}
 	x.fault(answerLost, "the request for %[2]s is lost without an answer", retry)
 	x.fault(postFails, "Slack refuses %[2]s temporarily", func(of *after) { of.work.phase = admitted })
-	x.fault(postFails, "Slack refuses %[2]s temporarily, and %[1]s gives it back", func(of *after) {
-		of.release()
-		of.nak()
-	})
+	x.fault(postFails, "Slack refuses %[2]s temporarily, and %[1]s gives it back", func(of *after) { of.giveBack(x.c) })
 }
 
 // record records a delivery.
@@ -432,8 +403,9 @@ func (x at) settle() {
 	}
 	x.step("%[1]s acknowledges %[2]s", func(of *after) {
 		isFirst := of.message.status != settled
-		if of.work.ends != undecided && !of.work.valid { // another worker may be delivering the event by now
-			of.event.recounted, of.event.returned = true, true
+		if !of.work.valid { // another worker may be delivering the event by now
+			of.event.recounted = of.event.recounted || of.work.ends != undecided
+			of.event.missed = of.event.missed || of.record.lease != unknown && !of.event.asksAgain()
 		}
 		of.message.status, of.message.holder = settled, 0
 		if of.work.ends != undecided && isFirst {
@@ -451,10 +423,12 @@ func (x at) settle() {
 func (x at) store() {
 	publish := func(of *after) {
 		next := &of.event.messages[of.work.message+1]
-		if next.status == absent {
-			attempted := of.message.attempted || of.work.goal == forChannel && of.work.inDoubt
-			*next = message{status: ready, reason: of.work.goal, attempted: attempted}
+		if next.status != absent { // JetStream keeps the copy, whose worker may be ending the event
+			of.event.missed = of.event.missed || of.record.lease != unknown
+			return
 		}
+		attempted := of.message.attempted || of.work.goal == forChannel && of.work.inDoubt
+		*next = message{status: ready, reason: of.work.goal, attempted: attempted}
 	}
 	if x.canMove() {
 		x.step("%[1]s stores %[2]s in the room", func(of *after) {
@@ -481,10 +455,7 @@ func (x at) bury() {
 		of.work.phase = lettered
 		of.event.letter = max(of.event.letter, stands)
 	})
-	x.fault(storeFails, "%[1]s cannot store a dead letter of %[2]s", func(of *after) {
-		of.release()
-		of.nak()
-	})
+	x.fault(storeFails, "%[1]s cannot store a dead letter of %[2]s", func(of *after) { of.giveBack(x.c) })
 }
 
 // giveUp returns the slots of an event that is not delivered, unless an attempt may have delivered it.
@@ -493,19 +464,10 @@ func (x at) giveUp() {
 	if x.work.phase == lettered {
 		with = dead
 	}
-	inDoubt := x.work.inDoubt && x.c.bug != refundsInDoubt
+	inDoubt := x.work.isInDoubt(x.c)
 	finish := func(of *after) {
+		of.endGrant(x.c)
 		of.work.phase, of.work.ends = unslotted, with
-		switch {
-		case x.from.down || x.work.local:
-			of.owed.finish = of.owed.finish || inDoubt
-			of.owed.refund = !inDoubt && !x.work.local
-			of.owed.admission = of.owed.admission && inDoubt
-		case inDoubt:
-			of.finish()
-		default:
-			of.refund()
-		}
 	}
 	text := "%[1]s returns the slots of %[2]s"
 	if inDoubt {
