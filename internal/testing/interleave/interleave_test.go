@@ -67,6 +67,9 @@ var deployments = []*config{
 	with("two events of one key, and the update that counts one", func(c *config) {
 		c.budget, c.events, c.messages, c.busy, c.folds, c.updates = 2, 2, 1, false, true, true
 	}),
+	with("a firing event, the event that resolves it, and the update that shows it", func(c *config) {
+		c.budget, c.events, c.messages, c.busy, c.resolves, c.limit, c.updates = 2, 2, 1, false, 1, [2]uint8{2, 2}, true
+	}),
 	with("a firing event, the event that resolves it, and another one", func(c *config) {
 		c.budget, c.events, c.messages, c.resolves, c.busy = 1, 3, 1, 2, false
 	}),
@@ -193,6 +196,23 @@ func TestPlantedBugs(t *testing.T) {
 			"worker 1 reads the count",
 			"worker 1 acknowledges event B",
 			"worker 1 is killed at before-update",
+		}},
+		{postsUnkept, with("posts without the update", func(c *config) {
+			c.budget, c.events, c.messages, c.busy, c.resolves, c.limit, c.updates = 1, 2, 1, false, 1, [2]uint8{2, 2}, true
+		}), "the message of an event that is resolved shows that", []string{
+			"worker 1 receives event A",
+			"worker 1 asks Redis about event A",
+			"worker 1 posts event A",
+			"Slack posts event A",
+			"worker 1 records event A",
+			"worker 1 acknowledges event A",
+			"worker 1 receives event B",
+			"worker 1 asks Redis about event B",
+			"worker 1 cannot store the update of event A in the room",
+			"worker 1 posts event B",
+			"Slack posts event B",
+			"worker 1 records event B",
+			"worker 1 acknowledges event B",
 		}},
 		{postsEnded, with("posts what has ended", func(c *config) {
 			c.budget, c.messages, c.busy, c.revised, c.limit = 1, 1, false, true, [2]uint8{0, 1}

@@ -44,6 +44,7 @@ const (
 	losesUpdate          // an update is acknowledged before Slack has it
 	acksOwed             // a message is acknowledged before Redis has the end of its event
 	beginsUnrecorded     // a worker that has waited posts, and Redis does not know that it has begun
+	postsUnkept          // a worker posts a resolved event although the room does not have the update of the firing event
 	postsEnded           // a worker posts an event without asking whether another worker has ended it
 )
 
@@ -63,7 +64,7 @@ type config struct {
 	body                      bool // event 0 comes in a body of several alerts
 	digests                   bool // a digest tells of dropped events
 	folds                     bool // all events have one key, whose message counts repeats
-	updates                   bool // workers update that message
+	updates                   bool // workers update that message, or the message of event 0; else a message shows what is stored for it
 	budget                    uint8
 	faults                    fault
 	bug                       bug
@@ -302,8 +303,6 @@ var points = map[phase]failpoint.Point{
 func (s *state) pointOf(w uint8) failpoint.Point {
 	for i := range s.events {
 		switch of := &s.events[i].works[w]; {
-		case of.phase == admitted && of.updated:
-			return failpoint.AfterUpdate
 		case of.phase == stored && of.goal == asPart:
 			return failpoint.AfterSplit
 		case of.phase == ending && of.ends == folded:

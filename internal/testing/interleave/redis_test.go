@@ -235,7 +235,10 @@ func (s *state) brokenAtEnd(c *config) string {
 			return "the slots of an event that was not posted are returned"
 		}
 	}
-	if c.updates && isExact && s.update.shown != s.redis.counted {
+	if c.resolves > 0 && s.events[c.resolves].posts > 0 && s.update.shown == 0 {
+		return "the message of an event that is resolved shows that"
+	}
+	if c.folds && c.updates && isExact && s.update.shown != s.redis.counted {
 		return "a message shows all events that are folded into it"
 	}
 	return ""

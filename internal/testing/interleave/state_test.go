@@ -134,7 +134,7 @@ type work struct {
 	doubt   bool    // an attempt may have made the post, and nobody has looked
 	inDoubt bool    // an attempt may have made the post
 	certain bool    // all earlier events that could open the pair are decided
-	updated bool    // the first message of the pair is updated
+	updated bool    // the room has the update of the event that it resolves
 	local   bool    // admitted by the failure policy
 	waits   bool    // it has recorded that it waits before it posts
 	anew    bool    // admitted without a record, although the message was delivered before
@@ -197,7 +197,7 @@ type state struct {
 	alone     [mostWorkers]uint8 // a bit for each event that the worker has admitted without Redis
 	operator  uint8              // revision that the operator has set
 	digest    digest
-	update    update // of the message that counts events
+	update    update // of the message that counts events, or of the message of an event that is resolved
 	faults    uint8  // that may still happen
 }
 
@@ -294,8 +294,11 @@ func (s *state) pack(c *config, workers *order) key {
 	p.put(s.operator, 1)
 	p.put(s.redis.counted, 2)
 	p.put(s.replica.counted, 2)
-	if c.updates {
+	switch {
+	case c.updates:
 		p.update(s, workers)
+	case c.resolves > 0:
+		p.put(s.update.shown, 1)
 	}
 	p.put(uint8(s.digest.telling), 3)
 	p.put(workers.to(s.digest.holder), 2)

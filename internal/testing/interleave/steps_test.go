@@ -264,16 +264,17 @@ func (x at) show() {
 	x.fault(storeFails, "%[1]s cannot store the update that shows %[2]s", (*after).nak)
 }
 
-// deliver looks for the post of an event in doubt, updates what it resolves, and begins to post it.
+// deliver stores the update of what the event resolves, looks for the post of an event in doubt, and begins to post it.
 func (x at) deliver() {
 	if !x.work.local && !x.from.down && x.record.holder != x.w {
 		x.step("%[1]s notices that it has lost %[2]s", (*after).expire)
 	}
 	switch {
+	case !x.isKept():
+		x.keep()
+		return
 	case x.work.doubt:
 		x.look()
-	case x.resolves() && !x.work.updated:
-		x.step("%[1]s updates what %[2]s resolves", func(of *after) { of.work.updated = true })
 	case x.event.old:
 		x.step("%[1]s finds %[2]s too old", func(of *after) { of.work.phase = expired })
 	case x.event.isGoneFor(x.w) && x.c.bug != postsEnded:

@@ -12,7 +12,8 @@ const (
 	settling               // it is recorded, its entry is not acknowledged
 )
 
-// update is the update of the message that counts events. An update has the number of events that were folded when it was stored as its order.
+// update is the update of a message. Of a message that counts events, its order is the number of events that were folded when it was stored. Of a
+// message whose event is resolved, its order and its count are 1.
 type update struct {
 	waiting uint8 // order of the newest entry in the room that no worker has; 0: none
 	order   uint8 // of the entry that a worker has
@@ -20,6 +21,32 @@ type update struct {
 	stage   stage
 	count   uint8 // that the worker shows
 	shown   uint8 // by the message in Slack
+}
+
+// isKept reports whether the room has the update of the event that this event resolves.
+func (x at) isKept() bool { return !x.resolves() || x.work.updated }
+
+// keep stores that update.
+func (x at) keep() {
+	stored := func(of *after) {
+		of.work.updated = true
+		if x.c.updates {
+			of.s.update.waiting = 1
+		} else {
+			of.s.update.shown = 1
+		}
+	}
+	x.step("%[1]s stores the update of event A in the room", stored)
+	x.fault(storeFails, "%[1]s stores the update of event A in the room, and the answer is lost", func(of *after) {
+		stored(of)
+		of.giveBack(x.c)
+	})
+	x.fault(storeFails, "%[1]s cannot store the update of event A in the room", func(of *after) {
+		of.work.updated = x.c.bug == postsUnkept
+		if !of.work.updated {
+			of.giveBack(x.c)
+		}
+	})
 }
 
 // updatePoints are the fail points between the steps of an update.
@@ -49,6 +76,9 @@ func (e *emitter) update(w uint8) {
 				return
 			}
 			s.update.order, s.update.waiting, s.update.holder = s.update.waiting, 0, w
+			if e.c.resolves > 0 { // no count has to be read
+				s.update.count, s.update.stage = 1, toldRedis
+			}
 		})
 	case u.holder != w:
 	case u.stage == begun && e.from.down:
