@@ -119,7 +119,7 @@ type wire struct {
 
 	mu      sync.Mutex
 	current net.Conn
-	stalled time.Time // what arrives before waits until then
+	stalled time.Time // what arrives on the current connection before waits until then
 }
 
 // Dial implements [nats.CustomDialer].
@@ -133,6 +133,8 @@ func (w *wire) Dial(string, string) (net.Conn, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	// The client holds a lock until the new connection is ready, and the simulated time stands still while a goroutine waits for a lock.
+	w.stalled = time.Time{}
 	w.current = conn
 	return &stallable{conn, w}, nil
 }
