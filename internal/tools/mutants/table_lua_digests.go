@@ -6,8 +6,16 @@ var ofDigests = []mutant{
 		name: "digest-repeats-changes",
 		bug:  "A digest reports changes of live limits that the digest before it reported.",
 		file: "lua/summary/claim_digest.lua",
-		old:  `head.generation == generation and head.next_revision or 0`,
+		old:  `head.generation == generation and unreported or 0`,
 		new:  `0`,
+		test: "./internal/summary -run TestEachChangeInOneDigest/eval",
+	},
+	{
+		name: "digest-forgets-changes",
+		bug:  "The changes of live limits of a failed digest are in no digest if the next one is claimed by a worker that has not read them.",
+		file: "lua/summary/claim_digest.lua",
+		old:  `claimed and claimed.before_revision > 0 and claimed.from_revision or head.next_revision`,
+		new:  `head.next_revision`,
 		test: "./internal/summary -run TestEachChangeInOneDigest/eval",
 	},
 	{
