@@ -147,7 +147,7 @@ func (c *check) servers(ctx context.Context) {
 	} else {
 		defer func() { _ = client.Close() }()
 		shared := setup.Store(client, c.settings.Redis, store.Settings{
-			Tree: tree, Lease: c.settings.NATS.AckWait, Retention: throttle.Retention(0, setup.LongestLife(c.settings)),
+			Tree: tree, Lease: c.settings.NATS.AckWait, Retention: throttle.Retention(c.settings.Stream.MaxAge, setup.LongestLife(c.settings)),
 		})
 		bounded(func(ctx context.Context) { c.redis(ctx, client, shared) })
 		if connection != nil {

@@ -266,6 +266,7 @@ func Load(o Options) (Config, []string, error) {
 	}
 	l.read()
 	l.checkBetween(o)
+	l.config.Shared = l.settings.shared() // with what is derived from other settings, such as the sink
 	l.settings.checkUnknown()
 	if len(l.settings.faults) > 0 {
 		return Config{}, nil, &l.settings.faults

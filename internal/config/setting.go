@@ -115,7 +115,6 @@ func (l *loader) read() {
 	}
 	l.config.Ingest.AddrSet = l.settings.of(&l.config.Ingest.Addr).given
 	l.config.Limits.origins = l.origins()
-	l.config.Shared = l.settings.shared()
 }
 
 // readFile takes the text of a secret from its file, where one is named.

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/prometheus/common/model"
 )
 
-// Shared has the settings that must be equal on all workers of a deployment, by variable. Equal values have equal texts. It contains no
-// secret.
+// Shared has the settings that must be equal on all workers of a deployment, by variable. Equal values have equal texts, but lists are as they
+// are written. It contains no secret.
 type Shared map[string]string
 
 // Hash returns a hash of the settings. Workers compare their hashes without revealing their settings.
@@ -42,7 +44,9 @@ func (v *variables) shared() Shared {
 // is replaced by its hash.
 func (s *setting) sharedText() string {
 	switch value := s.field.Interface().(type) {
-	case time.Duration, int, int64, bool:
+	case time.Duration:
+		return model.Duration(value).String() // as settings have it: without fractions
+	case int, int64, bool:
 		return fmt.Sprint(value)
 	case string:
 		if strings.Contains(value, "\n") {

@@ -33,6 +33,7 @@ func TestShared(t *testing.T) {
 		{"SLACK_ROUTES", "payments=#a,security=#b", "security=#b,payments=#a", "payments=#b,security=#a"},
 		{"PAIR_TTL", "1d", "24h", "2d"},
 		{"REMIND", "4h", "240m", "0"},
+		{"NATS_ACK_WAIT", "32s500ms", "32500ms", "33s"},
 		{"FLAP", "4/20m", "4/1200s", "off"},
 		{"FOLD", "payments=1h,>=off", ">=off, payments=1h", ">=1h"},
 		{"EVENT_MAX_BYTES", "1024", "1024", "1025"},
@@ -59,6 +60,13 @@ func TestShared(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSharedSink has a worker whose sink follows from its webhook, and a worker that names the sink.
+func TestSharedSink(t *testing.T) {
+	named := loadShared(t, "SINK", SinkSlack, "SLACK_WEBHOOK_URL", "http://127.0.0.1:1/services/a").Shared
+	derived := loadShared(t, "SINK", "", "SLACK_WEBHOOK_URL", "http://127.0.0.1:1/services/a").Shared
+	testkit.EqualMaps(t, derived, named, "shared settings")
 }
 
 // Settings of one worker are not shared, and no secret is.
@@ -101,15 +109,15 @@ func TestLimitsOfShared(t *testing.T) {
 // WithShared reads the streams, delays and ages of another worker. It keeps the other settings.
 func TestSettingsOfShared(t *testing.T) {
 	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "SHADOW", "true", "DELAY", "a=2h,b.>=90m", "NATS_STREAM", "EVENTS", "JOURNAL_STREAM", "WHY",
-		"EVENT_MAX_AGE", "36h").Shared
+		"EVENT_MAX_AGE", "36h", "NATS_ACK_WAIT", "32500ms").Shared
 	own := loadShared(t, "DELAY", "c=1h", "ROOM_STREAM", "OWN", "NATS_INBOX", "_INBOX_own")
 	delete(theirs, "NOTIFIER_ROOM_STREAM") // as from a worker of another version
 	read, err := own.WithShared(theirs)
 	testkit.NoError(t, err)
 	testkit.EqualSlices(t, []any{
 		read.Limits.Plan().Global.String(), read.Limits.Shadow, read.Delay.For("a"), read.Delay.For("b.x"), read.Delay.For("c"), read.NATS.Stream,
-		read.Journal.Stream, read.Event.MaxAge, read.Room.Stream, read.NATS.Inbox,
-	}, []any{"50/30m", true, 2 * time.Hour, 90 * time.Minute, time.Duration(0), "EVENTS", "WHY", 36 * time.Hour, "OWN", "_INBOX_own"}, "settings")
+		read.Journal.Stream, read.Event.MaxAge, read.Room.Stream, read.NATS.Inbox, read.NATS.AckWait,
+	}, []any{"50/30m", true, 2 * time.Hour, 90 * time.Minute, time.Duration(0), "EVENTS", "WHY", 36 * time.Hour, "OWN", "_INBOX_own", 32500 * time.Millisecond}, "settings")
 	_, err = own.WithShared(map[string]string{"NOTIFIER_DELAY": "soon"})
 	testkit.Fails(t, "an unreadable delay", err, nil)
 }

@@ -24,7 +24,7 @@ func sampleServer(t *testing.T) *fixture {
 // sampleNames are the default names, for which the sample of configs is written. The dead-letter stream is small.
 var sampleNames = stream.Names{
 	Stream: "NOTIFICATIONS", Subject: "notify", Consumer: "notifier", MaxBytes: 1 << 30, MaxAge: 7 * 24 * time.Hour,
-	RoomStream: "NOTIFICATIONS_ROOM", LongestDelay: time.Hour,
+	RoomStream: "NOTIFICATIONS_ROOM", LongestWait: time.Hour,
 	DeadLetterStream: "NOTIFICATIONS_DLQ", DeadLetterSubject: "notify-dlq",
 	DeadLetters: stream.DeadLetterBounds{PerSubject: 100, Bytes: 1 << 20, Age: time.Hour},
 }

@@ -37,8 +37,7 @@ type delivery struct {
 type admission struct {
 	grant   store.Grant // nil: the event is not admitted
 	inDoubt bool        // an attempt, perhaps of another worker, may have delivered the event
-	own     bool        // in doubt: it is an attempt of this worker
-	anew    bool        // Redis knew of no earlier admission
+	known   bool        // in doubt: it is an attempt of this worker, or Redis knows of it
 }
 
 // lose records that another worker may be delivering the event by now.
@@ -101,11 +100,10 @@ func (a admission) endUndelivered(ctx context.Context) (owed <-chan struct{}) {
 	return a.grant.Refund(ctx)
 }
 
-// endAfterOther ends the grant of an event that another worker has ended, and that was admitted here anew. Redis knew of no attempt of others, so the
-// slot is returned unless an attempt of this worker may have delivered the event. Nor may the event count as delivered: it may go on in the room,
-// undecided.
+// endAfterOther ends the grant of an event that another worker has ended. The slot is returned unless a known attempt may have delivered the
+// event. Nor may the event count as delivered otherwise: it may go on in the room, undecided.
 func (a admission) endAfterOther(ctx context.Context) {
-	if a.own {
+	if a.known {
 		a.grant.Finish(ctx, "")
 		return
 	}

@@ -138,6 +138,26 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	}
 }
 
+// TestRejectedAfterItsEnd has Slack reject a redelivered event that another worker has ended, while dead letters cannot be stored. Nobody gets the
+// message again, so its slots return.
+func TestRejectedAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	found := f.provision(usualAckWait)
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.DeadLetterStream))
+	sequence := f.event("payments", "order-1")
+	f.deliverOnce(found)
+	f.sink.find = finds(absent)
+	rejects := inTurn(sink.Rejected)
+	f.sink.send = func(ctx context.Context, e event.Event, attempt int) error {
+		testkit.NoError(t, found.Stream.DeleteMsg(ctx, sequence))
+		return rejects(ctx, e, attempt)
+	}
+	f.start(func(o *setup) { o.client.Provision = false })
+	f.eventually("its slots return", func() bool { return f.calls.count("refund order-1") == 1 })
+	f.requireHistory("order-1", "find", "send", "refund")
+}
+
 // TestMisconfigured has Slack refuse the setup for a while. The worker takes no more events, is not ready, and recovers by itself.
 func TestMisconfigured(t *testing.T) {
 	t.Parallel()

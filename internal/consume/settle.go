@@ -297,11 +297,12 @@ func (s *settler) nak(m *message, delay time.Duration) {
 func (s *settler) deadLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) {
 	if s.storeLetter(ctx, m, e, fault) {
 		s.terminate(m, fault, nil)
+	} else {
+		s.nak(m, jitter(misconfiguredBackoff))
 	}
 }
 
-// storeLetter stores a message as a dead letter. On failure it sends a nak for the message and returns false. Even a faulty event has its
-// ID.
+// storeLetter stores a message as a dead letter, and reports whether it has. Even a faulty event has its ID.
 func (s *settler) storeLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) bool {
 	s.reporter.trace(m, time.Now())
 	err := s.letters.writer.Store(ctx, deadletters.Dead{
@@ -309,9 +310,6 @@ func (s *settler) storeLetter(ctx context.Context, m *message, e event.Event, fa
 		Sequence: m.meta.Sequence.Stream, Deliveries: m.meta.NumDelivered, Fault: fault, TraceID: m.span.TraceID(),
 	})
 	s.letters.health.Note(err)
-	if err != nil {
-		s.nak(m, jitter(misconfiguredBackoff))
-	}
 	return err == nil
 }
 
@@ -363,7 +361,8 @@ func (s *settler) expire(l life, d *delivery) {
 }
 
 // endedElsewhere ends a delivery whose event another worker has ended meanwhile. The server delivered the message again before it handled that
-// worker's late ack. The event was admitted here alone, so its slots are returned. The error says that the stream does not answer.
+// worker's late ack. That worker did not deliver the event, since Redis would know, so the slots are returned. The error says that the stream
+// does not answer.
 func (s *settler) endedElsewhere(l life, d *delivery) (ended bool, err error) {
 	if !mayHaveEnded(d.message, d.admission) {
 		return false, nil
@@ -375,9 +374,8 @@ func (s *settler) endedElsewhere(l life, d *delivery) (ended bool, err error) {
 	return ended, err
 }
 
-// mayHaveEnded reports whether another worker may have dropped an event that was admitted here: the message was delivered before, and Redis knew of no
-// earlier admission.
-func mayHaveEnded(m *message, a admission) bool { return a.anew && m.meta.NumDelivered > 1 }
+// mayHaveEnded reports whether another worker may have dropped an event that was admitted here: its message was delivered before.
+func mayHaveEnded(m *message, a admission) bool { return a.grant != nil && m.meta.NumDelivered > 1 }
 
 // leaveEnded returns the slots of an event whose message is gone. Nothing is left to wait with until Redis has the end.
 func (s *settler) leaveEnded(m *message, a admission) {
@@ -419,15 +417,15 @@ func (s *settler) giveBack(m *message, a admission, delay time.Duration) {
 func (s *settler) leaveLost(m *message, a admission) {
 	m.span.Left(tracing.Lost)
 	m.leaveHand()
-	if at := storedAs(m); a.anew {
+	if at := storedAs(m); a.grant != nil {
 		s.owing.waiting.Go(func() { s.watchLost(at, a) })
 	}
 }
 
-// watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event or an attempt of
-// this worker may have delivered it. It keeps only the message's identity in memory, because a lost message counts in hand no more.
+// watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event or a known attempt
+// may have delivered it. It keeps only the message's identity in memory, because a lost message counts in hand no more.
 func (s *settler) watchLost(at stored, a admission) {
-	if a.own {
+	if a.known {
 		return
 	}
 	for range patientFor {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -77,4 +78,12 @@ func TestPostNames(t *testing.T) {
 	}
 	testkit.Equal(t, named("notifier", "xoxb-new"), named("notifier", "xoxb-old"), "names after a new token")
 	testkit.Equal(t, named("staging", "xoxb-old") == named("notifier", "xoxb-old"), false, "names of two deployments are equal")
+}
+
+// TestRoomOutlastsFlapping has a window for flapping that is longer than every delay. The room keeps the report about a key for that time.
+func TestRoomOutlastsFlapping(t *testing.T) {
+	t.Parallel()
+	var c config.Config
+	c.Stream.MaxAge, c.Flap.Window = 6*time.Hour, 12*time.Hour
+	testkit.Equal(t, Names(c).RoomConfig().MaxAge, 18*time.Hour, "age at which the room forgets a message")
 }

@@ -28,7 +28,7 @@ func Names(settings config.Config) stream.Names {
 		MaxBytes:          settings.Stream.MaxBytes,
 		MaxAge:            settings.Stream.MaxAge,
 		RoomStream:        settings.Room.Stream,
-		LongestDelay:      settings.Delay.MostPatient(),
+		LongestWait:       max(settings.Delay.MostPatient(), settings.Flap.Window),
 		DeadLetterStream:  settings.DLQ.Stream,
 		DeadLetterSubject: settings.DLQ.Subject,
 		DeadLetters: stream.DeadLetterBounds{

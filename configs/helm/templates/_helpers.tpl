@@ -38,7 +38,7 @@ helm.sh/chart: {{ $.Chart.Name }}-{{ $.Chart.Version }}
 {{- define "notifier.provision.settings" -}}
 {{- $settings := dict -}}
 {{- range $variable, $value := .Values.settings -}}
-{{- if regexMatch "^NOTIFIER_(NATS|STREAM|ROOM|DLQ|JOURNAL|LIMITS_BUCKET|DELAY|EVENT|LOG|SLACK_TIMEOUT|REDIS_TIMEOUT)" $variable -}}
+{{- if regexMatch "^NOTIFIER_(NATS|STREAM|ROOM|DLQ|JOURNAL|LIMITS_BUCKET|DELAY|FLAP|PAIR_TTL|EVENT|LOG|SLACK_TIMEOUT|REDIS_TIMEOUT)" $variable -}}
 {{- $_ := set $settings $variable $value -}}
 {{- end -}}
 {{- end -}}

@@ -153,8 +153,8 @@ var checksOfSettings = map[string]checkCase{
 		want: expected{roomStream: "!has retention Limits"}},
 	"a room of another subject": {setUp: withStream(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Subjects = []string{"notify-room.due.>"} }),
 		want: expected{roomStream: "!lacks the subject notify-room.>", roomStored: "!no stream takes them", roomConsumer: "!takes notify-room.due.>"}},
-	"a room that forgets too soon": {setUp: provisioned, names: func(n *Names) { n.LongestDelay = 8 * 24 * time.Hour },
-		want: expected{roomStream: "!keeps messages for 168h0m0s, and events may wait for 192h0m0s"}},
+	"a room that forgets too soon": {setUp: provisioned, names: func(n *Names) { n.LongestWait = 8 * 24 * time.Hour },
+		want: expected{roomStream: "!keeps messages for 168h0m0s, and a message may wait for 192h0m0s"}},
 	"a consumer of the room that takes all": {setUp: func(f *fixture) {
 		withStream(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Description = bare })(f)
 		c := jetstream.ConsumerConfig{Durable: testNames.roomConsumer(), AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait}

@@ -26,8 +26,8 @@ type Names struct {
 	MaxBytes int64         // of the stream; 0 for no bound
 	MaxAge   time.Duration // of an event in the stream; 0 for no bound
 
-	RoomStream   string
-	LongestDelay time.Duration // longest wait of an event for a slot; 0: no event waits
+	RoomStream  string
+	LongestWait time.Duration // longest wait of a message in the room, for a slot or for the end of flapping; 0: none waits so
 
 	DeadLetterStream  string
 	DeadLetterSubject string // dead letters go to <subject>.<reason>.<first level of the category>
@@ -131,8 +131,10 @@ type Layout struct {
 	Room     *Room
 }
 
-// AckWait returns how long a message belongs to the worker that received it: until the earliest redelivery.
-func (l Layout) AckWait() time.Duration { return leaseOf(l.Consumer.CachedInfo().Config) }
+// AckWait returns how long a message belongs to the worker that received it, whichever consumer delivered it: until the earliest redelivery.
+func (l Layout) AckWait() time.Duration {
+	return min(leaseOf(l.Consumer.CachedInfo().Config), l.Room.ackWait)
+}
 
 // outlasts returns an error if a consumer may deliver an event again during a post of this duration.
 func outlasts(config jetstream.ConsumerConfig, post time.Duration) error {
@@ -175,7 +177,7 @@ func (s search) layout(ctx context.Context) (Layout, error) {
 	if err != nil {
 		return Layout{}, err
 	}
-	if at.Room, err = s.room(ctx); err != nil {
+	if at.Room, err = s.room(ctx, leaseOf(at.Consumer.CachedInfo().Config)); err != nil {
 		return Layout{}, err
 	}
 	if s.create {
@@ -230,8 +232,8 @@ func (n Names) fitRoom(c jetstream.StreamConfig) error {
 		return fmt.Errorf("%w: stream %q has retention %s, expected workqueue", ErrUnfit, n.RoomStream, c.Retention)
 	case !c.AllowMsgSchedules:
 		return fmt.Errorf("%w: stream %q does not allow message schedules (allow_msg_schedules)", ErrUnfit, n.RoomStream)
-	case c.MaxAge > 0 && c.MaxAge < n.LongestDelay:
-		return fmt.Errorf("%w: stream %q keeps messages for %v, and events may wait for %v", ErrUnfit, n.RoomStream, c.MaxAge, n.LongestDelay)
+	case c.MaxAge > 0 && c.MaxAge < n.LongestWait:
+		return fmt.Errorf("%w: stream %q keeps messages for %v, and a message may wait for %v", ErrUnfit, n.RoomStream, c.MaxAge, n.LongestWait)
 	case !slices.Contains(c.Subjects, n.Room().All()):
 		return fmt.Errorf("%w: stream %q lacks the subject %s", ErrUnfit, n.RoomStream, n.Room().All())
 	}
@@ -327,7 +329,7 @@ func remarks(c jetstream.ConsumerConfig, ackWait time.Duration) []string {
 		notes = append(notes, fmt.Sprintf("it delivers a message at most %d times, after that it is lost; expected no bound", c.MaxDeliver))
 	}
 	if lease := leaseOf(c); lease != ackWait {
-		notes = append(notes, fmt.Sprintf("its acknowledgement wait is %s, not %s; its own is used", lease, ackWait))
+		notes = append(notes, fmt.Sprintf("its acknowledgement wait is %s, not %s; the shortest of all consumers is used", lease, ackWait))
 	}
 	if len(c.BackOff) > 0 {
 		notes = append(notes, "it has a back-off, which adds to the delays that a worker asks for")

@@ -33,7 +33,7 @@ var provisionCases = map[string]provisionCase{
 	"nothing is there":   {maxAge: testNames.MaxAge, ackWait: ackWait},
 	"as it is made":      {existing: existing(func(*jetstream.ConsumerConfig) {}), maxAge: time.Hour, ackWait: ackWait},
 	"shorter ack wait":   {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckWait = 7 * time.Second }), ackWait: 7 * time.Second, remarks: []string{"acknowledgement wait is 7s, not 30s"}},
-	"longer ack wait":    {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }), ackWait: time.Hour, remarks: []string{"acknowledgement wait is 1h0m0s, not 30s"}},
+	"longer ack wait":    {existing: existing(func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }), ackWait: ackWait, remarks: []string{"acknowledgement wait is 1h0m0s, not 30s"}},
 	"bounded deliveries": {existing: existing(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 3 }), ackWait: ackWait, remarks: []string{"at most 3 times"}},
 	"push":               {existing: existing(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }), err: "not a pull consumer"},
 	"with a back-off": {existing: existing(func(c *jetstream.ConsumerConfig) {
@@ -170,4 +170,19 @@ func TestStoreIsTooSmall(t *testing.T) {
 	} {
 		testkit.Fails(t, "error", err, nil, setting)
 	}
+}
+
+// TestChannelConsumerGetsTheLease has a channel's consumer from before a change of the ack wait.
+func TestChannelConsumerGetsTheLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision()
+	testkit.Must(f.js.CreateConsumer(t.Context(), testNames.RoomStream, testNames.ChannelConsumerConfig("C1", 7*time.Second)))(t)
+	found := testkit.Must(testNames.Provision(t.Context(), f.js, ackWait, f.log.Logger()))(t)
+	for range 2 { // the second time it is cached
+		consumer := testkit.Must(found.Room.Channel(t.Context(), "C1"))(t)
+		testkit.Equal(t, consumer.CachedInfo().Config.AckWait, ackWait, "ack wait that the worker knows")
+	}
+	stored := testkit.Must(f.js.Consumer(t.Context(), testNames.RoomStream, testNames.ChannelConsumer("C1")))(t)
+	testkit.Equal(t, stored.CachedInfo().Config.AckWait, ackWait, "ack wait of the consumer")
 }

@@ -27,7 +27,7 @@ func (n Names) RoomConfig() jetstream.StreamConfig {
 		AllowRollup:       true,
 	}
 	if n.MaxAge > 0 {
-		config.MaxAge = n.MaxAge + n.LongestDelay
+		config.MaxAge = n.MaxAge + n.LongestWait
 		config.Duplicates = min(duplicateWindow, config.MaxAge)
 	}
 	return config
@@ -47,14 +47,14 @@ type Room struct {
 	Consumer jetstream.Consumer // takes due schedules, parts and replays
 	names    Names
 	js       jetstream.JetStream
-	ackWait  time.Duration
+	ackWait  time.Duration // the shortest of the worker's consumers
 
 	mu        sync.Mutex
 	consumers map[string]jetstream.Consumer // consumers that were found or created, by name
 }
 
-// room finds the room and its consumer. It also creates the consumer of an existing room.
-func (s search) room(ctx context.Context) (*Room, error) {
+// room finds the room and its consumer, for a worker whose other messages have a lease. It also creates the consumer of an existing room.
+func (s search) room(ctx context.Context, lease time.Duration) (*Room, error) {
 	n := s.names
 	stream, err := s.stream(ctx, n.RoomConfig())
 	if err != nil {
@@ -67,7 +67,9 @@ func (s search) room(ctx context.Context) (*Room, error) {
 	if at.Consumer, err = at.find(ctx, n.RoomConsumerConfig(s.ackWait)); err != nil {
 		return nil, err
 	}
-	return at, n.fitRoomConsumer(at.Consumer.CachedInfo().Config)
+	config := at.Consumer.CachedInfo().Config
+	at.ackWait = min(lease, leaseOf(config))
+	return at, n.fitRoomConsumer(config)
 }
 
 // ChannelConsumerConfig returns the configuration of the consumer of a channel's queue, by the channel's token.
@@ -78,9 +80,23 @@ func (n Names) ChannelConsumerConfig(token string, ackWait time.Duration) jetstr
 	}
 }
 
-// Channel returns the consumer of a channel's queue, by the channel's token. It creates an absent one.
+// Channel returns the consumer of a channel's queue, by the channel's token. It creates an absent one. Only workers make these consumers, so
+// Channel also gives them the lease of the worker's other messages, which may have changed.
 func (r *Room) Channel(ctx context.Context, token string) (jetstream.Consumer, error) {
-	return r.find(ctx, r.names.ChannelConsumerConfig(token, r.ackWait))
+	consumer, err := r.find(ctx, r.names.ChannelConsumerConfig(token, r.ackWait))
+	if err != nil || leaseOf(consumer.CachedInfo().Config) == r.ackWait {
+		return consumer, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	config := consumer.CachedInfo().Config
+	config.AckWait = r.ackWait
+	if consumer, err = r.js.UpdateConsumer(ctx, r.names.RoomStream, config); err != nil {
+		r.forget(config.Durable)
+		return nil, fmt.Errorf("changing the acknowledgement wait of consumer %q of the room: %w", config.Durable, err)
+	}
+	r.keep(config.Durable, consumer)
+	return consumer, nil
 }
 
 // Waiting counts the schedules of a reason that are not due, by a consumer that takes no messages.
@@ -127,10 +143,14 @@ func (r *Room) find(ctx context.Context, config jetstream.ConsumerConfig) (jetst
 	if err != nil {
 		return nil, fmt.Errorf("looking for consumer %q of the room: %w", config.Durable, err)
 	}
+	r.keep(config.Durable, consumer)
+	return consumer, nil
+}
+
+func (r *Room) keep(name string, consumer jetstream.Consumer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.consumers[config.Durable] = consumer
-	return consumer, nil
+	r.consumers[name] = consumer
 }
 
 // forget makes the next use of a consumer look it up again.

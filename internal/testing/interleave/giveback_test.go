@@ -14,24 +14,24 @@ func (of *after) abandon() {
 	*of.work = work{}
 }
 
-// isGoneFor reports whether another worker has ended an event that a worker has admitted anew: its message is acknowledged.
+// isGoneFor reports whether another worker has ended an event that a worker has admitted: its message is acknowledged.
 func (of *event) isGoneFor(w uint8) bool {
 	m := of.works[w].message
 	switch {
 	case of.owed[w].lost > 0:
 		m = of.owed[w].lost - 1
-	case !of.works[w].anew:
+	case !of.works[w].again:
 		return false
 	}
 	return of.messages[m].status == settled
 }
 
-// asksAgain reports whether a worker that has admitted the event anew asks for its message before it gives the event up.
+// asksAgain reports whether a worker that has admitted the event asks for its message before it gives the event up.
 func (of *event) asksAgain() bool {
 	for w := range of.works {
 		switch of.works[w].phase {
 		case admitted, posting, posted, recorded:
-			if of.works[w].anew {
+			if of.works[w].again {
 				return true
 			}
 		}
@@ -79,7 +79,7 @@ func (of *after) expire() {
 	switch of.work.phase {
 	case admitted, moving:
 		switch {
-		case of.record.holder != of.w || !of.work.anew:
+		case of.record.holder != of.w:
 		case of.work.inDoubt: // the slots stay taken, since the worker may have posted the event
 			of.event.missed = of.event.missed || of.event.isGoneFor(of.w)
 		default:

@@ -127,7 +127,7 @@ func (x at) decideAlone() {
 		})
 	default:
 		x.step("%[1]s admits %[2]s by the failure policy", func(of *after) {
-			*of.work = work{phase: admitted, message: of.work.message, valid: true, local: true, doubt: of.message.again || of.message.attempted, anew: of.message.again}
+			*of.work = work{phase: admitted, message: of.work.message, valid: true, local: true, doubt: of.message.again || of.message.attempted, again: of.message.again}
 			of.owed.admission, of.owed.release, of.event.exempt = true, unknown, true
 			if x.c.policy == share {
 				of.s.alone[of.w] |= 1 << of.i
@@ -174,7 +174,7 @@ func (x at) ask(of *after) {
 	case s.used(x.c) < x.c.limit[s.revisions[of.w]]:
 		of.grant(x.c)
 		r.slots = taken
-		of.work.doubt, of.work.anew = of.message.again || of.message.attempted, of.message.again
+		of.work.doubt = of.message.again || of.message.attempted
 	case x.c.delay && x.canMove():
 		r.planned, r.awaited = true, x.i == 0 && x.c.resolves > 0
 		of.work.phase, of.work.goal = planned, forSlot
@@ -187,11 +187,10 @@ func (x at) ask(of *after) {
 
 // grant leases the event to the worker.
 func (of *after) grant(c *config) {
-	isReclaimed := of.record.lease != unknown // then the worker does not ask for the message
-	of.event.returned, of.event.missed = false, isReclaimed && (of.event.missed || of.message.status == settled)
+	of.event.returned, of.event.missed = false, false
 	of.record.lease, of.record.holder = leased, of.w
 	of.record.announced, of.record.awaited = c.folds || of.i == 0 && c.resolves > 0, false
-	of.work.phase = admitted
+	of.work.phase, of.work.again = admitted, of.message.again
 	of.owed.reply, of.owed.doubt, of.owed.refund = false, false, false // they are about an earlier lease
 	for w := range of.event.owed {
 		of.event.owed[w].lost = 0
@@ -214,7 +213,7 @@ func (x at) pair(of *after) {
 	case opener.pair == open:
 		opener.pair = given
 		of.grant(x.c)
-		of.work.doubt, of.work.anew = of.message.again || of.message.attempted, of.message.again
+		of.work.doubt = of.message.again || of.message.attempted
 	case opener.awaited, opener.announced && opener.lease != unknown && opener.lease != done, !isDecided && !of.work.certain:
 		of.nak() // in the room
 	case !of.work.certain:

@@ -40,7 +40,7 @@ const (
 
 var names = stream.Names{
 	Stream: "EVENTS", Subject: "notify", Consumer: "notifier", MaxBytes: 64 << 20, MaxAge: time.Hour,
-	RoomStream: "ROOM", LongestDelay: time.Hour,
+	RoomStream: "ROOM", LongestWait: time.Hour,
 	DeadLetterStream: "DEAD", DeadLetterSubject: "notify-dlq",
 	DeadLetters: stream.DeadLetterBounds{PerSubject: 100, Bytes: 64 << 20, Age: time.Hour},
 }

@@ -177,7 +177,7 @@ var ofConsume = []mutant{
 		name: "ended-by-another-and-delivered",
 		bug:  "A redelivered event that another worker has dropped or moved counts as delivered, and its slots stay taken.",
 		file: "internal/consume/delivery.go",
-		old: `if a.own {
+		old: `if a.known {
 		a.grant.Finish(ctx, "")`,
 		new: `if a.inDoubt {
 		a.grant.Finish(ctx, "")`,
@@ -251,8 +251,8 @@ var ofConsume = []mutant{
 		name: "look-up-that-forgets-its-doubt",
 		bug:  "A worker that could not look for a post releases the event as certainly not posted.",
 		file: "internal/consume/deliver.go",
-		old:  `inDoubt: doubt.open, anew`,
-		new:  `inDoubt: decision.InDoubt, anew`,
+		old:  `inDoubt: doubt.open, known`,
+		new:  `inDoubt: decision.InDoubt, known`,
 		test: "./internal/consume -run ^TestDoubtOutlivesALook$",
 	},
 	{
