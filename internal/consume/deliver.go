@@ -42,7 +42,7 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 	doubt := v.doubts.about(c, decision)
 	d := &delivery{
 		message: c.message, event: c.event, denial: denial,
-		admission: admission{grant: decision.Grant, inDoubt: doubt.open, known: doubt.open && decision.Verdict == store.Reclaimed},
+		admission: admission{grant: decision.Grant, inDoubt: doubt.open, anew: decision.Verdict != store.Reclaimed},
 		opened:    decision.Opened, unshown: v.updater.unshownOf(c.event, decision), doubt: doubt, prepared: prepared, element: v.pool.hold(1),
 	}
 	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others})

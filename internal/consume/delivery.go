@@ -37,7 +37,8 @@ type delivery struct {
 type admission struct {
 	grant   store.Grant // nil: the event is not admitted
 	inDoubt bool        // an attempt, perhaps of another worker, may have delivered the event
-	known   bool        // in doubt: it is an attempt of this worker, or Redis knows of it
+	own     bool        // in doubt: it is an attempt of this worker
+	anew    bool        // Redis knew of no earlier admission
 }
 
 // lose records that another worker may be delivering the event by now.
@@ -100,14 +101,18 @@ func (a admission) endUndelivered(ctx context.Context) (owed <-chan struct{}) {
 	return a.grant.Refund(ctx)
 }
 
-// endAfterOther ends the grant of an event that another worker has ended. The slot is returned unless a known attempt may have delivered the
-// event. Nor may the event count as delivered otherwise: it may go on in the room, undecided.
+// endAfterOther ends the grant of an event whose message another worker has ended. An event that was admitted here anew was dropped, or goes on
+// in the room undecided: Redis knew of no attempt of others. So its slot is returned unless an attempt of this worker may have delivered it. An
+// event that was admitted before may go on in its channel's queue, with its slot.
 func (a admission) endAfterOther(ctx context.Context) {
-	if a.known {
+	switch {
+	case !a.anew:
+		a.release(ctx)
+	case a.own:
 		a.grant.Finish(ctx, "")
-		return
+	default:
+		a.grant.Refund(ctx)
 	}
-	a.grant.Refund(ctx)
 }
 
 // Back-off between attempts: 0.5 s doubling to 30 s, and at least 5 s while the setup is at fault.

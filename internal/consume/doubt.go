@@ -92,7 +92,7 @@ func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
 			v.record(l, d, found.Receipt)
 			return false
 		case sink.Absent:
-			d.admission.inDoubt, d.admission.known, d.doubt = false, false, doubt{}
+			d.admission.inDoubt, d.admission.own, d.doubt = false, false, doubt{}
 		case sink.Unsearchable:
 			d.doubt.unsearchable = true
 		}

@@ -208,9 +208,9 @@ func TestEndedByAnotherWorker(t *testing.T) {
 		"it ended without a post":                   {true, anew, absent, []string{"find", "refund"}},
 		"it ended with a post":                      {true, anew, isPosted, []string{"find", keeps, "finish"}},
 		"nobody can tell of a post":                 {true, anew, unsearchable, []string{"find", "refund"}},
-		"it was admitted before, and ended":         {true, reclaimed, absent, []string{"refund"}},
+		"it was admitted before, and ended":         {true, reclaimed, absent, []string{"release"}},
 		"it was admitted before, and has not ended": {false, reclaimed, absent, []string{"send", "finish"}},
-		"nobody can tell of an attempt":             {true, inDoubt, unsearchable, []string{"find", "finish"}},
+		"nobody can tell of an attempt":             {true, inDoubt, unsearchable, []string{"find", "release in doubt"}},
 	}, func(t *testing.T, f *fixture, test endedCase) {
 		found := f.provision(usualAckWait)
 		sequence := f.event("payments", "order-1")
@@ -363,11 +363,11 @@ func testLostBeforeALateAck(t *testing.T, f *fixture, redelivered bool) {
 var attemptsBefore = map[string]admission{
 	"no attempt":                         {},
 	"an attempt of nobody that is known": {inDoubt: true},
-	"a known attempt":                    {inDoubt: true, known: true},
+	"an attempt of this worker":          {inDoubt: true, own: true},
 }
 
-// TestLostAfterAnAttempt has a worker lose an event, and removes the message. The slots return unless a known attempt may have delivered the
-// event.
+// TestLostAfterAnAttempt has a worker lose an event, and removes the message. The slots return unless an attempt of the worker may have delivered the
+// event: Redis knew of no other.
 func TestLostAfterAnAttempt(t *testing.T) {
 	t.Parallel()
 	each(t, attemptsBefore, func(t *testing.T, f *fixture, attempted admission) {
@@ -376,10 +376,10 @@ func TestLostAfterAnAttempt(t *testing.T) {
 		sequence := f.event("payments", "order-1")
 		message := f.taken(w, ackWait)
 		testkit.NoError(t, w.settler.streams.Layout().Stream.DeleteMsg(t.Context(), sequence))
-		attempted.grant = &fakeGrant{id: "order-1", calls: f.calls}
+		attempted.grant, attempted.anew = &fakeGrant{id: "order-1", calls: f.calls}, true
 		w.settler.leaveLost(message, attempted)
 		w.settler.owing.waiting.Wait()
-		if attempted.known {
+		if attempted.own {
 			f.requireHistory("order-1")
 		} else {
 			f.requireHistory("order-1", "refund")
@@ -387,16 +387,16 @@ func TestLostAfterAnAttempt(t *testing.T) {
 	})
 }
 
-// TestEndedByOther has a worker find that another worker has ended the event. It records no delivery unless a known attempt may be one: an undecided
+// TestEndedByOther has a worker find that another worker has ended the event. It records no delivery unless its own attempt may be one: an undecided
 // event may go on in the room.
 func TestEndedByOther(t *testing.T) {
 	t.Parallel()
 	each(t, attemptsBefore, func(t *testing.T, f *fixture, attempted admission) {
 		w := f.prepared(nil)
 		f.event("payments", "order-1")
-		attempted.grant = &fakeGrant{id: "order-1", calls: f.calls}
+		attempted.grant, attempted.anew = &fakeGrant{id: "order-1", calls: f.calls}, true
 		w.settler.leaveEnded(f.taken(w, usualAckWait), attempted)
-		if attempted.known {
+		if attempted.own {
 			f.requireHistory("order-1", "finish")
 		} else {
 			f.requireHistory("order-1", "refund")

@@ -360,9 +360,8 @@ func (s *settler) expire(l life, d *delivery) {
 	s.settleAfter(owed, settlement{message: d.message, outcome: journal.Expired})
 }
 
-// endedElsewhere ends a delivery whose event another worker has ended meanwhile. The server delivered the message again before it handled that
-// worker's late ack. That worker did not deliver the event, since Redis would know, so the slots are returned. The error says that the stream
-// does not answer.
+// endedElsewhere ends a delivery whose message another worker has ended meanwhile. The server delivered the message again before it handled that
+// worker's late ack. The error says that the stream does not answer.
 func (s *settler) endedElsewhere(l life, d *delivery) (ended bool, err error) {
 	if !mayHaveEnded(d.message, d.admission) {
 		return false, nil
@@ -374,7 +373,7 @@ func (s *settler) endedElsewhere(l life, d *delivery) (ended bool, err error) {
 	return ended, err
 }
 
-// mayHaveEnded reports whether another worker may have dropped an event that was admitted here: its message was delivered before.
+// mayHaveEnded reports whether another worker may have dropped or moved an event that was admitted here: its message was delivered before.
 func mayHaveEnded(m *message, a admission) bool { return a.grant != nil && m.meta.NumDelivered > 1 }
 
 // leaveEnded returns the slots of an event whose message is gone. Nothing is left to wait with until Redis has the end.
@@ -417,15 +416,15 @@ func (s *settler) giveBack(m *message, a admission, delay time.Duration) {
 func (s *settler) leaveLost(m *message, a admission) {
 	m.span.Left(tracing.Lost)
 	m.leaveHand()
-	if at := storedAs(m); a.grant != nil {
+	if at := storedAs(m); a.anew {
 		s.owing.waiting.Go(func() { s.watchLost(at, a) })
 	}
 }
 
-// watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event or a known attempt
-// may have delivered it. It keeps only the message's identity in memory, because a lost message counts in hand no more.
+// watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event or an attempt of
+// this worker may have delivered it. It keeps only the message's identity in memory, because a lost message counts in hand no more.
 func (s *settler) watchLost(at stored, a admission) {
-	if a.known {
+	if a.own {
 		return
 	}
 	for range patientFor {

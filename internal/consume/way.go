@@ -329,7 +329,7 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		}
 		return delay, true
 	case sink.Unknown:
-		d.admission.inDoubt, d.admission.known = true, true
+		d.admission.inDoubt, d.admission.own = true, true
 		d.doubt.attempted(d.began, time.Now())
 	case sink.Transient, sink.Rejected, sink.OK:
 	}

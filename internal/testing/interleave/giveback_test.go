@@ -14,24 +14,22 @@ func (of *after) abandon() {
 	*of.work = work{}
 }
 
-// isGoneFor reports whether another worker has ended an event that a worker has admitted: its message is acknowledged.
+// isGoneFor reports whether another worker has ended the message of an event that a worker has admitted.
 func (of *event) isGoneFor(w uint8) bool {
-	m := of.works[w].message
-	switch {
-	case of.owed[w].lost > 0:
-		m = of.owed[w].lost - 1
-	case !of.works[w].again:
-		return false
-	}
-	return of.messages[m].status == settled
+	return of.works[w].again && of.messages[of.works[w].message].status == settled
 }
 
-// asksAgain reports whether a worker that has admitted the event asks for its message before it gives the event up.
+// isLostGone reports whether another worker has ended a message that a worker has lost and watches.
+func (of *event) isLostGone(w uint8) bool {
+	return of.owed[w].lost > 0 && of.messages[of.owed[w].lost-1].status == settled
+}
+
+// asksAgain reports whether a worker that has admitted the event anew asks for its message before it gives the event up.
 func (of *event) asksAgain() bool {
 	for w := range of.works {
 		switch of.works[w].phase {
 		case admitted, posting, posted, recorded:
-			if of.works[w].again {
+			if of.works[w].anew {
 				return true
 			}
 		}
@@ -42,12 +40,17 @@ func (of *event) asksAgain() bool {
 	return false
 }
 
-// leaveEnded ends the grant of an event that another worker has ended. It returns false if none has.
+// leaveEnded ends the grant of an event whose message another worker has ended. It returns false if none has.
 func (of *after) leaveEnded(c *config) bool {
 	if !of.event.isGoneFor(of.w) {
 		return false
 	}
-	of.endGrant(c)
+	if of.work.anew {
+		of.endGrant(c)
+	} else { // the event may go on in the room, with its slots
+		of.event.missed = true
+		of.release()
+	}
 	of.abandon()
 	return true
 }
@@ -79,7 +82,7 @@ func (of *after) expire() {
 	switch of.work.phase {
 	case admitted, moving:
 		switch {
-		case of.record.holder != of.w:
+		case of.record.holder != of.w || !of.work.anew:
 		case of.work.inDoubt: // the slots stay taken, since the worker may have posted the event
 			of.event.missed = of.event.missed || of.event.isGoneFor(of.w)
 		default:

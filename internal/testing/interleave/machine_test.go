@@ -331,7 +331,7 @@ func (s *state) kill(w uint8) {
 		of := &s.events[i]
 		admission := of.owed[w].admission
 		of.returned = of.returned || of.owed[w].refund // the slots leave with their window
-		of.missed = of.missed || of.isGoneFor(w)
+		of.missed = of.missed || of.isGoneFor(w) || of.isLostGone(w)
 		of.open = of.open || of.works[w].phase == posting || of.works[w].phase == posted
 
 		of.forgotten = of.forgotten || on(s, w, uint8(i)).hasBegunUnrecorded()

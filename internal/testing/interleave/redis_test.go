@@ -79,7 +79,7 @@ func (x at) owes() {
 		})
 	case owed.admission:
 		x.step("%[1]s tells Redis that it has admitted %[2]s", func(of *after) { of.restore() })
-	case owed.lost > 0 && x.event.isGoneFor(x.w):
+	case x.event.isLostGone(x.w):
 		x.step("%[1]s finds that another worker has ended %[2]s, which it had lost, and returns the slots", func(of *after) {
 			of.refund()
 			of.owed.lost = 0

@@ -138,6 +138,7 @@ type work struct {
 	local   bool    // admitted by the failure policy
 	waits   bool    // it has recorded that it waits before it posts
 	again   bool    // admitted although the message was delivered before
+	anew    bool    // so, and Redis knew of no earlier admission
 	goal    reason  // of a move
 	ends    outcome // with which the event ends
 }
@@ -252,7 +253,7 @@ func (p *packer) event(e *event, c *config, workers *order) {
 		p.put(uint8(w.phase), 4)
 		if w.phase != idle {
 			p.put(w.message, 2)
-			p.flags(w.valid, w.doubt, w.inDoubt, w.certain, w.updated, w.local, w.waits, w.again)
+			p.flags(w.valid, w.doubt, w.inDoubt, w.certain, w.updated, w.local, w.waits, w.again, w.anew)
 			p.put(uint8(w.goal), 3)
 			p.put(uint8(w.ends), 3)
 		}

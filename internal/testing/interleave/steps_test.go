@@ -127,7 +127,7 @@ func (x at) decideAlone() {
 		})
 	default:
 		x.step("%[1]s admits %[2]s by the failure policy", func(of *after) {
-			*of.work = work{phase: admitted, message: of.work.message, valid: true, local: true, doubt: of.message.again || of.message.attempted, again: of.message.again}
+			*of.work = work{phase: admitted, message: of.work.message, valid: true, local: true, doubt: of.message.again || of.message.attempted, again: of.message.again, anew: of.message.again}
 			of.owed.admission, of.owed.release, of.event.exempt = true, unknown, true
 			if x.c.policy == share {
 				of.s.alone[of.w] |= 1 << of.i
@@ -187,10 +187,11 @@ func (x at) ask(of *after) {
 
 // grant leases the event to the worker.
 func (of *after) grant(c *config) {
-	of.event.returned, of.event.missed = false, false
+	isReclaimed := of.record.lease != unknown // then nobody returns the slots of an event whose message is gone
+	of.event.returned, of.event.missed = false, isReclaimed && (of.event.missed || of.message.status == settled)
 	of.record.lease, of.record.holder = leased, of.w
 	of.record.announced, of.record.awaited = c.folds || of.i == 0 && c.resolves > 0, false
-	of.work.phase, of.work.again = admitted, of.message.again
+	of.work.phase, of.work.again, of.work.anew = admitted, of.message.again, of.message.again && !isReclaimed
 	of.owed.reply, of.owed.doubt, of.owed.refund = false, false, false // they are about an earlier lease
 	for w := range of.event.owed {
 		of.event.owed[w].lost = 0
@@ -277,7 +278,7 @@ func (x at) deliver() {
 	case x.event.old:
 		x.step("%[1]s finds %[2]s too old", func(of *after) { of.work.phase = expired })
 	case x.event.isGoneFor(x.w) && x.c.bug != postsEnded:
-		x.step("%[1]s finds that another worker has ended %[2]s", func(of *after) { of.work.phase = expired })
+		x.step("%[1]s finds that another worker has ended %[2]s", func(of *after) { of.leaveEnded(x.c) })
 	case x.work.waits:
 		x.begin()
 	default:

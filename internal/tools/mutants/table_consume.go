@@ -177,10 +177,8 @@ var ofConsume = []mutant{
 		name: "ended-by-another-and-delivered",
 		bug:  "A redelivered event that another worker has dropped or moved counts as delivered, and its slots stay taken.",
 		file: "internal/consume/delivery.go",
-		old: `if a.known {
-		a.grant.Finish(ctx, "")`,
-		new: `if a.inDoubt {
-		a.grant.Finish(ctx, "")`,
+		old:  `case a.own:`,
+		new:  `case a.inDoubt:`,
 		test: "./internal/consume -run ^TestEndedByOther$",
 	},
 	{
@@ -251,8 +249,8 @@ var ofConsume = []mutant{
 		name: "look-up-that-forgets-its-doubt",
 		bug:  "A worker that could not look for a post releases the event as certainly not posted.",
 		file: "internal/consume/deliver.go",
-		old:  `inDoubt: doubt.open, known`,
-		new:  `inDoubt: decision.InDoubt, known`,
+		old:  `inDoubt: doubt.open, anew`,
+		new:  `inDoubt: decision.InDoubt, anew`,
 		test: "./internal/consume -run ^TestDoubtOutlivesALook$",
 	},
 	{
