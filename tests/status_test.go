@@ -111,7 +111,7 @@ func wantLimitsAndRest(t *testing.T, told status.Status) {
 	if len(told.Changes) != 1 || told.Changes[0].Path != "security" || told.Changes[0].Limit != "2/1h" || told.Changes[0].By != "ada" {
 		t.Errorf("the live limits are %+v", told.Changes)
 	}
-	if len(told.Channels) != 1 || told.Channels[0].Name != defaultChannel || told.Channels[0].PerMinute != 12 || told.Channels[0].Queue != 0 {
+	if len(told.Channels) != 1 || told.Channels[0].Name != defaultChannel || told.Channels[0].PerMinute != 12 || told.Channels[0].Queued() != 0 {
 		t.Errorf("the channels are %+v", told.Channels)
 	}
 	if b := told.Backlog; b.Waiting != 0 || b.Unacked != 0 || b.Stream != 0 || b.InRoom["channel"] != 0 {
