@@ -55,7 +55,16 @@ var lostCodes = []string{
 
 // isLost reports whether the message that was to be updated or replied to is permanently out of reach.
 func isLost(e *sink.Error) bool {
-	return (e.Class == sink.Rejected || e.Class == sink.Misconfigured) && slices.Contains(lostCodes, e.Code)
+	return e.Class == sink.Rejected && slices.Contains(lostCodes, e.Code)
+}
+
+// rejectLost rejects an update or a reply whose channel is out of reach. Nothing waits for the channel, so the setup does not count as
+// misconfigured, unless Slack refuses new posts too.
+func rejectLost(v client.Verdict) client.Verdict {
+	if v.Class == sink.Misconfigured && slices.Contains(lostCodes, v.Code) {
+		v.Class, v.OfChannel = sink.Rejected, false
+	}
+	return v
 }
 
 // answer is the part of an answer that proves a post or names a fault.
@@ -108,8 +117,11 @@ func judgePost(r client.Reply, err error, a answer) client.Verdict {
 	return judge(r, err, a)
 }
 
-// judgeUpdate classifies the answer of chat.update, which may be cut short.
-func judgeUpdate(r client.Reply, err error) client.Verdict {
+// judgeUpdate classifies the answer of chat.update.
+func judgeUpdate(r client.Reply, err error) client.Verdict { return rejectLost(judgeShort(r, err)) }
+
+// judgeShort classifies an answer that may be cut short.
+func judgeShort(r client.Reply, err error) client.Verdict {
 	a := decodeAnswer(r.Body)
 	a.proves = true
 	return judge(r, err, a)
@@ -179,7 +191,7 @@ func judgeWebhook(r client.Reply, err error) client.Verdict {
 	if text == "ok" {
 		return client.Verdict{Class: sink.OK}
 	}
-	return judgeUpdate(r, err)
+	return judgeShort(r, err)
 }
 
 // textCode returns the first line of a plain text answer. If the body is empty or markup, it returns the status.

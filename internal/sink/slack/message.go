@@ -51,7 +51,11 @@ func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m rend
 		if err != nil { // an answer that was cut short may prove a post
 			posted = decodeAnswer(r.Body)
 		}
-		return judgePost(r, err, posted)
+		v := judgePost(r, err, posted)
+		if to.timestamp != "" {
+			v = rejectLost(v)
+		}
+		return v
 	}
 	call.Do = func(ctx context.Context) error {
 		all := options(m)

@@ -60,9 +60,5 @@ func (s *Sink) Update(ctx context.Context, d sink.Delivery, receipt string) erro
 	rewritten := render.NewView(d, opened)
 	rewritten.Rewrite, rewritten.Mention = true, ""
 	at := place{cmp.Or(opened.Destination, s.o.route(d.Event.Category)), opened.Channel, opened.Timestamp, ""}
-	failure := s.update(ctx, s.o.Timeout, at, s.o.render(rewritten))
-	if failure != nil && isLost(failure) {
-		failure.Class = sink.Rejected
-	}
-	return failure.AsError()
+	return s.update(ctx, s.o.Timeout, at, s.o.render(rewritten)).AsError()
 }

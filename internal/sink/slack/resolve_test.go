@@ -66,7 +66,7 @@ var refusals = []struct {
 	{"lost", []slacktest.Answer{slacktest.Stored(slacktest.Reset())}, sink.Unknown, "#ops", []sink.Class{sink.Unknown}},
 	{
 		"nobody may post any more", []slacktest.Answer{slacktest.Code("channel_not_found"), slacktest.Code("channel_not_found")},
-		sink.Misconfigured, "C0000002", []sink.Class{sink.Misconfigured, sink.Misconfigured},
+		sink.Misconfigured, "C0000002", []sink.Class{sink.Rejected, sink.Misconfigured},
 	},
 }
 
@@ -111,6 +111,7 @@ var standIns = []struct {
 	{"message deleted", []slacktest.Answer{slacktest.Code("message_not_found")}},
 	{"channel gone", []slacktest.Answer{slacktest.Code("channel_not_found")}},
 	{"channel archived", []slacktest.Answer{slacktest.Code("is_archived")}},
+	{"channel left", []slacktest.Answer{slacktest.Code("not_in_channel")}},
 	{"channel frozen", []slacktest.Answer{slacktest.Code("is_inactive")}},
 	{"thread gone", []slacktest.Answer{slacktest.Code("thread_not_found")}},
 	{"thread locked", []slacktest.Answer{slacktest.Code("restricted_action_thread_locked")}},
@@ -125,7 +126,8 @@ func TestResolvedGoesOn(t *testing.T) {
 			server := slacktest.New(t)
 			o := byToken(server)
 			receipt := fire(t, newTestSlack(t, o))
-			o.Channel = "C0000002"
+			var observed observer
+			o.Channel, o.Observe = "C0000002", observed.observe
 			s := newTestSlack(t, o)
 			testkit.Equal(t, s.Destination(resolved(receipt)), "C0000001", "destination")
 			server.Script(test.answers...)
@@ -136,6 +138,7 @@ func TestResolvedGoesOn(t *testing.T) {
 			testkit.Equal(t, last.Channel, "C0000002", "channel")
 			testkit.Equal(t, last.Options.Has("thread_ts"), false, "a thread is named")
 			testkit.Contains(t, "posted", textOf(last.Message), "RESOLVED", "5m")
+			testkit.EqualSlices(t, observed.results, []sink.Class{sink.Rejected, sink.OK}, "observed")
 		})
 	}
 }
@@ -218,7 +221,10 @@ func TestResolvedTimesOut(t *testing.T) {
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
-	s := newTestSlack(t, byToken(server))
+	o := byToken(server)
+	var observed observer
+	o.Observe = observed.observe
+	s := newTestSlack(t, o)
 	first, second := fire(t, s), fire(t, s)
 	d := resolved(first)
 	d.Others = []string{second, "no receipt", `{"v":1}`}
@@ -242,6 +248,7 @@ func TestUpdate(t *testing.T) {
 		want   sink.Class
 	}{
 		{slacktest.OK(), sink.OK}, {slacktest.Code("message_not_found"), sink.Rejected}, {slacktest.Code("channel_not_found"), sink.Rejected},
+		{slacktest.Code("is_archived"), sink.Rejected}, {slacktest.Code("not_in_channel"), sink.Rejected},
 		{slacktest.Code("edit_window_closed"), sink.Rejected}, {slacktest.Code("msg_too_long"), sink.Rejected}, {slacktest.Stored(slacktest.Reset()), sink.Transient},
 		{slacktest.Status(503, `{"ok":false,"error":"is_archived"}`), sink.Transient}, {slacktest.HTML(200), sink.Transient},
 		{slacktest.RateLimited(7 * time.Second), sink.RateLimited}, {slacktest.Code("internal_error"), sink.Transient}, {slacktest.Code("token_revoked"), sink.Misconfigured},
@@ -252,5 +259,8 @@ func TestUpdate(t *testing.T) {
 			class = failure.Class
 		}
 		testkit.Equal(t, class, test.want, "class of %+v", test.answer)
+		if request := observed.results[len(observed.results)-1]; test.want != sink.Transient { // a request without an answer is unknown
+			testkit.Equal(t, request, test.want, "observed after %+v", test.answer)
+		}
 	}
 }
