@@ -262,12 +262,12 @@ func (c *check) slack(ctx context.Context, client redis.UniversalClient) {
 	if client != nil {
 		o.IDs = setup.ChannelIDs(client, c.settings.Redis)
 	}
-	destination, err := setup.Slack(c.settings, o)
+	destination, done, err := setup.Slack(c.settings, o)
 	if err != nil {
 		c.fail("slack", err.Error())
 		return
 	}
-	defer destination.Close()
+	defer done()
 	failures := c.failures
 	checked := destination.Check(ctx)
 	if c.post != "" {

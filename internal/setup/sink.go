@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/sink/console"
@@ -35,24 +36,27 @@ func Sink(settings config.Config, o SinkOptions) (made sink.Outlet, done func(),
 		printer := console.New(console.Options{Writer: o.Console, Colour: o.Colour})
 		return sink.Outlet{Sink: printer, Finder: printer, Digests: printer}, func() {}, nil
 	}
-	poster, err := Slack(settings, o)
+	poster, done, err := Slack(settings, o)
 	if err != nil {
 		return sink.Outlet{}, nil, err
 	}
-	return sink.Outlet{Sink: poster, Finder: poster, Digests: poster, Mention: poster.Mention}, poster.Close, nil
+	return sink.Outlet{Sink: poster, Finder: poster, Digests: poster, Mention: poster.Mention}, done, nil
 }
 
-// Slack makes the Slack sink of the settings. The caller closes it.
-func Slack(settings config.Config, o SinkOptions) (*slack.Sink, error) {
+// Slack makes the Slack sink of the settings. The caller calls done when it sends nothing more.
+func Slack(settings config.Config, o SinkOptions) (made *slack.Sink, done func(), err error) {
 	template, err := SlackTemplate(settings)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	failures := oplog.NewRepeated(func(_ string, messages int, newest []any) { // a template may fail for every event
+		o.Logger.Warn("template failed; used the default template", append(newest, "messages", messages)...)
+	})
 	var readings func(thread string) slack.Reading
 	if o.Readings != nil {
 		readings = func(thread string) slack.Reading { return o.Readings.Of(thread) }
 	}
-	return slack.New(slack.Options{
+	made = slack.New(slack.Options{
 		Token:      settings.Slack.Token.Reveal(),
 		WebhookURL: settings.Slack.WebhookURL.Reveal(),
 		Channel:    settings.Slack.Channel,
@@ -63,18 +67,17 @@ func Slack(settings config.Config, o SinkOptions) (*slack.Sink, error) {
 		MentionFailed: func(handle string, err error) {
 			o.Logger.Warn("omitted a mention", "handle", handle, "error", err)
 		},
-		Template: template,
-		TemplateFailed: func(err error) {
-			o.Logger.Warn("template failed; used the default template", "error", err)
-		},
-		LookUp:   settings.Slack.LookUp == config.LookUpAuto,
-		Settle:   settings.Slack.Settle,
-		Pacer:    o.Pacer,
-		IDs:      o.IDs,
-		Readings: readings,
-		Observe:  o.Observe,
-		Version:  o.Version,
-	}), nil
+		Template:       template,
+		TemplateFailed: func(err error) { failures.Add("", 1, "error", err) },
+		LookUp:         settings.Slack.LookUp == config.LookUpAuto,
+		Settle:         settings.Slack.Settle,
+		Pacer:          o.Pacer,
+		IDs:            o.IDs,
+		Readings:       readings,
+		Observe:        o.Observe,
+		Version:        o.Version,
+	})
+	return made, func() { made.Close(); failures.Stop() }, nil
 }
 
 // ChannelIDs returns the IDs of channels that the workers share.
