@@ -25,9 +25,11 @@ import (
 // userPassword is the one in redis/users.acl and its comment in redis/redis.conf.
 const userPassword = "change-me"
 
-// clientCommands are the commands of the notifier. clusterCommands are those of its client to find the node of a key.
+// clientCommands are the commands of the notifier. With selectCommands, its client chooses a database; with clusterCommands, it finds the node of
+// a key in a cluster.
 var (
 	clientCommands  = []string{"auth", "client|setname", "eval", "evalsha", "hello", "info", "ping", "script|load"}
+	selectCommands  = []string{"select"}
 	clusterCommands = []string{"cluster|nodes", "cluster|shards", "cluster|slots", "command", "readonly"}
 )
 
@@ -78,11 +80,17 @@ func TestRedisUsers(t *testing.T) {
 	testkit.Fails(t, "a connection of the default user", connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}}).Ping(t.Context()).Err(), nil)
 	plain := slices.Concat(clientCommands, scriptCommands(t))
 	for user, want := range map[string][]string{
-		"notifier": plain, "notifier-cluster": slices.Concat(plain, clusterCommands),
-		"notifier-operator": operatorCommands, "notifier-operator-cluster": slices.Concat(operatorCommands, clusterCommands),
+		"notifier": slices.Concat(plain, selectCommands), "notifier-cluster": slices.Concat(plain, clusterCommands),
+		"notifier-operator":         slices.Concat(operatorCommands, selectCommands),
+		"notifier-operator-cluster": slices.Concat(operatorCommands, clusterCommands),
 	} {
 		testkit.EqualSlices(t, slices.Sorted(slices.Values(allowed(t, user))), slices.Sorted(slices.Values(want)), "the commands of %s", user)
-		client := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}, Username: user})
+		database := 3
+		if strings.HasSuffix(user, "-cluster") {
+			database = 0 // a cluster has no other one
+		}
+		client := connect(t, redis.UniversalOptions{Addrs: []string{server.Addr}, Username: user, DB: database})
+		testkit.NoError(t, client.Time(t.Context()).Err())
 		err := runScripts(t, client, script.Eval)
 		testkit.Equal(t, err == nil, !strings.HasPrefix(user, "notifier-operator"), "whether %s may run all scripts (%v)", user, err)
 		for _, command := range []string{
@@ -99,7 +107,7 @@ func TestRedisUsers(t *testing.T) {
 		}
 	}
 	comment, _, _ := strings.Cut(testkit.Text(t, "redis/redis.conf"), "aclfile ")
-	for _, command := range append(plain, "+fcall", "+function|load") {
+	for _, command := range slices.Concat(plain, selectCommands, []string{"+fcall", "+function|load"}) {
 		if !slices.Contains(strings.Fields(comment), command) {
 			t.Errorf("got no purpose of %s in the comment", command)
 		}
