@@ -34,6 +34,16 @@ helm.sh/chart: {{ $.Chart.Name }}-{{ $.Chart.Version }}
 {{- end }}
 {{- end -}}
 
+{{- /* Refuses settings that move a server to another port than that of the container, its probes and its services. Takes a list: name of the
+settings, settings. */ -}}
+{{- define "notifier.ports" -}}
+{{- range $variable := list "NOTIFIER_HTTP_ADDR" "NOTIFIER_INGEST_ADDR" -}}
+{{- if get (index $ 1) $variable -}}
+{{- fail (printf "%s: leave out %s: the ports, probes and services of the chart use its default" (index $ 0) $variable) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The settings of `notifier provision`, as YAML: those of the workers that name what it creates, and provision.settings. */ -}}
 {{- define "notifier.provision.settings" -}}
 {{- $settings := dict -}}
