@@ -29,5 +29,6 @@ COPY --from=build /out/notifier /notifier
 USER 65532:65532
 # Metrics and health, and events over HTTP (`notifier ingest`).
 EXPOSE 8080 8082
+# It asks a worker or ingest. A container of `notifier page`, which serves no /healthz, needs NOTIFIER_HTTP_ADDR=off to count as healthy.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 CMD ["/notifier", "health"]
 ENTRYPOINT ["/notifier"]
