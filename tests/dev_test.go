@@ -3,9 +3,11 @@ package tests
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,6 +101,35 @@ func TestDevWithServersOfTheSettings(t *testing.T) {
 	testkit.AtMost(t, len(posts), slots, "posts")
 	testkit.AtMost(t, slots, 21, "slots, one of each category")
 	testkit.Must(d.left(streamName))(t)
+}
+
+// TestDevInAClosedTerminal sends dev the signals of a terminal that closes. It ends, and removes its folder of JetStream. With nohup it goes on.
+func TestDevInAClosedTerminal(t *testing.T) {
+	t.Parallel()
+	if signal.Ignored(syscall.SIGHUP) { // the tests run with nohup; dev gets the default of a signal that the tests catch
+		caught := make(chan os.Signal, 1)
+		signal.Notify(caught, syscall.SIGHUP)
+		t.Cleanup(func() { signal.Stop(caught) })
+	}
+	closed := exec.Command(program, "dev", "--storm", "1")
+	kept := exec.Command("nohup", program, "dev", "--storm", "1")
+	for _, command := range []*exec.Cmd{closed, kept} {
+		folder := t.TempDir()
+		command.Env = append(settings{"HTTP_ADDR": "127.0.0.1:0"}.environment(), "TMPDIR="+folder) // the last one counts
+		p := launch(t, strings.Join(command.Args, " "), command)
+		p.awaitOutput("totals ")
+		testkit.Equal(t, len(testkit.Must(os.ReadDir(folder))(t)), 1, "folders while %s runs", p.name)
+		for range 2 { // of the shell, and of the kernel
+			p.signal(syscall.SIGHUP)
+		}
+		if command == kept {
+			events := strings.Count(p.stdout.String(), "totals ")
+			testkit.Eventually(t, "further totals", func() bool { return strings.Count(p.stdout.String(), "totals ") > events+1 })
+			p.signal(os.Interrupt)
+		}
+		p.want(0, " events in ")
+		testkit.Equal(t, len(testkit.Must(os.ReadDir(folder))(t)), 0, "folders that %s left", p.name)
+	}
 }
 
 // TestDevForATime runs dev for a time that a flag says.

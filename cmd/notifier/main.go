@@ -28,8 +28,8 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run executes a command line, and returns the exit status. The first SIGTERM or SIGINT makes the command shut down in good order, the second
-// one ends the process at once.
+// run executes a command line, and returns the exit status. The first SIGTERM, SIGINT or SIGHUP makes the command shut down in good order, a
+// second SIGTERM or SIGINT ends the process at once.
 func run(arguments []string) int {
 	ctx, stop := untilSignal()
 	defer stop()
@@ -47,12 +47,18 @@ func newRoot() *cobra.Command {
 	})
 }
 
-// untilSignal returns a context that the first SIGTERM or SIGINT ends. The default handling of signals is restored before the context ends,
-// so no second signal is lost.
+// untilSignal returns a context that the first SIGTERM, SIGINT or SIGHUP ends. The default handling of signals is restored before the context
+// ends, so no second signal is lost. Further SIGHUPs are ignored: the shell and the kernel may each send one when a terminal closes. A SIGHUP
+// that is ignored from the start stays ignored, for nohup.
 func untilSignal() (ctx context.Context, stop func()) {
-	signalled, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	signalled, stop := signal.NotifyContext(context.Background(), signals...)
 	ctx, end := context.WithCancelCause(context.Background())
 	context.AfterFunc(signalled, func() {
+		signal.Ignore(syscall.SIGHUP)
 		stop()
 		end(context.Cause(signalled))
 	})
