@@ -3,7 +3,6 @@ package render
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,9 +23,9 @@ type Message struct {
 }
 
 // Event renders an event. The message can always be sent: if the template fails, the default template replaces it and the error
-// reports why, without what the template printed. A nil template is the default.
+// reports why. A nil template is the default.
 func (t *Template) Event(v View) (Message, error) {
-	l, err := t.renderQuoting(v, withheld)
+	l, err := t.render(v)
 	return l.message(), err
 }
 
@@ -37,15 +36,12 @@ func Digest(d summary.Digest) Message { return renderSummary(d).message() }
 func DigestLine(d summary.Digest) string { return plain.Line(newSummaryContent(d).Line) }
 
 // render is a pure function: equal views give equal layouts.
-func (t *Template) render(v View) (layout, error) { return t.renderQuoting(v, strconv.Quote) }
-
-// renderQuoting is render, with the quotation that its error uses.
-func (t *Template) renderQuoting(v View, quote quotation) (layout, error) {
+func (t *Template) render(v View) (layout, error) {
 	c := newContent(v)
 	if t == nil {
 		return defaultLayout(c), nil
 	}
-	l, err := t.execute(c, c.Mention, quote)
+	l, err := t.execute(c, c.Mention)
 	if err == nil {
 		return l, nil
 	}
@@ -88,7 +84,7 @@ func defaultLayout(c content) layout {
 // renderSummary is a pure function. It falls back to one line of text.
 func renderSummary(d summary.Digest) layout {
 	c := newSummaryContent(d)
-	l, err := summaryTemplate().execute(c, "", withheld)
+	l, err := summaryTemplate().execute(c, "")
 	if err != nil {
 		return layout{Text: fit(c.Line, maxFallback)}
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/slack-go/slack"
@@ -115,14 +114,8 @@ func decodeStrictly(data []byte, value any) error {
 	return nil
 }
 
-// quotation quotes a part of what a template printed, for an error.
-type quotation func(printed string) string
-
-// withheld is a quotation for the log, where texts of events have no place.
-func withheld(string) string { return strconv.Quote(mark) }
-
 // parseLayout reads what a template printed.
-func parseLayout(data []byte, quote quotation) (layout, error) {
+func parseLayout(data []byte) (layout, error) {
 	var l layout
 	err := decodeStrictly(data, &l)
 	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
@@ -130,7 +123,7 @@ func parseLayout(data []byte, quote quotation) (layout, error) {
 		if len(before) > maxExcerpt {
 			before = mark + strings.ToValidUTF8(before[len(before)-maxExcerpt:], "")
 		}
-		return layout{}, fmt.Errorf("the result is not JSON: %w after %s", err, quote(before))
+		return layout{}, fmt.Errorf("the result is not JSON: %w after %q", err, before)
 	}
 	if err != nil {
 		return layout{}, fmt.Errorf("the result is no message: %w", err)
@@ -210,11 +203,11 @@ const (
 var colourForm = regexp.MustCompile(`^(#[0-9A-Fa-f]{6}|good|warning|danger)?$`)
 
 // check reports why Slack would refuse the layout or show markup that comes from the event. allowed permits the operator's markup.
-func (l layout) check(quote quotation, allowed func(token string) bool) error {
+func (l layout) check(allowed func(token string) bool) error {
 	if strings.TrimSpace(l.Text) == "" {
 		return errors.New("the text of the message is empty")
 	}
-	checker := checker{quote: quote, allowed: allowed}
+	checker := checker{allowed: allowed}
 	checker.within(units(l.Text), textLimit, "the text of the message", "characters")
 	checker.markup(l.Text, "the text of the message")
 	checker.within(len(l.Attachments), attachmentsLimit, "the message", "attachments")
@@ -222,7 +215,7 @@ func (l layout) check(quote quotation, allowed func(token string) bool) error {
 	for i, a := range l.Attachments {
 		where := fmt.Sprintf("attachment %d", i+1)
 		if !colourForm.MatchString(a.Color) {
-			checker.fault("%s has the colour %s, not one such as #2563eb", where, quote(cut(a.Color, maxExcerpt)))
+			checker.fault("%s has the colour %q, not one such as #2563eb", where, cut(a.Color, maxExcerpt))
 		}
 		checker.within(units(a.Fallback), sectionLimit, where+": the fallback", "characters")
 		checker.markup(a.Fallback, where+": the fallback")
@@ -235,7 +228,6 @@ func (l layout) check(quote quotation, allowed func(token string) bool) error {
 
 // checker keeps the first fault.
 type checker struct {
-	quote             quotation
 	allowed           func(token string) bool
 	count, characters int
 	err               error
@@ -259,8 +251,8 @@ var token = regexp.MustCompile(`<([^<>]*)>`)
 func (c *checker) markup(text, what string) {
 	for _, found := range token.FindAllStringSubmatch(text, -1) {
 		if !c.allowed(found[1]) {
-			c.fault("%s leaks %s as markup from the event: print links with link, mentions with .Mention",
-				what, c.quote(cut(found[0], maxExcerpt)))
+			c.fault("%s leaks %q as markup from the event: print links with link, mentions with .Mention",
+				what, cut(found[0], maxExcerpt))
 		}
 	}
 }
@@ -268,11 +260,7 @@ func (c *checker) markup(text, what string) {
 func (c *checker) blocks(blocks []block, where string) {
 	c.count += len(blocks)
 	for i, b := range blocks {
-		kind := string(b.Type)
-		if _, known := shapes[b.Type]; !known {
-			kind = c.quote(cut(kind, maxExcerpt))
-		}
-		c.block(b, fmt.Sprintf("%sblock %d (%s)", where, i+1, kind))
+		c.block(b, fmt.Sprintf("%sblock %d (%s)", where, i+1, cut(string(b.Type), maxExcerpt)))
 	}
 }
 
@@ -317,11 +305,11 @@ func (c *checker) text(t slack.TextBlockObject, limit int, where string) {
 	switch t.Type {
 	case slack.PlainTextType:
 		if found := token.FindString(t.Text); found != "" {
-			c.fault("%s shows %s as it is: markup needs a text of type mrkdwn", where, c.quote(cut(found, maxExcerpt)))
+			c.fault("%s shows %q as it is: markup needs a text of type mrkdwn", where, cut(found, maxExcerpt))
 		}
 	case slack.MarkdownType:
 		c.markup(t.Text, where)
 	default:
-		c.fault("%s: the type of a text is plain_text or mrkdwn, not %s", where, c.quote(cut(t.Type, maxExcerpt)))
+		c.fault("%s: the type of a text is plain_text or mrkdwn, not %q", where, cut(t.Type, maxExcerpt))
 	}
 }

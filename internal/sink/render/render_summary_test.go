@@ -1,7 +1,6 @@
 package render
 
 import (
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -142,7 +141,7 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 			s.Paths = append(s.Paths, path)
 			s.Changes = append(s.Changes, summary.Change{At: s.First, Limit: text, Value: "token:10000000/8784h;burst=10000000", By: text})
 		}
-		l, err := summaryTemplate().execute(newSummaryContent(s), "", strconv.Quote)
+		l, err := summaryTemplate().execute(newSummaryContent(s), "")
 		if err != nil {
 			t.Errorf("%.20q: got %v, want no error", text, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"text/template"
@@ -41,7 +40,7 @@ func Parse(text string) (*Template, error) {
 	t.maxTime = maxTime
 	for _, s := range trials() {
 		c := newContent(s.view)
-		if _, err := t.execute(c, c.Mention, strconv.Quote); err != nil {
+		if _, err := t.execute(c, c.Mention); err != nil {
 			return nil, fmt.Errorf("with a sample event (%s): %w", s.name, err)
 		}
 	}
@@ -106,8 +105,8 @@ func prepare(tree *parse.Tree, node parse.Node) {
 	}
 }
 
-// execute renders data and checks the result against Slack's limits. Its error quotes parts of the result.
-func (t *Template) execute(data any, mention markup, quote quotation) (layout, error) {
+// execute renders data and checks the result against Slack's limits.
+func (t *Template) execute(data any, mention markup) (layout, error) {
 	result := boundedBuffer{template: t.parsed.Name()}
 	if t.maxTime > 0 {
 		result.deadline = time.Now().Add(t.maxTime)
@@ -115,11 +114,11 @@ func (t *Template) execute(data any, mention markup, quote quotation) (layout, e
 	if err := t.parsed.Execute(&result, data); err != nil {
 		return layout{}, withoutPrefix(err)
 	}
-	l, err := parseLayout(result.Bytes(), quote)
+	l, err := parseLayout(result.Bytes())
 	if err != nil {
 		return layout{}, err
 	}
-	return l, l.check(quote, func(token string) bool { return t.allows(token, mention) })
+	return l, l.check(func(token string) bool { return t.allows(token, mention) })
 }
 
 var (
