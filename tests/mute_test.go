@@ -158,5 +158,5 @@ func TestRecurringMute(t *testing.T) {
 
 	workers.stop() // nobody stores that a mute has ended
 	d.notifier("mute", "db", "--for", "1s", "--reason", "a moment")
-	testkit.Eventually(t, "the mute to have ended", func() bool { return strings.Contains(d.notifier("mutes"), "nothing is muted") })
+	testkit.Eventually(t, "the mute to have ended", func() bool { return strings.Contains(d.notifier("mutes"), "which no worker has stored yet") })
 }

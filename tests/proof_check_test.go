@@ -197,7 +197,7 @@ func (p *proof) used(first string) (slots int) {
 }
 
 var (
-	oneOfCount = regexp.MustCompile(`^one of at least (\d+) events of (\S+) that were (\w+)(?: by \S+ ?\S*)? in the second of .* ` +
+	oneOfCount = regexp.MustCompile(`^at least (\d+) events of (\S+) that were (\w+)(?: by \S+ ?\S*)? in the second of .* may be meant, of ` +
 		`messages (\d+) to (\d+):`)
 	ofManyCounts = regexp.MustCompile(`^(\d+) events more that may be meant were counted`)
 )
