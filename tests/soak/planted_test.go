@@ -279,10 +279,11 @@ func TestVerdictOfNeighbours(t *testing.T) {
 	judge(t, (*verdict).checkNeighbours, []planting{
 		{"as fast under attack", func(v *verdict) { took(v, alone, 0.01); took(v, disturbed, 0.01); v.measured = &measurement{} }, 0},
 		{"slow under attack, at the median and the 99th percentile", slow, 2},
-		{"slow on a machine that stalled", func(v *verdict) { slow(v); v.measured.busy.stall = 200 * time.Millisecond }, 0},
+		{"slow on a machine that the attack stalled", func(v *verdict) { slow(v); v.measured.busy.stall = 200 * time.Millisecond }, 2},
 		{"a phase that was not measured", func(v *verdict) {
-			slow(v)
-			v.measured = &measurement{busy: busy{stall: time.Second}, missing: []string{"alone"}}
+			took(v, alone, 0.01)
+			took(v, disturbed, 0.01)
+			v.measured = &measurement{missing: []string{"alone"}}
 		}, 1},
 		{"slow on a machine that was busy with others", func(v *verdict) { slow(v); v.measured.busy.others = 0.5 }, 0},
 	})
