@@ -20,7 +20,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/sink"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/lua"
 )
@@ -147,7 +146,7 @@ func (c *check) servers(ctx context.Context) {
 	} else {
 		defer func() { _ = client.Close() }()
 		shared := setup.Store(client, c.settings.Redis, store.Settings{
-			Tree: tree, Lease: c.settings.NATS.AckWait, Retention: throttle.Retention(c.settings.Stream.MaxAge, setup.LongestLife(c.settings)),
+			Tree: tree, Lease: c.settings.NATS.AckWait, Retention: inspect.Retention(c.settings),
 		})
 		bounded(func(ctx context.Context) { c.redis(ctx, client, shared) })
 		if connection != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/simulate"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
 // defaultTop is the default of --top.
@@ -137,7 +136,7 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 	var reports []simulate.Report
 	for _, tree := range trees {
 		limiter := simulate.NewLimiter(simulate.Options{
-			Tree: tree, Retention: throttle.Retention(settings.Stream.MaxAge, setup.LongestLife(settings)), PairTTL: settings.PairTTL, Fold: settings.FoldOf,
+			Tree: tree, Retention: inspect.Retention(settings), PairTTL: settings.PairTTL, Fold: settings.FoldOf,
 			Flap: setup.Flap(settings),
 		})
 		limiter.Mute(mutes)
@@ -164,7 +163,7 @@ func (s *simulation) run(cmd *cobra.Command, arguments []string) error {
 
 // replayWeek prints what the limits of the settings here, and variants of them, make of a generated week.
 func (s *simulation) replayWeek(ctx context.Context, settings config.Config, out io.Writer) error {
-	variants, err := simulate.WeekVariants(settings.Limits.Plan(), throttle.Retention(settings.Stream.MaxAge, setup.LongestLife(settings)), settings.PairTTL)
+	variants, err := simulate.WeekVariants(settings.Limits.Plan(), inspect.Retention(settings), settings.PairTTL)
 	if err != nil {
 		return &UsageError{err}
 	}

@@ -19,7 +19,7 @@ func printAnswer(out io.Writer, answer why.Answer, now time.Time) error {
 	if !answer.Known() {
 		blocks = append(blocks, plain.Line(subjectOf(answer.Asked)+"not known"+behind("; ", answer.Missing)+behind("; the nearest category is ", answer.Nearest))+"\n")
 	}
-	if isOne := answer.Asked.ID != "" || answer.Asked.Sequence != 0; isOne {
+	if answer.Asked.Single() {
 		for _, e := range answer.Events {
 			blocks = append(blocks, heading(e, now)+"\n"+block(e.Sentences)+facts(e))
 		}

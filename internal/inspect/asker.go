@@ -19,7 +19,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/page"
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/status"
-	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
@@ -142,7 +141,7 @@ func (a *Asker) store(ctx context.Context, settings config.Config) (*store.Redis
 		return nil, fmt.Errorf("the live limits cannot be read: %w", setup.ExplainDenied(err, a.connection))
 	}
 	shared := setup.Store(a.redis, settings.Redis, store.Settings{
-		Tree: rules.Tree, Lease: settings.NATS.AckWait, Retention: throttle.Retention(settings.Stream.MaxAge, setup.LongestLife(settings)),
+		Tree: rules.Tree, Lease: settings.NATS.AckWait, Retention: Retention(settings),
 	})
 	shared.Adopt(rules)
 	return shared, nil

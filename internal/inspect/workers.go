@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
@@ -15,6 +16,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
@@ -81,6 +83,11 @@ func OtherLayouts(ctx context.Context, conn *nats.Conn, deployment string) error
 	}
 	return fmt.Errorf("this program stores its state in layout %d, and workers of another layout are running: %s; stop all of them before this version "+
 		"starts, since workers of two layouts lose each other's events", lua.Layout, strings.Join(others, ", "))
+}
+
+// Retention returns how long workers with these settings remember deliveries.
+func Retention(settings config.Config) time.Duration {
+	return throttle.Retention(settings.Stream.MaxAge, setup.LongestLife(settings))
 }
 
 // StatusOptions returns how to collect the status of the deployment of these settings.

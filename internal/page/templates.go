@@ -85,14 +85,14 @@ func newestFirst(events []why.Event) []why.Event {
 
 // listed says how many of the found events an answer lists.
 func listed(a why.Answer) string {
-	shown := len(a.Events)
-	switch {
-	case shown < a.Found && (a.Asked.ID != "" || a.Asked.Sequence != 0): // some of each first level
+	switch shown := len(a.Events); {
+	case shown >= a.Found:
+		return fmt.Sprintf("All %s, the newest first.", plural(shown, "event"))
+	case a.Asked.Single(): // some of each first level
 		return fmt.Sprintf("%s of %s, the newest first.", count(shown), plural(a.Found, "event"))
-	case shown < a.Found:
+	default:
 		return fmt.Sprintf("The newest %s of %s, the newest first.", count(shown), plural(a.Found, "event"))
 	}
-	return fmt.Sprintf("All %s, the newest first.", plural(len(a.Events), "event"))
 }
 
 // said describes a decision, to follow the word for its result.

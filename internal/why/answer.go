@@ -18,8 +18,8 @@ type Question struct {
 	Since    time.Time `json:"since,omitzero"`     // earlier results do not count, but present places do; zero: no bound
 }
 
-// single reports whether the question is about one event.
-func (q Question) single() bool { return q.ID != "" || q.Sequence != 0 }
+// Single reports whether the question is about one event.
+func (q Question) Single() bool { return q.ID != "" || q.Sequence != 0 }
 
 // maxEvents is how many events an answer describes individually, the newest ones.
 const maxEvents = 20
@@ -44,7 +44,7 @@ func (a Answer) Known() bool { return len(a.Events) > 0 || len(a.Totals) > 0 }
 // Final reports whether a second call would give the same answer. The journal gets the steps of an event about a second late, so for that
 // time no source may have the event.
 func (a Answer) Final() bool {
-	if !a.Asked.single() {
+	if !a.Asked.Single() {
 		return true
 	}
 	return a.Known() && !slices.ContainsFunc(a.Events, func(e Event) bool { return e.State == StateUnknown })

@@ -53,7 +53,7 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 		s.asked = append(s.asked, &asking{
 			session: s, words: words{s.now, s.Policy.Expiry}, question: q, answer: Answer{Asked: q, Events: []Event{}},
 			query:  queryOf(q),
-			totals: make(map[Total]int), waiting: make(map[string]int), events: events{index: make(map[string][]*Event), mixed: q.single()},
+			totals: make(map[Total]int), waiting: make(map[string]int), events: events{index: make(map[string][]*Event), mixed: q.Single()},
 		})
 	}
 	// Read the waiting events first: if one gets its outcome in the meantime, the journal has it.
@@ -149,7 +149,7 @@ func (s *session) readPending(ctx context.Context) {
 	}
 	s.looked = err == nil
 	for _, a := range s.asked {
-		if !a.question.single() {
+		if !a.question.Single() {
 			a.answer.Waiting = sayWaiting(a.waiting)
 			for reason, n := range a.waiting {
 				if reason != string(room.Update) && reason != string(room.Steady) {
@@ -196,7 +196,7 @@ func (s *session) readLetters(ctx context.Context) {
 	}
 	for _, a := range s.asked {
 		for _, l := range letters {
-			isRecent := a.question.single() || !l.Stored.Before(a.question.Since) // Since does not apply to a single event
+			isRecent := a.question.Single() || !l.Stored.Before(a.question.Since) // Since does not apply to a single event
 			if isRecent && a.query.Matches(&journal.Entry{ID: l.ID, Category: l.Category, Title: l.Title, Sequence: l.Sequence}) {
 				e := a.events.of(l.ID, l.Category, l.Sequence, l.Published)
 				e.Title, e.letters = cmp.Or(e.Title, l.Title), append(e.letters, l)
@@ -267,7 +267,7 @@ func (a *asking) journalFailed(read journal.Read, err error) {
 
 // take adds an entry of the journal.
 func (a *asking) take(entry journal.Entry) {
-	if entry.Count > 0 && a.question.single() {
+	if entry.Count > 0 && a.question.Single() {
 		if entry, isAsked := a.asSingle(entry); isAsked {
 			a.add(entry)
 			return
@@ -296,7 +296,7 @@ func totalOf(entry journal.Entry) Total {
 }
 
 func (a *asking) takeCounted(entry journal.Entry) {
-	if entry.Count > 0 && (a.question.single() || a.question.Title != "") {
+	if entry.Count > 0 && (a.question.Single() || a.question.Title != "") {
 		a.counted.add(entry)
 	}
 }
@@ -344,7 +344,7 @@ func (a *asking) add(entry journal.Entry) {
 
 // tellTotals adds the totals of a question about many events, the largest first. Steps without an outcome have totals of their own.
 func (a *asking) tellTotals() {
-	if a.question.single() {
+	if a.question.Single() {
 		return
 	}
 	a.answer.Found += a.ended
@@ -360,7 +360,7 @@ func (a *asking) tellTotals() {
 // tellCounted adds the aggregated entries that may include the selected events, unless the question is about one event with an outcome.
 func (a *asking) tellCounted() {
 	isUnknown := func(e Event) bool { return e.State == StateUnknown }
-	if !a.question.single() || len(a.events.all) == 0 || slices.ContainsFunc(a.answer.Events, isUnknown) {
+	if !a.question.Single() || len(a.events.all) == 0 || slices.ContainsFunc(a.answer.Events, isUnknown) {
 		a.answer.Counted = a.sayCounts()
 	}
 	if !a.answer.Known() && (!a.read.Begins.IsZero() || len(a.session.Failing) > 0) {
@@ -370,7 +370,7 @@ func (a *asking) tellCounted() {
 
 // tellJournal adds the gaps of the journal that may hide the selected events.
 func (a *asking) tellJournal() {
-	if a.question.single() && a.answer.Final() {
+	if a.question.Single() && a.answer.Final() {
 		return
 	}
 	for _, w := range a.session.Failing {
@@ -401,7 +401,7 @@ func (a *asking) tellNow(ctx context.Context) {
 			kinds = append(kinds, one)
 		}
 	}
-	if a.question.Category != "" && (!a.question.single() || len(kinds) == 0) {
+	if a.question.Category != "" && (!a.question.Single() || len(kinds) == 0) {
 		kinds = []kind{{category: a.question.Category}}
 	}
 	const most = 3

@@ -110,7 +110,7 @@ func (e *events) keep(most int) {
 // tellEvents describes the newest events.
 func (a *asking) tellEvents(ctx context.Context) {
 	a.events.keep(maxEvents)
-	if a.question.single() && a.events.found > len(a.events.all) {
+	if a.question.Single() && a.events.found > len(a.events.all) {
 		a.answer.Found = a.events.found
 	}
 	for _, e := range a.events.all {
@@ -139,7 +139,7 @@ func (a *asking) tellEvents(ctx context.Context) {
 			e.tell(a.words.sayLetter(l), reason)
 			e.Note = fmt.Sprintf("dead letter %d", l.Number)
 		}
-		if a.question.single() {
+		if a.question.Single() {
 			e.Sentences = append(e.Sentences, a.sayRecord(ctx, e)...)
 		}
 		if e.State == StateUnknown && a.session.looked {
@@ -287,7 +287,7 @@ func (a *asking) askRecord(ctx context.Context) {
 
 // sayPair describes the firing event that a waiting resolved event waits for: where it is, and whether its message was posted.
 func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
-	if resolved.Fires || resolved.Key == "" || !a.question.single() {
+	if resolved.Fires || resolved.Key == "" || !a.question.Single() {
 		return nil
 	}
 	var firing []Pending

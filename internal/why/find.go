@@ -95,7 +95,7 @@ func best(meanings []Answer) Answer {
 func (f Finder) suggest(ctx context.Context, arguments [][]Question, answers []Answer) {
 	var categories []string
 	for i := range answers {
-		named := slices.IndexFunc(arguments[i], func(q Question) bool { return !q.single() && q.Category != "" })
+		named := slices.IndexFunc(arguments[i], func(q Question) bool { return !q.Single() && q.Category != "" })
 		if named < 0 || answers[i].Known() || ctx.Err() != nil {
 			continue
 		}

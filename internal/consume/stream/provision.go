@@ -132,9 +132,7 @@ type Layout struct {
 }
 
 // AckWait returns how long a message belongs to the worker that received it, whichever consumer delivered it: until the earliest redelivery.
-func (l Layout) AckWait() time.Duration {
-	return min(leaseOf(l.Consumer.CachedInfo().Config), l.Room.ackWait)
-}
+func (l Layout) AckWait() time.Duration { return l.Room.ackWait }
 
 // outlasts returns an error if a consumer may deliver an event again during a post of this duration.
 func outlasts(config jetstream.ConsumerConfig, post time.Duration) error {
