@@ -43,10 +43,10 @@ type Usage struct {
 
 	mu       sync.Mutex
 	tree     *store.Routes
-	known    map[string]bool // levels with a node that was read
-	touched  byPath[bool]    // categories that were evaluated or recalled since their slots were last seen free
-	recalled bool            // touched has the categories of events that were delivered before the start
-	latest   []limits.Use    // as read last
+	known    map[string]bool   // levels with a node that was read
+	touched  byPath[time.Time] // when categories were last evaluated or recalled, until their slots are seen free
+	recalled bool              // touched has the categories of events that were delivered before the start
+	latest   []limits.Use      // as read last
 }
 
 // usesKey is a category in the limits of one moment.
@@ -59,7 +59,7 @@ func newUsage(redis *store.Redis, outage *outage, full *fullLimits, metrics Usag
 	u := &Usage{
 		redis: redis, outage: outage, full: full, metrics: metrics,
 		uses:  expiring.New[usesKey, []limits.Use](maxPaths, time.Now),
-		known: make(map[string]bool), touched: newByPath[bool](),
+		known: make(map[string]bool), touched: newByPath[time.Time](),
 	}
 	u.adopt(redis.Rules())
 	return u
@@ -93,7 +93,7 @@ func namesOf(levels []limits.Node) []string {
 func (u *Usage) touch(category string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.touched.put(category, true)
+	u.touched.put(category, time.Now())
 }
 
 // refresh exports, for each rule, the fullest limit of its nodes. It always calls Redis, so that an idle worker notices when Redis is
@@ -118,7 +118,7 @@ func (u *Usage) refresh(ctx context.Context) error {
 	for _, category := range categories {
 		u.learn(category, asked, tree, byPath)
 	}
-	u.forgetIdle(tree, categories, byPath)
+	u.forgetIdle(asked, tree, categories, byPath)
 	return nil
 }
 
@@ -194,9 +194,9 @@ func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64) {
 	}
 }
 
-// forgetIdle stops tracking categories that have no slots in use below the root. While a category has no limit there, its slots are not known: a
-// live limit may count them again. It is forgotten only to make room for others.
-func (u *Usage) forgetIdle(tree *store.Routes, categories []string, byPath map[string][]int64) {
+// forgetIdle stops tracking categories that had no slots in use below the root when Redis was asked, unless they were evaluated since. While a
+// category has no limit there, its slots are not known: a live limit may count them again. It is forgotten only to make room for others.
+func (u *Usage) forgetIdle(asked time.Time, tree *store.Routes, categories []string, byPath map[string][]int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tree != tree {
@@ -207,7 +207,7 @@ func (u *Usage) forgetIdle(tree *store.Routes, categories []string, byPath map[s
 	inUse := func(n limits.Node) bool { return isLimited(n) && slices.ContainsFunc(byPath[n.Path], isTaken) }
 	for _, category := range categories {
 		path := tree.Path(category)
-		if !slices.ContainsFunc(path, inUse) && (!u.touched.hasRoom(category) || slices.ContainsFunc(path, isLimited)) {
+		if u.touched.values[category].Before(asked) && !slices.ContainsFunc(path, inUse) && (!u.touched.hasRoom(category) || slices.ContainsFunc(path, isLimited)) {
 			u.touched.remove(category)
 		}
 	}

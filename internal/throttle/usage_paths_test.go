@@ -114,3 +114,17 @@ func TestLimiterForgetsCategoriesWithoutLimits(t *testing.T) {
 	testkit.NoError(t, limiter.usage.refresh(t.Context()))
 	testkit.Equal(t, len(limiter.Usage().Latest()), 1, "uses")
 }
+
+// TestLimiterTracksACategoryEvaluatedMeanwhile evaluates an event of a category between the reading of its free slots and its removal.
+func TestLimiterTracksACategoryEvaluatedMeanwhile(t *testing.T) {
+	t.Parallel()
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "none", "limited=1/1h")}})
+	limiter.usage.touch("limited")
+	asked := time.Now()
+	tree, nodes, categories := limiter.usage.nodes()
+	used := testkit.Must(limiter.usage.redis.Readings.Usage(t.Context(), nodes))(t)
+	limiter.one(store.Admitted, request("first", "limited"))
+	limiter.usage.forgetIdle(asked, tree, categories, usedByPath(nodes, used))
+	testkit.NoError(t, limiter.usage.refresh(t.Context()))
+	testkit.Equal(t, len(limiter.Usage().Latest()), 1, "uses")
+}
