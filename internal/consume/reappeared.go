@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -90,6 +91,9 @@ func (w *watcher) removeAcknowledged(ctx context.Context, from jetstream.Stream,
 	info, err := w.streams.Info(ctx, consumer)
 	if err != nil {
 		return fmt.Errorf("asking for consumer %s: %w", name, err)
+	}
+	if !stream.Takes(info.Config, subjects) {
+		return fmt.Errorf("consumer %s takes only some of the subjects %s, so what it has not delivered is not acknowledged", name, strings.Join(subjects, ", "))
 	}
 	if !known {
 		position = info.Delivered.Stream

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -125,4 +126,27 @@ func TestMessagesOfAReconnect(t *testing.T) {
 	<-before.Done()
 	testkit.Equal(t, w.watcher.isOfReconnect(stored.Add(-time.Minute)), false, "an earlier message is of the reconnect")
 	testkit.Equal(t, w.watcher.isOfReconnect(stored.Add(time.Minute)), true, "a later message is of the reconnect")
+}
+
+// TestNarrowFilter narrows the filter of a consumer while a worker runs. Events that the consumer leaves out are not acknowledged: no worker
+// removes them, and they are sent after notifier provision.
+func TestNarrowFilter(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	config := f.provision(usualAckWait).Consumer.CachedInfo().Config
+	config.FilterSubjects = []string{"notify.payments"}
+	w := f.newWorker(nil)
+	narrow := testkit.Must(f.js.UpdateConsumer(t.Context(), testNames.Stream, config))(t)
+	f.event("deploys", "deploy-1")
+	f.event("payments", "order-1")
+	testkit.NoError(t, testkit.Must(narrow.Next(jetstream.FetchMaxWait(patience)))(t).DoubleAck(t.Context()))
+	_, err := w.watcher.removeReappeared(t.Context(), make(map[string]uint64))
+	testkit.Fails(t, "removal", err, err, "takes only some of the subjects notify, notify.>")
+
+	for _, done := range (stream.Provisioning{JetStream: f.js, Names: testNames, AckWait: usualAckWait}).Apply(t.Context()) {
+		testkit.NoError(t, done.Err)
+	}
+	f.run(w)
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"sent deploys": 1})
 }

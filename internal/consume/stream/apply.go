@@ -38,7 +38,7 @@ func (p Provisioning) Apply(ctx context.Context) []Provisioned {
 	room, _ := p.stream(ctx, p.Names.RoomConfig(), p.Names.fitRoom)
 	letters, _ := p.stream(ctx, p.Names.DeadLetterConfig(), nil)
 	all := []Provisioned{
-		events, p.consumer(ctx, p.Names.Stream, p.Names.ConsumerConfig(p.AckWait, subjects), nil),
+		events, p.consumer(ctx, p.Names.Stream, p.Names.ConsumerConfig(p.AckWait, subjects), p.Names.fitConsumer),
 		room, p.consumer(ctx, p.Names.RoomStream, p.Names.RoomConsumerConfig(p.AckWait), p.Names.fitRoomConsumer),
 		letters,
 	}
@@ -88,7 +88,8 @@ func failed(done Provisioned, err error) Provisioned {
 	return Provisioned{Subject: done.Subject, Err: err}
 }
 
-// consumer provisions a consumer. fit reports why the result cannot be used; nil: it can.
+// consumer provisions a consumer. fit reports why the result cannot be used. A consumer that did not take all wanted messages is created anew,
+// since an updated one never delivers the older messages of its new filter. Messages that are under way are delivered again.
 func (p Provisioning) consumer(ctx context.Context, stream string, wanted jetstream.ConsumerConfig, fit func(jetstream.ConsumerConfig) error) Provisioned {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()
@@ -108,12 +109,18 @@ func (p Provisioning) consumer(ctx context.Context, stream string, wanted jetstr
 	case err != nil:
 		return failed(done, err)
 	}
-	config, changes := changedConsumer(found.CachedInfo().Config, wanted)
-	if fit != nil {
-		err = fit(config)
+	before := found.CachedInfo().Config
+	config, changes := changedConsumer(before, wanted)
+	isAnew := !Takes(before, wanted.FilterSubjects)
+	if isAnew {
+		changes = append(changes, "created anew")
+	}
+	err = fit(config)
+	if err == nil && isAnew && !p.DryRun {
+		err = p.JetStream.DeleteConsumer(ctx, stream, wanted.Durable)
 	}
 	if err == nil && len(changes) > 0 && !p.DryRun {
-		_, err = p.JetStream.UpdateConsumer(ctx, stream, config)
+		_, err = p.JetStream.CreateOrUpdateConsumer(ctx, stream, config)
 	}
 	if err != nil {
 		return failed(done, err)

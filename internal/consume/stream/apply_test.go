@@ -67,7 +67,7 @@ func TestApplyUpdates(t *testing.T) {
 		"stream EVENTS": "subject notify; max_bytes 64MiB, was unlimited; max_age 7d, was unlimited; discard DiscardNew, was DiscardOld; " +
 			"allow_rollup_hdrs false, was true; deny_purge true, was false",
 		"consumer notifier of stream EVENTS": "filter notify, notify.>, was notify.payments; no backoff; ack_wait 30s, was 1s; " +
-			"max_deliver unlimited, was 3; max_ack_pending 20000, was 10",
+			"max_deliver unlimited, was 3; max_ack_pending 20000, was 10; created anew",
 	}
 	dry := f.applied(f.provisioning(func(p *Provisioning) { p.DryRun = true }))
 	testkit.Equal(t, f.state(), altered, "configuration after a dry run")

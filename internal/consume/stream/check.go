@@ -36,7 +36,7 @@ func Check(ctx context.Context, o Options, further ...string) []Finding {
 	names := o.Names
 	c := &check{connection: o.Connection, js: js, names: names, provision: o.Provision, ackWait: o.AckWait, longest: o.Longest, further: further}
 	findings := []Finding{
-		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.Consumer, func(jetstream.ConsumerConfig) error { return nil })),
+		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.Consumer, names.fitConsumer)),
 		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.fitStream)),
 		about("nats consumer %q of stream %q", names.roomConsumer(), names.RoomStream)(
 			c.consumer(ctx, names.RoomStream, names.roomConsumer(), names.fitRoomConsumer)),
@@ -199,8 +199,13 @@ func differences(wanted, found jetstream.StreamConfig) []string {
 	if wanted.MaxBytes > 0 && found.MaxBytes <= 0 {
 		texts = append(texts, fmt.Sprintf("one that is created has at most %s", bytesText(wanted.MaxBytes)))
 	}
-	if found.Discard == jetstream.DiscardOld && wanted.Discard != jetstream.DiscardOld && (found.MaxBytes > 0 || found.MaxMsgs > 0) {
+	mayBeFull := found.MaxBytes > 0 || found.MaxMsgs > 0 || found.MaxMsgsPerSubject > 0
+	switch {
+	case found.Discard != jetstream.DiscardOld || !mayBeFull:
+	case wanted.Discard != jetstream.DiscardOld:
 		texts = append(texts, "when it is full it loses its oldest messages, whoever they belong to (discard old); expected discard new")
+	case wanted.MaxBytes <= 0:
+		texts = append(texts, "when it is full it loses its oldest messages; expected no bound in messages or bytes")
 	}
 	if wanted.MaxMsgsPerSubject > 0 && found.MaxMsgsPerSubject <= 0 {
 		texts = append(texts, fmt.Sprintf("no bound for each subject, so one producer takes the room of all; expected %d (max_msgs_per_subject)", wanted.MaxMsgsPerSubject))

@@ -115,6 +115,10 @@ var checksOfPresence = map[string]checkCase{
 		want: expected{eventConsumer: "!has an acknowledgement wait of 1s, and one post may take 2s"}},
 	"other settings": {setUp: withConsumer(func(c *jetstream.ConsumerConfig) { c.AckWait, c.MaxDeliver = time.Minute, 4 }),
 		want: expected{eventConsumer: "?at most 4 times"}},
+	"some of the events": {setUp: withConsumer(func(c *jetstream.ConsumerConfig) { c.FilterSubject = "notify.payments" }),
+		want: expected{eventConsumer: "!takes notify.payments, expected the filter notify, notify.>; notifier provision corrects it"}},
+	"paused": {setUp: withConsumer(func(c *jetstream.ConsumerConfig) { c.PauseUntil = new(time.Now().Add(time.Hour)) }),
+		want: expected{eventConsumer: "?it delivers nothing: somebody paused it until 20"}},
 }
 
 var checksOfSettings = map[string]checkCase{
@@ -131,6 +135,9 @@ var checksOfSettings = map[string]checkCase{
 	}},
 	"the oldest go": {setUp: withStreams(func(c *jetstream.StreamConfig) { c.Discard, c.DiscardNewPerSubject = jetstream.DiscardOld, false }),
 		want: expected{eventStream: "?loses its oldest messages, whoever they belong to", letterStream: "?loses its oldest messages"}},
+	"with the wrong bounds": {setUp: withStreams(func(c *jetstream.StreamConfig) {
+		c.Discard, c.MaxBytes, c.MaxMsgs, c.MaxMsgsPerSubject, c.DiscardNewPerSubject = jetstream.DiscardOld, 0, 0, 100, false
+	}), want: expected{eventStream: "?loses its oldest messages, whoever", roomStream: "?loses its oldest messages; expected no bound in messages or bytes", letterStream: "?nobody counts it"}},
 	"dead letters go uncounted": {setUp: withStream(testNames.DeadLetterStream, func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject = false }),
 		want: expected{letterStream: "?on a full subject it loses the oldest message, and nobody counts it; expected discard_new_per_subject"}},
 	"a journal": {

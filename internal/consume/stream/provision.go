@@ -203,7 +203,7 @@ func (s search) events(ctx context.Context) (Layout, error) {
 	if err != nil {
 		return Layout{}, fmt.Errorf("looking for consumer %q of stream %q: %w", n.Consumer, n.Stream, err)
 	}
-	if err := n.fitStream(stream.CachedInfo().Config); err != nil {
+	if err := cmp.Or(n.fitStream(stream.CachedInfo().Config), n.fitConsumer(consumer.CachedInfo().Config)); err != nil {
 		return Layout{}, err
 	}
 	return Layout{Stream: stream, Consumer: consumer, Created: consumer.CachedInfo().Created}, nil
@@ -238,14 +238,33 @@ func (n Names) fitRoom(c jetstream.StreamConfig) error {
 	return nil
 }
 
-// fitRoomConsumer returns why the room's consumer cannot be used, or nil.
-func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
-	filters := filtersOf(c)
-	if ready := slices.Sorted(slices.Values(n.Room().Ready())); !slices.Equal(filters, ready) {
-		return fmt.Errorf("%w: consumer %q takes %s, expected the filter %s",
-			ErrUnfit, c.Durable, cmp.Or(strings.Join(filters, ", "), "everything"), strings.Join(ready, ", "))
+// fitConsumer returns why the consumer of the producers' stream cannot be used, or nil. Workers remove messages below its position as
+// acknowledged, so it must take every event.
+func (n Names) fitConsumer(c jetstream.ConsumerConfig) error {
+	if !Takes(c, n.Subjects()) {
+		return otherFilter(c, n.Subjects())
 	}
 	return nil
+}
+
+// fitRoomConsumer returns why the room's consumer cannot be used, or nil.
+func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
+	if ready := slices.Sorted(slices.Values(n.Room().Ready())); !slices.Equal(filtersOf(c), ready) {
+		return otherFilter(c, ready)
+	}
+	return nil
+}
+
+func otherFilter(c jetstream.ConsumerConfig, expected []string) error {
+	return fmt.Errorf("%w: consumer %q takes %s, expected the filter %s; notifier provision corrects it",
+		ErrUnfit, c.Durable, cmp.Or(strings.Join(filtersOf(c), ", "), "everything"), strings.Join(expected, ", "))
+}
+
+// Takes reports whether a consumer's filter includes the messages on all these subjects. No subjects mean all messages.
+func Takes(c jetstream.ConsumerConfig, subjects []string) bool {
+	filters := filtersOf(c)
+	isLeftOut := func(subject string) bool { return !slices.Contains(filters, subject) }
+	return len(filters) == 0 || len(subjects) > 0 && !slices.ContainsFunc(subjects, isLeftOut)
 }
 
 // stream finds a stream, or creates it if the search may.
@@ -331,6 +350,9 @@ func remarks(c jetstream.ConsumerConfig, ackWait time.Duration) []string {
 	}
 	if len(c.BackOff) > 0 {
 		notes = append(notes, "it has a back-off, which adds to the delays that a worker asks for")
+	}
+	if c.PauseUntil != nil && c.PauseUntil.After(time.Now()) {
+		notes = append(notes, fmt.Sprintf("it delivers nothing: somebody paused it until %s (nats consumer resume)", c.PauseUntil.UTC().Format(time.RFC3339)))
 	}
 	return notes
 }
