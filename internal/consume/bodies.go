@@ -54,7 +54,7 @@ type bodies struct {
 type bodyQueue struct {
 	waiting  []*message
 	bytes    int
-	rests    time.Time     // until then only other first levels have turns
+	rests    time.Time     // until then only other first levels have turns, while producers' messages wait
 	byteTime time.Duration // estimated time per byte from one turn to the next
 	back     time.Time     // when the last body that went to the room comes back
 }
@@ -154,7 +154,7 @@ func (b *bodies) of(first string, now time.Time) *bodyQueue {
 	q := b.queues[first]
 	if q == nil {
 		maps.DeleteFunc(b.queues, func(_ string, q *bodyQueue) bool {
-			return q.bytes == 0 && !now.Before(q.back)
+			return q.bytes == 0 && !now.Before(q.back) && !now.Before(q.rests)
 		})
 		q = &bodyQueue{byteTime: firstByteTime}
 		b.queues[first] = q
@@ -183,8 +183,8 @@ func (b *bodies) take(now time.Time) (first string, m *message, rest time.Durati
 	rest = time.Minute
 	for i, first := range b.turns {
 		q := b.queues[first]
-		if left := q.rests.Sub(now); left > 0 {
-			rest = min(rest, left)
+		if left := q.rests.Sub(now); left > 0 && b.owners.inbox.behind.Load() {
+			rest = min(rest, left, lookBehind)
 			continue
 		}
 		b.turns = slices.Delete(b.turns, i, i+1)
@@ -197,16 +197,18 @@ func (b *bodies) take(now time.Time) (first string, m *message, rest time.Durati
 	return "", nil, rest
 }
 
-// While producers' messages wait to be delivered, they have priority: a first level rests for restTimes the decoding time of its bodies.
-// Splitting a body costs much beyond this worker, since the room stores each part. Rests of up to unrested are forgiven, so a first level
-// with few bodies does not rest.
+// While producers' messages wait to be delivered, they have priority: a first level rests for restTimes the cost of its bodies. Rests of up to
+// unrested are forgiven, so a first level with few bodies does not rest.
 const (
-	restTimes = 15
-	unrested  = 2 * time.Second
+	restTimes  = 15
+	unrested   = 2 * time.Second
+	partCost   = 200 * time.Microsecond // of a part beyond its decoding: the room stores and delivers it, and Redis decides about it
+	lookBehind = 100 * time.Millisecond // between two looks whether producers' messages still wait
 )
 
-// done records that a body was decoded, and how long decoding took.
-func (b *bodies) done(first string, m *message, took time.Duration) {
+// done records that a body had its turn. It took this time, waits included, which are no cost of its first level: other first levels, NATS or
+// Redis may be their cause.
+func (b *bodies) done(first string, m *message, took, cost time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q := b.queues[first]
@@ -214,11 +216,11 @@ func (b *bodies) done(first string, m *message, took time.Duration) {
 	b.bytes -= m.Size()
 	turn := time.Duration(len(b.turns)+1) * took
 	if b.owners.inbox.behind.Load() {
-		turn = max(turn, (1+restTimes)*took)
+		turn = max(turn, took+restTimes*cost)
 		if forgiven := time.Now().Add(-unrested); q.rests.Before(forgiven) {
 			q.rests = forgiven
 		}
-		q.rests = q.rests.Add(restTimes * took)
+		q.rests = q.rests.Add(restTimes * cost)
 	}
 	const weight = 8 // weight of the earlier measurements
 	q.byteTime = ((weight-1)*q.byteTime + turn/time.Duration(m.Size())) / weight
@@ -232,8 +234,8 @@ func (b *bodies) run(ctx context.Context) {
 			break
 		}
 		began := time.Now()
-		b.decode(ctx, m)
-		b.done(first, m, time.Since(began))
+		cost := b.decode(ctx, m)
+		b.done(first, m, time.Since(began), cost)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -245,29 +247,32 @@ func (b *bodies) run(ctx context.Context) {
 	}
 }
 
-// decode splits a group of alerts, or passes a decoded event on for a decision.
-func (b *bodies) decode(ctx context.Context, m *message) {
+// decode splits a group of alerts, or passes a decoded event on for a decision. It returns what that cost.
+func (b *bodies) decode(ctx context.Context, m *message) (cost time.Duration) {
 	o := b.owners
 	if m.lease.left() < o.settler.lease/2 {
 		_ = o.settler.extend(ctx, m) // on failure the lease has no time left
 	}
 	if m.lease.left() <= 0 { // JetStream delivers it again
 		m.leaveHand()
-		return
+		return 0
 	}
+	began := time.Now()
 	parts, bad := o.reader.Parts(m.published())
 	if parts == nil {
 		m.decoded = decodedOf(m.decode(o.reader.Decoder))
+		cost = time.Since(began)
 		select {
 		case o.inbox.messages <- m:
 		case <-ctx.Done():
 			o.settler.nak(m, 0)
 		}
-		return
+		return cost
 	}
+	cost = time.Since(began) + time.Duration(len(parts))*partCost
 	if !b.awaitTaken(ctx) {
 		o.settler.nak(m, 0)
-		return
+		return cost
 	}
 	b.parts += len(parts)
 	m.about.category = o.reader.categoryOf(m)
@@ -281,6 +286,7 @@ func (b *bodies) decode(ctx context.Context, m *message) {
 	}
 	o.mover.put(split)
 	<-split.ended
+	return cost
 }
 
 // awaitTaken waits until workers have taken most of the messages that wait for them in the room. It returns false if the context ends

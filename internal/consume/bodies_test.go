@@ -53,13 +53,18 @@ func TestFirstLevelRests(t *testing.T) {
 	b.enqueue("a", heavy)
 	b.enqueue("a", heavyMessage("a", 1000))
 	b.take(time.Now())
-	b.done("a", heavy, time.Hour)
+	b.done("a", heavy, 10*time.Hour, time.Hour)
 	if _, m, rest := b.take(time.Now()); m != nil || rest <= 0 {
 		t.Errorf("turn of a first level that rests: got message %v and rest %v, want only a rest", m, rest)
 	}
 	b.enqueue("b", heavyMessage("b", 1000))
 	first, _, _ := b.take(time.Now())
 	testkit.Equal(t, first, "b", "first level with the turn")
+	b.owners.inbox.behind.Store(false)
+	first, _, _ = b.take(time.Now())
+	testkit.Equal(t, first, "a", "first level with the turn while no message waits")
+	b.enqueue("a", heavyMessage("a", 1000))
+	b.owners.inbox.behind.Store(true)
 	first, _, _ = b.take(time.Now().Add(restTimes * time.Hour))
 	testkit.Equal(t, first, "a", "first level with the turn after the rest")
 }
@@ -75,7 +80,7 @@ func TestFewBodiesDoNotRest(t *testing.T) {
 		if _, m, _ := b.take(time.Now()); m != heavy {
 			t.Fatalf("turn before a body that takes %v: got %v, want the body", took, m)
 		}
-		b.done("a", heavy, took)
+		b.done("a", heavy, took, took)
 	}
 	b.enqueue("a", heavyMessage("a", 1000))
 	if _, m, rest := b.take(time.Now()); m != nil || rest <= 0 {
