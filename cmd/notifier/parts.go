@@ -193,9 +193,8 @@ func (w *worker) warnOfEviction(ctx context.Context, s *servers, limiter *thrott
 	if limiter.Await(ctx) != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.settings.Redis.Timeout)
-	defer cancel()
-	if policy := setup.EvictionPolicy(ctx, s.redis); policy != "" && policy != setup.NoEviction {
+	info, _ := setup.RedisInfo(ctx, s.redis, w.settings.Redis) // the user may not be allowed to ask
+	if policy := setup.EvictionPolicy(info); policy != "" && policy != setup.NoEviction {
 		w.logger.Warn("Redis may evict limit state", "maxmemory_policy", policy, "expected", setup.NoEviction)
 	}
 }

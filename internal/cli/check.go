@@ -186,10 +186,11 @@ func (c *check) redis(ctx context.Context, client redis.UniversalClient, shared 
 			c.fail("redis keys", setup.ExplainRedis(err, c.settings.Redis))
 		}
 	}
-	if _, isSingle := client.(*redis.Client); isSingle && client.InfoMap(ctx, "server").Item("Server", "redis_mode") == "cluster" {
+	info, _ := setup.RedisInfo(ctx, client, c.settings.Redis) // the user may not be allowed to ask
+	if _, isSingle := client.(*redis.Client); isSingle && info["Server"]["redis_mode"] == "cluster" {
 		c.warn("redis cluster", "the server is a node of a cluster, which may give the keys to another node: name a second node as ?addr=host:port in NOTIFIER_REDIS_URL")
 	}
-	switch policy := setup.EvictionPolicy(ctx, client); policy {
+	switch policy := setup.EvictionPolicy(info); policy {
 	case "":
 		c.warn("redis eviction", "this user may not ask for it (info); make sure that maxmemory-policy is "+setup.NoEviction)
 	case setup.NoEviction:
@@ -197,7 +198,7 @@ func (c *check) redis(ctx context.Context, client redis.UniversalClient, shared 
 	default:
 		c.fail("redis eviction", fmt.Sprintf("maxmemory-policy is %s: a log that is evicted lets a whole limit through once more; set %s", policy, setup.NoEviction))
 	}
-	if client.InfoMap(ctx, "persistence").Item("Persistence", "aof_enabled") == "0" {
+	if info["Persistence"]["aof_enabled"] == "0" {
 		c.warn("redis persistence", "there is no append-only file: a restart forgets what was admitted; set appendonly yes")
 	}
 }

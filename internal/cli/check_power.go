@@ -23,7 +23,7 @@ func (c *check) power(ctx context.Context, connection *stream.Connection, client
 			row = append(row, setting+" "+value)
 		}
 	}
-	servers, fsync := c.keepers(ctx, setup.JetStream(connection)), appendfsync(ctx, client)
+	servers, fsync := c.keepers(ctx, setup.JetStream(connection)), c.appendfsync(ctx, client)
 	interval, _ := stream.SyncInterval(ctx, connection.Conn)
 	note("servers of NATS", servers, "the stream cannot be read")
 	note("sync_interval", interval, "the NATS user may not ask for it")
@@ -72,8 +72,12 @@ func (c *check) keepers(ctx context.Context, js jetstream.JetStream) string {
 }
 
 // appendfsync is how often Redis syncs its append-only file, "none" without such a file, and "" if the user may not ask.
-func appendfsync(ctx context.Context, client redis.UniversalClient) string {
-	settings, err := client.ConfigGet(ctx, "append*").Result()
+func (c *check) appendfsync(ctx context.Context, client redis.UniversalClient) string {
+	node, err := setup.RedisOwner(ctx, client, c.settings.Redis)
+	if err != nil {
+		return ""
+	}
+	settings, err := node.ConfigGet(ctx, "append*").Result()
 	switch {
 	case err != nil:
 		return ""

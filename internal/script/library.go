@@ -58,7 +58,7 @@ const missingFunction = "Function not found"
 // load loads the library into the server that has a key. In a cluster, the remaining servers do not need it. load returns no error if the
 // server already has the library.
 func (l *library) load(ctx context.Context, client redis.UniversalClient, key string) error {
-	node, err := owner(ctx, client, key)
+	node, err := Owner(ctx, client, key)
 	if err != nil {
 		return err
 	}

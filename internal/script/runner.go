@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,7 @@ type Runner struct {
 	prefix  string   // of every key
 	suffix  string   // of every key; "" outside of self-tests
 	library *library // nil: the scripts run as such
+	named   *names   // keys of a self-test's calls; nil outside of self-tests
 
 	scripts   map[lua.Script]*redis.Script // with all algorithms: events may come from before a change of limits
 	evaluator *atomic.Pointer[composed]    // with the algorithms in force alone, which keeps calls cheap
@@ -83,10 +85,40 @@ func (r *Runner) Adopt(algorithms []string) {
 // no deployment does.
 func (r *Runner) Scratch(name string) *Runner {
 	scratch := *r
-	scratch.suffix = ":scratch:" + name
+	scratch.suffix, scratch.named = ":scratch:"+name, &names{all: make(map[string]bool)}
 	scratch.evaluator = new(atomic.Pointer[composed])
 	scratch.evaluator.Store(r.evaluator.Load())
 	return &scratch
+}
+
+// names are the keys that calls have named.
+type names struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+func (n *names) add(keys []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, key := range keys {
+		n.all[key] = true
+	}
+}
+
+// Discard removes the keys that the calls of a self-test have named. Some of them would otherwise stay for a year. It uses PEXPIRE, to which
+// scripts need the right anyway.
+func (r *Runner) Discard(ctx context.Context) error {
+	r.named.mu.Lock()
+	defer r.named.mu.Unlock()
+	return r.Read(context.WithoutCancel(ctx), "removing the keys of the self-test", func(ctx context.Context, client redis.Cmdable) error {
+		_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for key := range r.named.all {
+				pipe.PExpire(ctx, key, 0)
+			}
+			return nil
+		})
+		return err
+	})
 }
 
 // Key is the deployment's key of a name.
@@ -138,6 +170,9 @@ func (r *Runner) call(ctx context.Context, script lua.Script, keys []string, arg
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	keys = r.marked(ctx, append(keys, r.Absent()))
+	if r.named != nil {
+		r.named.add(keys)
+	}
 	if r.library != nil {
 		return r.library.run(ctx, r.o.Client, script, keys, arguments)
 	}
@@ -160,6 +195,15 @@ func (r *Runner) Load(ctx context.Context) error {
 	return classify("loading the functions", r.library.load(ctx, r.o.Client, r.Key("calls")))
 }
 
+// Time returns the time of the server that has the deployment's keys. A client of a cluster sends TIME to any server, since TIME has no key.
+func (r *Runner) Time(ctx context.Context) (time.Time, error) {
+	node, err := Owner(ctx, r.o.Client, r.Key("calls"))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return node.Time(ctx).Result()
+}
+
 // Read makes other calls than scripts, within the timeout of one call. An error of read gets a class. A key that does not exist is no
 // error.
 func (r *Runner) Read(ctx context.Context, tried string, read func(ctx context.Context, client redis.Cmdable) error) error {
@@ -172,8 +216,8 @@ func (r *Runner) Read(ctx context.Context, tried string, read func(ctx context.C
 	return classify(tried, err)
 }
 
-// owner is the server that has a key: in a cluster no other one has any key of the deployment.
-func owner(ctx context.Context, client redis.UniversalClient, key string) (redis.Cmdable, error) {
+// Owner returns the server that has a key. In a cluster, no other server has any key of the deployment.
+func Owner(ctx context.Context, client redis.UniversalClient, key string) (redis.Cmdable, error) {
 	if cluster, isCluster := client.(*redis.ClusterClient); isCluster {
 		return cluster.MasterForKey(ctx, key)
 	}
@@ -189,7 +233,7 @@ const scanned = 1000
 // Names lists the names of the deployment's keys, without the prefix. It needs the right to SCAN, which workers do not have. With an
 // error it returns the names that it found before the error.
 func (r *Runner) Names(ctx context.Context, tried string) ([]string, error) {
-	node, err := owner(ctx, r.o.Client, r.Key("calls"))
+	node, err := Owner(ctx, r.o.Client, r.Key("calls"))
 	if err != nil {
 		return nil, classify(tried, err)
 	}

@@ -18,7 +18,7 @@ func (r *Runner) CheckServer(ctx context.Context) error {
 	var told *redis.InfoCmd
 	var address string
 	err := r.Read(ctx, "asking for the server's version", func(ctx context.Context, _ redis.Cmdable) error {
-		node, err := owner(ctx, r.o.Client, r.Key("calls"))
+		node, err := Owner(ctx, r.o.Client, r.Key("calls"))
 		if err != nil {
 			return err
 		}

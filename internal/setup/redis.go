@@ -123,10 +123,9 @@ func (l redisLog) Printf(ctx context.Context, format string, values ...any) {
 // NoEviction is the only maxmemory-policy that keeps every log.
 const NoEviction = "noeviction"
 
-// EvictionPolicy returns the maxmemory-policy of the server. It returns "" if the user may not read the policy. It uses INFO, since CONFIG
-// GET also returns passwords.
-func EvictionPolicy(ctx context.Context, client redis.UniversalClient) string {
-	return client.InfoMap(ctx, "memory").Item("Memory", "maxmemory_policy")
+// EvictionPolicy returns the maxmemory-policy in the sections of INFO. It is "" without them. CONFIG GET would also return passwords.
+func EvictionPolicy(info map[string]map[string]string) string {
+	return info["Memory"]["maxmemory_policy"]
 }
 
 // Runner returns what runs the scripts in Redis.
@@ -199,18 +198,20 @@ func silence(err error, settings config.Redis) string {
 	return ": no answer from " + strings.Join(o.Addrs, ", ") + "; " + question
 }
 
+// RedisOwner returns the server that holds the deployment's keys.
+func RedisOwner(ctx context.Context, client redis.UniversalClient, settings config.Redis) (redis.Cmdable, error) {
+	return script.Owner(ctx, client, "{"+settings.Prefix+"}:calls")
+}
+
 // RedisInfo returns the sections of INFO of the server that holds the deployment's keys.
 func RedisInfo(ctx context.Context, client redis.UniversalClient, settings config.Redis) (map[string]map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, settings.Timeout)
 	defer cancel()
-	if cluster, isCluster := client.(*redis.ClusterClient); isCluster {
-		node, err := cluster.MasterForKey(ctx, "{"+settings.Prefix+"}:calls")
-		if err != nil {
-			return nil, errors.New(ExplainRedis(err, settings))
-		}
-		client = node
+	node, err := RedisOwner(ctx, client, settings)
+	if err != nil {
+		return nil, errors.New(ExplainRedis(err, settings))
 	}
-	info, err := client.InfoMap(ctx).Result()
+	info, err := node.InfoMap(ctx).Result()
 	if err != nil {
 		return nil, errors.New(ExplainRedis(err, settings))
 	}

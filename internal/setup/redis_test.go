@@ -146,7 +146,8 @@ func TestEvictionPolicy(t *testing.T) {
 		server.CLI("ACL", "SETUSER", "limited", "reset", "on", ">password", "+ping", "+hello", "+auth", right)
 		settings := config.Redis{URL: config.NewSecret("redis://limited:password@" + server.Addr + "/0"), Timeout: testkit.Patience}
 		client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
-		testkit.Equal(t, EvictionPolicy(t.Context(), client), want, "with the right %s the policy", right)
+		info, _ := RedisInfo(t.Context(), client, settings)
+		testkit.Equal(t, EvictionPolicy(info), want, "with the right %s the policy", right)
 		testkit.NoError(t, client.Close())
 	}
 }

@@ -206,14 +206,16 @@ func (r *Queues) Plans(ctx context.Context, requests []Request) ([]Decision, err
 		in.keys, in.positions = append(in.keys, request.eventKey()), append(in.positions, i)
 	}
 	scores := make([]*redis.FloatSliceCmd, len(waiting))
-	var now *redis.TimeCmd
-	err := r.d.runner.Read(ctx, "looking for plans", func(ctx context.Context, client redis.Cmdable) error {
+	var now time.Time
+	err := r.d.runner.Read(ctx, "looking for plans", func(ctx context.Context, client redis.Cmdable) (err error) {
+		if now, err = r.d.runner.Time(ctx); err != nil {
+			return err
+		}
 		pipe := client.Pipeline()
 		for i, in := range waiting {
 			scores[i] = pipe.ZMScore(ctx, in.room, in.keys...)
 		}
-		now = pipe.Time(ctx)
-		_, err := pipe.Exec(ctx)
+		_, err = pipe.Exec(ctx)
 		return err
 	})
 	if err != nil {
@@ -223,7 +225,7 @@ func (r *Queues) Plans(ctx context.Context, requests []Request) ([]Decision, err
 	for i, in := range waiting {
 		for j, due := range scores[i].Val() {
 			if due > 0 {
-				planned[in.positions[j]] = Decision{Verdict: Planned, Wait: max(0, time.UnixMicro(int64(due)).Sub(now.Val()))}
+				planned[in.positions[j]] = Decision{Verdict: Planned, Wait: max(0, time.UnixMicro(int64(due)).Sub(now))}
 			}
 		}
 	}

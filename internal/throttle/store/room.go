@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -63,7 +64,7 @@ func (r *Queues) Stays(ctx context.Context, first string) (map[Stay]time.Time, e
 		var read []redis.Z
 		err := r.d.runner.Read(ctx, "reading the stays in the room", func(ctx context.Context, client redis.Cmdable) error {
 			if next < 0 {
-				now, err := client.Time(ctx).Result()
+				now, err := r.d.runner.Time(ctx)
 				if err != nil {
 					return err
 				}
@@ -97,9 +98,14 @@ const (
 
 // Claim returns true for one instance of the deployment in each period.
 func (r *Queues) Claim(ctx context.Context, task Task, period time.Duration) (claimed bool, err error) {
+	key, claimant := r.d.keys.key(string(task)), NewNonce()
 	err = r.d.runner.Read(ctx, "claiming a task in the room", func(ctx context.Context, client redis.Cmdable) error {
-		err := client.SetArgs(ctx, r.d.keys.key(string(task)), 1, redis.SetArgs{Mode: "NX", TTL: period}).Err()
-		claimed = err == nil // redis.Nil: another instance has claimed it
+		err := client.SetArgs(ctx, key, claimant, redis.SetArgs{Mode: "NX", TTL: period}).Err()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		holder, err := client.Get(ctx, key).Result() // the client repeats a command whose reply was lost
+		claimed = holder == claimant
 		return err
 	})
 	return claimed, err

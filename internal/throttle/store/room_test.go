@@ -5,6 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -47,4 +51,15 @@ func TestClaim(t *testing.T) {
 	}
 	testkit.NoError(t, client.PExpire(t.Context(), r.d.keys.key("recount"), 0).Err())
 	testkit.Equal(t, testkit.Must(r.Queues.Claim(t.Context(), Recount, time.Hour))(t), true, "claim in the next period")
+}
+
+// The client repeats a claim whose reply was lost.
+func TestClaimWithALostReply(t *testing.T) {
+	t.Parallel()
+	proxy := servertest.StartProxy(t, servertest.StartRedis(t).Addr)
+	r := newRedis(scripttest.NewClient(t, redis.Options{Addr: proxy.Addr}), "claims", scriptSettings(t))
+	lost := proxy.CutAfterRequest("overdue")
+	claimed := testkit.Must(r.Queues.Claim(t.Context(), Overdue, time.Hour))(t)
+	<-lost
+	testkit.Equal(t, claimed, true, "claim whose reply was lost")
 }

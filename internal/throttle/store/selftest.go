@@ -13,7 +13,7 @@ import (
 type SelfTest func(ctx context.Context, scratch *script.Runner) error
 
 // SelfTest looks at the server's version, and runs every script that a worker needs, to find rights that the user lacks. No deployment
-// uses the keys of the test, and they expire by themselves. The caller adds the self-tests of other packages.
+// uses the keys of the test. They are removed at the end, or expire if that fails. The caller adds the self-tests of other packages.
 func (r *Redis) SelfTest(ctx context.Context, others ...SelfTest) error {
 	if err := r.d.runner.CheckServer(ctx); err != nil {
 		return err
@@ -22,6 +22,7 @@ func (r *Redis) SelfTest(ctx context.Context, others ...SelfTest) error {
 		return err
 	}
 	runner := r.d.runner.Scratch(NewNonce())
+	defer func() { _ = runner.Discard(ctx) }()
 	for _, test := range append([]SelfTest{selfTest}, others...) {
 		if err := test(ctx, runner); err != nil {
 			return err

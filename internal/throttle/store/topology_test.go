@@ -53,6 +53,19 @@ func answered(t *testing.T, err error) bool {
 	return err == nil
 }
 
+// TestClusterAsksTheOwner has a node without keys refuse to return the time, as a node that hangs would.
+func TestClusterAsksTheOwner(t *testing.T) {
+	t.Parallel()
+	cluster, _, _, other := scripttest.StartPair(t, "{workers}")
+	other.CLI("ACL", "SETUSER", "default", "-time")
+	for _, worker := range newWorkers(t, cluster.Addrs(), "", "10/1h") {
+		for range 20 {
+			testkit.Must(worker.Queues.Plans(t.Context(), several(1, "e", "a")))(t)
+			testkit.Must(worker.Queues.Stays(t.Context(), "a"))(t)
+		}
+	}
+}
+
 // TestClusterReshard moves the slot of a deployment between nodes, key by key. At each step the workers decide events, finish one and return
 // one. The next step repeats what Redis did not answer.
 func TestClusterReshard(t *testing.T) {

@@ -169,7 +169,7 @@ var ofThrottle = []mutant{
 		name: "functions-everywhere",
 		bug:  "In a cluster the functions are loaded on every primary, so that one which is down keeps a worker from starting.",
 		file: "internal/script/library.go",
-		old:  `node, err := owner(ctx, client, key)`,
+		old:  `node, err := Owner(ctx, client, key)`,
 		new: `if cluster, isCluster := client.(*redis.ClusterClient); isCluster {
 		err := cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
 			if err := c.FunctionLoad(ctx, l.source).Err(); err != nil && !strings.Contains(err.Error(), "already exists") {
@@ -181,7 +181,7 @@ var ofThrottle = []mutant{
 			return err
 		}
 	}
-	node, err := owner(ctx, client, key)`,
+	node, err := Owner(ctx, client, key)`,
 		test: "./internal/throttle -run ^TestFunctionsNeedTheOwnerAlone$",
 	},
 	{
