@@ -48,6 +48,9 @@ func Redis(settings config.Redis, logger *slog.Logger) (redis.UniversalClient, e
 		}
 		o.TLSConfig = files
 	}
+	if o.TLSConfig != nil && (o.IsClusterMode || o.MasterName != "") {
+		o.Dialer = dialTLS(o.TLSConfig, settings.Timeout, o.Addrs)
+	}
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = settings.Timeout, settings.Timeout, settings.Timeout
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = redisRetries, shortestRetry, longestRetry

@@ -592,10 +592,8 @@ var ofConsume = []mutant{
 		name: "producers-may-command-the-server",
 		bug:  "A stream in which each publisher can forge the events of others is worked on.",
 		file: "internal/consume/stream/provision.go",
-		old: `if err := n.fitStream(stream.CachedInfo().Config); err != nil {
-		return Layout{}, err
-	}`,
-		new:  "",
+		old:  "cmp.Or(n.fitStream(stream.CachedInfo().Config), n.fitConsumer(consumer.CachedInfo().Config))",
+		new:  "n.fitConsumer(consumer.CachedInfo().Config)",
 		test: "./internal/consume -run ^TestUnfit$",
 	},
 	{
