@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -79,9 +80,15 @@ type kit struct {
 
 func (k *kit) JournalLost(entries int) { k.lost.Add("lost", entries) }
 
-func start(t *testing.T) *kit {
+func start(t *testing.T) *kit { return startWith(t, nil) }
+
+func startWith(t *testing.T, provision func(ctx context.Context, k *kit) error) *kit {
 	k := &kit{log: testkit.NewLog(t)}
-	k.Recorder = NewRecorder(Options{Publisher: &k.storage, Names: names, Instance: "worker-1", Logger: k.log.Logger(), Metrics: k})
+	o := Options{Publisher: &k.storage, Names: names, Instance: "worker-1", Logger: k.log.Logger(), Metrics: k}
+	if provision != nil {
+		o.Provision = func(ctx context.Context) error { return provision(ctx, k) }
+	}
+	k.Recorder = NewRecorder(o)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { k.Run(ctx) })
@@ -371,6 +378,25 @@ func TestRecorderIsUsedByMany(t *testing.T) {
 		k.stop()
 		events, _ := total(k.storage.all(), dropsOf("payments"))
 		testkit.Equal(t, events, 8*3000, "events")
+	})
+}
+
+// TestSlowRecreation has the stream deleted where it takes three seconds to create it, as in a cluster with too few servers for its replicas.
+func TestSlowRecreation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := startWith(t, func(ctx context.Context, k *kit) error {
+			if !await.For(ctx, 3*time.Second) {
+				return ctx.Err()
+			}
+			k.storage.fail(nil)
+			return nil
+		})
+		time.Sleep(3 * time.Second) // the recorder creates the stream at its start
+		k.storage.fail(jetstream.ErrNoStreamResponse)
+		k.drop("payments", "global", 1, 1)
+		time.Sleep(6 * time.Second)
+		testkit.Equal(t, len(k.storage.all()), 1, "stored entries")
 	})
 }
 

@@ -33,8 +33,10 @@ const maxKinds = 1000
 // publishEvery is the interval at which a worker publishes its entries.
 const publishEvery = time.Second
 
-// publishTimeout bounds the storing of one batch.
-const publishTimeout = 2 * time.Second
+const (
+	publishTimeout   = 2 * time.Second // of one batch
+	provisionTimeout = 5 * time.Second // a cluster with too few servers is asked for replicas several times (package replicas)
+)
 
 // maxUnpublished is the maximum number of entries that stay in memory after publishing failed.
 const maxUnpublished = 20_000
@@ -344,17 +346,25 @@ func (r *Recorder) nextMessage(first string, lines []byte) *nats.Msg {
 	return pile{lines: lines}.message(r.o.Names.SubjectOf(first), r.o.Instance, name)
 }
 
-// publishBatch stores one batch. If a confirmation was lost, the stream ignores the second copy.
+// publishBatch stores one batch. It creates the stream if it is absent and the recorder may.
 func (r *Recorder) publishBatch(ctx context.Context, message *nats.Msg) error {
+	err := r.store(ctx, message)
+	if !errors.Is(err, jetstream.ErrNoStreamResponse) || r.o.Provision == nil {
+		return err
+	}
+	creating, cancel := context.WithTimeout(ctx, provisionTimeout)
+	defer cancel()
+	if err := r.o.Provision(creating); err != nil {
+		return err
+	}
+	return r.store(ctx, message)
+}
+
+// store stores one message. If its confirmation was lost, the stream ignores the second copy.
+func (r *Recorder) store(ctx context.Context, message *nats.Msg) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	_, err := r.o.Publisher.PublishMsg(ctx, message)
-	if errors.Is(err, jetstream.ErrNoStreamResponse) && r.o.Provision != nil {
-		err = r.o.Provision(ctx)
-		if err == nil {
-			_, err = r.o.Publisher.PublishMsg(ctx, message)
-		}
-	}
 	return err
 }
 

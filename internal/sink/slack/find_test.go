@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -210,6 +211,30 @@ func TestFindWithoutTheID(t *testing.T) {
 			wantPresence(t, s, doubtful(named(hello)), sink.Absent)
 		})
 	}
+}
+
+// TestRoutesAreNotedAgain has Redis lose its data while a worker runs. During an outage, the worker does not ask Redis for each post.
+func TestRoutesAreNotedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ids := new(fakeIDs)
+		r := newRoutes(&Options{Channel: "#ops", IDs: ids})
+		noted := func(want int, when string) {
+			t.Helper()
+			r.note(t.Context())
+			testkit.Equal(t, len(ids.routes), want, "noted routes %s", when)
+		}
+		noted(1, "after the first post")
+		ids.routes = nil
+		noted(0, "soon after the loss")
+		ids.outage = errors.New("unavailable")
+		time.Sleep(noteEvery)
+		noted(0, "during an outage")
+		ids.outage = nil
+		noted(0, "soon after the outage")
+		time.Sleep(noteEvery)
+		noted(1, "an hour later")
+	})
 }
 
 // unsearchable are the places where nobody can look. The delivery is as certain as without look-ups.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -15,7 +16,13 @@ import (
 type notedRoutes struct {
 	own    string // as noted for other instances
 	ids    IDs
-	latest atomic.Pointer[[]string] // those of other instances, as read last; nil: other instances do not know the routes of this one either
+	latest atomic.Pointer[readRoutes] // nil: other instances do not know the routes of this one either
+}
+
+// readRoutes are the routes of other instances, as read last.
+type readRoutes struct {
+	others []string
+	asked  time.Time // also if Redis did not answer then
 }
 
 // routing is what an instance notes: a channel for each path pattern, and the default channel under "".
@@ -30,9 +37,10 @@ func newRoutes(o *Options) *notedRoutes {
 	return &notedRoutes{own: string(text), ids: o.IDs}
 }
 
-// note makes the routes known to other instances before the first post. While Redis does not answer, the next post tries again.
+// note makes the routes known to other instances before the first post, and again each noteEvery: Redis may have lost its data. While Redis has
+// never answered, the next post tries again.
 func (r *notedRoutes) note(ctx context.Context) {
-	if r.latest.Load() == nil {
+	if latest := r.latest.Load(); latest == nil || time.Since(latest.asked) >= noteEvery {
 		_, _ = r.others(ctx)
 	}
 }
@@ -41,10 +49,11 @@ func (r *notedRoutes) note(ctx context.Context) {
 // that it read last.
 func (r *notedRoutes) others(ctx context.Context) ([]string, error) {
 	others, err := r.ids.Routes(ctx, r.own)
+	if latest := r.latest.Load(); err != nil && latest != nil {
+		others, err = latest.others, nil
+	}
 	if err == nil {
-		r.latest.Store(&others)
-	} else if latest := r.latest.Load(); latest != nil {
-		return *latest, nil
+		r.latest.Store(&readRoutes{others, time.Now()})
 	}
 	return others, err
 }

@@ -20,7 +20,7 @@ const (
 	maxChannelPages = 25
 	// maxChannelPage bounds one page of channels, in bytes. A channel takes 1 to 1.5 KiB.
 	maxChannelPage = 1 << 20
-	// noteEvery is the time after which an instance notes the ID of a channel again: Redis may have lost it.
+	// noteEvery is the time after which an instance notes the ID of a channel and its routes again: Redis may have lost them.
 	noteEvery = time.Hour
 	// failurePause is the time after a list of channels that failed.
 	failurePause = 10 * time.Second
