@@ -39,6 +39,19 @@ func (d Decoder) ReadAlert(element []byte, source string) (Alert, *Fault) {
 	return Alert{ID: a.id, Data: data}, nil
 }
 
+// AlertID returns the identity of an alert that is alone in a message, also in the data of a CloudEvent: the ID of the message's event,
+// whatever its headers and its envelope contain. It is "" for any other message and for an alert without its own identity.
+func (d Decoder) AlertID(m Message) string {
+	if !HintsOf(m.Data).Group {
+		return ""
+	}
+	_, c, fault := d.open(m)
+	if fault != nil {
+		return ""
+	}
+	return onlyAlertID(firstAlert(c.members))
+}
+
 // identity returns the alert's identity within its category: key, status and start. It is empty without a key or a start, because another
 // occurrence of the alert would have an equal identity.
 func (a alert) identity(start time.Time) string {

@@ -35,6 +35,9 @@ func TestReadAlert(t *testing.T) {
 		}
 		testkit.NoError(t, json.Unmarshal([]byte(body), &group))
 		parts, _ := d.Parts(message(body))
+		if len(group.Alerts) > 1 {
+			testkit.Equal(t, d.AlertID(message(body)), "", "identity of one alert of %s", body)
+		}
 		for i, element := range group.Alerts {
 			got, fault := d.ReadAlert(element, cmp.Or(group.ExternalURL, group.Receiver))
 			if fault != nil {
@@ -54,6 +57,8 @@ func TestReadAlert(t *testing.T) {
 				decoded.ID = ""
 			}
 			testkit.Equal(t, got.ID, decoded.ID, "identity of %s", element)
+			inEnvelope := `{"specversion":"1.0","id":"1","source":"/s","type":"t","data":` + string(got.Data) + `}`
+			testkit.Equal(t, d.AlertID(withHeader(message(inEnvelope), "Nats-Msg-Id", "h")), got.ID, "identity of %s in a CloudEvent", element)
 		}
 	}
 }

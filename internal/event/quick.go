@@ -52,10 +52,8 @@ func (d Decoder) Identify(m Message) Event {
 	if e.Cost = 1; alerts == 0 {
 		e.Cost = cmp.Or((&reader{members: members}).cost(), 1)
 	}
-	if alerts == 1 && checkJSON(alert) == nil {
-		if a, fault := readAlert(alert); fault == nil && a.id != "" {
-			e.ID, e.Derived = a.id, false
-		}
+	if id := onlyAlertID(alert, alerts); id != "" {
+		e.ID, e.Derived = id, false
 	}
 	m.Room.impose(&e)
 	return e
@@ -164,6 +162,18 @@ func firstAlert(o object) (first []byte, alerts int) {
 		return true
 	})
 	return first, alerts
+}
+
+// onlyAlertID returns the identity of the first alert if the group has no other alert, "" for any other group.
+func onlyAlertID(first []byte, alerts int) string {
+	if alerts != 1 || checkJSON(first) != nil {
+		return ""
+	}
+	a, fault := readAlert(first)
+	if fault != nil {
+		return ""
+	}
+	return a.id
 }
 
 // dataTitle returns the title in the data of a CloudEvent.

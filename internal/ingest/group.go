@@ -231,12 +231,11 @@ func (g *group) publish(place int, element []byte) *problem {
 		g.outbox.refusals.add(place, refused(fault))
 		return nil
 	}
-	header := g.asked.forwarded(plainForm)
-	if key := first(g.asked.header, headerKey); alert.ID != "" {
-		header[headerMessageID] = []string{g.asked.secretMessageID(alert.ID)}
-	} else if key != "" {
-		header[headerMessageID] = []string{g.asked.messageID(key + "/" + strconv.Itoa(place))}
+	header, key := g.asked.forwarded(plainForm), first(g.asked.header, headerKey)
+	if key != "" {
+		key += "/" + strconv.Itoa(place)
 	}
+	g.asked.identify(header, alert.ID, key)
 	return g.outbox.publish(place, &nats.Msg{Subject: g.asked.decoder.Prefix + "." + g.asked.category, Header: header, Data: alert.Data})
 }
 

@@ -86,6 +86,8 @@ func TestGroup(t *testing.T) {
 	again := d.post("/v1/events/team.alerts", groupOf(alerts[5:20]...)).group(t)
 	testkit.Equal(t, again.Duplicates, 14, "duplicates of another body with one changed alert")
 	testkit.Equal(t, again.Events[2].ID, "f7 resolved 2026-01-02T03:04:05Z", "ID of the changed alert")
+	inEnvelope := d.post("/v1/events/team.alerts", `{"specversion":"1.0","id":"7","source":"/shop","type":"t","data":`+groupOf(alerts[8])+`}`, "Idempotency-Key", "k").receipt(t)
+	testkit.EqualDeeply(t, inEnvelope, receipt{ID: "f8 firing 2026-01-02T03:04:05Z", Stream: streamName, Sequence: 9, Duplicate: true}, "alert in a CloudEvent")
 	testkit.Equal(t, d.left(), 301, "stored messages")
 	testkit.Equal(t, d.counts.Get("stored anyone"), 301, "counted events")
 	testkit.Equal(t, d.counts.Get("refused anyone"), 0, "refused requests")

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -125,7 +124,8 @@ func (m maker) batch(data []byte) ([]*nats.Msg, *problem) {
 	return messages, nil
 }
 
-// message returns the message of one event. Its ID is the key or, without a key, the ID of the CloudEvent or of the body.
+// message returns the message of one event. Its ID is the ID of a single alert, the key, or the ID of the CloudEvent or of the body, in this
+// order.
 func (m maker) message(data []byte, in form, key string) (*nats.Msg, *problem) {
 	header := m.forwarded(in)
 	asked := event.Message{Subject: m.decoder.Prefix + "." + m.category, Header: header, Data: data}
@@ -137,10 +137,22 @@ func (m maker) message(data []byte, in form, key string) (*nats.Msg, *problem) {
 	case fault != nil && len(parts) == 0:
 		return nil, refused(fault)
 	}
-	if key != "" || !decoded.Derived {
-		header[headerMessageID] = []string{m.messageID(cmp.Or(key, decoded.ID))}
+	id := key
+	if id == "" && !decoded.Derived {
+		id = decoded.ID
 	}
+	m.identify(header, m.decoder.AlertID(asked), id)
 	return &nats.Msg{Subject: asked.Subject, Header: header, Data: data}, nil
+}
+
+// identify sets Nats-Msg-Id, unless the event has no ID. An alert has the same value in any body.
+func (m maker) identify(header nats.Header, alertID, id string) {
+	switch {
+	case alertID != "":
+		header[headerMessageID] = []string{m.secretMessageID(alertID)}
+	case id != "":
+		header[headerMessageID] = []string{m.messageID(id)}
+	}
 }
 
 // messageID returns the value of Nats-Msg-Id. A category contains no '/', so the values of different categories differ.

@@ -359,8 +359,8 @@ var ofConsume = []mutant{
 		name: "undecoded-alert-without-identity",
 		bug:  "A single alert whose body waits undecoded loses its identity.",
 		file: "internal/event/quick.go",
-		old:  `alerts == 1 && checkJSON(alert) == nil`,
-		new:  `alerts < 0 && checkJSON(alert) == nil`,
+		old:  `if id := onlyAlertID(alert, alerts); id != "" {`,
+		new:  `if id := onlyAlertID(alert, -1); id != "" {`,
 		test: "./internal/event -run ^TestIdentify$",
 	},
 	{

@@ -29,6 +29,14 @@ var ofIngest = []mutant{
 		test: "./internal/ingest -run ^TestIdentity$",
 	},
 	{
+		name: "ingest-guessable-alert",
+		bug:  "Anyone can guess the Nats-Msg-Id of an alert in a CloudEvent.",
+		file: "internal/ingest/message.go",
+		old:  `m.decoder.AlertID(asked)`,
+		new:  `""`,
+		test: "./internal/ingest -run ^TestGroup$",
+	},
+	{
 		name: "ingest-bad-tokens-in-force",
 		bug:  "A bad file of tokens takes the good ones out of force.",
 		file: "internal/ingest/server.go",
