@@ -67,6 +67,30 @@ func TestTokens(t *testing.T) {
 	testkit.Equal(t, d.counts.Get("stored both"), 2, "events of a client")
 }
 
+// TestMisdirected sends what never reaches a category. A refusal is counted and logged if the client is known.
+func TestMisdirected(t *testing.T) {
+	t.Parallel()
+	token, line := newToken(t, "alertmanager", "alerts.>")
+	file := write(t, filepath.Join(t.TempDir(), "tokens"), line)
+	d := open(t, func(o *ingest.Options) { o.TokensFile = file })
+	for i, test := range []struct {
+		method, path string
+		headers      []string
+		status       int
+	}{
+		{"POST", "/v1/alertmanger/alerts.x", nil, 404}, {"POST", "/v1/alertmanager/alerts.x/", nil, 404}, {"PUT", "/v1/alertmanager/alerts.x", nil, 405},
+		{"POST", "/v1/alertmanager/other", nil, 403}, {"POST", "/v1/alertmanager/alerts..x", nil, 400}, {"POST", "/v1/events/alerts.x", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"POST", "/v1/events/alerts.x", []string{"X-Long", strings.Repeat("a", 17_000)}, 431},
+	} {
+		got := d.send(test.method, test.path, groupOf(alertOf(1, 0)), append(test.headers, bearer(token)...)...)
+		testkit.Equal(t, got.status, test.status, "status of %s %s", test.method, test.path)
+		testkit.Equal(t, d.counts.Get("refused alertmanager"), i+1, "refused requests after %s %s", test.method, test.path)
+	}
+	testkit.Equal(t, d.send("POST", "/v1/alertmanger/alerts.x", "x").status, 404, "status without a token")
+	testkit.Equal(t, d.counts.Get("refused alertmanager"), 7, "refused requests of the client")
+	d.log.WantCount(t, 1, "client=alertmanager requests=1 path=/v1/alertmanger/alerts.x status=404")
+}
+
 // TestNewToken makes tokens, and reads bad lines. The errors show no secret.
 func TestNewToken(t *testing.T) {
 	t.Parallel()

@@ -127,28 +127,23 @@ var (
 	closeConnection = []string{"close"}
 )
 
-// take handles a request, and returns the body of the answer.
+// take handles a request, and returns the body of the answer. It counts and logs each refusal of a known client, even of a path that does
+// not exist: a client with a mistyped URL loses all its events.
 func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
-	if headerBytes(r) > maxHeaderBytes {
-		return nil, newProblem(http.StatusRequestHeaderFieldsTooLarge, headersTooLarge)
-	}
 	path, alerts, refusal := route(r)
-	if refusal != nil {
-		return nil, refusal
-	}
-	if err := h.origin.Check(r); err != nil {
-		return nil, newProblem(http.StatusForbidden, "browsers may not send events for other sites")
-	}
-	if h.isMisnamed(r) {
-		return nil, newProblem(http.StatusForbidden, "a server without tokens accepts requests to localhost, a loopback address or the host of NOTIFIER_INGEST_ADDR")
-	}
 	from, mayWrite := h.authenticate(r)
-	if from == nil {
-		return nil, newProblem(http.StatusUnauthorized, "expected the header Authorization: Bearer with a token of this server")
-	}
 	category, _, err := h.decoder.CategoryOf(h.decoder.Prefix + "." + path)
 	var answer []byte
 	switch {
+	case headerBytes(r) > maxHeaderBytes:
+		refusal = newProblem(http.StatusRequestHeaderFieldsTooLarge, headersTooLarge)
+	case refusal != nil:
+	case h.origin.Check(r) != nil:
+		refusal = newProblem(http.StatusForbidden, "browsers may not send events for other sites")
+	case h.isMisnamed(r):
+		refusal = newProblem(http.StatusForbidden, "a server without tokens accepts requests to localhost, a loopback address or the host of NOTIFIER_INGEST_ADDR")
+	case from == nil:
+		refusal = newProblem(http.StatusUnauthorized, "expected the header Authorization: Bearer with a token of this server")
 	case err != nil:
 		fault, _ := errors.AsType[*event.Fault](err) // CategoryOf says so
 		refusal = refused(fault)
@@ -159,12 +154,13 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 			maker{decoder: h.decoder, category: category, header: r.Header}, from, connectionOf(r.Context()), alerts,
 		})
 	}
-	if refusal != nil && refusal.Status == http.StatusTooManyRequests {
+	switch {
+	case from == nil || refusal == nil:
+	case refusal.Status == http.StatusTooManyRequests:
 		h.metrics.Count(from.name, Limited)
-	}
-	if refusal != nil && refusal.isFinal() {
+	case refusal.isFinal():
 		h.metrics.Count(from.name, Refused)
-		h.refusals.Add(from.name, 1, "category", path, "status", refusal.Status, "detail", refusal.Detail)
+		h.refusals.Add(from.name, 1, "path", r.URL.Path, "status", refusal.Status, "detail", refusal.Detail)
 	}
 	return answer, refusal
 }
