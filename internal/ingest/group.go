@@ -56,8 +56,10 @@ func (h *handler) acceptAlerts(w http.ResponseWriter, r *http.Request, asked req
 // split publishes a message for each alert of a body. It succeeds only if all messages are stored. Undeliverable alerts, a fault after the
 // alerts, and an alert or a body that is too large do not prevent the valid alerts before them from being stored.
 func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *problem) {
+	from := &transfer{Reader: body}
 	g := &group{
-		asked: asked, room: in, input: &metered{body: withoutMark(body), most: h.mostGroup, size: maxAlert * h.decoder.MaxBytes, room: in},
+		asked: asked, room: in,
+		input:  &metered{from: from, body: withoutMark(from), most: h.mostGroup, size: maxAlert * h.decoder.MaxBytes, room: in},
 		outbox: outbox{store: &h.store, room: in, maker: asked.maker, client: asked.from.name},
 	}
 	g.json = json.NewDecoder(g.input)
@@ -90,7 +92,7 @@ func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *probl
 // withoutMark skips a byte order mark.
 func withoutMark(body io.Reader) io.Reader {
 	start := make([]byte, len("\ufeff"))
-	n, _ := io.ReadFull(body, start) // the next read returns the error again
+	n, _ := io.ReadFull(body, start)
 	return io.MultiReader(bytes.NewReader(bytes.TrimPrefix(start[:n], []byte("\ufeff"))), body)
 }
 
@@ -241,14 +243,13 @@ func (g *group) publish(place int, element []byte) *problem {
 
 // unreadable is the answer to a body after a read error.
 func (g *group) unreadable(err error) *problem {
-	_, isSyntax := errors.AsType[*json.SyntaxError](err)
 	switch {
 	case g.input.refusal != nil:
 		return g.input.refusal
-	case isSyntax || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		return badJSON(err.Error())
+	case g.input.from.failed != nil:
+		return unread(g.input.from.failed, groupTimeout)
 	}
-	return unread(err, groupTimeout)
+	return badJSON(err.Error())
 }
 
 func noAlerts() *problem {
@@ -262,10 +263,26 @@ func badJSON(detail string) *problem {
 // errRefused stops the reading of a refused body.
 var errRefused = errors.New("the body is refused")
 
+// transfer is a body as it arrives. It keeps the error with which it broke off, since the decoder returns io.ErrUnexpectedEOF for an incomplete
+// JSON text too.
+type transfer struct {
+	io.Reader
+	failed error
+}
+
+func (t *transfer) Read(p []byte) (int, error) {
+	n, err := t.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		t.failed = err
+	}
+	return n, err
+}
+
 // metered reads a body within the bounds of the request.
 type metered struct {
-	body  io.Reader
-	most  int // bytes of the body
+	from  *transfer
+	body  io.Reader // from without its byte order mark
+	most  int       // bytes of the body
 	room  *room
 	json  *json.Decoder
 	read  int

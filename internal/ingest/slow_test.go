@@ -187,6 +187,27 @@ func (d *door) wantProblem(name string, conn net.Conn, request string, status in
 	testkit.Equal(d.t, problem.Detail != "", true, "%s has a detail", name)
 }
 
+// TestBrokenOffGroup ends transfers early. The client is asked to repeat the group, and it counts as no fault of the client. Broken JSON before
+// the end of a transfer is a fault.
+func TestBrokenOffGroup(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	for body, wants := range map[string]string{
+		"": "Retry-After: 1", "\xef": "Retry-After: 1", groupOf(alertOf(1, 0))[:300]: "Retry-After: 1", groupOf(alertOf(1, 0)): "Retry-After: 1", "{}}": `"reason":"bad_json"`,
+	} {
+		conn := testkit.Must(net.Dial("tcp", d.address()))(t)
+		testkit.Must(fmt.Fprintf(conn, "POST /v1/alertmanager/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 10000\r\n\r\n%s", body))(t)
+		testkit.NoError(t, conn.(*net.TCPConn).CloseWrite()) //nolint:errcheck // Dial returns nothing else
+		got := string(testkit.Must(io.ReadAll(conn))(t))
+		testkit.NoError(t, conn.Close())
+		if !strings.HasPrefix(got, "HTTP/1.1 400 ") || !strings.Contains(got, wants) {
+			t.Errorf("%q: got %q, want status 400 with %s", body, got, wants)
+		}
+	}
+	testkit.Equal(t, d.left(), 0, "stored messages")
+	testkit.Equal(t, d.counts.Get("refused anyone"), 1, "refused requests")
+}
+
 // TestStoppingServer stops while a client uploads, and while another connection is idle. The upload is stored, since the end of the listener
 // is no lack of room.
 func TestStoppingServer(t *testing.T) {
