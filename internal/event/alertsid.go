@@ -1,7 +1,6 @@
 package event
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -16,10 +15,10 @@ type Alert struct {
 	Data []byte // the body of a message: a group of this alert alone
 }
 
-// ReadAlert reads one element of the array alerts of a body. The source is the body's externalURL or receiver; it may be empty. The fault
-// explains why Decode would reject Alert.Data; its detail begins with the member of the alert.
+// ReadAlert reads one element of the array alerts of a body, as a json.Decoder returns it. The source is the body's externalURL or receiver;
+// it may be empty. The fault explains why Decode would reject Alert.Data; its detail begins with the member of the alert.
 func (d Decoder) ReadAlert(element []byte, source string) (Alert, *Fault) {
-	if fault := cmp.Or(checkUTF8(element), checkJSON(element)); fault != nil {
+	if fault := checkUTF8(element); fault != nil {
 		return Alert{}, fault
 	}
 	if !looksLikeObject(element) {
@@ -27,6 +26,9 @@ func (d Decoder) ReadAlert(element []byte, source string) (Alert, *Fault) {
 	}
 	named, _ := json.Marshal(cut(source, maxSourceBytes)) // cannot fail: a string
 	data := slices.Concat([]byte(`{"externalURL":`), named, []byte(`,"alerts":[`), element, []byte(`]}`))
+	if fault := checkJSON(data); fault != nil { // of the whole: it is nested deeper than the element
+		return Alert{}, fault
+	}
 	a, fault := readAlert(element)
 	switch {
 	case fault != nil:

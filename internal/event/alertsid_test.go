@@ -69,13 +69,13 @@ func TestReadAlertFaults(t *testing.T) {
 		reason event.Reason
 		detail string
 	}{
-		"":                              {event.ReasonBadJSON, "not valid JSON"},
 		"{":                             {event.ReasonBadJSON, "not valid JSON"},
 		"{\"labels\":{\"a\":\"\xff\"}}": {event.ReasonBadUTF8, "not valid UTF-8"},
 		"5":                             {event.ReasonBadField, "an alert must be an object, not 5"},
 		"{}":                            {event.ReasonEmpty, "neither title nor text"},
 		`{"labels":5}`:                  {event.ReasonBadField, "labels must be"},
-		`{"labels":{"alertname":"` + strings.Repeat("x", maxBytes) + `"}}`: {event.ReasonTooLarge, "the body has"},
+		`{"labels":{"alertname":"x"},"values":` + strings.Repeat("[", 9998) + strings.Repeat("]", 9998) + `}`: {event.ReasonBadJSON, "exceeded max depth"},
+		`{"labels":{"alertname":"` + strings.Repeat("x", maxBytes) + `"}}`:                                    {event.ReasonTooLarge, "the body has"},
 	} {
 		alert, fault := decoder().ReadAlert([]byte(element), "source")
 		if fault == nil || alert.ID != "" || alert.Data != nil {
