@@ -28,7 +28,7 @@ type Part struct {
 
 // Parts splits a body with several alerts into one message for each alert, in their order. Each message, with its Room, decodes to the
 // event of a group with that alert alone. An alert without its own identity gets the group's ID and a name within the group. An alert that
-// occurs twice is one part. If the group has no category, the parts of alerts with a category are on the subject of that category.
+// occurs twice is one part. On the bare prefix, a part is on the subject of the body's category or, without one, of the alert's label.
 //
 // Parts omits invalid alerts, and bad describes all of them: their number and the first few errors. Its reason is the reason of the first.
 //
@@ -54,8 +54,8 @@ func (d Decoder) Parts(m Message) (parts []Part, bad *Fault) {
 			continue
 		}
 		part := Part{Subject: m.Subject, Room: RoomIdentity{ID: a.id}, Data: a.data}
-		if e.Category == "" && a.Category != "" {
-			part.Subject = d.Prefix + "." + a.Category
+		if category := cmp.Or(e.Category, a.Category); m.Subject == d.Prefix && category != "" {
+			part.Subject = d.Prefix + "." + category
 		}
 		name := part.Subject + " " + a.id
 		switch {
@@ -158,14 +158,17 @@ func (a alert) encoded() []byte {
 	return bytes.TrimSpace(data.Bytes())
 }
 
-// readGroup returns the alerts of a group, none if o is not a group, and sets the group's ID. An alert is invalid if its message would not
-// decode, with at most maxBytes (0: no bound). The fault concerns the group as a whole.
+// readGroup returns the alerts of a group, none if o is not a group. It sets the group's ID, and its category if the subject names none. An
+// alert is invalid if its message would not decode, with at most maxBytes (0: no bound). The fault concerns the group as a whole.
 func (e *Event) readGroup(o object, maxBytes int) (group, *Fault) {
 	elements, ok := alertsOf(o)
 	if !ok {
 		return group{}, nil
 	}
 	r := reader{members: o}
+	if e.Category == "" {
+		e.Category = r.category()
+	}
 	e.identify(r.text("id"))
 	switch count := len(elements); {
 	case r.fault != nil:
@@ -237,7 +240,7 @@ func alertsOf(o object) (elements [][]byte, ok bool) {
 //   - title: the annotation summary or the label alertname; text: the annotation description or message.
 //   - severity: the label severity, in its common words; a firing alert with any other word is a warning.
 //   - status: unchanged; key: the fingerprint or a hash of all labels.
-//   - category: the label, if it is valid.
+//   - category: the label, if it is valid. The category of the subject or of the body has precedence.
 //   - identity: the key, the status and startsAt.
 //   - time: startsAt; endsAt of a resolved alert.
 //   - links: the annotation runbook_url, dashboardURL, panelURL, generatorURL as Source, and silenceURL, if they are valid URLs.

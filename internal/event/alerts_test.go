@@ -174,11 +174,13 @@ func TestDecodeAlertCategory(t *testing.T) {
 	for label, want := range map[string]string{
 		"Payments.Refunds": "payments.refunds", "a": "a", "": event.Default, "no, not one": event.Default, "a.>": event.Default,
 	} {
-		body := []byte(`{"category":"no","alerts":[{"labels":{"alertname":"x","category":"` + label + `"}}]}`)
-		got := testkit.Must(decoder().Decode(event.Message{Subject: "notify", Data: body}))(t)
-		testkit.Equal(t, got.Category, want, "category by the label %q", label)
-		got = testkit.Must(decoder().Decode(event.Message{Subject: "notify.b.c", Data: body}))(t)
-		testkit.Equal(t, got.Category, "b.c", "category by the label %q below the prefix", label)
+		category := func(subject, members string) string {
+			body := `{` + members + `"alerts":[{"labels":{"alertname":"x","category":"` + label + `"}}]}`
+			return testkit.Must(decoder().Decode(event.Message{Subject: subject, Data: []byte(body)}))(t).Category
+		}
+		testkit.Equal(t, category("notify", `"category":"",`), want, "category by the label %q", label)
+		testkit.Equal(t, category("notify", `"category":"Of.Body",`), "of.body", "category of the body before the label %q", label)
+		testkit.Equal(t, category("notify.b.c", `"category":"no, not one",`), "b.c", "category by the label %q below the prefix", label)
 	}
 }
 
@@ -294,6 +296,8 @@ func TestParts(t *testing.T) {
 		{"no fingerprints", message(pair(`"status":""`, `"status":""`)), []string{"NOTIFICATIONS:7/0", "NOTIFICATIONS:7/1"}, nil},
 		{"subjects by label", bare(pair(`"fingerprint":"a","labels":{"category":"A.b"}`, `"fingerprint":"b","labels":{"category":"no, not one"}`)),
 			[]string{"S:1/a", "S:1/b"}, []string{"notify.a.b", "notify"}},
+		{"subjects by the body", bare(`{"category":"Of.Body",` + pair(`"fingerprint":"a","labels":{"category":"a"}`, `"fingerprint":"b"`)[1:]),
+			[]string{"S:1/a", "S:1/b"}, []string{"notify.of.body", "notify.of.body"}},
 	} {
 		if test.subjects == nil {
 			test.subjects = slices.Repeat([]string{test.m.Subject}, len(test.ids))

@@ -156,6 +156,7 @@ func TestDecodeFaultOrder(t *testing.T) {
 		{"notify.a", `{"cost":0`, event.ReasonBadJSON},
 		{"notify.a", `{"specversion":"1.0","data":{"cost":0}}`, event.ReasonBadCloudEvent},
 		{"notify", `{"category":"A B","cost":0}`, event.ReasonBadCategory},
+		{"notify", `{"category":5,"alerts":[{}]}`, event.ReasonBadCategory},
 		{"notify.a", `{"cost":0}`, event.ReasonBadField},
 		{"notify.a", `{"cost":1}`, event.ReasonEmpty},
 	} {

@@ -14,7 +14,9 @@ import (
 func (e *Event) read(o object) *Fault {
 	r := reader{members: o}
 	if e.Category == "" {
-		e.Category = r.category()
+		if e.Category = r.category(); r.fault == nil {
+			e.Category = cmp.Or(e.Category, Default)
+		}
 	}
 	e.identify(r.text("id"))
 	e.Title = r.text("title")
@@ -102,11 +104,12 @@ func (r *reader) texts(name string) []Field {
 	return fields
 }
 
+// category returns the category that a body names, "" for none.
 func (r *reader) category() string {
 	value := r.get("category")
 	switch {
 	case value == nil, string(value) == `""`:
-		return Default
+		return ""
 	case value[0] != '"':
 		r.fault = NewFault(ReasonBadCategory, "category must be a string, not "+show(value), nil)
 		return ""
