@@ -20,8 +20,9 @@ const (
 	// groupTimeout is the longest time for reading a group, which may be much larger than an event.
 	groupTimeout = 30 * time.Second
 	maxAlerts    = 20_000
-	// maxHeldBack is the number of bytes that are read before the first alert is published. Alertmanager and Grafana write externalURL, the
-	// source of all alerts, after the alerts. A larger group takes its source from the members before the alerts.
+	// maxHeldBack is the number of bytes that are read before the first alert is published. Nothing of a smaller group is stored if its JSON is
+	// broken. Alertmanager and Grafana write externalURL, the source of all alerts, after the alerts. A larger group takes its source from the
+	// members before the alerts.
 	maxHeldBack = 1 << 20
 	// maxAlert is the size, as a multiple of an event's, up to which a too large alert is skipped. A larger alert ends the reading of a
 	// group.
@@ -38,9 +39,9 @@ type group struct {
 
 	externalURL, receiver string
 	alerts                int
-	back                  [][]byte // alerts that wait for the source
+	back                  [][]byte // alerts that wait for the end of the body
 	backBytes             int
-	isFlowing             bool // alerts no longer wait for the source
+	isFlowing             bool // alerts no longer wait
 }
 
 // acceptAlerts splits the body of a request.
@@ -201,9 +202,9 @@ func (g *group) readAlerts() *problem {
 	return nil
 }
 
-// take publishes an alert, unless it must wait for the source.
+// take publishes an alert, unless it must wait for the end of the body.
 func (g *group) take(alert []byte) *problem {
-	if !g.isFlowing && g.externalURL == "" && g.backBytes+len(alert) <= maxHeldBack && g.room.take(len(alert)) == nil {
+	if !g.isFlowing && g.backBytes+len(alert) <= maxHeldBack && g.room.take(len(alert)) == nil {
 		g.back, g.backBytes = append(g.back, alert), g.backBytes+len(alert)
 		return nil
 	}
