@@ -101,9 +101,9 @@ func newMessage(msg *nats.Msg, by *pullRequest, ackWait time.Duration) (*message
 		return nil, fmt.Errorf("reading where a message is stored: %w", err)
 	}
 	if !by.inRoom && len(msg.Header) > fewHeaders {
-		messageID := msg.Header[nats.MsgIdHdr]
+		messageID := event.MessageID(msg.Header)
 		msg.Header = event.Headers(msg.Header)
-		msg.Header[nats.MsgIdHdr] = messageID
+		msg.Header.Set(nats.MsgIdHdr, messageID)
 	}
 	at := room.Origin{Stream: meta.Stream, Sequence: meta.Sequence.Stream, Stored: meta.Timestamp}
 	return &message{
@@ -186,7 +186,7 @@ func (m *message) entryFor(e event.Event, reason room.Reason) room.Entry {
 	entry.Reason, entry.ID, entry.Derived, entry.Part = reason, e.ID, e.Derived, e.Part
 	entry.Fires, entry.Trace, entry.Attempted = false, m.traceparent(), m.attempted()
 	if m.entry.ID == "" {
-		entry.MessageID = m.Header.Get(nats.MsgIdHdr)
+		entry.MessageID = event.MessageID(m.Header)
 	}
 	return entry
 }

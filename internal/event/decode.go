@@ -111,7 +111,7 @@ func (r *RoomIdentity) impose(e *Event) {
 func (d Decoder) open(m Message) (Event, content, *Fault) {
 	e := Event{ID: m.derivedID(), Derived: true, Severity: SeverityInfo, Cost: 1}
 	binary := headerAttributes(m.Header)
-	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
+	e.identify(MessageID(m.Header))
 	e.identify(binary.id())
 
 	category, _, badCategory := d.categoryOf(m.Subject)
@@ -274,6 +274,9 @@ func headerValue(header map[string][]string, name string) string {
 	}
 	return value
 }
+
+// MessageID returns the header Nats-Msg-Id, "" for none.
+func MessageID(header map[string][]string) string { return headerValue(header, "Nats-Msg-Id") }
 
 // Headers returns the headers of a message that say something about its event, each once and without those that are empty. Nats-Msg-Id, which
 // commands the server, is not among them. All others mean nothing to the notifier.

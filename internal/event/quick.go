@@ -67,7 +67,7 @@ func (d Decoder) quickMembers(m Message, category string) (e Event, members obje
 		return Event{}, nil, false
 	}
 	e = Event{ID: m.derivedID(), Derived: true, Category: category}
-	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
+	e.identify(MessageID(m.Header))
 	members = splitObject(trimStart(m.Data))
 	return e, members, members.get("specversion") == nil
 }
@@ -76,7 +76,7 @@ func (d Decoder) quickMembers(m Message, category string) (e Event, members obje
 // its envelope may contain an ID or alerts, and for a message of the room: only Decode can tell then.
 func (d Decoder) QuickIdentity(m Message, category string) (e Event, ok bool) {
 	e = Event{Derived: true, Category: category}
-	e.identify(headerValue(m.Header, "Nats-Msg-Id"))
+	e.identify(MessageID(m.Header))
 	if m.Room != nil || mayHold(m.Data, `"alerts"`) || e.Derived && (headerAttributes(m.Header) != nil || mayHold(m.Data, `"id"`)) {
 		return Event{}, false
 	}
