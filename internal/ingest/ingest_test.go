@@ -200,6 +200,11 @@ func TestHeaders(t *testing.T) {
 			nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"7"}, "ce-source": {"/s"}, "ce-type": {"t"}, "ce-extension": {"e"}, "Content-Type": {"text/plain"}, "Nats-Msg-Id": {"c//s/7"}},
 		},
 		{
+			"binary with curl's content type",
+			[]string{"Ce-Specversion", "1.0", "Ce-Id", "8", "Ce-Source", "/s", "Ce-Type", "t", "Content-Type", "application/x-www-form-urlencoded"}, `{"title":"paid"}`,
+			nats.Header{"ce-specversion": {"1.0"}, "ce-id": {"8"}, "ce-source": {"/s"}, "ce-type": {"t"}, "Nats-Msg-Id": {"c//s/8"}},
+		},
+		{
 			"structured", []string{"Content-Type", "application/cloudevents+json", "Ce-Id", "other", "Ce-Source", "other"}, structured,
 			nats.Header{"Content-Type": {"application/cloudevents+json"}, "Nats-Msg-Id": {"c//shop/7"}},
 		},

@@ -48,9 +48,7 @@ func formOf(header http.Header) (form, *problem) {
 	if encoding := first(header, "Content-Encoding"); encoding != "" && encoding != "identity" {
 		return 0, newProblem(http.StatusUnsupportedMediaType, "the body must not be compressed")
 	}
-	contentType := first(header, headerContentType)
-	media, _, _ := strings.Cut(contentType, ";")
-	switch media = strings.ToLower(strings.TrimSpace(media)); {
+	switch media := mediaType(header); {
 	case media == cloudEvent:
 		return structuredForm, nil
 	case media == cloudEventBatch:
@@ -63,6 +61,12 @@ func formOf(header http.Header) (form, *problem) {
 	return plainForm, nil
 }
 
+// mediaType returns the media type of a body in lower case, without its parameters.
+func mediaType(header http.Header) string {
+	media, _, _ := strings.Cut(first(header, headerContentType), ";")
+	return strings.ToLower(strings.TrimSpace(media))
+}
+
 // first returns the first value of a header with a canonical name, which is faster than Get.
 func first(header http.Header, name string) string {
 	if values := header[name]; len(values) > 0 {
@@ -71,10 +75,13 @@ func first(header http.Header, name string) string {
 	return ""
 }
 
-// isTextual includes the default of curl. The body is not decoded.
+// formEncoded is the default of curl. It does not describe the body.
+const formEncoded = "application/x-www-form-urlencoded"
+
+// isTextual reports whether a body may be JSON or text.
 func isTextual(media string) bool {
 	switch {
-	case media == "", media == "application/json", media == "application/x-www-form-urlencoded":
+	case media == "", media == "application/json", media == formEncoded:
 		return true
 	case strings.HasPrefix(media, "application/cloudevents"):
 		return false
@@ -211,7 +218,7 @@ func (m maker) forwarded(in form) nats.Header {
 	case structuredForm:
 		header[headerContentType] = []string{cloudEvent}
 	case binaryForm:
-		if contentType := first(m.header, headerContentType); contentType != "" {
+		if contentType := first(m.header, headerContentType); contentType != "" && mediaType(m.header) != formEncoded {
 			header[headerContentType] = []string{contentType}
 		}
 		for name, values := range m.header {
