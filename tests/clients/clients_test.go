@@ -57,11 +57,24 @@ type door struct {
 	token string
 }
 
-func open(t *testing.T) *door {
+// sample returns the group of an expression that is found in a page or a sample file.
+func sample(t *testing.T, file, expression string) string {
+	t.Helper()
+	found := regexp.MustCompile(expression).FindSubmatch(testkit.Must(os.ReadFile("../../" + file))(t))
+	if found == nil {
+		t.Fatalf("%s has nothing like %s", file, expression)
+	}
+	return string(found[1])
+}
+
+const producers = "docs/producers.md"
+
+// open starts a server with a token for a pattern of categories.
+func open(t *testing.T, pattern string) *door {
 	t.Helper()
 	d := &door{t: t, js: servertest.JetStream(t, servertest.StartNATS(t).URL)}
 	testkit.Must(d.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify.>"}, MaxMsgs: 50, Discard: jetstream.DiscardNew}))(t)
-	token, line, err := ingest.NewToken("client", "open.>")
+	token, line, err := ingest.NewToken("client", pattern)
 	testkit.NoError(t, err)
 	d.token = token
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -115,32 +128,29 @@ func (d *door) want(lines ...string) {
 	testkit.EqualSlices(d.t, got, lines, "events")
 }
 
-// alertmanager returns the webhook notifier of Alertmanager with the configuration of docs/producers.md.
-func (d *door) alertmanager() *webhook.Notifier {
-	d.t.Helper()
-	page := testkit.Must(os.ReadFile("../../docs/producers.md"))(d.t)
-	sample := regexp.MustCompile("(?s)```yaml\n(route:.*?)```").FindSubmatch(page)
-	if sample == nil {
-		d.t.Fatal("docs/producers.md has no configuration of Alertmanager")
-	}
-	secret := filepath.Join(d.t.TempDir(), "token")
-	testkit.NoError(d.t, os.WriteFile(secret, []byte(d.token+"\n"), 0o600))
-	text := strings.NewReplacer("http://127.0.0.1:8082", d.url, "/etc/alertmanager/notifier-token", secret, "/v1/alertmanager/alerts", "/v1/alertmanager/open.alerts").Replace(string(sample[1]))
+// alertmanager starts a server with the sample token for Alertmanager, and the webhook notifier of Alertmanager with the configuration of
+// docs/producers.md.
+func alertmanager(t *testing.T) (*door, *webhook.Notifier) {
+	t.Helper()
+	d := open(t, sample(t, producers, `(?m)^alertmanager +sha256:\S+ (\S+)$`))
+	secret := filepath.Join(t.TempDir(), "token")
+	testkit.NoError(t, os.WriteFile(secret, []byte(d.token+"\n"), 0o600))
+	text := strings.NewReplacer("http://127.0.0.1:8082", d.url, "/etc/alertmanager/notifier-token", secret).
+		Replace(sample(t, producers, "(?s)```yaml\n(route:.*?)```"))
 	var loaded struct {
 		Receivers []struct {
 			Webhooks []*webhook.WebhookConfig `yaml:"webhook_configs"`
 		}
 	}
-	testkit.NoError(d.t, yaml.Unmarshal([]byte(text), &loaded))
-	templates := testkit.Must(template.FromGlobs(nil))(d.t)
-	templates.ExternalURL = testkit.Must(url.Parse("http://127.0.0.1:9093"))(d.t)
-	return testkit.Must(webhook.New(loaded.Receivers[0].Webhooks[0], templates, slog.New(slog.DiscardHandler)))(d.t)
+	testkit.NoError(t, yaml.Unmarshal([]byte(text), &loaded))
+	templates := testkit.Must(template.FromGlobs(nil))(t)
+	templates.ExternalURL = testkit.Must(url.Parse("http://127.0.0.1:9093"))(t)
+	return d, testkit.Must(webhook.New(loaded.Receivers[0].Webhooks[0], templates, slog.New(slog.DiscardHandler)))(t)
 }
 
 // TestAlertmanager sends alerts with Alertmanager's code. A repeated notification is a duplicate, and a resolved alert is not.
 func TestAlertmanager(t *testing.T) {
-	d := open(t)
-	sender := d.alertmanager()
+	d, sender := alertmanager(t)
 	of := func(name string, ends time.Time) *alert.Alert {
 		return &alert.Alert{Alert: model.Alert{
 			Labels: model.LabelSet{"alertname": model.LabelValue(name), "severity": "critical"}, Annotations: model.LabelSet{"summary": model.LabelValue(name + " fails")},
@@ -160,7 +170,7 @@ func TestAlertmanager(t *testing.T) {
 	for _, e := range d.events() {
 		testkit.Equal(t, e.Source, "http://127.0.0.1:9093", "source of %s", e.Title)
 	}
-	d.want("open.alerts|firing|critical|Disk fails|", "open.alerts|resolved|critical|Disk fails|", "open.alerts|firing|critical|CPU fails|")
+	d.want("alerts|firing|critical|Disk fails|", "alerts|resolved|critical|Disk fails|", "alerts|firing|critical|CPU fails|")
 	testkit.NoError(t, d.js.DeleteStream(t.Context(), "NOTIFICATIONS"))
 	if retry, err := sender.Notify(ctx, of("Lost", time.Time{})); err == nil || !retry {
 		t.Errorf("Alertmanager repeats %t after %v, and the alert is not stored", retry, err)
@@ -169,7 +179,7 @@ func TestAlertmanager(t *testing.T) {
 
 // TestLargeGroup sends 300 alerts at once with Alertmanager's code. All of them are stored, and Alertmanager sends none of them again.
 func TestLargeGroup(t *testing.T) {
-	d := open(t)
+	d, sender := alertmanager(t)
 	testkit.Must(d.js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: "NOTIFICATIONS", Subjects: []string{"notify.>"}, MaxMsgs: 1000, Discard: jetstream.DiscardNew}))(t)
 	alerts := make([]*alert.Alert, 300)
 	for i := range alerts {
@@ -180,7 +190,7 @@ func TestLargeGroup(t *testing.T) {
 		}}
 	}
 	ctx := notify.WithGroupKey(notify.WithReceiverName(notify.WithGroupLabels(t.Context(), model.LabelSet{}), "notifier"), "group")
-	retry, err := d.alertmanager().Notify(ctx, alerts...)
+	retry, err := sender.Notify(ctx, alerts...)
 	testkit.NoError(t, err)
 	testkit.Equal(t, retry, false, "Alertmanager repeats what was taken")
 	events := d.events()
@@ -192,7 +202,7 @@ func TestLargeGroup(t *testing.T) {
 
 // TestGrafana sends the sample body of Grafana's documentation twice.
 func TestGrafana(t *testing.T) {
-	d := open(t)
+	d := open(t, "open.>")
 	body := testkit.Must(os.ReadFile("../testdata/grafana.json"))(t)
 	for range 2 {
 		request := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, d.url+"/v1/alertmanager/open.grafana", strings.NewReader(string(body))))(t)
@@ -207,11 +217,20 @@ func TestGrafana(t *testing.T) {
 		"open.grafana|firing|critical|basket fails for 5.6 % of the requests|More than 5 % of the requests to basket fail.")
 }
 
-// TestCloudEvents sends each event twice with the CloudEvents SDK, in both modes. Each event is stored once.
+// TestTokensOfSamples wants the sample files to make the same token for Alertmanager as docs/producers.md, whose URL it fits.
+func TestTokensOfSamples(t *testing.T) {
+	want := sample(t, producers, `(?m)^alertmanager +sha256:\S+ (\S+)$`)
+	for _, file := range []string{"configs/helm/values.yaml", "configs/kubernetes/ingest-secret.yaml"} {
+		testkit.Equal(t, sample(t, file, `notifier ingest token alertmanager (\S+) >> tokens`), want, "pattern in %s", file)
+	}
+}
+
+// TestCloudEvents sends each event twice with the CloudEvents SDK, in both modes, with the token and the target of docs/producers.md. Each event
+// is stored once.
 func TestCloudEvents(t *testing.T) {
-	d := open(t)
+	d := open(t, sample(t, producers, `notifier ingest token shop '(\S+)'`))
 	client := testkit.Must(cloudevents.NewClientHTTP(
-		cloudevents.WithTarget(d.url+"/v1/events/open.shop"), cloudevents.WithHeader("Authorization", "Bearer "+d.token),
+		cloudevents.WithTarget(d.url+sample(t, producers, `WithTarget\("http://127.0.0.1:8082(\S+)"\)`)), cloudevents.WithHeader("Authorization", "Bearer "+d.token),
 	))(t)
 	for number, mode := range []func(context.Context) context.Context{cloudevents.WithEncodingBinary, cloudevents.WithEncodingStructured} {
 		sent := cloudevents.NewEvent()
@@ -225,8 +244,8 @@ func TestCloudEvents(t *testing.T) {
 			}
 		}
 	}
-	d.want("open.shop||error|card declined|", "open.shop||error|card declined|")
-	for i, id := range []string{"open.shop//shop/über 1", "open.shop//shop/2"} {
+	d.want("shop.deploys||error|card declined|", "shop.deploys||error|card declined|")
+	for i, id := range []string{"shop.deploys//shop/über 1", "shop.deploys//shop/2"} {
 		testkit.Equal(t, d.events()[i].ID, id, "ID")
 	}
 }
@@ -314,7 +333,7 @@ func TestAnswersConform(t *testing.T) {
 	if valid, problems := v.ValidateDocument(); !valid {
 		t.Fatalf("the description is not valid: %v", problems)
 	}
-	r := &reader{open(t), v, make(map[int]bool)}
+	r := &reader{open(t, "open.>"), v, make(map[int]bool)}
 	for _, a := range answers {
 		testkit.Equal(t, r.check(a.method, a.path, a.contentType, a.body, a.token), a.status, "status of %s %s %.40s", a.method, a.path, a.body)
 	}
