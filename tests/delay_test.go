@@ -45,7 +45,7 @@ func TestDelay(t *testing.T) {
 	workers.awaitSum(0, "notifier_room_pending", "reason", "slot")
 	workers.awaitSum(0, "notifier_room_refused_total", "reason", "slot")
 	least := len(waiting) * (events - slots)
-	testkit.Eventually(t, "a count of the events that were put off", func() bool { return workers.sum("notifier_delayed_total") >= least })
+	testkit.Eventually(t, "a count of the events that were put off", func() bool { return workers.sum("notifier_delayed_total", "level", "category") >= least })
 
 	var waited []slacktest.Post
 	for _, category := range waiting {

@@ -90,10 +90,7 @@ func (c *categories) label(category string) string {
 }
 
 // labels is a set of label values. All other values are "other".
-type labels interface {
-	label(value string) string
-	all() []string
-}
+type labels interface{ label(value string) string }
 
 // perCategory counts by category and one label of a set. It caches counters by their labels, so that counting costs one map lookup
 // and hashes no labels.
@@ -117,7 +114,7 @@ func newPerCategory(vec *prometheus.CounterVec, c *categories, values labels) *p
 		counters:   make(map[categoryValue]prometheus.Counter),
 	}
 	p.closed, _ = values.(closedSet)
-	for _, value := range values.all() {
+	for _, value := range p.closed {
 		p.resolve(categoryValue{other, value})
 	}
 	return p

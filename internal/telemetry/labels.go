@@ -49,8 +49,6 @@ func (set closedSet) label(value string) string {
 	return other
 }
 
-func (set closedSet) all() []string { return set }
-
 // growingSet is a set of label values that can grow: operators add rules.
 type growingSet struct {
 	mu     sync.RWMutex

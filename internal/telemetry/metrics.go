@@ -68,6 +68,7 @@ func NewRegistry(version, revision string) *prometheus.Registry {
 type Events struct {
 	categories           *categories
 	events, dropped      *perCategory
+	delayed              *prometheus.CounterVec // by level
 	redeliveries, splits prometheus.Counter
 	resolved             closedCounter
 	age                  prometheus.Histogram
@@ -83,6 +84,8 @@ func newEvents(r registrar, categories *categories, levels *growingSet) *Events 
 			"category", "outcome"), categories, outcomes),
 		dropped: newPerCategory(r.counters("notifier_dropped_total",
 			"Dropped events, by the rule that denied them. In shadow mode, limits drop no event.", "category", "level"), categories, levels),
+		delayed: r.counters("notifier_delayed_total",
+			"Denied events that began to wait for a slot, by the rule that denied them.", "level"),
 		redeliveries: r.counter("notifier_redeliveries_total",
 			"Messages that JetStream delivered again."),
 		splits: r.counter("notifier_split_total",
@@ -94,14 +97,18 @@ func newEvents(r registrar, categories *categories, levels *growingSet) *Events 
 			"Age of an event when it was sent, since JetStream stored it.",
 			.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600),
 	}
-	m.from(categories.all())
+	m.from(categories.all(), levels.all())
 	return m
 }
 
-// from has the events of categories counted from 0.
-func (m *Events) from(categories []string) {
+// from has the events of categories, and the events that the rules of levels deny, counted from 0.
+func (m *Events) from(categories, levels []string) {
 	for _, category := range categories {
 		m.events.add(category, outcomes[0], 0)
+	}
+	for _, level := range levels {
+		m.dropped.add("", level, 0)
+		m.delayed.WithLabelValues(level)
 	}
 }
 
@@ -111,6 +118,11 @@ func (m *Events) Event(category, outcome string, n int) { m.events.add(category,
 // Dropped counts n events of a category that the rule of a level denied. The trace belongs to one of them; "" for none.
 func (m *Events) Dropped(category, level string, n int, trace string) {
 	m.dropped.addExample(category, level, n, trace)
+}
+
+// Delayed counts one event that the rule of a level denied and that was stored to wait for a slot.
+func (m *Events) Delayed(_, level string) {
+	m.delayed.WithLabelValues(m.dropped.values.label(level)).Inc()
 }
 
 // EventAge records how long ago an event was stored that is sent now. The clocks of two machines may differ, so an age below 0
@@ -202,16 +214,13 @@ func (m *Decisions) LimitSize(level string, size int64) {
 // Levels names the rules in force and the rules of the shadow limits. The slot series of all remaining rules end. A rule of a single
 // category configures that category.
 func (m *Decisions) Levels(inForce, shadow []string) {
-	m.events.from(m.events.categories.configure(exactPaths(inForce)))
-	m.events.from(m.events.categories.configure(exactPaths(shadow)))
+	m.events.from(m.events.categories.configure(exactPaths(inForce)), m.levels.add(inForce))
+	m.events.from(m.events.categories.configure(exactPaths(shadow)), nil)
 	for _, level := range m.levels.all() {
 		if !slices.Contains(inForce, level) {
 			m.limitUsed.DeleteLabelValues(level)
 			m.limitSize.DeleteLabelValues(level)
 		}
-	}
-	for _, level := range m.levels.add(inForce) {
-		m.events.dropped.add("", level, 0)
 	}
 	if len(shadow) == 0 {
 		return
@@ -261,7 +270,6 @@ func (m *Posts) Summary(result string) { m.summaries.add(result, 1) }
 
 // Waiting counts events that have no outcome yet.
 type Waiting struct {
-	delays                  prometheus.Counter
 	ackPending, roomPending *prometheus.GaugeVec
 	roomRefused             closedCounter
 	held, inFlight          prometheus.Gauge
@@ -270,8 +278,6 @@ type Waiting struct {
 
 func newWaiting(r registrar) *Waiting {
 	return &Waiting{
-		delays: r.counter("notifier_delayed_total",
-			"Denied events that began to wait for a slot."),
 		ackPending: r.gauges("notifier_ack_pending",
 			"Messages of the producers' stream that are delivered and not acknowledged, of the whole deployment."),
 		roomPending: r.gauges("notifier_room_pending",
@@ -288,9 +294,6 @@ func newWaiting(r registrar) *Waiting {
 			"What waits for a budget that all workers share: channels for their own pace (channels) or for the workspace, reserved updates for the updates, reserved look-ups for the look-ups of posts.", "budget"),
 	}
 }
-
-// Delayed counts one denied event that was stored to wait for a slot.
-func (m *Waiting) Delayed(_, _ string) { m.delays.Inc() }
 
 // AckPending sets how many messages of the producers' consumer wait for an acknowledgement. Each instance reports the messages of all
 // instances. With an error the number cannot be read, and the gauge is removed: an old value would look like a fresh one.

@@ -83,7 +83,6 @@ func TestSeriesAtTheStart(t *testing.T) {
 	want := []string{
 		`notifier_build_info{goversion="` + runtime.Version() + `",revision="abc",version="v1"}`,
 		`notifier_decision_duration_seconds`,
-		`notifier_delayed_total`,
 		`notifier_dead_letters_discarded_total`,
 		`notifier_event_age_seconds`,
 		`notifier_forged_messages_total{place="dead_letters"}`,
@@ -112,6 +111,7 @@ func TestSeriesAtTheStart(t *testing.T) {
 	add(`notifier_room_refused_total{reason=%q}`, "slot", "pair", "redis", "body", "channel", "part", "update", "steady")
 	add(`notifier_events_total{category="other",outcome=%q}`, "sent", "dropped", "duplicate", "dead", "expired", "folded")
 	add(`notifier_dropped_total{category="other",level=%q}`, "global", "category", "payments.*")
+	add(`notifier_delayed_total{level=%q}`, "global", "category", "payments.*")
 	for _, reason := range event.Reasons() {
 		add(`notifier_dead_letters_total{reason=%q}`, string(reason))
 	}
@@ -186,7 +186,7 @@ var counting = []struct {
 	{func(m *telemetry.Metrics) { m.Events.Resolved("unpaired") }, `resolved_total{result="unpaired"}`, 1},
 	{func(m *telemetry.Metrics) { m.Posts.Summary("sent") }, `summaries_total{result="sent"}`, 1},
 	{func(m *telemetry.Metrics) { m.Posts.Summary("given_up") }, `summaries_total{result="given_up"}`, 1},
-	{func(m *telemetry.Metrics) { m.Waiting.Delayed("payments", "category") }, `delayed_total`, 1},
+	{func(m *telemetry.Metrics) { m.Events.Delayed("payments", "category") }, `delayed_total{level="category"}`, 1},
 	{func(m *telemetry.Metrics) { m.Waiting.AckPending(7, nil); m.Waiting.AckPending(4, nil) }, `ack_pending`, 4},
 	{func(m *telemetry.Metrics) {
 		m.Waiting.RoomPending("slot", 7, nil)
@@ -269,6 +269,7 @@ func TestClosedLabels(t *testing.T) {
 		wrong := fmt.Sprintf("wrong %d", i)
 		m.Events.Event("errors", wrong, 1)
 		m.Events.Dropped("errors", wrong, 1, "")
+		m.Events.Delayed("errors", wrong)
 		m.Losses.DeadLetter(wrong)
 		m.Decisions.Decision(wrong, "redis", 1)
 		m.Decisions.Decision("denied", wrong, 1)
@@ -284,6 +285,7 @@ func TestClosedLabels(t *testing.T) {
 	expect(t, m, map[string]float64{
 		`notifier_events_total{category="errors",outcome="other"}`:  100,
 		`notifier_dropped_total{category="errors",level="other"}`:   100,
+		`notifier_delayed_total{level="other"}`:                     100,
 		`notifier_dead_letters_total{reason="other"}`:               100,
 		`notifier_decisions_total{source="redis",verdict="other"}`:  100,
 		`notifier_decisions_total{source="other",verdict="denied"}`: 100,
@@ -360,6 +362,7 @@ func TestConfiguredCategories(t *testing.T) {
 		`notifier_events_total{category="b.c",outcome="sent"}`:       1,
 		`notifier_events_total{category="junk-0",outcome="expired"}`: 0,
 		`notifier_events_total{category="live",outcome="dead"}`:      0,
+		`notifier_delayed_total{level="live"}`:                       0,
 		`notifier_events_total{category="junk-0",outcome="sent"}`:    1,
 		`notifier_events_total{category="junk-1",outcome="sent"}`:    1,
 		`notifier_events_total{category="other",outcome="sent"}`:     999,

@@ -106,21 +106,13 @@ func alertExpressions(t *testing.T) map[string]string {
 }
 
 // TestAlertExpressions evaluates rules after two hours. A dead ingest: the rule fires if no target answers or none is left, and not where ingest has never
-// run. Workers that are not ready: one ready worker is enough. The global limit: it fires where only reserved slots are free.
+// run. Workers that are not ready: one ready worker is enough. The global limit: it fires if the limit denies events, however full it is.
 // A deployment that works hides no other one.
 func TestAlertExpressions(t *testing.T) {
 	t.Parallel()
 	expressions := alertExpressions(t)
-	const ingest, events, dropped = "notifier-ingest", "notifier_events_total", "notifier_dropped_total"
-	slots := func(used, size float64) []scraped {
-		return []scraped{
-			counter("notifier_limit_used", "level", "global", 0, steady(used, 120)...),
-			counter("notifier_limit_size", "level", "global", 0, steady(size, 120)...),
-		}
-	}
+	const ingest, events, dropped, delayed = "notifier-ingest", "notifier_events_total", "notifier_dropped_total", "notifier_delayed_total"
 	grows := []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}
-	waiting := counter("notifier_room_pending", "reason", "slot", 0, steady(3, 120)...)
-	drops := counter(dropped, "level", "global", 100, grows...)
 	stuck := []scraped{
 		counter(events, "outcome", "sent", 0, steady(7, 120)...), counter("notifier_inflight", "kind", "messages", 0, steady(1, 120)...),
 	}
@@ -145,11 +137,11 @@ func TestAlertExpressions(t *testing.T) {
 		{"NotifierIngestDown", "none is left", []scraped{up(ingest, "a", 1, 30)}, true},
 		{"NotifierIngestDown", "it never ran", []scraped{up("notifier", "a", 1, 120)}, false},
 		{"NotifierExpired", "other outcomes", []scraped{counter(events, "outcome", "sent", 115, steady(9, 5)...)}, false},
-		{"NotifierGlobalLimitFull", "free slots", slots(80, 100), false},
-		{"NotifierGlobalLimitFull", "shadow mode", slots(100, 100), false},
-		{"NotifierGlobalLimitFull", "events wait", append(slots(100, 100), waiting), true},
-		{"NotifierGlobalLimitFull", "events wait for another limit", append(slots(80, 100), waiting), false},
-		{"NotifierGlobalLimitFull", "free slots for guarantees", append(slots(80, 100), drops), true},
+		{"NotifierGlobalLimitFull", "it denies nothing", []scraped{counter(delayed, "level", "global", 0, steady(9, 120)...)}, false},
+		{"NotifierGlobalLimitFull", "events are dropped", []scraped{counter(dropped, "level", "global", 100, grows...)}, true},
+		{"NotifierGlobalLimitFull", "a category's first event is dropped", []scraped{counter(dropped, "level", "global", 115, steady(1, 5)...)}, true},
+		{"NotifierGlobalLimitFull", "events wait", []scraped{counter(delayed, "level", "global", 100, grows...)}, true},
+		{"NotifierGlobalLimitFull", "events wait for another limit", []scraped{counter(delayed, "level", "category", 100, grows...)}, false},
 		{"NotifierStuck", "beside a deployment that works", append(stuck, counterOf(staging, events, "outcome", "sent", 100, grows...)), true},
 		{"NotifierSinkFailing", "beside a deployment that works", []scraped{
 			failing, counterOf(staging, "notifier_sink_requests_total", "result", "ok", 100, grows...), counterOf(staging, "notifier_sink_requests_total", "result", "ok", 99, grows...),

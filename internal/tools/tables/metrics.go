@@ -30,7 +30,7 @@ var advice = map[string]string{
 	"notifier_summaries_total":                  "`given_up`: [NotifierSummariesGivenUp](operations.md#notifiersummariesgivenup).",
 	"notifier_resolved_total":                   "Many `unpaired` ones: their firing events were dropped, or the key of both differs.",
 	"notifier_split_total":                      "None. It says how many bodies of Alertmanager and Grafana came with several alerts.",
-	"notifier_delayed_total":                    "Growth without end: more events come than the limit admits, [NotifierDelayedPiledUp](operations.md#notifierdelayedpiledup).",
+	"notifier_delayed_total":                    "Growth without end: more events come than that limit admits, [NotifierDelayedPiledUp](operations.md#notifierdelayedpiledup).",
 	"notifier_room_pending":                     "Above 5,000: [NotifierRoomFilling](operations.md#notifierroomfilling). Take the `max` over the workers.",
 	"notifier_room_refused_total":               "Any growth: [NotifierRoomRefuses](operations.md#notifierroomrefuses).",
 	"notifier_inflight":                         "High for long: [NotifierStuck](operations.md#notifierstuck).",
