@@ -116,6 +116,9 @@ func TestAlertExpressions(t *testing.T) {
 	stuck := []scraped{
 		counter(events, "outcome", "sent", 0, steady(7, 120)...), counter("notifier_inflight", "kind", "messages", 0, steady(1, 120)...),
 	}
+	ended := func(category string, at int) scraped {
+		return counter(events, "category", category, at, steady(1, 120-at)...)
+	}
 	failing := counter("notifier_sink_requests_total", "result", "transient", 100, grows...)
 	readyOf := func(job, instance string, value float64) scraped {
 		return scraped{[]string{"__name__", "notifier_ready", "job", job, "instance", instance}, 0, steady(value, 120)}
@@ -143,6 +146,9 @@ func TestAlertExpressions(t *testing.T) {
 		{"NotifierGlobalLimitFull", "events wait", []scraped{counter(delayed, "level", "global", 100, grows...)}, true},
 		{"NotifierGlobalLimitFull", "events wait for another limit", []scraped{counter(delayed, "level", "category", 100, grows...)}, false},
 		{"NotifierStuck", "beside a deployment that works", append(stuck, counterOf(staging, events, "outcome", "sent", 100, grows...)), true},
+		{"NotifierStuck", "none has ended yet", []scraped{counter(events, "outcome", "sent", 0, steady(0, 120)...), stuck[1]}, true},
+		{"NotifierStuck", "events of new categories end", append(stuck, ended("a", 105), ended("b", 112), ended("c", 117)), false},
+		{"NotifierStuck", "events of new categories ended", append(stuck, ended("a", 105), ended("b", 112)), true},
 		{"NotifierSinkFailing", "beside a deployment that works", []scraped{
 			failing, counterOf(staging, "notifier_sink_requests_total", "result", "ok", 100, grows...), counterOf(staging, "notifier_sink_requests_total", "result", "ok", 99, grows...),
 		}, true},
