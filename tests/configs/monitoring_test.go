@@ -13,10 +13,12 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/seed-4578ace9/notifier/internal/ingest"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
+	"github.com/seed-4578ace9/notifier/internal/testing/doctest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -210,8 +212,10 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 }
 
 type dashboard struct {
-	UID, Title  string
-	Templating  struct{ List []struct{ Name string } }
+	UID, Title string
+	Templating struct {
+		List []struct{ Name, Query string }
+	}
 	Annotations struct{ List []struct{ Expr string } }
 	Panels      []struct {
 		ID                       int
@@ -234,7 +238,7 @@ func TestDashboards(t *testing.T) {
 			t.Errorf("a dashboard without a UID or a title: %q, %q", d.UID, d.Title)
 		}
 		for _, name := range regexp.MustCompile(`\$\{?([a-z]+)`).FindAllSubmatch(text, -1) {
-			if !slices.ContainsFunc(d.Templating.List, func(v struct{ Name string }) bool { return v.Name == string(name[1]) }) {
+			if !slices.ContainsFunc(d.Templating.List, func(v struct{ Name, Query string }) bool { return v.Name == string(name[1]) }) {
 				t.Errorf("no variable is called %q", name[1])
 			}
 		}
@@ -262,25 +266,75 @@ func TestDashboards(t *testing.T) {
 	}
 }
 
-// TestDashboardCountsTheFirstEvents wants the panels of rare events to count what a worker counted before its first scrape.
+// theDashboard reads the dashboard of the notifier.
+func theDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	testkit.NoError(t, json.Unmarshal(read(t, glob(t, "grafana/dashboards/notifier.json")[0]), &d))
+	return d
+}
+
+// firstEvents are what a worker counted before its first scrape.
+var firstEvents = []scraped{
+	counter("notifier_dead_letters_total", "reason", "malformed", 115, steady(3, 5)...),
+	counter("notifier_dropped_total", "level", "room", 115, steady(3, 5)...),
+	counter("notifier_events_total", "outcome", "dropped", 115, steady(3, 5)...),
+	counter("notifier_events_total", "outcome", "expired", 115, steady(3, 5)...),
+	counter("notifier_events_total", "outcome", "sent", 115, steady(3, 5)...),
+}
+
+// wantFirstEvents evaluates a query, and wants each of its results to count the first events.
+func wantFirstEvents(t *testing.T, name, query string, results int) {
+	t.Helper()
+	shown := evaluated(t, query, firstEvents)
+	if len(shown) != results || slices.ContainsFunc(shown, func(s promql.Sample) bool { return s.F != 3 }) {
+		t.Errorf("%s: got %v, want %d results of 3", name, shown, results)
+	}
+}
+
+// TestDashboardCountsTheFirstEvents wants the panels with numbers of events to count what a worker counted before its first scrape.
 func TestDashboardCountsTheFirstEvents(t *testing.T) {
 	t.Parallel()
-	var d dashboard
-	testkit.NoError(t, json.Unmarshal(read(t, glob(t, "grafana/dashboards/notifier.json")[0]), &d))
-	counters := map[string]scraped{
-		"Dead letters": counter("notifier_dead_letters_total", "reason", "malformed", 115, steady(3, 5)...),
-		"Expired":      counter("notifier_events_total", "outcome", "expired", 115, steady(3, 5)...),
-	}
-	for _, panel := range d.Panels {
-		if series, rare := counters[panel.Title]; rare {
+	results := map[string]int{"Dead letters": 1, "Expired": 1, "Sent": 1, "Dropped": 1, "Loudest categories": 3}
+	for _, panel := range theDashboard(t).Panels {
+		if panel.Type == "stat" && strings.Contains(panel.Targets[0].Expr, "increase(") || panel.Title == "Loudest categories" {
 			query := strings.NewReplacer("$__range", "1h", "$job", "notifier").Replace(panel.Targets[0].Expr)
-			if shown := evaluated(t, query, []scraped{series}); len(shown) != 1 || shown[0].F != 3 {
-				t.Errorf("%s: got %v, want 3", panel.Title, shown)
-			}
-			delete(counters, panel.Title)
+			wantFirstEvents(t, panel.Title, query, results[panel.Title])
+			delete(results, panel.Title)
 		}
 	}
-	testkit.Equal(t, len(counters), 0, "counters without a panel")
+	testkit.Equal(t, len(results), 0, "numbers without a panel")
+}
+
+// TestRunbookQueries wants the queries of the runbooks to count what a worker counted before its first scrape.
+func TestRunbookQueries(t *testing.T) {
+	t.Parallel()
+	queries := 0
+	for _, block := range testkit.Must(doctest.Blocks(string(read(t, "../../docs/operations.md"))))(t) {
+		if strings.HasPrefix(block.NotRun, "a query") {
+			queries++
+			wantFirstEvents(t, block.Text, block.Text, 1)
+		}
+	}
+	testkit.AtMost(t, 1, queries, "least number of queries")
+}
+
+// TestJobsOfWorkers wants the dashboard to take the jobs of workers from a metric that notifier ingest does not export.
+func TestJobsOfWorkers(t *testing.T) {
+	t.Parallel()
+	ofIngest := telemetry.NewRegistry("v", "r")
+	telemetry.NewIngest(ofIngest, ingest.Answered())
+	telemetry.RegisterReady(ofIngest, func() error { return nil })
+	for _, variable := range theDashboard(t).Templating.List {
+		if variable.Name == "job" {
+			metric := strings.TrimSuffix(strings.TrimPrefix(variable.Query, "label_values("), ", job)")
+			testkit.Equal(t, exported(t)[metric] != nil, true, "workers export %s", metric)
+			for _, family := range testkit.Must(ofIngest.Gather())(t) {
+				if family.GetName() == metric {
+					t.Errorf("notifier ingest exports %s too", metric)
+				}
+			}
+		}
+	}
 }
 
 // checkLayout checks that no two panels share an ID, a title or a place, and that none lies beyond the edge.
