@@ -240,7 +240,7 @@ func (m *Decisions) ShadowDecision(level, verdict string, n int) {
 	addTo(m.shadowed.WithLabelValues(m.shadow.label(level), verdict), n)
 }
 
-// Posts counts requests of sinks, and digests.
+// Posts counts posts and updates of sinks, and digests.
 type Posts struct {
 	requests, summaries closedCounter
 	duration            prometheus.Histogram
@@ -249,17 +249,17 @@ type Posts struct {
 func newPosts(r registrar) *Posts {
 	return &Posts{
 		requests: newClosedCounter(r.counters("notifier_sink_requests_total",
-			"Requests to Slack, by result.", "result"), results),
+			"Posts and updates sent to Slack, by result.", "result"), results),
 		summaries: newClosedCounter(r.counters("notifier_summaries_total",
 			"Digests of dropped events, by result.", "result"), summaryResults),
 		// To more than the default timeout of a request.
 		duration: r.histogram("notifier_sink_request_duration_seconds",
-			"Duration of one request to Slack.",
+			"Duration of one post or update sent to Slack.",
 			.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30),
 	}
 }
 
-// SinkRequest counts one request to Slack and records the time it took.
+// SinkRequest counts one post or update sent to Slack and records the time it took.
 func (m *Posts) SinkRequest(result string, took time.Duration) {
 	m.requests.add(result, 1)
 	m.duration.Observe(took.Seconds())

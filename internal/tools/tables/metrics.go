@@ -43,7 +43,7 @@ var advice = map[string]string{
 	"notifier_journal_lost_total":               "Any growth: `notifier why` may not know some events. Look at the log and at the stream of [the journal](delivery.md#the-journal).",
 	"notifier_spans_lost_total":                 "Any growth: the collector of [traces](operations.md#traces) is slow or unavailable. Events are not affected.",
 	"notifier_redeliveries_total":               "A few after a restart are normal. Steady growth: deliveries take longer than `NOTIFIER_NATS_ACK_WAIT`.",
-	"notifier_refunds_total":                    "As many as `dead` and `expired` events that had been admitted.",
+	"notifier_refunds_total":                    "Events that were admitted and not delivered: `dead`, `expired`, muted or refused by the room.",
 	"notifier_ready":                            "0: [NotifierNotReady](operations.md#notifiernotready). `/readyz` has the reason.",
 	"notifier_degraded":                         "1: [NotifierDegraded](operations.md#notifierdegraded).",
 	"notifier_settings_mismatch":                "1: [NotifierSettingsDiffer](operations.md#notifiersettingsdiffer).",
