@@ -86,6 +86,24 @@ func (m inMemory) pause(name string, d time.Duration) map[string]time.Duration {
 
 func (m inMemory) use(channels ...string) Use { return m.local.use(m.clock.Read(), channels) }
 
+// TestClockBack sets the clock of Redis back after a post and after an update that has no end. Times of the clock before close nothing.
+func TestClockBack(t *testing.T) {
+	t.Parallel()
+	client := scripttest.NewClient(t, redis.Options{Addr: servertest.StartRedis(t).Addr})
+	budgets := Budgets{Channel: Pace{time.Minute, 2}, Workspace: Window{1, time.Minute}, Updates: Window{10, time.Minute}}
+	r, clock := newInRedis(t, client, script.Eval, budgets)
+	s := story{t, r, clock, clock.Read()}
+	update := Update{Message: "m", Order: 1, MaxWait: time.Hour, Within: 3 * time.Second, Lasts: 30 * time.Second}
+	s.posts("#a", 0)
+	s.begins(update, 0)
+	clock.Advance(-50 * time.Minute)
+	s.posts("#a", s.now())
+	update.Order = 2
+	s.begins(update, 0)
+	s.pause("#a", 10*time.Minute)
+	s.refused("one", Ask{Channel: "#a"}, 10*time.Minute)
+}
+
 // newInRedis makes a budgeter with keys and a clock of its own. The keys live by the clock of the server, so they live longer here.
 func newInRedis(t testing.TB, client redis.UniversalClient, way script.Scripting, b Budgets) (inRedis, *testkit.Clock) {
 	const lives, livesLonger = "math.ceil(microseconds / 1000)", "math.ceil(microseconds / 1000) + 3600000"

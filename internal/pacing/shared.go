@@ -90,7 +90,8 @@ func (s shared) updated(ctx context.Context, message string, order int64) error 
 
 // pause pauses a channel, the updates or the look-ups. It returns the remaining pauses.
 func (s shared) pause(ctx context.Context, name string, d time.Duration) (map[string]time.Duration, error) {
-	arguments := []any{name, d.Microseconds(), s.budgets.Channel.ahead().Microseconds()}
+	pace := s.budgets.Channel
+	arguments := []any{name, d.Microseconds(), pace.ahead().Microseconds(), pace.Interval.Microseconds()}
 	numbers, err := s.runner.RunNumbers(ctx, "pausing deliveries", lua.Pause, s.keys("calls", "pauses", "paces", "limited"), arguments, 2)
 	if err != nil {
 		return nil, err

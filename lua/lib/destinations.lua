@@ -13,6 +13,12 @@ local function recorded_time(key, name, farthest)
   return time <= farthest and time or 0
 end
 
+-- Returns the TAT of a channel (see pace.lua), 0 if there is none. Posts are reserved at most a second ahead, or behind a pause. A later TAT
+-- was written by a clock that had run ahead.
+local function recorded_tat(key, channel, earliest, tolerance, interval)
+  return recorded_time(key, channel, earliest + tolerance + interval + TOLERANCE)
+end
+
 -- Records the time of a name, removes times that have passed, and keeps the set until the last of its times.
 local function record_time(trim, key, name, time, now)
   trim(key, integer(now), 1)

@@ -21,7 +21,7 @@ local count, window, max_wait, known_pause = tonumber(ARGV[1]), tonumber(ARGV[2]
 local now = deployment_time(calls_key)
 local slot_time = math.max(now + known_pause, recorded_time(pauses_key, LOOKUPS, now + MOST_AHEAD))
 if count > 0 then
-  slot_time = unused(lookups_key, math.max(slot_time, window_slots(lookups_key, count, window, now, now + MOST_AHEAD)(0)))
+  slot_time = unused(lookups_key, math.max(slot_time, window_slots(lookups_key, count, window, now, now + max_wait + TOLERANCE)(0)))
 end
 slot_time = math.max(slot_time, now)
 local wait = slot_time - now

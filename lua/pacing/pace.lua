@@ -46,7 +46,7 @@ local max_wait, interval, burst, known_pause = tonumber(ARGV[4]), tonumber(ARGV[
 local count, window = tonumber(ARGV[8]), tonumber(ARGV[9])
 local tolerance = (burst - 1) * interval -- how far the TAT may run ahead of the time: the burst
 
--- A time further ahead is ignored.
+-- A pause that ends later is ignored.
 local farthest = MOST_AHEAD + tolerance + interval
 
 local now = deployment_time(calls_key)
@@ -55,7 +55,7 @@ local pause_end = math.max(
   recorded_time(pauses_key, WORKSPACE, now + farthest),
   now + known_pause
 )
-local tat = recorded_time(paces_key, channel, now + farthest)
+local tat = recorded_tat(paces_key, channel, math.max(now, pause_end), tolerance, interval)
 if pause_end > now then
   tat = math.max(tat, pause_end + tolerance) -- no burst follows a pause
 end

@@ -11,7 +11,7 @@
 --
 -- ARGV
 --   channel, or name of what is paused beside channels (lib/destinations.lua); duration, how far the TAT may run ahead of the time
---   (see pace.lua; both microseconds). A duration of 0 pauses nothing.
+--   (see pace.lua), interval of a channel (all microseconds). A duration of 0 pauses nothing.
 --
 -- Returns the remaining pause of what is named, and that of the workspace (microseconds).
 --
@@ -20,13 +20,13 @@
 --@include lib/records lib/destinations
 
 local calls_key, pauses_key, paces_key, limited_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local name, duration, tolerance = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local name, duration, tolerance, interval = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local now = deployment_time(calls_key)
 local is_channel = name ~= UPDATES and name ~= LOOKUPS and name ~= WORKSPACE
 local pause_end = math.max(recorded_time(pauses_key, name, now + MOST_AHEAD), now + duration)
 local workspace_end = recorded_time(pauses_key, WORKSPACE, now + MOST_AHEAD)
-local tat = math.max(tonumber(redis.call('ZSCORE', paces_key, name) or 0), pause_end + tolerance)
+local tat = math.max(recorded_tat(paces_key, name, pause_end, tolerance, interval), pause_end + tolerance)
 local before = redis.call('GET', limited_key) or ''
 local time, ends, other = string.match(before, '^(%d+) (%d+) (.*)$')
 local pauses_workspace = duration > 0 and is_channel and time and other ~= name and math.abs(now - tonumber(time)) <= SECOND

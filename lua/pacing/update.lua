@@ -31,18 +31,20 @@ local order, max_wait, within, duration = tonumber(ARGV[4]), tonumber(ARGV[5]), 
 local now = deployment_time(calls_key)
 local message = read_message(message_key)
 local pause_end = math.max(known_pause > 0 and now + known_pause or 0, recorded_time(pauses_key, UPDATES, now + MOST_AHEAD))
+local latest = now + max_wait + TOLERANCE -- a later time was written by a clock that had run ahead
 local newest = redis.call('ZRANGE', updates_key, -1, -1) -- shows WRONGTYPE and NOPERM, whichever answer follows
 if order < message.newest or order <= message.done then
   return { 2, 0 }
-elseif message.running > message.done and message.running ~= order and message.began + duration > now then
+elseif message.running > message.done and message.running ~= order
+  and message.began + duration > now and message.began <= now + within + TOLERANCE then
   return { 0, math.min(message.began + duration - now, SECOND) }
 end
 
 local slot_time, is_reserved = message.slot, true
-if slot_time < now - LATE or slot_time < pause_end and now < pause_end then
+if slot_time < now - LATE or slot_time > latest or slot_time < pause_end and now < pause_end then
   slot_time, is_reserved = math.max(now, pause_end), false
   if count > 0 then
-    slot_time = unused(updates_key, math.max(slot_time, newest[1] and window_slots(updates_key, count, window, now, now + MOST_AHEAD)(0) or 0))
+    slot_time = unused(updates_key, math.max(slot_time, newest[1] and window_slots(updates_key, count, window, now, latest)(0) or 0))
   end
 end
 local wait = math.max(slot_time - now, 0)
