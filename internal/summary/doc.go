@@ -18,5 +18,5 @@
 //
 // A digest is not posted twice. The claim records that an instance is posting it. If that instance is killed or the answer to its post is
 // lost, nobody can tell whether the channel has the digest. Then its counts carry over to the next digest, which says so. The digest of a mute is
-// posted once more instead: no later digest has its counts.
+// posted again instead: no later digest has its counts.
 package summary

@@ -360,7 +360,7 @@ func (r *Reporter) claim(ctx context.Context, name string, c *channel, known Lim
 }
 
 // find looks for a digest in doubt. If its channel has it, it has ended; if not, its counts are claimed again. If nobody can know, its
-// counts carry over; but no later digest has the counts of a mute, which are therefore posted once more. After a failure, the next look-up
+// counts carry over; but no later digest has the counts of a mute, which are therefore posted again. After a failure, the next look-up
 // follows.
 func (r *Reporter) find(ctx context.Context, d Digest, since, deadline time.Time) {
 	looking, cancel := context.WithDeadline(ctx, deadline)
@@ -371,9 +371,11 @@ func (r *Reporter) find(ctx context.Context, d Digest, since, deadline time.Time
 	}
 	switch {
 	case err != nil:
-	case !known && d.Mute != nil && d.Failures == 0:
-		r.o.Logger.Warn("digest of a mute may not have been posted; it is posted once more", "channel", d.Channel, "dropped", d.Dropped)
+	case !known && d.Mute != nil && d.Failures+1 < maxFailures:
+		r.o.Logger.Warn("digest of a mute may not have been posted; it is posted again", "channel", d.Channel, "dropped", d.Dropped)
 		r.end(ctx, d, DigestEnd{State: DigestFailed, Failure: true}, deadline)
+	case !known && d.Mute != nil:
+		r.giveUp(ctx, d, r.o.Logger.With("channel", d.Channel, "dropped", d.Dropped), deadline)
 	case !known:
 		r.o.Logger.Warn("digest may not have been posted; its counts carry over", "channel", d.Channel, "dropped", d.Dropped)
 		r.end(ctx, d, DigestEnd{State: DigestCarried}, deadline)
@@ -413,9 +415,8 @@ func (r *Reporter) post(ctx context.Context, d Digest, deadline time.Time) {
 	case ctx.Err() != nil && !failure.Hopeless(): // this instance stops
 		end.Again = shortestPause
 	case failure.Hopeless() || failures >= maxFailures:
-		logger.Error("gave up a digest", "attempts", failures)
-		r.o.Observe(GivenUp, d)
-		end.State = DigestDone
+		r.giveUp(ctx, d, logger, deadline)
+		return
 	default:
 		end.Again, end.Failure = time.Second<<(2*failures-1), true // after 2, 8, 32 and 128 seconds
 		if !r.unfinished.add(d.Channel, d.Dropped, err) {
@@ -423,6 +424,13 @@ func (r *Reporter) post(ctx context.Context, d Digest, deadline time.Time) {
 		}
 	}
 	r.end(ctx, d, end, deadline)
+}
+
+// giveUp ends a digest that was perhaps never posted.
+func (r *Reporter) giveUp(ctx context.Context, d Digest, logger *slog.Logger, deadline time.Time) {
+	logger.Error("gave up a digest", "attempts", d.Failures+1)
+	r.o.Observe(GivenUp, d)
+	r.end(ctx, d, DigestEnd{State: DigestDone}, deadline)
 }
 
 // end records the result of a digest. It retries until the deadline, since otherwise the next digest reports the counts again.

@@ -319,7 +319,7 @@ func TestClaimWithoutAnswer(t *testing.T) {
 
 // A digest in doubt is looked for. What was found is recorded; after a failure nothing is.
 func TestDoubt(t *testing.T) {
-	const carried, again = "its counts carry over", "it is posted once more"
+	const carried, again, gaveUp = "its counts carry over", "it is posted again", "gave up a digest"
 	ofMute := func(failures int) *Digest {
 		d := due("#a", failures)
 		d.Mute = &Muted{Mute: aMute}
@@ -338,7 +338,8 @@ func TestDoubt(t *testing.T) {
 		"nobody can know":              {due("#a", 0), false, false, nil, []DigestEnd{{State: DigestCarried}}, nil, carried},
 		"look-up failed":               {due("#a", 0), false, false, errStore, nil, nil, "cannot look for a digest"},
 		"of a mute":                    {ofMute(0), false, false, nil, []DigestEnd{{State: DigestFailed, Failure: true}}, nil, again},
-		"of a mute, posted repeatedly": {ofMute(1), false, false, nil, []DigestEnd{{State: DigestCarried}}, nil, carried},
+		"of a mute, after failures":    {ofMute(maxFailures - 2), false, false, nil, []DigestEnd{{State: DigestFailed, Failure: true}}, nil, again},
+		"of a mute, for the last time": {ofMute(maxFailures - 1), false, false, nil, []DigestEnd{{State: DigestDone}}, []string{GivenUp}, gaveUp},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testReporter(t, func(b *bench) {

@@ -60,7 +60,7 @@ local function count_change(flaps, book, pair, fires, stored, is_open)
   local before, changed = changes[#changes] or 0, flap.fires ~= fires
   if changed then
     changes[#changes + 1] = stored
-    if #changes > flaps.count then
+    while #changes > flaps.count do -- more than one if the number has been lowered
       table.remove(changes, 1)
     end
   end

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -69,6 +70,16 @@ func resolving(r Request) Request {
 }
 
 var flapStories = []story{
+	{"after the number of changes has been lowered", func(_ *testing.T, k *pairKit) {
+		k.d.settings.Flap.Changes = 10
+		for i, minute := range []int{0, 2, 4} {
+			receipt := fmt.Sprint("r", i)
+			k.change(true, fmt.Sprint("fired-", i), minute, receipt)
+			k.change(false, fmt.Sprint("ended-", i), minute+1, receipt)
+		}
+		k.d.settings.Flap.Changes = 4
+		k.wantFlaps("fired-3", 6, true)
+	}},
 	{"and folds further changes", func(_ *testing.T, k *pairKit) {
 		k.flap()
 		k.foldFlap(resolving(changing("ended-3", 10)), 2)
