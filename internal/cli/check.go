@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func (c *check) run(ctx context.Context, parts ...func(context.Context)) error {
 	}
 	err = c.limitTree()
 	if c.failures > 0 {
-		err = errors.Join(err, errReported)
+		err = cmp.Or(err, errReported)
 	}
 	return err
 }

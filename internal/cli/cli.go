@@ -38,7 +38,7 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns the fault.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// errReported is a failure that the command has already printed.
+// errReported is a failure that the command has already printed. It is joined with no other error, which would then not be printed.
 var errReported = errors.New("already reported")
 
 // errWouldChange ends a dry run that found something to change.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -68,12 +67,13 @@ func decoded[T any](t *testing.T, line string) (value T) {
 	return value
 }
 
-// requireFailure runs a command line. It compares the exit status and looks for each text in the error.
+// requireFailure runs a command line. It compares the exit status and looks for each text in the printed error.
 func requireFailure(t *testing.T, status int, line string, says ...string) {
 	t.Helper()
 	output, problems, err := execute(t.Context(), "", strings.Fields(line)...)
-	testkit.Equal(t, ExitStatus(err, io.Discard), status, "%s: the exit status", line)
-	testkit.Contains(t, "the error of "+line, fmt.Sprint(err), says...)
+	var printed strings.Builder
+	testkit.Equal(t, ExitStatus(err, &printed), status, "%s: the exit status", line)
+	testkit.Contains(t, "the error of "+line, printed.String(), says...)
 	if status == Usage && output+problems != "" {
 		t.Errorf("%s: prints %q and %q, want nothing beside the error", line, output, problems)
 	}

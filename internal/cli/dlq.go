@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,7 +154,7 @@ func newDLQShowCommand() *cobra.Command {
 
 func newDLQReplayCommand() *cobra.Command {
 	d := &dlqCommand{}
-	replay := action{name: "replay", doing: "replaying", done: string(deadletters.Replayed), do: (*deadletters.Store).Replay}
+	replay := action{name: "replay", doing: "replaying", done: deadletters.Replayed, do: (*deadletters.Store).Replay}
 	command := &cobra.Command{
 		Use:   "replay [ID...]",
 		Short: "Send dead letters to the workers again",
@@ -174,12 +175,7 @@ func newDLQReplayCommand() *cobra.Command {
 
 func newDLQDropCommand() *cobra.Command {
 	d := &dlqCommand{}
-	drop := action{
-		name: "drop", doing: "dropping", done: outcomeDropped, asks: true,
-		do: func(store *deadletters.Store, ctx context.Context, l deadletters.Letter) (deadletters.Outcome, error) {
-			return outcomeDropped, store.Drop(ctx, l)
-		},
-	}
+	drop := action{name: "drop", doing: "dropping", done: deadletters.Dropped, asks: true, do: (*deadletters.Store).Drop}
 	command := &cobra.Command{
 		Use:   "drop [ID...]",
 		Short: "Remove dead letters for good",
@@ -309,9 +305,10 @@ func (d *dlqCommand) numbers(ctx context.Context, id string) ([]uint64, error) {
 
 // action is a change of letters.
 type action struct {
-	name, doing, done string
-	asks              bool // a person has to confirm
-	do                func(*deadletters.Store, context.Context, deadletters.Letter) (deadletters.Outcome, error)
+	name, doing string
+	done        deadletters.Outcome
+	asks        bool // a person has to confirm
+	do          func(*deadletters.Store, context.Context, deadletters.Letter) (deadletters.Outcome, error)
 }
 
 // change applies an action to the selected letters, until the context ends.
@@ -341,7 +338,7 @@ func (d *dlqCommand) change(ctx context.Context, ids []string, a action) error {
 		results.note(l, outcome, err)
 		return nil
 	})
-	return errors.Join(d.report(results, a), err)
+	return cmp.Or(err, d.report(results, a))
 }
 
 func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }

@@ -2,7 +2,7 @@ package cli
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,11 +14,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/screen"
 )
 
-// Outcomes of a letter, in addition to the outcomes of a replay.
-const (
-	outcomeDropped = "dropped"
-	outcomeUnfit   = "unfit" // the letter cannot be replayed
-)
+// outcomeUnfit is the outcome of a letter that cannot be replayed.
+const outcomeUnfit = "unfit"
 
 // letterList is what dlq list prints as JSON.
 type letterList struct {
@@ -90,7 +87,7 @@ func (d *dlqCommand) announce(a action, letters []deadletters.Letter, missing in
 		err = d.printLetters(letters, len(letters))
 	}
 	if missing > 0 {
-		err = errors.Join(err, errReported)
+		err = cmp.Or(err, errReported)
 	}
 	return err
 }
@@ -100,7 +97,7 @@ func (d *dlqCommand) report(results changes, a action) error {
 	done, failed := 0, results.Missing
 	for _, l := range results.Letters {
 		switch l.Outcome {
-		case deadletters.Replayed, outcomeDropped:
+		case a.done:
 			done++
 		case deadletters.Finished:
 			_, _ = fmt.Fprintf(d.problems, "letter %d: an interrupted replay had sent it on before; it is removed\n", l.Number)
@@ -118,7 +115,7 @@ func (d *dlqCommand) report(results changes, a action) error {
 		_, err = fmt.Fprintf(d.out, "%s %s\n", a.done, count(done))
 	}
 	if failed > 0 {
-		err = errors.Join(err, errReported)
+		err = cmp.Or(err, errReported)
 	}
 	return err
 }

@@ -205,7 +205,7 @@ func TestDLQProblems(t *testing.T) {
 		`"error":"it cannot be replayed: it does not say on which subject it was published"}]}`, "letter 1: it cannot be replayed")
 
 	testkit.NoError(t, js.DeleteStream(t.Context(), "NOTIFICATIONS_ROOM"))
-	requireFailure(t, Failure, "dlq replay 3", "letter 3: publishing to notify-room.replay.payments", "NOTIFIER_ROOM_STREAM", "1 letter left")
+	requireFailure(t, Failure, "dlq replay 1 3 4", "letter 3: publishing to notify-room.replay.payments", "NOTIFIER_ROOM_STREAM", "1 letter left")
 	testkit.NoError(t, js.DeleteStream(t.Context(), "NOTIFICATIONS_DLQ"))
 	for _, line := range []string{"list", "show 1", "replay --all", "drop --all --yes"} {
 		requireFailure(t, Failure, "dlq "+line, `looking for the stream of dead letters "NOTIFICATIONS_DLQ"`, "NOTIFIER_DLQ_STREAM")

@@ -14,14 +14,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 )
 
-// Outcome is what a replay did with a letter.
+// Outcome is what a replay or a drop did with a letter.
 type Outcome string
 
-// The outcomes of a replay.
+// The outcomes.
 const (
 	Replayed Outcome = "replayed" // the event is on its way again, and the letter is gone
 	Finished Outcome = "finished" // an interrupted replay had already published it; now the letter is gone too
-	Gone     Outcome = "gone"     // somebody else has replayed or dropped it
+	Dropped  Outcome = "dropped"
+	Gone     Outcome = "gone" // somebody else has replayed or dropped it
 )
 
 // ErrUnfit is the error for a single letter that cannot be replayed. Other letters can.
@@ -36,19 +37,16 @@ func (s *Store) Replay(ctx context.Context, l Letter) (Outcome, error) {
 	if s.letters.CachedInfo().Config.DenyDelete {
 		return "", fmt.Errorf("replaying from stream %q: it lets nobody delete a message", s.o.Stream)
 	}
-	message, err := s.message(ctx, l.Number)
-	switch {
-	case errors.Is(err, ErrNotFound) || err == nil && !message.Time.Equal(l.Stored):
-		return Gone, nil
-	case err != nil:
-		return "", err
+	message, err := s.current(ctx, l)
+	if message == nil {
+		return Gone, err
 	}
 	known, err := s.publish(ctx, message, l)
 	if err != nil {
 		return "", err
 	}
 	failpoint.Reach(failpoint.AfterReplay)
-	if err := s.Drop(ctx, l); err != nil {
+	if _, err := s.remove(ctx, l); err != nil {
 		return "", fmt.Errorf("%w (its event is on its way; run the replay again)", err)
 	}
 	if known {

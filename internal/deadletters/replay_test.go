@@ -101,7 +101,7 @@ func TestReplayGone(t *testing.T) {
 	slow, letters := f.open()
 	f.requireOutcome(1, Replayed)
 	other, _ := f.open()
-	testkit.NoError(t, other.Drop(t.Context(), letters[1]))
+	testkit.Equal(t, testkit.Must(other.Drop(t.Context(), letters[1]))(t), Dropped, "drop of letter 2")
 	for _, l := range letters {
 		testkit.Equal(t, testkit.Must(slow.Replay(t.Context(), l))(t), Gone, "replay of letter %d", l.Number)
 	}

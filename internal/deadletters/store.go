@@ -88,20 +88,37 @@ func (s *Store) message(ctx context.Context, number uint64) (*jetstream.RawStrea
 	return m, nil
 }
 
-// Drop removes a letter for good. It succeeds if the letter no longer exists.
-func (s *Store) Drop(ctx context.Context, l Letter) error {
+// current returns the message of a letter. It returns nil if the letter no longer exists. In a recreated stream, another letter may have its number.
+func (s *Store) current(ctx context.Context, l Letter) (*jetstream.RawStreamMsg, error) {
+	m, err := s.message(ctx, l.Number)
+	if errors.Is(err, ErrNotFound) || err == nil && !m.Time.Equal(l.Stored) {
+		return nil, nil
+	}
+	return m, err
+}
+
+// Drop removes a letter for good.
+func (s *Store) Drop(ctx context.Context, l Letter) (Outcome, error) {
+	if m, err := s.current(ctx, l); m == nil {
+		return Gone, err
+	}
+	return s.remove(ctx, l)
+}
+
+// remove deletes the message of a letter.
+func (s *Store) remove(ctx context.Context, l Letter) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := s.letters.DeleteMsg(ctx, l.Number)
 	if err == nil {
-		return nil
+		return Dropped, nil
 	}
 	if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
 		if _, gone := s.letters.GetMsg(ctx, l.Number); errors.Is(gone, jetstream.ErrMsgNotFound) {
-			return nil
+			return Gone, nil
 		}
 	}
-	return fmt.Errorf("deleting message %d of stream %q: %w", l.Number, s.o.Stream, err)
+	return "", fmt.Errorf("deleting message %d of stream %q: %w", l.Number, s.o.Stream, err)
 }
 
 // Counts returns the number of dead letters by reason, with the state of their stream.

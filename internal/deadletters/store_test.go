@@ -2,7 +2,6 @@ package deadletters
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -69,18 +68,23 @@ func TestRead(t *testing.T) {
 	testkit.Fails(f, "error", err, ErrNotFound)
 }
 
-// TestDrop drops a letter twice.
+// TestDrop drops a letter twice, and then in a recreated stream, where another letter has its number.
 func TestDrop(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.rejected("a")
 	f.rejected("b")
 	store, letters := f.open()
-	for range 2 {
-		testkit.NoError(t, store.Drop(t.Context(), letters[1]))
+	for _, want := range []Outcome{Dropped, Gone} {
+		testkit.Equal(t, testkit.Must(store.Drop(t.Context(), letters[1]))(t), want, "drop of letter 2")
 	}
 	f.requireLetters("dead.rejected.payments")
 	f.requireEvents(nil)
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), options.Stream))
+	f.createStream(jetstream.StreamConfig{Name: options.Stream, Subjects: []string{"dead.>"}})
+	testkit.Equal(t, f.rejected("c"), letters[0].Number, "number of the letter in the recreated stream")
+	testkit.Equal(t, testkit.Must(store.Drop(t.Context(), letters[0]))(t), Gone, "drop of a letter of the deleted stream")
+	f.requireLetters("dead.rejected.payments")
 }
 
 func TestWithoutStreams(t *testing.T) {
@@ -161,7 +165,8 @@ func TestEnded(t *testing.T) {
 	cancel()
 	_, err := store.Replay(ended, letters[0])
 	testkit.Fails(f, "error", err, context.Canceled)
-	testkit.Fails(f, "error", store.Drop(ended, letters[0]), nil, fmt.Sprintf("deleting message %d of stream", number))
+	_, err = store.Drop(ended, letters[0])
+	testkit.Fails(f, "error", err, context.Canceled, "getting message")
 	_, err = store.Read(ended, number)
 	testkit.Fails(f, "error", err, context.Canceled, "getting message")
 	_, err = store.List(ended, unwatched)
