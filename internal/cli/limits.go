@@ -162,8 +162,12 @@ func (l *limitsCommand) unset(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
+	s, err := bucket.Load(ctx)
+	if err != nil {
+		return err
+	}
 	name := overrides.Name{Pattern: arguments[0], Shadow: l.shadow}
-	revision, err := bucket.Unset(ctx, name)
+	revision, err := bucket.Unset(ctx, s, name)
 	if errors.Is(err, overrides.ErrName) {
 		return &UsageError{err}
 	}

@@ -118,7 +118,7 @@ func (l *limitsCommand) putInForce(ctx context.Context, shown differing) error {
 	if err != nil {
 		return err
 	}
-	revision, err := bucket.NoteAdoption(ctx, shown.inForce.String())
+	revision, err := bucket.NoteAdoption(ctx, now.bucket, shown.inForce.String())
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (l *limitsCommand) set(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return &UsageError{err}
 	}
-	done, err := bucket.Set(ctx, entry.Name, override.Limits.String(), time.Duration(l.lasts))
+	done, err := bucket.Set(ctx, s, entry.Name, override.Limits.String(), time.Duration(l.lasts))
 	if err != nil {
 		return err
 	}

@@ -173,13 +173,15 @@ func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
 	if m.every != "" {
 		mute = mute.Recurring(m.weekly)
 	}
-	if err := m.replace(ctx, bucket, mute.Name); err != nil {
+	s, err := bucket.Load(ctx)
+	if err != nil {
 		return err
 	}
-	set, err := bucket.SetMute(ctx, mute, func(now time.Time) time.Time {
-		until, _ := m.end(now) // checked before
-		return until
-	})
+	until, _ := m.end(s.Read) // checked before
+	if err := m.replace(s, mute.Name, until); err != nil {
+		return err
+	}
+	set, err := bucket.SetMute(ctx, s, mute, until)
 	if err != nil {
 		return err
 	}
@@ -201,12 +203,7 @@ func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
 }
 
 // replace prints the mute in force that a mute replaces. It returns an error if that changes what is muted now, unless the user has confirmed.
-func (m *muteCommand) replace(ctx context.Context, bucket *overrides.Bucket, name overrides.Name) error {
-	s, err := bucket.Load(ctx)
-	if err != nil {
-		return err
-	}
-	until, _ := m.end(time.Now())
+func (m *muteCommand) replace(s overrides.Snapshot, name overrides.Name, until time.Time) error {
 	for _, mute := range setup.Mutes(s) {
 		switch {
 		case name.Kind != overrides.Mute || mute.Path != name.MutedPath() || mute.Rule != "":
@@ -258,8 +255,8 @@ func (m *muteCommand) unmute(ctx context.Context, arguments []string) error {
 			case rule != "" && c.Name.Rule != rule:
 				continue
 			}
-			revision, err := bucket.Unset(ctx, c.Name)
-			if err != nil && !errors.Is(err, overrides.ErrNotSet) {
+			revision, err := bucket.Unset(ctx, s, c.Name)
+			if err != nil {
 				return err
 			}
 			ended++

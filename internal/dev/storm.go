@@ -64,9 +64,13 @@ func publishStorm(ctx context.Context, settings config.Config, js jetstream.JetS
 	start := time.Now()
 	muting := time.AfterFunc(muteAfter, func() {
 		bucket, err := overrides.Open(ctx, js, setup.Overrides(settings, slog.New(slog.DiscardHandler)))
+		var s overrides.Snapshot
+		if err == nil {
+			s, err = bucket.Load(ctx)
+		}
 		if err == nil {
 			mute := overrides.NewMute("errors", "a mute, as notifier mute errors --for 30s sets it", "")
-			_, err = bucket.SetMute(ctx, mute, func(now time.Time) time.Time { return now.Add(muteFor) })
+			_, err = bucket.SetMute(ctx, s, mute, s.Read.Add(muteFor))
 		}
 		if err != nil && ctx.Err() == nil {
 			shown.Line("cannot mute a category: %v", err)

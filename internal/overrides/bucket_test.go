@@ -188,14 +188,15 @@ func TestBucketRecreatedWhileReading(t *testing.T) {
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)
-	before := b.source.js.Conn().NumSubscriptions()
+	f.change(b, "a=1/1m")
+	stored, before := f.load(b), b.source.js.Conn().NumSubscriptions()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for what, call := range map[string]func() error{
 		"open":     func() error { _, err := Open(ctx, f.js, f.options(true)); return err },
 		"load":     func() error { _, err := b.Load(ctx); return err },
-		"set":      func() error { _, err := b.Set(ctx, enforced("a"), "1/1m", 0); return err },
-		"unset":    func() error { _, err := b.Unset(ctx, enforced("a")); return err },
+		"set":      func() error { _, err := b.Set(ctx, stored, enforced("a"), "1/1m", 0); return err },
+		"unset":    func() error { _, err := b.Unset(ctx, stored, enforced("a")); return err },
 		"history":  func() error { _, err := b.History(ctx); return err },
 		"rollback": func() error { _, err := b.Rollback(ctx, 1, unchecked); return err },
 	} {

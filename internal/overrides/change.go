@@ -15,38 +15,51 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// Set stores an override. The override expires after lasts; 0: never. Set returns the override with its revision, its end and the value
-// that follows. It returns [ErrName] for an invalid name, and [ErrConflict] if the override has been changed concurrently. After a timeout,
-// it is unknown whether the override is stored.
-func (b *Bucket) Set(ctx context.Context, name Name, value string, lasts time.Duration) (Change, error) {
-	return b.change(ctx, "setting", name, Change{Value: value}, lasts)
+// Set stores an override that replaces what a snapshot of Load has. The override expires after lasts; 0: never. Set returns the override with
+// its revision, its end and the value that follows. It returns [ErrName] for an invalid name, and [ErrConflict] if the override has been
+// changed since the snapshot. After a timeout, it is unknown whether the override is stored.
+func (b *Bucket) Set(ctx context.Context, s Snapshot, name Name, value string, lasts time.Duration) (Change, error) {
+	next := Change{Name: name, Value: value}
+	if lasts > 0 {
+		next.Until = s.Read.Add(lasts)
+	}
+	return b.replace(ctx, s, "setting", next)
 }
 
-// Unset removes an override and returns the revision of the change. It returns the errors of Set, and [ErrNotSet].
-func (b *Bucket) Unset(ctx context.Context, name Name) (uint64, error) {
-	unset, err := b.change(ctx, "unsetting", name, Change{Deleted: true}, 0)
+// Unset removes an override of a snapshot and returns the revision of the change. It returns the errors of Set, and [ErrNotSet].
+func (b *Bucket) Unset(ctx context.Context, s Snapshot, name Name) (uint64, error) {
+	unset, err := b.replace(ctx, s, "unsetting", Change{Name: name, Deleted: true})
 	return unset.Revision, err
 }
 
-func (b *Bucket) change(ctx context.Context, doing string, name Name, next Change, lasts time.Duration) (_ Change, err error) {
-	next.Name = name
-	if next.stored.key, err = name.Key(); err != nil {
+// replace stores a change that replaces the change of its key in a snapshot, and returns it with its revision.
+func (b *Bucket) replace(ctx context.Context, s Snapshot, doing string, next Change) (_ Change, err error) {
+	if next.stored.key, err = next.Name.Key(); err != nil {
 		return Change{}, err
 	}
-	if next, err = b.replace(ctx, next, lasts); err != nil {
-		return Change{}, fmt.Errorf("%s %s: %w", doing, name, err)
+	last, found := s.newest[next.stored.key]
+	if next.Name.Kind == Limit && !next.Until.IsZero() {
+		next.Then = last.lasting()
+	}
+	if next.Deleted && (!found || last.Deleted) {
+		err = ErrNotSet
+	} else {
+		next.Revision, err = b.store(ctx, next, last.Revision)
+	}
+	if err != nil {
+		return Change{}, fmt.Errorf("%s %s: %w", doing, next.Name, err)
 	}
 	return next, nil
 }
 
-// NoteAdoption records in the history that the bucket's state replaced newer limits, and returns the revision of the note. The text
-// describes the replaced limits. If another worker writes a note concurrently, NoteAdoption returns [ErrConflict].
-func (b *Bucket) NoteAdoption(ctx context.Context, text string) (uint64, error) {
-	noted, err := b.replace(ctx, Change{stored: stored{key: keyAdopted}, Value: text}, 0)
+// NoteAdoption records in the history that the bucket's state, a snapshot of Load, replaced newer limits, and returns the revision of the
+// note. The text describes the replaced limits. If somebody has written a note since the snapshot, NoteAdoption returns [ErrConflict].
+func (b *Bucket) NoteAdoption(ctx context.Context, s Snapshot, text string) (uint64, error) {
+	revision, err := b.store(ctx, Change{stored: stored{key: keyAdopted}, Value: text}, s.newest[keyAdopted].Revision)
 	if err != nil {
 		return 0, fmt.Errorf("noting an adoption: %w", err)
 	}
-	return noted.Revision, nil
+	return revision, nil
 }
 
 // Headers of a change. Other programs do not set them.
@@ -67,28 +80,6 @@ func cleanName(name string) string {
 	clean := []rune(strings.TrimSpace(name))
 	clean = slices.DeleteFunc(clean, func(r rune) bool { return !unicode.IsPrint(r) })
 	return string(clean[:min(len(clean), longestBy)])
-}
-
-// replace stores a change that replaces the newest change of its key, and returns it with its revision. The change expires after lasts;
-// 0: never.
-func (b *Bucket) replace(ctx context.Context, next Change, lasts time.Duration) (Change, error) {
-	r, err := b.source.read(ctx, jetstream.DeliverLastPerSubjectPolicy)
-	if err != nil {
-		return Change{}, b.source.fail("reading", err)
-	}
-	defer r.stop()
-	last, found := r.newest()[next.stored.key]
-	if next.Deleted && (!found || last.Deleted) {
-		return Change{}, ErrNotSet
-	}
-	if lasts > 0 {
-		next.Until = r.info.TimeStamp.Add(lasts)
-		if next.Name.Kind == Limit {
-			next.Then = last.lasting()
-		}
-	}
-	next.Revision, err = b.store(ctx, next, last.Revision)
-	return next, err
 }
 
 // store stores a change if the newest change of its key has the revision last; 0: the key has no change.

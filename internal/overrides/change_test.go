@@ -25,7 +25,7 @@ func TestSetAndUnset(t *testing.T) {
 	f.requireEntries(f.load(b), "payments.*=3/1m")
 }
 
-// A change that expects an outdated revision fails and changes nothing.
+// A change that replaces what an outdated snapshot has fails and changes nothing.
 func TestLostRace(t *testing.T) {
 	t.Parallel()
 	for what, test := range map[string]struct {
@@ -37,13 +37,15 @@ func TestLostRace(t *testing.T) {
 		"set against set":           {[]string{"a=old"}, "a=theirs", "a=ours", []string{"a=theirs"}},
 		"set against unset":         {[]string{"a=old"}, "-a", "a=ours", nil},
 		"unset against set":         {[]string{"a=old"}, "a=theirs", "-a", []string{"a=theirs"}},
+		"set again after an unset":  {[]string{"a=old", "-a"}, "a=theirs", "a=ours", []string{"a=theirs"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			f, b := newBucketFixture(t)
 			f.change(b, test.before...)
-			loser := newBucket(rival{JetStream: f.js, before: func() { f.change(b, test.theirs) }}, f.options(false))
-			_, err := f.apply(loser, test.ours)
+			s := f.load(b)
+			f.change(b, test.theirs)
+			_, err := f.applyTo(b, s, test.ours)
 			testkit.Fails(f, "error", err, ErrConflict)
 			f.requireEntries(f.load(b), test.want...)
 		})
@@ -62,7 +64,7 @@ func TestChangeInAnotherStream(t *testing.T) {
 			f.Error(err)
 		}
 	}}, f.options(false))
-	_, err := b.Set(f.context(), enforced("a"), "1/1m", 0)
+	_, err := b.Set(f.context(), f.load(b), enforced("a"), "1/1m", 0)
 	testkit.Fails(t, "error", err, nil)
 	stream := testkit.Must(f.js.Stream(f.context(), other.Name))(t)
 	testkit.Equal(t, stream.CachedInfo().State.LastSeq, 0, "messages of the other stream")

@@ -10,8 +10,8 @@
 // then by revision (how many changes were made), so all workers agree on which of two snapshots is newer. A snapshot holds
 // every change that the server confirmed before the reading began.
 //
-// All methods of a [Bucket] may run at once, in any number of programs. A change names the revision that it replaces, and
-// fails with [ErrConflict] if that is no longer the newest. A [Bucket.Rollback] is several changes: it may end half done,
+// All methods of a [Bucket] may run at once, in any number of programs. A change names the revision that it replaces, which is that of the
+// snapshot that the caller has checked. It fails with [ErrConflict] if that revision is no longer the newest. A [Bucket.Rollback] is several changes: it may end half done,
 // says so, and can be repeated.
 //
 // An override may expire. One header of its change holds the end, and another header the value that follows. The override is in force

@@ -17,7 +17,7 @@ import (
 // setFor sets an override with an end.
 func (f *fixture) setFor(b *Bucket, pattern, value string, lasts time.Duration) Change {
 	f.Helper()
-	return testkit.Must(b.Set(f.context(), enforced(pattern), value, lasts))(f)
+	return testkit.Must(b.Set(f.context(), f.load(b), enforced(pattern), value, lasts))(f)
 }
 
 // lines returns all changes of a bucket as text.

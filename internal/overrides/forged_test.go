@@ -46,7 +46,7 @@ func TestForgedMessages(t *testing.T) {
 	f.setFor(b, "shadow-less", "1", time.Hour)
 	testkit.Equal(t, f.setFor(b, "fence", "6", time.Hour).Then, "", "value that follows")
 	f.requireEntries(f.load(b), "a=5", "fence=6", "shadow-less=1", "shadow d=4")
-	_, err := b.Unset(f.context(), enforced("never"))
+	_, err := b.Unset(f.context(), f.load(b), enforced("never"))
 	testkit.Fails(f, "error", err, ErrNotSet)
 	f.forge(1, "a")
 	testkit.Equal(t, f.setFor(b, "a", "7", time.Hour).Then, "5", "value that follows a forged message")
@@ -77,7 +77,7 @@ func TestWatcherRepairs(t *testing.T) {
 		}
 	}
 	weekly := testkit.Must(schedule.Parse("Tue 02:00-04:00 UTC"))(t)
-	every := testkit.Must(b.SetMute(f.context(), NewMute("db", "vacuum", "").Recurring(weekly), nil))(t)
+	every := testkit.Must(b.SetMute(f.context(), f.load(b), NewMute("db", "vacuum", "").Recurring(weekly), time.Time{}))(t)
 	f.forge(pushesOut, testkit.Must(every.Name.Key())(t))
 	testkit.Eventually(f, "the schedule is stored again", func() bool {
 		mutes := f.load(b).Mutes

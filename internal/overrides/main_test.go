@@ -95,14 +95,24 @@ func (f *fixture) context() context.Context {
 // apply makes a change: name=value sets an override, -name unsets an override.
 func (f *fixture) apply(b *Bucket, change string) (revision uint64, err error) {
 	f.Helper()
+	s, err := b.Load(f.context())
+	if err != nil {
+		return 0, err
+	}
+	return f.applyTo(b, s, change)
+}
+
+// applyTo is apply for a change that replaces what a snapshot has.
+func (f *fixture) applyTo(b *Bucket, s Snapshot, change string) (revision uint64, err error) {
+	f.Helper()
 	name, isUnset := strings.CutPrefix(change, "-")
 	name, value, _ := strings.Cut(name, "=")
 	pattern, isShadow := strings.CutPrefix(name, "shadow ")
 	of := Name{Pattern: pattern, Shadow: isShadow}
 	if isUnset {
-		return b.Unset(f.context(), of)
+		return b.Unset(f.context(), s, of)
 	}
-	set, err := b.Set(f.context(), of, value, 0)
+	set, err := b.Set(f.context(), s, of, value, 0)
 	return set.Revision, err
 }
 

@@ -33,29 +33,25 @@ func (c Change) Recurring(weekly schedule.Weekly) Change {
 	return c
 }
 
-// SetMute stores a mute: until a time or, of a recurring mute, its schedule. If the schedule has a window now, SetMute begins the mute too.
-// It returns the errors of Set, and [ErrPast].
-func (b *Bucket) SetMute(ctx context.Context, mute Change, until func(now time.Time) time.Time) (set Change, err error) {
-	now, err := b.now(ctx)
-	if err != nil {
-		return Change{}, err
-	}
+// SetMute stores a mute: until a time by the server's clock or, of a recurring mute, its schedule. If the schedule has a window now, SetMute
+// begins the mute too. It returns the errors of Set, and [ErrPast].
+func (b *Bucket) SetMute(ctx context.Context, s Snapshot, mute Change, until time.Time) (set Change, err error) {
 	if mute.Name.Kind == Mute {
-		lasts := until(now).Sub(now)
-		if lasts <= 0 {
+		if !until.After(s.Read) {
 			return Change{}, ErrPast
 		}
-		return b.change(ctx, "setting the", mute.Name, mute, lasts)
+		mute.Until = until
+		return b.replace(ctx, s, "setting the", mute)
 	}
-	if set, err = b.change(ctx, "setting the", mute.Name, mute, 0); err != nil {
+	if set, err = b.replace(ctx, s, "setting the", mute); err != nil {
 		return set, err
 	}
-	begun, begins, err := set.begin(nil, now)
+	begun, begins, err := set.begin(nil, s.Read)
 	if !begins {
 		return set, err
 	}
 	set.Until = begun.Until
-	if _, err = b.change(ctx, "beginning the", begun.Name, begun, begun.Until.Sub(now)); errors.Is(err, ErrConflict) {
+	if _, err = b.replace(ctx, s, "beginning the", begun); errors.Is(err, ErrConflict) {
 		err = nil // a worker has begun it
 	}
 	return set, err
@@ -63,15 +59,6 @@ func (b *Bucket) SetMute(ctx context.Context, mute Change, until func(now time.T
 
 // ErrPast means that a mute would end before it begins.
 var ErrPast = errors.New("the end is in the past")
-
-// now returns the time by the server's clock.
-func (b *Bucket) now(ctx context.Context) (time.Time, error) {
-	stream, err := b.source.look(ctx)
-	if err != nil {
-		return time.Time{}, b.source.fail("asking", err)
-	}
-	return stream.CachedInfo().TimeStamp, nil
-}
 
 // begin returns the mute of the window of a recurring mute, if there is a window now, and if neither the mute is in force nor an operator
 // has ended it since the window began. It returns an error if the schedule cannot be read.

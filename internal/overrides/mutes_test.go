@@ -1,7 +1,6 @@
 package overrides
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -73,20 +72,23 @@ func TestMutesInTheBucket(t *testing.T) {
 	f, b := newBucketFixture(t)
 	f.change(b, "payments=5/1h")
 	f.mirror(f.js, false)
-	set := testkit.Must(b.SetMute(f.context(), NewMute("payments", "migration", ""), func(now time.Time) time.Time { return now.Add(soon) }))(t)
-	_, err := b.SetMute(f.context(), NewMute("payments", "migration", ""), func(now time.Time) time.Time { return now })
-	testkit.Equal(t, errors.Is(err, ErrPast), true, "a mute that ends at once is refused")
+	s, mute := f.load(b), NewMute("payments", "migration", "")
+	set := testkit.Must(b.SetMute(f.context(), s, mute, s.Read.Add(soon)))(t)
+	_, err := b.SetMute(f.context(), s, mute, s.Read.Add(time.Hour))
+	testkit.Fails(t, "a mute of a path that was muted since it was checked", err, ErrConflict)
+	_, err = b.SetMute(f.context(), s, mute, s.Read)
+	testkit.Fails(t, "a mute that ends at once", err, ErrPast)
 	now := time.Now().UTC().Format("15:04")
 	later := time.Now().UTC().Add(6 * time.Hour).Format("15:04")
 	for _, text := range []string{"daily " + now + "-" + later + " UTC", "daily " + later + "-" + now + " UTC"} {
-		rule := testkit.Must(b.SetMute(f.context(), NewMute("db", "vacuum", "").Recurring(weekly(t, text)), nil))(t)
+		rule := testkit.Must(b.SetMute(f.context(), f.load(b), NewMute("db", "vacuum", "").Recurring(weekly(t, text)), time.Time{}))(t)
 		testkit.Equal(t, rule.Until.IsZero(), text != "daily "+now+"-"+later+" UTC", "%s has no window now", text)
 	}
 	testkit.Eventually(t, "the end of the mute", func() bool {
 		s := f.load(b)
 		return len(s.Mutes) == 3 && len(s.Entries) == 1
 	})
-	s := f.load(b)
+	s = f.load(b)
 	f.requireEntries(s, "payments=5/1h")
 	for i, want := range []Kind{Recurring, Recurring, Mute} {
 		testkit.Equal(t, s.Mutes[i].Name.Kind, want, "kind of mute %d", i)

@@ -51,6 +51,10 @@ type Snapshot struct {
 	Entries    []Change // the newest change of each set or lost override of a limit, ordered by name
 	Mutes      []Change // the mutes in force and the recurring mutes, ordered by name
 	Forged     bool     // the newest message is forged, so it changed no override
+
+	// Load sets these fields. A watcher leaves them empty.
+	Read   time.Time         // by the server's clock
+	newest map[string]Change // the newest change of each key, also of deleted overrides
 }
 
 // Change is one change of an override.
@@ -99,7 +103,9 @@ func (b *Bucket) Load(ctx context.Context) (Snapshot, error) {
 		return Snapshot{}, b.source.fail("reading", err)
 	}
 	defer r.stop()
-	return b.newState(r).snapshot(), nil
+	s := b.newState(r).snapshot()
+	s.Read, s.newest = r.info.TimeStamp, r.newest()
+	return s, nil
 }
 
 // state is a snapshot under construction.

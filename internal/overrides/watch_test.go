@@ -196,7 +196,7 @@ func TestWatcherReportsChanges(t *testing.T) {
 	w.requireLast()
 	w.requireFollows(ann, "shadow b=3")
 	testkit.Equal(t, w.last().Entries[0].By, "ann[31m", "set by")
-	revision := testkit.Must(ann.NoteAdoption(f.context(), "revision 9"))(t)
+	revision := testkit.Must(ann.NoteAdoption(f.context(), f.load(ann), "revision 9"))(t)
 	testkit.Eventually(f, "the adoption is applied", func() bool { return w.last().Revision == revision })
 	want(time.Time{}, `a: "1" by "ann[31m"`, `a: "2" by ""`, `a: "" by "ann[31m"`, `shadow b: "3" by "ann[31m"`)
 	history, err := ann.History(f.context())
