@@ -195,10 +195,10 @@ func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
 		_, _ = fmt.Fprintf(m.command.out, "%s is muted %s, next at %s\n", path, set.Muting.Every, screen.Local(begin))
 		return nil
 	}
-	if !await.For(ctx, throttle.MutedAfter) { // workers whose limits were confirmed just before may be posting
-		return context.Cause(ctx)
-	}
 	_, _ = fmt.Fprintf(m.command.out, "%s is muted until %s%s\n", path, screen.Local(set.Until), spared(set.Muting.Spare))
+	if !await.For(ctx, throttle.MutedAfter) { // workers whose limits were confirmed just before may be posting
+		return fmt.Errorf("the mute is in force, but posts that had begun before may still arrive: %w", context.Cause(ctx))
+	}
 	return nil
 }
 
