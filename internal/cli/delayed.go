@@ -202,7 +202,7 @@ func (d *delayedCommand) list(ctx context.Context, arguments []string) error {
 
 // Times of an order.
 const (
-	decidedWithin = 15 * time.Second       // how long an order waits for events that a worker is deciding
+	decidedWithin = 15 * time.Second       // how long an order waits, after its first pass, for events that a worker is deciding
 	orderAgain    = 500 * time.Millisecond // how often it looks for them
 )
 
@@ -220,20 +220,24 @@ func (d *delayedCommand) order(ctx context.Context, o delayedOrder, arguments []
 	if held -= len(events); held > 0 {
 		_, _ = fmt.Fprintf(d.problems, "%s not %s: they are on their way to a channel or to a worker\n", countEvents(held), o.done)
 	}
+	by := cmp.Or(d.by, setup.NATSUser(d.settings.NATS), setup.UserAtHost(), "unknown")
+	orders := &orders{
+		store: d.store, problems: d.problems, bar: d.bar, held: held, words: o,
+		order: room.Order{Action: o.action, By: plain.Short(plain.Header(by), longestOperator)},
+	}
+	events = orders.withoutOrdered(events)
 	if len(events) > 0 && !d.yes {
 		question := fmt.Sprintf("%s %s %s?", capital(string(o.action)), countEvents(len(events)), o.without)
 		if agreed, err := screen.Confirm(ctx, d.in, d.problems, question); !agreed {
 			return err
 		}
 	}
-	by := cmp.Or(d.by, setup.NATSUser(d.settings.NATS), setup.UserAtHost(), "unknown")
-	orders := &orders{command: d, order: room.Order{Action: o.action, By: plain.Short(plain.Header(by), longestOperator)}, words: o}
 	err = orders.give(ctx, events, func() ([]delayed.Event, error) { return d.read(ctx, path, ids) })
 	_, _ = fmt.Fprintf(d.out, "%s %s\n", o.done, countEvents(orders.given))
 	if orders.gone > 0 {
 		_, _ = fmt.Fprintf(d.out, "(a worker has decided %s meanwhile)\n", countEvents(orders.gone))
 	}
-	if err == nil && missing > 0 {
+	if err == nil && (missing > 0 || len(ids) > 0 && orders.held+orders.gone > 0) {
 		err = errReported
 	}
 	return err
@@ -255,23 +259,49 @@ func countEvents(n int) string { return screen.Numbered(n, "event", "events") }
 
 // orders gives one order to many events.
 type orders struct {
-	command     *delayedCommand
+	store interface {
+		Clock(ctx context.Context) (func() time.Time, error)
+		Order(ctx context.Context, e delayed.Event, order room.Order, now time.Time) (ordered bool, err error)
+	}
+	problems    io.Writer
+	bar         *screen.Progress
 	order       room.Order
 	words       delayedOrder
 	given, gone int
+	held        int // events that the order does not reach
+}
+
+// withoutOrdered removes the events that have an order already, unless they wait with another one. It prints who gave these orders.
+func (o *orders) withoutOrdered(events []delayed.Event) (left []delayed.Event) {
+	ordered := make(map[room.Order]int)
+	for _, e := range events {
+		if e.Order.Action == "" || e.Scheduled() && e.Order.Action != o.order.Action {
+			left = append(left, e)
+		} else {
+			ordered[e.Order]++
+		}
+	}
+	for order, n := range ordered {
+		_, _ = fmt.Fprintf(o.problems, "%s already ordered: %s by %s\n", countEvents(n), order.Action, plain.Line(order.By))
+		if order.Action != o.order.Action {
+			o.held += n
+		}
+	}
+	return left
 }
 
 // give gives the order to events. It reads again which of them wait as long as workers are deciding some of them.
 func (o *orders) give(ctx context.Context, events []delayed.Event, read func() ([]delayed.Event, error)) error {
-	each := eachOf[delayed.Event]{bar: o.command.bar, doing: o.words.doing, count: countEvents}
-	for began := time.Now(); len(events) > 0; {
-		now, err := o.command.store.Clock(ctx)
+	each := eachOf[delayed.Event]{bar: o.bar, doing: o.words.doing, count: countEvents}
+	var end time.Time
+	for len(events) > 0 {
+		now, err := o.store.Clock(ctx)
 		if err != nil {
 			return err
 		}
 		undecided := make(map[string]bool)
 		err = each.do(ctx, events, func(ctx context.Context, e delayed.Event) error {
-			ordered, err := o.command.store.Order(ctx, e, o.order, now())
+			ordered, err := o.store.Order(ctx, e, o.order, now())
 			switch {
 			case err != nil:
 				return fmt.Errorf("event %s of %s: %w", plain.Line(e.ID), e.Category, err)
@@ -285,7 +315,10 @@ func (o *orders) give(ctx context.Context, events []delayed.Event, read func() (
 		if err != nil || len(undecided) == 0 {
 			return err
 		}
-		if time.Since(began) > decidedWithin {
+		switch { // a pass over many events may take longer than the wait
+		case end.IsZero():
+			end = time.Now().Add(decidedWithin)
+		case time.Now().After(end):
 			return fmt.Errorf("%s left: no worker has decided about them in time; run the command again", countEvents(len(undecided)))
 		}
 		if !await.For(ctx, orderAgain) {
@@ -295,9 +328,10 @@ func (o *orders) give(ctx context.Context, events []delayed.Event, read func() (
 			return err
 		}
 		events = slices.DeleteFunc(events, func(e delayed.Event) bool {
-			return !undecided[e.Entry.Origin.String()+e.Identity] || !e.Undecided() || e.Order.Action != ""
+			return !undecided[e.Entry.Origin.String()+e.Identity] || !e.Undecided()
 		})
 		o.gone += len(undecided) - len(events)
+		events = o.withoutOrdered(events)
 	}
 	return nil
 }
