@@ -118,7 +118,7 @@ var usageFaults = map[string]string{
 	"publish --stdin pay..ments":             "empty",
 	"publish payments.* text":                "payments.*",
 	"publish payments! text":                 "payments!",
-	"publish payments text --field novalue":  "novalue",
+	"publish payments text --field novalue":  "--field novalue is not name=value",
 	"publish payments text --link ftp://a":   "the worker would refuse this event",
 	"publish payments text --cost 101":       "the worker would refuse this event",
 	"publish payments text --cost 0":         "--cost is below 1",

@@ -59,7 +59,7 @@ func newPublishCommand() *cobra.Command {
 	flags.StringVar(&p.body.Status, "status", "", "firing or resolved; with --key")
 	flags.StringVar(&p.body.Key, "key", "", "what the event is about: a resolved event ends the firing event with its key")
 	flags.IntVar(&p.body.Cost, "cost", 0, "how many slots the event takes (default 1)")
-	flags.StringToStringVar(&p.body.Fields, "field", nil, "a field, as name=value; may be repeated")
+	flags.StringArrayVar(&p.fields, "field", nil, "a field, as `name=value`; may be repeated")
 	return command
 }
 
@@ -68,6 +68,7 @@ type publisher struct {
 	stdin   bool
 	preview bool
 	count   int
+	fields  []string // each name=value
 	body    publishedEvent
 
 	decoder  event.Decoder // as a worker has it
@@ -101,7 +102,16 @@ func (p *publisher) checkArguments(cmd *cobra.Command, arguments []string) error
 		return errors.New("--count with --id would publish duplicates")
 	case cmd.Flags().Changed("cost") && p.body.Cost < 1: // the body leaves a cost of 0 out
 		return errors.New("--cost is below 1")
-	case len(arguments) > 0:
+	}
+	p.body.Fields = make(map[string]string, len(p.fields))
+	for _, field := range p.fields {
+		name, value, isField := strings.Cut(field, "=")
+		if !isField {
+			return fmt.Errorf("--field %s is not name=value", field)
+		}
+		p.body.Fields[name] = value
+	}
+	if len(arguments) > 0 {
 		return event.ValidatePath(strings.ToLower(arguments[0])) // as the worker does
 	}
 	return nil

@@ -41,9 +41,9 @@ var publishCases = map[string]struct {
 	"an ID":  {arguments: []string{"Payments", "text", "--id", "i", "--count", "1"}, want: []string{`notify.payments {"id":"i","text":"text"}`}},
 	"everything": {
 		arguments: []string{"payments.refunds", "text", "--title", "T", "--severity", "error", "--source", "s", "--link", "https://example.com",
-			"--id", "i", "--cost", "3", "--field", "order=4711", "--status", "firing", "--key", "k"},
+			"--id", "i", "--cost", "3", "--field", "order=4711", "--field", `sql=name="bob",id=7`, "--status", "firing", "--key", "k"},
 		want: []string{`notify.payments.refunds {"id":"i","title":"T","text":"text","severity":"error","source":"s",` +
-			`"link":"https://example.com","status":"firing","key":"k","cost":3,"fields":{"order":"4711"}}`},
+			`"link":"https://example.com","status":"firing","key":"k","cost":3,"fields":{"order":"4711","sql":"name=\"bob\",id=7"}}`},
 	},
 	"more than are on their way at once": {
 		arguments: []string{"payments", "text", "--count", fmt.Sprint(maxPending + 1)},
