@@ -165,7 +165,7 @@ func (s shownLimits) rows(used map[string]string) [][]string {
 		name := level.Level
 		if level.Shadow {
 			name = "shadow " + name
-			if level.Limit == "none" || slices.ContainsFunc(s.Levels, func(other shownLevel) bool {
+			if slices.ContainsFunc(s.Levels, func(other shownLevel) bool {
 				return !other.Shadow && other.Level == level.Level && other.Limit == level.Limit
 			}) {
 				continue

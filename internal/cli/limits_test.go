@@ -48,7 +48,7 @@ const limitsHeading = "LEVEL LIMIT FROM USED"
 
 func TestLimits(t *testing.T) {
 	limitsServers(t, map[string]string{
-		"CATEGORY_LIMIT": "10/30m", "LIMITS": "payments=40/30m,debug.*=none", "SHADOW_LIMITS": "global=25/30m,category=11/30m,a.*=1/1h",
+		"CATEGORY_LIMIT": "10/30m", "LIMITS": "payments=40/30m,debug.*=none", "SHADOW_LIMITS": "global=25/30m,category=11/30m,payments=none,a.*=1/1h",
 	})
 	requireLimits(t, "",
 		limitsHeading,
@@ -58,6 +58,7 @@ func TestLimits(t *testing.T) {
 		"debug.* none environment",
 		"shadow global 25/30m environment",
 		"shadow category 11/30m environment",
+		"shadow payments none environment",
 		"shadow a.* 1/1h environment",
 		"revision 0 of the bucket notifier-limits",
 	)
@@ -80,6 +81,7 @@ func TestLimits(t *testing.T) {
 		"errors.disk 0/1h live 0 of 0",
 		"shadow global 25/30m environment",
 		"shadow category 5/30m live",
+		"shadow payments none environment",
 		"shadow a.* 1/1h environment",
 		"revision 6 of the bucket notifier-limits",
 	)
