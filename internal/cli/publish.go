@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,7 +38,8 @@ func newPublishCommand() *cobra.Command {
 		Short: "Publish an event",
 		Long: "Publish one event to CATEGORY, or with --stdin one event for each line of standard input: a JSON object as the\n" +
 			"worker takes it. With --stdin CATEGORY may be left out, and each line names its own. A line without a category,\n" +
-			"or that the worker would refuse, is reported and not published.\n\n" +
+			"or that the worker would refuse, is reported and not published. A line with several alerts, of which the worker\n" +
+			"would refuse some, is reported and published.\n\n" +
 			"With --preview the command publishes nothing: it prints the message for Slack and a picture of it.",
 		Example: "  notifier publish payments \"card declined\"\n" +
 			"  notifier publish payments.refunds \"refund failed\" --severity error --field order=4711\n" +
@@ -73,6 +75,7 @@ type publisher struct {
 
 	decoder  event.Decoder // as a worker has it
 	subject  string
+	largest  int64 // body that NATS takes; 0 if nothing is published
 	in       io.Reader
 	problems io.Writer
 }
@@ -128,13 +131,13 @@ func (p *publisher) run(cmd *cobra.Command, arguments []string) error {
 	if len(arguments) > 0 {
 		p.subject += "." + strings.ToLower(arguments[0])
 	}
-	var body []byte
+	var body input
 	if !p.stdin {
 		p.body.Text = arguments[1]
-		if body, err = json.Marshal(p.body); err != nil {
+		if body.data, err = json.Marshal(p.body); err != nil {
 			return err
 		}
-		if _, err := p.decode(body); err != nil {
+		if body.events, err = p.read(body.data); err != nil {
 			return &UsageError{fmt.Errorf("the worker would refuse this event: %w", err)}
 		}
 	}
@@ -144,54 +147,68 @@ func (p *publisher) run(cmd *cobra.Command, arguments []string) error {
 	return p.publish(cmd.Context(), settings, body, cmd.OutOrStdout())
 }
 
-func (p *publisher) publish(ctx context.Context, settings config.Config, body []byte, out io.Writer) error {
+func (p *publisher) publish(ctx context.Context, settings config.Config, body input, out io.Writer) error {
 	connection, err := setup.DialNATS(ctx, settings.NATS)
 	if err != nil {
 		return fmt.Errorf("nats: %s", setup.ExplainNATS(err))
 	}
 	defer connection.Conn.Close()
 	session := &publishing{js: setup.JetStream(connection, jetstream.WithPublishAsyncTimeout(publishTimeout))}
-	refused := 0
+	p.largest = connection.Conn.MaxPayload()
+	publish := func(body input) error { return session.publish(ctx, p.subject, body.data) }
 	if p.stdin {
-		refused, err = p.lines(ctx, func(body []byte) error { return session.publish(ctx, p.subject, body) })
+		err = p.lines(ctx, publish)
 	} else {
 		for n := 0; n < p.count && err == nil; n++ {
-			err = session.publish(ctx, p.subject, body)
+			err = publish(body)
 		}
 	}
 	stored, storeErr := session.await(ctx)
 	_, _ = fmt.Fprintf(out, "published %d\n", stored)
-	if err = errors.Join(err, storeErr); err != nil {
-		return err
-	}
-	return notTaken(refused)
+	return errors.Join(err, storeErr)
 }
 
-func notTaken(refused int) error {
-	if refused == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s not published", screen.Numbered(refused, "line was", "lines were"))
+// input is a body and the events that a worker makes of it: one for each alert that the worker accepts.
+type input struct {
+	data   []byte
+	events []event.Event
 }
 
-// decode decodes a body as a worker does.
-func (p *publisher) decode(body []byte) (event.Event, error) {
-	return p.decoder.Decode(event.Message{Subject: p.subject, Data: body, Stream: "stream", Sequence: 1})
-}
-
-// acceptableLine returns an error if a line must not be published.
-func (p *publisher) acceptableLine(body []byte) error {
-	if body[0] != '{' {
-		return errors.New("not a JSON object")
+// read returns the events that a worker makes of a body. With events, the error is about alerts that the worker refuses. Without them, the
+// body must not be published.
+func (p *publisher) read(body []byte) ([]event.Event, error) {
+	switch {
+	case body[0] != '{':
+		return nil, errors.New("not a JSON object")
+	case p.largest > 0 && int64(len(body)) > p.largest:
+		return nil, fmt.Errorf("it has %d bytes, and NATS takes %d at most (max_payload)", len(body), p.largest)
 	}
-	decoded, err := p.decode(body)
-	if err != nil {
-		return err
+	whole := event.Message{Subject: p.subject, Data: body, Stream: "preview", Sequence: 1}
+	messages := []event.Message{whole}
+	parts, bad := p.decoder.Parts(whole)
+	if parts != nil {
+		messages = nil
+		for _, part := range parts {
+			messages = append(messages, event.Message{
+				Subject: part.Subject, Data: part.Data, Stream: whole.Stream, Sequence: whole.Sequence, Room: &part.Room,
+			})
+		}
 	}
-	if decoded.Category == event.Default && p.subject == p.decoder.Prefix && !namesDefault(body) {
-		return errors.New("no category: name one in the line, or one for all lines behind --stdin")
+	var events []event.Event
+	for _, m := range messages {
+		e, err := p.decoder.Decode(m)
+		if err != nil {
+			return nil, err
+		}
+		if e.Category == event.Default && m.Subject == p.decoder.Prefix && !namesDefault(m.Data) {
+			return nil, errors.New("no category: name one in the line, or one for all lines behind --stdin")
+		}
+		events = append(events, e)
 	}
-	return nil
+	if bad != nil {
+		return events, bad
+	}
+	return events, nil
 }
 
 // namesDefault reports whether a body names the default category.
@@ -226,7 +243,8 @@ func (p *publishing) publish(ctx context.Context, subject string, body []byte) e
 	return nil
 }
 
-// await waits until all published events are stored, and returns the number of all stored events.
+// await waits until all published events are stored or have timed out, also after the end of the context. It returns the number of all stored
+// events.
 func (p *publishing) await(ctx context.Context) (stored int, err error) {
 	for _, future := range p.pending {
 		select {
@@ -234,13 +252,6 @@ func (p *publishing) await(ctx context.Context) (stored int, err error) {
 			p.stored++
 		case failure := <-future.Err():
 			err = fmt.Errorf("publishing to %s: %w", future.Msg().Subject, p.explain(ctx, failure))
-		case <-ctx.Done():
-			select {
-			case <-future.Ok():
-				p.stored++
-			default:
-				err = context.Cause(ctx)
-			}
 		}
 	}
 	p.pending = p.pending[:0]
@@ -267,37 +278,60 @@ func (p *publishing) explain(ctx context.Context, err error) error {
 // maxLine is the longest line of standard input: the largest body that a setting allows, and a line feed.
 const maxLine = 64<<20 + 1
 
-// lines publishes each line that a worker would accept, until the input or the context ends. For every refused line it prints the reason.
-func (p *publisher) lines(ctx context.Context, publish func(body []byte) error) (refused int, err error) {
+// lines passes on each line that a worker would accept, at least in part, until the input or the context ends. It prints the fault of a
+// line, and returns an error if there are any.
+func (p *publisher) lines(ctx context.Context, take func(input) error) error {
 	lines, ended := make(chan []byte), make(chan error, 1)
 	go func() { // a read from a silent input cannot be interrupted
 		ended <- p.readLines(ctx, lines)
 		close(lines)
 	}()
+	refused, partly := 0, 0
 	for number := 1; ; number++ {
-		var body []byte
+		var line input
 		var more bool
 		select {
-		case body, more = <-lines:
+		case line.data, more = <-lines:
 		case <-ctx.Done():
-			return refused, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 		if !more {
 			break
 		}
-		if len(body) == 0 {
+		if len(line.data) == 0 {
 			continue
 		}
-		if err := p.acceptableLine(body); err != nil {
+		var fault error
+		if line.events, fault = p.read(line.data); fault != nil {
+			_, _ = fmt.Fprintf(p.problems, "line %d: %v\n", number, fault)
+		}
+		switch {
+		case line.events == nil:
 			refused++
-			_, _ = fmt.Fprintf(p.problems, "line %d: %v\n", number, err)
 			continue
+		case fault != nil:
+			partly++
 		}
-		if err := publish(body); err != nil {
-			return refused, err
+		if err := take(line); err != nil {
+			return err
 		}
 	}
-	return refused, <-ended
+	return cmp.Or(<-ended, faultsOf(refused, partly))
+}
+
+// faultsOf returns an error that counts the lines that a worker would refuse, and the lines with alerts that it would refuse.
+func faultsOf(refused, partly int) error {
+	var faults []string
+	if refused > 0 {
+		faults = append(faults, screen.Numbered(refused, "line was", "lines were")+" not published")
+	}
+	if partly > 0 {
+		faults = append(faults, screen.Numbered(partly, "line has", "lines have")+" alerts that the worker would refuse")
+	}
+	if faults == nil {
+		return nil
+	}
+	return errors.New(strings.Join(faults, "; "))
 }
 
 // readLines passes on each line, without blanks around it.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -65,11 +66,35 @@ var publishCases = map[string]struct {
 		arguments: []string{"--stdin", "errors"}, input: "{broken\n{\"title\": \"a\"}\n{}\n",
 		problems: "line 1: bad_json", err: "2 lines were not published", want: []string{`notify.errors {"title": "a"}`},
 	},
+	"a group whose first alert is bad": {
+		arguments: []string{"--stdin", "errors"}, input: "{}\n" + badAndGood + "\n",
+		problems: "line 2: bad_field: alerts[0].", err: "1 line was not published; 1 line has alerts that the worker would refuse", want: []string{"notify.errors " + badAndGood},
+	},
+	"a group whose second alert is bad": {
+		arguments: []string{"--stdin", "errors"}, input: goodAndBad, problems: "line 1: bad_field: alerts[1].", err: "1 line has alerts", want: []string{"notify.errors " + goodAndBad},
+	},
+	"a group with an alert without a category": {
+		arguments: []string{"--stdin"}, input: `{"alerts":[{"labels":{"alertname":"a","category":"default"}},{"labels":{"alertname":"b"}}]}`,
+		problems: "line 1: no category", err: "1 line was not published",
+	},
+	"a line that NATS does not take": {
+		arguments: []string{"--stdin", "errors"}, input: fmt.Sprintf("{\"title\": %q}\n{\"title\": \"a\"}\n", strings.Repeat("a", mostPayload)),
+		problems: "line 1: it has 8205 bytes, and NATS takes 8192 at most", err: "1 line was not published", want: []string{`notify.errors {"title": "a"}`},
+	},
 	"no lines": {arguments: []string{"--stdin"}},
 }
 
+// Groups with one alert that a worker refuses.
+const (
+	goodAndBad = `{"alerts":[{"labels":{"alertname":"disk"}},{"labels":{"alertname":"cpu"},"startsAt":"today"}]}`
+	badAndGood = `{"alerts":[{"labels":{"alertname":"cpu"},"startsAt":"today"},{"labels":{"alertname":"disk"}}]}`
+)
+
+// mostPayload is the largest message that the server takes.
+const mostPayload = 8192
+
 func TestPublish(t *testing.T) {
-	running := servertest.StartNATS(t)
+	running := servertest.StartNATS(t, func(o *server.Options) { o.MaxPayload = mostPayload })
 	js := servertest.JetStream(t, running.URL)
 	testkit.SetSettings(t, map[string]string{"NATS_URL": running.URL})
 	requireFailure(t, Failure, "publish payments text", "run notifier provision")
@@ -102,4 +127,38 @@ func TestPublish(t *testing.T) {
 	if output, _, err := executeReading(ctx, silent, "publish", "--stdin"); !errors.Is(err, context.Canceled) || output != "published 0\n" {
 		t.Errorf("interrupted while it reads: got %q, %v", output, err)
 	}
+}
+
+// A preview of lines goes on after a group with a bad alert, and shows its good one.
+func TestPreviewOfLines(t *testing.T) {
+	testkit.SetSettings(t, nil)
+	output, problems, err := execute(t.Context(), badAndGood+"\n"+`{"title": "third"}`, "publish", "--stdin", "errors", "--preview")
+	testkit.Fails(t, "the preview", err, nil, "1 line has alerts that the worker would refuse")
+	testkit.Contains(t, "the preview", output, "disk", "third")
+	testkit.Contains(t, "its problems", problems, "line 1: bad_field: alerts[0].")
+}
+
+// late is an event that the server confirms a second after it was published.
+type late struct {
+	jetstream.PubAckFuture
+	confirmed chan *jetstream.PubAck
+}
+
+func (l late) Ok() <-chan *jetstream.PubAck { return l.confirmed }
+func (l late) Err() <-chan error            { return nil }
+
+// An interrupted publish counts the events that are on their way, so that nobody publishes them again.
+func TestPublishInterrupted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := publishing{}
+		for range 3 {
+			future := late{confirmed: make(chan *jetstream.PubAck, 1)}
+			time.AfterFunc(time.Second, func() { future.confirmed <- nil })
+			p.pending = append(p.pending, future)
+		}
+		stored, err := p.await(testkit.Ended(t))
+		testkit.NoError(t, err)
+		testkit.Equal(t, stored, 3, "stored events")
+	})
 }
