@@ -74,6 +74,9 @@ func awaitReady(ctx context.Context, address string, wait time.Duration) error {
 	}
 }
 
+// direct uses no proxy of the environment, since the worker is on this host.
+var direct = http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // askAdmin asks the HTTP server of a worker. The error has the answer of an unhealthy worker.
 func askAdmin(ctx context.Context, address, path string) error {
 	host, port, err := net.SplitHostPort(address)
@@ -89,7 +92,7 @@ func askAdmin(ctx context.Context, address, path string) error {
 	if err != nil {
 		return err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := direct.Do(request)
 	if err != nil {
 		if failed, isURL := errors.AsType[*url.Error](err); isURL {
 			err = failed.Err // without the address, which the caller adds

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -41,8 +43,11 @@ func TestAskAdmin(t *testing.T) {
 	}
 }
 
-// TestHealthWaits wants the command to ask until the worker is ready, without a word, and to say at the end why it is not.
+// TestHealthWaits wants the command to ask until the worker is ready, without a word and without a proxy, and to say at the end why it is not.
 func TestHealthWaits(t *testing.T) {
+	usual := http.DefaultTransport
+	defer func() { http.DefaultTransport = usual }()
+	http.DefaultTransport = &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return nil, errors.New("a proxy was asked for") }}
 	address, asked := adminServer(t, "/readyz", http.StatusServiceUnavailable, http.StatusServiceUnavailable, http.StatusOK)
 	testkit.SetSettings(t, map[string]string{"HTTP_ADDR": address})
 	testkit.Equal(t, mustRun(t, "", "health", "--wait", "30s"), "", "output")
