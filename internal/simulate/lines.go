@@ -25,8 +25,8 @@ var errNotObject = errors.New("not a JSON object")
 const source = "line"
 
 // ReadLines reads a JSON object from each line that is not blank. It decodes the object as a worker decodes a body on the bare subject of
-// events, so an absent category is "default". A time is required; title and text are not. A group of alerts may have a time and a category
-// beside its alerts, which say when and where it was published; otherwise each alert has its own. Progress is in bytes, with an unknown total.
+// events, so an absent category is "default". A time is required; title and text are not. A group of alerts may have a time beside its
+// alerts, which says when it was published; otherwise each alert has its own. Progress is in bytes, with an unknown total.
 func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progress Progress) (*History, error) {
 	h := &History{}
 	lines := bufio.NewScanner(in)
@@ -59,7 +59,7 @@ func eventsOfLine(number uint64, line []byte, decoder event.Decoder) ([]Event, e
 		return nil, errNotObject
 	}
 	m := event.Message{Subject: decoder.Prefix, Data: line, Stream: source, Sequence: number}
-	isGroup, published, err := publishedGroup(&m, decoder)
+	isGroup, published, err := publishedGroup(m, decoder)
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +76,8 @@ func eventsOfLine(number uint64, line []byte, decoder event.Decoder) ([]Event, e
 	return events, err
 }
 
-// publishedGroup reports whether a line is a group of alerts, and returns the time of its publication if the line has one. If the group names
-// a category, the message gets the subject of that category, since a worker ignores a category in the body of a group.
-func publishedGroup(m *event.Message, decoder event.Decoder) (isGroup bool, at time.Time, err error) {
+// publishedGroup reports whether a line is a group of alerts, and returns the time of its publication if the line has one.
+func publishedGroup(m event.Message, decoder event.Decoder) (isGroup bool, at time.Time, err error) {
 	if !bytes.Contains(m.Data, []byte(`"alerts"`)) {
 		return false, time.Time{}, nil
 	}
@@ -91,22 +90,13 @@ func publishedGroup(m *event.Message, decoder event.Decoder) (isGroup bool, at t
 	if isGroup = err == nil; !isGroup {
 		return false, time.Time{}, nil // decoding finds out whether the line is an event
 	}
-	beside := make(map[string]json.RawMessage)
-	for _, name := range []string{"time", "category"} {
-		if value, there := members[name]; there {
-			beside[name] = value
-		}
-	}
-	body, err := json.Marshal(beside)
+	body, err := json.Marshal(map[string]json.RawMessage{"time": members["time"]})
 	if err != nil {
-		return true, time.Time{}, fmt.Errorf("reading what stands beside alerts: %w", err)
+		return true, time.Time{}, fmt.Errorf("reading the time beside alerts: %w", err)
 	}
 	e, err := decoder.Decode(event.Message{Subject: m.Subject, Data: body})
 	if fault, faulty := errors.AsType[*event.Fault](err); faulty && fault.Reason != event.ReasonEmpty {
 		return true, time.Time{}, fault
-	}
-	if beside["category"] != nil {
-		m.Subject += "." + e.Category
 	}
 	return true, e.Time, nil
 }

@@ -70,6 +70,17 @@ func TestUsableLines(t *testing.T) {
 	}
 }
 
+// TestGroupWithoutCategory reads a group beside whose alerts the category is absent. Each alert keeps its own.
+func TestGroupWithoutCategory(t *testing.T) {
+	t.Parallel()
+	for _, category := range []string{``, `"category": "", `, `"category": null, `} {
+		h := readLines(t, `{"time": "2026-03-01T00:00:00Z", `+category+`"alerts": [{"labels": {"alertname": "x", "category": "a"}}]}`)
+		if len(h.events) != 1 || h.events[0].Category != "a" || !h.events[0].At.Equal(midnight) {
+			t.Errorf("with %q: events %+v, want one of a at midnight", category, h.events)
+		}
+	}
+}
+
 // TestManyProblems counts all problems and keeps ten.
 func TestManyProblems(t *testing.T) {
 	t.Parallel()
