@@ -99,7 +99,7 @@ func New(p Programs) *cobra.Command {
 		&cobra.Command{
 			Use:   "run",
 			Short: "Run the worker",
-			Long:  "Run the worker: take events, decide, deliver and settle them, until SIGTERM or SIGINT.",
+			Long:  "Run the worker: take events, decide, deliver and settle them, until SIGTERM, SIGINT or SIGHUP.",
 			RunE:  runWorker,
 		},
 		&cobra.Command{

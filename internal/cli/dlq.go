@@ -163,8 +163,8 @@ func newDLQReplayCommand() *cobra.Command {
 			"event, and the event waits anew if its category waits for slots. It becomes a dead letter again if the cause\n" +
 			"remains. A body larger than NOTIFIER_EVENT_MAX_BYTES cannot be replayed: only its beginning is kept.\n\n" +
 			"An interrupted replay can be run again: each event is delivered once. Run it again while the delivery is\n" +
-			"recorded: for NOTIFIER_STREAM_MAX_AGE or NOTIFIER_EVENT_MAX_AGE, whichever is longer, and an hour.\n" +
-			"docs/delivery.md lists what else ends the record.\n\n" +
+			"recorded: for NOTIFIER_STREAM_MAX_AGE, NOTIFIER_EVENT_MAX_AGE or NOTIFIER_DELAY, whichever is longest, and an\n" +
+			"hour. docs/delivery.md lists what else ends the record.\n\n" +
 			"The command needs the permissions of the user replayer in configs/nats/notifier.conf.",
 		Args: cobra.MatchAll(d.flags.checkSelection, d.flags.checkChange),
 		RunE: d.connected(func(ctx context.Context, ids []string) error { return d.change(ctx, ids, replay) }),

@@ -35,10 +35,10 @@ func newIngestCommand(run func(ctx context.Context) error) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "ingest",
 		Short: "Take events over HTTP and publish them to NATS JetStream",
-		Long: "Take events over HTTP on NOTIFIER_INGEST_ADDR and publish them to NATS JetStream, until SIGTERM or SIGINT: for\n" +
-			"Alertmanager, Grafana, CloudEvents, curl, and any other client without NATS. A request is answered with 202 once the\n" +
-			"event is stored. Producers show a token of NOTIFIER_INGEST_TOKENS_FILE, which says where each may write.\n" +
-			"GET /openapi.json describes the interface. The command needs neither Redis nor Slack.",
+		Long: "Take events over HTTP on NOTIFIER_INGEST_ADDR and publish them to NATS JetStream, until SIGTERM, SIGINT or\n" +
+			"SIGHUP: for Alertmanager, Grafana, CloudEvents, curl, and any other client without NATS. A request is answered\n" +
+			"with 202 once the event is stored. Producers show a token of NOTIFIER_INGEST_TOKENS_FILE, which says where each\n" +
+			"may write. GET /openapi.json describes the interface. The command needs neither Redis nor Slack.",
 		Example: "  notifier ingest token alertmanager 'payments.>' >> tokens\n" +
 			"  NOTIFIER_INGEST_TOKENS_FILE=tokens notifier ingest\n" +
 			"  curl -H \"Authorization: Bearer $TOKEN\" -d '{\"title\":\"card declined\"}' http://localhost:8082/v1/events/payments.cards",
