@@ -38,11 +38,11 @@ func newCheckCommand() *cobra.Command {
 			"and posts nothing, except a test message with --post. The status is 1 if a server or a permission is missing, 2 if\n" +
 			"the settings are wrong.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch posts := cmd.Flags().Changed("post"); {
-			case posts && offline:
+			if err := emptyFlag(cmd, "post"); err != nil {
+				return usageOf(cmd, err)
+			}
+			if c.post != "" && offline {
 				return usageOf(cmd, errors.New("--offline posts nothing: leave out --offline or --post"))
-			case posts && c.post == "":
-				return usageOf(cmd, errors.New("--post names no channel"))
 			}
 			c.out = cmd.OutOrStdout()
 			var parts []func(context.Context)

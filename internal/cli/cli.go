@@ -173,6 +173,17 @@ func exactArguments(n int) cobra.PositionalArgs {
 	}
 }
 
+// emptyFlag returns an error if one of the flags is set to an empty text. An unset variable of a shell would otherwise select more than was meant.
+func emptyFlag(cmd *cobra.Command, names ...string) error {
+	for _, name := range names {
+		flag := cmd.Flags().Lookup(name)
+		if text := flag.Value.String(); flag.Changed && (text == "" || text == "[]" && flag.Value.Type() == "stringSlice") {
+			return fmt.Errorf("--%s is empty", name)
+		}
+	}
+	return nil
+}
+
 // Settings loads the settings. Its error is a [UsageError].
 func Settings(o config.Options) (settings config.Config, warnings []string, err error) {
 	if settings, warnings, err = config.Load(o); err != nil {

@@ -88,6 +88,9 @@ func (f *dlqFlags) addChange(cmd *cobra.Command) {
 }
 
 func (f *dlqFlags) checkSelection(cmd *cobra.Command, _ []string) error {
+	if err := emptyFlag(cmd, "reason", "category"); err != nil {
+		return err
+	}
 	for _, reason := range f.reasons {
 		if !slices.Contains(event.Reasons(), event.Reason(reason)) {
 			return fmt.Errorf("--reason: %q is not one of %s", reason, joinReasons())

@@ -107,6 +107,9 @@ func (m *muteCommand) check(cmd *cobra.Command, arguments []string) error {
 	case isEverything(arguments[0]) && !m.command.yes:
 		return errors.New("this mutes all events: confirm with --yes")
 	}
+	if err := emptyFlag(cmd, "until", "except"); err != nil {
+		return err
+	}
 	if _, err := m.end(time.Now()); err != nil {
 		return err
 	}
@@ -114,7 +117,10 @@ func (m *muteCommand) check(cmd *cobra.Command, arguments []string) error {
 }
 
 // checkSchedule reads --every.
-func (m *muteCommand) checkSchedule(_ *cobra.Command, arguments []string) (err error) {
+func (m *muteCommand) checkSchedule(cmd *cobra.Command, arguments []string) (err error) {
+	if err := emptyFlag(cmd, "every"); err != nil {
+		return err
+	}
 	if !isEverything(arguments[0]) {
 		if _, err := event.ParsePattern(arguments[0]); err != nil {
 			return err

@@ -94,9 +94,15 @@ type publishedEvent struct {
 }
 
 func (p *publisher) checkArguments(cmd *cobra.Command, arguments []string) error {
+	others := cmd.Flags().NFlag() - 1 // beside --stdin
+	if cmd.Flags().Changed("preview") {
+		others--
+	}
 	switch {
 	case p.stdin && len(arguments) > 1:
 		return errors.New("--stdin takes at most a category")
+	case p.stdin && others > 0:
+		return errors.New("--stdin goes with no other flag than --preview: each line is an event")
 	case !p.stdin && len(arguments) != 2:
 		return errors.New("expected a category and a text")
 	case p.count < 1:

@@ -93,8 +93,8 @@ func (s *simulation) checkArguments(_ *cobra.Command, arguments []string) error 
 		return errors.New("expected at most one file")
 	case s.fromStream && len(arguments) == 1:
 		return errors.New("--from-stream takes no file")
-	case s.week && (s.fromStream || len(arguments) == 1 || s.limits != "" || s.compare != ""):
-		return errors.New("--week takes no file, and neither --from-stream, --limits nor --compare")
+	case s.week && (s.fromStream || len(arguments) == 1 || s.limits != "" || s.compare != "" || s.mutes != nil):
+		return errors.New("--week takes no file, and neither --from-stream, --limits, --compare nor --mute")
 	case s.top < 0:
 		return errors.New("--top is below 0")
 	}

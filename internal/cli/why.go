@@ -65,6 +65,9 @@ type whyCommand struct {
 
 func (w *whyCommand) checkArguments(cmd *cobra.Command, arguments []string) error {
 	given := func(names ...string) bool { return slices.ContainsFunc(names, cmd.Flags().Changed) }
+	if err := emptyFlag(cmd, "category", "title"); err != nil {
+		return err
+	}
 	switch {
 	case slices.Contains(arguments, ""):
 		return errors.New("the ID is empty")
