@@ -118,6 +118,7 @@ type limitsFlags struct {
 type limitsCommand struct {
 	limitsFlags
 
+	creates  bool          // the bucket, if it is absent and the settings allow that
 	settings config.Config // with the limits of the running workers, if any answers
 	theirs   deployment    // what the workers report
 	limits   inspect.Limits
@@ -143,6 +144,24 @@ func (l *limitsCommand) connected(work func(ctx context.Context, arguments []str
 	}
 }
 
+// creating is connected for a command that stores something even if the bucket is absent.
+func creating(l *limitsCommand, work func(ctx context.Context, arguments []string) error) func(*cobra.Command, []string) error {
+	run := l.connected(work)
+	return func(cmd *cobra.Command, arguments []string) error {
+		l.creates = true
+		return run(cmd, arguments)
+	}
+}
+
+// absentBucket describes an absent bucket.
+func absentBucket(settings config.Config) string {
+	text := "the bucket " + settings.Limits.Bucket + " is absent: "
+	if settings.NATS.Provision {
+		return text + "a worker that starts creates it, and so do limits set and mute"
+	}
+	return text + "nothing can be changed while workers run"
+}
+
 // open opens the limits of the running workers. If no worker answers, it opens the limits of the settings here.
 func (l *limitsCommand) open(ctx context.Context, connection *stream.Connection) error {
 	theirs, err := inspect.Workers(ctx, connection, l.settings)
@@ -153,7 +172,9 @@ func (l *limitsCommand) open(ctx context.Context, connection *stream.Connection)
 		l.settings.Limits = theirs.Settings
 	}
 	author := cmp.Or(l.by, setup.NATSUser(l.settings.NATS), setup.UserAtHost())
-	l.limits, err = inspect.OpenLimits(ctx, connection, l.settings, author)
+	settings := l.settings
+	settings.NATS.Provision = settings.NATS.Provision && l.creates
+	l.limits, err = inspect.OpenLimits(ctx, connection, settings, author)
 	return err
 }
 

@@ -99,7 +99,7 @@ func answered(t *testing.T, answer io.Reader) (out, problems string, err error) 
 // adopt asks for confirmation. Only a yes changes the state in force.
 func TestLimitsAdoptAsks(t *testing.T) {
 	_, redisServer := limitsServers(t, nil)
-	mustLimits(t, "")
+	mustRun(t, "", "provision")
 	newer := limits.Position{Generation: 1 << 50, Revision: 7}
 	inForce(t, redisServer, newer)
 	out, problems, err := answered(t, strings.NewReader("n\n"))
@@ -117,7 +117,7 @@ func TestLimitsAdoptAsks(t *testing.T) {
 // A state that changed after it was shown is not adopted.
 func TestLimitsAdoptOfAnotherState(t *testing.T) {
 	_, redisServer := limitsServers(t, nil)
-	mustLimits(t, "")
+	mustRun(t, "", "provision")
 	newer := limits.Position{Generation: 1 << 50, Revision: 7}
 	for name, change := range map[string]func(){
 		"the bucket": func() { mustLimits(t, "set payments 5/1h") },

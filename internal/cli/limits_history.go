@@ -51,7 +51,8 @@ func (l *limitsCommand) history(ctx context.Context, _ []string) (err error) {
 		return screen.PrintJSON(l.out, shown)
 	}
 	if !isThere {
-		return nil
+		_, err := fmt.Fprintln(l.out, absentBucket(l.settings))
+		return err
 	}
 	rows := [][]string{{"REVISION", "WHEN", "BY", "LEVEL", "OLD", "NEW"}}
 	for _, change := range changes {

@@ -71,12 +71,15 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 				entry.Name, entry.Revision, err)
 		}
 	}
-	if _, absent := l.limits.Bucket(); absent != nil {
-		_, _ = fmt.Fprintf(l.out, "the bucket %s is absent: nothing can be changed while workers run\n", l.settings.Limits.Bucket)
+	_, absent := l.limits.Bucket()
+	if absent != nil {
+		_, _ = fmt.Fprintln(l.out, absentBucket(l.settings))
 	} else {
 		_, _ = fmt.Fprintf(l.out, "revision %d of the bucket %s\n", s.Revision, l.settings.Limits.Bucket)
 	}
-	l.warnOfNewer(s, inForce)
+	if absent == nil || !l.settings.NATS.Provision { // a bucket that a worker creates is newer
+		l.warnOfNewer(s, inForce)
+	}
 	_, _ = fmt.Fprintln(l.out, view.source())
 	return notKnown(problem, l.settings.Redis)
 }

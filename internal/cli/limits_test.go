@@ -46,6 +46,8 @@ func requireLimits(t *testing.T, line string, want ...string) {
 
 const limitsHeading = "LEVEL LIMIT FROM USED"
 
+const noBucket = "the bucket notifier-limits is absent: a worker that starts creates it, and so do limits set and mute"
+
 func TestLimits(t *testing.T) {
 	limitsServers(t, map[string]string{
 		"CATEGORY_LIMIT": "10/30m", "LIMITS": "payments=40/30m,debug.*=none", "SHADOW_LIMITS": "global=25/30m,category=11/30m,payments=none,a.*=1/1h",
@@ -60,7 +62,7 @@ func TestLimits(t *testing.T) {
 		"shadow category 11/30m environment",
 		"shadow payments none environment",
 		"shadow a.* 1/1h environment",
-		"revision 0 of the bucket notifier-limits",
+		noBucket,
 	)
 	for _, change := range [][2]string{
 		{"set payments 50/30m", "payments is 50/30m (revision 1)"},
@@ -158,11 +160,24 @@ func TestLimitsWithoutBucket(t *testing.T) {
 		"category 10/30m default 0 of 10",
 		"the bucket team-limits is absent: nothing can be changed while workers run",
 	)
-	requireLimits(t, "history", "")
+	requireLimits(t, "history", "the bucket team-limits is absent: nothing can be changed while workers run")
 	for _, line := range []string{"set payments 1/1h", "unset payments", "rollback 1", "adopt --yes"} {
 		requireFailure(t, Failure, "limits "+line, "team-limits (notifier provision creates it)")
 	}
 	requireFailure(t, Usage, "limits set payments lots")
+}
+
+// A command that only shows, or that can change nothing, creates no bucket. A new bucket would put the limits of the settings in force.
+func TestLimitsCreateNoBucket(t *testing.T) {
+	limitsServers(t, nil)
+	testkit.Contains(t, "mutes", mustRun(t, "", "mutes"), "nothing is muted")
+	mustLimits(t, "payments")
+	requireLimits(t, "history", noBucket)
+	for _, line := range []string{"limits unset payments", "limits rollback 1", "limits adopt --yes", "unmute payments"} {
+		requireFailure(t, Failure, line, "notifier-limits (notifier provision creates it)")
+	}
+	testkit.Contains(t, "limits", mustLimits(t, ""), noBucket)
+	mustLimits(t, "set payments 5/1h")
 }
 
 // Without Redis the list has no usage, and the status is 1.
@@ -270,7 +285,7 @@ func TestLimitsUsed(t *testing.T) {
 		"queue leaky:60/366d environment 1 of 60",
 		"jobs.* inflight:3/1h environment 3 of 3 (jobs.b), 2 paths in use",
 		"quiet 7/1h environment 0 of 7",
-		"revision 0 of the bucket notifier-limits",
+		noBucket,
 	)
 	// A changed limit is compared with what was used before.
 	mustLimits(t, "set disk 2/30m")
@@ -289,7 +304,7 @@ func TestLimitsUsedWithoutScan(t *testing.T) {
 		"category 10/30m default 0 of 10",
 		"payments 40/30m environment 2 of 40",
 		"payments.* 8/30m environment 0 of 8",
-		"revision 0 of the bucket notifier-limits",
+		noBucket,
 	)
 }
 
@@ -307,7 +322,7 @@ func TestSampleRights(t *testing.T) {
 	t.Setenv("NOTIFIER_NATS_INBOX", "")
 	requireFailure(t, Failure, "limits history", "NOTIFIER_NATS_INBOX is the prefix")
 	as("operator", "true")
-	mustLimits(t, "")
+	mustRun(t, "", "provision")
 	as("limits", "false")
 	for _, line := range []string{
 		"set payments.* 1/1h", "set payments.* 2/1h --shadow", "unset payments.*", "rollback 1 --as ann",

@@ -47,7 +47,7 @@ func newMuteCommands() []*cobra.Command {
 			"  notifier mute payments --until 2026-12-01T06:00:00+01:00 --reason 'provider is down' --except critical\n" +
 			"  notifier mute db --every 'Tue 02:00-04:00 Europe/Paris' --reason 'weekly vacuum'",
 		Args: cobra.MatchAll(exactArguments(1), m.check),
-		RunE: m.command.connected(m.mute),
+		RunE: creating(&m.command, m.mute),
 	}
 	unmute := &cobra.Command{
 		Use:   "unmute PATH",
