@@ -247,7 +247,7 @@ func (b *bodies) run(ctx context.Context) {
 	}
 }
 
-// decode splits a group of alerts, or passes a decoded event on for a decision. It returns what that cost.
+// decode splits a group of alerts. It passes any other event on for a decision. It returns what that cost.
 func (b *bodies) decode(ctx context.Context, m *message) (cost time.Duration) {
 	o := b.owners
 	if m.lease.left() < o.settler.lease/2 {

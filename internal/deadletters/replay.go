@@ -55,7 +55,7 @@ func (s *Store) Replay(ctx context.Context, l Letter) (Outcome, error) {
 	return Replayed, nil
 }
 
-// fit returns why a letter cannot be replayed, or nil.
+// fit returns an error if a letter cannot be replayed.
 func (s *Store) fit(l Letter) error {
 	prefix := s.o.Decoder.Prefix
 	switch {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// dialTLS returns a dialer for the servers of a cluster, or for Sentinels and their Redis servers. The certificate of a server must be valid for the
-// host that is dialled, or for a host of the URL: a cluster may list its servers by addresses that their certificates do not contain. The client
+// dialTLS returns a dialer for the servers of a cluster, for Sentinels and for their Redis servers. The certificate of a server must be valid for the
+// host that is dialled or for a host of the URL. A cluster may list its servers by addresses that their certificates do not contain. The client
 // library would accept only the first host of the URL, from each server.
 func dialTLS(config *tls.Config, timeout time.Duration, addresses []string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	var hosts []string

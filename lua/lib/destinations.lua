@@ -13,7 +13,7 @@ local function recorded_time(key, name, farthest)
   return time <= farthest and time or 0
 end
 
--- Returns the TAT of a channel (see pace.lua), 0 if there is none. Posts are reserved at most a second ahead, or behind a pause. A later TAT
+-- Returns the TAT of a channel (see pace.lua), 0 if there is none. Posts are reserved at most a second ahead and after pauses. A later TAT
 -- was written by a clock that had run ahead.
 local function recorded_tat(key, channel, earliest, tolerance, interval)
   return recorded_time(key, channel, earliest + tolerance + interval + TOLERANCE)

@@ -209,7 +209,7 @@ func (s search) events(ctx context.Context) (Layout, error) {
 	return Layout{Stream: stream, Consumer: consumer, Created: consumer.CachedInfo().Created}, nil
 }
 
-// fitStream returns why the producers' stream cannot or must not be used, or nil.
+// fitStream returns an error if the producers' stream must not be used.
 func (n Names) fitStream(c jetstream.StreamConfig) error {
 	const harm = "so each of its publishers can delete and forge the events of others"
 	switch {
@@ -223,7 +223,7 @@ func (n Names) fitStream(c jetstream.StreamConfig) error {
 	return nil
 }
 
-// fitRoom returns why the room cannot be used, or nil.
+// fitRoom returns an error if the room cannot be used.
 func (n Names) fitRoom(c jetstream.StreamConfig) error {
 	switch {
 	case c.Retention != jetstream.WorkQueuePolicy:
@@ -238,7 +238,7 @@ func (n Names) fitRoom(c jetstream.StreamConfig) error {
 	return nil
 }
 
-// fitConsumer returns why the consumer of the producers' stream cannot be used, or nil. Workers remove messages below its position as
+// fitConsumer returns an error if the consumer of the producers' stream cannot be used. Workers remove messages below its position as
 // acknowledged, so it must take every event.
 func (n Names) fitConsumer(c jetstream.ConsumerConfig) error {
 	if !Takes(c, n.Subjects()) {
@@ -247,7 +247,7 @@ func (n Names) fitConsumer(c jetstream.ConsumerConfig) error {
 	return nil
 }
 
-// fitRoomConsumer returns why the room's consumer cannot be used, or nil.
+// fitRoomConsumer returns an error if the room's consumer cannot be used.
 func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
 	if ready := slices.Sorted(slices.Values(n.Room().Ready())); !slices.Equal(filtersOf(c), ready) {
 		return otherFilter(c, ready)
@@ -267,7 +267,7 @@ func Takes(c jetstream.ConsumerConfig, subjects []string) bool {
 	return len(filters) == 0 || len(subjects) > 0 && !slices.ContainsFunc(subjects, isLeftOut)
 }
 
-// stream finds a stream, or creates it if the search may.
+// stream finds a stream. If it is absent, stream creates it if the search may.
 func (s search) stream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
 	if s.create {
 		return s.names.ensureStream(ctx, s.js, config, s.logger)
@@ -287,7 +287,7 @@ func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config 
 	return stream, err
 }
 
-// consumer finds a consumer, or creates it if the search may.
+// consumer finds a consumer. If it is absent, consumer creates it if the search may.
 func (s search) consumer(ctx context.Context, stream string, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	if !s.create {
 		return s.js.Consumer(ctx, stream, config.Durable)

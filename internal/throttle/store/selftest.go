@@ -13,7 +13,7 @@ import (
 type SelfTest func(ctx context.Context, scratch *script.Runner) error
 
 // SelfTest looks at the server's version, and runs every script that a worker needs, to find rights that the user lacks. No deployment
-// uses the keys of the test. They are removed at the end, or expire if that fails. The caller adds the self-tests of other packages.
+// uses the keys of the test. They are removed at the end. If that fails, they expire. The caller adds the self-tests of other packages.
 func (r *Redis) SelfTest(ctx context.Context, others ...SelfTest) error {
 	if err := r.d.runner.CheckServer(ctx); err != nil {
 		return err
