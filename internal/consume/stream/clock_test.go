@@ -3,6 +3,7 @@ package stream
 import (
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -48,4 +49,27 @@ func TestServerClock(t *testing.T) {
 	if got := c.At(asked); !got.Equal(asked.Add(time.Hour)) {
 		t.Errorf("time after an answer without a time: got %v, want %v", got, asked.Add(time.Hour))
 	}
+}
+
+// TestStepOfTheHostsClock sets this host's clock two hours forward and back after an answer, as NTP does. The server's clock does not move.
+func TestStepOfTheHostsClock(t *testing.T) {
+	t.Parallel()
+	var c Clock
+	asked := time.Now()
+	c.Learn(asked, asked.Add(2*time.Second), asked.Add(time.Second))
+	for _, step := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
+		now := stepped(asked, step)
+		if now.Round(0).Sub(asked.Round(0)) != step || now.Sub(asked) != 0 {
+			t.Fatalf("time after a step of %v: got %v, want %v later on the wall and no time later", step, now, step)
+		}
+		testkit.Equal(t, c.At(now).Sub(asked), 0, "step of the server's clock with the host's step of %v", step)
+		testkit.Equal(t, c.Earliest(now).Sub(asked), -time.Second, "step of the earliest time with the host's step of %v", step)
+	}
+}
+
+// stepped returns a time of the same moment whose wall clock is whole seconds ahead. Above 30 bits of nanoseconds, the first word of a time
+// with a monotonic reading has the seconds of the wall clock.
+func stepped(t time.Time, ahead time.Duration) time.Time {
+	*(*uint64)(unsafe.Pointer(&t)) += uint64(ahead/time.Second) << 30
+	return t
 }

@@ -394,8 +394,8 @@ var ofConsume = []mutant{
 		name: "clock-of-the-slowest-answer",
 		bug:  "A slow answer moves the server's clock that a quick one told.",
 		file: "internal/consume/stream/clock.go",
-		old:  `c.known && agrees && c.doubt <= doubt`,
-		new:  `c.known && agrees && c.doubt > doubt`,
+		old:  `.Abs() <= doubt && lastDoubt <= doubt`,
+		new:  `.Abs() <= doubt && lastDoubt > doubt`,
 		test: "./internal/consume/stream -run ^TestServerClock$",
 	},
 	{
