@@ -49,7 +49,8 @@ func newRoot() *cobra.Command {
 
 // untilSignal returns a context that the first SIGTERM, SIGINT or SIGHUP ends. The default handling of signals is restored before the context
 // ends, so no second signal is lost. Further SIGHUPs are ignored: the shell and the kernel may each send one when a terminal closes. A SIGHUP
-// that is ignored from the start stays ignored, for nohup.
+// that is ignored from the start stays ignored, for nohup. The reader of the log may have ended by the same Ctrl-C, so SIGPIPE must not end the
+// process while it shuts down.
 func untilSignal() (ctx context.Context, stop func()) {
 	signals := []os.Signal{syscall.SIGTERM, syscall.SIGINT}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -58,7 +59,7 @@ func untilSignal() (ctx context.Context, stop func()) {
 	signalled, stop := signal.NotifyContext(context.Background(), signals...)
 	ctx, end := context.WithCancelCause(context.Background())
 	context.AfterFunc(signalled, func() {
-		signal.Ignore(syscall.SIGHUP)
+		signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
 		stop()
 		end(context.Cause(signalled))
 	})

@@ -18,9 +18,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(twoSignals) != "" {
-		sendTwoSignals()
-		return
+	for name, begin := range map[string]func(){twoSignals: sendTwoSignals, goneReader: outliveReader} {
+		if os.Getenv(name) != "" {
+			begin()
+			return
+		}
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -47,6 +49,29 @@ func TestSecondSignalAtOnce(t *testing.T) {
 			t.Fatalf("the program ended with %v, want the second signal", err)
 		}
 	}
+}
+
+// goneReader is set for a process whose standard error has lost its reader before the process is signalled.
+const goneReader = "TEST_GONE_READER"
+
+func outliveReader() {
+	ctx, stop := untilSignal()
+	defer stop()
+	_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+	<-ctx.Done()
+	_, _ = os.Stderr.WriteString("the notifier shuts down\n")
+}
+
+// A log whose reader has ended does not end the program while it shuts down.
+func TestReaderOfTheLogHasEnded(t *testing.T) {
+	t.Parallel()
+	reader, writer, err := os.Pipe()
+	testkit.NoError(t, err)
+	testkit.NoError(t, reader.Close())
+	defer func() { _ = writer.Close() }()
+	command := exec.CommandContext(t.Context(), os.Args[0])
+	command.Env, command.Stderr = append(os.Environ(), goneReader+"=yes"), writer
+	testkit.NoError(t, command.Run())
 }
 
 // Wrong settings end each command that runs for long with status 2, and so does a wrong command line of the demonstration. The error names all
