@@ -2,9 +2,11 @@ package throttle
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -45,15 +47,31 @@ type grants struct {
 	refund  *batcher[store.Lease, bool]
 }
 
-func newGrants(o *LimiterOptions, mirror *mirror, replay *replay) *grants {
+func newGrants(o *LimiterOptions, outage *outage, mirror *mirror, replay *replay) *grants {
 	extend := func(d time.Duration) func(context.Context, []store.Lease) ([]store.Lease, error) {
 		return func(ctx context.Context, leases []store.Lease) ([]store.Lease, error) {
 			return o.Redis.Extend(ctx, leases, d)
 		}
 	}
 	return &grants{
-		o: o, mirror: mirror, replay: replay, finish: newBatcher(o.Redis.Finish), extend: newBatcher(extend(o.Lease)),
-		release: newBatcher(extend(0)), refund: newBatcher(o.Redis.Refund),
+		o: o, mirror: mirror, replay: replay,
+		finish: newBatcher(whileAnswering(outage, o.Redis.Finish)), extend: newBatcher(whileAnswering(outage, extend(o.Lease))),
+		release: newBatcher(whileAnswering(outage, extend(0))), refund: newBatcher(whileAnswering(outage, o.Redis.Refund)),
+	}
+}
+
+// whileAnswering returns a call that fails at once while Redis is known to be unavailable. Otherwise one batch after another would take a timeout,
+// and a worker that stops would take many.
+func whileAnswering[T, R any](outage *outage, call func(context.Context, []T) ([]R, error)) func(context.Context, []T) ([]R, error) {
+	return func(ctx context.Context, items []T) ([]R, error) {
+		if err := outage.mustAnswer(); err != nil {
+			return nil, err
+		}
+		results, err := call(ctx, items)
+		if errors.Is(err, script.ErrUnavailable) {
+			outage.lost(err)
+		}
+		return results, err
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -319,11 +320,38 @@ func TestLimiterSyncs(t *testing.T) {
 	grants[1].Grant.Refund(t.Context())
 	grants[2].Grant.Release(t.Context(), false)
 	proxy.Refuse(false)
-	testkit.Equal(t, testkit.Must(limiter.recovery.replay.sync(t.Context()))(t), 2, "events told")
+	limiter.recovery.probe(t.Context())
 	limiter.one(store.Done, request("e1", "a"))
 	limiter.one(store.Leased, request("e3", "a"))
 	limiter.one(store.Admitted, request("e2", "a"))
 	testkit.Equal(t, testkit.Must(limiter.recovery.replay.sync(t.Context()))(t), 0, "events told again")
 	limiter.metrics.wantRefunded(t, 1)
-	limiter.logs.Want(t)
+	limiter.logs.Want(t, "redis is unavailable", "redis answers")
+	limiter.logs.WantCount(t, 1, "restored=2")
+}
+
+// TestReleasesBesideAHungRedis releases five leases. One timeout shows that Redis is unavailable, so no other call waits for it.
+func TestReleasesBesideAHungRedis(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limiter := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{})
+		limiter.outage.reached(nil)
+		const timeout = 8 * time.Second
+		release := newBatcher(whileAnswering(limiter.outage, func(context.Context, []store.Lease) ([]store.Lease, error) {
+			time.Sleep(timeout)
+			return nil, script.ErrUnavailable
+		}))
+		began := time.Now()
+		var releasing sync.WaitGroup
+		for range 5 {
+			releasing.Go(func() {
+				_, err := release.do(t.Context(), store.Lease{})
+				testkit.Fails(t, "error", err, script.ErrUnavailable)
+			})
+			synctest.Wait()
+		}
+		releasing.Wait()
+		testkit.Equal(t, time.Since(began), timeout, "duration of all releases")
+		limiter.logs.Want(t, "redis is unavailable")
+	})
 }

@@ -83,7 +83,7 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	mirror := &mirror{memory: memory, denials: l.denials, metrics: o.Metrics}
 	replay := &replay{contact: contact{&o}, mirror: mirror, logOnce: logOnce}
 	l.recovery = &recovery{contact: contact{&o}, outage: l.outage, staleness: l.staleness, replay: replay}
-	l.grants = newGrants(&o, mirror, replay)
+	l.grants = newGrants(&o, l.outage, mirror, replay)
 	l.answers = &answers{o: &o, denials: l.denials, usage: l.usage, grants: l.grants, logOnce: logOnce}
 	l.asker = &asker{
 		o: &o, outage: l.outage, recovery: l.recovery, staleness: l.staleness, answers: l.answers, logOnce: logOnce,
