@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -24,13 +25,17 @@ func (l *lifecycle) add(name string, stop func(ctx context.Context) error) {
 	l.steps = append(l.steps, stopStep{name, stop})
 }
 
-// background runs a task until the lifecycle stops, which waits for the task to return.
-func (l *lifecycle) background(name string, task func(ctx context.Context)) {
+// background runs tasks until the lifecycle stops, which ends them together and waits for them to return.
+func (l *lifecycle) background(name string, tasks ...func(ctx context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, task := range tasks {
+		running.Go(func() { task(ctx) })
+	}
 	done := make(chan struct{})
 	go func() {
-		defer close(done)
-		task(ctx)
+		running.Wait()
+		close(done)
 	}()
 	l.add(name, func(stopping context.Context) error {
 		cancel()

@@ -58,3 +58,19 @@ func TestLifecycleTimeout(t *testing.T) {
 		close(hang)
 	})
 }
+
+// The tasks of one step end together.
+func TestLifecycleEndsTasksTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &lifecycle{timeout: 7 * time.Second}
+		hang := func(ctx context.Context) {
+			<-ctx.Done()
+			time.Sleep(5 * time.Second)
+		}
+		l.background("two tasks", hang, hang)
+		start := time.Now()
+		testkit.NoError(t, l.stop())
+		testkit.Equal(t, time.Since(start), 5*time.Second, "duration of the stop")
+	})
+}

@@ -34,11 +34,9 @@ func (w *worker) start(ctx context.Context, s *servers, settings store.Settings)
 
 	p := new(parts)
 	p.Parts, p.folds = w.newDecider(s, settings, s.instances.Alive)
-	w.life.background("watching redis", p.Limiter.Run)
-	w.life.background("counting the budgets", func(ctx context.Context) { p.Pacer.Run(ctx, w.report.Channels) })
-	w.life.background("watching the limits", p.Live.Run)
+	w.life.background("watching redis and the limits", p.Limiter.Run, p.Live.Run,
+		func(ctx context.Context) { p.Pacer.Run(ctx, w.report.Channels) }, func(ctx context.Context) { w.warnOfEviction(ctx, s, p.Limiter) })
 	p.Live.AwaitFirst(ctx, limits.Ruleset{Tree: settings.Tree, Shadow: settings.Shadow})
-	w.life.background("looking at redis' settings", func(ctx context.Context) { w.warnOfEviction(ctx, s, p.Limiter) })
 	p.deliveries = &sink.Annotated{
 		Sink: s.outlet.Sink, Limits: p.Limiter.Usage(), Pacer: p.Pacer, Mention: s.outlet.Mention,
 		Mentions: w.settings.Slack.Mentions, MentionFor: w.settings.SummaryInterval, Sent: w.report.Counts.Took,

@@ -66,8 +66,8 @@ type worker struct {
 // newWorker returns a worker that has not started. The options of its sink are the console's.
 func newWorker(settings config.Config, console setup.SinkOptions, logger *slog.Logger) *worker {
 	v, _, _ := buildInfo()
-	// Digests take longest to stop.
-	stopTimeout := summary.StopPatience + settings.Redis.Timeout + journal.StopPatience + telemetry.TracesStopPatience + time.Second
+	// Digests take longest to stop. They, and then what watches Redis, may each have a call that Redis does not answer.
+	stopTimeout := summary.StopPatience + 2*settings.Redis.Timeout + journal.StopPatience + telemetry.TracesStopPatience + time.Second
 	w := &worker{settings: settings, sink: console, logger: logger, life: &lifecycle{timeout: stopTimeout}}
 	w.sink.Version, w.sink.Logger = v, logger
 	w.report = selfreport.Reporter{

@@ -165,11 +165,11 @@ func reachable(policy object) (all []string) {
 func TestChartGracePeriods(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string][2]int{
-		"":                               {35, 40}, // workers, ingest
-		"settings: {NOTIFIER_DRAIN: 1h}": {35, 40}, // only ingest drains
-		"ingest: {settings: {NOTIFIER_DRAIN: 1m30s}}":                                     {35, 125},
-		"settings: {NOTIFIER_SHUTDOWN_TIMEOUT: 2m, NOTIFIER_REDIS_TIMEOUT: 2500ms}":       {132, 40},
-		"ingest: {settings: {NOTIFIER_DRAIN: '0', NOTIFIER_SHUTDOWN_TIMEOUT: 1h1s500ms}}": {35, 3612},
+		"":                               {37, 40}, // workers, ingest
+		"settings: {NOTIFIER_DRAIN: 1h}": {37, 40}, // only ingest drains
+		"ingest: {settings: {NOTIFIER_DRAIN: 1m30s}}":                                     {37, 125},
+		"settings: {NOTIFIER_SHUTDOWN_TIMEOUT: 2m, NOTIFIER_REDIS_TIMEOUT: 2500ms}":       {137, 40},
+		"ingest: {settings: {NOTIFIER_DRAIN: '0', NOTIFIER_SHUTDOWN_TIMEOUT: 1h1s500ms}}": {37, 3612},
 	} {
 		rendered := testkit.Must(render(t, "notifier", values))(t)
 		for i, id := range []string{"Deployment notifier", "Deployment notifier-ingest"} {

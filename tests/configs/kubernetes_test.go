@@ -180,10 +180,10 @@ func TestManifestsAgree(t *testing.T) {
 	}
 }
 
-// workerStop is the longest time from SIGTERM to the end of a worker: newWorker in cmd/notifier gives its other parts seven seconds and the
-// timeout of Redis after the deliveries.
+// workerStop is the longest time from SIGTERM to the end of a worker: newWorker in cmd/notifier gives its other parts seven seconds and two
+// timeouts of Redis after the deliveries, whose last call to Redis may take a third one.
 func workerStop(settings config.Config) time.Duration {
-	return settings.ShutdownTimeout + settings.Redis.Timeout + 7*time.Second
+	return settings.ShutdownTimeout + 3*settings.Redis.Timeout + 7*time.Second
 }
 
 // TestManifestSettings loads the settings of the pods, and compares them with the manifests that depend on them.

@@ -55,16 +55,16 @@ settings, settings. */ -}}
 {{- toYaml (omit (mergeOverwrite $settings .Values.provision.settings) "NOTIFIER_NATS_PROVISION") -}}
 {{- end -}}
 
-{{- /* Seconds from SIGTERM to SIGKILL: the sum of durations in settings, rounded up, and a margin. Takes a list: settings, default of each
-variable, seconds of the margin. */ -}}
+{{- /* Seconds from SIGTERM to SIGKILL: the sum of durations in settings, rounded up, and a margin. Takes a list: settings; how many times
+each variable counts, and its default; seconds of the margin. */ -}}
 {{- define "notifier.grace" -}}
 {{- $settings := index . 0 -}}
 {{- $units := dict "y" 31536000000 "w" 604800000 "d" 86400000 "h" 3600000 "m" 60000 "s" 1000 "ms" 1 -}}
 {{- $milliseconds := 0 -}}
-{{- range $variable, $default := index . 1 -}}
-{{- range regexFindAll "[0-9]+(ms|[ywdhms])" (get $settings $variable | default $default) -1 -}}
+{{- range $variable, $counted := index . 1 -}}
+{{- range regexFindAll "[0-9]+(ms|[ywdhms])" (get $settings $variable | default (index $counted 1)) -1 -}}
 {{- $number := regexFind "^[0-9]+" . -}}
-{{- $milliseconds = add $milliseconds (mul (int64 $number) (get $units (trimPrefix $number .))) -}}
+{{- $milliseconds = add $milliseconds (mul (index $counted 0) (int64 $number) (get $units (trimPrefix $number .))) -}}
 {{- end -}}
 {{- end -}}
 {{- add (div (add $milliseconds 999) 1000) (index . 2) -}}
