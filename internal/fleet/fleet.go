@@ -1,8 +1,9 @@
 // Package fleet counts the live instances of the notifier, and asks each for a report about itself.
 //
 // Each instance announces itself as a NATS micro service named "notifier", so `nats micro ls` shows it. Every few
-// seconds it counts the instances of its deployment that answer. While Redis is unavailable, the limits are divided by that number. While
-// NATS does not answer, the last number stays. [Fleet.Alive] may be called at any time by any goroutine.
+// seconds it counts the instances of its deployment that answer. While Redis is unavailable, the limits are divided by that number. It rises at
+// once, and falls when three counts agree: right after a reconnect, other instances may still be without a connection. While NATS does not answer,
+// the last number stays. [Fleet.Alive] may be called at any time by any goroutine.
 //
 // The announcement has a hash of the settings that all instances must share. An instance that sees another hash calls
 // Options.Compared. The endpoint "status" of the service answers with the instance's report, which fits into NATS' max_payload; [Ask] collects the
@@ -15,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -34,6 +36,9 @@ const (
 	askFor   = 500 * time.Millisecond
 )
 
+// agreeing is how many successive counts must see fewer instances before the number falls.
+const agreeing = 3
+
 // Options are what an instance announces, and its callbacks.
 type Options struct {
 	Deployment string // only instances of this deployment are counted; a NATS account may have several
@@ -44,8 +49,9 @@ type Options struct {
 	// Report returns the report of the instance as JSON of at most the given number of bytes. Its error has one line.
 	Report func(instance string, most int64) ([]byte, error)
 
-	// Compared is called after each count, with the number of instances that announce other settings.
-	Compared func(ctx context.Context, differing int)
+	// Compared is called after each count, once one has been answered, with the number of instances that answered, and of those that announce other
+	// settings.
+	Compared func(ctx context.Context, answering, differing int)
 
 	Logger *slog.Logger
 }
@@ -56,7 +62,8 @@ type Fleet struct {
 	conn    *nats.Conn
 	service micro.Service
 	alive   atomic.Int64
-	mixed   atomic.Bool // an instance of another layout was seen
+	counts  [agreeing]int64 // the latest counts; only Watch uses them
+	mixed   atomic.Bool     // an instance of another layout was seen
 }
 
 // Keys of a service's metadata.
@@ -121,7 +128,7 @@ func (f *Fleet) report(request micro.Request) error {
 	return request.Respond(report)
 }
 
-// Alive returns how many instances answered the last count, including this one.
+// Alive returns the largest number of instances that answered one of the latest counts, including this one.
 func (f *Fleet) Alive() int { return int(f.alive.Load()) }
 
 // Watch counts again and again until the context ends.
@@ -179,7 +186,7 @@ func Members(ctx context.Context, conn *nats.Conn, deployment string) ([]Member,
 // count counts the live instances. If not even this instance answers, the last number stays.
 func (f *Fleet) count(ctx context.Context) {
 	members, _ := Members(ctx, f.conn, f.o.Deployment)
-	alive, differing := int64(len(members)), 0
+	differing := 0
 	for _, m := range members {
 		if m.Settings != "" && f.o.Settings != "" && m.Settings != f.o.Settings {
 			differing++
@@ -188,13 +195,19 @@ func (f *Fleet) count(ctx context.Context) {
 			f.o.Logger.Error("an instance of another layout is running, stop it", "instance", m.Instance, "its_layout", m.Layout, "layout", f.o.Layout)
 		}
 	}
-	if alive == 0 || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return
 	}
-	if alive != f.alive.Swap(alive) {
-		f.o.Logger.Info("number of instances has changed", "instances", alive)
+	if len(members) > 0 {
+		copy(f.counts[1:], f.counts[:])
+		f.counts[0] = int64(len(members))
+		if alive := slices.Max(f.counts[:]); alive != f.alive.Swap(alive) {
+			f.o.Logger.Info("number of instances has changed", "instances", alive)
+		}
 	}
-	f.o.Compared(ctx, differing)
+	if f.counts[0] > 0 {
+		f.o.Compared(ctx, len(members), differing)
+	}
 }
 
 // Ask collects the reports of the instances of a deployment for half a second, in the order of their arrival. Nobody knows how many instances

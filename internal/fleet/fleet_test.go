@@ -35,7 +35,7 @@ func join(t *testing.T, url string, o Options) member {
 	m := member{conn: servertest.Connect(t, url), log: testkit.NewLog(t)}
 	o.Deployment, o.Logger = cmp.Or(o.Deployment, "of a test"), m.log.Logger()
 	if o.Compared == nil {
-		o.Compared = func(context.Context, int) {}
+		o.Compared = func(context.Context, int, int) {}
 	}
 	m.Fleet = testkit.Must(Join(m.conn, o))(t)
 	m.flush(t)
@@ -73,6 +73,10 @@ func TestInstancesCountEachOther(t *testing.T) {
 	}
 	third.Leave()
 	third.flush(t)
+	for range agreeing - 1 {
+		first.count(t.Context())
+		testkit.Equal(t, first.Alive(), 3, "instances until the counts agree")
+	}
 	first.requireCount(t, 2)
 	second.conn.Close() // as by a crash
 	first.requireCount(t, 1)
@@ -115,7 +119,9 @@ func TestVersion(t *testing.T) {
 func TestLastNumberStays(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)
-	first, second := join(t, n.URL, Options{}), join(t, n.URL, Options{})
+	answering := -1
+	compared := func(_ context.Context, n, _ int) { answering = n }
+	first, second := join(t, n.URL, Options{Compared: compared}), join(t, n.URL, Options{})
 	first.requireCount(t, 2)
 
 	first.count(testkit.Ended(t))
@@ -124,6 +130,7 @@ func TestLastNumberStays(t *testing.T) {
 	testkit.Eventually(t, "the connection is lost", func() bool { return !first.conn.IsConnected() })
 	first.count(t.Context())
 	testkit.Equal(t, first.Alive(), 2, "instances without a server")
+	testkit.Equal(t, answering, 0, "answering instances without a server")
 	n.Restart()
 	testkit.Eventually(t, "the connection is there again", first.conn.IsConnected)
 	first.requireCount(t, 2)
@@ -237,7 +244,7 @@ func TestSettingsDiffer(t *testing.T) {
 	n := servertest.StartNATS(t)
 	var differing int
 	announce := func(settings string) member {
-		return join(t, n.URL, Options{Settings: settings, Compared: func(_ context.Context, now int) { differing = now }})
+		return join(t, n.URL, Options{Settings: settings, Compared: func(_ context.Context, _, now int) { differing = now }})
 	}
 	await := func(f member, alive, want int) {
 		t.Helper()

@@ -29,9 +29,13 @@ type Comparison struct {
 // unanswered is how many questions may stay without an answer before the log reports unknown differences.
 const unanswered = 3
 
-// Compare logs once which settings differ, if a number of other workers announces other hashes of its settings.
-func (c *Comparison) Compare(ctx context.Context, differing int) {
+// Compare logs once which settings differ, if a number of other workers announces other hashes of its settings. If no worker answers, the
+// settings are not compared.
+func (c *Comparison) Compare(ctx context.Context, answering, differing int) {
 	c.Gauge(differing)
+	if answering == 0 {
+		return
+	}
 	if differing == 0 {
 		if c.logged != "" {
 			c.Logger.Info("settings of the workers are equal again")
