@@ -218,8 +218,10 @@ func (c *otlpClient) post(ctx context.Context, body []byte) error {
 	case !slices.Contains(retried, answer.StatusCode):
 		return backoff.Permanent(fmt.Errorf("sending spans to %s: the answer is %s", c.host, answer.Status))
 	}
-	if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && seconds >= 0 {
-		return backoff.RetryAfter(seconds)
+	failure := fmt.Errorf("sending spans to %s: the answer is %s", c.host, answer.Status)
+	if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		longest := int(c.timeout/time.Second) + 1 // a longer wait ends with the timeout
+		return fmt.Errorf("%w: %w", failure, backoff.RetryAfter(min(seconds, longest)))
 	}
-	return fmt.Errorf("sending spans to %s: the answer is %s", c.host, answer.Status)
+	return failure
 }

@@ -123,6 +123,31 @@ func TestTracesAreSent(t *testing.T) {
 	testkit.Equal(t, taken.Load(), 5, "spans that the collector took")
 }
 
+// TestRetryAfter has a collector that takes nothing name the time of the next request. Neither zero nor a huge time makes a storm of requests.
+func TestRetryAfter(t *testing.T) {
+	for after, most := range map[string]int64{"0": 5, "9223372037": 1, "1000000": 1} {
+		t.Run(after, func(t *testing.T) {
+			var requests, lost atomic.Int64
+			collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				requests.Add(1)
+				w.Header().Set("Retry-After", after)
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}))
+			defer collector.Close()
+			log := testkit.NewLog(t)
+			started := testkit.Must(traces(t, log, &lost, "EXPORTER_OTLP_ENDPOINT", collector.URL, "EXPORTER_OTLP_TIMEOUT", "1000", "BSP_SCHEDULE_DELAY", "10"))(t)
+			_, span := started.Tracer("test").Start(t.Context(), "span")
+			span.End()
+			testkit.Eventually(t, "the span is lost", func() bool { return lost.Load() == 1 })
+			if got := requests.Load(); got > most {
+				t.Errorf("got %d requests, want at most %d", got, most)
+			}
+			log.WantCount(t, 1, "sending spans to "+collector.Listener.Addr().String()+": the answer is 503 Service Unavailable")
+			started.Stop(t.Context())
+		})
+	}
+}
+
 // TestSpansNeverBlock ends more spans than the queue holds while the collector does not answer. Each span is sent or counted as lost.
 func TestSpansNeverBlock(t *testing.T) {
 	const spans, most = 1000, 16
