@@ -150,7 +150,9 @@ func (p *perCategory) lookup(key categoryValue) (prometheus.Counter, bool) {
 	return counter, ok
 }
 
+// resolve makes the counter of labels. The clones keep it from holding whole messages in memory.
 func (p *perCategory) resolve(key categoryValue) prometheus.Counter {
+	key = categoryValue{strings.Clone(key.category), strings.Clone(key.value)}
 	counter := p.vec.WithLabelValues(key.category, key.value)
 	p.mu.Lock()
 	defer p.mu.Unlock()

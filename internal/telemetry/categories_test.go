@@ -3,6 +3,9 @@ package telemetry
 import (
 	"fmt"
 	"testing"
+	"unsafe"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -42,4 +45,22 @@ func BenchmarkJunk(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestCountersKeepNoMessage counts by texts that are parts of a message. The labels do not keep the message in memory.
+func TestCountersKeepNoMessage(t *testing.T) {
+	t.Parallel()
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "events"}, []string{"category", "outcome"})
+	p := newPerCategory(vec, newCategories(10, nil), closedSet{"sent"})
+	category := "payments and the rest of a message"[:8]
+	p.add(category, "sent", 1)
+	p.add(category, "unknown", 1) // the category is known by now
+	kept := 0
+	for key := range p.counters {
+		if key.category == category {
+			kept++
+			testkit.Equal(t, unsafe.StringData(key.category) == unsafe.StringData(category), false, "%v is part of the message", key)
+		}
+	}
+	testkit.Equal(t, kept, 2, "counters of the category")
 }
