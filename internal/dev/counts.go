@@ -39,13 +39,13 @@ func (c *count) droppedBy() string {
 // counts are what the worker's metrics have counted.
 type counts struct {
 	categories map[string]*count // "" has the sum
-	dead       []string          // the reason of each dead letter
+	dead       map[string]int    // dead letters by their reason
 	waiting    int               // events in the room
 }
 
 // countsOf reads the metrics. A series at zero is left out.
 func countsOf(metrics prometheus.Gatherer) counts {
-	c := counts{categories: make(map[string]*count)}
+	c := counts{categories: make(map[string]*count), dead: make(map[string]int)}
 	families, _ := metrics.Gather() // what could be gathered
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -74,7 +74,7 @@ func (c *counts) add(series string, labels map[string]string, n int) {
 			c.of(category).dropped[labels["level"]] += n
 		}
 	case "notifier_dead_letters_total":
-		c.dead = append(c.dead, slices.Repeat([]string{labels["reason"]}, n)...)
+		c.dead[labels["reason"]] += n
 	case "notifier_room_pending":
 		if reason := room.Reason(labels["reason"]); reason != room.Update && reason != room.Steady { // updates and reports are no events
 			c.waiting += n
@@ -88,6 +88,14 @@ func (c *counts) of(category string) *count {
 		c.categories[category] = &count{outcomes: make(map[string]int), dropped: make(map[string]int)}
 	}
 	return c.categories[category]
+}
+
+// deadSince returns the reason of each dead letter that earlier counts lack.
+func (c *counts) deadSince(earlier counts) (reasons []string) {
+	for _, reason := range slices.Sorted(maps.Keys(c.dead)) {
+		reasons = append(reasons, slices.Repeat([]string{reason}, max(0, c.dead[reason]-earlier.dead[reason]))...)
+	}
+	return reasons
 }
 
 // busiest returns the categories, the one with the most events first.

@@ -236,16 +236,17 @@ func watch(ctx context.Context, options status.Options, metrics prometheus.Gathe
 	options.RedisInfo = nil // the stand-in has no INFO
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	reported := 0
+	var last counts
 	for {
 		now := countsOf(metrics)
-		for _, reason := range now.dead[min(reported, len(now.dead)):] {
+		for i, reason := range now.deadSince(last) {
 			shown.Line("%s %s an event has become a dead letter: %s",
 				shown.Faint(time.Now().Format(time.TimeOnly)), shown.Red(fmt.Sprintf("%-8s", "DEAD")), reason)
-			if reported++; reported == 1 {
+			if i == 0 && len(last.dead) == 0 {
 				shown.Line("shown by\n%s", strings.Join(typed("dlq list", nats), "\n"))
 			}
 		}
+		last = now
 		if s, err := status.Collect(ctx, options); err == nil {
 			shown.update(now, s)
 		}

@@ -47,8 +47,11 @@ func statusOf(full ...string) status.Status {
 
 func TestTotals(t *testing.T) {
 	t.Parallel()
-	c, _ := gathered(t)
-	testkit.EqualSlices(t, c.dead, []string{"bad_json", "bad_json"}, "dead letters")
+	c, m := gathered(t)
+	testkit.EqualSlices(t, c.deadSince(counts{}), []string{"bad_json", "bad_json"}, "dead letters")
+	m.Losses.DeadLetter("bad_category")
+	later := countsOf(m.Registry())
+	testkit.EqualSlices(t, later.deadSince(c), []string{"bad_category"}, "dead letters since then")
 	testkit.Equal(t, c.totals(screen.Colours{}), "events 10  sent 3  dropped 5 (category 4, global 1)  duplicate 0  dead 2  expired 0  folded 0  waiting 2", "totals")
 	testkit.Equal(t, c.totals(screen.Colours{On: true}), "events 10  \x1b[32msent 3\x1b[0m  \x1b[33mdropped 5 (category 4, global 1)\x1b[0m"+
 		"  duplicate 0  dead 2  expired 0  folded 0  waiting 2", "totals in colours")
