@@ -89,6 +89,7 @@ func (l *Live) apply(s overrides.Snapshot) {
 	if err != nil {
 		l.logger.Error("live limits conflict; keeping the previous ones", "revision", s.Revision, "error", err)
 		l.read.Store(true)
+		l.unreadable.Store(nil)
 		return
 	}
 	l.logLost(s)

@@ -110,3 +110,19 @@ func TestNotReadyBeforeTheBucketIsRead(t *testing.T) {
 		testkit.Equal(t, len(adopted) == 1, exists, "live limits are in force")
 	})
 }
+
+// TestUnreadableLimitThatIsGone deletes an unreadable live limit. The remaining limits conflict, so the previous ones stay in force.
+func TestUnreadableLimitThatIsGone(t *testing.T) {
+	t.Parallel()
+	log := testkit.NewLog(t)
+	settings := config.Config{Limits: config.Limits{
+		Bucket: "limits", Global: testkit.Must(limits.Parse("100/30m"))(t), Guarantees: []limits.Guarantee{{Path: "security", Slots: 20}},
+		ShadowLimits: []limits.Override{{Level: limits.LevelGlobal, Limits: testkit.Must(limits.Parse("10/30m"))(t)}},
+	}}
+	live := New(Options{Settings: settings, JetStream: servertest.JetStream(t, servertest.StartNATS(t).URL), Logger: log.Logger()})
+	live.apply(overrides.Snapshot{Revision: 1, Entries: []overrides.Change{{Name: overrides.Name{Pattern: "payments"}, Value: "5 in an hour", Revision: 1}}})
+	testkit.Fails(t, "ready with an unreadable limit", live.Ready(), nil, "the live limit of payments is not readable")
+	live.apply(overrides.Snapshot{Revision: 2})
+	log.WantCount(t, 1, "live limits conflict; keeping the previous ones")
+	testkit.NoError(t, live.Ready())
+}
