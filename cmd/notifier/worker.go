@@ -247,12 +247,12 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 		return nil, err
 	}
 	w.life.add("nats", func(context.Context) error { s.connection.Conn.Close(); return nil })
+	s.journal = w.newJournal(s)
+	w.report.Journal, w.report.Channels = s.journal, s.outlet.Sink.Destinations() // before anybody can ask for a report
 	if s.instances, err = fleet.Join(s.connection.Conn, w.fleetOptions(s)); err != nil {
 		return nil, err
 	}
 	w.life.add("the micro service", func(context.Context) error { s.instances.Leave(); return nil })
-	s.journal = w.newJournal(s)
-	w.report.Journal, w.report.Channels = s.journal, s.outlet.Sink.Destinations()
 	return s, nil
 }
 

@@ -4,10 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 
+	"github.com/seed-4578ace9/notifier/internal/cli"
+	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/fleet"
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -48,4 +54,26 @@ func TestLevels(t *testing.T) {
 	others := []string{store.LevelUnpaired, limits.LevelMute, store.LevelRoom, store.LevelOperator}
 	testkit.EqualSlices(t, levels(tree, throttle.Local), slices.Concat(named, others), "levels")
 	testkit.EqualSlices(t, levels(tree, throttle.Closed), slices.Concat(named, []string{store.LevelClosed}, others), "levels of a closed policy")
+}
+
+// A worker that starts may be asked for its report at once. Nothing changes the report's sources any more: the race detector would see it.
+func TestReportOfAStartingWorker(t *testing.T) {
+	n := servertest.StartNATS(t)
+	testkit.SetSettings(t, map[string]string{"SINK": "console", "NATS_URL": n.URL})
+	settings, _, err := cli.Settings(config.Options{})
+	testkit.NoError(t, err)
+	w := newWorker(settings, setup.SinkOptions{Console: io.Discard}, testkit.NewLog(t).Logger())
+	w.report.Ready = func() error { return nil }
+	metrics := newMetrics(settings, testkit.Must(limits.NewTree(settings.Limits.Plan()))(t))
+	conn, reported := servertest.Connect(t, n.URL), make(chan struct{})
+	go func() {
+		defer close(reported)
+		for reports := 0; reports == 0 && t.Context().Err() == nil; {
+			answers, _ := fleet.Ask(t.Context(), conn, settings.Redis.Prefix)
+			reports = len(answers)
+		}
+	}()
+	testkit.Must(w.connect(t.Context(), metrics))(t)
+	defer func() { testkit.NoError(t, w.life.stop()) }()
+	<-reported
 }
