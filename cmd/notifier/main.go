@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/cli"
+	"github.com/seed-4578ace9/notifier/internal/setup"
 )
 
 // Set by the linker for a release; otherwise read from the build information of the binary.
@@ -34,6 +36,7 @@ func run(arguments []string) int {
 	ctx, stop := untilSignal()
 	defer stop()
 
+	setup.LogRedis(slog.New(slog.DiscardHandler)) // a worker logs the messages of its clients
 	root := newRoot()
 	root.SetArgs(arguments)
 	return cli.ExitStatus(root.ExecuteContext(ctx), os.Stderr)

@@ -226,7 +226,8 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 	s.tracer = w.startTraces(ctx, s)
 	w.sink.Observe = func(ctx context.Context, r sink.Request) { observeRequest(ctx, metrics, r) }
 	var err error
-	if s.redis, err = setup.Redis(w.settings.Redis, w.logger); err != nil {
+	setup.LogRedis(w.logger)
+	if s.redis, err = setup.Redis(w.settings.Redis); err != nil {
 		return nil, err
 	}
 	s.redis.AddHook(selfreport.Calls{Counts: w.report.Counts})

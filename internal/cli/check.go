@@ -141,7 +141,7 @@ func (c *check) servers(ctx context.Context) {
 		bounded(func(ctx context.Context) { c.nats(ctx, connection) })
 		bounded(func(ctx context.Context) { c.workers(ctx, connection) })
 	}
-	client, err := setup.Redis(c.settings.Redis, slog.New(slog.DiscardHandler))
+	client, err := setup.Redis(c.settings.Redis)
 	if err != nil {
 		c.fail("redis", err.Error())
 	} else {

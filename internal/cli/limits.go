@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -267,7 +266,7 @@ func checkAll(ctx context.Context, live *limits.Live, bucket *overrides.Bucket, 
 
 // withStore connects to Redis with the limits of a tree, calls use, and closes the connection.
 func (l *limitsCommand) withStore(tree *limits.Tree, use func(*store.Redis) error) error {
-	client, err := setup.Redis(l.settings.Redis, slog.New(slog.DiscardHandler))
+	client, err := setup.Redis(l.settings.Redis)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"strings"
 	"testing"
@@ -238,7 +237,7 @@ func admitOfKey(t *testing.T, category, key string, events int) {
 	t.Helper()
 	settings := loadSettings(t)
 	tree := testkit.Must(limits.NewTree(settings.Limits.Plan()))(t)
-	client := testkit.Must(setup.Redis(settings.Redis, slog.New(slog.DiscardHandler)))(t)
+	client := testkit.Must(setup.Redis(settings.Redis))(t)
 	defer func() { _ = client.Close() }()
 	shared := setup.Store(client, settings.Redis, store.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
 	for i := range events {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,7 +48,7 @@ func newStatusCommand() *cobra.Command {
 }
 
 func (s *statusCommand) run(ctx context.Context, settings config.Config, connection *stream.Connection) error {
-	client, err := setup.Redis(settings.Redis, slog.New(slog.DiscardHandler))
+	client, err := setup.Redis(settings.Redis)
 	if err != nil {
 		return err
 	}

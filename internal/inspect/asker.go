@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -40,7 +39,7 @@ type Asker struct {
 // NewAsker returns an Asker with a connection to Redis of its own.
 func NewAsker(settings config.Config, connection *stream.Connection) (*Asker, error) {
 	settings.NATS.Provision = false // a question creates nothing
-	client, err := setup.Redis(settings.Redis, slog.New(slog.DiscardHandler))
+	client, err := setup.Redis(settings.Redis)
 	if err != nil {
 		return nil, err
 	}

@@ -29,8 +29,7 @@ const (
 )
 
 // Redis returns a client for the server, Sentinel or Cluster of the URL. The client connects at its first call.
-func Redis(settings config.Redis, logger *slog.Logger) (redis.UniversalClient, error) {
-	redis.SetLogger(redisLog{logger})
+func Redis(settings config.Redis) (redis.UniversalClient, error) {
 	o, err := redisOptions(settings.URL.Reveal())
 	if err != nil {
 		return nil, err
@@ -115,7 +114,9 @@ func redacted(err error, secret string) error {
 	return fmt.Errorf("NOTIFIER_REDIS_URL: not a URL that the client understands: %s", text)
 }
 
-// redisLog logs the client's own messages at the level debug. The limiter reports outages.
+// LogRedis has the messages of all clients of this process logged at the level debug. The limiter reports outages.
+func LogRedis(logger *slog.Logger) { redis.SetLogger(redisLog{logger}) }
+
 type redisLog struct{ logger *slog.Logger }
 
 // Printf logs a message of the client.

@@ -1,7 +1,7 @@
 package setup
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -75,7 +75,7 @@ func TestRedisErrorsHideThePassword(t *testing.T) {
 		if secret := strings.Contains(text, "user:"); secret && strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: got %v, want no password", text, err)
 		}
-		_, err = Redis(config.Redis{URL: config.NewSecret(text)}, slog.New(slog.DiscardHandler))
+		_, err = Redis(config.Redis{URL: config.NewSecret(text)})
 		if err == nil || !strings.HasPrefix(err.Error(), "NOTIFIER_REDIS_URL: ") {
 			t.Errorf("%s: %v, want the name of the setting", text, err)
 		}
@@ -91,7 +91,7 @@ func TestRedisPassword(t *testing.T) {
 		if password != "" {
 			settings.Password = config.NewSecret(password)
 		}
-		client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
+		client := testkit.Must(Redis(settings))(t)
 		err := client.Ping(t.Context()).Err()
 		testkit.Equal(t, err == nil, works, "whether the password %q works (%v)", password, err)
 		if err != nil && (strings.Contains(ExplainRedis(err, settings), "canary") || !strings.Contains(ExplainRedis(err, settings), "NOTIFIER_REDIS_PASSWORD")) {
@@ -108,7 +108,7 @@ func TestWrongRedisPort(t *testing.T) {
 	for _, url := range []string{"redis://" + nobody, "redis://" + nobody + "?addr=" + nobody} {
 		testkit.Await(t, "an error of "+url, func() error {
 			settings := config.Redis{URL: config.NewSecret(url), Prefix: "notifier", Timeout: 500 * time.Millisecond}
-			client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
+			client := testkit.Must(Redis(settings))(t)
 			defer func() { _ = client.Close() }()
 			_, err := RedisInfo(t.Context(), client, settings)
 			if !strings.Contains(fmt.Sprint(err), "connect: connection refused (check NOTIFIER_REDIS_URL)") {
@@ -131,7 +131,7 @@ func TestWrongRedisURL(t *testing.T) {
 		"/0":                   "(Redis has reached its maxmemory: ",
 	} {
 		settings := config.Redis{URL: config.NewSecret("redis://" + server.Addr + url), Timeout: testkit.Patience}
-		client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
+		client := testkit.Must(Redis(settings))(t)
 		err := client.Set(t.Context(), "key", "value", 0).Err()
 		testkit.Fails(t, url, err, nil)
 		testkit.Contains(t, url, ExplainRedis(err, settings), want)
@@ -145,21 +145,23 @@ func TestEvictionPolicy(t *testing.T) {
 	for right, want := range map[string]string{"+info": "allkeys-lru", "+config|get": ""} {
 		server.CLI("ACL", "SETUSER", "limited", "reset", "on", ">password", "+ping", "+hello", "+auth", right)
 		settings := config.Redis{URL: config.NewSecret("redis://limited:password@" + server.Addr + "/0"), Timeout: testkit.Patience}
-		client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
+		client := testkit.Must(Redis(settings))(t)
 		info, _ := RedisInfo(t.Context(), client, settings)
 		testkit.Equal(t, EvictionPolicy(info), want, "with the right %s the policy", right)
 		testkit.NoError(t, client.Close())
 	}
 }
 
-// The client's own messages are logged at the level debug.
+// A client's own messages are logged at the level debug, also after another client was made.
 func TestRedisLog(t *testing.T) {
-	t.Parallel()
 	text := testkit.NewLog(t)
-	redisLog{text.Logger()}.Printf(context.Background(), "%d tries in %s", 3, time.Second)
-	if got := text.String(); !strings.Contains(got, "level=DEBUG") || !strings.Contains(got, `detail="3 tries in 1s"`) {
-		t.Errorf("logged %s, want the level debug and the detail", got)
-	}
+	LogRedis(text.Logger())
+	defer LogRedis(slog.New(slog.DiscardHandler))
+	settings := config.Redis{URL: config.NewSecret("redis://127.0.0.1:1/0"), Timeout: testkit.Patience}
+	client, other := testkit.Must(Redis(settings))(t), testkit.Must(Redis(settings))(t)
+	testkit.Fails(t, "a call without a server", client.Ping(t.Context()).Err(), nil)
+	text.WantCount(t, 1+redisRetries, `level=DEBUG msg="redis client" detail=`)
+	testkit.NoError(t, errors.Join(client.Close(), other.Close()))
 }
 
 // TestRedisOverTLS runs the scripts on a server that requires a client certificate.
@@ -189,7 +191,7 @@ func TestRedisOverTLS(t *testing.T) {
 			settings := config.Redis{
 				URL: config.NewSecret(fmt.Sprintf("rediss://127.0.0.1:%d/0", port)), TLS: test.tls, Prefix: "tls", Timeout: testkit.Patience,
 			}
-			client := testkit.Must(Redis(settings, slog.New(slog.DiscardHandler)))(t)
+			client := testkit.Must(Redis(settings))(t)
 			defer func() { _ = client.Close() }()
 			shared := Store(client, settings, store.Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
 			err := shared.SelfTest(t.Context(), SelfTests()...)
