@@ -176,6 +176,26 @@ func TestFindByNameOfChannel(t *testing.T) {
 	}
 }
 
+// TestFindAfterARename has the name of a channel go to another channel. A worker that has posted only before learns it from another worker's post,
+// and uses its own knowledge while Redis is unavailable.
+func TestFindAfterARename(t *testing.T) {
+	t.Parallel()
+	channels := []slacktest.Channel{{ID: "C0000001", Name: "ops", Member: true}, {ID: "C0000002", Name: "new", Member: true}}
+	server, ids := slacktest.New(t, slacktest.WithChannels(channels...)), new(fakeIDs)
+	o := lookingUp(server)
+	o.Channel, o.IDs = "#ops", ids
+	first, second := newTestSlack(t, o), newTestSlack(t, o)
+	testkit.NoError(t, send(t.Context(), first, hello))
+	testkit.NoError(t, send(t.Context(), second, hello))
+	channels[0].Name, channels[1].Name = "old", "ops"
+	testkit.Must(first.Send(t.Context(), named(fired)))(t)
+	testkit.Equal(t, server.Accepted()[2].ChannelID, "C0000002", "channel after the rename")
+	wantPresence(t, second, doubtful(named(fired)), sink.Present)
+	ids.byName.Clear()
+	ids.outage = errors.New("unavailable")
+	wantPresence(t, second, doubtful(named(fired)), sink.Present)
+}
+
 // TestFindWithoutTheID has a worker that does not know a channel's ID. As long as another worker or Slack may know the ID, the worker looks
 // again. Many doubts ask Slack once for the list.
 func TestFindWithoutTheID(t *testing.T) {

@@ -174,23 +174,21 @@ func (c *channels) learn(ctx context.Context, destination, id string) {
 	c.mu.Unlock()
 }
 
-// id returns the ID of a channel, "" if the bot is not in the channel. If no post of any instance has shown the ID, it asks Slack for the
-// bot's channels. While Redis cannot tell what other instances know, a channel that Slack does not tell either is no answer.
+// id returns the ID of a channel, "" if the bot is not in the channel. Redis has what the newest post of any instance has shown. What this instance
+// knows may be older: the name may have gone to another channel since. If neither has the ID, id asks Slack for the bot's channels. While Redis
+// cannot tell what other instances know, a channel that Slack does not tell either is no answer.
 func (c *channels) id(ctx context.Context, destination string) (string, *sink.Error) {
-	c.mu.Lock()
-	id := c.known[destination].id
-	c.mu.Unlock()
 	if sink.IsChannelID(destination) {
-		id = destination
-	}
-	if id != "" {
-		return id, nil
+		return destination, nil
 	}
 	id, err := c.shared.ID(ctx, destination)
+	c.mu.Lock()
 	if id != "" {
-		c.mu.Lock()
 		c.known[destination] = known{id, time.Now()}
-		c.mu.Unlock()
+	}
+	id = c.known[destination].id
+	c.mu.Unlock()
+	if id != "" {
 		return id, nil
 	}
 	id, failure := c.listed(ctx, destination)
