@@ -21,13 +21,10 @@ var hiddenCodes = []string{
 // channel if the message is gone. Instances with other routes may have posted the event to another channel.
 func (s *Sink) Find(ctx context.Context, d sink.Doubt) (sink.Finding, error) {
 	own := s.o.route(d.Delivery.Event.Category)
-	search := search{name: d.Delivery.Name, first: d.First, last: d.Last}
+	search := search{name: d.Delivery.Name, first: d.First, last: d.Last, destination: own}
 	opened := s.opened(d.Delivery)
 	if opened.Repliable() {
 		search.threads = []thread{{opened.Channel, opened.Timestamp}, {channel: opened.Channel}}
-	}
-	if !opened.Repliable() || opened.Destination != own {
-		search.destination = own
 	}
 	var others []string
 	if s.o.WebhookURL == "" && s.o.LookUp { // before a request to Slack, which would be useless without the routes

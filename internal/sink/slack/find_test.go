@@ -177,7 +177,7 @@ func TestFindByNameOfChannel(t *testing.T) {
 }
 
 // TestFindAfterARename has the name of a channel go to another channel. A worker that has posted only before learns it from another worker's post,
-// and uses its own knowledge while Redis is unavailable.
+// and uses its own knowledge while Redis is unavailable. It finds a resolved event in the new channel if the firing event was in the old one.
 func TestFindAfterARename(t *testing.T) {
 	t.Parallel()
 	channels := []slacktest.Channel{{ID: "C0000001", Name: "ops", Member: true}, {ID: "C0000002", Name: "new", Member: true}}
@@ -185,7 +185,8 @@ func TestFindAfterARename(t *testing.T) {
 	o := lookingUp(server)
 	o.Channel, o.IDs = "#ops", ids
 	first, second := newTestSlack(t, o), newTestSlack(t, o)
-	testkit.NoError(t, send(t.Context(), first, hello))
+	resolving := named(ended)
+	resolving.Opened = fire(t, first)
 	testkit.NoError(t, send(t.Context(), second, hello))
 	channels[0].Name, channels[1].Name = "old", "ops"
 	testkit.Must(first.Send(t.Context(), named(fired)))(t)
@@ -194,6 +195,8 @@ func TestFindAfterARename(t *testing.T) {
 	ids.byName.Clear()
 	ids.outage = errors.New("unavailable")
 	wantPresence(t, second, doubtful(named(fired)), sink.Present)
+	lost(t, first, server, named(ended), slacktest.Reset())
+	wantPresence(t, second, doubtful(resolving), sink.Present)
 }
 
 // TestFindWithoutTheID has a worker that does not know a channel's ID. As long as another worker or Slack may know the ID, the worker looks
