@@ -24,7 +24,9 @@ var codes = map[sink.Class][]string{
 	sink.Unknown: {"internal_error", "fatal_error", "request_timeout"},
 	sink.Misconfigured: append([]string{
 		"invalid_auth", "not_authed", "token_revoked", "token_expired", "not_allowed_token_type", "account_inactive",
-		"missing_scope", "org_login_required", "team_access_not_granted", "access_denied", "accesslimited", "ekm_access_denied",
+		"missing_scope", "org_login_required", "access_denied", "accesslimited", "two_factor_setup_required", "enterprise_is_restricted",
+		"metadata_must_be_sent_from_app", "deprecated_endpoint", "method_deprecated",
+		"message_limit_exceeded", // the whole workspace sends too much
 	}, channelCodes...),
 }
 
@@ -32,10 +34,11 @@ var codes = map[sink.Class][]string{
 var channelCodes = []string{
 	"channel_not_found", "not_in_channel", "is_archived", "no_permission",
 	"restricted_action", "restricted_action_read_only_channel", "restricted_action_thread_only_channel",
+	"ekm_access_denied", "team_access_not_granted", "team_not_found", "messages_tab_disabled", "external_channel_migrating",
 }
 
-// classOf returns the class of an error code. Every other code, documented or not, is Rejected: such an event can be replayed
-// from the dead letters.
+// classOf returns the class of an error code. Every other code, documented or not, is Rejected: it may concern one message, which must not stop
+// a channel. Such an event can be replayed from the dead letters.
 func classOf(code string) sink.Class {
 	for class, of := range codes {
 		if slices.Contains(of, code) {

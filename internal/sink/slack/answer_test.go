@@ -66,14 +66,17 @@ var classifiedCodes = map[sink.Class]string{
 	sink.Rejected:    "msg_too_long no_text invalid_blocks msg_blocks_too_long invalid_attachments an_unknown_code",
 	sink.Misconfigured: "invalid_auth token_revoked account_inactive missing_scope channel_not_found not_in_channel " +
 		"is_archived not_authed token_expired no_permission restricted_action restricted_action_read_only_channel " +
-		"restricted_action_thread_only_channel access_denied accesslimited ekm_access_denied",
+		"restricted_action_thread_only_channel access_denied accesslimited ekm_access_denied team_access_not_granted team_not_found " +
+		"messages_tab_disabled external_channel_migrating two_factor_setup_required enterprise_is_restricted " +
+		"metadata_must_be_sent_from_app deprecated_endpoint method_deprecated message_limit_exceeded",
 }
 
 // TestRefusedByOneChannel has Slack refuse a post. Only some refusals say nothing about other channels, which the worker then serves.
 func TestRefusedByOneChannel(t *testing.T) {
 	t.Parallel()
 	ofChannel := strings.Fields("channel_not_found not_in_channel is_archived no_permission restricted_action " +
-		"restricted_action_read_only_channel restricted_action_thread_only_channel")
+		"restricted_action_read_only_channel restricted_action_thread_only_channel ekm_access_denied team_access_not_granted team_not_found " +
+		"messages_tab_disabled external_channel_migrating")
 	for code := range strings.FieldsSeq(classifiedCodes[sink.Misconfigured]) {
 		verdict := judgedPost(client.Reply{Status: 200, Body: []byte(`{"ok":false,"error":"` + code + `"}`)})
 		testkit.Equal(t, verdict.OfChannel, slices.Contains(ofChannel, code), "%s is of the channel", code)
