@@ -45,7 +45,10 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 		admission: admission{grant: decision.Grant, inDoubt: doubt.open, anew: decision.Verdict != store.Reclaimed},
 		opened:    decision.Opened, unshown: v.updater.unshownOf(c.event, decision), doubt: doubt, prepared: prepared, element: v.pool.hold(1),
 	}
-	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened, Others: decision.Others})
+	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened})
+	if own := d.ownDestination(v.sink); own != d.destination && (c.from.isQueueOf(own) || v.health.lost(d.destination)) { // the thread is lost
+		d.alone, d.destination = true, own
+	}
 	return d
 }
 
@@ -105,7 +108,9 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 // toSend returns what the sink sends, once it is prepared.
 func (d *delivery) toSend() sink.Delivery {
 	out := d.prepared.result()
-	out.Opened = d.opened
+	if out.Opened = d.opened; d.alone {
+		out.Opened = sink.WithoutMessage(d.opened)
+	}
 	return out
 }
 

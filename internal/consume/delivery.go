@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -20,6 +20,7 @@ type delivery struct {
 	admission   admission
 	denial      *store.Denial // the denial of an event in shadow mode; it is only measured
 	opened      string        // the receipt of the first message that the event resolves; "" for none
+	alone       bool          // it is a message of its own, because the thread of the first message is lost
 	unshown     unshown
 	prepared    *preparation
 	destination string
@@ -48,9 +49,11 @@ func (d *delivery) lose() {
 }
 
 // fromQueue reports whether the event comes from its channel's queue in the room.
-func (d *delivery) fromQueue() bool {
-	token := d.message.from.token()
-	return token != "" && token == room.Token(d.destination)
+func (d *delivery) fromQueue() bool { return d.message.from.isQueueOf(d.destination) }
+
+// ownDestination returns where the event goes as a message of its own.
+func (d *delivery) ownDestination(by Sink) string {
+	return by.Destination(sink.Delivery{Event: d.event, Opened: sink.WithoutMessage(d.opened)})
 }
 
 // shortWait is how long a delivery waits for its post before the worker records in Redis that it waits. Deliveries that are posted at once

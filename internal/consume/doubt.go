@@ -70,7 +70,9 @@ func (o *doubt) attempted(began, ended time.Time) {
 // posted, or nobody can tell. Otherwise the delivery has ended. While look-ups fail, the event is not posted.
 func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
 	for tries := 0; d.doubt.open; tries++ {
-		found, err := v.doubts.finder.Find(l.waiting, sink.Doubt{Delivery: d.toSend(), First: d.doubt.first, Last: d.doubt.last})
+		posted := d.toSend()
+		posted.Opened = d.opened // an earlier attempt may have replied in a thread that is lost by now
+		found, err := v.doubts.finder.Find(l.waiting, sink.Doubt{Delivery: posted, First: d.doubt.first, Last: d.doubt.last})
 		if l.waiting.Err() == nil {
 			v.doubts.finding.Note(err)
 		}

@@ -248,6 +248,70 @@ func TestChannelRefuses(t *testing.T) {
 	requireState("both accept", true, true)
 }
 
+// TestLostThread has a thread in a channel that the resolved event's category no longer goes to. If no reply is possible, the event goes to its own
+// channel. The state of each channel follows from what that channel answers.
+func TestLostThread(t *testing.T) {
+	t.Parallel()
+	lost := &sink.Error{Class: sink.Rejected, Lost: true, Code: "thread_not_found", Err: errScripted}
+	archived := &sink.Error{Class: sink.Misconfigured, OfChannel: true, Lost: true, Code: "is_archived", Err: errScripted}
+	limited := &sink.Error{Class: sink.RateLimited, RetryAfter: time.Minute, Err: errScripted}
+	doubtful := &sink.Error{Class: sink.Unknown, Err: errScripted}
+	type lostThread struct {
+		others   error         // that the event of the thread's channel gets
+		resolved []*sink.Error // that the resolved event gets, one after the other
+		waits    bool          // fresh events wait in the room, so the resolved event goes to the queues of both channels
+		posts    []string
+		paused   string // the channel that a failure pauses; "": none
+		refuses  string // the channel with a fault; "": none
+	}
+	each(t, map[string]lostThread{
+		"thread lost":           {resolved: []*sink.Error{lost}, posts: []string{"resolve r1", "send"}},
+		"and own channel waits": {resolved: []*sink.Error{lost}, waits: true, posts: []string{"resolve r1", "send"}},
+		"and own one limited":   {resolved: []*sink.Error{lost, limited}, posts: []string{"resolve r1", "send"}, paused: "#new"},
+		"and own one in doubt":  {resolved: []*sink.Error{lost, doubtful}, posts: []string{"resolve r1", "send", "find r1"}},
+		"and own one refuses":   {resolved: []*sink.Error{lost, archived}, posts: []string{"resolve r1", "send"}, paused: "#new", refuses: "#new"},
+		"its channel refuses":   {others: archived, posts: []string{"send"}, paused: "#old", refuses: "#old"},
+	}, func(t *testing.T, f *fixture, test lostThread) {
+		f.resolvesMessages("r1")
+		if test.waits {
+			f.holdFresh()
+		}
+		f.sink.threads = "#old"
+		f.sink.destination = func(e event.Event) string {
+			return map[string]string{"payments": "#new", "other": "#old"}[e.Category]
+		}
+		f.sink.find = func(_ context.Context, d sink.Doubt) (sink.Finding, error) { // an earlier attempt may have replied
+			f.calls.add("find %s resolved", d.Delivery.Opened)
+			return sink.Finding{Presence: sink.Present}, nil
+		}
+		f.sink.send = func(_ context.Context, e event.Event, attempt int) error {
+			switch {
+			case e.Category == "other":
+				return test.others
+			case attempt > len(test.resolved):
+				return nil
+			}
+			return test.resolved[attempt-1]
+		}
+		w := f.start(func(o *setup) { o.Pace = 10 * time.Millisecond })
+		f.event("other", "other")
+		f.eventually("the thread's channel has answered", func() bool { return f.calls.count("send other") > 0 && (test.others == nil || w.Ready() != nil) })
+		f.status(event.StatusResolved)
+		posts := func() []string {
+			return slices.DeleteFunc(f.calls.about("resolved"), func(call string) bool { return !slices.Contains([]string{"send", "resolve r1", "find r1"}, call) })
+		}
+		f.eventually("the event is a message of its own", func() bool { return len(posts()) >= len(test.posts) })
+		testkit.EqualSlices(t, posts(), test.posts, "posts and look-ups of the resolved event")
+		for _, channel := range []string{"#old", "#new"} {
+			f.eventually(channel+" has the state of its own answers", func() bool {
+				f.pacer.mu.Lock()
+				defer f.pacer.mu.Unlock()
+				return (f.pacer.pauses[channel] > 0) == (channel == test.paused) && w.health.lost(channel) == (channel == test.refuses)
+			})
+		}
+	})
+}
+
 // refused is the health of a worker whose setup is refused, the delivery that probes it, and another one to the same destination.
 func refused() (h *health, prober, other *delivery) {
 	h = newHealth(slog.New(slog.DiscardHandler))

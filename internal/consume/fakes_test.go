@@ -84,6 +84,7 @@ type fakeSink struct {
 	receipt     string                                                        // of each post
 	prepare     func(e event.Event) string                                    // the mention; nil: none
 	destination func(e event.Event) string                                    // nil: the category
+	threads     string                                                        // the destination of an event with a message to reply to; "": as of others
 	named       []string                                                      // destinations in the settings
 	find        func(ctx context.Context, d sink.Doubt) (sink.Finding, error) // nil: nobody can look
 
@@ -142,6 +143,9 @@ func (f *fakeSink) Update(ctx context.Context, d sink.Delivery, receipt string) 
 
 func (f *fakeSink) Destination(n sink.Delivery) string {
 	f.calls.name(n.Event)
+	if n.Opened != "" && f.threads != "" {
+		return f.threads
+	}
 	if f.destination != nil {
 		return f.destination(n.Event)
 	}

@@ -136,6 +136,14 @@ func (h *health) turn(ctx context.Context, d *delivery) bool {
 	return false
 }
 
+// lost reports whether a destination has refused a message in such a way that no reply reaches its messages.
+func (h *health) lost(destination string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	fault := h.faults[destination]
+	return fault != nil && fault.err.Lost
+}
+
 // mended records that a destination's setup works.
 func (h *health) mended(destination string) {
 	h.mu.Lock()

@@ -35,6 +35,12 @@ func (s source) token() string {
 	return room.Token(s.channel)
 }
 
+// isQueueOf reports whether the source is the queue of a channel in the room.
+func (s source) isQueueOf(channel string) bool {
+	token := s.token()
+	return token != "" && token == room.Token(channel)
+}
+
 // lane returns the name of the lane in which requests for the channel's queue wait. A channel that is not known yet has a lane of its own.
 func (s source) lane() string { return cmp.Or(s.channel, s.onlyToken) }
 

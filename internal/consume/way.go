@@ -259,9 +259,19 @@ func (v *deliverer) deliver(l life, d *delivery) {
 	}
 }
 
-// retries waits until a failed delivery may be attempted again. If its post has to be looked up first, it steps out of its lane: a look-up
-// may take long, and delays no other event. It returns false if the delivery has ended.
+// retries waits until a failed delivery may be attempted again. An event whose thread is lost becomes a message of its own at once. If that goes to
+// another channel, the delivery leaves the lane of the thread's channel, and nobody has tried its own channel yet. If a post has to be looked up
+// first, the delivery steps out of its lane: a look-up may take long, and delays no other event. retries returns false if the delivery has ended.
 func (v *deliverer) retries(l life, d *delivery, failure *sink.Error) bool {
+	if failure.Lost && failure.Class == sink.Rejected && !d.alone {
+		d.alone = true
+		if own := d.ownDestination(v.sink); own != d.destination {
+			v.health.leave(d)
+			v.stepOut(d)
+			d.destination, d.attempts = own, 0
+		}
+		return true
+	}
 	delay, again := v.failed(l, d, failure)
 	if again && d.doubt.open {
 		v.stepOut(d)
@@ -317,9 +327,6 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 	switch failure.Class {
 	case sink.RateLimited:
 		v.lanes.Pause(l.working, d.destination, failure.RetryAfter)
-		if failure.Channel != "" && failure.Channel != d.destination { // the thread is lost, and the event went to its own channel
-			v.lanes.Pause(l.working, failure.Channel, failure.RetryAfter)
-		}
 		return 0, true
 	case sink.Misconfigured:
 		v.health.misconfigure(d, failure)

@@ -13,6 +13,8 @@
 //	rejected       can never be taken                gives the message up
 //	misconfigured  is fine; the setup is not         stops, alarms, tries again slowly
 //
+// A reply whose thread is out of reach is rejected too, and its failure is Lost: the caller sends the event as a message of its own.
+//
 // A post carries the name of its [Delivery], which every attempt has. A [Finder] finds the post of an attempt whose result nobody knows.
 //
 // A firing event leaves a [Receipt]: where its message is, and enough of the event to render it again.

@@ -135,6 +135,17 @@ func OpenedBy(d Delivery) *Receipt {
 	return r
 }
 
+// WithoutMessage returns a receipt without its message, for an event that cannot reply to the message. It keeps the event and its time. It
+// returns "" if the receipt is unreadable.
+func WithoutMessage(receipt string) string {
+	r := OpenedBy(Delivery{Opened: receipt})
+	if r == nil {
+		return ""
+	}
+	r.Channel, r.Timestamp, r.Destination = "", "", ""
+	return JSON(r)
+}
+
 // PostedAs returns Slack's channel and timestamp of the message in a receipt. It returns "" if the receipt has no message.
 func PostedAs(receipt string) string {
 	var r Receipt

@@ -37,6 +37,9 @@ type Error struct {
 	Channel string
 	// OfChannel is true for Misconfigured if it is the channel that refuses, not the whole setup: other channels may take messages.
 	OfChannel bool
+	// Lost is true if the message that Delivery.Opened names is out of reach: the event has to be a message of its own. If a message of its own
+	// fails so, no reply reaches any message of the channel.
+	Lost bool
 	// RetryAfter is how long the channel must pause: 1s to 1h for RateLimited, otherwise 0.
 	RetryAfter time.Duration
 	// Err is never nil and holds no secret. errors.Is finds a cancelled or expired context in it.

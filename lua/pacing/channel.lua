@@ -10,7 +10,7 @@
 --
 -- Errors: WRONGTYPE and NOPERM are raised before anything is written.
 
--- How long an ID is kept. An instance that posts notes the ID again, or another ID if the channel's name has gone to another channel.
+-- How long an ID is kept. An instance that posts notes the ID again. The name of a channel may have gone to a channel with another ID by then.
 local ID_KEPT = 31 * 24 * 3600 * SECOND
 
 local id_key, id = KEYS[1], ARGV[1]

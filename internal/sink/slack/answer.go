@@ -56,9 +56,13 @@ var lostCodes = []string{
 	"channel_not_found", "not_in_channel", "is_archived", "is_inactive",
 }
 
-// isLost reports whether the message that was to be updated or replied to is permanently out of reach.
-func isLost(e *sink.Error) bool {
-	return e.Class == sink.Rejected && slices.Contains(lostCodes, e.Code)
+// isLost reports whether a failed post shows that its thread is permanently out of reach or, without a thread, all threads of its channel.
+func isLost(e *sink.Error, to place) bool {
+	class := sink.Misconfigured
+	if to.timestamp != "" {
+		class = sink.Rejected
+	}
+	return e.Class == class && slices.Contains(lostCodes, e.Code)
 }
 
 // rejectLost rejects an update or a reply whose channel is out of reach. Nothing waits for the channel, so the setup does not count as

@@ -5,10 +5,9 @@
 //
 // Prepare renders an event ahead of its post. Send renders an event that was not prepared.
 //
-// With a bot token a resolved event takes two requests. The first request updates the message of the firing event. It can be
-// repeated, so a temporary fault fails the whole attempt, and an update that Slack refuses for good is left out. The second
-// request replies in the message's thread, and is the delivery. With a webhook the resolved event is a message of its own. The
-// same holds if message, thread or channel are gone, or if the receipt is unreadable.
+// With a bot token a resolved event is a reply in the thread of the firing event's message. If message, thread or channel are gone, Send fails
+// with an error that is Lost: the caller then sends the event without the message. With a webhook the resolved event is a message of its own. So
+// is an event whose receipt is unreadable. Update changes the message of the firing event, apart from the delivery, and can be repeated.
 //
 // The handle of a user group is looked up when it is first needed. A message leaves out a handle that cannot be found.
 //

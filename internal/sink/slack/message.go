@@ -44,9 +44,9 @@ func options(m render.Message) []slack.MsgOption {
 }
 
 // post makes one request to post a message. The answer names the message, unless it was a webhook's.
-func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m render.Message) (answer, *sink.Error) {
+func (s *Sink) post(ctx context.Context, to place, m render.Message) (answer, *sink.Error) {
 	var posted answer
-	call := client.Call{Method: "chat.postMessage", Destination: to.destination, Timeout: timeout}
+	call := client.Call{Method: "chat.postMessage", Destination: to.destination, Timeout: s.o.Timeout}
 	call.Judge = func(r client.Reply, err error) client.Verdict {
 		if err != nil { // an answer that was cut short may prove a post
 			posted = decodeAnswer(r.Body)
@@ -80,6 +80,7 @@ func (s *Sink) post(ctx context.Context, timeout time.Duration, to place, m rend
 		}
 	}
 	if _, failure := s.web.client.Send(ctx, call); failure != nil {
+		failure.Lost = isLost(failure, to)
 		return answer{}, failure
 	}
 	if to.channel == to.destination { // a reply goes to the channel of its message, which may have had this name before

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/sink/render"
@@ -18,23 +17,6 @@ func (s *Sink) opened(d sink.Delivery) *sink.Receipt {
 		opened.Timestamp = ""
 	}
 	return opened
-}
-
-// reply posts a resolved event in the thread of the first message. If a reply would reach nobody, the event becomes a message of its own. The
-// timeout bounds both together.
-func (s *Sink) reply(ctx context.Context, v render.View, opened *sink.Receipt) *sink.Error {
-	deadline := time.Now().Add(s.o.Timeout)
-	own := s.o.route(v.Event.Category)
-	first := place{cmp.Or(opened.Destination, own), opened.Channel, opened.Timestamp, v.Name}
-	_, failure := s.post(ctx, s.o.Timeout, first, s.o.render(v))
-	if failure == nil || !isLost(failure) {
-		return failure
-	}
-	unseen := *opened
-	unseen.Timestamp = ""
-	v.Resolved = &unseen
-	_, failure = s.post(ctx, time.Until(deadline), place{destination: own, channel: own, name: v.Name}, s.o.render(v))
-	return failure
 }
 
 // Updatable returns the receipts that name their messages. A webhook has none.

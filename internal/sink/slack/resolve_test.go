@@ -1,7 +1,6 @@
 package slack
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -64,10 +63,6 @@ var refusals = []struct {
 	{"refused", []slacktest.Answer{slacktest.Code("invalid_blocks")}, sink.Rejected, "#ops", []sink.Class{sink.Rejected}},
 	{"not allowed", []slacktest.Answer{slacktest.Code("token_revoked")}, sink.Misconfigured, "#ops", []sink.Class{sink.Misconfigured}},
 	{"lost", []slacktest.Answer{slacktest.Stored(slacktest.Reset())}, sink.Unknown, "#ops", []sink.Class{sink.Unknown}},
-	{
-		"nobody may post any more", []slacktest.Answer{slacktest.Code("channel_not_found"), slacktest.Code("channel_not_found")},
-		sink.Misconfigured, "C0000002", []sink.Class{sink.Rejected, sink.Misconfigured},
-	},
 }
 
 func TestResolvedWhenSlackRefuses(t *testing.T) {
@@ -86,7 +81,7 @@ func TestResolvedWhenSlackRefuses(t *testing.T) {
 
 			got, err := s.Send(t.Context(), resolved(receipt))
 			failure := failureOf(t, err)
-			if failure.Class != test.want || failure.Channel != test.channel || got != "" || failure.Err == nil {
+			if failure.Class != test.want || failure.Channel != test.channel || got != "" || failure.Err == nil || failure.Lost {
 				t.Errorf("got %v in %s, want %s in %s", failure, failure.Channel, test.want, test.channel)
 			}
 			testkit.Equal(t, failure.RetryAfter == 7*time.Second, test.want == sink.RateLimited, "waits for %v", failure.RetryAfter)
@@ -103,7 +98,7 @@ func TestResolvedWhenSlackRefuses(t *testing.T) {
 	}
 }
 
-// standIns are answers to the reply. The event is posted all the same.
+// standIns are answers to the reply. The event becomes a message of its own, in its own channel.
 var standIns = []struct {
 	name    string
 	answers []slacktest.Answer
@@ -131,7 +126,12 @@ func TestResolvedGoesOn(t *testing.T) {
 			s := newTestSlack(t, o)
 			testkit.Equal(t, s.Destination(resolved(receipt)), "C0000001", "destination")
 			server.Script(test.answers...)
-			testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
+			_, err := s.Send(t.Context(), resolved(receipt))
+			wantFailure(t, "the reply", err, sink.Rejected, nil)
+			testkit.Equal(t, failureOf(t, err).Lost, true, "the thread is lost")
+			alone := resolved(sink.WithoutMessage(receipt))
+			testkit.Equal(t, s.Destination(alone), "C0000002", "destination without the thread")
+			testkit.Must(s.Send(t.Context(), alone))(t)
 			posts := server.Accepted()
 			testkit.Equal(t, len(posts), 2, "posts")
 			last := posts[1]
@@ -140,6 +140,17 @@ func TestResolvedGoesOn(t *testing.T) {
 			testkit.Contains(t, "posted", textOf(last.Message), "RESOLVED", "5m")
 			testkit.EqualSlices(t, observed.results, []sink.Class{sink.Rejected, sink.OK}, "observed")
 		})
+	}
+}
+
+// Some refusals of a message of its own show that no reply reaches the channel.
+func TestLostChannel(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]bool{"is_archived": true, "not_in_channel": true, "no_permission": false, "is_inactive": false, "invalid_blocks": false} {
+		server := slacktest.New(t)
+		server.Script(slacktest.Code(code))
+		failure := failureOf(t, send(t.Context(), newTestSlack(t, byToken(server)), hello))
+		testkit.Equal(t, failure.Lost, want, "no reply reaches the channel after %s", code)
 	}
 }
 
@@ -153,8 +164,7 @@ func TestResolvedTellsTheTemplate(t *testing.T) {
 	receipt := fire(t, s)
 	testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
 	testkit.NoError(t, s.Update(t.Context(), resolved(receipt), receipt))
-	server.Script(slacktest.Code("thread_not_found"))
-	testkit.Must(s.Send(t.Context(), resolved(receipt)))(t)
+	testkit.Must(s.Send(t.Context(), resolved(sink.WithoutMessage(receipt))))(t)
 	var got []string
 	for _, post := range server.Accepted() {
 		got = append(got, post.Text)
@@ -198,23 +208,6 @@ func TestResolvedWithoutAFirstMessage(t *testing.T) {
 		testkit.Equal(t, test.sink.Destination(resolved(test.receipt)), test.sink.o.route(""), "%s: goes to", test.name)
 	}
 	testkit.Equal(t, server.Calls("chat.update"), 0, "updates")
-}
-
-// The timeout bounds the reply and the message of its own together.
-func TestResolvedTimesOut(t *testing.T) {
-	t.Parallel()
-	server := slacktest.New(t)
-	o := byToken(server)
-	receipt := fire(t, newTestSlack(t, o))
-	o.Timeout = 2 * time.Second
-	server.Script(slacktest.Delay(50*time.Millisecond, slacktest.Code("thread_not_found")), slacktest.Hold(nil, slacktest.OK()))
-	_, err := newTestSlack(t, o).Send(t.Context(), resolved(receipt))
-	if failure := failureOf(t, err); !errors.Is(failure, context.DeadlineExceeded) || strings.Contains(failure.Error(), "within 2s") {
-		t.Errorf("got %v, want the rest of the timeout", failure)
-	}
-	s := newTestSlack(t, byToken(server))
-	_, late := s.post(t.Context(), -time.Second, place{channel: "C0000001"}, s.o.render(render.NewView(resolved(""), nil)))
-	wantFailure(t, "no time left", late.AsError(), sink.Transient, context.DeadlineExceeded)
 }
 
 // TestUpdate updates messages of an alert that has ended, and posts nothing.

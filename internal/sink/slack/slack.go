@@ -170,17 +170,18 @@ func (s *Sink) Prepare(d sink.Delivery) sink.Delivery {
 	return d
 }
 
-// Send posts d once. An event that resolves a message is a reply in its thread.
+// Send posts d once. An event that resolves a message is a reply in its thread: a message of its own if d.Opened names no message.
 func (s *Sink) Send(ctx context.Context, d sink.Delivery) (receipt string, err error) {
 	if d.Prepared != nil {
 		return d.Prepared(ctx)
 	}
 	opened := s.opened(d)
-	v := render.NewView(d, opened)
+	m := s.o.render(render.NewView(d, opened))
 	if opened.Repliable() {
-		return "", s.reply(ctx, v, opened).AsError()
+		_, failure := s.post(ctx, place{s.Destination(d), opened.Channel, opened.Timestamp, d.Name}, m)
+		return "", failure.AsError()
 	}
-	return s.deliver(ctx, d, s.o.render(v))
+	return s.deliver(ctx, d, m)
 }
 
 // deliver posts the message of d to its channel.
@@ -189,7 +190,7 @@ func (s *Sink) deliver(ctx context.Context, d sink.Delivery, m render.Message) (
 	if destination != webhookDestination {
 		s.routes.note(ctx)
 	}
-	posted, failure := s.post(ctx, s.o.Timeout, place{destination: destination, channel: destination, name: d.Name}, m)
+	posted, failure := s.post(ctx, place{destination: destination, channel: destination, name: d.Name}, m)
 	if failure != nil {
 		return "", failure
 	}
@@ -199,7 +200,7 @@ func (s *Sink) deliver(ctx context.Context, d sink.Delivery, m render.Message) (
 // SendSummary posts d once.
 func (s *Sink) SendSummary(ctx context.Context, d summary.Digest) error {
 	to := place{destination: d.Channel, channel: d.Channel, name: sink.DigestName(d.Channel, d.Claim)}
-	_, failure := s.post(ctx, s.o.Timeout, to, render.Digest(d))
+	_, failure := s.post(ctx, to, render.Digest(d))
 	return failure.AsError()
 }
 

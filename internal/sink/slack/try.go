@@ -19,7 +19,7 @@ func (s *Sink) Try(ctx context.Context, channel string) []sink.Checked {
 	if s.o.WebhookURL != "" {
 		to.destination = webhookDestination
 	}
-	posted, failure := s.post(ctx, s.o.Timeout, to, render.Message{Text: "A test message of notifier check."})
+	posted, failure := s.post(ctx, to, render.Message{Text: "A test message of notifier check."})
 	tried := []sink.Checked{trial("Slack post to "+to.destination, "taken", failure)}
 	if failure != nil {
 		return tried
