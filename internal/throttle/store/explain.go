@@ -16,7 +16,7 @@ type Explanation struct {
 	Another bool         // the record is of another message with the event's identity
 	Limits  []limits.Use // of the category's path, from the root down; a full log has one limit with the time of its next slot
 	Muted   *limits.Mute // that would deny the event, whatever the limits say; nil: none
-	Denial  *limits.Use  // the first limit that would deny the event now, from the root down; nil: the event would be admitted
+	Denial  *limits.Use  // the first limit that would deny the event now, from the root down; nil: the event would be admitted, or is muted
 
 	Pair      PairState
 	PairUntil time.Time // it expires; PairUnderWay: the lease of its event ends; PairWaits: its event comes back
@@ -64,7 +64,7 @@ func (r *Readings) Explain(ctx context.Context, request Request) (Explanation, e
 			next := known.At.Add(micros(wait)).UTC()
 			known.Limits[i].Next = &next
 		}
-		if wait < 0 && !exceeds || wait > 0 && known.Denial == nil {
+		if known.Muted == nil && (wait < 0 && !exceeds || wait > 0 && known.Denial == nil) {
 			known.Denial, exceeds = &known.Limits[i], wait < 0
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
+	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -112,6 +114,21 @@ func TestExplainTellsOfRecords(t *testing.T) {
 	testkit.Equal(t, strings.Contains(explain(asked), "done for 1h0m0s"), true, "after the delivery")
 	clock.Advance(2 * time.Hour)
 	testkit.Equal(t, explain(asked), ", 0 of 5", "after the retention")
+}
+
+// TestExplainNamesOneDenial has a muted path with a full limit. The mute denies an event, and the limit one that the mute spares.
+func TestExplainNamesOneDenial(t *testing.T) {
+	t.Parallel()
+	tree := newTree(t, "none", "1/1h", "")
+	store, _ := startStore(t, Settings{Tree: tree, Lease: time.Minute, Retention: time.Hour})
+	wantAdmitted(t, store, request("a 1", "a"))
+	store.AdoptRules(Compile(limits.Ruleset{Tree: tree, Mutes: []*limits.Mute{{Path: "a", Spare: "critical"}}}))
+	asked := request("a 2", "a")
+	e := testkit.Must(store.Readings.Explain(t.Context(), asked))(t)
+	testkit.Equal(t, e.Muted != nil && e.Denial == nil, true, "the mute alone denies the event")
+	asked.Severity = event.SeverityCritical
+	e = testkit.Must(store.Readings.Explain(t.Context(), asked))(t)
+	testkit.Equal(t, e.Muted == nil && e.Denial != nil, true, "the limit alone denies a critical event")
 }
 
 // An explanation has the state of the pair as a resolved event finds it.
