@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/expiring"
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -82,13 +83,17 @@ func (d *denials) learn(asked time.Time, source string, request store.Request, d
 	if decision.Muted != nil {
 		return
 	}
-	// No line is logged for each key, and a limit without room for a costly event may have free slots.
-	if decision.Verdict == store.Denied && decision.Node.Key == "" && request.Cost == 1 {
-		d.full.denied(decision, asked)
-	}
 	if source == SourceRedis && decision.Verdict.IsDenial() { // a share of a limit is full sooner than the limit
+		route := rules.InForce.Route(request.Category, request.Key)
 		decision.Used = rules.InForce.TakenBefore(decision, request.Cost)
-		d.cache.learn(asked, rules.InForce.Route(request.Category, request.Key), *decision, request.Cost)
+		d.cache.learn(asked, route, *decision, request.Cost)
+		// No line is logged for each key, and a limit without room for a costly event may have free slots.
+		if decision.Verdict == store.Denied && decision.Node.Key == "" && request.Cost == 1 {
+			d.full.denied(route.Key(decision.Node, decision.Limit), decision, asked)
+		}
+	}
+	if source == SourceRedis && decision.Verdict == store.Admitted && !request.Slotless && d.full.some.Load() {
+		d.full.admitted(rules.InForce.Route(request.Category, "").Keys, asked)
 	}
 	shadow := decision.Shadow
 	if shadow.Verdict == 0 {
@@ -105,7 +110,8 @@ func (d *denials) learn(asked time.Time, source string, request store.Request, d
 // limits must deny the event too: otherwise they would miss the event.
 func (d *denials) find(category, key string) *store.Denial {
 	rules := d.redis.Rules()
-	denial := d.cache.find(rules.InForce.Route(category, key))
+	route := rules.InForce.Route(category, key)
+	denial := d.cache.find(route)
 	if denial == nil {
 		return nil
 	}
@@ -118,7 +124,7 @@ func (d *denials) find(category, key string) *store.Denial {
 	}
 	d.metrics.Decision(store.Denied.String(), SourceCache, 1)
 	if denial.Key == "" {
-		d.full.deniedAgain(denial.Path)
+		d.full.deniedAgain(route.Key(limits.Node{Path: denial.Path}, denial.Limit))
 	}
 	return denial
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -16,19 +17,21 @@ import (
 // level, however many paths the level has. The next line counts the limits that got no line of their own.
 type fullLimits struct {
 	logger *slog.Logger
+	some   atomic.Bool // whether full has any; admissions read it without the lock
 
 	mu     sync.Mutex
-	full   byPath[*fullNode]
+	full   byPath[[]*fullLimit]
 	levels map[string]*levelLines // by level, from its first line on
 }
 
-// fullNode is a node with a full limit, as of the latest denial.
-type fullNode struct {
-	limits.Node
-	limit  limits.Limit
+// fullLimit is a limit that was full at its latest denial.
+type fullLimit struct {
+	store.LimitKey
+	level  string
 	since  time.Time
-	opens  time.Time // the next slot
-	denied int64     // since then
+	opens  time.Time // the next slot. If an event was admitted since the denial, the time of that request
+	learnt time.Time // when this instance got the latest denial from Redis
+	denied int64     // since it is full
 	told   bool      // the log has a line about it
 }
 
@@ -41,15 +44,15 @@ type levelLines struct {
 // opened sums up limits that are no longer full.
 type opened struct {
 	limits int
-	denied int64    // while they were full
-	one    fullNode // the limit with the most denials
+	denied int64     // while they were full
+	one    fullLimit // the limit with the most denials
 }
 
-func (o *opened) add(node *fullNode) {
+func (o *opened) add(full *fullLimit) {
 	o.limits++
-	o.denied += node.denied
-	if o.limits == 1 || node.denied > o.one.denied {
-		o.one = *node
+	o.denied += full.denied
+	if o.limits == 1 || full.denied > o.one.denied {
+		o.one = *full
 	}
 }
 
@@ -59,68 +62,98 @@ const (
 )
 
 func newFullLimits(logger *slog.Logger) *fullLimits {
-	return &fullLimits{logger: logger, full: newByPath[*fullNode](), levels: make(map[string]*levelLines)}
+	return &fullLimits{logger: logger, full: newByPath[[]*fullLimit](), levels: make(map[string]*levelLines)}
 }
 
-// denied records a denial by Redis or by the local store.
-func (f *fullLimits) denied(d *store.Decision, asked time.Time) {
+// unlock ends a change of f.full.
+func (f *fullLimits) unlock() {
+	f.some.Store(len(f.full.values) > 0)
+	f.mu.Unlock()
+}
+
+// find returns the state of a full limit. It returns nil if the limit is not known to be full.
+func (f *fullLimits) find(key store.LimitKey) *fullLimit {
+	for _, full := range f.full.values[key.Path] {
+		if full.LimitKey == key {
+			return full
+		}
+	}
+	return nil
+}
+
+// denied records a denial by Redis.
+func (f *fullLimits) denied(key store.LimitKey, d *store.Decision, asked time.Time) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	node := f.full.values[d.Node.Path]
-	if node == nil {
-		node = &fullNode{Node: d.Node, since: asked}
-		if !f.full.put(d.Node.Path, node) {
+	defer f.unlock()
+	full := f.find(key)
+	if full == nil {
+		full = &fullLimit{LimitKey: key, level: d.Node.Level, since: asked}
+		if !f.full.put(key.Path, append(f.full.values[key.Path], full)) {
 			return
 		}
 	}
-	node.limit, node.opens = d.Limit, asked.Add(d.Wait)
-	node.denied++
+	full.opens, full.learnt = asked.Add(d.Wait), time.Now()
+	full.denied++
 }
 
 // deniedAgain records a denial from the deny cache.
-func (f *fullLimits) deniedAgain(path string) {
+func (f *fullLimits) deniedAgain(key store.LimitKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if node := f.full.values[path]; node != nil {
-		node.denied++
+	if full := f.find(key); full != nil {
+		full.denied++
 	}
 }
 
-// opensAt returns when the next slot of a path opens, as of the latest denial. It returns the zero time if no limit of the path is known to
-// be full.
-func (f *fullLimits) opensAt(path string) time.Time {
+// admitted records that each of these limits had a slot for an event. An admission that was requested before the
+// latest denial arrived proves nothing: Redis may have decided it before the denial.
+func (f *fullLimits) admitted(keys []store.LimitKey, asked time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if node := f.full.values[path]; node != nil {
-		return node.opens
+	for _, key := range keys {
+		if full := f.find(key); full != nil && !asked.Before(full.learnt) && asked.Before(full.opens) {
+			full.opens = asked
+		}
+	}
+}
+
+// opensAt returns when the next slot of a limit opens, as of the latest denial. It returns a time in the past if the limit is not known to be
+// full.
+func (f *fullLimits) opensAt(key store.LimitKey) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if full := f.find(key); full != nil {
+		return full.opens
 	}
 	return time.Time{}
 }
 
-// denies reports whether the latest denial of a path was by this limit.
-func (f *fullLimits) denies(use limits.Use) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	node := f.full.values[use.Path]
-	return node != nil && node.Level == use.Level && node.limit.String() == use.Limit
+// takeOut removes full limits.
+func (f *fullLimits) takeOut(isOut func(*fullLimit) bool) {
+	for path, all := range f.full.values {
+		if kept := slices.DeleteFunc(all, isOut); len(kept) > 0 {
+			f.full.put(path, kept)
+		} else {
+			f.full.remove(path)
+		}
+	}
 }
 
 // adopt logs and forgets full limits that are no longer in force.
 func (f *fullLimits) adopt(tree *limits.Tree) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.unlock()
 	changed := make(map[string]*opened)
-	for path, node := range f.full.values {
-		inForce := slices.ContainsFunc(tree.Path(path), func(n limits.Node) bool {
-			return n.Path == path && n.Level == node.Level && slices.Contains(n.Limits, node.limit)
+	f.takeOut(func(full *fullLimit) bool {
+		inForce := slices.ContainsFunc(tree.Path(full.Path), func(n limits.Node) bool {
+			return n.Path == full.Path && n.Level == full.level && slices.Contains(n.Limits, full.Limit)
 		})
-		if inForce {
-			continue
+		if !inForce {
+			changed[full.level] = cmp.Or(changed[full.level], new(opened))
+			changed[full.level].add(full)
 		}
-		f.full.remove(path)
-		changed[node.Level] = cmp.Or(changed[node.Level], new(opened))
-		changed[node.Level].add(node)
-	}
+		return !inForce
+	})
 	for _, limit := range changed {
 		f.logger.Info("limit was changed while it was full", limit.attributes(time.Now())...)
 	}
@@ -129,19 +162,20 @@ func (f *fullLimits) adopt(tree *limits.Tree) {
 // tell writes the lines that are due.
 func (f *fullLimits) tell(now time.Time) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	untold := make(map[string][]*fullNode) // by level
-	for path, node := range f.full.values {
-		if !now.Before(node.opens) {
-			f.full.remove(path)
-			f.linesOf(node.Level).untold.add(node)
-		} else if !node.told {
-			untold[node.Level] = append(untold[node.Level], node)
+	defer f.unlock()
+	untold := make(map[string][]*fullLimit) // by level
+	f.takeOut(func(full *fullLimit) bool {
+		isOpen := !now.Before(full.opens)
+		if isOpen {
+			f.linesOf(full.level).untold.add(full)
+		} else if !full.told {
+			untold[full.level] = append(untold[full.level], full)
 		}
-	}
-	for level, nodes := range untold {
+		return isOpen
+	})
+	for level, full := range untold {
 		if lines := f.linesOf(level); now.Sub(lines.full) >= levelLineEvery {
-			f.tellFull(lines, nodes, now)
+			f.tellFull(lines, full, now)
 		}
 	}
 	for level, lines := range f.levels {
@@ -159,16 +193,16 @@ func (f *fullLimits) linesOf(level string) *levelLines {
 }
 
 // tellFull writes the line about limits of one level that have become full. It names the limit that became full first.
-func (f *fullLimits) tellFull(lines *levelLines, nodes []*fullNode, now time.Time) {
-	for _, node := range nodes {
-		node.told = true
+func (f *fullLimits) tellFull(lines *levelLines, all []*fullLimit, now time.Time) {
+	for _, full := range all {
+		full.told = true
 	}
-	first := slices.MinFunc(nodes, func(a, b *fullNode) int {
+	first := slices.MinFunc(all, func(a, b *fullLimit) int {
 		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.Path, b.Path))
 	})
 	attributes := append(first.attributes(), "next_slot", first.opens.Sub(now).Round(time.Millisecond).String())
-	if len(nodes) > 1 {
-		attributes = append(attributes, "limits", len(nodes))
+	if len(all) > 1 {
+		attributes = append(attributes, "limits", len(all))
 	}
 	if lines.untold.limits > 0 {
 		attributes = append(attributes, "opened_meanwhile", lines.untold.limits, "denied_meanwhile", lines.untold.denied)
@@ -178,8 +212,12 @@ func (f *fullLimits) tellFull(lines *levelLines, nodes []*fullNode, now time.Tim
 }
 
 // attributes returns the attributes that name the limit. The level is called limit_level, because a log line has its own level.
-func (n *fullNode) attributes() []any {
-	return []any{"limit_level", n.Level, "path", cmp.Or(n.Path, limits.LevelGlobal), "limit", n.limit.String()}
+func (l *fullLimit) attributes() []any {
+	attributes := []any{"limit_level", l.level, "path", cmp.Or(l.Path, limits.LevelGlobal), "limit", l.Limit.String()}
+	if l.Guarantee != "" {
+		attributes = append(attributes, "guarantee", l.Guarantee)
+	}
+	return attributes
 }
 
 func (o *opened) attributes(now time.Time) []any {

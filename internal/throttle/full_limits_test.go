@@ -32,15 +32,21 @@ func startFullLimits(t *testing.T) *fullLimitsKit {
 	return kit
 }
 
+// limitOf is the limit of a first-level path.
+func limitOf(path string) store.LimitKey {
+	return store.LimitKey{Path: path, Limit: limits.Limit{Count: 10, Window: time.Hour}}
+}
+
 // deny denies n events of a first-level path. The next slot opens after a wait.
 func (k *fullLimitsKit) deny(path string, n int, wait time.Duration) {
+	key := limitOf(path)
 	for i := range n {
 		if i%2 == 1 {
-			k.deniedAgain(path)
+			k.deniedAgain(key)
 			continue
 		}
-		d := denied(limits.Node{Path: path, Level: limits.LevelCategory}, limits.Limit{Count: 10, Window: time.Hour}, wait)
-		k.denied(&d, time.Now())
+		d := denied(limits.Node{Path: path, Level: limits.LevelCategory}, key.Limit, wait)
+		k.denied(key, &d, time.Now())
 	}
 }
 
@@ -117,6 +123,23 @@ func TestFullLimitsThatOpenOften(t *testing.T) {
 	})
 }
 
+// A limit that admits an event is no longer full, unless Redis may have admitted the event before the denial.
+func TestFullLimitsThatAdmit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := startFullLimits(t)
+		before := time.Now()
+		k.pass(time.Second)
+		k.deny("payments", 1, time.Hour)
+		k.deny("basket", 1, time.Hour)
+		k.admitted([]store.LimitKey{limitOf("payments")}, before)
+		k.pass(2*time.Second, "limit is full path=basket limits=2")
+		k.admitted([]store.LimitKey{limitOf(""), limitOf("payments")}, time.Now())
+		k.pass(2*time.Second, "limit has slots again path=payments full_for=3s denied=1")
+		testkit.Equal(t, k.opensAt(limitOf("basket")).After(time.Now()), true, "the other limit is full")
+	})
+}
+
 // A changed limit is logged as changed. An unchanged limit stays full.
 func TestFullLimitsThatChange(t *testing.T) {
 	t.Parallel()
@@ -155,6 +178,27 @@ func TestLimiterLogsFullLimits(t *testing.T) {
 	testkit.Eventually(t, "a line", func() bool { return kit.fullLogs.Count("limit is full") == 1 })
 	testkit.Eventually(t, "another one", func() bool { return kit.fullLogs.Count("limit has slots again") == 1 })
 	kit.fullLogs.WantCount(t, 1, "denied=11")
+}
+
+// TestLimiterFreeSlotsAreNotFull has a limit that denies an event, and gets slots back long before they expire.
+func TestLimiterFreeSlotsAreNotFull(t *testing.T) {
+	t.Parallel()
+	for limit, free := range map[string]func(store.Grant){
+		"2/1h":          func(g store.Grant) { g.Refund(t.Context()) },
+		"inflight:2/1h": func(g store.Grant) { _, _ = g.Finish(t.Context(), "") },
+	} {
+		kit := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", limit, "")}})
+		sent := kit.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, several(3, "e", "a")...)
+		testkit.Equal(t, kit.Usage().Opens("a").IsZero(), false, "%s is full", limit)
+		free(sent[0].Grant)
+		free(sent[1].Grant)
+		kit.one(store.Admitted, request("later", "a"))
+		testkit.Equal(t, kit.Usage().Opens("a"), time.Time{}, "next slot of %s, which has one", limit)
+		testkit.NoError(t, kit.usage.refresh(t.Context()))
+		if uses := kit.Usage().Latest(); len(uses) != 1 || uses[0].Full() || uses[0].Used != 1 {
+			t.Errorf("uses of %s: %+v, want one slot in use", limit, uses)
+		}
+	}
 }
 
 // TestLimiterCostlyDenialIsNotFull has a limit without room for a costly event. The limit has free slots, so it is not full.

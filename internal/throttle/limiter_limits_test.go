@@ -300,6 +300,7 @@ func TestLimiterSharesOfEachAlgorithm(t *testing.T) {
 			t.Errorf("%s: the next slot opens after %v, want %v at most", a, last.Wait, wait)
 		}
 		limiter.wantFull(a.String(), "") // a full share is no full limit
+		testkit.Equal(t, limiter.Usage().Opens(a.String()), time.Time{}, "next slot of a limit whose share is full")
 		if a.Description().FollowsDelivery() {
 			answers[0].Grant.Finish(t.Context(), "")
 			limiter.one(store.Admitted, request(a.String()+"5", a.String()))

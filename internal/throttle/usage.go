@@ -46,7 +46,13 @@ type Usage struct {
 	known    map[string]bool   // levels with a node that was read
 	touched  byPath[time.Time] // when categories were last evaluated or recalled, until their slots are seen free
 	recalled bool              // touched has the categories of events that were delivered before the start
-	latest   []limits.Use      // as read last
+	latest   []latestUse       // as read last
+}
+
+// latestUse is the use of a limit by events without a guarantee.
+type latestUse struct {
+	limits.Use
+	key store.LimitKey
 }
 
 // usesKey is a category in the limits of one moment.
@@ -182,7 +188,7 @@ func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64) {
 		u.known[node.Level] = true
 		for l, limit := range node.Limits {
 			if used[i][l] > 0 {
-				u.latest = append(u.latest, limits.UseOf(node, limit, used[i][l]))
+				u.latest = append(u.latest, latestUse{limits.UseOf(node, limit, used[i][l]), store.LimitKey{Path: node.Path, Limit: limit}})
 			}
 		}
 	}
@@ -243,14 +249,15 @@ func (u *Usage) PolicyActs() bool {
 // none while Redis is unavailable.
 func (u *Usage) Latest() []limits.Use {
 	u.mu.Lock()
-	uses := slices.Clone(u.latest)
+	latest := u.latest
 	u.mu.Unlock()
+	var uses []limits.Use
 	now := time.Now()
-	for i, use := range uses {
-		opens := u.full.opensAt(use.Path).UTC()
-		if opens.After(now) && u.full.denies(use) {
-			uses[i].Next = &opens
+	for _, use := range latest {
+		if opens := u.full.opensAt(use.key).UTC(); opens.After(now) {
+			use.Next = &opens
 		}
+		uses = append(uses, use.Use)
 	}
 	return uses
 }
@@ -306,8 +313,8 @@ func (u *Usage) LimitOf(category, level string) string {
 func (u *Usage) Opens(category string) time.Time {
 	var opens time.Time
 	now := time.Now()
-	for _, node := range u.redis.Rules().InForce.Path(category) {
-		if opensAt := u.full.opensAt(node.Path); opensAt.After(now) && opensAt.After(opens) {
+	for _, key := range u.redis.Rules().InForce.Route(category, "").Keys {
+		if opensAt := u.full.opensAt(key); opensAt.After(now) && opensAt.After(opens) {
 			opens = opensAt
 		}
 	}

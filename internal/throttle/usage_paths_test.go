@@ -73,6 +73,11 @@ func TestLimiterLatestUsesWithAGuarantee(t *testing.T) {
 	if use := latest(); !use.Full() || use.Used != 6 || use.Next == nil || time.Until(*use.Next) < 50*time.Minute {
 		t.Errorf("use: got %+v, want a full limit with 6 used slots and the time of its next slot", use)
 	}
+	next := *latest().Next
+	limiter.want(map[store.Verdict]int{store.Admitted: 4, store.Denied: 1}, several(5, "login", "security")...)
+	testkit.Equal(t, *latest().Next, next, "next slot after a denial of a path with a guarantee")
+	testkit.Equal(t, limiter.Usage().Opens("deploys").UTC(), next, "next slot of a path without a guarantee")
+	testkit.Equal(t, limiter.Usage().Opens("security").IsZero(), false, "no time of the next slot of the path with a guarantee")
 }
 
 // TestLimiterRemembersFullLimits has a full category whose limit is removed and restored, and then a worker that starts. No event of the category

@@ -136,8 +136,8 @@ func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 	want("a.b", 3*time.Hour) // the full limit that opens last
 	want("c", 0)
 
-	a := limiter.o.Redis.Rules().Tree.Path("a")[0]
-	limiter.full.denied(&store.Decision{Node: a, Wait: time.Hour}, time.Now().Add(-time.Hour))
+	a := limiter.o.Redis.Rules().InForce
+	limiter.full.denied(a.Route("a", "").Keys[0], &store.Decision{Node: a.Path("a")[0], Wait: time.Hour}, time.Now().Add(-time.Hour))
 	want("a", 0)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "2/1h", "")})
 	want("a.b", 0)
