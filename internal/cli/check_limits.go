@@ -55,7 +55,7 @@ func (c *check) workers(ctx context.Context, connection *stream.Connection) {
 	} else {
 		c.ok(subject, fmt.Sprintf("%d answer, and have the settings here", len(theirs.Reports)))
 	}
-	tree, err := limits.NewTree(theirs.Plan(connection, c.settings))
+	tree, err := limits.NewTree(theirs.Plan(connection))
 	if err != nil {
 		c.warn("limits of the workers", err.Error())
 		return

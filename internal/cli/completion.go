@@ -96,7 +96,7 @@ func askDeployment(ctx context.Context) (d deployment) {
 	if err != nil {
 		return d
 	}
-	d.Settings = settings.Limits
+	d.Settings = settings
 	ctx, cancel := context.WithTimeout(ctx, askWorkersFor)
 	defer cancel()
 	connection, err := setup.DialNATS(ctx, settings.NATS)
@@ -113,7 +113,7 @@ func askDeployment(ctx context.Context) (d deployment) {
 // rules returns the rules and the categories that a limit can be set for.
 func (d deployment) rules() []string {
 	var words []string
-	if tree, err := limits.NewTree(d.Settings.Plan()); err == nil {
+	if tree, err := limits.NewTree(d.Settings.Limits.Plan()); err == nil {
 		for _, level := range tree.AllLevels() {
 			words = append(words, level.Level)
 		}

@@ -118,7 +118,7 @@ type limitsCommand struct {
 	limitsFlags
 
 	creates  bool          // the bucket, if it is absent and the settings allow that
-	settings config.Config // with the limits of the running workers, if any answers
+	settings config.Config // with the limits and the bucket of the running workers, if any answers
 	theirs   deployment    // what the workers report
 	limits   inspect.Limits
 	out      io.Writer
@@ -168,7 +168,7 @@ func (l *limitsCommand) open(ctx context.Context, connection *stream.Connection)
 		return err
 	}
 	if l.theirs = (deployment{theirs}); len(theirs.Reports) > 0 {
-		l.settings.Limits = theirs.Settings
+		l.settings = theirs.Settings
 	}
 	author := cmp.Or(l.by, setup.NATSUser(l.settings.NATS), setup.UserAtHost())
 	settings := l.settings
@@ -214,7 +214,10 @@ func (l *limitsCommand) enforce(ctx context.Context, bucket *overrides.Bucket) e
 		return fmt.Errorf("revision %d is stored, and workers apply it as soon as NATS delivers it; a worker that is suspended or cut off from NATS "+
 			"may still decide by older limits, as redis does not know the revision: %s", s.Revision, setup.ExplainRedis(err, l.settings.Redis))
 	}
-	l.warnOfNewer(s, inForce)
+	if setup.Position(s).Before(inForce) {
+		return fmt.Errorf("revision %d of the bucket %s is stored and not in force, since newer limits are: %s; see limits adopt",
+			s.Revision, l.settings.Limits.Bucket, inForce)
+	}
 	return nil
 }
 

@@ -74,6 +74,10 @@ func TestLimitsAdopt(t *testing.T) {
 	testkit.Lacks(t, "limits", mustLimits(t, ""), "take no events")
 
 	requireLimits(t, "rollback 1", "shadow errors: 6/1h -> (unset) (revision 4)")
+	inForce(t, redisServer, limits.Position{Generation: 1 << 50, Revision: 7})
+	for _, line := range []string{"limits set payments 7/1h", "mute payments --for 1h --reason upgrade"} {
+		requireFailure(t, Failure, line, "of the bucket notifier-limits is stored and not in force, since newer limits are: revision 7 of ")
+	}
 }
 
 // requireCheck looks for a line of what check prints.
@@ -120,7 +124,7 @@ func TestLimitsAdoptOfAnotherState(t *testing.T) {
 	mustRun(t, "", "provision")
 	newer := limits.Position{Generation: 1 << 50, Revision: 7}
 	for name, change := range map[string]func(){
-		"the bucket": func() { mustLimits(t, "set payments 5/1h") },
+		"the bucket": func() { requireFailure(t, Failure, "limits set payments 5/1h", "not in force") },
 		"redis":      func() { inForce(t, redisServer, limits.Position{Generation: 1 << 50, Revision: 8}) },
 	} {
 		inForce(t, redisServer, newer)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -177,6 +178,28 @@ func TestLimitsCreateNoBucket(t *testing.T) {
 	}
 	testkit.Contains(t, "limits", mustLimits(t, ""), noBucket)
 	mustLimits(t, "set payments 5/1h")
+}
+
+// TestLimitsInTheWorkersBucket mutes a path from a shell whose settings name another bucket than the workers' settings. The command creates
+// none, since a new bucket would outdate the limits of all workers.
+func TestLimitsInTheWorkersBucket(t *testing.T) {
+	natsServer, _ := limitsServers(t, map[string]string{"LIMITS_BUCKET": "team-limits"})
+	reports(t, natsServer.URL, status.Report{Worker: status.Worker{Name: "pod-1", Instance: "one", Settings: loadSettings(t).Shared}})
+	muted := func(bucket, want string) {
+		t.Helper()
+		t.Setenv("NOTIFIER_LIMITS_BUCKET", bucket)
+		testkit.Eventually(t, "the worker answers in time", func() bool {
+			out, _, err := execute(t.Context(), "", "mute", "search", "--for", "1h", "--reason", "upgrade")
+			return strings.Contains(fmt.Sprint(out, err), want)
+		})
+	}
+	muted("another", "team-limits (notifier provision creates it)")
+	t.Setenv("NOTIFIER_LIMITS_BUCKET", "team-limits")
+	mustRun(t, "", "provision")
+	t.Setenv("NOTIFIER_NATS_PROVISION", "false")
+	muted("a-third", "search is muted until ")
+	t.Setenv("NOTIFIER_LIMITS_BUCKET", "team-limits")
+	testkit.Contains(t, "mutes", mustRun(t, "", "mutes"), "search")
 }
 
 // Without Redis the list has no usage, and the status is 1.

@@ -201,7 +201,7 @@ func startingLimits(ctx context.Context, settings config.Config) (plan limits.Pl
 	case len(workers.Reports) == 0:
 		return plan, here + ": no worker answers"
 	}
-	return workers.Plan(connection, settings), workers.String()
+	return workers.Plan(connection), workers.String()
 }
 
 // noun returns the word for one unit of input.

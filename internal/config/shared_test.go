@@ -90,19 +90,21 @@ func TestNotShared(t *testing.T) {
 
 // WithShared reads the limits of another worker, with their origins.
 func TestLimitsOfShared(t *testing.T) {
-	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "LIMITS", "payments=5/1m", "GUARANTEES", "payments=3", "SHADOW_LIMITS", "category=1/1m", "SHADOW", "true").Shared
+	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "LIMITS", "payments=5/1m", "GUARANTEES", "payments=3", "SHADOW_LIMITS", "category=1/1m", "SHADOW", "true",
+		"LIMITS_BUCKET", "theirs").Shared
 	own := loadShared(t, "LIMITS", "search=7/1m", "CATEGORY_LIMIT", "1/1m", "LIMITS_BUCKET", "own")
-	read, err := own.Limits.WithShared(theirs)
+	settings, err := own.WithShared(theirs)
 	testkit.NoError(t, err)
+	read := settings.Limits
 	plan := read.Plan()
 	if plan.Global.String() != "50/30m" || plan.Category.String() != "10/30m" || len(plan.Rules) != 1 || plan.Rules[0].Pattern.String() != "payments" ||
-		len(plan.Guarantees) != 1 || len(read.ShadowLimits) != 1 || !read.Shadow || read.Bucket != "own" {
-		t.Errorf("got the limits %+v, want those of the other worker in the own bucket", read)
+		len(plan.Guarantees) != 1 || len(read.ShadowLimits) != 1 || !read.Shadow || read.Bucket != "theirs" {
+		t.Errorf("got the limits %+v, want the limits and the bucket of the other worker", read)
 	}
 	testkit.EqualMaps(t, plan.Origins, map[string]limits.Origin{
 		"global": limits.FromEnvironment, "category": limits.FromDefault, "payments": limits.FromEnvironment,
 	}, "origins")
-	_, err = own.Limits.WithShared(map[string]string{"NOTIFIER_GLOBAL_LIMIT": "lots"})
+	_, err = own.WithShared(map[string]string{"NOTIFIER_GLOBAL_LIMIT": "lots"})
 	testkit.Fails(t, "an unreadable limit", err, nil)
 }
 

@@ -23,11 +23,11 @@ import (
 // WorkersLimits are the limits of the running workers. In the zero value no worker answers.
 type WorkersLimits struct {
 	Reports  []status.Report
-	Settings config.Limits // of the worker with the newest limits
+	Settings config.Config // shared by the worker with the newest limits; they create no bucket
 	Failed   error         // of workers without a readable report
 }
 
-// Workers asks all running workers for their limits. Limits that the workers do not report come from the settings. Workers fails if it has an
+// Workers asks all running workers for their limits. Settings that the workers do not report come from the settings here. Workers fails if it has an
 // answer, but no report.
 func Workers(ctx context.Context, connection *stream.Connection, settings config.Config) (WorkersLimits, error) {
 	reports, failed := status.Workers(ctx, connection.Conn, settings.Redis.Prefix)
@@ -35,18 +35,18 @@ func Workers(ctx context.Context, connection *stream.Connection, settings config
 		return WorkersLimits{}, failed
 	}
 	newest := status.Newest(reports)
-	theirs, err := settings.Limits.WithShared(newest.Settings)
+	theirs, err := settings.WithShared(newest.Settings)
 	if err != nil {
 		return WorkersLimits{}, fmt.Errorf("reading the limits of the worker %s: %w", newest.Name, err)
 	}
+	theirs.NATS.Provision = false // the workers have the bucket; a new one would replace it
 	return WorkersLimits{Reports: reports, Settings: theirs, Failed: failed}, nil
 }
 
 // Plan returns the limits that these workers have in force: the limits of their settings, overridden by the live limits.
-func (w WorkersLimits) Plan(connection *stream.Connection, settings config.Config) limits.Plan {
-	settings.Limits, settings.NATS.Provision = w.Settings, false
-	options := setup.Overrides(settings, slog.New(slog.DiscardHandler))
-	live := setup.Live(setup.JetStream(connection), settings, options)
+func (w WorkersLimits) Plan(connection *stream.Connection) limits.Plan {
+	options := setup.Overrides(w.Settings, slog.New(slog.DiscardHandler))
+	live := setup.Live(setup.JetStream(connection), w.Settings, options)
 	var entries []limits.LiveEntry
 	for _, change := range status.Newest(w.Reports).Changes {
 		entries = append(entries, limits.LiveEntry{Level: change.Path, Shadow: change.Shadow, Limits: change.Limit, Revision: 1})
