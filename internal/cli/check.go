@@ -239,7 +239,11 @@ func (c *check) readable(js jetstream.JetStream, options overrides.Options, s ov
 	const subject = "live limits"
 	live := setup.Live(js, c.settings, options)
 	_, err := live.Ruleset(s.Generation, s.Revision, setup.LiveEntries(s))
-	if unreadable := live.Unreadable(); unreadable != nil {
+	unreadable := live.Unreadable()
+	if errors.Is(err, limits.ErrEarlier) {
+		unreadable = err
+	}
+	if unreadable != nil {
 		c.fail(subject, fmt.Sprintf("a worker that starts takes no events: %v", unreadable))
 		return
 	}

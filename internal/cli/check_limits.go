@@ -55,7 +55,12 @@ func (c *check) workers(ctx context.Context, connection *stream.Connection) {
 	} else {
 		c.ok(subject, fmt.Sprintf("%d answer, and have the settings here", len(theirs.Reports)))
 	}
-	tree, err := limits.NewTree(theirs.Plan(connection))
+	plan, err := theirs.Plan(connection)
+	if err != nil {
+		c.warn("limits of the workers", err.Error())
+		return
+	}
+	tree, err := limits.NewTree(plan)
 	if err != nil {
 		c.warn("limits of the workers", err.Error())
 		return

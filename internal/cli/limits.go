@@ -261,10 +261,17 @@ func checkAll(ctx context.Context, live *limits.Live, bucket *overrides.Bucket, 
 		}
 		s.Entries = append(s.Entries, change)
 	}
-	if _, err = live.Ruleset(s.Generation, s.Revision, setup.LiveEntries(s)); err != nil {
-		return &UsageError{err}
+	_, err = rulesOf(live, s)
+	return err
+}
+
+// rulesOf returns the limits that a state of the bucket puts in force. It returns a [UsageError] if they conflict.
+func rulesOf(live *limits.Live, s overrides.Snapshot) (limits.Ruleset, error) {
+	rules, err := live.Ruleset(s.Generation, s.Revision, setup.LiveEntries(s))
+	if err != nil && !errors.Is(err, limits.ErrEarlier) {
+		err = &UsageError{err}
 	}
-	return nil
+	return rules, err
 }
 
 // withStore connects to Redis with the limits of a tree, calls use, and closes the connection.

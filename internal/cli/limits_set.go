@@ -66,9 +66,9 @@ func (l *limitsCommand) set(ctx context.Context, arguments []string) error {
 	}
 	s.Entries = slices.DeleteFunc(s.Entries, func(e overrides.Change) bool { return e.Name == entry.Name })
 	s.Entries = append(s.Entries, entry)
-	rules, err := l.limits.Live.Ruleset(s.Generation, s.Revision, setup.LiveEntries(s))
+	rules, err := rulesOf(l.limits.Live, s)
 	if err != nil {
-		return &UsageError{err}
+		return err
 	}
 	done, err := bucket.Set(ctx, s, entry.Name, override.Limits.String(), time.Duration(l.lasts))
 	if err != nil {

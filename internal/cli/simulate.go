@@ -201,7 +201,11 @@ func startingLimits(ctx context.Context, settings config.Config) (plan limits.Pl
 	case len(workers.Reports) == 0:
 		return plan, here + ": no worker answers"
 	}
-	return workers.Plan(connection), workers.String()
+	theirs, err := workers.Plan(connection)
+	if err != nil {
+		return plan, here + ": " + plain.Line(err.Error())
+	}
+	return theirs, workers.String()
 }
 
 // noun returns the word for one unit of input.

@@ -44,7 +44,8 @@ func Workers(ctx context.Context, connection *stream.Connection, settings config
 }
 
 // Plan returns the limits that these workers have in force: the limits of their settings, overridden by the live limits.
-func (w WorkersLimits) Plan(connection *stream.Connection) limits.Plan {
+// Its error is [limits.ErrEarlier].
+func (w WorkersLimits) Plan(connection *stream.Connection) (limits.Plan, error) {
 	options := setup.Overrides(w.Settings, slog.New(slog.DiscardHandler))
 	live := setup.Live(setup.JetStream(connection), w.Settings, options)
 	var entries []limits.LiveEntry

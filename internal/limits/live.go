@@ -21,6 +21,9 @@ type LiveEntry struct {
 // errLost is what is wrong with a lost entry.
 var errLost = errors.New("its history holds only messages that neither a worker nor an operator wrote: set or unset it")
 
+// ErrEarlier is the error of a ruleset with a bad override whose earlier values cannot be read at present.
+var ErrEarlier = errors.New("cannot read the earlier values of a bad live limit")
+
 // Live makes rulesets of a plan and the overrides of the moment. It logs a bad override once, and keeps the last good one of that level in
 // force. It is not safe for concurrent use.
 type Live struct {
@@ -41,9 +44,9 @@ type LiveLevel struct {
 	Shadow bool   // of the shadow limits
 }
 
-// Earlier tells the values of an override before the present one, the newest first, back to when it was not set. An instance that starts
+// Earlier returns the values of an override before the present one, the newest first, back to when it was not set. An instance that starts
 // after a bad value was set finds there what older instances use.
-type Earlier func(LiveLevel) []string
+type Earlier func(LiveLevel) ([]string, error)
 
 // NewLive starts with the overrides of the shadow limits only.
 func NewLive(plan Plan, shadow []Override, earlier Earlier, logger *slog.Logger) *Live {
@@ -53,9 +56,13 @@ func NewLive(plan Plan, shadow []Override, earlier Earlier, logger *slog.Logger)
 	}
 }
 
-// Ruleset returns the limits with exactly these overrides.
+// Ruleset returns the limits with exactly these overrides. Its errors are [ErrEarlier], after which a later call may succeed, and the errors
+// of [NewRuleset].
 func (l *Live) Ruleset(generation int64, revision uint64, entries []LiveEntry) (Ruleset, error) {
-	live, liveShadow := l.overrides(entries)
+	live, liveShadow, err := l.overrides(entries)
+	if err != nil {
+		return Ruleset{}, err
+	}
 	rules, err := NewRuleset(l.plan, live, l.shadow, liveShadow)
 	rules.Position = Position{generation, revision}
 	return rules, err
@@ -70,27 +77,29 @@ func (l *Live) Unreadable() error {
 	return errors.New(strings.Join(l.unreadable, "; "))
 }
 
-// Plan returns the plan with exactly these overrides, without the shadow limits.
-func (l *Live) Plan(entries []LiveEntry) Plan {
-	live, _ := l.overrides(entries)
-	return l.plan.With(live, FromLive)
+// Plan returns the plan with exactly these overrides, without the shadow limits. Its error is [ErrEarlier].
+func (l *Live) Plan(entries []LiveEntry) (Plan, error) {
+	live, _, err := l.overrides(entries)
+	return l.plan.With(live, FromLive), err
 }
 
-// overrides are the overrides that entries put in force.
-func (l *Live) overrides(entries []LiveEntry) (live, liveShadow []Override) {
+// overrides returns the overrides that entries put in force. Its error is [ErrEarlier].
+func (l *Live) overrides(entries []LiveEntry) (live, liveShadow []Override, err error) {
 	good := make(map[LiveLevel]Override, len(entries))
-	l.unreadable = nil
+	var unreadable []string
 	for _, entry := range entries {
 		key := LiveLevel{entry.Level, entry.Shadow}
-		override, err := l.Check(entry)
-		isGood := err == nil
-		if err != nil {
-			override, isGood = l.replacement(key, entry, err)
+		override, bad := l.Check(entry)
+		isGood := bad == nil
+		if bad != nil {
+			override, isGood, err = l.replacement(key, entry, bad)
 		}
 		switch {
+		case err != nil:
+			return nil, nil, err
 		case !isGood:
 			if !l.begun && mayLimit(entry.Level) {
-				l.unreadable = append(l.unreadable, fmt.Sprintf("the live limit of %s is not readable, and no earlier value is known: %v", key, err))
+				unreadable = append(unreadable, fmt.Sprintf("the live limit of %s is not readable, and no earlier value is known: %v", key, bad))
 			}
 			continue
 		case entry.Shadow:
@@ -100,9 +109,9 @@ func (l *Live) overrides(entries []LiveEntry) (live, liveShadow []Override) {
 		}
 		good[key] = override
 	}
-	l.good = good
-	l.begun = l.begun || len(l.unreadable) == 0
-	return live, liveShadow
+	l.good, l.unreadable = good, unreadable
+	l.begun = l.begun || len(unreadable) == 0
+	return live, liveShadow, nil
 }
 
 // mayLimit tells whether a level can have a limit at all.
@@ -120,30 +129,34 @@ func (l LiveLevel) String() string {
 }
 
 // replacement returns the override that is in force instead of a bad entry. It logs each bad revision once.
-func (l *Live) replacement(key LiveLevel, entry LiveEntry, err error) (Override, bool) {
-	last, known := l.lastGood(key, entry.Revision)
-	if l.reported[key] != entry.Revision {
+func (l *Live) replacement(key LiveLevel, entry LiveEntry, bad error) (last Override, known bool, err error) {
+	last, known, err = l.lastGood(key, entry.Revision)
+	if err == nil && l.reported[key] != entry.Revision {
 		l.reported[key] = entry.Revision
 		l.logger.Error("bad live limit is ignored", "limit_level", entry.Level, "shadow", entry.Shadow, "limit", entry.Limits,
-			"revision", entry.Revision, "last_good_stays", known, "error", err)
+			"revision", entry.Revision, "last_good_stays", known, "error", bad)
 	}
-	return last, known
+	return last, known, err
 }
 
 // lastGood returns the last good override of a level.
-func (l *Live) lastGood(key LiveLevel, revision uint64) (Override, bool) {
+func (l *Live) lastGood(key LiveLevel, revision uint64) (last Override, known bool, err error) {
 	if last, known := l.good[key]; known {
-		return last, true
+		return last, true, nil
 	}
 	if l.reported[key] == revision {
-		return Override{}, false // it was looked for already
+		return Override{}, false, nil // it was looked for already
 	}
-	for _, limits := range l.earlier(key) {
+	earlier, err := l.earlier(key)
+	if err != nil {
+		return Override{}, false, fmt.Errorf("%w of %s: %w", ErrEarlier, key, err)
+	}
+	for _, limits := range earlier {
 		if override, err := l.Check(LiveEntry{Level: key.Level, Shadow: key.Shadow, Limits: limits}); err == nil {
-			return override, true
+			return override, true, nil
 		}
 	}
-	return Override{}, false
+	return Override{}, false, nil
 }
 
 // Check returns the override of an entry. It returns an error if the entry alone is already invalid.

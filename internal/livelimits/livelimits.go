@@ -79,15 +79,25 @@ func (l *Live) Refresh(ctx context.Context) error { return l.watcher.Refresh(ctx
 // Applied returns the overrides in force, or nil if none have been read yet.
 func (l *Live) Applied() *overrides.Snapshot { return l.applied.Load() }
 
-func (l *Live) apply(s overrides.Snapshot) {
+// apply puts a snapshot in force. Its error is [limits.ErrEarlier].
+func (l *Live) apply(s overrides.Snapshot) error {
 	rules, err := l.live.Ruleset(s.Generation, s.Revision, setup.LiveEntries(s))
+	if errors.Is(err, limits.ErrEarlier) {
+		return err
+	}
+	l.putInForce(s, rules, err)
+	return nil
+}
+
+// putInForce puts the limits of a snapshot in force, unless one is unreadable or they conflict.
+func (l *Live) putInForce(s overrides.Snapshot, rules limits.Ruleset, conflict error) {
 	rules.Mutes = setup.Mutes(s)
 	if unreadable := l.live.Unreadable(); unreadable != nil {
 		l.unreadable.Store(&unreadable)
 		return
 	}
-	if err != nil {
-		l.logger.Error("live limits conflict; keeping the previous ones", "revision", s.Revision, "error", err)
+	if conflict != nil {
+		l.logger.Error("live limits conflict; keeping the previous ones", "revision", s.Revision, "error", conflict)
 		l.read.Store(true)
 		l.unreadable.Store(nil)
 		return

@@ -2,6 +2,7 @@ package livelimits
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -62,6 +63,29 @@ func TestDigestOfEnds(t *testing.T) {
 	testkit.Equal(t, digestChange(change), want, "an end after which nothing is set")
 }
 
+// TestApplyLooksAgain has a bad live limit and a history that cannot be read for a moment. The limit before it is in force afterwards.
+func TestApplyLooksAgain(t *testing.T) {
+	t.Parallel()
+	failing := errors.New("no reply")
+	earlier := func(limits.LiveLevel) ([]string, error) { return []string{"7/1h"}, failing }
+	adopted := 0
+	log := testkit.NewLog(t).Logger()
+	l := &Live{
+		live: limits.NewLive(limits.Plan{}, nil, earlier, log), logger: log, readable: make(chan struct{}),
+		adopt: func(rules limits.Ruleset) {
+			adopted++
+			testkit.Equal(t, rules.Tree.Path("a")[0].Limits.String(), "7/1h", "limit in force")
+		},
+	}
+	s := overrides.Snapshot{Generation: 1, Revision: 2, Entries: []overrides.Change{{Name: overrides.Name{Pattern: "a"}, Value: "x", Revision: 2}}}
+	testkit.Fails(t, "the first attempt", l.apply(s), limits.ErrEarlier, "no reply")
+	testkit.Equal(t, l.Applied(), nil, "applied")
+	failing = nil
+	testkit.NoError(t, l.apply(s))
+	testkit.NoError(t, l.Ready())
+	testkit.Equal(t, adopted, 1, "rulesets in force")
+}
+
 // silentBucket is a JetStream that does not answer about streams before it is opened.
 type silentBucket struct {
 	jetstream.JetStream
@@ -119,10 +143,11 @@ func TestUnreadableLimitThatIsGone(t *testing.T) {
 		Bucket: "limits", Global: testkit.Must(limits.Parse("100/30m"))(t), Guarantees: []limits.Guarantee{{Path: "security", Slots: 20}},
 		ShadowLimits: []limits.Override{{Level: limits.LevelGlobal, Limits: testkit.Must(limits.Parse("10/30m"))(t)}},
 	}}
+	settings.NATS.Provision = true
 	live := New(Options{Settings: settings, JetStream: servertest.JetStream(t, servertest.StartNATS(t).URL), Logger: log.Logger()})
-	live.apply(overrides.Snapshot{Revision: 1, Entries: []overrides.Change{{Name: overrides.Name{Pattern: "payments"}, Value: "5 in an hour", Revision: 1}}})
+	testkit.NoError(t, live.apply(overrides.Snapshot{Revision: 1, Entries: []overrides.Change{{Name: overrides.Name{Pattern: "payments"}, Value: "5 in an hour", Revision: 1}}}))
 	testkit.Fails(t, "ready with an unreadable limit", live.Ready(), nil, "the live limit of payments is not readable")
-	live.apply(overrides.Snapshot{Revision: 2})
+	testkit.NoError(t, live.apply(overrides.Snapshot{Revision: 2}))
 	log.WantCount(t, 1, "live limits conflict; keeping the previous ones")
 	testkit.NoError(t, live.Ready())
 }

@@ -35,7 +35,7 @@ var (
 // Watcher mirrors a bucket. Its methods may be called concurrently, Run only once.
 type Watcher struct {
 	bucket *Bucket
-	apply  func(Snapshot)
+	apply  func(Snapshot) error
 	look   chan struct{} // triggers the health check
 	health *oplog.Condition
 
@@ -70,8 +70,8 @@ type place struct {
 
 // NewWatcher returns a watcher. Its Run calls apply from one goroutine: first with the bucket's state, even if the bucket is empty, then
 // after each change. Each snapshot has memory of its own. After a restore of the bucket, a snapshot may be older than the previous
-// snapshot. The function must not wait for Refresh.
-func NewWatcher(js jetstream.JetStream, o Options, apply func(Snapshot)) *Watcher {
+// snapshot. If apply returns an error, Run reads the bucket again after a pause. The function must not wait for Refresh.
+func NewWatcher(js jetstream.JetStream, o Options, apply func(Snapshot) error) *Watcher {
 	return &Watcher{
 		bucket: newBucket(js, o),
 		apply:  apply,
@@ -178,7 +178,9 @@ func (w *Watcher) mirror(ctx context.Context) error {
 	state := w.bucket.newState(reading)
 	state.remember(w.applied)
 	w.countForged(state, reading.stored...)
-	w.advance(state)
+	if err := w.advance(state); err != nil {
+		return err
+	}
 	w.health.Note(nil, "generation", w.applied.Generation, "revision", w.applied.Revision)
 	w.release(waiter{calls, w.tend(ctx, state, reading.info.TimeStamp)})
 
@@ -195,7 +197,9 @@ func (w *Watcher) mirror(ctx context.Context) error {
 			}
 			w.countForged(state, change)
 			state.take(w.bucket, change)
-			w.advance(state)
+			if err := w.advance(state); err != nil {
+				return err
+			}
 			continue
 		case <-rounds:
 		case <-w.look:
@@ -225,18 +229,21 @@ func (w *Watcher) countForged(s *state, changes ...Change) {
 }
 
 // advance applies a state unless it is already applied. After a restore, two different states may have the same revision.
-func (w *Watcher) advance(s *state) {
+func (w *Watcher) advance(s *state) error {
 	next := s.snapshot()
 	last := w.applied // only this goroutine sets it
 	if last != nil && last.Generation == next.Generation && last.Revision == next.Revision &&
 		slices.Equal(last.Entries, next.Entries) && slices.Equal(last.Mutes, next.Mutes) {
-		return
+		return nil
 	}
-	w.apply(s.snapshot())
+	if err := w.apply(s.snapshot()); err != nil {
+		return err
+	}
 	w.mu.Lock()
 	w.applied = &applied{next, s.changed}
 	w.mu.Unlock()
 	w.release(w.waiting)
+	return nil
 }
 
 // healthCheck is a watcher's memory between two checks of the bucket.

@@ -2,6 +2,7 @@ package overrides
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -61,7 +62,7 @@ func (f *fixture) following(js jetstream.JetStream, want ...string) *mirror {
 }
 
 // note checks that snapshots come one at a time, each newer than the last.
-func (w *mirror) note(s Snapshot) {
+func (w *mirror) note(s Snapshot) error {
 	if !w.applying.CompareAndSwap(false, true) {
 		w.f.Error("two snapshots are applied at once")
 	}
@@ -76,6 +77,7 @@ func (w *mirror) note(s Snapshot) {
 		}
 	}
 	w.applied = append(w.applied, s)
+	return nil
 }
 
 func (w *mirror) snapshots() []Snapshot {
@@ -172,7 +174,7 @@ func TestWatcherReportsChanges(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w := f.mirror(f.js, true)
-	blind := NewWatcher(f.js, f.options(false), func(Snapshot) {})
+	blind := NewWatcher(f.js, f.options(false), func(Snapshot) error { return nil })
 	if _, err := blind.Changes(f.context(), time.Time{}); err == nil || blind.Unavailable() == nil {
 		t.Error("a watcher that has read nothing is available, or returned no error")
 	}
@@ -238,11 +240,38 @@ func TestRefresh(t *testing.T) {
 	testkit.Equal(t, len(w.snapshots()), 21, "snapshots, want 21: none for a refresh that brings nothing new")
 }
 
+// TestWatcherAppliesAgain has a first state that cannot be applied at once. It is read and applied again, without another change.
+func TestWatcherAppliesAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.open()
+	applied, failures := make(chan Snapshot, 1), 2
+	w := NewWatcher(f.js, f.options(false), func(s Snapshot) error {
+		if failures--; failures >= 0 {
+			return errors.New("not now")
+		}
+		applied <- s
+		return nil
+	})
+	ctx, cancel := context.WithCancel(testkit.Context(t))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	<-applied
+	testkit.Eventually(t, "the recovery is logged", func() bool { return f.log.Count("limits bucket is available again") == 1 })
+	testkit.NoError(t, w.Unavailable())
+	f.log.WantCount(t, 1, "not now")
+	cancel()
+	<-ended
+}
+
 // A call of Refresh returns when its revision is applied, not before.
 func TestRefreshWaitsForChangesOnTheirWay(t *testing.T) {
 	t.Parallel()
-	w := NewWatcher(nil, Options{Logger: slog.New(slog.DiscardHandler)}, func(Snapshot) {})
-	advance := func(revision uint64) { w.advance(&state{generation: 1, revision: revision}) }
+	w := NewWatcher(nil, Options{Logger: slog.New(slog.DiscardHandler)}, func(Snapshot) error { return nil })
+	advance := func(revision uint64) { testkit.NoError(t, w.advance(&state{generation: 1, revision: revision})) }
 	advance(3)
 	refreshed := make(chan error, 1)
 	ctx := testkit.Context(t)
@@ -262,7 +291,7 @@ func TestRefreshWaitsForChangesOnTheirWay(t *testing.T) {
 func TestRefreshShortensThePause(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t)
-	w := NewWatcher(nil, Options{Logger: slog.New(slog.DiscardHandler)}, func(Snapshot) {})
+	w := NewWatcher(nil, Options{Logger: slog.New(slog.DiscardHandler)}, func(Snapshot) error { return nil })
 	w.look <- struct{}{}
 	w.sleep(ctx, time.Hour)
 	testkit.NoError(t, ctx.Err())

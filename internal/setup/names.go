@@ -80,18 +80,16 @@ func Overrides(settings config.Config, logger *slog.Logger) overrides.Options {
 // earlierTimeout bounds how long a search for the earlier values of a live limit takes.
 const earlierTimeout = 2 * time.Second
 
-// Live returns what overrides the limits of the settings. It finds earlier values of a live limit in the bucket's history, and none if the
-// history cannot be read.
+// Live returns what overrides the limits of the settings. It finds earlier values of a live limit in the bucket's history.
 func Live(js jetstream.JetStream, settings config.Config, options overrides.Options) *limits.Live {
-	earlier := func(of limits.LiveLevel) []string {
+	earlier := func(of limits.LiveLevel) ([]string, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), earlierTimeout)
 		defer cancel()
 		bucket, err := overrides.Open(ctx, js, options)
 		if err != nil {
-			return nil
+			return nil, err
 		}
-		values, _ := bucket.Earlier(ctx, overrides.Name{Pattern: of.Level, Shadow: of.Shadow})
-		return values
+		return bucket.Earlier(ctx, overrides.Name{Pattern: of.Level, Shadow: of.Shadow})
 	}
 	return limits.NewLive(settings.Limits.Plan(), settings.Limits.ShadowLimits, earlier, options.Logger)
 }

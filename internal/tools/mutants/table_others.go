@@ -102,8 +102,8 @@ var ofOthers = []mutant{
 		name: "bad-value-replaces-good",
 		bug:  "A bad live value takes the last good one out of force.",
 		file: "internal/limits/live.go",
-		old:  `override, isGood = l.replacement(key, entry, err)`,
-		new:  `_, _ = l.replacement(key, entry, err)`,
+		old:  `override, isGood, err = l.replacement(key, entry, bad)`,
+		new:  `_, _, err = l.replacement(key, entry, bad)`,
 		test: "./internal/limits -run ^TestLiveBadOverride$",
 	},
 	{
