@@ -143,7 +143,6 @@ func TestUnreadableLimitThatIsGone(t *testing.T) {
 		Bucket: "limits", Global: testkit.Must(limits.Parse("100/30m"))(t), Guarantees: []limits.Guarantee{{Path: "security", Slots: 20}},
 		ShadowLimits: []limits.Override{{Level: limits.LevelGlobal, Limits: testkit.Must(limits.Parse("10/30m"))(t)}},
 	}}
-	settings.NATS.Provision = true
 	live := New(Options{Settings: settings, JetStream: servertest.JetStream(t, servertest.StartNATS(t).URL), Logger: log.Logger()})
 	testkit.NoError(t, live.apply(overrides.Snapshot{Revision: 1, Entries: []overrides.Change{{Name: overrides.Name{Pattern: "payments"}, Value: "5 in an hour", Revision: 1}}}))
 	testkit.Fails(t, "ready with an unreadable limit", live.Ready(), nil, "the live limit of payments is not readable")

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -80,13 +81,17 @@ func Overrides(settings config.Config, logger *slog.Logger) overrides.Options {
 // earlierTimeout bounds how long a search for the earlier values of a live limit takes.
 const earlierTimeout = 2 * time.Second
 
-// Live returns what overrides the limits of the settings. It finds earlier values of a live limit in the bucket's history.
+// Live returns what overrides the limits of the settings. It finds earlier values of a live limit in the bucket's history, and none without
+// a bucket.
 func Live(js jetstream.JetStream, settings config.Config, options overrides.Options) *limits.Live {
 	earlier := func(of limits.LiveLevel) ([]string, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), earlierTimeout)
 		defer cancel()
 		bucket, err := overrides.Open(ctx, js, options)
-		if err != nil {
+		switch {
+		case errors.Is(err, overrides.ErrNoBucket):
+			return nil, nil
+		case err != nil:
 			return nil, err
 		}
 		return bucket.Earlier(ctx, overrides.Name{Pattern: of.Level, Shadow: of.Shadow})
