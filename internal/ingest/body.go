@@ -35,16 +35,12 @@ type room struct {
 	held int64
 }
 
-// take reserves n more bytes. If there are none, it returns the answer to the request: 429 for a token above its share, since this server has
-// no trouble.
+// take reserves n more bytes. If there are none, it returns the answer to the request: 503, which Alertmanager retries at once. After a 429 it waits
+// for its next flush.
 func (r *room) take(n int) *problem {
 	all, own := r.of.held.Add(int64(n)), r.from.held.Add(int64(n))
 	r.held += int64(n)
-	switch {
-	case own > r.from.mostHeld:
-		r.give(n)
-		return newProblem(http.StatusTooManyRequests, "too many large requests of this token are under way").later(busyPause)
-	case all > maxHeld:
+	if all > maxHeld || own > r.from.mostHeld {
 		r.give(n)
 		return newProblem(http.StatusServiceUnavailable, "too many large requests are under way").later(busyPause)
 	}
@@ -77,7 +73,11 @@ func (b *bodies) read(r *http.Request, in *room) (*body, *problem) {
 	}
 	for {
 		if len(read.data) == cap(read.data) {
+			ownShare := in.from.held.Load()+int64(cap(read.data)) > in.from.mostHeld
 			if problem := in.take(cap(read.data)); problem != nil {
+				if ownShare { // this server has no trouble
+					problem = newProblem(http.StatusTooManyRequests, "too many large requests of this token are under way").later(busyPause)
+				}
 				return nil, problem
 			}
 			read.data = append(make([]byte, 0, 2*cap(read.data)), read.data...)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -58,20 +57,4 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 	testkit.Equal(t, b.held.Load(), 0, "held bytes at the end")
 	testkit.Equal(t, clients[0].held.Load(), 0, "held bytes of a token at the end")
-}
-
-// TestShareOfAGroup sends groups above their token's share of the memory: with an alert that no message may hold, and with an alert above the
-// buffer of the decoder. The answer is that of any other body.
-func TestShareOfAGroup(t *testing.T) {
-	t.Parallel()
-	for _, size := range []int{firstBuffer / 2, 4 * firstBuffer} {
-		h := handler{decoder: event.Decoder{Prefix: "notify", MaxBytes: 64 << 10}, mostGroup: 1 << 20, metrics: new(Counts)}
-		in := &room{of: &h.bodies, from: newClient("client", 0, 0)}
-		in.from.mostHeld = 1 << 10
-		body := `{"alerts":[{"labels":{"alertname":"` + strings.Repeat("a", size) + `"}}]}`
-		_, refusal := h.split(strings.NewReader(body), request{maker: maker{decoder: h.decoder, category: "a"}, from: in.from}, in)
-		if refusal == nil || refusal.Status != http.StatusTooManyRequests || refusal.retryAfter == 0 {
-			t.Errorf("alert of %d bytes: got %v, want status 429 with Retry-After", size, refusal)
-		}
-	}
 }
