@@ -109,7 +109,7 @@ func TestWhy(t *testing.T) {
 		"an event of payments.refunds would be denied now by category 2/30m: 2 of 2 used")
 	// The limits and delays are those of the workers, whatever the settings of the command say.
 	run(t, d.settings("DELAY", "payments=3h"), "why", "wait-2").want(0, "denied now by category 2/30m: 2 of 2 used",
-		"by NOTIFIER_DELAY it would wait for a slot, 1h at most")
+		"by NOTIFIER_DELAY it would wait for a slot that opens within 1h behind the events that wait already, or be dropped")
 	run(t, d.settings(), "why", "payments", "--since", "1h").want(0, "2 dropped by category", "2 sent", "1 duplicate")
 	run(t, d.settings(), "why", "--title", "REFUND-3").want(0, "refund-3")
 	run(t, d.settings(), "why", "refund-9").want(1, "not known")

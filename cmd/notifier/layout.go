@@ -42,28 +42,17 @@ func (l layout) join(ctx context.Context) (stored bool, err error) {
 	return false, l.awaitNoOther(ctx)
 }
 
-// confirm joins again: another layout may have taken over while the worker waited for its streams. If Redis does not answer, confirm goes on
-// in the background, and ends the worker if it finds another layout.
-func (l layout) confirm(ctx context.Context, life *lifecycle, end context.CancelCauseFunc) error {
-	stored, err := l.join(ctx)
-	if stored || err != nil {
-		return err
-	}
-	life.background("storing the layout", func(ctx context.Context) {
-		for {
-			if !await.For(ctx, layoutAgain) {
-				return
-			}
-			stored, err := l.join(ctx)
-			if err != nil && ctx.Err() == nil {
-				end(unfit{err})
-			}
-			if stored || err != nil {
-				return
-			}
+// keep joins until the layout is stored, and ends the worker if it finds another layout.
+func (l layout) keep(ctx context.Context, end context.CancelCauseFunc) {
+	for await.For(ctx, layoutAgain) {
+		stored, err := l.join(ctx)
+		if err != nil && ctx.Err() == nil {
+			end(unfit{err})
 		}
-	})
-	return nil
+		if stored || err != nil {
+			return
+		}
+	}
 }
 
 // use stores the layout of this program in Redis, unless workers of another layout are running.

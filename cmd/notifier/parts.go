@@ -29,12 +29,12 @@ type parts struct {
 }
 
 // start makes the parts and starts what they do in the background.
-func (w *worker) start(ctx context.Context, s *servers, settings store.Settings) *parts {
+func (w *worker) start(ctx context.Context, s *servers, keepLayout func(ctx context.Context), settings store.Settings) *parts {
 	w.life.background("counting instances", s.instances.Watch)
 
 	p := new(parts)
 	p.Parts, p.folds = w.newDecider(s, settings, s.instances.Alive)
-	w.life.background("watching redis and the limits", p.Limiter.Run, p.Live.Run,
+	w.life.background("watching redis and the limits", keepLayout, p.Limiter.Run, p.Live.Run,
 		func(ctx context.Context) { p.Pacer.Run(ctx, w.report.Channels) }, func(ctx context.Context) { w.warnOfEviction(ctx, s, p.Limiter) })
 	p.Live.AwaitFirst(ctx, limits.Ruleset{Tree: settings.Tree, Shadow: settings.Shadow})
 	p.deliveries = &sink.Annotated{

@@ -220,6 +220,9 @@ func (c *check) limits(ctx context.Context, connection *stream.Connection, share
 	const subject = "live limits"
 	used := setup.Position(s).Before(inForce) // by others
 	switch {
+	case errors.Is(err, overrides.ErrNoBucket) && c.settings.NATS.Provision && used:
+		c.warn(subject, fmt.Sprintf("bucket %s is absent; the worker creates it, and its limits replace %s: another deployment with this Redis "+
+			"needs a NOTIFIER_REDIS_PREFIX of its own", options.Name, inForce))
 	case errors.Is(err, overrides.ErrNoBucket) && c.settings.NATS.Provision:
 		c.ok(subject, fmt.Sprintf("bucket %s is absent, the worker creates it", options.Name))
 	case err != nil && used:

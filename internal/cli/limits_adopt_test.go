@@ -146,7 +146,7 @@ func TestCheckOfLimitsWithoutBucket(t *testing.T) {
 	inForce(t, redisServer, limits.Position{Generation: 1, Revision: 7})
 	requireCheck(t, "FAIL "+absent+"others use revision 7 of a generation")
 	t.Setenv("NOTIFIER_NATS_PROVISION", "true")
-	requireCheck(t, "ok live limits: bucket notifier-limits is absent, the worker creates it")
+	requireCheck(t, "warn live limits: bucket notifier-limits is absent; the worker creates it, and its limits replace revision 7 of a generation")
 }
 
 func TestNATSUser(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
@@ -159,7 +160,7 @@ func (p *publisher) publish(ctx context.Context, settings config.Config, body in
 		return fmt.Errorf("nats: %s", setup.ExplainNATS(err))
 	}
 	defer connection.Conn.Close()
-	session := &publishing{js: setup.JetStream(connection, jetstream.WithPublishAsyncTimeout(publishTimeout))}
+	session := &publishing{connection: connection, js: setup.JetStream(connection, jetstream.WithPublishAsyncTimeout(publishTimeout))}
 	p.largest = connection.Conn.MaxPayload()
 	publish := func(body input) error { return session.publish(ctx, p.subject, body.data) }
 	if p.stdin {
@@ -206,7 +207,7 @@ func (p *publisher) read(body []byte) ([]event.Event, error) {
 		if err != nil {
 			return nil, err
 		}
-		if e.Category == event.Default && m.Subject == p.decoder.Prefix && !namesDefault(m.Data) {
+		if !event.IsGroup(body) && e.Category == event.Default && m.Subject == p.decoder.Prefix && !namesDefault(m.Data) {
 			return nil, errors.New("no category: name one in the line, or one for all lines behind --stdin")
 		}
 		events = append(events, e)
@@ -227,9 +228,10 @@ func namesDefault(body []byte) bool {
 
 // publishing has the events that are not acknowledged yet.
 type publishing struct {
-	js      jetstream.JetStream
-	pending []jetstream.PubAckFuture
-	stored  int
+	connection *stream.Connection
+	js         jetstream.JetStream
+	pending    []jetstream.PubAckFuture
+	stored     int
 }
 
 func (p *publishing) publish(ctx context.Context, subject string, body []byte) error {
@@ -264,8 +266,11 @@ func (p *publishing) await(ctx context.Context) (stored int, err error) {
 	return p.stored, err
 }
 
-// explain adds the likely cause to the error of a missing stream.
+// explain adds the likely cause to the error of a denied subject or a missing stream.
 func (p *publishing) explain(ctx context.Context, err error) error {
+	if errors.Is(err, jetstream.ErrAsyncPublishTimeout) {
+		return setup.WithDenied(err, p.connection)
+	}
 	if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, jetstream.ErrNoStreamResponse) {
 		return err
 	}

@@ -73,9 +73,8 @@ var publishCases = map[string]struct {
 	"a group whose second alert is bad": {
 		arguments: []string{"--stdin", "errors"}, input: goodAndBad, problems: "line 1: bad_field: alerts[1].", err: "1 line has alerts", want: []string{"notify.errors " + goodAndBad},
 	},
-	"a group with an alert without a category": {
-		arguments: []string{"--stdin"}, input: `{"alerts":[{"labels":{"alertname":"a","category":"default"}},{"labels":{"alertname":"b"}}]}`,
-		problems: "line 1: no category", err: "1 line was not published",
+	"alerts without a category": {
+		arguments: []string{"--stdin"}, input: aloneInDefault + "\n" + twoInDefault, want: []string{"notify " + aloneInDefault, "notify " + twoInDefault},
 	},
 	"a line that NATS does not take": {
 		arguments: []string{"--stdin", "errors"}, input: fmt.Sprintf("{\"title\": %q}\n{\"title\": \"a\"}\n", strings.Repeat("a", mostPayload)),
@@ -84,8 +83,12 @@ var publishCases = map[string]struct {
 	"no lines": {arguments: []string{"--stdin"}},
 }
 
-// Groups with one alert that a worker refuses.
+// Groups of alerts.
 const (
+	aloneInDefault = `{"alerts":[{"labels":{"alertname":"a","category":"default"}}]}`
+	twoInDefault   = `{"alerts":[{"labels":{"alertname":"a","category":"payments"}},{"labels":{"alertname":"b"}}]}`
+
+	// One alert is one that a worker refuses.
 	goodAndBad = `{"alerts":[{"labels":{"alertname":"disk"}},{"labels":{"alertname":"cpu"},"startsAt":"today"}]}`
 	badAndGood = `{"alerts":[{"labels":{"alertname":"cpu"},"startsAt":"today"},{"labels":{"alertname":"disk"}}]}`
 )

@@ -206,7 +206,7 @@ var badTogether = map[string]struct {
 
 // badSecretFiles are files without a readable secret, with a part of the problem.
 var badSecretFiles = map[string]string{
-	"<absent>": "there is no such file", "<folder>": "is a folder", "<empty>": "is empty", "<blanks>": "nothing but blanks",
+	"<absent>": "there is no such file", "<folder>": "is a folder", "<pipe>": "is empty", "<empty>": "is empty", "<blanks>": "nothing but blanks",
 }
 
 // Each rule has a case. Settings with one mistake have one fault.

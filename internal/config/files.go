@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // Bounds of the files that settings name, so that a wrong path does not fill the memory.
@@ -66,7 +67,8 @@ func readSecret(path string) (string, error) {
 
 // readFile returns the contents of a file, from one byte to limit bytes. Its errors have no path, since every fault names it.
 func readFile(path string, limit int64) ([]byte, error) {
-	opened, err := os.Open(path) //nolint:gosec // who runs the program names the file
+	// Without O_NONBLOCK, opening a named pipe waits for its writer.
+	opened, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // who runs the program names the file
 	if err != nil {
 		return nil, unreadable(err)
 	}

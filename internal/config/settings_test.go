@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,7 +59,8 @@ type files map[string]string
 
 func newFiles(t *testing.T) files {
 	t.Helper()
-	all := files{"<absent>": filepath.Join(t.TempDir(), "absent"), "<folder>": t.TempDir()}
+	all := files{"<absent>": filepath.Join(t.TempDir(), "absent"), "<folder>": t.TempDir(), "<pipe>": filepath.Join(t.TempDir(), "pipe")}
+	testkit.NoError(t, syscall.Mkfifo(all["<pipe>"], 0o600)) // nobody writes to it
 	for name, content := range map[string]string{
 		"<empty>": "", "<line feed>": "\n", "<line end>": "\r\n", "<blanks>": " \t \n", "<text>": "text",
 		"<large>": strings.Repeat("x", 64<<10+1), "<huge>": strings.Repeat("x", 256<<10+1),

@@ -217,8 +217,12 @@ func (b *bodies) done(first string, m *message, took, cost time.Duration) {
 	turn := time.Duration(len(b.turns)+1) * took
 	if b.owners.inbox.behind.Load() {
 		turn = max(turn, took+restTimes*cost)
-		if forgiven := time.Now().Add(-unrested); q.rests.Before(forgiven) {
+		now := time.Now()
+		if forgiven := now.Add(-unrested); q.rests.Before(forgiven) {
 			q.rests = forgiven
+		}
+		if q.rests.After(now) { // this body did not wait for the rest, since no messages of producers waited
+			q.rests = now
 		}
 		q.rests = q.rests.Add(restTimes * cost)
 	}

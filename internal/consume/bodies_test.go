@@ -69,6 +69,24 @@ func TestFirstLevelRests(t *testing.T) {
 	testkit.Equal(t, first, "a", "first level with the turn after the rest")
 }
 
+// TestRestsDoNotAddUp decodes bodies of a first level that should rest, each while no message of a producer waits. The rest after the last
+// body is that of one body.
+func TestRestsDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	b := newBodiesOf(t)
+	for range 100 {
+		heavy := heavyMessage("a", 1000)
+		b.enqueue("a", heavy)
+		b.owners.inbox.behind.Store(false)
+		if _, m, _ := b.take(time.Now()); m != heavy {
+			t.Fatalf("turn while no message waits: got %v, want the body", m)
+		}
+		b.owners.inbox.behind.Store(true)
+		b.done("a", heavy, time.Minute, time.Minute)
+	}
+	testkit.AtMost(t, time.Until(b.queues["a"].rests), restTimes*time.Minute, "rest")
+}
+
 // TestFewBodiesDoNotRest decodes a body that takes little time, and then one that takes more. The first level rests after the second one.
 func TestFewBodiesDoNotRest(t *testing.T) {
 	t.Parallel()

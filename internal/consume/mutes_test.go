@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
@@ -157,4 +159,11 @@ func TestKeysUnderMutes(t *testing.T) {
 	if keys[0].Name == keys[1].Name {
 		t.Errorf("both keys have the name %s", keys[0].Name)
 	}
+}
+
+// TestKeyOfAText has an event without a title. A digest names its key by its text.
+func TestKeyOfAText(t *testing.T) {
+	t.Parallel()
+	m := &message{Msg: &nats.Msg{Data: []byte(`{"text": "node is down\nsince noon"}`)}, entry: new(room.Entry), about: about{pair: "payments\nnode"}}
+	testkit.Equal(t, m.appendKey(nil)[0].Title, "node is down", "title of the key")
 }

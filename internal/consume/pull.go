@@ -114,6 +114,9 @@ func (p *puller) pull(ctx context.Context, from source, consumer func() jetstrea
 		if err == nil {
 			got, err = p.receive(ctx, requests, from, demand/2)
 		}
+		if err == nil && !from.inRoom && !got.full { // the server has no more
+			p.inbox.behind.Store(false)
+		}
 		demand = nextDemand(demand, got, p.settler.lease)
 		if err != nil {
 			demand = smallestDemand // the server may yet answer this request and the next one

@@ -42,7 +42,7 @@ func (r *room) take(n int) *problem {
 	r.held += int64(n)
 	if all > maxHeld || own > r.from.mostHeld {
 		r.give(n)
-		return newProblem(http.StatusServiceUnavailable, "too many large requests are under way").later(busyPause)
+		return newProblem(http.StatusServiceUnavailable, "too many large requests are under way").later(busyPause).tooMuch()
 	}
 	return nil
 }
@@ -73,11 +73,7 @@ func (b *bodies) read(r *http.Request, in *room) (*body, *problem) {
 	}
 	for {
 		if len(read.data) == cap(read.data) {
-			ownShare := in.from.held.Load()+int64(cap(read.data)) > in.from.mostHeld
 			if problem := in.take(cap(read.data)); problem != nil {
-				if ownShare { // this server has no trouble
-					problem = newProblem(http.StatusTooManyRequests, "too many large requests of this token are under way").later(busyPause)
-				}
 				return nil, problem
 			}
 			read.data = append(make([]byte, 0, 2*cap(read.data)), read.data...)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -160,13 +161,17 @@ func TestTokensFileReplaced(t *testing.T) {
 	testkit.Eventually(t, "a line about the bad file", func() bool { return d.log.Count("cannot reload file") == 1 })
 	testkit.NoError(t, os.Remove(file))
 	testkit.Eventually(t, "a line about the absent file", func() bool { return d.log.Count("cannot reload file") == 2 })
+	testkit.NoError(t, syscall.Mkfifo(file, 0o600)) // nobody writes to it
+	testkit.Eventually(t, "a line about the pipe", func() bool { return d.log.Count("is not a regular file") == 1 })
+	testkit.NoError(t, os.Remove(file))
+	testkit.Eventually(t, "another line about the absent file", func() bool { return d.log.Count("cannot reload file") == 4 })
 	only("the last good file", second, first, third)
 
 	write(t, file, lineThird)
 	only("the file that is written", third, first, second)
 	write(t, file, "# nobody")
 	testkit.Eventually(t, "an end of all tokens", func() bool { return status(third) == 401 })
-	d.log.WantCount(t, 2, "cannot reload file")
+	d.log.WantCount(t, 4, "cannot reload file")
 }
 
 // TestRate reaches the rate of one token. Another token has its own rate.

@@ -54,8 +54,8 @@ func (h *handler) acceptAlerts(w http.ResponseWriter, r *http.Request, asked req
 	return h.split(r.Body, asked, in)
 }
 
-// split publishes a message for each alert of a body. It succeeds only if all messages are stored. Undeliverable alerts, a fault after the
-// alerts, and an alert or a body that is too large do not prevent the valid alerts before them from being stored.
+// split publishes a message for each alert of a body. It succeeds only if all messages are stored. Undeliverable alerts, and an alert or a
+// body that is too large do not prevent the valid alerts before them from being stored. A fault after the alerts may.
 func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *problem) {
 	from := &transfer{Reader: body}
 	g := &group{

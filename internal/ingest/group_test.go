@@ -179,6 +179,7 @@ func TestGroupInAnOutage(t *testing.T) {
 		t.Errorf("answer: got %s, want how many alerts are stored", got.body)
 	}
 	testkit.Equal(t, d.counts.Get("refused anyone"), 0, "refused requests")
+	testkit.Equal(t, d.counts.Get("unstored anyone"), 1, "requests that NATS did not store")
 	refuse.body = ""
 	testkit.Equal(t, d.post("/v1/alertmanager/a", body).group(t).Duplicates, 250, "duplicates of the repeated group")
 	testkit.Equal(t, d.left(), 300, "stored messages")

@@ -24,7 +24,7 @@ import (
 type Metrics interface {
 	Request(status int)           // a request that this package answered
 	Client(name string)           // a client that may send requests
-	Count(client, what string)    // an event or a request of a client: Stored, Duplicate, Limited or Refused
+	Count(client, what string)    // an event or a request of a client: Stored, Duplicate, Limited, Unstored or Refused
 	Bytes(n int)                  // of a body that was stored
 	Published(took time.Duration) // from the first publish of a request to its last acknowledgement; for a group, of the slowest alert
 }
@@ -33,7 +33,8 @@ type Metrics interface {
 const (
 	Stored    = "stored"    // an event that JetStream has stored now
 	Duplicate = "duplicate" // an event that JetStream had already stored
-	Limited   = "limited"   // a request above the client's rate, or above its share of the memory
+	Limited   = "limited"   // a request above the client's rate, or without memory for its body
+	Unstored  = "unstored"  // a request that NATS did not store, or not completely
 	Refused   = "refused"   // a request that would fail again, such as a request with an invalid body
 )
 
@@ -156,8 +157,10 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 	}
 	switch {
 	case from == nil || refusal == nil:
-	case refusal.Status == http.StatusTooManyRequests:
+	case refusal.limited:
 		h.metrics.Count(from.name, Limited)
+	case refusal.Status == http.StatusServiceUnavailable:
+		h.metrics.Count(from.name, Unstored)
 	case refusal.isFinal():
 		h.metrics.Count(from.name, Refused)
 		h.refusals.Add(from.name, 1, "path", r.URL.Path, "status", refusal.Status, "detail", refusal.Detail)
@@ -233,7 +236,7 @@ type request struct {
 // the size of a group is unknown until all of it is stored.
 func (h *handler) admit(w http.ResponseWriter, r *http.Request, asked request) ([]byte, *problem) {
 	if wait := asked.from.spend(); wait > 0 {
-		return nil, newProblem(http.StatusTooManyRequests, "more events than the rate of this token allows").later(wait)
+		return nil, newProblem(http.StatusTooManyRequests, "more events than the rate of this token allows").later(wait).tooMuch()
 	}
 	form, refusal := formOf(r.Header)
 	if refusal != nil {

@@ -34,6 +34,7 @@ type problem struct {
 	Events []receipt `json:"events,omitempty"`
 
 	retryAfter time.Duration // 0: the client need not wait
+	limited    bool          // the client is above its rate, or bodies take all the memory
 	allow      string        // methods of the path
 }
 
@@ -49,6 +50,12 @@ func (p *problem) isFinal() bool {
 // later asks the client to repeat the request after a time.
 func (p *problem) later(after time.Duration) *problem {
 	p.retryAfter = after
+	return p
+}
+
+// tooMuch asks the client to send less.
+func (p *problem) tooMuch() *problem {
+	p.limited = true
 	return p
 }
 

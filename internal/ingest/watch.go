@@ -1,12 +1,14 @@
 package ingest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -62,11 +64,15 @@ func (w *watched) reload(logger *slog.Logger) {
 }
 
 func readBounded(path string) ([]byte, error) {
-	file, err := os.Open(path) //nolint:gosec // who runs the program names the file
+	// Without O_NONBLOCK, opening a named pipe waits for its writer.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // who runs the program names the file
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }() // nothing was written
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, cmp.Or(err, fmt.Errorf("%s is not a regular file", path))
+	}
 	content, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
 	if err == nil && len(content) > maxFileBytes {
 		err = fmt.Errorf("%s is larger than %d bytes", path, maxFileBytes)

@@ -155,7 +155,7 @@ func denied(settings config.Config, category string) string {
 		return SentAnyway
 	}
 	if longest := settings.Delay.For(category); longest > 0 {
-		return fmt.Sprintf("by NOTIFIER_DELAY it would wait for a slot, %s at most", model.Duration(longest))
+		return fmt.Sprintf("by NOTIFIER_DELAY it would wait for a slot that opens within %s behind the events that wait already, or be dropped", model.Duration(longest))
 	}
 	return ""
 }

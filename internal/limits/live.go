@@ -153,6 +153,7 @@ func (l *Live) lastGood(key LiveLevel, revision uint64) (last Override, known bo
 	}
 	for _, limits := range earlier {
 		if override, err := l.Check(LiveEntry{Level: key.Level, Shadow: key.Shadow, Limits: limits}); err == nil {
+			l.good[key] = override // the next look needs it if this look fails at another entry
 			return override, true, nil
 		}
 	}

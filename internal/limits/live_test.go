@@ -17,17 +17,17 @@ type liveKit struct {
 	revision uint64
 	earlier  map[string][]string // by level, or by "shadow:" and level
 	asked    int                 // calls for earlier values
-	failing  error               // of these calls
+	failing  map[string]error    // of these calls, by level
 }
 
 func newLiveKit(t *testing.T, plan Plan, shadow string) *liveKit {
-	k := &liveKit{t: t, log: testkit.NewLog(t), earlier: make(map[string][]string)}
+	k := &liveKit{t: t, log: testkit.NewLog(t), earlier: make(map[string][]string), failing: make(map[string]error)}
 	k.Live = NewLive(plan, parseOverrides(t, shadow), func(of LiveLevel) ([]string, error) {
 		k.asked++
 		if of.Shadow {
-			return k.earlier["shadow:"+of.Level], k.failing
+			return k.earlier["shadow:"+of.Level], nil
 		}
-		return k.earlier[of.Level], k.failing
+		return k.earlier[of.Level], k.failing[of.Level]
 	}, k.log.Logger())
 	return k
 }
@@ -201,18 +201,20 @@ func TestLiveStartsAfterABadValue(t *testing.T) {
 	testkit.Equal(t, k.asked, 3, "asked what was set earlier, want once for each")
 }
 
-// TestLiveLooksAgain starts an instance while a bad value is set and the history cannot be read for a moment.
+// TestLiveLooksAgain starts an instance while two bad values are set and one of their histories cannot be read for a moment.
 func TestLiveLooksAgain(t *testing.T) {
 	t.Parallel()
 	k := newLiveKit(t, newPlan(t, "100/1h", "10/1h", ""), "")
-	k.earlier["a"], k.failing = []string{"7/1h"}, errors.New("no reply")
-	entries := []LiveEntry{k.entry("a=x")}
+	k.earlier["a"], k.earlier["b"] = []string{"7/1h"}, []string{"8/1h"}
+	k.failing["b"] = errors.New("no reply")
+	entries := []LiveEntry{k.entry("a=x"), k.entry("b=x")}
 	_, err := k.Ruleset(3, k.revision, entries)
-	testkit.Fails(t, "ruleset", err, ErrEarlier, "of a: no reply")
-	k.failing = nil
+	testkit.Fails(t, "ruleset", err, ErrEarlier, "of b: no reply")
+	delete(k.failing, "b")
 	k.want("a", entries, "global=100/1h a=7/1h", "")
+	k.want("b", entries, "global=100/1h b=8/1h", "")
 	testkit.NoError(t, k.Unreadable())
-	k.wantLogged(1, "last_good_stays=true")
+	k.wantLogged(2, "last_good_stays=true")
 }
 
 // TestLiveMissesAGoodValue replaces a good value before the instance reads it. The instance finds the good value in the history.

@@ -15,6 +15,7 @@ type Ingest struct {
 	requests        closedCounter
 	stored          *prometheus.CounterVec
 	limited         *prometheus.CounterVec
+	unstored        *prometheus.CounterVec
 	refused         *prometheus.CounterVec
 	clients         growingSet
 	bytes, evicted  prometheus.Counter
@@ -39,7 +40,9 @@ func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
 	m.stored = r.counters("notifier_ingest_events_total",
 		"Events over HTTP that JetStream has acknowledged: stored, or duplicate if it had their ID.", "client", "result")
 	m.limited = r.counters("notifier_ingest_limited_total",
-		"Requests for events above the rate of their client, or above its share of the memory for bodies.", "client")
+		"Requests for events above the rate of their client, or without memory for their bodies.", "client")
+	m.unstored = r.counters("notifier_ingest_unstored_total",
+		"Requests whose events NATS did not store, or not all of them.", "client")
 	m.refused = r.counters("notifier_ingest_refused_total",
 		"Requests of a client that were refused and are not sent again, such as a body that no worker could deliver.", "client")
 	m.bytes = r.counter("notifier_ingest_bytes_total",
@@ -61,7 +64,7 @@ func (m *Ingest) Request(status int) { m.requests.add(strconv.Itoa(status), 1) }
 // Client has the series of a client at zero, so that its first refused request is seen as an increase.
 func (m *Ingest) Client(name string) { m.of(name) }
 
-// Count counts an event or a request of a client: stored, duplicate, limited or refused.
+// Count counts an event or a request of a client: stored, duplicate, limited, unstored or refused.
 func (m *Ingest) Count(client, what string) { m.of(client)[what].Inc() }
 
 func (m *Ingest) of(client string) clientCounters {
@@ -77,7 +80,7 @@ func (m *Ingest) of(client string) clientCounters {
 	defer m.mu.Unlock()
 	counters = clientCounters{
 		"stored": m.stored.WithLabelValues(client, "stored"), "duplicate": m.stored.WithLabelValues(client, "duplicate"),
-		"limited": m.limited.WithLabelValues(client), "refused": m.refused.WithLabelValues(client),
+		"limited": m.limited.WithLabelValues(client), "unstored": m.unstored.WithLabelValues(client), "refused": m.refused.WithLabelValues(client),
 	}
 	m.counters[client] = counters
 	return counters

@@ -46,6 +46,7 @@ func TestIngestCounting(t *testing.T) {
 		`notifier_ingest_events_total{client="calm",result="stored"}`: 0, `notifier_ingest_events_total{client="calm",result="duplicate"}`: 0,
 		`notifier_ingest_refused_total{client="calm"}`: 0, `notifier_ingest_refused_total{client="alerts"}`: 1, `notifier_ingest_refused_total{client="shop"}`: 0,
 		`notifier_ingest_limited_total{client="calm"}`: 0, `notifier_ingest_limited_total{client="shop"}`: 0, `notifier_ingest_limited_total{client="alerts"}`: 1,
+		`notifier_ingest_unstored_total{client="calm"}`: 0, `notifier_ingest_unstored_total{client="shop"}`: 0, `notifier_ingest_unstored_total{client="alerts"}`: 0,
 	})
 	testkit.EqualMaps(t, shown(), want, "series")
 	isBuild := func(name string) bool { return strings.HasPrefix(name, "notifier_build_info") }

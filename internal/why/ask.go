@@ -324,8 +324,8 @@ func (a *asking) asSingle(entry journal.Entry) (single journal.Entry, isAsked bo
 	return last, last.ID != "" && a.question.Title == "" && a.query.Matches(&last)
 }
 
-// add adds an entry to its event, and counts it. An event may have several outcomes, such as a dead letter that was replayed: each total counts
-// the event once, and so does the number of events.
+// add adds an entry to its event, and counts it. An event may have several outcomes, such as a dead letter that was replayed, and may wait more
+// than once: each total counts the event once, and so does the number of events.
 func (a *asking) add(entry journal.Entry) {
 	e := a.events.of(entry.ID, entry.Category, entry.Sequence, entry.Stored)
 	e.Title = cmp.Or(e.Title, entry.Title)
@@ -333,7 +333,7 @@ func (a *asking) add(entry journal.Entry) {
 	if ends && e.waits.event == nil && !e.has(func(earlier journal.Entry) bool { return earlier.Result.Ends() }) {
 		a.ended++
 	}
-	if !ends || !e.has(func(earlier journal.Entry) bool { return totalOf(earlier) == total }) {
+	if !e.has(func(earlier journal.Entry) bool { return totalOf(earlier) == total }) {
 		a.totals[total]++
 	}
 	e.Entries = append(e.Entries, entry)

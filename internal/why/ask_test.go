@@ -520,6 +520,23 @@ func TestSeveralOutcomes(t *testing.T) {
 	testkit.Equal(t, len(answer.Events), 3, "events told of")
 }
 
+// TestSeveralWaits has two events that wait again and again for the same thing. Each counts once, and both have one reason.
+func TestSeveralWaits(t *testing.T) {
+	t.Parallel()
+	waiting := func(id string, after time.Duration) journal.Entry {
+		return refund(journal.Waiting, func(e *journal.Entry) { e.ID, e.Reason, e.Decided = id, "pair", e.Decided.Add(after) })
+	}
+	k := known{entries: []journal.Entry{
+		waiting("a", 0), waiting("b", 0), waiting("a", time.Minute), waiting("a", 2*time.Minute),
+		refund(journal.Sent, func(e *journal.Entry) { e.ID, e.Decided = "a", e.Decided.Add(3*time.Minute) }),
+		refund(journal.Sent, func(e *journal.Entry) { e.ID, e.Decided = "b", e.Decided.Add(3*time.Minute) }),
+	}}
+	answer := k.ask(t, Question{Category: "payments"})
+	testkit.EqualSlices(t, answer.Totals, []Total{{Result: journal.Waiting, Count: 2}, {Result: journal.Sent, Count: 2}}, "totals")
+	testkit.Equal(t, answer.Events[0].Reason, answer.Events[1].Reason, "reasons")
+	testkit.Equal(t, strings.Count(answer.Events[0].Reason, "began to wait"), 1, "waits in the reason %q", answer.Events[0].Reason)
+}
+
 func TestOnlyTheNewestEventsAreReported(t *testing.T) {
 	t.Parallel()
 	var entries []journal.Entry

@@ -161,10 +161,14 @@ func (e *Event) kind() kind {
 	return one
 }
 
-// tell adds a sentence about the event. The reason is the part of the sentence that may equal the reason of other events.
+// tell adds a sentence about the event. The reason is the part of the sentence that may equal the reason of other events. A reason that the
+// event has again and again, such as a wait for the same thing, is given once.
 func (e *Event) tell(sentence, reason string) {
 	e.Sentences = append(e.Sentences, sentence)
-	if e.Reason != "" && reason != "" {
+	if reason == "" || e.Reason == reason || strings.HasSuffix(e.Reason, "; "+reason) {
+		return
+	}
+	if e.Reason != "" {
 		e.Reason += "; "
 	}
 	e.Reason += reason

@@ -13,7 +13,7 @@
 -- How many routes are kept: of each, the look-up of a post reads one more channel at most.
 local MOST_ROUTES = 4
 
--- How long routes are kept. An instance notes its routes once, before its first post.
+-- How long routes are kept. An instance notes its routes before its first post, and then every hour.
 local ROUTES_KEPT = 366 * 24 * 3600 * SECOND
 
 local routes_key, own = KEYS[1], ARGV[1]

@@ -38,8 +38,8 @@ func (p Provisioning) Apply(ctx context.Context) []Provisioned {
 	room, _ := p.stream(ctx, p.Names.RoomConfig(), p.Names.fitRoom)
 	letters, _ := p.stream(ctx, p.Names.DeadLetterConfig(), nil)
 	all := []Provisioned{
-		events, p.consumer(ctx, p.Names.Stream, p.Names.ConsumerConfig(p.AckWait, subjects), p.Names.fitConsumer),
-		room, p.consumer(ctx, p.Names.RoomStream, p.Names.RoomConsumerConfig(p.AckWait), p.Names.fitRoomConsumer),
+		events, p.consumer(ctx, p.Names.Stream, p.Names.ConsumerConfig(p.AckWait, subjects), p.Names.Subjects(), p.Names.fitConsumer),
+		room, p.consumer(ctx, p.Names.RoomStream, p.Names.RoomConsumerConfig(p.AckWait), p.Names.Room().Ready(), p.Names.fitRoomConsumer),
 		letters,
 	}
 	if p.Names.Journal.Age > 0 {
@@ -88,9 +88,11 @@ func failed(done Provisioned, err error) Provisioned {
 	return Provisioned{Subject: done.Subject, Err: err}
 }
 
-// consumer provisions a consumer. fit reports why the result cannot be used. A consumer that did not take all wanted messages is created anew,
-// since an updated one never delivers the older messages of its new filter. Messages that are under way are delivered again.
-func (p Provisioning) consumer(ctx context.Context, stream string, wanted jetstream.ConsumerConfig, fit func(jetstream.ConsumerConfig) error) Provisioned {
+// consumer provisions a consumer. fit reports why the result cannot be used. A consumer whose filter left out some of the needed subjects is
+// created anew, since an updated one never delivers the older messages of its new filter. Messages that are under way are delivered again.
+func (p Provisioning) consumer(
+	ctx context.Context, stream string, wanted jetstream.ConsumerConfig, needed []string, fit func(jetstream.ConsumerConfig) error,
+) Provisioned {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()
 	done := Provisioned{Subject: fmt.Sprintf("consumer %s of stream %s", wanted.Durable, stream)}
@@ -111,22 +113,37 @@ func (p Provisioning) consumer(ctx context.Context, stream string, wanted jetstr
 	}
 	before := found.CachedInfo().Config
 	config, changes := changedConsumer(before, wanted)
-	isAnew := !Takes(before, wanted.FilterSubjects)
+	isAnew := !Takes(before, needed)
 	if isAnew {
 		changes = append(changes, "created anew")
 	}
 	err = fit(config)
-	if err == nil && isAnew && !p.DryRun {
-		err = p.JetStream.DeleteConsumer(ctx, stream, wanted.Durable)
-	}
-	if err == nil && len(changes) > 0 && !p.DryRun {
-		_, err = p.JetStream.CreateOrUpdateConsumer(ctx, stream, config)
+	switch {
+	case err != nil || p.DryRun:
+	case isAnew:
+		err = p.recreate(ctx, stream, before, config)
+	case len(changes) > 0:
+		_, err = p.JetStream.UpdateConsumer(ctx, stream, config)
 	}
 	if err != nil {
 		return failed(done, err)
 	}
 	done.Changes = changes
 	return done
+}
+
+// recreate replaces a consumer. If the server refuses the new one, such as one that takes messages of another consumer, recreate restores the
+// old one.
+func (p Provisioning) recreate(ctx context.Context, stream string, before, after jetstream.ConsumerConfig) error {
+	if err := p.JetStream.DeleteConsumer(ctx, stream, after.Durable); err != nil {
+		return err
+	}
+	_, err := p.JetStream.CreateConsumer(ctx, stream, after)
+	if err != nil {
+		_, restoreErr := p.JetStream.CreateConsumer(ctx, stream, before)
+		return errors.Join(err, restoreErr)
+	}
+	return nil
 }
 
 // change sets a field to a value, and records a change if the field had another value.
@@ -188,10 +205,14 @@ func changedConsumer(found, wanted jetstream.ConsumerConfig) (config jetstream.C
 
 // filtersOf returns the sorted filter subjects of a consumer; none: it takes the whole stream.
 func filtersOf(c jetstream.ConsumerConfig) []string {
+	filters := slices.Sorted(slices.Values(c.FilterSubjects))
 	if c.FilterSubject != "" {
-		return []string{c.FilterSubject}
+		filters = []string{c.FilterSubject}
 	}
-	return slices.Sorted(slices.Values(c.FilterSubjects))
+	if slices.Contains(filters, ">") {
+		return nil
+	}
+	return filters
 }
 
 // unlimited converts a bound to the server's form, in which -1 means no bound.

@@ -85,6 +85,43 @@ func TestApplyUpdates(t *testing.T) {
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "stored events")
 }
 
+// TestApplyKeepsConsumers provisions consumers that take everything, and a consumer whose filter cannot be widened. None is lost.
+func TestApplyKeepsConsumers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		filter []string
+		others string // the filter of another consumer; "": there is no other
+		fails  bool
+	}{
+		"all subjects":              {filter: testNames.Subjects()},
+		"everything":                {filter: []string{">"}},
+		"beside another consumer's": {filter: []string{"notify.payments"}, others: "notify.audit", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			testkit.Must(f.js.CreateStream(t.Context(), testNames.StreamConfig()))(t)
+			config := testNames.ConsumerConfig(ackWait, nil)
+			config.FilterSubjects = test.filter
+			testkit.NoError(t, f.createConsumer(config))
+			if test.others != "" {
+				testkit.NoError(t, f.createConsumer(jetstream.ConsumerConfig{Durable: "others", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: test.others}))
+			}
+			info := func() *jetstream.ConsumerInfo {
+				return testkit.Must(f.js.Consumer(t.Context(), testNames.Stream, testNames.Consumer))(t).CachedInfo()
+			}
+			before := info()
+			done := f.provisioning(nil).Apply(t.Context())[1]
+			testkit.Equal(t, done.Err != nil, test.fails, "failure: %v", done.Err)
+			if test.fails {
+				testkit.EqualSlices(t, filtersOf(info().Config), test.filter, "filter of the consumer")
+			} else {
+				testkit.Equal(t, info().Created, before.Created, "creation of the consumer")
+			}
+		})
+	}
+}
+
 // TestApplyRefuses wants an error for each stream that no update makes fit for use, and the others provisioned.
 func TestApplyRefuses(t *testing.T) {
 	t.Parallel()

@@ -343,7 +343,7 @@ var ofConsume = []mutant{
 		name: "few-bodies-rest",
 		bug:  "A first level rests after each of its heavy bodies, however few they are.",
 		file: "internal/consume/bodies.go",
-		old:  `if forgiven := time.Now().Add(-unrested); q.rests.Before(forgiven) {`,
+		old:  `if forgiven := now.Add(-unrested); q.rests.Before(forgiven) {`,
 		new:  `if forgiven := time.Now(); q.rests.Before(forgiven) {`,
 		test: "./internal/consume -run ^TestFewBodiesDoNotRest$",
 	},
