@@ -149,8 +149,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	found := streams.Layout()
 	w.life.background("writing the journal", servers.journal.Run)
-	keepLayout := func(ctx context.Context) { layout.keep(ctx, end) }
-	started := w.start(ctx, servers, keepLayout, store.Settings{
+	started := w.start(ctx, servers, func(ctx context.Context) { layout.keep(ctx, end) }, store.Settings{
 		Tree: rules.Tree, Shadow: rules.Shadow, Lease: found.AckWait(), Retention: throttle.Retention(found.MaxAge(), setup.LongestLife(w.settings)),
 		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL, Remind: w.settings.Remind, Flap: setup.Flap(w.settings),
 	})
@@ -161,10 +160,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if at.ingest, err = w.serveIngest(ctx, servers); err != nil {
 		return err
 	}
-	if _, err := layout.join(ctx); err != nil { // another layout may have taken over meanwhile
-		return ended(ctx, err)
-	}
-	if err := started.Live.AwaitReadable(ctx); err != nil {
+	_, err = layout.join(ctx) // another layout may have taken over meanwhile
+	if err := errors.Join(err, started.Live.AwaitReadable(ctx)); err != nil {
 		return ended(ctx, err)
 	}
 	w.consumer.Store(consumer) // nothing can prevent its run any more, so the worker may be ready

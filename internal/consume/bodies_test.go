@@ -297,7 +297,9 @@ func TestHand(t *testing.T) {
 	testkit.Equal(t, h.held(), 0, "bytes in hand")
 	small, large := &message{size: mostInHand/2 - messageBytes}, &message{size: 2 * mostInHand}
 	h.take(t.Context(), small)
-	h.take(testkit.Context(t), large) // small messages that never leave all of the hand do not keep it out
+	patient := testkit.Context(t)
+	h.take(patient, large) // small messages that never leave all of the hand do not keep it out
+	testkit.NoError(t, patient.Err())
 	testkit.Equal(t, h.held(), small.Size()+large.Size(), "bytes in hand")
 	small.leaveHand()
 	large.leaveHand()

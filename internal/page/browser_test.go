@@ -189,6 +189,10 @@ func TestBurst(t *testing.T) {
 	testkit.NoError(t, chromedp.Do(b.ctx, chromedp.Click(chromedp.CSS("#stop"))))
 	b.source.followed <- dropped(1_000_000, 3)
 	b.awaitText("#held", "Stopped. 3 decisions since then.")
+	b.evaluate(`document.getElementById("filtering").requestSubmit()`) // connects again, and gets the decisions again
+	b.source.change(func(s *status.Status) { s.Backlog.Waiting = 4711 })
+	b.awaitText("#undelivered", "4,711")
+	testkit.Equal(t, b.text("#held"), "Stopped. 3 decisions since then.", "decisions since Stop, after another connection")
 	b.awaitText("#decisions li:first-child", newest)
 	testkit.Equal(t, b.evaluate(`document.getElementById("stop").getAttribute("aria-pressed")`), "true", "whether Stop is pressed")
 	testkit.NoError(t, chromedp.Do(b.ctx, chromedp.Click(chromedp.CSS("#stop"))))

@@ -19,8 +19,12 @@ type message struct {
 	Skipped   int               `json:"skipped,omitempty"`   // decisions that arrived too fast to be shown
 }
 
-// serveEvents sends the changes to a watcher, once a second.
+// serveEvents sends the changes to a watcher, once a second. A HEAD request gets none: no write would ever fail, and end its watching.
 func (p *page) serveEvents(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	if r.Method == http.MethodHead {
+		return
+	}
 	watcher := p.hub.join()
 	if watcher == nil {
 		w.Header().Set("Retry-After", "10")
@@ -28,7 +32,6 @@ func (p *page) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer p.hub.leave(watcher)
-	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy passes each message on at once
 	controller := http.NewResponseController(w)
 	next := message{Whole: true}

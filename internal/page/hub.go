@@ -124,13 +124,14 @@ func (h *hub) ask(ctx context.Context) {
 	}
 }
 
-// current returns the newest snapshot. If it is too old, current requests a new one.
+// current returns the newest snapshot. If it is too old and was requested before the call, current requests a new one.
 func (h *hub) current() *snapshot {
+	called := time.Now()
 	h.asking.Lock()
 	defer h.asking.Unlock()
 	newest := h.latest()
 	// The ticker may come a little early.
-	if newest != nil && time.Since(newest.asked) < askEvery*9/10 {
+	if newest != nil && (newest.asked.After(called) || time.Since(newest.asked) < askEvery*9/10) {
 		return newest
 	}
 	asked := time.Now()
@@ -161,9 +162,12 @@ func (h *hub) latest() *snapshot {
 func (h *hub) follow(ctx context.Context) {
 	for {
 		decisions, err := h.source.Decisions(ctx)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil: // nobody watches any more
+			return
+		case err != nil:
 			h.decisions.setSilent("the last decisions cannot be read: " + err.Error())
-		} else {
+		default:
 			h.decisions.setSilent("")
 			for entries := range decisions {
 				h.decisions.add(entries)

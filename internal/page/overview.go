@@ -123,7 +123,11 @@ func stateOf(s status.Status) (state string, isBad bool) {
 	}
 	for _, mute := range s.Mutes {
 		if mute.Path == event.Everything && mute.Until.After(s.At) {
-			problems = append(problems, "all events are muted")
+			muted := "all events are muted"
+			if mute.Except != "" {
+				muted += " except " + mute.Except
+			}
+			problems = append(problems, muted)
 		}
 	}
 	full := fullLimits(s)

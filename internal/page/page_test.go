@@ -159,6 +159,9 @@ func TestOnePollerForAllWatchers(t *testing.T) {
 func TestTooManyWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handler := bubble(t, newScripted())
+		for range maxWatchers { // none of them watches
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodHead, "http://localhost/events", nil))
+		}
 		ctx, leave := context.WithCancel(t.Context())
 		var watching sync.WaitGroup
 		for range maxWatchers {
@@ -243,7 +246,11 @@ func TestPartsThatAreNotKnown(t *testing.T) {
 				s.NATS.Version = "2.12.0"
 			}
 		})
-		body := serve(t, source, "127.0.0.1:0", "").do(http.MethodGet, "/").body
+		page := serve(t, source, "127.0.0.1:0", "")
+		if filtered := page.do(http.MethodGet, "/?filter=payments").body; test.workers == nil {
+			testkit.Equal(t, strings.Contains(filtered, "No limit that is used"), false, "%s: the page says that no limit has the path", name)
+		}
+		body := page.do(http.MethodGet, "/").body
 		testkit.Contains(t, name, body, append(test.present, ">"+test.state+"</p>")...)
 		testkit.Equal(t, strings.Count(body, ">?</b>"), test.questionMarks, "%s: unknown numbers", name)
 		for _, text := range test.forbidden {

@@ -124,6 +124,9 @@ func TestState(t *testing.T) {
 		{"a category", func(s *status.Status) { s.Limits = []status.Limit{{Use: limits.Use{Path: "a", Used: 1, Size: 1}}} }, "1 limit full", false},
 		{"a channel", func(s *status.Status) { s.Channels = []status.Channel{{PausedUntil: now.Add(time.Minute)}} }, "1 channel paused", false},
 		{"everything", func(s *status.Status) { s.Mutes = []status.Mute{{Path: ">", Until: now.Add(time.Minute)}} }, "all events are muted", true},
+		{"nearly everything", func(s *status.Status) {
+			s.Mutes = []status.Mute{{Path: ">", Except: "critical", Until: now.Add(time.Minute)}}
+		}, "all events are muted except critical", true},
 		{"a path", func(s *status.Status) {
 			s.Mutes = []status.Mute{{Path: "a", Until: now.Add(time.Minute)}, {Path: "a", Every: "daily 01:00-02:00 UTC"}, {Path: ">", Every: "Tue 01:00-02:00 UTC"}}
 		}, "1 path muted", false},

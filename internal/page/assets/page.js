@@ -13,6 +13,7 @@
 	let events; // the connection
 	let heardAt = Date.now(); // when the last message came; at first, when the page did
 	let askedAt = 0; // when the connection was begun
+	let answered = true; // whether it has had a message; without a connection, nothing is to be answered
 	let retryIn = 1000;
 	let retry; // timer of the next attempt
 	let ahead = 0; // by how much the server's clock is ahead of this one
@@ -20,6 +21,7 @@
 	let stopped = false;
 	let waiting = []; // decisions that came since Stop, the newest first
 	let sinceStop = 0; // how many came
+	let replaced = false; // whether waiting has the decisions of the list too
 	let missed = 0; // decisions of this connection that came too fast to be shown
 
 	// parse makes nodes of what the server has rendered. Scripts in it would not run.
@@ -102,10 +104,15 @@
 
 	function showDecisions(message) {
 		const rows = [...parse(message.decisions ?? "").children];
-		if (message.whole) { // it has what came before the connection was lost too
+		if (message.whole && rows.length > 0) { // it has what came before the connection was lost too
 			waiting = [];
-			sinceStop = missed = 0;
-			if (!stopped) list.replaceChildren();
+			missed = 0;
+			if (stopped) {
+				waiting = rows;
+				replaced = true;
+				return;
+			}
+			list.replaceChildren();
 		}
 		missed += message.skipped ?? 0;
 		if (!stopped) {
@@ -134,9 +141,11 @@
 			held.textContent = "Stopped.";
 			return;
 		}
+		if (replaced) list.replaceChildren();
 		add(waiting);
 		waiting = [];
 		sinceStop = 0;
+		replaced = false;
 	});
 
 	function setConnection(state, text) {
@@ -156,6 +165,7 @@
 		const message = JSON.parse(event.data);
 		const lost = connection.dataset.state === "lost";
 		heardAt = Date.now();
+		answered = true;
 		retryIn = 1000;
 		ahead = message.at - heardAt;
 		setConnection("live", "Live, renewed every second.");
@@ -169,6 +179,7 @@
 		clearTimeout(retry);
 		events?.close();
 		askedAt = Date.now();
+		answered = false;
 		events = new EventSource(`events?filter=${encodeURIComponent(filter.value)}`);
 		events.onmessage = receive;
 		events.onerror = lose;
@@ -176,6 +187,7 @@
 
 	function lose() {
 		events.close();
+		answered = true; // the next request is not made yet
 		setConnection("lost", `Disconnected since ${clockOf(new Date(heardAt))}; retrying`);
 		clearTimeout(retry);
 		retry = setTimeout(connect, retryIn);
@@ -210,7 +222,8 @@
 
 	setInterval(() => {
 		countDown();
-		if (connection.dataset.state === "live" && Date.now() - Math.max(heardAt, askedAt) > silence) lose();
+		const waits = connection.dataset.state === "live" || !answered;
+		if (!document.hidden && waits && Date.now() - Math.max(heardAt, askedAt) > silence) lose();
 	}, 1000);
 
 	stop.hidden = false;
