@@ -127,10 +127,7 @@ func (r *reporter) briefEntry(m *message) journal.Entry {
 // journalEntry returns the fields that every full entry of an event has.
 func (r *reporter) journalEntry(m *message, denial *store.Denial, decided time.Time) journal.Entry {
 	entry := r.briefEntry(m)
-	entry.Title, entry.Decided, entry.Trace = m.about.title, r.reader.at(decided), m.traceID()
-	if entry.Title == "" {
-		entry.Title = event.QuickTitle(m.Data)
-	}
+	entry.Title, entry.Decided, entry.Trace = titleOf(m), r.reader.at(decided), m.traceID()
 	if m.about.cost > 1 {
 		entry.Cost = m.about.cost
 	}

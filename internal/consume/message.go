@@ -145,6 +145,14 @@ func (m *message) Sequence() uint64 { return m.meta.Sequence.Stream }
 // Size returns roughly how many bytes the message takes in memory.
 func (m *message) Size() int { return messageBytes + m.size }
 
+// titleOf returns the title of the event of a message. An event without a title has the first line of its text.
+func titleOf(m *message) string {
+	if m.about.title != "" {
+		return m.about.title
+	}
+	return event.QuickTitle(m.Data)
+}
+
 // forged reports whether the message is in the room, and neither a worker nor an operator wrote it.
 func (m *message) forged() bool { return m.from.inRoom && !trusted.IsMarked(m.Header) }
 

@@ -83,12 +83,8 @@ func (m *message) appendKey(keys []summary.Key) []summary.Key {
 	if m.about.pair == "" {
 		return keys
 	}
-	title := m.about.title
-	if title == "" {
-		title = event.QuickTitle(m.Data)
-	}
 	return append(keys, summary.Key{
-		Name: plain.Line(m.about.pair), At: m.entry.Origin.Stored, Firing: !m.about.resolves, Title: plain.Title(title),
+		Name: plain.Line(m.about.pair), At: m.entry.Origin.Stored, Firing: !m.about.resolves, Title: plain.Title(titleOf(m)),
 	})
 }
 
