@@ -1,6 +1,7 @@
-// Package httpserver has what the HTTP servers of the notifier share: listening, serving, shutdown, and the log of net/http.
+// Package httpserver has what the HTTP servers of the notifier share: listening, a bound for connections, serving, shutdown,
+// and the log of net/http.
 //
-// A [Server] is used in one order: Listen, then Serve in a goroutine of its own, then Shutdown. Shutdown may also come before Serve or
+// A [Server] is used in one order: Listen, Bound, then Serve in a goroutine of its own, then Shutdown. Shutdown may also come before Serve or
 // instead of it. Each error names the failed call and the purpose of the server.
 package httpserver
 
@@ -44,6 +45,7 @@ func (s *Server) Addr() string { return s.Listener.Addr().String() }
 
 // Serve answers requests until Shutdown, and then returns nil.
 func (s *Server) Serve() error {
+	s.HTTP.ConnContext = withConnection
 	s.HTTP.DisableGeneralOptionsHandler = true // net/http would answer "OPTIONS *" past the handler, which counts and protects
 	if err := s.HTTP.Serve(s.Listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s on %s: %w", s.serves, s.Addr(), err)

@@ -49,7 +49,7 @@ func (h *handler) acceptAlerts(w http.ResponseWriter, r *http.Request, asked req
 	if r.ContentLength > int64(h.mostGroup) {
 		return nil, tooLarge(h.mostGroup)
 	}
-	defer asked.conn.answered()
+	defer asked.conn.Answered()
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(groupTimeout)) // otherwise the deadline of an event applies
 	return h.split(r.Body, asked, in)
 }
@@ -66,7 +66,7 @@ func (h *handler) split(body io.Reader, asked request, in *room) ([]byte, *probl
 	g.json = json.NewDecoder(g.input)
 	g.input.json = g.json
 	refusal := g.read()
-	g.asked.conn.work()
+	g.asked.conn.Work()
 	if refusal == nil || refusal.Status == http.StatusRequestEntityTooLarge { // Alertmanager does not repeat a body that is too large
 		refusal = cmp.Or(g.flow(), refusal)
 	}

@@ -46,12 +46,6 @@ func countedAs(ack *jetstream.PubAck) string {
 	return Stored
 }
 
-// ConnectionMetrics counts connections.
-type ConnectionMetrics interface {
-	Connections(delta int) // the number of connections changes
-	Evicted()              // a connection was closed to make room for a newer one
-}
-
 // Paths of the interface.
 const (
 	eventsPath  = "/v1/events/"
@@ -152,7 +146,7 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 		refusal = newProblem(http.StatusForbidden, "the token may not write to "+category)
 	default:
 		answer, refusal = h.admit(w, r, request{
-			maker{decoder: h.decoder, category: category, header: r.Header}, from, connectionOf(r.Context()), alerts,
+			maker{decoder: h.decoder, category: category, header: r.Header}, from, httpserver.ConnectionOf(r.Context()), alerts,
 		})
 	}
 	switch {
@@ -228,7 +222,7 @@ func (h *handler) authenticate(r *http.Request) (from *client, mayWrite func(cat
 type request struct {
 	maker
 	from    *client
-	conn    *guarded
+	conn    *httpserver.Connection
 	isGroup bool // the body must be a group of alerts
 }
 
@@ -256,8 +250,8 @@ func (h *handler) accept(r *http.Request, asked form, m request, room *room) ([]
 	if refusal != nil {
 		return nil, refusal
 	}
-	m.conn.work()
-	defer m.conn.answered()
+	m.conn.Work()
+	defer m.conn.Answered()
 	if asked == plainForm && event.IsGroup(read.data) {
 		return h.split(bytes.NewReader(read.data), m, room)
 	}

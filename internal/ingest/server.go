@@ -48,7 +48,7 @@ type Options struct {
 	Burst          int        // events of each client at once
 	Logger         *slog.Logger
 	Metrics        Metrics
-	Connections    ConnectionMetrics
+	Connections    httpserver.ConnectionMetrics
 }
 
 // Server is the HTTP server.
@@ -95,7 +95,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	if s.Server, err = httpserver.Listen(ctx, "events over HTTP", "NOTIFIER_INGEST_ADDR", o.Addr); err != nil {
 		return nil, err
 	}
-	s.Listener = &guard{Listener: s.Listener, most: cmp.Or(o.MaxConnections, maxConnections), metrics: o.Connections}
+	s.Bound(cmp.Or(o.MaxConnections, maxConnections), o.Connections)
 	if o.TLS.CertFile != "" {
 		s.Listener = tls.NewListener(s.Listener, s.secure.server())
 	}
@@ -107,7 +107,6 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ConnContext:       withConnection,
 		Protocols:         new(http.Protocols),
 		ErrorLog:          httpserver.ErrorLog(o.Logger, slog.LevelDebug, "ingest server"), // clients cause these lines
 	}

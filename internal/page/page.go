@@ -79,6 +79,7 @@ func (p *page) handler() http.Handler {
 			http.ServeFileFS(w, r, assets, "assets/"+name)
 		})
 	}
+	admitted := httpserver.Working(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		httpserver.Protect(w.Header(), policy)
 		switch {
@@ -88,7 +89,7 @@ func (p *page) handler() http.Handler {
 		case p.local && !p.isNamed(r.Host):
 			http.Error(w, "this page is for this host alone: open it as localhost, or set NOTIFIER_PAGE_TOKEN", http.StatusForbidden)
 		case p.admits(w, r):
-			mux.ServeHTTP(w, r)
+			admitted.ServeHTTP(w, r)
 		}
 	})
 }

@@ -31,6 +31,7 @@ func Listen(ctx context.Context, address string, o Options) (*Server, error) {
 	}
 	p := newPage(o)
 	p.local, p.host = o.Token == "" && httpserver.NamesThisHost(server.Addr()), httpserver.HostOf(address)
+	server.Bound(httpserver.MaxConnections, nil)
 	server.HTTP = &http.Server{
 		Handler:           p.handler(),
 		ReadHeaderTimeout: readTimeout,

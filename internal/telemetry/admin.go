@@ -51,8 +51,9 @@ func ListenAdmin(ctx context.Context, o AdminOptions) (*httpserver.Server, error
 	mux.Handle("GET /metrics", metrics)
 	mux.Handle("GET /healthz", probe("alive", func() error { return nil }))
 	mux.Handle("GET /readyz", probe("ready", o.Ready))
+	server.Bound(httpserver.MaxConnections, nil)
 	server.HTTP = &http.Server{
-		Handler:           mux,
+		Handler:           httpserver.Working(mux),
 		ReadHeaderTimeout: readTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,

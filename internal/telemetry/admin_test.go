@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/seed-4578ace9/notifier/internal/httpserver"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -198,4 +199,13 @@ func TestAdminLogsFailedScrape(t *testing.T) {
 	if got := log.String(); !strings.Contains(got, `msg="admin server"`) || !strings.Contains(got, "broken collector") {
 		t.Errorf("logged %q, want the error of the collector", got)
 	}
+}
+
+// TestAdminIdleConnections opens more connections than the server keeps. A probe is answered, and the oldest connection is closed.
+func TestAdminIdleConnections(t *testing.T) {
+	t.Parallel()
+	url := start(t, options())
+	testkit.IdleConnections(t, strings.TrimPrefix(url, "http://"), httpserver.MaxConnections, func() {
+		testkit.Equal(t, do(t, http.MethodGet, url+"/healthz").status, http.StatusOK, "status of a probe among idle connections")
+	})
 }

@@ -56,7 +56,7 @@ var ofIngest = []mutant{
 	{
 		name: "ingest-closes-good-connections",
 		bug:  "A connection with a good token is closed before those that never had one.",
-		file: "internal/ingest/guard.go",
+		file: "internal/httpserver/connections.go",
 		old:  `[]*list.List{&g.strangers, &g.clients}`,
 		new:  `[]*list.List{&g.clients, &g.strangers}`,
 		test: "./internal/ingest -run ^TestSlowClients$",
@@ -64,7 +64,7 @@ var ofIngest = []mutant{
 	{
 		name: "ingest-new-client-locked-out",
 		bug:  "A new connection is closed itself while all others have sent a good token.",
-		file: "internal/ingest/guard.go",
+		file: "internal/httpserver/connections.go",
 		old:  `if evicted == nil && g.open > g.most {`,
 		new:  `if g.open > g.most && g.strangers.Front() == conn.element {`,
 		test: "./internal/ingest -run ^TestNewClientAmongGoodOnes$",
@@ -106,7 +106,7 @@ var ofIngest = []mutant{
 	{
 		name: "ingest-stop-evicts",
 		bug:  "The end of the listener is taken for a lack of room, and ends an upload.",
-		file: "internal/ingest/guard.go",
+		file: "internal/httpserver/connections.go",
 		old:  `err != nil && !errors.Is(err, net.ErrClosed)`,
 		new:  `err != nil || errors.Is(err, net.ErrClosed)`,
 		test: "./internal/ingest -run ^TestStoppingServer$",

@@ -1,4 +1,4 @@
-package ingest
+package httpserver
 
 import (
 	"net"
@@ -15,21 +15,27 @@ func (pipes) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
+// connectionCounts counts connections.
+type connectionCounts struct{ connections, evicted int }
+
+func (c *connectionCounts) Connections(delta int) { c.connections += delta }
+func (c *connectionCounts) Evicted()              { c.evicted++ }
+
 // TestAllAtWork fills a guard with requests under way. A new connection is closed itself, since a complete request is never interrupted.
 func TestAllAtWork(t *testing.T) {
 	t.Parallel()
-	counts := new(Counts)
+	counts := new(connectionCounts)
 	g := &guard{Listener: pipes{}, most: 2, metrics: counts}
-	accept := func() *guarded {
-		return testkit.Must(g.Accept())(t).(*guarded) //nolint:errcheck // a guard accepts nothing else
+	accept := func() *Connection {
+		return testkit.Must(g.Accept())(t).(*Connection) //nolint:errcheck // a guard accepts nothing else
 	}
 	first, second := accept(), accept()
-	first.work()
-	second.work()
+	first.Work()
+	second.Work()
 	testkit.Equal(t, accept().closed, true, "the new connection is closed")
 	testkit.Equal(t, first.closed || second.closed, false, "a request under way is interrupted")
-	testkit.Equal(t, counts.Get("connections"), 2, "connections")
-	first.answered()
+	testkit.Equal(t, counts.connections, 2, "connections")
+	first.Answered()
 	testkit.Equal(t, accept().closed, false, "the next connection is closed")
 	testkit.Equal(t, first.closed, true, "the connection with an answer is closed")
 }
