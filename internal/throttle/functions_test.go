@@ -40,7 +40,8 @@ func TestFunctionsNeedTheOwnerAlone(t *testing.T) {
 	owner := cluster.Owner(cluster.Slot(limiterKey("")))
 	settings := store.Settings{Tree: newTree(t, "20/1h", "none", ""), Lease: testLease, Retention: testRetention}
 	newStore := func() *store.Redis {
-		client := newClient(t, redis.Options{Addr: cluster.Nodes[0].Addr})
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{cluster.Nodes[0].Addr}})
+		t.Cleanup(func() { _ = client.Close() })
 		return store.NewRedis(script.NewRunner(script.Options{Client: client, Prefix: "limiter", Timeout: 10 * time.Second, Scripting: script.Functions}), settings)
 	}
 	for _, d := range testkit.Must(newStore().Decide(t.Context(), several(20, "old", "a")))(t).Decisions {

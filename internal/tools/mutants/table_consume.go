@@ -278,14 +278,6 @@ var ofConsume = []mutant{
 		test: "./internal/consume/lane -run ^TestCriticalBesideTheRoom$",
 	},
 	{
-		name: "slots-of-the-expired-in-a-queue",
-		bug:  "An admitted event that becomes too old in its channel's queue keeps its slots.",
-		file: "internal/consume/way.go",
-		old:  `drops || i.reader.tooOld(now, m) && !m.holdsSlots()`,
-		new:  `drops || i.reader.tooOld(now, m)`,
-		test: "./internal/consume -run ^TestExpiresInTheQueueOfAChannel$",
-	},
-	{
 		name: "delay-expires-at-the-max-age",
 		bug:  "An event that may wait for its slot for six hours expires after the maximum age of one hour.",
 		file: "internal/consume/reader.go",

@@ -272,7 +272,7 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		file: "internal/throttle/outage.go",
 		old:  `refused := !o.answered && errors.Is(err, script.ErrForbidden)`,
 		new:  `refused := o.answered && errors.Is(err, script.ErrForbidden)`,
-		test: "./internal/throttle/store -run ^TestFunctionsNeedTwoRights$",
+		test: "./internal/throttle -run ^TestLimiterWithoutRightsOfFunctions$",
 	},
 	{
 		name: "resolved-takes-a-slot",
