@@ -28,7 +28,7 @@ const mostParts = 2 * store.MaxBatch
 // Times of bodies that wait in the room.
 const (
 	shortestBodyWait = 500 * time.Millisecond
-	longestBodyWait  = 30 * time.Second      // the room may refuse bodies that were counted, and a first level need not rest any more
+	longestBodyWait  = 30 * time.Second      // the room may refuse bodies that were counted, and a cooldown may end early
 	firstByteTime    = 200 * time.Nanosecond // assumed decoding time of a byte, until it is measured
 )
 
@@ -52,11 +52,11 @@ type bodies struct {
 
 // bodyQueue holds the bodies of one first level, including the body that is being decoded.
 type bodyQueue struct {
-	waiting  []*message
-	bytes    int
-	rests    time.Time     // until then only other first levels have turns, while producers' messages wait
-	byteTime time.Duration // estimated time per byte from one turn to the next
-	back     time.Time     // when the last body that went to the room comes back
+	waiting     []*message
+	bytes       int
+	cooldownEnd time.Time     // until then only other first levels have turns, while producers' messages wait
+	byteTime    time.Duration // estimated time per byte from one turn to the next
+	back        time.Time     // when the last body that went to the room comes back
 }
 
 // bodyOwners are the owners that bodies calls.
@@ -154,7 +154,7 @@ func (b *bodies) of(first string, now time.Time) *bodyQueue {
 	q := b.queues[first]
 	if q == nil {
 		maps.DeleteFunc(b.queues, func(_ string, q *bodyQueue) bool {
-			return q.bytes == 0 && !now.Before(q.back) && !now.Before(q.rests)
+			return q.bytes == 0 && !now.Before(q.back) && !now.Before(q.cooldownEnd)
 		})
 		q = &bodyQueue{byteTime: firstByteTime}
 		b.queues[first] = q
@@ -165,26 +165,26 @@ func (b *bodies) of(first string, now time.Time) *bodyQueue {
 // next waits for the next body to decode. It returns nil when the context ends.
 func (b *bodies) next(ctx context.Context) (first string, m *message) {
 	for ctx.Err() == nil {
-		first, m, rest := b.take(time.Now())
+		first, m, wait := b.take(time.Now())
 		if m != nil {
 			return first, m
 		}
-		resting, cancel := context.WithTimeout(ctx, rest)
-		await.Ready(resting, b.added)
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		await.Ready(waiting, b.added)
 		cancel()
 	}
 	return "", nil
 }
 
 // take removes the next body to decode from its queue. If there is none, take returns how long until there may be one.
-func (b *bodies) take(now time.Time) (first string, m *message, rest time.Duration) {
+func (b *bodies) take(now time.Time) (first string, m *message, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	rest = time.Minute
+	wait = time.Minute
 	for i, first := range b.turns {
 		q := b.queues[first]
-		if left := q.rests.Sub(now); left > 0 && b.owners.inbox.behind.Load() {
-			rest = min(rest, left, lookBehind)
+		if left := q.cooldownEnd.Sub(now); left > 0 && b.owners.inbox.behind.Load() {
+			wait = min(wait, left, lookBehind)
 			continue
 		}
 		b.turns = slices.Delete(b.turns, i, i+1)
@@ -194,14 +194,14 @@ func (b *bodies) take(now time.Time) (first string, m *message, rest time.Durati
 		}
 		return first, m, 0
 	}
-	return "", nil, rest
+	return "", nil, wait
 }
 
-// While producers' messages wait to be delivered, they have priority: a first level rests for restTimes the cost of its bodies. Rests of up to
-// unrested are forgiven, so a first level with few bodies does not rest.
+// While producers' messages wait to be delivered, they have priority: after each of its bodies a first level has a cooldown of coolTimes
+// the body's cost. Cooldowns of up to forgiven are skipped, so a first level with few bodies has none.
 const (
-	restTimes  = 15
-	unrested   = 2 * time.Second
+	coolTimes  = 15
+	forgiven   = 2 * time.Second
 	partCost   = 200 * time.Microsecond // of a part beyond its decoding: the room stores and delivers it, and Redis decides about it
 	lookBehind = 100 * time.Millisecond // between two looks whether producers' messages still wait
 )
@@ -216,15 +216,15 @@ func (b *bodies) done(first string, m *message, took, cost time.Duration) {
 	b.bytes -= m.Size()
 	turn := time.Duration(len(b.turns)+1) * took
 	if b.owners.inbox.behind.Load() {
-		turn = max(turn, took+restTimes*cost)
+		turn = max(turn, took+coolTimes*cost)
 		now := time.Now()
-		if forgiven := now.Add(-unrested); q.rests.Before(forgiven) {
-			q.rests = forgiven
+		if earliest := now.Add(-forgiven); q.cooldownEnd.Before(earliest) {
+			q.cooldownEnd = earliest
 		}
-		if q.rests.After(now) { // this body did not wait for the rest, since no messages of producers waited
-			q.rests = now
+		if q.cooldownEnd.After(now) { // this body did not wait for the cooldown, since no messages of producers waited
+			q.cooldownEnd = now
 		}
-		q.rests = q.rests.Add(restTimes * cost)
+		q.cooldownEnd = q.cooldownEnd.Add(coolTimes * cost)
 	}
 	const weight = 8 // weight of the earlier measurements
 	q.byteTime = ((weight-1)*q.byteTime + turn/time.Duration(m.Size())) / weight

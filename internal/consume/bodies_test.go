@@ -44,8 +44,8 @@ func TestFirstLevelsTakeTurns(t *testing.T) {
 	testkit.EqualSlices(t, order, []string{"a", "b", "a", "a"}, "first levels in the order of their turns")
 }
 
-// TestFirstLevelRests lets a first level rest after a body, since messages of producers wait. Other first levels go on.
-func TestFirstLevelRests(t *testing.T) {
+// TestCooldown lets a first level cool down after a body, since messages of producers wait. Other first levels go on.
+func TestCooldown(t *testing.T) {
 	t.Parallel()
 	b := newBodiesOf(t)
 	b.owners.inbox.behind.Store(true)
@@ -54,8 +54,8 @@ func TestFirstLevelRests(t *testing.T) {
 	b.enqueue("a", heavyMessage("a", 1000))
 	b.take(time.Now())
 	b.done("a", heavy, 10*time.Hour, time.Hour)
-	if _, m, rest := b.take(time.Now()); m != nil || rest <= 0 {
-		t.Errorf("turn of a first level that rests: got message %v and rest %v, want only a rest", m, rest)
+	if _, m, wait := b.take(time.Now()); m != nil || wait <= 0 {
+		t.Errorf("turn of a first level in its cooldown: got message %v and a wait of %v, want only a wait", m, wait)
 	}
 	b.enqueue("b", heavyMessage("b", 1000))
 	first, _, _ := b.take(time.Now())
@@ -65,13 +65,13 @@ func TestFirstLevelRests(t *testing.T) {
 	testkit.Equal(t, first, "a", "first level with the turn while no message waits")
 	b.enqueue("a", heavyMessage("a", 1000))
 	b.owners.inbox.behind.Store(true)
-	first, _, _ = b.take(time.Now().Add(restTimes * time.Hour))
-	testkit.Equal(t, first, "a", "first level with the turn after the rest")
+	first, _, _ = b.take(time.Now().Add(coolTimes * time.Hour))
+	testkit.Equal(t, first, "a", "first level with the turn after the cooldown")
 }
 
-// TestRestsDoNotAddUp decodes bodies of a first level that should rest, each while no message of a producer waits. The rest after the last
+// TestCooldownsDoNotAddUp decodes bodies of a first level in its cooldown, each while no message of a producer waits. The cooldown after the last
 // body is that of one body.
-func TestRestsDoNotAddUp(t *testing.T) {
+func TestCooldownsDoNotAddUp(t *testing.T) {
 	t.Parallel()
 	b := newBodiesOf(t)
 	for range 100 {
@@ -84,15 +84,15 @@ func TestRestsDoNotAddUp(t *testing.T) {
 		b.owners.inbox.behind.Store(true)
 		b.done("a", heavy, time.Minute, time.Minute)
 	}
-	testkit.AtMost(t, time.Until(b.queues["a"].rests), restTimes*time.Minute, "rest")
+	testkit.AtMost(t, time.Until(b.queues["a"].cooldownEnd), coolTimes*time.Minute, "cooldown")
 }
 
-// TestFewBodiesDoNotRest decodes a body that takes little time, and then one that takes more. The first level rests after the second one.
-func TestFewBodiesDoNotRest(t *testing.T) {
+// TestFewBodiesHaveNoCooldown decodes a body that takes little time, and then one that takes more. The first level has a cooldown after the second one.
+func TestFewBodiesHaveNoCooldown(t *testing.T) {
 	t.Parallel()
 	b := newBodiesOf(t)
 	b.owners.inbox.behind.Store(true)
-	for _, took := range []time.Duration{unrested / restTimes / 2, unrested} {
+	for _, took := range []time.Duration{forgiven / coolTimes / 2, forgiven} {
 		heavy := heavyMessage("a", 1000)
 		b.enqueue("a", heavy)
 		if _, m, _ := b.take(time.Now()); m != heavy {
@@ -101,12 +101,12 @@ func TestFewBodiesDoNotRest(t *testing.T) {
 		b.done("a", heavy, took, took)
 	}
 	b.enqueue("a", heavyMessage("a", 1000))
-	if _, m, rest := b.take(time.Now()); m != nil || rest <= 0 {
-		t.Errorf("turn after a body that takes long: got message %v and rest %v, want only a rest", m, rest)
+	if _, m, wait := b.take(time.Now()); m != nil || wait <= 0 {
+		t.Errorf("turn after a body that takes long: got message %v and a wait of %v, want only a wait", m, wait)
 	}
 }
 
-// TestBodiesComeBackSoon sends many bodies to the room after bodies that took long. The last one comes back while the first level may still rest,
+// TestBodiesComeBackSoon sends many bodies to the room after bodies that took long. The last one comes back while the first level may still be in its cooldown,
 // and then waits once more.
 func TestBodiesComeBackSoon(t *testing.T) {
 	t.Parallel()

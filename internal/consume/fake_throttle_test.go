@@ -131,6 +131,9 @@ func (f *fakeThrottle) admit(c store.Request) store.Decision {
 	f.mu.Lock()
 	inDoubt, released := f.released[c.ID]
 	f.mu.Unlock()
+	if released && c.Cost == 0 { // a look-up takes no lease
+		return store.Decision{Verdict: store.Unknown}
+	}
 	if released {
 		return store.Decision{Verdict: store.Reclaimed, Grant: f.grant(c), InDoubt: inDoubt}
 	}

@@ -168,7 +168,7 @@ func (m *message) attempted() time.Time {
 // waited reports whether the event has waited for a slot.
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }
 
-// holdsSlots reports whether the event was admitted before it waited in the room.
+// holdsSlots reports whether the event was admitted before it waited in the room. If it is too old, its slots have to be returned.
 func (m *message) holdsSlots() bool { return m.entry.Reason == room.Channel }
 
 // left returns how long the message still belongs to this worker.

@@ -77,7 +77,7 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 		}
 		drops := m.entry.Order.Action == room.Drop
 		c := candidate{
-			message: m, received: now, lookUp: drops || i.reader.tooOld(now, m), again: m.from.inRoom || m.redelivered(forgotten),
+			message: m, received: now, lookUp: drops || i.reader.tooOld(now, m) && !m.holdsSlots(), again: m.from.inRoom || m.redelivered(forgotten),
 		}
 		if c.lookUp && !c.again || drops && m.entry.Reason == room.Body {
 			m.about.category = i.reader.categoryOf(m)

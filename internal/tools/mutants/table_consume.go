@@ -278,6 +278,14 @@ var ofConsume = []mutant{
 		test: "./internal/consume/lane -run ^TestCriticalBesideTheRoom$",
 	},
 	{
+		name: "slots-of-the-expired-in-a-queue",
+		bug:  "An admitted event that becomes too old in its channel's queue keeps its slots.",
+		file: "internal/consume/way.go",
+		old:  `drops || i.reader.tooOld(now, m) && !m.holdsSlots()`,
+		new:  `drops || i.reader.tooOld(now, m)`,
+		test: "./internal/consume -run ^TestExpiresInTheQueueOfAChannel$",
+	},
+	{
 		name: "delay-expires-at-the-max-age",
 		bug:  "An event that may wait for its slot for six hours expires after the maximum age of one hour.",
 		file: "internal/consume/reader.go",
@@ -332,12 +340,12 @@ var ofConsume = []mutant{
 		test: "./internal/consume/settle -run ^TestAwaitSpace$",
 	},
 	{
-		name: "few-bodies-rest",
-		bug:  "A first level rests after each of its heavy bodies, however few they are.",
+		name: "few-bodies-cool-down",
+		bug:  "A first level has a cooldown after each of its heavy bodies, however few they are.",
 		file: "internal/consume/bodies.go",
-		old:  `if forgiven := now.Add(-unrested); q.rests.Before(forgiven) {`,
-		new:  `if forgiven := time.Now(); q.rests.Before(forgiven) {`,
-		test: "./internal/consume -run ^TestFewBodiesDoNotRest$",
+		old:  `if earliest := now.Add(-forgiven); q.cooldownEnd.Before(earliest) {`,
+		new:  `if earliest := time.Now(); q.cooldownEnd.Before(earliest) {`,
+		test: "./internal/consume -run ^TestFewBodiesHaveNoCooldown$",
 	},
 	{
 		name: "undecoded-event-of-cost-one",
