@@ -377,7 +377,7 @@ var ofConsume = []mutant{
 		file: "internal/consume/mover.go",
 		old:  `releasing.Wait()`,
 		new: `releasing.Wait()
-	for _, move := range batch {
+	for _, move := range moves {
 		m.settler.settle(settlement{message: move.message, goesOn: true})
 	}`,
 		test: "./internal/consume -run ^TestRoomCannotBeWritten$",
