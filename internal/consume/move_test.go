@@ -272,8 +272,9 @@ func TestHostileHeaders(t *testing.T) {
 		room.HeaderOrigin: old, room.HeaderSince: "1", room.HeaderReason: string(room.Slot), room.HeaderBehind: "7",
 		room.HeaderMessageID: "victim's", "Notifier-Deadline": "9999999999999", trusted.Header: "victim's",
 	} {
-		hostile = append(hostile, name, value, strings.ToUpper(name), value, strings.ToLower(name), value)
+		hostile = append(hostile, name, value, strings.ToLower(name), value)
 	}
+	testkit.AtMost(t, len(hostile)/2, fewHeaders, "headers, of which a worker keeps all")
 	sequence := f.publish("notify.payments", `{"id": "order-1", "title": "an event"}`, hostile...)
 	var found []*jetstream.RawStreamMsg // the event waits for a second only
 	f.eventually("it waits", func() bool {
