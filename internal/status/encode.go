@@ -20,7 +20,8 @@ type part struct {
 }
 
 // Encode returns the report as JSON of at most the given number of bytes. If the report is larger, Encode drops the least important entries
-// and lists them in Omitted. It never drops settings and overrides: a reader would compute wrong limits without them.
+// and lists them in Omitted. It never drops settings and overrides, since a reader would compute wrong limits without them, nor the global limit,
+// since every event needs its slots.
 func (r Report) Encode(most int64) ([]byte, error) {
 	parts := r.leastFirst()
 	encode := func() ([]byte, error) {
@@ -66,12 +67,22 @@ func (p *part) keep(kept int) {
 
 // leastFirst lists the parts that Encode may cut, the least important part first.
 func (r *Report) leastFirst() []*part {
-	full, free := r.Limits, []Limit(nil)
-	if i := slices.IndexFunc(r.Limits, func(l Limit) bool { return !l.Full() }); i >= 0 {
-		full, free = r.Limits[:i], r.Limits[i:]
+	var global, full, free []Limit
+	for _, limit := range r.Limits {
+		switch {
+		case limit.Path == "":
+			global = append(global, limit)
+		case limit.Full():
+			full = append(full, limit)
+		default:
+			free = append(free, limit)
+		}
 	}
 	keptFull, keptFree := len(full), len(free)
-	join := func() { r.Limits = slices.Concat(full[:keptFull], free[:keptFree]) }
+	join := func() {
+		r.Limits = slices.Concat(global, full[:keptFull], free[:keptFree])
+		slices.SortFunc(r.Limits, CompareLimits)
+	}
 
 	suppressed, keptSuppressed, titled := slices.Clone(r.Suppressed), len(r.Suppressed), len(r.Suppressed)
 	trim := func() {

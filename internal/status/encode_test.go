@@ -3,6 +3,7 @@ package status
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,20 @@ func TestEncodeIsBounded(t *testing.T) {
 	}
 	_, err := crowded().Encode(200)
 	testkit.Contains(t, "error", fmt.Sprint(err), "200 at most (max_payload)", "5000 of 5000 full limits", "3 of 3 mutes")
+}
+
+// Every event needs a slot of the global limit, so a report has it however many other limits are fuller.
+func TestEncodeKeepsTheGlobalLimit(t *testing.T) {
+	t.Parallel()
+	global := Limit{Use: limits.Use{Level: limits.LevelGlobal, Limit: "100/30m", Used: 1, Size: 100}}
+	for _, most := range []int64{10 << 20, 4 << 10, 1 << 10} {
+		r := crowded()
+		r.Limits = append(r.Limits, global)
+		var told Report
+		testkit.NoError(t, json.Unmarshal(testkit.Must(r.Encode(most))(t), &told))
+		testkit.Equal(t, told.Limits[len(told.Limits)-1], global, "the last limit of at most %d bytes", most)
+		testkit.Equal(t, slices.IsSortedFunc(told.Limits, CompareLimits), true, "the fullest come first")
+	}
 }
 
 // A report that fits is complete.
