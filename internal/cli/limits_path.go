@@ -38,10 +38,7 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, argument 
 	in := rules.Position
 	shown := shownLimits{Workers: len(l.theirs.Reports), Generation: in.Generation, Revision: in.Revision, Path: view.onPath(path, key, known)}
 	if l.asJSON {
-		if err := screen.PrintJSON(l.out, shown); err != nil {
-			return err
-		}
-		return notKnown(problem, l.settings.Redis)
+		return shown.printJSON(l.out, notKnown(problem, l.settings.Redis))
 	}
 	rows := [][]string{{"PATH", "LEVEL", "LIMIT", "FROM", "USED", "NEXT SLOT"}}
 	for _, rule := range shown.Path {
@@ -54,7 +51,7 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, argument 
 		case rule.InForce && problem == nil:
 			used = fmt.Sprintf("%d of %d", rule.Used, rule.Size)
 		case rule.InForce:
-			used = "not known"
+			used = notKnownText
 		}
 		if rule.Next != nil {
 			next = "in " + screen.Duration(rule.Next.Sub(known.At))

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -20,7 +21,8 @@ type shownLimits struct {
 	Generation int64         `json:"generation"`
 	Revision   uint64        `json:"revision"`
 	Levels     []shownLevel  `json:"levels"`
-	Path       []shownOnPath `json:"path,omitempty"` // set for limits PATH
+	Path       []shownOnPath `json:"path,omitempty"`    // set for limits PATH
+	Unknown    []string      `json:"unknown,omitempty"` // sentences: why the use is not known; the numbers of used slots are then 0 without meaning
 }
 
 // shownLevel is a rule and the use of its fullest path, in JSON.
@@ -45,12 +47,15 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	uses, inForce, problem := l.usage(ctx, rules.Tree)
 	shown := view.levels(uses)
 	if l.asJSON {
-		if err := screen.PrintJSON(l.out, shown); err != nil {
-			return err
-		}
-		return notKnown(problem, l.settings.Redis)
+		return shown.printJSON(l.out, notKnown(problem, l.settings.Redis))
 	}
-	if err := screen.PrintTable(l.out, shown.rows(wordsOf(uses))); err != nil {
+	words := wordsOf(uses)
+	for _, level := range shown.Levels {
+		if problem != nil && level.Limit != "none" {
+			words[level.Level] = notKnownText
+		}
+	}
+	if err := screen.PrintTable(l.out, shown.rows(words)); err != nil {
 		return err
 	}
 	for _, mute := range rules.Mutes {
@@ -82,6 +87,17 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	}
 	_, _ = fmt.Fprintln(l.out, view.source())
 	return notKnown(problem, l.settings.Redis)
+}
+
+// printJSON prints the limits as a line of JSON. It returns the reason why the use is not known, if there is one.
+func (s shownLimits) printJSON(out io.Writer, unknown error) error {
+	if unknown != nil {
+		s.Unknown = []string{unknown.Error()}
+	}
+	if err := screen.PrintJSON(out, s); err != nil {
+		return err
+	}
+	return unknown
 }
 
 // warnOfNewer prints a warning if Redis has newer limits in force than the bucket, as after a restore of NATS.

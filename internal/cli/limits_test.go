@@ -202,15 +202,20 @@ func TestLimitsInTheWorkersBucket(t *testing.T) {
 	testkit.Contains(t, "mutes", mustRun(t, "", "mutes"), "search")
 }
 
-// Without Redis the list has no usage, and the status is 1.
+// Without Redis the use is not known, and the status is 1.
 func TestLimitsWithoutRedis(t *testing.T) {
 	_, redisServer := limitsServers(t, map[string]string{"REDIS_TIMEOUT": "200ms"})
 	redisServer.Kill()
 	requireFailure(t, Failure, "limits set payments 5/1h", "revision 1 is stored", "redis does not know the revision", "NOTIFIER_REDIS_URL")
 	requireFailure(t, Failure, "limits", "what is used is not known: redis: ", "NOTIFIER_REDIS_URL")
 	output, _, _ := execute(t.Context(), "", "limits")
-	testkit.Equal(t, fields(output), limitsHeading+"\nglobal 100/30m default\ncategory 10/30m default\npayments 5/1h live\n"+
+	testkit.Equal(t, fields(output), limitsHeading+"\nglobal 100/30m default not known\ncategory 10/30m default not known\npayments 5/1h live not known\n"+
 		"revision 1 of the bucket notifier-limits\nno worker answers: these are the limits of the settings here", "it prints")
+	for _, line := range []string{"limits --json", "limits payments --json"} {
+		requireFailure(t, Failure, line, "what is used is not known: redis: ")
+		output, _, _ = execute(t.Context(), "", strings.Fields(line)...)
+		testkit.Contains(t, "the output of "+line, output, `"unknown":["what is used is not known: redis: `)
+	}
 }
 
 // The list names values that workers ignore. They do not prevent changes.

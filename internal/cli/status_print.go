@@ -22,7 +22,7 @@ const (
 	mostRows    = 20  // of one table
 )
 
-const notKnownTime = "not known"
+const notKnownText = "not known"
 
 // statusPanels returns the parts of a status in their order. Full and faulty panels and rows come first. sentenceLines bounds the lines of a
 // sentence; 0 sets no bound.
@@ -196,13 +196,13 @@ func (p statusPrinter) nextSlot(limit status.Limit) string {
 	case limit.Size == 0:
 		return "never"
 	}
-	return notKnownTime
+	return notKnownText
 }
 
 func (p statusPrinter) suppressed(all []status.Suppressed) panel {
 	b := panel{what: "suppressed", heading: []string{"SUPPRESSED", "EVENTS", "SINCE", "NEXT SLOT", "BY"}, urgent: len(all)}
 	for _, s := range all {
-		next := notKnownTime
+		next := notKnownText
 		if !s.Until.IsZero() {
 			next = "in " + screen.Duration(s.Until.Sub(p.now))
 		}

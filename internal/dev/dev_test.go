@@ -56,11 +56,12 @@ func TestTotals(t *testing.T) {
 	testkit.Equal(t, c.totals(screen.Colours{On: true}), "events 10  \x1b[32msent 3\x1b[0m  \x1b[33mdropped 5 (category 4, global 1)\x1b[0m"+
 		"  duplicate 0  dead 2  expired 0  folded 0  waiting 2", "totals in colours")
 	for want, s := range map[string]status.Status{
-		"slots are free":             statusOf(),
-		"full: global":               statusOf("payments", ""),
-		"full: payments, errors":     statusOf("payments", "errors", "errors"),
-		"full: a, b, c and 2 more":   statusOf("a", "b", "c", "d", "e"),
-		"the limits cannot be asked": {},
+		"slots are free":                     statusOf(),
+		"full: global":                       statusOf("payments", ""),
+		"full: payments, errors":             statusOf("payments", "errors", "errors"),
+		"full: a, b, c and 2 more":           statusOf("a", "b", "c", "d", "e"),
+		"the limits cannot be asked":         {},
+		"the use of the limits is not known": {Workers: []status.Worker{{}}, Unknown: []string{status.LimitsPart + ": no worker has read their use from Redis"}},
 	} {
 		testkit.Equal(t, slots(s), want, "slots")
 	}

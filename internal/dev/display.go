@@ -41,6 +41,8 @@ func slots(s status.Status) string {
 	switch more := len(full) - maxNamed; {
 	case len(s.Workers) == 0:
 		return "the limits cannot be asked"
+	case !s.Knows(status.LimitsPart):
+		return "the use of the limits is not known"
 	case len(full) == 0:
 		return "slots are free"
 	case slices.Contains(full, limits.LevelGlobal):

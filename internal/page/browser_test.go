@@ -275,6 +275,7 @@ func TestHostileTitles(t *testing.T) {
 	})()`), "true", "whether the states of channels with long names are in sight")
 	testkit.NoError(t, chromedp.Do(b.ctx, chromedp.SendKeys(chromedp.CSS("#search"), hostileTexts[0]+kb.Enter)))
 	b.awaitText("h2", "<script>window.pwned = 1</script>")
+	b.await("the styles", `document.readyState === "complete"`)
 	check("1")
 	testkit.Equal(t, b.evaluate(`getComputedStyle(document.querySelector(".event h3")).overflow`), "clip", "whether stacked marks of a title are drawn over other events")
 }

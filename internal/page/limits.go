@@ -17,9 +17,9 @@ const maxLimits = 200
 type limitList struct {
 	folded[path]
 
-	Filter   string
-	Hidden   int  // number of paths beyond maxLimits
-	Reported bool // a worker has reported its limits
+	Filter string
+	Hidden int  // number of paths beyond maxLimits
+	Known  bool // a worker has reported the use of its limits
 }
 
 // path is a path with its limits and live changes.

@@ -91,7 +91,7 @@ func tiles(s status.Status) []tile {
 	full, paused, idle := int64(len(fullLimits(s))), int64(pausedChannels(s)), int64(number(s.Workers, isNotReady))
 	reported := isReported(s)
 	return []tile{
-		{"full", "Full limits", reported, full, full > 0, fmt.Sprintf("of %d in use", len(s.Limits)), "limits-title"},
+		{"full", "Full limits", knowsLimits(s), full, full > 0, fmt.Sprintf("of %d reported", len(s.Limits)), "limits-title"},
 		{"dropped", "Dropped a minute", reported, dropped, dropped > 0, "", "suppressed-title"},
 		{"waiting", "Waiting", s.Knows(status.BacklogPart), s.Backlog.Waiting + inRoom, false, "", "waiting-title"},
 		{"letters", "Dead letters", s.Knows(status.DeadLettersPart), letters, letters > 0, "", "letters-title"},
@@ -102,6 +102,9 @@ func tiles(s status.Status) []tile {
 
 // isReported reports whether the status has the report of a worker. Without one nothing is known about limits, drops and channels.
 func isReported(s status.Status) bool { return len(s.Workers) > 0 }
+
+// knowsLimits reports whether a worker has reported the use of the limits.
+func knowsLimits(s status.Status) bool { return isReported(s) && s.Knows(status.LimitsPart) }
 
 // stateOf describes the problems, the worst first, and reports whether events may be lost or late.
 func stateOf(s status.Status) (state string, isBad bool) {
@@ -137,6 +140,9 @@ func stateOf(s status.Status) (state string, isBad bool) {
 	isBad = len(problems) > 0
 	if shadow := s.ShadowMode(); shadow != "" {
 		problems = append(problems, "shadow mode, "+shadow)
+	}
+	if !s.Knows(status.LimitsPart) {
+		problems = append(problems, "the use of the limits is not known")
 	}
 	if n := len(full); n > 0 {
 		problems = append(problems, plural(n, "limit")+" full")

@@ -46,7 +46,7 @@ func (n *snapshot) all(filter string) map[string]template.HTML {
 	limits, known := n.filtered[filter]
 	if !known {
 		list := listLimits(n.status.Limits, n.status.Changes, filter)
-		list.Reported = isReported(n.status)
+		list.Known = knowsLimits(n.status)
 		limits = rendered("limits", list, n.logger)
 		n.filtered[filter] = limits
 	}

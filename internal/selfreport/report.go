@@ -53,7 +53,7 @@ func (r Reporter) Report(instance string) status.Report {
 			Instance: instance, Name: host, Process: os.Getpid(), Version: r.Version, Started: r.Started.UTC(), InHand: counted.InHand,
 			PerMinute: counted.PerMinute, Settings: r.Settings.Shared,
 		},
-		Minutes: counted.Minutes, SlowestCall: counted.SlowestCall, Suppressed: r.Suppressed.Now(),
+		Minutes: counted.Minutes, SlowestCall: counted.SlowestCall, Suppressed: r.Suppressed.Now(), LimitsUnread: true,
 	}
 	err := r.Ready()
 	report.Ready = err == nil
@@ -70,7 +70,7 @@ func (r Reporter) Report(instance string) status.Report {
 		}
 		position := parts.Limiter.Rules().Position
 		report.Revision = fmt.Sprintf("%d:%d", position.Generation, position.Revision)
-		report.Limits = limitsInUse(parts.Limiter.Usage(), counted)
+		report.Limits, report.LimitsUnread = limitsInUse(parts.Limiter.Usage(), counted)
 		if applied := parts.Live.Applied(); applied != nil {
 			report.Changes, report.Mutes = status.Changes(*applied), status.Mutes(*applied)
 		}
@@ -82,8 +82,8 @@ func (r Reporter) Report(instance string) status.Report {
 	return report
 }
 
-// limitsInUse returns the limits that deny events or have used slots.
-func limitsInUse(usage *throttle.Usage, counted status.Counted) []status.Limit {
+// limitsInUse returns the limits that deny events or have used slots, and whether their use is not known.
+func limitsInUse(usage *throttle.Usage, counted status.Counted) (reported []status.Limit, isUnread bool) {
 	type place struct{ level, path string }
 	denials := make(map[place]int64)
 	for denial, n := range counted.Denials {
@@ -91,8 +91,8 @@ func limitsInUse(usage *throttle.Usage, counted status.Counted) []status.Limit {
 			denials[place{denial.Level, node.Path}] += n
 		}
 	}
-	var reported []status.Limit
-	for _, use := range usage.Latest() {
+	uses, known := usage.Latest()
+	for _, use := range uses {
 		limit := status.Limit{Use: use}
 		if node, _ := usage.NodeOf(use.Path, use.Level); use.Full() || len(node.Limits) == 1 {
 			limit.PerMinute = denials[place{use.Level, use.Path}]
@@ -100,7 +100,7 @@ func limitsInUse(usage *throttle.Usage, counted status.Counted) []status.Limit {
 		reported = append(reported, limit)
 	}
 	slices.SortFunc(reported, status.CompareLimits)
-	return reported
+	return reported, !known
 }
 
 func (r Reporter) channels(counted status.Counted, pacer *pacing.Pacer) []status.Channel {

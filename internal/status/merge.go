@@ -44,11 +44,7 @@ func (s *Status) merge(reports []Report) {
 	}
 	s.Revision, s.Changes, s.Mutes = newest.Revision, newest.Changes, newest.Mutes
 	s.Mismatches = Mismatches(s.Workers)
-	for i, name := range Names(s.Workers) {
-		if omitted := reports[i].Omitted; len(omitted) > 0 {
-			s.Omitted = append(s.Omitted, fmt.Sprintf("%s reports without %s", name, strings.Join(omitted, ", ")))
-		}
-	}
+	s.noteOmitted(reports)
 	s.Limits = slices.AppendSeq([]Limit{}, maps.Values(limits)) // never null
 	slices.SortFunc(s.Limits, CompareLimits)
 	s.Suppressed = byFirstLevel(slices.Collect(maps.Values(suppressed)))
@@ -57,6 +53,23 @@ func (s *Status) merge(reports []Report) {
 	s.Channels = slices.SortedStableFunc(maps.Values(channels), func(a, b Channel) int { return strings.Compare(a.Name, b.Name) })
 	s.Budgets = slices.SortedStableFunc(maps.Values(budgets), func(a, b Budget) int { return strings.Compare(b.Name, a.Name) })
 	s.Minutes = slices.SortedStableFunc(maps.Values(minutes), func(a, b Minute) int { return a.At.Compare(b.At) })
+}
+
+// noteOmitted notes what is missing in the reports of the workers. Without the use of the limits in any report, the limits are unknown.
+func (s *Status) noteOmitted(reports []Report) {
+	isRead := slices.ContainsFunc(reports, func(r Report) bool { return !r.LimitsUnread })
+	if !isRead {
+		s.Unknown = append(s.Unknown, LimitsPart+": no worker has read their use from Redis")
+	}
+	for i, name := range Names(s.Workers) {
+		omitted := slices.Clip(reports[i].Omitted)
+		if isRead && reports[i].LimitsUnread {
+			omitted = append(omitted, "the use of limits, which it has not read from Redis")
+		}
+		if len(omitted) > 0 {
+			s.Omitted = append(s.Omitted, fmt.Sprintf("%s reports without %s", name, strings.Join(omitted, ", ")))
+		}
+	}
 }
 
 // with merges another worker's report of the limit. All workers share the used slots, and each worker counts its own denials.

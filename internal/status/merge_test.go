@@ -43,9 +43,25 @@ func TestMerge(t *testing.T) {
 	testkit.EqualSlices(t, s.Minutes, []Minute{{At: at, Sent: 11, Dropped: 2, Delayed: 3}, {At: later, Sent: 4}}, "minutes")
 	testkit.EqualSlices(t, s.Changes, []Change{{Path: "new"}}, "changes")
 	testkit.EqualSlices(t, s.Omitted, []string{"b reports without 1 of 2 minutes, 3 of 4 channels"}, "omitted")
+	testkit.Equal(t, s.Knows(LimitsPart), true, "whether the limits are known")
 	if len(s.Workers) != 2 || s.Revision != "7:10" || s.Redis.SlowestCall != time.Second {
 		t.Errorf("got %d workers, revision %s and slowest call %v, want 2, 7:10 and 1s", len(s.Workers), s.Revision, s.Redis.SlowestCall)
 	}
+}
+
+// A worker that could not read the use of the limits has no limits to report. It does not hide the limits of other workers.
+func TestMergeLimitsThatWereNotRead(t *testing.T) {
+	t.Parallel()
+	read := Report{Worker: Worker{Name: "a"}, Limits: []Limit{{Use: limits.Use{Level: "global", Used: 1, Size: 2}}}}
+	unread := Report{Worker: Worker{Name: "b"}, LimitsUnread: true, Omitted: []string{"1 of 2 minutes"}}
+	var some, none Status
+	some.merge([]Report{read, unread})
+	testkit.EqualSlices(t, some.Omitted, []string{"b reports without 1 of 2 minutes, the use of limits, which it has not read from Redis"}, "omitted")
+	testkit.Equal(t, some.Knows(LimitsPart), true, "the limits are known if one worker has read them")
+	none.merge([]Report{unread})
+	testkit.EqualSlices(t, none.Unknown, []string{"limits: no worker has read their use from Redis"}, "unknown")
+	testkit.EqualSlices(t, none.Omitted, []string{"b reports without 1 of 2 minutes"}, "omitted by the only worker")
+	testkit.Equal(t, none.Knows(LimitsPart), false, "the limits are known if no worker has read them")
 }
 
 // Workers on one host differ by the numbers of their processes, and in containers, where these are equal, by their instances.

@@ -20,7 +20,7 @@ type Status struct {
 	Redis       Redis        `json:"redis"`
 	NATS        NATS         `json:"nats"`
 	Revision    string       `json:"revision"` // of the limits in force: "<generation>:<revision>"
-	Limits      []Limit      `json:"limits"`   // with used slots, the fullest first
+	Limits      []Limit      `json:"limits"`   // with used slots, the fullest first, as far as workers report them
 	Suppressed  []Suppressed `json:"suppressed,omitempty"`
 	Channels    []Channel    `json:"channels,omitempty"`
 	Budgets     []Budget     `json:"budgets,omitempty"`      // of requests to Slack
@@ -37,6 +37,7 @@ const (
 	Everything      = "the state cannot be asked"
 	BacklogPart     = "backlog"
 	DeadLettersPart = "dead letters"
+	LimitsPart      = "limits"
 )
 
 // Knows reports whether a part of the deployment answered. If it did not, the part's numbers are 0 without meaning.
@@ -89,15 +90,16 @@ func (w Worker) Unjournaled() bool { return w.Journal != nil && w.Journal.Error 
 type Report struct {
 	Worker
 
-	Limits      []Limit       `json:"limits,omitempty"`   // with used slots, the fullest first
-	Channels    []Channel     `json:"channels,omitempty"` // from the settings, without their queues
-	Budgets     []Budget      `json:"budgets,omitempty"`  // of requests to Slack, as this worker last counted them
-	Changes     []Change      `json:"changes,omitempty"`  // overrides of limits in force
-	Mutes       []Mute        `json:"mutes,omitempty"`    // in force, and recurring
-	Minutes     []Minute      `json:"minutes,omitempty"`  // of the last hour, the oldest first
-	Suppressed  []Suppressed  `json:"suppressed,omitempty"`
-	Omitted     []string      `json:"omitted,omitempty"` // dropped by Encode, such as "12 of 500 limits that are not full"
-	SlowestCall time.Duration `json:"slowest_call_ns"`   // of Redis, in the last minute
+	Limits       []Limit       `json:"limits,omitempty"`        // with used slots, the fullest first
+	LimitsUnread bool          `json:"limits_unread,omitempty"` // the worker has not read the use of the limits from Redis, so Limits is empty
+	Channels     []Channel     `json:"channels,omitempty"`      // from the settings, without their queues
+	Budgets      []Budget      `json:"budgets,omitempty"`       // of requests to Slack, as this worker last counted them
+	Changes      []Change      `json:"changes,omitempty"`       // overrides of limits in force
+	Mutes        []Mute        `json:"mutes,omitempty"`         // in force, and recurring
+	Minutes      []Minute      `json:"minutes,omitempty"`       // of the last hour, the oldest first
+	Suppressed   []Suppressed  `json:"suppressed,omitempty"`
+	Omitted      []string      `json:"omitted,omitempty"` // dropped by Encode, such as "12 of 500 limits that are not full"
+	SlowestCall  time.Duration `json:"slowest_call_ns"`   // of Redis, in the last minute
 }
 
 // Rates are events of the last minute.

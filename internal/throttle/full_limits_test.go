@@ -195,7 +195,7 @@ func TestLimiterFreeSlotsAreNotFull(t *testing.T) {
 		kit.one(store.Admitted, request("later", "a"))
 		testkit.Equal(t, kit.Usage().Opens("a"), time.Time{}, "next slot of %s, which has one", limit)
 		testkit.NoError(t, kit.usage.refresh(t.Context()))
-		if uses := kit.Usage().Latest(); len(uses) != 1 || uses[0].Full() || uses[0].Used != 1 {
+		if uses := kit.latest(); len(uses) != 1 || uses[0].Full() || uses[0].Used != 1 {
 			t.Errorf("uses of %s: %+v, want one slot in use", limit, uses)
 		}
 	}
@@ -209,7 +209,7 @@ func TestLimiterCostlyDenialIsNotFull(t *testing.T) {
 	costly.Cost = 10
 	kit.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, request("sent", "payments"), costly)
 	testkit.NoError(t, kit.usage.refresh(t.Context()))
-	uses := kit.Usage().Latest()
+	uses := kit.latest()
 	if len(uses) != 1 || uses[0].Full() || uses[0].Used != 1 {
 		t.Errorf("uses: %+v, want one slot of the global limit in use", uses)
 	}

@@ -74,7 +74,11 @@ func (r *recovery) run(ctx context.Context, every time.Duration, usage *Usage) {
 				r.outage.lost(err)
 				continue
 			}
-			if err := usage.refresh(ctx); errors.Is(err, script.ErrUnavailable) && ctx.Err() == nil {
+			err := usage.refresh(ctx)
+			if err != nil {
+				usage.unread()
+			}
+			if errors.Is(err, script.ErrUnavailable) && ctx.Err() == nil {
 				r.outage.lost(err)
 			}
 		}

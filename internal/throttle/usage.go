@@ -46,7 +46,7 @@ type Usage struct {
 	known    map[string]bool   // levels with a node that was read
 	touched  byPath[time.Time] // when categories were last evaluated or recalled, until their slots are seen free
 	recalled bool              // touched has the categories of events that were delivered before the start
-	latest   []latestUse       // as read last
+	latest   []latestUse       // as read last; nil: not read with the tree in force, or not since the last failure
 }
 
 // latestUse is the use of a limit by events without a guarantee.
@@ -183,7 +183,7 @@ func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64) {
 	if u.tree != tree {
 		return
 	}
-	u.latest = nil
+	u.latest = []latestUse{}
 	for i, node := range nodes {
 		u.known[node.Level] = true
 		for l, limit := range node.Limits {
@@ -245,13 +245,12 @@ func (u *Usage) PolicyActs() bool {
 	return u.outage.isPolicy(state)
 }
 
-// Latest lists the limits that have slots in use, as of the last second, on the paths of the categories that this instance tracks. It lists
-// none while Redis is unavailable.
-func (u *Usage) Latest() []limits.Use {
+// Latest lists the limits that have slots in use, as of the last second, on the paths of the categories that this instance tracks. Without a
+// reading of the limits in force, as while Redis is unavailable, known is false.
+func (u *Usage) Latest() (uses []limits.Use, known bool) {
 	u.mu.Lock()
 	latest := u.latest
 	u.mu.Unlock()
-	var uses []limits.Use
 	now := time.Now()
 	for _, use := range latest {
 		if opens := u.full.opensAt(use.key).UTC(); opens.After(now) {
@@ -259,7 +258,7 @@ func (u *Usage) Latest() []limits.Use {
 		}
 		uses = append(uses, use.Use)
 	}
-	return uses
+	return uses, latest != nil
 }
 
 // Uses returns the use of the limits on a category's path, from the root down, as of a moment ago. It returns nil if Redis does not

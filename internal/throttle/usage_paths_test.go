@@ -11,6 +11,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
+// latest returns the uses that were read last, which must be known.
+func (k *limiterKit) latest() []limits.Use {
+	k.t.Helper()
+	uses, known := k.Usage().Latest()
+	testkit.Equal(k.t, known, true, "whether the uses are known")
+	return uses
+}
+
 // Latest has the used slots of each limit of each path, and when a full limit opens.
 func TestLimiterLatestUses(t *testing.T) {
 	t.Parallel()
@@ -31,7 +39,7 @@ func TestLimiterLatestUses(t *testing.T) {
 			return err
 		}
 		got := make(map[use]bool)
-		for _, u := range limiter.Usage().Latest() {
+		for _, u := range limiter.latest() {
 			got[use{u.Path, u.Level, u.Limit, u.Used, u.Next != nil && u.Next.After(time.Now())}] = true
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -52,7 +60,9 @@ func TestLimiterLatestUses(t *testing.T) {
 		}
 	}
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", ""), Position: limits.Position{Generation: 7, Revision: 9}})
-	testkit.Equal(t, len(limiter.Usage().Latest()), 0, "uses of limits that are gone")
+	if uses, known := limiter.Usage().Latest(); len(uses) > 0 {
+		t.Errorf("uses of limits that are gone: got %v (known: %t), want none", uses, known)
+	}
 	testkit.Equal(t, limiter.Rules().Position, limits.Position{Generation: 7, Revision: 9}, "position")
 }
 
@@ -65,7 +75,7 @@ func TestLimiterLatestUsesWithAGuarantee(t *testing.T) {
 	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: tree}})
 	latest := func() limits.Use {
 		testkit.NoError(t, limiter.usage.refresh(t.Context()))
-		return limiter.Usage().Latest()[0]
+		return limiter.latest()[0]
 	}
 	limiter.want(map[store.Verdict]int{store.Admitted: 6}, several(6, "deploy", "deploys")...)
 	testkit.Equal(t, latest().Full(), false, "full before a denial")
@@ -92,7 +102,7 @@ func TestLimiterRemembersFullLimits(t *testing.T) {
 	wantFull := func(limiter *limiterKit) {
 		t.Helper()
 		testkit.NoError(t, limiter.usage.refresh(t.Context()))
-		uses := limiter.Usage().Latest()
+		uses := limiter.latest()
 		if len(uses) != 1 || uses[0].Path != "a" || !uses[0].Full() {
 			t.Errorf("uses: got %+v, want a full limit of a", uses)
 		}
@@ -100,7 +110,7 @@ func TestLimiterRemembersFullLimits(t *testing.T) {
 	wantFull(limiter)
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", "")})
 	testkit.NoError(t, limiter.usage.refresh(t.Context()))
-	testkit.Equal(t, len(limiter.Usage().Latest()), 0, "uses without a limit")
+	testkit.Equal(t, len(limiter.latest()), 0, "uses without a limit")
 	limiter.Adopt(limits.Ruleset{Tree: full.Tree})
 	wantFull(limiter)
 	wantFull(startLimiterAt(t, limiter.server, LimiterOptions{Settings: full}))
@@ -117,7 +127,7 @@ func TestLimiterForgetsCategoriesWithoutLimits(t *testing.T) {
 	testkit.NoError(t, limiter.usage.refresh(t.Context()))
 	limiter.one(store.Admitted, request("first", "limited"))
 	testkit.Eventually(t, "the use of the category", func() bool { // the limiter may show an older reading meanwhile
-		return limiter.usage.refresh(t.Context()) == nil && len(limiter.Usage().Latest()) == 1
+		return limiter.usage.refresh(t.Context()) == nil && len(limiter.latest()) == 1
 	})
 }
 
@@ -132,6 +142,6 @@ func TestLimiterTracksACategoryEvaluatedMeanwhile(t *testing.T) {
 	limiter.one(store.Admitted, request("first", "limited"))
 	limiter.usage.forgetIdle(asked, tree, categories, usedByPath(nodes, used))
 	testkit.Eventually(t, "the use of the category", func() bool { // the limiter may show an older reading meanwhile
-		return limiter.usage.refresh(t.Context()) == nil && len(limiter.Usage().Latest()) == 1
+		return limiter.usage.refresh(t.Context()) == nil && len(limiter.latest()) == 1
 	})
 }

@@ -79,6 +79,14 @@ func TestLimiterUsesThatCannotBeRead(t *testing.T) {
 	limiter.wantUses("b", useOf(t, "", "100/1h", 0), useOf(t, "b", "10/1h", 0))
 	limiter.server.CLI("DEL", limiterKey("log:a"))
 	limiter.wantUses("a", useOf(t, "", "100/1h", 0), useOf(t, "a", "10/1h", 0))
+
+	// The old uses are not shown as present ones.
+	known := func() bool { _, known := limiter.Usage().Latest(); return known }
+	testkit.Eventually(t, "uses that were read", known)
+	limiter.server.CLI("SET", limiterKey("log"), "text")
+	testkit.Eventually(t, "uses that cannot be read", func() bool { return !known() })
+	limiter.server.CLI("DEL", limiterKey("log"))
+	testkit.Eventually(t, "uses that can be read again", known)
 }
 
 func TestLimiterUsesAreBounded(t *testing.T) {

@@ -188,8 +188,8 @@ var ofThrottle = []mutant{
 		name: "gauge-of-a-limit-that-is-gone",
 		bug:  "What was read for limits that are in force no more is shown.",
 		file: "internal/throttle/usage.go",
-		old:  "if u.tree != tree {\n\t\treturn\n\t}\n\tu.latest = nil",
-		new:  "if tree == nil {\n\t\treturn\n\t}\n\tu.latest = nil",
+		old:  "if u.tree != tree {\n\t\treturn\n\t}\n\tu.latest = []latestUse{}",
+		new:  "if tree == nil {\n\t\treturn\n\t}\n\tu.latest = []latestUse{}",
 		test: "./internal/throttle -run ^TestLimiterUsageMetrics$",
 	},
 	{
