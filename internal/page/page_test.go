@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"errors"
+	"fmt"
 	"html"
 	"net/http"
 	"net/http/httptest"
@@ -293,6 +294,32 @@ func TestLinksOfPaths(t *testing.T) {
 		testkit.Contains(t, "a pattern", body, `<span class="path">`+pattern+"</span>")
 	}
 	testkit.Lacks(t, "the global limit", body, `data-path="global"`)
+}
+
+// The link to a search of the last hour names the time at which that hour began, and the form of its answer keeps this time.
+func TestLinkToASearch(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	link := func(path string) string {
+		t.Helper()
+		found := regexp.MustCompile(`<a id="link" href="([^"]+)">`).FindStringSubmatch(s.do(http.MethodGet, path).body)
+		if found == nil {
+			t.Fatalf("got no link on %s", path)
+		}
+		return "/" + html.UnescapeString(found[1])
+	}
+	first := link("/why?q=evt-1&category=payments&since=1h")
+	begin := s.source.questions[0].Since
+	testkit.Equal(t, first, "/why?"+url.Values{"q": {"evt-1"}, "category": {"payments"}, "since": {begin.Format(time.RFC3339)}}.Encode(), "the link")
+	testkit.Equal(t, link(first), first, "the link of the linked page")
+	testkit.Equal(t, s.source.questions[1].Since.Equal(begin), true, "the beginning of the linked search")
+	body := s.do(http.MethodGet, "/why?q=evt-1&since=2026-03-01T12:30:00Z", "Cookie", zoneCookie+"=Asia/Tokyo").body
+	testkit.Contains(t, "the form", body, `<option value="2026-03-01T12:30:00Z" selected>1 Mar 21:30:00</option>`, `<option value="1h">1h ago</option>`)
+	for _, since := range []string{"1 hour", "0s", "-1h", "yesterday", "2026-03-01"} {
+		got := s.do(http.MethodGet, "/why?"+url.Values{"q": {"evt-1"}, "since": {since}}.Encode())
+		testkit.Equal(t, got.code, http.StatusBadRequest, "status of a search since %q", since)
+		testkit.Contains(t, "the answer", got.body, fmt.Sprintf("since is %q; expected a time span such as 1h", since))
+	}
 }
 
 func TestQuestions(t *testing.T) {
