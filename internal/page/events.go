@@ -35,7 +35,7 @@ func (p *page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy passes each message on at once
 	controller := http.NewResponseController(w)
 	next := message{Whole: true}
-	for sent, number, filter := map[string]string{}, 0, textOf(r, "filter"); ; next = (message{}) {
+	for sent, number, filter := map[string]string{}, 0, filterOf(r); ; next = (message{}) {
 		select {
 		case <-watcher.wake:
 		case <-r.Context().Done():

@@ -21,11 +21,11 @@ const (
 
 // hub reads the source on behalf of all watchers.
 type hub struct {
-	source Source
-	logger *slog.Logger
-	state  *oplog.Condition // whether the source reports the state
-	closed context.Context  // ends with the server
-	close  func()           // ends the goroutines and waits for them
+	source   Source
+	renderer *renderer
+	state    *oplog.Condition // whether the source reports the state
+	closed   context.Context  // ends with the server
+	close    func()           // ends the goroutines and waits for them
 
 	asking sync.Mutex // held during a request to the source
 
@@ -40,7 +40,7 @@ type hub struct {
 
 // feed keeps the newest decisions.
 type feed struct {
-	logger *slog.Logger
+	renderer *renderer
 
 	mu     sync.Mutex
 	last   []decision
@@ -59,8 +59,9 @@ type decision struct {
 
 func newHub(source Source, logger *slog.Logger) *hub {
 	closed, cancel := context.WithCancel(context.Background())
+	renderer := &renderer{logger: logger}
 	h := &hub{
-		source: source, logger: logger, closed: closed, watchers: make(map[*watcher]bool), decisions: feed{logger: logger},
+		source: source, renderer: renderer, closed: closed, watchers: make(map[*watcher]bool), decisions: feed{renderer: renderer},
 		state: oplog.NewCondition(logger, "cannot read the state for the page", "reading the state for the page again"),
 	}
 	h.close = func() {
@@ -147,7 +148,7 @@ func (h *hub) current() *snapshot {
 	if silent := h.decisions.whySilent(); silent != "" {
 		s.Unknown = append(slices.Clip(s.Unknown), silent)
 	}
-	h.newest = newSnapshot(s, asked, h.logger)
+	h.newest = h.renderer.snapshot(s, asked)
 	return h.newest
 }
 
@@ -205,7 +206,7 @@ func (f *feed) add(entries []journal.Entry) {
 	f.number += max(0, len(entries)-maxDecisions)
 	for _, entry := range entries[max(0, len(entries)-maxDecisions):] {
 		f.number++
-		f.last = append(f.last, decision{f.number, string(rendered("decision", entry, f.logger))})
+		f.last = append(f.last, decision{f.number, string(f.renderer.render("decision", entry))})
 	}
 	f.last = append([]decision(nil), f.last[max(0, len(f.last)-maxDecisions):]...)
 }

@@ -32,7 +32,6 @@ type path struct {
 // listLimits lists the limits of the paths that contain a text: first the global limits, then the fullest. It includes the paths above,
 // since their limits deny too.
 func listLimits(limits []status.Limit, changes []status.Change, filter string) limitList {
-	filter = strings.ToLower(strings.TrimSpace(filter))
 	paths := make(map[string]*path)
 	at := func(name string) *path {
 		if paths[name] == nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
@@ -101,7 +102,7 @@ func (p *page) isNamed(host string) bool {
 
 // serveOverview serves the whole page.
 func (p *page) serveOverview(w http.ResponseWriter, r *http.Request) {
-	filter := textOf(r, "filter")
+	filter := filterOf(r)
 	newest := p.hub.current()
 	p.render(w, http.StatusOK, "overview.html", map[string]any{"Parts": newest.all(filter), "News": newest.news, "Filter": filter})
 }
@@ -119,9 +120,9 @@ func (p *page) render(w http.ResponseWriter, code int, name string, data any) {
 	_, _ = w.Write(body.Bytes()) // the reader may have left
 }
 
-// textOf returns a query parameter, cut to maxText characters.
-func textOf(r *http.Request, name string) string {
-	return plain.Short(r.URL.Query().Get(name), maxText)
+// filterOf returns the text that paths of limits have to contain, in the form of paths and cut to maxText characters.
+func filterOf(r *http.Request) string {
+	return plain.Short(strings.ToLower(strings.TrimSpace(r.URL.Query().Get("filter"))), maxText)
 }
 
 // zoneCookie is the cookie with the browser's time zone. The page's script sets it.

@@ -175,6 +175,26 @@ func TestTooManyWatchers(t *testing.T) {
 	})
 }
 
+// Filters that differ in letter case or blanks share a rendering. Readers with many filters do not fill the memory, and get what they ask for.
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	p := newPage(Options{Source: newScripted(), Logger: testkit.NewLog(t).Logger()})
+	t.Cleanup(p.hub.close)
+	read := func(filter string) string {
+		return get(t.Context(), p.handler(), "/?"+url.Values{"filter": {filter}}.Encode()).Body.String()
+	}
+	newest := p.hub.current()
+	newest.asked = time.Now().Add(time.Hour) // it serves the whole test
+	for _, filter := range []string{"refunds", " ReFunds", "REFUNDS	", "", "  "} {
+		read(filter)
+	}
+	testkit.Equal(t, len(newest.filtered), 1, "renderings of one filter")
+	for i := range 2 * maxFiltered {
+		testkit.Contains(t, "the filtered page", read(fmt.Sprint("none-", i)), fmt.Sprintf("contains “none-%d”", i))
+	}
+	testkit.Equal(t, len(newest.filtered), maxFiltered, "renderings of many filters")
+}
+
 // A watcher gets everything once, and then only changes.
 func TestOnlyChangesAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -15,51 +15,70 @@ import (
 // parts are the changing parts of the page, without the limits, which each watcher may filter.
 var parts = []string{"summary", "chart", "suppressed", "waiting", "channels", "letters", "workers", "findings"}
 
+// maxFiltered bounds the renderings of the limits that a snapshot keeps, since a reader may ask for any filter.
+const maxFiltered = 64
+
+// renderer renders parts of the page.
+type renderer struct {
+	logger *slog.Logger
+
+	filtering sync.Mutex // held during the rendering of filtered limits; so filters, of which there are any number, take one processor
+}
+
 // snapshot is one answer of the source, rendered for all watchers.
 type snapshot struct {
+	renderer *renderer
 	asked    time.Time
 	status   status.Status
 	news     string
-	logger   *slog.Logger
-	rendered map[string]template.HTML // by part
+	rendered map[string]template.HTML // by part, the limits without a filter
 
-	mu       sync.Mutex
-	filtered map[string]template.HTML // the limits, by filter
+	filtered map[string]template.HTML // the limits, by filter; guarded by renderer.filtering
 }
 
-func newSnapshot(s status.Status, asked time.Time, logger *slog.Logger) *snapshot {
+func (r *renderer) snapshot(s status.Status, asked time.Time) *snapshot {
 	n := &snapshot{
-		asked: asked, status: s, news: news(s), logger: logger,
+		renderer: r, asked: asked, status: s, news: news(s),
 		rendered: make(map[string]template.HTML), filtered: make(map[string]template.HTML),
 	}
 	shown := newOverview(s)
 	for _, name := range parts {
-		n.rendered[name] = rendered(name, shown, logger)
+		n.rendered[name] = r.render(name, shown)
 	}
+	n.rendered["limits"] = n.limits("")
 	return n
 }
 
-// all returns every part by name.
+// all returns every part by name, with the limits of the paths that contain the filter. The caller must not change the map.
 func (n *snapshot) all(filter string) map[string]template.HTML {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	if filter == "" {
+		return n.rendered
+	}
+	n.renderer.filtering.Lock()
+	defer n.renderer.filtering.Unlock()
 	limits, known := n.filtered[filter]
 	if !known {
-		list := listLimits(n.status.Limits, n.status.Changes, filter)
-		list.Known = knowsLimits(n.status)
-		limits = rendered("limits", list, n.logger)
-		n.filtered[filter] = limits
+		limits = n.limits(filter)
+		if len(n.filtered) < maxFiltered {
+			n.filtered[filter] = limits
+		}
 	}
 	all := maps.Clone(n.rendered)
 	all["limits"] = limits
 	return all
 }
 
-// rendered renders a part of the page.
-func rendered(name string, data any, logger *slog.Logger) template.HTML {
+func (n *snapshot) limits(filter string) template.HTML {
+	list := listLimits(n.status.Limits, n.status.Changes, filter)
+	list.Known = knowsLimits(n.status)
+	return n.renderer.render("limits", list)
+}
+
+// render renders a part of the page.
+func (r *renderer) render(name string, data any) template.HTML {
 	var text bytes.Buffer
 	if err := templates.ExecuteTemplate(&text, name, data); err != nil {
-		logger.Error("rendering a part of the page", "part", name, "error", err)
+		r.logger.Error("rendering a part of the page", "part", name, "error", err)
 		return "Cannot show this part: see the log for the reason."
 	}
 	return template.HTML(strings.TrimSpace(text.String())) //nolint:gosec // html/template has escaped it

@@ -46,7 +46,7 @@ func TestLimits(t *testing.T) {
 		{"a path below another one", []status.Limit{used("a", 1, 10), used("a.x", 10, 10), used("b", 9, 10)}, nil, "", "a.x:1 b:1 a:1"},
 		{"two limits of one path", []status.Limit{used("a", 1, 10), used("b", 2, 10), used("a", 4, 5)}, nil, "", "a:2 b:1"},
 		{"no slots", []status.Limit{used("a", 9, 10), used("b", 0, 0)}, nil, "", "b:1 a:1"},
-		{"filtered, with what is above", []status.Limit{used("", 1, 9), used("a", 1, 9), used("a.x", 1, 9), used("b", 1, 9)}, nil, " A.X", ":1 a:1 a.x:1"},
+		{"filtered, with what is above", []status.Limit{used("", 1, 9), used("a", 1, 9), used("a.x", 1, 9), used("b", 1, 9)}, nil, "a.x", ":1 a:1 a.x:1"},
 		{"filtered away", []status.Limit{used("", 1, 9), used("a", 1, 9)}, nil, "x", ""},
 		{"muted and not used", []status.Limit{used("a", 1, 9)}, []status.Change{{Path: "debug.noise"}}, "", "a:1 debug.noise:0+1"},
 		{"the global one changed", []status.Limit{used("", 1, 9), used("a", 1, 9)}, []status.Change{{Path: "global"}}, "", ":1+1 a:1"},
