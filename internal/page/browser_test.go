@@ -3,6 +3,7 @@ package page
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -361,6 +362,22 @@ func TestLookUp(t *testing.T) {
 	source.mu.Lock()
 	defer source.mu.Unlock()
 	testkit.EqualSlices(t, source.questions, []question{{text: "evt-4711"}, {text: "evt-4711"}}, "questions")
+}
+
+// A link on another site leads to a search by one more click, which the browser does not take for that site's.
+func TestLinkFromAnotherSite(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `<!DOCTYPE html><link rel="icon" href="data:,"><a href="%s/why?q=evt-1">answer</a>`, s.url)
+	}))
+	t.Cleanup(other.Close)
+	b := open(t, s, "/icon.svg")
+	testkit.NoError(t, chromedp.Do(b.ctx, chromedp.Navigate(other.URL)))
+	testkit.NoError(t, chromedp.Do(b.ctx, chromedp.Click(chromedp.CSS("a"))))
+	b.awaitText("h1", "A link from another site led here")
+	testkit.NoError(t, chromedp.Do(b.ctx, chromedp.Click(chromedp.CSS("a"))))
+	b.awaitText("#unknown", "Not known.")
 }
 
 // contrasts lists the texts below a contrast of 4.5, the level AA of WCAG.

@@ -66,6 +66,7 @@ func newPage(o Options) *page {
 }
 
 // handler answers GET and HEAD requests with the token. Without a token, on a loopback address, it answers only requests that name this host.
+// Another site starts no search and watches no events: it may only link to the present state.
 func (p *page) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", p.serveOverview)
@@ -89,10 +90,28 @@ func (p *page) handler() http.Handler {
 			http.Error(w, "this page is read-only", http.StatusMethodNotAllowed)
 		case p.local && !p.isNamed(r.Host):
 			http.Error(w, "this page is for this host alone: open it as localhost, or set NOTIFIER_PAGE_TOKEN", http.StatusForbidden)
-		case p.admits(w, r):
+		case !p.admits(w, r): // it has answered
+		case isForeign(r):
+			p.render(w, http.StatusForbidden, "foreign.html", linkHere(r, r.URL.Query()))
+		default:
 			admitted.ServeHTTP(w, r)
 		}
 	})
+}
+
+// isForeign reports whether a page of another origin made the browser send the request. It is not foreign if it only opens the present state.
+// Programs and old browsers send no such header.
+func isForeign(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+		return false
+	}
+	return r.URL.Path != "/" || r.Header.Get("Sec-Fetch-Dest") != "document"
+}
+
+// linkHere returns a link to the path of a request with a query. It is relative, for a proxy that serves the page below a path of its own.
+func linkHere(r *http.Request, query url.Values) string {
+	return (&url.URL{Path: "." + r.URL.Path, RawQuery: query.Encode()}).String()
 }
 
 // isNamed reports whether a request names this host or the page's address.

@@ -109,6 +109,35 @@ func TestHost(t *testing.T) {
 	testkit.Equal(t, named.isNamed("page.internal:8081"), true, "the configured address names this host")
 }
 
+// Another site makes the browser of a reader start no search and watch no events. It may link to the page.
+func TestForeignSites(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for _, test := range []struct {
+		path, site, dest string
+		want             int
+	}{
+		{"/why?q=evt-1", "cross-site", "document", 403}, {"/why?q=evt-1", "cross-site", "image", 403}, {"/why?q=evt-1", "same-site", "document", 403},
+		{"/why?q=evt-1", "cross-site", "", 403}, {"/events", "cross-site", "empty", 403}, {"/events", "same-site", "empty", 403},
+		{"/?filter=a", "cross-site", "image", 403}, {"/page.js", "cross-site", "script", 403}, {"/", "cross-site", "iframe", 403},
+		{"/", "cross-site", "document", 200}, {"/?filter=a", "same-site", "document", 200},
+		{"/why", "same-origin", "document", 200}, {"/why", "none", "document", 200}, {"/why", "", "", 200}, {"/page.js", "same-origin", "script", 200},
+	} {
+		headers := []string{"Sec-Fetch-Dest", test.dest}
+		if test.site != "" {
+			headers = append(headers, "Sec-Fetch-Site", test.site)
+		}
+		got := s.do(http.MethodGet, test.path, headers...)
+		testkit.Equal(t, got.code, test.want, "%s from %q as %q", test.path, test.site, test.dest)
+		if test.path == "/why?q=evt-1" {
+			testkit.Contains(t, "the answer", got.body, `<a href="./why?q=evt-1">`)
+		}
+	}
+	testkit.Equal(t, len(s.source.questions), 0, "searches of other sites")
+	_, following := s.source.counts()
+	testkit.Equal(t, following, 0, "watchers from other sites")
+}
+
 // get asks a page inside of a synctest bubble. The events end with the context.
 func get(ctx context.Context, handler http.Handler, path string) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()

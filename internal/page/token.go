@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"net/http"
-	"net/url"
 	"strings"
 )
 
@@ -22,8 +21,7 @@ func (p *page) admits(w http.ResponseWriter, r *http.Request) bool {
 	query := r.URL.Query()
 	given := query.Get("token")
 	query.Del("token")
-	// Relative, for a proxy that serves the page below a path of its own.
-	here := (&url.URL{Path: "." + r.URL.Path, RawQuery: query.Encode()}).String()
+	here := linkHere(r, query)
 	if equal(given, p.Token) {
 		http.SetCookie(w, &http.Cookie{ //nolint:gosec // not Secure without TLS: the token itself came in clear text
 			Name: cookieName, Value: p.cookie(), HttpOnly: true, SameSite: http.SameSiteStrictMode,

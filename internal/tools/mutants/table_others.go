@@ -450,6 +450,14 @@ var ofOthers = []mutant{
 		test: "./internal/page -run ^TestHost$",
 	},
 	{
+		name: "page-searches-for-other-sites",
+		bug:  "Another website starts searches on the live page of a reader.",
+		file: "internal/page/page.go",
+		old:  `return r.URL.Path != "/" || r.Header.Get("Sec-Fetch-Dest") != "document"`,
+		new:  `return r.Header.Get("Sec-Fetch-Dest") != "document"`,
+		test: "./internal/page -run ^TestForeignSites$",
+	},
+	{
 		name: "page-without-a-policy",
 		bug:  "The live page sends no content security policy.",
 		file: "internal/page/page.go",
