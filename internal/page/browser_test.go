@@ -151,6 +151,21 @@ func TestReadersZone(t *testing.T) {
 	b.awaitText("[data-category=payments]", "since 2 Mar 07:31:00")
 }
 
+// A browser that keeps no cookies cannot tell its zone. The sentences of an answer stay in UTC, and the footer says so.
+func TestReadersZoneWithoutCookies(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.source.answers["evt-4711"] = why.Answer{Events: []why.Event{{ID: "evt-4711", Sentences: []string{"sent at 22:30:00.119"}}}}
+	b := open(t, s, "/icon.svg")
+	testkit.Must(chromedp.Call(b.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Tokyo"}))(t)
+	testkit.Must(chromedp.Call(b.ctx, emulation.SetDocumentCookieDisabled, emulation.SetDocumentCookieDisabledParams{Disabled: true}))(t)
+	b.visit("/why?q=evt-4711")
+	b.awaitText("article", "sent at 22:30:00.119")
+	b.awaitText("footer", "Times are in Asia/Tokyo, in sentences in UTC.")
+	b.visit("/")
+	b.awaitText("footer", "Times are in Asia/Tokyo.")
+}
+
 // The page of a category says how many of its events it lists, the newest first.
 func TestListed(t *testing.T) {
 	t.Parallel()

@@ -27,5 +27,7 @@ function clockOf(at) {
 	const wasSet = document.cookie.includes(cookie);
 	document.cookie = `${cookie}; SameSite=Strict`;
 	const written = document.querySelector("[data-zone]")?.dataset.zone;
-	if (written !== undefined && written !== zone && !wasSet && document.cookie.includes(cookie)) location.reload();
+	if (written === undefined || written === zone) return;
+	if (!wasSet && document.cookie.includes(cookie)) location.reload();
+	else document.getElementById("zone").textContent = `${zone}, in sentences in ${written}`;
 })();
