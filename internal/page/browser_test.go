@@ -227,6 +227,15 @@ func TestReconnect(t *testing.T) {
 	first.stop()
 	b.await("the time since when the page is old", `/^Disconnected since \d\d:\d\d:\d\d; retrying$/.test(document.getElementById("connection").innerText)`)
 	b.awaitText("#news", "Disconnected since")
+	b.await("a moment without its distance", `!document.querySelector("[data-path=payments] time").innerText.includes("(")`)
+	const isInSight = `(() => {
+		const line = document.getElementById("connection").getBoundingClientRect();
+		return line.top >= 0 && line.bottom <= document.documentElement.clientHeight && line.height > 0;
+	})()`
+	for _, place := range []string{"0", "document.documentElement.scrollHeight"} {
+		b.evaluate("scrollTo(0, " + place + ")")
+		testkit.Equal(t, b.evaluate(isInSight), "true", "whether the line is in sight at the height %s", place)
+	}
 
 	restarted := newScripted()
 	restarted.change(func(s *status.Status) { s.Backlog.Waiting = 77 })
@@ -234,6 +243,7 @@ func TestReconnect(t *testing.T) {
 	b.awaitLive()
 	b.awaitText("#undelivered", "77")
 	b.awaitText("#news", "2 workers: degraded")
+	b.awaitText("[data-path=payments] time", "(in ")
 	restarted.followed <- dropped(1, 1)
 	b.awaitText("#decisions", "card 1 declined")
 	testkit.Equal(t, b.evaluate("window.loadedOnce"), "1", "the page that was loaded first")

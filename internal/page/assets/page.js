@@ -77,12 +77,14 @@
 		if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
 	}
 
-	// countDown writes behind each moment in the future how far away it is.
+	// countDown writes behind each moment in the future how far away it is. Of a page that is not renewed, it might be past by now.
 	function countDown() {
+		const isLive = connection.dataset.state === "live";
 		for (const moment of document.querySelectorAll("time[data-until]")) {
 			const left = Math.ceil((Date.parse(moment.dateTime) - Date.now() - ahead) / 1000);
 			const clock = moment.dataset.clock ?? (moment.dataset.clock = moment.textContent);
-			const text = left > 0 ? `${clock} (in ${span(left)})` : `${clock} (now)`;
+			const distance = left > 0 ? ` (in ${span(left)})` : " (now)";
+			const text = isLive ? clock + distance : clock;
 			if (moment.textContent !== text) moment.textContent = text;
 		}
 	}
