@@ -39,6 +39,12 @@ func (c chart) Half() int64 { return c.Top / 2 }
 func draw(s status.Status) chart {
 	c := chart{Lines: []line{{Name: "sent"}, {Name: "dropped"}, {Name: "delayed"}}}
 	counts, first := hourOf(s)
+	for i := range c.Lines {
+		for _, minute := range counts {
+			c.Lines[i].Sum += minute[i]
+		}
+	}
+	counts[chartMinutes-1] = lastMinute(s) // it overlaps the minute before, so it does not count in the sums
 	for _, minute := range counts {
 		c.Top = max(c.Top, minute[0], minute[1], minute[2])
 	}
@@ -47,7 +53,6 @@ func draw(s status.Status) chart {
 		var path strings.Builder
 		for at := first; at < chartMinutes; at++ {
 			n := counts[at][i]
-			c.Lines[i].Sum += n
 			y := chartHeight - chartHeight*float64(n)/float64(c.Top)
 			if at == first {
 				_, _ = fmt.Fprintf(&path, "M%d %.1f", at*minuteWidth, y)
@@ -70,14 +75,17 @@ func hourOf(s status.Status) (counts [chartMinutes][3]int64, first int) {
 			counts[at] = [3]int64{m.Sent, m.Dropped, m.Delayed}
 		}
 	}
-	var last [3]int64
+	return counts, first
+}
+
+// lastMinute returns the events of the last sixty seconds by kind.
+func lastMinute(s status.Status) (last [3]int64) {
 	for _, w := range s.Workers {
 		last[0] += w.PerMinute.Sent
 		last[1] += w.PerMinute.Dropped
 		last[2] += w.PerMinute.Delayed
 	}
-	counts[chartMinutes-1] = last
-	return counts, first
+	return last
 }
 
 // roundUp is the next of 2, 4, 10, 20, 40, 100, …: its half is a whole number.

@@ -302,6 +302,7 @@ func TestPartsThatAreNotKnown(t *testing.T) {
 			testkit.Lacks(t, name+": the filtered page", filtered, "no used limit")
 		}
 		body := page.do(http.MethodGet, "/").body
+		testkit.Lacks(t, name+": the chart", body, " in all")
 		testkit.Contains(t, name, body, append(test.present, ">"+test.state+"</p>")...)
 		testkit.Equal(t, strings.Count(body, ">?</b>"), test.questionMarks, "%s: unknown numbers", name)
 		for _, text := range test.forbidden {

@@ -101,6 +101,12 @@ func TestChart(t *testing.T) {
 		testkit.Equal(t, c.Lines[0].Sum, test.sum, "%s: sent in all", test.name)
 		testkit.Equal(t, test.sent == "", c.Lines[0].Path == "", "%s: there is no line", test.name)
 	}
+	// Half a minute ago a minute began. The last sixty seconds have three of the events of the minute before.
+	overlap := draw(status.Status{
+		At: now, Minutes: []status.Minute{minute(1, 6, 0), minute(0, 4, 0)}, Workers: []status.Worker{{PerMinute: status.Rates{Sent: 7}}},
+	})
+	testkit.Equal(t, overlap.Lines[0].Sum, 10, "sent in all, of two minutes")
+	testkit.Equal(t, overlap.Lines[0].Last, 7, "sent in the last sixty seconds")
 	for n, want := range map[int64]int64{0: 2, 2: 2, 3: 4, 5: 10, 11: 20, 590: 1000, 1 << 62: 1 << 62} {
 		testkit.Equal(t, roundUp(n), want, "the top of an axis for %d", n)
 	}
