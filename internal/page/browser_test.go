@@ -117,6 +117,8 @@ func TestPageIsShort(t *testing.T) {
 		}
 	}
 	testkit.Equal(t, b.text("[data-part=limits] summary"), "22 more paths", "what is folded away")
+	testkit.Equal(t, b.evaluate(`[...document.querySelectorAll("table")].map((table) => (table.tHead?.rows[0].cells.length ?? 0) - table.tBodies[0].rows[0].cells.length).join()`),
+		"0,0,0,0", "columns with a heading, less those of a row, in the tables of channels and workers that are shown and folded away")
 
 	// What the reader unfolds stays unfolded while the page is updated.
 	b.evaluate(`document.querySelector("[data-part=limits] details").open = true`)
