@@ -248,8 +248,8 @@ func TestWhySampleRights(t *testing.T) {
 		testkit.NoError(t, withNATS(t.Context(), func(settings config.Config, connection *stream.Connection) error {
 			source := testkit.Must(inspect.NewAsker(settings, connection))(t)
 			defer source.Close()
-			decisions := testkit.Must(source.Decisions(testkit.Context(t)))(t)
-			testkit.Equal(t, (<-decisions)[0].ID, "evt-4711", "decision on the page of %s", user)
+			decisions := testkit.Must(source.Decisions(testkit.Context(t), k.begin))(t)
+			testkit.Equal(t, (<-decisions).Entries[0].ID, "evt-4711", "decision on the page of %s", user)
 			testkit.EqualSlices(t, connection.Denied(), nil, "what is denied to %s", user)
 			return nil
 		}))

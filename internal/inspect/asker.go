@@ -194,10 +194,7 @@ func (a *Asker) Why(ctx context.Context, text string, conditions why.Question) w
 	return a.Finder().Find(ctx, why.Meanings(text, conditions))[0]
 }
 
-// firstDecisions is the age of the oldest decision that the page shows at once.
-const firstDecisions = time.Minute
-
-// Decisions follows the journal.
-func (a *Asker) Decisions(ctx context.Context) (<-chan []journal.Entry, error) {
-	return journal.Reader{JetStream: a.js, Names: setup.JournalNames(a.settings)}.Follow(ctx, time.Now().Add(-firstDecisions))
+// Decisions follows the journal from a time on.
+func (a *Asker) Decisions(ctx context.Context, since time.Time) (<-chan journal.Batch, error) {
+	return journal.Reader{JetStream: a.js, Names: setup.JournalNames(a.settings)}.Follow(ctx, since)
 }

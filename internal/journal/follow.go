@@ -9,9 +9,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// Follow sends the entries that workers publish after a time, in the workers' batches, until ctx ends. It closes the channel when ctx has
+// Batch has entries that a worker published together.
+type Batch struct {
+	Entries []Entry
+	Stored  time.Time // in the journal's stream, by the server's clock
+}
+
+// Follow sends the entries that workers publish from a time on, in the workers' batches, until ctx ends. It closes the channel when ctx has
 // ended, and within quietTime after the stream has been deleted. It skips messages that no worker wrote and messages that it cannot decode.
-func (r Reader) Follow(ctx context.Context, since time.Time) (<-chan []Entry, error) {
+func (r Reader) Follow(ctx context.Context, since time.Time) (<-chan Batch, error) {
 	asking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	_, messages, err := r.open(asking, jetstream.OrderedConsumerConfig{
@@ -20,7 +26,7 @@ func (r Reader) Follow(ctx context.Context, since time.Time) (<-chan []Entry, er
 	if err != nil {
 		return nil, err
 	}
-	batches := make(chan []Entry)
+	batches := make(chan Batch)
 	go func() {
 		defer close(batches)
 		defer messages.Stop()
@@ -39,8 +45,12 @@ func (r Reader) Follow(ctx context.Context, since time.Time) (<-chan []Entry, er
 			if err != nil || len(entries) == 0 {
 				continue
 			}
+			origin, err := message.Metadata()
+			if err != nil {
+				continue
+			}
 			select {
-			case batches <- entries:
+			case batches <- Batch{entries, origin.Timestamp}:
 			case <-ctx.Done():
 				return
 			}

@@ -25,13 +25,19 @@ func TestFollow(t *testing.T) {
 	record(0, 2)
 	ctx, leave := context.WithCancel(testkit.Context(t))
 	batches := testkit.Must(reader.Follow(ctx, time.Now().Add(-time.Minute)))(t)
+	var last time.Time // when the last batch was stored
 	want := func(ids ...string) {
 		t.Helper()
 		var got []string
-		for _, e := range <-batches {
+		batch := <-batches
+		for _, e := range batch.Entries {
 			got = append(got, e.ID)
 		}
 		testkit.EqualSlices(t, got, ids, "IDs")
+		if !batch.Stored.After(last) {
+			t.Errorf("got a batch that was stored at %v, want it after the one of %v", batch.Stored, last)
+		}
+		last = batch.Stored
 	}
 	want("evt-0", "evt-1")
 	testkit.Must(js.Publish(t.Context(), "notify-journal.x", batchOf(t, "forged").Data))(t)
@@ -41,11 +47,13 @@ func TestFollow(t *testing.T) {
 	record(2, 1)
 	want("evt-2")
 	later := testkit.Must(reader.Follow(ctx, time.Now()))(t)
+	behind := testkit.Must(reader.Follow(ctx, last.Add(1)))(t)
 	record(3, 1)
 	want("evt-3")
-	testkit.Equal(t, (<-later)[0].ID, "evt-3", "first entry of a later reader")
+	testkit.Equal(t, (<-later).Entries[0].ID, "evt-3", "first entry of a later reader")
+	testkit.Equal(t, (<-behind).Entries[0].ID, "evt-3", "first entry of a reader that goes on behind a batch")
 	leave()
-	for _, followed := range []<-chan []Entry{batches, later} {
+	for _, followed := range []<-chan Batch{batches, later, behind} {
 		if entries, open := <-followed; open {
 			t.Errorf("entries after the reader has left: got %v, want none", entries)
 		}

@@ -251,6 +251,29 @@ func TestReconnect(t *testing.T) {
 	testkit.Equal(t, b.evaluate("window.loadedOnce"), "1", "the page that was loaded first")
 }
 
+// A tab that was hidden shows the decisions that it had, once each, and the new ones.
+func TestHiddenTab(t *testing.T) {
+	t.Parallel()
+	b := open(t, start(t), "/")
+	b.awaitLive()
+	hide := func(isHidden bool) {
+		b.evaluate(fmt.Sprintf(`(Object.defineProperty(document, "hidden", { value: %t, configurable: true }), document.dispatchEvent(new Event("visibilitychange")))`, isHidden))
+	}
+	ids := `[...document.querySelectorAll("#decisions .title")].map((title) => title.innerText.match(/\d+/)[0]).join(" ")`
+	b.source.followed <- dropped(1, 3)
+	b.await("decisions", ids+` === "3 2 1"`)
+	for range 2 {
+		hide(true)
+		b.awaitText("#connection", "Not renewed while nobody looks.")
+		testkit.Eventually(t, "the page to read no decisions", func() bool { _, following := b.source.counts(); return following == 0 })
+		hide(false)
+		b.awaitLive()
+	}
+	testkit.Equal(t, b.evaluate(ids), "3 2 1", "decisions after the tab was hidden")
+	b.source.followed <- dropped(4, 2)
+	b.await("new decisions", ids+` === "5 4 3 2 1"`)
+}
+
 // hostileTexts are texts of a hostile producer.
 var hostileTexts = []string{
 	`<script>window.pwned = 1</script>`, `<img src=x onerror="window.pwned = 1">`, `"><svg onload=window.pwned=1>`, `' onfocus='window.pwned=1' autofocus='`,

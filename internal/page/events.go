@@ -61,7 +61,7 @@ func (p *page) fill(m *message, sent map[string]string, number int, filter strin
 			m.Parts[name], sent[name] = text, text
 		}
 	}
-	decisions, last := p.hub.decisions.since(number)
+	decisions, last := p.hub.decisions.after(number)
 	var rows strings.Builder
 	for _, d := range slices.Backward(decisions) {
 		rows.WriteString(d.html)

@@ -17,6 +17,7 @@ const (
 	askEvery     = time.Second     // shortest interval, for any number of watchers
 	statusWithin = 5 * time.Second // less than the script's timeout for a message
 	maxDecisions = 20              // shown at once, so that the parts below stay near
+	recent       = time.Minute     // how far back decisions are read that nobody watched
 )
 
 // hub reads the source on behalf of all watchers.
@@ -42,10 +43,12 @@ type hub struct {
 type feed struct {
 	renderer *renderer
 
-	mu     sync.Mutex
-	last   []decision
-	number int    // of the newest decision
-	silent string // why no decisions arrive
+	mu      sync.Mutex
+	last    []decision
+	number  int       // of the newest decision
+	stored  time.Time // of the newest decision, by the journal's clock
+	stopped time.Time // when the decisions were followed last; zero: never
+	silent  string    // why no decisions arrive
 }
 
 // watcher is one open page.
@@ -56,6 +59,15 @@ type decision struct {
 	number int
 	html   string
 }
+
+// decided is the data of the row of a decision.
+type decided struct {
+	journal.Entry
+	Stored time.Time
+}
+
+// missed is the data of the row about a time whose decisions were not read: nobody watched, or the journal could not be read.
+type missed struct{ From, Stored time.Time }
 
 func newHub(source Source, logger *slog.Logger) *hub {
 	closed, cancel := context.WithCancel(context.Background())
@@ -85,7 +97,6 @@ func (h *hub) join() *watcher {
 	if h.stop == nil {
 		var ctx context.Context
 		ctx, h.stop = context.WithCancel(h.closed)
-		h.decisions.clear() // the feed has missed later decisions
 		h.running.Go(func() { h.ask(ctx) })
 		h.running.Go(func() { h.follow(ctx) })
 	}
@@ -162,17 +173,19 @@ func (h *hub) latest() *snapshot {
 // follow feeds the decisions. It retries when the source cannot go on.
 func (h *hub) follow(ctx context.Context) {
 	for {
-		decisions, err := h.source.Decisions(ctx)
+		since := h.decisions.since(time.Now())
+		decisions, err := h.source.Decisions(ctx, since)
 		switch {
 		case ctx.Err() != nil: // nobody watches any more
 			return
 		case err != nil:
 			h.decisions.setSilent("the last decisions cannot be read: " + err.Error())
 		default:
-			h.decisions.setSilent("")
-			for entries := range decisions {
-				h.decisions.add(entries)
+			h.decisions.resume(since)
+			for batch := range decisions {
+				h.decisions.add(batch)
 			}
+			h.decisions.stop(time.Now())
 		}
 		if !await.For(ctx, 5*askEvery) {
 			return
@@ -180,11 +193,31 @@ func (h *hub) follow(ctx context.Context) {
 	}
 }
 
-// clear removes the decisions.
-func (f *feed) clear() {
+// since returns the time from which decisions are to be read: behind the newest one, but not long ago.
+func (f *feed) since(now time.Time) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = nil
+	since := now.Add(-recent)
+	if f.stored.After(since) {
+		return f.stored.Add(1)
+	}
+	return since
+}
+
+// resume notes that decisions are read from a time on. It adds a row about the time that was missed, if any was.
+func (f *feed) resume(since time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.silent = ""
+	if !f.stopped.IsZero() && f.stopped.Before(since) && f.stored.Before(f.stopped) {
+		f.show("missed", missed{f.stopped, since})
+	}
+}
+
+func (f *feed) stop(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stopped = now
 }
 
 func (f *feed) setSilent(why string) {
@@ -199,20 +232,30 @@ func (f *feed) whySilent() string {
 	return f.silent
 }
 
-// add keeps the newest decisions. It counts all decisions, including those that arrive too fast to be shown.
-func (f *feed) add(entries []journal.Entry) {
+// add keeps the newest decisions, once each. It counts all decisions, including those that arrive too fast to be shown.
+func (f *feed) add(batch journal.Batch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if age := f.stored.Sub(batch.Stored); 0 <= age && age < recent {
+		return // the last watcher left and another one came: both goroutines have read it
+	}
+	f.stored = batch.Stored
+	entries := batch.Entries
 	f.number += max(0, len(entries)-maxDecisions)
 	for _, entry := range entries[max(0, len(entries)-maxDecisions):] {
-		f.number++
-		f.last = append(f.last, decision{f.number, string(f.renderer.render("decision", entry))})
+		f.show("decision", decided{entry, batch.Stored})
 	}
-	f.last = append([]decision(nil), f.last[max(0, len(f.last)-maxDecisions):]...)
 }
 
-// since returns the decisions after a number, and the number of the newest decision.
-func (f *feed) since(number int) ([]decision, int) {
+// show adds a row. The caller holds the lock.
+func (f *feed) show(template string, data any) {
+	f.number++
+	f.last = append(f.last, decision{f.number, string(f.renderer.render(template, data))})
+	f.last = slices.Clone(f.last[max(0, len(f.last)-maxDecisions):])
+}
+
+// after returns the decisions after a number, and the number of the newest decision.
+func (f *feed) after(number int) ([]decision, int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, d := range f.last {

@@ -24,9 +24,8 @@ type Source interface {
 	// Why explains the events that a text selects by an ID, a category or the number of a message, and that meet the conditions. Without a text,
 	// it explains the events that meet the conditions.
 	Why(ctx context.Context, text string, conditions why.Question) why.Answer
-	// Decisions sends the decisions until ctx ends, the newest last. It may start with recent decisions. It closes the channel when it
-	// cannot go on.
-	Decisions(ctx context.Context) (<-chan []journal.Entry, error)
+	// Decisions sends the decisions that are stored from a time on, the newest last, until ctx ends. It closes the channel when it cannot go on.
+	Decisions(ctx context.Context, since time.Time) (<-chan journal.Batch, error)
 }
 
 // Options configure a page. The source and the logger must be set.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/why"
@@ -252,6 +253,51 @@ func TestOnlyChangesAreSent(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The decisions stay when the last watcher leaves. The next one gets them with those that came meanwhile, and reads which time nobody watched.
+func TestDecisionsStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newScripted()
+		handler := bubble(t, source)
+		watch := func(entries []journal.Entry) string {
+			ctx, leave := context.WithCancel(t.Context())
+			var recorder *httptest.ResponseRecorder
+			var watching sync.WaitGroup
+			watching.Go(func() { recorder = get(ctx, handler, "/events") })
+			synctest.Wait()
+			source.followed <- entries
+			time.Sleep(2 * time.Second)
+			leave()
+			watching.Wait()
+			synctest.Wait() // for the readers of the source
+			return recorder.Body.String()
+		}
+		began := time.Now()
+		watch(dropped(1, 2))
+		time.Sleep(30 * time.Second)
+		soon := watch(dropped(3, 1))
+		testkit.Contains(t, "a watcher who comes soon", soon, "card 1 declined", "card 2 declined", "card 3 declined")
+		testkit.Lacks(t, "a watcher who comes soon", soon, "were not read")
+		time.Sleep(time.Hour)
+		late := watch(dropped(4, 1))
+		testkit.Contains(t, "a watcher who comes late", late, "card 1 declined", "card 3 declined", "card 4 declined", "were not read")
+		testkit.EqualSlices(t, source.since, []time.Time{
+			began.Add(-recent), began.Add(1), began.Add(34*time.Second + time.Hour - recent),
+		}, "the times from which on decisions were read")
+	})
+}
+
+// A batch counts once, also if two goroutines read it. A journal whose clock was set back is read again.
+func TestFeedTakesABatchOnce(t *testing.T) {
+	t.Parallel()
+	f := feed{renderer: &renderer{logger: testkit.NewLog(t).Logger()}}
+	now := time.Now()
+	for _, stored := range []time.Time{now, now, now.Add(-time.Second), now.Add(1), now.Add(-recent)} {
+		f.add(journal.Batch{Entries: dropped(1, 2), Stored: stored})
+	}
+	_, number := f.after(0)
+	testkit.Equal(t, number, 6, "decisions of three batches")
 }
 
 func TestSourceFails(t *testing.T) {

@@ -23,9 +23,10 @@ import (
 type scripted struct {
 	mu        sync.Mutex
 	state     status.Status
-	fails     error // of Status and Decisions
-	asked     int   // how often for the status
-	following int   // readers of the decisions
+	fails     error       // of Status and Decisions
+	asked     int         // how often for the status
+	following int         // readers of the decisions
+	since     []time.Time // from which on they read
 	followed  chan []journal.Entry
 	answers   map[string]why.Answer // by text
 	questions []question
@@ -57,21 +58,23 @@ func (s *scripted) Why(ctx context.Context, text string, conditions why.Question
 	return s.answers[cmp.Or(text, conditions.Category)]
 }
 
-func (s *scripted) Decisions(ctx context.Context) (<-chan []journal.Entry, error) {
+// Decisions sends batches that were stored one after the other, and none for a second time.
+func (s *scripted) Decisions(ctx context.Context, since time.Time) (<-chan journal.Batch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fails != nil {
 		return nil, s.fails
 	}
 	s.following++
-	decisions := make(chan []journal.Entry)
+	s.since = append(s.since, since)
+	decisions := make(chan journal.Batch)
 	go func() {
 		defer close(decisions)
 		for {
 			select {
 			case entries := <-s.followed:
 				select {
-				case decisions <- entries:
+				case decisions <- journal.Batch{Entries: entries, Stored: time.Now()}:
 				case <-ctx.Done():
 				}
 			case <-ctx.Done():

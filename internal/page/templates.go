@@ -32,6 +32,7 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"plural":      plural,
 	"room":        room,
 	"said":        said,
+	"stored":      stored,
 }).ParseFS(assets, "assets/*.html"))
 
 // isCategory reports whether a path can be looked up. Mutes and limits may have patterns, which the page "why" refuses.
@@ -94,6 +95,9 @@ func listed(a why.Answer) string {
 		return fmt.Sprintf("The newest %s of %s, the newest first.", count(shown), plural(a.Found, "event"))
 	}
 }
+
+// stored is the time of a row of the decisions as a text that sorts by time. By it the script leaves out a row that it has got before.
+func stored(t time.Time) string { return fmt.Sprintf("%020d", t.UnixNano()) }
 
 // said describes a decision, to follow the word for its result.
 func said(e journal.Entry) string {

@@ -21,7 +21,7 @@
 	let stopped = false;
 	let waiting = []; // decisions that came since Stop, the newest first
 	let sinceStop = 0; // how many came
-	let replaced = false; // whether waiting has the decisions of the list too
+	let newest = ""; // when the newest decision was stored
 	let missed = 0; // decisions of this connection that came too fast to be shown
 
 	// parse makes nodes of what the server has rendered. Scripts in it would not run.
@@ -105,17 +105,10 @@
 	}
 
 	function showDecisions(message) {
-		const rows = [...parse(message.decisions ?? "").children];
-		if (message.whole && rows.length > 0) { // it has what came before the connection was lost too
-			waiting = [];
-			missed = 0;
-			if (stopped) {
-				waiting = rows;
-				replaced = true;
-				return;
-			}
-			list.replaceChildren();
-		}
+		// A connection begins with decisions that another one may have had.
+		const rows = [...parse(message.decisions ?? "").children].filter((row) => row.dataset.stored > newest);
+		newest = rows[0]?.dataset.stored ?? newest;
+		if (message.whole) missed = 0;
 		missed += message.skipped ?? 0;
 		if (!stopped) {
 			add(rows);
@@ -143,11 +136,9 @@
 			held.textContent = "Stopped.";
 			return;
 		}
-		if (replaced) list.replaceChildren();
 		add(waiting);
 		waiting = [];
 		sinceStop = 0;
-		replaced = false;
 	});
 
 	function setConnection(state, text) {

@@ -61,7 +61,7 @@ func (s sample) Status(context.Context) (status.Status, error) {
 func (s sample) Why(context.Context, string, why.Question) why.Answer { return why.Answer{} }
 
 // Decisions hands over a few, once.
-func (s sample) Decisions(ctx context.Context) (<-chan []journal.Entry, error) {
+func (s sample) Decisions(ctx context.Context, _ time.Time) (<-chan journal.Batch, error) {
 	var entries []journal.Entry
 	for i, e := range []journal.Entry{
 		{Category: "infra.disk", Title: "disk 90 % full on db-3", Result: journal.Sent, Channel: "#infra"},
@@ -72,11 +72,11 @@ func (s sample) Decisions(ctx context.Context) (<-chan []journal.Entry, error) {
 		e.ID, e.Decided = fmt.Sprintf("evt-%d", 4711+i), s.now.Add(time.Duration(i-4)*1500*time.Millisecond)
 		entries = append(entries, e)
 	}
-	decisions := make(chan []journal.Entry)
+	decisions := make(chan journal.Batch)
 	go func() {
 		defer close(decisions)
 		select {
-		case decisions <- entries:
+		case decisions <- journal.Batch{Entries: entries, Stored: s.now}:
 		case <-ctx.Done():
 			return
 		}
