@@ -251,6 +251,33 @@ func TestReconnect(t *testing.T) {
 	testkit.Equal(t, b.evaluate("window.loadedOnce"), "1", "the page that was loaded first")
 }
 
+// A server that accepts the connection of an open page and never answers gets another one.
+func TestReconnectThatHangs(t *testing.T) {
+	t.Parallel()
+	address := freeAddress(t)
+	first := serve(t, newScripted(), address, "")
+	b := open(t, first, "/")
+	b.awaitLive()
+	first.stop()
+	hangs, asked := make(chan bool, 1), make(chan bool)
+	hangs <- true
+	serveBehind(t, newScripted(), address, "", func(page http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-hangs:
+				close(asked)
+				<-r.Context().Done() // until the page gives up
+			default:
+				page.ServeHTTP(w, r)
+			}
+		})
+	})
+	<-asked
+	b.awaitText("#connection", "Disconnected since")
+	b.evaluate(`(() => { const now = Date.now; Date.now = () => now() + 11_000; })()`) // the script's patience is 10 s
+	b.awaitLive()
+}
+
 // A tab that was hidden shows the decisions that it had, once each, and the new ones.
 func TestHiddenTab(t *testing.T) {
 	t.Parallel()

@@ -159,8 +159,15 @@ type served struct {
 // serve serves a page at an address.
 func serve(t testing.TB, source *scripted, address, token string) *served {
 	t.Helper()
+	return serveBehind(t, source, address, token, func(page http.Handler) http.Handler { return page })
+}
+
+// serveBehind is serve with something in front of the page.
+func serveBehind(t testing.TB, source *scripted, address, token string, front func(page http.Handler) http.Handler) *served {
+	t.Helper()
 	log := testkit.NewLog(t)
 	server := testkit.Must(Listen(t.Context(), address, Options{Source: source, Token: token, Logger: log.Logger()}))(t)
+	server.HTTP.Handler = front(server.HTTP.Handler)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve() }()
 	stop := sync.OnceFunc(func() {
