@@ -34,7 +34,7 @@ func newPage(s *slacktest.Server, address string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_ = messages.Execute(w, viewOf(s.Posts(), s.Updates())) // a reader who has gone needs no page
+		_ = messages.Execute(w, viewOf(s)) // a reader who has gone needs no page
 	})
 	mux.HandleFunc("GET /messages.css", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/css; charset=utf-8")

@@ -109,15 +109,16 @@ func TestPageIsReadOnlyAndLocal(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded posts more messages than are kept.
+// TestMemoryIsBounded posts more messages than are kept. All of them count.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	s := start(t)
+	call(t, s, slacktest.MethodPost, "text", "refused", "token", "xoxb-other")
 	for range memory + 3 {
 		call(t, s, slacktest.MethodPost, "text", "again")
 	}
 	testkit.Equal(t, len(s.Posts()), memory, "posts that are kept")
-	testkit.Contains(t, "the page", page(t, s), "500 messages,")
+	testkit.Contains(t, "the page", page(t, s), "503 messages, 1 refused posts, the newest first, without the oldest 4.")
 }
 
 func TestAddressIsTaken(t *testing.T) {

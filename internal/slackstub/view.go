@@ -11,7 +11,8 @@ import (
 
 // view is what the page shows.
 type view struct {
-	Taken, Refused int
+	Taken, Refused int        // all posts
+	Forgotten      int        // older posts, which are not in Messages
 	Messages       []*message // the newest first
 }
 
@@ -34,10 +35,16 @@ type part struct {
 // line is a text of a message. Kind is header, section, field or context.
 type line struct{ Kind, Text string }
 
-// viewOf arranges posts and updates, each in the order of their arrival.
-func viewOf(posts []slacktest.Post, updates []slacktest.Update) view {
+// viewOf returns what a server was sent and remembers.
+func viewOf(s *slacktest.Server) view {
+	received, accepted := s.Counts()
+	posts := s.Posts() // perhaps with later ones
+	return view{Taken: accepted, Refused: received - accepted, Forgotten: max(0, received-len(posts)), Messages: arranged(posts, s.Updates())}
+}
+
+// arranged returns the messages, the newest first, of posts and updates, each in the order of their arrival.
+func arranged(posts []slacktest.Post, updates []slacktest.Update) (messages []*message) {
 	type place struct{ channel, timestamp string }
-	var v view
 	taken := make(map[place]*message)
 	for i := range posts {
 		post := &posts[i]
@@ -46,28 +53,26 @@ func viewOf(posts []slacktest.Post, updates []slacktest.Update) view {
 			shown.Channel = "webhook"
 		}
 		if !post.Accepted {
-			v.Refused++
 			shown.Refused = post.Fault
 			if shown.Refused == "" {
 				shown.Refused = "no answer yet"
 			}
 		} else {
-			v.Taken++
 			taken[place{post.ChannelID, post.Timestamp}] = shown
 		}
 		if parent := taken[place{post.ChannelID, post.Thread}]; post.Thread != "" && parent != nil {
 			parent.Replies = append(parent.Replies, shown)
 			continue
 		}
-		v.Messages = append(v.Messages, shown)
+		messages = append(messages, shown)
 	}
 	for _, update := range updates {
 		if shown := taken[place{update.Channel, update.Timestamp}]; shown != nil {
 			shown.Updated, shown.Parts = clock(update.Received), partsOf(update.Message)
 		}
 	}
-	slices.Reverse(v.Messages)
-	return v
+	slices.Reverse(messages)
+	return messages
 }
 
 func clock(at time.Time) string { return at.Format(time.TimeOnly) }

@@ -307,6 +307,7 @@ func (s *Server) record(post *Post) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if post.Method != MethodUpdate {
+		s.received++
 		s.posts = remembered(append(s.posts, post), s.memory)
 	}
 }

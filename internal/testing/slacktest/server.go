@@ -102,6 +102,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	posts    []*Post
+	received int // posts, also those that it has forgotten
 	accepted int
 	last     int64 // ts of the newest message, in microseconds
 	updates  []Update
@@ -252,6 +253,13 @@ func (s *Server) Posts() []Post { return s.copyPosts(func(*Post) bool { return t
 
 // Accepted returns the accepted posts, in order of arrival.
 func (s *Server) Accepted() []Post { return s.copyPosts(func(p *Post) bool { return p.Accepted }) }
+
+// Counts returns how many posts were received and accepted, also those that the server has forgotten.
+func (s *Server) Counts() (received, accepted int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.received, s.accepted
+}
 
 // Updates returns the accepted updates, in order of arrival.
 func (s *Server) Updates() []Update {
