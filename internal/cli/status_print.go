@@ -95,6 +95,9 @@ func (p statusPrinter) problems(s status.Status) panel {
 			add("journal: ", fmt.Sprintf("%s cannot write it since %s: %s", name, p.since(w.Journal.Complete)+" ago", w.Journal.Error))
 		}
 	}
+	for _, paused := range s.Backlog.Paused {
+		add("paused: ", paused.String())
+	}
 	if shadow := s.ShadowMode(); shadow != "" {
 		add("shadow mode: ", shadow+", since NOTIFIER_SHADOW is true")
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
@@ -129,7 +130,7 @@ func TestStatusTexts(t *testing.T) {
 			{Name: "host", Process: 4711, Started: now.Add(-time.Hour), Ready: true, PerMinute: status.Rates{Delayed: 3}},
 			{Name: "host", Process: 4712, Started: now.Add(-time.Hour), NotReady: "redis is gone"},
 		},
-		Backlog: status.Backlog{Waiting: 7, Unacked: 2},
+		Backlog: status.Backlog{Waiting: 7, Unacked: 2, Paused: []stream.Pause{{Stream: "EVENTS", Consumer: "notifier", Until: next}}},
 		Redis:   status.Redis{SlowestCall: 3 * time.Millisecond},
 		Channels: []status.Channel{
 			{Name: "#idle", Rate: 1, Queue: new(int64(0))}, {Name: "#slow", Rate: 1.0 / 60, PacedUntil: now.Add(12 * time.Second), Queue: new(int64(4)), Held: 2},
@@ -148,6 +149,7 @@ func TestStatusTexts(t *testing.T) {
 		words = append(words, strings.Join(strings.Fields(line), " "))
 	}
 	for _, want := range []string{
+		"paused: consumer notifier of stream EVENTS delivers nothing until 2026-03-01T12:04:00Z; nats", "consumer resume EVENTS notifier",
 		"not ready: host/4712: redis is gone", "opens 4/1h 4 of 4 in 4m0s 0", "puzzles 4/1h 4 of 4 not known 0", "muted 0/1h 0 of 0 never 0",
 		"free 4/1h 3 of 4 now 0", "SUPPRESSED EVENTS SINCE NEXT SLOT BY", "opens 1204 1h0m ago in 4m0s category", "puzzles 2 0s ago not known global",
 		"backlog 7 not delivered, 2 delivered and unacknowledged; in the room: none; stream 0 B", "redis slowest call of the last minute 3ms",

@@ -89,6 +89,65 @@ func TestAcknowledgementsAreBounded(t *testing.T) {
 	f.log.WantCount(t, 1, "JetStream delivers messages again")
 }
 
+// TestChangedConsumers pauses and edits the consumers of a running worker. The log says so once. The worker is not ready while a consumer leaves
+// out events; it is no fault of the worker that a consumer is paused.
+func TestChangedConsumers(t *testing.T) {
+	t.Parallel()
+	const begins, ends = "consumer differs from the settings", "consumer agrees with the settings again"
+	for name, of := range map[string]struct{ stream, consumer string }{
+		"of the stream": {testNames.Stream, testNames.Consumer},
+		"of the room":   {testNames.RoomStream, testNames.RoomConsumerConfig(0).Durable},
+		"of a channel":  {testNames.RoomStream, testNames.ChannelConsumer(room.Token("#general"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.provision(usualAckWait)
+			f.sink.named = []string{"#general"}
+			w := f.start(nil)
+			f.eventually("the consumers are looked at", func() bool { return f.positions() > 1 })
+			f.log.WantCount(t, 0, begins)
+			testkit.Must(f.js.PauseConsumer(t.Context(), of.stream, of.consumer, time.Now().Add(time.Hour)))(t)
+			f.eventually("the pause is noticed", func() bool { return len(f.log.Lines(begins)) == 1 })
+			testkit.Contains(t, "line", f.log.Lines(begins)[0], "stream="+of.stream, "consumer="+of.consumer, "somebody paused it until 20")
+			testkit.Equal(t, w.Ready(), nil, "Ready while the consumer is paused")
+			paused := testkit.Must(testNames.Backlog(t.Context(), f.js))(t).Paused
+			if isCounted := name != "of a channel"; isCounted != (len(paused) == 1 && paused[0].Consumer == of.consumer) {
+				t.Errorf("pauses: got %v, want that of %s: %t", paused, of.consumer, isCounted)
+			}
+			testkit.Must(f.js.ResumeConsumer(t.Context(), of.stream, of.consumer))(t)
+			f.eventually("the end is noticed", func() bool { return len(f.log.Lines(ends)) == 1 })
+
+			config := testkit.Must(f.js.Consumer(t.Context(), of.stream, of.consumer))(t).CachedInfo().Config
+			edited := config
+			edited.MaxAckPending = 7
+			testkit.Must(f.js.UpdateConsumer(t.Context(), of.stream, edited))(t)
+			f.eventually("the bound is noticed", func() bool { return len(f.log.Lines("may have 7 unacknowledged messages")) == 1 })
+			testkit.Equal(t, w.Ready(), nil, "Ready with another bound")
+			testkit.Must(f.js.UpdateConsumer(t.Context(), of.stream, config))(t)
+			f.eventually("the end is noticed", func() bool { return len(f.log.Lines(ends)) == 2 })
+		})
+	}
+}
+
+// TestChangedFilter has somebody make the consumer of a running worker leave out events. The worker is not ready meanwhile.
+func TestChangedFilter(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	w := f.start(nil)
+	f.eventually("it is ready", func() bool { return w.Ready() == nil })
+	config := testkit.Must(f.js.Consumer(t.Context(), testNames.Stream, testNames.Consumer))(t).CachedInfo().Config
+	edited := config
+	edited.FilterSubject = "notify.payments"
+	testkit.Must(f.js.UpdateConsumer(t.Context(), testNames.Stream, edited))(t)
+	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
+	testkit.Fails(t, "Ready", w.Ready(), stream.ErrUnfit, "takes notify.payments, expected the filter")
+	testkit.Must(f.js.UpdateConsumer(t.Context(), testNames.Stream, config))(t)
+	f.eventually("it is ready again", func() bool { return w.Ready() == nil })
+	f.log.WantCount(t, 1, "consumer agrees with the settings again")
+}
+
 // positions counts the calls of Passed.
 func (f *fixture) positions() int {
 	f.watched.mu.Lock()

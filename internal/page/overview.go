@@ -124,6 +124,9 @@ func stateOf(s status.Status) (state string, isBad bool) {
 	if n := number(s.Workers, isNotReady); n > 0 {
 		problems = append(problems, fmt.Sprintf("%d of %s not ready", n, plural(len(s.Workers), "worker")))
 	}
+	for _, paused := range s.Backlog.Paused {
+		problems = append(problems, "consumer "+paused.Consumer+" is paused")
+	}
 	for _, mute := range s.Mutes {
 		if mute.Path == event.Everything && mute.Until.After(s.At) {
 			muted := "all events are muted"

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/status"
@@ -365,6 +366,18 @@ func TestNothingIsSuppressed(t *testing.T) {
 		body := serve(t, source, "127.0.0.1:0", "").do(http.MethodGet, "/").body
 		testkit.Equal(t, strings.Contains(body, "Nothing is suppressed."), len(mutes) == 0, "with %s: nothing is suppressed", name)
 	}
+}
+
+// A consumer that somebody paused is named, with the command that ends the pause.
+func TestPausedConsumer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := newScripted()
+		handler := bubble(t, source)
+		source.change(func(s *status.Status) {
+			s.Backlog.Paused = []stream.Pause{{Stream: "EVENTS", Consumer: "notifier", Until: s.At.Add(time.Hour)}}
+		})
+		testkit.Contains(t, "page", get(t.Context(), handler, "/").Body.String(), "consumer notifier is paused", "nats consumer resume EVENTS notifier")
+	})
 }
 
 // TestLinksOfPaths follows every link of a path. Patterns are texts, since only categories can be looked up.

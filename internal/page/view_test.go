@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
@@ -129,6 +130,7 @@ func TestState(t *testing.T) {
 		}, "the global limit 100/30m is full; 1 limit full", true},
 		{"a category", func(s *status.Status) { s.Limits = []status.Limit{{Use: limits.Use{Path: "a", Used: 1, Size: 1}}} }, "1 limit full", false},
 		{"a channel", func(s *status.Status) { s.Channels = []status.Channel{{PausedUntil: now.Add(time.Minute)}} }, "1 channel paused", false},
+		{"a consumer", func(s *status.Status) { s.Backlog.Paused = []stream.Pause{{Consumer: "notifier"}} }, "consumer notifier is paused", true},
 		{"everything", func(s *status.Status) { s.Mutes = []status.Mute{{Path: ">", Until: now.Add(time.Minute)}} }, "all events are muted", true},
 		{"nearly everything", func(s *status.Status) {
 			s.Mutes = []status.Mute{{Path: ">", Except: "critical", Until: now.Add(time.Minute)}}

@@ -127,6 +127,7 @@ func (c *collecting) askBacklog(ctx context.Context) {
 		s.NATS.Server, s.NATS.Version, s.NATS.Cluster = conn.ConnectedServerName(), conn.ConnectedServerVersion(), conn.ConnectedClusterName()
 		c.queues = backlog.Queues
 		s.Backlog.Waiting, s.Backlog.Unacked, s.Backlog.InRoom = backlog.Waiting, backlog.Unacked, backlog.InRoom
+		s.Backlog.Paused = backlog.Paused
 		if backlog.Room != nil {
 			s.NATS.Bytes += int64(backlog.Room.State.Bytes) //nolint:gosec // bytes on a disk
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/screen"
@@ -125,6 +126,7 @@ type Backlog struct {
 	Stream   int64            `json:"stream_messages"` // of the producers' stream
 	Capacity int64            `json:"stream_bytes_max"`
 	Bytes    int64            `json:"stream_bytes"`
+	Paused   []stream.Pause   `json:"paused,omitempty"` // consumers that somebody paused
 }
 
 // Redis is the server with the limits' state.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -21,6 +22,20 @@ type Backlog struct {
 	Unacked int64 // delivered and not acknowledged
 	InRoom  map[string]int64
 	Queues  map[string]int64 // of channels, by room.Token
+	Paused  []Pause
+}
+
+// Pause is a consumer that delivers nothing, because somebody paused it.
+type Pause struct {
+	Stream   string    `json:"stream"`
+	Consumer string    `json:"consumer"`
+	Until    time.Time `json:"until"`
+}
+
+// String names the consumer and the command that ends the pause.
+func (p Pause) String() string {
+	return fmt.Sprintf("consumer %s of stream %s delivers nothing until %s; nats consumer resume %s %s", p.Consumer, p.Stream,
+		p.Until.Format(time.RFC3339), p.Stream, p.Consumer)
 }
 
 // Backlog asks the server how many events have no outcome. It takes and changes nothing.
@@ -38,16 +53,16 @@ func (n Names) Backlog(ctx context.Context, js jetstream.JetStream) (b Backlog, 
 			b.InRoom[string(room.Channel)] += int64(messages) //nolint:gosec // likewise
 		}
 	}
-	if b.Waiting, b.Unacked, err = pending(ctx, js, n.Stream, n.Consumer); err != nil {
+	if b.Waiting, b.Unacked, err = b.pending(ctx, js, n.Stream, n.Consumer); err != nil {
 		return b, err
 	}
-	ready, unacked, err := pending(ctx, js, n.RoomStream, n.roomConsumer())
+	ready, unacked, err := b.pending(ctx, js, n.RoomStream, n.roomConsumer())
 	if err != nil {
 		return b, err
 	}
 	b.InRoom[ReadyReason] = ready + unacked
 	for _, reason := range room.Scheduled() {
-		waiting, _, err := pending(ctx, js, n.RoomStream, n.waitingConsumer(reason))
+		waiting, _, err := b.pending(ctx, js, n.RoomStream, n.waitingConsumer(reason))
 		if errors.Is(err, jetstream.ErrConsumerNotFound) { // no worker has created the consumer yet
 			continue
 		}
@@ -75,11 +90,15 @@ func Info(ctx context.Context, js jetstream.JetStream, name, subjects string) (*
 	return info, nil
 }
 
-func pending(ctx context.Context, js jetstream.JetStream, stream, name string) (waiting, unacked int64, err error) {
+// pending counts the messages of a consumer, and adds its pause to the backlog.
+func (b *Backlog) pending(ctx context.Context, js jetstream.JetStream, stream, name string) (waiting, unacked int64, err error) {
 	consumer, err := js.Consumer(ctx, stream, name)
 	if err != nil {
 		return 0, 0, fmt.Errorf("asking for the state of consumer %q: %w", name, err)
 	}
 	info := consumer.CachedInfo()
+	if until := pausedUntil(info); !until.IsZero() {
+		b.Paused = append(b.Paused, Pause{stream, name, until})
+	}
 	return int64(info.NumPending), int64(info.NumAckPending), nil //nolint:gosec // a count of messages on a disk
 }

@@ -36,10 +36,10 @@ func Check(ctx context.Context, o Options, further ...string) []Finding {
 	names := o.Names
 	c := &check{connection: o.Connection, js: js, names: names, provision: o.Provision, ackWait: o.AckWait, longest: o.Longest, further: further}
 	findings := []Finding{
-		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.Consumer, names.fitConsumer)),
+		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.ConsumerConfig(c.ackWait, nil), names.fitConsumer)),
 		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.fitStream)),
 		about("nats consumer %q of stream %q", names.roomConsumer(), names.RoomStream)(
-			c.consumer(ctx, names.RoomStream, names.roomConsumer(), names.fitRoomConsumer)),
+			c.consumer(ctx, names.RoomStream, names.RoomConsumerConfig(c.ackWait), names.fitRoomConsumer)),
 		about("nats stream %q", names.RoomStream)(c.stream(ctx, names.RoomConfig(), names.fitRoom)),
 		about("nats stream %q", names.DeadLetterStream)(c.stream(ctx, names.DeadLetterConfig(), func(jetstream.StreamConfig) error { return nil })),
 		about("nats events that wait on %q", names.Room().All())(c.stored(ctx, names.RoomStream, names.Room().Queue(room.Part, "check"))),
@@ -101,13 +101,15 @@ func (c *check) absent(err error, create string) error {
 }
 
 // consumer checks whether a consumer can be used, and how it differs from the settings.
-func (c *check) consumer(ctx context.Context, stream, name string, fit func(jetstream.ConsumerConfig) error) (note string, err error) {
+func (c *check) consumer(
+	ctx context.Context, stream string, wanted jetstream.ConsumerConfig, fit func(jetstream.ConsumerConfig) error,
+) (note string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()
-	consumer, err := c.js.Consumer(ctx, stream, name)
+	consumer, err := c.js.Consumer(ctx, stream, wanted.Durable)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
-		return "absent; the worker creates it", c.absent(err, fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s", stream, name))
+		return "absent; the worker creates it", c.absent(err, fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s", stream, wanted.Durable))
 	case err != nil:
 		return "", c.explain(err)
 	}
@@ -118,8 +120,8 @@ func (c *check) consumer(ctx context.Context, stream, name string, fit func(jets
 	if err := c.looksAt(ctx, stream); err != nil {
 		return "", fmt.Errorf("looking at stored events: %w", c.explain(err))
 	}
-	if remarks := remarks(config, c.ackWait); len(remarks) > 0 {
-		return "", warn(remarks)
+	if err := remarks(consumer.CachedInfo(), wanted); err != nil {
+		return "", err
 	}
 	return waitingText(consumer.CachedInfo()), nil
 }

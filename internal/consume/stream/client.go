@@ -36,6 +36,7 @@ type Client struct {
 	options    Options
 	consumer   *oplog.Condition // the consumers exist
 	unanswered *oplog.Condition // the server answers whether they exist
+	configs    *configWatch
 
 	asking  atomic.Int64 // goroutines that ask whether a consumer exists
 	finding sync.Mutex   // held during a search
@@ -49,7 +50,7 @@ func NewClient(o Options) (*Client, error) {
 		return nil, fmt.Errorf("using jetstream: %w", err)
 	}
 	return &Client{
-		Connection: o.Connection, JetStream: js, Names: o.Names, options: o,
+		Connection: o.Connection, JetStream: js, Names: o.Names, options: o, configs: newConfigWatch(o),
 		consumer:   oplog.NewCondition(o.Logger, "consumer not found", "consumer found"),
 		unanswered: oplog.NewCondition(o.Logger, "cannot look for the consumer", "looking for the consumer works again"),
 	}, nil
@@ -61,7 +62,7 @@ func (c *Client) Layout() *Layout { return c.layout.Load() }
 // Now returns the present time by the NATS server's clock.
 func (c *Client) Now() time.Time { return c.Clock.Now() }
 
-// Ready returns nil if the client is connected and its consumers exist.
+// Ready returns nil if the client is connected, and its consumers exist and can be used.
 func (c *Client) Ready() error {
 	if !c.Connection.Conn.IsConnected() {
 		return errors.New("nats is not connected")
@@ -70,7 +71,7 @@ func (c *Client) Ready() error {
 	if c.Layout() == nil {
 		absent = errors.New("the consumer was not found yet")
 	}
-	return errors.Join(absent, c.consumer.Err(), c.unanswered.Err())
+	return errors.Join(absent, c.consumer.Err(), c.unanswered.Err(), c.configs.unfit())
 }
 
 // connectedPoll is the interval at which a client without a connection looks for one.
@@ -117,6 +118,8 @@ func (c *Client) Find(ctx context.Context) error {
 		switch {
 		case err == nil:
 			c.layout.Store(&found)
+			c.configs.look(found.Consumer.CachedInfo(), found.AckWait())
+			c.configs.look(found.Room.Consumer.CachedInfo(), found.AckWait())
 			return nil
 		case errors.Is(err, ErrUnfit):
 			return err
@@ -202,7 +205,8 @@ func (c *Client) Restore(ctx context.Context, config jetstream.StreamConfig) boo
 	return err == nil
 }
 
-// Info returns a consumer's state, and learns the server's time from the answer.
+// Info returns a consumer's state. It learns the server's time from the answer, and logs when the consumer begins and ceases to differ from the
+// settings. Find has succeeded.
 func (c *Client) Info(ctx context.Context, consumer jetstream.Consumer) (*jetstream.ConsumerInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()
@@ -212,5 +216,6 @@ func (c *Client) Info(ctx context.Context, consumer jetstream.Consumer) (*jetstr
 		return nil, fmt.Errorf("asking for the state of a consumer: %w", err)
 	}
 	c.Clock.Learn(asked, time.Now(), info.TimeStamp)
+	c.configs.look(info, c.Layout().AckWait())
 	return info, nil
 }

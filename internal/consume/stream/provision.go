@@ -187,8 +187,6 @@ func (s search) layout(ctx context.Context) (Layout, error) {
 			s.logger.Warn("cannot verify the dead-letter stream", "error", err)
 		}
 	}
-	s.warnOf(at.Consumer.CachedInfo().Config) // only here, because the search is repeated until everything exists
-	s.warnOf(at.Room.Consumer.CachedInfo().Config)
 	return at, nil
 }
 
@@ -330,31 +328,6 @@ func noSpace(err error) bool {
 	refusal, refused := errors.AsType[*jetstream.APIError](err)
 	return refused && (refusal.ErrorCode == errStorageExceeded || refusal.ErrorCode == errAccountExceeded ||
 		refusal.ErrorCode == errNoPeers && strings.Contains(refusal.Description, insufficientStorage))
-}
-
-// warnOf logs how a consumer differs from the settings.
-func (s search) warnOf(c jetstream.ConsumerConfig) {
-	for _, note := range remarks(c, s.ackWait) {
-		s.logger.Warn("consumer differs from the settings", "consumer", c.Durable, "detail", note)
-	}
-}
-
-// remarks lists what an operator should know about an existing consumer.
-func remarks(c jetstream.ConsumerConfig, ackWait time.Duration) []string {
-	var notes []string
-	if c.MaxDeliver > 0 {
-		notes = append(notes, fmt.Sprintf("it delivers a message at most %d times, after that it is lost; expected no bound", c.MaxDeliver))
-	}
-	if lease := leaseOf(c); lease != ackWait {
-		notes = append(notes, fmt.Sprintf("its acknowledgement wait is %s, not %s; the shortest of all consumers is used", lease, ackWait))
-	}
-	if len(c.BackOff) > 0 {
-		notes = append(notes, "it has a back-off, which adds to the delays that a worker asks for")
-	}
-	if c.PauseUntil != nil && c.PauseUntil.After(time.Now()) {
-		notes = append(notes, fmt.Sprintf("it delivers nothing: somebody paused it until %s (nats consumer resume)", c.PauseUntil.UTC().Format(time.RFC3339)))
-	}
-	return notes
 }
 
 // leaseOf returns how long a message belongs to a worker: until the earliest redelivery.
