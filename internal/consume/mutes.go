@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/plain"
@@ -30,12 +31,15 @@ type Mutes interface {
 const anySeverity = event.SeverityCritical
 
 // muteCheck finds the mutes of deliveries.
-type muteCheck struct{ mutes Mutes }
+type muteCheck struct {
+	mutes Mutes
+	pacer lane.Pacer
+}
 
 // known returns the denial of an admitted event that has been muted since; nil: it is not muted. An event that resolves a posted event
-// is never muted.
+// is never muted. While a channel is paused for long, its events wait in the room, and are muted only if they still are at the end.
 func (c muteCheck) known(d *delivery) *store.Denial {
-	if d.event.Resolves() {
+	if d.event.Resolves() || c.pacer.Paused(d.destination) > lane.MemoryWait {
 		return nil
 	}
 	return c.mutes.KnownMutes(d.event.Category).Of(d.event.Severity)

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
 // TestMutedWhileWaiting mutes a category whose events wait for their channel. They are dropped at once, and their slots return.
@@ -37,6 +38,37 @@ func TestMutedWhileWaiting(t *testing.T) {
 	f.requireOutcomes(map[string]int{"sent payments": 1, "dropped payments": 2})
 	testkit.Equal(t, f.calls.count("refund payments-001")+f.calls.count("refund payments-002"), 2, "returned slots")
 	f.requireEmpty()
+}
+
+// TestMutedBehindAPause mutes a category while a channel is paused for long. Its admitted event waits in the room, and is sent if the mute ends
+// before the pause. Otherwise it is dropped at the end of the pause.
+func TestMutedBehindAPause(t *testing.T) {
+	t.Parallel()
+	for name, outcome := range map[string]string{"the mute ends first": "sent payments", "the pause ends first": "dropped payments"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.provision(usualAckWait)
+			f.throttle.answers(func(c store.Request) store.Decision {
+				if len(f.throttle.asked()) == 1 {
+					f.mutes.mute("payments")
+					f.pacer.Pause(t.Context(), "payments", time.Hour)
+				}
+				return f.throttle.admit(c)
+			})
+			w := f.start(nil)
+			f.event("payments", "order-1")
+			f.eventually("it waits in the room", func() bool { return len(f.inRoom(testNames.Room().All())) == 1 })
+			w.DropMuted()
+			if outcome == "sent payments" {
+				f.mutes.mute("another")
+			}
+			f.pacer.Pause(t.Context(), "payments", 0)
+			f.awaitSettled(1)
+			f.requireOutcomes(map[string]int{outcome: 1})
+			f.requireEmpty()
+		})
+	}
 }
 
 // TestMutedBeforeThePost mutes a category after the decision about an event. A resolved event of that category is sent.
@@ -81,7 +113,7 @@ func TestBoundOfThePost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := &delivery{message: &message{lease: lease{deadline: ends}}, event: event.Event{Key: "k", Status: test.status}}
-			check, _ := muteCheck{&fakeMutes{confirmed: test.confirmed}}.ofPost(d)
+			check, _ := muteCheck{mutes: &fakeMutes{confirmed: test.confirmed}}.ofPost(d)
 			testkit.Equal(t, testkit.Must(check(t.Context()))(t), test.want, "by when the post must begin")
 		})
 	}

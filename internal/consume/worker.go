@@ -142,7 +142,7 @@ func New(o Options) *Worker {
 			folds: newFolds(o, updater, settler, pool),
 			deliverer: &deliverer{
 				lanes: lanes, sink: o.Sink, sendTimeout: o.SendTimeout, settler: settler, mover: mover, pool: pool, leases: leases, health: health,
-				reporter: reporter, doubts: newDoubts(o), mutes: muteCheck{o.Limits.Mutes}, updater: updater,
+				reporter: reporter, doubts: newDoubts(o), mutes: muteCheck{o.Limits.Mutes, o.Pacer}, updater: updater,
 			},
 		},
 		watcher: newWatcher(o, health, queues, recounts),
