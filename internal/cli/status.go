@@ -106,7 +106,7 @@ func (s *statusCommand) print(shown status.Status) error {
 	if s.asJSON {
 		return screen.PrintJSON(s.out, shown)
 	}
-	text := statusText(shown)
+	text := statusText(shown, screen.Width(s.out))
 	if s.watch {
 		text += "\n"
 	}

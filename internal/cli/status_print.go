@@ -16,8 +16,8 @@ import (
 
 // Bounds of the output.
 const (
-	statusWidth = 100 // characters, except on a terminal that is watched
-	nameWidth   = 24  // of a path, a host or a channel
+	statusWidth = 100 // characters of a sentence, except on a terminal
+	longestText = 256 // characters of a path, a host or a channel
 	fewLimits   = 5   // are shown even if they are not full
 	mostRows    = 20  // of one table
 )
@@ -121,7 +121,7 @@ func (p statusPrinter) workers(s status.Status) panel {
 			state, rows = "degraded: "+w.Degraded, &faulty
 		}
 		*rows = append(*rows, []string{
-			plain.Short(name, nameWidth), state, fmt.Sprint(w.PerMinute.Sent), fmt.Sprint(w.PerMinute.Dropped), fmt.Sprint(w.PerMinute.Delayed),
+			plain.Short(name, longestText), state, fmt.Sprint(w.PerMinute.Sent), fmt.Sprint(w.PerMinute.Dropped), fmt.Sprint(w.PerMinute.Delayed),
 			fmt.Sprint(w.PerMinute.Folded), fmt.Sprint(w.PerMinute.Other), fmt.Sprint(w.InHand), p.since(w.Started), plain.Short(w.Version, 12),
 		})
 	}
@@ -182,8 +182,8 @@ func (p statusPrinter) limits(all []status.Limit) panel {
 			b.urgent++
 		}
 		b.rows = append(b.rows, []string{
-			plain.Short(cmp.Or(limit.Path, "(all)"), nameWidth), plain.Short(limit.Limit, nameWidth), fmt.Sprintf("%d of %d", limit.Used, limit.Size),
-			p.nextSlot(limit), fmt.Sprint(limit.PerMinute), plain.Short(limit.Level, nameWidth),
+			plain.Short(cmp.Or(limit.Path, "(all)"), longestText), plain.Short(limit.Limit, longestText), fmt.Sprintf("%d of %d", limit.Used, limit.Size),
+			p.nextSlot(limit), fmt.Sprint(limit.PerMinute), plain.Short(limit.Level, longestText),
 		})
 	}
 	return b
@@ -210,7 +210,7 @@ func (p statusPrinter) suppressed(all []status.Suppressed) panel {
 			next = "in " + screen.Duration(s.Until.Sub(p.now))
 		}
 		b.rows = append(b.rows, []string{
-			plain.Short(cmp.Or(s.Category, "(not decoded)"), nameWidth), fmt.Sprint(s.Count), p.since(s.Since) + " ago", next, plain.Short(s.Level, nameWidth),
+			plain.Short(cmp.Or(s.Category, "(not decoded)"), longestText), fmt.Sprint(s.Count), p.since(s.Since) + " ago", next, plain.Short(s.Level, longestText),
 		})
 	}
 	return b
@@ -238,7 +238,7 @@ func (p statusPrinter) channels(all []status.Channel) panel {
 			digest = p.since(channel.LastDigest) + " ago"
 		}
 		*rows = append(*rows, []string{
-			plain.Short(channel.Name, nameWidth), state, queue, fmt.Sprint(channel.Held), fmt.Sprint(channel.PerMinute), rate, digest,
+			plain.Short(channel.Name, longestText), state, queue, fmt.Sprint(channel.Held), fmt.Sprint(channel.PerMinute), rate, digest,
 		})
 	}
 	return panel{
@@ -277,7 +277,7 @@ func (p statusPrinter) changes(all []status.Change) panel {
 			ends = "in " + screen.Duration(change.Until.Sub(p.now))
 		}
 		b.rows = append(b.rows, []string{
-			plain.Short(path, nameWidth), plain.Short(change.Limit, nameWidth), plain.Short(author(change.By), nameWidth), p.since(change.At) + " ago", ends,
+			plain.Short(path, longestText), plain.Short(change.Limit, longestText), plain.Short(author(change.By), longestText), p.since(change.At) + " ago", ends,
 		})
 	}
 	return b
@@ -286,14 +286,14 @@ func (p statusPrinter) changes(all []status.Change) panel {
 func (p statusPrinter) mutes(all []status.Mute) panel {
 	b := panel{what: "mutes", heading: []string{"MUTED", "ENDS", "BY", "SINCE", "EXCEPT", "REASON"}}
 	for _, mute := range all {
-		ends := plain.Short(mute.Every, nameWidth)
+		ends := plain.Short(mute.Every, longestText)
 		if !mute.Until.IsZero() {
 			ends = "in " + screen.Duration(mute.Until.Sub(p.now))
 			b.urgent++
 		}
 		b.rows = append(b.rows, []string{
-			plain.Short(mute.Path, nameWidth), ends, plain.Short(author(mute.By), nameWidth), p.since(mute.At) + " ago",
-			plain.Short(cmp.Or(mute.Except, "-"), nameWidth), plain.Short(mute.Reason, nameWidth),
+			plain.Short(mute.Path, longestText), ends, plain.Short(author(mute.By), longestText), p.since(mute.At) + " ago",
+			plain.Short(cmp.Or(mute.Except, "-"), longestText), plain.Short(mute.Reason, longestText),
 		})
 	}
 	return b

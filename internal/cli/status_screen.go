@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/status"
@@ -65,19 +68,19 @@ func (b panel) linesAlone() int {
 	return 0
 }
 
-// statusText returns the status for an output without a height.
-func statusText(s status.Status) string {
-	return strings.Join(StatusRows(s, statusWidth, 0), "\n") + "\n"
+// statusText returns the status for an output of a width. A width of 0 bounds no table: whoever filters the output gets whole paths.
+func statusText(s status.Status, width int) string {
+	return strings.Join(StatusRows(s, width, 0), "\n") + "\n"
 }
 
-// StatusRows returns the status as lines that fit a width and a height; a height of 0 sets no bound.
+// StatusRows returns the status as lines that fit a width and a height; 0 sets no bound.
 func StatusRows(s status.Status, width, height int) []string {
 	lines, sentenceLines := height, 0
 	if height > 0 {
 		lines++ // above the first panel there is no blank line
 		sentenceLines = 2
 	}
-	panels := statusPanels(s, width, sentenceLines)
+	panels := statusPanels(s, cmp.Or(width, statusWidth), sentenceLines)
 	shown := fit(panels, lines)
 	left := leftOut(panels, shown)
 	if left != "" && height > 0 {
@@ -92,24 +95,70 @@ func StatusRows(s status.Status, width, height int) []string {
 		if len(rows) > 0 {
 			rows = append(rows, "")
 		}
-		rows = append(rows, b.print(shown[i])...)
+		rows = append(rows, b.print(shown[i], width)...)
 	}
 	if left != "" {
 		rows = append(rows, left)
 	}
 	for i, row := range rows {
-		rows[i] = screen.Fold(strings.TrimRight(row, " "), width, 1)[0]
+		if rows[i] = strings.TrimRight(row, " "); width > 0 {
+			rows[i] = screen.Fold(rows[i], width, 1)[0]
+		}
 	}
 	return rows
 }
 
-// print returns the lines of the panel.
-func (b panel) print(shown int) []string {
+// print returns the lines of the panel. A table fits the width; 0 sets no bound.
+func (b panel) print(shown, width int) []string {
 	rows := b.rows[:shown]
 	if b.heading != nil {
 		rows = append([][]string{b.heading}, rows...)
+		if width > 0 {
+			rows = fitColumns(rows, width)
+		}
 	}
 	return strings.Split(strings.TrimSuffix(screen.Table(rows), "\n"), "\n")
+}
+
+const (
+	columnGap       = 2  // characters between two columns
+	narrowestColumn = 12 // characters of the columns that fitColumns shortens
+)
+
+// fitColumns shortens the texts of a table's widest columns until its lines fit a width.
+func fitColumns(rows [][]string, width int) [][]string {
+	widths, over := make([]int, len(rows[0])), -columnGap-width
+	for i := range widths {
+		for _, row := range rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+		}
+		over += widths[i] + columnGap
+	}
+	for ; over > 0; over-- {
+		widest := slices.Index(widths, slices.Max(widths))
+		if widths[widest] == narrowestColumn {
+			break
+		}
+		widths[widest]--
+	}
+	fitted := make([][]string, len(rows))
+	for r, row := range rows {
+		for i, text := range row {
+			fitted[r] = append(fitted[r], withoutMiddle(text, widths[i]))
+		}
+	}
+	return fitted
+}
+
+// withoutMiddle returns a text of at most a number of characters. Paths that begin alike mostly end differently, so the middle is left out.
+func withoutMiddle(text string, most int) string {
+	runes := []rune(text)
+	left := len(runes) - most
+	if left <= 0 {
+		return text
+	}
+	head := (most - 1) / 2
+	return string(runes[:head]) + "…" + string(runes[head+left+1:])
 }
 
 // leftOut returns a note about hidden rows; "" if all are shown.

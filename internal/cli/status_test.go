@@ -42,7 +42,7 @@ func crowdedStatus() status.Status {
 // The output is bounded in width and in rows of each table, and has no escape sequences.
 func TestStatusFitsALine(t *testing.T) {
 	t.Parallel()
-	shown := statusText(crowdedStatus())
+	shown := statusText(crowdedStatus(), statusWidth)
 	for line := range strings.Lines(shown) {
 		if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > statusWidth {
 			t.Errorf("got a line of %d characters, want %d at most: %s", width, statusWidth, line)
@@ -93,13 +93,25 @@ func TestStatusFitsATerminal(t *testing.T) {
 	}
 }
 
+// Two long paths that begin alike differ on a terminal. Without a terminal they are whole.
+func TestStatusOfLongPaths(t *testing.T) {
+	t.Parallel()
+	const begin = "infrastructure.kubernetes.europe-west.production.cluster-seven.namespace-payments"
+	var s status.Status
+	for _, end := range []string{".refunds", ".orders"} {
+		s.Limits = append(s.Limits, status.Limit{Use: limits.Use{Path: begin + end, Level: "infrastructure.kubernetes.*.production", Limit: "10/30m", Used: 10, Size: 10}})
+	}
+	testkit.Contains(t, "status for a file", statusText(s, 0), begin+".refunds ", begin+".orders ", "infrastructure.kubernetes.*.production")
+	testkit.Contains(t, "status on a terminal", statusText(s, 80), "infras", "…s.refunds ", "…ts.orders ", "10 of 10")
+}
+
 func TestStatusShowsTheFullestLimits(t *testing.T) {
 	t.Parallel()
 	var s status.Status
 	for range 9 {
 		s.Limits = append(s.Limits, status.Limit{Use: limits.Use{Path: "payments", Level: "category", Limit: "10/30m", Used: 1, Size: 10}})
 	}
-	shown := statusText(s)
+	shown := statusText(s, statusWidth)
 	testkit.Equal(t, strings.Count(shown, "1 of 10"), fewLimits, "limits that are shown")
 	testkit.Contains(t, "status", shown, "no worker answers")
 }
@@ -114,7 +126,7 @@ func TestStatusNamesTheMissingRight(t *testing.T) {
 // A backlog that did not answer has no numbers, which would all be 0.
 func TestStatusWithoutTheBacklog(t *testing.T) {
 	t.Parallel()
-	shown := statusText(status.Status{NATS: status.NATS{Server: "nats-1", Version: "2.12.0"}, Unknown: []string{"backlog: timeout"}})
+	shown := statusText(status.Status{NATS: status.NATS{Server: "nats-1", Version: "2.12.0"}, Unknown: []string{"backlog: timeout"}}, statusWidth)
 	testkit.Contains(t, "status", shown, "not known: backlog: timeout", "nats     nats-1 2.12.0\n")
 	testkit.Equal(t, strings.Contains(shown, "not delivered"), false, "the status has a backlog")
 }
@@ -143,7 +155,7 @@ func TestStatusTexts(t *testing.T) {
 		Suppressed: []status.Suppressed{
 			{Category: "opens", Level: "category", Count: 1204, Since: now.Add(-time.Hour), Until: next}, {Category: "puzzles", Level: "global", Count: 2, Since: now},
 		},
-	})
+	}, statusWidth)
 	var words []string
 	for line := range strings.Lines(shown) {
 		words = append(words, strings.Join(strings.Fields(line), " "))

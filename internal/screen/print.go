@@ -21,6 +21,16 @@ func IsTerminal(stream any) bool {
 	return isFile && term.IsTerminal(int(file.Fd()))
 }
 
+// Width returns the columns of the terminal behind an output; 0: it is none.
+func Width(out io.Writer) int {
+	file, isFile := out.(*os.File)
+	if !isFile || !IsTerminal(file) {
+		return 0
+	}
+	width, _ := sizeOf(file)
+	return width
+}
+
 // Confirm asks a question, and returns whether the answer is yes.
 func Confirm(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
 	_, _ = fmt.Fprintf(out, "%s [y/N] ", question)
