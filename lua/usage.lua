@@ -1,4 +1,4 @@
--- usage.lua: counts the slots in use. Writes nothing.
+-- usage.lua: counts the slots in use, and finds when full limits have their next slots. Writes nothing.
 --
 -- KEYS
 --   1   calls    sorted set: nonce of a call that granted something -> its time
@@ -7,7 +7,8 @@
 -- ARGV
 --   lease (microseconds), buckets (see read_buckets)
 --
--- Returns the slots taken of each limit, in the order of ARGV.
+-- Returns for each limit, in the order of ARGV: slots taken; microseconds until the next slot for an event without a guarantee; 0 if not
+-- all slots are taken, if another limit of the bucket is full or if such an event never gets a slot.
 --
 -- Errors: WRONGTYPE.
 
@@ -19,8 +20,20 @@ local next_key = reader(KEYS, 1)
 local buckets = read_buckets(next_argument, next_key, now, tonumber(ARGV[1]))
 local reply = {}
 for _, bucket in ipairs(buckets) do
+  read_once(bucket)
+  local is_full, exceeded = false, false
   for _, limit in ipairs(bucket.limits) do
-    reply[#reply + 1] = bucket.algorithm.used(read_once(bucket), limit)
+    limit.used = bucket.algorithm.used(bucket, limit)
+    is_full = is_full or limit.used >= limit.burst
+    exceeded = exceeded or exceeds(bucket, limit, 1, 0)
+  end
+  local full, wait
+  if is_full and not exceeded then
+    full, wait = bucket.algorithm.wait(bucket, 1, 0)
+  end
+  for _, limit in ipairs(bucket.limits) do
+    reply[#reply + 1] = limit.used
+    reply[#reply + 1] = limit == full and math.ceil(wait) or 0
   end
 end
 return reply

@@ -168,7 +168,7 @@ func TestLimiterUsageMetrics(t *testing.T) {
 	limiter.Adopt(limits.Ruleset{Tree: tree})
 	testkit.EqualSlices(t, limiter.metrics.levels, []string{limits.LevelGlobal, "new"}, "levels")
 	limiter.metrics.used, limiter.metrics.size = testkit.Counts{}, testkit.Counts{}
-	limiter.usage.show(before, before.Path("a.b"), [][]int64{{4}, {4, 4}, {4}})
+	limiter.usage.show(before, before.Path("a.b"), [][]int64{{4}, {4, 4}, {4}}, [][]time.Duration{{0}, {0, 0}, {0}})
 	testkit.EqualMaps(t, limiter.metrics.used.All(), nil, "used of limits that are gone")
 	testkit.EqualMaps(t, limiter.metrics.size.All(), nil, "sizes of limits that are gone")
 	check(map[string]int{limits.LevelGlobal: 0})

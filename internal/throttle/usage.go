@@ -52,7 +52,8 @@ type Usage struct {
 // latestUse is the use of a limit by events without a guarantee.
 type latestUse struct {
 	limits.Use
-	key store.LimitKey
+	key   store.LimitKey
+	opens time.Time // its next slot, as Redis answered; in the past: it has one
 }
 
 // usesKey is a category in the limits of one moment.
@@ -115,11 +116,11 @@ func (u *Usage) refresh(ctx context.Context) error {
 			return err
 		}
 	}
-	used, err := u.redis.Readings.Usage(ctx, nodes)
+	used, waits, err := u.redis.Readings.Uses(ctx, nodes)
 	if err != nil {
 		return err
 	}
-	u.show(tree, nodes, used)
+	u.show(tree, nodes, used, waits)
 	byPath := usedByPath(nodes, used)
 	for _, category := range categories {
 		u.learn(category, asked, tree, byPath)
@@ -177,18 +178,20 @@ func (u *Usage) nodes() (tree *store.Routes, nodes []limits.Node, categories []s
 
 // show exports the usage of nodes, if it was read with the tree in force. A level that was read before, but has no node here, has no slots
 // in use.
-func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64) {
+func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64, waits [][]time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tree != tree {
 		return
 	}
 	u.latest = []latestUse{}
+	now := time.Now()
 	for i, node := range nodes {
 		u.known[node.Level] = true
 		for l, limit := range node.Limits {
 			if used[i][l] > 0 {
-				u.latest = append(u.latest, latestUse{limits.UseOf(node, limit, used[i][l]), store.LimitKey{Path: node.Path, Limit: limit}})
+				use, key := limits.UseOf(node, limit, used[i][l]), store.LimitKey{Path: node.Path, Limit: limit}
+				u.latest = append(u.latest, latestUse{use, key, now.Add(waits[i][l])})
 			}
 		}
 	}
@@ -253,7 +256,11 @@ func (u *Usage) Latest() (uses []limits.Use, known bool) {
 	u.mu.Unlock()
 	now := time.Now()
 	for _, use := range latest {
-		if opens := u.full.opensAt(use.key).UTC(); opens.After(now) {
+		opens := u.full.opensAt(use.key)
+		if !opens.After(now) { // this instance has denied nothing since the limit is full
+			opens = use.opens
+		}
+		if opens = opens.UTC(); opens.After(now) {
 			use.Next = &opens
 		}
 		uses = append(uses, use.Use)

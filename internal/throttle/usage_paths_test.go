@@ -116,6 +116,35 @@ func TestLimiterRemembersFullLimits(t *testing.T) {
 	wantFull(startLimiterAt(t, limiter.server, LimiterOptions{Settings: full}))
 }
 
+// TestLimiterKnowsTheNextSlotAtItsStart has a worker start beside a full limit. It has denied nothing, and knows the next slot that an explanation
+// shows.
+func TestLimiterKnowsTheNextSlotAtItsStart(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []string{"2/1h", "2/1h+20/2h", "token:2/1h", "fixed:2/1h", "counter:2/1h", "inflight:2/1h", "2/1h+2/2h"} {
+		t.Run(limit, func(t *testing.T) {
+			t.Parallel()
+			settings := store.Settings{Tree: newTree(t, "none", limit, "")}
+			limiter := startLimiter(t, LimiterOptions{Settings: settings})
+			limiter.want(map[store.Verdict]int{store.Admitted: 2}, several(2, "order", "a")...)
+			started := startLimiterAt(t, limiter.server, LimiterOptions{Settings: settings})
+			started.usage.touch("a")
+			testkit.NoError(t, started.usage.refresh(t.Context()))
+			known := testkit.Must(started.o.Redis.Readings.Explain(t.Context(), store.Request{ID: "a ", Category: "a", Cost: 1}))(t)
+			uses, _ := started.Usage().Latest()
+			testkit.Equal(t, len(uses), len(known.Limits), "limits")
+			for i, use := range uses {
+				want := known.Limits[i].Next
+				if (use.Next == nil) != (want == nil) || want != nil && use.Next.Sub(*want).Abs() > time.Minute {
+					t.Errorf("next slot of %s: got %v, want %v", use.Limit, use.Next, want)
+				}
+			}
+			if known.Denial == nil {
+				t.Error("the limits admit an event")
+			}
+		})
+	}
+}
+
 // TestLimiterForgetsCategoriesWithoutLimits evaluates more categories without a limit than an instance tracks. They leave room for a category
 // with a limit.
 func TestLimiterForgetsCategoriesWithoutLimits(t *testing.T) {

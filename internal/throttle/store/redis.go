@@ -326,7 +326,13 @@ func (r *Redis) restore(ctx context.Context, admissions []Admission, now time.Ti
 
 // Usage returns the number of slots in use, for each limit of each node.
 func (r *Readings) Usage(ctx context.Context, nodes []limits.Node) ([][]int64, error) {
-	used := make([][]int64, 0, len(nodes))
+	used, _, err := r.Uses(ctx, nodes)
+	return used, err
+}
+
+// Uses returns the number of slots in use, for each limit of each node, and the time until the next slot of a limit without a free one. The
+// time is 0 if another limit of the node's log is full, or if no slot ever becomes free.
+func (r *Readings) Uses(ctx context.Context, nodes []limits.Node) (used [][]int64, waits [][]time.Duration, err error) {
 	for batch := range slices.Chunk(nodes, MaxBatch) {
 		buckets := newBucketIndex(r.d.keys, r.d.keys.calls)
 		for _, node := range batch {
@@ -335,15 +341,19 @@ func (r *Readings) Usage(ctx context.Context, nodes []limits.Node) ([][]int64, e
 			}
 		}
 		arguments := buckets.appendBuckets([]any{r.d.settings.Lease.Microseconds()})
-		numbers, err := r.d.runner.RunNumbers(ctx, "reading the usage", lua.Usage, buckets.keys, arguments, len(buckets.limits))
+		numbers, err := r.d.runner.RunNumbers(ctx, "reading the usage", lua.Usage, buckets.keys, arguments, 2*len(buckets.limits))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, node := range batch {
-			used, numbers = append(used, numbers[:len(node.Limits)]), numbers[len(node.Limits):]
+			ofNode, untilNext := make([]int64, len(node.Limits)), make([]time.Duration, len(node.Limits))
+			for l := range node.Limits {
+				ofNode[l], untilNext[l], numbers = numbers[0], micros(numbers[1]), numbers[2:]
+			}
+			used, waits = append(used, ofNode), append(waits, untilNext)
 		}
 	}
-	return used, nil
+	return used, waits, nil
 }
 
 // Probe asks the scripts about nothing, with the root's log among the keys. It shows that Redis answers.
