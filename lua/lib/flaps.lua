@@ -7,7 +7,7 @@
 -- The changes are a sliding log with room for as many changes as make a key flap. A flapping key stays so until a report has the line that it
 -- is steady. Without an open message there is no such report: then the key is calm again when it has not changed for a window.
 
-local FLAP, VERSIONS = '%', 1024 -- VERSIONS: how many versions a millisecond has
+local FLAP = '%'
 
 -- How much longer than the window a key is remembered that is not flapping. A book that is full forgets these keys first.
 local CALM_KEPT = 3600 * SECOND

@@ -8,8 +8,8 @@ end
 -- Counts an event in a message of an open pair, and keeps the pair. Returns its number in the message, above OF_FLAP if the key is flapping,
 -- and the message's minute.
 local function fold_into(folds, book, pair, messages, message, event_key, version, stored, is_flapping)
-  message.folded, message.last = message.folded + 1, folds.now
-  message.newest = math.max(message.newest, stored)
+  message.folded, message.newest = message.folded + 1, math.max(message.newest, stored)
+  message.last = math.floor(message.newest / VERSIONS) * 1000
   put_pair(book, pair, messages_text(messages), folds.now + folds.kept)
   local number, minute = math.min(message.folded + 1, OF_FLAP - 1) + (is_flapping and OF_FLAP or 0), math.floor(message.time / MINUTE)
   folds.dones[#folds.dones + 1] = event_key

@@ -16,6 +16,9 @@
 
 local OPEN, UNDER_WAY, WAITING, COMING = '=', '~', '@', '?'
 
+-- How many versions a millisecond has. A version orders the events of a pair, and holds the millisecond in which the event was stored.
+local VERSIONS = 1024
+
 -- How many messages of a pair are remembered. If there are more, it has the first and the newest ones.
 local MOST_MESSAGES = 20
 

@@ -26,7 +26,7 @@ func newFold(number, minute int64) *Fold {
 // Count is what is folded into a message. The zero value is nothing.
 type Count struct {
 	Folded   int64     // events beside the message itself
-	Last     time.Time // when the newest of them was folded
+	Last     time.Time // when the newest of them was stored
 	Severity int       // rank of the message's severity, which is the highest
 
 	Flapping  bool // of the key; the next field is too

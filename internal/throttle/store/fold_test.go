@@ -158,6 +158,18 @@ var foldStories = []story{
 		}
 		begin("r", 0, 0)
 	}},
+	{"long after they were stored", func(t *testing.T, k *pairKit) {
+		k.fire(folding("first", 1), "r")
+		k.clock.Advance(20 * time.Minute)
+		for i, after := range []time.Duration{2 * time.Minute, time.Minute} { // the second one was stored before
+			late := folding(fmt.Sprint("late", i), 1)
+			late.Message.Stored = start.Add(after)
+			k.fold(late, int64(2+i))
+		}
+		count, _, err := k.Pairs.BeginCount(t.Context(), folding("any", 1), "r")
+		testkit.NoError(t, err)
+		testkit.Equal(t, count.Last, start.Add(2*time.Minute).UTC(), "when the newest was stored")
+	}},
 	{"of an event whose own message is resolved", func(_ *testing.T, k *pairKit) {
 		k.fire(folding("first", 1), "r")
 		k.clock.Advance(testRetention + time.Second)
