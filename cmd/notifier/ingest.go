@@ -46,7 +46,7 @@ func runIngest(ctx context.Context) (err error) {
 	life := &lifecycle{timeout: settings.Drain + settings.ShutdownTimeout}
 	defer func() { err = errors.Join(err, life.stop()) }()
 
-	connection, err := setup.NATS(settings.NATS, "notifier ingest", logger)
+	connection, err := setup.NATS(ctx, settings.NATS, "notifier ingest", logger)
 	if err != nil {
 		return err
 	}

@@ -245,7 +245,7 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 		return nil, err
 	}
 	w.life.add("the sink", func(context.Context) error { done(); return nil })
-	if s.connection, err = setup.NATS(w.settings.NATS, "", w.logger); err != nil {
+	if s.connection, err = setup.NATS(ctx, w.settings.NATS, "", w.logger); err != nil {
 		return nil, err
 	}
 	w.life.add("nats", func(context.Context) error { s.connection.Conn.Close(); return nil })

@@ -152,7 +152,7 @@ func (f *fixture) connect(url string) *stream.Connection {
 func (f *fixture) connectAs(o stream.ConnectOptions) *stream.Connection {
 	f.Helper()
 	o.Logger = f.log.Logger()
-	connection := testkit.Must(stream.Connect(o))(f)
+	connection := testkit.Must(stream.Connect(f.Context(), o))(f)
 	f.Cleanup(func() {
 		connection.Conn.Close()
 		<-connection.Closed()

@@ -48,7 +48,7 @@ var writtenNames = stream.Names{
 func newWriter(t *testing.T, n *servertest.NATS, bounds stream.DeadLetterBounds, maxBody int) *writing {
 	t.Helper()
 	log := testkit.NewLog(t).Logger()
-	connection := testkit.Must(stream.Connect(stream.ConnectOptions{URL: n.URL, Logger: log}))(t)
+	connection := testkit.Must(stream.Connect(t.Context(), stream.ConnectOptions{URL: n.URL, Logger: log}))(t)
 	t.Cleanup(func() {
 		connection.Conn.Close()
 		<-connection.Closed()

@@ -27,13 +27,14 @@ import (
 // dialTimeout bounds how long a command waits for its connection to NATS.
 const dialTimeout = 5 * time.Second
 
-// NATS starts to connect to NATS, which lists the connection under the given name. The empty name stands for "notifier".
-func NATS(settings config.NATS, name string, logger *slog.Logger) (*stream.Connection, error) {
+// NATS starts to connect to NATS, which lists the connection under the given name. The empty name stands for "notifier". The end of the context
+// ends the attempts, unless a connection was established before.
+func NATS(ctx context.Context, settings config.NATS, name string, logger *slog.Logger) (*stream.Connection, error) {
 	tls, err := settings.TLS.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the TLS files for nats: %w", err)
 	}
-	return stream.Connect(stream.ConnectOptions{
+	return stream.Connect(ctx, stream.ConnectOptions{
 		Name: name, URL: settings.URL.Reveal(), CredsFile: settings.CredsFile, User: settings.User,
 		Password: settings.Password.Reveal(), Token: settings.Token.Reveal(), TLS: tls, Inbox: settings.Inbox, Logger: logger,
 	})
@@ -41,18 +42,21 @@ func NATS(settings config.NATS, name string, logger *slog.Logger) (*stream.Conne
 
 // DialNATS connects for a command, and waits until the connection is established. A server that is too old is an error.
 func DialNATS(ctx context.Context, settings config.NATS) (*stream.Connection, error) {
-	connection, err := NATS(settings, "", slog.New(slog.DiscardHandler))
+	connection, err := NATS(ctx, settings, "", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	dialling, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	for !connection.Conn.IsConnected() {
-		if !await.For(ctx, 10*time.Millisecond) {
-			err := fmt.Errorf("connecting to nats at %s: %w", hosts(settings.URL.Reveal()), cmp.Or(connection.Failure(), context.Cause(ctx)))
-			connection.Conn.Close()
-			return nil, err
+		if await.For(dialling, 10*time.Millisecond) {
+			continue
 		}
+		connection.Conn.Close()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("connecting to nats at %s: %w", hosts(settings.URL.Reveal()), cmp.Or(connection.Failure(), context.Cause(dialling)))
 	}
 	if err := requirements.NATS().Check(connection.Conn.ConnectedServerVersion(), connection.Conn.ConnectedAddr()); err != nil {
 		connection.Conn.Close()

@@ -72,6 +72,17 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 	limiter.logs.Want(t, "cannot reach Redis yet", "redis answers")
 }
 
+// TestLimiterEndsBeforeTheFirstContact ends a limiter while it tries to reach Redis. The log says nothing about Redis.
+func TestLimiterEndsBeforeTheFirstContact(t *testing.T) {
+	t.Parallel()
+	limiter := newLimiterKit(t, servertest.StartRedis(t).Addr, LimiterOptions{})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	limiter.recovery.reach(ended)
+	limiter.logs.WantCount(t, 0, "")
+	limiter.wantReady(script.ErrUnavailable)
+}
+
 // TestLimiterIsNotReadyBeforeTheFirstContact has the failure policy act before Redis has answered once. It decides, but the settings of Redis
 // may be wrong, and a rollout must not go on.
 func TestLimiterIsNotReadyBeforeTheFirstContact(t *testing.T) {

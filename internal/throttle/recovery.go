@@ -49,6 +49,9 @@ const maxLostReplies = 16
 // reach makes the first contact. If Redis works, this instance learns of newer limits before any decision.
 func (r *recovery) reach(ctx context.Context) {
 	err := r.contact.works(ctx)
+	if err != nil && ctx.Err() != nil {
+		return // the worker ends, which says nothing about Redis
+	}
 	if err == nil {
 		_ = r.staleness.compare(ctx) // keepUp tries again
 	}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,8 +44,7 @@ type Connection struct {
 	reconnect time.Time // time of the latest reconnect
 	present   context.Context
 	renew     context.CancelFunc // ends present
-	failure   error              // why the latest attempt to connect failed; nil if none did
-	reported  []string           // the reasons that were logged since the connection was lost
+	failures  reasons            // of failed attempts since the connection was lost
 	denied    []string           // distinct denials, in the order of their occurrence
 }
 
@@ -58,10 +58,18 @@ const (
 // writeTimeout bounds one write to the server. Whoever calls the connection waits while a write blocks, and no ping is sent.
 const writeTimeout = 5 * time.Second
 
-// Connect starts connecting and does not wait. It fails only if waiting does not help, for example if a credentials file is unreadable.
-func Connect(o ConnectOptions) (*Connection, error) {
-	c := &Connection{closed: make(chan struct{})}
+// Connect starts connecting: it makes the first attempt, and leaves the further ones to the background. It fails only if waiting does not help, for
+// example if a credentials file is unreadable. The end of the context ends the attempts, unless a connection was established before.
+func Connect(ctx context.Context, o ConnectOptions) (*Connection, error) {
+	c, dialer := &Connection{closed: make(chan struct{})}, new(firstDialer)
+	context.AfterFunc(ctx, dialer.interrupt)
+	if ctx.Err() != nil { // AfterFunc may be late
+		dialer.interrupt()
+	}
 	c.present, c.renew = context.WithCancel(context.Background())
+	if o.Dialer == nil {
+		o.Dialer = dialer
+	}
 	options := []nats.Option{
 		nats.Name(cmp.Or(o.Name, programName)),
 		nats.RetryOnFailedConnect(true),
@@ -74,12 +82,13 @@ func Connect(o ConnectOptions) (*Connection, error) {
 		nats.MaxPingsOutstanding(2),
 		nats.FlusherTimeout(writeTimeout),
 		nats.ConnectHandler(func(nc *nats.Conn) {
+			dialer.succeeded()
 			c.connected(time.Time{})
-			o.Logger.Info("nats is connected", "server", nc.ConnectedUrlRedacted())
+			logConnected(o.Logger, "nats is connected", nc)
 		}),
 		nats.ReconnectHandler(func(nc *nats.Conn) {
 			c.connected(time.Now())
-			o.Logger.Info("nats is connected again", "server", nc.ConnectedUrlRedacted())
+			logConnected(o.Logger, "nats is connected again", nc)
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
@@ -89,10 +98,21 @@ func Connect(o ConnectOptions) (*Connection, error) {
 		nats.ReconnectErrHandler(c.reconnectFailed(o.Logger)),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { c.asyncError(o.Logger, sub, err) }),
 		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
+		nats.SetCustomDialer(o.Dialer),
 	}
-	if o.Dialer != nil {
-		options = append(options, nats.SetCustomDialer(o.Dialer))
+	conn, err := nats.Connect(o.URL, append(options, o.login()...)...)
+	if _, unread := errors.AsType[*url.Error](err); unread { // the error quotes the URL, which may hold a password
+		return nil, errors.New("connecting to nats: not a URL")
 	}
+	if err != nil {
+		return nil, fmt.Errorf("connecting to nats: %w", err)
+	}
+	c.Conn = conn
+	return c, nil
+}
+
+// login returns the options by which the server knows the client.
+func (o ConnectOptions) login() (options []nats.Option) {
 	if o.Inbox != "" {
 		options = append(options, nats.CustomInboxPrefix(o.Inbox))
 	}
@@ -108,15 +128,7 @@ func Connect(o ConnectOptions) (*Connection, error) {
 	if o.TLS != nil {
 		options = append(options, nats.Secure(o.TLS))
 	}
-	conn, err := nats.Connect(o.URL, options...)
-	if _, unread := errors.AsType[*url.Error](err); unread { // the error quotes the URL, which may hold a password
-		return nil, errors.New("connecting to nats: not a URL")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("connecting to nats: %w", err)
-	}
-	c.Conn = conn
-	return c, nil
+	return options
 }
 
 // Closed is closed when the connection has ended for good.
@@ -156,7 +168,7 @@ func (c *Connection) Sleep(ctx context.Context, d time.Duration) error {
 func (c *Connection) connected(again time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failure, c.reported, c.reconnect = nil, nil, again
+	c.failures, c.reconnect = nil, again
 	if !again.IsZero() {
 		c.renew()
 		c.present, c.renew = context.WithCancel(context.Background())
@@ -183,41 +195,56 @@ func (c *Connection) Request(ctx context.Context, ask func(context.Context) erro
 	return nats.ErrDisconnected
 }
 
+// logConnected logs a connection, unless it is lost already: that has a line of its own.
+func logConnected(logger *slog.Logger, message string, conn *nats.Conn) {
+	if server := conn.ConnectedUrlRedacted(); server != "" {
+		logger.Info(message, "server", server) //nolint:sloglint // a constant of the caller
+	}
+}
+
 // reconnectFailed logs why the server cannot be reached: each reason once per outage. That no server is left to try is not logged.
 func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
 	return func(_ *nats.Conn, err error) {
-		if err == nil {
+		if err == nil || errors.Is(err, nats.ErrNoServers) || errors.Is(err, errInterrupted) {
 			return
 		}
-		nobodyLeft := errors.Is(err, nats.ErrNoServers)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.failure == nil || !nobodyLeft {
-			c.failure = err
+		isKnown := func(known error) bool { return known.Error() == err.Error() }
+		if len(c.failures) == mostReasons || slices.ContainsFunc(c.failures, isKnown) {
+			return
 		}
-		if !nobodyLeft && isNew(&c.reported, err.Error(), mostReasons) {
-			logger.Warn("cannot reach nats", "error", err)
-		}
+		c.failures = append(c.failures, err)
+		logger.Warn("cannot reach nats", "error", err)
 	}
 }
 
-// mostReasons bounds the logged reasons of one outage.
+// mostReasons bounds the remembered reasons of one outage.
 const mostReasons = 10
 
-// isNew adds a text to a list of at most most texts, and reports whether the text was added.
-func isNew(noted *[]string, text string, most int) bool {
-	if len(*noted) == most || slices.Contains(*noted, text) {
-		return false
+// reasons are errors that are shown in one line.
+type reasons []error
+
+func (r reasons) Error() string {
+	texts := make([]string, len(r))
+	for i, err := range r {
+		texts[i] = err.Error()
 	}
-	*noted = append(*noted, text)
-	return true
+	return strings.Join(texts, "; ")
 }
 
-// Failure returns why the latest attempt to connect failed, or nil if it did not fail.
+// Unwrap returns the errors.
+func (r reasons) Unwrap() []error { return r }
+
+// Failure returns why the attempts to connect have failed since the connection was lost, or nil if none failed. Each server may have another
+// reason.
 func (c *Connection) Failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.failure
+	if len(c.failures) == 0 {
+		return nil
+	}
+	return slices.Clone(c.failures)
 }
 
 // acknowledged matches the subject of an acknowledgement. The part after the consumer's name differs from message to message.
@@ -232,7 +259,8 @@ func (c *Connection) asyncError(logger *slog.Logger, sub *nats.Subscription, err
 		text := deniedText(err)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if isNew(&c.denied, text, mostDenied) {
+		if len(c.denied) < mostDenied && !slices.Contains(c.denied, text) {
+			c.denied = append(c.denied, text)
 			logger.Error("nats permission is missing", "error", text)
 		}
 		return

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ func TestConnectErrors(t *testing.T) {
 	}, func(t *testing.T, o ConnectOptions) {
 		log := testkit.NewLog(t)
 		o.Logger = log.Logger()
-		c, err := Connect(o)
+		c, err := Connect(t.Context(), o)
 		if err == nil {
 			c.Conn.Close()
 			t.Fatal("got no error, want one")
@@ -47,6 +48,62 @@ func TestConnectWaits(t *testing.T) {
 	f.eventually("it is connected", c.Conn.IsConnected)
 	f.eventually("the log says so", func() bool { return len(f.log.Lines("nats is connected")) > 0 })
 	f.log.WantCount(t, 1, "cannot reach nats")
+}
+
+// TestEachServerHasItsReason has two servers that do not run. The error names both.
+func TestEachServerHasItsReason(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := f.connect(ConnectOptions{URL: "nats://user:canary@127.0.0.1:1,nats://127.0.0.1:2"})
+	f.eventually("both servers are named", func() bool {
+		err := c.Failure()
+		return err != nil && strings.Contains(err.Error(), "127.0.0.1:1: ") && strings.Contains(err.Error(), "127.0.0.1:2: ")
+	})
+	testkit.Equal(t, strings.ContainsAny(c.Failure().Error(), "\n") || strings.Contains(c.Failure().Error(), "canary"), false, "several lines or a secret")
+}
+
+// TestInterruptedBeforeTheFirstConnection ends the context of an attempt to connect to a server that says nothing. A connection that was
+// established goes on.
+func TestInterruptedBeforeTheFirstConnection(t *testing.T) {
+	t.Parallel()
+	silent := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer func() { _ = silent.Close() }()
+	dialer := new(firstDialer)
+	conn := testkit.Must(dialer.Dial("tcp", silent.Addr().String()))(t)
+	dialer.interrupt()
+	_, err := conn.Read(make([]byte, 1))
+	testkit.Fails(t, "reading", err, net.ErrClosed)
+	_, err = dialer.Dial("tcp", silent.Addr().String())
+	testkit.Fails(t, "dialling again", err, errInterrupted)
+
+	dialer = new(firstDialer)
+	conn = testkit.Must(dialer.Dial("tcp", silent.Addr().String()))(t)
+	dialer.succeeded()
+	dialer.interrupt()
+	testkit.NoError(t, conn.Close())
+	again := testkit.Must(dialer.Dial("tcp", silent.Addr().String()))(t)
+	testkit.NoError(t, again.Close())
+
+	f := newFixture(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := testkit.Must(Connect(ctx, ConnectOptions{URL: f.server.URL, Logger: f.log.Logger()}))(t)
+	testkit.Equal(t, c.Conn.IsConnected(), false, "connected after the end")
+	c.Conn.Close()
+	<-c.Closed()
+	f.log.WantCount(t, 0, "cannot reach nats")
+}
+
+// TestLostAtOnce has a connection that is lost before the log has a line about it.
+func TestLostAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	conn := servertest.Connect(t, f.server.URL)
+	logConnected(f.log.Logger(), "nats is connected", conn)
+	f.log.WantCount(t, 1, "nats is connected")
+	conn.Close()
+	logConnected(f.log.Logger(), "nats is connected", conn)
+	f.log.WantCount(t, 1, "nats is connected")
 }
 
 // TestBlockedWrite looks for the longest time of a write to a server that reads nothing. The client sends no ping meanwhile, so the write has

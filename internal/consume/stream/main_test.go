@@ -64,7 +64,7 @@ func (f *fixture) connectLimited() *Connection {
 func (f *fixture) connect(o ConnectOptions) *Connection {
 	f.Helper()
 	o.Logger = f.log.Logger()
-	connection := testkit.Must(Connect(o))(f)
+	connection := testkit.Must(Connect(f.Context(), o))(f)
 	f.Cleanup(func() {
 		connection.Conn.Close()
 		<-connection.Closed()

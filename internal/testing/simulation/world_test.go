@@ -144,7 +144,7 @@ func (w *world) start(name string) *worker {
 	k.script = &scripted{gone: k.isGone.Load, clock: w.now, seen: w.look, random: w.random}
 	k.redis = newRedis(w.address)
 	k.redis.AddHook(k.script)
-	k.conn = testkit.Must(stream.Connect(stream.ConnectOptions{URL: "nats://127.0.0.1:4222", Dialer: k.wire, Logger: w.logger}))(w.t)
+	k.conn = testkit.Must(stream.Connect(w.t.Context(), stream.ConnectOptions{URL: "nats://127.0.0.1:4222", Dialer: k.wire, Logger: w.logger}))(w.t)
 	streams := testkit.Must(stream.NewClient(stream.Options{Connection: k.conn, Names: names, Provision: true, AckWait: ackWait, Logger: w.logger}))(w.t)
 	k.parts.Go(func() {
 		if streams.Find(ctx) == nil {
