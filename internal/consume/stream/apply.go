@@ -85,7 +85,7 @@ func (p Provisioning) stream(ctx context.Context, wanted jetstream.StreamConfig,
 }
 
 func failed(done Provisioned, err error) Provisioned {
-	return Provisioned{Subject: done.Subject, Err: err}
+	return Provisioned{Subject: done.Subject, Err: withHint(err)}
 }
 
 // consumer provisions a consumer. fit reports why the result cannot be used. A consumer whose filter left out some of the needed subjects is

@@ -260,10 +260,7 @@ func (c *check) explain(err error) error {
 	if denied := c.connection.Denied(); len(denied) > 0 {
 		return fmt.Errorf("%w (%s)", err, strings.Join(denied, "; "))
 	}
-	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, nats.ErrNoResponders) {
-		return fmt.Errorf("%w (is JetStream enabled for this account?)", err)
-	}
-	return err
+	return withHint(err)
 }
 
 // errUnexpected is a stream's answer to a message that expects another stream. It shows that the publisher has the permission and that a
@@ -306,6 +303,11 @@ func (c *check) stored(ctx context.Context, stream, subject string) (note string
 	defer cancel()
 	err = c.try(ctx, subject)
 	absent := errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
+	if absent { // or JetStream is off, or nobody leads the stream
+		if _, reason := c.js.Stream(ctx, stream); reason != nil && !errors.Is(reason, jetstream.ErrStreamNotFound) {
+			return "", c.explain(reason)
+		}
+	}
 	switch {
 	case err == nil:
 		return "would be stored", nil

@@ -1,9 +1,11 @@
 package stream
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -286,7 +288,20 @@ func TestCheckWithoutJetStream(t *testing.T) {
 	c := f.connect(ConnectOptions{URL: n.URL})
 	f.eventually("it is connected", c.Conn.IsConnected)
 	findings := f.check(Options{Connection: c, Names: testNames, Provision: true, AckWait: ackWait})
-	if len(findings) == 0 || findings[0].Err == nil || !strings.Contains(findings[0].Err.Error(), "is JetStream enabled") {
-		t.Errorf("findings: got %+v, want an error about JetStream", findings)
+	for _, subject := range []string{eventConsumer, roomStored, lettersStored} {
+		i := slices.IndexFunc(findings, func(f Finding) bool { return f.Subject == subject })
+		if i < 0 || !findings[i].says("!is JetStream enabled") {
+			t.Errorf("findings: got %+v, want an error about JetStream for %s", findings, subject)
+		}
 	}
+	for _, provisioned := range (Provisioning{JetStream: f.js, Names: testNames, AckWait: ackWait}).Apply(t.Context()) {
+		testkit.Fails(t, provisioned.Subject, provisioned.Err, nil, "is JetStream enabled")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	client := testkit.Must(NewClient(Options{Connection: c, Names: testNames, Provision: true, AckWait: ackWait, Logger: f.log.Logger()}))(t)
+	var searching sync.WaitGroup
+	searching.Go(func() { _ = client.Find(ctx) })
+	f.eventually("the worker's log names the cause", func() bool { return len(f.log.Lines("is JetStream enabled")) == 1 })
+	cancel()
+	searching.Wait()
 }

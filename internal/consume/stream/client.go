@@ -114,7 +114,7 @@ func (c *Client) Find(ctx context.Context) error {
 		if denied := c.Connection.Denied(); err != nil && len(denied) > 0 {
 			err = fmt.Errorf("%w (%s)", err, denied[0])
 		}
-		c.searched(err)
+		c.searched(withHint(err))
 		switch {
 		case err == nil:
 			c.layout.Store(&found)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
@@ -150,6 +151,14 @@ const APITimeout = 5 * time.Second
 
 // ErrUnfit means that an existing stream cannot be used as it is configured, or that the server is too old.
 var ErrUnfit = errors.New("nats is not fit for use")
+
+// withHint adds a likely cause to an error that names none.
+func withHint(err error) error {
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, nats.ErrNoResponders) {
+		return fmt.Errorf("%w (is JetStream enabled for this account?)", err)
+	}
+	return err
+}
 
 // Provision finds the streams and consumers, and creates absent ones. It never changes an existing one.
 func (n Names) Provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (Layout, error) {
