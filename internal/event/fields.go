@@ -2,6 +2,7 @@ package event
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -210,11 +211,24 @@ func parseCategory(path string) (string, *Fault) {
 	return category, nil
 }
 
-// parseTime reads an RFC 3339 time with letters in either case. The year must have four digits in UTC too.
+// parseTime reads an RFC 3339 time with letters in either case. A leap second is read as the second after it. The year must have four digits in
+// UTC too.
 func parseTime(s string) (time.Time, error) {
-	t, err := time.Parse(time.RFC3339, strings.ToUpper(s))
+	const begin, end = len("2006-01-02T15:04:"), len("2006-01-02T15:04:05")
+	text := strings.ToUpper(s)
+	isLeap := len(text) > end && text[begin:end] == "60"
+	if isLeap {
+		text = text[:begin] + "59" + text[end:]
+	}
+	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("parsing a time: %w", err)
+	}
+	if isLeap {
+		t = t.Add(time.Second)
+	}
+	if hour, minute, second := t.UTC().Clock(); isLeap && hour+minute+second > 0 {
+		return time.Time{}, errors.New("parsing a time: second 60 before the end of a day in UTC")
 	}
 	if t = t.UTC(); t.Year() < 0 || t.Year() > 9999 {
 		return time.Time{}, fmt.Errorf("parsing a time: year %d in UTC", t.Year())

@@ -70,6 +70,8 @@ var members = map[string]changes{
 	`"time":"1970-01-01T00:00:00Z"`:                   onDay(1970),
 	`"time":"2100-01-01T00:00:00Z"`:                   onDay(2100),
 	`"time":"2100-01-01t00:00:00z"`:                   onDay(2100),
+	`"time":"2016-12-31T23:59:60Z"`:                   onDay(2017),
+	`"time":"2016-12-31T18:59:60-05:00"`:              onDay(2017),
 	`"link":"HTTP://EXAMPLE.COM"`:                     func(e *event.Event) { e.Link = "HTTP://EXAMPLE.COM" },
 	`"links":{"Runbook":"https://r?a=b"}`:             withLinks("Runbook", "https://r?a=b"),
 	`"links":{"b":"x","a":"http://a","b":"http://b"}`: withLinks("a", "http://a", "b", "http://b"),
@@ -125,7 +127,7 @@ var badMembers = map[string][]string{
 	`time must be a time as in RFC 3339, not "yesterday"`:                        {`"time":"yesterday"`},
 	"time ": {
 		`"time":"2026-01-01"`, `"time":"2026-01-01T00:00:00"`, `"time":"2026-01-01 00:00:00Z"`, `"time":"2026-02-30T00:00:00Z"`,
-		`"time":"2026-01-01T00:00:60.5.5Z"`, `"time":"9999-12-31T23:59:59-01:00"`, `"time":"0000-01-01T00:00:00+01:00"`, `"time":1767225600`,
+		`"time":"2026-01-01T00:00:60.5.5Z"`, `"time":"2016-12-31T22:59:60Z"`, `"time":"2016-12-31T23:59:61Z"`, `"time":"9999-12-31T23:59:60Z"`, `"time":"9999-12-31T23:59:59-01:00"`, `"time":"0000-01-01T00:00:00+01:00"`, `"time":1767225600`,
 	},
 	"cost must be a whole number from 1 to 100, not 0": {`"cost":0`},
 	"not -1":  {`"cost":-1`},
