@@ -68,13 +68,16 @@ func (c *check) run(ctx context.Context, parts ...func(context.Context)) error {
 	if err != nil {
 		return err
 	}
-	c.settings, c.shown = settings, checkedLimits{rules.Tree, "this shell's settings"}
+	c.settings, c.shown, c.ended = settings, checkedLimits{rules.Tree, "this shell's settings"}, ctx.Done()
 	c.ok("settings", "")
 	for _, warning := range warnings {
 		c.warn("settings", warning)
 	}
 	for _, part := range parts {
 		part(ctx)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	err = c.limitTree()
 	if c.failures > 0 {
@@ -92,6 +95,7 @@ type check struct {
 	shown    checkedLimits
 	findings []finding
 	failures int
+	ended    <-chan struct{} // closed when somebody has ended the command: what fails then is no finding; nil: never
 }
 
 func (c *check) ok(subject, detail string)   { c.line("ok", subject, detail) }
@@ -115,6 +119,11 @@ func (c *check) found(f sink.Checked) {
 }
 
 func (c *check) line(mark, subject, detail string) {
+	select {
+	case <-c.ended:
+		return
+	default:
+	}
 	detail = strings.ReplaceAll(detail, "\n", "; ")
 	c.findings = append(c.findings, finding{mark, subject, detail})
 	if c.asJSON {

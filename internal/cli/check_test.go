@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,16 @@ func TestCheckPrints(t *testing.T) {
 	c.found(sink.Checked{Subject: "nats", Err: errors.New("not there")})
 	testkit.Equal(t, out.String(), "ok    settings\nwarn  redis: one; two\nFAIL  nats: not there\n", "it prints")
 	testkit.Equal(t, c.failures, 1, "failures")
+}
+
+// A check that somebody ends in its middle reports no failure of what it was asking.
+func TestCheckIsEnded(t *testing.T) {
+	testkit.SetSettings(t, map[string]string{"SINK": "console", "NATS_URL": servertest.StartNATS(t).URL, "REDIS_URL": servertest.StartRedis(t).URL()})
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	out, _, err := execute(ctx, "", "check")
+	testkit.Fails(t, "error", err, context.Canceled)
+	testkit.Equal(t, strings.Contains(out, "FAIL"), false, "it reports a failure in %s", out)
 }
 
 // check warns of a Redis without persistence, and of a cluster that is addressed like a single server. Each key that it leaves expires.

@@ -53,8 +53,8 @@ func DialNATS(ctx context.Context, settings config.NATS) (*stream.Connection, er
 			continue
 		}
 		connection.Conn.Close()
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+		if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) { // by a person
+			return nil, cause
 		}
 		return nil, fmt.Errorf("connecting to nats at %s: %w", hosts(settings.URL.Reveal()), cmp.Or(connection.Failure(), context.Cause(dialling)))
 	}
@@ -90,7 +90,7 @@ const unknownAuthority = "certificate signed by unknown authority"
 
 // ExplainNATS returns the text of an error, with the setting to check.
 func ExplainNATS(err error) string {
-	if _, tooOld := errors.AsType[requirements.TooOld](err); tooOld {
+	if _, tooOld := errors.AsType[requirements.TooOld](err); tooOld || errors.Is(err, context.Canceled) {
 		return err.Error()
 	}
 	if strings.Contains(err.Error(), "nkeys: ") {
