@@ -55,7 +55,7 @@ func newLimitsCommand() *cobra.Command {
 		Use:   "unset PATH",
 		Short: "Remove an override, so that the limit of the settings is in force again",
 		Args:  exactArguments(1),
-		RunE:  l.connected(l.unset),
+		RunE:  removing(l, l.unset),
 	}
 	history := &cobra.Command{
 		Use:   "history",
@@ -118,6 +118,7 @@ type limitsCommand struct {
 	limitsFlags
 
 	creates  bool          // the bucket, if it is absent and the settings allow that
+	removes  bool          // it only removes, for which the bucket of the settings here is enough
 	settings config.Config // with the limits and the bucket of the running workers, if any answers
 	theirs   deployment    // what the workers report
 	limits   inspect.Limits
@@ -132,8 +133,10 @@ func (l *limitsCommand) connected(work func(ctx context.Context, arguments []str
 		return withNATS(ctx, func(settings config.Config, connection *stream.Connection) error {
 			l.settings, l.out = settings, cmd.OutOrStdout()
 			err := l.open(ctx, connection)
-			if l.theirs.Failed != nil {
-				warn(cmd.ErrOrStderr(), "not every worker answers with its limits: "+l.theirs.Failed.Error())
+			if failed := l.theirs.Failed; failed != nil && len(l.theirs.Reports) == 0 {
+				warn(cmd.ErrOrStderr(), "no worker answers with its limits, so the bucket is that of the settings here: "+failed.Error())
+			} else if failed != nil {
+				warn(cmd.ErrOrStderr(), "not every worker answers with its limits: "+failed.Error())
 			}
 			if err == nil {
 				err = work(ctx, arguments)
@@ -152,6 +155,16 @@ func creating(l *limitsCommand, work func(ctx context.Context, arguments []strin
 	}
 }
 
+// removing is connected for a command that removes an override or a mute. It works even if no report of a worker is readable, because Redis stores
+// which revision is in force: a bucket that is not the workers' is noticed there.
+func removing(l *limitsCommand, work func(ctx context.Context, arguments []string) error) func(*cobra.Command, []string) error {
+	run := l.connected(work)
+	return func(cmd *cobra.Command, arguments []string) error {
+		l.removes = true
+		return run(cmd, arguments)
+	}
+}
+
 // absentBucket describes an absent bucket.
 func absentBucket(settings config.Config) string {
 	text := "the bucket " + settings.Limits.Bucket + " is absent: "
@@ -164,6 +177,9 @@ func absentBucket(settings config.Config) string {
 // open opens the limits of the running workers. If no worker answers, it opens the limits of the settings here.
 func (l *limitsCommand) open(ctx context.Context, connection *stream.Connection) error {
 	theirs, err := inspect.Workers(ctx, connection, l.settings)
+	if err != nil && l.removes {
+		theirs, err = inspect.WorkersLimits{Failed: err}, nil
+	}
 	if err != nil {
 		return err
 	}

@@ -105,6 +105,26 @@ func TestLimits(t *testing.T) {
 	requireLimits(t, "rollback 2", "nothing to change")
 }
 
+// TestRemovingBesideUnreadableReports has a worker whose report cannot be read. What is set can still be removed. What depends on the settings of the
+// workers cannot be shown or set.
+func TestRemovingBesideUnreadableReports(t *testing.T) {
+	natsServer, _ := limitsServers(t, nil)
+	requireLimits(t, "set payments 1/1h", "payments is 1/1h (revision 1)")
+	mustRun(t, "", "mute", "orders", "--for", "1h", "--reason", "migration")
+	unreadable(t, natsServer.URL, `{"instance": 7}`)
+	for line, want := range map[string]string{
+		"limits unset payments": "payments is what the settings say", "unmute orders": "orders",
+	} {
+		out, problems, err := execute(t.Context(), "", strings.Fields(line)...)
+		testkit.NoError(t, err)
+		testkit.Contains(t, line+" prints", out, want)
+		testkit.Contains(t, line+" warns", problems, "no worker answers with its limits, so the bucket is that of the settings here: ")
+	}
+	for _, line := range []string{"limits", "limits set payments 2/1h", "mute orders --for 1h --reason again"} {
+		requireFailure(t, Failure, line, "reading a worker's report")
+	}
+}
+
 // limitsFaults are command lines with their status and error.
 var limitsFaults = []struct {
 	line   string

@@ -57,7 +57,7 @@ func newMuteCommands() []*cobra.Command {
 		Example: "  notifier unmute payments\n" +
 			"  notifier unmute db --every 'Tue 02:00-04:00 Europe/Paris'",
 		Args: cobra.MatchAll(exactArguments(1), m.checkSchedule),
-		RunE: m.command.connected(m.unmute),
+		RunE: removing(&m.command, m.unmute),
 	}
 	list := &cobra.Command{
 		Use:   "mutes",

@@ -206,19 +206,19 @@ func TestSimulateTheWorkersLimits(t *testing.T) {
 		output, _, _ := execute(t.Context(), pastEvents, "simulate")
 		return strings.Contains(output, "2 workers")
 	})
-	unreadable(t, natsServer.URL)
+	unreadable(t, natsServer.URL, `{"worker": 7`)
 	simulated(map[string]string{"NATS_URL": natsServer.URL}, theirs)
 	simulated(map[string]string{"NATS_URL": natsServer.URL, "GLOBAL_LIMIT": "40/30m"},
 		fromHere+"limits: global=40/30m,category=10/30m,errors=1/1h\n")
 }
 
 // unreadable starts an instance whose report cannot be read, as one of another version may be.
-func unreadable(t *testing.T, url string) {
+func unreadable(t *testing.T, url, report string) {
 	t.Helper()
 	conn := servertest.Connect(t, url)
 	instance := testkit.Must(fleet.Join(conn, fleet.Options{
 		Layout: lua.Layout, Deployment: "notifier", Version: "9.0.0", Logger: slog.New(slog.DiscardHandler),
-		Report: func(string, int64) ([]byte, error) { return []byte(`{"worker": 7`), nil },
+		Report: func(string, int64) ([]byte, error) { return []byte(report), nil },
 	}))(t)
 	t.Cleanup(instance.Leave)
 	testkit.NoError(t, conn.FlushTimeout(testkit.Patience))
