@@ -136,14 +136,50 @@ func (p Provisioning) consumer(
 // old one.
 func (p Provisioning) recreate(ctx context.Context, stream string, before, after jetstream.ConsumerConfig) error {
 	if err := p.JetStream.DeleteConsumer(ctx, stream, after.Durable); err != nil {
+		if !isRefusal(err) {
+			err = fmt.Errorf("deleting the consumer: %w; it may be absent now: run notifier provision again, which creates it", err)
+		}
 		return err
 	}
-	_, err := p.JetStream.CreateConsumer(ctx, stream, after)
+	err := p.create(ctx, stream, after)
+	if isRefusal(err) {
+		restoreErr := p.create(ctx, stream, before)
+		if restoreErr == nil {
+			return err
+		}
+		err = errors.Join(err, restoreErr)
+	}
 	if err != nil {
-		_, restoreErr := p.JetStream.CreateConsumer(ctx, stream, before)
-		return errors.Join(err, restoreErr)
+		return fmt.Errorf("the consumer was deleted to be created anew and is absent now, so no worker gets events: run notifier provision again, which creates it: %w", err)
 	}
 	return nil
+}
+
+// Tries to create a consumer that was deleted.
+const (
+	createTries = 5
+	createPause = 200 * time.Millisecond
+)
+
+// create creates a consumer that was deleted. Each try has a time of its own, and the end of the context ends none of them: a person who interrupts
+// the command now would leave the workers without a consumer.
+func (p Provisioning) create(ctx context.Context, stream string, config jetstream.ConsumerConfig) (err error) {
+	for range createTries {
+		creating, cancel := context.WithTimeout(context.WithoutCancel(ctx), APITimeout)
+		_, err = p.JetStream.CreateConsumer(creating, stream, config)
+		cancel()
+		if err == nil || isRefusal(err) {
+			return err
+		}
+		time.Sleep(createPause)
+	}
+	return err
+}
+
+// isRefusal reports whether the server has answered that it does not do what was requested. A cluster without a leader may do so later.
+func isRefusal(err error) bool {
+	_, answered := errors.AsType[*jetstream.APIError](err)
+	return answered && !isUnavailable(err)
 }
 
 // change sets a field to a value, and records a change if the field had another value.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -120,6 +121,63 @@ func TestApplyKeepsConsumers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestApplyCreatesADeletedConsumer has NATS hang when a consumer that was deleted is to be created anew, and a person interrupt the command. The consumer
+// is created, or the error says how.
+func TestApplyCreatesADeletedConsumer(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		hangs int // times
+		says  string
+	}{
+		"for a moment": {hangs: createTries - 1},
+		"for long":     {hangs: createTries, says: "is absent now, so no worker gets events: run notifier provision again, which creates it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			testkit.Must(f.js.CreateStream(t.Context(), testNames.StreamConfig()))(t)
+			config := testNames.ConsumerConfig(ackWait, nil)
+			config.FilterSubjects = []string{"notify.payments"}
+			testkit.NoError(t, f.createConsumer(config))
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			hanging := &hangingJetStream{JetStream: f.js, interrupt: interrupt, hangs: test.hangs}
+			done := f.provisioning(func(p *Provisioning) { p.JetStream = hanging }).Apply(ctx)[1]
+			_, err := f.js.Consumer(t.Context(), testNames.Stream, testNames.Consumer)
+			if test.says == "" {
+				testkit.NoError(t, done.Err)
+				testkit.NoError(t, err)
+				return
+			}
+			testkit.Fails(t, "error", done.Err, context.DeadlineExceeded, test.says)
+			testkit.Fails(t, "the consumer", err, jetstream.ErrConsumerNotFound)
+			again := f.provisioning(nil).Apply(t.Context())[1]
+			testkit.Equal(t, again.Created, true, "created by another run")
+		})
+	}
+}
+
+// hangingJetStream interrupts the command when it has deleted a consumer, and does not answer when the consumer is created.
+type hangingJetStream struct {
+	jetstream.JetStream
+	interrupt func()
+	hangs     int
+}
+
+func (h *hangingJetStream) DeleteConsumer(ctx context.Context, stream, consumer string) error {
+	err := h.JetStream.DeleteConsumer(ctx, stream, consumer)
+	h.interrupt()
+	return err
+}
+
+func (h *hangingJetStream) CreateConsumer(ctx context.Context, stream string, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	if h.hangs > 0 && config.Durable == testNames.Consumer {
+		h.hangs--
+		return nil, context.DeadlineExceeded
+	}
+	return h.JetStream.CreateConsumer(ctx, stream, config)
 }
 
 // TestApplyRefuses wants an error for each stream that no update makes fit for use, and the others provisioned.
