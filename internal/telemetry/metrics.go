@@ -192,11 +192,11 @@ func (m *Decisions) DecisionDuration(d time.Duration) { m.duration.Observe(d.Sec
 // Refunded counts n events whose slots were returned.
 func (m *Decisions) Refunded(n int) { addTo(m.refunds, n) }
 
-// PolicyActs tells that the failure policy acts.
+// PolicyActs records that the failure policy acts.
 func (m *Decisions) PolicyActs() { m.degraded.WithLabelValues().Set(1) }
 
-// PolicyRests tells that the failure policy does not act.
-func (m *Decisions) PolicyRests() { m.degraded.WithLabelValues().Set(0) }
+// PolicyInactive records that the failure policy does not act.
+func (m *Decisions) PolicyInactive() { m.degraded.WithLabelValues().Set(0) }
 
 // LimitUsed sets the number of used slots of a level's limit.
 func (m *Decisions) LimitUsed(level string, used int64) {

@@ -216,7 +216,7 @@ func TestCounting(t *testing.T) {
 		want["notifier_"+row.series] = row.value
 	}
 	expect(t, m, want)
-	m.Decisions.PolicyRests()
+	m.Decisions.PolicyInactive()
 	want[`notifier_degraded{policy="hold"}`] = 0
 	expect(t, m, want)
 }
@@ -249,7 +249,7 @@ func TestGaugesUntilTheyAreKnown(t *testing.T) {
 	m.Decisions.LimitUsed("new", 0)
 	m.Decisions.Levels([]string{"global", "category"}, nil)
 	want(`notifier_limit_size{level="category"}`)
-	m.Decisions.PolicyRests()
+	m.Decisions.PolicyInactive()
 	m.Waiting.AckPending(0, nil)
 	m.Waiting.RoomPending("pair", 0, nil)
 	want(`notifier_ack_pending`, `notifier_degraded{policy="hold"}`, `notifier_limit_size{level="category"}`, `notifier_room_pending{reason="pair"}`)

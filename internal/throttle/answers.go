@@ -42,12 +42,12 @@ func (a *answers) count(source string, decisions []store.Decision) {
 	}
 }
 
-// deferred returns decisions for n events that cannot be decided now.
-func (a *answers) deferred(n int, err error) []store.Decision {
-	decisions := make([]store.Decision, n)
+// deferred returns the decisions about events that cannot be decided now.
+func (a *answers) deferred(requests []store.Request, err error) []store.Decision {
+	decisions := make([]store.Decision, len(requests))
 	for i := range decisions {
 		decisions[i] = store.Decision{Verdict: store.Deferred, Err: err}
 	}
-	a.o.Metrics.Decision(store.Deferred.String(), SourceLocal, n)
+	a.o.Metrics.Decision(store.Deferred.String(), SourceLocal, len(requests))
 	return decisions
 }

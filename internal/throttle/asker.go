@@ -47,16 +47,14 @@ func (a *asker) byPairs(ctx context.Context, requests []store.Request) ([]store.
 type asking func(ctx context.Context, nonce string, requests []store.Request) ([]store.Decision, error)
 
 // aside defers the events with logs or pairs that Redis refused recently, and asks about the rest.
-func (a *asker) aside(
-	ctx context.Context, requests []store.Request, name func(store.Request) string, ask func(context.Context, []store.Request) ([]store.Decision, error),
-) ([]store.Decision, error) {
+func (a *asker) aside(ctx context.Context, requests []store.Request, name func(store.Request) string, ask deciding) ([]store.Decision, error) {
 	if a.refused.Len() == 0 {
 		return ask(ctx, requests)
 	}
 	answers := make([]store.Decision, len(requests))
 	for i, request := range requests {
 		if err, refused := a.refused.Get(name(request)); refused {
-			answers[i] = a.answers.deferred(1, err)[0]
+			answers[i] = a.answers.deferred(requests[i:i+1], err)[0]
 		}
 	}
 	return answerOthers(ctx, requests, answers, ask)
@@ -218,7 +216,7 @@ func (a *asker) askOnceForPairs(ctx context.Context, nonce string, requests []st
 // askEach finds out which events of a refused batch can be evaluated: one log of the wrong type must not stop unrelated events. It makes one
 // call for all events of equal name, since they share what Redis may have refused.
 func (a *asker) askEach(ctx context.Context, requests []store.Request, name func(store.Request) string, ask asking, cause error) ([]store.Decision, error) {
-	if err := a.recovery.contact.works(ctx); err != nil {
+	if err := a.o.works(ctx); err != nil {
 		a.outage.lost(cause)
 		return nil, unavailableBecause(cause)
 	}
@@ -240,7 +238,7 @@ func (a *asker) askEach(ctx context.Context, requests []store.Request, name func
 		case errors.Is(err, script.ErrRefused):
 			a.refused.Put(shared, err, time.Now().Add(refusedFor))
 			a.logOnce.report(group.requests[0].Category, err)
-			answered = a.answers.deferred(len(group.requests), err)
+			answered = a.answers.deferred(group.requests, err)
 		default:
 			a.disclaim(ctx, answers)
 			if errors.Is(err, script.ErrStale) {

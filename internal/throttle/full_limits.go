@@ -32,13 +32,13 @@ type fullLimit struct {
 	opens  time.Time // the next slot. If an event was admitted since the denial, the time of that request
 	learnt time.Time // when this instance got the latest denial from Redis
 	denied int64     // since it is full
-	told   bool      // the log has a line about it
+	logged bool      // the log has a line about it
 }
 
 // levelLines records what was logged about the limits of one level.
 type levelLines struct {
 	full, opened time.Time // when the latest line of that kind was written
-	untold       opened    // not logged yet
+	unlogged     opened    // limits that opened since the latest line
 }
 
 // opened sums up limits that are no longer full.
@@ -159,30 +159,30 @@ func (f *fullLimits) adopt(tree *limits.Tree) {
 	}
 }
 
-// tell writes the lines that are due.
-func (f *fullLimits) tell(now time.Time) {
+// logDue writes the lines that are due.
+func (f *fullLimits) logDue(now time.Time) {
 	f.mu.Lock()
 	defer f.unlock()
-	untold := make(map[string][]*fullLimit) // by level
+	unlogged := make(map[string][]*fullLimit) // by level
 	f.takeOut(func(full *fullLimit) bool {
 		isOpen := !now.Before(full.opens)
 		if isOpen {
-			f.linesOf(full.level).untold.add(full)
-		} else if !full.told {
-			untold[full.level] = append(untold[full.level], full)
+			f.linesOf(full.level).unlogged.add(full)
+		} else if !full.logged {
+			unlogged[full.level] = append(unlogged[full.level], full)
 		}
 		return isOpen
 	})
-	for level, full := range untold {
+	for level, full := range unlogged {
 		if lines := f.linesOf(level); now.Sub(lines.full) >= levelLineEvery {
-			f.tellFull(lines, full, now)
+			f.logFull(lines, full, now)
 		}
 	}
 	for level, lines := range f.levels {
 		// If another limit of the level is full but not logged yet, the last line must not say that a limit has slots again.
-		if lines.untold.limits > 0 && len(untold[level]) == 0 && now.Sub(lines.opened) >= levelLineEvery {
-			f.logger.Info("limit has slots again", lines.untold.attributes(now)...)
-			lines.opened, lines.untold = now, opened{}
+		if lines.unlogged.limits > 0 && len(unlogged[level]) == 0 && now.Sub(lines.opened) >= levelLineEvery {
+			f.logger.Info("limit has slots again", lines.unlogged.attributes(now)...)
+			lines.opened, lines.unlogged = now, opened{}
 		}
 	}
 }
@@ -192,10 +192,10 @@ func (f *fullLimits) linesOf(level string) *levelLines {
 	return f.levels[level]
 }
 
-// tellFull writes the line about limits of one level that have become full. It names the limit that became full first.
-func (f *fullLimits) tellFull(lines *levelLines, all []*fullLimit, now time.Time) {
+// logFull writes the line about limits of one level that have become full. It names the limit that became full first.
+func (f *fullLimits) logFull(lines *levelLines, all []*fullLimit, now time.Time) {
 	for _, full := range all {
-		full.told = true
+		full.logged = true
 	}
 	first := slices.MinFunc(all, func(a, b *fullLimit) int {
 		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.Path, b.Path))
@@ -204,11 +204,11 @@ func (f *fullLimits) tellFull(lines *levelLines, all []*fullLimit, now time.Time
 	if len(all) > 1 {
 		attributes = append(attributes, "limits", len(all))
 	}
-	if lines.untold.limits > 0 {
-		attributes = append(attributes, "opened_meanwhile", lines.untold.limits, "denied_meanwhile", lines.untold.denied)
+	if lines.unlogged.limits > 0 {
+		attributes = append(attributes, "opened_meanwhile", lines.unlogged.limits, "denied_meanwhile", lines.unlogged.denied)
 	}
 	f.logger.Info("limit is full", attributes...)
-	lines.full, lines.untold = now, opened{}
+	lines.full, lines.unlogged = now, opened{}
 }
 
 // attributes returns the attributes that name the limit. The level is called limit_level, because a log line has its own level.

@@ -122,10 +122,10 @@ type renewals struct {
 	mu       sync.Mutex // guards the order of the requests, never during a call to Redis
 	newest   renewal    // the newest request
 	answered int        // number of the newest answer
-	ended    bool       // the lease is renewed no more
+	ended    bool       // no further renewal is requested
 }
 
-// endRenewals has nothing renew the lease any more, and waits for the answer to the newest request: Redis knows the holder of a lease by its end.
+// endRenewals ends the renewals of the lease, and waits for the answer to the newest request: the holder of a lease names it to Redis by its end.
 func (g *grant) endRenewals(ctx context.Context) {
 	g.renewals.mu.Lock()
 	newest := g.renewals.newest
@@ -148,12 +148,12 @@ func (g *grant) Finish(ctx context.Context, receipt string) (newly bool, owed <-
 	if local || err != nil {
 		return true, g.grants.replay.owesFinish(&g.granted, receipt)
 	}
-	g.grants.replay.finished(&g.granted, receipt)
+	g.grants.replay.locked(func() { g.delivered(receipt) })
 	return newly, nil
 }
 
 // KeepPair implements [Grant].
-func (g *grant) KeepPair() { g.grants.replay.keepPair(&g.granted) }
+func (g *grant) KeepPair() { g.grants.replay.locked(func() { g.Lease.Unshown = g.Lease.Resolving }) }
 
 // Extend implements [Grant]. While Redis is unavailable, JetStream's lease still holds the message.
 func (g *grant) Extend(ctx context.Context) bool {
@@ -179,16 +179,17 @@ type renewal struct {
 
 // ask requests a renewal of the lease, and changes before whether its holder waits; nil: no change. Requests reach Redis in the order of these
 // changes, so no request of a holder that waits comes after the end of its wait.
-func (g *grant) ask(ctx context.Context, waits *bool) renewal {
+func (g *grant) ask(ctx context.Context, waits *bool) (asked renewal) {
 	g.renewals.mu.Lock()
 	defer g.renewals.mu.Unlock()
 	if waits != nil {
-		g.grants.replay.setWaiting(&g.granted, *waits)
+		g.grants.replay.locked(func() { g.Lease.Waits = *waits })
 	}
 	lease, local := g.grants.replay.now(&g.granted)
 	if local {
 		extended, _ := g.grants.mirror.memory.Extend(ctx, []store.Lease{lease}, g.grants.o.Lease)
-		return renewal{held: g.grants.replay.renewedLocally(&g.granted, extended[0])}
+		g.grants.replay.locked(func() { asked.held = !g.local || g.renewed(extended[0]) }) // Redis may have learned of the grant meanwhile
+		return asked
 	}
 	if g.renewals.ended {
 		return renewal{held: true}
@@ -212,7 +213,8 @@ func (g *grant) answer(ctx context.Context, of renewal) (held bool, err error) {
 		return lease.End != 0, nil
 	}
 	g.renewals.answered = of.number
-	return g.grants.replay.renewed(&g.granted, lease), nil
+	g.grants.replay.locked(func() { held = g.renewed(lease) })
+	return held, nil
 }
 
 // Release implements [Grant].
@@ -222,7 +224,7 @@ func (g *grant) Release(ctx context.Context, inDoubt bool) {
 	lease.InDoubt = lease.InDoubt || inDoubt
 	if local {
 		_, _ = g.grants.mirror.memory.Extend(ctx, []store.Lease{lease}, 0)
-		g.grants.replay.released(&g.granted, lease)
+		g.grants.replay.locked(func() { g.Became, g.Lease.InDoubt = store.WasReleased, lease.InDoubt })
 		return
 	}
 	g.grants.mirror.ended(&g.granted, lease)

@@ -39,7 +39,7 @@ func TestLimiterFullForAKey(t *testing.T) {
 	wantFullFor("new", limits.LevelCategory)
 	limiter.wantFull("a", limits.LevelCategory)
 	limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 3, "denied by redis": 2, "denied by cache": 5})
-	limiter.full.tell(time.Now())
+	limiter.full.logDue(time.Now())
 	testkit.Equal(t, limiter.logs.Count(`"limit_level":"a@key"`), 0, "lines about the limits of keys")
 	testkit.Equal(t, limiter.Usage().LimitOf("a.b", "a@key"), "1/1h", "limit of the rule")
 	testkit.Equal(t, limiter.Usage().LimitOf("b", "a@key"), "", "limit of the rule for another category")

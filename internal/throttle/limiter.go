@@ -44,23 +44,36 @@ func (l *Limiter) Decide(ctx context.Context, requests []store.Request) ([]store
 	return answerOthers(ctx, requests, answers, l.decideAnew)
 }
 
-// findPlans answers Planned for events that were planned to come back, and leaves the remaining answers empty. If a failure policy acts or
-// Redis refuses the look-up, the plans are unknown. Then all events are Deferred: decided anew, they could end twice. It returns the errors
-// of Decide.
-func (l *Limiter) findPlans(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
+// deciding decides about a batch. It returns the errors of Decide.
+type deciding func(ctx context.Context, requests []store.Request) ([]store.Decision, error)
+
+// askUnlessOut asks Redis while it answers. While a failure policy acts, it calls act with the reason.
+func (l *Limiter) askUnlessOut(
+	ctx context.Context, requests []store.Request, ask deciding, act func(requests []store.Request, why error) []store.Decision,
+) ([]store.Decision, error) {
 	switch state, cause := l.outage.current(); state {
 	case answering:
+		return ask(ctx, requests)
 	case acting:
-		return l.answers.deferred(len(requests), unavailableBecause(cause)), nil
+		return act(requests, unavailableBecause(cause)), nil
 	default:
 		return nil, unavailableBecause(cause)
 	}
+}
+
+// findPlans answers Planned for events that were planned to come back, and leaves the remaining answers empty. If a failure policy acts or
+// Redis refuses the look-up, the plans are unknown. Then all events are Deferred: decided anew, they could end twice.
+func (l *Limiter) findPlans(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
+	return l.askUnlessOut(ctx, requests, l.askForPlans, l.answers.deferred)
+}
+
+func (l *Limiter) askForPlans(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	planned, err := l.o.Redis.Queues.Plans(ctx, requests)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, script.ErrRefused):
-		return l.answers.deferred(len(requests), err), nil
+		return l.answers.deferred(requests, err), nil
 	case err != nil:
 		l.outage.lost(err)
 		return nil, unavailableBecause(err)
@@ -88,7 +101,7 @@ func (l *Limiter) decideAnew(ctx context.Context, requests []store.Request) ([]s
 		return nil, err
 	}
 	if err != nil {
-		decided = l.answers.deferred(len(resolving.requests), err)
+		decided = l.answers.deferred(resolving.requests, err)
 	}
 	resolving.put(decided, decisions)
 	return decisions, nil
@@ -97,32 +110,17 @@ func (l *Limiter) decideAnew(ctx context.Context, requests []store.Request) ([]s
 // decideByLimits lets Redis or the failure policy decide.
 func (l *Limiter) decideByLimits(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	l.unpaired.see(requests)
-	switch state, cause := l.outage.current(); state {
-	case answering:
-		return l.asker.byLimits(ctx, requests)
-	case acting:
-		return l.act(requests), nil
-	default:
-		return nil, unavailableBecause(cause)
-	}
+	return l.askUnlessOut(ctx, requests, l.asker.byLimits, l.act)
 }
 
 // decideByPairs decides about resolved events that have a pair. If the pair is open, the event gets it and is Admitted or Reclaimed.
-// Otherwise the event is Unpaired. While a failure policy acts, all events are Deferred, because only Redis knows which pairs are open. It
-// returns the errors of Decide.
+// Otherwise the event is Unpaired. While a failure policy acts, all events are Deferred, because only Redis knows which pairs are open.
 func (l *Limiter) decideByPairs(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
-	switch state, cause := l.outage.current(); state {
-	case answering:
-		return l.asker.byPairs(ctx, requests)
-	case acting:
-		return l.answers.deferred(len(requests), unavailableBecause(cause)), nil
-	default:
-		return nil, unavailableBecause(cause)
-	}
+	return l.askUnlessOut(ctx, requests, l.asker.byPairs, l.answers.deferred)
 }
 
 // act decides by the failure policy.
-func (l *Limiter) act(requests []store.Request) []store.Decision {
+func (l *Limiter) act(requests []store.Request, _ error) []store.Decision {
 	if l.o.Policy == Closed && !l.o.Forward {
 		decisions := make([]store.Decision, len(requests))
 		for i := range decisions {
@@ -183,7 +181,7 @@ func (l *Limiter) Delay(ctx context.Context, p store.Postponement) (store.DelayV
 
 // Room returns the bound of the events that wait.
 func (l *Limiter) Room() *Room {
-	return &Room{outage: l.outage, queues: l.o.Redis.Queues, most: l.o.RoomMax}
+	return &Room{l.o.Redis.Queues, l.outage, l.o.RoomMax}
 }
 
 // Passed returns how many messages, at least, have left a stream undelivered since an instance last reported the consumer's position. A

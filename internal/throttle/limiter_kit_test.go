@@ -46,7 +46,7 @@ func (m *fakeMetrics) ShadowDecision(level, verdict string, n int) {
 
 func (m *fakeMetrics) PolicyActs() { m.policy(true) }
 
-func (m *fakeMetrics) PolicyRests() { m.policy(false) }
+func (m *fakeMetrics) PolicyInactive() { m.policy(false) }
 
 func (m *fakeMetrics) policy(acts bool) {
 	m.mu.Lock()

@@ -18,8 +18,8 @@ type logOnce struct {
 	logger *slog.Logger
 
 	mu       sync.Mutex
-	tooLarge map[string]bool
-	reported time.Time // when the last line of report was written
+	tooLarge map[string]bool // categories with a line about the cost of an event
+	reported time.Time       // when the last line of report was written
 }
 
 // exceedsCapacity logs once per category that an event costs more slots than a limit has. It ignores a limit of 0, which blocks on purpose.
@@ -29,9 +29,6 @@ func (r *logOnce) exceedsCapacity(request store.Request, d store.Decision) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tooLarge == nil {
-		r.tooLarge = make(map[string]bool)
-	}
 	if r.tooLarge[request.Category] || len(r.tooLarge) >= maxNoted {
 		return
 	}

@@ -18,7 +18,7 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		logs := testkit.NewLog(t)
-		r := logOnce{logger: logs.Logger()}
+		r := logOnce{logger: logs.Logger(), tooLarge: make(map[string]bool)}
 		tooLarge := store.Decision{Verdict: store.ExceedsCapacity, Limit: limits.Limit{Count: 3, Window: time.Hour}}
 		for range 3 {
 			for i := range maxNoted + 10 {

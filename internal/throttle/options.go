@@ -30,7 +30,7 @@ type Metrics interface {
 	Decision(verdict, source string, n int)
 	DecisionDuration(d time.Duration)
 	PolicyActs()
-	PolicyRests()
+	PolicyInactive()
 	Refunded(n int)
 	ShadowDecision(level, verdict string, n int)
 }
@@ -71,7 +71,7 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	memory.AdoptRules(rules)
 
 	l := &Limiter{o: &o, full: newFullLimits(o.Logger), unpaired: newUnpaired(o.DenyCacheTTL, time.Now)}
-	logOnce := &logOnce{logger: o.Logger}
+	logOnce := &logOnce{logger: o.Logger, tooLarge: make(map[string]bool)}
 	l.denials = &denials{
 		redis: o.Redis, cache: newDenyCache(o.DenyCacheTTL, time.Now), shadow: newDenyCache(o.DenyCacheTTL, time.Now),
 		full: l.full, metrics: o.Metrics,
@@ -81,8 +81,8 @@ func NewLimiter(o LimiterOptions) *Limiter {
 	l.Mutes = &Mutes{&o, l.staleness, new(pastMutes)}
 	l.usage = newUsage(o.Redis, l.outage, l.full, o.UsageMetrics)
 	mirror := &mirror{memory: memory, denials: l.denials, metrics: o.Metrics}
-	replay := &replay{contact: contact{&o}, mirror: mirror, logOnce: logOnce}
-	l.recovery = &recovery{contact: contact{&o}, outage: l.outage, staleness: l.staleness, replay: replay}
+	replay := &replay{o: &o, mirror: mirror, logOnce: logOnce}
+	l.recovery = &recovery{o: &o, outage: l.outage, staleness: l.staleness, replay: replay, usage: l.usage}
 	l.grants = newGrants(&o, l.outage, mirror, replay)
 	l.answers = &answers{o: &o, denials: l.denials, usage: l.usage, grants: l.grants, logOnce: logOnce}
 	l.asker = &asker{
@@ -108,9 +108,9 @@ func (l *Limiter) Run(ctx context.Context) {
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	keeping.Go(func() { l.staleness.keepUp(ctx) })
-	keeping.Go(func() { repeat(ctx, fullLimitsEvery, l.full.tell) })
+	keeping.Go(func() { repeat(ctx, fullLimitsEvery, l.full.logDue) })
 	_ = l.usage.refresh(ctx) // the next tick tries again
-	l.recovery.run(ctx, usageEvery, l.usage)
+	l.recovery.run(ctx)
 }
 
 // repeat calls do at each tick until the context ends.

@@ -136,7 +136,7 @@ func (o *outage) enter(state outageState, cause error) {
 	if o.isPolicy(state) {
 		o.o.Metrics.PolicyActs()
 	} else {
-		o.o.Metrics.PolicyRests()
+		o.o.Metrics.PolicyInactive()
 	}
 }
 

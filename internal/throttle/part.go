@@ -34,9 +34,7 @@ func (p *part) put(decided, decisions []store.Decision) {
 }
 
 // answerOthers asks about the requests that have no answer yet.
-func answerOthers(
-	ctx context.Context, requests []store.Request, answers []store.Decision, ask func(context.Context, []store.Request) ([]store.Decision, error),
-) ([]store.Decision, error) {
+func answerOthers(ctx context.Context, requests []store.Request, answers []store.Decision, ask deciding) ([]store.Decision, error) {
 	others := partOf(requests, func(i int) bool { return answers[i].Verdict == 0 })
 	if len(others.requests) == 0 {
 		return answers, nil

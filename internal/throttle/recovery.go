@@ -15,23 +15,22 @@ import (
 // probeEvery is how often an unavailable Redis is tried.
 const probeEvery = 250 * time.Millisecond
 
-// contact checks that Redis can do everything a worker needs.
-type contact struct{ o *LimiterOptions }
-
-// works returns why Redis does not work. A read does not show that it works: a replica answers reads, and so does a server that cannot save.
-func (c contact) works(ctx context.Context) error {
-	if err := c.o.Redis.SelfTest(ctx, c.o.SelfTests...); err != nil {
+// works returns an error unless Redis can do everything a worker needs. A read does not show that: a replica answers reads, and so does a server
+// that cannot save.
+func (o *LimiterOptions) works(ctx context.Context) error {
+	if err := o.Redis.SelfTest(ctx, o.SelfTests...); err != nil {
 		return err
 	}
-	return c.o.Redis.Probe(ctx)
+	return o.Redis.Probe(ctx)
 }
 
 // recovery probes Redis, sends it what it has missed, and lets it decide again.
 type recovery struct {
-	contact   contact
+	o         *LimiterOptions
 	outage    *outage
 	staleness *staleness
 	replay    *replay
+	usage     *Usage
 
 	mu          sync.Mutex
 	lostReplies []lostReply
@@ -48,7 +47,7 @@ const maxLostReplies = 16
 
 // reach makes the first contact. If Redis works, this instance learns of newer limits before any decision.
 func (r *recovery) reach(ctx context.Context) {
-	err := r.contact.works(ctx)
+	err := r.o.works(ctx)
 	if err != nil && ctx.Err() != nil {
 		return // the worker ends, which says nothing about Redis
 	}
@@ -60,12 +59,12 @@ func (r *recovery) reach(ctx context.Context) {
 
 // run probes Redis until the context ends. While Redis answers, each tick sends what single calls failed to send. Then it reads the usage, so an
 // idle worker notices that Redis is unavailable.
-func (r *recovery) run(ctx context.Context, every time.Duration, usage *Usage) {
-	ticks := time.Tick(every)
+func (r *recovery) run(ctx context.Context) {
+	ticks := time.Tick(usageEvery)
 	for ctx.Err() == nil {
 		state, changed := r.outage.watch()
 		if state != answering {
-			usage.unread()
+			r.usage.unread()
 			r.probe(ctx)
 			continue
 		}
@@ -77,9 +76,9 @@ func (r *recovery) run(ctx context.Context, every time.Duration, usage *Usage) {
 				r.outage.lost(err)
 				continue
 			}
-			err := usage.refresh(ctx)
+			err := r.usage.refresh(ctx)
 			if err != nil {
-				usage.unread()
+				r.usage.unread()
 			}
 			if errors.Is(err, script.ErrUnavailable) && ctx.Err() == nil {
 				r.outage.lost(err)
@@ -91,7 +90,7 @@ func (r *recovery) run(ctx context.Context, every time.Duration, usage *Usage) {
 // probe checks once whether Redis works again. If not, it lets the policy act once the grace is over, and then waits until the next probe is
 // due.
 func (r *recovery) probe(ctx context.Context) {
-	err := r.contact.works(ctx)
+	err := r.o.works(ctx)
 	if err == nil {
 		err = r.recover(ctx)
 	}
@@ -113,11 +112,11 @@ func (r *recovery) recover(ctx context.Context) error {
 	}
 	restored := 0
 	for {
-		told, err := r.replay.sync(ctx)
+		sent, err := r.replay.sync(ctx)
 		if err != nil {
 			return err
 		}
-		restored += told
+		restored += sent
 		if r.replay.isEmpty() {
 			r.outage.resume(restored)
 			return nil
@@ -161,7 +160,7 @@ func (r *recovery) release(ctx context.Context, call lostReply) error {
 	for i := range lookups {
 		lookups[i].Cost = 0 // the repeated call must not admit anything new
 	}
-	result, err := r.contact.o.Redis.DecideOnce(ctx, call.nonce, lookups)
+	result, err := r.o.Redis.DecideOnce(ctx, call.nonce, lookups)
 	if err != nil {
 		return err
 	}
@@ -173,6 +172,6 @@ func (r *recovery) release(ctx context.Context, call lostReply) error {
 			leases = append(leases, lease)
 		}
 	}
-	_, err = r.contact.o.Redis.Extend(ctx, leases, 0)
+	_, err = r.o.Redis.Extend(ctx, leases, 0)
 	return err
 }

@@ -52,12 +52,19 @@ func (g *granted) renewed(lease store.Lease) (held bool) {
 
 // replay queues the grants that Redis has to be sent: admitted, delivered or refunded without Redis knowing.
 type replay struct {
-	contact contact
+	o       *LimiterOptions
 	mirror  *mirror
 	logOnce *logOnce
 
 	mu       sync.Mutex
 	unsynced []*granted
+}
+
+// locked changes a grant with the lock.
+func (r *replay) locked(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
 }
 
 // now returns the lease, and whether Redis does not know of it.
@@ -76,20 +83,6 @@ func (r *replay) rememberAll(grants []*granted) {
 	}
 }
 
-// keepPair has the delivery leave the event its pair.
-func (r *replay) keepPair(g *granted) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	g.Lease.Unshown = g.Lease.Resolving
-}
-
-// finished records that the event of a grant was delivered, which Redis knows.
-func (r *replay) finished(g *granted, receipt string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	g.delivered(receipt)
-}
-
 // owesFinish records that the event of a grant was delivered, and queues the grant: Redis does not know of the delivery. It returns nil if Redis
 // knows nothing of the event: without its record, the event is as if it had never come. Of a redelivered event Redis may have an earlier admission.
 func (r *replay) owesFinish(g *granted, receipt string) (owed <-chan struct{}) {
@@ -103,13 +96,6 @@ func (r *replay) owesFinish(g *granted, receipt string) (owed <-chan struct{}) {
 	return g.owed()
 }
 
-// released records the end of a lease that Redis does not know of.
-func (r *replay) released(g *granted, lease store.Lease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	g.Became, g.Lease.InDoubt = store.WasReleased, lease.InDoubt
-}
-
 // owesRefund queues a refund that Redis did not take.
 func (r *replay) owesRefund(g *granted) (owed <-chan struct{}) {
 	r.mu.Lock()
@@ -117,27 +103,6 @@ func (r *replay) owesRefund(g *granted) (owed <-chan struct{}) {
 	g.refunded = true
 	r.remember(g)
 	return g.owed()
-}
-
-// setWaiting records whether the holder of a lease waits before it delivers the event.
-func (r *replay) setWaiting(g *granted, waits bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	g.Lease.Waits = waits
-}
-
-// renewed records the new end of a lease in Redis.
-func (r *replay) renewed(g *granted, lease store.Lease) (held bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return g.renewed(lease)
-}
-
-// renewedLocally records the new end of a lease in the local store, unless Redis has learned of the grant meanwhile.
-func (r *replay) renewedLocally(g *granted, lease store.Lease) (held bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !g.local || g.renewed(lease)
 }
 
 // disown removes a refunded grant from the replay queue. If the grant is not queued, because the admission is being sent or Redis has it from an
@@ -177,21 +142,21 @@ func (r *replay) remember(g *granted) {
 }
 
 // sync replays the queued grants to Redis, and returns their number. After an error, the rest stays queued.
-func (r *replay) sync(ctx context.Context) (told int, err error) {
+func (r *replay) sync(ctx context.Context) (sent int, err error) {
 	for {
 		batch := r.next()
 		if len(batch) == 0 {
-			return told, nil
+			return sent, nil
 		}
-		err := r.tell(ctx, batch)
+		err := r.send(ctx, batch)
 		if errors.Is(err, script.ErrRefused) {
-			err = r.tellEach(ctx, batch)
+			err = r.sendEach(ctx, batch)
 		}
 		if err != nil {
 			r.rememberAll(batch)
-			return told, err
+			return sent, err
 		}
-		told += len(batch)
+		sent += len(batch)
 	}
 }
 
@@ -210,17 +175,17 @@ func (r *replay) next() []*granted {
 	return batch
 }
 
-// tellEach sends the grants one by one, and skips events with faulty logs. A log of the wrong type does not stop other events.
-func (r *replay) tellEach(ctx context.Context, batch []*granted) error {
-	if err := r.contact.works(ctx); err != nil {
+// sendEach sends the grants one by one, and skips events with faulty logs. A log of the wrong type does not stop other events.
+func (r *replay) sendEach(ctx context.Context, batch []*granted) error {
+	if err := r.o.works(ctx); err != nil {
 		return err
 	}
 	for _, g := range batch {
-		err := r.tell(ctx, []*granted{g})
+		err := r.send(ctx, []*granted{g})
 		switch {
 		case errors.Is(err, script.ErrRefused):
 			r.logOnce.report(g.Lease.Request.Category, err)
-			r.leave(g)
+			r.locked(g.leaveReplay)
 		case err != nil:
 			return err
 		}
@@ -228,8 +193,8 @@ func (r *replay) tellEach(ctx context.Context, batch []*granted) error {
 	return nil
 }
 
-// tell sends the grants of a batch to Redis. Repeating it is harmless.
-func (r *replay) tell(ctx context.Context, batch []*granted) error {
+// send sends the grants of a batch to Redis. Repeating it is harmless.
+func (r *replay) send(ctx context.Context, batch []*granted) error {
 	var (
 		admissions         []store.Admission
 		refunds            []store.Lease
@@ -246,7 +211,7 @@ func (r *replay) tell(ctx context.Context, batch []*granted) error {
 	}
 	r.mu.Unlock()
 
-	returned, err := r.contact.o.Redis.Refund(ctx, refunds)
+	returned, err := r.o.Redis.Refund(ctx, refunds)
 	if err != nil {
 		return err
 	}
@@ -254,24 +219,17 @@ func (r *replay) tell(ctx context.Context, batch []*granted) error {
 		if returned[i] {
 			r.mirror.returned(g)
 		}
-		r.leave(g)
+		r.locked(g.leaveReplay)
 	}
 	if len(restored) == 0 {
 		return nil
 	}
-	leaseEnd, err := r.contact.o.Redis.Restore(ctx, admissions)
+	leaseEnd, err := r.o.Redis.Restore(ctx, admissions)
 	if err != nil {
 		return err
 	}
-	_, _ = r.contact.o.Redis.Extend(ctx, r.restored(restored, admissions, leaseEnd), 0) // if this fails, the leases lapse by themselves
+	_, _ = r.o.Redis.Extend(ctx, r.restored(restored, admissions, leaseEnd), 0) // if this fails, the leases lapse by themselves
 	return nil
-}
-
-// leave records that Redis has the end of a grant or cannot take it.
-func (r *replay) leave(g *granted) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	g.leaveReplay()
 }
 
 // restored records that Redis knows of grants with these admissions. It returns the leases that were released in the meantime.

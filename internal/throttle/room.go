@@ -3,7 +3,6 @@ package throttle
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -11,8 +10,8 @@ import (
 // Room bounds the events that wait in the room. Its methods may be called concurrently. While Redis is unavailable nothing is counted: they
 // return an error of the class script.ErrUnavailable.
 type Room struct {
+	*store.Queues
 	outage *outage
-	queues *store.Queues
 	most   int // events of one first level
 }
 
@@ -21,7 +20,7 @@ func (r *Room) EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []boo
 	if err := r.outage.mustAnswer(); err != nil {
 		return nil, err
 	}
-	return r.queues.EnterRoom(ctx, stays, r.most)
+	return r.Queues.EnterRoom(ctx, stays, r.most)
 }
 
 // LeaveRoom ends stays, to make room for other events.
@@ -32,14 +31,4 @@ func (r *Room) LeaveRoom(ctx context.Context, stays []store.Stay) error {
 	}
 	_, err := r.EnterRoom(ctx, left)
 	return err
-}
-
-// Stays is [store.Queues.Stays].
-func (r *Room) Stays(ctx context.Context, first string) (map[store.Stay]time.Time, error) {
-	return r.queues.Stays(ctx, first)
-}
-
-// Claim is [store.Queues.Claim].
-func (r *Room) Claim(ctx context.Context, task store.Task, period time.Duration) (bool, error) {
-	return r.queues.Claim(ctx, task, period)
 }

@@ -40,7 +40,7 @@ type staleness struct {
 	since      time.Time // when fetching newer limits first failed; zero: no newer limits are in force
 	newer      limits.Position
 	cause      error // why they cannot be fetched; nil: the limits that can be fetched are older
-	told       bool
+	logged     bool  // the log says that the limits are outdated
 }
 
 const (
@@ -160,11 +160,11 @@ func (s *staleness) fellBehind(newer limits.Position, cause error) {
 		s.current.Store(false)
 		s.outage.signal()
 	}
-	if s.told || time.Since(s.since) < behindAtMost {
+	if s.logged || time.Since(s.since) < behindAtMost {
 		return
 	}
 	here := s.o.Redis.Rules().Position
-	s.told = true
+	s.logged = true
 	s.o.Logger.Error("limits are outdated: pulling no events", "generation", here.Generation, "revision", here.Revision,
 		"newer_generation", newer.Generation, "newer_revision", newer.Revision, "error", s.reason())
 }
@@ -176,11 +176,11 @@ func (s *staleness) caughtUp() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.told {
+	if s.logged {
 		here := s.o.Redis.Rules().Position
 		s.o.Logger.Info("limits are current again", "generation", here.Generation, "revision", here.Revision)
 	}
-	s.wasCurrent, s.since, s.told, s.cause = true, time.Time{}, false, nil
+	s.wasCurrent, s.since, s.logged, s.cause = true, time.Time{}, false, nil
 	s.current.Store(true)
 	s.outage.signal()
 }
@@ -200,7 +200,7 @@ func (s *staleness) ready() error {
 	lags := s.lags()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if lags && (s.told || !s.wasCurrent) {
+	if lags && (s.logged || !s.wasCurrent) {
 		return fmt.Errorf("%w: %s, here is %s: %w", script.ErrStale, s.newer, s.o.Redis.Rules().Position, s.reason())
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/expiring"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -293,15 +292,10 @@ func (u *Usage) KnownUses(category string) (uses []limits.Use, known bool) {
 
 // NodeOf returns the node where the rule of a level limits a category. For a rule of each key, it is the node of the path.
 func (u *Usage) NodeOf(category, level string) (node limits.Node, found bool) {
-	inForce := u.redis.Rules().InForce
-	for _, node := range inForce.Path(category) {
+	for _, node := range u.redis.Rules().InForce.PathOfKey(category, "any") {
 		if node.Level == level {
+			node.Key = ""
 			return node, true
-		}
-	}
-	for prefix := range event.Prefixes(category) {
-		if rule, found := inForce.KeyRule(prefix); found && rule.Level == level {
-			return rule, true
 		}
 	}
 	return limits.Node{}, false
