@@ -4,18 +4,18 @@ import (
 	"context"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
+	"github.com/seed-4578ace9/notifier/lua"
 )
 
 // Channels knows the IDs of channels and the routes to them, as any instance has noted them. Its methods may be called concurrently. Their
-// errors have the classes of the package script: no instance can tell alone what another one has noted.
+// errors have the classes of the package script: without Redis, an instance does not know what other instances have noted.
 type Channels struct {
-	shared    shared
-	available func() bool // whether to ask Redis; nil: always
+	shared shared
 }
 
 // NewChannels makes a Channels. It does not talk to the server.
 func NewChannels(runner *script.Runner, available func() bool) *Channels {
-	return &Channels{shared{runner: runner}, available}
+	return &Channels{shared{runner: runner, available: available}}
 }
 
 // ID returns the ID of a channel; "" if no instance has noted it.
@@ -31,23 +31,23 @@ func (c *Channels) Note(ctx context.Context, channel, id string) error {
 
 // Routes notes the routes of this instance, as text, and returns those of other instances, the last noted first.
 func (c *Channels) Routes(ctx context.Context, own string) (others []string, err error) {
-	if err := c.reachable(); err != nil {
-		return nil, err
+	if !c.shared.isAvailable() {
+		return nil, script.ErrUnavailable
 	}
-	return c.shared.routes(ctx, own)
+	return c.shared.runner.RunTexts(ctx, "the routes of other workers", lua.Routes, c.shared.runner.Keys("routes"), []any{own})
 }
 
+// call returns the ID of a channel. If id is not empty, it becomes the ID of the channel.
 func (c *Channels) call(ctx context.Context, channel, id string) (string, error) {
-	if err := c.reachable(); err != nil {
+	if !c.shared.isAvailable() {
+		return "", script.ErrUnavailable
+	}
+	ids, err := c.shared.runner.RunTexts(ctx, "the ID of a channel", lua.Channel, c.shared.runner.Keys("id:"+channel), []any{id})
+	switch {
+	case err != nil:
 		return "", err
+	case len(ids) != 1:
+		return "", script.ErrReply
 	}
-	return c.shared.channelID(ctx, channel, id)
-}
-
-// reachable returns an error while Redis is not to be asked.
-func (c *Channels) reachable() error {
-	if c.available != nil && !c.available() {
-		return script.ErrUnavailable
-	}
-	return nil
+	return ids[0], nil
 }

@@ -117,7 +117,7 @@ func newInRedis(t testing.TB, client redis.UniversalClient, way script.Scripting
 		name, text = library()
 		return name, strings.Replace(text, lives, livesLonger, 1)
 	}
-	return inRedis{t, shared{script.NewRunner(o), b}}, clock
+	return inRedis{t, shared{runner: script.NewRunner(o), budgets: b}}, clock
 }
 
 // story runs on each implementation.

@@ -33,6 +33,7 @@ func newLocal(b Budgets) *local {
 		pace: b.Channel, posts: slots{window: b.Workspace}, updates: updating{slots: slots{window: b.Updates}, messages: make(map[string]message)},
 		lookUps: slots{window: b.LookUps},
 		tats:    make(map[string]time.Time), askers: make(map[string]askers), line: make(map[string]time.Time),
+		pauses: pauses{until: make(map[string]time.Time)}, mentions: mentions{byPath: make(map[string]mentioned)},
 	}
 }
 
@@ -205,39 +206,26 @@ func (l *local) use(now time.Time, channels []string) (use Use) {
 	return use
 }
 
-// learnPost notes a post that Redis reserved. If Redis becomes unavailable, this instance goes on behind it, without a burst.
-func (l *local) learnPost(now time.Time, channel string, wait time.Duration) {
+// learnPost notes a post that Redis reserved. If Redis becomes unavailable, this instance continues after it, without a burst.
+func (l *local) learnPost(now time.Time, channel string, slot time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	slot := now.Add(wait)
 	l.setTAT(now, channel, later(l.tats[channel], slot.Add(l.pace.Interval+l.pace.ahead()))) // replies may come in another order than the reservations
 	l.posts.add(now, l.posts.unused(slot))
 }
 
-// learnUpdate notes an update that Redis reserved.
-func (l *local) learnUpdate(now time.Time, wait time.Duration) {
+// learn notes an update or a look-up that Redis reserved.
+func (l *local) learn(of *slots, now, slot time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.updates.slots.add(now, l.updates.slots.unused(now.Add(wait)))
-}
-
-// learnLookUp notes a look-up that Redis reserved.
-func (l *local) learnLookUp(now time.Time, wait time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lookUps.add(now, l.lookUps.unused(now.Add(wait)))
+	of.add(now, of.unused(slot))
 }
 
 func (l *local) setTAT(now time.Time, channel string, tat time.Time) {
 	if l.pace.Interval == 0 {
 		return
 	}
-	if len(l.tats) >= maxPauses {
-		maps.DeleteFunc(l.tats, func(_ string, until time.Time) bool { return !until.After(now) })
-	}
-	if len(l.tats) >= maxPauses {
-		clear(l.tats)
-	}
+	makeRoom(l.tats, func(until time.Time) bool { return !until.After(now) })
 	l.tats[channel] = tat
 }
 
@@ -261,9 +249,7 @@ func (m *mentions) take(now time.Time, path, id string, d time.Duration) mention
 		}
 		return noMention
 	}
-	if m.byPath == nil || len(m.byPath) >= maxPauses {
-		m.byPath = make(map[string]mentioned)
-	}
+	makeRoom(m.byPath, func(other mentioned) bool { return !other.until.After(now) })
 	m.byPath[path] = mentioned{id: id, until: now.Add(d)}
 	return takesMention
 }
@@ -279,6 +265,16 @@ func (m *mentions) giveBack(path, id string) {
 // maxPauses bounds the channels and paths that an instance remembers. A workspace has fewer busy channels.
 const maxPauses = 10_000
 
+// makeRoom removes what is over from a map that is full, and everything if nothing is over.
+func makeRoom[V any](of map[string]V, isOver func(V) bool) {
+	if len(of) >= maxPauses {
+		maps.DeleteFunc(of, func(_ string, value V) bool { return isOver(value) })
+	}
+	if len(of) >= maxPauses {
+		clear(of)
+	}
+}
+
 // pauses remembers what is paused: channels, the workspace, the updates, the look-ups.
 type pauses struct {
 	mu    sync.Mutex
@@ -291,10 +287,8 @@ func (p *pauses) learn(now time.Time, durations map[string]time.Duration) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.until == nil || len(p.until) >= maxPauses {
-		p.until = make(map[string]time.Time)
-	}
 	for name, d := range durations {
+		makeRoom(p.until, func(until time.Time) bool { return !until.After(now) })
 		if until := now.Add(d); until.After(p.until[name]) {
 			p.until[name] = until
 		}

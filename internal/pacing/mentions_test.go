@@ -22,7 +22,7 @@ func TestMentions(t *testing.T) {
 			r := shared{runner: script.NewRunner(script.Options{Client: client, Prefix: string(way), Timeout: scripttest.Patience, Scripting: way})}
 			giveBack := func(path, id string) {
 				t.Helper()
-				testkit.NoError(t, r.returnMention(t.Context(), path, id))
+				testkit.Must(r.mention(t.Context(), path, id, 0))(t)
 			}
 			may := func(path, id string, d time.Duration) mention {
 				t.Helper()
@@ -55,7 +55,7 @@ func TestMentions(t *testing.T) {
 
 func TestMentionsOfAnInstanceAlone(t *testing.T) {
 	t.Parallel()
-	var p mentions
+	p := &newLocal(Budgets{}).mentions
 	for i, step := range []struct {
 		after    time.Duration
 		path, id string

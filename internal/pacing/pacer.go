@@ -37,19 +37,13 @@ type Pacer struct {
 	log    *oplog.Repeated[string]
 	known  atomic.Pointer[Use]
 
-	available func() bool // whether to ask Redis
-
 	lookingUp chan struct{} // holds an element while a caller of AwaitLookUp waits for its turn among all instances
 }
 
 // New makes a Pacer. It does not talk to the server.
 func New(o Options) *Pacer {
-	available := o.Available
-	if available == nil {
-		available = func() bool { return true }
-	}
 	return &Pacer{
-		o: o, available: available, shared: shared{o.Runner, o.Budgets}, local: newLocal(o.Budgets), lookingUp: make(chan struct{}, 1),
+		o: o, shared: shared{o.Runner, o.Budgets, o.Available}, local: newLocal(o.Budgets), lookingUp: make(chan struct{}, 1),
 		log: oplog.NewRepeated(func(name string, count int, newest []any) {
 			o.Logger.Info("deliveries are paused", append([]any{"destination", readable(name), "pauses", count}, newest...)...)
 		}),
@@ -63,11 +57,24 @@ func readable(name string) string { return strings.TrimPrefix(name, "\n") }
 // up. Without a bound it asks nothing of Redis: pauses come with the decisions of the limits. If ctx ends before Redis answers, Reserve
 // reserves nothing, and Wait is 0.
 func (p *Pacer) Reserve(ctx context.Context, a Ask) Reservation {
-	paused := p.Paused(a.Channel)
-	if (p.o.Budgets.Channel.Interval > 0 || p.o.Budgets.Workspace.Count > 0) && p.available() {
-		if reservation, err := p.shared.post(ctx, a.asker(p.o.Instance), a, paused); err == nil {
-			if reservation.OK {
-				p.local.learnPost(time.Now(), a.Channel, reservation.Wait)
+	asker, paused := a.asker(p.o.Instance), p.Paused(a.Channel)
+	alone := func(now time.Time) Reservation { return p.local.post(now, asker, a, paused) }
+	if p.o.Budgets.Channel.Interval == 0 && p.o.Budgets.Workspace.Count == 0 {
+		return alone(time.Now())
+	}
+	return p.reserve(ctx, func() (Reservation, error) { return p.shared.post(ctx, asker, a, paused) }, alone,
+		func(now, slot time.Time) { p.local.learnPost(now, a.Channel, slot) })
+}
+
+// reserve asks Redis for a slot, and learns which one is reserved. While Redis is unavailable, it asks this instance alone. If ctx ends before Redis
+// answers, it reserves nothing.
+func (p *Pacer) reserve(
+	ctx context.Context, together func() (Reservation, error), alone func(now time.Time) Reservation, learn func(now, slot time.Time),
+) Reservation {
+	if p.shared.isAvailable() {
+		if reservation, err := together(); err == nil {
+			if now := time.Now(); reservation.OK {
+				learn(now, now.Add(reservation.Wait))
 			}
 			return reservation
 		}
@@ -75,7 +82,7 @@ func (p *Pacer) Reserve(ctx context.Context, a Ask) Reservation {
 			return Reservation{}
 		}
 	}
-	return p.local.post(time.Now(), a.asker(p.o.Instance), a, paused)
+	return alone(time.Now())
 }
 
 // longestLookUpWait is the longest time to a look-up that is reserved.
@@ -105,18 +112,12 @@ func (p *Pacer) AwaitLookUp(ctx context.Context) error {
 // reserveLookUp reserves the next look-up of posts.
 func (p *Pacer) reserveLookUp(ctx context.Context) Reservation {
 	paused := p.local.pauses.left(time.Now(), lookUps)
-	if p.o.Budgets.LookUps.Count > 0 && p.available() {
-		if reservation, err := p.shared.lookUp(ctx, paused, longestLookUpWait); err == nil {
-			if reservation.OK {
-				p.local.learnLookUp(time.Now(), reservation.Wait)
-			}
-			return reservation
-		}
-		if ctx.Err() != nil {
-			return Reservation{}
-		}
+	alone := func(now time.Time) Reservation { return p.local.lookUp(now, paused, longestLookUpWait) }
+	if p.o.Budgets.LookUps.Count == 0 {
+		return alone(time.Now())
 	}
-	return p.local.lookUp(time.Now(), paused, longestLookUpWait)
+	return p.reserve(ctx, func() (Reservation, error) { return p.shared.lookUp(ctx, paused, longestLookUpWait) }, alone,
+		func(now, slot time.Time) { p.local.learn(&p.local.lookUps, now, slot) })
 }
 
 // BeginUpdate reserves an update of a message. If the answer is OK, the update begins after the wait, and the caller reports its end
@@ -124,24 +125,15 @@ func (p *Pacer) reserveLookUp(ctx context.Context) Reservation {
 // answer is not OK, and Wait is 0.
 func (p *Pacer) BeginUpdate(ctx context.Context, u Update) Reservation {
 	paused := p.local.pauses.left(time.Now(), updates)
-	if p.available() {
-		if reservation, err := p.shared.update(ctx, u, paused); err == nil {
-			if reservation.OK {
-				p.local.learnUpdate(time.Now(), reservation.Wait)
-			}
-			return reservation
-		}
-		if ctx.Err() != nil {
-			return Reservation{}
-		}
-	}
-	return p.local.update(time.Now(), u, paused)
+	return p.reserve(ctx, func() (Reservation, error) { return p.shared.update(ctx, u, paused) },
+		func(now time.Time) Reservation { return p.local.update(now, u, paused) },
+		func(now, slot time.Time) { p.local.learn(&p.local.updates.slots, now, slot) })
 }
 
 // Updated records that a message shows a state. Older states are obsolete from then on.
 func (p *Pacer) Updated(ctx context.Context, message string, order int64) {
 	p.local.updated(time.Now(), message, order)
-	if p.available() {
+	if p.shared.isAvailable() {
 		_ = p.shared.updated(ctx, message, order) // if it fails, the state may be shown once more, and a newer one waits until the request has lasted longest
 	}
 }
@@ -176,7 +168,7 @@ func (p *Pacer) PauseLookUps(ctx context.Context, d time.Duration) { p.pause(ctx
 func (p *Pacer) pause(ctx context.Context, name string, d time.Duration) {
 	asked := time.Now()
 	paused := p.local.pause(asked, name, d)
-	if p.available() {
+	if p.shared.isAvailable() {
 		everywhere, err := p.shared.pause(ctx, name, d)
 		if err != nil {
 			p.o.Logger.Warn("cannot share a pause with other instances", "destination", readable(name), "error", err)
@@ -202,9 +194,9 @@ func (p *Pacer) CheckPause(ctx context.Context, channel string) time.Duration {
 
 // checkPause returns how long a channel, the updates or the look-ups are still paused, apart from a pause of the workspace.
 func (p *Pacer) checkPause(ctx context.Context, name string) time.Duration {
-	if p.available() {
+	if p.shared.isAvailable() {
 		asked := time.Now()
-		if paused, err := p.shared.paused(ctx, name); err == nil {
+		if paused, err := p.shared.pause(ctx, name, 0); err == nil {
 			p.Learn(asked, paused)
 		}
 	}
@@ -219,7 +211,7 @@ func (p *Pacer) Learn(asked time.Time, pauses map[string]time.Duration) {
 // useEvery is the time between two counts of the budgets.
 const useEvery = 5 * time.Second
 
-// Run counts the use of the budgets, with those of the channels, until ctx ends.
+// Run counts the use of the budgets, with the budgets of the channels, until ctx ends.
 func (p *Pacer) Run(ctx context.Context, channels []string) {
 	defer p.log.Stop()
 	p.countUse(ctx, channels)
@@ -230,7 +222,7 @@ func (p *Pacer) Run(ctx context.Context, channels []string) {
 
 func (p *Pacer) countUse(ctx context.Context, channels []string) {
 	use := p.local.use(time.Now(), channels)
-	if p.available() {
+	if p.shared.isAvailable() {
 		if everywhere, err := p.shared.use(ctx, channels); err == nil {
 			use = everywhere
 		}
@@ -261,7 +253,7 @@ func (p *Pacer) Mention(ctx context.Context, path, id string, d time.Duration) (
 }
 
 func (p *Pacer) mention(ctx context.Context, path, id string, d time.Duration) mention {
-	if p.available() {
+	if p.shared.isAvailable() {
 		if answer, err := p.shared.mention(ctx, path, id, d); err == nil {
 			if answer != noMention {
 				p.local.mentions.take(time.Now(), path, id, d)
@@ -276,7 +268,7 @@ func (p *Pacer) mention(ctx context.Context, path, id string, d time.Duration) m
 // people. If Redis is unavailable, the mention comes back when its time is over.
 func (p *Pacer) ReturnMention(ctx context.Context, path, id string) {
 	p.local.mentions.giveBack(path, id)
-	if p.available() {
-		_ = p.shared.returnMention(ctx, path, id)
+	if p.shared.isAvailable() {
+		_, _ = p.shared.mention(ctx, path, id, 0)
 	}
 }

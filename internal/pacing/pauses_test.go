@@ -12,7 +12,7 @@ import (
 func TestPauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var p pauses
+		p := &newLocal(Budgets{}).pauses
 		want := func(destination string, d time.Duration) {
 			t.Helper()
 			testkit.Equal(t, p.left(time.Now(), destination), d, "%s is paused for", destination)

@@ -23,18 +23,17 @@ const (
 
 // Readings shares between instances what they read of threads: channels, or threads in channels. Its methods may be called concurrently.
 type Readings struct {
-	runner    *script.Runner
-	available func() bool // whether to ask Redis; nil: always
+	shared shared
 }
 
 // NewReadings makes a Readings. It does not talk to the server.
 func NewReadings(runner *script.Runner, available func() bool) *Readings {
-	return &Readings{runner, available}
+	return &Readings{shared{runner: runner, available: available}}
 }
 
 // Of makes the part of this instance in the reading of a thread. It is used for one reading.
 func (r *Readings) Of(thread string) *Reading {
-	return &Reading{readings: r, keys: shared{runner: r.runner}.keys("calls", "reading:"+thread, "read:"+thread), caller: rand.Text()}
+	return &Reading{readings: r, keys: r.shared.runner.Keys("calls", "reading:"+thread, "read:"+thread), caller: rand.Text()}
 }
 
 // Reading is the part of one instance in the reading of a thread: it waits for the readings of other instances, or reads and shares what it
@@ -143,12 +142,12 @@ type answer struct {
 
 // call takes a step of a reading, with the two arguments of that step.
 func (r *Reading) call(ctx context.Context, step string, ago time.Duration, first, second any) (answer, error) {
-	if available := r.readings.available; available != nil && !available() {
+	if !r.readings.shared.isAvailable() {
 		return answer{}, script.ErrUnavailable
 	}
 	arguments := []any{step, r.caller, ago.Microseconds(), first, second}
 	call := script.Call{Tried: "sharing a reading", Script: lua.Reading, Keys: r.keys, Arguments: arguments}
-	return script.RunDecoded(ctx, r.readings.runner, call, func(reply []any) (answer, error) {
+	return script.RunDecoded(ctx, r.readings.shared.runner, call, func(reply []any) (answer, error) {
 		if len(reply) == 3 {
 			state, isNumber := reply[0].(int64)
 			time, isTime := reply[1].(int64)

@@ -153,7 +153,7 @@ func TestReadingsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	r := newReaders(t)
 	unavailable := *r.Readings
-	unavailable.available = func() bool { return false }
+	unavailable.shared.available = func() bool { return false }
 	_, _, err := unavailable.Of("C1").Await(t.Context(), asking(1, 0))
 	testkit.Fails(t, "error", err, script.ErrUnavailable)
 	for _, odd := range []string{"9 0 1 name", "99999999999999999999 0 1"} {

@@ -15,24 +15,18 @@ type mention int
 // The answers about mentions, numbered as in mention.lua.
 const (
 	noMention    mention = iota // another event of its path has
-	hasMention                  // it may, and has been told so before: an earlier message of it may have
+	hasMention                  // it may, as an earlier answer said: an earlier message of it may have
 	takesMention                // it may, from now on
 )
 
 // shared is the pacing that all instances agree on, in Redis. Its time is the server's.
 type shared struct {
-	runner  *script.Runner
-	budgets Budgets
+	runner    *script.Runner
+	budgets   Budgets
+	available func() bool // whether to ask Redis; nil: always
 }
 
-// keys returns the Redis keys of these names.
-func (s shared) keys(names ...string) []string {
-	keys := make([]string, len(names))
-	for i, name := range names {
-		keys[i] = s.runner.Key(name)
-	}
-	return keys
-}
+func (s shared) isAvailable() bool { return s.available == nil || s.available() }
 
 // post reserves the next post of a channel for an asker. Redis may not know of the caller's pause.
 func (s shared) post(ctx context.Context, asker string, a Ask, known time.Duration) (Reservation, error) {
@@ -41,7 +35,7 @@ func (s shared) post(ctx context.Context, asker string, a Ask, known time.Durati
 		a.Channel, asker, a.order(), a.MaxWait.Microseconds(), pace.Interval.Microseconds(), max(pace.Burst, 1), known.Microseconds(),
 		workspace.Count, workspace.Length.Microseconds(),
 	}
-	keys := s.keys("calls", "pauses", "paces", "posts", "turns", "asked", "askers:"+a.Channel)
+	keys := s.runner.Keys("calls", "pauses", "paces", "posts", "turns", "asked", "askers:"+a.Channel)
 	numbers, err := s.runner.RunNumbers(ctx, "pacing posts", lua.Pace, keys, arguments, 3)
 	if err != nil {
 		return Reservation{}, err
@@ -53,7 +47,7 @@ func (s shared) post(ctx context.Context, asker string, a Ask, known time.Durati
 func (s shared) lookUp(ctx context.Context, known, maxWait time.Duration) (Reservation, error) {
 	window := s.budgets.LookUps
 	arguments := []any{window.Count, window.Length.Microseconds(), maxWait.Microseconds(), known.Microseconds()}
-	numbers, err := s.runner.RunNumbers(ctx, "pacing look-ups", lua.LookUp, s.keys("calls", "pauses", "lookups"), arguments, 2)
+	numbers, err := s.runner.RunNumbers(ctx, "pacing look-ups", lua.LookUp, s.runner.Keys("calls", "pauses", "lookups"), arguments, 2)
 	if err != nil {
 		return Reservation{}, err
 	}
@@ -73,7 +67,7 @@ func (s shared) update(ctx context.Context, u Update, known time.Duration) (Rese
 	arguments := []any{
 		window.Count, window.Length.Microseconds(), known.Microseconds(), u.Order, u.MaxWait.Microseconds(), u.Within.Microseconds(), u.Lasts.Microseconds(),
 	}
-	keys := s.keys("calls", "pauses", "updates", "update:"+u.Message)
+	keys := s.runner.Keys("calls", "pauses", "updates", "update:"+u.Message)
 	numbers, err := s.runner.RunNumbers(ctx, "pacing updates", lua.Update, keys, arguments, 2)
 	if err != nil {
 		return Reservation{}, err
@@ -84,15 +78,15 @@ func (s shared) update(ctx context.Context, u Update, known time.Duration) (Rese
 
 // updated records which state a message shows.
 func (s shared) updated(ctx context.Context, message string, order int64) error {
-	_, err := s.runner.RunInt(ctx, "recording an update", lua.Updated, s.keys("update:"+message), []any{order})
+	_, err := s.runner.RunInt(ctx, "recording an update", lua.Updated, s.runner.Keys("update:"+message), []any{order})
 	return err
 }
 
-// pause pauses a channel, the updates or the look-ups. It returns the remaining pauses.
+// pause pauses a channel, the updates or the look-ups. With d 0 it pauses nothing. It returns the remaining pauses.
 func (s shared) pause(ctx context.Context, name string, d time.Duration) (map[string]time.Duration, error) {
 	pace := s.budgets.Channel
 	arguments := []any{name, d.Microseconds(), pace.ahead().Microseconds(), pace.Interval.Microseconds()}
-	numbers, err := s.runner.RunNumbers(ctx, "pausing deliveries", lua.Pause, s.keys("calls", "pauses", "paces", "limited"), arguments, 2)
+	numbers, err := s.runner.RunNumbers(ctx, "pausing deliveries", lua.Pause, s.runner.Keys("calls", "pauses", "paces", "limited"), arguments, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -108,15 +102,10 @@ func pausesOf(name string, own, ofWorkspace time.Duration) map[string]time.Durat
 	return pauses
 }
 
-// paused returns the remaining pauses of a channel and of the workspace.
-func (s shared) paused(ctx context.Context, channel string) (map[string]time.Duration, error) {
-	return s.pause(ctx, channel, 0)
-}
-
-// use counts what is used of the budgets, with those of some channels.
+// use counts how much of each budget is used, with the budgets of some channels.
 func (s shared) use(ctx context.Context, channels []string) (Use, error) {
 	const beforeChannels, perChannel = 9, 2 // numbers
-	b, keys := s.budgets, s.keys("calls", "pauses", "posts", "asked", "updates", "lookups", "paces")
+	b, keys := s.budgets, s.runner.Keys("calls", "pauses", "posts", "asked", "updates", "lookups", "paces")
 	arguments := []any{
 		b.Workspace.Length.Microseconds(), b.Updates.Length.Microseconds(), b.LookUps.Length.Microseconds(),
 		b.Channel.Interval.Microseconds(), max(b.Channel.Burst, 1),
@@ -143,58 +132,25 @@ func (s shared) use(ctx context.Context, channels []string) (Use, error) {
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// mention tells whether an event may mention people, which one event of a path may in each duration.
+// mention returns whether an event may mention people, which one event of a path may in each duration. With d 0 it returns the event's mention: another
+// event of the path may then mention people.
 func (s shared) mention(ctx context.Context, path, id string, d time.Duration) (mention, error) {
-	may, err := s.runner.RunInt(ctx, "asking for a mention", lua.Mention, s.keys("mention:"+path), []any{id, d.Microseconds()})
+	may, err := s.runner.RunInt(ctx, "asking for a mention", lua.Mention, s.runner.Keys("mention:"+path), []any{id, d.Microseconds()})
 	return mention(may), err
-}
-
-// returnMention lets another event of the path mention people. It may be repeated.
-func (s shared) returnMention(ctx context.Context, path, id string) error {
-	_, err := s.runner.RunInt(ctx, "returning a mention", lua.Mention, s.keys("mention:"+path), []any{id, 0})
-	return err
-}
-
-// channelID returns the ID of a channel. If id is not empty, it becomes the ID of the channel.
-func (s shared) channelID(ctx context.Context, channel, id string) (string, error) {
-	call := script.Call{Tried: "the ID of a channel", Script: lua.Channel, Keys: s.keys("id:" + channel), Arguments: []any{id}}
-	return script.RunDecoded(ctx, s.runner, call, func(reply []any) (string, error) {
-		if len(reply) == 1 {
-			if id, isText := reply[0].(string); isText {
-				return id, nil
-			}
-		}
-		return "", script.ErrReply
-	})
-}
-
-// routes notes routes, and returns those that other instances have noted.
-func (s shared) routes(ctx context.Context, own string) ([]string, error) {
-	call := script.Call{Tried: "the routes of other workers", Script: lua.Routes, Keys: s.keys("routes"), Arguments: []any{own}}
-	return script.RunDecoded(ctx, s.runner, call, func(reply []any) ([]string, error) {
-		others := make([]string, len(reply))
-		for i, routes := range reply {
-			var isText bool
-			if others[i], isText = routes.(string); !isText {
-				return nil, script.ErrReply
-			}
-		}
-		return others, nil
-	})
 }
 
 // SelfTest runs every script of this package, on the keys of a scratch runner. It finds missing rights.
 func SelfTest(ctx context.Context, scratch *script.Runner) error {
 	const name = "selftest"
-	s := shared{scratch, Budgets{Channel: Pace{time.Second, 2}, Workspace: Window{1, time.Minute}, Updates: Window{1, time.Minute}, LookUps: Window{1, time.Minute}}}
+	s := shared{runner: scratch, budgets: Budgets{Channel: Pace{time.Second, 2}, Workspace: Window{1, time.Minute}, Updates: Window{1, time.Minute}, LookUps: Window{1, time.Minute}}}
 	_, posted := s.post(ctx, name, Ask{Channel: name, MaxWait: time.Hour}, 0)
 	_, waits := s.post(ctx, name, Ask{Channel: name, MaxWait: time.Hour}, 0)
 	_, paused := s.pause(ctx, name, time.Second)
 	_, updates := s.update(ctx, Update{Message: name, Order: 1}, 0)
 	updated := s.updated(ctx, name, 1)
 	_, lookedUp := s.lookUp(ctx, 0, 0)
-	_, noted := s.channelID(ctx, name, name)
-	_, routed := s.routes(ctx, name)
+	noted := NewChannels(scratch, nil).Note(ctx, name, name)
+	_, routed := NewChannels(scratch, nil).Routes(ctx, name)
 	_, counted := s.use(ctx, []string{name})
 	_, mentioned := s.mention(ctx, name, name, time.Second)
 	_, claimed := NewReadings(scratch, nil).Of(name).call(ctx, "ask", 0, 0, "")

@@ -46,7 +46,7 @@ var operations = []operation{
 			return scripttest.Only(s.pause(ctx, "#elsewhere", time.Hour))
 		}},
 	{"paused", "calls pauses paces limited", "", "",
-		func(ctx context.Context, s shared) error { return scripttest.Only(s.paused(ctx, "#paused")) }},
+		func(ctx context.Context, s shared) error { return scripttest.Only(s.pause(ctx, "#paused", 0)) }},
 	{"post", places + "askers:#here", "zadd pexpire zrem zremrangebyrank", "paces posts asked", posts("one", "#here")},
 	{"post that waits", places + "askers:#here", "zadd pexpire zrem set", "",
 		func(ctx context.Context, s shared) error {
@@ -69,12 +69,16 @@ var operations = []operation{
 	{"end a reading", "calls reading:begun read:begun", "set", "", reads("begun", "one", "end", 1, "name ts ")},
 	{"note the ID of a channel", "id:#new", "set", "",
 		func(ctx context.Context, s shared) error {
-			return scripttest.Only(s.channelID(ctx, "#new", "C0000002"))
+			return scripttest.Only(NewChannels(s.runner, nil).call(ctx, "#new", "C0000002"))
 		}},
 	{"note routes", "routes", "zadd pexpire zremrangebyrank", "",
-		func(ctx context.Context, s shared) error { return scripttest.Only(s.routes(ctx, "own")) }},
+		func(ctx context.Context, s shared) error {
+			return scripttest.Only(NewChannels(s.runner, nil).Routes(ctx, "own"))
+		}},
 	{"ID of a channel", "id:#seeded", "", "",
-		func(ctx context.Context, s shared) error { return scripttest.Only(s.channelID(ctx, "#seeded", "")) }},
+		func(ctx context.Context, s shared) error {
+			return scripttest.Only(NewChannels(s.runner, nil).call(ctx, "#seeded", ""))
+		}},
 	{"updated", "update:seeded", "set", "",
 		func(ctx context.Context, s shared) error { return s.updated(ctx, "seeded", 1) }},
 	{"use", "calls pauses posts asked updates lookups paces askers:#first", "", "",
@@ -87,7 +91,7 @@ var operations = []operation{
 			return scripttest.Only(s.mention(ctx, "new", "id", time.Minute))
 		}},
 	{"return a mention", "mention:seeded", "pexpire", "",
-		func(ctx context.Context, s shared) error { return s.returnMention(ctx, "seeded", "id") }},
+		func(ctx context.Context, s shared) error { return scripttest.Only(s.mention(ctx, "seeded", "id", 0)) }},
 }
 
 func seed(ctx context.Context, s shared) error {
@@ -97,7 +101,7 @@ func seed(ctx context.Context, s shared) error {
 		scripttest.Only(s.lookUp(ctx, 0, 0)),
 		scripttest.Only(s.mention(ctx, "seeded", "id", time.Minute)),
 		scripttest.Only(s.pause(ctx, "#paused", time.Hour)),
-		scripttest.Only(s.channelID(ctx, "#seeded", "C0000001")),
+		scripttest.Only(NewChannels(s.runner, nil).call(ctx, "#seeded", "C0000001")),
 		reads("seeded", "one", "ask", 0, "")(ctx, s), reads("begun", "one", "ask", 0, "")(ctx, s), reads("begun", "one", "begin", 0, "")(ctx, s),
 	)
 }
@@ -105,7 +109,9 @@ func seed(ctx context.Context, s shared) error {
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	call := func(do func(ctx context.Context, s shared) error) func(context.Context, *script.Runner) error {
-		return func(ctx context.Context, runner *script.Runner) error { return do(ctx, shared{runner, suiteBudgets}) }
+		return func(ctx context.Context, runner *script.Runner) error {
+			return do(ctx, shared{runner: runner, budgets: suiteBudgets})
+		}
 	}
 	suite := scripttest.Suite{Seed: call(seed), SelfTest: SelfTest, Keys: strings.Fields(places +
 		"updates routes update:seeded update:new lookups limited askers:#here askers:#first mention:seeded mention:new id:#seeded id:#new " +

@@ -1,9 +1,6 @@
 package pacing
 
-import (
-	"maps"
-	"time"
-)
+import "time"
 
 // How late a reserved update may begin, and how long a message is remembered after its newest request, as in update.lua and lib/updates.lua.
 const (
@@ -76,12 +73,7 @@ func (o *updating) of(now time.Time, name string) message {
 
 // keep remembers a message whose update is due at a time.
 func (o *updating) keep(name string, m message, due time.Time) {
-	if len(o.messages) >= maxPauses {
-		maps.DeleteFunc(o.messages, func(_ string, other message) bool { return !other.forgotten.After(due) })
-	}
-	if len(o.messages) >= maxPauses {
-		clear(o.messages)
-	}
+	makeRoom(o.messages, func(other message) bool { return !other.forgotten.After(due) })
 	m.forgotten = due.Add(messageKept)
 	o.messages[name] = m
 }

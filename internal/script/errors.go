@@ -92,6 +92,19 @@ func fromCode(reply string) string {
 	return reply
 }
 
+// Texts reads a reply of texts.
+func Texts(reply []any) ([]string, error) {
+	texts := make([]string, len(reply))
+	for i, value := range reply {
+		text, isText := value.(string)
+		if !isText {
+			return nil, fmt.Errorf("%w: value %d is %T", ErrReply, i, value)
+		}
+		texts[i] = text
+	}
+	return texts, nil
+}
+
 // Numbers reads a reply of `count` numbers.
 func Numbers(reply []any, count int) ([]int64, error) {
 	if len(reply) != count {

@@ -124,6 +124,15 @@ func (r *Runner) Discard(ctx context.Context) error {
 // Key is the deployment's key of a name.
 func (r *Runner) Key(name string) string { return r.prefix + name + r.suffix }
 
+// Keys are the deployment's keys of these names.
+func (r *Runner) Keys(names ...string) []string {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = r.Key(name)
+	}
+	return keys
+}
+
 // Absent is the key that never exists. Each call names it. A cluster node that gives its slot away answers TRYAGAIN to such a call and
 // begins nothing. Without the absent key the node runs a script whose keys it still has, takes a key that the script deletes for one that
 // has moved, and ends the script halfway.
@@ -144,6 +153,11 @@ func (r *Runner) RunInt(ctx context.Context, tried string, script lua.Script, ke
 // RunNumbers calls a script that answers with so many numbers.
 func (r *Runner) RunNumbers(ctx context.Context, tried string, script lua.Script, keys []string, arguments []any, count int) ([]int64, error) {
 	return RunDecoded(ctx, r, Call{tried, script, keys, arguments}, func(reply []any) ([]int64, error) { return Numbers(reply, count) })
+}
+
+// RunTexts calls a script that answers with texts.
+func (r *Runner) RunTexts(ctx context.Context, tried string, script lua.Script, keys []string, arguments []any) ([]string, error) {
+	return RunDecoded(ctx, r, Call{tried, script, keys, arguments}, Texts)
 }
 
 // Call is a call of a script. Tried describes it in errors.

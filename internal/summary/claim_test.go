@@ -103,7 +103,7 @@ func TestClaimLapses(t *testing.T) {
 		d.end(second, done)
 		d.clock.Advance(time.Hour)
 		d.wantDue()
-		testkit.EqualSlices(t, d.client.HKeys(d.Context(), d.counts("#a")).Val(), []string{"\nhead"}, "fields after the last digest")
+		testkit.EqualSlices(t, d.client.HKeys(d.Context(), d.runner.Key("drops:counts:#a")).Val(), []string{"\nhead"}, "fields after the last digest")
 	})
 }
 

@@ -35,14 +35,6 @@ func quiet(interval time.Duration) time.Duration {
 	return min(max(interval/10, 2*time.Second), time.Minute)
 }
 
-// Keys of the scripts.
-func (r *Redis) calls() string                { return r.runner.Key("calls") }
-func (r *Redis) due() string                  { return r.runner.Key("drops:due") }
-func (r *Redis) dropping() string             { return r.runner.Key("drops:dropping") }
-func (r *Redis) merged() string               { return r.runner.Key("drops:merged") }
-func (r *Redis) counts(channel string) string { return r.runner.Key("drops:counts:" + channel) }
-func (r *Redis) top(channel string) string    { return r.runner.Key("drops:top:" + channel) }
-
 // CountDrops adds a report to the counts of all instances. It may be repeated until the instance makes its next report.
 func (r *Redis) CountDrops(ctx context.Context, report Report) error {
 	waitedFor := time.Duration(0)
@@ -67,7 +59,7 @@ func (r *Redis) CountDrops(ctx context.Context, report Report) error {
 			}
 		}
 	}
-	keys := []string{r.calls(), r.due(), r.dropping(), r.merged(), r.counts(report.Channel), r.top(report.Channel)}
+	keys := r.runner.Keys("calls", "drops:due", "drops:dropping", "drops:merged", "drops:counts:"+report.Channel, "drops:top:"+report.Channel)
 	_, err := r.runner.RunInt(ctx, "counting drops", lua.CountDrops, keys, arguments)
 	return err
 }
@@ -78,17 +70,7 @@ func age(now, then time.Time) int64 { return max(0, now.Sub(then)).Microseconds(
 // digest per interval.
 func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
 	arguments := []any{believed.Microseconds(), r.spans[0], lease.Microseconds()}
-	reply, err := r.runner.Run(ctx, "looking for digests", lua.DueDigests, []string{r.calls(), r.due(), r.dropping()}, arguments)
-	if err != nil {
-		return nil, err
-	}
-	channels := make([]string, 0, len(reply))
-	for _, value := range reply {
-		if channel, isText := value.(string); isText {
-			channels = append(channels, channel)
-		}
-	}
-	return channels, nil
+	return r.runner.RunTexts(ctx, "looking for digests", lua.DueDigests, r.runner.Keys("calls", "drops:due", "drops:dropping"), arguments)
 }
 
 // ClaimDigest claims the digest of a channel, to be posted at once. It claims none while a digest of the channel is in doubt: one is
@@ -96,7 +78,7 @@ func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
 // the same digest until another claim has been made. The digest reports the changes in known that no earlier digest of the channel has
 // reported.
 func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string, known LimitChanges) (claimed Claimed, err error) {
-	keys := []string{r.calls(), r.due(), r.dropping(), r.counts(channel), r.top(channel)}
+	keys := r.runner.Keys("calls", "drops:due", "drops:dropping", "drops:counts:"+channel, "drops:top:"+channel)
 	arguments := append([]any{channel, claim}, r.spans...)
 	arguments = append(arguments, believed.Microseconds(), lease.Microseconds(), lookLease.Microseconds(), maxDigestPaths, known.Generation, known.nextRevision())
 	decode := func(reply []any) (Claimed, error) { return decodeClaim(channel, reply) }
@@ -109,7 +91,7 @@ func (r *Redis) EndDigest(ctx context.Context, channel, claim string, end Digest
 	if end.Failure {
 		failures = 1
 	}
-	keys := []string{r.calls(), r.due(), r.counts(channel)}
+	keys := r.runner.Keys("calls", "drops:due", "drops:counts:"+channel)
 	arguments := append([]any{channel, claim, string(end.State), end.Again.Microseconds(), failures}, r.spans...)
 	_, err := r.runner.RunInt(ctx, "ending a digest", lua.EndDigest, keys, arguments)
 	return err

@@ -271,8 +271,8 @@ func TestRoomForPaths(t *testing.T) {
 			t.Errorf("%d drops of %d more paths, at least: %v; want %d of %d and others",
 				digest.Dropped, digest.MorePaths, digest.MoreAtLeast, total, morePaths)
 		}
-		testkit.Equal(t, d.client.HLen(d.Context(), d.counts("#a")).Val(), 2, "fields are left, want the head and what is claimed")
-		testkit.Equal(t, d.client.ZCard(d.Context(), d.top("#a")).Val(), 0, "first-level categories are left")
+		testkit.Equal(t, d.client.HLen(d.Context(), d.runner.Key("drops:counts:#a")).Val(), 2, "fields are left, want the head and what is claimed")
+		testkit.Equal(t, d.client.ZCard(d.Context(), d.runner.Key("drops:top:#a")).Val(), 0, "first-level categories are left")
 	})
 }
 
@@ -287,7 +287,7 @@ func TestRoomForGroups(t *testing.T) {
 			}
 			d.drop(paths...)
 		}
-		testkit.Equal(t, d.client.ZCard(d.Context(), d.top("#a")).Val(), maxGroups, "first-level categories are counted by name")
+		testkit.Equal(t, d.client.ZCard(d.Context(), d.runner.Key("drops:top:#a")).Val(), maxGroups, "first-level categories are counted by name")
 		d.drop(path("c0.e", 5), path("more", 9))
 		total += 5 + 9
 		d.clock.Advance(time.Minute)
@@ -353,10 +353,10 @@ func TestClockOfDropsGoesBack(t *testing.T) {
 func TestStrangeCounts(t *testing.T) {
 	testDrops(t, func(d *dropTest) {
 		for field, text := range map[string]string{"a": "text", "\nhead": "text", "\nclaimed": "text", "b": "1\nx\ty\t", "": ""} {
-			d.client.HSet(d.Context(), d.counts("#a"), field, text)
+			d.client.HSet(d.Context(), d.runner.Key("drops:counts:#a"), field, text)
 		}
-		d.client.ZAdd(d.Context(), d.top("#a"), redis.Z{Score: 9, Member: "gone"})
-		d.client.ZAdd(d.Context(), d.due(), redis.Z{Score: 1, Member: "#b"})
+		d.client.ZAdd(d.Context(), d.runner.Key("drops:top:#a"), redis.Z{Score: 9, Member: "gone"})
+		d.client.ZAdd(d.Context(), d.runner.Key("drops:due"), redis.Z{Score: 1, Member: "#b"})
 		d.wantNone("#b") // has no counts
 		d.wantDue()
 		d.drop(path("a", 1), path("b.c", 2))

@@ -106,9 +106,9 @@ func decodeResolutions(reply []any, requests []Request) ([]Decision, error) {
 		verdict, isNumber := parts[0].(int64)
 		wait, alsoNumber := parts[1].(int64)
 		opened, isList := parts[2].([]any)
-		receipts, areTexts := texts(opened)
+		receipts, err := script.Texts(opened)
 		doubt, isFlag := parts[3].(int64)
-		if !isNumber || !alsoNumber || !isList || !areTexts || !isFlag {
+		if !isNumber || !alsoNumber || !isList || err != nil || !isFlag {
 			return nil, fmt.Errorf("%w: an answer is %T, %T, %T, %T", script.ErrReply, parts[0], parts[1], parts[2], parts[3])
 		}
 		resolution := Decision{Verdict: Verdict(verdict)}
@@ -144,18 +144,6 @@ func (d *Decision) resolves(receipt, count string) {
 		return
 	}
 	d.Others = append(d.Others, receipt)
-}
-
-// texts reads a list of strings.
-func texts(list []any) (read []string, ok bool) {
-	for _, value := range list {
-		text, isText := value.(string)
-		if !isText {
-			return nil, false
-		}
-		read = append(read, text)
-	}
-	return read, true
 }
 
 // Announce notes which events are being delivered that open pairs.
