@@ -186,11 +186,9 @@ func (b *Bucket) isNew(c Change) bool {
 
 // understands reports whether a change is about a limit. It logs each revision of a foreign key once.
 func (b *Bucket) understands(c Change) bool {
-	if c.stored.foreign && !c.Adopted() && !c.Deleted && !c.stored.forged && !c.stored.overwritten {
-		if b.isNew(c) {
-			b.o.Logger.Warn("ignoring a key of the limits bucket that does not name a limit",
-				"bucket", b.o.Name, "key", c.stored.key, "revision", c.Revision)
-		}
+	if c.stored.foreign && !c.Adopted() && !c.Deleted && !c.stored.forged && !c.stored.overwritten && b.isNew(c) {
+		b.o.Logger.Warn("ignoring a key of the limits bucket that does not name a limit",
+			"bucket", b.o.Name, "key", c.stored.key, "revision", c.Revision)
 	}
 	return !c.stored.foreign
 }

@@ -18,14 +18,14 @@ func (c Change) overwrittenBy(forged Change) Change {
 	return c
 }
 
-// newestOf returns the newest change of each key up to a revision. If a key has only forged messages, as many as the bucket keeps, they may
-// have pushed out a change. Then the override is lost, unless every revision is still stored.
-func newestOf(changes []Change, upto uint64, limit int) map[string]Change {
+// after returns the newest change of each key after a revision. If a key has only forged messages, as many as the bucket keeps, they may have
+// pushed out a change. Then the override is lost, unless every revision is still stored.
+func (h history) after(revision uint64) map[string]Change {
 	newest := make(map[string]Change)
 	forged := make(map[string]int) // messages in a row, by key
 	stored := make(map[string]int) // messages, by key
-	for _, c := range changes {
-		if c.Revision > upto {
+	for _, c := range h.changes {
+		if c.Revision > revision {
 			continue
 		}
 		stored[c.stored.key]++
@@ -36,9 +36,9 @@ func newestOf(changes []Change, upto uint64, limit int) map[string]Change {
 		newest[c.stored.key] = newest[c.stored.key].overwrittenBy(c)
 		forged[c.stored.key]++
 	}
-	complete := len(changes) > 0 && changes[len(changes)-1].Revision == uint64(len(changes))
+	complete := len(h.changes) > 0 && h.changes[len(h.changes)-1].Revision == uint64(len(h.changes))
 	for key, n := range forged {
-		if n >= limit && n == stored[key] && !complete {
+		if n >= h.limit && n == stored[key] && !complete {
 			lost := newest[key]
 			lost.Deleted, lost.Lost = false, true
 			newest[key] = lost
@@ -47,13 +47,8 @@ func newestOf(changes []Change, upto uint64, limit int) map[string]Change {
 	return newest
 }
 
-// newest returns the newest change of each key that the bucket held.
-func (r *reading) newest() map[string]Change {
-	return newestOf(r.stored, r.revision, int(r.info.Config.MaxMsgsPerSubject))
-}
-
 // remember replaces lost overrides by the overrides that the watcher has applied before from this bucket.
-func (s *state) remember(applied *applied) {
+func (s *state) remember(applied *Snapshot) {
 	if applied == nil || applied.Generation != s.generation {
 		return
 	}

@@ -140,7 +140,7 @@ func TestLostLimits(t *testing.T) {
 func (f *fixture) newest(b *Bucket) map[string]Change {
 	f.Helper()
 	h := testkit.Must(b.history(f.context()))(f)
-	return newestOf(h.changes, h.last, h.limit)
+	return h.after(h.last)
 }
 
 // overwritten tells whether the newest message of a key is forged.

@@ -80,7 +80,7 @@ func (b *Bucket) Rollback(ctx context.Context, revision uint64, check func([]Cha
 	if err := check(changes); err != nil {
 		return nil, fmt.Errorf("rolling back to revision %d: %w", revision, err)
 	}
-	now := newestOf(h.changes, h.last, h.limit)
+	now := h.after(h.last)
 	var made []PastChange
 	for i, change := range changes {
 		replaced := now[change.stored.key]
@@ -95,11 +95,11 @@ func (b *Bucket) Rollback(ctx context.Context, revision uint64, check func([]Cha
 	return made, nil
 }
 
-// history holds all stored changes, the oldest first.
+// history holds the changes that a bucket had when it was read: all stored changes, or the newest stored change of each key.
 type history struct {
-	changes []Change
+	changes []Change  // the oldest first
 	last    uint64    // the newest revision, which may no longer be stored
-	limit   int       // stored changes per key
+	limit   int       // how many changes of a key the bucket stores
 	read    time.Time // by the server's clock
 }
 
@@ -109,15 +109,13 @@ func (b *Bucket) history(ctx context.Context) (history, error) {
 		return history{}, b.source.fail("reading the history of", err)
 	}
 	defer r.stop()
-	return history{
-		changes: r.stored, last: r.revision, limit: int(r.info.Config.MaxMsgsPerSubject), read: r.info.TimeStamp,
-	}, nil
+	return r.history, nil
 }
 
 // back returns the changes from the present state to the state after a revision, in the order of their names, each with the revision that it
 // replaces.
 func (h history) back(revision uint64) (changes []Change) {
-	then, now := newestOf(h.changes, revision, h.limit), newestOf(h.changes, h.last, h.limit)
+	then, now := h.after(revision), h.after(h.last)
 	for key, current := range now {
 		earlier, known := then[key]
 		again := Change{Name: current.Name, stored: stored{key: key}, Deleted: true, Revision: current.Revision}

@@ -45,7 +45,7 @@ func at(ctx context.Context, b *Bucket, revision uint64) ([]string, error) {
 		return nil, err
 	}
 	var set []string
-	for _, c := range newestOf(h.changes, revision, h.limit) {
+	for _, c := range h.after(revision) {
 		if !c.stored.foreign && !c.Deleted {
 			set = append(set, c.Name.String()+"="+c.Value)
 		}
@@ -120,7 +120,7 @@ func TestAtIsTrue(t *testing.T) {
 			key := rapid.SampledFrom(keys).Draw(t, "key")
 			what := rapid.SampledFrom([]string{"set", "set", "set", "delete", "purge", "remove markers", "forge"}).Draw(t, "what")
 			if what == "remove markers" {
-				for key, c := range newestOf(h.changes, h.last, limit) {
+				for key, c := range h.after(h.last) {
 					if c.Deleted && !c.stored.overwritten {
 						removed = true
 						h.changes = slices.DeleteFunc(h.changes, func(c Change) bool { return c.stored.key == key })
@@ -164,7 +164,7 @@ func requireTrue(t *rapid.T, h history, truth map[uint64]map[string]string, remo
 			continue
 		}
 		got := make(map[string]string)
-		for key, c := range newestOf(h.changes, revision, h.limit) {
+		for key, c := range h.after(revision) {
 			if !c.Deleted {
 				got[key] = c.Value
 			}
@@ -174,7 +174,7 @@ func requireTrue(t *rapid.T, h history, truth map[uint64]map[string]string, remo
 		}
 	}
 	// The newest revision is known unless it was removed, or forged messages alone are left of a key.
-	for _, c := range newestOf(h.changes, h.last, h.limit) {
+	for _, c := range h.after(h.last) {
 		if c.Lost {
 			return
 		}

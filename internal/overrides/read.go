@@ -52,6 +52,8 @@ type Snapshot struct {
 	Mutes      []Change // the mutes in force and the recurring mutes, ordered by name
 	Forged     bool     // the newest message is forged, so it changed no override
 
+	changed time.Time // time of the newest change of an override
+
 	// Load sets these fields. A watcher leaves them empty.
 	Read   time.Time         // by the server's clock
 	newest map[string]Change // the newest change of each key, also of deleted overrides
@@ -104,7 +106,7 @@ func (b *Bucket) Load(ctx context.Context) (Snapshot, error) {
 	}
 	defer r.stop()
 	s := b.newState(r).snapshot()
-	s.Read, s.newest = r.info.TimeStamp, r.newest()
+	s.Read, s.newest = r.read, r.after(r.last)
 	return s, nil
 }
 
@@ -118,8 +120,8 @@ type state struct {
 }
 
 func (b *Bucket) newState(r *reading) *state {
-	s := &state{generation: r.info.Created.UnixMilli(), revision: r.revision, entries: make(map[Name]Change)}
-	newest := slices.SortedFunc(maps.Values(r.newest()), func(a, b Change) int { return cmp.Compare(a.Revision, b.Revision) })
+	s := &state{generation: r.created.UnixMilli(), revision: r.last, entries: make(map[Name]Change)}
+	newest := slices.SortedFunc(maps.Values(r.after(r.last)), func(a, b Change) int { return cmp.Compare(a.Revision, b.Revision) })
 	for _, change := range newest {
 		s.take(b, change)
 	}
@@ -151,21 +153,20 @@ func (s *state) snapshot() Snapshot {
 		mutes = len(entries)
 	}
 	return Snapshot{
-		Generation: s.generation, Revision: s.revision, Entries: entries[:mutes:mutes], Mutes: entries[mutes:], Forged: s.forged,
+		Generation: s.generation, Revision: s.revision, Entries: entries[:mutes:mutes], Mutes: entries[mutes:], Forged: s.forged, changed: s.changed,
 	}
 }
 
 // reading holds the contents of a bucket and receives the changes since then. It is not safe for concurrent use.
 type reading struct {
-	info     *jetstream.StreamInfo // of the bucket when it was read
-	stored   []Change
-	revision uint64 // after the stored changes
+	history
+	created time.Time // when the bucket was created
 
 	arrived  chan arrival
 	stop     func()
 	prefix   string
 	received uint64 // messages so far
-	last     uint64 // revision so far
+	newest   uint64 // revision of the newest of these messages
 }
 
 // arrival is a message. If err is set, it ends the reading.
@@ -190,7 +191,7 @@ func (s source) read(ctx context.Context, policy jetstream.DeliverPolicy) (*read
 		r.stop()
 		return nil, err
 	}
-	if policy == jetstream.DeliverLastPerSubjectPolicy && slices.ContainsFunc(r.stored, func(c Change) bool { return c.stored.forged }) {
+	if policy == jetstream.DeliverLastPerSubjectPolicy && slices.ContainsFunc(r.changes, func(c Change) bool { return c.stored.forged }) {
 		r.stop()
 		return s.read(ctx, jetstream.DeliverAllPolicy) // the last good changes stand before the forged ones
 	}
@@ -240,17 +241,18 @@ func (s source) consume(ctx context.Context, policy jetstream.DeliverPolicy) (_ 
 // catchUp receives the changes that were stored when the consumer was created, and then the changes that the leader had at that time: the
 // consumer may live on a replica that lags behind the leader.
 func (s source) catchUp(ctx context.Context, r *reading, stream jetstream.Stream, pending uint64) error {
-	created := stream.CachedInfo().Created
+	r.created = stream.CachedInfo().Created
 	// Ask the leader after creating the consumer, which delivers every later change.
-	var err error
-	if r.info, err = s.ask(ctx, stream); err != nil {
+	info, err := s.ask(ctx, stream)
+	if err != nil {
 		return err
 	}
-	if !r.info.Created.Equal(created) {
+	if !info.Created.Equal(r.created) {
 		return errMadeAnew
 	}
-	newest := newestStored(r.info.State)
-	for r.received < pending || r.last < newest {
+	r.limit, r.read = int(info.Config.MaxMsgsPerSubject), info.TimeStamp
+	stored := newestStored(info.State)
+	for r.received < pending || r.newest < stored {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -259,10 +261,10 @@ func (s source) catchUp(ctx context.Context, r *reading, stream jetstream.Stream
 			if err != nil {
 				return err
 			}
-			r.stored = append(r.stored, change)
+			r.changes = append(r.changes, change)
 		}
 	}
-	r.revision = max(r.info.State.LastSeq, r.last)
+	r.last = max(info.State.LastSeq, r.newest)
 	return nil
 }
 
@@ -299,7 +301,7 @@ func (r *reading) change(a arrival) (Change, error) {
 	if meta.Sequence.Consumer != r.received {
 		return Change{}, errGap
 	}
-	r.last = meta.Sequence.Stream
+	r.newest = meta.Sequence.Stream
 	key, header := strings.TrimPrefix(a.message.Subject(), r.prefix), a.message.Headers()
 	name, err := ParseKey(key)
 	operation := header.Get(headerOperation)

@@ -70,8 +70,8 @@ func TestChangeOfMessage(t *testing.T) {
 			}
 			test.want.Name, test.want.stored.key, test.want.Changed = enforced("a.*"), "a.=", time.Unix(1, 0)
 			testkit.Equal(t, got, test.want, "change")
-			if r.received != 3 || r.last != 7 {
-				t.Errorf("received %d, newest %d; want 3, 7", r.received, r.last)
+			if r.received != 3 || r.newest != 7 {
+				t.Errorf("received %d, newest %d; want 3, 7", r.received, r.newest)
 			}
 		})
 	}

@@ -40,7 +40,7 @@ type Watcher struct {
 	health *oplog.Condition
 
 	mu      sync.Mutex
-	applied *applied
+	applied *Snapshot     // the snapshot that apply got last, with memory of its own
 	served  uint64        // number of calls of Refresh that may return
 	changed chan struct{} // closed when served changes
 
@@ -48,13 +48,6 @@ type Watcher struct {
 	waiting   waiter        // belongs to Run; so do the next two fields
 	tendAgain time.Time     // tend stores nothing before; zero unless the last attempt failed
 	forged    place         // of the newest counted forged message
-}
-
-// applied is the snapshot that a watcher has passed on, with memory of its own.
-type applied struct {
-	Snapshot
-
-	newest time.Time // time of the newest change of an override
 }
 
 // waiter stands for the calls of Refresh up to a number. They return once the watcher has applied the revision.
@@ -148,7 +141,7 @@ func (w *Watcher) Changes(ctx context.Context, since time.Time) ([]Change, error
 	switch {
 	case applied == nil:
 		return nil, w.Unavailable()
-	case !applied.newest.After(since):
+	case !applied.changed.After(since):
 		return nil, nil
 	}
 	history, err := w.bucket.History(ctx)
@@ -177,14 +170,14 @@ func (w *Watcher) mirror(ctx context.Context) error {
 	defer reading.stop()
 	state := w.bucket.newState(reading)
 	state.remember(w.applied)
-	w.countForged(state, reading.stored...)
+	w.countForged(state, reading.changes...)
 	if err := w.advance(state); err != nil {
 		return err
 	}
 	w.health.Note(nil, "generation", w.applied.Generation, "revision", w.applied.Revision)
-	w.release(waiter{calls, w.tend(ctx, state, reading.info.TimeStamp)})
+	w.release(waiter{calls, w.tend(ctx, state, reading.read)})
 
-	health := healthCheck{created: reading.info.Created}
+	health := healthCheck{created: reading.created}
 	rounds := time.Tick(healthPeriod)
 	for {
 		select {
@@ -240,7 +233,7 @@ func (w *Watcher) advance(s *state) error {
 		return err
 	}
 	w.mu.Lock()
-	w.applied = &applied{next, s.changed}
+	w.applied = &next
 	w.mu.Unlock()
 	w.release(w.waiting)
 	return nil

@@ -26,7 +26,7 @@ type fakeStore struct {
 	mu          sync.Mutex
 	down        bool // every reply is lost
 	unavailable bool
-	reports     []told
+	reports     []received
 	due         []*Digest
 	claimed     map[string]*Digest // by the name of the claim
 	doubt       Claimed            // the result of the next claim, if it has a digest
@@ -36,8 +36,8 @@ type fakeStore struct {
 	endFails    int // the number of failing calls of EndDigest
 }
 
-// told is a report with its time.
-type told struct {
+// received is a report with its time.
+type received struct {
 	Report
 	at time.Time
 }
@@ -60,7 +60,7 @@ func (s *fakeStore) CountDrops(_ context.Context, report Report) error {
 			s.numbers = make(map[int64]bool)
 		}
 		s.numbers[report.Number] = true
-		s.reports = append(s.reports, told{report, time.Now()})
+		s.reports = append(s.reports, received{report, time.Now()})
 	}
 	if s.down {
 		return errStore
@@ -126,7 +126,7 @@ func (s *fakeStore) set(change func()) {
 	change()
 }
 
-func (s *fakeStore) told() (reports []told) {
+func (s *fakeStore) received() (reports []received) {
 	s.set(func() { reports = slices.Clone(s.reports) })
 	return reports
 }
@@ -138,7 +138,7 @@ func (s *fakeStore) ends() (all []ended) {
 
 // total returns the number of reported drops of a channel.
 func (s *fakeStore) total(channel string) (total int64) {
-	for _, report := range s.told() {
+	for _, report := range s.received() {
 		if report.Channel == channel {
 			total += report.Total()
 		}

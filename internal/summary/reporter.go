@@ -118,7 +118,7 @@ type Reporter struct {
 	counter *Counter
 
 	// These fields belong to the goroutine that reports counts.
-	untold    []Report // taken from the counter; the Store may have the first report already
+	pending   []Report // taken from the counter, not yet confirmed by the Store, which may have the first report already
 	announced bool     // the Store expects more drops of this instance
 	number    int64    // of the last report
 
@@ -163,43 +163,43 @@ func (r *Reporter) Run(ctx context.Context) {
 		return
 	}
 	var loops sync.WaitGroup
-	loops.Go(func() { r.tell(ctx) })
+	loops.Go(func() { r.reportCounts(ctx) })
 	loops.Go(func() { r.deliver(ctx) })
 	loops.Wait()
 }
 
-// tell reports the counts each second. It reports the first drop after a rest at once, so that the Store expects more even if the worker is
+// reportCounts reports the counts each second. It reports the first drop after a rest at once, so that the Store expects more even if the worker is
 // killed soon after.
-func (r *Reporter) tell(ctx context.Context) {
+func (r *Reporter) reportCounts(ctx context.Context) {
 	ticks := time.Tick(reportEvery)
 	for {
 		select {
 		case <-ctx.Done():
-			r.tellLast(context.WithoutCancel(ctx))
+			r.reportLast(context.WithoutCancel(ctx))
 			return
 		case <-r.counter.wake:
 		case <-ticks:
 		}
-		r.tellOnce(ctx)
+		r.reportOnce(ctx)
 	}
 }
 
-// tellOnce reports all counts. If there are none, it makes the final report that the Store expects.
-func (r *Reporter) tellOnce(ctx context.Context) (told bool) {
-	if !r.tellUntold(ctx) {
+// reportOnce reports all counts. If there are none, it makes the final report that the Store expects.
+func (r *Reporter) reportOnce(ctx context.Context) (sent bool) {
+	if !r.sendPending(ctx) {
 		return false
 	}
 	drops, round := r.counter.take()
 	for i := range drops {
 		r.addOpens(&drops[i])
 		for _, part := range inParts(drops[i], reportSize) {
-			r.untold = append(r.untold, r.newReport(part, round))
+			r.pending = append(r.pending, r.newReport(part, round))
 		}
 	}
 	if len(drops) == 0 && r.announced {
-		r.untold = append(r.untold, r.newReport(Counts{}, 0))
+		r.pending = append(r.pending, r.newReport(Counts{}, 0))
 	}
-	return r.tellUntold(ctx)
+	return r.sendPending(ctx)
 }
 
 func (r *Reporter) addOpens(drops *Counts) {
@@ -216,32 +216,32 @@ func (r *Reporter) newReport(drops Counts, round int64) Report {
 	return Report{Instance: r.o.Instance, Number: r.number, Round: round, Dropping: drops.Channel != "", Counts: drops}
 }
 
-// tellUntold sends the waiting reports. It repeats a report without an answer unchanged.
-func (r *Reporter) tellUntold(ctx context.Context) bool {
-	for len(r.untold) > 0 {
-		err := r.o.Store.CountDrops(ctx, r.untold[0])
+// sendPending sends the pending reports. It repeats a report without an answer unchanged.
+func (r *Reporter) sendPending(ctx context.Context) bool {
+	for len(r.pending) > 0 {
+		err := r.o.Store.CountDrops(ctx, r.pending[0])
 		if ctx.Err() == nil {
 			r.counting.Note(err)
 		}
 		if err != nil {
 			return false
 		}
-		r.announced = r.untold[0].Dropping
-		r.untold = r.untold[1:]
+		r.announced = r.pending[0].Dropping
+		r.pending = r.pending[1:]
 	}
-	r.untold = nil
+	r.pending = nil
 	return true
 }
 
-// tellLast reports the remaining counts when the worker stops.
-func (r *Reporter) tellLast(ctx context.Context) {
+// reportLast reports the remaining counts when the worker stops.
+func (r *Reporter) reportLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, StopPatience)
 	defer cancel()
-	told := r.tellOnce(ctx)
-	if told {
-		told = r.tellOnce(ctx) // the final report
+	sent := r.reportOnce(ctx)
+	if sent {
+		sent = r.reportOnce(ctx) // the final report
 	}
-	if told {
+	if sent {
 		return
 	}
 	var lost int64
@@ -249,7 +249,7 @@ func (r *Reporter) tellLast(ctx context.Context) {
 	for _, drops := range left {
 		lost += drops.Total()
 	}
-	for _, report := range r.untold {
+	for _, report := range r.pending {
 		lost += report.Total()
 	}
 	if lost > 0 {
@@ -268,7 +268,7 @@ func (r *Reporter) deliver(ctx context.Context) {
 	end := time.AfterFunc(StopPatience, cancel)
 	defer end.Stop()
 	r.posts.Wait()
-	r.unfinished.tell(r.o.Logger)
+	r.unfinished.log(r.o.Logger)
 }
 
 // look starts an attempt for each due channel without waiting events.

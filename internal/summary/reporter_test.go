@@ -24,7 +24,7 @@ func testReporter(t *testing.T, test func(b *bench), due ...*Digest) {
 	inBubble(t, func(t *testing.T) { test(startBench(t, nil, due...)) })
 }
 
-func lastOf(reports []told) told { return reports[len(reports)-1] }
+func lastOf(reports []received) received { return reports[len(reports)-1] }
 
 func drops(category string, n int) []Drop {
 	return []Drop{{Category: category, Level: "global", Title: "title", N: n}}
@@ -39,7 +39,7 @@ func after(d time.Duration) {
 func TestDropsAreToldEachSecond(t *testing.T) {
 	testReporter(t, func(b *bench) {
 		after(10*time.Second + 300*time.Millisecond)
-		testkit.Equal(b, len(b.store.told()), 0, "reports of nothing")
+		testkit.Equal(b, len(b.store.received()), 0, "reports of nothing")
 		begin := time.Now()
 		b.Counter().Add(drops("a", 1))
 		after(0)
@@ -52,7 +52,7 @@ func TestDropsAreToldEachSecond(t *testing.T) {
 		after(0)
 
 		var got []string
-		for _, report := range b.store.told() {
+		for _, report := range b.store.received() {
 			got = append(got, fmt.Sprintf("%v: %d for %q, dropping %t", report.at.Sub(begin), report.Total(), report.Channel, report.Dropping))
 		}
 		testkit.EqualSlices(b, got, []string{
@@ -63,7 +63,7 @@ func TestDropsAreToldEachSecond(t *testing.T) {
 			`2.7s: 0 for "", dropping false`, // that was all
 			`11.5s: 16 for "#b", dropping true`,
 		}, "reports")
-		if opens := b.store.told()[0].Groups[0].Paths[0].Opens; !opens.Equal(begin.Add(time.Hour)) {
+		if opens := b.store.received()[0].Groups[0].Paths[0].Opens; !opens.Equal(begin.Add(time.Hour)) {
 			b.Errorf("the next slot opens at %v", opens)
 		}
 	})
@@ -77,11 +77,11 @@ func TestManyCategoriesAreToldInParts(t *testing.T) {
 		}
 		b.Counter().Add(many)
 		after(0)
-		if n := len(b.store.told()); n != 4 || b.store.total("#alerts") != 3*reportSize+1 {
+		if n := len(b.store.received()); n != 4 || b.store.total("#alerts") != 3*reportSize+1 {
 			b.Errorf("%d reports of %d drops, want 4 of %d", n, b.store.total("#alerts"), 3*reportSize+1)
 		}
 		var last int64
-		for _, report := range b.store.told() {
+		for _, report := range b.store.received() {
 			if report.Number <= last || len(report.Groups) > reportSize || report.Channel != "#alerts" {
 				b.Errorf("report %d of %d categories for %s after %d", report.Number, len(report.Groups), report.Channel, last)
 			}
@@ -114,7 +114,7 @@ func TestStoreIsUnavailable(t *testing.T) {
 				}
 				after(2 * time.Second)
 				testkit.Equal(b, b.store.total("#a"), int64(total), "reported drops")
-				testkit.Equal(b, lastOf(b.store.told()).Dropping, false, "dropping, in the last report")
+				testkit.Equal(b, lastOf(b.store.received()).Dropping, false, "dropping, in the last report")
 				warned, back := b.log.Count("cannot prepare digests"), b.log.Count("preparing digests again")
 				if warned != back || warned < 20 || warned > 40 {
 					b.Errorf("the log says %d times that digests wait, and %d times that they go on", warned, back)
@@ -134,7 +134,7 @@ func TestLastDropsAreTold(t *testing.T) {
 		if took := time.Since(begin); took > 0 {
 			b.Errorf("stopping took %v", took)
 		}
-		if last := lastOf(b.store.told()); b.store.total("#a") != 3 || last.Dropping {
+		if last := lastOf(b.store.received()); b.store.total("#a") != 3 || last.Dropping {
 			b.Errorf("told of %d drops, want 3; and goes on to drop: %v", b.store.total("#a"), last.Dropping)
 		}
 	})

@@ -33,8 +33,8 @@ func (u *unfinished) add(channel string, dropped int64, err error) bool {
 	return true
 }
 
-// tell logs the line if a digest was added.
-func (u *unfinished) tell(logger *slog.Logger) {
+// log logs the line if a digest was added.
+func (u *unfinished) log(logger *slog.Logger) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.dropped) == 0 {
