@@ -129,8 +129,6 @@ func (a Algorithm) Description() *Description { return &table[a] }
 // String returns the name in the grammar, such as "token".
 func (a Algorithm) String() string { return table[a].Name }
 
-// FollowsDelivery reports whether slots return when the delivery ends.
+// FollowsDelivery reports whether slots return when the delivery ends, which may be sooner than a denial says. With any other algorithm, the wait of
+// a denial is a lower bound, unless slots are refunded.
 func (d *Description) FollowsDelivery() bool { return d.Frees == OnDelivery }
-
-// Firm reports whether the wait of a denial is a lower bound: no slot opens sooner unless slots are refunded.
-func (d *Description) Firm() bool { return d.Frees != OnDelivery }

@@ -50,7 +50,7 @@ func (w WorkersLimits) Plan(connection *stream.Connection) (limits.Plan, error) 
 	live := setup.Live(setup.JetStream(connection), w.Settings, options)
 	var entries []limits.LiveEntry
 	for _, change := range status.Newest(w.Reports).Changes {
-		entries = append(entries, limits.LiveEntry{Level: change.Path, Shadow: change.Shadow, Limits: change.Limit, Revision: 1})
+		entries = append(entries, limits.LiveEntry{LiveLevel: limits.LiveLevel{Level: change.Path, Shadow: change.Shadow}, Limits: change.Limit, Revision: 1})
 	}
 	return live.Plan(entries)
 }

@@ -61,9 +61,8 @@ func (n Node) OfKeys() bool { return strings.HasSuffix(n.Level, eachKey) }
 
 // KeyRule returns the level and the limits of each key of a path, at most one rule. Without limits there is none.
 func (t *Tree) KeyRule(path string) (rule Node, found bool) {
-	if !t.limitsKeys {
-		return Node{}, false
+	if entry, found := t.keyRules.Lookup(path); found && len(entry.Value) > 0 {
+		return Node{Path: strings.Clone(path), Level: entry.Pattern.String() + eachKey, Limits: entry.Value}, true
 	}
-	entry, found := t.keyRules.Lookup(path)
-	return Node{Path: strings.Clone(path), Level: entry.Pattern.String() + eachKey, Limits: entry.Value}, found && len(entry.Value) > 0
+	return Node{}, false
 }

@@ -5,16 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 )
 
 // LiveEntry is an override as somebody has set it while the workers run.
 type LiveEntry struct {
-	Level    string // LevelGlobal, LevelCategory or the level of a Rule
-	Shadow   bool   // of the shadow limits
+	LiveLevel
 	Limits   string
-	Lost     bool // the limits are not known: somebody has overwritten them and all that was stored of them
+	Lost     bool // the limits are unknown: somebody has overwritten them and their history
 	Revision uint64
 }
 
@@ -34,8 +34,8 @@ type Live struct {
 
 	begun      bool                   // a state without unreadable levels was there
 	good       map[LiveLevel]Override // of the last state
-	reported   map[LiveLevel]uint64   // the revision that was complained of
-	unreadable []string               // why levels of the last state are
+	reported   map[LiveLevel]uint64   // revision of the bad override that was logged
+	unreadable []string               // for each unreadable level of the last state, why it is unreadable
 }
 
 // LiveLevel names what an override limits.
@@ -88,7 +88,7 @@ func (l *Live) overrides(entries []LiveEntry) (live, liveShadow []Override, err 
 	good := make(map[LiveLevel]Override, len(entries))
 	var unreadable []string
 	for _, entry := range entries {
-		key := LiveLevel{entry.Level, entry.Shadow}
+		key := entry.LiveLevel
 		override, bad := l.Check(entry)
 		isGood := bad == nil
 		if bad != nil {
@@ -114,7 +114,7 @@ func (l *Live) overrides(entries []LiveEntry) (live, liveShadow []Override, err 
 	return live, liveShadow, nil
 }
 
-// mayLimit tells whether a level can have a limit at all.
+// mayLimit reports whether a level can have a limit at all.
 func mayLimit(level string) bool {
 	_, err := parseOverride(level, "1/1m")
 	return err == nil
@@ -152,7 +152,7 @@ func (l *Live) lastGood(key LiveLevel, revision uint64) (last Override, known bo
 		return Override{}, false, fmt.Errorf("%w of %s: %w", ErrEarlier, key, err)
 	}
 	for _, limits := range earlier {
-		if override, err := l.Check(LiveEntry{Level: key.Level, Shadow: key.Shadow, Limits: limits}); err == nil {
+		if override, err := l.Check(LiveEntry{LiveLevel: key, Limits: limits}); err == nil {
 			l.good[key] = override // the next look needs it if this look fails at another entry
 			return override, true, nil
 		}
@@ -205,9 +205,14 @@ type Position struct {
 	Revision   uint64 // counts the changes there
 }
 
-// Before tells whether the state is older than another one.
+// Before reports whether the state is older than q.
 func (p Position) Before(q Position) bool {
 	return cmp.Or(cmp.Compare(p.Generation, q.Generation), cmp.Compare(p.Revision, q.Revision)) < 0
+}
+
+// ID returns the position as one short word.
+func (p Position) ID() string {
+	return strconv.FormatInt(p.Generation, 10) + ":" + strconv.FormatUint(p.Revision, 10)
 }
 
 // String is for people: revision, generation, and when that began.

@@ -37,7 +37,7 @@ func (k *liveKit) entry(text string) LiveEntry {
 	k.revision++
 	rest, ofShadow := strings.CutPrefix(text, "shadow:")
 	level, limits, _ := strings.Cut(rest, "=")
-	return LiveEntry{Level: level, Shadow: ofShadow, Limits: limits, Revision: k.revision}
+	return LiveEntry{LiveLevel: LiveLevel{level, ofShadow}, Limits: limits, Revision: k.revision}
 }
 
 // want compares the limits on the path to a category: the limits in force, and the shadow limits if there is a shadow.

@@ -2,7 +2,6 @@ package limits
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -46,20 +45,22 @@ func (m *Mute) Spares(severity event.Severity) bool {
 	return m.Spare != "" && m.Spare == string(severity)
 }
 
-// Name identifies the mute among those in force: no two have equal paths and schedules.
+// Name identifies the mute among the mutes in force: no two of them have equal paths and schedules.
 func (m *Mute) Name() string { return strings.TrimSpace(m.Path + " " + m.Rule) }
 
 // ID identifies the mute among all mutes, also in the place of an earlier one.
-func (m *Mute) ID() string { return fmt.Sprintf("%d:%d", m.Generation, m.Revision) }
+func (m *Mute) ID() string { return m.position().ID() }
 
-// In reports whether the mute, or a newer one in its place, is in force with these limits. Limits that are older than the mute do not know.
+func (m *Mute) position() Position { return Position{m.Generation, m.Revision} }
+
+// In reports whether the mute, or a newer one in its place, is in force with these limits. With limits that are older than the mute it reports true, since they do not know the mute.
 func (m *Mute) In(rules Ruleset) bool {
 	for _, other := range rules.Mutes {
 		if other.Generation == m.Generation && other.Name() == m.Name() && other.Revision >= m.Revision {
 			return true
 		}
 	}
-	return rules.Position.Before(Position{m.Generation, m.Revision})
+	return rules.Position.Before(m.position())
 }
 
 // Text returns the mute as one line, which [ParseMute] reads.

@@ -33,7 +33,7 @@ type Plan struct {
 	Origins    map[string]Origin // of the rules, by level; for people
 }
 
-// Origin tells where a rule's limits come from.
+// Origin is where a rule's limits come from.
 type Origin string
 
 // The origins.
@@ -46,13 +46,12 @@ const (
 // Guarantee is slots of each global window that belong to one path.
 type Guarantee = algorithm.Guarantee
 
-// Tree tells which limits apply to a category. It is immutable and safe for concurrent use.
+// Tree knows which limits apply to a category. It is immutable and safe for concurrent use.
 type Tree struct {
 	global     Limits
 	category   Limits
 	rules      event.Table[Limits]
 	keyRules   event.Table[Limits] // the rules that limit each key
-	limitsKeys bool                // there is such a rule
 	guarantees []Guarantee
 	origins    map[string]Origin
 }
@@ -80,12 +79,12 @@ func NewTree(p Plan) (*Tree, error) {
 		return nil, err
 	}
 	return &Tree{
-		global: p.Global, category: p.Category, rules: rules, keyRules: keyRules, limitsKeys: len(ofKeys) > 0,
+		global: p.Global, category: p.Category, rules: rules, keyRules: keyRules,
 		guarantees: p.Guarantees, origins: p.Origins,
 	}, nil
 }
 
-// Origin tells where the limits of a level come from, "" if the plan did not say.
+// Origin returns where the limits of a level come from; "" if the plan did not say.
 func (t *Tree) Origin(level string) Origin { return t.origins[level] }
 
 // Guarantees lists the guarantees as configured.
@@ -198,16 +197,9 @@ func (t *Tree) AllLevels() []Node {
 func (t *Tree) LongestWindow() time.Duration {
 	var longest time.Duration
 	for _, node := range t.Levels() {
-		longest = max(longest, node.Limits.LongestWindow())
-	}
-	return longest
-}
-
-// LongestWindow is the longest window of the limits, 0 if there is none.
-func (l Limits) LongestWindow() time.Duration {
-	var longest time.Duration
-	for _, limit := range l {
-		longest = max(longest, limit.Window)
+		for _, limit := range node.Limits {
+			longest = max(longest, limit.Window)
+		}
 	}
 	return longest
 }

@@ -1,7 +1,6 @@
 package selfreport
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -68,8 +67,7 @@ func (r Reporter) Report(instance string) status.Report {
 		if parts.Limiter.Usage().PolicyActs() {
 			report.Degraded = r.Settings.Redis.Failure
 		}
-		position := parts.Limiter.Rules().Position
-		report.Revision = fmt.Sprintf("%d:%d", position.Generation, position.Revision)
+		report.Revision = parts.Limiter.Rules().Position.ID()
 		report.Limits, report.LimitsUnread = limitsInUse(parts.Limiter.Usage(), counted)
 		if applied := parts.Live.Applied(); applied != nil {
 			report.Changes, report.Mutes = status.Changes(*applied), status.Mutes(*applied)

@@ -128,7 +128,7 @@ func Mute(s overrides.Snapshot, c overrides.Change) *limits.Mute {
 
 // LiveEntry returns one override.
 func LiveEntry(e overrides.Change) limits.LiveEntry {
-	return limits.LiveEntry{Level: e.Name.Pattern, Shadow: e.Name.Shadow, Limits: e.Value, Lost: e.Lost, Revision: e.Revision}
+	return limits.LiveEntry{LiveLevel: limits.LiveLevel{Level: e.Name.Pattern, Shadow: e.Name.Shadow}, Limits: e.Value, Lost: e.Lost, Revision: e.Revision}
 }
 
 // Position returns the position of a snapshot among all states of the limits.

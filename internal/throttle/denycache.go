@@ -57,7 +57,7 @@ func (c *denyCache) find(r *store.Route) *store.Denial {
 
 // learn caches the denial of an event of cost 1. After the denial of a higher cost, a cheaper event may still fit.
 func (c *denyCache) learn(asked time.Time, r *store.Route, d store.Decision, cost int) {
-	if c.ttl == 0 || cost != 1 || !d.Limit.Description().Firm() {
+	if c.ttl == 0 || cost != 1 || d.Limit.Description().FollowsDelivery() {
 		return
 	}
 	wait := d.Wait

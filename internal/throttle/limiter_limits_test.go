@@ -56,7 +56,7 @@ func TestLimiterRaisedLimitShowsAtOnce(t *testing.T) {
 			adopt("2/1h")
 			limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, event(1), event(2), event(3))
 			full := where.level
-			if !a.Description().Firm() { // a slot may come back at any time
+			if a.Description().FollowsDelivery() { // a slot may come back at any time
 				full = ""
 			}
 			limiter.wantFull(category, full)

@@ -101,7 +101,7 @@ func (k keys) shadowTaken(rules *Rules) string {
 	if rules.InShadow == nil {
 		return k.absent
 	}
-	return k.key(fmt.Sprintf("%staken:%d:%d", inShadow, rules.Position.Generation, rules.Position.Revision))
+	return k.key(inShadow + "taken:" + rules.Position.ID())
 }
 
 // room is where events of a first-level category wait; of "", events without a category.

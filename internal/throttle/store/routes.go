@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -72,7 +71,7 @@ func (r *Rules) RevisionText() string {
 	if r.Position == (limits.Position{}) {
 		return ""
 	}
-	return strconv.FormatInt(r.Position.Generation, 10) + ":" + strconv.FormatUint(r.Position.Revision, 10)
+	return r.Position.ID()
 }
 
 // Reaches reports whether these limits are at least as new as a position. It does so for a text that is no position.
