@@ -38,9 +38,6 @@ type Progress func(done, total int64)
 // progressEvery is the number of events between two calls of a Progress and between two checks of the context.
 const progressEvery = 1024
 
-// Len is the number of events.
-func (h *History) Len() int { return len(h.events) }
-
 // Bounds of the times of events. Every span between them is a time.Duration.
 var (
 	earliest = time.Unix(0, 0)

@@ -33,8 +33,8 @@ func TestUnusableLines(t *testing.T) {
 		`{"title": "` + strings.Repeat("x", 4000) + `"}`:                 "too_large",
 	} {
 		h := readLines(t, lineAt(0, "a", "")+"\n"+line+"\n"+lineAt(0, "b", ""))
-		if h.Len() != 2 || h.Invalid != 1 || len(h.Problems) != 1 || h.Problems[0].Number != 3 || !strings.Contains(h.Problems[0].Err.Error(), want) {
-			t.Errorf("%s: got %d events, %d invalid lines, %v; want 2, 1, line 3 with %q", line, h.Len(), h.Invalid, h.Problems, want)
+		if len(h.events) != 2 || h.Invalid != 1 || len(h.Problems) != 1 || h.Problems[0].Number != 3 || !strings.Contains(h.Problems[0].Err.Error(), want) {
+			t.Errorf("%s: got %d events, %d invalid lines, %v; want 2, 1, line 3 with %q", line, len(h.events), h.Invalid, h.Problems, want)
 		}
 	}
 }
@@ -85,8 +85,8 @@ func TestGroupWithoutCategory(t *testing.T) {
 func TestManyProblems(t *testing.T) {
 	t.Parallel()
 	h := readLines(t, strings.Repeat("broken\n", 12)+lineAt(0, "a", ""))
-	if h.Invalid != 12 || len(h.Problems) != 10 || h.Problems[9].Number != 10 || h.Len() != 1 {
-		t.Errorf("got %d events, %d invalid lines, %v; want 1, 12, ten problems", h.Len(), h.Invalid, h.Problems)
+	if h.Invalid != 12 || len(h.Problems) != 10 || h.Problems[9].Number != 10 || len(h.events) != 1 {
+		t.Errorf("got %d events, %d invalid lines, %v; want 1, 12, ten problems", len(h.events), h.Invalid, h.Problems)
 	}
 }
 
@@ -123,12 +123,12 @@ func FuzzReadLines(f *testing.F) {
 	f.Add([]byte("\ufeff{\"time\":\"1970-01-01T00:00:00Z\",\"category\":\"Default\"}\r\n\x00"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h := testkit.Must(ReadLines(t.Context(), bytes.NewReader(data), decoder, unwatched))(t)
-		if lines := bytes.Count(data, []byte("\n")) + 1; h.Read > lines || h.Invalid > h.Read || h.Len() < h.Read-h.Invalid {
-			t.Errorf("got %d events, %d invalid lines and %d read lines, want at most %d lines", h.Len(), h.Invalid, h.Read, lines)
+		if lines := bytes.Count(data, []byte("\n")) + 1; h.Read > lines || h.Invalid > h.Read || len(h.events) < h.Read-h.Invalid {
+			t.Errorf("got %d events, %d invalid lines and %d read lines, want at most %d lines", len(h.events), h.Invalid, h.Read, lines)
 		}
 		report := testkit.Must(h.Replay(t.Context(), newLimiter(t, "3/1m", "2/1m", ""), unwatched))(t)
-		if total := report.Total; total.Seen != h.Len() || total.Seen != total.Sent+total.Drops()+total.Duplicate || total.LongestSilence < 0 {
-			t.Errorf("report: got %s, want one end for each of %d events", fmt.Sprintf("%+v", total), h.Len())
+		if total := report.Total; total.Seen != len(h.events) || total.Seen != total.Sent+total.Drops()+total.Duplicate || total.LongestSilence < 0 {
+			t.Errorf("report: got %s, want one end for each of %d events", fmt.Sprintf("%+v", total), len(h.events))
 		}
 	})
 }

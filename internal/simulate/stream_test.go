@@ -61,8 +61,8 @@ func TestReadWorkQueue(t *testing.T) {
 	})
 
 	h := readStream(t, js)
-	if inHand != 100 || h.Len() != count-len(acked) || h.Invalid != 0 {
-		t.Errorf("got %d events and %d invalid messages, want %d and none", h.Len(), h.Invalid, count-len(acked))
+	if inHand != 100 || len(h.events) != count-len(acked) || h.Invalid != 0 {
+		t.Errorf("got %d events and %d invalid messages, want %d and none", len(h.events), h.Invalid, count-len(acked))
 	}
 	seen := make(map[string]bool)
 	for i, e := range h.events {
@@ -71,7 +71,7 @@ func TestReadWorkQueue(t *testing.T) {
 		}
 		seen[e.Identity] = true
 	}
-	testkit.Equal(t, len(seen), h.Len(), "different events")
+	testkit.Equal(t, len(seen), len(h.events), "different events")
 	after := testkit.Must(consumer.Info(t.Context()))(t)
 	if after.Delivered.Consumer != before.Delivered.Consumer || after.NumPending != before.NumPending || after.NumAckPending != before.NumAckPending {
 		t.Errorf("consumer: got %+v, want %+v", after, before)
@@ -143,7 +143,7 @@ func TestReadEmptyStream(t *testing.T) {
 	t.Parallel()
 	js, stream := startStream(t, jetstream.StreamConfig{})
 	for range 2 { // a new stream, then a purged one
-		if h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); err != nil || h.Len() != 0 || h.Invalid != 0 {
+		if h, err := ReadStream(t.Context(), js, "EVENTS", decoder, unwatched); err != nil || len(h.events) != 0 || h.Invalid != 0 {
 			t.Errorf("got %+v, %v, want nothing", h, err)
 		}
 		publish(t, js, "notify", "text")
@@ -173,8 +173,8 @@ func TestReadStreamAsItIs(t *testing.T) {
 			}
 		}
 	})
-	if err != nil || h.Len() != count || late != after {
-		t.Errorf("got %d events and %d late ones, %v; want %d and %d", h.Len(), late, err, count, after)
+	if err != nil || len(h.events) != count || late != after {
+		t.Errorf("got %d events and %d late ones, %v; want %d and %d", len(h.events), late, err, count, after)
 	}
 }
 

@@ -58,11 +58,8 @@ func (d *Digest) ofMute(name, keys string) error {
 	d.Mute.MoreFiring = lines[0] == "+"
 	for _, line := range lines[1:] {
 		values := strings.SplitN(line, "\t", 4)
-		if len(values) < 4 {
-			return fmt.Errorf("%w: a key of the digest for %q is %q", script.ErrReply, name, line)
-		}
 		at, err := strconv.ParseInt(values[0], 10, 64)
-		if err != nil {
+		if err != nil || len(values) < 4 {
 			return fmt.Errorf("%w: a key of the digest for %q is %q", script.ErrReply, name, line)
 		}
 		if values[1] == "1" {

@@ -250,7 +250,7 @@ func testFault(t *testing.T, f fault) {
 		return limiter.decide(request("finished", "a"))[0].Verdict == store.Done
 	})
 	testkit.Eventually(t, "what was returned meanwhile to be told", func() bool {
-		used, err := redis.Readings.Usage(t.Context(), redis.Settings().Tree.Path("a"))
+		used, err := redis.Readings.Usage(t.Context(), limiter.o.Tree.Path("a"))
 		return err == nil && reflect.DeepEqual(used, [][]int64{{5}, {5}})
 	})
 	limiter.metrics.wantRefunded(t, 1)

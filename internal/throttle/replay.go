@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -224,7 +225,7 @@ func (r *replay) send(ctx context.Context, batch []*granted) error {
 	if len(restored) == 0 {
 		return nil
 	}
-	leaseEnd, err := r.o.Redis.Restore(ctx, admissions)
+	leaseEnd, err := r.o.Redis.Restore(ctx, admissions, time.Now())
 	if err != nil {
 		return err
 	}

@@ -35,11 +35,12 @@ const (
 
 // Explain returns what a decision about an event would find, without deciding. It takes, leases and records nothing.
 func (r *Readings) Explain(ctx context.Context, request Request) (Explanation, error) {
+	request.Cost = max(1, request.Cost)
 	tree := r.d.rules().InForce
 	books := newPairBooks(r.d.keys)
 	books.of(request)
 	buckets := newBucketIndex(r.d.keys, append([]string{r.d.keys.calls, r.d.keys.leased, r.d.keys.done, r.d.keys.message}, books.keys...)...)
-	path := buckets.appendRoute([]any{max(1, request.Cost)}, tree, tree.Route(request.Category, request.Key), inForce)
+	path := buckets.appendRoute([]any{request.Cost}, tree, tree.Route(request.Category, request.Key), inForce)
 	eventKey, version := request.keyAndVersion()
 	arguments := []any{r.d.settings.Lease.Microseconds(), r.d.settings.Retention.Microseconds(), eventKey, request.Pair, len(books.numbers)}
 	arguments = append(buckets.appendBuckets(arguments), path...)
@@ -48,7 +49,6 @@ func (r *Readings) Explain(ctx context.Context, request Request) (Explanation, e
 	if err != nil {
 		return Explanation{}, err
 	}
-	request.Cost = max(1, request.Cost)
 	known := Explanation{At: time.UnixMicro(numbers[0]), Leased: recordedTime(numbers[1]), Done: recordedTime(numbers[2])}
 	known.Pair, known.PairUntil = PairState(numbers[4]), recordedTime(numbers[5])
 	known.Another = version != "" && numbers[3] != 0 && numbers[3] != request.Message.version()

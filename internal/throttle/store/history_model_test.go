@@ -180,7 +180,8 @@ func as[T any](value any) T {
 // step makes the call of the next state, and returns whether the answer is the recorded one.
 func (r *historyReplay) step(s, next *historyState) bool {
 	if r.state != s {
-		r.store, r.inForce = newMemory(r.history.settings, r.history.first, func() time.Time { return r.clock }, nil), r.history.first.Position
+		r.store, r.inForce = NewMemory(r.history.settings, func() time.Time { return r.clock }, nil), r.history.first.Position
+		r.store.AdoptRules(r.history.first)
 		r.store.KeepPairs()
 		var calls []*recordedCall
 		for ; s.before != nil; s = s.before {

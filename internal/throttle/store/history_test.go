@@ -282,7 +282,7 @@ func (c *historyClient) restoreOnce(call *recordedCall) {
 				return err
 			}
 		}
-		end, err := c.store.restore(ctx, call.restored, call.clock)
+		end, err := c.store.Restore(ctx, call.restored, call.clock)
 		call.result.At = end - historyLease.Microseconds()
 		return err
 	})

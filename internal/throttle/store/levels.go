@@ -29,7 +29,7 @@ func (r *Readings) LevelUsage(ctx context.Context) ([]LevelUse, error) {
 	nodes := slices.Clone(tree.Path(""))
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		for _, node := range tree.Path(path) {
-			if paths[path] && node.Path == path {
+			if node.Path == path {
 				nodes = append(nodes, node)
 			}
 		}

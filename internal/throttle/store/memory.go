@@ -100,15 +100,11 @@ const minSweep = 1024
 // NewMemory makes a store without admissions. For each decision, share returns the number of instances that split every limit; nil means 1.
 // A share of a limit above 0 is at least 1.
 func NewMemory(s Settings, clock func() time.Time, share func() int) *Memory {
-	return newMemory(s, Compile(s.rules()), clock, share)
-}
-
-func newMemory(s Settings, rules *Rules, clock func() time.Time, share func() int) *Memory {
 	if share == nil {
 		share = func() int { return 1 }
 	}
 	return &Memory{
-		settings: s, shares: shares{instances: share, lease: s.Lease}, rules: rules,
+		settings: s, shares: shares{instances: share, lease: s.Lease}, rules: Compile(s.rules()),
 		inForce: newBook(),
 		shadow:  newBook(),
 		records: records{retention: s.Retention, lease: s.Lease, byKey: make(map[string]*record)},

@@ -132,7 +132,8 @@ func newModel(t *testing.T, rt *rapid.T, client, other *redis.Client) *model {
 	m.clock = withFakeTime(t, m.redis)
 	m.other = another(m.redis, other)
 	m.other.AdoptRules(m.redis.Rules())
-	m.memory = newMemory(m.settings, m.redis.Rules(), m.clock.Read, nil)
+	m.memory = NewMemory(m.settings, m.clock.Read, nil)
+	m.memory.AdoptRules(m.redis.Rules())
 	m.memory.sweepAt = math.MaxInt // see forget
 	if m.keyed {
 		m.memory.KeepPairs()

@@ -170,7 +170,7 @@ func shortened(value string) string {
 
 func (k *pairKit) restore(admissions ...Admission) {
 	k.t.Helper()
-	testkit.Must(k.Restore(k.t.Context(), admissions))(k.t)
+	testkit.Must(k.Restore(k.t.Context(), admissions, time.Now()))(k.t)
 }
 
 // repeat asks about a repetition of a firing event.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -397,7 +396,7 @@ func TestDeliveriesOfAPairAreBounded(t *testing.T) {
 	const events = 6 * MaxBatch
 	server, client := startRedis(t)
 	settings := pairSettings(t)
-	r, m := newRedis(client, "bounded", settings), newMemory(settings, Compile(limits.Ruleset{Tree: settings.Tree}), time.Now, nil)
+	r, m := newRedis(client, "bounded", settings), NewMemory(settings, time.Now, nil)
 	m.KeepPairs()
 	for batch := range events / MaxBatch {
 		var requests, resolving []Request
@@ -428,7 +427,7 @@ func TestRestoredTogether(t *testing.T) {
 	_, client := startRedis(t)
 	r := newRedis(client, "together", pairSettings(t))
 	now := time.Now()
-	end := testkit.Must(r.Restore(t.Context(), []Admission{{Lease: Lease{Request: aboutDisk("one")}, At: now}, {Lease: Lease{Request: aboutDisk("two")}, At: now}}))(t)
+	end := testkit.Must(r.Restore(t.Context(), []Admission{{Lease: Lease{Request: aboutDisk("one")}, At: now}, {Lease: Lease{Request: aboutDisk("two")}, At: now}}, now))(t)
 	testkit.NoError(t, finish(t.Context(), r, Lease{Request: aboutDisk("two"), End: end, Receipt: "two"}))
 	ends := aboutDisk("ends")
 	ends.Resolves = true

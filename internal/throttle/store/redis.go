@@ -70,9 +70,6 @@ func (r *Redis) AdoptRules(rules *Rules) {
 	r.d.inForce.Store(rules)
 }
 
-// Settings returns the settings passed to NewRedis.
-func (r *Redis) Settings() Settings { return r.d.settings }
-
 // Rules are the limits in force.
 func (r *Redis) Rules() *Rules { return r.d.rules() }
 
@@ -294,14 +291,9 @@ const (
 	WasReleased
 )
 
-// Restore records admissions without Redis, with their own times. It returns when the leases of undelivered events end. Repeating it is
-// harmless.
-func (r *Redis) Restore(ctx context.Context, admissions []Admission) (leaseEnd int64, err error) {
-	return r.restore(ctx, admissions, time.Now())
-}
-
-// restore is Restore at a time of the clock that the admissions have their times from.
-func (r *Redis) restore(ctx context.Context, admissions []Admission, now time.Time) (leaseEnd int64, err error) {
+// Restore records admissions without Redis, with their own times; now is by the same clock. It returns when the leases of undelivered events
+// end. Repeating it is harmless.
+func (r *Redis) Restore(ctx context.Context, admissions []Admission, now time.Time) (leaseEnd int64, err error) {
 	ctx, recording := r.d.record(ctx, recorded{Kind: "restore", Admissions: admissions, Clock: now})
 	books, buckets := newPairBooks(r.d.keys), newBucketIndex(r.d.keys)
 	var events []any

@@ -102,7 +102,7 @@ func TestRestoreForgottenEvent(t *testing.T) {
 		{Lease: Lease{Request: request("delivered", scriptPath).inMessage(2)}, At: time.Now()},
 		{Lease: Lease{Request: request("leased", scriptPath).inMessage(2)}, At: time.Now()},
 	}
-	testkit.Must(r.Restore(t.Context(), admissions))(t)
+	testkit.Must(r.Restore(t.Context(), admissions, time.Now()))(t)
 	used := testkit.Must(r.Readings.Usage(t.Context(), r.d.settings.Tree.Path(scriptPath)))(t)
 	testkit.EqualDeeply(t, used, [][]int64{{2}, {2}, {2}}, "slots taken")
 	for i := range 3 {
@@ -129,7 +129,7 @@ func TestRestore(t *testing.T) {
 		{Lease: Lease{Request: request("long ago", scriptPath)}, At: now.Add(-2 * time.Hour), Became: WasDelivered},
 	}
 	for range 2 {
-		end := testkit.Must(r.Restore(t.Context(), admissions))(t)
+		end := testkit.Must(r.Restore(t.Context(), admissions, time.Now()))(t)
 		if late := end - clock.Read().Add(testLease).UnixMicro(); late < 0 || late > 10 {
 			t.Errorf("leases end at %d", end)
 		}

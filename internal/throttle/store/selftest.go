@@ -61,7 +61,7 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		func() error { return errorOf(scratch.Refund(ctx, lease)) },
 		func() error { return errorOf(scratch.Finish(ctx, lease)) },
 		func() error {
-			return errorOf(scratch.Restore(ctx, []Admission{{Lease: lease[0], At: time.Now(), Became: WasDelivered}}))
+			return errorOf(scratch.Restore(ctx, []Admission{{Lease: lease[0], At: time.Now(), Became: WasDelivered}}, time.Now()))
 		},
 		func() error { return scratch.Pairs.Announce(ctx, []Decision{{Lease: firing}}) },
 		func() error { return errorOf(scratch.Finish(ctx, []Lease{firing})) },

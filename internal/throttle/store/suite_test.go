@@ -68,7 +68,7 @@ var operations = []operation{
 	{"restore a firing", "calls leased done message pairs:a pairs:until:a log log:a log:a.b", "zadd pexpire zrem zremrangebyrank hset hdel",
 		func(ctx context.Context, r *Redis, _ Lease) error {
 			restored := Lease{Request: request("restored", scriptPath).ofPair("new")}
-			return scripttest.Only(r.Restore(ctx, []Admission{{Lease: restored, At: time.Now(), Became: WasDelivered}}))
+			return scripttest.Only(r.Restore(ctx, []Admission{{Lease: restored, At: time.Now(), Became: WasDelivered}}, time.Now()))
 		}},
 	{"extend", "calls leased", "zadd pexpire zrem",
 		func(ctx context.Context, r *Redis, lease Lease) error {
@@ -88,7 +88,7 @@ var operations = []operation{
 			_, err := r.Restore(ctx, []Admission{
 				{Lease: Lease{Request: request("restored", scriptPath)}, At: now.Add(-time.Minute), Became: WasDelivered},
 				{Lease: Lease{Request: request("restored too", scriptPath).withCost(2)}, At: now},
-			})
+			}, now)
 			return err
 		}},
 	{"usage", "calls log log:a log:a.b", "",
