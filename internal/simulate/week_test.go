@@ -61,14 +61,9 @@ func (foldsAll) Reports(context.Context, time.Time) ([]time.Time, error) { retur
 // TestReplayOfKeys has lines with keys: each key has its own slot.
 func TestReplayOfKeys(t *testing.T) {
 	t.Parallel()
-	history := testkit.Must(ReadLines(t.Context(), strings.NewReader(strings.Join([]string{
-		lineAt(0, "payments", `, "key": "a"`), lineAt(1, "payments", `, "key": "b"`), lineAt(2, "payments", `, "key": "a"`),
-		lineAt(3, "payments.refunds", `, "key": "b"`), lineAt(4, "payments", ""), lineAt(3601, "payments", `, "key": "a"`),
-	}, "\n")), decoder, func(_, _ int64) {}))(t)
-	rules, faults := limits.ParseRules("payments@key=1/1h")
-	testkit.Equal(t, len(faults), 0, "faults")
-	tree := testkit.Must(limits.NewTree(limits.Plan{Rules: rules}))(t)
-	report := testkit.Must(history.Replay(t.Context(), NewLimiter(Options{Tree: tree, Retention: time.Hour, PairTTL: time.Hour}), func(_, _ int64) {}))(t)
+	report := replay(t, lineAt(0, "payments", `, "key": "a"`)+lineAt(1, "payments", `, "key": "b"`)+lineAt(2, "payments", `, "key": "a"`)+
+		lineAt(3, "payments.refunds", `, "key": "b"`)+lineAt(4, "payments", "")+lineAt(3601, "payments", `, "key": "a"`),
+		newLimiter(t, "none", "none", "payments@key=1/1h"))
 	testkit.Equal(t, report.Total.Sent, 4, "sent")
 	testkit.EqualMaps(t, report.Total.Dropped, map[string]int{"payments@key": 2}, "dropped")
 }

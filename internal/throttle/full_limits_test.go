@@ -154,17 +154,6 @@ func TestFullLimitsThatChange(t *testing.T) {
 	})
 }
 
-func TestFullLimitsAreBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		k := startFullLimits(t)
-		for i := range maxPaths + 10 {
-			k.deny(fmt.Sprint("service-", i), 1, time.Hour)
-		}
-		k.pass(2*time.Second, fmt.Sprintf("limit is full path=service-0 limits=%d", maxPaths))
-	})
-}
-
 // A limiter logs denials by Redis and by its cache.
 func TestLimiterLogsFullLimits(t *testing.T) {
 	t.Parallel()

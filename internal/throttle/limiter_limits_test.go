@@ -132,10 +132,16 @@ func staleLimiter(t *testing.T, refresh func(ctx context.Context, limiter *limit
 	limiter = newLimiterKit(t, server.Addr, o)
 	limiter.start()
 	limiter.want(map[store.Verdict]int{store.Admitted: 2}, several(2, "e", "a")...)
-	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "limiter", store.Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
-	other.Adopt(newer)
-	testkit.Must(other.Decide(t.Context(), []store.Request{request("other", "others")}))(t)
+	decideElsewhere(t, server, newer, request("other", "others"))
 	return limiter, server
+}
+
+// decideElsewhere has another instance decide about an event, which puts its limits in force.
+func decideElsewhere(t *testing.T, server *servertest.Redis, rules limits.Ruleset, r store.Request) {
+	t.Helper()
+	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "limiter", store.Settings{Tree: rules.Tree, Lease: time.Hour, Retention: testRetention})
+	other.Adopt(rules)
+	testkit.Must(other.Decide(t.Context(), []store.Request{r}))(t)
 }
 
 func TestLimiterRefreshesLimitsThatAreNotTheNewest(t *testing.T) {
@@ -231,9 +237,7 @@ func TestLimiterIsBehindFromTheStart(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
 	newer := limits.Ruleset{Tree: newTree(t, "none", "3/1h", ""), Position: limits.Position{Generation: 1, Revision: 2}}
-	other := newRedis(newClient(t, redis.Options{Addr: server.Addr}), "limiter", store.Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
-	other.Adopt(newer)
-	testkit.Must(other.Decide(t.Context(), []store.Request{request("other", "others")}))(t)
+	decideElsewhere(t, server, newer, request("other", "others"))
 	var limiter *limiterKit
 	known := make(chan struct{})
 	limiter = newLimiterKit(t, server.Addr, LimiterOptions{

@@ -224,13 +224,11 @@ func TestLimiterRestoresByTheNewestLimits(t *testing.T) {
 	limiter.grants.replay.mu.Lock()
 	limiter.grants.replay.unsynced[0].At = time.Now().Add(-time.Hour)
 	limiter.grants.replay.mu.Unlock()
-	client := newClient(t, redis.Options{Addr: limiter.server.Addr})
-	other := newRedis(client, "limiter", store.Settings{Tree: newer.Tree, Lease: time.Hour, Retention: testRetention})
-	other.Adopt(newer)
-	testkit.Must(other.Decide(t.Context(), []store.Request{request("other", "a")}))(t)
+	decideElsewhere(t, limiter.server, newer, request("other", "a"))
 	proxy.Refuse(false)
 	limiter.until(answering)
 	limiter.wantLogged("a", 2) // the window of the older limit would leave out the slot of an hour ago
+	client := newClient(t, redis.Options{Addr: limiter.server.Addr})
 	if kept := testkit.Must(client.TTL(t.Context(), limiterKey("log:a")).Result())(t); kept < 2*time.Hour {
 		t.Errorf("the log is kept for %v, want more than its window", kept)
 	}

@@ -47,18 +47,6 @@ func TestLimiterLatestUses(t *testing.T) {
 		}
 		return nil
 	})
-	for _, test := range []struct {
-		category, level, path string
-		found                 bool
-	}{
-		{"a.b", limits.LevelGlobal, "", true}, {"a.b", limits.LevelCategory, "a", true}, {"a.b.c", "a.b", "a.b", true}, {"c", "a.b", "", false},
-		{"c", store.LevelUnpaired, "", false},
-	} {
-		node, found := limiter.Usage().NodeOf(test.category, test.level)
-		if node.Path != test.path || found != test.found {
-			t.Errorf("the level %s limits %s at %q, %v", test.level, test.category, node.Path, found)
-		}
-	}
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", ""), Position: limits.Position{Generation: 7, Revision: 9}})
 	if uses, known := limiter.Usage().Latest(); len(uses) > 0 {
 		t.Errorf("uses of limits that are gone: got %v (known: %t), want none", uses, known)

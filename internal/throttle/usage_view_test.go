@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -89,28 +88,20 @@ func TestLimiterUsesThatCannotBeRead(t *testing.T) {
 	testkit.Eventually(t, "uses that can be read again", known)
 }
 
-func TestLimiterUsesAreBounded(t *testing.T) {
-	t.Parallel()
-	limiter := startLimiter(t, LimiterOptions{})
-	limiter.wantUses("a", useOf(t, "", "100/1h", 0), useOf(t, "a", "10/1h", 0))
-	for i := range maxPaths {
-		limiter.keep(fmt.Sprint("a", i), time.Hour)
-	}
-	limiter.wantUses("b", useOf(t, "", "100/1h", 0), useOf(t, "b", "10/1h", 0))
-	testkit.AtMost(t, limiter.usage.uses.Len(), maxPaths, "categories whose uses are kept")
-}
-
 func TestLimiterLimitOf(t *testing.T) {
 	t.Parallel()
 	limiter := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{Settings: store.Settings{Tree: newTree(t, "100/1h", "10/30m+3/1m", "a.*=4/1h,free=none")}})
-	for _, test := range []struct{ category, level, want string }{
-		{"a.b", limits.LevelGlobal, "100/1h"},
-		{"a.b", limits.LevelCategory, "10/30m+3/1m"},
-		{"a.b", "a.*", "4/1h"},
-		{"a", "a.*", ""},
-		{"free", limits.LevelCategory, ""},
-		{"a.b", store.LevelClosed, ""},
+	for _, test := range []struct{ category, level, want, path string }{
+		{"a.b", limits.LevelGlobal, "100/1h", ""},
+		{"a.b", limits.LevelCategory, "10/30m+3/1m", "a"},
+		{"a.b.c", "a.*", "4/1h", "a.b"},
+		{"a", "a.*", "", ""},
+		{"free", limits.LevelCategory, "", ""},
+		{"a.b", store.LevelClosed, "", ""},
 	} {
+		node, found := limiter.Usage().NodeOf(test.category, test.level)
+		testkit.Equal(t, node.Path, test.path, "path where the level %q limits %q", test.level, test.category)
+		testkit.Equal(t, found, test.want != "", "%q has the level %q", test.category, test.level)
 		testkit.Equal(t, limiter.Usage().LimitOf(test.category, test.level), test.want, "%q at the level %q", test.category, test.level)
 	}
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "7/1h", "")})
