@@ -2,8 +2,8 @@
 //
 // It owns four things. The grammar: [Limit], [Limits], [Rule], [Override] and [Guarantee], their parsers, the names of the algorithms, and
 // each algorithm's bounds. The [Plan]: all limits of a deployment. The [Tree], built from a plan: it lists the limits on a category's path,
-// from the root down, with the limits of each key behind their path. And the [Ruleset]: the limits in force at one moment, with its [Position] among earlier and later ones. [Live] makes
-// rulesets of a plan and of the overrides that operators set while workers run.
+// from the root down, with the limits of each key behind their path. The [Ruleset]: the limits in force at one moment, with their
+// [Position] among earlier and later rulesets. [Live] makes rulesets of a plan and of the overrides that operators set while workers run.
 //
 // The package counts nothing, and it knows neither Redis nor Lua. Package internal/throttle applies the limits to events.
 //

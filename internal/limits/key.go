@@ -12,7 +12,7 @@ import (
 // eachKey ends the level of a rule that limits each key.
 const eachKey = "@key"
 
-// keyHashBytes is the length of a key's hash. Nobody finds two keys with one hash of this length.
+// keyHashBytes is the length of a key's hash. Nobody can find two keys with equal hashes of this length.
 const keyHashBytes = 16
 
 // HashOfKey returns the form of an event's key in the Redis keys of its limits. "" stands for no key.

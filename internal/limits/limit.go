@@ -62,7 +62,7 @@ func Parse(text string) (Limits, error) {
 	return limits, nil
 }
 
-// order sorts the limits that share a bucket of their node first.
+// order returns 0 for limits that share the bucket of their node, which come first.
 func order(l Limit) int {
 	if l.Description().PerNode {
 		return 0
@@ -164,7 +164,7 @@ func ParseWindow(text string) (time.Duration, error) {
 	return window, nil
 }
 
-// String is the form that Parse reads; "none" for no limits.
+// String returns the text that Parse reads; "none" for no limits.
 func (l Limits) String() string {
 	if len(l) == 0 {
 		return "none"
@@ -232,8 +232,8 @@ type Use struct {
 	Limit string `json:"limit"` // such as 10/30m
 	Used  int64  `json:"used"`
 	Size  int64  `json:"size"` // the capacity of the limit
-	// Next is when an event that the limit denied finds its slots: if guarantees reserve slots, an event without a guarantee. It is nil unless
-	// such a time is known.
+	// Next is when an event that the limit denied finds its slots: if guarantees reserve slots, an event without a guarantee. nil: the time
+	// is unknown.
 	Next *time.Time `json:"next_slot,omitempty"`
 }
 
@@ -242,7 +242,7 @@ func UseOf(n Node, l Limit, used int64) Use {
 	return Use{Level: n.Level, Path: n.Path, Limit: l.String(), Used: used, Size: l.Capacity()}
 }
 
-// Name returns the path, or "global" for the root. The use of one key has "@key" behind its path.
+// Name returns the path, or "global" for the root. For the use of one key it adds "@key".
 func (u Use) Name() string {
 	if strings.HasSuffix(u.Level, eachKey) {
 		return u.Path + eachKey

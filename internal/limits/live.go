@@ -18,10 +18,10 @@ type LiveEntry struct {
 	Revision uint64
 }
 
-// errLost is what is wrong with a lost entry.
+// errLost is the fault of a lost entry.
 var errLost = errors.New("its history holds only messages that neither a worker nor an operator wrote: set or unset it")
 
-// ErrEarlier is the error of a ruleset with a bad override whose earlier values cannot be read at present.
+// ErrEarlier means that a ruleset has a bad override, and that the earlier values of the override cannot be read at present.
 var ErrEarlier = errors.New("cannot read the earlier values of a bad live limit")
 
 // Live makes rulesets of a plan and the overrides of the moment. It logs a bad override once, and keeps the last good one of that level in
@@ -32,7 +32,7 @@ type Live struct {
 	earlier Earlier
 	logger  *slog.Logger
 
-	begun      bool                   // a state without unreadable levels was there
+	begun      bool                   // there was a state without unreadable levels
 	good       map[LiveLevel]Override // of the last state
 	reported   map[LiveLevel]uint64   // revision of the bad override that was logged
 	unreadable []string               // for each unreadable level of the last state, why it is unreadable
@@ -120,7 +120,7 @@ func mayLimit(level string) bool {
 	return err == nil
 }
 
-// String is the name of the level as commands take it.
+// String returns the name of the level as commands take it.
 func (l LiveLevel) String() string {
 	if l.Shadow {
 		return l.Level + " (--shadow)"
@@ -175,7 +175,7 @@ func (l *Live) Check(entry LiveEntry) (Override, error) {
 // Ruleset is the limits in force at one moment.
 type Ruleset struct {
 	Tree     *Tree
-	Shadow   *Tree // evaluated beside, without any effect; nil: none
+	Shadow   *Tree // evaluated too, without any effect; nil: none
 	Mutes    []*Mute
 	Position Position
 }
@@ -215,7 +215,7 @@ func (p Position) ID() string {
 	return strconv.FormatInt(p.Generation, 10) + ":" + strconv.FormatUint(p.Revision, 10)
 }
 
-// String is for people: revision, generation, and when that began.
+// String returns a text for people: revision, generation, and when the generation began.
 func (p Position) String() string {
 	if p == (Position{}) {
 		return "none"

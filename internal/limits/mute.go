@@ -26,7 +26,7 @@ type Mute struct {
 // LevelMute is the level of the drops by mutes.
 const LevelMute = "mute"
 
-// LongestMute is the longest time for which a path can be muted at once.
+// LongestMute is the longest duration of one mute.
 const LongestMute = 30 * 24 * time.Hour
 
 // Covers reports whether the mute applies to a category, except for the events that it spares.
@@ -48,12 +48,13 @@ func (m *Mute) Spares(severity event.Severity) bool {
 // Name identifies the mute among the mutes in force: no two of them have equal paths and schedules.
 func (m *Mute) Name() string { return strings.TrimSpace(m.Path + " " + m.Rule) }
 
-// ID identifies the mute among all mutes, also in the place of an earlier one.
+// ID identifies the mute among all mutes. A mute that replaces an earlier mute has another ID.
 func (m *Mute) ID() string { return m.position().ID() }
 
 func (m *Mute) position() Position { return Position{m.Generation, m.Revision} }
 
-// In reports whether the mute, or a newer one in its place, is in force with these limits. With limits that are older than the mute it reports true, since they do not know the mute.
+// In reports whether the mute, or a newer mute in its place, is in force with these limits. With limits that are older than the mute it
+// reports true, since they do not know the mute.
 func (m *Mute) In(rules Ruleset) bool {
 	for _, other := range rules.Mutes {
 		if other.Generation == m.Generation && other.Name() == m.Name() && other.Revision >= m.Revision {

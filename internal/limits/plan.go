@@ -134,8 +134,8 @@ func (t *Tree) Pointless() []Pointless {
 }
 
 // boundAbove finds a log on the way to every path of a level that allows no more in the time of a limit than the limit does: its count for
-// each of its windows that cover one window of the limit. The log above counts every event that the limit counts. Where the limit is
-// full, each of these windows is full too, and so is the newest.
+// each of its windows that cover one window of the limit. The log above counts every event that the limit counts. If the limit is full,
+// each of these windows is full too, including the newest.
 func (t *Tree) boundAbove(level string, limit Limit) (Pointless, bool) {
 	if level == LevelGlobal || !limit.Description().Exact {
 		return Pointless{}, false
@@ -155,7 +155,7 @@ func (t *Tree) boundAbove(level string, limit Limit) (Pointless, bool) {
 	return Pointless{}, false
 }
 
-// commonPath is the deepest path at or above every path of a level, "" for the root. LevelCategory has the root alone in common.
+// commonPath returns the deepest path at or above every path of a level; "" for the root. LevelCategory has the root alone in common.
 func commonPath(level string) string {
 	if level == LevelCategory {
 		return ""

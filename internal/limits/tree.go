@@ -90,8 +90,8 @@ func (t *Tree) Origin(level string) Origin { return t.origins[level] }
 // Guarantees lists the guarantees as configured.
 func (t *Tree) Guarantees() []Guarantee { return slices.Clone(t.guarantees) }
 
-// GuaranteeOf is the most specific guaranteed path at or above a category, "" if there is none. The slots of its guarantee belong to the
-// category's events.
+// GuaranteeOf returns the most specific guaranteed path at or above a category; "" if there is none. The slots of its guarantee belong to
+// the category's events.
 func (t *Tree) GuaranteeOf(category string) string {
 	found := ""
 	for prefix := range event.Prefixes(category) {
@@ -108,8 +108,8 @@ func (t *Tree) GuaranteeOf(category string) string {
 // no reference to the category.
 func (t *Tree) Path(category string) []Node { return t.PathOfKey(category, "") }
 
-// PathOfKey is Path for the events of a key, given by its hash. The node of the key follows the node of the path whose rule limits each
-// key.
+// PathOfKey is Path for the events of a key, given by its hash. If a rule limits each key of a path, the node of the key follows the node
+// of the path.
 func (t *Tree) PathOfKey(category, hash string) []Node {
 	var path []Node
 	if len(t.global) > 0 {
@@ -145,7 +145,7 @@ type Considered struct {
 	Level  string
 	OfKey  bool   // it limits each key of the path
 	Limits Limits // empty: the rule sets no limit
-	Wins   bool   // it gives the path, or each key of the path, its limits; of several rules the most specific one does
+	Wins   bool   // its limits apply to the path, or to each key of it: it is the most specific rule
 }
 
 // Considered lists the rules for each path of a category, from the root down.
@@ -193,7 +193,7 @@ func (t *Tree) AllLevels() []Node {
 	return levels
 }
 
-// LongestWindow is the longest window of any rule, 0 if there is no limit.
+// LongestWindow returns the longest window of any rule; 0 if there is no limit.
 func (t *Tree) LongestWindow() time.Duration {
 	var longest time.Duration
 	for _, node := range t.Levels() {

@@ -23,7 +23,7 @@ const (
 // due reports whether the override has expired.
 func (c Change) due(now time.Time) bool { return !c.Until.IsZero() && !c.Until.After(now) }
 
-// lasting is the value after the end of the override, or the override's value if it has no end. "" means unset.
+// lasting returns the value after the end of the override, or the override's value if it has no end; "": unset.
 func (c Change) lasting() string {
 	if c.Until.IsZero() {
 		return c.Value

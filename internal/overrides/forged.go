@@ -18,8 +18,8 @@ func (c Change) overwrittenBy(forged Change) Change {
 	return c
 }
 
-// after returns the newest change of each key after a revision. If a key has only forged messages, as many as the bucket keeps, they may have
-// pushed out a change. Then the override is lost, unless every revision is still stored.
+// after returns the newest change of each key after a revision. If a key has only forged messages, and as many as the bucket keeps, they
+// may have pushed out a change. Then the override is lost, unless every revision is still stored.
 func (h history) after(revision uint64) map[string]Change {
 	newest := make(map[string]Change)
 	forged := make(map[string]int) // messages in a row, by key

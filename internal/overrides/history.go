@@ -63,11 +63,11 @@ func (b *Bucket) Earlier(ctx context.Context, name Name) ([]string, error) {
 	return values, nil
 }
 
-// Rollback restores the state right after a revision, and returns its changes in the order of their names. An override that had an end
-// gets that end again. If the end has passed, Rollback restores the value that followed. It returns [ErrUnknownRevision] if the revision
-// does not exist or the changes up to it are no longer stored. It returns the error of check, which gets all changes before any is made. It returns
-// [ErrConflict] if an override has been changed concurrently. With an error, it returns the changes made so far. A second call makes the remaining
-// changes.
+// Rollback restores the state right after a revision, and returns its changes in the order of their names. An override that had an end gets
+// that end again. If the end has passed, Rollback restores the value that followed. It returns [ErrUnknownRevision] if the revision does
+// not exist or the changes up to it are no longer stored. Before any change is made, check gets all changes; Rollback returns its error. It
+// returns [ErrConflict] if an override has been changed concurrently. With an error, it returns the changes made so far. A second call
+// makes the remaining changes.
 func (b *Bucket) Rollback(ctx context.Context, revision uint64, check func([]Change) error) ([]PastChange, error) {
 	h, err := b.history(ctx)
 	if err != nil {

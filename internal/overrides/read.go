@@ -72,7 +72,7 @@ type Change struct {
 	Then  string    // value after the end; "": unset
 	Ended uint64    // revision of the override that expired with this change; 0: an operator made the change
 
-	Muting Muting // of a mute, whose Value is its reason
+	Muting Muting // of a mute; its Value is the reason
 
 	// Lost means that the value is unknown: forged messages have pushed all changes of the override out of the bucket.
 	Lost bool
@@ -82,8 +82,8 @@ type Change struct {
 
 // Muting is what only a mute has.
 type Muting struct {
-	Every string // the schedule by which it recurs; "" if it does not
-	Spare string // the severity that it does not mute; "" for none
+	Every string // schedule of a recurring mute; "" for any other mute
+	Spare string // severity that it does not mute; "" for none
 }
 
 // Adopted reports whether the change is a note that changes no override: this state replaced the newer limits that Value describes.
@@ -175,7 +175,7 @@ type arrival struct {
 	err     error
 }
 
-// read reads the bucket, depending on the policy all changes or the last change of each key, and goes on to receive changes.
+// read reads the bucket, depending on the policy all changes or the last change of each key, and continues to receive changes.
 func (s source) read(ctx context.Context, policy jetstream.DeliverPolicy) (*reading, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errIncomplete)
 	defer cancel()

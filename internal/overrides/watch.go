@@ -50,7 +50,7 @@ type Watcher struct {
 	forged    place         // of the newest counted forged message
 }
 
-// waiter stands for the calls of Refresh up to a number. They return once the watcher has applied the revision.
+// waiter has the calls of Refresh up to a number. They return once the watcher has applied the revision.
 type waiter struct {
 	calls, revision uint64
 }

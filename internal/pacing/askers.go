@@ -2,18 +2,18 @@ package pacing
 
 import "time"
 
-// askers are those who wait for the next post of one channel, as in lib/askers.lua.
+// askers are the instances that wait for the next post of one channel, as in lib/askers.lua.
 type askers struct {
-	place  time.Time // of the channel in the line of the workspace; zero: it has none
+	place  time.Time // place of the channel in the line of the workspace; zero: it has no place
 	byName map[string]asker
 }
 
 type asker struct {
 	order int64
-	until time.Time // it does not count any more if it does not ask again by then
+	until time.Time // the asker counts no longer unless it asks again by then
 }
 
-// counting returns the place and the askers that count. A little later than its askers, the place counts no more either.
+// counting returns the askers that still count, and the place, which counts a little longer than the last asker.
 func (a askers) counting(now time.Time) askers {
 	left, last := askers{byName: make(map[string]asker)}, time.Time{}
 	for name, other := range a.byName {
@@ -28,7 +28,7 @@ func (a askers) counting(now time.Time) askers {
 	return left
 }
 
-// before counts the askers that go before one of them.
+// before counts the askers that go before the named asker.
 func (a askers) before(name string) (count int) {
 	own := a.byName[name]
 	for other, of := range a.byName {
@@ -39,7 +39,7 @@ func (a askers) before(name string) (count int) {
 	return count
 }
 
-// untilFrontAsks returns until when the asker counts that goes before all others.
+// untilFrontAsks returns until when the first asker counts.
 func (a askers) untilFrontAsks() time.Time {
 	for name, of := range a.byName {
 		if a.before(name) == 0 {

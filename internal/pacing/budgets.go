@@ -25,7 +25,7 @@ type Budgets struct {
 	LookUps   Window // look-ups of posts in all channels
 }
 
-// Urgency is the order of the messages of one channel. The smallest one goes first.
+// Urgency is the order of the messages of one channel. The smallest urgency goes first.
 type Urgency int
 
 // The urgencies.
@@ -40,7 +40,7 @@ const (
 type Ask struct {
 	Channel string
 	Urgency Urgency   // of the message that the caller posts next
-	Since   time.Time // when that message was stored: of two messages with the same urgency the older one goes first
+	Since   time.Time // when that message was stored: of two equally urgent messages the older goes first
 
 	// MaxWait is the longest wait. If the post is expected later, nothing is reserved, and the caller does not count as waiting.
 	MaxWait time.Duration
@@ -58,7 +58,7 @@ func (a Ask) asker(instance string) string {
 // urgencyStep separates two urgencies: it exceeds the microseconds between 1970 and any present time.
 const urgencyStep = 2_000_000_000_000_000
 
-// order is the number by which the scripts compare messages. The smallest one goes first.
+// order returns the number by which the scripts compare messages. The message with the smallest number goes first.
 func (a Ask) order() int64 {
 	return int64(a.Urgency)*urgencyStep + min(max(a.Since.UnixMicro(), 0), urgencyStep-1)
 }
@@ -66,7 +66,7 @@ func (a Ask) order() int64 {
 // Update asks for an update of a message, to one of its states.
 type Update struct {
 	Message string // names the message
-	Order   int64  // of the state, 1 to MostOrder: of two states of the message, the one with the larger number is newer
+	Order   int64  // number of the state, from 1 to MostOrder: a newer state has a larger number
 	// MaxWait is the longest wait. If the update is expected later, nothing is reserved.
 	MaxWait time.Duration
 	Within  time.Duration // the update begins if it is due within that time
@@ -79,15 +79,15 @@ const MostOrder = 1<<53 - 1
 // Reservation is the answer to a request for a post, an update or a look-up.
 type Reservation struct {
 	OK       bool          // the slot is reserved for the caller; an update has begun
-	Obsolete bool          // a newer state of the message has asked, or the message shows it: the caller makes no update
-	Wait     time.Duration // OK: until the slot; otherwise: until the caller asks again, or as Expected if that exceeds the longest wait
+	Obsolete bool          // a newer state of the message has been requested or is shown: the caller makes no update
+	Wait     time.Duration // OK: until the slot; otherwise: until the caller asks again, or Expected if that exceeds the longest wait
 	Expected time.Duration // until the slot; an estimate unless OK
 }
 
-// mostCounted bounds the channels whose use is counted.
+// mostCounted bounds the channels that are counted.
 const mostCounted = 1000
 
-// counted returns the channels whose use is counted: none without a pace.
+// counted returns the channels to count; without a pace there are none.
 func (p Pace) counted(channels []string) []string {
 	if p.Interval == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (p Pace) counted(channels []string) []string {
 // Use is how much of each budget is used.
 type Use struct {
 	Workspace, Updates, LookUps BudgetUse
-	Channels                    []ChannelUse // that are at their pace
+	Channels                    []ChannelUse // the channels that are at their pace
 	At                          time.Time    // when it was counted, by this instance's clock
 }
 
@@ -116,7 +116,7 @@ func (u *Use) addChannel(c ChannelUse) {
 	}
 }
 
-// waitingChannels counts the channels for whose pace something waits.
+// waitingChannels counts the channels with askers.
 func (u Use) waitingChannels() (count int) {
 	for _, channel := range u.Channels {
 		if channel.Askers > 0 {
@@ -130,7 +130,7 @@ func (u Use) waitingChannels() (count int) {
 type BudgetUse struct {
 	Used    int           // requests of the last window
 	Waiting int           // channels that wait for the workspace; reserved updates; reserved look-ups
-	Paused  time.Duration // the rest of a pause
+	Paused  time.Duration // remaining time of a pause
 }
 
 // How early posts are reserved, and when askers ask again, as in pace.lua and lib/askers.lua.
@@ -144,7 +144,7 @@ const (
 // limitedTogether is the longest time between the refusals of two channels that pause the workspace, as in pause.lua.
 const limitedTogether = time.Second
 
-// What is paused beside channels, as in lib/destinations.lua. No channel has such a name.
+// The names of pauses that concern no single channel, as in lib/destinations.lua. No channel has such a name.
 const (
 	workspace = "\nworkspace"
 	updates   = "\nupdates"

@@ -29,7 +29,7 @@ func (c *Channels) Note(ctx context.Context, channel, id string) error {
 	return err
 }
 
-// Routes notes the routes of this instance, as text, and returns those of other instances, the last noted first.
+// Routes notes the routes of this instance, as text, and returns the routes of other instances, the newest first.
 func (c *Channels) Routes(ctx context.Context, own string) (others []string, err error) {
 	if !c.shared.isAvailable() {
 		return nil, script.ErrUnavailable

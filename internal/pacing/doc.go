@@ -8,11 +8,11 @@
 //
 // # Turns
 //
-// A post is reserved at most 50 ms before its channel takes it, and at most a second before the workspace takes it. So a pause or the end
-// of an instance wastes little. A caller that is too early gets the time of its next attempt, and counts as waiting until a second after that time. Of the
-// askers of one channel the most urgent and oldest message goes first, whichever instance holds it. Channels that wait for the workspace are
-// in a line. A channel has one place in the line, whatever number of messages and instances wait for it, and goes to the end of the line
-// with each post. So between two posts of a waiting channel, no other channel gets more than two.
+// A post is reserved at most 50 ms before its channel takes it, and at most a second before the workspace takes it. A pause or the end of
+// an instance therefore wastes little. A caller that is too early gets the time of its next attempt, and counts as waiting until a second
+// after that time. Among the askers of one channel, the most urgent and oldest message goes first, whichever instance holds it. Channels
+// that wait for the workspace are in a line. A channel has one place in the line, whatever number of messages and instances wait for it,
+// and goes to the end of the line with each post. Between two posts of a waiting channel, no other channel therefore gets more than two.
 //
 // An example: the workspace takes one post each 10 s, and took one at 0 s. #flood has 10,000 events on two instances, #quiet has one.
 //
@@ -32,8 +32,8 @@
 // pauses that it knows of. All instances together may then exceed the budgets. In that case Slack pauses them. During the outage, one event
 // of a category may mention people on each instance.
 //
-// An instance learns of other instances' pauses with each decision of the limits ([Pacer.Learn]) and from [Pacer.CheckPause]. No call returns
-// an error of Redis: without Redis the Pacer decides locally.
+// An instance learns of the pauses of other instances with each decision of the limits ([Pacer.Learn]) and from [Pacer.CheckPause]. No call
+// returns an error of Redis: without Redis the Pacer decides locally.
 //
 // [Channels] shares the IDs of channels between instances. A look-up needs the ID of a channel, and perhaps only the answer to another
 // instance's post has shown it.

@@ -22,7 +22,7 @@ type local struct {
 	mentions mentions
 }
 
-// limited is the newest pause of a channel.
+// limited is the newest pause of a single channel.
 type limited struct {
 	channel  string
 	at, ends time.Time
@@ -37,7 +37,7 @@ func newLocal(b Budgets) *local {
 	}
 }
 
-// channelSlot returns the slot of a post of a channel behind others.
+// channelSlot returns the slot of a post that is behind other posts of its channel.
 func (l *local) channelSlot(now, paused, tat time.Time, behind int) time.Time {
 	earliest := later(now, paused)
 	return later(earliest, later(tat, earliest).Add(time.Duration(behind)*l.pace.Interval-l.pace.ahead()))
@@ -89,7 +89,7 @@ func (l *local) post(now time.Time, name string, a Ask, known time.Duration) Res
 	return Reservation{Wait: wait, Expected: expected}
 }
 
-// askAgain returns when an asker asks again that waits for others.
+// askAgain returns when an asker behind other askers asks again.
 func askAgain(own, turn time.Duration) time.Duration {
 	rest := turn - horizon
 	if own > turn {

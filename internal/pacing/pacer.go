@@ -24,8 +24,8 @@ type Options struct {
 
 // Metrics shows the use of the budgets. Its methods may be called concurrently.
 type Metrics interface {
-	// PaceUsed sets the requests of the last window, and what waits for the budget. Of the budget "channels" it sets how many channels are
-	// at their pace, and for how many of them something waits.
+	// PaceUsed sets the requests of the last window, and what waits for the budget. For the budget "channels" it sets how many channels are
+	// at their pace, and how many of them have deliveries that wait.
 	PaceUsed(budget string, used, waiting int)
 }
 
@@ -50,7 +50,7 @@ func New(o Options) *Pacer {
 	}
 }
 
-// readable returns the name of a channel, or the word for what is paused beside channels.
+// readable returns the name of a channel, or the word for the workspace, updates or look-ups.
 func readable(name string) string { return strings.TrimPrefix(name, "\n") }
 
 // Reserve asks for the next post of a channel. If the answer is not OK, nothing is reserved; the caller asks again after the wait, or gives
@@ -88,8 +88,8 @@ func (p *Pacer) reserve(
 // longestLookUpWait is the longest time to a look-up that is reserved.
 const longestLookUpWait = time.Hour
 
-// AwaitLookUp waits until posts may be looked up. If the context ends first, it returns the context's error. The callers of an instance wait
-// one after the other. So an instance that ends wastes one look-up at most, and the instances take turns.
+// AwaitLookUp waits until posts may be looked up. If the context ends first, it returns the context's error. Only one caller of an instance
+// waits at a time. An instance that ends therefore wastes at most one look-up, and the instances take turns.
 func (p *Pacer) AwaitLookUp(ctx context.Context) error {
 	select {
 	case p.lookingUp <- struct{}{}:
@@ -156,13 +156,13 @@ func (p *Pacer) AwaitDigest(ctx context.Context, channel string) (time.Duration,
 	return reservation.Wait, nil
 }
 
-// Pause has a channel take no post for d, on all instances, since Slack limited a post to it.
+// Pause pauses a channel for d on all instances, since Slack limited a post to it.
 func (p *Pacer) Pause(ctx context.Context, channel string, d time.Duration) { p.pause(ctx, channel, d) }
 
-// PauseUpdates has all instances make no update for d, since Slack limited an update.
+// PauseUpdates pauses updates for d on all instances, since Slack limited an update.
 func (p *Pacer) PauseUpdates(ctx context.Context, d time.Duration) { p.pause(ctx, updates, d) }
 
-// PauseLookUps has all instances look no post up for d, since Slack limited a look-up.
+// PauseLookUps pauses look-ups for d on all instances, since Slack limited a look-up.
 func (p *Pacer) PauseLookUps(ctx context.Context, d time.Duration) { p.pause(ctx, lookUps, d) }
 
 func (p *Pacer) pause(ctx context.Context, name string, d time.Duration) {

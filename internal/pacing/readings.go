@@ -31,7 +31,7 @@ func NewReadings(runner *script.Runner, available func() bool) *Readings {
 	return &Readings{shared{runner: runner, available: available}}
 }
 
-// Of makes the part of this instance in the reading of a thread. It is used for one reading.
+// Of returns a [Reading] for one reading of a thread.
 func (r *Readings) Of(thread string) *Reading {
 	return &Reading{readings: r, keys: r.shared.runner.Keys("calls", "reading:"+thread, "read:"+thread), caller: rand.Text()}
 }
@@ -49,7 +49,7 @@ type Reading struct {
 	hasBegun  bool
 }
 
-// question is a question, and when it was asked by the clock of Redis.
+// question is a numbered question, with the time of its first call by the clock of Redis.
 type question struct {
 	number int
 	asked  int64

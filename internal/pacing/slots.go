@@ -8,10 +8,10 @@ import (
 // slots are the requests of a budget, as in lib/window.lua.
 type slots struct {
 	window Window
-	times  []time.Time // in ascending order, without those that count no more
+	times  []time.Time // in ascending order, without requests that no longer count
 }
 
-// next returns the slot of the next request, or of a request behind others.
+// next returns the slot of a request with that many requests before it.
 func (s *slots) next(now time.Time, behind int) time.Time {
 	if s.window.Count == 0 {
 		return now
@@ -24,7 +24,7 @@ func (s *slots) next(now time.Time, behind int) time.Time {
 	return at.Add(time.Duration(windows) * s.window.Length)
 }
 
-// unused returns the first time from a slot on that no request has.
+// unused returns the first unused time at or after a slot.
 func (s *slots) unused(slot time.Time) time.Time {
 	for s.window.Count > 0 {
 		if _, taken := slices.BinarySearchFunc(s.times, slot, time.Time.Compare); !taken {

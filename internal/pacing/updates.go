@@ -14,15 +14,15 @@ type updating struct {
 	messages map[string]message
 }
 
-// message is what is known of the updates of one message, as in lib/updates.lua.
+// message is the state of the updates of one message, as in lib/updates.lua.
 type message struct {
 	newest  int64     // order of the newest state that has asked
 	slot    time.Time // of the reserved update; zero: there is none
-	running int64     // order of the state whose update began last
+	running int64     // order of the state of the newest update
 	began   time.Time // when that update began
 	done    int64     // order of the state that the message shows
 
-	forgotten time.Time // when nobody needs the message any more
+	forgotten time.Time // when the message may be forgotten
 }
 
 // ask reserves the update of a message, and begins it when it is due.
@@ -63,7 +63,7 @@ func (o *updating) end(now time.Time, name string, order int64) {
 	o.keep(name, m, now)
 }
 
-// of returns what is known of a message.
+// of returns the state of a message.
 func (o *updating) of(now time.Time, name string) message {
 	if m := o.messages[name]; m.forgotten.After(now) {
 		return m
@@ -71,7 +71,7 @@ func (o *updating) of(now time.Time, name string) message {
 	return message{}
 }
 
-// keep remembers a message whose update is due at a time.
+// keep remembers a message with an update that is due at a time.
 func (o *updating) keep(name string, m message, due time.Time) {
 	makeRoom(o.messages, func(other message) bool { return !other.forgotten.After(due) })
 	m.forgotten = due.Add(messageKept)

@@ -8,12 +8,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// reports are the reports about flapping keys that are to be steady.
+// reports are the pending and posted reports that flapping keys are steady.
 type reports struct {
 	window time.Duration
 	due    map[string]dueReport // by pair
 	next   time.Time            // no report is due earlier
-	made   []time.Time          // of those that were posted and not taken yet
+	made   []time.Time          // times of the posted reports, until Reports returns them
 }
 
 // dueReport is a report that is posted if the key has not changed since by its time.

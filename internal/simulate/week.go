@@ -13,7 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// weekStart is the Monday with which the generated week begins.
+// weekStart is the Monday on which the generated week begins.
 var weekStart = time.Date(2026, time.January, 5, 0, 0, 0, 0, time.UTC)
 
 // WeekSeed is the seed of the week that the command and the page show.
@@ -22,7 +22,7 @@ const WeekSeed = 1
 // weekHours is the length of the generated week.
 const weekHours = 7 * 24
 
-// Week returns the events of an on-call week, which a seed determines: quiet working days, a storm of 40 alerts on 50 hosts, a check that
+// Week returns the events of an on-call week. The seed determines them: quiet working days, a storm of 40 alerts on 50 hosts, a check that
 // flaps for six hours, a deployment, and a night with a single alert.
 func Week(seed uint64) *History {
 	w := week{history: new(History), random: rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // the week is no secret
@@ -113,8 +113,8 @@ type Reporter interface {
 	Reports(ctx context.Context, until time.Time) ([]time.Time, error)
 }
 
-// WeekVariants returns the limits of a plan, the same limits with one more for each key, with repeated events folded, and with a rule for
-// flapping.
+// WeekVariants returns four variants: the limits of a plan, and the same limits with one more for each key, with repeated events folded, or
+// with a rule for flapping.
 func WeekVariants(plan limits.Plan, retention, pairTTL time.Duration) ([]Variant, error) {
 	ofKeys, _ := limits.ParseOverrides("*@key=1/1h") // the text is valid
 	var variants []Variant
@@ -149,7 +149,7 @@ type WeekRow struct {
 	Folded   int            `json:"folded"`         // events that are counted in a message that was sent
 	Digested int            `json:"in_digests"`     // dropped events, which digests report
 	Never    int            `json:"never_reported"` // events that neither a message nor the count in a message nor a digest shows
-	Silence  time.Duration  `json:"-"`              // the longest time in which events of a category were dropped and none was sent
+	Silence  time.Duration  `json:"-"`              // the longest time in which events of one category were dropped and no event of it was sent
 	PerHour  [weekHours]int `json:"sent_per_hour"`  // messages sent
 }
 
@@ -186,8 +186,7 @@ type weekCounter struct {
 	shown map[string]int64     // by category and key: how many events the newest message that is not resolved shows; 0: there is no message
 }
 
-// reports matches an event with a message, the next number of a message of its key, or the level of a digest. It returns false if the
-// event has none of them.
+// reports returns false if nothing reports the event: no message, no next number in a message of its key, and no digest.
 func (c weekCounter) reports(e Event, verdict Verdict) bool {
 	key := e.Category + "\n" + e.Key
 	switch verdict.Outcome {

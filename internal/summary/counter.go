@@ -25,7 +25,7 @@ type Drop struct {
 // Counter counts drops until the reporter takes them. A nil Counter counts nothing. Add may be called concurrently.
 type Counter struct {
 	channelOf func(category string) string
-	wake      chan struct{} // receives a value at the first drop after a rest
+	wake      chan struct{} // receives a value at the first drop after a time without drops
 
 	mu       sync.Mutex
 	channels map[string]*channelCounts
@@ -42,7 +42,7 @@ type channelCounts struct {
 	firing int                     // number of Keys that fire
 }
 
-// place is a category within the counts of a mute, or outside of all mutes.
+// place is a category within the counts of a mute; without a mute, within all other counts.
 type place struct{ mute, category string }
 
 // groupCounts are the counts of one first level.
@@ -107,8 +107,7 @@ func (c *Counter) Add(drops []Drop) (round int64) {
 	return c.rounds + 1
 }
 
-// channel returns the counts of a category's channel. The counts of a mute are apart from the other counts of a channel. The caller holds
-// the lock.
+// channel returns the counts of a category's channel. A channel has separate counts for each mute. The caller holds the lock.
 func (c *Counter) channel(at place, now time.Time) *channelCounts {
 	name := joinName(c.channelOf(at.category), at.mute)
 	of, known := c.channels[name]

@@ -10,13 +10,13 @@
 // Every drop is in the total of its channel. Up to 20 paths of each first-level category, the largest, are counted by name, so no producer
 // can displace the paths of another first level.
 //
-// A digest waits for events: it is claimed when no event waits for the channel and the channel takes a message at once. Until
-// then it goes on collecting counts. This is not a failure.
+// A digest waits for events: it is claimed when no event waits for the channel and the channel takes a message at once. Until then it
+// collects further counts. This is not a failure.
 //
 // No count is lost while the Store is unavailable: the Reporter adds the counts later. A killed instance loses the counts of its last second.
 // Since the Store has no final report of that instance, the next digests say "at least".
 //
 // A digest is not posted twice. The claim records that an instance is posting it. If that instance is killed or the answer to its post is
-// lost, nobody can tell whether the channel has the digest. Then its counts carry over to the next digest, which says so. The digest of a mute is
-// posted again instead: no later digest has its counts.
+// lost, nobody knows whether the channel has the digest. Then its counts carry over to the next digest, which says so. The digest of a mute
+// is posted again instead: no later digest has its counts.
 package summary

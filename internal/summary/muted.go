@@ -16,12 +16,12 @@ import (
 type Muted struct {
 	limits.Mute
 	Ended      time.Time
-	EndedBy    string // who ended it before its time; "": nobody did, or it is not known who
+	EndedBy    string // who ended it before its time; "": nobody, or unknown
 	Replaced   bool   // another mute of the path ended it
-	Firing     []Key  // the keys whose last event fired, the oldest first
+	Firing     []Key  // the keys that fire after their last event, the oldest first
 	MoreFiring bool   // there may be more of them
 
-	Text string // of the mute, by which its counts are named
+	Text string // text of the mute, which names its counts
 }
 
 // joinName returns the name of the counts of a channel: the channel or, for the counts of a mute, a line feed and the mute's text behind it.

@@ -32,7 +32,7 @@ type Counts struct {
 	MoreKeys    bool  // there are more keys that fire
 }
 
-// Key is the last known state of a key whose events are muted.
+// Key is the last known state of a key with muted events.
 type Key struct {
 	Name   string
 	Title  string
@@ -73,6 +73,6 @@ type DigestState string
 const (
 	DigestDone    DigestState = "done"    // posted or given up
 	DigestFailed  DigestState = "failed"  // not posted
-	DigestDoubt   DigestState = "doubt"   // perhaps posted: an instance is to look for it
+	DigestDoubt   DigestState = "doubt"   // perhaps posted: an instance has to look for it
 	DigestCarried DigestState = "carried" // perhaps posted, and nobody can look: its counts carry over
 )

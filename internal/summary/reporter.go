@@ -89,8 +89,8 @@ type Options struct {
 	// Send posts a digest. Its error may be a SendError. Its context ends before another instance considers the post in doubt.
 	Send func(ctx context.Context, d Digest) error
 
-	// Find reports whether a channel has the digest of a claim that was made at a time, and whether anybody can know. After an error it can
-	// be asked again.
+	// Find reports whether a channel has the digest of a claim that was made at a time, and whether that can be known. After an error, the
+	// caller may call it again.
 	Find func(ctx context.Context, channel, claim string, claimed time.Time) (posted, known bool, err error)
 
 	// LimitOf returns the configured limit of a category at a level; "": there is none.
@@ -168,8 +168,8 @@ func (r *Reporter) Run(ctx context.Context) {
 	loops.Wait()
 }
 
-// reportCounts reports the counts each second. It reports the first drop after a rest at once, so that the Store expects more even if the worker is
-// killed soon after.
+// reportCounts reports the counts each second. It reports the first drop after a time without drops at once, so that the Store expects more
+// even if the worker is killed soon after.
 func (r *Reporter) reportCounts(ctx context.Context) {
 	ticks := time.Tick(reportEvery)
 	for {

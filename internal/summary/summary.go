@@ -38,7 +38,7 @@ type Digest struct {
 // Claimed is the result of a claim.
 type Claimed struct {
 	Digest  *Digest       // to be posted; nil: there is none
-	InDoubt bool          // the channel may have the digest: it is to be looked for, and not posted
+	InDoubt bool          // the channel may have the digest: the caller looks for it and does not post it
 	Age     time.Duration // InDoubt: since the digest was claimed
 }
 
@@ -123,7 +123,7 @@ func (r *Reporter) complete(claimed Digest, known LimitChanges) Digest {
 	return claimed
 }
 
-// describe returns why a level dropped notifications of a category: its limit, or words for a level without a limit.
+// describe returns why a level dropped notifications of a category: the level with its limit, or words for a level without a limit.
 func (r *Reporter) describe(category, level string) string {
 	switch level {
 	case limits.LevelMute:

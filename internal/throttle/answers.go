@@ -6,7 +6,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// answers hands out what a store has decided: it adds the grants, and notes what the decisions tell about limits.
+// answers completes the decisions of a store: it adds the grants, and notes what the decisions show about limits.
 type answers struct {
 	o       *LimiterOptions
 	denials *denials

@@ -86,12 +86,12 @@ func (a *asker) askInTurn(ctx context.Context, requests []store.Request) ([]stor
 		d := &answers[i]
 		return requests[i].HasWaited && d.Verdict != store.Deferred && (d.Verdict != store.Denied || d.Muted != nil)
 	})
-	_ = a.o.Redis.Queues.Leave(ctx, leaving.requests) // if this fails, other events wait for these for a while
+	_ = a.o.Redis.Queues.Leave(ctx, leaving.requests) // if this fails, other events wait for these events for some time
 	return answers, nil
 }
 
-// foldStanding answers the events of a batch that have their place in a queue and are folded, or wait for a message of their key. Without
-// a cost, a decision takes no slots and leaves the event Unknown otherwise.
+// foldStanding answers the events of a batch that stand in a queue, if they are folded or wait for a message of their key. Without a cost,
+// a decision takes no slots and leaves the event Unknown otherwise.
 func (a *asker) foldStanding(ctx context.Context, requests []store.Request, stands func(store.Request) bool) ([]store.Decision, error) {
 	answers := make([]store.Decision, len(requests))
 	folding := partOf(requests, func(i int) bool { return stands(requests[i]) && requests[i].MayFold() })

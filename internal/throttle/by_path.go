@@ -19,7 +19,7 @@ func newByPath[V any]() byPath[V] {
 	return byPath[V]{values: make(map[string]V), shares: make(map[string]int)}
 }
 
-// hasRoom reports whether another path of the same first level may be put.
+// hasRoom reports whether there is room for a new path.
 func (b byPath[V]) hasRoom(path string) bool {
 	return len(b.values) < maxPaths && b.shares[event.FirstLevel(path)] < maxPaths/2
 }

@@ -24,7 +24,7 @@ func (m *mirror) ended(g *granted, lease store.Lease) {
 	}
 }
 
-// returned records that the slots are free again. A resolved event had no slots, nor had a released one.
+// returned records that the slots are free again. A resolved or released event had no slots.
 func (m *mirror) returned(g *granted) {
 	if g.Lease.Resolving || g.Lease.Request.Slotless {
 		return
@@ -60,8 +60,8 @@ func newGrants(o *LimiterOptions, outage *outage, mirror *mirror, replay *replay
 	}
 }
 
-// whileAnswering returns a call that fails at once while Redis is known to be unavailable. Otherwise one batch after another would take a timeout,
-// and a worker that stops would take many.
+// whileAnswering returns a call that fails at once while Redis is unavailable. Otherwise each batch would wait for a timeout, and a worker
+// that shuts down would wait for many of them.
 func whileAnswering[T, R any](outage *outage, call func(context.Context, []T) ([]R, error)) func(context.Context, []T) ([]R, error) {
 	return func(ctx context.Context, items []T) ([]R, error) {
 		if err := outage.mustAnswer(); err != nil {
@@ -125,7 +125,8 @@ type renewals struct {
 	ended    bool       // no further renewal is requested
 }
 
-// endRenewals ends the renewals of the lease, and waits for the answer to the newest request: the holder of a lease names it to Redis by its end.
+// endRenewals ends the renewals of the lease, and waits for the answer to the newest request: Redis recognises the holder of a lease by the
+// end of the lease.
 func (g *grant) endRenewals(ctx context.Context) {
 	g.renewals.mu.Lock()
 	newest := g.renewals.newest
@@ -161,7 +162,7 @@ func (g *grant) Extend(ctx context.Context) bool {
 	return held || err != nil
 }
 
-// SetWaiting implements [Grant]. A failure policy other than hold has the delivery begin without Redis, as it admits events without Redis.
+// SetWaiting implements [Grant]. Under a failure policy other than hold, the delivery begins without Redis.
 func (g *grant) SetWaiting(ctx context.Context, waits bool) (held bool, err error) {
 	held, err = g.answer(ctx, g.ask(ctx, &waits))
 	if err != nil && g.grants.o.Policy != Hold {
@@ -177,8 +178,8 @@ type renewal struct {
 	held    bool // the answer, if there is no request to Redis
 }
 
-// ask requests a renewal of the lease, and changes before whether its holder waits; nil: no change. Requests reach Redis in the order of these
-// changes, so no request of a holder that waits comes after the end of its wait.
+// ask requests a renewal of the lease. If waits is not nil, it first records whether the holder waits. Requests reach Redis in this order,
+// so a request of a waiting holder never arrives after the end of its wait.
 func (g *grant) ask(ctx context.Context, waits *bool) (asked renewal) {
 	g.renewals.mu.Lock()
 	defer g.renewals.mu.Unlock()

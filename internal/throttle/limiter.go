@@ -179,7 +179,7 @@ func (l *Limiter) Delay(ctx context.Context, p store.Postponement) (store.DelayV
 	return l.o.Redis.Queues.Delay(ctx, p, l.o.RoomMax)
 }
 
-// Room returns the bound of the events that wait.
+// Room returns the room, which bounds the events that wait.
 func (l *Limiter) Room() *Room {
 	return &Room{l.o.Redis.Queues, l.outage, l.o.RoomMax}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// Mutes tells which events operators have muted, by the limits of this instance. Its methods may be called concurrently.
+// Mutes knows which events operators have muted, by the limits of this instance. Its methods may be called concurrently.
 type Mutes struct {
 	o         *LimiterOptions
 	staleness *staleness
@@ -18,7 +18,7 @@ type Mutes struct {
 }
 
 // Muted returns the denial of an event by a mute, without asking Redis. It returns nil if no mute covers the event, or if Redis has not
-// confirmed the limits of this instance for the time of the deny cache.
+// confirmed the limits of this instance within the lifetime of an entry of the deny cache.
 func (m *Mutes) Muted(category string, severity event.Severity) *store.Denial {
 	denial := m.KnownMutes(category).Of(severity)
 	if denial == nil || !m.staleness.confirmed(m.o.DenyCacheTTL) {
@@ -53,8 +53,8 @@ func (m *Mutes) KnownMutes(category string) store.Mutes {
 	return m.o.Redis.Rules().MutesOf(category)
 }
 
-// UnreportedMutes returns the texts of the mutes that cover a category and whose reports may not be posted yet: those in force, as far as this
-// instance knows, and past ones.
+// UnreportedMutes returns the texts of the mutes that cover a category, if their reports may not be posted yet: mutes in force, as far as
+// this instance knows, and past mutes.
 func (m *Mutes) UnreportedMutes(category string) []string {
 	texts := m.past.covering(category, time.Now())
 	for _, denial := range m.KnownMutes(category) {

@@ -195,7 +195,7 @@ func (o *outage) stay(err error) {
 	}
 }
 
-// resume lets Redis decide again, after it has been sent the restored grants.
+// resume lets Redis decide again, after the replay has sent it the restored grants.
 func (o *outage) resume(restored int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -16,8 +16,8 @@ const (
 	maxPast = 100
 )
 
-// pastMutes remembers mutes that have ended or were replaced, until their reports must have been posted. Until then, keys that fire by these
-// reports may be resolved. It is safe for concurrent use.
+// pastMutes remembers mutes that have ended or were replaced, until their reports must have been posted. Until then, keys that these
+// reports show as firing may be resolved. It is safe for concurrent use.
 type pastMutes struct {
 	mu      sync.Mutex
 	inForce []*limits.Mute
@@ -43,7 +43,7 @@ func (p *pastMutes) adopt(rules limits.Ruleset, now time.Time) {
 	p.update(rules, now)
 }
 
-// note remembers a mute whose report is due. This instance may have started after the end of the mute.
+// note remembers a mute with a due report. This instance may have started after the end of the mute.
 func (p *pastMutes) note(mute *limits.Mute, rules limits.Ruleset, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

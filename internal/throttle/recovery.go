@@ -36,7 +36,7 @@ type recovery struct {
 	lostReplies []lostReply
 }
 
-// lostReply is a call without a reply. The server may have granted leases that nobody holds.
+// lostReply is a call without a reply. Redis may have granted leases that nobody holds.
 type lostReply struct {
 	nonce    string
 	requests []store.Request
@@ -135,7 +135,7 @@ func (r *recovery) noReply(nonce string, requests []store.Request, cause error) 
 	return unavailableBecause(cause)
 }
 
-// releaseLost ends the leases that were granted in lost replies. Their events were given back, and will be decided again.
+// releaseLost ends the leases that were granted in lost replies. The caller gave their events back, and will ask again.
 func (r *recovery) releaseLost(ctx context.Context) error {
 	for {
 		r.mu.Lock()

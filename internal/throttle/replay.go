@@ -23,7 +23,7 @@ type granted struct {
 	refunded bool // the refund has not been sent to Redis yet
 	unsynced bool // queued for replay to Redis
 
-	sent chan struct{} // closed once Redis has the end of the grant or cannot take it; nil: nobody waits for that
+	sent chan struct{} // closed once Redis has the end of the grant or cannot take it; nil: nobody waits for that end
 }
 
 // owed returns what is closed once Redis has the end of the grant or cannot take it. The caller holds the lock.
@@ -51,7 +51,7 @@ func (g *granted) renewed(lease store.Lease) (held bool) {
 	return lease.End != 0
 }
 
-// replay queues the grants that Redis has to be sent: admitted, delivered or refunded without Redis knowing.
+// replay queues grants for Redis: events that were admitted, delivered or refunded without Redis.
 type replay struct {
 	o       *LimiterOptions
 	mirror  *mirror
@@ -61,7 +61,7 @@ type replay struct {
 	unsynced []*granted
 }
 
-// locked changes a grant with the lock.
+// locked changes a grant while it holds the lock.
 func (r *replay) locked(change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,8 +84,8 @@ func (r *replay) rememberAll(grants []*granted) {
 	}
 }
 
-// owesFinish records that the event of a grant was delivered, and queues the grant: Redis does not know of the delivery. It returns nil if Redis
-// knows nothing of the event: without its record, the event is as if it had never come. Of a redelivered event Redis may have an earlier admission.
+// owesFinish records that the event of a grant was delivered, and queues the grant: Redis does not know of the delivery. It returns nil if
+// Redis cannot know the event: no other worker would find a trace of it. Redis may know a redelivered event by an earlier admission.
 func (r *replay) owesFinish(g *granted, receipt string) (owed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +121,7 @@ func (r *replay) disown(g *granted) (disowned bool, owed <-chan struct{}) {
 	return false, g.owed()
 }
 
-// isEmpty reports whether Redis was sent everything.
+// isEmpty reports whether no grant is queued.
 func (r *replay) isEmpty() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// Room bounds the events that wait in the room. Its methods may be called concurrently. While Redis is unavailable nothing is counted: they
-// return an error of the class script.ErrUnavailable.
+// Room bounds the events that wait in the room. Its methods may be called concurrently. While Redis is unavailable they return an error of
+// the class script.ErrUnavailable.
 type Room struct {
 	*store.Queues
 	outage *outage

@@ -44,7 +44,7 @@ type staleness struct {
 }
 
 const (
-	// ConfirmedFor is how long no post needs another confirmation of the limits.
+	// ConfirmedFor is how long after a confirmation of the limits no post needs another confirmation.
 	ConfirmedFor = 500 * time.Millisecond
 	// postedWithin is how long after a confirmation a post may begin: it may have to wait for a connection.
 	postedWithin = 900 * time.Millisecond
@@ -206,7 +206,7 @@ func (s *staleness) ready() error {
 	return nil
 }
 
-// errWentBack tells operators what to do: only they know which of two states should be in force.
+// errWentBack names the command for operators: only they know which of two states should be in force.
 var errWentBack = errors.New("what can be read is older, as after a restore; notifier limits adopt puts that in force")
 
 // reason returns why newer limits cannot be fetched. The caller holds the lock.

@@ -136,7 +136,7 @@ func (u *Usage) unread() {
 	u.metrics.LimitsUnread()
 }
 
-// recall tracks the categories whose slots were taken before this instance started, once.
+// recall tracks, once, the categories of the events that were delivered before this instance started.
 func (u *Usage) recall(ctx context.Context) error {
 	u.mu.Lock()
 	recalled := u.recalled
@@ -202,8 +202,9 @@ func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64, wa
 	}
 }
 
-// forgetIdle stops tracking categories that had no slots in use below the root when Redis was asked, unless they were evaluated since. While a
-// category has no limit there, its slots are not known: a live limit may count them again. It is forgotten only to make room for others.
+// forgetIdle stops tracking categories without slots in use below the root at the time asked, unless they were evaluated since. While a
+// category has no limit there, its slots are not known: a live limit may count them again. It is forgotten only to make room for other
+// categories.
 func (u *Usage) forgetIdle(asked time.Time, tree *store.Routes, categories []string, byPath map[string][]int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -16,8 +16,8 @@ type bucket struct {
 	node      limits.Node
 	limits    []limits.Limit
 
-	definition []any // as read_buckets in lib/buckets.lua reads it, but for guarantees
-	fastpath   []any // of a log, as fastpath.lua reads it
+	definition []any // arguments for read_buckets of lib/buckets.lua, without guarantees
+	fastpath   []any // arguments about a log for fastpath.lua
 }
 
 func newBucket(kind string, node limits.Node, own ...limits.Limit) bucket {
@@ -63,7 +63,7 @@ func bucketName(kind, place string) string {
 // guaranteed reports whether the tree's guarantees apply to this bucket: they apply to the global log.
 func (b bucket) guaranteed() bool { return b.algorithm.Description().PerNode && b.node.Path == "" }
 
-// sees is an event as this bucket counts it: only the global log regards guarantees.
+// sees returns an event as this bucket counts it. Only the global log takes guarantees into account.
 func (b bucket) sees(e algorithm.Event) algorithm.Event {
 	if !b.guaranteed() {
 		e.Guarantee, e.Guarantees = "", nil
@@ -74,16 +74,16 @@ func (b bucket) sees(e algorithm.Event) algorithm.Event {
 func (b bucket) followsDelivery() bool { return b.algorithm.Description().FollowsDelivery() }
 func (b bucket) timesAdmissions() bool { return b.algorithm.Description().TimesAdmissions }
 
-// Route is what counts for the events of a category, or of a key of it. It never changes.
+// Route lists the nodes and buckets that count the events of a category, or of one key of a category. It never changes.
 type Route struct {
 	nodes     []limits.Node
 	buckets   []bucket   // in the order of the nodes
 	Keys      []LimitKey // of the limits of the buckets, in their order
-	guarantee string     // the path whose guarantee the events belong to, "" for none
+	guarantee string     // path of the guarantee that the events belong to; "" for none
 	follows   bool       // some bucket's slots return when the delivery ends
 	fastpath  bool       // fastpath.lua may evaluate events of cost 1
-	Mutes     Mutes      // that cover the category
-	ofKey     *Route     // of a category: the route of anyKey; nil if no rule limits each key there
+	Mutes     Mutes      // the mutes that cover the category
+	ofKey     *Route     // for a category: the route of anyKey; nil if no rule limits each key of the category
 }
 
 // counts reports whether a bucket counts the events of the route. The nil route counts nothing.
@@ -91,7 +91,7 @@ func (r *Route) counts(b bucket) bool {
 	return r != nil && slices.ContainsFunc(r.buckets, func(own bucket) bool { return own.name == b.name })
 }
 
-// anyKey stands for the hash of a key, in the route from which the routes of all keys of a category are copied.
+// anyKey is the placeholder for the hash of a key, in the route that is copied for each key of a category.
 const anyKey = "key"
 
 // with returns the route of a key, given by its hash. The receiver is the route of anyKey.
@@ -121,12 +121,12 @@ func (r *Route) with(hash string) *Route {
 // a global limit that is full for most paths.
 type LimitKey struct {
 	Path      string
-	Key       string // the hash of the event's key, where the limit is of each key; otherwise ""
+	Key       string // hash of the event's key, if the rule limits each key; otherwise ""
 	Limit     limits.Limit
-	Guarantee string // the path whose guarantee the events belong to, at the global log; otherwise ""
+	Guarantee string // path of the guarantee that the events belong to, for the global log; otherwise ""
 }
 
-// Key is the key of a limit of one of the route's nodes.
+// Key returns the key of a limit of one of the route's nodes.
 func (r *Route) Key(node limits.Node, limit limits.Limit) LimitKey {
 	key := LimitKey{Path: node.Path, Key: node.Key, Limit: limit}
 	if (bucket{algorithm: limit.Algorithm, node: node}).guaranteed() {
@@ -135,7 +135,7 @@ func (r *Route) Key(node limits.Node, limit limits.Limit) LimitKey {
 	return key
 }
 
-// named is the index of the bucket of a name, -1 if there is none.
+// named returns the index of the bucket with a name, or -1.
 func (r *Route) named(name string) int {
 	return slices.IndexFunc(r.buckets, func(b bucket) bool { return b.name == name })
 }

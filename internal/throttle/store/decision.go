@@ -11,12 +11,12 @@ import (
 // Verdict is what was decided about a request.
 type Verdict int
 
-// The verdicts. Those of the scripts have their names and numbers in lua/lib/verdicts.lua.
+// The verdicts. lua/lib/verdicts.lua has the names and numbers of the verdicts that scripts return.
 const (
-	Admitted        Verdict = iota + 1 // recorded in every log of its path; of an event that resolves: it has its pair. The caller has the lease
+	Admitted        Verdict = iota + 1 // recorded in every log of its path; a resolved event: it has got its pair. The caller has the lease
 	Denied                             // some limit was full
 	ExceedsCapacity                    // the cost is above some limit's count
-	Reclaimed                          // admitted earlier, and whoever had the lease let it lapse; the caller has it now
+	Reclaimed                          // admitted earlier; the lease lapsed, and the caller has it now
 	Leased                             // someone else is delivering it
 	Done                               // this very message was delivered
 	Duplicate                          // another stored message with its ID was admitted
@@ -42,13 +42,13 @@ func (v Verdict) IsDenial() bool { return v == Denied || v == ExceedsCapacity }
 // Decision answers one Request.
 type Decision struct {
 	Verdict Verdict
-	Node    limits.Node   // Denied, ExceedsCapacity: whose limit denied
+	Node    limits.Node   // Denied, ExceedsCapacity: the node of the limit that denied the event
 	Limit   limits.Limit  // Denied, ExceedsCapacity: that limit
 	Used    int64         // Denied: lower bound of the limit's slots in use; 0: unknown
 	Wait    time.Duration // Denied: until enough slots open; Leased: until the lease ends; Planned: until it comes back, 0 if that time is over
-	Opened  string        // of a resolved event to deliver and of a delivered event that keeps its pair: the receipt of the first message that it resolves; "" if that has expired meanwhile
+	Opened  string        // of a resolved event to deliver and of a delivered event that keeps its pair: the receipt of the first message that it resolves; "" if the message has expired meanwhile
 	Others  []string      // of a resolved event: the receipts of its other messages
-	Counts  []Count       // of a resolved event: what is folded into these messages, that of Opened first
+	Counts  []Count       // of a resolved event: what is folded into each of these messages, the message of Opened first
 	InDoubt bool          // Reclaimed: an earlier holder of the lease may have delivered the event
 	Fold    *Fold         // Folded: where
 	Flaps   bool          // Admitted, Reclaimed, Done: the key of the event is flapping
@@ -66,11 +66,11 @@ type Decision struct {
 type Denial struct {
 	Level string       // of the rule
 	Path  string       // of the limit; empty for the global one
-	Key   string       // hash of the event's key, if the limit is of each key
+	Key   string       // hash of the event's key, if the rule limits each key
 	Limit limits.Limit // the zero Limit if no limit denied the event
 	Used  int64        // lower bound of its slots in use; 0: unknown
 	Opens time.Time    // when enough slots open, by this host's clock; zero if that is not known
-	Mute  *Mute        // that muted the event; nil if none did
+	Mute  *Mute        // the mute that denied the event; nil if none did
 }
 
 // Mutes are the denials of some events by the mutes in force, one for each mute.
@@ -97,7 +97,7 @@ func denialBy(mute *limits.Mute) *Denial {
 	return &Denial{Level: limits.LevelMute, Path: mute.Path, Opens: mute.Until, Mute: &Mute{mute, mute.Text()}}
 }
 
-// ByLimit tells whether a limit denied the event, and not something else.
+// ByLimit reports whether a limit denied the event.
 func (d *Denial) ByLimit() bool { return d.Limit != (limits.Limit{}) }
 
 // Levels of drops that no limit makes.
@@ -109,7 +109,7 @@ const (
 	LevelOperator = "operator" // an operator dropped the event while it waited
 )
 
-// Denials by something else than a limit.
+// Denials without a limit.
 var (
 	DeniedUnpaired = &Denial{Level: LevelUnpaired}
 	DeniedByRoom   = &Denial{Level: LevelRoom}
@@ -117,7 +117,8 @@ var (
 	DeniedByOperator = &Denial{Level: LevelOperator}
 )
 
-// Denial describes the full limit, also in shadow mode. It returns nil if no limit denied the event. asked is when the store was asked.
+// Denial returns the denial by a limit, also in shadow mode, or by a mute. It returns nil if the event was not denied. asked is the time of
+// the call to the store.
 func (d *Decision) Denial(asked time.Time) *Denial {
 	if d.Muted != nil || !d.Verdict.IsDenial() {
 		return d.Muted
@@ -137,42 +138,42 @@ type ShadowDecision struct {
 	Wait    time.Duration
 }
 
-// MutedBy decides that a mute denies an event.
+// MutedBy sets the decision to a denial by a mute.
 func (d *Decision) MutedBy(denial *Denial) {
 	*d = Decision{Verdict: Denied, Node: limits.Node{Path: denial.Path, Level: limits.LevelMute}, Muted: denial}
 }
 
-// ofShadow is a decision of the shadow limits.
+// ofShadow returns the decision as one of the shadow limits.
 func (d *Decision) ofShadow() ShadowDecision {
 	return ShadowDecision{Verdict: d.Verdict, Node: d.Node, Limit: d.Limit, Wait: d.Wait}
 }
 
-// Grant is the lease of one event, in the hands of whoever delivers the event. Finish, Refund or Release ends the grant, once. Its
-// methods may be called while another one runs.
+// Grant is the lease on the delivery of one event. Finish, Refund or Release ends the grant, once. Its methods may be called concurrently.
 //
-// If Redis knows of the event and does not answer, Finish and Refund return a channel, which is closed once Redis has the end of the grant or
-// cannot take it. Until then only the event's message leads another worker to the event: the message must not be settled. Otherwise they
-// return nil.
+// If Redis knows of the event and does not answer, Finish and Refund return a channel, which is closed once Redis has the end of the grant
+// or cannot take it. Until then the message must not be settled: other workers know of the event only by its message. Otherwise they return
+// nil.
 type Grant interface {
-	// Finish records that the event was delivered, and where: the receipt comes back to what resolves it. Newly is false where
-	// the event had been recorded as delivered before, by another holder.
+	// Finish records the delivery. The event that resolves this one gets the receipt. newly is false if another holder has recorded a
+	// delivery before.
 	Finish(ctx context.Context, receipt string) (newly bool, owed <-chan struct{})
 
-	// KeepPair has Finish leave a resolved event its pair: whoever gets the event's message again finds the messages that it resolves.
+	// KeepPair makes Finish keep the pair of a resolved event, so that the next delivery of the event's message finds the messages that it
+	// resolves.
 	KeepPair()
 
 	// Refund returns the slots of an event that was definitely not delivered, and forgets the event.
 	Refund(ctx context.Context) (owed <-chan struct{})
 
-	// Release ends the lease without a known delivery: the slots stay taken, and whoever gets the message next may deliver it. In
-	// doubt some attempt may have delivered it after all.
+	// Release ends the lease without a known delivery: the slots stay taken, and the next holder of the message may deliver the event.
+	// inDoubt means that an attempt may have delivered it.
 	Release(ctx context.Context, inDoubt bool)
 
 	// Extend renews the lease. If it returns false, another worker may be delivering the event: stop.
 	Extend(ctx context.Context) bool
 
-	// SetWaiting renews the lease, and records whether its holder waits: it does not deliver the event before it has recorded the end of
-	// the wait. If the lease lapses during the wait, the next holder is in no doubt. If held is false, another worker may be delivering the
+	// SetWaiting renews the lease, and records whether its holder waits. The holder records the end of its wait before it delivers the
+	// event. If the lease lapses during the wait, the next holder is in no doubt. If held is false, another worker may be delivering the
 	// event. After an error nothing may be delivered either: Redis does not answer, and the failure policy is to wait for Redis.
 	SetWaiting(ctx context.Context, waits bool) (held bool, err error)
 }

@@ -16,11 +16,11 @@ import (
 // Postponement asks when a denied event may come back.
 type Postponement struct {
 	Request
-	Wait    time.Duration // until its next slot opens
-	Longest time.Duration // that it may still wait
-	Node    limits.Node   // that denied it
-	Limit   limits.Limit  // of that node
-	Weight  int           // for how many events it counts in the room; 0 is 1
+	Wait    time.Duration // time until the next slot opens
+	Longest time.Duration // longest time that it may still wait
+	Node    limits.Node   // the node that denied it
+	Limit   limits.Limit  // the limit that denied it
+	Weight  int           // number of events that it counts for in the room; 0 means 1
 }
 
 // DelayVerdict says what becomes of a denied event.
@@ -31,10 +31,10 @@ const (
 	ComesBack      DelayVerdict = iota + 1 // after a time
 	TooMany                                // refused: too many events wait already
 	TooLate                                // refused: no slot opens in time
-	AlreadyWaiting                         // another message with its ID does
+	AlreadyWaiting                         // another message with its ID waits already
 )
 
-// queueKeys are the keys of the queues in which events of a category may wait: one for each node of its path.
+// queueKeys returns the keys of the queues where events of a category may wait, one for each node of its path.
 func (r *Queues) queueKeys(category string, nodes []limits.Node) []string {
 	keys := make([]string, len(nodes))
 	for i, node := range nodes {
@@ -43,15 +43,15 @@ func (r *Queues) queueKeys(category string, nodes []limits.Node) []string {
 	return keys
 }
 
-// queueMember names the event in a queue; see lib/queue.lua. Names sort by the place in the stream.
+// queueMember returns the name of the event in a queue; see lib/queue.lua. Names sort by the place in the stream.
 func (r Request) queueMember() string {
 	return fmt.Sprintf("%020d %d %s", r.Message.Sequence, r.Cost, r.eventKey())
 }
 
-// Delay plans when a denied event comes back, in the order of those that wait for the same path. Events of one first-level
-// category take at most so much room at once. Repeating it changes nothing.
+// Delay plans when a denied event comes back, behind the events that wait for the same path already. At most `most` events of one
+// first-level category wait at once. Repeating it changes nothing.
 func (r *Queues) Delay(ctx context.Context, p Postponement, most int) (DelayVerdict, time.Duration, error) {
-	pair := "" // that the delivery of the event opens
+	pair := "" // the pair that the delivery of the event opens
 	if !p.Resolves {
 		pair = p.Pair
 	}
@@ -80,14 +80,14 @@ func (r *Queues) Delay(ctx context.Context, p Postponement, most int) (DelayVerd
 	return DelayVerdict(numbers[1]), micros(numbers[0]), nil
 }
 
-// Message schedules that are due within the same quarter of a second come at once: if slots open more often, events that wait for their turn
-// would waste slots.
+// Messages whose schedules are due within the same quarter of a second arrive together. If slots open more often, waiting for a turn would
+// waste slots.
 const (
-	orderedApart = 250 * time.Millisecond // where slots open at least this far apart, events wait for those ahead of them that should be back
-	orderedWait  = 2 * time.Second        // for so long
+	orderedApart = 250 * time.Millisecond // if slots open at least this far apart, events wait for earlier events that are due
+	orderedWait  = 2 * time.Second        // how long they wait for each of these events
 )
 
-// slowestOf is the limit of a node whose slots open the furthest apart, and that distance.
+// slowestOf returns the limit of a node with the longest time between two slots, and that time.
 func slowestOf(n limits.Node) (limit limits.Limit, apart time.Duration) {
 	for _, l := range n.Limits {
 		if between := l.Window / time.Duration(max(l.Count, 1)); limit.Window == 0 || between > apart {
@@ -100,8 +100,8 @@ func slowestOf(n limits.Node) (limit limits.Limit, apart time.Duration) {
 // Turn says where an event must wait for older events before its evaluation.
 type Turn struct {
 	Node  limits.Node
-	Limit limits.Limit  // whose slots open the furthest apart there
-	Wait  time.Duration // 0: nowhere
+	Limit limits.Limit  // the limit of the node with the longest time between two slots
+	Wait  time.Duration // 0: the event need not wait
 }
 
 // queueIndex numbers the rooms and queues of a script call.
@@ -170,7 +170,7 @@ func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Turn, error) 
 	return turns, nil
 }
 
-// Leave takes events out of their queues that need not wait any more.
+// Leave removes events that need not wait any more from their queues.
 func (r *Queues) Leave(ctx context.Context, requests []Request) error {
 	if len(requests) == 0 {
 		return nil
@@ -186,8 +186,7 @@ func (r *Queues) Leave(ctx context.Context, requests []Request) error {
 	return err
 }
 
-// Plans looks for each request whether its event was planned to come back, in the last hour or later, and returns those that were as Planned. The
-// other decisions are empty.
+// Plans returns Planned for each request whose event was planned to come back in the last hour or later. All other decisions are empty.
 func (r *Queues) Plans(ctx context.Context, requests []Request) ([]Decision, error) {
 	rooms := make(numbering[string])
 	type stays struct {
@@ -238,7 +237,7 @@ func (r Request) MayBePlanned() bool { return r.MayWait && r.Again && r.Cost > 0
 // StandsInQueue reports whether the event waits for older events of its first-level category or has done so.
 func (r Request) StandsInQueue() bool { return r.Cost > 0 && !r.Slotless && (r.MayWait || r.HasWaited) }
 
-// Stay is the stay in the room of an event that waits for a slot, from now on for d. It has the weight of the event's [Postponement].
+// Stay returns the stay in the room of an event that waits for a slot, for d from now. It has the weight of the event's [Postponement].
 func (r Request) Stay(weight int, d time.Duration) Stay {
 	return Stay{First: event.FirstLevel(r.Category), Member: r.eventKey(), Weight: weight, For: d}
 }

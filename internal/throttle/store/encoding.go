@@ -9,7 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 )
 
-// numbering numbers what a script call names, from 1, in the order of the first mentions.
+// numbering assigns numbers from 1 to the names of a script call, in the order of their first use.
 type numbering[K comparable] map[K]int
 
 func (n numbering[K]) of(key K) (number int, isNew bool) {
@@ -40,7 +40,7 @@ func newBucketIndex(names keys, fixed ...string) *bucketIndex {
 	return &bucketIndex{names: names, keys: fixed, numbers: make(numbering[string])}
 }
 
-// of is a bucket's number.
+// of returns the number of a bucket.
 func (x *bucketIndex) of(b *bucket, tree *Routes, set string) int {
 	key := x.names.key(set + b.name)
 	number, isNew := x.numbers.of(key)
@@ -78,12 +78,12 @@ func (x *bucketIndex) appendRoute(arguments []any, tree *Routes, r *Route, set s
 	return x.appendPath(append(arguments, tree.guaranteeNumber(r.guarantee)), tree, r.buckets, set)
 }
 
-// appendBuckets appends the buckets that have been named.
+// appendBuckets appends the definitions of all numbered buckets.
 func (x *bucketIndex) appendBuckets(arguments []any) []any {
 	return append(append(arguments, len(x.numbers)), x.arguments...)
 }
 
-// Sets of limits, as their keys begin.
+// The two sets of limits. Their keys begin with these texts.
 const (
 	inForce  = ""
 	inShadow = "shadow:"
@@ -240,8 +240,7 @@ func newFolds(buckets *bucketIndex, s Settings, requests []Request, folding func
 	return words(append([]any{s.PairTTL.Microseconds(), s.Flap.Changes, s.Flap.Window.Milliseconds(), len(books.numbers)}, events...)), values
 }
 
-// words makes one argument of several, each a number, a name or a boolean, with a blank behind it. As in the client of Redis, a boolean
-// is 1 or 0.
+// words joins numbers, names and booleans to one argument, with a blank behind each. As in the client of Redis, a boolean is 1 or 0.
 func words(arguments []any) string {
 	text := make([]byte, 0, 8*len(arguments))
 	for _, argument := range arguments {

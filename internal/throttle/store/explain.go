@@ -19,7 +19,7 @@ type Explanation struct {
 	Denial  *limits.Use  // the first limit that would deny the event now, from the root down; nil: the event would be admitted, or is muted
 
 	Pair      PairState
-	PairUntil time.Time // it expires; PairUnderWay: the lease of its event ends; PairWaits: its event comes back
+	PairUntil time.Time // when the pair expires; PairUnderWay: when the lease of its event ends; PairWaits: when its event comes back
 }
 
 // PairState is what Redis knows of the pair of an event.
@@ -28,8 +28,8 @@ type PairState int64
 // The states of a pair.
 const (
 	NoPair       PairState = iota // the event has no pair or none is recorded
-	PairOpen                      // the message of a firing event is out
-	PairUnderWay                  // it is being delivered
+	PairOpen                      // a firing event was posted
+	PairUnderWay                  // a firing event is being delivered
 	PairWaits                     // the firing event waits for a slot
 )
 

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Flap is the rule for flapping: a key is flapping that changes so often between firing and resolved within the window. Without a number, no
-// key is.
+// Flap is the rule for flapping: a key that changes that often between firing and resolved within the window is flapping. If Changes is 0,
+// no key is.
 type Flap struct {
 	Changes int
 	Window  time.Duration
@@ -18,20 +18,20 @@ type Flap struct {
 // versions is the window as a difference of versions.
 func (f Flap) versions() int64 { return f.Window.Milliseconds() * versionSequences }
 
-// calmKept is how long a key is remembered that is not flapping: CALM_KEPT of lib/flaps.lua beyond the window.
+// calmKept is how long a key that is not flapping is remembered: CALM_KEPT of lib/flaps.lua longer than the window.
 func (f Flap) calmKept() int64 { return (f.Window + time.Hour).Microseconds() }
 
-// Change is the version of an event by which a key changed. A later event has a larger one.
+// Change is the version of an event that changed the state of its key. Later events have larger versions.
 type Change int64
 
 // At is when the event was stored, to the millisecond.
 func (c Change) At() time.Time { return time.UnixMilli(int64(c) / versionSequences).UTC() }
 
-// Change is the version of the event. It is the key's newest change, or comes after it.
+// Change returns the version of the event. The key's newest change is this one or an earlier one.
 func (r Request) Change() Change { return Change(r.Message.version()) }
 
-// Report is the request for the report that the key of the event, which flapped, has not changed since. No event has its identity: a category
-// holds no '~'.
+// Report returns the request for the report that the flapping key of the event has not changed since. No event has its identity: no
+// category contains '~'.
 func (r Request) Report(since Change) Request {
 	_, key, _ := strings.Cut(r.Pair, "\n")
 	r.ID, r.Derived = fmt.Sprintf("%s~steady-%d %s", r.Category, since, key), false
@@ -39,11 +39,11 @@ func (r Request) Report(since Change) Request {
 	return r
 }
 
-// resolvesUpto is the version up to which a resolved event resolves the messages of its pair. For a report it is the change since which the key
-// is steady.
+// resolvesUpto returns the version up to which a resolved event resolves the messages of its pair. For a report it is the change since
+// which the key is steady.
 func (r Request) resolvesUpto() int64 { return cmp.Or(int64(r.Steady), r.Message.version()) }
 
-// kind is how the event counts for the rule for flapping, as resolve.lua reads it.
+// kind returns how the rule for flapping counts the event, as resolve.lua reads it.
 func (r Request) kind() int {
 	switch {
 	case r.Steady > 0:

@@ -9,9 +9,9 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// Fold is where an event is counted that is not posted. It is immutable.
+// Fold describes the message that counts an event which is not posted itself. It is immutable.
 type Fold struct {
-	Number int64     // of the event in its message, which is number 1 itself
+	Number int64     // number of the event in its message; the message itself is number 1
 	Posted time.Time // the minute in which the message was posted
 	Flaps  bool      // the event is folded because its key is flapping
 }
@@ -23,14 +23,14 @@ func newFold(number, minute int64) *Fold {
 	return &Fold{Number: number % ofFlap, Posted: time.Unix(60*minute, 0).UTC(), Flaps: number > ofFlap}
 }
 
-// Count is what is folded into a message. The zero value is nothing.
+// Count sums up what is folded into a message. The zero value means nothing.
 type Count struct {
 	Folded   int64     // events beside the message itself
 	Last     time.Time // when the newest of them was stored
 	Severity int       // rank of the message's severity, which is the highest
 
-	Flapping  bool // of the key; the next field is too
-	Fires     bool
+	Flapping  bool // the key is flapping
+	Fires     bool // the key fires
 	StaysOpen bool // the event reports that the key of the message fires and is steady
 }
 
@@ -48,8 +48,8 @@ type Uncounted struct {
 	Wait    time.Duration // until it may show them
 }
 
-// CountEvery is the shortest time between two updates that show the count of a message. A minute has at most two of them, although a request
-// may be faster than the one before.
+// CountEvery is the shortest time between two updates that show the count of a message. So a minute has at most two such updates, even if a
+// request is faster than the previous request.
 const CountEvery = 31 * time.Second
 
 // Uncounted lists for each request the messages of its pair that do not show all events that are folded into them.
@@ -72,8 +72,8 @@ func (r *Pairs) Uncounted(ctx context.Context, requests []Request) ([][]Uncounte
 	return found, nil
 }
 
-// BeginCount returns what a message of the request's pair is to show, and records that it shows that. If the message may not show it yet, it
-// returns the time until then and records nothing. The count is nil if the pair no longer has the message.
+// BeginCount returns the count that a message of the request's pair has to show, and records that the message shows it. If the message may
+// not show it yet, it returns the time until then and records nothing. The count is nil if the pair no longer has the message.
 func (r *Pairs) BeginCount(ctx context.Context, request Request, receipt string) (count *Count, wait time.Duration, err error) {
 	reply, err := r.count(ctx, "begin", []Request{request}, receipt)
 	if err != nil || len(reply[0]) == 0 {

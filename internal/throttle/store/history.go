@@ -9,7 +9,7 @@ import (
 // recorded is the begin or the end of a call to Redis. With the build tag histories, and a folder named by the environment variable
 // HISTORY_FOLDER, each process writes them to a file there, until the time HISTORY_UNTIL. Without the tag the program records nothing.
 type recorded struct {
-	Call string // which call; its begin and its end have the same
+	Call string // names the call, at its begin and at its end
 	Ends bool
 	Kind string    // of the call; "": the record is not of a call
 	Time time.Time // by the clock of the host, which all processes share

@@ -104,7 +104,7 @@ func (r *Readings) pathsInUse(ctx context.Context) (paths map[string]bool, keys 
 	return paths, keys, nil
 }
 
-// Delivered lists the categories of the events whose deliveries were recorded last, the newest first. It reads at most so many events.
+// Delivered lists the categories of the last recorded deliveries, the newest first. It reads at most `most` deliveries.
 func (r *Readings) Delivered(ctx context.Context, most int64) (categories []string, err error) {
 	var recorded []string
 	err = r.d.runner.Read(ctx, "looking for delivered events", func(ctx context.Context, client redis.Cmdable) (err error) {

@@ -48,7 +48,7 @@ type memoryBucket struct {
 	limits []limits.Limit // from the latest admission
 }
 
-// following is the state of a bucket that follows deliveries.
+// following returns the state of a bucket that follows deliveries.
 func (b *memoryBucket) following() algorithm.Following {
 	state, _ := b.State.(algorithm.Following)
 	return state
@@ -58,8 +58,8 @@ func (b *memoryBucket) following() algorithm.Following {
 type record struct {
 	version   int64
 	at        int64  // time of admission; 0 if it took no slots
-	route     *Route // whose buckets counted the event then
-	leaseEnd  int64  // of whoever delivers it; it counts if doneUntil is 0
+	route     *Route // the route that counted the event
+	leaseEnd  int64  // end of the lease on its delivery; meaningless unless doneUntil is 0
 	doneUntil int64  // when it may be forgotten, once it is delivered
 	released  bool   // the holder has ended the lease, and certainly delivered nothing
 	waits     bool   // the holder has certainly delivered nothing so far
@@ -74,7 +74,7 @@ type records struct {
 	byKey     map[string]*record
 }
 
-// known is the record of an event key, nil if there is none or it is forgotten.
+// known returns the record of an event key; nil if there is none, or it is forgotten.
 func (r *records) known(eventKey string, now int64) *record {
 	if known := r.byKey[eventKey]; known != nil && r.remembered(known, now) {
 		return known
@@ -82,7 +82,7 @@ func (r *records) known(eventKey string, now int64) *record {
 	return nil
 }
 
-// mayBeDelivered reports whether the last holder of the lease, which is over, may have delivered the event, or an earlier holder.
+// mayBeDelivered reports, after the end of the lease, whether its last holder or an earlier holder may have delivered the event.
 func (r *record) mayBeDelivered() bool { return r.inDoubt || !r.released && !r.waits }
 
 // isHeld reports whether the lease of an event has not lapsed, as is_held of doubt.lua.
@@ -116,8 +116,8 @@ func NewMemory(s Settings, clock func() time.Time, share func() int) *Memory {
 	}
 }
 
-// KeepKeys bounds the keys whose slots this store counts. Beyond them it forgets the slots of the key that was used the longest
-// time ago. Without a call there is no bound.
+// KeepKeys bounds the number of keys whose slots this store counts. Beyond the bound, it forgets the slots of the least recently used key.
+// Without a call there is no bound.
 func (m *Memory) KeepKeys(most int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,7 +125,7 @@ func (m *Memory) KeepKeys(most int) {
 	m.shadow.ofKeys.Resize(most)
 }
 
-// AdoptRules puts other limits in force. Counts go on where limits have the same path.
+// AdoptRules puts other limits in force. Limits of the same path keep their counts.
 func (m *Memory) AdoptRules(rules *Rules) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,7 +197,7 @@ func (m *Memory) size() int {
 
 func (b *book) size() int { return len(b.buckets) + b.ofKeys.Len() }
 
-// find returns the state of a bucket, nil if there is none yet.
+// find returns the state of a bucket; nil if there is none yet.
 func (b *book) find(m bucket) *memoryBucket {
 	if m.node.Key == "" {
 		return b.buckets[m.name]
@@ -206,7 +206,7 @@ func (b *book) find(m bucket) *memoryBucket {
 	return state
 }
 
-// of is the state of a bucket: an unused one if there is none yet.
+// of returns the state of a bucket: an unused state if there is none yet.
 func (b *book) of(m bucket) *memoryBucket {
 	state := b.find(m)
 	if state == nil {
@@ -259,8 +259,8 @@ func (m *Memory) Ended(lease Lease) {
 
 func anyBucket(bucket) bool { return true }
 
-// giveBack returns an event's slots at those buckets of its path that are wanted. A bucket of tokens is refilled by this instance's share up to then,
-// even if Redis made the admissions: it never has more than it should.
+// giveBack returns an event's slots to the wanted buckets of its path. A token bucket was refilled by this instance's share up to now, even
+// if Redis made the admissions, so it never has too many tokens.
 func (m *Memory) giveBack(set *book, tree *Routes, request Request, at int64, wanted func(bucket) bool) {
 	current := m.rules.InForce
 	if set == &m.shadow {
@@ -333,8 +333,8 @@ func (m *Memory) endDelivery(lease Lease) {
 	}
 }
 
-// goesOn keeps the slots that follow a delivery as long as its lease, or returns them if the lease is ended. False: the slots were
-// lost, and others have them.
+// goesOn keeps the slots that follow a delivery as long as its lease, or returns them if d is 0. It returns false if the slots were lost
+// and other events have them.
 func (m *Memory) goesOn(lease Lease, now int64, d time.Duration) bool {
 	if d == 0 {
 		m.endDelivery(lease)

@@ -107,7 +107,7 @@ func (b *memoryBatch) announce(request Request, name string) {
 	b.announced = append(b.announced, request.Pair)
 }
 
-// forgetDeliveries removes deliveries that have ended, and the oldest above the bound, from the pairs to which this call added some.
+// forgetDeliveries removes ended deliveries, and the oldest deliveries above the bound, from the pairs to which this call added deliveries.
 func (b *memoryBatch) forgetDeliveries() {
 	for _, pair := range b.announced {
 		deliveries := b.memory.pairs.underWay[pair].versions
@@ -157,7 +157,7 @@ func (b *memoryBatch) evaluate(request Request, name string, version int64) (dec
 	return decision
 }
 
-// evaluateInShadow tells what the shadow says. An event that the shadow has admitted takes no second slot.
+// evaluateInShadow returns the decision of the shadow limits. An event that the shadow has admitted takes no second slot.
 func (b *memoryBatch) evaluateInShadow(request Request) ShadowDecision {
 	name := request.messageName()
 	if at, known := b.memory.shadow.admitted[name]; known && at > b.now-b.memory.rules.shadowKept(b.memory.settings.Lease) {
@@ -196,8 +196,8 @@ func (b *memoryBatch) charge(set *book, tree *Routes, request Request) Decision 
 	return Decision{Verdict: Admitted}
 }
 
-// resume renews the slots that follow a delivery which goes on, and takes lost ones again. If other events have these slots, it returns how
-// long the delivery must wait. A limit that has become too small for the event does not hold the event back for ever.
+// resume renews the slots that follow a continued delivery, and takes lost slots again. If other events have the lost slots, it returns how
+// long the delivery must wait. It ignores a limit that has become too small for the event, which would wait for ever.
 func (m *Memory) resume(evaluated *Routes, request Request, now, lease int64) (wait int64) {
 	if request.Slotless {
 		return 0

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// memoryPair is a pair that is open or, once it was resolved, what the event has taken that resolves it.
+// memoryPair is an open pair or, once it was resolved, the messages that the resolving event has taken.
 type memoryPair struct {
 	messages []pairMessage
 	expires  int64
@@ -59,7 +59,7 @@ func (p *memoryPairs) deliveries(pair string, now int64) map[string]int64 {
 	return make(map[string]int64)
 }
 
-// oldestOf returns the event with the oldest version. Of equal versions it is the one whose key is the smallest.
+// oldestOf returns the event with the oldest version. If several events have that version, it returns the smallest key.
 func oldestOf(deliveries map[string]int64) (oldest string) {
 	for eventKey, version := range deliveries {
 		if oldest == "" || version < deliveries[oldest] || version == deliveries[oldest] && eventKey < oldest {
@@ -107,7 +107,7 @@ func (p *memoryPairs) settle(lease Lease, now int64) {
 	}
 }
 
-// versionOf returns the version of an event's messages, which all have one version; version if none is there.
+// versionOf returns the version that all messages of an event have. Without a message of the event, it returns version.
 func versionOf(messages []pairMessage, eventKey string, version int64) int64 {
 	for _, message := range messages {
 		if message.eventKey == eventKey {
@@ -117,7 +117,7 @@ func versionOf(messages []pairMessage, eventKey string, version int64) int64 {
 	return version
 }
 
-// foldInto counts an event in the newest message of an open pair, whose key is flapping or not.
+// foldInto counts an event in the newest message of an open pair. flaps reports whether the key of the pair is flapping.
 func (p *memoryPairs) foldInto(pair memoryPair, request Request, now int64, flaps bool) *Fold {
 	messages := slices.Clone(pair.messages)
 	newest := &messages[len(messages)-1]

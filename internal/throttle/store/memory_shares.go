@@ -13,7 +13,7 @@ type shares struct {
 	lease     time.Duration
 }
 
-// event is the event of a request in this call.
+// event returns the event of a request in this call.
 func (s shares) event(now int64, r *Route, tree *Routes, request Request) algorithm.Event {
 	by := s.divisor()
 	e := algorithm.Event{
@@ -35,8 +35,8 @@ func (s shares) event(now int64, r *Route, tree *Routes, request Request) algori
 
 func (s shares) divisor() int64 { return int64(max(1, s.instances())) }
 
-// divided is this instance's share of a bucket's limits. An event that fits the limit fits its share too. If a limit has guarantees, the
-// unguaranteed slots are divided, and the shares of the guarantees are added.
+// divided returns this instance's share of a bucket's limits. An event that fits the limit fits its share too. If a limit has guarantees,
+// the unguaranteed slots are divided, and the shares of the guarantees are added.
 func (s shares) divided(of bucket, e algorithm.Event, tree *Routes) []limits.Limit {
 	by := s.divisor()
 	if by == 1 {

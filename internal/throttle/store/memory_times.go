@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// timeline tells a memory store the time of each call, and remembers the calls that granted something.
+// timeline gives each call of a memory store its time, and remembers the calls that granted something.
 type timeline struct {
 	clock func() time.Time
 	calls []grantingCall // in the order of their times
@@ -18,7 +18,7 @@ type grantingCall struct {
 	nonce string
 }
 
-// now is later than every time at which something was granted, but for times beyond the tolerance.
+// now returns a time after every grant, except for grants beyond the tolerance.
 func (t *timeline) now() int64 {
 	now := t.clock().UnixMicro()
 	if newest := t.newest(now + tolerance.Microseconds()); newest > 0 {
@@ -27,7 +27,7 @@ func (t *timeline) now() int64 {
 	return now
 }
 
-// newest is the time of the newest call up to a time, 0 if there is none.
+// newest returns the time of the newest call up to a time; 0 if there is none.
 func (t *timeline) newest(upto int64) int64 {
 	for _, call := range slices.Backward(t.calls) {
 		if call.at <= upto {

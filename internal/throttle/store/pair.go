@@ -22,7 +22,7 @@ func newPairBooks(names keys) *pairBooks {
 	return &pairBooks{names: names, numbers: make(numbering[string])}
 }
 
-// of is the number of an event's book, 0 if it has no pair.
+// of returns the number of an event's book; 0 if it has no pair.
 func (b *pairBooks) of(request Request) int {
 	if request.Pair == "" {
 		return 0
@@ -35,7 +35,7 @@ func (b *pairBooks) of(request Request) int {
 	return number
 }
 
-// ofDelivered is the number of the book that a delivery changes, 0 if it changes none.
+// ofDelivered returns the number of the book that a delivery changes; 0 if it changes none.
 func (b *pairBooks) ofDelivered(lease Lease) int {
 	if lease.Unshown {
 		return 0
@@ -43,7 +43,7 @@ func (b *pairBooks) ofDelivered(lease Lease) int {
 	return b.of(lease.Request)
 }
 
-// pairField is the field of the event's pair in Redis. A resolved event has a field of its own for the pair that it has taken.
+// pairField returns the field of the event's pair in Redis. A resolved event has a field of its own for the pair that it has taken.
 func (l Lease) pairField() string {
 	if l.Resolving {
 		return "\n" + l.Request.eventKey()
@@ -51,7 +51,8 @@ func (l Lease) pairField() string {
 	return l.Request.Pair
 }
 
-// pairDelivery is what a firing event's pair remembers of a delivery: the version of the message, the severity, the event, and the receipt.
+// pairDelivery returns what a firing event's pair remembers of a delivery: the version of the message, the severity, the event, and the
+// receipt.
 func (l Lease) pairDelivery() string {
 	if l.Request.Pair == "" || l.Resolving {
 		return ""
@@ -65,7 +66,7 @@ func (r *Pairs) Resolve(ctx context.Context, requests []Request) ([]Decision, er
 	return r.ResolveOnce(ctx, NewNonce(), requests)
 }
 
-// ResolveOnce makes one script call. Calling it again with the same nonce and requests gives the same answer.
+// ResolveOnce makes one script call. A repeated call with the same nonce and requests gives the same answer.
 func (r *Pairs) ResolveOnce(ctx context.Context, nonce string, requests []Request) ([]Decision, error) {
 	ctx, recording := r.d.record(ctx, recorded{Kind: "resolve", Nonce: nonce, Requests: requests})
 	books := newPairBooks(r.d.keys)
@@ -163,17 +164,17 @@ func (r *Pairs) Announce(ctx context.Context, decisions []Decision) error {
 	return err
 }
 
-// Posted is what repeat.lua returns for a firing event whose message was posted for this very stored message. Any greater number is how many
-// messages the event has, and the event is due; NotDue says nothing.
+// Answers of repeat.lua about a firing event. Posted: the event was posted for this very stored message. NotDue: no reminder is due. Any
+// other answer is the number of messages that the event has: a reminder is due.
 const (
 	Posted = -1
 	NotDue = 0
 )
 
-// MayRepeat tells whether the event may be a repetition of one that was posted or folded, and goes on. An event with a derived ID is never repeated.
+// MayRepeat reports whether the event may repeat a posted or folded event that still fires. An event with a derived ID is never repeated.
 func (r Request) MayRepeat() bool { return r.Pair != "" && !r.Resolves && !r.Derived && r.Cost > 0 }
 
-// Reminder is the request to post an event again that has so many messages. No event has its identity: a category holds no '~'.
+// Reminder returns the request to post an event again that has that many messages. No event has its identity: no category contains '~'.
 func (r Request) Reminder(messages int64) Request {
 	category, id, _ := strings.Cut(r.ID, " ")
 	r.RemindsOf = r.eventKey()
@@ -181,7 +182,8 @@ func (r Request) Reminder(messages int64) Request {
 	return r
 }
 
-// Repeated looks for events among the messages of open pairs and what is folded into them, and keeps what is known of those anew.
+// Repeated looks for events among the messages of open pairs and what is folded into them, and renews what Redis knows of the events that
+// it finds.
 func (r *Pairs) Repeated(ctx context.Context, requests []Request) ([]int64, error) {
 	books := newPairBooks(r.d.keys)
 	var events []any

@@ -35,7 +35,7 @@ type Pairs struct{ d *deployment }
 // Queues are the calls about events that wait, in the queues for slots and in the room.
 type Queues struct {
 	d           *deployment
-	passedNonce atomic.Int64 // of a call of Passed that failed; 0: of none
+	passedNonce atomic.Int64 // nonce of the last call of Passed, if it failed; otherwise 0
 }
 
 // Positions are the calls about the position of the limits in force, and the layout of what is stored.
@@ -60,8 +60,8 @@ func NewRedis(runner *script.Runner, s Settings) *Redis {
 	return r
 }
 
-// Adopt puts other limits in force for the calls that follow. Counts go on where limits have the same path, algorithm and, but for
-// logs, window.
+// Adopt puts other limits in force for the calls that follow. Limits with the same path, algorithm and window keep their counts; the window
+// of a log may change.
 func (r *Redis) Adopt(rules limits.Ruleset) { r.AdoptRules(Compile(rules)) }
 
 // AdoptRules is Adopt with rules that are compiled already.
@@ -93,7 +93,7 @@ func newKeys(runner *script.Runner) keys {
 	}
 }
 
-// shadowTaken is a key of its own for each state of the shadow: the admissions of one state are not those of the next.
+// shadowTaken returns the key of the admissions by the shadow limits. Each state of the limits has a key of its own.
 func (k keys) shadowTaken(rules *Rules) string {
 	if rules.InShadow == nil {
 		return k.absent
@@ -101,19 +101,19 @@ func (k keys) shadowTaken(rules *Rules) string {
 	return k.key(inShadow + "taken:" + rules.Position.ID())
 }
 
-// room is where events of a first-level category wait; of "", events without a category.
+// room returns the key of the room where events of a first-level category wait; "": events without a category.
 func (k keys) room(first string) string { return k.key("room:" + first) }
 
-// queue is where events of a first-level category wait for slots of a path.
+// queue returns the key of the queue where events of a first-level category wait for slots of a path.
 func (k keys) queue(first, path string) string { return k.key("line:" + first + ":" + path) }
 
-// pairs and pairsUntil are the book of pairs of a first-level category.
+// pairs and pairsUntil return the keys of the book of pairs of a first-level category.
 func (k keys) pairs(first string) string      { return k.key("pairs:" + first) }
 func (k keys) pairsUntil(first string) string { return k.key("pairs:until:" + first) }
 
 func (k keys) key(name string) string { return k.runner.Key(name) }
 
-// NewNonce names one call of the decide script.
+// NewNonce returns a unique name for one call of a script.
 func NewNonce() string { return rand.Text() }
 
 // Decide implements [Store].
@@ -121,7 +121,7 @@ func (r *Redis) Decide(ctx context.Context, requests []Request) (BatchResult, er
 	return r.DecideOnce(ctx, NewNonce(), requests)
 }
 
-// DecideOnce makes one script call. Calling it again with the same nonce and requests gives the same answer.
+// DecideOnce makes one script call. A repeated call with the same nonce and requests gives the same answer.
 func (r *Redis) DecideOnce(ctx context.Context, nonce string, requests []Request) (BatchResult, error) {
 	rules := r.Rules()
 	ctx, recording := r.d.record(ctx, recorded{Kind: "decide", rules: rules, Nonce: nonce, Requests: requests})
@@ -137,8 +137,8 @@ func (r *Redis) Finish(ctx context.Context, leases []Lease) ([]bool, error) {
 	return r.finishBatch(ctx, NewNonce(), leases)
 }
 
-// finishBatch makes one script call. Calling it again with the same nonce and leases gives the same answer for nonceKept; later
-// no delivery is new any more.
+// finishBatch makes one script call. A repeated call with the same nonce and leases gives the same answer for nonceKept. After that, no
+// delivery is new any more.
 func (r *Redis) finishBatch(ctx context.Context, nonce string, leases []Lease) ([]bool, error) {
 	if len(leases) == 0 {
 		return nil, nil
@@ -229,7 +229,7 @@ func (r *Redis) Refund(ctx context.Context, leases []Lease) ([]bool, error) {
 	return returned, err
 }
 
-// appendRoutes appends an event's routes in the limits by which it was evaluated and in their shadow.
+// appendRoutes appends an event's routes in the limits and the shadow limits that evaluated it.
 func (r *Redis) appendRoutes(arguments []any, buckets *bucketIndex, lease Lease) []any {
 	if lease.Resolving {
 		return append(arguments, 0, 0, 0, 0)
@@ -252,8 +252,8 @@ func (r *Redis) appendEvaluated(arguments []any, buckets *bucketIndex, lease Lea
 	return buckets.appendRoute(arguments, evaluated, tree.routeIn(evaluated, lease.Request), inForce)
 }
 
-// appendFollowing appends the buckets whose slots return when the event's delivery ends: in force, and in the shadow. While the
-// delivery goes on, for d from now, the limits of the moment count, where there still are any.
+// appendFollowing appends the buckets whose slots return when the event's delivery ends: in force, and in the shadow. If the delivery
+// continues for d from now, it appends the buckets that present limits still have.
 func (r *Redis) appendFollowing(arguments []any, buckets *bucketIndex, lease Lease, d time.Duration) []any {
 	goesOn := d > 0
 	rules := r.Rules()
@@ -405,7 +405,7 @@ func (r *Positions) Advance(ctx context.Context, next limits.Position) (limits.P
 	}
 }
 
-// Compare asks about no event, which changes nothing. The error is a [script.ErrStale] if the limits here are older than those in force.
+// Compare asks about no event, which changes nothing. The error is a [script.ErrStale] if newer limits than these are in force.
 func (r *Redis) Compare(ctx context.Context) error {
 	_, err := r.DecideOnce(ctx, NewNonce(), nil)
 	return err

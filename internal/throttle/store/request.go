@@ -18,7 +18,7 @@ type Store interface {
 	// request. After an error anything or nothing may be decided; asking again takes no second slot.
 	Decide(ctx context.Context, requests []Request) (BatchResult, error)
 
-	// Finish records that the events were delivered, and tells for each whether that is new. If several holders finish one event, only one
+	// Finish records that the events were delivered, and returns for each whether that is new. If several holders finish one event, only one
 	// of them gets true. Repeating Finish is harmless.
 	Finish(ctx context.Context, leases []Lease) (newly []bool, err error)
 
@@ -27,8 +27,8 @@ type Store interface {
 	// lapsed was last renewed with Waits.
 	Extend(ctx context.Context, leases []Lease, d time.Duration) ([]Lease, error)
 
-	// Refund returns the slots of events that were definitely not delivered, and forgets the events. It tells for each whether the
-	// lease was still the caller's; if not, nothing was changed. Repeating Refund is harmless.
+	// Refund returns the slots of events that were definitely not delivered, and forgets the events. It returns false for an event whose
+	// lease was no longer the caller's: nothing was changed. Repeating Refund is harmless.
 	Refund(ctx context.Context, leases []Lease) ([]bool, error)
 }
 
@@ -39,8 +39,8 @@ type Message struct {
 	Stored   time.Time // when JetStream stored it
 }
 
-// versionSequences is how many messages of one millisecond a version tells apart. JetStream stores fewer than a million messages a
-// second in one stream.
+// versionSequences is how many messages of one millisecond a version distinguishes. JetStream stores fewer than a million messages a second
+// in one stream.
 const versionSequences = 1024
 
 // version is the message as one number that a sorted set's score holds exactly (53 bits). The millisecond distinguishes the messages of a
@@ -69,8 +69,8 @@ type Request struct {
 	Severity event.Severity
 	Cost     int    // slots; 0: look up the event's record, take no slots; the event may be folded
 	Pair     string // of a firing or resolved event: its category, a line feed and what it is about; "" for none
-	Resolves bool   // it resolves its pair, which no limit concerns
-	Slotless bool   // an operator has released it: it takes no slots, and neither limits nor its pair concern it
+	Resolves bool   // it resolves its pair; no limit applies to it
+	Slotless bool   // an operator has released it: it takes no slots, and neither limits nor its pair apply to it
 
 	Fold Folding // when it is counted in a message of its pair instead of being posted
 
@@ -78,9 +78,9 @@ type Request struct {
 	Steady    Change // a report that its key is steady: the change since which it is; 0 for any other event
 
 	MayWait   bool // if denied, it waits for a slot, behind the waiting events of its first-level category
-	HasWaited bool // it has come back from that
+	HasWaited bool // it has come back after such a wait
 	Attempted bool // a worker may have posted it, whatever the record has
-	Again     bool // its message may have been delivered before: where it may wait, it may have been planned to come back
+	Again     bool // its message may have been delivered before: if it may wait, it may have been planned to come back
 }
 
 // Folding says when an event is folded into the newest message of its pair.
@@ -88,20 +88,20 @@ type Folding struct {
 	Within    time.Duration // how old the message may be; 0: the event is folded only if its key is flapping
 	Counts    bool          // the event counts for the rule for flapping
 	Severity  int           // rank of the event's severity; an event is not folded into a message of a lower severity
-	ComesBack time.Duration // when it is asked about again if it has to wait for a message
+	ComesBack time.Duration // how long it waits, if it has to wait for a message
 }
 
-// AsksForPair tells whether the event is decided about by its pair, and not by the limits.
+// AsksForPair reports whether the pair of the event decides about it, and not the limits.
 func (r Request) AsksForPair() bool { return r.Resolves && r.Cost > 0 && !r.Slotless }
 
-// MayFold tells whether the event may be counted in a message of its pair. A reminder is a message of its own, and so is a
-// released event.
+// MayFold reports whether the event may be counted in a message of its pair. A reminder is a message of its own, and so is a released
+// event.
 func (r Request) MayFold() bool {
 	return (r.Fold.Within > 0 || r.Fold.Counts) && r.Pair != "" && !r.Resolves && !r.Slotless && r.RemindsOf == ""
 }
 
-// eventKey is the event's name in the delivery record: its identity. The version of the message follows a derived identity, which a
-// stream shares with its predecessor of the same name. No identity holds a line feed.
+// eventKey returns the event's name in the delivery record: its identity. The version of the message follows a derived identity, since a
+// recreated stream derives equal identities. No identity contains a line feed.
 func (r Request) eventKey() string {
 	if !r.Derived {
 		return r.ID
@@ -109,7 +109,7 @@ func (r Request) eventKey() string {
 	return r.ID + "\n" + strconv.FormatInt(r.Message.version(), 10)
 }
 
-// keyAndVersion is what the scripts take. The version is "" where the event key contains it.
+// keyAndVersion returns what the scripts take. The version is "" where the event key contains it.
 func (r Request) keyAndVersion() (eventKey, version string) {
 	if r.Derived {
 		return r.eventKey(), ""
@@ -126,9 +126,9 @@ func (r Request) messageName() string {
 // Lease is the right to deliver an admitted event.
 type Lease struct {
 	Request Request
-	End     int64 // microseconds of the store's clock; it also tells one holder from the next
+	End     int64 // microseconds of the store's clock; it also distinguishes one holder from the next
 
-	tree, shadow *Routes // in which the event was evaluated; nil in doubt
+	tree, shadow *Routes // limits that evaluated the event; nil if they are not known
 	slotless     bool    // it took no slots: it was denied but forwarded in shadow mode, it was released, or it resolves a pair
 	Resolving    bool    // of an event that resolves a pair
 	Unshown      bool    // of an event that resolves a pair: it keeps the pair when it is delivered, as some messages do not show that they are resolved
@@ -167,7 +167,7 @@ type Settings struct {
 
 func (s Settings) rules() limits.Ruleset { return limits.Ruleset{Tree: s.Tree, Shadow: s.Shadow} }
 
-// micros is a duration that a script tells in microseconds.
+// micros returns a duration of n microseconds.
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // tolerance is TOLERANCE of lib/prelude.lua, nonceKept is its NONCE_KEPT.

@@ -16,7 +16,7 @@ import (
 type Stay struct {
 	First  string        // the first level of its category, which bounds how many wait
 	Member string        // names the event
-	Weight int           // how many of those it counts for
+	Weight int           // number of events that it counts for
 	For    time.Duration // until it is due; 0 (in the store): it has left
 }
 
@@ -55,7 +55,7 @@ func (r *Queues) EnterRoom(ctx context.Context, stays []Stay, most int) (mayStay
 // staysAtOnce is how many stays one call reads.
 const staysAtOnce = 1000
 
-// Stays returns when the stays of a first level end that have not ended. Each counts for one event (see [Stay.Units]) and has no For. A stay that
+// Stays returns when the present stays of a first level end. Each counts for one event (see [Stay.Units]) and has no For. A stay that
 // begins or changes meanwhile may be missing.
 func (r *Queues) Stays(ctx context.Context, first string) (map[Stay]time.Time, error) {
 	key, ends := r.d.keys.room(first), make(map[Stay]time.Time)
@@ -129,7 +129,7 @@ func (r *Queues) Passed(ctx context.Context, consumer string, sequence, deliveri
 	return vanished, nil
 }
 
-// passedOnce makes one call. Calling it again with the same nonce gives the same answer until another call counts messages.
+// passedOnce makes one call. A repeated call with the same nonce gives the same answer until another call counts messages.
 func (r *Queues) passedOnce(ctx context.Context, nonce int64, consumer string, sequence, deliveries uint64) (vanished int64, err error) {
 	keys := []string{r.d.keys.key("passed:" + consumer)}
 	arguments := []any{nonce, sequence, deliveries, positionKept.Microseconds()}

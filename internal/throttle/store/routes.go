@@ -35,7 +35,7 @@ func Compile(r limits.Ruleset) *Rules {
 	return rules
 }
 
-// place is what requests of one path have in common: the category, and the key if a rule limits each key of the category.
+// place returns what requests of one path have in common: the category, and the key if a rule limits each key of the category.
 func (r *Rules) place(request Request) string {
 	if request.Key == "" || !r.LimitsKey(request.Category) {
 		return request.Category
@@ -48,7 +48,7 @@ func (r *Rules) LimitsKey(category string) bool {
 	return r.limitsKeys && (r.InForce.ofCategory(category).ofKey != nil || r.InShadow != nil && r.InShadow.ofCategory(category).ofKey != nil)
 }
 
-// Plan identifies the limits on a category's path and those of each key there. Other limits have another text.
+// Plan returns a hash of the limits on a category's path and of the limits of each key there.
 func (r *Rules) Plan(category string) string {
 	route, sum := r.InForce.ofCategory(category), sha256.New()
 	if route.ofKey != nil {
@@ -61,12 +61,12 @@ func (r *Rules) Plan(category string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:planBytes])
 }
 
-// PositionText is the position of the limits in a form that Reaches reads.
+// PositionText returns the position of the limits as a text that Reaches reads.
 func (r *Rules) PositionText() string {
 	return fmt.Sprintf("%d %d", r.Position.Generation, r.Position.Revision)
 }
 
-// RevisionText is the position of the limits in the journal; "" without live limits.
+// RevisionText returns the position of the limits as the journal has it; "" without live limits.
 func (r *Rules) RevisionText() string {
 	if r.Position == (limits.Position{}) {
 		return ""
@@ -74,7 +74,7 @@ func (r *Rules) RevisionText() string {
 	return r.Position.ID()
 }
 
-// Reaches reports whether these limits are at least as new as a position. It does so for a text that is no position.
+// Reaches reports whether these limits are at least as new as a position. For a text that is no position it returns true.
 func (r *Rules) Reaches(text string) bool {
 	var position limits.Position
 	_, err := fmt.Sscan(text, &position.Generation, &position.Revision)
@@ -84,7 +84,7 @@ func (r *Rules) Reaches(text string) bool {
 // planBytes is the length of a plan's hash.
 const planBytes = 8
 
-// algorithms names those that the limits use, of which the scripts are composed.
+// algorithms lists the algorithms that the limits use. The script of decisions is composed of them.
 func (r *Rules) algorithms() []string {
 	used := make(map[algorithm.Algorithm]bool)
 	for _, level := range append(r.Tree.Levels(), r.Shadow.Levels()...) {
@@ -99,8 +99,8 @@ func (r *Rules) algorithms() []string {
 	return names
 }
 
-// shadowKept is how many microseconds an event counts as admitted by the shadow: as long as it can take slots there, which for a limit of
-// deliveries in flight is at least the lease. It is 0 without a shadow.
+// shadowKept returns for how many microseconds an event counts as admitted by the shadow limits: as long as it can hold slots there, which
+// for an inflight limit is at least the lease. Without shadow limits it returns 0.
 func (r *Rules) shadowKept(lease time.Duration) int64 {
 	if r.Shadow == nil {
 		return 0
@@ -124,8 +124,8 @@ func (r *Rules) MutesOf(category string) Mutes {
 	return r.InForce.ofCategory(category).Mutes
 }
 
-// folding returns a function that tells whether a decision may fold an event. In shadow mode every event is sent, and a muted event is in no
-// message.
+// folding returns a function that reports whether a decision may fold an event. In shadow mode every event is sent, and a muted event is in
+// no message.
 func (r *Rules) folding(s Settings) func(Request) bool {
 	return func(request Request) bool { return !s.Forward && request.MayFold() && r.Muted(request) == nil }
 }
@@ -154,14 +154,14 @@ func newRoutes(tree *limits.Tree) *Routes {
 // Path is [limits.Tree.Path] from the cache. The caller must not change it.
 func (t *Routes) Path(category string) []limits.Node { return t.ofCategory(category).nodes }
 
-// following lists an event's buckets that follow deliveries, of those by which the event was evaluated.
+// following lists the buckets that follow the delivery of an event, if they already counted the event when it was evaluated.
 func (t *Routes) following(evaluated *Routes, request Request) []bucket {
 	before := evaluated.Route(request.Category, request.Key)
 	return slices.DeleteFunc(t.Route(request.Category, request.Key).following(), func(b bucket) bool { return before.named(b.name) < 0 })
 }
 
-// routeIn is an event's route in the limits by which the event was evaluated. Buckets that still exist use today's limits; the slots of
-// other buckets expire.
+// routeIn returns an event's route in the limits that evaluated it. Buckets that still exist have today's limits. The slots in other
+// buckets expire.
 func (t *Routes) routeIn(evaluated *Routes, request Request) *Route {
 	now := t.Route(request.Category, request.Key)
 	if evaluated.Tree == t.Tree {
@@ -177,7 +177,8 @@ func (t *Routes) routeIn(evaluated *Routes, request Request) *Route {
 	return &r
 }
 
-// neverFits tells whether a cost is above what a limit ever has for the events of a guarantee, "" for those of none.
+// neverFits reports whether a cost is above the most that a limit ever has for the events of a guarantee; "": for events without a
+// guarantee.
 func (t *Routes) neverFits(b bucket, limit limits.Limit, guarantee string, cost int64) bool {
 	own, others := int64(0), int64(0)
 	if b.guaranteed() {
@@ -205,7 +206,8 @@ func (t *Routes) TakenBefore(d *Decision, cost int) int64 {
 	return d.Limit.Capacity()
 }
 
-// Route returns what counts for the events of a category and a key, of the category "" the root alone. An event without a key has the key "".
+// Route returns the route of the events of a category and a key. The route of the category "" is the root alone. An event without a key has
+// the key "".
 func (t *Routes) Route(category, key string) *Route {
 	r := t.ofCategory(category)
 	if key == "" || r.ofKey == nil {
@@ -214,7 +216,7 @@ func (t *Routes) Route(category, key string) *Route {
 	return r.ofKey.with(limits.HashOfKey(key))
 }
 
-// ofCategory returns what counts for the events of a category that have no key.
+// ofCategory returns the route of the events of a category that have no key.
 func (t *Routes) ofCategory(category string) *Route {
 	t.mu.RLock()
 	cached := t.cached[category]
@@ -259,7 +261,7 @@ func newRoute(t *Routes, nodes []limits.Node, category string) *Route {
 	return r
 }
 
-// guaranteeNumber is a guarantee's position among all of them, from 1; 0 for none.
+// guaranteeNumber returns the number of a guarantee, from 1; 0 for none.
 func (t *Routes) guaranteeNumber(path string) int {
 	return slices.IndexFunc(t.guarantees, func(g limits.Guarantee) bool { return g.Path == path }) + 1
 }
