@@ -138,12 +138,6 @@ func (r *Runner) Keys(names ...string) []string {
 // has moved, and ends the script halfway.
 func (r *Runner) Absent() string { return r.Key("absent") }
 
-// Run calls a script. An error says what was tried, and has a class.
-func (r *Runner) Run(ctx context.Context, tried string, script lua.Script, keys []string, arguments []any) ([]any, error) {
-	reply, err := r.call(ctx, script, keys, arguments).Slice()
-	return reply, classify(tried, err)
-}
-
 // RunInt calls a script that answers with one number.
 func (r *Runner) RunInt(ctx context.Context, tried string, script lua.Script, keys []string, arguments []any) (int64, error) {
 	number, err := r.call(ctx, script, keys, arguments).Int64()
@@ -168,11 +162,11 @@ type Call struct {
 	Arguments []any
 }
 
-// RunDecoded calls a script and decodes its reply.
+// RunDecoded calls a script and decodes its reply. An error says what was tried, and has a class.
 func RunDecoded[T any](ctx context.Context, r *Runner, c Call, decode func(reply []any) (T, error)) (decoded T, err error) {
-	reply, err := r.Run(ctx, c.Tried, c.Script, c.Keys, c.Arguments)
+	reply, err := r.call(ctx, c.Script, c.Keys, c.Arguments).Slice()
 	if err != nil {
-		return decoded, err
+		return decoded, classify(c.Tried, err)
 	}
 	if decoded, err = decode(reply); err != nil {
 		return decoded, fmt.Errorf("%s: %w", c.Tried, err)

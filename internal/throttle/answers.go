@@ -29,14 +29,14 @@ func (a *answers) take(source string, asked time.Time, decisions []store.Decisio
 	a.count(source, decisions)
 }
 
-// count counts decisions by their verdicts.
+// count counts decisions by their verdicts. Empty decisions do not count.
 func (a *answers) count(source string, decisions []store.Decision) {
 	var counts [store.Deferred + 1]int
 	for i := range decisions {
 		counts[decisions[i].Verdict]++
 	}
 	for verdict, n := range counts {
-		if n > 0 {
+		if n > 0 && verdict > 0 {
 			a.o.Metrics.Decision(store.Verdict(verdict).String(), source, n)
 		}
 	}

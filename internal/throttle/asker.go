@@ -76,9 +76,8 @@ func (a *asker) askInTurn(ctx context.Context, requests []store.Request) ([]stor
 	if err != nil {
 		return answerOthers(ctx, requests, answers, a.askByLimits)
 	}
-	if denied := standing.denyEarly(turns, answers); denied > 0 {
-		a.o.Metrics.Decision(store.Denied.String(), SourceRedis, denied)
-	}
+	standing.put(turns, answers)
+	a.answers.count(SourceRedis, turns)
 	if answers, err = answerOthers(ctx, requests, answers, a.askByLimits); err != nil {
 		return nil, err
 	}
@@ -130,20 +129,17 @@ func (a *asker) askByLimits(ctx context.Context, requests []store.Request) ([]st
 		a.outage.lost(err)
 		return nil, unavailableBecause(err)
 	}
-	asked, answers, done := slices.Clone(requests), make([]store.Decision, len(requests)), 0
+	asked, answers := slices.Clone(requests), make([]store.Decision, len(requests))
 	for i, position := range repeating.positions {
 		switch number := numbers[i]; number {
 		case store.Posted:
 			answers[position] = store.Decision{Verdict: store.Done}
-			done++
 		case store.NotDue:
 		default:
 			asked[position] = requests[position].Reminder(number)
 		}
 	}
-	if done > 0 {
-		a.o.Metrics.Decision(store.Done.String(), SourceRedis, done)
-	}
+	a.answers.count(SourceRedis, answers)
 	return answerOthers(ctx, asked, answers, a.askFresh)
 }
 

@@ -303,18 +303,16 @@ func TestSlotsOfALostReply(t *testing.T) {
 func TestLengthOfAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		logs := testkit.NewLog(t)
-		o := newOutage(&LimiterOptions{
-			Policy: Local, Grace: 5 * time.Second, Instances: func() int { return 1 }, Metrics: new(fakeMetrics), Logger: logs.Logger(),
-		}, nil, nil)
+		limiter := newLimiterKit(t, "127.0.0.1:1", LimiterOptions{Policy: Local, Grace: 5 * time.Second})
+		o := limiter.outage
 		o.reached(nil)
 		time.Sleep(time.Hour)
-		o.becomesUnavailable(script.ErrUnavailable)
+		o.lost(script.ErrUnavailable)
 		time.Sleep(5 * time.Second)
 		o.stay(script.ErrUnavailable)
 		time.Sleep(10 * time.Second)
 		o.resume(0)
-		logs.WantCount(t, 1, "unavailable=15s")
+		limiter.logs.WantCount(t, 1, "unavailable=15s")
 	})
 }
 

@@ -158,23 +158,15 @@ func (o *outage) reached(err error) {
 
 // lost records that Redis does not answer.
 func (o *outage) lost(cause error) {
-	if !o.becomesUnavailable(cause) {
-		return
-	}
-	o.denials.forget()
-	o.unpaired.pairs.Clear()
-	o.o.Logger.Warn("redis is unavailable", "policy", string(o.o.Policy), "grace", o.o.Grace, "error", cause)
-}
-
-// becomesUnavailable enters the state unavailable. It returns false if Redis was not answering before.
-func (o *outage) becomesUnavailable(cause error) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.state != answering {
-		return false
+		return
 	}
 	o.enter(unavailable, cause)
-	return true
+	o.denials.forget()
+	o.unpaired.pairs.Clear()
+	o.o.Logger.Warn("redis is unavailable", "policy", string(o.o.Policy), "grace", o.o.Grace, "error", cause)
 }
 
 // stay records why a probe failed, and lets the policy act once the grace is over.

@@ -46,14 +46,3 @@ func answerOthers(ctx context.Context, requests []store.Request, answers []store
 	others.put(asked, answers)
 	return answers, nil
 }
-
-// denyEarly denies the events of the part that must wait for older events, and returns their number.
-func (p *part) denyEarly(turns []store.Turn, answers []store.Decision) (denied int) {
-	for i, position := range p.positions {
-		if turn := turns[i]; turn.Wait > 0 {
-			answers[position] = store.Decision{Verdict: store.Denied, Node: turn.Node, Limit: turn.Limit, Wait: turn.Wait}
-			denied++
-		}
-	}
-	return denied
-}

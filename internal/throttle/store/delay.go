@@ -97,13 +97,6 @@ func slowestOf(n limits.Node) (limit limits.Limit, apart time.Duration) {
 	return limit, apart
 }
 
-// Turn says where an event must wait for older events before its evaluation.
-type Turn struct {
-	Node  limits.Node
-	Limit limits.Limit  // the limit of the node with the longest time between two slots
-	Wait  time.Duration // 0: the event need not wait
-}
-
 // queueIndex numbers the rooms and queues of a script call.
 type queueIndex struct {
 	store       *Queues
@@ -142,8 +135,9 @@ func (x *queueIndex) of(arguments []any, request Request) ([]any, int) {
 	return arguments, room
 }
 
-// Turns returns for each event whether older events wait for slots on its path.
-func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Turn, error) {
+// Turns returns Denied for each event that must wait for older events before its evaluation, by the slowest limit of the node where they wait. All
+// other decisions are empty.
+func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Decision, error) {
 	if len(requests) == 0 {
 		return nil, nil
 	}
@@ -159,12 +153,12 @@ func (r *Queues) Turns(ctx context.Context, requests []Request) ([]Turn, error) 
 	if err != nil {
 		return nil, err
 	}
-	turns := make([]Turn, len(requests))
+	turns := make([]Decision, len(requests))
 	for i, request := range requests {
 		nodes := index.tree.Route(request.Category, request.Key).nodes
-		if queue := numbers[2*i]; queue > 0 && queue <= int64(len(nodes)) {
+		if queue, wait := numbers[2*i], micros(numbers[2*i+1]); wait > 0 && queue > 0 && queue <= int64(len(nodes)) {
 			limit, _ := slowestOf(nodes[queue-1])
-			turns[i] = Turn{Node: nodes[queue-1], Limit: limit, Wait: micros(numbers[2*i+1])}
+			turns[i] = Decision{Verdict: Denied, Node: nodes[queue-1], Limit: limit, Wait: wait}
 		}
 	}
 	return turns, nil

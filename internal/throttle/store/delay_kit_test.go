@@ -57,20 +57,21 @@ func (k *pairKit) delays(want []time.Duration, postponements ...Postponement) {
 // leaves removes events from their queues.
 func (k *pairKit) leaves(postponements ...Postponement) {
 	k.t.Helper()
+	testkit.NoError(k.t, k.Queues.Leave(k.t.Context(), requestsOf(postponements)))
+}
+
+func requestsOf(postponements []Postponement) []Request {
 	requests := make([]Request, len(postponements))
 	for i, p := range postponements {
 		requests[i] = p.Request
 	}
-	testkit.NoError(k.t, k.Queues.Leave(k.t.Context(), requests))
+	return requests
 }
 
 // waits compares how long events have to wait for events before them.
 func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
 	k.t.Helper()
-	requests := make([]Request, len(postponements))
-	for i, p := range postponements {
-		requests[i] = p.Request
-	}
+	requests := requestsOf(postponements)
 	turns := testkit.Must(k.Queues.Turns(k.t.Context(), requests))(k.t)
 	for i, turn := range turns {
 		testkit.Equal(k.t, turn.Wait, want[i], "wait of %s for others", requests[i].ID)
