@@ -253,11 +253,11 @@ var algorithmConformance = []conformanceCase{
 		}},
 }
 
-// withEach returns a rule for each algorithm, with the same count and window.
-func withEach(limit string) string {
+// withEach returns a rule for a path of each algorithm, with the same count and window. A suffix of "@key" makes it a rule of each key.
+func withEach(suffix, limit string) string {
 	var rules []string
 	for _, a := range algorithm.All() {
-		rules = append(rules, fmt.Sprintf("%s=%s:%s", a, a, limit))
+		rules = append(rules, fmt.Sprintf("%s%s=%s:%s", a, suffix, a, limit))
 	}
 	return strings.Join(rules, ",")
 }

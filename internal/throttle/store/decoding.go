@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -118,24 +119,20 @@ func (c *decideCall) decodeAnswers(reply any, at int64) ([]Decision, error) {
 
 func decodePauses(reply any, at int64) (map[string]time.Duration, error) {
 	list, isList := reply.([]any)
-	if !isList || len(list)%2 != 0 {
-		return nil, fmt.Errorf("%w: pauses are %T", script.ErrReply, reply)
-	}
-	if len(list) == 0 {
+	texts, err := script.Texts(list)
+	switch {
+	case !isList || err != nil || len(texts)%2 != 0:
+		return nil, fmt.Errorf("%w: pauses are %v", script.ErrReply, reply)
+	case len(texts) == 0:
 		return nil, nil
 	}
-	pauses := make(map[string]time.Duration, len(list)/2)
-	for i := 0; i < len(list); i += 2 {
-		destination, isText := list[i].(string)
-		text, alsoText := list[i+1].(string)
-		if !isText || !alsoText {
-			return nil, fmt.Errorf("%w: a pause is %T, %T", script.ErrReply, list[i], list[i+1])
-		}
-		until, err := strconv.ParseFloat(text, 64)
+	pauses := make(map[string]time.Duration, len(texts)/2)
+	for pause := range slices.Chunk(texts, 2) {
+		until, err := strconv.ParseFloat(pause[1], 64)
 		if err != nil {
-			return nil, fmt.Errorf("%w: a pause ends at %q", script.ErrReply, text)
+			return nil, fmt.Errorf("%w: a pause ends at %q", script.ErrReply, pause[1])
 		}
-		pauses[destination] = time.Duration(until-float64(at)) * time.Microsecond
+		pauses[pause[0]] = time.Duration(until-float64(at)) * time.Microsecond
 	}
 	return pauses, nil
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/lua"
 )
 
 // keyConformance has the cases of limits of each key.
@@ -43,7 +42,7 @@ var keyConformance = []conformanceCase{
 		}
 		s.takenOfKey("a.b", "x", 2, 2, 1, 1)
 	}},
-	{name: "key: a slot returns to its key, by every algorithm", rules: withEachKey("1/1h"), run: func(s *subject) {
+	{name: "key: a slot returns to its key, by every algorithm", rules: withEach("@key", "1/1h"), run: func(s *subject) {
 		for _, a := range algorithm.All() {
 			kind := a.String()
 			lease := s.admit(request("1"+kind, kind).ofKey("x"))
@@ -75,15 +74,6 @@ var keyConformance = []conformanceCase{
 	}},
 }
 
-// withEachKey returns a rule of each key for a category of each algorithm.
-func withEachKey(limit string) string {
-	var rules []string
-	for _, a := range algorithm.All() {
-		rules = append(rules, fmt.Sprintf("%s@key=%s:%s", a, a, limit))
-	}
-	return strings.Join(rules, ",")
-}
-
 // TestKeysInRedis checks that no Redis key shows an event's key or stays for ever, and that a batch of keys is evaluated as one.
 func TestKeysInRedis(t *testing.T) {
 	t.Parallel()
@@ -112,9 +102,7 @@ func TestKeysInRedis(t *testing.T) {
 	testkit.Equal(t, hashed, 4, "Redis keys of the key: a log, a token bucket, a log of the shadow and a queue, of %q", names)
 
 	asOne := newRedis(client, "as one", Settings{Tree: newTree(t, "1000/1h", "none", "a@key=1/1h"), Lease: testLease, Retention: testRetention})
-	asOne.withSource(func(name lua.Script, text string) string {
-		return strings.Replace(text, "-- Read the buckets and the asks.", "error('not evaluated as one')", 1)
-	})
+	asOne.evaluateAsOne()
 	var batch []Request
 	for i := range 100 {
 		batch = append(batch, request(fmt.Sprint("e", i), "a").ofKey(fmt.Sprint("k", i)))

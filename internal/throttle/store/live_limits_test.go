@@ -31,7 +31,7 @@ var changeConformance = []conformanceCase{
 		s.taken("a", 1)
 	}},
 	{name: "change: every algorithm goes on with what it has counted",
-		rules: withEach("2/1h"), run: func(s *subject) {
+		rules: withEach("", "2/1h"), run: func(s *subject) {
 			for _, a := range algorithm.All() {
 				events := several(2, a.String(), a.String())
 				if a.Description().Frees == algorithm.BySpacing {
@@ -39,7 +39,7 @@ var changeConformance = []conformanceCase{
 				}
 				s.admit(events...)
 			}
-			s.change(newPlan(s.t, "none", "none", withEach("3/1h")))
+			s.change(newPlan(s.t, "none", "none", withEach("", "3/1h")))
 			s.clock.Advance(time.Second)
 			for _, a := range algorithm.All() {
 				if a.Description().Frees == algorithm.BySpacing { // one slot each twenty minutes
@@ -48,7 +48,7 @@ var changeConformance = []conformanceCase{
 				}
 				s.admits(1, a.String(), several(2, a.String()+" more", a.String())...)
 			}
-			s.change(newPlan(s.t, "none", "none", withEach("1/1h")))
+			s.change(newPlan(s.t, "none", "none", withEach("", "1/1h")))
 			s.clock.Advance(time.Second)
 			for _, a := range algorithm.All() {
 				if d := s.want(Denied, request("y", a.String()))[0]; d.Wait < 57*time.Minute {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,6 +115,13 @@ func (r *Redis) withSource(change func(script lua.Script, source string) string)
 	source := options.Source
 	options.Source = func(script lua.Script, algorithms []string) string { return change(script, source(script, algorithms)) }
 	r.runWith(options)
+}
+
+// evaluateAsOne makes each decision fail that fastpath.lua does not make.
+func (r *Redis) evaluateAsOne() {
+	r.withSource(func(_ lua.Script, text string) string {
+		return strings.Replace(text, "-- Read the buckets and the asks.", "error('not evaluated as one')", 1)
+	})
 }
 
 // another returns a second instance of the deployment, with the same clock.

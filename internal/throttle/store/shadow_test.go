@@ -101,7 +101,7 @@ var shadowConformance = []conformanceCase{
 		s.shadowed([]string{limits.LevelCategory}, request("f", "a"))
 	}},
 	{name: "shadow: a slot returns to every algorithm",
-		shadow: withEach("1/1h"), run: func(s *subject) {
+		shadow: withEach("", "1/1h"), run: func(s *subject) {
 			for _, a := range algorithm.All() {
 				lease := s.shadowed([]string{""}, request(a.String(), a.String()))[0].Lease
 				s.clock.Advance(time.Second)

@@ -2,14 +2,12 @@ package store
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/scripttest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-	"github.com/seed-4578ace9/notifier/lua"
 )
 
 // spare is SPARE of the scripts.
@@ -29,9 +27,7 @@ func TestTailsDoNotCount(t *testing.T) {
 			r := newRedis(client, name, Settings{Tree: newTree(t, "512/1h", "600/1m", ""), Lease: testLease, Retention: testRetention})
 			clock := withFakeTime(t, r)
 			if name == "as one" {
-				r.withSource(func(_ lua.Script, text string) string {
-					return strings.Replace(text, "-- Read the buckets and the asks.", "error('not evaluated as one')", 1)
-				})
+				r.evaluateAsOne()
 			}
 			logs := []string{r.d.keys.key("log"), r.d.keys.key("log:a")}
 			long := clock.Read().Add(-2 * time.Hour).UnixMicro()
