@@ -36,7 +36,8 @@ func (a *asker) byLimits(ctx context.Context, requests []store.Request) ([]store
 	return a.aside(ctx, requests, logsOf, a.askInTurn)
 }
 
-// byPairs asks about resolved events that have a pair.
+// byPairs asks about resolved events that have a pair. If the pair is open, the event gets it and is Admitted or Reclaimed. Otherwise the event is
+// Unpaired.
 func (a *asker) byPairs(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	return a.aside(ctx, requests, pairsOf, func(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 		return a.ask(ctx, requests, pairsOf, a.askOnceForPairs)

@@ -35,7 +35,7 @@ func (l *Limiter) Decide(ctx context.Context, requests []store.Request) ([]store
 	if len(again.requests) == 0 { // as a rule
 		return l.decideAnew(ctx, requests)
 	}
-	found, err := l.findPlans(ctx, again.requests)
+	found, err := l.askUnlessOut(ctx, again.requests, l.findPlans, l.answers.deferred) // decided without their plans, events could end twice
 	if err != nil {
 		return nil, err
 	}
@@ -61,13 +61,9 @@ func (l *Limiter) askUnlessOut(
 	}
 }
 
-// findPlans answers Planned for events that were planned to come back, and leaves the remaining answers empty. If a failure policy acts or
-// Redis refuses the look-up, the plans are unknown. Then all events are Deferred: decided anew, they could end twice.
+// findPlans answers Planned for events that were planned to come back, and leaves the remaining answers empty. If Redis refuses the look-up, all
+// events are Deferred.
 func (l *Limiter) findPlans(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
-	return l.askUnlessOut(ctx, requests, l.askForPlans, l.answers.deferred)
-}
-
-func (l *Limiter) askForPlans(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	planned, err := l.o.Redis.Queues.Plans(ctx, requests)
 	switch {
 	case ctx.Err() != nil:
@@ -96,7 +92,7 @@ func (l *Limiter) decideAnew(ctx context.Context, requests []store.Request) ([]s
 		}
 		limited.put(decided, decisions)
 	}
-	decided, err := l.decideByPairs(ctx, resolving.requests)
+	decided, err := l.askUnlessOut(ctx, resolving.requests, l.asker.byPairs, l.answers.deferred) // only Redis knows which pairs are open
 	if err != nil && len(limited.requests) == 0 {
 		return nil, err
 	}
@@ -111,12 +107,6 @@ func (l *Limiter) decideAnew(ctx context.Context, requests []store.Request) ([]s
 func (l *Limiter) decideByLimits(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
 	l.unpaired.see(requests)
 	return l.askUnlessOut(ctx, requests, l.asker.byLimits, l.act)
-}
-
-// decideByPairs decides about resolved events that have a pair. If the pair is open, the event gets it and is Admitted or Reclaimed.
-// Otherwise the event is Unpaired. While a failure policy acts, all events are Deferred, because only Redis knows which pairs are open.
-func (l *Limiter) decideByPairs(ctx context.Context, requests []store.Request) ([]store.Decision, error) {
-	return l.askUnlessOut(ctx, requests, l.asker.byPairs, l.answers.deferred)
 }
 
 // act decides by the failure policy.

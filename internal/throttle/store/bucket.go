@@ -72,7 +72,6 @@ func (b bucket) sees(e algorithm.Event) algorithm.Event {
 }
 
 func (b bucket) followsDelivery() bool { return b.algorithm.Description().FollowsDelivery() }
-func (b bucket) timesAdmissions() bool { return b.algorithm.Description().TimesAdmissions }
 
 // Route lists the nodes and buckets that count the events of a category, or of one key of a category. It never changes.
 type Route struct {
@@ -84,11 +83,6 @@ type Route struct {
 	fastpath  bool       // fastpath.lua may evaluate events of cost 1
 	Mutes     Mutes      // the mutes that cover the category
 	ofKey     *Route     // for a category: the route of anyKey; nil if no rule limits each key of the category
-}
-
-// counts reports whether a bucket counts the events of the route. The nil route counts nothing.
-func (r *Route) counts(b bucket) bool {
-	return r != nil && slices.ContainsFunc(r.buckets, func(own bucket) bool { return own.name == b.name })
 }
 
 // anyKey is the placeholder for the hash of a key, in the route that is copied for each key of a category.

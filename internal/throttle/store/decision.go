@@ -92,11 +92,6 @@ type Mute struct {
 	Text string // see [limits.Mute.Text]
 }
 
-// denialBy returns the denial of the events that a mute covers.
-func denialBy(mute *limits.Mute) *Denial {
-	return &Denial{Level: limits.LevelMute, Path: mute.Path, Opens: mute.Until, Mute: &Mute{mute, mute.Text()}}
-}
-
 // ByLimit reports whether a limit denied the event.
 func (d *Denial) ByLimit() bool { return d.Limit != (limits.Limit{}) }
 

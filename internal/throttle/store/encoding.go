@@ -73,9 +73,10 @@ func (x *bucketIndex) appendPath(arguments []any, tree *Routes, buckets []bucket
 	return arguments
 }
 
-// appendRoute appends the number of a category's guarantee, and the path.
+// appendRoute appends the number of a category's guarantee, from 1 (0: none), and the path.
 func (x *bucketIndex) appendRoute(arguments []any, tree *Routes, r *Route, set string) []any {
-	return x.appendPath(append(arguments, tree.guaranteeNumber(r.guarantee)), tree, r.buckets, set)
+	number := 1 + slices.IndexFunc(tree.guarantees, func(g limits.Guarantee) bool { return g.Path == r.guarantee })
+	return x.appendPath(append(arguments, number), tree, r.buckets, set)
 }
 
 // appendBuckets appends the definitions of all numbered buckets.

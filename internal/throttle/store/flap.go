@@ -18,9 +18,6 @@ type Flap struct {
 // versions is the window as a difference of versions.
 func (f Flap) versions() int64 { return f.Window.Milliseconds() * versionSequences }
 
-// calmKept is how long a key that is not flapping is remembered: CALM_KEPT of lib/flaps.lua longer than the window.
-func (f Flap) calmKept() int64 { return (f.Window + time.Hour).Microseconds() }
-
 // Change is the version of an event that changed the state of its key. Later events have larger versions.
 type Change int64
 
@@ -71,7 +68,7 @@ func (p *memoryPairs) flap(pair string, now int64) *memoryFlap {
 }
 
 func (p *memoryPairs) keepFlap(pair string, flap *memoryFlap, now int64) {
-	flap.expires = now + p.rule.calmKept()
+	flap.expires = now + (p.rule.Window + time.Hour).Microseconds() // CALM_KEPT of lib/flaps.lua is an hour
 	if flap.flapping {
 		flap.expires = now + p.ttl.Microseconds()
 	}

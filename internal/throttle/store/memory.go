@@ -371,7 +371,9 @@ func (m *Memory) Refund(_ context.Context, leases []Lease) ([]bool, error) {
 		m.times.forget(m.times.now())
 		delete(m.records.byKey, lease.Request.eventKey())
 		if !lease.slotless {
-			wanted := func(b bucket) bool { return !b.timesAdmissions() || r.route.counts(b) }
+			wanted := func(b bucket) bool {
+				return !b.algorithm.Description().TimesAdmissions || r.route != nil && r.route.named(b.name) >= 0
+			}
 			m.giveBack(&m.inForce, lease.treeOr(m.rules.InForce), lease.Request, r.at, wanted)
 		}
 		name := lease.Request.messageName()

@@ -30,7 +30,8 @@ func Compile(r limits.Ruleset) *Rules {
 		limitsKeys: slices.ContainsFunc(append(r.Tree.AllLevels(), r.Shadow.AllLevels()...), limits.Node.OfKeys),
 	}
 	for _, mute := range r.Mutes {
-		rules.InForce.mutes = append(rules.InForce.mutes, denialBy(mute))
+		denial := &Denial{Level: limits.LevelMute, Path: mute.Path, Opens: mute.Until, Mute: &Mute{mute, mute.Text()}}
+		rules.InForce.mutes = append(rules.InForce.mutes, denial)
 	}
 	return rules
 }
@@ -259,9 +260,4 @@ func newRoute(t *Routes, nodes []limits.Node, category string) *Route {
 		return !b.algorithm.Description().PerNode || b.guaranteed() && len(t.guarantees) > 0 || slices.ContainsFunc(b.limits, blocks)
 	})
 	return r
-}
-
-// guaranteeNumber returns the number of a guarantee, from 1; 0 for none.
-func (t *Routes) guaranteeNumber(path string) int {
-	return slices.IndexFunc(t.guarantees, func(g limits.Guarantee) bool { return g.Path == path }) + 1
 }

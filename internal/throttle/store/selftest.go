@@ -67,7 +67,10 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		func() error { return errorOf(scratch.Finish(ctx, []Lease{firing})) },
 		func() error { return errorOf(scratch.Decide(ctx, []Request{folding})) },
 		func() error { return errorOf(scratch.Pairs.Uncounted(ctx, []Request{folding})) },
-		func() error { return beginCount(ctx, scratch, folding, firing.Receipt) },
+		func() error {
+			_, _, err := scratch.Pairs.BeginCount(ctx, folding, firing.Receipt)
+			return err
+		},
 		func() error { return scratch.Pairs.GiveUp(ctx, folding, firing.Receipt) },
 		func() error { return errorOf(scratch.Pairs.Repeated(ctx, []Request{firing.Request})) },
 		func() error { return errorOf(scratch.Pairs.Resolve(ctx, []Request{folding.Report(1)})) },
@@ -97,11 +100,6 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 }
 
 func errorOf[T any](_ T, err error) error { return err }
-
-func beginCount(ctx context.Context, r *Redis, folded Request, receipt string) error {
-	_, _, err := r.Pairs.BeginCount(ctx, folded, receipt)
-	return err
-}
 
 // resolveAndFinish takes an event that resolves its pair to its end.
 func resolveAndFinish(ctx context.Context, r *Redis, resolved Request) error {
