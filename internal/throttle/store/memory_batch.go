@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -115,8 +116,11 @@ func (b *memoryBatch) forgetDeliveries() {
 			known := b.memory.records.known(name, b.now)
 			return known == nil || known.doneUntil != 0
 		})
-		for len(deliveries) > mostDeliveries {
-			delete(deliveries, oldestOf(deliveries))
+		oldest := slices.SortedFunc(maps.Keys(deliveries), func(a, b string) int {
+			return cmp.Or(cmp.Compare(deliveries[a], deliveries[b]), cmp.Compare(a, b))
+		})
+		for _, name := range oldest[:max(0, len(oldest)-mostDeliveries)] {
+			delete(deliveries, name)
 		}
 	}
 }

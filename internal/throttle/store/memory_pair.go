@@ -59,16 +59,6 @@ func (p *memoryPairs) deliveries(pair string, now int64) map[string]int64 {
 	return make(map[string]int64)
 }
 
-// oldestOf returns the event with the oldest version. If several events have that version, it returns the smallest key.
-func oldestOf(deliveries map[string]int64) (oldest string) {
-	for eventKey, version := range deliveries {
-		if oldest == "" || version < deliveries[oldest] || version == deliveries[oldest] && eventKey < oldest {
-			oldest = eventKey
-		}
-	}
-	return oldest
-}
-
 // of returns what a field holds; an expired field holds nothing.
 func (p *memoryPairs) of(field string, now int64) (pair memoryPair, there bool) {
 	if pair = p.byField[field]; pair.expires > now {

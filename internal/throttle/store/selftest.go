@@ -67,10 +67,7 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 		func() error { return errorOf(scratch.Finish(ctx, []Lease{firing})) },
 		func() error { return errorOf(scratch.Decide(ctx, []Request{folding})) },
 		func() error { return errorOf(scratch.Pairs.Uncounted(ctx, []Request{folding})) },
-		func() error {
-			_, _, err := scratch.Pairs.BeginCount(ctx, folding, firing.Receipt)
-			return err
-		},
+		func() error { return errorOfTwo(scratch.Pairs.BeginCount(ctx, folding, firing.Receipt)) },
 		func() error { return scratch.Pairs.GiveUp(ctx, folding, firing.Receipt) },
 		func() error { return errorOf(scratch.Pairs.Repeated(ctx, []Request{firing.Request})) },
 		func() error { return errorOf(scratch.Pairs.Resolve(ctx, []Request{folding.Report(1)})) },
@@ -81,8 +78,7 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 			return errorOf(scratch.Positions.PutInForce(ctx, position, limits.Position{Generation: 1}))
 		},
 		func() error {
-			_, _, err := scratch.Queues.Delay(ctx, Postponement{Request: request, Wait: time.Millisecond, Longest: time.Second, Limit: all[0]}, 1)
-			return err
+			return errorOfTwo(scratch.Queues.Delay(ctx, Postponement{Request: request, Wait: time.Millisecond, Longest: time.Second, Limit: all[0]}, 1))
 		},
 		func() error { return errorOf(scratch.Queues.Turns(ctx, []Request{request})) },
 		func() error { return scratch.Queues.Leave(ctx, []Request{request}) },
@@ -100,6 +96,8 @@ func selfTest(ctx context.Context, runner *script.Runner) error {
 }
 
 func errorOf[T any](_ T, err error) error { return err }
+
+func errorOfTwo[T, U any](_ T, _ U, err error) error { return err }
 
 // resolveAndFinish takes an event that resolves its pair to its end.
 func resolveAndFinish(ctx context.Context, r *Redis, resolved Request) error {
