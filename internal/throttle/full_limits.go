@@ -2,14 +2,15 @@ package throttle
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -156,6 +157,13 @@ func (f *fullLimits) adopt(tree *limits.Tree) {
 	})
 	for _, limit := range changed {
 		f.logger.Info("limit was changed while it was full", limit.attributes(time.Now())...)
+	}
+}
+
+// keepLogging writes lines when they are due, until the context ends.
+func (f *fullLimits) keepLogging(ctx context.Context) {
+	for await.For(ctx, fullLimitsEvery) {
+		f.logDue(time.Now())
 	}
 }
 

@@ -27,7 +27,7 @@ func startFullLimits(t *testing.T) *fullLimitsKit {
 	log := testkit.NewLog(t)
 	kit := &fullLimitsKit{fullLimits: newFullLimits(log.Logger()), t: t, log: log}
 	ctx, cancel := context.WithCancel(t.Context())
-	go repeat(ctx, fullLimitsEvery, kit.logDue)
+	go kit.keepLogging(ctx)
 	t.Cleanup(func() { cancel(); synctest.Wait() })
 	return kit
 }

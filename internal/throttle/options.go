@@ -108,22 +108,9 @@ func (l *Limiter) Run(ctx context.Context) {
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
 	keeping.Go(func() { l.staleness.keepUp(ctx) })
-	keeping.Go(func() { repeat(ctx, fullLimitsEvery, l.full.logDue) })
+	keeping.Go(func() { l.full.keepLogging(ctx) })
 	_ = l.usage.refresh(ctx) // the next tick tries again
 	l.recovery.run(ctx)
-}
-
-// repeat calls do at each tick until the context ends.
-func repeat(ctx context.Context, every time.Duration, do func(now time.Time)) {
-	ticks := time.Tick(every)
-	for {
-		select {
-		case now := <-ticks:
-			do(now)
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // unboundedRetention is how long deliveries are remembered if the stream keeps messages for ever.

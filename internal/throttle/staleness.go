@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -94,11 +95,11 @@ func (s *staleness) confirm(ctx context.Context) error {
 // keepUp compares this instance's limits with the limits in force until the context ends. Even an instance without events must notice that
 // it lags, and that it has caught up.
 func (s *staleness) keepUp(ctx context.Context) {
-	repeat(ctx, compareEvery, func(time.Time) {
+	for await.For(ctx, compareEvery) {
 		if s.outage.isAnswering() {
-			_ = s.compare(ctx) // the next tick tries again
+			_ = s.compare(ctx) // the next comparison tries again
 		}
-	})
+	}
 }
 
 // compare checks whether this instance's limits are in force. If not, it fetches newer limits.

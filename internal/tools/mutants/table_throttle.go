@@ -386,7 +386,7 @@ func (k keys) pairsUntil(string) string       { return k.key("pairs:until:") }`,
 		bug:  "An idle worker does not compare its limits with those in force.",
 		file: "internal/throttle/staleness.go",
 		old: `if s.outage.isAnswering() {
-			_ = s.compare(ctx) // the next tick tries again
+			_ = s.compare(ctx) // the next comparison tries again
 		}`,
 		new:  "",
 		test: "./internal/throttle -run ^TestIdleLimiterNoticesNewerLimits$",
