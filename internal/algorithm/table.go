@@ -1,5 +1,7 @@
 package algorithm
 
+import "slices"
+
 // Algorithm says how a limit counts. Its value is the index of its row in the table.
 type Algorithm uint8
 
@@ -115,12 +117,8 @@ func Names(has func(*Description) bool) []string {
 
 // Named returns the algorithm with a name in the grammar, and whether there is one.
 func Named(name string) (a Algorithm, known bool) {
-	for _, a := range All() {
-		if a.String() == name {
-			return a, true
-		}
-	}
-	return 0, false
+	i := slices.IndexFunc(table[:], func(d Description) bool { return d.Name == name })
+	return Algorithm(max(0, i)), i >= 0
 }
 
 // Description returns the algorithm's row. The caller must not change it.

@@ -44,8 +44,8 @@ type LiveLevel struct {
 	Shadow bool   // of the shadow limits
 }
 
-// Earlier returns the values of an override before the present one, the newest first, back to when it was not set. An instance that starts
-// after a bad value was set finds there what older instances use.
+// Earlier returns the values of an override before the present value, the newest first, back to the time when it was not set. With them, an
+// instance that starts after a bad value was set uses the same limits as older instances.
 type Earlier func(LiveLevel) ([]string, error)
 
 // NewLive starts with the overrides of the shadow limits only.

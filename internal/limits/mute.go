@@ -2,6 +2,7 @@ package limits
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,12 +57,10 @@ func (m *Mute) position() Position { return Position{m.Generation, m.Revision} }
 // In reports whether the mute, or a newer mute in its place, is in force with these limits. With limits that are older than the mute it
 // reports true, since they do not know the mute.
 func (m *Mute) In(rules Ruleset) bool {
-	for _, other := range rules.Mutes {
-		if other.Generation == m.Generation && other.Name() == m.Name() && other.Revision >= m.Revision {
-			return true
-		}
+	inPlace := func(other *Mute) bool {
+		return other.Generation == m.Generation && other.Name() == m.Name() && other.Revision >= m.Revision
 	}
-	return rules.Position.Before(m.position())
+	return slices.ContainsFunc(rules.Mutes, inPlace) || rules.Position.Before(m.position())
 }
 
 // Text returns the mute as one line, which [ParseMute] reads.

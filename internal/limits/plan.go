@@ -133,9 +133,9 @@ func (t *Tree) Pointless() []Pointless {
 	return pointless
 }
 
-// boundAbove finds a log on the way to every path of a level that allows no more in the time of a limit than the limit does: its count for
-// each of its windows that cover one window of the limit. The log above counts every event that the limit counts. If the limit is full,
-// each of these windows is full too, including the newest.
+// boundAbove finds a log above all paths of a level that admits no more events in one window of a limit than the limit does: its count,
+// times the number of its windows that cover one window of the limit. The log above counts every event that the limit counts. If the limit
+// is full, each of these windows is full too, including the newest.
 func (t *Tree) boundAbove(level string, limit Limit) (Pointless, bool) {
 	if level == LevelGlobal || !limit.Description().Exact {
 		return Pointless{}, false

@@ -46,8 +46,8 @@ func (c Change) headers(by string) map[string]string {
 	return headers
 }
 
-// due returns the changes to store at a time. A mute that begins precedes the restored end of the same mute. Stored before the mute, that
-// end would seem to end it.
+// due returns the changes to store at a time. Mutes that begin come first. If the restored end of an earlier mute of the same name were
+// stored first, it would look like the end of the new mute.
 func (w *Watcher) due(s *state, now time.Time) []Change {
 	var begin, others []Change
 	for _, entry := range s.entries {

@@ -116,16 +116,6 @@ func (u *Use) addChannel(c ChannelUse) {
 	}
 }
 
-// waitingChannels counts the channels with askers.
-func (u Use) waitingChannels() (count int) {
-	for _, channel := range u.Channels {
-		if channel.Askers > 0 {
-			count++
-		}
-	}
-	return count
-}
-
 // BudgetUse is how much of one budget is used.
 type BudgetUse struct {
 	Used    int           // requests of the last window

@@ -3,6 +3,7 @@ package pacing
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -230,7 +231,8 @@ func (p *Pacer) countUse(ctx context.Context, channels []string) {
 	use.At = time.Now()
 	p.known.Store(&use)
 	if p.o.Metrics != nil {
-		p.o.Metrics.PaceUsed("channels", len(use.Channels), use.waitingChannels())
+		waiting := slices.DeleteFunc(slices.Clone(use.Channels), func(c ChannelUse) bool { return c.Askers == 0 })
+		p.o.Metrics.PaceUsed("channels", len(use.Channels), len(waiting))
 		p.o.Metrics.PaceUsed("workspace", use.Workspace.Used, use.Workspace.Waiting)
 		p.o.Metrics.PaceUsed("updates", use.Updates.Used, use.Updates.Waiting)
 		p.o.Metrics.PaceUsed("lookups", use.LookUps.Used, use.LookUps.Waiting)

@@ -359,9 +359,9 @@ func (r *Reporter) claim(ctx context.Context, name string, c *channel, known Lim
 	return claimed, err
 }
 
-// find looks for a digest in doubt. If its channel has it, it has ended; if not, its counts are claimed again. If nobody can know, its
-// counts carry over; but no later digest has the counts of a mute, which are therefore posted again. After a failure, the next look-up
-// follows.
+// find looks for a digest in doubt. If the channel has the digest, it has ended; otherwise its counts are claimed again. If nobody can
+// know, the counts carry over to the next digest. No later digest has the counts of a mute, so the digest of a mute is posted again. After
+// a failure, find is called again.
 func (r *Reporter) find(ctx context.Context, d Digest, since, deadline time.Time) {
 	looking, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()

@@ -99,10 +99,8 @@ func (p *memoryPairs) settle(lease Lease, now int64) {
 
 // versionOf returns the version that all messages of an event have. Without a message of the event, it returns version.
 func versionOf(messages []pairMessage, eventKey string, version int64) int64 {
-	for _, message := range messages {
-		if message.eventKey == eventKey {
-			return message.version
-		}
+	if i := slices.IndexFunc(messages, func(m pairMessage) bool { return m.eventKey == eventKey }); i >= 0 {
+		return messages[i].version
 	}
 	return version
 }
@@ -125,8 +123,8 @@ func (r *records) folded(name string, version, now int64, fold *Fold) Decision {
 	return Decision{Verdict: Folded, Fold: fold}
 }
 
-// take gives the messages of an open pair to an event that resolves them: the messages of events that were stored before it. If there
-// are none, it gets the messages of the first event. The pair stays open for the rest.
+// take gives the messages of an open pair to an event that resolves them: the messages of events that were stored before it. If there are
+// none, it gets the messages of the first event. The pair stays open for all other messages.
 func (p *memoryPairs) take(pair memoryPair, request Request) (taken []pairMessage) {
 	resolves := func(message pairMessage) bool {
 		return message.version <= request.Message.version() || request.Steady > 0
