@@ -63,16 +63,16 @@ func (p *Pacer) Reserve(ctx context.Context, a Ask) Reservation {
 	if p.o.Budgets.Channel.Interval == 0 && p.o.Budgets.Workspace.Count == 0 {
 		return alone(time.Now())
 	}
-	return p.reserve(ctx, func() (Reservation, error) { return p.shared.post(ctx, asker, a, paused) }, alone,
+	return p.shared.reserve(ctx, func() (Reservation, error) { return p.shared.post(ctx, asker, a, paused) }, alone,
 		func(now, slot time.Time) { p.local.learnPost(now, a.Channel, slot) })
 }
 
 // reserve asks Redis for a slot, and learns which one is reserved. While Redis is unavailable, it asks this instance alone. If ctx ends before Redis
 // answers, it reserves nothing.
-func (p *Pacer) reserve(
+func (s shared) reserve(
 	ctx context.Context, together func() (Reservation, error), alone func(now time.Time) Reservation, learn func(now, slot time.Time),
 ) Reservation {
-	if p.shared.isAvailable() {
+	if s.isAvailable() {
 		if reservation, err := together(); err == nil {
 			if now := time.Now(); reservation.OK {
 				learn(now, now.Add(reservation.Wait))
@@ -117,7 +117,7 @@ func (p *Pacer) reserveLookUp(ctx context.Context) Reservation {
 	if p.o.Budgets.LookUps.Count == 0 {
 		return alone(time.Now())
 	}
-	return p.reserve(ctx, func() (Reservation, error) { return p.shared.lookUp(ctx, paused, longestLookUpWait) }, alone,
+	return p.shared.reserve(ctx, func() (Reservation, error) { return p.shared.lookUp(ctx, paused, longestLookUpWait) }, alone,
 		func(now, slot time.Time) { p.local.learn(&p.local.lookUps, now, slot) })
 }
 
@@ -126,7 +126,7 @@ func (p *Pacer) reserveLookUp(ctx context.Context) Reservation {
 // answer is not OK, and Wait is 0.
 func (p *Pacer) BeginUpdate(ctx context.Context, u Update) Reservation {
 	paused := p.local.pauses.left(time.Now(), updates)
-	return p.reserve(ctx, func() (Reservation, error) { return p.shared.update(ctx, u, paused) },
+	return p.shared.reserve(ctx, func() (Reservation, error) { return p.shared.update(ctx, u, paused) },
 		func(now time.Time) Reservation { return p.local.update(now, u, paused) },
 		func(now, slot time.Time) { p.local.learn(&p.local.updates.slots, now, slot) })
 }
