@@ -1,7 +1,5 @@
 package algorithm
 
-import "slices"
-
 // Algorithm says how a limit counts. Its value is the index of its row in the table.
 type Algorithm uint8
 
@@ -117,8 +115,12 @@ func Names(has func(*Description) bool) []string {
 
 // Named returns the algorithm with a name in the grammar, and whether there is one.
 func Named(name string) (a Algorithm, known bool) {
-	i := slices.IndexFunc(table[:], func(d Description) bool { return d.Name == name })
-	return Algorithm(max(0, i)), i >= 0
+	for _, a := range All() {
+		if a.String() == name {
+			return a, true
+		}
+	}
+	return 0, false
 }
 
 // Description returns the algorithm's row. The caller must not change it.
