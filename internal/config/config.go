@@ -261,15 +261,15 @@ type Options struct {
 // The error is a *Faults with every fault found; the Config is then the zero Config.
 func Load(o Options) (Config, []string, error) {
 	l := newLoader()
-	for _, s := range l.settings.all {
+	for _, s := range l.all {
 		s.Default = cmp.Or(o.Defaults[s.Variable], s.Default)
 	}
 	l.read()
 	l.checkBetween(o)
-	l.config.Shared = l.settings.shared() // with what is derived from other settings, such as the sink
-	l.settings.checkUnknown()
-	if len(l.settings.faults) > 0 {
-		return Config{}, nil, &l.settings.faults
+	l.config.Shared = sharedOf(l.all) // with what is derived from other settings, such as the sink
+	l.faults = append(l.faults, unknown(l.all)...)
+	if len(l.faults) > 0 {
+		return Config{}, nil, &l.faults
 	}
 	return l.config, l.warnings(), nil
 }

@@ -20,7 +20,11 @@ func (l *loader) checkBetween(o Options) {
 	l.checkSubjects()
 	l.checkSink(o.Sink)
 	l.checkMentions()
-	l.checkTemplate(o.CheckTemplate)
+	if template := l.of(&l.config.Slack.Template); o.CheckTemplate != nil && template.given && !template.faulty {
+		if err := o.CheckTemplate(l.config.Slack.Template); err != nil {
+			l.addError(template, err)
+		}
+	}
 	l.checkPair(&l.config.NATS.TLS.CertFile, &l.config.NATS.TLS.KeyFile)
 	l.checkPair(&l.config.Redis.TLS.CertFile, &l.config.Redis.TLS.KeyFile)
 	l.checkPair(&l.config.Ingest.TLS.CertFile, &l.config.Ingest.TLS.KeyFile)
@@ -31,8 +35,8 @@ func (l *loader) checkBetween(o Options) {
 }
 
 func (l *loader) checkAckWait() {
-	wait, slack, redis := l.settings.of(&l.config.NATS.AckWait), l.settings.of(&l.config.Slack.Timeout), l.settings.of(&l.config.Redis.Timeout)
-	mentions := l.settings.of(&l.config.Slack.Mentions)
+	wait, slack, redis := l.of(&l.config.NATS.AckWait), l.of(&l.config.Slack.Timeout), l.of(&l.config.Redis.Timeout)
+	mentions := l.of(&l.config.Slack.Mentions)
 	if wait.faulty || slack.faulty || redis.faulty || mentions.faulty {
 		return
 	}
@@ -41,24 +45,24 @@ func (l *loader) checkAckWait() {
 		if mentions.given {
 			also = " and " + mentions.Variable
 		}
-		l.settings.add(wait, "not longer than one post may take, %v by %s=%s, %s=%s%s; expected more, or a redelivery overtakes a delivery",
+		l.add(wait, "not longer than one post may take, %v by %s=%s, %s=%s%s; expected more, or a redelivery overtakes a delivery",
 			longest, slack.Variable, slack.text, redis.Variable, redis.text, also)
 	}
 }
 
 // checkFlap finds a window for flapping in which pairs are forgotten.
 func (l *loader) checkFlap() {
-	flap, kept := l.settings.of(&l.config.Flap), l.settings.of(&l.config.PairTTL)
+	flap, kept := l.of(&l.config.Flap), l.of(&l.config.PairTTL)
 	if !flap.faulty && !kept.faulty && l.config.Flap.Window > l.config.PairTTL {
-		l.settings.add(flap, "its window is longer than %s=%s; expected at most that time", kept.Variable, kept.text)
+		l.add(flap, "its window is longer than %s=%s; expected at most that time", kept.Variable, kept.text)
 	}
 }
 
 // checkAddresses finds a page that cannot listen beside the metrics of its worker.
 func (l *loader) checkAddresses() {
-	metrics, page := l.settings.of(&l.config.HTTP.Addr), l.settings.of(&l.config.Page.Addr)
+	metrics, page := l.of(&l.config.HTTP.Addr), l.of(&l.config.Page.Addr)
 	if page.given && sameAddress(l.config.HTTP.Addr, l.config.Page.Addr) {
-		l.settings.add(page, "the same address as %s=%s; expected another port", metrics.Variable, metrics.text)
+		l.add(page, "the same address as %s=%s; expected another port", metrics.Variable, metrics.text)
 	}
 }
 
@@ -70,27 +74,27 @@ func sameAddress(a, b string) bool {
 }
 
 func (l *loader) checkLogin() {
-	user, password := l.settings.of(&l.config.NATS.User), l.settings.of(&l.config.NATS.Password)
+	user, password := l.of(&l.config.NATS.User), l.of(&l.config.NATS.Password)
 	if password.given && !user.given {
-		l.settings.add(user, "not set, but %s is; set the user name that goes with that password", password.Variable)
+		l.add(user, "not set, but %s is; set the user name that goes with that password", password.Variable)
 	}
 	first := ""
-	for _, login := range []*setting{l.settings.of(&l.config.NATS.CredsFile), user, l.settings.of(&l.config.NATS.Token)} {
+	for _, login := range []*setting{l.of(&l.config.NATS.CredsFile), user, l.of(&l.config.NATS.Token)} {
 		switch {
 		case !login.given:
 		case first == "":
 			first = login.Variable
 		default:
-			l.settings.add(login, "set together with %s; expected one way to log in", first)
+			l.add(login, "set together with %s; expected one way to log in", first)
 		}
 	}
 }
 
 // checkStreams reports two settings that name one stream. A bucket is a stream too.
 func (l *loader) checkStreams() {
-	bucket := l.settings.of(&l.config.Limits.Bucket)
+	bucket := l.of(&l.config.Limits.Bucket)
 	streams := []*setting{
-		l.settings.of(&l.config.NATS.Stream), l.settings.of(&l.config.Room.Stream), l.settings.of(&l.config.DLQ.Stream), l.settings.of(&l.config.Journal.Stream), bucket,
+		l.of(&l.config.NATS.Stream), l.of(&l.config.Room.Stream), l.of(&l.config.DLQ.Stream), l.of(&l.config.Journal.Stream), bucket,
 	}
 	name := func(s *setting) string {
 		if s == bucket {
@@ -101,14 +105,14 @@ func (l *loader) checkStreams() {
 	for i, stream := range streams {
 		same := slices.IndexFunc(streams[:i], func(other *setting) bool { return !other.faulty && !stream.faulty && name(other) == name(stream) })
 		if same >= 0 {
-			l.settings.add(stream, "the same stream as %s; expected another one", streams[same].Variable)
+			l.add(stream, "the same stream as %s; expected another one", streams[same].Variable)
 		}
 	}
 }
 
 // checkSubjects finds subjects that overlap.
 func (l *loader) checkSubjects() {
-	events, letters, inbox := l.settings.of(&l.config.NATS.Subject), l.settings.of(&l.config.DLQ.Subject), l.settings.of(&l.config.NATS.Inbox)
+	events, letters, inbox := l.of(&l.config.NATS.Subject), l.of(&l.config.DLQ.Subject), l.of(&l.config.NATS.Inbox)
 	if events.faulty {
 		return
 	}
@@ -117,15 +121,15 @@ func (l *loader) checkSubjects() {
 		switch {
 		case other.faulty:
 		case overlap(other.text, events.text):
-			l.settings.add(other, "overlaps %s=%q; expected a subject outside of it", events.Variable, events.text)
+			l.add(other, "overlaps %s=%q; expected a subject outside of it", events.Variable, events.text)
 		case overlap(other.text, room):
-			l.settings.add(other, "overlaps %q, where events wait; expected a subject outside of it", room)
+			l.add(other, "overlaps %q, where events wait; expected a subject outside of it", room)
 		case overlap(other.text, journal):
-			l.settings.add(other, "overlaps %q, where the journal is; expected a subject outside of it", journal)
+			l.add(other, "overlaps %q, where the journal is; expected a subject outside of it", journal)
 		}
 	}
 	if !letters.faulty && !inbox.faulty && overlap(inbox.text, letters.text) {
-		l.settings.add(inbox, "overlaps %s=%q; expected a subject outside of it", letters.Variable, letters.text)
+		l.add(inbox, "overlaps %s=%q; expected a subject outside of it", letters.Variable, letters.text)
 	}
 }
 
@@ -136,14 +140,14 @@ func overlap(a, b string) bool {
 
 // checkSink chooses the sink if it is not set, and finds missing settings of the sink.
 func (l *loader) checkSink(fallback string) {
-	token, webhook, channel := l.settings.of(&l.config.Slack.Token), l.settings.of(&l.config.Slack.WebhookURL), l.settings.of(&l.config.Slack.Channel)
+	token, webhook, channel := l.of(&l.config.Slack.Token), l.of(&l.config.Slack.WebhookURL), l.of(&l.config.Slack.Channel)
 	if token.given && webhook.given {
-		l.settings.add(webhook, "set together with %s; expected one of them", token.Variable)
+		l.add(webhook, "set together with %s; expected one of them", token.Variable)
 	}
 	if token.given && !channel.given {
-		l.settings.add(channel, "not set, but %s is; expected a default channel such as #alerts", token.Variable)
+		l.add(channel, "not set, but %s is; expected a default channel such as #alerts", token.Variable)
 	}
-	sink := l.settings.of(&l.config.Sink)
+	sink := l.of(&l.config.Sink)
 	if sink.faulty {
 		return
 	}
@@ -153,76 +157,66 @@ func (l *loader) checkSink(fallback string) {
 	case l.config.Sink == "" && fallback != "":
 		l.config.Sink = fallback
 	case l.config.Sink == "":
-		l.settings.add(sink, "nowhere to send to; expected %s with %s, or %s, or %s=%s to print instead",
+		l.add(sink, "nowhere to send to; expected %s with %s, or %s, or %s=%s to print instead",
 			token.Variable, channel.Variable, webhook.Variable, sink.Variable, SinkConsole)
 	case l.config.Sink == SinkSlack && !slack:
-		l.settings.add(sink, "without a way to post; expected %s with %s, or %s", token.Variable, channel.Variable, webhook.Variable)
+		l.add(sink, "without a way to post; expected %s with %s, or %s", token.Variable, channel.Variable, webhook.Variable)
 	}
 }
 
 // checkMentions finds handles of groups together with a webhook. A webhook cannot look up a handle.
 func (l *loader) checkMentions() {
-	mentions, token, webhook := l.settings.of(&l.config.Slack.Mentions), l.settings.of(&l.config.Slack.Token), l.settings.of(&l.config.Slack.WebhookURL)
+	mentions, token, webhook := l.of(&l.config.Slack.Mentions), l.of(&l.config.Slack.Token), l.of(&l.config.Slack.WebhookURL)
 	if token.given || !webhook.given {
 		return
 	}
 	for _, entry := range l.config.Slack.Mentions.Entries() {
 		for _, name := range entry.Value {
 			if isGroupHandle(name) {
-				l.settings.add(mentions, "a webhook cannot look up the handle %q of %s; expected the ID of the group, such as @S0123456789, or %s instead of %s",
+				l.add(mentions, "a webhook cannot look up the handle %q of %s; expected the ID of the group, such as @S0123456789, or %s instead of %s",
 					"@"+name, entry.Pattern, token.Variable, webhook.Variable)
 			}
 		}
 	}
 }
 
-func (l *loader) checkTemplate(check func(string) error) {
-	template := l.settings.of(&l.config.Slack.Template)
-	if check == nil || !template.given || template.faulty {
-		return
-	}
-	if err := check(l.config.Slack.Template); err != nil {
-		l.settings.addError(template, err)
-	}
-}
-
 // checkPair finds a certificate without a key, a key without a certificate, and two files that do not match.
 func (l *loader) checkPair(certFile, keyFile *string) {
-	certificate, key := l.settings.of(certFile), l.settings.of(keyFile)
+	certificate, key := l.of(certFile), l.of(keyFile)
 	switch {
 	case certificate.given && !key.given:
-		l.settings.add(key, "not set, but %s is; expected the key of that certificate", certificate.Variable)
+		l.add(key, "not set, but %s is; expected the key of that certificate", certificate.Variable)
 	case key.given && !certificate.given:
-		l.settings.add(certificate, "not set, but %s is; expected the certificate of that key", key.Variable)
+		l.add(certificate, "not set, but %s is; expected the certificate of that key", key.Variable)
 	case certificate.given && !certificate.faulty && !key.faulty:
 		if _, err := tls.LoadX509KeyPair(*certFile, *keyFile); err != nil {
-			l.settings.add(certificate, "does not go with %s=%q: %v; expected a certificate and its key in PEM",
+			l.add(certificate, "does not go with %s=%q: %v; expected a certificate and its key in PEM",
 				key.Variable, shown(*keyFile), err)
 		}
 	}
 }
 
 func (l *loader) checkClientAuthorities() {
-	certificate, authorities := l.settings.of(&l.config.Ingest.TLS.CertFile), l.settings.of(&l.config.Ingest.TLS.ClientCAFile)
+	certificate, authorities := l.of(&l.config.Ingest.TLS.CertFile), l.of(&l.config.Ingest.TLS.ClientCAFile)
 	if authorities.given && !certificate.given {
-		l.settings.add(certificate, "not set, but %s is; expected a certificate, since clients show theirs over TLS alone", authorities.Variable)
+		l.add(certificate, "not set, but %s is; expected a certificate, since clients show theirs over TLS alone", authorities.Variable)
 	}
 }
 
 func (l *loader) checkLimits() {
-	global, guarantees, shadow := l.settings.of(&l.config.Limits.Global), l.settings.of(&l.config.Limits.Guarantees), l.settings.of(&l.config.Limits.ShadowLimits)
+	global, guarantees, shadow := l.of(&l.config.Limits.Global), l.of(&l.config.Limits.Guarantees), l.of(&l.config.Limits.ShadowLimits)
 	if global.faulty || guarantees.faulty {
 		return
 	}
 	if err := limits.CheckGuarantees(l.config.Limits.Global, l.config.Limits.Guarantees); err != nil {
-		l.settings.add(guarantees, "cannot be kept: %v; expected no more slots than %s=%s has", err, global.Variable, global.text)
+		l.add(guarantees, "cannot be kept: %v; expected no more slots than %s=%s has", err, global.Variable, global.text)
 		return
 	}
-	if l.settings.of(&l.config.Limits.Category).faulty || l.settings.of(&l.config.Limits.Rules).faulty || shadow.faulty {
+	if l.of(&l.config.Limits.Category).faulty || l.of(&l.config.Limits.Rules).faulty || shadow.faulty {
 		return
 	}
 	if _, err := limits.NewRuleset(l.config.Limits.Plan(), nil, l.config.Limits.ShadowLimits, nil); err != nil {
-		l.settings.add(shadow, "cannot be tried out: %v", err)
+		l.add(shadow, "cannot be tried out: %v", err)
 	}
 }
 
@@ -245,10 +239,10 @@ func (l *loader) warnings() (warnings []string) {
 	}
 	if age := l.config.Stream.MaxAge; age > 0 && age <= l.config.Event.MaxAge {
 		warnings = append(warnings, fmt.Sprintf("NOTIFIER_STREAM_MAX_AGE=%s is not above NOTIFIER_EVENT_MAX_AGE=%s: "+
-			"the stream loses an event before it can be counted as expired", l.settings.of(&l.config.Stream.MaxAge).text, l.settings.of(&l.config.Event.MaxAge).text))
+			"the stream loses an event before it can be counted as expired", l.of(&l.config.Stream.MaxAge).text, l.of(&l.config.Event.MaxAge).text))
 	}
-	if l.settings.of(&l.config.Slack.Burst).given && l.config.Slack.Rate == (limits.Limit{}) {
-		warnings = append(warnings, "NOTIFIER_SLACK_BURST has no effect: NOTIFIER_SLACK_RATE is "+l.settings.of(&l.config.Slack.Rate).text)
+	if l.of(&l.config.Slack.Burst).given && l.config.Slack.Rate == (limits.Limit{}) {
+		warnings = append(warnings, "NOTIFIER_SLACK_BURST has no effect: NOTIFIER_SLACK_RATE is "+l.of(&l.config.Slack.Rate).text)
 	}
 	return warnings
 }

@@ -39,26 +39,21 @@ func (s *setting) Decode(text string) error {
 	return nil
 }
 
-// variables are the settings of a process, with everything that is wrong with them.
-type variables struct {
+// loader fills a Config and finds everything that is wrong with the settings.
+type loader struct {
+	config Config
 	all    []*setting // in the order of the fields
 	faults Faults
 }
 
-// loader fills a Config and checks the settings against each other.
-type loader struct {
-	config   Config
-	settings variables
-}
-
 func newLoader() *loader {
 	l := new(loader)
-	l.settings.gather(prefix, reflect.ValueOf(&l.config).Elem())
+	l.all = gather(prefix, reflect.ValueOf(&l.config).Elem())
 	return l
 }
 
-// gather finds the settings of a group.
-func (v *variables) gather(prefix string, group reflect.Value) {
+// gather returns the settings of a group.
+func gather(prefix string, group reflect.Value) (all []*setting) {
 	for i := range group.NumField() {
 		field, tags := group.Field(i), group.Type().Field(i).Tag
 		name := prefix
@@ -68,57 +63,51 @@ func (v *variables) gather(prefix string, group reflect.Value) {
 		parse, isSetting := forms[tags.Get("form")]
 		switch {
 		case isSetting:
-			v.all = append(v.all, &setting{
+			all = append(all, &setting{
 				Setting: Setting{name, tags.Get("default"), tags.Get("desc"), tags.Get("secret") == "true"}, field: field, parse: parse,
 				shared: tags.Get("shared") == "true",
 			})
 		case field.Kind() == reflect.Struct:
-			v.gather(name, field)
+			all = append(all, gather(name, field)...)
 		}
 	}
+	return all
 }
 
 // of returns the setting whose field a pointer points to.
-func (v *variables) of(pointer any) *setting {
-	return v.all[slices.IndexFunc(v.all, func(s *setting) bool { return s.field.Addr().Interface() == pointer })]
+func (l *loader) of(pointer any) *setting {
+	return l.all[slices.IndexFunc(l.all, func(s *setting) bool { return s.field.Addr().Interface() == pointer })]
 }
 
-// read fills every field from the environment.
-func (v *variables) read() {
+// read fills the Config from the environment.
+func (l *loader) read() {
 	// envconfig wants a struct: its fields are the settings, named like their variables.
-	fields := make([]reflect.StructField, len(v.all))
-	for i, s := range v.all {
+	fields := make([]reflect.StructField, len(l.all))
+	for i, s := range l.all {
 		fields[i] = reflect.StructField{Name: s.Variable, Type: reflect.TypeOf(s)}
 	}
 	variables := reflect.New(reflect.StructOf(fields))
-	for i, s := range v.all {
+	for i, s := range l.all {
 		variables.Elem().Field(i).Set(reflect.ValueOf(s))
 	}
 	if err := envconfig.Process("", variables.Interface()); err != nil {
 		panic(fmt.Sprintf("config: the settings cannot be read at all: %v", err))
 	}
-	for _, s := range v.all {
-		v.readFile(s)
-		v.parse(s)
+	for _, s := range l.all {
+		l.readFile(s)
+		l.parse(s)
 	}
-}
-
-// read fills the Config.
-func (l *loader) read() {
-	l.settings.read()
-	l.config.NATS.URLSet = l.settings.of(&l.config.NATS.URL).given
-	l.config.Redis.URLSet = l.settings.of(&l.config.Redis.URL).given
-	l.config.HTTP.AddrSet = l.settings.of(&l.config.HTTP.Addr).given
-	l.config.Page.AddrSet = l.settings.of(&l.config.Page.Addr).given
-	for _, field := range []any{&l.config.Limits.Global, &l.config.Limits.Category, &l.config.Limits.Rules, &l.config.Limits.Guarantees} {
-		l.config.Limits.Set = l.config.Limits.Set || l.settings.of(field).given
+	c := &l.config
+	c.NATS.URLSet, c.Redis.URLSet = l.of(&c.NATS.URL).given, l.of(&c.Redis.URL).given
+	c.HTTP.AddrSet, c.Page.AddrSet, c.Ingest.AddrSet = l.of(&c.HTTP.Addr).given, l.of(&c.Page.Addr).given, l.of(&c.Ingest.Addr).given
+	for _, field := range []any{&c.Limits.Global, &c.Limits.Category, &c.Limits.Rules, &c.Limits.Guarantees} {
+		c.Limits.Set = c.Limits.Set || l.of(field).given
 	}
-	l.config.Ingest.AddrSet = l.settings.of(&l.config.Ingest.Addr).given
-	l.config.Limits.origins = l.origins()
+	c.Limits.origins = l.origins()
 }
 
 // readFile takes the text of a secret from its file, where one is named.
-func (v *variables) readFile(s *setting) {
+func (l *loader) readFile(s *setting) {
 	path := os.Getenv(s.Variable + fileSuffix)
 	if !s.Secret || path == "" {
 		return
@@ -132,12 +121,12 @@ func (v *variables) readFile(s *setting) {
 	}
 	if err != nil {
 		s.faulty = true
-		v.faults = append(v.faults, Fault{s.Variable + fileSuffix, shown(path), err.Error()})
+		l.faults = append(l.faults, Fault{s.Variable + fileSuffix, shown(path), err.Error()})
 	}
 }
 
 // parse fills the field of a setting that is set or has a default.
-func (v *variables) parse(s *setting) {
+func (l *loader) parse(s *setting) {
 	if !s.given {
 		s.text = s.Default
 	}
@@ -147,7 +136,7 @@ func (v *variables) parse(s *setting) {
 	value, err := s.parse(s.text)
 	if err != nil {
 		s.faulty = true
-		v.addError(s, err)
+		l.addError(s, err)
 		return
 	}
 	s.field.Set(reflect.ValueOf(value))
@@ -158,7 +147,7 @@ func (l *loader) origins() map[string]limits.Origin {
 	origins := make(map[string]limits.Origin)
 	for level, limit := range map[string]*limits.Limits{limits.LevelGlobal: &l.config.Limits.Global, limits.LevelCategory: &l.config.Limits.Category} {
 		origins[level] = limits.FromDefault
-		if l.settings.of(limit).given {
+		if l.of(limit).given {
 			origins[level] = limits.FromEnvironment
 		}
 	}
@@ -169,7 +158,7 @@ func (l *loader) origins() map[string]limits.Origin {
 }
 
 // add notes a fault of a setting, on one line. The fault names the variable that was set.
-func (v *variables) add(s *setting, format string, args ...any) {
+func (l *loader) add(s *setting, format string, args ...any) {
 	fault := Fault{s.Variable, s.shown(), strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")}
 	if fault.Value == mask {
 		fault.Problem = quotedText.ReplaceAllString(fault.Problem, mask) // it may quote the secret
@@ -177,17 +166,17 @@ func (v *variables) add(s *setting, format string, args ...any) {
 	if s.file != "" {
 		fault.Variable, fault.Value = s.Variable+fileSuffix, shown(s.file)
 	}
-	v.faults = append(v.faults, fault)
+	l.faults = append(l.faults, fault)
 }
 
 // addError records an error about a setting's value. Each error of a joined error becomes one fault.
-func (v *variables) addError(s *setting, err error) {
+func (l *loader) addError(s *setting, err error) {
 	problems := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		problems = joined.Unwrap()
 	}
 	for _, problem := range problems {
-		v.add(s, "%v", problem)
+		l.add(s, "%v", problem)
 	}
 }
 
@@ -202,8 +191,8 @@ type Setting struct {
 // Table lists every setting, in the order of the manual.
 func Table() []Setting {
 	l := newLoader()
-	table := make([]Setting, len(l.settings.all))
-	for i, s := range l.settings.all {
+	table := make([]Setting, len(l.all))
+	for i, s := range l.all {
 		table[i] = s.Setting
 	}
 	return table
@@ -218,11 +207,11 @@ var serviceLinks = regexp.MustCompile(`^NOTIFIER_(?:[A-Z0-9_]+_)?(?:` +
 	`|PORT_[0-9]+_(?:TCP|UDP|SCTP)_(?:PROTO|PORT|ADDR)=.*` +
 	`)$`)
 
-// checkUnknown adds a fault for each variable that has the prefix and is no setting. The fault hides the value, which may be a
+// unknown returns a fault for each variable that has the prefix and is no setting. The fault hides the value, which may be a
 // secret under a misspelt name.
-func (v *variables) checkUnknown() {
+func unknown(all []*setting) (faults []Fault) {
 	var known []string
-	for _, s := range v.all {
+	for _, s := range all {
 		known = append(known, s.Variable)
 		if s.Secret {
 			known = append(known, s.Variable+fileSuffix)
@@ -234,6 +223,7 @@ func (v *variables) checkUnknown() {
 			continue
 		}
 		nearest := slices.MinFunc(known, func(a, b string) int { return levenshtein.Distance(name, a, nil) - levenshtein.Distance(name, b, nil) })
-		v.faults = append(v.faults, Fault{name, mask, "no such setting; expected perhaps " + nearest})
+		faults = append(faults, Fault{name, mask, "no such setting; expected perhaps " + nearest})
 	}
+	return faults
 }

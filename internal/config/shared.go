@@ -30,9 +30,9 @@ func shortHash(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func (v *variables) shared() Shared {
+func sharedOf(all []*setting) Shared {
 	shared := make(Shared)
-	for _, s := range v.all {
+	for _, s := range all {
 		if s.shared && !s.Secret {
 			shared[s.Variable] = s.sharedText()
 		}

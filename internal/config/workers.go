@@ -6,34 +6,30 @@ package config
 func (c Config) WithShared(shared map[string]string) (Config, error) {
 	theirs := newLoader()
 	theirs.config = c
-	for _, field := range []any{
-		&theirs.config.Limits.Global, &theirs.config.Limits.Category, &theirs.config.Limits.Rules, &theirs.config.Limits.Guarantees, &theirs.config.Limits.ShadowLimits,
-		&theirs.config.Limits.Shadow,
-	} {
-		s := theirs.settings.of(field)
+	s := &theirs.config
+	for _, field := range []any{&s.Limits.Global, &s.Limits.Category, &s.Limits.Rules, &s.Limits.Guarantees, &s.Limits.ShadowLimits, &s.Limits.Shadow} {
+		s := theirs.of(field)
 		s.field.SetZero()
-		theirs.settings.parse(s)
+		theirs.parse(s)
 		usual := s.sharedText()
 		s.text = shared[s.Variable]
 		s.given = s.text != usual
 		s.field.SetZero()
-		theirs.settings.parse(s)
+		theirs.parse(s)
 	}
 	for _, field := range []any{
-		&theirs.config.NATS.Stream, &theirs.config.NATS.Subject, &theirs.config.NATS.AckWait, &theirs.config.Room.Stream, &theirs.config.DLQ.Stream, &theirs.config.DLQ.Subject,
-		&theirs.config.Journal.Stream, &theirs.config.Limits.Bucket, &theirs.config.Delay.Longest, &theirs.config.Fold, &theirs.config.Flap, &theirs.config.Event.MaxAge, &theirs.config.Event.MaxBytes,
+		&s.NATS.Stream, &s.NATS.Subject, &s.NATS.AckWait, &s.Room.Stream, &s.DLQ.Stream, &s.DLQ.Subject, &s.Journal.Stream, &s.Limits.Bucket,
+		&s.Delay.Longest, &s.Fold, &s.Flap, &s.Event.MaxAge, &s.Event.MaxBytes,
 	} {
-		s := theirs.settings.of(field)
-		text, told := shared[s.Variable]
-		if !told {
-			continue
+		s := theirs.of(field)
+		if text, reported := shared[s.Variable]; reported {
+			s.field.SetZero()
+			s.text, s.given = text, true
+			theirs.parse(s)
 		}
-		s.field.SetZero()
-		s.text, s.given = text, true
-		theirs.settings.parse(s)
 	}
-	if len(theirs.settings.faults) > 0 {
-		return Config{}, &theirs.settings.faults
+	if len(theirs.faults) > 0 {
+		return Config{}, &theirs.faults
 	}
 	theirs.config.Limits.origins = theirs.origins()
 	return theirs.config, nil
