@@ -36,10 +36,7 @@ func runIngest(ctx context.Context) (err error) {
 	if err := cli.CheckIngest(settings.Ingest); err != nil {
 		return err
 	}
-	logger := telemetry.NewLogger(os.Stderr, settings.Log.Level, settings.Log.Format)
-	for _, warning := range warnings {
-		logger.Warn("settings", "detail", warning)
-	}
+	logger := newLogger(os.Stderr, settings, warnings)
 	collectSeldom()
 	v, r, _ := buildInfo()
 	logger.Info("notifier ingest starts", "version", v, "revision", r)

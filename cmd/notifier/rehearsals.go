@@ -10,7 +10,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/cli"
 	"github.com/seed-4578ace9/notifier/internal/dev"
 	"github.com/seed-4578ace9/notifier/internal/setup"
-	"github.com/seed-4578ace9/notifier/internal/telemetry"
 )
 
 // rehearsals returns the commands that need no deployment.
@@ -20,11 +19,7 @@ func rehearsals() []*cobra.Command {
 
 // runDemonstration runs the worker of the demonstration.
 func runDemonstration(ctx context.Context, d dev.Worker) error {
-	logger := telemetry.NewLogger(d.Log, d.Settings.Log.Level, d.Settings.Log.Format)
-	for _, warning := range d.Warnings {
-		logger.Warn("settings", "detail", warning)
-	}
-	w := newWorker(d.Settings, setup.SinkOptions{Console: d.Console, Colour: d.Colour}, logger)
+	w := newWorker(d.Settings, setup.SinkOptions{Console: d.Console, Colour: d.Colour}, newLogger(d.Log, d.Settings, d.Warnings))
 	w.started = func(s *servers, at addresses) {
 		d.Started(dev.Running{
 			Admin: at.admin, Page: at.page, Ingest: at.ingest, Metrics: s.metrics.Registry(),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"runtime/debug"
@@ -39,11 +40,16 @@ func runWorker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	logger := telemetry.NewLogger(os.Stderr, settings.Log.Level, settings.Log.Format)
+	return newWorker(settings, setup.SinkOptions{Console: os.Stdout}, newLogger(os.Stderr, settings, warnings)).run(ctx)
+}
+
+// newLogger returns a logger, which has logged the warnings about the settings.
+func newLogger(out io.Writer, settings config.Config, warnings []string) *slog.Logger {
+	logger := telemetry.NewLogger(out, settings.Log.Level, settings.Log.Format)
 	for _, warning := range warnings {
 		logger.Warn("settings", "detail", warning)
 	}
-	return newWorker(settings, setup.SinkOptions{Console: os.Stdout}, logger).run(ctx)
+	return logger
 }
 
 // worker is one instance. run starts its parts, and stops them in the reverse order.

@@ -29,7 +29,7 @@ import (
 const checkTimeout = 15 * time.Second
 
 func newCheckCommand() *cobra.Command {
-	c, offline := &check{}, false
+	c := &check{}
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Find what would keep the worker from working",
@@ -41,25 +41,21 @@ func newCheckCommand() *cobra.Command {
 			if err := emptyFlag(cmd, "post"); err != nil {
 				return usageOf(cmd, err)
 			}
-			if c.post != "" && offline {
+			if c.post != "" && c.offline {
 				return usageOf(cmd, errors.New("--offline posts nothing: leave out --offline or --post"))
 			}
 			c.out = cmd.OutOrStdout()
-			var parts []func(context.Context)
-			if !offline {
-				parts = append(parts, c.servers)
-			}
-			return c.run(cmd.Context(), parts...)
+			return c.run(cmd.Context())
 		},
 	}
-	command.Flags().BoolVar(&offline, "offline", false, "check the settings alone")
+	command.Flags().BoolVar(&c.offline, "offline", false, "check the settings alone")
 	command.Flags().BoolVar(&c.asJSON, "json", false, "print one line of JSON")
 	command.Flags().StringVar(&c.post, "post", "", "post a test message to this channel (a webhook: to its own), update it and look it up")
 	return command
 }
 
-// run checks the settings, then the other parts.
-func (c *check) run(ctx context.Context, parts ...func(context.Context)) error {
+// run checks the settings, then the servers, then the limits.
+func (c *check) run(ctx context.Context) error {
 	settings, warnings, err := Settings(config.Options{CheckTemplate: setup.CheckTemplate})
 	if err != nil {
 		return err
@@ -73,8 +69,8 @@ func (c *check) run(ctx context.Context, parts ...func(context.Context)) error {
 	for _, warning := range warnings {
 		c.warn("settings", warning)
 	}
-	for _, part := range parts {
-		part(ctx)
+	if !c.offline {
+		c.servers(ctx)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -90,7 +86,8 @@ func (c *check) run(ctx context.Context, parts ...func(context.Context)) error {
 type check struct {
 	out      io.Writer
 	asJSON   bool
-	post     string // as in checkOptions
+	offline  bool
+	post     string // the channel for a test message; "": none
 	settings config.Config
 	shown    checkedLimits
 	findings []finding

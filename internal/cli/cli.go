@@ -163,11 +163,21 @@ func rejectUnknownTopics(root *cobra.Command) {
 	}
 }
 
-// exactArguments requires n arguments. Its error shows which.
-func exactArguments(n int) cobra.PositionalArgs {
+// numberOfArguments bounds the number of arguments. Its error shows which ones are expected.
+func numberOfArguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, arguments []string) error {
-		if len(arguments) != n {
+		if len(arguments) < least || len(arguments) > most {
 			return fmt.Errorf("expected: %s", cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// notNegative returns an error if the value of --limit is below 0.
+func notNegative(limit *int) cobra.PositionalArgs {
+	return func(*cobra.Command, []string) error {
+		if *limit < 0 {
+			return errors.New("--limit is below 0")
 		}
 		return nil
 	}

@@ -3,9 +3,9 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -65,13 +65,8 @@ func newDelayedListCommand() *cobra.Command {
 		Use:   "list [PATH]",
 		Short: "List events that wait, the oldest first",
 		Long:  "List events that wait, the oldest first: their age, what they wait for, and for how long still. An event whose reason is 'due' has waited long enough, and the next worker takes it.",
-		Args: cobra.MatchAll(cobra.MaximumNArgs(1), checkPath, func(*cobra.Command, []string) error {
-			if d.limit < 0 {
-				return errors.New("--limit is below 0")
-			}
-			return nil
-		}),
-		RunE: d.connected(d.list),
+		Args:  cobra.MatchAll(cobra.MaximumNArgs(1), checkPath, notNegative(&d.limit)),
+		RunE:  d.connected(d.list),
 	}
 	command.Flags().BoolVar(&d.json, "json", false, "print one JSON object")
 	command.Flags().IntVar(&d.limit, "limit", defaultLetters, "how many events to show; 0 for all")
@@ -109,12 +104,7 @@ func newOrderCommand(o delayedOrder, command *cobra.Command) *cobra.Command {
 	d := &delayedCommand{}
 	command.Use = string(o.action) + " PATH [ID...]"
 	command.Long += "\n\nThe command needs the permissions of the user replayer in configs/nats/notifier.conf."
-	command.Args = cobra.MatchAll(func(cmd *cobra.Command, arguments []string) error {
-		if len(arguments) == 0 {
-			return fmt.Errorf("expected: %s", cmd.UseLine())
-		}
-		return nil
-	}, checkPath, somebodyToAsk(&d.yes))
+	command.Args = cobra.MatchAll(numberOfArguments(1, math.MaxInt), checkPath, somebodyToAsk(&d.yes))
 	command.RunE = d.connected(func(ctx context.Context, arguments []string) error { return d.order(ctx, o, arguments) })
 	command.Flags().BoolVar(&d.yes, "yes", false, "do not ask")
 	command.Flags().StringVar(&d.by, "as", "", "name of the operator in the journal (default: the user of the NATS connection, else user@host)")

@@ -128,12 +128,7 @@ func newDLQListCommand() *cobra.Command {
 		Long: "List dead letters, the newest first. The stream keeps them.\n\n" +
 			"The stream has at most NOTIFIER_DLQ_MAX_PER_SUBJECT letters of each reason and first-level category, and\n" +
 			"NOTIFIER_DLQ_MAX_BYTES of all. Newer letters push out older ones, and the list says how many.",
-		Args: cobra.MatchAll(cobra.NoArgs, d.flags.checkSelection, func(*cobra.Command, []string) error {
-			if d.flags.limit < 0 {
-				return errors.New("--limit is below 0")
-			}
-			return nil
-		}),
+		Args: cobra.MatchAll(cobra.NoArgs, d.flags.checkSelection, notNegative(&d.flags.limit)),
 		RunE: d.connected(d.list),
 	}
 	d.flags.addSelection(command)
@@ -148,7 +143,7 @@ func newDLQShowCommand() *cobra.Command {
 		Short: "Show a dead letter with its headers and its body",
 		Long: "Show a dead letter, or all letters of an event: the headers and the unchanged body. On a terminal, control\n" +
 			"sequences are left out; a pipe gets every byte. With --json a body that is not UTF-8 is in body_base64.",
-		Args: exactArguments(1),
+		Args: numberOfArguments(1, 1),
 		RunE: d.connected(d.show),
 	}
 	d.flags.addJSON(command)

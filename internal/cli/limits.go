@@ -30,7 +30,7 @@ func newLimitsCommand() *cobra.Command {
 	l := &limitsCommand{}
 	command := &cobra.Command{
 		Use:   "limits [PATH[@KEY]]",
-		Args:  onePathAtMost,
+		Args:  cobra.MatchAll(numberOfArguments(0, 1), checkLimitsPath),
 		Short: "Show the limits in force, or change them while workers run",
 		Long: "Print the limits in force, where each comes from (default, environment, or live: set with limits set), and how\n" +
 			"many of its slots are taken now. A rule for many paths, such as category, shows its fullest path. With a path, print\n" +
@@ -54,7 +54,7 @@ func newLimitsCommand() *cobra.Command {
 	unset := &cobra.Command{
 		Use:   "unset PATH",
 		Short: "Remove an override, so that the limit of the settings is in force again",
-		Args:  exactArguments(1),
+		Args:  numberOfArguments(1, 1),
 		RunE:  removing(l, l.unset),
 	}
 	history := &cobra.Command{
@@ -65,7 +65,7 @@ func newLimitsCommand() *cobra.Command {
 	rollback := &cobra.Command{
 		Use:   "rollback REVISION",
 		Short: "Restore all overrides of a revision",
-		Args:  exactArguments(1),
+		Args:  numberOfArguments(1, 1),
 		RunE:  l.rollback,
 	}
 	set, adopt := newLimitsSetCommand(l), newLimitsAdoptCommand(l)
@@ -82,23 +82,19 @@ func newLimitsCommand() *cobra.Command {
 	return command
 }
 
-// onePathAtMost accepts at most one argument, the path of a category, perhaps with "@" and a key behind it.
-func onePathAtMost(cmd *cobra.Command, arguments []string) error {
-	switch len(arguments) {
-	case 0:
+// checkLimitsPath checks the path of a category, perhaps with "@" and a key behind it.
+func checkLimitsPath(cmd *cobra.Command, arguments []string) error {
+	if len(arguments) == 0 {
 		return nil
-	case 1:
-		if question := didYouMean(cmd, arguments); question != "" {
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s is taken for a category; %s\n", arguments[0], question)
-		}
-		path, _ := limits.SplitKey(arguments[0])
-		if isLevel(path) {
-			return fmt.Errorf("%q is a limit and no path of events; notifier limits without a path shows it", path)
-		}
-		return event.ValidatePath(path)
-	default:
-		return fmt.Errorf("expected: %s", cmd.UseLine())
 	}
+	if question := didYouMean(cmd, arguments); question != "" {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s is taken for a category; %s\n", arguments[0], question)
+	}
+	path, _ := limits.SplitKey(arguments[0])
+	if isLevel(path) {
+		return fmt.Errorf("%q is a limit and no path of events; notifier limits without a path shows it", path)
+	}
+	return event.ValidatePath(path)
 }
 
 // isLevel reports whether a word names one of the limits that every event has, instead of a path.
@@ -193,12 +189,16 @@ func (l *limitsCommand) open(ctx context.Context, connection *stream.Connection)
 	return err
 }
 
-func (l *limitsCommand) unset(ctx context.Context, arguments []string) error {
-	bucket, err := l.limits.Bucket()
-	if err != nil {
-		return err
+// load returns the bucket and its state. It fails if the bucket is absent.
+func (l *limitsCommand) load(ctx context.Context) (bucket *overrides.Bucket, s overrides.Snapshot, err error) {
+	if bucket, err = l.limits.Bucket(); err == nil {
+		s, err = bucket.Load(ctx)
 	}
-	s, err := bucket.Load(ctx)
+	return bucket, s, err
+}
+
+func (l *limitsCommand) unset(ctx context.Context, arguments []string) error {
+	bucket, s, err := l.load(ctx)
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func checkAll(ctx context.Context, live *limits.Live, bucket *overrides.Bucket, 
 		return err
 	}
 	for _, change := range changes {
-		s.Entries = slices.DeleteFunc(s.Entries, func(e overrides.Change) bool { return e.Name == change.Name })
+		s.Entries = without(s.Entries, change.Name)
 		if change.Deleted {
 			continue
 		}
@@ -279,6 +279,11 @@ func checkAll(ctx context.Context, live *limits.Live, bucket *overrides.Bucket, 
 	}
 	_, err = rulesOf(live, s)
 	return err
+}
+
+// without removes the override of a name.
+func without(entries []overrides.Change, name overrides.Name) []overrides.Change {
+	return slices.DeleteFunc(entries, func(e overrides.Change) bool { return e.Name == name })
 }
 
 // rulesOf returns the limits that a state of the bucket puts in force. It returns a [UsageError] if they conflict.

@@ -64,11 +64,7 @@ func (d differing) older() bool { return setup.Position(d.bucket).Before(d.inFor
 
 // compare reads the bucket and Redis. It fails if the bucket is absent.
 func (l *limitsCommand) compare(ctx context.Context) (d differing, err error) {
-	bucket, err := l.limits.Bucket()
-	if err != nil {
-		return d, err
-	}
-	if d.bucket, err = bucket.Load(ctx); err != nil {
+	if _, d.bucket, err = l.load(ctx); err != nil {
 		return d, err
 	}
 	err = l.withStore(l.limits.Tree, func(shared *store.Redis) (err error) {

@@ -27,7 +27,7 @@ func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
 			"events of a path, such as 'payments@key'; '*@key' does so for every first-level category.\n\n" +
 			"With --for, the override ends by itself after that time: what was set before without an end is in force again, else\n" +
 			"the limit of the settings. The workers end it, by the clock of NATS, and store that as a change.",
-		Args: cobra.MatchAll(exactArguments(2), l.checkLength),
+		Args: cobra.MatchAll(numberOfArguments(2, 2), l.checkLength),
 		RunE: creating(l, l.set),
 	}
 	command.Flags().Var(&l.lasts, "for", "how long the limit stays in force, such as 30m, 2h or 7d")
@@ -53,19 +53,14 @@ func (l *limitsCommand) set(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return &UsageError{err}
 	}
-	bucket, err := l.limits.Bucket()
-	if err != nil {
-		return err
-	}
-	s, err := bucket.Load(ctx)
+	bucket, s, err := l.load(ctx)
 	if err != nil {
 		return err
 	}
 	if err := l.checkFollowing(s, entry.Name); err != nil {
 		return err
 	}
-	s.Entries = slices.DeleteFunc(s.Entries, func(e overrides.Change) bool { return e.Name == entry.Name })
-	s.Entries = append(s.Entries, entry)
+	s.Entries = append(without(s.Entries, entry.Name), entry)
 	rules, err := rulesOf(l.limits.Live, s)
 	if err != nil {
 		return err
@@ -123,7 +118,7 @@ func (l *limitsCommand) warnOf(ctx context.Context, tree *limits.Tree, set limit
 	}
 	for _, use := range levels {
 		if use.Level == set.Level && use.Used > use.Size {
-			warn(l.out, inWords(use)+" are used, so nothing more of it is sent until enough of them are free")
+			warn(l.out, wordsOf([]store.LevelUse{use})[use.Level]+" are used, so nothing more of it is sent until enough of them are free")
 		}
 	}
 	l.warnOfFullLimits(ctx, tree, set.Level)
@@ -166,5 +161,3 @@ func (l *limitsCommand) warnOfFullLimits(ctx context.Context, tree *limits.Tree,
 		return nil
 	})
 }
-
-func inWords(use store.LevelUse) string { return wordsOf([]store.LevelUse{use})[use.Level] }

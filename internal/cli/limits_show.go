@@ -82,8 +82,9 @@ func (l *limitsCommand) show(ctx context.Context, arguments []string) error {
 	} else {
 		_, _ = fmt.Fprintf(l.out, "revision %d of the bucket %s\n", s.Revision, l.settings.Limits.Bucket)
 	}
-	if absent == nil || !l.settings.NATS.Provision { // a bucket that a worker creates is newer
-		l.warnOfNewer(s, inForce)
+	// After a restore of NATS, Redis may have newer limits in force than the bucket. A bucket that a worker creates is newer.
+	if (absent == nil || !l.settings.NATS.Provision) && setup.Position(s).Before(inForce) {
+		_, _ = fmt.Fprintf(l.out, "workers that read this take no events, since newer limits are in force: %s; see limits adopt\n", inForce)
 	}
 	_, _ = fmt.Fprintln(l.out, view.source())
 	return notKnown(problem, l.settings.Redis)
@@ -98,13 +99,6 @@ func (s shownLimits) printJSON(out io.Writer, unknown error) error {
 		return err
 	}
 	return unknown
-}
-
-// warnOfNewer prints a warning if Redis has newer limits in force than the bucket, as after a restore of NATS.
-func (l *limitsCommand) warnOfNewer(s overrides.Snapshot, inForce limits.Position) {
-	if setup.Position(s).Before(inForce) {
-		_, _ = fmt.Fprintf(l.out, "workers that read this take no events, since newer limits are in force: %s; see limits adopt\n", inForce)
-	}
 }
 
 func endsOf(s overrides.Snapshot) map[overrides.Name]time.Time {

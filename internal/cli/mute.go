@@ -46,7 +46,7 @@ func newMuteCommands() []*cobra.Command {
 			"  notifier mute 'payments.*' --until 18:00 --reason 'ledger migration'\n" +
 			"  notifier mute payments --until 2026-12-01T06:00:00+01:00 --reason 'provider is down' --except critical\n" +
 			"  notifier mute db --every 'Tue 02:00-04:00 Europe/Paris' --reason 'weekly vacuum'",
-		Args: cobra.MatchAll(exactArguments(1), m.check),
+		Args: cobra.MatchAll(numberOfArguments(1, 1), m.check),
 		RunE: creating(&m.command, m.mute),
 	}
 	unmute := &cobra.Command{
@@ -56,7 +56,7 @@ func newMuteCommands() []*cobra.Command {
 			"begun. Without it, the schedules of the path stay: they mute the path again at their next time.",
 		Example: "  notifier unmute payments\n" +
 			"  notifier unmute db --every 'Tue 02:00-04:00 Europe/Paris'",
-		Args: cobra.MatchAll(exactArguments(1), m.checkSchedule),
+		Args: cobra.MatchAll(numberOfArguments(1, 1), m.checkSchedule),
 		RunE: removing(&m.command, m.unmute),
 	}
 	list := &cobra.Command{
@@ -171,15 +171,11 @@ func (m *muteCommand) end(now time.Time) (time.Time, error) {
 
 // mute stores a mute. It returns when no worker sends an event of the path any more.
 func (m *muteCommand) mute(ctx context.Context, arguments []string) error {
-	bucket, err := m.command.limits.Bucket()
-	if err != nil {
-		return err
-	}
 	mute := overrides.NewMute(patternOf(arguments[0]), m.reason, m.spares)
 	if m.every != "" {
 		mute = mute.Recurring(m.weekly)
 	}
-	s, err := bucket.Load(ctx)
+	bucket, s, err := m.command.load(ctx)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
-	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/sink/render"
@@ -19,22 +18,21 @@ func (p *publisher) show(ctx context.Context, settings config.Config, body input
 	if err != nil {
 		return err
 	}
-	preview := func(body input) error { return showMessages(out, template, settings.Slack.Mentions, body.events) }
+	preview := func(body input) error {
+		for _, e := range body.events {
+			d := sink.Delivery{Event: e, Mention: slack.MentionPreview(settings.Slack.Mentions, e.Category)}
+			rendered, picture, err := render.Preview(template, d)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(out, "%s\n%s\n", rendered, picture); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if !p.stdin {
 		return preview(body)
 	}
 	return p.lines(ctx, preview)
-}
-
-func showMessages(out io.Writer, template *render.Template, mentions event.Table[[]string], events []event.Event) error {
-	for _, e := range events {
-		rendered, picture, err := render.Preview(template, sink.Delivery{Event: e, Mention: slack.MentionPreview(mentions, e.Category)})
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(out, "%s\n%s\n", rendered, picture); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -133,7 +133,7 @@ func (p *publisher) run(cmd *cobra.Command, arguments []string) error {
 		return err
 	}
 	p.in, p.problems = cmd.InOrStdin(), cmd.ErrOrStderr()
-	p.decoder = event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes}
+	p.decoder = setup.Decoder(settings)
 	p.subject = settings.NATS.Subject
 	if len(arguments) > 0 {
 		p.subject += "." + strings.ToLower(arguments[0])

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -68,22 +69,13 @@ func newIngestCommand(run func(ctx context.Context) error) *cobra.Command {
 	return command
 }
 
-// isLoopback reports whether only this host reaches addresses, which are separated by commas.
-func isLoopback(addresses string) bool {
-	for address := range strings.SplitSeq(addresses, ",") {
-		if !httpserver.NamesThisHost(address) {
-			return false
-		}
-	}
-	return true
-}
-
 // CheckIngest returns a [UsageError] if the server has no address. It also returns one if any host could send events without a token.
 func CheckIngest(settings config.Ingest) error {
+	othersReach := slices.ContainsFunc(strings.Split(settings.Addr, ","), func(address string) bool { return !httpserver.NamesThisHost(address) })
 	switch {
 	case settings.Addr == "":
 		return &UsageError{errors.New("NOTIFIER_INGEST_ADDR is off; expected an address such as :8082")}
-	case settings.TokensFile == "" && !isLoopback(settings.Addr):
+	case settings.TokensFile == "" && othersReach:
 		return &UsageError{fmt.Errorf("NOTIFIER_INGEST_TOKENS_FILE: not set, but other hosts reach NOTIFIER_INGEST_ADDR=%q; expected a file of tokens, "+
 			"which 'notifier ingest token NAME PATTERN' makes, or an address on loopback such as %s", settings.Addr, IngestAddr)}
 	}

@@ -248,7 +248,7 @@ func (s *simulation) trees(plan limits.Plan) ([]*limits.Tree, error) {
 }
 
 func (s *simulation) read(ctx context.Context, settings config.Config, in io.Reader, bar *screen.Progress) (*simulate.History, error) {
-	decoder := event.Decoder{Prefix: settings.NATS.Subject, MaxBytes: settings.Event.MaxBytes}
+	decoder := setup.Decoder(settings)
 	if s.fromStream {
 		return readStream(ctx, settings.NATS, decoder, bar.Stage("reading messages"))
 	}

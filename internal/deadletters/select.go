@@ -26,7 +26,7 @@ func (f Filter) Select(letters []Letter) (chosen []Letter, missing []string) {
 	for _, l := range letters {
 		if (named == nil || named[l.Number]) && !l.Stored.Before(f.Since) &&
 			(len(f.Reasons) == 0 || slices.Contains(f.Reasons, l.Reason)) &&
-			(f.Under == "" || l.Category == f.Under || strings.HasPrefix(l.Category, f.Under+".")) {
+			event.IsBelow(l.Category, f.Under) {
 			chosen = append(chosen, l)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -159,13 +161,7 @@ func (p piles) oldest(own string, size, missing, most int) map[string]uint64 {
 
 // heaviest returns the first level with the most bytes.
 func heaviest(bytes map[string]int) string {
-	most := ""
-	for first, n := range bytes {
-		if most == "" || n > bytes[most] || n == bytes[most] && first < most {
-			most = first
-		}
-	}
-	return most
+	return slices.MaxFunc(slices.Sorted(maps.Keys(bytes)), func(x, y string) int { return bytes[x] - bytes[y] })
 }
 
 // purge removes letters of a subject within the given limit, and returns their number.

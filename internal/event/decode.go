@@ -24,16 +24,8 @@ type Decoder struct {
 }
 
 // CategoryOf returns the category of a subject in lower case, without the body. For the bare prefix, where the body names the category, it
-// returns "" and bare is true. The error is a *Fault with ReasonBadCategory. It allocates nothing for a subject in lower case.
-func (d Decoder) CategoryOf(subject string) (category string, bare bool, err error) {
-	category, bare, fault := d.categoryOf(subject)
-	if fault != nil {
-		return "", false, fault
-	}
-	return category, bare, nil
-}
-
-func (d Decoder) categoryOf(subject string) (category string, bare bool, fault *Fault) {
+// returns "" and bare is true. The fault has ReasonBadCategory. CategoryOf allocates nothing for a subject in lower case.
+func (d Decoder) CategoryOf(subject string) (category string, bare bool, fault *Fault) {
 	rest, below := strings.CutPrefix(subject, d.Prefix)
 	if below && rest == "" {
 		return "", true, nil
@@ -114,7 +106,7 @@ func (d Decoder) open(m Message) (Event, content, *Fault) {
 	e.identify(MessageID(m.Header))
 	e.identify(binary.id())
 
-	category, _, badCategory := d.categoryOf(m.Subject)
+	category, _, badCategory := d.CategoryOf(m.Subject)
 	e.Category = category
 	if d.MaxBytes > 0 && len(m.Data) > d.MaxBytes {
 		return e, content{}, tooLarge(len(m.Data), d.MaxBytes)

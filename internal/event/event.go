@@ -3,6 +3,7 @@ package event
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"time"
 )
 
@@ -17,29 +18,14 @@ const (
 	SeverityCritical Severity = "critical"
 )
 
+// severities has the severities by their ranks, from 1.
+var severities = []Severity{SeverityInfo, SeverityWarning, SeverityError, SeverityCritical}
+
 // Rank orders severities: 1 for info, up to 4 for critical.
-func (s Severity) Rank() int {
-	switch s {
-	case SeverityWarning:
-		return 2
-	case SeverityError:
-		return 3
-	case SeverityCritical:
-		return 4
-	case SeverityInfo:
-	}
-	return 1
-}
+func (s Severity) Rank() int { return max(0, slices.Index(severities, s)) + 1 }
 
 // SeverityOf returns the severity of a rank.
-func SeverityOf(rank int) Severity {
-	for _, severity := range []Severity{SeverityCritical, SeverityError, SeverityWarning} {
-		if rank >= severity.Rank() {
-			return severity
-		}
-	}
-	return SeverityInfo
-}
+func SeverityOf(rank int) Severity { return severities[min(max(1, rank), len(severities))-1] }
 
 // Status is the state of the event's subject; most events have none.
 type Status string

@@ -23,8 +23,7 @@ func (e *Event) read(o object) *Fault {
 	e.Title = r.text("title")
 	e.Text = cmp.Or(r.text("text"), e.Text)
 	e.Source = cmp.Or(r.text("source"), e.Source)
-	e.Severity = cmp.Or(oneOf(&r, "severity", "one of info, warning, error and critical",
-		SeverityInfo, SeverityWarning, SeverityError, SeverityCritical), e.Severity)
+	e.Severity = cmp.Or(oneOf(&r, "severity", "one of info, warning, error and critical", severities...), e.Severity)
 	e.Status = r.status()
 	e.Key = stableID(r.text("key"))
 	e.Link = r.link()
@@ -144,12 +143,8 @@ func oneOf[T ~string](r *reader, name, expected string, words ...T) T {
 
 func (r *reader) link() string {
 	value := r.text("link")
-	if value == "" {
-		return ""
-	}
-	if ok, err := isLink(value); !ok {
-		r.refuse("link", "an absolute http or https URL", excerpt(value), err)
-		return ""
+	if value != "" {
+		r.checkLink("link", value)
 	}
 	return value
 }
@@ -158,12 +153,16 @@ func (r *reader) link() string {
 func (r *reader) links() []Field {
 	links := r.texts("links")
 	for _, l := range links {
-		if ok, err := isLink(l.Value); !ok {
-			r.refuse("links."+l.Name, "an absolute http or https URL", excerpt(l.Value), err)
-			return nil
-		}
+		r.checkLink("links."+l.Name, l.Value)
 	}
 	return links
+}
+
+// checkLink rejects the value of a member that is not a link.
+func (r *reader) checkLink(name, value string) {
+	if ok, err := isLink(value); !ok && r.fault == nil {
+		r.refuse(name, "an absolute http or https URL", excerpt(value), err)
+	}
 }
 
 // isLink reports whether s is an absolute http or https URL. The error explains why s is not a URL.

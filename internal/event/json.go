@@ -63,8 +63,8 @@ func splitObject(data []byte) object {
 	return members
 }
 
-// SplitArray returns the elements of a JSON array, each as written. They share the memory of data. The error is a *Fault with ReasonBadJSON.
-func SplitArray(data []byte) ([][]byte, error) {
+// SplitArray returns the elements of a JSON array, each as written. They share the memory of data. The fault has ReasonBadJSON.
+func SplitArray(data []byte) ([][]byte, *Fault) {
 	if fault := checkJSON(data); fault != nil {
 		return nil, fault
 	}

@@ -34,7 +34,7 @@ func HintsOf(data []byte) Hints {
 // alert, and only if they may contain an ID or a cost. It does not check whether the body is valid JSON, which would take most of the time:
 // for an invalid body, it may return an ID that Decode does not read.
 func (d Decoder) Identify(m Message) Event {
-	category, _, _ := d.categoryOf(m.Subject)
+	category, _, _ := d.CategoryOf(m.Subject)
 	if e, ok := d.QuickIdentity(m, category); ok && !mayHold(m.Data, `"cost"`) {
 		e.Cost = 1
 		return e
@@ -73,7 +73,7 @@ func (d Decoder) quickMembers(m Message, category string) (e Event, members obje
 }
 
 // QuickIdentity returns the event of m with only the given category and its identity, at the cost of a search. It is not ok if the body or
-// its envelope may contain an ID or alerts, and for a message of the room: only Decode can tell then.
+// its envelope may contain an ID or alerts, and for a message of the room: then only Decode knows.
 func (d Decoder) QuickIdentity(m Message, category string) (e Event, ok bool) {
 	e = Event{Derived: true, Category: category}
 	e.identify(MessageID(m.Header))
@@ -120,19 +120,15 @@ func holdsEscapedWord(data []byte) bool {
 func QuickTitle(data []byte) string {
 	var title string
 	if body := trimStart(data); bytes.HasPrefix(body, []byte("{")) {
-		title = bodyTitle(splitObject(body))
+		if o := splitObject(body); o.get("specversion") != nil { // a CloudEvent
+			title = dataTitle(o.get("data"))
+		} else {
+			title = objectTitle(o)
+		}
 	} else {
 		title = firstLine(string(bytes.TrimPrefix(data, []byte(byteOrderMark))))
 	}
 	return strings.ToValidUTF8(title, string(utf8.RuneError))
-}
-
-// bodyTitle returns the title in a body, which may be a CloudEvent around another object.
-func bodyTitle(o object) string {
-	if o.get("specversion") != nil {
-		return dataTitle(o.get("data"))
-	}
-	return objectTitle(o)
 }
 
 func objectTitle(o object) string {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -127,7 +126,7 @@ var (
 func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	path, alerts, refusal := route(r)
 	from, mayWrite := h.authenticate(r)
-	category, _, err := h.decoder.CategoryOf(h.decoder.Prefix + "." + path)
+	category, _, fault := h.decoder.CategoryOf(h.decoder.Prefix + "." + path)
 	var answer []byte
 	switch {
 	case headerBytes(r) > maxHeaderBytes:
@@ -139,8 +138,7 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 		refusal = newProblem(http.StatusForbidden, "a server without tokens accepts requests to localhost, a loopback address or the host of NOTIFIER_INGEST_ADDR")
 	case from == nil:
 		refusal = newProblem(http.StatusUnauthorized, "expected the header Authorization: Bearer with a token of this server")
-	case err != nil:
-		fault, _ := errors.AsType[*event.Fault](err) // CategoryOf says so
+	case fault != nil:
 		refusal = refused(fault)
 	case !mayWrite(category):
 		refusal = newProblem(http.StatusForbidden, "the token may not write to "+category)
@@ -270,12 +268,12 @@ func (h *handler) accept(r *http.Request, asked form, m request, room *room) ([]
 	}
 	h.metrics.Bytes(len(read.data))
 	read.release()
-	if asked == batchForm {
-		answer, _ := json.Marshal(receipts) // cannot fail: texts and numbers
-		return answer, nil
+	var answer any = receipts
+	if asked != batchForm {
+		answer = receipts[0]
 	}
-	answer, _ := json.Marshal(receipts[0])
-	return answer, nil
+	encoded, _ := json.Marshal(answer) // cannot fail: texts and numbers
+	return encoded, nil
 }
 
 // receipts publishes messages and returns the results. The refusal is the first message's that may not be stored.

@@ -107,9 +107,9 @@ func (m maker) messages(data []byte, asked form) ([]*nats.Msg, *problem) {
 
 // batch returns a message for each event of a batch. It returns none if one is invalid.
 func (m maker) batch(data []byte) ([]*nats.Msg, *problem) {
-	elements, err := event.SplitArray(data)
-	if err != nil {
-		return nil, refused(event.NewFault(event.ReasonBadJSON, "a batch must be a JSON array of CloudEvents", err))
+	elements, fault := event.SplitArray(data)
+	if fault != nil {
+		return nil, refused(event.NewFault(event.ReasonBadJSON, "a batch must be a JSON array of CloudEvents", fault))
 	}
 	if len(elements) > maxBatch {
 		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("a batch of %d events; at most %d are allowed", len(elements), maxBatch))

@@ -35,10 +35,7 @@ func (r Reader) Follow(ctx context.Context, since time.Time) (<-chan Batch, erro
 			if err != nil {
 				return
 			}
-			if message == nil {
-				continue
-			}
-			if !trusted.IsMarked(message.Headers()) {
+			if message == nil || !trusted.IsMarked(message.Headers()) {
 				continue
 			}
 			entries, err := decode(message.Headers(), message.Data(), nil)

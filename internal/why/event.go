@@ -45,10 +45,13 @@ func (e *events) of(id, category string, sequence uint64, stored time.Time) *Eve
 
 func nameOfEvent(id, category string) string { return category + " " + id }
 
-// keepNewest keeps the newest events, in the order of their times.
-func (e *events) keepNewest(kept int) {
+// keep keeps the newest events, or some of each first level, in the order of their times.
+func (e *events) keep(most int) {
+	if e.mixed {
+		e.all = e.ofEachLevel(most)
+	}
 	slices.SortStableFunc(e.all, func(x, y *Event) int { return x.Stored.Compare(y.Stored) })
-	e.all = slices.Clone(e.all[max(0, len(e.all)-kept):])
+	e.all = slices.Clone(e.all[max(0, len(e.all)-most):])
 	clear(e.index)
 	for _, one := range e.all {
 		name := nameOfEvent(one.ID, one.Category)
@@ -56,9 +59,9 @@ func (e *events) keepNewest(kept int) {
 	}
 }
 
-// keepOfEach keeps events of each first level in turns, because other producers may use an ID too. Of one first level, duplicates go last: each of
-// them has the ID of an event that says more. Events of one kind go by their times, the newest first.
-func (e *events) keepOfEach(kept int) {
+// ofEachLevel chooses events of each first level in turns, because other producers may use an ID too. Of one first level, duplicates come last:
+// each of them has the ID of an event that says more. Other events of one first level are chosen by their times, the newest first.
+func (e *events) ofEachLevel(most int) (chosen []*Event) {
 	levels := make(map[string][]*Event)
 	for _, one := range e.all {
 		first := event.FirstLevel(one.Category)
@@ -76,16 +79,14 @@ func (e *events) keepOfEach(kept int) {
 			}
 		})
 	}
-	var chosen []*Event
-	for turn := 0; len(chosen) < min(kept, len(e.all)); turn++ {
+	for turn := 0; len(chosen) < min(most, len(e.all)); turn++ {
 		for _, first := range slices.Sorted(maps.Keys(levels)) {
 			if turn < len(levels[first]) {
 				chosen = append(chosen, levels[first][turn])
 			}
 		}
 	}
-	e.all = chosen[:min(kept, len(chosen))]
-	e.keepNewest(kept)
+	return chosen[:min(most, len(chosen))]
 }
 
 // isDuplicate reports whether all that is known of an event is that its ID was admitted before.
@@ -96,15 +97,6 @@ func (e *Event) isDuplicate() bool {
 // has reports whether one of the entries has a property.
 func (e *Event) has(property func(journal.Entry) bool) bool {
 	return slices.ContainsFunc(e.Entries, property)
-}
-
-// keep keeps so many events.
-func (e *events) keep(most int) {
-	if e.mixed {
-		e.keepOfEach(most)
-		return
-	}
-	e.keepNewest(most)
 }
 
 // tellEvents describes the newest events.
@@ -305,7 +297,8 @@ func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
 	}
 	var sentences []string
 	for _, p := range firing {
-		sentences = append(sentences, fmt.Sprintf("the firing event %s of %s %s", p.ID, a.words.stamp(p.Stored), a.words.sayPending(p)))
+		where, since, until := a.words.placeOfPending(p)
+		sentences = append(sentences, fmt.Sprintf("the firing event %s of %s %s", p.ID, a.words.stamp(p.Stored), where+since+until))
 	}
 	pair := event.Event{Category: resolved.Category, Status: event.StatusResolved, Key: resolved.Key}.Pair()
 	known, err := a.session.Explain(ctx, store.Request{ID: resolved.Identity, Category: resolved.Category, Cost: 1, Pair: pair})

@@ -47,7 +47,7 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		if e.Level != "" {
 			how += fmt.Sprintf("; in shadow mode, %s would have denied it", limitOf(e))
 		}
-		return "sent", how + released(e.By)
+		return "sent", how + after("; released by ", e.By)
 	case journal.Dropped:
 		return "dropped", " by " + w.sayDenial(e)
 	case journal.Duplicate:
@@ -65,7 +65,7 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		if how = after(" for ", waitsFor(e.Reason)); e.Level != "" {
 			how += ", denied by " + limitOf(e)
 		}
-		return "began to wait", how + released(e.By)
+		return "began to wait", how + after("; released by ", e.By)
 	case journal.Failed:
 		return "could not be posted", after(": ", reasonOf(e.Reason, e.Code)) + "; it is tried again"
 	case journal.Split:
@@ -91,14 +91,6 @@ func ofFlapping(flapping bool) string {
 		return " of a flapping key"
 	}
 	return ""
-}
-
-// released says who has released an event; "" for nobody.
-func released(by string) string {
-	if by == "" {
-		return ""
-	}
-	return "; released by " + by
 }
 
 // sayUntil says until when an event was to wait.
@@ -186,12 +178,6 @@ func reasonOf(reason, detail string) string {
 	return reason + ": " + detail
 }
 
-// sayPending says where an event waits.
-func (w words) sayPending(p Pending) string {
-	where, since, until := w.placeOfPending(p)
-	return where + since + until
-}
-
 // placeOfPending says where an event waits, and since when or until when.
 func (w words) placeOfPending(p Pending) (where, since, until string) {
 	switch p.Reason {
@@ -220,7 +206,7 @@ func (w words) placeOfPending(p Pending) (where, since, until string) {
 func ordered(order room.Order) string {
 	switch order.Action {
 	case room.Release:
-		return released(order.By)
+		return after("; released by ", order.By)
 	case room.Drop:
 		return "; " + order.By + " has dropped it"
 	}

@@ -130,7 +130,7 @@ var textPlaces = []textPlace{
 	{"title", true, func(e *event.Event, text string) { e.Title = text }},
 	{"text", true, func(e *event.Event, text string) { e.Text = text }},
 	{"source", true, func(e *event.Event, text string) { e.Source = text }},
-	{"link", true, putLink},
+	{"link", true, func(e *event.Event, text string) { e.Link = linkOf(text) }},
 	{"name of a link", true, func(e *event.Event, text string) { e.Links[0].Name = text }},
 	{"link with a name", true, func(e *event.Event, text string) { e.Links[0].Value = linkOf(text) }},
 	{"field's name", true, func(e *event.Event, text string) { e.Fields[0].Name = text }},
@@ -138,8 +138,6 @@ var textPlaces = []textPlace{
 	{"key", true, func(e *event.Event, text string) { e.Key = head(text, event.MaxIDBytes) }},
 	{"id", false, func(e *event.Event, text string) { e.ID = head(plain.Line(text), event.MaxIDBytes) }},
 }
-
-func putLink(e *event.Event, text string) { e.Link = linkOf(text) }
 
 // linkOf turns a text into a URL.
 func linkOf(text string) string {

@@ -53,7 +53,7 @@ type history struct {
 
 func newHistory(w *web, share func(thread string) Reading) *history {
 	if share == nil {
-		share = func(string) Reading { return unshared{} }
+		share = func(string) Reading { return alone{} }
 	}
 	return &history{web: w, share: share, now: time.Now, waiting: make(map[thread]*reading), newest: make(map[thread]*reading)}
 }

@@ -26,20 +26,6 @@ type Reading interface {
 	End(ctx context.Context, posts map[string]string, isAll bool)
 }
 
-// unshared is the Reading of a worker that reads for itself alone.
-type unshared struct{}
-
-// Await implements Reading.
-func (unshared) Await(context.Context, func() (int, time.Duration)) (map[string]string, int, error) {
-	return nil, 0, nil
-}
-
-// Begin implements Reading.
-func (unshared) Begin(_ context.Context, ago time.Duration) time.Duration { return ago }
-
-// End implements Reading.
-func (unshared) End(context.Context, map[string]string, bool) {}
-
 // name returns the name of a thread for all workers.
 func (t thread) name() string {
 	if t.timestamp != "" {
@@ -61,11 +47,11 @@ func (h *history) awaitOthers(ctx context.Context, of thread, r *reading) (mine 
 		posts, answered, err := mine.Await(ctx, next)
 		switch {
 		case err != nil:
-			return unshared{}, false
+			return alone{}, false
 		case posts == nil:
 			return mine, false
 		case h.answer(of, r, posts, answered):
-			return unshared{}, true
+			return alone{}, true
 		}
 	}
 }

@@ -34,7 +34,7 @@ type web struct {
 	pacer   Pacer
 }
 
-// alone is the Pacer and the IDs of a sink that shares nothing.
+// alone is the Pacer, the IDs and the Reading of a sink that shares nothing.
 type alone struct{}
 
 // AwaitLookUp implements Pacer.
@@ -51,6 +51,17 @@ func (alone) Note(context.Context, string, string) error { return nil }
 
 // Routes implements IDs.
 func (alone) Routes(context.Context, string) ([]string, error) { return nil, nil }
+
+// Await implements Reading.
+func (alone) Await(context.Context, func() (int, time.Duration)) (map[string]string, int, error) {
+	return nil, 0, nil
+}
+
+// Begin implements Reading.
+func (alone) Begin(_ context.Context, ago time.Duration) time.Duration { return ago }
+
+// End implements Reading.
+func (alone) End(context.Context, map[string]string, bool) {}
 
 // awaitTurn waits until one more look-up is allowed.
 func (w *web) awaitTurn(ctx context.Context, method string) *sink.Error {

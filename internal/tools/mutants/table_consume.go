@@ -517,8 +517,8 @@ var ofConsume = []mutant{
 		name: "letters-of-a-neighbour-go",
 		bug:  "Where the bytes of dead letters run out, the smallest first level loses its oldest ones.",
 		file: "internal/deadletters/share.go",
-		old:  `n > bytes[most] ||`,
-		new:  `n < bytes[most] ||`,
+		old:  `bytes[x] - bytes[y]`,
+		new:  `bytes[y] - bytes[x]`,
 		test: "./internal/deadletters -run TestOldest",
 	},
 	{
