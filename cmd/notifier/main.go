@@ -30,7 +30,7 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run executes a command line, and returns the exit status. The first SIGTERM, SIGINT or SIGHUP makes the command shut down in good order, a
+// run executes a command line, and returns the exit status. The first SIGTERM, SIGINT or SIGHUP makes the command shut down gracefully, a
 // second SIGTERM or SIGINT ends the process at once.
 func run(arguments []string) int {
 	ctx, stop := untilSignal()

@@ -319,7 +319,7 @@ func instanceName() string {
 // unfit is why a worker that was started must not run on.
 type unfit struct{ error }
 
-// ended drops the error that an orderly end leaves behind. It returns why the worker must not run on.
+// ended returns the reason why the worker must not run on, or else the error, unless it is only the end of the context.
 func ended(ctx context.Context, err error) error {
 	if reason, ends := errors.AsType[unfit](context.Cause(ctx)); ends {
 		return reason.error

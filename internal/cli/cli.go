@@ -74,7 +74,7 @@ type Programs struct {
 	Page    func(ctx context.Context, out io.Writer) error
 	Version string // as "notifier version" prints it
 
-	Rehearsals []*cobra.Command // commands without a deployment; none in the image
+	Rehearsals []*cobra.Command // commands without a deployment; the image has none
 }
 
 // New returns the root command.

@@ -87,7 +87,7 @@ func onlyFirst(words func(deployment) []string) cobra.CompletionFunc {
 	}
 }
 
-// deployment has the words that a deployment uses. If no worker answers, its limits are those of the settings here.
+// deployment has the words that a deployment uses. If no worker answers, it has the limits of the settings here.
 type deployment struct{ inspect.WorkersLimits }
 
 // askDeployment asks the workers. With invalid settings the result is empty.

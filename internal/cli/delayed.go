@@ -196,8 +196,7 @@ const (
 	orderAgain    = 500 * time.Millisecond // how often it looks for them
 )
 
-// order gives an order to the events of a path. A worker that has an event in hand decides it first: if the event waits anew, it gets the
-// order then.
+// order gives an order to the events of a path. An event that a worker is deciding gets the order afterwards, if it then waits again.
 func (d *delayedCommand) order(ctx context.Context, o delayedOrder, arguments []string) error {
 	path, ids := arguments[0], arguments[1:]
 	events, err := d.read(ctx, path, ids)

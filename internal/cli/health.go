@@ -102,7 +102,7 @@ func askAdmin(ctx context.Context, address, path string) error {
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
 		const longest = 2048
-		reason, _ := io.ReadAll(io.LimitReader(response.Body, longest)) // the status says enough
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, longest)) // without a body, the status is reported
 		return errors.New(strings.TrimSpace(response.Status + ": " + strings.ReplaceAll(strings.TrimSpace(string(reason)), "\n", "; ")))
 	}
 	return nil

@@ -148,7 +148,7 @@ func (l Limits) Plan() limits.Plan {
 	return limits.Plan{Global: l.Global, Category: l.Category, Rules: l.Rules, Guarantees: l.Guarantees, Origins: l.origins}
 }
 
-// FoldOf is how old the message may be into which an event of the category is folded; 0: none is.
+// FoldOf is the age up to which a message takes events of a category; 0: events of the category are not folded.
 func (c *Config) FoldOf(category string) time.Duration {
 	within, _ := c.Fold.Lookup(category)
 	return within
@@ -159,7 +159,7 @@ type Delay struct {
 	Longest event.Scopes[time.Duration] `env:"DELAY" form:"delays" shared:"true" desc:"longest time that denied events wait for a slot instead of being dropped: 'path=duration,…'; 'path.>' stands for all paths below, '>' for everything"`
 }
 
-// MostPatient is the longest that an event of any category may wait; 0 if none does.
+// MostPatient is the longest time that an event of any category may wait; 0: no event waits.
 func (d Delay) MostPatient() time.Duration {
 	var longest time.Duration
 	for _, entry := range d.Longest.Entries() {
@@ -168,14 +168,14 @@ func (d Delay) MostPatient() time.Duration {
 	return longest
 }
 
-// For is how long denied events of a category may wait; 0 if they do not.
+// For is the longest time that a denied event of a category may wait; 0: it does not wait.
 func (d Delay) For(category string) time.Duration {
 	longest, _ := d.Longest.Lookup(category)
 	return longest
 }
 
 // Slack is how notifications are posted. With SinkSlack the settings have a token and a channel, or they have a webhook. With SinkConsole
-// both may be missing. Mentions are without the "@". Template is what the file holds. A zero rate stands for none.
+// both may be missing. Mentions are without the "@". Template is the text of the file. A zero rate means no limit.
 type Slack struct {
 	Token      Secret                `env:"SLACK_TOKEN" form:"Slack token" secret:"true" desc:"bot token, for 'chat.postMessage'"`
 	Channel    string                `env:"SLACK_CHANNEL" form:"channel" shared:"true" desc:"channel of categories without a route; required with a token"`
@@ -215,7 +215,7 @@ type Page struct {
 	Token   Secret `env:"PAGE_TOKEN" form:"secret" secret:"true" desc:"token that readers of the live page need; not set: everybody who reaches the page reads it"`
 }
 
-// Ingest is the server for events over HTTP, of `notifier ingest` and dev. There is none if Addr is "". The zero Rate stands for none.
+// Ingest is the server for events over HTTP, of `notifier ingest` and dev. There is none if Addr is "". A zero Rate means no limit.
 type Ingest struct {
 	Addr       string       `env:"INGEST_ADDR" form:"address" default:":8082" desc:"address on which 'notifier ingest' takes events over HTTP ('dev': '127.0.0.1:8082', or 'off')"`
 	AddrSet    bool         // Addr is not the default
@@ -274,7 +274,7 @@ func Load(o Options) (Config, []string, error) {
 	return l.config, l.warnings(), nil
 }
 
-// Categories lists the categories that settings name by their exact path, each once: those with limits first, then those with
+// Categories lists the categories that settings name by their exact path, each once: the categories of limits first, then the categories of
 // guarantees, routes, delays, folds and mentions.
 func (c Config) Categories() []string {
 	var paths []string

@@ -66,7 +66,7 @@ func (l *loader) checkAddresses() {
 	}
 }
 
-// sameAddress reports whether only one of two addresses can be listened on. The empty address stands for none, and port 0 for any free one.
+// sameAddress reports whether a process can listen on only one of two addresses. Neither the empty address nor port 0 conflicts with another.
 func sameAddress(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)

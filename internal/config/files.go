@@ -49,7 +49,7 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readSecret reads a secret from a file. A line end at the end is not part of the secret, be it of Unix or of Windows.
+// readSecret reads a secret from a file. A line end of Unix or of Windows at the end is not part of the secret.
 func readSecret(path string) (string, error) {
 	content, err := readFile(path, maxSecretBytes)
 	if err != nil {
@@ -98,7 +98,7 @@ func unreadable(err error) error {
 	return fmt.Errorf("file cannot be read: %w; expected the path of a readable file", err)
 }
 
-// ClientConfig reads the files. It returns nil if no file is set. With any file set, TLS is used whatever the scheme of the URL.
+// ClientConfig reads the files. It returns nil if no file is set. If a file is set, TLS is used with any scheme of the URL.
 func (t TLS) ClientConfig() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil

@@ -28,7 +28,7 @@ type setting struct {
 
 	text   string // the value from the environment or from a file, or the default
 	file   string // that the text was read from
-	given  bool   // set, be it well or badly
+	given  bool   // set, even to an invalid value
 	faulty bool   // its field holds the zero value and must not be used
 }
 

@@ -30,11 +30,11 @@ type Letter struct {
 	PushedOut  int       `json:"pushed_out,omitempty"`  // older letters that were removed for this one
 
 	first string     // the first level of the category, as the letter's subject has it
-	entry room.Entry // what a worker has to know about the event
-	lacks error      // why the entry is not known
+	entry room.Entry // the identity and the origin of the event
+	lacks error      // why the letter has no entry
 }
 
-// Event returns what a worker has to know about the letter's event, or an error if that is not known.
+// Event returns the identity and the origin of the letter's event, or an error if the letter lacks them.
 func (l Letter) Event() (room.Entry, error) { return l.entry, l.lacks }
 
 // ShownID returns the ID of the letter's event in the form for people.

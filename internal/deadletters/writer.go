@@ -78,7 +78,7 @@ type Dead struct {
 	TraceID    string // "": the event has no trace
 }
 
-// Store stores a dead letter, counts it and logs it. It creates the stream anew if the stream was deleted and the worker may create streams.
+// Store stores a dead letter, counts it and logs it. It creates the stream again if the stream was deleted and the worker may create streams.
 func (w *Writer) Store(ctx context.Context, d Dead) error {
 	l := w.letterOf(d)
 	err := w.storeShortened(ctx, l)
@@ -105,7 +105,7 @@ func (w *Writer) stored(d Dead) {
 // Close logs the letters that no line of the log has counted yet.
 func (w *Writer) Close() { w.log.Stop() }
 
-// outgoing is a dead letter that is to be stored.
+// outgoing is a dead letter before it is stored.
 type outgoing struct {
 	subject  string
 	first    string // the first level of its category

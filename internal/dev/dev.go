@@ -1,5 +1,4 @@
-// Package dev is the demonstration: NATS, a stand-in for Redis, a worker and a storm of events in one process, with nothing installed. It
-// also has the stand-in for Slack.
+// Package dev is the demonstration: NATS, a stand-in for Redis, a worker and a storm of events in one process, with nothing installed.
 //
 // The package owns the servers inside the process, the storm, and what a person sees of both: a frame that is redrawn on a terminal, lines
 // elsewhere, and a table at the end. It reads the worker's metrics and asks for its status, as anybody could. The caller runs the worker; see

@@ -91,7 +91,7 @@ func (d *display) update(now counts, s status.Status) {
 	d.counts, d.status = now, s
 }
 
-// rows returns what stands above the lines. On a small terminal totals come before the status, and the status before the guide.
+// rows returns the rows above the lines. On a small terminal totals come before the status, and the status before the guide.
 func (d *display) rows(width, height int) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -26,8 +26,8 @@ const (
 )
 
 // story has the incidents in the order of their times, and the categories, the loudest first. Incidents that must be sent come first, while
-// slots are free; two are equal, so that one is a duplicate, and a third one has the same key, so that the key's limit denies it. The malformed event has no category in its subject, so the deny cache cannot
-// drop it before it is decoded.
+// slots are free. Two incidents are equal, so that one is a duplicate, and a third one has the same key, so that the key's limit denies it. The
+// malformed event has no category in its subject, so the deny cache cannot drop it before it is decoded.
 var story = func() (s struct {
 	Incidents []incident
 	Kinds     []stormKind

@@ -270,8 +270,8 @@ func headerValue(header map[string][]string, name string) string {
 // MessageID returns the header Nats-Msg-Id, "" for none.
 func MessageID(header map[string][]string) string { return headerValue(header, "Nats-Msg-Id") }
 
-// Headers returns the headers of a message that say something about its event, each once and without those that are empty. Nats-Msg-Id, which
-// commands the server, is not among them. All others mean nothing to the notifier.
+// Headers returns the headers that describe an event, each once and without empty ones. It leaves out Nats-Msg-Id, which is a command to the
+// server, and headers that the notifier does not read.
 func Headers(header map[string][]string) map[string][]string {
 	kept := make(map[string][]string)
 	if len(header) == 0 {

@@ -27,7 +27,7 @@ func (s Severity) Rank() int { return max(0, slices.Index(severities, s)) + 1 }
 // SeverityOf returns the severity of a rank.
 func SeverityOf(rank int) Severity { return severities[min(max(1, rank), len(severities))-1] }
 
-// Status is the state of the event's subject; most events have none.
+// Status is the state of the event's subject; most events have no status.
 type Status string
 
 // The statuses an event may have.

@@ -9,7 +9,7 @@ import (
 // below is the last token of a Scope for all categories below the preceding tokens.
 const below = ">"
 
-// Scope is a set of categories: those of a Pattern, such as "payments.*", or everything below them without themselves, such as
+// Scope is a set of categories: the categories of a Pattern, such as "payments.*", or everything below them without themselves, such as
 // "payments.>". ">" is every category. Scopes are comparable with ==. The zero Scope is empty.
 type Scope struct {
 	pattern Pattern

@@ -138,7 +138,7 @@ func (r Reader) Search(ctx context.Context, queries []Query, take func(query int
 	return reads, err
 }
 
-// begins returns when the oldest message of the stream was published. A search does not know that: it reads a part of the stream.
+// begins returns when the oldest message of the stream was published. A search cannot return it: it reads a part of the stream.
 func (r Reader) begins(ctx context.Context) (time.Time, error) {
 	asking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

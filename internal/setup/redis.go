@@ -147,7 +147,7 @@ func Store(client redis.UniversalClient, settings config.Redis, s store.Settings
 // SelfTests returns the self-tests of the scripts that a worker runs beside the scripts of the store.
 func SelfTests() []store.SelfTest { return []store.SelfTest{pacing.SelfTest, summary.SelfTest} }
 
-// redisHints are the settings and permissions to check, by what an error says.
+// redisHints are the settings and permissions to check, by a part of the text of an error.
 var redisHints = []struct{ sign, hint string }{
 	{"NOAUTH", checkRedisUser}, {"WRONGPASS", checkRedisUser},
 	{"NOPERM", checkRedisRights}, {"ACL failure", checkRedisRights}, {"The user executing the script can't", checkRedisRights},

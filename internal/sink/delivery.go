@@ -36,10 +36,10 @@ type Seen struct {
 	Fires    bool // if so: its newest status is firing
 }
 
-// Prepared makes one attempt to deliver a message that was made ahead. Its results are those of Sink.Send.
+// Prepared makes one attempt to deliver a message that was made ahead. It returns what Sink.Send returns.
 type Prepared func(ctx context.Context) (receipt string, err error)
 
-// For returns the delivery of an event of a category of which nothing else is known, to find its destination.
+// For returns a delivery with a category alone, to find the destination of the category.
 func For(category string) Delivery { return Delivery{Event: event.Event{Category: category}} }
 
 // NameOf returns the name of a post: a hash of the deployment, of the identity of what is posted and of the stored message that it comes

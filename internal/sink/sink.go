@@ -167,12 +167,12 @@ type Doubt struct {
 	Last     time.Time // the last attempt had ended by then
 }
 
-// Presence says whether a post is in its channel. The set is closed.
+// Presence is the answer whether a post is in its channel. The set is closed.
 type Presence int
 
 // The values of Presence.
 const (
-	Unsearchable Presence = iota // nobody can tell: the sink cannot look there, or may not
+	Unsearchable Presence = iota // unknown: the sink cannot look there, or may not
 	Present                      // the post is there
 	Absent                       // the post is certainly not there, and no attempt can still bring it
 )
@@ -184,7 +184,7 @@ type Finding struct {
 	Reason   string // Unsearchable: why
 }
 
-// Finder looks up posts that nobody knows to have been made. All methods may be called at once.
+// Finder looks up posts whose result is unknown. All methods may be called at once.
 type Finder interface {
 	// Find looks for the post of a doubtful delivery by its name. It waits until the post would be visible, and then for its share of the
 	// requests that the service allows. Callers in doubt about one channel share the requests.

@@ -192,10 +192,10 @@ func (m *Decisions) DecisionDuration(d time.Duration) { m.duration.Observe(d.Sec
 // Refunded counts n events whose slots were returned.
 func (m *Decisions) Refunded(n int) { addTo(m.refunds, n) }
 
-// PolicyActs records that the failure policy acts.
+// PolicyActs records that the failure policy is in effect.
 func (m *Decisions) PolicyActs() { m.degraded.WithLabelValues().Set(1) }
 
-// PolicyInactive records that the failure policy does not act.
+// PolicyInactive records that the failure policy is not in effect.
 func (m *Decisions) PolicyInactive() { m.degraded.WithLabelValues().Set(0) }
 
 // LimitUsed sets the number of used slots of a level's limit.
@@ -232,7 +232,7 @@ func (m *Decisions) Levels(inForce, shadow []string) {
 	m.shadowed.WithLabelValues(none, "admitted")
 }
 
-// none is the level of what no rule of the shadow limits denied.
+// none is the level of events that no rule of the shadow limits denied.
 const none = "none"
 
 // ShadowDecision counts n events that the shadow limits evaluated alike.

@@ -117,12 +117,12 @@ func otlpHeaders(text string) (http.Header, error) {
 	return headers, nil
 }
 
-// isNoToken reports whether a character cannot stand in the name of a header.
+// isNoToken reports whether the name of a header cannot have a character.
 func isNoToken(r rune) bool {
 	return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 }
 
-// otlpTLS is nil where the system's certificates do.
+// otlpTLS returns nil if no certificate is set.
 func otlpTLS() (*tls.Config, error) {
 	authority, certificate, key := otlpSetting("CERTIFICATE"), otlpSetting("CLIENT_CERTIFICATE"), otlpSetting("CLIENT_KEY")
 	if authority == "" && certificate == "" && key == "" {

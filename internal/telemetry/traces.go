@@ -85,7 +85,7 @@ func queueSize() int {
 	return sdktrace.DefaultMaxQueueSize
 }
 
-// spanQueue stands before the SDK's queue, which does not count what it loses. It lets no more spans in than that queue holds.
+// spanQueue wraps the SDK's queue, which does not count the spans that it loses. It passes on no more spans than that queue holds.
 type spanQueue struct {
 	sdktrace.SpanProcessor
 	sender *spanSender

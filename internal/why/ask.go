@@ -63,11 +63,11 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 	answers := make([]Answer, len(questions))
 	for i, a := range s.asked {
 		a.askRecord(ctx)
-		a.tellEvents(ctx)
-		a.tellTotals()
-		a.tellCounted()
-		a.tellJournal()
-		a.tellNow(ctx)
+		a.addEvents(ctx)
+		a.addTotals()
+		a.addCounted()
+		a.addGaps()
+		a.addNow(ctx)
 		answers[i] = a.answer
 	}
 	return answers
@@ -85,11 +85,11 @@ func queryOf(q Question) journal.Query {
 // session is one call of Ask.
 type session struct {
 	Sources
-	now     time.Time
-	asked   []*asking
-	digests []journal.Entry // loaded by readDigests
-	told    bool            // readDigests has run
-	looked  bool            // all waiting events were read
+	now        time.Time
+	asked      []*asking
+	digests    []journal.Entry // loaded by readDigests
+	hasDigests bool            // readDigests has run
+	looked     bool            // all waiting events were read
 }
 
 // asking is one question of a session.
@@ -103,7 +103,7 @@ type asking struct {
 	read    journal.Read
 	counted aggregated
 	totals  map[Total]int // the keys have no Count
-	ended   int           // number of events with an outcome, without those that were counted as waiting
+	ended   int           // number of events with an outcome that were not counted as waiting
 
 	waiting map[string]int // number of events without an outcome, by Pending.Reason
 	pending []Pending      // the newest events without an outcome
@@ -342,8 +342,8 @@ func (a *asking) add(entry journal.Entry) {
 	}
 }
 
-// tellTotals adds the totals of a question about many events, the largest first. Steps without an outcome have totals of their own.
-func (a *asking) tellTotals() {
+// addTotals adds the totals of a question about many events, the largest first. Steps without an outcome have totals of their own.
+func (a *asking) addTotals() {
 	if a.question.Single() {
 		return
 	}
@@ -357,8 +357,8 @@ func (a *asking) tellTotals() {
 	})
 }
 
-// tellCounted adds the aggregated entries that may include the selected events, unless the question is about one event with an outcome.
-func (a *asking) tellCounted() {
+// addCounted adds the aggregated entries that may include the selected events, unless the question is about one event with an outcome.
+func (a *asking) addCounted() {
 	isUnknown := func(e Event) bool { return e.State == StateUnknown }
 	if !a.question.Single() || len(a.events.all) == 0 || slices.ContainsFunc(a.answer.Events, isUnknown) {
 		a.answer.Counted = a.sayCounts()
@@ -368,8 +368,8 @@ func (a *asking) tellCounted() {
 	}
 }
 
-// tellJournal adds the gaps of the journal that may hide the selected events.
-func (a *asking) tellJournal() {
+// addGaps adds the gaps of the journal that may hide the selected events.
+func (a *asking) addGaps() {
 	if a.question.Single() && a.answer.Final() {
 		return
 	}
@@ -393,8 +393,8 @@ func (k kind) String() string {
 	return fmt.Sprintf("%s with the key %q", k.category, k.key)
 }
 
-// tellNow adds what would happen now to an event of each category in the question or the answer.
-func (a *asking) tellNow(ctx context.Context) {
+// addNow adds what would happen now to an event of each category in the question or the answer.
+func (a *asking) addNow(ctx context.Context) {
 	var kinds []kind
 	for _, e := range slices.Backward(a.answer.Events) {
 		if one := e.kind(); one.category != "" && !slices.Contains(kinds, one) {

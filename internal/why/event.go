@@ -99,8 +99,8 @@ func (e *Event) has(property func(journal.Entry) bool) bool {
 	return slices.ContainsFunc(e.Entries, property)
 }
 
-// tellEvents describes the newest events.
-func (a *asking) tellEvents(ctx context.Context) {
+// addEvents describes the newest events.
+func (a *asking) addEvents(ctx context.Context) {
 	a.events.keep(maxEvents)
 	if a.question.Single() && a.events.found > len(a.events.all) {
 		a.answer.Found = a.events.found
@@ -109,26 +109,26 @@ func (a *asking) tellEvents(ctx context.Context) {
 		slices.SortStableFunc(e.Entries, func(x, y journal.Entry) int { return x.Decided.Compare(y.Decided) })
 		for i, entry := range e.Entries {
 			what, how := a.words.phrases(entry)
-			e.tell(what+" at "+a.words.stamp(entry.Decided)+how+a.words.sayUntil(entry), what+how)
+			e.say(what+" at "+a.words.stamp(entry.Decided)+how+a.words.sayUntil(entry), what+how)
 			if last := i == len(e.Entries)-1; last && entry.Result == journal.Dropped {
 				for _, sentence := range a.sayDigest(ctx, entry) {
-					e.tell(sentence, sentence)
+					e.say(sentence, sentence)
 				}
 			}
 		}
 		if e.settle(); e.waits.event != nil {
-			a.tellPending(ctx, e)
+			a.addPending(ctx, e)
 		}
 		for _, update := range e.waits.updates {
 			where, since, until := a.words.placeOfPending(update)
-			e.tell(where+since+until, where)
+			e.say(where+since+until, where)
 		}
 		for _, l := range e.letters {
 			reason := "is a dead letter: " + reasonOf(l.Reason, l.Error)
 			if e.Reason != "" { // the reason of its entry includes it
 				reason = ""
 			}
-			e.tell(a.words.sayLetter(l), reason)
+			e.say(a.words.sayLetter(l), reason)
 			e.Note = fmt.Sprintf("dead letter %d", l.Number)
 		}
 		if a.question.Single() {
@@ -136,7 +136,7 @@ func (a *asking) tellEvents(ctx context.Context) {
 		}
 		if e.State == StateUnknown && a.session.looked {
 			const lost = "what became of it then is not known: it waits nowhere, and the journal has no outcome of it"
-			e.tell(lost, lost)
+			e.say(lost, lost)
 		}
 		a.answer.Events = append(a.answer.Events, *e)
 	}
@@ -153,9 +153,9 @@ func (e *Event) kind() kind {
 	return one
 }
 
-// tell adds a sentence about the event. The reason is the part of the sentence that may equal the reason of other events. A reason that the
+// say adds a sentence about the event. The reason is the part of the sentence that may equal the reason of other events. A reason that the
 // event has again and again, such as a wait for the same thing, is given once.
-func (e *Event) tell(sentence, reason string) {
+func (e *Event) say(sentence, reason string) {
 	e.Sentences = append(e.Sentences, sentence)
 	if reason == "" || e.Reason == reason || strings.HasSuffix(e.Reason, "; "+reason) {
 		return
@@ -166,10 +166,10 @@ func (e *Event) tell(sentence, reason string) {
 	e.Reason += reason
 }
 
-// tellPending adds where an event waits, and for what.
-func (a *asking) tellPending(ctx context.Context, e *Event) {
+// addPending adds where an event waits, and for what.
+func (a *asking) addPending(ctx context.Context, e *Event) {
 	where, since, until := a.words.placeOfPending(*e.waits.event)
-	e.tell(where+since+until, where)
+	e.say(where+since+until, where)
 	e.Note = strings.TrimPrefix(until, ", ")
 	e.Sentences = append(e.Sentences, a.sayPair(ctx, *e.waits.event)...)
 }

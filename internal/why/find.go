@@ -76,7 +76,7 @@ func (f Finder) find(ctx context.Context, arguments [][]Question, numbers []int,
 	}
 }
 
-// best returns the first answer with events among those of one argument.
+// best returns the first answer with events among the answers to one argument.
 func best(meanings []Answer) Answer {
 	if known := slices.IndexFunc(meanings, Answer.Known); known >= 0 {
 		return meanings[known]

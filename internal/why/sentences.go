@@ -303,7 +303,7 @@ func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string 
 	if dropped.Channel == "" {
 		return nil
 	}
-	if !a.session.told {
+	if !a.session.hasDigests {
 		a.session.readDigests(ctx)
 	}
 	var told []string
@@ -324,7 +324,7 @@ func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string 
 
 // readDigests reads the posted digests from the journal.
 func (s *session) readDigests(ctx context.Context) {
-	s.told = true
+	s.hasDigests = true
 	_, err := s.Entries(ctx, []journal.Query{{Result: journal.Told}}, func(_ int, e journal.Entry) { s.digests = append(s.digests, e) })
 	if err != nil {
 		s.unknown("the digests cannot be looked up", err)

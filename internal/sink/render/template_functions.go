@@ -135,8 +135,8 @@ func durationText(d time.Duration) string {
 	return ""
 }
 
-// seen is how many events are folded into a message: seen 37 times, last 10:31, worst: critical. It is nothing if none is. While the key is
-// flapping, it begins with that: flapping, now resolved; seen 9 times, …
+// seen describes the events that are folded into a message: seen 37 times, last 10:31, worst: critical. It is empty without folded events.
+// While the key is flapping, it begins so: flapping, now resolved; seen 9 times, …
 func seen(s sink.Seen) any {
 	var texts []string
 	if s.Flapping {

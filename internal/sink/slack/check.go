@@ -71,8 +71,8 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 	return append(problems, s.mentions.check(ctx)...)
 }
 
-// missingScopes returns the scopes that the token would need to look posts up in the checked channels. Without the ID of a channel it needs those
-// that list the bot's channels.
+// missingScopes returns the scopes that the token lacks for looking posts up in the checked channels. If the ID of a channel is unknown, the
+// token also needs the scopes for the list of the bot's channels.
 func (c *channelCheck) missingScopes(granted []string) (missing []string) {
 	needed := []string{"channels:history"}
 	if c.private {
@@ -120,7 +120,7 @@ type channelCheck struct {
 	private bool                     // one of the channels is private
 	member  map[string]slack.Channel // the bot's channels by name; nil until loaded
 
-	unknownID bool // one of the channels has an ID that neither Slack nor a worker has told
+	unknownID bool // for one of the channels, neither Slack nor a worker has reported the ID
 }
 
 // isUnknown reports whether the ID of a checked channel is not known.

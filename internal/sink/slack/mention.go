@@ -131,7 +131,7 @@ func (m *mentions) known(handle string) (id string, mayList bool, err error) {
 	return "", !m.now().Before(m.again), cmp.Or(m.fault, errNoUserGroup)
 }
 
-// learn records the result of a look-up for a handle. Slack bans an app that does not wait for as long as it was told.
+// learn records the result of a look-up for a handle. Slack bans an app that ignores Retry-After.
 func (m *mentions) learn(handle string, groups map[string]string, failure *sink.Error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

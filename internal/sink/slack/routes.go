@@ -45,8 +45,8 @@ func (r *notedRoutes) note(ctx context.Context) {
 	}
 }
 
-// others returns the routes that other instances have noted, those that were noted last first. While Redis does not answer, it returns those
-// that it read last.
+// others returns the routes that other instances have noted, the newest first. While Redis does not answer, it returns the routes that it read
+// last.
 func (r *notedRoutes) others(ctx context.Context) ([]string, error) {
 	others, err := r.ids.Routes(ctx, r.own)
 	if latest := r.latest.Load(); err != nil && latest != nil {

@@ -73,7 +73,7 @@ type IDs interface {
 	ID(ctx context.Context, channel string) (string, error)
 	// Note notes the ID of a channel.
 	Note(ctx context.Context, channel, id string) error
-	// Routes notes this instance's routes, and returns those of other instances, the last noted first.
+	// Routes notes this instance's routes, and returns the routes of other instances, the newest first.
 	Routes(ctx context.Context, own string) (others []string, err error)
 }
 

@@ -186,8 +186,8 @@ func (c *channels) learn(ctx context.Context, destination, id string) {
 }
 
 // id returns the ID of a channel, "" if the bot is not in the channel. Redis has what the newest post of any instance has shown. What this instance
-// knows may be older: the name may have gone to another channel since. If neither has the ID, id asks Slack for the bot's channels. While Redis
-// cannot tell what other instances know, a channel that Slack does not tell either is no answer.
+// knows may be older: the name may have gone to another channel since. If neither has the ID, id asks Slack for the bot's channels. If Slack's
+// list lacks the channel and Redis does not answer, id fails: another instance may know the ID.
 func (c *channels) id(ctx context.Context, destination string) (string, *sink.Error) {
 	if sink.IsChannelID(destination) {
 		return destination, nil
