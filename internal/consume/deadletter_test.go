@@ -150,7 +150,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	f.publish("notify.payments", `{"id": "order-1", "title": "an event"}`)
 	m := f.taken(w, usualAckWait)
 	e := testkit.Must(m.decode(testDecoder))(t)
-	fault := event.NewFault(event.ReasonRejected, "invalid_blocks", nil)
+	fault := event.NewFault(event.ReasonRejected, "invalid_blocks")
 	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
 		moved := &message{Msg: m.Msg, meta: &nats.MsgMetadata{Stream: testNames.RoomStream, Sequence: nats.SequencePair{Stream: sequence}}, entry: new(m.entryFor(e, room.Channel))}
 		change(moved.entry)

@@ -226,7 +226,7 @@ func (v *deliverer) hold(d *delivery) *move {
 // reject stores an undeliverable message as a dead letter and ends its grant.
 func (v *deliverer) reject(l life, d *delivery, failure *sink.Error) {
 	detail := cmp.Or(failure.Code, failure.Error())
-	fault := event.NewFault(event.ReasonRejected, detail, failure)
+	fault := event.NewFault(event.ReasonRejected, detail)
 	if d.message.entry.IsReport() { // no operator can replay it
 		v.updater.giveUp(d.message, failure, d.admission.endUndelivered(l.ending()))
 		return

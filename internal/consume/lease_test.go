@@ -157,7 +157,7 @@ func TestAfterTheLease(t *testing.T) {
 
 	w.settler.nak(late, 0)
 	w.decider.deliverer.postpone(lifeOf(t.Context()), &delivery{message: late, admission: admission{grant: &fakeGrant{calls: f.calls}}}, 0)
-	w.settler.terminate(late, event.NewFault(event.ReasonBadJSON, "of no use", nil), nil)
+	w.settler.terminate(late, event.NewFault(event.ReasonBadJSON, "of no use"), nil)
 	f.awaitSettled(1)
 	f.requireSaid(sequence, "+ACK")
 	f.requireOutcomes(map[string]int{"dead ": 1})

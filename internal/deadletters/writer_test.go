@@ -71,7 +71,7 @@ func number(first string, n int, body string) Dead {
 		Subject: "notify." + first, ID: fmt.Sprint(n),
 		Origin: room.Origin{Stream: "EVENTS", Sequence: uint64(n), Stored: time.UnixMilli(1)}, Since: time.UnixMilli(1),
 	}
-	return Dead{Entry: entry, First: first, Body: []byte(body), Fault: event.NewFault(event.ReasonBadJSON, "not JSON", nil)}
+	return Dead{Entry: entry, First: first, Body: []byte(body), Fault: event.NewFault(event.ReasonBadJSON, "not JSON")}
 }
 
 // numbers lists the events of the letters that are left, by their first levels.
@@ -232,7 +232,7 @@ func TestDeadLettersAreLogged(t *testing.T) {
 		w := NewWriter(WriterOptions{Metrics: new(fakeMetrics), Logger: log.Logger()})
 		bury := func(reason event.Reason, subject string, n int) {
 			for range n {
-				w.stored(Dead{Entry: room.Entry{Subject: subject}, Fault: event.NewFault(reason, "line\nbreak", nil)})
+				w.stored(Dead{Entry: room.Entry{Subject: subject}, Fault: event.NewFault(reason, "line\nbreak")})
 			}
 		}
 		counts := func() (counts []string) {

@@ -88,7 +88,7 @@ type group struct {
 func (g *group) refuse(i int, joint string, fault *Fault) {
 	if g.bad++; len(g.faults) < toldAlerts {
 		detail := fmt.Sprintf("alerts[%d]%s%s", i, joint, fault.Detail)
-		g.faults = append(g.faults, NewFault(fault.Reason, detail, fault.Err))
+		g.faults = append(g.faults, NewFault(fault.Reason, detail))
 	}
 }
 
@@ -109,7 +109,7 @@ func (g *group) fault() *Fault {
 	if more := g.bad - len(g.faults); more > 0 {
 		detail += fmt.Sprintf("; and %d more", more)
 	}
-	return NewFault(first.Reason, detail, first.Err)
+	return NewFault(first.Reason, detail)
 }
 
 // alert is one alert of a group in the notifier's own form, which Decode reads. Its fields are in the order of their names.
@@ -173,9 +173,9 @@ func (e *Event) readGroup(o object, maxBytes int) (group, *Fault) {
 	switch count := len(elements); {
 	case r.fault != nil:
 	case count == 0:
-		r.fault = NewFault(ReasonEmpty, "alerts is an empty array", nil)
+		r.fault = NewFault(ReasonEmpty, "alerts is an empty array")
 	case count > maxAlerts:
-		r.refuse("alerts", fmt.Sprintf("an array of at most %d alerts", maxAlerts), fmt.Sprintf("of %d", count), nil)
+		r.refuse("alerts", fmt.Sprintf("an array of at most %d alerts", maxAlerts), fmt.Sprintf("of %d", count))
 	}
 	external, receiver := r.text("externalURL"), r.text("receiver")
 	if r.fault != nil {
@@ -311,7 +311,7 @@ func hashOf(labels map[string]string) string {
 
 // linkOrNone returns a text if it is a link and "" otherwise: an invalid link of a rule does not invalidate the alert.
 func linkOrNone(text string) string {
-	if ok, _ := isLink(text); ok {
+	if isLink(text) {
 		return text
 	}
 	return ""

@@ -22,7 +22,7 @@ func (d Decoder) ReadAlert(element []byte, source string) (Alert, *Fault) {
 		return Alert{}, fault
 	}
 	if !looksLikeObject(element) {
-		return Alert{}, NewFault(ReasonBadField, "an alert must be an object, not "+show(element), nil)
+		return Alert{}, NewFault(ReasonBadField, "an alert must be an object, not "+show(element))
 	}
 	named, _ := json.Marshal(cut(source, maxSourceBytes)) // cannot fail: a string
 	data := slices.Concat([]byte(`{"externalURL":`), named, []byte(`,"alerts":[`), element, []byte(`]}`))

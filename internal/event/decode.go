@@ -32,7 +32,7 @@ func (d Decoder) CategoryOf(subject string) (category string, bare bool, fault *
 	}
 	if !below || rest[0] != '.' {
 		detail := fmt.Sprintf("subject %s is not %s or below it", excerpt(subject), excerpt(d.Prefix))
-		return "", false, NewFault(ReasonBadCategory, detail, nil)
+		return "", false, NewFault(ReasonBadCategory, detail)
 	}
 	category, fault = parseCategory(rest[1:])
 	return category, false, fault
@@ -125,10 +125,10 @@ func (d Decoder) open(m Message) (Event, content, *Fault) {
 }
 
 func tooLarge(size, allowed int) *Fault {
-	return NewFault(ReasonTooLarge, fmt.Sprintf("the body has %d bytes; at most %d are allowed", size, allowed), nil)
+	return NewFault(ReasonTooLarge, fmt.Sprintf("the body has %d bytes; at most %d are allowed", size, allowed))
 }
 
-var nothingToShow = NewFault(ReasonEmpty, "neither title nor text holds anything to show", nil)
+var nothingToShow = NewFault(ReasonEmpty, "neither title nor text holds anything to show")
 
 // derivedID returns the ID of an event whose producer set none: the position of its message.
 func (m Message) derivedID() string {
@@ -158,11 +158,11 @@ func unwrap(contentType string, binary attributes, body []byte) (envelope, *Faul
 		return env, fault
 	case !isStructured:
 	case strings.HasPrefix(format, "-batch"):
-		return envelope{}, badCloudEvent("batches are not supported; publish each event by itself", nil)
+		return envelope{}, badCloudEvent("batches are not supported; publish each event by itself")
 	case format != "" && format != "+json":
-		return envelope{}, badCloudEvent("content type must be "+cloudEvent+"+json, not "+excerpt(media), nil)
+		return envelope{}, badCloudEvent("content type must be " + cloudEvent + "+json, not " + excerpt(media))
 	case !looksLikeObject(body):
-		return envelope{}, badCloudEvent("the body must be a JSON object in structured mode", nil)
+		return envelope{}, badCloudEvent("the body must be a JSON object in structured mode")
 	}
 	c, fault := typedContent(body, "")
 	if fault != nil || !isStructured && c.members.get("specversion") == nil {
@@ -216,7 +216,7 @@ func checkUTF8(data []byte) *Fault {
 	for r, size := utf8.DecodeRune(data); r != utf8.RuneError || size > 1; r, size = utf8.DecodeRune(data[at:]) {
 		at += size
 	}
-	return NewFault(ReasonBadUTF8, fmt.Sprintf("the body is not valid UTF-8 at byte %d", at+1), nil)
+	return NewFault(ReasonBadUTF8, fmt.Sprintf("the body is not valid UTF-8 at byte %d", at+1))
 }
 
 // stableID returns id if it is safe in keys, logs and headers, and a hash otherwise. 40 hexadecimal digits, 160 bits, make a collision

@@ -237,9 +237,7 @@ func TestReasonsAndFault(t *testing.T) {
 		"bad_json", "bad_utf8", "empty", "too_large", "bad_category", "bad_field", "bad_cloudevent", "rejected",
 	}
 	testkit.EqualSlices(t, event.Reasons(), want, "Reasons()")
-	cause := errors.New("cause")
-	fault := event.NewFault(event.ReasonRejected, "a\nb\x00\xff"+strings.Repeat("é", 200), cause)
-	testkit.Fails(t, "cause", fault, cause)
+	fault := event.NewFault(event.ReasonRejected, "a\nb\x00\xff"+strings.Repeat("é", 200))
 	checkFault(t, fault, event.ReasonRejected, "a b\ufffd\ufffdé")
 	if !strings.HasSuffix(fault.Detail, "é…") {
 		t.Errorf("detail: got %q, want a cut at a rune with a mark", fault.Detail)

@@ -32,20 +32,16 @@ type Fault struct {
 	// Detail describes the error and the expected value: one line, printable, valid UTF-8, at most 200 bytes. It may quote a short excerpt
 	// of the producer's value.
 	Detail string
-	Err    error // the cause, may be nil
 }
 
 // NewFault returns a Fault with a valid Detail: it replaces unprintable characters of detail, and truncates a long detail with a mark.
-func NewFault(reason Reason, detail string, err error) *Fault {
+func NewFault(reason Reason, detail string) *Fault {
 	detail = printable(detail)
 	if len(detail) > maxDetailBytes {
 		detail = cut(detail, maxDetailBytes-len(mark)) + mark
 	}
-	return &Fault{Reason: reason, Detail: detail, Err: err}
+	return &Fault{reason, detail}
 }
 
-// Error returns the reason and the detail; the detail covers the cause.
+// Error returns the reason and the detail.
 func (f *Fault) Error() string { return string(f.Reason) + ": " + f.Detail }
-
-// Unwrap returns the cause.
-func (f *Fault) Unwrap() error { return f.Err }

@@ -2,7 +2,6 @@ package event
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -58,8 +57,8 @@ func (r *reader) get(name string) []byte {
 }
 
 // refuse records that a member has an unexpected value.
-func (r *reader) refuse(name, expected, found string, err error) {
-	r.fault = NewFault(ReasonBadField, fmt.Sprintf("%s must be %s, not %s", shortened(name, maxExcerptBytes), expected, found), err)
+func (r *reader) refuse(name, expected, found string) {
+	r.fault = NewFault(ReasonBadField, fmt.Sprintf("%s must be %s, not %s", shortened(name, maxExcerptBytes), expected, found))
 }
 
 // text returns the string value of a member, "" if the member is absent.
@@ -69,7 +68,7 @@ func (r *reader) text(name string) string {
 		return ""
 	}
 	if value[0] != '"' {
-		r.refuse(name, "a string", show(value), nil)
+		r.refuse(name, "a string", show(value))
 		return ""
 	}
 	return unquote(value)
@@ -82,7 +81,7 @@ func (r *reader) texts(name string) []Field {
 		return nil
 	}
 	if value[0] != '{' {
-		r.refuse(name, "an object of strings", show(value), nil)
+		r.refuse(name, "an object of strings", show(value))
 		return nil
 	}
 	members := splitObject(value)
@@ -96,7 +95,7 @@ func (r *reader) texts(name string) []Field {
 			continue
 		}
 		if m.value[0] != '"' {
-			r.refuse(name+"."+m.name, "a string", show(m.value), nil)
+			r.refuse(name+"."+m.name, "a string", show(m.value))
 			return nil
 		}
 		fields = append(fields, Field{strings.Clone(m.name), unquote(m.value)})
@@ -111,7 +110,7 @@ func (r *reader) category() string {
 	case value == nil, string(value) == `""`:
 		return ""
 	case value[0] != '"':
-		r.fault = NewFault(ReasonBadCategory, "category must be a string, not "+show(value), nil)
+		r.fault = NewFault(ReasonBadCategory, "category must be a string, not "+show(value))
 		return ""
 	}
 	var category string
@@ -127,7 +126,7 @@ func (r *reader) status() Status {
 // connects it to a firing event.
 func (r *reader) checkResolved(status Status, key string) {
 	if r.fault == nil && status == StatusResolved && key == "" {
-		r.fault = NewFault(ReasonBadField, "status resolved needs a key, which names what is resolved", nil)
+		r.fault = NewFault(ReasonBadField, "status resolved needs a key, which names what is resolved")
 	}
 }
 
@@ -137,7 +136,7 @@ func oneOf[T ~string](r *reader, name, expected string, words ...T) T {
 	if word == "" || slices.Contains(words, T(word)) {
 		return T(word)
 	}
-	r.refuse(name, expected, excerpt(word), nil)
+	r.refuse(name, expected, excerpt(word))
 	return ""
 }
 
@@ -160,18 +159,15 @@ func (r *reader) links() []Field {
 
 // checkLink rejects the value of a member that is not a link.
 func (r *reader) checkLink(name, value string) {
-	if ok, err := isLink(value); !ok && r.fault == nil {
-		r.refuse(name, "an absolute http or https URL", excerpt(value), err)
+	if !isLink(value) && r.fault == nil {
+		r.refuse(name, "an absolute http or https URL", excerpt(value))
 	}
 }
 
-// isLink reports whether s is an absolute http or https URL. The error explains why s is not a URL.
-func isLink(s string) (ok bool, err error) {
+// isLink reports whether s is an absolute http or https URL.
+func isLink(s string) bool {
 	u, err := url.Parse(s)
-	if err != nil {
-		return false, fmt.Errorf("parsing a link: %w", err)
-	}
-	return (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "", nil
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != ""
 }
 
 // time returns the time of a member, the zero time if the member is absent.
@@ -180,9 +176,9 @@ func (r *reader) time(name string) time.Time {
 	if value == "" {
 		return time.Time{}
 	}
-	t, err := parseTime(value)
-	if err != nil {
-		r.refuse(name, "a time as in RFC 3339", excerpt(value), err)
+	t, ok := parseTime(value)
+	if !ok {
+		r.refuse(name, "a time as in RFC 3339", excerpt(value))
 	}
 	return t
 }
@@ -195,7 +191,7 @@ func (r *reader) cost() int {
 	}
 	cost, err := strconv.ParseFloat(string(value), 64)
 	if err != nil || cost < 1 || cost > MaxCost || cost != float64(int(cost)) {
-		r.refuse("cost", fmt.Sprintf("a whole number from 1 to %d", MaxCost), show(value), err)
+		r.refuse("cost", fmt.Sprintf("a whole number from 1 to %d", MaxCost), show(value))
 		return 0
 	}
 	return int(cost)
@@ -205,14 +201,14 @@ func (r *reader) cost() int {
 func parseCategory(path string) (string, *Fault) {
 	category := lowerASCII(path)
 	if err := ValidatePath(category); err != nil {
-		return "", NewFault(ReasonBadCategory, err.Error(), err)
+		return "", NewFault(ReasonBadCategory, err.Error())
 	}
 	return category, nil
 }
 
-// parseTime reads an RFC 3339 time with letters in either case. A leap second is read as the second after it. The year must have four digits in
-// UTC too.
-func parseTime(s string) (time.Time, error) {
+// parseTime reads an RFC 3339 time with letters in either case. A leap second, which ends a day in UTC, is read as the second after it. The year
+// must have four digits in UTC too.
+func parseTime(s string) (t time.Time, ok bool) {
 	const begin, end = len("2006-01-02T15:04:"), len("2006-01-02T15:04:05")
 	text := strings.ToUpper(s)
 	isLeap := len(text) > end && text[begin:end] == "60"
@@ -220,17 +216,12 @@ func parseTime(s string) (time.Time, error) {
 		text = text[:begin] + "59" + text[end:]
 	}
 	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("parsing a time: %w", err)
-	}
-	if isLeap {
+	if t = t.UTC(); isLeap {
 		t = t.Add(time.Second)
 	}
-	if hour, minute, second := t.UTC().Clock(); isLeap && hour+minute+second > 0 {
-		return time.Time{}, errors.New("parsing a time: second 60 before the end of a day in UTC")
+	hour, minute, second := t.Clock()
+	if err != nil || t.Year() < 0 || t.Year() > 9999 || isLeap && hour+minute+second > 0 {
+		return time.Time{}, false
 	}
-	if t = t.UTC(); t.Year() < 0 || t.Year() > 9999 {
-		return time.Time{}, fmt.Errorf("parsing a time: year %d in UTC", t.Year())
-	}
-	return t, nil
+	return t, true
 }

@@ -43,7 +43,7 @@ func checkJSON(data []byte) *Fault {
 	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
 		detail = fmt.Sprintf("%s: %v at byte %d", detail, err, syntax.Offset)
 	}
-	return NewFault(ReasonBadJSON, detail, err)
+	return NewFault(ReasonBadJSON, detail)
 }
 
 // parse reads a JSON value without copying it: otherwise each level of a body would copy everything below it. Names and texts without
@@ -69,7 +69,7 @@ func SplitArray(data []byte) ([][]byte, *Fault) {
 		return nil, fault
 	}
 	if data = bytes.TrimLeft(data, " \t\r\n"); data[0] != '[' {
-		return nil, NewFault(ReasonBadJSON, "the body is not a JSON array", nil)
+		return nil, NewFault(ReasonBadJSON, "the body is not a JSON array")
 	}
 	return splitArray(data), nil
 }

@@ -115,7 +115,7 @@ func (g *group) read() *problem {
 		case name != "alerts":
 			refusal = g.readMember(name)
 		case found:
-			refusal = refused(event.NewFault(event.ReasonBadField, "alerts is given twice", nil))
+			refusal = refused(event.NewFault(event.ReasonBadField, "alerts is given twice"))
 		default:
 			found, refusal = true, g.readAlerts()
 		}
@@ -134,7 +134,7 @@ func (g *group) read() *problem {
 	case !found:
 		return noAlerts()
 	case g.alerts == 0:
-		return refused(event.NewFault(event.ReasonEmpty, "alerts is an empty array", nil))
+		return refused(event.NewFault(event.ReasonEmpty, "alerts is an empty array"))
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (g *group) readMember(name json.Token) *problem {
 		return nil
 	}
 	if json.Unmarshal(value, known) != nil {
-		return refused(event.NewFault(event.ReasonBadField, fmt.Sprintf("%s must be a string", name), nil))
+		return refused(event.NewFault(event.ReasonBadField, fmt.Sprintf("%s must be a string", name)))
 	}
 	return nil
 }
@@ -254,11 +254,11 @@ func (g *group) unreadable(err error) *problem {
 }
 
 func noAlerts() *problem {
-	return refused(event.NewFault(event.ReasonBadField, "the body has no alerts; expected a webhook body of Alertmanager or Grafana", nil))
+	return refused(event.NewFault(event.ReasonBadField, "the body has no alerts; expected a webhook body of Alertmanager or Grafana"))
 }
 
 func badJSON(detail string) *problem {
-	return refused(event.NewFault(event.ReasonBadJSON, "the body is not valid JSON: "+detail, nil))
+	return refused(event.NewFault(event.ReasonBadJSON, "the body is not valid JSON: "+detail))
 }
 
 // errRefused stops the reading of a refused body.
@@ -307,7 +307,7 @@ func (m *metered) Read(p []byte) (int, error) {
 		m.taken += more
 	}
 	if m.read >= m.until {
-		m.refusal = refused(event.NewFault(event.ReasonTooLarge, fmt.Sprintf("an alert is larger than %d bytes", m.size), nil))
+		m.refusal = refused(event.NewFault(event.ReasonTooLarge, fmt.Sprintf("an alert is larger than %d bytes", m.size)))
 		return 0, errRefused
 	}
 	n, err := m.body.Read(p[:min(len(p), m.until-m.read)])

@@ -109,7 +109,7 @@ func (m maker) messages(data []byte, asked form) ([]*nats.Msg, *problem) {
 func (m maker) batch(data []byte) ([]*nats.Msg, *problem) {
 	elements, fault := event.SplitArray(data)
 	if fault != nil {
-		return nil, refused(event.NewFault(event.ReasonBadJSON, "a batch must be a JSON array of CloudEvents", fault))
+		return nil, refused(event.NewFault(event.ReasonBadJSON, "a batch must be a JSON array of CloudEvents"))
 	}
 	if len(elements) > maxBatch {
 		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("a batch of %d events; at most %d are allowed", len(elements), maxBatch))
