@@ -141,7 +141,7 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		Concurrency: w.settings.Concurrency,
 		SendTimeout: w.settings.SendTimeout(),
 		Flap:        setup.Flap(w.settings).Window,
-		ShowsFolds:  w.settings.Slack.Token.Reveal() != "",
+		ShowsFolds:  w.settings.Slack.Token.IsSet(),
 		Pace:        setup.Budgets(w.settings).Channel.Interval,
 		Journal:     s.journal,
 		Shutdown:    w.settings.ShutdownTimeout,

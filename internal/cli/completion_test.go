@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/fleet"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/status"
@@ -68,7 +69,7 @@ func TestCompletion(t *testing.T) {
 	})
 }
 
-func joinedReasons() string { return strings.ReplaceAll(joinReasons(), ",", "") }
+func joinedReasons() string { return strings.Join(texts(event.Reasons()), " ") }
 
 // Without workers the completions come from the settings. Faults print nothing, since a shell would offer the message.
 func TestCompletionWithoutWorkers(t *testing.T) {

@@ -93,7 +93,7 @@ func (f *dlqFlags) checkSelection(cmd *cobra.Command, _ []string) error {
 	}
 	for _, reason := range f.reasons {
 		if !slices.Contains(event.Reasons(), event.Reason(reason)) {
-			return fmt.Errorf("--reason: %q is not one of %s", reason, joinReasons())
+			return fmt.Errorf("--reason: %q is not one of %s", reason, strings.Join(texts(event.Reasons()), ", "))
 		}
 	}
 	if f.category != "" {
@@ -106,8 +106,6 @@ func (f *dlqFlags) checkSelection(cmd *cobra.Command, _ []string) error {
 	}
 	return nil
 }
-
-func joinReasons() string { return strings.Join(texts(event.Reasons()), ", ") }
 
 // checkChange fails unless the command line selects letters.
 func (f *dlqFlags) checkChange(_ *cobra.Command, ids []string) error {

@@ -205,10 +205,7 @@ func wordsOf(levels []store.LevelUse) map[string]string {
 	words := make(map[string]string, len(levels))
 	for _, level := range levels {
 		if level.OfKeys {
-			words[level.Level] = fmt.Sprintf("%d keys in use", level.Keys)
-			if level.Keys == 1 {
-				words[level.Level] = "1 key in use"
-			}
+			words[level.Level] = screen.Numbered(level.Keys, "key", "keys") + " in use"
 			continue
 		}
 		text := fmt.Sprintf("%d of %d", level.Used, level.Size)

@@ -355,22 +355,26 @@ func TestLimitsUsedWithoutScan(t *testing.T) {
 	)
 }
 
+// asSampleUser has commands log in as a user of the sample configuration. The operator alone creates streams and buckets.
+func asSampleUser(t *testing.T, natsServer *servertest.NATS, redisServer *servertest.Redis, user string) {
+	t.Helper()
+	testkit.SetSettings(t, map[string]string{
+		"NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(), "NATS_USER": user, "NATS_PASSWORD": "secret", "NATS_INBOX": "_INBOX_" + user,
+		"NATS_PROVISION": fmt.Sprint(user == "operator"),
+	})
+}
+
 // The users limits, replayer and notifier of the sample configuration have the rights for their commands.
 func TestSampleRights(t *testing.T) {
 	natsServer := servertest.StartSampleNATS(t, "../../configs/nats/notifier.conf")
 	redisServer := servertest.StartRedis(t)
-	as := func(user, provision string) {
-		testkit.SetSettings(t, map[string]string{
-			"NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(),
-			"NATS_USER": user, "NATS_PASSWORD": "secret", "NATS_PROVISION": provision, "NATS_INBOX": "_INBOX_" + user,
-		})
-	}
-	as("limits", "false")
+	as := func(user string) { asSampleUser(t, natsServer, redisServer, user) }
+	as("limits")
 	t.Setenv("NOTIFIER_NATS_INBOX", "")
 	requireFailure(t, Failure, "limits history", "NOTIFIER_NATS_INBOX is the prefix")
-	as("operator", "true")
+	as("operator")
 	mustRun(t, "", "provision")
-	as("limits", "false")
+	as("limits")
 	for _, line := range []string{
 		"set payments.* 1/1h", "set payments.* 2/1h --shadow", "unset payments.*", "rollback 1 --as ann",
 	} {
@@ -386,7 +390,7 @@ func TestSampleRights(t *testing.T) {
 	)
 	inForce(t, redisServer, limits.Position{Generation: 1 << 50, Revision: 3})
 	mustLimits(t, "adopt --yes")
-	as("notifier", "false")
+	as("notifier")
 	testkit.Contains(t, "limits", mustLimits(t, ""), "\npayments.* 1/1h live 0 of 1\n")
 
 	js := servertest.JetStream(t, natsServer.URL, nats.UserInfo("operator", "secret"), nats.CustomInboxPrefix("_INBOX_operator"))
@@ -394,7 +398,7 @@ func TestSampleRights(t *testing.T) {
 	for _, id := range []string{"order-1", "order-2"} {
 		putLetter(t, js, "rejected", id, "text", "no_text")
 	}
-	as("replayer", "false")
+	as("replayer")
 	requireDLQ(t, "replay order-1", "replayed 1 letter")
 	requireDLQ(t, "drop order-2 --yes", "dropped 1 letter")
 	requireDLQ(t, "list", "no dead letters")

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"regexp"
@@ -223,13 +222,7 @@ func TestWhyWithoutRedis(t *testing.T) {
 // The users limits and notifier of the sample configuration may read all that why and the page need.
 func TestWhySampleRights(t *testing.T) {
 	natsServer, redisServer := servertest.StartSampleNATS(t, "../../configs/nats/notifier.conf"), servertest.StartRedis(t)
-	as := func(user string) {
-		testkit.SetSettings(t, map[string]string{
-			"NATS_URL": natsServer.URL, "REDIS_URL": redisServer.URL(), "NATS_USER": user, "NATS_PASSWORD": "secret", "NATS_INBOX": "_INBOX_" + user,
-			"NATS_PROVISION": fmt.Sprint(user == "operator"),
-		})
-	}
-	as("operator")
+	asSampleUser(t, natsServer, redisServer, "operator")
 	mustLimits(t, "") // makes the bucket
 	js := servertest.JetStream(t, natsServer.URL, nats.UserInfo("operator", "secret"), nats.CustomInboxPrefix("_INBOX_operator"))
 	k := whyKit{T: t, js: js, begin: time.Now()}
@@ -239,7 +232,7 @@ func TestWhySampleRights(t *testing.T) {
 	putLetter(t, js, "rejected", "evt-2", "text", "no_text")
 	k.note(k.drop())
 	for _, user := range []string{"limits", "notifier"} {
-		as(user)
+		asSampleUser(t, natsServer, redisServer, user)
 		for id, want := range map[string]why.State{"evt-4711": "dropped", "evt-1": why.StateUndecided, "evt-2": "dead"} {
 			answer := k.answer(id)
 			testkit.EqualSlices(t, answer.Unknown, nil, "what %s cannot ask about %s", user, id)

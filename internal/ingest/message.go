@@ -152,18 +152,18 @@ func (m maker) message(data []byte, in form, key string) (*nats.Msg, *problem) {
 	return &nats.Msg{Subject: asked.Subject, Header: header, Data: data}, nil
 }
 
-// identify sets Nats-Msg-Id, unless the event has no ID. An alert has the same value in any body.
+// identify sets Nats-Msg-Id, unless the event has no ID. An alert has the same value in any body. A category contains no '/', so the values of
+// different categories differ. The ID has the form that a worker reads from a header: a hash replaces a long ID, and an ID that a header cannot
+// carry.
 func (m maker) identify(header nats.Header, alertID, id string) {
 	switch {
 	case alertID != "":
 		header[headerMessageID] = []string{m.secretMessageID(alertID)}
 	case id != "":
-		header[headerMessageID] = []string{m.messageID(id)}
+		named, _ := event.Decoder{}.QuickIdentity(event.Message{Header: map[string][]string{headerMessageID: {id}}}, m.category)
+		header[headerMessageID] = []string{m.category + "/" + named.ID}
 	}
 }
-
-// messageID returns the value of Nats-Msg-Id. A category contains no '/', so the values of different categories differ.
-func (m maker) messageID(id string) string { return m.category + "/" + stable(m.category, id) }
 
 // secretMessageID returns the value of Nats-Msg-Id for an alert. It depends on the client's token: anyone can guess the ID of an alert, and a
 // producer of another category could store a message with that value first, so that JetStream would discard the alert.
@@ -182,12 +182,6 @@ var ownSecret = func() (secret [32]byte) {
 	_, _ = rand.Read(secret[:]) // it never fails
 	return secret
 }()
-
-// stable returns the ID that a worker reads from a header: a hash replaces a long ID, and an ID that a header cannot carry.
-func stable(category, id string) string {
-	named, _ := event.Decoder{}.QuickIdentity(event.Message{Header: map[string][]string{headerMessageID: {id}}}, category)
-	return named.ID
-}
 
 // receipt returns the answer to the event of a stored message.
 func (m maker) receipt(stored *nats.Msg, ack *jetstream.PubAck) receipt {

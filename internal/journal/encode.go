@@ -79,6 +79,3 @@ func appendLine(lines []byte, e Entry) []byte {
 	_ = encoder.Encode(e) // every entry can be encoded
 	return buffer.Bytes()
 }
-
-// isEscaped reports whether a line may hold a character in escaped form.
-func isEscaped(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/seed-4578ace9/notifier/internal/event"
 )
 
 // Result is the outcome of an event, or a step towards it.
@@ -95,11 +93,6 @@ type Entry struct {
 	Below        bool      `json:"below,omitempty"` // the counted events have categories at and below Category
 
 	Instance string `json:"instance,omitempty"` // the worker; stored in the message's header
-}
-
-// holds reports whether the entry may be about an event of a category.
-func (e Entry) holds(category string) bool {
-	return e.Category == category || e.Below && event.IsBelow(category, e.Category)
 }
 
 // Rounds are rounds of workers: the instance, the first and the last round of each, with blanks between.

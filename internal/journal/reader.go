@@ -33,7 +33,7 @@ func (q *Query) Matches(e *Entry) bool {
 	switch {
 	case q.Result == "" && !e.Result.ofEvents(), q.Result != "" && e.Result != q.Result:
 		return false
-	case q.Category != "" && !event.IsBelow(e.Category, q.Category) && !e.holds(q.Category):
+	case q.Category != "" && !event.IsBelow(e.Category, q.Category) && (!e.Below || !event.IsBelow(q.Category, e.Category)):
 		return false
 	case len(q.IDs) > 0 && !slices.ContainsFunc(q.IDs, e.mayBe):
 		return false
@@ -196,7 +196,7 @@ func linesOf(queries []Query) func(line []byte) bool {
 		}
 	}
 	mayBeEscaped := func(text []byte) bool { // a quote at the beginning belongs to the line's syntax
-		return bytes.ContainsFunc(bytes.TrimPrefix(text, []byte(`"`)), isEscaped)
+		return bytes.ContainsFunc(bytes.TrimPrefix(text, []byte(`"`)), func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' })
 	}
 	if len(texts) > fewTexts || slices.ContainsFunc(texts, mayBeEscaped) {
 		return nil

@@ -34,7 +34,7 @@ func Redis(settings config.Redis) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	if settings.Password.Reveal() != "" {
+	if settings.Password.IsSet() {
 		o.Password = settings.Password.Reveal()
 	}
 	files, err := settings.TLS.ClientConfig()

@@ -445,14 +445,6 @@ func TestIncompleteJournal(t *testing.T) {
 	testkit.EqualSlices(t, k.ask(t, Question{ID: "evt-4711"}).Unknown, nil, "what is unknown of an event with an outcome")
 }
 
-func TestTheSameIDTwice(t *testing.T) {
-	t.Parallel()
-	again := refund(journal.Duplicate, func(e *journal.Entry) { e.Sequence = 4800 })
-	answer := known{entries: []journal.Entry{refund(journal.Sent, nil), again}}.ask(t, Question{ID: "evt-4711"})
-	testkit.Equal(t, len(answer.Events), 2, "events")
-	testkit.Equal(t, answer.Events[1].Sequence, uint64(4800), "sequence of the second")
-}
-
 // TestTheSameSequenceTwice has a stream that was recreated: two events have one sequence, and a dead letter and a waiting event of each.
 func TestTheSameSequenceTwice(t *testing.T) {
 	t.Parallel()

@@ -60,7 +60,11 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		if e.Message.IsZero() {
 			return "folded", " into a message of its key"
 		}
-		return "folded", fmt.Sprintf(" into the message of %s as number %d%s", timeOfDay(e.Message, w.now, "15:04"), e.Number, ofFlapping(e.Flapping))
+		how = fmt.Sprintf(" into the message of %s as number %d", timeOfDay(e.Message, w.now, "15:04"), e.Number)
+		if e.Flapping {
+			how += " of a flapping key"
+		}
+		return "folded", how
 	case journal.Waiting:
 		if how = after(" for ", waitsFor(e.Reason)); e.Level != "" {
 			how += ", denied by " + limitOf(e)
@@ -83,14 +87,6 @@ func after(words, text string) string {
 		return ""
 	}
 	return words + text
-}
-
-// ofFlapping says that an event was folded because its key was flapping.
-func ofFlapping(flapping bool) string {
-	if flapping {
-		return " of a flapping key"
-	}
-	return ""
 }
 
 // sayUntil says until when an event was to wait.

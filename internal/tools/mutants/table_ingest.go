@@ -24,8 +24,8 @@ var ofIngest = []mutant{
 		name: "ingest-id-of-no-category",
 		bug:  "The ID of an event over HTTP does not begin with its category.",
 		file: "internal/ingest/message.go",
-		old:  `return m.category + "/" + stable(m.category, id)`,
-		new:  `return stable(m.category, id)`,
+		old:  `m.category + "/" + named.ID`,
+		new:  `named.ID`,
 		test: "./internal/ingest -run ^TestIdentity$",
 	},
 	{
