@@ -26,11 +26,10 @@ const (
 	maxConnections = 4096
 )
 
+// openAPI is the description of the interface, an OpenAPI 3.1 document in JSON.
+//
 //go:embed openapi.json
 var openAPI []byte
-
-// OpenAPI returns the description of the interface, an OpenAPI 3.1 document in JSON.
-func OpenAPI() []byte { return openAPI }
 
 // Options configures a Server. All fields but TokensFile, TLS, MaxConnections, Rate and Burst must be set.
 type Options struct {

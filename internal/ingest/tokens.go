@@ -67,13 +67,6 @@ func (t *token) mayWrite(category string) bool {
 	return may
 }
 
-// line is the content of one line of the token file.
-type line struct {
-	name  string
-	hash  [sha256.Size]byte
-	scope event.Scope
-}
-
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 func checkName(name string) error {
@@ -84,22 +77,21 @@ func checkName(name string) error {
 }
 
 // parseLine reads `name token-hash path-pattern`. Its errors quote no hash, because a user who confuses the columns writes a secret there.
-func parseLine(text string) (l line, err error) {
+func parseLine(text string) (name string, hash [sha256.Size]byte, scope event.Scope, err error) {
 	columns := strings.Fields(text)
 	if len(columns) != 3 {
-		return l, fmt.Errorf("has %d columns; expected a name, a hash and a pattern", len(columns))
+		return name, hash, scope, fmt.Errorf("has %d columns; expected a name, a hash and a pattern", len(columns))
 	}
 	if err := checkName(columns[0]); err != nil {
-		return l, err
+		return name, hash, scope, err
 	}
 	digits, isHash := strings.CutPrefix(columns[1], hashPrefix)
 	sum, err := hex.DecodeString(digits)
 	if !isHash || err != nil || len(sum) != sha256.Size {
-		return l, fmt.Errorf("the second column is not a hash; expected %s and 64 hexadecimal digits, as 'notifier ingest token' prints them", hashPrefix)
+		return name, hash, scope, fmt.Errorf("the second column is not a hash; expected %s and 64 hexadecimal digits, as 'notifier ingest token' prints them", hashPrefix)
 	}
-	l = line{name: columns[0], hash: [sha256.Size]byte(sum)}
-	l.scope, err = event.ParseScope(columns[2])
-	return l, err
+	scope, err = event.ParseScope(columns[2])
+	return columns[0], [sha256.Size]byte(sum), scope, err
 }
 
 // parseTokens reads a token file. Lines with one name are one client, lines with one hash one token. The error joins all faults, each with
@@ -108,9 +100,13 @@ func parseTokens(text []byte, clientOf func(name string) *client) (tokens, error
 	if len(text) == 0 {
 		return nil, errors.New("the file is empty; a file without any token has a comment")
 	}
-	var faults []error
-	byHash := make(map[[sha256.Size]byte][]line)
+	type grant struct {
+		name   string
+		scopes []event.ScopeEntry[struct{}]
+	}
+	grants := make(map[[sha256.Size]byte]*grant)
 	var order [][sha256.Size]byte
+	var faults []error
 	number := 0
 	for row := range bytes.Lines(text) {
 		number++
@@ -118,42 +114,32 @@ func parseTokens(text []byte, clientOf func(name string) *client) (tokens, error
 		if trimmed == "" || strings.HasPrefix(trimmed, "#") {
 			continue
 		}
-		l, err := parseLine(trimmed)
-		if err == nil && len(byHash[l.hash]) > 0 && byHash[l.hash][0].name != l.name {
+		name, hash, scope, err := parseLine(trimmed)
+		known := grants[hash]
+		if err == nil && known != nil && known.name != name {
 			err = errors.New("the hash is that of another name")
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("line %d: %w", number, err))
 			continue
 		}
-		if len(byHash[l.hash]) == 0 {
-			order = append(order, l.hash)
+		if known == nil {
+			known = &grant{name: name}
+			grants[hash], order = known, append(order, hash)
 		}
-		byHash[l.hash] = append(byHash[l.hash], l)
+		known.scopes = append(known.scopes, event.ScopeEntry[struct{}]{Scope: scope})
 	}
 	if len(order) > maxTokens {
 		faults = append(faults, fmt.Errorf("%d tokens; at most %d are allowed", len(order), maxTokens))
 	}
 	all := make(tokens, 0, len(order))
 	for _, hash := range order {
-		t, err := tokenOf(byHash[hash], clientOf)
+		of := grants[hash]
+		scopes, err := event.NewScopes(of.scopes)
 		if err != nil {
-			faults = append(faults, err)
+			faults = append(faults, fmt.Errorf("%s: %w", of.name, err))
 		}
-		all = append(all, t)
+		all = append(all, token{hash, clientOf(of.name), scopes})
 	}
 	return all, errors.Join(faults...)
-}
-
-// tokenOf joins the lines of one hash.
-func tokenOf(lines []line, clientOf func(name string) *client) (token, error) {
-	entries := make([]event.ScopeEntry[struct{}], len(lines))
-	for i, l := range lines {
-		entries[i].Scope = l.scope
-	}
-	scopes, err := event.NewScopes(entries)
-	if err != nil {
-		return token{}, fmt.Errorf("%s: %w", lines[0].name, err)
-	}
-	return token{lines[0].hash, clientOf(lines[0].name), scopes}, nil
 }

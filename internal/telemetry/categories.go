@@ -18,12 +18,12 @@ type categories struct {
 	share int // values for unconfigured categories of one first level
 
 	mu    sync.RWMutex
-	known map[string]struct{}
-	taken map[string]int // by first level: values of unconfigured categories
+	known map[string]string // the label values, by themselves
+	taken map[string]int    // by first level: values of unconfigured categories
 }
 
 func newCategories(limit int, configured []string) *categories {
-	c := &categories{limit: limit, known: make(map[string]struct{}), taken: make(map[string]int)}
+	c := &categories{limit: limit, known: make(map[string]string), taken: make(map[string]int)}
 	c.configure(configured)
 	c.share = max(1, (limit-len(c.known))/2)
 	return c
@@ -35,7 +35,7 @@ func (c *categories) configure(names []string) (added []string) {
 	defer c.mu.Unlock()
 	for _, name := range names {
 		if _, known := c.known[name]; !known && name != other && len(c.known) < c.limit {
-			c.known[name] = struct{}{}
+			c.known[name] = name
 			added = append(added, name)
 		}
 	}
@@ -58,18 +58,18 @@ func exactPaths(levels []string) (paths []string) {
 	return paths
 }
 
-// label returns the label value of a category. An event that cannot be read has the category "".
+// label returns the label value of a category, which is no part of a message. An event that cannot be read has the category "".
 func (c *categories) label(category string) string {
 	if category == "" || category == other || !utf8.ValidString(category) {
 		return other
 	}
 	c.mu.RLock()
-	_, known := c.known[category]
+	label, known := c.known[category]
 	isFull := len(c.known) >= c.limit
 	c.mu.RUnlock()
 	switch {
 	case known:
-		return category
+		return label
 	case isFull:
 		return other
 	}
@@ -77,85 +77,54 @@ func (c *categories) label(category string) string {
 	first, _, _ := strings.Cut(category, ".")
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, known := c.known[category]; known {
-		return category
+	if label, known := c.known[category]; known {
+		return label
 	}
 	if len(c.known) >= c.limit || c.taken[first] >= c.share {
 		return other
 	}
-	// The clones keep the maps from holding whole messages in memory.
+	// The clones keep the maps and the counters from holding whole messages in memory.
 	c.taken[strings.Clone(first)]++
-	c.known[strings.Clone(category)] = struct{}{}
-	return category
+	label = strings.Clone(category)
+	c.known[label] = label
+	return label
 }
 
 // labels is a set of label values. All other values are "other".
 type labels interface{ label(value string) string }
 
-// perCategory counts by category and one label of a set. It caches counters by their labels, so that counting costs one map lookup
-// and hashes no labels.
+// perCategory counts by category and one label of a set.
 type perCategory struct {
 	vec        *prometheus.CounterVec
 	categories *categories
 	values     labels
 	closed     closedSet // the values, if their set is closed: each category has all of them from its first event on
-
-	mu       sync.RWMutex
-	counters map[categoryValue]prometheus.Counter
 }
 
-type categoryValue struct{ category, value string }
-
 func newPerCategory(vec *prometheus.CounterVec, c *categories, values labels) *perCategory {
-	p := &perCategory{
-		vec:        vec,
-		categories: c,
-		values:     values,
-		counters:   make(map[categoryValue]prometheus.Counter),
-	}
+	p := &perCategory{vec: vec, categories: c, values: values}
 	p.closed, _ = values.(closedSet)
-	for _, value := range p.closed {
-		p.resolve(categoryValue{other, value})
-	}
+	p.complete(other)
 	return p
+}
+
+// complete makes the series of a category for all values of a closed set.
+func (p *perCategory) complete(category string) {
+	for _, value := range p.closed {
+		p.vec.WithLabelValues(category, value)
+	}
 }
 
 func (p *perCategory) add(category, value string, n int) { p.addExample(category, value, n, "") }
 
 // addExample counts n events. If trace is not empty, it is stored as an exemplar.
 func (p *perCategory) addExample(category, value string, n int, trace string) {
-	key := categoryValue{category, value}
-	counter, ok := p.lookup(key)
-	if !ok {
-		// The keys are labels, not categories: an unbounded stream of category names must not fill the map.
-		key = categoryValue{p.categories.label(category), p.values.label(value)}
-		if counter, ok = p.lookup(key); !ok {
-			for _, value := range p.closed {
-				p.resolve(categoryValue{key.category, value})
-			}
-			counter = p.resolve(key)
-		}
-	}
+	category = p.categories.label(category)
+	p.complete(category)
+	counter := p.vec.WithLabelValues(category, p.values.label(value))
 	if example, adds := counter.(prometheus.ExemplarAdder); adds && trace != "" && n > 0 {
 		example.AddWithExemplar(float64(n), exemplar(trace))
 		return
 	}
 	addTo(counter, n)
-}
-
-func (p *perCategory) lookup(key categoryValue) (prometheus.Counter, bool) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	counter, ok := p.counters[key]
-	return counter, ok
-}
-
-// resolve makes the counter of labels. The clones keep it from holding whole messages in memory.
-func (p *perCategory) resolve(key categoryValue) prometheus.Counter {
-	key = categoryValue{strings.Clone(key.category), strings.Clone(key.value)}
-	counter := p.vec.WithLabelValues(key.category, key.value)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.counters[key] = counter
-	return counter
 }

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,38 +12,34 @@ import (
 // bounded by that file, and by the bound of a scrape over the life of a process.
 type Ingest struct {
 	requests        closedCounter
-	stored          *prometheus.CounterVec
-	limited         *prometheus.CounterVec
-	unstored        *prometheus.CounterVec
-	refused         *prometheus.CounterVec
 	clients         growingSet
+	events          *prometheus.CounterVec            // by client and result
+	failures        map[string]*prometheus.CounterVec // by client, for each kind of failed requests
 	bytes, evicted  prometheus.Counter
 	publishDuration prometheus.Histogram
 	connections     prometheus.Gauge
-	mu              sync.RWMutex
-	counters        map[string]clientCounters // by client; guarded by mu
 }
-
-type clientCounters map[string]prometheus.Counter // by what they count; never changes
 
 // NewIngest registers the metrics of the server for events. The server answers with these statuses only.
 func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
 	r := registrar{promauto.With(registry)}
-	m := &Ingest{counters: make(map[string]clientCounters)}
+	m := new(Ingest)
 	var codes closedSet
 	for _, status := range statuses {
 		codes = append(codes, strconv.Itoa(status))
 	}
 	m.requests = newClosedCounter(r.counters("notifier_ingest_requests_total",
 		"Requests for events over HTTP, by the status of the answer.", "code"), codes)
-	m.stored = r.counters("notifier_ingest_events_total",
+	m.events = r.counters("notifier_ingest_events_total",
 		"Events over HTTP that JetStream has acknowledged: stored, or duplicate if it had their ID.", "client", "result")
-	m.limited = r.counters("notifier_ingest_limited_total",
-		"Requests for events above the rate of their client, or without memory for their bodies.", "client")
-	m.unstored = r.counters("notifier_ingest_unstored_total",
-		"Requests whose events NATS did not store, or not all of them.", "client")
-	m.refused = r.counters("notifier_ingest_refused_total",
-		"Requests of a client that were refused and are not sent again, such as a body that no worker could deliver.", "client")
+	m.failures = map[string]*prometheus.CounterVec{
+		"limited": r.counters("notifier_ingest_limited_total",
+			"Requests for events above the rate of their client, or without memory for their bodies.", "client"),
+		"unstored": r.counters("notifier_ingest_unstored_total",
+			"Requests whose events NATS did not store, or not all of them.", "client"),
+		"refused": r.counters("notifier_ingest_refused_total",
+			"Requests of a client that were refused and are not sent again, such as a body that no worker could deliver.", "client"),
+	}
 	m.bytes = r.counter("notifier_ingest_bytes_total",
 		"Bytes of the bodies whose events are stored.")
 	m.evicted = r.counter("notifier_ingest_evicted_connections_total",
@@ -62,28 +57,24 @@ func NewIngest(registry *prometheus.Registry, statuses []int) *Ingest {
 func (m *Ingest) Request(status int) { m.requests.add(strconv.Itoa(status), 1) }
 
 // Client has the series of a client at zero, so that its first refused request is seen as an increase.
-func (m *Ingest) Client(name string) { m.of(name) }
-
-// Count counts an event or a request of a client: stored, duplicate, limited, unstored or refused.
-func (m *Ingest) Count(client, what string) { m.of(client)[what].Inc() }
-
-func (m *Ingest) of(client string) clientCounters {
-	m.mu.RLock()
-	counters, known := m.counters[client]
-	m.mu.RUnlock()
-	if known {
-		return counters
+func (m *Ingest) Client(name string) {
+	m.clients.add([]string{name})
+	for what := range m.failures {
+		m.of(name, what)
 	}
-	m.clients.add([]string{client})
+	m.of(name, "stored")
+	m.of(name, "duplicate")
+}
+
+// Count counts an event or a request of a client that is known by Client: stored, duplicate, limited, unstored or refused.
+func (m *Ingest) Count(client, what string) { m.of(client, what).Inc() }
+
+func (m *Ingest) of(client, what string) prometheus.Counter {
 	client = m.clients.label(client)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	counters = clientCounters{
-		"stored": m.stored.WithLabelValues(client, "stored"), "duplicate": m.stored.WithLabelValues(client, "duplicate"),
-		"limited": m.limited.WithLabelValues(client), "unstored": m.unstored.WithLabelValues(client), "refused": m.refused.WithLabelValues(client),
+	if failures := m.failures[what]; failures != nil {
+		return failures.WithLabelValues(client)
 	}
-	m.counters[client] = counters
-	return counters
+	return m.events.WithLabelValues(client, what)
 }
 
 // Bytes counts n bytes of a body that was stored.

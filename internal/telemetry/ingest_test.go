@@ -26,7 +26,9 @@ func TestIngestCounting(t *testing.T) {
 		`notifier_ingest_evicted_connections_total`: 0, `notifier_ingest_connections`: 0, `notifier_ingest_publish_duration_seconds`: 0,
 	}
 	testkit.EqualMaps(t, shown(), want, "series at the start")
-	m.Client("calm")
+	for _, client := range []string{"calm", "alerts", "shop"} {
+		m.Client(client)
+	}
 	m.Count("alerts", "refused")
 	m.Request(202)
 	m.Request(999)

@@ -43,8 +43,8 @@ type closedSet []string
 // label returns value if it is in the set. Any other value is a mistake of the caller. It counts as "other", which shows the mistake
 // and costs one series.
 func (set closedSet) label(value string) string {
-	if slices.Contains(set, value) {
-		return value
+	if i := slices.Index(set, value); i >= 0 {
+		return set[i]
 	}
 	return other
 }
@@ -85,23 +85,18 @@ const maxLevels = 1000
 
 // closedCounter counts by one label with a closed set of values.
 type closedCounter struct {
-	vec      *prometheus.CounterVec
-	values   closedSet
-	counters map[string]prometheus.Counter // never changes, so it needs no lock
+	vec    *prometheus.CounterVec
+	values closedSet
 }
 
 func newClosedCounter(vec *prometheus.CounterVec, values closedSet) closedCounter {
-	c := closedCounter{vec, values, make(map[string]prometheus.Counter, len(values))}
+	c := closedCounter{vec, values}
 	for _, value := range values {
-		c.counters[value] = vec.WithLabelValues(value)
+		c.add(value, 0)
 	}
 	return c
 }
 
 func (c closedCounter) add(value string, n int) {
-	counter, ok := c.counters[value]
-	if !ok {
-		counter = c.vec.WithLabelValues(c.values.label(value))
-	}
-	addTo(counter, n)
+	addTo(c.vec.WithLabelValues(c.values.label(value)), n)
 }

@@ -389,10 +389,7 @@ func decisionCounters(vec *prometheus.CounterVec) map[string]closedCounter {
 	for _, verdict := range verdicts {
 		counters[verdict] = newClosedCounter(vec.MustCurryWith(prometheus.Labels{"verdict": verdict}), sources)
 	}
-	counters[other] = closedCounter{
-		vec:    vec.MustCurryWith(prometheus.Labels{"verdict": other}),
-		values: sources,
-	}
+	counters[other] = closedCounter{vec.MustCurryWith(prometheus.Labels{"verdict": other}), sources}
 	return counters
 }
 
