@@ -15,7 +15,8 @@ import (
 // however many categories a producer invents. All other categories share "other". A category keeps its value.
 type categories struct {
 	limit int
-	share int // values for unconfigured categories of one first level
+	share int                   // values for unconfigured categories of one first level
+	begin func(category string) // makes the series of a category that has got a value
 
 	mu    sync.RWMutex
 	known map[string]string // the label values, by themselves
@@ -23,7 +24,7 @@ type categories struct {
 }
 
 func newCategories(limit int, configured []string) *categories {
-	c := &categories{limit: limit, known: make(map[string]string), taken: make(map[string]int)}
+	c := &categories{limit: limit, begin: func(string) {}, known: make(map[string]string), taken: make(map[string]int)}
 	c.configure(configured)
 	c.share = max(1, (limit-len(c.known))/2)
 	return c
@@ -87,6 +88,7 @@ func (c *categories) label(category string) string {
 	c.taken[strings.Clone(first)]++
 	label = strings.Clone(category)
 	c.known[label] = label
+	c.begin(label)
 	return label
 }
 
@@ -98,30 +100,13 @@ type perCategory struct {
 	vec        *prometheus.CounterVec
 	categories *categories
 	values     labels
-	closed     closedSet // the values, if their set is closed: each category has all of them from its first event on
 }
 
-func newPerCategory(vec *prometheus.CounterVec, c *categories, values labels) *perCategory {
-	p := &perCategory{vec: vec, categories: c, values: values}
-	p.closed, _ = values.(closedSet)
-	p.complete(other)
-	return p
-}
-
-// complete makes the series of a category for all values of a closed set.
-func (p *perCategory) complete(category string) {
-	for _, value := range p.closed {
-		p.vec.WithLabelValues(category, value)
-	}
-}
-
-func (p *perCategory) add(category, value string, n int) { p.addExample(category, value, n, "") }
+func (p perCategory) add(category, value string, n int) { p.addExample(category, value, n, "") }
 
 // addExample counts n events. If trace is not empty, it is stored as an exemplar.
-func (p *perCategory) addExample(category, value string, n int, trace string) {
-	category = p.categories.label(category)
-	p.complete(category)
-	counter := p.vec.WithLabelValues(category, p.values.label(value))
+func (p perCategory) addExample(category, value string, n int, trace string) {
+	counter := p.vec.WithLabelValues(p.categories.label(category), p.values.label(value))
 	if example, adds := counter.(prometheus.ExemplarAdder); adds && trace != "" && n > 0 {
 		example.AddWithExemplar(float64(n), exemplar(trace))
 		return

@@ -51,7 +51,7 @@ func BenchmarkJunk(b *testing.B) {
 func TestCountersKeepNoMessage(t *testing.T) {
 	t.Parallel()
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "events"}, []string{"category", "outcome"})
-	p := newPerCategory(vec, newCategories(10, nil), closedSet{"sent"})
+	p := perCategory{vec, newCategories(10, nil), closedSet{"sent"}}
 	category := "payments and the rest of a message"[:8]
 	p.add(category, "sent", 1)
 	p.add(category, "unknown", 1) // the category is known by now

@@ -67,7 +67,7 @@ func NewRegistry(version, revision string) *prometheus.Registry {
 // Events counts events.
 type Events struct {
 	categories           *categories
-	events, dropped      *perCategory
+	events, dropped      perCategory
 	delayed              *prometheus.CounterVec // by level
 	redeliveries, splits prometheus.Counter
 	resolved             closedCounter
@@ -77,13 +77,13 @@ type Events struct {
 func newEvents(r registrar, categories *categories, levels *growingSet) *Events {
 	m := &Events{
 		categories: categories,
-		events: newPerCategory(r.counters("notifier_events_total",
+		events: perCategory{r.counters("notifier_events_total",
 			"Outcomes of events. Each event is counted once in the whole deployment, by the worker that settled it. "+
 				"The call that newly records a delivery counts sent. When NATS is killed, it may forget the acknowledgements "+
 				"of its last sync_interval: events that were not sent are then decided and counted again.",
-			"category", "outcome"), categories, outcomes),
-		dropped: newPerCategory(r.counters("notifier_dropped_total",
-			"Dropped events, by the rule that denied them. In shadow mode, limits drop no event.", "category", "level"), categories, levels),
+			"category", "outcome"), categories, outcomes},
+		dropped: perCategory{r.counters("notifier_dropped_total",
+			"Dropped events, by the rule that denied them. In shadow mode, limits drop no event.", "category", "level"), categories, levels},
 		delayed: r.counters("notifier_delayed_total",
 			"Denied events that began to wait for a slot, by the rule that denied them.", "level"),
 		redeliveries: r.counter("notifier_redeliveries_total",
@@ -97,6 +97,12 @@ func newEvents(r registrar, categories *categories, levels *growingSet) *Events 
 			"Age of an event when it was sent, since JetStream stored it.",
 			.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 1800, 3600),
 	}
+	categories.begin = func(category string) {
+		for _, outcome := range outcomes {
+			m.events.vec.WithLabelValues(category, outcome)
+		}
+	}
+	categories.begin(other)
 	m.from(categories.all(), levels.all())
 	return m
 }
@@ -104,7 +110,7 @@ func newEvents(r registrar, categories *categories, levels *growingSet) *Events 
 // from has the events of categories, and the events that the rules of levels deny, counted from 0.
 func (m *Events) from(categories, levels []string) {
 	for _, category := range categories {
-		m.events.add(category, outcomes[0], 0)
+		m.categories.begin(category)
 	}
 	for _, level := range levels {
 		m.dropped.add("", level, 0)
