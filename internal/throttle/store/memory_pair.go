@@ -22,7 +22,6 @@ type pairMessage struct {
 	severity int
 	folded   int64 // number of events that are folded into it
 	newest   int64 // the newest version of these events
-	last     int64 // when the last one was folded
 
 	staysOpen bool // of a report: the message stays in the open pair
 }
@@ -109,8 +108,7 @@ func versionOf(messages []pairMessage, eventKey string, version int64) int64 {
 func (p *memoryPairs) foldInto(pair memoryPair, request Request, now int64, flaps bool) *Fold {
 	messages := slices.Clone(pair.messages)
 	newest := &messages[len(messages)-1]
-	newest.folded, newest.last = newest.folded+1, now
-	newest.newest = max(newest.newest, request.Message.version())
+	newest.folded, newest.newest = newest.folded+1, max(newest.newest, request.Message.version())
 	p.byField[request.Pair] = memoryPair{messages: messages, expires: now + p.ttl.Microseconds()}
 	fold := newFold(newest.folded+1, newest.posted/time.Minute.Microseconds())
 	fold.Flaps = flaps
@@ -178,7 +176,7 @@ func (m *Memory) Resolve(_ context.Context, requests []Request) ([]Decision, err
 		}
 		if taken, there := m.pairs.of("\n"+name, now); there && (resolution.Lease.End > 0 || resolution.Verdict == Done) {
 			for i, message := range taken.messages {
-				count := newCount(message.folded, message.last, message.severity)
+				count := newCount(message.folded, Change(message.newest).At().UnixMicro(), message.severity)
 				count.StaysOpen = message.staysOpen
 				resolution.Counts = append(resolution.Counts, count)
 				if i == 0 {
