@@ -20,7 +20,7 @@ var (
 	pathText     = regexp.MustCompile(`^(\d+) × (other paths below )?([a-z0-9_.-]+)(?: \(.*\))?$`)
 	moreText     = regexp.MustCompile(`^and (at least )?(\d+) more paths?: (\d+)$`)
 	unpairedText = regexp.MustCompile(`^(\d+) resolved alerts? had no open notification$`)
-	doubtfulText = regexp.MustCompile(`^including (\d+) that may have been told before$`)
+	doubtfulText = regexp.MustCompile(`^including (\d+) that an earlier digest may have reported$`)
 )
 
 func isDigest(post slacktest.Post) bool { return digestText.MatchString(post.Message.Text) }

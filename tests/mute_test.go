@@ -114,7 +114,7 @@ func TestMuteEnds(t *testing.T) {
 	if strings.Contains(stillFiring, "replica 3") || strings.Contains(stillFiring, "replica 1") {
 		t.Errorf("the digest has a key that is resolved: %s", report.Message.Text)
 	}
-	testkit.Eventually(t, "the report in the journal", func() bool { return strings.Contains(d.notifier("why", "fires"), " was told in the digest of ") })
+	testkit.Eventually(t, "the report in the journal", func() bool { return strings.Contains(d.notifier("why", "fires"), " by the digest of ") })
 	d.publish(subjectPrefix+".db", eventBody("later"))
 	d.awaitEmpty()
 	d.post("later")

@@ -94,7 +94,7 @@ func TestWhy(t *testing.T) {
 	d.wantWhy("dead", "rejected: invalid_blocks", "rejected-1")
 	d.wantWhy("dead", "notifier dlq replay 1 sends it again", "rejected-1")
 	d.wantWhy("dead", "bad_json", "broken-1")
-	d.wantWhy("dropped", "it resolves what nobody was told of", "over")
+	d.wantWhy("dropped", "it resolves an event that was never posted", "over")
 	d.wantWhy("sent", "sent at", "/shop/eu/7")
 	d.wantWhy("sent", "sent at", "group-1/f2")
 	d.wantWhy("waiting", "for a slot", "wait-2")
@@ -103,7 +103,7 @@ func TestWhy(t *testing.T) {
 	testkit.Equal(t, len(d.why("group-1").Events) >= 2, true, "alerts of a group are told of")
 	d.awaitTold(defaultChannel, 3)
 	testkit.Eventually(t, "the journal knows of the digest", func() bool {
-		return strings.Contains(strings.Join(d.why("refund-2").Events[0].Sentences, "\n"), "was told in the digest of")
+		return strings.Contains(strings.Join(d.why("refund-2").Events[0].Sentences, "\n"), "by the digest of")
 	})
 	run(t, d.settings("CATEGORY_LIMIT", "2/30m"), "why", "refund-2").want(0, "refund-2  payments.refunds  \"event refund-2\"  stored ",
 		"an event of payments.refunds would be denied now by category 2/30m: 2 of 2 used")

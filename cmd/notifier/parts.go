@@ -175,14 +175,14 @@ func (w *worker) observeDigest(s *servers, result string, d summary.Digest) {
 	for _, of := range d.Rounds {
 		rounds = rounds.With(of.Instance, of.First, of.Last)
 	}
-	s.journal.Record("", journal.Told, "", 1, func(int, journal.Detail) journal.Entry {
-		told := journal.Entry{
+	s.journal.Record("", journal.Digest, "", 1, func(int, journal.Detail) journal.Entry {
+		entry := journal.Entry{
 			Channel: d.Channel, Count: int(d.Dropped), Stored: d.First, LastStored: d.Last, Decided: w.streams.Load().Now(), Rounds: rounds,
 		}
 		if d.Mute != nil {
-			told.Mute = d.Mute.ID()
+			entry.Mute = d.Mute.ID()
 		}
-		return told
+		return entry
 	})
 }
 

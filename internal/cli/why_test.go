@@ -116,13 +116,13 @@ const freeAgain = "an event of payments.refunds would be sent now: global 0 of 1
 func TestWhyDropped(t *testing.T) {
 	k := newWhyKit(t)
 	k.note(k.drop(), journal.Entry{
-		Result: journal.Told, Channel: "#payments", Count: 38, Stored: k.begin, LastStored: k.begin.Add(time.Second), Decided: k.begin.Add(2 * time.Second),
+		Result: journal.Digest, Channel: "#payments", Count: 38, Stored: k.begin, LastStored: k.begin.Add(time.Second), Decided: k.begin.Add(2 * time.Second),
 		Rounds: "worker-1 5 7",
 	})
 	want := `
 evt-4711  payments.refunds  "card declined"  stored T
 dropped at T by category 2/30m: 2 of 2 used, the next slot opens at T
-#payments was told in the digest of T (38 suppressed)
+reported in #payments by the digest of T (38 suppressed)
 (message 4711 of NOTIFICATIONS, limits 1:2, worker worker-1)
 
 ` + freeAgain
@@ -156,7 +156,7 @@ func TestWhyCategory(t *testing.T) {
 began to wait for a slot, denied by category 2/30m; sent to #payments
   T  payments  payments.refunds  "card declined"
 
-dropped by category 2/30m: 2 of 2 used, the next slot opens at T; no digest has told #payments of it, as far as the journal knows
+dropped by category 2/30m: 2 of 2 used, the next slot opens at T; no digest in #payments has reported it, as far as the journal knows
   T  evt-4710  payments.refunds  "card declined"
   T  evt-4711  payments.refunds  "card declined"
 

@@ -28,9 +28,9 @@ const (
 	Steady  Result = "steady"  // after an outcome: the key of the event flapped, and the report that it is steady was posted
 )
 
-// Told is not about an event: a digest was posted to Channel at Decided. Count is the number of drops in the digest. Stored and LastStored
+// Digest is not about an event: a digest was posted to Channel at Decided. Count is the number of drops in the digest. Stored and LastStored
 // are when workers counted the first and the last drop, and Rounds are the workers' rounds.
-const Told Result = "told"
+const Digest Result = "digest"
 
 // Lost is not about an event: a worker lost Count entries that it could not write, with results between Stored and LastStored.
 const Lost Result = "lost"
@@ -40,13 +40,13 @@ func (r Result) Ends() bool {
 	switch r {
 	case Sent, Dropped, Duplicate, Dead, Expired, Folded:
 		return true
-	case Waiting, Failed, Split, Steady, Told, Lost:
+	case Waiting, Failed, Split, Steady, Digest, Lost:
 	}
 	return false
 }
 
 // ofEvents reports whether entries of the result are about events.
-func (r Result) ofEvents() bool { return r != Told && r != Lost }
+func (r Result) ofEvents() bool { return r != Digest && r != Lost }
 
 // Entry is the result of one event. If Count is set, Entry is the result of Count events: LastID and its neighbours describe the last
 // event, all other fields the first.

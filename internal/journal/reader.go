@@ -211,7 +211,7 @@ func linesOf(queries []Query) func(line []byte) bool {
 func (r Reader) subjectsOf(queries []Query) []string {
 	subjects := []string{r.Names.SubjectOf(event.NoLevel)} // without a category, or aggregated over all categories
 	for _, q := range queries {
-		if q.Result == Told { // has no category
+		if q.Result == Digest { // has no category
 			continue
 		}
 		if q.Category == "" {

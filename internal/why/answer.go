@@ -112,7 +112,7 @@ func (t Total) What() string {
 		}
 	case journal.Steady:
 		what = "reports that a key is steady"
-	case journal.Dropped, journal.Duplicate, journal.Dead, journal.Expired, journal.Folded, journal.Told, journal.Lost:
+	case journal.Dropped, journal.Duplicate, journal.Dead, journal.Expired, journal.Folded, journal.Digest, journal.Lost:
 	}
 	if by != "" {
 		what += " by " + by

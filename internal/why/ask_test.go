@@ -144,14 +144,14 @@ var ofAnotherKey = Pending{ID: "evt-4699", Category: "payments.refunds", Key: "d
 // Digests of #payments: digest has the round in which evt-4711 was counted, which is the third one of worker-1. The others have not, although
 // later tells of later drops too.
 var (
-	digest  = told("09:30:00", 38, "worker-2 3 9 worker-1 3 5")
-	earlier = told("09:14:30", 3, "worker-1 1 2 worker-2 1 2")
-	later   = told("09:14:02", 7, "worker-1 6 6")
-	ofOther = told("09:14:03", 7, "worker-2 3 3")
+	digest  = digestOf("09:30:00", 38, "worker-2 3 9 worker-1 3 5")
+	earlier = digestOf("09:14:30", 3, "worker-1 1 2 worker-2 1 2")
+	later   = digestOf("09:14:02", 7, "worker-1 6 6")
+	ofOther = digestOf("09:14:03", 7, "worker-2 3 3")
 )
 
-func told(clock string, count int, rounds journal.Rounds) journal.Entry {
-	return journal.Entry{Result: journal.Told, Channel: "#payments", Count: count, LastStored: at(clock), Decided: at(clock), Rounds: rounds}
+func digestOf(clock string, count int, rounds journal.Rounds) journal.Entry {
+	return journal.Entry{Result: journal.Digest, Channel: "#payments", Count: count, LastStored: at(clock), Decided: at(clock), Rounds: rounds}
 }
 
 // ofMute makes an entry about the events of a mute.
@@ -166,39 +166,39 @@ var sentences = []struct {
 	known known
 	want  []string
 }{
-	{"dropped and told", known{entries: []journal.Entry{digest, earlier, later, ofOther, refund(journal.Dropped, denied)}}, []string{
+	{"dropped, in a digest", known{entries: []journal.Entry{digest, earlier, later, ofOther, refund(journal.Dropped, denied)}}, []string{
 		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
-		"#payments was told in the digest of 09:30:00 (38 suppressed)",
+		"reported in #payments by the digest of 09:30:00 (38 suppressed)",
 	}},
-	{"dropped, and told of in two reports", known{entries: []journal.Entry{digest, told("09:29:00", 5, "worker-1 3 3"), refund(journal.Dropped, denied)}}, []string{
+	{"dropped, in two digests", known{entries: []journal.Entry{digest, digestOf("09:29:00", 5, "worker-1 3 3"), refund(journal.Dropped, denied)}}, []string{
 		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
-		"#payments was told in the digest of 09:29:00 (5 suppressed), or of 09:30:00 (38 suppressed)",
+		"reported in #payments by the digest of 09:29:00 (5 suppressed), or of 09:30:00 (38 suppressed)",
 	}},
-	{"dropped by a mute", known{entries: []journal.Entry{digest, ofMute(told("09:40:00", 2, "worker-1 3 3")), ofMute(refund(journal.Dropped, denied))}}, []string{
+	{"dropped by a mute", known{entries: []journal.Entry{digest, ofMute(digestOf("09:40:00", 2, "worker-1 3 3")), ofMute(refund(journal.Dropped, denied))}}, []string{
 		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
-		"#payments was told in the digest of 09:40:00 (2 suppressed)",
+		"reported in #payments by the digest of 09:40:00 (2 suppressed)",
 	}},
 	{"dropped beside a mute", known{entries: []journal.Entry{ofMute(digest), refund(journal.Dropped, denied)}}, []string{
 		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
-		"no digest has told #payments of it, as far as the journal knows",
+		"no digest in #payments has reported it, as far as the journal knows",
 	}},
 	{"dropped and not told", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		denied(e)
 		e.Next, e.Used, e.Cost = at("10:31:40"), 0, 3
 	})}}, []string{
 		"dropped at 09:14:02.119 by category 10/30m (the event takes 3 slots): it was full, the next slot opens at 10:31:40",
-		"no digest has told #payments of it, as far as the journal knows",
+		"no digest in #payments has reported it, as far as the journal knows",
 	}},
 	{"dropped since it can never fit", known{entries: []journal.Entry{digest, refund(journal.Dropped, func(e *journal.Entry) {
 		denied(e)
 		e.Next, e.Used, e.Cost = time.Time{}, 0, 20
 	})}}, []string{
 		"dropped at 09:14:02.119 by category 10/30m (the event takes 20 slots): it can never fit, since the limit has 10 slots",
-		"#payments was told in the digest of 09:30:00 (38 suppressed)",
+		"reported in #payments by the digest of 09:30:00 (38 suppressed)",
 	}},
 	{"unpaired", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		e.Level, e.Channel = store.LevelUnpaired, ""
-	})}}, []string{"dropped at 09:14:02.119 by unpaired: it resolves what nobody was told of"}},
+	})}}, []string{"dropped at 09:14:02.119 by unpaired: it resolves an event that was never posted"}},
 	{"no room", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		e.Level, e.Channel = store.LevelRoom, ""
 	})}}, []string{"dropped at 09:14:02.119 by room: too many events of its first-level category were waiting"}},
@@ -277,11 +277,11 @@ var sentences = []struct {
 		e.Number, e.Message, e.Flapping = 37, at("09:02:00"), true
 	})}}, []string{"folded at 09:14:02.119 into a message of its key"}},
 	{"the last of those muted", known{entries: []journal.Entry{
-		digest, ofMute(told("09:40:00", 2, "worker-1 3 3")),
+		digest, ofMute(digestOf("09:40:00", 2, "worker-1 3 3")),
 		asLast(journal.Dropped, func(e *journal.Entry) {
 			e.Level, e.Path, e.Reason, e.Mute, e.LastRound = "mute", "payments", "ann: upgrade", "5:6", 3
 		}),
-	}}, []string{"dropped at 09:14:02.119 by a mute", "#payments was told in the digest of 09:40:00 (2 suppressed)"}},
+	}}, []string{"dropped at 09:14:02.119 by a mute", "reported in #payments by the digest of 09:40:00 (2 suppressed)"}},
 	{"the last of the dead letters", known{entries: []journal.Entry{asLast(journal.Dead, func(e *journal.Entry) { e.Reason = "bad_json" })}},
 		[]string{"stored as a dead letter at 09:14:02.119"}},
 	{"the last of those released", known{entries: []journal.Entry{asLast(journal.Sent, func(e *journal.Entry) { e.By = "ann" })}},
@@ -398,7 +398,7 @@ func TestAggregatedEntriesAreNoAnswer(t *testing.T) {
 	testkit.Equal(t, answer.Known(), false, "known")
 	testkit.EqualSlices(t, answer.Counted, []string{
 		"at least 1204 events of payments.refunds that were dropped by category 10/30m in the second of 09:14:02 may be meant, " +
-			"of messages 4000 to 5000: they are counted, not told singly",
+			"of messages 4000 to 5000: they are counted, not listed one by one",
 	}, "counted")
 	testkit.EqualSlices(t, k.ask(t, Question{Sequence: 5001}).Counted, nil, "counted, for another message")
 	testkit.Equal(t, len(k.ask(t, Question{ID: "NOTIFICATIONS:4711"}).Counted), 1, "counted, for an ID that says where the event is stored")
@@ -683,7 +683,7 @@ func TestGroups(t *testing.T) {
 		`is in the room now and waits for the outcome of an earlier event of its key, with the key "db-1" | evt-6 until 10:05:00.000`,
 		"sent to #payments | evt-5 | evt-2",
 		"dropped by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40; " +
-			"no digest has told #payments of it, as far as the journal knows | evt-4 | evt-3 | evt-1 | evt-0",
+			"no digest in #payments has reported it, as far as the journal knows | evt-4 | evt-3 | evt-1 | evt-0",
 	}, "groups")
 }
 

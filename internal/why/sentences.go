@@ -76,7 +76,7 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		return "its body held several alerts, and was split", " into one event for each"
 	case journal.Steady:
 		return "its key was reported as steady", " to " + e.Channel
-	case journal.Told, journal.Lost:
+	case journal.Digest, journal.Lost:
 	}
 	return string(e.Result), ""
 }
@@ -106,7 +106,7 @@ func limitOf(e journal.Entry) string {
 func (w words) sayDenial(e journal.Entry) string {
 	switch e.Level {
 	case store.LevelUnpaired:
-		return "unpaired: it resolves what nobody was told of"
+		return "unpaired: it resolves an event that was never posted"
 	case limits.LevelMute:
 		if e.Path == "" {
 			return "a mute"
@@ -251,7 +251,7 @@ func (c *aggregated) add(entry journal.Entry) {
 // their sum in one sentence.
 func (a *asking) sayCounts() (sentences []string) {
 	if a.counted.entries > mostAggregated {
-		return []string{fmt.Sprintf("%d events more that may be meant were counted between %s and %s, and are not told singly",
+		return []string{fmt.Sprintf("%d events more that may be meant were counted between %s and %s, and are not listed one by one",
 			a.counted.events, a.words.second(a.counted.first[0].Decided), a.words.second(a.counted.last))}
 	}
 	for _, entry := range a.counted.first {
@@ -271,7 +271,7 @@ func (w words) sayCounted(e journal.Entry) string {
 		category = strings.TrimPrefix(category+" and below", " ")
 	}
 	return fmt.Sprintf("at least %d events of %s that were %s in the second of %s may be meant, of messages %d to %d: they are counted, "+
-		"not told singly", e.Count, cmp.Or(category, "all categories"), what, w.second(e.Decided), e.Sequence, e.LastSequence)
+		"not listed one by one", e.Count, cmp.Or(category, "all categories"), what, w.second(e.Decided), e.Sequence, e.LastSequence)
 }
 
 // sayMissing says what the journal covers.
@@ -302,26 +302,26 @@ func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string 
 	if !a.session.hasDigests {
 		a.session.readDigests(ctx)
 	}
-	var told []string
+	var reports []string
 	for _, digest := range a.session.digests {
 		ofMute := digest.Mute == dropped.Mute
 		if dropped.Level == limits.LevelMute && dropped.Mute == "" { // by any mute
 			ofMute = digest.Mute != ""
 		}
 		if digest.Channel == dropped.Channel && ofMute && digest.Rounds.Hold(dropped.Instance, dropped.Round) {
-			told = append(told, fmt.Sprintf("%s (%d suppressed)", a.words.second(digest.Decided), digest.Count))
+			reports = append(reports, fmt.Sprintf("%s (%d suppressed)", a.words.second(digest.Decided), digest.Count))
 		}
 	}
-	if len(told) == 0 {
-		return []string{"no digest has told " + dropped.Channel + " of it, as far as the journal knows"}
+	if len(reports) == 0 {
+		return []string{"no digest in " + dropped.Channel + " has reported it, as far as the journal knows"}
 	}
-	return []string{dropped.Channel + " was told in the digest of " + strings.Join(told, ", or of ")}
+	return []string{"reported in " + dropped.Channel + " by the digest of " + strings.Join(reports, ", or of ")}
 }
 
 // readDigests reads the posted digests from the journal.
 func (s *session) readDigests(ctx context.Context) {
 	s.hasDigests = true
-	_, err := s.Entries(ctx, []journal.Query{{Result: journal.Told}}, func(_ int, e journal.Entry) { s.digests = append(s.digests, e) })
+	_, err := s.Entries(ctx, []journal.Query{{Result: journal.Digest}}, func(_ int, e journal.Entry) { s.digests = append(s.digests, e) })
 	if err != nil {
 		s.unknown("the digests cannot be looked up", err)
 	}

@@ -125,7 +125,7 @@ func nameOf(post slacktest.Post) string {
 // Counts in the text of a digest.
 var (
 	digestText   = regexp.MustCompile(`^(?:at least )?(\d+) notifications? (?:was|were) suppressed `)
-	doubtfulText = regexp.MustCompile(`; including (\d+) that may have been told before`)
+	doubtfulText = regexp.MustCompile(`; including (\d+) that an earlier digest may have reported`)
 )
 
 // digestOf reads the drops and the doubtful drops of a digest.

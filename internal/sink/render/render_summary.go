@@ -72,7 +72,7 @@ func newSummaryContent(d summary.Digest) summaryContent {
 		c.Unpaired = number(d.Unpaired, "resolved alert", "resolved alerts") + " had no open notification"
 	}
 	if d.Doubtful > 0 {
-		c.Doubt = fmt.Sprintf("including %d that may have been told before", d.Doubtful)
+		c.Doubt = fmt.Sprintf("including %d that an earlier digest may have reported", d.Doubtful)
 	}
 	if earlier > 0 {
 		c.Earlier = fmt.Sprintf("and before that %s: notifier limits history", number(int64(earlier), "change", "changes"))

@@ -70,14 +70,14 @@ var renderedSummaries = []struct {
 		},
 		"at least 5321 notifications were suppressed between 10:02 and 10:31 UTC: " +
 			"12 × payments (payments 10/30m: 7, could not wait: too many waited already: 5); and 1 more path: 3; " +
-			"1 resolved alert had no open notification; including 40 that may have been told before; " +
+			"1 resolved alert had no open notification; including 40 that an earlier digest may have reported; " +
 			"the live limit of global was unset by anna at 2026-01-01 10:02 UTC",
 		[]string{
 			"at least 5321 notifications were suppressed between " + sampleFrom + " and " + sampleTo,
 			"12 × payments", "payments 10/30m: 7, could not wait: too many waited already: 5",
 			"and 1 more path: 3",
 			"1 resolved alert had no open notification",
-			"including 40 that may have been told before",
+			"including 40 that an earlier digest may have reported",
 			"the live limit of global was unset by anna", "<!date^1767261720^{date_short_pretty} {time}|2026-01-01T10:02:00Z>",
 		},
 	},

@@ -31,7 +31,7 @@ const (
 	historyRound     = 15 * time.Second        // each round begins without state, so a check replays few calls
 	historyPause     = 15 * time.Millisecond   // between the calls of a client
 	historyOutage    = 1500 * time.Millisecond // how old an admission without Redis may be
-	historyRetry     = 100 * time.Millisecond  // a request that lost its reply is executed within this time
+	historyRetry     = 100 * time.Millisecond  // a request that lost its reply has reached Redis within this time
 	historyLease     = 2 * time.Second
 	historyCheckedIn = time.Minute
 )
@@ -332,7 +332,7 @@ func (c *historyClient) decide(kind kindOfCall, category string, requests []Requ
 	}
 	err := c.until(try)
 	for ; errors.Is(err, script.ErrStale) && tries > 1; err = c.until(try) { // an earlier try may have had an effect
-		time.Sleep(time.Millisecond) // until the operator has told the newer limits
+		time.Sleep(time.Millisecond) // until the operator has put the newer limits in force
 		c.store.AdoptRules(c.inForce.Load())
 		call.rules = c.store.Rules()
 		tried = append(tried, call.rules)
@@ -390,6 +390,23 @@ func (c *historyClient) until(do func(context.Context) error) (err error) {
 	for {
 		if err = do(context.Background()); err == nil || errors.Is(err, script.ErrStale) {
 			return err
+		}
+		time.Sleep(historyRetry)
+		c.catchUp()
+	}
+}
+
+// catchUp returns when Redis has read what came before on other connections, which may take long on a busy machine. It answers requests of one
+// connection in the order of their arrival, and first those of connections that were readable before. The first answer may be of a connection
+// that was opened before the fault.
+func (c *historyClient) catchUp() {
+	for answers := 0; answers < 2; {
+		err := c.store.d.runner.Read(context.Background(), "asking for an answer", func(ctx context.Context, client redis.Cmdable) error {
+			return client.Ping(ctx).Err()
+		})
+		if err == nil {
+			answers++
+			continue
 		}
 		time.Sleep(historyRetry)
 	}
