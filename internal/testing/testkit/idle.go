@@ -1,6 +1,7 @@
 package testkit
 
 import (
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -18,7 +19,7 @@ func IdleConnections(t *testing.T, address string, most int, ask func()) {
 	}
 	ask()
 	NoError(t, connections[0].SetReadDeadline(time.Now().Add(5*time.Second))) // shorter than a server's patience with silent clients
-	if _, err := connections[0].Read(make([]byte, 1)); err != io.EOF {
+	if _, err := connections[0].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the oldest connection: %v, want the end of the connection", err)
 	}
 }
