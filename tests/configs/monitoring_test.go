@@ -32,7 +32,7 @@ func exported(t *testing.T) map[string]metric {
 	metrics := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 1, Levels: levels, Policy: "local", Version: "v", Revision: "r"})
 	// The registry lists a gauge once its value is known.
 	metrics.Decisions.Levels(levels, levels)
-	metrics.Decisions.PolicyRests()
+	metrics.Decisions.PolicyInactive()
 	metrics.SettingsMismatch(0)
 	metrics.Decisions.LimitUsed("global", 0)
 	metrics.Decisions.LimitSize("global", 0)
@@ -45,8 +45,7 @@ func exported(t *testing.T) map[string]metric {
 	}
 	telemetry.RegisterReady(metrics.Registry(), func() error { return nil })
 	front := telemetry.NewIngest(metrics.Registry(), ingest.Answered())
-	front.Count("client", ingest.Stored)
-	front.Count("client", ingest.Limited)
+	front.Client("client")
 	exported := make(map[string]metric)
 	for _, family := range testkit.Must(metrics.Registry().Gather())(t) {
 		m := make(metric)
