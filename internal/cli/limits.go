@@ -55,7 +55,7 @@ func newLimitsCommand() *cobra.Command {
 		Use:   "unset PATH",
 		Short: "Remove an override, so that the limit of the settings is in force again",
 		Args:  numberOfArguments(1, 1),
-		RunE:  removing(l, l.unset),
+		RunE:  connectedTo(removes, l, l.unset),
 	}
 	history := &cobra.Command{
 		Use:   "history",
@@ -113,8 +113,7 @@ type limitsFlags struct {
 type limitsCommand struct {
 	limitsFlags
 
-	creates  bool          // the bucket, if it is absent and the settings allow that
-	removes  bool          // it only removes, for which the bucket of the settings here is enough
+	effect   effect
 	settings config.Config // with the limits and the bucket of the running workers, if any answers
 	theirs   deployment    // what the workers report
 	limits   inspect.Limits
@@ -142,21 +141,20 @@ func (l *limitsCommand) connected(work func(ctx context.Context, arguments []str
 	}
 }
 
-// creating is connected for a command that stores something even if the bucket is absent.
-func creating(l *limitsCommand, work func(ctx context.Context, arguments []string) error) func(*cobra.Command, []string) error {
-	run := l.connected(work)
-	return func(cmd *cobra.Command, arguments []string) error {
-		l.creates = true
-		return run(cmd, arguments)
-	}
-}
+// effect is what a command does to the bucket.
+type effect int
 
-// removing is connected for a command that removes an override or a mute. It works even if no report of a worker is readable, because Redis stores
-// which revision is in force: a bucket that is not the workers' is noticed there.
-func removing(l *limitsCommand, work func(ctx context.Context, arguments []string) error) func(*cobra.Command, []string) error {
+const (
+	reads   effect = iota
+	stores         // it creates the bucket if that is absent and the settings allow it
+	removes        // it works even if no report of a worker is readable, because Redis notices a bucket that is not the workers'
+)
+
+// connectedTo is connected for a command with another effect than reads.
+func connectedTo(effect effect, l *limitsCommand, work func(ctx context.Context, arguments []string) error) func(*cobra.Command, []string) error {
 	run := l.connected(work)
 	return func(cmd *cobra.Command, arguments []string) error {
-		l.removes = true
+		l.effect = effect
 		return run(cmd, arguments)
 	}
 }
@@ -173,7 +171,7 @@ func absentBucket(settings config.Config) string {
 // open opens the limits of the running workers. If no worker answers, it opens the limits of the settings here.
 func (l *limitsCommand) open(ctx context.Context, connection *stream.Connection) error {
 	theirs, err := inspect.Workers(ctx, connection, l.settings)
-	if err != nil && l.removes {
+	if err != nil && l.effect == removes {
 		theirs, err = inspect.WorkersLimits{Failed: err}, nil
 	}
 	if err != nil {
@@ -184,7 +182,7 @@ func (l *limitsCommand) open(ctx context.Context, connection *stream.Connection)
 	}
 	author := cmp.Or(l.by, setup.NATSUser(l.settings.NATS), setup.UserAtHost())
 	settings := l.settings
-	settings.NATS.Provision = settings.NATS.Provision && l.creates
+	settings.NATS.Provision = settings.NATS.Provision && l.effect == stores
 	l.limits, err = inspect.OpenLimits(ctx, connection, settings, author)
 	return err
 }

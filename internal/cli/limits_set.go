@@ -28,7 +28,7 @@ func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
 			"With --for, the override ends by itself after that time: what was set before without an end is in force again, else\n" +
 			"the limit of the settings. The workers end it, by the clock of NATS, and store that as a change.",
 		Args: cobra.MatchAll(numberOfArguments(2, 2), l.checkLength),
-		RunE: creating(l, l.set),
+		RunE: connectedTo(stores, l, l.set),
 	}
 	command.Flags().Var(&l.lasts, "for", "how long the limit stays in force, such as 30m, 2h or 7d")
 	command.Flags().Lookup("for").DefValue = "" // there is no default to show

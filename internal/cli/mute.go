@@ -47,7 +47,7 @@ func newMuteCommands() []*cobra.Command {
 			"  notifier mute payments --until 2026-12-01T06:00:00+01:00 --reason 'provider is down' --except critical\n" +
 			"  notifier mute db --every 'Tue 02:00-04:00 Europe/Paris' --reason 'weekly vacuum'",
 		Args: cobra.MatchAll(numberOfArguments(1, 1), m.check),
-		RunE: creating(&m.command, m.mute),
+		RunE: connectedTo(stores, &m.command, m.mute),
 	}
 	unmute := &cobra.Command{
 		Use:   "unmute PATH",
@@ -57,7 +57,7 @@ func newMuteCommands() []*cobra.Command {
 		Example: "  notifier unmute payments\n" +
 			"  notifier unmute db --every 'Tue 02:00-04:00 Europe/Paris'",
 		Args: cobra.MatchAll(numberOfArguments(1, 1), m.checkSchedule),
-		RunE: removing(&m.command, m.unmute),
+		RunE: connectedTo(removes, &m.command, m.unmute),
 	}
 	list := &cobra.Command{
 		Use:   "mutes",

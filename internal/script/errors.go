@@ -93,30 +93,24 @@ func fromCode(reply string) string {
 }
 
 // Texts reads a reply of texts.
-func Texts(reply []any) ([]string, error) {
-	texts := make([]string, len(reply))
-	for i, value := range reply {
-		text, isText := value.(string)
-		if !isText {
-			return nil, fmt.Errorf("%w: value %d is %T", ErrReply, i, value)
-		}
-		texts[i] = text
-	}
-	return texts, nil
-}
+func Texts(reply []any) ([]string, error) { return valuesOf[string](reply) }
 
 // Numbers reads a reply of `count` numbers.
 func Numbers(reply []any, count int) ([]int64, error) {
 	if len(reply) != count {
 		return nil, fmt.Errorf("%w: %d values, expected %d", ErrReply, len(reply), count)
 	}
-	numbers := make([]int64, count)
+	return valuesOf[int64](reply)
+}
+
+func valuesOf[T any](reply []any) ([]T, error) {
+	values := make([]T, len(reply))
 	for i, value := range reply {
-		number, isNumber := value.(int64)
-		if !isNumber {
+		typed, isOfType := value.(T)
+		if !isOfType {
 			return nil, fmt.Errorf("%w: value %d is %T", ErrReply, i, value)
 		}
-		numbers[i] = number
+		values[i] = typed
 	}
-	return numbers, nil
+	return values, nil
 }
