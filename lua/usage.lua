@@ -7,8 +7,8 @@
 -- ARGV
 --   lease (microseconds), buckets (see read_buckets)
 --
--- Returns for each limit, in the order of ARGV: slots taken; microseconds until the next slot for an event without a guarantee; 0 if not
--- all slots are taken, if another limit of the bucket is full or if such an event never gets a slot.
+-- Returns for each limit, in the order of ARGV: slots taken; microseconds until the next slot for an event without a guarantee; 0 if it has
+-- one now, if another limit of the bucket opens later or if it never gets one.
 --
 -- Errors: WRONGTYPE.
 
@@ -21,14 +21,13 @@ local buckets = read_buckets(next_argument, next_key, now, tonumber(ARGV[1]))
 local reply = {}
 for _, bucket in ipairs(buckets) do
   read_once(bucket)
-  local is_full, exceeded = false, false
+  local exceeded = false
   for _, limit in ipairs(bucket.limits) do
     limit.used = bucket.algorithm.used(bucket, limit)
-    is_full = is_full or limit.used >= limit.burst
     exceeded = exceeded or exceeds(bucket, limit, 1, 0)
   end
   local full, wait
-  if is_full and not exceeded then
+  if not exceeded then
     full, wait = bucket.algorithm.wait(bucket, 1, 0)
   end
   for _, limit in ipairs(bucket.limits) do

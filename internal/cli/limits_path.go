@@ -70,15 +70,14 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, argument 
 		if key != "" {
 			what = fmt.Sprintf("%s with the key %q", path, key)
 		}
-		verdict := "an event of %s would be sent now\n"
+		verdict := "sent now" + known.Unless()
 		if denial := known.Denial; denial != nil {
-			verdict = "an event of %s would be denied now by " + denial.Level + " " + denial.Limit
+			verdict = "denied now by " + denial.Level + " " + denial.Limit
 			if l.settings.Limits.Shadow {
 				verdict += "; " + inspect.SentAnyway
 			}
-			verdict += "\n"
 		}
-		_, _ = fmt.Fprintf(l.out, verdict, what)
+		_, _ = fmt.Fprintf(l.out, "an event of %s would be %s\n", what, verdict)
 	}
 	_, _ = fmt.Fprintln(l.out, view.source())
 	return notKnown(problem, l.settings.Redis)

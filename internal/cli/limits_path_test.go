@@ -67,9 +67,10 @@ func TestLimitsOfAKey(t *testing.T) {
 		"no worker answers: these are the limits of the settings here",
 	}, "\n"), "of a full key")
 	testkit.Contains(t, "limits payments@new", mustLimits(t, "payments@new"),
-		"payments@new payments@key 2/1h environment 0 of 2", `an event of payments with the key "new" would be sent now`)
+		"payments@new payments@key 2/1h environment 0 of 2", "an event of payments with the key \"new\" would be sent now\n")
 	testkit.Contains(t, "limits payments", mustLimits(t, "payments"),
-		"payments payments@key 2/1h environment counted for each key", "an event of payments would be sent now")
+		"payments payments@key 2/1h environment counted for each key",
+		"an event of payments would be sent now, unless its key has filled payments@key 2/1h")
 	testkit.Contains(t, "limits", mustLimits(t, ""), "*@key 5/1h environment 1 key in use", "payments@key 2/1h environment 2 keys in use")
 	testkit.Equal(t, mustLimits(t, "set payments.*@key 1/1h"), "payments.*@key is 1/1h (revision 1)", "set prints")
 	testkit.Contains(t, "limits payments.refunds@db-2", mustLimits(t, "payments.refunds@db-2"),

@@ -65,8 +65,10 @@ func TestLimiterLatestUsesWithAGuarantee(t *testing.T) {
 		testkit.NoError(t, limiter.usage.refresh(t.Context()))
 		return limiter.latest()[0]
 	}
-	limiter.want(map[store.Verdict]int{store.Admitted: 6}, several(6, "deploy", "deploys")...)
-	testkit.Equal(t, latest().Full(), false, "full before a denial")
+	limiter.want(map[store.Verdict]int{store.Admitted: 5}, several(5, "deploy", "deploys")...)
+	testkit.Equal(t, latest().Full(), false, "full with a free slot")
+	limiter.one(store.Admitted, request("sixth", "deploys"))
+	testkit.Equal(t, latest().Full(), true, "full before a denial")
 	limiter.one(store.Denied, request("denied", "deploys"))
 	if use := latest(); !use.Full() || use.Used != 6 || use.Next == nil || time.Until(*use.Next) < 50*time.Minute {
 		t.Errorf("use: got %+v, want a full limit with 6 used slots and the time of its next slot", use)
@@ -108,12 +110,15 @@ func TestLimiterRemembersFullLimits(t *testing.T) {
 // shows.
 func TestLimiterKnowsTheNextSlotAtItsStart(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []string{"2/1h", "2/1h+20/2h", "token:2/1h", "fixed:2/1h", "counter:2/1h", "inflight:2/1h", "2/1h+2/2h"} {
+	for limit, admits := range map[string]int{
+		"2/1h": 2, "2/1h+20/2h": 2, "2/1h+2/2h": 2, "token:2/1h": 2, "fixed:2/1h": 2, "counter:2/1h": 2, "inflight:2/1h": 2,
+		"leaky:2/1h": 1, "2/1h+leaky:20/1h": 1,
+	} {
 		t.Run(limit, func(t *testing.T) {
 			t.Parallel()
 			settings := store.Settings{Tree: newTree(t, "none", limit, "")}
 			limiter := startLimiter(t, LimiterOptions{Settings: settings})
-			limiter.want(map[store.Verdict]int{store.Admitted: 2}, several(2, "order", "a")...)
+			limiter.want(map[store.Verdict]int{store.Admitted: admits}, several(admits, "order", "a")...)
 			started := startLimiterAt(t, limiter.server, LimiterOptions{Settings: settings})
 			started.usage.touch("a")
 			testkit.NoError(t, started.usage.refresh(t.Context()))

@@ -352,6 +352,10 @@ func TestNow(t *testing.T) {
 			"an event of payments would be denied now by category 10/30m: 10 of 10 used, the next slot opens at 10:05:00; it would wait for a slot"},
 		"muted": {single, store.Explanation{Muted: &limits.Mute{Path: "payments", Reason: "upgrade", By: "ann", Spare: "critical", Until: at("11:00:00")}}, "",
 			"an event of payments.refunds would be dropped now: payments is muted until 11:00:00, except critical events by ann: upgrade"},
+		"a limit of each key": {Question{Category: "payments"}, store.Explanation{OfKeys: []limits.Node{
+			{Path: "payments", Level: "payments@key", Limits: limits.Limits{{Count: 2, Window: time.Hour}}},
+			{Path: "payments", Level: "*@key", Limits: limits.Limits{{Count: 5, Window: time.Hour}}},
+		}}, "", "an event of payments would be sent now, unless its key has filled payments@key 2/1h or *@key 5/1h"},
 		"no limits": {single, store.Explanation{}, "", "an event of payments.refunds would be sent now"},
 	} {
 		k.record, k.delays = test.record, test.delays

@@ -342,7 +342,7 @@ func (w words) sayNow(one kind, known store.Explanation) string {
 	}
 	denial := known.Denial
 	if denial == nil {
-		text := fmt.Sprintf("an event of %s would be sent now", one)
+		text := fmt.Sprintf("an event of %s would be sent now%s", one, known.Unless())
 		var used []string
 		for _, limit := range known.Limits {
 			used = append(used, fmt.Sprintf("%s %d of %d used", limit.Name(), limit.Used, limit.Size))

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -10,13 +12,14 @@ import (
 
 // Explanation is what Redis knows of an event, and what the limits would answer to one more of its category and cost.
 type Explanation struct {
-	At      time.Time    // by the deployment's clock
-	Leased  time.Time    // end of the event's current or last lease; zero: it was not admitted or is forgotten
-	Done    time.Time    // when the record of its delivery expires; zero: no delivery is recorded
-	Another bool         // the record is of another message with the event's identity
-	Limits  []limits.Use // of the category's path, from the root down; a full log has one limit with the time of its next slot
-	Muted   *limits.Mute // that would deny the event, whatever the limits say; nil: none
-	Denial  *limits.Use  // the first limit that would deny the event now, from the root down; nil: the event would be admitted, or is muted
+	At      time.Time     // by the deployment's clock
+	Leased  time.Time     // end of the event's current or last lease; zero: it was not admitted or is forgotten
+	Done    time.Time     // when the record of its delivery expires; zero: no delivery is recorded
+	Another bool          // the record is of another message with the event's identity
+	Limits  []limits.Use  // of the category's path, from the root down; a full log has one limit with the time of its next slot
+	Muted   *limits.Mute  // that would deny the event, whatever the limits say; nil: none
+	Denial  *limits.Use   // the first limit that would deny the event now, from the root down; nil: the event would be admitted, or is muted
+	OfKeys  []limits.Node // with limits of each key, if the request names no key: they were not asked
 
 	Pair      PairState
 	PairUntil time.Time // when the pair expires; PairUnderWay: when the lease of its event ends; PairWaits: when its event comes back
@@ -68,7 +71,23 @@ func (r *Readings) Explain(ctx context.Context, request Request) (Explanation, e
 			known.Denial, exceeds = &known.Limits[i], wait < 0
 		}
 	}
+	if request.Key == "" {
+		known.OfKeys = slices.DeleteFunc(tree.PathOfKey(request.Category, anyKey), func(n limits.Node) bool { return !n.OfKeys() })
+	}
 	return known, nil
+}
+
+// Unless returns the condition of "it would be sent now", such as ", unless its key has filled payments@key 2/1h": the limits that the
+// request could not ask, because it names no key. "" stands for no condition.
+func (e Explanation) Unless() string {
+	if len(e.OfKeys) == 0 {
+		return ""
+	}
+	var names []string
+	for _, node := range e.OfKeys {
+		names = append(names, node.Level+" "+node.Limits.String())
+	}
+	return ", unless its key has filled " + strings.Join(names, " or ")
 }
 
 func recordedTime(microseconds int64) time.Time {

@@ -322,8 +322,8 @@ func (r *Readings) Usage(ctx context.Context, nodes []limits.Node) ([][]int64, e
 	return used, err
 }
 
-// Uses returns the number of slots in use, for each limit of each node, and the time until the next slot of a limit without a free one. The
-// time is 0 if another limit of the node's log is full, or if no slot ever becomes free.
+// Uses returns the number of slots in use, for each limit of each node, and the time until its next slot. The time is 0 if the limit
+// has a slot now, if another limit of the node's log opens later, or if no slot ever becomes free.
 func (r *Readings) Uses(ctx context.Context, nodes []limits.Node) (used [][]int64, waits [][]time.Duration, err error) {
 	for batch := range slices.Chunk(nodes, MaxBatch) {
 		buckets := newBucketIndex(r.d.keys, r.d.keys.calls)
