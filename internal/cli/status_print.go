@@ -299,4 +299,6 @@ func (p statusPrinter) mutes(all []status.Mute) panel {
 	return b
 }
 
-func (p statusPrinter) since(then time.Time) string { return screen.Duration(p.now.Sub(then)) }
+func (p statusPrinter) since(then time.Time) string {
+	return screen.Duration(p.now.Sub(then).Truncate(time.Second))
+}

@@ -153,7 +153,7 @@ func TestStatusTexts(t *testing.T) {
 			{Use: limits.Use{Path: "muted", Limit: "0/1h"}}, {Use: limits.Use{Path: "free", Limit: "4/1h", Used: 3, Size: 4}},
 		},
 		Suppressed: []status.Suppressed{
-			{Category: "opens", Level: "category", Count: 1204, Since: now.Add(-time.Hour), Until: next}, {Category: "puzzles", Level: "global", Count: 2, Since: now},
+			{Category: "opens", Level: "category", Count: 1204, Since: now.Add(-time.Hour), Until: next}, {Category: "puzzles", Level: "global", Count: 2, Since: now.Add(-991 * time.Millisecond)},
 		},
 	}, statusWidth)
 	var words []string

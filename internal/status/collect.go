@@ -117,6 +117,15 @@ func (c *collecting) askWorkers(ctx context.Context) {
 	c.set(func(s *Status) { s.merge(reports) })
 }
 
+// serverName returns the name of the connected NATS server. A server without a configured name calls itself by its ID of 56 letters, which
+// nobody knows: then serverName returns its address.
+func serverName(conn *nats.Conn) string {
+	if name := conn.ConnectedServerName(); name != conn.ConnectedServerId() {
+		return name
+	}
+	return conn.ConnectedAddr()
+}
+
 func (c *collecting) askBacklog(ctx context.Context) {
 	backlog, err := c.o.Names.Backlog(ctx, c.js)
 	if err != nil {
@@ -124,7 +133,7 @@ func (c *collecting) askBacklog(ctx context.Context) {
 	}
 	conn := c.o.Conn
 	c.set(func(s *Status) {
-		s.NATS.Server, s.NATS.Version, s.NATS.Cluster = conn.ConnectedServerName(), conn.ConnectedServerVersion(), conn.ConnectedClusterName()
+		s.NATS.Server, s.NATS.Version, s.NATS.Cluster = serverName(conn), conn.ConnectedServerVersion(), conn.ConnectedClusterName()
 		c.queues = backlog.Queues
 		s.Backlog.Waiting, s.Backlog.Unacked, s.Backlog.InRoom = backlog.Waiting, backlog.Unacked, backlog.InRoom
 		s.Backlog.Paused = backlog.Paused
