@@ -84,7 +84,8 @@ func (d *display) introduce(guide []string) {
 func (d *display) update(now counts, s status.Status) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if printed := now.totals(screen.Colours{}) + slots(s); !d.IsDrawn() && printed != d.last {
+	begun := now.of("").events > 0 || s.Knows(status.LimitsPart) // the worker has read its first event or the limits
+	if printed := now.totals(screen.Colours{}) + slots(s); begun && !d.IsDrawn() && printed != d.last {
 		d.last = printed
 		d.Line("%s  %s  %s", d.Bold("totals"), now.totals(d.Colours), slots(s))
 	}
