@@ -36,7 +36,7 @@ var (
 func (v *verdict) checkCalls() {
 	t, folder := v.d.t, v.d.calls()
 	until := strconv.FormatInt(began.Add(recordedFor).Truncate(time.Second).UnixMicro(), 10) // later runs may be of calls that are not recorded
-	runs := slices.DeleteFunc(v.journal.runs, func(run string) bool { return run > until })
+	runs := slices.DeleteFunc(v.history.runs, func(run string) bool { return run > until })
 	losses := []*incident{}
 	for _, i := range v.incidents {
 		if i.Loses {

@@ -34,6 +34,7 @@ const (
 	streamName   = "NOTIFICATIONS"
 	consumerName = "notifier"
 	deadName     = "NOTIFICATIONS_DLQ"
+	journalName  = "NOTIFICATIONS_JOURNAL"
 	roomName     = "NOTIFICATIONS_ROOM"
 	roomSubject  = "notify-room"
 )
@@ -89,7 +90,7 @@ var settings = map[string]string{
 	"NATS_USER": "notifier", "NATS_PASSWORD": natsPassword,
 }
 
-// limits are the limits of settings for package oracle. The journal checks the limit of deliveries under way.
+// limits are the limits of settings for package oracle. The history checks the limit of deliveries under way.
 var limits = oracle.Deployment{
 	Limits: []oracle.Limit{
 		{Path: "", Kind: oracle.Log, Count: 240, Window: 10e6},

@@ -39,7 +39,7 @@ func (v *verdict) checkLost() {
 	}
 	for id, a := range admitted {
 		// The full room may refuse an event that another worker may have posted: it is dropped, and recorded as if delivered.
-		inDoubt := !v.journal.recorded[id].IsZero()
+		inDoubt := !v.history.recorded[id].IsZero()
 		if v.entries[id] == nil && !a.Returned && len(v.posts[id]) == 0 && v.hostileDead[id] == 0 && !inDoubt {
 			lost = append(lost, fmt.Sprintf("%s was admitted at %v and never posted", id, moment(a.At)))
 		}
@@ -50,7 +50,7 @@ func (v *verdict) checkLost() {
 
 func (v *verdict) lastAdmissions() map[string]*admission {
 	last := make(map[string]*admission)
-	for _, a := range v.journal.admissions {
+	for _, a := range v.history.admissions {
 		last[a.ID] = a
 	}
 	return last
@@ -84,7 +84,7 @@ func (v *verdict) checkOutcomes() {
 // checkLimits checks the admissions against the limits in pieces, which overlap by longestMemory, and wants an admission of each post.
 // A killed Redis may have lost admissions: see lostAdmissions.
 func (v *verdict) checkLimits() {
-	events := v.journal.events(v.categoryOf)
+	events := v.history.events(v.categoryOf)
 	var broken []string
 	const piece = int64(60e6)
 	for from := 0; from < len(events); {
@@ -103,11 +103,11 @@ func (v *verdict) checkLimits() {
 		from = upto
 	}
 	slices.Sort(broken)
-	broken = append(slices.Compact(broken), v.journal.overInUse...)
+	broken = append(slices.Compact(broken), v.history.overInUse...)
 	lost, ofLost := v.lostAdmissions()
 	v.add("never above a limit", len(events), fmt.Sprintf("%d admissions under %d limits; %d were lost in kills of Redis (appendfsync everysec)",
 		len(events), len(limits.Limits)+1, lost), append(broken, ofLost...))
-	v.add("all or nothing", len(v.journal.seen), fmt.Sprintf("%d logs", len(v.journal.seen)), v.journal.faults)
+	v.add("all or nothing", len(v.history.seen), fmt.Sprintf("%d logs", len(v.history.seen)), v.history.faults)
 }
 
 // lostSlots are the slots of posts without an admission that one limit counts, and the kills of Redis that may have lost them.
@@ -183,7 +183,7 @@ func (v *verdict) categoryOf(id string) string {
 func (v *verdict) checkCountedOnce() {
 	var twice []string
 	before := make(map[string]*admission)
-	for _, a := range v.journal.admissions {
+	for _, a := range v.history.admissions {
 		if b := before[a.ID]; b != nil && !b.Returned {
 			twice = append(twice, fmt.Sprintf("%s took slots at %v and again at %v", a.ID, moment(b.At), moment(a.At)))
 		}
@@ -198,7 +198,7 @@ func (v *verdict) checkCountedOnce() {
 			twice = append(twice, fmt.Sprintf("%s of cost %d took %d slots", a.ID, e.Cost, a.Slots))
 		}
 	}
-	v.add("counted once", len(before), fmt.Sprintf("%d admissions of %d events", len(v.journal.admissions), len(before)), twice)
+	v.add("counted once", len(before), fmt.Sprintf("%d admissions of %d events", len(v.history.admissions), len(before)), twice)
 }
 
 // mostEvaluated bounds the evaluated drops, since each takes a while.
@@ -208,7 +208,7 @@ const mostEvaluated = 3000
 // message, by a state that the deny cache may have kept for its time to live. With room for the event in all of that time the drop was
 // needless, unless admissions of that time are missing because Redis lost them.
 func (v *verdict) checkNeedlessDrops() {
-	history := v.journal.events(v.categoryOf)
+	history := v.history.events(v.categoryOf)
 	for i := range history {
 		history[i].Returned = oracle.Span{} // the exact time is unknown, so a return makes no room
 	}
@@ -218,7 +218,7 @@ func (v *verdict) checkNeedlessDrops() {
 		watched := e.Fate == limited && e.Copies == 1 && !e.Settled.IsZero() && e.Category != "soon" && e.Category != "busy" &&
 			e.Category != mutedCategory // a mute drops events while there is room
 		from := e.Began.Add(-denyCacheTTL)
-		if !watched || len(v.posts[id]) > 0 || evaluated == mostEvaluated || v.journal.root[id] != nil || v.mayLose(from, e.Settled) {
+		if !watched || len(v.posts[id]) > 0 || evaluated == mostEvaluated || v.history.root[id] != nil || v.mayLose(from, e.Settled) {
 			continue
 		}
 		evaluated++

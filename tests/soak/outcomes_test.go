@@ -47,7 +47,7 @@ func (v *verdict) checkPostedOnce() {
 
 func (v *verdict) twice(id string, first, second slacktest.Post) string {
 	return fmt.Sprintf("%s by %s at %v (withheld: %t) and by %s at %v, recorded %v", id, workerOf(first), clock(first.Received),
-		v.d.answers.withheld(first), workerOf(second), clock(second.Received), clock(v.journal.recorded[id]))
+		v.d.answers.withheld(first), workerOf(second), clock(second.Received), clock(v.history.recorded[id]))
 }
 
 // shortly bounds the difference of two clocks or goroutines.
@@ -79,7 +79,7 @@ func (v *verdict) checkGivenBack() {
 	}
 	kept := 0
 	for _, id := range slices.Concat(slices.Collect(maps.Keys(v.dead)), slices.Collect(maps.Keys(v.hostileDead))) {
-		a, times := v.journal.root[id], requests[id]
+		a, times := v.history.root[id], requests[id]
 		switch {
 		case a == nil || a.Returned:
 		case len(times) > 0 && v.calm(times[0].Add(-shortly), times[len(times)-1].Add(ackWait)):

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/testing/hostile"
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -26,7 +27,8 @@ func plant(t *testing.T) *verdict {
 		intruder: &intruder{producer: &hostile.Producer{}},
 		entries:  make(map[string]*entry), posts: make(map[string][]slacktest.Post), updates: make(map[string]int),
 		shown: make(map[string]slacktest.Message), dead: make(map[string]int), hostileDead: make(map[string]int),
-		journal: &journal{recorded: make(map[string]time.Time), root: make(map[string]*admission)},
+		outcomes: make(map[string]outcomes),
+		history:  &redisHistory{recorded: make(map[string]time.Time), root: make(map[string]*admission)},
 	}
 }
 
@@ -57,7 +59,7 @@ func (v *verdict) accepts(id, name string, received float64) slacktest.Post {
 }
 
 // records plants the record of an event.
-func (v *verdict) records(id string, recorded float64) { v.journal.recorded[id] = at(recorded) }
+func (v *verdict) records(id string, recorded float64) { v.history.recorded[id] = at(recorded) }
 
 // happens plants an incident.
 func (v *verdict) happens(of target, from, upto float64) *incident {
@@ -114,7 +116,7 @@ func TestVerdictOfFolds(t *testing.T) {
 		{"Redis lost its writes before a late fold", func(v *verdict) { v.folds(140, 2); v.loses(120) }, 0},
 		{"Redis lost a record", func(v *verdict) {
 			v.folds(103, 2)
-			delete(v.journal.recorded, "folded-2")
+			delete(v.history.recorded, "folded-2")
 			v.loses(101)
 		}, 0},
 	})
@@ -216,10 +218,37 @@ func TestVerdictOfPairs(t *testing.T) {
 		{"Redis lost that the post was to come", func(v *verdict) { unpaired(v, 130, 130.1); v.loses(104) }, 0},
 		{"Redis lost the record too", func(v *verdict) {
 			unpaired(v, 101, 101.1)
-			delete(v.journal.recorded, "firing")
+			delete(v.history.recorded, "firing")
 			v.loses(109)
 		}, 0},
 		{"Redis lost later writes", func(v *verdict) { unpaired(v, 101, 101.1); v.loses(107) }, 1},
+	})
+}
+
+func TestVerdictOfAnswers(t *testing.T) {
+	posted := func(v *verdict, found outcomes) {
+		v.publishes("posted", "search", 100)
+		v.accepts("posted", "posted", 101)
+		v.outcomes["posted"] = found
+	}
+	judge(t, (*verdict).checkAnswers, []planting{
+		{"sent", func(v *verdict) { posted(v, outcomes{journal.Sent: 1}) }, 0},
+		{"sent, and published again", func(v *verdict) {
+			posted(v, outcomes{journal.Sent: 1, journal.Duplicate: 1})
+			v.entries["posted"].Copies = 2
+		}, 0},
+		{"a duplicate that was published once", func(v *verdict) { posted(v, outcomes{journal.Sent: 1, journal.Duplicate: 1}) }, 1},
+		{"no outcome", func(v *verdict) { posted(v, nil) }, 1},
+		{"no outcome, and a worker was killed", func(v *verdict) { posted(v, nil); v.happens(onWorker, 102, 103) }, 0},
+		{"sent twice", func(v *verdict) { posted(v, outcomes{journal.Sent: 2}) }, 1},
+		{"dropped, and sent when it was published again", func(v *verdict) {
+			posted(v, outcomes{journal.Sent: 1, journal.Dropped: 1})
+			v.entries["posted"].Copies = 2
+		}, 0},
+		{"dropped too", func(v *verdict) { posted(v, outcomes{journal.Sent: 1, journal.Dropped: 1}) }, 1},
+		{"sent without a post", func(v *verdict) { posted(v, outcomes{journal.Sent: 1}); clear(v.posts); v.happens(onWorker, 102, 103) }, 1},
+		{"dead without a dead letter", func(v *verdict) { posted(v, outcomes{journal.Dead: 1}); clear(v.posts) }, 1},
+		{"dropped", func(v *verdict) { posted(v, outcomes{journal.Dropped: 1}); clear(v.posts) }, 0},
 	})
 }
 

@@ -175,7 +175,7 @@ var distant = began.AddDate(1, 0, 0)
 // dropped or the record was lost, at any time.
 func (v *verdict) recordedBy(events ...*entry) (last time.Time) {
 	for _, e := range events {
-		recorded := v.journal.recorded[e.ID]
+		recorded := v.history.recorded[e.ID]
 		if recorded.IsZero() {
 			return distant
 		}

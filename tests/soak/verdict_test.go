@@ -59,7 +59,8 @@ type verdict struct {
 	hostileDead map[string]int // those of the hostile producer
 	forgedDead  map[string]int // those that are acknowledgements of the server, by subject
 	unmarked    []string       // dead letters that no worker wrote
-	journal     *journal
+	history     *redisHistory
+	outcomes    map[string]outcomes // in the journal of the workers, by event
 
 	promises []promise
 }
@@ -88,12 +89,13 @@ func newVerdict(d *deployment, p *publisher, f *faults, i *intruder, drained lef
 		v.shown[message] = update.Message
 	}
 	v.readDeadLetters()
+	v.readOutcomes()
 	names := make(map[string]string)
 	for id, e := range v.entries {
 		names[e.Identity] = id
 	}
 	nameOf := func(identity string) string { return cmp.Or(names[identity], identity) }
-	v.journal = testkit.Must(readJournal(d.redis.Dir, nameOf))(d.t)
+	v.history = testkit.Must(readHistory(d.redis.Dir, nameOf))(d.t)
 	return v
 }
 
@@ -122,6 +124,7 @@ func (v *verdict) readDeadLetters() {
 func (v *verdict) check() {
 	v.checkLost()
 	v.checkOutcomes()
+	v.checkAnswers()
 	v.checkLimits()
 	v.checkCountedOnce()
 	v.checkNeedlessDrops()
@@ -189,7 +192,7 @@ func (v *verdict) keep() {
 	published := slices.SortedFunc(maps.Values(v.entries), func(a, b *entry) int { return a.Began.Compare(b.Began) })
 	failures := []error{os.CopyFS(filepath.Join(v.d.folder, "redis"), os.DirFS(v.d.redis.Dir))}
 	for name, ledger := range map[string]any{
-		"published": published, "posts": posts, "admissions": v.journal.admissions, "faults": v.incidents,
+		"published": published, "posts": posts, "admissions": v.history.admissions, "faults": v.incidents,
 		"attacks": v.intruder.attacks, "promises": v.promises,
 	} {
 		text, err := json.MarshalIndent(ledger, "", " ")

@@ -30,9 +30,9 @@ type admission struct {
 	Upto     int64 // the latest time of the return
 }
 
-// journal is the history in the append-only file of Redis: each kept write, in order. The file has the changes of a script and not its
+// redisHistory is the history in the append-only file of Redis: each kept write, in order. The file has the changes of a script and not its
 // calls, so each admission is there once.
-type journal struct {
+type redisHistory struct {
 	admissions []*admission
 	recorded   map[string]time.Time // ID -> when it was recorded first as delivered or folded
 	faults     []string             // against all or nothing
@@ -61,8 +61,8 @@ const (
 	markOfCall  = keyPrefix + "history:"
 )
 
-// readJournal reads the append-only file in a folder of Redis. nameOf returns the ID of an identity in the ledger.
-func readJournal(folder string, nameOf func(identity string) string) (*journal, error) {
+// readHistory reads the append-only file in a folder of Redis. nameOf returns the ID of an identity in the ledger.
+func readHistory(folder string, nameOf func(identity string) string) (*redisHistory, error) {
 	parts, err := filepath.Glob(filepath.Join(folder, "appendonlydir", "*.incr.aof"))
 	if err != nil || len(parts) != 1 {
 		return nil, fmt.Errorf("find the append-only file in %s: %d files, %w", folder, len(parts), err)
@@ -72,7 +72,7 @@ func readJournal(folder string, nameOf func(identity string) string) (*journal, 
 		return nil, err
 	}
 	defer func() { _ = file.Close() }()
-	j := &journal{
+	j := &redisHistory{
 		recorded: make(map[string]time.Time), root: make(map[string]*admission), logs: make(map[string]logBook), seen: make(map[string]bool),
 		inFlight: make(map[string]int64), nameOf: nameOf,
 	}
@@ -145,7 +145,7 @@ func readLength(in *bufio.Reader, mark byte) (int, error) {
 }
 
 // apply applies the writes of one call of a script.
-func (j *journal) apply(commands [][]string) {
+func (j *redisHistory) apply(commands [][]string) {
 	taken := make(map[string]map[string]*admission) // by log, by ID
 	var unleased []string
 	for _, c := range commands {
@@ -181,13 +181,13 @@ func (j *journal) apply(commands [][]string) {
 }
 
 // idOf returns the ID in the ledger of a record or of a member of a log.
-func (j *journal) idOf(member string) string {
+func (j *redisHistory) idOf(member string) string {
 	identity, _, _ := strings.Cut(member, "\n")
 	return j.nameOf(identity)
 }
 
 // giveBack notes the return of an event's slots.
-func (j *journal) giveBack(id string) {
+func (j *redisHistory) giveBack(id string) {
 	if a := j.root[id]; a != nil && !a.Returned {
 		a.Returned, a.From = true, max(j.latest, a.At)
 		j.returns = append(j.returns, a)
@@ -212,7 +212,7 @@ func scored(words []string) func(func(int64, string) bool) {
 	}
 }
 
-func (j *journal) applyToLog(name, key string, words []string, taken map[string]map[string]*admission) {
+func (j *redisHistory) applyToLog(name, key string, words []string, taken map[string]map[string]*admission) {
 	book := j.logs[key]
 	if book == nil {
 		book = make(logBook)
@@ -259,7 +259,7 @@ func (j *journal) applyToLog(name, key string, words []string, taken map[string]
 }
 
 // endReturns sets the latest time of the returns since the latest admission.
-func (j *journal) endReturns(at int64) {
+func (j *redisHistory) endReturns(at int64) {
 	for _, a := range j.returns {
 		a.Upto = max(at, a.From)
 	}
@@ -267,7 +267,7 @@ func (j *journal) endReturns(at int64) {
 }
 
 // compare checks all or nothing: each admission in another log is in the global log, with the same time and slots.
-func (j *journal) compare(taken map[string]map[string]*admission) {
+func (j *redisHistory) compare(taken map[string]map[string]*admission) {
 	for key, admissions := range taken {
 		for id, a := range admissions {
 			if root := taken[rootLog][id]; root == nil || root.At != a.At || root.Slots != a.Slots {
@@ -278,7 +278,7 @@ func (j *journal) compare(taken map[string]map[string]*admission) {
 }
 
 // applyToInFlight applies a write to the slots of deliveries under way.
-func (j *journal) applyToInFlight(name string, words []string) {
+func (j *redisHistory) applyToInFlight(name string, words []string) {
 	switch name {
 	case "ZADD":
 		for score, member := range scored(words) {
@@ -324,7 +324,7 @@ func removeRanks(set map[string]int64, words []string) error {
 }
 
 // events returns the admissions for package oracle.
-func (j *journal) events(categoryOf func(id string) string) []oracle.Event {
+func (j *redisHistory) events(categoryOf func(id string) string) []oracle.Event {
 	var events []oracle.Event
 	for i, a := range j.admissions {
 		e := oracle.Event{ID: a.ID, Category: categoryOf(a.ID), Cost: a.Slots, At: a.At, Call: i, Admitted: true}
