@@ -46,7 +46,7 @@ func TestGrantInDoubt(t *testing.T) {
 // TestGrantRefundedDuringARenewal returns the slots of a grant whose lease is being renewed. Redis knows the holder by the end of the lease.
 func TestGrantRefundedDuringARenewal(t *testing.T) {
 	t.Parallel()
-	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Policy: Hold})
+	limiter, proxy := startLimiterBehindProxy(t, patience, LimiterOptions{Policy: Hold})
 	returned := limiter.one(store.Admitted, request("returned", "a"))
 	proxy.Delay(50 * time.Millisecond)
 	renewed := make(chan bool)
@@ -100,7 +100,7 @@ func TestGrantOwed(t *testing.T) {
 // TestGrantReleasedDuringReplay releases a grant while Redis is being told of its admission. Nobody waits for the lease.
 func TestGrantReleasedDuringReplay(t *testing.T) {
 	t.Parallel()
-	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Policy: Local})
+	limiter, proxy := startLimiterBehindProxy(t, patience, LimiterOptions{Policy: Local})
 	proxy.Refuse(true)
 	proxy.Cut()
 	limiter.until(acting)

@@ -204,12 +204,12 @@ func (k *limiterKit) one(verdict store.Verdict, r store.Request) store.Grant {
 	return k.want(map[store.Verdict]int{verdict: 1}, r)[0].Grant
 }
 
-// startLimiterBehindProxy starts a limiter whose calls wait a second for a reply that the proxy may drop.
-func startLimiterBehindProxy(t *testing.T, o LimiterOptions) (*limiterKit, *servertest.Proxy) {
+// startLimiterBehindProxy starts a limiter whose calls wait as long as timeout for a reply, which the proxy may drop.
+func startLimiterBehindProxy(t *testing.T, timeout time.Duration, o LimiterOptions) (*limiterKit, *servertest.Proxy) {
 	t.Helper()
 	server := servertest.StartRedis(t)
 	proxy := servertest.StartProxy(t, server.Addr)
-	limiter := newLimiterKitWithin(t, time.Second, proxy.Addr, o)
+	limiter := newLimiterKitWithin(t, timeout, proxy.Addr, o)
 	limiter.server = server
 	limiter.start()
 	return limiter, proxy

@@ -209,7 +209,7 @@ func TestLimiterRestoresByTheNewestLimits(t *testing.T) {
 	t.Parallel()
 	newer := limits.Ruleset{Tree: newTree(t, "none", "3/2h", ""), Position: limits.Position{Generation: 1, Revision: 2}}
 	var limiter *limiterKit
-	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{
+	limiter, proxy := startLimiterBehindProxy(t, patience, LimiterOptions{
 		Settings: store.Settings{Tree: newTree(t, "none", "3/30m", "")}, Policy: Local, Grace: time.Nanosecond,
 		Refresh: func(context.Context) error {
 			limiter.Adopt(newer)
@@ -262,7 +262,7 @@ func TestLimiterGrace(t *testing.T) {
 
 func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 	t.Parallel()
-	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Policy: Closed, Grace: time.Nanosecond})
+	limiter, proxy := startLimiterBehindProxy(t, 2*time.Second, LimiterOptions{Policy: Closed, Grace: time.Nanosecond})
 	grant := limiter.one(store.Admitted, request("e", "a"))
 	proxy.DropReplies(true)
 	attempted := request("g", "a")
@@ -286,7 +286,7 @@ func TestLimiterRedisThatAnswersNothing(t *testing.T) {
 func TestSlotsOfALostReply(t *testing.T) {
 	t.Parallel()
 	tree := newTree(t, "100/1h", "inflight:1/1h", "")
-	limiter, proxy := startLimiterBehindProxy(t, LimiterOptions{Policy: Hold, Settings: store.Settings{Tree: tree, Lease: time.Hour, Retention: testRetention}})
+	limiter, proxy := startLimiterBehindProxy(t, 2*time.Second, LimiterOptions{Policy: Hold, Settings: store.Settings{Tree: tree, Lease: time.Hour, Retention: testRetention}})
 	limiter.one(store.Admitted, request("connects", "b"))
 	proxy.DropReplies(true)
 	if _, err := limiter.Decide(t.Context(), []store.Request{request("e", "a")}); !errors.Is(err, script.ErrUnavailable) {
