@@ -51,7 +51,6 @@ type Usage struct {
 // latestUse is the use of a limit by events without a guarantee.
 type latestUse struct {
 	limits.Use
-	key   store.LimitKey
 	opens time.Time // its next slot, as Redis answered; in the past: it has one
 }
 
@@ -189,8 +188,7 @@ func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64, wa
 		u.known[node.Level] = true
 		for l, limit := range node.Limits {
 			if used[i][l] > 0 {
-				use, key := limits.UseOf(node, limit, used[i][l]), store.LimitKey{Path: node.Path, Limit: limit}
-				u.latest = append(u.latest, latestUse{use, key, now.Add(waits[i][l])})
+				u.latest = append(u.latest, latestUse{limits.UseOf(node, limit, used[i][l]), now.Add(waits[i][l])})
 			}
 		}
 	}
@@ -256,11 +254,7 @@ func (u *Usage) Latest() (uses []limits.Use, known bool) {
 	u.mu.Unlock()
 	now := time.Now()
 	for _, use := range latest {
-		opens := u.full.opensAt(use.key)
-		if !opens.After(now) { // this instance has denied nothing since the limit is full
-			opens = use.opens
-		}
-		if opens = opens.UTC(); opens.After(now) {
+		if opens := use.opens.UTC(); opens.After(now) {
 			use.Next = &opens
 		}
 		uses = append(uses, use.Use)
