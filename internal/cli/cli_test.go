@@ -106,7 +106,7 @@ var usageFaults = map[string]string{
 	"health now":                             "now",
 	"page now":                               "now",
 	"ingest now":                             "now",
-	"ingest token name":                      "accepts 2 arg(s)",
+	"ingest token name":                      "expected: notifier ingest token NAME PATTERN",
 	"ingest token name a..b":                 "empty level",
 	"ingest token a/b >":                     "the name is invalid",
 	"completion bash bogus":                  "bogus",

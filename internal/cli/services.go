@@ -53,7 +53,7 @@ func newIngestCommand(run func(ctx context.Context) error) *cobra.Command {
 			"and the token to standard error: it is in no file and cannot be shown again. Several lines may have one token's hash,\n" +
 			"each with a pattern, and one name may have several tokens.",
 		Example: "  notifier ingest token alertmanager 'payments.>' >> tokens",
-		Args:    cobra.ExactArgs(2),
+		Args:    numberOfArguments(2, 2),
 		RunE: func(cmd *cobra.Command, arguments []string) error {
 			token, line, err := ingest.NewToken(arguments[0], arguments[1])
 			if err != nil {

@@ -209,7 +209,7 @@ func (l *loader) checkLimits() {
 		return
 	}
 	if err := limits.CheckGuarantees(l.config.Limits.Global, l.config.Limits.Guarantees); err != nil {
-		l.add(guarantees, "cannot be kept: %v; expected no more slots than %s=%s has", err, global.Variable, global.text)
+		l.add(guarantees, "cannot be kept with %s: %v", global.Variable, err)
 		return
 	}
 	if l.of(&l.config.Limits.Category).faulty || l.of(&l.config.Limits.Rules).faulty || shadow.faulty {

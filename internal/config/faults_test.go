@@ -17,7 +17,7 @@ var badValues = []struct {
 	variable, problem string
 	values            []string
 }{
-	{"NATS_URL", "expected nats://host:port", []string{"http://h", "localhost:4222", "nats://:4222", "nats://h:65536", "nats://h,", "nats://a b"}},
+	{"NATS_URL", "expected nats://host:port", []string{"http://h", "localhost:4222", "nats://:4222", "nats://h:65536", "nats://h,", "nats://a b", "nats://a:4222;nats://b:4222"}},
 	{"NATS_URL", "mixes WebSocket", []string{"nats://h,ws://h"}},
 	{"NATS_STREAM", "not a JetStream name; expected up to 255 bytes", []string{"a.b", "a b", "a\xff", strings.Repeat("s", 256)}},
 	{"NATS_CONSUMER", "not a JetStream name", []string{"a*", "a/b"}},
@@ -156,7 +156,7 @@ var badTogether = map[string]struct {
 	"default ack wait": {env{"SLACK_TIMEOUT": "28s"}, "NATS_ACK_WAIT", "not longer than one post may take, 30s by NOTIFIER_SLACK_TIMEOUT=28s"},
 	"guarantees above the global limit": {
 		env{"GLOBAL_LIMIT": "100/30m+30/1m", "GUARANTEES": "a=20,b=11"}, "GUARANTEES",
-		"31 slots together are more than the global limit 30/1m has; expected no more slots than NOTIFIER_GLOBAL_LIMIT=100/30m+30/1m",
+		"cannot be kept with NOTIFIER_GLOBAL_LIMIT: guarantees of 31 slots together are more than the global limit 30/1m has",
 	},
 	"guarantees above the default": {env{"GUARANTEES": "a=101"}, "GUARANTEES", "more than the global limit 100/30m has"},
 	"guarantees of no limit":       {env{"GLOBAL_LIMIT": "none", "GUARANTEES": "a=1"}, "GUARANTEES", "a sliding log"},

@@ -310,7 +310,7 @@ func natsServers(text string) (string, error) {
 	var hasWebSockets, hasOthers bool
 	for server := range strings.SplitSeq(text, ",") {
 		u, err := url.Parse(strings.TrimSpace(server))
-		if err != nil || u.Hostname() == "" || !validOptionalPort(u.Port()) {
+		if err != nil || u.Hostname() == "" || strings.Contains(u.Host, ";") || !validOptionalPort(u.Port()) {
 			return "", errors.New("not the URL of a server; " + expected)
 		}
 		switch u.Scheme {

@@ -2,6 +2,8 @@ package httpserver
 
 import (
 	"net"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -38,4 +40,15 @@ func TestAllAtWork(t *testing.T) {
 	first.Answered()
 	testkit.Equal(t, accept().closed, false, "the next connection is closed")
 	testkit.Equal(t, first.closed, true, "the connection with an answer is closed")
+}
+
+// TestPortInUse listens on an address where another server listens. The error names the address once, and the setting.
+func TestPortInUse(t *testing.T) {
+	t.Parallel()
+	first := testkit.Must(Listen(t.Context(), "the page", "NOTIFIER_PAGE_ADDR", "127.0.0.1:0"))(t)
+	defer func() { _ = first.Listener.Close() }()
+	_, err := Listen(t.Context(), "the page", "NOTIFIER_PAGE_ADDR", first.Addr())
+	testkit.Fails(t, "error", err, syscall.EADDRINUSE)
+	testkit.Equal(t, strings.Count(err.Error(), first.Addr()), 1, "how often %v names the address", err)
+	testkit.Contains(t, "error", err.Error(), "(check NOTIFIER_PAGE_ADDR)")
 }

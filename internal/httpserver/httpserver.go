@@ -34,7 +34,7 @@ func Listen(ctx context.Context, serves, setting, addresses string) (*Server, er
 		case err == nil:
 			return &Server{Listener: listener, serves: serves}, nil
 		case !more || !errors.Is(err, syscall.EADDRINUSE):
-			return nil, fmt.Errorf("%s: listen on %s: %w (check %s)", serves, address, err, setting)
+			return nil, fmt.Errorf("%s: %w (check %s)", serves, err, setting)
 		}
 		addresses = others
 	}

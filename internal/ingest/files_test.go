@@ -115,8 +115,8 @@ func TestNewToken(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "tokens")
 		testkit.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		_, err := ingest.Listen(t.Context(), ingest.Options{Addr: "127.0.0.1:0", TokensFile: file})
-		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), token) {
-			t.Errorf("%q: got %v, want %q", text, err, says)
+		if err == nil || !strings.HasPrefix(err.Error(), "reading the tokens in "+file+": ") || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), token) {
+			t.Errorf("%q: got %v, want the file and %q", text, err, says)
 		}
 	}
 	for name, pattern := range map[string]string{"a b": ">", "": ">", "name": "a b", "other": "Payments"} {

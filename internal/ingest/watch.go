@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -48,7 +49,7 @@ func (w *watched) look() (taken bool, err error) {
 		err = w.take(contents)
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading %s %v: %w", w.what, w.paths, err)
+		return false, fmt.Errorf("reading %s in %s: %w", w.what, strings.Join(w.paths, ", "), err)
 	}
 	return true, nil
 }

@@ -37,7 +37,16 @@ func parseLevel(level string) (Rule, error) {
 		return Rule{}, fmt.Errorf("%q is reserved, use %q for the keys of each first-level category", level, "*"+eachKey)
 	}
 	pattern, err := event.ParsePattern(path)
-	return Rule{Pattern: pattern, EachKey: ofKey}, err
+	if err == nil {
+		return Rule{Pattern: pattern, EachKey: ofKey}, nil
+	}
+	if parent, key := SplitKey(path); key != "" && !ofKey {
+		return Rule{}, fmt.Errorf("%q names one key; %q limits each key by itself", level, parent+eachKey)
+	}
+	if parent, below := strings.CutSuffix(path, "."+event.Everything); below && !ofKey {
+		return Rule{}, fmt.Errorf("%q is no path; the limit of %q covers all paths below it, and %q limits each of them", level, parent, parent+".*")
+	}
+	return Rule{}, err
 }
 
 // Level returns the name of the rule: its pattern, with "@key" behind it if it limits each key.
