@@ -57,7 +57,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]string{
-		nats.ErrAuthorization: "NOTIFIER_NATS_USER", nats.ErrNoServers: "NOTIFIER_NATS_URL", nats.ErrSecureConnWanted: "does the server speak TLS?", nats.ErrTimeout: "",
+		nats.ErrAuthorization: "or the user in NOTIFIER_NATS_URL)", nats.ErrNoServers: "NOTIFIER_NATS_URL", nats.ErrSecureConnWanted: "does the server speak TLS?", nats.ErrTimeout: "",
 		nkeys.ErrNoSeedFound: "(check NOTIFIER_NATS_CREDS_FILE)", nkeys.ErrInvalidSeed: "(check NOTIFIER_NATS_CREDS_FILE)",
 		x509.UnknownAuthorityError{}: "(check NOTIFIER_NATS_TLS_CA_FILE)",
 	} {

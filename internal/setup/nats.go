@@ -97,7 +97,7 @@ func ExplainNATS(err error) string {
 		return err.Error() + " (check NOTIFIER_NATS_CREDS_FILE)"
 	}
 	if errors.Is(err, nats.ErrAuthorization) {
-		return err.Error() + " (check NOTIFIER_NATS_CREDS_FILE, NOTIFIER_NATS_USER and NOTIFIER_NATS_PASSWORD, or NOTIFIER_NATS_TOKEN)"
+		return err.Error() + " (check NOTIFIER_NATS_USER and NOTIFIER_NATS_PASSWORD, NOTIFIER_NATS_CREDS_FILE, NOTIFIER_NATS_TOKEN, or the user in NOTIFIER_NATS_URL)"
 	}
 	if strings.Contains(err.Error(), unknownAuthority) {
 		return err.Error() + " (check NOTIFIER_NATS_TLS_CA_FILE)"

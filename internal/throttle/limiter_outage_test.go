@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -34,6 +35,7 @@ func TestLimiterHolds(t *testing.T) {
 	for _, requests := range [][]store.Request{several(5, "e", "a"), mixed, mixed[:1]} {
 		_, err := limiter.Decide(t.Context(), requests)
 		testkit.Fails(t, fmt.Sprintf("%d events", len(requests)), err, script.ErrUnavailable)
+		testkit.Equal(t, strings.Count(fmt.Sprint(err), "redis is unavailable"), 1, "how often %v says it", err)
 	}
 	select {
 	case err := <-waiting:

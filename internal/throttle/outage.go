@@ -51,7 +51,12 @@ func newOutage(o *LimiterOptions, denials *denials, unpaired *unpaired) *outage 
 	}
 }
 
-func unavailableBecause(cause error) error { return fmt.Errorf("%w: %w", script.ErrUnavailable, cause) }
+func unavailableBecause(cause error) error {
+	if errors.Is(cause, script.ErrUnavailable) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", script.ErrUnavailable, cause)
+}
 
 // current returns the state, and why Redis does not answer.
 func (o *outage) current() (outageState, error) {

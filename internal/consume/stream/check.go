@@ -35,8 +35,13 @@ func Check(ctx context.Context, o Options, further ...string) []Finding {
 	}
 	names := o.Names
 	c := &check{connection: o.Connection, js: js, names: names, provision: o.Provision, ackWait: o.AckWait, longest: o.Longest, further: further}
+	events := about("nats consumer %q of stream %q", names.Consumer, names.Stream)(
+		c.consumer(ctx, names.Stream, names.ConsumerConfig(c.ackWait, nil), names.fitConsumer))
+	if lacksJetStream(events.Err) { // and so does every other check
+		return []Finding{{Subject: "nats jetstream", Err: events.Err}}
+	}
 	findings := []Finding{
-		about("nats consumer %q of stream %q", names.Consumer, names.Stream)(c.consumer(ctx, names.Stream, names.ConsumerConfig(c.ackWait, nil), names.fitConsumer)),
+		events,
 		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.fitStream)),
 		about("nats consumer %q of stream %q", names.roomConsumer(), names.RoomStream)(
 			c.consumer(ctx, names.RoomStream, names.RoomConsumerConfig(c.ackWait), names.fitRoomConsumer)),
@@ -181,6 +186,9 @@ func bounds(c jetstream.StreamConfig) string {
 	if c.MaxBytes > 0 {
 		text = "at most " + bytesText(c.MaxBytes)
 	}
+	if c.MaxMsgs > 0 {
+		text += fmt.Sprintf(", at most %d messages", c.MaxMsgs)
+	}
 	if c.MaxMsgsPerSubject > 0 {
 		text += fmt.Sprintf(", %d messages on each subject", c.MaxMsgsPerSubject)
 	}
@@ -198,6 +206,9 @@ func bounds(c jetstream.StreamConfig) string {
 // differences lists what an operator should know about an existing stream.
 func differences(wanted, found jetstream.StreamConfig) []string {
 	var texts []string
+	if found.Storage != wanted.Storage {
+		texts = append(texts, fmt.Sprintf("%s storage, which loses all messages when its servers stop; expected %s", found.Storage, wanted.Storage))
+	}
 	if wanted.MaxBytes > 0 && found.MaxBytes <= 0 {
 		texts = append(texts, fmt.Sprintf("one that is created has at most %s", bytesText(wanted.MaxBytes)))
 	}

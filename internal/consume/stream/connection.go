@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"regexp"
 	"slices"
@@ -208,6 +209,7 @@ func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
 		if err == nil || errors.Is(err, nats.ErrNoServers) || errors.Is(err, errInterrupted) {
 			return
 		}
+		err = withoutNoise(err)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		isKnown := func(known error) bool { return known.Error() == err.Error() }
@@ -218,6 +220,30 @@ func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
 		logger.Warn("cannot reach nats", "error", err)
 	}
 }
+
+// withoutNoise removes what differs between attempts from an error, so that each reason is logged once: the local port, and the greeting of a server
+// that does not speak WebSocket.
+func withoutNoise(err error) error {
+	text := err.Error()
+	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Source != nil {
+		text = strings.ReplaceAll(text, failed.Source.String()+"->", "")
+	}
+	if strings.HasPrefix(text, "malformed HTTP ") {
+		text = "the server does not speak WebSocket"
+	}
+	return attempt{error: err, text: text}
+}
+
+// attempt is the error of an attempt to connect, with a text of its own.
+type attempt struct {
+	error
+	text string
+}
+
+func (a attempt) Error() string { return a.text }
+
+// Unwrap returns the error.
+func (a attempt) Unwrap() error { return a.error }
 
 // mostReasons bounds the remembered reasons of one outage.
 const mostReasons = 10

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -60,6 +61,25 @@ func TestEachServerHasItsReason(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "127.0.0.1:1: ") && strings.Contains(err.Error(), "127.0.0.1:2: ")
 	})
 	testkit.Equal(t, strings.ContainsAny(c.Failure().Error(), "\n") || strings.Contains(c.Failure().Error(), "canary"), false, "several lines or a secret")
+}
+
+// TestReasonsOfAttempts has servers of another kind. Each is logged once, whatever differs between the attempts.
+func TestReasonsOfAttempts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	address := strings.TrimPrefix(f.server.URL, "nats://")
+	webSocket := f.connect(ConnectOptions{URL: "ws://" + address})
+	f.eventually("the reason", func() bool { return webSocket.Failure() != nil })
+	testkit.Equal(t, webSocket.Failure().Error(), "the server does not speak WebSocket", "reason")
+
+	at := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4222}
+	handler := webSocket.reconnectFailed(f.log.Logger())
+	for port := range 3 {
+		from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 50_000 + port}
+		handler(webSocket.Conn, fmt.Errorf("connecting: %w", &net.OpError{Op: "read", Net: "tcp", Source: from, Addr: at, Err: os.ErrDeadlineExceeded}))
+	}
+	f.log.WantCount(t, 1, "connecting: read tcp 127.0.0.1:4222: i/o timeout")
+	testkit.Fails(t, "Failure", webSocket.Failure(), os.ErrDeadlineExceeded)
 }
 
 // TestInterruptedBeforeTheFirstConnection ends the context of an attempt to connect to a server that says nothing. A connection that was

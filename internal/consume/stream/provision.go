@@ -154,10 +154,14 @@ var ErrUnfit = errors.New("nats is not fit for use")
 
 // withHint adds a likely cause to an error that names none.
 func withHint(err error) error {
-	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, nats.ErrNoResponders) {
+	if lacksJetStream(err) {
 		return fmt.Errorf("%w (is JetStream enabled for this account?)", err)
 	}
 	return err
+}
+
+func lacksJetStream(err error) bool {
+	return errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, nats.ErrNoResponders)
 }
 
 // Provision finds the streams and consumers, and creates absent ones. It never changes an existing one.
