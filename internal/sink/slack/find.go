@@ -2,6 +2,7 @@ package slack
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -30,7 +31,7 @@ func (s *Sink) Find(ctx context.Context, d sink.Doubt) (sink.Finding, error) {
 	if s.o.WebhookURL == "" && s.o.LookUp { // before a request to Slack, which would be useless without the routes
 		var err error
 		if others, err = s.routes.others(ctx); err != nil {
-			return sink.Finding{}, notLookedUp("the routes of other workers", err)
+			return sink.Finding{}, notLookedUp(own, fmt.Errorf("asking for the routes of other workers: %w", err))
 		}
 	}
 	at, found, failure := s.find(ctx, search)

@@ -238,6 +238,16 @@ func TestFindWithoutTheID(t *testing.T) {
 	}
 }
 
+// TestFindWithoutTheRoutes has a worker that has not read the routes of other workers, while Redis is unavailable. The error names the channel.
+func TestFindWithoutTheRoutes(t *testing.T) {
+	t.Parallel()
+	o, ids := lookingUp(slacktest.New(t)), &fakeIDs{outage: errors.New("unavailable")}
+	o.Channel, o.IDs = "#ops", ids
+	_, err := newTestSlack(t, o).Find(t.Context(), doubtful(named(hello)))
+	wantFailure(t, "a look-up", err, sink.Transient, ids.outage)
+	testkit.Contains(t, "error", fmt.Sprint(err), "post to #ops: transient: not looked up: asking for the routes of other workers: ")
+}
+
 // TestRoutesAreNotedAgain has Redis lose its data while a worker runs. During an outage, the worker does not ask Redis for each post.
 func TestRoutesAreNotedAgain(t *testing.T) {
 	t.Parallel()
