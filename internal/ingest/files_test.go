@@ -64,6 +64,7 @@ func TestTokens(t *testing.T) {
 	for _, header := range []string{below, "Basic " + below, "Bearer"} {
 		testkit.Equal(t, d.post("/v1/events/payments.cards", "x", "Authorization", header).status, 401, "status with %.12q", header)
 	}
+	d.log.WantCount(t, 1, `"refused requests without a valid token" requests=1 category=payments.cards address=127.0.0.1:`) // one a minute
 	testkit.Equal(t, d.send(http.MethodGet, "/openapi.json", "").body, testkit.Text(t, "openapi.json"), "the description, which needs no token")
 	testkit.Equal(t, d.counts.Get("stored both"), 2, "events of a client")
 }

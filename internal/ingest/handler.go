@@ -61,7 +61,8 @@ type handler struct {
 	tokens    atomic.Pointer[tokens] // nil: every client may write everything
 	open      *client                // of a server without tokens
 	metrics   Metrics
-	refusals  *oplog.Repeated[string] // requests that would fail again, by client: most clients do not show their answers to anyone
+	refusals  *oplog.Repeated[string]   // requests that would fail again, by client: most clients do not show their answers to anyone
+	strangers *oplog.Repeated[struct{}] // requests without a valid token
 	origin    *http.CrossOriginProtection
 	host      string      // of the address to listen on
 	leaving   atomic.Bool // clients should use another connection, because the server is about to stop
@@ -148,7 +149,10 @@ func (h *handler) take(w http.ResponseWriter, r *http.Request) ([]byte, *problem
 		})
 	}
 	switch {
-	case from == nil || refusal == nil:
+	case refusal == nil:
+	case refusal.Status == http.StatusUnauthorized:
+		h.strangers.Add(struct{}{}, 1, "category", category, "address", r.RemoteAddr)
+	case from == nil:
 	case refusal.limited:
 		h.metrics.Count(from.name, Limited)
 	case refusal.Status == http.StatusServiceUnavailable:

@@ -109,5 +109,5 @@ func (s *store) failed(err error) *problem {
 	case codeInsufficientResources, codeStorageExceeded, codeStoreFailed:
 		return newProblem(http.StatusServiceUnavailable, "the stream of events is full").later(fullPause)
 	}
-	return newProblem(http.StatusServiceUnavailable, "the event may not be stored, since NATS is unavailable").later(unavailablePause)
+	return newProblem(http.StatusServiceUnavailable, "NATS is unavailable; the event may have been stored").later(unavailablePause)
 }

@@ -73,6 +73,9 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		refusals: oplog.NewRepeated(func(client string, requests int, newest []any) {
 			o.Logger.Warn("refused requests of a client", append([]any{"client", client, "requests", requests}, newest...)...)
 		}),
+		strangers: oplog.NewRepeated(func(_ struct{}, requests int, newest []any) {
+			o.Logger.Warn("refused requests without a valid token", append([]any{"requests", requests}, newest...)...)
+		}),
 		origin: http.NewCrossOriginProtection(),
 		host:   httpserver.HostOf(o.Addr),
 	}
@@ -142,6 +145,7 @@ func (s *Server) takeTokens(contents [][]byte) error {
 // Shutdown stops as [httpserver.Server.Shutdown] does, and logs the refused requests that no line of the log has counted yet.
 func (s *Server) Shutdown(ctx context.Context) error {
 	defer s.handler.refusals.Stop()
+	defer s.handler.strangers.Stop()
 	return s.Server.Shutdown(ctx)
 }
 
