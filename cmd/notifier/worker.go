@@ -132,7 +132,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	livelimits.LogPointless(w.logger, rules.Tree)
 	metrics := newMetrics(w.settings, rules.Tree)
-	w.report.Ready = func() error { return w.ready(ctx) }
+	w.report.Ready, w.report.Failing = func() error { return w.ready(ctx) }, w.failing
 	var at addresses
 	admin := telemetry.AdminOptions{Addr: w.settings.HTTP.Addr, Registry: metrics.Registry(), Ready: w.report.Ready, Logger: w.logger}
 	if at.admin, err = serveAdmin(ctx, w.life, admin); err != nil {
@@ -346,6 +346,14 @@ func (w *worker) ready(ctx context.Context) error {
 		err = errors.Join(err, streams.Ready())
 	}
 	return errors.Join(err, errors.New("the worker is starting"))
+}
+
+// failing returns why the latest post failed. Before the consumer runs, it returns nil.
+func (w *worker) failing() error {
+	if consumer := w.consumer.Load(); consumer != nil {
+		return consumer.Failing()
+	}
+	return nil
 }
 
 // busy reports whether events wait for a channel. Before the consumer runs, no event waits.

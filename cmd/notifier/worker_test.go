@@ -63,7 +63,7 @@ func TestReportOfAStartingWorker(t *testing.T) {
 	settings, _, err := cli.Settings(config.Options{})
 	testkit.NoError(t, err)
 	w := newWorker(settings, setup.SinkOptions{Console: io.Discard}, testkit.NewLog(t).Logger())
-	w.report.Ready = func() error { return nil }
+	w.report.Ready, w.report.Failing = func() error { return nil }, func() error { return nil }
 	metrics := newMetrics(settings, testkit.Must(limits.NewTree(settings.Limits.Plan()))(t))
 	conn, reported := servertest.Connect(t, n.URL), make(chan struct{})
 	go func() {

@@ -91,6 +91,9 @@ func (p statusPrinter) problems(s status.Status) panel {
 		if !w.Ready {
 			add("not ready: ", name+": "+w.NotReady)
 		}
+		if w.Failing != "" {
+			add("posts fail: ", name+": "+w.Failing)
+		}
 		if w.Unjournaled() {
 			add("journal: ", fmt.Sprintf("%s cannot write it since %s: %s", name, p.since(w.Journal.Complete)+" ago", w.Journal.Error))
 		}

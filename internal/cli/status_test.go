@@ -62,14 +62,14 @@ func TestStatusFitsALine(t *testing.T) {
 func TestStatusFitsATerminal(t *testing.T) {
 	t.Parallel()
 	s := crowdedStatus()
-	s.Workers = append(s.Workers, status.Worker{Name: "second", Ready: true}, status.Worker{Name: "third", NotReady: "redis is gone"})
+	s.Workers = append(s.Workers, status.Worker{Name: "second", Ready: true, Failing: "connection refused"}, status.Worker{Name: "third", NotReady: "redis is gone"})
 	s.Suppressed = []status.Suppressed{{Category: "payments", Level: "category", Count: 1204}}
 	for _, size := range []struct {
 		width, height int
 		want          []string
 	}{
 		{200, 200, []string{"second", "third", "#open", "in 1h30m", "1204", "not shown: limits: 40;"}},
-		{80, 24, []string{"not ready: third: redis is gone", "SUPPRESSED", "10 of 10", "not shown: "}},
+		{80, 24, []string{"not ready: third: redis is gone", "posts fail: second: connection refused", "SUPPRESSED", "10 of 10", "not shown: "}},
 		{60, 12, []string{"not ready: long", "10 of 10", "not shown: "}},
 		{20, 3, []string{"not shown: "}},
 		{1, 1, nil},

@@ -19,10 +19,18 @@ import (
 func TestRetryInsideTheLease(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.sink.send = inTurn(sink.Transient, sink.Unknown, sink.OK)
-	w := f.start(nil)
+	w, send := f.newWorker(nil), inTurn(sink.Transient, sink.Unknown, sink.OK)
+	failing := make(chan error, 3)
+	f.sink.send = func(ctx context.Context, e event.Event, attempt int) error {
+		failing <- w.Failing()
+		return send(ctx, e, attempt)
+	}
+	f.run(w)
 	sequence := f.event("payments", "order-1")
 	f.awaitSettled(1)
+	testkit.Equal(t, <-failing, nil, "Failing before the first attempt")
+	testkit.Fails(t, "Failing after the first attempt", <-failing, errScripted, "transient")
+	testkit.Fails(t, "Failing after the second attempt", <-failing, errScripted)
 	f.requireSaid(sequence, "+ACK")
 	f.requireHistory("order-1", "send", "send", "send", "finish")
 	f.requireOutcomes(map[string]int{"sent payments": 1})
@@ -31,6 +39,7 @@ func TestRetryInsideTheLease(t *testing.T) {
 		f.log.WantCount(t, 1, line)
 	}
 	testkit.Equal(t, w.Ready(), nil, "Ready")
+	testkit.Equal(t, w.Failing(), nil, "Failing")
 }
 
 // TestRetryAfterTheLease has no time for another attempt in the first lease. The event moves to its channel's queue, and keeps its slot.

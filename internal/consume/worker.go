@@ -152,6 +152,9 @@ func New(o Options) *Worker {
 // Ready returns nil if NATS and the sink let the worker do its work.
 func (w *Worker) Ready() error { return errors.Join(w.streams.Ready(), w.health.ready()) }
 
+// Failing returns why the latest post failed, which is retried. It returns nil after a success.
+func (w *Worker) Failing() error { return w.health.deliveries.Err() }
+
 // Busy reports whether a channel is paused, or events wait for it in this worker or in the room.
 func (w *Worker) Busy(channel string) bool { return w.lanes.Busy(channel) }
 

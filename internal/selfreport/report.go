@@ -29,6 +29,8 @@ type Reporter struct {
 
 	// Ready returns an error that explains why the worker is not ready.
 	Ready func() error
+	// Failing returns why the latest post failed, or nil after a success.
+	Failing func() error
 	// Parts returns what decides and paces; found is false while the worker starts.
 	Parts func() (parts Parts, found bool)
 }
@@ -40,8 +42,8 @@ type Parts struct {
 	Live    *livelimits.Live
 }
 
-// mostNotReady bounds the characters of the reason why a worker is not ready.
-const mostNotReady = 500
+// mostReason bounds the characters of the reason why a worker is not ready, or why its posts fail.
+const mostReason = 500
 
 // Report returns the present report of the instance.
 func (r Reporter) Report(instance string) status.Report {
@@ -57,7 +59,10 @@ func (r Reporter) Report(instance string) status.Report {
 	err := r.Ready()
 	report.Ready = err == nil
 	if err != nil {
-		report.NotReady = plain.Short(strings.ReplaceAll(err.Error(), "\n", "; "), mostNotReady)
+		report.NotReady = plain.Short(strings.ReplaceAll(err.Error(), "\n", "; "), mostReason)
+	}
+	if err := r.Failing(); err != nil {
+		report.Failing = plain.Short(err.Error(), mostReason)
 	}
 	if health := r.Journal.Health(); health != (journal.Health{}) {
 		report.Journal = &health

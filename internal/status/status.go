@@ -77,6 +77,7 @@ type Worker struct {
 	Ready     bool              `json:"ready"`
 	NotReady  string            `json:"not_ready,omitempty"` // why
 	Degraded  string            `json:"degraded,omitempty"`  // the active failure policy while Redis is unavailable
+	Failing   string            `json:"failing,omitempty"`   // why the latest post failed, which is retried; "" after a success
 	InHand    int               `json:"in_hand"`             // received events without an outcome
 	PerMinute Rates             `json:"per_minute"`
 	Revision  string            `json:"revision"`
