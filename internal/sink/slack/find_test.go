@@ -1,10 +1,10 @@
 package slack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -330,18 +330,19 @@ func TestFindFails(t *testing.T) {
 		answer slacktest.Answer
 		want   sink.Class
 	}{
-		"server error":    {slacktest.Status(500, ""), sink.Unknown},
-		"limited":         {slacktest.RateLimited(7 * time.Second), sink.RateLimited},
-		"limited by code": {slacktest.Code("ratelimited"), sink.RateLimited},
-		"reset":           {slacktest.Reset(), sink.Unknown},
-		"a page":          {slacktest.HTML(200), sink.Unknown},
-		"no messages":     {slacktest.Status(200, `{"ok":true}`), sink.Unknown},
-		"cut":             {slacktest.Truncated(1000, `{"ok":true,"messages":[`), sink.Unknown},
-		"token revoked":   {slacktest.Code("token_revoked"), sink.Misconfigured},
-		"internal error":  {slacktest.Code("internal_error"), sink.Unknown},
-		"unlisted code":   {slacktest.Code("invalid_cursor"), sink.Rejected},
-		"not found":       {slacktest.Status(http.StatusNotFound, ""), sink.Misconfigured},
-		"too large":       {slacktest.Status(http.StatusRequestEntityTooLarge, ""), sink.Rejected},
+		"server error":                {slacktest.Status(500, ""), sink.Unknown},
+		"limited":                     {slacktest.RateLimited(7 * time.Second), sink.RateLimited},
+		"limited by code":             {slacktest.Code("ratelimited"), sink.RateLimited},
+		"reset":                       {slacktest.Reset(), sink.Unknown},
+		"a page":                      {slacktest.HTML(200), sink.Unknown},
+		"no messages":                 {slacktest.Status(200, `{"ok":true}`), sink.Unknown},
+		"cut":                         {slacktest.Truncated(1000, `{"ok":true,"messages":[`), sink.Unknown},
+		"token revoked":               {slacktest.Code("token_revoked"), sink.Misconfigured},
+		"internal error":              {slacktest.Code("internal_error"), sink.Unknown},
+		"unlisted code":               {slacktest.Code("invalid_cursor"), sink.Rejected},
+		"not found":                   {slacktest.Status(http.StatusNotFound, ""), sink.Misconfigured},
+		"too large":                   {slacktest.Status(http.StatusRequestEntityTooLarge, ""), sink.Rejected},
+		"more to read, and no cursor": {slacktest.Status(200, `{"ok":true,"messages":[],"has_more":true}`), sink.Transient},
 		"proxy wants auth": {
 			slacktest.Status(http.StatusProxyAuthRequired, `{"ok":false,"error":"access_denied"}`), sink.Rejected,
 		},
@@ -361,15 +362,16 @@ func TestFindFails(t *testing.T) {
 	}
 }
 
-// fakePacer counts what is asked of it. It allows look-ups until their context ends.
+// fakePacer counts what is asked of it. It allows look-ups until their context ends, unless it has an error for them.
 type fakePacer struct {
 	allowed atomic.Int32
 	paused  atomic.Int64
+	refuses error
 }
 
 func (f *fakePacer) AwaitLookUp(ctx context.Context) error {
 	f.allowed.Add(1)
-	return ctx.Err()
+	return cmp.Or(f.refuses, ctx.Err())
 }
 
 func (f *fakePacer) PauseLookUps(_ context.Context, d time.Duration) { f.paused.Add(int64(d)) }
@@ -452,40 +454,27 @@ func TestFindByEarlierRoutes(t *testing.T) {
 	}
 }
 
-// TestFindIsPaced has a pacer allow each request. A refusal by Slack pauses the look-ups of all instances.
+// TestFindIsPaced has a pacer allow each request. A refusal by Slack pauses the look-ups of all instances. A pacer that allows no look-up keeps Slack
+// from being asked, and nothing is known of the post.
 func TestFindIsPaced(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
 	o, pacer := lookingUp(server), new(fakePacer)
 	o.Pacer = pacer
 	s := newTestSlack(t, o)
-	for range messagesInPage + 10 {
-		testkit.NoError(t, send(t.Context(), s, hello))
-	}
 	wantPresence(t, s, doubtful(named(hello)), sink.Absent)
-	testkit.Equal(t, server.Calls(slacktest.MethodHistory), 2, "pages")
-	testkit.Equal(t, pacer.allowed.Load(), 2, "requests that the pacer has allowed")
+	testkit.Equal(t, pacer.allowed.Load(), 1, "requests that the pacer has allowed")
+
 	server.RespondTo(slacktest.MethodHistory, func() slacktest.Answer { return slacktest.RateLimited(7 * time.Second) })
 	_, err := s.Find(t.Context(), doubtful(named(hello)))
 	testkit.Equal(t, failureOf(t, err).RetryAfter, 7*time.Second, "retry after")
 	testkit.Equal(t, time.Duration(pacer.paused.Load()), 7*time.Second, "pause of all look-ups")
-}
 
-// refusingPacer allows no look-up.
-type refusingPacer struct{ fakePacer }
-
-func (*refusingPacer) AwaitLookUp(context.Context) error { return context.DeadlineExceeded }
-
-// TestFindIsNotAllowed has a pacer allow no look-up. Nothing is known of the post, and Slack is not asked.
-func TestFindIsNotAllowed(t *testing.T) {
-	t.Parallel()
-	server := slacktest.New(t)
-	o := lookingUp(server)
-	o.Pacer = new(refusingPacer)
-	found, err := newTestSlack(t, o).Find(t.Context(), doubtful(named(hello)))
-	wantFailure(t, "a look-up", err, sink.Transient, nil)
+	pacer.refuses = context.DeadlineExceeded
+	found, err := s.Find(t.Context(), doubtful(named(hello)))
+	wantFailure(t, "a look-up that the pacer refuses", err, sink.Transient, nil)
 	testkit.Equal(t, found, sink.Finding{}, "what is known")
-	testkit.Equal(t, server.Calls(slacktest.MethodHistory), 0, "requests")
+	testkit.Equal(t, server.Calls(slacktest.MethodHistory), 2, "requests")
 }
 
 // TestFindTogether has many callers post at once, and be in doubt about one channel at once. They share the requests that look for posts.
@@ -560,17 +549,20 @@ func TestReadingsBegin(t *testing.T) {
 func TestFindInPages(t *testing.T) {
 	t.Parallel()
 	server := slacktest.New(t)
-	s := newTestSlack(t, lookingUp(server))
+	o, pacer := lookingUp(server), new(fakePacer)
+	o.Pacer = pacer
+	s := newTestSlack(t, o)
 	testkit.Must(s.Send(t.Context(), named(hello)))(t)
 	for range messagesInPage + 10 {
 		testkit.NoError(t, send(t.Context(), s, hello))
 	}
 	wantPresence(t, s, doubtful(named(hello)), sink.Present)
 	testkit.Equal(t, server.Calls(slacktest.MethodHistory), 2, "pages")
+	testkit.Equal(t, pacer.allowed.Load(), 2, "requests that the pacer has allowed")
 
 	asked := make(chan string, 100)
 	const odd = `{"ts":"1.1","metadata":"odd","blocks":[{"type":7}]},{"ts":"1.2","metadata":{"event_type":"notifier_event","event_payload":{"name":7}}}`
-	o := answeredBy(t, func(w http.ResponseWriter, r *http.Request) {
+	o = answeredBy(t, func(w http.ResponseWriter, r *http.Request) {
 		asked <- r.FormValue("limit")
 		if r.FormValue("limit") != "50" {
 			_, _ = fmt.Fprintf(w, `{"ok":true,"messages":[{"text":"%s"}]}`, strings.Repeat("x", maxHistoryPage))
@@ -595,19 +587,6 @@ func (g *gatedPacer) AwaitLookUp(ctx context.Context) error {
 	g.asked.Add(1)
 	<-g.open
 	return ctx.Err()
-}
-
-// TestFindWithoutACursor has an answer that promises more messages, and no way to read them. It does not show that the post is absent.
-func TestFindWithoutACursor(t *testing.T) {
-	t.Parallel()
-	o := answeredBy(t, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, `{"ok":true,"messages":[],"has_more":true}`)
-	})
-	o.Channel, o.LookUp = "C0000001", true
-	found, err := newTestSlack(t, o).Find(t.Context(), doubtful(named(hello)))
-	if failure, known := errors.AsType[*sink.Error](err); !known || failure.Class != sink.Transient {
-		t.Errorf("got %+v, %v, want a transient failure", found, err)
-	}
 }
 
 // TestFindTooMany has a channel without an end, whose first page has a post. Two callers share a reading. The post is found at once. A post that is

@@ -174,23 +174,10 @@ func held(slacktest.Post) slacktest.Answer { return slacktest.Hold(nil, slacktes
 // usual is a delivery with everything that an event may have.
 func usual() sink.Delivery { return render.UsualView().Delivery }
 
-// sampleSummary is a digest of two paths and a change.
+// sampleSummary is a digest of one path.
 func sampleSummary() summary.Digest {
-	first := time.Date(2026, 1, 2, 10, 2, 0, 0, time.UTC)
 	return summary.Digest{
-		Channel: "C0000001",
-		Dropped: 5321,
-		First:   first,
-		Last:    first.Add(29 * time.Minute),
-		Paths: []summary.Path{
-			{Path: "debug", Rest: true, Dropped: 4698},
-			{
-				Path: "payments.refunds", Dropped: 112, Reasons: []summary.Reason{{Text: "payments.* 10/30m", Dropped: 112}},
-				Opens: first.Add(33 * time.Minute), Title: "Refund <stuck>",
-			},
-		},
-		MorePaths: 290, MoreAtLeast: true, MoreDropped: 499,
-		Unpaired: 12,
-		Changes:  []summary.Change{{At: first.Add(10 * time.Minute), Limit: "payments.*", Value: "10/30m"}},
+		Channel: "C0000001", Dropped: 112, First: fired.Time, Last: ended.Time,
+		Paths: []summary.Path{{Path: "payments.refunds", Dropped: 112, Title: "<!here> fails"}},
 	}
 }

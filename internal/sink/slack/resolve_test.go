@@ -52,17 +52,15 @@ func TestResolved(t *testing.T) {
 
 // refusals are answers to the reply. Each ends the attempt.
 var refusals = []struct {
-	name     string
-	answers  []slacktest.Answer
-	want     sink.Class
-	channel  string
-	observed []sink.Class
+	name   string
+	answer slacktest.Answer
+	want   sink.Class
 }{
-	{"limited", []slacktest.Answer{slacktest.RateLimited(7 * time.Second)}, sink.RateLimited, "#ops", []sink.Class{sink.RateLimited}},
-	{"failed", []slacktest.Answer{slacktest.Status(503, "")}, sink.Unknown, "#ops", []sink.Class{sink.Unknown}},
-	{"refused", []slacktest.Answer{slacktest.Code("invalid_blocks")}, sink.Rejected, "#ops", []sink.Class{sink.Rejected}},
-	{"not allowed", []slacktest.Answer{slacktest.Code("token_revoked")}, sink.Misconfigured, "#ops", []sink.Class{sink.Misconfigured}},
-	{"lost", []slacktest.Answer{slacktest.Stored(slacktest.Reset())}, sink.Unknown, "#ops", []sink.Class{sink.Unknown}},
+	{"limited", slacktest.RateLimited(7 * time.Second), sink.RateLimited},
+	{"failed", slacktest.Status(503, ""), sink.Unknown},
+	{"refused", slacktest.Code("invalid_blocks"), sink.Rejected},
+	{"not allowed", slacktest.Code("token_revoked"), sink.Misconfigured},
+	{"lost", slacktest.Stored(slacktest.Reset()), sink.Unknown},
 }
 
 func TestResolvedWhenSlackRefuses(t *testing.T) {
@@ -77,15 +75,15 @@ func TestResolvedWhenSlackRefuses(t *testing.T) {
 			var observed observer
 			o.Channel, o.Observe = "C0000002", observed.observe
 			s := newTestSlack(t, o)
-			server.Script(test.answers...)
+			server.Script(test.answer)
 
 			got, err := s.Send(t.Context(), resolved(receipt))
 			failure := failureOf(t, err)
-			if failure.Class != test.want || failure.Channel != test.channel || got != "" || failure.Err == nil || failure.Lost {
-				t.Errorf("got %v in %s, want %s in %s", failure, failure.Channel, test.want, test.channel)
+			if failure.Class != test.want || failure.Channel != "#ops" || got != "" || failure.Err == nil || failure.Lost {
+				t.Errorf("got %v in %s, want %s in #ops", failure, failure.Channel, test.want)
 			}
 			testkit.Equal(t, failure.RetryAfter == 7*time.Second, test.want == sink.RateLimited, "waits for %v", failure.RetryAfter)
-			testkit.EqualSlices(t, observed.results, test.observed, "observed")
+			testkit.EqualSlices(t, observed.results, []sink.Class{test.want}, "observed")
 
 			// A second attempt posts one reply.
 			before := len(server.Accepted())
@@ -98,25 +96,16 @@ func TestResolvedWhenSlackRefuses(t *testing.T) {
 	}
 }
 
-// standIns are answers to the reply. The event becomes a message of its own, in its own channel.
-var standIns = []struct {
-	name    string
-	answers []slacktest.Answer
-}{
-	{"message deleted", []slacktest.Answer{slacktest.Code("message_not_found")}},
-	{"channel gone", []slacktest.Answer{slacktest.Code("channel_not_found")}},
-	{"channel archived", []slacktest.Answer{slacktest.Code("is_archived")}},
-	{"channel left", []slacktest.Answer{slacktest.Code("not_in_channel")}},
-	{"channel frozen", []slacktest.Answer{slacktest.Code("is_inactive")}},
-	{"thread gone", []slacktest.Answer{slacktest.Code("thread_not_found")}},
-	{"thread locked", []slacktest.Answer{slacktest.Code("restricted_action_thread_locked")}},
-	{"no thread", []slacktest.Answer{slacktest.Code("cannot_reply_to_message")}},
+// lostThreads are codes of answers to the reply. The event becomes a message of its own, in its own channel.
+var lostThreads = []string{
+	"message_not_found", "channel_not_found", "is_archived", "not_in_channel", "is_inactive", "thread_not_found", "restricted_action_thread_locked",
+	"cannot_reply_to_message",
 }
 
 func TestResolvedGoesOn(t *testing.T) {
 	t.Parallel()
-	for _, test := range standIns {
-		t.Run(test.name, func(t *testing.T) {
+	for _, code := range lostThreads {
+		t.Run(code, func(t *testing.T) {
 			t.Parallel()
 			server := slacktest.New(t)
 			o := byToken(server)
@@ -125,7 +114,7 @@ func TestResolvedGoesOn(t *testing.T) {
 			o.Channel, o.Observe = "C0000002", observed.observe
 			s := newTestSlack(t, o)
 			testkit.Equal(t, s.Destination(resolved(receipt)), "C0000001", "destination")
-			server.Script(test.answers...)
+			server.Script(slacktest.Code(code))
 			_, err := s.Send(t.Context(), resolved(receipt))
 			wantFailure(t, "the reply", err, sink.Rejected, nil)
 			testkit.Equal(t, failureOf(t, err).Lost, true, "the thread is lost")

@@ -13,7 +13,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/sink/render"
-	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/slacktest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -170,10 +169,8 @@ func TestSendSummary(t *testing.T) {
 	var observed observer
 	o.Observe = observed.observe
 	s := newTestSlack(t, o)
-	digest := summary.Digest{
-		Channel: "C0000002", Dropped: 12, First: fired.Time, Last: ended.Time,
-		Paths: []summary.Path{{Path: "payments.refunds", Dropped: 12, Title: "<!here> fails"}},
-	}
+	digest := sampleSummary()
+	digest.Channel = "C0000002"
 	for _, sink := range []*Sink{s, newTestSlack(t, byWebhook(server))} {
 		testkit.NoError(t, sink.SendSummary(t.Context(), digest))
 	}
@@ -183,7 +180,7 @@ func TestSendSummary(t *testing.T) {
 		t.Errorf("posted to %s, by %s, want C0000002 and the webhook", posts[0].Channel, posts[1].Method)
 	}
 	for _, post := range posts {
-		testkit.Contains(t, "posted", textOf(post.Message), "12", "payments.refunds", "&lt;!here&gt;")
+		testkit.Contains(t, "posted", textOf(post.Message), "112", "payments.refunds", "&lt;!here&gt;")
 	}
 	server.Script(slacktest.RateLimited(9 * time.Second))
 	failure := failureOf(t, s.SendSummary(t.Context(), digest))
