@@ -181,9 +181,7 @@ func TestReminder(t *testing.T) {
 	posts := len(d.slack.Accepted())
 	workers.awaitOutcomes(map[string]int{"sent": posts, "duplicate": 2*bodies - posts})
 	first, second := d.posted("A")[0], d.posted("A")[1]
-	if apart := second.Received.Sub(first.Received); apart < 2*time.Second {
-		t.Errorf("reminder: got it %v after the first message, want at least 2s", apart)
-	}
+	testkit.AtLeast(t, second.Received.Sub(first.Received), 2*time.Second, "time between the first message and the reminder")
 	d.publish("notify.alerts", groupOf("-A", "-B"))
 	workers.awaitEvents(2*bodies + 2)
 	d.wantOver("A", "B")

@@ -71,21 +71,15 @@ func TestDev(t *testing.T) {
 		t.Fatalf("it does not say how long it ran:\n%s", out)
 	}
 	windows := 1 + int(testkit.Must(time.ParseDuration(length[1]))(t)/(30*time.Second)) // of the global limit; a busy machine makes the run longer
-	if sent := len(notification.FindAllString(out, -1)); sent < 25 || sent > 36*windows {
-		t.Errorf("%d notifications of the storm in %d windows, want most of the 30 that the limits allow at once:\n%s", sent, windows, out)
-	}
+	testkit.Between(t, len(notification.FindAllString(out, -1)), 25, 36*windows, "notifications of the storm in %d windows, most of the 30 that the limits allow at once", windows)
 	totals := regexp.MustCompile(`(?m)^totals  events \d+  sent \d+  dropped \d+ \(.*deploys@key \d+, global \d+.*\)  duplicate \d+  dead \d+  expired 0  folded \d+  waiting \d+  full: global$`)
-	if lines := len(totals.FindAllString(out, -1)); lines < 3 {
-		t.Errorf("%d lines of totals with all outcomes, want one a second:\n%s", lines, out)
-	}
+	testkit.AtLeast(t, len(totals.FindAllString(out, -1)), 3, "lines of totals with all outcomes, one a second")
 	table := regexp.MustCompile(`(?s)\d+ events in \S+\nCATEGORY +EVENTS +SENT +DROPPED +DUPLICATE +DEAD +FOLDED +DROPPED BY\n` +
 		`payments  .*\ndeploys .*\nall +(\d+ +){6}(category \d+, )?deploys@key \d+, global \d+, mute \d+`)
 	if !table.MatchString(out) {
 		t.Errorf("it does not end with the table:\n%s", out)
 	}
-	if text := p.stderr.String(); strings.Contains(text, "ERROR") || strings.Contains(text, "WARN") {
-		t.Errorf("there are troubles in the log:\n%s", text)
-	}
+	testkit.Lacks(t, "log", p.stderr.String(), "ERROR", "WARN")
 }
 
 // TestDevWithServersOfTheSettings runs dev with the servers of the settings.

@@ -123,6 +123,6 @@ func wantApart(t testing.TB, digests []digest, interval time.Duration) {
 	t.Helper()
 	const underWay = 500 * time.Millisecond
 	for i := 1; i < len(digests); i++ {
-		testkit.AtMost(t, interval-underWay, digests[i].Received.Sub(digests[i-1].Received), "the least time between digests")
+		testkit.AtLeast(t, digests[i].Received.Sub(digests[i-1].Received), interval-underWay, "time between digests")
 	}
 }

@@ -61,9 +61,8 @@ func TestFlappingKey(t *testing.T) {
 	})
 	d.awaitSteady(flapping, "resolved")
 	last := d.awaitSeen(flapping, 10)
-	if colour(last.Message) != resolvedColour || strings.Contains(text(last.Message), "flapping") {
-		t.Errorf("the message shows %s at the end, want that it is resolved", text(last.Message))
-	}
+	testkit.Equal(t, colour(last.Message), resolvedColour, "colour of the message at the end")
+	testkit.Lacks(t, "message at the end", text(last.Message), "flapping")
 	workers.awaitEvents(14) // the report is no event
 	testkit.Eventually(t, "the end of all stays of updates in the room", func() bool {
 		return d.redis.CLI("zcount", "{notifier}:room:disks updates", fmt.Sprint(time.Now().UnixMicro()), "+inf") == "0"
@@ -122,7 +121,5 @@ func TestWhyAfterSteadyReport(t *testing.T) {
 		return strings.Contains(shown, "its key was reported as steady")
 	})
 	testkit.Contains(t, "shown", shown, "an update of a message of its key is in the room now")
-	if strings.Contains(shown, "the report about its key is in the room") {
-		t.Errorf("the report that was posted still waits: %s", shown)
-	}
+	testkit.Lacks(t, "why, after the report was posted", shown, "the report about its key is in the room")
 }

@@ -72,17 +72,14 @@ func TestRepeatsAreFolded(t *testing.T) {
 	workers[1].kill()
 	first := d.slack.Accepted()[0]
 	shown := d.awaitSeen(first, events)
-	if !strings.Contains(text(shown.Message), "worst: error") || !strings.Contains(shown.Message.Text, "FIRING ERROR") || colour(shown.Message) != errorColour {
-		t.Errorf("the message shows %s, want the firing event with its worst severity", text(shown.Message))
-	}
+	testkit.Contains(t, "message", text(shown.Message), "worst: error", "FIRING ERROR")
+	testkit.Equal(t, colour(shown.Message), errorColour, "colour of the message")
 	d.awaitEmpty()
 	testkit.Equal(t, len(d.slack.Accepted()), 1, "posts")
 	testkit.Equal(t, len(d.log(rootLog)), 1, "slots")
 	changes := d.updates(first)
 	for i := 2; i < len(changes); i++ {
-		if between := changes[i].Received.Sub(changes[i-2].Received); between < time.Minute-stalls.delay() {
-			t.Errorf("updates %d to %d come within %v", i-1, i+1, between)
-		}
+		testkit.AtLeast(t, changes[i].Received.Sub(changes[i-2].Received), time.Minute-stalls.delay(), "time between updates %d and %d", i-1, i+1)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestMentions(t *testing.T) {
 		for i, by := range whom {
 			testkit.Equal(t, by, want, "a mention of %s", category)
 			if i > 0 { // the posts of a busy machine last for longer than an interval
-				testkit.AtMost(t, interval-time.Second, at[i].Sub(at[i-1]), "the least time between mentions of %s", category)
+				testkit.AtLeast(t, at[i].Sub(at[i-1]), interval-time.Second, "time between mentions of %s", category)
 			}
 		}
 		testkit.Equal(t, len(whom) > 0, want != "", "a mention of %s", category)
@@ -78,5 +78,5 @@ func TestMentions(t *testing.T) {
 		return len(whom) >= 2
 	})
 	_, at := d.mentions("security")
-	testkit.AtMost(t, interval-time.Second, at[1].Sub(at[0]), "the least time between mentions")
+	testkit.AtLeast(t, at[1].Sub(at[0]), interval-time.Second, "time between mentions")
 }

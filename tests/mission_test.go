@@ -47,19 +47,13 @@ func TestMission(t *testing.T) {
 	inCategories := make(map[string]string)
 	for _, category := range categories {
 		for id, at := range d.log(rootLog + ":" + category) {
-			if !strings.HasPrefix(id, category+"-") {
-				t.Errorf("the log of %s holds %s", category, id)
-			}
+			testkit.Equal(t, strings.HasPrefix(id, category+"-"), true, "the log of %s may hold %s", category, id)
 			inCategories[id] = at
 		}
 	}
 	testkit.EqualMaps(t, inCategories, d.log(rootLog), "admissions in the logs of the categories")
 	for key := range strings.SplitSeq(d.redis.CLI("keys", "*"), "\n") {
-		if !strings.HasPrefix(key, "{notifier}:") {
-			t.Errorf("key %q is not one of the deployment's", key)
-		}
-		if d.redis.CLI("pttl", key) == "-1" {
-			t.Errorf("key %q has no expiry", key)
-		}
+		testkit.Equal(t, strings.HasPrefix(key, "{notifier}:"), true, "the key %q is one of the deployment's", key)
+		testkit.Equal(t, d.redis.CLI("pttl", key) == "-1", false, "the key %q has no expiry", key)
 	}
 }

@@ -53,13 +53,11 @@ func (d *deployment) wantResolved(firing, resolved string) {
 	changes := d.updates(first)
 	testkit.Equal(d.t, len(changes), 1, "updates of the message of %s", firing)
 	for name, shown := range map[string]slacktest.Message{"update": changes[0].Message, "reply": reply.Message} {
-		if colour(shown) != resolvedColour || !strings.Contains(shown.Text, "RESOLVED") || !strings.Contains(text(shown), "after 25m") {
-			d.t.Errorf("the %s by %s lacks its colour, word or duration: %s %s", name, resolved, colour(shown), text(shown))
-		}
+		testkit.Equal(d.t, colour(shown), resolvedColour, "colour of the %s by %s", name, resolved)
+		testkit.Contains(d.t, name+" by "+resolved, text(shown), "RESOLVED", "after 25m")
 	}
-	if colour(first.Message) != errorColour || !strings.Contains(first.Text, "FIRING") {
-		d.t.Errorf("the message of %s lacks its colour or word: %s %s", firing, colour(first.Message), text(first.Message))
-	}
+	testkit.Equal(d.t, colour(first.Message), errorColour, "colour of the message of %s", firing)
+	testkit.Contains(d.t, "message of "+firing, first.Text, "FIRING")
 }
 
 func (d *deployment) wantNotPosted(id string) {

@@ -28,7 +28,7 @@ func TestRetryAfterHoldsForAllInstances(t *testing.T) {
 	posts := d.slack.Posts()
 	wantPostedOnce(t, d.slack.Accepted(), ids...)
 	for _, post := range posts[1:] {
-		testkit.AtMost(t, pause, post.Received.Sub(posts[0].Received), "the pause before %s was posted", post.Origin("id"))
+		testkit.AtLeast(t, post.Received.Sub(posts[0].Received), pause, "the pause before %s was posted", post.Origin("id"))
 	}
 	workers.awaitSum(1, "notifier_sink_requests_total", "result", "rate_limited")
 }

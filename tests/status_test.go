@@ -138,9 +138,7 @@ func (d *deployment) wantScreen(texts ...string) {
 	})
 	shown.want(0)
 	for line := range strings.Lines(shown.stdout.String()) {
-		if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > 100 {
-			d.t.Errorf("a line of %d characters: %s", width, line)
-		}
+		testkit.AtMost(d.t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 100, "characters of the line %q", line)
 	}
 }
 
@@ -234,9 +232,7 @@ func TestStatusWatchOnATerminal(t *testing.T) {
 		frame := strings.TrimSuffix(s.shown(), "\n")
 		testkit.AtMost(t, strings.Count(frame, "\n")+1, int(size.height)-1, "rows of a frame")
 		for line := range strings.Lines(frame) {
-			if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > int(size.width) {
-				t.Errorf("got a line of %d characters on a terminal of %d: %s", width, size.width, line)
-			}
+			testkit.AtMost(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), int(size.width), "characters of the line %q", line)
 		}
 	}
 	testkit.Must(s.keyboard.WriteString("\x03"))(t)

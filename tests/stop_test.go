@@ -51,9 +51,8 @@ func TestRollingRestart(t *testing.T) {
 
 	posts := d.slack.Posts()
 	// The limit is 300, and a slow machine publishes fewer events than that.
-	if want := min(300, published); len(posts) != want || repeats(posts) != 0 {
-		t.Errorf("%d posts of %d events, %d of them repeated; want %d and 0", len(posts), published, repeats(posts), want)
-	}
+	testkit.Equal(t, len(posts), min(300, published), "posts of %d events", published)
+	testkit.Equal(t, repeats(posts), 0, "repeated posts")
 	d.wantLogged()
 }
 
@@ -89,9 +88,7 @@ func TestSecondSignal(t *testing.T) {
 	w.awaitUnready("stopping")
 	w.wantHealthy()
 	w.signal(syscall.SIGTERM)
-	if status := w.wait(); status == 0 {
-		t.Error("the status after a second signal is 0, as after an orderly end")
-	}
+	testkit.Equal(t, w.wait() == 0, false, "the status after a second signal is that of an orderly end")
 }
 
 // TestStopIdle stops an idle worker, and a worker without servers.

@@ -109,9 +109,7 @@ func TestDevOnATerminal(t *testing.T) {
 		`^\(all\) +5/2s +5 of 5 +in `, `^\d\d:\d\d:\d\d DEAD `, `^\d\d:\d\d:\d\d SUMMARY +console \d+ notifications`,
 		`^events \d+  sent [1-9]\d+  `, // slots have opened again
 	)
-	if !colours.MatchString(s.stdout.String()) {
-		t.Error("there is no colour")
-	}
+	testkit.Equal(t, colours.MatchString(s.stdout.String()), true, "there are colours")
 	s.resize(50, 12)
 	s.awaitShown(`\Anotifier dev --storm 50   running \d+s`, `^events \d+`, `^-{50}$`)
 	testkit.Lacks(t, "small terminal", s.shown(), "NATS ")

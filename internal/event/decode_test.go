@@ -239,9 +239,7 @@ func TestReasonsAndFault(t *testing.T) {
 	testkit.EqualSlices(t, event.Reasons(), want, "Reasons()")
 	fault := event.NewFault(event.ReasonRejected, "a\nb\x00\xff"+strings.Repeat("é", 200))
 	checkFault(t, fault, event.ReasonRejected, "a b\ufffd\ufffdé")
-	if !strings.HasSuffix(fault.Detail, "é…") {
-		t.Errorf("detail: got %q, want a cut at a rune with a mark", fault.Detail)
-	}
+	testkit.Equal(t, strings.HasSuffix(fault.Detail, "é…"), true, "the detail %q is cut at a rune, with a mark", fault.Detail)
 }
 
 var fuzzedBodies = []string{
@@ -305,23 +303,17 @@ func checkEvent(t *testing.T, e event.Event) {
 	if strings.TrimSpace(e.Title) == "" && strings.TrimSpace(e.Text) == "" {
 		t.Errorf("got title %q and text %q, want one of them", e.Title, e.Text)
 	}
-	if !slices.Contains([]event.Severity{"info", "warning", "error", "critical"}, e.Severity) {
-		t.Errorf("severity: got %q, want a known one", e.Severity)
-	}
+	testkit.Equal(t, slices.Contains([]event.Severity{"info", "warning", "error", "critical"}, e.Severity), true, "the severity %q is known", e.Severity)
 	if !slices.Contains([]event.Status{"", "firing", "resolved"}, e.Status) || event.StableID(e.Key) != e.Key {
 		t.Errorf("got status %q and key %q, want a known status and a stable key", e.Status, e.Key)
 	}
-	if heading := e.Heading(); strings.TrimSpace(heading) == "" {
-		t.Errorf("heading: got %q, want a visible one", heading)
-	}
+	testkit.Equal(t, strings.TrimSpace(e.Heading()) != "", true, "the heading %q is visible", e.Heading())
 	all := []string{e.Title, e.Text, e.Source, e.Link}
 	for _, field := range e.Fields {
 		all = append(all, field.Name, field.Value)
 	}
 	for _, s := range all {
-		if !utf8.ValidString(s) {
-			t.Errorf("text: got %q, want valid UTF-8", s)
-		}
+		testkit.Equal(t, utf8.ValidString(s), true, "%q is valid UTF-8", s)
 	}
 }
 

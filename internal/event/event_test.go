@@ -117,9 +117,8 @@ func TestDecodePart(t *testing.T) {
 		{"the room beside headers", inRoom(withHeader(message("x"), headers...), event.RoomIdentity{ID: "i"}), ""},
 		{"the room beside a fault", inRoom(message("{"), event.RoomIdentity{ID: "i", Part: "fingerprint"}), "fingerprint"},
 	} {
-		if got, _ := decoder().Decode(test.m); got.Part != test.part {
-			t.Errorf("%s: got part %q, want %q", test.name, got.Part, test.part)
-		}
+		got, _ := decoder().Decode(test.m)
+		testkit.Equal(t, got.Part, test.part, "%s: part", test.name)
 	}
 }
 

@@ -162,9 +162,7 @@ func FuzzCategory(f *testing.F) {
 		if err := event.ValidatePath(category); err != nil {
 			t.Errorf("CategoryOf(%q): got %q (%v), want a category", subject, category, err)
 		}
-		if !strings.EqualFold("notify."+category, subject) {
-			t.Errorf("CategoryOf(%q): got %q, want the levels of the subject", subject, category)
-		}
+		testkit.Equal(t, strings.EqualFold("notify."+category, subject), true, "%q has the levels of %q", category, subject)
 		prefixes := slices.Collect(event.Prefixes(category))
 		if len(prefixes) > event.MaxTokens || prefixes[len(prefixes)-1] != category {
 			t.Errorf("Prefixes(%q): got %q, want at most %d with the category last", category, prefixes, event.MaxTokens)

@@ -31,9 +31,8 @@ func TestParsePattern(t *testing.T) {
 		"*": 1, "a": 1, "payments.*": 2, "*.*.failed": 3, "a.*.c.*.e.*.g.*": 8, "global": 1,
 	} {
 		p := pattern(t, text)
-		if p.String() != text || p.Depth() != depth {
-			t.Errorf("ParsePattern(%q) = %q of depth %d, want depth %d", text, p, p.Depth(), depth)
-		}
+		testkit.Equal(t, p.String(), text, "pattern")
+		testkit.Equal(t, p.Depth(), depth, "depth of %q", text)
 	}
 	parse := func(text string) error {
 		p, err := event.ParsePattern(text)
@@ -130,9 +129,8 @@ func TestTableNearest(t *testing.T) {
 		"orders.new":                "",
 	} {
 		entry, ok := entries.Nearest(path)
-		if ok != (want != "") || entry.Pattern.String() != want {
-			t.Errorf("Nearest(%q) = %q, %t, want %q", path, entry.Pattern, ok, want)
-		}
+		testkit.Equal(t, ok, want != "", "there is an entry near %q", path)
+		testkit.Equal(t, entry.Pattern.String(), want, "pattern nearest to %q", path)
 	}
 }
 
@@ -173,15 +171,12 @@ func FuzzPattern(f *testing.F) {
 				tokens[i] = "x"
 			}
 		}
-		if valid := event.ValidatePath(strings.Join(tokens, ".")) == nil; valid != (err == nil) {
-			t.Errorf("ParsePattern(%q): got %v, want a pattern: %t", one, err, valid)
-		}
+		testkit.Equal(t, err == nil, event.ValidatePath(strings.Join(tokens, ".")) == nil, "%q is a pattern (%v)", one, err)
 		if err != nil {
 			return
 		}
-		if p.String() != one || p.Depth() != strings.Count(one, ".")+1 {
-			t.Errorf("ParsePattern(%q): got %q of depth %d, want the text and its levels", one, p, p.Depth())
-		}
+		testkit.Equal(t, p.String(), one, "pattern")
+		testkit.Equal(t, p.Depth(), strings.Count(one, ".")+1, "depth of %q", one)
 		q, err := event.ParsePattern(other)
 		if err != nil {
 			return
@@ -200,9 +195,7 @@ func FuzzPattern(f *testing.F) {
 		if !ok {
 			return
 		}
-		if !entry.Pattern.Matches(path) {
-			t.Errorf("Lookup(%q): got %q, want a match", path, entry.Pattern)
-		}
+		testkit.Equal(t, entry.Pattern.Matches(path), true, "%q matches %q", entry.Pattern, path)
 		if p.Matches(path) && q.Matches(path) && entry.Pattern != slices.MinFunc([]event.Pattern{p, q}, event.Pattern.Compare) {
 			t.Errorf("Lookup(%q) in %q and %q: got %q, want the first in order", path, p, q, entry.Pattern)
 		}

@@ -121,9 +121,8 @@ func TestNewToken(t *testing.T) {
 		}
 	}
 	for name, pattern := range map[string]string{"a b": ">", "": ">", "name": "a b", "other": "Payments"} {
-		if _, _, err := ingest.NewToken(name, pattern); err == nil {
-			t.Errorf("NewToken(%q, %q): got a token, want an error", name, pattern)
-		}
+		_, _, err := ingest.NewToken(name, pattern)
+		testkit.Fails(t, "NewToken("+name+", "+pattern+")", err, nil)
 	}
 }
 

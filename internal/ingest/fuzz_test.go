@@ -117,9 +117,7 @@ func FuzzGroup(f *testing.F) {
 		in := &room{of: &h.bodies, from: newClient("client", 0, 0)}
 		_, refusal := h.split(iotest.DataErrReader(&pieces{strings.NewReader(body), int(size)%64 + 1}), request{maker: m, from: in.from}, in)
 		in.leave()
-		if left := h.bodies.held.Load(); left != 0 {
-			t.Errorf("memory in use at the end: got %d bytes, want none", left)
-		}
+		testkit.Equal(t, h.bodies.held.Load(), 0, "bytes in use at the end")
 		checkMessages(t, m, publisher.messages)
 		var whole map[string]json.RawMessage
 		var alerts []json.RawMessage

@@ -175,9 +175,7 @@ func TestGroupInAnOutage(t *testing.T) {
 	got := d.post("/v1/alertmanager/a", body)
 	testkit.Equal(t, got.status, http.StatusServiceUnavailable, "status of %s", got.body)
 	testkit.Equal(t, got.header.Get("Retry-After"), "2", "Retry-After")
-	if !strings.Contains(got.body, "250 alerts are stored") {
-		t.Errorf("answer: got %s, want how many alerts are stored", got.body)
-	}
+	testkit.Contains(t, "answer", got.body, "250 alerts are stored")
 	testkit.Equal(t, d.counts.Get("refused anyone"), 0, "refused requests")
 	testkit.Equal(t, d.counts.Get("unstored anyone"), 1, "requests that NATS did not store")
 	refuse.body = ""

@@ -75,9 +75,7 @@ func TestSlowClients(t *testing.T) {
 		testkit.Equal(t, d.post("/v1/events/a", "x", bearer(good)...).status, 202, "status of event %d of a new connection", i)
 	}
 	testkit.AtMost(t, d.counts.Get("connections"), 200, "connections")
-	if evicted := d.counts.Get("evicted"); evicted < clients-200 {
-		t.Errorf("closed connections: got %d, want at least %d", evicted, clients-200)
-	}
+	testkit.AtLeast(t, d.counts.Get("evicted"), clients-200, "closed connections")
 	testkit.Equal(t, d.left(), 102, "stored events")
 }
 
@@ -109,9 +107,7 @@ func TestNewClientAmongGoodOnes(t *testing.T) {
 	}
 	d.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	testkit.Equal(t, d.post("/v1/events/a", "new", bearer(good)...).status, 202, "status of the event of a new client")
-	if err := ask(kept[0]); err == nil {
-		t.Error("the connection that has waited longest is still served, want it closed")
-	}
+	testkit.Fails(t, "the connection that has waited longest", ask(kept[0]), nil)
 	testkit.NoError(t, ask(kept[1]))
 	testkit.NoError(t, ask(kept[2]))
 	testkit.Equal(t, d.counts.Get("evicted"), 1, "closed connections")
@@ -200,9 +196,8 @@ func TestBrokenOffGroup(t *testing.T) {
 		testkit.NoError(t, conn.(*net.TCPConn).CloseWrite()) //nolint:errcheck // Dial returns nothing else
 		got := string(testkit.Must(io.ReadAll(conn))(t))
 		testkit.NoError(t, conn.Close())
-		if !strings.HasPrefix(got, "HTTP/1.1 400 ") || !strings.Contains(got, wants) {
-			t.Errorf("%q: got %q, want status 400 with %s", body, got, wants)
-		}
+		testkit.Equal(t, strings.HasPrefix(got, "HTTP/1.1 400 "), true, "%q: the status of %q is 400", body, got)
+		testkit.Contains(t, body, got, wants)
 	}
 	testkit.Equal(t, d.left(), 0, "stored messages")
 	testkit.Equal(t, d.counts.Get("refused anyone"), 1, "refused requests")

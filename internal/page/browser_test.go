@@ -53,9 +53,7 @@ func TestNumbers(t *testing.T) {
 	tops := `new Set([...document.querySelectorAll(".plot .x span")].map((label) => label.getBoundingClientRect().top)).size`
 	testkit.Equal(t, b.number(tops), 1, "lines of labels below the chart")
 	left := b.number(`document.querySelector("[data-path=payments] time").innerText.match(/in (\d+) (s|min)/)[1]`)
-	if left < 1 || left > 90 {
-		t.Errorf("got a next slot in %d s, want 1 to 90", left)
-	}
+	testkit.Between(t, left, 1, 90, "seconds until the next slot")
 	b.source.change(func(s *status.Status) {
 		s.Backlog.Waiting = 7
 		s.Workers = s.Workers[:1]
@@ -109,12 +107,8 @@ func TestPageIsShort(t *testing.T) {
 	}{{"desktop", 1280, 800, 3}, {"phone", 390, 844, 5}} {
 		testkit.NoError(t, chromedp.Do(b.ctx, chromedp.EmulateViewport(screen.width, screen.height)))
 		height := b.number("document.documentElement.scrollHeight")
-		if most := screen.most * int(screen.height); height > most {
-			t.Errorf("got a page of %d pixels on a %s, want %d at most", height, screen.name, most)
-		}
-		if width := b.number("document.documentElement.scrollWidth"); width > int(screen.width) {
-			t.Errorf("got a page of %d pixels on a %s of %d", width, screen.name, screen.width)
-		}
+		testkit.AtMost(t, height, screen.most*int(screen.height), "height of the page on a %s", screen.name)
+		testkit.AtMost(t, b.number("document.documentElement.scrollWidth"), int(screen.width), "width of the page on a %s", screen.name)
 	}
 	testkit.Equal(t, b.text("[data-part=limits] summary"), "22 more paths", "what is folded away")
 	testkit.Equal(t, b.evaluate(`[...document.querySelectorAll("table")].map((table) => (table.tHead?.rows[0].cells.length ?? 0) - table.tBodies[0].rows[0].cells.length).join()`),
@@ -340,9 +334,7 @@ func TestHostileTitles(t *testing.T) {
 		testkit.Equal(t, b.evaluate(`document.querySelectorAll("img, svg[onload], [onfocus], [autofocus], main b b, main a[href^='javascript:']").length`), "0", "elements out of titles")
 		for _, width := range []int64{1200, 390} {
 			testkit.NoError(t, chromedp.Do(b.ctx, chromedp.EmulateViewport(width, 800)))
-			if wide := b.number("document.documentElement.scrollWidth"); wide > int(width) {
-				t.Errorf("got a page of %d pixels, want %d at most", wide, width)
-			}
+			testkit.AtMost(t, b.number("document.documentElement.scrollWidth"), int(width), "width of the page")
 		}
 	}
 	check("2")

@@ -110,9 +110,8 @@ func TestReadLinesEnds(t *testing.T) {
 		told = done
 		cancel(broken)
 	})
-	if !errors.Is(err, broken) || told != progressEvery {
-		t.Errorf("end of the context: got %v after %d bytes, want its cause after %d", err, told, progressEvery)
-	}
+	testkit.Fails(t, "end of the context", err, broken)
+	testkit.Equal(t, told, progressEvery, "bytes read")
 }
 
 // FuzzReadLines reads any input. Each line that is not blank is invalid or gives events. Each event ends in one way.

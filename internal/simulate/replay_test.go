@@ -84,9 +84,8 @@ func TestSilence(t *testing.T) {
 		"others do not count": {lineAt(0, "a", "") + lineAt(10, "a.b", "") + lineAt(20, "a", ""), 20 * time.Second},
 	} {
 		got := replay(t, test.lines, newLimiter(t, "5/1s", "5/1s", "")).Paths[0]
-		if got.Category != "a" || got.LongestSilence != test.want {
-			t.Errorf("%s: got %+v, want %v", name, got, test.want)
-		}
+		testkit.Equal(t, got.Category, "a", "%s: category", name)
+		testkit.Equal(t, got.LongestSilence, test.want, "%s: longest silence", name)
 	}
 }
 
@@ -105,14 +104,12 @@ func TestReplayEnds(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	_, err = h.Replay(ctx, counts, func(done, total int64) {
-		if done != progressEvery || total != progressEvery+2 {
-			t.Errorf("progress: got %d of %d, want %d of %d", done, total, progressEvery, progressEvery+2)
-		}
+		testkit.Equal(t, done, progressEvery, "events done")
+		testkit.Equal(t, total, progressEvery+2, "events in all")
 		cancel(broken)
 	})
-	if !errors.Is(err, broken) || asked != progressEvery {
-		t.Errorf("end of the context: got %v after %d events, want its cause after %d", err, asked, progressEvery)
-	}
+	testkit.Fails(t, "end of the context", err, broken)
+	testkit.Equal(t, asked, progressEvery, "evaluated events")
 }
 
 // TestBatches passes the events of an instant to the evaluator together.
@@ -151,9 +148,8 @@ func TestAlgorithms(t *testing.T) {
 		"none":               8,
 	} {
 		got := replay(t, lines, newLimiter(t, limit, "none", "")).Total
-		if got.Sent != want || got.Dropped["global"] != 8-want {
-			t.Errorf("%s: %+v, want %d sent", limit, got, want)
-		}
+		testkit.Equal(t, got.Sent, want, "%s: sent", limit)
+		testkit.Equal(t, got.Dropped["global"], 8-want, "%s: dropped", limit)
 	}
 }
 
@@ -274,9 +270,8 @@ func TestGroups(t *testing.T) {
 		if got.Total.LongestSilence = 0; err != nil || !reflect.DeepEqual(got.Total, test.want) {
 			t.Errorf("%s: got %+v, %v, want %+v", name, got.Total, err, test.want)
 		}
-		if h.Invalid != test.invalid || categoriesOf(got) != test.paths {
-			t.Errorf("%s: %d invalid, %v, in %q, want %d in %q", name, h.Invalid, h.Problems, categoriesOf(got), test.invalid, test.paths)
-		}
+		testkit.Equal(t, h.Invalid, test.invalid, "%s: invalid lines, with %v", name, h.Problems)
+		testkit.Equal(t, categoriesOf(got), test.paths, "%s: categories", name)
 		if test.want.Seen > 0 && test.want.Seen < 16 && !got.From.Equal(midnight) {
 			t.Errorf("%s: from %v, want %v", name, got.From, midnight)
 		}

@@ -185,9 +185,8 @@ func TestReadStreamEnds(t *testing.T) {
 	stopped := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	_, err := ReadStream(ctx, js, "EVENTS", decoder, func(done, total int64) {
-		if done != progressEvery || total != 2*progressEvery {
-			t.Errorf("progress: got %d of %d, want %d of %d", done, total, progressEvery, 2*progressEvery)
-		}
+		testkit.Equal(t, done, progressEvery, "messages read")
+		testkit.Equal(t, total, 2*progressEvery, "messages in all")
 		cancel(stopped)
 	})
 	testkit.Fails(t, "end of the context", err, stopped)

@@ -184,9 +184,7 @@ func TestLimiterFreeSlotsAreNotFull(t *testing.T) {
 		kit.one(store.Admitted, request("later", "a"))
 		testkit.Equal(t, kit.Usage().Opens("a"), time.Time{}, "next slot of %s, which has one", limit)
 		testkit.NoError(t, kit.usage.refresh(t.Context()))
-		if uses := kit.latest(); len(uses) != 1 || uses[0].Full() || uses[0].Used != 1 {
-			t.Errorf("uses of %s: %+v, want one slot in use", limit, uses)
-		}
+		testkit.EqualSlices(t, kit.latest(), []limits.Use{useOf(t, "a", limit, 1)}, "uses of %s", limit)
 	}
 }
 

@@ -148,9 +148,7 @@ func TestGrantThatWaits(t *testing.T) {
 
 	cut := wait("cut off")
 	limiter.lose()
-	if begin(cut) == nil {
-		t.Error("began without Redis: got no error, want one")
-	}
+	testkit.Fails(t, "a delivery that begins without Redis", begin(cut), nil)
 }
 
 // TestGrantThatWaitsWithoutRedis has Redis fail while the holders of grants wait. The failure policy has their deliveries begin.

@@ -161,9 +161,7 @@ func (k *limiterKit) run() {
 
 func (k *limiterKit) await() {
 	k.t.Helper()
-	if err := k.Await(testkit.Context(k.t)); err != nil {
-		k.t.Fatalf("the limiter does not answer: %v", err)
-	}
+	testkit.NoError(k.t, k.Await(testkit.Context(k.t)))
 }
 
 func (k *limiterKit) until(wanted outageState) {

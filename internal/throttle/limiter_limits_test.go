@@ -149,9 +149,8 @@ func TestLimiterRefreshesLimitsThatAreNotTheNewest(t *testing.T) {
 	refreshed := 0
 	limiter, _ := staleLimiter(t, func(ctx context.Context, limiter *limiterKit, newer limits.Ruleset) error {
 		refreshed++
-		if _, limited := ctx.Deadline(); !limited {
-			t.Error("nothing bounds how long the newest limits are waited for")
-		}
+		_, limited := ctx.Deadline()
+		testkit.Equal(t, limited, true, "the wait for the newest limits is bounded")
 		limiter.Adopt(newer)
 		return nil
 	})
@@ -300,9 +299,7 @@ func TestLimiterSharesOfEachAlgorithm(t *testing.T) {
 		}
 		admitted, wait := fillAlone(share, time.Now())
 		answers := limiter.want(map[store.Verdict]int{store.Admitted: admitted, store.Denied: 5 - admitted}, several(5, a.String(), a.String())...)
-		if last := answers[4]; last.Wait > wait || last.Wait < wait-patience {
-			t.Errorf("%s: the next slot opens after %v, want %v at most", a, last.Wait, wait)
-		}
+		testkit.Between(t, answers[4].Wait, wait-patience, wait, "%s: time until the next slot", a)
 		limiter.wantFull(a.String(), "") // a full share is no full limit
 		testkit.Equal(t, limiter.Usage().Opens(a.String()), time.Time{}, "next slot of a limit whose share is full")
 		if a.Description().FollowsDelivery() {

@@ -136,12 +136,9 @@ func TestLimiterDecidesLocally(t *testing.T) {
 	}
 	limiter.recovery.replay.mu.Unlock()
 
-	if limiter.metrics.unread.Load() == 0 {
-		t.Error("without Redis: the numbers of used slots are old")
-	}
-	if uses, known := limiter.Usage().Latest(); known || len(uses) > 0 {
-		t.Errorf("uses without Redis: got %v, want none that is known", uses)
-	}
+	testkit.AtLeast(t, limiter.metrics.unread.Load(), 1, "readings of the used slots that failed")
+	uses, known := limiter.Usage().Latest()
+	testkit.Equal(t, known || len(uses) > 0, false, "uses are known without Redis")
 	decided := time.Now()
 	limiter.regain()
 	limiter.logs.Want(t, "redis is unavailable", "redis stays unavailable, the failure policy acts", "redis answers")
@@ -164,9 +161,7 @@ func (k *limiterKit) wantRestored(decided time.Time) {
 	log := scores(k.t, k.server, "{limiter}:log:a")
 	testkit.EqualSlices(k.t, slices.Sorted(maps.Keys(log)), []string{"before1", "before3", "local1", "local2"}, "slots in the log")
 	for _, id := range []string{"local1", "local2"} {
-		if age := decided.Sub(log[id]); age < 9*time.Minute || age > 11*time.Minute {
-			k.t.Errorf("%s was admitted %v ago, want 10 minutes", id, age)
-		}
+		testkit.Between(k.t, decided.Sub(log[id]), 9*time.Minute, 11*time.Minute, "time since the admission of %s", id)
 	}
 	testkit.Equal(k.t, len(scores(k.t, k.server, "{limiter}:log")), 5, "slots in the global log")
 }
@@ -231,9 +226,7 @@ func TestLimiterRestoresByTheNewestLimits(t *testing.T) {
 	limiter.until(answering)
 	limiter.wantLogged("a", 2) // the window of the older limit would leave out the slot of an hour ago
 	client := newClient(t, redis.Options{Addr: limiter.server.Addr})
-	if kept := testkit.Must(client.TTL(t.Context(), limiterKey("log:a")).Result())(t); kept < 2*time.Hour {
-		t.Errorf("the log is kept for %v, want more than its window", kept)
-	}
+	testkit.AtLeast(t, testkit.Must(client.TTL(t.Context(), limiterKey("log:a")).Result())(t), 2*time.Hour, "time for which the log is kept")
 }
 
 func TestLimiterCloses(t *testing.T) {
@@ -291,9 +284,8 @@ func TestSlotsOfALostReply(t *testing.T) {
 	limiter, proxy := startLimiterBehindProxy(t, 2*time.Second, LimiterOptions{Policy: Hold, Settings: store.Settings{Tree: tree, Lease: time.Hour, Retention: testRetention}})
 	limiter.one(store.Admitted, request("connects", "b"))
 	proxy.DropReplies(true)
-	if _, err := limiter.Decide(t.Context(), []store.Request{request("e", "a")}); !errors.Is(err, script.ErrUnavailable) {
-		t.Fatalf("error %v, want %v", err, script.ErrUnavailable)
-	}
+	_, err := limiter.Decide(t.Context(), []store.Request{request("e", "a")})
+	testkit.Fails(t, "a call without a reply", err, script.ErrUnavailable)
 	proxy.DropReplies(false)
 	proxy.Cut()
 	limiter.until(answering)

@@ -52,9 +52,7 @@ func TestLimiterFull(t *testing.T) {
 		limiter.wantFull(category, limits.LevelCategory)
 	}
 	known := limiter.Full("a", "")
-	if opens := known.Opens.Sub(asked); opens < 59*time.Minute || opens > time.Hour+time.Minute {
-		t.Errorf("the next slot opens in %v, want about an hour", opens)
-	}
+	testkit.Between(t, known.Opens.Sub(asked), 59*time.Minute, time.Hour+time.Minute, "time until the next slot")
 	testkit.Equal(t, *known, store.Denial{
 		Level: limits.LevelCategory, Path: "a", Limit: limits.Limit{Count: 2, Window: time.Hour}, Used: 2, Opens: known.Opens,
 	}, "denial")
@@ -108,17 +106,13 @@ func TestLimiterTellsOfPauses(t *testing.T) {
 	elsewhere.WantCount(t, 0, "cannot share a pause with other instances")
 	testkit.Equal(t, pacer.Paused("#here"), 0, "pause that the other instance knows of at once")
 	limiter.one(store.Admitted, request("e", "a"))
-	if paused := pacer.Paused("#here"); paused <= 0 || paused > time.Hour {
-		t.Errorf("pause of #here: got %v, want an hour at most", paused)
-	}
+	testkit.Between(t, pacer.Paused("#here"), 1, time.Hour, "pause of #here")
 	testkit.Equal(t, pacer.Paused("#elsewhere"), 0, "another destination is paused for")
 
 	// While Redis is unavailable a pause is kept locally, without an error.
 	limiter.lose()
 	pacer.Pause(t.Context(), "#elsewhere", time.Hour)
-	if paused := pacer.Paused("#elsewhere"); paused <= 0 {
-		t.Errorf("without Redis: got a pause of %v, want an hour", paused)
-	}
+	testkit.AtLeast(t, pacer.Paused("#elsewhere"), 1, "pause without Redis")
 	limiter.logs.Want(t, "redis is unavailable", "deliveries are paused")
 }
 
@@ -203,9 +197,7 @@ func TestLimiterConcurrentGrants(t *testing.T) {
 					case 1:
 						answer.Grant.Refund(t.Context())
 					case 2:
-						if !answer.Grant.Extend(t.Context()) {
-							t.Error("a lease is not extended")
-						}
+						testkit.Equal(t, answer.Grant.Extend(t.Context()), true, "a lease is extended")
 						answer.Grant.Finish(t.Context(), "")
 					case 3:
 						answer.Grant.Release(t.Context(), false)

@@ -48,9 +48,8 @@ func TestLimiterAsksOnceAboutWhatIsBroken(t *testing.T) {
 		ask(1 + round)
 	}
 	// A new attempt asks for the whole batch, and then for each category.
-	if calls, most := scriptCalls(t, limiter.server)-before, 2*rounds+int(time.Since(asked)/refusedFor+1)*80; calls > most {
-		t.Errorf("%d script calls for %d batches, want at most %d", calls, rounds, most)
-	}
+	most := 2*rounds + int(time.Since(asked)/refusedFor+1)*80
+	testkit.AtMost(t, scriptCalls(t, limiter.server)-before, most, "script calls for %d batches", rounds)
 	limiter.server.CLI("DEL", "{limiter}:log:bad")
 	testkit.Eventually(t, "the category to be asked about again", func() bool {
 		return limiter.decide(request("mended", "bad"))[0].Err == nil
@@ -119,13 +118,10 @@ func TestUnpaired(t *testing.T) {
 	short, off := &Limiter{unpaired: newUnpaired(time.Millisecond, clock.Read)}, &Limiter{unpaired: newUnpaired(0, clock.Read)}
 	short.LearnUnpaired("pair", after)
 	off.LearnUnpaired("pair", after)
-	if !short.KnownUnpaired("pair", before) || off.KnownUnpaired("pair", before) {
-		t.Error("the life of the deny cache is not regarded")
-	}
+	testkit.Equal(t, short.KnownUnpaired("pair", before), true, "it is known during the life of the deny cache")
+	testkit.Equal(t, off.KnownUnpaired("pair", before), false, "it is known without a deny cache")
 	clock.Advance(time.Millisecond)
-	if short.KnownUnpaired("pair", before) {
-		t.Error("it outlives the deny cache")
-	}
+	testkit.Equal(t, short.KnownUnpaired("pair", before), false, "it outlives the deny cache")
 }
 
 // A resolved event may be stored before the pair was found not to be open, or after.
@@ -140,23 +136,13 @@ func TestLimiterUnpaired(t *testing.T) {
 		limiter.LearnUnpaired(pair, after)
 		return limiter.KnownUnpaired(pair, before)
 	}
-	if !known() {
-		t.Error("it was learned and is not known")
-	}
-	if limiter.KnownUnpaired(pair, after) {
-		t.Error("an event is answered that was stored after the pair was asked about")
-	}
+	testkit.Equal(t, known(), true, "it is known after it was learned")
+	testkit.Equal(t, limiter.KnownUnpaired(pair, after), false, "an event is answered that was stored after the pair was asked about")
 	limiter.resolve(store.Unpaired, "", aboutDisk("resolved"))
-	if !known() {
-		t.Error("a resolved event has it forgotten")
-	}
+	testkit.Equal(t, known(), true, "it is known after a resolved event")
 	limiter.one(store.Admitted, aboutDisk("firing"))
-	if limiter.KnownUnpaired(pair, before) || known() {
-		t.Error("it is known not to be open right after a firing event was seen")
-	}
+	testkit.Equal(t, limiter.KnownUnpaired(pair, before) || known(), false, "it is known right after a firing event was seen")
 	limiter.LearnUnpaired("another", after)
 	limiter.lose()
-	if limiter.KnownUnpaired("another", before) {
-		t.Error("it is known without Redis")
-	}
+	testkit.Equal(t, limiter.KnownUnpaired("another", before), false, "it is known without Redis")
 }

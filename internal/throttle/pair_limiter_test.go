@@ -21,9 +21,7 @@ func TestLimiterPairs(t *testing.T) {
 	limiter.one(store.Admitted, about("firing", "disk")).Finish(t.Context(), "r")
 	limiter.resolve(store.Unpaired, "", about("other", "net"))
 	resolved := limiter.resolve(store.Admitted, "r", about("resolved", "disk"))
-	if !resolved.Extend(t.Context()) {
-		t.Error("the lease of a resolved event is not extended")
-	}
+	testkit.Equal(t, resolved.Extend(t.Context()), true, "the lease of a resolved event is extended")
 	resolved.Release(t.Context(), false)
 	resolved = limiter.resolve(store.Reclaimed, "r", about("resolved", "disk"))
 	resolved.Refund(t.Context())

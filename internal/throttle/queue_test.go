@@ -124,9 +124,7 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 				w.comes(r, start)
 			}
 			w.run()
-			if !slices.IsSorted(w.admitted) {
-				t.Errorf("seed %d: got the order %v, want the order of storage", seed, w.admitted)
-			}
+			testkit.Equal(t, slices.IsSorted(w.admitted), true, "seed %d: the order %v is that of storage", seed, w.admitted)
 			took := w.at[len(w.at)-1].Sub(start)
 			testkit.AtMost(t, took, test.ideal+time.Duration(test.events)*test.late, "seed %d: time until the last admission", seed)
 			testkit.AtMost(t, w.asked, 8*test.events, "seed %d: questions", seed)

@@ -105,9 +105,8 @@ func TestLimiterLimitOf(t *testing.T) {
 		testkit.Equal(t, limiter.Usage().LimitOf(test.category, test.level), test.want, "%q at the level %q", test.category, test.level)
 	}
 	limiter.Adopt(limits.Ruleset{Tree: newTree(t, "none", "7/1h", "")})
-	if global, category := limiter.Usage().LimitOf("a.b", limits.LevelGlobal), limiter.Usage().LimitOf("a.b", limits.LevelCategory); global != "" || category != "7/1h" {
-		t.Errorf("by other limits: %q, %q", global, category)
-	}
+	testkit.Equal(t, limiter.Usage().LimitOf("a.b", limits.LevelGlobal), "", "global limit after a change")
+	testkit.Equal(t, limiter.Usage().LimitOf("a.b", limits.LevelCategory), "7/1h", "limit of a category after a change")
 }
 
 func TestLimiterTellsWhenSlotsOpen(t *testing.T) {

@@ -20,7 +20,7 @@ func workflows(t *testing.T) map[string]string {
 	for _, file := range testkit.Must(filepath.Glob(root + ".github/workflows/*.yml"))(t) {
 		texts[filepath.Base(file)] = string(read(t, file))
 	}
-	testkit.AtMost(t, 3, len(texts), "the least number of workflows")
+	testkit.AtLeast(t, len(texts), 3, "workflows")
 	return texts
 }
 

@@ -150,9 +150,7 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 		if got := len(m.Attachments); got != 1 {
 			t.Fatalf("%.20q: got %d attachments, want 1", text, got)
 		}
-		if n := len(l.Attachments[0].Blocks); n > 50 {
-			t.Errorf("%.20q: got %d blocks, want 50 at most", text, n)
-		}
+		testkit.AtMost(t, len(l.Attachments[0].Blocks), 50, "%.20q: blocks", text)
 		found := false
 		for _, object := range m.allTexts() {
 			if !strings.Contains(object.Text, "<!date^") {
@@ -160,9 +158,7 @@ func TestRenderSummaryOfAnything(t *testing.T) {
 			}
 			found = found || object.Text == "and at least 95 more paths: 90000000000500"
 		}
-		if !found {
-			t.Errorf("%.20q: got no line of the other paths, want one", text)
-		}
+		testkit.Equal(t, found, true, "%.20q: there is a line of the other paths", text)
 	}
 }
 

@@ -108,9 +108,7 @@ func TestRenderSeverities(t *testing.T) {
 		l := render(event.Event{ID: "e-1", Title: "t", Severity: s})
 		testkit.Equal(t, l.Text, "["+strings.ToUpper(string(s))+"] t", "%s: text", s)
 		colour := l.Attachments[0].Color
-		if !colourForm.MatchString(colour) {
-			t.Errorf("%s: got the colour %q, want a hexadecimal one", s, colour)
-		}
+		testkit.Equal(t, colourForm.MatchString(colour), true, "%s: the colour %q is hexadecimal", s, colour)
 		colours[colour] = true
 	}
 	testkit.Equal(t, len(colours), len(severities), "different colours")
@@ -161,17 +159,14 @@ func TestRenderFields(t *testing.T) {
 	} {
 		shown, note := 0, ""
 		for _, block := range fields(test.fields) {
-			if len(block.Fields) > 10 {
-				t.Errorf("%s: got a section of %d fields, want 10 at most", test.name, len(block.Fields))
-			}
+			testkit.AtMost(t, len(block.Fields), 10, "%s: fields of a section", test.name)
 			shown += len(block.Fields)
 			if len(block.Elements) > 0 {
 				note = block.Elements[0].Text
 			}
 		}
-		if shown != test.shown || note != test.note {
-			t.Errorf("%s: %d shown and note %q, want %d and %q", test.name, shown, note, test.shown, test.note)
-		}
+		testkit.Equal(t, shown, test.shown, "%s: fields shown", test.name)
+		testkit.Equal(t, note, test.note, "%s: note", test.name)
 	}
 }
 
@@ -214,12 +209,8 @@ var (
 // checkEscaped fails unless text is escaped, valid, and at most limit characters long.
 func checkEscaped(t *testing.T, text string, limit int) {
 	t.Helper()
-	if !utf8.ValidString(text) {
-		t.Errorf("got %q, want valid UTF-8", text)
-	}
-	if got := len(utf16.Encode([]rune(text))); got > limit {
-		t.Errorf("got %d characters, want %d at most: %.100q", got, limit, text)
-	}
+	testkit.Equal(t, utf8.ValidString(text), true, "%q is valid UTF-8", text)
+	testkit.AtMost(t, len(utf16.Encode([]rune(text))), limit, "characters of %.100q", text)
 	if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
 		t.Errorf("got %q, want no control characters", text)
 	}
@@ -256,9 +247,7 @@ func FuzzRender(f *testing.F) {
 		for _, attachment := range l.Attachments {
 			checkEscaped(t, attachment.Fallback, maxFallback)
 		}
-		if l.Text == "" {
-			t.Error("got no text, want one")
-		}
+		testkit.Equal(t, l.Text != "", true, "there is a text")
 		checkBlocks(t, l.allBlocks())
 		checkAllTexts(t, l)
 	})
@@ -267,24 +256,18 @@ func FuzzRender(f *testing.F) {
 // checkBlocks compares blocks with Slack's limits.
 func checkBlocks(t *testing.T, blocks []slack.Block) {
 	t.Helper()
-	if len(blocks) > 50 {
-		t.Errorf("got %d blocks, want 50 at most", len(blocks))
-	}
+	testkit.AtMost(t, len(blocks), 50, "blocks")
 	for _, block := range blocks {
 		switch block := block.(type) {
 		case *slack.HeaderBlock:
 			checkEscaped(t, block.Text.Text, 150)
 		case *slack.SectionBlock:
-			if len(block.Fields) > 10 {
-				t.Errorf("got %d fields in a section, want 10 at most", len(block.Fields))
-			}
+			testkit.AtMost(t, len(block.Fields), 10, "fields in a section")
 			for _, field := range block.Fields {
 				checkEscaped(t, field.Text, 2000)
 			}
 		case *slack.ContextBlock:
-			if n := len(block.ContextElements.Elements); n < 1 || n > 10 {
-				t.Errorf("got %d elements in a context, want 1 to 10", n)
-			}
+			testkit.Between(t, len(block.ContextElements.Elements), 1, 10, "elements in a context")
 		}
 	}
 }
@@ -302,9 +285,7 @@ func checkAllTexts(t *testing.T, l layout) {
 			checkEscaped(t, object.Text, 3000)
 		}
 	}
-	if total > 13000 {
-		t.Errorf("got %d characters in all blocks, want 13000 at most", total)
-	}
+	testkit.AtMost(t, total, 13000, "characters in all blocks")
 }
 
 var renderedStates = []struct {

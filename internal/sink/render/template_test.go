@@ -1,7 +1,6 @@
 package render
 
 import (
-	"bytes"
 	"encoding/json"
 	"path/filepath"
 	"strings"
@@ -93,9 +92,8 @@ func TestTemplateRender(t *testing.T) {
 	v.Event.Title, v.Event.Source, v.Event.Link = `"<!channel>" \ {{.ID}}`, "", ""
 	m := testkit.Must(parsed.render(v))(t)
 	const title = `"&lt;!channel&gt;" \ {{.ID}}`
-	if m.Text != title || len(m.Attachments) != 0 {
-		t.Errorf("got the text %q and %d attachments, want %q and none", m.Text, len(m.Attachments), title)
-	}
+	testkit.Equal(t, m.Text, title, "text")
+	testkit.Equal(t, len(m.Attachments), 0, "attachments")
 	want := []string{
 		"<!here> *" + title + "*  & <!date^1767323045^{date_short_pretty} {time}|2026-01-02T03:04:05Z>",
 		"global: 61/100", "payments: 7/10", "payments.refunds ()",
@@ -167,9 +165,7 @@ func wantTemplate(t *testing.T, v View) {
 	printed := testkit.Must(defaultTemplate.execute(c, c.Mention))(t)
 	want := testkit.Must(json.Marshal(printed))(t)
 	got := testkit.Must(json.Marshal(defaultLayout(c)))(t)
-	if !bytes.Equal(got, want) {
-		t.Errorf("without the template:\n%s\nby the template:\n%s", got, want)
-	}
+	testkit.Equal(t, string(got), string(want), "layout by the template")
 }
 
 func TestDefaultLayout(t *testing.T) {

@@ -128,9 +128,8 @@ func wantVerdicts(t *testing.T, judge judgement, tests []classified) {
 	t.Helper()
 	for _, test := range tests {
 		got := judge(client.Reply{Status: test.status, Body: []byte(test.body)})
-		if got.Class != test.want || got.Code != test.code {
-			t.Errorf("%d %q: got %s %q, want %s %q", test.status, test.body, got.Class, got.Code, test.want, test.code)
-		}
+		testkit.Equal(t, got.Class, test.want, "%d %q: class", test.status, test.body)
+		testkit.Equal(t, got.Code, test.code, "%d %q: code", test.status, test.body)
 		testkit.Equal(t, got.RetryAfter > 0, test.want == sink.RateLimited, "%d %q: waits", test.status, test.body)
 	}
 }
@@ -182,9 +181,7 @@ func FuzzReply(f *testing.F) {
 		r := client.Reply{Status: status, Header: http.Header{"Retry-After": {retry}}, Body: body}
 		for _, judge := range []judgement{judgedPost, judgedMethod, judgedWebhook} {
 			got := judge(r)
-			if !slices.Contains(sink.Classes(), got.Class) {
-				t.Errorf("got the class %q, want a known one", got.Class)
-			}
+			testkit.Equal(t, slices.Contains(sink.Classes(), got.Class), true, "the class %q is known", got.Class)
 			if got.Class == sink.OK && (status < 200 || status > 299) {
 				t.Errorf("got ok for the status %d, want another class", status)
 			}

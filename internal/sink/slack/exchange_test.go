@@ -53,18 +53,16 @@ func TestSendOnAStaleConnection(t *testing.T) {
 	stale.Store(true)
 	testkit.NoError(t, send(t.Context(), s, hello)) // on another connection
 	for _, post := range server.Posts() {
-		if len(post.Message.Blocks) != 1 || len(post.Message.Attachments) != 1 {
-			t.Errorf("posted %+v, want one block and one attachment", post.Message)
-		}
+		testkit.Equal(t, len(post.Message.Blocks), 1, "blocks")
+		testkit.Equal(t, len(post.Message.Attachments), 1, "attachments")
 	}
 	s.transport.CloseIdleConnections()
 	testkit.NoError(t, send(t.Context(), s, hello))
 	stale.Store(true)
 	refuse.Store(true)
 	failure := failureOf(t, send(t.Context(), s, hello))
-	if failure.Class != sink.Transient || !strings.Contains(failure.Error(), "refused") {
-		t.Errorf("no other connection: got %v, want a refusal", failure)
-	}
+	testkit.Equal(t, failure.Class, sink.Transient, "class without another connection")
+	testkit.Contains(t, "failure", failure.Error(), "refused")
 	refuse.Store(false)
 	testkit.NoError(t, send(t.Context(), s, hello))
 }

@@ -510,9 +510,7 @@ func TestFindTogether(t *testing.T) {
 	testkit.Fails(t, "a caller that leaves", err, context.DeadlineExceeded)
 	close(release)
 	all.Wait()
-	if calls := server.Calls(slacktest.MethodHistory); calls > 3 {
-		t.Errorf("%d callers made %d requests, want at most 3", callers, calls)
-	}
+	testkit.AtMost(t, server.Calls(slacktest.MethodHistory), 3, "requests of %d callers", callers)
 }
 
 // TestReadingsBegin has a caller ask while a reading is under way. The reading that answers it begins afterwards, and finds the post of

@@ -34,9 +34,8 @@ func TestResolved(t *testing.T) {
 			t.Fatalf("%s: %d posts and %d updates, want 2 and 1", channel, len(posts), len(updates))
 		}
 		first, update, reply := posts[0], updates[0], posts[1]
-		if update.Timestamp != first.Timestamp || update.Channel != first.ChannelID {
-			t.Errorf("%s: updated %+v, want the first message", channel, update)
-		}
+		testkit.Equal(t, update.Timestamp, first.Timestamp, "%s: the updated message", channel)
+		testkit.Equal(t, update.Channel, first.ChannelID, "%s: channel of the update", channel)
 		text := textOf(update.Message)
 		testkit.Contains(t, "update", text, "RESOLVED", "refunds fail", "all of them")
 		if update.Message.Attachments[0].Color == first.Message.Attachments[0].Color || strings.Contains(text, "<!here>") {

@@ -176,9 +176,8 @@ func TestSendSummary(t *testing.T) {
 	}
 	testkit.Equal(t, s.o.route("payments.refunds"), "C0000002", "destination of the summary")
 	posts := server.Accepted()
-	if posts[0].Channel != "C0000002" || posts[1].Method != slacktest.MethodWebhook {
-		t.Errorf("posted to %s, by %s, want C0000002 and the webhook", posts[0].Channel, posts[1].Method)
-	}
+	testkit.Equal(t, posts[0].Channel, "C0000002", "channel")
+	testkit.Equal(t, posts[1].Method, slacktest.MethodWebhook, "method")
 	for _, post := range posts {
 		testkit.Contains(t, "posted", textOf(post.Message), "112", "payments.refunds", "&lt;!here&gt;")
 	}

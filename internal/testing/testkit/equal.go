@@ -25,6 +25,22 @@ func AtMost[T cmp.Ordered](t Test, got, most T, format string, arguments ...any)
 	}
 }
 
+// AtLeast compares a value with a bound. The format says what they are.
+func AtLeast[T cmp.Ordered](t Test, got, least T, format string, arguments ...any) {
+	t.Helper()
+	if got < least {
+		t.Errorf("%s: got %v, want %v at least", fmt.Sprintf(format, arguments...), got, least)
+	}
+}
+
+// Between compares a value with two bounds, which it may have. The format says what they are.
+func Between[T cmp.Ordered](t Test, got, least, most T, format string, arguments ...any) {
+	t.Helper()
+	if got < least || got > most {
+		t.Errorf("%s: got %v, want %v to %v", fmt.Sprintf(format, arguments...), got, least, most)
+	}
+}
+
 // EqualSlices compares the elements of two slices.
 func EqualSlices[S ~[]E, E comparable](t Test, got, want S, format string, arguments ...any) {
 	t.Helper()

@@ -48,6 +48,9 @@ func TestFailures(t *testing.T) {
 	EqualSlices(fails, []string{"a b"}, []string{"a", "b"}, "words")
 	EqualMaps(fails, map[string]int{"a": 1}, map[string]int{"a": 2}, "counts")
 	AtMost(fails, 3, 2, "number")
+	AtLeast(fails, 2, 3, "number")
+	Between(fails, 1, 2, 4, "number")
+	Between(fails, 5, 2, 4, "number")
 	EqualDeeply(fails, []*int{new(int)}, []*int{nil}, "numbers")
 	Fails(fails, "success", nil, nil)
 	Fails(fails, "cause", errNotYet, io.EOF)
@@ -56,7 +59,7 @@ func TestFailures(t *testing.T) {
 	Lacks(fails, "text", "a b", "c", "b")
 	l.Want(fails, "absent")
 	l.WantCount(fails, 1, "absent")
-	Equal(t, len(fails.failures), 12, "failures %q", fails.failures)
+	Equal(t, len(fails.failures), 15, "failures %q", fails.failures)
 }
 
 // TestDifferences compares long values: a failure has the lines that differ, and a few lines around them.

@@ -37,9 +37,7 @@ const mostDelayed = 1000
 func (k *pairKit) delay(p Postponement, most int, want DelayVerdict) time.Duration {
 	k.t.Helper()
 	verdict, in, err := k.Queues.Delay(k.t.Context(), p, most)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	if verdict != want || (want == ComesBack) != (in > 0) {
 		k.t.Fatalf("%q: verdict %d in %v, want %d", p.ID, verdict, in, want)
 	}

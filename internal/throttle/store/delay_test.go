@@ -300,9 +300,7 @@ var delayStories = []story{
 	{"what came back is forgotten in time", func(_ *testing.T, k *pairKit) {
 		in := k.delay(inQueue(1, "a"), mostDelayed, ComesBack)
 		for _, key := range []string{k.d.keys.room("a"), k.d.keys.queue("a", "a")} {
-			if ttl := k.client.PTTL(k.t.Context(), key).Val(); ttl <= in || ttl > in+time.Hour+time.Millisecond {
-				k.t.Errorf("%s is kept for %v, the event comes back in %v", key, ttl, in)
-			}
+			testkit.Between(k.t, k.client.PTTL(k.t.Context(), key).Val(), in+1, in+time.Hour+time.Millisecond, "time for which %s is kept", key)
 		}
 		k.clock.Advance(in + time.Hour - time.Microsecond)
 		k.delay(inQueue(2, "a"), mostDelayed, ComesBack)
@@ -322,9 +320,7 @@ var delayStories = []story{
 		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, time.Second, "wait for the late event")
 		firing := k.deliver(p.comeBack().Request)
 		k.wantFields(map[string]string{"a\ndisk\n": "~firing"})
-		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
-			t.Errorf("it waits %v for a lease of %v", wait, testLease)
-		}
+		testkit.Between(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, 1, testLease, "wait for a lease")
 		k.finish(firing, "r")
 		k.resolve(aboutDisk("resolved"), Admitted, "r")
 	}},

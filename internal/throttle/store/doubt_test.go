@@ -233,9 +233,7 @@ func TestFinishRepeatedCall(t *testing.T) {
 	want("three", []bool{false, false}, first, second)
 	k.clock.Advance(2 * time.Millisecond)
 	want("two", []bool{false, false}, first, second)
-	if ttl := k.client.PTTL(t.Context(), k.d.keys.done).Val(); ttl <= 0 || ttl > testRetention {
-		t.Errorf("what was delivered is kept for %v", ttl)
-	}
+	testkit.Between(t, k.client.PTTL(t.Context(), k.d.keys.done).Val(), 1, testRetention, "time for which deliveries are kept")
 }
 
 // TestResolvedInDoubt reclaims resolved events.
@@ -245,9 +243,8 @@ func TestResolvedInDoubt(t *testing.T) {
 	want := func(inDoubt bool) Lease {
 		t.Helper()
 		got := k.resolve(aboutDisk("resolved"), Reclaimed, "r")
-		if got.InDoubt != inDoubt || got.Lease.InDoubt != inDoubt {
-			t.Errorf("in doubt: %v and %v, want %v", got.InDoubt, got.Lease.InDoubt, inDoubt)
-		}
+		testkit.Equal(t, got.InDoubt, inDoubt, "in doubt")
+		testkit.Equal(t, got.Lease.InDoubt, inDoubt, "the lease is in doubt")
 		return got.Lease
 	}
 	k.fire(aboutDisk("firing"), "r")

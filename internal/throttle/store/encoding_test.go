@@ -32,9 +32,7 @@ func TestDecodeReply(t *testing.T) {
 	const at = 1_700_000_000_000_000
 	call := replyCall(t, false)
 	result, err := call.decode(list(int64(at), list("#a", "1700000001000000", "#b", "1.7000000025e+15"), numbers(1, 0, 30_000_000, 2, 3, 1500, 5, 0, 7), int64(1), int64(2)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := BatchResult{
 		At:     at,
 		Pauses: map[string]time.Duration{"#a": time.Second, "#b": 2500 * time.Millisecond},

@@ -37,9 +37,7 @@ func TestFunctionsNeedTwoRights(t *testing.T) {
 	function := func(client redis.UniversalClient) *Redis {
 		return newRedisBy(client, scripttest.UserPrefix, script.Functions, scriptSettings(t))
 	}
-	if err := function(scripttest.SetUser(t, server, "both", functionRights)).SelfTest(t.Context(), pacing.SelfTest); err != nil {
-		t.Errorf("with both rights: %v", err)
-	}
+	testkit.NoError(t, function(scripttest.SetUser(t, server, "both", functionRights)).SelfTest(t.Context(), pacing.SelfTest))
 	for _, loaded := range []bool{true, false} {
 		for _, right := range []string{"fcall", "function|load"} {
 			if !loaded {

@@ -140,9 +140,7 @@ func TestDelaysOfKeys(t *testing.T) {
 		r := request(fmt.Sprint(key, sequence), "a").ofKey(key).inMessage(sequence)
 		d := k.decide(r, Denied)
 		p := Postponement{Request: r, Wait: d.Wait, Longest: 4 * time.Hour, Node: d.Node, Limit: d.Limit}
-		if in := k.delay(p, mostDelayed, ComesBack); in.Round(time.Second) != want {
-			t.Errorf("%s comes back in %v, want %v", r.ID, in, want)
-		}
+		testkit.Equal(t, k.delay(p, mostDelayed, ComesBack).Round(time.Second), want, "%s comes back in", r.ID)
 		return p
 	}
 	x := delayed("x", 2, time.Hour)

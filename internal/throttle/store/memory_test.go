@@ -32,9 +32,8 @@ func TestMemoryDeniedPathsLeaveNothing(t *testing.T) {
 	for i := range 5000 {
 		decisionsOf(t, m, request(fmt.Sprint("e", i), fmt.Sprint("c", i)))
 	}
-	if len(m.records.byKey) != 1 || len(m.inForce.buckets) != 2 {
-		t.Errorf("got %d records and %d buckets, want 1 and 2", len(m.records.byKey), len(m.inForce.buckets))
-	}
+	testkit.Equal(t, len(m.records.byKey), 1, "records")
+	testkit.Equal(t, len(m.inForce.buckets), 2, "buckets")
 }
 
 func TestMemoryFollow(t *testing.T) {
@@ -142,9 +141,7 @@ func TestMemoryForgetsPairs(t *testing.T) {
 		fire(i + 1)
 		clock.Advance(settings.PairTTL / minSweep)
 	}
-	if kept := len(m.pairs.byField); kept < minSweep || kept > 2*minSweep+minSweep/2 {
-		t.Errorf("%d pairs are kept, %d of them open", kept, minSweep)
-	}
+	testkit.Between(t, len(m.pairs.byField), minSweep, 2*minSweep+minSweep/2, "pairs that are kept, %d of them open", minSweep)
 }
 
 // TestMemoryForgetsExpiredMessages delivers another message of an ID after the pair with the earlier message has expired.

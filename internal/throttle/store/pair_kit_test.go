@@ -82,9 +82,7 @@ func (k *pairKit) deliver(r Request) Lease {
 	if err == nil {
 		err = k.Pairs.Announce(k.t.Context(), result.Decisions)
 	}
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	testkit.NoError(k.t, err)
 	return result.Decisions[0].Lease
 }
 

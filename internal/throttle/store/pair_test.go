@@ -59,9 +59,7 @@ var pairStories = []story{
 	}},
 	{"resolved while it is on its way", func(t *testing.T, k *pairKit) {
 		firing := k.deliver(aboutDisk("firing"))
-		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
-			t.Errorf("it waits %v for a lease of %v", wait, testLease)
-		}
+		testkit.Between(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, 1, testLease, "wait for a lease")
 		k.clock.Advance(testLease + time.Second) // the message may be out
 		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, time.Second, "wait for a lapsed delivery")
 		k.finish(firing, "late")
@@ -182,9 +180,7 @@ var pairStories = []story{
 	{"redelivered", func(t *testing.T, k *pairKit) {
 		k.fire(aboutDisk("firing"), "r")
 		lost := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease
-		if wait := k.resolve(aboutDisk("resolved"), Leased, "").Wait; wait <= 0 || wait > testLease {
-			t.Errorf("it waits %v for a lease of %v", wait, testLease)
-		}
+		testkit.Between(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, 1, testLease, "wait for a lease")
 		k.resolve(aboutDisk("resolved").inMessage(9), Duplicate, "")
 		k.clock.Advance(testLease + time.Second)
 		k.resolve(aboutDisk("other"), Unpaired, "")
@@ -367,9 +363,7 @@ func TestPairsAreBounded(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	k.fire(request("firing elsewhere", "b").ofPair("neighbour"), "n")
 	client.ZAdd(t.Context(), k.d.keys.pairsUntil("b"), redis.Z{ // expires before all pairs of a
 		Score: float64(k.clock.Read().Add(30 * time.Minute).UnixMicro()), Member: "b\nneighbour",

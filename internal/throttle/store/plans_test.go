@@ -27,9 +27,8 @@ func TestPlans(t *testing.T) {
 		if (got[1].Verdict == Planned) != planned || in > about || in < about-10*time.Minute || in < 0 {
 			t.Errorf("%q: %s in %v, want planned %t in %v", id, got[1].Verdict, in, planned, about)
 		}
-		if got[0].Verdict != 0 || got[2].Verdict != 0 {
-			t.Errorf("other events: got %s and %s, want no plans", got[0].Verdict, got[2].Verdict)
-		}
+		testkit.Equal(t, got[0].Verdict, 0, "verdict of another event")
+		testkit.Equal(t, got[2].Verdict, 0, "verdict of a third event")
 	}
 	want("e0", false, 0)
 	for i, ago := range []time.Duration{3 * time.Hour, time.Hour, 10 * time.Minute, 0} { // each returns 20 minutes later

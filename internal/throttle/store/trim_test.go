@@ -41,9 +41,7 @@ func TestTailsDoNotCount(t *testing.T) {
 				removed := 0
 				for _, key := range logs {
 					now := scripttest.Planted(t, client, key, "planted-")
-					if now > left[key]-2*MaxBatch {
-						t.Errorf("call %d: %s shrank from %d to %d, while %d were added", call, key, left[key], now, MaxBatch)
-					}
+					testkit.AtMost(t, now, left[key]-2*MaxBatch, "call %d: members of %s, which had %d", call, key, left[key])
 					removed, left[key] = removed+left[key]-now, now
 				}
 				testkit.AtMost(t, removed, 2*2*MaxBatch+spare, "members that call %d removed", call)
@@ -75,8 +73,6 @@ func TestCallsAheadAreTrimmedInPieces(t *testing.T) {
 		result := testkit.Must(r.Decide(t.Context(), []Request{request(fmt.Sprint("e", i), "a")}))(t)
 		wantVerdicts(t, result.Decisions, Admitted)
 		testkit.Equal(t, scripttest.Planted(t, client, r.d.keys.calls, "planted-"), want, "call %d leaves", i)
-		if result.At > time.Now().Add(time.Minute).UnixMicro() {
-			t.Errorf("call %d was made at the time of a clock that ran ahead", i)
-		}
+		testkit.AtMost(t, result.At, time.Now().Add(time.Minute).UnixMicro(), "time of call %d, in spite of a clock that ran ahead", i)
 	}
 }
