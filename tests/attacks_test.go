@@ -25,9 +25,12 @@ func TestNeighbours(t *testing.T) {
 		t.Run(attack.Name, func(t *testing.T) {
 			t.Parallel()
 			n := startAttacked(t, "GLOBAL_LIMIT", "none", "LIMITS", "security=none,security.alerts=none")
-			alone := n.during(nil)
+			during := func(attack func() error) []time.Duration { // from the confirmation that an event of the victim is stored to its post
+				return n.took(n.during(attack, hostile.Times(t, 10, 20), 0, 50*time.Millisecond), n.acked)
+			}
+			alone := during(func() error { return nil })
 			times := hostile.Times(t, max(1, attack.Told/40), attack.Told)
-			attacked := n.during(func() error { return attack.Do(n.hostile, t.Context(), times) })
+			attacked := during(func() error { return attack.Do(n.hostile, t.Context(), times) })
 			n.wantNothingForged()
 			memory := n.worker.peakMemory()
 			t.Logf("p99 alone %v, under attack %v; worst %v; worker's memory %d MiB; of the attack's %d messages %d were stored, %d refused and %d "+
@@ -50,38 +53,6 @@ func startAttacked(t *testing.T, changes ...string) *neighbours {
 	}
 	d := deploy(t, servertest.StartNATSProcess(t, twoTeams), nats.UserInfo("worker", "secret"))
 	return startNeighboursWith(t, d, "#security", append([]string{"NATS_USER", "worker", "NATS_PASSWORD", "secret", "SLACK_ROUTES", "security=#security"}, changes...)...)
-}
-
-// during has the victim publish at its pace until an attack has ended and the workers have taken its messages. It returns how long each event
-// took from the confirmation that it is stored to the post.
-func (n *neighbours) during(attack func() error) []time.Duration {
-	n.t.Helper()
-	least, pause, longest := hostile.Times(n.t, 10, 20), 50*time.Millisecond, 15*time.Minute
-	ended := make(chan error, 1)
-	go func() {
-		if attack == nil {
-			ended <- nil
-			return
-		}
-		ended <- attack()
-	}()
-	began := time.Now()
-	var ids []string
-	left := func() int { return testkit.Must(n.left(streamName))(n.t) }
-	for done := false; !done || len(ids) < least || left() > 0; time.Sleep(pause) { // the pace of the victim
-		ids = append(ids, n.tell(1)...)
-		select {
-		case err := <-ended:
-			testkit.NoError(n.t, err)
-			done = true
-		default:
-		}
-		if time.Since(began) > longest {
-			n.t.Fatalf("%d messages are left in the stream %v after the attack began", left(), longest)
-		}
-	}
-	n.awaitToVictim(ids)
-	return n.took(ids, n.acked)
 }
 
 // took returns how long each event took from a time of its own to the post, the fastest first.

@@ -16,9 +16,7 @@ import (
 // delayed runs `notifier delayed`, wants success, and returns the output.
 func (d *deployment) delayed(arguments ...string) string {
 	d.t.Helper()
-	p := run(d.t, d.settings("HTTP_ADDR", "off"), append([]string{"delayed"}, arguments...)...)
-	p.want(0)
-	return p.stdout.String()
+	return d.notifier(append([]string{"delayed"}, arguments...)...)
 }
 
 // startDelaying starts four workers and stores events of payments, of which one is sent and the others wait for an hour.

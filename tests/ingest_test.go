@@ -37,11 +37,19 @@ func (d *deployment) startIngest(changes ...string) (served *worker, url string)
 	return served, "http://" + address + "/v1/events/"
 }
 
-// post sends an event over HTTP. The status is 0 without an answer.
-func post(url, token, id, body string) (status int, answer struct {
+// answered is the answer to an event over HTTP.
+type answered struct {
 	ID        string
 	Duplicate bool
-}) {
+}
+
+// post sends an event over HTTP. The status is 0 without an answer.
+func post(url, token, id, body string) (status int, answer answered) {
+	return postBy(client, url, token, id, body)
+}
+
+// postBy is post for a client of its own.
+func postBy(client *http.Client, url, token, id, body string) (status int, answer answered) {
 	request, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return 0, answer

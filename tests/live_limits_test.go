@@ -17,9 +17,7 @@ import (
 // limits runs `notifier limits`, wants success, and returns the output.
 func (d *deployment) limits(arguments ...string) string {
 	d.t.Helper()
-	p := run(d.t, d.settings("HTTP_ADDR", "off"), append([]string{"limits"}, arguments...)...)
-	p.want(0)
-	return p.stdout.String()
+	return d.notifier(append([]string{"limits"}, arguments...)...)
 }
 
 // wantEvaluated publishes events of a category, waits until all have outcomes, and wants a number of posts of the category so far.

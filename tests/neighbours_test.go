@@ -85,31 +85,36 @@ func (n *neighbours) tell(count int) (ids []string) {
 	return ids
 }
 
-// wantUnharmed has the hostile producer attack, and the victim publish until the workers have taken the messages of the attack. Each event of
-// the victim is posted once and in time. An event waits for earlier messages of the stream, so the bound grows with the factor harder.
-func (n *neighbours) wantUnharmed(attack func(context.Context, int) error, times, harder int) {
+// during has the victim publish at a pace until an attack has ended, the workers have left at most so many messages in the stream, and the victim has
+// published the least number of events. Each event of the victim is posted once.
+func (n *neighbours) during(attack func() error, least, left int, pace time.Duration) (ids []string) {
 	n.t.Helper()
-	const least, pause, longest = 30, 100 * time.Millisecond, 15 * time.Minute
-	attacked := make(chan error, 1)
+	const longest = 15 * time.Minute
+	ended := make(chan error, 1)
+	go func() { ended <- attack() }()
 	began := time.Now()
-	go func() { attacked <- attack(n.t.Context(), times) }()
-	var ids []string
 	waiting := func() int { return testkit.Must(n.left(streamName))(n.t) }
-	for done := false; !done || len(ids) < least || waiting() > least; time.Sleep(pause) { // the pace of the victim
+	for done := false; !done || len(ids) < least || waiting() > left; time.Sleep(pace) {
 		ids = append(ids, n.tell(1)...)
 		select {
-		case err := <-attacked:
-			if done = true; err != nil {
-				n.t.Fatal(err)
-			}
+		case err := <-ended:
+			testkit.NoError(n.t, err)
+			done = true
 		default:
 		}
 		if time.Since(began) > longest {
-			n.t.Fatalf("%d messages are left of an attack of %d after %v", waiting(), times, longest)
+			n.t.Fatalf("%d messages are left in the stream %v after the attack began", waiting(), longest)
 		}
 	}
 	n.awaitToVictim(ids)
-	n.wantInTime(ids, harder)
+	return ids
+}
+
+// wantUnharmed has the hostile producer attack. Each event of the victim is posted once and in time. An event waits for earlier messages of the
+// stream, so the bound grows with the factor harder.
+func (n *neighbours) wantUnharmed(attack func(context.Context, int) error, times, harder int) {
+	n.t.Helper()
+	n.wantInTime(n.during(func() error { return attack(n.t.Context(), times) }, 30, 30, 100*time.Millisecond), harder)
 }
 
 // wantInTime bounds the time of events from the accepted publish to the post. Forced attacks run on an idle machine, and have bounds of

@@ -90,6 +90,9 @@ func TestWhy(t *testing.T) {
 
 	d.wantWhy("sent", "sent at", "--seq", "1")
 	d.wantWhy("dropped", "by category 2/30m", "refund-2")
+	noted := d.why("refund-2").Events[0].Entries[0]
+	testkit.EqualSlices(t, []any{noted.Level, noted.Path, noted.Limit, noted.Used, noted.Size, noted.Channel},
+		[]any{"category", "payments", "2/30m", int64(2), int64(2), defaultChannel}, "what the journal has of a drop")
 	d.wantWhy("dropped", "by category 2/30m", "refund-3", "--category", "payments.refunds")
 	d.wantWhy("dead", "rejected: invalid_blocks", "rejected-1")
 	d.wantWhy("dead", "notifier dlq replay 1 sends it again", "rejected-1")
