@@ -122,17 +122,13 @@ func TestPostedOnceThroughKills(t *testing.T) {
 				"SLACK_LOOKUP", lookUp, "SLACK_SETTLE", "2s", "CONCURRENCY", "1", "SLACK_RATE", "20/s")...) // one post at a time
 			d.startFleet(1, changes...).stop() // it creates the streams
 			var begun atomic.Int32
-			var killing sync.WaitGroup
-			for range atOnce {
-				killing.Go(func() {
-					for kill := begun.Add(1); int(kill) <= kills; kill = begun.Add(1) {
-						// A worker takes all events that are stored, so each gets its own. A killed worker may have begun another post.
-						d.publishEvents([]string{fmt.Sprint("payments.", kill)}, 2)
-						d.doom(failpoint.AfterPost, 1, changes...).awaitDoom()
-					}
-				})
-			}
-			killing.Wait()
+			testkit.AtOnce(atOnce, func(int) {
+				for kill := begun.Add(1); int(kill) <= kills; kill = begun.Add(1) {
+					// A worker takes all events that are stored, so each gets its own. A killed worker may have begun another post.
+					d.publishEvents([]string{fmt.Sprint("payments.", kill)}, 2)
+					d.doom(failpoint.AfterPost, 1, changes...).awaitDoom()
+				}
+			})
 			workers := d.startFleet(2, append(changes, "SLACK_RATE", "none")...)
 			d.awaitEmpty()
 			workers.stop()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,19 +29,15 @@ func TestAbsentBucket(t *testing.T) {
 func TestProvision(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	var starting sync.WaitGroup
-	for i := range 8 {
-		starting.Go(func() {
-			b, err := Open(f.context(), f.js, f.options(true))
-			if err == nil {
-				_, err = f.apply(b, fmt.Sprintf("c%d=1/1m", i))
-			}
-			if err != nil {
-				f.Error(err)
-			}
-		})
-	}
-	starting.Wait()
+	testkit.AtOnce(8, func(i int) {
+		b, err := Open(f.context(), f.js, f.options(true))
+		if err == nil {
+			_, err = f.apply(b, fmt.Sprintf("c%d=1/1m", i))
+		}
+		if err != nil {
+			f.Error(err)
+		}
+	})
 	status := testkit.Must(f.keyValue().Status(f.context()))(t)
 	config := status.Config()
 	if config.History != 64 || config.Storage != jetstream.FileStorage || config.Replicas != 1 || config.TTL != 0 || config.Description == "" {
@@ -190,8 +185,7 @@ func TestContextEnds(t *testing.T) {
 	f, b := newBucketFixture(t)
 	f.change(b, "a=1/1m")
 	stored, before := f.load(b), b.source.js.Conn().NumSubscriptions()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	ctx := testkit.Ended(t)
 	for what, call := range map[string]func() error{
 		"open":     func() error { _, err := Open(ctx, f.js, f.options(true)); return err },
 		"load":     func() error { _, err := b.Load(ctx); return err },

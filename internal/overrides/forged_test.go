@@ -100,7 +100,6 @@ func TestWatcherRemembers(t *testing.T) {
 	proxy := servertest.StartProxy(t, strings.TrimPrefix(f.server.URL, "nats://"))
 	w := f.following(f.connect("nats://"+proxy.Addr), "a=1")
 	proxy.Refuse(true)
-	proxy.Cut()
 	f.forge(pushesOut, "a", "b")
 	f.restart()
 	proxy.Refuse(false)

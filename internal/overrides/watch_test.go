@@ -39,17 +39,7 @@ func (f *fixture) mirrorWith(js jetstream.JetStream, o Options) *mirror {
 	f.Helper()
 	w := &mirror{f: f}
 	w.Watcher = NewWatcher(js, o, w.note)
-	ctx, cancel := context.WithCancel(f.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		w.Run(ctx)
-	}()
-	w.stop = sync.OnceFunc(func() {
-		cancel()
-		<-ended
-	})
-	f.Cleanup(w.stop)
+	w.stop = testkit.Run(f, w.Run)
 	return w
 }
 
@@ -224,16 +214,12 @@ func TestRefresh(t *testing.T) {
 	testkit.Equal(t, len(w.snapshots()), 1, "snapshots after the first refresh")
 	for range 20 {
 		revision := f.change(b, "a=1/1m")
-		var asking sync.WaitGroup
-		for range 4 {
-			asking.Go(func() {
-				if err := w.Refresh(f.context()); err != nil {
-					f.Error(err)
-				}
-				testkit.AtLeast(f, w.last().Revision, revision, "revision that is applied")
-			})
-		}
-		asking.Wait()
+		testkit.AtOnce(4, func(int) {
+			if err := w.Refresh(f.context()); err != nil {
+				f.Error(err)
+			}
+			testkit.AtLeast(f, w.last().Revision, revision, "revision that is applied")
+		})
 	}
 	testkit.Equal(t, len(w.snapshots()), 21, "snapshots, want 21: none for a refresh that brings nothing new")
 }
@@ -251,18 +237,11 @@ func TestWatcherAppliesAgain(t *testing.T) {
 		applied <- s
 		return nil
 	})
-	ctx, cancel := context.WithCancel(testkit.Context(t))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		w.Run(ctx)
-	}()
+	testkit.Run(t, w.Run)
 	<-applied
 	testkit.Eventually(t, "the recovery is logged", func() bool { return f.log.Count("limits bucket is available again") == 1 })
 	testkit.NoError(t, w.Unavailable())
 	f.log.WantCount(t, 1, "not now")
-	cancel()
-	<-ended
 }
 
 // A call of Refresh returns when its revision is applied, not before.

@@ -16,14 +16,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/status"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/why"
 )
 
 func TestNumbers(t *testing.T) {
 	t.Parallel()
-	b := open(t, start(t), "/")
-	b.awaitLive()
+	b := openLive(t, start(t))
 	for selector, want := range map[string]string{
 		"#state": "degraded: Redis is unavailable, policy local; 1 of 2 workers cannot write the journal; 1 of 2 workers not ready; 1 limit full; 1 channel paused",
 		"#full":  "1", "#dropped": "1,234", "#waiting": "5,526", "#letters": "3", "#paused": "1", "#idle": "1", "[data-key=idle]": "of 2",
@@ -96,8 +96,7 @@ func TestPageIsShort(t *testing.T) {
 	t.Parallel()
 	source := newScripted()
 	source.change(crowd)
-	b := open(t, serve(t, source, "127.0.0.1:0", ""), "/")
-	b.awaitLive()
+	b := openLive(t, serve(t, source, "127.0.0.1:0", ""))
 	source.followed <- dropped(1, 100)
 	b.await("decisions", `document.querySelectorAll("#decisions li").length === 20`)
 	for _, screen := range []struct {
@@ -184,8 +183,7 @@ func TestListed(t *testing.T) {
 
 func TestBurst(t *testing.T) {
 	t.Parallel()
-	b := open(t, start(t), "/")
-	b.awaitLive()
+	b := openLive(t, start(t))
 	const batches, each = 40, 500
 	for i := range batches {
 		b.source.followed <- dropped(i*each, each)
@@ -212,15 +210,21 @@ func TestBurst(t *testing.T) {
 	testkit.Equal(t, b.text("#decisions li:nth-child(4) .title"), newest, "what came before Stop")
 }
 
+// openUntilItStops opens a page whose server then stops. Another server can start at the address.
+func openUntilItStops(t *testing.T) (b *tab, address string) {
+	t.Helper()
+	address = fmt.Sprint("127.0.0.1:", servertest.ReservePort(t))
+	s := serve(t, newScripted(), address, "")
+	b = openLive(t, s)
+	b.evaluate("window.loadedOnce = 1")
+	s.stop()
+	return b, address
+}
+
 // An open page connects to a restarted server without a reload.
 func TestReconnect(t *testing.T) {
 	t.Parallel()
-	address := freeAddress(t)
-	first := serve(t, newScripted(), address, "")
-	b := open(t, first, "/")
-	b.awaitLive()
-	b.evaluate("window.loadedOnce = 1")
-	first.stop()
+	b, address := openUntilItStops(t)
 	b.await("the time since when the page is old", `/^Disconnected since \d\d:\d\d:\d\d; retrying$/.test(document.getElementById("connection").innerText)`)
 	b.awaitText("#news", "Disconnected since")
 	b.await("a moment without its distance", `!document.querySelector("[data-path=payments] time").innerText.includes("(")`)
@@ -248,11 +252,7 @@ func TestReconnect(t *testing.T) {
 // A server that accepts the connection of an open page and never answers gets another one.
 func TestReconnectThatHangs(t *testing.T) {
 	t.Parallel()
-	address := freeAddress(t)
-	first := serve(t, newScripted(), address, "")
-	b := open(t, first, "/")
-	b.awaitLive()
-	first.stop()
+	b, address := openUntilItStops(t)
 	hangs, asked := make(chan bool, 1), make(chan bool)
 	hangs <- true
 	serveBehind(t, newScripted(), address, "", func(page http.Handler) http.Handler {
@@ -275,8 +275,7 @@ func TestReconnectThatHangs(t *testing.T) {
 // A tab that was hidden shows the decisions that it had, once each, and the new ones.
 func TestHiddenTab(t *testing.T) {
 	t.Parallel()
-	b := open(t, start(t), "/")
-	b.awaitLive()
+	b := openLive(t, start(t))
 	hide := func(isHidden bool) {
 		b.evaluate(fmt.Sprintf(`(Object.defineProperty(document, "hidden", { value: %t, configurable: true }), document.dispatchEvent(new Event("visibilitychange")))`, isHidden))
 	}
@@ -323,8 +322,7 @@ func TestHostileTitles(t *testing.T) {
 		source.answers[plain.Short(text, maxText)] = answer
 	}
 	s := serve(t, source, "127.0.0.1:0", "")
-	b := open(t, s, "/")
-	b.awaitLive()
+	b := openLive(t, s)
 	source.followed <- entries
 	b.awaitText("#decisions", "<script>window.pwned = 1</script>")
 	check := func(scripts string) {
@@ -353,8 +351,7 @@ func TestHostileTitles(t *testing.T) {
 // The content security policy stops scripts and images in the page.
 func TestPolicyIsInForce(t *testing.T) {
 	t.Parallel()
-	b := open(t, start(t), "/")
-	b.awaitLive()
+	b := openLive(t, start(t))
 	b.evaluate(`(() => {
 		const script = document.createElement("script");
 		script.textContent = "window.pwned = 1";
@@ -376,8 +373,7 @@ func TestPolicyIsInForce(t *testing.T) {
 // The keyboard reaches every control. The focus stays while the page is updated.
 func TestKeyboard(t *testing.T) {
 	t.Parallel()
-	b := open(t, start(t), "/")
-	b.awaitLive()
+	b := openLive(t, start(t))
 	var order []string
 	for range 20 {
 		b.press(kb.Tab)
@@ -474,8 +470,7 @@ const contrasts = `(() => {
 // Each text has enough contrast in both colour schemes. Each field has a label.
 func TestReadable(t *testing.T) {
 	t.Parallel()
-	b := open(t, start(t), "/")
-	b.awaitLive()
+	b := openLive(t, start(t))
 	b.source.followed <- []journal.Entry{
 		{Result: journal.Sent, Category: "a", Title: "x"}, {Result: journal.Dropped, Category: "a"}, {Result: journal.Waiting, Category: "a"}, {Result: journal.Dead, Category: "a"},
 	}

@@ -151,6 +151,17 @@ func bubble(t *testing.T, source *scripted) (handler http.Handler) {
 	return p.handler()
 }
 
+// watch receives events until leave is called, which returns what came.
+func watch(t *testing.T, handler http.Handler) (leave func() string) {
+	t.Helper()
+	var recorder *httptest.ResponseRecorder
+	stop := testkit.Run(t, func(ctx context.Context) { recorder = get(ctx, handler, "/events") })
+	return func() string {
+		stop()
+		return recorder.Body.String()
+	}
+}
+
 func TestOnePollerForAllWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
@@ -230,17 +241,12 @@ func TestOnlyChangesAreSent(t *testing.T) {
 		source := newScripted()
 		source.change(func(s *status.Status) { s.Mismatches = nil })
 		handler := bubble(t, source)
-		ctx, leave := context.WithCancel(t.Context())
-		var recorder *httptest.ResponseRecorder
-		var watching sync.WaitGroup
-		watching.Go(func() { recorder = get(ctx, handler, "/events") })
+		leave := watch(t, handler)
 		time.Sleep(1500 * time.Millisecond)
 		source.change(func(s *status.Status) { s.Backlog.Waiting = 99 })
 		source.followed <- dropped(1, 3)
 		time.Sleep(time.Second)
-		leave()
-		watching.Wait()
-		messages := strings.Split(strings.TrimSpace(recorder.Body.String()), "\n\n")
+		messages := strings.Split(strings.TrimSpace(leave()), "\n\n")
 		testkit.Equal(t, len(messages), 3, "messages")
 		for i, want := range []map[string]bool{
 			{"whole": true, "limits": true, "summary": true, "workers": true, "findings": true}, // also a part without text
@@ -259,27 +265,23 @@ func TestDecisionsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := newScripted()
 		handler := bubble(t, source)
-		watch := func(entries []journal.Entry) string {
-			ctx, leave := context.WithCancel(t.Context())
-			var recorder *httptest.ResponseRecorder
-			var watching sync.WaitGroup
-			watching.Go(func() { recorder = get(ctx, handler, "/events") })
+		receive := func(entries []journal.Entry) string {
+			leave := watch(t, handler)
 			synctest.Wait()
 			source.followed <- entries
 			time.Sleep(2 * time.Second)
-			leave()
-			watching.Wait()
+			received := leave()
 			synctest.Wait() // for the readers of the source
-			return recorder.Body.String()
+			return received
 		}
 		began := time.Now()
-		watch(dropped(1, 2))
+		receive(dropped(1, 2))
 		time.Sleep(30 * time.Second)
-		soon := watch(dropped(3, 1))
+		soon := receive(dropped(3, 1))
 		testkit.Contains(t, "a watcher who comes soon", soon, "card 1 declined", "card 2 declined", "card 3 declined")
 		testkit.Lacks(t, "a watcher who comes soon", soon, "were not read")
 		time.Sleep(time.Hour)
-		late := watch(dropped(4, 1))
+		late := receive(dropped(4, 1))
 		testkit.Contains(t, "a watcher who comes late", late, "card 1 declined", "card 3 declined", "card 4 declined", "were not read")
 		testkit.EqualSlices(t, source.since, []time.Time{
 			began.Add(-recent), began.Add(1), began.Add(34*time.Second + time.Hour - recent),

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -225,11 +224,4 @@ func (s *served) send(request *http.Request) answer {
 	defer func() { _ = response.Body.Close() }()
 	body := testkit.Must(io.ReadAll(response.Body))(s.t)
 	return answer{response.StatusCode, response.Header, response.Cookies(), string(body)}
-}
-
-// freeAddress is an address at which a server can be started again.
-func freeAddress(t testing.TB) string {
-	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
 }

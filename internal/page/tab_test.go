@@ -62,6 +62,14 @@ func open(t *testing.T, s *served, path string) *tab {
 	return b
 }
 
+// openLive opens the page of the deployment, and waits until it shows the present state.
+func openLive(t *testing.T, s *served) *tab {
+	t.Helper()
+	b := open(t, s, "/")
+	b.awaitLive()
+	return b
+}
+
 // visit opens another page of the server in the tab.
 func (b *tab) visit(path string) {
 	b.t.Helper()

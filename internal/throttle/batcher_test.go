@@ -52,14 +52,10 @@ func TestBatcherErrorIsEverybodys(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	b := batcher[int, int]{call: func(context.Context, []int) ([]int, error) { return nil, broken }}
-	var work sync.WaitGroup
-	for range 20 {
-		work.Go(func() {
-			_, err := b.do(t.Context(), 1)
-			testkit.Fails(t, "error", err, broken)
-		})
-	}
-	work.Wait()
+	testkit.AtOnce(20, func(int) {
+		_, err := b.do(t.Context(), 1)
+		testkit.Fails(t, "error", err, broken)
+	})
 }
 
 func TestBatcherCancelledWaitLeavesTheCallAlone(t *testing.T) {

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -26,9 +25,7 @@ func startFullLimits(t *testing.T) *fullLimitsKit {
 	t.Helper()
 	log := testkit.NewLog(t)
 	kit := &fullLimitsKit{fullLimits: newFullLimits(log.Logger()), t: t, log: log}
-	ctx, cancel := context.WithCancel(t.Context())
-	go kit.keepLogging(ctx)
-	t.Cleanup(func() { cancel(); synctest.Wait() })
+	testkit.Run(t, kit.keepLogging)
 	return kit
 }
 
@@ -196,8 +193,5 @@ func TestLimiterCostlyDenialIsNotFull(t *testing.T) {
 	costly.Cost = 10
 	kit.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, request("sent", "payments"), costly)
 	testkit.NoError(t, kit.usage.refresh(t.Context()))
-	uses := kit.latest()
-	if len(uses) != 1 || uses[0].Full() || uses[0].Used != 1 {
-		t.Errorf("uses: %+v, want one slot of the global limit in use", uses)
-	}
+	testkit.EqualSlices(t, kit.latest(), []limits.Use{useOf(t, "", "10/1h", 1)}, "uses")
 }

@@ -102,7 +102,6 @@ func TestGrantReleasedDuringReplay(t *testing.T) {
 	t.Parallel()
 	limiter, proxy := startLimiterBehindProxy(t, patience, LimiterOptions{Policy: Local})
 	proxy.Refuse(true)
-	proxy.Cut()
 	limiter.until(acting)
 	clean := limiter.one(store.Admitted, request("clean", "a"))
 	uncertain := limiter.one(store.Admitted, request("uncertain", "a"))

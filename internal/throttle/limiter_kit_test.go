@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -152,12 +151,7 @@ func (k *limiterKit) start() {
 	k.await()
 }
 
-func (k *limiterKit) run() {
-	ctx, cancel := context.WithCancel(k.t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { k.Run(ctx) })
-	k.t.Cleanup(func() { cancel(); running.Wait() })
-}
+func (k *limiterKit) run() { testkit.Run(k.t, k.Run) }
 
 func (k *limiterKit) await() {
 	k.t.Helper()

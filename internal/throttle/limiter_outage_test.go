@@ -78,9 +78,7 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 func TestLimiterEndsBeforeTheFirstContact(t *testing.T) {
 	t.Parallel()
 	limiter := newLimiterKit(t, servertest.StartRedis(t).Addr, LimiterOptions{})
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	limiter.recovery.reach(ended)
+	limiter.recovery.reach(testkit.Ended(t))
 	limiter.logs.WantCount(t, 0, "")
 	limiter.wantReady(script.ErrUnavailable)
 }
@@ -214,7 +212,6 @@ func TestLimiterRestoresByTheNewestLimits(t *testing.T) {
 		},
 	})
 	proxy.Refuse(true)
-	proxy.Cut()
 	_, _ = limiter.Decide(t.Context(), []store.Request{request("lost", "b")})
 	limiter.until(acting)
 	limiter.one(store.Admitted, request("local", "a"))
@@ -319,7 +316,6 @@ func TestLimiterSyncs(t *testing.T) {
 	limiter.recovery.reach(t.Context())
 	grants := limiter.want(map[store.Verdict]int{store.Admitted: 3}, several(3, "e", "a")...)
 	proxy.Refuse(true)
-	proxy.Cut()
 	grants[0].Grant.Finish(t.Context(), "")
 	grants[1].Grant.Refund(t.Context())
 	grants[2].Grant.Release(t.Context(), false)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -181,32 +180,28 @@ func TestLimiterSaysOnceThatAnEventNeverFits(t *testing.T) {
 func TestLimiterConcurrentGrants(t *testing.T) {
 	t.Parallel()
 	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "none", "a=1000/1h")}, Policy: Local})
-	var work sync.WaitGroup
-	for worker := range 8 {
-		work.Go(func() {
-			for round := range 10 {
-				answers, err := limiter.Decide(t.Context(), several(8, fmt.Sprint(worker, "-", round, "-"), "a"))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for i, answer := range answers {
-					switch i % 4 {
-					case 0:
-						answer.Grant.Finish(t.Context(), "")
-					case 1:
-						answer.Grant.Refund(t.Context())
-					case 2:
-						testkit.Equal(t, answer.Grant.Extend(t.Context()), true, "a lease is extended")
-						answer.Grant.Finish(t.Context(), "")
-					case 3:
-						answer.Grant.Release(t.Context(), false)
-					}
+	testkit.AtOnce(8, func(worker int) {
+		for round := range 10 {
+			answers, err := limiter.Decide(t.Context(), several(8, fmt.Sprint(worker, "-", round, "-"), "a"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i, answer := range answers {
+				switch i % 4 {
+				case 0:
+					answer.Grant.Finish(t.Context(), "")
+				case 1:
+					answer.Grant.Refund(t.Context())
+				case 2:
+					testkit.Equal(t, answer.Grant.Extend(t.Context()), true, "a lease is extended")
+					answer.Grant.Finish(t.Context(), "")
+				case 3:
+					answer.Grant.Release(t.Context(), false)
 				}
 			}
-		})
-	}
-	work.Wait()
+		}
+	})
 	want := int64(8 * 10 * 6) // two of eight were returned
 	counts := testkit.Must(limiter.o.Redis.Readings.Usage(t.Context(), limiter.o.Tree.Path("a")))(t)
 	testkit.Equal(t, counts[0][0], want, "slots taken in Redis")

@@ -258,7 +258,7 @@ func (f *faults) ofWay(to target) fault {
 		drawn.Kind, drawn.length, drawn.begin = "connections cut", 0, p.Cut
 	case 1:
 		drawn.Kind = "connections cut and refused"
-		drawn.begin, drawn.end = func() { p.Refuse(true); p.Cut() }, func() { p.Refuse(false) }
+		drawn.begin, drawn.end = func() { p.Refuse(true) }, func() { p.Refuse(false) }
 	case 2:
 		// A reply lost within a connection never arrives, so the connection is cut at the end.
 		drawn.Kind = "replies lost"

@@ -53,12 +53,16 @@ func StartProxy(t testing.TB, target string) *Proxy {
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.reset()
+}
+
+func (p *Proxy) reset() {
 	for l := range p.links {
 		l.reset()
 	}
 }
 
-// Refuse sets whether the proxy refuses new connections, like a machine without a listening server. Open connections stay; see [Proxy.Cut].
+// Refuse sets whether the proxy refuses new connections, like a machine without a listening server. Open connections break, as by [Proxy.Cut].
 func (p *Proxy) Refuse(refuse bool) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -67,6 +71,7 @@ func (p *Proxy) Refuse(refuse bool) {
 	case refuse && p.listener != nil:
 		_ = p.listener.Close()
 		p.listener = nil
+		p.reset()
 		waitFree(p.t, p.Addr)
 	case !refuse && p.listener == nil && !p.closed:
 		listener, err := net.Listen("tcp4", p.Addr)

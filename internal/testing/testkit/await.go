@@ -72,6 +72,20 @@ func Ended(t testing.TB) context.Context {
 	return ctx
 }
 
+// Run runs a function in the background until the test ends, or until stop is called: its context ends, and stop returns when the function has.
+func Run(t testing.TB, run func(ctx context.Context)) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
 // AtOnce runs n calls concurrently, and waits for all of them. Each call gets its number.
 func AtOnce(n int, call func(i int)) {
 	var calls sync.WaitGroup

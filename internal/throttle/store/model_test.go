@@ -9,7 +9,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -262,11 +261,10 @@ func (m *model) decideAtOnce(rt *rapid.T) {
 		}
 	}
 	m.clock.Advance(time.Microsecond)
-	var asking sync.WaitGroup
-	for _, c := range calls {
-		asking.Go(func() { c.result, c.err = c.store.DecideOnce(context.Background(), c.nonce, c.requests) })
-	}
-	asking.Wait()
+	testkit.AtOnce(len(calls), func(i int) {
+		c := calls[i]
+		c.result, c.err = c.store.DecideOnce(context.Background(), c.nonce, c.requests)
+	})
 	granted := func(c *call) int {
 		if slices.ContainsFunc(c.result.Decisions, func(d Decision) bool { return d.Lease.Request.ID != "" }) {
 			return 1
