@@ -56,7 +56,7 @@ func TestSecretFiles(t *testing.T) {
 	for name, value := range secretValues {
 		for _, end := range []string{"", "\n", "\r\n"} {
 			t.Run(name+end, func(t *testing.T) {
-				c, _ := load(t, base(withNeeds(name, env{name: "", name + "_FILE": write(t, value+end)})), config.Options{})
+				c := loadBase(t, withNeeds(name, env{name: "", name + "_FILE": write(t, value+end)}))
 				testkit.Equal(t, values(reflect.ValueOf(c), "")[name], value, "value")
 				if name == "NATS_URL" && !c.NATS.URLSet || name == "REDIS_URL" && !c.Redis.URLSet {
 					t.Error("got an address that is not set, want it set")
@@ -67,7 +67,7 @@ func TestSecretFiles(t *testing.T) {
 
 	t.Run("only one line end is dropped", func(t *testing.T) {
 		for content, want := range map[string]string{"a\n\n": "a\n", "a\r\n\r\n": "a\r\n", "a\r\r\n": "a\r", "a\n\r\n": "a\n"} {
-			c, _ := load(t, base(env{"REDIS_PASSWORD_FILE": write(t, content)}), config.Options{})
+			c := loadBase(t, env{"REDIS_PASSWORD_FILE": write(t, content)})
 			testkit.Equal(t, c.Redis.Password.Reveal(), want, "value of the file %q", content)
 		}
 	})
@@ -89,7 +89,7 @@ func TestPlan(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := load(t, base(tt.set), config.Options{})
+			c := loadBase(t, tt.set)
 			plan := c.Limits.Plan()
 			testkit.EqualMaps(t, plan.Origins, tt.want, "origins")
 			if plan.Global.String() != "100/30m" || plan.Category.String() != "10/30m" || len(plan.Rules) != len(c.Limits.Rules) ||

@@ -29,6 +29,13 @@ func load(t *testing.T, variables env, o config.Options) (config.Config, []strin
 	return c, warnings
 }
 
+// loadBase loads [base].
+func loadBase(t *testing.T, changes env) config.Config {
+	t.Helper()
+	c, _ := load(t, base(changes), config.Options{})
+	return c
+}
+
 func loadFaults(t *testing.T, variables env) config.Faults {
 	t.Helper()
 	testkit.SetSettings(t, variables)
@@ -300,7 +307,7 @@ func TestCategories(t *testing.T) {
 		"categories called like rules": {env{"GUARANTEES": "global=1,category=1"}, []string{"global", "category"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := load(t, base(test.settings), config.Options{})
+			c := loadBase(t, test.settings)
 			testkit.EqualSlices(t, c.Categories(), test.want, "categories")
 		})
 	}

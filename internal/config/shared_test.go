@@ -1,26 +1,14 @@
-package config
+package config_test
 
 import (
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
-
-// loadShared loads settings, given as name, value, …
-func loadShared(t *testing.T, variables ...string) Config {
-	t.Helper()
-	set := map[string]string{"SINK": SinkConsole}
-	for variable := range slices.Chunk(variables, 2) {
-		set[variable[0]] = variable[1]
-	}
-	testkit.SetSettings(t, set)
-	settings, _, err := Load(Options{})
-	testkit.NoError(t, err)
-	return settings
-}
 
 // Equivalent texts have one shared value and hash. Other texts have others.
 func TestShared(t *testing.T) {
@@ -46,7 +34,7 @@ func TestShared(t *testing.T) {
 	} {
 		t.Run(test.variable, func(t *testing.T) {
 			told := func(text string) (value, hash string) {
-				settings := loadShared(t, test.variable, text)
+				settings := loadBase(t, env{test.variable: text})
 				return settings.Shared["NOTIFIER_"+test.variable], settings.Shared.Hash()
 			}
 			value, hash := told(test.text)
@@ -64,14 +52,14 @@ func TestShared(t *testing.T) {
 
 // TestSharedSink has a worker whose sink follows from its webhook, and a worker that names the sink.
 func TestSharedSink(t *testing.T) {
-	named := loadShared(t, "SINK", SinkSlack, "SLACK_WEBHOOK_URL", "http://127.0.0.1:1/services/a").Shared
-	derived := loadShared(t, "SINK", "", "SLACK_WEBHOOK_URL", "http://127.0.0.1:1/services/a").Shared
+	named := loadBase(t, env{"SINK": config.SinkSlack, "SLACK_WEBHOOK_URL": "http://127.0.0.1:1/services/a"}).Shared
+	derived := loadBase(t, env{"SINK": "", "SLACK_WEBHOOK_URL": "http://127.0.0.1:1/services/a"}).Shared
 	testkit.EqualMaps(t, derived, named, "shared settings")
 }
 
 // Settings of one worker are not shared, and no secret is.
 func TestNotShared(t *testing.T) {
-	shared := loadShared(t, "NATS_USER", "worker", "NATS_PASSWORD", "hidden-1", "REDIS_PASSWORD", "hidden-2").Shared
+	shared := loadBase(t, env{"NATS_USER": "worker", "NATS_PASSWORD": "hidden-1", "REDIS_PASSWORD": "hidden-2"}).Shared
 	for _, variable := range []string{
 		"NATS_URL", "REDIS_URL", "NATS_PASSWORD", "SLACK_TOKEN", "SLACK_WEBHOOK_URL", "HTTP_ADDR", "LOG_LEVEL", "CONCURRENCY", "NATS_CREDS_FILE",
 	} {
@@ -79,9 +67,9 @@ func TestNotShared(t *testing.T) {
 			t.Errorf("NOTIFIER_%s is shared: %q", variable, value)
 		}
 	}
-	table := Table()
+	table := config.Table()
 	for variable := range shared {
-		at := slices.IndexFunc(table, func(s Setting) bool { return s.Variable == variable })
+		at := slices.IndexFunc(table, func(s config.Setting) bool { return s.Variable == variable })
 		if at < 0 || table[at].Secret {
 			t.Errorf("%s is shared, and is no setting or a secret", variable)
 		}
@@ -90,12 +78,10 @@ func TestNotShared(t *testing.T) {
 
 // WithShared reads the limits of another worker, with their origins.
 func TestLimitsOfShared(t *testing.T) {
-	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "LIMITS", "payments=5/1m", "GUARANTEES", "payments=3", "SHADOW_LIMITS", "category=1/1m", "SHADOW", "true",
-		"LIMITS_BUCKET", "theirs").Shared
-	own := loadShared(t, "LIMITS", "search=7/1m", "CATEGORY_LIMIT", "1/1m", "LIMITS_BUCKET", "own")
-	settings, err := own.WithShared(theirs)
-	testkit.NoError(t, err)
-	read := settings.Limits
+	theirs := loadBase(t, env{"GLOBAL_LIMIT": "50/30m", "LIMITS": "payments=5/1m", "GUARANTEES": "payments=3", "SHADOW_LIMITS": "category=1/1m", "SHADOW": "true",
+		"LIMITS_BUCKET": "theirs"}).Shared
+	own := loadBase(t, env{"LIMITS": "search=7/1m", "CATEGORY_LIMIT": "1/1m", "LIMITS_BUCKET": "own"})
+	read := testkit.Must(own.WithShared(theirs))(t).Limits
 	plan := read.Plan()
 	if plan.Global.String() != "50/30m" || plan.Category.String() != "10/30m" || len(plan.Rules) != 1 || plan.Rules[0].Pattern.String() != "payments" ||
 		len(plan.Guarantees) != 1 || len(read.ShadowLimits) != 1 || !read.Shadow || read.Bucket != "theirs" {
@@ -104,22 +90,21 @@ func TestLimitsOfShared(t *testing.T) {
 	testkit.EqualMaps(t, plan.Origins, map[string]limits.Origin{
 		"global": limits.FromEnvironment, "category": limits.FromDefault, "payments": limits.FromEnvironment,
 	}, "origins")
-	_, err = own.WithShared(map[string]string{"NOTIFIER_GLOBAL_LIMIT": "lots"})
+	_, err := own.WithShared(map[string]string{"NOTIFIER_GLOBAL_LIMIT": "lots"})
 	testkit.Fails(t, "an unreadable limit", err, nil)
 }
 
 // WithShared reads the streams, delays and ages of another worker. It keeps the other settings.
 func TestSettingsOfShared(t *testing.T) {
-	theirs := loadShared(t, "GLOBAL_LIMIT", "50/30m", "SHADOW", "true", "DELAY", "a=2h,b.>=90m", "NATS_STREAM", "EVENTS", "JOURNAL_STREAM", "WHY",
-		"EVENT_MAX_AGE", "36h", "NATS_ACK_WAIT", "32500ms").Shared
-	own := loadShared(t, "DELAY", "c=1h", "ROOM_STREAM", "OWN", "NATS_INBOX", "_INBOX_own")
+	theirs := loadBase(t, env{"GLOBAL_LIMIT": "50/30m", "SHADOW": "true", "DELAY": "a=2h,b.>=90m", "NATS_STREAM": "EVENTS", "JOURNAL_STREAM": "WHY",
+		"EVENT_MAX_AGE": "36h", "NATS_ACK_WAIT": "32500ms"}).Shared
+	own := loadBase(t, env{"DELAY": "c=1h", "ROOM_STREAM": "OWN", "NATS_INBOX": "_INBOX_own"})
 	delete(theirs, "NOTIFIER_ROOM_STREAM") // as from a worker of another version
-	read, err := own.WithShared(theirs)
-	testkit.NoError(t, err)
+	read := testkit.Must(own.WithShared(theirs))(t)
 	testkit.EqualSlices(t, []any{
 		read.Limits.Plan().Global.String(), read.Limits.Shadow, read.Delay.For("a"), read.Delay.For("b.x"), read.Delay.For("c"), read.NATS.Stream,
 		read.Journal.Stream, read.Event.MaxAge, read.Room.Stream, read.NATS.Inbox, read.NATS.AckWait,
 	}, []any{"50/30m", true, 2 * time.Hour, 90 * time.Minute, time.Duration(0), "EVENTS", "WHY", 36 * time.Hour, "OWN", "_INBOX_own", 32500 * time.Millisecond}, "settings")
-	_, err = own.WithShared(map[string]string{"NOTIFIER_DELAY": "soon"})
+	_, err := own.WithShared(map[string]string{"NOTIFIER_DELAY": "soon"})
 	testkit.Fails(t, "an unreadable delay", err, nil)
 }

@@ -43,9 +43,7 @@ func TestReadAlert(t *testing.T) {
 			if fault != nil {
 				t.Fatalf("alert %d of %s: got %v, want no fault", i, body, fault)
 			}
-			if nested, bad := d.Parts(message(string(got.Data))); nested != nil || bad != nil {
-				t.Errorf("parts of %s: got some, want none", got.Data)
-			}
+			requireNoParts(t, message(string(got.Data)))
 			want := testkit.Must(d.Decode(message(body)))(t)
 			if len(parts) > 0 {
 				want = testkit.Must(d.Decode(inRoom(message(string(parts[i].Data)), parts[i].Room)))(t)

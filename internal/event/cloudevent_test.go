@@ -317,8 +317,7 @@ func TestTraceContext(t *testing.T) {
 		"an empty header and member": {map[string][]string{"traceparent": {""}}, `{"specversion":"1.0","traceparent":"a"}`, "a", ""},
 	} {
 		parent, state := event.Message{Header: test.header, Data: []byte(test.body)}.TraceContext()
-		if parent != test.parent || state != test.state {
-			t.Errorf("%s: got %q and %q, want %q and %q", name, parent, state, test.parent, test.state)
-		}
+		testkit.Equal(t, parent, test.parent, "%s: parent", name)
+		testkit.Equal(t, state, test.state, "%s: state", name)
 	}
 }

@@ -70,9 +70,8 @@ func requireFaults(t *testing.T, table []faulty, headers ...string) {
 		for _, body := range test.bodies {
 			got, err := decoder().Decode(withHeader(message(body), headers...))
 			checkFault(t, err, test.reason, test.detail)
-			if got.ID == "" || got.Category != "errors" {
-				t.Errorf("event beside the fault: got ID %q and category %q, want an ID and errors", got.ID, got.Category)
-			}
+			testkit.Equal(t, got.ID != "", true, "the event beside the fault has an ID")
+			testkit.Equal(t, got.Category, "errors", "category of the event beside the fault")
 			if t.Failed() {
 				t.Fatalf("got the errors above, want none for the body %.200q", body)
 			}
@@ -297,16 +296,13 @@ func checkEvent(t *testing.T, e event.Event) {
 	if err := event.ValidatePath(e.Category); err != nil {
 		t.Error(err)
 	}
-	if e.Cost < 1 || e.Cost > event.MaxCost {
-		t.Errorf("cost: got %d, want 1 to %d", e.Cost, event.MaxCost)
-	}
+	testkit.Between(t, e.Cost, 1, event.MaxCost, "cost")
 	if strings.TrimSpace(e.Title) == "" && strings.TrimSpace(e.Text) == "" {
 		t.Errorf("got title %q and text %q, want one of them", e.Title, e.Text)
 	}
 	testkit.Equal(t, slices.Contains([]event.Severity{"info", "warning", "error", "critical"}, e.Severity), true, "the severity %q is known", e.Severity)
-	if !slices.Contains([]event.Status{"", "firing", "resolved"}, e.Status) || event.StableID(e.Key) != e.Key {
-		t.Errorf("got status %q and key %q, want a known status and a stable key", e.Status, e.Key)
-	}
+	testkit.Equal(t, slices.Contains([]event.Status{"", "firing", "resolved"}, e.Status), true, "the status %q is known", e.Status)
+	testkit.Equal(t, event.StableID(e.Key), e.Key, "stable key")
 	testkit.Equal(t, strings.TrimSpace(e.Heading()) != "", true, "the heading %q is visible", e.Heading())
 	all := []string{e.Title, e.Text, e.Source, e.Link}
 	for _, field := range e.Fields {

@@ -37,9 +37,8 @@ func TestPair(t *testing.T) {
 		{event.Event{Category: "a", Key: "k"}, "", false},
 		{event.Event{Category: "a", Status: event.StatusResolved}, "", false},
 	} {
-		if pair, resolves := test.e.Pair(), test.e.Resolves(); pair != test.pair || resolves != test.resolves {
-			t.Errorf("%+v: got pair %q, resolves %t, want %q, %t", test.e, pair, resolves, test.pair, test.resolves)
-		}
+		testkit.Equal(t, test.e.Pair(), test.pair, "%+v: pair", test.e)
+		testkit.Equal(t, test.e.Resolves(), test.resolves, "%+v: it resolves", test.e)
 	}
 }
 
@@ -93,9 +92,7 @@ func TestDecodeID(t *testing.T) {
 			t.Errorf("%s: got ID %q, derived %t, %v, want %q, %t", test.name, got.ID, got.Derived, err, test.want, test.derived)
 		}
 	}
-	if id := hash("a\nb"); id != "sha256:7e18f737311b2dc3b2f269dd78396b0351f14fb6" || len(id) > event.MaxIDBytes {
-		t.Errorf("hash of an ID: got %q, want sha256: and 40 digits", id)
-	}
+	testkit.Equal(t, hash("a\nb"), "sha256:7e18f737311b2dc3b2f269dd78396b0351f14fb6", "hash of an ID")
 }
 
 // inRoom makes m a message of the room.

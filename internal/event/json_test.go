@@ -28,9 +28,8 @@ func TestParseObjectKeepsOrderAndDuplicates(t *testing.T) {
 		t.Fatalf("got %d members, want %d", len(got), len(want))
 	}
 	for i, m := range got {
-		if m.name != want[i].name || string(m.value) != want[i].value {
-			t.Errorf("member %d: got %q: %s, want %q: %s", i, m.name, m.value, want[i].name, want[i].value)
-		}
+		testkit.Equal(t, m.name, want[i].name, "name of member %d", i)
+		testkit.Equal(t, string(m.value), want[i].value, "value of member %d", i)
 	}
 	testkit.Equal(t, string(got.get("b")), `[{"c":"]"}, 2 ]`, "the last b")
 	testkit.Equal(t, string(got.get("a")), "", "a, which is null")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -155,15 +154,13 @@ func TestForeignKeysAreIgnored(t *testing.T) {
 		f.requireEntries(s, "a=1/1m")
 		testkit.Equal(t, s.Revision, 3, "revision")
 	}
-	if lines := f.log.Lines("does not name a limit"); len(lines) != 2 || !strings.Contains(lines[0], "key=Foreign") {
-		t.Errorf("logged: %q, want each key once", lines)
-	}
+	f.log.WantCount(t, 2, "does not name a limit")
+	f.log.WantCount(t, 1, "key=Foreign")
 	put("Foreign")
 	testkit.NoError(t, kv.Delete(f.context(), "other/a"))
 	f.load(b)
-	if lines := f.log.Lines("does not name a limit"); len(lines) != 3 || !strings.Contains(lines[2], "revision=4") {
-		t.Errorf("logged: %q, want the new value and not the deletion", lines)
-	}
+	f.log.WantCount(t, 3, "does not name a limit")
+	f.log.WantCount(t, 1, "revision=4")
 }
 
 // A snapshot never has the entries of one bucket and the generation of another.
@@ -207,9 +204,8 @@ func TestConnectionIsLost(t *testing.T) {
 	f.server.Kill()
 	testkit.Eventually(f, "the connection is lost", func() bool { return !f.js.Conn().IsConnected() })
 	_, err := b.Load(f.context())
-	if err == nil || !strings.Contains(err.Error(), "nats is not connected") || strings.Contains(err.Error(), "right") {
-		t.Errorf("got error %v, want one of a lost connection without a right", err)
-	}
+	testkit.Fails(t, "a call", err, nil, "nats is not connected")
+	testkit.Lacks(t, "error", fmt.Sprint(err), "right")
 }
 
 // The rights that each kind of user needs.

@@ -70,9 +70,8 @@ func TestChangeOfMessage(t *testing.T) {
 			}
 			test.want.Name, test.want.stored.key, test.want.Changed = enforced("a.*"), "a.=", time.Unix(1, 0)
 			testkit.Equal(t, got, test.want, "change")
-			if r.received != 3 || r.newest != 7 {
-				t.Errorf("received %d, newest %d; want 3, 7", r.received, r.newest)
-			}
+			testkit.Equal(t, r.received, 3, "messages received")
+			testkit.Equal(t, r.newest, 7, "newest revision")
 		})
 	}
 }

@@ -300,9 +300,8 @@ var recordConformance = []conformanceCase{
 		s.clock.Advance(20 * time.Second)
 		decisions := s.decide(request("second", "a"), request("1", "a"), request("2", "a").withCost(2), request("3", "a").withCost(3))
 		for i, wait := range map[int]time.Duration{1: 10*time.Minute - 20*time.Second, 2: 10 * time.Minute, 3: 10*time.Minute + 50*time.Second} {
-			if d := decisions[i]; d.Verdict != Denied || d.Wait != wait {
-				s.t.Errorf("event %d: %+v, want a wait of %v", i+1, d, wait)
-			}
+			testkit.Equal(s.t, decisions[i].Verdict, Denied, "event %d: verdict", i+1)
+			testkit.Equal(s.t, decisions[i].Wait, wait, "event %d: wait", i+1)
 		}
 	}},
 	{name: "large batches and costs", category: "20000/1h", run: func(s *subject) {
