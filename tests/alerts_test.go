@@ -95,7 +95,6 @@ func (d *deployment) posted(name string) (messages []slacktest.Post) {
 	})
 }
 
-// wantAlerts wants so many messages of each alert.
 func (d *deployment) wantAlerts(messages int, names ...string) {
 	d.t.Helper()
 	for _, name := range names {

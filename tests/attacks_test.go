@@ -69,7 +69,6 @@ func (n *neighbours) took(ids []string, since map[string]time.Time) []time.Durat
 	return took
 }
 
-// percentile returns a percentile of sorted times.
 func percentile(took []time.Duration, percent int) time.Duration {
 	return took[(len(took)*percent+99)/100-1].Round(time.Millisecond)
 }

@@ -87,7 +87,6 @@ func (c *collector) named(name string) (found []*tracepb.Span) {
 	return found
 }
 
-// came returns the received bytes.
 func (c *collector) came() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +125,6 @@ func (c *collector) awaitTrees(want string) {
 	})
 }
 
-// describe prints a span on one line.
 func describe(span *tracepb.Span) string {
 	words := []string{span.GetName()}
 	for _, name := range []string{

@@ -17,7 +17,6 @@ func quick(more ...string) []string {
 	return append([]string{"NATS_ACK_WAIT", "6s", "SLACK_TIMEOUT", "4s", "REDIS_TIMEOUT", "500ms"}, more...)
 }
 
-// slowPosts delays the answer to each post.
 func slowPosts(slack *slacktest.Server, d time.Duration) {
 	slack.Respond(func(slacktest.Post) slacktest.Answer { return slacktest.Delay(d, slacktest.OK()) })
 }

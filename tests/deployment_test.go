@@ -47,7 +47,6 @@ type deployment struct {
 	js    jetstream.JetStream
 }
 
-// newDeployment starts servers of each kind.
 func newDeployment(t testing.TB) *deployment {
 	t.Helper()
 	return deploy(t, servertest.StartNATS(t))
@@ -94,7 +93,6 @@ func (d *deployment) startWorker(name string, changes ...string) *worker {
 	return &worker{start(d.t, name, d.settings("HTTP_ADDR", address).with(changes...)), address}
 }
 
-// startReady starts a worker and returns when it is ready.
 func (d *deployment) startReady(name string, changes ...string) *worker {
 	d.t.Helper()
 	w := d.startWorker(name, changes...)
@@ -102,7 +100,6 @@ func (d *deployment) startReady(name string, changes ...string) *worker {
 	return w
 }
 
-// startFleet starts workers of the same settings and returns when all are ready.
 func (d *deployment) startFleet(count int, changes ...string) fleet {
 	d.t.Helper()
 	workers := make(fleet, count)
@@ -151,7 +148,6 @@ func (w *worker) awaitReady() {
 	w.awaitStatus("/readyz", http.StatusOK, "")
 }
 
-// awaitUnready waits until the worker is not ready for a reason.
 func (w *worker) awaitUnready(says string) {
 	w.t.Helper()
 	w.awaitStatus("/readyz", http.StatusServiceUnavailable, says)
@@ -200,7 +196,6 @@ func has(series *dto.Metric, labels []string) bool {
 // fleet is several workers of one deployment.
 type fleet []*worker
 
-// alone returns a fleet of this worker.
 func (w *worker) alone() fleet { return fleet{w} }
 
 func (f fleet) awaitReady() {
@@ -217,7 +212,6 @@ func (f fleet) awaitUnready(says string) {
 	}
 }
 
-// stop ends the workers in good order.
 func (f fleet) stop() {
 	for _, w := range f {
 		w.t.Helper()
@@ -225,7 +219,6 @@ func (f fleet) stop() {
 	}
 }
 
-// logLines counts the lines of all logs that contain a text.
 func (f fleet) logLines(containing string) (lines int) {
 	for _, w := range f {
 		lines += w.logLines(containing)
@@ -233,7 +226,6 @@ func (f fleet) logLines(containing string) (lines int) {
 	return lines
 }
 
-// sum adds up a metric over all workers.
 func (f fleet) sum(metric string, labels ...string) int {
 	total := 0
 	for _, w := range f {
@@ -249,7 +241,6 @@ func (f fleet) awaitSum(want int, metric string, labels ...string) {
 	awaitNumber(f[0].t, want, fmt.Sprint(metric, labels), func() (int, error) { return f.sum(metric, labels...), nil })
 }
 
-// awaitNumber waits until a number has a value.
 func awaitNumber(t testing.TB, want int, of string, read func() (int, error)) {
 	t.Helper()
 	testkit.Await(t, fmt.Sprintf("%d as the number of %s", want, of), func() error {
@@ -349,7 +340,6 @@ func (d *deployment) publishEvents(categories []string, count int) []string {
 	return ids
 }
 
-// awaitStored waits until NATS has stored every asynchronous publish.
 func (d *deployment) awaitStored() {
 	d.t.Helper()
 	select {
@@ -369,7 +359,6 @@ func numbered(name string, count int) (categories []string) {
 
 func twentyCategories() []string { return numbered("category", 20) }
 
-// left returns the number of messages in a stream.
 func (d *deployment) left(stream string) (int, error) {
 	ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
 	defer cancel()
@@ -398,19 +387,16 @@ func (d *deployment) awaitEmpty() {
 	})
 }
 
-// awaitLeft waits until a stream holds a number of messages.
 func (d *deployment) awaitLeft(stream string, want int) {
 	d.t.Helper()
 	awaitNumber(d.t, want, "messages in "+stream, func() (int, error) { return d.left(stream) })
 }
 
-// awaitInRoom waits until the room holds a number of messages on matching subjects.
 func (d *deployment) awaitInRoom(subjects string, want int) {
 	d.t.Helper()
 	awaitNumber(d.t, want, "messages on "+subjects, func() (int, error) { return d.onSubjects(roomStreamName, subjects) })
 }
 
-// onSubjects returns the number of messages that a stream holds on matching subjects.
 func (d *deployment) onSubjects(stream, subjects string) (messages int, err error) {
 	ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)
 	defer cancel()
@@ -428,7 +414,6 @@ func (d *deployment) onSubjects(stream, subjects string) (messages int, err erro
 	return messages, nil
 }
 
-// awaitConsumer waits until the consumer exists and a condition holds.
 func (d *deployment) awaitConsumer(what string, is func(*jetstream.ConsumerInfo) bool) {
 	d.t.Helper()
 	testkit.Eventually(d.t, "a consumer "+what, func() bool {
@@ -437,7 +422,6 @@ func (d *deployment) awaitConsumer(what string, is func(*jetstream.ConsumerInfo)
 	})
 }
 
-// delivered returns how often the consumer has delivered a message.
 func (d *deployment) delivered() uint64 {
 	d.t.Helper()
 	return testkit.Must(d.js.Consumer(d.t.Context(), streamName, consumerName))(d.t).CachedInfo().Delivered.Consumer

@@ -87,7 +87,6 @@ func (d *deployment) digests(channel string) []digest {
 	return told
 }
 
-// told adds up the counts of digests.
 func told(digests []digest) int {
 	sum := 0
 	for _, digest := range digests {
@@ -96,7 +95,6 @@ func told(digests []digest) int {
 	return sum
 }
 
-// awaitTold waits until the digests of a channel count a number of drops.
 func (d *deployment) awaitTold(channel string, dropped int) {
 	d.t.Helper()
 	awaitNumber(d.t, dropped, "drops told in "+channel, func() (int, error) { return told(d.digests(channel)), nil })

@@ -88,7 +88,6 @@ func TestKilledWhileMoving(t *testing.T) {
 	}
 }
 
-// countTexts counts posts by their text.
 func countTexts(posts []slacktest.Post) map[string]int {
 	counts := make(map[string]int)
 	for _, post := range posts {

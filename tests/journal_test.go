@@ -15,7 +15,6 @@ import (
 
 const journalStreamName = "NOTIFICATIONS_JOURNAL"
 
-// entries reads the journal.
 func (d *deployment) entries(q journal.Query) ([]journal.Entry, error) {
 	reader := journal.Reader{JetStream: d.js, Names: journal.Names{Stream: journalStreamName, Subject: subjectPrefix}}
 	ctx, cancel := context.WithTimeout(d.t.Context(), callTimeout)

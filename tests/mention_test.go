@@ -14,7 +14,6 @@ import (
 // commands matches the markup of mentions and links to channels, but not of dates.
 var commands = regexp.MustCompile(`<(?:[@#]|!(?:[^d]|d[^a]))[^>]*>`)
 
-// mentioned returns the mentions of a message.
 func mentioned(message slacktest.Message) string {
 	return strings.Join(commands.FindAllString(text(message), -1), " ")
 }

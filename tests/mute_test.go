@@ -19,7 +19,6 @@ func (d *deployment) notifier(arguments ...string) string {
 	return p.stdout.String()
 }
 
-// awaitPosted waits for the first posts of a category.
 func (d *deployment) awaitPosted(category string, least int) {
 	d.t.Helper()
 	testkit.Eventually(d.t, fmt.Sprintf("%d posts of %s", least, category), func() bool {

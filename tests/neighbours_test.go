@@ -52,7 +52,6 @@ func startNeighboursOn(t testing.TB, accounts, channel string, changes ...string
 	return startNeighboursWith(t, d, channel, append(settings, changes...)...)
 }
 
-// startNeighboursWith starts a worker on servers.
 func startNeighboursWith(t testing.TB, d *deployment, channel string, changes ...string) *neighbours {
 	t.Helper()
 	n := &neighbours{deployment: d, channel: channel, changes: changes, stored: make(map[string]time.Time), acked: make(map[string]time.Time)}
@@ -160,7 +159,6 @@ func (n *neighbours) wantNothingForged() {
 	n.worker.alone().awaitEvents(len(n.stored), "category", "security.alerts", "outcome", "sent")
 }
 
-// awaitLettersOf waits for a number of dead letters of a first-level category.
 func (n *neighbours) awaitLettersOf(first string, want int) {
 	n.t.Helper()
 	awaitNumber(n.t, want, "dead letters of "+first, func() (int, error) { return n.onSubjects(deadStreamName, "notify-dlq.*."+first) })

@@ -39,7 +39,6 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// pages returns the files of all pages.
 func pages(t *testing.T) (files []string) {
 	t.Helper()
 	for _, pattern := range []string{"../*.md", "../docs/*.md", "../lua/*.md"} {

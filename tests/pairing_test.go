@@ -33,7 +33,6 @@ func colour(message slacktest.Message) string {
 	return message.Attachments[0].Color
 }
 
-// updates returns the updates of one post.
 func (d *deployment) updates(of slacktest.Post) []slacktest.Update {
 	return slices.DeleteFunc(d.slack.Updates(), func(u slacktest.Update) bool {
 		return u.Channel != of.ChannelID || u.Timestamp != of.Timestamp

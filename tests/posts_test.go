@@ -10,13 +10,11 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// awaitPosts waits until Slack has accepted n posts.
 func (d *deployment) awaitPosts(n int) {
 	d.t.Helper()
 	testkit.NoError(d.t, d.slack.Await(testkit.Context(d.t), n))
 }
 
-// posts returns the accepted posts of an event.
 func (d *deployment) posts(id string) []slacktest.Post {
 	return slices.DeleteFunc(d.slack.Accepted(), func(post slacktest.Post) bool { return post.Origin("id") != id })
 }
@@ -31,12 +29,10 @@ func (d *deployment) post(id string) slacktest.Post {
 	return found[0]
 }
 
-// postsTo returns the posts to a channel.
 func postsTo(posts []slacktest.Post, channel string) []slacktest.Post {
 	return slices.DeleteFunc(slices.Clone(posts), func(post slacktest.Post) bool { return post.Channel != channel })
 }
 
-// text returns all texts of a message.
 func text(message slacktest.Message) string {
 	all := []string{message.Text}
 	for _, shown := range message.Texts() {
@@ -45,7 +41,6 @@ func text(message slacktest.Message) string {
 	return strings.Join(all, "\n")
 }
 
-// count counts posts by their event's ID or category.
 func count(posts []slacktest.Post, by string) map[string]int {
 	counts := make(map[string]int)
 	for _, post := range posts {

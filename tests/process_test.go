@@ -76,7 +76,6 @@ func startKillable(t testing.TB, point failpoint.Point, n int, s settings, argum
 	return launch(t, "notifier until "+string(point), command)
 }
 
-// awaitDoom waits until the process has killed itself.
 func (p *process) awaitDoom() {
 	p.t.Helper()
 	testkit.Equal(p.t, p.wait(), -1, "status of %s, which a signal ends", p.name)
@@ -97,7 +96,6 @@ func launch(t testing.TB, name string, command *exec.Cmd) *process {
 	return p
 }
 
-// run runs the program to its end.
 func run(t testing.TB, s settings, arguments ...string) *process {
 	t.Helper()
 	p := start(t, "notifier "+strings.Join(arguments, " "), s, arguments...)
@@ -123,7 +121,6 @@ func (p *process) kill() {
 	<-p.exited
 }
 
-// hasExited reports whether the process has ended.
 func (p *process) hasExited() bool {
 	select {
 	case <-p.exited:
@@ -151,10 +148,8 @@ func (p *process) stop() {
 	testkit.Equal(p.t, p.wait(), 0, "status of %s after SIGTERM", p.name)
 }
 
-// all returns the output so far.
 func (p *process) all() string { return p.stdout.String() + p.stderr.String() }
 
-// logLines counts the lines of the log that contain a text.
 func (p *process) logLines(containing string) (lines int) {
 	for line := range strings.Lines(p.stderr.String()) {
 		if strings.Contains(line, containing) {

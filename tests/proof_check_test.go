@@ -52,7 +52,6 @@ func (p *proof) mayBe(state string, e *published) bool {
 	return outcome == "sent" && p.ofID[e.id] > 1 && (state == "duplicate" || state == "dropped")
 }
 
-// sample draws random events.
 func (p *proof) sample(n int) (events []*published) {
 	for _, i := range p.random.Perm(len(p.events))[:n] {
 		events = append(events, p.events[i])

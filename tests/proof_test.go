@@ -113,7 +113,6 @@ func newProof(t *testing.T, size int) *proof {
 	return p
 }
 
-// changes returns the settings of the workers.
 func (p *proof) changes(more ...string) []string {
 	return append(quick(
 		"GLOBAL_LIMIT", fmt.Sprintf("%d/1h", p.global), "CATEGORY_LIMIT", fmt.Sprintf("%d/1h", proofCategory),
@@ -121,7 +120,6 @@ func (p *proof) changes(more ...string) []string {
 	), more...)
 }
 
-// draw makes a random event.
 func (p *proof) draw(number int) *published {
 	e := &published{id: fmt.Sprintf("evt-%d", number)}
 	switch draw := p.random.IntN(100); {
@@ -248,7 +246,6 @@ func (p *proof) publishAndKill(kills int) {
 	p.workers.awaitReady()
 }
 
-// noteFloor notes the ack floor of the consumer.
 func (p *proof) noteFloor() {
 	p.t.Helper()
 	p.awaitConsumer("how far the workers have come", func(info *jetstream.ConsumerInfo) bool {

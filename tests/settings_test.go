@@ -30,7 +30,6 @@ func wantNoCanary(t testing.TB, what, text string) {
 
 const secretToken = "xoxb-" + canary + "-slack"
 
-// withWebhook returns settings of a worker that posts to a webhook.
 func withWebhook(url string) []string {
 	return []string{"SLACK_TOKEN", "", "SLACK_CHANNEL", "", "SLACK_WEBHOOK_URL", url}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// status runs `notifier status --json`.
 func (d *deployment) status() status.Status {
 	d.t.Helper()
 	asked := run(d.t, d.settings(), "status", "--json")

@@ -33,13 +33,11 @@ var (
 	hidden  = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]| *\r`)
 )
 
-// startDevOnTerminal runs dev with a storm on a terminal.
 func startDevOnTerminal(t *testing.T, s settings, width, height uint16, variables ...string) *terminal {
 	t.Helper()
 	return startOnTerminal(t, s, width, height, []string{"dev", "--storm", "50"}, variables...)
 }
 
-// startOnTerminal runs a command on a terminal.
 func startOnTerminal(t *testing.T, s settings, width, height uint16, arguments []string, variables ...string) *terminal {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), program, arguments...)
@@ -62,7 +60,6 @@ func startOnTerminal(t *testing.T, s settings, width, height uint16, arguments [
 	return screen
 }
 
-// resize changes the size of the terminal.
 func (s *terminal) resize(width, height uint16) {
 	s.t.Helper()
 	s.resized = len(s.stdout.String())

@@ -99,7 +99,6 @@ func TestTraces(t *testing.T) {
 	testkit.Equal(t, strings.Contains(w.all(), collectorKey), false, "the log holds the collector's key")
 }
 
-// traceOf returns the trace ID of an event.
 func (c *collector) traceOf(id string) string {
 	c.t.Helper()
 	for _, span := range c.named("process") {

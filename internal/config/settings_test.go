@@ -29,7 +29,6 @@ func load(t *testing.T, variables env, o config.Options) (config.Config, []strin
 	return c, warnings
 }
 
-// loadBase loads [base].
 func loadBase(t *testing.T, changes env) config.Config {
 	t.Helper()
 	c, _ := load(t, base(changes), config.Options{})
@@ -193,7 +192,6 @@ var settings = []struct{ variable, fallback, byDefault, text, value string }{
 	{"METRICS_MAX_CATEGORIES", "50", "50", "10000", "10000"},
 }
 
-// values returns the value of each setting by its variable.
 func values(config reflect.Value, prefix string) map[string]string {
 	all := make(map[string]string)
 	for i := range config.NumField() {

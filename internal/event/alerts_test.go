@@ -33,7 +33,6 @@ const grafana = `{"receiver":"","status":"resolved","alerts":[
 	"groupLabels":{},"commonLabels":{},"commonAnnotations":{},"externalURL":"https://grafana/","version":"1","groupKey":"{}:{}",
 	"truncatedAlerts":0,"orgId":1,"title":"[RESOLVED] High load","state":"ok","message":"**Resolved**"}`
 
-// one is a group of one alert.
 func one(members string) string { return `{"alerts":[{` + members + `}]}` }
 
 // The identities of the alerts in alertmanager, and of the alert in grafana.

@@ -45,7 +45,6 @@ func decoded(all ...changes) event.Event {
 	return e
 }
 
-// requireDecoded compares the event of a message.
 func requireDecoded(t testing.TB, m event.Message, want event.Event, name string) {
 	t.Helper()
 	got, err := decoder().Decode(m)
@@ -290,7 +289,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// checkEvent checks the invariants of an event.
 func checkEvent(t *testing.T, e event.Event) {
 	t.Helper()
 	if err := event.ValidatePath(e.Category); err != nil {

@@ -95,7 +95,6 @@ func TestDecodeID(t *testing.T) {
 	testkit.Equal(t, hash("a\nb"), "sha256:7e18f737311b2dc3b2f269dd78396b0351f14fb6", "hash of an ID")
 }
 
-// inRoom makes m a message of the room.
 func inRoom(m event.Message, identity event.RoomIdentity) event.Message {
 	m.Room = &identity
 	return m

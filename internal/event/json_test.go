@@ -9,7 +9,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// parseObject reads a body that is an object.
 func parseObject(data []byte) (object, error) {
 	c, fault := typedContent(data, "")
 	if fault != nil {

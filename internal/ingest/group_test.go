@@ -48,7 +48,6 @@ func (a answer) group(t testing.TB) (g groupAnswer) {
 	return g
 }
 
-// event decodes a message of the stream.
 func (d *door) event(sequence uint64) event.Event {
 	d.t.Helper()
 	m := d.stored(sequence)

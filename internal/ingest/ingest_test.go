@@ -38,7 +38,6 @@ type door struct {
 	client *http.Client
 }
 
-// open starts a server with changed options.
 func open(t testing.TB, change func(o *ingest.Options), natsOptions ...func(*server.Options)) *door {
 	t.Helper()
 	n := servertest.StartNATS(t, natsOptions...)
@@ -119,14 +118,12 @@ func (d *door) post(path, body string, headers ...string) answer {
 	return d.send(http.MethodPost, path, body, headers...)
 }
 
-// stored reads a message of the stream.
 func (d *door) stored(sequence uint64) *jetstream.RawStreamMsg {
 	d.t.Helper()
 	stream := testkit.Must(d.js.Stream(d.t.Context(), streamName))(d.t)
 	return testkit.Must(stream.GetMsg(d.t.Context(), sequence))(d.t)
 }
 
-// left counts the messages of the stream.
 func (d *door) left() int {
 	d.t.Helper()
 	return int(testkit.Must(d.js.Stream(d.t.Context(), streamName))(d.t).CachedInfo().State.Msgs)

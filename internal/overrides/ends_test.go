@@ -14,13 +14,11 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// setFor sets an override with an end.
 func (f *fixture) setFor(b *Bucket, pattern, value string, lasts time.Duration) Change {
 	f.Helper()
 	return testkit.Must(b.Set(f.context(), f.load(b), enforced(pattern), value, lasts))(f)
 }
 
-// lines returns all changes of a bucket as text.
 func (f *fixture) lines(b *Bucket) []string {
 	f.Helper()
 	var lines []string

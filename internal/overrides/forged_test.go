@@ -133,7 +133,6 @@ func TestLostLimits(t *testing.T) {
 	w.requireLast("a=2", "fence=")
 }
 
-// newest returns the newest change of each key.
 func (f *fixture) newest(b *Bucket) map[string]Change {
 	f.Helper()
 	h := testkit.Must(b.history(f.context()))(f)

@@ -57,7 +57,6 @@ func (f *fixture) open() *Bucket {
 	return testkit.Must(Open(f.context(), f.js, f.options(true)))(f)
 }
 
-// newBucketFixture makes a fixture with a bucket.
 func newBucketFixture(t *testing.T) (*fixture, *Bucket) {
 	t.Helper()
 	f := newFixture(t)

@@ -191,7 +191,6 @@ func (f *fixture) restore(store string) {
 	f.restart()
 }
 
-// backUp copies the store of the server.
 func (f *fixture) backUp() string {
 	f.Helper()
 	f.server.Kill()

@@ -76,7 +76,6 @@ func (w *mirror) snapshots() []Snapshot {
 	return slices.Clone(w.applied)
 }
 
-// last returns the newest snapshot, or an empty snapshot.
 func (w *mirror) last() Snapshot {
 	if s := w.snapshots(); len(s) > 0 {
 		return s[len(s)-1]

@@ -155,7 +155,6 @@ type served struct {
 	stop   func()
 }
 
-// serve serves a page at an address.
 func serve(t testing.TB, source *scripted, address, token string) *served {
 	t.Helper()
 	return serveBehind(t, source, address, token, func(page http.Handler) http.Handler { return page })

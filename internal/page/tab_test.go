@@ -70,7 +70,6 @@ func openLive(t *testing.T, s *served) *tab {
 	return b
 }
 
-// visit opens another page of the server in the tab.
 func (b *tab) visit(path string) {
 	b.t.Helper()
 	testkit.NoError(b.t, chromedp.Do(b.ctx, chromedp.Navigate(b.url+path)))
@@ -106,7 +105,6 @@ func (b *tab) evaluate(expression string) string {
 	}
 }
 
-// text returns the text of an element.
 func (b *tab) text(selector string) string {
 	b.t.Helper()
 	return strings.Join(strings.Fields(b.evaluate(fmt.Sprintf(`document.querySelector(%q)?.innerText`, selector))), " ")

@@ -17,7 +17,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var decoder = event.Decoder{Prefix: "notify", MaxBytes: 4000}
 
-// unwatched ignores the progress.
 func unwatched(int64, int64) {}
 
 // newLimiter makes a limiter for limits in the form of the settings. rules may be "".
@@ -63,7 +62,6 @@ func lineAt(second float64, category, members string) string {
 	return `{"time": "` + at.Format(time.RFC3339Nano) + `", "category": "` + category + `"` + members + "}\n"
 }
 
-// alert is one alert of Alertmanager.
 func alert(status, fingerprint string) string {
 	return `{"status": "` + status + `", "labels": {"alertname": "Disk"}, "startsAt": "2020-01-01T00:00:00Z", "fingerprint": "` + fingerprint + `"}`
 }

@@ -99,7 +99,6 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 	return r.told
 }
 
-// headersOf reads headers from lines.
 func headersOf(text string) nats.Header {
 	header := nats.Header{}
 	for line := range strings.SplitSeq(text, "\n") {

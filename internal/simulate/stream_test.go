@@ -15,7 +15,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// startStream starts a server with a stream of events.
 func startStream(t *testing.T, config jetstream.StreamConfig) (jetstream.JetStream, jetstream.Stream) {
 	t.Helper()
 	js := servertest.JetStream(t, servertest.StartNATS(t).URL)

@@ -29,7 +29,6 @@ func startFullLimits(t *testing.T) *fullLimitsKit {
 	return kit
 }
 
-// limitOf is the limit of a first-level path.
 func limitOf(path string) store.LimitKey {
 	return store.LimitKey{Path: path, Limit: limits.Limit{Count: 10, Window: time.Hour}}
 }

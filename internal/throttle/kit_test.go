@@ -40,7 +40,6 @@ func optionsOf(client redis.UniversalClient, prefix string) script.Options {
 // Limits from their texts.
 var newPlan, newTree, guarded, newRuleset = scripttest.Plan, scripttest.Tree, scripttest.Guarded, scripttest.Ruleset
 
-// newRoutes returns the routes of a tree.
 func newRoutes(tree *limits.Tree) *store.Routes {
 	return store.Compile(limits.Ruleset{Tree: tree}).InForce
 }
@@ -50,19 +49,16 @@ func request(id, category string) store.Request {
 	return store.Request{ID: id, Category: category, Cost: 1, Message: store.Message{Stream: "EVENTS", Sequence: 1, Stored: start}}
 }
 
-// costing returns the same event with another cost.
 func costing(cost int, r store.Request) store.Request {
 	r.Cost = cost
 	return r
 }
 
-// inMessage returns the same event in another stored message.
 func inMessage(sequence uint64, r store.Request) store.Request {
 	r.Message.Sequence = sequence
 	return r
 }
 
-// ofPair returns the same event with a key.
 func ofPair(key string, r store.Request) store.Request {
 	r.Pair = r.Category + "\n" + key
 	return r
@@ -70,7 +66,6 @@ func ofPair(key string, r store.Request) store.Request {
 
 func aboutDisk(id string) store.Request { return ofPair("disk", request(id, "a")) }
 
-// several returns n different events of one category.
 func several(n int, name, category string) []store.Request {
 	requests := make([]store.Request, n)
 	for i := range requests {
@@ -86,7 +81,6 @@ func postponed(r store.Request) store.Postponement {
 	}
 }
 
-// wantVerdicts compares the verdicts of decisions.
 func wantVerdicts(t testkit.Test, decisions []store.Decision, want ...store.Verdict) {
 	t.Helper()
 	var got []store.Verdict
@@ -96,7 +90,6 @@ func wantVerdicts(t testkit.Test, decisions []store.Decision, want ...store.Verd
 	testkit.EqualSlices(t, got, want, "verdicts")
 }
 
-// startRedis starts a server, with a client of it.
 func startRedis(t testing.TB) (*servertest.Redis, *redis.Client) {
 	t.Helper()
 	server := servertest.StartRedis(t)

@@ -231,7 +231,6 @@ func (k *limiterKit) regain() {
 	k.until(answering)
 }
 
-// wantReady compares the class of the error of Ready.
 func (k *limiterKit) wantReady(class error) {
 	k.t.Helper()
 	if err := k.Ready(); !errors.Is(err, class) {

@@ -16,7 +16,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// scriptCalls returns how many scripts a server has run.
 func scriptCalls(t *testing.T, server *servertest.Redis) int {
 	t.Helper()
 	found := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(server.CLI("INFO", "commandstats"))

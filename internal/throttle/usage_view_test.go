@@ -24,7 +24,6 @@ func useOf(t *testing.T, path, limit string, used int64) limits.Use {
 	return limits.UseOf(node, testkit.Must(limits.Parse(limit))(t)[0], used)
 }
 
-// wantUses compares the uses of a category.
 func (k *limiterKit) wantUses(category string, want ...limits.Use) {
 	k.t.Helper()
 	testkit.EqualSlices(k.t, k.Usage().Uses(k.t.Context(), category), want, "uses of %q", category)

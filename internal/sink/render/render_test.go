@@ -253,7 +253,6 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// checkBlocks compares blocks with Slack's limits.
 func checkBlocks(t *testing.T, blocks []slack.Block) {
 	t.Helper()
 	testkit.AtMost(t, len(blocks), 50, "blocks")

@@ -114,7 +114,6 @@ func send(ctx context.Context, s sink.Sink, e event.Event) error {
 	return err
 }
 
-// fire posts a firing event and returns its receipt.
 func fire(t *testing.T, s sink.Sink) string {
 	t.Helper()
 	receipt := testkit.Must(s.Send(t.Context(), sink.Delivery{Event: fired}))(t)
@@ -174,7 +173,6 @@ func held(slacktest.Post) slacktest.Answer { return slacktest.Hold(nil, slacktes
 // usual is a delivery with everything that an event may have.
 func usual() sink.Delivery { return render.UsualView().Delivery }
 
-// sampleSummary is a digest of one path.
 func sampleSummary() summary.Digest {
 	return summary.Digest{
 		Channel: "C0000001", Dropped: 112, First: fired.Time, Last: ended.Time,

@@ -33,7 +33,6 @@ func wantNoCanary(t *testing.T, what string, err error) {
 	}
 }
 
-// chain returns err and everything that it wraps.
 func chain(err error) []any {
 	if err == nil {
 		return nil

@@ -80,7 +80,6 @@ func (w *workers) look(at int, id string, want sink.Presence) {
 // allow lets the workers make requests to Slack.
 func (w *workers) allow() { close(w.pacer.open) }
 
-// eventNamed is a delivery of an event with an ID.
 func eventNamed(id string) sink.Delivery {
 	return named(event.Event{ID: id, Category: "payments", Title: "t"})
 }
@@ -137,7 +136,6 @@ func TestSharedReadingBeganBefore(t *testing.T) {
 	})
 }
 
-// pageOf returns an answer with posts of events.
 func pageOf(cursor string, ids ...string) string {
 	var messages []string
 	for _, id := range ids {
@@ -244,7 +242,6 @@ func TestSharingFails(t *testing.T) {
 	}
 }
 
-// timeOf returns the time of a ts.
 func timeOf(ts string) time.Time {
 	seconds, _ := strconv.ParseFloat(ts, 64)
 	return time.UnixMicro(int64(seconds * 1e6)).UTC()

@@ -26,7 +26,6 @@ func (p Postponement) comeBack() Postponement {
 	return p
 }
 
-// inQueue returns waiting event n.
 func inQueue(n int, category string) Postponement {
 	return postponed(request(fmt.Sprint("e", n), category).inMessage(uint64(n + 1)))
 }
@@ -52,7 +51,6 @@ func (k *pairKit) delays(want []time.Duration, postponements ...Postponement) {
 	}
 }
 
-// leaves removes events from their queues.
 func (k *pairKit) leaves(postponements ...Postponement) {
 	k.t.Helper()
 	testkit.NoError(k.t, k.Queues.Leave(k.t.Context(), requestsOf(postponements)))
@@ -93,7 +91,6 @@ func (k *pairKit) wantDelayed(room, queue []string) {
 	testkit.EqualSlices(k.t, stand, queue, "the queue")
 }
 
-// dumps returns what keys hold.
 func (k *pairKit) dumps(keys ...string) string {
 	k.t.Helper()
 	held := make([]string, len(keys))

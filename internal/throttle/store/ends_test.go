@@ -29,7 +29,6 @@ var ends = func() []string {
 	return texts
 }()
 
-// largestCount returns the largest count in a window.
 func largestCount(a algorithm.Algorithm, window time.Duration) int64 {
 	most := a.Description().MaxProduct
 	if most == 0 {

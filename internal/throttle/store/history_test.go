@@ -93,7 +93,6 @@ type history struct {
 	reached *historyState // of calls that were checked before; nil: none
 }
 
-// run makes the calls.
 func (h *history) run(t *testing.T, server *servertest.Redis, proxy *servertest.Proxy, lasts time.Duration) {
 	h.first = h.rules(t, 1)
 	h.settings = Settings{Tree: h.first.Tree, Lease: historyLease, Retention: time.Minute}

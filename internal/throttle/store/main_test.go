@@ -31,7 +31,6 @@ var start = testkit.Start
 
 func newClient(t testing.TB, o redis.Options) *redis.Client { return scripttest.NewClient(t, o) }
 
-// startRedis starts a server, with a client of it.
 func startRedis(t testing.TB) (*servertest.Redis, *redis.Client) {
 	t.Helper()
 	server := servertest.StartRedis(t)
@@ -46,7 +45,6 @@ func newRedisBy(client redis.UniversalClient, prefix string, way script.Scriptin
 	return NewRedis(script.NewRunner(script.Options{Client: client, Prefix: prefix, Timeout: patience, Scripting: way}), s)
 }
 
-// keysOf returns the keys of a deployment.
 func keysOf(prefix string) keys { return newKeys(script.NewRunner(script.Options{Prefix: prefix})) }
 
 func parseLimits(t testkit.Test, text string) limits.Limits {
@@ -67,13 +65,11 @@ func (r Request) withCost(cost int) Request {
 	return r
 }
 
-// ofKey returns the same event with a key.
 func (r Request) ofKey(key string) Request {
 	r.Key = key
 	return r
 }
 
-// inMessage returns the same event in another stored message.
 func (r Request) inMessage(sequence uint64) Request {
 	r.Message.Sequence = sequence
 	return r
@@ -85,7 +81,6 @@ func derived(sequence uint64, stored time.Time, category string) Request {
 	return Request{ID: fmt.Sprintf("EVENTS:%d", sequence), Derived: true, Category: category, Cost: 1, Message: message}
 }
 
-// several returns n different events of one category.
 func several(n int, name, category string) []Request {
 	requests := make([]Request, n)
 	for i := range requests {
@@ -131,7 +126,6 @@ func another(r *Redis, client redis.UniversalClient) *Redis {
 	return NewRedis(script.NewRunner(options), r.d.settings)
 }
 
-// pause pauses a destination for d.
 func pause(t *testing.T, r *Redis, destination string, d time.Duration) {
 	t.Helper()
 	logs := testkit.NewLog(t)
@@ -139,7 +133,6 @@ func pause(t *testing.T, r *Redis, destination string, d time.Duration) {
 	logs.WantCount(t, 0, "cannot share a pause with other instances")
 }
 
-// wantVerdicts compares the verdicts of decisions.
 func wantVerdicts(t testkit.Test, decisions []Decision, want ...Verdict) {
 	t.Helper()
 	var got []Verdict
@@ -149,7 +142,6 @@ func wantVerdicts(t testkit.Test, decisions []Decision, want ...Verdict) {
 	testkit.EqualSlices(t, got, want, "verdicts")
 }
 
-// decisionsOf decides, and returns the decisions.
 func decisionsOf(t *testing.T, store Store, requests ...Request) []Decision {
 	t.Helper()
 	return testkit.Must(store.Decide(t.Context(), requests))(t).Decisions

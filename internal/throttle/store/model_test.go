@@ -161,7 +161,6 @@ func (m *model) listNodes() {
 	}
 }
 
-// changeLimits puts other limits in force in both stores.
 func (m *model) changeLimits(rt *rapid.T) {
 	m.settings.Tree, m.settings.Shadow = drawTree(rt, &m.guarantees), nil
 	if rapid.Bool().Draw(rt, "has a shadow") {
@@ -170,7 +169,6 @@ func (m *model) changeLimits(rt *rapid.T) {
 	m.adopt(rt, rapid.IntRange(0, 2).Draw(rt, "mutes") == 0)
 }
 
-// mute begins or ends a mute in both stores.
 func (m *model) mute(rt *rapid.T) { m.adopt(rt, rapid.Bool().Draw(rt, "mutes")) }
 
 // adopt puts the limits of the settings in force, and a drawn mute if mutes is true.

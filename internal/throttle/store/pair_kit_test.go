@@ -24,7 +24,6 @@ func pairSettings(t testing.TB) Settings {
 	return settings
 }
 
-// ofPair returns the same event with a key.
 func (r Request) ofPair(key string) Request {
 	r.Pair = r.Category + "\n" + key
 	return r
@@ -92,13 +91,11 @@ func (k *pairKit) finish(lease Lease, receipt string) {
 	testkit.Must(k.Finish(k.t.Context(), []Lease{lease}))(k.t)
 }
 
-// fire delivers a firing event.
 func (k *pairKit) fire(r Request, receipt string) {
 	k.t.Helper()
 	k.finish(k.deliver(r), receipt)
 }
 
-// resolve asks for one resolved event.
 func (k *pairKit) resolve(r Request, want Verdict, opened string, others ...string) Decision {
 	k.t.Helper()
 	resolutions := testkit.Must(k.Pairs.Resolve(k.t.Context(), []Request{r}))(k.t)

@@ -153,7 +153,6 @@ func (s *subject) admits(n int, level string, requests ...Request) []Lease {
 	return leasesOf(decisions[:n])
 }
 
-// change puts other limits in force.
 func (s *subject) change(plan limits.Plan) {
 	s.t.Helper()
 	rules := newRuleset(s.t, plan, "")
@@ -203,7 +202,6 @@ func (s *subject) extend(d time.Duration, leases ...Lease) []Lease {
 	return extended
 }
 
-// lost checks that leases cannot be extended.
 func (s *subject) lost(d time.Duration, leases ...Lease) {
 	s.t.Helper()
 	for _, lease := range s.extend(d, leases...) {
