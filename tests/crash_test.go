@@ -121,7 +121,7 @@ func TestRedisFailsBeforeTheRecord(t *testing.T) {
 		fails.Do(d.redis.Kill)
 		return slacktest.OK()
 	})
-	changes := recovering(unlimited()...)
+	changes := quick(unlimited()...)
 	doomed := d.startFleet(1, changes...)
 	d.publish("notify.payments", firing("firing-1", "disk"))
 	doomed.awaitEvents(1, "outcome", "sent")

@@ -91,7 +91,7 @@ func TestDelayOverRestarts(t *testing.T) {
 	t.Parallel()
 	const events, slots = 4, 2
 	d := newDurableDeployment(t)
-	changes := recovering(delaying("2/8s", "payments=2m")...)
+	changes := quick(delaying("2/8s", "payments=2m")...)
 	workers := d.startFleet(2, changes...)
 	ids := d.publishEvents([]string{"payments"}, events)
 	workers.awaitEvents(slots, "outcome", "sent")

@@ -175,7 +175,7 @@ func TestReleaseKilled(t *testing.T) {
 	t.Parallel()
 	const events = 60
 	d := newDeployment(t)
-	changes := recovering("ROOM_MAX", "1000", "SLACK_RATE", "10/s") // most of them wait for the channel when the workers are killed
+	changes := quick("ROOM_MAX", "1000", "SLACK_RATE", "10/s") // most of them wait for the channel when the workers are killed
 	workers, ids := d.startDelaying(events, changes...)
 	releasing := start(t, "the release", d.settings("HTTP_ADDR", "off"), "delayed", "release", "payments", "--yes")
 	testkit.Eventually(t, "some released events", func() bool { return len(d.slack.Accepted()) > 2 })

@@ -26,11 +26,6 @@ func (d *deployment) doom(point failpoint.Point, n int, changes ...string) *work
 	return &worker{startKillable(d.t, point, n, d.settings("HTTP_ADDR", address).with(changes...)), address}
 }
 
-// recovering returns settings with a short acknowledgement wait, and more settings.
-func recovering(more ...string) []string {
-	return append([]string{"NATS_ACK_WAIT", "5s", "SLACK_TIMEOUT", "3s", "REDIS_TIMEOUT", "500ms"}, more...)
-}
-
 // killings are kills between two steps of a delivery.
 var killings = []struct {
 	point   failpoint.Point
@@ -48,14 +43,14 @@ func TestKilledBetweenSteps(t *testing.T) {
 		t.Run(string(test.point), func(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
-			doomed := d.startDoomed(test.point, 1, recovering(unlimited()...)...)
+			doomed := d.startDoomed(test.point, 1, quick(unlimited()...)...)
 			d.publish("notify.disks", firing("fired", "a"))
 			if test.point == failpoint.AfterRecord { // else the doomed worker may be posting what resolves it as it ends
 				doomed.awaitDoom()
 			}
 			d.publish("notify.disks", resolved("ended", "a"))
 			doomed.awaitDoom()
-			workers := d.startFleet(2, recovering(unlimited()...)...)
+			workers := d.startFleet(2, quick(unlimited()...)...)
 			workers.awaitEvents(1+test.counted, "outcome", "sent")
 			d.awaitEmpty()
 			workers.awaitSum(1, "notifier_resolved_total", "result", "paired")
@@ -75,7 +70,7 @@ func TestKilledWhileMoving(t *testing.T) {
 			t.Parallel()
 			alerts, waiting := numbered("alert", 12), 3
 			d := newDeployment(t)
-			changes := unlimited(recovering("LIMITS", "waiting=1/1s", "DELAY", "waiting=1m")...)
+			changes := unlimited(quick("LIMITS", "waiting=1/1s", "DELAY", "waiting=1m")...)
 			doomed := d.startDoomed(point, 1, append(changes, "SLACK_RATE", "2/s")...)
 			d.publish("notify.alerts", groupOf(alerts...))
 			d.publishEvents([]string{"waiting"}, waiting)
@@ -129,7 +124,7 @@ func TestKilledWhileTelling(t *testing.T) {
 		t.Run(string(test.point)+" "+test.lookUp, func(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
-			changes := recovering("CATEGORY_LIMIT", "1/30m", "SUMMARY_INTERVAL", "2s", "SLACK_LOOKUP", test.lookUp, "SLACK_SETTLE", "100ms")
+			changes := quick("CATEGORY_LIMIT", "1/30m", "SUMMARY_INTERVAL", "2s", "SLACK_LOOKUP", test.lookUp, "SLACK_SETTLE", "100ms")
 			doomed := d.startDoomed(test.point, 1, changes...)
 			d.publishEvents([]string{"errors"}, 1+dropped)
 			doomed.awaitDoom()
@@ -175,7 +170,7 @@ func TestKilledWhileRejecting(t *testing.T) {
 	for _, point := range []failpoint.Point{failpoint.AfterLetter, failpoint.AfterReturn} {
 		t.Run(string(point), func(t *testing.T) {
 			t.Parallel()
-			changes := recovering("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "1/30m")
+			changes := quick("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "1/30m")
 			d := newDeployment(t)
 			rejectedPosts(d.slack)
 			doomed := d.startDoomed(point, 1, changes...)

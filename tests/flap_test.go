@@ -77,7 +77,7 @@ func TestFlappingKey(t *testing.T) {
 func TestFlappingThroughKills(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	changes := unlimited(recovering("FLAP", "2/30s")...)
+	changes := unlimited(quick("FLAP", "2/30s")...)
 	doomed := d.startDoomed(failpoint.AfterFold, 1, changes...)
 	for n := range 3 {
 		d.change(doomed.alone(), n+1)

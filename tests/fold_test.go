@@ -62,7 +62,7 @@ func TestRepeatsAreFolded(t *testing.T) {
 		d.publish("notify.disks", firing(fmt.Sprint("fired-", i), "a"))
 	}
 	stalls := measureStalls(t)
-	workers := d.startFleet(4, folds(recovering()...)...)
+	workers := d.startFleet(4, folds(quick()...)...)
 	d.awaitPosts(1)
 	workers[0].kill()
 	testkit.Eventually(t, "half of the events are folded", func() bool {
@@ -114,7 +114,7 @@ func TestUpdateThroughKills(t *testing.T) {
 		t.Run(string(point), func(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
-			changes := folds(recovering()...)
+			changes := folds(quick()...)
 			doomed := make(fleet, 2)
 			for i := range doomed {
 				doomed[i] = d.doom(point, 1, changes...)

@@ -89,7 +89,7 @@ func TestPostedOnceThroughFaults(t *testing.T) {
 				}
 				return slacktest.Stored(lostAnswers[int(posts.Add(1))%len(lostAnswers)])
 			})
-			f.changes = recovering(unlimited("SLACK_API_URL", "http://"+f.proxy.Addr+"/api/", "SLACK_ROUTES", "orders=#orders",
+			f.changes = quick(unlimited("SLACK_API_URL", "http://"+f.proxy.Addr+"/api/", "SLACK_ROUTES", "orders=#orders",
 				"SLACK_SETTLE", "5s")...) // the server may take a post seconds after the worker gave up, if the machine is busy
 			f.workers = f.startFleet(workers, f.changes...)
 			fault.inflict(f)
@@ -118,7 +118,7 @@ func TestPostedOnceThroughKills(t *testing.T) {
 			t.Parallel()
 			d := newDeployment(t)
 			d.slack = slacktest.New(t, slacktest.WithHistoryDelay(1500*time.Millisecond), slacktest.WithScopes("chat:write", "channels:history"))
-			changes := recovering(unlimited("SLACK_CHANNEL", "#payments",
+			changes := quick(unlimited("SLACK_CHANNEL", "#payments",
 				"SLACK_LOOKUP", lookUp, "SLACK_SETTLE", "2s", "CONCURRENCY", "1", "SLACK_RATE", "20/s")...) // one post at a time
 			d.startFleet(1, changes...).stop() // it creates the streams
 			var begun atomic.Int32

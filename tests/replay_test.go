@@ -45,7 +45,7 @@ func TestReplayAfterAKillInDoubt(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
 	d.slack.Script(slacktest.OK(), slacktest.Code("msg_too_long"))
-	changes := recovering(unlimited("SLACK_LOOKUP", "off")...)
+	changes := quick(unlimited("SLACK_LOOKUP", "off")...)
 	doomed := d.startDoomed(failpoint.AfterPost, 1, changes...)
 	d.publish("notify.errors", eventBody("taken"))
 	doomed.awaitDoom()
@@ -63,7 +63,7 @@ func TestReplayAfterAKillInDoubt(t *testing.T) {
 func TestReplayKilled(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
-	workers := d.startFleet(2, recovering(unlimited()...)...)
+	workers := d.startFleet(2, quick(unlimited()...)...)
 	d.slack.Script(slacktest.Code("msg_too_long"))
 	d.publishUntil(workers, "dead", "notify.errors", eventBody("rejected"))
 	startKillable(t, failpoint.AfterReplay, 1, d.settings(), "dlq", "replay", "--all").awaitDoom() // the letter is not removed

@@ -24,7 +24,7 @@ func TestSlackStorm(t *testing.T) {
 	for c := range channels {
 		routes = append(routes, fmt.Sprintf("c%d=#c%d", c, c))
 	}
-	changes := recovering(unlimited(
+	changes := quick(unlimited(
 		"SLACK_ROUTES", strings.Join(routes, ","), "SLACK_RATE", "1/s", "SLACK_WORKSPACE_RATE", "5/s", "SLACK_UPDATE_RATE", "50/1m", "SLACK_LOOKUP_RATE", "50/1m")...)
 	stalls := measureStalls(t)
 	workers := d.startFleet(4, changes...)

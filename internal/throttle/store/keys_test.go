@@ -9,7 +9,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/algorithm"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -130,8 +129,7 @@ func TestKeysInUse(t *testing.T) {
 // TestDelaysOfKeys keeps the events of each key in a queue of their own: no key waits for another one.
 func TestDelaysOfKeys(t *testing.T) {
 	t.Parallel()
-	_, client := startRedis(t)
-	k := newPairKit(t, client, script.Eval)
+	k := startPairKit(t)
 	k.Adopt(limits.Ruleset{Tree: newTree(t, "none", "none", "a@key=1/1h")})
 	for i, key := range []string{"x", "y"} {
 		k.decide(request("first of "+key, "a").ofKey(key).inMessage(uint64(10*i+1)), Admitted)

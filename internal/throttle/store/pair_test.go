@@ -352,10 +352,9 @@ func TestResolveRepeatedCall(t *testing.T) {
 // TestPairsAreBounded exceeds the most pairs of a category. The pairs that expire first make room, and no pair of another category.
 func TestPairsAreBounded(t *testing.T) {
 	t.Parallel()
-	_, client := startRedis(t)
-	k := newPairKit(t, client, script.Eval)
+	k := startPairKit(t)
 	const most, beyond, atOnce = 50_000, 1500, 1000
-	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+	_, err := k.client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range most + beyond {
 			field := fmt.Sprint("a\n", i)
 			p.HSet(t.Context(), k.d.keys.pairs("a"), field, "=1 1 1 0 0 0 0 0 0 1 1 kr")
@@ -365,13 +364,13 @@ func TestPairsAreBounded(t *testing.T) {
 	})
 	testkit.NoError(t, err)
 	k.fire(request("firing elsewhere", "b").ofPair("neighbour"), "n")
-	client.ZAdd(t.Context(), k.d.keys.pairsUntil("b"), redis.Z{ // expires before all pairs of a
+	k.client.ZAdd(t.Context(), k.d.keys.pairsUntil("b"), redis.Z{ // expires before all pairs of a
 		Score: float64(k.clock.Read().Add(30 * time.Minute).UnixMicro()), Member: "b\nneighbour",
 	})
 	k.clock.Advance(time.Second)
 	for i, want := range []int64{most + beyond + 1 - atOnce, most, most} {
 		k.fire(request(fmt.Sprint("firing", i), "a").ofPair(fmt.Sprint("new", i)), "r")
-		count, expiring := client.HLen(t.Context(), k.d.keys.pairs("a")).Val(), client.ZCard(t.Context(), k.d.keys.pairsUntil("a")).Val()
+		count, expiring := k.client.HLen(t.Context(), k.d.keys.pairs("a")).Val(), k.client.ZCard(t.Context(), k.d.keys.pairsUntil("a")).Val()
 		// One call announces the firing event, another opens its pair. Each makes room.
 		if want = min(want, most); count != want || expiring != want {
 			t.Errorf("after %d: %d pairs, of which %d expire, want %d", i+1, count, expiring, want)
