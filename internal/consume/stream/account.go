@@ -64,7 +64,7 @@ type serverAnswer[T any] struct {
 func (c *check) ownAccount(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstAnswer)
 	defer cancel()
-	message, err := c.connection.Conn.RequestWithContext(ctx, userInfoSubject, nil)
+	message, err := c.Connection.Conn.RequestWithContext(ctx, userInfoSubject, nil)
 	if err != nil {
 		return "", c.unanswered(userInfoSubject, err)
 	}
@@ -79,7 +79,7 @@ func (c *check) ownAccount(ctx context.Context) (string, error) {
 
 // unanswered names the missing permission if the server denied a request.
 func (c *check) unanswered(subject string, err error) error {
-	if last := c.connection.Conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), subject) {
+	if last := c.Connection.Conn.LastError(); errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), subject) {
 		return fmt.Errorf("the right to publish %s is missing", subject)
 	}
 	return fmt.Errorf("asking %s: %w", subject, err)
@@ -87,14 +87,14 @@ func (c *check) unanswered(subject string, err error) error {
 
 // strangers names the connections of the account that belong neither to a worker nor to a command of the notifier.
 func (c *check) strangers(ctx context.Context) ([]string, error) {
-	inbox := c.connection.Conn.NewRespInbox()
-	answers, err := c.connection.Conn.SubscribeSync(inbox)
+	inbox := c.Connection.Conn.NewRespInbox()
+	answers, err := c.Connection.Conn.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("listening for answers: %w", err)
 	}
 	defer func() { _ = answers.Unsubscribe() }()
 	question := fmt.Sprintf(`{"auth": true, "limit": %d}`, mostConnections)
-	if err := c.connection.Conn.PublishRequest(connectionsSubject, inbox, []byte(question)); err != nil {
+	if err := c.Connection.Conn.PublishRequest(connectionsSubject, inbox, []byte(question)); err != nil {
 		return nil, fmt.Errorf("asking %s: %w", connectionsSubject, err)
 	}
 	var named []string

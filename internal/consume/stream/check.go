@@ -34,9 +34,9 @@ func Check(ctx context.Context, o Options, further ...string) []Finding {
 		return []Finding{{Subject: "jetstream", Err: err}}
 	}
 	names := o.Names
-	c := &check{connection: o.Connection, js: js, names: names, provision: o.Provision, ackWait: o.AckWait, longest: o.Longest, further: further}
+	c := &check{Options: o, js: js, further: further}
 	events := about("nats consumer %q of stream %q", names.Consumer, names.Stream)(
-		c.consumer(ctx, names.Stream, names.ConsumerConfig(c.ackWait, nil), names.fitConsumer))
+		c.consumer(ctx, names.Stream, names.ConsumerConfig(c.AckWait, nil), names.fitConsumer))
 	if lacksJetStream(events.Err) { // and so does every other check
 		return []Finding{{Subject: "nats jetstream", Err: events.Err}}
 	}
@@ -44,7 +44,7 @@ func Check(ctx context.Context, o Options, further ...string) []Finding {
 		events,
 		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.fitStream)),
 		about("nats consumer %q of stream %q", names.roomConsumer(), names.RoomStream)(
-			c.consumer(ctx, names.RoomStream, names.RoomConsumerConfig(c.ackWait), names.fitRoomConsumer)),
+			c.consumer(ctx, names.RoomStream, names.RoomConsumerConfig(c.AckWait), names.fitRoomConsumer)),
 		about("nats stream %q", names.RoomStream)(c.stream(ctx, names.RoomConfig(), names.fitRoom)),
 		about("nats stream %q", names.DeadLetterStream)(c.stream(ctx, names.DeadLetterConfig(), func(jetstream.StreamConfig) error { return nil })),
 		about("nats events that wait on %q", names.Room().All())(c.stored(ctx, names.RoomStream, names.Room().Queue(room.Part, "check"))),
@@ -57,7 +57,7 @@ func Check(ctx context.Context, o Options, further ...string) []Finding {
 
 // journal checks whether the journal can be written. A worker also works without it.
 func (c *check) journal(ctx context.Context) []Finding {
-	names := c.names.Journal
+	names := c.Names.Journal
 	if names.Age == 0 {
 		return nil
 	}
@@ -85,20 +85,16 @@ func about(format string, names ...any) func(note string, err error) Finding {
 }
 
 type check struct {
-	connection *Connection
-	js         jetstream.JetStream
-	names      Names
-	provision  bool
-	ackWait    time.Duration
-	longest    time.Duration
-	further    []string // see Check
-	creates    []string // API subjects on which the worker will request what is absent
-	single     []string // streams with one replica
+	Options
+	js      jetstream.JetStream
+	further []string // see Check
+	creates []string // API subjects on which the worker will request what is absent
+	single  []string // streams with one replica
 }
 
 // absent records a request with which the worker will create what is absent. It returns an error if the worker may not create it.
 func (c *check) absent(err error, create string) error {
-	if !c.provision {
+	if !c.Provision {
 		return fmt.Errorf("%w (run notifier provision, or set NOTIFIER_NATS_PROVISION=true)", err)
 	}
 	c.creates = append(c.creates, create)
@@ -119,7 +115,7 @@ func (c *check) consumer(
 		return "", c.explain(err)
 	}
 	config := consumer.CachedInfo().Config
-	if err := cmp.Or(fit(config), outlasts(config, c.longest)); err != nil {
+	if err := cmp.Or(fit(config), outlasts(config, c.Longest)); err != nil {
 		return "", err
 	}
 	if err := c.looksAt(ctx, stream); err != nil {
@@ -144,7 +140,7 @@ func waitingText(info *jetstream.ConsumerInfo) string {
 func (c *check) looksAt(ctx context.Context, name string) error {
 	stream, err := c.js.Stream(ctx, name)
 	if err == nil {
-		_, err = stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(c.names.Subject))
+		_, err = stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(c.Names.Subject))
 	}
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil
@@ -159,7 +155,7 @@ func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit f
 	stream, err := c.js.Stream(ctx, wanted.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		if c.provision && c.anotherHas(ctx, wanted.Subjects) {
+		if c.Provision && c.anotherHas(ctx, wanted.Subjects) {
 			return "", fmt.Errorf("absent, and no worker can create it: another stream has a subject of %s; correct %s",
 				strings.Join(wanted.Subjects, ", "), c.settingOf(wanted.Name))
 		}
@@ -259,7 +255,7 @@ func (c *check) replicas() []Finding {
 	streams := strings.Join(c.single, ", ")
 	text := fmt.Sprintf("one server keeps %s: a power failure takes what it has acknowledged since it last wrote to the disk, up to two minutes, "+
 		"unless its sync_interval is always (most clients cannot see that; docs/delivery.md has what each setting loses)", streams)
-	if cluster := c.connection.Conn.ConnectedClusterName(); cluster != "" {
+	if cluster := c.Connection.Conn.ConnectedClusterName(); cluster != "" {
 		text = fmt.Sprintf("in the cluster %q one server alone keeps %s: when it stops everything does, and its disk is all there is; "+
 			"set NOTIFIER_NATS_REPLICAS=3 before they are created, or num_replicas of those that exist", cluster, streams)
 	}
@@ -268,7 +264,7 @@ func (c *check) replicas() []Finding {
 
 // explain adds what the server denied, since the caller sees only a timeout.
 func (c *check) explain(err error) error {
-	if denied := c.connection.Denied(); len(denied) > 0 {
+	if denied := c.Connection.Denied(); len(denied) > 0 {
 		return fmt.Errorf("%w (%s)", err, strings.Join(denied, "; "))
 	}
 	return withHint(err)
@@ -298,11 +294,11 @@ func (c *check) anotherHas(ctx context.Context, subjects []string) bool {
 // settingOf returns the setting with the name of a stream.
 func (c *check) settingOf(stream string) string {
 	switch stream {
-	case c.names.Stream:
+	case c.Names.Stream:
 		return "NOTIFIER_NATS_STREAM"
-	case c.names.RoomStream:
+	case c.Names.RoomStream:
 		return "NOTIFIER_ROOM_STREAM"
-	case c.names.DeadLetterStream:
+	case c.Names.DeadLetterStream:
 		return "NOTIFIER_DLQ_STREAM"
 	}
 	return "NOTIFIER_JOURNAL_STREAM"
@@ -322,7 +318,7 @@ func (c *check) stored(ctx context.Context, stream, subject string) (note string
 	switch {
 	case err == nil:
 		return "would be stored", nil
-	case absent && c.provision:
+	case absent && c.Provision:
 		return "no stream yet; the worker creates it", nil
 	case absent:
 		return "", fmt.Errorf("no stream takes them (create %q with notifier provision, or set NOTIFIER_NATS_PROVISION=true)", stream)
@@ -338,12 +334,12 @@ func (c *check) permissions(ctx context.Context) []Finding {
 	requests := map[string]string{
 		"$SRV.PING.notifier":   malformed,
 		"$SRV.STATUS.notifier": malformed,
-		fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s.%s", c.names.RoomStream, c.names.ChannelConsumer(channel), c.names.Room().ChannelFilter(channel)): malformed,
+		fmt.Sprintf("$JS.API.CONSUMER.CREATE.%s.%s.%s", c.Names.RoomStream, c.Names.ChannelConsumer(channel), c.Names.Room().ChannelFilter(channel)): malformed,
 		// No letter has this subject, so nothing is purged.
-		"$JS.API.STREAM.PURGE." + c.names.DeadLetterStream: fmt.Sprintf(`{"filter":%q}`, c.names.DeadLetterSubject+".check.check"),
+		"$JS.API.STREAM.PURGE." + c.Names.DeadLetterStream: fmt.Sprintf(`{"filter":%q}`, c.Names.DeadLetterSubject+".check.check"),
 	}
 	for stream, consumers := range map[string][]string{
-		c.names.Stream: {c.names.Consumer}, c.names.RoomStream: {c.names.roomConsumer(), c.names.ChannelConsumer(channel)},
+		c.Names.Stream: {c.Names.Consumer}, c.Names.RoomStream: {c.Names.roomConsumer(), c.Names.ChannelConsumer(channel)},
 	} {
 		requests["$JS.API.STREAM.MSG.DELETE."+stream] = malformed
 		for _, consumer := range consumers {
@@ -367,7 +363,7 @@ func (c *check) permissions(ctx context.Context) []Finding {
 		}
 		return subscription.Unsubscribe()
 	}}
-	inbox := c.connection.Conn.NewInbox()
+	inbox := c.Connection.Conn.NewInbox()
 	uses[inbox] = func(conn *nats.Conn) error { return answer(ctx, conn, inbox) }
 	for _, subject := range c.further {
 		uses[subject] = func(conn *nats.Conn) error {
@@ -398,9 +394,9 @@ func (c *check) permissions(ctx context.Context) []Finding {
 
 // swept returns the subjects of the streams from which a worker removes messages that no worker wrote.
 func (c *check) swept() map[string]string {
-	swept := map[string]string{c.names.DeadLetterStream: c.names.DeadLetterSubject + ".>"}
-	if c.names.Journal.Age > 0 {
-		swept[c.names.Journal.Stream] = c.names.Journal.All()
+	swept := map[string]string{c.Names.DeadLetterStream: c.Names.DeadLetterSubject + ".>"}
+	if c.Names.Journal.Age > 0 {
+		swept[c.Names.Journal.Stream] = c.Names.Journal.All()
 	}
 	return swept
 }
@@ -434,13 +430,13 @@ func answer(ctx context.Context, conn *nats.Conn, reply string) error {
 func (c *check) denial(ctx context.Context, subject string, use func(*nats.Conn) error) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()
-	if err := use(c.connection.Conn); err != nil {
+	if err := use(c.Connection.Conn); err != nil {
 		return "", err
 	}
-	if err := c.connection.Conn.FlushWithContext(ctx); err != nil {
+	if err := c.Connection.Conn.FlushWithContext(ctx); err != nil {
 		return "", err
 	}
-	last := c.connection.Conn.LastError()
+	last := c.Connection.Conn.LastError()
 	if !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), strconv.Quote(subject)) {
 		return "", nil
 	}

@@ -50,7 +50,7 @@ func NewClient(o Options) (*Client, error) {
 		return nil, fmt.Errorf("using jetstream: %w", err)
 	}
 	return &Client{
-		Connection: o.Connection, JetStream: js, Names: o.Names, options: o, configs: newConfigWatch(o),
+		Connection: o.Connection, JetStream: js, Names: o.Names, options: o, configs: &configWatch{Options: o, consumers: make(map[string]*oplog.Condition)},
 		consumer:   oplog.NewCondition(o.Logger, "consumer not found", "consumer found"),
 		unanswered: oplog.NewCondition(o.Logger, "cannot look for the consumer", "looking for the consumer works again"),
 	}, nil
@@ -96,7 +96,7 @@ func (c *Client) Find(ctx context.Context) error {
 	if c.layout.Load() != before { // another goroutine has found them meanwhile
 		return nil
 	}
-	search := search{js: c.JetStream, names: c.Names, create: c.options.Provision, ackWait: c.options.AckWait, logger: c.options.Logger}
+	search := search{c.JetStream, c.options}
 	for {
 		if err := c.AwaitConnected(ctx); err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -16,29 +15,22 @@ import (
 // configWatch logs when the configuration of a consumer begins and ceases to differ from the settings: anybody with the rights may pause or edit
 // a consumer while workers run. Its methods may be called concurrently.
 type configWatch struct {
-	names   Names
-	ackWait time.Duration
-	longest time.Duration // see Options.Longest
-	logger  *slog.Logger
+	Options
 
 	mu        sync.Mutex
 	consumers map[string]*oplog.Condition // by name
-}
-
-func newConfigWatch(o Options) *configWatch {
-	return &configWatch{names: o.Names, ackWait: o.AckWait, longest: o.Longest, logger: o.Logger, consumers: make(map[string]*oplog.Condition)}
 }
 
 // look compares a consumer with the settings. The consumers of channels have the given lease.
 func (w *configWatch) look(info *jetstream.ConsumerInfo, lease time.Duration) {
 	var err error
 	switch info.Name {
-	case w.names.Consumer:
-		err = cmp.Or(w.names.fitConsumer(info.Config), outlasts(info.Config, w.longest), remarks(info, w.names.ConsumerConfig(w.ackWait, nil)))
-	case w.names.roomConsumer():
-		err = cmp.Or(w.names.fitRoomConsumer(info.Config), outlasts(info.Config, w.longest), remarks(info, w.names.RoomConsumerConfig(w.ackWait)))
+	case w.Names.Consumer:
+		err = cmp.Or(w.Names.fitConsumer(info.Config), outlasts(info.Config, w.Longest), remarks(info, w.Names.ConsumerConfig(w.AckWait, nil)))
+	case w.Names.roomConsumer():
+		err = cmp.Or(w.Names.fitRoomConsumer(info.Config), outlasts(info.Config, w.Longest), remarks(info, w.Names.RoomConsumerConfig(w.AckWait)))
 	default:
-		err = remarks(info, w.names.ChannelConsumerConfig("", lease))
+		err = remarks(info, w.Names.ChannelConsumerConfig("", lease))
 	}
 	w.of(info.Name).Note(err, "stream", info.Stream, "consumer", info.Name)
 }
@@ -48,7 +40,7 @@ func (w *configWatch) of(consumer string) *oplog.Condition {
 	defer w.mu.Unlock()
 	known := w.consumers[consumer]
 	if known == nil {
-		known = oplog.NewCondition(w.logger, "consumer differs from the settings", "consumer agrees with the settings again")
+		known = oplog.NewCondition(w.Logger, "consumer differs from the settings", "consumer agrees with the settings again")
 		w.consumers[consumer] = known
 	}
 	return known
@@ -56,7 +48,7 @@ func (w *configWatch) of(consumer string) *oplog.Condition {
 
 // unfit returns why a consumer cannot be used any more. A paused consumer is no fault of the worker.
 func (w *configWatch) unfit() error {
-	for _, name := range []string{w.names.Consumer, w.names.roomConsumer()} {
+	for _, name := range []string{w.Names.Consumer, w.Names.roomConsumer()} {
 		if err := w.of(name).Err(); errors.Is(err, ErrUnfit) {
 			return err
 		}

@@ -62,11 +62,7 @@ const writeTimeout = 5 * time.Second
 // Connect starts connecting: it makes the first attempt, and leaves the further ones to the background. It fails only if waiting does not help, for
 // example if a credentials file is unreadable. The end of the context ends the attempts, unless a connection was established before.
 func Connect(ctx context.Context, o ConnectOptions) (*Connection, error) {
-	c, dialer := &Connection{closed: make(chan struct{})}, new(firstDialer)
-	context.AfterFunc(ctx, dialer.interrupt)
-	if ctx.Err() != nil { // AfterFunc may be late
-		dialer.interrupt()
-	}
+	c, dialer := &Connection{closed: make(chan struct{})}, &firstDialer{ctx: ctx}
 	c.present, c.renew = context.WithCancel(context.Background())
 	if o.Dialer == nil {
 		o.Dialer = dialer
@@ -83,7 +79,7 @@ func Connect(ctx context.Context, o ConnectOptions) (*Connection, error) {
 		nats.MaxPingsOutstanding(2),
 		nats.FlusherTimeout(writeTimeout),
 		nats.ConnectHandler(func(nc *nats.Conn) {
-			dialer.succeeded()
+			dialer.established.Store(true)
 			c.connected(time.Time{})
 			logConnected(o.Logger, "nats is connected", nc)
 		}),

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,67 +13,36 @@ const dialTimeout = 2 * time.Second
 
 var errInterrupted = errors.New("interrupted before the first connection")
 
-// firstDialer dials for nats.go, which holds its lock during an attempt to connect: whoever asks for the state of the connection waits. So
-// interrupt ends the attempt. Once a connection was established, interrupt does nothing: a worker that shuts down needs its connection. One
-// attempt runs at a time.
+// firstDialer dials for nats.go, which holds its lock during an attempt to connect: whoever asks for the state of the connection waits. So the
+// end of a context ends the attempt under way and all later ones. Once a connection is established, the context no longer counts: a worker that
+// shuts down needs its connection. One attempt runs at a time.
 type firstDialer struct {
-	mu            sync.Mutex
-	attempt       []func() // each ends a part of the attempt under way
-	established   bool
-	isInterrupted bool
+	ctx         context.Context
+	established atomic.Bool
+	forget      func() bool // stops watching the connection of the previous attempt; nil: there is none
 }
 
 // Dial implements nats.CustomDialer.
 func (d *firstDialer) Dial(network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
-	defer cancel()
-	d.begin()
-	if !d.mayGoOn(cancel) {
-		return nil, errInterrupted
+	if d.forget != nil {
+		d.forget()
 	}
+	until := d.ctx
+	if d.established.Load() {
+		until = context.WithoutCancel(until)
+	}
+	ctx, cancel := context.WithTimeout(until, dialTimeout)
+	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
-	if err == nil && !d.mayGoOn(func() { _ = conn.Close() }) { // nats.go waits for the first words of the server
+	if err == nil { // nats.go waits for the first words of the server
+		d.forget = context.AfterFunc(until, func() {
+			if !d.established.Load() {
+				_ = conn.Close()
+			}
+		})
+	}
+	if until.Err() != nil {
 		return nil, errInterrupted
 	}
 	return conn, err
-}
-
-func (d *firstDialer) begin() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.attempt = nil
-}
-
-// mayGoOn reports whether the attempt goes on. If it is interrupted, now or later, end is called.
-func (d *firstDialer) mayGoOn(end func()) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.isInterrupted {
-		end()
-		return false
-	}
-	if !d.established {
-		d.attempt = append(d.attempt, end)
-	}
-	return true
-}
-
-// interrupt ends the attempt under way and all later ones, unless a connection was established.
-func (d *firstDialer) interrupt() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.established {
-		return
-	}
-	d.isInterrupted = true
-	for _, end := range d.attempt {
-		end()
-	}
-}
-
-// succeeded records that a connection is established.
-func (d *firstDialer) succeeded() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.attempt, d.established = nil, true
 }

@@ -166,16 +166,14 @@ func lacksJetStream(err error) bool {
 
 // Provision finds the streams and consumers, and creates absent ones. It never changes an existing one.
 func (n Names) Provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (Layout, error) {
-	return search{js: js, names: n, create: true, ackWait: ackWait, logger: logger}.layout(ctx)
+	return search{js, Options{Names: n, Provision: true, AckWait: ackWait, Logger: logger}}.layout(ctx)
 }
 
-// search finds the streams and consumers of a worker. It never changes an existing one.
+// search finds the streams and consumers of a worker. It never changes an existing one. Without Options.Provision it creates only the
+// consumers of an existing room.
 type search struct {
-	js      jetstream.JetStream
-	names   Names
-	create  bool          // create absent streams and consumers; otherwise only consumers of an existing room
-	ackWait time.Duration // of consumers that are created
-	logger  *slog.Logger
+	js jetstream.JetStream
+	Options
 }
 
 // layout finds all streams and consumers.
@@ -191,13 +189,13 @@ func (s search) layout(ctx context.Context) (Layout, error) {
 	if at.Room, err = s.room(ctx, leaseOf(at.Consumer.CachedInfo().Config)); err != nil {
 		return Layout{}, err
 	}
-	if s.create {
-		_, err := s.stream(ctx, s.names.DeadLetterConfig())
+	if s.Provision {
+		_, err := s.stream(ctx, s.Names.DeadLetterConfig())
 		if errors.Is(err, errNoSpace) {
 			return Layout{}, err
 		}
 		if err != nil {
-			s.logger.Warn("cannot verify the dead-letter stream", "error", err)
+			s.Logger.Warn("cannot verify the dead-letter stream", "error", err)
 		}
 	}
 	return at, nil
@@ -205,11 +203,11 @@ func (s search) layout(ctx context.Context) (Layout, error) {
 
 // events finds the producers' stream and its consumer.
 func (s search) events(ctx context.Context) (Layout, error) {
-	n := s.names
+	n := s.Names
 	var consumer jetstream.Consumer
 	stream, err := s.stream(ctx, n.StreamConfig())
 	if err == nil {
-		consumer, err = s.consumer(ctx, n.Stream, n.ConsumerConfig(s.ackWait, stream.CachedInfo().Config.Subjects))
+		consumer, err = s.consumer(ctx, n.Stream, n.ConsumerConfig(s.AckWait, stream.CachedInfo().Config.Subjects))
 	}
 	if err != nil {
 		return Layout{}, fmt.Errorf("looking for consumer %q of stream %q: %w", n.Consumer, n.Stream, err)
@@ -280,8 +278,8 @@ func Takes(c jetstream.ConsumerConfig, subjects []string) bool {
 
 // stream finds a stream. If it is absent, stream creates it if the search may.
 func (s search) stream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
-	if s.create {
-		return s.names.ensureStream(ctx, s.js, config, s.logger)
+	if s.Provision {
+		return s.Names.ensureStream(ctx, s.js, config, s.Logger)
 	}
 	return s.js.Stream(ctx, config.Name)
 }
@@ -300,12 +298,12 @@ func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config 
 
 // consumer finds a consumer. If it is absent, consumer creates it if the search may.
 func (s search) consumer(ctx context.Context, stream string, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	if !s.create {
+	if !s.Provision {
 		return s.js.Consumer(ctx, stream, config.Durable)
 	}
 	consumer, created, err := ensureConsumer(ctx, s.js, stream, config)
 	if created {
-		s.logger.Info("created the consumer", "stream", stream, "consumer", config.Durable)
+		s.Logger.Info("created the consumer", "stream", stream, "consumer", config.Durable)
 	}
 	return consumer, err
 }

@@ -43,19 +43,17 @@ func (n Names) RoomConsumerConfig(ackWait time.Duration) jetstream.ConsumerConfi
 
 // Room is the stream of waiting events, with its consumers.
 type Room struct {
-	Stream   jetstream.Stream
-	Consumer jetstream.Consumer // takes due schedules, parts and replays
-	names    Names
-	js       jetstream.JetStream
-	ackWait  time.Duration // the shortest of the worker's consumers
-
-	mu        sync.Mutex
-	consumers map[string]jetstream.Consumer // consumers that were found or created, by name
+	Stream    jetstream.Stream
+	Consumer  jetstream.Consumer // takes due schedules, parts and replays
+	names     Names
+	js        jetstream.JetStream
+	ackWait   time.Duration // the shortest of the worker's consumers
+	consumers sync.Map      // a jetstream.Consumer for each name that was found or created
 }
 
 // room finds the room and its consumer, for a worker whose other messages have a lease. It also creates the consumer of an existing room.
 func (s search) room(ctx context.Context, lease time.Duration) (*Room, error) {
-	n := s.names
+	n := s.Names
 	stream, err := s.stream(ctx, n.RoomConfig())
 	if err != nil {
 		return nil, fmt.Errorf("looking for the room, stream %q: %w", n.RoomStream, err)
@@ -63,8 +61,8 @@ func (s search) room(ctx context.Context, lease time.Duration) (*Room, error) {
 	if err := n.fitRoom(stream.CachedInfo().Config); err != nil {
 		return nil, err
 	}
-	at := &Room{Stream: stream, names: n, js: s.js, ackWait: s.ackWait, consumers: make(map[string]jetstream.Consumer)}
-	if at.Consumer, err = at.find(ctx, n.RoomConsumerConfig(s.ackWait)); err != nil {
+	at := &Room{Stream: stream, names: n, js: s.js, ackWait: s.AckWait}
+	if at.Consumer, err = at.find(ctx, n.RoomConsumerConfig(s.AckWait)); err != nil {
 		return nil, err
 	}
 	config := at.Consumer.CachedInfo().Config
@@ -92,10 +90,10 @@ func (r *Room) Channel(ctx context.Context, token string) (jetstream.Consumer, e
 	config := consumer.CachedInfo().Config
 	config.AckWait = r.ackWait
 	if consumer, err = r.js.UpdateConsumer(ctx, r.names.RoomStream, config); err != nil {
-		r.forget(config.Durable)
+		r.consumers.Delete(config.Durable) // the next use looks it up
 		return nil, fmt.Errorf("changing the acknowledgement wait of consumer %q of the room: %w", config.Durable, err)
 	}
-	r.keep(config.Durable, consumer)
+	r.consumers.Store(config.Durable, consumer)
 	return consumer, nil
 }
 
@@ -112,7 +110,7 @@ func (r *Room) Waiting(ctx context.Context, reason room.Reason) (int, error) {
 	defer cancel()
 	info, err := consumer.Info(ctx)
 	if err != nil {
-		r.forget(consumer.CachedInfo().Name)
+		r.consumers.Delete(consumer.CachedInfo().Name)
 		return 0, fmt.Errorf("counting what waits for a %s: %w", reason, err)
 	}
 	return int(info.NumPending), nil //nolint:gosec // far below the end of an int
@@ -131,11 +129,9 @@ func (r *Room) Messages(ctx context.Context) (uint64, error) {
 
 // find finds a consumer of the room or creates it.
 func (r *Room) find(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	r.mu.Lock()
-	known := r.consumers[config.Durable]
-	r.mu.Unlock()
-	if known != nil {
-		return known, nil
+	known, _ := r.consumers.Load(config.Durable)
+	if consumer, isKnown := known.(jetstream.Consumer); isKnown {
+		return consumer, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()
@@ -143,19 +139,6 @@ func (r *Room) find(ctx context.Context, config jetstream.ConsumerConfig) (jetst
 	if err != nil {
 		return nil, fmt.Errorf("looking for consumer %q of the room: %w", config.Durable, err)
 	}
-	r.keep(config.Durable, consumer)
+	r.consumers.Store(config.Durable, consumer)
 	return consumer, nil
-}
-
-func (r *Room) keep(name string, consumer jetstream.Consumer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.consumers[name] = consumer
-}
-
-// forget makes the next use of a consumer look it up again.
-func (r *Room) forget(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.consumers, name)
 }
