@@ -424,7 +424,7 @@ func TestPostponedLeavesTheHand(t *testing.T) {
 		close(postponed)
 	}()
 	f.eventually("the hand is empty", func() bool { return w.puller.hand.held() == 0 })
-	w.lanes.Fetched("C1", 0)
+	w.lanes.Fetched("C1", 0, nil)
 	receive(t, "the end of the delivery", postponed)
 }
 

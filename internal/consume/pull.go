@@ -242,11 +242,7 @@ func (p *puller) pullQueue(ctx context.Context, from source) error {
 		if err = p.ask(ctx, requests, consumer, free); err == nil {
 			got, err = p.receive(ctx, requests, from, 0)
 		}
-		if err == nil || got.messages > 0 {
-			p.lanes.Fetched(from.lane(), got.messages)
-		} else {
-			p.lanes.FetchFailed(from.lane())
-		}
+		p.lanes.Fetched(from.lane(), got.messages, err)
 		if err != nil {
 			if err := p.pullFailed(ctx, consumer, err); err != nil {
 				return err

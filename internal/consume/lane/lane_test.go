@@ -94,14 +94,14 @@ func TestLaneIsBounded(t *testing.T) {
 	places[0].Leave()
 	requireEnters(fresh, false, "a fresh event behind a move to the room")
 	testkit.Equal(t, testkit.Must(l.AwaitFree(ctx, "C1"))(t), 1, "free places")
-	l.Fetched("C1", 0) // before the end of the move
+	l.Fetched("C1", 0, nil) // before the end of the move
 	requireEnters(fresh, false, "a fresh event behind a move that the request did not see")
 	stored()
 	testkit.Must(l.AwaitFree(ctx, "C1"))(t)
-	l.FetchFailed("C1")
+	l.Fetched("C1", 0, context.DeadlineExceeded)
 	requireEnters(fresh, false, "a fresh event after a request that was not answered")
 	testkit.Must(l.AwaitFree(ctx, "C1"))(t)
-	l.Fetched("C1", 1)
+	l.Fetched("C1", 1, nil)
 	places = append(places[1:], requireEnters(queued, true, "an event of the room"))
 	testkit.Equal(t, l.Busy("C1"), true, "C1 is busy")
 	testkit.Equal(t, l.Busy("C2"), false, "C2 is busy")
@@ -114,7 +114,7 @@ func TestLaneIsBounded(t *testing.T) {
 		p.Leave()
 	}
 	testkit.NoError(t, <-freed)
-	l.Fetched("C1", 0)
+	l.Fetched("C1", 0, nil)
 	testkit.Equal(t, l.Busy("C1"), false, "an empty channel is busy")
 	requireEnters(fresh, true, "a fresh event of an empty channel")
 }
@@ -261,7 +261,7 @@ func TestRequestBehindARefusal(t *testing.T) {
 			fetched <- time.Since(began)
 		}()
 		time.Sleep(time.Second / 2)
-		l.Fetched("C1", 1)
+		l.Fetched("C1", 1, nil)
 		testkit.Equal(t, <-fetched, time.Second/2, "time until the request has ended")
 		testkit.Equal(t, testkit.Must(l.AwaitFree(t.Context(), "C1"))(t), 0, "events to request while the channel rests")
 		l.AwaitFetched(t.Context(), "C1")
@@ -351,7 +351,7 @@ func TestCriticalBesideTheRoom(t *testing.T) {
 		testkit.Equal(t, l.Enter(critical) == nil, false, "a critical event stays out")
 	}
 	testkit.Equal(t, testkit.Must(l.AwaitFree(t.Context(), "C1"))(t), LeastPlaces, "events to request beside critical ones")
-	l.Fetched("C1", 0)
+	l.Fetched("C1", 0, nil)
 	for range LeastPlaces {
 		testkit.Equal(t, l.Enter(fresh) == nil, false, "an ordinary event stays out")
 	}

@@ -142,13 +142,10 @@ type Delivery struct {
 // overdueTime is how long an ordinary delivery lets critical ones go before it.
 const overdueTime = time.Minute
 
-// overdue reports whether a delivery has waited for so long that nothing goes before it.
-func (d Delivery) overdue() bool { return time.Since(d.Since) >= overdueTime }
-
-// urgency returns the delivery's urgency as it is now.
+// urgency returns the delivery's urgency as it is now. Nothing goes before an overdue delivery.
 func (d Delivery) urgency() pacing.Urgency {
 	switch {
-	case d.overdue():
+	case time.Since(d.Since) >= overdueTime:
 		return pacing.Overdue
 	case d.Critical:
 		return pacing.Critical
@@ -186,28 +183,20 @@ func (l *Lanes) Enter(d Delivery) *Place {
 	return p
 }
 
-// staysOut reports whether a fresh delivery has to go to the room. A critical one need not wait behind the events of the room: paced lanes
-// have as many places again for critical deliveries. The caller holds the lock.
+// staysOut reports whether a fresh delivery has to go to the room. An unpaced lane is full only while its channel stalls. A paced lane holds what
+// its channel takes soon, and as many critical deliveries again, which need not wait behind the events of the room. The caller holds the lock.
 func (l *Lanes) staysOut(d Delivery, own *lane) bool {
-	if d.Again {
+	switch {
+	case d.Again:
 		return false
-	}
-	if d.Critical && l.paced {
-		return own.bytes >= MostBytes || own.extras >= l.capacity
-	}
-	return own.backlog && l.paced || l.full(own)
-}
-
-// full reports whether a lane takes no more fresh deliveries. A paced lane holds what its channel takes soon. An unpaced lane counts as
-// full only while its channel stalls, or if it holds too many bytes. The caller holds the lock.
-func (l *Lanes) full(own *lane) bool {
-	if own.bytes >= MostBytes {
+	case own.bytes >= MostBytes:
 		return true
+	case !l.paced:
+		return own.places >= LeastPlaces && time.Since(own.left) > StallTime
+	case d.Critical:
+		return own.extras >= l.capacity
 	}
-	if l.paced {
-		return own.places >= l.capacity
-	}
-	return own.places >= LeastPlaces && time.Since(own.left) > StallTime
+	return own.backlog || own.places >= l.capacity
 }
 
 // AwaitFree waits until a channel's lane has free places, and returns how many deliveries may enter. The caller requests as many events from
@@ -233,24 +222,15 @@ func (l *Lanes) AwaitFree(ctx context.Context, channel string) (int, error) {
 	}
 }
 
-// Fetched records how many events an answered request to a channel's queue in the room returned. The caller called AwaitFree before the request.
-func (l *Lanes) Fetched(channel string, received int) {
+// Fetched records how many events a request to a channel's queue in the room returned. The caller called AwaitFree before the request. After an
+// error, nobody knows whether the queue is empty.
+func (l *Lanes) Fetched(channel string, received int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := l.of(channel)
-	own.backlog = received > 0 || !own.calm
-	own.fetched()
-}
-
-// FetchFailed records that a request to a channel's queue was not answered: nobody knows whether the queue is empty.
-func (l *Lanes) FetchFailed(channel string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.of(channel).fetched()
-}
-
-// fetched records the end of a request. The caller holds the lock.
-func (own *lane) fetched() {
+	if err == nil || received > 0 {
+		own.backlog = received > 0 || !own.calm
+	}
 	close(own.fetching)
 	own.fetching = nil
 }
@@ -284,14 +264,6 @@ func (l *Lanes) Rest(channel string, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.of(channel).pausedUntil = time.Now().Add(d)
-}
-
-// refuse records that a reservation was refused, and that the channel takes no posts for a time.
-func (l *Lanes) refuse(channel string, d time.Duration) {
-	l.Rest(channel, d)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.of(channel).refusals++
 }
 
 // resting returns the rest of the time that Rest recorded last.

@@ -69,8 +69,7 @@ func (p *Place) takePermit(ctx context.Context) bool {
 // keeps shrinking, so they might be accepted and overtake. This holds for the deliveries in the lane, and for those that enter as long as a
 // request for the events of the room may stay open.
 func (p *Place) reserve(ctx context.Context) (wait time.Duration, ok bool) {
-	channel := p.delivery.Channel
-	if resting := p.lanes.resting(channel); resting > MemoryWait || p.isBehindARefusal() {
+	if resting := p.lanes.resting(p.delivery.Channel); resting > MemoryWait || p.isBehindARefusal() {
 		return max(resting, time.Millisecond), false
 	}
 	reserved := p.lanes.o.Pacer.Reserve(ctx, p.ask())
@@ -80,12 +79,13 @@ func (p *Place) reserve(ctx context.Context) (wait time.Duration, ok bool) {
 		}
 		reserved = p.lanes.o.Pacer.Reserve(ctx, p.ask())
 	}
-	if !reserved.OK {
-		p.lanes.refuse(channel, min(reserved.Wait, MemoryWait+p.lanes.o.Poll))
-		return reserved.Wait, false
-	}
 	p.lanes.mu.Lock()
 	defer p.lanes.mu.Unlock()
+	if !reserved.OK {
+		p.lane.refusals++
+		p.lane.pausedUntil = time.Now().Add(min(reserved.Wait, MemoryWait+p.lanes.o.Poll))
+		return reserved.Wait, false
+	}
 	if p.reserving != nil && p.posting == nil {
 		p.posting = p.lane.posting.join(Delivery{}) // before the next delivery can reserve
 		p.lane.reserving.end(p.reserving)

@@ -466,8 +466,8 @@ var ofConsume = []mutant{
 		name: "fresh-event-overtakes-the-queue",
 		bug:  "A fresh event goes out before those that wait for the same channel in the room.",
 		file: "internal/consume/lane/lanes.go",
-		old:  `return own.backlog && l.paced || l.full(own)`,
-		new:  `return l.full(own)`,
+		old:  `return own.backlog || own.places >= l.capacity`,
+		new:  `return own.places >= l.capacity`,
 		test: "./internal/consume/lane -run ^TestLaneIsBounded$",
 	},
 	{
