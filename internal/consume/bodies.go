@@ -288,7 +288,7 @@ func (b *bodies) decode(ctx context.Context, m *message) (cost time.Duration) {
 			o.letters.add(letter{m, group, bad})
 		}
 	}
-	o.mover.put(split)
+	o.mover.moves <- split
 	<-split.ended
 	return cost
 }

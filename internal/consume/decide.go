@@ -38,12 +38,6 @@ type decider struct {
 	deliverer *deliverer
 }
 
-// finish returns when everything that was decided is settled, handed to the mover or returned to its stream.
-func (d *decider) finish() {
-	d.pool.close()
-	d.planner.close()
-}
-
 // undecidedDelay is the redelivery delay of a message for which no decision could be made.
 const undecidedDelay = time.Second
 

@@ -219,7 +219,7 @@ func (v *deliverer) hold(d *delivery) *move {
 	}
 	moving := v.mover.newMove(candidate{message: d.message, event: d.event}, goal)
 	moving.admission, moving.stored, moving.element = d.admission, stored, d.element
-	v.mover.put(moving)
+	v.mover.moves <- moving
 	return moving
 }
 

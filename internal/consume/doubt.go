@@ -41,7 +41,7 @@ type doubt struct {
 
 // nameOf returns the name of the post of an event, which is the same in every attempt of every worker.
 func (u *doubts) nameOf(c candidate) string {
-	return sink.NameOf(u.deployment, identityOf(c), c.entry.Origin.String())
+	return sink.NameOf(u.deployment, c.request().ID, c.entry.Origin.String())
 }
 
 // about returns the doubt about an event that was just admitted. Redis may have lost the record of an attempt: then only an earlier

@@ -59,10 +59,3 @@ func (m *message) leaveHand() {
 		m.hand.freed = nil
 	}
 }
-
-// held returns the bytes of the messages in hand.
-func (h *hand) held() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.bytes
-}

@@ -64,11 +64,15 @@ func (q *letterQueue) add(l letter) {
 	q.queue <- l
 }
 
+// store stores a letter and terminates its message.
 func (q *letterQueue) store(ctx context.Context, l letter) {
 	defer q.bytes.Add(-int64(l.Size()))
-	if l.lease.left() <= 0 { // JetStream delivers it again
+	switch {
+	case l.lease.left() <= 0: // JetStream delivers it again
 		l.leaveHand()
-		return
+	case q.settler.storeLetter(ctx, l.message, l.event, l.fault):
+		q.settler.terminate(l.message, l.fault, nil)
+	default:
+		q.settler.nak(l.message, jitter(misconfiguredBackoff))
 	}
-	q.settler.deadLetter(ctx, l.message, l.event, l.fault)
 }

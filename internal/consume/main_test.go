@@ -193,6 +193,13 @@ func (f *fixture) start(change func(*setup)) *running {
 	return f.run(f.newWorker(change))
 }
 
+// held returns the bytes of the messages in hand.
+func (h *hand) held() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.bytes
+}
+
 func (f *fixture) run(w *Worker) *running {
 	f.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

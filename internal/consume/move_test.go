@@ -149,7 +149,7 @@ func TestSilentRoomDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	w, silent := f.besideSilentRoom(false)
-	waiting := 3 * w.decider.pool.size()
+	waiting := 3 * cap(w.decider.pool.elements)
 	var last uint64
 	for i := range waiting {
 		last = f.event("payments", fmt.Sprintf("payment-%d", i))
@@ -160,7 +160,7 @@ func TestSilentRoomDelaysNoOther(t *testing.T) {
 	f.eventually("the other event ends", func() bool { return f.metrics.ended() == 1 })
 	f.requireOutcomes(map[string]int{"sent orders": 1})
 	f.requirePutOff(last)
-	if asked := silent.asked.Load(); asked > int64(w.decider.pool.size())+store.MaxBatch {
+	if asked := silent.asked.Load(); asked > int64(cap(w.decider.pool.elements))+store.MaxBatch {
 		t.Errorf("moves that the silent room was asked for: got %d of %d, want about as many as there are elements", asked, waiting)
 	}
 	silent.open()
@@ -177,7 +177,7 @@ func TestRoomWithoutALeaderDelaysNoOther(t *testing.T) {
 	f.run(w)
 	t.Cleanup(silent.open) // before the worker's own cleanup
 	f.requirePutOff(first)
-	for i := range 2 * w.decider.pool.size() {
+	for i := range 2 * cap(w.decider.pool.elements) {
 		f.event("payments", fmt.Sprintf("payment-%d", i))
 	}
 	f.event("orders", "order-1")

@@ -63,15 +63,12 @@ func (a *roomAnswers) tries(batch int) int {
 // start begins to store moves, until close.
 func (m *mover) start() { m.ended.Go(m.run) }
 
-// put hands over a move.
-func (m *mover) put(moving *move) { m.moves <- moving }
-
 // hold stores an event in the room until it reaches its goal, and releases its element of the pool at the end. If the event is too large for
 // the room, it is dropped.
 func (m *mover) hold(c candidate, to goal, element *held) {
 	moving := m.newMove(c, to)
 	moving.element = element
-	m.put(moving)
+	m.moves <- moving
 }
 
 // close waits until everything handed over is stored or returned to its stream.
@@ -95,25 +92,14 @@ func (m *mover) run() {
 // withinReach returns the moves to store: all of them unless the room is silent. It returns the messages of the others to their streams.
 func (m *mover) withinReach(batch []*move) []*move {
 	tried := m.answers.tries(len(batch))
-	if others := slices.Clone(batch[tried:]); len(others) > 0 {
-		m.ended.Go(func() { m.giveBack(others) })
-	}
-	return batch[:tried]
-}
-
-// giveBack ends moves that were not published, and returns their messages to their streams.
-func (m *mover) giveBack(moves []*move) {
-	for _, move := range moves {
+	for _, move := range batch[tried:] {
 		move.element.release()
-	}
-	var returning sync.WaitGroup
-	for _, move := range moves {
-		returning.Go(func() {
+		m.ended.Go(func() {
 			defer move.end()
 			m.settler.giveBack(move.message, move.admission, jitter(misconfiguredBackoff))
 		})
 	}
-	returning.Wait()
+	return batch[:tried]
 }
 
 // admit returns the moves that may stay in the room, and ends the others.
@@ -195,7 +181,11 @@ func (m *mover) store(batch []*move) {
 	if len(batch) == 0 {
 		return
 	}
-	m.releaseLeases(batch)
+	var releasing sync.WaitGroup
+	for _, move := range batch {
+		releasing.Go(func() { move.admission.release(context.Background()) })
+	}
+	releasing.Wait()
 	failpoint.Reach(failpoint.AfterRelease)
 	for _, move := range batch {
 		move.toStore.publish(m.streams.JetStream)
@@ -205,14 +195,6 @@ func (m *mover) store(batch []*move) {
 		defer m.answers.underWay.Add(-1)
 		m.settle(batch)
 	})
-}
-
-func (m *mover) releaseLeases(moves []*move) {
-	var releasing sync.WaitGroup
-	for _, move := range moves {
-		releasing.Go(func() { move.admission.release(context.Background()) })
-	}
-	releasing.Wait()
 }
 
 // settle settles the messages of moves as the server confirms them.

@@ -23,9 +23,6 @@ func newPool(concurrency int) *pool {
 	return &pool{elements: make(chan struct{}, poolSize+concurrency), tasks: make(chan func())}
 }
 
-// size returns how many elements there are.
-func (p *pool) size() int { return cap(p.elements) }
-
 // acquire takes free elements, up to the number wanted. It waits until there are enough for a batch that is worth a request. It takes none
 // if the context ends first.
 func (p *pool) acquire(ctx context.Context, wanted int) int {

@@ -48,15 +48,9 @@ func (r *refusals) addCrowded(key string) {
 	r.crowds.Put(key, true, time.Now().Add(refusedFor))
 }
 
-// of reports whether no more events may wait, and whether the reason is that too many events wait already.
-func (r *refusals) of(key string) (refused, crowded bool) {
-	crowded, refused = r.crowds.Get(key)
-	return refused, crowded
-}
-
 // crowded reports whether the room has just refused an event of a first level that was to wait for a reason.
 func (r *refusals) crowded(reason room.Reason, first string) bool {
-	refused, _ := r.of(crowd(reason, first))
+	_, refused := r.crowds.Get(crowd(reason, first))
 	return refused
 }
 
@@ -65,17 +59,14 @@ func (r *refusals) waits(category string) bool { return r.delay(category) > 0 }
 
 // mayWait reports whether denied events of a category may wait for a slot now.
 func (r *refusals) mayWait(category string) bool {
-	if !r.waits(category) {
-		return false
-	}
-	refused, _ := r.of(category)
-	return !refused
+	_, refused := r.crowds.Get(category)
+	return r.waits(category) && !refused
 }
 
 // dropped returns the settlement of a message whose event was denied.
 func (r *refusals) dropped(m *message, denial *store.Denial) settlement {
 	if denial != store.DeniedUnpaired && denial != store.DeniedByRoom && denial != store.DeniedByOperator && r.waits(m.about.category) {
-		if _, crowded := r.of(m.about.category); crowded {
+		if crowded, _ := r.crowds.Get(m.about.category); crowded {
 			r.metrics.RoomRefused(string(room.Slot), 1)
 		}
 	}

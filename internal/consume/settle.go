@@ -293,15 +293,6 @@ func (s *settler) nak(m *message, delay time.Duration) {
 	_ = settle.Nak(s.streams.Connection.Conn, m, delay) // if the nak is lost, the message is redelivered after the acknowledgement wait
 }
 
-// deadLetter stores a message as a dead letter and terminates the message.
-func (s *settler) deadLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) {
-	if s.storeLetter(ctx, m, e, fault) {
-		s.terminate(m, fault, nil)
-	} else {
-		s.nak(m, jitter(misconfiguredBackoff))
-	}
-}
-
 // storeLetter stores a message as a dead letter, and reports whether it has. Even a faulty event has its ID.
 func (s *settler) storeLetter(ctx context.Context, m *message, e event.Event, fault *event.Fault) bool {
 	s.reporter.trace(m, time.Now())

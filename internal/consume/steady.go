@@ -19,14 +19,6 @@ import (
 // to the room. Otherwise it becomes the report that the key is steady: a delivery like that of a resolved event, in the thread of the key's
 // message. A report is no event, and has no outcome.
 
-// identityOf returns the identity of what a candidate delivers.
-func identityOf(c candidate) string {
-	if c.entry.IsReport() {
-		return c.request().ID
-	}
-	return c.event.Identity()
-}
-
 // becomeReport turns the event of an entry into the report that its key is steady.
 func becomeReport(e *event.Event, entry room.Entry, decision *store.Decision) {
 	since := store.Change(entry.Steady).At()
@@ -53,17 +45,19 @@ func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, sin
 	}
 	entry.Steady, entry.Since, entry.Order = int64(since), due.Truncate(time.Millisecond), room.Order{}
 	entry.Attempted = time.Time{}
-	report := waitingReport{entry: entry, stay: stayOf(first, entry, room.Kept(m.Header, m.Data), due.Sub(now)+stayIn), due: due}
-	report.subject, report.target = u.streams.Names.Room().Schedule(room.Steady, first, e.Keyed())
-	before, err := u.stored(ctx, report.subject)
+	stay := stayOf(first, entry, room.Kept(m.Header, m.Data), due.Sub(now)+stayIn)
+	subject, target := u.streams.Names.Room().Schedule(room.Steady, first, e.Keyed())
+	before, err := u.stored(ctx, subject)
 	stores := err == nil && before.entry.Steady == 0
 	if stores {
-		before, err = u.storeReport(ctx, m, report)
+		report := entry.Message(subject, m.Header, m.Data)
+		room.ScheduleAt(report, target, due)
+		before, err = u.storeReport(ctx, report, stay)
 	}
 	if err == nil && before.entry.Steady > 0 {
 		due = before.due
-		if own := stayOf(first, before.entry, 0, 0).Member == report.stay.Member; !own && (stores || m.entry.IsReport()) {
-			u.settler.stays.leave(report.stay)
+		if own := stayOf(first, before.entry, 0, 0).Member == stay.Member; !own && (stores || m.entry.IsReport()) {
+			u.settler.stays.leave(stay)
 		}
 	}
 	if !errors.Is(err, errNoPlace) && !messagesize.IsTooLarge(err) {
@@ -72,30 +66,20 @@ func (u *updater) keepReport(ctx context.Context, m *message, e event.Event, sin
 	return due, err
 }
 
-// waitingReport is the entry of a flapping key on its way to the room.
-type waitingReport struct {
-	entry           room.Entry
-	stay            store.Stay
-	subject, target string
-	due             time.Time
-}
-
 // storeReport stores a report if the room has a place for it, and no report of the key yet. It returns the room's entry before.
-func (u *updater) storeReport(ctx context.Context, m *message, r waitingReport) (before storedUpdate, err error) {
-	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{r.stay})
+func (u *updater) storeReport(ctx context.Context, report *nats.Msg, stay store.Stay) (before storedUpdate, err error) {
+	mayStay, err := u.room.EnterRoom(ctx, []store.Stay{stay})
 	switch {
 	case err != nil:
 	case mayStay[0]:
-		before, err = u.replace(ctx, r.subject, func(before storedUpdate) *nats.Msg {
+		before, err = u.replace(ctx, report.Subject, func(before storedUpdate) *nats.Msg {
 			if before.entry.Steady > 0 {
 				return nil
 			}
-			toStore := r.entry.Message(r.subject, m.Header, m.Data)
-			room.ScheduleAt(toStore, r.target, r.due)
-			return toStore
+			return report
 		})
 		if messagesize.IsTooLarge(err) {
-			u.settler.stays.leave(r.stay)
+			u.settler.stays.leave(stay)
 		}
 	default:
 		err = errNoPlace

@@ -251,7 +251,8 @@ func (v *deliverer) deliver(l life, d *delivery) {
 			}
 			return
 		case failure == nil:
-			v.delivered(l, d, receipt)
+			v.health.posted(d)
+			v.record(l, d, receipt)
 			return
 		case !v.retries(l, d, failure):
 			return
@@ -286,12 +287,6 @@ func (v *deliverer) retries(l life, d *delivery, failure *sink.Error) bool {
 		return false
 	}
 	return true
-}
-
-// delivered notes that a post succeeded, and records it.
-func (v *deliverer) delivered(l life, d *delivery, receipt string) {
-	v.health.posted(d)
-	v.record(l, d, receipt)
 }
 
 // record records a delivery. The first worker that records it counts its outcome: its message may be settled more than once. If the room had no

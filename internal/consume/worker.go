@@ -137,7 +137,7 @@ func New(o Options) *Worker {
 			},
 			planner: &planner{
 				throttle: o.Limits.Throttle, clock: &o.Streams.Clock, refusals: refusals, mover: mover, settler: settler, pool: pool,
-				replans: replans, recounts: recounts, queue: make(chan plan, pool.size()), ended: make(chan struct{}),
+				replans: replans, recounts: recounts, queue: make(chan plan, cap(pool.elements)), ended: make(chan struct{}),
 			},
 			folds: newFolds(o, updater, settler, pool),
 			deliverer: &deliverer{
@@ -194,7 +194,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.decider.receive(life{waiting: waiting, working: working})
 	err := <-pulled
 	stop()
-	w.decider.finish()
+	w.decider.pool.close()
+	w.decider.planner.close()
 	w.mover.close()
 	w.letters.close()
 	stopKeeping()
