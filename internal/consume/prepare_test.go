@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
@@ -66,7 +68,7 @@ func TestManyAreNotPrepared(t *testing.T) {
 	v := &deliverer{doubts: &doubts{}, sink: &fakeSink{prepare: func(e event.Event) string { return e.ID }}}
 	batch := make([]candidate, fewCandidates+1)
 	for i := range batch {
-		batch[i].message = &message{from: new(pullRequest), entry: new(room.Entry)}
+		batch[i].message = &message{from: new(pullRequest), entry: new(room.Entry), meta: new(nats.MsgMetadata)}
 		batch[i].event.ID = fmt.Sprint(i)
 	}
 	for i, p := range v.prepare(batch[:fewCandidates]) {

@@ -18,13 +18,13 @@ import (
 // headerInstance is the header with the name of the worker that wrote a message.
 const headerInstance = "Notifier-Instance"
 
-// message makes a message of a pile. The stream uses its name to ignore a second copy.
-func (p pile) message(subject, instance, name string) *nats.Msg {
+// newMessage makes a message of lines. The stream uses its name to ignore a second copy.
+func newMessage(subject, instance, name string, lines []byte) *nats.Msg {
 	message := nats.NewMsg(subject)
 	trusted.Mark(message.Header)
 	message.Header.Set(headerInstance, instance)
 	message.Header.Set(nats.MsgIdHdr, name)
-	message.Data = s2.Encode(nil, p.lines)
+	message.Data = s2.Encode(nil, lines)
 	return message
 }
 

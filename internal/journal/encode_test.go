@@ -46,7 +46,7 @@ func TestLinesHoldEntries(t *testing.T) {
 		want.Instance = "worker-1"
 		lines := appendLine(appendLine(nil, e), e)
 		testkit.Equal(t, bytes.HasPrefix(lines, []byte(`{"result":"`)), true, "it begins with the result: %s;", lines)
-		message := pile{lines: lines}.message("notify-journal.x", "worker-1", "")
+		message := newMessage("notify-journal.x", "worker-1", "", lines)
 		testkit.EqualDeeply(t, testkit.Must(decode(message.Header, message.Data, nil))(t), []Entry{want, want}, "entries")
 	}
 }

@@ -544,5 +544,5 @@ func batchOf(t *testing.T, id string) *nats.Msg {
 	t.Helper()
 	s := newSecond()
 	s.add(&Entry{ID: id, Category: "orders", Result: Dropped})
-	return s.piles["orders"].message(names.SubjectOf("orders"), "worker", id)
+	return newMessage(names.SubjectOf("orders"), "worker", id, s.piles["orders"].lines)
 }

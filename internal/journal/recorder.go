@@ -34,7 +34,7 @@ const maxKinds = 1000
 const publishEvery = time.Second
 
 const (
-	publishTimeout   = 2 * time.Second // of one batch
+	publishTimeout   = 2 * time.Second // of one message
 	provisionTimeout = 5 * time.Second // a cluster with too few servers is asked for replicas several times (package replicas)
 )
 
@@ -81,9 +81,9 @@ type Recorder struct {
 	losses  *oplog.Repeated[string]
 
 	// Only Run uses these fields.
-	unpublished []batch
-	number      int   // of the newest batch
-	lost        Entry // what was lost and is not yet in the journal; a count of 0: nothing
+	unpublished []pile // with messages
+	number      int    // of the newest batch
+	lost        Entry  // what was lost and is not yet in the journal; a count of 0: nothing
 }
 
 // Health reports how far a worker has written the journal. The zero value means: everything but the last second.
@@ -162,11 +162,12 @@ type second struct {
 
 // pile holds the entries of one message as lines.
 type pile struct {
-	first string // first level of the categories
-	lines []byte
-	n     int
-	from  time.Time // first decision
-	to    time.Time // last decision
+	first   string // first level of the categories
+	lines   []byte
+	n       int
+	from    time.Time // first decision
+	to      time.Time // last decision
+	message *nats.Msg // of the lines, once no more are added
 }
 
 // kind identifies an aggregated entry. Without a level, it is the subject of a bound.
@@ -256,13 +257,6 @@ func (s *second) mayCount(k kind) bool {
 	return s.counted[k] != nil || len(s.counted) < most
 }
 
-// batch is a pile encoded as a message.
-type batch struct {
-	message  *nats.Msg
-	entries  int
-	from, to time.Time // of the pile
-}
-
 // StopPatience is how long [Recorder.Run] continues after its context has ended.
 const StopPatience = time.Second
 
@@ -292,13 +286,13 @@ func (r *Recorder) Run(ctx context.Context) {
 	}
 }
 
-// publish publishes the batches that could not be published earlier, and then the new ones. It stops at the first failure and leaves the
-// rest to the next second. A batch that is too large for the server or for the stream is lost.
+// publish publishes the piles that could not be published earlier, and then the new ones. It stops at the first failure and leaves the
+// rest to the next second. A pile that is too large for the server or for the stream is lost.
 func (r *Recorder) publish(ctx context.Context) {
-	r.unpublished = append(r.unpublished, r.batches()...)
+	r.unpublished = append(r.unpublished, r.piles()...)
 	var err error
 	for len(r.unpublished) > 0 {
-		err = r.publishBatch(ctx, r.unpublished[0].message)
+		err = r.publishMessage(ctx, r.unpublished[0].message)
 		if messagesize.IsTooLarge(err) { // it will never be stored
 			r.lose(r.unpublished[:1])
 			err = nil
@@ -309,7 +303,7 @@ func (r *Recorder) publish(ctx context.Context) {
 		r.unpublished = r.unpublished[1:]
 	}
 	if err == nil && r.lost.Count > 0 {
-		if err = r.publishBatch(ctx, r.nextMessage(event.NoLevel, appendLine(nil, r.lost))); err == nil {
+		if err = r.publishMessage(ctx, r.nextMessage(event.NoLevel, appendLine(nil, r.lost))); err == nil {
 			r.lost = Entry{}
 		}
 	}
@@ -317,8 +311,8 @@ func (r *Recorder) publish(ctx context.Context) {
 	r.report(err)
 }
 
-// batches takes the recorded entries, one batch or more per first level.
-func (r *Recorder) batches() []batch {
+// piles takes the recorded entries, one pile or more per first level.
+func (r *Recorder) piles() []pile {
 	r.mu.Lock()
 	gathered := r.second
 	r.second = newSecond()
@@ -332,22 +326,21 @@ func (r *Recorder) batches() []batch {
 			piles = append(piles, *p)
 		}
 	}
-	batches := make([]batch, len(piles))
-	for i, p := range piles {
-		batches[i] = batch{message: r.nextMessage(p.first, p.lines), entries: p.n, from: p.from, to: p.to}
+	for i := range piles {
+		piles[i].message, piles[i].lines = r.nextMessage(piles[i].first, piles[i].lines), nil
 	}
-	return batches
+	return piles
 }
 
 // nextMessage makes a numbered message of the lines of a first level.
 func (r *Recorder) nextMessage(first string, lines []byte) *nats.Msg {
 	r.number++
 	name := r.o.Instance + "-" + strconv.Itoa(r.number)
-	return pile{lines: lines}.message(r.o.Names.SubjectOf(first), r.o.Instance, name)
+	return newMessage(r.o.Names.SubjectOf(first), r.o.Instance, name, lines)
 }
 
-// publishBatch stores one batch. It creates the stream if it is absent and the recorder may.
-func (r *Recorder) publishBatch(ctx context.Context, message *nats.Msg) error {
+// publishMessage stores the message of a pile. It creates the stream if it is absent and the recorder may.
+func (r *Recorder) publishMessage(ctx context.Context, message *nats.Msg) error {
 	err := r.store(ctx, message)
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) || r.o.Provision == nil {
 		return err
@@ -368,11 +361,11 @@ func (r *Recorder) store(ctx context.Context, message *nats.Msg) error {
 	return err
 }
 
-// dropOldest drops the oldest batches beyond maxUnpublished.
+// dropOldest drops the oldest piles beyond maxUnpublished.
 func (r *Recorder) dropOldest() {
 	kept := 0
-	for i, b := range slices.Backward(r.unpublished) {
-		if kept += b.entries; kept <= maxUnpublished {
+	for i, p := range slices.Backward(r.unpublished) {
+		if kept += p.n; kept <= maxUnpublished {
 			continue
 		}
 		r.lose(r.unpublished[:i+1])
@@ -381,19 +374,19 @@ func (r *Recorder) dropOldest() {
 	}
 }
 
-// lose counts and logs lost batches.
-func (r *Recorder) lose(batches []batch) {
+// lose counts and logs lost piles.
+func (r *Recorder) lose(piles []pile) {
 	n := 0
-	for _, b := range batches {
-		n += b.entries
-		if r.lost.Count == 0 || b.from.Before(r.lost.Stored) {
-			r.lost.Stored = b.from
+	for _, p := range piles {
+		n += p.n
+		if r.lost.Count == 0 || p.from.Before(r.lost.Stored) {
+			r.lost.Stored = p.from
 		}
-		if b.to.After(r.lost.LastStored) {
-			r.lost.LastStored, r.lost.Decided = b.to, b.to
+		if p.to.After(r.lost.LastStored) {
+			r.lost.LastStored, r.lost.Decided = p.to, p.to
 		}
 		r.lost.Result = Lost
-		r.lost.Count += b.entries
+		r.lost.Count += p.n
 	}
 	if n == 0 {
 		return
@@ -411,10 +404,10 @@ func (r *Recorder) report(err error) {
 		return
 	}
 	health := Health{}
-	for _, b := range r.unpublished {
-		health.Kept += b.entries
-		if health.Complete.IsZero() || b.from.Before(health.Complete) {
-			health.Complete = b.from
+	for _, p := range r.unpublished {
+		health.Kept += p.n
+		if health.Complete.IsZero() || p.from.Before(health.Complete) {
+			health.Complete = p.from
 		}
 	}
 	if err != nil {

@@ -21,11 +21,10 @@ func Apply(ctx context.Context, js jetstream.JetStream, o Options) (Provisioned,
 	b := newBucket(js, o)
 	found, err := b.source.look(ctx)
 	if errors.Is(err, ErrNoBucket) {
-		if !o.Provision {
-			return Provisioned{Created: true}, nil
-		}
-		if err := b.create(ctx); err != nil {
-			return Provisioned{}, b.source.fail("creating", err)
+		if o.Provision {
+			if err := b.create(ctx); err != nil {
+				return Provisioned{}, err
+			}
 		}
 		return Provisioned{Created: true}, nil
 	}

@@ -85,7 +85,7 @@ func (b *Bucket) find(ctx context.Context) error {
 	found, err := b.source.look(ctx)
 	if errors.Is(err, ErrNoBucket) && b.o.Provision {
 		if err := b.create(ctx); err != nil {
-			return b.source.fail("creating", err)
+			return err
 		}
 		found, err = b.source.look(ctx)
 	}
@@ -113,7 +113,7 @@ func (b *Bucket) create(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return b.source.explain(err, "$JS.API.INFO", b.source.right("STREAM.CREATE"))
+		return b.source.fail("creating", b.source.explain(err, "$JS.API.INFO", b.source.right("STREAM.CREATE")))
 	}
 	b.o.Logger.Info("created the limits bucket", "bucket", b.o.Name)
 	return nil

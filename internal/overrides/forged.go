@@ -49,7 +49,7 @@ func (h history) after(revision uint64) map[string]Change {
 
 // remember replaces lost overrides by the overrides that the watcher has applied before from this bucket.
 func (s *state) remember(applied *Snapshot) {
-	if applied == nil || applied.Generation != s.generation {
+	if applied == nil || applied.Generation != s.Generation {
 		return
 	}
 	for name, lost := range s.entries {

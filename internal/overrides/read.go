@@ -110,17 +110,14 @@ func (b *Bucket) Load(ctx context.Context) (Snapshot, error) {
 	return s, nil
 }
 
-// state is a snapshot under construction.
+// state is a snapshot under construction, without its Entries and Mutes.
 type state struct {
-	generation int64
-	revision   uint64
-	entries    map[Name]Change // the newest change of each override that is set, lost or overwritten
-	changed    time.Time       // time of the newest change of an override
-	forged     bool            // the newest message is forged
+	Snapshot
+	entries map[Name]Change // the newest change of each override that is set, lost or overwritten
 }
 
 func (b *Bucket) newState(r *reading) *state {
-	s := &state{generation: r.created.UnixMilli(), revision: r.last, entries: make(map[Name]Change)}
+	s := &state{Snapshot: Snapshot{Generation: r.created.UnixMilli(), Revision: r.last}, entries: make(map[Name]Change)}
 	newest := slices.SortedFunc(maps.Values(r.after(r.last)), func(a, b Change) int { return cmp.Compare(a.Revision, b.Revision) })
 	for _, change := range newest {
 		s.take(b, change)
@@ -129,7 +126,7 @@ func (b *Bucket) newState(r *reading) *state {
 }
 
 func (s *state) take(b *Bucket, c Change) {
-	s.revision, s.forged = max(s.revision, c.Revision), c.stored.forged || c.stored.overwritten
+	s.Revision, s.Forged = max(s.Revision, c.Revision), c.stored.forged || c.stored.overwritten
 	if !b.understands(c) {
 		return
 	}
@@ -152,9 +149,9 @@ func (s *state) snapshot() Snapshot {
 	if mutes < 0 {
 		mutes = len(entries)
 	}
-	return Snapshot{
-		Generation: s.generation, Revision: s.revision, Entries: entries[:mutes:mutes], Mutes: entries[mutes:], Forged: s.forged, changed: s.changed,
-	}
+	next := s.Snapshot
+	next.Entries, next.Mutes = entries[:mutes:mutes], entries[mutes:]
+	return next
 }
 
 // reading holds the contents of a bucket and receives the changes since then. It is not safe for concurrent use.

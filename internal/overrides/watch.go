@@ -47,18 +47,15 @@ type Watcher struct {
 	calls     atomic.Uint64 // of Refresh so far
 	waiting   waiter        // belongs to Run; so do the next two fields
 	tendAgain time.Time     // tend stores nothing before; zero unless the last attempt failed
-	forged    place         // of the newest counted forged message
+	forged    struct {      // of the newest counted forged message
+		generation int64
+		revision   uint64
+	}
 }
 
 // waiter has the calls of Refresh up to a number. They return once the watcher has applied the revision.
 type waiter struct {
 	calls, revision uint64
-}
-
-// place is a revision of a bucket.
-type place struct {
-	generation int64
-	revision   uint64
 }
 
 // NewWatcher returns a watcher. Its Run calls apply from one goroutine: first with the bucket's state, even if the bucket is empty, then
@@ -206,8 +203,8 @@ func (w *Watcher) mirror(ctx context.Context) error {
 
 // countForged reports the forged messages among changes, each once.
 func (w *Watcher) countForged(s *state, changes ...Change) {
-	if w.forged.generation != s.generation {
-		w.forged = place{generation: s.generation}
+	if w.forged.generation != s.Generation {
+		w.forged.generation, w.forged.revision = s.Generation, 0
 	}
 	n := 0
 	for _, c := range changes {

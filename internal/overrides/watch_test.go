@@ -247,7 +247,9 @@ func TestWatcherAppliesAgain(t *testing.T) {
 func TestRefreshWaitsForChangesOnTheirWay(t *testing.T) {
 	t.Parallel()
 	w := NewWatcher(nil, Options{Logger: slog.New(slog.DiscardHandler)}, func(Snapshot) error { return nil })
-	advance := func(revision uint64) { testkit.NoError(t, w.advance(&state{generation: 1, revision: revision})) }
+	advance := func(revision uint64) {
+		testkit.NoError(t, w.advance(&state{Snapshot: Snapshot{Generation: 1, Revision: revision}}))
+	}
 	advance(3)
 	refreshed := make(chan error, 1)
 	ctx := testkit.Context(t)

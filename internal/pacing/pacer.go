@@ -250,20 +250,17 @@ func (p *Pacer) Use() Use {
 // Mention returns whether an event may mention people, and whether this is the first such answer. One event of each path may mention people
 // in each duration. While Redis is unavailable, this instance decides for itself.
 func (p *Pacer) Mention(ctx context.Context, path, id string, d time.Duration) (may, first bool) {
-	answer := p.mention(ctx, path, id, d)
-	return answer != noMention, answer == takesMention
-}
-
-func (p *Pacer) mention(ctx context.Context, path, id string, d time.Duration) mention {
+	answer, err := noMention, script.ErrUnavailable
 	if p.shared.isAvailable() {
-		if answer, err := p.shared.mention(ctx, path, id, d); err == nil {
-			if answer != noMention {
-				p.local.mentions.take(time.Now(), path, id, d)
-			}
-			return answer
-		}
+		answer, err = p.shared.mention(ctx, path, id, d)
 	}
-	return p.local.mentions.take(time.Now(), path, id, d)
+	switch {
+	case err != nil:
+		answer = p.local.mentions.take(time.Now(), path, id, d)
+	case answer != noMention:
+		p.local.mentions.take(time.Now(), path, id, d) // in case Redis becomes unavailable
+	}
+	return answer != noMention, answer == takesMention
 }
 
 // ReturnMention returns the mention of an event if the event's message certainly was not sent. Another event of the path may then mention

@@ -119,7 +119,13 @@ func (c *Counts) Denied(category, level string, n int) {
 func (c *Counts) Took(channel string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	addTo(c.taken.now(c.clock()), channel, 1, mostChannels)
+	taken := c.taken.now(c.clock())
+	if *taken == nil {
+		*taken = make(map[string]int64)
+	}
+	if _, known := (*taken)[channel]; known || len(*taken) < mostChannels {
+		(*taken)[channel]++
+	}
 }
 
 // Digest counts one digest that a channel accepted.
@@ -129,15 +135,6 @@ func (c *Counts) Digest(channel string) {
 	defer c.mu.Unlock()
 	if _, known := c.digests[channel]; known || len(c.digests) < mostChannels {
 		c.digests[channel] = c.clock()
-	}
-}
-
-func addTo(counts *map[string]int64, key string, n int64, most int) {
-	if *counts == nil {
-		*counts = make(map[string]int64)
-	}
-	if _, known := (*counts)[key]; known || len(*counts) < most {
-		(*counts)[key] += n
 	}
 }
 
@@ -184,8 +181,7 @@ func (c *Counts) Now() Counted {
 	defer c.mu.Unlock()
 	now := c.clock()
 	counted := Counted{
-		Denials: make(map[Denial]int64), Taken: make(map[string]int64), Digests: make(map[string]time.Time),
-		Held: maps.Clone(c.held), InHand: c.inHand,
+		Denials: make(map[Denial]int64), Taken: make(map[string]int64), Digests: maps.Clone(c.digests), Held: maps.Clone(c.held), InHand: c.inHand,
 	}
 	c.seconds.each(now, func(_ time.Time, r Rates) { counted.PerMinute.add(r) })
 	c.minutes.each(now, func(begin time.Time, r Rates) {
@@ -202,7 +198,6 @@ func (c *Counts) Now() Counted {
 		}
 	})
 	c.slowest.each(now, func(_ time.Time, took time.Duration) { counted.SlowestCall = max(counted.SlowestCall, took) })
-	maps.Copy(counted.Digests, c.digests)
 	return counted
 }
 
