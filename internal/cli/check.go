@@ -25,7 +25,6 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// checkTimeout bounds the check of one server.
 const checkTimeout = 15 * time.Second
 
 func newCheckCommand() *cobra.Command {
@@ -54,7 +53,6 @@ func newCheckCommand() *cobra.Command {
 	return command
 }
 
-// run checks the settings, then the servers, then the limits.
 func (c *check) run(ctx context.Context) error {
 	settings, warnings, err := Settings(config.Options{CheckTemplate: setup.CheckTemplate})
 	if err != nil {

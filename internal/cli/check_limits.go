@@ -12,7 +12,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
-// checkedLimits are the limits that check prints, and their source.
 type checkedLimits struct {
 	tree *limits.Tree
 	from string
@@ -26,7 +25,6 @@ type checkReport struct {
 	Limits     []shownLevel `json:"limits"` // without their use
 }
 
-// finding is a line of check.
 type finding struct {
 	Mark    string `json:"mark"` // ok, warn or FAIL
 	Subject string `json:"subject"`

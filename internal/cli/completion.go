@@ -40,7 +40,6 @@ func addCompletions(root *cobra.Command) {
 	}
 }
 
-// below returns the command of a command line.
 func below(root *cobra.Command, line string) *cobra.Command {
 	command, rest, err := root.Find(strings.Fields(line))
 	if err != nil || len(rest) > 0 {
@@ -55,7 +54,6 @@ func flag(root *cobra.Command, line, name string, words cobra.CompletionFunc) {
 	}
 }
 
-// values offers the members of a closed set.
 func values[T ~string](all ...T) cobra.CompletionFunc {
 	return cobra.FixedCompletions(texts(all), cobra.ShellCompDirectiveNoFileComp)
 }
@@ -68,7 +66,6 @@ func texts[T ~string](all []T) []string {
 	return texts
 }
 
-// anywhere offers words of the deployment.
 func anywhere(words func(deployment) []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		found := slices.DeleteFunc(words(askDeployment(cmd.Context())), func(word string) bool { return !strings.HasPrefix(word, typed) })
@@ -139,7 +136,6 @@ func (d deployment) categories() []string {
 	})
 }
 
-// live returns the rules with a live limit.
 func (d deployment) live() (words []string) {
 	for _, report := range d.Reports {
 		for _, change := range report.Changes {
@@ -149,7 +145,6 @@ func (d deployment) live() (words []string) {
 	return words
 }
 
-// muted returns the paths with a mute.
 func (d deployment) muted() (words []string) {
 	for _, report := range d.Reports {
 		for _, mute := range report.Mutes {

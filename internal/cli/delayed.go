@@ -22,10 +22,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/setup"
 )
 
-// everything is the path of all categories.
-const everything = ">"
-
-// longestOperator is the largest number of characters of an operator's name.
 const longestOperator = 100
 
 func newDelayedCommand() *cobra.Command {
@@ -94,7 +90,6 @@ func newDelayedDropCommand() *cobra.Command {
 	})
 }
 
-// delayedOrder is what becomes of events, in words.
 type delayedOrder struct {
 	action               room.Action
 	doing, done, without string
@@ -112,7 +107,7 @@ func newOrderCommand(o delayedOrder, command *cobra.Command) *cobra.Command {
 }
 
 func checkPath(_ *cobra.Command, arguments []string) error {
-	if len(arguments) == 0 || arguments[0] == everything {
+	if len(arguments) == 0 || arguments[0] == event.Everything {
 		return nil
 	}
 	return event.ValidatePath(arguments[0])
@@ -139,7 +134,7 @@ func (d *delayedCommand) connected(work func(ctx context.Context, arguments []st
 func (d *delayedCommand) read(ctx context.Context, path string, ids []string) ([]delayed.Event, error) {
 	all, err := d.store.List(ctx, d.bar.Stage("reading events that wait"))
 	d.bar.Clear()
-	if path == everything {
+	if path == event.Everything {
 		path = ""
 	}
 	var shown []string
@@ -158,7 +153,7 @@ type delayedList struct {
 }
 
 func (d *delayedCommand) list(ctx context.Context, arguments []string) error {
-	events, err := d.read(ctx, append(arguments, everything)[0], nil)
+	events, err := d.read(ctx, append(arguments, event.Everything)[0], nil)
 	if err != nil {
 		return err
 	}

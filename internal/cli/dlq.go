@@ -25,7 +25,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/setup"
 )
 
-// defaultLetters is the default of --limit.
 const defaultLetters = 50
 
 func newDLQCommand() *cobra.Command {
@@ -45,7 +44,6 @@ func newDLQCommand() *cobra.Command {
 	return command
 }
 
-// dlqFlags are the flags of the dlq commands.
 type dlqFlags struct {
 	reasons     []string
 	category    string
@@ -71,7 +69,6 @@ func (f *dlqFlags) addJSON(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
 }
 
-// addSelection adds the flags that select letters.
 func (f *dlqFlags) addSelection(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.reasons, "reason", nil, "only letters with this reason, such as rejected; may be repeated")
@@ -107,7 +104,6 @@ func (f *dlqFlags) checkSelection(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// checkChange fails unless the command line selects letters.
 func (f *dlqFlags) checkChange(_ *cobra.Command, ids []string) error {
 	switch selected := len(f.reasons) > 0 || f.category != "" || f.since > 0 || len(ids) > 0; {
 	case !selected && !f.all:
@@ -299,7 +295,6 @@ func (d *dlqCommand) numbers(ctx context.Context, id string) ([]uint64, error) {
 	return numbers, err
 }
 
-// action is a change of letters.
 type action struct {
 	name, doing string
 	done        deadletters.Outcome

@@ -14,7 +14,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/screen"
 )
 
-// outcomeUnfit is the outcome of a letter that cannot be replayed.
 const outcomeUnfit = "unfit"
 
 // letterList is what dlq list prints as JSON.
@@ -42,8 +41,7 @@ type shownLetter struct {
 func shown(content deadletters.Content) shownLetter {
 	l := shownLetter{Letter: content.Letter, Headers: content.Header}
 	if utf8.Valid(content.Body) {
-		body := string(content.Body)
-		l.Body = &body
+		l.Body = new(string(content.Body))
 	} else {
 		l.BodyBase64 = content.Body
 	}
@@ -74,7 +72,6 @@ func (c *changes) note(l deadletters.Letter, outcome deadletters.Outcome, err er
 	c.Letters = append(c.Letters, noted)
 }
 
-// announce prints the letters that a dry run selects.
 func (d *dlqCommand) announce(a action, letters []deadletters.Letter, missing int) (err error) {
 	if d.flags.json {
 		dry := changes{Action: a.name, DryRun: true, Letters: []change{}, Missing: missing}
@@ -92,7 +89,6 @@ func (d *dlqCommand) announce(a action, letters []deadletters.Letter, missing in
 	return err
 }
 
-// report prints the outcomes, and fails if a letter failed.
 func (d *dlqCommand) report(results changes, a action) error {
 	done, failed := 0, results.Missing
 	for _, l := range results.Letters {
@@ -122,7 +118,6 @@ func (d *dlqCommand) report(results changes, a action) error {
 
 func count(letters int) string { return screen.Numbered(letters, "letter", "letters") }
 
-// widest is the width of a column of texts.
 const widest = 60
 
 func (d *dlqCommand) printLetters(letters []deadletters.Letter, total int) error {
@@ -146,7 +141,6 @@ func (d *dlqCommand) printLetters(letters []deadletters.Letter, total int) error
 	return nil
 }
 
-// printLetter prints headers, an empty line and the body.
 func (d *dlqCommand) printLetter(content deadletters.Content) error {
 	var text bytes.Buffer
 	rows := [][]string{

@@ -49,18 +49,18 @@ func newLimitsCommand() *cobra.Command {
 			"  notifier limits history\n" +
 			"  notifier limits rollback 12\n" +
 			"  notifier limits adopt",
-		RunE: l.connected(l.show),
+		RunE: l.connected(reads, l.show),
 	}
 	unset := &cobra.Command{
 		Use:   "unset PATH",
 		Short: "Remove an override, so that the limit of the settings is in force again",
 		Args:  numberOfArguments(1, 1),
-		RunE:  connectedTo(removes, l, l.unset),
+		RunE:  l.connected(removes, l.unset),
 	}
 	history := &cobra.Command{
 		Use:   "history",
 		Short: "List the changes in the bucket and who made them, the oldest first",
-		RunE:  l.connected(l.history),
+		RunE:  l.connected(reads, l.history),
 	}
 	rollback := &cobra.Command{
 		Use:   "rollback REVISION",
@@ -100,7 +100,6 @@ func checkLimitsPath(cmd *cobra.Command, arguments []string) error {
 // isLevel reports whether a word names one of the limits that every event has, instead of a path.
 func isLevel(word string) bool { return word == limits.LevelGlobal || word == limits.LevelCategory }
 
-// limitsFlags are the flags of the limits commands.
 type limitsFlags struct {
 	by     string         // the author of a change; "" for the user of the connection
 	lasts  model.Duration // how long a changed limit stays in force; 0: until the next change
@@ -121,8 +120,9 @@ type limitsCommand struct {
 }
 
 // connected returns a command's RunE, which reads the settings, opens the bucket and then works.
-func (l *limitsCommand) connected(work func(ctx context.Context, arguments []string) error) func(*cobra.Command, []string) error {
+func (l *limitsCommand) connected(effect effect, work func(ctx context.Context, arguments []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, arguments []string) error {
+		l.effect = effect
 		ctx, cancel := context.WithTimeout(cmd.Context(), limitsTimeout)
 		defer cancel()
 		return withNATS(ctx, func(settings config.Config, connection *stream.Connection) error {
@@ -141,7 +141,6 @@ func (l *limitsCommand) connected(work func(ctx context.Context, arguments []str
 	}
 }
 
-// effect is what a command does to the bucket.
 type effect int
 
 const (
@@ -150,16 +149,6 @@ const (
 	removes        // it works even if no report of a worker is readable, because Redis notices a bucket that is not the workers'
 )
 
-// connectedTo is connected for a command with another effect than reads.
-func connectedTo(effect effect, l *limitsCommand, work func(ctx context.Context, arguments []string) error) func(*cobra.Command, []string) error {
-	run := l.connected(work)
-	return func(cmd *cobra.Command, arguments []string) error {
-		l.effect = effect
-		return run(cmd, arguments)
-	}
-}
-
-// absentBucket describes an absent bucket.
 func absentBucket(settings config.Config) string {
 	text := "the bucket " + settings.Limits.Bucket + " is absent: "
 	if settings.NATS.Provision {
@@ -240,7 +229,7 @@ func (l *limitsCommand) rollback(cmd *cobra.Command, arguments []string) error {
 	if err != nil {
 		return &UsageError{fmt.Errorf("%q is not a revision, which is a number that limits history shows", arguments[0])}
 	}
-	return l.connected(func(ctx context.Context, _ []string) error {
+	return l.connected(reads, func(ctx context.Context, _ []string) error {
 		bucket, err := l.limits.Bucket()
 		if err != nil {
 			return err
@@ -279,7 +268,6 @@ func checkAll(ctx context.Context, live *limits.Live, bucket *overrides.Bucket, 
 	return err
 }
 
-// without removes the override of a name.
 func without(entries []overrides.Change, name overrides.Name) []overrides.Change {
 	return slices.DeleteFunc(entries, func(e overrides.Change) bool { return e.Name == name })
 }

@@ -35,7 +35,7 @@ func newLimitsAdoptCommand(l *limitsCommand) *cobra.Command {
 // adopt prints both states, asks, and puts the printed state of the bucket in force.
 func (l *limitsCommand) adopt(cmd *cobra.Command, _ []string) error {
 	var shown differing
-	err := l.connected(func(ctx context.Context, _ []string) (err error) {
+	err := l.connected(reads, func(ctx context.Context, _ []string) (err error) {
 		if shown, err = l.compare(ctx); err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func (l *limitsCommand) adopt(cmd *cobra.Command, _ []string) error {
 			return err
 		}
 	}
-	return l.connected(func(ctx context.Context, _ []string) error { return l.putInForce(ctx, shown) })(cmd, nil)
+	return l.connected(reads, func(ctx context.Context, _ []string) error { return l.putInForce(ctx, shown) })(cmd, nil)
 }
 
 // differing has the state of the bucket, and the position that Redis has in force.

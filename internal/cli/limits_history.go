@@ -18,7 +18,6 @@ type shownHistory struct {
 	Changes []shownChange `json:"changes"` // the oldest first
 }
 
-// shownChange is a change in JSON.
 type shownChange struct {
 	Revision uint64    `json:"revision"`
 	At       time.Time `json:"at"`
@@ -97,7 +96,6 @@ func inHistory(change overrides.PastChange) shownChange {
 	return shown
 }
 
-// valueOf returns the value of an override for a column.
 func valueOf(value string) string { return cmp.Or(plain.Line(value), "(unset)") }
 
 // author returns the author of a change. A change by another program has none.

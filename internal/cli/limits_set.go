@@ -28,17 +28,15 @@ func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
 			"With --for, the override ends by itself after that time: what was set before without an end is in force again, else\n" +
 			"the limit of the settings. The workers end it, by the clock of NATS, and store that as a change.",
 		Args: cobra.MatchAll(numberOfArguments(2, 2), l.checkLength),
-		RunE: connectedTo(stores, l, l.set),
+		RunE: l.connected(stores, l.set),
 	}
 	command.Flags().Var(&l.lasts, "for", "how long the limit stays in force, such as 30m, 2h or 7d")
 	command.Flags().Lookup("for").DefValue = "" // there is no default to show
 	return command
 }
 
-// shortestLength is the shortest duration of --for.
 const shortestLength = time.Second
 
-// checkLength checks the bounds of --for.
 func (l *limitsCommand) checkLength(cmd *cobra.Command, _ []string) error {
 	if lasts := time.Duration(l.lasts); cmd.Flags().Changed("for") && (lasts < shortestLength || lasts > limits.MaxWindow) {
 		return fmt.Errorf("--for %s is not between 1s and 366d", l.lasts)
@@ -89,7 +87,6 @@ func (l *limitsCommand) checkFollowing(s overrides.Snapshot, name overrides.Name
 	return nil
 }
 
-// ending returns when an override ends, and which limit follows.
 func ending(c overrides.Change) string {
 	switch {
 	case c.Until.IsZero():

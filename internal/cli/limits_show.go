@@ -111,14 +111,12 @@ func endsOf(s overrides.Snapshot) map[overrides.Name]time.Time {
 	return ends
 }
 
-// limitsView shows the limits in force.
 type limitsView struct {
 	rules   limits.Ruleset
 	workers int                          // that have these limits; 0: they are the limits of the settings here
 	ends    map[overrides.Name]time.Time // of the live limits that end by themselves
 }
 
-// origin returns where a limit comes from, and when it ends.
 func origin(from string, until time.Time) string {
 	if until.IsZero() {
 		return from
@@ -126,7 +124,6 @@ func origin(from string, until time.Time) string {
 	return from + " until " + screen.Local(until)
 }
 
-// source returns the owner of the limits.
 func (v limitsView) source() string {
 	switch v.workers {
 	case 0:

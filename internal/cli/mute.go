@@ -21,7 +21,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle"
 )
 
-// muteCommand runs one of the commands about mutes.
 type muteCommand struct {
 	command limitsCommand // its flags, and what it is connected to
 
@@ -47,7 +46,7 @@ func newMuteCommands() []*cobra.Command {
 			"  notifier mute payments --until 2026-12-01T06:00:00+01:00 --reason 'provider is down' --except critical\n" +
 			"  notifier mute db --every 'Tue 02:00-04:00 Europe/Paris' --reason 'weekly vacuum'",
 		Args: cobra.MatchAll(numberOfArguments(1, 1), m.check),
-		RunE: connectedTo(stores, &m.command, m.mute),
+		RunE: m.command.connected(stores, m.mute),
 	}
 	unmute := &cobra.Command{
 		Use:   "unmute PATH",
@@ -57,12 +56,12 @@ func newMuteCommands() []*cobra.Command {
 		Example: "  notifier unmute payments\n" +
 			"  notifier unmute db --every 'Tue 02:00-04:00 Europe/Paris'",
 		Args: cobra.MatchAll(numberOfArguments(1, 1), m.checkSchedule),
-		RunE: connectedTo(removes, &m.command, m.unmute),
+		RunE: m.command.connected(removes, m.unmute),
 	}
 	list := &cobra.Command{
 		Use:   "mutes",
 		Short: "List the mutes in force and the recurring ones",
-		RunE:  m.command.connected(m.list),
+		RunE:  m.command.connected(reads, m.list),
 	}
 	flags := mute.Flags()
 	flags.Var(&m.command.lasts, "for", "how long, such as 30m, 2h or 7d; at most 30d")
@@ -79,10 +78,8 @@ func newMuteCommands() []*cobra.Command {
 	return []*cobra.Command{mute, unmute, list}
 }
 
-// longestReason bounds a reason.
 const longestReason = 200
 
-// check checks the flags of mute.
 func (m *muteCommand) check(cmd *cobra.Command, arguments []string) error {
 	ends := 0
 	for _, flag := range []string{"for", "until", "every"} {
@@ -134,7 +131,6 @@ func (m *muteCommand) checkSchedule(cmd *cobra.Command, arguments []string) (err
 
 func isEverything(path string) bool { return path == event.Everything || path == "*" }
 
-// patternOf returns the pattern of a path.
 func patternOf(path string) string {
 	if isEverything(path) {
 		return "*"
@@ -218,7 +214,6 @@ func (m *muteCommand) replace(s overrides.Snapshot, name overrides.Name, until t
 	return nil
 }
 
-// mutedText describes a mute in force.
 func mutedText(m *limits.Mute) string {
 	return fmt.Sprintf("%s is muted until %s%s, by %s: %s", m.Path, screen.Local(m.Until), spared(m.Spare), author(m.By), m.Reason)
 }
@@ -274,7 +269,6 @@ func (m *muteCommand) unmute(ctx context.Context, arguments []string) error {
 	return m.command.enforce(ctx, bucket)
 }
 
-// shownMute is a mute in JSON.
 type shownMute struct {
 	Path   string    `json:"path"`
 	Reason string    `json:"reason"`

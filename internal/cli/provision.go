@@ -65,7 +65,6 @@ func (p *provisioning) run(ctx context.Context) error {
 	return nil
 }
 
-// print writes the line of one stream, consumer or bucket.
 func (p *provisioning) print(done stream.Provisioned) {
 	word, detail := "unchanged", strings.Join(done.Changes, "; ")
 	switch {

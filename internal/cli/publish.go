@@ -29,7 +29,6 @@ const publishTimeout = 10 * time.Second
 // accountTimeout bounds the check for JetStream, which the user may not be permitted to make.
 const accountTimeout = 2 * time.Second
 
-// maxPending is the largest number of unacknowledged events.
 const maxPending = 512
 
 func newPublishCommand() *cobra.Command {
@@ -218,7 +217,6 @@ func (p *publisher) read(body []byte) ([]event.Event, error) {
 	return events, nil
 }
 
-// namesDefault reports whether a body names the default category.
 func namesDefault(body []byte) bool {
 	var named struct {
 		Category string `json:"category"`

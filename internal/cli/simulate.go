@@ -22,7 +22,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/simulate"
 )
 
-// defaultTop is the default of --top.
 const defaultTop = 50
 
 func newSimulateCommand() *cobra.Command {
@@ -70,10 +69,8 @@ func newSimulateCommand() *cobra.Command {
 	return command
 }
 
-// standardInput is the FILE for standard input.
 const standardInput = "-"
 
-// simulation has the flags and the argument of the command.
 type simulation struct {
 	file       string // standardInput reads standard input
 	fromStream bool
@@ -208,7 +205,6 @@ func startingLimits(ctx context.Context, settings config.Config) (plan limits.Pl
 	return theirs, workers.String()
 }
 
-// noun returns the word for one unit of input.
 func (s *simulation) noun() string {
 	if s.fromStream {
 		return "message"

@@ -16,7 +16,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/status"
 )
 
-// watchStatusEvery is the interval of --watch.
 const watchStatusEvery = time.Second
 
 type statusCommand struct {

@@ -34,7 +34,6 @@ func statusPanels(s status.Status, width, sentenceLines int) []panel {
 	}
 }
 
-// statusPrinter makes panels of the parts of a status.
 type statusPrinter struct {
 	now           time.Time
 	width         int
@@ -79,7 +78,6 @@ func (p statusPrinter) wrapped(label, text string) (rows [][]string) {
 	return rows
 }
 
-// problems lists what a person has to look at.
 func (p statusPrinter) problems(s status.Status) panel {
 	var b panel
 	add := func(label string, sentences ...string) { b.rows = append(b.rows, p.lines(label, sentences).rows...) }
@@ -134,7 +132,6 @@ func (p statusPrinter) workers(s status.Status) panel {
 	}
 }
 
-// servers shows the backlog, dead letters, NATS and Redis.
 func (p statusPrinter) servers(s status.Status) panel {
 	var b panel
 	add := func(label, text string) { b.rows = append(b.rows, p.wrapped(label, text)...) }
@@ -192,7 +189,6 @@ func (p statusPrinter) limits(all []status.Limit) panel {
 	return b
 }
 
-// nextSlot returns when a limit has its next slot.
 func (p statusPrinter) nextSlot(limit status.Limit) string {
 	switch {
 	case limit.Next != nil:
@@ -250,7 +246,6 @@ func (p statusPrinter) channels(all []status.Channel) panel {
 	}
 }
 
-// budgets returns the use of the budgets of requests to Slack.
 func (p statusPrinter) budgets(all []status.Budget) panel {
 	b := panel{what: "budgets", heading: []string{"BUDGET", "STATE", "USED", "WAITING"}}
 	for _, budget := range all {

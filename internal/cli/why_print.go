@@ -44,7 +44,6 @@ func printAnswer(out io.Writer, answer why.Answer, now time.Time) error {
 	return err
 }
 
-// filled returns the texts without empty ones.
 func filled(texts []string) []string {
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
@@ -62,7 +61,6 @@ func subjectOf(q why.Question) string {
 	return ""
 }
 
-// block returns a line for each sentence.
 func block(sentences []string) string {
 	var text strings.Builder
 	for _, sentence := range sentences {
@@ -107,7 +105,6 @@ func facts(e why.Event) string {
 	return "(" + strings.Join(known, ", ") + ")\n"
 }
 
-// table returns a line for each event.
 func table(events []why.Event, now time.Time) string {
 	var rows [][]string
 	for _, e := range events {

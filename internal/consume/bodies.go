@@ -59,7 +59,6 @@ type bodyQueue struct {
 	back        time.Time     // when the last body that went to the room comes back
 }
 
-// bodyOwners are the owners that bodies calls.
 type bodyOwners struct {
 	streams  *stream.Client
 	inbox    *inbox

@@ -58,7 +58,6 @@ func (u *doubts) about(c candidate, decision *store.Decision) doubt {
 	return doubt{open: true, first: c.received.Add(-u.streams.Clock.At(c.received).Sub(first)), last: c.received}
 }
 
-// attempted records an attempt that may have made the post.
 func (o *doubt) attempted(began, ended time.Time) {
 	if o.first.IsZero() {
 		o.first = began

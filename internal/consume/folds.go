@@ -60,7 +60,6 @@ func newFolds(o Options, updater *updater, settler *settler, pool *pool) *folds 
 	}
 }
 
-// foldedEvent is an event that was folded.
 type foldedEvent struct {
 	candidate
 	request store.Request
@@ -141,7 +140,6 @@ func (f *folds) show(ctx context.Context, folded []foldedEvent, comeBack map[*me
 	return nil
 }
 
-// seenOf returns what a message shows of a count.
 func seenOf(count store.Count) sink.Seen {
 	if count.Folded == 0 {
 		return sink.Seen{Flapping: count.Flapping, Fires: count.Fires}

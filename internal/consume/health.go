@@ -37,13 +37,11 @@ func newHealth(logger *slog.Logger) *health {
 	}
 }
 
-// posted records that a delivery succeeded.
 func (h *health) posted(d *delivery) {
 	h.deliveries.Note(nil)
 	h.mended(d.destination)
 }
 
-// failed records that a delivery failed and is tried again.
 func (h *health) failed(d *delivery, err error) { h.deliveries.Note(err, d.message.traced()...) }
 
 // unacknowledged records how many messages all workers together have not acknowledged.
@@ -67,7 +65,6 @@ type setupFault struct {
 	changed chan struct{} // closed when the waiting deliveries should check again
 }
 
-// misconfigure records that a delivery failed because of the setup.
 func (h *health) misconfigure(d *delivery, err *sink.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -144,7 +141,6 @@ func (h *health) lost(destination string) bool {
 	return fault != nil && fault.err.Lost
 }
 
-// mended records that a destination's setup works.
 func (h *health) mended(destination string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,7 +186,6 @@ func (h *health) misconfiguration() (changed <-chan struct{}, err error) {
 	return h.changed, h.ofSetup().AsError()
 }
 
-// ready joins the errors that keep the worker from its work.
 func (h *health) ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

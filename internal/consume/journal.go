@@ -67,7 +67,6 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 	})
 }
 
-// recordSent records a delivery.
 func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
 	result := journal.Sent
 	if d.message.entry.IsReport() {
@@ -119,7 +118,6 @@ func (r *reporter) recordMove(m *move) {
 	})
 }
 
-// briefEntry returns an entry that only identifies an event.
 func (r *reporter) briefEntry(m *message) journal.Entry {
 	return journal.Entry{ID: r.reader.shownID(m), Stream: m.entry.Origin.Stream, Sequence: m.entry.Origin.Sequence, Stored: m.entry.Origin.Stored}
 }

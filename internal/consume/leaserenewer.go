@@ -42,7 +42,6 @@ func (r *leaseRenewer) remove(d *delivery) {
 	r.metrics.InFlight(-1)
 }
 
-// stopWaiting ends the waiting of some deliveries.
 func (r *leaseRenewer) stopWaiting(chosen func(*delivery) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,7 +52,6 @@ func (r *leaseRenewer) stopWaiting(chosen func(*delivery) bool) {
 	}
 }
 
-// warnOfAll logs that the deliveries under way are returned to the stream.
 func (r *leaseRenewer) warnOfAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

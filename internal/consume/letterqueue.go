@@ -24,7 +24,6 @@ type letterQueue struct {
 	storing sync.WaitGroup
 }
 
-// letter is a message that is to be stored as a dead letter.
 type letter struct {
 	*message
 	event event.Event
@@ -64,7 +63,6 @@ func (q *letterQueue) add(l letter) {
 	q.queue <- l
 }
 
-// store stores a letter and terminates its message.
 func (q *letterQueue) store(ctx context.Context, l letter) {
 	defer q.bytes.Add(-int64(l.Size()))
 	switch {

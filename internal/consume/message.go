@@ -35,7 +35,6 @@ func (s source) token() string {
 	return room.Token(s.channel)
 }
 
-// isQueueOf reports whether the source is the queue of a channel in the room.
 func (s source) isQueueOf(channel string) bool {
 	token := s.token()
 	return token != "" && token == room.Token(channel)
@@ -44,7 +43,6 @@ func (s source) isQueueOf(channel string) bool {
 // lane returns the name of the lane in which requests for the channel's queue wait. A channel that is not known yet has a lane of its own.
 func (s source) lane() string { return cmp.Or(s.channel, s.onlyToken) }
 
-// pullRequest is one request for messages of a source.
 type pullRequest struct {
 	source
 	*stream.Request
@@ -84,7 +82,6 @@ type lease struct {
 	deadline time.Time
 }
 
-// decoded is the result of decoding a message.
 type decoded struct {
 	event event.Event
 	fault *event.Fault // nil: the message is a valid event
@@ -100,7 +97,6 @@ func decodedOf(e event.Event, err error) *decoded {
 // headers take many times their bytes in memory.
 const fewHeaders = 32
 
-// newMessage wraps a message that was requested.
 func newMessage(msg *nats.Msg, by *pullRequest, ackWait time.Duration) (*message, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -165,13 +161,11 @@ func (m *message) attempted() time.Time {
 	return m.entry.Attempted
 }
 
-// waited reports whether the event has waited for a slot.
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }
 
 // holdsSlots reports whether the event was admitted before it waited in the room. If it is too old, its slots have to be returned.
 func (m *message) holdsSlots() bool { return m.entry.Reason == room.Channel }
 
-// left returns how long the message still belongs to this worker.
 func (l *lease) left() time.Duration { return l.leftAt(time.Now()) }
 
 func (l *lease) leftAt(now time.Time) time.Duration { return l.ends().Sub(now) }
@@ -194,7 +188,6 @@ func (m *message) decode(d event.Decoder) (event.Event, error) { return d.Decode
 // published is the message as its producer published it, with the identity from the room.
 func (m *message) published() event.Message { return m.entry.Published(m.Header, m.Data) }
 
-// entryFor returns the entry with which the message's event goes to the room.
 func (m *message) entryFor(e event.Event, reason room.Reason) room.Entry {
 	entry := *m.entry
 	entry.Reason, entry.ID, entry.Derived, entry.Part = reason, e.ID, e.Derived, e.Part

@@ -31,7 +31,6 @@ type move struct {
 // isPlanned reports whether the event waits for a slot: the plan for its return has approved its stay.
 func (m *move) isPlanned() bool { return m.goal.reason == room.Slot }
 
-// end gives back what a move holds.
 func (m *move) end() {
 	if m.stored != nil {
 		m.stored()
@@ -40,14 +39,12 @@ func (m *move) end() {
 	close(m.ended)
 }
 
-// publication is the messages that a move stores in the room.
 type publication struct {
 	messages  []*nats.Msg
 	published []jetstream.PubAckFuture // of the messages published so far
 	fault     error                    // error that stopped the publishing of the rest
 }
 
-// publish hands the messages to the server.
 func (p *publication) publish(js jetstream.JetStream) {
 	for _, message := range p.messages {
 		future, err := js.PublishMsgAsync(message)
@@ -74,7 +71,6 @@ func (p *publication) confirmed(givenUp <-chan struct{}) (known []bool, err erro
 	return known, p.fault
 }
 
-// goal describes what an event waits for in the room.
 type goal struct {
 	reason  room.Reason
 	channel string        // if it waits for its channel: the destination
@@ -89,7 +85,6 @@ type goal struct {
 	attempted time.Time // see room.Entry
 }
 
-// isUndecided reports whether an event goes to the room without a decision.
 func (g goal) isUndecided() bool { return g.reason == room.Body || g.reason == room.Redis }
 
 // nameOf returns the name (Nats-Msg-Id) with which a message goes to the room. A redelivery has the same name, so JetStream stores the
@@ -98,7 +93,6 @@ func nameOf(m *message) string {
 	return fmt.Sprintf("room-%s-%d-%d", m.meta.Stream, m.meta.Sequence.Stream, m.meta.Timestamp.UnixMilli())
 }
 
-// newMove returns the move of an event.
 func (m *mover) newMove(c candidate, to goal) *move {
 	m.reporter.trace(c.message, time.Now())
 	subjects, first, name := m.streams.Names.Room(), m.reader.firstLevel(c.message, c.event), nameOf(c.message)

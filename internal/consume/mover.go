@@ -49,7 +49,6 @@ type roomAnswers struct {
 	silent   atomic.Bool  // it did not answer in time or has no leader
 }
 
-// tries returns how many moves of a batch to try.
 func (a *roomAnswers) tries(batch int) int {
 	switch {
 	case !a.silent.Load():
@@ -197,7 +196,6 @@ func (m *mover) store(batch []*move) {
 	})
 }
 
-// settle settles the messages of moves as the server confirms them.
 func (m *mover) settle(batch []*move) {
 	deadline, cancel := context.WithTimeout(context.Background(), stream.APITimeout)
 	defer cancel()

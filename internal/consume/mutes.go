@@ -30,7 +30,6 @@ type Mutes interface {
 // anySeverity stands for a severity that is not known. Mutes may except this severity.
 const anySeverity = event.SeverityCritical
 
-// muteCheck finds the mutes of deliveries.
 type muteCheck struct {
 	mutes Mutes
 	pacer lane.Pacer

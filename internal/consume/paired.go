@@ -69,7 +69,6 @@ type sorted struct {
 	dropped []settlement // too many events wait
 }
 
-// waiting is an event that goes to the room.
 type waiting struct {
 	candidate
 	goal goal
@@ -183,7 +182,6 @@ type openings struct {
 	roomEnd uint64
 }
 
-// firstOpening caches the openings of a stream.
 type firstOpening struct {
 	mu       sync.Mutex
 	topology *stream.Layout
@@ -253,7 +251,6 @@ func endOf(ctx context.Context, messages jetstream.Stream) (uint64, error) {
 	return max(info.State.LastSeq, 1), nil
 }
 
-// mostLooks bounds the messages that one search examines.
 const mostLooks = 16
 
 // openingsOf searches messages from a sequence to the end of their stream. After an error it returns what it has found. It skips events that

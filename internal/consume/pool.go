@@ -46,7 +46,6 @@ func (p *pool) acquire(ctx context.Context, wanted int) int {
 	return wanted
 }
 
-// release puts elements back.
 func (p *pool) release(n int) {
 	for range n {
 		<-p.elements
@@ -60,7 +59,6 @@ type held struct {
 	released atomic.Bool
 }
 
-// hold returns acquired elements.
 func (p *pool) hold(n int) *held { return &held{pool: p, n: n} }
 
 func (h *held) release() {

@@ -28,7 +28,6 @@ const (
 // pollTime is how long the server waits for messages at most before it ends a request. It bounds the duration of a shutdown.
 const pollTime = time.Second
 
-// puller requests messages and passes them on.
 type puller struct {
 	streams  *stream.Client
 	throttle Throttle
@@ -44,7 +43,6 @@ type puller struct {
 	pulling  sync.WaitGroup
 }
 
-// inbox passes received messages to the goroutine that decides.
 type inbox struct {
 	messages chan *message
 	behind   atomic.Bool // producers' messages wait to be delivered

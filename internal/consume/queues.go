@@ -15,7 +15,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// mostUnserved bounds the channel queues that wait for a puller.
 const mostUnserved = 4096
 
 // channelQueues knows which channels' queues in the room this worker pulls from. Its methods may be called concurrently.
@@ -86,7 +85,6 @@ func (q *channelQueues) each(ctx context.Context, take func(source)) {
 	}
 }
 
-// tokens returns the token of each channel queue with messages in the room.
 func (q *channelQueues) tokens(ctx context.Context) (tokens []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.APITimeout)
 	defer cancel()
@@ -117,13 +115,11 @@ func (q *channelQueues) hasEvents(ctx context.Context, token string) (bool, erro
 	return false, nil
 }
 
-// serves reports whether this worker pulls from the queue with a token.
 func (q *channelQueues) serves(token string) bool {
 	_, served := q.served.Load(token)
 	return served
 }
 
-// learn records the channel of a token.
 func (q *channelQueues) learn(token, channel string) { q.served.Store(token, channel) }
 
 // channelOf returns the channel of a token; "" if it is not known.

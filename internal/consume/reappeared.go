@@ -42,7 +42,6 @@ func (w *watcher) keepRemoving(ctx context.Context) {
 	}
 }
 
-// removeEvery is the time between two looks for reappeared messages.
 const removeEvery = 5 * time.Second
 
 // removeReappeared removes acknowledged messages that have reappeared in a stream. A server that was killed may bring them back (seen with

@@ -68,7 +68,6 @@ const (
 	mostRecounted = 1000
 )
 
-// newRecounter returns a recounter that counts when it runs.
 func newRecounter(o Options, replans *replanner) *recounter {
 	return &recounter{
 		room: o.Limits.Room, streams: o.Streams, decoder: o.Decoder, replans: replans, logger: o.Logger, between: lookAgainAfter, overdue: overdueAfter,
@@ -97,7 +96,6 @@ func (r watchedRoom) EnterRoom(ctx context.Context, stays []store.Stay) (mayStay
 	return mayStay, err
 }
 
-// add adds a first level to the next recount.
 func (r *recounter) add(first string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

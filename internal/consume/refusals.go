@@ -14,7 +14,6 @@ import (
 // refusedFor is how long a category's denied events are dropped without a request, once an event of that category was refused its wait.
 const refusedFor = time.Second
 
-// mostRefusals bounds the number of categories with a remembered refusal.
 const mostRefusals = 10_000
 
 // RoomMetrics counts events on their way to the room. Its methods may be called concurrently.
@@ -63,7 +62,6 @@ func (r *refusals) mayWait(category string) bool {
 	return r.waits(category) && !refused
 }
 
-// dropped returns the settlement of a message whose event was denied.
 func (r *refusals) dropped(m *message, denial *store.Denial) settlement {
 	if denial != store.DeniedUnpaired && denial != store.DeniedByRoom && denial != store.DeniedByOperator && r.waits(m.about.category) {
 		if crowded, _ := r.crowds.Get(m.about.category); crowded {

@@ -70,7 +70,6 @@ func (r *replanner) stored(category, plan string) {
 	}
 }
 
-// request requests new plans.
 func (r *replanner) request() {
 	if r.on {
 		_ = r.publish(context.Background(), r.throttle.Rules()) // the condition reports a failure
@@ -93,12 +92,10 @@ func (r *replanner) publish(ctx context.Context, rules *store.Rules) error {
 	return err
 }
 
-// asked reports whether a message is a request.
 func (r *replanner) asked(m *message) bool {
 	return m.from.inRoom && r.streams.Names.Room().IsReplan(m.Subject)
 }
 
-// replan fulfils a request.
 func (r *replanner) replan(ctx context.Context, m *message) {
 	rules := r.throttle.Rules()
 	if !rules.Reaches(m.Header.Get(room.HeaderLimits)) && r.streams.Clock.Since(m.meta.Timestamp) < reachedWithin {

@@ -71,7 +71,6 @@ type settler struct {
 	metrics  EventMetrics
 }
 
-// letterStore stores dead letters.
 type letterStore struct {
 	writer *deadletters.Writer
 	health *oplog.Condition
@@ -83,7 +82,6 @@ type owing struct {
 	stopping chan struct{} // closed when the worker ends
 }
 
-// dropCounter counts for digests.
 type dropCounter struct {
 	count      func([]summary.Drop) (round int64) // see Options.Drops
 	showsFolds bool                               // see Options.ShowsFolds
@@ -108,7 +106,6 @@ func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, let
 	return s
 }
 
-// start begins to end stays, until close.
 func (s *settler) start() { go s.stays.run() }
 
 // close waits until all messages are acknowledged or returned to their streams, and what was reported of them is written. It gives up when the
@@ -140,7 +137,6 @@ type stored struct {
 	at       int64
 }
 
-// storedAs returns the identity of a message.
 func storedAs(m *message) stored {
 	return stored{m.meta.Stream, m.meta.Sequence.Stream, m.meta.Timestamp.UnixNano()}
 }
@@ -227,14 +223,12 @@ type kind struct {
 	mute     string // text of the mute that denied the events; "" for none
 }
 
-// outcomes are the members of a batch with one kind.
 type outcomes struct {
 	kind
 	members []int  // positions in the batch
 	trace   string // trace ID of one member; "" for none
 }
 
-// alike groups the outcomes of a batch by kind.
 func alike(batch []settlement) (groups []outcomes) {
 	numbers := make(map[kind]int)
 	for i, settled := range batch {
@@ -344,7 +338,6 @@ func (s *settler) settleAfter(owed <-chan struct{}, settled settlement) {
 	})
 }
 
-// expire ends an event that has become too old to be delivered.
 func (s *settler) expire(l life, d *delivery) {
 	owed := d.admission.endUndelivered(l.ending())
 	failpoint.Reach(failpoint.AfterReturn)

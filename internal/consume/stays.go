@@ -77,7 +77,6 @@ const (
 	shareOfUpdates = " updates"
 )
 
-// sharesOf returns all shares of a first level.
 func sharesOf(first string) []string {
 	return []string{first, first + shareOfBodies, first + shareOfFolds, first + shareOfUpdates}
 }
@@ -105,7 +104,6 @@ func (s *stays) of(m *message) (stay store.Stay, waited bool) {
 // leavingQueue is how many batches of ended stays may be queued. Stays of further batches expire.
 const leavingQueue = 64
 
-// leave ends stays soon, without waiting.
 func (s *stays) leave(ended ...store.Stay) {
 	if len(ended) == 0 {
 		return
@@ -116,7 +114,6 @@ func (s *stays) leave(ended ...store.Stay) {
 	}
 }
 
-// run ends queued stays until close.
 func (s *stays) run() {
 	defer close(s.ended)
 	for stays := range s.leaving {

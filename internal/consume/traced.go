@@ -37,13 +37,11 @@ func (r *reporter) startSpan(m *message, begun time.Time) {
 	}, begun)
 }
 
-// roundTrip is one request to the throttle.
 type roundTrip struct {
 	asked, answered time.Time
 	events          int
 }
 
-// traceDecision records in a candidate's span how the candidate was decided.
 func (r *reporter) traceDecision(c *candidate, by roundTrip, d *store.Decision, denial *store.Denial) {
 	if r.tracer == nil {
 		return
@@ -56,7 +54,6 @@ func (r *reporter) traceDecision(c *candidate, by roundTrip, d *store.Decision, 
 	c.span.Decided(by.asked, by.answered, d.Verdict.String(), levelOf(denial), by.events)
 }
 
-// producerSpan returns the span in which the event was published.
 func (m *message) producerSpan() tracing.Context { return tracing.Parse(m.published().TraceContext()) }
 
 // traceID returns the ID of the event's trace, or of its producer's trace; "" if there is none.

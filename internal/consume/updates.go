@@ -58,7 +58,6 @@ type updater struct {
 	log         updateLog
 }
 
-// updateLog is what an updater logs.
 type updateLog struct {
 	storing, making *oplog.Condition
 	*slog.Logger
@@ -84,7 +83,6 @@ type change struct {
 	in      time.Duration // until the message may show the state; 0: at once. An earlier time of an older state stays.
 }
 
-// resolvedOrder is the order of the last state of a message.
 const resolvedOrder = pacing.MostOrder
 
 // countedOrder is the order of the state in which a message shows what is folded into it, and afterwards that its key is steady.
@@ -314,7 +312,6 @@ func (u *updater) update(l life, m *message) {
 	}
 }
 
-// errTooLate is why an update is given up.
 var errTooLate = errors.New("it has waited for too long")
 
 // holds reports whether the lease of an entry outlasts a request, or was renewed just now.

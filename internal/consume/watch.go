@@ -14,7 +14,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/room"
 )
 
-// watchEvery is how often a worker looks at its consumers.
 const watchEvery = 2 * time.Second
 
 // Positions records how far the workers have come: a part of [throttle.Limiter].
@@ -116,7 +115,6 @@ func (w *watcher) lookAtRoom(ctx context.Context) {
 	}
 }
 
-// held counts the events that wait for the channels of the sink.
 func (w *watcher) held(ctx context.Context, at *stream.Room) (held int, err error) {
 	for _, channel := range w.sink.Destinations() {
 		consumer, err := at.Channel(ctx, room.Token(channel))
@@ -141,7 +139,6 @@ func (w *watcher) unfinished(ctx context.Context, consumer jetstream.Consumer) (
 	return int(info.NumPending) + info.NumAckPending, nil //nolint:gosec // far below the end of an int
 }
 
-// unread reports that no number can be read.
 func (w *watcher) unread(err error) {
 	w.metrics.AckPending(0, err)
 	for _, reason := range append(room.Scheduled(), room.Channel, stream.ReadyReason) {

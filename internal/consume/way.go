@@ -309,7 +309,6 @@ func (v *deliverer) record(l life, d *delivery, receipt string) {
 	v.settler.settleAfter(owed, settlement{message: d.message})
 }
 
-// failed decides what follows a failed attempt: a retry after a delay, or the end.
 func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time.Duration, again bool) {
 	if failure.Class != sink.Misconfigured {
 		v.health.mended(d.destination)
@@ -348,7 +347,6 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 	return delay, true
 }
 
-// end ends a delivery.
 func (v *deliverer) end(d *delivery) {
 	d.stopWait()
 	v.leases.remove(d)

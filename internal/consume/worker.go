@@ -72,7 +72,6 @@ type Worker struct {
 	replans  *replanner
 }
 
-// complete returns the options with what nil stands for.
 func (o Options) complete() Options {
 	none := func(string) time.Duration { return 0 }
 	if o.Journal == nil {
@@ -254,7 +253,6 @@ type Metrics struct {
 	Letters    deadletters.Metrics
 }
 
-// levelOf returns the rule of a denial; "" if there is none.
 func levelOf(denial *store.Denial) string {
 	if denial == nil {
 		return ""

@@ -15,7 +15,6 @@ import (
 
 // The body of a message is S2-compressed JSON lines, one per [Entry].
 
-// headerInstance is the header with the name of the worker that wrote a message.
 const headerInstance = "Notifier-Instance"
 
 // newMessage makes a message of lines. The stream uses its name to ignore a second copy.

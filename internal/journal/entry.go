@@ -45,7 +45,6 @@ func (r Result) Ends() bool {
 	return false
 }
 
-// ofEvents reports whether entries of the result are about events.
 func (r Result) ofEvents() bool { return r != Digest && r != Lost }
 
 // Entry is the result of one event. If Count is set, Entry is the result of Count events: LastID and its neighbours describe the last

@@ -60,7 +60,6 @@ const hashPrefix = "sha256:"
 // isOf reports whether a shown ID is the given ID or a part of that group.
 func isOf(shown, id string) bool { return shown == id || strings.HasPrefix(shown, id+"/") }
 
-// mayHold reports whether the entry may be about the message with a sequence.
 func (e *Entry) mayHold(sequence uint64) bool {
 	if e.Count == 0 {
 		return e.Sequence == sequence
@@ -78,7 +77,6 @@ type Reader struct {
 // ErrNoJournal means that the journal's stream does not exist.
 var ErrNoJournal = errors.New("there is no journal")
 
-// fetchBatch is the number of messages per request.
 const fetchBatch = 256
 
 // Read reports what a search has read.
@@ -223,7 +221,6 @@ func (r Reader) subjectsOf(queries []Query) []string {
 	return slices.Compact(subjects)
 }
 
-// each calls take for every message that may hold a matching entry.
 func (r Reader) each(ctx context.Context, queries []Query, take func(jetstream.Msg)) error {
 	asking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -275,7 +272,6 @@ func (r Reader) explain(err error) error {
 	return fmt.Errorf("reading stream %q: %w", r.Names.Stream, err)
 }
 
-// nextWithin waits up to apiTimeout for a message.
 func nextWithin(ctx context.Context, messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	waiting, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

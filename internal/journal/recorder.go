@@ -30,7 +30,6 @@ const (
 // merged into one entry for all categories.
 const maxKinds = 1000
 
-// publishEvery is the interval at which a worker publishes its entries.
 const publishEvery = time.Second
 
 const (
@@ -151,7 +150,6 @@ func (r *Recorder) Record(category string, result Result, level string, n int, e
 	r.second.count(k, n-singles, first, last, func() Entry { return k.entry(entry(singles, Full)) })
 }
 
-// second holds the entries since the recorder last published.
 type second struct {
 	piles   map[string]*pile // by first levels
 	full    []pile
@@ -178,7 +176,6 @@ type kind struct {
 	below    bool // at and below the category
 }
 
-// entry completes an entry of the kind.
 func (k kind) entry(e Entry) Entry {
 	e.Category, e.Result, e.Level, e.Title = k.category, k.result, k.level, plain.Title(e.Title)
 	return e
@@ -202,7 +199,6 @@ func (s *second) take(category string, result Result, n int) int {
 	return free
 }
 
-// add adds an entry to the pile of its first level.
 func (s *second) add(e *Entry) {
 	first := event.FirstLevel(e.Category)
 	p := s.piles[first]
@@ -248,7 +244,6 @@ func (s *second) count(k kind, n int, first uint64, last Entry, inFull func() En
 	}
 }
 
-// mayCount reports whether a kind may have its own aggregated entry.
 func (s *second) mayCount(k kind) bool {
 	most := maxKinds
 	if k.below {
@@ -332,7 +327,6 @@ func (r *Recorder) piles() []pile {
 	return piles
 }
 
-// nextMessage makes a numbered message of the lines of a first level.
 func (r *Recorder) nextMessage(first string, lines []byte) *nats.Msg {
 	r.number++
 	name := r.o.Instance + "-" + strconv.Itoa(r.number)
@@ -361,7 +355,6 @@ func (r *Recorder) store(ctx context.Context, message *nats.Msg) error {
 	return err
 }
 
-// dropOldest drops the oldest piles beyond maxUnpublished.
 func (r *Recorder) dropOldest() {
 	kept := 0
 	for i, p := range slices.Backward(r.unpublished) {
@@ -374,7 +367,6 @@ func (r *Recorder) dropOldest() {
 	}
 }
 
-// lose counts and logs lost piles.
 func (r *Recorder) lose(piles []pile) {
 	n := 0
 	for _, p := range piles {

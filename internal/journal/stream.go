@@ -41,7 +41,6 @@ func (n Names) Config() jetstream.StreamConfig {
 // duplicateWindow is how long the stream ignores a second copy of a batch. A worker publishes a second copy if the confirmation was lost.
 const duplicateWindow = 2 * time.Minute
 
-// apiTimeout bounds one request.
 const apiTimeout = 5 * time.Second
 
 // Provision creates the stream if it is absent. It does not change an existing stream.

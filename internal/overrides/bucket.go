@@ -80,7 +80,6 @@ func (s source) fail(doing string, err error) error {
 	return fmt.Errorf("%s bucket %q: %w", doing, s.name, err)
 }
 
-// find makes sure that the bucket exists.
 func (b *Bucket) find(ctx context.Context) error {
 	found, err := b.source.look(ctx)
 	if errors.Is(err, ErrNoBucket) && b.o.Provision {
@@ -133,7 +132,6 @@ func (s source) look(ctx context.Context) (jetstream.Stream, error) {
 	return stream, nil
 }
 
-// found explains the error of a look at the bucket's stream.
 func (s source) found(err error) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return ErrNoBucket
@@ -173,7 +171,6 @@ func (b *Bucket) warnOnce(found *jetstream.StreamInfo) {
 	}
 }
 
-// isNew reports whether nothing was logged about this revision of a key.
 func (b *Bucket) isNew(c Change) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

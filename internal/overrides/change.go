@@ -72,7 +72,6 @@ const (
 	headerSpare = "Notifier-Spare" // severity that a mute does not mute
 )
 
-// longestBy bounds the name of an author.
 const longestBy = 64
 
 // cleanName makes an author's name safe for a terminal: at most longestBy printable characters.

@@ -20,7 +20,6 @@ const (
 	mostLogged = 20
 )
 
-// due reports whether the override has expired.
 func (c Change) due(now time.Time) bool { return !c.Until.IsZero() && !c.Until.After(now) }
 
 // lasting returns the value after the end of the override, or the override's value if it has no end; "": unset.

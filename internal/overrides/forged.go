@@ -69,7 +69,6 @@ func (s *state) remember(applied *Snapshot) {
 // restored marks the author of a change that a watcher stores again.
 const restored = "restored"
 
-// again returns the change that restores an overwritten change.
 func (c Change) again() Change {
 	by := strings.TrimPrefix(strings.TrimSuffix(c.By, restored), ", ")
 	by = strings.TrimSuffix(by, ", ")

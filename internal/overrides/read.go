@@ -89,7 +89,6 @@ type Muting struct {
 // Adopted reports whether the change is a note that changes no override: this state replaced the newer limits that Value describes.
 func (c Change) Adopted() bool { return c.stored.key == keyAdopted }
 
-// stored is how a change is stored in the bucket.
 type stored struct {
 	key         string
 	foreign     bool // the key names no limit

@@ -154,7 +154,6 @@ func (w *Watcher) Changes(ctx context.Context, since time.Time) ([]Change, error
 	return changes, nil
 }
 
-// mirror reads the bucket and applies its changes until an error occurs.
 func (w *Watcher) mirror(ctx context.Context) error {
 	calls := w.calls.Load()
 	if err := w.bucket.find(ctx); err != nil {
@@ -236,7 +235,6 @@ func (w *Watcher) advance(s *state) error {
 	return nil
 }
 
-// healthCheck is a watcher's memory between two checks of the bucket.
 type healthCheck struct {
 	created time.Time
 	now     time.Time // time of the latest check, by the server's clock

@@ -28,7 +28,6 @@ func (a askers) counting(now time.Time) askers {
 	return left
 }
 
-// before counts the askers that go before the named asker.
 func (a askers) before(name string) (count int) {
 	own := a.byName[name]
 	for other, of := range a.byName {

@@ -84,7 +84,6 @@ type Reservation struct {
 	Expected time.Duration // until the slot; an estimate unless OK
 }
 
-// mostCounted bounds the channels that are counted.
 const mostCounted = 1000
 
 // counted returns the channels to count; without a pace there are none.

@@ -110,7 +110,6 @@ func (p *Pacer) AwaitLookUp(ctx context.Context) error {
 	}
 }
 
-// reserveLookUp reserves the next look-up of posts.
 func (p *Pacer) reserveLookUp(ctx context.Context) Reservation {
 	paused := p.local.pauses.left(time.Now(), lookUps)
 	alone := func(now time.Time) Reservation { return p.local.lookUp(now, paused, longestLookUpWait) }
@@ -209,7 +208,6 @@ func (p *Pacer) Learn(asked time.Time, pauses map[string]time.Duration) {
 	p.local.pauses.learn(asked, pauses)
 }
 
-// useEvery is the time between two counts of the budgets.
 const useEvery = 5 * time.Second
 
 // Run counts the use of the budgets, with the budgets of the channels, until ctx ends.

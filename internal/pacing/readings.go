@@ -99,7 +99,6 @@ func (r *Reading) Await(ctx context.Context, next func() (number int, ago time.D
 	}
 }
 
-// keep renews the claim until ctx ends.
 func (r *Reading) keep(ctx context.Context) {
 	for await.For(ctx, keepEvery) {
 		_, _ = r.call(ctx, "keep", 0, 0, "") // if the claim expires, another instance reads too
@@ -133,7 +132,6 @@ func (r *Reading) End(ctx context.Context, posts map[string]string, isAll bool) 
 	_, _ = r.call(ctx, "end", 0, all, text.String()) // if it fails, the claim expires
 }
 
-// answer is a reply of reading.lua.
 type answer struct {
 	state   int64
 	time    int64

@@ -9,7 +9,6 @@ import (
 	"github.com/seed-4578ace9/notifier/lua"
 )
 
-// mention says whether an event may mention people.
 type mention int
 
 // The answers about mentions, numbered as in mention.lua.
@@ -76,7 +75,6 @@ func (s shared) update(ctx context.Context, u Update, known time.Duration) (Rese
 	return Reservation{OK: numbers[0] == updateBegins, Obsolete: numbers[0] == updateObsolete, Wait: wait, Expected: wait}, nil
 }
 
-// updated records which state a message shows.
 func (s shared) updated(ctx context.Context, message string, order int64) error {
 	_, err := s.runner.RunInt(ctx, "recording an update", lua.Updated, s.runner.Keys("update:"+message), []any{order})
 	return err

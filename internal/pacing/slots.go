@@ -24,7 +24,6 @@ func (s *slots) next(now time.Time, behind int) time.Time {
 	return at.Add(time.Duration(windows) * s.window.Length)
 }
 
-// unused returns the first unused time at or after a slot.
 func (s *slots) unused(slot time.Time) time.Time {
 	for s.window.Count > 0 {
 		if _, taken := slices.BinarySearchFunc(s.times, slot, time.Time.Compare); !taken {
@@ -35,7 +34,6 @@ func (s *slots) unused(slot time.Time) time.Time {
 	return slot
 }
 
-// add records a request.
 func (s *slots) add(now, slot time.Time) {
 	if s.window.Count == 0 {
 		return

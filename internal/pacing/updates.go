@@ -55,7 +55,6 @@ func (o *updating) ask(now time.Time, u Update, paused time.Duration) Reservatio
 	return Reservation{OK: begins, Wait: wait, Expected: wait}
 }
 
-// end records which state a message shows.
 func (o *updating) end(now time.Time, name string, order int64) {
 	m := o.of(now, name)
 	m.done = max(m.done, order)
@@ -63,7 +62,6 @@ func (o *updating) end(now time.Time, name string, order int64) {
 	o.keep(name, m, now)
 }
 
-// of returns the state of a message.
 func (o *updating) of(now time.Time, name string) message {
 	if m := o.messages[name]; m.forgotten.After(now) {
 		return m

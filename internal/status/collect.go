@@ -35,7 +35,6 @@ type Options struct {
 // partTimeout bounds each part. A forbidden request runs into it.
 const partTimeout = 2 * time.Second
 
-// collecting is a Status under construction.
 type collecting struct {
 	o  Options
 	js jetstream.JetStream
@@ -91,7 +90,6 @@ func Collect(ctx context.Context, o Options) (Status, error) {
 	return c.status, nil
 }
 
-// set changes the status under the lock.
 func (c *collecting) set(change func(*Status)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,6 @@ const (
 	mostChannels = 1000
 )
 
-// denials counts denied events.
 type denials struct {
 	n      map[Denial]int64
 	shares shares
@@ -69,7 +68,6 @@ func NewCounts() *Counts {
 	}
 }
 
-// count adds events to the present second and minute.
 func (c *Counts) count(add Rates) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// merge adds the reports of all workers.
 func (s *Status) merge(reports []Report) {
 	limits := make(map[[3]string]Limit)
 	channels := make(map[string]Channel)
@@ -91,7 +90,6 @@ func (b Budget) with(other Budget) Budget {
 	return other
 }
 
-// with merges another worker's report of the channel.
 func (c Channel) with(other Channel) Channel {
 	other.PerMinute += c.PerMinute
 	other.Held += c.Held
@@ -123,7 +121,6 @@ func Newest(reports []Report) Report {
 	return slices.MaxFunc(reports, func(a, b Report) int { return compareRevisions(a.Revision, b.Revision) })
 }
 
-// compareRevisions orders "<generation>:<revision>".
 func compareRevisions(a, b string) int {
 	numbers := func(text string) (generation, revision int64) {
 		first, second, _ := strings.Cut(text, ":")

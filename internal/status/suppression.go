@@ -12,7 +12,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/summary"
 )
 
-// spellEnds is the time without drops that ends a spell.
 const spellEnds = time.Minute
 
 // Bounds of spells in memory.
@@ -160,7 +159,6 @@ func byFirstLevel(all []Suppressed) []Suppressed {
 	return append(largest, rest...)
 }
 
-// with adds the drops of another worker.
 func (s Suppressed) with(other Suppressed) Suppressed {
 	if s.Count == 0 {
 		return other

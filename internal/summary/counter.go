@@ -34,7 +34,6 @@ type Counter struct {
 	rounds   int64                 // number of times that take returned drops
 }
 
-// channelCounts are the counts of one channel.
 type channelCounts struct {
 	Counts                         // without Groups
 	groups map[string]*groupCounts // by first level
@@ -45,7 +44,6 @@ type channelCounts struct {
 // place is a category within the counts of a mute; without a mute, within all other counts.
 type place struct{ mute, category string }
 
-// groupCounts are the counts of one first level.
 type groupCounts struct {
 	more  int64
 	paths []*pathCounts
@@ -178,7 +176,6 @@ func (c *channelCounts) addKeys(keys []Key) {
 	}
 }
 
-// counted returns 1 for a key that fires.
 func counted(key Key) int {
 	if key.Firing {
 		return 1

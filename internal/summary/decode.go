@@ -15,7 +15,6 @@ import (
 // restOfGroup is the suffix of the path of an entry with the remaining drops of a first-level category.
 const restOfGroup = ".>"
 
-// decodeClaim reads the reply of claim_digest.lua.
 func decodeClaim(channel string, reply []any) (claimed Claimed, err error) {
 	if len(reply) != 4 {
 		return Claimed{}, fmt.Errorf("%w: %d values of a digest", script.ErrReply, len(reply))
@@ -80,7 +79,6 @@ func decodeDigest(channel, text string, now time.Time) (*Digest, error) {
 	return &digest, nil
 }
 
-// decodeRounds reads the rounds of instances.
 func decodeRounds(line string) (rounds []Rounds, err error) {
 	for words := range slices.Chunk(strings.Fields(line), 3) {
 		var of Rounds
@@ -107,7 +105,6 @@ func (d *Digest) countOthers(named int) {
 	}
 }
 
-// decodePath reads an entry.
 func decodePath(line string, now time.Time) (Path, error) {
 	values := strings.Split(strings.TrimSuffix(line, "\t"), "\t")
 	if len(values) < 4 || len(values)%2 != 0 {

@@ -32,13 +32,11 @@ func joinName(channel, mute string) string {
 	return channel + "\n" + mute
 }
 
-// splitName reverses joinName.
 func splitName(name string) (channel string, mute *limits.Mute) {
 	channel, text, _ := strings.Cut(name, "\n")
 	return channel, limits.ParseMute(text)
 }
 
-// name returns the name of the counts that the digest reports.
 func (d Digest) name() string {
 	if d.Mute == nil {
 		return d.Channel

@@ -233,7 +233,6 @@ func (r *Reporter) sendPending(ctx context.Context) bool {
 	return true
 }
 
-// reportLast reports the remaining counts when the worker stops.
 func (r *Reporter) reportLast(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, StopPatience)
 	defer cancel()
@@ -387,7 +386,6 @@ func (r *Reporter) find(ctx context.Context, d Digest, since, deadline time.Time
 	}
 }
 
-// post tries once to post a claimed digest, and records the result.
 func (r *Reporter) post(ctx context.Context, d Digest, deadline time.Time) {
 	sending, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()

@@ -33,7 +33,6 @@ func (u *unfinished) add(channel string, dropped int64, err error) bool {
 	return true
 }
 
-// log logs the line if a digest was added.
 func (u *unfinished) log(logger *slog.Logger) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

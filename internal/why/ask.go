@@ -73,7 +73,6 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 	return answers
 }
 
-// queryOf returns the journal query of a question.
 func queryOf(q Question) journal.Query {
 	query := journal.Query{Sequence: q.Sequence, Category: q.Category, Title: q.Title, Since: q.Since}
 	if q.ID != "" {
@@ -82,7 +81,6 @@ func queryOf(q Question) journal.Query {
 	return query
 }
 
-// session is one call of Ask.
 type session struct {
 	Sources
 	now        time.Time
@@ -92,7 +90,6 @@ type session struct {
 	looked     bool            // all waiting events were read
 }
 
-// asking is one question of a session.
 type asking struct {
 	session  *session
 	words    words
@@ -133,7 +130,6 @@ func placeOf(id string) (stream string, sequence uint64) {
 	return stream, sequence
 }
 
-// readPending adds the events without an outcome.
 func (s *session) readPending(ctx context.Context) {
 	search := Search{Take: func(p Pending) {
 		for _, a := range s.asked {
@@ -188,7 +184,6 @@ func (a *asking) forgetOldestPending() {
 	a.pending = slices.Delete(a.pending, 0, max(0, len(a.pending)-keptEvents))
 }
 
-// readLetters adds the dead letters.
 func (s *session) readLetters(ctx context.Context) {
 	letters, err := s.Letters(ctx)
 	if err != nil {
@@ -208,7 +203,6 @@ func (s *session) readLetters(ctx context.Context) {
 // keptEvents is the number of events in memory while Ask reads the journal, the newest ones.
 const keptEvents = 1000
 
-// readJournal adds the entries of the journal.
 func (s *session) readJournal(ctx context.Context) {
 	queries := make([]journal.Query, len(s.asked))
 	for i, a := range s.asked {
@@ -249,7 +243,6 @@ func (s *session) readCounts(ctx context.Context, queries []journal.Query) {
 	}
 }
 
-// journalFailed adds what could not be read from the journal.
 func (a *asking) journalFailed(read journal.Read, err error) {
 	if errors.Is(err, journal.ErrNoJournal) {
 		err = fmt.Errorf("%w; NOTIFIER_JOURNAL_AGE=0 turns it off", err)
@@ -265,7 +258,6 @@ func (a *asking) journalFailed(read journal.Read, err error) {
 	}
 }
 
-// take adds an entry of the journal.
 func (a *asking) take(entry journal.Entry) {
 	if entry.Count > 0 && a.question.Single() {
 		if entry, isAsked := a.asSingle(entry); isAsked {

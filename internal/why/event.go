@@ -14,7 +14,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// events are the events of an answer.
 type events struct {
 	all   []*Event
 	index map[string][]*Event // by category and ID
@@ -94,12 +93,10 @@ func (e *Event) isDuplicate() bool {
 	return len(e.Entries) > 0 && !e.has(func(entry journal.Entry) bool { return entry.Result != journal.Duplicate })
 }
 
-// has reports whether one of the entries has a property.
 func (e *Event) has(property func(journal.Entry) bool) bool {
 	return slices.ContainsFunc(e.Entries, property)
 }
 
-// addEvents describes the newest events.
 func (a *asking) addEvents(ctx context.Context) {
 	a.events.keep(maxEvents)
 	if a.question.Single() && a.events.found > len(a.events.all) {

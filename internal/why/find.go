@@ -63,7 +63,6 @@ func (f Finder) Find(ctx context.Context, arguments ...[]Question) []Answer {
 	return answers
 }
 
-// find answers the arguments with the given numbers.
 func (f Finder) find(ctx context.Context, arguments [][]Question, numbers []int, answers []Answer) {
 	var questions []Question
 	for _, i := range numbers {
@@ -106,7 +105,6 @@ func (f Finder) suggest(ctx context.Context, arguments [][]Question, answers []A
 	}
 }
 
-// withParents adds the paths above categories.
 func withParents(categories []string) []string {
 	all := slices.Clone(categories)
 	for _, category := range categories {

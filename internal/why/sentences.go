@@ -26,7 +26,6 @@ func timeOfDay(t, now time.Time, layout string) string {
 	return t.Format(layout)
 }
 
-// words writes sentences for a reader at a moment.
 type words struct {
 	now    time.Time
 	expiry func(category string) string // see Policy.Expiry
@@ -34,7 +33,6 @@ type words struct {
 
 func (w words) stamp(t time.Time) string { return Clock(t, w.now) }
 
-// second formats a time to the second.
 func (w words) second(t time.Time) string { return timeOfDay(t, w.now, time.TimeOnly) }
 
 // phrases describes one entry of an event. The caller writes the time between the two phrases.
@@ -89,7 +87,6 @@ func after(words, text string) string {
 	return words + text
 }
 
-// sayUntil says until when an event was to wait.
 func (w words) sayUntil(e journal.Entry) string {
 	if e.Result != journal.Waiting || e.Next.IsZero() {
 		return ""
@@ -97,7 +94,6 @@ func (w words) sayUntil(e journal.Entry) string {
 	return ", until " + w.stamp(e.Next)
 }
 
-// limitOf names the limit that denied an event.
 func limitOf(e journal.Entry) string {
 	return strings.TrimSpace(e.Level + " " + e.Limit)
 }
@@ -237,7 +233,6 @@ type aggregated struct {
 	last    time.Time
 }
 
-// mostAggregated is how many aggregated entries are described one by one.
 const mostAggregated = 5
 
 func (c *aggregated) add(entry journal.Entry) {
@@ -260,7 +255,6 @@ func (a *asking) sayCounts() (sentences []string) {
 	return sentences
 }
 
-// sayCounted describes an aggregated entry that may include a selected event.
 func (w words) sayCounted(e journal.Entry) string {
 	what := string(e.Result)
 	if e.Level != "" {
@@ -274,7 +268,6 @@ func (w words) sayCounted(e journal.Entry) string {
 		"not listed one by one", e.Count, cmp.Or(category, "all categories"), what, w.second(e.Decided), e.Sequence, e.LastSequence)
 }
 
-// sayMissing says what the journal covers.
 func (a *asking) sayMissing() string {
 	text := "the journal begins at " + a.words.stamp(a.read.Begins)
 	switch {
@@ -318,7 +311,6 @@ func (a *asking) sayDigest(ctx context.Context, dropped journal.Entry) []string 
 	return []string{"reported in " + dropped.Channel + " by the digest of " + strings.Join(reports, ", or of ")}
 }
 
-// readDigests reads the posted digests from the journal.
 func (s *session) readDigests(ctx context.Context) {
 	s.hasDigests = true
 	_, err := s.Entries(ctx, []journal.Query{{Result: journal.Digest}}, func(_ int, e journal.Entry) { s.digests = append(s.digests, e) })

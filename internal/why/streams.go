@@ -28,7 +28,6 @@ type Streams struct {
 // searchTimeout bounds one search. Reading a million messages takes about a minute.
 const searchTimeout = 20 * time.Second
 
-// messageTimeout bounds the request for one message.
 const messageTimeout = 5 * time.Second
 
 var errTooMany = fmt.Errorf("there are more than %v suffice for", searchTimeout)
@@ -102,7 +101,6 @@ func (s Streams) published(m *jetstream.RawStreamMsg) []Pending {
 	return pending
 }
 
-// waiting returns the event of a message of the room.
 func (s Streams) waiting(m *jetstream.RawStreamMsg) Pending {
 	entry, err := room.Read(m.Header, m.Time)
 	if err != nil {

@@ -100,12 +100,10 @@ func (p *Place) isBehindARefusal() bool {
 	return p.refusals < p.lane.refusals
 }
 
-// ask returns the delivery's request for a post, with its current priority.
 func (p *Place) ask() pacing.Ask {
 	return pacing.Ask{Channel: p.delivery.Channel, Urgency: p.delivery.urgency(), Since: p.delivery.Since, MaxWait: p.mostWait()}
 }
 
-// mostWait returns how far ahead the delivery reserves its post.
 func (p *Place) mostWait() time.Duration {
 	switch {
 	case !p.lanes.paced:
@@ -173,7 +171,6 @@ func (p *Place) Leave() {
 // turns come one at a time, in the order of joining. The lock of Lanes guards them.
 type turns struct{ waiting []*turn }
 
-// turn is the position of a delivery among turns.
 type turn struct {
 	of   Delivery
 	came chan struct{}

@@ -27,7 +27,6 @@ const (
 // connectedPoll is how often a settler without a connection checks whether the connection is there again.
 const connectedPoll = 20 * time.Millisecond
 
-// settler acknowledges the messages of one consumer.
 type settler[M Message] struct {
 	o       Options[M]
 	pauses  *backoff.ExponentialBackOff
@@ -42,7 +41,6 @@ type settler[M Message] struct {
 	freed   chan struct{} // closed and replaced when the backlog shrinks
 }
 
-// handed holds messages, and the time at which they were handed over.
 type handed[M Message] struct {
 	messages []M
 	bytes    int
@@ -58,7 +56,6 @@ func newSettler[M Message](o Options[M]) *settler[M] {
 	}
 }
 
-// add queues messages.
 func (s *settler[M]) add(messages []M) {
 	bytes := sizeOf(messages)
 	s.mu.Lock()
@@ -72,7 +69,6 @@ func (s *settler[M]) add(messages []M) {
 	}
 }
 
-// awaitSpace waits while at least mostWaiting messages or mostBytes bytes are in the backlog.
 func (s *settler[M]) awaitSpace(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -196,7 +192,6 @@ func putHighestLast[M Message](batch []M) M {
 	return last
 }
 
-// send acknowledges a batch once and reports whether the consumer confirmed it.
 func (s *settler[M]) send(ctx context.Context, batch []M) bool {
 	connection := s.o.Conn.Stats().Reconnects
 	end := len(batch) - 1
@@ -206,7 +201,6 @@ func (s *settler[M]) send(ctx context.Context, batch []M) bool {
 	return s.confirms(ctx, batch[end]) && s.o.Conn.Stats().Reconnects == connection
 }
 
-// confirms acknowledges a message once and reports whether the consumer confirmed it.
 func (s *settler[M]) confirms(ctx context.Context, m M) bool {
 	ctx, cancel := context.WithTimeout(ctx, ConfirmTimeout)
 	defer cancel()

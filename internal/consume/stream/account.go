@@ -56,7 +56,6 @@ func (c *check) account(ctx context.Context) Finding {
 	return found(account+"; only programs of the notifier are connected to it now", nil)
 }
 
-// serverAnswer is a server's answer about itself.
 type serverAnswer[T any] struct {
 	Data T `json:"data"`
 }
@@ -112,7 +111,6 @@ func (c *check) strangers(ctx context.Context) ([]string, error) {
 	}
 }
 
-// strangersIn names the strangers in the answer of one server.
 func strangersIn(data []byte) (named []string) {
 	var answer serverAnswer[struct {
 		Connections []struct {
@@ -139,7 +137,6 @@ func strangersIn(data []byte) (named []string) {
 	return named
 }
 
-// shortened returns the distinct names, at most mostNamed of them.
 func shortened(named []string) []string {
 	slices.Sort(named)
 	named = slices.Compact(named)

@@ -76,7 +76,6 @@ type warning struct{ error }
 
 func warn(texts []string) error { return warning{errors.New(strings.Join(texts, "; "))} }
 
-// about returns a function that makes a finding about a subject.
 func about(format string, names ...any) func(note string, err error) Finding {
 	return func(note string, err error) Finding {
 		_, isWarning := errors.AsType[warning](err)
@@ -127,7 +126,6 @@ func (c *check) consumer(
 	return waitingText(consumer.CachedInfo()), nil
 }
 
-// waitingText returns how many events are not settled.
 func waitingText(info *jetstream.ConsumerInfo) string {
 	text := fmt.Sprintf("%d events are waiting", info.NumPending+uint64(info.NumAckPending)) //nolint:gosec // a count is not negative
 	if info.NumAckPending > 0 {
@@ -176,7 +174,6 @@ func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit f
 	return bounds(config), nil
 }
 
-// bounds describes the bounds of a stream.
 func bounds(c jetstream.StreamConfig) string {
 	text := "no bound in bytes"
 	if c.MaxBytes > 0 {
@@ -225,7 +222,6 @@ func differences(wanted, found jetstream.StreamConfig) []string {
 	return texts
 }
 
-// bytesText formats a number of bytes like a setting.
 func bytesText(n int64) string {
 	unit := 0
 	names := []string{"", "KiB", "MiB", "GiB", "TiB"}
@@ -238,7 +234,6 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d%s", n, names[unit])
 }
 
-// ageText formats a duration like a setting.
 func ageText(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d%day == 0 {
@@ -274,7 +269,6 @@ func (c *check) explain(err error) error {
 // stream has the subject.
 const errUnexpected = jetstream.ErrorCode(10060)
 
-// unexpected is the name of a stream that does not exist.
 const unexpected = "notifier-check-no-such-stream"
 
 // try publishes a message that every stream refuses. It returns nil if a stream has the subject.
@@ -291,7 +285,6 @@ func (c *check) anotherHas(ctx context.Context, subjects []string) bool {
 	return slices.ContainsFunc(subjects, func(subject string) bool { return c.try(ctx, strings.Replace(subject, ">", "check", 1)) == nil })
 }
 
-// settingOf returns the setting with the name of a stream.
 func (c *check) settingOf(stream string) string {
 	switch stream {
 	case c.Names.Stream:
@@ -304,7 +297,6 @@ func (c *check) settingOf(stream string) string {
 	return "NOTIFIER_JOURNAL_STREAM"
 }
 
-// stored checks whether a message would be stored.
 func (c *check) stored(ctx context.Context, stream, subject string) (note string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()

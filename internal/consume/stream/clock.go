@@ -12,7 +12,6 @@ type Clock struct {
 	learned atomic.Pointer[reading] // nil: nothing yet
 }
 
-// reading is what both clocks showed at one moment.
 type reading struct {
 	host   time.Time // with its monotonic reading
 	server time.Time

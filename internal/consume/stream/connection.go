@@ -108,7 +108,6 @@ func Connect(ctx context.Context, o ConnectOptions) (*Connection, error) {
 	return c, nil
 }
 
-// login returns the options by which the server knows the client.
 func (o ConnectOptions) login() (options []nats.Option) {
 	if o.Inbox != "" {
 		options = append(options, nats.CustomInboxPrefix(o.Inbox))
@@ -241,7 +240,6 @@ func (a attempt) Error() string { return a.text }
 // Unwrap returns the error.
 func (a attempt) Unwrap() error { return a.error }
 
-// mostReasons bounds the remembered reasons of one outage.
 const mostReasons = 10
 
 // reasons are errors that are shown in one line.
@@ -272,7 +270,6 @@ func (c *Connection) Failure() error {
 // acknowledged matches the subject of an acknowledgement. The part after the consumer's name differs from message to message.
 var acknowledged = regexp.MustCompile(`(\$JS\.ACK\.[^."]+\.[^."]+)[^"]*`)
 
-// deniedText returns the missing permission of a denial.
 func deniedText(denial error) string { return acknowledged.ReplaceAllString(denial.Error(), "$1.>") }
 
 // asyncError logs the server's errors. A denied request looks like a timeout to its caller, so asyncError logs each denied subject once.
@@ -297,7 +294,6 @@ func (c *Connection) asyncError(logger *slog.Logger, sub *nats.Subscription, err
 	logger.Warn("nats reports an error", "subject", subject, "error", err)
 }
 
-// mostDenied bounds the remembered denials.
 const mostDenied = 100
 
 // Denied returns what the server has denied so far, in order.

@@ -176,7 +176,6 @@ type search struct {
 	Options
 }
 
-// layout finds all streams and consumers.
 func (s search) layout(ctx context.Context) (Layout, error) {
 	conn := s.js.Conn()
 	if err := requirements.NATS().Check(conn.ConnectedServerVersion(), conn.ConnectedAddr()); err != nil {
@@ -201,7 +200,6 @@ func (s search) layout(ctx context.Context) (Layout, error) {
 	return at, nil
 }
 
-// events finds the producers' stream and its consumer.
 func (s search) events(ctx context.Context) (Layout, error) {
 	n := s.Names
 	var consumer jetstream.Consumer
@@ -218,7 +216,6 @@ func (s search) events(ctx context.Context) (Layout, error) {
 	return Layout{Stream: stream, Consumer: consumer, Created: consumer.CachedInfo().Created}, nil
 }
 
-// fitStream returns an error if the producers' stream must not be used.
 func (n Names) fitStream(c jetstream.StreamConfig) error {
 	const harm = "so each of its publishers can delete and forge the events of others"
 	switch {
@@ -232,7 +229,6 @@ func (n Names) fitStream(c jetstream.StreamConfig) error {
 	return nil
 }
 
-// fitRoom returns an error if the room cannot be used.
 func (n Names) fitRoom(c jetstream.StreamConfig) error {
 	switch {
 	case c.Retention != jetstream.WorkQueuePolicy:
@@ -256,7 +252,6 @@ func (n Names) fitConsumer(c jetstream.ConsumerConfig) error {
 	return nil
 }
 
-// fitRoomConsumer returns an error if the room's consumer cannot be used.
 func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
 	if ready := slices.Sorted(slices.Values(n.Room().Ready())); !slices.Equal(filtersOf(c), ready) {
 		return otherFilter(c, ready)
@@ -284,7 +279,6 @@ func (s search) stream(ctx context.Context, config jetstream.StreamConfig) (jets
 	return s.js.Stream(ctx, config.Name)
 }
 
-// ensureStream finds a stream or creates it.
 func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger) (jetstream.Stream, error) {
 	stream, created, err := replicas.EnsureStream(ctx, js, config, n.Replicas)
 	switch {

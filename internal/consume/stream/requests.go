@@ -206,7 +206,6 @@ func (r *Requests) Receive(wait time.Duration) (m *nats.Msg, by *Request, err er
 	}
 }
 
-// await waits for a message.
 func (r *Requests) await(patience time.Duration) (*nats.Msg, error) {
 	silence := time.NewTimer(patience)
 	defer silence.Stop()

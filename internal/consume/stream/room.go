@@ -127,7 +127,6 @@ func (r *Room) Messages(ctx context.Context) (uint64, error) {
 	return info.State.Msgs, nil
 }
 
-// find finds a consumer of the room or creates it.
 func (r *Room) find(ctx context.Context, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	known, _ := r.consumers.Load(config.Durable)
 	if consumer, isKnown := known.(jetstream.Consumer); isKnown {

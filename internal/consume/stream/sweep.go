@@ -100,7 +100,6 @@ type Headers struct {
 	Most     int    // after so many messages no more are requested; 0: all are read
 }
 
-// headersAtOnce bounds the messages of one request.
 const headersAtOnce = 1000
 
 // Each calls take for each message, until take fails. It returns how many messages were not read.
