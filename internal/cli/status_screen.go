@@ -44,7 +44,12 @@ func fit(panels []panel, lines int) []int {
 		func(b panel) int { return min(b.urgent, urgentFirst) },
 		func(b panel) int { return min(len(b.rows), max(anyFirst, min(b.urgent, urgentFirst))) },
 		func(b panel) int { return min(b.urgent, mostRows) },
-		func(b panel) int { return min(len(b.rows), max(mostRows, b.linesAlone())) },
+		func(b panel) int {
+			if b.heading == nil { // an output without a height shows all lines, but mostRows rows of a table
+				return len(b.rows)
+			}
+			return min(len(b.rows), mostRows)
+		},
 	} {
 		for i, b := range panels {
 			for shown[i] < wanted(b) {
@@ -58,14 +63,6 @@ func fit(panels []panel, lines int) []int {
 		}
 	}
 	return shown
-}
-
-// linesAlone returns the rows of a panel without a heading. An output without a height shows all of them, but mostRows rows of a table.
-func (b panel) linesAlone() int {
-	if b.heading == nil {
-		return len(b.rows)
-	}
-	return 0
 }
 
 // statusText returns the status for an output of a width. A width of 0 bounds no table: whoever filters the output gets whole paths.

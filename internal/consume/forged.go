@@ -31,7 +31,8 @@ func (w *watcher) removeForged(ctx context.Context, reason room.Reason) {
 		if err != nil {
 			return // the next call tries again
 		}
-		if !trusted.IsMarked(m.Header) && !w.isServed(m.Subject) {
+		token, isQueue := w.streams.Names.Room().ChannelOf(m.Subject)
+		if isServed := isQueue && w.queues.serves(token); !isServed && !trusted.IsMarked(m.Header) {
 			if err := stream.Remove(ctx, at.Room.Stream, m.Sequence, func() { w.metrics.Forged(trusted.Room, 1) }); err != nil {
 				return
 			}
@@ -65,10 +66,4 @@ func (w *watcher) sweep(ctx context.Context) {
 			w.logger.Debug("forged messages cannot be looked for", "stream", s.Stream, "error", err)
 		}
 	}
-}
-
-// isServed reports whether a subject belongs to a queue whose messages this worker takes.
-func (w *watcher) isServed(subject string) bool {
-	token, isQueue := w.streams.Names.Room().ChannelOf(subject)
-	return isQueue && w.queues.serves(token)
 }

@@ -123,7 +123,10 @@ func (m *mover) newMove(c candidate, to goal) *move {
 // not stay, all parts are dropped.
 func (m *mover) newSplit(of *message, parts []event.Part) *move {
 	m.reporter.trace(of, time.Now())
-	producer := of.producerTrace()
+	producer := make(nats.Header) // refers to the producer's span
+	for name, value := range of.producerSpan().Headers() {
+		producer.Set(name, value)
+	}
 	body := &move{
 		message: of, goal: goal{reason: room.Part}, first: m.reader.firstLevel(of, event.Event{}), ended: make(chan struct{}),
 	}

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/tracing"
@@ -19,13 +17,6 @@ func (r *reporter) trace(m *message, begun time.Time) {
 	}
 	goesOn := m.entry.Trace != "" && m.entry.Reason != room.Part
 	if m.untraced = !goesOn && !r.tracer.Samples(begun); !m.untraced {
-		r.startSpan(m, begun)
-	}
-}
-
-// traceAdmitted starts the span of a message that has none. Every admitted event has a span.
-func (r *reporter) traceAdmitted(m *message, begun time.Time) {
-	if r.tracer != nil && m.span == nil {
 		r.startSpan(m, begun)
 	}
 }
@@ -46,10 +37,10 @@ func (r *reporter) traceDecision(c *candidate, by roundTrip, d *store.Decision, 
 	if r.tracer == nil {
 		return
 	}
-	if d.Grant != nil {
-		r.traceAdmitted(c.message, c.received)
-	} else {
+	if d.Grant == nil {
 		r.trace(c.message, c.received)
+	} else if c.span == nil { // every admitted event has a span
+		r.startSpan(c.message, c.received)
 	}
 	c.span.Decided(by.asked, by.answered, d.Verdict.String(), levelOf(denial), by.events)
 }
@@ -66,15 +57,6 @@ func (m *message) traceID() string {
 
 // traceparent names the event's current span, or else the span in which the event was last stored; "" if there is neither.
 func (m *message) traceparent() string { return cmp.Or(m.span.Traceparent(), m.entry.Trace) }
-
-// producerTrace returns the headers with which the parts of a body refer to the producer's span.
-func (m *message) producerTrace() nats.Header {
-	headers := make(nats.Header)
-	for name, value := range m.producerSpan().Headers() {
-		headers.Set(name, value)
-	}
-	return headers
-}
 
 // traced appends the ID of the event's trace to the attributes of a log line.
 func (m *message) traced(attributes ...any) []any {

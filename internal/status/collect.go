@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,7 +59,9 @@ func Workers(ctx context.Context, conn *nats.Conn, deployment string) ([]Report,
 		}
 		reports = append(reports, report)
 	}
-	slices.SortStableFunc(reports, func(a, b Report) int { return compareWorkers(a.Worker, b.Worker) })
+	slices.SortStableFunc(reports, func(a, b Report) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started), strings.Compare(a.Instance, b.Instance))
+	})
 	return reports, failed
 }
 

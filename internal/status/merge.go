@@ -133,10 +133,6 @@ func compareRevisions(a, b string) int {
 	return cmp.Or(cmp.Compare(generationA, generationB), cmp.Compare(revisionA, revisionB))
 }
 
-func compareWorkers(a, b Worker) int {
-	return cmp.Or(strings.Compare(a.Name, b.Name), a.Started.Compare(b.Started), strings.Compare(a.Instance, b.Instance))
-}
-
 // Names returns readable names of workers, in the order of the workers. A name is the worker's host. If several workers run on a host, a
 // slash and the process number follow. If the process numbers are equal too, which happens in containers, the end of the instance follows.
 func Names(workers []Worker) []string {
@@ -154,7 +150,7 @@ func Names(workers []Worker) []string {
 		names[i] = w.Name
 		switch {
 		case ofProcess[process{w.Name, w.Process}] > 1:
-			names[i] += "/" + shortInstance(w.Instance)
+			names[i] += "/" + w.Instance[max(0, len(w.Instance)-6):] // instances that started together differ there
 		case onHost[w.Name] > 1:
 			names[i] += "/" + strconv.Itoa(w.Process)
 		}
@@ -184,9 +180,6 @@ func Mismatches(workers []Worker) []Mismatch {
 	slices.SortStableFunc(mismatches, func(a, b Mismatch) int { return strings.Compare(a.Variable, b.Variable) })
 	return mismatches
 }
-
-// shortInstance is the end of an instance's name. Instances that started together differ there.
-func shortInstance(instance string) string { return instance[max(0, len(instance)-6):] }
 
 // String is "VARIABLE is VALUE on NAMES, VALUE on NAMES".
 func (m Mismatch) String() string { return m.Variable + " is " + strings.Join(m.List(), ", ") }

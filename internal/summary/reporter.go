@@ -191,7 +191,11 @@ func (r *Reporter) reportOnce(ctx context.Context) (sent bool) {
 	}
 	drops, round := r.counter.take()
 	for i := range drops {
-		r.addOpens(&drops[i])
+		for _, group := range drops[i].Groups {
+			for j := range group.Paths {
+				group.Paths[j].Opens = r.o.Opens(group.Paths[j].Path)
+			}
+		}
 		for _, part := range inParts(drops[i], reportSize) {
 			r.pending = append(r.pending, r.newReport(part, round))
 		}
@@ -200,14 +204,6 @@ func (r *Reporter) reportOnce(ctx context.Context) (sent bool) {
 		r.pending = append(r.pending, r.newReport(Counts{}, 0))
 	}
 	return r.sendPending(ctx)
-}
-
-func (r *Reporter) addOpens(drops *Counts) {
-	for _, group := range drops.Groups {
-		for i := range group.Paths {
-			group.Paths[i].Opens = r.o.Opens(group.Paths[i].Path)
-		}
-	}
 }
 
 // newReport numbers a report. A report with drops announces more.

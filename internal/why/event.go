@@ -114,7 +114,10 @@ func (a *asking) addEvents(ctx context.Context) {
 			}
 		}
 		if e.settle(); e.waits.event != nil {
-			a.addPending(ctx, e)
+			where, since, until := a.words.placeOfPending(*e.waits.event)
+			e.say(where+since+until, where)
+			e.Note = strings.TrimPrefix(until, ", ")
+			e.Sentences = append(e.Sentences, a.sayPair(ctx, *e.waits.event)...)
 		}
 		for _, update := range e.waits.updates {
 			where, since, until := a.words.placeOfPending(update)
@@ -125,7 +128,8 @@ func (a *asking) addEvents(ctx context.Context) {
 			if e.Reason != "" { // the reason of its entry includes it
 				reason = ""
 			}
-			e.say(a.words.sayLetter(l), reason)
+			e.say(fmt.Sprintf("dead letter %d holds it since %s: %s; notifier dlq replay %[1]d sends it again",
+				l.Number, a.words.stamp(l.Stored), reasonOf(l.Reason, l.Error)), reason)
 			e.Note = fmt.Sprintf("dead letter %d", l.Number)
 		}
 		if a.question.Single() {
@@ -161,14 +165,6 @@ func (e *Event) say(sentence, reason string) {
 		e.Reason += "; "
 	}
 	e.Reason += reason
-}
-
-// addPending adds where an event waits, and for what.
-func (a *asking) addPending(ctx context.Context, e *Event) {
-	where, since, until := a.words.placeOfPending(*e.waits.event)
-	e.say(where+since+until, where)
-	e.Note = strings.TrimPrefix(until, ", ")
-	e.Sentences = append(e.Sentences, a.sayPair(ctx, *e.waits.event)...)
 }
 
 // settle sets the event's state. An event with an outcome no longer waits: a worker is about to acknowledge its message. If it came to the

@@ -220,11 +220,6 @@ func sayWaiting(reasons map[string]int) (sentences []string) {
 	return sentences
 }
 
-func (w words) sayLetter(l Letter) string {
-	return fmt.Sprintf("dead letter %d holds it since %s: %s; notifier dlq replay %d sends it again",
-		l.Number, w.stamp(l.Stored), reasonOf(l.Reason, l.Error), l.Number)
-}
-
 // aggregated are aggregated entries that may include the selected events, in the order of their times. A flood leaves millions of them.
 type aggregated struct {
 	first   []journal.Entry // at most mostAggregated

@@ -57,7 +57,10 @@ func newSettler[M Message](o Options[M]) *settler[M] {
 }
 
 func (s *settler[M]) add(messages []M) {
-	bytes := sizeOf(messages)
+	bytes := 0
+	for _, m := range messages {
+		bytes += m.Size()
+	}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, handed[M]{messages, bytes, time.Now()})
 	s.backlog += len(messages)
@@ -101,15 +104,13 @@ func (s *settler[M]) run(ctx context.Context, closing <-chan struct{}) {
 		default:
 			s.o.Abandoned(batch)
 		}
-		s.free(n, bytes)
+		s.mu.Lock()
+		s.backlog -= n
+		s.bytes -= bytes
+		close(s.freed)
+		s.freed = make(chan struct{})
+		s.mu.Unlock()
 	}
-}
-
-func sizeOf[M Message](messages []M) (bytes int) {
-	for _, m := range messages {
-		bytes += m.Size()
-	}
-	return bytes
 }
 
 // awaitMore waits for more messages. It returns false if there will be none.
@@ -145,15 +146,6 @@ func (s *settler[M]) next() (batch []M, bytes int, since time.Time) {
 	}
 	s.waiting = slices.Delete(s.waiting, 0, taken)
 	return batch, bytes, since
-}
-
-func (s *settler[M]) free(n, bytes int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.backlog -= n
-	s.bytes -= bytes
-	close(s.freed)
-	s.freed = make(chan struct{})
 }
 
 // acknowledge acknowledges a batch, and repeats that until the consumer confirms it or the time is over. Acknowledgements sent on a lost

@@ -113,25 +113,21 @@ func (c *check) consumer(
 	case err != nil:
 		return "", c.explain(err)
 	}
-	config := consumer.CachedInfo().Config
-	if err := cmp.Or(fit(config), outlasts(config, c.Longest)); err != nil {
+	info := consumer.CachedInfo()
+	if err := cmp.Or(fit(info.Config), outlasts(info.Config, c.Longest)); err != nil {
 		return "", err
 	}
 	if err := c.looksAt(ctx, stream); err != nil {
 		return "", fmt.Errorf("looking at stored events: %w", c.explain(err))
 	}
-	if err := remarks(consumer.CachedInfo(), wanted); err != nil {
+	if err := remarks(info, wanted); err != nil {
 		return "", err
 	}
-	return waitingText(consumer.CachedInfo()), nil
-}
-
-func waitingText(info *jetstream.ConsumerInfo) string {
-	text := fmt.Sprintf("%d events are waiting", info.NumPending+uint64(info.NumAckPending)) //nolint:gosec // a count is not negative
+	note = fmt.Sprintf("%d events are waiting", info.NumPending+uint64(info.NumAckPending)) //nolint:gosec // a count is not negative
 	if info.NumAckPending > 0 {
-		text += fmt.Sprintf(", %d of them delivered to a worker", info.NumAckPending)
+		note += fmt.Sprintf(", %d of them delivered to a worker", info.NumAckPending)
 	}
-	return text
+	return note, nil
 }
 
 // looksAt reads a stored event, as a worker does in its search for undecided events.
