@@ -66,8 +66,7 @@ func (c *check) workers(ctx context.Context, connection *stream.Connection) {
 	c.shown = checkedLimits{tree, theirs.String()}
 }
 
-// compared returns the settings that a worker started here would share. If no limit is set here, it leaves out the limits, since check prints
-// the limits of the workers.
+// compared returns the settings that a worker started here would share, without limits if none is set here: check prints those of the workers.
 func (c *check) compared() map[string]string {
 	shared := c.settings.Shared
 	if !c.settings.Limits.Set {

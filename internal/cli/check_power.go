@@ -13,8 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/setup"
 )
 
-// power names the row of docs/delivery.md that shows what a power failure costs this deployment. It lists settings that the servers do
-// not report.
+// power names the row of docs/delivery.md that shows what a power failure costs this deployment, or the settings that are not known.
 func (c *check) power(ctx context.Context, connection *stream.Connection, client redis.UniversalClient) {
 	var row, unknown []string
 	note := func(setting, value, remedy string) {

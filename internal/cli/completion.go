@@ -14,8 +14,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/setup"
 )
 
-// addCompletions adds completions of arguments and flags. If workers do not answer in time, words are missing without a message, since a shell
-// would offer the message.
+// addCompletions adds completions of arguments and flags. It reports no failure to ask the workers: a shell would offer the message.
 func addCompletions(root *cobra.Command) {
 	for line, words := range map[string]func(deployment) []string{
 		"publish":      deployment.categories,

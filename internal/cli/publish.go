@@ -180,8 +180,7 @@ type input struct {
 	events []event.Event
 }
 
-// read returns the events that a worker makes of a body. With events, the error is about alerts that the worker refuses. Without them, the
-// body must not be published.
+// read returns the events that a worker makes of a body, and an error about alerts that it refuses. Without events, nothing is published.
 func (p *publisher) read(body []byte) ([]event.Event, error) {
 	switch {
 	case body[0] != '{':
@@ -249,8 +248,7 @@ func (p *publishing) publish(ctx context.Context, subject string, body []byte) e
 	return nil
 }
 
-// await waits until all published events are stored or have timed out, also after the end of the context. It returns the number of all stored
-// events.
+// await waits until all published events are stored or have timed out, also after the end of the context, and returns how many are stored.
 func (p *publishing) await(ctx context.Context) (stored int, err error) {
 	for _, future := range p.pending {
 		select {
@@ -287,8 +285,7 @@ func (p *publishing) explain(ctx context.Context, err error) error {
 // maxLine is the longest line of standard input: the largest body that a setting allows, and a line feed.
 const maxLine = 64<<20 + 1
 
-// lines passes on each line that a worker would accept, at least in part, until the input or the context ends. It prints the fault of a
-// line, and returns an error if there are any.
+// lines passes on each line that a worker would accept, at least in part. It prints faults of lines, and returns an error if there are any.
 func (p *publisher) lines(ctx context.Context, take func(input) error) error {
 	lines, ended := make(chan []byte), make(chan error, 1)
 	go func() { // a read from a silent input cannot be interrupted

@@ -24,8 +24,7 @@ const (
 
 const notKnownText = "not known"
 
-// statusPanels returns the parts of a status in their order. Full and faulty panels and rows come first. sentenceLines bounds the lines of a
-// sentence; 0 sets no bound.
+// statusPanels returns the parts of a status, full and faulty ones first. sentenceLines bounds the lines of a sentence; 0 sets no bound.
 func statusPanels(s status.Status, width, sentenceLines int) []panel {
 	p := statusPrinter{now: s.At, width: width, sentenceLines: sentenceLines}
 	return []panel{

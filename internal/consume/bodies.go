@@ -21,8 +21,7 @@ const (
 	mostBodies    = 4 << 20  // bytes of all heavy bodies
 )
 
-// mostParts is how many messages may wait in the room for a worker before another body is split. The room delivers the parts of one
-// category before the parts of later categories.
+// mostParts is how many messages may wait in the room before another body is split: the room delivers them in the order of their arrival.
 const mostParts = 2 * store.MaxBatch
 
 // Times of bodies that wait in the room.
@@ -35,8 +34,7 @@ const (
 // bodies decodes heavy bodies in a goroutine of its own, beside the goroutine that decides. The first-level categories take turns, so the
 // heavy bodies of one category do not delay other categories.
 //
-// A body that exceeds the bounds goes to the room undecoded, and so do later bodies of its first level. They come back at about the time of
-// their turn.
+// A body that exceeds the bounds goes to the room undecoded until about its turn, and so do later bodies of its first level.
 type bodies struct {
 	owners bodyOwners
 	added  chan struct{} // has an element when a body was added
@@ -83,8 +81,7 @@ func (i *intake) heavy(m *message, hints event.Hints) bool {
 	return size >= heavyBytes || hints.Group
 }
 
-// add queues a message or sends it to the room. If the room has just refused a body of that first level, add drops the message,
-// unless the event may have been admitted.
+// add queues a message or sends it to the room. If the room has just refused such a body, add drops a message that was not admitted before.
 func (b *bodies) add(m *message) {
 	o, first := b.owners, b.owners.reader.firstLevel(m, event.Event{})
 	switch goes, wait := b.enqueue(first, m); goes {
@@ -205,8 +202,7 @@ const (
 	lookBehind = 100 * time.Millisecond // between two looks whether producers' messages still wait
 )
 
-// done records that a body had its turn. It took this time, waits included, which are no cost of its first level: other first levels, NATS or
-// Redis may be their cause.
+// done records that a body had its turn. The time that it took includes waits, for which its first level need not be the cause.
 func (b *bodies) done(first string, m *message, took, cost time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -292,8 +288,7 @@ func (b *bodies) decode(ctx context.Context, m *message) (cost time.Duration) {
 	return cost
 }
 
-// awaitTaken waits until workers have taken most of the messages that wait for them in the room. It returns false if the context ends
-// first.
+// awaitTaken waits until workers have taken most of the messages of the room. It returns false if the context ends first.
 func (b *bodies) awaitTaken(ctx context.Context) bool {
 	const pause = 10 * time.Millisecond
 	for b.parts >= mostParts {

@@ -9,8 +9,7 @@ import (
 
 // Throttle decides which events are delivered: a part of [throttle.Limiter]. Its methods may be called concurrently.
 type Throttle interface {
-	// Decide answers the requests, one decision for each. After an error, nothing is known to be decided. Await returns when a retry is
-	// worthwhile.
+	// Decide returns a decision for each request. After an error, nothing is known to be decided. Await returns when a retry is worthwhile.
 	Decide(ctx context.Context, requests []store.Request) ([]store.Decision, error)
 	Await(ctx context.Context) error
 
@@ -21,8 +20,7 @@ type Throttle interface {
 	Delay(ctx context.Context, p store.Postponement) (store.DelayVerdict, time.Duration, error)
 }
 
-// decider decides candidates in batches, and passes each event on. The goroutine of receive uses it, and the goroutines that sort resolved
-// events without an open pair.
+// decider decides candidates in batches, and passes each event on. Only receive and sortUnpaired use it.
 type decider struct {
 	incoming  chan *message
 	intake    *intake

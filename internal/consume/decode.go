@@ -92,13 +92,18 @@ func (i *intake) knownDenial(c *candidate, hints event.Hints) *store.Denial {
 	if hints.Resolves || hints.Fires || c.again {
 		return nil
 	}
-	if denial := i.mutes.Muted(category, anySeverity); denial != nil {
+	return i.fullOrMuted(category, anySeverity, "", i.reader.fold(category) > 0)
+}
+
+// fullOrMuted returns a cached denial for a fresh event; nil: there is none, or the event may wait for a slot or be folded.
+func (i *intake) fullOrMuted(category string, severity event.Severity, key string, mayFold bool) *store.Denial {
+	if denial := i.mutes.Muted(category, severity); denial != nil {
 		return denial
 	}
-	if i.refusals.mayWait(category) || i.reader.fold(category) > 0 {
+	if i.refusals.mayWait(category) || mayFold {
 		return nil
 	}
-	return i.known.Full(category, "")
+	return i.known.Full(category, key)
 }
 
 // read decodes the event of a candidate. It returns a cached denial for the event's category or a decoding fault.
@@ -124,16 +129,12 @@ func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 		}
 	case e.Pair() != "" && (!e.Derived || i.reader.flaps):
 	default:
-		if denial = i.mutes.Muted(e.Category, e.Severity); denial != nil || i.refusals.mayWait(e.Category) || e.Key != "" && i.reader.fold(e.Category) > 0 {
-			return denial, nil
-		}
-		return i.known.Full(e.Category, e.Key), nil
+		return i.fullOrMuted(e.Category, e.Severity, e.Key, e.Key != "" && i.reader.fold(e.Category) > 0), nil
 	}
 	return nil, nil
 }
 
-// redelivered reports whether a worker may have received this message before. Of a message in the room, it also reports whether an earlier message of
-// the event was redelivered.
+// redelivered reports whether this message, or an earlier message of its event, may have been delivered before.
 func (m *message) redelivered(forgotten time.Time) bool {
 	return !m.attempted().IsZero() || m.meta.Timestamp.Before(forgotten)
 }

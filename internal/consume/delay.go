@@ -50,8 +50,7 @@ func (p *planner) close() {
 	<-p.ended
 }
 
-// add queues an event. It never waits: the queue has a place for each element of the pool. It returns false if the event may not wait for a
-// slot.
+// add queues an event, or returns false if it may not wait for a slot. The queue has a place for each element of the pool, so add never waits.
 func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denial, rules *store.Rules) bool {
 	category := c.event.Category
 	if decision.Wait == 0 || !p.refusals.waits(category) || !c.waited() && !p.refusals.mayWait(category) {
@@ -64,8 +63,7 @@ func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denia
 	return true
 }
 
-// forget queues an event that has waited for a slot and that an operator drops: its places in the queues are given back before it ends. It
-// returns false for any other event.
+// forget queues an event that an operator drops while it waits for a slot: it leaves its queues before it ends. For others it returns false.
 func (p *planner) forget(c candidate) bool {
 	if !c.waited() || c.entry.Order.Action != room.Drop {
 		return false

@@ -61,8 +61,7 @@ func (v *deliverer) enter(d *delivery) bool {
 	return d.place != nil
 }
 
-// stepOut gives up a delivery's place in its channel's lane and its element of the pool, which others need. The delivery may enter the lane
-// again.
+// stepOut gives up a delivery's place in its channel's lane, which it may enter again, and its element of the pool.
 func (v *deliverer) stepOut(d *delivery) {
 	if d.place != nil {
 		d.place.Leave()
@@ -209,8 +208,7 @@ func (v *deliverer) waitInRoom(l life, d *delivery) {
 	<-moving.ended
 }
 
-// hold moves an admitted event to its channel's queue. The move releases the event's element of the pool, if any. If the event may not
-// stay, its slot is returned.
+// hold moves an admitted event to its channel's queue. If it may not stay there, its slot is returned.
 func (v *deliverer) hold(d *delivery) *move {
 	stored := v.lanes.Store(d.destination)
 	goal := goal{reason: room.Channel, channel: d.destination}
@@ -241,8 +239,7 @@ func (v *deliverer) reject(l life, d *delivery, failure *sink.Error) {
 	v.settler.terminate(d.message, fault, owed)
 }
 
-// fewCandidates is up to how many candidates are prepared during their decision. With more of them, a worker is not waiting for Redis, and
-// in a flood most preparations would be wasted.
+// fewCandidates is up to how many candidates are prepared during their decision: in a flood most preparations would be wasted.
 const fewCandidates = 4
 
 // preparation is a delivery that the sink may still be preparing.

@@ -56,8 +56,7 @@ func (d *delivery) ownDestination(by Sink) string {
 	return by.Destination(sink.Delivery{Event: d.event, Opened: sink.WithoutMessage(d.opened)})
 }
 
-// shortWait is how long a delivery waits for its post before the worker records in Redis that it waits. Deliveries that are posted at once
-// cost no call.
+// shortWait is how long a delivery waits for its post before Redis learns of it. Deliveries that are posted at once cost no call.
 const shortWait = 100 * time.Millisecond
 
 // awaitPost waits for the post of a place, as [lane.Place.AwaitPost] does. Redis knows of a longer wait: if the worker dies meanwhile, nobody has

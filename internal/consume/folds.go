@@ -16,14 +16,12 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// Folds are what a worker asks about messages into which events are folded: [store.Pairs]. Its methods may be called
-// concurrently.
+// Folds are what a worker asks about messages into which events are folded: [store.Pairs]. Its methods may be called concurrently.
 type Folds interface {
 	// Uncounted lists for each request the messages of its pair that do not show all events that are folded into them.
 	Uncounted(ctx context.Context, requests []store.Request) ([][]store.Uncounted, error)
 
-	// BeginCount returns what a message of the request's pair is to show from now on, or how long it may not be updated. It returns nil if the
-	// pair no longer has the message.
+	// BeginCount returns what a message is to show from now on, or how long it may not be updated; nil if the pair no longer has the message.
 	BeginCount(ctx context.Context, request store.Request, receipt string) (*store.Count, time.Duration, error)
 
 	// GiveUp gives up a message of the request's pair that cannot be updated: no further event is folded into it.

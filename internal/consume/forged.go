@@ -19,8 +19,7 @@ type examined struct {
 }
 
 // removeForged removes forged messages that no consumer delivers: schedules of a reason that the server never makes due, and messages in
-// queues of channels that do not exist. They would count as waiting for a week. Each call examines some of the messages; a worker examines
-// each message once.
+// queues of channels that do not exist. They would count as waiting for a week. Each call examines some messages that are new to this worker.
 func (w *watcher) removeForged(ctx context.Context, reason room.Reason) {
 	at := w.streams.Layout()
 	if w.examined.topology != at { // the stream may have been recreated, with new sequences

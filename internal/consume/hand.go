@@ -7,16 +7,14 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/await"
 )
 
-// Bounds of the messages in a worker's hand: fetched and not yet settled, returned or lost. The settlers bound the messages that wait to be
-// acknowledged.
+// Bounds of the messages in a worker's hand: fetched and not yet settled, returned or lost.
 const (
 	mostInHand   = 8 << 20 // bytes of all messages in hand
 	messageBytes = 1 << 10 // overhead of a message beside its subject, headers and body
 	headerBytes  = 150     // overhead of a header beside its name and values, in a map
 )
 
-// hand bounds the bytes of the messages in hand. A message larger than half of the bound needs a half that is free: small messages, which arrive all
-// the time, would never leave more.
+// hand bounds the bytes of the messages in hand. A very large message needs only a free half of the bound: small messages never leave more.
 type hand struct {
 	mu    sync.Mutex
 	bytes int

@@ -104,8 +104,7 @@ func (h *health) resume(before *sink.Error) {
 }
 
 // turn reports whether a delivery may be attempted. While another delivery probes its destination, turn waits for a change, at most for the
-// longest back-off, and returns false. If it is the channel that refuses, turn waits briefly: then the channel is paused, and the delivery
-// goes to the room.
+// longest back-off, and returns false. If the channel refuses, turn waits briefly: the channel is paused, and the delivery goes to the room.
 func (h *health) turn(ctx context.Context, d *delivery) bool {
 	h.mu.Lock()
 	fault := h.faults[d.destination]

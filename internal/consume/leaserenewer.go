@@ -88,8 +88,7 @@ func (r *leaseRenewer) due() []*delivery {
 	return due
 }
 
-// extend renews both leases of a delivery and reports whether it succeeded. If the JetStream lease has expired, or another worker holds the
-// throttle lease, the delivery is lost.
+// extend renews both leases of a delivery. The delivery is lost if its JetStream lease has expired or another worker holds the throttle lease.
 func (r *leaseRenewer) extend(ctx context.Context, d *delivery) bool {
 	if d.lost.Load() {
 		return false

@@ -48,8 +48,7 @@ type pullRequest struct {
 	*stream.Request
 }
 
-// message is a stored message that this worker received. A worker allocates one for each event of a flood: objects of more than 512 bytes
-// cost the garbage collector more.
+// message is a stored message that this worker received. It has less than 512 bytes: larger objects cost the garbage collector more in a flood.
 type message struct {
 	*nats.Msg
 	span     *tracing.Span     // of its event; nil: no span
@@ -93,8 +92,7 @@ func decodedOf(e event.Event, err error) *decoded {
 	return of
 }
 
-// fewHeaders is how many headers of a producer's message are left alone. Of more, newMessage keeps those that count: thousands of short
-// headers take many times their bytes in memory.
+// fewHeaders is how many headers newMessage leaves alone. Of more it keeps those that count: many short headers take much memory.
 const fewHeaders = 32
 
 func newMessage(msg *nats.Msg, by *pullRequest, ackWait time.Duration) (*message, error) {
@@ -118,8 +116,7 @@ func newMessage(msg *nats.Msg, by *pullRequest, ackWait time.Duration) (*message
 	}, nil
 }
 
-// entryOf returns the entry of a stored message's event. It trusts headers only in the room. A message in the room without these headers
-// has no category, and ends as a dead letter.
+// entryOf returns the entry of a stored message's event. A message in the room without the headers of an entry ends as a dead letter.
 func entryOf(from source, subject string, header nats.Header, at room.Origin) *room.Entry {
 	if from.inRoom {
 		if entry, err := room.Read(header, at.Stored); err == nil {
@@ -152,8 +149,7 @@ func titleOf(m *message) string {
 // forged reports whether the message is in the room, and neither a worker nor an operator wrote it.
 func (m *message) forged() bool { return m.from.inRoom && !trusted.IsMarked(m.Header) }
 
-// attempted returns the time before which no delivery of the message, or of the messages before it, has posted the event; zero: none has
-// posted it.
+// attempted returns the time before which no delivery of the event's messages has posted the event; zero: none has posted it.
 func (m *message) attempted() time.Time {
 	if m.entry.Attempted.IsZero() && m.meta.NumDelivered > 1 {
 		return m.meta.Timestamp

@@ -87,8 +87,7 @@ type goal struct {
 
 func (g goal) isUndecided() bool { return g.reason == room.Body || g.reason == room.Redis }
 
-// nameOf returns the name (Nats-Msg-Id) with which a message goes to the room. A redelivery has the same name, so JetStream stores the
-// message once.
+// nameOf returns the name (Nats-Msg-Id) with which a message goes to the room. A redelivery has the same name, so it is stored once.
 func nameOf(m *message) string {
 	return fmt.Sprintf("room-%s-%d-%d", m.meta.Stream, m.meta.Sequence.Stream, m.meta.Timestamp.UnixMilli())
 }
@@ -119,8 +118,7 @@ func (m *mover) newMove(c candidate, to goal) *move {
 	}
 }
 
-// newSplit returns the move of a body whose parts become messages of their own, with identities that no producer can claim. If one part may
-// not stay, all parts are dropped.
+// newSplit returns the move of a body whose parts become messages of their own, with identities that no producer can claim.
 func (m *mover) newSplit(of *message, parts []event.Part) *move {
 	m.reporter.trace(of, time.Now())
 	producer := make(nats.Header) // refers to the producer's span

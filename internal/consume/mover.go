@@ -62,8 +62,7 @@ func (a *roomAnswers) tries(batch int) int {
 // start begins to store moves, until close.
 func (m *mover) start() { m.ended.Go(m.run) }
 
-// hold stores an event in the room until it reaches its goal, and releases its element of the pool at the end. If the event is too large for
-// the room, it is dropped.
+// hold stores an event in the room until it reaches its goal. The end of the move releases its element of the pool.
 func (m *mover) hold(c candidate, to goal, element *held) {
 	moving := m.newMove(c, to)
 	moving.element = element

@@ -13,8 +13,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
-// Mutes tells which events an operator has muted: the mutes of a [throttle.Limiter]. Its methods may be called concurrently. They return nil for
-// an event that no mute covers.
+// Mutes are the mutes of a [throttle.Limiter]. Its methods return nil if no mute covers an event, and may be called concurrently.
 type Mutes interface {
 	// Muted returns a denial only if the limits of this worker were confirmed lately. KnownMutes returns the mutes that cover a category, as
 	// far as this worker knows. UnreportedMutes returns the texts of these mutes and of past ones whose reports may not be posted yet.
@@ -22,8 +21,7 @@ type Mutes interface {
 	KnownMutes(category string) store.Mutes
 	UnreportedMutes(category string) []string
 
-	// CheckMute is called right before a post. It returns by when the post must begin; zero: at any time. After an error, the event must not be
-	// posted.
+	// CheckMute is called right before a post. It returns by when the post must begin; zero: at any time. After an error there must be no post.
 	CheckMute(ctx context.Context, category string, severity event.Severity) (by time.Time, err error)
 }
 

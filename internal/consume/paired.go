@@ -25,8 +25,7 @@ const (
 	longestPairWait  = 30 * time.Second
 )
 
-// pairs finds out whether the pair of a resolved event may still be opened by a message that is not decided yet. Its methods may be called
-// concurrently.
+// pairs finds out whether an undecided message may still open the pair of a resolved event. Its methods may be called concurrently.
 type pairs struct {
 	streams  *stream.Client
 	reader   *reader

@@ -23,8 +23,7 @@ func newPool(concurrency int) *pool {
 	return &pool{elements: make(chan struct{}, poolSize+concurrency), tasks: make(chan func())}
 }
 
-// acquire takes free elements, up to the number wanted. It waits until there are enough for a batch that is worth a request. It takes none
-// if the context ends first.
+// acquire takes free elements, up to the number wanted, when there are enough to be worth a request. If the context ends first, it takes none.
 func (p *pool) acquire(ctx context.Context, wanted int) int {
 	enough := min(wanted, poolSize/4)
 	for n := range wanted {

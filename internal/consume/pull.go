@@ -95,8 +95,7 @@ func (p *puller) pullAll(ctx context.Context) error {
 	return nil
 }
 
-// pull requests messages and passes them on, until the context ends. It requests none while the worker could not handle them, and more as soon
-// as half of those requested have come.
+// pull requests messages while the worker can handle them, until the context ends: more as soon as half of the requested ones have come.
 func (p *puller) pull(ctx context.Context, from source, consumer func() jetstream.Consumer) error {
 	requests := p.streams.Connection.NewRequests(p.settler.lease)
 	defer requests.Close()
@@ -155,8 +154,7 @@ func (p *puller) ask(ctx context.Context, requests *stream.Requests, consumer je
 // wait is how long the server waits for messages before it ends a request.
 func (p *puller) wait() time.Duration { return min(pollTime, p.settler.lease/4) }
 
-// receive passes messages on, until the server may send only a few more or has no more. The error is the server's, or says that it does not
-// answer.
+// receive passes messages on, until the server may send only a few more or has no more.
 func (p *puller) receive(ctx context.Context, requests *stream.Requests, from source, few int) (got received, err error) {
 	by := &pullRequest{source: from}
 	for requests.Left() > few {
@@ -205,8 +203,7 @@ func nextDemand(demand int, got received, ackWait time.Duration) int {
 	return demand
 }
 
-// pullQueue takes events from a channel's queue, in order and as many as the channel takes, until the context ends. It requests more once
-// the previous events are decided.
+// pullQueue takes as many events from a channel's queue as the channel takes, until the context ends, and more once these are decided.
 func (p *puller) pullQueue(ctx context.Context, from source) error {
 	from.deciding = new(sync.WaitGroup)
 	requests := p.streams.Connection.NewRequests(p.settler.lease)
@@ -303,8 +300,7 @@ func (p *puller) mayPull(ctx context.Context) error {
 }
 
 // pullFailed handles the end of a request for messages. If a consumer or stream is gone, the worker searches for it again and recreates it
-// if allowed. While a cluster elects a leader, nobody knows whether they are gone: the worker asks until the server answers, and is not
-// ready meanwhile.
+// if allowed. While a cluster elects a leader, nobody knows whether it is gone: the worker asks until the server answers.
 func (p *puller) pullFailed(ctx context.Context, consumer jetstream.Consumer, err error) error {
 	if errors.Is(err, stream.ErrReconnected) {
 		return nil

@@ -17,12 +17,10 @@ type reader struct {
 	flaps   bool                                // keys may be flapping
 }
 
-// timeToDeliver is how long an event may take from the end of its longest wait for a slot until its post. The slot may open at the very end
-// of the wait.
+// timeToDeliver is how long an event may take from the end of its longest wait, when its slot may open, until its post.
 const timeToDeliver = time.Minute
 
-// LongestLife returns the age at which the last event expires, where maxAge is [Options.MaxAge] and longestDelay the longest wait for a slot
-// in any category. 0 means that no event expires.
+// LongestLife returns the age at which the last event expires, by [Options.MaxAge] and the longest wait for a slot; 0: no event expires.
 func LongestLife(maxAge, longestDelay time.Duration) time.Duration {
 	if maxAge == 0 || longestDelay == 0 {
 		return maxAge
@@ -60,8 +58,7 @@ func (r *reader) leastAge(m *message) time.Duration {
 // clockSkew is the tolerated error of the estimate of the server's clock.
 const clockSkew = 5 * time.Second
 
-// forgottenUntil is the time up to which the server may have forgotten deliveries: a new consumer has no earlier deliveries, and a server
-// that was killed may have lost some.
+// forgottenUntil is the time up to which the server may have forgotten deliveries, since the consumer is new or the server was killed.
 func (r *reader) forgottenUntil() time.Time {
 	created, reconnected := r.streams.Layout().Created, r.at(r.streams.Connection.LastReconnect()).Add(clockSkew)
 	if created.After(reconnected) {

@@ -220,8 +220,7 @@ func (r *recounter) missing(ctx context.Context, firsts map[string]bool) (map[st
 	return stays, nil
 }
 
-// unitsOf returns the stays of a message in the room, one for each place. A message of another first level has none, nor has a message that no
-// worker wrote.
+// unitsOf returns the stays of a worker's message of one of the first levels, one for each place. Any other message has none.
 func (r *recounter) unitsOf(m *jetstream.RawStreamMsg, firsts map[string]bool) []store.Stay {
 	first := r.streams.Names.Room().First(m.Subject)
 	entry, err := room.Read(m.Header, m.Time)

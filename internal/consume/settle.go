@@ -36,8 +36,7 @@ type settlement struct {
 	decided time.Time      // time of the decision, by this host's clock
 }
 
-// done returns the settlement of an event that was delivered before. Its delivery is already counted, except that a replay is another
-// message with the same ID.
+// done returns the settlement of an event that was delivered before, and counted. A replay is another message with the same ID.
 func done(c candidate) settlement {
 	if c.entry.Replayed() {
 		return settlement{message: c.message, outcome: journal.Duplicate}
@@ -54,8 +53,7 @@ type EventMetrics interface {
 	Resolved(result string) // "paired", "unpaired"
 }
 
-// settler ends messages: it has them acknowledged, naked or terminated, and reports and counts each outcome once. Its methods may be called
-// concurrently.
+// settler acknowledges, naks or terminates messages, and reports each outcome once. Its methods may be called concurrently.
 type settler struct {
 	streams  *stream.Client
 	lease    time.Duration // how long a message belongs to a worker that has received it or extended its lease
@@ -108,8 +106,7 @@ func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, let
 
 func (s *settler) start() { go s.stays.run() }
 
-// close waits until all messages are acknowledged or returned to their streams, and what was reported of them is written. It gives up when the
-// context ends.
+// close waits until all messages are acknowledged or returned, and reported. It gives up when the context ends.
 func (s *settler) close(ctx context.Context) {
 	close(s.owing.stopping)
 	s.owing.waiting.Wait()
@@ -144,14 +141,12 @@ func storedAs(m *message) stored {
 // mostRemembered bounds the messages that a tally remembers: more than all instances together can have unacknowledged.
 const mostRemembered = 2 * stream.MaxAckPending
 
-// knows reports whether the event of a redelivered message has ended here: the server delivered the message again before it handled a late
-// acknowledgement.
+// knows reports whether the event of a message has ended here, and the message was delivered again before a late acknowledgement was handled.
 func (t *tally) knows(m *message) bool {
 	return t.remembered.Len() > 0 && t.remembered.Contains(storedAs(m))
 }
 
-// patientFor is how long a settler waits for the confirmation of an acknowledgement, as a multiple of the acknowledgement wait. After that,
-// the server's redelivery settles the message.
+// patientFor is for how many acknowledgement waits a settler waits for a confirmation. After that, a redelivery settles the message.
 const patientFor = 4
 
 // count counts confirmed settlements, and returns them with their kinds. If a message was delivered again because its settlement was late, the
@@ -250,8 +245,7 @@ func alike(batch []settlement) (groups []outcomes) {
 	return groups
 }
 
-// dropsOf returns the drops of a batch for the digests, and the folded events if their messages cannot show them. Each kind has one title:
-// the first title that an event has.
+// dropsOf returns the drops of a batch for the digests, with the first title of each kind, and folded events that no message can show.
 func (c dropCounter) dropsOf(batch []settlement, groups []outcomes) (drops []summary.Drop) {
 	for _, g := range groups {
 		drop := summary.Drop{Category: g.category, Level: g.level, N: len(g.members), Mute: g.mute}
@@ -276,8 +270,7 @@ func (c dropCounter) dropsOf(batch []settlement, groups []outcomes) (drops []sum
 	return drops
 }
 
-// nak returns a message to JetStream, to be delivered again after the delay. If the lease may have run out, the message is
-// delivered again anyway.
+// nak returns a message to JetStream, to be delivered again after the delay. After the end of its lease it is delivered again anyway.
 func (s *settler) nak(m *message, delay time.Duration) {
 	m.span.Left(tracing.GivenBack)
 	m.leaveHand()
@@ -298,8 +291,7 @@ func (s *settler) storeLetter(ctx context.Context, m *message, e event.Event, fa
 	return err == nil
 }
 
-// terminate ends a message whose dead letter is stored, and sends the reason. A message that has to wait, as settleAfter describes, is
-// acknowledged instead.
+// terminate ends a message whose dead letter is stored, and sends the reason. A message that waits for owed is acknowledged instead.
 func (s *settler) terminate(m *message, fault *event.Fault, owed <-chan struct{}) {
 	settled := settlement{message: m, outcome: journal.Dead, fault: fault, decided: time.Now()}
 	if m.lease.left() > 0 && owed == nil {

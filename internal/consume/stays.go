@@ -11,8 +11,7 @@ import (
 
 // Room bounds the events that wait in the room: a [throttle.Room]. Its methods may be called concurrently, and repeated.
 type Room interface {
-	// EnterRoom asks for each stay whether the event may wait in the room, where each first-level category has a bound. LeaveRoom ends
-	// stays.
+	// EnterRoom reports for each stay whether the event may wait in the room, by the bound of its first level. LeaveRoom ends stays.
 	EnterRoom(ctx context.Context, stays []store.Stay) (mayStay []bool, err error)
 	LeaveRoom(ctx context.Context, stays []store.Stay) error
 
@@ -33,8 +32,7 @@ func newStays(room Room, names stream.Names) *stays {
 	return &stays{room: room, names: names, leaving: make(chan []store.Stay, leavingQueue), ended: make(chan struct{})}
 }
 
-// stayIn is how long an event without a known return time counts in the room: longer than a channel is likely to be paused. The stay ends
-// earlier if the event ends earlier.
+// stayIn is how long an event without a known return time counts at most: longer than a channel is likely to be paused.
 const stayIn = 24 * time.Hour
 
 // comesBackWithin is how much longer than planned a returning event counts.

@@ -99,8 +99,7 @@ func (u *updater) reportAgain(l life, c candidate, since store.Change) {
 	u.settler.settle(settlement{message: c.message, goesOn: true})
 }
 
-// report stores the reports about the keys of folded events that are flapping, unless the room has them. It adds the events that come back to
-// comeBack.
+// report stores the reports about the flapping keys of folded events, unless the room has them. It adds to comeBack the events that come back.
 func (f *folds) report(ctx context.Context, folded []foldedEvent, comeBack map[*message]time.Duration) error {
 	for _, one := range folded {
 		until, _ := f.reports.Peek(one.request.Pair)

@@ -9,8 +9,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/tracing"
 )
 
-// trace starts the span of a message that has none, if its event had a span before it waited or belongs to the sample. A body's span does
-// not count for its parts, since a body has many.
+// trace starts the span of a message that has none, if its event belongs to the sample or had a span, other than a body's, before it waited.
 func (r *reporter) trace(m *message, begun time.Time) {
 	if r.tracer == nil || m.span != nil || m.untraced {
 		return

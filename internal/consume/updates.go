@@ -153,8 +153,7 @@ func (u *updater) keepAll(ctx context.Context, m *message, e event.Event, s *uns
 	return nil
 }
 
-// keep stores a change of a message in the room, unless the room has a newer state of the message. After an error nothing is known to be
-// stored.
+// keep stores a change of a message in the room, unless the room has a newer state. After an error nothing is known to be stored.
 func (u *updater) keep(ctx context.Context, m *message, e event.Event, c change) error {
 	u.reporter.trace(m, time.Now())
 	entry, first := m.entryFor(e, room.Update), u.reader.firstLevel(m, e)
@@ -279,8 +278,7 @@ func (u *updater) start(l life, m *message) {
 	}
 }
 
-// update makes the update of an entry, if the budget of updates has a place for it soon, and ends the entry. Otherwise the entry stays in the
-// room.
+// update makes the update of an entry and ends the entry. It stays in the room if the budget of updates has no place for it soon.
 func (u *updater) update(l life, m *message) {
 	u.reporter.trace(m, time.Now())
 	e, err := m.decode(u.reader.Decoder)

@@ -55,8 +55,7 @@ func newWatcher(o Options, health *health, queues *channelQueues, recounts *reco
 }
 
 // watch checks the consumers until the context ends. It learns the server's time, the number of unacknowledged messages, the number of
-// events that wait in the room, and whether messages have vanished. It also reports that it cannot read a number, because an old number
-// would look like a fresh one.
+// events that wait in the room, and whether messages have vanished. It reports unreadable numbers, because old ones would look fresh.
 func (w *watcher) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()

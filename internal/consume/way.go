@@ -15,8 +15,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/trusted"
 )
 
-// This file has the way of an event, from top to bottom: receive, decode, decide, deliver, settle. The owner of each step and its rules are
-// in the file of that name.
+// This file has the way of an event: receive, decode, decide, deliver, settle. The file of each step's name has its owner and its rules.
 
 // receive decides messages in batches until no more arrive. Messages that arrive after the worker's end get a nak at the end: with an
 // earlier nak, the last request would receive them again.
@@ -44,8 +43,7 @@ func (d *decider) receive(l life) {
 	}
 }
 
-// decode decodes a batch, and returns the events that need a decision. The rest end here, continue as the parts of their bodies, or are updates
-// of posted messages.
+// decode decodes a batch, and returns the events that need a decision. The others end here, are split, or are updates of posted messages.
 func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 	settled := make([]settlement, 0, len(batch)) // most events of a flood end here
 	now, forgotten := time.Now(), i.reader.forgottenUntil()
@@ -111,8 +109,7 @@ func (i *intake) decode(l life, batch []*message) (candidates []candidate) {
 	return candidates
 }
 
-// decideInParts decides candidates, as many at once as the pool has free elements. When the worker ends, it returns the messages of the
-// undecided candidates.
+// decideInParts decides as many candidates at once as the pool has elements. When the worker ends, it returns the undecided messages.
 func (d *decider) decideInParts(l life, candidates []candidate) (undecided []*message) {
 	for len(candidates) > 0 {
 		n := d.pool.acquire(l.waiting, len(candidates))

@@ -160,8 +160,7 @@ func (w *Worker) Busy(channel string) bool { return w.lanes.Busy(channel) }
 // DropMuted ends the waiting of deliveries that are muted by now. It is called after the limits in force have changed.
 func (w *Worker) DropMuted() { w.leases.stopWaiting(w.decider.deliverer.mutes.covers) }
 
-// Run works until the context ends, and then until the deliveries under way are finished or returned to the stream. It may be called once.
-// The error is nil after an orderly shutdown.
+// Run works until the context ends, and finishes or returns the deliveries under way. It returns nil then, and may be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	// Deliveries outlive the context, by at most the shutdown timeout.
 	working, abandon := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -47,8 +47,7 @@ func (r Result) Ends() bool {
 
 func (r Result) ofEvents() bool { return r != Digest && r != Lost }
 
-// Entry is the result of one event. If Count is set, Entry is the result of Count events: LastID and its neighbours describe the last
-// event, all other fields the first.
+// Entry is the result of one event or, if Count is set, of Count events: LastID and its neighbours describe the last one, other fields the first.
 type Entry struct {
 	Result Result `json:"result"` // begins a stored line
 

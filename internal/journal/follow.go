@@ -56,8 +56,7 @@ func (r Reader) Follow(ctx context.Context, since time.Time) (<-chan Batch, erro
 	return batches, nil
 }
 
-// quietTime is how long Follow waits for a message before it checks that the stream still exists. A consumer of a deleted stream would
-// wait for ever.
+// quietTime is how long Follow waits for a message before it checks that the stream exists: a consumer of a deleted stream waits for ever.
 const quietTime = 15 * time.Second
 
 // next waits for a message. It returns nil if no message came within quietTime, and an error if no more messages will come.

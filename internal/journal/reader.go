@@ -176,8 +176,7 @@ func (q *Query) mayMean(e *Entry) bool {
 // fewTexts is the largest number of texts that Search looks for in a line before it decodes the line.
 const fewTexts = 8
 
-// linesOf returns a filter for decode: whether a line may hold an entry that matches a query. nil selects every line. The filter always
-// selects aggregated entries.
+// linesOf returns a filter for decode that selects lines of aggregated entries and of entries that may match a query; nil: every line.
 func linesOf(queries []Query) func(line []byte) bool {
 	var texts [][]byte
 	for _, q := range queries {
@@ -250,8 +249,7 @@ func (r Reader) each(ctx context.Context, queries []Query, take func(jetstream.M
 	return nil
 }
 
-// open creates a consumer that reads the whole stream in order. Every Fetch of an ordered consumer would create another consumer, and the
-// server bounds their number.
+// open creates one consumer that reads the stream in order. Every Fetch would create another, and the server bounds their number.
 func (r Reader) open(ctx context.Context, config jetstream.OrderedConsumerConfig) (jetstream.Consumer, jetstream.MessagesContext, error) {
 	consumer, err := r.JetStream.OrderedConsumer(ctx, r.Names.Stream, config)
 	if err != nil {

@@ -255,8 +255,7 @@ func (s *second) mayCount(k kind) bool {
 // StopPatience is how long [Recorder.Run] continues after its context has ended.
 const StopPatience = time.Second
 
-// Run publishes once a second until the context ends, and then publishes the rest. If it has a Provision function, it creates the stream
-// first.
+// Run creates the stream if it may, publishes once a second until the context ends, and then publishes the rest.
 func (r *Recorder) Run(ctx context.Context) {
 	if r == nil {
 		return

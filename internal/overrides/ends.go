@@ -71,9 +71,8 @@ func (w *Watcher) due(s *state, now time.Time) []Change {
 	return slices.Concat(begin, others)
 }
 
-// tend stores the values that follow expired overrides, and the mutes that begin, by the server's clock. It restores overwritten changes. It returns the newest
-// revision that it stored; 0: it stored none. Every watcher of the bucket does that, and only one succeeds, since each change names the
-// revision that it replaces.
+// tend stores the values that follow expired overrides, the mutes that begin and overwritten changes. It returns the newest revision that it
+// stored; 0: none. Every watcher of the bucket does that, and only one succeeds, since each change names the revision that it replaces.
 func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision uint64) {
 	next := w.due(s, now)
 	o := w.bucket.o

@@ -17,8 +17,7 @@ type PastChange struct {
 	OldKnown bool   // false: the previous change is no longer stored
 }
 
-// History returns all changes that the bucket still holds, the oldest first. The bucket keeps the last 64 changes of each override,
-// unless an operator created it with fewer.
+// History returns all changes that the bucket still holds, the oldest first: usually the last 64 of each override.
 func (b *Bucket) History(ctx context.Context) ([]PastChange, error) {
 	h, err := b.history(ctx)
 	if err != nil {
@@ -112,8 +111,7 @@ func (b *Bucket) history(ctx context.Context) (history, error) {
 	return r.history, nil
 }
 
-// back returns the changes from the present state to the state after a revision, in the order of their names, each with the revision that it
-// replaces.
+// back returns the changes from the present state to the state after a revision, by name, each with the revision that it replaces.
 func (h history) back(revision uint64) (changes []Change) {
 	then, now := h.after(revision), h.after(h.last)
 	for key, current := range now {

@@ -194,8 +194,7 @@ func (s source) read(ctx context.Context, policy jetstream.DeliverPolicy) (*read
 	return r, nil
 }
 
-// consume starts to receive changes, and returns the number of changes that are already stored. The server deletes the consumer after the
-// subscriber has disconnected.
+// consume starts to receive changes, and returns how many are stored already. The server deletes a consumer without a subscriber.
 func (s source) consume(ctx context.Context, policy jetstream.DeliverPolicy) (_ *reading, pending uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

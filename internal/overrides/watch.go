@@ -91,8 +91,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// Unavailable returns why the applied snapshot may differ from the bucket. It returns an error until the first snapshot, and nil while the
-// watcher follows the bucket.
+// Unavailable returns why the applied snapshot may differ from the bucket, or is not there yet; nil: the watcher follows the bucket.
 func (w *Watcher) Unavailable() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,8 +102,7 @@ func (w *Watcher) Unavailable() error {
 }
 
 // Refresh waits until the watcher has applied everything that the bucket held at the time of the call. If the context ends first, Refresh
-// returns its error and why the bucket is unavailable. It makes the next attempt to reach an unavailable bucket start soon. Concurrent calls
-// share one request.
+// returns its error and why the bucket is unavailable. The next attempt to reach the bucket starts soon, one for all concurrent calls.
 func (w *Watcher) Refresh(ctx context.Context) error {
 	call := w.calls.Add(1)
 	select {
@@ -242,8 +240,7 @@ type healthCheck struct {
 	since   time.Time // when missing was set
 }
 
-// check compares the applied state with the leader of the bucket, and makes calls of Refresh wait for the leader's revision. It returns an
-// error if the bucket must be read again.
+// check makes calls of Refresh wait for the revision of the bucket's leader. It returns an error if the bucket must be read again.
 func (w *Watcher) check(ctx context.Context, h *healthCheck) error {
 	calls := w.calls.Load()
 	stream, err := w.bucket.source.look(ctx)

@@ -67,8 +67,7 @@ func (p *Pacer) Reserve(ctx context.Context, a Ask) Reservation {
 		func(now, slot time.Time) { p.local.learnPost(now, a.Channel, slot) })
 }
 
-// reserve asks Redis for a slot, and learns which one is reserved. While Redis is unavailable, it asks this instance alone. If ctx ends before Redis
-// answers, it reserves nothing.
+// reserve asks Redis for a slot, and learns it, or asks this instance alone. If ctx ends before Redis answers, it reserves nothing.
 func (s shared) reserve(
 	ctx context.Context, together func() (Reservation, error), alone func(now time.Time) Reservation, learn func(now, slot time.Time),
 ) Reservation {

@@ -130,8 +130,7 @@ func (s shared) use(ctx context.Context, channels []string) (Use, error) {
 
 func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// mention returns whether an event may mention people, which one event of a path may in each duration. With d 0 it returns the event's mention: another
-// event of the path may then mention people.
+// mention returns whether an event may mention people, as one event of a path may in each duration. With d 0 it gives back the event's mention.
 func (s shared) mention(ctx context.Context, path, id string, d time.Duration) (mention, error) {
 	may, err := s.runner.RunInt(ctx, "asking for a mention", lua.Mention, s.runner.Keys("mention:"+path), []any{id, d.Microseconds()})
 	return mention(may), err

@@ -46,8 +46,7 @@ type collecting struct {
 	queues map[string]int64 // by room.Token
 }
 
-// Workers returns the reports of the workers of a deployment, ordered by name. If workers answer with an error, Workers returns these errors
-// and the reports of all other workers.
+// Workers returns the reports of the workers of a deployment, ordered by name, and the errors of workers that could not report.
 func Workers(ctx context.Context, conn *nats.Conn, deployment string) ([]Report, error) {
 	answers, failed := fleet.Ask(ctx, conn, deployment)
 	var reports []Report

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Per span, Counts keeps up to mostDenials pairs of category and level, up to mostOfFirst of them of one first level, and up to mostChannels
-// channels. It ignores further ones.
+// Per span, Counts keeps up to mostDenials pairs of category and level, mostOfFirst of one first level, and mostChannels channels.
 const (
 	mostDenials  = 2000
 	mostChannels = 1000

@@ -158,8 +158,7 @@ func Names(workers []Worker) []string {
 	return names
 }
 
-// Mismatches lists the settings that differ between workers, ordered by variable. It ignores workers without the setting, which may run
-// another version.
+// Mismatches lists the settings that differ between the workers that have them, ordered by variable. Other workers may run another version.
 func Mismatches(workers []Worker) []Mismatch {
 	names := Names(workers)
 	values := make(map[string]map[string][]string) // by variable and value

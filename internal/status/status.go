@@ -49,8 +49,7 @@ func (s Status) Knows(part string) bool {
 	})
 }
 
-// ShadowMode is a sentence about the workers that send events although limits deny them; "" if there is none. During a rollout of
-// NOTIFIER_SHADOW only some workers do.
+// ShadowMode is a sentence about the workers that send events although limits deny them, perhaps only some of all; "" if none does.
 func (s Status) ShadowMode() string {
 	n := 0
 	for _, w := range s.Workers {

@@ -107,8 +107,7 @@ func (s *Suppression) spell(now time.Time, of Denial) *spell {
 	return known
 }
 
-// forget removes ended spells, and reports whether there were any. It looks through the spells only if one may have ended: drops of
-// ever new categories call it for each drop.
+// forget removes ended spells, and reports whether there were any. It looks only if one may have ended: new categories call it for each drop.
 func (s *Suppression) forget(now time.Time) bool {
 	if now.Before(s.nextEnd) {
 		return false

@@ -156,8 +156,7 @@ func (c *Counter) path(d *Drop, now time.Time) *pathCounts {
 	return path
 }
 
-// addKeys notes the states of keys. Beyond maxKeys that fire, it notes only that there are more. It notes far more keys that do not fire: other
-// rounds may have reported them as firing.
+// addKeys notes the states of up to maxKeys keys that fire, and of far more that do not: other rounds may have reported them as firing.
 func (c *channelCounts) addKeys(keys []Key) {
 	for _, key := range keys {
 		at, known := c.keys[key.Name]

@@ -68,8 +68,7 @@ func (d *Digest) ofMute(name, keys string) error {
 	return nil
 }
 
-// end finds the end of the mute among the changes of live limits. Without one it ended at its time. now is by the clock of NATS, as the times of
-// mutes are.
+// end finds the end of the mute among the changes of live limits. Without one it ended at its time. All times are by the clock of NATS.
 func (m *Muted) end(changes []Change, now time.Time) {
 	for _, change := range changes {
 		if change.Mute == m.Name() && change.Revision > m.Revision && change.At.Before(m.Ended) {

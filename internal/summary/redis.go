@@ -22,8 +22,7 @@ type Redis struct {
 // mutedFor is longer than any mute. The counts of a mute wait for its end.
 const mutedFor = limits.LongestMute + 24*time.Hour
 
-// NewRedis returns a store for digests at an interval. Without an instance that claims its counts, it keeps them for the retention and two
-// intervals, and for longer than a mute lasts.
+// NewRedis returns a store for digests at an interval. It keeps unclaimed counts for the retention and two intervals, and longer than a mute.
 func NewRedis(runner *script.Runner, interval, retention time.Duration) *Redis {
 	return &Redis{runner: runner, spans: []any{
 		interval.Microseconds(), quiet(interval).Microseconds(), max(retention+2*interval, mutedFor+interval).Microseconds(),
@@ -66,8 +65,7 @@ func (r *Redis) CountDrops(ctx context.Context, report Report) error {
 
 func age(now, then time.Time) int64 { return max(0, now.Sub(then)).Microseconds() }
 
-// DueDigests lists the channels with a due digest: their drops have ended, or their first drop was an interval ago. A channel has at most
-// one digest per interval.
+// DueDigests lists the channels with a due digest: their drops have ended, or their first drop was an interval ago.
 func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
 	arguments := []any{believed.Microseconds(), r.spans[0], lease.Microseconds()}
 	return r.runner.RunTexts(ctx, "looking for digests", lua.DueDigests, r.runner.Keys("calls", "drops:due", "drops:dropping"), arguments)
@@ -75,8 +73,7 @@ func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
 
 // ClaimDigest claims the digest of a channel, to be posted at once. It claims none while a digest of the channel is in doubt, because its
 // claim has lapsed or its post had no answer. The name of a claim is letters and digits. A repeated claim under this name returns the same
-// digest until the next claim under another name. The digest reports the changes in known that no earlier digest of the channel has
-// reported.
+// digest until the next claim under another name. The digest reports the changes in known that are new to the channel.
 func (r *Redis) ClaimDigest(ctx context.Context, channel, claim string, known LimitChanges) (claimed Claimed, err error) {
 	keys := r.runner.Keys("calls", "drops:due", "drops:dropping", "drops:counts:"+channel, "drops:top:"+channel)
 	arguments := append([]any{channel, claim}, r.spans...)

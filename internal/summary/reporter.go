@@ -38,8 +38,7 @@ const (
 	lookLease = 10 * time.Second // between look-ups of a digest in doubt
 )
 
-// StopPatience is how long [Reporter.Run] continues after its context has ended, to finish posts and reports. After that, one more call of
-// the store may follow.
+// StopPatience is how long [Reporter.Run] finishes posts and reports after its context has ended. One more call of the store may follow.
 const StopPatience = 3 * time.Second
 
 // The results of a digest for [Options].Observe.
@@ -56,8 +55,7 @@ type Store interface {
 	EndDigest(ctx context.Context, channel, claim string, end DigestEnd) error
 }
 
-// SendError is a failed post with a known result. sink.Error implements it. After any other error, it is in doubt whether the channel has the
-// digest.
+// SendError is a failed post with a known result: a sink.Error. After any other error, the channel may have the digest.
 type SendError interface {
 	error
 	NotPosted() bool     // the channel certainly does not have the digest
@@ -79,8 +77,7 @@ type Options struct {
 	Busy func(channel string) bool
 
 	// Wait waits until a channel takes a message, and returns 0: the caller may post one message. If the channel takes none soon, Wait returns
-	// the time until the caller asks again. A digest that asks in time keeps its place in line. If the context ends first, Wait returns its
-	// error.
+	// the time until the caller asks again, to keep the place of its digest in line. If the context ends first, Wait returns its error.
 	Wait func(ctx context.Context, channel string) (time.Duration, error)
 
 	// Pause pauses a channel on all instances.
@@ -89,8 +86,7 @@ type Options struct {
 	// Send posts a digest. Its error may be a SendError. Its context ends before another instance considers the post in doubt.
 	Send func(ctx context.Context, d Digest) error
 
-	// Find reports whether a channel has the digest of a claim that was made at a time, and whether that can be known. After an error, the
-	// caller may call it again.
+	// Find reports whether a channel has the digest of a claim that was made at a time, and whether that can be known.
 	Find func(ctx context.Context, channel, claim string, claimed time.Time) (posted, known bool, err error)
 
 	// LimitOf returns the configured limit of a category at a level; "": there is none.
@@ -156,8 +152,7 @@ func NewReporter(o Options) *Reporter {
 // Counter counts drops for the reporter. Without digests, it returns a nil Counter, which may be used.
 func (r *Reporter) Counter() *Counter { return r.counter }
 
-// Run reports and posts until the context ends, which must be after the last drop. At the end, it reports the remaining counts. Without
-// digests, Run returns at once.
+// Run reports and posts until the context ends, after the last drop, and then reports the remaining counts. Without digests, it returns at once.
 func (r *Reporter) Run(ctx context.Context) {
 	if r.counter == nil {
 		return
@@ -168,8 +163,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	loops.Wait()
 }
 
-// reportCounts reports the counts each second. It reports the first drop after a time without drops at once, so that the Store expects more
-// even if the worker is killed soon after.
+// reportCounts reports the counts each second, and a first drop at once: then the Store expects more even if the worker is killed soon after.
 func (r *Reporter) reportCounts(ctx context.Context) {
 	ticks := time.Tick(reportEvery)
 	for {

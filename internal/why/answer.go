@@ -41,8 +41,7 @@ type Answer struct {
 // Known reports whether any source has the selected events.
 func (a Answer) Known() bool { return len(a.Events) > 0 || len(a.Totals) > 0 }
 
-// Final reports whether a second call would give the same answer. The journal gets the steps of an event about a second late, so for that
-// time no source may have the event.
+// Final reports whether a second call would give the same answer: the journal gets the steps of an event about a second late.
 func (a Answer) Final() bool {
 	if !a.Asked.Single() {
 		return true

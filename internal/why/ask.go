@@ -177,8 +177,7 @@ func (a *asking) takePending(p Pending) {
 	}
 }
 
-// forgetOldestPending keeps the newest keptEvents events without an outcome. The description of any kept event may depend on whether it
-// waits.
+// forgetOldestPending keeps the newest keptEvents events without an outcome: any kept event may turn out to wait.
 func (a *asking) forgetOldestPending() {
 	slices.SortStableFunc(a.pending, func(x, y Pending) int { return x.Stored.Compare(y.Stored) })
 	a.pending = slices.Delete(a.pending, 0, max(0, len(a.pending)-keptEvents))

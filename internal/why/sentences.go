@@ -237,8 +237,7 @@ func (c *aggregated) add(entry journal.Entry) {
 	c.events, c.last = c.events+entry.Count, entry.Decided
 }
 
-// sayCounts describes the aggregated entries that may include the selected events, one sentence each. If there are many, it describes
-// their sum in one sentence.
+// sayCounts describes the aggregated entries that may include the selected events, one sentence each, or one for many.
 func (a *asking) sayCounts() (sentences []string) {
 	if a.counted.entries > mostAggregated {
 		return []string{fmt.Sprintf("%d events more that may be meant were counted between %s and %s, and are not listed one by one",

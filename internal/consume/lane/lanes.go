@@ -43,18 +43,15 @@ const (
 // StallTime is how long no post to a channel ends, while LeastPlaces deliveries wait, until the channel counts as stalled.
 const StallTime = 2 * time.Second
 
-// A post that is later than late behind its reserved time is spaced from the previous post again. Otherwise posts that all missed their
-// times would go out at once, in any order.
+// A post that is later than late is spaced from the previous post again: posts that all missed their times would go out at once, in any order.
 const late = 100 * time.Millisecond
 
 // Pacer decides when a channel takes a post: [pacing.Pacer]. Its methods may be called concurrently.
 type Pacer interface {
-	// Reserve asks for the next post. If nothing is reserved, the caller asks again after the wait, or gives up if the post is expected
-	// too late.
+	// Reserve asks for the next post. If nothing is reserved, the caller asks again after the wait, or gives up.
 	Reserve(ctx context.Context, ask pacing.Ask) pacing.Reservation
 
-	// Pause stops posts to a channel for d, on all instances. Paused returns the rest of a pause of a channel that this instance knows.
-	// CheckPause looks it up again.
+	// Pause stops posts to a channel on all instances. Paused returns the rest of a pause that this instance knows. CheckPause looks it up.
 	Pause(ctx context.Context, channel string, d time.Duration)
 	Paused(channel string) time.Duration
 	CheckPause(ctx context.Context, channel string) time.Duration
@@ -74,8 +71,7 @@ type Options struct {
 	Metrics     Metrics
 }
 
-// Lanes are the lanes of all channels. If a lane is full, an event waits in the room. Later events for that channel go to the room too, to
-// keep the order.
+// Lanes are the lanes of all channels. If a lane is full, events wait in the room, and so do later events for the channel, to keep the order.
 type Lanes struct {
 	o        Options
 	paced    bool
@@ -222,8 +218,7 @@ func (l *Lanes) AwaitFree(ctx context.Context, channel string) (int, error) {
 	}
 }
 
-// Fetched records how many events a request to a channel's queue in the room returned. The caller called AwaitFree before the request. After an
-// error, nobody knows whether the queue is empty.
+// Fetched records how many events the request after AwaitFree returned. After an error, nobody knows whether the queue is empty.
 func (l *Lanes) Fetched(channel string, received int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

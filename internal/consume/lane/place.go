@@ -114,8 +114,7 @@ func (p *Place) mostWait() time.Duration {
 	return FreshWait
 }
 
-// begin waits until the previous delivery has begun its post: that delivery may still ask an unavailable Redis whether the channel is
-// paused. It returns false if the context ends.
+// begin waits until the previous delivery, which may still ask Redis for pauses, has begun its post. It returns false if the context ends.
 func (p *Place) begin(ctx context.Context, due time.Time) bool {
 	if !p.posting.await(ctx) {
 		return false
@@ -176,8 +175,7 @@ type turn struct {
 	came chan struct{}
 }
 
-// join takes the last position of those with the delivery's urgency. A more urgent delivery goes before the others, except the first one, which
-// has its turn.
+// join takes the last position of the delivery's urgency. The first delivery has its turn, so even more urgent deliveries come after it.
 func (t *turns) join(d Delivery) *turn {
 	own, at := &turn{of: d, came: make(chan struct{})}, len(t.waiting)
 	for at > 1 && d.urgency() < t.waiting[at-1].of.urgency() {

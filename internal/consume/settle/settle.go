@@ -77,9 +77,8 @@ type Options[M Message] struct {
 	Conn     Conn
 	Patience time.Duration // how long a consumer may take to confirm an acknowledgement before the message is abandoned
 
-	// Confirmed is called with messages whose acknowledgements the consumer has confirmed, and with the time of the consumer's latest
-	// failure to confirm; zero: no failure. Messages handed over before that time may have been redelivered: the consumer may have been
-	// deleted and recreated.
+	// Confirmed is called with messages whose acknowledgements the consumer has confirmed, and with the time of its latest failure to
+	// confirm; zero: none. Messages handed over before may have been redelivered: the consumer may have been recreated.
 	Confirmed func(messages []M, failed time.Time)
 
 	// Abandoned is called with messages that are left for the server to redeliver.

@@ -149,8 +149,7 @@ func (s *settler[M]) next() (batch []M, bytes int, since time.Time) {
 }
 
 // acknowledge acknowledges a batch, and repeats that until the consumer confirms it or the time is over. Acknowledgements sent on a lost
-// connection may not have arrived, so a batch has to be confirmed on the connection that sent it. A late acknowledgement still removes the
-// message.
+// connection may not have arrived, so a batch has to be confirmed on the connection that sent it.
 func (s *settler[M]) acknowledge(ctx context.Context, batch []M, until time.Time) bool {
 	last := putHighestLast(batch)
 	for first := true; first || time.Now().Before(until); first = false {

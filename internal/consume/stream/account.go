@@ -34,8 +34,7 @@ const (
 const forgery = "a producer in this account can forge live limits, dead letters and events of others through its reply subjects; " +
 	"give producers and notifier ingest an account of their own (configs/nats/notifier.conf)"
 
-// account warns if producers may share the workers' account. A client can ask for its own account and for the connections in that account.
-// It cannot see what another connection publishes.
+// account warns if producers may share the workers' account. A client can see the connections of its account, but not what they publish.
 func (c *check) account(ctx context.Context) Finding {
 	found := about("nats account")
 	account, err := c.ownAccount(ctx)

@@ -132,8 +132,7 @@ func (p Provisioning) consumer(
 	return done
 }
 
-// recreate replaces a consumer. If the server refuses the new one, such as one that takes messages of another consumer, recreate restores the
-// old one.
+// recreate replaces a consumer. If the server refuses the new one, which may overlap with another consumer, recreate restores the old one.
 func (p Provisioning) recreate(ctx context.Context, stream string, before, after jetstream.ConsumerConfig) error {
 	if err := p.JetStream.DeleteConsumer(ctx, stream, after.Durable); err != nil {
 		if !isRefusal(err) {
@@ -191,8 +190,7 @@ func change[T comparable](changes *[]string, name string, field *T, to T, text f
 	*field = to
 }
 
-// changedStream returns the configuration of an existing stream with the values of the settings, and lists the differences. Subjects and
-// replicas that somebody else has added stay.
+// changedStream applies the settings to the configuration of an existing stream, and lists the differences. Other subjects and replicas stay.
 func (n Names) changedStream(found, wanted jetstream.StreamConfig) (config jetstream.StreamConfig, changes []string) {
 	config = found
 	config.Subjects = slices.Clone(found.Subjects)

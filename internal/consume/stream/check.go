@@ -261,8 +261,7 @@ func (c *check) explain(err error) error {
 	return withHint(err)
 }
 
-// errUnexpected is a stream's answer to a message that expects another stream. It shows that the publisher has the permission and that a
-// stream has the subject.
+// errUnexpected is a stream's answer to a message that expects another stream: a stream has the subject, and the publisher the permission.
 const errUnexpected = jetstream.ErrorCode(10060)
 
 const unexpected = "notifier-check-no-such-stream"
@@ -413,8 +412,7 @@ func answer(ctx context.Context, conn *nats.Conn, reply string) error {
 	}
 }
 
-// denial returns the server's answer if the server denies the use of a subject, or "". The server sends a denial before the answer to the
-// flush.
+// denial returns the server's denial of the use of a subject, or "". It comes before the answer to the flush.
 func (c *check) denial(ctx context.Context, subject string, use func(*nats.Conn) error) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()

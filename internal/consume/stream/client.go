@@ -87,8 +87,7 @@ func (c *Client) AwaitConnected(ctx context.Context) error {
 	return nil
 }
 
-// Find searches for the streams and consumers until they exist. It creates absent ones if the options allow that. The error is the
-// context's cause, [ErrClosed] or [ErrUnfit].
+// Find searches for the streams and consumers until they exist, or creates them. The error is the context's cause, [ErrClosed] or [ErrUnfit].
 func (c *Client) Find(ctx context.Context) error {
 	before := c.layout.Load()
 	c.finding.Lock()
@@ -155,9 +154,8 @@ func isUnavailable(err error) bool {
 	return answered && answer.ErrorCode == unavailable
 }
 
-// Exists asks for a consumer until the server answers whether it exists. While a cluster elects a leader, nobody answers, and the client is not
-// ready. Questions for other consumers, which have leaders of their own, are answered meanwhile. The error is the context's cause or
-// [ErrClosed].
+// Exists asks for a consumer until the server answers whether it exists. While a cluster elects the consumer's leader, nobody answers, and the
+// client is not ready. The error is the context's cause or [ErrClosed].
 func (c *Client) Exists(ctx context.Context, consumer jetstream.Consumer) (exists bool, err error) {
 	c.asking.Add(1)
 	exists, err = c.ask(ctx, consumer)
@@ -205,8 +203,7 @@ func (c *Client) Restore(ctx context.Context, config jetstream.StreamConfig) boo
 	return err == nil
 }
 
-// Info returns a consumer's state. It learns the server's time from the answer, and logs when the consumer begins and ceases to differ from the
-// settings. Find has succeeded.
+// Info returns a consumer's state. It learns the server's time, and logs whether the consumer differs from the settings. Find has succeeded.
 func (c *Client) Info(ctx context.Context, consumer jetstream.Consumer) (*jetstream.ConsumerInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()

@@ -256,8 +256,7 @@ func (r reasons) Error() string {
 // Unwrap returns the errors.
 func (r reasons) Unwrap() []error { return r }
 
-// Failure returns why the attempts to connect have failed since the connection was lost, or nil if none failed. Each server may have another
-// reason.
+// Failure returns why attempts to connect have failed since the connection was lost, perhaps a reason for each server; nil: none has failed.
 func (c *Connection) Failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -105,8 +105,7 @@ func (n Names) DeadLetterConfig() jetstream.StreamConfig {
 	return config
 }
 
-// ConsumerConfig returns the provisioned configuration of the consumer. It has a filter only if the stream has other subjects, since a
-// filter slows delivery by a third.
+// ConsumerConfig returns the provisioned configuration of the consumer. A filter slows delivery by a third, so it has one only if it needs one.
 func (n Names) ConsumerConfig(ackWait time.Duration, streamSubjects []string) jetstream.ConsumerConfig {
 	config := jetstream.ConsumerConfig{
 		Durable:       n.Consumer,
@@ -169,8 +168,7 @@ func (n Names) Provision(ctx context.Context, js jetstream.JetStream, ackWait ti
 	return search{js, Options{Names: n, Provision: true, AckWait: ackWait, Logger: logger}}.layout(ctx)
 }
 
-// search finds the streams and consumers of a worker. It never changes an existing one. Without Options.Provision it creates only the
-// consumers of an existing room.
+// search finds the streams and consumers of a worker. Without Options.Provision it creates only consumers of an existing room.
 type search struct {
 	js jetstream.JetStream
 	Options
@@ -243,8 +241,7 @@ func (n Names) fitRoom(c jetstream.StreamConfig) error {
 	return nil
 }
 
-// fitConsumer returns an error if the consumer of the producers' stream cannot be used. Workers remove messages below its position as
-// acknowledged, so it must take every event.
+// fitConsumer rejects a consumer that leaves out events: workers remove messages below its position as acknowledged.
 func (n Names) fitConsumer(c jetstream.ConsumerConfig) error {
 	if !Takes(c, n.Subjects()) {
 		return otherFilter(c, n.Subjects())

@@ -18,8 +18,7 @@ const (
 	// answerPatience is how long a request may stay without an answer beyond the time for which the server keeps it.
 	answerPatience = time.Second
 
-	// mostArrivals bounds the messages that the server may send before they are received. nats.go discards more, and JetStream delivers
-	// them again after the ack wait.
+	// mostArrivals bounds the messages that have arrived and are not received. nats.go discards more, and JetStream redelivers them.
 	mostArrivals = 1024
 
 	// requestBytes bounds the messages of one request. A server closes the connection of a client for which more than 64 MiB are waiting.

@@ -12,8 +12,7 @@ import (
 // varz is the subject on which a server answers with its state. Only the system account has it, and accounts that import it from there.
 const varz = "$SYS.REQ.SERVER.PING.VARZ"
 
-// SyncInterval returns the sync_interval of JetStream, "always" or a duration, from the first server that answers. Most users may not ask
-// for it: the error then names the subject.
+// SyncInterval returns the sync_interval of the first server that answers, "always" or a duration. Most users may not ask for it.
 func SyncInterval(ctx context.Context, conn *nats.Conn) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
