@@ -36,8 +36,7 @@ type shownChange struct {
 func (l *limitsCommand) history(ctx context.Context, _ []string) (err error) {
 	var changes []overrides.PastChange
 	bucket, absent := l.limits.Bucket()
-	isThere := absent == nil
-	if isThere {
+	if absent == nil {
 		if changes, err = bucket.History(ctx); err != nil {
 			return err
 		}
@@ -49,7 +48,7 @@ func (l *limitsCommand) history(ctx context.Context, _ []string) (err error) {
 		}
 		return screen.PrintJSON(l.out, shown)
 	}
-	if !isThere {
+	if absent != nil {
 		_, err := fmt.Fprintln(l.out, absentBucket(l.settings))
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/delayed"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -48,17 +49,10 @@ func (r *replanner) watch(ctx context.Context) {
 	if !r.on {
 		return
 	}
-	tick := time.NewTicker(rulesEvery)
-	defer tick.Stop()
 	var known *store.Rules
-	for {
+	for isRunning := true; isRunning; isRunning = await.For(ctx, rulesEvery) {
 		if rules := r.throttle.Rules(); rules != known && r.streams.Connection.Conn.IsConnected() && r.publish(ctx, rules) == nil {
 			known = rules
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
 		}
 	}
 }

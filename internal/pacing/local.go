@@ -73,7 +73,7 @@ func (l *local) post(now time.Time, name string, a Ask, known time.Duration) Res
 		l.setTAT(now, a.Channel, later(tat, slot).Add(l.pace.Interval))
 		l.posts.add(now, slot)
 		delete(all.byName, name)
-		l.waitOutOfLine(now, a.Channel, all)
+		l.wait(now, a.Channel, all, false)
 		return Reservation{OK: true, Wait: expected, Expected: expected}
 	}
 	isDue, wait := !first.After(now.Add(lead)), askAgain(own.Sub(now), turn.Sub(now))
@@ -81,11 +81,7 @@ func (l *local) post(now time.Time, name string, a Ask, known time.Duration) Res
 		wait = own.Sub(now) - lead/2
 	}
 	all.byName[name] = asker{order: a.order(), until: now.Add(wait + grace)}
-	if isDue && l.posts.window.Count > 0 {
-		l.waitInLine(now, a.Channel, all)
-	} else {
-		l.waitOutOfLine(now, a.Channel, all)
-	}
+	l.wait(now, a.Channel, all, isDue && l.posts.window.Count > 0)
 	return Reservation{Wait: wait, Expected: expected}
 }
 
@@ -116,23 +112,17 @@ func (l *local) position(now time.Time, channel string, place time.Time, before 
 	return ahead + before*length
 }
 
-// waitInLine records who waits for a channel that waits for the workspace.
-func (l *local) waitInLine(now time.Time, channel string, all askers) {
-	l.line[channel] = all.untilFrontAsks()
-	l.wait(now, channel, all)
-}
-
-// waitOutOfLine records who waits for a channel that does not wait for the workspace.
-func (l *local) waitOutOfLine(now time.Time, channel string, all askers) {
-	all.place = time.Time{}
-	delete(l.line, channel)
-	l.wait(now, channel, all)
-}
-
-func (l *local) wait(now time.Time, channel string, all askers) {
+// wait records who waits for a channel, and whether the channel is in the line of the workspace.
+func (l *local) wait(now time.Time, channel string, all askers, inLine bool) {
 	if len(l.askers) >= maxPauses {
 		maps.DeleteFunc(l.askers, func(_ string, a askers) bool { return len(a.counting(now).byName) == 0 })
 		maps.DeleteFunc(l.line, func(_ string, until time.Time) bool { return until.Before(now) })
+	}
+	if inLine {
+		l.line[channel] = all.untilFrontAsks()
+	} else {
+		all.place = time.Time{}
+		delete(l.line, channel)
 	}
 	l.askers[channel] = all
 	if len(all.byName) == 0 {
