@@ -56,30 +56,27 @@ func (q *channelQueues) each(ctx context.Context, take func(source)) {
 		take(queue)
 	}
 	tokens, err := q.tokens(ctx)
-	unknown := make(chan string)
 	var (
 		looking sync.WaitGroup
 		mu      sync.Mutex
 	)
-	for range lookedAtOnce {
+	atOnce := make(chan struct{}, lookedAtOnce)
+	for _, token := range tokens {
+		if slices.Contains(known, token) {
+			continue
+		}
+		atOnce <- struct{}{}
 		looking.Go(func() {
-			for token := range unknown {
-				found, failure := q.hasEvents(ctx, token)
-				mu.Lock()
-				if found {
-					take(source{inRoom: true, onlyToken: token})
-				}
-				err = cmp.Or(err, failure)
-				mu.Unlock()
+			defer func() { <-atOnce }()
+			found, failure := q.hasEvents(ctx, token)
+			mu.Lock()
+			defer mu.Unlock()
+			if found {
+				take(source{inRoom: true, onlyToken: token})
 			}
+			err = cmp.Or(err, failure)
 		})
 	}
-	for _, token := range tokens {
-		if !slices.Contains(known, token) {
-			unknown <- token
-		}
-	}
-	close(unknown)
 	if looking.Wait(); err != nil && ctx.Err() == nil {
 		q.logger.Warn("queues of channels that the settings no longer name are not served", "error", err)
 	}

@@ -50,9 +50,12 @@ type Writer struct {
 func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 	s := &session{Sources: sources, now: sources.Now()}
 	for _, q := range questions {
+		query := journal.Query{Sequence: q.Sequence, Category: q.Category, Title: q.Title, Since: q.Since}
+		if q.ID != "" {
+			query.IDs = event.ShownAs(q.ID)
+		}
 		s.asked = append(s.asked, &asking{
-			session: s, words: words{s.now, s.Policy.Expiry}, question: q, answer: Answer{Asked: q, Events: []Event{}},
-			query:  queryOf(q),
+			session: s, words: words{s.now, s.Policy.Expiry}, question: q, answer: Answer{Asked: q, Events: []Event{}}, query: query,
 			totals: make(map[Total]int), waiting: make(map[string]int), events: events{index: make(map[string][]*Event), mixed: q.Single()},
 		})
 	}
@@ -71,14 +74,6 @@ func Ask(ctx context.Context, sources Sources, questions ...Question) []Answer {
 		answers[i] = a.answer
 	}
 	return answers
-}
-
-func queryOf(q Question) journal.Query {
-	query := journal.Query{Sequence: q.Sequence, Category: q.Category, Title: q.Title, Since: q.Since}
-	if q.ID != "" {
-		query.IDs = event.ShownAs(q.ID)
-	}
-	return query
 }
 
 type session struct {
