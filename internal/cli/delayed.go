@@ -276,7 +276,6 @@ func (o *orders) withoutOrdered(events []delayed.Event) (left []delayed.Event) {
 
 // give gives the order to events. It reads again which of them wait as long as workers are deciding some of them.
 func (o *orders) give(ctx context.Context, events []delayed.Event, read func() ([]delayed.Event, error)) error {
-	each := eachOf[delayed.Event]{bar: o.bar, doing: o.words.doing, count: countEvents}
 	var end time.Time
 	for len(events) > 0 {
 		now, err := o.store.Clock(ctx)
@@ -284,7 +283,7 @@ func (o *orders) give(ctx context.Context, events []delayed.Event, read func() (
 			return err
 		}
 		undecided := make(map[string]bool)
-		err = each.do(ctx, events, func(ctx context.Context, e delayed.Event) error {
+		err = changeEach(ctx, events, o.bar, o.words.doing, countEvents, func(ctx context.Context, e delayed.Event) error {
 			ordered, err := o.store.Order(ctx, e, o.order, now())
 			switch {
 			case err != nil:

@@ -317,8 +317,7 @@ func (d *dlqCommand) change(ctx context.Context, ids []string, a action) error {
 		}
 	}
 	results := changes{Action: a.name, Letters: []change{}, Missing: missing}
-	each := eachOf[deadletters.Letter]{bar: d.bar, doing: a.doing, count: count}
-	err = each.do(ctx, letters, func(ctx context.Context, l deadletters.Letter) error {
+	err = changeEach(ctx, letters, d.bar, a.doing, count, func(ctx context.Context, l deadletters.Letter) error {
 		outcome, err := a.do(d.store, ctx, l)
 		if errors.Is(err, deadletters.ErrUnfit) {
 			outcome = outcomeUnfit
@@ -333,23 +332,18 @@ func (d *dlqCommand) change(ctx context.Context, ids []string, a action) error {
 
 func capital(word string) string { return strings.ToUpper(word[:1]) + word[1:] }
 
-// eachOf changes things one by one.
-type eachOf[T any] struct {
-	bar   *screen.Progress
-	doing string
-	count func(n int) string
-}
-
-// do calls change for each thing, until an error. When the context ends, it finishes the current thing first.
-func (o eachOf[T]) do(ctx context.Context, things []T, change func(context.Context, T) error) error {
-	progress := o.bar.Stage(o.doing)
-	defer o.bar.Clear()
+// changeEach calls change for each thing, until an error. When the context ends, it finishes the current thing first.
+func changeEach[T any](
+	ctx context.Context, things []T, bar *screen.Progress, doing string, count func(int) string, change func(context.Context, T) error,
+) error {
+	progress := bar.Stage(doing)
+	defer bar.Clear()
 	for i, thing := range things {
 		if ctx.Err() != nil {
-			return fmt.Errorf("interrupted: %s left", o.count(len(things)-i))
+			return fmt.Errorf("interrupted: %s left", count(len(things)-i))
 		}
 		if err := change(context.WithoutCancel(ctx), thing); err != nil {
-			return fmt.Errorf("%w; %s left", err, o.count(len(things)-i))
+			return fmt.Errorf("%w; %s left", err, count(len(things)-i))
 		}
 		progress(int64(i+1), int64(len(things)))
 	}

@@ -241,9 +241,9 @@ func TestAge(t *testing.T) {
 func TestDLQInterrupted(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	each := eachOf[deadletters.Letter]{bar: screen.NewProgress(io.Discard), count: count}
+	bar := screen.NewProgress(io.Discard)
 	done := 0
-	err := each.do(ctx, make([]deadletters.Letter, 3), func(inner context.Context, _ deadletters.Letter) error {
+	err := changeEach(ctx, make([]deadletters.Letter, 3), bar, "", count, func(inner context.Context, _ deadletters.Letter) error {
 		cancel()
 		done++
 		return inner.Err()

@@ -69,12 +69,12 @@ func (d *decider) awaitOther(l life, c candidate, decision *store.Decision) {
 
 // sortUnpaired handles resolved events without an open pair: each of them waits in the room, is dropped, or is decided once more.
 func (d *decider) sortUnpaired(l life, events []candidate) {
-	by := d.pairs.sort(l.working, events)
-	for _, c := range by.waiting {
+	waits, again, dropped := d.pairs.sort(l.working, events)
+	for _, c := range waits {
 		d.mover.hold(c.candidate, c.goal, nil)
 	}
-	d.settler.settle(by.dropped...)
-	for _, m := range d.decideInParts(l, by.again) {
+	d.settler.settle(dropped...)
+	for _, m := range d.decideInParts(l, again) {
 		d.settler.nak(m, 0)
 	}
 }

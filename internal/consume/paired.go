@@ -61,13 +61,6 @@ func (p *pairs) goalOf(c candidate) goal {
 	return goal{reason: room.Pair, in: wait, until: c.entry.Until, behind: c.entry.Behind}
 }
 
-// sorted are resolved events without an open pair, by what follows.
-type sorted struct {
-	waiting []waiting    // go to the room
-	again   []candidate  // the throttle's next answer is certain
-	dropped []settlement // too many events wait
-}
-
 type waiting struct {
 	candidate
 	goal goal
@@ -80,14 +73,14 @@ type waiting struct {
 // An undecided event that may open the pair is in the producers' stream. Parts of bodies, and events that Redis refused, are in the room
 // instead, before everything that is stored there later. Another worker may decide after the throttle's answer and before the look at the
 // streams. So the worker asks the throttle once more, and the second answer counts.
-func (p *pairs) sort(ctx context.Context, events []candidate) (by sorted) {
+func (p *pairs) sort(ctx context.Context, events []candidate) (waits []waiting, again []candidate, dropped []settlement) {
 	now := p.streams.Clock.Earliest(time.Now())
 	at := p.streams.Layout()
 	end := sync.OnceValue(func() uint64 { end, _ := endOf(ctx, at.Stream); return end }) // 0 if not known
 	for _, c := range events {
 		first := event.FirstLevel(c.event.Category)
 		if c.entry.Reason != room.Pair && (p.refusals.crowded(room.Pair, first) || !p.begun.take(first, time.Now())) {
-			by.dropped = append(by.dropped, p.refusals.dropCrowded(c.message, room.Pair))
+			dropped = append(dropped, p.refusals.dropCrowded(c.message, room.Pair))
 			continue
 		}
 		to := p.goalOf(c)
@@ -100,12 +93,12 @@ func (p *pairs) sort(ctx context.Context, events []candidate) (by sorted) {
 			if c.entry.Until == 0 {
 				c.decidedUpTo = now
 			}
-			by.again = append(by.again, c)
+			again = append(again, c)
 			continue
 		}
-		by.waiting = append(by.waiting, waiting{c, to})
+		waits = append(waits, waiting{c, to})
 	}
-	return by
+	return waits, again, dropped
 }
 
 // openersAreDecided reports whether every event that may open the pair of a resolved event is decided. It stores in the goal up to which

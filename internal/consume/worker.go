@@ -114,7 +114,7 @@ func New(o Options) *Worker {
 	}
 	bodies := newBodies(bodyOwners{streams: o.Streams, inbox: inbox, reader: reader, refusals: refusals, mover: mover, settler: settler, letters: buried})
 	lanes := lane.New(lane.Options{
-		Pacer: o.Pacer, Pace: o.Pace, Concurrency: o.Concurrency, Poll: pollTime, Metrics: o.Metrics.Deliveries,
+		Pacer: o.Pacer, Pace: o.Pace, Concurrency: o.Concurrency, Poll: pollTime, Held: o.Metrics.Deliveries.Held,
 	})
 	updater, leases := newUpdater(o, reader, reporter, settler, pool), newLeaseRenewer(settler, o.Metrics.Deliveries, o.Logger)
 	return &Worker{

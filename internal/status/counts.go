@@ -21,15 +21,13 @@ func (d *denials) add(of Denial, n int64) {
 	if d.n == nil {
 		d.n, d.shares = make(map[Denial]int64), make(shares)
 	}
-	_, known := d.n[of]
-	if !known {
+	if _, known := d.n[of]; !known {
 		of = d.shares.place(of)
-		_, known = d.n[of]
 	}
-	if !known && len(d.n) >= mostDenials {
-		return
-	}
-	if !known {
+	if _, known := d.n[of]; !known {
+		if len(d.n) >= mostDenials {
+			return
+		}
 		d.shares.enter(of)
 	}
 	d.n[of] += n

@@ -53,7 +53,7 @@ type heldNow struct{ atomic.Int64 }
 func (h *heldNow) Held(_ string, delta int) { h.Add(int64(delta)) }
 
 func newLanes(pacer *fakePacer, pace time.Duration) *Lanes {
-	return New(Options{Pacer: pacer, Pace: pace, Concurrency: 4, Poll: time.Second, Metrics: &pacer.held})
+	return New(Options{Pacer: pacer, Pace: pace, Concurrency: 4, Poll: time.Second, Held: pacer.held.Held})
 }
 
 var fresh, queued = Delivery{Channel: "C1", Size: 100}, Delivery{Channel: "C1", Size: 100, Queued: true}

@@ -57,18 +57,13 @@ type Pacer interface {
 	CheckPause(ctx context.Context, channel string) time.Duration
 }
 
-// Metrics counts deliveries that wait for their channel in this process. Its method may be called concurrently.
-type Metrics interface {
-	Held(channel string, delta int)
-}
-
 // Options configure [New].
 type Options struct {
 	Pacer       Pacer
-	Pace        time.Duration // minimum time between two posts to a channel; deliveries then keep their order; 0: none
-	Concurrency int           // concurrent posts to a channel
-	Poll        time.Duration // how long a request for the events of a channel's queue in the room may stay open
-	Metrics     Metrics
+	Pace        time.Duration                   // minimum time between two posts to a channel; deliveries then keep their order; 0: none
+	Concurrency int                             // concurrent posts to a channel
+	Poll        time.Duration                   // how long a request for the events of a channel's queue in the room may stay open
+	Held        func(channel string, delta int) // counts the deliveries that wait in this process
 }
 
 // Lanes are the lanes of all channels. If a lane is full, events wait in the room, and so do later events for the channel, to keep the order.

@@ -28,8 +28,8 @@ type Place struct {
 //
 // A delivery that posts again calls AwaitPost again. It has had its turns, so it waits only for a permit and a reservation.
 func (p *Place) AwaitPost(ctx context.Context) (wait time.Duration, ok bool) {
-	p.lanes.o.Metrics.Held(p.delivery.Channel, 1)
-	defer p.lanes.o.Metrics.Held(p.delivery.Channel, -1)
+	p.lanes.o.Held(p.delivery.Channel, 1)
+	defer p.lanes.o.Held(p.delivery.Channel, -1)
 	if !p.reserving.await(ctx) || !p.takePermit(ctx) {
 		return 0, false
 	}
