@@ -259,7 +259,7 @@ func (b *bodies) decode(ctx context.Context, m *message) (cost time.Duration) {
 	began := time.Now()
 	parts, bad := o.reader.Parts(m.published())
 	if parts == nil {
-		m.decoded = decodedOf(m.decode(o.reader.Decoder))
+		m.decoded = decodedOf(o.reader.Decode(m.published()))
 		cost = time.Since(began)
 		select {
 		case o.inbox.messages <- m:
@@ -279,7 +279,7 @@ func (b *bodies) decode(ctx context.Context, m *message) (cost time.Duration) {
 	split := o.mover.newSplit(m, parts)
 	if bad != nil {
 		split.bury = func() {
-			group, _ := m.decode(o.reader.Decoder)
+			group, _ := o.reader.Decode(m.published())
 			o.letters.add(letter{m, group, bad})
 		}
 	}

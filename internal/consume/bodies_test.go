@@ -223,7 +223,7 @@ func TestRefusedAfterALostAnswer(t *testing.T) {
 				m := f.taken(w, patience)
 				m.about.category = "payments"
 				deliver(m)
-				w.mover.hold(candidate{message: m, event: testkit.Must(m.decode(testDecoder))(t)}, goal{reason: reason, in: time.Minute}, nil)
+				w.mover.hold(candidate{message: m, event: testkit.Must(testDecoder.Decode(m.published()))(t)}, goal{reason: reason, in: time.Minute}, nil)
 				f.eventually("the message is settled", func() bool { return len(f.said.about(sequence)) > 0 })
 				if name == "delivered once" {
 					f.awaitSettled(1)

@@ -149,7 +149,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 	w := f.prepared(nil)
 	f.publish("notify.payments", `{"id": "order-1", "title": "an event"}`)
 	m := f.taken(w, usualAckWait)
-	e := testkit.Must(m.decode(testDecoder))(t)
+	e := testkit.Must(testDecoder.Decode(m.published()))(t)
 	fault := event.NewFault(event.ReasonRejected, "invalid_blocks")
 	inRoom := func(sequence uint64, change func(*room.Entry)) *message {
 		moved := &message{Msg: m.Msg, meta: &nats.MsgMetadata{Stream: testNames.RoomStream, Sequence: nats.SequencePair{Stream: sequence}}, entry: new(m.entryFor(e, room.Channel))}
@@ -169,7 +169,7 @@ func TestDeadLetterOfAnEventThatMoved(t *testing.T) {
 		{inRoom(4, part("b")), 3},
 		{inRoom(5, func(entry *room.Entry) { entry.Since = entry.Since.Add(time.Second) }), 4},
 	} {
-		e := testkit.Must(step.m.decode(testDecoder))(t)
+		e := testkit.Must(testDecoder.Decode(step.m.published()))(t)
 		testkit.Equal(t, w.settler.storeLetter(t.Context(), step.m, e, fault), true, "the letter is stored")
 		testkit.Equal(t, len(f.deadLetters()), step.want, "dead letters after step %d", i+1)
 	}

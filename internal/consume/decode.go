@@ -110,7 +110,7 @@ func (i *intake) fullOrMuted(category string, severity event.Severity, key strin
 func (i *intake) read(c *candidate) (denial *store.Denial, fault *event.Fault) {
 	m, of := c.message, c.decoded
 	if of == nil {
-		of = decodedOf(m.decode(i.reader.Decoder))
+		of = decodedOf(i.reader.Decode(m.published()))
 	}
 	c.event = of.event
 	e := &c.event

@@ -102,14 +102,15 @@ func (r *reporter) recordMove(m *move) {
 	if m.message.entry.IsReport() {
 		return
 	}
+	result := journal.Waiting
 	if m.goal.reason == room.Part {
-		r.journal.Record(m.message.about.category, journal.Split, "", 1, func(int, journal.Detail) journal.Entry {
-			return r.journalEntry(m.message, nil, time.Now())
-		})
-		return
+		result = journal.Split
 	}
-	r.journal.Record(m.message.about.category, journal.Waiting, levelOf(m.goal.denial), 1, func(int, journal.Detail) journal.Entry {
+	r.journal.Record(m.message.about.category, result, levelOf(m.goal.denial), 1, func(int, journal.Detail) journal.Entry {
 		entry := r.journalEntry(m.message, m.goal.denial, time.Now())
+		if result == journal.Split {
+			return entry
+		}
 		entry.Reason, entry.Next, entry.Channel = string(m.goal.reason), m.due, m.goal.channel
 		if m.message.entry.Order.Action != room.Release { // the operator has not made it wait
 			entry.By = ""

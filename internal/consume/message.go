@@ -179,8 +179,6 @@ func (l *lease) extend(asked time.Time, ackWait time.Duration) {
 	l.deadline = asked.Add(ackWait)
 }
 
-func (m *message) decode(d event.Decoder) (event.Event, error) { return d.Decode(m.published()) }
-
 // published is the message as its producer published it, with the identity from the room.
 func (m *message) published() event.Message { return m.entry.Published(m.Header, m.Data) }
 

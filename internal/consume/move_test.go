@@ -48,7 +48,7 @@ func TestMovedOnceAfterACrash(t *testing.T) {
 			gone := f.prepared(nil)
 			sequence := f.publish("notify.payments", `{"id": "order-1", "title": "an event", "status": "resolved", "key": "k"}`)
 			m := f.taken(gone, patience)
-			e := testkit.Must(m.decode(testDecoder))(t)
+			e := testkit.Must(testDecoder.Decode(m.published()))(t)
 			stored := gone.mover.newMove(candidate{message: m, event: e}, goal{reason: reason, channel: "payments", in: longEnough}).toStore.messages[0]
 			testkit.Must(f.js.PublishMsg(t.Context(), stored))(t)
 			gone.settler.nak(m, 0)

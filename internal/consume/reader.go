@@ -76,7 +76,7 @@ func (r *reader) categoryOf(m *message) string {
 	if err != nil || !bare {
 		return category
 	}
-	e, _ := m.decode(r.Decoder)
+	e, _ := r.Decode(m.published())
 	return e.Category
 }
 

@@ -281,7 +281,7 @@ func (u *updater) start(l life, m *message) {
 // update makes the update of an entry and ends the entry. It stays in the room if the budget of updates has no place for it soon.
 func (u *updater) update(l life, m *message) {
 	u.reporter.trace(m, time.Now())
-	e, err := m.decode(u.reader.Decoder)
+	e, err := u.reader.Decode(m.published())
 	if err == nil && u.streams.Clock.Since(m.entry.Since) > stayIn {
 		err = errTooLate
 	}

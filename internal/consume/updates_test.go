@@ -254,7 +254,7 @@ func TestOneReportOfAKey(t *testing.T) {
 	for _, isReport := range []bool{false, false, true} {
 		f.status(event.StatusFiring)
 		m := f.taken(w, patience)
-		e := testkit.Must(m.decode(testDecoder))(t)
+		e := testkit.Must(testDecoder.Decode(m.published()))(t)
 		change := store.Request{Message: store.Message(m.entry.Origin)}.Change()
 		if isReport {
 			m.entry.Steady = int64(change)

@@ -154,23 +154,19 @@ func isUnavailable(err error) bool {
 	return answered && answer.ErrorCode == unavailable
 }
 
-// Exists asks for a consumer until the server answers whether it exists. While a cluster elects the consumer's leader, nobody answers, and the
-// client is not ready. The error is the context's cause or [ErrClosed].
-func (c *Client) Exists(ctx context.Context, consumer jetstream.Consumer) (exists bool, err error) {
-	c.asking.Add(1)
-	exists, err = c.ask(ctx, consumer)
-	if c.asking.Add(-1) == 0 && err == nil { // so the log reports an election once
-		c.unanswered.Note(nil)
-	}
-	return exists, err
-}
-
 // askTimeout bounds one question for a consumer. Nobody answers a question that came before the leader.
 const askTimeout = 2 * time.Second
 
-// ask is Exists, without the end of the time in which nobody answers.
-func (c *Client) ask(ctx context.Context, consumer jetstream.Consumer) (exists bool, err error) {
+// Exists asks for a consumer until the server answers whether it exists. While a cluster elects the consumer's leader, nobody answers, and the
+// client is not ready. The error is the context's cause or [ErrClosed].
+func (c *Client) Exists(ctx context.Context, consumer jetstream.Consumer) (exists bool, err error) {
 	const pause = 100 * time.Millisecond
+	c.asking.Add(1)
+	defer func() {
+		if c.asking.Add(-1) == 0 && err == nil { // so the log reports an election once
+			c.unanswered.Note(nil)
+		}
+	}()
 	for {
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
 		err := c.Connection.Request(asking, func(ctx context.Context) error {
