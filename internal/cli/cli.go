@@ -35,7 +35,6 @@ type UsageError struct{ Err error }
 
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the fault.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // errReported is a failure that the command has already printed. It is joined with no other error, which would then not be printed.

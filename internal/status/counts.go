@@ -12,27 +12,6 @@ const (
 	mostChannels = 1000
 )
 
-type denials struct {
-	n      map[Denial]int64
-	shares shares
-}
-
-func (d *denials) add(of Denial, n int64) {
-	if d.n == nil {
-		d.n, d.shares = make(map[Denial]int64), make(shares)
-	}
-	if _, known := d.n[of]; !known {
-		of = d.shares.place(of)
-	}
-	if _, known := d.n[of]; !known {
-		if len(d.n) >= mostDenials {
-			return
-		}
-		d.shares.enter(of)
-	}
-	d.n[of] += n
-}
-
 // Counts counts events and calls for a worker's [Report]. Its methods may be called concurrently.
 type Counts struct {
 	clock func() time.Time
@@ -40,7 +19,7 @@ type Counts struct {
 	mu      sync.Mutex
 	seconds ring[Rates]
 	minutes ring[Rates]
-	denials ring[denials]
+	denials ring[perDenial[int64]]
 	taken   ring[map[string]int64] // by channel
 	slowest ring[time.Duration]
 	digests map[string]time.Time // by channel: the last digest
@@ -57,7 +36,7 @@ func NewCounts() *Counts {
 		clock:   time.Now,
 		seconds: newRing[Rates](time.Second, 60),
 		minutes: newRing[Rates](time.Minute, 60),
-		denials: newRing[denials](5*time.Second, 12),
+		denials: newRing[perDenial[int64]](5*time.Second, 12),
 		taken:   newRing[map[string]int64](time.Second, 60),
 		slowest: newRing[time.Duration](time.Second, 60),
 		digests: make(map[string]time.Time),
@@ -107,7 +86,10 @@ func (c *Counts) Delay(category, level string) {
 func (c *Counts) Denied(category, level string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.denials.now(c.clock()).add(Denial{category, level}, int64(n))
+	counted := c.denials.now(c.clock()).of(Denial{category, level}, func(values int) bool { return values < mostDenials })
+	if counted != nil {
+		*counted += int64(n)
+	}
 }
 
 // Took counts one message that a channel accepted.
@@ -182,9 +164,9 @@ func (c *Counts) Now() Counted {
 	c.minutes.each(now, func(begin time.Time, r Rates) {
 		counted.Minutes = append(counted.Minutes, Minute{At: begin, Sent: r.Sent, Dropped: r.Dropped, Delayed: r.Delayed})
 	})
-	c.denials.each(now, func(_ time.Time, d denials) {
-		for denial, n := range d.n {
-			counted.Denials[denial] += n
+	c.denials.each(now, func(_ time.Time, d perDenial[int64]) {
+		for denial, n := range d.values {
+			counted.Denials[denial] += *n
 		}
 	})
 	c.taken.each(now, func(_ time.Time, taken map[string]int64) {

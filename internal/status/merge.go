@@ -84,24 +84,17 @@ func (l Limit) with(other Limit) Limit {
 // with merges another worker's report of the budget. All workers share the budget, and count it at different times.
 func (b Budget) with(other Budget) Budget {
 	other.Used, other.Waiting = max(b.Used, other.Used), max(b.Waiting, other.Waiting)
-	if b.PausedUntil.After(other.PausedUntil) {
-		other.PausedUntil = b.PausedUntil
-	}
+	other.PausedUntil = latest(other.PausedUntil, b.PausedUntil)
 	return other
 }
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 func (c Channel) with(other Channel) Channel {
 	other.PerMinute += c.PerMinute
 	other.Held += c.Held
-	if c.PacedUntil.After(other.PacedUntil) {
-		other.PacedUntil = c.PacedUntil
-	}
-	if c.PausedUntil.After(other.PausedUntil) {
-		other.PausedUntil = c.PausedUntil
-	}
-	if c.LastDigest.After(other.LastDigest) {
-		other.LastDigest = c.LastDigest
-	}
+	other.PacedUntil, other.PausedUntil = latest(other.PacedUntil, c.PacedUntil), latest(other.PausedUntil, c.PausedUntil)
+	other.LastDigest = latest(other.LastDigest, c.LastDigest)
 	return other
 }
 

@@ -24,23 +24,38 @@ const (
 // under the first level. So a flood of invented categories cannot hide the drops of other categories.
 const mostOfFirst = 200
 
-// shares counts, by first-level category, what is counted one by one.
-type shares map[string]int
-
-// place returns where a denial that is not counted yet is counted.
-func (s shares) place(d Denial) Denial {
-	if first := event.FirstLevel(d.Category); s[first] >= mostOfFirst {
-		d.Category = first
-	}
-	return Denial{strings.Clone(d.Category), strings.Clone(d.Level)} // they may be part of a large body
+// perDenial has a value for each denial, and one for the further denials of a first level.
+type perDenial[T any] struct {
+	values map[Denial]*T
+	firsts map[string]int // number of values, by first level
 }
 
-func (s shares) enter(d Denial) { s[event.FirstLevel(d.Category)]++ }
+// of returns the value of a denial, which is zero at first. It returns nil if the denial is new and there may not be another value.
+func (p *perDenial[T]) of(d Denial, mayGrow func(values int) bool) *T {
+	if known := p.values[d]; known != nil {
+		return known
+	}
+	if first := event.FirstLevel(d.Category); p.firsts[first] >= mostOfFirst {
+		d.Category = first
+	}
+	value := p.values[d]
+	if value == nil && mayGrow(len(p.values)) {
+		if p.values == nil {
+			p.values, p.firsts = make(map[Denial]*T), make(map[string]int)
+		}
+		d = Denial{strings.Clone(d.Category), strings.Clone(d.Level)} // they may be part of a large body
+		value = new(T)
+		p.values[d] = value
+		p.firsts[event.FirstLevel(d.Category)]++
+	}
+	return value
+}
 
-func (s shares) leave(d Denial) {
+func (p *perDenial[T]) forget(d Denial) {
+	delete(p.values, d)
 	first := event.FirstLevel(d.Category)
-	if s[first]--; s[first] == 0 {
-		delete(s, first)
+	if p.firsts[first]--; p.firsts[first] == 0 {
+		delete(p.firsts, first)
 	}
 }
 
@@ -49,8 +64,7 @@ type Suppression struct {
 	clock func() time.Time
 
 	mu      sync.Mutex
-	spells  map[Denial]*spell
-	shares  shares    // of the spells
+	spells  perDenial[spell]
 	nextEnd time.Time // no spell ends earlier
 }
 
@@ -62,7 +76,7 @@ type spell struct {
 
 // NewSuppression returns a Suppression without drops.
 func NewSuppression() *Suppression {
-	return &Suppression{clock: time.Now, spells: make(map[Denial]*spell), shares: make(shares)}
+	return &Suppression{clock: time.Now}
 }
 
 // Add counts drops. With mostSpells spells, it ignores new categories and levels until a spell has ended.
@@ -89,19 +103,8 @@ func (s *Suppression) Add(drops []summary.Drop) {
 
 // spell returns the present spell of a denial; nil if there is no place for it.
 func (s *Suppression) spell(now time.Time, of Denial) *spell {
-	known := s.spells[of]
-	if known == nil {
-		of = s.shares.place(of)
-		known = s.spells[of]
-	}
-	switch {
-	case known == nil && len(s.spells) >= mostSpells && !s.forget(now):
-		return nil
-	case known == nil:
-		s.shares.enter(of)
-		known = &spell{since: now}
-		s.spells[of] = known
-	case now.Sub(known.last) >= spellEnds:
+	known := s.spells.of(of, func(spells int) bool { return spells < mostSpells || s.forget(now) })
+	if known != nil && now.Sub(known.last) >= spellEnds {
 		*known = spell{since: now}
 	}
 	return known
@@ -112,17 +115,16 @@ func (s *Suppression) forget(now time.Time) bool {
 	if now.Before(s.nextEnd) {
 		return false
 	}
-	before := len(s.spells)
+	before := len(s.spells.values)
 	s.nextEnd = now.Add(spellEnds)
-	for key, known := range s.spells {
+	for key, known := range s.spells.values {
 		if end := known.last.Add(spellEnds); !now.Before(end) {
-			delete(s.spells, key)
-			s.shares.leave(key)
+			s.spells.forget(key)
 		} else if end.Before(s.nextEnd) {
 			s.nextEnd = end
 		}
 	}
-	return len(s.spells) < before
+	return len(s.spells.values) < before
 }
 
 // Now returns the present spells, in the order of byFirstLevel.
@@ -131,7 +133,7 @@ func (s *Suppression) Now() []Suppressed {
 	defer s.mu.Unlock()
 	s.forget(s.clock())
 	var all []Suppressed
-	for key, known := range s.spells {
+	for key, known := range s.spells.values {
 		all = append(all, Suppressed{
 			Category: key.Category, Level: key.Level, Count: known.count, Titles: slices.Clone(known.titles), Since: known.since,
 		})

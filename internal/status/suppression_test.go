@@ -53,7 +53,7 @@ func TestSuppressionIsBounded(t *testing.T) {
 	for i := range 2 * mostSpells {
 		s.Add([]summary.Drop{{Category: fmt.Sprint("junk", i), Level: "category", N: 1, Title: fmt.Sprint(i)}})
 	}
-	testkit.Equal(t, len(s.spells), mostSpells, "spells")
+	testkit.Equal(t, len(s.spells.values), mostSpells, "spells")
 	clock.Advance(spellEnds)
 	body := "title" + strings.Repeat(" ", 250_000)
 	for i := range 2 * mostOfFirst {
@@ -82,13 +82,13 @@ func TestFullSuppressionLooksOnce(t *testing.T) {
 	s.clock = clock.Read
 	add := func(category string) (added bool) {
 		s.Add([]summary.Drop{{Category: category, Level: "category", N: 1}})
-		return s.spells[Denial{category, "category"}] != nil
+		return s.spells.values[Denial{category, "category"}] != nil
 	}
 	for i := range mostSpells {
 		testkit.Equal(t, add(fmt.Sprint("junk", i)), true, "there is a place for the category %d", i)
 	}
 	testkit.Equal(t, add("one more"), false, "there is a place in a full suppression")
-	s.spells[Denial{"junk0", "category"}].last = clock.Read().Add(-spellEnds) // only a look finds this end
+	s.spells.values[Denial{"junk0", "category"}].last = clock.Read().Add(-spellEnds) // only a look finds this end
 	testkit.Equal(t, add("another"), false, "there is a place without another look")
 	clock.Advance(spellEnds)
 	testkit.Equal(t, add("later"), true, "there is a place after spells have ended")

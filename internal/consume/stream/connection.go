@@ -253,7 +253,6 @@ func (r reasons) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap returns the errors.
 func (r reasons) Unwrap() []error { return r }
 
 // Failure returns why attempts to connect have failed since the connection was lost, perhaps a reason for each server; nil: none has failed.
