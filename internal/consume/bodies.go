@@ -81,7 +81,7 @@ func (i *intake) heavy(m *message, hints event.Hints) bool {
 	return size >= heavyBytes || hints.Group
 }
 
-// add queues a message or sends it to the room. If the room has just refused such a body, add drops a message that was not admitted before.
+// add queues a message or sends it to the room. If the room has just refused such a body, add drops it if it cannot have been admitted.
 func (b *bodies) add(m *message) {
 	o, first := b.owners, b.owners.reader.firstLevel(m, event.Event{})
 	switch goes, wait := b.enqueue(first, m); goes {

@@ -48,7 +48,7 @@ type pullRequest struct {
 	*stream.Request
 }
 
-// message is a stored message that this worker received. It has less than 512 bytes: larger objects cost the garbage collector more in a flood.
+// message is a stored message that this worker received. It is kept small: objects of more than 512 bytes cost the garbage collector more.
 type message struct {
 	*nats.Msg
 	span     *tracing.Span     // of its event; nil: no span
@@ -92,7 +92,7 @@ func decodedOf(e event.Event, err error) *decoded {
 	return of
 }
 
-// fewHeaders is how many headers newMessage leaves alone. Of more it keeps those that count: many short headers take much memory.
+// fewHeaders is how many headers newMessage leaves alone. Of more headers it keeps only those that count: many short ones take much memory.
 const fewHeaders = 32
 
 func newMessage(msg *nats.Msg, by *pullRequest, ackWait time.Duration) (*message, error) {
@@ -116,7 +116,7 @@ func newMessage(msg *nats.Msg, by *pullRequest, ackWait time.Duration) (*message
 	}, nil
 }
 
-// entryOf returns the entry of a stored message's event. A message in the room without the headers of an entry ends as a dead letter.
+// entryOf returns the entry of a stored message's event. It trusts headers only in the room; without them, a message there is a dead letter.
 func entryOf(from source, subject string, header nats.Header, at room.Origin) *room.Entry {
 	if from.inRoom {
 		if entry, err := room.Read(header, at.Stored); err == nil {
@@ -151,6 +151,7 @@ func (m *message) attempted() time.Time {
 	return m.entry.Attempted
 }
 
+// waited reports whether the event has waited for a slot.
 func (m *message) waited() bool { return m.entry.Reason == room.Slot }
 
 // holdsSlots reports whether the event was admitted before it waited in the room. If it is too old, its slots have to be returned.

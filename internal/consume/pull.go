@@ -95,7 +95,7 @@ func (p *puller) pullAll(ctx context.Context) error {
 	return nil
 }
 
-// pull requests messages while the worker can handle them, until the context ends: more as soon as half of the requested ones have come.
+// pull requests messages while the worker can handle them, until the context ends. It requests more as soon as half of them have come.
 func (p *puller) pull(ctx context.Context, from source, consumer func() jetstream.Consumer) error {
 	requests := p.streams.Connection.NewRequests(p.settler.lease)
 	defer requests.Close()
@@ -203,7 +203,7 @@ func nextDemand(demand int, got received, ackWait time.Duration) int {
 	return demand
 }
 
-// pullQueue takes as many events from a channel's queue as the channel takes, until the context ends, and more once these are decided.
+// pullQueue takes as many events from a channel's queue as the channel takes, and more once they are decided, until the context ends.
 func (p *puller) pullQueue(ctx context.Context, from source) error {
 	from.deciding = new(sync.WaitGroup)
 	requests := p.streams.Connection.NewRequests(p.settler.lease)

@@ -81,7 +81,7 @@ type Recorder struct {
 
 	// Only Run uses these fields.
 	unpublished []pile // with messages
-	number      int    // of the newest batch
+	number      int    // of the newest message
 	lost        Entry  // what was lost and is not yet in the journal; a count of 0: nothing
 }
 
