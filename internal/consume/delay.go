@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"sync"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -23,7 +24,7 @@ type planner struct {
 	recounts *recounter
 	pool     *pool
 	queue    chan plan
-	ended    chan struct{}
+	planning sync.WaitGroup
 }
 
 // plan is a denied event that may wait for a slot.
@@ -36,18 +37,17 @@ type plan struct {
 
 // start begins to plan, until close. The context ends calls to the throttle.
 func (p *planner) start(ctx context.Context) {
-	go func() {
-		defer close(p.ended)
+	p.planning.Go(func() {
 		for next := range p.queue {
 			p.plan(ctx, next)
 		}
-	}()
+	})
 }
 
 // close waits until everything handed over is planned.
 func (p *planner) close() {
 	close(p.queue)
-	<-p.ended
+	p.planning.Wait()
 }
 
 // add queues an event, or returns false if it may not wait for a slot. The queue has a place for each element of the pool, so add never waits.

@@ -104,7 +104,7 @@ func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, let
 	return s
 }
 
-func (s *settler) start() { go s.stays.run() }
+func (s *settler) start() { s.stays.running.Go(s.stays.run) }
 
 // close waits until all messages are acknowledged or returned, and reported. It gives up when the context ends.
 func (s *settler) close(ctx context.Context) {

@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
@@ -25,11 +26,11 @@ type stays struct {
 	room    Room
 	names   stream.Names
 	leaving chan []store.Stay
-	ended   chan struct{}
+	running sync.WaitGroup
 }
 
 func newStays(room Room, names stream.Names) *stays {
-	return &stays{room: room, names: names, leaving: make(chan []store.Stay, leavingQueue), ended: make(chan struct{})}
+	return &stays{room: room, names: names, leaving: make(chan []store.Stay, leavingQueue)}
 }
 
 // stayIn is how long an event without a known return time counts at most: longer than a channel is likely to be paused.
@@ -113,7 +114,6 @@ func (s *stays) leave(ended ...store.Stay) {
 }
 
 func (s *stays) run() {
-	defer close(s.ended)
 	for stays := range s.leaving {
 		_ = s.room.LeaveRoom(context.Background(), stays)
 	}
@@ -122,5 +122,5 @@ func (s *stays) run() {
 // close waits until the queued stays have ended. No stay is queued afterwards.
 func (s *stays) close() {
 	close(s.leaving)
-	<-s.ended
+	s.running.Wait()
 }

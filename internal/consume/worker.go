@@ -136,7 +136,7 @@ func New(o Options) *Worker {
 			},
 			planner: &planner{
 				throttle: o.Limits.Throttle, clock: &o.Streams.Clock, refusals: refusals, mover: mover, settler: settler, pool: pool,
-				replans: replans, recounts: recounts, queue: make(chan plan, cap(pool.elements)), ended: make(chan struct{}),
+				replans: replans, recounts: recounts, queue: make(chan plan, cap(pool.elements)),
 			},
 			folds: newFolds(o, updater, settler, pool),
 			deliverer: &deliverer{

@@ -82,27 +82,26 @@ func (w *Watcher) tend(ctx context.Context, s *state, now time.Time) (revision u
 	storing, cancel := context.WithTimeout(ctx, tendTimeout)
 	defer cancel()
 	var again []string
-	defer func() {
-		if len(again) > 0 {
-			o.Logger.Warn("restored live limits that were overwritten by forged messages",
-				"bucket", o.Name, "levels", again[:min(len(again), mostLogged)], "count", len(again))
-		}
-	}()
 	for _, change := range next {
 		stored, err := w.bucket.store(storing, change, s.entries[change.Name].Revision)
-		switch {
-		case ctx.Err() != nil:
-			return revision
-		case errors.Is(err, ErrConflict): // stored by another watcher or changed by an operator
-		case err != nil:
-			w.tendFailed(change, err)
-			return revision
-		default:
-			revision, w.tendAgain = max(revision, stored), time.Time{}
-			if change.Ended == 0 && change.Name.Kind != Mute {
-				again = append(again, change.Name.String())
-			}
+		if errors.Is(err, ErrConflict) { // stored by another watcher or changed by an operator
+			continue
 		}
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			w.tendFailed(change, err)
+			break
+		}
+		revision, w.tendAgain = max(revision, stored), time.Time{}
+		if change.Ended == 0 && change.Name.Kind != Mute {
+			again = append(again, change.Name.String())
+		}
+	}
+	if len(again) > 0 {
+		o.Logger.Warn("restored live limits that were overwritten by forged messages",
+			"bucket", o.Name, "levels", again[:min(len(again), mostLogged)], "count", len(again))
 	}
 	return revision
 }

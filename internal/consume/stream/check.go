@@ -149,7 +149,8 @@ func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit f
 	stream, err := c.js.Stream(ctx, wanted.Name)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		if c.Provision && c.anotherHas(ctx, wanted.Subjects) {
+		isTaken := func(subject string) bool { return c.try(ctx, strings.Replace(subject, ">", "check", 1)) == nil }
+		if c.Provision && slices.ContainsFunc(wanted.Subjects, isTaken) {
 			return "", fmt.Errorf("absent, and no worker can create it: another stream has a subject of %s; correct %s",
 				strings.Join(wanted.Subjects, ", "), c.settingOf(wanted.Name))
 		}
@@ -273,11 +274,6 @@ func (c *check) try(ctx context.Context, subject string) error {
 		return nil
 	}
 	return err
-}
-
-// anotherHas reports whether a stream has one of the subjects of an absent stream. The server then refuses to create the absent stream.
-func (c *check) anotherHas(ctx context.Context, subjects []string) bool {
-	return slices.ContainsFunc(subjects, func(subject string) bool { return c.try(ctx, strings.Replace(subject, ">", "check", 1)) == nil })
 }
 
 func (c *check) settingOf(stream string) string {
