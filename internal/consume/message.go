@@ -126,11 +126,17 @@ func entryOf(from source, subject string, header nats.Header, at room.Origin) *r
 	return &room.Entry{Subject: subject, Origin: at, Since: at.Stored}
 }
 
-// These methods implement settle.Message.
+// Consumer implements settle.Message, with Sequence, Size and Reply.
 func (m *message) Consumer() string { return m.meta.Consumer }
-func (m *message) Reply() string    { return m.Msg.Reply }
+
+// Reply returns the subject for acknowledgements of the message.
+func (m *message) Reply() string { return m.Msg.Reply }
+
+// Sequence returns the message's sequence in its stream.
 func (m *message) Sequence() uint64 { return m.meta.Sequence.Stream }
-func (m *message) Size() int        { return messageBytes + m.size }
+
+// Size returns roughly how many bytes the message takes in memory.
+func (m *message) Size() int { return messageBytes + m.size }
 
 // titleOf returns the title of the event of a message. An event without a title has the first line of its text.
 func titleOf(m *message) string {
