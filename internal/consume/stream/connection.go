@@ -92,7 +92,7 @@ func Connect(ctx context.Context, o ConnectOptions) (*Connection, error) {
 				o.Logger.Warn("nats is disconnected", "error", err)
 			}
 		}),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.reconnectFailed(o.Logger, err) }),
+		nats.ReconnectErrHandler(c.reconnectFailed(o.Logger)),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { c.asyncError(o.Logger, sub, err) }),
 		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
 		nats.SetCustomDialer(o.Dialer),
@@ -199,19 +199,21 @@ func logConnected(logger *slog.Logger, message string, conn *nats.Conn) {
 }
 
 // reconnectFailed logs why the server cannot be reached: each reason once per outage. That no server is left to try is not logged.
-func (c *Connection) reconnectFailed(logger *slog.Logger, err error) {
-	if err == nil || errors.Is(err, nats.ErrNoServers) || errors.Is(err, errInterrupted) {
-		return
+func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
+	return func(_ *nats.Conn, err error) {
+		if err == nil || errors.Is(err, nats.ErrNoServers) || errors.Is(err, errInterrupted) {
+			return
+		}
+		err = withoutNoise(err)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		isKnown := func(known error) bool { return known.Error() == err.Error() }
+		if len(c.failures) == mostReasons || slices.ContainsFunc(c.failures, isKnown) {
+			return
+		}
+		c.failures = append(c.failures, err)
+		logger.Warn("cannot reach nats", "error", err)
 	}
-	err = withoutNoise(err)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	isKnown := func(known error) bool { return known.Error() == err.Error() }
-	if len(c.failures) == mostReasons || slices.ContainsFunc(c.failures, isKnown) {
-		return
-	}
-	c.failures = append(c.failures, err)
-	logger.Warn("cannot reach nats", "error", err)
 }
 
 // withoutNoise removes what differs between attempts from an error, so that each reason is logged once: the local port, and the greeting of a server
