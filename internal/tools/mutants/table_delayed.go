@@ -23,7 +23,7 @@ var ofDelayed = []mutant{
 		bug:  "A recount ends the stay of an event that is on its way to the room.",
 		file: "internal/consume/recount.go",
 		old:  `if missing[stay].Equal(end) {`,
-		new:  `if !missing[stay].IsZero() {`,
+		new:  `if !missing[stay].IsZero() && !end.IsZero() {`,
 		test: "./internal/consume -run ^TestRecount$",
 	},
 	{
