@@ -378,11 +378,11 @@ var ofOthers = []mutant{
 		name: "watcher-keeps-the-newer",
 		bug:  "A watcher does not show that its bucket went back.",
 		file: "internal/overrides/watch.go",
-		old:  `w.apply(s.snapshot())`,
+		old:  `if err := w.apply(s.snapshot()); err != nil {`,
 		new: `if last != nil && last.Generation == next.Generation && last.Revision > next.Revision {
-		return
+		return nil
 	}
-	w.apply(s.snapshot())`,
+	if err := w.apply(s.snapshot()); err != nil {`,
 		test: "./internal/overrides -run ^TestBucketIsRestored$",
 	},
 	{
