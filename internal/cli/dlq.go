@@ -195,7 +195,7 @@ func (d *dlqCommand) connected(work func(ctx context.Context, arguments []string
 	}
 }
 
-// explainLetters adds the likely cause to an error: a missing stream, or a missing permission, for which a request times out.
+// explainLetters adds the likely cause to an error: a missing stream or a missing permission, for which a request times out.
 func explainLetters(err error, connection *stream.Connection) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrNoStreamResponse):

@@ -225,7 +225,7 @@ func spared(severity string) string {
 	return ", except " + plain.Line(severity) + " events"
 }
 
-// unmute ends the mutes of a path, or removes one of its schedules.
+// unmute ends the mutes of a path or removes one of its schedules.
 func (m *muteCommand) unmute(ctx context.Context, arguments []string) error {
 	bucket, err := m.command.limits.Bucket()
 	if err != nil {

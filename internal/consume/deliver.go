@@ -124,7 +124,7 @@ func (v *deliverer) keepUpdates(l life, d *delivery) bool {
 	return err == nil
 }
 
-// attempt posts once. The lease outlasts the post, or was renewed just now for longer than a post takes. Without such a lease, or after the work
+// attempt posts once. The lease outlasts the post or was renewed just now for longer than a post takes. Without such a lease, or after the work
 // context has ended, attempt does not post. Nor does it post an event that is muted when its request is ready.
 func (v *deliverer) attempt(work context.Context, d *delivery) (receipt string, failure *sink.Error, attempted bool) {
 	leased := work.Err() == nil && (d.message.lease.left() >= v.sendTimeout || v.settler.lease >= v.sendTimeout && v.leases.extend(work, d))

@@ -46,7 +46,7 @@ func (q *letterQueue) start(ctx context.Context) {
 	}
 }
 
-// close waits until every letter is stored, or its message is returned to its stream.
+// close waits until every letter is stored or its message is returned to its stream.
 func (q *letterQueue) close() {
 	close(q.queue)
 	q.storing.Wait()

@@ -105,7 +105,7 @@ func (p *pairs) sort(ctx context.Context, events []candidate) (waits []waiting, 
 // sequences the streams have to be searched. The argument end returns the latest sequence of the producers' stream.
 func (p *pairs) openersAreDecided(ctx context.Context, to *goal, end func() uint64) bool {
 	at := p.streams.Layout()
-	// The stream ends earlier than before if it was recreated, or lost its newest messages.
+	// The stream ends earlier than before if it was recreated or lost its newest messages.
 	if end := end(); to.until == 0 || end > 0 && end < to.until {
 		to.until = end
 	}

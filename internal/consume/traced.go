@@ -46,7 +46,7 @@ func (r *reporter) traceDecision(c *candidate, by roundTrip, d *store.Decision, 
 
 func (m *message) producerSpan() tracing.Context { return tracing.Parse(m.published().TraceContext()) }
 
-// traceID returns the ID of the event's trace, or of its producer's trace; "" if there is none.
+// traceID returns the ID of the event's trace or of its producer's trace; "" if there is none.
 func (m *message) traceID() string {
 	if id := m.span.TraceID(); id != "" {
 		return id

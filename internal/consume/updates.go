@@ -312,7 +312,7 @@ func (u *updater) update(l life, m *message) {
 
 var errTooLate = errors.New("it has waited for too long")
 
-// holds reports whether the lease of an entry outlasts a request, or was renewed just now.
+// holds reports whether the lease of an entry outlasts a request or was renewed just now.
 func (u *updater) holds(work context.Context, m *message) bool {
 	return work.Err() == nil && (m.lease.left() >= u.sendTimeout || u.settler.extend(work, m) == nil)
 }

@@ -176,7 +176,7 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 }
 
 // undelivered handles the decision about an event that is not delivered now. If the event ends, it returns the settlement. Otherwise the
-// event waits, and gives up its element of the pool later. The limits that decided were these rules, or newer ones.
+// event waits, and gives up its element of the pool later. The limits that decided were these rules or newer ones.
 func (d *decider) undelivered(
 	l life, c candidate, decision *store.Decision, denial *store.Denial, rules *store.Rules,
 ) (end settlement, ends bool) {

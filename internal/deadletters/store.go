@@ -27,7 +27,7 @@ type Options struct {
 // timeout bounds one request. A denied request takes that long.
 const timeout = 5 * time.Second
 
-// ErrNotFound is the error for a letter that does not exist, or no longer exists.
+// ErrNotFound is the error for a letter that does not exist or no longer exists.
 var ErrNotFound = errors.New("no such dead letter")
 
 // Store gives access to the dead letters of one deployment. One goroutine may use a Store; any number of programs may have one.

@@ -56,7 +56,7 @@ type Event struct {
 	ID       string     `json:"id"` // as workers show it
 	Category string     `json:"category"`
 	Title    string     `json:"title,omitempty"`
-	Reason   string     `json:"reason"`               // what it waits for (room.Reason), or room.Due
+	Reason   string     `json:"reason"`               // what it waits for (room.Reason) or room.Due
 	Stored   time.Time  `json:"stored"`               // when the producer's message was stored
 	Since    time.Time  `json:"since"`                // when it began to wait for that
 	Due      time.Time  `json:"due,omitzero"`         // when it comes back; zero: not known

@@ -1,4 +1,4 @@
-// Package event decodes stored messages into events, or explains why it cannot.
+// Package event decodes stored messages into events or explains why it cannot.
 //
 // It owns category paths and the patterns over them (ValidatePath, Prefixes, Pattern), Table, which finds the most specific pattern for a
 // path, Scope and Scopes, whose patterns may also cover everything below a path, the Event, and the Decoder. The Decoder reads a JSON

@@ -48,7 +48,7 @@ const late = 100 * time.Millisecond
 
 // Pacer decides when a channel takes a post: [pacing.Pacer]. Its methods may be called concurrently.
 type Pacer interface {
-	// Reserve asks for the next post. If nothing is reserved, the caller asks again after the wait, or gives up.
+	// Reserve asks for the next post. If nothing is reserved, the caller asks again after the wait or gives up.
 	Reserve(ctx context.Context, ask pacing.Ask) pacing.Reservation
 
 	// Pause stops posts to a channel on all instances. Paused returns the rest of a pause that this instance knows. CheckPause looks it up.
@@ -225,7 +225,7 @@ func (l *Lanes) Fetched(channel string, received int, err error) {
 	own.fetching = nil
 }
 
-// AwaitFetched waits until no request for a channel's queue in the room is open, or the context ends.
+// AwaitFetched waits until no request for a channel's queue in the room is open or the context ends.
 func (l *Lanes) AwaitFetched(ctx context.Context, channel string) {
 	l.mu.Lock()
 	fetching := l.of(channel).fetching

@@ -28,7 +28,7 @@ type Provisioning struct {
 type Provisioned struct {
 	Subject string
 	Created bool
-	Changes []string // the changes, or the bounds of a created stream; empty if nothing was done
+	Changes []string // the changes or the bounds of a created stream; empty if nothing was done
 	Err     error
 }
 

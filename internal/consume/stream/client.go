@@ -56,7 +56,7 @@ func NewClient(o Options) (*Client, error) {
 	}, nil
 }
 
-// Layout returns the streams and consumers as the latest search found them, or nil before the first search has succeeded.
+// Layout returns the streams and consumers as the latest search found them or nil before the first search has succeeded.
 func (c *Client) Layout() *Layout { return c.layout.Load() }
 
 // Now returns the present time by the NATS server's clock.
@@ -87,7 +87,7 @@ func (c *Client) AwaitConnected(ctx context.Context) error {
 	return nil
 }
 
-// Find searches for the streams and consumers until they exist, or creates them. The error is the context's cause, [ErrClosed] or [ErrUnfit].
+// Find searches for the streams and consumers until they exist or creates them. The error is the context's cause, [ErrClosed] or [ErrUnfit].
 func (c *Client) Find(ctx context.Context) error {
 	before := c.layout.Load()
 	c.finding.Lock()

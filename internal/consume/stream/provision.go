@@ -148,7 +148,7 @@ func (l Layout) MaxAge() time.Duration { return l.Stream.CachedInfo().Config.Max
 // APITimeout bounds one request to the JetStream API. A denied request takes that long.
 const APITimeout = 5 * time.Second
 
-// ErrUnfit means that an existing stream cannot be used as it is configured, or that the server is too old.
+// ErrUnfit means that an existing stream cannot be used as it is configured or that the server is too old.
 var ErrUnfit = errors.New("nats is not fit for use")
 
 // withHint adds a likely cause to an error that names none.

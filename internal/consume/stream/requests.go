@@ -48,7 +48,7 @@ type Request struct {
 
 	left  int  // messages that the server may still send
 	bytes int  // of these messages at most; 0 or less means no bound
-	ended bool // the server has reported the end, or does not report it
+	ended bool // the server has reported the end or does not report it
 	late  bool // it was given up, so nobody knows which of its messages are still to come
 }
 
@@ -85,7 +85,7 @@ func (r *Requests) Close() {
 // Left returns how many messages the server may still send for the requests that it knows.
 func (r *Requests) Left() int { return r.left }
 
-// Ask requests messages of at most requestBytes together, or a single larger message. The server keeps the request for the given time.
+// Ask requests messages of at most requestBytes together or a single larger message. The server keeps the request for the given time.
 func (r *Requests) Ask(consumer jetstream.Consumer, messages int, wait time.Duration) error {
 	if r.present.Err() != nil {
 		r.giveUp()

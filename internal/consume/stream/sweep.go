@@ -17,7 +17,7 @@ const (
 	sweepSilence = time.Minute      // how long nothing is examined after reading or removing failed
 )
 
-// Sweep removes messages that neither a worker nor an operator wrote from a stream that workers only add to: dead letters, or entries of the
+// Sweep removes messages that neither a worker nor an operator wrote from a stream that workers only add to: dead letters or entries of the
 // journal. Each message is examined once. One goroutine uses a Sweep.
 type Sweep struct {
 	Client   *Client
@@ -77,7 +77,7 @@ func (s *Sweep) examine(ctx context.Context) (left uint64, err error) {
 	return left, err
 }
 
-// Remove deletes a message, and calls removed if this call has deleted it. Otherwise another worker was faster, or the stream forbids deletion.
+// Remove deletes a message, and calls removed if this call has deleted it. Otherwise another worker was faster or the stream forbids deletion.
 func Remove(ctx context.Context, from jetstream.Stream, sequence uint64, removed func()) error {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()
