@@ -26,7 +26,7 @@ type setting struct {
 	parse  form
 	shared bool // all workers must have an equal value
 
-	text   string // the value from the environment or from a file or the default
+	text   string // the value that the environment or a file sets; the default without one
 	file   string // that the text was read from
 	given  bool   // set, even to an invalid value
 	faulty bool   // its field holds the zero value and must not be used

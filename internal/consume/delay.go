@@ -50,7 +50,7 @@ func (p *planner) close() {
 	p.planning.Wait()
 }
 
-// add queues an event or returns false if it may not wait for a slot. The queue has a place for each element of the pool, so add never waits.
+// add queues an event. It returns false if the event may not wait for a slot. The queue has a place for each element of the pool, so add never waits.
 func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denial, rules *store.Rules) bool {
 	category := c.event.Category
 	if decision.Wait == 0 || !p.refusals.waits(category) || !c.waited() && !p.refusals.mayWait(category) {

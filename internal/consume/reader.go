@@ -67,7 +67,7 @@ func (r *reader) forgottenUntil() time.Time {
 	return reconnected
 }
 
-// categoryOf returns the category of a message that may not have been decoded yet or "" if the message has none.
+// categoryOf returns the category of a message that may not have been decoded yet; "": it has none.
 func (r *reader) categoryOf(m *message) string {
 	if m.about.category != "" {
 		return m.about.category

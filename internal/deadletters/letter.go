@@ -34,7 +34,7 @@ type Letter struct {
 	lacks error      // why the letter has no entry
 }
 
-// Event returns the identity and the origin of the letter's event or an error if the letter lacks them.
+// Event returns the identity and the origin of the letter's event. It fails if the letter lacks them.
 func (l Letter) Event() (room.Entry, error) { return l.entry, l.lacks }
 
 // ShownID returns the ID of the letter's event in the form for people.

@@ -82,7 +82,7 @@ func (c *counts) add(series string, labels map[string]string, n int) {
 	}
 }
 
-// of returns the count of a category or of all for "".
+// of returns the count of a category; of all for "".
 func (c *counts) of(category string) *count {
 	if c.categories[category] == nil {
 		c.categories[category] = &count{outcomes: make(map[string]int), dropped: make(map[string]int)}

@@ -73,7 +73,7 @@ func named(variable string, url config.Secret) address {
 	return address{url.Reveal(), variable + "=" + shellWord(url.Reveal())}
 }
 
-// free returns the usual address of a server or a free port of the host if the usual port is taken.
+// free returns the usual address of a server. If the usual port is taken, it returns a free port of the host.
 func free(name, usual string, shown *display) string {
 	listener, err := net.Listen("tcp", usual) //nolint:noctx // it does not wait
 	if err == nil {

@@ -226,29 +226,27 @@ func TestVerdictOfPairs(t *testing.T) {
 }
 
 func TestVerdictOfAnswers(t *testing.T) {
-	posted := func(v *verdict, found outcomes) {
-		v.publishes("posted", "search", 100)
+	posted := func(v *verdict, messages int, found outcomes) {
+		v.publishes("posted", "search", 100).Copies = messages
 		v.accepts("posted", "posted", 101)
 		v.outcomes["posted"] = found
 	}
 	judge(t, (*verdict).checkAnswers, []planting{
-		{"sent", func(v *verdict) { posted(v, outcomes{journal.Sent: 1}) }, 0},
-		{"sent, and published again", func(v *verdict) {
-			posted(v, outcomes{journal.Sent: 1, journal.Duplicate: 1})
-			v.entries["posted"].Copies = 2
-		}, 0},
-		{"a duplicate that was published once", func(v *verdict) { posted(v, outcomes{journal.Sent: 1, journal.Duplicate: 1}) }, 1},
-		{"no outcome", func(v *verdict) { posted(v, nil) }, 1},
-		{"no outcome, and a worker was killed", func(v *verdict) { posted(v, nil); v.happens(onWorker, 102, 103) }, 0},
-		{"sent twice", func(v *verdict) { posted(v, outcomes{journal.Sent: 2}) }, 1},
-		{"dropped, and sent when it was published again", func(v *verdict) {
-			posted(v, outcomes{journal.Sent: 1, journal.Dropped: 1})
-			v.entries["posted"].Copies = 2
-		}, 0},
-		{"dropped too", func(v *verdict) { posted(v, outcomes{journal.Sent: 1, journal.Dropped: 1}) }, 1},
-		{"sent without a post", func(v *verdict) { posted(v, outcomes{journal.Sent: 1}); clear(v.posts); v.happens(onWorker, 102, 103) }, 1},
-		{"dead without a dead letter", func(v *verdict) { posted(v, outcomes{journal.Dead: 1}); clear(v.posts) }, 1},
-		{"dropped", func(v *verdict) { posted(v, outcomes{journal.Dropped: 1}); clear(v.posts) }, 0},
+		{"sent", func(v *verdict) { posted(v, 1, outcomes{journal.Sent: 1}) }, 0},
+		{"sent, and published again", func(v *verdict) { posted(v, 2, outcomes{journal.Sent: 1, journal.Duplicate: 1}) }, 0},
+		{"a duplicate that was published once", func(v *verdict) { posted(v, 1, outcomes{journal.Sent: 1, journal.Duplicate: 1}) }, 1},
+		{"no outcome", func(v *verdict) { posted(v, 1, nil) }, 1},
+		{"no outcome, and a worker was killed", func(v *verdict) { posted(v, 1, nil); v.happens(onWorker, 102, 103) }, 0},
+		{"sent twice", func(v *verdict) { posted(v, 1, outcomes{journal.Sent: 2}) }, 1},
+		{"dropped, and sent when it was published again", func(v *verdict) { posted(v, 2, outcomes{journal.Sent: 1, journal.Dropped: 1}) }, 0},
+		{"dropped too", func(v *verdict) { posted(v, 1, outcomes{journal.Sent: 1, journal.Dropped: 1}) }, 1},
+		{"sent without a post", func(v *verdict) {
+			posted(v, 1, outcomes{journal.Sent: 1})
+			clear(v.posts)
+			v.happens(onWorker, 102, 103)
+		}, 1},
+		{"dead without a dead letter", func(v *verdict) { posted(v, 1, outcomes{journal.Dead: 1}); clear(v.posts) }, 1},
+		{"dropped", func(v *verdict) { posted(v, 1, outcomes{journal.Dropped: 1}); clear(v.posts) }, 0},
 	})
 }
 

@@ -408,7 +408,7 @@ func answer(ctx context.Context, conn *nats.Conn, reply string) error {
 	}
 }
 
-// denial returns the server's denial of the use of a subject or "". It comes before the answer to the flush.
+// denial returns the server's denial of the use of a subject; "": there is none. The denial comes before the answer to the flush.
 func (c *check) denial(ctx context.Context, subject string, use func(*nats.Conn) error) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, APITimeout)
 	defer cancel()

@@ -56,7 +56,7 @@ func NewClient(o Options) (*Client, error) {
 	}, nil
 }
 
-// Layout returns the streams and consumers as the latest search found them or nil before the first search has succeeded.
+// Layout returns the streams and consumers as the latest search found them; nil before the first search has succeeded.
 func (c *Client) Layout() *Layout { return c.layout.Load() }
 
 // Now returns the present time by the NATS server's clock.

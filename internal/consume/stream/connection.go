@@ -130,7 +130,7 @@ func (o ConnectOptions) login() (options []nats.Option) {
 // Closed is closed when the connection has ended for good.
 func (c *Connection) Closed() <-chan struct{} { return c.closed }
 
-// LastReconnect returns the time of the latest reconnect or the zero time if the connection was never lost.
+// LastReconnect returns the time of the latest reconnect; zero if the connection was never lost.
 func (c *Connection) LastReconnect() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
