@@ -256,7 +256,7 @@ func (l *Lanes) Rest(channel string, d time.Duration) {
 	l.of(channel).pausedUntil = time.Now().Add(d)
 }
 
-// resting returns the rest of the time that Rest recorded last.
+// resting returns the rest of the last pause that this process noted.
 func (l *Lanes) resting(channel string) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
