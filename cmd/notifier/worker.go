@@ -20,6 +20,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/fleet"
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/layout"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/livelimits"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
@@ -146,8 +147,8 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	layout := layout{servers.connection, store.NewRedis(servers.runner, store.Settings{}).Positions, w.settings.Redis.Prefix, w.logger}
-	if _, err := layout.join(ctx); err != nil {
+	guard := w.layoutGuard(servers)
+	if _, err := guard.Join(ctx); err != nil {
 		return ended(ctx, err)
 	}
 	if err := streams.Find(ctx); err != nil {
@@ -155,7 +156,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	found := streams.Layout()
 	w.life.background("writing the journal", servers.journal.Run)
-	started := w.start(ctx, servers, func(ctx context.Context) { layout.keep(ctx, end) }, store.Settings{
+	started := w.start(ctx, servers, keepLayout(guard, end), store.Settings{
 		Tree: rules.Tree, Shadow: rules.Shadow, Lease: found.AckWait(), Retention: throttle.Retention(found.MaxAge(), setup.LongestLife(w.settings)),
 		Forward: w.settings.Limits.Shadow, PairTTL: w.settings.PairTTL, Remind: w.settings.Remind, Flap: setup.Flap(w.settings),
 	})
@@ -166,7 +167,7 @@ func (w *worker) run(ctx context.Context) (err error) {
 	if at.ingest, err = w.serveIngest(ctx, servers); err != nil {
 		return err
 	}
-	_, err = layout.join(ctx) // another layout may have taken over meanwhile
+	_, err = guard.Join(ctx) // another layout may have taken over meanwhile
 	if err := errors.Join(err, started.Live.AwaitReadable(ctx)); err != nil {
 		return ended(ctx, err)
 	}
@@ -175,6 +176,21 @@ func (w *worker) run(ctx context.Context) (err error) {
 		w.started(servers, at)
 	}
 	return ended(ctx, consumer.Run(ctx))
+}
+
+func (w *worker) layoutGuard(s *servers) layout.Guard {
+	return layout.Guard{
+		Conn: s.connection.Conn, Positions: store.NewRedis(s.runner, store.Settings{}).Positions, Deployment: w.settings.Redis.Prefix, Logger: w.logger,
+	}
+}
+
+// keepLayout returns a task that ends the worker if workers of another layout run.
+func keepLayout(guard layout.Guard, end context.CancelCauseFunc) func(ctx context.Context) {
+	return func(ctx context.Context) {
+		if err := guard.Keep(ctx); err != nil {
+			end(unfit{err})
+		}
+	}
 }
 
 // newStreams makes the client of the streams and consumers, which knows from now on whether NATS is connected.

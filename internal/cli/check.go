@@ -17,6 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/inspect"
+	"github.com/seed-4578ace9/notifier/internal/layout"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
 	"github.com/seed-4578ace9/notifier/internal/setup"
@@ -173,7 +174,7 @@ func (c *check) nats(ctx context.Context, connection *stream.Connection) {
 	}
 	c.found(sink.Checked{
 		Subject: "layout", Note: fmt.Sprintf("%d, and no worker of another layout is running", lua.Layout),
-		Err: inspect.OtherLayouts(ctx, connection.Conn, c.settings.Redis.Prefix),
+		Err: layout.Others(ctx, connection.Conn, c.settings.Redis.Prefix),
 	})
 }
 

@@ -7,17 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
-	"github.com/seed-4578ace9/notifier/internal/fleet"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/throttle"
-	"github.com/seed-4578ace9/notifier/lua"
 )
 
 // WorkersLimits are the limits of the running workers. In the zero value no worker answers.
@@ -65,25 +62,6 @@ func (w WorkersLimits) String() string {
 		text += " (revision " + revision + ")"
 	}
 	return text
-}
-
-// OtherLayouts returns an error if running workers have another layout. The error names them.
-func OtherLayouts(ctx context.Context, conn *nats.Conn, deployment string) error {
-	members, err := fleet.Members(ctx, conn, deployment)
-	if err != nil {
-		return err
-	}
-	var others []string
-	for _, member := range members {
-		if member.Layout != lua.Layout {
-			others = append(others, fmt.Sprintf("%s (layout %d, version %s)", member.Instance, member.Layout, member.Version))
-		}
-	}
-	if len(others) == 0 {
-		return nil
-	}
-	return fmt.Errorf("this program stores its state in layout %d, and workers of another layout are running: %s; stop all of them before this version "+
-		"starts, since workers of two layouts lose each other's events", lua.Layout, strings.Join(others, ", "))
 }
 
 // Retention returns how long workers with these settings remember deliveries.
