@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -62,7 +63,8 @@ func TestEndOwedToRedis(t *testing.T) {
 		f.eventually("the lease is renewed for longer than the ack wait", func() bool {
 			return f.said.renewals(sequence) >= 5 || len(f.said.about(sequence)) > 0
 		})
-		f.requireHistory("order-1", test.history...)
+		history := slices.DeleteFunc(f.calls.about("order-1"), func(call string) bool { return call == "extend" }) // on a slow machine
+		testkit.EqualSlices(t, history, test.history, "calls about the event")
 		f.requireSaid(sequence)
 		close(owed)
 		f.awaitSettled(1)
