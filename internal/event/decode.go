@@ -270,21 +270,34 @@ func headerValue(header map[string][]string, name string) string {
 // MessageID returns the header Nats-Msg-Id, "" for none.
 func MessageID(header map[string][]string) string { return headerValue(header, "Nats-Msg-Id") }
 
-// Headers returns the headers that describe an event, each once and without empty ones. It leaves out Nats-Msg-Id, which is a command to the
-// server, and headers that the notifier does not read.
-func Headers(header map[string][]string) map[string][]string {
-	kept := make(map[string][]string)
-	if len(header) == 0 {
-		return kept
+// describing are the names of the headers that describe an event, by their spelling in lower case.
+var describing = func() map[string]string {
+	names := make(map[string]string)
+	for _, name := range []string{"Content-Type", "traceparent", "tracestate", "ce-traceparent", "ce-tracestate"} {
+		names[strings.ToLower(name)] = name
 	}
-	names := []string{"Content-Type", "traceparent", "tracestate", "ce-traceparent", "ce-tracestate"}
 	for _, name := range attributeNames {
-		names = append(names, "ce-"+name)
+		names["ce-"+name] = "ce-" + name
 	}
-	for _, name := range names {
-		if value := headerValue(header, name); value != "" {
-			kept[name] = []string{value}
+	return names
+}()
+
+// Headers returns the headers that describe an event, each once and without empty ones, with the values of headerValue. It leaves out
+// Nats-Msg-Id, which is a command to the server, and headers that the notifier does not read. It reads thousands of headers once.
+func Headers(header map[string][]string) map[string][]string {
+	spelled := make(map[string]string)
+	for key, values := range header {
+		name, describes := describing[strings.ToLower(key)]
+		if !describes || len(key) != len(name) || len(values) == 0 || values[0] == "" {
+			continue
 		}
+		if before, found := spelled[name]; !found || key == name || before != name && key < before {
+			spelled[name] = key
+		}
+	}
+	kept := make(map[string][]string, len(spelled))
+	for name, key := range spelled {
+		kept[name] = []string{header[key][0]}
 	}
 	return kept
 }

@@ -324,7 +324,7 @@ func TestHeaders(t *testing.T) {
 		"a trace":                   {map[string][]string{"Traceparent": {"a"}, "tracestate": {"b"}, "ce-traceparent": {"c"}, "ce-tracestate": {"d"}}, []string{"ce-traceparent", "ce-tracestate", "traceparent", "tracestate"}},
 		"a media type":              {map[string][]string{"content-type": {"text/plain"}}, []string{"Content-Type"}},
 		"without a value":           {map[string][]string{"ce-id": {}, "Content-Type": {""}}, nil},
-		"of nobody":                 {map[string][]string{"X-Trace": {"1"}, "ce-extension": {"x"}, "Bad Name": {"x"}}, nil},
+		"of nobody":                 {map[string][]string{"X-Trace": {"1"}, "ce-extension": {"x"}, "Bad Name": {"x"}, "": {"x"}}, nil},
 		"of the server and workers": {map[string][]string{"Nats-Msg-Id": {"1"}, "Status": {"409"}, "Notifier-Id": {"x"}}, nil},
 	} {
 		got := event.Headers(test.header)
