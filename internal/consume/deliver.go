@@ -1,7 +1,6 @@
 package consume
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -223,8 +222,7 @@ func (v *deliverer) hold(d *delivery) *move {
 
 // reject stores an undeliverable message as a dead letter and ends its grant.
 func (v *deliverer) reject(l life, d *delivery, failure *sink.Error) {
-	detail := cmp.Or(failure.Code, failure.Error())
-	fault := event.NewFault(event.ReasonRejected, detail)
+	fault := event.NewFault(event.ReasonRejected, failure.Err.Error())
 	if d.message.entry.IsReport() { // no operator can replay it
 		v.updater.giveUp(d.message, failure, d.admission.endUndelivered(l.ending()))
 		return

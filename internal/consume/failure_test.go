@@ -91,35 +91,30 @@ func TestBackoffGoesOn(t *testing.T) {
 // TestRejected stores the dead letter first, then returns the slot, then terminates the message.
 func TestRejected(t *testing.T) {
 	t.Parallel()
-	each(t, map[string]string{"with a code": "scripted_code", "without a code": ""}, func(t *testing.T, f *fixture, code string) {
-		f.provision(usualAckWait)
-		sequence := f.event("payments", "order-1")
-		f.throttle.answers(func(c store.Request) store.Decision {
-			grant := f.throttle.grant(c)
-			grant.refund = func() {
-				testkit.Equal(t, len(f.deadLetters()), 1, "dead letters at the refund")
-				testkit.EqualSlices(t, f.said.about(sequence), nil, "words before the refund")
-			}
-			return store.Decision{Verdict: store.Admitted, Grant: grant}
-		})
-		f.sink.send = func(context.Context, event.Event, int) error {
-			return &sink.Error{Class: sink.Rejected, Code: code, Channel: "payments", Err: errScripted}
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	sequence := f.event("payments", "order-1")
+	f.throttle.answers(func(c store.Request) store.Decision {
+		grant := f.throttle.grant(c)
+		grant.refund = func() {
+			testkit.Equal(t, len(f.deadLetters()), 1, "dead letters at the refund")
+			testkit.EqualSlices(t, f.said.about(sequence), nil, "words before the refund")
 		}
-		f.start(nil)
-		f.awaitSettled(1)
-		detail := "post to payments: rejected: scripted"
-		if code != "" {
-			detail = code
-		}
-		f.requireHistory("order-1", "send", "refund")
-		f.requireSaid(sequence, "+TERM rejected: "+detail)
-		f.requireOutcomes(map[string]int{"dead payments": 1})
-		testkit.Equal(t, f.metrics.Get("letter rejected"), 1, "dead letters by reason")
-		letter := f.deadLetters()[0]
-		if letter.Subject != "notify-dlq.rejected.payments" || letter.Header.Get(deadletters.HeaderError) != detail || letter.Header.Get(deadletters.HeaderDeliveries) != "1" {
-			t.Errorf("dead letter: got %s with %v, want rejected of payments with %q", letter.Subject, letter.Header, detail)
-		}
+		return store.Decision{Verdict: store.Admitted, Grant: grant}
 	})
+	f.sink.send = func(context.Context, event.Event, int) error {
+		return &sink.Error{Class: sink.Rejected, Code: "scripted_code", Channel: "payments", Err: errScripted}
+	}
+	f.start(nil)
+	f.awaitSettled(1)
+	f.requireHistory("order-1", "send", "refund")
+	f.requireSaid(sequence, "+TERM rejected: scripted")
+	f.requireOutcomes(map[string]int{"dead payments": 1})
+	testkit.Equal(t, f.metrics.Get("letter rejected"), 1, "dead letters by reason")
+	letter := f.deadLetters()[0]
+	if letter.Subject != "notify-dlq.rejected.payments" || letter.Header.Get(deadletters.HeaderError) != "scripted" || letter.Header.Get(deadletters.HeaderDeliveries) != "1" {
+		t.Errorf("dead letter: got %s with %v, want rejected of payments with the error", letter.Subject, letter.Header)
+	}
 }
 
 func TestDeadLettersCannotBeStored(t *testing.T) {

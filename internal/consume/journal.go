@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -60,7 +61,7 @@ func (r *reporter) recordOutcomes(batch []settlement, of outcomes, round int64) 
 		if settled.fault != nil {
 			entry.Reason = string(settled.fault.Reason)
 			if settled.fault.Reason == event.ReasonRejected {
-				entry.Code = settled.fault.Detail
+				entry.Error = settled.fault.Detail
 			}
 		}
 		return entry
@@ -85,6 +86,9 @@ func (r *reporter) recordSent(d *delivery, receipt string, decided time.Time) {
 	})
 }
 
+// maxError is the maximum number of characters of a failed post's error in the journal.
+const maxError = 200
+
 // recordFailed records a failed post that will be retried.
 func (r *reporter) recordFailed(d *delivery, failure *sink.Error) {
 	if d.message.entry.IsReport() {
@@ -92,7 +96,7 @@ func (r *reporter) recordFailed(d *delivery, failure *sink.Error) {
 	}
 	r.journal.Record(d.message.about.category, journal.Failed, "", 1, func(int, journal.Detail) journal.Entry {
 		entry := r.journalEntry(d.message, nil, time.Now())
-		entry.Channel, entry.Reason, entry.Code = d.destination, string(failure.Class), failure.Code
+		entry.Channel, entry.Reason, entry.Error = d.destination, string(failure.Class), plain.Short(failure.Err.Error(), maxError)
 		return entry
 	})
 }

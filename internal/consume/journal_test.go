@@ -2,6 +2,7 @@ package consume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,7 +61,7 @@ func (f *fixture) startWithJournal(change func(*setup)) *fakeJournal {
 func aboutEntry(e journal.Entry) string {
 	said := []string{string(e.Result)}
 	for _, part := range []struct{ name, value string }{
-		{"because", e.Reason}, {"by", e.Level}, {"of", e.Path}, {"key", e.Key}, {"limit", e.Limit}, {"to", e.Channel}, {"receipt", e.Receipt}, {"code", e.Code},
+		{"because", e.Reason}, {"by", e.Level}, {"of", e.Path}, {"key", e.Key}, {"limit", e.Limit}, {"to", e.Channel}, {"receipt", e.Receipt}, {"error", e.Error},
 		{"mute", e.Mute},
 	} {
 		if part.value != "" {
@@ -140,11 +141,19 @@ var journalCases = map[string]journalCase{
 	"broken":    {body: `{"id": "order-1", "title": "an event", "severity": 5}`, want: []string{"dead, because bad_field"}},
 	"rejected": {
 		setUp: func(f *fixture) { f.fails(&sink.Error{Class: sink.Rejected, Code: "is_archived", Err: errScripted}) },
-		want:  []string{"dead, because rejected, code is_archived"},
+		want:  []string{"dead, because rejected, error scripted"},
 	},
 	"failed once": {
-		setUp: func(f *fixture) { f.fails(&sink.Error{Class: sink.Transient, Code: "fatal_error", Err: errScripted}) },
-		want:  []string{"failed, because transient, to payments, code fatal_error", "sent, to payments"},
+		setUp: func(f *fixture) {
+			f.fails(&sink.Error{Class: sink.Transient, Err: errors.New("not sent:\nconnection refused")})
+		},
+		want: []string{"failed, because transient, to payments, error not sent: connection refused", "sent, to payments"},
+	},
+	"failed with a long error": {
+		setUp: func(f *fixture) {
+			f.fails(&sink.Error{Class: sink.Transient, Err: errors.New(strings.Repeat("x", 1000))})
+		},
+		want: []string{"failed, because transient, to payments, error " + strings.Repeat("x", maxError-1) + "…", "sent, to payments"},
 	},
 	"waited for a slot": {
 		setUp: func(f *fixture) {

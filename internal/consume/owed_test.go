@@ -44,9 +44,9 @@ func TestEndOwedToRedis(t *testing.T) {
 	}
 	each(t, map[string]owedCase{
 		"a post":               {nil, false, []string{"send", "finish"}, "sent payments"},
-		"a post in doubt":      {&sink.Error{Class: sink.Unknown}, false, []string{"send", "find", keeps, "finish"}, "sent payments"},
+		"a post in doubt":      {&sink.Error{Class: sink.Unknown, Err: errScripted}, false, []string{"send", "find", keeps, "finish"}, "sent payments"},
 		"a post that is muted": {nil, true, []string{"refund"}, "dropped payments"},
-		"a rejected post":      {&sink.Error{Class: sink.Rejected}, false, []string{"send", "refund"}, "dead payments"},
+		"a rejected post":      {&sink.Error{Class: sink.Rejected, Err: errScripted}, false, []string{"send", "refund"}, "dead payments"},
 	}, func(t *testing.T, f *fixture, test owedCase) {
 		owed := f.owe(test.muted)
 		f.sink.find = finds(isPosted)

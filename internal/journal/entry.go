@@ -76,7 +76,7 @@ type Entry struct {
 	Rounds   Rounds    `json:"rounds,omitempty"`   // of a digest
 	Mute     string    `json:"mute,omitempty"`     // ID of the mute that denied the event or that the digest reports (limits.Mute)
 	Receipt  string    `json:"receipt,omitempty"`  // Slack's channel and timestamp of a firing event that was sent
-	Code     string    `json:"code,omitempty"`     // Slack's error code
+	Error    string    `json:"error,omitempty"`    // of a failed or rejected post: at most 200 characters, without secrets
 	Number   int64     `json:"number,omitempty"`   // of a Folded event in its message
 	Message  time.Time `json:"message,omitzero"`   // of a Folded event: the minute in which its message was posted
 	Flapping bool      `json:"flapping,omitempty"` // a Folded event is folded because its key is flapping

@@ -114,8 +114,8 @@ func said(e journal.Entry) string {
 	if e.Reason != "" {
 		facts = append(facts, e.Reason)
 	}
-	if e.Code != "" {
-		facts = append(facts, e.Code)
+	if e.Error != "" {
+		facts = append(facts, e.Error)
 	}
 	return strings.Join(facts, ", ")
 }

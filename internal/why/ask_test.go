@@ -207,11 +207,13 @@ var sentences = []struct {
 	})}}, []string{"dropped at 09:14:02.119 by closed: redis was unavailable, and NOTIFIER_REDIS_FAILURE=closed drops what cannot be counted"}},
 	{"waited and sent", known{entries: []journal.Entry{
 		refund(journal.Waiting, func(e *journal.Entry) { denied(e); e.Reason = "slot" }),
-		refund(journal.Failed, func(e *journal.Entry) { e.Reason, e.Code, e.Decided = "transient", "internal_error", at("09:31:41") }),
+		refund(journal.Failed, func(e *journal.Entry) {
+			e.Reason, e.Error, e.Decided = "transient", "not sent: connection refused", at("09:31:41")
+		}),
 		refund(journal.Sent, func(e *journal.Entry) { e.Decided = at("09:31:43") }),
 	}}, []string{
 		"began to wait at 09:14:02.119 for a slot, denied by category 10/30m, until 09:31:40.000",
-		"could not be posted at 09:31:41.000: transient: internal_error; it is tried again",
+		"could not be posted at 09:31:41.000: transient: not sent: connection refused; it is tried again",
 		"sent at 09:31:43.000 to #payments",
 	}},
 	{"sent in shadow mode", known{entries: []journal.Entry{refund(journal.Sent, denied)}},
@@ -219,7 +221,7 @@ var sentences = []struct {
 	{"duplicate", known{entries: []journal.Entry{refund(journal.Duplicate, nil)}},
 		[]string{"duplicate at 09:14:02.119: another message with its ID was admitted before"}},
 	{"dead letter", known{
-		entries: []journal.Entry{refund(journal.Dead, func(e *journal.Entry) { e.Reason, e.Code = "rejected", "invalid_blocks" })},
+		entries: []journal.Entry{refund(journal.Dead, func(e *journal.Entry) { e.Reason, e.Error = "rejected", "invalid_blocks" })},
 		letters: []Letter{{Number: 7, ID: "evt-4711", Category: "payments.refunds", Reason: "rejected", Stored: at("09:14:03")}},
 	}, []string{
 		"stored as a dead letter at 09:14:02.119: rejected: invalid_blocks",

@@ -51,7 +51,7 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 	case journal.Duplicate:
 		return "duplicate", ": another message with its ID was admitted before"
 	case journal.Dead:
-		return "stored as a dead letter", after(": ", reasonOf(e.Reason, e.Code))
+		return "stored as a dead letter", after(": ", reasonOf(e.Reason, e.Error))
 	case journal.Expired:
 		return "expired", ": it had become older than " + w.expiry(e.Category)
 	case journal.Folded:
@@ -69,7 +69,7 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		}
 		return "began to wait", how + after("; released by ", e.By)
 	case journal.Failed:
-		return "could not be posted", after(": ", reasonOf(e.Reason, e.Code)) + "; it is tried again"
+		return "could not be posted", after(": ", reasonOf(e.Reason, e.Error)) + "; it is tried again"
 	case journal.Split:
 		return "its body held several alerts, and was split", " into one event for each"
 	case journal.Steady:
