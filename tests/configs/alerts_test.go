@@ -139,6 +139,7 @@ func TestAlertExpressions(t *testing.T) {
 		{"NotifierIngestDown", "none answers", []scraped{up(ingest, "a", 0, 120), up(ingest, "b", 0, 120)}, true},
 		{"NotifierIngestDown", "none is left", []scraped{up(ingest, "a", 1, 30)}, true},
 		{"NotifierIngestDown", "it never ran", []scraped{up("notifier", "a", 1, 120)}, false},
+		{"NotifierIngestRefusesTokens", "events are stored", []scraped{counterOf(ingest, "notifier_ingest_requests_total", "code", "202", 100, grows...)}, false},
 		{"NotifierExpired", "other outcomes", []scraped{counter(events, "outcome", "sent", 115, steady(9, 5)...)}, false},
 		{"NotifierGlobalLimitFull", "it denies nothing", []scraped{counter(delayed, "level", "global", 0, steady(9, 120)...)}, false},
 		{"NotifierGlobalLimitFull", "events are dropped", []scraped{counter(dropped, "level", "global", 100, grows...)}, true},
@@ -186,6 +187,7 @@ func TestAlertsOfOneFault(t *testing.T) {
 		"NotifierVanished":             {"notifier", "notifier_vanished_total", "pod", "x"},
 		"NotifierForgedMessages":       {"notifier", "notifier_forged_messages_total", "place", "room"},
 		"NotifierIngestRefusesClient":  {"notifier-ingest", "notifier_ingest_refused_total", "client", "x"},
+		"NotifierIngestRefusesTokens":  {"notifier-ingest", "notifier_ingest_requests_total", "code", "401"},
 	} {
 		for _, test := range []struct {
 			name   string

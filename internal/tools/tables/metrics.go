@@ -47,7 +47,7 @@ var advice = map[string]string{
 	"notifier_ready":                            "0: [NotifierNotReady](operations.md#notifiernotready). `/readyz` has the reason.",
 	"notifier_degraded":                         "1: [NotifierDegraded](operations.md#notifierdegraded).",
 	"notifier_settings_mismatch":                "1: [NotifierSettingsDiffer](operations.md#notifiersettingsdiffer).",
-	"notifier_ingest_requests_total":            "429: see which client it is by `notifier_ingest_limited_total`; 503: by this metric or `notifier_ingest_unstored_total`; the other 4xx: by `notifier_ingest_refused_total`, except 401, whose client is not known.",
+	"notifier_ingest_requests_total":            "429: see which client it is by `notifier_ingest_limited_total`; 503: by this metric or `notifier_ingest_unstored_total`; 401: [NotifierIngestRefusesTokens](operations.md#notifieringestrefusestokens); the other 4xx: by `notifier_ingest_refused_total`.",
 	"notifier_ingest_events_total":              "See who sends how much. `result` is `stored` or `duplicate`. Many `duplicate`: a client repeats what was stored.",
 	"notifier_ingest_limited_total":             "Growth: raise `NOTIFIER_INGEST_RATE`, or mend the client. Alertmanager loses what is answered 429 until its next flush.",
 	"notifier_ingest_unstored_total":            "Growth: [NotifierIngestRefuses](operations.md#notifieringestrefuses).",
