@@ -33,6 +33,17 @@ func TestRetryAfterHoldsForAllInstances(t *testing.T) {
 	workers.awaitSum(1, "notifier_sink_requests_total", "result", "rate_limited")
 }
 
+// TestRefusedToken starts a worker with a wrong token. It is not ready, although it has posted nothing.
+func TestRefusedToken(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	refusing := slacktest.New(t, slacktest.WithToken("xoxb-another"))
+	w := d.startWorker("worker", "SLACK_API_URL", refusing.APIURL())
+	w.awaitUnready("auth.test: invalid_auth (check NOTIFIER_SLACK_TOKEN)")
+	w.awaitOutput("slack refuses the token")
+	testkit.Equal(t, len(refusing.Posts()), 0, "posts")
+}
+
 // TestArchivedChannel has Slack refuse one channel. Events for another channel go out at once, and those of the channel
 // when Slack accepts it again.
 func TestArchivedChannel(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/layout"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/livelimits"
+	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/script"
 	"github.com/seed-4578ace9/notifier/internal/selfreport"
@@ -65,6 +66,7 @@ type worker struct {
 	// over HTTP.
 	started func(*servers, addresses)
 
+	token    *oplog.Condition               // fails while Slack refuses the token
 	streams  atomic.Pointer[stream.Client]  // once connecting has begun
 	consumer atomic.Pointer[consume.Worker] // once everything that it uses has started
 	parts    atomic.Pointer[parts]          // nil while the worker starts
@@ -77,6 +79,7 @@ func newWorker(settings config.Config, console setup.SinkOptions, logger *slog.L
 	stopTimeout := summary.StopPatience + 2*settings.Redis.Timeout + journal.StopPatience + telemetry.TracesStopPatience + time.Second
 	w := &worker{settings: settings, sink: console, logger: logger, life: &lifecycle{timeout: stopTimeout}}
 	w.sink.Version, w.sink.Logger = v, logger
+	w.token = oplog.NewCondition(logger, "slack refuses the token", "slack accepts the token")
 	w.report = selfreport.Reporter{
 		Settings: settings, Version: v, Started: time.Now(), Counts: status.NewCounts(), Suppressed: status.NewSuppression(),
 		Parts: func() (selfreport.Parts, bool) {
@@ -267,6 +270,9 @@ func (w *worker) connect(ctx context.Context, metrics *telemetry.Metrics) (*serv
 		return nil, err
 	}
 	w.life.add("the sink", func(context.Context) error { done(); return nil })
+	if s.outlet.CheckToken != nil {
+		w.life.background("checking the token", func(ctx context.Context) { setup.AwaitToken(ctx, s.outlet.CheckToken, w.token) })
+	}
 	if s.connection, err = setup.NATS(ctx, w.settings.NATS, "", w.logger); err != nil {
 		return nil, err
 	}
@@ -356,7 +362,7 @@ func (w *worker) ready(ctx context.Context) error {
 		err = errors.Join(started.Limiter.Ready(), started.Live.Ready())
 	}
 	if consumer := w.consumer.Load(); consumer != nil {
-		return errors.Join(consumer.Ready(), err)
+		return errors.Join(consumer.Ready(), err, w.token.Err())
 	}
 	if streams := w.streams.Load(); streams != nil {
 		err = errors.Join(err, streams.Ready())

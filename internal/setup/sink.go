@@ -40,7 +40,11 @@ func Sink(settings config.Config, o SinkOptions) (made sink.Outlet, done func(),
 	if err != nil {
 		return sink.Outlet{}, nil, err
 	}
-	return sink.Outlet{Sink: poster, Finder: poster, Digests: poster, Mention: poster.Mention}, done, nil
+	made = sink.Outlet{Sink: poster, Finder: poster, Digests: poster, Mention: poster.Mention}
+	if settings.Slack.Token.IsSet() {
+		made.CheckToken = poster.CheckToken
+	}
+	return made, done, nil
 }
 
 // Slack makes the Slack sink of the settings. The caller calls done when it sends nothing more.

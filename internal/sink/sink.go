@@ -144,12 +144,15 @@ type Digests interface {
 // Mentioner returns the people whom messages of e's category mention, in Slack's markup; "" for nobody.
 type Mentioner func(e event.Event) string
 
-// Outlet is where a deployment delivers, by what its users need. Mention is nil if no message can mention people.
+// Outlet is where a deployment delivers, by what its users need. Mention is nil if no message can mention people, and CheckToken if there is no
+// token to check without a post. CheckToken asks the service whether it accepts the token. After an error that is no refusal, nobody knows.
 type Outlet struct {
 	Sink    Sink
 	Finder  Finder
 	Digests Digests
 	Mention Mentioner
+
+	CheckToken func(context.Context) (refused bool, err error)
 }
 
 // Checked is one result of checking a sink.

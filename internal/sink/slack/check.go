@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/sink/client"
 )
 
 const (
@@ -38,16 +39,9 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 			Warning: true,
 		}}
 	}
-	auth, failure := s.web.client.Ask(ctx, s.web.method("auth.test", func(ctx context.Context) error {
-		_, err := s.web.api.AuthTestContext(ctx)
-		return err
-	}))
-	if failure != nil {
-		setting := "NOTIFIER_SLACK_API_URL, and the network or proxy in between"
-		if classOf(failure.Code) == sink.Misconfigured { // a code of Slack, and no HTTP status of another server
-			setting = "NOTIFIER_SLACK_TOKEN"
-		}
-		return []sink.Checked{{Subject: "Slack token", Err: fmt.Errorf("auth.test: %w (check %s)", failure.Err, setting)}}
+	auth, _, err := s.web.testToken(ctx)
+	if err != nil {
+		return []sink.Checked{{Subject: "Slack token", Err: err}}
 	}
 	granted := strings.ReplaceAll(auth.Header.Get("X-OAuth-Scopes"), " ", "")
 	scopes := strings.Split(granted, ",")
@@ -69,6 +63,28 @@ func (s *Sink) Check(ctx context.Context) []sink.Checked {
 			"posted a second time if a worker is killed or an answer is lost right after the post; with the scope the worker looks first", strings.Join(missing, ", "))})
 	}
 	return append(problems, s.mentions.check(ctx)...)
+}
+
+// CheckToken asks Slack whether it accepts the token. If Slack refuses it, refused is true. After any other error it is unknown.
+func (s *Sink) CheckToken(ctx context.Context) (refused bool, err error) {
+	_, refused, err = s.web.testToken(ctx)
+	return refused, err
+}
+
+func (w *web) testToken(ctx context.Context) (answer client.Reply, refused bool, err error) {
+	answer, failure := w.client.Ask(ctx, w.method("auth.test", func(ctx context.Context) error {
+		_, err := w.api.AuthTestContext(ctx)
+		return err
+	}))
+	if failure == nil {
+		return answer, false, nil
+	}
+	refused = classOf(failure.Code) == sink.Misconfigured // a code of Slack, and no HTTP status of another server
+	setting := "NOTIFIER_SLACK_API_URL, and the network or proxy in between"
+	if refused {
+		setting = "NOTIFIER_SLACK_TOKEN"
+	}
+	return answer, refused, fmt.Errorf("auth.test: %w (check %s)", failure.Err, setting)
 }
 
 // missingScopes returns the scopes that the token lacks for looking posts up in the checked channels. If the ID of a channel is unknown, the
