@@ -71,7 +71,7 @@ func TestLimiterWaitsForTheFirstContact(t *testing.T) {
 	limiter.one(store.Admitted, request("e", "a"))
 	_, err := limiter.Decide(cancelled, []store.Request{request("f", "a")})
 	testkit.Fails(t, "cancelled decision", err, stopped)
-	limiter.logs.Want(t, "cannot reach Redis yet", "redis answers")
+	limiter.logs.Want(t, "redis is unavailable", "redis answers")
 }
 
 // TestLimiterEndsBeforeTheFirstContact ends a limiter while it tries to reach Redis. The log says nothing about Redis.
@@ -96,7 +96,7 @@ func TestLimiterIsNotReadyBeforeTheFirstContact(t *testing.T) {
 	limiter.wantReady(script.ErrUnavailable)
 	server.Restart()
 	testkit.Eventually(t, "the limiter is ready", func() bool { return limiter.Ready() == nil })
-	limiter.logs.Want(t, "cannot reach Redis yet", "redis stays unavailable, the failure policy acts", "redis answers")
+	limiter.logs.Want(t, "redis is unavailable", "redis stays unavailable, the failure policy acts", "redis answers")
 }
 
 func TestLimiterDecidesLocally(t *testing.T) {

@@ -156,8 +156,7 @@ func (o *outage) reached(err error) {
 		o.enter(unavailable, err)
 		o.o.Logger.Error("redis refuses this worker", "error", err)
 	default:
-		o.enter(unavailable, err)
-		o.o.Logger.Warn("cannot reach Redis yet", "policy", string(o.o.Policy), "grace", o.o.Grace, "error", err)
+		o.fail(err)
 	}
 }
 
@@ -168,9 +167,14 @@ func (o *outage) lost(cause error) {
 	if o.state != answering {
 		return
 	}
-	o.enter(unavailable, cause)
 	o.denials.forget()
 	o.unpaired.pairs.Clear()
+	o.fail(cause)
+}
+
+// fail begins an outage. The caller holds the lock.
+func (o *outage) fail(cause error) {
+	o.enter(unavailable, cause)
 	o.o.Logger.Warn("redis is unavailable", "policy", string(o.o.Policy), "grace", o.o.Grace, "error", cause)
 }
 
