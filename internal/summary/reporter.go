@@ -136,11 +136,11 @@ type channel struct {
 
 // NewReporter returns a reporter. It does no work before Run.
 func NewReporter(o Options) *Reporter {
-	condition := func(tried string) *oplog.Condition {
-		return oplog.NewCondition(o.Logger.With("tried", tried), "cannot prepare digests: keeping the counts of drops", "preparing digests again")
+	preparing := func() *oplog.Condition {
+		return oplog.NewCondition(o.Logger, "cannot prepare digests: keeping the counts of drops", "preparing digests again")
 	}
 	r := &Reporter{
-		o: o, channels: make(map[string]*channel), counting: condition("counting drops"), looking: condition("looking for digests"),
+		o: o, channels: make(map[string]*channel), counting: preparing(), looking: preparing(),
 		finding: oplog.NewCondition(o.Logger, "cannot look for a digest that may have been posted", "looked for a digest that may have been posted"),
 	}
 	if o.Interval > 0 {
