@@ -143,7 +143,7 @@ var usageFaults = map[string]string{
 	"dlq replay --since 1h --reason=":                "--reason is empty",
 	"why evt-1 --category=":                          "--category is empty",
 	"why evt-1 --title=":                             "--title is empty",
-	"dlq list --since soon":                          "not a valid duration",
+	"dlq list --since soon":                          "expected a number with a unit",
 	"dlq list --since 0s":                            "such as 30m, 24h or 7d",
 	"dlq list --limit -1":                            "--limit is below 0",
 	"dlq show":                                       "expected: notifier dlq show ID",

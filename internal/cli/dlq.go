@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
@@ -47,7 +46,7 @@ func newDLQCommand() *cobra.Command {
 type dlqFlags struct {
 	reasons     []string
 	category    string
-	since       model.Duration
+	since       duration
 	json        bool
 	limit       int  // of a list
 	all, dryRun bool // of a change
@@ -73,8 +72,7 @@ func (f *dlqFlags) addSelection(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.reasons, "reason", nil, "only letters with this reason, such as rejected; may be repeated")
 	flags.StringVar(&f.category, "category", "", "only letters of this category and all below it, such as payments")
-	flags.Var(&f.since, "since", "only letters that are not older than this, such as 24h or 7d")
-	flags.Lookup("since").DefValue = "" // there is no default to show
+	durationVar(cmd, &f.since, "since", "only letters that are not older than this, such as 24h or 7d")
 	f.addJSON(cmd)
 }
 

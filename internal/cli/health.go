@@ -18,7 +18,7 @@ import (
 
 // newHealthCommand returns the health check for containers without a shell.
 func newHealthCommand() *cobra.Command {
-	var wait time.Duration
+	var wait duration
 	command := &cobra.Command{
 		Use:   "health",
 		Short: "Check whether the worker on this host is alive, or wait until it is ready",
@@ -28,7 +28,7 @@ func newHealthCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			waits := cmd.Flags().Changed("wait")
 			if waits && wait <= 0 {
-				return usageOf(cmd, fmt.Errorf("--wait %s is not above 0", wait))
+				return usageOf(cmd, fmt.Errorf("--wait %s is not above 0", &wait))
 			}
 			settings, err := commandSettings()
 			if err != nil {
@@ -41,7 +41,7 @@ func newHealthCommand() *cobra.Command {
 			case address == "": // a container without the server counts as healthy
 				return nil
 			case waits:
-				err = awaitReady(cmd.Context(), address, wait)
+				err = awaitReady(cmd.Context(), address, time.Duration(wait))
 			default:
 				err = askAdmin(cmd.Context(), address, "/healthz")
 			}
@@ -51,7 +51,7 @@ func newHealthCommand() *cobra.Command {
 			return nil
 		},
 	}
-	command.Flags().DurationVar(&wait, "wait", 0, "wait until the worker is ready, at most this long, such as 30s")
+	durationVar(command, &wait, "wait", "wait until the worker is ready, at most this long, such as 30s")
 	return command
 }
 

@@ -62,7 +62,7 @@ func TestHealthWaits(t *testing.T) {
 	t.Setenv("NOTIFIER_HTTP_ADDR", address)
 	requireFailure(t, Failure, "health", "asking "+address)
 	requireFailure(t, Failure, "health --wait 1ms", "not ready within 1ms")
-	requireFailure(t, Usage, "health --wait soon", "invalid argument")
+	requireFailure(t, Usage, "health --wait soon", "expected a number with a unit")
 	requireFailure(t, Usage, "health --wait 0s", "--wait 0s is not above 0")
-	requireFailure(t, Usage, "health --wait -5s", "--wait -5s is not above 0")
+	requireFailure(t, Usage, "health --wait -5s", "expected a number with a unit")
 }

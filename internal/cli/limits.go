@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
@@ -101,8 +100,8 @@ func checkLimitsPath(cmd *cobra.Command, arguments []string) error {
 func isLevel(word string) bool { return word == limits.LevelGlobal || word == limits.LevelCategory }
 
 type limitsFlags struct {
-	by     string         // the author of a change; "" for the user of the connection
-	lasts  model.Duration // how long a changed limit stays in force; 0: until the next change
+	by     string   // the author of a change; "" for the user of the connection
+	lasts  duration // how long a changed limit stays in force; 0: until the next change
 	shadow bool
 	yes    bool // change without asking
 	asJSON bool

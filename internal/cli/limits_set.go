@@ -30,8 +30,7 @@ func newLimitsSetCommand(l *limitsCommand) *cobra.Command {
 		Args: cobra.MatchAll(numberOfArguments(2, 2), l.checkLength),
 		RunE: l.connected(stores, l.set),
 	}
-	command.Flags().Var(&l.lasts, "for", "how long the limit stays in force, such as 30m, 2h or 7d")
-	command.Flags().Lookup("for").DefValue = "" // there is no default to show
+	durationVar(command, &l.lasts, "for", "how long the limit stays in force, such as 30m, 2h or 7d")
 	return command
 }
 
@@ -39,7 +38,7 @@ const shortestLength = time.Second
 
 func (l *limitsCommand) checkLength(cmd *cobra.Command, _ []string) error {
 	if lasts := time.Duration(l.lasts); cmd.Flags().Changed("for") && (lasts < shortestLength || lasts > limits.MaxWindow) {
-		return fmt.Errorf("--for %s is not between 1s and 366d", l.lasts)
+		return fmt.Errorf("--for %s is not between 1s and 366d", &l.lasts)
 	}
 	return nil
 }

@@ -64,8 +64,7 @@ func newMuteCommands() []*cobra.Command {
 		RunE:  m.command.connected(reads, m.list),
 	}
 	flags := mute.Flags()
-	flags.Var(&m.command.lasts, "for", "how long, such as 30m, 2h or 7d; at most 30d")
-	flags.Lookup("for").DefValue = "" // there is no default to show
+	durationVar(mute, &m.command.lasts, "for", "how long, such as 30m, 2h or 7d; at most 30d")
 	flags.StringVar(&m.until, "until", "", "until when: 18:00 today, or a time such as 2026-12-01T06:00:00+01:00")
 	flags.StringVar(&m.reason, "reason", "", "why; workers show it in digests, the journal and notifier why")
 	flags.StringVar(&m.spares, "except", "", "severity of events that are sent anyway: critical")
@@ -96,7 +95,7 @@ func (m *muteCommand) check(cmd *cobra.Command, arguments []string) error {
 	case len([]rune(m.reason)) > longestReason || plain.Line(m.reason) != m.reason:
 		return fmt.Errorf("--reason has more than %d characters or more than one line", longestReason)
 	case cmd.Flags().Changed("for") && (lasts < shortestLength || lasts > limits.LongestMute):
-		return fmt.Errorf("--for %s is not between 1s and 30d", m.command.lasts)
+		return fmt.Errorf("--for %s is not between 1s and 30d", &m.command.lasts)
 	case m.spares != "" && m.spares != string(event.SeverityCritical):
 		return fmt.Errorf("--except %.40s: only critical can be excepted", m.spares)
 	case isLevel(arguments[0]):

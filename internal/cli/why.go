@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
@@ -50,16 +49,15 @@ func newWhyCommand() *cobra.Command {
 	flags.UintSliceVar(&w.sequences, "seq", nil, "the event of this message of the producers' stream; may be repeated")
 	flags.StringVar(&w.question.Category, "category", "", "only events of this category and all below it, such as payments")
 	flags.StringVar(&w.question.Title, "title", "", "only events with this text in their title")
-	flags.Var(&w.since, "since", "only what is not older than this, such as 2h or 30m")
+	durationVar(command, &w.since, "since", "only what is not older than this, such as 2h or 30m")
 	flags.BoolVar(&w.json, "json", false, "print a line of JSON for each argument")
-	flags.Lookup("since").DefValue = "" // there is no default to show
 	return command
 }
 
 type whyCommand struct {
 	question  why.Question // without the argument and the time
 	sequences []uint
-	since     model.Duration
+	since     duration
 	json      bool
 }
 
