@@ -59,7 +59,7 @@ var badValues = []struct {
 
 	{"GLOBAL_LIMIT", "<count>/<window>", []string{"100"}},
 	{"CATEGORY_LIMIT", "whole number", []string{"-1/30m"}},
-	{"LIMITS", "path=limit", []string{"payments"}},
+	{"LIMITS", "path=limit", []string{"payments", "a=1/1h,,,b=1/1h"}},
 	{"GUARANTEES", "no slots", []string{"security=0"}},
 	{"LIMITS_BUCKET", "not the name of a key-value bucket; expected letters, digits, '-' and '_'", []string{"a.b", "a b", "*", "größe"}},
 	{"LIMITS_BUCKET", "up to 252 bytes", []string{strings.Repeat("b", 253)}},

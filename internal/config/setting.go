@@ -166,7 +166,9 @@ func (l *loader) add(s *setting, format string, args ...any) {
 	if s.file != "" {
 		fault.Variable, fault.Value = s.Variable+fileSuffix, shown(s.file)
 	}
-	l.faults = append(l.faults, fault)
+	if !slices.Contains(l.faults, fault) { // two empty entries of a list have the same fault
+		l.faults = append(l.faults, fault)
+	}
 }
 
 // addError records an error about a setting's value. Each error of a joined error becomes one fault.
