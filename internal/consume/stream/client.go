@@ -113,6 +113,9 @@ func (c *Client) Find(ctx context.Context) error {
 		if denied := c.Connection.Denied(); err != nil && len(denied) > 0 {
 			err = fmt.Errorf("%w (%s)", err, denied[0])
 		}
+		if errors.Is(err, ErrUnfit) { // they exist, and the caller reports the error
+			return err
+		}
 		c.searched(withHint(err))
 		switch {
 		case err == nil:
@@ -120,8 +123,6 @@ func (c *Client) Find(ctx context.Context) error {
 			c.configs.look(found.Consumer.CachedInfo(), found.AckWait())
 			c.configs.look(found.Room.Consumer.CachedInfo(), found.AckWait())
 			return nil
-		case errors.Is(err, ErrUnfit):
-			return err
 		case errors.Is(err, nats.ErrDisconnected):
 			continue
 		}
