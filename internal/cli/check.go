@@ -209,7 +209,7 @@ func (c *check) redis(ctx context.Context, client redis.UniversalClient, shared 
 	}
 }
 
-// limits checks whether a worker would read the limits in force. Without an answer of Redis it adds no finding.
+// limits checks whether a worker would read the limits in force. It adds no finding without JetStream, and none if Redis does not answer.
 func (c *check) limits(ctx context.Context, connection *stream.Connection, shared *store.Redis) {
 	inForce, _, err := shared.Positions.InForce(ctx)
 	if err != nil {
@@ -221,6 +221,9 @@ func (c *check) limits(ctx context.Context, connection *stream.Connection, share
 	bucket, err := overrides.Open(ctx, setup.JetStream(connection), options)
 	if err == nil {
 		s, err = bucket.Load(ctx)
+	}
+	if stream.LacksJetStream(err) { // the check of the streams reports it
+		return
 	}
 	const subject = "live limits"
 	used := setup.Position(s).Before(inForce) // by others

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/status"
@@ -56,6 +58,16 @@ func TestCheckOfRedis(t *testing.T) {
 	out, _, err = execute(t.Context(), "", "check")
 	testkit.NoError(t, err)
 	testkit.Contains(t, "check of a node that has all keys", out, "warn  redis cluster: the server is a node of a cluster, which may give the keys to another node")
+}
+
+// Without JetStream check reports that once, and nothing that follows from it.
+func TestCheckWithoutJetStream(t *testing.T) {
+	plain := servertest.StartNATS(t, func(o *server.Options) { o.JetStream = false })
+	testkit.SetSettings(t, map[string]string{"SINK": "console", "NATS_URL": plain.URL, "REDIS_URL": servertest.StartRedis(t).URL()})
+	out, _, err := execute(t.Context(), "", "check")
+	testkit.Fails(t, "error", err, errReported)
+	testkit.Contains(t, "check", out, "FAIL  nats jetstream: ")
+	testkit.Equal(t, strings.Contains(out, "live limits"), false, "it reports live limits in %s", out)
 }
 
 // check names the right that a user of functions lacks, also after another worker has loaded them.

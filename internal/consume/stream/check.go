@@ -37,7 +37,7 @@ func Check(ctx context.Context, o Options, further ...string) []Finding {
 	c := &check{Options: o, js: js, further: further}
 	events := about("nats consumer %q of stream %q", names.Consumer, names.Stream)(
 		c.consumer(ctx, names.Stream, names.ConsumerConfig(c.AckWait, nil), names.fitConsumer))
-	if lacksJetStream(events.Err) { // and so does every other check
+	if LacksJetStream(events.Err) { // and so does every other check
 		return []Finding{{Subject: "nats jetstream", Err: events.Err}}
 	}
 	findings := []Finding{

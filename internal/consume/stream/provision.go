@@ -153,13 +153,14 @@ var ErrUnfit = errors.New("nats is not fit for use")
 
 // withHint adds a likely cause to an error that names none.
 func withHint(err error) error {
-	if lacksJetStream(err) {
+	if LacksJetStream(err) {
 		return fmt.Errorf("%w (is JetStream enabled for this account?)", err)
 	}
 	return err
 }
 
-func lacksJetStream(err error) bool {
+// LacksJetStream reports whether the server or the account has no JetStream. A cluster without a leader answers in the same way.
+func LacksJetStream(err error) bool {
 	return errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, nats.ErrNoResponders)
 }
 
