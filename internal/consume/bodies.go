@@ -95,7 +95,7 @@ func (b *bodies) add(m *message) {
 		m.about.category, m.about.shownID = e.Category, e.ShownID()
 		o.mover.hold(candidate{message: m, event: e}, goal{reason: room.Body, in: wait}, nil)
 	case nowhere:
-		m.about.category, _, _ = o.reader.CategoryOf(m.entry.Subject)
+		m.about.category = o.reader.QuickCategory(m.published())
 		o.settler.settle(o.refusals.dropCrowded(m, room.Body))
 	case back:
 		o.settler.nak(m, 0)

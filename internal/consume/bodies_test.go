@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
+	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -156,6 +157,21 @@ func TestBodiesAreBounded(t *testing.T) {
 	b.run(stopped)
 	goes, _ = b.enqueue("b", heavyMessage("b", 1000))
 	testkit.Equal(t, goes, back, "where a body goes after the end")
+}
+
+// TestCrowdedBodyOnTheBareSubject drops a heavy body that the room would refuse. It is counted under the category that the body names.
+func TestCrowdedBodyOnTheBareSubject(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	f.publish("notify", `{"category": "payments", "title": "`+strings.Repeat("x", heavyBytes)+`"}`)
+	w := f.newWorker(nil)
+	b := w.puller.bodies
+	b.owners.refusals.crowds.Put(crowd(room.Body, event.NoLevel), true, time.Now().Add(time.Hour))
+	b.of(event.NoLevel, time.Now()).back = time.Now().Add(time.Hour)
+	f.run(w)
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"dropped payments": 1})
 }
 
 // largeGroup is a group of two alerts of a size.

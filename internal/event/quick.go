@@ -39,14 +39,7 @@ func (d Decoder) Identify(m Message) Event {
 		e.Cost = 1
 		return e
 	}
-	e, members, plain := d.quickMembers(m, category)
-	if !plain {
-		var c content
-		var fault *Fault
-		if e, c, fault = d.open(m); fault == nil {
-			members = c.members
-		}
-	}
+	e, members := d.quickOpen(m, category)
 	e.identify((&reader{members: members}).text("id"))
 	alert, alerts := firstAlert(members)
 	if e.Cost = 1; alerts == 0 {
@@ -57,6 +50,30 @@ func (d Decoder) Identify(m Message) Event {
 	}
 	m.Room.impose(&e)
 	return e
+}
+
+// QuickCategory returns the category of m, at the cost of Identify. For an invalid body on the bare subject, it may return a category that
+// Decode does not read. It does not read the labels of alerts.
+func (d Decoder) QuickCategory(m Message) string {
+	category, bare, _ := d.CategoryOf(m.Subject)
+	if bare {
+		_, members := d.quickOpen(m, "")
+		category = cmp.Or((&reader{members: members}).category(), Default)
+	}
+	return category
+}
+
+// quickOpen returns the members of the body, and the event of the subject, the headers and the envelope.
+func (d Decoder) quickOpen(m Message, category string) (Event, object) {
+	e, members, plain := d.quickMembers(m, category)
+	if !plain {
+		var c content
+		var fault *Fault
+		if e, c, fault = d.open(m); fault == nil {
+			members = c.members
+		}
+	}
+	return e, members
 }
 
 // quickMembers splits a body that is an object and no CloudEvent, with the event of the subject and the header. The result is not plain for

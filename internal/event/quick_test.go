@@ -132,6 +132,20 @@ func FuzzQuick(f *testing.F) {
 	})
 }
 
+// TestQuickCategory wants the category that decoding gives.
+func TestQuickCategory(t *testing.T) {
+	t.Parallel()
+	bare := message(`{"title": "x", "category": "Payments.Cards"}`)
+	bare.Subject = "notify"
+	text, none, envelope := bare, bare, bare
+	text.Data, none.Data = []byte("text"), []byte(`{"title": "x"}`)
+	envelope.Data = []byte(`{"specversion": "1.0", "type": "t", "source": "s", "id": "c", "data": {"title": "x", "category": "payments"}}`)
+	for _, m := range []event.Message{message(`{"title": "x"}`), bare, withHeader(bare, "Content-Type", "application/json"), text, none, envelope} {
+		want, _ := decoder().Decode(m)
+		testkit.Equal(t, decoder().QuickCategory(m), want.Category, "category of %s on %s", m.Data, m.Subject)
+	}
+}
+
 // TestIdentify wants the identity and the cost that decoding gives.
 func TestIdentify(t *testing.T) {
 	t.Parallel()
