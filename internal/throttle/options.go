@@ -100,6 +100,10 @@ func (l *Limiter) Adopt(adopted limits.Ruleset) {
 	l.o.Redis.AdoptRules(rules)
 	l.grants.mirror.memory.AdoptRules(rules)
 	l.full.adopt(adopted.Tree)
+	select {
+	case l.usage.adopted <- struct{}{}:
+	default: // the use is about to be read
+	}
 }
 
 // Run connects to Redis, handles outages and updates the usage metrics, until the context ends.
@@ -110,7 +114,7 @@ func (l *Limiter) Run(ctx context.Context) {
 	keeping.Go(func() { l.staleness.keepUp(ctx) })
 	keeping.Go(func() { l.full.keepLogging(ctx) })
 	_ = l.usage.refresh(ctx) // the next tick tries again
-	l.recovery.run(ctx)
+	l.recovery.run(ctx, time.Tick(usageEvery))
 }
 
 // unboundedRetention is how long deliveries are remembered if the stream keeps messages for ever.

@@ -58,9 +58,8 @@ func (r *recovery) reach(ctx context.Context) {
 }
 
 // run probes Redis until the context ends. While Redis answers, each tick sends what single calls failed to send. Then it reads the usage, so an
-// idle worker notices that Redis is unavailable.
-func (r *recovery) run(ctx context.Context) {
-	ticks := time.Tick(usageEvery)
+// idle worker notices that Redis is unavailable. New limits do not wait for a tick, since their use is unknown until then.
+func (r *recovery) run(ctx context.Context, ticks <-chan time.Time) {
 	for ctx.Err() == nil {
 		state, changed := r.outage.watch()
 		if state != answering {
@@ -70,19 +69,22 @@ func (r *recovery) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+			continue
 		case <-changed:
+			continue
 		case <-ticks:
-			if _, err := r.replay.sync(ctx); err != nil && ctx.Err() == nil {
-				r.outage.lost(err)
-				continue
-			}
-			err := r.usage.refresh(ctx)
-			if err != nil {
-				r.usage.unread()
-			}
-			if errors.Is(err, script.ErrUnavailable) && ctx.Err() == nil {
-				r.outage.lost(err)
-			}
+		case <-r.usage.adopted:
+		}
+		if _, err := r.replay.sync(ctx); err != nil && ctx.Err() == nil {
+			r.outage.lost(err)
+			continue
+		}
+		err := r.usage.refresh(ctx)
+		if err != nil {
+			r.usage.unread()
+		}
+		if errors.Is(err, script.ErrUnavailable) && ctx.Err() == nil {
+			r.outage.lost(err)
 		}
 	}
 }

@@ -39,6 +39,7 @@ type Usage struct {
 	full    *fullLimits
 	metrics UsageMetrics
 	uses    *expiring.Map[usesKey, []limits.Use] // of the limits on a category's path
+	adopted chan struct{}                        // has an element when new limits are in force whose use was not read
 
 	mu       sync.Mutex
 	tree     *store.Routes
@@ -63,7 +64,7 @@ type usesKey struct {
 func newUsage(redis *store.Redis, outage *outage, full *fullLimits, metrics UsageMetrics) *Usage {
 	u := &Usage{
 		redis: redis, outage: outage, full: full, metrics: metrics,
-		uses:  expiring.New[usesKey, []limits.Use](maxPaths, time.Now),
+		uses: expiring.New[usesKey, []limits.Use](maxPaths, time.Now), adopted: make(chan struct{}, 1),
 		known: make(map[string]bool), touched: newByPath[time.Time](),
 	}
 	u.adopt(redis.Rules())

@@ -1,13 +1,14 @@
 package throttle
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -143,4 +144,17 @@ func TestLimiterTellsWhenSlotsOpen(t *testing.T) {
 // within compares waits in whole hours. The real clock shortens a wait.
 func within(wait, want time.Duration) bool {
 	return wait <= want && wait > want-time.Hour/2
+}
+
+// TestUsageOfNewLimits has no tick at all. The use of new limits is read as soon as they are in force.
+func TestUsageOfNewLimits(t *testing.T) {
+	t.Parallel()
+	limiter := newLimiterKit(t, servertest.StartRedis(t).Addr, LimiterOptions{})
+	limiter.recovery.reach(t.Context())
+	testkit.Run(t, func(ctx context.Context) { limiter.recovery.run(ctx, nil) })
+	limiter.Adopt(newRuleset(t, newPlan(t, "7/1h", "2/1h", ""), ""))
+	testkit.Eventually(t, "the use of the new limits", func() bool {
+		_, known := limiter.Usage().Latest()
+		return known
+	})
 }
