@@ -369,3 +369,16 @@ func TestManyInstances(t *testing.T) {
 		testkit.Equal(t, digest.Rounds[199].Instance, "worker-249", "the newest one")
 	})
 }
+
+// TestManyDueDigests has more due digests than one call lists.
+func TestManyDueDigests(t *testing.T) {
+	testDrops(t, func(d *dropTest) {
+		var channels []string
+		for i := range 2*duePage + 1 {
+			channels = append(channels, fmt.Sprintf("#%04d", i))
+			d.report("one", false, dropped(channels[i], path("a", 1)))
+		}
+		d.clock.Advance(interval)
+		d.wantDue(channels...)
+	})
+}

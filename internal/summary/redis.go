@@ -65,10 +65,19 @@ func (r *Redis) CountDrops(ctx context.Context, report Report) error {
 
 func age(now, then time.Time) int64 { return max(0, now.Sub(then)).Microseconds() }
 
-// DueDigests lists the channels with a due digest: their drops have ended, or their first drop was an interval ago.
-func (r *Redis) DueDigests(ctx context.Context) ([]string, error) {
-	arguments := []any{believed.Microseconds(), r.spans[0], lease.Microseconds()}
-	return r.runner.RunTexts(ctx, "looking for digests", lua.DueDigests, r.runner.Keys("calls", "drops:due", "drops:dropping"), arguments)
+// duePage is the maximum number of due digests of each kind that one call lists.
+const duePage = 1000
+
+// DueDigests lists the channels with a due digest: their drops have ended, or their first drop was an interval ago. It lists all of them,
+// because the caller may have to skip many: the digest of a mute waits for the mute's end.
+func (r *Redis) DueDigests(ctx context.Context) (due []string, err error) {
+	for from := 0; ; from += duePage {
+		arguments := []any{believed.Microseconds(), r.spans[0], lease.Microseconds(), from, duePage}
+		page, err := r.runner.RunTexts(ctx, "looking for digests", lua.DueDigests, r.runner.Keys("calls", "drops:due", "drops:dropping"), arguments)
+		if due = append(due, page...); err != nil || len(page) < duePage {
+			return due, err
+		}
+	}
 }
 
 // ClaimDigest claims the digest of a channel, to be posted at once. It claims none while a digest of the channel is in doubt, because its

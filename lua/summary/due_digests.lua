@@ -9,6 +9,7 @@
 --
 -- ARGV
 --   report_within, interval (see count_drops.lua), lease of a claimed digest (microseconds)
+--   how many channels of each kind to leave out, and how many to return at most
 --
 -- Returns channels, the longest due first. The last ones are due at a time that no clock can have recorded which is right now.
 --
@@ -19,10 +20,12 @@
 local calls_key, due_key, dropping_key = KEYS[1], KEYS[2], KEYS[3]
 local report_within, interval, lease = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
+local from, most = ARGV[4], ARGV[5]
+
 local now = deployment_time(calls_key)
 local upto, latest = complete_until(dropping_key, now, report_within), latest_due(now, interval, lease)
-local due = redis.call('ZRANGE', due_key, '-inf', integer(upto), 'BYSCORE', 'LIMIT', 0, PIECE)
-for _, channel in ipairs(redis.call('ZRANGE', due_key, '(' .. integer(latest), '+inf', 'BYSCORE', 'LIMIT', 0, PIECE)) do
+local due = redis.call('ZRANGE', due_key, '-inf', integer(upto), 'BYSCORE', 'LIMIT', from, most)
+for _, channel in ipairs(redis.call('ZRANGE', due_key, '(' .. integer(latest), '+inf', 'BYSCORE', 'LIMIT', from, most)) do
   due[#due + 1] = channel
 end
 return due
