@@ -17,7 +17,7 @@ import (
 func printAnswer(out io.Writer, answer why.Answer, now time.Time) error {
 	var blocks []string
 	if !answer.Known() {
-		blocks = append(blocks, plain.Line(subjectOf(answer.Asked)+"not known"+behind("; ", answer.Missing)+behind("; the nearest category is ", answer.Nearest))+"\n")
+		blocks = append(blocks, plain.Line(subjectOf(answer.Asked)+"not known"+why.After("; ", answer.Missing)+why.After("; the nearest category is ", answer.Nearest))+"\n")
 	}
 	if answer.Asked.Single() {
 		for _, e := range answer.Events {
@@ -69,14 +69,6 @@ func block(sentences []string) string {
 	return text.String()
 }
 
-// behind returns both texts. It returns "" if the second text is empty.
-func behind(before, text string) string {
-	if text == "" {
-		return ""
-	}
-	return before + text
-}
-
 func heading(e why.Event, now time.Time) string {
 	words := filled([]string{plain.Line(e.ID), plain.Line(e.Category), quoted(e.Title)})
 	if !e.Stored.IsZero() {
@@ -93,11 +85,11 @@ func facts(e why.Event) string {
 	}
 	message := ""
 	if e.Sequence != 0 {
-		message = fmt.Sprint(e.Sequence) + behind(" of ", plain.Line(last.Stream))
+		message = fmt.Sprint(e.Sequence) + why.After(" of ", plain.Line(last.Stream))
 	}
 	known := filled([]string{
-		behind("message ", message), behind("limits ", plain.Line(last.Revision)), behind("worker ", plain.Line(last.Instance)),
-		behind("receipt ", plain.Line(last.Receipt)), behind("trace ", plain.Line(last.Trace)),
+		why.After("message ", message), why.After("limits ", plain.Line(last.Revision)), why.After("worker ", plain.Line(last.Instance)),
+		why.After("receipt ", plain.Line(last.Receipt)), why.After("trace ", plain.Line(last.Trace)),
 	})
 	if len(known) == 0 {
 		return ""

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -138,7 +139,7 @@ func (f *fixture) setup() setup {
 		client: stream.Options{Names: testNames, Provision: true, AckWait: usualAckWait, Logger: f.log.Logger()},
 		Options: Options{
 			Limits: Limits{Known: f.known, Mutes: f.mutes, Throttle: f.throttle, Room: f.room, Positions: f.watched}, Pacer: f.pacer, Updates: f.pacer, Sink: f.sink, Finder: f.sink, Deployment: "notifier",
-			Decoder: testDecoder, Concurrency: 4,
+			Decoder: testDecoder, Concurrency: 4, Drops: func([]summary.Drop) int64 { return 0 }, Journal: (*journal.Recorder)(nil),
 			SendTimeout: time.Second, Shutdown: patience, Logger: f.log.Logger(), Metrics: Metrics{Events: f.metrics, Deliveries: f.metrics, Room: f.metrics, Streams: f.metrics, Letters: f.metrics},
 		},
 	}

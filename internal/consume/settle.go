@@ -180,10 +180,8 @@ func (s *settler) confirmed(batch []settlement, failed time.Time) {
 	batch, groups := s.tally.count(batch, failed)
 	s.reporter.logOutcomes(batch...)
 	var round int64
-	if s.drops.count != nil {
-		if drops := append(s.drops.dropsOf(batch, groups), s.endsUnderMutes(batch)...); len(drops) > 0 {
-			round = s.drops.count(drops)
-		}
+	if drops := append(s.drops.dropsOf(batch, groups), s.endsUnderMutes(batch)...); len(drops) > 0 {
+		round = s.drops.count(drops)
 	}
 	s.stays.leaveSettled(batch)
 	for _, g := range groups {
@@ -202,7 +200,7 @@ func (s *settler) countSent(d *delivery) {
 	}
 	if d.event.Resolves() && d.message.entry.Order.Action == "" {
 		s.metrics.Resolved("paired")
-		if ended := s.endsUnderMutes([]settlement{{message: d.message}}); s.drops.count != nil && len(ended) > 0 {
+		if ended := s.endsUnderMutes([]settlement{{message: d.message}}); len(ended) > 0 {
 			s.drops.count(ended)
 		}
 	}

@@ -148,7 +148,6 @@ func TestStopWithoutNATS(t *testing.T) {
 	})
 	f.eventually("all events are taken", func() bool { return len(f.throttle.asked()) == events })
 	proxy.Refuse(true)
-	proxy.Cut()
 	f.eventually("the connection is lost", func() bool { return w.Ready() != nil })
 	release.open()
 	f.eventually("all events are posted", func() bool { return len(f.calls.all()) == 2*events })

@@ -12,7 +12,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
-	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
@@ -38,10 +37,10 @@ type Options struct {
 	Fold        func(category string) time.Duration // how old the message may be into which an event of its key is folded; nil: none is
 	Flap        time.Duration                       // how long a flapping key has not changed when it is steady; 0: no key is flapping
 	ShowsFolds  bool                                // messages can be updated, so that they show what is folded into them; else digests count it
-	Drops       func([]summary.Drop) (round int64)  // counts dropped events once their settlement is confirmed (summary.Counter.Add); nil: nobody counts them
-	Journal     Journal                             // nil: no journal
-	Shutdown    time.Duration                       // time to finish the deliveries under way
-	Tracer      *tracing.Tracer                     // nil: events have no spans
+	Drops       func([]summary.Drop) (round int64)  // counts dropped events once their settlement is confirmed (summary.Counter.Add)
+	Journal     Journal
+	Shutdown    time.Duration   // time to finish the deliveries under way
+	Tracer      *tracing.Tracer // nil: events have no spans
 	Logger      *slog.Logger
 	Metrics     Metrics
 }
@@ -74,9 +73,6 @@ type Worker struct {
 
 func (o Options) complete() Options {
 	none := func(string) time.Duration { return 0 }
-	if o.Journal == nil {
-		o.Journal = (*journal.Recorder)(nil)
-	}
 	if o.Delay == nil {
 		o.Delay = none
 	}

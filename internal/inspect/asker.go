@@ -86,7 +86,9 @@ func (a *Asker) ask(ctx context.Context, questions ...why.Question) []why.Answer
 			}
 			return explanation, err
 		},
-		Pending: func(ctx context.Context, search why.Search) error { return a.explain(streams.Pending(ctx, search)) },
+		Pending: func(ctx context.Context, sequence uint64, take func(why.Pending)) error {
+			return a.explain(streams.Pending(ctx, sequence, take))
+		},
 		Letters: func(ctx context.Context) ([]why.Letter, error) {
 			letters, err := a.letters(ctx, settings)
 			return letters, a.explain(err)

@@ -157,12 +157,6 @@ type Pending struct {
 	Order    room.Order
 }
 
-// Search selects events without an outcome.
-type Search struct {
-	Sequence uint64        // of the producers' message; 0: all messages
-	Take     func(Pending) // receives each event; called by one goroutine at a time
-}
-
 // Letter is a dead letter.
 type Letter struct {
 	Number    uint64 // in the dead-letter stream

@@ -21,8 +21,8 @@ import (
 type Sources struct {
 	Entries func(ctx context.Context, queries []journal.Query, take func(query int, e journal.Entry)) ([]journal.Read, error)
 	Explain func(ctx context.Context, request store.Request) (store.Explanation, error)
-	Pending func(ctx context.Context, search Search) error // see Streams.Pending
-	Letters func(ctx context.Context) ([]Letter, error)    // all dead letters
+	Pending func(ctx context.Context, sequence uint64, take func(Pending)) error // see Streams.Pending
+	Letters func(ctx context.Context) ([]Letter, error)                          // all dead letters
 	Now     func() time.Time
 
 	// Failing lists the workers that cannot write the journal now.
@@ -126,15 +126,15 @@ func placeOf(id string) (stream string, sequence uint64) {
 }
 
 func (s *session) readPending(ctx context.Context) {
-	search := Search{Take: func(p Pending) {
+	var sequence uint64
+	if len(s.asked) == 1 {
+		sequence = s.asked[0].question.Sequence
+	}
+	err := s.Pending(ctx, sequence, func(p Pending) {
 		for _, a := range s.asked {
 			a.takePending(p)
 		}
-	}}
-	if len(s.asked) == 1 {
-		search.Sequence = s.asked[0].question.Sequence
-	}
-	err := s.Pending(ctx, search)
+	})
 	if err != nil {
 		s.unknown("not every event that waits was looked at", err)
 	}

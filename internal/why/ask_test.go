@@ -60,9 +60,9 @@ func (k known) sources() Sources {
 			}
 			return k.record, k.fails
 		},
-		Pending: func(_ context.Context, search Search) error {
+		Pending: func(_ context.Context, _ uint64, take func(Pending)) error {
 			for _, p := range k.pending {
-				search.Take(p)
+				take(p)
 			}
 			return k.fails
 		},

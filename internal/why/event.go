@@ -280,11 +280,11 @@ func (a *asking) sayPair(ctx context.Context, resolved Pending) []string {
 		return nil
 	}
 	var firing []Pending
-	err := a.session.Pending(ctx, Search{Take: func(p Pending) {
+	err := a.session.Pending(ctx, 0, func(p Pending) {
 		if p.Fires && p.Key == resolved.Key && p.Category == resolved.Category {
 			firing = append(firing, p)
 		}
-	}})
+	})
 	if err != nil {
 		a.unknown("not every event that waits was looked at", err)
 	}

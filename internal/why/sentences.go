@@ -45,13 +45,13 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		if e.Level != "" {
 			how += fmt.Sprintf("; in shadow mode, %s would have denied it", limitOf(e))
 		}
-		return "sent", how + after("; released by ", e.By)
+		return "sent", how + After("; released by ", e.By)
 	case journal.Dropped:
 		return "dropped", " by " + w.sayDenial(e)
 	case journal.Duplicate:
 		return "duplicate", ": another message with its ID was admitted before"
 	case journal.Dead:
-		return "stored as a dead letter", after(": ", reasonOf(e.Reason, e.Error))
+		return "stored as a dead letter", After(": ", reasonOf(e.Reason, e.Error))
 	case journal.Expired:
 		return "expired", ": it had become older than " + w.expiry(e.Category)
 	case journal.Folded:
@@ -64,12 +64,12 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		}
 		return "folded", how
 	case journal.Waiting:
-		if how = after(" for ", waitsFor(e.Reason)); e.Level != "" {
+		if how = After(" for ", waitsFor(e.Reason)); e.Level != "" {
 			how += ", denied by " + limitOf(e)
 		}
-		return "began to wait", how + after("; released by ", e.By)
+		return "began to wait", how + After("; released by ", e.By)
 	case journal.Failed:
-		return "could not be posted", after(": ", reasonOf(e.Reason, e.Error)) + "; it is tried again"
+		return "could not be posted", After(": ", reasonOf(e.Reason, e.Error)) + "; it is tried again"
 	case journal.Split:
 		return "its body held several alerts, and was split", " into one event for each"
 	case journal.Steady:
@@ -79,8 +79,8 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 	return string(e.Result), ""
 }
 
-// after returns a text behind the words that lead to it; "" without a text.
-func after(words, text string) string {
+// After returns a text behind the words that lead to it; "" without a text.
+func After(words, text string) string {
 	if text == "" {
 		return ""
 	}
@@ -198,7 +198,7 @@ func (w words) placeOfPending(p Pending) (where, since, until string) {
 func ordered(order room.Order) string {
 	switch order.Action {
 	case room.Release:
-		return after("; released by ", order.By)
+		return After("; released by ", order.By)
 	case room.Drop:
 		return "; " + order.By + " has dropped it"
 	}

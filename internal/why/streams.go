@@ -32,29 +32,29 @@ const messageTimeout = 5 * time.Second
 
 var errTooMany = fmt.Errorf("there are more than %v suffice for", searchTimeout)
 
-// Pending calls search.Take for the events without an outcome. It reads the producers' stream first, since events move from there to the
-// room. After an error, events may be missing.
-func (s Streams) Pending(ctx context.Context, search Search) error {
+// Pending calls take for each event without an outcome, one at a time. With a sequence, it reads only this message of the producers' stream. It
+// reads the producers' stream first, since events move from there to the room. After an error, events may be missing.
+func (s Streams) Pending(ctx context.Context, sequence uint64, take func(Pending)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, searchTimeout, errTooMany)
 	defer cancel()
 	var taking sync.Mutex
-	take := func(pending ...Pending) {
+	takeAll := func(pending ...Pending) {
 		taking.Lock()
 		defer taking.Unlock()
 		for _, p := range pending {
-			search.Take(p)
+			take(p)
 		}
 	}
-	producers := func(m *jetstream.RawStreamMsg) { take(s.published(m)...) }
+	producers := func(m *jetstream.RawStreamMsg) { takeAll(s.published(m)...) }
 	var err error
-	if search.Sequence != 0 {
-		err = s.readOne(ctx, search.Sequence, producers)
+	if sequence != 0 {
+		err = s.readOne(ctx, sequence, producers)
 	} else {
 		err = s.readAll(ctx, s.Producers, producers)
 	}
 	return errors.Join(err, s.readAll(ctx, s.Room, func(m *jetstream.RawStreamMsg) {
 		if trusted.IsMarked(m.Header) && !room.Under(s.Decoder.Prefix).IsReplan(m.Subject) { // workers remove forged messages
-			take(s.waiting(m))
+			takeAll(s.waiting(m))
 		}
 	}))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/pacing"
 	"github.com/seed-4578ace9/notifier/internal/script"
@@ -208,6 +209,7 @@ func (k *worker) run(ctx context.Context, streams *stream.Client) {
 			return 0
 		},
 		Drops:   func(drops []summary.Drop) int64 { return digests.Counter().Add(drops) },
+		Journal: (*journal.Recorder)(nil),
 		Metrics: consume.Metrics{Events: counted, Deliveries: counted, Room: counted, Streams: counted, Letters: counted},
 	})
 	worker.Store(made)
