@@ -147,9 +147,7 @@ func (w *worker) consumeOptions(s *servers, p *parts) consume.Options {
 		Shutdown:    w.settings.ShutdownTimeout,
 		Tracer:      s.tracer,
 		Logger:      w.logger,
-		Metrics: consume.Metrics{
-			Events: outcomes, Deliveries: outcomes, Room: outcomes, Streams: metrics, Letters: metrics,
-		},
+		Metrics:     consume.Metrics{Events: outcomes, Deliveries: outcomes, Room: outcomes, Streams: metrics, Letters: metrics},
 	}
 	if len(w.settings.Fold.Entries()) > 0 {
 		options.Fold = w.settings.FoldOf

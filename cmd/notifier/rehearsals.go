@@ -21,9 +21,7 @@ func rehearsals() []*cobra.Command {
 func runDemonstration(ctx context.Context, d dev.Worker) error {
 	w := newWorker(d.Settings, setup.SinkOptions{Console: d.Console, Colour: d.Colour}, newLogger(d.Log, d.Settings, d.Warnings))
 	w.started = func(s *servers, at addresses) {
-		d.Started(dev.Running{
-			Admin: at.admin, Page: at.page, Ingest: at.ingest, Metrics: s.metrics.Registry(),
-		})
+		d.Started(dev.Running{Admin: at.admin, Page: at.page, Ingest: at.ingest, Metrics: s.metrics.Registry()})
 	}
 	return w.run(ctx)
 }

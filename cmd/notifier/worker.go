@@ -215,8 +215,7 @@ func newMetrics(settings config.Config, tree *limits.Tree) *telemetry.Metrics {
 		Categories:    settings.Categories(),
 		Levels:        levels(tree, throttle.Policy(settings.Redis.Failure)),
 		Policy:        settings.Redis.Failure,
-		Version:       v,
-		Revision:      r,
+		Version:       v, Revision: r,
 	})
 }
 
@@ -334,8 +333,7 @@ func (w *worker) newJournal(s *servers) *journal.Recorder {
 // instanceName returns a name that no other start of a worker has, without white space.
 func instanceName() string {
 	host, _ := os.Hostname() // the random part alone is unique too
-	const unique = 8
-	return strings.Join(strings.Fields(host), "_") + "-" + strings.ToLower(rand.Text()[:unique])
+	return strings.Join(strings.Fields(host), "_") + "-" + strings.ToLower(rand.Text()[:8])
 }
 
 // unfit is why a worker that was started must not run on.
