@@ -31,8 +31,8 @@ type planner struct {
 type plan struct {
 	candidate
 	ask    store.Postponement // without the longest wait
-	denial *store.Denial
-	rules  *store.Rules // by which it was denied, or older ones; nil: the event is to leave its queues, and be dropped
+	denial *store.Denial      // nil: it has expired
+	rules  *store.Rules       // by which it was denied, or older ones; nil: the event is to leave its queues and its pair, and to end
 }
 
 // start begins to plan, until close. The context ends calls to the throttle.
@@ -63,14 +63,15 @@ func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denia
 	return true
 }
 
-// forget queues an event that an operator drops while it waits for a slot: it leaves its queues before it ends. For others it returns false.
-func (p *planner) forget(c candidate) bool {
-	if !c.waited() || c.entry.Order.Action != room.Drop {
+// forget queues an event that ends without a plan after it has waited for a slot: it leaves its queues before it ends, and its resolved
+// event no longer waits for it. Without a denial, the event has expired or an operator drops it. For others it returns false.
+func (p *planner) forget(c candidate, denial *store.Denial) bool {
+	if !c.waited() || denial != nil && denial.Level == store.LevelClosed { // Redis is unavailable
 		return false
 	}
 	ask := store.Postponement{Request: c.request()}
 	ask.Cost = c.event.Cost // it names the event in its queues
-	p.queue <- plan{candidate: c, denial: store.DeniedByOperator, ask: ask}
+	p.queue <- plan{candidate: c, denial: denial, ask: ask}
 	return true
 }
 
@@ -105,6 +106,10 @@ func (p *planner) plan(ctx context.Context, next plan) {
 		if !c.waited() && next.ask.Node.Key == "" { // neither an event that ran out of time nor a full key tells about other events
 			p.refusals.addLate(c.event.Category)
 		}
+	}
+	if next.denial == nil {
+		p.settler.settle(withoutRecord(c.message))
+		return
 	}
 	p.settler.settle(p.refusals.dropped(c.message, next.denial))
 }

@@ -150,6 +150,47 @@ func TestDelayEnds(t *testing.T) {
 	testkit.Equal(t, f.metrics.Get("refused by the room: slot"), 0, "refused events")
 }
 
+// TestDelayedEventLeavesBeforeItEnds ends events that have waited for a slot and are to wait no longer. Each one leaves its queues and its
+// pair first, or its resolved event would wait for it.
+func TestDelayedEventLeavesBeforeItEnds(t *testing.T) {
+	t.Parallel()
+	type endingCase struct {
+		second  store.Decision
+		leaves  int
+		outcome string
+	}
+	mute := store.Decision{}
+	mute.MutedBy(&store.Denial{Path: "payments"})
+	each(t, map[string]endingCase{
+		"muted":                {mute, 1, "dropped payments"},
+		"above the capacity":   {store.Decision{Verdict: store.ExceedsCapacity, Node: limits.Node{Level: "the rule"}}, 1, "dropped payments"},
+		"expired":              {store.Decision{Verdict: store.Unknown}, 1, "expired payments"},
+		"Redis is unavailable": {store.Decision{Verdict: store.Denied, Node: limits.Node{Level: store.LevelClosed}}, 0, "dropped payments"},
+	}, func(t *testing.T, f *fixture, test endingCase) {
+		var leaves atomic.Int32
+		f.throttle.answers(func(r store.Request) store.Decision {
+			if r.HasWaited {
+				return test.second
+			}
+			return denied(time.Second)
+		})
+		f.throttle.delay = func(r store.Request, left time.Duration) (store.DelayVerdict, time.Duration, error) {
+			if !r.HasWaited {
+				return store.ComesBack, time.Second, nil
+			}
+			testkit.Equal(t, left, 0, "time that it may still wait")
+			leaves.Add(1)
+			return store.TooLate, 0, nil
+		}
+		f.start(mayDelay)
+		f.event("payments", "order-1")
+		f.awaitSettled(1)
+		f.eventually("it ends", func() bool { return f.metrics.ended() == 1 })
+		f.requireOutcomes(map[string]int{test.outcome: 1})
+		testkit.Equal(t, int(leaves.Load()), test.leaves, "events that leave their queues")
+	})
+}
+
 // clockError bounds the error of a worker's server clock on a busy machine.
 const clockError = time.Second
 

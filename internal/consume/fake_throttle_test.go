@@ -65,6 +65,9 @@ func (f *fakeThrottle) Await(ctx context.Context) error {
 }
 
 func (f *fakeThrottle) Delay(_ context.Context, p store.Postponement) (store.DelayVerdict, time.Duration, error) {
+	if f.delay == nil {
+		return store.TooLate, 0, nil
+	}
 	return f.delay(p.Request, p.Longest)
 }
 

@@ -182,7 +182,7 @@ func (d *decider) undelivered(
 ) (end settlement, ends bool) {
 	switch decision.Verdict {
 	case store.Denied, store.ExceedsCapacity:
-		if d.planner.add(c, decision, denial, rules) {
+		if d.planner.add(c, decision, denial, rules) || d.planner.forget(c, denial) {
 			return settlement{}, false
 		}
 		return d.refusals.dropped(c.message, denial), true
@@ -195,7 +195,7 @@ func (d *decider) undelivered(
 	case store.Duplicate:
 		return settlement{message: c.message, outcome: journal.Duplicate}, true
 	case store.Unknown: // no worker has delivered it
-		if d.planner.forget(c) {
+		if d.planner.forget(c, nil) {
 			return settlement{}, false
 		}
 		return withoutRecord(c.message), true

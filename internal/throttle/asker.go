@@ -84,7 +84,7 @@ func (a *asker) askInTurn(ctx context.Context, requests []store.Request) ([]stor
 	}
 	leaving := partOf(requests, func(i int) bool {
 		d := &answers[i]
-		return requests[i].HasWaited && d.Verdict != store.Deferred && (d.Verdict != store.Denied || d.Muted != nil)
+		return requests[i].HasWaited && d.Verdict != store.Deferred && d.Verdict != store.Denied
 	})
 	_ = a.o.Redis.Queues.Leave(ctx, leaving.requests) // if this fails, other events wait for these events for some time
 	return answers, nil

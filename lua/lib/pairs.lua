@@ -4,7 +4,7 @@
 -- field -> value, and a sorted set, field -> when the field expires. The first byte of a value is its kind. The fields are
 --   the name of a pair
 --     =  the pair is open: its messages, see messages_text
---     @  the firing event waits for a slot: when it comes back, a blank, its event key
+--     @  the firing event waits for a slot: when it comes back, a blank, its member of a queue (see lib/queue.lua)
 --   the name of a pair and a line feed
 --     ~  firing events that are being delivered, see put_deliveries
 --   the name of a pair and two line feeds
@@ -68,10 +68,11 @@ local function pair_text(entry, kind)
   return entry and string.sub(entry.value, 1, 1) == kind and string.sub(entry.value, 2) or nil
 end
 
--- Returns when the waiting event of a pair comes back, and its event key; nil if no event waits.
+-- Returns when the waiting event of a pair comes back, its event key, and its member of a queue, which names its message; nil if no event
+-- waits.
 local function awaited(entry)
-  local time, event_key = string.match(pair_text(entry, WAITING) or '', '^(%d+) (.*)$')
-  return tonumber(time), event_key
+  local time, member, event_key = string.match(pair_text(entry, WAITING) or '', '^(%d+) (%d+ %d+ (.*))$')
+  return tonumber(time), event_key, member
 end
 
 -- Returns the text for messages: for each the version of the event, the version of the stored message that it was posted for, the

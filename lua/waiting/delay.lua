@@ -70,7 +70,7 @@ if planned > now and not has_waited then
 end
 
 local entry = pair ~= '' and read_pair(book, pair) or nil
-local _, waiter = awaited(entry)
+local _, waiter, waiting_message = awaited(entry)
 
 -- Returns whether the event may mark its pair as waiting: the pair is not open, no other event of it waits, and no message of it is
 -- being delivered. An announcement counts only as long as its event is leased.
@@ -191,7 +191,7 @@ elseif waiting + weight > max_weight and not has_waited and planned <= now then
 end
 if refusal then
   local waits = planned > now and waiting_members(room_key, event_key, now) or {}
-  if waiter == event_key then
+  if waiting_message == member then -- another message with its event key may wait on
     check_rights(until_key, LONGEST_KEPT)
     remove_pair(book, pair)
     write_book(book)
@@ -203,7 +203,7 @@ end
 
 check_rights(queue_key, LONGEST_KEPT)
 if marks then
-  put_pair(book, pair, WAITING .. integer(comes_back) .. ' ' .. event_key, comes_back + REMEMBERED)
+  put_pair(book, pair, WAITING .. integer(comes_back) .. ' ' .. member, comes_back + REMEMBERED)
   write_book(book)
 end
 local kept = enter_room(room_key, event_key, weight, now, comes_back)

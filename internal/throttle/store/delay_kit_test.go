@@ -74,8 +74,8 @@ func (k *pairKit) waits(want []time.Duration, postponements ...Postponement) {
 	}
 }
 
-func (k *pairKit) awaiting(back time.Duration, id string) string {
-	return fmt.Sprintf("@%d %s", k.clock.Read().Add(back).UnixMicro(), id)
+func (k *pairKit) awaiting(back time.Duration, p Postponement) string {
+	return fmt.Sprintf("@%d %s", k.clock.Read().Add(back).UnixMicro(), p.queueMember())
 }
 
 // wantDelayed compares the events in the room and in the queue of path a.

@@ -313,7 +313,7 @@ var delayStories = []story{
 	{"a resolved event waits for what comes back", func(t *testing.T, k *pairKit) {
 		p := postponed(aboutDisk("firing"))
 		in := k.delay(p, mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, "firing")})
+		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, postponed(aboutDisk("firing")))})
 		k.clock.Advance(time.Minute)
 		testkit.Equal(t, k.resolve(aboutDisk("resolved"), Leased, "").Wait, in-time.Minute, "wait for the delayed event")
 		k.clock.Advance(in - time.Minute)
@@ -334,7 +334,7 @@ var delayStories = []story{
 		p := postponed(aboutDisk("firing"))
 		k.clock.Advance(k.delay(p, mostDelayed, ComesBack))
 		in := k.delay(p.comeBack(), mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, "firing")})
+		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, postponed(aboutDisk("firing")))})
 		k.clock.Advance(in)
 		k.resolve(aboutDisk("resolved"), Leased, "")
 		late := p.comeBack()
@@ -347,7 +347,7 @@ var delayStories = []story{
 		p := postponed(derived(7, start, "a").ofPair("disk"))
 		k.clock.Advance(k.delay(p, mostDelayed, ComesBack))
 		in := k.delay(p.comeBack(), mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, p.eventKey())})
+		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, p)})
 		k.clock.Advance(in)
 		late := p.comeBack()
 		late.Longest = 0
@@ -363,7 +363,7 @@ var delayStories = []story{
 	}},
 	{"another event of the pair waits", func(_ *testing.T, k *pairKit) {
 		in := k.delay(postponed(aboutDisk("first")), mostDelayed, ComesBack)
-		want := map[string]string{"a\ndisk": k.awaiting(in, "first")}
+		want := map[string]string{"a\ndisk": k.awaiting(in, postponed(aboutDisk("first")))}
 		k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
 		k.wantFields(want)
 		late := postponed(aboutDisk("second")).comeBack()
@@ -371,6 +371,19 @@ var delayStories = []story{
 		k.delay(late, mostDelayed, TooLate)
 		k.delay(postponed(aboutDisk("third")), 1, TooMany)
 		k.wantFields(want)
+	}},
+	{"another message with its ID waits on", func(_ *testing.T, k *pairKit) {
+		first, second := postponed(aboutDisk("firing")), postponed(aboutDisk("firing"))
+		second.Message.Sequence++
+		k.clock.Advance(k.delay(first, mostDelayed, ComesBack))
+		in := k.delay(second, mostDelayed, ComesBack) // it came before the first one was decided again
+		want := map[string]string{"a\ndisk": k.awaiting(in, second)}
+		k.wantFields(want)
+		ends := first.comeBack()
+		ends.Longest = 0
+		k.delay(ends, mostDelayed, TooLate)
+		k.wantFields(want)
+		k.resolve(aboutDisk("resolved"), Leased, "")
 	}},
 	{"the pair is open", func(_ *testing.T, k *pairKit) {
 		k.fire(aboutDisk("first"), "r")
@@ -392,7 +405,7 @@ var delayStories = []story{
 		k.refund(k.deliver(aboutDisk("first")))
 		k.clock.Advance(time.Second)
 		in := k.delay(postponed(aboutDisk("second")), mostDelayed, ComesBack)
-		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, "second"), "a\ndisk\n": "~first"})
+		k.wantFields(map[string]string{"a\ndisk": k.awaiting(in, postponed(aboutDisk("second"))), "a\ndisk\n": "~first"})
 		k.resolve(aboutDisk("resolved"), Leased, "")
 	}},
 	{"nobody delivers another event of the pair now", func(_ *testing.T, k *pairKit) {
