@@ -59,7 +59,7 @@ type Event struct {
 	State     State           `json:"state"`
 	Sentences []string        `json:"sentences"`         // its results, in order
 	Reason    string          `json:"reason,omitempty"`  // the sentences without the details of this event, such as times
-	Note      string          `json:"note,omitempty"`    // a detail that Reason leaves out: until when the event waits, the number of its dead letter
+	Note      string          `json:"note,omitempty"`    // a detail that Reason leaves out: until when the event waits, its number in a message, the number of its dead letter
 	Entries   []journal.Entry `json:"entries,omitempty"` // of the journal
 
 	waits   waits

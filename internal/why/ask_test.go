@@ -219,7 +219,7 @@ var sentences = []struct {
 	{"sent in shadow mode", known{entries: []journal.Entry{refund(journal.Sent, denied)}},
 		[]string{"sent at 09:14:02.119 to #payments; in shadow mode, category 10/30m would have denied it"}},
 	{"duplicate", known{entries: []journal.Entry{refund(journal.Duplicate, nil)}},
-		[]string{"duplicate at 09:14:02.119: another message with its ID was admitted before"}},
+		[]string{"duplicate at 09:14:02.119: another message with its ID was admitted before, or waited for a slot"}},
 	{"dead letter", known{
 		entries: []journal.Entry{refund(journal.Dead, func(e *journal.Entry) { e.Reason, e.Error = "rejected", "invalid_blocks" })},
 		letters: []Letter{{Number: 7, ID: "evt-4711", Category: "payments.refunds", Reason: "rejected", Stored: at("09:14:03")}},
@@ -659,7 +659,7 @@ func TestWaitingEventsBeyondTheBound(t *testing.T) {
 	}
 }
 
-// TestGroups has events of a category with three reasons. Events of one reason and digest are one group, whatever their times are.
+// TestGroups has events of a category with four reasons. Events of one reason and digest are one group, whatever their times are.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	var k known
@@ -673,6 +673,12 @@ func TestGroups(t *testing.T) {
 			if e.Decided = e.Stored.Add(time.Millisecond); result == journal.Dropped {
 				denied(e)
 			}
+		}))
+	}
+	for i := range 2 {
+		k.entries = append(k.entries, refund(journal.Folded, func(e *journal.Entry) {
+			e.ID, e.Sequence, e.Stored = fmt.Sprint("evt-", 7+i), uint64(7+i), at("09:10:00").Add(time.Duration(i)*time.Second)
+			e.Decided, e.Number, e.Message = e.Stored, int64(2+i), at("09:02:00")
 		}))
 	}
 	p := withKey(inRoom("pair"), "evt-6", false)
@@ -690,6 +696,7 @@ func TestGroups(t *testing.T) {
 		"sent to #payments | evt-5 | evt-2",
 		"dropped by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40; " +
 			"no digest in #payments has reported it, as far as the journal knows | evt-4 | evt-3 | evt-1 | evt-0",
+		"folded into the message of 09:02 | evt-8 number 3 | evt-7 number 2",
 	}, "groups")
 }
 

@@ -106,7 +106,10 @@ func (a *asking) addEvents(ctx context.Context) {
 		slices.SortStableFunc(e.Entries, func(x, y journal.Entry) int { return x.Decided.Compare(y.Decided) })
 		for i, entry := range e.Entries {
 			what, how := a.words.phrases(entry)
-			e.say(what+" at "+a.words.stamp(entry.Decided)+how+a.words.sayUntil(entry), what+how)
+			e.say(what+" at "+a.words.stamp(entry.Decided)+how+a.words.sayUntil(entry), a.words.reasonFor(entry))
+			if entry.Number > 0 {
+				e.Note = fmt.Sprintf("number %d", entry.Number)
+			}
 			if last := i == len(e.Entries)-1; last && entry.Result == journal.Dropped {
 				for _, sentence := range a.sayDigest(ctx, entry) {
 					e.say(sentence, sentence)

@@ -49,7 +49,7 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 	case journal.Dropped:
 		return "dropped", " by " + w.sayDenial(e)
 	case journal.Duplicate:
-		return "duplicate", ": another message with its ID was admitted before"
+		return "duplicate", ": another message with its ID was admitted before, or waited for a slot"
 	case journal.Dead:
 		return "stored as a dead letter", After(": ", reasonOf(e.Reason, e.Error))
 	case journal.Expired:
@@ -58,7 +58,10 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 		if e.Message.IsZero() {
 			return "folded", " into a message of its key"
 		}
-		how = fmt.Sprintf(" into the message of %s as number %d", timeOfDay(e.Message, w.now, "15:04"), e.Number)
+		how = " into the message of " + timeOfDay(e.Message, w.now, "15:04")
+		if e.Number > 0 {
+			how += fmt.Sprintf(" as number %d", e.Number)
+		}
 		if e.Flapping {
 			how += " of a flapping key"
 		}
@@ -77,6 +80,13 @@ func (w words) phrases(e journal.Entry) (what, how string) {
 	case journal.Digest, journal.Lost:
 	}
 	return string(e.Result), ""
+}
+
+// reasonFor returns the part of the phrases that other events may share: the number of a folded event is its own.
+func (w words) reasonFor(e journal.Entry) string {
+	e.Number = 0
+	what, how := w.phrases(e)
+	return what + how
 }
 
 // After returns a text behind the words that lead to it; "" without a text.
