@@ -71,7 +71,7 @@ func TestMuteIsExact(t *testing.T) {
 	d.awaitEmpty()
 	d.post("again")
 	testkit.Contains(t, "shown", d.notifier("mutes"), "nothing is muted")
-	run(t, d.settings("HTTP_ADDR", "off"), "unmute", "payments").want(1, "payments has no such mute")
+	run(t, d.settings("HTTP_ADDR", "off"), "unmute", "payments").want(1, "payments has no mute of its own in force; notifier mutes lists all mutes")
 }
 
 // TestMuteEnds mutes a path for seconds, during a flood by which a worker is killed. The digest after the end has the number of drops, the

@@ -262,8 +262,11 @@ func (m *muteCommand) unmute(ctx context.Context, arguments []string) error {
 	if len(schedules) > 0 {
 		_, _ = fmt.Fprintf(m.command.out, "%s is still muted every %s (remove that with --every)\n", arguments[0], strings.Join(schedules, " and "))
 	}
-	if ended == 0 {
-		return fmt.Errorf("%s has no such mute", arguments[0])
+	switch {
+	case ended == 0 && rule != "":
+		return fmt.Errorf("%s has no such schedule; notifier mutes lists its schedules", arguments[0])
+	case ended == 0:
+		return fmt.Errorf("%s has no mute of its own in force; notifier mutes lists all mutes", arguments[0])
 	}
 	return m.command.enforce(ctx, bucket)
 }

@@ -66,8 +66,8 @@ var ofWhy = []mutant{
 		name: "why-groups-by-times",
 		bug:  "Events of one reason that were decided at different times stand apart.",
 		file: "internal/why/event.go",
-		old:  `+how+a.words.sayUntil(entry), what+how)`,
-		new:  `+how+a.words.sayUntil(entry), what+" at "+a.words.stamp(entry.Decided)+how)`,
+		old:  `a.words.reasonFor(entry))`,
+		new:  `a.words.stamp(entry.Decided)+a.words.reasonFor(entry))`,
 		test: "./internal/why -run ^TestGroups$",
 	},
 	{
