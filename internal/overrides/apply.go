@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-4578ace9/notifier/internal/replicas"
 )
 
 // Provisioned reports what [Apply] changed. Without provisioning, it reports what Apply would change.
@@ -15,8 +17,8 @@ type Provisioned struct {
 	Changes []string // of a bucket that existed
 }
 
-// Apply creates the bucket. If the bucket exists, Apply sets the history and the lifetime of keys that workers expect. Unless the options
-// allow provisioning, it changes nothing and only reports the differences.
+// Apply creates the bucket. If the bucket exists, Apply sets the history and the lifetime of keys that workers expect, and the number of
+// replicas if the options have one. Unless the options allow provisioning, it changes nothing and only reports the differences.
 func Apply(ctx context.Context, js jetstream.JetStream, o Options) (Provisioned, error) {
 	b := newBucket(js, o)
 	found, err := b.source.look(ctx)
@@ -31,7 +33,7 @@ func Apply(ctx context.Context, js jetstream.JetStream, o Options) (Provisioned,
 	if err != nil {
 		return Provisioned{}, b.source.fail("looking for", err)
 	}
-	config, changes := changed(found.CachedInfo().Config)
+	config, changes := changed(found.CachedInfo().Config, o.Replicas)
 	if len(changes) > 0 && o.Provision {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
@@ -42,8 +44,8 @@ func Apply(ctx context.Context, js jetstream.JetStream, o Options) (Provisioned,
 	return Provisioned{Changes: changes}, nil
 }
 
-// changed returns the stream of a bucket with the expected history and lifetime of keys, and lists the differences.
-func changed(config jetstream.StreamConfig) (_ jetstream.StreamConfig, changes []string) {
+// changed returns the stream of a bucket with the expected history, lifetime of keys and replicas, and lists the differences.
+func changed(config jetstream.StreamConfig, wanted int) (_ jetstream.StreamConfig, changes []string) {
 	if config.MaxMsgsPerSubject < jetstream.KeyValueMaxHistory {
 		changes = append(changes, fmt.Sprintf("history %d, was %d", jetstream.KeyValueMaxHistory, config.MaxMsgsPerSubject))
 		config.MaxMsgsPerSubject = jetstream.KeyValueMaxHistory
@@ -51,6 +53,10 @@ func changed(config jetstream.StreamConfig) (_ jetstream.StreamConfig, changes [
 	if config.MaxAge > 0 {
 		changes = append(changes, fmt.Sprintf("ttl unlimited, was %s", config.MaxAge.Round(time.Second)))
 		config.MaxAge = 0
+	}
+	if wanted != replicas.Auto && config.Replicas != wanted {
+		changes = append(changes, fmt.Sprintf("num_replicas %d, was %d", wanted, config.Replicas))
+		config.Replicas = wanted
 	}
 	return config, changes
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/replicas"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
@@ -34,4 +36,23 @@ func TestApply(t *testing.T) {
 	apply(true, false, want...)
 	apply(true, false)
 	f.requireEntries(f.load(f.open()), "payments=1/1m")
+}
+
+// TestApplyReplicas gives an existing bucket of a cluster three replicas. Settings without a number change none.
+func TestApplyReplicas(t *testing.T) {
+	t.Parallel()
+	f := newFixtureOn(t, &servertest.NATS{URL: servertest.StartNATSCluster(t, 3).URL})
+	apply := func(count int, changes ...string) {
+		t.Helper()
+		options := f.options(true)
+		options.Replicas = count
+		got := testkit.Must(Apply(f.context(), f.js, options))(t)
+		testkit.EqualSlices(t, got.Changes, changes, "changes")
+	}
+	apply(1)
+	apply(replicas.Auto)
+	apply(3, "num_replicas 3, was 1")
+	apply(3)
+	found := testkit.Must(f.js.Stream(f.context(), "KV_"+bucketName))(t)
+	testkit.Equal(t, found.CachedInfo().Config.Replicas, 3, "replicas")
 }
