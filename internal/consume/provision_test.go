@@ -88,6 +88,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 				w := f.start(func(o *setup) { o.client.Provision = provision })
 				f.event("payments", "before")
 				f.awaitSettled(1)
+				removed := time.Now()
 				testkit.NoError(t, remove(f))
 				f.eventually("that is noticed", func() bool { return len(f.log.Lines("consumer not found")) == 1 })
 				if !provision {
@@ -99,6 +100,9 @@ func TestDeletedWhileRunning(t *testing.T) {
 				}
 				f.eventually("it is ready", func() bool { return w.streams.Ready() == nil })
 				f.eventually("the stream takes messages", f.streamAnswers)
+				if made := testkit.Must(f.js.Stream(t.Context(), testNames.Stream))(t).CachedInfo().Created; made.After(removed) && provision {
+					testkit.Between(t, made.Sub(removed), deletionTime, time.Minute, "time after which the stream is recreated")
+				}
 				f.event("payments", "after")
 				f.awaitSettled(2)
 				f.requireHistory("after", "send", "finish")
