@@ -101,9 +101,7 @@ func newMessage(msg *nats.Msg, by *pullRequest, ackWait time.Duration) (*message
 		return nil, fmt.Errorf("reading where a message is stored: %w", err)
 	}
 	if !by.inRoom && len(msg.Header) > fewHeaders {
-		messageID := event.MessageID(msg.Header)
-		msg.Header = event.Headers(msg.Header)
-		msg.Header.Set(nats.MsgIdHdr, messageID)
+		msg.Header = event.HeadersToRead(msg.Header)
 	}
 	at := room.Origin{Stream: meta.Stream, Sequence: meta.Sequence.Stream, Stored: meta.Timestamp}
 	return &message{

@@ -267,40 +267,68 @@ func headerValue(header map[string][]string, name string) string {
 	return value
 }
 
+const messageIDHeader = "Nats-Msg-Id"
+
 // MessageID returns the header Nats-Msg-Id, "" for none.
-func MessageID(header map[string][]string) string { return headerValue(header, "Nats-Msg-Id") }
+func MessageID(header map[string][]string) string { return headerValue(header, messageIDHeader) }
 
-// describing are the names of the headers that describe an event, by their spelling in lower case.
-var describing = func() map[string]string {
-	names := make(map[string]string)
-	for _, name := range []string{"Content-Type", "traceparent", "tracestate", "ce-traceparent", "ce-tracestate"} {
-		names[strings.ToLower(name)] = name
-	}
-	for _, name := range attributeNames {
-		names["ce-"+name] = "ce-" + name
-	}
-	return names
-}()
+// headerNames are names of headers.
+type headerNames struct {
+	byLower           map[string]string // by their spelling in lower case
+	shortest, longest int               // in bytes
+}
 
-// Headers returns the headers that describe an event, each once and without empty ones, with the values of headerValue. It leaves out
-// Nats-Msg-Id, which is a command to the server, and headers that the notifier does not read. It reads thousands of headers once.
-func Headers(header map[string][]string) map[string][]string {
+func newHeaderNames(names ...string) headerNames {
+	n := headerNames{byLower: make(map[string]string), shortest: len(names[0])}
+	for _, name := range names {
+		n.byLower[strings.ToLower(name)] = name
+		n.shortest, n.longest = min(n.shortest, len(name)), max(n.longest, len(name))
+	}
+	return n
+}
+
+// pick returns the headers with these names that have a value, with the values of headerValue. It reads thousands of headers in one pass.
+func (n headerNames) pick(header map[string][]string) map[string][]string {
 	spelled := make(map[string]string)
 	for key, values := range header {
-		name, describes := describing[strings.ToLower(key)]
-		if !describes || len(key) != len(name) || len(values) == 0 || values[0] == "" {
+		if len(key) < n.shortest || len(key) > n.longest || len(values) == 0 || values[0] == "" {
+			continue
+		}
+		name, wanted := n.byLower[strings.ToLower(key)]
+		if !wanted || len(key) != len(name) {
 			continue
 		}
 		if before, found := spelled[name]; !found || key == name || before != name && key < before {
 			spelled[name] = key
 		}
 	}
-	kept := make(map[string][]string, len(spelled))
+	picked := make(map[string][]string, len(spelled))
 	for name, key := range spelled {
-		kept[name] = []string{header[key][0]}
+		picked[name] = []string{header[key][0]}
 	}
-	return kept
+	return picked
 }
+
+// The headers that describe an event, and all headers that the notifier reads.
+var (
+	describing = newHeaderNames(describingNames()...)
+	reading    = newHeaderNames(append(describingNames(), messageIDHeader)...)
+)
+
+func describingNames() []string {
+	names := []string{"Content-Type", "traceparent", "tracestate", "ce-traceparent", "ce-tracestate"}
+	for _, name := range attributeNames {
+		names = append(names, "ce-"+name)
+	}
+	return names
+}
+
+// Headers returns the headers that describe an event, each once and without empty ones. It leaves out Nats-Msg-Id, which is a command to the
+// server, and headers that the notifier does not read.
+func Headers(header map[string][]string) map[string][]string { return describing.pick(header) }
+
+// HeadersToRead returns the same headers, and Nats-Msg-Id.
+func HeadersToRead(header map[string][]string) map[string][]string { return reading.pick(header) }
 
 // mediaType returns the media type of a Content-Type in lower case, without its parameters.
 func mediaType(contentType string) string {

@@ -329,6 +329,7 @@ func TestHeaders(t *testing.T) {
 	} {
 		got := event.Headers(test.header)
 		testkit.EqualSlices(t, slices.Sorted(maps.Keys(got)), test.want, "%s: names of the headers", name)
+		testkit.Equal(t, event.MessageID(event.HeadersToRead(test.header)), event.MessageID(test.header), "%s: Nats-Msg-Id", name)
 		decoder := event.Decoder{Prefix: "notify"}
 		before, _ := decoder.Decode(event.Message{Subject: "notify.a", Header: test.header, Data: []byte(`{"title":"x"}`)})
 		after, _ := decoder.Decode(event.Message{Subject: "notify.a", Header: got, Data: []byte(`{"title":"x"}`)})

@@ -33,7 +33,7 @@ func SplitKey(text string) (path, key string) {
 // parseLevel reads the pattern of a rule, with "@key" behind it for a rule that limits each key. The rule has no limits.
 func parseLevel(level string) (Rule, error) {
 	path, ofKey := strings.CutSuffix(level, eachKey)
-	if ofKey && (path == LevelGlobal || path == LevelCategory) {
+	if ofKey && (path == "" || path == LevelGlobal || path == LevelCategory) {
 		return Rule{}, fmt.Errorf("%q is reserved, use %q for the keys of each first-level category", level, "*"+eachKey)
 	}
 	pattern, err := event.ParsePattern(path)

@@ -137,7 +137,7 @@ func TestParseRulesFaults(t *testing.T) {
 		"a@db=1/1h":            {`"a@db" names one key; "a@key" limits each key`},
 		"a.>=1/1h":             {`the limit of "a" covers all paths below it, and "a.*" limits each of them`},
 		"a.>@key=1/1h":         {"may hold only"},
-		"@key=1/1h":            {"empty"},
+		"@key=1/1h":            {`use "*@key"`},
 		"a@key=1/1h,a@key=2/h": {"twice"},
 		"a@key=1/1h,a=1/1h,*@key=none,a.*@key=token:2/1h;burst=1": nil,
 		"  global=none":        {"NOTIFIER_GLOBAL_LIMIT"},

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/httpserver"
@@ -463,6 +464,8 @@ func TestQuestions(t *testing.T) {
 	testkit.Equal(t, asked.text+" of "+asked.Category, " of payments", "question about a category")
 	testkit.Equal(t, s.do(http.MethodGet, "/why?category=%3E").code, http.StatusBadRequest, "status of no category")
 	testkit.Contains(t, "without a text", s.do(http.MethodGet, "/why?q=").body, "Give the ID")
+	invalid := s.do(http.MethodGet, "/why?q=%ff").body
+	testkit.Equal(t, utf8.ValidString(invalid), true, "valid UTF-8 for an invalid text in %q", invalid)
 	tooLong := s.do(http.MethodGet, "/why?q="+strings.Repeat("a", maxID+1))
 	testkit.Equal(t, tooLong.code, http.StatusRequestURITooLong, "status of a text that is too long")
 	testkit.Contains(t, "a text that is too long", tooLong.body, "the text has 4097 bytes; at most 4096 are looked up")

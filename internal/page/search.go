@@ -61,7 +61,7 @@ func choicesOf(since string, begin time.Time, zone *time.Location) []choice {
 func (p *page) serveWhy(w http.ResponseWriter, r *http.Request) {
 	r, zone := withZone(r)
 	asked := r.URL.Query()
-	f := found{Text: asked.Get("q"), Category: strings.ToLower(asked.Get("category")), Since: asked.Get("since"), Zone: zone}
+	f := found{Text: strings.ToValidUTF8(asked.Get("q"), "\ufffd"), Category: strings.ToLower(asked.Get("category")), Since: asked.Get("since"), Zone: zone}
 	begin, err := beginOf(f.Since, time.Now())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

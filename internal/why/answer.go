@@ -102,7 +102,7 @@ func (t Total) What() string {
 			return what + ", denied by " + by
 		}
 	case journal.Failed:
-		what = "posts that failed, and were tried again"
+		what = "failed and tried again"
 	case journal.Split:
 		what = "split into their alerts"
 	case journal.Sent:
@@ -110,7 +110,7 @@ func (t Total) What() string {
 			return what + ", though denied by " + by
 		}
 	case journal.Steady:
-		what = "reports that a key is steady"
+		what = "reported as steady"
 	case journal.Dropped, journal.Duplicate, journal.Dead, journal.Expired, journal.Folded, journal.Digest, journal.Lost:
 	}
 	if by != "" {

@@ -703,13 +703,13 @@ func TestGroups(t *testing.T) {
 func TestTotalsInWords(t *testing.T) {
 	t.Parallel()
 	for want, total := range map[string]Total{
-		"began to wait, denied by later 3/1h":     {Result: journal.Waiting, Level: "later", Limit: "3/1h"},
-		"began to wait":                           {Result: journal.Waiting},
-		"dropped by category 10/30m":              {Result: journal.Dropped, Level: "category", Limit: "10/30m"},
-		"dropped by unpaired":                     {Result: journal.Dropped, Level: "unpaired"},
-		"sent":                                    {Result: journal.Sent},
-		"sent, though denied by global 1/1h":      {Result: journal.Sent, Level: "global", Limit: "1/1h"},
-		"posts that failed, and were tried again": {Result: journal.Failed},
+		"began to wait, denied by later 3/1h": {Result: journal.Waiting, Level: "later", Limit: "3/1h"},
+		"began to wait":                       {Result: journal.Waiting},
+		"dropped by category 10/30m":          {Result: journal.Dropped, Level: "category", Limit: "10/30m"},
+		"dropped by unpaired":                 {Result: journal.Dropped, Level: "unpaired"},
+		"sent":                                {Result: journal.Sent},
+		"sent, though denied by global 1/1h":  {Result: journal.Sent, Level: "global", Limit: "1/1h"},
+		"failed and tried again":              {Result: journal.Failed},
 	} {
 		testkit.Equal(t, total.What(), want, "%+v", total)
 	}
