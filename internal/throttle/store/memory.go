@@ -306,7 +306,8 @@ func (m *Memory) Extend(_ context.Context, leases []Lease, d time.Duration) ([]L
 	held := make([]bool, len(leases)) // before this call, which may renew a lease twice
 	for i, lease := range leases {
 		r, known := m.records.byKey[lease.Request.eventKey()], lease.End
-		held[i] = r != nil && r.doneUntil == 0 && !r.released && (r.leaseEnd == known || r.leaseEnd > known && known > now && (r.waits || !lease.Waits))
+		// Only after the clock has gone back can the known end of a lease that was released be ahead: the holder may go on, as in extend.lua.
+		held[i] = r != nil && r.doneUntil == 0 && (r.leaseEnd == known || r.leaseEnd > known && known > now && (r.waits || r.released || !lease.Waits))
 	}
 	for i, lease := range leases {
 		r := m.records.byKey[lease.Request.eventKey()]

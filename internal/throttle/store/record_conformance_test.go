@@ -281,6 +281,17 @@ var recordConformance = []conformanceCase{
 		s.clock.Advance(10*time.Minute + 30*time.Second)
 		s.admit(several(2, "at last", "a")...)
 	}},
+	{name: "a former lease goes on after a clock that was ahead released the next one", run: func(s *subject) {
+		event := request("event", "a")
+		first := s.admit(event)
+		s.clock.Advance(testLease + 2*tolerance)
+		next := leasesOf(s.want(Reclaimed, event))[0]
+		next.InDoubt = false // its holder has looked: the event is not posted
+		s.extend(0, next)
+		s.clock.Set(start.Add(testLease - time.Second))
+		testkit.Equal(s.t, s.extend(testLease, first...)[0].End, s.clock.Read().Add(testLease).UnixMicro(), "end of the renewed lease")
+		s.want(Leased, event)
+	}},
 	{name: "leases that a clock left far ahead have lapsed", run: func(s *subject) {
 		s.clock.Advance(24 * time.Hour)
 		held := s.admit(request("held", "a"))[0]
