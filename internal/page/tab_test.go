@@ -2,11 +2,13 @@ package page
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
@@ -94,12 +96,18 @@ func (b *tab) forgive() string {
 	return violations
 }
 
-// evaluate runs an expression. It tries again if the tab was loading another page.
+// answerWithin is how long the browser may take to evaluate an expression. Once, an answer never came although the page worked.
+const answerWithin = 20 * time.Second
+
+// evaluate runs an expression. It tries again if the tab was loading another page, and if no answer comes.
 func (b *tab) evaluate(expression string) string {
 	b.t.Helper()
 	for {
-		value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+expression+")"))
-		if err == nil || !strings.Contains(err.Error(), "target navigated") {
+		ctx, cancel := context.WithTimeout(b.ctx, answerWithin)
+		value, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+expression+")"))
+		cancel()
+		isLost := errors.Is(err, context.DeadlineExceeded) && b.ctx.Err() == nil
+		if err == nil || !isLost && !strings.Contains(err.Error(), "target navigated") {
 			return testkit.Must(value, err)(b.t)
 		}
 	}
