@@ -31,7 +31,7 @@ type planner struct {
 type plan struct {
 	candidate
 	ask    store.Postponement // without the longest wait
-	denial *store.Denial      // nil: it has expired
+	denial *store.Denial      // nil: it has expired, or an operator drops it
 	rules  *store.Rules       // by which it was denied, or older ones; nil: the event is to leave its queues and its pair, and to end
 }
 

@@ -19,7 +19,6 @@
 
 local calls_key, due_key, dropping_key = KEYS[1], KEYS[2], KEYS[3]
 local report_within, interval, lease = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-
 local from, most = ARGV[4], ARGV[5]
 
 local now = deployment_time(calls_key)
