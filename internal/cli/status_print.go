@@ -204,7 +204,10 @@ func (p statusPrinter) suppressed(all []status.Suppressed) panel {
 	b := panel{what: "suppressed", heading: []string{"SUPPRESSED", "EVENTS", "SINCE", "NEXT SLOT", "BY"}, urgent: len(all)}
 	for _, s := range all {
 		next := notKnownText
-		if !s.Until.IsZero() {
+		switch {
+		case s.Open:
+			next = "now"
+		case !s.Until.IsZero():
 			next = "in " + screen.Duration(s.Until.Sub(p.now))
 		}
 		b.rows = append(b.rows, []string{

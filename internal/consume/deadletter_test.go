@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/replicas"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -179,9 +180,12 @@ func TestDeadLetterStreamIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.start(nil)
+	removed := time.Now()
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.DeadLetterStream))
 	sequence := f.publish("notify.payments", "{broken")
 	f.awaitSettled(1)
+	made := f.streamInfo(testNames.DeadLetterStream).Created
+	testkit.Between(t, made.Sub(removed), replicas.DeletionTime, time.Minute, "time after which the stream is recreated")
 	f.requireSaid(sequence, "+TERM bad_json: …")
 	testkit.Equal(t, len(f.deadLetters()), 1, "dead letters")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/replicas"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -101,7 +102,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 				f.eventually("it is ready", func() bool { return w.streams.Ready() == nil })
 				f.eventually("the stream takes messages", f.streamAnswers)
 				if made := testkit.Must(f.js.Stream(t.Context(), testNames.Stream))(t).CachedInfo().Created; made.After(removed) && provision {
-					testkit.Between(t, made.Sub(removed), deletionTime, time.Minute, "time after which the stream is recreated")
+					testkit.Between(t, made.Sub(removed), replicas.DeletionTime, time.Minute, "time after which the stream is recreated")
 				}
 				f.event("payments", "after")
 				f.awaitSettled(2)

@@ -299,10 +299,6 @@ func (p *puller) mayPull(ctx context.Context) error {
 	}
 }
 
-// deletionTime is how long a server may work on the deletion of a stream after it has reported it. A stream of that name that is created
-// meanwhile exists, but stores nothing until the server restarts (seen with nats-server 2.15).
-const deletionTime = time.Second
-
 // pullFailed handles the end of a request for messages. If a consumer or stream is gone, the worker searches for it again and recreates it
 // if allowed. While a cluster elects a leader, nobody knows whether it is gone: the worker asks until the server answers.
 func (p *puller) pullFailed(ctx context.Context, consumer jetstream.Consumer, err error) error {
@@ -315,14 +311,10 @@ func (p *puller) pullFailed(ctx context.Context, consumer jetstream.Consumer, er
 		p.logger.Debug("a request for messages ended", "error", err)
 		return p.streams.Connection.Sleep(ctx, 100*time.Millisecond)
 	}
-	exists, err := p.streams.Exists(ctx, consumer)
-	switch {
+	switch exists, err := p.streams.Exists(ctx, consumer); {
 	case err != nil:
 		return err
 	case !exists:
-		if err := p.streams.Connection.Sleep(ctx, deletionTime); err != nil {
-			return err
-		}
 		return p.streams.Find(ctx)
 	}
 	return p.streams.Connection.Sleep(ctx, 100*time.Millisecond)

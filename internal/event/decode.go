@@ -251,20 +251,24 @@ func hashed(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:20])
 }
 
-// headerValue returns the first value of a header in any letter case. The exact spelling has precedence, then the first spelling in byte
-// order, so that every redelivery reads the same value.
+// headerValue returns the first value of a header in any letter case.
 func headerValue(header map[string][]string, name string) string {
 	if values := header[name]; len(values) > 0 && values[0] != "" {
 		return values[0]
 	}
 	var found, value string
 	for key, values := range header {
-		if len(key) == len(name) && strings.EqualFold(key, name) && len(values) > 0 && values[0] != "" &&
-			(found == "" || key < found) {
+		if len(key) == len(name) && strings.EqualFold(key, name) && len(values) > 0 && values[0] != "" && precedes(key, found, name) {
 			found, value = key, values[0]
 		}
 	}
 	return value
+}
+
+// precedes reports whether key is read instead of another spelling of a header's name; "": there is none. The exact spelling has precedence,
+// then the first spelling in byte order, so that every redelivery reads the same value.
+func precedes(key, other, name string) bool {
+	return other == "" || key == name || other != name && key < other
 }
 
 const messageIDHeader = "Nats-Msg-Id"
@@ -298,7 +302,7 @@ func (n headerNames) pick(header map[string][]string) map[string][]string {
 		if !wanted || len(key) != len(name) {
 			continue
 		}
-		if before, found := spelled[name]; !found || key == name || before != name && key < before {
+		if precedes(key, spelled[name], name) {
 			spelled[name] = key
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/event"
+	"github.com/seed-4578ace9/notifier/internal/replicas"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -511,9 +512,12 @@ func TestRealStream(t *testing.T) {
 		t.Errorf("what the journal lacks: got %+v, want 9 entries", read.Lost)
 	}
 
+	removed := time.Now()
 	testkit.NoError(t, js.DeleteStream(t.Context(), names.Stream))
 	record("orders", 2000, 1)
 	wantIDs(Query{}, "evt-2000")
+	made := testkit.Must(js.Stream(t.Context(), names.Stream))(t).CachedInfo().Created
+	testkit.Between(t, made.Sub(removed), replicas.DeletionTime, time.Minute, "time after which the stream is recreated")
 	log.WantCount(t, 0, "cannot write the journal")
 }
 

@@ -12,10 +12,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/messagesize"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
 	"github.com/seed-4578ace9/notifier/internal/plain"
+	"github.com/seed-4578ace9/notifier/internal/replicas"
 )
 
 // Up to these many entries of a second are stored individually. The rest is aggregated. A producer may publish in one first-level category
@@ -332,7 +334,7 @@ func (r *Recorder) nextMessage(first string, lines []byte) *nats.Msg {
 	return newMessage(r.o.Names.SubjectOf(first), r.o.Instance, name, lines)
 }
 
-// publishMessage stores the message of a pile. It creates the stream if it is absent and the recorder may.
+// publishMessage stores the message of a pile. It recreates a deleted stream if the recorder may.
 func (r *Recorder) publishMessage(ctx context.Context, message *nats.Msg) error {
 	err := r.store(ctx, message)
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) || r.o.Provision == nil {
@@ -340,6 +342,9 @@ func (r *Recorder) publishMessage(ctx context.Context, message *nats.Msg) error 
 	}
 	creating, cancel := context.WithTimeout(ctx, provisionTimeout)
 	defer cancel()
+	if !await.For(creating, replicas.DeletionTime) {
+		return err
+	}
 	if err := r.o.Provision(creating); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/replicas"
 )
 
@@ -83,6 +84,9 @@ func (s source) fail(doing string, err error) error {
 func (b *Bucket) find(ctx context.Context) error {
 	found, err := b.source.look(ctx)
 	if errors.Is(err, ErrNoBucket) && b.o.Provision {
+		if b.existed() && !await.For(ctx, replicas.DeletionTime) {
+			return context.Cause(ctx)
+		}
 		if err := b.create(ctx); err != nil {
 			return err
 		}
@@ -93,6 +97,12 @@ func (b *Bucket) find(ctx context.Context) error {
 	}
 	b.warnOnce(found.CachedInfo())
 	return nil
+}
+
+func (b *Bucket) existed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.noted.IsZero()
 }
 
 func (b *Bucket) create(ctx context.Context) error {

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/replicas"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -168,8 +170,12 @@ func TestWatcherProvisions(t *testing.T) {
 	w.requireLast()
 	b := newBucket(f.js, f.options(false))
 	w.requireFollows(b, "a=1")
+	removed := time.Now()
 	f.deleteBucket()
+	testkit.NoError(t, w.Refresh(f.context()))
 	w.requireLast()
+	made := testkit.Must(f.js.Stream(f.context(), "KV_"+bucketName))(t).CachedInfo().Created
+	testkit.Between(t, made.Sub(removed), replicas.DeletionTime, time.Minute, "time after which the bucket is recreated")
 	w.requireFollows(b, "b=2")
 	w.requireOneOutage()
 	f.log.WantCount(t, 2, "created the limits bucket")

@@ -1,4 +1,4 @@
-// Package replicas decides how many servers of a cluster keep a stream or a bucket that is created.
+// Package replicas creates streams and buckets on as many servers of a cluster as wanted.
 //
 // Users of an ordinary account may not ask for the number of servers, so [Create] and [EnsureStream] find out by trying.
 package replicas
@@ -35,6 +35,20 @@ const (
 	tries = 3
 	pause = time.Second
 )
+
+// DeletionTime is how long a server may work on the deletion of a stream after it has reported it. A stream of that name that is created
+// meanwhile exists, but stores nothing until the server restarts (seen with nats-server 2.15).
+const DeletionTime = time.Second
+
+// AwaitDeletion waits for [DeletionTime] if one of these streams, which existed before, is absent. The error is the context's cause.
+func AwaitDeletion(ctx context.Context, js jetstream.JetStream, streams ...string) error {
+	for _, name := range streams {
+		if _, err := js.Stream(ctx, name); errors.Is(err, jetstream.ErrStreamNotFound) && !await.For(ctx, DeletionTime) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
 
 // Create calls create with the wanted number of replicas. With [Auto] and too few servers it calls create again with one replica. The error
 // of create must wrap the server's error.

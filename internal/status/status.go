@@ -177,7 +177,8 @@ type Suppressed struct {
 	Count    int64     `json:"count"`
 	Titles   []string  `json:"titles,omitempty"`
 	Since    time.Time `json:"since"`
-	Until    time.Time `json:"until,omitzero"` // when the next slot opens
+	Until    time.Time `json:"until,omitzero"` // when the next slot opens or the mute ends; zero: now if Open, and otherwise not known
+	Open     bool      `json:"open,omitempty"` // the limit has free slots again, or the mute has ended
 }
 
 // Channel is a destination. At its pace it takes no post until PacedUntil, because it has had as many posts as its rate and burst allow.

@@ -176,20 +176,35 @@ func (s Suppressed) with(other Suppressed) Suppressed {
 	return s
 }
 
-// addEnds fills in when each suppression's limit next has a slot or its mute ends, if known.
+// addEnds fills in when each suppression's limit next has a slot or its mute ends, or that nothing suppresses it any more, if known.
 func (s *Status) addEnds() {
 	for i := range s.Suppressed {
 		suppressed := &s.Suppressed[i]
-		for _, mute := range s.Mutes {
-			covering := limits.Mute{Path: mute.Path}
-			if suppressed.Level == limits.LevelMute && covering.Covers(suppressed.Category) && mute.Until.After(suppressed.Until) {
-				suppressed.Until = mute.Until
-			}
+		if suppressed.Level == limits.LevelMute {
+			suppressed.Until = s.muteEnd(suppressed.Category)
+			suppressed.Open = suppressed.Until.IsZero()
+			continue
 		}
 		for _, limit := range s.Limits {
-			if limit.Level == suppressed.Level && limit.Next != nil && event.IsBelow(suppressed.Category, limit.Path) && limit.Next.After(suppressed.Until) {
+			if limit.Level != suppressed.Level || !event.IsBelow(suppressed.Category, limit.Path) {
+				continue
+			}
+			suppressed.Open = !limit.Full()
+			if limit.Next != nil && limit.Next.After(suppressed.Until) {
 				suppressed.Until = *limit.Next
 			}
 		}
+		suppressed.Open = suppressed.Open && suppressed.Until.IsZero()
 	}
+}
+
+// muteEnd returns when the last mute of a category ends; zero: the category is not muted.
+func (s *Status) muteEnd(category string) (end time.Time) {
+	for _, mute := range s.Mutes {
+		covering := limits.Mute{Path: mute.Path}
+		if covering.Covers(category) && mute.Until.After(s.At) && mute.Until.After(end) {
+			end = mute.Until
+		}
+	}
+	return end
 }

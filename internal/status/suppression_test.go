@@ -101,7 +101,7 @@ func TestSuppressedOfAllWorkers(t *testing.T) {
 	of := func(count int64, since time.Time, titles ...string) []Suppressed {
 		return []Suppressed{{Category: "payments.cards", Level: "category", Count: count, Titles: titles, Since: since}}
 	}
-	var s Status
+	s := Status{At: now}
 	s.merge([]Report{
 		{Suppressed: of(3, now, "a"), Limits: []Limit{{Use: limits.Use{Level: "category", Path: "payments", Limit: "6/1h", Next: &next}}}},
 		{Suppressed: of(4, now.Add(-time.Minute), "a", "b")},
@@ -109,6 +109,40 @@ func TestSuppressedOfAllWorkers(t *testing.T) {
 	want := of(7, now.Add(-time.Minute), "a", "b")
 	want[0].Until = next
 	testkit.EqualDeeply(t, s.Suppressed, want, "suppressed")
+}
+
+func TestSuppressedUntil(t *testing.T) {
+	t.Parallel()
+	now := testkit.Start
+	soon, later := now.Add(time.Minute), now.Add(time.Hour)
+	limit := func(path string, used int64, next *time.Time) Limit {
+		return Limit{Use: limits.Use{Level: "category", Path: path, Used: used, Size: 6, Next: next}}
+	}
+	for _, test := range []struct {
+		level  string
+		limits []Limit
+		mutes  []Mute
+		until  time.Time
+		open   bool
+	}{
+		{level: "category"},
+		{level: "category", limits: []Limit{limit("payments", 5, nil)}, open: true},
+		{level: "category", limits: []Limit{limit("payments", 6, nil)}},
+		{level: "category", limits: []Limit{limit("payments", 5, nil), limit("payments.cards", 6, &soon)}, until: soon},
+		{level: "category", limits: []Limit{limit("payments", 5, &later), limit("payments.cards", 5, nil)}, until: later},
+		{level: "category", limits: []Limit{limit("orders", 5, &soon)}, mutes: []Mute{{Path: "payments", Until: soon}}},
+		{level: limits.LevelMute, open: true},
+		{level: limits.LevelMute, mutes: []Mute{{Path: "payments", Every: "daily 02:00-04:00 UTC"}, {Path: "orders", Until: soon}}, open: true},
+		{level: limits.LevelMute, mutes: []Mute{{Path: "payments", Until: now}}, open: true},
+		{level: limits.LevelMute, mutes: []Mute{{Path: "payments", Until: soon}, {Path: "payments.cards", Until: later}}, until: later},
+	} {
+		s := Status{At: now}
+		s.merge([]Report{{
+			Suppressed: []Suppressed{{Category: "payments.cards", Level: test.level, Count: 1, Since: now}}, Limits: test.limits, Mutes: test.mutes,
+		}})
+		testkit.Equal(t, s.Suppressed[0].Until, test.until, "end with %+v", test)
+		testkit.Equal(t, s.Suppressed[0].Open, test.open, "whether it is open with %+v", test)
+	}
 }
 
 // TestSuppressedShowsEachFirstLevel has many categories of one first level on one worker, and a smaller one of another first level on another

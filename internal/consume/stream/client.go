@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/oplog"
+	"github.com/seed-4578ace9/notifier/internal/replicas"
 )
 
 // Options configure a [Client]. [Check] does not use the logger.
@@ -87,7 +88,8 @@ func (c *Client) AwaitConnected(ctx context.Context) error {
 	return nil
 }
 
-// Find searches for the streams and consumers until they exist or creates them. The error is the context's cause, [ErrClosed] or [ErrUnfit].
+// Find searches for the streams and consumers until they exist or creates them. It recreates a deleted stream after a pause. The error is the
+// context's cause, [ErrClosed] or [ErrUnfit].
 func (c *Client) Find(ctx context.Context) error {
 	before := c.layout.Load()
 	c.finding.Lock()
@@ -95,7 +97,7 @@ func (c *Client) Find(ctx context.Context) error {
 	if c.layout.Load() != before { // another goroutine has found them meanwhile
 		return nil
 	}
-	search := search{c.JetStream, c.options}
+	search := search{js: c.JetStream, Options: c.options, again: before != nil}
 	for {
 		if err := c.AwaitConnected(ctx); err != nil {
 			return err
@@ -191,9 +193,9 @@ func (c *Client) Exists(ctx context.Context, consumer jetstream.Consumer) (exist
 	}
 }
 
-// Restore creates a stream that was deleted, and reports whether the stream exists. It creates none if the options do not allow that.
+// Restore recreates a deleted stream after a pause, and reports whether the stream exists. It creates none if the options do not allow that.
 func (c *Client) Restore(ctx context.Context, config jetstream.StreamConfig) bool {
-	if !c.options.Provision {
+	if !c.options.Provision || replicas.AwaitDeletion(ctx, c.JetStream, config.Name) != nil {
 		return false
 	}
 	_, err := c.Names.ensureStream(ctx, c.JetStream, config, c.options.Logger)

@@ -166,13 +166,14 @@ func LacksJetStream(err error) bool {
 
 // Provision finds the streams and consumers, and creates absent ones. It never changes an existing one.
 func (n Names) Provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (Layout, error) {
-	return search{js, Options{Names: n, Provision: true, AckWait: ackWait, Logger: logger}}.layout(ctx)
+	return search{js: js, Options: Options{Names: n, Provision: true, AckWait: ackWait, Logger: logger}}.layout(ctx)
 }
 
 // search finds the streams and consumers of a worker. Without Options.Provision it creates only consumers of an existing room.
 type search struct {
 	js jetstream.JetStream
 	Options
+	again bool // the streams existed before: an absent one was deleted
 }
 
 func (s search) layout(ctx context.Context) (Layout, error) {
@@ -271,10 +272,15 @@ func Takes(c jetstream.ConsumerConfig, subjects []string) bool {
 
 // stream finds a stream. If it is absent, stream creates it if the search may.
 func (s search) stream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
-	if s.Provision {
-		return s.Names.ensureStream(ctx, s.js, config, s.Logger)
+	if !s.Provision {
+		return s.js.Stream(ctx, config.Name)
 	}
-	return s.js.Stream(ctx, config.Name)
+	if s.again {
+		if err := replicas.AwaitDeletion(ctx, s.js, config.Name); err != nil {
+			return nil, err
+		}
+	}
+	return s.Names.ensureStream(ctx, s.js, config, s.Logger)
 }
 
 func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger) (jetstream.Stream, error) {
