@@ -13,7 +13,8 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/setup"
 )
 
-// power names the row of docs/delivery.md that shows what a power failure costs this deployment, or the settings that are not known.
+// power names the row of docs/delivery.md that shows what a power failure costs this deployment, or the settings that are not known. It adds
+// no finding without JetStream.
 func (c *check) power(ctx context.Context, connection *stream.Connection, client redis.UniversalClient) {
 	var row, unknown []string
 	note := func(setting, value, remedy string) {
@@ -23,7 +24,11 @@ func (c *check) power(ctx context.Context, connection *stream.Connection, client
 			row = append(row, setting+" "+value)
 		}
 	}
-	servers, fsync := c.keepers(ctx, setup.JetStream(connection)), c.appendfsync(ctx, client)
+	servers, err := c.keepers(ctx, setup.JetStream(connection))
+	if stream.LacksJetStream(err) { // the check of the streams reports it
+		return
+	}
+	fsync := c.appendfsync(ctx, client)
 	interval, _ := stream.SyncInterval(ctx, connection.Conn)
 	note("servers of NATS", servers, "the stream cannot be read")
 	note("sync_interval", interval, "the NATS user may not ask for it")
@@ -62,13 +67,13 @@ func powerRow(servers, interval, fsync string) string {
 	return more + "row " + strings.Join(row, ", ")
 }
 
-// keepers is how many servers keep the events; "" if that is unknown.
-func (c *check) keepers(ctx context.Context, js jetstream.JetStream) string {
+// keepers returns how many servers keep the events.
+func (c *check) keepers(ctx context.Context, js jetstream.JetStream) (string, error) {
 	events, err := js.Stream(ctx, setup.Names(c.settings).Stream)
 	if err != nil {
-		return ""
+		return "", err
 	}
-	return fmt.Sprint(events.CachedInfo().Config.Replicas)
+	return fmt.Sprint(events.CachedInfo().Config.Replicas), nil
 }
 
 // appendfsync is how often Redis syncs its append-only file, "none" without such a file, and "" if the user may not ask.

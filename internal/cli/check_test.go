@@ -67,7 +67,9 @@ func TestCheckWithoutJetStream(t *testing.T) {
 	out, _, err := execute(t.Context(), "", "check")
 	testkit.Fails(t, "error", err, errReported)
 	testkit.Contains(t, "check", out, "FAIL  nats jetstream: ")
-	testkit.Equal(t, strings.Contains(out, "live limits"), false, "it reports live limits in %s", out)
+	for _, subject := range []string{"live limits", "power failures"} {
+		testkit.Equal(t, strings.Contains(out, subject), false, "it reports %s in %s", subject, out)
+	}
 }
 
 // check names the right that a user of functions lacks, also after another worker has loaded them.

@@ -72,9 +72,9 @@ func newDelayedListCommand() *cobra.Command {
 func newReleaseCommand() *cobra.Command {
 	return newOrderCommand(delayedOrder{action: room.Release, doing: "releasing", done: "released", without: "without slots"}, &cobra.Command{
 		Short: "Post events that wait at once, without slots",
-		Long: "Post events that wait at once and without slots, whatever the limits say. An event with an ID is released alone. A\n" +
-			"resolved event does not wait for its firing event any more. The next worker posts the events: an event goes out once,\n" +
-			"and the journal has the operator's name. The pace of the channels applies.\n\n" +
+		Long: "Post events that wait at once and without slots, whatever the limits say. Mutes apply: a muted event is dropped.\n" +
+			"An event with an ID is released alone. A resolved event does not wait for its firing event any more. The next worker\n" +
+			"posts the events: an event goes out once, and the journal has the operator's name. The pace of the channels applies.\n\n" +
 			"An event that waits for its channel has its slots, and goes out as soon as Slack takes it.",
 		Example: "  notifier delayed release payments.refunds\n  notifier delayed release payments order-4711 --as alice",
 	})

@@ -149,9 +149,10 @@ func newDLQReplayCommand() *cobra.Command {
 		Use:   "replay [ID...]",
 		Short: "Send dead letters to the workers again",
 		Long: "Send the events of dead letters to the workers again and remove the letters, the oldest first. An event keeps\n" +
-			"its ID, so an event that was in fact delivered is a duplicate and is not sent twice. The limits apply as for any\n" +
-			"event, and the event waits anew if its category waits for slots. It becomes a dead letter again if the cause\n" +
-			"remains. A body larger than NOTIFIER_EVENT_MAX_BYTES cannot be replayed: only its beginning is kept.\n\n" +
+			"its ID, so an event that was in fact delivered is a duplicate and is not sent twice. The limits and mutes apply as\n" +
+			"for any event: a muted event is dropped, and an event waits anew if its category waits for slots. It becomes a\n" +
+			"dead letter again if the cause remains. A firing alert is posted as firing even if it has been resolved since.\n" +
+			"A body larger than NOTIFIER_EVENT_MAX_BYTES cannot be replayed: only its beginning is kept.\n\n" +
 			"An interrupted replay can be run again: each event is delivered once. Run it again while the delivery is\n" +
 			"recorded: for NOTIFIER_STREAM_MAX_AGE, NOTIFIER_EVENT_MAX_AGE or NOTIFIER_DELAY, whichever is longest, and an\n" +
 			"hour. docs/delivery.md lists what else ends the record.\n\n" +
