@@ -121,5 +121,5 @@ func TestWhyAfterSteadyReport(t *testing.T) {
 		return strings.Contains(shown, "its key was reported as steady")
 	})
 	testkit.Contains(t, "shown", shown, "an update of a message of its key is in the room now")
-	testkit.Lacks(t, "why, after the report was posted", shown, "the report about its key is in the room")
+	testkit.Lacks(t, "why, after the report was posted", shown, "the report that its key is steady waits")
 }

@@ -51,7 +51,7 @@ func (c *check) workers(ctx context.Context, connection *stream.Connection) {
 	if differences := inspect.DescribeMismatches(mismatches); differences != "" {
 		c.warn(subject, differences)
 	} else {
-		c.ok(subject, fmt.Sprintf("%d answer, and have the settings here", len(theirs.Reports)))
+		c.ok(subject, fmt.Sprintf("%s the settings here", screen.Numbered(len(theirs.Reports), "worker has", "workers have")))
 	}
 	plan, err := theirs.Plan(connection)
 	if err != nil {

@@ -139,7 +139,7 @@ func TestCheckTheWorkersLimits(t *testing.T) {
 		t.Errorf("got %+v, want three limits, the last one live", found)
 	}
 	testkit.Contains(t, "check", text,
-		`{"mark":"ok","subject":"settings of the workers","detail":"1 answer, and have the settings here"}`,
+		`{"mark":"ok","subject":"settings of the workers","detail":"1 worker has the settings here"}`,
 		`{"mark":"warn","subject":"limit without effect","detail":"70/30m of payments never denies anything: global above it allows no more than 60/30m"}`,
 	)
 	t.Setenv("NOTIFIER_GLOBAL_LIMIT", "50/30m")

@@ -49,12 +49,9 @@ func (l *limitsCommand) showPath(ctx context.Context, view limitsView, argument 
 		case rule.InForce && rule.OfKey && key == "":
 			used = "counted for each key"
 		case rule.InForce && problem == nil:
-			used = fmt.Sprintf("%d of %d", rule.Used, rule.Size)
+			used, next = fmt.Sprintf("%d of %d", rule.Used, rule.Size), nextSlot(rule.Use, known.At)
 		case rule.InForce:
 			used = notKnownText
-		}
-		if rule.Next != nil {
-			next = "in " + screen.Duration(rule.Next.Sub(known.At))
 		}
 		rows = append(rows, []string{cmp.Or(rule.Path, "(all)"), rule.Level, rule.Limit, origin(rule.From, rule.Until), used, next})
 	}

@@ -23,12 +23,12 @@ func TestLimitsOfAPath(t *testing.T) {
 	next := strings.Fields(shown[at:])[1]
 	testkit.Equal(t, strings.Replace(shown, next, "a while", 1), strings.Join([]string{
 		"PATH LEVEL LIMIT FROM USED NEXT SLOT",
-		"(all) global 100/30m default 2 of 100",
+		"(all) global 100/30m default 2 of 100 now",
 		"payments category 10/30m environment replaced by the rule of payments",
-		"payments payments 40/30m environment 2 of 40",
+		"payments payments 40/30m environment 2 of 40 now",
 		"payments.refunds payments.* 8/30m environment replaced by the rule of payments.refunds",
 		"payments.refunds payments.refunds 2/30m environment 2 of 2 in a while",
-		"payments.refunds payments.refunds 9/2h environment 2 of 9",
+		"payments.refunds payments.refunds 9/2h environment 2 of 9 now",
 		"an event of payments.refunds would be denied now by payments.refunds 2/30m",
 		"no worker answers: these are the limits of the settings here",
 	}, "\n"), "of payments.refunds")
@@ -59,8 +59,8 @@ func TestLimitsOfAKey(t *testing.T) {
 	next := strings.Fields(shown[strings.Index(shown, " in ")+1:])[1]
 	testkit.Equal(t, strings.Replace(shown, next, "a while", 1), strings.Join([]string{
 		"PATH LEVEL LIMIT FROM USED NEXT SLOT",
-		"(all) global 100/30m default 4 of 100",
-		"payments category 10/30m environment 3 of 10",
+		"(all) global 100/30m default 4 of 100 now",
+		"payments category 10/30m environment 3 of 10 now",
 		"payments@db-1 *@key 5/1h environment replaced by the rule of payments@key",
 		"payments@db-1 payments@key 2/1h environment 2 of 2 in a while",
 		`an event of payments with the key "db-1" would be denied now by payments@key 2/1h`,

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/plain"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/status"
@@ -182,19 +183,20 @@ func (p statusPrinter) limits(all []status.Limit) panel {
 		}
 		b.rows = append(b.rows, []string{
 			plain.Short(cmp.Or(limit.Path, "(all)"), longestText), plain.Short(limit.Limit, longestText), fmt.Sprintf("%d of %d", limit.Used, limit.Size),
-			p.nextSlot(limit), fmt.Sprint(limit.PerMinute), plain.Short(limit.Level, longestText),
+			nextSlot(limit.Use, p.now), fmt.Sprint(limit.PerMinute), plain.Short(limit.Level, longestText),
 		})
 	}
 	return b
 }
 
-func (p statusPrinter) nextSlot(limit status.Limit) string {
+// nextSlot says when a limit has its next slot.
+func nextSlot(use limits.Use, now time.Time) string {
 	switch {
-	case limit.Next != nil:
-		return "in " + screen.Duration(limit.Next.Sub(p.now))
-	case !limit.Full():
+	case use.Next != nil:
+		return "in " + screen.Duration(use.Next.Sub(now))
+	case !use.Full():
 		return "now"
-	case limit.Size == 0:
+	case use.Size == 0:
 		return "never"
 	}
 	return notKnownText

@@ -216,6 +216,16 @@ var sentences = []struct {
 		"could not be posted at 09:31:41.000: transient: not sent: connection refused; it is tried again",
 		"sent at 09:31:43.000 to #payments",
 	}},
+	{"waited again and again", known{entries: []journal.Entry{
+		refund(journal.Waiting, func(e *journal.Entry) { e.Reason, e.Next = "pair", at("09:14:02") }),
+		refund(journal.Waiting, func(e *journal.Entry) { e.Reason, e.Decided, e.Next = "pair", at("09:14:03"), at("09:14:04") }),
+		refund(journal.Waiting, func(e *journal.Entry) { e.Reason, e.Decided, e.Next = "pair", at("09:14:04"), at("09:14:06") }),
+		refund(journal.Sent, func(e *journal.Entry) { e.Decided = at("09:14:06") }),
+	}, pending: []Pending{inRoom("steady")}}, []string{
+		"began to wait at 09:14:02.119 for the outcome of an earlier event of its key, 3 times, the last time at 09:14:04.000, until 09:14:06.000",
+		"sent at 09:14:06.000 to #payments",
+		"the report that its key is steady waits in the room, unless the key changes, until 10:05:00.000",
+	}},
 	{"sent in shadow mode", known{entries: []journal.Entry{refund(journal.Sent, denied)}},
 		[]string{"sent at 09:14:02.119 to #payments; in shadow mode, category 10/30m would have denied it"}},
 	{"duplicate", known{entries: []journal.Entry{refund(journal.Duplicate, nil)}},

@@ -104,13 +104,14 @@ func (a *asking) addEvents(ctx context.Context) {
 	}
 	for _, e := range a.events.all {
 		slices.SortStableFunc(e.Entries, func(x, y journal.Entry) int { return x.Decided.Compare(y.Decided) })
-		for i, entry := range e.Entries {
-			what, how := a.words.phrases(entry)
-			e.say(what+" at "+a.words.stamp(entry.Decided)+how+a.words.sayUntil(entry), a.words.reasonFor(entry))
+		for rest := e.Entries; len(rest) > 0; {
+			equal := a.words.equal(rest)
+			entry := rest[equal-1]
+			e.say(a.words.sayAll(rest[:equal]), a.words.reasonFor(entry))
 			if entry.Number > 0 {
 				e.Note = fmt.Sprintf("number %d", entry.Number)
 			}
-			if last := i == len(e.Entries)-1; last && entry.Result == journal.Dropped {
+			if rest = rest[equal:]; len(rest) == 0 && entry.Result == journal.Dropped {
 				for _, sentence := range a.sayDigest(ctx, entry) {
 					e.say(sentence, sentence)
 				}

@@ -89,6 +89,26 @@ func (w words) reasonFor(e journal.Entry) string {
 	return what + how
 }
 
+// equal returns how many entries at the start of the list have the reason of the first one, such as waits that follow each other.
+func (w words) equal(entries []journal.Entry) int {
+	reason, n := w.reasonFor(entries[0]), 1
+	for n < len(entries) && w.reasonFor(entries[n]) == reason {
+		n++
+	}
+	return n
+}
+
+// sayAll describes entries with the same reason in one sentence.
+func (w words) sayAll(entries []journal.Entry) string {
+	first, last := entries[0], entries[len(entries)-1]
+	what, how := w.phrases(first)
+	sentence := what + " at " + w.stamp(first.Decided) + how
+	if n := len(entries); n > 1 {
+		sentence += fmt.Sprintf(", %d times, the last time at %s", n, w.stamp(last.Decided))
+	}
+	return sentence + w.sayUntil(last)
+}
+
 // After returns a text behind the words that lead to it; "" without a text.
 func After(words, text string) string {
 	if text == "" {
@@ -166,7 +186,7 @@ func waitsFor(reason string) string {
 	case "update":
 		return "its turn among the updates"
 	case "steady":
-		return "no change of its key"
+		return "its key to be steady"
 	case "part", "replay", room.Due:
 		return "a worker"
 	}
@@ -189,11 +209,11 @@ func (w words) placeOfPending(p Pending) (where, since, until string) {
 		return "is back from the room, and the next worker takes it" + ordered(p.Order), "", ""
 	}
 	where = "is in the room now and waits for " + waitsFor(p.Reason) + ordered(p.Order)
-	if p.Reason == string(room.Update) {
+	switch p.Reason {
+	case string(room.Update):
 		where = "an update of a message of its key " + where
-	}
-	if p.Reason == string(room.Steady) {
-		where = "the report about its key " + where
+	case string(room.Steady):
+		where = "the report that its key is steady waits in the room, unless the key changes"
 	}
 	if p.Key != "" && p.Reason == "pair" {
 		where += fmt.Sprintf(", with the key %q", p.Key)
