@@ -196,7 +196,7 @@ func (l *limitsCommand) unset(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(l.out, "%s is what the settings say (revision %d)\n", name, revision)
+	_, _ = fmt.Fprintf(l.out, "%s is unset: the settings apply (revision %d)\n", name, revision)
 	return l.enforce(ctx, bucket)
 }
 

@@ -75,7 +75,7 @@ func TestLimitsOfAKey(t *testing.T) {
 	testkit.Equal(t, mustLimits(t, "set payments.*@key 1/1h"), "payments.*@key is 1/1h (revision 1)", "set prints")
 	testkit.Contains(t, "limits payments.refunds@db-2", mustLimits(t, "payments.refunds@db-2"),
 		"payments@db-2 payments@key 2/1h environment 1 of 2", "payments.refunds@db-2 payments.*@key 1/1h live 0 of 1")
-	testkit.Equal(t, mustLimits(t, "unset payments.*@key"), "payments.*@key is what the settings say (revision 2)", "unset prints")
+	testkit.Equal(t, mustLimits(t, "unset payments.*@key"), "payments.*@key is unset: the settings apply (revision 2)", "unset prints")
 
 	told := decoded[shownLimits](t, "limits payments@db-1 --json")
 	if row := told.Path[len(told.Path)-1]; len(told.Path) != 4 || !row.OfKey || !row.InForce || row.Path != "payments@db-1" || row.Used != 2 || row.Next == nil {
@@ -98,6 +98,8 @@ func TestLimitsSetWarns(t *testing.T) {
 		{"set *.slow 100/30m", "global above it allows no more"},
 		{"set search 200/30m --shadow", ""},
 		{"set payments 2/30m", "3 of 2 are used, so nothing more of it is sent"},
+		{"set payments 0/30m", "nothing of it is sent any more; notifier mute"},
+		{"set payments 2/30m", "3 of 2 are used"},
 		{"set global 2/30m", "3 of 2 are used, so nothing more of it is sent"},
 		{"set payments 40/1h", "global 2/30m is full: nothing is sent before "},
 		{"set deploys.* 1/1h", "global 2/30m is full: nothing is sent before "},

@@ -91,7 +91,7 @@ func ending(c overrides.Change) string {
 	case c.Until.IsZero():
 		return ""
 	case c.Then == "":
-		return " until " + screen.Local(c.Until) + ", then what the settings say"
+		return " until " + screen.Local(c.Until) + ", then the settings apply"
 	default:
 		return " until " + screen.Local(c.Until) + ", then " + plain.Line(c.Then) + " again"
 	}
@@ -102,6 +102,10 @@ func (l *limitsCommand) warnOf(ctx context.Context, tree *limits.Tree, set limit
 	l.warnOfPath(set.Level)
 	if set.Level == limits.LevelGlobal && len(set.Limits) == 0 {
 		warn(l.out, "nothing bounds all events together now: a flood of many categories goes out whole")
+	}
+	if slices.ContainsFunc(set.Limits, func(limit limits.Limit) bool { return limit.Capacity() == 0 }) {
+		warn(l.out, "nothing of it is sent any more; notifier mute does that until an end, and then reports what was dropped")
+		return
 	}
 	for _, pointless := range tree.Pointless() {
 		if pointless.Level == set.Level {

@@ -68,9 +68,10 @@ func TestLimits(t *testing.T) {
 		{"set payments 50/30m", "payments is 50/30m (revision 1)"},
 		{"set global 3/60s+200/30m", "global is 3/1m+200/30m (revision 2)"},
 		{"set debug.* token:100/1h;burst=20", "debug.* is token:100/1h;burst=20 (revision 3)"},
-		{"set errors.disk 0/1h", "errors.disk is 0/1h (revision 4)"},
+		{"set errors.disk 0/1h", "errors.disk is 0/1h (revision 4)\n" +
+			"warning: nothing of it is sent any more; notifier mute does that until an end, and then reports what was dropped"},
 		{"set category 5/30m --shadow --as ann", "shadow category is 5/30m (revision 5)"},
-		{"unset global", "global is what the settings say (revision 6)"},
+		{"unset global", "global is unset: the settings apply (revision 6)"},
 	} {
 		requireLimits(t, change[0], change[1])
 	}
@@ -113,7 +114,7 @@ func TestRemovingBesideUnreadableReports(t *testing.T) {
 	mustRun(t, "", "mute", "orders", "--for", "1h", "--reason", "migration")
 	unreadable(t, natsServer.URL, `{"instance": 7}`)
 	for line, want := range map[string]string{
-		"limits unset payments": "payments is what the settings say", "unmute orders": "orders",
+		"limits unset payments": "payments is unset: the settings apply", "unmute orders": "orders",
 	} {
 		out, problems, err := execute(t.Context(), "", strings.Fields(line)...)
 		testkit.NoError(t, err)
@@ -412,8 +413,8 @@ func TestLimitsThatEnd(t *testing.T) {
 		{"set payments 5/30m --as ann", "payments is 5/30m (revision 1)"},
 		{"set payments 6/30m --for 2h --as bob", "payments is 6/30m until then, then 5/30m again (revision 2)"},
 		{"set payments 7/30m --for 1d", "payments is 7/30m until then, then 5/30m again (revision 3)"},
-		{"set search 8/30m --for 90m", "search is 8/30m until then, then what the settings say (revision 4)"},
-		{"set category 9/30m --shadow --for 1w", "shadow category is 9/30m until then, then what the settings say (revision 5)"},
+		{"set search 8/30m --for 90m", "search is 8/30m until then, then the settings apply (revision 4)"},
+		{"set category 9/30m --shadow --for 1w", "shadow category is 9/30m until then, then the settings apply (revision 5)"},
 	} {
 		requireLimits(t, change[0], change[1])
 	}
