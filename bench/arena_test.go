@@ -183,7 +183,7 @@ func (a *arena) start(c contestant) *os.Process {
 	return command.Process
 }
 
-// peakMemory is the most memory that a process had resident, in MiB; 0 where the system does not tell.
+// peakMemory is the most memory that a process had resident, in MiB; 0 where the system does not report it.
 func peakMemory(b *testing.B, pid int) float64 {
 	b.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

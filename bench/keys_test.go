@@ -66,6 +66,6 @@ func usedMemory(b *testing.B, client *redis.Client) int64 {
 			return must(strconv.ParseInt(value, 10, 64))
 		}
 	}
-	b.Fatal("the server does not tell its memory")
+	b.Fatal("the server does not report its memory")
 	return 0
 }

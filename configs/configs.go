@@ -8,7 +8,7 @@ import _ "embed" // the templates
 //go:embed slack-message.tmpl
 var SlackMessage string
 
-// SlackSummary is the template of the message that tells what was suppressed.
+// SlackSummary is the template of the message that reports what was suppressed.
 //
 //go:embed slack-summary.tmpl
 var SlackSummary string

@@ -150,7 +150,7 @@ func TestGroupChanges(t *testing.T) {
 	d.wantOver("A")
 	testkit.Equal(t, len(d.updates(d.posted("B")[0])), 0, "updates of the alert that goes on")
 	overNATS(groupOf("-A", "B"), 0, 2)
-	overNATS(groupOf("A", "-B"), 1, 1) // a body that comes late tells of A before its end
+	overNATS(groupOf("A", "-B"), 1, 1) // a body that comes late reports A before its end
 	overHTTP(groupOf("C"), 1, 0)
 	overHTTP(groupOf("-C"), 1, 0)
 	d.wantAlerts(1, "A", "B", "C")

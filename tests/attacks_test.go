@@ -29,7 +29,7 @@ func TestNeighbours(t *testing.T) {
 				return n.took(n.during(attack, hostile.Times(t, 10, 20), 0, 50*time.Millisecond), n.acked)
 			}
 			alone := during(func() error { return nil })
-			times := hostile.Times(t, max(1, attack.Told/40), attack.Told)
+			times := hostile.Times(t, max(1, attack.Seen/40), attack.Seen)
 			attacked := during(func() error { return attack.Do(n.hostile, t.Context(), times) })
 			n.wantNothingForged()
 			memory := n.worker.peakMemory()

@@ -78,16 +78,16 @@ func (d digest) shows(text string) bool {
 
 // digests returns the accepted digests of a channel, the oldest first.
 func (d *deployment) digests(channel string) []digest {
-	var told []digest
+	var digests []digest
 	for _, post := range postsTo(d.slack.Accepted(), channel) {
 		if isDigest(post) {
-			told = append(told, readDigest(post))
+			digests = append(digests, readDigest(post))
 		}
 	}
-	return told
+	return digests
 }
 
-func told(digests []digest) int {
+func reportedIn(digests []digest) int {
 	sum := 0
 	for _, digest := range digests {
 		sum += digest.dropped
@@ -95,9 +95,9 @@ func told(digests []digest) int {
 	return sum
 }
 
-func (d *deployment) awaitTold(channel string, dropped int) {
+func (d *deployment) awaitReported(channel string, dropped int) {
 	d.t.Helper()
-	awaitNumber(d.t, dropped, "drops told in "+channel, func() (int, error) { return told(d.digests(channel)), nil })
+	awaitNumber(d.t, dropped, "reported drops in "+channel, func() (int, error) { return reportedIn(d.digests(channel)), nil })
 }
 
 // notifications returns the posts that are no digests.

@@ -31,8 +31,8 @@ func (n *neighbours) prepare() {
 	n.worker.alone().awaitLog(1, `"limits in force","revision":1`)
 	n.victim.publish("{broken by security")
 	n.awaitLettersOf("security", 1)
-	n.awaitToVictim(n.tell(2))
-	n.tell(1)
+	n.awaitToVictim(n.publishAsVictim(2))
+	n.publishAsVictim(1)
 	n.awaitInRoom("notify-room.slot.security.>", 1)
 }
 
@@ -99,7 +99,7 @@ func TestLostLimit(t *testing.T) {
 	n.worker.awaitUnready("the live limit of security is not readable, and no earlier value is known")
 	n.worker.alone().awaitLog(1, "live limits are unreadable: pulling no events")
 	stored := testkit.Must(n.left(streamName))(t)
-	n.tell(3)
+	n.publishAsVictim(3)
 	testkit.Contains(t, "shown", n.command("status"), "not ready: ", "the live limit of global is not readable")
 	testkit.Contains(t, "shown", n.command("limits"), "a worker that starts takes no events: the live limit of")
 	check := run(t, n.settings("HTTP_ADDR", "off").with(n.changes...), "check")

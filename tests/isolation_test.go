@@ -17,7 +17,7 @@ func TestStreamCommandsOfProducers(t *testing.T) {
 	events, attacks := hostile.Times(t, 10, 22), hostile.Times(t, 200, 200)
 	n := startNeighbours(t, "CATEGORY_LIMIT", "none", "GLOBAL_LIMIT", "none", "LIMITS", fmt.Sprintf("security.alerts=%d/3s", events/5),
 		"DELAY", "security.>=5m")
-	ids := n.tell(events)
+	ids := n.publishAsVictim(events)
 	for _, attack := range []func(context.Context, int) error{n.hostile.RollUp, n.hostile.Schedule, n.hostile.Forge} {
 		testkit.NoError(t, attack(t.Context(), attacks))
 	}
@@ -39,7 +39,7 @@ func TestDeadLettersOfProducers(t *testing.T) {
 	n.worker.alone().awaitSum(int(n.hostile.Stored()), "notifier_events_total", "category", "payments.alerts", "outcome", "dead")
 	n.awaitLettersOf("security", 1)
 	n.worker.awaitReady()
-	n.awaitToVictim(n.tell(5))
+	n.awaitToVictim(n.publishAsVictim(5))
 	n.wantNothingForged()
 }
 
@@ -47,9 +47,9 @@ func TestDeadLettersOfProducers(t *testing.T) {
 // channel. Workers drop events beyond ROOM_MAX.
 func TestWaitingHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	const mayWait, told = 20_000, 25_000
-	events := hostile.Times(t, 3000, told)
-	harder := max(1, events/told)
+	const mayWait, seen = 20_000, 25_000
+	events := hostile.Times(t, 3000, seen)
+	harder := max(1, events/seen)
 	n := startNeighbours(t, "GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", "none", "SLACK_RATE", "20/s", "ROOM_MAX", fmt.Sprint(mayWait))
 	n.slack.Respond(func(post slacktest.Post) slacktest.Answer {
 		if post.Channel == defaultChannel {
@@ -67,7 +67,7 @@ func TestWaitingHoldsUpNobody(t *testing.T) {
 	w.awaitSum(0, "notifier_ack_pending")
 	w.awaitSum(min(flooded, mayWait), "notifier_room_pending", "reason", "channel")
 	n.worker.awaitReady()
-	ids := n.tell(30) // beside all that waits
+	ids := n.publishAsVictim(30) // beside all that waits
 	n.awaitToVictim(ids)
 	n.wantInTime(ids, 1)
 	n.wantNothingForged()
@@ -84,14 +84,14 @@ func TestPathsOfProducers(t *testing.T) {
 	go func() { attacked <- n.hostile.Subcategories(t.Context(), hostile.Times(t, 1000, 5000)) }()
 	var ids []string
 	for range 5 {
-		ids = append(ids, n.tell(1)...)
+		ids = append(ids, n.publishAsVictim(1)...)
 		time.Sleep(2 * time.Second) // the pace of a producer: the channel takes twice as many
 	}
 	n.awaitToVictim(ids)
 	n.wantInTime(ids, 1)
 	testkit.NoError(t, <-attacked)
 	dropped := int(n.hostile.Stored()) - slots
-	n.awaitTold(defaultChannel, dropped)
+	n.awaitReported(defaultChannel, dropped)
 	n.worker.alone().awaitSum(dropped, "notifier_events_total", "outcome", "dropped")
 	digests := n.digests(defaultChannel)
 	wantApart(t, digests, interval)

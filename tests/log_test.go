@@ -55,10 +55,10 @@ func TestStormLogsLittle(t *testing.T) {
 		testkit.EqualMaps(t, levels, map[any]int{"category": 1, "payments": 1}, "lines of %q by level", message)
 	}
 	opened := w.lines("limit has slots again")
-	testkit.Between(t, number(opened, "denied"), 1, dropped, "denials that the log tells of")
+	testkit.Between(t, number(opened, "denied"), 1, dropped, "denials that the log reports")
 	w.stop()
 	letters := w.lines("events ended as dead letters")
-	testkit.Equal(t, number(letters, "count"), broken, "dead letters that the log tells of")
+	testkit.Equal(t, number(letters, "count"), broken, "dead letters that the log reports")
 	testkit.AtMost(t, len(letters), 2, "lines about dead letters")
 	testkit.AtMost(t, strings.Count(w.stderr.String(), "\n"), 20, "lines of the log")
 }

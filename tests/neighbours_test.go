@@ -65,8 +65,8 @@ func startNeighboursWith(t testing.TB, d *deployment, channel string, changes ..
 	return n
 }
 
-// tell publishes events of the victim, again after each refusal of a full stream, and returns the IDs.
-func (n *neighbours) tell(count int) (ids []string) {
+// publishAsVictim publishes events of the victim, again after each refusal of a full stream, and returns the IDs.
+func (n *neighbours) publishAsVictim(count int) (ids []string) {
 	n.t.Helper()
 	for range count {
 		id := fmt.Sprintf("security-%d", len(n.stored))
@@ -94,7 +94,7 @@ func (n *neighbours) during(attack func() error, least, left int, pace time.Dura
 	began := time.Now()
 	waiting := func() int { return testkit.Must(n.left(streamName))(n.t) }
 	for done := false; !done || len(ids) < least || waiting() > left; time.Sleep(pace) {
-		ids = append(ids, n.tell(1)...)
+		ids = append(ids, n.publishAsVictim(1)...)
 		select {
 		case err := <-ended:
 			testkit.NoError(n.t, err)

@@ -40,7 +40,7 @@ func (p *proof) outcome(e *published) string {
 	return "dropped"
 }
 
-// mayBe tells whether one message of an event can have a state.
+// mayBe reports whether one message of an event can have a state.
 func (p *proof) mayBe(state string, e *published) bool {
 	outcome := p.outcome(e)
 	switch {
@@ -66,15 +66,15 @@ func idsOf(events []*published) (ids []string) {
 	return ids
 }
 
-// askEarly asks about some events during the work, and returns the outcomes told, by ID.
+// askEarly asks about some events during the work, and returns the reported outcomes, by ID.
 func (p *proof) askEarly() map[string][]string {
 	p.t.Helper()
-	told := make(map[string][]string)
+	reported := make(map[string][]string)
 	events := p.sample(30)
 	for i, answer := range p.whyAll(idsOf(events)...) {
-		told[events[i].id] = answer.outcomes()
+		reported[events[i].id] = answer.outcomes()
 	}
-	return told
+	return reported
 }
 
 // outcomes returns the states of an answer that are outcomes, sorted.
@@ -88,8 +88,8 @@ func (a whyAnswer) outcomes() (states []string) {
 	return states
 }
 
-// wantNoOtherEnd asks again about events, and wants each outcome told before. One case is excused: a killed worker has lost the journal's
-// entry, and only the delivery record told of the outcome, until the message was settled.
+// wantNoOtherEnd asks again about events, and wants the outcomes that were reported before. One case is excused: a killed worker has lost the journal's
+// entry, and only the delivery record had the outcome, until the message was settled.
 func (p *proof) wantNoOtherEnd(early map[string][]string) {
 	p.t.Helper()
 	ids := slices.Sorted(maps.Keys(early))
@@ -101,7 +101,7 @@ func (p *proof) wantNoOtherEnd(early map[string][]string) {
 				continue
 			}
 			if at < 0 {
-				p.t.Errorf("%s was told as %v while workers were at work, and is told as %v now", ids[i], early[ids[i]], answer.outcomes())
+				p.t.Errorf("%s was reported as %v while workers were at work, and is reported as %v now", ids[i], early[ids[i]], answer.outcomes())
 				break
 			}
 			now = slices.Delete(now, at, at+1)
@@ -127,32 +127,32 @@ func (p *proof) wantAnswers(n int) {
 		c, l := p.wantCounted(category, events)
 		singly, counted, lost = singly-len(events), counted+c, lost+l
 	}
-	p.t.Logf("of %d events %d are told singly, %d are counted or told with their category, %d were lost with a worker", n, singly, counted, lost)
-	if counted == 0 && hostile.Forced() { // fewer events on a busy machine may all be told singly
-		p.t.Error("every event is told singly: the test shows less than it should")
+	p.t.Logf("of %d events %d are reported singly, %d are counted or reported with their category, %d were lost with a worker", n, singly, counted, lost)
+	if counted == 0 && hostile.Forced() { // fewer events on a busy machine may all be reported singly
+		p.t.Error("every event is reported singly: the test shows less than it should")
 	}
 }
 
-// wantStates compares the answer about an event with its outcome, and tells whether the answer has one.
+// wantStates compares the answer about an event with its outcome, and reports whether the answer has one.
 func (p *proof) wantStates(e *published, answer whyAnswer) (known bool) {
 	p.t.Helper()
 	if len(answer.Events) > p.ofID[e.id] {
-		p.t.Errorf("%s was stored %d times, and why tells of %d: %+v", e.id, p.ofID[e.id], len(answer.Events), answer.Events)
+		p.t.Errorf("%s was stored %d times, and why reports %d: %+v", e.id, p.ofID[e.id], len(answer.Events), answer.Events)
 	}
 	sent := 0
-	for _, told := range answer.Events {
-		if told.State == "unknown" {
+	for _, reported := range answer.Events {
+		if reported.State == "unknown" {
 			continue
 		}
 		known = true
-		if told.State == "sent" {
+		if reported.State == "sent" {
 			sent++
 		}
-		if !p.mayBe(told.State, e) || told.Category != e.category {
-			p.t.Errorf("%s of %s is %s and not %s: %q", e.id, e.category, p.outcome(e), told.State, told.Sentences)
+		if !p.mayBe(reported.State, e) || reported.Category != e.category {
+			p.t.Errorf("%s of %s is %s and not %s: %q", e.id, e.category, p.outcome(e), reported.State, reported.Sentences)
 		}
-		if told.State == "dropped" {
-			p.wantLevel(e, told.Entries[len(told.Entries)-1])
+		if reported.State == "dropped" {
+			p.wantLevel(e, reported.Entries[len(reported.Entries)-1])
 		}
 	}
 	testkit.AtMost(p.t, sent, 1, "messages of %s that were sent", e.id)
@@ -234,7 +234,7 @@ func (p *proof) wantCounted(category string, events []*published) (counted, lost
 	return counted, lost
 }
 
-// wantCounts checks the counts of an answer about a dropped event, and tells whether one can include the event.
+// wantCounts checks the counts of an answer about a dropped event, and reports whether one can include the event.
 func (p *proof) wantCounts(e *published, answer whyAnswer) (found bool) {
 	p.t.Helper()
 	for _, sentence := range answer.Counted {
@@ -261,7 +261,7 @@ func (p *proof) wantCounts(e *published, answer whyAnswer) (found bool) {
 // lastToPublish bounds the age of journal entries that a killed worker had not published, on a busy machine.
 const lastToPublish = 10 * time.Second
 
-// mayBeLost tells whether a killed worker may have lost the journal entry of an event.
+// mayBeLost reports whether a killed worker may have lost the journal entry of an event.
 func (p *proof) mayBeLost(e *published) bool {
 	settled := p.floors[len(p.floors)-1].at
 	for _, floor := range slices.Backward(p.floors) {
@@ -291,19 +291,19 @@ func (p *proof) wantTotals() {
 			lost++
 		}
 	}
-	told := make(map[string]int)
+	reported := make(map[string]int)
 	for _, total := range p.whyAll("--since", "1h")[0].Totals {
 		if journal.Result(total.Result).Ends() {
-			told[total.Result] += total.Count
+			reported[total.Result] += total.Count
 		}
 	}
 	sum := 0
 	for _, result := range []string{"sent", "dead", "expired"} {
-		testkit.Between(p.t, told[result], want[result]-lost, want[result], "events that are %s in the journal, of which %d may be lost", result, lost)
-		sum += told[result]
+		testkit.Between(p.t, reported[result], want[result]-lost, want[result], "events that are %s in the journal, of which %d may be lost", result, lost)
+		sum += reported[result]
 	}
-	sum += told["dropped"] + told["duplicate"]
+	sum += reported["dropped"] + reported["duplicate"]
 	all := len(p.events) - len(p.waiting)
 	testkit.Between(p.t, sum, all-lost-repeated, all, "outcomes in the journal, of which %d may be lost", lost)
-	p.t.Logf("the journal has %v", told)
+	p.t.Logf("the journal has %v", reported)
 }

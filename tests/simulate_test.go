@@ -44,7 +44,7 @@ func TestSimulateAsTheWorker(t *testing.T) {
 	}
 	testkit.NoError(t, json.Unmarshal([]byte(p.stdout.String()), &report))
 	if len(report.Paths) != 3 {
-		t.Fatalf("it tells of %+v, want three categories", report.Paths)
+		t.Fatalf("it reports %+v, want three categories", report.Paths)
 	}
 	w := d.startReady("worker", changes...)
 	for _, path := range report.Paths {

@@ -18,9 +18,9 @@ func (d *deployment) status() status.Status {
 	d.t.Helper()
 	asked := run(d.t, d.settings(), "status", "--json")
 	asked.want(0)
-	var told status.Status
-	testkit.NoError(d.t, json.Unmarshal([]byte(asked.stdout.String()), &told))
-	return told
+	var shown status.Status
+	testkit.NoError(d.t, json.Unmarshal([]byte(asked.stdout.String()), &shown))
+	return shown
 }
 
 // TestStatus has three workers send, drop and bury events, and compares the status with the published events.
@@ -42,20 +42,20 @@ func TestStatus(t *testing.T) {
 	workers.awaitOutcomes(map[string]int{"sent": 4 + 2 + 6, "dropped": 2 + 4, "dead": 1})
 	d.awaitEmpty()
 
-	var told status.Status
+	var shown status.Status
 	testkit.Await(t, "limits as they are used", func() error { // workers read them each second
-		told = d.status()
+		shown = d.status()
 		used, denied := 0, 0
-		for _, limit := range told.Limits {
+		for _, limit := range shown.Limits {
 			used, denied = used+int(limit.Used), denied+int(limit.PerMinute)
 		}
-		if used != 12+4+2 || denied != 2+4 || len(told.Workers) != 3 {
-			return fmt.Errorf("limits %v, workers %v", told.Limits, told.Workers)
+		if used != 12+4+2 || denied != 2+4 || len(shown.Workers) != 3 {
+			return fmt.Errorf("limits %v, workers %v", shown.Limits, shown.Workers)
 		}
 		return nil
 	})
-	wantWorkers(t, told)
-	wantLimitsAndRest(t, told)
+	wantWorkers(t, shown)
+	wantLimitsAndRest(t, shown)
 	d.wantScreen("search", "4 of 4", "security", "2 of 2", "ada", "1 bad_json", defaultChannel)
 	// The command shows the limits of the workers, and not those of its own settings.
 	run(t, d.settings(), "limits").want(0, "4/30m", "these are the limits of 3 running workers")
@@ -65,14 +65,14 @@ func TestStatus(t *testing.T) {
 }
 
 // wantWorkers checks the workers in the status of TestStatus.
-func wantWorkers(t *testing.T, told status.Status) {
+func wantWorkers(t *testing.T, shown status.Status) {
 	t.Helper()
 	host := testkit.Must(os.Hostname())(t)
 	var sum status.Rates
 	instances := make(map[string]bool)
-	for _, w := range told.Workers {
+	for _, w := range shown.Workers {
 		if !w.Ready || w.Name != host || w.InHand != 0 || w.Degraded != "" || w.NotReady != "" || time.Since(w.Started) > 2*patience {
-			t.Errorf("a worker tells %+v", w)
+			t.Errorf("a worker reports %+v", w)
 		}
 		testkit.Equal(t, w.Settings["NOTIFIER_CATEGORY_LIMIT"], "4/30m", "a worker's limit of each category")
 		instances[w.Instance] = true
@@ -83,7 +83,7 @@ func wantWorkers(t *testing.T, told status.Status) {
 	testkit.Equal(t, len(instances), 3, "instances")
 	testkit.Equal(t, sum, status.Rates{Sent: 12, Dropped: 6, Other: 1}, "events of the last minute")
 	sum = status.Rates{}
-	for _, minute := range told.Minutes {
+	for _, minute := range shown.Minutes {
 		sum.Sent += minute.Sent
 		sum.Dropped += minute.Dropped
 	}
@@ -91,10 +91,10 @@ func wantWorkers(t *testing.T, told status.Status) {
 }
 
 // wantLimitsAndRest checks limits, channels and servers in the status of TestStatus.
-func wantLimitsAndRest(t *testing.T, told status.Status) {
+func wantLimitsAndRest(t *testing.T, shown status.Status) {
 	t.Helper()
 	used := make(map[string]status.Limit)
-	for _, limit := range told.Limits {
+	for _, limit := range shown.Limits {
 		if limit.Full() != (limit.Next != nil) {
 			t.Errorf("the next slot of %+v", limit)
 		}
@@ -106,19 +106,19 @@ func wantLimitsAndRest(t *testing.T, told status.Status) {
 		"search":   {Use: limits.Use{Level: "category", Path: "search", Limit: "4/30m", Used: 4, Size: 4}, PerMinute: 2},
 		"security": {Use: limits.Use{Level: "security", Path: "security", Limit: "2/1h", Used: 2, Size: 2}, PerMinute: 4},
 	}, "limits")
-	testkit.EqualSlices(t, told.DeadLetters, []status.DeadLetter{{Reason: "bad_json", Count: 1}}, "dead letters")
-	if len(told.Changes) != 1 || told.Changes[0].Path != "security" || told.Changes[0].Limit != "2/1h" || told.Changes[0].By != "ada" {
-		t.Errorf("the live limits are %+v", told.Changes)
+	testkit.EqualSlices(t, shown.DeadLetters, []status.DeadLetter{{Reason: "bad_json", Count: 1}}, "dead letters")
+	if len(shown.Changes) != 1 || shown.Changes[0].Path != "security" || shown.Changes[0].Limit != "2/1h" || shown.Changes[0].By != "ada" {
+		t.Errorf("the live limits are %+v", shown.Changes)
 	}
-	if len(told.Channels) != 1 || told.Channels[0].Name != defaultChannel || told.Channels[0].PerMinute != 12 || told.Channels[0].Queued() != 0 {
-		t.Errorf("the channels are %+v", told.Channels)
+	if len(shown.Channels) != 1 || shown.Channels[0].Name != defaultChannel || shown.Channels[0].PerMinute != 12 || shown.Channels[0].Queued() != 0 {
+		t.Errorf("the channels are %+v", shown.Channels)
 	}
-	if b := told.Backlog; b.Waiting != 0 || b.Unacked != 0 || b.Stream != 0 || b.InRoom["channel"] != 0 {
+	if b := shown.Backlog; b.Waiting != 0 || b.Unacked != 0 || b.Stream != 0 || b.InRoom["channel"] != 0 {
 		t.Errorf("the backlog is %+v", b)
 	}
-	if told.Redis.Role != "primary" || told.Redis.SlowestCall == 0 || told.NATS.Replicas != 1 ||
-		!strings.HasPrefix(told.NATS.Server, "127.0.0.1:") || len(told.Unknown)+len(told.Mismatches) > 0 {
-		t.Errorf("told of the servers: %+v %+v, not known: %q, settings: %v", told.Redis, told.NATS, told.Unknown, told.Mismatches)
+	if shown.Redis.Role != "primary" || shown.Redis.SlowestCall == 0 || shown.NATS.Replicas != 1 ||
+		!strings.HasPrefix(shown.NATS.Server, "127.0.0.1:") || len(shown.Unknown)+len(shown.Mismatches) > 0 {
+		t.Errorf("shown of the servers: %+v %+v, not known: %q, settings: %v", shown.Redis, shown.NATS, shown.Unknown, shown.Mismatches)
 	}
 }
 
@@ -150,9 +150,9 @@ func TestStatusOfPace(t *testing.T) {
 		d.publish("notify.search", eventBody(fmt.Sprint("search-", i)))
 	}
 	testkit.Await(t, "a channel at its pace", func() error {
-		told := d.status()
-		if len(told.Channels) != 1 || told.Channels[0].Held != 4 || told.Channels[0].PacedUntil.Before(time.Now()) {
-			return fmt.Errorf("the channels are %+v", told.Channels)
+		shown := d.status()
+		if len(shown.Channels) != 1 || shown.Channels[0].Held != 4 || shown.Channels[0].PacedUntil.Before(time.Now()) {
+			return fmt.Errorf("the channels are %+v", shown.Channels)
 		}
 		return nil
 	})
@@ -178,10 +178,10 @@ func TestSettingsMismatch(t *testing.T) {
 		w.wantLogLines(1, "settings of the workers differ")
 		testkit.Contains(t, "shown", w.stderr.String(), "NOTIFIER_GLOBAL_LIMIT is 100/30m on", "50/30m on", "NOTIFIER_SLACK_ROUTES is not set on", "search=#search on")
 	}
-	told := d.status()
-	if len(told.Mismatches) != 2 || told.Mismatches[0].Variable != "NOTIFIER_GLOBAL_LIMIT" || len(told.Mismatches[0].Values["100/30m"]) != 2 ||
-		len(told.Mismatches[0].Values["50/30m"]) != 1 {
-		t.Errorf("the mismatches are %v", told.Mismatches)
+	shown := d.status()
+	if len(shown.Mismatches) != 2 || shown.Mismatches[0].Variable != "NOTIFIER_GLOBAL_LIMIT" || len(shown.Mismatches[0].Values["100/30m"]) != 2 ||
+		len(shown.Mismatches[0].Values["50/30m"]) != 1 {
+		t.Errorf("the mismatches are %v", shown.Mismatches)
 	}
 	d.wantScreen("settings differ: NOTIFIER_GLOBAL_LIMIT is")
 	run(t, d.settings(), "check").want(0, "warn  settings of the workers", "NOTIFIER_GLOBAL_LIMIT", "50/30m")

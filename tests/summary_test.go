@@ -35,11 +35,11 @@ func (f floods) flood(name, title string, count int) {
 	}
 }
 
-// awaitTold waits until the digests of each channel count all events but those sent of each category.
-func (f floods) awaitTold(sent int) {
+// awaitReported waits until the digests of each channel count all events but those sent of each category.
+func (f floods) awaitReported(sent int) {
 	f.t.Helper()
 	for channel, categories := range floodedChannels {
-		f.deployment.awaitTold(channel, f.published[channel]-len(categories)*sent)
+		f.deployment.awaitReported(channel, f.published[channel]-len(categories)*sent)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestDigests(t *testing.T) {
 	workers := d.startFleet(3, p.settings("GLOBAL_LIMIT", "none", "CATEGORY_LIMIT", fmt.Sprintf("%d/%v", digestSlots, digestWindow),
 		"SUMMARY_INTERVAL", digestInterval.String(), "SLACK_ROUTES", "payments=#payments")...)
 	d.flood("first", "<!channel> disk full", 80)
-	d.awaitTold(digestSlots)
+	d.awaitReported(digestSlots)
 	for channel, categories := range floodedChannels {
 		d.wantFirstDigest(channel, categories)
 	}
@@ -65,7 +65,7 @@ func TestDigests(t *testing.T) {
 	d.flood("last", "again", 50)
 	d.awaitEmpty()
 	workers[0].stop()
-	d.awaitTold(2 * digestSlots)
+	d.awaitReported(2 * digestSlots)
 	workers[1:].stop()
 
 	posts := d.slack.Posts()
@@ -73,7 +73,7 @@ func TestDigests(t *testing.T) {
 		events, digests := notifications(postsTo(posts, channel)), d.digests(channel)
 		testkit.Equal(t, len(events), len(categories)*2*digestSlots, "posts in %s in two windows", channel)
 		testkit.Equal(t, repeats(events), 0, "repeated posts in %s", channel)
-		testkit.Equal(t, told(digests), d.published[channel]-len(events), "drops told in %s", channel)
+		testkit.Equal(t, reportedIn(digests), d.published[channel]-len(events), "reported drops in %s", channel)
 		wantApart(t, digests, digestInterval)
 		for _, digest := range digests {
 			digest.wantSum(t)
@@ -93,7 +93,7 @@ func (f floods) wantFirstDigest(channel string, categories []string) {
 	}
 	digests[0].wantSum(f.t)
 	for _, category := range categories {
-		testkit.Equal(f.t, digests[0].paths[category], dropped, "drops of %s that the digest tells", category)
+		testkit.Equal(f.t, digests[0].paths[category], dropped, "drops of %s that the digest reports", category)
 		testkit.Equal(f.t, len(f.log(rootLog+":"+category)), digestSlots, "slots of %s that are taken: digests take none", category)
 	}
 	testkit.Contains(f.t, "shown", text(digests[0].Message), fmt.Sprintf("%d × %s\n%s", dropped, categories[0], "&lt;!channel&gt; disk full"),
@@ -119,7 +119,7 @@ func TestDigestOfManyPaths(t *testing.T) {
 		return d.redis.CLI("hexists", "{notifier}:drops:counts:"+defaultChannel, "security") == "1"
 	})
 	d.publishEvents(numbered("category", categories), 1)
-	d.awaitTold(defaultChannel, junk+quiet+categories-slots)
+	d.awaitReported(defaultChannel, junk+quiet+categories-slots)
 	workers.awaitSum(1, "notifier_summaries_total", "result", "sent")
 	testkit.AtLeast(t, workers.sum("notifier_events_total", "category", "other"), junk+categories-2*10, "events without a label of their category")
 	workers.stop()
@@ -138,7 +138,7 @@ func TestDigestOfManyPaths(t *testing.T) {
 	}
 }
 
-// TestDigestOfWhatHasNoLimit wants digests to count resolved events without a pair, and to tell of a live limit.
+// TestDigestOfWhatHasNoLimit wants digests to count resolved events without a pair, and to report a live limit.
 func TestDigestOfWhatHasNoLimit(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -151,7 +151,7 @@ func TestDigestOfWhatHasNoLimit(t *testing.T) {
 	}
 	workers.awaitSum(3, "notifier_dropped_total", "level", "unpaired")
 	d.publishEvents([]string{"errors"}, 5)
-	d.awaitTold(defaultChannel, 7)
+	d.awaitReported(defaultChannel, 7)
 	workers.stop()
 	unpaired, texts := 0, ""
 	for _, digest := range d.digests(defaultChannel) { // one, unless the machine stands still in between

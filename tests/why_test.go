@@ -103,8 +103,8 @@ func TestWhy(t *testing.T) {
 	d.wantWhy("waiting", "for a slot", "wait-2")
 	d.wantWhy("waiting", "for a slot", "--seq", "13")
 	testkit.EqualSlices(t, d.why("refund-0").outcomes(), []string{"duplicate", "sent"}, "outcomes of the messages with one ID")
-	testkit.Equal(t, len(d.why("group-1").Events) >= 2, true, "alerts of a group are told of")
-	d.awaitTold(defaultChannel, 3)
+	testkit.Equal(t, len(d.why("group-1").Events) >= 2, true, "alerts of a group are reported")
+	d.awaitReported(defaultChannel, 3)
 	testkit.Eventually(t, "the journal knows of the digest", func() bool {
 		return strings.Contains(strings.Join(d.why("refund-2").Events[0].Sentences, "\n"), "by the digest of")
 	})

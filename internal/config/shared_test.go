@@ -33,13 +33,13 @@ func TestShared(t *testing.T) {
 		{"SLACK_LOOKUP_RATE", "50/m", "50/1m", "1/m"},
 	} {
 		t.Run(test.variable, func(t *testing.T) {
-			told := func(text string) (value, hash string) {
+			hashOf := func(text string) (value, hash string) {
 				settings := loadBase(t, env{test.variable: text})
 				return settings.Shared["NOTIFIER_"+test.variable], settings.Shared.Hash()
 			}
-			value, hash := told(test.text)
-			same, sameHash := told(test.same)
-			other, otherHash := told(test.other)
+			value, hash := hashOf(test.text)
+			same, sameHash := hashOf(test.same)
+			other, otherHash := hashOf(test.other)
 			if value == "" || value != same || hash != sameHash {
 				t.Errorf("got %q for %q and %q for %q, want one value", value, test.text, same, test.same)
 			}
@@ -63,7 +63,7 @@ func TestNotShared(t *testing.T) {
 	for _, variable := range []string{
 		"NATS_URL", "REDIS_URL", "NATS_PASSWORD", "SLACK_TOKEN", "SLACK_WEBHOOK_URL", "HTTP_ADDR", "LOG_LEVEL", "CONCURRENCY", "NATS_CREDS_FILE",
 	} {
-		if value, told := shared["NOTIFIER_"+variable]; told {
+		if value, found := shared["NOTIFIER_"+variable]; found {
 			t.Errorf("NOTIFIER_%s is shared: %q", variable, value)
 		}
 	}

@@ -128,7 +128,7 @@ func (s *Store) eventOf(m *jetstream.RawStreamMsg) (Event, bool) {
 	return e, true
 }
 
-// Clock returns a function that tells the latest time that the server's clock may show.
+// Clock returns a function that returns the latest time that the server's clock may show.
 func (s *Store) Clock(ctx context.Context) (func() time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -73,8 +73,8 @@ func (d Decoder) Parts(m Message) (parts []Part, bad *Fault) {
 
 // Bounds for the description of invalid alerts: the number of alerts, the size of each.
 const (
-	toldAlerts        = 2
-	maxToldAlertBytes = 72
+	toldAlerts    = 2
+	maxFaultBytes = 72
 )
 
 // group has all alerts of a body, including the invalid ones.
@@ -101,11 +101,11 @@ func (g *group) fault() *Fault {
 	if g.bad == 1 {
 		return first
 	}
-	var told []string
+	var faults []string
 	for _, fault := range g.faults {
-		told = append(told, shortened(fault.Detail, maxToldAlertBytes))
+		faults = append(faults, shortened(fault.Detail, maxFaultBytes))
 	}
-	detail := fmt.Sprintf("%d of %d alerts are bad: %s", g.bad, len(g.alerts), strings.Join(told, "; "))
+	detail := fmt.Sprintf("%d of %d alerts are bad: %s", g.bad, len(g.alerts), strings.Join(faults, "; "))
 	if more := g.bad - len(g.faults); more > 0 {
 		detail += fmt.Sprintf("; and %d more", more)
 	}

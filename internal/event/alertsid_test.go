@@ -10,7 +10,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// TestIsGroup tells groups of alerts from other bodies.
+// TestIsGroup distinguishes groups of alerts from other bodies.
 func TestIsGroup(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{alertmanager, grafana, " \ufeff" + one(`"status":"firing"`), `{"\u0061lerts":[{},{}]}`} {

@@ -187,12 +187,12 @@ func TestReports(t *testing.T) {
 	testkit.Await(t, "both reports", func() error {
 		seen := make(map[int]string)
 		for _, report := range testkit.Must(Ask(t.Context(), asker, "of a test"))(t) {
-			var told struct {
+			var got struct {
 				Number   int
 				Instance string
 			}
-			testkit.NoError(t, json.Unmarshal(report, &told))
-			seen[told.Number] = told.Instance
+			testkit.NoError(t, json.Unmarshal(report, &got))
+			seen[got.Number] = got.Instance
 		}
 		if len(seen) != 2 || seen[0] == "" || seen[1] == "" || seen[0] == seen[1] {
 			return fmt.Errorf("the reports are %v", seen)
@@ -238,7 +238,7 @@ func TestReportThatFails(t *testing.T) {
 	failing.log.WantCount(t, 1, "status is reported again")
 }
 
-// Counting tells whether the settings of another instance differ.
+// Counting reports whether the settings of another instance differ.
 func TestSettingsDiffer(t *testing.T) {
 	t.Parallel()
 	n := servertest.StartNATS(t)

@@ -64,9 +64,9 @@ func checkMessages(t *testing.T, m maker, messages []*nats.Msg) {
 		stored := event.Message{Subject: message.Subject, Header: message.Header, Data: message.Data, Stream: ack.Stream, Sequence: ack.Sequence}
 		decoded, err := m.decoder.Decode(stored)
 		parts, _ := m.decoder.Parts(stored)
-		told := m.idOf(message, ack)
-		if decoded.ID != told || len(parts) == 0 && (err != nil || decoded.Category != "payments.eu") {
-			t.Errorf("ID in the answer: got %q, want that of the worker, %q of %q with %v", told, decoded.ID, decoded.Category, err)
+		reported := m.idOf(message, ack)
+		if decoded.ID != reported || len(parts) == 0 && (err != nil || decoded.Category != "payments.eu") {
+			t.Errorf("ID in the answer: got %q, want that of the worker, %q of %q with %v", reported, decoded.ID, decoded.Category, err)
 		}
 	}
 }

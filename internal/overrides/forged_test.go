@@ -139,7 +139,7 @@ func (f *fixture) newest(b *Bucket) map[string]Change {
 	return h.after(h.last)
 }
 
-// overwritten tells whether the newest message of a key is forged.
+// overwritten reports whether the newest message of a key is forged.
 func overwritten(newest map[string]Change) bool {
 	for _, c := range newest {
 		if c.stored.overwritten {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// TestChannels has an instance learn the ID of a channel from another one. While Redis is unavailable, nobody can tell.
+// TestChannels has an instance learn the ID of a channel from another one. While Redis is unavailable, nobody knows it.
 func TestChannels(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)

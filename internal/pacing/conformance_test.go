@@ -491,7 +491,7 @@ func TestModel(t *testing.T) {
 				r.Fatalf("%s: %v in Redis, %v in memory", what, got, want)
 			}
 		}
-		var wait time.Duration // that an asker was told last
+		var wait time.Duration // of the last answer to an asker
 		post := func(r *rapid.T) {
 			asker := fmt.Sprint(rapid.IntRange(0, 2).Draw(r, "asker"))
 			ask := Ask{Channel: channel(), Urgency: Urgency(rapid.IntRange(0, 1).Draw(r, "urgency")), Since: testkit.Start, MaxWait: while.Draw(r, "longest wait")}

@@ -105,7 +105,7 @@ func TestOutage(t *testing.T) {
 	// Redis does not know the pauses.
 	server.Restart()
 	i.available.Store(true)
-	wantPause(t, "told so without Redis", i.CheckPause(t.Context(), "#e"), time.Hour)
+	wantPause(t, "a pause of its own, without Redis", i.CheckPause(t.Context(), "#e"), time.Hour)
 	i.wantWait(t, "#e", time.Hour)
 	i.wantWait(t, "#b", time.Hour) // Redis keeps its own reservations
 	if got := i.BeginUpdate(t.Context(), next(0)); got.OK || !within(got.Wait, 7*time.Hour) {
@@ -224,7 +224,7 @@ func TestKeysThatCannotBeRead(t *testing.T) {
 	}
 	server.CLI("SET", key("pauses"), "text")
 	i.Pause(t.Context(), "#a", time.Hour)
-	wantPause(t, "told so without the key", i.Paused("#a"), time.Hour)
+	wantPause(t, "a pause of its own, without the key", i.Paused("#a"), time.Hour)
 	i.logs.WantCount(t, 1, "level=WARN")
 	i.logs.WantCount(t, 1, "cannot share a pause with other instances")
 }
@@ -234,7 +234,7 @@ func TestPausesOfOtherInstances(t *testing.T) {
 	server := servertest.StartRedis(t)
 	first, second := startInstance(t, server.Addr, Budgets{}), startInstance(t, server.Addr, Budgets{})
 	first.Pause(t.Context(), "#a", time.Hour)
-	wantPause(t, "the instance that was told", first.Paused("#a"), time.Hour)
+	wantPause(t, "the instance with the pause", first.Paused("#a"), time.Hour)
 	testkit.Equal(t, second.Paused("#a"), 0, "the other instance knows at once of a pause for")
 	wantPause(t, "the other instance asks", second.CheckPause(t.Context(), "#a"), time.Hour)
 	wantPause(t, "the other instance has learned", second.Paused("#a"), time.Hour)
@@ -247,9 +247,9 @@ func TestPausesOfOtherInstances(t *testing.T) {
 	wantPause(t, "without Redis", second.CheckPause(t.Context(), "#a"), time.Hour)
 	testkit.Equal(t, second.CheckPause(t.Context(), "#b"), 0, "without Redis another destination is paused for")
 	second.Learn(time.Now(), map[string]time.Duration{"#c": time.Hour})
-	wantPause(t, "told with a decision", second.Paused("#c"), time.Hour)
+	wantPause(t, "learned with a decision", second.Paused("#c"), time.Hour)
 	second.Pause(t.Context(), "#d", time.Hour)
-	wantPause(t, "told without Redis", second.Paused("#d"), time.Hour)
+	wantPause(t, "learned without Redis", second.Paused("#d"), time.Hour)
 }
 
 func TestMentionsOfOtherInstances(t *testing.T) {
@@ -284,7 +284,7 @@ func TestPauseOfTheWorkspace(t *testing.T) {
 	first, second := startInstance(t, server.Addr, Budgets{}), startInstance(t, server.Addr, Budgets{})
 	first.Pause(t.Context(), "#a", time.Hour)
 	second.Pause(t.Context(), "#b", 2*time.Hour)
-	wantPause(t, "another channel, on the instance that was told", second.Paused("#c"), time.Hour)
+	wantPause(t, "another channel, on the instance with the pause", second.Paused("#c"), time.Hour)
 	testkit.Equal(t, first.Paused("#c"), 0, "the other instance knows at once of a pause for")
 	wantPause(t, "the other instance asks", first.CheckPause(t.Context(), "#c"), time.Hour)
 	first.logs.WantCount(t, 1, "deliveries are paused")

@@ -146,7 +146,7 @@ func TestReadersZone(t *testing.T) {
 	b.awaitText("[data-category=payments]", "since 2 Mar 07:31:00")
 }
 
-// A browser that keeps no cookies cannot tell its zone. The sentences of an answer stay in UTC, and the footer says so.
+// A browser that keeps no cookies has no way to send its zone. The sentences of an answer stay in UTC, and the footer says so.
 func TestReadersZoneWithoutCookies(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -23,7 +23,7 @@ var chromium = sync.OnceValue(func() (started struct {
 	return started
 })
 
-// chromiumUsed tells whether a test has started the browser.
+// chromiumUsed reports whether a test has started the browser.
 var chromiumUsed atomic.Bool
 
 func TestMain(m *testing.M) {

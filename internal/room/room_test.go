@@ -236,7 +236,7 @@ func TestScheduleAt(t *testing.T) {
 	}
 }
 
-// matches tells whether a filter, which may end in ">", takes a subject.
+// matches reports whether a filter, which may end in ">", takes a subject.
 func matches(filter, subject string) bool {
 	below, wild := strings.CutSuffix(filter, ">")
 	return subject == filter || wild && strings.HasPrefix(subject, below) && len(subject) > len(below)

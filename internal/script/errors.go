@@ -84,7 +84,7 @@ func classOf(reply string) error {
 // fromCode is an error reply from its code on. Servers before Redis 7.0 put words in front of an error in a script:
 // "ERR Error running script (call to f_…): @user_script:9: @user_script: 9: -READONLY You can't write against …".
 func fromCode(reply string) string {
-	if place, told := strings.CutPrefix(reply, "ERR Error running script"); told {
+	if place, found := strings.CutPrefix(reply, "ERR Error running script"); found {
 		if _, inScript, found := strings.Cut(place, ": -"); found {
 			return inScript
 		}

@@ -21,8 +21,8 @@ func (e serverError) Error() string { return string(e) }
 func (serverError) RedisError()     {}
 
 // inOldScript is the form of Redis 6.2 for an error in a script.
-func inOldScript(told string) serverError {
-	return serverError("ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: " + told)
+func inOldScript(text string) serverError {
+	return serverError("ERR Error running script (call to f_0a1b): @user_script:9: @user_script: 9: " + text)
 }
 
 func TestClassify(t *testing.T) {

@@ -15,15 +15,15 @@ import (
 // CheckServer checks the kind and version of the server that has the deployment's keys. If the server is a Sentinel, too old, or rejects the
 // password, the error is of the class ErrForbidden. If the user may not ask for the version, CheckServer returns nil.
 func (r *Runner) CheckServer(ctx context.Context) error {
-	var told *redis.InfoCmd
+	var info *redis.InfoCmd
 	var address string
 	err := r.Read(ctx, "asking for the server's version", func(ctx context.Context, _ redis.Cmdable) error {
 		node, err := Owner(ctx, r.o.Client, r.Key("calls"))
 		if err != nil {
 			return err
 		}
-		told, address = node.InfoMap(ctx, "server"), addressOf(node)
-		return told.Err()
+		info, address = node.InfoMap(ctx, "server"), addressOf(node)
+		return info.Err()
 	})
 	switch {
 	case errors.Is(err, ErrUnavailable), isUnauthenticated(err):
@@ -31,7 +31,7 @@ func (r *Runner) CheckServer(ctx context.Context) error {
 	case err != nil:
 		return nil //nolint:nilerr // the user may not ask
 	}
-	if err := r.fit(told, address); err != nil {
+	if err := r.fit(info, address); err != nil {
 		return unfit{err}
 	}
 	return nil
@@ -44,14 +44,14 @@ func isUnauthenticated(err error) bool {
 }
 
 // fit returns an error if the server is a Sentinel, or older than the required version.
-func (r *Runner) fit(told *redis.InfoCmd, address string) error {
-	if told.Item("Server", "redis_mode") == "sentinel" {
+func (r *Runner) fit(info *redis.InfoCmd, address string) error {
+	if info.Item("Server", "redis_mode") == "sentinel" {
 		return errors.New("the server is a Sentinel: add ?master_name=… to NOTIFIER_REDIS_URL")
 	}
-	if version := told.Item("Server", "valkey_version"); version != "" {
+	if version := info.Item("Server", "valkey_version"); version != "" {
 		return requirements.Valkey().Check(version, address)
 	}
-	version := told.Item("Server", "redis_version")
+	version := info.Item("Server", "redis_version")
 	if r.library != nil {
 		return requirements.RedisFunctions().Check(version, address)
 	}

@@ -105,13 +105,13 @@ func TestReadLinesEnds(t *testing.T) {
 	_, err = ReadLines(t.Context(), tooLong, decoder, unwatched)
 	testkit.Fails(t, "a line without end", err, bufio.ErrTooLong)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	text, told := strings.Repeat("\n", 3*progressEvery), int64(0)
+	text, read := strings.Repeat("\n", 3*progressEvery), int64(0)
 	_, err = ReadLines(ctx, strings.NewReader(text), decoder, func(done, total int64) {
-		told = done
+		read = done
 		cancel(broken)
 	})
 	testkit.Fails(t, "end of the context", err, broken)
-	testkit.Equal(t, told, progressEvery, "bytes read")
+	testkit.Equal(t, read, progressEvery, "bytes read")
 }
 
 // FuzzReadLines reads any input. Each line that is not blank is invalid or gives events. Each event ends in one way.

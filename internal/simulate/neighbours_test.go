@@ -41,14 +41,14 @@ var ofSecurity = []event.Message{
 // recorder records the verdicts about events that are not of payments.
 type recorder struct {
 	evaluator Evaluator
-	told      []string
+	verdicts  []string
 }
 
 func (r *recorder) Evaluate(ctx context.Context, events []Event) ([]Verdict, error) {
 	verdicts, err := r.evaluator.Evaluate(ctx, events)
 	for i, verdict := range verdicts {
 		if event.FirstLevel(events[i].Category) != "payments" {
-			r.told = append(r.told, fmt.Sprintf("%+v: %+v", events[i], verdict))
+			r.verdicts = append(r.verdicts, fmt.Sprintf("%+v: %+v", events[i], verdict))
 		}
 	}
 	return verdicts, err
@@ -69,7 +69,7 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 		}
 		h.add(sequence, events, nil)
 		if err != nil {
-			r.told = append(r.told, fmt.Sprintf("message %d: %v", sequence, err))
+			r.verdicts = append(r.verdicts, fmt.Sprintf("message %d: %v", sequence, err))
 		}
 		return events
 	}
@@ -85,18 +85,18 @@ func becomes(t testing.TB, hostile *event.Message) []string {
 		if hostile == nil {
 			continue
 		}
-		told := len(r.told)
+		before := len(r.verdicts)
 		for _, e := range store(*hostile) {
 			testkit.Equal(t, event.FirstLevel(e.Category), "payments", "first level of an event on %s", hostile.Subject)
 			if !strings.HasPrefix(e.Identity, e.Category+" ") && !strings.HasPrefix(e.Identity, e.Category+"#") {
 				t.Fatalf("identity of an event of %q: got %q, want one of the category", e.Category, e.Identity)
 			}
 		}
-		r.told = r.told[:told] // faults of the hostile message do not count
+		r.verdicts = r.verdicts[:before] // faults of the hostile message do not count
 		testkit.Equal(t, decoder.FirstLevelOf(hostile.Subject), "payments", "first level of %s", hostile.Subject)
 	}
 	testkit.Must(h.Replay(t.Context(), r, unwatched))(t)
-	return r.told
+	return r.verdicts
 }
 
 func headersOf(text string) nats.Header {
@@ -109,7 +109,7 @@ func headersOf(text string) nats.Header {
 	return header
 }
 
-// mayPublish tells whether the server takes a subject from a producer with the right to notify.payments.>.
+// mayPublish reports whether the server takes a subject from a producer with the right to notify.payments.>.
 func mayPublish(subject string) bool {
 	return strings.HasPrefix(subject, "notify.payments.") && !strings.ContainsAny(subject, " \t\r\n\x00*>") &&
 		!strings.Contains(subject, "..") && !strings.HasSuffix(subject, ".")
@@ -160,12 +160,12 @@ func FuzzNeighbours(f *testing.F) {
 // TestNeighbourAlone wants each kind of verdict in the list that FuzzNeighbours compares.
 func TestNeighbourAlone(t *testing.T) {
 	t.Parallel()
-	told := strings.Join(becomes(t, nil), "\n")
+	verdicts := strings.Join(becomes(t, nil), "\n")
 	for _, want := range []string{
 		fmt.Sprintf("%+v", Verdict{Outcome: Sent}), fmt.Sprintf("%+v", Verdict{Outcome: Dropped, Level: limits.LevelCategory}),
 		fmt.Sprintf("%+v", Verdict{Outcome: Duplicate}), fmt.Sprintf("%+v", Verdict{Outcome: Dropped, Level: store.LevelUnpaired}),
 		"bad_json", "alerts[1]: neither title nor text",
 	} {
-		testkit.Contains(t, "verdicts", told, want)
+		testkit.Contains(t, "verdicts", verdicts, want)
 	}
 }

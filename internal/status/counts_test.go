@@ -31,14 +31,14 @@ func TestCounts(t *testing.T) {
 
 	want := func(perMinute Rates, minutes int, denied, taken int64, slowest time.Duration) {
 		t.Helper()
-		told := c.Now()
-		testkit.Equal(t, told.PerMinute, perMinute, "events of the last minute")
-		testkit.Equal(t, len(told.Minutes), minutes, "minutes")
-		testkit.Equal(t, told.Denials[Denial{"payments", "category"}], denied, "denials")
-		testkit.Equal(t, told.Taken["#alerts"], taken, "messages taken")
-		testkit.Equal(t, told.SlowestCall, slowest, "the slowest call")
-		testkit.Equal(t, told.Digests["#alerts"], digest, "the last digest")
-		testkit.Equal(t, told.InHand, 2, "events in hand")
+		got := c.Now()
+		testkit.Equal(t, got.PerMinute, perMinute, "events of the last minute")
+		testkit.Equal(t, len(got.Minutes), minutes, "minutes")
+		testkit.Equal(t, got.Denials[Denial{"payments", "category"}], denied, "denials")
+		testkit.Equal(t, got.Taken["#alerts"], taken, "messages taken")
+		testkit.Equal(t, got.SlowestCall, slowest, "the slowest call")
+		testkit.Equal(t, got.Digests["#alerts"], digest, "the last digest")
+		testkit.Equal(t, got.InHand, 2, "events in hand")
 	}
 	first := Rates{Sent: 3, Dropped: 2, Delayed: 1, Folded: 4, Other: 2}
 	want(first, 1, 2, 2, 3*time.Millisecond)
@@ -83,18 +83,18 @@ func TestCountsAreBounded(t *testing.T) {
 		c.Digest(fmt.Sprint("#channel", i))
 	}
 	c.Denied("category0", "category", 1)
-	told := c.Now()
-	testkit.Equal(t, len(told.Denials), mostDenials, "categories and levels")
-	testkit.Equal(t, len(told.Digests), mostChannels, "channels with a digest")
-	testkit.Equal(t, len(told.Taken), mostChannels, "channels that took messages")
-	testkit.Equal(t, told.Denials[Denial{"category0", "category"}], 2, "denials of a category that is known")
+	got := c.Now()
+	testkit.Equal(t, len(got.Denials), mostDenials, "categories and levels")
+	testkit.Equal(t, len(got.Digests), mostChannels, "channels with a digest")
+	testkit.Equal(t, len(got.Taken), mostChannels, "channels that took messages")
+	testkit.Equal(t, got.Denials[Denial{"category0", "category"}], 2, "denials of a category that is known")
 
 	now = now.Add(time.Hour)
 	for i := range mostDenials {
 		c.Denied(fmt.Sprint("evil.q", i), "category", 1)
 	}
 	c.Denied("payments", "category", 1)
-	told = c.Now()
-	testkit.Equal(t, told.Denials[Denial{"payments", "category"}], 1, "denials beside a flood of paths")
-	testkit.Equal(t, told.Denials[Denial{"evil", "category"}], mostDenials-mostOfFirst, "denials that are counted together")
+	got = c.Now()
+	testkit.Equal(t, got.Denials[Denial{"payments", "category"}], 1, "denials beside a flood of paths")
+	testkit.Equal(t, got.Denials[Denial{"evil", "category"}], mostDenials-mostOfFirst, "denials that are counted together")
 }

@@ -57,16 +57,16 @@ func TestEncodeIsBounded(t *testing.T) {
 		if got := int64(len(encoded)); got > test.most || got < test.most/2 && test.most < 1<<20 && test.most > 1<<10 {
 			t.Errorf("got %d bytes, want at most %d, and most of them used", got, test.most)
 		}
-		var told Report
-		testkit.NoError(t, json.Unmarshal(encoded, &told))
-		all := strings.Join(told.Omitted, "\n")
+		var got Report
+		testkit.NoError(t, json.Unmarshal(encoded, &got))
+		all := strings.Join(got.Omitted, "\n")
 		testkit.Contains(t, fmt.Sprint("omitted of ", test.most), all, test.omitted...)
 		testkit.Lacks(t, "what is left out", all, test.complete...)
-		if told.Settings["NOTIFIER_GLOBAL_LIMIT"] == "" || len(told.Changes) != 1 {
+		if got.Settings["NOTIFIER_GLOBAL_LIMIT"] == "" || len(got.Changes) != 1 {
 			t.Errorf("got no settings or overrides in %d bytes", test.most)
 		}
-		if test.most > 1<<10 && (len(told.Limits) == 0 || told.Limits[0] != limits[0]) {
-			t.Errorf("got the limits %v, want the fullest first", told.Limits)
+		if test.most > 1<<10 && (len(got.Limits) == 0 || got.Limits[0] != limits[0]) {
+			t.Errorf("got the limits %v, want the fullest first", got.Limits)
 		}
 	}
 	_, err := crowded().Encode(200)
@@ -80,10 +80,10 @@ func TestEncodeKeepsTheGlobalLimit(t *testing.T) {
 	for _, most := range []int64{10 << 20, 4 << 10, 1 << 10} {
 		r := crowded()
 		r.Limits = append(r.Limits, global)
-		var told Report
-		testkit.NoError(t, json.Unmarshal(testkit.Must(r.Encode(most))(t), &told))
-		testkit.Equal(t, told.Limits[len(told.Limits)-1], global, "the last limit of at most %d bytes", most)
-		testkit.Equal(t, slices.IsSortedFunc(told.Limits, CompareLimits), true, "the fullest come first")
+		var got Report
+		testkit.NoError(t, json.Unmarshal(testkit.Must(r.Encode(most))(t), &got))
+		testkit.Equal(t, got.Limits[len(got.Limits)-1], global, "the last limit of at most %d bytes", most)
+		testkit.Equal(t, slices.IsSortedFunc(got.Limits, CompareLimits), true, "the fullest come first")
 	}
 }
 

@@ -101,11 +101,11 @@ func TestMismatches(t *testing.T) {
 	} {
 		t.Run(test.about, func(t *testing.T) {
 			t.Parallel()
-			var told []string
+			var got []string
 			for _, m := range Mismatches(test.workers) {
-				told = append(told, m.String())
+				got = append(got, m.String())
 			}
-			testkit.EqualSlices(t, told, test.want, "mismatches")
+			testkit.EqualSlices(t, got, test.want, "mismatches")
 		})
 	}
 }

@@ -195,10 +195,10 @@ func TestAtLeast(t *testing.T) {
 		want      bool
 	}{
 		"killed":                {func(*dropTest) {}, true},
-		"told all":              {func(d *dropTest) { d.report("one", false) }, false},
+		"reported all":          {func(d *dropTest) { d.report("one", false) }, false},
 		"drops on, then killed": {func(d *dropTest) { d.report("one", true, dropped("#a", path("a", 1))) }, true},
-		"told all later":        {func(d *dropTest) { d.clock.Advance(10 * time.Second); d.report("one", false) }, false},
-		"another told all":      {func(d *dropTest) { d.report("two", false) }, true},
+		"reported all later":    {func(d *dropTest) { d.clock.Advance(10 * time.Second); d.report("one", false) }, false},
+		"another reported all":  {func(d *dropTest) { d.report("two", false) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testDrops(t, func(d *dropTest) {
@@ -229,11 +229,11 @@ func TestAtLeast(t *testing.T) {
 // TestDigestWaitsForWhoDrops claims a due digest only after each dropping instance has reported, or counts as killed.
 func TestDigestWaitsForWhoDrops(t *testing.T) {
 	for name, test := range map[string]struct {
-		told      bool
+		reports   bool
 		wait      time.Duration
 		wantTotal int64
 	}{
-		"it tells":      {told: true, wait: 500 * time.Millisecond, wantTotal: 3},
+		"it reports":    {reports: true, wait: 500 * time.Millisecond, wantTotal: 3},
 		"it was killed": {wait: 4500 * time.Millisecond, wantTotal: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -246,14 +246,14 @@ func TestDigestWaitsForWhoDrops(t *testing.T) {
 				d.wantNone("#a")
 				d.clock.Advance(test.wait - time.Microsecond)
 				d.wantNone("#a")
-				if test.told {
+				if test.reports {
 					late := dropped("#a", path("a", 2))
 					late.First, late.Last = time.Now(), time.Now().Add(-2*time.Minute)
 					d.report("one", true, late)
 				}
 				d.clock.Advance(time.Microsecond)
 				d.wantDue("#a")
-				if digest := d.wantClaim("#a"); digest.Dropped != test.wantTotal || digest.AtLeast == test.told {
+				if digest := d.wantClaim("#a"); digest.Dropped != test.wantTotal || digest.AtLeast == test.reports {
 					t.Errorf("digest %+v, want %d drops", digest, test.wantTotal)
 				}
 			})

@@ -160,7 +160,7 @@ type bench struct {
 	observed []Digest                                  // of these results
 	send     func(ctx context.Context, d Digest) error // nil: it succeeds
 	busy     map[string]bool
-	paused   map[string]time.Duration // what Pause was told last
+	paused   map[string]time.Duration // the last argument of Pause
 	wait     time.Duration            // until the channels take a message
 	moments  int                      // that were asked for
 	changes  LimitChanges

@@ -394,7 +394,7 @@ func (r *Reporter) post(ctx context.Context, d Digest, deadline time.Time) {
 	switch {
 	case !known || !failure.NotPosted():
 		if !r.unfinished.add(d.Channel, d.Dropped, err) {
-			logger.Warn("cannot tell whether a digest was posted: looking for it")
+			logger.Warn("a digest may have been posted: looking for it")
 		}
 		end.State = DigestDoubt
 	case failure.Rest() > 0:

@@ -135,7 +135,7 @@ func TestLastDropsAreTold(t *testing.T) {
 			b.Errorf("stopping took %v", took)
 		}
 		if last := lastOf(b.store.received()); b.store.total("#a") != 3 || last.Dropping {
-			b.Errorf("told of %d drops, want 3; and goes on to drop: %v", b.store.total("#a"), last.Dropping)
+			b.Errorf("reported %d drops, want 3; and goes on to drop: %v", b.store.total("#a"), last.Dropping)
 		}
 	})
 }

@@ -142,7 +142,7 @@ func withKey(p Pending, id string, fires bool) Pending {
 var ofAnotherKey = Pending{ID: "evt-4699", Category: "payments.refunds", Key: "db-2", Fires: true, Stored: at("09:59:00")}
 
 // Digests of #payments: digest has the round in which evt-4711 was counted, which is the third one of worker-1. The others have not, although
-// later tells of later drops too.
+// later also covers later drops.
 var (
 	digest  = digestOf("09:30:00", 38, "worker-2 3 9 worker-1 3 5")
 	earlier = digestOf("09:14:30", 3, "worker-1 1 2 worker-2 1 2")
@@ -182,7 +182,7 @@ var sentences = []struct {
 		"dropped at 09:14:02.119 by category 10/30m: 10 of 10 used, the next slot opened at 09:31:40",
 		"no digest in #payments has reported it, as far as the journal knows",
 	}},
-	{"dropped and not told", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
+	{"dropped and not reported", known{entries: []journal.Entry{refund(journal.Dropped, func(e *journal.Entry) {
 		denied(e)
 		e.Next, e.Used, e.Cost = at("10:31:40"), 0, 3
 	})}}, []string{
@@ -433,7 +433,7 @@ func TestAggregatedEntriesAreNoAnswer(t *testing.T) {
 	testkit.EqualSlices(t, known{entries: []journal.Entry{below}}.ask(t, Question{Category: "payments"}).Totals,
 		[]Total{{journal.Dropped, "category", "10/30m", 1204}}, "totals of all the categories")
 	answer = k.ask(t, Question{Title: "card"})
-	testkit.EqualSlices(t, answer.Totals, nil, "totals of a title, which counts do not tell")
+	testkit.EqualSlices(t, answer.Totals, nil, "totals of a title, which counts do not have")
 	testkit.Equal(t, len(answer.Counted), 1, "counts among which the title may be")
 }
 
@@ -525,7 +525,7 @@ func TestSeveralOutcomes(t *testing.T) {
 	answer := k.ask(t, Question{Category: "payments"})
 	testkit.EqualSlices(t, answer.Totals, []Total{{Result: journal.Dead, Count: 3}, {Result: journal.Sent, Count: 1}}, "totals")
 	testkit.Equal(t, answer.Found, 3, "events found")
-	testkit.Equal(t, len(answer.Events), 3, "events told of")
+	testkit.Equal(t, len(answer.Events), 3, "reported events")
 }
 
 // TestSeveralWaits has two events that wait again and again for the same thing. Each counts once, and both have one reason.
@@ -651,7 +651,7 @@ func TestWhereAnEventIsNow(t *testing.T) {
 	testkit.Equal(t, answer.Events[0].State, StateWaiting, "state of an event of a category")
 }
 
-// TestWaitingEventsBeyondTheBound has more events wait than are kept. The newest of them are told as waiting.
+// TestWaitingEventsBeyondTheBound has more events wait than are kept. The newest of them are reported as waiting.
 func TestWaitingEventsBeyondTheBound(t *testing.T) {
 	t.Parallel()
 	var k known
@@ -663,7 +663,7 @@ func TestWaitingEventsBeyondTheBound(t *testing.T) {
 	}
 	answer := k.ask(t, Question{Category: "payments"})
 	testkit.EqualSlices(t, answer.Waiting, []string{"waiting in the room now for a slot: 2500"}, "what waits")
-	testkit.Equal(t, len(answer.Events), maxEvents, "events told of")
+	testkit.Equal(t, len(answer.Events), maxEvents, "reported events")
 	for _, e := range answer.Events {
 		testkit.Equal(t, e.State, StateWaiting, "state of %s", e.ID)
 	}

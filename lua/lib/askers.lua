@@ -4,7 +4,7 @@
 -- the time until which it counts, with blanks between them. An asker that does not ask again by then counts no more. A little
 -- later the channel loses its place too.
 
--- How much later than it was told an asker may ask again and still count.
+-- How much later than planned an asker may ask again and still count.
 local GRACE = SECOND
 
 -- What is stored of a channel that nobody waits for.

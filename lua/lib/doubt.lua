@@ -1,4 +1,4 @@
--- doubt.lua: how the set `leased` tells whether an earlier holder of a lease may have delivered the event.
+-- doubt.lua: how the set `leased` shows whether an earlier holder of a lease may have delivered the event.
 --
 -- A lapsed lease leaves that open: the event is in doubt. The end of such a lease is a whole number. If the holder certainly
 -- delivered nothing, the end is half a microsecond before a whole number: a holder that releases its lease records that, and a

@@ -83,7 +83,7 @@ local function messages_text(messages)
   local texts = { OPEN }
   for _, m in ipairs(messages) do
     texts[#texts + 1] = integer(m.version) .. ' ' .. integer(m.carrier) .. ' ' .. integer(m.time) .. ' ' .. integer(m.rank) .. ' '
-    texts[#texts + 1] = integer(m.folded) .. ' ' .. integer(m.newest) .. ' ' .. integer(m.last) .. ' ' .. integer(m.shown) .. ' ' .. integer(m.told) .. ' '
+    texts[#texts + 1] = integer(m.folded) .. ' ' .. integer(m.newest) .. ' ' .. integer(m.last) .. ' ' .. integer(m.shown_at) .. ' ' .. integer(m.shown_count) .. ' '
     texts[#texts + 1] = #m.event_key .. ' ' .. #m.receipt .. ' ' .. m.event_key .. m.receipt
   end
   return table.concat(texts)
@@ -107,7 +107,7 @@ local function read_messages(entry)
     from = receipt_from + found[13]
     messages[#messages + 1] = {
       version = found[3], carrier = found[4], time = found[5], rank = found[6],
-      folded = found[7], newest = found[8], last = found[9], shown = found[10], told = found[11],
+      folded = found[7], newest = found[8], last = found[9], shown_at = found[10], shown_count = found[11],
       event_key = string.sub(text, upto + 1, receipt_from - 1), receipt = string.sub(text, receipt_from, from - 1),
     }
   end
@@ -229,7 +229,7 @@ local function settle_pair(book, field, event_key, delivery)
   local messages = read_messages(read_pair(book, field)) or {}
   messages[#messages + 1] = {
     version = version_of(messages, event_key, original, carrier), carrier = carrier, time = book.now, rank = rank,
-    folded = 0, newest = 0, last = 0, shown = 0, told = 0, event_key = original, receipt = receipt,
+    folded = 0, newest = 0, last = 0, shown_at = 0, shown_count = 0, event_key = original, receipt = receipt,
   }
   if #messages > MOST_MESSAGES then
     table.remove(messages, 2)

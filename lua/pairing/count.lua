@@ -25,13 +25,13 @@ local now = deployment_time(KEYS[1])
 local books = read_books(next_argument, reader(KEYS, 1), now, 0)
 
 local function wait_of(message)
-  return math.max(0, message.shown + interval - now)
+  return math.max(0, message.shown_at + interval - now)
 end
 
 local function list(_, _, _, messages)
   local uncounted = {}
   for _, m in ipairs(messages) do
-    if m.folded > m.told then
+    if m.folded > m.shown_count then
       uncounted[#uncounted + 1], uncounted[#uncounted + 2], uncounted[#uncounted + 3] = m.receipt, m.folded, wait_of(m)
     end
   end
@@ -43,7 +43,7 @@ local function begin(book, pair, entry, messages, receipt)
     if m.receipt == receipt then
       local wait = wait_of(m)
       if wait == 0 then
-        m.shown, m.told = now, m.folded
+        m.shown_at, m.shown_count = now, m.folded
         put_pair(book, pair, messages_text(messages), entry.expires)
       end
       local flap = read_flap(book, pair) or {}
@@ -57,7 +57,7 @@ end
 local function give_up(book, pair, entry, messages, receipt)
   for _, m in ipairs(messages) do
     if m.receipt == receipt then
-      m.receipt, m.told = '', m.folded
+      m.receipt, m.shown_count = '', m.folded
       put_pair(book, pair, messages_text(messages), entry.expires)
     end
   end

@@ -124,7 +124,7 @@ func TestProvisionManifests(t *testing.T) {
 	}
 }
 
-// selects tells whether a selector selects pods.
+// selects reports whether a selector selects pods.
 func selects(t *testing.T, of *metav1.LabelSelector, pods labels.Set) bool {
 	t.Helper()
 	selector := testkit.Must(metav1.LabelSelectorAsSelector(of))(t)

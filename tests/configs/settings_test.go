@@ -125,7 +125,7 @@ func TestAnnotatedSettings(t *testing.T) {
 	all := maps.Clone(commented)
 	maps.Copy(all, plain)
 	for _, name := range []string{"NOTIFIER_GLOBAL_LIMIT", "NOTIFIER_CATEGORY_LIMIT"} {
-		plain[name] = commented[name] // the settings tell whether a limit was given
+		plain[name] = commented[name] // the settings show whether a limit was given
 	}
 	want, got := load(t, plain), load(t, all)
 	want.NATS.URLSet, want.Redis.URLSet, want.HTTP.AddrSet, want.Ingest.AddrSet = true, true, true, true

@@ -182,7 +182,7 @@ func (s *site) sync() {
 }
 
 // drain waits until everything is settled. If Redis knows newer limits than NATS, which has lost them, it adopts the limits of NATS, as
-// docs/limits.md tells an operator to do: until then workers take no events.
+// docs/limits.md has an operator do: until then workers take no events.
 func (s *site) drain() (settled, adopted bool) {
 	for deadline := time.Now().Add(drainPatience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 		output, err := s.command("limits", "adopt", "--yes")

@@ -193,7 +193,7 @@ func (d *deployment) command(arguments ...string) string {
 	return string(output)
 }
 
-// workerName returns the name of a worker. The name is also the version in the user agent, which tells the worker of a post.
+// workerName returns the name of a worker. The name is also the version in the user agent, which names the worker of a post.
 func workerName(i int) string { return fmt.Sprintf("soak-worker-%d", i+1) }
 
 // build links the program once, and makes a copy with another version for each worker. The versions have one length, so build replaces them
@@ -319,7 +319,7 @@ type left struct {
 	queued      uint64 // of them, those that wait for their channels
 	pending     uint64 // not delivered to a worker yet
 	unsettled   int    // delivered, not acknowledged
-	outstanding int    // channels that are to be told of drops, in Redis
+	outstanding int    // channels whose drops are to be reported, in Redis
 }
 
 func (l left) none() bool { return l == left{} }

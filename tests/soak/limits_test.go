@@ -229,7 +229,7 @@ func (v *verdict) checkNeedlessDrops() {
 	v.add("no needless drop", evaluated, fmt.Sprintf("%d drops evaluated", evaluated), needless)
 }
 
-// hadRoom tells whether all limits had room for an event throughout a time: at its beginning, and after each admission in it.
+// hadRoom reports whether all limits had room for an event throughout a time: at its beginning, and after each admission in it.
 func hadRoom(history []oracle.Event, e *entry, from, upto time.Time) bool {
 	first, last := from.UnixMicro(), upto.UnixMicro()
 	begin, _ := slices.BinarySearchFunc(history, first-longestMemory.Microseconds(), byTime)

@@ -299,12 +299,12 @@ func (v *verdict) checkHostile() {
 	for _, n := range v.hostileDead {
 		dead += n
 	}
-	told, again := v.told(true)
+	reported, again := v.reported(true)
 	most := int(v.intruder.published.Load())
-	if posted+dead+told > most {
-		broken = append(broken, fmt.Sprintf("%d outcomes of at most %d events", posted+dead+told, most))
+	if posted+dead+reported > most {
+		broken = append(broken, fmt.Sprintf("%d outcomes of at most %d events", posted+dead+reported, most))
 	}
 	broken = append(broken, v.checkStored()...)
-	v.add("one outcome of the hostile", int(v.intruder.producer.Stored()), fmt.Sprintf("%d events at most: %d posted, %d dead letters are left, %d told as dropped (%d again in doubt)",
-		most, posted, dead, told, again), broken)
+	v.add("one outcome of the hostile", int(v.intruder.producer.Stored()), fmt.Sprintf("%d events at most: %d posted, %d dead letters are left, %d reported as dropped (%d again in doubt)",
+		most, posted, dead, reported, again), broken)
 }

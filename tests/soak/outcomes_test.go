@@ -91,7 +91,7 @@ func (v *verdict) checkGivenBack() {
 	v.add("given back", returned, fmt.Sprintf("%d events, %d in doubt", returned, kept), wrong)
 }
 
-// calm tells whether a time had no fault.
+// calm reports whether a time had no fault.
 func (v *verdict) calm(from, upto time.Time) bool {
 	return !slices.ContainsFunc(v.incidents, func(i *incident) bool { return i.From.Before(upto) && from.Before(i.Upto) })
 }
@@ -157,25 +157,25 @@ func (v *verdict) checkDigests() {
 		}
 		most += copies
 	}
-	told, again := v.told(false)
+	reported, again := v.reported(false)
 	var broken []string
-	if told > most {
-		broken = append(broken, fmt.Sprintf("digests tell of %d drops, of at most %d (%d events)", told, most, known))
+	if reported > most {
+		broken = append(broken, fmt.Sprintf("digests report %d drops, of at most %d (%d events)", reported, most, known))
 	}
-	v.add("digests tell no more", len(v.digests), fmt.Sprintf("%d digests of %d drops; %d events were dropped; %d were told again in doubt",
-		len(v.digests), told, known, again), broken)
+	v.add("digests report no more", len(v.digests), fmt.Sprintf("%d digests of %d drops; %d events were dropped; %d were reported again in doubt",
+		len(v.digests), reported, known, again), broken)
 }
 
-// told adds up the drops in the digests of the hostile channel, or of the others, and the doubtful ones.
-func (v *verdict) told(toHostile bool) (told, again int) {
+// reported adds up the drops in the digests of the hostile channel, or of the others, and the doubtful ones.
+func (v *verdict) reported(toHostile bool) (reported, again int) {
 	for _, post := range v.digests {
 		if (post.Channel == hostileChannel) == toHostile {
 			dropped, doubtful, _ := digestOf(post)
-			told += dropped - doubtful
+			reported += dropped - doubtful
 			again += doubtful
 		}
 	}
-	return told, again
+	return reported, again
 }
 
 // checkLeft wants nothing left, and no mishap.

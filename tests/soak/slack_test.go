@@ -93,7 +93,7 @@ func (a *answers) note(post slacktest.Post) {
 	a.lost[name] = append(a.lost[name], post.Received)
 }
 
-// withheld tells whether a post was accepted without an answer.
+// withheld reports whether a post was accepted without an answer.
 func (a *answers) withheld(post slacktest.Post) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -197,7 +197,7 @@ func (c *channelCheck) checkName(ctx context.Context, name string) (warning bool
 	if c.member == nil {
 		var failure *sink.Error
 		if c.member, failure = c.web.memberships(ctx); failure != nil {
-			err := fmt.Errorf("channel_not_found by name, and users.conversations could not tell more: %w", failure.Err)
+			err := fmt.Errorf("channel_not_found by name, and users.conversations failed: %w", failure.Err)
 			rejected := failure.Class == sink.Rejected || failure.Class == sink.Misconfigured
 			return !rejected || failure.Code == "missing_scope", err
 		}

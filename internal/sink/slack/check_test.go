@@ -47,7 +47,7 @@ var findings = []struct {
 		[]string{"Slack token: lacks the scope chat:write: it has channels:read,groups:read"},
 	},
 	{"older token", slacktest.WithScopes("identify", "bot", "channels:read"), "C0000001", nil},
-	{"scopes not told", slacktest.WithScopes(), "C0000009", []string{"warning: C0000009: could not be checked"}},
+	{"scopes not shown", slacktest.WithScopes(), "C0000009", []string{"warning: C0000009: could not be checked"}},
 	{"users", workspace, "U0000001 @someone", []string{"warning: U0000001: a direct message", "warning: @someone: a direct message"}},
 }
 
@@ -166,7 +166,7 @@ func TestCheckOddAnswers(t *testing.T) {
 		info, conversations string
 		want                []string
 	}{
-		{"membership not told", found, "", nil},
+		{"membership not shown", found, "", nil},
 		{"channel of another form", `{"ok":true,"channel":"C0000001"}`, "", []string{"warning: #ops: could not be checked"}},
 		{"a page", "<html>", "", []string{"warning: #ops: could not be checked"}},
 		{"no list", absent, `{"ok":false,"error":"unknown_method"}`, []string{"#ops: channel_not_found"}},

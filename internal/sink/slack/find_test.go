@@ -37,7 +37,7 @@ func doubtful(d sink.Delivery) sink.Doubt {
 	return sink.Doubt{Delivery: d, First: time.Now().Add(-time.Second), Last: time.Now()}
 }
 
-// lost posts a delivery whose answer does not tell so.
+// lost posts a delivery whose answer is lost.
 func lost(t *testing.T, s sink.Sink, server *slacktest.Server, d sink.Delivery, then slacktest.Answer) {
 	t.Helper()
 	server.Script(slacktest.Stored(then))
@@ -54,7 +54,7 @@ func wantPresence(t *testing.T, s sink.Finder, d sink.Doubt, want sink.Presence)
 	return found
 }
 
-// TestFind finds posts whose answers did not tell that Slack took them. Each post has its name, and the receipt is that of the post.
+// TestFind finds posts whose answers did not show that Slack took them. Each post has its name, and the receipt is that of the post.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]slacktest.Answer{

@@ -152,7 +152,7 @@ func textOf(m slacktest.Message) string {
 	return strings.Join(texts, "\n")
 }
 
-// observer collects what Observe is told.
+// observer collects the observed requests.
 type observer struct {
 	mu      sync.Mutex
 	results []sink.Class

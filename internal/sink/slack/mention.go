@@ -69,7 +69,7 @@ type mentions struct {
 	failed func(handle string, err error)
 	now    func() time.Time
 
-	told    sync.Map   // handles that were reported to failed
+	logged  sync.Map   // handles that were reported to failed
 	listing sync.Mutex // held during a look-up, so that concurrent deliveries of unknown handles share one request
 
 	mu     sync.Mutex
@@ -99,7 +99,7 @@ func (m *mentions) userGroup(handle string) string {
 	if err == nil {
 		return userGroupMarkup(id)
 	}
-	if _, again := m.told.LoadOrStore(handle, true); !again {
+	if _, again := m.logged.LoadOrStore(handle, true); !again {
 		m.failed(handle, err)
 	}
 	return ""

@@ -50,10 +50,10 @@ func TestMention(t *testing.T) {
 
 // lookUps counts the look-ups of handles and keeps the failures.
 type lookUps struct {
-	told   []string
-	asked  int
-	groups map[string]string
-	fault  *sink.Error
+	failures []string
+	asked    int
+	groups   map[string]string
+	fault    *sink.Error
 }
 
 func (l *lookUps) list(context.Context) (map[string]string, *sink.Error) {
@@ -65,7 +65,7 @@ func (l *lookUps) list(context.Context) (map[string]string, *sink.Error) {
 }
 
 func (l *lookUps) failed(handle string, err error) {
-	l.told = append(l.told, fmt.Sprintf("%s: %v", handle, err))
+	l.failures = append(l.failures, fmt.Sprintf("%s: %v", handle, err))
 }
 
 func TestHandlesAreLookedUpAgain(t *testing.T) {
@@ -73,19 +73,19 @@ func TestHandlesAreLookedUpAgain(t *testing.T) {
 	clock := testkit.NewClock(nil)
 	l := &lookUps{fault: &sink.Error{Class: sink.Transient, Channel: "usergroups.list", Err: errors.New("not sent")}}
 	m := &mentions{table: mentioned(t, "a", "one", "b", "two"), list: l.list, failed: l.failed, now: clock.Read}
-	expect := func(step, category, want string, asked, told int) {
+	expect := func(step, category, want string, asked, failed int) {
 		t.Helper()
-		if got := m.of(category); got != want || l.asked != asked || len(l.told) != told {
-			t.Errorf("%s: got %q after %d look-ups, told %q; want %q, %d, %d", step, got, l.asked, l.told, want, asked, told)
+		if got := m.of(category); got != want || l.asked != asked || len(l.failures) != failed {
+			t.Errorf("%s: got %q after %d look-ups, failures %q; want %q, %d, %d", step, got, l.asked, l.failures, want, asked, failed)
 		}
 	}
 	expect("fails", "a", "", 1, 1)
-	expect("told once", "a", "", 1, 1)
+	expect("fails once", "a", "", 1, 1)
 	expect("no other look-up for another handle", "b", "", 1, 2)
 	clock.Advance(lookUpPause - time.Second)
 	expect("still within the minute", "a", "", 1, 2)
 	clock.Advance(time.Second)
-	expect("fails again, told once", "a", "", 2, 2)
+	expect("fails again, logged once", "a", "", 2, 2)
 	clock.Advance(lookUpPause)
 	l.fault, l.groups = nil, map[string]string{"one": "S1"}
 	expect("found", "a", "<!subteam^S1>", 3, 2)
@@ -98,7 +98,7 @@ func TestHandlesAreLookedUpAgain(t *testing.T) {
 	clock.Advance(lookUpPause)
 	l.fault, l.groups = nil, map[string]string{"one": "S1", "two": "S2"}
 	expect("created meanwhile", "b", "<!subteam^S2>", 6, 2)
-	testkit.Contains(t, "told", l.told[0], "one: list the user groups", "not sent")
+	testkit.Contains(t, "failures", l.failures[0], "one: list the user groups", "not sent")
 
 	limited := &lookUps{fault: &sink.Error{Class: sink.RateLimited, RetryAfter: time.Hour, Err: errors.New("slow down")}}
 	m = &mentions{table: m.table, list: limited.list, failed: limited.failed, now: clock.Read}
@@ -133,7 +133,7 @@ func TestKnownHandleWaitsForNoLookUp(t *testing.T) {
 // Deliveries that need the same handle share one request. None waits longer than the timeout.
 func TestHandleLookUpBlocksBriefly(t *testing.T) {
 	t.Parallel()
-	var asked, told atomic.Int64
+	var asked, failed atomic.Int64
 	o := answeredBy(t, func(_ http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		_, _ = io.Copy(io.Discard, r.Body) // the server sees the client leave only after the body
@@ -141,7 +141,7 @@ func TestHandleLookUpBlocksBriefly(t *testing.T) {
 	})
 	o.Timeout, o.Mentions = 50*time.Millisecond, mentioned(t, "security", "oncall")
 	o.MentionFailed = func(handle string, err error) {
-		told.Add(1)
+		failed.Add(1)
 		if handle != "oncall" || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %s: %v, want the timeout of oncall", handle, err)
 		}
@@ -151,7 +151,7 @@ func TestHandleLookUpBlocksBriefly(t *testing.T) {
 		testkit.Equal(t, s.Mention(event.Event{Category: "security"}), "", "mentions")
 	})
 	testkit.AtMost(t, asked.Load(), 1, "requests")
-	testkit.Equal(t, told.Load(), 1, "failures")
+	testkit.Equal(t, failed.Load(), 1, "failures")
 }
 
 // Slack lists thousands of user groups in one answer.
@@ -179,11 +179,11 @@ func TestOddUserGroups(t *testing.T) {
 		`{"ok":false,"error":"missing_scope","needed":"usergroups:read"}`:                         "",
 		`<html>`: "",
 	} {
-		told := 0
+		failed := 0
 		o := alwaysAnswered(t, map[string]string{"usergroups.list": answer})
-		o.Mentions, o.MentionFailed = mentioned(t, "a", "oncall"), func(string, error) { told++ }
-		if got := newTestSlack(t, o).Mention(event.Event{Category: "a"}); got != want || (told == 0) != (want != "") {
-			t.Errorf("%s: got %q, told %d times, want %q", answer, got, told, want)
+		o.Mentions, o.MentionFailed = mentioned(t, "a", "oncall"), func(string, error) { failed++ }
+		if got := newTestSlack(t, o).Mention(event.Event{Category: "a"}); got != want || (failed == 0) != (want != "") {
+			t.Errorf("%s: got %q, %d failures, want %q", answer, got, failed, want)
 		}
 	}
 }

@@ -127,18 +127,18 @@ func TestNoSecretInErrorsOfTheNetwork(t *testing.T) {
 
 func TestNoSecretInErrorsOfMentions(t *testing.T) {
 	t.Parallel()
-	told := 0
+	failures := 0
 	o := answeredBy(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"ok":false,"error":"`+r.FormValue("token")+`","needed":"`+r.FormValue("token")+`"}`)
 	})
 	o.Token, o.Mentions = canaryToken, mentioned(t, "payments", "oncall")
 	o.MentionFailed = func(_ string, err error) {
-		told++
+		failures++
 		wantNoCanary(t, "mention", err)
 	}
 	s := newTestSlack(t, o)
 	s.Mention(hello)
-	testkit.Equal(t, told, 1, "failed mentions")
+	testkit.Equal(t, failures, 1, "failed mentions")
 	for _, problem := range s.mentions.check(t.Context()) {
 		wantNoCanary(t, "check of a mention", problem.Err)
 	}

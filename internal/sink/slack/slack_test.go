@@ -195,22 +195,22 @@ func TestTemplateFails(t *testing.T) {
 	broken := testkit.Must(render.Parse(`{"text": "{{if eq .Title "hello"}}{{slice .Title 0 10}}{{end}}{{printf "%.10s" .Title}}"}`))(t)
 	server := slacktest.New(t)
 	o := byToken(server)
-	told := 0
+	failures := 0
 	o.Template, o.TemplateFailed = broken, func(err error) {
-		told++
+		failures++
 		testkit.Contains(t, "failure", err.Error(), "render event e-1 by the template: ")
 	}
 	s := newTestSlack(t, o)
 	prepared := s.Prepare(sink.Delivery{Event: hello})
-	testkit.Equal(t, told, 1, "told before it was sent")
+	testkit.Equal(t, failures, 1, "failures before it was sent")
 	for range 2 {
 		testkit.Must(s.Send(t.Context(), prepared))(t)
 	}
-	testkit.Equal(t, told, 1, "told")
+	testkit.Equal(t, failures, 1, "failures")
 	testkit.NoError(t, send(t.Context(), s, hello))
-	testkit.Equal(t, told, 2, "told of what was not prepared")
+	testkit.Equal(t, failures, 2, "failures with a message that was not prepared")
 	testkit.NoError(t, send(t.Context(), s, fired))
-	testkit.Equal(t, told, 2, "told of a sound message")
+	testkit.Equal(t, failures, 2, "failures with a sound message")
 	posts := server.Accepted()
 	testkit.Equal(t, posts[0].Text, "[INFO] hello", "by the default template")
 	testkit.Equal(t, posts[3].Text, "refunds fa", "by the template")

@@ -10,12 +10,12 @@ import (
 // numbers, which keep `make test` short. `make proof` sets 10.
 const ForceVariable = "NOTIFIER_TEST_FORCE"
 
-// Forced tells whether ForceVariable is set.
+// Forced reports whether ForceVariable is set.
 func Forced() bool { return os.Getenv(ForceVariable) != "" }
 
-// Times returns how often a test repeats an attack: quick, or told multiplied by ForceVariable if that is set. told is the number of
+// Times returns how often a test repeats an attack: quick, or harmful multiplied by ForceVariable if that is set. harmful is the number of
 // repetitions that first showed the harm.
-func Times(t testing.TB, quick, told int) int {
+func Times(t testing.TB, quick, harmful int) int {
 	t.Helper()
 	if !Forced() {
 		return quick
@@ -24,5 +24,5 @@ func Times(t testing.TB, quick, told int) int {
 	if err != nil || force < 1 {
 		t.Fatalf("%s is %q, want a number from 1 on", ForceVariable, os.Getenv(ForceVariable))
 	}
-	return force * told
+	return force * harmful
 }

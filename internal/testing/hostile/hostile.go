@@ -35,7 +35,7 @@ type Producer struct {
 // Attack is one way to do harm, n times.
 type Attack struct {
 	Name string
-	Told int                                                 // the number of messages that first showed the harm
+	Seen int                                                 // the number of messages that first showed the harm
 	Do   func(p *Producer, ctx context.Context, n int) error // a method of Producer
 }
 

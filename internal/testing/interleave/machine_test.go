@@ -62,7 +62,7 @@ type config struct {
 	paced                     bool // events may wait in a worker before they are posted
 	rejects                   bool // Slack may reject events
 	body                      bool // event 0 comes in a body of several alerts
-	digests                   bool // a digest tells of dropped events
+	digests                   bool // a digest reports dropped events
 	folds                     bool // all events have one key, whose message counts repeats
 	updates                   bool // workers update that message, or the message of event 0; else a message shows what is stored for it
 	budget                    uint8
@@ -263,7 +263,7 @@ func (e *emitter) ofWorker(w uint8) {
 		e.do("%[1]s adopts the new limit", w, nobody, func(s *state) { s.revisions[w] = s.operator })
 	}
 	if e.c.digests {
-		e.tell(w)
+		e.digest(w)
 	}
 	if e.c.updates {
 		e.update(w)

@@ -65,7 +65,7 @@ func (x at) owes() {
 	}
 	switch {
 	case owed.finish:
-		x.step("%[1]s tells Redis that %[2]s is delivered", func(of *after) {
+		x.step("%[1]s records in Redis that %[2]s is delivered", func(of *after) {
 			if owed.admission && of.record.lease == unknown {
 				of.record.slots = taken
 			}
@@ -73,12 +73,12 @@ func (x at) owes() {
 			*of.owed, of.work.local = owedReply(of.owed), false
 		})
 	case owed.refund:
-		x.step("%[1]s tells Redis to return the slots of %[2]s", func(of *after) {
+		x.step("%[1]s returns in Redis the slots of %[2]s", func(of *after) {
 			of.refund()
 			*of.owed = owedReply(of.owed)
 		})
 	case owed.admission:
-		x.step("%[1]s tells Redis that it has admitted %[2]s", func(of *after) { of.restore() })
+		x.step("%[1]s records in Redis that it has admitted %[2]s", func(of *after) { of.restore() })
 	case x.event.isLostGone(x.w):
 		x.step("%[1]s finds that another worker has ended %[2]s, which it had lost, and returns the slots", func(of *after) {
 			of.refund()
@@ -194,7 +194,7 @@ func (s *state) folded(c *config) (n uint8) {
 
 // ended reports whether no message is left, and no worker has anything to do.
 func (s *state) ended(c *config) bool {
-	if s.digest.telling != nothing && s.digest.telling != over {
+	if s.digest.progress != nothing && s.digest.progress != over {
 		return false
 	}
 	if s.update.waiting > 0 || s.update.holder != nobody {

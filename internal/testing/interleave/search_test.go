@@ -160,7 +160,7 @@ func (s *search) story(found *broken) string {
 		path = append(path, n)
 	}
 	slices.Reverse(path)
-	var told strings.Builder
+	var story strings.Builder
 	now, steps := s.c.start(), 0
 	follow := func(is func(step, *state) bool) {
 		var by step
@@ -176,7 +176,7 @@ func (s *search) story(found *broken) string {
 		if by.point != "" {
 			text += " at " + string(by.point)
 		}
-		fmt.Fprintf(&told, "%3d. %s\n", steps, text)
+		fmt.Fprintf(&story, "%3d. %s\n", steps, text)
 	}
 	for _, n := range path {
 		follow(func(_ step, to *state) bool { return s.c.canonical(to) == s.keys[n] })
@@ -184,5 +184,5 @@ func (s *search) story(found *broken) string {
 	if found.byStep {
 		follow(func(by step, _ *state) bool { return by.breaks == found.promise })
 	}
-	return told.String()
+	return story.String()
 }

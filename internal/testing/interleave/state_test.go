@@ -88,7 +88,7 @@ type redis struct {
 	records  [mostEvents]record
 	revision uint8 // of the limits in force
 	counted  uint8 // how many events the message of their key counts
-	told     uint8 // how many of them an update has begun to show
+	showing  uint8 // how many of them an update has begun to show
 	updated  uint8 // order of the newest update that is recorded
 }
 
@@ -301,7 +301,7 @@ func (s *state) pack(c *config, workers *order) key {
 	case c.resolves > 0:
 		p.put(s.update.shown, 1)
 	}
-	p.put(uint8(s.digest.telling), 3)
+	p.put(uint8(s.digest.progress), 3)
 	p.put(workers.to(s.digest.holder), 2)
 	p.put(s.digest.posts, 2)
 	p.put(s.faults, 4)

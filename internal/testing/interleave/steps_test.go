@@ -245,7 +245,7 @@ func (x at) fold(of *after) bool {
 // show stores the update that shows a folded event.
 func (x at) show() {
 	keep := func(of *after) {
-		if r := &of.s.redis; x.c.updates && r.counted > r.told {
+		if r := &of.s.redis; x.c.updates && r.counted > r.showing {
 			of.s.update.waiting = max(of.s.update.waiting, r.counted)
 		}
 	}
@@ -411,8 +411,8 @@ func (x at) settle() {
 		of.message.status, of.message.holder = settled, 0
 		if of.work.ends != undecided && isFirst {
 			of.event.outcomes[of.work.ends] = true
-			if x.c.digests && of.work.ends == dropped && of.s.digest.telling == nothing {
-				of.s.digest.telling = due
+			if x.c.digests && of.work.ends == dropped && of.s.digest.progress == nothing {
+				of.s.digest.progress = due
 			}
 		}
 		of.abandon()

@@ -6,10 +6,10 @@ import "github.com/seed-4578ace9/notifier/internal/testing/failpoint"
 type stage uint8
 
 const (
-	begun     stage = iota // the count is not read
-	toldRedis              // Redis has recorded the count as shown, Slack does not have it
-	shown                  // Slack has it, which is not recorded
-	settling               // it is recorded, its entry is not acknowledged
+	begun    stage = iota // the count is not read
+	counting              // Redis has recorded the count as shown, Slack does not have it
+	shown                 // Slack has it, which is not recorded
+	settling              // it is recorded, its entry is not acknowledged
 )
 
 // update is the update of a message. Of a message that counts events, its order is the number of events that were folded when it was stored. Of a
@@ -51,7 +51,7 @@ func (x at) keep() {
 
 // updatePoints are the fail points between the steps of an update.
 var updatePoints = map[stage]failpoint.Point{
-	toldRedis: failpoint.BeforeUpdate, shown: failpoint.AfterShow, settling: failpoint.AfterUpdate,
+	counting: failpoint.BeforeUpdate, shown: failpoint.AfterShow, settling: failpoint.AfterUpdate,
 }
 
 // end ends the work on an entry.
@@ -77,27 +77,27 @@ func (e *emitter) update(w uint8) {
 			}
 			s.update.order, s.update.waiting, s.update.holder = s.update.waiting, 0, w
 			if e.c.resolves > 0 { // no count has to be read
-				s.update.count, s.update.stage = 1, toldRedis
+				s.update.count, s.update.stage = 1, counting
 			}
 		})
 	case u.holder != w:
 	case u.stage == begun && e.from.down:
 		do("%[1]s gives an update back, as Redis does not answer", func(s *state) { s.update.goBack() })
 	case u.stage == begun:
-		tell := func(s *state) {
-			s.redis.told, s.update.count, s.update.stage = s.redis.counted, s.redis.counted, toldRedis
+		show := func(s *state) {
+			s.redis.showing, s.update.count, s.update.stage = s.redis.counted, s.redis.counted, counting
 		}
 		do("%[1]s reads the count", func(s *state) {
-			tell(s)
+			show(s)
 			if e.c.bug == losesUpdate {
 				s.update.order = 0
 			}
 		})
 		fail(replyLost, "%[1]s reads the count, and the reply is lost", func(s *state) {
-			tell(s)
+			show(s)
 			s.update.goBack()
 		})
-	case u.stage == toldRedis:
+	case u.stage == counting:
 		do("Slack shows the count", func(s *state) { s.update.shown, s.update.stage = u.count, shown })
 		fail(answerLost, "Slack shows the count, and the answer is lost", func(s *state) {
 			s.update.shown = u.count
@@ -121,7 +121,7 @@ func (e *emitter) update(w uint8) {
 func (p *packer) update(s *state, workers *order) {
 	u := &s.update
 	for _, value := range []uint8{
-		u.waiting, u.order, workers.to(u.holder), uint8(u.stage), u.count, u.shown, s.redis.told, s.redis.updated, s.replica.told, s.replica.updated,
+		u.waiting, u.order, workers.to(u.holder), uint8(u.stage), u.count, u.shown, s.redis.showing, s.redis.updated, s.replica.showing, s.replica.updated,
 	} {
 		p.put(value, 2)
 	}

@@ -182,7 +182,7 @@ func (c *checker) checkDenial(event Event) {
 	}
 	switch {
 	case event.Next <= event.At:
-		c.fault("%s was denied at %d and told to come at %d", event.ID, event.At, event.Next)
+		c.fault("%s was denied at %d with the next slot at %d", event.ID, event.At, event.Next)
 	case promises[event.By.Kind].followsDelivery || len(there) != len(perhaps):
 	case c.fits(event.By, there, event, event.Next-1):
 		c.fault("%s was denied at %d until %d, but there is room in %s sooner", event.ID, event.At, event.Next, event.By)
@@ -216,7 +216,7 @@ func (c *checker) there(limit Limit, event Event, counts func(left Span) bool) (
 	return there
 }
 
-// fits tells whether a limit has room for an event at a time, if nothing else comes between.
+// fits reports whether a limit has room for an event at a time, if nothing else comes between.
 func (c *checker) fits(limit Limit, there []Event, event Event, at int64) bool {
 	return limit.Count > 0 && promises[limit.Kind].fits(c, limit, there, event, at)
 }
@@ -296,10 +296,10 @@ func slotsBetween(events []Event, from, upto int64) int64 {
 	return slots
 }
 
-// counts tells whether a limit applies to an event.
+// counts reports whether a limit applies to an event.
 func (l Limit) counts(e Event) bool { return within(e.Category, l.Path) && (!l.Keyed || e.Key != "") }
 
-// within tells whether a category is a path or lies below it.
+// within reports whether a category is a path or lies below it.
 func within(category, path string) bool {
 	return path == "" || category == path || strings.HasPrefix(category, path+".")
 }

@@ -100,7 +100,7 @@ var ofOneLimit = []struct {
 	{"a limit of another path", below, h.admit(100, "a.b", 1).deny(101, "a", 1, below, 105), "which is no limit of it"},
 	{"the slot opens sooner", logLimit, h.admit(100, "a", 3).deny(105, "a", 1, logLimit, 111), "room in the log limit 3/10µs of \"\" sooner"},
 	{"the slot opens later", logLimit, h.admit(100, "a", 3).deny(105, "a", 1, logLimit, 109), "no room in the log"},
-	{"told to come at once", logLimit, h.admit(100, "a", 3).deny(105, "a", 1, logLimit, 105), "told to come at 105"},
+	{"next slot at once", logLimit, h.admit(100, "a", 3).deny(105, "a", 1, logLimit, 105), "next slot at 105"},
 	{"a larger cost waits for more", logLimit, h.admit(100, "a", 1).admit(102, "a", 2).deny(105, "a", 2, logLimit, 112), ""},
 	{"a larger cost waits for too few", logLimit, h.admit(100, "a", 1).admit(102, "a", 2).deny(105, "a", 2, logLimit, 110), "no room"},
 
@@ -112,20 +112,20 @@ var ofOneLimit = []struct {
 	{"perhaps given back", logLimit, h.admit(100, "a", 3).returned(104, 106).deny(105, "b", 1, logLimit, 110), ""},
 	{"surely given back", logLimit, h.admit(100, "a", 3).returned(104, 106).deny(106, "b", 1, logLimit, 110), "denied needlessly"},
 	{"given back after the denial", logLimit, h.admit(100, "a", 3).returned(106, 107).deny(105, "b", 1, logLimit, 110), ""},
-	{"given back and told wrong", logLimit, h.admit(100, "a", 3).returned(106, 107).deny(105, "b", 1, logLimit, 107), "no room"},
+	{"given back, with a wrong next slot", logLimit, h.admit(100, "a", 3).returned(106, 107).deny(105, "b", 1, logLimit, 107), "no room"},
 
 	{"fixed around an edge", fixed, h.admit(109, "a", 3).deny(109, "a", 1, fixed, 110).inCallOf().admit(110, "a", 3), ""},
 	{"fixed is over", fixed, h.admit(110, "a", 3).admit(119, "a", 1), "e2"},
 	{"fixed denies in the next window", fixed, h.admit(109, "a", 3).deny(110, "a", 1, fixed, 119), "denied needlessly"},
-	{"fixed tells the wrong edge", fixed, h.admit(105, "a", 3).deny(106, "a", 1, fixed, 115), "sooner"},
+	{"fixed with the wrong edge", fixed, h.admit(105, "a", 3).deny(106, "a", 1, fixed, 115), "sooner"},
 
 	{"token burst and rate", token, h.admit(100, "a", 3).deny(101, "a", 1, token, 102).admit(102, "a", 1).admit(104, "a", 1), ""},
 	{"token over its burst", token, h.admit(100, "a", 2).admit(101, "a", 2), "e2"},
 	{"token over its rate", token, h.admit(100, "a", 3).admit(102, "a", 1).admit(103, "a", 1), "e3"},
 	{"token idle for long", token, h.admit(100, "a", 3).admit(200, "a", 3).admit(201, "a", 1), "e3"},
 	{"token denies needlessly", token, h.admit(100, "a", 3).deny(102, "a", 1, token, 104), "denied needlessly"},
-	{"token tells a time too late", token, h.admit(100, "a", 3).deny(101, "a", 1, token, 103), "sooner"},
-	{"token tells a time too early", token, h.admit(100, "a", 3).deny(101, "a", 2, token, 103), "no room"},
+	{"token with a time too late", token, h.admit(100, "a", 3).deny(101, "a", 1, token, 103), "sooner"},
+	{"token with a time too early", token, h.admit(100, "a", 3).deny(101, "a", 2, token, 103), "no room"},
 	{"token given back", token, h.admit(100, "a", 3).returned(101, 101).admit(101, "a", 3), ""},
 	{"token given back to a bucket that was full", token, h.admit(100, "a", 1).returned(111, 111).admit(110, "a", 3).admit(111, "a", 1), "e3"},
 
@@ -134,12 +134,12 @@ var ofOneLimit = []struct {
 	{"leaky too close to a cost", leaky, h.admit(100, "a", 2).admit(106, "a", 1), "e2"},
 	{"leaky burst after a pause", leaky, h.admit(100, "a", 1).admit(200, "a", 1).admit(200, "a", 1).inCallOf(), "e3"},
 	{"leaky denies needlessly", leaky, h.admit(100, "a", 1).deny(104, "a", 1, leaky, 105), "denied needlessly"},
-	{"leaky tells the wrong time", leaky, h.admit(100, "a", 1).deny(101, "a", 1, leaky, 105), "sooner"},
+	{"leaky with the wrong time", leaky, h.admit(100, "a", 1).deny(101, "a", 1, leaky, 105), "sooner"},
 
 	{"counter estimates", counter, h.admit(100, "a", 4).admit(115, "a", 2).deny(115, "a", 1, counter, 118).inCallOf(), ""},
 	{"counter is above its estimate", counter, h.admit(100, "a", 4).admit(112, "a", 1), "e2"},
 	{"counter denies needlessly", counter, h.admit(100, "a", 4).deny(113, "a", 1, counter, 114), "denied needlessly"},
-	{"counter tells the wrong time", counter, h.admit(100, "a", 4).deny(101, "a", 1, counter, 112), "no room"},
+	{"counter with the wrong time", counter, h.admit(100, "a", 4).deny(101, "a", 1, counter, 112), "no room"},
 	{"counter of a full window opens after its end", counter, h.admit(100, "a", 4).deny(101, "a", 1, counter, 113), ""},
 	{"counter twice around an edge", counter, h.admit(109, "a", 4).admit(110, "a", 4), "8 slots in one window"},
 
@@ -185,7 +185,7 @@ func TestCheckSeveralLimits(t *testing.T) {
 			"a guarantee takes back what leaves", []Limit{guaranteed}, guarantees,
 			h.admit(100, "a.b", 2).admit(101, "x", 2).deny(102, "x", 1, guaranteed, 110), "no room",
 		},
-		{"a guarantee told right", []Limit{guaranteed}, guarantees, h.admit(100, "a.b", 2).admit(101, "x", 2).deny(102, "x", 1, guaranteed, 111), ""},
+		{"a guarantee in time", []Limit{guaranteed}, guarantees, h.admit(100, "a.b", 2).admit(101, "x", 2).deny(102, "x", 1, guaranteed, 111), ""},
 	} {
 		wantFault(t, c.name, Deployment{Limits: c.limits, Guarantees: c.guarantees}, c.events, c.fault)
 	}

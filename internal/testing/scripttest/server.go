@@ -26,7 +26,7 @@ const Patience = testkit.Patience
 // Main runs the tests of a package that starts Redis servers. It fails if a goroutine leaks.
 func Main(m *testing.M) {
 	servertest.MoreTestsAtOnce(4)
-	redis.SetLogger(silence{}) // it tells of each connection that it cannot make
+	redis.SetLogger(silence{}) // it reports each connection that it cannot make
 	goleak.VerifyTestMain(m)
 }
 

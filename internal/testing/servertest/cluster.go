@@ -102,7 +102,7 @@ func (c *Cluster) MoveSlot(slot int, to *Redis) *SlotMove {
 	return m
 }
 
-// Keys moves up to n keys, and tells whether there were any.
+// Keys moves up to n keys, and reports whether there were any.
 func (m *SlotMove) Keys(n int) (moved bool) {
 	m.cluster.t.Helper()
 	keys := m.from.CLI("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.slot), strconv.Itoa(n))

@@ -12,7 +12,7 @@ import (
 )
 
 // Connect connects to NATS and closes the connection with the test. It reconnects after a connection loss, without a time limit, and does not
-// print the errors that a server tells without being asked, such as a missing right.
+// print the errors that a server sends unasked, such as a missing right.
 func Connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
 	options = append([]nats.Option{

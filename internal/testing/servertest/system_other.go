@@ -8,5 +8,5 @@ import "os/exec"
 // that is killed leaves its servers behind.
 func endWithParent(*exec.Cmd) {}
 
-// waitStopped does nothing where the system cannot tell: there a server may answer for a moment after it was paused.
+// waitStopped does nothing where the system does not report it: there a server may answer for a moment after it was paused.
 func waitStopped(int) {}

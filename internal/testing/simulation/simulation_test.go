@@ -258,15 +258,15 @@ func (w *world) check(events []string) {
 			t.Errorf("%q keeps its slots, although Slack has rejected it", member)
 		}
 	}
-	dropped, told := 0, 0
+	dropped, reported := 0, 0
 	for _, outcomes := range w.ledger.outcomes {
 		dropped += outcomes["dropped"]
 	}
 	for _, n := range w.slack.digests {
-		told += n
+		reported += n
 	}
-	if told > dropped || told < dropped && w.kills == 0 {
-		t.Errorf("digests tell of %d drops, but %d events were dropped", told, dropped)
+	if reported > dropped || reported < dropped && w.kills == 0 {
+		t.Errorf("digests report %d drops, but %d events were dropped", reported, dropped)
 	}
 }
 

@@ -18,7 +18,7 @@ type slack struct {
 	rough   bool                   // it loses answers
 	posts   map[string]int         // by name
 	events  map[string]int         // by category
-	digests map[string]int         // drops told, by claim
+	digests map[string]int         // reported drops, by claim
 	starts  map[string][]time.Time // of requests, by channel
 	random  *random
 }

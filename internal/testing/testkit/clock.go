@@ -15,7 +15,7 @@ type Clock struct {
 	moved func(now time.Time)
 }
 
-// NewClock makes a clock that tells moved, which may be nil, each new time.
+// NewClock makes a clock that calls moved, which may be nil, with each new time.
 func NewClock(moved func(now time.Time)) *Clock {
 	c := &Clock{moved: moved}
 	c.Set(Start)

@@ -365,7 +365,7 @@ var ofConsume = []mutant{
 	},
 	{
 		name: "unready-after-an-election",
-		bug:  "A worker that is not told of its consumer at once stays not ready, though it works.",
+		bug:  "A worker that does not learn of its consumer at once stays not ready, though it works.",
 		file: "internal/consume/stream/client.go",
 		old:  "\t\tif err := c.Connection.Sleep(ctx, pause); err != nil {\n\t\t\treturn false, err\n\t\t}\n\t}",
 		new:  "\t\treturn true, nil\n\t}",
@@ -392,7 +392,7 @@ var ofConsume = []mutant{
 	},
 	{
 		name: "clock-of-the-slowest-answer",
-		bug:  "A slow answer moves the server's clock that a quick one told.",
+		bug:  "A slow answer moves the server's clock that a quick answer has set.",
 		file: "internal/consume/stream/clock.go",
 		old:  `.Abs() <= doubt && lastDoubt <= doubt`,
 		new:  `.Abs() <= doubt && lastDoubt > doubt`,

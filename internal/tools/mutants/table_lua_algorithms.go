@@ -79,7 +79,7 @@ var ofAlgorithms = []mutant{
 	},
 	{
 		name: "guarantee-waits-as-without",
-		bug:  "The next slot is told as if there were no guarantees.",
+		bug:  "The next slot is computed as if there were no guarantees.",
 		file: "lua/algorithms/log.lua",
 		old: `if #bucket.guarantees == 0 then
         return limit`,

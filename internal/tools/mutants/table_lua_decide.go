@@ -241,7 +241,7 @@ var ofDeciding = []mutant{
 	},
 	{
 		name: "fastpath-shadow-names-another-limit",
-		bug:  "A batch that the shadow denies is told of another limit.",
+		bug:  "A batch that the shadow denies is reported with another limit.",
 		file: "lua/fastpath.lua",
 		old:  `first_limit + limit.index - 1`,
 		new:  `limit.index`,

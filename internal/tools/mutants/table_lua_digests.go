@@ -52,7 +52,7 @@ var ofDigests = []mutant{
 	},
 	{
 		name: "digest-within-the-interval",
-		bug:  "A channel is told again before the interval is over.",
+		bug:  "A channel gets a second digest before the interval is over.",
 		file: "lua/lib/digests.lua",
 		old:  `local not_before = head.claimed_at > 0 and head.claimed_at + interval or 0`,
 		new:  `local not_before = 0`,

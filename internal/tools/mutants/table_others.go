@@ -36,7 +36,7 @@ var ofOthers = []mutant{
 	},
 	{
 		name: "reserves-alone-after-the-end",
-		bug:  "A worker that stops posts into a pause of which another instance was told.",
+		bug:  "A worker that stops posts into a pause that another instance has set.",
 		file: "internal/pacing/pacer.go",
 		old:  `if ctx.Err() != nil { // another instance may know of a pause`,
 		new:  `if false {`,
@@ -604,7 +604,7 @@ var ofOthers = []mutant{
 	},
 	{
 		name: "channel-id-kept-to-itself",
-		bug:  "A worker does not tell other workers the ID of a channel, so nobody can look for its post after a kill.",
+		bug:  "A worker does not share the ID of a channel with other workers, so nobody can look for its post after a kill.",
 		file: "internal/sink/slack/web.go",
 		old:  `if isNoted || c.shared.Note(context.WithoutCancel(ctx), destination, id) != nil {`,
 		new:  `if isNoted || true {`,

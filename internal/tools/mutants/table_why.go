@@ -4,7 +4,7 @@ package main
 var ofWhy = []mutant{
 	{
 		name: "why-guesses-a-counted-event",
-		bug:  "An event that may be among counted ones is told of as the first of them.",
+		bug:  "An event that may be among counted ones is reported as the first of them.",
 		file: "internal/why/ask.go",
 		old:  `if a.query.Matches(&single) {`,
 		new:  `if single.ID != "" {`,
@@ -12,7 +12,7 @@ var ofWhy = []mutant{
 	},
 	{
 		name: "why-takes-an-early-digest",
-		bug:  "A digest that was posted after a drop is said to have told of it, whatever it counts.",
+		bug:  "A digest that was posted after a drop is said to have reported it, whatever it counts.",
 		file: "internal/why/sentences.go",
 		old:  `digest.Rounds.Hold(dropped.Instance, dropped.Round)`,
 		new:  `digest.Decided.After(dropped.Decided)`,
@@ -113,7 +113,7 @@ var ofWhy = []mutant{
 	},
 	{
 		name: "why-takes-delays-of-the-shell",
-		bug:  "What would become of an event is told by the settings of the shell, not of the workers.",
+		bug:  "What would become of an event is reported by the settings of the shell, not of the workers.",
 		file: "internal/inspect/asker.go",
 		old:  `	settings, err = a.settings.WithShared(reports[0].Settings)`,
 		new:  `	settings, err = a.settings, error(nil)`,

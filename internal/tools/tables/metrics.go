@@ -91,7 +91,7 @@ func metrics() (string, error) {
 		}
 	}
 	var table strings.Builder
-	table.WriteString("| metric | labels | what it tells | what to do |\n|---|---|---|---|\n")
+	table.WriteString("| metric | labels | what it counts | what to do |\n|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		table.WriteString(rows[name])
 	}
