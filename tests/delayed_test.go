@@ -46,9 +46,9 @@ func (d *deployment) wantNoPlaces() {
 	}
 }
 
-// TestPlannedAnew raises and removes a limit while events wait for their slots for an hour. The events are planned anew, even if workers are
+// TestReplanned raises and removes a limit while events wait for their slots for an hour. The events are replanned, even if workers are
 // killed.
-func TestPlannedAnew(t *testing.T) {
+func TestReplanned(t *testing.T) {
 	t.Parallel()
 	const events = 12
 	d := newDeployment(t)

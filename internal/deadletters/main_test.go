@@ -76,7 +76,7 @@ func (f *fixture) restart() {
 	servertest.AwaitAnswer(f, f.js)
 }
 
-// open opens the dead letters anew and lists them.
+// open opens the dead letters again and lists them.
 func (f *fixture) open() (*Store, []Letter) {
 	f.Helper()
 	store := testkit.Must(Open(f.Context(), f.conn, options))(f)
@@ -129,7 +129,7 @@ func (f *fixture) awaitTaken() {
 	testkit.NoError(f, m.DoubleAck(f.Context()))
 }
 
-// replay opens the dead letters anew and replays one.
+// replay opens the dead letters again and replays one.
 func (f *fixture) replay(number uint64) (Outcome, error) {
 	f.Helper()
 	store, letters := f.open()

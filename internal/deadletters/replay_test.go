@@ -140,7 +140,7 @@ func TestInterrupted(t *testing.T) {
 		"it waits, restart":               {between: (*fixture).restart, want: Finished, stored: 1},
 		"it is taken, restart":            {between: func(f *fixture) { f.awaitTaken(); f.restart() }, want: Replayed, stored: 2},
 		"it waits, the window is over":    {room: window, between: (*fixture).forget, want: Replayed, stored: 2},
-		"the room is made anew":           {between: func(f *fixture) { f.createRoom(jetstream.StreamConfig{}) }, want: Replayed, stored: 2},
+		"the room is recreated":           {between: func(f *fixture) { f.createRoom(jetstream.StreamConfig{}) }, want: Replayed, stored: 2},
 		"it is rejected again, at once":   {between: (*fixture).rejectAgain, want: Finished, stored: 2},
 		"it is rejected again, restart":   {between: func(f *fixture) { f.awaitTaken(); f.rejectAgain(); f.restart() }, want: Replayed, stored: 3},
 		"a letter of a neighbour between": {between: func(f *fixture) { f.requireOutcome(f.rejected("b"), Replayed) }, want: Finished, stored: 1},

@@ -89,7 +89,7 @@ func TestWatcherRepairs(t *testing.T) {
 	testkit.Between(t, f.log.Count("restored live limits"), 1, pushesOut, "lines of repairs")
 }
 
-// A watcher that reads the bucket anew, since its connection was lost and the server has forgotten its consumer, remembers a limit that was pushed out
+// A watcher that reads the bucket again, since its connection was lost and the server has forgotten its consumer, remembers a limit that was pushed out
 // meanwhile.
 func TestWatcherRemembers(t *testing.T) {
 	t.Parallel()

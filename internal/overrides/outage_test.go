@@ -96,7 +96,7 @@ func (o oneKey) CreatePushConsumer(ctx context.Context, stream string, c jetstre
 	return o.JetStream.CreatePushConsumer(ctx, stream, c)
 }
 
-// A watcher notices a consumer that lives and does not deliver, both while mirroring and while reading anew.
+// A watcher notices a consumer that lives and does not deliver, both while mirroring and while reading again.
 func TestChangesDoNotArrive(t *testing.T) {
 	t.Parallel()
 	f, b := newBucketFixture(t)

@@ -305,7 +305,7 @@ func TestEachChangeInOneDigest(t *testing.T) {
 		after := next(1, 7, time.Hour)
 		want(after, 6, 8)
 		d.end(after, done)
-		want(next(2, 1, time.Hour), 0, 2) // the bucket was made anew
+		want(next(2, 1, time.Hour), 0, 2) // the bucket was recreated
 	})
 }
 

@@ -146,7 +146,7 @@ end
 -- recorded under the event key.
 --
 -- The event key is the event's identity: category, blank and ID, without a line feed. An ID that was derived from the position
--- in the stream is followed by a line feed and the version, since a stream that is made anew counts from 1 again. The version
+-- in the stream is followed by a line feed and the version, since a stream that is recreated counts from 1 again. The version
 -- of such an event is ''.
 --
 -- A log names an event by its identity or, if an older event has this identity, by its message name: identity, line feed,

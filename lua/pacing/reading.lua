@@ -26,7 +26,7 @@
 -- How long a claim lasts without a renewal, and how long what was read is stored.
 local CLAIM_KEPT, READ_KEPT = 10 * SECOND, 60 * SECOND
 
--- A claim goes back further than what was asked for by this time, since each call computes the age of a message anew.
+-- A claim goes back further than what was asked for by this time, since each call computes the age of a message again.
 local FURTHER = SECOND
 
 local calls_key, claim_key, read_key = KEYS[1], KEYS[2], KEYS[3]

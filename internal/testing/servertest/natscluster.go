@@ -72,5 +72,5 @@ func (c *NATSCluster) Named(name string) *NATS {
 func (c *NATSCluster) LoseDisk(node *NATS) {
 	c.t.Helper()
 	node.Kill()
-	testkit.NoError(c.t, os.RemoveAll(node.Dir)) // the server makes the folder anew
+	testkit.NoError(c.t, os.RemoveAll(node.Dir)) // the server recreates the folder
 }

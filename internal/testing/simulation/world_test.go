@@ -61,7 +61,7 @@ type world struct {
 	ledger    *ledger
 	js        jetstream.JetStream
 	random    *random
-	refreshes *random // of reading the limits anew
+	refreshes *random // of reloading the limits
 	logger    *slog.Logger
 	workers   []*worker
 	policy    throttle.Policy

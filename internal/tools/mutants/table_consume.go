@@ -79,7 +79,7 @@ var ofConsume = []mutant{
 	},
 	{
 		name: "ended-events-are-decided-again",
-		bug:  "A worker decides anew about an event that it has ended with a late acknowledgement, when its message is delivered again.",
+		bug:  "A worker decides again about an event that it has ended with a late acknowledgement, when its message is delivered again.",
 		file: "internal/consume/way.go",
 		old:  "m.meta.NumDelivered > 1 && i.settler.tally.knows(m)",
 		new:  "m.meta.NumDelivered > 1 && false",
@@ -710,7 +710,7 @@ var ofConsume = []mutant{
 	},
 	{
 		name: "stay-entered-after-its-end",
-		bug:  "A redelivery of an event that has ended in the room enters its stay anew.",
+		bug:  "A redelivery of an event that has ended in the room enters its stay again.",
 		file: "internal/consume/mover.go",
 		old:  `if known[i] && !moving.isPlanned() {`,
 		new:  `if false && known[i] {`,

@@ -8,7 +8,7 @@ var ofDelayed = []mutant{
 		file: "internal/consume/replan.go",
 		old:  `e.Entry.Limits != rules.Plan(e.Category)`,
 		new:  `false`,
-		test: "./tests -run ^TestPlannedAnew$",
+		test: "./tests -run ^TestReplanned$",
 	},
 	{
 		name: "lost-events-keep-their-places",

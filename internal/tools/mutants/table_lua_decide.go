@@ -60,7 +60,7 @@ var ofDeciding = []mutant{
 	},
 	{
 		name: "generation-ignored",
-		bug:  "Limits of a bucket that was made anew count as older than those of the one before.",
+		bug:  "Limits of a bucket that was recreated count as older than those of the one before.",
 		file: "lua/decide.lua",
 		old:  `newest[1] > generation or newest[1] == generation and newest[2] > revision`,
 		new:  `newest[2] > revision`,

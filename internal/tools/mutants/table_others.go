@@ -467,7 +467,7 @@ var ofOthers = []mutant{
 	},
 	{
 		name: "page-asks-for-each-reader",
-		bug:  "The live page asks the deployment anew for each reader.",
+		bug:  "The live page asks the deployment again for each reader.",
 		file: "internal/page/hub.go",
 		old:  `newest != nil && (newest.asked.After(called) || time.Since(newest.asked) < askEvery*9/10)`,
 		new:  `newest != nil && called.IsZero()`,
