@@ -75,7 +75,7 @@ func newBodies(o bodyOwners) *bodies {
 // channel's queue: it keeps its order, and the limits have admitted it.
 func (i *intake) heavy(m *message, hints event.Hints) bool {
 	size := len(m.Data)
-	if m.decoded != nil || m.from.token() != "" || i.reader.MaxBytes > 0 && size > i.reader.MaxBytes {
+	if m.decoded != nil || m.from.token != "" || i.reader.MaxBytes > 0 && size > i.reader.MaxBytes {
 		return false
 	}
 	return size >= heavyBytes || hints.Group

@@ -69,7 +69,7 @@ func TestBackoffGoesOn(t *testing.T) {
 		message: f.taken(w, usualAckWait), admission: admission{grant: &fakeGrant{calls: f.calls}}, attempts: 1, began: time.Now(),
 		destination: "C1",
 	}
-	d.message.from = &pullRequest{source: source{inRoom: true, channel: "C1"}}
+	d.message.from = &pullRequest{source: queueOf("C1")}
 	for deliveries, want := range map[uint64]time.Duration{1: firstBackoff, 2: 4 * time.Second, 3: longestBackoff, 1000: longestBackoff} {
 		d.message.meta.NumDelivered = deliveries
 		delay, _ := w.decider.deliverer.failed(lifeOf(t.Context()), d, &sink.Error{Class: sink.Transient, Err: errScripted})

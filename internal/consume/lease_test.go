@@ -412,7 +412,7 @@ func TestPostponedLeavesTheHand(t *testing.T) {
 	w := f.prepared(nil)
 	f.event("payments", "order-1")
 	m := f.taken(w, usualAckWait)
-	m.from = &pullRequest{source: source{inRoom: true, channel: "C1"}}
+	m.from = &pullRequest{source: queueOf("C1")}
 	w.puller.hand.take(t.Context(), m)
 	testkit.Must(w.lanes.AwaitFree(t.Context(), "C1"))(t) // the request is open from now on
 	d := &delivery{

@@ -20,28 +20,23 @@ import (
 
 // source is an origin of messages: a consumer of the producers' stream or of the room.
 type source struct {
-	inRoom    bool
-	channel   string // the destination, if the source is a channel's queue in the room
-	onlyToken string // the token of a channel's queue whose destination is not known
+	inRoom  bool
+	token   string // of a channel's queue in the room; "" for another source
+	channel string // the destination of that queue; "" if it is not known
 
 	deciding *sync.WaitGroup // counts messages that were passed on and are undecided; nil: nobody waits for the decisions
 }
 
-// token returns the token of the channel's queue; "" for another source.
-func (s source) token() string {
-	if s.channel == "" {
-		return s.onlyToken
-	}
-	return room.Token(s.channel)
+func queueOf(channel string) source {
+	return source{inRoom: true, token: room.Token(channel), channel: channel}
 }
 
 func (s source) isQueueOf(channel string) bool {
-	token := s.token()
-	return token != "" && token == room.Token(channel)
+	return s.token != "" && s.token == room.Token(channel)
 }
 
 // lane returns the name of the lane in which requests for the channel's queue wait. A channel that is not known yet has a lane of its own.
-func (s source) lane() string { return cmp.Or(s.channel, s.onlyToken) }
+func (s source) lane() string { return cmp.Or(s.channel, s.token) }
 
 type pullRequest struct {
 	source

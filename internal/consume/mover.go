@@ -280,6 +280,6 @@ func (m *mover) stored(moving *move, known []bool) {
 		m.metrics.Delayed(moving.message.about.category, levelOf(moving.goal.denial))
 		moving.goal.stored()
 	case room.Channel:
-		m.queues.serve(source{inRoom: true, channel: moving.goal.channel})
+		m.queues.serve(queueOf(moving.goal.channel))
 	}
 }

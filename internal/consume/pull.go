@@ -71,13 +71,7 @@ func (p *puller) pullAll(ctx context.Context) error {
 		return p.pull(ctx, source{inRoom: true}, func() jetstream.Consumer { return p.streams.Layout().Room.Consumer })
 	})
 	p.pulling.Go(func() { p.bodies.run(ctx) })
-	p.pulling.Go(func() {
-		p.queues.each(ctx, func(queue source) {
-			if p.queues.claim(queue) {
-				start(func(ctx context.Context) error { return p.pullQueue(ctx, queue) })
-			}
-		})
-	})
+	p.pulling.Go(func() { p.queues.each(ctx, p.queues.serve) })
 	p.pulling.Go(func() {
 		for {
 			select {
@@ -213,12 +207,12 @@ func (p *puller) pullQueue(ctx context.Context, from source) error {
 			return err
 		}
 		if from.channel == "" {
-			from.channel = p.queues.channelOf(from.token()) // known since an event for the channel came
+			from.channel = p.queues.channelOf(from.token) // known since an event for the channel came
 		}
 		if err := p.awaitPause(ctx, from.lane()); err != nil {
 			return err
 		}
-		consumer, err := p.streams.Layout().Room.Channel(ctx, from.token())
+		consumer, err := p.streams.Layout().Room.Channel(ctx, from.token)
 		if err != nil {
 			if err := p.queueFailed(ctx, err); err != nil {
 				return err

@@ -30,17 +30,11 @@ func newChannelQueues(streams *stream.Client, by Sink, logger *slog.Logger) *cha
 	return &channelQueues{streams: streams, sink: by, logger: logger, unserved: make(chan source, mostUnserved)}
 }
 
-// serve starts a puller for a channel's queue, once.
+// serve has a channel's queue served, once.
 func (q *channelQueues) serve(queue source) {
-	if q.claim(queue) {
+	if _, served := q.served.LoadOrStore(queue.token, queue.channel); !served {
 		q.unserved <- queue
 	}
-}
-
-// claim reports whether the caller is to serve a channel's queue: nobody has claimed it before.
-func (q *channelQueues) claim(queue source) bool {
-	_, served := q.served.LoadOrStore(queue.token(), queue.channel)
-	return !served
 }
 
 // lookedAtOnce bounds the tokens whose queues are looked at concurrently.
@@ -51,8 +45,8 @@ const lookedAtOnce = 16
 func (q *channelQueues) each(ctx context.Context, take func(source)) {
 	var known []string
 	for _, channel := range q.sink.Destinations() {
-		queue := source{inRoom: true, channel: channel}
-		known = append(known, queue.token())
+		queue := queueOf(channel)
+		known = append(known, queue.token)
 		take(queue)
 	}
 	tokens, err := q.tokens(ctx)
@@ -72,7 +66,7 @@ func (q *channelQueues) each(ctx context.Context, take func(source)) {
 			mu.Lock()
 			defer mu.Unlock()
 			if found {
-				take(source{inRoom: true, onlyToken: token})
+				take(source{inRoom: true, token: token})
 			}
 			err = cmp.Or(err, failure)
 		})

@@ -57,9 +57,9 @@ func (w *watcher) removeReappeared(ctx context.Context, before map[string]uint64
 		w.removeAcknowledged(ctx, at.Room.Stream, at.Room.Consumer, subjects.Ready(), before),
 	}
 	w.queues.each(ctx, func(queue source) {
-		consumer, err := at.Room.Channel(ctx, queue.token())
+		consumer, err := at.Room.Channel(ctx, queue.token)
 		if err == nil {
-			err = w.removeAcknowledged(ctx, at.Room.Stream, consumer, []string{subjects.ChannelFilter(queue.token())}, before)
+			err = w.removeAcknowledged(ctx, at.Room.Stream, consumer, []string{subjects.ChannelFilter(queue.token)}, before)
 		}
 		errs = append(errs, err)
 	})

@@ -219,7 +219,7 @@ func (d *decider) undelivered(
 // An event that needs more than a post releases the element, and enters its channel's lane later.
 func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
-		v.mover.queues.learn(d.message.from.token(), d.destination)
+		v.mover.queues.learn(d.message.from.token, d.destination)
 	}
 	enters := !d.doubt.open && len(d.unshown.receipts) == 0 && !v.mutes.covers(d)
 	if enters && !v.enter(d) {
