@@ -20,7 +20,6 @@ type planner struct {
 	refusals *refusals
 	mover    *mover
 	settler  *settler
-	replans  *replanner
 	recounts *recounter
 	pool     *pool
 	queue    chan plan
@@ -91,8 +90,7 @@ func (p *planner) plan(ctx context.Context, next plan) {
 	}
 	if verdict == store.ComesBack {
 		failpoint.Reach(failpoint.AfterPlan)
-		planned := next.rules.Plan(c.event.Category)
-		p.mover.hold(c, goal{reason: room.Slot, in: in, denial: next.denial, limits: planned, stored: func() { p.replans.stored(c.event.Category, planned) }}, p.pool.hold(1))
+		p.mover.hold(c, goal{reason: room.Slot, in: in, denial: next.denial, limits: next.rules.Plan(c.event.Category)}, p.pool.hold(1))
 		return
 	}
 	defer p.pool.release(1)
@@ -120,7 +118,6 @@ func (p *planner) unplanned(c candidate) goal {
 	to := goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}
 	if c.waited() {
 		to.reason, to.limits = room.Slot, c.entry.Limits
-		to.stored = func() { p.replans.stored(c.event.Category, to.limits) }
 	}
 	return to
 }

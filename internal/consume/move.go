@@ -79,8 +79,7 @@ type goal struct {
 	behind  uint64
 	fires   bool          // see room.Entry
 	denial  *store.Denial // if it waits for a slot: the event's denial; nil: not known
-	limits  string        // if it waits for a slot: see room.Entry
-	stored  func()        // if it waits for a slot: called when the room has the event
+	limits  string        // if it waits for a slot: see room.Entry; "" if the limits that planned it are not known
 
 	attempted time.Time // see room.Entry
 }

@@ -33,7 +33,7 @@ type mover struct {
 	reader   *reader
 	reporter *reporter
 	refusals *refusals
-	stays    *stays
+	replans  *replanner
 	settler  *settler
 	queues   *channelQueues
 	metrics  RoomMetrics
@@ -147,7 +147,7 @@ func (m *mover) ask(batch []*move) (refused map[*move]bool) {
 		}
 		for i, stay := range move.stays {
 			if refused[move] && mayStay[i] {
-				m.stays.leave(stay)
+				m.settler.stays.leave(stay)
 			}
 		}
 		mayStay = mayStay[len(move.stays):]
@@ -226,7 +226,7 @@ func (m *mover) settle(batch []*move) {
 			}
 			settled = append(settled, settlement{message: move.message, goesOn: true})
 		case messagesize.IsTooLarge(err): // the room's maximum message size has shrunk
-			m.stays.leave(move.stays...)
+			m.settler.stays.leave(move.stays...)
 			if move.admission.grant == nil {
 				m.drop(move)
 				break
@@ -238,7 +238,7 @@ func (m *mover) settle(batch []*move) {
 				m.answers.silent.Store(true)
 			}
 			if !move.isPlanned() { // the event may come back when it need not wait any more
-				m.stays.leave(move.stays...)
+				m.settler.stays.leave(move.stays...)
 			}
 			m.settler.nak(move.message, jitter(misconfiguredBackoff))
 		}
@@ -261,11 +261,11 @@ func (m *mover) settle(batch []*move) {
 func (m *mover) stored(moving *move, known []bool) {
 	for i, stay := range moving.stays {
 		if known[i] && !moving.isPlanned() {
-			m.stays.leave(stay) // its event may have ended, so nothing else would end this stay
+			m.settler.stays.leave(stay) // its event may have ended, so nothing else would end this stay
 		}
 	}
-	if stay, waited := m.stays.of(moving.message); waited && stay.First != moving.stays[0].First {
-		m.stays.leave(stay) // the earlier stay counts for another first level
+	if stay, waited := m.settler.stays.of(moving.message); waited && stay.First != moving.stays[0].First {
+		m.settler.stays.leave(stay) // the earlier stay counts for another first level
 	}
 	if moving.goal.reason == room.Part {
 		failpoint.Reach(failpoint.AfterSplit)
@@ -278,7 +278,7 @@ func (m *mover) stored(moving *move, known []bool) {
 	switch moving.goal.reason {
 	case room.Slot:
 		m.metrics.Delayed(moving.message.about.category, levelOf(moving.goal.denial))
-		moving.goal.stored()
+		m.replans.stored(moving.message.about.category, moving.goal.limits)
 	case room.Channel:
 		m.queues.serve(queueOf(moving.goal.channel))
 	}

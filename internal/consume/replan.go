@@ -57,16 +57,10 @@ func (r *replanner) watch(ctx context.Context) {
 	}
 }
 
-// stored requests new plans if an event of a category was stored with a plan of other limits.
+// stored requests new plans if an event of a category was stored with a plan of other limits, or of limits that are not known.
 func (r *replanner) stored(category, plan string) {
-	if r.on && r.throttle.Rules().Plan(category) != plan {
-		r.request()
-	}
-}
-
-func (r *replanner) request() {
-	if r.on {
-		_ = r.publish(context.Background(), r.throttle.Rules()) // the condition reports a failure
+	if rules := r.throttle.Rules(); r.on && rules.Plan(category) != plan {
+		_ = r.publish(context.Background(), rules) // the condition reports a failure
 	}
 }
 

@@ -207,7 +207,7 @@ func (d *decider) undelivered(
 	case store.Leased:
 		d.awaitOther(l, c, decision)
 	case store.Planned: // the message may not have been settled after the move
-		d.mover.hold(c, goal{reason: room.Slot, in: decision.Wait, stored: d.planner.replans.request}, d.pool.hold(1))
+		d.mover.hold(c, goal{reason: room.Slot, in: decision.Wait}, d.pool.hold(1))
 	case store.Deferred:
 		d.mover.hold(c, goal{reason: room.Redis, in: jitter(10 * undecidedDelay)}, d.pool.hold(1))
 	}

@@ -104,7 +104,7 @@ func New(o Options) *Worker {
 	recounts := newRecounter(o, replans)
 	o.Limits.Room = watchedRoom{o.Limits.Room, recounts.add}
 	mover := &mover{
-		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, stays: stays, settler: settler,
+		streams: o.Streams, room: o.Limits.Room, reader: reader, reporter: reporter, refusals: refusals, replans: replans, settler: settler,
 		queues: queues, metrics: o.Metrics.Room, moves: make(chan *move, store.MaxBatch),
 		answers: roomAnswers{storing: oplog.NewCondition(o.Logger, "cannot store waiting events", "storing waiting events again")},
 	}
@@ -132,7 +132,7 @@ func New(o Options) *Worker {
 			},
 			planner: &planner{
 				throttle: o.Limits.Throttle, clock: &o.Streams.Clock, refusals: refusals, mover: mover, settler: settler, pool: pool,
-				replans: replans, recounts: recounts, queue: make(chan plan, cap(pool.elements)),
+				recounts: recounts, queue: make(chan plan, cap(pool.elements)),
 			},
 			folds: newFolds(o, updater, settler, pool),
 			deliverer: &deliverer{
