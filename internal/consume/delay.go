@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"sync"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -22,8 +21,7 @@ type planner struct {
 	settler  *settler
 	recounts *recounter
 	pool     *pool
-	queue    chan plan
-	planning sync.WaitGroup
+	queue    *queue[plan] // has a place for each element of the pool
 }
 
 // plan is a denied event that may wait for a slot.
@@ -34,28 +32,18 @@ type plan struct {
 	rules  *store.Rules       // by which it was denied, or older ones; nil: the event is to leave its queues and its pair, and to end
 }
 
-// start begins to plan, until close. The context ends calls to the throttle.
+// start begins to plan. The context ends calls to the throttle.
 func (p *planner) start(ctx context.Context) {
-	p.planning.Go(func() {
-		for next := range p.queue {
-			p.plan(ctx, next)
-		}
-	})
+	p.queue.start(1, func(next plan) { p.plan(ctx, next) })
 }
 
-// close waits until everything handed over is planned.
-func (p *planner) close() {
-	close(p.queue)
-	p.planning.Wait()
-}
-
-// add queues an event. It returns false if the event may not wait for a slot. The queue has a place for each element of the pool, so add never waits.
+// add queues an event. It returns false if the event may not wait for a slot. It never waits for a place in the queue.
 func (p *planner) add(c candidate, decision *store.Decision, denial *store.Denial, rules *store.Rules) bool {
 	category := c.event.Category
 	if decision.Wait == 0 || !p.refusals.waits(category) || !c.waited() && !p.refusals.mayWait(category) {
 		return false
 	}
-	p.queue <- plan{candidate: c, denial: denial, rules: rules, ask: store.Postponement{
+	p.queue.items <- plan{candidate: c, denial: denial, rules: rules, ask: store.Postponement{
 		Request: c.request(), Wait: decision.Wait, Node: decision.Node, Limit: decision.Limit,
 		Weight: weightOf(room.Kept(c.Header, c.Data)),
 	}}
@@ -70,7 +58,7 @@ func (p *planner) forget(c candidate, denial *store.Denial) bool {
 	}
 	ask := store.Postponement{Request: c.request()}
 	ask.Cost = c.event.Cost // it names the event in its queues
-	p.queue <- plan{candidate: c, denial: denial, ask: ask}
+	p.queue.items <- plan{candidate: c, denial: denial, ask: ask}
 	return true
 }
 

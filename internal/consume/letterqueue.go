@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -19,9 +18,8 @@ const (
 // nobody waits for the queue. Its methods may be called concurrently.
 type letterQueue struct {
 	settler *settler
-	queue   chan letter
+	queue   *queue[letter]
 	bytes   atomic.Int64 // of the messages in the queue and under way
-	storing sync.WaitGroup
 }
 
 type letter struct {
@@ -32,24 +30,12 @@ type letter struct {
 
 // newLetterQueue returns a queue that has a place for every letter that its bytes admit.
 func newLetterQueue(s *settler) *letterQueue {
-	return &letterQueue{settler: s, queue: make(chan letter, letterBytes/messageBytes+1)}
+	return &letterQueue{settler: s, queue: newQueue[letter](letterBytes/messageBytes + 1)}
 }
 
-// start begins to store letters, until close. The context ends requests.
+// start begins to store letters. The context ends requests.
 func (q *letterQueue) start(ctx context.Context) {
-	for range lettersAtOnce {
-		q.storing.Go(func() {
-			for l := range q.queue {
-				q.store(ctx, l)
-			}
-		})
-	}
-}
-
-// close waits until every letter is stored or its message is returned to its stream.
-func (q *letterQueue) close() {
-	close(q.queue)
-	q.storing.Wait()
+	q.queue.start(lettersAtOnce, func(l letter) { q.store(ctx, l) })
 }
 
 // add queues a letter or returns its message to its stream if the queue is full. A message larger than the bound is queued alone.
@@ -60,7 +46,7 @@ func (q *letterQueue) add(l letter) {
 		q.settler.nak(l.message, jitter(misconfiguredBackoff))
 		return
 	}
-	q.queue <- l
+	q.queue.items <- l
 }
 
 func (q *letterQueue) store(ctx context.Context, l letter) {

@@ -75,6 +75,31 @@ func (h *held) whileRoomAnswers() (end func()) {
 	}
 }
 
+// queue hands items to goroutines in the order of their arrival, until close.
+type queue[T any] struct {
+	items   chan T
+	working sync.WaitGroup
+}
+
+func newQueue[T any](places int) *queue[T] { return &queue[T]{items: make(chan T, places)} }
+
+// start has n goroutines handle the items.
+func (q *queue[T]) start(n int, handle func(T)) {
+	for range n {
+		q.working.Go(func() {
+			for item := range q.items {
+				handle(item)
+			}
+		})
+	}
+}
+
+// close waits until all items are handled. No item is added afterwards.
+func (q *queue[T]) close() {
+	close(q.items)
+	q.working.Wait()
+}
+
 // run runs a task in a goroutine of its own.
 func (p *pool) run(task func()) {
 	p.working.Add(1)

@@ -104,15 +104,13 @@ func newSettler(o Options, reader *reader, reporter *reporter, stays *stays, let
 	return s
 }
 
-func (s *settler) start() { s.stays.running.Go(s.stays.run) }
-
 // close waits until all messages are acknowledged or returned, and reported. It gives up when the context ends.
 func (s *settler) close(ctx context.Context) {
 	close(s.owing.stopping)
 	s.owing.waiting.Wait()
 	s.settlers.Close(ctx)
 	s.letters.writer.Close()
-	s.stays.close()
+	s.stays.leaving.close()
 	_ = s.streams.Connection.Conn.FlushWithContext(ctx)
 }
 

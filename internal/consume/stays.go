@@ -2,7 +2,6 @@ package consume
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
@@ -25,12 +24,11 @@ type Room interface {
 type stays struct {
 	room    Room
 	names   stream.Names
-	leaving chan []store.Stay
-	running sync.WaitGroup
+	leaving *queue[[]store.Stay]
 }
 
 func newStays(room Room, names stream.Names) *stays {
-	return &stays{room: room, names: names, leaving: make(chan []store.Stay, leavingQueue)}
+	return &stays{room: room, names: names, leaving: newQueue[[]store.Stay](leavingQueue)}
 }
 
 // stayIn is how long an event without a known return time counts at most: longer than a channel is likely to be paused.
@@ -108,19 +106,11 @@ func (s *stays) leave(ended ...store.Stay) {
 		return
 	}
 	select {
-	case s.leaving <- ended:
+	case s.leaving.items <- ended:
 	default:
 	}
 }
 
-func (s *stays) run() {
-	for stays := range s.leaving {
-		_ = s.room.LeaveRoom(context.Background(), stays)
-	}
-}
-
-// close waits until the queued stays have ended. No stay is queued afterwards.
-func (s *stays) close() {
-	close(s.leaving)
-	s.running.Wait()
+func (s *stays) start() {
+	s.leaving.start(1, func(stays []store.Stay) { _ = s.room.LeaveRoom(context.Background(), stays) })
 }

@@ -132,7 +132,7 @@ func New(o Options) *Worker {
 			},
 			planner: &planner{
 				throttle: o.Limits.Throttle, clock: &o.Streams.Clock, refusals: refusals, mover: mover, settler: settler, pool: pool,
-				recounts: recounts, queue: make(chan plan, cap(pool.elements)),
+				recounts: recounts, queue: newQueue[plan](cap(pool.elements)),
 			},
 			folds: newFolds(o, updater, settler, pool),
 			deliverer: &deliverer{
@@ -178,7 +178,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	watching.Go(func() { w.watcher.recounts.run(keeping) })
 	watching.Go(func() { w.watcher.recounts.keepAdvancing(keeping) })
 	watching.Go(func() { w.replans.watch(keeping) })
-	w.settler.start()
+	w.settler.stays.start()
 	w.letters.start(working)
 	w.mover.start()
 	w.decider.planner.start(working)
@@ -189,9 +189,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	err := <-pulled
 	stop()
 	w.decider.pool.close()
-	w.decider.planner.close()
+	w.decider.planner.queue.close()
 	w.mover.close()
-	w.letters.close()
+	w.letters.queue.close()
 	stopKeeping()
 	watching.Wait()
 	flushing, endFlushing := context.WithTimeout(context.WithoutCancel(working), settle.ConfirmTimeout)
