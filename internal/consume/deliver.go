@@ -38,11 +38,10 @@ func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *s
 		seen := sink.Seen{Flapping: decision.Flaps, Fires: true}
 		prepared = &preparation{delivery: sink.Delivery{Event: c.event, Stored: c.entry.Origin.Stored, Name: v.doubts.nameOf(c), Seen: seen}}
 	}
-	doubt := v.doubts.about(c, decision)
 	d := &delivery{
 		message: c.message, event: c.event, denial: denial,
-		admission: admission{grant: decision.Grant, inDoubt: doubt.open, anew: decision.Verdict != store.Reclaimed},
-		opened:    decision.Opened, unshown: v.updater.unshownOf(c.event, decision), doubt: doubt, prepared: prepared, element: v.pool.hold(1),
+		admission: admission{grant: decision.Grant, doubt: v.doubts.about(c, decision), anew: decision.Verdict != store.Reclaimed},
+		opened:    decision.Opened, unshown: v.updater.unshownOf(c.event, decision), prepared: prepared, element: v.pool.hold(1),
 	}
 	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened})
 	if own := d.ownDestination(v.sink); own != d.destination && (c.from.isQueueOf(own) || v.health.lost(d.destination)) { // the thread is lost
@@ -211,8 +210,8 @@ func (v *deliverer) waitInRoom(l life, d *delivery) {
 func (v *deliverer) hold(d *delivery) *move {
 	stored := v.lanes.Store(d.destination)
 	goal := goal{reason: room.Channel, channel: d.destination}
-	if d.admission.inDoubt {
-		goal.attempted = v.reporter.reader.streams.Clock.Earliest(d.doubt.first)
+	if d.admission.inDoubt() {
+		goal.attempted = v.reporter.reader.streams.Clock.Earliest(d.admission.doubt.first)
 	}
 	moving := v.mover.newMove(candidate{message: d.message, event: d.event}, goal)
 	moving.admission, moving.stored, moving.element = d.admission, stored, d.element

@@ -24,9 +24,8 @@ type delivery struct {
 	unshown     unshown
 	prepared    *preparation
 	destination string
-	attempts    int       // of this worker at the post
-	began       time.Time // when the first of them began
-	doubt       doubt
+	attempts    int         // of this worker at the post
+	began       time.Time   // when the first of them began
 	place       *lane.Place // in its channel's lane; nil: it has none
 	element     *held       // of the pool
 
@@ -36,11 +35,13 @@ type delivery struct {
 
 // admission is the grant of an admitted event. The zero admission belongs to an event that is not admitted: it has nothing to end.
 type admission struct {
-	grant   store.Grant // nil: the event is not admitted
-	inDoubt bool        // an attempt, perhaps of another worker, may have delivered the event
-	own     bool        // in doubt: it is an attempt of this worker
-	anew    bool        // Redis knew of no earlier admission
+	grant store.Grant // nil: the event is not admitted
+	doubt doubt
+	anew  bool // Redis knew of no earlier admission
 }
+
+// inDoubt reports whether an attempt, perhaps of another worker, may have delivered the event.
+func (a admission) inDoubt() bool { return a.doubt.open || a.doubt.unsearchable }
 
 // lose records that another worker may be delivering the event by now.
 func (d *delivery) lose() {
@@ -62,7 +63,7 @@ const shortWait = 100 * time.Millisecond
 // awaitPost waits for the post of a place, as [lane.Place.AwaitPost] does. Redis knows of a longer wait: if the worker dies meanwhile, nobody has
 // to look for the post. If Redis cannot learn that the wait is over, ok is false. If lost is true, another worker may be delivering the event.
 func (a *admission) awaitPost(l life, place *lane.Place) (wait time.Duration, ok, lost bool) {
-	if a.inDoubt {
+	if a.inDoubt() {
 		wait, ok = place.AwaitPost(l.waiting)
 		return wait, ok, false
 	}
@@ -86,7 +87,7 @@ func (a *admission) awaitPost(l life, place *lane.Place) (wait time.Duration, ok
 // release ends the lease of an event that another worker may deliver. The event keeps its slot.
 func (a admission) release(ctx context.Context) {
 	if a.grant != nil {
-		a.grant.Release(ctx, a.inDoubt)
+		a.grant.Release(ctx, a.inDoubt())
 	}
 }
 
@@ -96,7 +97,7 @@ func (a admission) endUndelivered(ctx context.Context) (owed <-chan struct{}) {
 	switch {
 	case a.grant == nil:
 		return nil
-	case a.inDoubt:
+	case a.inDoubt():
 		_, owed = a.grant.Finish(ctx, "")
 		return owed
 	}
@@ -110,7 +111,7 @@ func (a admission) endAfterOther(ctx context.Context) {
 	switch {
 	case !a.anew:
 		a.release(ctx)
-	case a.own:
+	case a.doubt.own:
 		a.grant.Finish(ctx, "")
 	default:
 		a.grant.Refund(ctx)

@@ -36,6 +36,7 @@ func newDoubts(o Options) *doubts {
 type doubt struct {
 	open         bool // an attempt may have made the post, and nobody has looked: whoever gets the event next has to look too
 	unsearchable bool // nobody can look
+	own          bool // an attempt of this worker may have made the post
 	first, last  time.Time
 }
 
@@ -62,16 +63,16 @@ func (o *doubt) attempted(began, ended time.Time) {
 	if o.first.IsZero() {
 		o.first = began
 	}
-	o.open, o.last = !o.unsearchable, ended
+	o.open, o.own, o.last = !o.unsearchable, true, ended
 }
 
 // settleDoubt looks up the post of an event that an attempt may have made. It returns true if the event may be posted: it certainly was not
 // posted or nobody can tell. Otherwise the delivery has ended. While look-ups fail, the event is not posted.
 func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
-	for tries := 0; d.doubt.open; tries++ {
+	for tries := 0; d.admission.doubt.open; tries++ {
 		posted := d.toSend()
 		posted.Opened = d.opened // an earlier attempt may have replied in a thread that is lost by now
-		found, err := v.doubts.finder.Find(l.waiting, sink.Doubt{Delivery: posted, First: d.doubt.first, Last: d.doubt.last})
+		found, err := v.doubts.finder.Find(l.waiting, sink.Doubt{Delivery: posted, First: d.admission.doubt.first, Last: d.admission.doubt.last})
 		if l.waiting.Err() == nil {
 			v.doubts.finding.Note(err)
 		}
@@ -87,15 +88,15 @@ func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
 			}
 			continue
 		}
-		d.doubt.open = false
+		d.admission.doubt.open = false
 		switch found.Presence {
 		case sink.Present:
 			v.record(l, d, found.Receipt)
 			return false
 		case sink.Absent:
-			d.admission.inDoubt, d.admission.own, d.doubt = false, false, doubt{}
+			d.admission.doubt = doubt{}
 		case sink.Unsearchable:
-			d.doubt.unsearchable = true
+			d.admission.doubt.unsearchable = true
 		}
 	}
 	return true

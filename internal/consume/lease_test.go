@@ -362,8 +362,8 @@ func testLostBeforeALateAck(t *testing.T, f *fixture, redelivered bool) {
 // attemptsBefore are what may have delivered an event before another worker ends it.
 var attemptsBefore = map[string]admission{
 	"no attempt":                         {},
-	"an attempt of nobody that is known": {inDoubt: true},
-	"an attempt of this worker":          {inDoubt: true, own: true},
+	"an attempt of nobody that is known": {doubt: doubt{open: true}},
+	"an attempt of this worker":          {doubt: doubt{open: true, own: true}},
 }
 
 // TestLostAfterAnAttempt has a worker lose an event, and removes the message. The slots return unless an attempt of the worker may have delivered the
@@ -379,7 +379,7 @@ func TestLostAfterAnAttempt(t *testing.T) {
 		attempted.grant, attempted.anew = &fakeGrant{id: "order-1", calls: f.calls}, true
 		w.settler.leaveLost(message, attempted)
 		w.settler.owing.waiting.Wait()
-		if attempted.own {
+		if attempted.doubt.own {
 			f.requireHistory("order-1")
 		} else {
 			f.requireHistory("order-1", "refund")
@@ -396,7 +396,7 @@ func TestEndedByOther(t *testing.T) {
 		f.event("payments", "order-1")
 		attempted.grant, attempted.anew = &fakeGrant{id: "order-1", calls: f.calls}, true
 		w.settler.leaveEnded(f.taken(w, usualAckWait), attempted)
-		if attempted.own {
+		if attempted.doubt.own {
 			f.requireHistory("order-1", "finish")
 		} else {
 			f.requireHistory("order-1", "refund")

@@ -63,7 +63,7 @@ func (c muteCheck) ofPost(d *delivery) (check sink.Check, refused *bool) {
 // dropMuted ends the delivery of a muted event, and reports whether it did. The event's slot returns.
 func (v *deliverer) dropMuted(l life, d *delivery) bool {
 	denial := v.mutes.known(d)
-	if denial == nil || d.doubt.open || d.lost.Load() || d.message.lease.left() <= 0 {
+	if denial == nil || d.admission.doubt.open || d.lost.Load() || d.message.lease.left() <= 0 {
 		return false
 	}
 	owed := d.admission.endUndelivered(l.ending())

@@ -396,7 +396,7 @@ func (s *settler) leaveLost(m *message, a admission) {
 // watchLost returns the slots of an event with a lost lease once its message is gone, unless another worker has reclaimed the event or an attempt of
 // this worker may have delivered it. It keeps only the message's identity in memory, because a lost message counts in hand no more.
 func (s *settler) watchLost(at stored, a admission) {
-	if a.own {
+	if a.doubt.own {
 		return
 	}
 	for range patientFor {

@@ -221,7 +221,7 @@ func (v *deliverer) start(l life, d *delivery) {
 	if d.fromQueue() {
 		v.mover.queues.learn(d.message.from.token, d.destination)
 	}
-	enters := !d.doubt.open && len(d.unshown.receipts) == 0 && !v.mutes.covers(d)
+	enters := !d.admission.doubt.open && len(d.unshown.receipts) == 0 && !v.mutes.covers(d)
 	if enters && !v.enter(d) {
 		v.hold(d)
 		return
@@ -271,7 +271,7 @@ func (v *deliverer) retries(l life, d *delivery, failure *sink.Error) bool {
 		return true
 	}
 	delay, again := v.failed(l, d, failure)
-	if again && d.doubt.open {
+	if again && d.admission.doubt.open {
 		v.stepOut(d)
 	}
 	switch {
@@ -327,8 +327,7 @@ func (v *deliverer) failed(l life, d *delivery, failure *sink.Error) (delay time
 		}
 		return delay, true
 	case sink.Unknown:
-		d.admission.inDoubt, d.admission.own = true, true
-		d.doubt.attempted(d.began, time.Now())
+		d.admission.doubt.attempted(d.began, time.Now())
 	case sink.Transient, sink.Rejected, sink.OK:
 	}
 	if l.working.Err() != nil {

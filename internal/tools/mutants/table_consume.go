@@ -177,8 +177,8 @@ var ofConsume = []mutant{
 		name: "ended-by-another-and-delivered",
 		bug:  "A redelivered event that another worker has dropped or moved counts as delivered, and its slots stay taken.",
 		file: "internal/consume/delivery.go",
-		old:  `case a.own:`,
-		new:  `case a.inDoubt:`,
+		old:  `case a.doubt.own:`,
+		new:  `case a.inDoubt():`,
 		test: "./internal/consume -run ^TestEndedByOther$",
 	},
 	{
@@ -248,16 +248,16 @@ var ofConsume = []mutant{
 	{
 		name: "look-up-that-forgets-its-doubt",
 		bug:  "A worker that could not look for a post releases the event as certainly not posted.",
-		file: "internal/consume/deliver.go",
-		old:  `inDoubt: doubt.open, anew`,
-		new:  `inDoubt: decision.InDoubt, anew`,
+		file: "internal/consume/delivery.go",
+		old:  `return a.doubt.open || a.doubt.unsearchable`,
+		new:  `return a.doubt.unsearchable`,
 		test: "./internal/consume -run ^TestDoubtOutlivesALook$",
 	},
 	{
 		name: "look-up-in-the-lane",
 		bug:  "Events in doubt fill their channel's lane while they are looked up, and hold up the events without doubt.",
 		file: "internal/consume/way.go",
-		old:  `if again && d.doubt.open {`,
+		old:  `if again && d.admission.doubt.open {`,
 		new:  `if false {`,
 		test: "./internal/consume -run ^TestLookUpsHoldNothing$/lane",
 	},
@@ -442,7 +442,7 @@ var ofConsume = []mutant{
 		name: "doubt-lost-by-a-move",
 		bug:  "An event in doubt is in doubt no more once it has waited in the room.",
 		file: "internal/consume/delivery.go",
-		old:  `a.grant.Release(ctx, a.inDoubt)`,
+		old:  `a.grant.Release(ctx, a.inDoubt())`,
 		new:  `a.grant.Release(ctx, false)`,
 		test: "./internal/consume -run ^TestDoubtInTheRoom$",
 	},
@@ -567,9 +567,9 @@ var ofConsume = []mutant{
 		file: "internal/consume/doubt.go",
 		old: `			continue
 		}
-		d.doubt.open = false`,
+		d.admission.doubt.open = false`,
 		new: `		}
-		d.doubt.open = false`,
+		d.admission.doubt.open = false`,
 		test: "./internal/consume -run ^TestDoubtOfAnEarlierWorker$",
 	},
 	{
@@ -600,7 +600,7 @@ var ofConsume = []mutant{
 		name: "refunded-in-doubt",
 		bug:  "An event that was perhaps delivered gets its slot back, and a replay posts it again.",
 		file: "internal/consume/delivery.go",
-		old: `case a.inDoubt:
+		old: `case a.inDoubt():
 		_, owed = a.grant.Finish(ctx, "")
 		return owed
 	`,
