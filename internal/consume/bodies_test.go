@@ -162,8 +162,7 @@ func TestBodiesAreBounded(t *testing.T) {
 // TestCrowdedBodyOnTheBareSubject drops a heavy body that the room would refuse. It is counted under the category that the body names.
 func TestCrowdedBodyOnTheBareSubject(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	f.publish("notify", `{"category": "payments", "title": "`+strings.Repeat("x", heavyBytes)+`"}`)
 	w := f.newWorker(nil)
 	b := w.puller.bodies
@@ -185,8 +184,7 @@ func largeGroup(id, size int) string {
 // alert becomes one event.
 func TestBodiesWaitInTheRoom(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	var waited atomic.Int64
 	watching := testkit.Must(f.js.Conn().Subscribe("notify-room.body.payments.>", func(*nats.Msg) { waited.Add(1) }))(t)
 	defer func() { _ = watching.Unsubscribe() }()
@@ -229,8 +227,7 @@ func TestRefusedAfterALostAnswer(t *testing.T) {
 		for name, deliver := range deliveries {
 			t.Run(string(reason)+", "+name, func(t *testing.T) {
 				t.Parallel()
-				f := newFixture(t)
-				f.provision(usualAckWait)
+				f := newProvisioned(t)
 				f.room.enter = func(store.Stay) bool { return false }
 				w := f.prepared(nil)
 				w.mover.start()
@@ -273,8 +270,7 @@ func TestTinyBodiesLeaveRoomInHand(t *testing.T) {
 // TestBytesInHand publishes more bytes than a worker takes in hand, while no post ends. The worker sends to the room what it does not take.
 func TestBytesInHand(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	release := newGate(t)
 	f.holdPosts(release)
 	const events, size = 800, heavyBytes - 1000

@@ -50,8 +50,7 @@ func (f *fixture) held(channel string) int {
 // settlement. The event of another channel is posted.
 func TestHangingChannel(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	release := newGate(t)
 	f.sink.send = func(ctx context.Context, e event.Event, _ int) error {
 		if e.Category == "hanging" {
@@ -74,8 +73,7 @@ func TestHangingChannel(t *testing.T) {
 // events one by one in the order of storing. Two channels get events at once.
 func TestOrderWithinAChannel(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	const events = 60
 	channels := []string{"one", "two"}
 	want := make(map[string][]string)
@@ -120,8 +118,7 @@ func TestOrderWithinAChannel(t *testing.T) {
 // TestOrderThroughRests pauses a channel again and again.
 func TestOrderThroughRests(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	const events = 60
 	ids := f.numbered("payments", events)
 	var posts atomic.Int32

@@ -91,8 +91,7 @@ func TestBackoffGoesOn(t *testing.T) {
 // TestRejected stores the dead letter first, then returns the slot, then terminates the message.
 func TestRejected(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	sequence := f.event("payments", "order-1")
 	f.throttle.answers(func(c store.Request) store.Decision {
 		grant := f.throttle.grant(c)
@@ -119,8 +118,7 @@ func TestRejected(t *testing.T) {
 
 func TestDeadLettersCannotBeStored(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.DeadLetterStream))
 	f.sink.send = inTurn(sink.Rejected)
 	f.start(func(o *setup) { o.client.Provision = false })
@@ -455,8 +453,7 @@ func TestOrderAfterAFailure(t *testing.T) {
 	for class, order := range map[sink.Class][]int{sink.RateLimited: {0, 0, 1, 2}, sink.Transient: {0, 1, 2, 0}, sink.Unknown: {0, 1, 2, 0}} {
 		t.Run(string(class), func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			f.provision(usualAckWait)
+			f := newProvisioned(t)
 			ids := f.numbered("payments", 3)
 			var refused, again time.Time
 			f.sink.send = func(_ context.Context, e event.Event, attempt int) error {

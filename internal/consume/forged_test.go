@@ -26,8 +26,7 @@ func (f *fixture) forge(subjects ...string) {
 // and become neither events nor dead letters. Entries that a worker wrote stay.
 func TestForgedMessages(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	const first, key = "security", "0123456789abcdef0123456789abcdef"
 	queue := testNames.Room().Channel(room.Token("#alerts"), first)
 	inRoom := []string{
@@ -73,8 +72,7 @@ func TestForgedMessagesOpenNoPair(t *testing.T) {
 // a channel that the settings no longer name, and makes no consumer for the forged ones.
 func TestForgedQueues(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	const few = 100
 	w := f.newWorker(nil)
 	w.puller.queues.unserved = make(chan source, few)

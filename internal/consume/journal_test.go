@@ -213,8 +213,7 @@ func TestJournal(t *testing.T) {
 // TestJournalOfSplitBody splits a group. The entry of each part names the producer's message.
 func TestJournalOfSplitBody(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	sequence := f.publish("notify.payments", twoAlerts)
 	told := f.startWithJournal(nil)
 	f.eventually("all is told", func() bool { return len(told.all()) == 3 })
@@ -230,8 +229,7 @@ func TestJournalOfSplitBody(t *testing.T) {
 // TestJournalOfFlood drops a flood. The worker records the drops of a batch together.
 func TestJournalOfFlood(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	f.known.full = fullFor("the rule", "")
 	const flood = 1000
 	f.publishAsync(flood, func(i int) (subject, body string) { return "notify.payments", fmt.Sprintf("event %d", i) })

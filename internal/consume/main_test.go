@@ -92,6 +92,14 @@ func (f *fixture) provision(ackWait time.Duration) stream.Layout {
 	return testkit.Must(testNames.Provision(f.Context(), f.js, ackWait, slog.New(slog.DiscardHandler)))(f)
 }
 
+// newProvisioned makes a fixture whose streams and consumers exist before its worker runs.
+func newProvisioned(t *testing.T) *fixture {
+	t.Helper()
+	f := newFixture(t)
+	f.provision(usualAckWait)
+	return f
+}
+
 // publish stores a message and returns its sequence. The headers are pairs of a name and a value.
 func (f *fixture) publish(subject, body string, headers ...string) uint64 {
 	f.Helper()

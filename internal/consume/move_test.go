@@ -311,8 +311,7 @@ func TestHostileHeaders(t *testing.T) {
 // TestNonsenseInTheRoom puts messages of operators into the room that are no events. Each one ends as a dead letter.
 func TestNonsenseInTheRoom(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	subjects := testNames.Room()
 	origin := room.Origin{Stream: testNames.Stream, Sequence: 100, Stored: time.Now()}
 	_, due := subjects.Schedule(room.Slot, "payments", "x")

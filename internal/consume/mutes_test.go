@@ -21,8 +21,7 @@ import (
 // TestMutedWhileWaiting mutes a category whose events wait for their channel. They are dropped at once, and their slots return.
 func TestMutedWhileWaiting(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	held := newGate(t)
 	f.holdPosts(held)
 	w := f.newWorker(slow)
@@ -47,8 +46,7 @@ func TestMutedBehindAPause(t *testing.T) {
 	for name, outcome := range map[string]string{"the mute ends first": "sent payments", "the pause ends first": "dropped payments"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			f.provision(usualAckWait)
+			f := newProvisioned(t)
 			f.throttle.answers(func(c store.Request) store.Decision {
 				if len(f.throttle.asked()) == 1 {
 					f.mutes.mute("payments")
@@ -74,8 +72,7 @@ func TestMutedBehindAPause(t *testing.T) {
 // TestMutedBeforeThePost mutes a category after the decision about an event. A resolved event of that category is sent.
 func TestMutedBeforeThePost(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	muting := &muteAtPost{fakeMutes: f.mutes}
 	f.start(func(o *setup) { o.Limits.Mutes = muting })
 	f.event("payments", "order-1")
@@ -122,8 +119,7 @@ func TestBoundOfThePost(t *testing.T) {
 // TestSuspendedAtThePost ends the lease while a worker confirms the mutes, as if the process were suspended meanwhile. It does not post the event.
 func TestSuspendedAtThePost(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	suspended := &suspendedAtPost{fakeMutes: f.mutes}
 	w := f.prepared(func(o *setup) { o.Limits.Mutes = suspended })
 	f.event("payments", "order-1")
@@ -152,8 +148,7 @@ func (s *suspendedAtPost) CheckMute(context.Context, string, event.Severity) (by
 // TestUnconfirmedLimits has the worker unable to confirm its limits before the first attempt at a post. The event goes out later.
 func TestUnconfirmedLimits(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	f.mutes.failing = errors.New("nobody answers")
 	f.start(nil)
 	f.event("payments", "order-1")
@@ -167,8 +162,7 @@ func TestUnconfirmedLimits(t *testing.T) {
 // TestResolvedUnderPastMutes resolves a key after the end of a mute. The report about the mute learns of it.
 func TestResolvedUnderPastMutes(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	f.mutes.past = []string{"a past mute"}
 	counted := make(chan []summary.Drop, 1)
 	f.start(func(o *setup) { o.Drops = func(drops []summary.Drop) int64 { counted <- drops; return 1 } })

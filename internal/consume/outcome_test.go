@@ -202,8 +202,7 @@ func TestInHandIsBounded(t *testing.T) {
 // TestThrottleIsAwaited has no throttle for a while. The worker takes no event meanwhile.
 func TestThrottleIsAwaited(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	back, waiting := newGate(t), make(chan struct{}, 1)
 	f.throttle.await = func(ctx context.Context) error {
 		select {

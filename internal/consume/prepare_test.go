@@ -16,8 +16,7 @@ import (
 // TestPreparedWhileDecided prepares a single event during its decision. The sink gets the prepared delivery.
 func TestPreparedWhileDecided(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	prepared := make(chan struct{})
 	f.sink.prepare = func(e event.Event) string {
 		close(prepared)

@@ -84,8 +84,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 		for _, provision := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, provision %t", what, provision), func(t *testing.T) {
 				t.Parallel()
-				f := newFixture(t)
-				f.provision(usualAckWait)
+				f := newProvisioned(t)
 				w := f.start(func(o *setup) { o.client.Provision = provision })
 				f.event("payments", "before")
 				f.awaitSettled(1)
@@ -117,8 +116,7 @@ func TestDeletedWhileRunning(t *testing.T) {
 // TestUnfitWhileRunning makes the stream anew as no worker can use it. The worker ends with an error.
 func TestUnfitWhileRunning(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	w := f.start(func(o *setup) { o.client.Provision = false })
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.Stream))
 	events := testNames.StreamConfig()

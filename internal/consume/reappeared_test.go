@@ -87,8 +87,7 @@ func TestUnacknowledgedMessagesStay(t *testing.T) {
 // acknowledged.
 func TestReappearedAboveTheFloor(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	wide := testNames.ConsumerConfig(usualAckWait, testNames.Subjects())
 	testkit.NoError(t, f.js.DeleteConsumer(t.Context(), testNames.Stream, wide.Durable))
 	narrow := wide
@@ -116,8 +115,7 @@ func TestReappearedAboveTheFloor(t *testing.T) {
 // TestMessagesOfAReconnect distinguishes messages that were stored after a reconnect, which have not reappeared, from earlier messages.
 func TestMessagesOfAReconnect(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	w := f.newWorker(nil)
 	stored := time.Now()
 	testkit.Equal(t, w.watcher.isOfReconnect(stored.Add(time.Minute)), false, "without a reconnect, a message is of it")

@@ -19,8 +19,7 @@ type recountKit struct {
 }
 
 func newRecountKit(t *testing.T) *recountKit {
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	f.room.claim = true
 	k := &recountKit{fixture: f, recounter: f.newWorker(mayDelay).watcher.recounts}
 	k.between = time.Millisecond

@@ -15,8 +15,7 @@ import (
 func TestReplanInOnePass(t *testing.T) {
 	t.Parallel()
 	const events = 2*store.MaxBatch + 100 // several batches
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	w := f.newWorker(mayDelay)
 	stored := time.Now()
 	for i := range events {

@@ -54,8 +54,7 @@ func TestCountedOnceAcrossAKill(t *testing.T) {
 // the room's consumer are settled meanwhile, and each event is counted once when the consumer is there again.
 func TestConsumerDeletedWhileSettling(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	decided, deciding := newGate(t), newGate(t)
 	f.throttle.decideOne = func(ctx context.Context, c store.Request) (store.Decision, error) {
 		if c.Category == "payments" {

@@ -100,8 +100,7 @@ func TestStopSettlesWhatWasDeliveredLast(t *testing.T) {
 // and gives all events back at once.
 func TestStopWithAFullHand(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	const events = poolSize + 1
 	ids := f.numbered("payments", events)
 	f.sink.send = func(ctx context.Context, _ event.Event, _ int) error {

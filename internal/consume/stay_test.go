@@ -130,8 +130,7 @@ func TestRoomShrinks(t *testing.T) {
 // TestRoomCannotBeWritten deletes the room. The events keep their slots, and get a nak like a group. The log says so once.
 func TestRoomCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	f.holdFresh()
 	w := f.start(func(o *setup) { slow(o); o.client.Provision = false })
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.RoomStream))

@@ -101,8 +101,7 @@ func TestChangedConsumers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			f.provision(usualAckWait)
+			f := newProvisioned(t)
 			f.sink.named = []string{"#general"}
 			w := f.start(nil)
 			f.eventually("the consumers are looked at", func() bool { return f.positions() > 1 })
@@ -133,8 +132,7 @@ func TestChangedConsumers(t *testing.T) {
 // TestChangedFilter has somebody make the consumer of a running worker leave out events. The worker is not ready meanwhile.
 func TestChangedFilter(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.provision(usualAckWait)
+	f := newProvisioned(t)
 	w := f.start(nil)
 	f.eventually("it is ready", func() bool { return w.Ready() == nil })
 	config := testkit.Must(f.js.Consumer(t.Context(), testNames.Stream, testNames.Consumer))(t).CachedInfo().Config
