@@ -43,30 +43,27 @@ func TestMutedWhileWaiting(t *testing.T) {
 // before the pause. Otherwise it is dropped at the end of the pause.
 func TestMutedBehindAPause(t *testing.T) {
 	t.Parallel()
-	for name, outcome := range map[string]string{"the mute ends first": "sent payments", "the pause ends first": "dropped payments"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newProvisioned(t)
-			f.throttle.answers(func(c store.Request) store.Decision {
-				if len(f.throttle.asked()) == 1 {
-					f.mutes.mute("payments")
-					f.pacer.Pause(t.Context(), "payments", time.Hour)
-				}
-				return f.throttle.admit(c)
-			})
-			w := f.start(nil)
-			f.event("payments", "order-1")
-			f.eventually("it waits in the room", func() bool { return len(f.inRoom(testNames.Room().All())) == 1 })
-			w.DropMuted()
-			if outcome == "sent payments" {
-				f.mutes.mute("another")
+	testkit.Each(t, map[string]string{"the mute ends first": "sent payments", "the pause ends first": "dropped payments"}, func(t *testing.T, outcome string) {
+		f := newProvisioned(t)
+		f.throttle.answers(func(c store.Request) store.Decision {
+			if len(f.throttle.asked()) == 1 {
+				f.mutes.mute("payments")
+				f.pacer.Pause(t.Context(), "payments", time.Hour)
 			}
-			f.pacer.Pause(t.Context(), "payments", 0)
-			f.awaitSettled(1)
-			f.requireOutcomes(map[string]int{outcome: 1})
-			f.requireEmpty()
+			return f.throttle.admit(c)
 		})
-	}
+		w := f.start(nil)
+		f.event("payments", "order-1")
+		f.eventually("it waits in the room", func() bool { return len(f.inRoom(testNames.Room().All())) == 1 })
+		w.DropMuted()
+		if outcome == "sent payments" {
+			f.mutes.mute("another")
+		}
+		f.pacer.Pause(t.Context(), "payments", 0)
+		f.awaitSettled(1)
+		f.requireOutcomes(map[string]int{outcome: 1})
+		f.requireEmpty()
+	})
 }
 
 // TestMutedBeforeThePost mutes a category after the decision about an event. A resolved event of that category is sent.
@@ -97,23 +94,21 @@ func (m *muteAtPost) CheckMute(ctx context.Context, category string, severity ev
 func TestBoundOfThePost(t *testing.T) {
 	t.Parallel()
 	ends := time.Now().Add(time.Second)
-	for name, test := range map[string]struct {
+	type boundCase struct {
 		status    event.Status
 		confirmed time.Time
 		want      time.Time
-	}{
+	}
+	testkit.Each(t, map[string]boundCase{
 		"the mutes are confirmed for longer": {event.StatusFiring, ends.Add(time.Second), ends},
 		"the lease lasts longer":             {event.StatusFiring, ends.Add(-time.Second), ends.Add(-time.Second)},
 		"nothing was confirmed":              {event.StatusFiring, time.Time{}, ends},
 		"it resolves":                        {event.StatusResolved, ends.Add(-time.Second), ends},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := &delivery{message: &message{lease: lease{deadline: ends}}, event: event.Event{Key: "k", Status: test.status}}
-			check, _ := muteCheck{mutes: &fakeMutes{confirmed: test.confirmed}}.ofPost(d)
-			testkit.Equal(t, testkit.Must(check(t.Context()))(t), test.want, "by when the post must begin")
-		})
-	}
+	}, func(t *testing.T, test boundCase) {
+		d := &delivery{message: &message{lease: lease{deadline: ends}}, event: event.Event{Key: "k", Status: test.status}}
+		check, _ := muteCheck{mutes: &fakeMutes{confirmed: test.confirmed}}.ofPost(d)
+		testkit.Equal(t, testkit.Must(check(t.Context()))(t), test.want, "by when the post must begin")
+	})
 }
 
 // TestSuspendedAtThePost ends the lease while a worker confirms the mutes, as if the process were suspended meanwhile. It does not post the event.

@@ -106,11 +106,12 @@ func TestCountedOnceThoughLate(t *testing.T) {
 	inTime, over := start.Add(time.Hour), start.Add(-time.Second) // other tests may run in between
 	redelivered := on(0, inTime)
 	redelivered.meta.NumDelivered = 2
-	for name, test := range map[string]struct {
+	type lateCase struct {
 		first, second *message
 		failed        time.Time // when the consumer of the first one did not confirm
 		want          int
-	}{
+	}
+	testkit.Each(t, map[string]lateCase{
 		"after a lost connection":      {first: on(1, inTime), second: on(0, inTime), want: 1}, // 0 is the present connection
 		"after its lease":              {first: on(0, over), second: on(0, inTime), want: 1},
 		"before its consumer failed":   {first: on(0, inTime), second: on(0, inTime), failed: start.Add(time.Second), want: 1},
@@ -119,16 +120,13 @@ func TestCountedOnceThoughLate(t *testing.T) {
 		"twice after its lease":        {first: on(0, over), second: on(0, over), want: 1},
 		"another message":              {first: on(0, over), second: other(8, start, 0, inTime), want: 2},
 		"its namesake in a new stream": {first: on(0, over), second: other(7, start.Add(time.Hour), 0, inTime), want: 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			metrics := &fakeMetrics{}
-			counting := newTally(&nats.Conn{}, metrics)
-			counting.count([]settlement{{message: test.first, outcome: journal.Sent, decided: start}}, test.failed)
-			counting.count([]settlement{{message: test.second, outcome: journal.Sent, decided: start}}, time.Time{})
-			testkit.Equal(t, metrics.ended(), test.want, "outcomes")
-		})
-	}
+	}, func(t *testing.T, test lateCase) {
+		metrics := &fakeMetrics{}
+		counting := newTally(&nats.Conn{}, metrics)
+		counting.count([]settlement{{message: test.first, outcome: journal.Sent, decided: start}}, test.failed)
+		counting.count([]settlement{{message: test.second, outcome: journal.Sent, decided: start}}, time.Time{})
+		testkit.Equal(t, metrics.ended(), test.want, "outcomes")
+	})
 }
 
 // TestDropsHaveOneTitleOfEachKind groups the drops of a batch by category and level. Each group has its first visible title, cut to the

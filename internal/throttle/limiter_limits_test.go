@@ -190,45 +190,43 @@ const (
 
 func TestLimiterCannotRefresh(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type refreshCase struct {
 		refresh func(context.Context, *limiterKit, limits.Ruleset) error
 		reason  string
-	}{
+	}
+	testkit.Each(t, map[string]refreshCase{
 		"no way to":             {nil, "notifier limits adopt"},
 		"failing":               {func(context.Context, *limiterKit, limits.Ruleset) error { return errors.New("no bucket") }, "cannot be read: no bucket"},
 		"finding nothing newer": {func(context.Context, *limiterKit, limits.Ruleset) error { return nil }, "notifier limits adopt"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			limiter, server := staleLimiter(t, test.refresh)
-			client := newClient(t, redis.Options{Addr: server.Addr})
-			before := scripttest.Contents(t, client)
-			limiter.wantFull("a", "")
-			for range 3 {
-				limiter.wantBehind()
-			}
-			scripttest.WantUnchanged(t, client, before)
-			limiter.wantReady(nil)
-			limiter.logs.Want(t)
-
-			limiter.outlast()
-			testkit.Eventually(t, "the limiter is not ready", func() bool { return limiter.Ready() != nil })
-			err := limiter.Ready()
-			testkit.Contains(t, "reason", err.Error(), "revision 2 of generation 1 (", "here is none", test.reason)
+	}, func(t *testing.T, test refreshCase) {
+		limiter, server := staleLimiter(t, test.refresh)
+		client := newClient(t, redis.Options{Addr: server.Addr})
+		before := scripttest.Contents(t, client)
+		limiter.wantFull("a", "")
+		for range 3 {
 			limiter.wantBehind()
-			limiter.logs.Want(t, wordBehind)
-			limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2})
+		}
+		scripttest.WantUnchanged(t, client, before)
+		limiter.wantReady(nil)
+		limiter.logs.Want(t)
 
-			// The limiter notices by itself that its limits are in force again.
-			other := newRedis(client, "limiter", limiter.o.Settings)
-			put := testkit.Must(other.Positions.PutInForce(t.Context(), limits.Position{Generation: 1, Revision: 2}, limits.Position{}))(t)
-			testkit.Equal(t, put, true, "put in force")
-			limiter.await()
-			limiter.wantReady(nil)
-			limiter.logs.Want(t, wordBehind, wordCurrent)
-			limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, several(3, "x", "b")...)
-		})
-	}
+		limiter.outlast()
+		testkit.Eventually(t, "the limiter is not ready", func() bool { return limiter.Ready() != nil })
+		err := limiter.Ready()
+		testkit.Contains(t, "reason", err.Error(), "revision 2 of generation 1 (", "here is none", test.reason)
+		limiter.wantBehind()
+		limiter.logs.Want(t, wordBehind)
+		limiter.metrics.wantDecisions(t, map[string]int{"admitted by redis": 2})
+
+		// The limiter notices by itself that its limits are in force again.
+		other := newRedis(client, "limiter", limiter.o.Settings)
+		put := testkit.Must(other.Positions.PutInForce(t.Context(), limits.Position{Generation: 1, Revision: 2}, limits.Position{}))(t)
+		testkit.Equal(t, put, true, "put in force")
+		limiter.await()
+		limiter.wantReady(nil)
+		limiter.logs.Want(t, wordBehind, wordCurrent)
+		limiter.want(map[store.Verdict]int{store.Admitted: 2, store.Denied: 1}, several(3, "x", "b")...)
+	})
 }
 
 // TestLimiterIsBehindFromTheStart starts a limiter after newer limits are in force. The limiter reads them later.

@@ -89,74 +89,70 @@ func TestApplyUpdates(t *testing.T) {
 // TestApplyKeepsConsumers provisions consumers that take everything, and a consumer whose filter cannot be widened. None is lost.
 func TestApplyKeepsConsumers(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type keptCase struct {
 		filter []string
 		others string // the filter of another consumer; "": there is no other
 		fails  bool
-	}{
+	}
+	testkit.Each(t, map[string]keptCase{
 		"all subjects":              {filter: testNames.Subjects()},
 		"everything":                {filter: []string{">"}},
 		"beside another consumer's": {filter: []string{"notify.payments"}, others: "notify.audit", fails: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			testkit.Must(f.js.CreateStream(t.Context(), testNames.StreamConfig()))(t)
-			config := testNames.ConsumerConfig(ackWait, nil)
-			config.FilterSubjects = test.filter
-			testkit.NoError(t, f.createConsumer(config))
-			if test.others != "" {
-				testkit.NoError(t, f.createConsumer(jetstream.ConsumerConfig{Durable: "others", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: test.others}))
-			}
-			info := func() *jetstream.ConsumerInfo {
-				return testkit.Must(f.js.Consumer(t.Context(), testNames.Stream, testNames.Consumer))(t).CachedInfo()
-			}
-			before := info()
-			done := f.provisioning(nil).Apply(t.Context())[1]
-			testkit.Equal(t, done.Err != nil, test.fails, "failure: %v", done.Err)
-			if test.fails {
-				testkit.EqualSlices(t, filtersOf(info().Config), test.filter, "filter of the consumer")
-			} else {
-				testkit.Equal(t, info().Created, before.Created, "creation of the consumer")
-			}
-		})
-	}
+	}, func(t *testing.T, test keptCase) {
+		f := newFixture(t)
+		testkit.Must(f.js.CreateStream(t.Context(), testNames.StreamConfig()))(t)
+		config := testNames.ConsumerConfig(ackWait, nil)
+		config.FilterSubjects = test.filter
+		testkit.NoError(t, f.createConsumer(config))
+		if test.others != "" {
+			testkit.NoError(t, f.createConsumer(jetstream.ConsumerConfig{Durable: "others", AckPolicy: jetstream.AckExplicitPolicy, FilterSubject: test.others}))
+		}
+		info := func() *jetstream.ConsumerInfo {
+			return testkit.Must(f.js.Consumer(t.Context(), testNames.Stream, testNames.Consumer))(t).CachedInfo()
+		}
+		before := info()
+		done := f.provisioning(nil).Apply(t.Context())[1]
+		testkit.Equal(t, done.Err != nil, test.fails, "failure: %v", done.Err)
+		if test.fails {
+			testkit.EqualSlices(t, filtersOf(info().Config), test.filter, "filter of the consumer")
+		} else {
+			testkit.Equal(t, info().Created, before.Created, "creation of the consumer")
+		}
+	})
 }
 
 // TestApplyCreatesADeletedConsumer has NATS hang when a consumer that was deleted is to be created anew, and a person interrupt the command. The consumer
 // is created, or the error says how.
 func TestApplyCreatesADeletedConsumer(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type deletedCase struct {
 		hangs int // times
 		says  string
-	}{
+	}
+	testkit.Each(t, map[string]deletedCase{
 		"for a moment": {hangs: createTries - 1},
 		"for long":     {hangs: createTries, says: "is absent now, so no worker gets events: run notifier provision again, which creates it"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			testkit.Must(f.js.CreateStream(t.Context(), testNames.StreamConfig()))(t)
-			config := testNames.ConsumerConfig(ackWait, nil)
-			config.FilterSubjects = []string{"notify.payments"}
-			testkit.NoError(t, f.createConsumer(config))
-			ctx, interrupt := context.WithCancel(t.Context())
-			defer interrupt()
-			hanging := &hangingJetStream{JetStream: f.js, interrupt: interrupt, hangs: test.hangs}
-			done := f.provisioning(func(p *Provisioning) { p.JetStream = hanging }).Apply(ctx)[1]
-			_, err := f.js.Consumer(t.Context(), testNames.Stream, testNames.Consumer)
-			if test.says == "" {
-				testkit.NoError(t, done.Err)
-				testkit.NoError(t, err)
-				return
-			}
-			testkit.Fails(t, "error", done.Err, context.DeadlineExceeded, test.says)
-			testkit.Fails(t, "the consumer", err, jetstream.ErrConsumerNotFound)
-			again := f.provisioning(nil).Apply(t.Context())[1]
-			testkit.Equal(t, again.Created, true, "created by another run")
-		})
-	}
+	}, func(t *testing.T, test deletedCase) {
+		f := newFixture(t)
+		testkit.Must(f.js.CreateStream(t.Context(), testNames.StreamConfig()))(t)
+		config := testNames.ConsumerConfig(ackWait, nil)
+		config.FilterSubjects = []string{"notify.payments"}
+		testkit.NoError(t, f.createConsumer(config))
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		hanging := &hangingJetStream{JetStream: f.js, interrupt: interrupt, hangs: test.hangs}
+		done := f.provisioning(func(p *Provisioning) { p.JetStream = hanging }).Apply(ctx)[1]
+		_, err := f.js.Consumer(t.Context(), testNames.Stream, testNames.Consumer)
+		if test.says == "" {
+			testkit.NoError(t, done.Err)
+			testkit.NoError(t, err)
+			return
+		}
+		testkit.Fails(t, "error", done.Err, context.DeadlineExceeded, test.says)
+		testkit.Fails(t, "the consumer", err, jetstream.ErrConsumerNotFound)
+		again := f.provisioning(nil).Apply(t.Context())[1]
+		testkit.Equal(t, again.Created, true, "created by another run")
+	})
 }
 
 // hangingJetStream interrupts the command when it has deleted a consumer, and does not answer when the consumer is created.
