@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/oplog"
@@ -312,4 +313,55 @@ func (p *puller) pullFailed(ctx context.Context, consumer jetstream.Consumer, er
 		return p.streams.Find(ctx)
 	}
 	return p.streams.Connection.Sleep(ctx, 100*time.Millisecond)
+}
+
+// Bounds of the messages in a worker's hand: fetched and not yet settled, returned or lost.
+const (
+	mostInHand   = 8 << 20 // bytes of all messages in hand
+	messageBytes = 1 << 10 // overhead of a message beside its subject, headers and body
+	headerBytes  = 150     // overhead of a header beside its name and values, in a map
+)
+
+// hand bounds the bytes of the messages in hand. A very large message needs only a free half of the bound: small messages never leave more.
+type hand struct {
+	mu    sync.Mutex
+	bytes int
+	freed chan struct{} // closed when a message leaves; nil: nobody waits
+}
+
+// take waits until a message fits. It does not wait after the end of the context, since the worker then requests no more messages.
+func (h *hand) take(ctx context.Context, m *message) {
+	weight := m.Size()
+	needed := min(weight, mostInHand/2)
+	for {
+		h.mu.Lock()
+		if h.bytes+needed <= mostInHand || ctx.Err() != nil {
+			h.bytes += weight
+			m.hand = h
+			m.weight.Store(int64(weight))
+			h.mu.Unlock()
+			return
+		}
+		if h.freed == nil {
+			h.freed = make(chan struct{})
+		}
+		freed := h.freed
+		h.mu.Unlock()
+		await.Ready(ctx, freed)
+	}
+}
+
+// leaveHand records that a message is settled, returned or lost. It may be called again.
+func (m *message) leaveHand() {
+	weight := int(m.weight.Swap(0))
+	if weight == 0 {
+		return
+	}
+	m.hand.mu.Lock()
+	defer m.hand.mu.Unlock()
+	m.hand.bytes -= weight
+	if m.hand.freed != nil {
+		close(m.hand.freed)
+		m.hand.freed = nil
+	}
 }

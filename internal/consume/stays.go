@@ -4,7 +4,11 @@ import (
 	"context"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
+	"github.com/seed-4578ace9/notifier/internal/expiring"
+	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
@@ -113,4 +117,76 @@ func (s *stays) leave(ended ...store.Stay) {
 
 func (s *stays) start() {
 	s.leaving.start(1, func(stays []store.Stay) { _ = s.room.LeaveRoom(context.Background(), stays) })
+}
+
+// refusedFor is how long a category's denied events are dropped without a request, once an event of that category was refused its wait.
+const refusedFor = time.Second
+
+const mostRefusals = 10_000
+
+// RoomMetrics counts events on their way to the room. Its methods may be called concurrently.
+type RoomMetrics interface {
+	Split()                           // a body that held several events
+	Delayed(category, level string)   // an event that waits for a slot; level: of the rule that denied it, "" if not known
+	RoomRefused(reason string, n int) // events refused because the room was full for their category
+}
+
+// refusals remembers whose events may not enter the room at present. Its methods may be called concurrently.
+type refusals struct {
+	delay   func(category string) time.Duration // see reader
+	crowds  *expiring.Map[string, bool]         // by category or crowd: whether too many events wait, or the slots open too late
+	metrics RoomMetrics
+}
+
+func newRefusals(delay func(string) time.Duration, metrics RoomMetrics) *refusals {
+	return &refusals{delay: delay, crowds: expiring.New[string, bool](mostRefusals, time.Now), metrics: metrics}
+}
+
+// crowd returns the key of a first level's events that wait in the room for a reason. No category has such a name.
+func crowd(reason room.Reason, first string) string { return string(reason) + " " + first }
+
+// addLate remembers for refusedFor that the slots of a category open too late.
+func (r *refusals) addLate(category string) {
+	r.crowds.Put(category, false, time.Now().Add(refusedFor))
+}
+
+// addCrowded remembers for refusedFor that too many events wait. The key is a category or a crowd.
+func (r *refusals) addCrowded(key string) {
+	r.crowds.Put(key, true, time.Now().Add(refusedFor))
+}
+
+// crowded reports whether the room has just refused an event of a first level that was to wait for a reason.
+func (r *refusals) crowded(reason room.Reason, first string) bool {
+	_, refused := r.crowds.Get(crowd(reason, first))
+	return refused
+}
+
+// waits reports whether the settings let denied events of a category wait for a slot.
+func (r *refusals) waits(category string) bool { return r.delay(category) > 0 }
+
+// mayWait reports whether denied events of a category may wait for a slot now.
+func (r *refusals) mayWait(category string) bool {
+	_, refused := r.crowds.Get(category)
+	return r.waits(category) && !refused
+}
+
+func (r *refusals) dropped(m *message, denial *store.Denial) settlement {
+	if denial != store.DeniedUnpaired && denial != store.DeniedByRoom && denial != store.DeniedByOperator && r.waits(m.about.category) {
+		if crowded, _ := r.crowds.Get(m.about.category); crowded {
+			r.metrics.RoomRefused(string(room.Slot), 1)
+		}
+	}
+	return settlement{message: m, outcome: journal.Dropped, denial: denial}
+}
+
+// dropCrowded returns the settlement of a message whose event may not wait because the room holds too many events.
+func (r *refusals) dropCrowded(m *message, reason room.Reason) settlement {
+	r.metrics.RoomRefused(string(reason), 1)
+	return r.dropped(m, store.DeniedByRoom)
+}
+
+// newCache returns a cache that evicts the least recently used entry.
+func newCache[K comparable, V any](most int) *lru.Cache[K, V] {
+	cache, _ := lru.New[K, V](most) // fails only if most is not positive
+	return cache
 }

@@ -128,7 +128,7 @@ var ofConsume = []mutant{
 	{
 		name: "large-behind-small",
 		bug:  "A large message waits until all of the hand is free, which small messages may prevent for ever.",
-		file: "internal/consume/hand.go",
+		file: "internal/consume/pull.go",
 		old:  `needed := min(weight, mostInHand/2)`,
 		new:  `needed := min(weight, mostInHand)`,
 		test: "./internal/consume -run ^TestHand$",
@@ -176,7 +176,7 @@ var ofConsume = []mutant{
 	{
 		name: "ended-by-another-and-delivered",
 		bug:  "A redelivered event that another worker has dropped or moved counts as delivered, and its slots stay taken.",
-		file: "internal/consume/delivery.go",
+		file: "internal/consume/deliver.go",
 		old:  `case a.doubt.own:`,
 		new:  `case a.inDoubt():`,
 		test: "./internal/consume -run ^TestEndedByOther$",
@@ -248,7 +248,7 @@ var ofConsume = []mutant{
 	{
 		name: "look-up-that-forgets-its-doubt",
 		bug:  "A worker that could not look for a post releases the event as certainly not posted.",
-		file: "internal/consume/delivery.go",
+		file: "internal/consume/deliver.go",
 		old:  `return a.doubt.open || a.doubt.unsearchable`,
 		new:  `return a.doubt.unsearchable`,
 		test: "./internal/consume -run ^TestDoubtOutlivesALook$",
@@ -326,7 +326,7 @@ var ofConsume = []mutant{
 	{
 		name: "hand-without-a-bound",
 		bug:  "A worker takes any number of bytes in hand.",
-		file: "internal/consume/hand.go",
+		file: "internal/consume/pull.go",
 		old:  `h.bytes+needed <= mostInHand`,
 		new:  `needed >= 0`,
 		test: "./internal/consume -run ^TestHand$",
@@ -401,7 +401,7 @@ var ofConsume = []mutant{
 	{
 		name: "back-before-the-slot",
 		bug:  "An event comes back before its slot opens where the server's clock is not known well.",
-		file: "internal/consume/move.go",
+		file: "internal/consume/mover.go",
 		old:  `due = m.streams.Clock.Latest().Add(to.in)`,
 		new:  `due = m.streams.Clock.Now().Add(to.in)`,
 		test: "./internal/consume -run ^TestAgesByTheServersClock$",
@@ -409,7 +409,7 @@ var ofConsume = []mutant{
 	{
 		name: "reappeared-messages-stay",
 		bug:  "Settled messages that a killed server has brought back stay in the stream.",
-		file: "internal/consume/reappeared.go",
+		file: "internal/consume/removal.go",
 		old:  `m.Sequence > info.AckFloor.Stream || `,
 		new:  `true || `,
 		test: "./internal/consume -run ^TestAcknowledgedMessagesReappear$",
@@ -417,7 +417,7 @@ var ofConsume = []mutant{
 	{
 		name: "what-waits-is-removed",
 		bug:  "A message that is not acknowledged is removed as one that a killed server has brought back.",
-		file: "internal/consume/reappeared.go",
+		file: "internal/consume/removal.go",
 		old:  `m.Sequence > info.AckFloor.Stream || `,
 		new:  ``,
 		test: "./internal/consume -run ^TestUnacknowledgedMessagesStay$",
@@ -441,7 +441,7 @@ var ofConsume = []mutant{
 	{
 		name: "doubt-lost-by-a-move",
 		bug:  "An event in doubt is in doubt no more once it has waited in the room.",
-		file: "internal/consume/delivery.go",
+		file: "internal/consume/deliver.go",
 		old:  `a.grant.Release(ctx, a.inDoubt())`,
 		new:  `a.grant.Release(ctx, false)`,
 		test: "./internal/consume -run ^TestDoubtInTheRoom$",
@@ -524,7 +524,7 @@ var ofConsume = []mutant{
 	{
 		name: "moved-under-another-name",
 		bug:  "An event that is delivered again after its move is stored in the room once more.",
-		file: "internal/consume/move.go",
+		file: "internal/consume/mover.go",
 		old:  `fmt.Sprintf("room-%s-%d-%d", m.meta.Stream, m.meta.Sequence.Stream, m.meta.Timestamp.UnixMilli())`,
 		new:  `fmt.Sprintf("room-%s-%d-%d-%d", m.meta.Stream, m.meta.Sequence.Stream, m.meta.Timestamp.UnixMilli(), m.meta.NumDelivered)`,
 		test: "./internal/consume -run ^TestMovedOnceAfterACrash$",
@@ -599,7 +599,7 @@ var ofConsume = []mutant{
 	{
 		name: "refunded-in-doubt",
 		bug:  "An event that was perhaps delivered gets its slot back, and a replay posts it again.",
-		file: "internal/consume/delivery.go",
+		file: "internal/consume/deliver.go",
 		old: `case a.inDoubt():
 		_, owed = a.grant.Finish(ctx, "")
 		return owed
@@ -819,7 +819,7 @@ var ofConsume = []mutant{
 	{
 		name: "each-look-at-a-report-takes-a-place",
 		bug:  "Each event of a flapping key takes a place in the room for the key's report.",
-		file: "internal/consume/steady.go",
+		file: "internal/consume/folds.go",
 		old:  `!own && (stores || m.entry.IsReport())`,
 		new:  `!own && false`,
 		test: "./internal/consume -run ^TestOneReportOfAKey$",
