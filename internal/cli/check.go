@@ -20,8 +20,10 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/layout"
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
 	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/lua"
 )
@@ -295,4 +297,162 @@ func (c *check) slack(ctx context.Context, client redis.UniversalClient) {
 	if c.failures == failures {
 		c.ok("slack", "nothing found that would keep messages from being posted")
 	}
+}
+
+type checkedLimits struct {
+	tree *limits.Tree
+	from string
+}
+
+// checkReport is what check prints as JSON.
+type checkReport struct {
+	OK         bool         `json:"ok"` // no finding is marked FAIL
+	Findings   []finding    `json:"findings"`
+	LimitsFrom string       `json:"limits_from"`
+	Limits     []shownLevel `json:"limits"` // without their use
+}
+
+type finding struct {
+	Mark    string `json:"mark"` // ok, warn or FAIL
+	Subject string `json:"subject"`
+	Detail  string `json:"detail,omitempty"`
+}
+
+// workers finds settings that differ between the running workers, and between them and the settings here. Limits that are not set here are
+// not compared. If a worker answers, check prints the limits of the workers.
+func (c *check) workers(ctx context.Context, connection *stream.Connection) {
+	const subject = "settings of the workers"
+	theirs, err := inspect.Workers(ctx, connection, c.settings)
+	if err != nil {
+		c.warn(subject, err.Error())
+		return
+	}
+	if theirs.Failed != nil {
+		c.warn(subject, theirs.Failed.Error())
+	}
+	if len(theirs.Reports) == 0 { // no worker runs yet
+		c.shown.from += ": no worker answers"
+		return
+	}
+	mismatches := inspect.Mismatches(theirs.Reports, status.Worker{Settings: c.compared(), Name: "here"})
+	if differences := inspect.DescribeMismatches(mismatches); differences != "" {
+		c.warn(subject, differences)
+	} else {
+		c.ok(subject, fmt.Sprintf("%s the settings here", screen.Numbered(len(theirs.Reports), "worker has", "workers have")))
+	}
+	plan, err := theirs.Plan(connection)
+	if err != nil {
+		c.warn("limits of the workers", err.Error())
+		return
+	}
+	tree, err := limits.NewTree(plan)
+	if err != nil {
+		c.warn("limits of the workers", err.Error())
+		return
+	}
+	c.shown = checkedLimits{tree, theirs.String()}
+}
+
+// compared returns the settings that a worker started here would share, without limits if none is set here: check prints those of the workers.
+func (c *check) compared() map[string]string {
+	shared := c.settings.Shared
+	if !c.settings.Limits.Set {
+		for _, variable := range []string{"GLOBAL_LIMIT", "CATEGORY_LIMIT", "LIMITS", "GUARANTEES"} {
+			delete(shared, "NOTIFIER_"+variable)
+		}
+	}
+	return shared
+}
+
+// limitTree finds limits that never deny anything, and prints all limits.
+func (c *check) limitTree() error {
+	for _, pointless := range c.shown.tree.Pointless() {
+		c.warn("limit without effect", pointless.String())
+	}
+	if c.asJSON {
+		levels := limitsView{rules: limits.Ruleset{Tree: c.shown.tree}}.levels(nil).Levels
+		return screen.PrintJSON(c.out, checkReport{OK: c.failures == 0, Findings: c.findings, LimitsFrom: c.shown.from, Limits: levels})
+	}
+	text := strings.TrimSuffix(c.shown.tree.String(), "\n")
+	_, err := fmt.Fprintf(c.out, "\nlimits: from %s\n  %s\n", c.shown.from, strings.ReplaceAll(text, "\n", "\n  "))
+	return err
+}
+
+// power names the row of docs/delivery.md that shows what a power failure costs this deployment, or the settings that are not known. It adds
+// no finding without JetStream.
+func (c *check) power(ctx context.Context, connection *stream.Connection, client redis.UniversalClient) {
+	var row, unknown []string
+	note := func(setting, value, remedy string) {
+		if value == "" {
+			unknown = append(unknown, setting+" ("+remedy+")")
+		} else {
+			row = append(row, setting+" "+value)
+		}
+	}
+	servers, err := c.keepers(ctx, setup.JetStream(connection))
+	if stream.LacksJetStream(err) { // the check of the streams reports it
+		return
+	}
+	fsync := c.appendfsync(ctx, client)
+	interval, _ := stream.SyncInterval(ctx, connection.Conn)
+	note("servers of NATS", servers, "the stream cannot be read")
+	note("sync_interval", interval, "the NATS user may not ask for it")
+	note("appendfsync", fsync, "the Redis user may not ask for it")
+	text := strings.Join(row, ", ")
+	if len(unknown) > 0 {
+		c.ok("power failures", fmt.Sprintf("%s; the table of docs/delivery.md#power-failures has what each setting loses",
+			strings.TrimPrefix(text+"; unknown: "+strings.Join(unknown, ", "), "; ")))
+		return
+	}
+	c.ok("power failures", fmt.Sprintf("%s: %s of docs/delivery.md#power-failures", text, powerRow(servers, interval, fsync)))
+}
+
+// powerRow names the row of docs/delivery.md#power-failures for these settings. If there is none, it names the next row that loses less.
+func powerRow(servers, interval, fsync string) string {
+	row, more := []string{"1", "always", "everysec"}, ""
+	if servers >= "3" { // JetStream keeps at most five replicas
+		row[0] = "3"
+	}
+	if every, err := time.ParseDuration(interval); err == nil {
+		row[1] = "10s"
+		if every > 10*time.Second {
+			row[1] = "2m"
+		}
+		if every > 2*time.Minute {
+			more = "more than "
+		}
+	}
+	switch fsync {
+	case "always":
+		row[2] = fsync
+	case "everysec":
+	default:
+		more = "more than "
+	}
+	return more + "row " + strings.Join(row, ", ")
+}
+
+// keepers returns how many servers keep the events.
+func (c *check) keepers(ctx context.Context, js jetstream.JetStream) (string, error) {
+	events, err := js.Stream(ctx, setup.Names(c.settings).Stream)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprint(events.CachedInfo().Config.Replicas), nil
+}
+
+// appendfsync is how often Redis syncs its append-only file, "none" without such a file, and "" if the user may not ask.
+func (c *check) appendfsync(ctx context.Context, client redis.UniversalClient) string {
+	node, err := setup.RedisOwner(ctx, client, c.settings.Redis)
+	if err != nil {
+		return ""
+	}
+	settings, err := node.ConfigGet(ctx, "append*").Result()
+	switch {
+	case err != nil:
+		return ""
+	case settings["appendonly"] == "no":
+		return "none"
+	}
+	return settings["appendfsync"]
 }

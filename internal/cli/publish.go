@@ -21,6 +21,9 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
+	"github.com/seed-4578ace9/notifier/internal/sink"
+	"github.com/seed-4578ace9/notifier/internal/sink/render"
+	"github.com/seed-4578ace9/notifier/internal/sink/slack"
 )
 
 // publishTimeout bounds the wait until all events are stored.
@@ -355,4 +358,29 @@ func (p *publisher) readLines(ctx context.Context, lines chan<- []byte) error {
 		return fmt.Errorf("reading standard input: %w", err)
 	}
 	return nil
+}
+
+// show prints the Slack message of each event and publishes nothing.
+func (p *publisher) show(ctx context.Context, settings config.Config, body input, out io.Writer) error {
+	template, err := setup.SlackTemplate(settings)
+	if err != nil {
+		return err
+	}
+	preview := func(body input) error {
+		for _, e := range body.events {
+			d := sink.Delivery{Event: e, Mention: slack.MentionPreview(settings.Slack.Mentions, e.Category)}
+			rendered, picture, err := render.Preview(template, d)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(out, "%s\n%s\n", rendered, picture); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if !p.stdin {
+		return preview(body)
+	}
+	return p.lines(ctx, preview)
 }
