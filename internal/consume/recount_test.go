@@ -1,11 +1,19 @@
 package consume
 
 import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/seed-4578ace9/notifier/internal/delayed"
 	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 	"github.com/seed-4578ace9/notifier/internal/trusted"
@@ -95,4 +103,63 @@ func TestRecount(t *testing.T) {
 	k.want(2, "after a refusal")
 	k.eventually("the event that waited behind a lost event is due", func() bool { return len(k.waiting(room.Slot)) == 0 })
 	k.log.WantCount(t, 1, "waiting events were counted that the room does not have")
+}
+
+// TestReplanInOnePass has several batches of events wait for an hour by older limits. One request makes all of them due.
+func TestReplanInOnePass(t *testing.T) {
+	t.Parallel()
+	const events = 2*store.MaxBatch + 100 // several batches
+	f := newProvisioned(t)
+	w := f.newWorker(mayDelay)
+	stored := time.Now()
+	for i := range events {
+		id := fmt.Sprint("order-", i)
+		subject, target := testNames.Room().Schedule(room.Slot, "payments", id)
+		entry := room.Entry{
+			Reason: room.Slot, Subject: "notify.payments", ID: id, Limits: "older",
+			Origin: room.Origin{Stream: "OTHER", Sequence: uint64(i) + 1, Stored: stored}, Since: stored,
+		}
+		m := entry.Message(subject, nil, []byte(`{"title": "an event"}`))
+		room.ScheduleAt(m, target, stored.Add(time.Hour))
+		testkit.Must(f.js.PublishMsgAsync(m))(t)
+	}
+	<-f.js.PublishAsyncComplete()
+	testkit.Await(t, "the events are planned anew", func() error {
+		return w.replans.advance(t.Context(), func(e delayed.Event) bool { return e.Entry.Limits == "older" })
+	})
+	testkit.Equal(t, len(f.room.inRoom()), events, "events that are due in their queues")
+	f.eventually("no event waits for its slot", func() bool { return len(f.waiting(room.Slot)) == 0 })
+}
+
+// TestForgottenSchedules has a server lose a message schedule from its list of schedules, but not from the stream, as after a kill. A worker
+// makes the schedule due.
+func TestForgottenSchedules(t *testing.T) {
+	t.Parallel()
+	f := newFixtureOn(t, servertest.StartNATS(t, func(*server.Options) {}))
+	f.provision(usualAckWait)
+	subject, target := testNames.Room().Schedule(room.Pair, "payments", "order-1")
+	entry := from(room.Entry{Reason: room.Pair, ID: "order-1"}, 1)
+	schedule := entry.Message(subject, nil, []byte(`{"title": "an event"}`))
+	due := time.Now().Add(2 * time.Second)
+	room.ScheduleAt(schedule, target, due)
+	sequence := testkit.Must(f.js.PublishMsg(t.Context(), schedule))(t).Sequence
+
+	f.server.Kill()
+	list := filepath.Join(f.server.Dir, "jetstream", "$G", "streams", testNames.RoomStream, "msgs", "sched.db")
+	testkit.Must(os.Stat(list))(t)
+	empty := binary.LittleEndian.AppendUint64([]byte{1}, 0) // the version of the format, and the number of schedules
+	empty = binary.LittleEndian.AppendUint64(empty, sequence+1)
+	testkit.NoError(t, os.WriteFile(list, empty, 0o600))
+	f.server.Restart()
+
+	f.eventually("the schedule is late", func() bool { return time.Since(due) > time.Second })
+	testkit.Equal(t, len(f.waiting(room.Pair)), 1, "schedules that the server has forgotten")
+	f.room.claim = true
+	w := f.newWorker(nil)
+	w.watcher.recounts.overdue = time.Millisecond
+	f.run(w)
+	f.awaitSettled(1)
+	f.requireOutcomes(map[string]int{"sent payments": 1})
+	f.requireRoomEmpty()
+	f.eventually("the log has a line", func() bool { return len(f.log.Lines("made message schedules due")) == 1 })
 }
