@@ -288,7 +288,7 @@ var ofConsume = []mutant{
 	{
 		name: "delay-expires-at-the-max-age",
 		bug:  "An event that may wait for its slot for six hours expires after the maximum age of one hour.",
-		file: "internal/consume/reader.go",
+		file: "internal/consume/message.go",
 		old:  `delay == 0 || age > delay+timeToDeliver`,
 		new:  `delay == 0 || age > 0`,
 		test: "./internal/consume -run ^TestDelayOutlivesTheMaxAge$",
@@ -425,7 +425,7 @@ var ofConsume = []mutant{
 	{
 		name: "age-by-the-clock-of-the-host",
 		bug:  "An event is too old by the clock of the worker's host.",
-		file: "internal/consume/reader.go",
+		file: "internal/consume/message.go",
 		old:  `r.at(now).Sub(m.entry.Since)`,
 		new:  `now.Sub(m.entry.Since)`,
 		test: "./internal/consume -run ^TestAgesByTheServersClock$",
@@ -500,7 +500,7 @@ var ofConsume = []mutant{
 	{
 		name: "letter-of-an-unknown-category",
 		bug:  "A dead letter whose category is not valid counts for nobody, and pushes out those of others.",
-		file: "internal/consume/reader.go",
+		file: "internal/consume/message.go",
 		old:  `return r.FirstLevelOf(m.entry.Subject)`,
 		new:  `return event.NoLevel`,
 		test: "./internal/consume -run TestDeadLetter$/bad_category_below",
@@ -626,7 +626,7 @@ var ofConsume = []mutant{
 	{
 		name: "category-of-the-body-uncounted",
 		bug:  "An expired event on the bare subject is counted without the category of its body.",
-		file: "internal/consume/reader.go",
+		file: "internal/consume/message.go",
 		old:  `if err != nil || !bare {`,
 		new:  `if err != nil || !bare || category == "" {`,
 		test: "./internal/consume -run ^TestOutcomes$",
@@ -808,7 +808,7 @@ var ofConsume = []mutant{
 	{
 		name: "report-expires",
 		bug:  "A report that a key is steady expires, and its key stays flapping.",
-		file: "internal/consume/reader.go",
+		file: "internal/consume/message.go",
 		old: `	if m.entry.IsReport() {
 		return false
 	}

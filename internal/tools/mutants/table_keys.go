@@ -13,7 +13,7 @@ var ofKeys = []mutant{
 	{
 		name: "key-counted-with-others",
 		bug:  "All keys of a path share one log.",
-		file: "internal/throttle/store/bucket.go",
+		file: "internal/throttle/store/routes.go",
 		old:  `strings.TrimSuffix(b.name, anyKey) + hash`,
 		new:  `strings.TrimSuffix(b.name, anyKey) + anyKey`,
 		test: "./internal/throttle/store -run ^TestConformance$",
@@ -21,7 +21,7 @@ var ofKeys = []mutant{
 	{
 		name: "key-denied-for-others",
 		bug:  "The deny cache denies the events of all keys once one key is full.",
-		file: "internal/throttle/store/bucket.go",
+		file: "internal/throttle/store/routes.go",
 		old:  `key := LimitKey{Path: node.Path, Key: node.Key, Limit: limit}`,
 		new:  `key := LimitKey{Path: node.Path, Limit: limit}`,
 		test: "./internal/throttle -run ^TestLimiterFullForAKey$",

@@ -79,7 +79,7 @@ var ofThrottle = []mutant{
 	{
 		name: "deny-cache-and-guarantees",
 		bug:  "A global limit that is full for others counts as full for a path with slots of its own.",
-		file: "internal/throttle/store/bucket.go",
+		file: "internal/throttle/store/routes.go",
 		old: `guaranteed() {
 		key.Guarantee = r.guarantee`,
 		new: `guaranteed() {
@@ -121,7 +121,7 @@ var ofThrottle = []mutant{
 	{
 		name: "deny-cache-hides-a-raise",
 		bug:  "A raised limit stays full as long as the deny cache remembers the old one.",
-		file: "internal/throttle/store/bucket.go",
+		file: "internal/throttle/store/routes.go",
 		old:  `key := LimitKey{Path: node.Path, Key: node.Key, Limit: limit}`,
 		new: `limit.Count = 0
 	key := LimitKey{Path: node.Path, Key: node.Key, Limit: limit}`,
