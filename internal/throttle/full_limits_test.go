@@ -9,7 +9,6 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
-
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
 )
 
@@ -193,4 +192,22 @@ func TestLimiterCostlyDenialIsNotFull(t *testing.T) {
 	kit.want(map[store.Verdict]int{store.Admitted: 1, store.Denied: 1}, request("sent", "payments"), costly)
 	testkit.NoError(t, kit.usage.refresh(t.Context()))
 	testkit.EqualSlices(t, kit.latest(), []limits.Use{useOf(t, "", "10/1h", 1)}, "uses")
+}
+
+// TestByPathSharesItsRoom puts invented categories below one first level. Other first levels have room, which a removal returns.
+func TestByPathSharesItsRoom(t *testing.T) {
+	t.Parallel()
+	b := newByPath[int]()
+	for i := range maxPaths {
+		testkit.Equal(t, b.put(fmt.Sprint("payments.", i), i), i < maxPaths/2, "category %d is put", i)
+	}
+	testkit.Equal(t, b.put("payments.1", 7), true, "a new value is put")
+	for i := range maxPaths {
+		testkit.Equal(t, b.put(fmt.Sprint("first-", i), i), i < maxPaths/2, "first level %d is put", i)
+	}
+	b.remove("payments.1")
+	b.remove("payments.1")
+	testkit.Equal(t, b.put("payments.new", 1), true, "a category is put after a removal")
+	testkit.Equal(t, b.put("another", 1), false, "a category is put where there is no room")
+	testkit.Equal(t, len(b.values), maxPaths, "values")
 }

@@ -208,3 +208,17 @@ func TestLimiterConcurrentGrants(t *testing.T) {
 	testkit.Equal(t, limiter.grants.mirror.memory.Usage(limiter.o.Tree.Path("a"))[0][0], want, "slots taken locally")
 	limiter.metrics.wantRefunded(t, 8*10*2)
 }
+
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ streamAge, maxAge, want time.Duration }{
+		{0, time.Hour, 7*24*time.Hour + time.Hour},
+		{24 * time.Hour, time.Hour, 25 * time.Hour},
+		{time.Hour, 24 * time.Hour, 25 * time.Hour},
+		{24 * time.Hour, 0, 25 * time.Hour},
+		{0, 0, 7*24*time.Hour + time.Hour},
+	} {
+		testkit.Equal(t, Retention(test.streamAge, test.maxAge), test.want, "for a stream age of %v and a maximum age of %v",
+			test.streamAge, test.maxAge)
+	}
+}
