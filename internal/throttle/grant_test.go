@@ -107,7 +107,10 @@ func TestGrantReleasedDuringReplay(t *testing.T) {
 	uncertain := limiter.one(store.Admitted, request("uncertain", "a"))
 	proxy.Delay(50 * time.Millisecond)
 	proxy.Refuse(false)
-	testkit.Eventually(t, "the admissions are being sent", limiter.recovery.replay.isEmpty)
+	testkit.Eventually(t, "the admissions are being sent", func() (isEmpty bool) {
+		limiter.recovery.replay.locked(func() { isEmpty = len(limiter.recovery.replay.unsynced) == 0 })
+		return isEmpty
+	})
 	clean.Release(t.Context(), false)
 	uncertain.Release(t.Context(), true)
 	limiter.until(answering)

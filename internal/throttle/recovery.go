@@ -112,18 +112,11 @@ func (r *recovery) recover(ctx context.Context) error {
 	if err := r.releaseLost(ctx); err != nil {
 		return err
 	}
-	restored := 0
-	for {
-		sent, err := r.replay.sync(ctx)
-		if err != nil {
-			return err
-		}
-		restored += sent
-		if r.replay.isEmpty() {
-			r.outage.resume(restored)
-			return nil
-		}
+	restored, err := r.replay.sync(ctx)
+	if err == nil {
+		r.outage.resume(restored)
 	}
+	return err
 }
 
 // noReply records that a call got no reply and Redis is lost. It returns the error for the caller.

@@ -121,13 +121,6 @@ func (r *replay) disown(g *granted) (disowned bool, owed <-chan struct{}) {
 	return false, g.owed()
 }
 
-// isEmpty reports whether no grant is queued.
-func (r *replay) isEmpty() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.unsynced) == 0
-}
-
 // remember queues a grant for replay to Redis. The caller holds the lock.
 func (r *replay) remember(g *granted) {
 	if g.unsynced {
@@ -142,7 +135,7 @@ func (r *replay) remember(g *granted) {
 	r.unsynced = append(r.unsynced, g)
 }
 
-// sync replays the queued grants to Redis, and returns their number. After an error, the rest stays queued.
+// sync replays grants to Redis until none is queued, and returns their number. After an error, the rest stays queued.
 func (r *replay) sync(ctx context.Context) (sent int, err error) {
 	for {
 		batch := r.next()
