@@ -1,6 +1,7 @@
 package consume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,11 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 // provision creates the streams and consumers as a worker does.
 func (f *fixture) provision(ackWait time.Duration) stream.Layout {
 	f.Helper()
-	return testkit.Must(testNames.Provision(f.Context(), f.js, ackWait, slog.New(slog.DiscardHandler)))(f)
+	silent := slog.New(slog.DiscardHandler)
+	connection := f.connectAs(stream.ConnectOptions{URL: f.server.URL, Logger: silent})
+	client := f.newClient(stream.Options{Connection: connection, Names: testNames, Provision: true, AckWait: ackWait, Logger: silent})
+	testkit.NoError(f, client.Find(f.Context()))
+	return *client.Layout()
 }
 
 // newProvisioned makes a fixture whose streams and consumers exist before its worker runs.
@@ -160,7 +165,7 @@ func (f *fixture) connect(url string) *stream.Connection {
 
 func (f *fixture) connectAs(o stream.ConnectOptions) *stream.Connection {
 	f.Helper()
-	o.Logger = f.log.Logger()
+	o.Logger = cmp.Or(o.Logger, f.log.Logger())
 	connection := testkit.Must(stream.Connect(f.Context(), o))(f)
 	f.Cleanup(func() {
 		connection.Conn.Close()

@@ -173,7 +173,9 @@ func (f *fixture) decideByID() {
 // TestSampleRightsAreEnough has a worker do all kinds of its work with the rights of the sample.
 func TestSampleRightsAreEnough(t *testing.T) {
 	f := sampleServer(t)
-	testkit.Must(sampleNames.Provision(t.Context(), f.js, 3*time.Second, f.log.Logger()))(t)
+	for _, done := range (stream.Provisioning{JetStream: f.js, Names: sampleNames, AckWait: 3 * time.Second}).Apply(t.Context()) {
+		testkit.NoError(t, done.Err)
+	}
 	c := f.connectAs(stream.ConnectOptions{URL: f.server.URL, User: "notifier", Password: "secret", Inbox: "_INBOX_notifier"})
 	f.eventually("it is connected", c.Conn.IsConnected)
 	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: sampleNames, AckWait: 3 * time.Second}) {

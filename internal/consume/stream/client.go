@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/oplog"
-	"github.com/seed-4578ace9/notifier/internal/replicas"
 )
 
 // Options configure a [Client]. [Check] does not use the logger.
@@ -97,14 +96,13 @@ func (c *Client) Find(ctx context.Context) error {
 	if c.layout.Load() != before { // another goroutine has found them meanwhile
 		return nil
 	}
-	search := search{js: c.JetStream, Options: c.options, again: before != nil}
 	for {
 		if err := c.AwaitConnected(ctx); err != nil {
 			return err
 		}
 		var found Layout
 		err := c.Connection.Request(ctx, func(ctx context.Context) (err error) {
-			if found, err = search.layout(ctx); err == nil {
+			if found, err = c.search(ctx); err == nil {
 				err = cmp.Or(outlasts(found.Consumer.CachedInfo().Config, c.options.Longest), outlasts(found.Room.Consumer.CachedInfo().Config, c.options.Longest))
 			}
 			return err
@@ -195,10 +193,10 @@ func (c *Client) Exists(ctx context.Context, consumer jetstream.Consumer) (exist
 
 // Restore recreates a deleted stream after a pause, and reports whether the stream exists. It creates none if the options do not allow that.
 func (c *Client) Restore(ctx context.Context, config jetstream.StreamConfig) bool {
-	if !c.options.Provision || replicas.AwaitDeletion(ctx, c.JetStream, config.Name) != nil {
+	if !c.options.Provision {
 		return false
 	}
-	_, err := c.Names.ensureStream(ctx, c.JetStream, config, c.options.Logger)
+	_, err := c.stream(ctx, config)
 	return err == nil
 }
 

@@ -81,7 +81,13 @@ func each[C any](t *testing.T, cases map[string]C, run func(t *testing.T, f *fix
 // provision creates the streams and consumers as a worker does.
 func (f *fixture) provision() {
 	f.Helper()
-	testkit.Must(testNames.Provision(f.Context(), f.js, ackWait, slog.New(slog.DiscardHandler)))(f)
+	testkit.Must(search(f.Context(), f.js, ackWait, slog.New(slog.DiscardHandler)))(f)
+}
+
+// search finds or creates the streams and consumers once.
+func search(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (Layout, error) {
+	client := &Client{JetStream: js, Names: testNames, options: Options{Provision: true, AckWait: ackWait, Logger: logger}}
+	return client.search(ctx)
 }
 
 // event publishes an event with an ID.

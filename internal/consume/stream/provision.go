@@ -164,48 +164,38 @@ func LacksJetStream(err error) bool {
 	return errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, nats.ErrNoResponders)
 }
 
-// Provision finds the streams and consumers, and creates absent ones. It never changes an existing one.
-func (n Names) Provision(ctx context.Context, js jetstream.JetStream, ackWait time.Duration, logger *slog.Logger) (Layout, error) {
-	return search{js: js, Options: Options{Names: n, Provision: true, AckWait: ackWait, Logger: logger}}.layout(ctx)
-}
-
-// search finds the streams and consumers of a worker. Without Options.Provision it creates only consumers of an existing room.
-type search struct {
-	js jetstream.JetStream
-	Options
-	again bool // the streams existed before: an absent one was deleted
-}
-
-func (s search) layout(ctx context.Context) (Layout, error) {
-	conn := s.js.Conn()
+// search finds the streams and consumers of a worker, and never changes an existing one. Without Options.Provision it creates only consumers of an
+// existing room.
+func (c *Client) search(ctx context.Context) (Layout, error) {
+	conn := c.JetStream.Conn()
 	if err := requirements.NATS().Check(conn.ConnectedServerVersion(), conn.ConnectedAddr()); err != nil {
 		return Layout{}, fmt.Errorf("%w: %w", ErrUnfit, err)
 	}
-	at, err := s.events(ctx)
+	at, err := c.events(ctx)
 	if err != nil {
 		return Layout{}, err
 	}
-	if at.Room, err = s.room(ctx, leaseOf(at.Consumer.CachedInfo().Config)); err != nil {
+	if at.Room, err = c.room(ctx, leaseOf(at.Consumer.CachedInfo().Config)); err != nil {
 		return Layout{}, err
 	}
-	if s.Provision {
-		_, err := s.stream(ctx, s.Names.DeadLetterConfig())
+	if c.options.Provision {
+		_, err := c.stream(ctx, c.Names.DeadLetterConfig())
 		if errors.Is(err, errNoSpace) {
 			return Layout{}, err
 		}
 		if err != nil {
-			s.Logger.Warn("cannot verify the dead-letter stream", "error", err)
+			c.options.Logger.Warn("cannot verify the dead-letter stream", "error", err)
 		}
 	}
 	return at, nil
 }
 
-func (s search) events(ctx context.Context) (Layout, error) {
-	n := s.Names
+func (c *Client) events(ctx context.Context) (Layout, error) {
+	n := c.Names
 	var consumer jetstream.Consumer
-	stream, err := s.stream(ctx, n.StreamConfig())
+	stream, err := c.stream(ctx, n.StreamConfig())
 	if err == nil {
-		consumer, err = s.consumer(ctx, n.Stream, n.ConsumerConfig(s.AckWait, stream.CachedInfo().Config.Subjects))
+		consumer, err = c.ensure(ctx, n.Stream, n.ConsumerConfig(c.options.AckWait, stream.CachedInfo().Config.Subjects))
 	}
 	if err != nil {
 		return Layout{}, fmt.Errorf("looking for consumer %q of stream %q: %w", n.Consumer, n.Stream, err)
@@ -270,17 +260,17 @@ func Takes(c jetstream.ConsumerConfig, subjects []string) bool {
 	return len(filters) == 0 || len(subjects) > 0 && !slices.ContainsFunc(subjects, isLeftOut)
 }
 
-// stream finds a stream. If it is absent, stream creates it if the search may.
-func (s search) stream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
-	if !s.Provision {
-		return s.js.Stream(ctx, config.Name)
+// stream finds a stream. If it is absent, stream creates it if the options allow that. A stream that existed before was deleted.
+func (c *Client) stream(ctx context.Context, config jetstream.StreamConfig) (jetstream.Stream, error) {
+	if !c.options.Provision {
+		return c.JetStream.Stream(ctx, config.Name)
 	}
-	if s.again {
-		if err := replicas.AwaitDeletion(ctx, s.js, config.Name); err != nil {
+	if c.Layout() != nil {
+		if err := replicas.AwaitDeletion(ctx, c.JetStream, config.Name); err != nil {
 			return nil, err
 		}
 	}
-	return s.Names.ensureStream(ctx, s.js, config, s.Logger)
+	return c.Names.ensureStream(ctx, c.JetStream, config, c.options.Logger)
 }
 
 func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger) (jetstream.Stream, error) {
@@ -294,14 +284,14 @@ func (n Names) ensureStream(ctx context.Context, js jetstream.JetStream, config 
 	return stream, err
 }
 
-// consumer finds a consumer. If it is absent, consumer creates it if the search may.
-func (s search) consumer(ctx context.Context, stream string, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	if !s.Provision {
-		return s.js.Consumer(ctx, stream, config.Durable)
+// ensure finds a consumer. If it is absent, ensure creates it if the options allow that.
+func (c *Client) ensure(ctx context.Context, stream string, config jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	if !c.options.Provision {
+		return c.JetStream.Consumer(ctx, stream, config.Durable)
 	}
-	consumer, created, err := ensureConsumer(ctx, s.js, stream, config)
+	consumer, created, err := ensureConsumer(ctx, c.JetStream, stream, config)
 	if created {
-		s.Logger.Info("created the consumer", "stream", stream, "consumer", config.Durable)
+		c.options.Logger.Info("created the consumer", "stream", stream, "consumer", config.Durable)
 	}
 	return consumer, err
 }

@@ -57,7 +57,7 @@ func TestProvision(t *testing.T) {
 				before = f.state()
 			}
 		}
-		found, err := testNames.Provision(t.Context(), f.js, ackWait, f.log.Logger())
+		found, err := search(t.Context(), f.js, ackWait, f.log.Logger())
 		if test.err != "" {
 			testkit.Fails(t, "error", err, nil, test.err)
 			return
@@ -78,7 +78,7 @@ func TestProvision(t *testing.T) {
 			f.requireProvisioned()
 			before = f.state()
 		}
-		testkit.Must(testNames.Provision(t.Context(), f.js, time.Minute, f.log.Logger()))(t)
+		testkit.Must(search(t.Context(), f.js, time.Minute, f.log.Logger()))(t)
 		testkit.Equal(t, f.state(), before, "configuration after another provision")
 	})
 }
@@ -160,7 +160,7 @@ func TestServerIsTooOld(t *testing.T) {
 	conn := testkit.Must(nats.Connect(servertest.OldNATS(t, "2.11.9")))(t)
 	defer conn.Close()
 	js := testkit.Must(jetstream.New(conn))(t)
-	_, err := testNames.Provision(t.Context(), js, ackWait, slog.New(slog.DiscardHandler))
+	_, err := search(t.Context(), js, ackWait, slog.New(slog.DiscardHandler))
 	want := "nats-server 2.11.9 at " + conn.ConnectedAddr() + " is older than 2.12: the room needs message schedules"
 	testkit.Fails(t, "error", err, ErrUnfit, want)
 }
@@ -169,7 +169,7 @@ func TestServerIsTooOld(t *testing.T) {
 func TestStoreIsTooSmall(t *testing.T) {
 	t.Parallel()
 	f := newFixtureOn(t, servertest.StartNATS(t, func(o *server.Options) { o.JetStreamMaxStore = 100 << 20 }))
-	_, err := testNames.Provision(t.Context(), f.js, ackWait, f.log.Logger())
+	_, err := search(t.Context(), f.js, ackWait, f.log.Logger())
 	for _, setting := range []string{
 		`stream "DEAD" with 67108864 bytes`, "NOTIFIER_STREAM_MAX_BYTES", "NOTIFIER_DLQ_MAX_BYTES", "NOTIFIER_JOURNAL_MAX_BYTES", "max_file_store",
 	} {
@@ -183,7 +183,7 @@ func TestChannelConsumerGetsTheLease(t *testing.T) {
 	f := newFixture(t)
 	f.provision()
 	testkit.Must(f.js.CreateConsumer(t.Context(), testNames.RoomStream, testNames.ChannelConsumerConfig("C1", 7*time.Second)))(t)
-	found := testkit.Must(testNames.Provision(t.Context(), f.js, ackWait, f.log.Logger()))(t)
+	found := testkit.Must(search(t.Context(), f.js, ackWait, f.log.Logger()))(t)
 	for range 2 { // the second time it is cached
 		consumer := testkit.Must(found.Room.Channel(t.Context(), "C1"))(t)
 		testkit.Equal(t, consumer.CachedInfo().Config.AckWait, ackWait, "ack wait that the worker knows")

@@ -52,17 +52,17 @@ type Room struct {
 }
 
 // room finds the room and its consumer, for a worker whose other messages have a lease. It also creates the consumer of an existing room.
-func (s search) room(ctx context.Context, lease time.Duration) (*Room, error) {
-	n := s.Names
-	stream, err := s.stream(ctx, n.RoomConfig())
+func (c *Client) room(ctx context.Context, lease time.Duration) (*Room, error) {
+	n := c.Names
+	stream, err := c.stream(ctx, n.RoomConfig())
 	if err != nil {
 		return nil, fmt.Errorf("looking for the room, stream %q: %w", n.RoomStream, err)
 	}
 	if err := n.fitRoom(stream.CachedInfo().Config); err != nil {
 		return nil, err
 	}
-	at := &Room{Stream: stream, names: n, js: s.js, ackWait: s.AckWait}
-	if at.Consumer, err = at.find(ctx, n.RoomConsumerConfig(s.AckWait)); err != nil {
+	at := &Room{Stream: stream, names: n, js: c.JetStream, ackWait: c.options.AckWait}
+	if at.Consumer, err = at.find(ctx, n.RoomConsumerConfig(c.options.AckWait)); err != nil {
 		return nil, err
 	}
 	config := at.Consumer.CachedInfo().Config
