@@ -135,9 +135,16 @@ type received struct {
 	full     bool          // as many came as were requested: the server may have more
 }
 
+// errBodiless keeps a worker from taking messages whose bodies would be lost: each would end as a dead letter without a body.
+var errBodiless = errors.New("somebody edited the consumer, which leaves out the bodies of messages")
+
 // ask requests messages, until the server may send as many as are wanted.
 func (p *puller) ask(ctx context.Context, requests *stream.Requests, consumer jetstream.Consumer, wanted int) error {
-	if err := p.settler.settlers.AwaitSpace(ctx, consumer.CachedInfo().Name); err != nil {
+	info := consumer.CachedInfo()
+	if info.Config.HeadersOnly {
+		return errBodiless
+	}
+	if err := p.settler.settlers.AwaitSpace(ctx, info.Name); err != nil {
 		return err
 	}
 	if more := wanted - requests.Left(); more > 0 {

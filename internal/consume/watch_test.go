@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -129,21 +130,40 @@ func TestChangedConsumers(t *testing.T) {
 	}
 }
 
-// TestChangedFilter has somebody make the consumer of a running worker leave out events. The worker is not ready meanwhile.
-func TestChangedFilter(t *testing.T) {
+// TestUnusableConsumers has somebody edit a consumer of a running worker, so that it leaves out events or their bodies, or refuses the worker's
+// requests. The worker is not ready meanwhile. It loses no event that is stored after it has noticed.
+func TestUnusableConsumers(t *testing.T) {
 	t.Parallel()
-	f := newProvisioned(t)
-	w := f.start(nil)
-	f.eventually("it is ready", func() bool { return w.Ready() == nil })
-	config := testkit.Must(f.js.Consumer(t.Context(), testNames.Stream, testNames.Consumer))(t).CachedInfo().Config
-	edited := config
-	edited.FilterSubject = "notify.payments"
-	testkit.Must(f.js.UpdateConsumer(t.Context(), testNames.Stream, edited))(t)
-	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
-	testkit.Fails(t, "Ready", w.Ready(), stream.ErrUnfit, "takes notify.payments, expected the filter")
-	testkit.Must(f.js.UpdateConsumer(t.Context(), testNames.Stream, config))(t)
-	f.eventually("it is ready again", func() bool { return w.Ready() == nil })
-	f.log.WantCount(t, 1, "consumer agrees with the settings again")
+	type consumerCase struct {
+		edit func(*jetstream.ConsumerConfig)
+		says string
+	}
+	each(t, map[string]consumerCase{
+		"another filter": {func(c *jetstream.ConsumerConfig) { c.FilterSubject = "notify.payments" }, "takes notify.payments, expected the filter"},
+		"no bodies":      {func(c *jetstream.ConsumerConfig) { c.HeadersOnly = true }, "without their bodies"},
+		"few messages":   {func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 1 }, "refuses requests"},
+		"few bytes":      {func(c *jetstream.ConsumerConfig) { c.MaxRequestMaxBytes = 100 }, "refuses requests"},
+		"brief requests": {func(c *jetstream.ConsumerConfig) { c.MaxRequestExpires = time.Millisecond }, "refuses requests"},
+	}, func(t *testing.T, f *fixture, test consumerCase) {
+		f.provision(usualAckWait)
+		w := f.start(nil)
+		f.eventually("it is ready", func() bool { return w.Ready() == nil })
+		config := testkit.Must(f.js.Consumer(t.Context(), testNames.Stream, testNames.Consumer))(t).CachedInfo().Config
+		edited := config
+		test.edit(&edited)
+		testkit.Must(f.js.UpdateConsumer(t.Context(), testNames.Stream, edited))(t)
+		f.eventually("it is not ready", func() bool { return w.Ready() != nil })
+		testkit.Fails(t, "Ready", w.Ready(), stream.ErrUnfit, test.says)
+		seen := f.positions()
+		f.eventually("requests of the time before have ended", func() bool { return f.positions() > seen+1 })
+		f.event("payments", "order-1")
+		f.eventually("it is looked at again, and again", func() bool { return f.positions() > seen+3 })
+		testkit.Must(f.js.UpdateConsumer(t.Context(), testNames.Stream, config))(t)
+		f.eventually("it is ready again", func() bool { return w.Ready() == nil })
+		f.awaitSettled(1)
+		f.requireOutcomes(map[string]int{"sent payments": 1})
+		f.log.WantCount(t, 1, "consumer agrees with the settings again")
+	})
 }
 
 // positions counts the calls of Passed.

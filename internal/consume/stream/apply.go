@@ -234,6 +234,10 @@ func changedConsumer(found, wanted jetstream.ConsumerConfig) (config jetstream.C
 	change(&changes, "ack_wait", &config.AckWait, wanted.AckWait, ageText)
 	change(&changes, "max_deliver", &config.MaxDeliver, wanted.MaxDeliver, boundText(text[int]))
 	change(&changes, "max_ack_pending", &config.MaxAckPending, wanted.MaxAckPending, text[int])
+	change(&changes, "headers_only", &config.HeadersOnly, wanted.HeadersOnly, text[bool])
+	change(&changes, "max_batch", &config.MaxRequestBatch, wanted.MaxRequestBatch, boundText(text[int]))
+	change(&changes, "max_bytes", &config.MaxRequestMaxBytes, wanted.MaxRequestMaxBytes, boundText(text[int]))
+	change(&changes, "max_expires", &config.MaxRequestExpires, wanted.MaxRequestExpires, boundText(ageText))
 	return config, changes
 }
 

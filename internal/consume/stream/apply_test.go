@@ -60,6 +60,7 @@ func TestApplyUpdates(t *testing.T) {
 	testkit.NoError(t, f.createConsumer(jetstream.ConsumerConfig{
 		Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 3, MaxAckPending: 10,
 		BackOff: []time.Duration{time.Second, 2 * time.Second}, FilterSubject: "notify.payments",
+		HeadersOnly: true, MaxRequestBatch: 1, MaxRequestMaxBytes: 1000, MaxRequestExpires: time.Second,
 	}))
 	f.event("payments", "order-1")
 
@@ -68,7 +69,8 @@ func TestApplyUpdates(t *testing.T) {
 		"stream EVENTS": "subject notify; max_bytes 64MiB, was unlimited; max_age 7d, was unlimited; discard DiscardNew, was DiscardOld; " +
 			"allow_rollup_hdrs false, was true; deny_purge true, was false",
 		"consumer notifier of stream EVENTS": "filter notify, notify.>, was notify.payments; no backoff; ack_wait 30s, was 1s; " +
-			"max_deliver unlimited, was 3; max_ack_pending 20000, was 10; created anew",
+			"max_deliver unlimited, was 3; max_ack_pending 20000, was 10; headers_only false, was true; " +
+			"max_batch unlimited, was 1; max_bytes unlimited, was 1000; max_expires unlimited, was 1s; created anew",
 	}
 	dry := f.applied(f.provisioning(func(p *Provisioning) { p.DryRun = true }))
 	testkit.Equal(t, f.state(), altered, "configuration after a dry run")

@@ -238,12 +238,24 @@ func (n Names) fitConsumer(c jetstream.ConsumerConfig) error {
 	if !Takes(c, n.Subjects()) {
 		return otherFilter(c, n.Subjects())
 	}
-	return nil
+	return fitRequests(c)
 }
 
 func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
 	if ready := slices.Sorted(slices.Values(n.Room().Ready())); !slices.Equal(filtersOf(c), ready) {
 		return otherFilter(c, ready)
+	}
+	return fitRequests(c)
+}
+
+// fitRequests rejects a consumer that refuses requests of workers, or leaves out the bodies of messages.
+func fitRequests(c jetstream.ConsumerConfig) error {
+	switch {
+	case c.HeadersOnly:
+		return fmt.Errorf("%w: consumer %q delivers messages without their bodies (headers_only); notifier provision corrects it", ErrUnfit, c.Durable)
+	case c.MaxRequestBatch > 0, c.MaxRequestMaxBytes > 0, c.MaxRequestExpires > 0:
+		return fmt.Errorf("%w: consumer %q refuses requests of workers that exceed its max_batch, max_bytes or max_expires; notifier provision removes these bounds",
+			ErrUnfit, c.Durable)
 	}
 	return nil
 }
