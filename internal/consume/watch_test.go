@@ -144,6 +144,9 @@ func TestUnusableConsumers(t *testing.T) {
 		"few messages":   {func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 1 }, "refuses requests"},
 		"few bytes":      {func(c *jetstream.ConsumerConfig) { c.MaxRequestMaxBytes = 100 }, "refuses requests"},
 		"brief requests": {func(c *jetstream.ConsumerConfig) { c.MaxRequestExpires = time.Millisecond }, "refuses requests"},
+		"priority groups": {func(c *jetstream.ConsumerConfig) {
+			c.PriorityGroups, c.PriorityPolicy = []string{"group"}, jetstream.PriorityPolicyOverflow
+		}, "without a priority group"},
 	}, func(t *testing.T, f *fixture, test consumerCase) {
 		f.provision(usualAckWait)
 		w := f.start(nil)

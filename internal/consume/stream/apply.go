@@ -231,6 +231,10 @@ func changedConsumer(found, wanted jetstream.ConsumerConfig) (config jetstream.C
 		changes = append(changes, "no backoff")
 		config.BackOff = nil
 	}
+	if len(found.PriorityGroups) > 0 {
+		changes = append(changes, "no priority_groups")
+		config.PriorityGroups, config.PriorityPolicy, config.PinnedTTL = nil, jetstream.PriorityPolicyNone, 0
+	}
 	change(&changes, "ack_wait", &config.AckWait, wanted.AckWait, ageText)
 	change(&changes, "max_deliver", &config.MaxDeliver, wanted.MaxDeliver, boundText(text[int]))
 	change(&changes, "max_ack_pending", &config.MaxAckPending, wanted.MaxAckPending, text[int])

@@ -61,6 +61,7 @@ func TestApplyUpdates(t *testing.T) {
 		Durable: testNames.Consumer, AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 3, MaxAckPending: 10,
 		BackOff: []time.Duration{time.Second, 2 * time.Second}, FilterSubject: "notify.payments",
 		HeadersOnly: true, MaxRequestBatch: 1, MaxRequestMaxBytes: 1000, MaxRequestExpires: time.Second,
+		PriorityGroups: []string{"group"}, PriorityPolicy: jetstream.PriorityPolicyPinned, PinnedTTL: time.Minute,
 	}))
 	f.event("payments", "order-1")
 
@@ -68,7 +69,7 @@ func TestApplyUpdates(t *testing.T) {
 	want := map[string]string{
 		"stream EVENTS": "subject notify; max_bytes 64MiB, was unlimited; max_age 7d, was unlimited; discard DiscardNew, was DiscardOld; " +
 			"allow_rollup_hdrs false, was true; deny_purge true, was false",
-		"consumer notifier of stream EVENTS": "filter notify, notify.>, was notify.payments; no backoff; ack_wait 30s, was 1s; " +
+		"consumer notifier of stream EVENTS": "filter notify, notify.>, was notify.payments; no backoff; no priority_groups; ack_wait 30s, was 1s; " +
 			"max_deliver unlimited, was 3; max_ack_pending 20000, was 10; headers_only false, was true; " +
 			"max_batch unlimited, was 1; max_bytes unlimited, was 1000; max_expires unlimited, was 1s; created anew",
 	}

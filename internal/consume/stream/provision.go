@@ -256,6 +256,8 @@ func fitRequests(c jetstream.ConsumerConfig) error {
 	case c.MaxRequestBatch > 0, c.MaxRequestMaxBytes > 0, c.MaxRequestExpires > 0:
 		return fmt.Errorf("%w: consumer %q refuses requests of workers that exceed its max_batch, max_bytes or max_expires; notifier provision removes these bounds",
 			ErrUnfit, c.Durable)
+	case len(c.PriorityGroups) > 0:
+		return fmt.Errorf("%w: consumer %q refuses requests without a priority group (priority_groups); notifier provision removes its groups", ErrUnfit, c.Durable)
 	}
 	return nil
 }
