@@ -213,8 +213,17 @@ func differences(wanted, found jetstream.StreamConfig) []string {
 	if wanted.MaxMsgsPerSubject > 0 && found.MaxMsgsPerSubject <= 0 {
 		texts = append(texts, fmt.Sprintf("no bound for each subject, so one producer takes the room of all; expected %d (max_msgs_per_subject)", wanted.MaxMsgsPerSubject))
 	}
-	if wanted.DiscardNewPerSubject && found.MaxMsgsPerSubject > 0 && !found.DiscardNewPerSubject {
+	switch losesOldest := found.MaxMsgsPerSubject > 0 && !found.DiscardNewPerSubject; {
+	case losesOldest && wanted.DiscardNewPerSubject:
 		texts = append(texts, "on a full subject it loses the oldest message, and nobody counts it; expected discard_new_per_subject")
+	case losesOldest && wanted.Discard != jetstream.DiscardOld:
+		texts = append(texts, "on a full subject it loses the oldest message; expected no bound for each subject (max_msgs_per_subject)")
+	}
+	if found.NoAck {
+		texts = append(texts, "it does not confirm what it stores (no_ack)")
+	}
+	if found.Sealed {
+		texts = append(texts, "it is sealed, which cannot be undone: it stores nothing more; make the stream anew")
 	}
 	return texts
 }

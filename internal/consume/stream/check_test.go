@@ -146,6 +146,16 @@ var checksOfSettings = map[string]checkCase{
 	}), want: expected{eventStream: "?loses its oldest messages, whoever", roomStream: "?loses its oldest messages; expected no bound in messages or bytes", letterStream: "?nobody counts it"}},
 	"dead letters go uncounted": {setUp: withStream(testNames.DeadLetterStream, func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject = false }),
 		want: expected{letterStream: "?on a full subject it loses the oldest message, and nobody counts it; expected discard_new_per_subject"}},
+	"few messages of a subject": {setUp: withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 10 }),
+		want: expected{eventStream: "?on a full subject it loses the oldest message; expected no bound for each subject"}},
+	"unconfirmed": {setUp: withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.NoAck = true }),
+		want: expected{eventStream: "?it does not confirm what it stores (no_ack)"}},
+	"sealed": {setUp: func(f *fixture) {
+		f.provision()
+		config := f.streamInfo(testNames.Stream).Config
+		config.Sealed = true
+		testkit.Must(f.js.UpdateStream(f.Context(), config))(f)
+	}, want: expected{eventStream: "?it is sealed"}},
 	"a journal": {
 		setUp: func(f *fixture) {
 			f.provision()
