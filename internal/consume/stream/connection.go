@@ -94,7 +94,14 @@ func Connect(ctx context.Context, o ConnectOptions) (*Connection, error) {
 			}
 		}),
 		nats.ReconnectErrHandler(c.reconnectFailed(o.Logger)),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { c.asyncError(o.Logger, sub, err) }),
+		nats.ErrorHandler(func(conn *nats.Conn, sub *nats.Subscription, err error) {
+			isAttempt := sub == nil && !conn.IsConnected() && !errors.Is(err, nats.ErrPermissionViolation) // such as a refused login
+			if isAttempt {
+				c.reconnectFailed(o.Logger)(conn, err)
+				return
+			}
+			c.asyncError(o.Logger, sub, err)
+		}),
 		nats.ClosedHandler(func(*nats.Conn) { close(c.closed) }),
 		nats.SetCustomDialer(o.Dialer),
 	}

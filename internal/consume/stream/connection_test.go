@@ -2,11 +2,13 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,6 +157,33 @@ func TestWrongPassword(t *testing.T) {
 		t.Errorf("connected %t, closed %t; want neither", c.Conn.IsConnected(), c.Conn.IsClosed())
 	}
 	f.log.WantCount(t, 0, "canary")
+}
+
+// TestChangedPassword has a server come back with another password. The log says once that it refuses the old password, however often the
+// connection tries.
+func TestChangedPassword(t *testing.T) {
+	t.Parallel()
+	password := "before"
+	n := servertest.StartNATS(t, func(o *server.Options) { o.Username, o.Password = "user", password })
+	f := newFixtureOn(t, n, nats.UserInfo("user", "before"))
+	attempts := new(countingDialer)
+	c := f.connect(ConnectOptions{URL: n.URL, User: "user", Password: "before", Dialer: attempts})
+	f.eventually("it is connected", c.Conn.IsConnected)
+	n.Kill()
+	password = "after"
+	n.Restart()
+	f.eventually("the refusal is known", func() bool { return errors.Is(c.Failure(), nats.ErrAuthorization) })
+	seen := attempts.Load()
+	f.eventually("it has tried again, and again", func() bool { return attempts.Load() > seen+3 })
+	f.log.WantCount(t, 1, "authorization violation")
+}
+
+// countingDialer counts attempts to connect.
+type countingDialer struct{ atomic.Int64 }
+
+func (d *countingDialer) Dial(network, address string) (net.Conn, error) {
+	d.Add(1)
+	return net.Dial(network, address)
 }
 
 // TestDenied repeats denials. The connection remembers each subject once, in order, up to a bound.
