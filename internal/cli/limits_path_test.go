@@ -34,14 +34,14 @@ func TestLimitsOfAPath(t *testing.T) {
 	}, "\n"), "of payments.refunds")
 	testkit.Contains(t, "limits search", mustLimits(t, "search"), "an event of search would be sent now")
 
-	told := decoded[shownLimits](t, "limits payments.refunds --json")
-	if len(told.Path) != 6 || !told.Path[4].InForce || told.Path[4].Used != 2 || told.Path[4].Next == nil ||
-		told.Path[3].InForce || told.Path[3].Instead != "payments.refunds" {
-		t.Errorf("got %+v, want six rules, the fifth in force and full", told.Path)
+	got := decoded[shownLimits](t, "limits payments.refunds --json")
+	if len(got.Path) != 6 || !got.Path[4].InForce || got.Path[4].Used != 2 || got.Path[4].Next == nil ||
+		got.Path[3].InForce || got.Path[3].Instead != "payments.refunds" {
+		t.Errorf("got %+v, want six rules, the fifth in force and full", got.Path)
 	}
-	told = decoded[shownLimits](t, "limits --json")
-	if len(told.Levels) != 6 || told.Levels[0] != (shownLevel{Use: limits.Use{Level: "global", Limit: "100/30m", Used: 2, Size: 100}, From: "default", Paths: 1}) {
-		t.Errorf("got %+v, want six levels, two slots of the first in use", told.Levels)
+	got = decoded[shownLimits](t, "limits --json")
+	if len(got.Levels) != 6 || got.Levels[0] != (shownLevel{Use: limits.Use{Level: "global", Limit: "100/30m", Used: 2, Size: 100}, From: "default", Paths: 1}) {
+		t.Errorf("got %+v, want six levels, two slots of the first in use", got.Levels)
 	}
 	t.Setenv("NOTIFIER_SHADOW", "true")
 	testkit.Contains(t, "limits payments.refunds in shadow mode", mustLimits(t, "payments.refunds"),
@@ -77,13 +77,13 @@ func TestLimitsOfAKey(t *testing.T) {
 		"payments@db-2 payments@key 2/1h environment 1 of 2", "payments.refunds@db-2 payments.*@key 1/1h live 0 of 1")
 	testkit.Equal(t, mustLimits(t, "unset payments.*@key"), "payments.*@key is unset: the settings apply (revision 2)", "unset prints")
 
-	told := decoded[shownLimits](t, "limits payments@db-1 --json")
-	if row := told.Path[len(told.Path)-1]; len(told.Path) != 4 || !row.OfKey || !row.InForce || row.Path != "payments@db-1" || row.Used != 2 || row.Next == nil {
-		t.Errorf("got %+v, want four rules, the last one of a full key", told.Path)
+	got := decoded[shownLimits](t, "limits payments@db-1 --json")
+	if row := got.Path[len(got.Path)-1]; len(got.Path) != 4 || !row.OfKey || !row.InForce || row.Path != "payments@db-1" || row.Used != 2 || row.Next == nil {
+		t.Errorf("got %+v, want four rules, the last one of a full key", got.Path)
 	}
-	told = decoded[shownLimits](t, "limits --json")
-	if last := told.Levels[len(told.Levels)-1]; last.Level != "payments@key" || last.Keys != 2 {
-		t.Errorf("got %+v, want two keys in use of the last level", told.Levels)
+	got = decoded[shownLimits](t, "limits --json")
+	if last := got.Levels[len(got.Levels)-1]; last.Level != "payments@key" || last.Keys != 2 {
+		t.Errorf("got %+v, want two keys in use of the last level", got.Levels)
 	}
 }
 

@@ -131,7 +131,7 @@ func TestStatusWithoutTheBacklog(t *testing.T) {
 	testkit.Equal(t, strings.Contains(shown, "not delivered"), false, "the status has a backlog")
 }
 
-// Workers of one host have different names, what is suppressed is listed, a next slot is never empty, and what Redis does not tell is left out.
+// Workers of one host have different names, what is suppressed is listed, a next slot is never empty, and what Redis does not report is left out.
 func TestStatusTexts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -36,7 +36,7 @@ func newWhyCommand() *cobra.Command {
 			"'c2f1a7 firing 2026-01-02T10:00:00Z'. Many arguments take hardly longer than one: the journal is read once.\n\n" +
 			"Workers write the journal once a second, and it keeps entries for NOTIFIER_JOURNAL_AGE. Beyond 100 events a second\n" +
 			"of a category and result it has counts: the command says so, and never guesses which events were counted. With\n" +
-			"--category the delivery record tells of events that were delivered before the journal begins.\n\n" +
+			"--category the delivery record has events that were delivered before the journal begins.\n\n" +
 			"Limits, delays and the names of streams are those of the running workers, or of the settings of this command if no\n" +
 			"worker answers. Times are local. The status is 1 if nothing is known of one of the arguments.",
 		Example: "  notifier why order-4711\n" +

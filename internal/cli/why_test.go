@@ -236,7 +236,7 @@ func TestWhySampleRights(t *testing.T) {
 		for id, want := range map[string]why.State{"evt-4711": "dropped", "evt-1": why.StateUndecided, "evt-2": "dead"} {
 			answer := k.answer(id)
 			testkit.EqualSlices(t, answer.Unknown, nil, "what %s cannot ask about %s", user, id)
-			testkit.Equal(t, answer.Events[0].State, want, "state of %s, as %s is told", id, user)
+			testkit.Equal(t, answer.Events[0].State, want, "state of %s, as %s sees it", id, user)
 		}
 		testkit.NoError(t, withNATS(t.Context(), func(settings config.Config, connection *stream.Connection) error {
 			source := testkit.Must(inspect.NewAsker(settings, connection))(t)

@@ -89,7 +89,7 @@ func (p *planner) plan(ctx context.Context, next plan) {
 	case store.TooMany:
 		p.refusals.addCrowded(c.event.Category)
 	default:
-		if !c.waited() && next.ask.Node.Key == "" { // neither an event that ran out of time nor a full key tells about other events
+		if !c.waited() && next.ask.Node.Key == "" { // neither an event that ran out of time nor a full key says anything about other events
 			p.refusals.addLate(c.event.Category)
 		}
 	}

@@ -58,6 +58,6 @@
 // in the order of their decisions.
 //
 // When its context ends, a worker requests no more messages, returns undecided and waiting messages to the stream, finishes the deliveries
-// under way, and returns. The type life tells what ends at once and what may finish. A worker waits out failures of NATS for as long as they
+// under way, and returns. The type life distinguishes what ends at once and what may finish. A worker waits out failures of NATS for as long as they
 // last, and acknowledges no event before its outcome is durable.
 package consume

@@ -67,7 +67,7 @@ func (o *doubt) attempted(began, ended time.Time) {
 }
 
 // settleDoubt looks up the post of an event that an attempt may have made. It returns true if the event may be posted: it certainly was not
-// posted or nobody can tell. Otherwise the delivery has ended. While look-ups fail, the event is not posted.
+// posted or nobody can look for it. Otherwise the delivery has ended. While look-ups fail, the event is not posted.
 func (v *deliverer) settleDoubt(l life, d *delivery) (mayPost bool) {
 	for tries := 0; d.admission.doubt.open; tries++ {
 		posted := d.toSend()

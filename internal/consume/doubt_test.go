@@ -53,7 +53,7 @@ func TestDoubtOfAnEarlierWorker(t *testing.T) {
 		"it is posted":                   {inDoubt, []any{isPosted}, []string{"find", keeps, "finish"}},
 		"it is posted, and not recorded": {(*fixture).deliverOnce, []any{isPosted}, []string{"find", keeps, "finish"}},
 		"it is not posted":               {inDoubt, []any{absent}, []string{"find", "send", "finish"}},
-		"nobody can tell":                {inDoubt, []any{unsearchable}, []string{"find", "send", "finish"}},
+		"nobody can look":                {inDoubt, []any{unsearchable}, []string{"find", "send", "finish"}},
 		"known at the second look":       {inDoubt, []any{unreadable, isPosted}, []string{"find", "find", keeps, "finish"}},
 		"it is fresh":                    {func(*fixture, stream.Layout) {}, []any{isPosted}, []string{"send", "finish"}},
 	}, func(t *testing.T, f *fixture, test doubtCase) {
@@ -80,7 +80,7 @@ func TestDoubtOfOwnAttempts(t *testing.T) {
 		"it is posted":                         {[]sink.Class{sink.Unknown, sink.OK}, []any{isPosted}, []string{"send", "find", keeps, "finish"}},
 		"it is not posted":                     {[]sink.Class{sink.Unknown, sink.OK}, []any{absent}, []string{"send", "find", "send", "finish"}},
 		"the second attempt is posted":         {[]sink.Class{sink.Unknown, sink.Unknown}, []any{absent, isPosted}, []string{"send", "find", "send", "find", keeps, "finish"}},
-		"nobody can tell":                      {[]sink.Class{sink.Unknown, sink.Unknown, sink.OK}, []any{unsearchable}, []string{"send", "find", "send", "send", "finish"}},
+		"nobody can look":                      {[]sink.Class{sink.Unknown, sink.Unknown, sink.OK}, []any{unsearchable}, []string{"send", "find", "send", "send", "finish"}},
 		"rejected, and not posted before":      {[]sink.Class{sink.Unknown, sink.Rejected}, []any{absent}, []string{"send", "find", "send", "refund"}},
 		"certainly not taken at the first try": {[]sink.Class{sink.Transient, sink.OK}, []any{isPosted}, []string{"send", "send", "finish"}},
 	}, func(t *testing.T, f *fixture, test attemptCase) {

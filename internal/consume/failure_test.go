@@ -406,7 +406,7 @@ func (f *fixture) admitInDoubt(inDoubt bool) {
 }
 
 // TestRejectedInDoubt has Slack reject an event. If an earlier attempt may have delivered the event, it counts as delivered.
-// Of a redelivered event that Redis does not know, nobody can tell.
+// Of a redelivered event that Redis does not know, nobody knows whether it was posted.
 func TestRejectedInDoubt(t *testing.T) {
 	t.Parallel()
 	type rejectedCase struct {

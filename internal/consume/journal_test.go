@@ -30,9 +30,9 @@ func (j *fakeJournal) Record(category string, result journal.Result, level strin
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, i := range slices.Compact([]int{0, n - 1}) {
-		told := entry(i, journal.Full)
-		told.Category, told.Result, told.Level = category, result, level
-		j.entries = append(j.entries, told)
+		recorded := entry(i, journal.Full)
+		recorded.Category, recorded.Result, recorded.Level = category, result, level
+		j.entries = append(j.entries, recorded)
 	}
 	j.calls++
 	j.events += n
@@ -47,14 +47,14 @@ func (j *fakeJournal) all() []journal.Entry {
 // startWithJournal runs a worker with a journal.
 func (f *fixture) startWithJournal(change func(*setup)) *fakeJournal {
 	f.Helper()
-	told := &fakeJournal{}
+	recorded := &fakeJournal{}
 	f.start(func(o *setup) {
-		o.Journal = told
+		o.Journal = recorded
 		if change != nil {
 			change(o)
 		}
 	})
-	return told
+	return recorded
 }
 
 // aboutEntry shows an entry without the place and the times of its event.
@@ -194,11 +194,11 @@ func TestJournal(t *testing.T) {
 		const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 		before := time.Now()
 		sequence := f.publish("notify.payments", body, "traceparent", "00-"+trace+"-00f067aa0ba902b7-01")
-		told := f.startWithJournal(test.options)
-		f.eventually("all is told", func() bool { return len(told.all()) >= len(test.want) })
+		recorded := f.startWithJournal(test.options)
+		f.eventually("all is recorded", func() bool { return len(recorded.all()) >= len(test.want) })
 		f.requireEmpty()
 		var said []string
-		for _, entry := range told.all() {
+		for _, entry := range recorded.all() {
 			said = append(said, aboutEntry(entry))
 			testkit.EqualSlices(t, []any{entry.ID, entry.Stream, entry.Sequence, entry.Category, entry.Title, entry.Revision, entry.Trace},
 				[]any{"order-1", testNames.Stream, sequence, "payments", "an event", "1:2", trace}, "the event of %s", entry.Result)
@@ -206,7 +206,7 @@ func TestJournal(t *testing.T) {
 				t.Errorf("times of %s: got %v and %v, want times of the test", entry.Result, entry.Stored, entry.Decided)
 			}
 		}
-		testkit.EqualSlices(t, said, test.want, "told")
+		testkit.EqualSlices(t, said, test.want, "recorded")
 	})
 }
 
@@ -215,10 +215,10 @@ func TestJournalOfSplitBody(t *testing.T) {
 	t.Parallel()
 	f := newProvisioned(t)
 	sequence := f.publish("notify.payments", twoAlerts)
-	told := f.startWithJournal(nil)
-	f.eventually("all is told", func() bool { return len(told.all()) == 3 })
+	recorded := f.startWithJournal(nil)
+	f.eventually("all is recorded", func() bool { return len(recorded.all()) == 3 })
 	results := make(map[journal.Result]int)
-	for _, entry := range told.all() {
+	for _, entry := range recorded.all() {
 		results[entry.Result]++
 		testkit.Equal(t, entry.Sequence, sequence, "sequence of what was %s", entry.Result)
 		testkit.Equal(t, strings.Contains(entry.ID, "/"), entry.Result == journal.Sent, "the ID %q names a part", entry.ID)
@@ -233,14 +233,14 @@ func TestJournalOfFlood(t *testing.T) {
 	f.known.full = fullFor("the rule", "")
 	const flood = 1000
 	f.publishAsync(flood, func(i int) (subject, body string) { return "notify.payments", fmt.Sprintf("event %d", i) })
-	told := f.startWithJournal(nil)
+	recorded := f.startWithJournal(nil)
 	f.awaitSettled(flood)
-	f.eventually("all is told", func() bool {
-		told.mu.Lock()
-		defer told.mu.Unlock()
-		return told.events == flood
+	f.eventually("all is recorded", func() bool {
+		recorded.mu.Lock()
+		defer recorded.mu.Unlock()
+		return recorded.events == flood
 	})
-	told.mu.Lock()
-	defer told.mu.Unlock()
-	testkit.AtMost(t, told.calls, flood/2, "calls")
+	recorded.mu.Lock()
+	defer recorded.mu.Unlock()
+	testkit.AtMost(t, recorded.calls, flood/2, "calls")
 }

@@ -207,10 +207,10 @@ func TestEndedByAnotherWorker(t *testing.T) {
 		"it has not ended":                          {false, anew, absent, []string{"find", "send", "finish"}},
 		"it ended without a post":                   {true, anew, absent, []string{"find", "refund"}},
 		"it ended with a post":                      {true, anew, isPosted, []string{"find", keeps, "finish"}},
-		"nobody can tell of a post":                 {true, anew, unsearchable, []string{"find", "refund"}},
+		"nobody can look for a post":                {true, anew, unsearchable, []string{"find", "refund"}},
 		"it was admitted before, and ended":         {true, reclaimed, absent, []string{"release"}},
 		"it was admitted before, and has not ended": {false, reclaimed, absent, []string{"send", "finish"}},
-		"nobody can tell of an attempt":             {true, inDoubt, unsearchable, []string{"find", "release in doubt"}},
+		"nobody can look for an attempt":            {true, inDoubt, unsearchable, []string{"find", "release in doubt"}},
 	}, func(t *testing.T, f *fixture, test endedCase) {
 		found := f.provision(usualAckWait)
 		sequence := f.event("payments", "order-1")

@@ -132,7 +132,7 @@ func TestUnfitWhileRunning(t *testing.T) {
 // anotherStream is how a stream refuses a message that expects another stream.
 const anotherStream = jetstream.ErrorCode(10060)
 
-// streamAnswers tells whether the stream answers a publisher. A new stream takes a moment. The server refuses the message.
+// streamAnswers reports whether the stream answers a publisher. A new stream takes a moment. The server refuses the message.
 func (f *fixture) streamAnswers() bool {
 	ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 	defer cancel()
@@ -219,7 +219,7 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	}
 }
 
-// forgetful is a consumer of which the server tells nothing for so many questions.
+// forgetful is a consumer about which the server leaves so many questions unanswered.
 type forgetful struct {
 	jetstream.Consumer
 	infos chan struct{} // has an element for each question about the consumer

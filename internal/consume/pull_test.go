@@ -37,7 +37,7 @@ func TestNextDemand(t *testing.T) {
 	}
 }
 
-// leaderless is a consumer of which the server tells nothing for so many requests, which fail with an error.
+// leaderless is a consumer about which the server leaves so many questions unanswered, which fail with an error.
 type leaderless struct {
 	jetstream.Consumer
 	silent int

@@ -63,7 +63,7 @@ func TestAcknowledgedMessagesReappear(t *testing.T) {
 		f.awaitSettled(1)
 		f.requireOutcomes(map[string]int{"sent payments": 1})
 		f.requireHistory("settled")
-		f.eventually("the log tells of it", func() bool { return len(f.log.Lines("removed acknowledged messages")) == 1 })
+		f.eventually("the log reports it", func() bool { return len(f.log.Lines("removed acknowledged messages")) == 1 })
 		if lines := f.log.Lines("removed acknowledged messages"); !strings.Contains(lines[0], test.consumer.Durable) || !strings.Contains(lines[0], "removed=1") {
 			t.Errorf("line: got %q, want one message of consumer %q", lines[0], test.consumer.Durable)
 		}

@@ -176,7 +176,7 @@ func (f *fixture) positions() int {
 	return len(f.watched.positions)
 }
 
-// TestVanishedMessages tells the throttle the progress of the consumer. Vanished messages are counted and logged.
+// TestVanishedMessages reports to the throttle the progress of the consumer. Vanished messages are counted and logged.
 func TestVanishedMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -199,7 +199,7 @@ func TestVanishedMessages(t *testing.T) {
 		return f.watched.positions[len(f.watched.positions)-1]
 	}
 	want := position{consumer: fmt.Sprintf("%s %s %d", testNames.Stream, testNames.Consumer, created.UnixMilli()), sequence: 2, deliveries: 2}
-	f.eventually("it is told", func() bool { return last() == want })
+	f.eventually("it is reported", func() bool { return last() == want })
 	testkit.Equal(t, f.metrics.Get("vanished"), 0, "vanished messages")
 	f.event("payments", "another")
 	f.awaitSettled(3)

@@ -27,7 +27,7 @@ type Options struct {
 	Updates     UpdatePacer
 	Sink        Sink
 	Finder      Finder
-	Deployment  string // tells the posts of deployments that share a channel apart
+	Deployment  string // distinguishes the posts of deployments that share a channel
 	Decoder     event.Decoder
 	MaxAge      time.Duration                       // older events expire, unless Delay allows their category more; 0: no bound
 	Concurrency int                                 // concurrent posts to one destination

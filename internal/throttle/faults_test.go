@@ -249,10 +249,10 @@ func testFault(t *testing.T, f fault) {
 	limiter.want(map[store.Verdict]int{wanted: 2}, inNeed...)
 	limiter.one(store.Done, request("finished before", "a"))
 	limiter.one(store.Leased, request("extended", "a"))
-	testkit.Eventually(t, "what was delivered meanwhile to be told", func() bool {
+	testkit.Eventually(t, "what was delivered meanwhile to be recorded", func() bool {
 		return limiter.decide(request("finished", "a"))[0].Verdict == store.Done
 	})
-	testkit.Eventually(t, "what was returned meanwhile to be told", func() bool {
+	testkit.Eventually(t, "what was returned meanwhile to be recorded", func() bool {
 		used, err := redis.Readings.Usage(t.Context(), limiter.o.Tree.Path("a"))
 		return err == nil && reflect.DeepEqual(used, [][]int64{{5}, {5}})
 	})

@@ -97,7 +97,7 @@ func TestGrantOwed(t *testing.T) {
 	limiter.one(store.Admitted, request("refunded", "a"))
 }
 
-// TestGrantReleasedDuringReplay releases a grant while Redis is being told of its admission. Nobody waits for the lease.
+// TestGrantReleasedDuringReplay releases a grant while its admission is being sent to Redis. Nobody waits for the lease.
 func TestGrantReleasedDuringReplay(t *testing.T) {
 	t.Parallel()
 	limiter, proxy := startLimiterBehindProxy(t, patience, LimiterOptions{Policy: Local})

@@ -73,7 +73,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	testkit.Equal(t, cache.isEmpty(), true, "the cache is empty")
 }
 
-// TestLimiterCountsKeysWithoutRedis has the instance count the keys that Redis admitted, and tells Redis the keys that it admitted itself.
+// TestLimiterCountsKeysWithoutRedis has the instance count the keys that Redis admitted, and restores in Redis the keys that it admitted itself.
 func TestLimiterCountsKeysWithoutRedis(t *testing.T) {
 	t.Parallel()
 	limiter := startDurableLimiter(t, LimiterOptions{

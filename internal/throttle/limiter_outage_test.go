@@ -307,7 +307,7 @@ func TestLengthOfAnOutage(t *testing.T) {
 	})
 }
 
-// TestLimiterSyncs tells Redis later of single calls that failed.
+// TestLimiterSyncs repeats in Redis single calls that failed.
 func TestLimiterSyncs(t *testing.T) {
 	t.Parallel()
 	server := servertest.StartRedis(t)
@@ -324,7 +324,7 @@ func TestLimiterSyncs(t *testing.T) {
 	limiter.one(store.Done, request("e1", "a"))
 	limiter.one(store.Leased, request("e3", "a"))
 	limiter.one(store.Admitted, request("e2", "a"))
-	testkit.Equal(t, testkit.Must(limiter.recovery.replay.sync(t.Context()))(t), 0, "events told again")
+	testkit.Equal(t, testkit.Must(limiter.recovery.replay.sync(t.Context()))(t), 0, "events sent again")
 	limiter.metrics.wantRefunded(t, 1)
 	limiter.logs.Want(t, "redis is unavailable", "redis answers")
 	limiter.logs.WantCount(t, 1, "restored=2")

@@ -32,7 +32,7 @@ func TestLimiterCategoryLogOfTheWrongType(t *testing.T) {
 	limiter.wantReady(nil)
 	limiter.logs.Want(t, "event cannot be evaluated")
 
-	// One local admission that Redis refuses does not stop the others from being told.
+	// One local admission that Redis refuses does not stop the others from being sent.
 	limiter.loseAndAct()
 	limiter.want(map[store.Verdict]int{store.Admitted: 3}, request("local a", "a"), request("local b", "bad"), request("local c", "c"))
 	limiter.regain()

@@ -240,7 +240,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// says tells whether a finding has an expected text.
+// says reports whether a finding has an expected text.
 func (f Finding) says(want string) bool {
 	wrong, isWrong := strings.CutPrefix(want, "!")
 	text, isWarning := strings.CutPrefix(wrong, "?")

@@ -212,7 +212,7 @@ func TestRequestsAfterReconnect(t *testing.T) {
 	f.receive(r, "the next")
 }
 
-// TestRequestsOfAnAbsentConsumer tells why a request ended.
+// TestRequestsOfAnAbsentConsumer wants the reason why a request ended.
 func TestRequestsOfAnAbsentConsumer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -67,7 +67,7 @@ var conformance = []conformanceCase{
 			s.t.Fatalf("lease %+v, want %+v", got, want)
 		}
 	}},
-	{name: "the next slot opens at the time that was told, and no microsecond before", global: "3/10m", run: func(s *subject) {
+	{name: "the next slot opens at the time of the denial, and no microsecond before", global: "3/10m", run: func(s *subject) {
 		for i, gap := range []time.Duration{0, 90 * time.Second, 31*time.Second + 1357*time.Microsecond} {
 			s.clock.Advance(gap)
 			s.admit(request(fmt.Sprint("e", i), "a"))

@@ -91,17 +91,17 @@ func TestExplainTellsOfRecords(t *testing.T) {
 	explain := func(r Request) string {
 		t.Helper()
 		e := testkit.Must(store.Readings.Explain(t.Context(), r))(t)
-		var told []string
+		var states []string
 		if !e.Leased.IsZero() {
-			told = append(told, "leased for "+e.Leased.Sub(e.At).String())
+			states = append(states, "leased for "+e.Leased.Sub(e.At).String())
 		}
 		if !e.Done.IsZero() {
-			told = append(told, "done for "+e.Done.Sub(e.At).String())
+			states = append(states, "done for "+e.Done.Sub(e.At).String())
 		}
 		if e.Another {
-			told = append(told, "another message")
+			states = append(states, "another message")
 		}
-		return fmt.Sprintf("%s, %d of %d", strings.Join(told, ", "), e.Limits[1].Used, e.Limits[1].Size)
+		return fmt.Sprintf("%s, %d of %d", strings.Join(states, ", "), e.Limits[1].Used, e.Limits[1].Size)
 	}
 	testkit.Equal(t, explain(asked), ", 0 of 5", "before the event")
 	lease := wantAdmitted(t, store, asked)

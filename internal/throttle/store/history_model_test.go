@@ -84,16 +84,16 @@ func (h *history) explain(t *testing.T, operations []porcupine.Operation, pictur
 		return took
 	}
 	for _, part := range info.PartialLinearizationsOperations() {
-		h.tell(t, operations, slices.MaxFunc(part, func(a, b []porcupine.Operation) int { return len(a) - len(b) }))
+		h.log(t, operations, slices.MaxFunc(part, func(a, b []porcupine.Operation) int { return len(a) - len(b) }))
 	}
 	testkit.NoError(t, porcupine.VisualizePath(model, info, picture))
 	t.Fatalf("no order of the calls explains their answers (%s): see %s", result, picture)
 	return took
 }
 
-// tell logs the end of an order of calls of one family, and the calls that do not follow.
-func (h *history) tell(t *testing.T, all, order []porcupine.Operation) {
-	const told = 4
+// log logs the end of an order of calls of one family, and the calls that do not follow.
+func (h *history) log(t *testing.T, all, order []porcupine.Operation) {
+	const shown = 4
 	placed := make(map[any]bool)
 	for _, o := range order {
 		placed[o.Input] = true
@@ -109,10 +109,10 @@ func (h *history) tell(t *testing.T, all, order []porcupine.Operation) {
 		}
 		return int(a.Call - b.Call)
 	})
-	for _, o := range order[max(0, len(order)-told):] {
+	for _, o := range order[max(0, len(order)-shown):] {
 		t.Logf("client %d from %v to %v: %v", o.ClientId, time.Duration(o.Call), time.Duration(o.Return), o.Input)
 	}
-	for _, o := range left[:min(told, len(left))] {
+	for _, o := range left[:min(shown, len(left))] {
 		t.Logf("does not follow: client %d from %v to %v: %v", o.ClientId, time.Duration(o.Call), time.Duration(o.Return), o.Input)
 	}
 }
@@ -279,7 +279,7 @@ func (t *timeline) name(at int64, nonce string) {
 
 func sameDecision(a, b Decision) bool { return a.describe() == b.describe() }
 
-// describe is the part of a decision that both stores tell. Redis tells microseconds.
+// describe is the part of a decision that both stores return. Redis returns microseconds.
 func (d Decision) describe() string {
 	return fmt.Sprint(d.Verdict, " ", d.Node.Path, " ", d.Limit, " ", d.Wait.Truncate(time.Microsecond), " ", d.Lease.End, " ", d.InDoubt)
 }

@@ -297,7 +297,7 @@ func TestLimitsArePutInForce(t *testing.T) {
 	wantAdmitted(t, second, request("a", "a"))
 	wantInForce(newer, true)
 	if err := first.Compare(t.Context()); !errors.Is(err, script.ErrStale) || NewerThan(err) != newer {
-		t.Fatalf("compared: %v, which tells of %v; want %v", err, NewerThan(err), newer)
+		t.Fatalf("compared: %v, which names %v; want %v", err, NewerThan(err), newer)
 	}
 	put(false, older, older)
 	put(false, limits.Position{}, older)

@@ -173,7 +173,7 @@ func (m *model) drawRequests(rt *rapid.T) []Request {
 	return requests
 }
 
-// forgotten tells that the store no longer knows a message that took slots.
+// forgotten reports that the store no longer knows a message that took slots.
 func (m *model) forgotten(request Request) bool {
 	if m.admitted[stampedRecord(request)] == 0 {
 		return false
@@ -192,7 +192,7 @@ func (m *model) drawLeases(rt *rapid.T) []int {
 	return indexes.Draw(rt, "leases")
 }
 
-// refundable leaves out refunds that the logs cannot tell apart, since a log knows only a slot's name. A slot of that name may belong
+// refundable leaves out refunds that the logs cannot distinguish, since a log knows only a slot's name. A slot of that name may belong
 // to another message with the ID, or the event may have left the slot behind.
 func (m *model) refundable(held heldLease) bool {
 	if held.Resolving {
@@ -209,7 +209,7 @@ func (m *model) refundable(held heldLease) bool {
 	})
 }
 
-// leavesBehind tells that an event has slots in a log unknown to its lease, because the limits changed.
+// leavesBehind reports that an event has slots in a log unknown to its lease, because the limits changed.
 func leavesBehind(held heldLease) bool {
 	known := held.tree.Route(held.Request.Category, held.Request.Key).buckets
 	return slices.ContainsFunc(held.evaluated.Route(held.Request.Category, held.Request.Key).buckets, func(log bucket) bool {

@@ -96,7 +96,7 @@ type heldLease struct {
 	returned bool // the holder returned its slots
 }
 
-// taken tells when and by which limits an event's slots were taken.
+// taken returns when and by which limits an event's slots were taken.
 type taken struct {
 	at        int64
 	evaluated *Routes // limits of the decision
@@ -222,7 +222,7 @@ func (m *model) decideNew(rt *rapid.T) {
 	m.call(rt)
 }
 
-// decideAtOnce has both instances decide at once. Calls that grant something have different times, which tell their order. Of two calls
+// decideAtOnce has both instances decide at once. Calls that grant something have different times, which show their order. Of two calls
 // with one time, the call without grants counts as the first. An instance with outdated limits is refused after the other's call.
 func (m *model) decideAtOnce(rt *rapid.T) {
 	if m.behind {
@@ -518,7 +518,7 @@ func (m *model) stepClock(rt *rapid.T) {
 }
 
 // tick advances the clock by a microsecond, the shortest call, and past times with slots. A clock that went back and the shadow may have
-// taken slots at those times, and logs tell slots of one name apart by time.
+// taken slots at those times, and logs distinguish slots of one name by time.
 func (m *model) tick() {
 	m.clock.Advance(time.Microsecond)
 	for m.times[m.memory.times.now()] {

@@ -56,7 +56,7 @@ func startPairKit(t *testing.T) *pairKit {
 // story is a sequence of calls to a store.
 type story struct {
 	name string
-	tell func(t *testing.T, k *pairKit)
+	run  func(t *testing.T, k *pairKit)
 }
 
 // tellStories runs each story with its own store, with scripts and with functions.
@@ -69,7 +69,7 @@ func tellStories(t *testing.T, stories []story, tree *limits.Tree) {
 				t.Parallel()
 				k := newPairKit(t, client, way)
 				k.Adopt(limits.Ruleset{Tree: tree})
-				s.tell(t, k)
+				s.run(t, k)
 			})
 		}
 	}

@@ -206,7 +206,7 @@ var pairStories = []story{
 		k.finish(replayed.Lease, "")
 		k.wantFields(nil)
 	}},
-	{"told twice", func(_ *testing.T, k *pairKit) {
+	{"recorded twice", func(_ *testing.T, k *pairKit) {
 		firing := k.deliver(aboutDisk("firing"))
 		k.finish(firing, "r")
 		resolved := k.resolve(aboutDisk("resolved"), Admitted, "r").Lease

@@ -69,7 +69,7 @@ func TestDeniedEventsLeaveNoTrace(t *testing.T) {
 	scripttest.WantUnchanged(t, client, before)
 }
 
-// TestPausesAreShared compares the pauses in the answers of decisions. The tales of package pacing tell how pauses begin and end.
+// TestPausesAreShared compares the pauses in the answers of decisions. The stories of package pacing show how pauses begin and end.
 func TestPausesAreShared(t *testing.T) {
 	t.Parallel()
 	_, client := startRedis(t)

@@ -32,7 +32,7 @@ func (s *subject) shadowed(want []string, requests ...Request) []Decision {
 
 // shadowConformance has the cases of shadow limits.
 var shadowConformance = []conformanceCase{
-	{name: "shadow: it tells beside what is in force what it would have done",
+	{name: "shadow: it reports beside what is in force what it would have done",
 		global: "10/1h", category: "5/1h", shadow: "a=2/10m", run: func(s *subject) {
 			decisions := s.shadowed([]string{"", "", "a", ""}, append(several(3, "e", "a"), request("b", "b"))...)
 			wantVerdicts(s.t, decisions, Admitted, Admitted, Admitted, Admitted)

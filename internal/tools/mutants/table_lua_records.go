@@ -270,7 +270,7 @@ end`,
 				new: "",
 			},
 		},
-		test: "./internal/throttle/store -run TestPairs/eval/told_twice",
+		test: "./internal/throttle/store -run TestPairs/eval/recorded_twice",
 	},
 	{
 		name: "pair-resolved-twice",
