@@ -126,7 +126,7 @@ var stuck = Pending{
 func inRoom(reason string) Pending {
 	p := stuck
 	p.Stored, p.Reason, p.Since = at("09:14:02"), reason, at("09:20:00")
-	if reason == "pair" {
+	if reason == "pair" || reason == "steady" {
 		p.Due = at("10:05:00")
 	}
 	return p
