@@ -40,12 +40,10 @@ const (
 // meanwhile exists, but stores nothing until the server restarts (seen with nats-server 2.15).
 const DeletionTime = time.Second
 
-// AwaitDeletion waits for [DeletionTime] if one of these streams, which existed before, is absent. The error is the context's cause.
-func AwaitDeletion(ctx context.Context, js jetstream.JetStream, streams ...string) error {
-	for _, name := range streams {
-		if _, err := js.Stream(ctx, name); errors.Is(err, jetstream.ErrStreamNotFound) && !await.For(ctx, DeletionTime) {
-			return context.Cause(ctx)
-		}
+// AwaitDeletion waits for [DeletionTime] if a stream that existed before is absent. The error is the context's cause.
+func AwaitDeletion(ctx context.Context, js jetstream.JetStream, stream string) error {
+	if _, err := js.Stream(ctx, stream); errors.Is(err, jetstream.ErrStreamNotFound) && !await.For(ctx, DeletionTime) {
+		return context.Cause(ctx)
 	}
 	return nil
 }

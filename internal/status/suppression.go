@@ -185,16 +185,17 @@ func (s *Status) addEnds() {
 			suppressed.Open = suppressed.Until.IsZero()
 			continue
 		}
+		isKnown, isFull := false, false
 		for _, limit := range s.Limits {
 			if limit.Level != suppressed.Level || !event.IsBelow(suppressed.Category, limit.Path) {
 				continue
 			}
-			suppressed.Open = !limit.Full()
+			isKnown, isFull = true, isFull || limit.Full()
 			if limit.Next != nil && limit.Next.After(suppressed.Until) {
 				suppressed.Until = *limit.Next
 			}
 		}
-		suppressed.Open = suppressed.Open && suppressed.Until.IsZero()
+		suppressed.Open = isKnown && !isFull
 	}
 }
 

@@ -130,6 +130,7 @@ func TestSuppressedUntil(t *testing.T) {
 		{level: "category", limits: []Limit{limit("payments", 6, nil)}},
 		{level: "category", limits: []Limit{limit("payments", 5, nil), limit("payments.cards", 6, &soon)}, until: soon},
 		{level: "category", limits: []Limit{limit("payments", 5, &later), limit("payments.cards", 5, nil)}, until: later},
+		{level: "category", limits: []Limit{limit("payments", 6, nil), limit("payments.cards", 5, nil)}},
 		{level: "category", limits: []Limit{limit("orders", 5, &soon)}, mutes: []Mute{{Path: "payments", Until: soon}}},
 		{level: limits.LevelMute, open: true},
 		{level: limits.LevelMute, mutes: []Mute{{Path: "payments", Every: "daily 02:00-04:00 UTC"}, {Path: "orders", Until: soon}}, open: true},

@@ -68,6 +68,7 @@ func Connect(ctx context.Context, o ConnectOptions) (*Connection, error) {
 	if o.Dialer == nil {
 		o.Dialer = dialer
 	}
+	attemptFailed := c.reconnectFailed(o.Logger)
 	options := []nats.Option{
 		nats.Name(cmp.Or(o.Name, programName)),
 		nats.RetryOnFailedConnect(true),
@@ -93,11 +94,11 @@ func Connect(ctx context.Context, o ConnectOptions) (*Connection, error) {
 				o.Logger.Warn("nats is disconnected", "error", err)
 			}
 		}),
-		nats.ReconnectErrHandler(c.reconnectFailed(o.Logger)),
+		nats.ReconnectErrHandler(attemptFailed),
 		nats.ErrorHandler(func(conn *nats.Conn, sub *nats.Subscription, err error) {
 			isAttempt := sub == nil && !conn.IsConnected() && !errors.Is(err, nats.ErrPermissionViolation) // such as a refused login
 			if isAttempt {
-				c.reconnectFailed(o.Logger)(conn, err)
+				attemptFailed(conn, err)
 				return
 			}
 			c.asyncError(o.Logger, sub, err)
