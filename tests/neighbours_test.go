@@ -84,9 +84,17 @@ func (n *neighbours) publishAsVictim(count int) (ids []string) {
 	return ids
 }
 
-// during has the victim publish at a pace until an attack has ended, the workers have left at most so many messages in the stream, and the victim has
-// published the least number of events. Each event of the victim is posted once.
+// during publishes as publishDuring does, and waits until each event of the victim is posted once.
 func (n *neighbours) during(attack func() error, least, left int, pace time.Duration) (ids []string) {
+	n.t.Helper()
+	ids = n.publishDuring(attack, least, left, pace)
+	n.awaitToVictim(ids)
+	return ids
+}
+
+// publishDuring has the victim publish at a pace until an attack has ended, at most so many messages are left in the stream, and the victim has
+// published the least number of events.
+func (n *neighbours) publishDuring(attack func() error, least, left int, pace time.Duration) (ids []string) {
 	n.t.Helper()
 	const longest = 15 * time.Minute
 	ended := make(chan error, 1)
@@ -105,7 +113,6 @@ func (n *neighbours) during(attack func() error, least, left int, pace time.Dura
 			n.t.Fatalf("%d messages are left in the stream %v after the attack began", waiting(), longest)
 		}
 	}
-	n.awaitToVictim(ids)
 	return ids
 }
 

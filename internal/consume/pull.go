@@ -90,7 +90,8 @@ func (p *puller) pullAll(ctx context.Context) error {
 	return nil
 }
 
-// pull requests messages while the worker can handle them, until the context ends. It requests more as soon as half of them have come.
+// pull requests messages while the worker can handle them, until the context ends. It requests more as soon as half of them, or half of the
+// bytes of a request, have come.
 func (p *puller) pull(ctx context.Context, from source, consumer func() jetstream.Consumer) error {
 	requests := p.streams.Connection.NewRequests(p.settler.lease)
 	defer requests.Close()
@@ -132,7 +133,7 @@ func (p *puller) drain(ctx context.Context, requests *stream.Requests, from sour
 type received struct {
 	messages int
 	handing  time.Duration // how long the messages waited to be passed on
-	full     bool          // as many came as were requested: the server may have more
+	full     bool          // as many came as the requests admit: the server may have more
 }
 
 // errBodiless keeps a worker from taking messages whose bodies would be lost: each would end as a dead letter without a body.
@@ -156,12 +157,16 @@ func (p *puller) ask(ctx context.Context, requests *stream.Requests, consumer je
 // wait is how long the server waits for messages before it ends a request.
 func (p *puller) wait() time.Duration { return min(pollTime, p.settler.lease/4) }
 
-// receive passes messages on, until the server may send only a few more or has no more.
+// receive passes messages on, until the server may send only a few more messages or bytes, or has no more. If few is 0, it receives all.
 func (p *puller) receive(ctx context.Context, requests *stream.Requests, from source, few int) (got received, err error) {
 	by := &pullRequest{source: from}
 	for requests.Left() > few {
 		msg, request, err := requests.Receive(p.wait())
-		if msg == nil {
+		switch {
+		case errors.Is(err, stream.ErrFilled):
+			got.full = true
+			return got, nil
+		case msg == nil:
 			return got, err
 		}
 		if by.Request != request {
@@ -169,6 +174,9 @@ func (p *puller) receive(ctx context.Context, requests *stream.Requests, from so
 		}
 		got.messages++
 		got.handing += p.pass(ctx, msg, by)
+		if few > 0 && requests.FewBytes() {
+			break
+		}
 	}
 	got.full = true
 	return got, nil

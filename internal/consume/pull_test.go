@@ -95,6 +95,22 @@ func TestAnotherConsumerWithoutALeader(t *testing.T) {
 	f.log.WantCount(t, 0, "looking for the consumer works again")
 }
 
+// TestRequestsOfLargeMessages receives large messages until another request is due: while the server still sends messages for the first.
+func TestRequestsOfLargeMessages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.prepared(nil)
+	f.publishAsync(firstDemand, func(int) (subject, body string) { return "notify.payments", strings.Repeat("x", 400_000) })
+	requests := w.streams.Connection.NewRequests(time.Minute)
+	defer requests.Close()
+	testkit.NoError(t, w.puller.ask(t.Context(), requests, w.streams.Layout().Consumer, firstDemand))
+	got, err := w.puller.receive(t.Context(), requests, source{}, firstDemand/2)
+	testkit.NoError(t, err)
+	if !got.full || got.messages < 4 || got.messages > 7 || requests.Left() != firstDemand-got.messages {
+		t.Errorf("got %+v with %d messages left, want half of the bytes of a request", got, requests.Left())
+	}
+}
+
 // TestLargeMessagesInHand has large messages follow many small ones. None is settled. The server delivers about as many large ones as fit.
 func TestLargeMessagesInHand(t *testing.T) {
 	t.Parallel()

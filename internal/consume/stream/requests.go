@@ -38,6 +38,9 @@ var (
 	// ErrReconnected means that the connection was lost and is there again: a restarted server does not know the request.
 	ErrReconnected = errors.New("nats is connected again since the request for messages")
 
+	// ErrFilled means that the next message is too large for the rest of the request.
+	ErrFilled = errors.New("the next message does not fit into the request for messages")
+
 	errSilent = errors.New("nats does not answer the request for messages")
 )
 
@@ -63,7 +66,8 @@ type Requests struct {
 	most       int                             // bytes of one request
 	open       map[*nats.Subscription]*Request // also those without an answer, while their messages can be of use
 	idle       []*nats.Subscription            // of requests that have ended
-	left       int                             // of all requests that the server knows
+	left       int                             // messages of all requests that the server knows
+	bytes      int                             // of these messages at most, as far as they have a bound
 	oversized  bool                            // the next message has more bytes than a request may
 	present    context.Context                 // ends when the server may have forgotten the requests
 }
@@ -84,6 +88,9 @@ func (r *Requests) Close() {
 
 // Left returns how many messages the server may still send for the requests that it knows.
 func (r *Requests) Left() int { return r.left }
+
+// FewBytes reports whether the bytes of the requests will soon be used up: another request keeps the server from waiting for one.
+func (r *Requests) FewBytes() bool { return r.bytes <= r.most/2 }
 
 // Ask requests messages of at most requestBytes together or a single larger message. The server keeps the request for the given time.
 func (r *Requests) Ask(consumer jetstream.Consumer, messages int, wait time.Duration) error {
@@ -108,6 +115,7 @@ func (r *Requests) Ask(consumer jetstream.Consumer, messages int, wait time.Dura
 	}
 	r.open[sub] = request
 	r.left += request.left
+	r.bytes += request.bytes
 	return nil
 }
 
@@ -132,7 +140,7 @@ func (r *Requests) giveUp() {
 	for _, request := range r.open {
 		request.left, request.late = 0, true
 	}
-	r.left = 0
+	r.left, r.bytes = 0, 0
 }
 
 // came records a message of a request. A request that was given up may yet be answered, and expects nothing. The server reports the end of a
@@ -141,6 +149,7 @@ func (r *Requests) came(m *nats.Msg, request *Request) {
 	if request.left == 0 {
 		return
 	}
+	r.bytes -= min(m.Size(), max(0, request.bytes))
 	request.bytes -= m.Size()
 	if request.bytes == 0 {
 		r.expect(0, request)
@@ -165,6 +174,9 @@ func (r *Requests) ended(answer *nats.Msg, request *Request) {
 
 // expect changes how many messages the server may still send for a request.
 func (r *Requests) expect(messages int, request *Request) {
+	if messages == 0 && request.left > 0 {
+		r.bytes -= max(0, request.bytes)
+	}
 	r.left += messages - request.left
 	request.left = messages
 }
@@ -178,8 +190,7 @@ func (r *Requests) reuse(sub *nats.Subscription, request *Request) {
 }
 
 // Receive waits for the next message. It returns none when a request has ended before all its messages came. Then err is nil if the server has
-// no more messages now or if the next message is too large for the rest of the request. Otherwise err is the server's reason, or no answer
-// came in the time for which the server keeps a request.
+// no more messages now. Otherwise err is ErrFilled or the server's reason, or no answer came in the time for which the server keeps a request.
 func (r *Requests) Receive(wait time.Duration) (m *nats.Msg, by *Request, err error) {
 	for {
 		select {
@@ -220,12 +231,14 @@ func (r *Requests) await(patience time.Duration) (*nats.Msg, error) {
 	}
 }
 
-// failureOf returns why the server ended a request; nil if another request may follow at once.
+// failureOf returns why the server ended a request; nil if it has no more messages.
 func failureOf(answer nats.Header) error {
 	code, description := answer.Get("Status"), answer.Get("Description")
 	switch {
-	case code == "404", code == "408", description == requestIsFilled: // no messages; the request's time is over
+	case code == "404", code == "408": // no messages; the request's time is over
 		return nil
+	case description == requestIsFilled:
+		return ErrFilled
 	case code == "503":
 		return nats.ErrNoResponders
 	case strings.EqualFold(description, "Consumer Deleted"):

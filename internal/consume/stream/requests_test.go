@@ -79,6 +79,7 @@ func (f *fixture) takeLarge(r *Requests, consumer jetstream.Consumer, sizes ...i
 	var asked []time.Time
 	for len(sizes) > 0 {
 		if r.Left() == 0 {
+			testkit.Equal(f, r.bytes, 0, "bytes that the server may still send")
 			asked, came = append(asked, time.Now()), append(came, 0)
 			testkit.NoError(f, r.Ask(consumer, len(sizes)+1, time.Minute))
 		}
@@ -86,10 +87,10 @@ func (f *fixture) takeLarge(r *Requests, consumer jetstream.Consumer, sizes ...i
 			f.Fatalf("messages of each request: got %v, want a message of %d bytes", came, sizes[0])
 		}
 		m, by, err := r.Receive(testkit.Patience)
-		testkit.NoError(f, err)
-		if m == nil {
+		if errors.Is(err, ErrFilled) {
 			continue
 		}
+		testkit.NoError(f, err)
 		testkit.Equal(f, len(m.Data), sizes[0], "bytes of the next message")
 		testkit.Equal(f, testkit.Must(m.Metadata())(f).NumDelivered, 1, "deliveries of the message")
 		sizes = sizes[1:]
@@ -108,6 +109,24 @@ func TestLargeMessages(t *testing.T) {
 	testkit.EqualSlices(t, f.takeLarge(r, consumer, large, large, large, large, large, large, large), []int{3, 3, 1}, "messages of each request")
 	testkit.EqualSlices(t, f.takeLarge(r, consumer, smallRequest+1, 1), []int{0, 1, 1}, "messages of each request after an open one")
 	testkit.EqualSlices(t, f.takeLarge(r, consumer, smallRequest+1), []int{0, 1}, "messages of each request after another open one")
+}
+
+// TestHalfOfTheBytes receives more than half of the bytes of a request, and then the rest.
+func TestHalfOfTheBytes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r, consumer := f.requests(f.connect(ConnectOptions{URL: f.server.URL}))
+	r.most = smallRequest
+	for range 3 {
+		testkit.Must(f.js.Publish(t.Context(), "notify.payments", make([]byte, smallRequest*2/7)))(t)
+	}
+	testkit.NoError(t, r.Ask(consumer, 3, time.Minute))
+	for came := range 3 {
+		testkit.Equal(t, r.FewBytes(), came > 1, "few bytes left after %d messages", came)
+		_, _, err := r.Receive(testkit.Patience)
+		testkit.NoError(t, err)
+	}
+	testkit.Equal(t, r.bytes, 0, "bytes that the server may still send")
 }
 
 // TestLargeMessagesOfACluster requests more than a request may have from a cluster, which sends messages after the end of their request.
@@ -141,8 +160,8 @@ func TestLateMessagesOfACluster(t *testing.T) {
 	proxy.Delay(0)
 	for came := 0; came < 4; {
 		m, _, err := r.Receive(10 * time.Second)
-		testkit.NoError(t, err)
-		if m != nil {
+		if !errors.Is(err, ErrFilled) {
+			testkit.NoError(t, err)
 			testkit.Equal(t, testkit.Must(m.Metadata())(t).NumDelivered, 1, "deliveries of a message")
 			came++
 		}
