@@ -64,6 +64,24 @@ func TestStatus(t *testing.T) {
 	run(t, d.settings(), "status", "--json").want(1, `"workers":null`, `"by":"ada"`, "no worker answers")
 }
 
+// TestStatusOfALimitThatBecameFree drops an event of a limit whose only slot is free a moment later. The status says so while it shows the drop.
+func TestStatusOfALimitThatBecameFree(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	workers := d.startFleet(1, "CATEGORY_LIMIT", "1/2s")
+	d.publish("notify.search", eventBody("sent"))
+	d.publish("notify.search", eventBody("dropped"))
+	workers.awaitOutcomes(map[string]int{"sent": 1, "dropped": 1})
+	testkit.Await(t, "a suppressed category with free slots", func() error {
+		shown := d.status()
+		if len(shown.Suppressed) != 1 || !shown.Suppressed[0].Open {
+			return fmt.Errorf("suppressed %+v, limits %+v", shown.Suppressed, shown.Limits)
+		}
+		return nil
+	})
+	d.wantScreen("0 of 1")
+}
+
 // wantWorkers checks the workers in the status of TestStatus.
 func wantWorkers(t *testing.T, shown status.Status) {
 	t.Helper()

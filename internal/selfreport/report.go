@@ -85,7 +85,7 @@ func (r Reporter) Report(instance string) status.Report {
 	return report
 }
 
-// limitsInUse returns the limits that deny events or have used slots, and whether their use is not known.
+// limitsInUse returns the limits that have used slots or denied events in the last minute, and whether their use is not known.
 func limitsInUse(usage *throttle.Usage, counted status.Counted) (reported []status.Limit, isUnread bool) {
 	type place struct{ level, path string }
 	denials := make(map[place]int64)
@@ -96,9 +96,12 @@ func limitsInUse(usage *throttle.Usage, counted status.Counted) (reported []stat
 	}
 	uses, known := usage.Latest()
 	for _, use := range uses {
-		limit := status.Limit{Use: use}
+		limit, denied := status.Limit{Use: use}, denials[place{use.Level, use.Path}]
+		if use.Used == 0 && denied == 0 {
+			continue
+		}
 		if node, _ := usage.NodeOf(use.Path, use.Level); use.Full() || len(node.Limits) == 1 {
-			limit.PerMinute = denials[place{use.Level, use.Path}]
+			limit.PerMinute = denied
 		}
 		reported = append(reported, limit)
 	}

@@ -21,7 +21,7 @@ type Status struct {
 	Redis       Redis        `json:"redis"`
 	NATS        NATS         `json:"nats"`
 	Revision    string       `json:"revision"` // of the limits in force: "<generation>:<revision>"
-	Limits      []Limit      `json:"limits"`   // with used slots, the fullest first, as far as workers report them
+	Limits      []Limit      `json:"limits"`   // with used slots or denials, the fullest first, as far as workers report them
 	Suppressed  []Suppressed `json:"suppressed,omitempty"`
 	Channels    []Channel    `json:"channels,omitempty"`
 	Budgets     []Budget     `json:"budgets,omitempty"`      // of requests to Slack
@@ -91,7 +91,7 @@ func (w Worker) Unjournaled() bool { return w.Journal != nil && w.Journal.Error 
 type Report struct {
 	Worker
 
-	Limits       []Limit       `json:"limits,omitempty"`        // with used slots, the fullest first
+	Limits       []Limit       `json:"limits,omitempty"`        // with used slots or denials, the fullest first
 	LimitsUnread bool          `json:"limits_unread,omitempty"` // the worker has not read the use of the limits from Redis, so Limits is empty
 	Channels     []Channel     `json:"channels,omitempty"`      // from the settings, without their queues
 	Budgets      []Budget      `json:"budgets,omitempty"`       // of requests to Slack, as this worker last counted them

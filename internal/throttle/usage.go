@@ -19,6 +19,10 @@ const (
 	// usesKept is how long cached usage is valid: normally until the usage metrics are read again.
 	usesKept = 2 * usageEvery
 
+	// freeKept is how long a category is tracked after its last slot is free. Reports show for a minute what was dropped, and so that it has slots
+	// again.
+	freeKept = time.Minute
+
 	// recalledEvents is how many of the events delivered last show an instance, at its start, which categories to track.
 	recalledEvents = 5000
 )
@@ -44,7 +48,7 @@ type Usage struct {
 	mu       sync.Mutex
 	tree     *store.Routes
 	known    map[string]bool   // levels with a node that was read
-	touched  byPath[time.Time] // when categories were last evaluated or recalled, until their slots are seen free
+	touched  byPath[time.Time] // when categories were last evaluated, recalled or seen with slots in use, until freeKept has passed
 	recalled bool              // touched has the categories of events that were delivered before the start
 	latest   []latestUse       // as read last; nil: not read with the tree in force, or not since the last failure
 }
@@ -188,9 +192,7 @@ func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64, wa
 	for i, node := range nodes {
 		u.known[node.Level] = true
 		for l, limit := range node.Limits {
-			if used[i][l] > 0 {
-				u.latest = append(u.latest, latestUse{limits.UseOf(node, limit, used[i][l]), now.Add(waits[i][l])})
-			}
+			u.latest = append(u.latest, latestUse{limits.UseOf(node, limit, used[i][l]), now.Add(waits[i][l])})
 		}
 	}
 	for _, use := range store.FullestOf(tree.Tree, nodes, used) {
@@ -201,9 +203,9 @@ func (u *Usage) show(tree *store.Routes, nodes []limits.Node, used [][]int64, wa
 	}
 }
 
-// forgetIdle stops tracking categories without slots in use below the root at the time asked, unless they were evaluated since. While a
-// category has no limit there, its slots are not known: a live limit may count them again. It is forgotten only to make room for other
-// categories.
+// forgetIdle stops tracking categories that have had no slots in use below the root for freeKept, and were not evaluated for that long. While a
+// category has no limit there, its slots are not known: a live limit may count them again. Such a category is forgotten only to make room for
+// other categories, and any category without slots in use at the time asked may be forgotten for that.
 func (u *Usage) forgetIdle(asked time.Time, tree *store.Routes, categories []string, byPath map[string][]int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -214,8 +216,12 @@ func (u *Usage) forgetIdle(asked time.Time, tree *store.Routes, categories []str
 	isLimited := func(n limits.Node) bool { return n.Path != "" }
 	inUse := func(n limits.Node) bool { return isLimited(n) && slices.ContainsFunc(byPath[n.Path], isTaken) }
 	for _, category := range categories {
-		path := tree.Path(category)
-		if u.touched.values[category].Before(asked) && !slices.ContainsFunc(path, inUse) && (!u.touched.hasRoom(category) || slices.ContainsFunc(path, isLimited)) {
+		path, last := tree.Path(category), u.touched.values[category]
+		switch {
+		case !last.Before(asked):
+		case slices.ContainsFunc(path, inUse):
+			u.touched.put(category, asked)
+		case !u.touched.hasRoom(category), slices.ContainsFunc(path, isLimited) && last.Before(asked.Add(-freeKept)):
 			u.touched.remove(category)
 		}
 	}
@@ -247,8 +253,8 @@ func (u *Usage) PolicyActs() bool {
 	return u.outage.isPolicy(state)
 }
 
-// Latest lists the limits that have slots in use, as of the last second, on the paths of the categories that this instance tracks. Without a
-// reading of the limits in force, as while Redis is unavailable, known is false.
+// Latest lists the use of the limits, as of the last second, on the paths of the categories that this instance tracks. Without a reading of the
+// limits in force, as while Redis is unavailable, known is false.
 func (u *Usage) Latest() (uses []limits.Use, known bool) {
 	u.mu.Lock()
 	latest := u.latest

@@ -269,6 +269,40 @@ func TestLimiterLatestUsesAfterARefund(t *testing.T) {
 	}
 }
 
+// passFreeKept changes the times of all categories as if the time that a category is tracked without slots had passed.
+func (k *limiterKit) passFreeKept() {
+	k.usage.mu.Lock()
+	defer k.usage.mu.Unlock()
+	for category, last := range k.usage.touched.values {
+		k.usage.touched.put(category, last.Add(-freeKept))
+	}
+}
+
+// TestLimiterReportsALimitThatBecameFree returns the only slot of a limit long after its last event. The limit is known to be free, until the time
+// for that has passed.
+func TestLimiterReportsALimitThatBecameFree(t *testing.T) {
+	t.Parallel()
+	limiter := startLimiter(t, LimiterOptions{Settings: store.Settings{Tree: newTree(t, "none", "1/1h", "")}})
+	grant := limiter.one(store.Admitted, request("first", "a"))
+	refresh := func(used ...int64) {
+		t.Helper()
+		testkit.NoError(t, limiter.usage.refresh(t.Context()))
+		var got []int64
+		for _, use := range limiter.latest() {
+			got = append(got, use.Used)
+		}
+		testkit.EqualSlices(t, got, used, "used slots")
+	}
+	limiter.passFreeKept()
+	refresh(1)
+	grant.Refund(t.Context())
+	refresh(0)
+	refresh(0)
+	limiter.passFreeKept()
+	refresh(0) // the last reading
+	refresh()
+}
+
 // TestLimiterKnowsTheNextSlotAtItsStart has a worker start beside a full limit. It has denied nothing, and knows the next slot that an explanation
 // shows.
 func TestLimiterKnowsTheNextSlotAtItsStart(t *testing.T) {
