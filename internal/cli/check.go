@@ -228,6 +228,10 @@ func (c *check) limits(ctx context.Context, connection *stream.Connection, share
 		return
 	}
 	const subject = "live limits"
+	if differs, applyErr := overrides.Apply(ctx, setup.JetStream(connection), options); applyErr == nil && len(differs.Changes) > 0 {
+		c.warn("bucket of live limits", fmt.Sprintf("notifier provision would change %s: %s; a ttl deletes live limits and mutes, "+
+			"and a short history forgets the older ones", options.Name, strings.Join(differs.Changes, "; ")))
+	}
 	used := setup.Position(s).Before(inForce) // by others
 	switch {
 	case errors.Is(err, overrides.ErrNoBucket) && c.settings.NATS.Provision && used:

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/limits"
 	"github.com/seed-4578ace9/notifier/internal/sink"
@@ -58,6 +60,21 @@ func TestCheckOfRedis(t *testing.T) {
 	out, _, err = execute(t.Context(), "", "check")
 	testkit.NoError(t, err)
 	testkit.Contains(t, "check of a node that has all keys", out, "warn  redis cluster: the server is a node of a cluster, which may give the keys to another node")
+}
+
+// check warns of a bucket of live limits that loses keys or keeps few changes, until provision has repaired it.
+func TestCheckOfTheBucket(t *testing.T) {
+	natsServer, _ := limitsServers(t, map[string]string{"SINK": "console"})
+	js := testkit.Must(jetstream.New(servertest.Connect(t, natsServer.URL)))(t)
+	testkit.Must(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "notifier-limits", History: 3, TTL: time.Hour}))(t)
+	const warning = "warn  bucket of live limits: notifier provision would change notifier-limits: history 64, was 3; ttl unlimited, was 1h0m0s; "
+	out, _, _ := execute(t.Context(), "", "check")
+	testkit.Contains(t, "check", out, warning)
+	_, _, err := execute(t.Context(), "", "provision")
+	testkit.NoError(t, err)
+	out, _, err = execute(t.Context(), "", "check")
+	testkit.NoError(t, err)
+	testkit.Equal(t, strings.Contains(out, "bucket of live limits"), false, "it warns of the repaired bucket in %s", out)
 }
 
 // Without JetStream check reports that once, and nothing that follows from it.
