@@ -171,7 +171,8 @@ func (c *check) nats(ctx context.Context, connection *stream.Connection) {
 		Connection: connection, Names: setup.Names(c.settings), Provision: c.settings.NATS.Provision, AckWait: c.settings.NATS.AckWait,
 		Longest: c.settings.SendTimeout(),
 	}
-	for _, finding := range stream.Check(ctx, options, "$KV."+c.settings.Limits.Bucket+".check") { // a worker ends limits that were set for a time
+	further := stream.Further{Channels: setup.Channels(c.settings), Bucket: c.settings.Limits.Bucket}
+	for _, finding := range stream.Check(ctx, options, further) {
 		c.found(sink.Checked(finding))
 	}
 	c.found(sink.Checked{

@@ -32,7 +32,7 @@ func TestCluster(t *testing.T) {
 	f.requireReplicas(3, testNames.Journal.Stream, testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream, "KV_limits")
 	c := f.connect(cluster.URL)
 	f.eventually("it is connected", c.Conn.IsConnected)
-	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: testNames, AckWait: 3 * time.Second}) {
+	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: testNames, AckWait: 3 * time.Second}, stream.Further{Bucket: "notifier-limits"}) {
 		if finding.Err != nil && finding.Subject != "nats account" {
 			t.Errorf("check of %s: got %v, want no error", finding.Subject, finding.Err)
 		}

@@ -178,7 +178,7 @@ func TestSampleRightsAreEnough(t *testing.T) {
 	}
 	c := f.connectAs(stream.ConnectOptions{URL: f.server.URL, User: "notifier", Password: "secret", Inbox: "_INBOX_notifier"})
 	f.eventually("it is connected", c.Conn.IsConnected)
-	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: sampleNames, AckWait: 3 * time.Second}) {
+	for _, finding := range stream.Check(t.Context(), stream.Options{Connection: c, Names: sampleNames, AckWait: 3 * time.Second}, stream.Further{Channels: []string{"#ops"}, Bucket: "notifier-limits"}) {
 		if finding.Err != nil && !finding.Warning {
 			t.Errorf("check of %s: got %v, want no error", finding.Subject, finding.Err)
 		}

@@ -84,6 +84,16 @@ func Slack(settings config.Config, o SinkOptions) (made *slack.Sink, done func()
 	return made, func() { made.Close(); failures.Stop() }, nil
 }
 
+// Channels returns the channels that the settings name; none if the sink cannot be made.
+func Channels(settings config.Config) []string {
+	made, done, err := Sink(settings, SinkOptions{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil
+	}
+	defer done()
+	return made.Sink.Destinations()
+}
+
 // ChannelIDs returns the IDs of channels that the workers share.
 func ChannelIDs(client redis.UniversalClient, settings config.Redis) slack.IDs {
 	return pacing.NewChannels(Runner(client, settings), nil)

@@ -25,10 +25,16 @@ type Finding struct {
 	Warning bool   // a worker may work despite Err
 }
 
+// Further is what a worker uses beside the streams and consumers of [Names].
+type Further struct {
+	Channels []string // that the settings name
+	Bucket   string   // of live limits
+}
+
 // Check reports whether a worker with these options could work: whether streams and consumers exist or can be created and are fit for use, how they are
 // bounded, whether each subject that the worker publishes to is permitted, and whether producers share the worker's account. It takes no
-// event, stores nothing and creates nothing. The further subjects belong to streams that this package does not know.
-func Check(ctx context.Context, o Options, further ...string) []Finding {
+// event, stores nothing and creates nothing.
+func Check(ctx context.Context, o Options, further Further) []Finding {
 	js, err := jetstream.New(o.Connection.Conn, jetstream.WithDefaultTimeout(APITimeout))
 	if err != nil {
 		return []Finding{{Subject: "jetstream", Err: err}}
@@ -50,9 +56,29 @@ func Check(ctx context.Context, o Options, further ...string) []Finding {
 		about("nats events that wait on %q", names.Room().All())(c.stored(ctx, names.RoomStream, names.Room().Queue(room.Part, "check"))),
 		about("nats dead letters on %q", names.DeadLetterSubject+".>")(c.stored(ctx, names.DeadLetterStream, names.DeadLetterSubject+".check.check")),
 	}
-	findings = append(findings, c.journal(ctx)...)
+	findings = append(append(findings, c.queues(ctx)...), c.journal(ctx)...)
 	findings = append(append(findings, c.replicas()...), c.permissions(ctx)...)
 	return append(findings, c.account(ctx))
+}
+
+// queues finds consumers of the channels' queues that workers cannot use. A worker creates an absent one at the first event that waits.
+func (c *check) queues(ctx context.Context) (findings []Finding) {
+	for _, channel := range c.further.Channels {
+		name := c.Names.ChannelConsumer(room.Token(channel))
+		found := about("nats consumer %q of stream %q, of the channel %s", name, c.Names.RoomStream, channel)
+		consumer, err := c.js.Consumer(ctx, c.Names.RoomStream, name)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
+		case err != nil:
+			return append(findings, found("", c.explain(err)))
+		default:
+			info := consumer.CachedInfo()
+			if err := c.Names.fitQueue(info, leaseOf(info.Config)); err != nil { // workers correct the lease
+				findings = append(findings, found("", err))
+			}
+		}
+	}
+	return findings
 }
 
 // journal checks whether the journal can be written. A worker also works without it.
@@ -86,7 +112,7 @@ func about(format string, names ...any) func(note string, err error) Finding {
 type check struct {
 	Options
 	js      jetstream.JetStream
-	further []string // see Check
+	further Further
 	creates []string // API subjects on which the worker will request what is absent
 	single  []string // streams with one replica
 }
@@ -357,10 +383,9 @@ func (c *check) permissions(ctx context.Context) []Finding {
 	}}
 	inbox := c.Connection.Conn.NewInbox()
 	uses[inbox] = func(conn *nats.Conn) error { return answer(ctx, conn, inbox) }
-	for _, subject := range c.further {
-		uses[subject] = func(conn *nats.Conn) error {
-			return conn.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{jetstream.ExpectedStreamHeader: {unexpected}}})
-		}
+	limits := fmt.Sprintf("$KV.%s.check", c.further.Bucket) // a worker ends limits that were set for a time
+	uses[limits] = func(conn *nats.Conn) error {
+		return conn.PublishMsg(&nats.Msg{Subject: limits, Header: nats.Header{jetstream.ExpectedStreamHeader: {unexpected}}})
 	}
 	for subject, body := range requests {
 		uses[subject] = func(conn *nats.Conn) error { return conn.Publish(subject, []byte(body)) }

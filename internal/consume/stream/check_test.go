@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-4578ace9/notifier/internal/journal"
+	"github.com/seed-4578ace9/notifier/internal/room"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -123,6 +124,31 @@ var checksOfPresence = map[string]checkCase{
 		want: expected{eventConsumer: "?it delivers nothing: somebody paused it until 20"}},
 }
 
+// queueConsumer is the subject of a finding about the queue of the channel "ops".
+var queueConsumer = fmt.Sprintf(`nats consumer %q of stream "ROOM", of the channel ops`, testNames.ChannelConsumer(room.Token("ops")))
+
+func withQueue(change func(*jetstream.ConsumerConfig)) func(*fixture) {
+	return func(f *fixture) {
+		f.provision()
+		c := testNames.ChannelConsumerConfig(room.Token("ops"), ackWait)
+		change(&c)
+		testkit.Must(f.js.CreateConsumer(f.Context(), testNames.RoomStream, c))(f)
+	}
+}
+
+var checksOfQueues = map[string]checkCase{
+	"a queue without bodies": {setUp: withQueue(func(c *jetstream.ConsumerConfig) { c.HeadersOnly = true }),
+		want: expected{queueConsumer: "!(headers_only); nats consumer rm ROOM " + testNames.ChannelConsumer(room.Token("ops")) + ": a worker creates it again"}},
+	"a queue of small batches": {setUp: withQueue(func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 1 }), want: expected{queueConsumer: "!exceed its max_batch"}},
+	"a queue of few bytes":     {setUp: withQueue(func(c *jetstream.ConsumerConfig) { c.MaxRequestMaxBytes = 100 }), want: expected{queueConsumer: "!exceed its max_batch, max_bytes"}},
+	"a queue of short requests": {setUp: withQueue(func(c *jetstream.ConsumerConfig) { c.MaxRequestExpires = time.Second }),
+		want: expected{queueConsumer: "!max_expires"}},
+	"a queue of groups": {setUp: withQueue(func(c *jetstream.ConsumerConfig) {
+		c.PriorityGroups, c.PriorityPolicy = []string{"a"}, jetstream.PriorityPolicyOverflow
+	}), want: expected{queueConsumer: "!priority_groups"}},
+	"a queue that gives up": {setUp: withQueue(func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 4 }), want: expected{queueConsumer: "?at most 4 times"}},
+}
+
 var checksOfSettings = map[string]checkCase{
 	"producers may roll up": {setUp: withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.AllowRollup, c.DenyPurge = true, false }),
 		want: expected{eventStream: "!allows roll-ups"}},
@@ -213,7 +239,7 @@ var checksOfRights = map[string]checkCase{
 // TestCheck finds each fault of a setup and the bounds of the streams. Check changes nothing.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	for _, cases := range []map[string]checkCase{checksOfPresence, checksOfSettings, checksOfRights} {
+	for _, cases := range []map[string]checkCase{checksOfPresence, checksOfQueues, checksOfSettings, checksOfRights} {
 		testkit.Each(t, cases, func(t *testing.T, test checkCase) {
 			f := limited(t, test.denied...)
 			if test.setUp != nil {

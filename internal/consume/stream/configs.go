@@ -30,7 +30,7 @@ func (w *configWatch) look(info *jetstream.ConsumerInfo, lease time.Duration) {
 	case w.Names.roomConsumer():
 		err = cmp.Or(w.Names.fitRoomConsumer(info.Config), outlasts(info.Config, w.Longest), remarks(info, w.Names.RoomConsumerConfig(w.AckWait)))
 	default:
-		err = cmp.Or(fitRequests(info.Config), remarks(info, w.Names.ChannelConsumerConfig("", lease)))
+		err = w.Names.fitQueue(info, lease)
 	}
 	w.of(info.Name).Note(err, "stream", info.Stream, "consumer", info.Name)
 }

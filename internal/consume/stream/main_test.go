@@ -111,5 +111,5 @@ func (f *fixture) check(o Options) []Finding {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), testkit.Patience)
 	defer cancel()
-	return Check(ctx, o, "$KV.limits.check")
+	return Check(ctx, o, Further{Channels: []string{"general", "ops"}, Bucket: "limits"})
 }

@@ -238,33 +238,44 @@ func (n Names) fitConsumer(c jetstream.ConsumerConfig) error {
 	if !Takes(c, n.Subjects()) {
 		return otherFilter(c, n.Subjects())
 	}
-	return fitRequests(c)
+	return fitRequests(c, correctable)
 }
 
 func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
 	if ready := slices.Sorted(slices.Values(n.Room().Ready())); !slices.Equal(filtersOf(c), ready) {
 		return otherFilter(c, ready)
 	}
-	return fitRequests(c)
+	return fitRequests(c, correctable)
 }
 
+// fitQueue rejects the consumer of a channel's queue that refuses requests of workers, and warns of other settings. Workers create this consumer,
+// and provision does not know it.
+func (n Names) fitQueue(info *jetstream.ConsumerInfo, lease time.Duration) error {
+	remedy := fmt.Sprintf("nats consumer rm %s %s: a worker creates it again", n.RoomStream, info.Name)
+	return cmp.Or(fitRequests(info.Config, remedy), remarks(info, n.ChannelConsumerConfig("", lease)))
+}
+
+const correctable = "notifier provision corrects it"
+
 // fitRequests rejects a consumer that refuses requests of workers, or leaves out the bodies of messages.
-func fitRequests(c jetstream.ConsumerConfig) error {
+func fitRequests(c jetstream.ConsumerConfig, remedy string) error {
+	var harm string
 	switch {
 	case c.HeadersOnly:
-		return fmt.Errorf("%w: consumer %q delivers messages without their bodies (headers_only); notifier provision corrects it", ErrUnfit, c.Durable)
+		harm = "delivers messages without their bodies (headers_only)"
 	case c.MaxRequestBatch > 0, c.MaxRequestMaxBytes > 0, c.MaxRequestExpires > 0:
-		return fmt.Errorf("%w: consumer %q refuses requests of workers that exceed its max_batch, max_bytes or max_expires; notifier provision removes these bounds",
-			ErrUnfit, c.Durable)
+		harm = "refuses requests of workers that exceed its max_batch, max_bytes or max_expires"
 	case len(c.PriorityGroups) > 0:
-		return fmt.Errorf("%w: consumer %q refuses requests without a priority group (priority_groups); notifier provision removes its groups", ErrUnfit, c.Durable)
+		harm = "refuses requests without a priority group (priority_groups)"
+	default:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: consumer %q %s; %s", ErrUnfit, c.Durable, harm, remedy)
 }
 
 func otherFilter(c jetstream.ConsumerConfig, expected []string) error {
-	return fmt.Errorf("%w: consumer %q takes %s, expected the filter %s; notifier provision corrects it",
-		ErrUnfit, c.Durable, cmp.Or(strings.Join(filtersOf(c), ", "), "everything"), strings.Join(expected, ", "))
+	return fmt.Errorf("%w: consumer %q takes %s, expected the filter %s; %s",
+		ErrUnfit, c.Durable, cmp.Or(strings.Join(filtersOf(c), ", "), "everything"), strings.Join(expected, ", "), correctable)
 }
 
 // Takes reports whether a consumer's filter includes the messages on all these subjects. No subjects mean all messages.
