@@ -171,7 +171,9 @@ func (c *check) nats(ctx context.Context, connection *stream.Connection) {
 		Connection: connection, Names: setup.Names(c.settings), Provision: c.settings.NATS.Provision, AckWait: c.settings.NATS.AckWait,
 		Longest: c.settings.SendTimeout(),
 	}
-	further := stream.Further{Channels: setup.Channels(c.settings), Bucket: c.settings.Limits.Bucket}
+	further := stream.Further{
+		Channels: setup.Channels(c.settings), Bucket: c.settings.Limits.Bucket, MaxBody: c.settings.Event.MaxBytes,
+	}
 	for _, finding := range stream.Check(ctx, options, further) {
 		c.found(sink.Checked(finding))
 	}

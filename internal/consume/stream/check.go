@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,7 @@ type Finding struct {
 type Further struct {
 	Channels []string // that the settings name
 	Bucket   string   // of live limits
+	MaxBody  int      // bytes of the largest event without its headers; 0: not known
 }
 
 // Check reports whether a worker with these options could work: whether streams and consumers exist or can be created and are fit for use, how they are
@@ -48,11 +50,11 @@ func Check(ctx context.Context, o Options, further Further) []Finding {
 	}
 	findings := []Finding{
 		events,
-		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.fitStream)),
+		about("nats stream %q", names.Stream)(c.stream(ctx, c.sized(names.StreamConfig()), names.fitStream)),
 		about("nats consumer %q of stream %q", names.roomConsumer(), names.RoomStream)(
 			c.consumer(ctx, names.RoomStream, names.RoomConsumerConfig(c.AckWait), names.fitRoomConsumer)),
-		about("nats stream %q", names.RoomStream)(c.stream(ctx, names.RoomConfig(), names.fitRoom)),
-		about("nats stream %q", names.DeadLetterStream)(c.stream(ctx, names.DeadLetterConfig(), func(jetstream.StreamConfig) error { return nil })),
+		about("nats stream %q", names.RoomStream)(c.stream(ctx, c.sized(names.RoomConfig()), names.fitRoom)),
+		about("nats stream %q", names.DeadLetterStream)(c.stream(ctx, c.sized(names.DeadLetterConfig()), func(jetstream.StreamConfig) error { return nil })),
 		about("nats events that wait on %q", names.Room().All())(c.stored(ctx, names.RoomStream, names.Room().Queue(room.Part, "check"))),
 		about("nats dead letters on %q", names.DeadLetterSubject+".>")(c.stored(ctx, names.DeadLetterStream, names.DeadLetterSubject+".check.check")),
 	}
@@ -197,6 +199,17 @@ func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit f
 	return bounds(config), nil
 }
 
+// headerBytes is more than the headers of an event usually take.
+const headerBytes = 4 << 10
+
+// sized adds the size of the largest event to the configuration of a stream that stores events.
+func (c *check) sized(wanted jetstream.StreamConfig) jetstream.StreamConfig {
+	if c.further.MaxBody > 0 {
+		wanted.MaxMsgSize = int32(min(c.further.MaxBody+headerBytes, math.MaxInt32))
+	}
+	return wanted
+}
+
 func bounds(c jetstream.StreamConfig) string {
 	text := "no bound in bytes"
 	if c.MaxBytes > 0 {
@@ -244,6 +257,18 @@ func differences(wanted, found jetstream.StreamConfig) []string {
 		texts = append(texts, "on a full subject it loses the oldest message, and nobody counts it; expected discard_new_per_subject")
 	case losesOldest && wanted.Discard != jetstream.DiscardOld:
 		texts = append(texts, "on a full subject it loses the oldest message; expected no bound for each subject (max_msgs_per_subject)")
+	}
+	if found.MaxMsgSize > 0 && found.MaxMsgSize < wanted.MaxMsgSize {
+		texts = append(texts, fmt.Sprintf("it refuses messages of more than %s (max_msg_size); expected at least %s, which is NOTIFIER_EVENT_MAX_BYTES and %s for headers",
+			bytesText(int64(found.MaxMsgSize)), bytesText(int64(wanted.MaxMsgSize)), bytesText(headerBytes)))
+	}
+	if transform := found.SubjectTransform; transform != nil {
+		texts = append(texts, fmt.Sprintf("it stores messages under other subjects (subject_transform to %s), so they change their category or reach no worker; "+
+			"expected none", transform.Destination))
+	}
+	if copies := found.RePublish; copies != nil {
+		texts = append(texts, fmt.Sprintf("it publishes a copy of each message (republish to %s), which is another event for a stream with that subject; expected none",
+			copies.Destination))
 	}
 	if found.NoAck {
 		texts = append(texts, "it does not confirm what it stores (no_ack)")

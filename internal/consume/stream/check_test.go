@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -174,6 +175,18 @@ var checksOfSettings = map[string]checkCase{
 		want: expected{letterStream: "?on a full subject it loses the oldest message, and nobody counts it; expected discard_new_per_subject"}},
 	"few messages of a subject": {setUp: withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 10 }),
 		want: expected{eventStream: "?on a full subject it loses the oldest message; expected no bound for each subject"}},
+	"small messages": {setUp: withStreams(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 << 18 }), want: expected{
+		eventStream: "?more than 256KiB (max_msg_size); expected at least 260KiB", roomStream: "?max_msg_size", letterStream: "?max_msg_size",
+	}},
+	"messages of any event": {setUp: withStreams(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 260 << 10 }), want: expected{
+		eventStream: "at most 64MiB", roomStream: "no bound in bytes", letterStream: "at most 64MiB",
+	}},
+	"stored elsewhere": {setUp: withStreams(func(c *jetstream.StreamConfig) {
+		c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: c.Subjects[len(c.Subjects)-1], Destination: "elsewhere.>"}
+	}), want: expected{eventStream: "?subject_transform to elsewhere.>", roomStream: "?subject_transform", letterStream: "?subject_transform"}},
+	"copied": {setUp: withStreams(func(c *jetstream.StreamConfig) {
+		c.RePublish = &jetstream.RePublish{Source: c.Subjects[len(c.Subjects)-1], Destination: "elsewhere.>"}
+	}), want: expected{eventStream: "?republish to elsewhere.>", roomStream: "?republish", letterStream: "?republish"}},
 	"unconfirmed": {setUp: withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.NoAck = true }),
 		want: expected{eventStream: "?it does not confirm what it stores (no_ack)"}},
 	"sealed": {setUp: func(f *fixture) {
@@ -282,7 +295,7 @@ func (f *fixture) streams() string {
 	var text strings.Builder
 	list := f.js.ListStreams(f.Context())
 	for info := range list.Info() {
-		fmt.Fprintf(&text, "%+v %d to %d\n", info.Config, info.State.FirstSeq, info.State.LastSeq)
+		fmt.Fprintf(&text, "%s %d to %d\n", testkit.Must(json.Marshal(info.Config))(f), info.State.FirstSeq, info.State.LastSeq)
 		stream := testkit.Must(f.js.Stream(f.Context(), info.Config.Name))(f)
 		consumers := stream.ListConsumers(f.Context())
 		for consumer := range consumers.Info() {

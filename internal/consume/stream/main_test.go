@@ -111,5 +111,5 @@ func (f *fixture) check(o Options) []Finding {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), testkit.Patience)
 	defer cancel()
-	return Check(ctx, o, Further{Channels: []string{"general", "ops"}, Bucket: "limits"})
+	return Check(ctx, o, Further{Channels: []string{"general", "ops"}, Bucket: "limits", MaxBody: 1 << 18})
 }
