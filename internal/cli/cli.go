@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
@@ -67,6 +69,22 @@ func usageOf(cmd *cobra.Command, fault error) error {
 	return &UsageError{fmt.Errorf("%w\nSee '%s --help'", fault, cmd.CommandPath())}
 }
 
+// flagFault returns a fault of a flag. It names what a number or a switch may be, for which the parser names a function of Go.
+func flagFault(cmd *cobra.Command, fault error) error {
+	unparsed, found := errors.AsType[*strconv.NumError](fault)
+	if !found {
+		return usageOf(cmd, fault)
+	}
+	expected := "expected a whole number"
+	switch {
+	case unparsed.Func == "ParseBool":
+		expected = "expected true or false"
+	case errors.Is(unparsed, strconv.ErrRange):
+		expected = "the number is too large"
+	}
+	return usageOf(cmd, errors.New(strings.TrimSuffix(fault.Error(), unparsed.Error())+expected))
+}
+
 // Programs are the commands that run until their context ends, and the version of this build.
 type Programs struct {
 	Worker  func(ctx context.Context) error
@@ -94,7 +112,7 @@ func New(p Programs) *cobra.Command {
 		root.Long += "\n\nTry it without any server: notifier dev --storm 50"
 	}
 	root.SetVersionTemplate("notifier {{.Version}}\n")
-	root.SetFlagErrorFunc(usageOf)
+	root.SetFlagErrorFunc(flagFault)
 	root.AddCommand(
 		&cobra.Command{
 			Use:   "run",
