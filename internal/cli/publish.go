@@ -343,13 +343,13 @@ func faultsOf(refused, partly int) error {
 	return errors.New(strings.Join(faults, "; "))
 }
 
-// readLines passes on each line, without blanks around it.
+// readLines passes on each line, without blanks around it and without the byte order mark of an editor.
 func (p *publisher) readLines(ctx context.Context, lines chan<- []byte) error {
 	scanner := bufio.NewScanner(p.in)
 	scanner.Buffer(nil, maxLine)
 	for scanner.Scan() {
 		select {
-		case lines <- bytes.TrimSpace(bytes.Clone(scanner.Bytes())):
+		case lines <- bytes.TrimSpace(event.TrimStart(bytes.Clone(scanner.Bytes()))):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -80,6 +80,9 @@ var publishCases = map[string]struct {
 		arguments: []string{"--stdin", "errors"}, input: fmt.Sprintf("{\"title\": %q}\n{\"title\": \"a\"}\n", strings.Repeat("a", mostPayload)),
 		problems: "line 1: it has 8205 bytes, and NATS takes 8192 at most", err: "1 line was not published", want: []string{`notify.errors {"title": "a"}`},
 	},
+	"a byte order mark of an editor": {
+		arguments: []string{"--stdin"}, input: "\ufeff{\"title\": \"a\", \"category\": \"default\"}\n", want: []string{`notify {"title": "a", "category": "default"}`},
+	},
 	"no lines": {arguments: []string{"--stdin"}},
 }
 

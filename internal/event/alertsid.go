@@ -69,7 +69,7 @@ func IsGroup(data []byte) bool {
 	if !looksLikeObject(data) || !mayHold(data, `"alerts"`) {
 		return false
 	}
-	o := splitObject(trimStart(data))
+	o := splitObject(TrimStart(data))
 	elements, ok := alertsOf(o)
 	return ok && len(elements) > 0 && o.get("specversion") == nil
 }

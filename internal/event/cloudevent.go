@@ -183,7 +183,7 @@ func (m Message) TraceContext() (traceparent, tracestate string) {
 	if !looksLikeObject(m.Data) || !mayHold(m.Data, `"traceparent"`) {
 		return "", ""
 	}
-	o := splitObject(trimStart(m.Data))
+	o := splitObject(TrimStart(m.Data))
 	if o.get("specversion") == nil {
 		return "", ""
 	}

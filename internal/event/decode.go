@@ -175,7 +175,7 @@ func unwrap(contentType string, binary attributes, body []byte) (envelope, *Faul
 func typedContent(data []byte, contentType string) (content, *Fault) {
 	media := mediaType(contentType)
 	isJSON := media == "application/json" || media == "text/json" || strings.HasSuffix(media, "+json")
-	trimmed := trimStart(data)
+	trimmed := TrimStart(data)
 	if isJSON && len(trimmed) > 0 || media == "" && looksLikeObject(trimmed) {
 		if fault := checkJSON(trimmed); fault != nil {
 			return content{}, fault
@@ -199,13 +199,13 @@ func jsonContent(value []byte) content {
 	}
 }
 
-// trimStart removes blanks and byte order marks before the first significant byte.
-func trimStart(data []byte) []byte {
+// TrimStart removes blanks and byte order marks before the first significant byte of a body.
+func TrimStart(data []byte) []byte {
 	return bytes.TrimLeft(data, " \t\r\n"+byteOrderMark)
 }
 
 func looksLikeObject(data []byte) bool {
-	return bytes.HasPrefix(trimStart(data), []byte("{"))
+	return bytes.HasPrefix(TrimStart(data), []byte("{"))
 }
 
 func checkUTF8(data []byte) *Fault {

@@ -85,7 +85,7 @@ func (d Decoder) quickMembers(m Message, category string) (e Event, members obje
 	}
 	e = Event{ID: m.derivedID(), Derived: true, Category: category}
 	e.identify(MessageID(m.Header))
-	members = splitObject(trimStart(m.Data))
+	members = splitObject(TrimStart(m.Data))
 	return e, members, members.get("specversion") == nil
 }
 
@@ -136,7 +136,7 @@ func holdsEscapedWord(data []byte) bool {
 // declare an object to be text. For an invalid body, it returns any text that looks like a title.
 func QuickTitle(data []byte) string {
 	var title string
-	if body := trimStart(data); bytes.HasPrefix(body, []byte("{")) {
+	if body := TrimStart(data); bytes.HasPrefix(body, []byte("{")) {
 		if o := splitObject(body); o.get("specversion") != nil { // a CloudEvent
 			title = dataTitle(o.get("data"))
 		} else {

@@ -16,9 +16,6 @@ import (
 // maxLine is the longest line: the largest body that a setting allows, and a line feed.
 const maxLine = 64<<20 + 1
 
-// byteOrderMark may stand before the first line, put there by editors.
-const byteOrderMark = "\ufeff"
-
 var errNotObject = errors.New("not a JSON object")
 
 // source replaces the stream in the IDs of events without an ID.
@@ -40,7 +37,7 @@ func ReadLines(ctx context.Context, in io.Reader, decoder event.Decoder, progres
 				return nil, context.Cause(ctx)
 			}
 		}
-		line := bytes.TrimSpace(bytes.TrimPrefix(lines.Bytes(), []byte(byteOrderMark)))
+		line := bytes.TrimSpace(event.TrimStart(lines.Bytes()))
 		if len(line) == 0 {
 			continue
 		}
