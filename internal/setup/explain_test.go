@@ -44,6 +44,7 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"NOAUTH Authentication required.": "NOTIFIER_REDIS_PASSWORD", "WRONGPASS invalid username-password pair": "NOTIFIER_REDIS_PASSWORD",
+		"ERR Protocol error: unauthenticated multibulk length": "(check NOTIFIER_REDIS_PASSWORD", "ERR Protocol error: unauthenticated bulk length": "(check NOTIFIER_REDIS_PASSWORD",
 		"NOPERM this user has no permissions": "configs/redis", "WRONGTYPE Operation against a key": "NOTIFIER_REDIS_PREFIX",
 		"MOVED 1 127.0.0.1:7000": "?addr=host:port", "CROSSSLOT Keys in request": "?addr=host:port", "i/o timeout": "NOTIFIER_REDIS_URL",
 		"ERR SELECT is not allowed in cluster mode":                                        "(a cluster has only database 0: correct the number in NOTIFIER_REDIS_URL)",

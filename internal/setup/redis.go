@@ -150,6 +150,7 @@ func SelfTests() []store.SelfTest { return []store.SelfTest{pacing.SelfTest, sum
 // redisHints are the settings and permissions to check, by a part of the text of an error.
 var redisHints = []struct{ sign, hint string }{
 	{"NOAUTH", checkRedisUser}, {"WRONGPASS", checkRedisUser},
+	{"unauthenticated", checkRedisUser}, // the answer to a long call, instead of NOAUTH
 	{"NOPERM", checkRedisRights}, {"ACL failure", checkRedisRights}, {"The user executing the script can't", checkRedisRights},
 	{"WRONGTYPE", "something else uses the keys of NOTIFIER_REDIS_PREFIX"},
 	{"MOVED", addRedisNode}, {"CROSSSLOT", addRedisNode},
