@@ -61,7 +61,7 @@ func (p statusPrinter) lines(label string, sentences []string) panel {
 // wrapped breaks a text into lines of the width, and indents all but the first.
 func (p statusPrinter) wrapped(label, text string) (rows [][]string) {
 	line, gap := label, ""
-	for word := range strings.FieldsSeq(plain.Line(text)) {
+	for _, word := range screen.Words(plain.Line(text)) {
 		if gap != "" && utf8.RuneCountInString(line+gap+word) > p.width {
 			rows = append(rows, []string{line})
 			line, gap = strings.Repeat(" ", utf8.RuneCountInString(label)), ""

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -129,6 +130,19 @@ func TestStatusWithoutTheBacklog(t *testing.T) {
 	shown := statusText(status.Status{NATS: status.NATS{Server: "nats-1", Version: "2.12.0"}, Unknown: []string{"backlog: timeout"}}, statusWidth)
 	testkit.Contains(t, "status", shown, "not known: backlog: timeout", "nats     nats-1 2.12.0\n")
 	testkit.Equal(t, strings.Contains(shown, "not delivered"), false, "the status has a backlog")
+}
+
+// A line never ends between the number and the unit of a size, however narrow the terminal is.
+func TestStatusKeepsSizesTogether(t *testing.T) {
+	t.Parallel()
+	s := status.Status{
+		Backlog: status.Backlog{Bytes: 3 << 20, Capacity: 1 << 30}, NATS: status.NATS{Server: "nats-1", Version: "2.12.0", Bytes: 7 << 10},
+		Redis: status.Redis{Memory: 5 << 20, MaxMemory: 2 << 30, SlowestCall: time.Millisecond},
+	}
+	for width := 20; width <= statusWidth; width++ {
+		shown := statusText(s, width)
+		testkit.Contains(t, fmt.Sprintf("status of %d columns", width), shown, "3 MiB", "1 GiB", "7 KiB", "5 MiB", "2 GiB")
+	}
 }
 
 // Workers of one host have different names, what is suppressed is listed, a next slot is never empty, and what Redis does not report is left out.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -139,9 +140,22 @@ func Bytes(n, bound int64) string {
 	return text
 }
 
+var units = []string{"B", "KiB", "MiB", "GiB", "TiB"} // of [Bytes]
+
+// Words returns the parts of a text between which a line may end. A number of bytes stays with its unit.
+func Words(text string) (words []string) {
+	for word := range strings.FieldsSeq(text) {
+		if last := len(words) - 1; last >= 0 && slices.Contains(units, strings.TrimRight(word, ",;")) {
+			words[last] += " " + word
+		} else {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
 func inUnits(bytes int64) string {
-	value, units := float64(bytes), []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	unit := 0
+	value, unit := float64(bytes), 0
 	for value >= 1024 && unit < len(units)-1 {
 		value /= 1024
 		unit++
