@@ -59,7 +59,7 @@ func Check(ctx context.Context, o Options, further Further) []Finding {
 		about("nats dead letters on %q", names.DeadLetterSubject+".>")(c.stored(ctx, names.DeadLetterStream, names.DeadLetterSubject+".check.check")),
 	}
 	findings = append(append(findings, c.queues(ctx)...), c.journal(ctx)...)
-	findings = append(append(findings, c.replicas()...), c.permissions(ctx)...)
+	findings = append(append(findings, c.replicas(ctx)...), c.permissions(ctx)...)
 	return append(findings, c.account(ctx))
 }
 
@@ -299,8 +299,14 @@ func ageText(d time.Duration) string {
 	return d.String()
 }
 
-// replicas warns about streams that only one server stores.
-func (c *check) replicas() []Finding {
+// replicas warns about streams that only one server stores, with the stream of the live limits and mutes. Whether that stream can be used is the
+// finding of another check.
+func (c *check) replicas(ctx context.Context) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	if bucket, err := c.js.Stream(ctx, "KV_"+c.further.Bucket); err == nil && bucket.CachedInfo().Config.Replicas == 1 {
+		c.single = append(c.single, bucket.CachedInfo().Config.Name)
+	}
 	if len(c.single) == 0 {
 		return nil
 	}

@@ -45,6 +45,7 @@ type checkCase struct {
 
 func provisioned(f *fixture) {
 	f.provision()
+	testkit.Must(f.js.CreateKeyValue(f.Context(), jetstream.KeyValueConfig{Bucket: "limits"}))(f)
 	f.event("payments", "order-1")
 }
 
@@ -98,7 +99,7 @@ var checksOfPresence = map[string]checkCase{
 	"all is there": {setUp: provisioned, want: expected{
 		eventConsumer: "1 events are waiting", roomConsumer: "0 events are waiting", eventStream: "at most 64MiB, for 7d; replicas: 1", roomStream: "no bound in bytes, for 7d",
 		letterStream: "at most 64MiB, 100 messages on each subject, for 30d", roomStored: "would be stored", lettersStored: "would be stored", permissionsFound: "is allowed",
-		replicasFound: "?one server keeps EVENTS, ROOM, DEAD: a power failure", accountFound: "?$G, which is the account of every user who has no other one",
+		replicasFound: "?one server keeps EVENTS, ROOM, DEAD, KV_limits: a power failure", accountFound: "?$G, which is the account of every user who has no other one",
 	}},
 	"nothing is there": {want: expected{
 		eventConsumer: "!run notifier provision", roomConsumer: "!run notifier provision", eventStream: "!run notifier provision", roomStream: "!run notifier provision", letterStream: "!run notifier provision", roomStored: "!no stream takes them",
