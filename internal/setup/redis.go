@@ -28,6 +28,10 @@ const (
 	longestRetry  = 128 * time.Millisecond
 )
 
+// slotsAge is how old the client's map of a cluster may become. A call to a primary that has died does not renew the map, and the library's
+// default is a minute.
+const slotsAge = 2 * time.Second
+
 // Redis returns a client for the server, Sentinel or Cluster of the URL. The client connects at its first call.
 func Redis(settings config.Redis) (redis.UniversalClient, error) {
 	o, err := redisOptions(settings.URL.Reveal())
@@ -56,7 +60,12 @@ func Redis(settings config.Redis) (redis.UniversalClient, error) {
 	o.DialerRetries = 1 // the call is retried anyway; several dials would use up its timeout and hide why they failed
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return redis.NewUniversalClient(o), nil
+	if !o.IsClusterMode {
+		return redis.NewUniversalClient(o), nil
+	}
+	cluster := o.Cluster()
+	cluster.ClusterStateReloadInterval = slotsAge
+	return redis.NewClusterClient(cluster), nil
 }
 
 // CheckRedisURL returns an error if the client does not understand the URL. The package config knows its form, but not the client's options.
