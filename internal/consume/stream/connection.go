@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"regexp"
@@ -68,13 +69,15 @@ func Connect(ctx context.Context, o ConnectOptions) (*Connection, error) {
 	if o.Dialer == nil {
 		o.Dialer = dialer
 	}
-	attemptFailed := c.reconnectFailed(o.Logger)
+	attemptFailed, made := c.reconnectFailed(o.Logger), make(chan struct{})
 	options := []nats.Option{
 		nats.Name(cmp.Or(o.Name, programName)),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),
-		nats.ReconnectWait(reconnectWait),
-		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
+		nats.CustomReconnectDelay(func(int) time.Duration {
+			c.handshakeFailed(made, attemptFailed)
+			return reconnectWait + rand.N(reconnectJitter) //nolint:gosec // no secret depends on it
+		}),
 		nats.IgnoreAuthErrorAbort(), // credentials are rotated; the log reports the error
 		nats.Timeout(5 * time.Second),
 		nats.PingInterval(5 * time.Second), // a server that hangs is noticed within 15 s
@@ -114,6 +117,7 @@ func Connect(ctx context.Context, o ConnectOptions) (*Connection, error) {
 		return nil, fmt.Errorf("connecting to nats: %w", err)
 	}
 	c.Conn = conn
+	close(made)
 	return c, nil
 }
 
@@ -222,6 +226,16 @@ func (c *Connection) reconnectFailed(logger *slog.Logger) nats.ConnErrHandler {
 		}
 		c.failures = append(c.failures, err)
 		logger.Warn("cannot reach nats", "error", err)
+	}
+}
+
+// handshakeFailed reports why the newest attempt failed, if the server was reached. The client keeps such a reason to itself, for example a
+// certificate that has expired. Without an attempt since the connection was lost, there is no reason yet.
+func (c *Connection) handshakeFailed(made <-chan struct{}, report nats.ConnErrHandler) {
+	select {
+	case <-made:
+		report(c.Conn, c.Conn.LastError())
+	default: // Connect has not returned; the next round reports it
 	}
 }
 

@@ -2,6 +2,8 @@ package stream
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -51,6 +53,27 @@ func TestConnectWaits(t *testing.T) {
 	f.eventually("it is connected", c.Conn.IsConnected)
 	f.eventually("the log says so", func() bool { return len(f.log.Lines("nats is connected")) > 0 })
 	f.log.WantCount(t, 1, "cannot reach nats")
+}
+
+// TestReasonOfTheHandshake restarts a server with a certificate that the worker does not trust. The log says so, and not only that the server was
+// away before.
+func TestReasonOfTheHandshake(t *testing.T) {
+	t.Parallel()
+	trusted, key := testkit.Certificate(t, "nats")
+	other, otherKey := testkit.Certificate(t, "nats")
+	server := servertest.StartNATSProcess(t, fmt.Sprintf("tls {cert_file: %q, key_file: %q}", trusted, key))
+	f := newFixture(t)
+	authorities := x509.NewCertPool()
+	authorities.AppendCertsFromPEM(testkit.Must(os.ReadFile(trusted))(t))
+	c := f.connect(ConnectOptions{URL: server.URL, TLS: &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS13}})
+	f.eventually("it is connected", c.Conn.IsConnected)
+
+	server.Kill()
+	testkit.NoError(t, os.Rename(other, trusted))
+	testkit.NoError(t, os.Rename(otherKey, key))
+	server.Restart()
+	f.eventually("the log has the reason", func() bool { return len(f.log.Lines("certificate signed by unknown authority")) > 0 })
+	testkit.Equal(t, strings.Contains(c.Failure().Error(), "certificate signed by unknown authority"), true, "the failure has the reason")
 }
 
 // TestEachServerHasItsReason has two servers that do not run. The error names both.
@@ -213,8 +236,10 @@ func TestReconnectsSoon(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	o := f.connect(ConnectOptions{URL: f.server.URL}).Conn.Opts
-	if wait := o.ReconnectWait + max(o.ReconnectJitter, o.ReconnectJitterTLS); wait > 200*time.Millisecond {
-		t.Errorf("longest wait between attempts to reconnect: got %v, want at most 200ms", wait)
+	for round := range 100 {
+		if wait := o.CustomReconnectDelayCB(1 + round); wait > 200*time.Millisecond {
+			t.Fatalf("wait before attempt %d to reconnect: got %v, want at most 200ms", 1+round, wait)
+		}
 	}
 }
 
