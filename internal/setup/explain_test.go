@@ -2,10 +2,12 @@ package setup
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -51,6 +53,8 @@ func TestExplain(t *testing.T) {
 		"redis: all sentinels specified in configuration are unreachable: redis: nil":      "(the Sentinels do not know the master_name of NOTIFIER_REDIS_URL)",
 		"READONLY You can't write against a read only replica.":                            "(the server is a replica: NOTIFIER_REDIS_URL must lead to its primary)",
 		"tls: failed to verify certificate: x509: certificate signed by unknown authority": "(check NOTIFIER_REDIS_TLS_CA_FILE)",
+		x509.CertificateInvalidError{Reason: x509.Expired}.Error():                         "(renew the server's certificate, or correct the clock)",
+		(&net.OpError{Op: "remote error", Err: tls.AlertError(45)}).Error():                "(check NOTIFIER_REDIS_TLS_CERT_FILE)",
 	} {
 		got := ExplainRedis(errors.New(text), config.Redis{})
 		if !strings.HasPrefix(got, text) || !strings.Contains(got, want) {
@@ -60,7 +64,9 @@ func TestExplain(t *testing.T) {
 	for err, want := range map[error]string{
 		nats.ErrAuthorization: "or the user in NOTIFIER_NATS_URL)", nats.ErrNoServers: "NOTIFIER_NATS_URL", nats.ErrSecureConnWanted: "does the server speak TLS?", nats.ErrTimeout: "",
 		nkeys.ErrNoSeedFound: "(check NOTIFIER_NATS_CREDS_FILE)", nkeys.ErrInvalidSeed: "(check NOTIFIER_NATS_CREDS_FILE)",
-		x509.UnknownAuthorityError{}: "(check NOTIFIER_NATS_TLS_CA_FILE)",
+		x509.UnknownAuthorityError{}:                              "(check NOTIFIER_NATS_TLS_CA_FILE)",
+		x509.CertificateInvalidError{Reason: x509.Expired}:        "(renew the server's certificate, or correct the clock)",
+		&net.OpError{Op: "remote error", Err: tls.AlertError(45)}: "(check NOTIFIER_NATS_TLS_CERT_FILE)",
 	} {
 		got := ExplainNATS(fmt.Errorf("connecting to nats: %w", err))
 		if !strings.Contains(got, err.Error()) || !strings.Contains(got, want) {

@@ -85,8 +85,14 @@ func JetStream(connection *stream.Connection, options ...jetstream.JetStreamOpt)
 	return js
 }
 
-// unknownAuthority is in the error about a server's certificate that no trusted authority has signed.
-const unknownAuthority = "certificate signed by unknown authority"
+// Parts of the errors about certificates, and what to do about them. A server may refuse a client for another reason than its certificate, but
+// seldom does.
+const (
+	unknownAuthority = "certificate signed by unknown authority"              // of the server
+	outdated         = "x509: certificate has expired or is not yet valid"    // of the server
+	renew            = "renew the server's certificate, or correct the clock" // hint for outdated
+	refusedClient    = "remote error: tls: "                                  // the server refuses the client's certificate, or wants one
+)
 
 // ExplainNATS returns the text of an error, with the setting to check.
 func ExplainNATS(err error) string {
@@ -101,6 +107,12 @@ func ExplainNATS(err error) string {
 	}
 	if strings.Contains(err.Error(), unknownAuthority) {
 		return err.Error() + " (check NOTIFIER_NATS_TLS_CA_FILE)"
+	}
+	if strings.Contains(err.Error(), outdated) {
+		return err.Error() + " (" + renew + ")"
+	}
+	if strings.Contains(err.Error(), refusedClient) {
+		return err.Error() + " (check NOTIFIER_NATS_TLS_CERT_FILE)"
 	}
 	if errors.Is(err, nats.ErrSecureConnWanted) {
 		return err.Error() + " (check NOTIFIER_NATS_URL; TLS is on: does the server speak TLS?)"

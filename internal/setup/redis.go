@@ -170,7 +170,7 @@ var redisHints = []struct{ sign, hint string }{
 	{"unreachable: redis: nil", "the Sentinels do not know the master_name of NOTIFIER_REDIS_URL"},
 	{"READONLY", "the server is a replica: NOTIFIER_REDIS_URL must lead to its primary"},
 	{"OOM command", "Redis has reached its maxmemory: raise it; running workers may go on, and no worker that starts becomes ready"},
-	{unknownAuthority, "check NOTIFIER_REDIS_TLS_CA_FILE"},
+	{unknownAuthority, "check NOTIFIER_REDIS_TLS_CA_FILE"}, {outdated, renew}, {refusedClient, "check NOTIFIER_REDIS_TLS_CERT_FILE"},
 }
 
 const (
