@@ -137,7 +137,7 @@ func (l *limitsCommand) warnOfPath(level string) {
 		return
 	}
 	if near := plain.Nearest(path, known); near != "" {
-		warn(l.out, fmt.Sprintf("no event of %s is known; %s exists", path, near))
+		warn(l.out, fmt.Sprintf("no recent event of %s is known; %s exists", path, near))
 	}
 }
 

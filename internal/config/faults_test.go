@@ -130,6 +130,9 @@ var badValues = []struct {
 	{"SLACK_TEMPLATE_FILE", "larger than 262144", []string{"<huge>"}},
 	{"NATS_TOKEN_FILE", "larger than 65536", []string{"<large>"}},
 	{"REDIS_PASSWORD_FILE", "is empty", []string{"<line feed>", "<line end>"}},
+	{"REDIS_PASSWORD_FILE", "holds a line end", []string{"<lines>"}},
+	{"REDIS_PASSWORD", "holds a line end", []string{"secret\r", "secret\n", "se\ncret"}},
+	{"NATS_USER", "holds a line end", []string{"worker\r"}},
 	{"REDIS_URL_FILE", "expected redis://", []string{"<text>"}},
 }
 

@@ -64,13 +64,6 @@ func TestSecretFiles(t *testing.T) {
 			})
 		}
 	}
-
-	t.Run("only one line end is dropped", func(t *testing.T) {
-		for content, want := range map[string]string{"a\n\n": "a\n", "a\r\n\r\n": "a\r\n", "a\r\r\n": "a\r", "a\n\r\n": "a\n"} {
-			c := loadBase(t, env{"REDIS_PASSWORD_FILE": write(t, content)})
-			testkit.Equal(t, c.Redis.Password.Reveal(), want, "value of the file %q", content)
-		}
-	})
 }
 
 // Each rule has its origin. A setting equal to its default still has the origin environment.

@@ -26,7 +26,7 @@ type form func(text string) (any, error)
 
 // forms has each form by its name in the tags of Config.
 var forms = map[string]form{
-	"text":    as(anyText),
+	"text":    as(oneLine),
 	"boolean": as(boolean),
 
 	"concurrency":  as(upTo(1024)),
@@ -71,7 +71,7 @@ var forms = map[string]form{
 	"subject":      as(subject),
 	"Redis prefix": as(redisPrefix),
 
-	"secret":       hidden(anyText),
+	"secret":       hidden(oneLine),
 	"NATS servers": hidden(natsServers),
 	"Redis URL":    hidden(redisURL),
 	"Slack token":  hidden(slackToken),
@@ -104,7 +104,13 @@ func joined[T any](parse func(text string) (T, []error)) func(text string) (T, e
 	}
 }
 
-func anyText(text string) (string, error) { return text, nil }
+// oneLine takes any text without a line end. A file of variables with the line ends of Windows leaves one at the end of each value.
+func oneLine(text string) (string, error) {
+	if strings.ContainsAny(text, "\r\n") {
+		return "", errors.New("holds a line end; expected one line")
+	}
+	return text, nil
+}
 
 func boolean(text string) (bool, error) {
 	switch text {

@@ -68,7 +68,7 @@ func newFiles(t *testing.T) files {
 	all := files{"<absent>": filepath.Join(t.TempDir(), "absent"), "<folder>": t.TempDir(), "<pipe>": filepath.Join(t.TempDir(), "pipe")}
 	testkit.NoError(t, syscall.Mkfifo(all["<pipe>"], 0o600)) // nobody writes to it
 	for name, content := range map[string]string{
-		"<empty>": "", "<line feed>": "\n", "<line end>": "\r\n", "<blanks>": " \t \n", "<text>": "text",
+		"<empty>": "", "<line feed>": "\n", "<line end>": "\r\n", "<lines>": "secret\r\n\r\n", "<blanks>": " \t \n", "<text>": "text",
 		"<large>": strings.Repeat("x", 64<<10+1), "<huge>": strings.Repeat("x", 256<<10+1),
 	} {
 		all[name] = write(t, content)
