@@ -3,6 +3,14 @@ package main
 // ofConsume are the bugs in internal/consume.
 var ofConsume = []mutant{
 	{
+		name: "large-messages-in-turns",
+		bug:  "A worker requests further large messages only when the server has sent all that it may, and the server waits meanwhile.",
+		file: "internal/consume/pull.go",
+		old:  `few > 0 && requests.FewBytes()`,
+		new:  `few < 0`,
+		test: "./internal/consume -run ^TestRequestsOfLargeMessages$",
+	},
+	{
 		name: "producers-answer-requests",
 		bug:  "A worker takes a message with the header Status for the server's answer, so a producer can end its requests.",
 		file: "internal/consume/stream/requests.go",

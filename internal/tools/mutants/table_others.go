@@ -3,6 +3,14 @@ package main
 // ofOthers are the bugs in the other packages.
 var ofOthers = []mutant{
 	{
+		name: "old-map-of-the-cluster",
+		bug:  "After a failover in Redis Cluster, a worker calls the dead primary for up to a minute.",
+		file: "internal/setup/redis.go",
+		old:  `slotsAge = 2 * time.Second`,
+		new:  `slotsAge = 2 * time.Minute`,
+		test: "./internal/setup -run ^TestDeadClusterNode$",
+	},
+	{
 		name: "posted-too-late",
 		bug:  "A post goes out although its check is too old when there is a connection.",
 		file: "internal/sink/client/client.go",
