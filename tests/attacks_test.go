@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"encoding/json"
 	"slices"
 	"testing"
 	"time"
@@ -59,13 +58,11 @@ func TestNeighbours(t *testing.T) {
 // returns when each event of the victim arrived.
 func (n *neighbours) acknowledgeAll() (arrived func() map[string]time.Time) {
 	n.t.Helper()
-	const bytesAtOnce = 4 << 20 // as a worker requests
-	at := make(map[string]time.Time)
+	const bytesAtOnce = 4 << 20      // as a worker requests
+	at := make(map[string]time.Time) // by body
 	taking, err := testkit.Must(n.js.Consumer(n.t.Context(), streamName, consumerName))(n.t).Consume(func(m jetstream.Msg) {
 		if m.Subject() == n.victim.subject {
-			var e struct{ ID string }
-			testkit.NoError(n.t, json.Unmarshal(m.Data(), &e))
-			at[e.ID] = time.Now()
+			at[string(m.Data())] = time.Now()
 		}
 		_ = m.Ack()
 	}, jetstream.PullMaxMessagesWithBytesLimit(500, bytesAtOnce))
@@ -73,7 +70,11 @@ func (n *neighbours) acknowledgeAll() (arrived func() map[string]time.Time) {
 	return func() map[string]time.Time {
 		taking.Drain()
 		<-taking.Closed()
-		return at
+		arrived := make(map[string]time.Time)
+		for id := range n.acked {
+			arrived[id] = at[eventBody(id)]
+		}
+		return arrived
 	}
 }
 

@@ -222,8 +222,9 @@ func (c *check) limits(ctx context.Context, connection *stream.Connection, share
 	}
 	options := setup.Overrides(c.settings, slog.New(slog.DiscardHandler))
 	options.Provision = false
+	js := setup.JetStream(connection)
 	var s overrides.Snapshot
-	bucket, err := overrides.Open(ctx, setup.JetStream(connection), options)
+	bucket, err := overrides.Open(ctx, js, options)
 	if err == nil {
 		s, err = bucket.Load(ctx)
 	}
@@ -231,7 +232,7 @@ func (c *check) limits(ctx context.Context, connection *stream.Connection, share
 		return
 	}
 	const subject = "live limits"
-	if differs, applyErr := overrides.Apply(ctx, setup.JetStream(connection), options); applyErr == nil && len(differs.Changes) > 0 {
+	if differs, applyErr := overrides.Apply(ctx, js, options); applyErr == nil && len(differs.Changes) > 0 {
 		c.warn("bucket of live limits", fmt.Sprintf("notifier provision would change %s: %s; a ttl deletes live limits and mutes, "+
 			"and a short history forgets the older ones", options.Name, strings.Join(differs.Changes, "; ")))
 	}

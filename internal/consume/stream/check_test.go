@@ -140,7 +140,7 @@ func withQueue(change func(*jetstream.ConsumerConfig)) func(*fixture) {
 
 var checksOfQueues = map[string]checkCase{
 	"a queue without bodies": {setUp: withQueue(func(c *jetstream.ConsumerConfig) { c.HeadersOnly = true }),
-		want: expected{queueConsumer: "!(headers_only); nats consumer rm ROOM " + testNames.ChannelConsumer(room.Token("ops")) + ": a worker creates it again"}},
+		want: expected{queueConsumer: "!(headers_only); nats consumer rm ROOM " + testNames.ChannelConsumer(room.Token("ops")) + ": a worker recreates it"}},
 	"a queue of small batches": {setUp: withQueue(func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 1 }), want: expected{queueConsumer: "!exceed its max_batch"}},
 	"a queue of few bytes":     {setUp: withQueue(func(c *jetstream.ConsumerConfig) { c.MaxRequestMaxBytes = 100 }), want: expected{queueConsumer: "!exceed its max_batch, max_bytes"}},
 	"a queue of short requests": {setUp: withQueue(func(c *jetstream.ConsumerConfig) { c.MaxRequestExpires = time.Second }),

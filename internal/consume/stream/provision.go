@@ -251,7 +251,7 @@ func (n Names) fitRoomConsumer(c jetstream.ConsumerConfig) error {
 // fitQueue rejects the consumer of a channel's queue that refuses requests of workers, and warns of other settings. Workers create this consumer,
 // and provision does not know it.
 func (n Names) fitQueue(info *jetstream.ConsumerInfo, lease time.Duration) error {
-	remedy := fmt.Sprintf("nats consumer rm %s %s: a worker creates it again", n.RoomStream, info.Name)
+	remedy := fmt.Sprintf("nats consumer rm %s %s: a worker recreates it", n.RoomStream, info.Name)
 	return cmp.Or(fitRequests(info.Config, remedy), remarks(info, n.ChannelConsumerConfig("", lease)))
 }
 
