@@ -32,19 +32,15 @@ type deliverer struct {
 	updater     *updater
 }
 
-func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *store.Denial, prepared *preparation) *delivery {
+func (v *deliverer) newDelivery(c candidate, decision *store.Decision, denial *store.Denial) *delivery {
 	if c.entry.IsReport() {
 		becomeReport(&c.event, *c.entry, decision)
-		prepared = nil
-	}
-	if prepared == nil || decision.Flaps {
-		seen := sink.Seen{Flapping: decision.Flaps, Fires: true}
-		prepared = &preparation{delivery: sink.Delivery{Event: c.event, Stored: c.entry.Origin.Stored, Name: v.doubts.nameOf(c), Seen: seen}}
 	}
 	d := &delivery{
 		message: c.message, event: c.event, denial: denial,
 		admission: admission{grant: decision.Grant, doubt: v.doubts.about(c, decision), anew: decision.Verdict != store.Reclaimed},
-		opened:    decision.Opened, unshown: v.updater.unshownOf(c.event, decision), prepared: prepared, element: v.pool.hold(1),
+		opened:    decision.Opened, unshown: v.updater.unshownOf(c.event, decision), element: v.pool.hold(1),
+		name: v.doubts.nameOf(c), seen: sink.Seen{Flapping: decision.Flaps, Fires: true},
 	}
 	d.destination = v.sink.Destination(sink.Delivery{Event: c.event, Opened: decision.Opened})
 	if own := d.ownDestination(v.sink); own != d.destination && (c.from.isQueueOf(own) || v.health.lost(d.destination)) { // the thread is lost
@@ -105,10 +101,10 @@ func (v *deliverer) awaitTurn(l life, d *delivery) bool {
 	}
 }
 
-// toSend returns what the sink sends, once it is prepared.
+// toSend returns what the sink sends.
 func (d *delivery) toSend() sink.Delivery {
-	out := d.prepared.result()
-	if out.Opened = d.opened; d.alone {
+	out := sink.Delivery{Event: d.event, Stored: d.message.entry.Origin.Stored, Name: d.name, Opened: d.opened, Seen: d.seen}
+	if d.alone {
 		out.Opened = sink.WithoutMessage(d.opened)
 	}
 	return out
@@ -239,42 +235,6 @@ func (v *deliverer) reject(l life, d *delivery, failure *sink.Error) {
 	v.settler.terminate(d.message, fault, owed)
 }
 
-// fewCandidates is up to how many candidates are prepared during their decision: in a flood most preparations would be wasted.
-const fewCandidates = 4
-
-// preparation is a delivery that the sink may still be preparing.
-type preparation struct {
-	delivery sink.Delivery
-	done     chan struct{} // closed when the delivery is prepared; nil: it is not prepared in advance
-}
-
-// result waits for the preparation, and returns what to send.
-func (p *preparation) result() sink.Delivery {
-	if p.done != nil {
-		<-p.done
-	}
-	return p.delivery
-}
-
-// prepare prepares a few candidates for delivery while the throttle decides, so a single event is posted sooner. It returns nil for a
-// candidate that is not prepared in advance. Each preparation stands alone: a delivery keeps no other candidate in memory.
-func (v *deliverer) prepare(candidates []candidate) []*preparation {
-	all := make([]*preparation, len(candidates))
-	if len(candidates) > fewCandidates {
-		return all
-	}
-	for i, c := range candidates {
-		all[i] = &preparation{delivery: sink.Delivery{Event: c.event, Stored: c.entry.Origin.Stored, Name: v.doubts.nameOf(c)}, done: make(chan struct{})}
-	}
-	go func() {
-		for _, p := range all {
-			p.delivery = v.sink.Prepare(p.delivery)
-			close(p.done)
-		}
-	}()
-	return all
-}
-
 // delivery is one admitted event on its way out.
 type delivery struct {
 	message     *message
@@ -284,7 +244,8 @@ type delivery struct {
 	opened      string        // the receipt of the first message that the event resolves; "" for none
 	alone       bool          // it is a message of its own, because the thread of the first message is lost
 	unshown     unshown
-	prepared    *preparation
+	name        string // of the post: see [sink.NameOf]
+	seen        sink.Seen
 	destination string
 	attempts    int         // of this worker at the post
 	began       time.Time   // when the first of them began

@@ -82,14 +82,12 @@ type fakeSink struct {
 	send        func(ctx context.Context, e event.Event, attempt int) error   // attempt counts from 1
 	update      func(ctx context.Context, receipt string) error               // nil: each succeeds
 	receipt     string                                                        // of each post
-	prepare     func(e event.Event) string                                    // the mention; nil: none
 	destination func(e event.Event) string                                    // nil: the category
 	threads     string                                                        // the destination of an event with a message to reply to; "": as of others
 	named       []string                                                      // destinations in the settings
 	find        func(ctx context.Context, d sink.Doubt) (sink.Finding, error) // nil: nobody can look
 
 	mu       sync.Mutex
-	prepared map[string]string // mentions that Send received, by ID
 	attempts map[string]int
 	events   []event.Event // that Send received
 	running  int
@@ -108,7 +106,6 @@ func (f *fakeSink) Send(ctx context.Context, n sink.Delivery) (receipt string, e
 	f.mu.Lock()
 	f.attempts[e.ShownID()]++
 	f.events = append(f.events, e)
-	f.prepared[e.ShownID()] = n.Mention
 	attempt := f.attempts[e.ShownID()]
 	f.running++
 	f.most = max(f.most, f.running)
@@ -160,13 +157,6 @@ func (f *fakeSink) Find(ctx context.Context, d sink.Doubt) (sink.Finding, error)
 	}
 	f.calls.add("find %s", d.Delivery.Event.ShownID())
 	return f.find(ctx, d)
-}
-
-func (f *fakeSink) Prepare(d sink.Delivery) sink.Delivery {
-	if f.prepare != nil {
-		d.Mention = f.prepare(d.Event)
-	}
-	return d
 }
 
 // handed lists the events that Send received.

@@ -437,7 +437,7 @@ func TestNoPostWithoutALease(t *testing.T) {
 	w := f.prepared(func(o *setup) { o.client.Connection, o.SendTimeout = f.connect("nats://"+proxy.Addr), usualAckWait/2 })
 	f.event("payments", "order-1")
 	d := &delivery{
-		message: f.taken(w, usualAckWait), prepared: &preparation{delivery: sink.Delivery{Event: event.Event{ID: "order-1"}}},
+		message: f.taken(w, usualAckWait), event: event.Event{ID: "order-1"},
 		admission: admission{grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
 	}
 	d.message.lease.extend(time.Now(), usualAckWait/4)

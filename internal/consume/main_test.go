@@ -81,7 +81,7 @@ func newFixtureOn(t *testing.T, server *servertest.NATS, options ...nats.Option)
 		known:    &fakeKnown{calls: calls, unpaired: make(map[string]bool)},
 		pacer:    &fakePacer{calls: calls, paused: make(map[string]time.Time), pauses: make(map[string]time.Duration)},
 		room:     &fakeRoom{entered: make(map[string]store.Stay)}, watched: &fakePositions{},
-		sink:    &fakeSink{calls: calls, attempts: make(map[string]int), prepared: make(map[string]string)},
+		sink:    &fakeSink{calls: calls, attempts: make(map[string]int)},
 		mutes:   new(fakeMutes),
 		metrics: &fakeMetrics{}, log: testkit.NewLog(t), said: newSpy(t, js.Conn()),
 	}

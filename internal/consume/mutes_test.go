@@ -12,7 +12,6 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/consume/lane"
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/room"
-	"github.com/seed-4578ace9/notifier/internal/sink"
 	"github.com/seed-4578ace9/notifier/internal/summary"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 	"github.com/seed-4578ace9/notifier/internal/throttle/store"
@@ -119,7 +118,7 @@ func TestSuspendedAtThePost(t *testing.T) {
 	w := f.prepared(func(o *setup) { o.Limits.Mutes = suspended })
 	f.event("payments", "order-1")
 	d := &delivery{
-		message: f.taken(w, usualAckWait), prepared: &preparation{delivery: sink.Delivery{Event: event.Event{ID: "order-1"}}},
+		message: f.taken(w, usualAckWait), event: event.Event{ID: "order-1"},
 		admission: admission{grant: &fakeGrant{id: "order-1", calls: f.calls}}, place: w.lanes.Enter(lane.Delivery{Channel: "C1"}),
 	}
 	suspended.of = d.message

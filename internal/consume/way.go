@@ -134,7 +134,6 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 		d.pairs.letFold(c, &requests[i])
 	}
 	asked, rules := time.Now(), d.throttle.Rules()
-	prepared := d.deliverer.prepare(candidates)
 	decisions, err := d.throttle.Decide(l.waiting, requests)
 	if err != nil {
 		return d.notDecided(l, candidates)
@@ -151,7 +150,7 @@ func (d *decider) decide(l life, candidates []candidate) (decided bool) {
 		d.reporter.traceDecision(&candidates[i], trip, decision, denial)
 		switch {
 		case decision.Grant != nil: // it is admitted, or in shadow mode, where a denial is only measured
-			d.deliverer.start(l, d.deliverer.newDelivery(c, decision, denial, prepared[i]))
+			d.deliverer.start(l, d.deliverer.newDelivery(c, decision, denial))
 		case decision.Verdict == store.Unpaired && !c.certain:
 			unpaired = append(unpaired, c)
 		default:

@@ -223,9 +223,6 @@ func (l life) ending() context.Context { return context.WithoutCancel(l.working)
 
 // Sink delivers events: a [sink.Sink]. Its methods may be called concurrently.
 type Sink interface {
-	// Prepare does in advance what Send would do for an event, and returns the delivery for Send.
-	Prepare(d sink.Delivery) sink.Delivery
-
 	// Send tries once; a failure is a *sink.Error. The receipt identifies the message for the event that resolves this one.
 	Send(ctx context.Context, d sink.Delivery) (receipt string, err error)
 	Destination(d sink.Delivery) string

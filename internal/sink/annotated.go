@@ -12,9 +12,8 @@ import (
 
 // Limits reports how full limits are: throttle.Limiter. Its methods may be called at once.
 type Limits interface {
-	// Uses returns the use of the limits on a category's path. KnownUses returns it only if that needs no request.
+	// Uses returns the use of the limits on a category's path.
 	Uses(ctx context.Context, category string) []limits.Use
-	KnownUses(category string) (uses []limits.Use, known bool)
 }
 
 // Pacer decides who may mention people: pacing.Pacer. Its methods may be called at once.
@@ -39,20 +38,10 @@ type Annotated struct {
 	Sent       func(channel string)  // called after each message that the sink accepted; nil: nobody counts them
 }
 
-// Prepare makes an event's message, unless the message needs a request to Redis first.
-func (a *Annotated) Prepare(d Delivery) Delivery {
-	uses, known := a.Limits.KnownUses(d.Event.Category)
-	if _, mentions := a.Mentions.Nearest(d.Event.Category); mentions || !known || d.Event.Resolves() {
-		return d
-	}
-	d.Usage, d.annotated = uses, true
-	return a.Sink.Prepare(d)
-}
-
-// Send adds what was unknown when d was prepared, and makes one attempt.
+// Send adds the use of the limits and the mentions to d, and makes one attempt.
 func (a *Annotated) Send(ctx context.Context, d Delivery) (receipt string, err error) {
 	takesMention := false
-	if !d.annotated && !d.Event.Resolves() {
+	if !d.Event.Resolves() {
 		d.Usage = a.Limits.Uses(ctx, d.Event.Category)
 		d.Mention, takesMention = a.mention(ctx, d.Event)
 	}

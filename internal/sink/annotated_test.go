@@ -12,22 +12,15 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
-// fakeLimits reports one used slot of each category, and lets one event mention people. KnownUses knows a category after Uses.
+// fakeLimits reports one used slot of each category, and lets one event mention people.
 type fakeLimits struct {
-	asked      map[string]bool
 	mentions   string        // the ID of the event that may
 	mentionFor time.Duration // the interval that Mention was given
 	returned   []string
 }
 
-func (f *fakeLimits) Uses(_ context.Context, category string) []limits.Use {
-	f.asked[category] = true
-	uses, _ := f.KnownUses(category)
-	return uses
-}
-
-func (f *fakeLimits) KnownUses(category string) ([]limits.Use, bool) {
-	return []limits.Use{{Path: category, Limit: "5/1h", Used: 1, Size: 5}}, f.asked[category]
+func (*fakeLimits) Uses(_ context.Context, category string) []limits.Use {
+	return []limits.Use{{Path: category, Limit: "5/1h", Used: 1, Size: 5}}
 }
 
 func (f *fakeLimits) Mention(_ context.Context, _, id string, d time.Duration) (may, first bool) {
@@ -54,11 +47,6 @@ type scriptedSink struct {
 	err  error
 }
 
-func (scriptedSink) Prepare(d Delivery) Delivery {
-	d.Mention = "prepared"
-	return d
-}
-
 func (s scriptedSink) Send(_ context.Context, d Delivery) (string, error) {
 	*s.sent = d
 	return "receipt", s.err
@@ -79,26 +67,18 @@ func annotated(t *testing.T, l *fakeLimits, err error) (a *Annotated, sent *Deli
 	}, sent
 }
 
-// A message is prepared only if its usage is known and it cannot mention anybody.
-func TestAnnotatedPrepare(t *testing.T) {
+// A message shows the use of its event's limits. That of a resolved event does not.
+func TestAnnotatedUsage(t *testing.T) {
 	t.Parallel()
-	known := &fakeLimits{asked: make(map[string]bool)}
-	a, sent := annotated(t, known, nil)
-	payments := event.Event{ID: "event", Category: "payments"}
-	login := event.Event{ID: "event", Category: "security.login"}
-	resolved := event.Event{ID: "event", Category: "payments", Status: event.StatusResolved, Key: "disk"}
-	testkit.Equal(t, a.Prepare(Delivery{Event: payments}).Mention, "", "before its usage is known")
-	known.asked["payments"], known.asked["security.login"] = true, true
-	testkit.Equal(t, a.Prepare(Delivery{Event: login}).Mention, "", "one that may mention people")
-	testkit.Equal(t, a.Prepare(Delivery{Event: resolved}).Mention, "", "one that resolves another one")
-	for want, d := range map[string]Delivery{"prepared": a.Prepare(Delivery{Event: payments}), "": {Event: payments}} {
-		testkit.Must(a.Send(t.Context(), d))(t)
-		if sent.Event.ID != "event" || len(sent.Usage) != 1 || sent.Usage[0].Size != 5 || sent.Mention != want {
-			t.Errorf("prepared as %+v, sent as %+v, want the mention %q", d, *sent, want)
-		}
+	a, sent := annotated(t, new(fakeLimits), nil)
+	testkit.Must(a.Send(t.Context(), Delivery{Event: event.Event{ID: "event", Category: "payments"}}))(t)
+	if sent.Event.ID != "event" || len(sent.Usage) != 1 || sent.Usage[0].Path != "payments" || sent.Mention != "" {
+		t.Errorf("sent as %+v, want the use of the category's limits and no mention", *sent)
 	}
-	if _, err := a.Send(t.Context(), Delivery{Event: resolved, Opened: "r"}); err != nil || sent.Opened != "r" || sent.Usage != nil {
-		t.Errorf("a resolved event: sent as %+v, %v, want no usage", *sent, err)
+	resolved := event.Event{ID: "event", Category: "payments", Status: event.StatusResolved, Key: "disk"}
+	testkit.Must(a.Send(t.Context(), Delivery{Event: resolved, Opened: "r"}))(t)
+	if sent.Opened != "r" || sent.Usage != nil {
+		t.Errorf("a resolved event: sent as %+v, want no usage", *sent)
 	}
 }
 
@@ -114,7 +94,7 @@ func TestAnnotatedMentions(t *testing.T) {
 		}
 		return *sent
 	}
-	l := &fakeLimits{asked: make(map[string]bool)}
+	l := new(fakeLimits)
 	if d := send(l, "one", nil); d.Mention != "<!here>" || l.mentionFor != time.Hour {
 		t.Errorf("the first event: got %+v for %v, want a mention for an hour", d, l.mentionFor)
 	}
@@ -123,7 +103,7 @@ func TestAnnotatedMentions(t *testing.T) {
 		t.Errorf("the first event again: got %+v, returned %q, want a mention and none returned", d, l.returned)
 	}
 	for _, class := range Classes()[1:] {
-		l := &fakeLimits{asked: make(map[string]bool)}
+		l := new(fakeLimits)
 		send(l, "one", fmt.Errorf("wrapped: %w", &Error{Class: class}))
 		var want []string
 		if class != Unknown {

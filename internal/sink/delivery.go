@@ -1,7 +1,6 @@
 package sink
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/base32"
 	"strings"
@@ -21,9 +20,6 @@ type Delivery struct {
 	Usage   []limits.Use // use of the limits on the event's path, root first; may be empty
 	Seen    Seen         // what is folded into the message that Sink.Update changes
 	Mention string       // whom the message mentions, in Slack's markup such as <!here>; empty for nobody
-
-	Prepared  Prepared // made by Sink.Prepare; nil if nothing was prepared
-	annotated bool     // Usage and Mention are complete
 }
 
 // Seen is what a message shows of the events that are folded into it, and of its key. The zero value is nothing.
@@ -35,9 +31,6 @@ type Seen struct {
 	Flapping bool // the key changes again and again
 	Fires    bool // if so: its newest status is firing
 }
-
-// Prepared makes one attempt to deliver a message that was made ahead. It returns what Sink.Send returns.
-type Prepared func(ctx context.Context) (receipt string, err error)
 
 // For returns a delivery with a category alone, to find the destination of the category.
 func For(category string) Delivery { return Delivery{Event: event.Event{Category: category}} }

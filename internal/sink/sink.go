@@ -112,9 +112,6 @@ type Request struct {
 
 // Sink delivers events. All methods may be called at once.
 type Sink interface {
-	// Prepare makes the message of d ahead of Send, unless that needs a request. The caller must not change the result.
-	Prepare(d Delivery) Delivery
-
 	// Send delivers d in one attempt. Every error is an *Error. The receipt of a firing event is opaque text of at most
 	// 2 KiB, for the delivery of the event that resolves it. Other events have no receipt.
 	Send(ctx context.Context, d Delivery) (receipt string, err error)

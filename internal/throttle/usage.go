@@ -270,7 +270,7 @@ func (u *Usage) Latest() (uses []limits.Use, known bool) {
 }
 
 // Uses returns the use of the limits on a category's path, from the root down, as of a moment ago. It returns nil if Redis does not
-// answer. It asks Redis only if KnownUses has no answer.
+// answer.
 func (u *Usage) Uses(ctx context.Context, category string) []limits.Use {
 	asked, tree := time.Now(), u.redis.Rules().InForce
 	if uses, known := u.uses.Get(usesKey{tree, category}); known {
@@ -285,11 +285,6 @@ func (u *Usage) Uses(ctx context.Context, category string) []limits.Use {
 		return nil
 	}
 	return u.learn(category, asked, tree, usedByPath(nodes, used))
-}
-
-// KnownUses returns what Uses knows without asking Redis.
-func (u *Usage) KnownUses(category string) (uses []limits.Use, known bool) {
-	return u.uses.Get(usesKey{u.redis.Rules().InForce, category})
 }
 
 // NodeOf returns the node where the rule of a level limits a category. For a rule of each key, it is the node of the path.

@@ -69,9 +69,6 @@ func (c *Console) Updatable(sink.Delivery) []string { return nil }
 // Update does nothing.
 func (c *Console) Update(context.Context, sink.Delivery, string) error { return nil }
 
-// Prepare returns d unchanged: a line shows the time of printing.
-func (c *Console) Prepare(d sink.Delivery) sink.Delivery { return d }
-
 // Send prints d. A failed write is Transient, or Unknown if part of the line was written.
 func (c *Console) Send(ctx context.Context, d sink.Delivery) (receipt string, err error) {
 	now := c.now()

@@ -46,14 +46,6 @@ func wantFailure(t *testing.T, what string, err error, class sink.Class, cause e
 	}
 }
 
-// Preparing an event changes nothing.
-func TestPrepare(t *testing.T) {
-	t.Parallel()
-	c := New(Options{})
-	d := sink.Delivery{Event: fired}
-	testkit.EqualDeeply(t, c.Prepare(d), d, "prepared")
-}
-
 func newTestPrinted(w io.Writer, colour bool) *Console {
 	c := New(Options{Writer: w, Colour: colour})
 	c.now = func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }

@@ -3,8 +3,6 @@
 // It owns the calls of Slack's API, which slack-go makes with the HTTP client of package client, and the classes of Slack's answers.
 // Package render makes the messages.
 //
-// Prepare renders an event ahead of its post. Send renders an event that was not prepared.
-//
 // With a bot token a resolved event is a reply in the thread of the firing event's message. If message, thread or channel are gone, Send fails
 // with an error that is Lost: the caller then sends the event without the message. With a webhook the resolved event is a message of its own. So
 // is an event whose receipt is unreadable. Update changes the message of the firing event, apart from the delivery, and can be repeated.

@@ -113,28 +113,6 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// A prepared delivery makes the same request as the delivery itself.
-func TestPrepare(t *testing.T) {
-	t.Parallel()
-	usual := usual()
-	opened := resolved(sink.NewReceipt(fired, "C0000001", "C0000001", "1767322800.000100", fired.Time))
-	token, webhook, requests := newWire(t)
-	for _, options := range []Options{token, webhook} {
-		s := newTestSlack(t, options)
-		for name, d := range map[string]sink.Delivery{"usual": usual, "firing": {Event: fired}, "resolved": opened, "resolved alone": {Event: ended}} {
-			want := testkit.Must(s.Send(t.Context(), d))(t)
-			expected := drain(requests)
-			prepared := s.Prepare(d)
-			testkit.Equal(t, len(drain(requests)), 0, "%s: requests to prepare it", name)
-			testkit.Equal(t, s.Destination(prepared), s.Destination(d), "%s: goes to", name)
-			for range 2 { // as often as it takes
-				testkit.Equal(t, testkit.Must(s.Send(t.Context(), prepared))(t), want, "%s: receipt", name)
-				testkit.EqualDeeply(t, drain(requests), expected, "%s: sent", name)
-			}
-		}
-	}
-}
-
 func drain(requests <-chan wire) []wire {
 	var all []wire
 	for len(requests) > 0 {

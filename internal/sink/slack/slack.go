@@ -161,20 +161,8 @@ func (o *Options) route(category string) string {
 // Mention returns the mentions of e's category. It asks Slack for a new handle, and leaves out a handle that cannot be found.
 func (s *Sink) Mention(e event.Event) string { return s.mentions.of(e.Category) }
 
-// Prepare renders d, unless it is a resolved event: its message shows the time until it was sent.
-func (s *Sink) Prepare(d sink.Delivery) sink.Delivery {
-	if d.Event.Status != event.StatusResolved {
-		m := s.o.render(render.View{Delivery: d})
-		d.Prepared = func(ctx context.Context) (receipt string, err error) { return s.deliver(ctx, d, m) }
-	}
-	return d
-}
-
 // Send posts d once. An event that resolves a message is a reply in its thread: a message of its own if d.Opened names no message.
 func (s *Sink) Send(ctx context.Context, d sink.Delivery) (receipt string, err error) {
-	if d.Prepared != nil {
-		return d.Prepared(ctx)
-	}
 	opened := s.opened(d)
 	m := s.o.render(render.NewView(d, opened))
 	if opened.Repliable() {

@@ -189,7 +189,7 @@ func TestSendSummary(t *testing.T) {
 	testkit.EqualSlices(t, observed.results, []sink.Class{sink.OK, sink.RateLimited}, "observed")
 }
 
-// A template's failure is reported once, when the message is prepared.
+// Each attempt reports the failure of a template.
 func TestTemplateFails(t *testing.T) {
 	t.Parallel()
 	broken := testkit.Must(render.Parse(`{"text": "{{if eq .Title "hello"}}{{slice .Title 0 10}}{{end}}{{printf "%.10s" .Title}}"}`))(t)
@@ -201,19 +201,15 @@ func TestTemplateFails(t *testing.T) {
 		testkit.Contains(t, "failure", err.Error(), "render event e-1 by the template: ")
 	}
 	s := newTestSlack(t, o)
-	prepared := s.Prepare(sink.Delivery{Event: hello})
-	testkit.Equal(t, failures, 1, "failures before it was sent")
 	for range 2 {
-		testkit.Must(s.Send(t.Context(), prepared))(t)
+		testkit.NoError(t, send(t.Context(), s, hello))
 	}
-	testkit.Equal(t, failures, 1, "failures")
-	testkit.NoError(t, send(t.Context(), s, hello))
-	testkit.Equal(t, failures, 2, "failures with a message that was not prepared")
+	testkit.Equal(t, failures, 2, "failures")
 	testkit.NoError(t, send(t.Context(), s, fired))
 	testkit.Equal(t, failures, 2, "failures with a sound message")
 	posts := server.Accepted()
 	testkit.Equal(t, posts[0].Text, "[INFO] hello", "by the default template")
-	testkit.Equal(t, posts[3].Text, "refunds fa", "by the template")
+	testkit.Equal(t, posts[2].Text, "refunds fa", "by the template")
 }
 
 // answering is a transport. It reads a request and answers at once.
@@ -224,26 +220,14 @@ func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Request: r, Body: io.NopCloser(strings.NewReader(a.body))}, err
 }
 
-// BenchmarkSend measures a post without the network: whole, its preparation, and the rest.
+// BenchmarkSend measures a post without the network.
 func BenchmarkSend(b *testing.B) {
 	s := newTestSlack(b, Options{Token: "xoxb-1", Channel: "C0000001", APIURL: "http://slack.invalid"})
 	s.transport.RegisterProtocol("http", answering{`{"ok":true,"channel":"C0000001","ts":"1700000000.000100","message":{"text":"` +
 		strings.Repeat("x", 1000) + `"}}`})
 	d := usual()
-	prepared := s.Prepare(d)
-	for _, step := range []struct {
-		name string
-		do   func() error
-	}{
-		{"whole", func() error { _, err := s.Send(b.Context(), d); return err }},
-		{"prepare", func() error { s.Prepare(d); return nil }},
-		{"prepared", func() error { _, err := s.Send(b.Context(), prepared); return err }},
-	} {
-		b.Run(step.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				testkit.NoError(b, step.do())
-			}
-		})
+	b.ReportAllocs()
+	for b.Loop() {
+		testkit.Must(s.Send(b.Context(), d))(b)
 	}
 }
