@@ -89,6 +89,7 @@ func (s *store) await(future jetstream.PubAckFuture) result {
 
 // Codes of the server's errors, as in its errors.json.
 const (
+	codeAccountExceeded       = 10002
 	codeInsufficientResources = 10023
 	codeStorageExceeded       = 10047
 	codeMessageTooLarge       = 10054
@@ -106,8 +107,8 @@ func (s *store) failed(err error) *problem {
 	}
 	s.storing.Note(err)
 	switch code {
-	case codeInsufficientResources, codeStorageExceeded, codeStoreFailed:
-		return newProblem(http.StatusServiceUnavailable, "the stream of events is full").later(fullPause)
+	case codeAccountExceeded, codeInsufficientResources, codeStorageExceeded, codeStoreFailed:
+		return newProblem(http.StatusServiceUnavailable, "the stream of events or its storage is full").later(fullPause)
 	}
 	return newProblem(http.StatusServiceUnavailable, "NATS is unavailable; the event may have been stored").later(unavailablePause)
 }
