@@ -60,7 +60,7 @@ func Check(ctx context.Context, o Options, further Further) []Finding {
 	}
 	findings = append(append(findings, c.queues(ctx)...), c.journal(ctx)...)
 	findings = append(append(findings, c.replicas(ctx)...), c.permissions(ctx)...)
-	return append(findings, c.account(ctx))
+	return append(append(findings, c.account(ctx)), c.storage(ctx)...)
 }
 
 // queues finds consumers of the channels' queues that workers cannot use. A worker creates an absent one at the first event that waits.
@@ -193,10 +193,19 @@ func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit f
 	if err := fit(config); err != nil {
 		return "", err
 	}
-	if differences := differences(wanted, config); len(differences) > 0 {
+	differences := differences(wanted, config)
+	if used := stream.CachedInfo().State; config.Retention == jetstream.WorkQueuePolicy && isFull(config, used, int64(wanted.MaxMsgSize)) {
+		differences = append(differences, fmt.Sprintf("it is full, with %d bytes in %d messages: it refuses events until workers have taken some", used.Bytes, used.Msgs))
+	}
+	if len(differences) > 0 {
 		return "", warn(append([]string{bounds(config)}, differences...))
 	}
 	return bounds(config), nil
+}
+
+// isFull reports whether a stream has no place for a message of a size.
+func isFull(c jetstream.StreamConfig, used jetstream.StreamState, size int64) bool {
+	return c.MaxBytes > 0 && int64(used.Bytes)+size > c.MaxBytes || c.MaxMsgs > 0 && int64(used.Msgs) >= c.MaxMsgs //nolint:gosec // on a disk
 }
 
 // headerBytes is more than the headers of an event usually take.

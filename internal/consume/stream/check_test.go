@@ -113,6 +113,10 @@ var checksOfPresence = map[string]checkCase{
 		eventConsumer: "the worker creates it", roomConsumer: "the worker creates it", eventStream: "creates it: at most 64MiB, for 7d", roomStream: "creates it: no bound",
 		letterStream: "the worker creates it", roomStored: "the worker creates it", lettersStored: "the worker creates it", permissionsFound: "is allowed",
 	}},
+	"no room in the stream": {setUp: func(f *fixture) {
+		withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.MaxBytes = 1<<18 + headerBytes })(f)
+		f.event("payments", "order-1")
+	}, want: expected{eventStream: "?in 1 messages: it refuses events until workers have taken some"}},
 	"no consumer":         {setUp: withStream(testNames.Stream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{eventConsumer: "!run notifier provision"}},
 	"no consumer of room": {setUp: withStream(testNames.RoomStream, func(c *jetstream.StreamConfig) { c.Description = bare }), want: expected{roomConsumer: "!run notifier provision"}},
 	"push":                {setUp: withConsumer(func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "deliver" }), want: expected{eventConsumer: "!not a pull consumer"}},
@@ -333,6 +337,32 @@ func TestCheckOfAccounts(t *testing.T) {
 	}
 	want("worker", `?WORKERS, to which others are connected too: "a" (user "shares"), "b" (user "shares"), "c" (user "shares"), "d" (user "shares"), `+
 		`"e" (user "shares"), and 2 more. If one of them publishes events`)
+}
+
+// TestCheckOfStorage fills the storage of an account, which refuses events then. A user who may not ask gets no finding about it.
+func TestCheckOfStorage(t *testing.T) {
+	t.Parallel()
+	n := servertest.StartNATSProcess(t, `accounts { WORKERS { jetstream: { max_store: 307200, max_mem: 0 }, users: [
+		{ user: worker, password: secret }, { user: blind, password: secret, permissions: { publish: { deny: "$JS.API.INFO" } } } ] } }`)
+	f := newFixtureOn(t, n, nats.UserInfo("worker", "secret"))
+	found := func(user string) (about []Finding) {
+		t.Helper()
+		c := f.connect(ConnectOptions{URL: n.URL, User: user, Password: "secret"})
+		f.eventually("it is connected", c.Conn.IsConnected)
+		findings := f.check(Options{Connection: c, Names: testNames, Provision: true, AckWait: ackWait})
+		return slices.DeleteFunc(findings, func(found Finding) bool { return found.Subject != "nats storage" })
+	}
+	testkit.Must(f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FILLER", Subjects: []string{"filler"}}))(t)
+	testkit.EqualSlices(t, found("worker"), nil, "findings about empty storage")
+	var refused error
+	for refused == nil {
+		_, refused = f.js.Publish(t.Context(), "filler", make([]byte, 50<<10))
+	}
+	testkit.Fails(t, "publish", refused, nil, "resource limits exceeded for account")
+	if full := found("worker"); len(full) != 1 || !full[0].says("!of its 307200 bytes: JetStream refuses events") {
+		t.Errorf("findings about full storage: got %+v, want one", full)
+	}
+	testkit.EqualSlices(t, found("blind"), nil, "findings of a user who may not ask")
 }
 
 func TestCheckWithoutJetStream(t *testing.T) {

@@ -154,7 +154,7 @@ var ErrUnfit = errors.New("nats is not fit for use")
 // withHint adds a likely cause to an error that names none.
 func withHint(err error) error {
 	if LacksJetStream(err) {
-		return fmt.Errorf("%w (is JetStream enabled for this account?)", err)
+		return fmt.Errorf("%w (is JetStream enabled for this account? a server turns it off when its disk is full)", err)
 	}
 	return err
 }

@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Subjects on which a client asks the server about itself and the connections of its account.
@@ -53,6 +56,39 @@ func (c *check) account(ctx context.Context) Finding {
 			account, strings.Join(strangers, ", "), forgery)}))
 	}
 	return found(account+"; only programs of the notifier are connected to it now", nil)
+}
+
+// accountSubject is the subject of requests for the use and the limits of the own account.
+const accountSubject = jetstream.DefaultAPIPrefix + "INFO"
+
+// storage finds an account that has used up its storage. Without the right to ask there is no finding. The limit of a server and a full disk
+// cannot be seen: what workers fail to store is in their reports.
+func (c *check) storage(ctx context.Context) []Finding {
+	found := about("nats storage")
+	denied, err := c.denial(ctx, accountSubject, func(conn *nats.Conn) error { return conn.Publish(accountSubject, nil) })
+	if err != nil || denied != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, APITimeout)
+	defer cancel()
+	info, err := c.js.AccountInfo(ctx)
+	if err != nil {
+		return []Finding{found("", c.explain(err))}
+	}
+	tiers := maps.Clone(info.Tiers) // R1, R3: limits by the number of replicas, each of them for one replica
+	if len(tiers) == 0 {
+		tiers = map[string]jetstream.Tier{"R1": info.Tier}
+	}
+	var full []Finding
+	for name, tier := range tiers {
+		replicas, _ := strconv.ParseInt(strings.TrimPrefix(name, "R"), 10, 64)
+		most, size := tier.Limits.MaxStore*max(replicas, 1), int64(c.sized(jetstream.StreamConfig{}).MaxMsgSize)
+		if most >= 0 && int64(tier.Store)+size > most { //nolint:gosec // bytes on a disk
+			full = append(full, found("", fmt.Errorf("the account has used %d of its %d bytes: JetStream refuses events, also those that wait, and dead letters; "+
+				"raise the account's max_store, or remove streams", tier.Store, most)))
+		}
+	}
+	return full
 }
 
 type serverAnswer[T any] struct {
