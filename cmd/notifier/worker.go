@@ -368,7 +368,7 @@ func (w *worker) ready(ctx context.Context) error {
 	return errors.Join(err, errors.New("the worker is starting"))
 }
 
-// failing returns why the latest post failed. Before the consumer runs, it returns nil.
+// failing returns what the worker retries. Before the consumer runs, it returns nil.
 func (w *worker) failing() error {
 	if consumer := w.consumer.Load(); consumer != nil {
 		return consumer.Failing()

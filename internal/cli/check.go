@@ -342,6 +342,15 @@ func (c *check) workers(ctx context.Context, connection *stream.Connection) {
 		c.shown.from += ": no worker answers"
 		return
 	}
+	var reporting []status.Worker
+	for _, report := range theirs.Reports {
+		reporting = append(reporting, report.Worker)
+	}
+	for i, name := range status.Names(reporting) {
+		for _, problem := range reporting[i].Problems(time.Now()) {
+			c.warn("worker "+name, problem.What+": "+problem.Why)
+		}
+	}
 	mismatches := inspect.Mismatches(theirs.Reports, status.Worker{Settings: c.compared(), Name: "here"})
 	if differences := inspect.DescribeMismatches(mismatches); differences != "" {
 		c.warn(subject, differences)

@@ -135,7 +135,7 @@ func TestCheckTheWorkersLimits(t *testing.T) {
 	settings := loadSettings(t).Shared
 	settings["NOTIFIER_SINK"], settings["NOTIFIER_GLOBAL_LIMIT"] = "console", "60/30m"
 	reports(t, natsServer.URL, status.Report{
-		Worker:  status.Worker{Name: "pod-1", Instance: "one", Revision: "7:12", Settings: settings},
+		Worker:  status.Worker{Name: "pod-1", Instance: "one", Revision: "7:12", Settings: settings, Ready: true, Failing: "cannot store dead letters: no space"},
 		Changes: []status.Change{{Path: "payments", Limit: "70/30m"}},
 	})
 	checked := func() (found checkReport, text string) {
@@ -156,6 +156,7 @@ func TestCheckTheWorkersLimits(t *testing.T) {
 		t.Errorf("got %+v, want three limits, the last one live", found)
 	}
 	testkit.Contains(t, "check", text,
+		`{"mark":"warn","subject":"worker pod-1","detail":"failing: cannot store dead letters: no space"}`,
 		`{"mark":"ok","subject":"settings of the workers","detail":"1 worker has the settings here"}`,
 		`{"mark":"warn","subject":"limit without effect","detail":"70/30m of payments never denies anything: global above it allows no more than 60/30m"}`,
 	)

@@ -85,15 +85,8 @@ func (p statusPrinter) problems(s status.Status) panel {
 		add("", "no worker answers")
 	}
 	for i, name := range status.Names(s.Workers) {
-		w := s.Workers[i]
-		if !w.Ready {
-			add("not ready: ", name+": "+w.NotReady)
-		}
-		if w.Failing != "" {
-			add("posts fail: ", name+": "+w.Failing)
-		}
-		if w.Unjournaled() {
-			add("journal: ", fmt.Sprintf("%s cannot write it since %s: %s", name, p.since(w.Journal.Complete)+" ago", w.Journal.Error))
+		for _, problem := range s.Workers[i].Problems(p.now) {
+			add(problem.What+": ", name+": "+problem.Why)
 		}
 	}
 	for _, paused := range s.Backlog.Paused {

@@ -70,7 +70,7 @@ func TestStatusFitsATerminal(t *testing.T) {
 		want          []string
 	}{
 		{200, 200, []string{"second", "third", "#open", "in 1h30m", "1204", "not shown: limits: 40;"}},
-		{80, 24, []string{"not ready: third: redis is gone", "posts fail: second: connection refused", "SUPPRESSED", "10 of 10", "not shown: "}},
+		{80, 24, []string{"not ready: third: redis is gone", "failing: second: connection refused", "SUPPRESSED", "10 of 10", "not shown: "}},
 		{60, 12, []string{"not ready: long", "10 of 10", "not shown: "}},
 		{20, 3, []string{"not shown: "}},
 		{1, 1, nil},

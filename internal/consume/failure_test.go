@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/seed-4578ace9/notifier/internal/consume/stream"
 	"github.com/seed-4578ace9/notifier/internal/deadletters"
 	"github.com/seed-4578ace9/notifier/internal/event"
@@ -121,7 +123,7 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	f := newProvisioned(t)
 	testkit.NoError(t, f.js.DeleteStream(t.Context(), testNames.DeadLetterStream))
 	f.sink.send = inTurn(sink.Rejected)
-	f.start(func(o *setup) { o.client.Provision = false })
+	w := f.start(func(o *setup) { o.client.Provision = false })
 	sequences := []uint64{f.event("payments", "order-1"), f.publish("notify.payments", "{broken")}
 	for _, sequence := range sequences {
 		f.requirePutOff(sequence)
@@ -130,9 +132,11 @@ func TestDeadLettersCannotBeStored(t *testing.T) {
 	f.requireHistory("order-1", "send", "release")
 	f.requireOutcomes(nil)
 	testkit.Equal(t, f.metrics.Get("letter rejected")+f.metrics.Get("letter bad_json"), 0, "counted dead letters")
+	testkit.Fails(t, "Failing", w.Failing(), jetstream.ErrNoStreamResponse, "cannot store dead letters: ")
 
 	f.provision(usualAckWait)
 	f.awaitSettled(2)
+	testkit.Equal(t, w.Failing(), nil, "Failing after letters were stored")
 	f.requireHistory("order-1", "send", "release", "send", "refund")
 	f.requireOutcomes(map[string]int{"dead payments": 2})
 	for _, line := range []string{"cannot store dead letters", "storing dead letters again"} {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -143,6 +145,7 @@ func TestRoomCannotBeWritten(t *testing.T) {
 	f.requireHistory("1", "release")
 	f.requireOutcomes(nil)
 	f.log.WantCount(t, 1, "cannot store waiting events")
+	testkit.Fails(t, "Failing", w.Failing(), jetstream.ErrNoStreamResponse, "cannot store waiting events: ")
 	f.eventually("no publish is pending", func() bool { return w.streams.JetStream.PublishAsyncPending() == 0 })
 	f.eventually("nothing counts in the room", func() bool { return len(f.room.inRoom()) == 0 })
 	f.eventually("it is not ready", func() bool { return w.Ready() != nil })
@@ -151,6 +154,7 @@ func TestRoomCannotBeWritten(t *testing.T) {
 	f.requireRoomEmpty()
 	f.requireOutcomes(map[string]int{"sent payments": 4})
 	f.log.WantCount(t, 1, "storing waiting events again")
+	testkit.Equal(t, w.Failing(), nil, "Failing")
 }
 
 // TestStaysEnd ends events that wait in the room in each way. Each end ends the stay, with its whole weight.

@@ -147,8 +147,12 @@ func New(o Options) *Worker {
 // Ready returns nil if NATS and the sink let the worker do its work.
 func (w *Worker) Ready() error { return errors.Join(w.streams.Ready(), w.health.ready()) }
 
-// Failing returns why the latest post failed, which is retried. It returns nil after a success.
-func (w *Worker) Failing() error { return w.health.deliveries.Err() }
+// Failing returns why the latest post failed, and why what was last to be stored was not: a dead letter, an event that waits, an update of a
+// message. The worker retries all of these, and each success ends a failure of its kind.
+func (w *Worker) Failing() error {
+	return errors.Join(w.health.deliveries.Err(), w.settler.letters.health.Failing(), w.mover.answers.storing.Failing(),
+		w.decider.deliverer.updater.log.storing.Failing())
+}
 
 // Busy reports whether a channel is paused, or events wait for it in this worker or in the room.
 func (w *Worker) Busy(channel string) bool { return w.lanes.Busy(channel) }

@@ -7,6 +7,7 @@
 package oplog
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -40,6 +41,14 @@ func (c *Condition) Note(err error, attributes ...any) {
 	if c.err.Load() != nil && c.err.Swap(nil) != nil {
 		c.logger.Info(c.working, attributes...) //nolint:sloglint // a constant of the caller
 	}
+}
+
+// Failing returns the error of the latest attempt, behind the message with which the log reports it.
+func (c *Condition) Failing() error {
+	if err := c.Err(); err != nil {
+		return fmt.Errorf("%s: %w", c.failed, err)
+	}
+	return nil
 }
 
 // Err returns the error of the latest attempt.

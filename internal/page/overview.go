@@ -66,7 +66,7 @@ func newOverview(s status.Status) overview {
 	for i, name := range status.Names(s.Workers) {
 		workers = append(workers, worker{s.Workers[i], name})
 	}
-	o.Workers = fold(first(workers, func(w worker) bool { return !w.Ready || w.Degraded != "" || w.Failing != "" || w.Unjournaled() }), topWorkers)
+	o.Workers = fold(first(workers, func(w worker) bool { return w.Degraded != "" || len(w.Problems(s.At)) > 0 }), topWorkers)
 	return o
 }
 
@@ -122,7 +122,7 @@ func stateOf(s status.Status) (state string, isBad bool) {
 		problems = append(problems, fmt.Sprintf("%d of %s cannot write the journal", n, plural(len(s.Workers), "worker")))
 	}
 	if n := number(s.Workers, func(w status.Worker) bool { return w.Failing != "" }); n > 0 {
-		problems = append(problems, fmt.Sprintf("posts of %d of %s fail", n, plural(len(s.Workers), "worker")))
+		problems = append(problems, fmt.Sprintf("%d of %s failing", n, plural(len(s.Workers), "worker")))
 	}
 	if n := number(s.Workers, isNotReady); n > 0 {
 		problems = append(problems, fmt.Sprintf("%d of %s not ready", n, plural(len(s.Workers), "worker")))

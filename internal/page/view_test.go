@@ -140,7 +140,7 @@ func TestState(t *testing.T) {
 		}, "1 path muted", false},
 		{"no worker", func(s *status.Status) { s.Workers = nil }, "no worker answers", true},
 		{"a worker", func(s *status.Status) { s.Workers = append(s.Workers, status.Worker{}) }, "1 of 2 workers not ready", true},
-		{"slack", func(s *status.Status) { s.Workers[0].Failing = "connection refused" }, "posts of 1 of 1 worker fail", true},
+		{"slack", func(s *status.Status) { s.Workers[0].Failing = "connection refused" }, "1 of 1 worker failing", true},
 		{"the journal", func(s *status.Status) { s.Workers[0].Journal = &journal.Health{Error: "no responders"} }, "1 of 1 worker cannot write the journal", true},
 		{"a journal that is written again", func(s *status.Status) { s.Workers[0].Journal = &journal.Health{Lost: 7} }, "normal", false},
 		{"shadow mode", func(s *status.Status) { s.Workers[0].Settings = map[string]string{"NOTIFIER_SHADOW": "true"} }, "shadow mode, limits deny no event", false},

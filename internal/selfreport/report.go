@@ -29,7 +29,7 @@ type Reporter struct {
 
 	// Ready returns an error that explains why the worker is not ready.
 	Ready func() error
-	// Failing returns why the latest post failed, or nil after a success.
+	// Failing returns why the latest post failed, or storing what the worker stores; nil after a success.
 	Failing func() error
 	// Parts returns what decides and paces; found is false while the worker starts.
 	Parts func() (parts Parts, found bool)
@@ -42,8 +42,16 @@ type Parts struct {
 	Live    *livelimits.Live
 }
 
-// mostReason bounds the characters of the reason why a worker is not ready, or why its posts fail.
+// mostReason bounds the characters of the reason why a worker is not ready, or of what fails.
 const mostReason = 500
+
+// reasonOf returns an error on one line; "" for nil.
+func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return plain.Short(strings.ReplaceAll(err.Error(), "\n", "; "), mostReason)
+}
 
 // Report returns the present report of the instance.
 func (r Reporter) Report(instance string) status.Report {
@@ -52,18 +60,11 @@ func (r Reporter) Report(instance string) status.Report {
 	report := status.Report{
 		Worker: status.Worker{
 			Instance: instance, Name: host, Process: os.Getpid(), Version: r.Version, Started: r.Started.UTC(), InHand: counted.InHand,
-			PerMinute: counted.PerMinute, Settings: r.Settings.Shared,
+			PerMinute: counted.PerMinute, Settings: r.Settings.Shared, NotReady: reasonOf(r.Ready()), Failing: reasonOf(r.Failing()),
 		},
 		Minutes: counted.Minutes, SlowestCall: counted.SlowestCall, Suppressed: r.Suppressed.Now(), LimitsUnread: true,
 	}
-	err := r.Ready()
-	report.Ready = err == nil
-	if err != nil {
-		report.NotReady = plain.Short(strings.ReplaceAll(err.Error(), "\n", "; "), mostReason)
-	}
-	if err := r.Failing(); err != nil {
-		report.Failing = plain.Short(err.Error(), mostReason)
-	}
+	report.Ready = report.NotReady == ""
 	if health := r.Journal.Health(); health != (journal.Health{}) {
 		report.Journal = &health
 	}

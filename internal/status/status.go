@@ -76,7 +76,7 @@ type Worker struct {
 	Ready     bool              `json:"ready"`
 	NotReady  string            `json:"not_ready,omitempty"` // why
 	Degraded  string            `json:"degraded,omitempty"`  // the active failure policy while Redis is unavailable
-	Failing   string            `json:"failing,omitempty"`   // why the latest post failed, which is retried; "" after a success
+	Failing   string            `json:"failing,omitempty"`   // why the latest post failed, or storing, which are retried; "" after a success
 	InHand    int               `json:"in_hand"`             // received events without an outcome
 	PerMinute Rates             `json:"per_minute"`
 	Revision  string            `json:"revision"`
@@ -86,6 +86,24 @@ type Worker struct {
 
 // Unjournaled reports whether the worker cannot write the journal.
 func (w Worker) Unjournaled() bool { return w.Journal != nil && w.Journal.Error != "" }
+
+// Problem is what keeps a worker from a part of its work, and why.
+type Problem struct{ What, Why string }
+
+// Problems lists the problems of the worker at a time.
+func (w Worker) Problems(at time.Time) (problems []Problem) {
+	if !w.Ready {
+		problems = append(problems, Problem{"not ready", w.NotReady})
+	}
+	if w.Failing != "" {
+		problems = append(problems, Problem{"failing", w.Failing})
+	}
+	if w.Unjournaled() {
+		since := screen.Duration(at.Sub(w.Journal.Complete).Truncate(time.Second))
+		problems = append(problems, Problem{"journal", fmt.Sprintf("cannot write it since %s ago: %s", since, w.Journal.Error)})
+	}
+	return problems
+}
 
 // Report is a worker's answer to a request for its status.
 type Report struct {
