@@ -45,14 +45,24 @@ func (r Reply) Words() string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", r.Status, http.StatusText(r.Status)))
 }
 
-// RetryAfter returns the header of that name, in whole seconds, bounded by 1s and 1h.
+// RetryAfter returns the header of that name, which holds whole seconds or a date, bounded by 1s and 1h.
 func (r Reply) RetryAfter() time.Duration {
-	seconds, err := strconv.ParseUint(strings.TrimSpace(r.Header.Get("Retry-After")), 10, 32)
+	text := strings.TrimSpace(r.Header.Get("Retry-After"))
+	seconds, err := strconv.ParseUint(text, 10, 32)
+	pause := time.Duration(seconds) * time.Second
 	if errors.Is(err, strconv.ErrRange) {
 		return maxRetryAfter
 	}
-	if err != nil {
-		return minRetryAfter
+	if date, dateErr := http.ParseTime(text); dateErr == nil {
+		pause = date.Sub(r.now())
 	}
-	return min(max(time.Duration(seconds)*time.Second, minRetryAfter), maxRetryAfter)
+	return min(max(pause, minRetryAfter), maxRetryAfter)
+}
+
+// now returns the time by the server's clock, if the answer has it.
+func (r Reply) now() time.Time {
+	if date, err := http.ParseTime(r.Header.Get("Date")); err == nil {
+		return date
+	}
+	return time.Now()
 }

@@ -298,8 +298,8 @@ var ofOthers = []mutant{
 		name: "retry-after-without-bound",
 		bug:  "An answer says for how long nothing is posted, and nothing bounds that time.",
 		file: "internal/sink/client/reply.go",
-		old:  `min(max(time.Duration(seconds)*time.Second, minRetryAfter), maxRetryAfter)`,
-		new:  `max(time.Duration(seconds)*time.Second, minRetryAfter)`,
+		old:  `min(max(pause, minRetryAfter), maxRetryAfter)`,
+		new:  `max(pause, minRetryAfter)`,
 		test: "./internal/sink/client -run ^TestRetryAfter$",
 	},
 	{
