@@ -189,11 +189,27 @@ func (l *loader) checkPair(certFile, keyFile *string) {
 	case key.given && !certificate.given:
 		l.add(certificate, "not set, but %s is; expected the certificate of that key", key.Variable)
 	case certificate.given && !certificate.faulty && !key.faulty:
-		if _, err := tls.LoadX509KeyPair(*certFile, *keyFile); err != nil {
+		pair, err := tls.LoadX509KeyPair(*certFile, *keyFile)
+		if err != nil {
 			l.add(certificate, "does not go with %s=%q: %v; expected a certificate and its key in PEM",
 				key.Variable, shown(*keyFile), err)
+		} else if end := EndingSoon(pair); end != nil {
+			l.ending = append(l.ending, fmt.Sprintf("%s: %v", certificate.Variable, end))
 		}
 	}
+}
+
+// EndingSoon returns when a certificate has ended, or ends within a week; nil: it is valid for longer. Certificates of a few days are renewed
+// late: for these it is the last third of their time.
+func EndingSoon(pair tls.Certificate) error {
+	soon, verb := min(7*24*time.Hour, pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)/3), "ends"
+	switch left := time.Until(pair.Leaf.NotAfter); {
+	case left > soon:
+		return nil
+	case left < 0:
+		verb = "ended"
+	}
+	return fmt.Errorf("the certificate %s at %s", verb, pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 }
 
 func (l *loader) checkClientAuthorities() {
@@ -221,7 +237,8 @@ func (l *loader) checkLimits() {
 }
 
 // warnings returns warnings of valid settings without an effect or with an unwanted one.
-func (l *loader) warnings() (warnings []string) {
+func (l *loader) warnings() []string {
+	warnings := l.ending
 	if l.config.Slack.WebhookURL.IsSet() && l.config.Slack.Channel != "" {
 		warnings = append(warnings, "NOTIFIER_SLACK_CHANNEL has no effect: a webhook posts to its own channel")
 	}

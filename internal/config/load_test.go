@@ -2,11 +2,13 @@ package config_test
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/limits"
@@ -132,6 +134,10 @@ func TestAddressOptions(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
+	tomorrow := time.Now().Add(24 * time.Hour)
+	ended, endedKey := testkit.CertificateUntil(t, "ingest", time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC))
+	ending, endingKey := testkit.CertificateUntil(t, "nats", tomorrow)
+	valid, validKey := testkit.CertificateUntil(t, "redis", tomorrow.Add(7*24*time.Hour))
 	for name, tt := range map[string]struct {
 		set  env
 		want []string // starts of the warnings
@@ -156,6 +162,16 @@ func TestWarnings(t *testing.T) {
 			env{"SLACK_WEBHOOK_URL": "https://h/x", "FLAP": "4/20m", "SUMMARY_INTERVAL": "0"}, []string{"NOTIFIER_FLAP: nothing reports folded events"},
 		},
 		"folds in digests": {env{"SLACK_WEBHOOK_URL": "https://h/x", "FOLD": ">=1h"}, nil},
+		"certificates that end": {
+			env{
+				"INGEST_TLS_CERT_FILE": ended, "INGEST_TLS_KEY_FILE": endedKey, "NATS_TLS_CERT_FILE": ending, "NATS_TLS_KEY_FILE": endingKey,
+				"REDIS_TLS_CERT_FILE": valid, "REDIS_TLS_KEY_FILE": validKey,
+			},
+			[]string{
+				"NOTIFIER_NATS_TLS_CERT_FILE: the certificate ends at " + tomorrow.UTC().Format(time.RFC3339),
+				"NOTIFIER_INGEST_TLS_CERT_FILE: the certificate ended at 2020-01-02T03:04:05Z",
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, warnings := load(t, base(tt.set), config.Options{})
@@ -163,6 +179,19 @@ func TestWarnings(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", warnings, tt.want)
 			}
 		})
+	}
+}
+
+func TestEndingSoon(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	const day = 24 * time.Hour
+	for _, test := range []struct {
+		age, left time.Duration
+		isSoon    bool
+	}{{80 * day, 8 * day, false}, {80 * day, 6 * day, true}, {12 * time.Hour, 12 * time.Hour, false}, {17 * time.Hour, 7 * time.Hour, true}} {
+		err := config.EndingSoon(tls.Certificate{Leaf: &x509.Certificate{NotBefore: now.Add(-test.age), NotAfter: now.Add(test.left)}})
+		testkit.Equal(t, err != nil, test.isSoon, "%v after its begin, a certificate ends in %v", test.age, test.left)
 	}
 }
 

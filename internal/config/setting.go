@@ -44,6 +44,7 @@ type loader struct {
 	config Config
 	all    []*setting // in the order of the fields
 	faults Faults
+	ending []string // warnings of certificates
 }
 
 func newLoader() *loader {

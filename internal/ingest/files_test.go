@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"net/http"
@@ -247,7 +248,15 @@ func TestTLS(t *testing.T) {
 		write(t, files.KeyFile, key)
 	}
 	replace(own.sign(t))
-	d := open(t, func(o *ingest.Options) { o.TLS = files })
+	d := open(t, func(o *ingest.Options) {
+		o.TLS = files
+		o.EndingSoon = func(used tls.Certificate) error {
+			if used.Leaf.SerialNumber.Int64() == 4 {
+				return errors.New("it ends at noon")
+			}
+			return nil
+		}
+	})
 	clientOf := func(signedBy *authority) *http.Client {
 		roots := x509.NewCertPool()
 		roots.AddCert(own.certificate)
@@ -278,5 +287,9 @@ func TestTLS(t *testing.T) {
 	write(t, files.KeyFile, "no key")
 	testkit.Eventually(t, "a line about the bad key", func() bool { return d.log.Count("cannot reload file") > 0 })
 	testkit.Equal(t, serial(), 4, "serial number of the last good certificate")
+	testkit.Eventually(t, "a line about the certificate's end", func() bool { return d.log.Count("renew it") > 0 })
+	d.log.WantCount(t, 1, `"clients will refuse the certificate: renew it" error="it ends at noon"`)
+	replace(own.sign(t))
+	testkit.Eventually(t, "a line about the newest certificate", func() bool { return d.log.Count("the certificate is renewed") > 0 })
 	d.client.CloseIdleConnections()
 }

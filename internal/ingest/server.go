@@ -31,7 +31,8 @@ const (
 //go:embed openapi.json
 var openAPI []byte
 
-// Options configures a Server. All fields but TokensFile, TLS, MaxConnections, Rate and Burst must be set.
+// Options configures a Server. All fields but TokensFile, TLS, EndingSoon, MaxConnections, Rate and Burst must be set, with TLS also
+// EndingSoon.
 type Options struct {
 	Addr          string // host:port; port 0 selects a free port
 	Subject       string // prefix of the subjects of events
@@ -41,6 +42,7 @@ type Options struct {
 	Available     func() error // nil while NATS can be used; called for each event
 	TokensFile    string       // "": every client may write everything
 	TLS           TLSFiles
+	EndingSoon    func(tls.Certificate) error // when a certificate ended or will end soon; nil: it is valid for longer
 	// MaxConnections bounds the open connections; 0: 4096, which take 100 MB at the most.
 	MaxConnections int
 	Rate           rate.Limit // events a second of each client; 0: no limit
@@ -58,11 +60,15 @@ type Server struct {
 	secure  certificates
 	watched []*watched
 	clients map[string]*client // by name; of Watch's goroutine, and of Listen before
+	ending  *oplog.Condition   // the certificate has ended, or will end soon
 }
 
 // Listen reads the files and opens the port. Invalid files and an unavailable port are errors before the server starts.
 func Listen(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{options: o, clients: make(map[string]*client)}
+	s := &Server{
+		options: o, clients: make(map[string]*client),
+		ending: oplog.NewCondition(o.Logger, "clients will refuse the certificate: renew it", "the certificate is renewed"),
+	}
 	s.handler = &handler{
 		decoder:   event.Decoder{Prefix: o.Subject, MaxBytes: o.MaxBytes},
 		bodies:    bodies{most: o.MaxBytes},
@@ -152,11 +158,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Drain asks clients to leave: from now on every answer ends its connection. The server continues until Shutdown.
 func (s *Server) Drain() { s.handler.leaving.Store(true) }
 
-// Watch reloads changed files until the context ends.
+// Watch reloads changed files, and logs that the certificate ends, until the context ends.
 func (s *Server) Watch(ctx context.Context) {
 	ticker := time.NewTicker(reloadEvery)
 	defer ticker.Stop()
 	for {
+		if secure := s.secure.config.Load(); secure != nil {
+			s.ending.Note(s.options.EndingSoon(secure.Certificates[0]))
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -15,12 +15,18 @@ import (
 	"time"
 )
 
-// Certificate writes a self-signed certificate and its key to files. A server at 127.0.0.1, a client and an authority may use it.
+// Certificate writes a self-signed certificate and its key to files. A server at 127.0.0.1, a client and an authority may use it for a month.
 func Certificate(t testing.TB, name string) (certificate, key string) {
+	t.Helper()
+	return CertificateUntil(t, name, time.Now().Add(30*24*time.Hour))
+}
+
+// CertificateUntil is Certificate for a certificate that ends at another time.
+func CertificateUntil(t testing.TB, name string, end time.Time) (certificate, key string) {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		NotBefore: end.Add(-60 * 24 * time.Hour), NotAfter: end, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
