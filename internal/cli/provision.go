@@ -48,7 +48,7 @@ type provisioning struct {
 
 func (p *provisioning) run(ctx context.Context) error {
 	js := setup.JetStream(p.connection)
-	streams := stream.Provisioning{JetStream: js, Names: setup.Names(p.settings), AckWait: p.settings.NATS.AckWait, DryRun: p.dryRun}
+	streams := stream.Provisioning{JetStream: js, Names: setup.Names(p.settings), AckWait: p.settings.NATS.AckWait, MaxBody: p.settings.Event.MaxBytes, DryRun: p.dryRun}
 	for _, done := range streams.Apply(ctx) {
 		p.print(done)
 	}

@@ -21,6 +21,7 @@ type Provisioning struct {
 	JetStream jetstream.JetStream
 	Names     Names
 	AckWait   time.Duration
+	MaxBody   int  // bytes of the largest event without its headers; 0: not known
 	DryRun    bool // report the changes without making them
 }
 
@@ -70,7 +71,7 @@ func (p Provisioning) stream(ctx context.Context, wanted jetstream.StreamConfig,
 	case err != nil:
 		return failed(done, err), wanted.Subjects
 	}
-	config, changes := p.Names.changedStream(found.CachedInfo().Config, wanted)
+	config, changes := p.Names.changedStream(found.CachedInfo().Config, sized(wanted, p.MaxBody))
 	if fit != nil {
 		err = fit(config)
 	}
@@ -200,10 +201,25 @@ func (n Names) changedStream(found, wanted jetstream.StreamConfig) (config jetst
 			changes = append(changes, "subject "+subject)
 		}
 	}
-	change(&changes, "max_bytes", &config.MaxBytes, unlimited(wanted.MaxBytes), boundText(bytesText))
+	change(&changes, "max_bytes", &config.MaxBytes, unlimited(wanted.MaxBytes), boundText(bytesText[int64]))
 	change(&changes, "max_age", &config.MaxAge, wanted.MaxAge, boundText(ageText))
 	change(&changes, "max_msgs_per_subject", &config.MaxMsgsPerSubject, unlimited(wanted.MaxMsgsPerSubject), boundText(text[int64]))
 	change(&changes, "discard_new_per_subject", &config.DiscardNewPerSubject, wanted.DiscardNewPerSubject, text[bool])
+	if found.MaxMsgSize > 0 { // a larger bound stays
+		change(&changes, "max_msg_size", &config.MaxMsgSize, max(found.MaxMsgSize, wanted.MaxMsgSize), boundText(bytesText[int32]))
+	}
+	if found.SubjectTransform != nil {
+		changes = append(changes, "no subject_transform")
+		config.SubjectTransform = nil
+	}
+	if found.RePublish != nil {
+		changes = append(changes, "no republish")
+		config.RePublish = nil
+	}
+	if wanted.Discard == jetstream.DiscardOld && wanted.MaxBytes <= 0 { // it would lose its oldest messages
+		change(&changes, "max_msgs", &config.MaxMsgs, -1, boundText(text[int64]))
+	}
+	change(&changes, "no_ack", &config.NoAck, false, text[bool])
 	change(&changes, "discard", &config.Discard, wanted.Discard, jetstream.DiscardPolicy.String)
 	change(&changes, "allow_msg_schedules", &config.AllowMsgSchedules, wanted.AllowMsgSchedules || found.AllowMsgSchedules, text[bool])
 	change(&changes, "allow_rollup_hdrs", &config.AllowRollup, wanted.AllowRollup, text[bool])
@@ -266,7 +282,7 @@ func unlimited(bound int64) int64 {
 }
 
 // boundText returns a function for the text of a bound that may be unlimited.
-func boundText[T int | int64 | time.Duration](text func(T) string) func(T) string {
+func boundText[T int | int32 | int64 | time.Duration](text func(T) string) func(T) string {
 	return func(bound T) string {
 		if bound <= 0 {
 			return "unlimited"

@@ -89,6 +89,37 @@ func TestApplyUpdates(t *testing.T) {
 	testkit.Equal(t, f.streamInfo(testNames.Stream).State.Msgs, 1, "stored events")
 }
 
+// TestApplyUndoesWhatLosesEvents provisions streams that refuse large events, push out old ones, store events under other subjects, copy them and
+// confirm none. A larger bound stays.
+func TestApplyUndoesWhatLosesEvents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	withStreams(func(c *jetstream.StreamConfig) {
+		c.MaxMsgSize, c.NoAck = 1000, true
+		if c.Name == testNames.RoomStream {
+			c.MaxMsgs = 10
+		}
+		c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: c.Subjects[0], Destination: "elsewhere." + c.Subjects[0]}
+		c.RePublish = &jetstream.RePublish{Source: ">", Destination: "copies.>"}
+	})(f)
+	const maxBody = 1 << 18
+	sufficient := func(p *Provisioning) { p.MaxBody = maxBody }
+	dry := f.applied(f.provisioning(func(p *Provisioning) { p.MaxBody, p.DryRun = maxBody, true }))
+	done := f.applied(f.provisioning(sufficient))
+	for _, name := range []string{testNames.Stream, testNames.RoomStream, testNames.DeadLetterStream} {
+		want := "max_msg_size 260KiB, was 1000 bytes; no subject_transform; no republish; no_ack false, was true"
+		if name == testNames.RoomStream {
+			want = strings.Replace(want, "no_ack", "max_msgs unlimited, was 10; no_ack", 1)
+		}
+		testkit.EqualSlices(t, []string{dry["stream "+name], done["stream "+name]}, []string{want, want}, "changes of %s", name)
+		config := f.streamInfo(name).Config
+		testkit.Equal(t, config.SubjectTransform == nil && config.RePublish == nil, true, "%s neither changes subjects nor copies", name)
+		testkit.Equal(t, config.MaxMsgSize, maxBody+headerBytes, "max_msg_size of %s", name)
+	}
+	testkit.EqualMaps(t, f.applied(f.provisioning(sufficient)), map[string]string{}, "changes of another run")
+	testkit.EqualMaps(t, f.applied(f.provisioning(func(p *Provisioning) { p.MaxBody = 1000 })), map[string]string{}, "changes for smaller events")
+}
+
 // TestApplyKeepsConsumers provisions consumers that take everything, and a consumer whose filter cannot be widened. None is lost.
 func TestApplyKeepsConsumers(t *testing.T) {
 	t.Parallel()

@@ -50,11 +50,11 @@ func Check(ctx context.Context, o Options, further Further) []Finding {
 	}
 	findings := []Finding{
 		events,
-		about("nats stream %q", names.Stream)(c.stream(ctx, c.sized(names.StreamConfig()), names.fitStream)),
+		about("nats stream %q", names.Stream)(c.stream(ctx, names.StreamConfig(), names.fitStream)),
 		about("nats consumer %q of stream %q", names.roomConsumer(), names.RoomStream)(
 			c.consumer(ctx, names.RoomStream, names.RoomConsumerConfig(c.AckWait), names.fitRoomConsumer)),
-		about("nats stream %q", names.RoomStream)(c.stream(ctx, c.sized(names.RoomConfig()), names.fitRoom)),
-		about("nats stream %q", names.DeadLetterStream)(c.stream(ctx, c.sized(names.DeadLetterConfig()), func(jetstream.StreamConfig) error { return nil })),
+		about("nats stream %q", names.RoomStream)(c.stream(ctx, names.RoomConfig(), names.fitRoom)),
+		about("nats stream %q", names.DeadLetterStream)(c.stream(ctx, names.DeadLetterConfig(), func(jetstream.StreamConfig) error { return nil })),
 		about("nats events that wait on %q", names.Room().All())(c.stored(ctx, names.RoomStream, names.Room().Queue(room.Part, "check"))),
 		about("nats dead letters on %q", names.DeadLetterSubject+".>")(c.stored(ctx, names.DeadLetterStream, names.DeadLetterSubject+".check.check")),
 	}
@@ -193,6 +193,7 @@ func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit f
 	if err := fit(config); err != nil {
 		return "", err
 	}
+	wanted = sized(wanted, c.further.MaxBody)
 	differences := differences(wanted, config)
 	if used := stream.CachedInfo().State; config.Retention == jetstream.WorkQueuePolicy && isFull(config, used, int64(wanted.MaxMsgSize)) {
 		differences = append(differences, fmt.Sprintf("it is full, with %d bytes in %d messages: it refuses events until workers have taken some", used.Bytes, used.Msgs))
@@ -203,18 +204,13 @@ func (c *check) stream(ctx context.Context, wanted jetstream.StreamConfig, fit f
 	return bounds(config), nil
 }
 
-// isFull reports whether a stream has no place for a message of a size.
-func isFull(c jetstream.StreamConfig, used jetstream.StreamState, size int64) bool {
-	return c.MaxBytes > 0 && int64(used.Bytes)+size > c.MaxBytes || c.MaxMsgs > 0 && int64(used.Msgs) >= c.MaxMsgs //nolint:gosec // on a disk
-}
-
 // headerBytes is more than the headers of an event usually take.
 const headerBytes = 4 << 10
 
-// sized adds the size of the largest event to the configuration of a stream that stores events.
-func (c *check) sized(wanted jetstream.StreamConfig) jetstream.StreamConfig {
-	if c.further.MaxBody > 0 {
-		wanted.MaxMsgSize = int32(min(c.further.MaxBody+headerBytes, math.MaxInt32))
+// sized adds the size of the largest event to the configuration of a stream. A body of 0 bytes is not known.
+func sized(wanted jetstream.StreamConfig, maxBody int) jetstream.StreamConfig {
+	if maxBody > 0 {
+		wanted.MaxMsgSize = int32(min(maxBody+headerBytes, math.MaxInt32))
 	}
 	return wanted
 }
@@ -288,7 +284,7 @@ func differences(wanted, found jetstream.StreamConfig) []string {
 	return texts
 }
 
-func bytesText(n int64) string {
+func bytesText[T int | int32 | int64](n T) string {
 	unit := 0
 	names := []string{"", "KiB", "MiB", "GiB", "TiB"}
 	for n >= 1024 && n%1024 == 0 && unit < len(names)-1 {

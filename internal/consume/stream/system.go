@@ -82,13 +82,18 @@ func (c *check) storage(ctx context.Context) []Finding {
 	var full []Finding
 	for name, tier := range tiers {
 		replicas, _ := strconv.ParseInt(strings.TrimPrefix(name, "R"), 10, 64)
-		most, size := tier.Limits.MaxStore*max(replicas, 1), int64(c.sized(jetstream.StreamConfig{}).MaxMsgSize)
+		most, size := tier.Limits.MaxStore*max(replicas, 1), int64(c.further.MaxBody+headerBytes)
 		if most >= 0 && int64(tier.Store)+size > most { //nolint:gosec // bytes on a disk
 			full = append(full, found("", fmt.Errorf("the account has used %d of its %d bytes: JetStream refuses events, also those that wait, and dead letters; "+
 				"raise the account's max_store, or remove streams", tier.Store, most)))
 		}
 	}
 	return full
+}
+
+// isFull reports whether a stream has no place for a message of a size.
+func isFull(c jetstream.StreamConfig, used jetstream.StreamState, size int64) bool {
+	return c.MaxBytes > 0 && int64(used.Bytes)+size > c.MaxBytes || c.MaxMsgs > 0 && int64(used.Msgs) >= c.MaxMsgs //nolint:gosec // on a disk
 }
 
 type serverAnswer[T any] struct {
