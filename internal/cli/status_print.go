@@ -202,6 +202,10 @@ func (p statusPrinter) suppressed(all []status.Suppressed) panel {
 		switch {
 		case s.Open:
 			next = "now"
+		case s.Never:
+			next = "never"
+		case s.OfKeys():
+			next = "of each key"
 		case !s.Until.IsZero():
 			next = "in " + screen.Duration(s.Until.Sub(p.now))
 		}

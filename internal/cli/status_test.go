@@ -168,6 +168,7 @@ func TestStatusTexts(t *testing.T) {
 		},
 		Suppressed: []status.Suppressed{
 			{Category: "opens", Level: "category", Count: 1204, Since: now.Add(-time.Hour), Until: next}, {Category: "puzzles", Level: "global", Count: 2, Since: now.Add(-991 * time.Millisecond)},
+			{Category: "muted", Level: "muted", Count: 3, Since: now, Never: true}, {Category: "disks", Level: "disks@key", Count: 4, Since: now},
 		},
 	}, statusWidth)
 	var words []string
@@ -178,6 +179,7 @@ func TestStatusTexts(t *testing.T) {
 		"paused: consumer notifier of stream EVENTS delivers nothing until 2026-03-01T12:04:00Z; nats", "consumer resume EVENTS notifier",
 		"not ready: host/4712: redis is gone", "opens 4/1h 4 of 4 in 4m0s 0", "puzzles 4/1h 4 of 4 not known 0", "muted 0/1h 0 of 0 never 0",
 		"free 4/1h 3 of 4 now 0", "SUPPRESSED EVENTS SINCE NEXT SLOT BY", "opens 1204 1h0m ago in 4m0s category", "puzzles 2 0s ago not known global",
+		"muted 3 0s ago never muted", "disks 4 0s ago of each key disks@key",
 		"backlog 7 not delivered, 2 delivered and unacknowledged; in the room: none; stream 0 B", "redis slowest call of the last minute 3ms",
 		"WORKER STATE SENT/MIN DROPPED DELAYED FOLDED OTHER IN HAND UP VERSION", "host/4712 not ready 0 0 0 0 0 0 1h0m", "host/4711 ready 0 0 3 0 0 0 1h0m",
 		"CHANNEL STATE QUEUE HELD TAKEN/MIN RATE LAST DIGEST", "#idle open 0 0 0 1/s none", "#slow at its pace for 12s 4 2 0 0.0167/s none",

@@ -369,6 +369,17 @@ func TestNothingIsSuppressed(t *testing.T) {
 	}
 }
 
+// Suppressions without one next slot say so: a limit without slots, and a limit of each key.
+func TestSuppressedWithoutANextSlot(t *testing.T) {
+	t.Parallel()
+	source := newScripted()
+	source.change(func(s *status.Status) {
+		s.Suppressed = []status.Suppressed{{Category: "debug", Level: "debug", Count: 1, Since: s.At, Never: true}, {Category: "disks", Level: "disks@key", Count: 2, Since: s.At}}
+	})
+	body := serve(t, source, "127.0.0.1:0", "").do(http.MethodGet, "/").body
+	testkit.Contains(t, "page", body, ">no slots, since ", ">each key has a next slot of its own, since ")
+}
+
 // A consumer that somebody paused is named, with the command that ends the pause.
 func TestPausedConsumer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -195,9 +195,13 @@ type Suppressed struct {
 	Count    int64     `json:"count"`
 	Titles   []string  `json:"titles,omitempty"`
 	Since    time.Time `json:"since"`
-	Until    time.Time `json:"until,omitzero"` // when the next slot opens or the mute ends; zero: now if Open, and otherwise not known
-	Open     bool      `json:"open,omitempty"` // the limit has free slots again, or the mute has ended
+	Until    time.Time `json:"until,omitzero"` // when the next slot opens or the mute ends; zero: now if Open, none if Never, and otherwise not known
+	Open     bool      `json:"open,omitempty"`  // the limit has free slots again, or the mute has ended
+	Never    bool      `json:"never,omitempty"` // the limit has no slots
 }
+
+// OfKeys reports whether a limit of each key suppresses: every key has a next slot of its own.
+func (s Suppressed) OfKeys() bool { return limits.Node{Level: s.Level}.OfKeys() }
 
 // Channel is a destination. At its pace it takes no post until PacedUntil, because it has had as many posts as its rate and burst allow.
 type Channel struct {

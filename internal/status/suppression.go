@@ -176,7 +176,8 @@ func (s Suppressed) with(other Suppressed) Suppressed {
 	return s
 }
 
-// addEnds fills in when each suppression's limit next has a slot or its mute ends, or that nothing suppresses it any more, if known.
+// addEnds fills in when each suppression's limit next has a slot or its mute ends, or that nothing suppresses it any more, or that the limit has no
+// slots, if known.
 func (s *Status) addEnds() {
 	for i := range s.Suppressed {
 		suppressed := &s.Suppressed[i]
@@ -191,6 +192,7 @@ func (s *Status) addEnds() {
 				continue
 			}
 			isKnown, isFull = true, isFull || limit.Full()
+			suppressed.Never = suppressed.Never || limit.Size == 0
 			if limit.Next != nil && limit.Next.After(suppressed.Until) {
 				suppressed.Until = *limit.Next
 			}

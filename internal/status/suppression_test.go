@@ -103,7 +103,7 @@ func TestSuppressedOfAllWorkers(t *testing.T) {
 	}
 	s := Status{At: now}
 	s.merge([]Report{
-		{Suppressed: of(3, now, "a"), Limits: []Limit{{Use: limits.Use{Level: "category", Path: "payments", Limit: "6/1h", Next: &next}}}},
+		{Suppressed: of(3, now, "a"), Limits: []Limit{{Use: limits.Use{Level: "category", Path: "payments", Limit: "6/1h", Size: 6, Next: &next}}}},
 		{Suppressed: of(4, now.Add(-time.Minute), "a", "b")},
 	})
 	want := of(7, now.Add(-time.Minute), "a", "b")
@@ -124,8 +124,11 @@ func TestSuppressedUntil(t *testing.T) {
 		mutes  []Mute
 		until  time.Time
 		open   bool
+		never  bool
 	}{
 		{level: "category"},
+		{level: "category", limits: []Limit{{Use: limits.Use{Level: "category", Path: "payments", Limit: "0/1h"}}}, never: true},
+		{level: "category", limits: []Limit{{Use: limits.Use{Level: "category", Path: "payments", Limit: "0/1h"}}, limit("payments", 6, &soon)}, until: soon, never: true},
 		{level: "category", limits: []Limit{limit("payments", 5, nil)}, open: true},
 		{level: "category", limits: []Limit{limit("payments", 6, nil)}},
 		{level: "category", limits: []Limit{limit("payments", 5, nil), limit("payments.cards", 6, &soon)}, until: soon},
@@ -143,6 +146,7 @@ func TestSuppressedUntil(t *testing.T) {
 		}})
 		testkit.Equal(t, s.Suppressed[0].Until, test.until, "end with %+v", test)
 		testkit.Equal(t, s.Suppressed[0].Open, test.open, "whether it is open with %+v", test)
+		testkit.Equal(t, s.Suppressed[0].Never, test.never, "whether it has no slots with %+v", test)
 	}
 }
 
