@@ -89,7 +89,7 @@ func wantWorkers(t *testing.T, shown status.Status) {
 	var sum status.Rates
 	instances := make(map[string]bool)
 	for _, w := range shown.Workers {
-		if !w.Ready || w.Name != host || w.InHand != 0 || w.Degraded != "" || w.NotReady != "" || time.Since(w.Started) > 2*patience {
+		if !w.Ready || w.Name != host || w.InHand != 0 || w.Degraded != "" || w.NotReady != "" || time.Since(w.Started) > 2*patience || w.Up <= 0 || w.Up > 2*patience {
 			t.Errorf("a worker reports %+v", w)
 		}
 		testkit.Equal(t, w.Settings["NOTIFIER_CATEGORY_LIMIT"], "4/30m", "a worker's limit of each category")

@@ -116,7 +116,7 @@ func (p statusPrinter) workers(s status.Status) panel {
 		}
 		*rows = append(*rows, []string{
 			plain.Short(name, longestText), state, fmt.Sprint(w.PerMinute.Sent), fmt.Sprint(w.PerMinute.Dropped), fmt.Sprint(w.PerMinute.Delayed),
-			fmt.Sprint(w.PerMinute.Folded), fmt.Sprint(w.PerMinute.Other), fmt.Sprint(w.InHand), p.since(w.Started), plain.Short(w.Version, 12),
+			fmt.Sprint(w.PerMinute.Folded), fmt.Sprint(w.PerMinute.Other), fmt.Sprint(w.InHand), screen.Duration(w.Up.Truncate(time.Second)), plain.Short(w.Version, 12),
 		})
 	}
 	return panel{

@@ -22,7 +22,7 @@ func crowdedStatus() status.Status {
 	long := strings.Repeat("long\x1b[2J\n", 40)
 	s := status.Status{
 		At: now, Revision: "7:12",
-		Workers: []status.Worker{{Name: long, Version: long, Settings: map[string]string{"NOTIFIER_SHADOW": "true"}, Started: now.Add(-50 * time.Hour), NotReady: long, InHand: 1 << 20,
+		Workers: []status.Worker{{Name: long, Version: long, Settings: map[string]string{"NOTIFIER_SHADOW": "true"}, Up: 50 * time.Hour, NotReady: long, InHand: 1 << 20,
 			PerMinute: status.Rates{Sent: 1 << 20, Dropped: 1 << 20, Delayed: 1 << 20, Folded: 1 << 20, Other: 1 << 20}}},
 		Mismatches:  []status.Mismatch{{Variable: "NOTIFIER_GLOBAL_LIMIT", Values: map[string][]string{"1/1m": {long}, "": {"b"}}}},
 		Backlog:     status.Backlog{InRoom: map[string]int64{"slot": 3, "pair": 0, "channel": 2}, Bytes: 1536, Capacity: 1 << 30},
@@ -153,8 +153,8 @@ func TestStatusTexts(t *testing.T) {
 	shown := statusText(status.Status{
 		At: now,
 		Workers: []status.Worker{
-			{Name: "host", Process: 4711, Started: now.Add(-time.Hour), Ready: true, PerMinute: status.Rates{Delayed: 3}},
-			{Name: "host", Process: 4712, Started: now.Add(-time.Hour), NotReady: "redis is gone"},
+			{Name: "host", Process: 4711, Started: now.Add(3 * time.Hour), Up: time.Hour, Ready: true, PerMinute: status.Rates{Delayed: 3}},
+			{Name: "host", Process: 4712, Started: now.Add(-3 * time.Hour), Up: time.Hour, NotReady: "redis is gone"},
 		},
 		Backlog: status.Backlog{Waiting: 7, Unacked: 2, Paused: []stream.Pause{{Stream: "EVENTS", Consumer: "notifier", Until: next}}},
 		Redis:   status.Redis{SlowestCall: 3 * time.Millisecond},

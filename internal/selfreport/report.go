@@ -59,7 +59,7 @@ func (r Reporter) Report(instance string) status.Report {
 	host, _ := os.Hostname() // "" if the system does not know it
 	report := status.Report{
 		Worker: status.Worker{
-			Instance: instance, Name: host, Process: os.Getpid(), Version: r.Version, Started: r.Started.UTC(), InHand: counted.InHand,
+			Instance: instance, Name: host, Process: os.Getpid(), Version: r.Version, Started: r.Started.UTC(), Up: time.Since(r.Started), InHand: counted.InHand,
 			PerMinute: counted.PerMinute, Settings: r.Settings.Shared, NotReady: reasonOf(r.Ready()), Failing: reasonOf(r.Failing()),
 		},
 		Minutes: counted.Minutes, SlowestCall: counted.SlowestCall, Suppressed: r.Suppressed.Now(), LimitsUnread: true,

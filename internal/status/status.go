@@ -72,7 +72,8 @@ type Worker struct {
 	Name      string            `json:"name"`     // of its host
 	Process   int               `json:"pid"`      // process number on the host
 	Version   string            `json:"version"`
-	Started   time.Time         `json:"started"`
+	Started   time.Time         `json:"started"` // by the worker's clock
+	Up        time.Duration     `json:"up_ns"`   // how long it has been running
 	Ready     bool              `json:"ready"`
 	NotReady  string            `json:"not_ready,omitempty"` // why
 	Degraded  string            `json:"degraded,omitempty"`  // the active failure policy while Redis is unavailable
@@ -195,7 +196,7 @@ type Suppressed struct {
 	Count    int64     `json:"count"`
 	Titles   []string  `json:"titles,omitempty"`
 	Since    time.Time `json:"since"`
-	Until    time.Time `json:"until,omitzero"` // when the next slot opens or the mute ends; zero: now if Open, none if Never, and otherwise not known
+	Until    time.Time `json:"until,omitzero"`  // when the next slot opens or the mute ends; zero: now if Open, none if Never, and otherwise not known
 	Open     bool      `json:"open,omitempty"`  // the limit has free slots again, or the mute has ended
 	Never    bool      `json:"never,omitempty"` // the limit has no slots
 }

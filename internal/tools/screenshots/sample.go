@@ -43,7 +43,7 @@ func (s sample) Status(context.Context) (status.Status, error) {
 	}
 	for i, name := range []string{"notifier-7f9c-a", "notifier-7f9c-b", "notifier-7f9c-c"} {
 		all.Workers = append(all.Workers, status.Worker{
-			Instance: name, Name: name, Version: "v1.4.0", Started: s.now.Add(-time.Duration(3+i) * time.Hour), Ready: true, InHand: 8, Revision: "1:14",
+			Instance: name, Name: name, Version: "v1.4.0", Started: s.now.Add(-time.Duration(3+i) * time.Hour), Up: time.Duration(3+i) * time.Hour, Ready: true, InHand: 8, Revision: "1:14",
 			PerMinute: status.Rates{Sent: int64(16 + i), Dropped: int64(118 + 7*i), Delayed: 3},
 		})
 	}
