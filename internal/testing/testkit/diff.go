@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/kylelemons/godebug/diff"
 	"github.com/kylelemons/godebug/pretty"
@@ -45,7 +46,10 @@ func lines(value any) string {
 	if text := reflect.ValueOf(value); text.Kind() == reflect.String {
 		return text.String()
 	}
-	config := pretty.Config{IncludeUnexported: true, PrintStringers: true, TrackCycles: true}
+	config := pretty.Config{
+		IncludeUnexported: true, PrintStringers: true, TrackCycles: true,
+		Formatter: map[reflect.Type]any{reflect.TypeFor[*time.Time](): nil}, // follows the pointer: String of a nil one panics
+	}
 	return config.Sprint(value)
 }
 

@@ -40,6 +40,21 @@ func TestPoll(t *testing.T) {
 	})
 }
 
+// TestDiffOfNil compares long values with a nil pointer to a type that prints itself, which a method of the type would dereference.
+func TestDiffOfNil(t *testing.T) {
+	t.Parallel()
+	type entry struct {
+		Text string
+		At   *time.Time
+		Wait time.Duration
+	}
+	fails := &listener{TB: t}
+	long, at := strings.Repeat("a", 200), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	EqualDeeply(fails, entry{long, nil, time.Minute}, entry{long, &at, time.Minute}, "entries")
+	Equal(t, len(fails.failures), 1, "failures")
+	Contains(t, "difference", fails.failures[0], "\n- At:   \"2026-03-01 12:00:00 +0000 UTC\",\n+ At:   nil,\n  Wait: \"1m0s\"}")
+}
+
 // TestFailures wants that each wrong expectation fails its test.
 func TestFailures(t *testing.T) {
 	t.Parallel()
