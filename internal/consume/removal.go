@@ -138,7 +138,8 @@ type examined struct {
 }
 
 // removeForged removes forged messages that no consumer delivers: schedules of a reason that the server never makes due, and messages in
-// queues of channels that do not exist. They would count as waiting for a week. Each call examines some messages that are new to this worker.
+// queues of channels that do not exist. They would count as waiting for a week. Each call examines some messages that are new to this worker. It has a
+// queue served that a worker with other settings has filled meanwhile.
 func (w *watcher) removeForged(ctx context.Context, reason room.Reason) {
 	at := w.streams.Layout()
 	if w.examined.topology != at { // the stream may have been recreated, with new sequences
@@ -149,8 +150,11 @@ func (w *watcher) removeForged(ctx context.Context, reason room.Reason) {
 		if err != nil {
 			return // the next call tries again
 		}
-		token, isQueue := w.streams.Names.Room().ChannelOf(m.Subject)
-		if isServed := isQueue && w.queues.serves(token); !isServed && !trusted.IsMarked(m.Header) {
+		switch token, isQueue := w.streams.Names.Room().ChannelOf(m.Subject); {
+		case isQueue && w.queues.serves(token): // its consumer delivers the message
+		case isQueue && trusted.IsMarked(m.Header):
+			w.queues.serve(source{inRoom: true, token: token})
+		case !trusted.IsMarked(m.Header):
 			if err := stream.Remove(ctx, at.Room.Stream, m.Sequence, func() { w.metrics.Forged(trusted.Room, 1) }); err != nil {
 				return
 			}

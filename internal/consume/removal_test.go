@@ -206,6 +206,22 @@ func TestForgedMessagesOpenNoPair(t *testing.T) {
 	testkit.Equal(t, first, openings{first: 3}, "sequence of the first event that may open a pair")
 }
 
+// TestQueueThatComesLater has a worker with other settings store an event for a channel that this worker's settings do not name. The other worker
+// ends, so this worker has to post the event.
+func TestQueueThatComesLater(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.start(nil)
+	f.event("payments", "order-1")
+	f.awaitSettled(1) // the worker has looked for queues
+	f.putInRoom(testNames.Room().Channel(room.Token("#earlier"), "security"), room.Entry{
+		Reason: room.Channel, Subject: "notify.security", ID: "held", Origin: room.Origin{Stream: "OTHER", Sequence: 7, Stored: time.Now()}, Since: time.Now(),
+	}, `{"title": "an event"}`)
+	f.awaitSettled(2)
+	f.requireOutcomes(map[string]int{"sent payments": 1, "sent security": 1})
+	f.requireRoomEmpty()
+}
+
 // TestForgedQueues has forged messages in the queues of more channels than may wait to be served. A worker serves the other queues, also that of
 // a channel that the settings no longer name, and makes no consumer for the forged ones.
 func TestForgedQueues(t *testing.T) {

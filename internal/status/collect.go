@@ -84,13 +84,28 @@ func Collect(ctx context.Context, o Options) (Status, error) {
 	if ctx.Err() != nil {
 		return Status{}, context.Cause(ctx)
 	}
-	for i := range c.status.Channels {
-		if c.queues != nil {
-			c.status.Channels[i].Queue = new(c.queues[room.Token(c.status.Channels[i].Name)])
-		}
+	if c.queues != nil {
+		c.addQueues()
 	}
 	slices.Sort(c.status.Unknown)
 	return c.status, nil
+}
+
+// UnnamedChannel is the reason of events in [Backlog.InRoom] that wait for channels that no worker's settings name.
+const UnnamedChannel = "a channel that no worker names"
+
+// addQueues adds how many events wait for each channel, and for channels that are not listed.
+func (c *collecting) addQueues() {
+	s := &c.status
+	named := int64(0)
+	for i := range s.Channels {
+		queue := c.queues[room.Token(s.Channels[i].Name)]
+		s.Channels[i].Queue = &queue
+		named += queue
+	}
+	if waiting := s.Backlog.InRoom[string(room.Channel)]; waiting > named && len(s.Workers) > 0 && len(s.Omitted) == 0 {
+		s.Backlog.InRoom[string(room.Channel)], s.Backlog.InRoom[UnnamedChannel] = named, waiting-named
+	}
 }
 
 func (c *collecting) set(change func(*Status)) {

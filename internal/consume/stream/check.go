@@ -63,26 +63,6 @@ func Check(ctx context.Context, o Options, further Further) []Finding {
 	return append(append(findings, c.account(ctx)), c.storage(ctx)...)
 }
 
-// queues finds consumers of the channels' queues that workers cannot use. A worker creates an absent one at the first event that waits.
-func (c *check) queues(ctx context.Context) (findings []Finding) {
-	for _, channel := range c.further.Channels {
-		name := c.Names.ChannelConsumer(room.Token(channel))
-		found := about("nats consumer %q of stream %q, of the channel %s", name, c.Names.RoomStream, channel)
-		consumer, err := c.js.Consumer(ctx, c.Names.RoomStream, name)
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound):
-		case err != nil:
-			return append(findings, found("", c.explain(err)))
-		default:
-			info := consumer.CachedInfo()
-			if err := c.Names.fitQueue(info, leaseOf(info.Config)); err != nil { // workers correct the lease
-				findings = append(findings, found("", err))
-			}
-		}
-	}
-	return findings
-}
-
 // journal checks whether the journal can be written. A worker also works without it.
 func (c *check) journal(ctx context.Context) []Finding {
 	names := c.Names.Journal

@@ -133,6 +133,11 @@ var checksOfPresence = map[string]checkCase{
 // queueConsumer is the subject of a finding about the queue of the channel "ops".
 var queueConsumer = fmt.Sprintf(`nats consumer %q of stream "ROOM", of the channel ops`, testNames.ChannelConsumer(room.Token("ops")))
 
+// unnamedQueue is the subject of a finding about the queue of a channel that the settings do not name.
+func unnamedQueue(channel string) string {
+	return fmt.Sprintf(`nats consumer %q of stream "ROOM", of a channel that the settings here do not name`, testNames.ChannelConsumer(room.Token(channel)))
+}
+
 func withQueue(change func(*jetstream.ConsumerConfig)) func(*fixture) {
 	return func(f *fixture) {
 		f.provision()
@@ -149,6 +154,18 @@ var checksOfQueues = map[string]checkCase{
 	"a queue of few bytes":     {setUp: withQueue(func(c *jetstream.ConsumerConfig) { c.MaxRequestMaxBytes = 100 }), want: expected{queueConsumer: "!exceed its max_batch, max_bytes"}},
 	"a queue of short requests": {setUp: withQueue(func(c *jetstream.ConsumerConfig) { c.MaxRequestExpires = time.Second }),
 		want: expected{queueConsumer: "!max_expires"}},
+	"a queue of a channel without a name here": {setUp: func(f *fixture) {
+		f.provision()
+		for _, first := range []string{"payments", "security"} {
+			testkit.Must(f.js.Publish(f.Context(), testNames.Room().Channel(room.Token("earlier"), first), nil))(f)
+		}
+		c := testNames.ChannelConsumerConfig(room.Token("later"), ackWait)
+		c.HeadersOnly = true
+		testkit.Must(f.js.CreateConsumer(f.Context(), testNames.RoomStream, c))(f)
+		testkit.Must(f.js.Publish(f.Context(), testNames.Room().Channel(room.Token("later"), "security"), nil))(f)
+	}, want: expected{
+		unnamedQueue("earlier"): "2 events wait; every worker reads the queue", unnamedQueue("later"): "!(headers_only)",
+	}},
 	"a queue of groups": {setUp: withQueue(func(c *jetstream.ConsumerConfig) {
 		c.PriorityGroups, c.PriorityPolicy = []string{"a"}, jetstream.PriorityPolicyOverflow
 	}), want: expected{queueConsumer: "!priority_groups"}},

@@ -1,0 +1,33 @@
+package status
+
+import (
+	"testing"
+
+	"github.com/seed-4578ace9/notifier/internal/room"
+	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
+)
+
+// TestQueuesOfUnnamedChannels counts events that wait for channels that no worker names apart, unless a report may lack the channel.
+func TestQueuesOfUnnamedChannels(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		workers []Worker
+		omitted []string
+		want    map[string]int64
+	}{
+		"a worker":             {workers: []Worker{{}}, want: map[string]int64{"channel": 2, UnnamedChannel: 3}},
+		"no worker":            {want: map[string]int64{"channel": 5}},
+		"an incomplete report": {workers: []Worker{{}}, omitted: []string{"12 of 512 channels"}, want: map[string]int64{"channel": 5}},
+	} {
+		c := &collecting{
+			status: Status{
+				Workers: test.workers, Omitted: test.omitted, Channels: []Channel{{Name: "#a"}, {Name: "#b"}}, Backlog: Backlog{InRoom: map[string]int64{"channel": 5}},
+			},
+			queues: map[string]int64{room.Token("#a"): 2, room.Token("#earlier"): 3},
+		}
+		c.addQueues()
+		testkit.EqualMaps(t, c.status.Backlog.InRoom, test.want, "%s: events in the room", name)
+		testkit.Equal(t, c.status.Channels[0].Queued(), 2, "%s: queue of a channel", name)
+		testkit.Equal(t, c.status.Channels[1].Queue != nil, true, "%s: an empty queue is known", name)
+	}
+}
