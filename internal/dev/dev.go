@@ -1,8 +1,8 @@
 // Package dev is the demonstration: NATS, a stand-in for Redis, a worker and a storm of events in one process, with nothing installed.
 //
-// The package owns the servers inside the process, the storm, and what a person sees of both: a frame that is redrawn on a terminal, lines
-// elsewhere, and a table at the end. It reads the worker's metrics and asks for its status, as anybody could. The caller runs the worker; see
-// [Worker]. Servers listen on loopback and keep nothing. If one does not start, the command ends with its error.
+// The package owns the servers inside the process, the storm, and what a person sees of both: the lines of the worker, a table at the end and, on
+// a terminal, a frame of the worker's metrics and status above the lines. The caller runs the worker; see [Worker]. Servers listen on loopback and
+// keep nothing. If one does not start, the command ends with its error.
 package dev
 
 import (
@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/seed-4578ace9/notifier/internal/await"
 	"github.com/seed-4578ace9/notifier/internal/cli"
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/inspect"
@@ -111,17 +112,17 @@ func demonstrate(
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	shown := newDisplay(out)
+	began, pane := time.Now(), screen.NewPane(out)
 	var metrics prometheus.Gatherer // nil: the worker has not begun
 	defer func() {
-		shown.Close()
+		pane.Close()
 		if metrics != nil {
 			now := countsOf(metrics)
-			err = errors.Join(err, now.print(out, time.Since(began)))
+			_, _ = fmt.Fprintf(out, "\n%s in %s\n", screen.Numbered(now.events(""), "event", "events"), time.Since(began).Round(time.Second))
+			err = errors.Join(err, screen.PrintTable(out, now.table(now.categories()...)))
 		}
 	}()
-	nats, redis, stop, err := startServers(&settings, shown)
+	stop, err := startServers(&settings, pane)
 	if err != nil {
 		return err
 	}
@@ -132,34 +133,66 @@ func demonstrate(
 		endBackground()
 		tasks.Wait()
 	}()
-	w := Worker{Settings: settings, Warnings: warnings, Console: shown, Log: os.Stderr, Colour: shown.On}
+	w := Worker{Settings: settings, Warnings: warnings, Console: pane, Log: os.Stderr, Colour: pane.On}
 	if screen.IsTerminal(os.Stderr) {
-		w.Log = shown // the log must not tear the frame
+		w.Log = pane // the log must not tear the frame
 	}
 	w.Started = func(running Running) {
 		metrics, began = running.Metrics, time.Now()
 		if length > 0 {
 			time.AfterFunc(length, func() { end(errors.New("the time is up")) }) // an end in good order
 		}
-		shown.introduce(guide(settings, storm, running, nats, redis))
-		tasks.Go(func() {
-			connection, err := setup.DialNATS(background, settings.NATS)
-			if err != nil {
-				shown.Line("cannot connect to NATS: %v", err)
-				return
-			}
-			defer connection.Conn.Close()
-			if storm > 0 {
-				tasks.Go(func() { publishStorm(background, settings, setup.JetStream(connection), storm, shown) })
-			}
-			watch(background, inspect.StatusOptions(settings, connection, nil), running.Metrics, shown, nats)
-		})
+		tasks.Go(func() { show(background, settings, running, storm, pane) })
 	}
 	return run(ctx, w)
 }
 
-// guide returns a title, the limits, and for each address a command to try.
-func guide(settings config.Config, storm int, at Running, nats, redis address) []string {
+// show publishes the storm, and shows the guide and, on a terminal, the counts and the status each second. It returns when the context ends.
+func show(ctx context.Context, settings config.Config, running Running, storm int, pane *screen.Pane) {
+	text := guide(settings, storm, running)
+	text[0] = pane.Bold(text[0])
+	if !pane.IsDrawn() {
+		pane.Line("%s\n", strings.Join(text, "\n"))
+	}
+	connection, err := setup.DialNATS(ctx, settings.NATS)
+	if err != nil {
+		pane.Line("cannot connect to NATS: %v", err)
+		return
+	}
+	defer connection.Conn.Close()
+	var publishing sync.WaitGroup
+	defer publishing.Wait()
+	if storm > 0 {
+		publishing.Go(func() { publishStorm(ctx, settings, setup.JetStream(connection), storm, pane) })
+	}
+	options := inspect.StatusOptions(settings, connection, nil)
+	options.RedisInfo = nil // the stand-in has no INFO
+	var last status.Status
+	for isShown := pane.IsDrawn(); isShown; isShown = await.For(ctx, time.Second) {
+		if s, err := status.Collect(ctx, options); err == nil {
+			last = s
+		}
+		s, totals := last, countsOf(running.Metrics).table()
+		pane.Show(func(width, height int) []string { return frame(text, totals, s, width, height) })
+	}
+}
+
+// frame returns the rows above the lines of the worker. On a small terminal totals come before the status, and the status before the guide.
+func frame(guide []string, totals [][]string, s status.Status, width, height int) []string {
+	rows := strings.Split(strings.TrimSpace(screen.Table(totals)), "\n")
+	if len(guide)+len(rows)+height/3 > height {
+		guide = guide[:1]
+	}
+	rows = slices.Concat(guide, rows)
+	rows = rows[:min(len(rows), max(1, height))]
+	if most := min(height/2, height-len(rows)); most > 0 && len(s.Workers) > 0 {
+		rows = append(rows, cli.StatusRows(s, width, most)...)
+	}
+	return rows
+}
+
+// guide returns a title, the limits, and what to try in another terminal. A URL with a user may hold a password, and is not shown.
+func guide(settings config.Config, storm int, at Running) []string {
 	l, title := settings.Limits, "notifier dev"
 	limits := []string{"global " + l.Global.String(), "each category " + l.Category.String()}
 	for _, rule := range l.Rules {
@@ -174,51 +207,34 @@ func guide(settings config.Config, storm int, at Running, nats, redis address) [
 			limits = append(limits, "a digest every "+settings.SummaryInterval.String())
 		}
 	}
-	rows := []string{title, "limits   " + strings.Join(limits, ", ")}
-	if storm > 0 && l.Global.String() == demoGlobalLimit && l.Category.String() == demoCategoryLimit {
-		rows = append(rows, guideIndent+"short, so that the effect is visible; NOTIFIER_GLOBAL_LIMIT, NOTIFIER_CATEGORY_LIMIT change it")
-	}
-	add := func(name, text string, commands ...string) {
-		if text != "" {
-			rows = append(append(rows, fmt.Sprintf("%-9s%s", name, text)), commands...)
+	rows := []string{title + "   Ctrl-C ends it with a table", "limits: " + strings.Join(limits, ", "), "try in another terminal:"}
+	for _, server := range []struct{ variable, url string }{
+		{"NOTIFIER_NATS_URL", settings.NATS.URL.Reveal()}, {"NOTIFIER_REDIS_URL", settings.Redis.URL.Reveal()},
+	} {
+		if !strings.Contains(server.url, "@") {
+			rows = append(rows, "  export "+server.variable+"="+shellWord(server.url))
 		}
 	}
-	add("NATS", nats.shown, typed(`publish payments "card declined"`, nats)...)
-	add("Redis", redis.shown, typed("limits", nats, redis)...)
-	token := ""
-	if settings.Ingest.TokensFile != "" {
-		//nolint:gosec // a variable of the reader's shell
-		token = `-H "Authorization: Bearer $TOKEN" `
-	}
-	add("HTTP", at.Ingest, guideIndent+"curl "+token+"-d 'card declined' "+at.Ingest+"/v1/events/payments")
-	if at.Admin != "" {
-		note := ""
-		if usual, _, _ := strings.Cut(settings.HTTP.Addr, ","); !settings.HTTP.AddrSet && at.Admin != usual {
-			note = " (" + usual + " is taken)"
-		}
-		add("metrics", "http://"+at.Admin+"/metrics"+note, guideIndent+"curl -s http://"+at.Admin+"/metrics | grep notifier_dropped")
-	}
-	if at.Page != "" {
-		add("page", "http://"+at.Page+"/  the live page, for a browser")
-	}
-	return rows
-}
-
-const guideIndent = "         "
-
-// typed returns the lines of a command for another terminal, with the settings that it needs.
-func typed(arguments string, servers ...address) []string {
 	program := shellWord(os.Args[0])
 	if strings.Contains(os.Args[0], "go-build") {
 		program = "go run ./cmd/notifier"
 	}
-	var lines []string
-	for _, server := range servers {
-		if server.assignment != "" {
-			lines = append(lines, guideIndent+server.assignment+` \`)
+	rows = append(rows, "  "+program+` publish payments "card declined"`, "  "+program+" limits")
+	if at.Ingest != "" {
+		token := ""
+		if settings.Ingest.TokensFile != "" {
+			//nolint:gosec // a variable of the reader's shell
+			token = `-H "Authorization: Bearer $TOKEN" `
 		}
+		rows = append(rows, "  curl "+token+"-d 'card declined' "+at.Ingest+"/v1/events/payments")
 	}
-	return append(lines, guideIndent+program+" "+arguments)
+	if at.Admin != "" {
+		rows = append(rows, "  curl -s http://"+at.Admin+"/metrics | grep notifier_dropped")
+	}
+	if at.Page != "" {
+		rows = append(rows, "  http://"+at.Page+"/ in a browser: the live page")
+	}
+	return rows
 }
 
 // shellWord quotes a text that a shell would not take for one word.
@@ -228,31 +244,4 @@ func shellWord(text string) string {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-}
-
-// watch shows the counts and the status each second, and reports new dead letters.
-func watch(ctx context.Context, options status.Options, metrics prometheus.Gatherer, shown *display, nats address) {
-	options.RedisInfo = nil // the stand-in has no INFO
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	var last counts
-	for {
-		now := countsOf(metrics)
-		for i, reason := range now.deadSince(last) {
-			shown.Line("%s %s an event has become a dead letter: %s",
-				shown.Faint(time.Now().Format(time.TimeOnly)), shown.Red(fmt.Sprintf("%-8s", "DEAD")), reason)
-			if i == 0 && len(last.dead) == 0 {
-				shown.Line("shown by\n%s", strings.Join(typed("dlq list", nats), "\n"))
-			}
-		}
-		last = now
-		if s, err := status.Collect(ctx, options); err == nil {
-			shown.update(now, s)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
 }

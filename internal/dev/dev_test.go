@@ -1,9 +1,7 @@
 package dev
 
 import (
-	"bytes"
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,143 +11,73 @@ import (
 	"github.com/seed-4578ace9/notifier/internal/event"
 	"github.com/seed-4578ace9/notifier/internal/journal"
 	"github.com/seed-4578ace9/notifier/internal/limits"
-	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/status"
 	"github.com/seed-4578ace9/notifier/internal/telemetry"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
 
 // gathered returns the counts of metrics with the events of two categories.
-func gathered(t *testing.T) (counts, *telemetry.Metrics) {
-	t.Helper()
+func gathered() counts {
 	m := telemetry.NewMetrics(telemetry.MetricsOptions{MaxCategories: 10, Levels: []string{"global", "category"}})
 	m.Events.Event("payments", string(journal.Sent), 3)
 	m.Events.Event("payments", string(journal.Dropped), 5)
 	m.Events.Dropped("payments", "global", 1, "")
 	m.Events.Dropped("payments", "category", 4, "")
 	m.Events.Event("deploys", string(journal.Dead), 2)
-	m.Losses.DeadLetter("bad_json")
-	m.Losses.DeadLetter("bad_json")
-	m.Waiting.RoomPending("slot", 1, nil)
-	m.Waiting.RoomPending("channel", 1, nil)
-	return countsOf(m.Registry()), m
+	return countsOf(m.Registry())
 }
 
-// statusOf is a status in which the limits of some paths are full.
-func statusOf(full ...string) status.Status {
-	s := status.Status{Workers: []status.Worker{{Name: "host", Ready: true}}}
-	for _, path := range full {
-		s.Limits = append(s.Limits, status.Limit{Use: limits.Use{Path: path, Limit: "6/30s", Used: 6, Size: 6}})
-	}
-	s.Limits = append(s.Limits, status.Limit{Use: limits.Use{Path: "deploys", Limit: "6/30s", Used: 5, Size: 6}})
-	return s
-}
-
-func TestTotals(t *testing.T) {
+// The table has a row for each category, the busiest first.
+func TestTable(t *testing.T) {
 	t.Parallel()
-	c, m := gathered(t)
-	testkit.EqualSlices(t, c.deadSince(counts{}), []string{"bad_json", "bad_json"}, "dead letters")
-	m.Losses.DeadLetter("bad_category")
-	later := countsOf(m.Registry())
-	testkit.EqualSlices(t, later.deadSince(c), []string{"bad_category"}, "dead letters since then")
-	testkit.Equal(t, c.totals(screen.Colours{}), "events 10  sent 3  dropped 5 (category 4, global 1)  duplicate 0  dead 2  expired 0  folded 0  waiting 2", "totals")
-	testkit.Equal(t, c.totals(screen.Colours{On: true}), "events 10  \x1b[32msent 3\x1b[0m  \x1b[33mdropped 5 (category 4, global 1)\x1b[0m"+
-		"  duplicate 0  dead 2  expired 0  folded 0  waiting 2", "totals in colours")
-	for want, s := range map[string]status.Status{
-		"slots are free":                     statusOf(),
-		"full: global":                       statusOf("payments", ""),
-		"full: payments, errors":             statusOf("payments", "errors", "errors"),
-		"full: a, b, c and 2 more":           statusOf("a", "b", "c", "d", "e"),
-		"the limits cannot be asked":         {},
-		"the use of the limits is not known": {Workers: []status.Worker{{}}, Unknown: []string{status.LimitsPart + ": no worker has read their use from Redis"}},
-	} {
-		testkit.Equal(t, slots(s), want, "slots")
+	c := gathered()
+	testkit.EqualSlices(t, c.categories(), []string{"payments", "deploys"}, "categories")
+	var rows []string
+	for _, row := range c.table(c.categories()...) {
+		rows = append(rows, strings.Join(row, "|"))
 	}
-}
-
-// Totals are printed when a count changes and when a limit becomes full or opens.
-func TestTotalsOnlyOfChanges(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	d := newDisplay(&out)
-	c, m := gathered(t)
-	printed := 0
-	for i, step := range []struct {
-		status status.Status
-		event  bool
-		lines  int
-	}{{status: statusOf(""), lines: 1}, {status: statusOf("")}, {status: statusOf(), lines: 1}, {status: statusOf(), event: true, lines: 1}} {
-		if step.event {
-			m.Events.Event("payments", string(journal.Duplicate), 1)
-			c = countsOf(m.Registry())
-		}
-		d.update(c, step.status)
-		printed += step.lines
-		testkit.Equal(t, strings.Count(out.String(), "\n"), printed, "lines after step %d", i)
-	}
-	if !strings.HasPrefix(out.String(), "totals  events 10  sent 3") || strings.Contains(out.String(), "\x1b") {
-		t.Errorf("got %q, want one line of totals without colours", &out)
-	}
-}
-
-// The table has a row for each category. Columns of zeros are left out.
-func TestDevTable(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	c, _ := gathered(t)
-	testkit.NoError(t, c.print(&out, 1500*time.Millisecond))
-	fields := regexp.MustCompile(` +(\n?)`).ReplaceAllString(out.String(), " $1")
-	testkit.Equal(t, strings.ReplaceAll(fields, " \n", "\n"), "\n10 events in 2s\n"+
-		"CATEGORY EVENTS SENT DROPPED DEAD DROPPED BY\n"+
-		"payments 8 3 5 0 category 4, global 1\n"+
-		"deploys 2 0 0 2\n"+
-		"all 10 3 5 2 category 4, global 1\n"+
-		"2 events were still waiting\n", "the table")
-
-	out.Reset()
-	testkit.NoError(t, (&counts{categories: make(map[string]*count)}).print(&out, time.Second))
-	testkit.Equal(t, out.String(), "\n0 events in 1s\n", "a table of nothing")
+	testkit.EqualSlices(t, rows, []string{
+		"CATEGORY|EVENTS|SENT|DROPPED|DUPLICATE|DEAD|EXPIRED|FOLDED|DROPPED BY",
+		"payments|8|3|5|0|0|0|0|category 4, global 1",
+		"deploys|2|0|0|0|2|0|0|",
+		"all|10|3|5|0|2|0|0|category 4, global 1",
+	}, "rows")
+	testkit.Equal(t, len(counts{}.table()), 2, "rows without events")
 }
 
 // A large terminal shows totals, the status and the guide. A small one leaves out the guide first.
-func TestRows(t *testing.T) {
+func TestFrame(t *testing.T) {
 	t.Parallel()
-	d := newDisplay(new(bytes.Buffer))
-	d.introduce([]string{"notifier dev --storm 50", "limits   global 30/30s", "NATS     nats://127.0.0.1:41234"})
-	c, _ := gathered(t)
-	d.update(c, statusOf("", "payments"))
-	testkit.Contains(t, "24 rows", strings.Join(d.rows(120, 24), "\n"),
-		"notifier dev --storm 50   running 0s   Ctrl-C ends it with a table\n", "nats://127.0.0.1:41234", "events 10  sent 3", "payments  6/30s  6 of 6",
-	)
+	guide := []string{"notifier dev --storm 50", "limits: global 30/30s", "  export NOTIFIER_NATS_URL=nats://127.0.0.1:41234"}
+	s := status.Status{
+		Workers: []status.Worker{{Name: "host", Ready: true}},
+		Limits:  []status.Limit{{Use: limits.Use{Path: "payments", Limit: "6/30s", Used: 6, Size: 6}}},
+	}
+	shown := func(height int) string { return strings.Join(frame(guide, gathered().table(), s, 120, height), "\n") }
+	testkit.Contains(t, "24 rows", shown(24), "notifier dev --storm 50\n", "nats://127.0.0.1:41234", "\nall       10 ", "payments  6/30s  6 of 6")
 	for height := range 20 {
-		testkit.AtMost(t, len(d.rows(120, height)), max(1, height), "rows in %d", height)
+		testkit.AtMost(t, 1+strings.Count(shown(height), "\n"), max(1, height), "rows in %d", height)
 	}
-	small := strings.Join(d.rows(120, 4), "\n")
-	if strings.Contains(small, "nats://") || !strings.Contains(small, "events 10  sent 3") {
-		t.Errorf("got\n%s\nwant totals without a guide", small)
-	}
+	testkit.Contains(t, "4 rows", shown(4), "notifier dev --storm 50\n", "\nall       10 ")
+	testkit.Lacks(t, "4 rows", shown(4), "nats://")
 }
 
-// A URL with a password is not shown. A URL without one is shown as the assignment of its setting.
-func TestServersOfSettings(t *testing.T) {
-	t.Parallel()
-	secret := named("NOTIFIER_REDIS_URL", config.NewSecret("redis://:secret@localhost:1/0"))
-	testkit.Equal(t, secret.shown+secret.assignment, "as set in NOTIFIER_REDIS_URL", "a URL with a password")
-	open := named("NOTIFIER_REDIS_URL", config.NewSecret("redis://localhost:1?addr=a&addr=b"))
-	testkit.Equal(t, open.assignment, "NOTIFIER_REDIS_URL='redis://localhost:1?addr=a&addr=b'", "a URL without")
-}
-
-// The guide has the limits, and for each address a command with the settings that it needs.
+// The guide has the limits, and commands with the settings that they need, but no password.
 func TestGuide(t *testing.T) {
-	testkit.SetSettings(t, nil)
+	testkit.SetSettings(t, map[string]string{"NATS_URL": "nats://a", "REDIS_URL": "redis://b:1?addr=a:2&addr=b:3"})
 	settings, _, err := config.Load(options(50))
 	testkit.NoError(t, err)
 	at := Running{Admin: "127.0.0.1:41", Page: "127.0.0.1:42", Ingest: "http://127.0.0.1:43"}
-	rows := guide(settings, 50, at, address{"nats://a", "NOTIFIER_NATS_URL=nats://a"}, address{"redis://b", ""})
-	testkit.Contains(t, "guide", strings.Join(rows, "\n"), "notifier dev --storm 50\nlimits   global 30/30s, each category 6/30s, deploys@key 1/30s, 3 slots for uplinks, a digest every 15s\n",
-		"short, so that the effect is visible", "NATS     nats://a\n         NOTIFIER_NATS_URL=nats://a \\\n", ` publish payments "card declined"`,
-		"curl -d 'card declined' http://127.0.0.1:43/v1/events/payments",
-		"metrics  http://127.0.0.1:41/metrics (127.0.0.1:8080 is taken)", "page     http://127.0.0.1:42/  the live page")
+	testkit.Contains(t, "guide", strings.Join(guide(settings, 50, at), "\n"), "notifier dev --storm 50   Ctrl-C",
+		"\nlimits: global 30/30s, each category 6/30s, deploys@key 1/30s, 3 slots for uplinks, a digest every 15s\n",
+		"\n  export NOTIFIER_NATS_URL=nats://a\n  export NOTIFIER_REDIS_URL='redis://b:1?addr=a:2&addr=b:3'\n", ` publish payments "card declined"`, " limits\n",
+		"\n  curl -d 'card declined' http://127.0.0.1:43/v1/events/payments\n", "curl -s http://127.0.0.1:41/metrics | grep notifier_dropped\n",
+		"  http://127.0.0.1:42/ in a browser: the live page")
+
+	settings.Redis.URL, settings.Ingest.TokensFile = config.NewSecret("redis://:secret@localhost:1/0"), "tokens"
+	rows := strings.Join(guide(settings, 50, at), "\n")
+	testkit.Lacks(t, "guide", rows, "secret", "NOTIFIER_REDIS_URL")
+	testkit.Contains(t, "guide", rows, `curl -H "Authorization: Bearer $TOKEN" -d`)
 }
 
 // A worker accepts each event of the storm.

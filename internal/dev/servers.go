@@ -5,56 +5,18 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/seed-4578ace9/notifier/internal/config"
+	"github.com/seed-4578ace9/notifier/internal/screen"
 )
-
-// address is where a server listens.
-type address struct {
-	shown      string
-	assignment string // the setting that a command in another terminal needs; "" if the default is right
-}
 
 // startServers starts the servers that no setting names, sets their URLs, and lets the worker listen on free ports where the usual
 // ports are in use. stop ends the servers.
-func startServers(settings *config.Config, shown *display) (nats, redis address, stop func(), err error) {
-	var stops []func()
-	stop = func() {
-		for _, each := range stops {
-			each()
-		}
-	}
-	nats, redis = named("NOTIFIER_NATS_URL", settings.NATS.URL), named("NOTIFIER_REDIS_URL", settings.Redis.URL)
-	for _, s := range []struct {
-		name, usual string
-		url         *config.Secret
-		at          *address
-		isSet       bool
-		begin       func(address string) (url string, stop func(), err error)
-	}{
-		{"NATS", "127.0.0.1:4222", &settings.NATS.URL, &nats, settings.NATS.URLSet, startNATS},
-		{"the stand-in for Redis", "127.0.0.1:6379", &settings.Redis.URL, &redis, settings.Redis.URLSet, startRedis},
-	} {
-		if s.isSet {
-			continue
-		}
-		variable, _, _ := strings.Cut(s.at.assignment, "=")
-		listening := free(s.name, s.usual, shown)
-		started, end, err := s.begin(listening)
-		if err != nil {
-			stop()
-			return nats, redis, stop, fmt.Errorf("starting %s: %w", s.name, err)
-		}
-		stops, *s.url, *s.at = append(stops, end), config.NewSecret(started), address{shown: started}
-		if listening != s.usual {
-			s.at.assignment = variable + "=" + started
-		}
-	}
+func startServers(settings *config.Config, pane *screen.Pane) (stop func(), err error) {
 	for address, isSet := range map[*string]bool{
 		&settings.HTTP.Addr: settings.HTTP.AddrSet, &settings.Page.Addr: settings.Page.AddrSet, &settings.Ingest.Addr: settings.Ingest.AddrSet,
 	} {
@@ -62,25 +24,31 @@ func startServers(settings *config.Config, shown *display) (nats, redis address,
 			*address += ",127.0.0.1:0"
 		}
 	}
-	return nats, redis, stop, nil
-}
-
-// named is the address of a setting. A URL with a user may hold a password, and is not shown.
-func named(variable string, url config.Secret) address {
-	if strings.Contains(url.Reveal(), "@") {
-		return address{shown: "as set in " + variable}
+	url, stopNATS, stopRedis := "", func() {}, func() {}
+	if !settings.NATS.URLSet {
+		if url, stopNATS, err = startNATS(free("NATS", "127.0.0.1:4222", pane)); err != nil {
+			return nil, fmt.Errorf("starting NATS: %w", err)
+		}
+		settings.NATS.URL = config.NewSecret(url)
 	}
-	return address{url.Reveal(), variable + "=" + shellWord(url.Reveal())}
+	if !settings.Redis.URLSet {
+		if url, stopRedis, err = startRedis(free("the stand-in for Redis", "127.0.0.1:6379", pane)); err != nil {
+			stopNATS()
+			return nil, fmt.Errorf("starting the stand-in for Redis: %w", err)
+		}
+		settings.Redis.URL = config.NewSecret(url)
+	}
+	return func() { stopNATS(); stopRedis() }, nil
 }
 
 // free returns the usual address of a server. If the usual port is taken, it returns a free port of the host.
-func free(name, usual string, shown *display) string {
+func free(name, usual string, pane *screen.Pane) string {
 	listener, err := net.Listen("tcp", usual) //nolint:noctx // it does not wait
 	if err == nil {
 		_ = listener.Close()
 		return usual
 	}
-	shown.Line("%s", shown.Faint(fmt.Sprintf("%s is taken, so %s listens on another port", usual, name)))
+	pane.Line("%s", pane.Faint(fmt.Sprintf("%s is taken, so %s listens on another port", usual, name)))
 	host, _, _ := net.SplitHostPort(usual)
 	return net.JoinHostPort(host, "0")
 }

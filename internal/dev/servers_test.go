@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"go.uber.org/goleak"
 
+	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/testing/servertest"
 	"github.com/seed-4578ace9/notifier/internal/testing/testkit"
 )
@@ -78,7 +79,7 @@ func TestRedis(t *testing.T) {
 func TestFree(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	shown, usual := newDisplay(&out), net.JoinHostPort("127.0.0.1", strconv.Itoa(servertest.ReservePort(t)))
+	shown, usual := screen.NewPane(&out), net.JoinHostPort("127.0.0.1", strconv.Itoa(servertest.ReservePort(t)))
 	testkit.Equal(t, free("NATS", usual, shown), usual, "a free address")
 	listener := testkit.Must(net.Listen("tcp", usual))(t)
 	t.Cleanup(func() { _ = listener.Close() })

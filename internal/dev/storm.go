@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-4578ace9/notifier/internal/config"
 	"github.com/seed-4578ace9/notifier/internal/overrides"
+	"github.com/seed-4578ace9/notifier/internal/screen"
 	"github.com/seed-4578ace9/notifier/internal/setup"
 )
 
@@ -60,7 +61,7 @@ func incidentAt(n int) time.Duration {
 }
 
 // publishStorm publishes events evenly, and incidents at their times, until the context ends.
-func publishStorm(ctx context.Context, settings config.Config, js jetstream.JetStream, perSecond int, shown *display) {
+func publishStorm(ctx context.Context, settings config.Config, js jetstream.JetStream, perSecond int, pane *screen.Pane) {
 	start := time.Now()
 	muting := time.AfterFunc(muteAfter, func() {
 		bucket, err := overrides.Open(ctx, js, setup.Overrides(settings, slog.New(slog.DiscardHandler)))
@@ -73,14 +74,14 @@ func publishStorm(ctx context.Context, settings config.Config, js jetstream.JetS
 			_, err = bucket.SetMute(ctx, s, mute, s.Read.Add(muteFor))
 		}
 		if err != nil && ctx.Err() == nil {
-			shown.Line("cannot mute a category: %v", err)
+			pane.Line("cannot mute a category: %v", err)
 		}
 	})
 	defer muting.Stop()
 	publish := func(category, body string) {
 		subject := strings.TrimSuffix(settings.NATS.Subject+"."+category, ".")
 		if _, err := js.Publish(ctx, subject, []byte(body)); err != nil && ctx.Err() == nil {
-			shown.Line("cannot store an event of the storm: %v", err)
+			pane.Line("cannot store an event of the storm: %v", err)
 		}
 	}
 	ticker := time.NewTicker(time.Second / stormTicks)
